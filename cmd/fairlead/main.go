@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command fairlead is the whole product: balancer node, worker end, labs and
+// the commands that look at them. Each subcommand has a file of its own that
+// parses, wires and runs; the work is done in internal/.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+)
+
+// env is what a command touches of the outside world, so that commands can be
+// run by tests.
+type env struct {
+	stdout, stderr io.Writer
+}
+
+// exitError ends the command with a status of its own; its error has been
+// printed.
+type exitError int
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+func main() {
+	os.Exit(run(os.Args[1:], env{stdout: os.Stdout, stderr: os.Stderr}))
+}
+
+// run executes one command line and returns the process's exit status.
+func run(args []string, e env) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	root := newRootCommand(e)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	var exit exitError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return int(exit)
+	default:
+		fmt.Fprintln(e.stderr, "fairlead:", err)
+		return 1
+	}
+}
+
+func newRootCommand(e env) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "fairlead",
+		Short:         "Layer-4 load balancer for container clusters",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetOut(e.stdout)
+	root.SetErr(e.stderr)
+	root.AddCommand(
+		newVersionCommand(e),
+	)
+	return root
+}

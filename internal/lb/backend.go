@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+)
+
+// MaxWeight is the largest weight of a backend (as in OpenStack Octavia).
+const MaxWeight = 256
+
+// MAC is an Ethernet address. The zero MAC means "not given".
+type MAC [6]byte
+
+// String returns the address as six colon-separated hexadecimal bytes.
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// IsZero reports whether the address is not given.
+func (m MAC) IsZero() bool { return m == MAC{} }
+
+// MarshalText writes the address as String does.
+func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads a 48-bit unicast Ethernet address.
+func (m *MAC) UnmarshalText(text []byte) error {
+	hw, err := net.ParseMAC(string(text))
+	if err != nil || len(hw) != len(m) {
+		return fmt.Errorf("bad MAC address %q: want six hexadecimal bytes such as 02:00:00:00:00:01", text)
+	}
+	if hw[0]&1 != 0 || MAC(hw) == (MAC{}) {
+		return fmt.Errorf("bad MAC address %q: not a unicast address", text)
+	}
+	*m = MAC(hw)
+	return nil
+}
+
+// BackendID names a backend within its service: its address and port.
+type BackendID = netip.AddrPort
+
+// Backend is one real server of a service.
+type Backend struct {
+	// Address is where the server is reached; never IPv4-mapped, without zone.
+	Address netip.Addr `json:"address"`
+	// Port is the server's port. In the DSR modes it equals the service's port,
+	// because the packet is delivered as it came.
+	Port uint16 `json:"port"`
+	// Weight is the backend's share relative to the others', 0 to MaxWeight. A
+	// backend of weight 0 gets no new flows.
+	Weight int `json:"weight"`
+	// MAC overrides what the neighbour table says of the backend's next hop.
+	MAC MAC `json:"mac,omitzero"`
+	// Segment overrides the segment in which the backend is reached.
+	Segment Segment `json:"segment,omitzero"`
+}
+
+// ID returns the backend's name within its service.
+func (b Backend) ID() BackendID { return netip.AddrPortFrom(b.Address, b.Port) }

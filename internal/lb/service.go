@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"reflect"
+)
+
+// Forward is how a packet is brought to its backend (DESIGN.md §5.3).
+type Forward uint8
+
+// The forwarding modes. The zero value is none of them.
+const (
+	// L2DSR rewrites the destination MAC address and the VLAN; the backend has
+	// the VIP on a loopback and answers the client directly.
+	L2DSR Forward = iota + 1
+	// IPIP encapsulates in IPv4 or IPv6 (RFC 2003, RFC 2473, RFC 4213).
+	IPIP
+	// GUE encapsulates in UDP with the header of draft-ietf-intarea-gue.
+	GUE
+	// VXLAN sends segment traffic to the backend's tunnel end point (RFC 7348).
+	VXLAN
+	// Geneve sends segment traffic to the backend's tunnel end point (RFC 8926).
+	Geneve
+	// NAT rewrites addresses and ports in both directions.
+	NAT
+)
+
+var forwardWords = words{L2DSR: "l2dsr", IPIP: "ipip", GUE: "gue", VXLAN: "vxlan", Geneve: "geneve", NAT: "nat"}
+
+// String returns the word that stands for the mode in a configuration file.
+func (f Forward) String() string { return forwardWords.text(uint8(f)) }
+
+// MarshalText writes the mode as String does.
+func (f Forward) MarshalText() ([]byte, error) { return []byte(f.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; any other text is an error.
+func (f *Forward) UnmarshalText(text []byte) error {
+	v, err := forwardWords.parse("forwarding mode", string(text))
+	*f = Forward(v)
+	return err
+}
+
+// DSR reports whether backends answer the client directly, which needs the VIP
+// on the backend and leaves the destination port as it is.
+func (f Forward) DSR() bool { return f != NAT }
+
+// Affinity says which packets belong together.
+type Affinity uint8
+
+// The affinities. The zero value is the default.
+const (
+	// AffinityFlow keeps the packets of one five-tuple together.
+	AffinityFlow Affinity = iota
+	// AffinityClient keeps all packets of one source address together.
+	AffinityClient
+)
+
+var affinityWords = words{AffinityFlow: "flow", AffinityClient: "client"}
+
+// String returns "flow" or "client".
+func (a Affinity) String() string { return affinityWords.text(uint8(a)) }
+
+// MarshalText writes the affinity as String does.
+func (a Affinity) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; any other text is an error.
+func (a *Affinity) UnmarshalText(text []byte) error {
+	v, err := affinityWords.parse("affinity", string(text))
+	*a = Affinity(v)
+	return err
+}
+
+// Service is one VIP with its backends and the way they are reached. Services
+// are immutable once they are handed to the store: whoever needs another one
+// makes a copy.
+type Service struct {
+	// Name is unique within a source and only for people; the VIP is the identity.
+	Name string `json:"name"`
+	VIP
+	Forward  Forward  `json:"forward"`
+	Affinity Affinity `json:"affinity"`
+	// MinHealthy is the number of usable backends below which the VIP's route is
+	// withdrawn; at least 1.
+	MinHealthy int `json:"minHealthy"`
+	// Health says how backends are probed; nil means that they are taken as
+	// healthy.
+	Health *HealthCheck `json:"health,omitempty"`
+	// Backends have distinct IDs. Their order has no meaning.
+	Backends []Backend `json:"backends"`
+}
+
+// Equal reports whether two services are the same in every field.
+func (s *Service) Equal(o *Service) bool {
+	return s == o || (s != nil && o != nil && reflect.DeepEqual(*s, *o))
+}

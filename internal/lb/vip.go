@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+)
+
+// Protocol is a transport protocol, by its IANA protocol number.
+type Protocol uint8
+
+// The protocols that are balanced.
+const (
+	TCP Protocol = 6
+	UDP Protocol = 17
+)
+
+var protocolWords = words{TCP: "tcp", UDP: "udp"}
+
+// String returns "tcp" or "udp".
+func (p Protocol) String() string { return protocolWords.text(uint8(p)) }
+
+// MarshalText writes the protocol as String does.
+func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
+
+// UnmarshalText reads "tcp" or "udp"; any other text is an error.
+func (p *Protocol) UnmarshalText(text []byte) error {
+	v, err := protocolWords.parse("protocol", string(text))
+	*p = Protocol(v)
+	return err
+}
+
+// SegmentType is the kind of virtual network that a packet belongs to (Kakao
+// paper, section V.B: the segment is a part of the VIP's key).
+type SegmentType uint8
+
+// Segment types. The zero value leaves the segment open: for a service that is
+// the untagged network, for a backend it means "as the route or the service
+// says". SegmentNone names the untagged network explicitly.
+const (
+	SegmentUnset SegmentType = iota
+	SegmentNone
+	SegmentVLAN
+	SegmentVXLAN
+	SegmentGeneve
+)
+
+var segmentWords = words{SegmentNone: "none", SegmentVLAN: "vlan", SegmentVXLAN: "vxlan", SegmentGeneve: "geneve"}
+
+// String returns "none", "vlan", "vxlan" or "geneve", and "" for SegmentUnset.
+func (t SegmentType) String() string {
+	if t == SegmentUnset {
+		return ""
+	}
+	return segmentWords.text(uint8(t))
+}
+
+// MarshalText writes the type as String does.
+func (t SegmentType) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; any other text is an error.
+func (t *SegmentType) UnmarshalText(text []byte) error {
+	if len(text) == 0 {
+		*t = SegmentUnset
+		return nil
+	}
+	v, err := segmentWords.parse("segment type", string(text))
+	*t = SegmentType(v)
+	return err
+}
+
+// Segment is one virtual network. Two services with the same address, port and
+// protocol in two segments are two services.
+type Segment struct {
+	Type SegmentType `json:"type,omitempty"`
+	// ID is the VLAN id (1 to 4094, IEEE 802.1Q) or the VXLAN or Geneve network
+	// identifier (24 bits); 0 where Type is unset or none.
+	ID uint32 `json:"id,omitempty"`
+}
+
+// Tagged reports whether packets of the segment carry its id.
+func (s Segment) Tagged() bool { return s.Type > SegmentNone }
+
+// String returns for example "vlan 100", or "" for the untagged network.
+func (s Segment) String() string {
+	if !s.Tagged() {
+		return ""
+	}
+	return fmt.Sprintf("%s %d", s.Type, s.ID)
+}
+
+// VIP is the virtual address of a service and its identity: comparable, so
+// that it serves as a map key. Address is never an IPv4-mapped IPv6 address and
+// has no zone; the Segment of the untagged network is the zero Segment.
+type VIP struct {
+	Address  netip.Addr `json:"address"`
+	Port     uint16     `json:"port"`
+	Protocol Protocol   `json:"protocol"`
+	Segment  Segment    `json:"segment,omitzero"`
+}
+
+// String returns for example "tcp 10.1.1.1:80" or "udp [fd00::1]:53 vlan 100".
+func (v VIP) String() string {
+	s := v.Protocol.String() + " " + netip.AddrPortFrom(v.Address, v.Port).String()
+	if v.Segment.Tagged() {
+		s += " " + v.Segment.String()
+	}
+	return s
+}
+
+// Compare orders VIPs by address, port, protocol and segment; it returns -1, 0
+// or +1.
+func (v VIP) Compare(o VIP) int {
+	return cmp.Or(
+		v.Address.Compare(o.Address),
+		cmp.Compare(v.Port, o.Port),
+		cmp.Compare(v.Protocol, o.Protocol),
+		cmp.Compare(v.Segment.Type, o.Segment.Type),
+		cmp.Compare(v.Segment.ID, o.Segment.ID),
+	)
+}
