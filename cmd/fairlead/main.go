@@ -63,6 +63,7 @@ func newRootCommand(e env) *cobra.Command {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.AddCommand(
+		newLabCommand(e),
 		newVersionCommand(e),
 	)
 	return root

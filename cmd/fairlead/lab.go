@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// newLabCommand is "fairlead lab": whole networks in namespaces to try things
+// in. lab_list.go shows them, lab_run.go has what runs
+// inside.
+func newLabCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Network-namespace labs: whole topologies with real routers, servers and clients",
+	}
+	labs := netlab.Labs{
+		Dir:      netlab.DefaultDir,
+		Progress: func(line string) { fmt.Fprintln(e.stderr, "lab:", line) },
+	}
+	cmd.AddCommand(
+		newLabUpCommand(labs),
+		newLabDownCommand(labs),
+		newLabListCommand(e, labs),
+		newLabExecCommand(labs),
+		newLabEchoCommand(),
+	)
+	return cmd
+}
+
+// labOptions are the flags of "lab up".
+type labOptions struct {
+	name, forward      string
+	balancers, servers int
+}
+
+func newLabUpCommand(labs netlab.Labs) *cobra.Command {
+	var o labOptions
+	cmd := &cobra.Command{
+		Use:   "up TOPOLOGY",
+		Short: "Build a lab and return when traffic flows",
+		Long: `Build a lab and return when traffic flows. The topologies are:
+
+  ecmp  client, router with equal-cost routes, balancers, nginx servers
+  vlan  two tenants with the same VIP in two VLANs of one switch`,
+		Example:   "  fairlead lab up ecmp --name try --forward ipip",
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: []string{"ecmp", "vlan"},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
+	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr or ipip")
+	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp")
+	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if args[0] != "ecmp" {
+			for _, flag := range []string{"forward", "balancers", "servers"} {
+				if flags.Changed(flag) {
+					return fmt.Errorf("topology %s: --%s is only for ecmp", args[0], flag)
+				}
+			}
+		}
+		topology, err := o.topology(args[0])
+		if err != nil {
+			return err
+		}
+		if o.name == "" {
+			o.name = args[0]
+		}
+		lab, err := labs.Up(cmd.Context(), o.name, topology)
+		if err != nil {
+			return err
+		}
+		labs.Progress(fmt.Sprintf("%s is up in %s", o.name, lab.Dir()))
+		return nil
+	}
+	return cmd
+}
+
+// topology makes the topology of that name; what runs in it is this very
+// executable.
+func (o labOptions) topology(name string) (netlab.Topology, error) {
+	fairlead, err := os.Executable()
+	if err != nil {
+		return netlab.Topology{}, err
+	}
+	switch name {
+	case "ecmp":
+		var forward lb.Forward
+		if err := forward.UnmarshalText([]byte(o.forward)); err != nil {
+			return netlab.Topology{}, err
+		}
+		return netlab.ECMP(netlab.ECMPOptions{
+			Fairlead: fairlead, Forward: forward, Balancers: o.balancers, Servers: o.servers,
+		})
+	case "vlan":
+		return netlab.VLAN(fairlead), nil
+	default:
+		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp or vlan", name)
+	}
+}
+
+func newLabDownCommand(labs netlab.Labs) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down {NAME | --all}",
+		Short: "Remove a lab with everything that runs in it",
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "remove all labs")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if all == (len(args) == 1) || len(args) > 1 {
+			return errors.New("want the name of one lab, or --all")
+		}
+		// Half a removal helps nobody: an interrupt doesn't stop it.
+		return takeDown(context.WithoutCancel(cmd.Context()), labs, args)
+	}
+	return cmd
+}
+
+// takeDown removes the labs of these names, or all if there is none.
+func takeDown(ctx context.Context, labs netlab.Labs, names []string) error {
+	if len(names) == 0 {
+		states, err := labs.List()
+		if err != nil {
+			return err
+		}
+		for _, s := range states {
+			names = append(names, s.Name)
+		}
+	}
+	for _, name := range names {
+		lab, err := labs.Open(name)
+		if err != nil {
+			return err
+		}
+		if err := lab.Down(ctx); err != nil {
+			return err
+		}
+		labs.Progress(name + " is down")
+	}
+	return nil
+}

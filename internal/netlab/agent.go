@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// The balancer's files in its host's directory.
+const (
+	agentConfig = "fairlead.yaml"
+	agentSocket = "agent.sock"
+)
+
+// AgentConfig writes the configuration (DESIGN.md §4) of a balancer that
+// balances the services on one interface. Every backend has a line of its own,
+// so that people can take one out.
+func AgentConfig(node string, services []lb.Service) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "node:\n  name: %s\n  interfaces: [%s]\n", node, eth0)
+	b.WriteString("dataplane:\n  kind: xdp\n  xdpMode: auto\nservices:\n")
+	for _, s := range services {
+		fmt.Fprintf(&b, "  - name: %s\n    address: %q\n    port: %d\n    protocol: %s\n",
+			s.Name, s.Address, s.Port, s.Protocol)
+		if s.Segment.Tagged() {
+			fmt.Fprintf(&b, "    segment: %s\n", segmentText(s.Segment))
+		}
+		fmt.Fprintf(&b, "    forward: %s\n    backends:\n", s.Forward)
+		for _, backend := range s.Backends {
+			fmt.Fprintf(&b, "      - {%s}\n", backendText(backend))
+		}
+	}
+	return b.String()
+}
+
+func backendText(b lb.Backend) string {
+	text := fmt.Sprintf("address: %q, port: %d, weight: %d", b.Address, b.Port, b.Weight)
+	if !b.MAC.IsZero() {
+		text += fmt.Sprintf(", mac: %q", b.MAC)
+	}
+	if b.Segment.Tagged() {
+		text += ", segment: " + segmentText(b.Segment)
+	}
+	return text
+}
+
+func segmentText(s lb.Segment) string { return fmt.Sprintf("{type: %s, id: %d}", s.Type, s.ID) }
+
+// agent runs a balancer with the configuration in its directory.
+func agent(fairlead string) Process {
+	return Process{Name: "agent", Args: []string{
+		fairlead, "agent", "--config", agentConfig, "--socket", agentSocket, "--pin-dir", pinDir + "/fairlead",
+	}}
+}
+
+// tunnelEnd runs the end of the balancers' tunnels on a server.
+func tunnelEnd(fairlead string, vips []netip.Addr) Process {
+	args := []string{fairlead, "node", "--interface", eth0}
+	for _, v := range vips {
+		args = append(args, "--vip", v.String())
+	}
+	return Process{Name: "node", Args: args}
+}
+
+// echo answers at port 7 of the addresses (RFC 862's port).
+func echo(fairlead, name string, addresses []netip.Addr) Process {
+	args := []string{fairlead, "lab", "echo", "--name", name}
+	for _, a := range addresses {
+		args = append(args, "--listen", netip.AddrPortFrom(a, echoPort).String())
+	}
+	return Process{Name: "echo", Args: args}
+}

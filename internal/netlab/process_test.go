@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"context"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// A number in the state file may long belong to somebody else.
+func TestStopSparesStrangers(t *testing.T) {
+	stranger := exec.Command("sleep", "60")
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = stranger.Process.Kill()
+		_ = stranger.Wait()
+	})
+	started, err := startTime(stranger.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	recorded := ProcessState{Name: "old", PID: stranger.Process.Pid, StartTime: started - 1}
+	if err := stop([]ProcessState{recorded}); err != nil {
+		t.Error(err)
+	}
+	recorded.StartTime = started
+	f := recorded.running()
+	if f == nil {
+		t.Fatal("the stranger was stopped")
+	}
+	_ = f.Close()
+}
+
+func TestStartAndStop(t *testing.T) {
+	labs := newLabs(t)
+	lab := bringUp(t, labs, plain(1))
+	// Deaf to SIGTERM, and so is what it starts, of which nothing is written down.
+	deaf := Process{Name: "deaf", Args: []string{"sh", "-c", "trap '' TERM; echo $WORD; sleep 60 & wait; wait"}, Env: []string{"WORD=listening"}}
+	if err := lab.Start(t.Context(), "client", deaf); err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.Start(t.Context(), "client", deaf); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("started twice: got %v, want that it runs already", err)
+	}
+	if err := lab.Start(t.Context(), "nobody", deaf); err == nil {
+		t.Error("started in a host that isn't there")
+	}
+	// Stopped through another value, as another process would.
+	other, err := labs.Open(lab.State().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Stop(t.Context(), "server1", "nginx"); err != nil {
+		t.Error(err)
+	}
+	if _, err := lab.ask(t.Context(), plain(1).Probes[0]); err == nil {
+		t.Error("nginx still answers")
+	}
+	if err := lab.Stop(t.Context(), "server1", "nginx"); err == nil {
+		t.Error("stopped twice")
+	}
+	state := lab.State()
+	if err := lab.Down(context.Background()); err != nil {
+		t.Error(err)
+	}
+	checkGone(t, labs, state)
+}

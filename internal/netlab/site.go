@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Ports of the services of every topology.
+const (
+	webPort  = 80
+	echoPort = 7 // RFC 862
+)
+
+// site is one tenant of a topology: a client, its router and its servers, all
+// on the same switch and balancers as the other tenants'. Sites have equal
+// addresses; what they have on the wire differs in MAC addresses and VLAN.
+type site struct {
+	fairlead string
+	forward  lb.Forward
+	// tenant is the last part of the names of hosts and services; empty if there
+	// is only one.
+	tenant string
+	// vlan is the site's network beyond its router; 0 is the untagged one.
+	vlan uint16
+	// balancers and servers are how many there are.
+	balancers, servers int
+	// mtu is that of the links which carry what balancers forward.
+	mtu int
+}
+
+// draw adds the site's hosts, services and probes.
+func (s *site) draw(d *drawing) {
+	d.Hosts = append(d.Hosts, s.client())
+	d.Links = append(d.Links, Link{
+		A: End{s.named("client"), eth0},
+		B: End{s.named("router"), eth0},
+	})
+	s.router(d)
+	for n := range s.servers {
+		s.server(d, n+1)
+	}
+	s.service(d, "web", lb.TCP, webPort)
+	s.service(d, "echo", lb.UDP, echoPort)
+}
+
+// named returns for example "client", or "client-red".
+func (s *site) named(kind string) string {
+	if s.tenant == "" {
+		return kind
+	}
+	return kind + "-" + s.tenant
+}
+
+func (s *site) serverName(n int) string { return fmt.Sprintf("%s%d", s.named("server"), n) }
+
+// mac numbers the site's interfaces in the service network.
+func (s *site) mac(number int) lb.MAC {
+	return lb.MAC{0x02, 0, byte(s.vlan >> 8), byte(s.vlan), serverNumber, byte(number)}
+}
+
+func (s *site) client() Host {
+	return Host{
+		Name: s.named("client"), Role: Client,
+		Interfaces: []Interface{{Name: eth0, Addresses: networkAddresses(clientNetwork, clientNumber)}},
+		Routes:     defaultRoutes(clientNetwork),
+	}
+}
+
+// router draws the router, which spreads the VIPs over the balancers. In a
+// VLAN the balancers have no address to be asked for theirs: the router knows
+// them.
+func (s *site) router(d *drawing) {
+	h := Host{
+		Name: s.named("router"), Role: Router,
+		Interfaces: []Interface{{Name: eth0, Addresses: networkAddresses(clientNetwork, routerNumber)}},
+	}
+	for family, vip := range vips() {
+		route := Route{Destination: netip.PrefixFrom(vip, vip.BitLen())}
+		for n := range s.balancers {
+			gateway := addresses(serviceNetwork, balancerNumber+n+1)[family]
+			route.Gateways = append(route.Gateways, gateway)
+			if s.vlan != 0 {
+				h.Neighbours = append(h.Neighbours, Neighbour{eth1, gateway, balancerMAC(n + 1)})
+			}
+		}
+		h.Routes = append(h.Routes, route)
+	}
+	d.plug(&h, Interface{
+		Name:      eth1,
+		MAC:       s.mac(0),
+		Addresses: networkAddresses(serviceNetwork, routerNumber),
+		VLAN:      s.vlan,
+	}, 0)
+	d.Hosts = append(d.Hosts, h)
+}
+
+// server draws the nth server, which has the VIPs and answers past the
+// balancers.
+func (s *site) server(d *drawing, n int) {
+	name := s.serverName(n)
+	h := Host{
+		Name: name, Role: Server,
+		Loopback:  vips(),
+		Routes:    defaultRoutes(serviceNetwork),
+		Files:     map[string]string{nginxConfig: nginxText(name)},
+		Processes: []Process{nginx(), echo(s.fairlead, name, vips())},
+	}
+	if s.forward == lb.IPIP {
+		h.Processes = append(h.Processes, tunnelEnd(s.fairlead, vips()))
+	}
+	d.plug(&h, Interface{
+		Name:      eth0,
+		MAC:       s.mac(n),
+		Addresses: networkAddresses(serviceNetwork, serverNumber+n),
+		VLAN:      s.vlan,
+	}, s.mtu)
+	d.Hosts = append(d.Hosts, h)
+}
+
+// service draws a service of both families, served by all servers: "web" and
+// "web6", or "web-red" and "web6-red".
+func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint16) {
+	for family, vip := range vips() {
+		service := lb.Service{
+			Name:       s.named([]string{name, name + "6"}[family]),
+			VIP:        lb.VIP{Address: vip, Port: port, Protocol: protocol, Segment: s.segment()},
+			Forward:    s.forward,
+			MinHealthy: 1,
+		}
+		probe := Probe{From: s.named("client"), Protocol: protocol, Address: netip.AddrPortFrom(vip, port)}
+		for n := range s.servers {
+			service.Backends = append(service.Backends, s.backend(n+1, family, port))
+			probe.Answers = append(probe.Answers, s.serverName(n+1))
+		}
+		d.Services = append(d.Services, service)
+		d.Probes = append(d.Probes, probe)
+	}
+}
+
+func (s *site) segment() lb.Segment {
+	if s.vlan == 0 {
+		return lb.Segment{}
+	}
+	return lb.Segment{Type: lb.SegmentVLAN, ID: uint32(s.vlan)}
+}
+
+// backend is the nth server. Balancers have no interface in a VLAN on which
+// they could find it: there they are told its MAC address.
+func (s *site) backend(n, family int, port uint16) lb.Backend {
+	b := lb.Backend{Address: addresses(serviceNetwork, serverNumber+n)[family], Port: port, Weight: 1}
+	if s.vlan != 0 {
+		b.MAC, b.Segment = s.mac(n), s.segment()
+	}
+	return b
+}

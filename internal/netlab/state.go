@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// State is what a lab consists of, as it is written in its directory's
+// lab.json. It holds all that is needed to remove the lab.
+type State struct {
+	Name     string    `json:"name"`
+	Topology string    `json:"topology"`
+	Created  time.Time `json:"created"`
+	// Ready is false until every probe has been answered: a lab that stays so has
+	// lost its creator.
+	Ready bool        `json:"ready"`
+	Hosts []HostState `json:"hosts"`
+}
+
+// HostState is one host of a lab that is up.
+type HostState struct {
+	Name      string `json:"name"`
+	Role      Role   `json:"role"`
+	Namespace string `json:"namespace"`
+	// Addresses are those of the interfaces, VIPs those of the loopback.
+	Addresses  []netip.Addr `json:"addresses"`
+	VIPs       []netip.Addr `json:"vips,omitempty"`
+	Interfaces []string     `json:"interfaces"`
+	// Socket is the absolute path of the control socket; empty if there is none.
+	Socket string `json:"socket,omitempty"`
+	// Directory holds the host's files and logs.
+	Directory string         `json:"directory"`
+	Processes []ProcessState `json:"processes,omitempty"`
+}
+
+// ProcessState is a process that was started in a host. The start time makes
+// sure that a later process with the same number is not taken for it.
+type ProcessState struct {
+	Name string `json:"name"`
+	PID  int    `json:"pid"`
+	// StartTime is in clock ticks since boot: field 22 of /proc/PID/stat.
+	StartTime uint64 `json:"startTime"`
+}
+
+// Host returns the host of that name, or nil.
+func (s State) Host(name string) *HostState {
+	for i := range s.Hosts {
+		if s.Hosts[i].Name == name {
+			return &s.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// newState says what the topology will consist of when it is up.
+func newState(name, dir string, t *Topology) State {
+	s := State{Name: name, Topology: t.Name, Created: time.Now().UTC().Round(0)}
+	for _, h := range t.Hosts {
+		host := HostState{
+			Name: h.Name, Role: h.Role,
+			Namespace:  "fl-" + name + "-" + h.Name,
+			Addresses:  []netip.Addr{},
+			VIPs:       h.Loopback,
+			Interfaces: []string{},
+			Directory:  filepath.Join(dir, h.Name),
+		}
+		for _, i := range h.Interfaces {
+			host.Interfaces = append(host.Interfaces, i.Name)
+			for _, p := range i.Addresses {
+				host.Addresses = append(host.Addresses, p.Addr())
+			}
+		}
+		if h.Socket != "" {
+			host.Socket = filepath.Join(host.Directory, h.Socket)
+		}
+		s.Hosts = append(s.Hosts, host)
+	}
+	return s
+}
+
+func stateFile(dir string) string { return filepath.Join(dir, "lab.json") }
+
+// readState returns an error that wraps fs.ErrNotExist if dir is no lab's.
+func readState(dir string) (State, error) {
+	var s State
+	text, err := os.ReadFile(stateFile(dir))
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("%s: %w", stateFile(dir), err)
+	}
+	return s, nil
+}
+
+// writeState replaces the state file in one step.
+func writeState(dir string, s State) error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err != nil {
+		return err
+	}
+	next := stateFile(dir) + ".new"
+	if err := os.WriteFile(next, append(text, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(next, stateFile(dir))
+}
+
+// claim makes the lab's directory together with its state file, so that there
+// never is one without the other. It returns an error that wraps fs.ErrExist
+// if the directory is there already.
+func claim(dir string, s State) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
+		return err
+	}
+	// CheckName keeps dots out of the names of labs.
+	draft, err := os.MkdirTemp(filepath.Dir(dir), "."+s.Name+".")
+	if err != nil {
+		return err
+	}
+	err = writeState(draft, s)
+	if err == nil {
+		err = unix.Renameat2(unix.AT_FDCWD, draft, unix.AT_FDCWD, dir, unix.RENAME_NOREPLACE)
+	}
+	if err != nil {
+		return errors.Join(err, os.RemoveAll(draft))
+	}
+	return nil
+}
+
+// lock keeps every other process, and every other call in this one, from
+// changing the lab until the returned function is called. It waits for them
+// as long as ctx lasts.
+func lock(ctx context.Context, dir string) (unlock func(), err error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	retry := time.NewTicker(10 * time.Millisecond)
+	defer retry.Stop()
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return func() { _ = f.Close() }, nil
+		}
+		if !errors.Is(err, unix.EWOULDBLOCK) {
+			_ = f.Close()
+			return nil, fmt.Errorf("lock %s: %w", dir, err)
+		}
+		select {
+		case <-ctx.Done():
+			_ = f.Close()
+			return nil, fmt.Errorf("another process is changing it: %w", ctx.Err())
+		case <-retry.C:
+		}
+	}
+}
+
+// listStates returns the states of all labs below base, by name.
+func listStates(base string) ([]State, error) {
+	entries, err := os.ReadDir(base)
+	if errors.Is(err, fs.ErrNotExist) {
+		return []State{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	states := []State{}
+	for _, e := range entries {
+		if CheckName(e.Name()) != nil {
+			continue
+		}
+		s, err := readState(filepath.Join(base, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it is being removed
+		}
+		if err != nil {
+			return nil, err
+		}
+		states = append(states, s)
+	}
+	return states, nil
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"net/netip"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Role is what a host is in a lab. It decides how the kernel of its namespace
+// is set up.
+type Role string
+
+// The roles.
+const (
+	Client    Role = "client"
+	Router    Role = "router"    // forwards, and hashes flows over equal routes
+	Switch    Role = "switch"    // bridges all its interfaces
+	Balancer  Role = "balancer"  // has a BPF file system of its own
+	Server    Role = "server"    // has VIPs on its loopback, silent in ARP
+	Reflector Role = "reflector" // BGP route reflector
+)
+
+// Topology is a whole network. Topologies are pure values: making one touches
+// nothing.
+type Topology struct {
+	// Name says which topology it is, for people.
+	Name  string
+	Hosts []Host
+	// Links join every interface of every host with exactly one other.
+	Links []Link
+	// Services are what the balancers are configured to balance.
+	Services []lb.Service
+	// Probes must all be answered before the lab counts as up.
+	Probes []Probe
+}
+
+// Host is one network namespace with what runs in it.
+type Host struct {
+	Name       string
+	Role       Role
+	Interfaces []Interface
+	// Loopback addresses are put on lo: the VIPs of a server.
+	Loopback   []netip.Addr
+	Routes     []Route
+	Neighbours []Neighbour
+	// Sysctls below "net." are set beside those of the role, by their dotted name.
+	Sysctls map[string]string
+	// Files are written into the host's directory before anything is started.
+	Files map[string]string
+	// Processes are started in this order.
+	Processes []Process
+	// Socket is the balancer's control socket, a file name in the host's
+	// directory; empty if there is none.
+	Socket string
+}
+
+// Interface is one end of a link.
+type Interface struct {
+	Name string
+	// MAC is the interface's Ethernet address; the zero MAC leaves it to the kernel.
+	MAC lb.MAC
+	// Addresses are the interface's own with the length of their network.
+	Addresses []netip.Prefix
+	// VLAN, if not 0, is the IEEE 802.1Q network that the interface belongs to:
+	// all it sends is tagged, and it receives nothing else.
+	VLAN uint16
+}
+
+// Link is a veth pair.
+type Link struct {
+	A, B End
+	// MTU is that of both ends in bytes; 0 means 1500.
+	MTU int
+}
+
+// End names an interface by its host's name and its own.
+type End struct{ Host, Interface string }
+
+func (e End) String() string { return e.Host + "/" + e.Interface }
+
+// Route leads to a network through one gateway, or through several of equal
+// cost.
+type Route struct {
+	Destination netip.Prefix
+	Gateways    []netip.Addr
+}
+
+// Neighbour is a permanent entry of the neighbour table.
+type Neighbour struct {
+	Interface string
+	Address   netip.Addr
+	MAC       lb.MAC
+}
+
+// Process is a program that runs in a host until the lab is taken down. Its
+// working directory is the host's directory, so that Args name files there
+// without a path; what it prints is appended to NAME.log.
+type Process struct {
+	Name string
+	// Args begins with the program, which is looked up in PATH if it has no
+	// slash.
+	Args []string
+	// Env is added to the environment, as KEY=value.
+	Env []string
+}
+
+// Probe is a request that a lab answers when it is ready.
+type Probe struct {
+	// From is the host that asks.
+	From string
+	// Protocol is TCP for an HTTP request for / and UDP for a datagram to an
+	// echo server (see Echo).
+	Protocol lb.Protocol
+	Address  netip.AddrPort
+	// Answers are the names of the servers that are to answer; every one of them
+	// must be heard.
+	Answers []string
+}
+
+// Host returns the host of that name, or nil.
+func (t *Topology) Host(name string) *Host {
+	for i := range t.Hosts {
+		if t.Hosts[i].Name == name {
+			return &t.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// iface returns the host's interface of that name, or nil.
+func (h *Host) iface(name string) *Interface {
+	for i := range h.Interfaces {
+		if h.Interfaces[i].Name == name {
+			return &h.Interfaces[i]
+		}
+	}
+	return nil
+}

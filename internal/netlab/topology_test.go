@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+func ecmp(t *testing.T, forward lb.Forward, balancers, servers int) Topology {
+	t.Helper()
+	topology, err := ECMP(ECMPOptions{Fairlead: "/proc/self/exe", Forward: forward, Balancers: balancers, Servers: servers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
+func TestTopologiesAreValid(t *testing.T) {
+	for name, topology := range map[string]Topology{
+		"l2dsr":   ecmp(t, lb.L2DSR, 3, 4),
+		"ipip":    ecmp(t, lb.IPIP, 3, 4),
+		"least":   ecmp(t, lb.L2DSR, 1, 1),
+		"most":    ecmp(t, lb.L2DSR, MaxBalancers, MaxServers),
+		"vlan":    VLAN("/proc/self/exe"),
+		"plain":   plain(3),
+		"nothing": {},
+	} {
+		if err := topology.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestECMPRefusesWhatItCannotDraw(t *testing.T) {
+	for _, o := range []ECMPOptions{
+		{Forward: lb.GUE, Balancers: 1, Servers: 1},
+		{Forward: lb.L2DSR, Balancers: 0, Servers: 1},
+		{Forward: lb.L2DSR, Balancers: 1, Servers: MaxServers + 1},
+	} {
+		if _, err := ECMP(o); err == nil {
+			t.Errorf("%+v: no error", o)
+		}
+	}
+}
+
+func TestECMPAddressesAreAsDocumented(t *testing.T) {
+	topology := ecmp(t, lb.L2DSR, 3, 4)
+	for host, want := range map[string]string{
+		"client":  "10.0.1.2/24 fd00:1::2/64",
+		"router":  "10.0.1.1/24 fd00:1::1/64 10.0.2.1/24 fd00:2::1/64",
+		"lb3":     "10.0.2.13/24 fd00:2::13/64",
+		"server4": "10.0.2.104/24 fd00:2::104/64",
+	} {
+		var got []string
+		for _, i := range topology.Host(host).Interfaces {
+			for _, p := range i.Addresses {
+				got = append(got, p.String())
+			}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %v, want %s", host, got, want)
+		}
+	}
+	if got := topology.Services[1].VIP.String(); got != "tcp [fd00:10:1:1::1]:80" {
+		t.Errorf("second service: %s", got)
+	}
+}
+
+func TestValidateNamesWhatIsWrong(t *testing.T) {
+	for want, spoil := range map[string]func(*Topology){
+		"host server1: name used twice":                  func(tp *Topology) { tp.Hosts[3].Name = "server1" },
+		"bad name \"Router\"":                            func(tp *Topology) { tp.Hosts[1].Name = "Router" },
+		"unknown role \"king\"":                          func(tp *Topology) { tp.Hosts[0].Role = "king" },
+		"interface eth0: 0 links, want 1":                func(tp *Topology) { tp.Links = tp.Links[1:] },
+		"interface eth0: 2 links, want 1":                func(tp *Topology) { tp.Links = append(tp.Links, tp.Links[0]) },
+		"mtu 100 is not in 1280 to 9000":                 func(tp *Topology) { tp.Links[0].MTU = 100 },
+		"no interface client/eth7":                       func(tp *Topology) { tp.Links[0].A.Interface = "eth7" },
+		"interface lo: name used twice":                  func(tp *Topology) { tp.Hosts[0].Interfaces[0].Name = "lo" },
+		"interface \"abcdefghijklmnop\"":                 func(tp *Topology) { tp.Hosts[0].Interfaces[0].Name = "abcdefghijklmnop" },
+		"vlan 4095 is above 4094":                        func(tp *Topology) { tp.Hosts[0].Interfaces[0].VLAN = 4095 },
+		"has the same MAC address":                       func(tp *Topology) { tp.Hosts[2].Interfaces[0].MAC = tp.Hosts[3].Interfaces[0].MAC },
+		"route 10.0.0.1/8: not a network":                func(tp *Topology) { tp.Hosts[0].Routes[0].Destination = netip.MustParsePrefix("10.0.0.1/8") },
+		"gateway fd00:1::1 is not of its address family": func(tp *Topology) { tp.Hosts[0].Routes[0].Gateways = tp.Hosts[0].Routes[1].Gateways },
+		"route ::/0: no gateway":                         func(tp *Topology) { tp.Hosts[0].Routes[1].Gateways = nil },
+		"sysctl \"kernel.panic\"":                        func(tp *Topology) { tp.Hosts[0].Sysctls = map[string]string{"kernel.panic": "1"} },
+		"sysctl \"net.core/../../kernel.panic\"":         func(tp *Topology) { tp.Hosts[0].Sysctls = map[string]string{"net.core/../../kernel.panic": "1"} },
+		"file \"../x\"":                                  func(tp *Topology) { tp.Hosts[0].Files = map[string]string{"../x": ""} },
+		"process nginx: name used twice":                 func(tp *Topology) { p := &tp.Hosts[2]; p.Processes = append(p.Processes, nginx()) },
+		"process empty: no program":                      func(tp *Topology) { tp.Hosts[0].Processes = []Process{{Name: "empty"}} },
+		"neighbour 10.0.0.1: no interface eth9": func(tp *Topology) {
+			tp.Hosts[0].Neighbours = []Neighbour{{"eth9", netip.MustParseAddr("10.0.0.1"), lb.MAC{2}}}
+		},
+		"probe of 10.1.1.1:80: no host nobody":              func(tp *Topology) { tp.Probes[0].From = "nobody" },
+		"the port of a switch has neither address nor vlan": func(tp *Topology) { tp.Host("switch").Interfaces[0].VLAN = 1 },
+	} {
+		topology := plain(2)
+		spoil(&topology)
+		if err := topology.Validate(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want it to say %s", err, want)
+		}
+	}
+}
+
+func TestCheckName(t *testing.T) {
+	for name, ok := range map[string]bool{
+		"a": true, "ecmp": true, "e2e-42": true, strings.Repeat("x", 32): true,
+		"": false, "-a": false, "a-": false, "A": false, "a/b": false, "..": false, "a b": false,
+		strings.Repeat("x", 33): false,
+	} {
+		if got := CheckName(name) == nil; got != ok {
+			t.Errorf("%q: ok is %v, want %v", name, got, ok)
+		}
+	}
+}
+
+func TestAgentConfig(t *testing.T) {
+	const want = `node:
+  name: lb1
+  interfaces: [eth0]
+dataplane:
+  kind: xdp
+  xdpMode: auto
+services:
+  - name: web6-red
+    address: "fd00:10:1:1::1"
+    port: 80
+    protocol: tcp
+    segment: {type: vlan, id: 100}
+    forward: l2dsr
+    backends:
+      - {address: "fd00:2::101", port: 80, weight: 1, mac: "02:00:00:64:64:01", segment: {type: vlan, id: 100}}
+      - {address: "fd00:2::102", port: 80, weight: 1, mac: "02:00:00:64:64:02", segment: {type: vlan, id: 100}}
+`
+	if got := AgentConfig("lb1", VLAN("fairlead").Services[1:2]); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
