@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// sound returns a service with nothing wrong; tests spoil one thing.
+func sound() *lb.Service {
+	return &lb.Service{
+		Name:       "web",
+		VIP:        lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP},
+		Forward:    lb.L2DSR,
+		MinHealthy: 1,
+		Health: &lb.HealthCheck{
+			Type: lb.HealthHTTP, Path: "/healthz", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
+		},
+		Backends: []lb.Backend{
+			{Address: netip.MustParseAddr("10.0.0.21"), Port: 80, Weight: 1},
+			{Address: netip.MustParseAddr("fd00::22"), Port: 80, Weight: lb.MaxWeight},
+		},
+	}
+}
+
+func TestCheck(t *testing.T) {
+	addr := netip.MustParseAddr
+	tests := map[string]struct {
+		spoil func(s *lb.Service)
+		want  []string
+	}{
+		"sound":                    {func(*lb.Service) {}, nil},
+		"no backends":              {func(s *lb.Service) { s.Backends = nil }, nil},
+		"backend of weight 0":      {func(s *lb.Service) { s.Backends[0].Weight = 0 }, nil},
+		"vlan":                     {func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 4094} }, nil},
+		"untagged backend":         {func(s *lb.Service) { s.Backends[0].Segment.Type = lb.SegmentNone }, nil},
+		"nat to another port":      {func(s *lb.Service) { s.Forward, s.Backends[0].Port = lb.NAT, 8080 }, nil},
+		"same address, other port": {func(s *lb.Service) { s.Forward = lb.NAT; s.Backends[1] = lb.Backend{Address: s.Backends[0].Address, Port: 81} }, nil},
+
+		"no name":    {func(s *lb.Service) { s.Name = "" }, []string{"name: no name"}},
+		"bad name":   {func(s *lb.Service) { s.Name = "a b" }, []string{`name: bad name "a b": want printable characters without spaces`}},
+		"long name":  {func(s *lb.Service) { s.Name = strings.Repeat("a", 401) }, []string{"name: 401 bytes are too long: want at most 400"}},
+		"no address": {func(s *lb.Service) { s.Address = netip.Addr{} }, []string{"address: no address"}},
+		"mapped": {func(s *lb.Service) { s.Address = addr("::ffff:10.1.1.1") },
+			[]string{"address: ::ffff:10.1.1.1 is an IPv4-mapped IPv6 address: write 10.1.1.1"}},
+		"zone":        {func(s *lb.Service) { s.Address = addr("fe80::1%eth0") }, []string{"address: fe80::1%eth0 has a zone: want an address without one"}},
+		"unspecified": {func(s *lb.Service) { s.Address = addr("::") }, []string{"address: :: is the unspecified address: want a unicast address"}},
+		"loopback":    {func(s *lb.Service) { s.Address = addr("127.0.0.9") }, []string{"address: 127.0.0.9 is a loopback address: want one that others can reach"}},
+		"multicast":   {func(s *lb.Service) { s.Address = addr("ff02::1") }, []string{"address: ff02::1 is a multicast address: want a unicast address"}},
+		"broadcast":   {func(s *lb.Service) { s.Address = addr("255.255.255.255") }, []string{"address: 255.255.255.255 is the broadcast address: want a unicast address"}},
+		"no port":     {func(s *lb.Service) { s.Port = 0 }, []string{"port: 0 is out of range: want 1 to 65535"}},
+		"protocol":    {func(s *lb.Service) { s.Protocol = 132 }, []string{`protocol: unknown protocol "unknown(132)": want one of tcp, udp`}},
+		"forward": {func(s *lb.Service) { s.Forward = 0 },
+			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat`}},
+		"affinity": {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client`}},
+
+		"segment none": {func(s *lb.Service) { s.Segment.Type = lb.SegmentNone }, []string{"segment.type: a service of the untagged network has no segment"}},
+		"segment id without type": {func(s *lb.Service) { s.Segment.ID = 5 },
+			[]string{"segment.id: 5 names no segment: want none without type vlan, vxlan or geneve"}},
+		"vlan 0":       {func(s *lb.Service) { s.Segment.Type = lb.SegmentVLAN }, []string{"segment.id: 0 is out of range: want 1 to 4094"}},
+		"vlan 4095":    {func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 4095} }, []string{"segment.id: 4095 is out of range: want 1 to 4094"}},
+		"geneve":       {func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentGeneve, ID: 1 << 24} }, []string{"segment.id: 16777216 is out of range: want 1 to 16777215"}},
+		"segment type": {func(s *lb.Service) { s.Segment.Type = 9 }, []string{`segment.type: unknown segment type "unknown(9)": want one of none, vlan, vxlan, geneve`}},
+
+		"minHealthy 0":        {func(s *lb.Service) { s.MinHealthy = 0 }, []string{"minHealthy: 0 is out of range: want at least 1"}},
+		"minHealthy too high": {func(s *lb.Service) { s.MinHealthy = 3 }, []string{"minHealthy: 3 is more than the service's 2 backends"}},
+
+		"health type": {func(s *lb.Service) { s.Health.Type = 0 }, []string{`health.type: unknown health check "unknown(0)": want one of tcp, http`}},
+		"health path": {func(s *lb.Service) { s.Health.Path = "x" }, []string{`health.path: bad path "x": want one that begins with /`}},
+		"tcp path":    {func(s *lb.Service) { s.Health.Type = lb.HealthTCP }, []string{"health.path: a tcp check has no path"}},
+		"health times": {func(s *lb.Service) { s.Health.Interval, s.Health.Timeout = 0, -1 }, []string{
+			"health.interval: 0s is not a time between probes: want more than 0s",
+			"health.timeout: -1ns is no time for a probe: want more than 0s"}},
+		"health timeout": {func(s *lb.Service) { s.Health.Timeout = time.Minute }, []string{"health.timeout: 1m0s is longer than the interval of 2s"}},
+		"health counts": {func(s *lb.Service) { s.Health.Rise, s.Health.Fall = 0, -1 }, []string{
+			"health.rise: 0 is out of range: want at least 1",
+			"health.fall: -1 is out of range: want at least 1"}},
+
+		"duplicate backend": {func(s *lb.Service) { s.Backends[1].Address = s.Backends[0].Address }, []string{"backends[1].address: 10.0.0.21:80 is also backends[0]"}},
+		"VIP as backend":    {func(s *lb.Service) { s.Backends[1].Address = s.Address }, []string{"backends[1].address: 10.1.1.1 is the VIP itself"}},
+		"backend address":   {func(s *lb.Service) { s.Backends[1].Address = addr("::1") }, []string{"backends[1].address: ::1 is a loopback address: want one that others can reach"}},
+		"backend port 0":    {func(s *lb.Service) { s.Backends[0].Port = 0 }, []string{"backends[0].port: 0 is out of range: want 1 to 65535"}},
+		"backend port": {func(s *lb.Service) { s.Backends[0].Port = 8080 },
+			[]string{"backends[0].port: 8080 differs from the service's port 80, which l2dsr leaves as it is"}},
+		"weights": {func(s *lb.Service) { s.Backends[0].Weight, s.Backends[1].Weight = -1, 300 }, []string{
+			"backends[0].weight: -1 is out of range: want 0 to 256",
+			"backends[1].weight: 300 is out of range: want 0 to 256"}},
+		"backend segment": {func(s *lb.Service) { s.Backends[1].Segment.Type = lb.SegmentVLAN }, []string{"backends[1].segment.id: 0 is out of range: want 1 to 4094"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := sound()
+			test.spoil(s)
+			var got []string
+			for _, e := range s.Check() {
+				got = append(got, e.Error())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
