@@ -36,13 +36,16 @@ func TestCheck(t *testing.T) {
 		spoil func(s *lb.Service)
 		want  []string
 	}{
-		"sound":                    {func(*lb.Service) {}, nil},
-		"no backends":              {func(s *lb.Service) { s.Backends = nil }, nil},
-		"backend of weight 0":      {func(s *lb.Service) { s.Backends[0].Weight = 0 }, nil},
-		"vlan":                     {func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 4094} }, nil},
-		"untagged backend":         {func(s *lb.Service) { s.Backends[0].Segment.Type = lb.SegmentNone }, nil},
-		"nat to another port":      {func(s *lb.Service) { s.Forward, s.Backends[0].Port = lb.NAT, 8080 }, nil},
-		"same address, other port": {func(s *lb.Service) { s.Forward = lb.NAT; s.Backends[1] = lb.Backend{Address: s.Backends[0].Address, Port: 81} }, nil},
+		"sound":               {func(*lb.Service) {}, nil},
+		"no backends":         {func(s *lb.Service) { s.Backends = nil }, nil},
+		"backend of weight 0": {func(s *lb.Service) { s.Backends[0].Weight = 0 }, nil},
+		"vlan":                {func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 4094} }, nil},
+		"untagged backend":    {func(s *lb.Service) { s.Backends[0].Segment.Type = lb.SegmentNone }, nil},
+		"nat to another port": {func(s *lb.Service) { s.Forward, s.Backends[0].Port = lb.NAT, 8080 }, nil},
+		"same address, other port": {func(s *lb.Service) {
+			s.Forward = lb.NAT
+			s.Backends[1] = lb.Backend{Address: s.Backends[0].Address, Port: 81}
+		}, nil},
 
 		"no name":    {func(s *lb.Service) { s.Name = "" }, []string{"name: no name"}},
 		"bad name":   {func(s *lb.Service) { s.Name = "a b" }, []string{`name: bad name "a b": want printable characters without spaces`}},
