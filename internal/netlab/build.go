@@ -39,6 +39,7 @@ func (b *builder) build(ctx context.Context) error {
 		what string
 		step func(*Host) error
 	}{
+		{"interface programs", b.program},
 		{"interfaces", b.plumb},
 		{"addresses", b.address},
 		{"routes", b.route},

@@ -101,26 +101,21 @@ func addBridge(h *netlink.Handle, role Role) (netlink.Link, error) {
 // A veth pair leaves checksums and VLAN tags beside the frame, for hardware
 // that isn't there. XDP forwards only the frame, so the receiver would see a
 // wrong checksum and no tag: both offloads are off everywhere, also on switch
-// ports, which cut what GRO has merged into packets again. Generic receive
-// offload makes a veth end poll (NAPI), without which frames that the other
-// end's XDP program sends are dropped: switch ports and balancers have it on.
+// ports, which cut what receive offload has merged into packets again.
 func setFeatures(host *Host) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
 		return fmt.Errorf("ethtool: %w", err)
 	}
 	defer tool.Close()
-	features := map[string]bool{
-		"tx-checksum-ip-generic": false,
-		"tx-vlan-hw-insert":      false,
-		"rx-vlan-hw-parse":       false,
-	}
-	if host.Role == Switch || host.Role == Balancer {
-		features["rx-gro"] = true
-	}
 	for i := range host.Interfaces {
 		name := host.Interfaces[i].Name
-		if err := tool.Change(name, features); err != nil {
+		err := tool.Change(name, map[string]bool{
+			"tx-checksum-ip-generic": false,
+			"tx-vlan-hw-insert":      false,
+			"rx-vlan-hw-parse":       false,
+		})
+		if err != nil {
 			return fmt.Errorf("interface %s: features: %w", name, err)
 		}
 	}

@@ -12,5 +12,6 @@
 // later process can remove a lab whose creator was killed.
 //
 // A lab's wires carry complete frames: checksums are computed by the sender
-// and VLAN tags are inside, as XDP programs expect them (see link.go).
+// and VLAN tags are inside, as XDP programs expect them, and switch ports take
+// what XDP programs send (link.go, program.go).
 package netlab

@@ -96,7 +96,8 @@ func (l *Lab) ask(ctx context.Context, p Probe) (string, error) {
 	}
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		// The transport's own context would let a dial outlive the request.
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
 			return l.Dial(ctx, p.From, network, address)
 		},
 	}}
