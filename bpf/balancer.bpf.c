@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The balancer: parse, one look-up for the VIP, one ring slot, one backend, rewrite, transmit.
+ */
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "encap.h"
+#include "maps.h"
+#include "parse.h"
+#include "ring.h"
+#include "stats.h"
+#include "types.h"
+
+/* Out of the interface that the packet came in by, or out of another one. */
+static __always_inline int transmit(struct xdp_md *ctx, __u32 ifindex)
+{
+	if (ifindex == ctx->ingress_ifindex)
+		return XDP_TX;
+	return bpf_redirect(ifindex, 0);
+}
+
+SEC("xdp")
+int balance(struct xdp_md *ctx)
+{
+	__u64 bytes = ctx->data_end - ctx->data;
+	struct packet packet = {};
+	struct service *service;
+	struct backend *backend;
+	struct view *view;
+	enum counter exit;
+	__u32 *number;
+	__u64 hash;
+
+	exit = parse(ctx, &packet);
+	if (exit != COUNTER_COUNT)
+		return leave(exit, XDP_PASS);
+	number = bpf_map_lookup_elem(&vips, &packet.vip);
+	if (!number)
+		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
+	service = bpf_map_lookup_elem(&services, number);
+	if (!service)
+		return leave(COUNTER_DROP_STATE, XDP_DROP);
+	view = &service->view[*(volatile __u32 *)&service->active & 1];
+	if (!view->ring_size)
+		return leave(COUNTER_DROP_NO_BACKEND, XDP_DROP);
+	hash = flow_hash(&packet, view->flags);
+	backend = ring_backend(view, hash);
+	if (!backend)
+		return leave(COUNTER_DROP_STATE, XDP_DROP);
+	exit = encap(ctx, &packet, backend, hash);
+	if (exit != COUNTER_FORWARD_L2DSR && exit != COUNTER_FORWARD_IPIP)
+		return leave(exit, XDP_DROP);
+	count_backend(backend->stats, bytes);
+	return leave(exit, transmit(ctx, backend->ifindex));
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

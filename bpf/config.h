@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What is fixed when the program is loaded: read-only data, which the verifier treats as constants.
+ */
+#pragma once
+
+#include <linux/types.h>
+
+#include "types.h"
+
+/* Seed of the flow hash; the same on all nodes of a cluster, so that they decide alike. */
+const volatile __u64 hash_seed = 0;
+
+/* Never read: they keep the enumerations in the BTF, where Go takes them from. */
+const enum forward *const btf_forward = 0;
+const enum segment_type *const btf_segment_type = 0;
+const enum view_flag *const btf_view_flag = 0;

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * The two tables (DESIGN.md section 5.1): which service a VIP is, and which backend a flow of that
+ * service has. The arrays are memory-mapped by the agent, which writes them without system calls.
+ * Sizes are set when the program is loaded.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "types.h"
+
+/*
+ * VIP to service number. A service keeps its number as long as it lives, so a change of backends
+ * never touches this table: replacing a value in a hash lets a reader see a recycled element.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct vip_key);
+	__type(value, __u32);
+} vips SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct service);
+} services SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ring_chunk);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct backend);
+} backends SEC(".maps");

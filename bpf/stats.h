@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Counters. Every packet leaves the program through exactly one of these exits and is counted
+ * there once. The agent takes the names from BTF: COUNTER_PASS_NOT_IP is shown as pass_not_ip.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "types.h"
+
+enum counter {
+	/* Not for us: the kernel gets the packet as it came. */
+	COUNTER_PASS_NOT_IP, /* neither IPv4 nor IPv6: ARP, LLDP, ... */
+	COUNTER_PASS_VLAN_STACKED, /* more than one VLAN tag, or a service tag (802.1ad) */
+	COUNTER_PASS_TRUNCATED, /* ends within a header */
+	COUNTER_PASS_MALFORMED, /* headers contradict each other */
+	COUNTER_PASS_FRAGMENT, /* IP fragments have no ports to look up */
+	COUNTER_PASS_EXTENSION_HEADER, /* IPv6 extension headers other than fragment */
+	COUNTER_PASS_NOT_TCP_UDP, /* another transport: ICMP, ICMPv6, ... */
+	COUNTER_PASS_NOT_VIP, /* no service at this address, port, protocol and segment */
+	/* A VIP's packet that can't be delivered. */
+	COUNTER_DROP_NO_BACKEND, /* the service has no usable backend */
+	COUNTER_DROP_TOO_BIG, /* longer than the MTU towards the backend */
+	COUNTER_DROP_HEADROOM, /* no room in front of the frame for another header */
+	COUNTER_DROP_STATE, /* ring or backend missing: a defect, never expected */
+	/* Sent to a backend. */
+	COUNTER_FORWARD_L2DSR,
+	COUNTER_FORWARD_IPIP,
+	COUNTER_COUNT,
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, COUNTER_COUNT);
+	__type(key, enum counter);
+	__type(value, __u64);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1); /* set when loaded: one for each backend of each service */
+	__type(key, __u32);
+	__type(value, struct traffic);
+} backend_stats SEC(".maps");
+
+/* Counts the packet at its exit and returns the verdict. */
+static __always_inline int leave(enum counter exit, int verdict)
+{
+	__u64 *count = bpf_map_lookup_elem(&counters, &exit);
+
+	if (count)
+		*count += 1;
+	return verdict;
+}
+
+static __always_inline void count_backend(__u32 key, __u64 bytes)
+{
+	struct traffic *t = bpf_map_lookup_elem(&backend_stats, &key);
+
+	if (!t)
+		return;
+	t->packets += 1;
+	t->bytes += bytes;
+}

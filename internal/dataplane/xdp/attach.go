@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Mode is where in the kernel the program runs.
+type Mode string
+
+// The modes. Auto is native where the driver can, else generic.
+const (
+	Auto    Mode = "auto"
+	Native  Mode = "native"  // in the driver, before a socket buffer is made
+	Generic Mode = "generic" // in the network stack: works everywhere, slower
+)
+
+// Attachment is the program on one interface.
+type Attachment struct {
+	Interface string `json:"interface"`
+	// Mode is Native or Generic.
+	Mode Mode `json:"mode"`
+	// Reason says why the mode is not native although it might be.
+	Reason string `json:"reason,omitempty"`
+	// Adopted is set if an earlier agent attached a program here and this one
+	// replaced it without a gap.
+	Adopted bool `json:"adopted"`
+
+	link link.Link
+}
+
+// attach puts the program on an interface, pinned in dir. Where a pinned link
+// is already there its program is replaced: one atomic step, so not a packet
+// sees an interface without a balancer.
+func attach(program *ebpf.Program, dir, name string, mode Mode) (Attachment, error) {
+	dev, err := net.InterfaceByName(name)
+	if err != nil {
+		return Attachment{}, fmt.Errorf("interface %s: %w", name, err)
+	}
+	pin := filepath.Join(dir, linkPin(name))
+	a, err := adopt(program, pin, dev, mode)
+	if err != nil || a.link != nil {
+		return a, err
+	}
+	if a, err = attachNew(program, dev, mode); err != nil {
+		return Attachment{}, err
+	}
+	if err := a.link.Pin(pin); err != nil {
+		return Attachment{}, errors.Join(fmt.Errorf("interface %s: pin link: %w", name, err), a.link.Close())
+	}
+	return a, nil
+}
+
+func linkPin(name string) string { return "link_" + name }
+
+// adopt takes over the pinned link of an interface. The result has no link if
+// there is none, or if it belongs to an interface that is gone or to another
+// mode; then it is removed.
+func adopt(program *ebpf.Program, pin string, dev *net.Interface, mode Mode) (Attachment, error) {
+	old, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return Attachment{}, nil
+	}
+	if err != nil {
+		return Attachment{}, fmt.Errorf("interface %s: pinned link: %w", dev.Name, err)
+	}
+	now, err := currentMode(old, dev)
+	if err != nil || (mode != Auto && mode != now) {
+		return Attachment{}, errors.Join(old.Unpin(), old.Close())
+	}
+	if err := old.Update(program); err != nil {
+		return Attachment{}, errors.Join(fmt.Errorf("interface %s: replace program: %w", dev.Name, err), old.Close())
+	}
+	return Attachment{Interface: dev.Name, Mode: now, Adopted: true, link: old}, nil
+}
+
+// currentMode is the mode of a link that is attached to dev; an error if it is
+// not.
+func currentMode(l link.Link, dev *net.Interface) (Mode, error) {
+	info, err := l.Info()
+	if err != nil {
+		return "", err
+	}
+	if x := info.XDP(); x == nil || int(x.Ifindex) != dev.Index {
+		return "", fmt.Errorf("interface %s: the pinned link is not attached to it", dev.Name)
+	}
+	attrs, err := netlink.LinkByIndex(dev.Index)
+	if err != nil {
+		return "", err
+	}
+	if x := attrs.Attrs().Xdp; x != nil && x.AttachMode == nl.XDP_ATTACHED_SKB {
+		return Generic, nil
+	}
+	return Native, nil
+}
+
+func attachNew(program *ebpf.Program, dev *net.Interface, mode Mode) (Attachment, error) {
+	a := Attachment{Interface: dev.Name, Mode: Native}
+	var err error
+	if mode != Generic {
+		a.link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPDriverMode})
+		if err == nil {
+			return a, nil
+		}
+		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
+			return Attachment{}, fmt.Errorf("interface %s: another XDP program is attached to it: %w", dev.Name, err)
+		}
+		if mode == Native {
+			return Attachment{}, fmt.Errorf("interface %s: native XDP: %w", dev.Name, err)
+		}
+		a.Reason = fmt.Sprintf("native XDP refused by the driver: %v", err)
+	}
+	a.Mode = Generic
+	a.link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPGenericMode})
+	if err != nil {
+		return Attachment{}, fmt.Errorf("interface %s: generic XDP: %w", dev.Name, err)
+	}
+	return a, nil
+}
+
+// Remove detaches and unpins everything that agents left in a pin directory.
+// Packets are no longer balanced. No agent may be running.
+func Remove(dir string) error {
+	links, err := filepath.Glob(filepath.Join(dir, layout, linkPin("*")))
+	if err != nil {
+		return err
+	}
+	for _, pin := range links {
+		if err := os.Remove(pin); err != nil {
+			return fmt.Errorf("detach: %w", err)
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("pin directory: %w", err)
+	}
+	return nil
+}

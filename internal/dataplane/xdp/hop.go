@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"fmt"
+	"net/netip"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// resolver finds how backends are reached; *nexthop.Resolver is one.
+type resolver interface {
+	Follow(vip lb.VIP, targets []nexthop.Target) []nexthop.Result
+	Forget(vip lb.VIP)
+	Changed() <-chan lb.VIP
+	Close() error
+}
+
+func target(svc *lb.Service, b lb.Backend) nexthop.Target {
+	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC}
+}
+
+// vlan is the id under which packets for b are sent; 0 is untagged. What the
+// backend says counts most, then a VLAN device on the route; without either an
+// L2 packet stays in its segment and a tunnel runs untagged.
+func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
+	switch {
+	case b.Segment.Type != lb.SegmentUnset:
+		return uint16(b.Segment.ID)
+	case hop.VLAN != 0:
+		return hop.VLAN
+	case svc.Forward == lb.L2DSR:
+		return uint16(svc.Segment.ID)
+	}
+	return 0
+}
+
+// entry is the backend as the program reads it; stats is the index of its
+// traffic.
+func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, stats uint32) balancerBackend {
+	e := balancerBackend{
+		Destination: hop.Destination,
+		Source:      hop.Source,
+		Vlan:        vlan(svc, b, hop),
+		Mtu:         uint16(min(hop.MTU, 0xffff)),
+		Ifindex:     uint32(hop.Index),
+		Stats:       stats,
+		Port:        wirePort(b.Port),
+		Forward:     uint8(forward(svc.Forward)),
+		Address:     b.Address.As16(),
+	}
+	if hop.Local.IsValid() {
+		e.Local = hop.Local.As16()
+	}
+	return e
+}
+
+func forward(f lb.Forward) balancerForward {
+	if f == lb.IPIP {
+		return balancerForwardFORWARD_IPIP
+	}
+	return balancerForwardFORWARD_L2DSR
+}
+
+// describe says for people where packets for b are sent.
+func describe(svc *lb.Service, b lb.Backend, hop nexthop.Hop) string {
+	s := fmt.Sprintf("%s %s", hop.Interface, hop.Destination)
+	if id := vlan(svc, b, hop); id != 0 {
+		s += fmt.Sprintf(" vlan %d", id)
+	}
+	return s
+}
+
+// wirePort puts a port into network byte order, as it lies in a packet.
+func wirePort(port uint16) uint16 { return port<<8 | port>>8 }
+
+func unmapped(address [16]byte) netip.Addr { return netip.AddrFrom16(address).Unmap() }

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+var errClosed = errors.New("data plane is closed")
+
+// Config says where the data plane runs.
+type Config struct {
+	// PinDir is this instance's directory in a BPF file system, for example
+	// /sys/fs/bpf/fairlead/lb1.
+	PinDir string
+	// Interfaces are those on which clients' packets arrive and through which
+	// backends are reached.
+	Interfaces []string
+	Mode       Mode
+	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
+	Seed uint64
+	Log  *slog.Logger
+}
+
+// Plane is the XDP data plane of one node. It implements dataplane.DataPlane.
+type Plane struct {
+	program     *program
+	attachments []Attachment
+	resolver    resolver
+	grace       *grace
+	endGrace    func()
+	seed        uint64
+
+	// mu guards what follows and every write to the tables. It is never held
+	// while waiting for a grace period, the resolver or a caller.
+	mu       sync.Mutex
+	closed   bool
+	services map[lb.VIP]*service
+	numbers  *arena // service numbers
+	rings    *arena // chunks of the ring table
+	backends *arena // entries of the backend table
+	traffic  *arena // indexes of the backends' traffic counters
+	// deleted is when a VIP last left the table.
+	deleted ticket
+}
+
+// Open loads the program, adopts what an earlier agent pinned and attaches to
+// the interfaces of the current network namespace. Services that an earlier
+// agent programmed are balanced on, unchanged, until Update or Prune.
+func Open(cfg Config) (*Plane, error) {
+	hops, err := nexthop.New(cfg.Log, cfg.Interfaces)
+	if err != nil {
+		return nil, fmt.Errorf("next hops: %w", err)
+	}
+	p, err := newPlane(cfg.PinDir, cfg.Seed, hops)
+	if err != nil {
+		return nil, errors.Join(err, hops.Close())
+	}
+	if err := p.attach(cfg); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// newPlane is a plane that is attached nowhere.
+func newPlane(dir string, seed uint64, hops resolver) (*Plane, error) {
+	synchronize, endGrace, err := synchronizer()
+	if err != nil {
+		return nil, err
+	}
+	program, err := load(dir, seed)
+	if err != nil {
+		endGrace()
+		return nil, err
+	}
+	g := newGrace(synchronize)
+	p := &Plane{
+		program:  program,
+		resolver: hops,
+		grace:    g,
+		endGrace: endGrace,
+		seed:     seed,
+		services: make(map[lb.VIP]*service),
+		numbers:  newArena("services", maxServices, g),
+		rings:    newArena("rings", chunks(maxRingEntries), g),
+		backends: newArena("backends", maxBackends, g),
+		traffic:  newArena("backend_stats", maxBackends, g),
+	}
+	if err := p.adopt(); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// attach puts the program on the configured interfaces and takes it off those
+// that no longer are.
+func (p *Plane) attach(cfg Config) error {
+	pins := filepath.Join(cfg.PinDir, layout)
+	for _, name := range cfg.Interfaces {
+		a, err := attach(p.program.Balance, pins, name, cfg.Mode)
+		if err != nil {
+			return err
+		}
+		p.attachments = append(p.attachments, a)
+		cfg.Log.Info("program attached", "interface", a.Interface, "mode", a.Mode, "reason", a.Reason, "adopted", a.Adopted)
+	}
+	old, err := filepath.Glob(filepath.Join(pins, linkPin("*")))
+	if err != nil {
+		return err
+	}
+	for _, pin := range old {
+		if slices.ContainsFunc(cfg.Interfaces, func(name string) bool { return linkPin(name) == filepath.Base(pin) }) {
+			continue
+		}
+		if err := os.Remove(pin); err != nil {
+			return fmt.Errorf("detach: %w", err)
+		}
+		cfg.Log.Info("program detached", "pin", pin)
+	}
+	return nil
+}
+
+// Attachments lists the interfaces on which the program runs.
+func (p *Plane) Attachments() []Attachment { return slices.Clone(p.attachments) }
+
+// Stale delivers services of which a next hop has changed.
+func (p *Plane) Stale() <-chan lb.VIP { return p.resolver.Changed() }
+
+// Close ends this process's part; the kernel goes on balancing.
+func (p *Plane) Close() error {
+	p.mu.Lock()
+	done := p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if done {
+		return nil
+	}
+	errs := []error{p.resolver.Close()}
+	p.grace.close()
+	p.endGrace()
+	for _, a := range p.attachments {
+		errs = append(errs, a.link.Close())
+	}
+	errs = append(errs, p.program.Close())
+	return errors.Join(errs...)
+}
+
+// ready says whether a call may go on.
+func (p *Plane) ready(ctx context.Context) error {
+	if p.closed {
+		return errClosed
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
+	"golang.org/x/sys/unix"
+)
+
+// layout is the version of the tables' layout; it is a part of the pin path, so
+// that an agent never reads tables that it doesn't understand.
+const layout = "v1"
+
+// program is the loaded balancer with its tables.
+type program struct {
+	balancerObjects
+	*tables
+	exits []string // the counters' names, by their number
+}
+
+// load loads the program and makes or adopts the tables that are pinned in dir.
+func load(dir string, seed uint64) (*program, error) {
+	if err := mountBPF(dir); err != nil {
+		return nil, err
+	}
+	pins := filepath.Join(dir, layout)
+	if err := os.MkdirAll(pins, 0o700); err != nil {
+		return nil, fmt.Errorf("pin directory: %w", err)
+	}
+	spec, err := specification(seed)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range spec.Maps {
+		if !strings.HasPrefix(m.Name, ".") { // read-only data belongs to one program
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	p := &program{}
+	if p.exits, err = exitNames(spec.Types); err != nil {
+		return nil, err
+	}
+	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}
+	if err := spec.LoadAndAssign(&p.balancerObjects, opts); err != nil {
+		return nil, loadError(pins, err)
+	}
+	if p.tables, err = newTables(p.balancerMaps); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// specification is the program as compiled, with the sizes of its tables and
+// its constants set.
+func specification(seed uint64) (*ebpf.CollectionSpec, error) {
+	spec, err := loadBalancer()
+	if err != nil {
+		return nil, err
+	}
+	for name, entries := range map[string]uint32{
+		balancerMapVips:         maxServices,
+		balancerMapServices:     maxServices,
+		balancerMapRings:        chunks(maxRingEntries),
+		balancerMapBackends:     maxBackends,
+		balancerMapBackendStats: maxBackends,
+	} {
+		spec.Maps[name].MaxEntries = entries
+	}
+	if err := spec.Variables[balancerVarHashSeed].Set(seed); err != nil {
+		return nil, fmt.Errorf("constant %s: %w", balancerVarHashSeed, err)
+	}
+	return spec, nil
+}
+
+// loadError adds what the user can do about an error of the kernel.
+func loadError(pins string, err error) error {
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.As(err, &verifier):
+		return fmt.Errorf("kernel refuses the balancer program: %w", verifier)
+	case errors.Is(err, ebpf.ErrMapIncompatible):
+		return fmt.Errorf("tables in %s were made by another version of fairlead: stop its agent and run `fairlead agent --remove`: %w", pins, err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("loading the balancer program needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: %w", err)
+	}
+	return fmt.Errorf("balancer program: %w", err)
+}
+
+// exitNames reads the counters' names from the program's type information:
+// COUNTER_PASS_NOT_IP becomes pass_not_ip.
+func exitNames(types *btf.Spec) ([]string, error) {
+	var enum *btf.Enum
+	if err := types.TypeByName("counter", &enum); err != nil {
+		return nil, fmt.Errorf("counter names: %w", err)
+	}
+	names := make([]string, balancerCounterCOUNTER_COUNT)
+	for _, v := range enum.Values {
+		if v.Value < uint64(len(names)) {
+			names[v.Value] = strings.ToLower(strings.TrimPrefix(v.Name, "COUNTER_"))
+		}
+	}
+	return names, nil
+}

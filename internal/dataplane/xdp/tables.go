@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+)
+
+// ringChunk is the number of ring entries in one element of the ring table.
+const ringChunk = uint32(len(balancerRingChunk{}.Entry))
+
+// tables are the maps that the program reads. The arrays are memory-mapped:
+// writing them takes no system call.
+type tables struct {
+	maps     balancerMaps
+	services *ebpf.Memory
+	rings    *ebpf.Memory
+	backends *ebpf.Memory
+}
+
+func newTables(maps balancerMaps) (*tables, error) {
+	t := &tables{maps: maps}
+	var errs [3]error
+	t.services, errs[0] = maps.Services.Memory()
+	t.rings, errs[1] = maps.Rings.Memory()
+	t.backends, errs[2] = maps.Backends.Memory()
+	if err := errors.Join(errs[:]...); err != nil {
+		return nil, fmt.Errorf("tables: %w", err)
+	}
+	return t, nil
+}
+
+// raw is the memory of a structure that the program shares; such structures
+// have no hidden padding.
+func raw[T balancerService | balancerView | balancerBackend | balancerTraffic | uint32](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+}
+
+// write and read move one structure to or from a place in mapped memory.
+func write[T balancerService | balancerView | balancerBackend | balancerTraffic | uint32](m *ebpf.Memory, offset uintptr, v T) error {
+	_, err := m.WriteAt(raw(&v), int64(offset))
+	return err
+}
+
+func read[T balancerService | balancerBackend](m *ebpf.Memory, index uint32) (v T, err error) {
+	_, err = m.ReadAt(raw(&v), int64(index)*int64(unsafe.Sizeof(v)))
+	return v, err
+}
+
+func serviceOffset(number uint32) uintptr {
+	return uintptr(number) * unsafe.Sizeof(balancerService{})
+}
+
+func viewOffset(number, view uint32) uintptr {
+	return serviceOffset(number) + unsafe.Offsetof(balancerService{}.View) + uintptr(view)*unsafe.Sizeof(balancerView{})
+}
+
+// flip makes a view visible: one aligned store of four bytes, which Go's memmove
+// and the processor do at once.
+func (t *tables) flip(number, view uint32) error {
+	return write(t.services, serviceOffset(number)+unsafe.Offsetof(balancerService{}.Active), view)
+}
+
+// writeRing stores a ring from the chunk base on.
+func (t *tables) writeRing(base uint32, ring []uint16) error {
+	buf := make([]byte, 0, 2*len(ring))
+	for _, e := range ring {
+		buf = binary.NativeEndian.AppendUint16(buf, e)
+	}
+	_, err := t.rings.WriteAt(buf, int64(base)*int64(unsafe.Sizeof(balancerRingChunk{})))
+	return err
+}
+
+// readRing returns size entries from the chunk base on.
+func (t *tables) readRing(base, size uint32) ([]uint16, error) {
+	buf := make([]byte, 2*size)
+	if _, err := t.rings.ReadAt(buf, int64(base)*int64(unsafe.Sizeof(balancerRingChunk{}))); err != nil {
+		return nil, err
+	}
+	ring := make([]uint16, size)
+	for i := range ring {
+		ring[i] = binary.NativeEndian.Uint16(buf[2*i:])
+	}
+	return ring, nil
+}
+
+// writeBackends stores the entries of a service's backends from base on.
+func (t *tables) writeBackends(base uint32, entries []balancerBackend) error {
+	for i := range entries {
+		offset := (uintptr(base) + uintptr(i)) * unsafe.Sizeof(entries[i])
+		if err := write(t.backends, offset, entries[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// chunks is the number of elements of the ring table that size entries take.
+func chunks(size uint32) uint32 { return (size + ringChunk - 1) / ringChunk }

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package xdp is the data plane that balances packets in the kernel, before the
+// network stack sees them (DESIGN.md §5).
+//
+// It loads bpf/balancer.bpf.c, attaches it to the node's interfaces and keeps
+// the tables that the program reads: for each service a Maglev ring and its
+// backends, ready to be written into packets. Reconcile drives it through the
+// dataplane.DataPlane interface. Everything that the kernel needs is pinned
+// under one directory, so packets are balanced also while no agent runs, and
+// the next agent adopts what it finds.
+//
+// Only this folder and those below it import an eBPF library.
+package xdp
+
+import (
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/maglev"
+)
+
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -Wall -Wextra -Werror" -type counter -type view -type view_flag -type segment_type -type forward balancer ../../../bpf/balancer.bpf.c
+
+// Capacity of the tables, fixed when they are made. A change of a service needs
+// room for its old and its new version at the same time.
+const (
+	maxServices    = 8192
+	maxBackends    = 1 << 17 // of all services together: 64 bytes each
+	maxRingEntries = 1 << 24 // of all services together: 2 bytes each
+)
+
+// Limits are the services that this data plane can serve.
+func Limits() dataplane.Limits {
+	return dataplane.Limits{
+		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP},
+		Segments:    []lb.SegmentType{lb.SegmentVLAN},
+		MaxServices: maxServices,
+		MaxBackends: maxServiceBackends,
+	}
+}
+
+// maxServiceBackends is bounded by the 15 bits of a ring entry.
+const maxServiceBackends = maglev.MaxBackends
