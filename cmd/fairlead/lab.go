@@ -136,15 +136,16 @@ func takeDown(ctx context.Context, labs netlab.Labs, names []string) error {
 			names = append(names, s.Name)
 		}
 	}
+	var errs []error
 	for _, name := range names {
 		lab, err := labs.Open(name)
-		if err != nil {
-			return err
+		if err == nil {
+			err = lab.Down(ctx)
 		}
-		if err := lab.Down(ctx); err != nil {
-			return err
+		if err == nil {
+			labs.Progress(name + " is down")
 		}
-		labs.Progress(name + " is down")
+		errs = append(errs, err)
 	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -21,10 +21,11 @@ import (
 const DefaultDir = "/run/fairlead/labs"
 
 // Bounds on how long Up waits for traffic and how long a lab that another
-// process is changing is waited for.
+// process is changing is waited for: a little longer, so that an Up that fails
+// is over by then.
 const (
 	readyTimeout = 15 * time.Second
-	lockTimeout  = 10 * time.Second
+	lockTimeout  = 20 * time.Second
 )
 
 // Labs are the labs of one directory.
@@ -222,10 +223,13 @@ func (l *Lab) change(ctx context.Context, fn func() error) error {
 	return nil
 }
 
-// newest reads the state again; it is an error if there is now another lab of
-// the same name.
+// newest reads the state again; it is an error if the lab is gone, or if there
+// is another one of the same name.
 func newest(dir string, known State) (State, error) {
 	state, err := readState(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return known, errors.New("it has been taken down")
+	}
 	if err != nil {
 		return known, err
 	}

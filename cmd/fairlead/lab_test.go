@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+// What can't be done is said in one line, before anything is made.
+func TestLabRefuses(t *testing.T) {
+	for command, want := range map[string]string{
+		"up":                            "accepts 1 arg(s), received 0",
+		"up nonsense":                   `unknown topology "nonsense": want ecmp or vlan`,
+		"up ecmp --name A/b":            `bad name "A/b"`,
+		"up ecmp --balancers 0":         "0 balancers: want 1 to 80",
+		"up ecmp --servers 101":         "101 servers: want 1 to 100",
+		"up ecmp --forward gue":         "forwarding mode gue: want l2dsr or ipip",
+		"up ecmp --forward nonsense":    `unknown forwarding mode "nonsense"`,
+		"up vlan --servers 3":           "--servers is only for ecmp",
+		"down":                          "want the name of one lab, or --all",
+		"down a --all":                  "want the name of one lab, or --all",
+		"down no-such-lab":              "lab no-such-lab: no such lab",
+		"down ../labs":                  `bad name "../labs"`,
+		"list -o yaml":                  `unknown output "yaml": want table or json`,
+		"exec no-such-lab client":       "requires at least 3 arg(s)",
+		"exec no-such-lab a -- true -x": "lab no-such-lab: no such lab",
+		"echo --listen nonsense":        "--listen: ",
+	} {
+		var stdout, stderr bytes.Buffer
+		args := append([]string{"lab"}, strings.Fields(command)...)
+		status := run(args, env{stdout: &stdout, stderr: &stderr})
+		if got := stderr.String(); status != 1 || !strings.Contains(got, want) || strings.Count(got, "\n") != 1 {
+			t.Errorf("%s: status %d and %q, want 1 and %q", command, status, got, want)
+		}
+		if stdout.Len() > 0 {
+			t.Errorf("%s: prints %q", command, &stdout)
+		}
+	}
+}
