@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Whatever was desired in between, and though one call in ten fails, in the end
+// the data plane has what was desired last and nothing else.
+func TestRandomHistoriesConverge(t *testing.T) {
+	for seed := range uint64(200) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { converge(t, rand.New(rand.NewPCG(seed, 0))) })
+		})
+	}
+}
+
+func converge(t *testing.T, random *rand.Rand) {
+	w := newWorld(t)
+	calls := rand.New(rand.NewPCG(random.Uint64(), 1)) // of the reconciler's goroutine
+	w.dp.Fail = func(string, lb.VIP) error {
+		if calls.IntN(10) == 0 {
+			return errors.New("one in ten")
+		}
+		return nil
+	}
+	desired := randomServices(random)
+	for _, svc := range randomServices(random) { // of an earlier process
+		if _, err := w.dp.Update(t.Context(), &svc); err != nil {
+			t.Log("not left behind:", err)
+		}
+	}
+	w.start()
+	for range 20 {
+		switch random.IntN(4) {
+		case 0, 1:
+			desired = randomServices(random)
+			if _, err := w.store.Set(desired); err != nil {
+				t.Fatal(err)
+			}
+		case 2:
+			id := randomBackend(random).ID()
+			w.dp.SetUnusable(id, []string{"", "no route"}[random.IntN(2)])
+			for n := range byte(serviceCount) {
+				w.dp.MarkStale(vip(n))
+			}
+		case 3:
+			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
+		}
+	}
+	w.set(desired)
+	time.Sleep(10 * time.Minute)
+	synctest.Wait()
+
+	got := w.dp.Dump()
+	w.dp.Calls()
+	if want := direct(t, w.dp, desired); got != want {
+		t.Errorf("the data plane has\n%s\nwant\n%s", got, want)
+	}
+	statuses := w.reconciler.Statuses()
+	if len(statuses) != len(desired) {
+		t.Errorf("%d statuses, want %d", len(statuses), len(desired))
+	}
+	for i, entry := range w.store.Snapshot().Services {
+		s := statuses[i]
+		if s.VIP != entry.Service.VIP || s.Desired != entry.Revision || s.Programmed != entry.Revision || s.Error != "" || s.Deleting {
+			t.Errorf("status %+v, want %s programmed at revision %d", s, entry.Service.VIP, entry.Revision)
+		}
+	}
+}
+
+// direct returns the dump of dp after all is removed and programmed afresh.
+func direct(t *testing.T, dp *fake.DataPlane, services []lb.Service) string {
+	persist := func(try func() error) {
+		for try() != nil {
+			continue
+		}
+	}
+	persist(func() error { return dp.Prune(t.Context(), nil) })
+	for _, svc := range services {
+		persist(func() error {
+			_, err := dp.Update(t.Context(), &svc)
+			return err
+		})
+	}
+	return dp.Dump()
+}
+
+const serviceCount = 6
+
+func vip(n byte) lb.VIP {
+	return lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, n}), Port: 80, Protocol: lb.TCP}
+}
+
+func randomBackend(random *rand.Rand) lb.Backend {
+	return lb.Backend{Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(random.IntN(8))}), Port: 80, Weight: random.IntN(4)}
+}
+
+// randomServices returns a random part of serviceCount services with random
+// backends.
+func randomServices(random *rand.Rand) []lb.Service {
+	var all []lb.Service
+	for n := range byte(serviceCount) {
+		if random.IntN(3) == 0 {
+			continue
+		}
+		svc := lb.Service{Name: fmt.Sprint("s", n), VIP: vip(n), Forward: lb.L2DSR, MinHealthy: 1}
+		for range random.IntN(5) {
+			b := randomBackend(random)
+			if !slices.ContainsFunc(svc.Backends, func(o lb.Backend) bool { return o.ID() == b.ID() }) {
+				svc.Backends = append(svc.Backends, b)
+			}
+		}
+		all = append(all, svc)
+	}
+	return all
+}

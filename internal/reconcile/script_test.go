@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reconcile_test
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// TestScripts plays the archives of testdata in simulated time. An archive's
+// comment is the script, its files are desired states and expected texts:
+//
+//	start                      start the reconciler
+//	set FILE                   desire the services of FILE and wait for quiet
+//	program FILE               program FILE's services behind the reconciler's back
+//	fail OP NAME REASON…       fail calls of OP (update, delete, prune) for a service; "-" for prune
+//	heal OP NAME               fail them no more
+//	unusable BACKEND REASON…   make a backend unusable; no reason makes it usable
+//	stale NAME                 announce that a service is outdated
+//	wait DURATION              let time pass
+//	calls, dump, status, log FILE   compare with FILE; calls and log since the last time
+//
+// A service is a line such as "web tcp 10.1.1.1:80 10.0.0.1*3 10.0.0.2": name,
+// VIP, backends with weights.
+func TestScripts(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("%d scripts, error %v", len(scripts), err)
+	}
+	for _, path := range scripts {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			text, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Test(t, func(t *testing.T) {
+				comment, files := parseArchive(string(text))
+				s := &script{world: newWorld(t), files: files, vips: map[string]lb.VIP{"-": {}}}
+				for i, line := range strings.Split(comment, "\n") {
+					if fields := strings.Fields(line); len(fields) > 0 && !strings.HasPrefix(line, "#") {
+						s.run(fmt.Sprintf("%s:%d: %s", path, i+1, line), fields[0], fields[1:])
+					}
+				}
+			})
+		})
+	}
+}
+
+// parseArchive reads the txtar format: a comment, then files that each follow a
+// line "-- NAME --".
+func parseArchive(text string) (comment string, files map[string]string) {
+	files = map[string]string{}
+	name := ""
+	for line := range strings.Lines(text) {
+		rest, opens := strings.CutPrefix(strings.TrimRight(line, "\n"), "-- ")
+		if title, closes := strings.CutSuffix(rest, " --"); opens && closes {
+			name = title
+			files[name] = ""
+		} else if name == "" {
+			comment += line
+		} else {
+			files[name] += line
+		}
+	}
+	return comment, files
+}
+
+// script is one archive as it is played.
+type script struct {
+	*world
+	files map[string]string
+	vips  map[string]lb.VIP
+}
+
+// run plays one line; at says where it stands.
+func (s *script) run(at, command string, args []string) {
+	arg := func(i int) string {
+		if i >= len(args) {
+			s.t.Fatalf("%s: argument %d is missing", at, i+1)
+		}
+		return args[i]
+	}
+	switch command {
+	case "start":
+		s.start()
+	case "set":
+		s.set(s.services(at, arg(0)))
+	case "program":
+		for _, svc := range s.services(at, arg(0)) {
+			if _, err := s.dp.Update(s.t.Context(), &svc); err != nil {
+				s.t.Fatalf("%s: %v", at, err)
+			}
+		}
+		s.dp.Calls()
+	case "fail":
+		s.fail(arg(0), s.vip(at, arg(1)), errors.New(strings.Join(args[2:], " ")))
+	case "heal":
+		s.fail(arg(0), s.vip(at, arg(1)), nil)
+	case "unusable":
+		s.dp.SetUnusable(netip.MustParseAddrPort(arg(0)), strings.Join(args[1:], " "))
+	case "stale":
+		s.dp.MarkStale(s.vip(at, arg(0)))
+		synctest.Wait()
+	case "wait":
+		duration, err := time.ParseDuration(arg(0))
+		if err != nil {
+			s.t.Fatalf("%s: %v", at, err)
+		}
+		time.Sleep(duration)
+		synctest.Wait()
+	default:
+		s.compare(at, command, arg(0))
+	}
+}
+
+// compare checks a text against a file, where blank lines have no meaning.
+func (s *script) compare(at, what, file string) {
+	var got string
+	switch what {
+	case "calls":
+		got = strings.Join(s.dp.Calls(), "\n")
+	case "dump":
+		got = s.dp.Dump()
+	case "status":
+		got = s.status()
+	case "log":
+		got = s.log.take()
+	default:
+		s.t.Fatalf("%s: unknown command", at)
+	}
+	want, exists := s.files[file]
+	if !exists {
+		s.t.Fatalf("%s: no such file", at)
+	}
+	if got = strings.TrimSpace(got); got != strings.TrimSpace(want) {
+		s.t.Errorf("%s: got\n%s\nwant\n%s", at, got, want)
+	}
+}
+
+// status prints each service's status on a line, without times and counts of
+// attempts, which chance moves.
+func (s *script) status() string {
+	var out strings.Builder
+	for _, st := range s.reconciler.Statuses() {
+		fmt.Fprintf(&out, "%s %s desired %d programmed %d", st.Name, st.VIP, st.Desired, st.Programmed)
+		if st.State.Backends != nil {
+			fmt.Fprintf(&out, " in use %d/%d", st.State.InUse(), len(st.State.Backends))
+		}
+		if st.Deleting {
+			out.WriteString(" deleting")
+		}
+		if st.Error != "" {
+			out.WriteString(" error: " + st.Error)
+		}
+		out.WriteString("\n")
+	}
+	return out.String()
+}
+
+func (s *script) vip(at, name string) lb.VIP {
+	vip, known := s.vips[name]
+	if !known {
+		s.t.Fatalf("%s: no service %q yet", at, name)
+	}
+	return vip
+}
+
+// services reads a file of services and remembers their names.
+func (s *script) services(at, file string) []lb.Service {
+	text, exists := s.files[file]
+	if !exists {
+		s.t.Fatalf("%s: no such file", at)
+	}
+	var all []lb.Service
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
+			continue
+		}
+		address := netip.MustParseAddrPort(fields[2])
+		svc := lb.Service{Name: fields[0], Forward: lb.L2DSR, MinHealthy: 1}
+		svc.VIP = lb.VIP{Address: address.Addr(), Port: address.Port()}
+		if err := svc.Protocol.UnmarshalText([]byte(fields[1])); err != nil {
+			s.t.Fatalf("%s: %s: %v", at, file, err)
+		}
+		for _, field := range fields[3:] {
+			backend, weight, _ := strings.Cut(field+"*1", "*")
+			w, err := strconv.Atoi(strings.TrimSuffix(weight, "*1"))
+			if err != nil {
+				s.t.Fatalf("%s: %s: backend %q: %v", at, file, field, err)
+			}
+			svc.Backends = append(svc.Backends, lb.Backend{Address: netip.MustParseAddr(backend), Port: svc.Port, Weight: w})
+		}
+		s.vips[svc.Name] = svc.VIP
+		all = append(all, svc)
+	}
+	return all
+}
