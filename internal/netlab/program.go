@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/switchport"
+	"fairlead.io/fairlead/internal/dataplane/xdp/vlanport"
 )
 
 // program attaches the small BPF programs that make up for what veth pairs and
@@ -20,20 +21,21 @@ func (b *builder) program(host *Host) error {
 			if err != nil {
 				return fmt.Errorf("interface %s: %w", i.Name, err)
 			}
-			if i.VLAN != 0 {
-				return fmt.Errorf("interface %s: vlan %d: there is no program for it yet", i.Name, i.VLAN)
+			switch index := link.Attrs().Index; {
+			case i.VLAN != 0:
+				err = vlanport.Attach(index, i.VLAN)
+			case b.facesBalancer(End{host.Name, i.Name}):
+				err = switchport.Attach(index)
 			}
-			if b.facesBalancer(End{host.Name, i.Name}) {
-				if err := switchport.Attach(link.Attrs().Index); err != nil {
-					return fmt.Errorf("interface %s: %w", i.Name, err)
-				}
+			if err != nil {
+				return fmt.Errorf("interface %s: %w", i.Name, err)
 			}
 		}
 		return nil
 	})
 }
 
-// facesBalancer reports whether the other end of the link is a balancer's.
+// facesBalancer reports whether the end is the peer of a balancer's interface.
 func (b *builder) facesBalancer(e End) bool {
 	for _, l := range b.topology.Links {
 		other := l.B
