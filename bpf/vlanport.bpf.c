@@ -14,7 +14,7 @@
 
 const volatile __u16 vlan_id = 0;
 
-SEC("tcx/ingress")
+SEC("tc")
 int untag(struct __sk_buff *skb)
 {
 	if (!skb->vlan_present || (skb->vlan_tci & VLAN_ID_MASK) != vlan_id)
@@ -24,7 +24,7 @@ int untag(struct __sk_buff *skb)
 	return TC_ACT_OK;
 }
 
-SEC("tcx/egress")
+SEC("tc")
 int tag(struct __sk_buff *skb)
 {
 	if (bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), vlan_id))

@@ -13,23 +13,17 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
-	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
 )
 
 // Mode is where in the kernel the program runs.
-type Mode string
-
-// The modes. Auto is native where the driver can, else generic.
-const (
-	Auto    Mode = "auto"
-	Native  Mode = "native"  // in the driver, before a socket buffer is made
-	Generic Mode = "generic" // in the network stack: works everywhere, slower
-)
+type Mode = hook.Mode
 
 // Attachment is the program on one interface.
 type Attachment struct {
 	Interface string `json:"interface"`
-	// Mode is Native or Generic.
+	// Mode is hook.Native or hook.Generic.
 	Mode Mode `json:"mode"`
 	// Reason says why the mode is not native although it might be.
 	Reason string `json:"reason,omitempty"`
@@ -53,9 +47,11 @@ func attach(program *ebpf.Program, dir, name string, mode Mode) (Attachment, err
 	if err != nil || a.link != nil {
 		return a, err
 	}
-	if a, err = attachNew(program, dev, mode); err != nil {
+	h, err := hook.Attach(program, dev, mode)
+	if err != nil {
 		return Attachment{}, err
 	}
+	a = Attachment{Interface: name, Mode: h.Mode, Reason: h.Reason, link: h.Link}
 	if err := a.link.Pin(pin); err != nil {
 		return Attachment{}, errors.Join(fmt.Errorf("interface %s: pin link: %w", name, err), a.link.Close())
 	}
@@ -76,7 +72,7 @@ func adopt(program *ebpf.Program, pin string, dev *net.Interface, mode Mode) (At
 		return Attachment{}, fmt.Errorf("interface %s: pinned link: %w", dev.Name, err)
 	}
 	now, err := currentMode(old, dev)
-	if err != nil || (mode != Auto && mode != now) {
+	if err != nil || (mode != hook.Auto && mode != now) {
 		return Attachment{}, errors.Join(old.Unpin(), old.Close())
 	}
 	if err := old.Update(program); err != nil {
@@ -100,33 +96,9 @@ func currentMode(l link.Link, dev *net.Interface) (Mode, error) {
 		return "", err
 	}
 	if x := attrs.Attrs().Xdp; x != nil && x.AttachMode == nl.XDP_ATTACHED_SKB {
-		return Generic, nil
+		return hook.Generic, nil
 	}
-	return Native, nil
-}
-
-func attachNew(program *ebpf.Program, dev *net.Interface, mode Mode) (Attachment, error) {
-	a := Attachment{Interface: dev.Name, Mode: Native}
-	var err error
-	if mode != Generic {
-		a.link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPDriverMode})
-		if err == nil {
-			return a, nil
-		}
-		if errors.Is(err, unix.EBUSY) || errors.Is(err, unix.EEXIST) {
-			return Attachment{}, fmt.Errorf("interface %s: another XDP program is attached to it: %w", dev.Name, err)
-		}
-		if mode == Native {
-			return Attachment{}, fmt.Errorf("interface %s: native XDP: %w", dev.Name, err)
-		}
-		a.Reason = fmt.Sprintf("native XDP refused by the driver: %v", err)
-	}
-	a.Mode = Generic
-	a.link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPGenericMode})
-	if err != nil {
-		return Attachment{}, fmt.Errorf("interface %s: generic XDP: %w", dev.Name, err)
-	}
-	return a, nil
+	return hook.Native, nil
 }
 
 // Remove detaches and unpins everything that agents left in a pin directory.

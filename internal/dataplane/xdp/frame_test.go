@@ -115,12 +115,12 @@ func run(t *testing.T, p *Plane, in []byte) (verdict uint32, out []byte) {
 // exits returns the counters that moved while do ran.
 func exits(t *testing.T, p *Plane, do func()) map[string]uint64 {
 	t.Helper()
-	before, err := p.program.readExits()
+	before, err := p.program.exits.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	do()
-	after, err := p.program.readExits()
+	after, err := p.program.exits.Read()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,8 +10,9 @@ import (
 	"strings"
 
 	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/btf"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/counter"
 )
 
 // layout is the version of the tables' layout; it is a part of the pin path, so
@@ -22,7 +23,7 @@ const layout = "v1"
 type program struct {
 	balancerObjects
 	*tables
-	exits []string // the counters' names, by their number
+	exits counter.Set
 }
 
 // load loads the program and makes or adopts the tables that are pinned in dir.
@@ -44,12 +45,12 @@ func load(dir string, seed uint64) (*program, error) {
 		}
 	}
 	p := &program{}
-	if p.exits, err = exitNames(spec.Types); err != nil {
-		return nil, err
-	}
 	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}
 	if err := spec.LoadAndAssign(&p.balancerObjects, opts); err != nil {
 		return nil, loadError(pins, err)
+	}
+	if p.exits, err = counter.New(spec.Types, "counter", "COUNTER_", p.Counters); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	if p.tables, err = newTables(p.balancerMaps); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -91,20 +92,4 @@ func loadError(pins string, err error) error {
 		return fmt.Errorf("loading the balancer program needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: %w", err)
 	}
 	return fmt.Errorf("balancer program: %w", err)
-}
-
-// exitNames reads the counters' names from the program's type information:
-// COUNTER_PASS_NOT_IP becomes pass_not_ip.
-func exitNames(types *btf.Spec) ([]string, error) {
-	var enum *btf.Enum
-	if err := types.TypeByName("counter", &enum); err != nil {
-		return nil, fmt.Errorf("counter names: %w", err)
-	}
-	names := make([]string, balancerCounterCOUNTER_COUNT)
-	for _, v := range enum.Values {
-		if v.Value < uint64(len(names)) {
-			names[v.Value] = strings.ToLower(strings.TrimPrefix(v.Name, "COUNTER_"))
-		}
-	}
-	return names, nil
 }

@@ -21,7 +21,7 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	if err := p.ready(ctx); err != nil {
 		return dataplane.Stats{}, err
 	}
-	exits, err := p.program.readExits()
+	exits, err := p.program.exits.Read()
 	if err != nil {
 		return dataplane.Stats{}, err
 	}
@@ -108,18 +108,4 @@ func (t *tables) readTraffic(n uint32) ([]dataplane.Traffic, error) {
 		}
 	}
 	return sums, nil
-}
-
-func (p *program) readExits() (map[string]uint64, error) {
-	exits := make(map[string]uint64, len(p.exits))
-	var values []uint64
-	for i, name := range p.exits {
-		if err := p.maps.Counters.Lookup(uint32(i), &values); err != nil {
-			return nil, fmt.Errorf("counter %s: %w", name, err)
-		}
-		for _, v := range values {
-			exits[name] += v
-		}
-	}
-	return exits, nil
 }
