@@ -10,8 +10,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// version is set by the linker from the newest tag; see the Makefile.
-var version = "dev"
+// version and revision are set by the linker, from the newest tag and from the
+// commit; see the Makefile.
+var version, revision = "dev", ""
 
 func newVersionCommand(e env) *cobra.Command {
 	return &cobra.Command{
@@ -29,18 +30,21 @@ func newVersionCommand(e env) *cobra.Command {
 // commit is the version control revision that the binary was built from, with
 // "-dirty" behind it if the tree had changes; "unknown" outside of a checkout.
 func commit() string {
+	if revision != "" {
+		return revision
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
 	}
-	revision, dirty := "unknown", ""
+	stamped, dirty := "unknown", ""
 	for _, s := range info.Settings {
 		switch {
 		case s.Key == "vcs.revision":
-			revision = s.Value
+			stamped = s.Value
 		case s.Key == "vcs.modified" && s.Value == "true":
 			dirty = "-dirty"
 		}
 	}
-	return revision + dirty
+	return stamped + dirty
 }

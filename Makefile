@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+# scripts/install-deps.sh puts a Go into the cache where the machine's own is too
+# old; a GOROOT of the environment would belong to the other one.
+export PATH := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/fairlead/go/bin:$(PATH):/usr/local/go/bin
+unexport GOROOT
+
+# Evaluated only by the recipe that uses them.
+VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+COMMIT = $(shell git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null)
+
+# The linters live in a module of their own, so that the product's go.mod stays
+# the product's.
+TOOL := go tool -modfile=tools/go.mod
+C_FILES = $(shell git ls-files --cached --others --exclude-standard '*.c' '*.h')
+
+.PHONY: help
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/fairlead, one static binary
+	@scripts/install-deps.sh build
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/fairlead \
+		-ldflags '-s -w -X main.version=$(VERSION) -X main.revision=$(COMMIT)' ./cmd/fairlead
+
+.PHONY: demo
+demo: ## Balance real traffic in a lab of network namespaces and show it (root)
+	@scripts/install-deps.sh demo
+	@$(MAKE) --no-print-directory build
+	@scripts/demo.sh
+
+.PHONY: test
+test: ## Run all tests (root, or those that need it are skipped)
+	@scripts/install-deps.sh test
+	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on ./...
+
+.PHONY: verify
+verify: ## Lint, and check formats, modules, generated files and known vulnerabilities
+	@scripts/install-deps.sh verify
+	@scripts/verify.sh
+
+.PHONY: generate
+generate: ## Compile the BPF programs and what else is generated
+	@scripts/install-deps.sh generate
+	BPF2GO_CC=clang-19 go generate ./...
+
+.PHONY: fmt
+fmt: ## Format Go and C
+	@scripts/install-deps.sh verify
+	$(TOOL) golangci-lint fmt
+	clang-format-19 -i $(C_FILES)
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin

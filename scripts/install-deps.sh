@@ -1,0 +1,182 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Installs what a fresh Debian 12 or Ubuntu (22.04, 24.04) machine lacks for the
+# groups that are named, and says what it does. It is silent and quick when
+# nothing is missing, so every make target that needs something calls it.
+#
+#   scripts/install-deps.sh build     make, git and a Go that can build go.mod
+#   scripts/install-deps.sh demo      build, and a web server and its load generator
+#   scripts/install-deps.sh test      demo, and a C compiler (race detector) and a guest machine
+#   scripts/install-deps.sh generate  build, and the compiler for BPF
+#   scripts/install-deps.sh verify    generate, and the linters that are not Go
+#
+# Where no Go is new enough, one is put at $XDG_CACHE_HOME/fairlead/go (by
+# default ~/.cache/fairlead/go), where the Makefile looks first.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# The Go release that is fetched for a machine whose own is too old.
+readonly go_release=1.26.8
+
+# A GOROOT of the environment belongs to another Go than the one that is found here.
+unset GOROOT
+readonly cache="${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/fairlead"
+PATH="$cache/go/bin:$PATH:/usr/local/go/bin:/usr/sbin:/sbin"
+
+# Debian packages that are missing, in the order they were asked for.
+missing=()
+
+say() { printf 'install-deps: %s\n' "$*"; }
+
+die() {
+	printf 'install-deps: %s\n' "$*" >&2
+	exit 1
+}
+
+# want COMMAND|FILE [PACKAGE] notes the package if the machine has no such
+# command or file. The package is named like the command unless it is given.
+want() {
+	local package=${2:-$1}
+	if [[ $1 == /* ]]; then
+		[[ -e $1 ]] && return
+	elif command -v "$1" >/dev/null; then
+		return
+	fi
+	[[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
+}
+
+want_group() {
+	case $1 in
+	build)
+		want make
+		want git
+		want /etc/ssl/certs/ca-certificates.crt ca-certificates
+		want go golang-go
+		;;
+	demo)
+		want_group build
+		want nginx
+		want wrk
+		want curl
+		;;
+	test)
+		want_group demo
+		want gcc
+		want /usr/include/stdlib.h libc6-dev
+		want qemu-system-x86_64 qemu-system-x86
+		want busybox busybox-static
+		want modprobe kmod
+		want cpio
+		want xz xz-utils
+		want zstd
+		;;
+	generate)
+		want_group build
+		want clang-19
+		want llvm-strip-19 llvm-19
+		want /usr/include/bpf/bpf_helpers.h libbpf-dev
+		want /usr/include/linux/bpf.h linux-libc-dev
+		;;
+	verify)
+		want_group generate
+		want clang-format-19
+		want shellcheck
+		;;
+	*)
+		die "no group is named '$1': use build, demo, test, generate or verify"
+		;;
+	esac
+}
+
+apt() {
+	DEBIAN_FRONTEND=noninteractive apt-get -qq -o DPkg::Lock::Timeout=120 -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+
+# Debian starts a service as soon as it is installed. This forbids it until the
+# script ends, unless the machine has a rule of its own.
+forbid_service_starts() {
+	local policy=/usr/sbin/policy-rc.d
+	[[ -e $policy ]] && return
+	# shellcheck disable=SC2064 # the path is local and has to be known at exit
+	trap "rm -f $policy" EXIT
+	printf '#!/bin/sh\n# Written by fairlead scripts/install-deps.sh while it installs packages.\nexit 101\n' >$policy
+	chmod 755 $policy
+}
+
+install_missing() {
+	((${#missing[@]})) || return 0
+	command -v apt-get >/dev/null ||
+		die "this machine has no apt-get; install by hand what these Debian packages hold: ${missing[*]}"
+	((EUID == 0)) || die "must be root to install: ${missing[*]}"
+
+	say "installing ${missing[*]}"
+	apt update || die "apt-get update: see above"
+	forbid_service_starts
+	apt install -y --no-install-recommends "${missing[@]}" >/dev/null ||
+		die "apt-get install: see above; packages: ${missing[*]}"
+	# The labs run their own nginx in network namespaces. The machine's must not
+	# take port 80 at the next boot just because a test needed the binary.
+	if [[ " ${missing[*]} " == *" nginx "* && -d /run/systemd/system ]]; then
+		say "disabling nginx.service, which came with the package"
+		systemctl --quiet disable nginx.service
+	fi
+}
+
+# can_build [COMMAND] says whether this go command is as new as go.mod asks for.
+# What it would download by itself doesn't count: distributions differ in that.
+can_build() {
+	local wanted have
+	wanted=$(awk '$1 == "go" { print $2; exit }' go.mod)
+	have=$(cd / && GOTOOLCHAIN=local "${1:-go}" env GOVERSION 2>/dev/null) || return 1
+	printf '%s\n%s\n' "$wanted" "${have#go}" | sort -C -V
+}
+
+# provide_go makes $cache/go a Go that can build: one that the machine has beside
+# the too old one on PATH, or else a fetched one.
+provide_go() {
+	local root
+	mkdir -p "$cache"
+	for root in /usr/local/go /usr/lib/go-*; do
+		if can_build "$root/bin/go"; then
+			ln -sfnT "$root" "$cache/go"
+			break
+		fi
+	done
+	hash -r
+	can_build || fetch_go
+	say "using $(go version) at $cache/go"
+}
+
+# The Go module proxy serves whole toolchains as a module, checked against the
+# checksum database, and any Go since 1.18 can download a module. The archive
+# holds no executable bits; go itself sets the same ones when it switches.
+fetch_go() {
+	local arch work answer toolchain
+	case $(uname -m) in
+	x86_64) arch=amd64 ;;
+	aarch64) arch=arm64 ;;
+	*) die "no Go for $(uname -m) is known here; put Go $go_release or newer on PATH" ;;
+	esac
+	say "fetching Go $go_release with $(cd / && GOTOOLCHAIN=local go env GOVERSION) through the Go module proxy"
+
+	work=$(mktemp -d)
+	echo 'module bootstrap' >"$work/go.mod"
+	answer=$(cd "$work" && env -u GOFLAGS GOTOOLCHAIN=local GO111MODULE=on GOWORK=off \
+		go mod download -json "golang.org/toolchain@v0.0.1-go$go_release.linux-$arch") || true
+	rm -r "$work"
+	toolchain=$(sed -n 's/^\t"Dir": "\(.*\)",$/\1/p' <<<"$answer")
+	[[ -d $toolchain ]] || die "Go $go_release: $answer"
+
+	chmod -R a+x "$toolchain/bin" "$toolchain/pkg/tool"
+	ln -sfnT "$toolchain" "$cache/go"
+	hash -r
+	can_build || die "Go $go_release: it does not run at $cache/go"
+}
+
+(($#)) || die "name at least one group: build, demo, test, generate, verify"
+for group; do
+	want_group "$group"
+done
+install_missing
+can_build || provide_go

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command testsum runs "go test -json" with its own arguments and says what came
+// of it: one line for each package, the whole output of what failed, the reason
+// of every skip, and at last "N passed, N failed, N skipped". It exits as go
+// test did.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+)
+
+func main() {
+	status, err := run(context.Background(), os.Args[1:])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testsum:", err)
+		status = 1
+	}
+	os.Exit(status)
+}
+
+// run returns go test's exit status.
+func run(ctx context.Context, args []string) (int, error) {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = os.Stderr
+	events, err := cmd.StdoutPipe()
+	if err != nil {
+		return 0, err
+	}
+	if err := cmd.Start(); err != nil {
+		return 0, err
+	}
+	s := newSummary(os.Stdout)
+	readErr := s.read(events)
+	waitErr := cmd.Wait()
+	var exit *exec.ExitError
+	if waitErr != nil && !errors.As(waitErr, &exit) {
+		return 0, waitErr
+	}
+	if readErr != nil {
+		return 0, readErr
+	}
+	s.finish(cmd.ProcessState.Success())
+	return cmd.ProcessState.ExitCode(), nil
+}

@@ -1,0 +1,75 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs every check that is not a test and says at the end which ones failed.
+# "make verify" installs what it needs and calls it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+failed=()
+
+# check NAME COMMAND... runs one check; what it prints is shown only if it fails.
+check() {
+	local name=$1 output start=$SECONDS
+	shift
+	if output=$("$@" 2>&1); then
+		printf 'ok    %s (%ds)\n' "$name" $((SECONDS - start))
+	else
+		printf 'FAIL  %s (%ds)\n%s\n' "$name" $((SECONDS - start)) "$output"
+		failed+=("$name")
+	fi
+}
+
+tool() { go tool -modfile=tools/go.mod "$@"; }
+
+# files PATTERN... lists the tree's files, also those that are not committed yet.
+files() { git ls-files -z --cached --others --exclude-standard -- "$@"; }
+
+lint() { tool golangci-lint run; }
+
+modules_are_tidy() { go mod tidy -diff && go -C tools mod tidy -diff; }
+
+c_is_formatted() { files '*.c' '*.h' | xargs -0r clang-format-19 --dry-run -Werror; }
+
+shell_is_clean() { files '*.sh' .ci/run | xargs -0r shellcheck; }
+
+# Generating again must change nothing. This compares the files with themselves
+# and not with a commit, so that it holds in a tree with changes too.
+generated_is_current() {
+	local before after
+	before=$(files | xargs -0r sha256sum)
+	make --no-print-directory generate || return 1
+	after=$(files | xargs -0r sha256sum)
+	diff <(echo "$before") <(echo "$after") && return
+	echo "these files were out of date; they have been generated again: commit them"
+	return 1
+}
+
+# The list of known vulnerabilities is on a server that not every network
+# reaches. That is said loudly, and is no fault of the tree.
+no_known_vulnerabilities() {
+	local output
+	if output=$(tool govulncheck ./... 2>&1); then
+		echo "ok    known vulnerabilities"
+	elif [[ $output == *"fetching vulnerabilities"* ]]; then
+		printf 'WARNING: NOT CHECKED for known vulnerabilities: the database is out of reach\n%s\n' "$output"
+	else
+		printf 'FAIL  known vulnerabilities\n%s\n' "$output"
+		failed+=("known vulnerabilities")
+	fi
+}
+
+check "generated files" generated_is_current
+check "golangci-lint" lint
+check "go.mod" modules_are_tidy
+check "clang-format" c_is_formatted
+check "shellcheck" shell_is_clean
+no_known_vulnerabilities
+
+if ((${#failed[@]})); then
+	printf 'verify: failed:'
+	printf ' [%s]' "${failed[@]}"
+	printf '\n'
+	exit 1
+fi
+echo "verify: all checks passed"
