@@ -4,6 +4,7 @@ package netlab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -28,19 +29,19 @@ func Echo(ctx context.Context, name string, addresses []netip.AddrPort) error {
 		defer conn.Close()
 		stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 		defer stop()
-		group.Go(func() error { return answer(ctx, conn, name) })
+		group.Go(func() error { return answer(conn, name) })
 	}
 	return group.Wait()
 }
 
-func answer(ctx context.Context, conn *net.UDPConn, name string) error {
+func answer(conn *net.UDPConn, name string) error {
 	prefix := []byte(name + " ")
 	buffer := make([]byte, len(prefix)+maxDatagram)
 	copy(buffer, prefix)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(buffer[len(prefix):])
-		if ctx.Err() != nil {
-			return nil
+		if errors.Is(err, net.ErrClosed) {
+			return nil // ctx has ended
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", conn.LocalAddr(), err)

@@ -65,7 +65,7 @@ func TestECMPAddressesAreAsDocumented(t *testing.T) {
 			t.Errorf("%s: %v, want %s", host, got, want)
 		}
 	}
-	if got := topology.Services[1].VIP.String(); got != "tcp [fd00:10:1:1::1]:80" {
+	if got := topology.Services[1].String(); got != "tcp [fd00:10:1:1::1]:80" {
 		t.Errorf("second service: %s", got)
 	}
 }
