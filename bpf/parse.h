@@ -50,21 +50,24 @@ static __always_inline void map_ipv4(__u8 mapped[16], __be32 address)
 	words[3] = address;
 }
 
-/* Ports. Returns COUNTER_COUNT if the packet may be a VIP's, else the exit. */
-static __always_inline enum counter parse_transport(void *start, void *end, __u8 protocol,
-						    struct packet *p)
+/*
+ * Ports, from `start`, which is `header` bytes into the IP packet. Returns COUNTER_COUNT if the packet
+ * may be a VIP's, else the exit.
+ */
+static __always_inline enum counter parse_transport(void *start, void *end, __u32 header,
+						    __u8 protocol, struct packet *p)
 {
 	__be16 *port = start;
+	__u32 size;
 
-	if (protocol == IPPROTO_TCP) {
-		if (start + sizeof(struct tcphdr) > end)
-			return COUNTER_PASS_TRUNCATED;
-	} else if (protocol == IPPROTO_UDP) {
-		if (start + sizeof(struct udphdr) > end)
-			return COUNTER_PASS_TRUNCATED;
-	} else {
+	if (protocol == IPPROTO_TCP)
+		size = sizeof(struct tcphdr);
+	else if (protocol == IPPROTO_UDP)
+		size = sizeof(struct udphdr);
+	else
 		return COUNTER_PASS_NOT_TCP_UDP;
-	}
+	if (start + size > end || p->length < header + size)
+		return COUNTER_PASS_TRUNCATED;
 	p->vip.protocol = protocol;
 	p->source_port = port[0];
 	p->vip.port = port[1];
@@ -91,7 +94,7 @@ static __always_inline enum counter parse_ipv4(void *start, void *end, struct pa
 	p->tos = ip->tos;
 	map_ipv4(p->source, ip->saddr);
 	map_ipv4(p->vip.address, ip->daddr);
-	return parse_transport(start + header, end, ip->protocol, p);
+	return parse_transport(start + header, end, header, ip->protocol, p);
 }
 
 /* The headers that may stand between IPv6 and its transport (RFC 8200, section 4; RFC 7045). */
@@ -129,7 +132,7 @@ static __always_inline enum counter parse_ipv6(void *start, void *end, struct pa
 	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
 	__builtin_memcpy(p->source, &ip->saddr, 16);
 	__builtin_memcpy(p->vip.address, &ip->daddr, 16);
-	return parse_transport(start + sizeof(*ip), end, ip->nexthdr, p);
+	return parse_transport(start + sizeof(*ip), end, sizeof(*ip), ip->nexthdr, p);
 }
 
 /* The whole packet. Returns COUNTER_COUNT if it may be a VIP's, else the exit. */

@@ -47,8 +47,8 @@ static __always_inline __u64 flow_hash(const struct packet *p, __u32 flags)
 	if (!p->ipv4)
 		hash = hash_word(hash, vip[0]);
 	hash = hash_word(hash, vip[1]);
-	hash = hash_word(hash, (__u64)p->vip.protocol << 32 | (__u64)p->source_port << 16 |
-				       p->vip.port);
+	hash = hash_word(hash,
+			 (__u64)p->vip.protocol << 32 | (__u64)p->source_port << 16 | p->vip.port);
 	return hash_end(hash);
 }
 

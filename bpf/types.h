@@ -37,7 +37,8 @@ struct traffic {
 };
 
 enum view_flag {
-	VIEW_AFFINITY_CLIENT = 1 << 0, /* hash the client's address only, not the whole five-tuple */
+	VIEW_AFFINITY_CLIENT =
+		1 << 0, /* hash the client's address only, not the whole five-tuple */
 };
 
 /*
@@ -61,7 +62,8 @@ struct service {
 	__u32 active; /* 0 or 1 */
 	__u32 pad[3];
 	struct view view[2];
-	struct traffic gone; /* of backends that have left; kept here by the agent, for its successor */
+	struct traffic
+		gone; /* of backends that have left; kept here by the agent, for its successor */
 };
 _Static_assert(sizeof(struct service) == 64, "service is one cache line");
 

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+var (
+	web4 = lb.VIP{Address: vip4, Port: 80, Protocol: lb.TCP}
+	web6 = lb.VIP{Address: vip6, Port: 80, Protocol: lb.TCP}
+)
+
+// Offsets of header fields in an untagged frame.
+const (
+	atIP       = 14
+	atLength4  = atIP + 2
+	atFragment = atIP + 6
+	atProtocol = atIP + 9
+	atLength6  = atIP + 4
+	atNext6    = atIP + 6
+)
+
+// changed returns a VIP's packet with bytes from offset on set to others.
+func changed(vip lb.VIP, client netip.AddrPort, offset int, values ...byte) []byte {
+	frame := flowPacket(vip, client)
+	copy(frame[offset:], values)
+	return frame
+}
+
+// withTags returns a VIP's packet behind VLAN tags.
+func withTags(tags ...uint16) []byte {
+	f := clientFrame(web4, client4)
+	f.tags = tags
+	return f.build()
+}
+
+// withType returns a frame of another Ethertype.
+func withType(kind layers.EthernetType) []byte {
+	return serialize(&layers.Ethernet{DstMAC: balancerMAC[:], SrcMAC: clientMAC[:], EthernetType: kind},
+		gopacket.Payload("something else that is as long as a frame has to be at least"))
+}
+
+// Whatever isn't a VIP's packet reaches the kernel as it came, and the counter
+// says why.
+func TestPass(t *testing.T) {
+	p, _ := newTestPlane(t)
+	update(t, p, manyBackends(vip4, 3))
+	update(t, p, manyBackends(vip6, 3))
+	otherPort, otherProtocol := web4, web4
+	otherPort.Port, otherProtocol.Protocol = 81, lb.UDP
+	for _, c := range []struct {
+		counter, name string
+		frame         []byte
+	}{
+		{"pass_not_ip", "arp", withType(layers.EthernetTypeARP)},
+		{"pass_not_ip", "lldp", withType(0x88cc)},
+		{"pass_not_ip", "arp in a vlan", changedTo(withTags(100), 16, 0x08, 0x06)},
+		{"pass_vlan_stacked", "two tags", withTags(100, 200)},
+		{"pass_vlan_stacked", "service tag", withType(layers.EthernetTypeQinQ)},
+		{"pass_not_vip", "a vlan that has no such vip", withTags(100)},
+		{"pass_not_vip", "other port", flowPacket(otherPort, client4)},
+		{"pass_not_vip", "other protocol", flowPacket(otherProtocol, client4)},
+		{"pass_malformed", "ipv4: wrong version", changed(web4, client4, atIP, 0x65)},
+		{"pass_malformed", "ipv4: header below its minimum", changed(web4, client4, atIP, 0x44)},
+		{"pass_malformed", "ipv4: length below the header", changed(web4, client4, atLength4, 0, 19)},
+		{"pass_truncated", "ipv4: length beyond the frame", changed(web4, client4, atLength4, 4, 0)},
+		{"pass_truncated", "ipv4: ends within tcp", changed(web4, client4, atLength4, 0, 39)},
+		{"pass_truncated", "ipv4: ends within udp", changed(otherProtocol, client4, atLength4, 0, 27)},
+		{"pass_truncated", "ipv4: options leave no room for tcp", changed(web4, client4, atIP, 0x4f, 0, 0, 79)},
+		{"pass_fragment", "ipv4: more fragments", changed(web4, client4, atFragment, 0x20, 0)},
+		{"pass_fragment", "ipv4: later fragment", changed(web4, client4, atFragment, 0, 1)},
+		{"pass_not_tcp_udp", "ipv4: icmp", changed(web4, client4, atProtocol, 1)},
+		{"pass_not_tcp_udp", "ipv4: sctp", changed(web4, client4, atProtocol, 132)},
+		{"pass_malformed", "ipv6: wrong version", changed(web6, client6, atIP, 0x40)},
+		{"pass_truncated", "ipv6: length beyond the frame", changed(web6, client6, atLength6, 4, 0)},
+		{"pass_truncated", "ipv6: ends within tcp", changed(web6, client6, atLength6, 0, 19)},
+		{"pass_truncated", "ipv6: cut within tcp", flowPacket(web6, client6)[:atIP+59]},
+		{"pass_truncated", "ipv6: no transport", changed(web6, client6, atLength6, 0, 0)},
+		{"pass_fragment", "ipv6: fragment", changed(web6, client6, atNext6, 44)},
+		{"pass_not_tcp_udp", "ipv6: icmpv6", changed(web6, client6, atNext6, 58)},
+		{"pass_extension_header", "ipv6: hop by hop", changed(web6, client6, atNext6, 0)},
+		{"pass_extension_header", "ipv6: routing", changed(web6, client6, atNext6, 43)},
+		{"pass_extension_header", "ipv6: destination", changed(web6, client6, atNext6, 60)},
+		{"pass_extension_header", "ipv6: authentication", changed(web6, client6, atNext6, 51)},
+	} {
+		t.Run(c.name, func(t *testing.T) { wantExit(t, p, c.frame, xdpPass, c.counter) })
+	}
+}
+
+func changedTo(frame []byte, offset int, values ...byte) []byte {
+	copy(frame[offset:], values)
+	return frame
+}
+
+// wantExit puts a frame in that must come out untouched.
+func wantExit(t *testing.T, p *Plane, in []byte, verdict uint32, counter string) {
+	t.Helper()
+	var got uint32
+	var out []byte
+	moved := exits(t, p, func() { got, out = run(t, p, in) })
+	if got != verdict {
+		t.Errorf("verdict %d, want %d", got, verdict)
+	}
+	if !bytes.Equal(out, in) {
+		t.Errorf("the frame was changed:\n% x\n% x", in, out)
+	}
+	if want := map[string]uint64{counter: 1}; !maps.Equal(moved, want) {
+		t.Errorf("counters %v, want %v", moved, want)
+	}
+}
+
+// A VIP's packet that can't be delivered is dropped, and nobody is credited.
+func TestDrop(t *testing.T) {
+	p, hops := newTestPlane(t)
+	empty := manyBackends(vip4, 0)
+	update(t, p, empty)
+	wantExit(t, p, flowPacket(empty.VIP, client4), xdpDrop, "drop_no_backend")
+
+	for _, forward := range Limits().Forwards {
+		// The frame's IP packet fits exactly, and misses by one byte.
+		in := flowPacket(web4, client4)
+		hops.mtu = len(in) - atIP
+		if forward == lb.IPIP {
+			hops.mtu += 20
+		}
+		svc := manyBackends(vip4, 3)
+		svc.Forward = forward
+		update(t, p, svc)
+		if verdict, _ := run(t, p, in); verdict != xdpTX {
+			t.Errorf("%s: a packet of exactly the MTU: verdict %d, want transmit", forward, verdict)
+		}
+		hops.mtu--
+		update(t, p, svc)
+		before := stats(t, p).Services[svc.VIP].Traffic
+		wantExit(t, p, in, xdpDrop, "drop_too_big")
+		if after := stats(t, p).Services[svc.VIP].Traffic; after != before {
+			t.Errorf("%s: a dropped packet was credited: %+v, before %+v", forward, after, before)
+		}
+	}
+}
+
+// A VIP's packet with IPv4 options goes the way of one without.
+func TestOptions(t *testing.T) {
+	p, _ := newTestPlane(t)
+	svc := manyBackends(vip4, 16)
+	update(t, p, svc)
+	plain := clientFrame(svc.VIP, client4)
+	_, want := run(t, p, plain.build())
+	plain.ip[0].(*layers.IPv4).Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
+	in := plain.build()
+	verdict, out := run(t, p, in)
+	if verdict != xdpTX || !bytes.Equal(out[:12], want[:12]) || !bytes.Equal(out[12:], in[12:]) {
+		t.Errorf("verdict %d, frame % x, want the link layer of % x", verdict, out, want)
+	}
+}
+
+// A priority tag (id 0) marks no network: the service of the untagged one is
+// meant.
+func TestPriorityTag(t *testing.T) {
+	p, _ := newTestPlane(t)
+	update(t, p, manyBackends(vip4, 3))
+	verdict, out := run(t, p, withTags(5<<13))
+	if want := withTags()[12:]; verdict != xdpTX || !bytes.Equal(out[12:], want) {
+		t.Errorf("verdict %d, frame % x, want untagged % x", verdict, out[12:], want)
+	}
+}
+
+// Random damage to packets of every kind: the program gives a verdict that it
+// has a counter for, exactly one, and passes what it passes untouched.
+func TestDamagedPackets(t *testing.T) {
+	p, _ := newTestPlane(t)
+	tunnel := manyBackends(vip6, 3)
+	tunnel.Forward = lb.IPIP
+	update(t, p, manyBackends(vip4, 3))
+	update(t, p, tunnel)
+	seed := rand.Uint64()
+	random := rand.New(rand.NewPCG(seed, 0))
+	whole := [][]byte{flowPacket(web4, client4), flowPacket(web6, client6), withTags(7), withTags(1, 2)}
+	for i := range 3000 {
+		in := bytes.Clone(whole[random.IntN(len(whole))])
+		for range random.IntN(4) {
+			in[random.IntN(len(in))] = byte(random.Uint32())
+		}
+		in = in[:max(60, random.IntN(2*len(in)))%(len(in)+1)]
+		if len(in) < 14 {
+			continue // no Ethernet frame: refused by BPF_PROG_TEST_RUN
+		}
+		var verdict uint32
+		var out []byte
+		moved := exits(t, p, func() { verdict, out = run(t, p, in) })
+		if err := consistent(verdict, moved, in, out); err != nil {
+			t.Fatalf("seed %d, packet %d, % x: %v", seed, i, in, err)
+		}
+	}
+}
+
+func consistent(verdict uint32, moved map[string]uint64, in, out []byte) error {
+	if len(moved) != 1 {
+		return fmt.Errorf("counters %v: want one exit", moved)
+	}
+	prefix := map[uint32]string{xdpDrop: "drop_", xdpPass: "pass_", xdpTX: "forward_"}[verdict]
+	for name, count := range moved {
+		if prefix == "" || name[:len(prefix)] != prefix || count != 1 {
+			return fmt.Errorf("verdict %d with counters %v", verdict, moved)
+		}
+	}
+	if verdict == xdpPass && !bytes.Equal(out[:len(in)], in) {
+		return fmt.Errorf("passed, but changed: % x", out)
+	}
+	return nil
+}
