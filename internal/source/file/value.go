@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package file
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/token"
+
+	"fairlead.io/fairlead/internal/dataplane"
+)
+
+// decoder gathers what is wrong with one file while its tree is read.
+type decoder struct {
+	file     string
+	limits   dataplane.Limits
+	errs     Errors
+	warnings []Warning
+	// failed holds the paths of the fields that couldn't be read, so that what
+	// follows from that isn't reported as well.
+	failed map[string]bool
+}
+
+func (d *decoder) fail(at *token.Position, path string, err error) {
+	d.errs = append(d.errs, &Error{Place: d.place(at, path), Err: err})
+	if d.failed == nil {
+		d.failed = make(map[string]bool)
+	}
+	d.failed[path] = true
+}
+
+// sort puts errors and warnings in the order of the file.
+func (d *decoder) sort() {
+	slices.SortStableFunc(d.errs, func(a, b *Error) int { return a.compare(b.Place) })
+	slices.SortStableFunc(d.warnings, func(a, b Warning) int { return a.compare(b.Place) })
+}
+
+func (d *decoder) place(at *token.Position, path string) Place {
+	return Place{File: d.file, Line: at.Line, Column: at.Column, Path: path}
+}
+
+// value is a node of the tree and its name.
+type value struct {
+	*decoder
+	path string
+	node ast.Node
+}
+
+// reader puts a value where its field belongs, or reports why it can't.
+type reader func(v value)
+
+// field is what a mapping may hold under one name.
+type field struct {
+	name     string
+	required bool
+	read     reader
+}
+
+func required(name string, read reader) field { return field{name: name, required: true, read: read} }
+func optional(name string, read reader) field { return field{name: name, read: read} }
+
+func (v value) failf(format string, args ...any) {
+	v.fail(position(v.node), v.path, fmt.Errorf(format, args...))
+}
+
+// warn says something about the file that concerns all fields of this kind: the
+// first one stands for the others.
+func (v value) warn(text string) {
+	if slices.ContainsFunc(v.warnings, func(w Warning) bool { return w.Text == text }) {
+		return
+	}
+	v.warnings = append(v.warnings, Warning{Place: v.place(position(v.node), v.path), Text: text})
+}
+
+// pathOf returns the path of a field of the value.
+func (v value) pathOf(name string) string {
+	if v.path == "" {
+		return name
+	}
+	return v.path + "." + name
+}
+
+// broken reports whether one of the value's fields couldn't be read.
+func (v value) broken(names ...string) bool {
+	for _, name := range names {
+		if v.failed[v.pathOf(name)] {
+			return true
+		}
+	}
+	return false
+}
+
+// readFields reads a mapping that has these fields and no others.
+func (v value) readFields(fields ...field) {
+	mapping, ok := v.node.(*ast.MappingNode)
+	if !ok {
+		v.unexpected("a mapping")
+		return
+	}
+	lines := make([]int, len(fields)) // where each field was given; 0 is not yet
+	for _, entry := range mapping.Values {
+		key, at := entry.Key.GetToken().Value, position(entry.Key)
+		path := v.pathOf(key)
+		switch i := indexOf(fields, key); {
+		case i < 0:
+			near := nearest(key, fields)
+			v.fail(at, path, unknownField(near, fields))
+			if near != "" {
+				v.failed[v.pathOf(near)] = true // it is not missing, only misspelt
+			}
+		case lines[i] != 0:
+			v.fail(at, path, fmt.Errorf("already given on line %d", lines[i]))
+		default:
+			lines[i] = at.Line
+			fields[i].read(value{decoder: v.decoder, path: path, node: entry.Value})
+		}
+	}
+	for i, f := range fields {
+		if f.required && lines[i] == 0 && !v.broken(f.name) {
+			v.fail(position(v.node), v.pathOf(f.name), errors.New("missing"))
+		}
+	}
+}
+
+func indexOf(fields []field, name string) int {
+	for i, f := range fields {
+		if f.name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// list returns a reader of a list whose elements read reads.
+func list[T any](to *[]T, read func(v value, to *T)) reader {
+	return func(v value) {
+		sequence, ok := v.node.(*ast.SequenceNode)
+		if !ok {
+			v.unexpected("a list")
+			return
+		}
+		*to = make([]T, len(sequence.Values))
+		for i, node := range sequence.Values {
+			read(value{decoder: v.decoder, path: fmt.Sprintf("%s[%d]", v.path, i), node: node}, &(*to)[i])
+		}
+	}
+}
+
+// unexpected reports that the value is of another type than the field's.
+func (v value) unexpected(want string) {
+	if v.node.Type() == ast.NullType {
+		v.failf("no value: want %s", want)
+		return
+	}
+	v.failf("have %s: want %s", describe(v.node), want)
+}
+
+func describe(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.MappingNode:
+		return "a mapping"
+	case *ast.SequenceNode:
+		return "a list"
+	case *ast.LiteralNode:
+		return "a block of text"
+	case *ast.StringNode:
+		return fmt.Sprintf("the text %q", n.Value)
+	default:
+		return n.GetToken().Value
+	}
+}
