@@ -15,7 +15,8 @@ check() {
 	if output=$("$@" 2>&1); then
 		printf 'ok    %s (%ds)\n' "$name" $((SECONDS - start))
 	else
-		printf 'FAIL  %s (%ds)\n%s\n' "$name" $((SECONDS - start)) "$output"
+		printf 'FAIL  %s (%ds)\n' "$name" $((SECONDS - start))
+		grep -v '^go: downloading ' <<<"$output" || true
 		failed+=("$name")
 	fi
 }
@@ -54,7 +55,8 @@ no_known_vulnerabilities() {
 	elif [[ $output == *"fetching vulnerabilities"* ]]; then
 		printf 'WARNING: NOT CHECKED for known vulnerabilities: the database is out of reach\n%s\n' "$output"
 	else
-		printf 'FAIL  known vulnerabilities\n%s\n' "$output"
+		echo "FAIL  known vulnerabilities"
+		grep -v '^go: downloading ' <<<"$output" || true
 		failed+=("known vulnerabilities")
 	fi
 }
