@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nexthop
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// The methods of this file take events. Each marks the entries that the event
+// may concern, so that settle decides them again, and no others: thousands of
+// routes, neighbours and devices that aren't the backends' come and go on a
+// busy node.
+
+// routeChanged takes the coming, change or going of a route.
+func (t *table) routeChanged(prefix netip.Prefix, table int) {
+	entries := t.sorted()
+	i, _ := slices.BinarySearchFunc(entries, prefix.Masked().Addr(), func(e *entry, a netip.Addr) int {
+		return e.target.Address.Compare(a)
+	})
+	for ; i < len(entries) && prefix.Contains(entries[i].target.Address); i++ {
+		e := entries[i]
+		// In one table the longest prefix wins: a shorter one changes nothing.
+		if table != e.route.table || prefix.Bits() >= e.route.prefix.Bits() {
+			t.reroute(e)
+		}
+	}
+}
+
+// sorted returns the entries in the order of their addresses.
+func (t *table) sorted() []*entry {
+	if t.byAddress == nil {
+		t.byAddress = make([]*entry, 0, len(t.entries))
+		for _, e := range t.entries {
+			t.byAddress = append(t.byAddress, e)
+		}
+		slices.SortFunc(t.byAddress, func(a, b *entry) int {
+			return a.target.Address.Compare(b.target.Address)
+		})
+	}
+	return t.byAddress
+}
+
+// rerouteAll takes an event that may concern every route: a routing rule or a
+// next-hop object.
+func (t *table) rerouteAll() {
+	for _, e := range t.sorted() {
+		t.reroute(e)
+	}
+}
+
+func (t *table) reroute(e *entry) {
+	e.rerouted = true
+	t.stale[e] = struct{}{}
+}
+
+// neighbourChanged takes the coming, change or going (the zero neighbour) of an
+// entry of the neighbour tables.
+func (t *table) neighbourChanged(key neighbourKey, n neighbour) {
+	w, ok := t.neighbours[key]
+	if !ok {
+		return
+	}
+	if w.learn(n) {
+		t.staleUsers(w)
+	}
+	if !n.managed {
+		t.suspects[w] = struct{}{}
+	}
+}
+
+// linkChanged takes the coming or change of a device.
+func (t *table) linkChanged(l link) {
+	before, known := t.view.links[l.index]
+	if known && before == l {
+		return
+	}
+	t.view.links[l.index] = l
+	t.rerouteThrough(before, l)
+}
+
+// linkGone takes the going of a device.
+func (t *table) linkGone(index int) {
+	before := t.view.links[index]
+	delete(t.view.links, index)
+	t.rerouteThrough(before, link{index: index})
+}
+
+// rerouteThrough marks the entries whose route uses a device, or a VLAN device
+// on top of it. Their routes may have changed as well: the kernel drops and
+// revives the IPv4 routes and ECMP paths of a device without a word. Where XDP
+// runs on the device, entries without a route are concerned too.
+func (t *table) rerouteThrough(before, now link) {
+	ours := t.view.runs(before) || t.view.runs(now)
+	for _, e := range t.sorted() {
+		if t.uses(e, now.index) || (ours && len(e.route.paths) == 0) {
+			t.reroute(e)
+		}
+	}
+}
+
+func (t *table) uses(e *entry, index int) bool {
+	return slices.ContainsFunc(e.route.paths, func(p path) bool {
+		return p.index == index || t.view.links[p.index].parent == index
+	})
+}
+
+// addressChanged takes the coming, change or going of an address of this machine
+// on the interface index. The kernel drops IPv4 routes that prefer an address
+// without a word when it goes.
+func (t *table) addressChanged(index int, address netip.Addr) {
+	t.oldAddresses = true
+	for _, e := range t.sorted() {
+		local := e.result.Hop.Local
+		switch {
+		case t.uses(e, index), e.route.source == address:
+			t.reroute(e)
+		case !e.target.OnLink && (!local.IsValid() || local == address):
+			t.reroute(e)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package nexthop follows how backends are reached.
+//
+// The XDP data plane writes Ethernet headers itself, so it has to know what the
+// kernel knows: which interface a route leads through, which MAC address the
+// next hop has, which VLAN the interface adds, which source address a tunnel
+// has. In the story of DESIGN.md §1 the package stands beside the data plane:
+// dataplane/xdp asks it for the hops of a service's backends on every Update,
+// and passes on the services whose hops have changed as stale, so that
+// reconcile updates them.
+//
+// The package has a pure core and a thin edge. decide.go turns a route, the
+// links and the neighbours into a Hop; table.go knows which followed targets an
+// event concerns. The edge is rtnetlink(7): kernel.go asks, subscription.go and
+// decode.go listen.
+package nexthop
+
+import (
+	"net/netip"
+	"strconv"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Target is what has to be reached.
+type Target struct {
+	// Address is the backend's address; never IPv4-mapped, without zone.
+	Address netip.Addr
+	// OnLink asks for the machine that has Address itself, as l2dsr does: a
+	// route through a gateway is an error. Otherwise Address is the far end of a
+	// tunnel.
+	OnLink bool
+	// MAC overrides what the neighbour table says. The interface is still the
+	// route's or, if there is no route, the only configured one.
+	MAC lb.MAC
+}
+
+// Hop is all that is needed to write the Ethernet header, and the addresses of
+// an outer IP header, of packets to a target. It is comparable.
+type Hop struct {
+	// Interface and Index name the interface on which XDP runs.
+	Interface string
+	Index     int
+	// Source is the MAC address of this machine, Destination that of the next
+	// hop.
+	Source, Destination lb.MAC
+	// VLAN is the 802.1Q id to be written if the route leads through a VLAN
+	// device on top of Interface, else 0.
+	VLAN uint16
+	// Local is the source address of a tunnel to the target: the route's
+	// preferred one (RTA_PREFSRC), else one that suits the interface. It is
+	// invalid for an OnLink target, which needs none.
+	Local netip.Addr
+	// MTU is the size of the largest IP packet in bytes: the device's, or the
+	// route's if that is smaller.
+	MTU int
+}
+
+// String returns for example "eth0 02:00:00:00:00:01 vlan 100".
+func (h Hop) String() string {
+	s := h.Interface + " " + h.Destination.String()
+	if h.VLAN != 0 {
+		s += " vlan " + strconv.Itoa(int(h.VLAN))
+	}
+	return s
+}
+
+// Result is a Hop, or the reason why there is none now, in words for people.
+type Result struct {
+	Hop Hop
+	Err error
+}
+
+// equal reports whether two results mean the same to those who use them.
+func (r Result) equal(o Result) bool {
+	if r.Err == nil || o.Err == nil {
+		return r.Err == nil && o.Err == nil && r.Hop == o.Hop
+	}
+	return r.Err.Error() == o.Err.Error()
+}
