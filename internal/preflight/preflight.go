@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preflight says what this kernel and these interfaces can do for
+// Fairlead, what is missing and how it can be set right.
+//
+// It stands before the story of DESIGN.md §1: people run it before the first
+// agent. [Collect] reads the system, [Check] judges what was read and is pure.
+// Nothing is changed and nothing is loaded into the kernel.
+package preflight
+
+import "slices"
+
+// Result is how a check ended.
+type Result string
+
+// The results. OK needs nothing; Warn works with a restriction; with Fail the
+// agent would not work.
+const (
+	OK   Result = "ok"
+	Warn Result = "warn"
+	Fail Result = "fail"
+)
+
+// Finding is the outcome of one check, in words for people.
+type Finding struct {
+	// Check names what was looked at, for example "kernel" or "xdp".
+	Check string `json:"check"`
+	// Interface is set for the checks of one interface.
+	Interface string `json:"interface,omitempty"`
+	Result    Result `json:"result"`
+	// Found and Needed are what there is and what Fairlead wants.
+	Found  string `json:"found"`
+	Needed string `json:"needed"`
+	// Fix says what to do; empty if there is nothing to do.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Needs is what is going to be run.
+type Needs struct {
+	// VLAN says that a service or a backend is in a VLAN, so that tags must be
+	// visible to XDP programs.
+	VLAN bool
+	// Native says that XDP must run in the driver: generic mode is an error and
+	// not a warning.
+	Native bool
+}
+
+// Check judges the facts. The findings are in the order in which one thing
+// needs another: the kernel, the process, the interfaces.
+func Check(f Facts, n Needs) []Finding {
+	findings := []Finding{
+		kernel(f.Kernel),
+		btf(f.BTF),
+		jit(f.JIT),
+		capabilities(f.Capabilities),
+		memlock(f),
+		bpffs(f),
+	}
+	for _, i := range f.Interfaces {
+		findings = append(findings, checkInterface(i, f.Kernel, n)...)
+	}
+	return findings
+}
+
+// Failed reports whether a finding is a failure.
+func Failed(findings []Finding) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Result == Fail })
+}
