@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"net/netip"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Status is the agent as a whole.
+type Status struct {
+	Version   string    `json:"version"`
+	Commit    string    `json:"commit"`
+	Node      string    `json:"node"`
+	PID       int       `json:"pid"`
+	Started   time.Time `json:"started"`
+	Config    Config    `json:"config"`
+	Revision  uint64    `json:"revision"` // of the desired services
+	DataPlane DataPlane `json:"dataplane"`
+	// Services and Backends count what Services and Backends list.
+	Services ServiceCounts `json:"services"`
+	Backends BackendCounts `json:"backends"`
+	// Exits are the ways that packets left the data plane, by name.
+	Exits []Exit `json:"exits"`
+}
+
+// Config is how the configuration was last read.
+type Config struct {
+	Path string `json:"path"`
+	// Digest is the SHA-256 of the content that is in force, in hexadecimal;
+	// Loaded is when it came.
+	Digest string    `json:"digest"`
+	Loaded time.Time `json:"loaded"`
+	// Error is why the file as it is now was refused, at the time Refused; empty
+	// if it is what is in force.
+	Error   string    `json:"error,omitempty"`
+	Refused time.Time `json:"refused,omitzero"`
+}
+
+// DataPlane is what moves the packets.
+type DataPlane struct {
+	Kind        string       `json:"kind"`
+	Attachments []Attachment `json:"attachments"`
+}
+
+// Attachment is one interface on which packets are balanced.
+type Attachment struct {
+	Interface string `json:"interface"`
+	// Mode is "native" or "generic"; Reason says why it is generic.
+	Mode   string `json:"mode"`
+	Reason string `json:"reason,omitempty"`
+	// Adopted says that an earlier agent attached it.
+	Adopted bool `json:"adopted"`
+}
+
+// ServiceCounts counts services: those that the data plane has as desired and
+// those whose last try failed. The rest is on its way.
+type ServiceCounts struct {
+	Total      int `json:"total"`
+	Programmed int `json:"programmed"`
+	Failed     int `json:"failed"`
+}
+
+// BackendCounts counts backends, one of two services twice.
+type BackendCounts struct {
+	Total int `json:"total"`
+	InUse int `json:"inUse"`
+}
+
+// Exit is a counter of packets.
+type Exit struct {
+	Name             string  `json:"name"`
+	Packets          uint64  `json:"packets"`
+	PacketsPerSecond float64 `json:"packetsPerSecond"`
+}
+
+// Rate is how fast a dataplane.Traffic grew in the last full second.
+type Rate struct {
+	PacketsPerSecond float64 `json:"packetsPerSecond"`
+	BytesPerSecond   float64 `json:"bytesPerSecond"`
+}
+
+// Service is one service, desired and in the data plane.
+type Service struct {
+	Name string `json:"name"`
+	lb.VIP
+	// Forward and Affinity are missing while the service is deleted.
+	Forward  lb.Forward  `json:"forward,omitzero"`
+	Affinity lb.Affinity `json:"affinity"`
+	// Programmed says that the data plane has the desired revision. An older
+	// ProgrammedRevision that is not 0 is balanced until then.
+	Programmed         bool   `json:"programmed"`
+	DesiredRevision    uint64 `json:"desiredRevision"`
+	ProgrammedRevision uint64 `json:"programmedRevision"`
+	Deleting           bool   `json:"deleting,omitempty"`
+	// Error is why the last try failed, Attempts counts the failures in a row.
+	Error    string `json:"error,omitempty"`
+	Attempts int    `json:"attempts"`
+	// Backends counts the desired ones. BackendsDrained have weight 0 and are
+	// meant to be out of use.
+	Backends        int `json:"backends"`
+	BackendsInUse   int `json:"backendsInUse"`
+	BackendsDrained int `json:"backendsDrained"`
+	RingSize        int `json:"ringSize"`
+	dataplane.Traffic
+	Rate
+}
+
+// Backend is one backend of one service.
+type Backend struct {
+	Service string     `json:"service"`
+	VIP     lb.VIP     `json:"vip"`
+	Address netip.Addr `json:"address"`
+	Port    uint16     `json:"port"`
+	Weight  int        `json:"weight"`
+	InUse   bool       `json:"inUse"`
+	// Reason says why the backend is not in use.
+	Reason string `json:"reason,omitempty"`
+	// NextHop describes where its packets are sent.
+	NextHop     string `json:"nextHop,omitempty"`
+	RingEntries int    `json:"ringEntries"`
+	// Share is the part of new flows that the backend gets, 0 to 1.
+	Share float64 `json:"share"`
+	dataplane.Traffic
+	Rate
+}

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package observe shows what an agent does: its state as JSON on a control
+// socket, and tables of it for people.
+//
+// It stands at the end of the story of DESIGN.md §1: it reads the store, the
+// reconciler and the data plane's counters, and changes nothing. The one
+// request that changes something, to reload the configuration, is handed to
+// the source.
+package observe
+
+import (
+	"context"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// DefaultSocket is where an agent listens unless it is told otherwise.
+const DefaultSocket = "/run/fairlead/agent.sock"
+
+// Agent is what a Server shows. All fields are set; the functions may be called
+// from several goroutines.
+type Agent struct {
+	Version, Commit, Node string
+	Started               time.Time
+	// Kind names the data plane, for example "xdp".
+	Kind string
+	// Config tells how the last reading of the configuration ended.
+	Config func() Config
+	// Attachments tells to which interfaces the data plane is attached.
+	Attachments func() []Attachment
+	// Desired and Programmed are the two ends of reconcile.
+	Desired    func() store.Snapshot
+	Programmed func() []reconcile.Status
+	// Stats reads the data plane's counters.
+	Stats func(context.Context) (dataplane.Stats, error)
+	// Reload reads the configuration again and returns why it was refused.
+	Reload func(context.Context) error
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// The API's paths. Those of lists take no part of them but ?service=NAME.
+const (
+	statusPath   = "/v1/status"
+	servicesPath = "/v1/services"
+	backendsPath = "/v1/backends"
+	reloadPath   = "/v1/reload"
+)
+
+// What a client may take of the server.
+const (
+	headerTimeout  = 5 * time.Second
+	idleTimeout    = time.Minute
+	maxHeaderBytes = 8 << 10
+	// shutdownGrace is how long requests may take to end.
+	shutdownGrace = 2 * time.Second
+)
+
+// Server answers on the control socket: HTTP, JSON out, errors as text.
+type Server struct {
+	agent   Agent
+	log     *slog.Logger
+	sampler *sampler
+}
+
+// NewServer returns a server that shows the agent.
+func NewServer(agent Agent, log *slog.Logger) *Server {
+	return &Server{agent: agent, log: log, sampler: &sampler{read: agent.Stats, log: log}}
+}
+
+// Serve answers on the listener, which it closes, and keeps the rates up to
+// date until ctx ends.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler:           s.handler(),
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		s.sampler.run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("control socket: %w", err)
+		}
+		return nil
+	})
+	group.Go(func() error {
+		<-ctx.Done()
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+		defer cancel()
+		if err := server.Shutdown(grace); err != nil {
+			return server.Close()
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func (s *Server) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, r *http.Request) {
+		s.show(w, r, func(v view) (any, error) { return s.agent.status(v), nil })
+	})
+	mux.HandleFunc("GET "+servicesPath, func(w http.ResponseWriter, r *http.Request) {
+		s.show(w, r, func(v view) (any, error) {
+			return only(v.services(), r, func(s Service) string { return s.Name })
+		})
+	})
+	mux.HandleFunc("GET "+backendsPath, func(w http.ResponseWriter, r *http.Request) {
+		s.show(w, r, func(v view) (any, error) {
+			return only(v.backends(), r, func(b Backend) string { return b.Service })
+		})
+	})
+	mux.HandleFunc("POST "+reloadPath, func(w http.ResponseWriter, r *http.Request) {
+		if err := s.agent.Reload(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
+		}
+	})
+	return mux
+}
+
+// only keeps the elements of the service that the request asks for.
+func only[T any](list []T, r *http.Request, service func(T) string) ([]T, error) {
+	wanted := r.URL.Query().Get("service")
+	if wanted == "" {
+		return list, nil
+	}
+	list = slices.DeleteFunc(list, func(element T) bool { return service(element) != wanted })
+	if len(list) == 0 {
+		return nil, fmt.Errorf("service %q: not here, or without backends", wanted)
+	}
+	return list, nil
+}
+
+// show answers with what is made of a fresh view.
+func (s *Server) show(w http.ResponseWriter, r *http.Request, what func(view) (any, error)) {
+	v, err := s.agent.look(r.Context(), s.sampler.latest())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	shown, err := what(v)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusNotFound)
+		return
+	}
+	body, err := json.MarshalIndent(shown, "", "  ")
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if _, err := w.Write(append(body, '\n')); err != nil {
+		s.log.Debug("client left", slog.Any("error", err))
+	}
+}

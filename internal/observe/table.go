@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/netip"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// writeTable lays out lines of cells that end in tabs, with two blanks between
+// columns.
+func writeTable(w io.Writer, fill func(io.Writer)) error {
+	var text bytes.Buffer
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fill(table)
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := text.WriteTo(w)
+	return err
+}
+
+// WriteServices prints services for people, in the order given.
+func WriteServices(w io.Writer, services []Service) error {
+	return writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "SERVICE\tVIP\tFORWARD\tBACKENDS\tPACKETS\tPACKETS/S\tBITS/S\tSTATUS")
+		for _, s := range services {
+			forward := "-"
+			if s.Forward != 0 {
+				forward = s.Forward.String()
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.Name, s.VIP, forward,
+				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.condition())
+		}
+	})
+}
+
+// condition says in a few words how the service is.
+func (s Service) condition() string {
+	missing := s.Backends - s.BackendsDrained - s.BackendsInUse
+	switch {
+	case s.Error != "" && s.Deleting:
+		return "error: deleting: " + oneLine(s.Error)
+	case s.Error != "":
+		return "error: " + oneLine(s.Error)
+	case s.Deleting:
+		return "deleting"
+	case !s.Programmed:
+		return "pending"
+	case s.Backends == 0:
+		return "degraded: no backends"
+	case missing > 0:
+		return fmt.Sprintf("degraded: %d of %d backends not in use", missing, s.Backends)
+	case s.BackendsInUse == 0:
+		return "degraded: all backends have weight 0"
+	default:
+		return "ok"
+	}
+}
+
+// oneLine puts an error that joins others on one line.
+func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
+
+// WriteBackends prints backends for people, in the order given.
+func WriteBackends(w io.Writer, backends []Backend) error {
+	return writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "SERVICE\tVIP\tBACKEND\tWEIGHT\tSHARE\tPACKETS\tPACKETS/S\tBITS/S\tNEXT HOP\tSTATUS")
+		for _, b := range backends {
+			hop, condition := "-", "ok"
+			if b.NextHop != "" {
+				hop = b.NextHop
+			}
+			switch {
+			case b.InUse && b.Reason != "":
+				condition = "in use: " + b.Reason
+			case !b.InUse:
+				condition = "out: " + b.Reason
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", b.Service, b.VIP,
+				netip.AddrPortFrom(b.Address, b.Port), b.Weight, percent(b.Share),
+				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), hop, condition)
+		}
+	})
+}
+
+// WriteStatus prints the agent's status for people, who read it at the given
+// time. Exits that no packet took are left out.
+func WriteStatus(w io.Writer, s Status, now time.Time) error {
+	err := writeTable(w, func(t io.Writer) {
+		fmt.Fprintf(t, "node\t%s\n", s.Node)
+		fmt.Fprintf(t, "agent\t%s (commit %s), pid %d, up %s\n", s.Version, s.Commit, s.PID, age(s.Started, now))
+		fmt.Fprintf(t, "config\t%s, loaded %s ago, digest %s\n", s.Config.Path, age(s.Config.Loaded, now), short(s.Config.Digest))
+		if s.Config.Error != "" {
+			fmt.Fprintf(t, "\trefused %s ago, what was loaded runs on:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
+		}
+		fmt.Fprintf(t, "revision\t%d\n", s.Revision)
+		writeDataPlane(t, s.DataPlane)
+		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed\n", s.Services.Total, s.Services.Programmed, s.Services.Failed)
+		fmt.Fprintf(t, "backends\t%d: %d in use\n", s.Backends.Total, s.Backends.InUse)
+	})
+	if err != nil {
+		return err
+	}
+	return writeTable(w, func(t io.Writer) {
+		fmt.Fprintln(t, "\nEXIT\tPACKETS\tPACKETS/S")
+		for _, e := range s.Exits {
+			if e.Packets > 0 {
+				fmt.Fprintf(t, "%s\t%d\t%s\n", e.Name, e.Packets, human(e.PacketsPerSecond))
+			}
+		}
+	})
+}
+
+func writeDataPlane(t io.Writer, d DataPlane) {
+	fmt.Fprintf(t, "data plane\t%s\n", d.Kind)
+	for _, a := range d.Attachments {
+		fmt.Fprintf(t, "\t%s %s", a.Interface, a.Mode)
+		if a.Adopted {
+			fmt.Fprint(t, ", adopted")
+		}
+		if a.Reason != "" {
+			fmt.Fprintf(t, ": %s", a.Reason)
+		}
+		fmt.Fprintln(t)
+	}
+}
+
+// short is enough of a digest to tell two apart.
+func short(digest string) string { return digest[:min(12, len(digest))] }
+
+// age writes how long ago a moment was, in full seconds.
+func age(then, now time.Time) time.Duration { return now.Sub(then).Round(time.Second) }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe_test
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// golden compares what write prints with a file of testdata.
+func golden(t *testing.T, name string, out *bytes.Buffer, err error) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		err = errors.Join(err, os.WriteFile(path, out.Bytes(), 0o644))
+	}
+	want, readErr := os.ReadFile(path)
+	if err := errors.Join(err, readErr); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), out.String()); diff != "" {
+		t.Errorf("%s (go test -update writes it anew): %s", path, diff)
+	}
+}
+
+func TestServiceTable(t *testing.T) {
+	busy := observe.Service{
+		Name: "web", VIP: web, Forward: lb.L2DSR, Programmed: true, Backends: 4, BackendsInUse: 4,
+		Traffic: dataplane.Traffic{Packets: 1234567, Bytes: 1 << 30},
+		Rate:    observe.Rate{PacketsPerSecond: 3.5e6, BytesPerSecond: 1.25e9},
+	}
+	variant := func(name string, change func(*observe.Service)) observe.Service {
+		s := busy
+		s.Name, s.Traffic, s.Rate = name, dataplane.Traffic{}, observe.Rate{}
+		change(&s)
+		return s
+	}
+	list := []observe.Service{
+		busy,
+		variant("degraded", func(s *observe.Service) { s.BackendsInUse = 3; s.VIP = dns; s.Forward = lb.IPIP }),
+		variant("drained", func(s *observe.Service) { s.BackendsInUse = 3; s.BackendsDrained = 1 }),
+		variant("all-drained", func(s *observe.Service) { s.BackendsInUse = 0; s.BackendsDrained = 4 }),
+		variant("empty", func(s *observe.Service) { s.Backends, s.BackendsInUse = 0, 0 }),
+		variant("new", func(s *observe.Service) { s.Programmed = false }),
+		variant("broken", func(s *observe.Service) { s.Programmed = false; s.Error = "no room" }),
+		variant("leaving", func(s *observe.Service) { s.Deleting = true; s.Forward = 0 }),
+		variant("stuck", func(s *observe.Service) { s.Deleting = true; s.Forward = 0; s.Error = "busy\nfull" }),
+	}
+	var out bytes.Buffer
+	golden(t, "services.txt", &out, observe.WriteServices(&out, list))
+}
+
+func TestBackendTable(t *testing.T) {
+	list := []observe.Backend{
+		{
+			Service: "web", VIP: web, Address: netip.MustParseAddr("10.0.0.21"), Port: 80, Weight: 1, InUse: true,
+			NextHop: "eth0 02:00:00:00:00:01", Share: 1, Traffic: dataplane.Traffic{Packets: 7}, Rate: observe.Rate{PacketsPerSecond: 0.5},
+		},
+		{Service: "web", VIP: web, Address: netip.MustParseAddr("10.0.0.22"), Port: 80, Weight: 1, Reason: "no route"},
+		{Service: "dns", VIP: dns, Address: netip.MustParseAddr("fd00::2"), Port: 53, InUse: true, Reason: "no longer desired"},
+	}
+	var out bytes.Buffer
+	golden(t, "backends.txt", &out, observe.WriteBackends(&out, list))
+}
+
+func TestStatusTable(t *testing.T) {
+	status := observe.Status{
+		Version: "v1", Commit: "abc", Node: "lb1", PID: 12, Started: started,
+		Config: observe.Config{
+			Path: "/etc/fairlead/fairlead.yaml", Digest: "0123456789abcdef0123", Loaded: started.Add(time.Minute),
+			Error: "fairlead.yaml:3:1: bad\nfairlead.yaml:9:1: worse", Refused: started.Add(50 * time.Minute),
+		},
+		Revision: 5,
+		DataPlane: observe.DataPlane{Kind: "xdp", Attachments: []observe.Attachment{
+			{Interface: "eth0", Mode: "native", Adopted: true},
+			{Interface: "eth1", Mode: "generic", Reason: "the driver has no XDP"},
+		}},
+		Services: observe.ServiceCounts{Total: 3, Programmed: 2, Failed: 1},
+		Backends: observe.BackendCounts{Total: 12, InUse: 11},
+		Exits: []observe.Exit{
+			{Name: "forward_l2dsr", Packets: 123456, PacketsPerSecond: 1234},
+			{Name: "pass_not_ip", Packets: 0},
+			{Name: "pass_not_vip", Packets: 1},
+		},
+	}
+	var out bytes.Buffer
+	golden(t, "status.txt", &out, observe.WriteStatus(&out, status, started.Add(time.Hour)))
+}
