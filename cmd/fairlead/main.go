@@ -63,7 +63,14 @@ func newRootCommand(e env) *cobra.Command {
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
 	root.AddCommand(
+		newAgentCommand(e),
+		newBackendsCommand(e),
 		newLabCommand(e),
+		newNodeCommand(e),
+		newPreflightCommand(e),
+		newReloadCommand(),
+		newServicesCommand(e),
+		newStatusCommand(e),
 		newVersionCommand(e),
 	)
 	return root

@@ -10,11 +10,10 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// The balancer's files in its host's directory.
-const (
-	agentConfig = "fairlead.yaml"
-	agentSocket = "agent.sock"
-)
+// AgentFile is the balancer's configuration in its host's directory.
+const AgentFile = "fairlead.yaml"
+
+const agentSocket = "agent.sock"
 
 // AgentConfig writes the configuration (DESIGN.md §4) of a balancer that
 // balances the services on one interface. Every backend has a line of its own,
@@ -53,15 +52,19 @@ func segmentText(s lb.Segment) string { return fmt.Sprintf("{type: %s, id: %d}",
 // agent runs a balancer with the configuration in its directory.
 func agent(fairlead string) Process {
 	return Process{Name: "agent", Args: []string{
-		fairlead, "agent", "--config", agentConfig, "--socket", agentSocket, "--pin-dir", pinDir + "/fairlead",
+		fairlead, "agent", "--config", AgentFile, "--socket", agentSocket, "--pin-dir", pinDir + "/fairlead",
 	}}
 }
 
-// tunnelEnd runs the end of the balancers' tunnels on a server.
-func tunnelEnd(fairlead string, vips []netip.Addr) Process {
+// tunnelEnd runs the end of the balancers' tunnels on a server in the same
+// networks.
+func tunnelEnd(fairlead string, vips []netip.Addr, balancers []netip.Prefix) Process {
 	args := []string{fairlead, "node", "--interface", eth0}
 	for _, v := range vips {
 		args = append(args, "--vip", v.String())
+	}
+	for _, p := range balancers {
+		args = append(args, "--balancer", p.Masked().String())
 	}
 	return Process{Name: "node", Args: args}
 }

@@ -110,7 +110,7 @@ func (s *site) server(d *drawing, n int) {
 		Processes: []Process{nginx(), echo(s.fairlead, name, vips())},
 	}
 	if s.forward == lb.IPIP {
-		h.Processes = append(h.Processes, tunnelEnd(s.fairlead, vips()))
+		h.Processes = append(h.Processes, tunnelEnd(s.fairlead, vips(), networkAddresses(serviceNetwork, serverNumber+n)))
 	}
 	d.plug(&h, Interface{
 		Name:      eth0,

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source/file"
+)
+
+const (
+	defaultConfig = "/etc/fairlead/fairlead.yaml"
+	// pinRoot has a folder for each node's data plane.
+	pinRoot = "/sys/fs/bpf/fairlead"
+)
+
+// agentOptions are the flags of "agent".
+type agentOptions struct {
+	config, socket, pinDir string
+	remove                 bool
+	format                 logFormat
+}
+
+func newAgentCommand(e env) *cobra.Command {
+	o := agentOptions{format: logText}
+	cmd := &cobra.Command{
+		Use:   "agent",
+		Short: "Run a balancer node",
+		Long: `Run a balancer node as its configuration file says. The file is followed as it
+changes; SIGHUP and "fairlead reload" read it at once. When the agent ends, also
+by SIGKILL, packets go on being balanced, and the next agent takes over.`,
+		Args: cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.config, "config", defaultConfig, "configuration file")
+	flags.StringVar(&o.pinDir, "pin-dir", "", "folder in a BPF file system that keeps the data plane (default: "+pinRoot+"/NODE)")
+	flags.BoolVar(&o.remove, "remove", false, "take away what a stopped agent left in the kernel, and exit")
+	flags.Var(&o.format, "log-format", "text or json")
+	registerSocket(flags, &o.socket)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		log := o.format.logger(e.stderr)
+		if o.remove {
+			return o.removeDataPlane(e, log)
+		}
+		return o.run(cmd.Context(), e, log)
+	}
+	return cmd
+}
+
+// run wires an agent on the XDP data plane and runs it until ctx ends.
+func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err error) {
+	started := time.Now()
+	source, err := openConfig(e, o.config, log)
+	if err != nil {
+		return err
+	}
+	socket, err := observe.Listen(o.socket)
+	if err != nil {
+		return err
+	}
+	defer socket.Close() // for the errors below: the server closes it as well
+	config := source.Config()
+	pins, err := o.pins(config.Node.Name)
+	if err != nil {
+		return err
+	}
+	plane, err := xdp.Open(xdp.Config{
+		PinDir:     pins,
+		Interfaces: config.Node.Interfaces,
+		Mode:       xdp.Mode(config.Dataplane.XDPMode),
+		Seed:       config.Dataplane.HashSeed,
+		Log:        log,
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, plane.Close()) }()
+	a := newAgent(started, source, "xdp", plane, attachments(plane.Attachments()), log)
+	if err := a.run(ctx, socket); err != nil {
+		return err
+	}
+	log.Info("agent stopped, the kernel goes on balancing", "pins", pins)
+	return nil
+}
+
+// openConfig reads the configuration file. All its errors are printed as they
+// are: each begins with its place.
+func openConfig(e env, path string, log *slog.Logger) (*file.Source, error) {
+	source, err := file.Open(path, xdp.Limits(), log)
+	var wrong file.Errors
+	if errors.As(err, &wrong) {
+		fmt.Fprintln(e.stderr, wrong)
+		return nil, exitError(1)
+	}
+	return source, err
+}
+
+// pins is where the data plane of a node is pinned.
+func (o agentOptions) pins(node string) (string, error) {
+	if o.pinDir == "" {
+		return filepath.Join(pinRoot, node), nil
+	}
+	return filepath.Abs(o.pinDir)
+}
+
+// removeDataPlane takes away what a stopped agent left. The socket is claimed
+// so that no running agent loses its data plane.
+func (o agentOptions) removeDataPlane(e env, log *slog.Logger) (err error) {
+	node := ""
+	if o.pinDir == "" {
+		source, err := openConfig(e, o.config, log)
+		if err != nil {
+			return err
+		}
+		node = source.Config().Node.Name
+	}
+	pins, err := o.pins(node)
+	if err != nil {
+		return err
+	}
+	socket, err := observe.Listen(o.socket)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, socket.Close()) }()
+	if err := xdp.Remove(pins); err != nil {
+		return fmt.Errorf("pins %s: %w", pins, err)
+	}
+	log.Info("data plane removed", "pins", pins)
+	return nil
+}
+
+// attachments says in observe's words to what the data plane is attached.
+func attachments(list []xdp.Attachment) []observe.Attachment {
+	shown := make([]observe.Attachment, len(list))
+	for i, a := range list {
+		shown[i] = observe.Attachment{Interface: a.Interface, Mode: string(a.Mode), Reason: a.Reason, Adopted: a.Adopted}
+	}
+	return shown
+}

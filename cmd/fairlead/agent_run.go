@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/source/file"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// agent is the story of DESIGN.md §1 on one node: source, store, reconcile, data
+// plane, observe.
+type agent struct {
+	started    time.Time
+	log        *slog.Logger
+	source     *file.Source
+	store      *store.Store
+	reconciler *reconcile.Reconciler
+	server     *observe.Server
+}
+
+// newAgent wires an agent on a data plane of the given kind.
+func newAgent(started time.Time, source *file.Source, kind string, plane dataplane.DataPlane,
+	attached []observe.Attachment, log *slog.Logger,
+) *agent {
+	desired := store.New()
+	a := &agent{
+		started:    started,
+		log:        log,
+		source:     source,
+		store:      desired,
+		reconciler: reconcile.New(plane, desired, log),
+	}
+	a.server = observe.NewServer(observe.Agent{
+		Version:     version,
+		Commit:      commit(),
+		Node:        source.Config().Node.Name,
+		Started:     started,
+		Kind:        kind,
+		Config:      a.config,
+		Attachments: func() []observe.Attachment { return attached },
+		Desired:     a.store.Snapshot,
+		Programmed:  a.reconciler.Statuses,
+		Stats:       plane.Stats,
+		Reload:      a.reload,
+	}, log)
+	return a
+}
+
+// run lets the parts work until ctx ends or one of them fails. It closes the
+// socket.
+func (a *agent) run(ctx context.Context, socket *observe.Socket) error {
+	hangup := make(chan os.Signal, 1)
+	signal.Notify(hangup, syscall.SIGHUP)
+	defer signal.Stop(hangup)
+
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.source.Run(ctx, a.apply) })
+	group.Go(func() error {
+		a.reconciler.Run(ctx)
+		return nil
+	})
+	group.Go(func() error { return a.server.Serve(ctx, socket) })
+	group.Go(func() error {
+		a.followSignals(ctx, hangup)
+		return nil
+	})
+	group.Go(func() error {
+		a.announce(ctx)
+		return nil
+	})
+	return group.Wait()
+}
+
+// apply makes a configuration what is desired.
+func (a *agent) apply(config *file.Config) error {
+	_, err := a.store.Set(config.Services)
+	return err
+}
+
+// reload reads the configuration and waits until what it says has been tried.
+func (a *agent) reload(ctx context.Context) error {
+	if err := a.source.Reload(); err != nil {
+		return err
+	}
+	return a.reconciler.Settled(ctx, a.store.Snapshot().Revision)
+}
+
+// config tells observe about the configuration file.
+func (a *agent) config() observe.Config {
+	state := a.source.State()
+	c := observe.Config{Path: state.Path, Digest: state.Digest, Loaded: state.Loaded, Refused: state.Refused}
+	if state.Err != nil {
+		c.Error = state.Err.Error()
+	}
+	return c
+}
+
+// followSignals reloads on SIGHUP. The source logs a file that it refuses and
+// keeps the error for the status.
+func (a *agent) followSignals(ctx context.Context, hangup <-chan os.Signal) {
+	for {
+		select {
+		case <-hangup:
+			_ = a.source.Reload()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// announce logs when the first configuration has been tried as a whole. Before
+// revision 1 nothing is desired.
+func (a *agent) announce(ctx context.Context) {
+	if err := a.reconciler.Settled(ctx, 1); err != nil {
+		return
+	}
+	programmed := 0
+	statuses := a.reconciler.Statuses()
+	for _, s := range statuses {
+		if s.Error == "" {
+			programmed++
+		}
+	}
+	a.log.Info("ready",
+		slog.Int64("milliseconds", time.Since(a.started).Milliseconds()),
+		slog.Int("services", len(statuses)), slog.Int("programmed", programmed),
+		slog.Uint64("revision", a.store.Snapshot().Revision))
+}
