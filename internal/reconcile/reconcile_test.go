@@ -5,7 +5,6 @@ package reconcile_test
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -165,7 +164,7 @@ func TestShutdown(t *testing.T) {
 func BenchmarkReload(b *testing.B) {
 	dp, desired := fake.New(), store.New()
 	defer func() { _ = dp.Close() }()
-	r := reconcile.New(dp, desired, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	r := reconcile.New(dp, desired, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(b.Context())
 	ended := make(chan struct{})
 	go func() {

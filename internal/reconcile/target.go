@@ -72,7 +72,9 @@ func (r *Reconciler) update(ctx context.Context, t *target) {
 		return
 	}
 	if err != nil {
-		r.failed(t, "update failed", err, took)
+		if r.failed(t, err, took) {
+			r.logger(t).Warn("update failed", slog.Any("error", err))
+		}
 		return
 	}
 	old := t.status
@@ -95,7 +97,9 @@ func (r *Reconciler) delete(ctx context.Context, t *target) {
 		return
 	}
 	if err != nil {
-		r.failed(t, "delete failed", err, took)
+		if r.failed(t, err, took) {
+			r.logger(t).Warn("delete failed", slog.Any("error", err))
+		}
 		return
 	}
 	r.mu.Lock()
@@ -105,15 +109,13 @@ func (r *Reconciler) delete(ctx context.Context, t *target) {
 }
 
 // failed plans the next try. What was last programmed remains in the status, as
-// it does in the data plane. Only a reason that is news is logged.
-func (r *Reconciler) failed(t *target, message string, err error, took time.Duration) {
+// it does in the data plane. It says whether the reason is news, worth a log line.
+func (r *Reconciler) failed(t *target, err error, took time.Duration) (news bool) {
 	known := t.status.Error
 	r.mu.Lock()
 	t.status.failed(err, took)
 	r.mu.Unlock()
-	if known != t.status.Error {
-		r.logger(t).Warn(message, slog.Any("error", err))
-	}
+	return known != t.status.Error
 }
 
 // logger returns the logger of a target's lines.
