@@ -33,7 +33,7 @@ build: ## Build bin/fairlead, one static binary
 demo: ## Balance real traffic in a lab of network namespaces and show it (root)
 	@scripts/install-deps.sh demo
 	@$(MAKE) --no-print-directory build
-	@scripts/demo.sh
+	@bin/fairlead lab demo
 
 .PHONY: test
 test: ## Run all tests (root, or those that need it are skipped)

@@ -15,8 +15,8 @@ import (
 )
 
 // newLabCommand is "fairlead lab": whole networks in namespaces to try things
-// in. lab_list.go shows them, lab_run.go has what runs
-// inside.
+// in. lab_list.go shows them, lab_run.go has what runs inside,
+// lab_demo.go is the demonstration.
 func newLabCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
@@ -31,6 +31,7 @@ func newLabCommand(e env) *cobra.Command {
 		newLabDownCommand(labs),
 		newLabListCommand(e, labs),
 		newLabExecCommand(labs),
+		newLabDemoCommand(e, labs),
 		newLabEchoCommand(),
 	)
 	return cmd

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package demo shows what Fairlead does: it brings up the lab "ecmp", sends
+// real HTTP requests through its router, balancers and servers, and says what
+// happened to them. `make demo` runs it.
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+const (
+	balancers = 3
+	// servers is one more than are in use at a time: the reload takes one out and
+	// the spare one in.
+	servers = 5
+)
+
+// Demo is one run.
+type Demo struct {
+	Labs netlab.Labs
+	// Fairlead is the path of the executable that runs in the lab.
+	Fairlead string
+	// Name of the lab, which must not exist yet.
+	Name string
+	Out  io.Writer
+}
+
+// stage is a demo whose lab is up.
+type stage struct {
+	Demo
+	lab      *netlab.Lab
+	services []lb.Service
+}
+
+// Run shows everything and takes the lab down again, also when it fails.
+func (d Demo) Run(ctx context.Context) (err error) {
+	topology, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: d.Fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers})
+	if err != nil {
+		return err
+	}
+	d.say("== A client, a router, %d balancers and %d nginx servers, each in its own network namespace", balancers, servers)
+	lab, err := d.Labs.Up(ctx, d.Name, topology)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		d.say("\n== Removing the lab")
+		err = errors.Join(err, lab.Down(context.WithoutCancel(ctx)))
+		if err == nil {
+			d.say(farewell)
+		}
+	}()
+	s := stage{Demo: d, lab: lab, services: topology.Services}
+	if err := s.configure(ctx, s.without(servers-1)); err != nil {
+		return err
+	}
+	if err := s.spread(ctx); err != nil {
+		return err
+	}
+	return s.change(ctx)
+}
+
+const farewell = `
+To keep a lab and look around:
+  bin/fairlead lab up ecmp --name try
+  bin/fairlead lab exec try client -- curl -s http://10.1.1.1/
+  bin/fairlead backends --socket /run/fairlead/labs/try/lb1/agent.sock
+  bin/fairlead lab exec try router -- ip route
+  bin/fairlead lab down try`
+
+func (d Demo) say(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n", args...) }
+
+// spread sends requests on connections of their own and shows where they went.
+func (s stage) spread(ctx context.Context) error {
+	before, err := s.forwarded(ctx)
+	if err != nil {
+		return err
+	}
+	for _, url := range []string{"http://10.1.1.1/", "http://[fd00:10:1:1::1]/"} {
+		s.say("\n== wrk asks %s for 3 s, a new connection for each request", url)
+		load, err := s.load(ctx, 3*time.Second, "-H", "Connection: close", url)
+		if err != nil {
+			return err
+		}
+		result, err := load.wait()
+		if err != nil {
+			return err
+		}
+		s.say("   %s", result)
+	}
+	after, err := s.forwarded(ctx)
+	if err != nil {
+		return err
+	}
+	s.say("\n== The router spread them over the balancers, each balancer over the servers (packets forwarded)")
+	after.minus(before).print(s.Out)
+	seen, err := s.answersSeen(ctx)
+	if err != nil {
+		return err
+	}
+	s.say("   Servers answer the client directly. Answers that passed a balancer: %d packets.", seen)
+	return nil
+}
+
+// change takes one server out and another one in while requests run on lasting
+// connections, and counts what broke.
+func (s stage) change(ctx context.Context) error {
+	const connections = 64
+	s.say("\n== wrk keeps %d connections busy for 5 s; meanwhile server1 leaves and server%d comes", connections, servers)
+	load, err := s.load(ctx, 5*time.Second, "-c", fmt.Sprint(connections), "http://10.1.1.1/")
+	if err != nil {
+		return err
+	}
+	select {
+	case <-time.After(2 * time.Second): // so that every connection has been used
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := s.configure(ctx, s.without(0)); err != nil {
+		return errors.Join(err, load.kill())
+	}
+	result, err := load.wait()
+	if err != nil {
+		return err
+	}
+	s.say("   %s", result)
+	s.say("   connections broken: %d of %d. Those to server1 had to; the others are what plain consistent hashing\n"+
+		"   costs. Keeping them is what \"just enough tracking\" will do.", result.broken(), connections)
+	return nil
+}
+
+// without is the services with all servers but the nth.
+func (s stage) without(n int) []lb.Service {
+	services := slices.Clone(s.services)
+	for i := range services {
+		services[i].Backends = slices.Delete(slices.Clone(services[i].Backends), n, n+1)
+	}
+	return services
+}
+
+// configure gives every balancer new services and waits until they are
+// programmed.
+func (s stage) configure(ctx context.Context, services []lb.Service) error {
+	for _, host := range s.balancers() {
+		path := filepath.Join(host.Directory, netlab.AgentFile)
+		next := path + ".next"
+		if err := os.WriteFile(next, []byte(netlab.AgentConfig(host.Name, services)), 0o600); err != nil {
+			return err
+		}
+		started := time.Now()
+		if err := os.Rename(next, path); err != nil {
+			return err
+		}
+		if err := observe.Dial(host.Socket).Reload(ctx); err != nil {
+			return fmt.Errorf("%s: reload: %w", host.Name, err)
+		}
+		s.say("   %s reloaded its configuration in %.1f ms", host.Name, float64(time.Since(started).Microseconds())/1000)
+	}
+	return nil
+}
+
+func (s stage) balancers() []netlab.HostState {
+	return slices.DeleteFunc(s.lab.State().Hosts, func(h netlab.HostState) bool { return h.Role != netlab.Balancer })
+}
