@@ -192,7 +192,9 @@ func TestManagedNeighboursOfAnEarlierProcess(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the neighbour isn't managed again")
 		}
-		first.Follow(vipOf(1), []Target{target})
+		if got := first.Follow(vipOf(1), []Target{target})[0]; got.Err != nil {
+			t.Fatalf("unreached while it changes hands: %v", got.Err)
+		}
 	}
 	check(t, first.Close())
 	if n := w.neighbour(t, "10.0.0.2"); n.FlagsExt&netlink.NTF_EXT_MANAGED != 0 {

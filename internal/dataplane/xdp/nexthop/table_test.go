@@ -18,15 +18,13 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// fakeKernel has all routes through one prefix and counts what it is asked.
+// fakeKernel counts what it is asked. It sends no events: tests do.
 type fakeKernel struct {
 	device     map[int]link
 	own        []address
 	routes     func(netip.Addr) route
 	neighbours map[neighbourKey]neighbour
 	refuse     error // of addresses and probe
-	// old is a kernel without managed neighbours.
-	old bool
 
 	lookups  int
 	probed   []neighbourKey
