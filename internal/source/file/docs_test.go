@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package file_test
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+
+	"fairlead.io/fairlead/internal/source/file"
+)
+
+var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+
+// Whoever copies a configuration from the documentation gets one that works.
+func TestDocumentedConfigurations(t *testing.T) {
+	root := filepath.Join("..", "..", "..")
+	docs, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := 0
+	for _, name := range append(docs, filepath.Join(root, "README.md")) {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range yamlBlock.FindAllSubmatch(text, -1) {
+			blocks++
+			if _, err := file.Parse(filepath.Base(name), block[1], limits()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if blocks < 2 {
+		t.Errorf("%d configurations in the documentation, want at least 2", blocks)
+	}
+}
