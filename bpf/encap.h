@@ -15,6 +15,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "address.h"
 #include "parse.h"
 #include "stats.h"
 #include "types.h"
@@ -80,18 +81,6 @@ static __always_inline __u16 ipv4_checksum(const struct iphdr *ip)
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return ~sum;
-}
-
-static __always_inline __be32 unmap_ipv4(const __u8 mapped[16])
-{
-	return ((const __u32 *)mapped)[3];
-}
-
-static __always_inline int is_mapped(const __u8 address[16])
-{
-	const __u32 *words = (const __u32 *)address;
-
-	return !words[0] && !words[1] && words[2] == bpf_htonl(0xffff);
 }
 
 /*

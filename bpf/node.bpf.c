@@ -14,6 +14,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "address.h"
+
 /* Every packet leaves through exactly one of these exits. */
 enum node_counter {
 	NODE_COUNTER_PASS_NOT_TUNNEL, /* no IPIP packet, or one with options or in fragments */
@@ -65,8 +67,6 @@ struct {
 	__type(value, __u8);
 } node_balancers SEC(".maps");
 
-#define IP_FRAGMENT_MASK 0x3fff
-
 /* Outer and inner header of a packet. */
 struct tunnel {
 	struct prefix source;
@@ -75,14 +75,6 @@ struct tunnel {
 	__be16 proto; /* Ethertype of the inner packet */
 	__u16 header; /* bytes of the outer header */
 };
-
-static __always_inline void map_ipv4(struct address *a, __be32 address)
-{
-	__u32 *words = (__u32 *)a->bytes;
-
-	words[2] = bpf_htonl(0xffff);
-	words[3] = address;
-}
 
 static __always_inline int leave(enum node_counter exit, int verdict)
 {
@@ -102,7 +94,7 @@ static __always_inline enum node_counter parse_inner(void *start, void *end, __u
 		if (start + sizeof(*ip) > end)
 			return NODE_COUNTER_PASS_TRUNCATED;
 		t->proto = bpf_htons(ETH_P_IP);
-		map_ipv4(&t->inner, ip->daddr);
+		map_ipv4(t->inner.bytes, ip->daddr);
 		return NODE_COUNTER_COUNT;
 	}
 	if (protocol == IPPROTO_IPV6) {
@@ -133,8 +125,8 @@ static __always_inline enum node_counter parse(void *data, void *end, struct tun
 		if (ip->version != 4 || ip->ihl != sizeof(*ip) / 4 ||
 		    ip->frag_off & bpf_htons(IP_FRAGMENT_MASK))
 			return NODE_COUNTER_PASS_NOT_TUNNEL;
-		map_ipv4(&t->source.address, ip->saddr);
-		map_ipv4(&t->outer, ip->daddr);
+		map_ipv4(t->source.address.bytes, ip->saddr);
+		map_ipv4(t->outer.bytes, ip->daddr);
 		t->header = sizeof(*ip);
 		return parse_inner(ip + 1, end, ip->protocol, t);
 	}

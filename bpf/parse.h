@@ -16,11 +16,11 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "address.h"
 #include "stats.h"
 #include "types.h"
 
 #define VLAN_ID_MASK 0x0fff
-#define IP_FRAGMENT_MASK 0x3fff /* "more fragments" and the offset (RFC 791, section 3.1) */
 
 struct vlan_tag {
 	__be16 tci; /* priority (4 bits, with the drop eligible bit) and id (12) */
@@ -39,16 +39,6 @@ struct packet {
 	__u8 tos; /* type of service or traffic class */
 	__u32 length; /* of the IP packet, header included */
 };
-
-static __always_inline void map_ipv4(__u8 mapped[16], __be32 address)
-{
-	__u32 *words = (__u32 *)mapped;
-
-	words[0] = 0;
-	words[1] = 0;
-	words[2] = bpf_htonl(0xffff);
-	words[3] = address;
-}
 
 /*
  * Ports, from `start`, which is `header` bytes into the IP packet. Returns COUNTER_COUNT if the packet

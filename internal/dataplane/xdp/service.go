@@ -51,8 +51,7 @@ func (p *Plane) Update(ctx context.Context, svc *lb.Service) (dataplane.Programm
 	plan := p.plan(svc)
 	for {
 		programmed, err := p.apply(ctx, plan)
-		var busy errBusy
-		if errors.As(err, &busy) {
+		if busy, ok := errors.AsType[errBusy](err); ok {
 			if err = p.grace.wait(ctx, busy.until); err == nil {
 				continue
 			}

@@ -76,19 +76,6 @@ func (t *tables) writeRing(base uint32, ring []uint16) error {
 	return err
 }
 
-// readRing returns size entries from the chunk base on.
-func (t *tables) readRing(base, size uint32) ([]uint16, error) {
-	buf := make([]byte, 2*size)
-	if _, err := t.rings.ReadAt(buf, int64(base)*int64(unsafe.Sizeof(balancerRingChunk{}))); err != nil {
-		return nil, err
-	}
-	ring := make([]uint16, size)
-	for i := range ring {
-		ring[i] = binary.NativeEndian.Uint16(buf[2*i:])
-	}
-	return ring, nil
-}
-
 // writeBackends stores the entries of a service's backends from base on.
 func (t *tables) writeBackends(base uint32, entries []balancerBackend) error {
 	for i := range entries {

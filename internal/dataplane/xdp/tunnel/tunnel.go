@@ -50,6 +50,10 @@ func Attach(cfg Config) (*End, error) {
 	if err != nil {
 		return nil, fmt.Errorf("interface %s: %w", cfg.Interface, err)
 	}
+	local, err := addressesOf(dev)
+	if err != nil {
+		return nil, err
+	}
 	spec, err := loadNode()
 	if err != nil {
 		return nil, err
@@ -61,7 +65,7 @@ func Attach(cfg Config) (*End, error) {
 	if e.counters, err = counter.New(spec.Types, "node_counter", "NODE_COUNTER_", e.objects.NodeCounters); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
-	if err := e.fill(dev, cfg); err != nil {
+	if err := e.fill(local, cfg); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	if e.hook, err = hook.Attach(e.objects.EndTunnel, dev, hook.Auto); err != nil {
@@ -71,19 +75,28 @@ func Attach(cfg Config) (*End, error) {
 	return e, nil
 }
 
-// fill writes what the program compares packets with.
-func (e *End) fill(dev *net.Interface, cfg Config) error {
-	addresses, err := dev.Addrs()
+// addressesOf returns the addresses of an interface.
+func addressesOf(dev *net.Interface) ([]netip.Addr, error) {
+	prefixes, err := dev.Addrs()
 	if err != nil {
-		return fmt.Errorf("interface %s: %w", dev.Name, err)
+		return nil, fmt.Errorf("interface %s: %w", dev.Name, err)
 	}
-	for _, a := range addresses {
-		prefix, err := netip.ParsePrefix(a.String())
+	addresses := make([]netip.Addr, 0, len(prefixes))
+	for _, p := range prefixes {
+		prefix, err := netip.ParsePrefix(p.String())
 		if err != nil {
-			return fmt.Errorf("interface %s: %w", dev.Name, err)
+			return nil, fmt.Errorf("interface %s: %w", dev.Name, err)
 		}
-		if err := e.objects.NodeAddresses.Put(prefix.Addr().As16(), uint8(1)); err != nil {
-			return fmt.Errorf("address %s: %w", prefix.Addr(), err)
+		addresses = append(addresses, prefix.Addr())
+	}
+	return addresses, nil
+}
+
+// fill writes what the program compares packets with.
+func (e *End) fill(local []netip.Addr, cfg Config) error {
+	for _, a := range local {
+		if err := e.objects.NodeAddresses.Put(a.As16(), uint8(1)); err != nil {
+			return fmt.Errorf("address %s: %w", a, err)
 		}
 	}
 	for _, vip := range cfg.VIPs {

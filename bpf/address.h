@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Addresses are always 16 bytes; IPv4 is mapped into IPv6 (RFC 4291, section 2.5.5.2).
+ */
+#pragma once
+
+#include <linux/types.h>
+
+#include <bpf/bpf_endian.h>
+
+#define IP_FRAGMENT_MASK 0x3fff /* "more fragments" and the offset (RFC 791, section 3.1) */
+
+static __always_inline void map_ipv4(__u8 mapped[16], __be32 address)
+{
+	__u32 *words = (__u32 *)mapped;
+
+	words[0] = 0;
+	words[1] = 0;
+	words[2] = bpf_htonl(0xffff);
+	words[3] = address;
+}
+
+static __always_inline __be32 unmap_ipv4(const __u8 mapped[16])
+{
+	return ((const __u32 *)mapped)[3];
+}
+
+static __always_inline int is_mapped(const __u8 address[16])
+{
+	const __u32 *words = (const __u32 *)address;
+
+	return !words[0] && !words[1] && words[2] == bpf_htonl(0xffff);
+}
