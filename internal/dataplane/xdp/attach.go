@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -73,7 +74,7 @@ func adopt(program *ebpf.Program, pin string, dev *net.Interface, mode Mode) (At
 	}
 	now, err := currentMode(old, dev)
 	if err != nil || (mode != hook.Auto && mode != now) {
-		return Attachment{}, errors.Join(old.Unpin(), old.Close())
+		return Attachment{}, detach(old)
 	}
 	if err := old.Update(program); err != nil {
 		return Attachment{}, errors.Join(fmt.Errorf("interface %s: replace program: %w", dev.Name, err), old.Close())
@@ -101,17 +102,38 @@ func currentMode(l link.Link, dev *net.Interface) (Mode, error) {
 	return hook.Native, nil
 }
 
-// Remove detaches and unpins everything that agents left in a pin directory.
-// Packets are no longer balanced. No agent may be running.
-func Remove(dir string) error {
-	links, err := filepath.Glob(filepath.Join(dir, layout, linkPin("*")))
+// detach takes a pinned program off its interface, which may be gone, and
+// returns when it is off: the kernel does what follows an unpinning later.
+func detach(l link.Link) error {
+	return errors.Join(l.Detach(), l.Unpin(), l.Close())
+}
+
+// detachOthers takes the program off all interfaces that are not listed.
+func detachOthers(dir string, interfaces []string) error {
+	pins, err := filepath.Glob(filepath.Join(dir, linkPin("*")))
 	if err != nil {
 		return err
 	}
-	for _, pin := range links {
-		if err := os.Remove(pin); err != nil {
-			return fmt.Errorf("detach: %w", err)
+	for _, pin := range pins {
+		if slices.ContainsFunc(interfaces, func(name string) bool { return linkPin(name) == filepath.Base(pin) }) {
+			continue
 		}
+		l, err := link.LoadPinnedLink(pin, nil)
+		if err != nil {
+			return fmt.Errorf("pinned link %s: %w", pin, err)
+		}
+		if err := detach(l); err != nil {
+			return fmt.Errorf("pinned link %s: %w", pin, err)
+		}
+	}
+	return nil
+}
+
+// Remove detaches and unpins everything that agents left in a pin directory.
+// Packets are no longer balanced. No agent may be running.
+func Remove(dir string) error {
+	if err := detachOthers(filepath.Join(dir, layout), nil); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("pin directory: %w", err)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -114,20 +113,7 @@ func (p *Plane) attach(cfg Config) error {
 		p.attachments = append(p.attachments, a)
 		cfg.Log.Info("program attached", "interface", a.Interface, "mode", a.Mode, "reason", a.Reason, "adopted", a.Adopted)
 	}
-	old, err := filepath.Glob(filepath.Join(pins, linkPin("*")))
-	if err != nil {
-		return err
-	}
-	for _, pin := range old {
-		if slices.ContainsFunc(cfg.Interfaces, func(name string) bool { return linkPin(name) == filepath.Base(pin) }) {
-			continue
-		}
-		if err := os.Remove(pin); err != nil {
-			return fmt.Errorf("detach: %w", err)
-		}
-		cfg.Log.Info("program detached", "pin", pin)
-	}
-	return nil
+	return detachOthers(pins, cfg.Interfaces)
 }
 
 // Attachments lists the interfaces on which the program runs.

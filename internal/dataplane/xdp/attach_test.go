@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+)
+
+// inNamespace runs fn in a new network namespace with a veth pair, fl0 and fl1,
+// on a thread that ends with it.
+func inNamespace(t *testing.T, fn func() error) {
+	t.Helper()
+	needRoot(t)
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		done <- func() error {
+			ns, err := netns.New()
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := addVeth(); err != nil {
+				return err
+			}
+			return fn()
+		}()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func addVeth() error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "fl0"
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "fl1"}); err != nil {
+		return err
+	}
+	for _, name := range []string{"fl0", "fl1", "lo"} {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openAttached opens a data plane, closes it again, and returns to what it was
+// attached; the kernel keeps the attachments.
+func openAttached(t *testing.T, pins string, mode Mode, interfaces ...string) map[string]Attachment {
+	t.Helper()
+	p, err := Open(Config{PinDir: pins, Interfaces: interfaces, Mode: mode, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Error(err)
+		return nil
+	}
+	attachments := map[string]Attachment{}
+	for _, a := range p.Attachments() {
+		attachments[a.Interface] = a
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	return attachments
+}
+
+// attachedProgram is the id of the XDP program on an interface; 0 for none.
+func attachedProgram(t *testing.T, name string) uint32 {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	if x := link.Attrs().Xdp; x != nil {
+		return x.ProgId
+	}
+	return 0
+}
+
+// Native where the driver can, generic with a reason where it can't; native
+// alone is refused there.
+func TestAttachModes(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		got := openAttached(t, pins, hook.Auto, "fl0", "lo")
+		if a := got["fl0"]; a.Mode != hook.Native || a.Reason != "" || a.Adopted {
+			t.Errorf("veth: %+v, want native", a)
+		}
+		if a := got["lo"]; a.Mode != hook.Generic || a.Reason == "" {
+			t.Errorf("loopback: %+v, want generic with a reason", a)
+		}
+		if p, err := Open(Config{PinDir: testPins(t), Interfaces: []string{"lo"}, Mode: hook.Native, Log: slog.New(slog.DiscardHandler)}); err == nil {
+			t.Error("native XDP on the loopback was not refused")
+			return p.Close()
+		}
+		return nil
+	})
+}
+
+// A successor replaces the program without taking it off, takes it off
+// interfaces that are no longer configured, and changes the mode if it has to.
+func TestAttachAgain(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		openAttached(t, pins, hook.Auto, "fl0", "fl1")
+		first := attachedProgram(t, "fl0")
+		got := openAttached(t, pins, hook.Auto, "fl0")
+		if a := got["fl0"]; !a.Adopted || a.Mode != hook.Native {
+			t.Errorf("the second agent's attachment: %+v, want adopted and native", a)
+		}
+		if second := attachedProgram(t, "fl0"); second == 0 || second == first {
+			t.Errorf("program %d, before %d: want a new one", second, first)
+		}
+		if id := attachedProgram(t, "fl1"); id != 0 {
+			t.Errorf("program %d is still on an interface that is not configured", id)
+		}
+		if a := openAttached(t, pins, hook.Generic, "fl0")["fl0"]; a.Adopted || a.Mode != hook.Generic {
+			t.Errorf("asked for generic: %+v", a)
+		}
+		return nil
+	})
+}
+
+// An interface that was made anew under its old name gets a program again.
+func TestAttachRecreatedInterface(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		openAttached(t, pins, hook.Auto, "fl0")
+		link, err := netlink.LinkByName("fl0")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkDel(link); err != nil {
+			return err
+		}
+		if err := addVeth(); err != nil {
+			return err
+		}
+		if a := openAttached(t, pins, hook.Auto, "fl0")["fl0"]; a.Adopted {
+			t.Errorf("%+v, want a new attachment", a)
+		}
+		if attachedProgram(t, "fl0") == 0 {
+			t.Error("no program on the new interface")
+		}
+		return nil
+	})
+}
+
+func TestRemove(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		openAttached(t, pins, hook.Auto, "fl0")
+		if err := Remove(pins); err != nil {
+			return err
+		}
+		if id := attachedProgram(t, "fl0"); id != 0 {
+			t.Errorf("program %d is still attached", id)
+		}
+		if _, err := os.Stat(filepath.Join(pins, layout)); !os.IsNotExist(err) {
+			t.Errorf("pins are still there: %v, want %v", err, fs.ErrNotExist)
+		}
+		return nil
+	})
+}
