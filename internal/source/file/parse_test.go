@@ -261,7 +261,8 @@ func TestFileErrors(t *testing.T) {
 		"too deep":  {node + "services: " + strings.Repeat("[", 100), "f:2:26: nested too deeply: want at most 16 levels"},
 		"too deep in a block": {strings.Repeat("- ", 1e6),
 			"f:1:33: nested too deeply: want at most 16 levels"},
-		"too wide": {wide(1e5), "f:65:1: too many fields in one mapping: want at most 64"},
+		"too wide":  {wide(1e5), "f:65:1: too many fields in one mapping: want at most 64"},
+		"too empty": {"a: |\n  b\n" + strings.Repeat(" \n", 1e6), "f:1003:1: too many empty lines: want at most 1000 in a row"},
 
 		"duplicate keys": {node + "services: []\nservices: []\nnode: 3\n",
 			"f:3:1: services: already given on line 2\nf:4:1: node: already given on line 1"},

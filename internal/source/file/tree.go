@@ -31,6 +31,11 @@ func (d *decoder) parseTree(data []byte) ast.Node {
 		d.fail(at, "", errors.New("not UTF-8 text"))
 		return nil
 	}
+	if line := blankRun(text); line > 0 {
+		at := &token.Position{Line: line, Column: 1}
+		d.fail(at, "", fmt.Errorf("too many empty lines: want at most %d in a row", maxBlank))
+		return nil
+	}
 	tokens := lexer.Tokenize(text)
 	if d.checkTokens(tokens); len(d.errs) > 0 {
 		return nil
@@ -42,6 +47,26 @@ func (d *decoder) parseTree(data []byte) ast.Node {
 		return nil
 	}
 	return d.onlyDocument(tree)
+}
+
+// maxBlank bounds the empty lines in a row: behind a block of text the lexer's
+// time grows with their square.
+const maxBlank = 1000
+
+// blankRun returns the line at which there are too many empty ones; 0 if there
+// is none.
+func blankRun(text string) int {
+	n, run := 0, 0
+	for line := range strings.Lines(text) {
+		n, run = n+1, run+1
+		if strings.TrimSpace(line) != "" {
+			run = 0
+		}
+		if run > maxBlank {
+			return n
+		}
+	}
+	return 0
 }
 
 // onlyDocument returns the body of the one document in the tree.
