@@ -76,7 +76,7 @@ func (h *staticHops) Forget(lb.VIP)          {}
 func (h *staticHops) Changed() <-chan lb.VIP { return h.stale }
 func (h *staticHops) Close() error           { return nil }
 
-func needRoot(t *testing.T) {
+func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
@@ -84,7 +84,7 @@ func needRoot(t *testing.T) {
 }
 
 // testPins returns a pin directory of the test's own.
-func testPins(t *testing.T) string {
+func testPins(t testing.TB) string {
 	t.Helper()
 	needRoot(t)
 	dir := filepath.Join(bpfRoot, fmt.Sprintf("fairlead-test-%d-%d", os.Getpid(), testNumber.Add(1)))
@@ -96,7 +96,7 @@ func testPins(t *testing.T) string {
 	return dir
 }
 
-func openTestPlane(t *testing.T, dir string, hops resolver) *Plane {
+func openTestPlane(t testing.TB, dir string, hops resolver) *Plane {
 	t.Helper()
 	p, err := newPlane(dir, 1, hops)
 	if err != nil {
