@@ -63,11 +63,11 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	if err != nil {
 		return err
 	}
-	socket, err := observe.Listen(o.socket)
+	claim, err := observe.ClaimSocket(o.socket)
 	if err != nil {
 		return err
 	}
-	defer socket.Close() // for the errors below: the server closes it as well
+	defer func() { err = errors.Join(err, claim.Release()) }()
 	config := source.Config()
 	pins, err := o.pins(config.Node.Name)
 	if err != nil {
@@ -85,7 +85,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	}
 	defer func() { err = errors.Join(err, plane.Close()) }()
 	a := newAgent(started, source, "xdp", plane, attachments(plane.Attachments()), log)
-	if err := a.run(ctx, socket); err != nil {
+	if err := a.run(ctx, claim); err != nil {
 		return err
 	}
 	log.Info("agent stopped, the kernel goes on balancing", "pins", pins)
@@ -96,8 +96,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 // are: each begins with its place.
 func openConfig(e env, path string, log *slog.Logger) (*file.Source, error) {
 	source, err := file.Open(path, xdp.Limits(), log)
-	var wrong file.Errors
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[file.Errors](err); ok {
 		fmt.Fprintln(e.stderr, wrong)
 		return nil, exitError(1)
 	}
@@ -127,11 +126,11 @@ func (o agentOptions) removeDataPlane(e env, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	socket, err := observe.Listen(o.socket)
+	claim, err := observe.ClaimSocket(o.socket)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, socket.Close()) }()
+	defer func() { err = errors.Join(err, claim.Release()) }()
 	if err := xdp.Remove(pins); err != nil {
 		return fmt.Errorf("pins %s: %w", pins, err)
 	}

@@ -58,9 +58,13 @@ func newAgent(started time.Time, source *file.Source, kind string, plane datapla
 	return a
 }
 
-// run lets the parts work until ctx ends or one of them fails. It closes the
-// socket.
-func (a *agent) run(ctx context.Context, socket *observe.Socket) error {
+// run lets the parts work until ctx ends or one of them fails, and shows them
+// on the socket.
+func (a *agent) run(ctx context.Context, claim *observe.Claim) error {
+	socket, err := claim.Listen()
+	if err != nil {
+		return err
+	}
 	hangup := make(chan os.Signal, 1)
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)

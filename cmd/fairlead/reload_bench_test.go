@@ -92,7 +92,7 @@ func startBenchAgent(b *testing.B) (*agent, string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	socket, err := observe.Listen(filepath.Join(b.TempDir(), "agent.sock"))
+	claim, err := observe.ClaimSocket(filepath.Join(b.TempDir(), "agent.sock"))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -101,13 +101,16 @@ func startBenchAgent(b *testing.B) (*agent, string) {
 	a := newAgent(time.Now(), source, "xdp", plane, nil, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- a.run(ctx, socket) }()
+	go func() { done <- a.run(ctx, claim) }()
 	b.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {
 			b.Error(err)
 		}
 		if err := plane.Close(); err != nil {
+			b.Error(err)
+		}
+		if err := claim.Release(); err != nil {
 			b.Error(err)
 		}
 		if err := xdp.Remove(pins); err != nil {

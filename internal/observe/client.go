@@ -47,8 +47,7 @@ type noAgentError struct {
 func (e noAgentError) Error() string {
 	// What the net package says of the address has been said already.
 	cause := e.cause
-	var op *net.OpError
-	if errors.As(cause, &op) {
+	if op, ok := errors.AsType[*net.OpError](cause); ok {
 		cause = op.Err
 	}
 	return fmt.Sprintf("no agent at %s: %v", e.socket, cause)
@@ -90,8 +89,7 @@ func (c *Client) request(ctx context.Context, method, path, service string) ([]b
 		return nil, err
 	}
 	response, err := c.http.Do(request)
-	var none noAgentError
-	if errors.As(err, &none) {
+	if none, ok := errors.AsType[noAgentError](err); ok {
 		return nil, none
 	}
 	if err != nil {

@@ -13,57 +13,62 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Socket is the agent's end of a control socket. It is a net.Listener.
-type Socket struct {
-	*net.UnixListener
+// Claim is the right to serve one control socket, and to be the agent there:
+// one process at a time has it.
+type Claim struct {
 	path string
-	// lock is held as long as the socket is open, and by nobody if its agent is
-	// dead.
 	lock *os.File
 }
 
-// Listen claims the control socket at path, of mode 0600, and creates the
-// folder it is in if need be. What a dead agent left is replaced; a socket that
-// an agent serves, and a file that is no socket, are errors.
-func Listen(path string) (*Socket, error) {
-	s, err := listen(path)
-	if err != nil {
+// ClaimSocket takes the right to the control socket at path, and creates the
+// folder it is in if need be. It is an error if another process has it. The
+// kernel lets go of it when the process ends, however it ends.
+func ClaimSocket(path string) (*Claim, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
-	return s, nil
-}
-
-func listen(path string) (*Socket, error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, err
-	}
-	lock, err := claim(path + ".lock")
+	lock, err := os.OpenFile(path+".lock", os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return nil, err
-	}
-	listener, err := bind(path)
-	if err != nil {
-		return nil, errors.Join(err, lock.Close())
-	}
-	return &Socket{UnixListener: listener, path: path, lock: lock}, nil
-}
-
-// claim takes the lock that keeps two agents from sharing a socket. The kernel
-// lets go of it when the process ends, however it ends. The file stays, since
-// removing it would let two agents lock two files of the same name.
-func claim(path string) (*os.File, error) {
-	lock, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		err = errors.New("another agent has it")
 	}
 	if err != nil {
-		return nil, errors.Join(err, lock.Close())
+		return nil, errors.Join(fmt.Errorf("socket %s: %w", path, err), lock.Close())
 	}
-	return lock, nil
+	return &Claim{path: path, lock: lock}, nil
+}
+
+// Release gives the right back. The lock's file stays: removing it would let
+// two agents lock two files of the same name.
+func (c *Claim) Release() error { return c.lock.Close() }
+
+// Listen makes the socket, of mode 0600; closing it removes it. What a dead
+// agent left there is replaced; a file that is no socket is an error.
+func (c *Claim) Listen() (net.Listener, error) {
+	l, err := bind(c.path)
+	if err != nil {
+		return nil, fmt.Errorf("socket %s: %w", c.path, err)
+	}
+	return &listener{UnixListener: l, path: c.path}, nil
+}
+
+// listener is a socket that has been moved to path.
+type listener struct {
+	*net.UnixListener
+	path string
+}
+
+// Close removes the socket. If it was closed before, the path may be another
+// one's by now.
+func (l *listener) Close() error {
+	err := l.UnixListener.Close()
+	if errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return errors.Join(err, os.Remove(l.path))
 }
 
 // bind makes the socket in a folder that only we can enter, and moves it to
@@ -92,13 +97,4 @@ func bind(path string) (*net.UnixListener, error) {
 		return nil, errors.Join(err, listener.Close())
 	}
 	return listener, nil
-}
-
-// Close removes the socket and then lets go of it.
-func (s *Socket) Close() error {
-	err := s.UnixListener.Close()
-	if errors.Is(err, net.ErrClosed) {
-		return err // the path may be another agent's by now
-	}
-	return errors.Join(err, os.Remove(s.path), s.lock.Close())
 }

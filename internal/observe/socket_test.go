@@ -14,18 +14,35 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-func listen(t *testing.T, path string) *observe.Socket {
+// claim claims a socket until the test ends.
+func claim(t *testing.T, path string) *observe.Claim {
 	t.Helper()
-	socket, err := observe.Listen(path)
+	c, err := observe.ClaimSocket(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := socket.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+		if err := c.Release(); err != nil && !errors.Is(err, os.ErrClosed) {
 			t.Error(err)
 		}
 	})
-	return socket
+	return c
+}
+
+// listen claims a socket and listens on it until the test ends.
+func listen(t *testing.T, path string) (*observe.Claim, net.Listener) {
+	t.Helper()
+	c := claim(t, path)
+	l, err := c.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+	})
+	return c, l
 }
 
 func TestSocketIsPrivate(t *testing.T) {
@@ -48,27 +65,35 @@ func TestSocketIsPrivate(t *testing.T) {
 
 func TestSecondAgentIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
-	first := listen(t, path)
-	_, err := observe.Listen(path)
-	if want := "socket " + path + ": another agent has it"; err == nil || err.Error() != want {
-		t.Errorf("error %v, want %s", err, want)
+	first, socket := listen(t, path)
+	refused := func(when string) {
+		t.Helper()
+		_, err := observe.ClaimSocket(path)
+		if want := "socket " + path + ": another agent has it"; err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %s", when, err, want)
+		}
 	}
+	refused("the first agent runs")
 	conn, err := net.Dial("unix", path)
 	if err != nil {
 		t.Fatalf("the first agent's socket is gone: %v", err)
 	}
-	if err := errors.Join(conn.Close(), first.Close()); err != nil {
+	if err := errors.Join(conn.Close(), socket.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a closed socket remains: %v", err)
 	}
-	second := listen(t, path)
-	if err := first.Close(); !errors.Is(err, net.ErrClosed) {
+	refused("the first agent still stops")
+	if err := first.Release(); err != nil {
+		t.Fatal(err)
+	}
+	listen(t, path)
+	if err := socket.Close(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("closed twice: error %v", err)
 	}
 	if _, err := os.Lstat(path); err != nil {
-		t.Errorf("the first agent removed the second's socket %s: %v", second.Addr(), err)
+		t.Errorf("the first agent removed the second's socket: %v", err)
 	}
 }
 
@@ -99,11 +124,9 @@ func TestOtherFilesAreLeftAlone(t *testing.T) {
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the lock of a refused agent is free again
-		_, err := observe.Listen(path)
-		if err == nil || !strings.Contains(err.Error(), "no socket") {
-			t.Errorf("error %v", err)
-		}
+	_, err := claim(t, path).Listen()
+	if err == nil || !strings.Contains(err.Error(), "no socket") {
+		t.Errorf("error %v", err)
 	}
 	if text, err := os.ReadFile(path); err != nil || string(text) != "text" {
 		t.Errorf("the file became %q (%v)", text, err)

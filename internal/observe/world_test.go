@@ -77,10 +77,7 @@ func newWorld(t *testing.T) *world {
 		Desired: w.store.Snapshot, Programmed: w.reconciler.Statuses, Stats: w.dp.Stats,
 		Reload: func(context.Context) error { return errors.New("x.yaml:1:2: bad\nx.yaml:3:4: worse") },
 	}
-	listener, err := observe.Listen(w.socket)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, listener := listen(t, w.socket)
 	ctx, cancel := context.WithCancel(context.Background())
 	var group errgroup.Group
 	group.Go(func() error {

@@ -36,8 +36,7 @@ func collectInterfaces(names []string) ([]Interface, error) {
 func collectInterface(tool *ethtool.Ethtool, name string) (Interface, error) {
 	i := Interface{Name: name}
 	link, err := netlink.LinkByName(name)
-	var missing netlink.LinkNotFoundError
-	if errors.As(err, &missing) {
+	if _, missing := errors.AsType[netlink.LinkNotFoundError](err); missing {
 		return i, nil
 	}
 	if err != nil {
@@ -56,25 +55,19 @@ func collectInterface(tool *ethtool.Ethtool, name string) (Interface, error) {
 		return i, fmt.Errorf("xdp features: %w", err)
 	}
 	if attrs.Xdp != nil && attrs.Xdp.Attached {
-		i.Program = &Program{
-			ID:      attrs.Xdp.ProgId,
-			Native:  attrs.Xdp.AttachMode != nl.XDP_ATTACHED_SKB,
-			Holders: programHolders(attrs.Xdp.ProgId),
-		}
+		i.Program = program(attrs.Xdp)
 	}
 	return i, nil
 }
 
-// programHolders returns the processes that hold a BPF program, or a link of
-// it, open: proc_pid_fdinfo(5) has its id. Processes that end meanwhile, or
-// that may not be looked at, are left out.
-func programHolders(id uint32) []string {
-	var holders []string
-	files, err := filepath.Glob("/proc/[0-9]*/fdinfo/*")
-	if err != nil {
-		return nil
-	}
-	want := fmt.Sprintf("prog_id:\t%d\n", id)
+// program tells whose the attached program is: proc_pid_fdinfo(5) has its id
+// for the processes that hold it, or a link of it, open. Processes that end
+// meanwhile, or that may not be looked at, are left out.
+func program(xdp *netlink.LinkXdp) *Program {
+	p := &Program{ID: xdp.ProgId, Native: xdp.AttachMode != nl.XDP_ATTACHED_SKB}
+	want := fmt.Sprintf("prog_id:\t%d\n", xdp.ProgId)
+	// The pattern is sound, which is all that an error would be about.
+	files, _ := filepath.Glob("/proc/[0-9]*/fdinfo/*")
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil || !strings.Contains(string(text), want) {
@@ -86,9 +79,18 @@ func programHolders(id uint32) []string {
 			continue
 		}
 		holder := fmt.Sprintf("%s (pid %s)", strings.TrimSpace(string(name)), filepath.Base(process))
-		if !slices.Contains(holders, holder) {
-			holders = append(holders, holder)
+		if !slices.Contains(p.Holders, holder) {
+			p.Holders = append(p.Holders, holder)
 		}
+		p.Own = p.Own || sameProgram(process)
 	}
-	return holders
+	return p
+}
+
+// sameProgram reports whether a process, by its folder in /proc, runs the
+// executable that this one runs, or one of its name.
+func sameProgram(process string) bool {
+	own, errOwn := os.Readlink("/proc/self/exe")
+	other, errOther := os.Readlink(filepath.Join(process, "exe"))
+	return errOwn == nil && errOther == nil && filepath.Base(own) == filepath.Base(other)
 }

@@ -59,6 +59,8 @@ type Program struct {
 	// Native says that it runs in the driver.
 	Native bool
 	// Holders are the processes that hold the program or its link open, for
-	// example "fairlead (pid 812)"; none if it is only pinned.
+	// example "other (pid 812)"; none if it is only pinned.
 	Holders []string
+	// Own says that one of them is Fairlead.
+	Own bool
 }

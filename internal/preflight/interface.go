@@ -4,7 +4,6 @@ package preflight
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -92,9 +91,8 @@ func attached(i Interface) Finding {
 		mode = "native"
 	}
 	f.Found = fmt.Sprintf("id %d, %s, ", i.Program.ID, mode)
-	ours := slices.ContainsFunc(i.Program.Holders, func(h string) bool { return strings.HasPrefix(h, "fairlead ") })
 	switch {
-	case ours:
+	case i.Program.Own:
 		f.Found += "held by " + strings.Join(i.Program.Holders, ", ")
 	case len(i.Program.Holders) > 0:
 		f.Result = Fail

@@ -78,8 +78,9 @@ func jit(enabled string) Finding {
 	case "2":
 		f.Result, f.Fix = Warn, "sysctl -w net.core.bpf_jit_enable=1: 2 writes every program to the kernel's log"
 	case "":
-		// The file is readable by root of the first user namespace only.
-		f.Result, f.Found, f.Fix = Warn, "net.core.bpf_jit_enable can't be read", "look as root, outside of containers"
+		// It is there in the first network namespace only, and for its root.
+		f.Result, f.Found = Warn, "net.core.bpf_jit_enable can't be read here"
+		f.Fix = "look as root, outside of containers and network namespaces"
 	default:
 		f.Result, f.Fix = Warn, "sysctl -w net.core.bpf_jit_enable=1: interpreted programs are several times slower"
 	}

@@ -68,7 +68,7 @@ func TestCheck(t *testing.T) {
 		{
 			name:   "JIT unreadable",
 			change: func(f *Facts) { f.JIT = "" },
-			want:   []string{"warn jit: net.core.bpf_jit_enable can't be read"},
+			want:   []string{"warn jit: net.core.bpf_jit_enable can't be read here"},
 		},
 		{
 			name:   "JIT debugging",
@@ -137,8 +137,10 @@ func TestCheck(t *testing.T) {
 			want: []string{"fail eth0 xdp program: id 7, native, held by other (pid 3)"},
 		},
 		{
-			name:   "own program",
-			change: func(f *Facts) { f.Interfaces[0].Program = &Program{ID: 7, Holders: []string{"fairlead (pid 3)"}} },
+			name: "own program",
+			change: func(f *Facts) {
+				f.Interfaces[0].Program = &Program{ID: 7, Holders: []string{"fairlead (pid 3)"}, Own: true}
+			},
 		},
 		{
 			name:   "program left behind",

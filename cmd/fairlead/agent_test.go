@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source/file"
+)
+
+const testConfig = `node:
+  name: lb1
+  interfaces: [eth0]
+services:
+  - name: web
+    address: 10.1.1.1
+    port: 80
+    protocol: tcp
+    forward: l2dsr
+    backends:
+      - {address: 10.0.0.21, port: 80, weight: 1}
+      - {address: 10.0.0.22, port: 80, weight: 1}
+`
+
+// testAgent is an agent on the fake data plane, in this process.
+type testAgent struct {
+	t              *testing.T
+	dp             *fake.DataPlane
+	config, socket string
+	log            syncBuffer
+	// stop ends the agent and returns what its run returned.
+	stop func() error
+}
+
+// syncBuffer is a buffer that is written and read at the same time.
+type syncBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// startAgent runs an agent with testConfig until the test ends, and returns
+// when it is ready.
+func startAgent(t *testing.T) *testAgent {
+	t.Helper()
+	dir := t.TempDir()
+	a := &testAgent{t: t, dp: fake.New(), config: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
+	a.write(testConfig)
+	log := slog.New(slog.NewTextHandler(&a.log, nil))
+	source, err := file.Open(a.config, fake.Limits(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	claim, err := observe.ClaimSocket(a.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attached := []observe.Attachment{{Interface: "eth0", Mode: "native"}}
+	wired := newAgent(time.Now(), source, "fake", a.dp, attached, log)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- wired.run(ctx, claim) }()
+	a.stop = sync.OnceValue(func() error {
+		cancel()
+		return errors.Join(<-ended, a.dp.Close(), claim.Release())
+	})
+	t.Cleanup(func() {
+		if err := a.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	a.await("msg=ready", 1)
+	return a
+}
+
+// write replaces the configuration at once, as editors do.
+func (a *testAgent) write(text string) {
+	a.t.Helper()
+	if err := os.WriteFile(a.config+".new", []byte(text), 0o600); err != nil {
+		a.t.Fatal(err)
+	}
+	if err := os.Rename(a.config+".new", a.config); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+// await waits until the log has a text so many times.
+func (a *testAgent) await(text string, times int) {
+	a.t.Helper()
+	until(a.t, fmt.Sprintf("the log has %q %d times", text, times), func() bool {
+		return strings.Count(a.log.String(), text) >= times
+	})
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// command runs a command line and returns its exit status and what it printed.
+func command(line ...string) (status int, stdout, stderr string) {
+	var out, errs bytes.Buffer
+	status = run(line, env{stdout: &out, stderr: &errs})
+	return status, out.String(), errs.String()
+}
+
+// show runs a command that has to end well.
+func (a *testAgent) show(line ...string) string {
+	a.t.Helper()
+	status, stdout, stderr := command(append(line, "--socket", a.socket)...)
+	if status != 0 || stderr != "" {
+		a.t.Fatalf("%q: status %d, %s", line, status, stderr)
+	}
+	return stdout
+}
+
+func TestAgentIsShown(t *testing.T) {
+	a := startAgent(t)
+	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	a.dp.Probe(vip, netip.MustParseAddrPort("192.0.2.1:1000"))
+
+	status := a.show("status")
+	for _, want := range []string{"node        lb1\n", "services    1: 1 programmed, 0 failed\n", "eth0 native\n", "\nforward  1 "} {
+		if !strings.Contains(status, want) {
+			t.Errorf("status lacks %q:\n%s", want, status)
+		}
+	}
+	if services := a.show("services"); !strings.Contains(services, "web      tcp 10.1.1.1:80  l2dsr    2/2") {
+		t.Errorf("services:\n%s", services)
+	}
+	if backends := a.show("backends", "web"); strings.Count(backends, "tcp 10.1.1.1:80") != 2 {
+		t.Errorf("backends:\n%s", backends)
+	}
+	if code, _, stderr := command("backends", "nosuch", "--socket", a.socket); code != 1 || !strings.Contains(stderr, `"nosuch"`) {
+		t.Errorf("backends of no service: status %d, %s", code, stderr)
+	}
+	var list []observe.Backend
+	if err := json.Unmarshal([]byte(a.show("backends", "-o", "json")), &list); err != nil || len(list) != 2 {
+		t.Errorf("%d backends (%v), want two", len(list), err)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, stderr := command("status", "--socket", a.socket); code != 1 || !strings.HasPrefix(stderr, "fairlead: no agent at "+a.socket+": ") {
+		t.Errorf("a stopped agent: status %d, %s", code, stderr)
+	}
+	if a.dp.Dump() == "" {
+		t.Error("a stopped agent's data plane balances nothing")
+	}
+}
+
+func TestAgentReloads(t *testing.T) {
+	a := startAgent(t)
+	a.write(strings.Replace(testConfig, "10.0.0.22, port: 80, weight: 1", "10.0.0.23, port: 80, weight: 2", 1))
+	a.show("reload")
+	if dump := a.dp.Dump(); !strings.Contains(dump, "10.0.0.23:80 weight 2") || strings.Contains(dump, "10.0.0.22") {
+		t.Errorf("reload returned before the change was programmed:\n%s", dump)
+	}
+
+	before := a.dp.Dump()
+	a.write(strings.ReplaceAll(testConfig, "weight: 1", "weight: 1000"))
+	status, _, stderr := command("reload", "--socket", a.socket)
+	if status != 1 || strings.Count(stderr, "out of range") != 2 || !strings.Contains(stderr, "fairlead.yaml:12:") {
+		t.Errorf("a bad file: status %d, want 1 and both errors:\n%s", status, stderr)
+	}
+	if shown := a.show("status"); !strings.Contains(shown, "what was loaded runs on") {
+		t.Errorf("the status hides a refused file:\n%s", shown)
+	}
+	if after := a.dp.Dump(); after != before {
+		t.Errorf("a bad file changed\n%s\nto\n%s", before, after)
+	}
+
+	// Whatever saw the bad file first, SIGHUP reports it once more.
+	seen := strings.Count(a.log.String(), "configuration refused")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	a.await("configuration refused", seen+2)
+	a.write(testConfig)
+	until(t, "the good file is programmed", func() bool { return strings.Contains(a.dp.Dump(), "10.0.0.22") })
+}
