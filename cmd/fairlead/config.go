@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/source/file"
+)
+
+func newConfigCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Look at configuration files",
+	}
+	cmd.AddCommand(newConfigCheckCommand(e))
+	return cmd
+}
+
+func newConfigCheckCommand(e env) *cobra.Command {
+	var format output
+	cmd := &cobra.Command{
+		Use:   "check FILE...",
+		Short: "Validate configuration files without an agent",
+		Long: `Validate configuration files without an agent. Each error is printed with its
+line and column; the exit status is 1 if any file has one.`,
+		Args: cobra.MinimumNArgs(1),
+	}
+	format.register(cmd.Flags())
+	cmd.RunE = func(_ *cobra.Command, paths []string) error {
+		checks := make([]configCheck, len(paths))
+		valid := true
+		for i, path := range paths {
+			checks[i] = checkConfig(path)
+			valid = valid && checks[i].Valid
+		}
+		if err := printChecks(e, format, checks); err != nil {
+			return err
+		}
+		if !valid {
+			return exitError(1)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// configCheck is what "config check -o json" says of one file.
+type configCheck struct {
+	File     string         `json:"file"`
+	Valid    bool           `json:"valid"`
+	Services int            `json:"services"`
+	Backends int            `json:"backends"`
+	Errors   []configError  `json:"errors"`
+	Warnings []file.Warning `json:"warnings"`
+}
+
+// configError has no place where the file can't be read at all.
+type configError struct {
+	*file.Place
+	Text string `json:"text"`
+}
+
+// String returns the place and the error, on one line.
+func (c configError) String() string {
+	if c.Place == nil {
+		return c.Text
+	}
+	return c.Place.String() + ": " + c.Text
+}
+
+func checkConfig(path string) configCheck {
+	check := configCheck{File: path, Errors: []configError{}, Warnings: []file.Warning{}}
+	config, err := file.Load(path, xdp.Limits())
+	var wrong file.Errors
+	switch {
+	case err == nil:
+		check.Valid, check.Services, check.Backends = true, len(config.Services), config.Backends()
+		check.Warnings = append(check.Warnings, config.Warnings...)
+	case errors.As(err, &wrong):
+		for _, w := range wrong {
+			check.Errors = append(check.Errors, configError{Place: &w.Place, Text: w.Err.Error()})
+		}
+	default:
+		check.Errors = append(check.Errors, configError{Text: err.Error()})
+	}
+	return check
+}
+
+// printChecks writes JSON, or one line for each error and warning and for each
+// valid file.
+func printChecks(e env, format output, checks []configCheck) error {
+	if format == outputJSON {
+		encoder := json.NewEncoder(e.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(checks)
+	}
+	for _, c := range checks {
+		for _, wrong := range c.Errors {
+			fmt.Fprintln(e.stderr, wrong)
+		}
+		for _, w := range c.Warnings {
+			fmt.Fprintln(e.stderr, w)
+		}
+		if c.Valid {
+			fmt.Fprintf(e.stdout, "%s: ok: %s, %s\n", c.File, count(c.Services, "service"), count(c.Backends, "backend"))
+		}
+	}
+	return nil
+}
+
+// count returns for example "1 service" or "12 services".
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
