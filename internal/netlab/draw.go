@@ -70,7 +70,7 @@ func (d *drawing) balancer(fairlead string, n, mtu int) {
 	name := fmt.Sprintf("lb%d", n)
 	h := Host{
 		Name: name, Role: Balancer,
-		Files:     map[string]string{agentConfig: AgentConfig(name, d.Services)},
+		Files:     map[string]string{AgentFile: AgentConfig(name, d.Services)},
 		Processes: []Process{agent(fairlead)},
 		Socket:    agentSocket,
 	}

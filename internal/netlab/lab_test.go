@@ -111,7 +111,7 @@ func TestBalancerHosts(t *testing.T) {
 	lab := bringUp(t, labs, topology)
 
 	balancer := lab.State().Host("lb1")
-	text, err := os.ReadFile(balancer.Directory + "/" + agentConfig)
+	text, err := os.ReadFile(balancer.Directory + "/" + AgentFile)
 	if err != nil || !strings.Contains(string(text), "name: lb1") {
 		t.Errorf("configuration: %q, %v", text, err)
 	}
