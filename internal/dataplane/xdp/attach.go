@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
 )
@@ -129,13 +130,22 @@ func detachOthers(dir string, interfaces []string) error {
 	return nil
 }
 
-// Remove detaches and unpins everything that agents left in a pin directory.
-// Packets are no longer balanced. No agent may be running.
+// Remove detaches and unpins everything that agents left in a pin directory;
+// packets are no longer balanced. Nothing else in the directory is touched, and
+// one that is in no BPF file system is refused. No agent may be running.
 func Remove(dir string) error {
-	if err := detachOthers(filepath.Join(dir, layout), nil); err != nil {
+	if !inBPF(dir) {
+		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
+	}
+	pins := filepath.Join(dir, layout)
+	if err := detachOthers(pins, nil); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := os.RemoveAll(pins); err != nil {
+		return fmt.Errorf("pin directory: %w", err)
+	}
+	// Not removed if it holds something else, or was never made.
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
 		return fmt.Errorf("pin directory: %w", err)
 	}
 	return nil

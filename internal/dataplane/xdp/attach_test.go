@@ -177,3 +177,18 @@ func TestRemove(t *testing.T) {
 		return nil
 	})
 }
+
+// A directory that isn't an agent's is left alone.
+func TestRemoveRefuses(t *testing.T) {
+	dir := t.TempDir()
+	kept := filepath.Join(dir, layout)
+	if err := os.Mkdir(kept, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := Remove(dir); err == nil {
+		t.Error("a directory outside the BPF file system was not refused")
+	}
+	if _, err := os.Stat(kept); err != nil {
+		t.Error(err)
+	}
+}
