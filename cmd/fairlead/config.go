@@ -77,12 +77,12 @@ func (c configError) String() string {
 func checkConfig(path string) configCheck {
 	check := configCheck{File: path, Errors: []configError{}, Warnings: []file.Warning{}}
 	config, err := file.Load(path, xdp.Limits())
-	var wrong file.Errors
+	wrong, placed := errors.AsType[file.Errors](err)
 	switch {
 	case err == nil:
 		check.Valid, check.Services, check.Backends = true, len(config.Services), config.Backends()
 		check.Warnings = append(check.Warnings, config.Warnings...)
-	case errors.As(err, &wrong):
+	case placed:
 		for _, w := range wrong {
 			check.Errors = append(check.Errors, configError{Place: &w.Place, Text: w.Err.Error()})
 		}

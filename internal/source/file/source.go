@@ -187,8 +187,8 @@ func (s *Source) refuse(err error, requested bool) {
 	if known && !requested {
 		return
 	}
-	var each Errors
-	if !errors.As(err, &each) {
+	each, ok := errors.AsType[Errors](err)
+	if !ok {
 		s.log.Error("configuration refused", "path", s.path, "error", err)
 	}
 	for _, e := range each {
@@ -198,6 +198,6 @@ func (s *Source) refuse(err error, requested bool) {
 
 func (s *Source) logWarnings(config *Config) {
 	for _, w := range config.Warnings {
-		s.log.Warn("configuration has no effect", "at", w.Place.String(), "warning", w.Text)
+		s.log.Warn("configuration warning", "at", w.Place.String(), "warning", w.Text)
 	}
 }

@@ -36,7 +36,7 @@ func (d *decoder) checkTokens(tokens token.Tokens) {
 
 // refused says why a token isn't wanted; empty if it is.
 func refused(t token.Type) string {
-	switch t { //nolint:exhaustive // all other types are wanted
+	switch t {
 	case token.AnchorType, token.AliasType, token.MergeKeyType:
 		return "anchors, aliases and merge keys are not read: write the value out"
 	case token.TagType:
@@ -63,11 +63,12 @@ type shape struct {
 type block struct{ column, fields int }
 
 func (s *shape) add(t *token.Token) error {
-	switch t.Type { //nolint:exhaustive // only what opens and closes matters
+	switch t.Type {
 	case token.MappingStartType, token.SequenceStartType:
 		s.flows++
 	case token.MappingEndType, token.SequenceEndType:
 		s.flows = max(0, s.flows-1)
+	default: // neither opens nor closes anything
 	}
 	isField := t.NextType() == token.MappingValueType
 	if s.flows == 0 && (isField || t.Type == token.SequenceEntryType) {

@@ -92,8 +92,7 @@ func (d *decoder) onlyDocument(tree *ast.File) ast.Node {
 // there is only one.
 func (d *decoder) failSyntax(text string, err error) {
 	at, message := start(), err.Error()
-	var syntax *yaml.SyntaxError
-	if errors.As(err, &syntax) {
+	if syntax, ok := errors.AsType[*yaml.SyntaxError](err); ok {
 		message = syntax.Message
 		if syntax.Token != nil && syntax.Token.Position != nil {
 			at = syntax.Token.Position
