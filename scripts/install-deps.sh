@@ -58,7 +58,9 @@ want_group() {
 		want_group build
 		want nginx
 		want wrk
+		want /etc/services netbase # wrk looks the port of "http" up
 		want curl
+		want ip iproute2 # for people who look around in a lab
 		;;
 	test)
 		want_group demo

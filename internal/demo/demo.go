@@ -88,7 +88,7 @@ func (s stage) spread(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, url := range []string{"http://10.1.1.1/", "http://[fd00:10:1:1::1]/"} {
+	for _, url := range []string{"http://10.1.1.1:80/", "http://[fd00:10:1:1::1]:80/"} {
 		s.say("\n== wrk asks %s for 3 s, a new connection for each request", url)
 		load, err := s.load(ctx, 3*time.Second, "-H", "Connection: close", url)
 		if err != nil {
@@ -119,7 +119,7 @@ func (s stage) spread(ctx context.Context) error {
 func (s stage) change(ctx context.Context) error {
 	const connections = 64
 	s.say("\n== wrk keeps %d connections busy for 5 s; meanwhile server1 leaves and server%d comes", connections, servers)
-	load, err := s.load(ctx, 5*time.Second, "-c", fmt.Sprint(connections), "http://10.1.1.1/")
+	load, err := s.load(ctx, 5*time.Second, "-c", fmt.Sprint(connections), "http://10.1.1.1:80/")
 	if err != nil {
 		return err
 	}
