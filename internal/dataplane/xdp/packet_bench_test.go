@@ -6,6 +6,8 @@ import (
 	"context"
 	"testing"
 
+	"github.com/gopacket/gopacket/layers"
+
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -21,6 +23,7 @@ func BenchmarkPacket(b *testing.B) {
 		{"ipv4", manyBackends(vip4, 255), flowPacket(web4, client4)},
 		{"ipv6", manyBackends(vip6, 255), flowPacket(web6, client6)},
 		{"not a vip", manyBackends(vip4, 255), flowPacket(web6, client6)},
+		{"not ip", manyBackends(vip4, 255), withType(layers.EthernetTypeARP)},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			p := openTestPlane(b, testPins(b), newStaticHops())
