@@ -26,7 +26,7 @@ import (
 const (
 	maxServices    = 8192
 	maxBackends    = 1 << 17 // of all services together: 64 bytes each
-	maxRingEntries = 1 << 24 // of all services together: 2 bytes each
+	maxRingEntries = 1 << 25 // of all services together: 2 bytes each
 )
 
 // Limits are the services that this data plane can serve.
