@@ -65,7 +65,7 @@ func openSources(ctx context.Context, packages ...string) error {
 	if err != nil {
 		return fmt.Errorf("go list: %w", err)
 	}
-	for _, dir := range strings.Fields(string(out)) {
+	for dir := range strings.FieldsSeq(string(out)) {
 		f, err := os.Open(dir)
 		if err != nil {
 			return err

@@ -52,11 +52,11 @@ func (m machine) run(ctx context.Context, output io.Writer) (status int, err err
 // arguments describe the smallest machine that serves: processor, memory, two
 // serial ports (console and output) and the port for the exit status.
 func (m machine) arguments() []string {
-	append := "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off -- " + strings.Join(m.command, " ")
+	kernelLine := "console=ttyS0 quiet loglevel=4 panic=-1 mitigations=off -- " + strings.Join(m.command, " ")
 	return []string{
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
 		"-accel", "tcg", "-machine", "q35", "-cpu", "qemu64", "-smp", "1", "-m", "1024",
-		"-kernel", m.kernel, "-initrd", m.initramfs, "-append", append,
+		"-kernel", m.kernel, "-initrd", m.initramfs, "-append", kernelLine,
 		"-serial", "file:" + m.console, "-serial", "stdio",
 		"-device", "isa-debug-exit,iobase=0xf4,iosize=1",
 	}

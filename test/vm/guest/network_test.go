@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -55,7 +56,7 @@ func bringUp(t *testing.T, hosts ...netlab.Host) *netlab.Lab {
 		}
 		topology.Links = append(topology.Links, link)
 	}
-	topology.Hosts = append(hosts, wiring)
+	topology.Hosts = slices.Concat(hosts, []netlab.Host{wiring})
 	lab, err := netlab.Labs{Dir: t.TempDir()}.Up(t.Context(), "guest", topology)
 	if err != nil {
 		t.Fatal(err)

@@ -32,43 +32,52 @@ func TestTunnelDevices(t *testing.T) {
 	b := openBalancer(t, lab, "lb1")
 
 	over4, over6 := []string{"10.0.2.101", "10.0.2.102"}, []string{"fd00:2::101", "fd00:2::102"}
+	ends := map[lb.VIP]map[device]lb.BackendID{} // of the tunnels
 	for _, c := range []struct {
 		name     string
 		vip      netip.Addr
 		backends []string
-		devices  map[string]string // by host
+		devices  []string // of server1 and server2
 	}{
-		{"IPv4 in IPv4", tunnelVIPs()[0], over4, map[string]string{"server1": "tunl0", "server2": "ipip1"}},
-		{"IPv6 in IPv4", tunnelVIPs()[1], over4, map[string]string{"server1": "sit0", "server2": "sit1"}},
-		{"IPv4 in IPv6", tunnelVIPs()[2], over6, map[string]string{"server1": "ip6tnl0", "server2": "ip6tnl1"}},
-		{"IPv6 in IPv6", tunnelVIPs()[3], over6, map[string]string{"server1": "ip6tnl0", "server2": "ip6tnl1"}},
+		{"IPv4 in IPv4", tunnelVIPs()[0], over4, []string{"tunl0", "ipip1"}},
+		{"IPv6 in IPv4", tunnelVIPs()[1], over4, []string{"sit0", "sit1"}},
+		{"IPv4 in IPv6", tunnelVIPs()[2], over6, []string{"ip6tnl0", "ip6tnl1"}},
+		{"IPv6 in IPv6", tunnelVIPs()[3], over6, []string{"ip6tnl0", "ip6tnl1"}},
 	} {
 		for protocol, port := range ports() {
+			svc := service(lb.VIP{Address: c.vip, Port: port, Protocol: protocol}, lb.IPIP, c.backends...)
+			ends[svc.VIP] = map[device]lb.BackendID{
+				{"server1", c.devices[0]}: svc.Backends[0].ID(),
+				{"server2", c.devices[1]}: svc.Backends[1].ID(),
+			}
 			t.Run(fmt.Sprintf("%s %s", c.name, protocol), func(t *testing.T) {
-				svc := service(lb.VIP{Address: c.vip, Port: port, Protocol: protocol}, lb.IPIP, c.backends...)
-				checkTunnel(t, lab, b, svc, c.devices)
+				b.balance(t, svc)
+				reach(t, lab, svc.VIP, "server1", "server2")
 			})
 		}
 	}
+	t.Run("every packet", func(t *testing.T) { checkDevices(t, lab, b, ends) })
 	b.checkExits(t)
 }
 
-// checkTunnel fails the test unless both servers answer, and what the balancer
-// has sent to each is what has come out of its tunnel device.
-func checkTunnel(t *testing.T, lab *netlab.Lab, b balancer, svc *lb.Service, devices map[string]string) {
+// device is a device of a host.
+type device struct{ host, name string }
+
+// checkDevices fails the test unless every device has received as many packets
+// as the balancer has sent to the backends that end their tunnels with it.
+func checkDevices(t *testing.T, lab *netlab.Lab, b balancer, backends map[lb.VIP]map[device]lb.BackendID) {
 	t.Helper()
-	b.balance(t, svc)
-	before := map[string]uint64{}
-	for server, device := range devices {
-		before[server] = received(t, lab, server, device)
-	}
-	reach(t, lab, svc.VIP, "server1", "server2")
 	eventually(t, func() error {
-		sent := b.forwarded(t, svc.VIP)
-		for i, server := range []string{"server1", "server2"} {
-			sent, got := sent[svc.Backends[i].ID()].Packets, received(t, lab, server, devices[server])-before[server]
-			if sent == 0 || sent != got {
-				return fmt.Errorf("%s: %d packets sent to it, %d received by %s", server, sent, got, devices[server])
+		sent := map[device]uint64{}
+		for vip, of := range backends {
+			forwarded := b.forwarded(t, vip)
+			for d, backend := range of {
+				sent[d] += forwarded[backend].Packets
+			}
+		}
+		for d, packets := range sent {
+			if got := received(t, lab, d.host, d.name); packets == 0 || got != packets {
+				return fmt.Errorf("%s: %d packets sent to it, %d received by %s", d.host, packets, got, d.name)
 			}
 		}
 		return nil
