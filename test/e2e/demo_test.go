@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// The demonstration ends well, shows how requests were spread, and leaves no lab
+// behind.
+func TestDemo(t *testing.T) {
+	needRoot(t)
+	cmd := exec.CommandContext(t.Context(), "fairlead", "lab", "demo")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s%s", err, &stdout, &stderr)
+	}
+	said := stdout.String()
+	for _, want := range []string{
+		"server1", "server4", "lb1", "lb2", "lb3", "total", // the table
+		"Answers that passed a balancer: 0 packets",
+		"connections broken: ",
+		"fairlead lab up ecmp",
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("the demo doesn't say %q:\n%s", want, said)
+		}
+	}
+	const flawless = "0 connects, 0 reads, 0 writes, 0 time-outs, 0 not OK"
+	if n := strings.Count(said, flawless); n < 2 {
+		t.Errorf("%d runs of wrk say %q, want at least those before the change, one for each family:\n%s", n, flawless, said)
+	}
+	if hosts := listed(t, fmt.Sprintf("demo-%d", cmd.Process.Pid)); len(hosts) > 0 {
+		t.Errorf("the demo's lab is left: %v", hosts)
+	}
+}

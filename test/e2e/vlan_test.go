@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// Two tenants have the same VIPs, ports and protocols in two VLANs, and never
+// meet each other's servers.
+func TestVLAN(t *testing.T) {
+	l := bringUp(t, "vlan", netlab.VLAN("fairlead"))
+	for _, tenant := range []string{"red", "blue"} {
+		for _, vip := range []string{vip4, vip6} {
+			t.Run(tenant+"/"+vip, func(t *testing.T) {
+				l.account(t, "forward_l2dsr", func() { l.checkTenant(t, "client-"+tenant, "server-"+tenant, vip) })
+			})
+		}
+	}
+	t.Run("at once", func(t *testing.T) {
+		l.account(t, "forward_l2dsr", func() {
+			red := l.load(t, "client-red", 2*time.Second, origin(vip4))
+			blue := l.load(t, "client-blue", 2*time.Second, "-H", "Connection: close", origin(vip4))
+			red.waitFlawless(t)
+			blue.waitFlawless(t)
+		})
+	})
+	t.Run("elsewhere", l.checkElsewhere)
+}
+
+// checkTenant has a client's requests answered by both of its tenant's servers
+// and by nobody else.
+func (l *lab) checkTenant(t *testing.T, client, prefix, vip string) {
+	t.Helper()
+	answers := l.gets(t, client, origin(vip), 300)
+	if answers[prefix+"1"] < 30 || answers[prefix+"2"] < 30 || answers[prefix+"1"]+answers[prefix+"2"] != 300 {
+		t.Errorf("%s: 300 requests to %s are answered by %v", client, vip, answers)
+	}
+	l.checkEcho(t, client, vip, prefix)
+}
+
+// A frame for the VIP is balanced in the tenants' VLANs only.
+func (l *lab) checkElsewhere(t *testing.T) {
+	h := l.State().Host("lb1")
+	for _, c := range []struct {
+		vlan uint16
+		exit string
+	}{
+		{100, "forward_l2dsr"},
+		{200, "forward_l2dsr"},
+		{300, "pass_not_vip"},
+		{0, "pass_not_vip"},
+	} {
+		before := exitsOf(t, h)
+		l.send(t, "switch", h.Name, requestFrame(t, l.topology.Host(h.Name).Interfaces[0].MAC[:], c.vlan))
+		var moved exits
+		until(t, "the frame has left", func() bool {
+			moved = exitsOf(t, h).minus(before)
+			return moved["forward_l2dsr"]+moved["pass_not_vip"] > 0
+		})
+		if moved[c.exit] != 1 || moved["forward_l2dsr"]+moved["pass_not_vip"] != 1 {
+			t.Errorf("a frame for the VIP in VLAN %d moves %v, want %s", c.vlan, moved, c.exit)
+		}
+	}
+}
+
+// requestFrame is a datagram to the IPv4 service "echo", in a VLAN if that is
+// not 0.
+func requestFrame(t *testing.T, to net.HardwareAddr, vlan uint16) []byte {
+	t.Helper()
+	ethernet := &layers.Ethernet{SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, DstMAC: to, EthernetType: layers.EthernetTypeIPv4}
+	stack := []gopacket.SerializableLayer{ethernet}
+	if vlan != 0 {
+		ethernet.EthernetType = layers.EthernetTypeDot1Q
+		stack = append(stack, &layers.Dot1Q{VLANIdentifier: vlan, Type: layers.EthernetTypeIPv4})
+	}
+	udp := &layers.UDP{SrcPort: 9999, DstPort: 7}
+	stack = append(stack,
+		&layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IP{10, 0, 1, 2}, DstIP: net.ParseIP(vip4)},
+		udp, gopacket.Payload("hello"))
+	buffer := gopacket.NewSerializeBuffer()
+	if err := udp.SetNetworkLayerForChecksum(stack[len(stack)-3].(*layers.IPv4)); err != nil {
+		t.Fatal(err)
+	}
+	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...); err != nil {
+		t.Fatal(err)
+	}
+	return buffer.Bytes()
+}
+
+// send puts a frame on the wire of a host's interface.
+func (l *lab) send(t *testing.T, host, name string, frame []byte) {
+	t.Helper()
+	err := l.Do(host, func() error {
+		device, err := net.InterfaceByName(name)
+		if err != nil {
+			return err
+		}
+		socket, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(socket)
+		return unix.Sendto(socket, frame, 0, &unix.SockaddrLinklayer{Ifindex: device.Index})
+	})
+	if err != nil {
+		t.Fatalf("%s: %s: %v", host, name, err)
+	}
+}
