@@ -70,7 +70,7 @@ func (l *lab) checkFamily(t *testing.T, forward lb.Forward, vip string) {
 // lost: on a busy machine a late answer does it.
 func (l *lab) account(t *testing.T, forwarded string, traffic func()) {
 	t.Helper()
-	before := l.books(t)
+	before := l.quietBooks(t)
 	traffic()
 	var b books
 	settled := within(patience, func() bool {

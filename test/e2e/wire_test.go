@@ -50,6 +50,26 @@ func (l *lab) books(t *testing.T) books {
 	return b
 }
 
+// quiet is how many readings in a row have to be alike before nothing is taken
+// to be on its way: a connection of an earlier test may still be closing.
+const quiet = 10
+
+// quietBooks reads the books when nothing is on its way.
+func (l *lab) quietBooks(t *testing.T) books {
+	t.Helper()
+	last, alike := l.books(t), 0
+	until(t, "the lab is quiet", func() bool {
+		b := l.books(t)
+		alike++
+		if b.clients != last.clients || b.servers != last.servers {
+			alike = 0
+		}
+		last = b
+		return alike == quiet
+	})
+	return last
+}
+
 func (b books) minus(before books) books {
 	diff := books{
 		clients: b.clients.minus(before.clients), servers: b.servers.minus(before.servers),
