@@ -47,13 +47,11 @@ func replay(ctx context.Context, t *testing.T, m machine) error {
 		// Nobody reads any more: let the others end.
 		_, _ = io.Copy(io.Discard, events)
 	}
-	if err := errors.Join(err, running.Wait()); err != nil {
-		return err
-	}
+	err = errors.Join(err, running.Wait())
 	if status != 0 {
-		return fmt.Errorf("guest's tests: exit status %d", status)
+		err = errors.Join(err, fmt.Errorf("guest's tests: exit status %d", status))
 	}
-	return nil
+	return err
 }
 
 // player turns events into tests. Those of a test are between its own "run" and
@@ -94,7 +92,7 @@ func (p *player) descend(t *testing.T, name string) (err error) {
 	t.Helper()
 	t.Run(name[strings.LastIndex(name, "/")+1:], func(t *testing.T) {
 		if err = p.play(t, name); err != nil {
-			t.Fatal(err)
+			t.FailNow() // Run says why
 		}
 	})
 	return err
