@@ -67,9 +67,6 @@ want_group() {
 		want gcc
 		want /usr/include/stdlib.h libc6-dev
 		want qemu-system-x86_64 qemu-system-x86
-		want busybox busybox-static
-		want modprobe kmod
-		want cpio
 		want xz xz-utils
 		want zstd
 		;;
