@@ -73,7 +73,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	if err != nil {
 		return err
 	}
-	plane, err := xdp.Open(xdp.Config{
+	dp, err := xdp.Open(xdp.Config{
 		PinDir:     pins,
 		Interfaces: config.Node.Interfaces,
 		Mode:       xdp.Mode(config.Dataplane.XDPMode),
@@ -83,8 +83,13 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, plane.Close()) }()
-	a := newAgent(started, source, "xdp", plane, attachments(plane.Attachments()), log)
+	defer func() { err = errors.Join(err, dp.Close()) }()
+	a := newAgent(started, source, plane{
+		DataPlane:   dp,
+		kind:        "xdp",
+		attach:      dp.Attach,
+		attachments: func() []observe.Attachment { return attachments(dp.Attachments()) },
+	}, log)
 	if err := a.run(ctx, claim); err != nil {
 		return err
 	}

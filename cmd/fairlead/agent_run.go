@@ -19,40 +19,49 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
+// plane is a data plane with what only its kind knows.
+type plane struct {
+	dataplane.DataPlane
+	kind string
+	// attach puts it to work once the first services are programmed.
+	attach      func() error
+	attachments func() []observe.Attachment
+}
+
 // agent is the story of DESIGN.md §1 on one node: source, store, reconcile, data
 // plane, observe.
 type agent struct {
 	started    time.Time
 	log        *slog.Logger
 	source     *file.Source
+	plane      plane
 	store      *store.Store
 	reconciler *reconcile.Reconciler
 	server     *observe.Server
 }
 
-// newAgent wires an agent on a data plane of the given kind.
-func newAgent(started time.Time, source *file.Source, kind string, plane dataplane.DataPlane,
-	attached []observe.Attachment, log *slog.Logger,
-) *agent {
+// newAgent wires an agent on a data plane.
+func newAgent(started time.Time, source *file.Source, dp plane, log *slog.Logger) *agent {
 	desired := store.New()
 	a := &agent{
 		started:    started,
 		log:        log,
 		source:     source,
+		plane:      dp,
 		store:      desired,
-		reconciler: reconcile.New(plane, desired, log),
+		reconciler: reconcile.New(dp, desired, log),
 	}
 	a.server = observe.NewServer(observe.Agent{
 		Version:     version,
 		Commit:      commit(),
 		Node:        source.Config().Node.Name,
 		Started:     started,
-		Kind:        kind,
+		Kind:        dp.kind,
 		Config:      a.config,
-		Attachments: func() []observe.Attachment { return attached },
+		Attachments: dp.attachments,
 		Desired:     a.store.Snapshot,
 		Programmed:  a.reconciler.Statuses,
-		Stats:       plane.Stats,
+		Stats:       dp.Stats,
 		Reload:      a.reload,
 	}, log)
 	return a
@@ -80,10 +89,7 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim) error {
 		a.followSignals(ctx, hangup)
 		return nil
 	})
-	group.Go(func() error {
-		a.announce(ctx)
-		return nil
-	})
+	group.Go(func() error { return a.begin(ctx) })
 	return group.Wait()
 }
 
@@ -124,11 +130,14 @@ func (a *agent) followSignals(ctx context.Context, hangup <-chan os.Signal) {
 	}
 }
 
-// announce logs when the first configuration has been tried as a whole. Before
-// revision 1 nothing is desired.
-func (a *agent) announce(ctx context.Context) {
-	if err := a.reconciler.Settled(ctx, 1); err != nil {
-		return
+// begin puts the data plane to work when the first configuration has been tried
+// as a whole; before revision 1 nothing is desired.
+func (a *agent) begin(ctx context.Context) error {
+	if a.reconciler.Settled(ctx, 1) != nil {
+		return nil // the agent ends
+	}
+	if err := a.plane.attach(); err != nil {
+		return err
 	}
 	programmed := 0
 	statuses := a.reconciler.Statuses()
@@ -141,4 +150,5 @@ func (a *agent) announce(ctx context.Context) {
 		slog.Int64("milliseconds", time.Since(a.started).Milliseconds()),
 		slog.Int("services", len(statuses)), slog.Int("programmed", programmed),
 		slog.Uint64("revision", a.store.Snapshot().Revision))
+	return nil
 }

@@ -82,8 +82,10 @@ func startAgent(t *testing.T) *testAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	attached := []observe.Attachment{{Interface: "eth0", Mode: "native"}}
-	wired := newAgent(time.Now(), source, "fake", a.dp, attached, log)
+	wired := newAgent(time.Now(), source, plane{
+		DataPlane: a.dp, kind: "fake", attach: func() error { return nil },
+		attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
+	}, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- wired.run(ctx, claim) }()

@@ -97,8 +97,11 @@ func startBenchAgent(b *testing.B) (*agent, string) {
 		b.Fatal(err)
 	}
 	pins := fmt.Sprintf("/sys/fs/bpf/fairlead-bench-%d-%d", os.Getpid(), time.Now().UnixNano())
-	plane := openInNamespace(b, xdp.Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log})
-	a := newAgent(time.Now(), source, "xdp", plane, nil, log)
+	dp := openInNamespace(b, xdp.Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log})
+	a := newAgent(time.Now(), source, plane{
+		DataPlane: dp, kind: "xdp", attach: func() error { return nil }, // no packets come
+		attachments: func() []observe.Attachment { return nil },
+	}, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- a.run(ctx, claim) }()
@@ -107,7 +110,7 @@ func startBenchAgent(b *testing.B) (*agent, string) {
 		if err := <-done; err != nil {
 			b.Error(err)
 		}
-		if err := plane.Close(); err != nil {
+		if err := dp.Close(); err != nil {
 			b.Error(err)
 		}
 		if err := claim.Release(); err != nil {

@@ -33,29 +33,30 @@ type Config struct {
 
 // Plane is the XDP data plane of one node. It implements dataplane.DataPlane.
 type Plane struct {
-	program     *program
-	attachments []Attachment
-	resolver    resolver
-	grace       *grace
-	endGrace    func()
-	seed        uint64
+	config   Config
+	program  *program
+	resolver resolver
+	grace    *grace
+	endGrace func()
+	seed     uint64
 
 	// mu guards what follows and every write to the tables. It is never held
 	// while waiting for a grace period, the resolver or a caller.
-	mu       sync.Mutex
-	closed   bool
-	services map[lb.VIP]*service
-	numbers  *arena // service numbers
-	rings    *arena // chunks of the ring table
-	backends *arena // entries of the backend table
-	traffic  *arena // indexes of the backends' traffic counters
+	mu          sync.Mutex
+	closed      bool
+	attachments []Attachment
+	services    map[lb.VIP]*service
+	numbers     *arena // service numbers
+	rings       *arena // chunks of the ring table
+	backends    *arena // entries of the backend table
+	traffic     *arena // indexes of the backends' traffic counters
 	// deleted is when a VIP last left the table.
 	deleted ticket
 }
 
-// Open loads the program, adopts what an earlier agent pinned and attaches to
-// the interfaces of the current network namespace. Services that an earlier
-// agent programmed are balanced on, unchanged, until Update or Prune.
+// Open loads the program and adopts what an earlier agent pinned, in the current
+// network namespace. Services that an earlier agent programmed are balanced on,
+// unchanged, until Update or Prune. Attach puts the program to work.
 func Open(cfg Config) (*Plane, error) {
 	hops, err := nexthop.New(cfg.Log, cfg.Interfaces)
 	if err != nil {
@@ -65,9 +66,7 @@ func Open(cfg Config) (*Plane, error) {
 	if err != nil {
 		return nil, errors.Join(err, hops.Close())
 	}
-	if err := p.attach(cfg); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
+	p.config = cfg
 	return p, nil
 }
 
@@ -101,9 +100,17 @@ func newPlane(dir string, seed uint64, hops resolver) (*Plane, error) {
 	return p, nil
 }
 
-// attach puts the program on the configured interfaces and takes it off those
-// that no longer are.
-func (p *Plane) attach(cfg Config) error {
+// Attach puts the program on the configured interfaces of the current network
+// namespace and takes it off those that no longer are. It is called once, when
+// services have been programmed, so that none of their packets is mistaken for
+// somebody else's.
+func (p *Plane) Attach() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errClosed
+	}
+	cfg := p.config
 	pins := filepath.Join(cfg.PinDir, layout)
 	for _, name := range cfg.Interfaces {
 		a, err := attach(p.program.Balance, pins, name, cfg.Mode)
@@ -117,7 +124,11 @@ func (p *Plane) attach(cfg Config) error {
 }
 
 // Attachments lists the interfaces on which the program runs.
-func (p *Plane) Attachments() []Attachment { return slices.Clone(p.attachments) }
+func (p *Plane) Attachments() []Attachment {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.attachments)
+}
 
 // Stale delivers services of which a next hop has changed.
 func (p *Plane) Stale() <-chan lb.VIP { return p.resolver.Changed() }

@@ -35,6 +35,9 @@ func openBalancer(t *testing.T, lab *netlab.Lab, host string) balancer {
 			Mode:       hook.Native,
 			Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
+		if err == nil {
+			err = b.Attach()
+		}
 		return err
 	})
 	t.Cleanup(func() {
