@@ -134,7 +134,7 @@ func (a *agent) followSignals(ctx context.Context, hangup <-chan os.Signal) {
 // as a whole; before revision 1 nothing is desired.
 func (a *agent) begin(ctx context.Context) error {
 	if a.reconciler.Settled(ctx, 1) != nil {
-		return nil // the agent ends
+		return nil //nolint:nilerr // it waits in vain only if the agent ends, which is no error
 	}
 	if err := a.plane.attach(); err != nil {
 		return err
