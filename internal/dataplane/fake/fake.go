@@ -100,18 +100,21 @@ func (d *DataPlane) program(svc *lb.Service) (*service, error) {
 	s.Backends = slices.Clone(svc.Backends)
 	candidates := make([]maglev.Backend, len(s.Backends))
 	for i, b := range s.Backends {
+		candidates[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight}
+	}
+	size := maglev.Size(candidates) // of all, so that it stays when one can't be used
+	for i, b := range s.Backends {
 		state := dataplane.BackendState{ID: b.ID(), Reason: d.unusable[b.ID()]}
 		if state.Reason == "" && b.Weight == 0 {
 			state.Reason = "weight 0"
 		}
-		candidates[i].ID = state.ID
-		if state.InUse = state.Reason == ""; state.InUse {
-			candidates[i].Weight = b.Weight
+		if state.InUse = state.Reason == ""; !state.InUse {
+			candidates[i].Weight = 0
 		}
 		s.programmed.Backends = append(s.programmed.Backends, state)
 		s.backends[state.ID] = dataplane.Traffic{}
 	}
-	ring, err := maglev.Build(Seed, maglev.Size(candidates), candidates)
+	ring, err := maglev.Build(Seed, size, candidates)
 	if err != nil {
 		return nil, err
 	}
