@@ -3,7 +3,6 @@
 package xdp
 
 import (
-	"fmt"
 	"net/netip"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
@@ -66,11 +65,8 @@ func forward(f lb.Forward) balancerForward {
 
 // describe says for people where packets for b are sent.
 func describe(svc *lb.Service, b lb.Backend, hop nexthop.Hop) string {
-	s := fmt.Sprintf("%s %s", hop.Interface, hop.Destination)
-	if id := vlan(svc, b, hop); id != 0 {
-		s += fmt.Sprintf(" vlan %d", id)
-	}
-	return s
+	hop.VLAN = vlan(svc, b, hop)
+	return hop.String()
 }
 
 // wirePort puts a port into network byte order, as it lies in a packet.
