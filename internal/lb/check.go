@@ -39,6 +39,7 @@ func (s *Service) Check() []FieldError {
 	if s.Segment.Type == SegmentNone {
 		f.add("segment.type", errors.New("a service of the untagged network has no segment"))
 	}
+	s.Sources.check(&f, "sources", s.Address)
 	f.add("minHealthy", s.checkMinHealthy())
 	if s.Health != nil {
 		s.Health.check(&f, "health")

@@ -90,6 +90,8 @@ type Service struct {
 	// note of, so that those seen in that time stay where they are; 0 changes at
 	// once. Other protocols need no such time.
 	Learn time.Duration `json:"learn,omitzero"`
+	// Sources says which clients may use the service.
+	Sources Sources `json:"sources,omitzero"`
 	// MinHealthy is the number of usable backends below which the VIP's route is
 	// withdrawn; at least 1.
 	MinHealthy int `json:"minHealthy"`

@@ -28,7 +28,7 @@ func limits() dataplane.Limits {
 }
 
 // equateAddresses compares addresses by value: they have unexported fields.
-func equateAddresses() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}) }
+func equateAddresses() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
 
 func TestParseDesignExample(t *testing.T) {
 	data, err := os.ReadFile("testdata/design.yaml")
@@ -53,6 +53,7 @@ func TestParseDesignExample(t *testing.T) {
 				Segment: lb.Segment{Type: lb.SegmentVLAN, ID: 100},
 			},
 			Forward: lb.L2DSR, Affinity: lb.AffinityFlow, MinHealthy: 1,
+			Sources: lb.Sources{Allow: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, Deny: []netip.Prefix{}},
 			Health: &lb.HealthCheck{
 				Type: lb.HealthHTTP, Path: "/healthz", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 			},
@@ -210,11 +211,11 @@ func TestServiceErrors(t *testing.T) {
 		"health path":     {"port: 80", "port: 80, health: {type: http, path: x}", "f:3:73: services[0].health.path: bad path \"x\": want one that begins with /"},
 
 		"everybody":       {"port: 80", "port: 80, sources: {allow: [10.0.0.0/8, 0.0.0.0/0]}", "no error"},
-		"some":            {"port: 80", "port: 80, sources: {allow: [10.0.0.0/8]}", "f:3:63: services[0].sources.allow: not enforced by this version: refused rather than letting everybody in"},
-		"everybody in v6": {"port: 80", "port: 80, sources: {allow: ['::/0']}", "f:3:63: services[0].sources.allow: not enforced by this version: refused rather than letting everybody in"},
-		"nobody":          {"port: 80", "port: 80, sources: {allow: []}", "f:3:63: services[0].sources.allow: not enforced by this version: refused rather than letting everybody in"},
-		"not some":        {"port: 80", "port: 80, sources: {deny: [10.0.0.0/8]}", "f:3:62: services[0].sources.deny: not enforced by this version: refused rather than letting everybody in"},
-		"bad prefix":      {"port: 80", "port: 80, sources: {deny: [10.0.0.1]}", "f:3:62: services[0].sources.deny: not enforced by this version: refused rather than letting everybody in\nf:3:63: services[0].sources.deny[0]: bad prefix \"10.0.0.1\": want for example 10.0.0.0/8 or fd00::/8"},
+		"some":            {"port: 80", "port: 80, sources: {allow: [10.0.0.0/8], deny: [10.1.0.0/16]}", "no error"},
+		"nobody":          {"port: 80", "port: 80, sources: {deny: [0.0.0.0/0], allow: []}", "f:3:82: services[0].sources.allow: an empty list: leave it out to let everybody in, deny 0.0.0.0/0 or ::/0 to let nobody in"},
+		"everybody in v6": {"port: 80", "port: 80, sources: {allow: ['::/0']}", "f:3:64: services[0].sources.allow[0]: prefix ::/0 is of another family than the VIP 10.1.1.1: it holds none of its clients"},
+		"twice":           {"port: 80", "port: 80, sources: {deny: [10.0.0.0/8, 10.0.0.0/8]}", "f:3:75: services[0].sources.deny[1]: 10.0.0.0/8 is also sources.deny[0]"},
+		"bad prefix":      {"port: 80", "port: 80, sources: {deny: [10.0.0.1]}", "f:3:63: services[0].sources.deny[0]: bad prefix \"10.0.0.1\": want for example 10.0.0.0/8 or fd00::/8"},
 		"long prefix":     {"port: 80", "port: 80, sources: {allow: [0.0.0.0/0, 10.0.0.1/8]}", "f:3:75: services[0].sources.allow[1]: prefix 10.0.0.1/8 has bits behind its length: write 10.0.0.0/8"},
 	}
 	for name, test := range tests {

@@ -29,7 +29,6 @@ func newCatalogue() *catalogue {
 // readService reads one service and everything that can be said against it.
 func (c *catalogue) readService(v value, s *lb.Service) {
 	*s = lb.Service{VIP: lb.VIP{Protocol: lb.TCP}, MinHealthy: 1}
-	var who sources
 	learn := false
 	v.readFields(
 		required("name", text(&s.Name)),
@@ -47,7 +46,7 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 		}),
 		optional("minHealthy", number(&s.MinHealthy, 1, math.MaxUint16)),
 		optional("health", health(&s.Health)),
-		optional("sources", who.read),
+		optional("sources", sources(&s.Sources)),
 		required("backends", list(&s.Backends, readBackend)),
 	)
 	if s.Segment.Type == lb.SegmentNone {
@@ -61,7 +60,6 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 	}
 	v.report(s.Check())
 	v.report(v.limits.Check(s))
-	v.report(who.check(s.Address))
 	c.add(v, s)
 }
 
