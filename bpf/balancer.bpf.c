@@ -6,8 +6,10 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "access.h"
 #include "encap.h"
 #include "flow.h"
+#include "limit.h"
 #include "maps.h"
 #include "parse.h"
 #include "ring.h"
@@ -31,7 +33,7 @@ int balance(struct xdp_md *ctx)
 	struct backend *backend;
 	struct view *view;
 	enum counter exit;
-	__u32 *number;
+	__u32 *number, active;
 	__u64 hash;
 
 	exit = parse(ctx, &packet);
@@ -43,9 +45,18 @@ int balance(struct xdp_md *ctx)
 	service = bpf_map_lookup_elem(&services, number);
 	if (!service)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
-	view = &service->view[*(volatile __u32 *)&service->active & 1];
+	active = *(volatile __u32 *)&service->active & 1;
+	view = &service->view[active];
+	if (feature_sources && view->flags & VIEW_SOURCES &&
+	    !source_allowed(&packet, service->sources[active]))
+		return leave(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
 	if (!view->ring_size)
 		return leave(COUNTER_DROP_NO_BACKEND, XDP_DROP);
+	if (feature_limits && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN) {
+		exit = limit_new_flow(&packet, service, *number);
+		if (exit != COUNTER_COUNT)
+			return leave(exit, XDP_DROP);
+	}
 	hash = flow_hash(&packet, view->flags);
 	backend = flow_backend(&packet, view, hash, *number);
 	if (!backend)

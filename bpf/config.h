@@ -17,9 +17,12 @@ const volatile __u64 hash_seed = 0;
  */
 const volatile __u8 feature_l2dsr = 1;
 const volatile __u8 feature_ipip = 1;
+const volatile __u8 feature_sources = 1;
+const volatile __u8 feature_limits = 1;
 
 /* Never read: they keep the enumerations in the BTF, where Go takes them from. */
 const enum forward *const btf_forward = 0;
 const enum segment_type *const btf_segment_type = 0;
 const enum view_flag *const btf_view_flag = 0;
 const enum backend_flag *const btf_backend_flag = 0;
+const enum limit_time *const btf_limit_time = 0;

@@ -43,6 +43,8 @@ enum view_flag {
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
 	VIEW_TRACK_ALL = 1 << 1, /* record every flow, not only those of unstable entries */
 	VIEW_EMPTY = 1 << 2, /* no backend is usable for new flows; the ring may have a past */
+	VIEW_SOURCES = 1 << 3, /* only clients that the view's list of sources lets in */
+	VIEW_LIMITS = 1 << 4, /* only so many new flows */
 };
 
 /*
@@ -59,6 +61,18 @@ struct view {
 	__u16 flags; /* VIEW_* */
 };
 
+/* Times of limits are in 2^-LIMIT_TIME_SHIFT ns: 10^7 a second is a whole interval to 10^-4. */
+enum limit_time {
+	LIMIT_TIME_SHIFT = 8,
+};
+
+/* How many new flows may begin (limit.h). */
+struct limit {
+	__u64 interval; /* between two flows of the service; 0: no limit */
+	__u64 source_interval; /* between two flows of one client; 0: no limit */
+	__u64 arrival; /* when the service's next flow would come: written by packets */
+};
+
 /*
  * A service: two views, of which one is in use. User space writes the other one, then `active`: a
  * single aligned store, so that a packet sees all of a change or nothing. Before a view is written
@@ -68,11 +82,12 @@ struct service {
 	__u32 active; /* 0 or 1 */
 	__u32 pad;
 	struct view view[2];
-	__u64 pad_line;
+	__u32 sources[2]; /* of each view with VIEW_SOURCES: the number of its list */
 	struct traffic
 		gone; /* of backends that have left; kept here by the agent, for its successor */
 	__u64 forgotten; /* flow records that the agent deleted, for its successor */
-	__u64 pad_end[5];
+	struct limit limit;
+	__u64 pad_end[2];
 };
 _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
 
@@ -149,3 +164,36 @@ struct flow_stats {
 	__u64 misses; /* not recorded, or recorded with a backend that can't be used */
 	__u64 inserts; /* new records */
 };
+
+/* Whether a client may use a service. */
+enum access {
+	ACCESS_DENIED,
+	ACCESS_ALLOWED,
+};
+
+/* A prefix in a service's list of sources. The list's number always counts as a whole. */
+struct source_key {
+	__u32 prefix_length; /* bits of list and address */
+	__u32 list;
+	__u8 address[16];
+};
+_Static_assert(sizeof(struct source_key) == 24, "source_key has no implicit padding");
+
+#define SOURCE_KEY_BITS 160
+
+/* A client whose new flows are counted: an IPv4 address or the first half of an IPv6 address. */
+struct limit_source {
+	__u64 network;
+	__u32 service; /* number */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct limit_source) == 16, "limit_source is hashed whole: no padding");
+
+/* A UDP flow of a service whose new flows are counted. */
+struct limit_flow {
+	__u8 client[16];
+	__u32 service; /* number */
+	__be16 port; /* the client's */
+	__u16 pad;
+};
+_Static_assert(sizeof(struct limit_flow) == 24, "limit_flow is hashed whole: no padding");

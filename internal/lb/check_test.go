@@ -89,6 +89,10 @@ func TestCheck(t *testing.T) {
 		"many sources": {func(s *lb.Service) { s.Sources.Deny = make([]netip.Prefix, lb.MaxSources+1) },
 			[]string{"sources: 4097 prefixes are too many: want at most 4096"}},
 
+		"limits": {func(s *lb.Service) { s.Limits = lb.FlowLimits{NewFlows: -1, NewFlowsPerSource: lb.MaxNewFlows + 1} }, []string{
+			"limits.newFlows: -1 is out of range: want 0 to 10000000",
+			"limits.newFlowsPerSource: 10000001 is out of range: want 0 to 10000000"}},
+
 		"health type": {func(s *lb.Service) { s.Health.Type = 0 }, []string{`health.type: unknown health check "unknown(0)": want one of tcp, http`}},
 		"health path": {func(s *lb.Service) { s.Health.Path = "x" }, []string{`health.path: bad path "x": want one that begins with /`}},
 		"tcp path":    {func(s *lb.Service) { s.Health.Type = lb.HealthTCP }, []string{"health.path: a tcp check has no path"}},

@@ -92,6 +92,8 @@ type Service struct {
 	Learn time.Duration `json:"learn,omitzero"`
 	// Sources says which clients may use the service.
 	Sources Sources `json:"sources,omitzero"`
+	// Limits bounds how fast new flows may come.
+	Limits FlowLimits `json:"limits,omitzero"`
 	// MinHealthy is the number of usable backends below which the VIP's route is
 	// withdrawn; at least 1.
 	MinHealthy int `json:"minHealthy"`

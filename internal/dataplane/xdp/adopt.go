@@ -12,6 +12,9 @@ import (
 // adopt reads the services that an earlier agent left in the tables, so that
 // what they use is not handed out again and their counters go on.
 func (p *Plane) adopt() error {
+	if err := p.sources.adopt(); err != nil {
+		return err
+	}
 	var key balancerVipKey
 	var number uint32
 	it := p.program.maps.Vips.Iterate()
@@ -23,6 +26,7 @@ func (p *Plane) adopt() error {
 		}
 		p.services[vip] = s
 	}
+	p.sources.disown()
 	return it.Err()
 }
 
@@ -35,6 +39,12 @@ func (p *Plane) adoptService(number uint32) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
+	if now.flags&uint16(balancerViewFlagVIEW_SOURCES) != 0 {
+		if now.sources, err = p.sources.claim(raw.Sources[raw.Active&1]); err != nil {
+			return nil, err
+		}
+	}
+	now.limits = limits{raw.Limit.Interval, raw.Limit.SourceInterval}
 	s := &service{
 		now:    now,
 		number: extent{number, 1},

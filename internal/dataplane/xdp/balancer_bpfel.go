@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type balancerAccess uint32
+
+const (
+	balancerAccessACCESS_DENIED  balancerAccess = 0
+	balancerAccessACCESS_ALLOWED balancerAccess = 1
+)
+
 type balancerBackend struct {
 	_           structs.HostLayout
 	Destination [6]uint8
@@ -58,10 +65,13 @@ const (
 	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 8
 	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 9
 	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 10
-	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 11
-	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 12
-	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 13
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 14
+	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 11
+	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 12
+	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 13
+	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 14
+	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 15
+	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 16
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 17
 )
 
 type balancerFlow struct {
@@ -89,6 +99,34 @@ const (
 	balancerForwardFORWARD_IPIP  balancerForward = 2
 )
 
+type balancerLimit struct {
+	_              structs.HostLayout
+	Interval       uint64
+	SourceInterval uint64
+	Arrival        uint64
+}
+
+type balancerLimitFlow struct {
+	_       structs.HostLayout
+	Client  [16]uint8
+	Service uint32
+	Port    uint16
+	Pad     uint16
+}
+
+type balancerLimitSource struct {
+	_       structs.HostLayout
+	Network uint64
+	Service uint32
+	Pad     uint32
+}
+
+type balancerLimitTime uint32
+
+const (
+	balancerLimitTimeLIMIT_TIME_SHIFT balancerLimitTime = 8
+)
+
 type balancerRingChunk struct {
 	_     structs.HostLayout
 	Entry [32]uint16
@@ -108,10 +146,18 @@ type balancerService struct {
 	Active    uint32
 	Pad       uint32
 	View      [2]balancerView
-	PadLine   uint64
+	Sources   [2]uint32
 	Gone      balancerTraffic
 	Forgotten uint64
-	PadEnd    [5]uint64
+	Limit     balancerLimit
+	PadEnd    [2]uint64
+}
+
+type balancerSourceKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	List         uint32
+	Address      [16]uint8
 }
 
 type balancerTraffic struct {
@@ -137,6 +183,8 @@ const (
 	balancerViewFlagVIEW_AFFINITY_CLIENT balancerViewFlag = 1
 	balancerViewFlagVIEW_TRACK_ALL       balancerViewFlag = 2
 	balancerViewFlagVIEW_EMPTY           balancerViewFlag = 4
+	balancerViewFlagVIEW_SOURCES         balancerViewFlag = 8
+	balancerViewFlagVIEW_LIMITS          balancerViewFlag = 16
 )
 
 type balancerVipKey struct {
@@ -158,16 +206,22 @@ const (
 	balancerMapCounters       = "counters"
 	balancerMapFlowStats      = "flow_stats"
 	balancerMapFlows          = "flows"
+	balancerMapLimitFlows     = "limit_flows"
+	balancerMapLimitSources   = "limit_sources"
 	balancerMapRings          = "rings"
 	balancerMapServices       = "services"
+	balancerMapSources        = "sources"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
 	balancerVarBtfBackendFlag = "btf_backend_flag"
 	balancerVarBtfForward     = "btf_forward"
+	balancerVarBtfLimitTime   = "btf_limit_time"
 	balancerVarBtfSegmentType = "btf_segment_type"
 	balancerVarBtfViewFlag    = "btf_view_flag"
 	balancerVarFeatureIpip    = "feature_ipip"
 	balancerVarFeatureL2dsr   = "feature_l2dsr"
+	balancerVarFeatureLimits  = "feature_limits"
+	balancerVarFeatureSources = "feature_sources"
 	balancerVarHashSeed       = "hash_seed"
 )
 
@@ -226,8 +280,11 @@ type balancerMapSpecs struct {
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
+	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
+	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -237,10 +294,13 @@ type balancerMapSpecs struct {
 type balancerVariableSpecs struct {
 	BtfBackendFlag *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
+	BtfLimitTime   *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
+	FeatureLimits  *ebpf.VariableSpec `ebpf:"feature_limits"`
+	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 }
 
@@ -270,8 +330,11 @@ type balancerMaps struct {
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
+	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Services       *ebpf.Map `ebpf:"services"`
+	Sources        *ebpf.Map `ebpf:"sources"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
 
@@ -283,8 +346,11 @@ func (m *balancerMaps) Close() error {
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
+		m.LimitFlows,
+		m.LimitSources,
 		m.Rings,
 		m.Services,
+		m.Sources,
 		m.Vips,
 	)
 }
@@ -295,10 +361,13 @@ func (m *balancerMaps) Close() error {
 type balancerVariables struct {
 	BtfBackendFlag *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
+	BtfLimitTime   *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
 	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
+	FeatureLimits  *ebpf.Variable `ebpf:"feature_limits"`
+	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 }
 

@@ -18,25 +18,34 @@ type features uint32
 const (
 	featureL2DSR features = 1 << iota
 	featureIPIP
+	featureSources
+	featureLimits
 
 	allFeatures features = 1<<iota - 1
 )
 
 // featureOf is what a service needs.
 func featuresOf(svc *lb.Service) features {
-	switch svc.Forward {
-	case lb.IPIP:
-		return featureIPIP
-	default:
-		return featureL2DSR
+	f := featureL2DSR
+	if svc.Forward == lb.IPIP {
+		f = featureIPIP
 	}
+	if svc.Sources.Verdicts(svc.Address) != nil {
+		f |= featureSources
+	}
+	if svc.Limits != (lb.FlowLimits{}) {
+		f |= featureLimits
+	}
+	return f
 }
 
 // set writes the constants of a program that has these features.
 func (f features) set(spec *ebpf.CollectionSpec) error {
 	for name, feature := range map[string]features{
-		balancerVarFeatureL2dsr: featureL2DSR,
-		balancerVarFeatureIpip:  featureIPIP,
+		balancerVarFeatureL2dsr:   featureL2DSR,
+		balancerVarFeatureIpip:    featureIPIP,
+		balancerVarFeatureSources: featureSources,
+		balancerVarFeatureLimits:  featureLimits,
 	} {
 		var on uint8
 		if f&feature != 0 {

@@ -57,6 +57,7 @@ type Plane struct {
 	rings       *arena // chunks of the ring table
 	backends    *arena // entries of the backend table
 	traffic     *arena // indexes of the backends' traffic counters
+	sources     *sourceLists
 	// deleted is when a VIP last left the table.
 	deleted ticket
 	// generation is that of the backend that was last given a slot.
@@ -106,6 +107,7 @@ func newPlane(dir string, seed uint64, hops resolver) (*Plane, error) {
 		rings:    newArena("rings", chunks(maxRingEntries), g),
 		backends: newArena("backends", maxBackends, g),
 		traffic:  newArena("backend_stats", maxBackends, g),
+		sources:  newSourceLists(program.maps.Sources, g),
 	}
 	if err := p.adopt(); err != nil {
 		return nil, errors.Join(err, p.Close())

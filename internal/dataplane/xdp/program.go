@@ -74,6 +74,9 @@ func specification(seed uint64) (*ebpf.CollectionSpec, error) {
 		balancerMapBackendStats:   maxBackends,
 		balancerMapFlows:          maxFlows,
 		balancerMapFlowStats:      maxServices,
+		balancerMapSources:        maxSources,
+		balancerMapLimitSources:   maxLimited,
+		balancerMapLimitFlows:     maxLimited,
 	} {
 		spec.Maps[name].MaxEntries = entries
 	}

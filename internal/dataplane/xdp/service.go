@@ -176,6 +176,12 @@ func (p *Plane) expose(vip lb.VIP, number, view uint32, next *version, known boo
 	if err := write(p.program.services, viewOffset(number, view), next.view()); err != nil {
 		return err
 	}
+	if err := write(p.program.services, sourcesOffset(number, view), next.sources.number.base); err != nil {
+		return err
+	}
+	if err := p.program.writeLimits(number, next.limits); err != nil {
+		return err
+	}
 	if err := p.program.flip(number, view); err != nil {
 		return err
 	}
@@ -199,6 +205,9 @@ func (p *Plane) replace(s *service, next *version) {
 	}
 	if next.table != old.table {
 		p.backends.retire(old.table, now)
+	}
+	if next.sources.number != old.sources.number {
+		p.sources.retire(old.sources, now)
 	}
 	for i := range old.slots {
 		one := &old.slots[i]
@@ -236,6 +245,7 @@ func (p *Plane) delete(vip lb.VIP) error {
 	p.rings.retire(s.now.entries, now)
 	p.rings.retire(s.now.previous, now)
 	p.backends.retire(s.now.table, now)
+	p.sources.retire(s.now.sources, now)
 	for i := range s.now.slots {
 		if s.now.slots[i].taken() {
 			p.traffic.retire(s.now.slots[i].traffic(), now)

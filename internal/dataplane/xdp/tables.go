@@ -66,6 +66,10 @@ func viewOffset(number, view uint32) uintptr {
 	return serviceOffset(number) + unsafe.Offsetof(balancerService{}.View) + uintptr(view)*unsafe.Sizeof(balancerView{})
 }
 
+func sourcesOffset(number, view uint32) uintptr {
+	return serviceOffset(number) + unsafe.Offsetof(balancerService{}.Sources) + uintptr(view)*unsafe.Sizeof(uint32(0))
+}
+
 // flip makes a view visible: one aligned store of four bytes, which Go's memmove
 // and the processor do at once.
 func (t *tables) flip(number, view uint32) error {

@@ -160,7 +160,7 @@ func TestServiceErrors(t *testing.T) {
 	const good = "{name: web, address: 10.1.1.1, port: 80, forward: l2dsr, backends: [{address: 10.0.0.21}]}"
 	tests := map[string]struct{ old, new, want string }{
 		"unknown field":      {"port", "prot", "f:3:36: services[0].prot: unknown field: did you mean \"port\"?"},
-		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, tracking, idleTimeout, learn, minHealthy, health, sources, backends"},
+		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, tracking, idleTimeout, learn, minHealthy, health, limits, sources, backends"},
 		"upper case":         {"forward", "Forward", "f:3:46: services[0].Forward: unknown field: did you mean \"forward\"?"},
 		"duplicate key":      {"port: 80", "port: 80, port: 81", "f:3:46: services[0].port: already given on line 3"},
 		"no name":            {"name: web, ", "", "f:3:5: services[0].name: missing"},
@@ -209,6 +209,10 @@ func TestServiceErrors(t *testing.T) {
 		"health timeout":  {"port: 80", "port: 80, health: {type: tcp, timeout: 3s}", "f:3:75: services[0].health.timeout: 3s is longer than the interval of 2s"},
 		"health rise":     {"port: 80", "port: 80, health: {type: tcp, rise: 0}", "f:3:72: services[0].health.rise: 0 is out of range: want 1 to 65535"},
 		"health path":     {"port: 80", "port: 80, health: {type: http, path: x}", "f:3:73: services[0].health.path: bad path \"x\": want one that begins with /"},
+
+		"limits":        {"port: 80", "port: 80, limits: {newFlows: 1000, newFlowsPerSource: 10}", "no error"},
+		"limit of 0":    {"port: 80", "port: 80, limits: {newFlows: 0}", "f:3:65: services[0].limits.newFlows: 0 is out of range: want 1 to 10000000"},
+		"unknown limit": {"port: 80", "port: 80, limits: {newFlow: 1}", "f:3:54: services[0].limits.newFlow: unknown field: did you mean \"newFlows\"?"},
 
 		"everybody":       {"port: 80", "port: 80, sources: {allow: [10.0.0.0/8, 0.0.0.0/0]}", "no error"},
 		"some":            {"port: 80", "port: 80, sources: {allow: [10.0.0.0/8], deny: [10.1.0.0/16]}", "no error"},

@@ -46,6 +46,7 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 		}),
 		optional("minHealthy", number(&s.MinHealthy, 1, math.MaxUint16)),
 		optional("health", health(&s.Health)),
+		optional("limits", limits(&s.Limits)),
 		optional("sources", sources(&s.Sources)),
 		required("backends", list(&s.Backends, readBackend)),
 	)
