@@ -12,6 +12,7 @@
 #include "limit.h"
 #include "maps.h"
 #include "parse.h"
+#include "quic.h"
 #include "ring.h"
 #include "stats.h"
 #include "types.h"
@@ -30,7 +31,7 @@ int balance(struct xdp_md *ctx)
 	__u64 bytes = ctx->data_end - ctx->data;
 	struct packet packet = {};
 	struct service *service;
-	struct backend *backend;
+	struct backend *backend = NULL;
 	struct view *view;
 	enum counter exit;
 	__u32 *number, active;
@@ -50,15 +51,16 @@ int balance(struct xdp_md *ctx)
 	if (feature_sources && view->flags & VIEW_SOURCES &&
 	    !source_allowed(&packet, service->sources[active]))
 		return leave(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
-	if (!view->ring_size)
-		return leave(COUNTER_DROP_NO_BACKEND, XDP_DROP);
 	if (feature_limits && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN) {
 		exit = limit_new_flow(&packet, service, *number);
 		if (exit != COUNTER_COUNT)
 			return leave(exit, XDP_DROP);
 	}
 	hash = flow_hash(&packet, view->flags);
-	backend = flow_backend(&packet, view, hash, *number);
+	if (feature_quic && view->flags & VIEW_QUIC)
+		backend = quic_backend(ctx, &packet, view, &service->quic, *number);
+	if (!backend && view->ring_size)
+		backend = flow_backend(&packet, view, hash, *number);
 	if (!backend)
 		return leave(view->flags & VIEW_EMPTY ? COUNTER_DROP_NO_BACKEND
 						      : COUNTER_DROP_STATE,

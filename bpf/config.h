@@ -19,6 +19,7 @@ const volatile __u8 feature_l2dsr = 1;
 const volatile __u8 feature_ipip = 1;
 const volatile __u8 feature_sources = 1;
 const volatile __u8 feature_limits = 1;
+const volatile __u8 feature_quic = 1;
 
 /* Never read: they keep the enumerations in the BTF, where Go takes them from. */
 const enum forward *const btf_forward = 0;

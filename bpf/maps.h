@@ -98,3 +98,12 @@ struct {
 	__type(key, struct limit_flow);
 	__type(value, __u8);
 } limit_flows SEC(".maps");
+
+/* QUIC server ids to backends. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct server_key);
+	__type(value, struct server);
+} servers SEC(".maps");

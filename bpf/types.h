@@ -43,8 +43,9 @@ enum view_flag {
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
 	VIEW_TRACK_ALL = 1 << 1, /* record every flow, not only those of unstable entries */
 	VIEW_EMPTY = 1 << 2, /* no backend is usable for new flows; the ring may have a past */
-	VIEW_SOURCES = 1 << 3, /* only clients that the view's list of sources lets in */
-	VIEW_LIMITS = 1 << 4, /* only so many new flows */
+	VIEW_SOURCES = 1 << 4, /* only clients that the view's list of sources lets in */
+	VIEW_LIMITS = 1 << 5, /* only so many new flows */
+	VIEW_QUIC = 1 << 6, /* QUIC connection ids may name the backend */
 };
 
 /*
@@ -73,6 +74,16 @@ struct limit {
 	__u64 arrival; /* when the service's next flow would come: written by packets */
 };
 
+/* How the service's servers write their ids into QUIC connection ids (quic.h). One store. */
+struct quic {
+	__u8 config; /* configuration, in the upper 3 bits as in a connection id */
+	__u8 server_length; /* bytes of a server id, at most SERVER_ID_MAX */
+	__u8 nonce_length; /* bytes behind it */
+	__u8 pad;
+};
+
+#define SERVER_ID_MAX 15
+
 /*
  * A service: two views, of which one is in use. User space writes the other one, then `active`: a
  * single aligned store, so that a packet sees all of a change or nothing. Before a view is written
@@ -87,7 +98,9 @@ struct service {
 		gone; /* of backends that have left; kept here by the agent, for its successor */
 	__u64 forgotten; /* flow records that the agent deleted, for its successor */
 	struct limit limit;
-	__u64 pad_end[2];
+	struct quic quic;
+	__u32 pad_quic;
+	__u64 pad_end;
 };
 _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
 
@@ -197,3 +210,17 @@ struct limit_flow {
 	__u16 pad;
 };
 _Static_assert(sizeof(struct limit_flow) == 24, "limit_flow is hashed whole: no padding");
+
+/* A server id of a service. */
+struct server_key {
+	__u32 service; /* number */
+	__u8 length;
+	__u8 id[SERVER_ID_MAX]; /* zero behind its length */
+};
+_Static_assert(sizeof(struct server_key) == 20, "server_key is hashed whole: no padding");
+
+/* The backend that has a server id. */
+struct server {
+	__u32 service; /* number */
+	__u32 backend; /* slot, and generation << 16: one store */
+};

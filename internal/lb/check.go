@@ -46,6 +46,7 @@ func (s *Service) Check() []FieldError {
 		s.Health.check(&f, "health")
 	}
 	s.checkBackends(&f)
+	s.checkQUIC(&f)
 	return f
 }
 

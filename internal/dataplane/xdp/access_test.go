@@ -211,7 +211,7 @@ func TestSourcesAdopted(t *testing.T) {
 	svc := manyBackends(vip6, 2)
 	svc.Sources = lb.Sources{Allow: prefixes("2001:db8::/32 ::/1"), Deny: prefixes("2001:db8::/48")}
 	update(t, first, svc)
-	number := first.services[svc.VIP].sources.number
+	number := first.services[svc.VIP].now.sources.number
 	half := sourceList{extent{77, 1}, lb.Sources{Deny: prefixes("10.0.0.0/8")}.Verdicts(vip4)}
 	if err := first.sources.write(half); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestSourcesAdopted(t *testing.T) {
 	check()
 	update(t, second, svc)
 	check()
-	if got := second.services[svc.VIP].sources.number; got != number {
+	if got := second.services[svc.VIP].now.sources.number; got != number {
 		t.Errorf("an unchanged list was written again, as number %d: it had %d", got.base, number.base)
 	}
 	if err := second.grace.wait(context.Background(), second.grace.now()); err != nil {

@@ -15,22 +15,29 @@ func (p *Plane) adopt() error {
 	if err := p.sources.adopt(); err != nil {
 		return err
 	}
+	ids, err := p.adoptServers()
+	if err != nil {
+		return fmt.Errorf("table servers: %w", err)
+	}
 	var key balancerVipKey
 	var number uint32
 	it := p.program.maps.Vips.Iterate()
 	for it.Next(&key, &number) {
 		vip := vipOf(key)
-		s, err := p.adoptService(number)
+		s, err := p.adoptService(number, ids[number])
 		if err != nil {
 			return fmt.Errorf("vip %s: adopt: %w", vip, err)
 		}
 		p.services[vip] = s
 	}
+	if err := it.Err(); err != nil {
+		return err
+	}
 	p.sources.disown()
-	return it.Err()
+	return p.disownServers(ids)
 }
 
-func (p *Plane) adoptService(number uint32) (*service, error) {
+func (p *Plane) adoptService(number uint32, ids servers) (*service, error) {
 	raw, err := read[balancerService](p.program.services, number)
 	if err != nil {
 		return nil, err
@@ -44,6 +51,8 @@ func (p *Plane) adoptService(number uint32) (*service, error) {
 			return nil, err
 		}
 	}
+	now.quic, now.servers = raw.Quic, ids
+	now.servers = now.heldServers()
 	now.limits = limits{raw.Limit.Interval, raw.Limit.SourceInterval}
 	s := &service{
 		now:    now,

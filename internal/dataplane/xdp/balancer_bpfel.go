@@ -127,6 +127,14 @@ const (
 	balancerLimitTimeLIMIT_TIME_SHIFT balancerLimitTime = 8
 )
 
+type balancerQuic struct {
+	_            structs.HostLayout
+	Config       uint8
+	ServerLength uint8
+	NonceLength  uint8
+	Pad          uint8
+}
+
 type balancerRingChunk struct {
 	_     structs.HostLayout
 	Entry [32]uint16
@@ -141,6 +149,19 @@ const (
 	balancerSegmentTypeSEGMENT_GENEVE balancerSegmentType = 3
 )
 
+type balancerServer struct {
+	_       structs.HostLayout
+	Service uint32
+	Backend uint32
+}
+
+type balancerServerKey struct {
+	_       structs.HostLayout
+	Service uint32
+	Length  uint8
+	Id      [15]uint8
+}
+
 type balancerService struct {
 	_         structs.HostLayout
 	Active    uint32
@@ -150,7 +171,9 @@ type balancerService struct {
 	Gone      balancerTraffic
 	Forgotten uint64
 	Limit     balancerLimit
-	PadEnd    [2]uint64
+	Quic      balancerQuic
+	PadQuic   uint32
+	PadEnd    uint64
 }
 
 type balancerSourceKey struct {
@@ -183,8 +206,9 @@ const (
 	balancerViewFlagVIEW_AFFINITY_CLIENT balancerViewFlag = 1
 	balancerViewFlagVIEW_TRACK_ALL       balancerViewFlag = 2
 	balancerViewFlagVIEW_EMPTY           balancerViewFlag = 4
-	balancerViewFlagVIEW_SOURCES         balancerViewFlag = 8
-	balancerViewFlagVIEW_LIMITS          balancerViewFlag = 16
+	balancerViewFlagVIEW_SOURCES         balancerViewFlag = 16
+	balancerViewFlagVIEW_LIMITS          balancerViewFlag = 32
+	balancerViewFlagVIEW_QUIC            balancerViewFlag = 64
 )
 
 type balancerVipKey struct {
@@ -209,6 +233,7 @@ const (
 	balancerMapLimitFlows     = "limit_flows"
 	balancerMapLimitSources   = "limit_sources"
 	balancerMapRings          = "rings"
+	balancerMapServers        = "servers"
 	balancerMapServices       = "services"
 	balancerMapSources        = "sources"
 	balancerMapVips           = "vips"
@@ -221,6 +246,7 @@ const (
 	balancerVarFeatureIpip    = "feature_ipip"
 	balancerVarFeatureL2dsr   = "feature_l2dsr"
 	balancerVarFeatureLimits  = "feature_limits"
+	balancerVarFeatureQuic    = "feature_quic"
 	balancerVarFeatureSources = "feature_sources"
 	balancerVarHashSeed       = "hash_seed"
 )
@@ -283,6 +309,7 @@ type balancerMapSpecs struct {
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
+	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
@@ -300,6 +327,7 @@ type balancerVariableSpecs struct {
 	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
 	FeatureLimits  *ebpf.VariableSpec `ebpf:"feature_limits"`
+	FeatureQuic    *ebpf.VariableSpec `ebpf:"feature_quic"`
 	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 }
@@ -333,6 +361,7 @@ type balancerMaps struct {
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	Rings          *ebpf.Map `ebpf:"rings"`
+	Servers        *ebpf.Map `ebpf:"servers"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
 	Vips           *ebpf.Map `ebpf:"vips"`
@@ -349,6 +378,7 @@ func (m *balancerMaps) Close() error {
 		m.LimitFlows,
 		m.LimitSources,
 		m.Rings,
+		m.Servers,
 		m.Services,
 		m.Sources,
 		m.Vips,
@@ -367,6 +397,7 @@ type balancerVariables struct {
 	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
 	FeatureLimits  *ebpf.Variable `ebpf:"feature_limits"`
+	FeatureQuic    *ebpf.Variable `ebpf:"feature_quic"`
 	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 }

@@ -20,6 +20,7 @@ const (
 	featureIPIP
 	featureSources
 	featureLimits
+	featureQUIC
 
 	allFeatures features = 1<<iota - 1
 )
@@ -36,6 +37,9 @@ func featuresOf(svc *lb.Service) features {
 	if svc.Limits != (lb.FlowLimits{}) {
 		f |= featureLimits
 	}
+	if svc.Affinity == lb.AffinityQUIC {
+		f |= featureQUIC
+	}
 	return f
 }
 
@@ -46,6 +50,7 @@ func (f features) set(spec *ebpf.CollectionSpec) error {
 		balancerVarFeatureIpip:    featureIPIP,
 		balancerVarFeatureSources: featureSources,
 		balancerVarFeatureLimits:  featureLimits,
+		balancerVarFeatureQuic:    featureQUIC,
 	} {
 		var on uint8
 		if f&feature != 0 {

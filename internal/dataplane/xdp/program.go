@@ -77,6 +77,7 @@ func specification(seed uint64) (*ebpf.CollectionSpec, error) {
 		balancerMapSources:        maxSources,
 		balancerMapLimitSources:   maxLimited,
 		balancerMapLimitFlows:     maxLimited,
+		balancerMapServers:        maxBackends,
 	} {
 		spec.Maps[name].MaxEntries = entries
 	}

@@ -144,8 +144,12 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 			return err
 		}
 	}
-	err := p.expose(vip, number.base, view, next, known)
+	err := p.fill(number.base, view, s.now, next)
+	if err == nil {
+		err = p.expose(vip, number.base, view, known)
+	}
 	if err != nil {
+		err = errors.Join(err, p.writeQUIC(number.base, next, s.now))
 		if !known {
 			p.numbers.release(number)
 		}
@@ -171,8 +175,8 @@ func (p *Plane) newNumber() (extent, error) {
 	return number, p.program.clearFlowStats(number.base)
 }
 
-// expose writes the view that is not in use, and brings it into use.
-func (p *Plane) expose(vip lb.VIP, number, view uint32, next *version, known bool) error {
+// fill writes the view that is not in use, and what a service has only once.
+func (p *Plane) fill(number, view uint32, old, next *version) error {
 	if err := write(p.program.services, viewOffset(number, view), next.view()); err != nil {
 		return err
 	}
@@ -182,6 +186,11 @@ func (p *Plane) expose(vip lb.VIP, number, view uint32, next *version, known boo
 	if err := p.program.writeLimits(number, next.limits); err != nil {
 		return err
 	}
+	return p.writeQUIC(number, old, next)
+}
+
+// expose brings a view into use.
+func (p *Plane) expose(vip lb.VIP, number, view uint32, known bool) error {
 	if err := p.program.flip(number, view); err != nil {
 		return err
 	}
@@ -253,6 +262,9 @@ func (p *Plane) delete(vip lb.VIP) error {
 	}
 	for _, l := range s.leaving {
 		p.traffic.retire(l.traffic, now)
+	}
+	if err := p.dropServers(s.number.base, s.now.servers, nil); err != nil {
+		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func newTables(maps balancerMaps) (*tables, error) {
 
 // shared are the structures that the program reads; they have no hidden padding.
 type shared interface {
-	balancerService | balancerView | balancerBackend | balancerBackendDetail | balancerTraffic | uint32 | uint64
+	balancerService | balancerView | balancerBackend | balancerBackendDetail | balancerTraffic | balancerQuic | uint32 | uint64
 }
 
 // raw is the memory of a shared structure.

@@ -23,6 +23,8 @@ type version struct {
 	flags    uint16
 	sources  sourceList
 	limits   limits
+	quic     balancerQuic
+	servers  servers
 	// built is what the ring was last built from and desired the slots that came
 	// out; built is nil if the ring was adopted.
 	built   []maglev.Backend
@@ -50,7 +52,7 @@ func (v *version) view() balancerView {
 // same reports whether packets can't tell two versions apart.
 func (v *version) same(o *version) bool {
 	return v.ring == o.ring && v.table == o.table && v.flags == o.flags &&
-		v.sources.number == o.sources.number && v.limits == o.limits
+		v.sources.number == o.sources.number && v.limits == o.limits && sameQUIC(v, o)
 }
 
 // next begins the version after v, equal to it.
@@ -68,6 +70,7 @@ func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	v.flags, v.limits = viewFlags(pl), limitsOf(pl.svc.Limits)
 	numbers, err := p.stageSlots(v, pl)
 	if err == nil {
+		v.stageServers(pl.svc)
 		err = p.stageRing(s, v, pl, numbers)
 	}
 	if err == nil {
@@ -115,6 +118,9 @@ func viewFlags(pl plan) uint16 {
 	var flags balancerViewFlag
 	if pl.svc.Affinity == lb.AffinityClient {
 		flags |= balancerViewFlagVIEW_AFFINITY_CLIENT
+	}
+	if pl.svc.Affinity == lb.AffinityQUIC {
+		flags |= balancerViewFlagVIEW_QUIC
 	}
 	if pl.svc.Tracking == lb.TrackingFull {
 		flags |= balancerViewFlagVIEW_TRACK_ALL

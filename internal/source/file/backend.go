@@ -14,5 +14,6 @@ func readBackend(v value, b *lb.Backend) {
 		optional("weight", number(&b.Weight, 0, lb.MaxWeight)),
 		optional("mac", word(&b.MAC)),
 		optional("segment", segment(&b.Segment)),
+		optional("serverID", word(&b.ServerID)),
 	)
 }
