@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,14 @@ type Config struct {
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
 	Seed uint64
 	Log  *slog.Logger
+
+	// layout is the tables', if it is not the present one: for tests of the
+	// hand-over.
+	layout string
 }
+
+// folder is where the tables are pinned.
+func (c *Config) folder() string { return filepath.Join(c.PinDir, cmp.Or(c.layout, layout)) }
 
 // Plane is the XDP data plane of one node. It implements dataplane.DataPlane.
 type Plane struct {
@@ -89,7 +97,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		if err := mountBPF(cfg.PinDir); err != nil {
 			return nil, err
 		}
-		pins = filepath.Join(cfg.PinDir, layout)
+		pins = cfg.folder()
 	}
 	synchronize, endGrace, err := synchronizer()
 	if err != nil {
@@ -165,7 +173,7 @@ func (p *Plane) Attach() error {
 	if err := detachOthers(cfg.PinDir, cfg.Interfaces); err != nil {
 		return err
 	}
-	return removeOtherLayouts(cfg.PinDir, layout)
+	return removeOtherLayouts(cfg.PinDir, filepath.Base(cfg.folder()))
 }
 
 // Attachments lists the interfaces on which the program runs.
