@@ -8,11 +8,13 @@
 
 #include "encap.h"
 #include "flow.h"
+#include "hash.h"
 #include "maps.h"
 #include "parse.h"
 #include "ring.h"
 #include "stats.h"
 #include "types.h"
+#include "vip.h"
 
 /* Out of the interface that the packet came in by, or out of another one. */
 static __always_inline int transmit(struct xdp_md *ctx, __u32 ifindex)
@@ -31,23 +33,24 @@ int balance(struct xdp_md *ctx)
 	struct backend *backend;
 	struct view *view;
 	enum counter exit;
-	__u32 *number;
+	__u32 number;
 	__u64 hash;
 
 	exit = parse(ctx, &packet);
 	if (exit != COUNTER_COUNT)
 		return leave(exit, XDP_PASS);
-	number = bpf_map_lookup_elem(&vips, &packet.vip);
-	if (!number)
+	hash = vip_hash(&packet);
+	number = service_number(&packet, hash);
+	if (number == VIP_NEVER)
 		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
-	service = bpf_map_lookup_elem(&services, number);
+	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
 	view = &service->view[*(volatile __u32 *)&service->active & 1];
 	if (!view->ring_size)
 		return leave(COUNTER_DROP_NO_BACKEND, XDP_DROP);
-	hash = flow_hash(&packet, view->flags);
-	backend = flow_backend(&packet, view, hash, *number);
+	hash = flow_hash(&packet, hash, view->flags);
+	backend = flow_backend(&packet, view, hash, number);
 	if (!backend)
 		return leave(view->flags & VIEW_EMPTY ? COUNTER_DROP_NO_BACKEND
 						      : COUNTER_DROP_STATE,

@@ -12,10 +12,7 @@ import (
 // adopt reads the services that an earlier agent left in the tables, so that
 // what they use is not handed out again and their counters go on.
 func (p *Plane) adopt() error {
-	var key balancerVipKey
-	var number uint32
-	it := p.kernel.maps.Vips.Iterate()
-	for it.Next(&key, &number) {
+	return p.kernel.eachVIP(func(key balancerVipKey, number uint32) error {
 		vip := vipOf(key)
 		s, err := p.adoptService(number)
 		if err != nil {
@@ -23,8 +20,8 @@ func (p *Plane) adopt() error {
 		}
 		p.services[vip] = s
 		p.needs.replace(0, s.features)
-	}
-	return it.Err()
+		return nil
+	})
 }
 
 func (p *Plane) adoptService(number uint32) (*service, error) {

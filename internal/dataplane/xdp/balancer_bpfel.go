@@ -148,6 +148,20 @@ type balancerVipKey struct {
 	SegmentId   uint32
 }
 
+type balancerVipNumber uint32
+
+const (
+	balancerVipNumberVIP_NEVER balancerVipNumber = 0
+	balancerVipNumberVIP_LEFT  balancerVipNumber = 4294967295
+)
+
+type balancerVipPlace struct {
+	_      structs.HostLayout
+	Key    balancerVipKey
+	Number uint32
+	Pad    uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -166,9 +180,11 @@ const (
 	balancerVarBtfForward     = "btf_forward"
 	balancerVarBtfSegmentType = "btf_segment_type"
 	balancerVarBtfViewFlag    = "btf_view_flag"
+	balancerVarBtfVipNumber   = "btf_vip_number"
 	balancerVarFeatureIpip    = "feature_ipip"
 	balancerVarFeatureL2dsr   = "feature_l2dsr"
 	balancerVarHashSeed       = "hash_seed"
+	balancerVarVipMask        = "vip_mask"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -239,9 +255,11 @@ type balancerVariableSpecs struct {
 	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
+	BtfVipNumber   *ebpf.VariableSpec `ebpf:"btf_vip_number"`
 	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
+	VipMask        *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -297,9 +315,11 @@ type balancerVariables struct {
 	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
+	BtfVipNumber   *ebpf.Variable `ebpf:"btf_vip_number"`
 	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
+	VipMask        *ebpf.Variable `ebpf:"vip_mask"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.

@@ -37,14 +37,14 @@ func (c Capacity) orDefault() Capacity {
 // set writes the sizes of the tables.
 func (c Capacity) set(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
-		balancerMapVips:           c.Services,
-		balancerMapServices:       c.Services,
+		balancerMapVips:           vipPlaces(c.Services),
+		balancerMapServices:       c.Services + 1, // none has number 0
 		balancerMapRings:          int(chunks(uint32(c.RingEntries))),
 		balancerMapBackends:       c.Backends,
 		balancerMapBackendDetails: c.Backends,
 		balancerMapBackendStats:   c.Backends,
 		balancerMapFlows:          c.Flows,
-		balancerMapFlowStats:      c.Services,
+		balancerMapFlowStats:      c.Services + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(entries)
 	}

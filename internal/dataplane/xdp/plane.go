@@ -121,10 +121,13 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		stale:    stale.New(),
 		done:     make(chan struct{}),
 		services: make(map[lb.VIP]*service),
-		numbers:  newArena("services", uint32(capacity.Services), g),
+		numbers:  newArena("services", uint32(capacity.Services)+1, g),
 		rings:    newArena("rings", chunks(uint32(capacity.RingEntries)), g),
 		backends: newArena("backends", uint32(capacity.Backends), g),
 		traffic:  newArena("backend_stats", uint32(capacity.Backends), g),
+	}
+	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	if err := p.adopt(); err != nil {
 		return nil, errors.Join(err, p.Close())

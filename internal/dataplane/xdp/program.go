@@ -84,6 +84,9 @@ func (k *kernel) compile(f features) (*ebpf.Program, error) {
 	if err := spec.Variables[balancerVarHashSeed].Set(k.seed); err != nil {
 		return nil, fmt.Errorf("constant %s: %w", balancerVarHashSeed, err)
 	}
+	if err := spec.Variables[balancerVarVipMask].Set(uint32(vipPlaces(k.capacity.Services) - 1)); err != nil {
+		return nil, fmt.Errorf("constant %s: %w", balancerVarVipMask, err)
+	}
 	if err := f.set(spec); err != nil {
 		return nil, err
 	}

@@ -187,9 +187,7 @@ func (p *Plane) expose(vip lb.VIP, number, view uint32, next *version, known boo
 		return err
 	}
 	if !known {
-		if err := p.kernel.maps.Vips.Put(vipKey(vip), number); err != nil {
-			return fmt.Errorf("vip table: %w", err)
-		}
+		return p.kernel.putVIP(vipKey(vip), number)
 	}
 	return nil
 }
@@ -232,8 +230,8 @@ func (p *Plane) delete(vip lb.VIP) error {
 	if !known {
 		return nil
 	}
-	if err := p.kernel.maps.Vips.Delete(vipKey(vip)); err != nil {
-		return fmt.Errorf("vip %s: vip table: %w", vip, err)
+	if err := p.kernel.deleteVIP(vipKey(vip)); err != nil {
+		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	delete(p.services, vip)
 	p.needs.replace(s.features, 0)

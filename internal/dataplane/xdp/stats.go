@@ -113,7 +113,7 @@ func (t *tables) readTraffic(n uint32) ([]dataplane.Traffic, error) {
 }
 
 // numbersUsed is one more than the largest service number in use.
-func (p *Plane) numbersUsed() uint32 { return p.numbers.used(uint32(p.kernel.capacity.Services)) }
+func (p *Plane) numbersUsed() uint32 { return p.numbers.used(uint32(p.kernel.capacity.Services) + 1) }
 
 // clearFlowStats sets what a service's flows have counted to zero.
 func (t *tables) clearFlowStats(number uint32) error {
