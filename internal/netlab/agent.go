@@ -69,7 +69,7 @@ func tunnelEnd(fairlead string, vips []netip.Addr, balancers []netip.Prefix) Pro
 	return Process{Name: "node", Args: args}
 }
 
-// echo answers at port 7 of the addresses (RFC 862's port).
+// echo answers at port 7 of the addresses (RFC 862's port), over UDP and TCP.
 func echo(fairlead, name string, addresses []netip.Addr) Process {
 	args := []string{fairlead, "lab", "echo", "--name", name}
 	for _, a := range addresses {
