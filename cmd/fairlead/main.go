@@ -65,6 +65,7 @@ func newRootCommand(e env) *cobra.Command {
 	root.AddCommand(
 		newAgentCommand(e),
 		newBackendsCommand(e),
+		newBenchCommand(e),
 		newConfigCommand(e),
 		newLabCommand(e),
 		newNodeCommand(e),
