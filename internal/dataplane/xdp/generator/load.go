@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package generator
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// MaxFlows is the largest number of flows of a load.
+const MaxFlows = 1 << 28
+
+// Sizes of a frame in bytes, without the frame check sequence. Of 12 frames of
+// a Mix 7 have 64 bytes, 4 have 570 and 1 has 1510.
+const (
+	Mix     = 0
+	MinSize = 14 + 40 + 20 // Ethernet, IPv6 and TCP; 20 less for IPv4
+	MaxSize = 1510
+)
+
+// Load describes the packets: packet after packet belongs to another flow.
+type Load struct {
+	// Destination and Source are the frames' Ethernet addresses.
+	Destination, Source lb.MAC
+	// Client is the source address of flow 0; those of the next 65,535 flows
+	// follow, then the port goes up. It is of the VIP's family.
+	Client netip.Addr
+	// VIP is the destination of flow 0; its segment is ignored.
+	VIP lb.VIP
+	// VIPs is the number of VIPs: flow i goes to the address i % VIPs above VIP.
+	// A power of two.
+	VIPs int
+	// Flows is a power of two, at most MaxFlows.
+	Flows int
+	// Size is that of every frame, or Mix.
+	Size int
+	// SYN makes TCP packets SYNs; otherwise they are ACKs.
+	SYN bool
+}
+
+// check says what is wrong with the load.
+func (l *Load) check() error {
+	smallest := MinSize
+	if l.VIP.Address.Is4() {
+		smallest -= 20
+	}
+	switch {
+	case l.Client.Is4() != l.VIP.Address.Is4():
+		return fmt.Errorf("client %s and VIP %s are of two families", l.Client, l.VIP.Address)
+	case l.Flows < 1 || l.Flows > MaxFlows || bits.OnesCount(uint(l.Flows)) != 1:
+		return fmt.Errorf("%d flows: want a power of two up to %d", l.Flows, MaxFlows)
+	case l.VIPs < 1 || l.VIPs > l.Flows || bits.OnesCount(uint(l.VIPs)) != 1:
+		return fmt.Errorf("%d VIPs: want a power of two up to the number of flows", l.VIPs)
+	case l.Size != Mix && (l.Size < smallest || l.Size > MaxSize):
+		return fmt.Errorf("frames of %d bytes: want %d to %d", l.Size, smallest, MaxSize)
+	}
+	return nil
+}
+
+// constants is the load as the program reads it; ifindex is the interface that
+// sends.
+func (l *Load) constants(ifindex int) generatorLoadShape {
+	c := generatorLoadShape{
+		Protocol: uint8(l.VIP.Protocol),
+		Port:     l.VIP.Port<<8 | l.VIP.Port>>8, // wire order
+		Size:     uint16(l.Size),
+		Flows:    uint32(l.Flows),
+		Vips:     uint32(l.VIPs),
+		Ifindex:  uint32(ifindex),
+	}
+	client, vip := l.Client.As16(), l.VIP.Address.As16()
+	fill(c.Macs[:], append(l.Destination[:], l.Source[:]...))
+	fill(c.Client[:], client[:])
+	fill(c.Vip[:], vip[:])
+	if l.VIP.Address.Is6() {
+		c.Ipv6 = 1
+	}
+	if l.SYN {
+		c.Syn = 1
+	}
+	for i := range 3 {
+		c.PrefixSum += c.Client[i]&0xffff + c.Client[i]>>16 + c.Vip[i]&0xffff + c.Vip[i]>>16
+	}
+	return c
+}
+
+// fill takes the words from bytes as they lie in memory.
+func fill(words []uint32, bytes []byte) {
+	for i := range words {
+		words[i] = binary.NativeEndian.Uint32(bytes[4*i:])
+	}
+}
+
+// specification is the programs for a load.
+func (l *Load) specification(ifindex int) (*ebpf.CollectionSpec, error) {
+	if err := l.check(); err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	spec, err := loadGenerator()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[generatorVarLoad].Set(l.constants(ifindex)); err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	return spec, nil
+}
