@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "encap.h"
+#include "flow.h"
 #include "maps.h"
 #include "parse.h"
 #include "ring.h"
@@ -46,7 +47,7 @@ int balance(struct xdp_md *ctx)
 	if (!view->ring_size)
 		return leave(COUNTER_DROP_NO_BACKEND, XDP_DROP);
 	hash = flow_hash(&packet, view->flags);
-	backend = ring_backend(view, hash);
+	backend = flow_backend(&packet, view, hash, *number);
 	if (!backend)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
 	exit = encap(ctx, &packet, backend, hash);

@@ -11,7 +11,15 @@
 /* Seed of the flow hash; the same on all nodes of a cluster, so that they decide alike. */
 const volatile __u64 hash_seed = 0;
 
+/*
+ * Features: the verifier removes the code of those that are 0, so that a program contains only what
+ * the configuration needs. The agent sets them (features.go).
+ */
+const volatile __u8 feature_l2dsr = 1;
+const volatile __u8 feature_ipip = 1;
+
 /* Never read: they keep the enumerations in the BTF, where Go takes them from. */
 const enum forward *const btf_forward = 0;
 const enum segment_type *const btf_segment_type = 0;
 const enum view_flag *const btf_view_flag = 0;
+const enum backend_flag *const btf_backend_flag = 0;

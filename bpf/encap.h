@@ -16,6 +16,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "address.h"
+#include "config.h"
 #include "parse.h"
 #include "stats.h"
 #include "types.h"
@@ -107,7 +108,7 @@ static __always_inline enum counter forward_over_ipv4(struct xdp_md *ctx, const 
 	ip->protocol = p->ipv4 ? IPPROTO_IPIP : IPPROTO_IPV6;
 	ip->check = 0;
 	ip->saddr = unmap_ipv4(b->local);
-	ip->daddr = unmap_ipv4(b->address);
+	ip->daddr = unmap_ipv4(b->remote);
 	ip->check = ipv4_checksum(ip);
 	return COUNTER_FORWARD_IPIP;
 }
@@ -132,7 +133,7 @@ static __always_inline enum counter forward_over_ipv6(struct xdp_md *ctx, const 
 	ip->nexthdr = p->ipv4 ? IPPROTO_IPIP : IPPROTO_IPV6;
 	ip->hop_limit = TUNNEL_TTL;
 	__builtin_memcpy(&ip->saddr, b->local, 16);
-	__builtin_memcpy(&ip->daddr, b->address, 16);
+	__builtin_memcpy(&ip->daddr, b->remote, 16);
 	return COUNTER_FORWARD_IPIP;
 }
 
@@ -140,9 +141,10 @@ static __always_inline enum counter forward_over_ipv6(struct xdp_md *ctx, const 
 static __always_inline enum counter encap(struct xdp_md *ctx, const struct packet *p,
 					  const struct backend *b, __u64 hash)
 {
-	if (b->forward == FORWARD_L2DSR)
+	if (feature_l2dsr && b->forward == FORWARD_L2DSR)
 		return forward_l2dsr(ctx, p, b);
-	if (is_mapped(b->address))
-		return forward_over_ipv4(ctx, p, b);
-	return forward_over_ipv6(ctx, p, b, hash);
+	if (feature_ipip && b->forward == FORWARD_IPIP)
+		return is_mapped(b->remote) ? forward_over_ipv4(ctx, p, b)
+					    : forward_over_ipv6(ctx, p, b, hash);
+	return COUNTER_DROP_STATE;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * The two tables (DESIGN.md section 5.1): which service a VIP is, and which backend a flow of that
- * service has. The arrays are memory-mapped by the agent, which writes them without system calls.
+ * service has; and the flows that the second table alone would send astray (section 5.2). The arrays are memory-mapped by the agent, which writes them without system calls.
  * Sizes are set when the program is loaded.
  */
 #pragma once
@@ -46,3 +46,27 @@ struct {
 	__type(key, __u32);
 	__type(value, struct backend);
 } backends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct backend_detail);
+} backend_details SEC(".maps");
+
+/* Flow hash to recorded flow. Steady traffic never looks here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+/* By service number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_stats);
+} flow_stats SEC(".maps");

@@ -27,6 +27,13 @@ struct vlan_tag {
 	__be16 proto;
 };
 
+/* What a packet says about the flow that it belongs to. */
+enum phase {
+	PHASE_OPEN, /* TCP: the connection was opened by an earlier packet */
+	PHASE_OPENING, /* TCP SYN: the first packet of a connection */
+	PHASE_DATAGRAM, /* UDP: any packet may be the first */
+};
+
 /* What the balancer knows of a packet. */
 struct packet {
 	struct vip_key vip;
@@ -37,6 +44,7 @@ struct packet {
 	__u8 tagged; /* a VLAN tag is in the frame, also one of id 0 (priority tag) */
 	__u8 ipv4;
 	__u8 tos; /* type of service or traffic class */
+	__u8 phase; /* enum phase */
 	__u32 length; /* of the IP packet, header included */
 };
 
@@ -48,19 +56,25 @@ static __always_inline enum counter parse_transport(void *start, void *end, __u3
 						    __u8 protocol, struct packet *p)
 {
 	__be16 *port = start;
-	__u32 size;
+	struct tcphdr *tcp = start;
+	__u32 size = sizeof(struct udphdr);
 
-	if (protocol == IPPROTO_TCP)
-		size = sizeof(struct tcphdr);
-	else if (protocol == IPPROTO_UDP)
-		size = sizeof(struct udphdr);
-	else
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP)
 		return COUNTER_PASS_NOT_TCP_UDP;
-	if (start + size > end || p->length < header + size)
+	if ((void *)(port + 2) > end)
 		return COUNTER_PASS_TRUNCATED;
 	p->vip.protocol = protocol;
 	p->source_port = port[0];
 	p->vip.port = port[1];
+	p->phase = PHASE_DATAGRAM;
+	if (protocol == IPPROTO_TCP) {
+		if ((void *)(tcp + 1) > end)
+			return COUNTER_PASS_TRUNCATED;
+		p->phase = tcp->syn && !tcp->ack ? PHASE_OPENING : PHASE_OPEN;
+		size = sizeof(*tcp);
+	}
+	if (start + size > end || p->length < header + size)
+		return COUNTER_PASS_TRUNCATED;
 	return COUNTER_COUNT;
 }
 

@@ -12,6 +12,8 @@
 enum segment_type {
 	SEGMENT_NONE,
 	SEGMENT_VLAN,
+	SEGMENT_VXLAN,
+	SEGMENT_GENEVE,
 };
 
 /* How a packet is brought to a backend. */
@@ -39,33 +41,39 @@ struct traffic {
 enum view_flag {
 	VIEW_AFFINITY_CLIENT =
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
+	VIEW_TRACK_ALL = 1 << 1, /* record every flow, not only those of unstable entries */
 };
 
 /*
- * One version of a service: where its ring and its backends lie. Whatever a view points to does
+ * One version of a service: where its rings and its backends lie. Whatever a view points to does
  * not change while a packet may see the view.
  */
 struct view {
 	__u32 ring_base; /* index of the first chunk in `rings` */
 	__u32 ring_size; /* entries; 0: no backend is usable */
-	__u32 backend_base; /* index of backend 0 in `backends` */
-	__u16 backend_count;
+	__u32 previous_base; /* the same for the ring that flows older than the changes were on */
+	__u32 previous_size;
+	__u32 backend_base; /* index of slot 0 in `backends` */
+	__u16 slots; /* backends, places without one included */
 	__u16 flags; /* VIEW_* */
 };
 
 /*
  * A service: two views, of which one is in use. User space writes the other one, then `active`: a
  * single aligned store, so that a packet sees all of a change or nothing. Before a view is written
- * again, an RCU grace period has passed. One cache line.
+ * again, an RCU grace period has passed. A packet needs the first cache line only.
  */
 struct service {
 	__u32 active; /* 0 or 1 */
-	__u32 pad[3];
+	__u32 pad;
 	struct view view[2];
+	__u64 pad_line;
 	struct traffic
 		gone; /* of backends that have left; kept here by the agent, for its successor */
+	__u64 forgotten; /* flow records that the agent deleted, for its successor */
+	__u64 pad_end[5];
 };
-_Static_assert(sizeof(struct service) == 64, "service is one cache line");
+_Static_assert(sizeof(struct service) == 128, "service is two cache lines");
 
 /*
  * Ring entries are packed: an array pads every element to 8 bytes, so one entry an element would
@@ -73,12 +81,26 @@ _Static_assert(sizeof(struct service) == 64, "service is one cache line");
  */
 #define RING_CHUNK 32
 
+/*
+ * A ring entry is the slot of a backend within its service and a mark: the entry had another backend
+ * not long ago, so that flows older than that may be elsewhere (DESIGN.md section 5.2).
+ */
+#define RING_SLOT 0x7fff
+#define RING_UNSTABLE 0x8000
+
 struct ring_chunk {
-	__u16 entry[RING_CHUNK]; /* index of a backend within its service, 0 to 32766 */
+	__u16 entry[RING_CHUNK];
 };
 _Static_assert(sizeof(struct ring_chunk) == 64, "ring_chunk is one cache line");
 
-/* A backend of one service, ready to be written into a packet. One cache line. */
+enum backend_flag {
+	BACKEND_USABLE = 1 << 0, /* its next hop is known; it may have no ring entry all the same */
+};
+
+/*
+ * A backend of one service, ready to be written into a packet. It keeps its slot as long as a ring or
+ * a flow may name it. One cache line.
+ */
 struct backend {
 	__u8 destination[6]; /* MAC address of the next hop */
 	__u8 source[6]; /* MAC address of the interface that sends */
@@ -86,10 +108,43 @@ struct backend {
 	__u16 mtu; /* largest IP packet on the way to the backend, tunnel header included */
 	__u32 ifindex; /* interface that sends */
 	__u32 stats; /* index in `backend_stats` */
-	__be16 port; /* with address: the name of the backend, for an agent that adopts the maps */
+	__u16 generation; /* tells the slot's backends apart, one after the other */
 	__u8 forward; /* enum forward */
-	__u8 pad[5];
-	__u8 address[16]; /* the backend; the tunnel's far end */
+	__u8 flags; /* BACKEND_* */
+	__u32 pad;
+	__u8 remote[16]; /* the tunnel's far end */
 	__u8 local[16]; /* the tunnel's near end */
 };
 _Static_assert(sizeof(struct backend) == 64, "backend is one cache line");
+
+/* What few packets need of a backend; at the same index as the backend. */
+struct backend_detail {
+	__u8 address[16]; /* with port: the backend's name, for an agent that adopts the maps */
+	__be16 port;
+	__u8 mac[6]; /* destination inside a segment's frame */
+	__u32 segment; /* network identifier inside the tunnel */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct backend_detail) == 32, "two backend_details are one cache line");
+
+/* A recorded flow. */
+struct flow {
+	__u32 service; /* number */
+	__u32 backend; /* slot, and generation << 16: one store */
+	__u32 seen; /* when its last packet came: clock_monotonic >> FLOW_TIME_SHIFT, wraps */
+	__u32 place; /* upper half of the hash that picks the ring entry */
+	__u8 client[16];
+	__be16 port; /* the client's */
+	__u16 pad[3];
+};
+_Static_assert(sizeof(struct flow) == 40, "flow has no implicit padding");
+
+/* Unit of flow.seen: 2^20 ns, about a millisecond. */
+#define FLOW_TIME_SHIFT 20
+
+/* What became of the packets that looked for a recorded flow. */
+struct flow_stats {
+	__u64 hits; /* sent to the recorded backend */
+	__u64 misses; /* not recorded, or recorded with a backend that can't be used */
+	__u64 inserts; /* new records */
+};

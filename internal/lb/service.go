@@ -4,6 +4,7 @@ package lb
 
 import (
 	"reflect"
+	"time"
 )
 
 // Forward is how a packet is brought to its backend (DESIGN.md §5.3).
@@ -80,6 +81,15 @@ type Service struct {
 	VIP
 	Forward  Forward  `json:"forward"`
 	Affinity Affinity `json:"affinity"`
+	Tracking Tracking `json:"tracking"`
+	// IdleTimeout is how long a flow may be silent and still be there: a change
+	// of backends is remembered until then. At least MinIdleTimeout; 0 is the
+	// protocol's default (see Idle).
+	IdleTimeout time.Duration `json:"idleTimeout,omitzero"`
+	// Learn is how long before a planned change of backends UDP flows are taken
+	// note of, so that those seen in that time stay where they are; 0 changes at
+	// once. Other protocols need no such time.
+	Learn time.Duration `json:"learn,omitzero"`
 	// MinHealthy is the number of usable backends below which the VIP's route is
 	// withdrawn; at least 1.
 	MinHealthy int `json:"minHealthy"`
@@ -88,6 +98,17 @@ type Service struct {
 	Health *HealthCheck `json:"health,omitempty"`
 	// Backends have distinct IDs. Their order has no meaning.
 	Backends []Backend `json:"backends"`
+}
+
+// Idle returns the time-out that holds for the service's flows.
+func (s *Service) Idle() time.Duration {
+	switch {
+	case s.IdleTimeout != 0:
+		return s.IdleTimeout
+	case s.Protocol == UDP:
+		return 2 * time.Minute // RFC 4787, REQ-5
+	}
+	return 10 * time.Minute
 }
 
 // Equal reports whether two services are the same in every field.

@@ -39,17 +39,21 @@ func (p *Plane) adoptService(number uint32) (*service, error) {
 		ring:    extent{view.RingBase, chunks(view.RingSize)},
 		size:    view.RingSize,
 		flags:   view.Flags,
-		table:   extent{view.BackendBase, uint32(view.BackendCount)},
-		traffic: make(map[lb.BackendID]extent, view.BackendCount),
+		table:   extent{view.BackendBase, uint32(view.Slots)},
+		traffic: make(map[lb.BackendID]extent, view.Slots),
 		gone:    dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes},
 	}
-	for i := range uint32(view.BackendCount) {
+	for i := range uint32(view.Slots) {
 		b, err := read[balancerBackend](p.program.tables.backends, view.BackendBase+i)
 		if err != nil {
 			return nil, err
 		}
-		s.entries = append(s.entries, b)
-		s.traffic[netip.AddrPortFrom(unmapped(b.Address), wirePort(b.Port))] = extent{b.Stats, 1}
+		d, err := read[balancerBackendDetail](p.program.details, view.BackendBase+i)
+		if err != nil {
+			return nil, err
+		}
+		s.entries = append(s.entries, slot{b, d})
+		s.traffic[netip.AddrPortFrom(unmapped(d.Address), wirePort(d.Port))] = extent{b.Stats, 1}
 	}
 	return s, p.reserve(s)
 }

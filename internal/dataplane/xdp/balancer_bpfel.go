@@ -21,12 +21,28 @@ type balancerBackend struct {
 	Mtu         uint16
 	Ifindex     uint32
 	Stats       uint32
-	Port        uint16
+	Generation  uint16
 	Forward     uint8
-	Pad         [5]uint8
-	Address     [16]uint8
+	Flags       uint8
+	Pad         uint32
+	Remote      [16]uint8
 	Local       [16]uint8
 }
+
+type balancerBackendDetail struct {
+	_       structs.HostLayout
+	Address [16]uint8
+	Port    uint16
+	Mac     [6]uint8
+	Segment uint32
+	Pad     uint32
+}
+
+type balancerBackendFlag uint32
+
+const (
+	balancerBackendFlagBACKEND_USABLE balancerBackendFlag = 1
+)
 
 type balancerCounter uint32
 
@@ -48,6 +64,24 @@ const (
 	balancerCounterCOUNTER_COUNT                 balancerCounter = 14
 )
 
+type balancerFlow struct {
+	_       structs.HostLayout
+	Service uint32
+	Backend uint32
+	Seen    uint32
+	Place   uint32
+	Client  [16]uint8
+	Port    uint16
+	Pad     [3]uint16
+}
+
+type balancerFlowStats struct {
+	_       structs.HostLayout
+	Hits    uint64
+	Misses  uint64
+	Inserts uint64
+}
+
 type balancerForward uint32
 
 const (
@@ -63,16 +97,21 @@ type balancerRingChunk struct {
 type balancerSegmentType uint32
 
 const (
-	balancerSegmentTypeSEGMENT_NONE balancerSegmentType = 0
-	balancerSegmentTypeSEGMENT_VLAN balancerSegmentType = 1
+	balancerSegmentTypeSEGMENT_NONE   balancerSegmentType = 0
+	balancerSegmentTypeSEGMENT_VLAN   balancerSegmentType = 1
+	balancerSegmentTypeSEGMENT_VXLAN  balancerSegmentType = 2
+	balancerSegmentTypeSEGMENT_GENEVE balancerSegmentType = 3
 )
 
 type balancerService struct {
-	_      structs.HostLayout
-	Active uint32
-	Pad    [3]uint32
-	View   [2]balancerView
-	Gone   balancerTraffic
+	_         structs.HostLayout
+	Active    uint32
+	Pad       uint32
+	View      [2]balancerView
+	PadLine   uint64
+	Gone      balancerTraffic
+	Forgotten uint64
+	PadEnd    [5]uint64
 }
 
 type balancerTraffic struct {
@@ -85,8 +124,10 @@ type balancerView struct {
 	_            structs.HostLayout
 	RingBase     uint32
 	RingSize     uint32
+	PreviousBase uint32
+	PreviousSize uint32
 	BackendBase  uint32
-	BackendCount uint16
+	Slots        uint16
 	Flags        uint16
 }
 
@@ -94,6 +135,7 @@ type balancerViewFlag uint32
 
 const (
 	balancerViewFlagVIEW_AFFINITY_CLIENT balancerViewFlag = 1
+	balancerViewFlagVIEW_TRACK_ALL       balancerViewFlag = 2
 )
 
 type balancerVipKey struct {
@@ -109,16 +151,22 @@ type balancerVipKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	balancerMapBackendDetails = "backend_details"
 	balancerMapBackendStats   = "backend_stats"
 	balancerMapBackends       = "backends"
 	balancerMapCounters       = "counters"
+	balancerMapFlowStats      = "flow_stats"
+	balancerMapFlows          = "flows"
 	balancerMapRings          = "rings"
 	balancerMapServices       = "services"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
+	balancerVarBtfBackendFlag = "btf_backend_flag"
 	balancerVarBtfForward     = "btf_forward"
 	balancerVarBtfSegmentType = "btf_segment_type"
 	balancerVarBtfViewFlag    = "btf_view_flag"
+	balancerVarFeatureIpip    = "feature_ipip"
+	balancerVarFeatureL2dsr   = "feature_l2dsr"
 	balancerVarHashSeed       = "hash_seed"
 )
 
@@ -171,21 +219,27 @@ type balancerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
-	BackendStats *ebpf.MapSpec `ebpf:"backend_stats"`
-	Backends     *ebpf.MapSpec `ebpf:"backends"`
-	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	Rings        *ebpf.MapSpec `ebpf:"rings"`
-	Services     *ebpf.MapSpec `ebpf:"services"`
-	Vips         *ebpf.MapSpec `ebpf:"vips"`
+	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
+	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
+	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
+	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	Rings          *ebpf.MapSpec `ebpf:"rings"`
+	Services       *ebpf.MapSpec `ebpf:"services"`
+	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
 
 // balancerVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
+	BtfBackendFlag *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
+	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
+	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 }
 
@@ -209,19 +263,25 @@ func (o *balancerObjects) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
-	BackendStats *ebpf.Map `ebpf:"backend_stats"`
-	Backends     *ebpf.Map `ebpf:"backends"`
-	Counters     *ebpf.Map `ebpf:"counters"`
-	Rings        *ebpf.Map `ebpf:"rings"`
-	Services     *ebpf.Map `ebpf:"services"`
-	Vips         *ebpf.Map `ebpf:"vips"`
+	BackendDetails *ebpf.Map `ebpf:"backend_details"`
+	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
+	Backends       *ebpf.Map `ebpf:"backends"`
+	Counters       *ebpf.Map `ebpf:"counters"`
+	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
+	Flows          *ebpf.Map `ebpf:"flows"`
+	Rings          *ebpf.Map `ebpf:"rings"`
+	Services       *ebpf.Map `ebpf:"services"`
+	Vips           *ebpf.Map `ebpf:"vips"`
 }
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
+		m.BackendDetails,
 		m.BackendStats,
 		m.Backends,
 		m.Counters,
+		m.FlowStats,
+		m.Flows,
 		m.Rings,
 		m.Services,
 		m.Vips,
@@ -232,9 +292,12 @@ func (m *balancerMaps) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
+	BtfBackendFlag *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
+	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
+	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 }
 

@@ -31,10 +31,12 @@ func flowHash(seed uint64, vip lb.VIP, client netip.AddrPort, affinity lb.Affini
 		segment = 1<<32 | uint64(vip.Segment.ID)
 	}
 	h = word(h, segment)
-	if affinity == lb.AffinityFlow {
-		h = address(h, vip.Address)
-		h = word(h, uint64(vip.Protocol)<<32|uint64(wirePort(client.Port()))<<16|uint64(wirePort(vip.Port)))
+	port := wirePort(client.Port())
+	if affinity == lb.AffinityClient {
+		port = 0
 	}
+	h = address(h, vip.Address)
+	h = word(h, uint64(vip.Protocol)<<32|uint64(port)<<16|uint64(wirePort(vip.Port)))
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
 }

@@ -38,17 +38,22 @@ func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 
 // entry is the backend as the program reads it; stats is the index of its
 // traffic.
-func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, stats uint32) balancerBackend {
-	e := balancerBackend{
-		Destination: hop.Destination,
-		Source:      hop.Source,
-		Vlan:        vlan(svc, b, hop),
-		Mtu:         uint16(min(hop.MTU, 0xffff)),
-		Ifindex:     uint32(hop.Index),
-		Stats:       stats,
-		Port:        wirePort(b.Port),
-		Forward:     uint8(forward(svc.Forward)),
-		Address:     b.Address.As16(),
+func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, stats uint32) slot {
+	e := slot{
+		balancerBackend: balancerBackend{
+			Destination: hop.Destination,
+			Source:      hop.Source,
+			Vlan:        vlan(svc, b, hop),
+			Mtu:         uint16(min(hop.MTU, 0xffff)),
+			Ifindex:     uint32(hop.Index),
+			Stats:       stats,
+			Forward:     uint8(forward(svc.Forward)),
+			Remote:      b.Address.As16(),
+		},
+		detail: balancerBackendDetail{Address: b.Address.As16(), Port: wirePort(b.Port)},
+	}
+	if hop.Index != 0 {
+		e.Flags = uint8(balancerBackendFlagBACKEND_USABLE)
 	}
 	if hop.Local.IsValid() {
 		e.Local = hop.Local.As16()

@@ -17,7 +17,7 @@ import (
 
 // layout is the version of the tables' layout; it is a part of the pin path, so
 // that an agent never reads tables that it doesn't understand.
-const layout = "v1"
+const layout = "v2"
 
 // program is the loaded balancer with its tables.
 type program struct {
@@ -66,18 +66,21 @@ func specification(seed uint64) (*ebpf.CollectionSpec, error) {
 		return nil, err
 	}
 	for name, entries := range map[string]uint32{
-		balancerMapVips:         maxServices,
-		balancerMapServices:     maxServices,
-		balancerMapRings:        chunks(maxRingEntries),
-		balancerMapBackends:     maxBackends,
-		balancerMapBackendStats: maxBackends,
+		balancerMapVips:           maxServices,
+		balancerMapServices:       maxServices,
+		balancerMapRings:          chunks(maxRingEntries),
+		balancerMapBackends:       maxBackends,
+		balancerMapBackendDetails: maxBackends,
+		balancerMapBackendStats:   maxBackends,
+		balancerMapFlows:          maxFlows,
+		balancerMapFlowStats:      maxServices,
 	} {
 		spec.Maps[name].MaxEntries = entries
 	}
 	if err := spec.Variables[balancerVarHashSeed].Set(seed); err != nil {
 		return nil, fmt.Errorf("constant %s: %w", balancerVarHashSeed, err)
 	}
-	return spec, nil
+	return spec, allFeatures.set(spec)
 }
 
 // loadError adds what the user can do about an error of the kernel.

@@ -22,8 +22,8 @@ type service struct {
 	ring    extent
 	size    uint32 // entries of the ring
 	flags   uint16
-	entries []balancerBackend // in the order of the ring's indexes
-	table   extent            // where they lie
+	entries []slot // in the order of the ring's indexes
+	table   extent // where they lie
 	traffic map[lb.BackendID]extent
 	leaving []leaver
 	gone    dataplane.Traffic

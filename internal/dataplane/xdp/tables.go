@@ -21,33 +21,39 @@ type tables struct {
 	services *ebpf.Memory
 	rings    *ebpf.Memory
 	backends *ebpf.Memory
+	details  *ebpf.Memory
 }
 
 func newTables(maps balancerMaps) (*tables, error) {
 	t := &tables{maps: maps}
-	var errs [3]error
+	var errs [4]error
 	t.services, errs[0] = maps.Services.Memory()
 	t.rings, errs[1] = maps.Rings.Memory()
 	t.backends, errs[2] = maps.Backends.Memory()
+	t.details, errs[3] = maps.BackendDetails.Memory()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("tables: %w", err)
 	}
 	return t, nil
 }
 
-// raw is the memory of a structure that the program shares; such structures
-// have no hidden padding.
-func raw[T balancerService | balancerView | balancerBackend | balancerTraffic | uint32](v *T) []byte {
+// shared are the structures that the program reads; they have no hidden padding.
+type shared interface {
+	balancerService | balancerView | balancerBackend | balancerBackendDetail | balancerTraffic | uint32 | uint64
+}
+
+// raw is the memory of a shared structure.
+func raw[T shared](v *T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
 }
 
 // write and read move one structure to or from a place in mapped memory.
-func write[T balancerService | balancerView | balancerBackend | balancerTraffic | uint32](m *ebpf.Memory, offset uintptr, v T) error {
+func write[T shared](m *ebpf.Memory, offset uintptr, v T) error {
 	_, err := m.WriteAt(raw(&v), int64(offset))
 	return err
 }
 
-func read[T balancerService | balancerBackend](m *ebpf.Memory, index uint32) (v T, err error) {
+func read[T shared](m *ebpf.Memory, index uint32) (v T, err error) {
 	_, err = m.ReadAt(raw(&v), int64(index)*int64(unsafe.Sizeof(v)))
 	return v, err
 }
@@ -76,11 +82,20 @@ func (t *tables) writeRing(base uint32, ring []uint16) error {
 	return err
 }
 
-// writeBackends stores the entries of a service's backends from base on.
-func (t *tables) writeBackends(base uint32, entries []balancerBackend) error {
-	for i := range entries {
-		offset := (uintptr(base) + uintptr(i)) * unsafe.Sizeof(entries[i])
-		if err := write(t.backends, offset, entries[i]); err != nil {
+// slot is a backend as the program reads it.
+type slot struct {
+	balancerBackend
+	detail balancerBackendDetail
+}
+
+// writeBackends stores the slots of a service from base on.
+func (t *tables) writeBackends(base uint32, slots []slot) error {
+	for i := range slots {
+		index := uintptr(base) + uintptr(i)
+		if err := write(t.backends, index*unsafe.Sizeof(balancerBackend{}), slots[i].balancerBackend); err != nil {
+			return err
+		}
+		if err := write(t.details, index*unsafe.Sizeof(balancerBackendDetail{}), slots[i].detail); err != nil {
 			return err
 		}
 	}

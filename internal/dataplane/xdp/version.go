@@ -18,7 +18,7 @@ type version struct {
 	ring    extent // the present one's if the ring doesn't change
 	size    uint32
 	flags   uint16
-	entries []balancerBackend
+	entries []slot
 	table   extent
 	traffic map[lb.BackendID]extent
 	fresh   []extent // counters that only this version has
@@ -29,11 +29,11 @@ type version struct {
 // view is the version as the program reads it.
 func (v *version) view() balancerView {
 	return balancerView{
-		RingBase:     v.ring.base,
-		RingSize:     v.size,
-		BackendBase:  v.table.base,
-		BackendCount: uint16(len(v.entries)),
-		Flags:        v.flags,
+		RingBase:    v.ring.base,
+		RingSize:    v.size,
+		BackendBase: v.table.base,
+		Slots:       uint16(len(v.entries)),
+		Flags:       v.flags,
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *Plane) stageEntries(v *version, pl plan) (err error) {
 	if len(v.traffic) != len(pl.backends) {
 		return nil // stageTraffic has said why
 	}
-	v.entries = make([]balancerBackend, len(pl.backends))
+	v.entries = make([]slot, len(pl.backends))
 	for i, b := range pl.backends {
 		v.entries[i] = entry(pl.svc, b, pl.hops[i].Hop, v.traffic[b.ID()].base)
 	}

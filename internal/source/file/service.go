@@ -30,6 +30,7 @@ func newCatalogue() *catalogue {
 func (c *catalogue) readService(v value, s *lb.Service) {
 	*s = lb.Service{VIP: lb.VIP{Protocol: lb.TCP}, MinHealthy: 1}
 	var who sources
+	learn := false
 	v.readFields(
 		required("name", text(&s.Name)),
 		required("address", address(&s.Address)),
@@ -38,6 +39,12 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 		optional("segment", segment(&s.Segment)),
 		required("forward", word(&s.Forward)),
 		optional("affinity", word(&s.Affinity)),
+		optional("tracking", word(&s.Tracking)),
+		optional("idleTimeout", duration(&s.IdleTimeout)),
+		optional("learn", func(v value) {
+			learn = true
+			duration(&s.Learn)(v)
+		}),
 		optional("minHealthy", number(&s.MinHealthy, 1, math.MaxUint16)),
 		optional("health", health(&s.Health)),
 		optional("sources", who.read),
@@ -45,6 +52,9 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 	)
 	if s.Segment.Type == lb.SegmentNone {
 		s.Segment.Type = lb.SegmentUnset // the untagged network has one name
+	}
+	if s.Protocol == lb.UDP && !learn {
+		s.Learn = lb.DefaultLearn
 	}
 	for i := range s.Backends {
 		s.Backends[i].Port = cmp.Or(s.Backends[i].Port, s.Port)
