@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/internal/bench/churn"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 )
 
@@ -35,6 +36,7 @@ some minutes.`,
 	flags.IntVar(&cfg.Connections, "connections", 3000, "TCP connections that are open all the time; 600 with --quick")
 	flags.IntVar(&cfg.Changes, "changes", 1000, "changes of backends; 100 with --quick")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "make the changes of an earlier run again (default: others)")
+	flags.TextVar(&cfg.Tracking, "tracking", lb.TrackingMinimal, "which flows the balancers remember: minimal or full")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
 		cfg.Quick = o.quick
 		if o.quick && !flags.Changed("connections") {

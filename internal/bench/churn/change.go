@@ -96,9 +96,9 @@ func (c changeCounts) total() int {
 	return n
 }
 
-// report adds how many changes there were; their seed draws them again.
-func (c changeCounts) report(r *bench.Report, suffix string, seed uint64) {
-	labels := map[string]string{"seed": fmt.Sprint(seed)}
+// report adds how many changes there were, by kind. The labels say how they came
+// about.
+func (c changeCounts) report(r *bench.Report, suffix string, labels map[string]string) {
 	for kind := range changeKinds {
 		labels[kind.String()] = fmt.Sprint(c[kind])
 	}

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bench"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 )
 
@@ -46,6 +47,8 @@ type Config struct {
 	// phases. The same Seed draws the same changes.
 	Connections, Changes int
 	Seed                 uint64
+	// Tracking is that of all services.
+	Tracking lb.Tracking
 	// Progress, if not nil, is told in a few words what is being done.
 	Progress func(line string)
 }
@@ -66,7 +69,7 @@ func Run(ctx context.Context, cfg Config) (report *bench.Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	site, err := draw(cfg.Fairlead)
+	site, err := draw(cfg.Fairlead, cfg.Tracking)
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +127,9 @@ func measure(ctx context.Context, cfg Config, site *site, report *bench.Report) 
 			return err
 		}
 		seen.report(report, part.suffix)
-		p.changes.report(report, part.suffix, cfg.Seed)
+		p.changes.report(report, part.suffix, map[string]string{
+			"seed": fmt.Sprint(cfg.Seed), "tracking": cfg.Tracking.String(),
+		})
 		if part.suffix == "" {
 			report.Judge(fmt.Sprintf("connections broken by %d random backend changes under load", p.changes.total()),
 				"DESIGN.md §10", bench.AtMost(0), float64(seen.tcpBroken()))

@@ -3,8 +3,8 @@
 package churn
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"math/rand/v2"
 	"net"
 	"time"
@@ -40,27 +40,33 @@ func (p *phase) run(ctx context.Context, middle func(context.Context) error) (co
 	p.progress("%d connections are open after %.1f s", p.Connections, time.Since(started).Seconds())
 	err := p.churn(l.over, middle)
 	seen, failed := l.stop()
-	if err := errors.Join(failed, err, ctx.Err()); err != nil {
+	// The first is the cause of those that follow.
+	if err := cmp.Or(ctx.Err(), failed, err); err != nil {
 		return seen, err
 	}
 	p.progress("%d lines were answered, %d connections broke", seen.lines, seen.tcpBroken())
 	return seen, p.site.check(ctx)
 }
 
-// churn makes all changes.
+// churn makes all changes, one half before and one after what happens in the
+// middle.
 func (p *phase) churn(ctx context.Context, middle func(context.Context) error) error {
+	if err := p.changeUntil(ctx, p.Changes/2); err != nil {
+		return err
+	}
+	p.progress("%d of %d changes are done", p.Changes/2, p.Changes)
+	if err := middle(ctx); err != nil {
+		return err
+	}
+	return p.changeUntil(ctx, p.Changes)
+}
+
+// changeUntil makes changes until there have been so many in the phase.
+func (p *phase) changeUntil(ctx context.Context, total int) error {
 	ticker := time.NewTicker(roundPace)
 	defer ticker.Stop()
-	half := false
-	for done := 0; done < p.Changes; done = p.changes.total() {
-		if !half && done >= p.Changes/2 {
-			half = true
-			p.progress("%d of %d changes are done", done, p.Changes)
-			if err := middle(ctx); err != nil {
-				return err
-			}
-		}
-		if err := p.round(ctx); err != nil {
+	for p.changes.total() < total {
+		if err := p.round(ctx, total-p.changes.total()); err != nil {
 			return err
 		}
 		select {
@@ -74,9 +80,8 @@ func (p *phase) churn(ctx context.Context, middle func(context.Context) error) e
 
 // round changes each service once, all with one reload, as far as there are
 // changes left to do.
-func (p *phase) round(ctx context.Context) error {
+func (p *phase) round(ctx context.Context, left int) error {
 	var arriving []func()
-	left := p.Changes - p.changes.total()
 	for _, s := range p.site.services[:min(left, len(p.site.services))] {
 		c := s.weights.randomChange(p.random)
 		s.weights[c.server] = c.weight

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -21,6 +22,11 @@ import (
 const (
 	balancers = 3
 	servers   = 12
+	// idleTimeout is longer than any client is silent, and short enough for a
+	// change to be forgotten within a run.
+	idleTimeout = 15 * time.Second
+	// learn is longer than UDP clients are silent.
+	learn = 500 * time.Millisecond
 )
 
 // ports of the VIPs: one address with several services.
@@ -29,7 +35,8 @@ func ports() []uint16 { return []uint16{7, 7007} }
 // service is a VIP's address and port with its servers, balanced for TCP and UDP
 // alike.
 type service struct {
-	vip netip.AddrPort
+	vip      netip.AddrPort
+	tracking lb.Tracking
 	// names and addresses of the servers, and their weights as configured.
 	names     []string
 	addresses []netip.Addr
@@ -47,13 +54,19 @@ func (s *service) configured() []lb.Service {
 	}
 	var both []lb.Service
 	for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
-		both = append(both, lb.Service{
-			Name:       fmt.Sprintf("%s/%s", protocol, s.vip),
-			VIP:        lb.VIP{Address: s.vip.Addr(), Port: s.vip.Port(), Protocol: protocol},
-			Forward:    lb.L2DSR,
-			MinHealthy: 1,
-			Backends:   backends,
-		})
+		service := lb.Service{
+			Name:        fmt.Sprintf("%s/%s", protocol, s.vip),
+			VIP:         lb.VIP{Address: s.vip.Addr(), Port: s.vip.Port(), Protocol: protocol},
+			Forward:     lb.L2DSR,
+			Tracking:    s.tracking,
+			IdleTimeout: idleTimeout,
+			MinHealthy:  1,
+			Backends:    backends,
+		}
+		if protocol == lb.UDP {
+			service.Learn = learn
+		}
+		both = append(both, service)
 	}
 	return both
 }
@@ -69,7 +82,7 @@ type site struct {
 
 // draw makes the topology: "ecmp" with echo servers only. All servers are in use
 // at first.
-func draw(fairlead string) (*site, error) {
+func draw(fairlead string, tracking lb.Tracking) (*site, error) {
 	topology, err := netlab.ECMP(netlab.ECMPOptions{
 		Fairlead: fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers,
 	})
@@ -82,7 +95,8 @@ func draw(fairlead string) (*site, error) {
 			continue
 		}
 		for _, port := range ports() {
-			s.services = append(s.services, newService(netip.AddrPortFrom(old.Address, port), topology.Probes[i].Answers, old.Backends))
+			vip := netip.AddrPortFrom(old.Address, port)
+			s.services = append(s.services, newService(vip, tracking, topology.Probes[i].Answers, old.Backends))
 		}
 	}
 	topology.Services, topology.Probes = s.configured(), nil
@@ -98,8 +112,8 @@ func draw(fairlead string) (*site, error) {
 	return s, nil
 }
 
-func newService(vip netip.AddrPort, names []string, backends []lb.Backend) *service {
-	s := &service{vip: vip, names: names, presence: newPresence(names)}
+func newService(vip netip.AddrPort, tracking lb.Tracking, names []string, backends []lb.Backend) *service {
+	s := &service{vip: vip, tracking: tracking, names: names, presence: newPresence(names)}
 	for _, b := range backends {
 		s.addresses = append(s.addresses, b.Address)
 		s.weights = append(s.weights, b.Weight)
