@@ -49,7 +49,9 @@ int balance(struct xdp_md *ctx)
 	hash = flow_hash(&packet, view->flags);
 	backend = flow_backend(&packet, view, hash, *number);
 	if (!backend)
-		return leave(COUNTER_DROP_STATE, XDP_DROP);
+		return leave(view->flags & VIEW_EMPTY ? COUNTER_DROP_NO_BACKEND
+						      : COUNTER_DROP_STATE,
+			     XDP_DROP);
 	exit = encap(ctx, &packet, backend, hash);
 	if (exit != COUNTER_FORWARD_L2DSR && exit != COUNTER_FORWARD_IPIP)
 		return leave(exit, XDP_DROP);

@@ -58,7 +58,7 @@ static __always_inline __u32 unrecorded_slot(const struct packet *p, const struc
 	if (p->phase == PHASE_OPEN && entry & RING_UNSTABLE && view->previous_size) {
 		previous = ring_entry(view->previous_base, view->previous_size, hash);
 		previous &= RING_SLOT;
-		backend = backend_at(view, previous);
+		backend = previous < view->slots ? backend_at(view, previous) : NULL;
 		if (backend && backend->flags & BACKEND_USABLE)
 			return previous;
 	}
@@ -113,14 +113,15 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 			stats->misses += 1;
 	}
 	slot = unrecorded_slot(p, view, hash, entry);
-	backend = backend_at(view, slot);
+	if (slot < view->slots)
+		backend = backend_at(view, slot);
 	if (backend)
 		record_flow(p, view, hash, number, slot | (__u32)backend->generation << 16, flow,
 			    stats);
 	return backend;
 }
 
-/* The backend of a flow, or NULL if the tables don't hold what the view says. */
+/* The backend of a flow, or NULL if no backend is usable for it. */
 static __always_inline struct backend *flow_backend(const struct packet *p, const struct view *view,
 						    __u64 hash, __u32 number)
 {

@@ -42,6 +42,7 @@ enum view_flag {
 	VIEW_AFFINITY_CLIENT =
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
 	VIEW_TRACK_ALL = 1 << 1, /* record every flow, not only those of unstable entries */
+	VIEW_EMPTY = 1 << 2, /* no backend is usable for new flows; the ring may have a past */
 };
 
 /*
@@ -85,7 +86,7 @@ _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
  * A ring entry is the slot of a backend within its service and a mark: the entry had another backend
  * not long ago, so that flows older than that may be elsewhere (DESIGN.md section 5.2).
  */
-#define RING_SLOT 0x7fff
+#define RING_SLOT 0x7fff /* 0x7fff itself: no backend */
 #define RING_UNSTABLE 0x8000
 
 struct ring_chunk {

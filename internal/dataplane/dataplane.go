@@ -109,4 +109,22 @@ type ServiceStats struct {
 	Traffic
 	// Backends holds the present backends' shares.
 	Backends map[lb.BackendID]Traffic
+	Tracking Tracking
+}
+
+// Tracking is what a data plane remembers of a service's flows (DESIGN.md
+// §5.2).
+type Tracking struct {
+	// Unstable is the number of ring entries whose flows are remembered now.
+	Unstable int `json:"unstable"`
+	// Flows is the number of flows that were remembered when they were last
+	// counted, Evictions how many had been forgotten for lack of room by then.
+	Flows     int    `json:"flows"`
+	Evictions uint64 `json:"evictions"`
+	// Hits and Misses count packets whose flow was looked for and was, or was
+	// not, remembered with a backend that can be used; Inserts counts flows that
+	// were newly remembered.
+	Hits    uint64 `json:"hits"`
+	Misses  uint64 `json:"misses"`
+	Inserts uint64 `json:"inserts"`
 }

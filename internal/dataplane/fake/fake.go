@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/stale"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 )
@@ -29,7 +30,7 @@ type DataPlane struct {
 	// the first call; it may be called from several goroutines.
 	Fail func(op string, vip lb.VIP) error
 
-	stale *staleQueue
+	stale *stale.Queue
 
 	mu       sync.Mutex
 	services map[lb.VIP]*service
@@ -52,7 +53,7 @@ var _ dataplane.DataPlane = (*DataPlane)(nil)
 // New returns an empty data plane. Close ends its goroutine.
 func New() *DataPlane {
 	return &DataPlane{
-		stale:    newStaleQueue(),
+		stale:    stale.New(),
 		services: map[lb.VIP]*service{},
 		unusable: map[lb.BackendID]string{},
 		exits:    map[string]uint64{},
@@ -167,11 +168,11 @@ func (d *DataPlane) Prune(ctx context.Context, keep []lb.VIP) error {
 }
 
 // Stale delivers the VIPs given to MarkStale.
-func (d *DataPlane) Stale() <-chan lb.VIP { return d.stale.out }
+func (d *DataPlane) Stale() <-chan lb.VIP { return d.stale.Out() }
 
 // Close ends the delivery of stale VIPs. It is called once.
 func (d *DataPlane) Close() error {
-	d.stale.close()
+	d.stale.Close()
 	return nil
 }
 

@@ -22,7 +22,7 @@ func (d *DataPlane) SetUnusable(id lb.BackendID, reason string) {
 }
 
 // MarkStale announces vip on the channel of Stale.
-func (d *DataPlane) MarkStale(vip lb.VIP) { d.stale.add(vip) }
+func (d *DataPlane) MarkStale(vip lb.VIP) { d.stale.Add(vip) }
 
 // Calls returns the calls since the last call of Calls, in their order, for
 // example "update tcp 10.1.1.1:80", with ": failed" behind those that the test

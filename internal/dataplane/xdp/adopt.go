@@ -4,10 +4,9 @@ package xdp
 
 import (
 	"fmt"
-	"net/netip"
 
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 )
 
 // adopt reads the services that an earlier agent left in the tables, so that
@@ -32,30 +31,48 @@ func (p *Plane) adoptService(number uint32) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
-	view := raw.View[raw.Active&1]
-	s := &service{
-		number:  extent{number, 1},
-		active:  raw.Active & 1,
-		ring:    extent{view.RingBase, chunks(view.RingSize)},
-		size:    view.RingSize,
-		flags:   view.Flags,
-		table:   extent{view.BackendBase, uint32(view.Slots)},
-		traffic: make(map[lb.BackendID]extent, view.Slots),
-		gone:    dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes},
+	now, err := p.adoptVersion(raw.View[raw.Active&1])
+	if err != nil {
+		return nil, err
 	}
-	for i := range uint32(view.Slots) {
-		b, err := read[balancerBackend](p.program.tables.backends, view.BackendBase+i)
-		if err != nil {
-			return nil, err
-		}
-		d, err := read[balancerBackendDetail](p.program.details, view.BackendBase+i)
-		if err != nil {
-			return nil, err
-		}
-		s.entries = append(s.entries, slot{b, d})
-		s.traffic[netip.AddrPortFrom(unmapped(d.Address), wirePort(d.Port))] = extent{b.Stats, 1}
+	s := &service{
+		now:    now,
+		number: extent{number, 1},
+		active: raw.Active & 1,
+		gone:   dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes},
+		flows:  flowCounts{forgotten: raw.Forgotten},
 	}
 	return s, p.reserve(s)
+}
+
+func (p *Plane) adoptVersion(view balancerView) (*version, error) {
+	entries, err := p.program.readRing(view.RingBase, view.RingSize)
+	if err != nil {
+		return nil, err
+	}
+	previous, err := p.program.readRing(view.PreviousBase, view.PreviousSize)
+	if err != nil {
+		return nil, err
+	}
+	v := &version{
+		ring:     tracking.Adopt(entries, previous, p.clock()),
+		entries:  extent{view.RingBase, chunks(view.RingSize)},
+		previous: extent{view.PreviousBase, chunks(view.PreviousSize)},
+		table:    extent{view.BackendBase, uint32(view.Slots)},
+		slots:    make([]slot, view.Slots),
+		flags:    view.Flags,
+	}
+	for i := range v.slots {
+		one := &v.slots[i]
+		if one.balancerBackend, err = read[balancerBackend](p.program.tables.backends, view.BackendBase+uint32(i)); err != nil {
+			return nil, err
+		}
+		if one.detail, err = read[balancerBackendDetail](p.program.details, view.BackendBase+uint32(i)); err != nil {
+			return nil, err
+		}
+		p.generation = max(p.generation, one.Generation)
+	}
+	return v, nil
 }
 
 // reserve takes what an adopted service uses out of the free places.
@@ -63,15 +80,20 @@ func (p *Plane) reserve(s *service) error {
 	if err := p.numbers.reserve(s.number); err != nil {
 		return err
 	}
-	if err := p.rings.reserve(s.ring); err != nil {
+	if err := p.rings.reserve(s.now.entries); err != nil {
 		return err
 	}
-	if err := p.backends.reserve(s.table); err != nil {
+	if err := p.rings.reserve(s.now.previous); err != nil {
 		return err
 	}
-	for _, t := range s.traffic {
-		if err := p.traffic.reserve(t); err != nil {
-			return err
+	if err := p.backends.reserve(s.now.table); err != nil {
+		return err
+	}
+	for i := range s.now.slots {
+		if one := &s.now.slots[i]; one.taken() {
+			if err := p.traffic.reserve(one.traffic()); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -55,6 +55,14 @@ func (a *arena) alloc(size uint32) (e extent, busy bool, err error) {
 	return extent{}, len(a.retired) > 0, fmt.Errorf("table %s is full: no %d elements in a row", a.name, size)
 }
 
+// used is one more than the largest index in use of a table of that size.
+func (a *arena) used(size uint32) uint32 {
+	if n := len(a.free); n > 0 && a.free[n-1].end() == size {
+		return a.free[n-1].base
+	}
+	return size
+}
+
 // reserve takes a given run out of the free ones: for what an agent adopts.
 func (a *arena) reserve(e extent) error {
 	if e.size == 0 {

@@ -136,6 +136,7 @@ type balancerViewFlag uint32
 const (
 	balancerViewFlagVIEW_AFFINITY_CLIENT balancerViewFlag = 1
 	balancerViewFlagVIEW_TRACK_ALL       balancerViewFlag = 2
+	balancerViewFlagVIEW_EMPTY           balancerViewFlag = 4
 )
 
 type balancerVipKey struct {

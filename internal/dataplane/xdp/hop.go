@@ -3,7 +3,9 @@
 package xdp
 
 import (
+	"net"
 	"net/netip"
+	"strconv"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/lb"
@@ -36,9 +38,8 @@ func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 	return 0
 }
 
-// entry is the backend as the program reads it; stats is the index of its
-// traffic.
-func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, stats uint32) slot {
+// entry is a backend in the slot that was old until now.
+func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 	e := slot{
 		balancerBackend: balancerBackend{
 			Destination: hop.Destination,
@@ -46,11 +47,13 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, stats uint32) slot {
 			Vlan:        vlan(svc, b, hop),
 			Mtu:         uint16(min(hop.MTU, 0xffff)),
 			Ifindex:     uint32(hop.Index),
-			Stats:       stats,
+			Stats:       old.Stats,
+			Generation:  old.Generation,
 			Forward:     uint8(forward(svc.Forward)),
 			Remote:      b.Address.As16(),
 		},
-		detail: balancerBackendDetail{Address: b.Address.As16(), Port: wirePort(b.Port)},
+		detail:  balancerBackendDetail{Address: b.Address.As16(), Port: wirePort(b.Port)},
+		backend: b,
 	}
 	if hop.Index != 0 {
 		e.Flags = uint8(balancerBackendFlagBACKEND_USABLE)
@@ -59,6 +62,25 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, stats uint32) slot {
 		e.Local = hop.Local.As16()
 	}
 	return e
+}
+
+// hop is how the slot's backend was last reached.
+func (s *slot) hop() nexthop.Hop {
+	h := nexthop.Hop{
+		Interface:   strconv.Itoa(int(s.Ifindex)),
+		Index:       int(s.Ifindex),
+		Source:      s.Source,
+		Destination: s.Destination,
+		VLAN:        s.Vlan,
+		MTU:         int(s.Mtu),
+	}
+	if dev, err := net.InterfaceByIndex(h.Index); err == nil {
+		h.Interface = dev.Name
+	}
+	if s.Local != ([16]byte{}) {
+		h.Local = unmapped(s.Local)
+	}
+	return h
 }
 
 func forward(f lb.Forward) balancerForward {

@@ -10,7 +10,9 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
+	"fairlead.io/fairlead/internal/dataplane/stale"
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -39,6 +41,11 @@ type Plane struct {
 	grace    *grace
 	endGrace func()
 	seed     uint64
+	// epoch is the zero of the tracking's clock.
+	epoch   time.Time
+	stale   *stale.Queue
+	done    chan struct{}
+	running sync.WaitGroup
 
 	// mu guards what follows and every write to the tables. It is never held
 	// while waiting for a grace period, the resolver or a caller.
@@ -52,6 +59,8 @@ type Plane struct {
 	traffic     *arena // indexes of the backends' traffic counters
 	// deleted is when a VIP last left the table.
 	deleted ticket
+	// generation is that of the backend that was last given a slot.
+	generation uint16
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -67,6 +76,7 @@ func Open(cfg Config) (*Plane, error) {
 		return nil, errors.Join(err, hops.Close())
 	}
 	p.config = cfg
+	p.running.Go(func() { p.sweepEvery(sweepInterval) })
 	return p, nil
 }
 
@@ -88,6 +98,9 @@ func newPlane(dir string, seed uint64, hops resolver) (*Plane, error) {
 		grace:    g,
 		endGrace: endGrace,
 		seed:     seed,
+		epoch:    time.Now(),
+		stale:    stale.New(),
+		done:     make(chan struct{}),
 		services: make(map[lb.VIP]*service),
 		numbers:  newArena("services", maxServices, g),
 		rings:    newArena("rings", chunks(maxRingEntries), g),
@@ -97,7 +110,23 @@ func newPlane(dir string, seed uint64, hops resolver) (*Plane, error) {
 	if err := p.adopt(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
+	p.running.Go(p.relay)
 	return p, nil
+}
+
+// clock is the time that tracking counts in.
+func (p *Plane) clock() time.Duration { return time.Since(p.epoch) }
+
+// relay passes on the services of which a next hop has changed.
+func (p *Plane) relay() {
+	for {
+		select {
+		case <-p.done:
+			return
+		case vip := <-p.resolver.Changed():
+			p.stale.Add(vip)
+		}
+	}
 }
 
 // Attach puts the program on the configured interfaces of the current network
@@ -130,8 +159,9 @@ func (p *Plane) Attachments() []Attachment {
 	return slices.Clone(p.attachments)
 }
 
-// Stale delivers services of which a next hop has changed.
-func (p *Plane) Stale() <-chan lb.VIP { return p.resolver.Changed() }
+// Stale delivers services of which a next hop has changed, or for which flows
+// have been learned.
+func (p *Plane) Stale() <-chan lb.VIP { return p.stale.Out() }
 
 // Close ends this process's part; the kernel goes on balancing.
 func (p *Plane) Close() error {
@@ -143,7 +173,10 @@ func (p *Plane) Close() error {
 		return nil
 	}
 	errs := []error{p.resolver.Close()}
+	close(p.done)
 	p.grace.close()
+	p.running.Wait()
+	p.stale.Close()
 	p.endGrace()
 	for _, a := range p.attachments {
 		errs = append(errs, a.link.Close())

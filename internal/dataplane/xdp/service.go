@@ -6,29 +6,37 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/internal/maglev"
 )
 
 // service is what the tables hold of one service.
 type service struct {
-	number  extent // of size 1
-	active  uint32 // the view in use
-	flipped ticket // when it came into use; the other view may be written when it is over
-	ring    extent
-	size    uint32 // entries of the ring
-	flags   uint16
-	entries []slot // in the order of the ring's indexes
-	table   extent // where they lie
-	traffic map[lb.BackendID]extent
-	leaving []leaver
-	gone    dataplane.Traffic
-	built   []maglev.Backend // what the ring was built from; nil if adopted
-	shares  []int            // ring entries of each backend of built
+	now     *version // the version that packets see
+	number  extent   // of size 1; 0 before packets see the service
+	active  uint32   // the view in use
+	flipped ticket   // when it came into use; the other view may be written when it is over
+	// backends are the service's as last updated; nil if only an earlier agent
+	// knew. idle is how long its flows may be silent.
+	backends map[lb.BackendID]struct{}
+	idle     time.Duration
+	// left counts the slots of backends that have left the service.
+	left int
+	// sweepAt is when its flow records are due to be read.
+	sweepAt time.Duration
+	// learning is when the flows of a step began to be learned; 0 if there is no
+	// such step.
+	learning time.Duration
+	leaving  []leaver
+	gone     dataplane.Traffic
+	flows    flowCounts
+}
+
+func newService() *service {
+	return &service{now: &version{ring: &tracking.Ring{}}}
 }
 
 // leaver is a backend that left while packets to it may be on their way.
@@ -63,38 +71,6 @@ func (p *Plane) Update(ctx context.Context, svc *lb.Service) (dataplane.Programm
 	}
 }
 
-// plan is a service with its backends in the order of their names, which all
-// nodes share, and how each is reached.
-type plan struct {
-	svc      *lb.Service
-	backends []lb.Backend
-	hops     []nexthop.Result
-	// ring is what the ring is built from: a backend that can't be used has no
-	// weight. size counts it all the same, so that a neighbour that comes and
-	// goes doesn't change the ring's size.
-	ring []maglev.Backend
-	size int
-}
-
-func (p *Plane) plan(svc *lb.Service) plan {
-	pl := plan{svc: svc, backends: slices.Clone(svc.Backends)}
-	slices.SortFunc(pl.backends, func(a, b lb.Backend) int { return a.ID().Compare(b.ID()) })
-	targets := make([]nexthop.Target, len(pl.backends))
-	pl.ring = make([]maglev.Backend, len(pl.backends))
-	for i, b := range pl.backends {
-		targets[i] = target(svc, b)
-		pl.ring[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight}
-	}
-	pl.size = maglev.Size(pl.ring)
-	pl.hops = p.resolver.Follow(svc.VIP, targets)
-	for i := range pl.hops {
-		if pl.hops[i].Err != nil {
-			pl.ring[i].Weight = 0
-		}
-	}
-	return pl
-}
-
 // apply writes the next version of the service, or returns errBusy.
 func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error) {
 	p.mu.Lock()
@@ -102,9 +78,10 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	if err := p.ready(ctx); err != nil {
 		return dataplane.Programmed{}, err
 	}
-	s, known := p.services[pl.svc.VIP]
+	vip := pl.svc.VIP
+	s, known := p.services[vip]
 	if !known {
-		s = &service{traffic: map[lb.BackendID]extent{}}
+		s = newService()
 	}
 	if err := p.vacate(s, known); err != nil {
 		return dataplane.Programmed{}, err
@@ -113,15 +90,37 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	if err != nil {
 		return dataplane.Programmed{}, err
 	}
-	if next.same(s) {
-		p.unstage(s, next)
-		return next.programmed(pl), nil
-	}
-	if err := p.publish(pl.svc.VIP, s, next, known); err != nil {
-		p.unstage(s, next)
+	if err := p.show(vip, s, next, known); err != nil {
 		return dataplane.Programmed{}, err
 	}
+	s.want(pl.svc)
+	p.awaitLearned(vip, s, p.clock())
 	return next.programmed(pl), nil
+}
+
+// want takes note of what the service says that packets don't see.
+func (s *service) want(svc *lb.Service) {
+	s.idle = svc.Idle()
+	s.backends = make(map[lb.BackendID]struct{}, len(svc.Backends))
+	for _, b := range svc.Backends {
+		s.backends[b.ID()] = struct{}{}
+	}
+	s.countLeft()
+}
+
+// show makes packets see a staged version, if they can tell it from the present
+// one.
+func (p *Plane) show(vip lb.VIP, s *service, next *version, known bool) error {
+	if known && next.same(s.now) {
+		p.unstage(s, next)
+		s.now = next
+		return nil
+	}
+	err := p.publish(vip, s, next, known)
+	if err != nil {
+		p.unstage(s, next)
+	}
+	return err
 }
 
 // vacate returns errBusy while packets may still read the view, or the element
@@ -140,43 +139,75 @@ func (p *Plane) vacate(s *service, known bool) error {
 func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error {
 	number, view := s.number, 1-s.active
 	if !known {
-		number = next.number
-		if err := write(p.program.services, serviceOffset(number.base), balancerService{}); err != nil {
+		var err error
+		if number, err = p.newNumber(); err != nil {
 			return err
 		}
 	}
-	if err := write(p.program.services, viewOffset(number.base, view), next.view()); err != nil {
-		return err
-	}
-	if err := p.program.flip(number.base, view); err != nil {
+	err := p.expose(vip, number.base, view, next, known)
+	if err != nil {
+		if !known {
+			p.numbers.release(number)
+		}
 		return err
 	}
 	if !known {
-		if err := p.program.maps.Vips.Put(vipKey(vip), number.base); err != nil {
-			return fmt.Errorf("vip table: %w", err)
-		}
 		p.services[vip] = s
 	}
-	p.replace(s, next, number, view)
+	s.number, s.active = number, view
+	p.replace(s, next)
 	return nil
 }
 
-// replace records a visible version and retires the one before.
-func (p *Plane) replace(s *service, next *version, number extent, view uint32) {
-	now := p.grace.now()
-	p.backends.retire(s.table, now)
-	if next.ring != s.ring {
-		p.rings.retire(s.ring, now)
+// newNumber takes a number for a service; what is kept by number begins at zero.
+func (p *Plane) newNumber() (extent, error) {
+	number, err := p.take(p.numbers, 1)
+	if err != nil {
+		return extent{}, err
 	}
-	for id, t := range s.traffic {
-		if _, stays := next.traffic[id]; !stays {
-			s.leaving = append(s.leaving, leaver{t, now})
+	if err := write(p.program.services, serviceOffset(number.base), balancerService{}); err != nil {
+		return extent{}, err
+	}
+	return number, p.program.clearFlowStats(number.base)
+}
+
+// expose writes the view that is not in use, and brings it into use.
+func (p *Plane) expose(vip lb.VIP, number, view uint32, next *version, known bool) error {
+	if err := write(p.program.services, viewOffset(number, view), next.view()); err != nil {
+		return err
+	}
+	if err := p.program.flip(number, view); err != nil {
+		return err
+	}
+	if !known {
+		if err := p.program.maps.Vips.Put(vipKey(vip), number); err != nil {
+			return fmt.Errorf("vip table: %w", err)
 		}
 	}
-	s.number, s.active, s.flipped = number, view, now
-	s.ring, s.size, s.flags = next.ring, next.size, next.flags
-	s.entries, s.table, s.traffic = next.entries, next.table, next.traffic
-	s.built, s.shares = next.built, next.shares
+	return nil
+}
+
+// replace records a visible version and retires what only the one before used.
+func (p *Plane) replace(s *service, next *version) {
+	now := p.grace.now()
+	old := s.now
+	if next.entries != old.entries {
+		p.rings.retire(old.entries, now)
+	}
+	if next.previous != old.previous {
+		p.rings.retire(old.previous, now)
+	}
+	if next.table != old.table {
+		p.backends.retire(old.table, now)
+	}
+	for i := range old.slots {
+		one := &old.slots[i]
+		if one.taken() && (i >= len(next.slots) || !next.slots[i].taken() || next.slots[i].Generation != one.Generation) {
+			s.leaving = append(s.leaving, leaver{one.traffic(), now})
+		}
+	}
+	next.fresh = nil
+	s.now, s.flipped = next, now
 }
 
 // Delete takes the VIP out of the table and frees what the service used.
@@ -202,10 +233,13 @@ func (p *Plane) delete(vip lb.VIP) error {
 	now := p.grace.now()
 	p.deleted = now
 	p.numbers.retire(s.number, now)
-	p.rings.retire(s.ring, now)
-	p.backends.retire(s.table, now)
-	for _, t := range s.traffic {
-		p.traffic.retire(t, now)
+	p.rings.retire(s.now.entries, now)
+	p.rings.retire(s.now.previous, now)
+	p.backends.retire(s.now.table, now)
+	for i := range s.now.slots {
+		if s.now.slots[i].taken() {
+			p.traffic.retire(s.now.slots[i].traffic(), now)
+		}
 	}
 	for _, l := range s.leaving {
 		p.traffic.retire(l.traffic, now)

@@ -82,14 +82,8 @@ func (t *tables) writeRing(base uint32, ring []uint16) error {
 	return err
 }
 
-// slot is a backend as the program reads it.
-type slot struct {
-	balancerBackend
-	detail balancerBackendDetail
-}
-
-// writeBackends stores the slots of a service from base on.
-func (t *tables) writeBackends(base uint32, slots []slot) error {
+// writeSlots stores the slots of a service from base on.
+func (t *tables) writeSlots(base uint32, slots []slot) error {
 	for i := range slots {
 		index := uintptr(base) + uintptr(i)
 		if err := write(t.backends, index*unsafe.Sizeof(balancerBackend{}), slots[i].balancerBackend); err != nil {
@@ -100,6 +94,19 @@ func (t *tables) writeBackends(base uint32, slots []slot) error {
 		}
 	}
 	return nil
+}
+
+// readRing returns size entries of the ring at the chunk base.
+func (t *tables) readRing(base, size uint32) ([]uint16, error) {
+	buf := make([]byte, 2*size)
+	if _, err := t.rings.ReadAt(buf, int64(base)*int64(unsafe.Sizeof(balancerRingChunk{}))); err != nil {
+		return nil, err
+	}
+	ring := make([]uint16, size)
+	for i := range ring {
+		ring[i] = binary.NativeEndian.Uint16(buf[2*i:])
+	}
+	return ring, nil
 }
 
 // chunks is the number of elements of the ring table that size entries take.

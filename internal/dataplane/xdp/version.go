@@ -3,57 +3,73 @@
 package xdp
 
 import (
-	"errors"
 	"slices"
+	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 )
 
-// version is the next state of a service: written to free places of the
-// tables, not yet visible.
+// version is one state of a service in the tables. It is immutable once packets
+// see it. The next version shares with it what doesn't change.
 type version struct {
-	number  extent // only of a new service
-	ring    extent // the present one's if the ring doesn't change
-	size    uint32
-	flags   uint16
-	entries []slot
-	table   extent
-	traffic map[lb.BackendID]extent
-	fresh   []extent // counters that only this version has
+	ring     *tracking.Ring
+	entries  extent // where the ring lies
+	previous extent // where the ring's past lies
+	slots    []slot
+	table    extent // where the slots lie
+	flags    uint16
+	// built is what the ring was last built from and desired the slots that came
+	// out; built is nil if the ring was adopted.
 	built   []maglev.Backend
-	shares  []int
+	desired []uint16
+	// learned is when the flows that the step from ring to desired would move
+	// have been recorded; 0 if there is nothing to wait for.
+	learned time.Duration
+	// fresh are counters that only this version has, as long as nobody sees it.
+	fresh []extent
 }
 
 // view is the version as the program reads it.
 func (v *version) view() balancerView {
 	return balancerView{
-		RingBase:    v.ring.base,
-		RingSize:    v.size,
-		BackendBase: v.table.base,
-		Slots:       uint16(len(v.entries)),
-		Flags:       v.flags,
+		RingBase:     v.entries.base,
+		RingSize:     uint32(len(v.ring.Entries)),
+		PreviousBase: v.previous.base,
+		PreviousSize: uint32(len(v.ring.Previous)),
+		BackendBase:  v.table.base,
+		Slots:        uint16(len(v.slots)),
+		Flags:        v.flags,
 	}
 }
 
-// same reports whether the version is what packets see already.
-func (v *version) same(s *service) bool {
-	return s.built != nil && v.ring == s.ring && v.flags == s.flags && slices.Equal(v.entries, s.entries)
+// same reports whether packets can't tell two versions apart.
+func (v *version) same(o *version) bool {
+	return v.ring == o.ring && v.table == o.table && v.flags == o.flags
 }
 
-// stage writes the next version of s. On an error nothing is taken.
+// next begins the version after v, equal to it.
+func (v *version) next() *version {
+	n := *v
+	n.slots = slices.Clone(v.slots)
+	n.fresh, n.learned = nil, 0
+	return &n
+}
+
+// stage writes the next version of s to free places of the tables. On an error
+// nothing is taken.
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
-	v := &version{traffic: make(map[lb.BackendID]extent, len(pl.backends)), built: pl.ring}
-	if pl.svc.Affinity == lb.AffinityClient {
-		v.flags = uint16(balancerViewFlagVIEW_AFFINITY_CLIENT)
+	v := s.now.next()
+	v.flags = viewFlags(pl)
+	numbers, err := p.stageSlots(v, pl)
+	if err == nil {
+		err = p.stageRing(s, v, pl, numbers)
 	}
-	err := errors.Join(
-		p.stageNumber(s, v),
-		p.stageRing(s, v, pl),
-		p.stageTraffic(s, v, pl),
-		p.stageEntries(v, pl),
-	)
+	if err == nil {
+		err = p.stageTables(s, v)
+	}
 	if err != nil {
 		p.unstage(s, v)
 		return nil, err
@@ -63,11 +79,15 @@ func (p *Plane) stage(s *service, pl plan) (*version, error) {
 
 // unstage gives back what only the version uses; no packet has seen it.
 func (p *Plane) unstage(s *service, v *version) {
-	p.numbers.release(v.number)
-	if v.ring != s.ring {
-		p.rings.release(v.ring)
+	if v.entries != s.now.entries {
+		p.rings.release(v.entries)
 	}
-	p.backends.release(v.table)
+	if v.previous != s.now.previous {
+		p.rings.release(v.previous)
+	}
+	if v.table != s.now.table {
+		p.backends.release(v.table)
+	}
 	for _, e := range v.fresh {
 		p.traffic.release(e)
 	}
@@ -82,99 +102,137 @@ func (p *Plane) take(a *arena, size uint32) (extent, error) {
 	return e, err
 }
 
-func (p *Plane) stageNumber(s *service, v *version) (err error) {
-	if s.number.size == 0 {
-		v.number, err = p.take(p.numbers, 1)
+func viewFlags(pl plan) uint16 {
+	var flags balancerViewFlag
+	if pl.svc.Affinity == lb.AffinityClient {
+		flags |= balancerViewFlagVIEW_AFFINITY_CLIENT
 	}
-	return err
+	if pl.svc.Tracking == lb.TrackingFull {
+		flags |= balancerViewFlagVIEW_TRACK_ALL
+	}
+	if !slices.ContainsFunc(pl.ring, func(b maglev.Backend) bool { return b.Weight > 0 }) {
+		flags |= balancerViewFlagVIEW_EMPTY
+	}
+	return uint16(flags)
 }
 
-// stageRing keeps the present ring if the same backends are usable with the
-// same weights.
-func (p *Plane) stageRing(s *service, v *version, pl plan) error {
-	if s.built != nil && slices.Equal(s.built, pl.ring) {
-		v.ring, v.size, v.shares = s.ring, s.size, s.shares
-		return nil
-	}
-	ring, err := maglev.Build(p.seed, pl.size, pl.ring)
-	if err != nil {
-		return err
-	}
-	v.size = uint32(len(ring))
-	v.shares = make([]int, len(pl.ring))
-	for _, i := range ring {
-		v.shares[i]++
-	}
-	if v.ring, err = p.take(p.rings, chunks(v.size)); err != nil {
-		return err
-	}
-	return p.program.writeRing(v.ring.base, ring)
-}
-
-// stageTraffic gives every backend its counter: the one that it has, or a new
-// one that begins at zero.
-func (p *Plane) stageTraffic(s *service, v *version, pl plan) error {
-	for _, b := range pl.backends {
-		t, known := s.traffic[b.ID()]
+// stageSlots gives each backend of the plan its slot's new content and returns
+// the slots' numbers. One that left and whose slot has been freed since is left
+// out.
+func (p *Plane) stageSlots(v *version, pl plan) (map[lb.BackendID]uint16, error) {
+	numbers := slotNumbers(v.slots)
+	for i, b := range pl.backends {
+		n, known := numbers[b.ID()]
+		if !known && i >= len(pl.ring) {
+			continue
+		}
 		if !known {
 			var err error
-			if t, err = p.take(p.traffic, 1); err != nil {
-				return err
+			if n, err = p.seat(v); err != nil {
+				return nil, err
 			}
-			v.fresh = append(v.fresh, t)
-			if err := p.program.clearTraffic(t.base); err != nil {
-				return err
-			}
+			numbers[b.ID()] = n
 		}
-		v.traffic[b.ID()] = t
+		old := v.slots[n]
+		v.slots[n] = entry(pl.svc, b, pl.hops[i].Hop, old)
+		if pl.kept[i] {
+			v.slots[n].backend = old.backend // still unknown
+		}
 	}
+	return numbers, nil
+}
+
+// stageRing takes the step to the ring that is desired now, or prepares it.
+func (p *Plane) stageRing(s *service, v *version, pl plan, numbers map[lb.BackendID]uint16) error {
+	if v.built == nil || !slices.Equal(v.built, pl.ring) {
+		ring, err := maglev.Build(p.seed, pl.size, pl.ring)
+		if err != nil {
+			return err
+		}
+		for i, index := range ring {
+			ring[i] = numbers[pl.ring[index].ID]
+		}
+		v.built, v.desired = pl.ring, ring
+	}
+	now := p.clock()
+	if wait, learned := s.learns(v, pl.svc, now); wait {
+		v.ring, v.learned = v.ring.Learn(v.desired, now), learned
+		return nil
+	}
+	v.ring = v.ring.Next(v.desired, now)
 	return nil
 }
 
-// stageEntries writes the backends. One that can't be used keeps its place, so
-// that ring indexes stay those of the sorted backends; the ring never names it.
-func (p *Plane) stageEntries(v *version, pl plan) (err error) {
-	if len(v.traffic) != len(pl.backends) {
-		return nil // stageTraffic has said why
+// stageTables writes what differs from the present version.
+func (p *Plane) stageTables(s *service, v *version) (err error) {
+	for len(v.slots) > 0 && !v.slots[len(v.slots)-1].taken() {
+		v.slots = v.slots[:len(v.slots)-1]
 	}
-	v.entries = make([]slot, len(pl.backends))
-	for i, b := range pl.backends {
-		v.entries[i] = entry(pl.svc, b, pl.hops[i].Hop, v.traffic[b.ID()].base)
+	if v.ring != s.now.ring {
+		if v.entries, err = p.stageEntries(v.ring.Entries); err != nil {
+			v.entries = s.now.entries
+			return err
+		}
+		if v.previous, err = p.stageEntries(v.ring.Previous); err != nil {
+			v.previous = s.now.previous
+			return err
+		}
 	}
-	if v.table, err = p.take(p.backends, uint32(len(v.entries))); err != nil {
+	if sameSlots(v.slots, s.now.slots) {
+		return nil
+	}
+	if v.table, err = p.take(p.backends, uint32(len(v.slots))); err != nil {
+		v.table = s.now.table
 		return err
 	}
-	return p.program.writeBackends(v.table.base, v.entries)
+	return p.program.writeSlots(v.table.base, v.slots)
+}
+
+func (p *Plane) stageEntries(entries []uint16) (extent, error) {
+	e, err := p.take(p.rings, chunks(uint32(len(entries))))
+	if err != nil {
+		return extent{}, err
+	}
+	if err := p.program.writeRing(e.base, entries); err != nil {
+		p.rings.release(e)
+		return extent{}, err
+	}
+	return e, nil
 }
 
 // programmed describes the version in the order of the service's backends.
 func (v *version) programmed(pl plan) dataplane.Programmed {
-	states := make(map[lb.BackendID]dataplane.BackendState, len(pl.backends))
-	for i, b := range pl.backends {
-		st := dataplane.BackendState{ID: b.ID(), RingEntries: v.share(i)}
-		switch err := pl.hops[i].Err; {
-		case err != nil:
+	shares := make([]int, len(v.slots))
+	for _, e := range v.ring.Entries {
+		if n := tracking.Slot(e); n != tracking.None {
+			shares[n]++
+		}
+	}
+	numbers := slotNumbers(v.slots)
+	states := make(map[lb.BackendID]dataplane.BackendState, len(pl.ring))
+	for i, b := range pl.backends[:len(pl.ring)] {
+		st := dataplane.BackendState{ID: b.ID(), RingEntries: shares[numbers[b.ID()]]}
+		if err := pl.hops[i].Err; err != nil {
 			st.Reason = err.Error()
-		case b.Weight == 0:
-			st.Reason = "weight is 0"
+		} else {
 			st.NextHop = describe(pl.svc, b, pl.hops[i].Hop)
-		default:
-			st.InUse = true
-			st.NextHop = describe(pl.svc, b, pl.hops[i].Hop)
+			switch {
+			case b.Weight == 0:
+				st.Reason = "weight is 0"
+			case st.RingEntries == 0:
+				st.Reason = "waits until the flows that it would move are learned"
+			default:
+				st.InUse = true
+			}
 		}
 		states[b.ID()] = st
 	}
-	out := dataplane.Programmed{RingSize: int(v.size), Backends: make([]dataplane.BackendState, len(pl.svc.Backends))}
+	out := dataplane.Programmed{Backends: make([]dataplane.BackendState, len(pl.svc.Backends))}
+	if v.flags&uint16(balancerViewFlagVIEW_EMPTY) == 0 {
+		out.RingSize = len(v.ring.Entries)
+	}
 	for i, b := range pl.svc.Backends {
 		out.Backends[i] = states[b.ID()]
 	}
 	return out
-}
-
-// share is the number of ring entries of backend i.
-func (v *version) share(i int) int {
-	if v.size == 0 {
-		return 0
-	}
-	return v.shares[i]
 }

@@ -115,7 +115,7 @@ services:
 				Name:     "dns",
 				VIP:      lb.VIP{Address: netip.MustParseAddr("fd00:10::1"), Port: 53, Protocol: lb.UDP},
 				Forward:  lb.IPIP,
-				Affinity: lb.AffinityClient, MinHealthy: 1,
+				Affinity: lb.AffinityClient, MinHealthy: 1, Learn: time.Second,
 				Health: &lb.HealthCheck{
 					Type: lb.HealthHTTP, Path: "/", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 				},

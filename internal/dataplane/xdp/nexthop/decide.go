@@ -119,7 +119,11 @@ func (v *view) resolve(t Target, dev link, next netip.Addr) (lb.MAC, error) {
 	case refused != nil:
 		return lb.MAC{}, fmt.Errorf("neighbour %s on %s is unresolved: %w", next, dev.name, refused)
 	}
-	return lb.MAC{}, fmt.Errorf("neighbour %s on %s is unresolved", next, dev.name)
+	err := fmt.Errorf("neighbour %s on %s is unresolved", next, dev.name)
+	if !n.failed {
+		err = pending{err}
+	}
+	return lb.MAC{}, err
 }
 
 // exit returns the device that a path leads through and the interface below it

@@ -30,6 +30,8 @@ type neighbour struct {
 	// marked means that Fairlead has made the entry managed (NDA_PROTOCOL), in
 	// this process or in an earlier one.
 	marked bool
+	// failed means that it has not answered since it was last usable.
+	failed bool
 }
 
 // usable reports whether packets can be sent to the neighbour's MAC address. A
@@ -70,11 +72,12 @@ type watched struct {
 // hop.
 func (w *watched) learn(n neighbour) bool {
 	before := w.neighbour
+	n.failed = !n.usable() && (before.failed || n.state&unix.NUD_FAILED != 0)
 	w.neighbour = n
 	if before.managed && !n.managed {
 		w.probed = time.Time{} // it vanished, or somebody took the flag: no wait
 	}
-	return before.usable() != n.usable() || before.mac != n.mac
+	return before.usable() != n.usable() || before.mac != n.mac || before.failed != n.failed
 }
 
 // due reports whether the kernel has to be asked to resolve the neighbour.

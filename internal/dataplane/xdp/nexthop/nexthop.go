@@ -17,6 +17,7 @@
 package nexthop
 
 import (
+	"errors"
 	"net/netip"
 	"strconv"
 
@@ -72,10 +73,20 @@ type Result struct {
 	Err error
 }
 
+// ErrPending is in the chain of a Result's error as long as the kernel is still
+// asking for a neighbour, and it has not failed to answer before.
+var ErrPending = errors.New("no answer yet")
+
+// pending is a reason that an answer may end. Its text is the reason's alone.
+type pending struct{ error }
+
+// Is reports whether target is ErrPending.
+func (pending) Is(target error) bool { return target == ErrPending }
+
 // equal reports whether two results mean the same to those who use them.
 func (r Result) equal(o Result) bool {
 	if r.Err == nil || o.Err == nil {
 		return r.Err == nil && o.Err == nil && r.Hop == o.Hop
 	}
-	return r.Err.Error() == o.Err.Error()
+	return r.Err.Error() == o.Err.Error() && errors.Is(r.Err, ErrPending) == errors.Is(o.Err, ErrPending)
 }

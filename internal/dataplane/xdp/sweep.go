@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"context"
+	"time"
+	"unsafe"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// sweepInterval is how often there is a look at whether flow records are due to
+// be read.
+const sweepInterval = time.Second
+
+// maxSweepPause bounds how old the count of a service's flows can be.
+const maxSweepPause = 30 * time.Second
+
+// swept is a service while its flow records are read.
+type swept struct {
+	vip  lb.VIP
+	s    *service
+	now  *version // when reading began
+	idle time.Duration
+	// disagree and used are what live records say: entries that must stay
+	// unstable, and slots that must stay taken.
+	disagree []bool
+	used     []bool
+	present  int
+	inserts  uint64
+	// keys are the records of unstable entries by the entry, for those that
+	// become stable; stray those that nobody needs.
+	keys  map[int][]uint64
+	stray []uint64
+}
+
+// sweepEvery sweeps until the plane is closed.
+func (p *Plane) sweepEvery(interval time.Duration) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-tick.C:
+		}
+		if err := p.sweep(p.clock()); err != nil {
+			p.config.Log.Warn("flow records were not swept", "error", err)
+		}
+	}
+}
+
+// sweep reads the flow records if that is due for a service: records that are
+// idle or that nobody needs are deleted, entries become stable again and the
+// slots of backends that left become free (DESIGN.md §5.2).
+func (p *Plane) sweep(now time.Duration) error {
+	services, err := p.sweepable(now)
+	if err != nil || len(services) == 0 {
+		return err
+	}
+	orphans, err := p.readFlows(services)
+	if err != nil {
+		return err
+	}
+	for _, sw := range services {
+		if err := p.settle(sw, now); err != nil {
+			return err
+		}
+	}
+	_, err = p.program.deleteFlows(orphans)
+	return err
+}
+
+// sweepable returns the services with flow records, by number; none if no
+// service is due.
+func (p *Plane) sweepable(now time.Duration) (map[uint32]*swept, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, nil
+	}
+	due := false
+	services := make(map[uint32]*swept)
+	for vip, s := range p.services {
+		if s.idle == 0 || !s.tracks() {
+			continue
+		}
+		due = due || now >= s.sweepAt
+		services[s.number.base] = &swept{
+			vip: vip, s: s, now: s.now, idle: s.idle,
+			disagree: make([]bool, len(s.now.ring.Entries)),
+			used:     make([]bool, len(s.now.slots)),
+			keys:     map[int][]uint64{},
+		}
+	}
+	if !due {
+		return nil, nil
+	}
+	stats, err := p.program.readFlowStats(p.numbersUsed())
+	for number, sw := range services {
+		if err == nil {
+			sw.inserts = stats[number].Inserts
+		}
+	}
+	return services, err
+}
+
+// tracks reports whether flows of the service may be recorded, or slots wait to
+// become free.
+func (s *service) tracks() bool {
+	return s.now.flags&uint16(balancerViewFlagVIEW_TRACK_ALL) != 0 || s.now.ring.Previous != nil ||
+		s.flows.present > 0 || s.left > 0
+}
+
+// countLeft counts the slots of backends that are none of the service's.
+func (s *service) countLeft() {
+	s.left = 0
+	for i := range s.now.slots {
+		if one := &s.now.slots[i]; one.taken() && !s.wanted(one) {
+			s.left++
+		}
+	}
+}
+
+// wanted reports whether the backend of a slot is one of the service's.
+func (s *service) wanted(one *slot) bool {
+	_, ok := s.backends[one.id()]
+	return ok || s.backends == nil
+}
+
+// readFlows sorts the flow records by their services and returns those that
+// belong to none.
+func (p *Plane) readFlows(services map[uint32]*swept) (orphans []uint64, err error) {
+	now, err := flowClock()
+	if err != nil {
+		return nil, err
+	}
+	err = p.program.eachFlow(func(key uint64, flow *balancerFlow) {
+		if sw := services[flow.Service]; sw != nil {
+			sw.add(key, flow, now)
+		} else {
+			orphans = append(orphans, key)
+		}
+	})
+	return orphans, err
+}
+
+// add takes note of one record.
+func (sw *swept) add(key uint64, flow *balancerFlow, now uint32) {
+	sw.present++
+	number := flow.Backend & 0xffff
+	known := int(number) < len(sw.now.slots) && sw.now.slots[number].record(uint16(number)) == flow.Backend
+	all := sw.now.flags&uint16(balancerViewFlagVIEW_TRACK_ALL) != 0
+	place := sw.now.ring.Place(flow.Place)
+	stable := len(sw.now.ring.Entries) == 0 || sw.now.ring.Entries[place]&tracking.Unstable == 0
+	if !known || flowAge(now, flow.Seen) > sw.idle || (stable && !all) {
+		sw.stray = append(sw.stray, key)
+		return
+	}
+	sw.used[number] = true
+	if stable {
+		return
+	}
+	if uint16(number) != tracking.Slot(sw.now.ring.Entries[place]) {
+		sw.disagree[place] = true
+	}
+	if !all {
+		sw.keys[place] = append(sw.keys[place], key)
+	}
+}
+
+// settle makes entries of a swept service stable and slots free, and deletes
+// the records that are not needed any more once no packet looks for them.
+func (p *Plane) settle(sw *swept, now time.Duration) error {
+	settled, until, err := p.settleVersion(sw, now)
+	if err != nil {
+		return err
+	}
+	if len(settled) > 0 {
+		if err := p.grace.wait(context.Background(), until); err != nil {
+			return err
+		}
+	}
+	deleted, err := p.program.deleteFlows(append(sw.stray, settled...))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sw.s.flows.forgotten += uint64(deleted)
+	sw.s.flows.present = sw.present - deleted
+	sw.s.flows.inserts = sw.inserts
+	if p.closed || p.services[sw.vip] != sw.s {
+		return err
+	}
+	offset := serviceOffset(sw.s.number.base) + unsafe.Offsetof(balancerService{}.Forgotten)
+	if werr := write(p.program.services, offset, sw.s.flows.forgotten); err == nil {
+		err = werr
+	}
+	return err
+}
+
+// settleVersion shows the version that follows from the records and returns
+// those of entries that have become stable, which packets look for until the
+// ticket is over. A service that has changed since its records were read, or
+// whose view is not free, waits for the next sweep.
+func (p *Plane) settleVersion(sw *swept, now time.Duration) (settled []uint64, until ticket, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := sw.s
+	if p.closed || p.services[sw.vip] != s {
+		return nil, 0, nil
+	}
+	s.sweepAt = now + min(max(sw.idle/4, sweepInterval), maxSweepPause)
+	if s.now != sw.now || !p.grace.over(s.flipped) {
+		s.sweepAt = now
+		return nil, 0, nil
+	}
+	next := s.now.next()
+	next.learned = s.now.learned
+	next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
+	s.free(next, sw.used)
+	if err := p.stageTables(s, next); err != nil {
+		p.unstage(s, next)
+		return nil, 0, nil //nolint:nilerr // no room now: there is another sweep
+	}
+	if err := p.show(sw.vip, s, next, true); err != nil {
+		return nil, 0, err
+	}
+	s.countLeft()
+	for place, keys := range sw.keys {
+		if len(next.ring.Entries) == 0 || next.ring.Entries[place]&tracking.Unstable == 0 {
+			settled = append(settled, keys...)
+		}
+	}
+	return settled, s.flipped, nil
+}
+
+// free empties the slots of backends that have left and that neither the ring
+// nor a record names.
+func (s *service) free(v *version, used []bool) {
+	named := make([]bool, len(v.slots))
+	v.ring.Uses(func(n uint16) {
+		if int(n) < len(named) {
+			named[n] = true
+		}
+	})
+	for i := range v.slots {
+		if one := &v.slots[i]; one.taken() && !s.wanted(one) && !named[i] && !used[i] {
+			v.slots[i] = slot{}
+		}
+	}
+}
