@@ -17,10 +17,10 @@ import (
 
 const (
 	// linePace and datagramPace are the mean times between two lines of a
-	// connection and two datagrams of a flow: thousands of them leave two cores
-	// some room, and connections sleep through several changes.
+	// connection and two datagrams of a flow; the longest are half as long again.
+	// Thousands of clients leave two cores some room.
 	linePace     = time.Second
-	datagramPace = 250 * time.Millisecond
+	datagramPace = 150 * time.Millisecond
 	// lastDatagrams is how long those that are on their way in the end have.
 	lastDatagrams = 2 * time.Second
 	// visitLines is how much short-lived connections say.

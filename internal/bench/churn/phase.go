@@ -12,8 +12,10 @@ import (
 
 const (
 	// roundPace is the least time between two rounds, in each of which every
-	// service is changed once.
-	roundPace = 300 * time.Millisecond
+	// service is changed once. It is longer than UDP flows are learned: they stay
+	// only if there is that time before a change. It is shorter than TCP clients
+	// are silent, so that connections sleep through several changes.
+	roundPace = 450 * time.Millisecond
 	// patience is how long TCP may take to repair losses before a connection
 	// counts as broken.
 	patience = 10 * time.Second

@@ -26,7 +26,7 @@ const (
 	// change to be forgotten within a run.
 	idleTimeout = 15 * time.Second
 	// learn is longer than UDP clients are silent.
-	learn = 500 * time.Millisecond
+	learn = 2 * datagramPace
 )
 
 // ports of the VIPs: one address with several services.
