@@ -63,7 +63,8 @@ func (r *run) measure(d time.Duration) (found rate, err error) {
 			return err
 		}
 		if receivedAfter == received {
-			time.Sleep(8*time.Second); return fmt.Errorf("none of %d frames came through", sentAfter-sent)
+			time.Sleep(8 * time.Second)
+			return fmt.Errorf("none of %d frames came through", sentAfter-sent)
 		}
 		arrived := float64(receivedAfter - received)
 		found = rate{perSecond: arrived / elapsed.Seconds(), lost: 1 - arrived/float64(sentAfter-sent)}

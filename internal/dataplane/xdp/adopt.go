@@ -14,7 +14,7 @@ import (
 func (p *Plane) adopt() error {
 	var key balancerVipKey
 	var number uint32
-	it := p.program.maps.Vips.Iterate()
+	it := p.kernel.maps.Vips.Iterate()
 	for it.Next(&key, &number) {
 		vip := vipOf(key)
 		s, err := p.adoptService(number)
@@ -22,12 +22,13 @@ func (p *Plane) adopt() error {
 			return fmt.Errorf("vip %s: adopt: %w", vip, err)
 		}
 		p.services[vip] = s
+		p.needs.replace(0, s.features)
 	}
 	return it.Err()
 }
 
 func (p *Plane) adoptService(number uint32) (*service, error) {
-	raw, err := read[balancerService](p.program.services, number)
+	raw, err := read[balancerService](p.kernel.services, number)
 	if err != nil {
 		return nil, err
 	}
@@ -36,21 +37,22 @@ func (p *Plane) adoptService(number uint32) (*service, error) {
 		return nil, err
 	}
 	s := &service{
-		now:    now,
-		number: extent{number, 1},
-		active: raw.Active & 1,
-		gone:   dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes},
-		flows:  flowCounts{forgotten: raw.Forgotten},
+		now:      now,
+		number:   extent{number, 1},
+		active:   raw.Active & 1,
+		features: allFeatures, // as long as only an earlier agent knows
+		gone:     dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes},
+		flows:    flowCounts{forgotten: raw.Forgotten},
 	}
 	return s, p.reserve(s)
 }
 
 func (p *Plane) adoptVersion(view balancerView) (*version, error) {
-	entries, err := p.program.readRing(view.RingBase, view.RingSize)
+	entries, err := p.kernel.readRing(view.RingBase, view.RingSize)
 	if err != nil {
 		return nil, err
 	}
-	previous, err := p.program.readRing(view.PreviousBase, view.PreviousSize)
+	previous, err := p.kernel.readRing(view.PreviousBase, view.PreviousSize)
 	if err != nil {
 		return nil, err
 	}
@@ -64,10 +66,10 @@ func (p *Plane) adoptVersion(view balancerView) (*version, error) {
 	}
 	for i := range v.slots {
 		one := &v.slots[i]
-		if one.balancerBackend, err = read[balancerBackend](p.program.tables.backends, view.BackendBase+uint32(i)); err != nil {
+		if one.balancerBackend, err = read[balancerBackend](p.kernel.tables.backends, view.BackendBase+uint32(i)); err != nil {
 			return nil, err
 		}
-		if one.detail, err = read[balancerBackendDetail](p.program.details, view.BackendBase+uint32(i)); err != nil {
+		if one.detail, err = read[balancerBackendDetail](p.kernel.details, view.BackendBase+uint32(i)); err != nil {
 			return nil, err
 		}
 		p.generation = max(p.generation, one.Generation)

@@ -21,14 +21,8 @@ import (
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -Wall -Wextra -Werror" -type view -type view_flag -type backend_flag -type segment_type -type forward balancer ../../../bpf/balancer.bpf.c
 
-// Capacity of the tables, fixed when they are made. A change of a service needs
-// room for its old and its new version at the same time.
-const (
-	maxServices    = 8192
-	maxBackends    = 1 << 17 // of all services together: 64 bytes each
-	maxRingEntries = 1 << 25 // of all services together: 2 bytes each
-	maxFlows       = 1 << 18 // recorded flows
-)
+// maxServices is the number of services at once.
+const maxServices = 8192
 
 // Limits are the services that this data plane can serve.
 func Limits() dataplane.Limits {
