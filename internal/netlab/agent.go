@@ -28,12 +28,28 @@ func AgentConfig(node string, services []lb.Service) string {
 		if s.Segment.Tagged() {
 			fmt.Fprintf(&b, "    segment: %s\n", segmentText(s.Segment))
 		}
-		fmt.Fprintf(&b, "    forward: %s\n    backends:\n", s.Forward)
+		fmt.Fprintf(&b, "    forward: %s\n%s    backends:\n", s.Forward, trackingText(s))
 		for _, backend := range s.Backends {
 			fmt.Fprintf(&b, "      - {%s}\n", backendText(backend))
 		}
 	}
 	return b.String()
+}
+
+// trackingText writes how the service's flows are remembered, as far as it isn't
+// by default.
+func trackingText(s lb.Service) string {
+	text := ""
+	if s.Tracking != lb.TrackingMinimal {
+		text += fmt.Sprintf("    tracking: %s\n", s.Tracking)
+	}
+	if s.IdleTimeout != 0 {
+		text += fmt.Sprintf("    idleTimeout: %s\n", s.IdleTimeout)
+	}
+	if s.Learn != 0 {
+		text += fmt.Sprintf("    learn: %s\n", s.Learn)
+	}
+	return text
 }
 
 func backendText(b lb.Backend) string {
@@ -69,7 +85,7 @@ func tunnelEnd(fairlead string, vips []netip.Addr, balancers []netip.Prefix) Pro
 	return Process{Name: "node", Args: args}
 }
 
-// echo answers at port 7 of the addresses (RFC 862's port).
+// echo answers at port 7 of the addresses (RFC 862's port), over UDP and TCP.
 func echo(fairlead, name string, addresses []netip.Addr) Process {
 	args := []string{fairlead, "lab", "echo", "--name", name}
 	for _, a := range addresses {
