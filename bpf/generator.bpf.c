@@ -29,6 +29,7 @@ int transmit(struct xdp_md *ctx)
 {
 	__u32 size = load.size;
 
+	mark_time();
 	if (!size) {
 		size = mixed_size();
 		if (bpf_xdp_adjust_tail(ctx, (int)size - MIX_LARGE))

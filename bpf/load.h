@@ -39,6 +39,31 @@ const volatile struct load_shape load = {};
 /* Number of packets so far. One processor runs the program at a time. */
 __u64 sequence = 0;
 
+/*
+ * When packets were made (CLOCK_MONOTONIC, in ns), so that user space can tell how long the packets
+ * of a run took without what comes before and after it. Looking at the clock at every packet would
+ * cost too much.
+ */
+#define MARK_DISTANCE 1024
+
+struct mark {
+	__u64 sequence;
+	__u64 time; /* 0: none yet */
+};
+
+struct mark first_mark = {}; /* cleared before a run */
+struct mark last_mark = {};
+
+static __always_inline void mark_time(void)
+{
+	if (sequence % MARK_DISTANCE)
+		return;
+	last_mark.time = bpf_ktime_get_ns();
+	last_mark.sequence = sequence;
+	if (!first_mark.time)
+		first_mark = last_mark;
+}
+
 #define CLIENT_BITS 16 /* of a flow's number: the client's address; those above: its port */
 #define FIRST_CLIENT_PORT 1024
 #define LOAD_TTL 64

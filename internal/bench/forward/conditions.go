@@ -73,10 +73,10 @@ func (c conditions) load(w *wire) generator.Load {
 
 // newPlan decides what is measured.
 func newPlan(cfg Config) (plan, error) {
-	p := plan{rounds: 5, warmUp: 200 * time.Millisecond, duration: time.Second}
+	p := plan{rounds: 7, warmUp: 200 * time.Millisecond, duration: 400 * time.Millisecond}
 	sizes, protocols := frameSizes, []lb.Protocol{lb.UDP, lb.TCP}
 	if cfg.Quick {
-		p.rounds, p.warmUp, p.duration = 3, 50*time.Millisecond, 300*time.Millisecond
+		p.rounds, p.warmUp, p.duration = 5, 50*time.Millisecond, 200*time.Millisecond
 		sizes = []string{"64", "128"}
 	}
 	if len(cfg.Sizes) > 0 {

@@ -106,7 +106,7 @@ func (b *testbed) compare(ctx context.Context, c conditions, p plan) (_ map[stri
 			return nil, fmt.Errorf("%s: %w", w.device.name, err)
 		}
 		runs = append(runs, r)
-		if _, err := r.measure(p.warmUp); err != nil {
+		if err := r.warmUp(p.warmUp); err != nil {
 			return nil, fmt.Errorf("%s: %w", w.device.name, err)
 		}
 	}
