@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/dataplane/xdp/generator"
 	"fairlead.io/fairlead/internal/netlab"
 )
@@ -65,7 +66,7 @@ func (r *run) frames(d time.Duration) int {
 
 func (r *run) send(frames int) (found rate, err error) {
 	err = r.lab.Do(testerHost, func() error {
-		if err := claimProcessor(); err != nil {
+		if err := bench.ClaimProcessor(); err != nil {
 			return err
 		}
 		sentBefore, receivedBefore, err := r.counts()

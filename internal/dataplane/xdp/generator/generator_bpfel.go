@@ -22,7 +22,7 @@ type generatorLoadShape struct {
 	Pad       uint8
 	Port      uint16
 	Size      uint16
-	Flows     uint32
+	FlowBits  uint32
 	Vips      uint32
 	Client    [4]uint32
 	Vip       [4]uint32

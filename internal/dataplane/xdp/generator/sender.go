@@ -24,10 +24,9 @@ var ErrNoLiveFrames = errors.New("kernel has no live frames in BPF_PROG_TEST_RUN
 // Sender puts a load on a wire.
 type Sender struct {
 	objects struct {
-		Transmit  *ebpf.Program  `ebpf:"transmit"`
-		Sequence  *ebpf.Variable `ebpf:"sequence"`
-		FirstMark *ebpf.Variable `ebpf:"first_mark"`
-		LastMark  *ebpf.Variable `ebpf:"last_mark"`
+		Transmit *ebpf.Program  `ebpf:"transmit"`
+		Sequence *ebpf.Variable `ebpf:"sequence"`
+		marks
 	}
 	frame []byte
 }
@@ -50,9 +49,6 @@ func NewSender(ifindex int, load Load) (*Sender, error) {
 	return s, nil
 }
 
-// MinFrames is the smallest number of frames of which Send can tell the pace.
-const MinFrames = 2 * 1024
-
 // Send sends the next n frames of the load, at least MinFrames; the calling
 // thread is in the interface's network namespace. What the receivers' network
 // stacks do with a batch of frames is done before the next one is sent, on the
@@ -60,7 +56,7 @@ const MinFrames = 2 * 1024
 // took on its whole way, without what the kernel does before the first one and
 // after the last (tens of milliseconds).
 func (s *Sender) Send(n int) (perFrame float64, err error) {
-	if err := s.objects.FirstMark.Set(generatorMark{}); err != nil {
+	if err := s.objects.clear(); err != nil {
 		return 0, err
 	}
 	_, err = s.objects.Transmit.Run(&ebpf.RunOptions{Data: s.frame, Repeat: uint32(n), Flags: liveFrames, BatchSize: batch})
@@ -70,14 +66,7 @@ func (s *Sender) Send(n int) (perFrame float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	var first, last generatorMark
-	if err := errors.Join(s.objects.FirstMark.Get(&first), s.objects.LastMark.Get(&last)); err != nil {
-		return 0, err
-	}
-	if first.Time == 0 || last.Sequence == first.Sequence {
-		return 0, fmt.Errorf("%d frames are too few: want at least %d", n, MinFrames)
-	}
-	return float64(last.Time-first.Time) / float64(last.Sequence-first.Sequence), nil
+	return s.objects.pace()
 }
 
 // Sent is the number of frames that have been sent.

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package forward
+package bench
 
 import (
 	"errors"
 	"fmt"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
 
-// claimProcessor gives the calling thread the last processor that it may use
+// ClaimProcessor gives the calling thread the last processor that it may use
 // (the first one has most of the machine's other work) before all ordinary
 // processes, so that the time that passes is the time that packets take. The
 // receivers' soft interrupts run where the sender does. It is given back when
 // the thread ends.
-func claimProcessor() error {
+func ClaimProcessor() error {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		return fmt.Errorf("processor affinity: %w", err)
@@ -36,4 +37,18 @@ func claimProcessor() error {
 		return fmt.Errorf("real-time priority: %w", err)
 	}
 	return nil
+}
+
+// OnProcessor calls fn on a thread that has claimed a processor.
+func OnProcessor(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // without an unlock the thread ends with the goroutine
+		if err := ClaimProcessor(); err != nil {
+			done <- err
+			return
+		}
+		done <- fn()
+	}()
+	return <-done
 }
