@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -183,7 +184,7 @@ func TestPlans(t *testing.T) {
 
 func TestPlanOfChosenDevicesAndSizes(t *testing.T) {
 	p, err := newPlan(Config{Devices: []string{"l2dsr", "reflector"}, Sizes: []string{"256"}})
-	if err != nil || len(p.devices) != 2 || p.devices[0].name != "l2dsr" || len(p.cases) != 2 {
+	if err != nil || len(p.devices) != 2 || p.devices[0].name != "l2dsr" || len(p.cases) != 2 || p.cases[0].size != "256" {
 		t.Errorf("%d devices, cases %v, %v", len(p.devices), p.cases, err)
 	}
 	for _, cfg := range []Config{{Devices: []string{"toaster"}}, {Sizes: []string{"59"}}, {Sizes: []string{"1511"}}, {Sizes: []string{"big"}}} {
@@ -198,6 +199,28 @@ func TestEveryForwardingModeIsADevice(t *testing.T) {
 	for _, mode := range xdp.Limits().Forwards {
 		if !slices.Contains(names, mode.String()) {
 			t.Errorf("no device for mode %s", mode)
+		}
+	}
+}
+
+func TestRaise(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "sysctl")
+	for _, c := range []struct {
+		was           string
+		wanted        int
+		old, is, fail string
+	}{
+		{was: "100\n", wanted: 200, old: "100", is: "200"},
+		{was: "300\n", wanted: 200, is: "300\n"},
+		{was: "many\n", wanted: 200, is: "many\n", fail: "invalid syntax"},
+	} {
+		if err := os.WriteFile(path, []byte(c.was), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		old, err := raise(path, c.wanted)
+		is, readErr := os.ReadFile(path)
+		if old != c.old || string(is) != c.is || readErr != nil || (err == nil) != (c.fail == "") {
+			t.Errorf("%q raised to %d: was %q, is %q, %v", c.was, c.wanted, old, is, err)
 		}
 	}
 }
