@@ -3,9 +3,6 @@
 package main
 
 import (
-	"fmt"
-	"os"
-
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/internal/bench/packet"
@@ -24,10 +21,7 @@ reflector.`,
 	}
 	o.register(cmd.Flags())
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		report, err := packet.Run(cmd.Context(), packet.Config{
-			PinDir: fmt.Sprintf("/sys/fs/bpf/fairlead-bench-%d", os.Getpid()),
-			Commit: commit(), Quick: o.quick, Progress: benchProgress(e),
-		})
+		report, err := packet.Run(cmd.Context(), packet.Config{Commit: commit(), Quick: o.quick, Progress: benchProgress(e)})
 		if err != nil {
 			return err
 		}

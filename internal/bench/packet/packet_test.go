@@ -5,7 +5,6 @@ package packet
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"testing"
 
@@ -30,9 +29,8 @@ func TestSmallRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
-	cfg := Config{PinDir: fmt.Sprintf("/sys/fs/bpf/fairlead-benchtest-%d", os.Getpid())}
 	p := smallPlan()
-	found, err := measureAll(t.Context(), cfg, p)
+	found, err := measureAll(t.Context(), Config{}, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,9 +44,6 @@ func TestSmallRun(t *testing.T) {
 			}
 		}
 	}
-	if _, err := os.Stat(cfg.PinDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is left: %v", cfg.PinDir, err)
-	}
 }
 
 // A program that doesn't forward would be measured as a fast one.
@@ -56,7 +51,7 @@ func TestRefusedPacketsAreAnError(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
-	w := &workbench{pinDir: fmt.Sprintf("/sys/fs/bpf/fairlead-benchtest-refused-%d", os.Getpid()), planes: map[subject]*xdp.Unattached{}}
+	w := &workbench{planes: map[subject]*xdp.Unattached{}}
 	defer func() {
 		if err := w.close(); err != nil {
 			t.Error(err)
@@ -77,20 +72,13 @@ func TestRefusedPacketsAreAnError(t *testing.T) {
 	}
 }
 
-func TestInterruptedRunLeavesNothing(t *testing.T) {
+func TestInterruptedRunEnds(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cfg := Config{
-		PinDir:   fmt.Sprintf("/sys/fs/bpf/fairlead-benchtest-interrupted-%d", os.Getpid()),
-		Progress: func(string) { cancel() },
-	}
-	if _, err := measureAll(ctx, cfg, smallPlan()); !errors.Is(err, context.Canceled) {
+	if _, err := measureAll(ctx, Config{Progress: func(string) { cancel() }}, smallPlan()); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want that of the context", err)
-	}
-	if _, err := os.Stat(cfg.PinDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%s is left: %v", cfg.PinDir, err)
 	}
 }
 

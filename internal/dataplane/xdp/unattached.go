@@ -31,11 +31,7 @@ func OpenUnattached(c Capacity) (*Unattached, error) {
 
 // Program is one that suits the services as they are now, as Attach would take
 // it. It is closed with the data plane.
-func (u *Unattached) Program() (*ebpf.Program, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.loaded()
-}
+func (u *Unattached) Program() (*ebpf.Program, error) { return u.loaded() }
 
 // backHop is a resolver that reaches every backend through the interface that
 // packets came from, which for BPF_PROG_TEST_RUN is the loopback.
