@@ -45,5 +45,6 @@ one JSON object; progress goes to standard error. Root is needed.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newBenchChurnCommand(e), newBenchForwardCommand(e))
+	cmd.AddCommand(newBenchForwardCommand(e), newBenchPacketCommand(e))
 	return cmd
 }
