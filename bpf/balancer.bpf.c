@@ -9,6 +9,7 @@
 #include "access.h"
 #include "encap.h"
 #include "flow.h"
+#include "hash.h"
 #include "limit.h"
 #include "maps.h"
 #include "parse.h"
@@ -16,6 +17,7 @@
 #include "ring.h"
 #include "stats.h"
 #include "types.h"
+#include "vip.h"
 
 /* Out of the interface that the packet came in by, or out of another one. */
 static __always_inline int transmit(struct xdp_md *ctx, __u32 ifindex)
@@ -34,16 +36,17 @@ int balance(struct xdp_md *ctx)
 	struct backend *backend = NULL;
 	struct view *view;
 	enum counter exit;
-	__u32 *number, active;
+	__u32 number, active;
 	__u64 hash;
 
 	exit = parse(ctx, &packet);
 	if (exit != COUNTER_COUNT)
 		return leave(exit, XDP_PASS);
-	number = bpf_map_lookup_elem(&vips, &packet.vip);
-	if (!number)
+	hash = vip_hash(&packet);
+	number = service_number(&packet, hash);
+	if (number == VIP_NEVER)
 		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
-	service = bpf_map_lookup_elem(&services, number);
+	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
 	active = *(volatile __u32 *)&service->active & 1;
@@ -52,15 +55,15 @@ int balance(struct xdp_md *ctx)
 	    !source_allowed(&packet, service->sources[active]))
 		return leave(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
 	if (feature_limits && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN) {
-		exit = limit_new_flow(&packet, service, *number);
+		exit = limit_new_flow(&packet, service, number);
 		if (exit != COUNTER_COUNT)
 			return leave(exit, XDP_DROP);
 	}
-	hash = flow_hash(&packet, view->flags);
+	hash = flow_hash(&packet, hash, view->flags);
 	if (feature_quic && view->flags & VIEW_QUIC)
-		backend = quic_backend(ctx, &packet, view, &service->quic, *number);
+		backend = quic_backend(ctx, &packet, view, &service->quic, number);
 	if (!backend && view->ring_size)
-		backend = flow_backend(&packet, view, hash, *number);
+		backend = flow_backend(&packet, view, hash, number);
 	if (!backend)
 		return leave(view->flags & VIEW_EMPTY ? COUNTER_DROP_NO_BACKEND
 						      : COUNTER_DROP_STATE,

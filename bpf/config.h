@@ -11,6 +11,9 @@
 /* Seed of the flow hash; the same on all nodes of a cluster, so that they decide alike. */
 const volatile __u64 hash_seed = 0;
 
+/* One less than the size of the VIP table. */
+const volatile __u32 vip_mask = 0;
+
 /*
  * Features: the verifier removes the code of those that are 0, so that a program contains only what
  * the configuration needs. The agent sets them (features.go).
@@ -25,5 +28,6 @@ const volatile __u8 feature_quic = 1;
 const enum forward *const btf_forward = 0;
 const enum segment_type *const btf_segment_type = 0;
 const enum view_flag *const btf_view_flag = 0;
+const enum vip_number *const btf_vip_number = 0;
 const enum backend_flag *const btf_backend_flag = 0;
 const enum limit_time *const btf_limit_time = 0;

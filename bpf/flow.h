@@ -10,6 +10,7 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "hash.h"
 #include "maps.h"
 #include "parse.h"
 #include "ring.h"
@@ -22,7 +23,7 @@
 /* The key of a flow's record: its five-tuple's hash, also where the client alone picks the entry. */
 static __always_inline __u64 flow_key(const struct packet *p, const struct view *view, __u64 hash)
 {
-	return view->flags & VIEW_AFFINITY_CLIENT ? flow_hash(p, 0) : hash;
+	return view->flags & VIEW_AFFINITY_CLIENT ? flow_hash(p, vip_hash(p), 0) : hash;
 }
 
 static __always_inline __u32 flow_time(void)

@@ -29,6 +29,7 @@ int transmit(struct xdp_md *ctx)
 {
 	__u32 size = load.size;
 
+	mark_time();
 	if (!size) {
 		size = mixed_size();
 		if (bpf_xdp_adjust_tail(ctx, (int)size - MIX_LARGE))
@@ -54,9 +55,12 @@ struct {
 SEC("xdp")
 int front(struct xdp_md *ctx)
 {
-	int grown = (int)(ctx->data_end - ctx->data) - load.size;
+	__s64 length = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 
-	if (bpf_xdp_adjust_head(ctx, grown))
+	barrier_var(
+		length); /* clang would subtract 32 bits, which the verifier refuses for pointers */
+	mark_time();
+	if (bpf_xdp_adjust_head(ctx, (int)length - load.size))
 		return XDP_ABORTED;
 	if (write_packet(ctx, next_flow(), load.size))
 		return XDP_ABORTED;

@@ -26,7 +26,7 @@ struct load_shape {
 	__u8 pad;
 	__be16 port; /* of the VIPs */
 	__u16 size; /* bytes of a frame; 0: a mix, see mixed_size() */
-	__u32 flows; /* number of flows; a power of two */
+	__u32 flow_bits; /* there are 2^flow_bits flows */
 	__u32 vips; /* number of VIPs; a power of two */
 	__be32 client[4]; /* address of flow 0 */
 	__be32 vip[4]; /* address of VIP 0 */
@@ -39,18 +39,47 @@ const volatile struct load_shape load = {};
 /* Number of packets so far. One processor runs the program at a time. */
 __u64 sequence = 0;
 
+/*
+ * When packets were made (CLOCK_MONOTONIC, in ns), so that user space can tell how long the packets
+ * of a run took without what comes before and after it. Looking at the clock at every packet would
+ * cost too much.
+ */
+#define MARK_DISTANCE 1024
+
+struct mark {
+	__u64 sequence;
+	__u64 time; /* 0: none yet */
+};
+
+struct mark first_mark = {}; /* cleared before a run */
+struct mark last_mark = {};
+
+static __always_inline void mark_time(void)
+{
+	if (sequence % MARK_DISTANCE)
+		return;
+	last_mark.time = bpf_ktime_get_ns();
+	last_mark.sequence = sequence;
+	if (!first_mark.time)
+		first_mark = last_mark;
+}
+
 #define CLIENT_BITS 16 /* of a flow's number: the client's address; those above: its port */
 #define FIRST_CLIENT_PORT 1024
 #define LOAD_TTL 64
 #define DONT_FRAGMENT 0x4000
 
 /*
- * The flow of the next packet: all of them, one after the other, in an order that no cache can
- * guess (an odd multiplier is a permutation modulo a power of two).
+ * The flow of the next packet: all of them, then all of them again in another order, so that no
+ * cache can guess the next one, nor does memory that was filled in one order lie in the next (an
+ * odd multiplier, and an exclusive or, are permutations modulo a power of two).
  */
 static __always_inline __u32 next_flow(void)
 {
-	return (__u32)sequence++ * 0x9e3779b1u & (load.flows - 1);
+	__u64 n = sequence++;
+	__u32 walk = n >> load.flow_bits;
+
+	return ((__u32)n * 0x9e3779b1u ^ walk * 0x85ebca6bu) & ((1u << load.flow_bits) - 1);
 }
 
 /* The address whose last word is `number` above that of number 0. */

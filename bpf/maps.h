@@ -13,14 +13,15 @@
 #include "types.h"
 
 /*
- * VIP to service number. A service keeps its number as long as it lives, so a change of backends
- * never touches this table: replacing a value in a hash lets a reader see a recycled element.
+ * VIP to service number (vip.h). A service keeps its number as long as it lives, so a change of
+ * backends never touches this table. Its size is a power of two.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, struct vip_key);
-	__type(value, __u32);
+	__type(key, __u32);
+	__type(value, struct vip_place);
 } vips SEC(".maps");
 
 struct {

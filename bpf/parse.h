@@ -36,7 +36,7 @@ enum phase {
 
 /* What the balancer knows of a packet. */
 struct packet {
-	struct vip_key vip;
+	struct vip_key vip __attribute__((aligned(8)));
 	__u8 source[16] __attribute__((aligned(8)));
 	__be16 source_port;
 	__be16 proto; /* Ethertype behind the VLAN tag */

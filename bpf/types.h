@@ -30,7 +30,26 @@ struct vip_key {
 	__u8 segment_type;
 	__u32 segment_id; /* host order, 0 without a segment */
 };
-_Static_assert(sizeof(struct vip_key) == 24, "vip_key is hashed whole: no implicit padding");
+_Static_assert(sizeof(struct vip_key) == 24, "vip_key is compared by words: no implicit padding");
+
+/*
+ * A place of the VIP table. A VIP is at the first place that its hash names, or at one of the next
+ * VIP_PROBES - 1; looking ends at a place that was never used. User space writes the key before the
+ * number, and a place that a VIP has left is written again only after an RCU grace period.
+ */
+struct vip_place {
+	struct vip_key key;
+	__u32 number; /* of the service, or one of the values below */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct vip_place) == 32, "two vip_places are one cache line");
+
+enum vip_number {
+	VIP_NEVER = 0, /* services are numbered from 1 */
+	VIP_LEFT = 0xffffffff,
+};
+
+#define VIP_PROBES 32
 
 /* Packets and bytes of received frames. */
 struct traffic {

@@ -69,6 +69,8 @@ want_group() {
 		want qemu-system-x86_64 qemu-system-x86
 		want xz xz-utils
 		want zstd
+		want iptables # what "fairlead bench forward" compares with
+		want nft nftables
 		;;
 	generate)
 		want_group build

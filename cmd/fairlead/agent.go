@@ -77,6 +77,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 		PinDir:     pins,
 		Interfaces: config.Node.Interfaces,
 		Mode:       xdp.Mode(config.Dataplane.XDPMode),
+		Capacity:   xdp.Capacity{Flows: config.Dataplane.Flows},
 		Seed:       config.Dataplane.HashSeed,
 		Log:        log,
 	})

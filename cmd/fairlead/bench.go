@@ -44,6 +44,6 @@ one run on this machine. The report goes to standard output, as a table or as
 one JSON object; progress goes to standard error. Root is needed.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newBenchForwardCommand(e))
+	cmd.AddCommand(newBenchChurnCommand(e), newBenchForwardCommand(e), newBenchPacketCommand(e))
 	return cmd
 }

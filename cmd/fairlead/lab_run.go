@@ -43,7 +43,7 @@ func newLabEchoCommand() *cobra.Command {
 	var listen []string
 	cmd := &cobra.Command{
 		Use:    "echo",
-		Short:  "Answer UDP datagrams with a name and what they hold",
+		Short:  "Answer UDP datagrams and lines over TCP with a name and what they hold",
 		Args:   cobra.NoArgs,
 		Hidden: true,
 	}

@@ -119,8 +119,8 @@ func (s stage) spread(ctx context.Context) error {
 	return nil
 }
 
-// change takes one server out and another one in while requests run on lasting
-// connections, and counts what broke.
+// change takes one server out of the configuration and another one in while
+// requests run on lasting connections, and counts what broke.
 func (s stage) change(ctx context.Context) error {
 	const connections = 64
 	s.say("\n== wrk keeps %d connections busy for 5 s; meanwhile server1 leaves and server%d comes", connections, servers)
@@ -141,8 +141,8 @@ func (s stage) change(ctx context.Context) error {
 		return err
 	}
 	s.say("   %s", result)
-	s.say("   connections broken: %d of %d. Those to server1 had to; the others are what plain consistent hashing\n"+
-		"   costs. Keeping them is what \"just enough tracking\" will do.", result.broken(), connections)
+	s.say("   connections broken: %d of %d. New connections go to the servers that are left and to server%d; those that\n"+
+		"   were there before the change stay where they are, also on server1, until they end.", result.broken(), connections, servers)
 	return nil
 }
 

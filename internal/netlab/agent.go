@@ -41,6 +41,7 @@ func writeService(b *strings.Builder, s lb.Service) {
 	if q := s.QUIC; q != nil {
 		fmt.Fprintf(b, "    quic: {configID: %d, serverIDLength: %d, nonceLength: %d}\n", q.ConfigID, q.ServerIDLength, q.NonceLength)
 	}
+	b.WriteString(trackingText(s))
 	writeAccess(b, s)
 	b.WriteString("    backends:\n")
 	for _, backend := range s.Backends {
@@ -73,6 +74,22 @@ func list(prefixes []netip.Prefix) string {
 		quoted[i] = strconv.Quote(p.String())
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"
+}
+
+// trackingText writes how the service's flows are remembered, as far as it isn't
+// by default.
+func trackingText(s lb.Service) string {
+	text := ""
+	if s.Tracking != lb.TrackingMinimal {
+		text += fmt.Sprintf("    tracking: %s\n", s.Tracking)
+	}
+	if s.IdleTimeout != 0 {
+		text += fmt.Sprintf("    idleTimeout: %s\n", s.IdleTimeout)
+	}
+	if s.Learn != 0 {
+		text += fmt.Sprintf("    learn: %s\n", s.Learn)
+	}
+	return text
 }
 
 func backendText(b lb.Backend) string {
@@ -111,7 +128,7 @@ func tunnelEnd(fairlead string, vips []netip.Addr, balancers []netip.Prefix) Pro
 	return Process{Name: "node", Args: args}
 }
 
-// echo answers at port 7 of the addresses (RFC 862's port).
+// echo answers at port 7 of the addresses (RFC 862's port), over UDP and TCP.
 func echo(fairlead, name string, addresses []netip.Addr) Process {
 	args := []string{fairlead, "lab", "echo", "--name", name}
 	for _, a := range addresses {

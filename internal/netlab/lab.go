@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -249,6 +250,19 @@ func (l *Lab) Do(host string, fn func() error) error {
 		return fmt.Errorf("lab %s: no host %s", l.state.Name, host)
 	}
 	return namespace(h.Namespace).do(fn)
+}
+
+// Reroute replaces the route of a host to the same destination.
+func (l *Lab) Reroute(host string, r Route) error {
+	if err := r.check(); err != nil {
+		return fmt.Errorf("lab %s: host %s: %w", l.state.Name, host, err)
+	}
+	return l.Do(host, func() error {
+		if err := netlink.RouteReplace(kernelRoute(r)); err != nil {
+			return fmt.Errorf("lab %s: host %s: route %s: %w", l.state.Name, host, r.Destination, err)
+		}
+		return nil
+	})
 }
 
 // Dial opens a connection from a host. The address is numeric: there are no

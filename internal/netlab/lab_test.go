@@ -183,23 +183,55 @@ func checkMultipath(t *testing.T, lab *Lab) {
 	}
 }
 
-// Echo answers from the address that was asked.
+// A host's route can be replaced, also one through several gateways by one
+// through a single gateway.
+func TestReroute(t *testing.T) {
+	labs := newLabs(t)
+	topology := plain(2)
+	lab := bringUp(t, labs, topology)
+	for family, route := range topology.Host("router").Routes {
+		probe := topology.Probes[family] // of the VIP in that family
+		route.Gateways = route.Gateways[1:]
+		if err := lab.Reroute("router", route); err != nil {
+			t.Fatal(err)
+		}
+		for range probeRun {
+			if name, err := lab.ask(t.Context(), probe); name != "server2" || err != nil {
+				t.Fatalf("%s is answered by %q, %v, want server2", probe.Address, name, err)
+			}
+		}
+	}
+	if err := lab.Reroute("nobody", topology.Host("router").Routes[0]); err == nil {
+		t.Error("rerouted a host that isn't there")
+	}
+}
+
+// Echo answers from the address that was asked, over both protocols.
 func TestEcho(t *testing.T) {
 	labs := newLabs(t)
 	lab := bringUp(t, labs, plain(1))
 	for _, vip := range vips() {
-		conn, err := lab.Dial(t.Context(), "client", "udp", net.JoinHostPort(vip.String(), "7"))
-		if err != nil {
-			t.Fatal(err)
+		for _, protocol := range []string{"udp", "tcp"} {
+			checkEcho(t, lab, protocol, net.JoinHostPort(vip.String(), "7"))
 		}
-		defer conn.Close()
-		if _, err := conn.Write([]byte("how now")); err != nil {
+	}
+}
+
+func checkEcho(t *testing.T, lab *Lab, protocol, address string) {
+	t.Helper()
+	conn, err := lab.Dial(t.Context(), "client", protocol, address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, text := range []string{"how now\n", "brown cow\n"} {
+		if _, err := conn.Write([]byte(text)); err != nil {
 			t.Fatal(err)
 		}
 		answer := make([]byte, 100)
 		n, err := conn.Read(answer) // from no other address: the socket is connected
-		if got := string(answer[:n]); got != "server1 how now" || err != nil {
-			t.Errorf("%s answers %q, %v", vip, got, err)
+		if got := string(answer[:n]); got != "server1 "+text || err != nil {
+			t.Errorf("%s %s answers %q, %v", protocol, address, got, err)
 		}
 	}
 }

@@ -47,8 +47,7 @@ func (l *lab) checkChanged(t *testing.T) {
 				return backends(t, &h, "web")[newcomer].Packets > 100
 			})
 		}
-		// Connections of the moment of the change may have moved and broken.
-		w.wait(t)
+		w.waitFlawless(t)
 	})
 	if diff := cmp.Diff(before, l.untouched(t), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("other services are not as they were:\n%s", diff)

@@ -73,10 +73,10 @@ func (c conditions) load(w *wire) generator.Load {
 
 // newPlan decides what is measured.
 func newPlan(cfg Config) (plan, error) {
-	p := plan{rounds: 5, warmUp: 200 * time.Millisecond, duration: time.Second}
-	sizes, protocols := frameSizes, []lb.Protocol{lb.UDP, lb.TCP}
+	p := plan{rounds: 7, warmUp: 200 * time.Millisecond, duration: 400 * time.Millisecond}
+	sizes := frameSizes
 	if cfg.Quick {
-		p.rounds, p.warmUp, p.duration = 3, 50*time.Millisecond, 300*time.Millisecond
+		p.rounds, p.warmUp, p.duration = 5, 50*time.Millisecond, 200*time.Millisecond
 		sizes = []string{"64", "128"}
 	}
 	if len(cfg.Sizes) > 0 {
@@ -89,12 +89,16 @@ func newPlan(cfg Config) (plan, error) {
 	if p.devices, err = chooseDevices(cfg.Devices); err != nil {
 		return plan{}, err
 	}
-	for _, protocol := range protocols {
-		for _, size := range sizes {
-			p.cases = append(p.cases, conditions{protocol, establishedFlows, size})
+	for _, size := range sizes {
+		p.cases = append(p.cases, conditions{lb.UDP, establishedFlows, size})
+		if !cfg.Quick || size == "64" {
+			p.cases = append(p.cases, conditions{lb.TCP, establishedFlows, size})
 		}
-		if slices.Contains(sizes, "64") {
-			p.cases = append(p.cases, conditions{protocol, newFlows, "64"})
+	}
+	if slices.Contains(sizes, "64") {
+		p.cases = append(p.cases, smallAndNew)
+		if !cfg.Quick {
+			p.cases = append(p.cases, conditions{lb.TCP, newFlows, "64"})
 		}
 	}
 	return p, nil

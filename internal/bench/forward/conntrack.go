@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -21,9 +22,9 @@ const (
 	wantedBuckets     = newFlows / 4
 )
 
-// widenConntrack makes the connection table large enough; restore gives it its
-// former sizes back.
-func widenConntrack() (restore func() error, err error) {
+// widenConntrack makes the connection table large enough for new flows, if there
+// is a device that uses it; restore gives it its former sizes back.
+func (p plan) widenConntrack() (restore func() error, err error) {
 	var undo []func() error
 	restore = func() error {
 		var errs []error
@@ -31,6 +32,11 @@ func widenConntrack() (restore func() error, err error) {
 			errs = append(errs, f())
 		}
 		return errors.Join(errs...)
+	}
+	usesTable := slices.ContainsFunc(p.devices, func(d device) bool { return d.name == iptablesDevice || d.name == nftablesDevice })
+	sendsNew := slices.ContainsFunc(p.cases, func(c conditions) bool { return c.flows == newFlows })
+	if !usesTable || !sendsNew {
+		return restore, nil
 	}
 	for path, wanted := range map[string]int{conntrackMax: wantedConnections, conntrackBuckets: wantedBuckets} {
 		old, err := raise(path, wanted)

@@ -25,10 +25,10 @@ const (
 type device struct {
 	name string
 	role netlab.Role
-	// start puts the device to work in its host of the lab; stop ends what
-	// doesn't go with the host and may be nil. Without a start, the sink stands
+	// start puts the device to work in its host of the lab, with which it goes; a
+	// Fairlead device returns its data plane. Without a start, the sink stands
 	// where the device would be.
-	start func(ctx context.Context, lab *netlab.Lab) (stop func() error, err error)
+	start func(ctx context.Context, lab *netlab.Lab) (*xdp.Plane, error)
 }
 
 func (d device) host() string { return "device-" + d.name }
@@ -57,7 +57,7 @@ func deviceNames(list []device) []string {
 	return names
 }
 
-func startReflector(_ context.Context, lab *netlab.Lab) (func() error, error) {
+func startReflector(_ context.Context, lab *netlab.Lab) (*xdp.Plane, error) {
 	return nil, onDevice(lab, reflectorDevice, reflector.Attach)
 }
 

@@ -18,20 +18,14 @@ import (
 // instead of by an agent.
 func fairlead(mode lb.Forward) device {
 	d := device{name: mode.String(), role: netlab.Balancer}
-	d.start = func(ctx context.Context, lab *netlab.Lab) (func() error, error) {
+	d.start = func(ctx context.Context, lab *netlab.Lab) (plane *xdp.Plane, err error) {
 		// The directory in which netlab mounts a balancer's BPF file system.
 		pins := filepath.Join(lab.State().Host(d.host()).Directory, "bpf", "bench")
-		var plane *xdp.Plane
-		err := lab.Do(d.host(), func() (err error) {
+		err = lab.Do(d.host(), func() error {
 			plane, err = openPlane(ctx, pins, mode)
 			return err
 		})
-		if err != nil {
-			return nil, err
-		}
-		return func() error {
-			return errors.Join(plane.Close(), lab.Do(d.host(), func() error { return xdp.Remove(pins) }))
-		}, nil
+		return plane, err
 	}
 	return d
 }

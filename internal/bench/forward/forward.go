@@ -61,12 +61,8 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	restore, err := widenConntrack()
-	if err != nil {
-		return nil, err
-	}
 	found, err := measure(ctx, cfg, p)
-	if err := errors.Join(err, restore()); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return report, found.report(report)
@@ -80,6 +76,12 @@ func measure(ctx context.Context, cfg Config, p plan) (found findings, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	// Not before a device has made the kernel load its connection tracking.
+	restore, err := p.widenConntrack()
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
 	found = findings{}
 	for i, c := range p.cases {
 		cfg.progress("%d of %d: %s", i+1, len(p.cases), c)
@@ -106,7 +108,7 @@ func (b *testbed) compare(ctx context.Context, c conditions, p plan) (_ map[stri
 			return nil, fmt.Errorf("%s: %w", w.device.name, err)
 		}
 		runs = append(runs, r)
-		if _, err := r.measure(p.warmUp); err != nil {
+		if err := r.warmUp(p.warmUp); err != nil {
 			return nil, fmt.Errorf("%s: %w", w.device.name, err)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/switchport"
 	"fairlead.io/fairlead/internal/netlab"
 )
@@ -18,7 +19,7 @@ import (
 // is the best case for them: the more rules, the slower is a new flow.
 // Established flows see no rule at all, only the connection table.
 
-func startIptables(ctx context.Context, lab *netlab.Lab) (func() error, error) {
+func startIptables(ctx context.Context, lab *netlab.Lab) (*xdp.Plane, error) {
 	// The native one where both are installed; the other one translates to nftables.
 	program := "iptables-legacy"
 	if _, err := exec.LookPath(program); err != nil {
@@ -39,7 +40,7 @@ func startIptables(ctx context.Context, lab *netlab.Lab) (func() error, error) {
 	})
 }
 
-func startNftables(ctx context.Context, lab *netlab.Lab) (func() error, error) {
+func startNftables(ctx context.Context, lab *netlab.Lab) (*xdp.Plane, error) {
 	rules := fmt.Sprintf(`table ip bench {
 	chain prerouting {
 		type nat hook prerouting priority dstnat

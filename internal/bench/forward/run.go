@@ -7,14 +7,14 @@ import (
 	"net"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/dataplane/xdp/generator"
 	"fairlead.io/fairlead/internal/netlab"
 )
 
-// chunk is the number of frames that are sent between two looks at the clock.
-const chunk = 1 << 15
+// firstFrames is the number of frames of the first warm-up, which is to find out
+// how many a longer measurement takes.
+const firstFrames = 1 << 14
 
 // rate is what one measurement found.
 type rate struct {
@@ -27,6 +27,8 @@ type run struct {
 	lab    *netlab.Lab
 	wire   *wire
 	sender *generator.Sender
+	// perFrame is what a frame took when it was last measured, in nanoseconds.
+	perFrame float64
 }
 
 func newRun(lab *netlab.Lab, w *wire, c conditions) (*run, error) {
@@ -41,32 +43,48 @@ func newRun(lab *netlab.Lab, w *wire, c conditions) (*run, error) {
 	})
 }
 
-// measure sends for a while, at least one chunk, and counts what arrives.
-func (r *run) measure(d time.Duration) (found rate, err error) {
+// warmUp sends for about as long as d and keeps in mind how fast that was.
+func (r *run) warmUp(d time.Duration) error {
+	for _, frames := range []int{firstFrames, 0} {
+		if frames == 0 {
+			frames = r.frames(d)
+		}
+		if _, err := r.send(frames); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measure sends for about as long as d and counts what arrives.
+func (r *run) measure(d time.Duration) (rate, error) { return r.send(r.frames(d)) }
+
+// frames is the number of frames that take about as long as d.
+func (r *run) frames(d time.Duration) int {
+	return max(firstFrames, int(float64(d.Nanoseconds())/r.perFrame))
+}
+
+func (r *run) send(frames int) (found rate, err error) {
 	err = r.lab.Do(testerHost, func() error {
-		if err := pin(); err != nil {
+		if err := bench.ClaimProcessor(); err != nil {
+			return err
+		}
+		sentBefore, receivedBefore, err := r.counts()
+		if err != nil {
+			return err
+		}
+		if r.perFrame, err = r.sender.Send(frames); err != nil {
 			return err
 		}
 		sent, received, err := r.counts()
 		if err != nil {
 			return err
 		}
-		start := time.Now()
-		for time.Since(start) < d {
-			if err := r.sender.Send(chunk); err != nil {
-				return err
-			}
+		if received == receivedBefore {
+			return fmt.Errorf("none of %d frames came through", sent-sentBefore)
 		}
-		elapsed := time.Since(start)
-		sentAfter, receivedAfter, err := r.counts()
-		if err != nil {
-			return err
-		}
-		if receivedAfter == received {
-			time.Sleep(8*time.Second); return fmt.Errorf("none of %d frames came through", sentAfter-sent)
-		}
-		arrived := float64(receivedAfter - received)
-		found = rate{perSecond: arrived / elapsed.Seconds(), lost: 1 - arrived/float64(sentAfter-sent)}
+		share := float64(received-receivedBefore) / float64(sent-sentBefore)
+		found = rate{perSecond: 1e9 / r.perFrame * share, lost: 1 - share}
 		return nil
 	})
 	return found, err
@@ -79,28 +97,6 @@ func (r *run) counts() (sent, received uint64, err error) {
 	}
 	got, err := r.wire.sink.Received()
 	return sent, got.Frames, err
-}
-
-// pin keeps the calling thread on the last processor that it may use; the
-// first one has the machine's other work. The receivers' soft interrupts run
-// where the sender does.
-func pin() error {
-	var allowed unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
-		return fmt.Errorf("processor affinity: %w", err)
-	}
-	last := 0
-	for cpu := range len(allowed) * 64 {
-		if allowed.IsSet(cpu) {
-			last = cpu
-		}
-	}
-	var one unix.CPUSet
-	one.Set(last)
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return fmt.Errorf("processor affinity: %w", err)
-	}
-	return nil
 }
 
 func (r *run) close() error { return r.sender.Close() }

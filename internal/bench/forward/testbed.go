@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/sink"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
@@ -55,7 +56,7 @@ type wire struct {
 	testerEnd            string // interface
 	testerMAC, deviceMAC lb.MAC
 	sink                 *sink.Sink
-	stop                 func() error // ends the device's part; nil if there is nothing to do
+	plane                *xdp.Plane // of a Fairlead device
 }
 
 // testbed is the network with all devices at work.
@@ -124,7 +125,7 @@ func (b *testbed) begin(ctx context.Context, w *wire) (err error) {
 	host, end := testerHost, w.testerEnd
 	if w.device.start == nil {
 		host, end = w.device.host(), deviceInterface
-	} else if w.stop, err = w.device.start(ctx, b.lab); err != nil {
+	} else if w.plane, err = w.device.start(ctx, b.lab); err != nil {
 		return err
 	}
 	return b.lab.Do(host, func() error {
@@ -137,7 +138,7 @@ func (b *testbed) begin(ctx context.Context, w *wire) (err error) {
 	})
 }
 
-// close stops the devices and removes the network, also when the run's context
+// close frees the devices and removes the network with all that is pinned in it, also when the run's context
 // has ended.
 func (b *testbed) close() error {
 	var errs []error
@@ -145,8 +146,8 @@ func (b *testbed) close() error {
 		if w.sink != nil {
 			errs = append(errs, w.sink.Close())
 		}
-		if w.stop != nil {
-			errs = append(errs, w.stop())
+		if w.plane != nil {
+			errs = append(errs, w.plane.Close())
 		}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), downTimeout)

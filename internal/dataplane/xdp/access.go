@@ -20,6 +20,7 @@ type sourceLists struct {
 	table   *ebpf.Map
 	numbers *arena
 	grace   *grace
+	room    int // prefixes that the table holds at most
 	used    int // prefixes in the table
 	retired []retiredList
 	// adopted are lists that no adopted service has claimed yet, by number.
@@ -38,9 +39,9 @@ type retiredList struct {
 	after ticket
 }
 
-func newSourceLists(table *ebpf.Map, g *grace) *sourceLists {
+func newSourceLists(table *ebpf.Map, c Capacity, g *grace) *sourceLists {
 	// A change needs the old number and the new one.
-	return &sourceLists{table: table, numbers: newArena("lists of sources", 2*maxServices, g), grace: g}
+	return &sourceLists{table: table, numbers: newArena("lists of sources", 2*uint32(c.Services), g), grace: g, room: c.Sources}
 }
 
 // stage returns a list that says what is wanted: the present one if it does. On
@@ -52,9 +53,9 @@ func (l *sourceLists) stage(present sourceList, want map[netip.Prefix]bool) (sou
 		return present, nil
 	case len(want) == 0:
 		return sourceList{}, nil
-	case l.used+len(want) > maxSources && len(l.retired) > 0:
+	case l.used+len(want) > l.room && len(l.retired) > 0:
 		return sourceList{}, errBusy{l.grace.now()}
-	case l.used+len(want) > maxSources:
+	case l.used+len(want) > l.room:
 		return sourceList{}, fmt.Errorf("table sources is full: no room for %d prefixes beside %d", len(want), l.used)
 	}
 	number, _, err := l.numbers.alloc(1)

@@ -4,6 +4,7 @@ package xdp
 
 import (
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"strings"
@@ -90,7 +91,7 @@ func listed(t *testing.T, p *Plane) (n int) {
 	t.Helper()
 	var key balancerSourceKey
 	var verdict balancerAccess
-	it := p.program.maps.Sources.Iterate()
+	it := p.kernel.maps.Sources.Iterate()
 	for it.Next(&key, &verdict) {
 		n++
 	}
@@ -246,34 +247,37 @@ func TestSourcesAdopted(t *testing.T) {
 
 // A list for which there is no room changes nothing, and room comes back.
 func TestSourcesFull(t *testing.T) {
-	p, _ := newTestPlane(t)
-	var many []netip.Prefix
+	needRoot(t)
+	capacity := Capacity{Sources: lb.MaxSources + 100}
+	p, err := newPlane(Config{Capacity: capacity, Log: slog.New(slog.DiscardHandler)}, newStaticHops())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	full, last := manyBackends(vip4, 1), manyBackends(vip6, 1)
 	for i := range lb.MaxSources {
-		many = append(many, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32))
+		prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32)
+		full.Sources.Deny = append(full.Sources.Deny, prefix)
 	}
-	full := manyBackends(vip4, 1)
-	full.Sources.Deny = many
-	last := *full
-	last.Port = 79
-	last.Sources = lb.Sources{Deny: prefixes("192.0.2.0/24")}
-	last.Backends = []lb.Backend{{Address: backend4, Port: 79, Weight: 1}}
-	update(t, p, &last)
-	for range maxSources / (lb.MaxSources + 1) {
-		svc := *full
-		svc.Port++
-		svc.Backends = []lb.Backend{{Address: backend4, Port: svc.Port, Weight: 1}}
-		update(t, p, &svc)
-		full = &svc
+	update(t, p, full)
+	last.Sources.Deny = prefixes("2001:db8::/64")
+	update(t, p, last)
+	larger := *last
+	larger.Sources.Deny = nil
+	for i := range 100 {
+		larger.Sources.Deny = append(larger.Sources.Deny, netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd, byte(i)}), 16))
 	}
-	larger := last
-	larger.Sources.Deny = many
 	if _, err := p.Update(context.Background(), &larger); err == nil || !strings.Contains(err.Error(), "table sources is full") {
 		t.Errorf("a list beyond the table's size: error %v", err)
 	}
-	wantSource(t, p, last.VIP, netip.MustParseAddr("192.0.2.7"), false)
-	wantSource(t, p, last.VIP, netip.MustParseAddr("10.0.0.1"), true)
+	wantSource(t, p, last.VIP, netip.MustParseAddr("2001:db8::1"), false)
+	wantSource(t, p, last.VIP, netip.MustParseAddr("fd01::1"), true)
 	remove(t, p, full.VIP)
 	update(t, p, &larger) // waits until the deleted list is gone
-	wantSource(t, p, last.VIP, netip.MustParseAddr("192.0.2.7"), true)
-	wantSource(t, p, last.VIP, netip.MustParseAddr("10.0.0.1"), false)
+	wantSource(t, p, last.VIP, netip.MustParseAddr("2001:db8::1"), true)
+	wantSource(t, p, last.VIP, netip.MustParseAddr("fd01::1"), false)
 }

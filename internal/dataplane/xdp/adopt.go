@@ -13,24 +13,23 @@ import (
 // what they use is not handed out again and their counters go on.
 func (p *Plane) adopt() error {
 	if err := p.sources.adopt(); err != nil {
-		return err
+		return fmt.Errorf("table sources: %w", err)
 	}
 	ids, err := p.adoptServers()
 	if err != nil {
 		return fmt.Errorf("table servers: %w", err)
 	}
-	var key balancerVipKey
-	var number uint32
-	it := p.program.maps.Vips.Iterate()
-	for it.Next(&key, &number) {
+	err = p.kernel.eachVIP(func(key balancerVipKey, number uint32) error {
 		vip := vipOf(key)
 		s, err := p.adoptService(number, ids[number])
 		if err != nil {
 			return fmt.Errorf("vip %s: adopt: %w", vip, err)
 		}
 		p.services[vip] = s
-	}
-	if err := it.Err(); err != nil {
+		p.needs.replace(0, s.features)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
 	p.sources.disown()
@@ -38,7 +37,7 @@ func (p *Plane) adopt() error {
 }
 
 func (p *Plane) adoptService(number uint32, ids servers) (*service, error) {
-	raw, err := read[balancerService](p.program.services, number)
+	raw, err := read[balancerService](p.kernel.services, number)
 	if err != nil {
 		return nil, err
 	}
@@ -51,25 +50,26 @@ func (p *Plane) adoptService(number uint32, ids servers) (*service, error) {
 			return nil, err
 		}
 	}
+	now.limits = limits{raw.Limit.Interval, raw.Limit.SourceInterval}
 	now.quic, now.servers = raw.Quic, ids
 	now.servers = now.heldServers()
-	now.limits = limits{raw.Limit.Interval, raw.Limit.SourceInterval}
 	s := &service{
-		now:    now,
-		number: extent{number, 1},
-		active: raw.Active & 1,
-		gone:   dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes},
-		flows:  flowCounts{forgotten: raw.Forgotten},
+		now:      now,
+		number:   extent{number, 1},
+		active:   raw.Active & 1,
+		features: allFeatures, // as long as only an earlier agent knows
+		gone:     dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes},
+		flows:    flowCounts{forgotten: raw.Forgotten},
 	}
 	return s, p.reserve(s)
 }
 
 func (p *Plane) adoptVersion(view balancerView) (*version, error) {
-	entries, err := p.program.readRing(view.RingBase, view.RingSize)
+	entries, err := p.kernel.readRing(view.RingBase, view.RingSize)
 	if err != nil {
 		return nil, err
 	}
-	previous, err := p.program.readRing(view.PreviousBase, view.PreviousSize)
+	previous, err := p.kernel.readRing(view.PreviousBase, view.PreviousSize)
 	if err != nil {
 		return nil, err
 	}
@@ -83,10 +83,10 @@ func (p *Plane) adoptVersion(view balancerView) (*version, error) {
 	}
 	for i := range v.slots {
 		one := &v.slots[i]
-		if one.balancerBackend, err = read[balancerBackend](p.program.tables.backends, view.BackendBase+uint32(i)); err != nil {
+		if one.balancerBackend, err = read[balancerBackend](p.kernel.tables.backends, view.BackendBase+uint32(i)); err != nil {
 			return nil, err
 		}
-		if one.detail, err = read[balancerBackendDetail](p.program.details, view.BackendBase+uint32(i)); err != nil {
+		if one.detail, err = read[balancerBackendDetail](p.kernel.details, view.BackendBase+uint32(i)); err != nil {
 			return nil, err
 		}
 		p.generation = max(p.generation, one.Generation)

@@ -36,31 +36,41 @@ type Attachment struct {
 	link link.Link
 }
 
-// attach puts the program on an interface, pinned in dir. Where a pinned link
-// is already there its program is replaced: one atomic step, so not a packet
-// sees an interface without a balancer.
+// attach puts the program on an interface, with its link pinned in dir. Where a
+// pinned link is already there its program is replaced: one atomic step, so not
+// a packet sees an interface without a balancer.
 func attach(program *ebpf.Program, dir, name string, mode Mode) (Attachment, error) {
 	dev, err := net.InterfaceByName(name)
 	if err != nil {
 		return Attachment{}, fmt.Errorf("interface %s: %w", name, err)
 	}
-	pin := filepath.Join(dir, linkPin(name))
-	a, err := adopt(program, pin, dev, mode)
-	if err != nil || a.link != nil {
-		return a, err
+	pins, err := linkPins(dir)
+	if err != nil {
+		return Attachment{}, err
+	}
+	present := filepath.Join(dir, linkPin(name))
+	for _, pin := range pins {
+		if linkInterface(pin) != name {
+			continue
+		}
+		a, err := adopt(program, pin, dev, mode)
+		if err == nil && a.link != nil && pin != present {
+			err = a.link.Pin(present)
+		}
+		if err != nil || a.link != nil {
+			return a, err
+		}
 	}
 	h, err := hook.Attach(program, dev, mode)
 	if err != nil {
 		return Attachment{}, err
 	}
-	a = Attachment{Interface: name, Mode: h.Mode, Reason: h.Reason, link: h.Link}
-	if err := a.link.Pin(pin); err != nil {
+	a := Attachment{Interface: name, Mode: h.Mode, Reason: h.Reason, link: h.Link}
+	if err := a.link.Pin(present); err != nil {
 		return Attachment{}, errors.Join(fmt.Errorf("interface %s: pin link: %w", name, err), a.link.Close())
 	}
 	return a, nil
 }
-
-func linkPin(name string) string { return "link_" + name }
 
 // adopt takes over the pinned link of an interface. The result has no link if
 // there is none, or if it belongs to an interface that is gone or to another
@@ -111,12 +121,12 @@ func detach(l link.Link) error {
 
 // detachOthers takes the program off all interfaces that are not listed.
 func detachOthers(dir string, interfaces []string) error {
-	pins, err := filepath.Glob(filepath.Join(dir, linkPin("*")))
+	pins, err := linkPins(dir)
 	if err != nil {
 		return err
 	}
 	for _, pin := range pins {
-		if slices.ContainsFunc(interfaces, func(name string) bool { return linkPin(name) == filepath.Base(pin) }) {
+		if slices.Contains(interfaces, linkInterface(pin)) {
 			continue
 		}
 		l, err := link.LoadPinnedLink(pin, nil)
@@ -137,11 +147,10 @@ func Remove(dir string) error {
 	if !inBPF(dir) {
 		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
 	}
-	pins := filepath.Join(dir, layout)
-	if err := detachOthers(pins, nil); err != nil {
+	if err := detachOthers(dir, nil); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(pins); err != nil {
+	if err := removeOtherLayouts(dir, ""); err != nil {
 		return fmt.Errorf("pin directory: %w", err)
 	}
 	// Not removed if it holds something else, or was never made.

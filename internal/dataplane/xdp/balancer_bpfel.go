@@ -220,6 +220,20 @@ type balancerVipKey struct {
 	SegmentId   uint32
 }
 
+type balancerVipNumber uint32
+
+const (
+	balancerVipNumberVIP_NEVER balancerVipNumber = 0
+	balancerVipNumberVIP_LEFT  balancerVipNumber = 4294967295
+)
+
+type balancerVipPlace struct {
+	_      structs.HostLayout
+	Key    balancerVipKey
+	Number uint32
+	Pad    uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -243,12 +257,14 @@ const (
 	balancerVarBtfLimitTime   = "btf_limit_time"
 	balancerVarBtfSegmentType = "btf_segment_type"
 	balancerVarBtfViewFlag    = "btf_view_flag"
+	balancerVarBtfVipNumber   = "btf_vip_number"
 	balancerVarFeatureIpip    = "feature_ipip"
 	balancerVarFeatureL2dsr   = "feature_l2dsr"
 	balancerVarFeatureLimits  = "feature_limits"
 	balancerVarFeatureQuic    = "feature_quic"
 	balancerVarFeatureSources = "feature_sources"
 	balancerVarHashSeed       = "hash_seed"
+	balancerVarVipMask        = "vip_mask"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -324,12 +340,14 @@ type balancerVariableSpecs struct {
 	BtfLimitTime   *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
+	BtfVipNumber   *ebpf.VariableSpec `ebpf:"btf_vip_number"`
 	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
 	FeatureLimits  *ebpf.VariableSpec `ebpf:"feature_limits"`
 	FeatureQuic    *ebpf.VariableSpec `ebpf:"feature_quic"`
 	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
+	VipMask        *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -394,12 +412,14 @@ type balancerVariables struct {
 	BtfLimitTime   *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
+	BtfVipNumber   *ebpf.Variable `ebpf:"btf_vip_number"`
 	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
 	FeatureLimits  *ebpf.Variable `ebpf:"feature_limits"`
 	FeatureQuic    *ebpf.Variable `ebpf:"feature_quic"`
 	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
+	VipMask        *ebpf.Variable `ebpf:"vip_mask"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.

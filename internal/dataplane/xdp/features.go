@@ -4,6 +4,7 @@ package xdp
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/cilium/ebpf"
 
@@ -25,7 +26,18 @@ const (
 	allFeatures features = 1<<iota - 1
 )
 
-// featureOf is what a service needs.
+// featureConstants names the constants by their bits.
+func featureConstants() []string {
+	return []string{
+		balancerVarFeatureL2dsr,
+		balancerVarFeatureIpip,
+		balancerVarFeatureSources,
+		balancerVarFeatureLimits,
+		balancerVarFeatureQuic,
+	}
+}
+
+// featuresOf is what a service needs.
 func featuresOf(svc *lb.Service) features {
 	f := featureL2DSR
 	if svc.Forward == lb.IPIP {
@@ -45,20 +57,21 @@ func featuresOf(svc *lb.Service) features {
 
 // set writes the constants of a program that has these features.
 func (f features) set(spec *ebpf.CollectionSpec) error {
-	for name, feature := range map[string]features{
-		balancerVarFeatureL2dsr:   featureL2DSR,
-		balancerVarFeatureIpip:    featureIPIP,
-		balancerVarFeatureSources: featureSources,
-		balancerVarFeatureLimits:  featureLimits,
-		balancerVarFeatureQuic:    featureQUIC,
-	} {
-		var on uint8
-		if f&feature != 0 {
-			on = 1
-		}
-		if err := spec.Variables[name].Set(on); err != nil {
+	for bit, name := range featureConstants() {
+		if err := spec.Variables[name].Set(uint8(f >> bit & 1)); err != nil {
 			return fmt.Errorf("constant %s: %w", name, err)
 		}
 	}
 	return nil
+}
+
+// String lists the features by their names in bpf/config.h.
+func (f features) String() string {
+	var names []string
+	for bit, name := range featureConstants() {
+		if f>>bit&1 != 0 {
+			names = append(names, strings.TrimPrefix(name, "feature_"))
+		}
+	}
+	return strings.Join(names, " ")
 }

@@ -14,14 +14,6 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Verdicts of an XDP program (enum xdp_action in linux/bpf.h).
-const (
-	xdpDrop     = 1
-	xdpPass     = 2
-	xdpTX       = 3
-	xdpRedirect = 4
-)
-
 // frame describes an Ethernet frame; build turns it into bytes. The zero value
 // of a field leaves its layer out or at its default.
 type frame struct {
@@ -105,7 +97,11 @@ func run(t *testing.T, p *Plane, in []byte) (verdict uint32, out []byte) {
 	t.Helper()
 	out = make([]byte, len(in)+256)
 	options := &ebpf.RunOptions{Data: in, DataOut: out}
-	verdict, err := p.program.Balance.Run(options)
+	program, err := p.loaded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	verdict, err = program.Run(options)
 	if err != nil {
 		t.Fatalf("run %d bytes: %v", len(in), err)
 	}
@@ -115,12 +111,12 @@ func run(t *testing.T, p *Plane, in []byte) (verdict uint32, out []byte) {
 // exits returns the counters that moved while do ran.
 func exits(t *testing.T, p *Plane, do func()) map[string]uint64 {
 	t.Helper()
-	before, err := p.program.exits.Read()
+	before, err := p.kernel.exits.Read()
 	if err != nil {
 		t.Fatal(err)
 	}
 	do()
-	after, err := p.program.exits.Read()
+	after, err := p.kernel.exits.Read()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,18 +25,22 @@ func flowHash(seed uint64, vip lb.VIP, client netip.AddrPort, affinity lb.Affini
 		}
 		return word(h, binary.NativeEndian.Uint64(b[8:]))
 	}
-	h := address(seed, client.Addr())
 	var segment uint64
 	if vip.Segment.Tagged() {
-		segment = 1<<32 | uint64(vip.Segment.ID)
+		segment = 1 | uint64(vip.Segment.ID)<<8
 	}
-	h = word(h, segment)
-	port := wirePort(client.Port())
+	h := address(0, vip.Address)
+	h = word(h, uint64(wirePort(vip.Port))|uint64(vip.Protocol)<<16|segment<<24)
+	h ^= seed
+	port := uint64(wirePort(client.Port()))
 	if affinity == lb.AffinityClient {
 		port = 0
 	}
-	h = address(h, vip.Address)
-	h = word(h, uint64(vip.Protocol)<<32|uint64(port)<<16|uint64(wirePort(vip.Port)))
+	if a := client.Addr().As16(); client.Addr().Is4() {
+		h = word(h, binary.NativeEndian.Uint64(a[8:])|port)
+	} else {
+		h = address(h, client.Addr()) ^ port
+	}
 	h = (h ^ h>>27) * 0x94d049bb133111eb
 	return h ^ h>>31
 }

@@ -32,6 +32,9 @@ func newFlow(vip lb.VIP, client string, port int) []byte {
 // took.
 func offer(t *testing.T, p *Plane, packets ...[]byte) (map[string]uint64, time.Duration) {
 	t.Helper()
+	if _, err := p.loaded(); err != nil { // which may take its time
+		t.Fatal(err)
+	}
 	begun := monotonic(t)
 	moved := exits(t, p, func() {
 		for _, packet := range packets {
@@ -214,13 +217,13 @@ func TestLimitModel(t *testing.T) {
 			if random.IntN(8) == 0 {
 				seen = random.Uint64()
 			}
-			if err := write(p.program.services, at, seen); err != nil {
+			if err := write(p.kernel.services, at, seen); err != nil {
 				t.Fatal(err)
 			}
 			before := monotonic(t) << balancerLimitTimeLIMIT_TIME_SHIFT
 			verdict, _ := run(t, p, newFlow(svc.VIP, "192.0.2.7", 2000))
 			after := monotonic(t) << balancerLimitTimeLIMIT_TIME_SHIFT
-			raw, err := read[balancerService](p.program.services, p.services[svc.VIP].number.base)
+			raw, err := read[balancerService](p.kernel.services, p.services[svc.VIP].number.base)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -30,9 +30,13 @@ func BenchmarkPacket(b *testing.B) {
 			if _, err := p.Update(context.Background(), c.svc); err != nil {
 				b.Fatal(err)
 			}
+			program, err := p.loaded()
+			if err != nil {
+				b.Fatal(err)
+			}
 			const repeat = 1 << 20
 			for b.Loop() {
-				_, perPacket, err := p.program.Balance.Benchmark(c.in, repeat, nil)
+				_, perPacket, err := program.Benchmark(c.in, repeat, nil)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,15 +29,24 @@ type Config struct {
 	// backends are reached.
 	Interfaces []string
 	Mode       Mode
+	// Capacity of the tables; what is 0 is DefaultCapacity's.
+	Capacity Capacity
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
 	Seed uint64
 	Log  *slog.Logger
+
+	// layout is the tables', if it is not the present one: for tests of the
+	// hand-over.
+	layout string
 }
+
+// folder is where the tables are pinned.
+func (c *Config) folder() string { return filepath.Join(c.PinDir, cmp.Or(c.layout, layout)) }
 
 // Plane is the XDP data plane of one node. It implements dataplane.DataPlane.
 type Plane struct {
 	config   Config
-	program  *program
+	kernel   *kernel
 	resolver resolver
 	grace    *grace
 	endGrace func()
@@ -53,6 +63,7 @@ type Plane struct {
 	closed      bool
 	attachments []Attachment
 	services    map[lb.VIP]*service
+	needs       featureCounts
 	numbers     *arena // service numbers
 	rings       *arena // chunks of the ring table
 	backends    *arena // entries of the backend table
@@ -72,42 +83,53 @@ func Open(cfg Config) (*Plane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("next hops: %w", err)
 	}
-	p, err := newPlane(cfg.PinDir, cfg.Seed, hops)
+	p, err := newPlane(cfg, hops)
 	if err != nil {
 		return nil, errors.Join(err, hops.Close())
 	}
-	p.config = cfg
 	p.running.Go(func() { p.sweepEvery(sweepInterval) })
 	return p, nil
 }
 
 // newPlane is a plane that is attached nowhere.
-func newPlane(dir string, seed uint64, hops resolver) (*Plane, error) {
+func newPlane(cfg Config, hops resolver) (*Plane, error) {
+	pins := ""
+	if cfg.PinDir != "" {
+		if err := mountBPF(cfg.PinDir); err != nil {
+			return nil, err
+		}
+		pins = cfg.folder()
+	}
 	synchronize, endGrace, err := synchronizer()
 	if err != nil {
 		return nil, err
 	}
-	program, err := load(dir, seed)
+	capacity := cfg.Capacity.orDefault()
+	kernel, err := openKernel(pins, capacity, cfg.Seed)
 	if err != nil {
 		endGrace()
 		return nil, err
 	}
 	g := newGrace(synchronize)
 	p := &Plane{
-		program:  program,
+		config:   cfg,
+		kernel:   kernel,
 		resolver: hops,
 		grace:    g,
 		endGrace: endGrace,
-		seed:     seed,
+		seed:     cfg.Seed,
 		epoch:    time.Now(),
 		stale:    stale.New(),
 		done:     make(chan struct{}),
 		services: make(map[lb.VIP]*service),
-		numbers:  newArena("services", maxServices, g),
-		rings:    newArena("rings", chunks(maxRingEntries), g),
-		backends: newArena("backends", maxBackends, g),
-		traffic:  newArena("backend_stats", maxBackends, g),
-		sources:  newSourceLists(program.maps.Sources, g),
+		numbers:  newArena("services", uint32(capacity.Services)+1, g),
+		rings:    newArena("rings", chunks(uint32(capacity.RingEntries)), g),
+		backends: newArena("backends", uint32(capacity.Backends), g),
+		traffic:  newArena("backend_stats", uint32(capacity.Backends), g),
+		sources:  newSourceLists(kernel.maps.Sources, capacity, g),
+	}
+	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	if err := p.adopt(); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -141,17 +163,22 @@ func (p *Plane) Attach() error {
 	if p.closed {
 		return errClosed
 	}
+	if err := p.specialise(); err != nil {
+		return err
+	}
 	cfg := p.config
-	pins := filepath.Join(cfg.PinDir, layout)
 	for _, name := range cfg.Interfaces {
-		a, err := attach(p.program.Balance, pins, name, cfg.Mode)
+		a, err := attach(p.kernel.program, cfg.PinDir, name, cfg.Mode)
 		if err != nil {
 			return err
 		}
 		p.attachments = append(p.attachments, a)
 		cfg.Log.Info("program attached", "interface", a.Interface, "mode", a.Mode, "reason", a.Reason, "adopted", a.Adopted)
 	}
-	return detachOthers(pins, cfg.Interfaces)
+	if err := detachOthers(cfg.PinDir, cfg.Interfaces); err != nil {
+		return err
+	}
+	return removeOtherLayouts(cfg.PinDir, filepath.Base(cfg.folder()))
 }
 
 // Attachments lists the interfaces on which the program runs.
@@ -183,7 +210,7 @@ func (p *Plane) Close() error {
 	for _, a := range p.attachments {
 		errs = append(errs, a.link.Close())
 	}
-	errs = append(errs, p.program.Close())
+	errs = append(errs, p.kernel.Close())
 	return errors.Join(errs...)
 }
 

@@ -5,6 +5,7 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -98,7 +99,7 @@ func testPins(t testing.TB) string {
 
 func openTestPlane(t testing.TB, dir string, hops resolver) *Plane {
 	t.Helper()
-	p, err := newPlane(dir, 1, hops)
+	p, err := newPlane(Config{PinDir: dir, Seed: 1, Log: slog.New(slog.DiscardHandler)}, hops)
 	if err != nil {
 		t.Fatal(err)
 	}

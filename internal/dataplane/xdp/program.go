@@ -5,8 +5,8 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -15,76 +15,98 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/counter"
 )
 
-// layout is the version of the tables' layout; it is a part of the pin path, so
-// that an agent never reads tables that it doesn't understand.
-const layout = "v2"
-
-// program is the loaded balancer with its tables.
-type program struct {
-	balancerObjects
+// kernel is what a plane has in the kernel: the tables, and the program that
+// reads them.
+type kernel struct {
 	*tables
 	exits counter.Set
+	// shared are the tables by name.
+	shared   map[string]*ebpf.Map
+	capacity Capacity
+	seed     uint64
+	// program is nil until it is known what it needs.
+	program  *ebpf.Program
+	features features
 }
 
-// load loads the program and makes or adopts the tables that are pinned in dir.
-func load(dir string, seed uint64) (*program, error) {
-	if err := mountBPF(dir); err != nil {
-		return nil, err
-	}
-	pins := filepath.Join(dir, layout)
-	if err := os.MkdirAll(pins, 0o700); err != nil {
-		return nil, fmt.Errorf("pin directory: %w", err)
-	}
-	spec, err := specification(seed)
-	if err != nil {
-		return nil, err
-	}
-	for _, m := range spec.Maps {
-		if !strings.HasPrefix(m.Name, ".") { // read-only data belongs to one program
-			m.Pinning = ebpf.PinByName
-		}
-	}
-	p := &program{}
-	opts := &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}
-	if err := spec.LoadAndAssign(&p.balancerObjects, opts); err != nil {
-		return nil, loadError(pins, err)
-	}
-	if p.exits, err = counter.New(spec.Types, "counter", "COUNTER_", p.Counters); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	if p.tables, err = newTables(p.balancerMaps); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	return p, nil
-}
-
-// specification is the program as compiled, with the sizes of its tables and
-// its constants set.
-func specification(seed uint64) (*ebpf.CollectionSpec, error) {
+// openKernel makes the tables, or adopts those that are pinned in the folder
+// pins. Without a folder they end with the process.
+func openKernel(pins string, capacity Capacity, seed uint64) (*kernel, error) {
 	spec, err := loadBalancer()
 	if err != nil {
 		return nil, err
 	}
-	for name, entries := range map[string]uint32{
-		balancerMapVips:           maxServices,
-		balancerMapServices:       maxServices,
-		balancerMapRings:          chunks(maxRingEntries),
-		balancerMapBackends:       maxBackends,
-		balancerMapBackendDetails: maxBackends,
-		balancerMapBackendStats:   maxBackends,
-		balancerMapFlows:          maxFlows,
-		balancerMapFlowStats:      maxServices,
-		balancerMapSources:        maxSources,
-		balancerMapLimitSources:   maxLimited,
-		balancerMapLimitFlows:     maxLimited,
-		balancerMapServers:        maxBackends,
-	} {
-		spec.Maps[name].MaxEntries = entries
+	capacity.set(spec)
+	spec.Programs, spec.Variables = nil, nil
+	options := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}}
+	for name, m := range spec.Maps {
+		switch {
+		case strings.HasPrefix(name, "."):
+			delete(spec.Maps, name) // read-only data belongs to a program
+		case pins != "":
+			m.Pinning = ebpf.PinByName
+		}
 	}
-	if err := spec.Variables[balancerVarHashSeed].Set(seed); err != nil {
+	if pins != "" {
+		if err := os.MkdirAll(pins, 0o700); err != nil {
+			return nil, fmt.Errorf("pin directory: %w", err)
+		}
+		if err := resizeFlows(pins, spec.Maps[balancerMapFlows]); err != nil {
+			return nil, err
+		}
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, options)
+	if err != nil {
+		return nil, loadError(pins, err)
+	}
+	k := &kernel{shared: maps.Clone(collection.Maps), capacity: capacity, seed: seed}
+	var tables balancerMaps
+	if err := collection.Assign(&tables); err != nil {
+		collection.Close()
+		return nil, err
+	}
+	if k.exits, err = counter.New(spec.Types, "counter", "COUNTER_", tables.Counters); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	if k.tables, err = newTables(tables); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+// compile loads a program with these features on the tables.
+func (k *kernel) compile(f features) (*ebpf.Program, error) {
+	spec, err := loadBalancer()
+	if err != nil {
+		return nil, err
+	}
+	k.capacity.set(spec)
+	if err := spec.Variables[balancerVarHashSeed].Set(k.seed); err != nil {
 		return nil, fmt.Errorf("constant %s: %w", balancerVarHashSeed, err)
 	}
-	return spec, allFeatures.set(spec)
+	if err := spec.Variables[balancerVarVipMask].Set(uint32(vipPlaces(k.capacity.Services) - 1)); err != nil {
+		return nil, fmt.Errorf("constant %s: %w", balancerVarVipMask, err)
+	}
+	if err := f.set(spec); err != nil {
+		return nil, err
+	}
+	var programs balancerPrograms
+	if err := spec.LoadAndAssign(&programs, &ebpf.CollectionOptions{MapReplacements: k.shared}); err != nil {
+		return nil, loadError("", err)
+	}
+	return programs.Balance, nil
+}
+
+// Close closes what the process has open; what is pinned or attached stays.
+func (k *kernel) Close() error {
+	var errs []error
+	if k.program != nil {
+		errs = append(errs, k.program.Close())
+	}
+	for _, m := range k.shared {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
 }
 
 // loadError adds what the user can do about an error of the kernel.

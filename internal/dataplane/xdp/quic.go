@@ -78,13 +78,13 @@ func (p *Plane) writeQUIC(number uint32, old, next *version) error {
 			continue
 		}
 		server := balancerServer{Service: number, Backend: record}
-		if err := p.program.maps.Servers.Put(serverKey(number, id), server); err != nil {
+		if err := p.kernel.maps.Servers.Put(serverKey(number, id), server); err != nil {
 			errs = append(errs, fmt.Errorf("server id %s: table servers: %w", id, err))
 		}
 	}
 	if next.quic != old.quic {
 		at := serviceOffset(number) + unsafe.Offsetof(balancerService{}.Quic)
-		errs = append(errs, write(p.program.services, at, next.quic))
+		errs = append(errs, write(p.kernel.services, at, next.quic))
 	}
 	return errors.Join(errs...)
 }
@@ -96,7 +96,7 @@ func (p *Plane) dropServers(number uint32, gone, kept servers) error {
 		if _, stays := kept[id]; stays {
 			continue
 		}
-		if err := p.program.maps.Servers.Delete(serverKey(number, id)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := p.kernel.maps.Servers.Delete(serverKey(number, id)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			errs = append(errs, fmt.Errorf("server id %s: table servers: %w", id, err))
 		}
 	}
@@ -108,7 +108,7 @@ func (p *Plane) adoptServers() (map[uint32]servers, error) {
 	found := make(map[uint32]servers)
 	var key balancerServerKey
 	var server balancerServer
-	it := p.program.maps.Servers.Iterate()
+	it := p.kernel.maps.Servers.Iterate()
 	for it.Next(&key, &server) {
 		if found[key.Service] == nil {
 			found[key.Service] = make(servers)

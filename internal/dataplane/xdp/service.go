@@ -25,6 +25,8 @@ type service struct {
 	idle     time.Duration
 	// left counts the slots of backends that have left the service.
 	left int
+	// features are what the service needs of the program.
+	features features
 	// sweepAt is when its flow records are due to be read.
 	sweepAt time.Duration
 	// learning is when the flows of a step began to be learned; 0 if there is no
@@ -86,6 +88,9 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	if err := p.vacate(s, known); err != nil {
 		return dataplane.Programmed{}, err
 	}
+	if err := p.prepare(pl.svc); err != nil {
+		return dataplane.Programmed{}, err
+	}
 	next, err := p.stage(s, pl)
 	if err != nil {
 		return dataplane.Programmed{}, err
@@ -93,6 +98,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	if err := p.show(vip, s, next, known); err != nil {
 		return dataplane.Programmed{}, err
 	}
+	p.needs.replace(s.features, featuresOf(pl.svc))
 	s.want(pl.svc)
 	p.awaitLearned(vip, s, p.clock())
 	return next.programmed(pl), nil
@@ -100,6 +106,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 
 // want takes note of what the service says that packets don't see.
 func (s *service) want(svc *lb.Service) {
+	s.features = featuresOf(svc)
 	s.idle = svc.Idle()
 	s.backends = make(map[lb.BackendID]struct{}, len(svc.Backends))
 	for _, b := range svc.Backends {
@@ -169,21 +176,21 @@ func (p *Plane) newNumber() (extent, error) {
 	if err != nil {
 		return extent{}, err
 	}
-	if err := write(p.program.services, serviceOffset(number.base), balancerService{}); err != nil {
+	if err := write(p.kernel.services, serviceOffset(number.base), balancerService{}); err != nil {
 		return extent{}, err
 	}
-	return number, p.program.clearFlowStats(number.base)
+	return number, p.kernel.clearFlowStats(number.base)
 }
 
 // fill writes the view that is not in use, and what a service has only once.
 func (p *Plane) fill(number, view uint32, old, next *version) error {
-	if err := write(p.program.services, viewOffset(number, view), next.view()); err != nil {
+	if err := write(p.kernel.services, viewOffset(number, view), next.view()); err != nil {
 		return err
 	}
-	if err := write(p.program.services, sourcesOffset(number, view), next.sources.number.base); err != nil {
+	if err := write(p.kernel.services, sourcesOffset(number, view), next.sources.number.base); err != nil {
 		return err
 	}
-	if err := p.program.writeLimits(number, next.limits); err != nil {
+	if err := p.kernel.writeLimits(number, next.limits); err != nil {
 		return err
 	}
 	return p.writeQUIC(number, old, next)
@@ -191,13 +198,11 @@ func (p *Plane) fill(number, view uint32, old, next *version) error {
 
 // expose brings a view into use.
 func (p *Plane) expose(vip lb.VIP, number, view uint32, known bool) error {
-	if err := p.program.flip(number, view); err != nil {
+	if err := p.kernel.flip(number, view); err != nil {
 		return err
 	}
 	if !known {
-		if err := p.program.maps.Vips.Put(vipKey(vip), number); err != nil {
-			return fmt.Errorf("vip table: %w", err)
-		}
+		return p.kernel.putVIP(vipKey(vip), number)
 	}
 	return nil
 }
@@ -243,10 +248,11 @@ func (p *Plane) delete(vip lb.VIP) error {
 	if !known {
 		return nil
 	}
-	if err := p.program.maps.Vips.Delete(vipKey(vip)); err != nil {
-		return fmt.Errorf("vip %s: vip table: %w", vip, err)
+	if err := p.kernel.deleteVIP(vipKey(vip)); err != nil {
+		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	delete(p.services, vip)
+	p.needs.replace(s.features, 0)
 	p.resolver.Forget(vip)
 	now := p.grace.now()
 	p.deleted = now

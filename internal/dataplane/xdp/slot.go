@@ -77,5 +77,5 @@ func (p *Plane) seat(v *version) (uint16, error) {
 	p.generation++
 	v.slots[number].Generation = p.generation
 	v.slots[number].Stats = traffic.base
-	return uint16(number), p.program.clearTraffic(traffic.base)
+	return uint16(number), p.kernel.clearTraffic(traffic.base)
 }

@@ -21,16 +21,16 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	if err := p.ready(ctx); err != nil {
 		return dataplane.Stats{}, err
 	}
-	exits, err := p.program.exits.Read()
+	exits, err := p.kernel.exits.Read()
 	if err != nil {
 		return dataplane.Stats{}, err
 	}
 	quiet := p.grace.newest() // before reading: counters of what left earlier no longer grow
-	traffic, err := p.program.readTraffic(p.trafficUsed())
+	traffic, err := p.kernel.readTraffic(p.trafficUsed())
 	if err != nil {
 		return dataplane.Stats{}, err
 	}
-	flows, err := p.program.readFlowStats(p.numbersUsed())
+	flows, err := p.kernel.readFlowStats(p.numbersUsed())
 	if err != nil {
 		return dataplane.Stats{}, err
 	}
@@ -92,11 +92,11 @@ func (p *Plane) retireTraffic(s *service, quiet ticket, traffic []dataplane.Traf
 	}
 	s.gone, s.leaving = gone, waiting
 	offset := serviceOffset(s.number.base) + unsafe.Offsetof(balancerService{}.Gone)
-	return write(p.program.services, offset, balancerTraffic{Packets: gone.Packets, Bytes: gone.Bytes})
+	return write(p.kernel.services, offset, balancerTraffic{Packets: gone.Packets, Bytes: gone.Bytes})
 }
 
 // trafficUsed is one more than the largest index of a counter in use.
-func (p *Plane) trafficUsed() uint32 { return p.traffic.used(maxBackends) }
+func (p *Plane) trafficUsed() uint32 { return p.traffic.used(uint32(p.kernel.capacity.Backends)) }
 
 // clearTraffic sets a counter to zero on all processors.
 func (t *tables) clearTraffic(index uint32) error {
@@ -113,7 +113,7 @@ func (t *tables) readTraffic(n uint32) ([]dataplane.Traffic, error) {
 }
 
 // numbersUsed is one more than the largest service number in use.
-func (p *Plane) numbersUsed() uint32 { return p.numbers.used(maxServices) }
+func (p *Plane) numbersUsed() uint32 { return p.numbers.used(uint32(p.kernel.capacity.Services) + 1) }
 
 // clearFlowStats sets what a service's flows have counted to zero.
 func (t *tables) clearFlowStats(number uint32) error {

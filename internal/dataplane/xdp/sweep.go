@@ -49,6 +49,9 @@ func (p *Plane) sweepEvery(interval time.Duration) {
 		if err := p.sweep(p.clock()); err != nil {
 			p.config.Log.Warn("flow records were not swept", "error", err)
 		}
+		if err := p.trim(); err != nil {
+			p.config.Log.Warn("program keeps features that nothing needs", "error", err)
+		}
 	}
 }
 
@@ -69,7 +72,7 @@ func (p *Plane) sweep(now time.Duration) error {
 			return err
 		}
 	}
-	_, err = p.program.deleteFlows(orphans)
+	_, err = p.kernel.deleteFlows(orphans)
 	return err
 }
 
@@ -98,7 +101,7 @@ func (p *Plane) sweepable(now time.Duration) (map[uint32]*swept, error) {
 	if !due {
 		return nil, nil
 	}
-	stats, err := p.program.readFlowStats(p.numbersUsed())
+	stats, err := p.kernel.readFlowStats(p.numbersUsed())
 	for number, sw := range services {
 		if err == nil {
 			sw.inserts = stats[number].Inserts
@@ -137,7 +140,7 @@ func (p *Plane) readFlows(services map[uint32]*swept) (orphans []uint64, err err
 	if err != nil {
 		return nil, err
 	}
-	err = p.program.eachFlow(func(key uint64, flow *balancerFlow) {
+	err = p.kernel.eachFlow(func(key uint64, flow *balancerFlow) {
 		if sw := services[flow.Service]; sw != nil {
 			sw.add(key, flow, now)
 		} else {
@@ -183,7 +186,7 @@ func (p *Plane) settle(sw *swept, now time.Duration) error {
 			return err
 		}
 	}
-	deleted, err := p.program.deleteFlows(append(sw.stray, settled...))
+	deleted, err := p.kernel.deleteFlows(append(sw.stray, settled...))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sw.s.flows.forgotten += uint64(deleted)
@@ -193,7 +196,7 @@ func (p *Plane) settle(sw *swept, now time.Duration) error {
 		return err
 	}
 	offset := serviceOffset(sw.s.number.base) + unsafe.Offsetof(balancerService{}.Forgotten)
-	if werr := write(p.program.services, offset, sw.s.flows.forgotten); err == nil {
+	if werr := write(p.kernel.services, offset, sw.s.flows.forgotten); err == nil {
 		err = werr
 	}
 	return err

@@ -22,15 +22,17 @@ type tables struct {
 	rings    *ebpf.Memory
 	backends *ebpf.Memory
 	details  *ebpf.Memory
+	vips     *ebpf.Memory
 }
 
 func newTables(maps balancerMaps) (*tables, error) {
 	t := &tables{maps: maps}
-	var errs [4]error
+	var errs [5]error
 	t.services, errs[0] = maps.Services.Memory()
 	t.rings, errs[1] = maps.Rings.Memory()
 	t.backends, errs[2] = maps.Backends.Memory()
 	t.details, errs[3] = maps.BackendDetails.Memory()
+	t.vips, errs[4] = maps.Vips.Memory()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("tables: %w", err)
 	}
@@ -39,7 +41,7 @@ func newTables(maps balancerMaps) (*tables, error) {
 
 // shared are the structures that the program reads; they have no hidden padding.
 type shared interface {
-	balancerService | balancerView | balancerBackend | balancerBackendDetail | balancerTraffic | balancerQuic | uint32 | uint64
+	balancerService | balancerView | balancerVipKey | balancerVipPlace | balancerBackend | balancerBackendDetail | balancerTraffic | balancerQuic | uint32 | uint64
 }
 
 // raw is the memory of a shared structure.

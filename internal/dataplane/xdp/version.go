@@ -203,7 +203,7 @@ func (p *Plane) stageTables(s *service, v *version) (err error) {
 		v.table = s.now.table
 		return err
 	}
-	return p.program.writeSlots(v.table.base, v.slots)
+	return p.kernel.writeSlots(v.table.base, v.slots)
 }
 
 // stageSources writes the list of sources, if it is another one than now.
@@ -224,7 +224,7 @@ func (p *Plane) stageEntries(entries []uint16) (extent, error) {
 	if err != nil {
 		return extent{}, err
 	}
-	if err := p.program.writeRing(e.base, entries); err != nil {
+	if err := p.kernel.writeRing(e.base, entries); err != nil {
 		p.rings.release(e)
 		return extent{}, err
 	}

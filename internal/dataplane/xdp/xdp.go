@@ -19,18 +19,10 @@ import (
 	"fairlead.io/fairlead/internal/maglev"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -Wall -Wextra -Werror" -type view -type view_flag -type backend_flag -type segment_type -type forward -type limit -type limit_time -type quic balancer ../../../bpf/balancer.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -Wall -Wextra -Werror" -type view -type view_flag -type backend_flag -type vip_number -type vip_key -type segment_type -type forward -type limit -type limit_time -type quic balancer ../../../bpf/balancer.bpf.c
 
-// Capacity of the tables, fixed when they are made. A change of a service needs
-// room for its old and its new version at the same time.
-const (
-	maxServices    = 8192
-	maxBackends    = 1 << 17 // of all services together: 64 bytes each
-	maxRingEntries = 1 << 25 // of all services together: 2 bytes each
-	maxFlows       = 1 << 18 // recorded flows
-	maxSources     = 1 << 17 // prefixes of all services' lists together
-	maxLimited     = 1 << 16 // clients whose new flows are counted, and UDP flows of those services
-)
+// maxServices is the number of services at once.
+const maxServices = 8192
 
 // Limits are the services that this data plane can serve.
 func Limits() dataplane.Limits {

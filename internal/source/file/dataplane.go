@@ -35,7 +35,16 @@ type Dataplane struct {
 	// HashSeed keys the choice of backends. All nodes that share VIPs need the
 	// same one, or a flow that moves between nodes moves between backends.
 	HashSeed uint64
+	// Flows is how many flows can be recorded at once, of all services together.
+	Flows int
 }
+
+// Bounds of Dataplane.Flows: a record takes about 100 bytes.
+const (
+	minFlows     = 1 << 10
+	maxFlows     = 1 << 24
+	defaultFlows = 1 << 18
+)
 
 func (p *Dataplane) read(v value) {
 	v.readFields(
@@ -47,5 +56,6 @@ func (p *Dataplane) read(v value) {
 		})),
 		optional("xdpMode", oneOf(&p.XDPMode, XDPAuto, XDPNative, XDPGeneric)),
 		optional("hashSeed", number(&p.HashSeed, 0, math.MaxUint64)),
+		optional("flows", number(&p.Flows, minFlows, maxFlows)),
 	)
 }

@@ -32,6 +32,7 @@ func (c *Config) checkReload(next *Config) error {
 	compare("dataplane.kind", c.Dataplane.Kind, next.Dataplane.Kind)
 	compare("dataplane.xdpMode", c.Dataplane.XDPMode, next.Dataplane.XDPMode)
 	compare("dataplane.hashSeed", c.Dataplane.HashSeed, next.Dataplane.HashSeed)
+	compare("dataplane.flows", c.Dataplane.Flows, next.Dataplane.Flows)
 	if changes == nil {
 		return nil
 	}

@@ -22,12 +22,18 @@ type generatorLoadShape struct {
 	Pad       uint8
 	Port      uint16
 	Size      uint16
-	Flows     uint32
+	FlowBits  uint32
 	Vips      uint32
 	Client    [4]uint32
 	Vip       [4]uint32
 	PrefixSum uint32
 	Ifindex   uint32
+}
+
+type generatorMark struct {
+	_        structs.HostLayout
+	Sequence uint64
+	Time     uint64
 }
 
 // Names of all BPF objects in the ELF.
@@ -37,6 +43,8 @@ const (
 	generatorMapBehind    = "behind"
 	generatorProgFront    = "front"
 	generatorProgTransmit = "transmit"
+	generatorVarFirstMark = "first_mark"
+	generatorVarLastMark  = "last_mark"
 	generatorVarLoad      = "load"
 	generatorVarSequence  = "sequence"
 )
@@ -98,8 +106,10 @@ type generatorMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type generatorVariableSpecs struct {
-	Load     *ebpf.VariableSpec `ebpf:"load"`
-	Sequence *ebpf.VariableSpec `ebpf:"sequence"`
+	FirstMark *ebpf.VariableSpec `ebpf:"first_mark"`
+	LastMark  *ebpf.VariableSpec `ebpf:"last_mark"`
+	Load      *ebpf.VariableSpec `ebpf:"load"`
+	Sequence  *ebpf.VariableSpec `ebpf:"sequence"`
 }
 
 // generatorObjects contains all objects after they have been loaded into the kernel.
@@ -135,8 +145,10 @@ func (m *generatorMaps) Close() error {
 //
 // It can be passed to loadGeneratorObjects or ebpf.CollectionSpec.LoadAndAssign.
 type generatorVariables struct {
-	Load     *ebpf.Variable `ebpf:"load"`
-	Sequence *ebpf.Variable `ebpf:"sequence"`
+	FirstMark *ebpf.Variable `ebpf:"first_mark"`
+	LastMark  *ebpf.Variable `ebpf:"last_mark"`
+	Load      *ebpf.Variable `ebpf:"load"`
+	Sequence  *ebpf.Variable `ebpf:"sequence"`
 }
 
 // generatorPrograms contains all programs after they have been loaded into the kernel.

@@ -13,15 +13,20 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// MaxFlows is the largest number of flows of a load.
+// MaxFlows is the largest number of flows of a load: their ports end below 65536.
 const MaxFlows = 1 << 28
 
 // Sizes of a frame in bytes, without the frame check sequence. Of 12 frames of
 // a Mix 7 have 64 bytes, 4 have 570 and 1 has 1510.
 const (
 	Mix     = 0
-	MinSize = 14 + 40 + 20 // Ethernet, IPv6 and TCP; 20 less for IPv4
 	MaxSize = 1510
+)
+
+// minSizes are those of Ethernet, IP and TCP headers.
+const (
+	minSize4 = 14 + 20 + 20
+	minSize6 = 14 + 40 + 20
 )
 
 // Load describes the packets: packet after packet belongs to another flow.
@@ -46,9 +51,9 @@ type Load struct {
 
 // check says what is wrong with the load.
 func (l *Load) check() error {
-	smallest := MinSize
-	if l.VIP.Address.Is4() {
-		smallest -= 20
+	smallest := minSize4
+	if l.VIP.Address.Is6() {
+		smallest = minSize6
 	}
 	switch {
 	case l.Client.Is4() != l.VIP.Address.Is4():
@@ -70,7 +75,7 @@ func (l *Load) constants(ifindex int) generatorLoadShape {
 		Protocol: uint8(l.VIP.Protocol),
 		Port:     l.VIP.Port<<8 | l.VIP.Port>>8, // wire order
 		Size:     uint16(l.Size),
-		Flows:    uint32(l.Flows),
+		FlowBits: uint32(bits.TrailingZeros(uint(l.Flows))),
 		Vips:     uint32(l.VIPs),
 		Ifindex:  uint32(ifindex),
 	}

@@ -26,6 +26,7 @@ type Sender struct {
 	objects struct {
 		Transmit *ebpf.Program  `ebpf:"transmit"`
 		Sequence *ebpf.Variable `ebpf:"sequence"`
+		marks
 	}
 	frame []byte
 }
@@ -48,16 +49,24 @@ func NewSender(ifindex int, load Load) (*Sender, error) {
 	return s, nil
 }
 
-// Send sends the next n frames of the load, at least; the calling thread is in
-// the interface's network namespace. What the receivers' network stacks do with
-// the frames is done before Send returns, on the same processor, as long as they
-// don't fall behind.
-func (s *Sender) Send(n int) error {
-	_, err := s.objects.Transmit.Run(&ebpf.RunOptions{Data: s.frame, Repeat: uint32(n), Flags: liveFrames, BatchSize: batch})
-	if errors.Is(err, unix.EINVAL) {
-		return fmt.Errorf("%w (%w)", ErrNoLiveFrames, err)
+// Send sends the next n frames of the load, at least MinFrames; the calling
+// thread is in the interface's network namespace. What the receivers' network
+// stacks do with a batch of frames is done before the next one is sent, on the
+// same processor, unless they defer it. The result is the time that one frame
+// took on its whole way, without what the kernel does before the first one and
+// after the last (tens of milliseconds).
+func (s *Sender) Send(n int) (perFrame float64, err error) {
+	if err := s.objects.clear(); err != nil {
+		return 0, err
 	}
-	return err
+	_, err = s.objects.Transmit.Run(&ebpf.RunOptions{Data: s.frame, Repeat: uint32(n), Flags: liveFrames, BatchSize: batch})
+	if errors.Is(err, unix.EINVAL) {
+		return 0, fmt.Errorf("%w (%w)", ErrNoLiveFrames, err)
+	}
+	if err != nil {
+		return 0, err
+	}
+	return s.objects.pace()
 }
 
 // Sent is the number of frames that have been sent.

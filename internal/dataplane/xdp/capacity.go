@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"cmp"
+
+	"github.com/cilium/ebpf"
+)
+
+// Capacity is how much the tables hold; they are made at their full size. A
+// change of a service needs room for its old and its new version at the same
+// time.
+type Capacity struct {
+	Services    int
+	Backends    int // of all services together, those that left not long ago included
+	RingEntries int // of all services together
+	Flows       int // recorded flows
+	Sources     int // prefixes of all services' lists together
+	// Limited is the number of clients whose new flows are counted, and that of
+	// the UDP flows that services with limits have let in.
+	Limited int
+}
+
+// DefaultCapacity is what a Config that asks for nothing else gets.
+func DefaultCapacity() Capacity {
+	return Capacity{Services: maxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16}
+}
+
+// orDefault replaces what is 0.
+func (c Capacity) orDefault() Capacity {
+	d := DefaultCapacity()
+	return Capacity{
+		Services:    cmp.Or(c.Services, d.Services),
+		Backends:    cmp.Or(c.Backends, d.Backends),
+		RingEntries: cmp.Or(c.RingEntries, d.RingEntries),
+		Flows:       cmp.Or(c.Flows, d.Flows),
+		Sources:     cmp.Or(c.Sources, d.Sources),
+		Limited:     cmp.Or(c.Limited, d.Limited),
+	}
+}
+
+// set writes the sizes of the tables.
+func (c Capacity) set(spec *ebpf.CollectionSpec) {
+	for name, entries := range map[string]int{
+		balancerMapVips:           vipPlaces(c.Services),
+		balancerMapServices:       c.Services + 1, // none has number 0
+		balancerMapRings:          int(chunks(uint32(c.RingEntries))),
+		balancerMapBackends:       c.Backends,
+		balancerMapBackendDetails: c.Backends,
+		balancerMapBackendStats:   c.Backends,
+		balancerMapFlows:          c.Flows,
+		balancerMapFlowStats:      c.Services + 1,
+		balancerMapSources:        c.Sources,
+		balancerMapLimitSources:   c.Limited,
+		balancerMapLimitFlows:     c.Limited,
+		balancerMapServers:        c.Backends,
+	} {
+		spec.Maps[name].MaxEntries = uint32(entries)
+	}
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// layout is the version of the tables' layout: the name of the folder, in an
+// instance's pin directory, that holds the tables. It changes with every change
+// of bpf/types.h or bpf/maps.h that an older program or agent would
+// misunderstand.
+//
+// Hand-over: the links are pinned beside that folder, whatever the layout. An
+// agent of another layout makes tables of its own from its configuration, puts
+// its program in the place of the old one (one atomic step for each interface)
+// and only then removes the old tables. Nodes that are given the same backends
+// build the same rings, so flows on stable entries stay where they are; what
+// the old tables recorded of flows on unstable ones is not taken along. So the
+// quiet moment for such an upgrade is when `fairlead services` shows no
+// unstable entries.
+const layout = "v2"
+
+// removeOtherLayouts removes the tables, and links, that agents of other
+// layouts left in a pin directory.
+func removeOtherLayouts(dir, present string) error {
+	folders, err := filepath.Glob(filepath.Join(dir, "v*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, folder := range folders {
+		if filepath.Base(folder) != present {
+			errs = append(errs, os.RemoveAll(folder))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// linkPins finds the pinned links of an instance: those of agents before the
+// second layout lie with their tables.
+func linkPins(dir string) ([]string, error) {
+	present, err := filepath.Glob(filepath.Join(dir, linkPin("*")))
+	if err != nil {
+		return nil, err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "v*", linkPin("*")))
+	return append(present, old...), err
+}
+
+func linkPin(name string) string { return "link_" + name }
+
+// linkInterface is the interface of a pinned link.
+func linkInterface(pin string) string { return strings.TrimPrefix(filepath.Base(pin), linkPin("")) }
+
+// resizeFlows gives the pinned flow table, if there is one, the size that spec
+// has. The records move to the new table; the running program goes on with the
+// old one until it is replaced.
+func resizeFlows(pins string, spec *ebpf.MapSpec) error {
+	pin := filepath.Join(pins, spec.Name)
+	old, err := ebpf.LoadPinnedMap(pin, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pinned flow table: %w", err)
+	}
+	defer old.Close()
+	if old.MaxEntries() == spec.MaxEntries || spec.Compatible(old) == nil {
+		return nil
+	}
+	sized := spec.Copy()
+	sized.Pinning = ebpf.PinNone
+	sized.MaxEntries = old.MaxEntries()
+	if err := sized.Compatible(old); err != nil {
+		return loadError(pins, err)
+	}
+	return replaceFlows(pin, spec, old)
+}
+
+// replaceFlows pins a table that has the old one's records, as far as they fit,
+// in its place.
+func replaceFlows(pin string, spec *ebpf.MapSpec, old *ebpf.Map) error {
+	spec = spec.Copy()
+	spec.Pinning = ebpf.PinNone
+	fresh, err := ebpf.NewMap(spec)
+	if err != nil {
+		return fmt.Errorf("flow table: %w", err)
+	}
+	defer fresh.Close()
+	from := &tables{maps: balancerMaps{Flows: old}}
+	var failed error
+	err = from.eachFlow(func(key uint64, flow *balancerFlow) {
+		if err := fresh.Put(key, flow); err != nil {
+			failed = err
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return fmt.Errorf("flow table: copy: %w", err)
+	}
+	if err := os.Remove(pin); err != nil {
+		return fmt.Errorf("flow table: %w", err)
+	}
+	if err := fresh.Pin(pin); err != nil {
+		return fmt.Errorf("flow table: %w", err)
+	}
+	return nil
+}

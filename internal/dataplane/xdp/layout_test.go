@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/cilium/ebpf/link"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+)
+
+// linkID is the kernel's id of the pinned link of an interface.
+func linkID(t *testing.T, pin string) link.ID {
+	t.Helper()
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.ID
+}
+
+// An agent of another layout takes the interfaces over: the link stays the same
+// one, so there is no moment without a program, and the old tables go.
+func TestHandOverBetweenLayouts(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		old := Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: hook.Auto, Log: slog.New(slog.DiscardHandler), layout: "v0"}
+		p, err := Open(old)
+		if err != nil {
+			return err
+		}
+		if err := p.Attach(); err != nil {
+			return err
+		}
+		if err := p.Close(); err != nil {
+			return err
+		}
+		// Agents of the first layout pinned their links with their tables.
+		first := filepath.Join(pins, "v0", linkPin("fl0"))
+		if err := os.Rename(filepath.Join(pins, linkPin("fl0")), first); err != nil {
+			return err
+		}
+		before, program := linkID(t, first), attachedProgram(t, "fl0")
+
+		if a := openAttached(t, pins, hook.Auto, "fl0")["fl0"]; !a.Adopted {
+			t.Errorf("attachment %+v, want adopted", a)
+		}
+		if after := linkID(t, filepath.Join(pins, linkPin("fl0"))); after != before {
+			t.Errorf("link %d, want the old one, %d", after, before)
+		}
+		if after := attachedProgram(t, "fl0"); after == program || after == 0 {
+			t.Errorf("program %d, want another one than %d", after, program)
+		}
+		if _, err := os.Stat(filepath.Join(pins, "v0")); !os.IsNotExist(err) {
+			t.Errorf("the old layout's tables: %v, want none", err)
+		}
+		return nil
+	})
+}
+
+// A flow table of another size has the records of the one before.
+func TestFlowTableIsResized(t *testing.T) {
+	pins := testPins(t)
+	open := func(flows int) *Plane {
+		t.Helper()
+		cfg := Config{PinDir: pins, Capacity: Capacity{Flows: flows}, Log: slog.New(slog.DiscardHandler)}
+		p, err := newPlane(cfg, newStaticHops())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	want := balancerFlow{Service: 3, Backend: 0x10002, Seen: 9, Place: 77, Client: [16]uint8{15: 1}, Port: 5}
+	p := open(1 << 12)
+	for key := range uint64(100) {
+		if err := p.kernel.maps.Flows.Put(key, &want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p = open(1 << 14)
+	defer func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	if n := p.kernel.maps.Flows.MaxEntries(); n != 1<<14 {
+		t.Errorf("room for %d flows, want %d", n, 1<<14)
+	}
+	records := 0
+	err := p.kernel.eachFlow(func(_ uint64, flow *balancerFlow) {
+		records++
+		if *flow != want {
+			t.Errorf("record %+v, want %+v", *flow, want)
+		}
+	})
+	if err != nil || records != 100 {
+		t.Errorf("%d records, error %v, want 100", records, err)
+	}
+}
