@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type balancerAddress struct {
+	_     structs.HostLayout
+	Bytes [16]uint8
+}
+
 type balancerBackend struct {
 	_           structs.HostLayout
 	Destination [6]uint8
@@ -24,7 +29,7 @@ type balancerBackend struct {
 	Generation  uint16
 	Forward     uint8
 	Flags       uint8
-	Pad         uint32
+	Index       uint32
 	Remote      [16]uint8
 	Local       [16]uint8
 }
@@ -54,14 +59,18 @@ const (
 	balancerCounterCOUNTER_PASS_FRAGMENT         balancerCounter = 4
 	balancerCounterCOUNTER_PASS_EXTENSION_HEADER balancerCounter = 5
 	balancerCounterCOUNTER_PASS_NOT_TCP_UDP      balancerCounter = 6
-	balancerCounterCOUNTER_PASS_NOT_VIP          balancerCounter = 7
-	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 8
-	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 9
-	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 10
-	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 11
-	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 12
-	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 13
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 14
+	balancerCounterCOUNTER_PASS_OVERLAY          balancerCounter = 7
+	balancerCounterCOUNTER_PASS_NOT_VIP          balancerCounter = 8
+	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 9
+	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 10
+	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 11
+	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 12
+	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 13
+	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 14
+	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 15
+	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 16
+	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 17
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 18
 )
 
 type balancerFlow struct {
@@ -85,8 +94,11 @@ type balancerFlowStats struct {
 type balancerForward uint32
 
 const (
-	balancerForwardFORWARD_L2DSR balancerForward = 1
-	balancerForwardFORWARD_IPIP  balancerForward = 2
+	balancerForwardFORWARD_L2DSR  balancerForward = 1
+	balancerForwardFORWARD_IPIP   balancerForward = 2
+	balancerForwardFORWARD_GUE    balancerForward = 3
+	balancerForwardFORWARD_VXLAN  balancerForward = 4
+	balancerForwardFORWARD_GENEVE balancerForward = 5
 )
 
 type balancerRingChunk struct {
@@ -160,14 +172,19 @@ const (
 	balancerMapFlows          = "flows"
 	balancerMapRings          = "rings"
 	balancerMapServices       = "services"
+	balancerMapTunnelEnds     = "tunnel_ends"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
 	balancerVarBtfBackendFlag = "btf_backend_flag"
 	balancerVarBtfForward     = "btf_forward"
 	balancerVarBtfSegmentType = "btf_segment_type"
 	balancerVarBtfViewFlag    = "btf_view_flag"
+	balancerVarFeatureGeneve  = "feature_geneve"
+	balancerVarFeatureGue     = "feature_gue"
 	balancerVarFeatureIpip    = "feature_ipip"
 	balancerVarFeatureL2dsr   = "feature_l2dsr"
+	balancerVarFeatureOverlay = "feature_overlay"
+	balancerVarFeatureVxlan   = "feature_vxlan"
 	balancerVarHashSeed       = "hash_seed"
 )
 
@@ -228,6 +245,7 @@ type balancerMapSpecs struct {
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
+	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -239,8 +257,12 @@ type balancerVariableSpecs struct {
 	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
+	FeatureGeneve  *ebpf.VariableSpec `ebpf:"feature_geneve"`
+	FeatureGue     *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
+	FeatureOverlay *ebpf.VariableSpec `ebpf:"feature_overlay"`
+	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 }
 
@@ -272,6 +294,7 @@ type balancerMaps struct {
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Services       *ebpf.Map `ebpf:"services"`
+	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
 
@@ -285,6 +308,7 @@ func (m *balancerMaps) Close() error {
 		m.Flows,
 		m.Rings,
 		m.Services,
+		m.TunnelEnds,
 		m.Vips,
 	)
 }
@@ -297,8 +321,12 @@ type balancerVariables struct {
 	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
+	FeatureGeneve  *ebpf.Variable `ebpf:"feature_geneve"`
+	FeatureGue     *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
+	FeatureOverlay *ebpf.Variable `ebpf:"feature_overlay"`
+	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 }
 

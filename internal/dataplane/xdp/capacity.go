@@ -38,6 +38,7 @@ func (c Capacity) orDefault() Capacity {
 func (c Capacity) set(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
 		balancerMapVips:           c.Services,
+		balancerMapTunnelEnds:     maxTunnelEnds,
 		balancerMapServices:       c.Services,
 		balancerMapRings:          int(chunks(uint32(c.RingEntries))),
 		balancerMapBackends:       c.Backends,

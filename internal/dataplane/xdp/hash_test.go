@@ -28,7 +28,8 @@ func flowHash(seed uint64, vip lb.VIP, client netip.AddrPort, affinity lb.Affini
 	h := address(seed, client.Addr())
 	var segment uint64
 	if vip.Segment.Tagged() {
-		segment = 1<<32 | uint64(vip.Segment.ID)
+		number := map[lb.SegmentType]uint64{lb.SegmentVLAN: 1, lb.SegmentVXLAN: 2, lb.SegmentGeneve: 3}[vip.Segment.Type]
+		segment = number<<32 | uint64(vip.Segment.ID)
 	}
 	h = word(h, segment)
 	port := wirePort(client.Port())
