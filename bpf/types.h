@@ -8,6 +8,8 @@
 
 #include <linux/types.h>
 
+#include "address.h"
+
 /* Segment types, as in a VIP's key. */
 enum segment_type {
 	SEGMENT_NONE,
@@ -23,10 +25,6 @@ enum forward {
 	FORWARD_GUE,
 	FORWARD_VXLAN,
 	FORWARD_GENEVE,
-};
-
-struct address {
-	__u8 bytes[16];
 };
 
 /* The key of the VIP table (Kakao paper, section V.B). */
