@@ -13,6 +13,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type balancerAddress struct {
+	_     structs.HostLayout
+	Bytes [16]uint8
+}
+
 type balancerBackend struct {
 	_           structs.HostLayout
 	Destination [6]uint8
@@ -24,7 +29,7 @@ type balancerBackend struct {
 	Generation  uint16
 	Forward     uint8
 	Flags       uint8
-	Pad         uint32
+	Index       uint32
 	Remote      [16]uint8
 	Local       [16]uint8
 }
@@ -54,14 +59,18 @@ const (
 	balancerCounterCOUNTER_PASS_FRAGMENT         balancerCounter = 4
 	balancerCounterCOUNTER_PASS_EXTENSION_HEADER balancerCounter = 5
 	balancerCounterCOUNTER_PASS_NOT_TCP_UDP      balancerCounter = 6
-	balancerCounterCOUNTER_PASS_NOT_VIP          balancerCounter = 7
-	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 8
-	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 9
-	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 10
-	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 11
-	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 12
-	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 13
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 14
+	balancerCounterCOUNTER_PASS_OVERLAY          balancerCounter = 7
+	balancerCounterCOUNTER_PASS_NOT_VIP          balancerCounter = 8
+	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 9
+	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 10
+	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 11
+	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 12
+	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 13
+	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 14
+	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 15
+	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 16
+	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 17
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 18
 )
 
 type balancerFlow struct {
@@ -85,8 +94,11 @@ type balancerFlowStats struct {
 type balancerForward uint32
 
 const (
-	balancerForwardFORWARD_L2DSR balancerForward = 1
-	balancerForwardFORWARD_IPIP  balancerForward = 2
+	balancerForwardFORWARD_L2DSR  balancerForward = 1
+	balancerForwardFORWARD_IPIP   balancerForward = 2
+	balancerForwardFORWARD_GUE    balancerForward = 3
+	balancerForwardFORWARD_VXLAN  balancerForward = 4
+	balancerForwardFORWARD_GENEVE balancerForward = 5
 )
 
 type balancerRingChunk struct {
@@ -174,6 +186,7 @@ const (
 	balancerMapFlows          = "flows"
 	balancerMapRings          = "rings"
 	balancerMapServices       = "services"
+	balancerMapTunnelEnds     = "tunnel_ends"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
 	balancerVarBtfBackendFlag = "btf_backend_flag"
@@ -181,8 +194,12 @@ const (
 	balancerVarBtfSegmentType = "btf_segment_type"
 	balancerVarBtfViewFlag    = "btf_view_flag"
 	balancerVarBtfVipNumber   = "btf_vip_number"
+	balancerVarFeatureGeneve  = "feature_geneve"
+	balancerVarFeatureGue     = "feature_gue"
 	balancerVarFeatureIpip    = "feature_ipip"
 	balancerVarFeatureL2dsr   = "feature_l2dsr"
+	balancerVarFeatureOverlay = "feature_overlay"
+	balancerVarFeatureVxlan   = "feature_vxlan"
 	balancerVarHashSeed       = "hash_seed"
 	balancerVarVipMask        = "vip_mask"
 )
@@ -244,6 +261,7 @@ type balancerMapSpecs struct {
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
+	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -256,8 +274,12 @@ type balancerVariableSpecs struct {
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber   *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureGeneve  *ebpf.VariableSpec `ebpf:"feature_geneve"`
+	FeatureGue     *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
+	FeatureOverlay *ebpf.VariableSpec `ebpf:"feature_overlay"`
+	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	VipMask        *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
@@ -290,6 +312,7 @@ type balancerMaps struct {
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Services       *ebpf.Map `ebpf:"services"`
+	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
 
@@ -303,6 +326,7 @@ func (m *balancerMaps) Close() error {
 		m.Flows,
 		m.Rings,
 		m.Services,
+		m.TunnelEnds,
 		m.Vips,
 	)
 }
@@ -316,8 +340,12 @@ type balancerVariables struct {
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber   *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureGeneve  *ebpf.Variable `ebpf:"feature_geneve"`
+	FeatureGue     *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
+	FeatureOverlay *ebpf.Variable `ebpf:"feature_overlay"`
+	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	VipMask        *ebpf.Variable `ebpf:"vip_mask"`
 }

@@ -19,6 +19,10 @@ type features uint32
 const (
 	featureL2DSR features = 1 << iota
 	featureIPIP
+	featureGUE
+	featureVXLAN
+	featureGeneve
+	featureOverlay // services inside VXLAN or Geneve segments
 
 	allFeatures features = 1<<iota - 1
 )
@@ -28,17 +32,26 @@ func featureConstants() []string {
 	return []string{
 		balancerVarFeatureL2dsr,
 		balancerVarFeatureIpip,
+		balancerVarFeatureGue,
+		balancerVarFeatureVxlan,
+		balancerVarFeatureGeneve,
+		balancerVarFeatureOverlay,
 	}
 }
 
 // featuresOf is what a service needs.
 func featuresOf(svc *lb.Service) features {
-	switch svc.Forward {
-	case lb.IPIP:
-		return featureIPIP
-	default:
-		return featureL2DSR
+	f := map[lb.Forward]features{
+		lb.L2DSR:  featureL2DSR,
+		lb.IPIP:   featureIPIP,
+		lb.GUE:    featureGUE,
+		lb.VXLAN:  featureVXLAN,
+		lb.Geneve: featureGeneve,
+	}[svc.Forward]
+	if svc.Segment.Overlay() {
+		f |= featureOverlay
 	}
+	return f
 }
 
 // set writes the constants of a program that has these features.
