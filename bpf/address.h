@@ -8,6 +8,10 @@
 
 #include <bpf/bpf_endian.h>
 
+struct address {
+	__u8 bytes[16];
+};
+
 #define IP_FRAGMENT_MASK 0x3fff /* "more fragments" and the offset (RFC 791, section 3.1) */
 
 static __always_inline void map_ipv4(__u8 mapped[16], __be32 address)

@@ -12,6 +12,7 @@
 #include "hash.h"
 #include "limit.h"
 #include "maps.h"
+#include "overlay.h"
 #include "parse.h"
 #include "quic.h"
 #include "ring.h"
@@ -40,6 +41,8 @@ int balance(struct xdp_md *ctx)
 	__u64 hash;
 
 	exit = parse(ctx, &packet);
+	if (feature_overlay && exit == COUNTER_COUNT && is_overlay(&packet))
+		exit = parse_overlay(ctx, &packet);
 	if (exit != COUNTER_COUNT)
 		return leave(exit, XDP_PASS);
 	hash = vip_hash(&packet);
@@ -69,7 +72,7 @@ int balance(struct xdp_md *ctx)
 						      : COUNTER_DROP_STATE,
 			     XDP_DROP);
 	exit = encap(ctx, &packet, backend, hash);
-	if (exit != COUNTER_FORWARD_L2DSR && exit != COUNTER_FORWARD_IPIP)
+	if (!is_forward(exit))
 		return leave(exit, XDP_DROP);
 	count_backend(backend->stats, bytes);
 	return leave(exit, transmit(ctx, backend->ifindex));

@@ -20,6 +20,10 @@ const volatile __u32 vip_mask = 0;
  */
 const volatile __u8 feature_l2dsr = 1;
 const volatile __u8 feature_ipip = 1;
+const volatile __u8 feature_gue = 1;
+const volatile __u8 feature_vxlan = 1;
+const volatile __u8 feature_geneve = 1;
+const volatile __u8 feature_overlay = 1; /* services inside VXLAN or Geneve segments */
 const volatile __u8 feature_sources = 1;
 const volatile __u8 feature_limits = 1;
 const volatile __u8 feature_quic = 1;

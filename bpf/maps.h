@@ -24,6 +24,14 @@ struct {
 	__type(value, struct vip_place);
 } vips SEC(".maps");
 
+/* Addresses of this node at which VXLAN and Geneve frames may hold a VIP's packet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct address);
+	__type(value, __u8);
+} tunnel_ends SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The other end of a tunnel, on a worker: takes the outer header off packets that balancers sent to
+ * The other end of a tunnel, on a worker: takes the outer headers off packets that balancers sent to
  * this machine and hands the client's packet to the kernel, which has the VIP on a loopback. Only
  * packets from the given balancers to the given VIPs are opened; all others pass untouched, so that a
  * stranger can't slip forged packets past the network's filters.
@@ -10,27 +10,25 @@
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
+#include <linux/udp.h>
 
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "address.h"
+#include "tunnel.h"
 
 /* Every packet leaves through exactly one of these exits. */
 enum node_counter {
-	NODE_COUNTER_PASS_NOT_TUNNEL, /* no IPIP packet, or one with options or in fragments */
+	NODE_COUNTER_PASS_NOT_TUNNEL, /* neither IPIP nor plain GUE; IP options, or a fragment */
 	NODE_COUNTER_PASS_TRUNCATED, /* ends within a header */
 	NODE_COUNTER_PASS_NOT_LOCAL, /* the outer destination is no tunnel end of this machine */
 	NODE_COUNTER_PASS_NOT_VIP, /* the inner destination is none of the VIPs */
 	NODE_COUNTER_PASS_NOT_BALANCER, /* the outer source is in none of the allowed prefixes */
 	NODE_COUNTER_DROP_HEADROOM, /* the kernel refused to move the frame's start */
 	NODE_COUNTER_DECAP_IPIP, /* opened and handed to the kernel */
+	NODE_COUNTER_DECAP_GUE,
 	NODE_COUNTER_COUNT,
-};
-
-/* Addresses are 16 bytes, IPv4 mapped. */
-struct address {
-	__u8 bytes[16];
 };
 
 struct prefix {
@@ -73,7 +71,8 @@ struct tunnel {
 	struct address outer;
 	struct address inner;
 	__be16 proto; /* Ethertype of the inner packet */
-	__u16 header; /* bytes of the outer header */
+	__u16 header; /* bytes of the outer headers */
+	__u32 exit; /* enum node_counter, once the tunnel is opened */
 };
 
 static __always_inline int leave(enum node_counter exit, int verdict)
@@ -109,6 +108,34 @@ static __always_inline enum node_counter parse_inner(void *start, void *end, __u
 	return NODE_COUNTER_PASS_NOT_TUNNEL;
 }
 
+/*
+ * GUE as balancers send it, without optional fields. Its UDP checksum is not looked at: the packet
+ * inside has one of its own.
+ */
+static __always_inline enum node_counter parse_gue(void *start, void *end, struct tunnel *t)
+{
+	struct udphdr *udp = start;
+	struct gue_header *gue = (void *)(udp + 1);
+
+	if ((void *)(gue + 1) > end)
+		return NODE_COUNTER_PASS_TRUNCATED;
+	if (udp->dest != bpf_htons(GUE_PORT) || gue->form || gue->flags)
+		return NODE_COUNTER_PASS_NOT_TUNNEL;
+	t->header += sizeof(*udp) + sizeof(*gue);
+	t->exit = NODE_COUNTER_DECAP_GUE;
+	return parse_inner(gue + 1, end, gue->proto, t);
+}
+
+/* What follows the outer IP header. */
+static __always_inline enum node_counter parse_tunnel(void *start, void *end, __u8 protocol,
+						      struct tunnel *t)
+{
+	if (protocol == IPPROTO_UDP)
+		return parse_gue(start, end, t);
+	t->exit = NODE_COUNTER_DECAP_IPIP;
+	return parse_inner(start, end, protocol, t);
+}
+
 /* Returns NODE_COUNTER_COUNT for a tunnel packet, else the exit. */
 static __always_inline enum node_counter parse(void *data, void *end, struct tunnel *t)
 {
@@ -128,7 +155,7 @@ static __always_inline enum node_counter parse(void *data, void *end, struct tun
 		map_ipv4(t->source.address.bytes, ip->saddr);
 		map_ipv4(t->outer.bytes, ip->daddr);
 		t->header = sizeof(*ip);
-		return parse_inner(ip + 1, end, ip->protocol, t);
+		return parse_tunnel(ip + 1, end, ip->protocol, t);
 	}
 	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
 		struct ipv6hdr *ip = start;
@@ -140,12 +167,12 @@ static __always_inline enum node_counter parse(void *data, void *end, struct tun
 		__builtin_memcpy(t->source.address.bytes, &ip->saddr, 16);
 		__builtin_memcpy(t->outer.bytes, &ip->daddr, 16);
 		t->header = sizeof(*ip);
-		return parse_inner(ip + 1, end, ip->nexthdr, t);
+		return parse_tunnel(ip + 1, end, ip->nexthdr, t);
 	}
 	return NODE_COUNTER_PASS_NOT_TUNNEL;
 }
 
-/* Takes the outer header off; the link-layer addresses stay. Returns 0, or -1 if there is no room. */
+/* Takes the outer headers off; the link-layer addresses stay. Returns 0, or -1 if there is no room. */
 static __always_inline int decap(struct xdp_md *ctx, const struct tunnel *t)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
@@ -184,7 +211,7 @@ int end_tunnel(struct xdp_md *ctx)
 		return leave(NODE_COUNTER_PASS_NOT_BALANCER, XDP_PASS);
 	if (decap(ctx, &t))
 		return leave(NODE_COUNTER_DROP_HEADROOM, XDP_DROP);
-	return leave(NODE_COUNTER_DECAP_IPIP, XDP_PASS);
+	return leave(t.exit, XDP_PASS);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

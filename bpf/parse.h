@@ -47,6 +47,7 @@ struct packet {
 	__u8 tos; /* type of service or traffic class */
 	__u8 phase; /* enum phase */
 	__u32 length; /* of the IP packet, header included */
+	__u32 overlay; /* bytes of a segment's headers between link layer and packet (overlay.h) */
 };
 
 /* Bytes in front of the IP packet. */
@@ -141,10 +142,23 @@ static __always_inline enum counter parse_ipv6(void *start, void *end, struct pa
 		return COUNTER_PASS_FRAGMENT;
 	if (is_extension_header(ip->nexthdr))
 		return COUNTER_PASS_EXTENSION_HEADER;
+	p->ipv4 = 0;
 	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
 	__builtin_memcpy(p->source, &ip->saddr, 16);
 	__builtin_memcpy(p->vip.address, &ip->daddr, 16);
 	return parse_transport(start + sizeof(*ip), end, sizeof(*ip), ip->nexthdr, p);
+}
+
+/* An IP packet, or whatever else the Ethertype says. */
+static __always_inline enum counter parse_ip(void *start, void *end, struct packet *p)
+{
+	if (p->proto == bpf_htons(ETH_P_IP))
+		return parse_ipv4(start, end, p);
+	if (p->proto == bpf_htons(ETH_P_IPV6))
+		return parse_ipv6(start, end, p);
+	if (p->proto == bpf_htons(ETH_P_8021Q) || p->proto == bpf_htons(ETH_P_8021AD))
+		return COUNTER_PASS_VLAN_STACKED;
+	return COUNTER_PASS_NOT_IP;
 }
 
 /* The whole packet. Returns COUNTER_COUNT if it may be a VIP's, else the exit. */
@@ -170,11 +184,5 @@ static __always_inline enum counter parse(struct xdp_md *ctx, struct packet *p)
 		/* Id 0 marks a priority, not a network (IEEE 802.1Q, table 9-2). */
 		p->vip.segment_type = p->vip.segment_id ? SEGMENT_VLAN : SEGMENT_NONE;
 	}
-	if (p->proto == bpf_htons(ETH_P_IP))
-		return parse_ipv4(start, end, p);
-	if (p->proto == bpf_htons(ETH_P_IPV6))
-		return parse_ipv6(start, end, p);
-	if (p->proto == bpf_htons(ETH_P_8021Q) || p->proto == bpf_htons(ETH_P_8021AD))
-		return COUNTER_PASS_VLAN_STACKED;
-	return COUNTER_PASS_NOT_IP;
+	return parse_ip(start, end, p);
 }

@@ -14,12 +14,14 @@
 enum counter {
 	/* Not for us: the kernel gets the packet as it came. */
 	COUNTER_PASS_NOT_IP, /* neither IPv4 nor IPv6: ARP, LLDP, ... */
-	COUNTER_PASS_VLAN_STACKED, /* more than one VLAN tag, or a service tag (802.1ad) */
+	COUNTER_PASS_VLAN_STACKED, /* more than one VLAN tag, a service tag (802.1ad), a tag in a segment */
 	COUNTER_PASS_TRUNCATED, /* ends within a header */
 	COUNTER_PASS_MALFORMED, /* headers contradict each other */
 	COUNTER_PASS_FRAGMENT, /* IP fragments have no ports to look up */
 	COUNTER_PASS_EXTENSION_HEADER, /* IPv6 extension headers other than fragment */
 	COUNTER_PASS_NOT_TCP_UDP, /* another transport: ICMP, ICMPv6, ... */
+	COUNTER_PASS_OVERLAY, /* VXLAN or Geneve that is not for us to open: no identifier, a control
+			       * packet, critical options */
 	COUNTER_PASS_NOT_VIP, /* no service at this address, port, protocol and segment */
 	/* A VIP's packet that can't be delivered. */
 	COUNTER_DROP_NO_BACKEND, /* the service has no usable backend */
@@ -32,6 +34,9 @@ enum counter {
 	/* Sent to a backend. */
 	COUNTER_FORWARD_L2DSR,
 	COUNTER_FORWARD_IPIP,
+	COUNTER_FORWARD_GUE,
+	COUNTER_FORWARD_VXLAN,
+	COUNTER_FORWARD_GENEVE,
 	COUNTER_COUNT,
 };
 
@@ -48,6 +53,11 @@ struct {
 	__type(key, __u32);
 	__type(value, struct traffic);
 } backend_stats SEC(".maps");
+
+static __always_inline int is_forward(enum counter exit)
+{
+	return exit >= COUNTER_FORWARD_L2DSR && exit <= COUNTER_FORWARD_GENEVE;
+}
 
 /* Counts the packet at its exit and returns the verdict. */
 static __always_inline int leave(enum counter exit, int verdict)

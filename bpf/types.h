@@ -8,6 +8,8 @@
 
 #include <linux/types.h>
 
+#include "address.h"
+
 /* Segment types, as in a VIP's key. */
 enum segment_type {
 	SEGMENT_NONE,
@@ -20,6 +22,9 @@ enum segment_type {
 enum forward {
 	FORWARD_L2DSR = 1,
 	FORWARD_IPIP,
+	FORWARD_GUE,
+	FORWARD_VXLAN,
+	FORWARD_GENEVE,
 };
 
 /* The key of the VIP table (Kakao paper, section V.B). */
@@ -159,7 +164,7 @@ struct backend {
 	__u16 generation; /* tells the slot's backends apart, one after the other */
 	__u8 forward; /* enum forward */
 	__u8 flags; /* BACKEND_* */
-	__u32 pad;
+	__u32 index; /* its own in `backends`, and so in `backend_details` */
 	__u8 remote[16]; /* the tunnel's far end */
 	__u8 local[16]; /* the tunnel's near end */
 };
@@ -169,8 +174,8 @@ _Static_assert(sizeof(struct backend) == 64, "backend is one cache line");
 struct backend_detail {
 	__u8 address[16]; /* with port: the backend's name, for an agent that adopts the maps */
 	__be16 port;
-	__u8 mac[6]; /* destination inside a segment's frame */
-	__u32 segment; /* network identifier inside the tunnel */
+	__u8 mac[6]; /* the backend's own, for frames within a segment */
+	__u32 segment; /* VXLAN or Geneve network identifier */
 	__u32 pad;
 };
 _Static_assert(sizeof(struct backend_detail) == 32, "two backend_details are one cache line");

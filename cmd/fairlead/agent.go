@@ -76,6 +76,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	dp, err := xdp.Open(xdp.Config{
 		PinDir:     pins,
 		Interfaces: config.Node.Interfaces,
+		TunnelEnds: config.Node.TunnelEnds,
 		Mode:       xdp.Mode(config.Dataplane.XDPMode),
 		Capacity:   xdp.Capacity{Flows: config.Dataplane.Flows},
 		Seed:       config.Dataplane.HashSeed,

@@ -29,7 +29,7 @@ func newNodeCommand(e env) *cobra.Command {
 		Use:   "node",
 		Short: "End the balancers' tunnels on a worker",
 		Long: `End the balancers' tunnels on a worker that has no tunnel device: packets that
-balancers sent through IP in IP are unpacked and handed to the kernel, until
+balancers sent by ipip or gue are unpacked and handed to the kernel, until
 SIGTERM. The VIPs have to be on a loopback of the worker.`,
 		Example: "  fairlead node --interface eth0 --vip 10.1.1.1 --balancer 10.0.2.0/24",
 		Args:    cobra.NoArgs,

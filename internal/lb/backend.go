@@ -49,9 +49,15 @@ type Backend struct {
 	// Weight is the backend's share relative to the others', 0 to MaxWeight. A
 	// backend of weight 0 gets no new flows.
 	Weight int `json:"weight"`
-	// MAC overrides what the neighbour table says of the backend's next hop.
+	// TunnelEnd is the address of the tunnel end point behind which the backend
+	// is, in the modes VXLAN and Geneve; no other mode has one.
+	TunnelEnd netip.Addr `json:"tunnelEnd,omitzero"`
+	// MAC overrides what the neighbour table says of the backend's next hop. In
+	// the modes VXLAN and Geneve it is the backend's own address within its
+	// segment, and has to be given.
 	MAC MAC `json:"mac,omitzero"`
-	// Segment overrides the segment in which the backend is reached.
+	// Segment overrides the segment in which the backend is reached: a VLAN, or
+	// in the modes VXLAN and Geneve one of theirs.
 	Segment Segment `json:"segment,omitzero"`
 	// ServerID is what the server writes into QUIC connection ids, with
 	// AffinityQUIC. Without one it is found by the five-tuple only.

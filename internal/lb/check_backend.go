@@ -31,6 +31,11 @@ func (s *Service) checkBackends(f *findings) {
 		if b.Segment != (Segment{}) {
 			b.Segment.check(f, path("segment"))
 		}
+		if s.Forward.Overlay() != SegmentUnset {
+			s.checkBehindTunnel(f, b, path)
+		} else {
+			s.checkBeforeTunnel(f, b, path)
+		}
 	}
 }
 
@@ -44,6 +49,41 @@ func (s *Service) checkBackendAddress(a netip.Addr) error {
 		return fmt.Errorf("%s is the VIP itself", a)
 	}
 	return nil
+}
+
+// checkBehindTunnel finds what is wrong with how a backend is reached within a
+// VXLAN or Geneve segment.
+func (s *Service) checkBehindTunnel(f *findings, b Backend, path func(string) string) {
+	switch {
+	case !b.TunnelEnd.IsValid():
+		f.add(path("tunnelEnd"), fmt.Errorf("missing: %s needs the tunnel end point behind which the backend is", s.Forward))
+	case b.TunnelEnd == s.Address && !s.Segment.Overlay():
+		f.add(path("tunnelEnd"), fmt.Errorf("%s is the VIP itself", b.TunnelEnd))
+	default:
+		f.add(path("tunnelEnd"), CheckAddress(b.TunnelEnd))
+	}
+	if b.MAC.IsZero() {
+		f.add(path("mac"), fmt.Errorf("missing: %s needs the backend's own address within its segment", s.Forward))
+	}
+	switch want := s.Forward.Overlay(); {
+	case b.Segment.Type != SegmentUnset && b.Segment.Type != want:
+		f.add(path("segment.type"), fmt.Errorf("%s delivers in segments of type %s, not %s", s.Forward, want, b.Segment.Type))
+	case s.SegmentOf(b) == Segment{}:
+		f.add(path("segment"), fmt.Errorf("missing: the service is in no %s segment, so the backend's has to be given", want))
+	}
+}
+
+// checkBeforeTunnel refuses what only VXLAN and Geneve need.
+func (s *Service) checkBeforeTunnel(f *findings, b Backend, path func(string) string) {
+	if s.Forward == 0 {
+		return // which has been said already
+	}
+	if b.TunnelEnd.IsValid() {
+		f.add(path("tunnelEnd"), fmt.Errorf("%s has none: only vxlan and geneve have", s.Forward))
+	}
+	if b.Segment.Overlay() {
+		f.add(path("segment.type"), fmt.Errorf("%s delivers in no %s segments: want none or vlan", s.Forward, b.Segment.Type))
+	}
 }
 
 // checkBackendPort is silent where the service's own port is wrong, which has

@@ -30,6 +30,14 @@ func sound() *lb.Service {
 	}
 }
 
+// overlay makes the service one of a mode that delivers in segments.
+func overlay(s *lb.Service, forward lb.Forward) {
+	s.Forward, s.Backends = forward, s.Backends[:1]
+	b := &s.Backends[0]
+	b.TunnelEnd, b.MAC = netip.MustParseAddr("fd00:2::21"), lb.MAC{2, 0, 0, 0, 0, 1}
+	b.Segment = lb.Segment{Type: forward.Overlay(), ID: 5001}
+}
+
 func TestCheck(t *testing.T) {
 	addr := netip.MustParseAddr
 	tests := map[string]struct {
@@ -113,6 +121,37 @@ func TestCheck(t *testing.T) {
 		"weights": {func(s *lb.Service) { s.Backends[0].Weight, s.Backends[1].Weight = -1, 300 }, []string{
 			"backends[0].weight: -1 is out of range: want 0 to 256",
 			"backends[1].weight: 300 is out of range: want 0 to 256"}},
+		"vxlan": {func(s *lb.Service) { overlay(s, lb.VXLAN) }, nil},
+		"vxlan, in the service's segment": {func(s *lb.Service) {
+			overlay(s, lb.VXLAN)
+			s.Segment, s.Backends[0].Segment = s.Backends[0].Segment, lb.Segment{}
+		}, nil},
+		"geneve, for a service in vxlan": {func(s *lb.Service) {
+			overlay(s, lb.Geneve)
+			s.Segment = lb.Segment{Type: lb.SegmentVXLAN, ID: 1}
+		}, nil},
+		"vxlan without anything": {func(s *lb.Service) { s.Forward, s.Backends = lb.VXLAN, s.Backends[:1] }, []string{
+			"backends[0].tunnelEnd: missing: vxlan needs the tunnel end point behind which the backend is",
+			"backends[0].mac: missing: vxlan needs the backend's own address within its segment",
+			"backends[0].segment: missing: the service is in no vxlan segment, so the backend's has to be given"}},
+		"vxlan in a vlan": {func(s *lb.Service) {
+			overlay(s, lb.VXLAN)
+			s.Backends[0].Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7}
+		}, []string{"backends[0].segment.type: vxlan delivers in segments of type vxlan, not vlan"}},
+		"tunnel end is the VIP": {func(s *lb.Service) {
+			overlay(s, lb.Geneve)
+			s.Backends[0].TunnelEnd = s.Address
+		}, []string{"backends[0].tunnelEnd: 10.1.1.1 is the VIP itself"}},
+		"tunnel end is loopback": {func(s *lb.Service) {
+			overlay(s, lb.Geneve)
+			s.Backends[0].TunnelEnd = addr("127.0.0.1")
+		}, []string{"backends[0].tunnelEnd: 127.0.0.1 is a loopback address: want one that others can reach"}},
+		"gue with what only vxlan has": {func(s *lb.Service) {
+			overlay(s, lb.VXLAN)
+			s.Forward = lb.GUE
+		}, []string{
+			"backends[0].tunnelEnd: gue has none: only vxlan and geneve have",
+			"backends[0].segment.type: gue delivers in no vxlan segments: want none or vlan"}},
 		"backend segment": {func(s *lb.Service) { s.Backends[1].Segment.Type = lb.SegmentVLAN }, []string{"backends[1].segment.id: 0 is out of range: want 1 to 4094"}},
 	}
 	for name, test := range tests {

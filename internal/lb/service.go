@@ -46,6 +46,19 @@ func (f *Forward) UnmarshalText(text []byte) error {
 // on the backend and leaves the destination port as it is.
 func (f Forward) DSR() bool { return f != NAT }
 
+// Overlay returns the type of the segments in which the mode delivers: VXLAN's
+// or Geneve's, and SegmentUnset for a mode that needs none.
+func (f Forward) Overlay() SegmentType {
+	switch f {
+	case VXLAN:
+		return SegmentVXLAN
+	case Geneve:
+		return SegmentGeneve
+	default:
+		return SegmentUnset
+	}
+}
+
 // Affinity says which packets belong together.
 type Affinity uint8
 
@@ -107,6 +120,18 @@ type Service struct {
 	Health *HealthCheck `json:"health,omitempty"`
 	// Backends have distinct IDs. Their order has no meaning.
 	Backends []Backend `json:"backends"`
+}
+
+// SegmentOf returns the VXLAN or Geneve segment in which a backend of the
+// service is: its own, else the service's. It is the zero Segment in a mode that
+// delivers in none.
+func (s *Service) SegmentOf(b Backend) Segment {
+	for _, segment := range []Segment{b.Segment, s.Segment} {
+		if segment.Tagged() && segment.Type == s.Forward.Overlay() {
+			return segment
+		}
+	}
+	return Segment{}
 }
 
 // Idle returns the time-out that holds for the service's flows.

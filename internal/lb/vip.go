@@ -83,6 +83,10 @@ type Segment struct {
 // Tagged reports whether packets of the segment carry its id.
 func (s Segment) Tagged() bool { return s.Type > SegmentNone }
 
+// Overlay reports whether packets of the segment arrive in frames of their own
+// that other packets carry: VXLAN's and Geneve's.
+func (s Segment) Overlay() bool { return s.Type == SegmentVXLAN || s.Type == SegmentGeneve }
+
 // String returns for example "vlan 100", or "" for the untagged network.
 func (s Segment) String() string {
 	if !s.Tagged() {

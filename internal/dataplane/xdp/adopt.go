@@ -86,6 +86,7 @@ func (p *Plane) adoptVersion(view balancerView) (*version, error) {
 		if one.balancerBackend, err = read[balancerBackend](p.kernel.tables.backends, view.BackendBase+uint32(i)); err != nil {
 			return nil, err
 		}
+		one.Index = 0 // writing sets it
 		if one.detail, err = read[balancerBackendDetail](p.kernel.details, view.BackendBase+uint32(i)); err != nil {
 			return nil, err
 		}

@@ -20,6 +20,11 @@ const (
 	balancerAccessACCESS_ALLOWED balancerAccess = 1
 )
 
+type balancerAddress struct {
+	_     structs.HostLayout
+	Bytes [16]uint8
+}
+
 type balancerBackend struct {
 	_           structs.HostLayout
 	Destination [6]uint8
@@ -31,7 +36,7 @@ type balancerBackend struct {
 	Generation  uint16
 	Forward     uint8
 	Flags       uint8
-	Pad         uint32
+	Index       uint32
 	Remote      [16]uint8
 	Local       [16]uint8
 }
@@ -61,17 +66,21 @@ const (
 	balancerCounterCOUNTER_PASS_FRAGMENT         balancerCounter = 4
 	balancerCounterCOUNTER_PASS_EXTENSION_HEADER balancerCounter = 5
 	balancerCounterCOUNTER_PASS_NOT_TCP_UDP      balancerCounter = 6
-	balancerCounterCOUNTER_PASS_NOT_VIP          balancerCounter = 7
-	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 8
-	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 9
-	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 10
-	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 11
-	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 12
-	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 13
-	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 14
-	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 15
-	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 16
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 17
+	balancerCounterCOUNTER_PASS_OVERLAY          balancerCounter = 7
+	balancerCounterCOUNTER_PASS_NOT_VIP          balancerCounter = 8
+	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 9
+	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 10
+	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 11
+	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 12
+	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 13
+	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 14
+	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 15
+	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 16
+	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 17
+	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 18
+	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 19
+	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 20
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 21
 )
 
 type balancerFlow struct {
@@ -95,8 +104,11 @@ type balancerFlowStats struct {
 type balancerForward uint32
 
 const (
-	balancerForwardFORWARD_L2DSR balancerForward = 1
-	balancerForwardFORWARD_IPIP  balancerForward = 2
+	balancerForwardFORWARD_L2DSR  balancerForward = 1
+	balancerForwardFORWARD_IPIP   balancerForward = 2
+	balancerForwardFORWARD_GUE    balancerForward = 3
+	balancerForwardFORWARD_VXLAN  balancerForward = 4
+	balancerForwardFORWARD_GENEVE balancerForward = 5
 )
 
 type balancerLimit struct {
@@ -250,6 +262,7 @@ const (
 	balancerMapServers        = "servers"
 	balancerMapServices       = "services"
 	balancerMapSources        = "sources"
+	balancerMapTunnelEnds     = "tunnel_ends"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
 	balancerVarBtfBackendFlag = "btf_backend_flag"
@@ -258,11 +271,15 @@ const (
 	balancerVarBtfSegmentType = "btf_segment_type"
 	balancerVarBtfViewFlag    = "btf_view_flag"
 	balancerVarBtfVipNumber   = "btf_vip_number"
+	balancerVarFeatureGeneve  = "feature_geneve"
+	balancerVarFeatureGue     = "feature_gue"
 	balancerVarFeatureIpip    = "feature_ipip"
 	balancerVarFeatureL2dsr   = "feature_l2dsr"
 	balancerVarFeatureLimits  = "feature_limits"
+	balancerVarFeatureOverlay = "feature_overlay"
 	balancerVarFeatureQuic    = "feature_quic"
 	balancerVarFeatureSources = "feature_sources"
+	balancerVarFeatureVxlan   = "feature_vxlan"
 	balancerVarHashSeed       = "hash_seed"
 	balancerVarVipMask        = "vip_mask"
 )
@@ -328,6 +345,7 @@ type balancerMapSpecs struct {
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
+	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -341,11 +359,15 @@ type balancerVariableSpecs struct {
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber   *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureGeneve  *ebpf.VariableSpec `ebpf:"feature_geneve"`
+	FeatureGue     *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
 	FeatureLimits  *ebpf.VariableSpec `ebpf:"feature_limits"`
+	FeatureOverlay *ebpf.VariableSpec `ebpf:"feature_overlay"`
 	FeatureQuic    *ebpf.VariableSpec `ebpf:"feature_quic"`
 	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
+	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	VipMask        *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
@@ -382,6 +404,7 @@ type balancerMaps struct {
 	Servers        *ebpf.Map `ebpf:"servers"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
+	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
 
@@ -399,6 +422,7 @@ func (m *balancerMaps) Close() error {
 		m.Servers,
 		m.Services,
 		m.Sources,
+		m.TunnelEnds,
 		m.Vips,
 	)
 }
@@ -413,11 +437,15 @@ type balancerVariables struct {
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber   *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureGeneve  *ebpf.Variable `ebpf:"feature_geneve"`
+	FeatureGue     *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
 	FeatureLimits  *ebpf.Variable `ebpf:"feature_limits"`
+	FeatureOverlay *ebpf.Variable `ebpf:"feature_overlay"`
 	FeatureQuic    *ebpf.Variable `ebpf:"feature_quic"`
 	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
+	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	VipMask        *ebpf.Variable `ebpf:"vip_mask"`
 }

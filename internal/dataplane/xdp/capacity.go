@@ -45,6 +45,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
 		balancerMapVips:           vipPlaces(c.Services),
 		balancerMapServices:       c.Services + 1, // none has number 0
+		balancerMapTunnelEnds:     maxTunnelEnds,
 		balancerMapRings:          int(chunks(uint32(c.RingEntries))),
 		balancerMapBackends:       c.Backends,
 		balancerMapBackendDetails: c.Backends,

@@ -130,12 +130,9 @@ func TestDrop(t *testing.T) {
 	for _, forward := range Limits().Forwards {
 		// The frame's IP packet fits exactly, and misses by one byte.
 		in := flowPacket(web4, client4)
-		hops.mtu = len(in) - atIP
-		if forward == lb.IPIP {
-			hops.mtu += 20
-		}
+		hops.mtu = len(in) - atIP + map[lb.Forward]int{lb.IPIP: 20, lb.GUE: 20 + 8 + 4, lb.VXLAN: 20 + 8 + 8 + 14, lb.Geneve: 20 + 8 + 8 + 14}[forward]
 		svc := manyBackends(vip4, 3)
-		svc.Forward = forward
+		svc.Forward, svc.Backends = forward, reached(forward, svc.Backends)
 		update(t, p, svc)
 		if verdict, _ := run(t, p, in); verdict != xdpTX {
 			t.Errorf("%s: a packet of exactly the MTU: verdict %d, want transmit", forward, verdict)
@@ -186,7 +183,16 @@ func TestDamagedPackets(t *testing.T) {
 	update(t, p, tunnel)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	whole := [][]byte{flowPacket(web4, client4), flowPacket(web6, client6), withTags(7), withTags(1, 2)}
+	inVXLAN, inGeneve := manyBackends(vip4, 3), manyBackends(vip4, 3)
+	inVXLAN.Segment, inGeneve.Segment = redVXLAN, redGeneve
+	inVXLAN.Forward, inGeneve.Forward = lb.Geneve, lb.GUE
+	inVXLAN.Backends = reached(lb.Geneve, inVXLAN.Backends)
+	update(t, p, inVXLAN)
+	update(t, p, inGeneve)
+	whole := [][]byte{
+		flowPacket(web4, client4), flowPacket(web6, client6), withTags(7), withTags(1, 2),
+		overlayFrame(inVXLAN.VIP, local4).build(), overlayFrame(inGeneve.VIP, local6).build(),
+	}
 	for i := range 3000 {
 		in := bytes.Clone(whole[random.IntN(len(whole))])
 		for range random.IntN(4) {

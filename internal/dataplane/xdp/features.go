@@ -19,6 +19,10 @@ type features uint32
 const (
 	featureL2DSR features = 1 << iota
 	featureIPIP
+	featureGUE
+	featureVXLAN
+	featureGeneve
+	featureOverlay // services inside VXLAN or Geneve segments
 	featureSources
 	featureLimits
 	featureQUIC
@@ -31,6 +35,10 @@ func featureConstants() []string {
 	return []string{
 		balancerVarFeatureL2dsr,
 		balancerVarFeatureIpip,
+		balancerVarFeatureGue,
+		balancerVarFeatureVxlan,
+		balancerVarFeatureGeneve,
+		balancerVarFeatureOverlay,
 		balancerVarFeatureSources,
 		balancerVarFeatureLimits,
 		balancerVarFeatureQuic,
@@ -39,9 +47,15 @@ func featureConstants() []string {
 
 // featuresOf is what a service needs.
 func featuresOf(svc *lb.Service) features {
-	f := featureL2DSR
-	if svc.Forward == lb.IPIP {
-		f = featureIPIP
+	f := map[lb.Forward]features{
+		lb.L2DSR:  featureL2DSR,
+		lb.IPIP:   featureIPIP,
+		lb.GUE:    featureGUE,
+		lb.VXLAN:  featureVXLAN,
+		lb.Geneve: featureGeneve,
+	}[svc.Forward]
+	if svc.Segment.Overlay() {
+		f |= featureOverlay
 	}
 	if svc.Sources.Verdicts(svc.Address) != nil {
 		f |= featureSources

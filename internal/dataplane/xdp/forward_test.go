@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -27,6 +28,7 @@ var (
 	backend6 = netip.MustParseAddr("fd00:2::21")
 )
 
+// segment is a VLAN, or the untagged network of id 0.
 func segment(id uint16) lb.Segment {
 	if id == 0 {
 		return lb.Segment{}
@@ -34,20 +36,42 @@ func segment(id uint16) lb.Segment {
 	return lb.Segment{Type: lb.SegmentVLAN, ID: uint32(id)}
 }
 
-// forwardCase is one way through the program: mode, families, protocol and the
-// tags in front of and behind it.
+// forwardCase is one way through the program: mode, families, protocol, the
+// segment in which the packet arrives, and the tags in front of and behind it.
 type forwardCase struct {
 	forward  lb.Forward
 	vip      netip.Addr
 	backend  netip.Addr
 	protocol lb.Protocol
-	tagIn    uint16
-	tagOut   uint16
-	index    int // of the interface that sends
+	arrival
+	index int // of the interface that sends
+}
+
+// arrival is how a packet comes and in which VLAN it leaves.
+type arrival struct {
+	segment lb.Segment
+	end     netip.Addr // of the tunnel, if the segment has one
+	tagIn   uint16     // of the segment, or of the network in which the tunnel is
+	tagOut  uint16
+}
+
+func (a arrival) String() string {
+	return fmt.Sprintf("%s at %s/vlan %d to %d", a.segment, a.end, a.tagIn, a.tagOut)
+}
+
+func arrivals() []arrival {
+	var all []arrival
+	for _, tags := range [][2]uint16{{0, 0}, {100, 100}, {100, 200}, {0, 200}, {100, 0}} {
+		all = append(all, arrival{segment: segment(tags[0]), tagIn: tags[0], tagOut: tags[1]})
+	}
+	return append(all,
+		arrival{redVXLAN, local4, 0, 0}, arrival{redVXLAN, local6, 100, 200},
+		arrival{redGeneve, local6, 0, 200}, arrival{redGeneve, local4, 100, 0},
+	)
 }
 
 func (c forwardCase) String() string {
-	return fmt.Sprintf("%s/%s over %s/%s/vlan %d to %d/interface %d", c.forward, family(c.vip), family(c.backend), c.protocol, c.tagIn, c.tagOut, c.index)
+	return fmt.Sprintf("%s/%s over %s/%s/%s/interface %d", c.forward, family(c.vip), family(c.backend), c.protocol, c.arrival, c.index)
 }
 
 func family(a netip.Addr) string {
@@ -64,51 +88,98 @@ func (c forwardCase) client() netip.AddrPort {
 	return client6
 }
 
+// service leaves it to the route of a backend in a VXLAN or Geneve segment in
+// which VLAN it is reached.
 func (c forwardCase) service() *lb.Service {
 	b := lb.Backend{Address: c.backend, Port: 80, Weight: 1, Segment: lb.Segment{Type: lb.SegmentNone}}
 	if c.tagOut != 0 {
 		b.Segment = segment(c.tagOut)
 	}
+	if overlay := c.forward.Overlay(); overlay != lb.SegmentUnset {
+		b.Address = netip.MustParseAddr("172.16.0.9")
+		b.TunnelEnd, b.MAC, b.Segment = c.backend, segmentMAC, lb.Segment{}
+		if c.segment.Type != overlay {
+			b.Segment = lb.Segment{Type: overlay, ID: 0xabcdef}
+		}
+	}
 	return &lb.Service{
 		Name:       "web",
-		VIP:        lb.VIP{Address: c.vip, Port: 80, Protocol: c.protocol, Segment: segment(c.tagIn)},
+		VIP:        lb.VIP{Address: c.vip, Port: 80, Protocol: c.protocol, Segment: c.segment},
 		Forward:    c.forward,
 		MinHealthy: 1,
 		Backends:   []lb.Backend{b},
 	}
 }
 
+// in is the frame that arrives.
+func (c forwardCase) in() []byte {
+	f := frame{destination: balancerMAC, source: clientMAC, ip: transport(c.service().VIP, c.client()), payload: c.payload()}
+	if c.segment.Overlay() {
+		f.ip = arriving(c.segment, c.end, f.ip)
+	}
+	if c.tagIn != 0 {
+		f.tags = []uint16{5<<13 | c.tagIn}
+	}
+	return f.build()
+}
+
+// payload is of an odd length, for the checksums' sake.
+func (forwardCase) payload() string { return "longer than the padding of a short frame." }
+
 // want is the frame that must come out, built without the program's help.
 func (c forwardCase) want() []byte {
-	f := clientFrame(c.service().VIP, c.client())
-	f.destination, f.source = macOf(c.backend), ownMAC
-	f.tags = nil
+	f := frame{destination: macOf(c.backend), source: ownMAC, payload: c.payload()}
 	if c.tagOut != 0 {
 		f.tags = []uint16{c.tagOut}
 		if c.tagIn != 0 {
 			f.tags[0] |= 5 << 13 // a tag that stays keeps its priority
 		}
 	}
-	if c.forward == lb.IPIP {
-		f.ip = append([]gopacket.SerializableLayer{c.outer()}, f.ip...)
+	f.ip = slices.Concat(c.outer(), transport(c.service().VIP, c.client()))
+	out := f.build()
+	if c.forward > lb.IPIP && c.backend.Is4() { // UDP over IPv4 goes without a checksum
+		copy(out[atIP+4*len(f.tags)+20+6:], []byte{0, 0})
 	}
-	return f.build()
+	return out
 }
 
-// outer is the tunnel header of RFC 2003 or RFC 2473.
-func (c forwardCase) outer() gopacket.SerializableLayer {
+// outer are the headers of the tunnel.
+func (c forwardCase) outer() []gopacket.SerializableLayer {
 	protocol := layers.IPProtocolIPv6
 	if c.vip.Is4() {
 		protocol = layers.IPProtocolIPv4
 	}
+	source := layers.UDPPort(0xc000 | c.hash()&0x3fff)
+	inner := transport(c.service().VIP, c.client())
+	svc := c.service()
+	switch c.forward {
+	case lb.IPIP:
+		return []gopacket.SerializableLayer{c.outerIP(protocol)}
+	case lb.GUE:
+		return append(overUDP(c.outerIP(layers.IPProtocolUDP), source, 6080), gopacket.Payload{0, byte(protocol), 0, 0})
+	case lb.VXLAN, lb.Geneve:
+		s := svc.SegmentOf(svc.Backends[0])
+		frame := inSegment(s, ownMAC, segmentMAC, inner)
+		return append(overUDP(c.outerIP(layers.IPProtocolUDP), source, segmentPort(s)), frame[:len(frame)-len(inner)]...)
+	default:
+		return nil
+	}
+}
+
+// outerIP is the tunnel's IP header, which copies the client's type of service.
+func (c forwardCase) outerIP(protocol layers.IPProtocol) gopacket.SerializableLayer {
 	if c.backend.Is4() {
 		return &layers.IPv4{Version: 4, TTL: 64, TOS: 0x28, Flags: layers.IPv4DontFragment, Protocol: protocol,
 			SrcIP: local4.AsSlice(), DstIP: c.backend.AsSlice()}
 	}
-	hash := flowHash(1, c.service().VIP, c.client(), lb.AffinityFlow)
+	hash := c.hash()
 	return &layers.IPv6{Version: 6, HopLimit: 64, TrafficClass: 0x28, NextHeader: protocol,
 		FlowLabel: uint32(hash>>16)&0xf<<16 | uint32(hash>>8)&0xff<<8 | uint32(hash)&0xff,
 		SrcIP:     local6.AsSlice(), DstIP: c.backend.AsSlice()}
+}
+
+func (c forwardCase) hash() uint64 {
+	return flowHash(1, c.service().VIP, c.client(), lb.AffinityFlow)
 }
 
 func forwardCases() []forwardCase {
@@ -117,11 +188,10 @@ func forwardCases() []forwardCase {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			for _, backend := range []netip.Addr{backend4, backend6} {
 				for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
-					for _, tags := range [][2]uint16{{0, 0}, {100, 100}, {100, 200}, {0, 200}, {100, 0}} {
-						for _, index := range []int{testIndex, testIndex + 1} {
-							cases = append(cases, forwardCase{forward, vip, backend, protocol, tags[0], tags[1], index})
-						}
+					for _, a := range arrivals() {
+						cases = append(cases, forwardCase{forward, vip, backend, protocol, a, testIndex})
 					}
+					cases = append(cases, forwardCase{forward, vip, backend, protocol, arrival{}, testIndex + 1})
 				}
 			}
 		}
@@ -129,17 +199,17 @@ func forwardCases() []forwardCase {
 	return cases
 }
 
-// Every mode, family, protocol and VLAN operation: the verdict, every byte, the
+// Every mode, family, protocol, segment and VLAN operation: the verdict, every byte, the
 // exact set of counters and the backend's traffic.
 func TestForward(t *testing.T) {
 	p, hops := newTestPlane(t)
 	for _, c := range forwardCases() {
 		t.Run(c.String(), func(t *testing.T) {
-			hops.index = c.index
+			hops.index, hops.vlan = c.index, c.tagOut
 			svc := c.service()
 			update(t, p, svc)
 			defer remove(t, p, svc.VIP)
-			in := flowPacket(svc.VIP, c.client())
+			in := c.in()
 
 			var verdict uint32
 			var out []byte

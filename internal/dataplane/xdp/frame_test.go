@@ -39,10 +39,7 @@ func (f frame) build() []byte {
 		stack = append(stack, tag)
 		next = &tag.Type
 	}
-	*next = layers.EthernetTypeIPv6
-	if _, ok := f.ip[0].(*layers.IPv4); ok {
-		*next = layers.EthernetTypeIPv4
-	}
+	*next = ethertype(f.ip)
 	stack = append(append(stack, f.ip...), gopacket.Payload(f.payload))
 	return serialize(stack...)
 }
@@ -83,7 +80,10 @@ func transport(vip lb.VIP, client netip.AddrPort) []gopacket.SerializableLayer {
 // clientFrame is a packet from client to vip as the router sends it.
 func clientFrame(vip lb.VIP, client netip.AddrPort) frame {
 	f := frame{destination: balancerMAC, source: clientMAC, ip: transport(vip, client), payload: "longer than the padding of a short frame"}
-	if vip.Segment.Tagged() {
+	switch {
+	case vip.Segment.Overlay():
+		f.ip = arriving(vip.Segment, local4, f.ip)
+	case vip.Segment.Tagged():
 		f.tags = []uint16{5<<13 | uint16(vip.Segment.ID)}
 	}
 	return f

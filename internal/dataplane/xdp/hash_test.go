@@ -27,7 +27,8 @@ func flowHash(seed uint64, vip lb.VIP, client netip.AddrPort, affinity lb.Affini
 	}
 	var segment uint64
 	if vip.Segment.Tagged() {
-		segment = 1 | uint64(vip.Segment.ID)<<8
+		number := map[lb.SegmentType]uint64{lb.SegmentVLAN: 1, lb.SegmentVXLAN: 2, lb.SegmentGeneve: 3}[vip.Segment.Type]
+		segment = number | uint64(vip.Segment.ID)<<8
 	}
 	h := address(0, vip.Address)
 	h = word(h, uint64(wirePort(vip.Port))|uint64(vip.Protocol)<<16|segment<<24)

@@ -3,8 +3,10 @@
 package xdp
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
@@ -20,19 +22,22 @@ type resolver interface {
 }
 
 func target(svc *lb.Service, b lb.Backend) nexthop.Target {
+	if svc.Forward.Overlay() != lb.SegmentUnset {
+		return nexthop.Target{Address: b.TunnelEnd}
+	}
 	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC}
 }
 
 // vlan is the id under which packets for b are sent; 0 is untagged. What the
 // backend says counts most, then a VLAN device on the route; without either an
-// L2 packet stays in its segment and a tunnel runs untagged.
+// L2 packet stays in its VLAN and a tunnel runs untagged.
 func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 	switch {
-	case b.Segment.Type != lb.SegmentUnset:
+	case b.Segment.Type == lb.SegmentVLAN || b.Segment.Type == lb.SegmentNone:
 		return uint16(b.Segment.ID)
 	case hop.VLAN != 0:
 		return hop.VLAN
-	case svc.Forward == lb.L2DSR:
+	case svc.Forward == lb.L2DSR && svc.Segment.Type == lb.SegmentVLAN:
 		return uint16(svc.Segment.ID)
 	}
 	return 0
@@ -49,10 +54,15 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 			Ifindex:     uint32(hop.Index),
 			Stats:       old.Stats,
 			Generation:  old.Generation,
-			Forward:     uint8(forward(svc.Forward)),
-			Remote:      b.Address.As16(),
+			Forward:     uint8(slices.Index(forwards(), svc.Forward)),
+			Remote:      target(svc, b).Address.As16(),
 		},
-		detail:  balancerBackendDetail{Address: b.Address.As16(), Port: wirePort(b.Port)},
+		detail: balancerBackendDetail{
+			Address: b.Address.As16(),
+			Port:    wirePort(b.Port),
+			Mac:     b.MAC,
+			Segment: svc.SegmentOf(b).ID,
+		},
 		backend: b,
 	}
 	if hop.Index != 0 {
@@ -83,16 +93,24 @@ func (s *slot) hop() nexthop.Hop {
 	return h
 }
 
-func forward(f lb.Forward) balancerForward {
-	if f == lb.IPIP {
-		return balancerForwardFORWARD_IPIP
+// forwards are the modes by the program's numbers for them.
+func forwards() []lb.Forward {
+	return []lb.Forward{
+		balancerForwardFORWARD_L2DSR:  lb.L2DSR,
+		balancerForwardFORWARD_IPIP:   lb.IPIP,
+		balancerForwardFORWARD_GUE:    lb.GUE,
+		balancerForwardFORWARD_VXLAN:  lb.VXLAN,
+		balancerForwardFORWARD_GENEVE: lb.Geneve,
 	}
-	return balancerForwardFORWARD_L2DSR
 }
 
-// describe says for people where packets for b are sent.
+// describe says for people where packets for b are sent: for example "eth0
+// 02:00:00:00:00:01 vlan 100", or with " to 10.0.2.21, vxlan 5001" behind it.
 func describe(svc *lb.Service, b lb.Backend, hop nexthop.Hop) string {
 	hop.VLAN = vlan(svc, b, hop)
+	if segment := svc.SegmentOf(b); segment.Tagged() {
+		return fmt.Sprintf("%s to %s, %s", hop, b.TunnelEnd, segment)
+	}
 	return hop.String()
 }
 

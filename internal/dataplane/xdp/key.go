@@ -3,6 +3,8 @@
 package xdp
 
 import (
+	"slices"
+
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -13,8 +15,8 @@ func vipKey(vip lb.VIP) balancerVipKey {
 		Port:     wirePort(vip.Port),
 		Protocol: uint8(vip.Protocol),
 	}
-	if vip.Segment.Type == lb.SegmentVLAN {
-		key.SegmentType = uint8(balancerSegmentTypeSEGMENT_VLAN)
+	if vip.Segment.Tagged() {
+		key.SegmentType = uint8(slices.Index(segmentTypes(), vip.Segment.Type))
 		key.SegmentId = vip.Segment.ID
 	}
 	return key
@@ -27,8 +29,18 @@ func vipOf(key balancerVipKey) lb.VIP {
 		Port:     wirePort(key.Port),
 		Protocol: lb.Protocol(key.Protocol),
 	}
-	if key.SegmentType == uint8(balancerSegmentTypeSEGMENT_VLAN) {
-		vip.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: key.SegmentId}
+	if types := segmentTypes(); key.SegmentType != 0 && int(key.SegmentType) < len(types) {
+		vip.Segment = lb.Segment{Type: types[key.SegmentType], ID: key.SegmentId}
 	}
 	return vip
+}
+
+// segmentTypes are the segments' types by the program's numbers for them.
+func segmentTypes() []lb.SegmentType {
+	return []lb.SegmentType{
+		balancerSegmentTypeSEGMENT_NONE:   lb.SegmentNone,
+		balancerSegmentTypeSEGMENT_VLAN:   lb.SegmentVLAN,
+		balancerSegmentTypeSEGMENT_VXLAN:  lb.SegmentVXLAN,
+		balancerSegmentTypeSEGMENT_GENEVE: lb.SegmentGeneve,
+	}
 }

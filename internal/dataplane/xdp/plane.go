@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -28,6 +29,9 @@ type Config struct {
 	// Interfaces are those on which clients' packets arrive and through which
 	// backends are reached.
 	Interfaces []string
+	// TunnelEnds are the addresses of this node at which VXLAN and Geneve frames
+	// hold packets for VIPs.
+	TunnelEnds []netip.Addr
 	Mode       Mode
 	// Capacity of the tables; what is 0 is DefaultCapacity's.
 	Capacity Capacity
@@ -131,7 +135,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	if err := p.adopt(); err != nil {
+	if err := errors.Join(p.adopt(), kernel.setTunnelEnds(cfg.TunnelEnds)); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	p.running.Go(p.relay)

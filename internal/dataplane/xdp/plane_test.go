@@ -99,7 +99,9 @@ func testPins(t testing.TB) string {
 
 func openTestPlane(t testing.TB, dir string, hops resolver) *Plane {
 	t.Helper()
-	p, err := newPlane(Config{PinDir: dir, Seed: 1, Log: slog.New(slog.DiscardHandler)}, hops)
+	p, err := newPlane(Config{
+		PinDir: dir, Seed: 1, TunnelEnds: []netip.Addr{local4, local6}, Log: slog.New(slog.DiscardHandler),
+	}, hops)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +129,7 @@ func TestContract(t *testing.T) {
 	}
 	unusable := lb.Backend{Address: netip.MustParseAddr("10.0.2.99")}
 	for _, forward := range Limits().Forwards {
+		v4, v6, unusable := reached(forward, v4), reached(forward, v6), reached(forward, []lb.Backend{unusable})[0]
 		t.Run(forward.String(), func(t *testing.T) {
 			contract.Run(t, contract.Harness{
 				New: func(t *testing.T) dataplane.DataPlane {
@@ -141,6 +144,19 @@ func TestContract(t *testing.T) {
 			})
 		})
 	}
+}
+
+// reached gives backends what a mode needs to know beside their addresses: each
+// is behind a tunnel end point of the same address.
+func reached(forward lb.Forward, backends []lb.Backend) []lb.Backend {
+	backends = slices.Clone(backends)
+	if overlay := forward.Overlay(); overlay != lb.SegmentUnset {
+		for i := range backends {
+			b := &backends[i]
+			b.TunnelEnd, b.MAC, b.Segment = b.Address, segmentMAC, lb.Segment{Type: overlay, ID: 7}
+		}
+	}
+	return backends
 }
 
 // probe finds the backend to which a flow's packet is sent by the MAC address

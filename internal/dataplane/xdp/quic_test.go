@@ -86,13 +86,11 @@ func wayfarers(vip netip.Addr) []netip.AddrPort {
 // client's address, behind every kind of header.
 func TestQUIC(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
-		for _, tagged := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s tagged %t", family(vip), tagged), func(t *testing.T) {
+		for _, segment := range []lb.Segment{{}, segment(100), redVXLAN, redGeneve} {
+			t.Run(family(vip)+" "+segment.String(), func(t *testing.T) {
 				p, _ := newTestPlane(t)
 				svc := quicService(vip, 5)
-				if tagged {
-					svc.Segment = segment(100)
-				}
+				svc.Segment = segment
 				update(t, p, svc)
 				for i, client := range wayfarers(vip) {
 					want := i % 5

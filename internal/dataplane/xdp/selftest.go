@@ -24,6 +24,9 @@ var selfTestHop = nexthop.Hop{
 	Index: 1, Source: lb.MAC{2, 0, 0, 0, 0, 1}, Destination: lb.MAC{2, 0, 0, 0, 0, 2}, MTU: 1500,
 }
 
+// selfTestEnd is where frames of segments arrive.
+var selfTestEnd = netip.MustParseAddr("198.51.100.2")
+
 // selfTestCapacity suffices for the services of a self-test.
 var selfTestCapacity = Capacity{Services: 64, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64}
 
@@ -32,7 +35,9 @@ var selfTestCapacity = Capacity{Services: 64, Backends: 256, RingEntries: 1 << 1
 // families, and a packet that is none of its business (DESIGN.md §5.4). The
 // error says which verdict was wrong; such a program must not be attached.
 func selfTest(f features, seed uint64) (err error) {
-	p, err := newPlane(Config{Capacity: selfTestCapacity, Seed: seed, Log: slog.New(slog.DiscardHandler)}, fixedHops{})
+	p, err := newPlane(Config{
+		Capacity: selfTestCapacity, TunnelEnds: []netip.Addr{selfTestEnd}, Seed: seed, Log: slog.New(slog.DiscardHandler),
+	}, fixedHops{})
 	if err != nil {
 		return fmt.Errorf("self-test: %w", err)
 	}
@@ -96,17 +101,34 @@ func selfTestServices() []*lb.Service {
 	for _, forward := range Limits().Forwards {
 		for _, vip := range addresses {
 			for _, backend := range []string{"198.51.100.1", "2001:db8:1::1"} {
-				services = append(services, &lb.Service{
-					Name:       "self-test",
-					VIP:        lb.VIP{Address: netip.MustParseAddr(vip), Port: 9, Protocol: lb.TCP},
-					Forward:    forward,
-					MinHealthy: 1,
-					Backends:   []lb.Backend{{Address: netip.MustParseAddr(backend), Port: 9, Weight: 1}},
-				})
+				services = append(services, selfTestService(forward, vip, backend, lb.SegmentUnset))
 			}
+		}
+		for _, segment := range []lb.SegmentType{lb.SegmentVXLAN, lb.SegmentGeneve} {
+			services = append(services, selfTestService(forward, addresses[0], "198.51.100.1", segment))
 		}
 	}
 	return services
+}
+
+// selfTestService has one backend, behind a tunnel end point where the mode
+// wants one.
+func selfTestService(forward lb.Forward, vip, backend string, arrives lb.SegmentType) *lb.Service {
+	b := lb.Backend{Address: netip.MustParseAddr(backend), Port: 9, Weight: 1}
+	if overlay := forward.Overlay(); overlay != lb.SegmentUnset {
+		b.TunnelEnd, b.MAC, b.Segment = b.Address, lb.MAC{2, 0, 0, 0, 0, 4}, lb.Segment{Type: overlay, ID: 2}
+	}
+	svc := &lb.Service{
+		Name:       "self-test",
+		VIP:        lb.VIP{Address: netip.MustParseAddr(vip), Port: 9, Protocol: lb.TCP},
+		Forward:    forward,
+		MinHealthy: 1,
+		Backends:   []lb.Backend{b},
+	}
+	if arrives != lb.SegmentUnset {
+		svc.Segment = lb.Segment{Type: arrives, ID: 1}
+	}
+	return svc
 }
 
 // selfTestFrame is a TCP packet to vip: the frame, and the IP packet in it.
@@ -131,8 +153,33 @@ func selfTestFrame(vip lb.VIP) (frame, packet []byte, err error) {
 	}
 	buffer := gopacket.NewSerializeBuffer()
 	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	err = gopacket.SerializeLayers(buffer, options, ethernet, ip, tcp)
-	return buffer.Bytes(), buffer.Bytes()[14:], err
+	if err := gopacket.SerializeLayers(buffer, options, ethernet, ip, tcp); err != nil {
+		return nil, nil, err
+	}
+	frame = bytes.Clone(buffer.Bytes())
+	packet = frame[14:]
+	if vip.Segment.Overlay() {
+		err = gopacket.SerializeLayers(buffer, options, append(selfTestOverlay(vip.Segment), gopacket.Payload(frame))...)
+		frame = buffer.Bytes()
+	}
+	return frame, packet, err
+}
+
+// selfTestOverlay is what stands in front of a segment's frame.
+func selfTestOverlay(s lb.Segment) []gopacket.SerializableLayer {
+	ip := &layers.IPv4{
+		Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: []byte{198, 51, 100, 3}, DstIP: selfTestEnd.AsSlice(),
+	}
+	udp := &layers.UDP{SrcPort: 50000, DstPort: 4789}
+	_ = udp.SetNetworkLayerForChecksum(ip) // only fails for other layers
+	var header gopacket.SerializableLayer = &layers.VXLAN{ValidIDFlag: true, VNI: s.ID}
+	if s.Type == lb.SegmentGeneve {
+		udp.DstPort = 6081
+		header = &layers.Geneve{Protocol: layers.EthernetTypeTransparentEthernetBridging, VNI: s.ID}
+	}
+	return []gopacket.SerializableLayer{&layers.Ethernet{
+		SrcMAC: []byte{2, 0, 0, 0, 0, 3}, DstMAC: selfTestHop.Source[:], EthernetType: layers.EthernetTypeIPv4,
+	}, ip, udp, header}
 }
 
 // testRun puts a frame into a program and returns its verdict and the frame
@@ -151,7 +198,7 @@ func (fixedHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 	for i, t := range targets {
 		hop := selfTestHop
 		if !t.OnLink {
-			hop.Local = netip.MustParseAddr("198.51.100.2")
+			hop.Local = selfTestEnd
 			if t.Address.Is6() {
 				hop.Local = netip.MustParseAddr("2001:db8:1::2")
 			}

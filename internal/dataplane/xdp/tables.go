@@ -92,7 +92,9 @@ func (t *tables) writeRing(base uint32, ring []uint16) error {
 func (t *tables) writeSlots(base uint32, slots []slot) error {
 	for i := range slots {
 		index := uintptr(base) + uintptr(i)
-		if err := write(t.backends, index*unsafe.Sizeof(balancerBackend{}), slots[i].balancerBackend); err != nil {
+		b := slots[i].balancerBackend
+		b.Index = uint32(index) // of no meaning elsewhere
+		if err := write(t.backends, index*unsafe.Sizeof(b), b); err != nil {
 			return err
 		}
 		if err := write(t.details, index*unsafe.Sizeof(balancerBackendDetail{}), slots[i].detail); err != nil {

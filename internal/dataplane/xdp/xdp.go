@@ -24,11 +24,14 @@ import (
 // maxServices is the number of services at once.
 const maxServices = 8192
 
+// maxTunnelEnds is the number of tunnel end points of a node.
+const maxTunnelEnds = 64
+
 // Limits are the services that this data plane can serve.
 func Limits() dataplane.Limits {
 	return dataplane.Limits{
-		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP},
-		Segments:    []lb.SegmentType{lb.SegmentVLAN},
+		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve},
+		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
 		MaxServices: maxServices,
 		MaxBackends: maxServiceBackends,
 	}

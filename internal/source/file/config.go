@@ -10,6 +10,8 @@
 package file
 
 import (
+	"fmt"
+
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -71,4 +73,18 @@ func readConfig(v value, c *Config) {
 			}
 		}),
 	)
+	c.checkTunnelEnds(v)
+}
+
+// checkTunnelEnds refuses services whose packets would arrive nowhere.
+func (c *Config) checkTunnelEnds(v value) {
+	if len(c.Node.TunnelEnds) > 0 || v.at("node.tunnelEnds").unread() {
+		return
+	}
+	for i := range c.Services {
+		segment := c.Services[i].Segment
+		if field := v.at(fmt.Sprintf("services[%d].segment.type", i)); segment.Overlay() && !field.unread() {
+			field.failf("%s frames arrive at tunnel end points of this node: node.tunnelEnds has none", segment.Type)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"testing"
 
+	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/source/file"
 )
 
@@ -28,7 +29,7 @@ func TestDocumentedConfigurations(t *testing.T) {
 		}
 		for _, block := range yamlBlock.FindAllSubmatch(text, -1) {
 			blocks++
-			if _, err := file.Parse(filepath.Base(name), block[1], limits()); err != nil {
+			if _, err := file.Parse(filepath.Base(name), block[1], fake.Limits()); err != nil {
 				t.Error(err)
 			}
 		}

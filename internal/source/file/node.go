@@ -5,9 +5,12 @@ package file
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
+
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // Node is the machine on which the agent runs. A running agent can't change it.
@@ -18,6 +21,9 @@ type Node struct {
 	Name string
 	// Interfaces are where packets for VIPs arrive; at least one, all distinct.
 	Interfaces []string
+	// TunnelEnds are the node's addresses at which VXLAN and Geneve frames hold
+	// packets for VIPs; all distinct. Services in such segments need at least one.
+	TunnelEnds []netip.Addr
 }
 
 const maxNodeName = 63
@@ -29,6 +35,7 @@ func (n *Node) read(v value) {
 	v.readFields(
 		optional("name", checked(text(&n.Name), func() error { return checkNodeName(n.Name) })),
 		required("interfaces", n.readInterfaces),
+		optional("tunnelEnds", n.readTunnelEnds),
 	)
 	if n.Name != "" || v.broken("name") {
 		return
@@ -72,6 +79,22 @@ func (n *Node) readInterfaces(v value) {
 	if n.Interfaces != nil && len(n.Interfaces) == 0 {
 		v.failf("no interface: want at least one")
 	}
+}
+
+func (n *Node) readTunnelEnds(v value) {
+	list(&n.TunnelEnds, func(v value, to *netip.Addr) {
+		var end netip.Addr
+		address(&end)(v)
+		switch err := lb.CheckAddress(end); {
+		case !end.IsValid(): // address has reported it
+		case err != nil:
+			v.failf("%w", err)
+		case slices.Contains(n.TunnelEnds, end):
+			v.failf("%s is given twice", end)
+		default:
+			*to = end
+		}
+	})(v)
 }
 
 // checkInterface is dev_valid_name of the kernel's net/core/dev.c.

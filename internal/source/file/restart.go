@@ -29,6 +29,7 @@ func (c *Config) checkReload(next *Config) error {
 	}
 	compare("node.name", c.Node.Name, next.Node.Name)
 	compare("node.interfaces", c.Node.Interfaces, next.Node.Interfaces)
+	compare("node.tunnelEnds", c.Node.TunnelEnds, next.Node.TunnelEnds)
 	compare("dataplane.kind", c.Dataplane.Kind, next.Dataplane.Kind)
 	compare("dataplane.xdpMode", c.Dataplane.XDPMode, next.Dataplane.XDPMode)
 	compare("dataplane.hashSeed", c.Dataplane.HashSeed, next.Dataplane.HashSeed)

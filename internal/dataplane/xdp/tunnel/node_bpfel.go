@@ -28,7 +28,8 @@ const (
 	nodeNodeCounterNODE_COUNTER_PASS_NOT_BALANCER nodeNodeCounter = 4
 	nodeNodeCounterNODE_COUNTER_DROP_HEADROOM     nodeNodeCounter = 5
 	nodeNodeCounterNODE_COUNTER_DECAP_IPIP        nodeNodeCounter = 6
-	nodeNodeCounterNODE_COUNTER_COUNT             nodeNodeCounter = 7
+	nodeNodeCounterNODE_COUNTER_DECAP_GUE         nodeNodeCounter = 7
+	nodeNodeCounterNODE_COUNTER_COUNT             nodeNodeCounter = 8
 )
 
 type nodePrefix struct {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tunnel is the other end of the data plane's tunnels, on a worker: it
-// takes off the outer header of packets that balancers sent and hands the
+// takes off the outer headers, of IP in IP and of GUE, of packets that balancers sent and hands the
 // client's packet to the kernel, which has the VIP on a loopback.
 //
 // It serves kernels without tunnel devices, and any other: its program,

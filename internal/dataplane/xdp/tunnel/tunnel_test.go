@@ -109,6 +109,15 @@ func tunnelled(t *testing.T, from, to, vip netip.Addr) []byte {
 	return build(t, append([]gopacket.SerializableLayer{header(from, to, protocol)}, inner(vip)...)...)
 }
 
+// gue is the same behind a GUE header with these first bytes.
+func gue(t *testing.T, from, to, vip netip.Addr, port layers.UDPPort, header4 ...byte) []byte {
+	t.Helper()
+	outer := header(from, to, layers.IPProtocolUDP)
+	udp := &layers.UDP{SrcPort: 50000, DstPort: port}
+	_ = udp.SetNetworkLayerForChecksum(outer.(gopacket.NetworkLayer)) // only fails for other layers
+	return build(t, append([]gopacket.SerializableLayer{outer, udp, gopacket.Payload(header4)}, inner(vip)...)...)
+}
+
 // wantExit runs one frame through the program.
 func wantExit(t *testing.T, e *End, in, want []byte, exit string) {
 	t.Helper()
@@ -140,6 +149,11 @@ func TestDecap(t *testing.T) {
 	for _, outer := range [][2]netip.Addr{{balancer4, server4}, {balancer6, server6}} {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			wantExit(t, e, tunnelled(t, outer[0], outer[1], vip), build(t, inner(vip)...), "decap_ipip")
+			protocol := byte(layers.IPProtocolIPv6)
+			if vip.Is4() {
+				protocol = byte(layers.IPProtocolIPv4)
+			}
+			wantExit(t, e, gue(t, outer[0], outer[1], vip, 6080, 0, protocol, 0, 0), build(t, inner(vip)...), "decap_gue")
 		}
 	}
 }
@@ -157,6 +171,16 @@ func TestPassUntouched(t *testing.T) {
 		{"pass_not_tunnel", build(t, inner(vip4)...)},
 		{"pass_not_tunnel", build(t, inner(vip6)...)},
 		{"pass_not_tunnel", fragment},
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6081, 0, 4, 0, 0)},
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 0x40, 4, 0, 0)}, // version 1
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 0x20, 4, 0, 0)}, // control message
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 1, 4, 0, 0)},    // optional fields
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 0, 4, 0x80, 0)}, // flags
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 0, 6, 0, 0)},    // TCP inside
+		{"pass_truncated", gue(t, balancer6, server6, vip4, 6080, 0, 4, 0, 0)[:14+40+8]},
+		{"pass_not_vip", gue(t, balancer4, server4, netip.MustParseAddr("10.1.1.2"), 6080, 0, 4, 0, 0)},
+		{"pass_not_balancer", gue(t, stranger, server4, vip4, 6080, 0, 4, 0, 0)},
+		{"pass_not_local", gue(t, balancer6, netip.MustParseAddr("fd00:2::102"), vip6, 6080, 0, 41, 0, 0)},
 		{"pass_not_local", tunnelled(t, balancer4, netip.MustParseAddr("10.0.2.102"), vip4)},
 		{"pass_not_vip", tunnelled(t, balancer4, server4, netip.MustParseAddr("10.1.1.2"))},
 		{"pass_not_balancer", tunnelled(t, stranger, server4, vip4)},
