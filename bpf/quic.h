@@ -58,11 +58,12 @@ static __noinline struct backend *quic_backend(struct xdp_md *ctx, const struct 
 					       __u32 number)
 {
 	struct server_key key = { .service = number };
-	__u32 length = quic->server_length & SERVER_ID_MAX;
+	/* The same number, in a form whose bounds the verifier of Linux 6.1 sees. */
+	__u32 length = ((quic->server_length - 1) & (sizeof(key.id) - 1)) + 1;
 	__u32 at = quic_server_id(ctx, p, quic);
 	struct server *server;
 
-	if (!at || !length || bpf_xdp_load_bytes(ctx, at, key.id, length))
+	if (!at || bpf_xdp_load_bytes(ctx, at, key.id, length))
 		return NULL;
 	key.length = length;
 	server = bpf_map_lookup_elem(&servers, &key);

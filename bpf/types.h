@@ -101,12 +101,10 @@ struct limit {
 /* How the service's servers write their ids into QUIC connection ids (quic.h). One store. */
 struct quic {
 	__u8 config; /* configuration, in the upper 3 bits as in a connection id */
-	__u8 server_length; /* bytes of a server id, at most SERVER_ID_MAX */
+	__u8 server_length; /* bytes of a server id, 1 to 15 */
 	__u8 nonce_length; /* bytes behind it */
 	__u8 pad;
 };
-
-#define SERVER_ID_MAX 15
 
 /*
  * A service: two views, of which one is in use. User space writes the other one, then `active`: a
@@ -239,9 +237,10 @@ _Static_assert(sizeof(struct limit_flow) == 24, "limit_flow is hashed whole: no 
 struct server_key {
 	__u32 service; /* number */
 	__u8 length;
-	__u8 id[SERVER_ID_MAX]; /* zero behind its length */
+	__u8 pad[3];
+	__u8 id[16]; /* zero behind its length */
 };
-_Static_assert(sizeof(struct server_key) == 20, "server_key is hashed whole: no padding");
+_Static_assert(sizeof(struct server_key) == 24, "server_key is hashed whole: no padding");
 
 /* The backend that has a server id. */
 struct server {

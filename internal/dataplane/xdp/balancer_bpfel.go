@@ -171,7 +171,8 @@ type balancerServerKey struct {
 	_       structs.HostLayout
 	Service uint32
 	Length  uint8
-	Id      [15]uint8
+	Pad     [3]uint8
+	Id      [16]uint8
 }
 
 type balancerService struct {
