@@ -39,9 +39,10 @@ type Config struct {
 	Seed uint64
 	Log  *slog.Logger
 
-	// layout is the tables', if it is not the present one: for tests of the
-	// hand-over.
-	layout string
+	// For tests: the tables' layout, if it is not the present one, and whether
+	// programs do without the self-test, which takes longer than they do.
+	layout   string
+	untested bool
 }
 
 // folder is where the tables are pinned.
