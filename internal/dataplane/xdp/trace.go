@@ -80,9 +80,12 @@ func (t *traced) has(step balancerTraceStep) bool { return balancerTraceStep(t.S
 func (p *Plane) explain(t traced) (dataplane.Trace, error) {
 	out := dataplane.Trace{Exit: t.exit, Verdict: verdictName(t.verdict), Frame: t.frame}
 	if t.has(balancerTraceStepTRACE_PACKET) {
-		out.Client = netip.AddrPortFrom(unmapped(t.Source), wirePort(t.SourcePort))
-		out.VIP = vipOf(t.Vip)
 		out.Length = int(t.Length)
+		switch vip := vipOf(t.Vip); vip.Protocol {
+		case lb.TCP, lb.UDP:
+			out.VIP = vip
+			out.Client = netip.AddrPortFrom(unmapped(t.Source), wirePort(t.SourcePort))
+		}
 	}
 	out.Found = t.has(balancerTraceStepTRACE_SERVICE)
 	s := p.services[out.VIP]
