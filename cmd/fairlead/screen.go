@@ -18,7 +18,7 @@ const (
 	enterScreen = "\x1b[?1049h\x1b[?25l" // another screen, without a cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	toTop       = "\x1b[H"
-	clearLine   = "\x1b[K"
+	clearLine   = "\x1b[2K"
 	clearBelow  = "\x1b[J"
 )
 
@@ -106,10 +106,10 @@ func (s *screen) show(text string) error {
 	frame.WriteString(toTop)
 	for i, line := range lines[:min(len(lines), height)] {
 		if i > 0 {
-			frame.WriteString("\r\n")
+			frame.WriteByte('\n')
 		}
 		letters := []rune(line)
-		frame.WriteString(string(letters[:min(len(letters), width)]) + clearLine)
+		frame.WriteString(clearLine + string(letters[:min(len(letters), width)]))
 	}
 	frame.WriteString(clearBelow)
 	_, err := s.out.WriteString(frame.String())

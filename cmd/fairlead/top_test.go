@@ -129,7 +129,7 @@ func TestTopOnTerminal(t *testing.T) {
 		t.Errorf("%d lines on a screen of 12", len(lines))
 	}
 	for _, line := range lines {
-		if text := strings.TrimSuffix(line, clearLine); len([]rune(text)) > 30 {
+		if text := strings.TrimPrefix(line, clearLine); len([]rune(text)) > 30 {
 			t.Errorf("%q is too wide for the screen", text)
 		}
 	}

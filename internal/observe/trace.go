@@ -57,16 +57,19 @@ func (a *Agent) trace(ctx context.Context, packet dataplane.Packet) Trace {
 	if err != nil {
 		return Trace{Error: err.Error()}
 	}
-	t := Trace{Trace: traced}
-	if t.Found {
-		t.Service = a.serviceName(t.VIP)
+	service := ""
+	if traced.Found {
+		service = a.serviceName(traced.VIP)
 	}
-	t.Reason = t.inWords()
-	return t
+	return Explain(traced, service)
 }
 
-// inWords says what becomes of a packet.
-func (t Trace) inWords() string {
+// Explain puts what the data plane says of a service's packet into words.
+func Explain(traced dataplane.Trace, service string) Trace {
+	return Trace{Reason: reason(traced), Service: service, Trace: traced}
+}
+
+func reason(t dataplane.Trace) string {
 	why := exitWords(t.Exit)
 	switch {
 	case t.Exit == exitNotVIP && t.VIP.Address.IsValid():

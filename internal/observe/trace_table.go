@@ -73,7 +73,7 @@ func ringWords(r *dataplane.TraceRing) string {
 	return text
 }
 
-// flowWords says what is known of the packet's flow, and what will be.
+// flowWords says what is known of the packet's flow, and what would be.
 func flowWords(t Trace) string {
 	phase := map[dataplane.Phase]string{
 		dataplane.PhaseOpen:     "of an open connection",
@@ -100,7 +100,7 @@ func recordWords(t Trace) string {
 	case f.Age > 0:
 		record = "recorded with a backend that left"
 	}
-	return fmt.Sprintf("%s: will be recorded with %s", record, name(t.Backend.ID))
+	return fmt.Sprintf("%s: would be recorded with %s", record, name(t.Backend.ID))
 }
 
 // WriteTraceSummary prints how many of the traced packets took which exit; those
