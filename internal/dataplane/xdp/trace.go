@@ -176,15 +176,6 @@ func (s *slot) nextHop() string {
 	return hop.String()
 }
 
-// verdictName is the name of a value of enum xdp_action (linux/bpf.h).
-func verdictName(verdict uint32) string {
-	names := [...]string{"abort", "drop", "pass", "transmit", "redirect"}
-	if int(verdict) < len(names) {
-		return names[verdict]
-	}
-	return fmt.Sprintf("verdict %d", verdict)
-}
-
 func phaseName(phase balancerPhase) dataplane.Phase {
 	switch phase {
 	case balancerPhasePHASE_OPENING:
