@@ -77,7 +77,9 @@ func TestTraceIsTrue(t *testing.T) {
 	tunnel.Forward = lb.IPIP
 	empty := manyBackends(vip4, 0)
 	empty.Port = 82
-	services := []*lb.Service{stable, tracked, tunnel, empty}
+	datagrams := manyBackends(vip4, 5)
+	datagrams.Protocol = lb.UDP
+	services := []*lb.Service{stable, tracked, tunnel, datagrams, empty}
 	vips := []lb.VIP{{Address: vip4, Port: 83, Protocol: lb.TCP}}
 	for _, svc := range services {
 		update(t, p, svc)
@@ -88,7 +90,7 @@ func TestTraceIsTrue(t *testing.T) {
 	packet := randomPackets(random, vips...)
 	for i := range 2000 {
 		if i%500 == 250 { // entries become unstable
-			for _, svc := range services[:3] {
+			for _, svc := range services[:4] {
 				svc.Backends = svc.Backends[1:]
 				update(t, p, svc)
 			}
