@@ -14,6 +14,7 @@
 #include "parse.h"
 #include "ring.h"
 #include "stats.h"
+#include "trace.h"
 #include "types.h"
 #include "vip.h"
 
@@ -44,12 +45,15 @@ int balance(struct xdp_md *ctx)
 		return leave(exit, XDP_PASS);
 	hash = vip_hash(&packet);
 	number = service_number(&packet, hash);
-	if (number == VIP_NEVER)
+	if (number == VIP_NEVER) {
+		trace_packet(&packet);
 		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
+	}
 	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
 	view = &service->view[*(volatile __u32 *)&service->active & 1];
+	trace_service(&packet, view, number);
 	if (!view->ring_size)
 		return leave(COUNTER_DROP_NO_BACKEND, XDP_DROP);
 	hash = flow_hash(&packet, hash, view->flags);

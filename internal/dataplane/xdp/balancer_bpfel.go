@@ -101,6 +101,14 @@ const (
 	balancerForwardFORWARD_GENEVE balancerForward = 5
 )
 
+type balancerPhase uint32
+
+const (
+	balancerPhasePHASE_OPEN     balancerPhase = 0
+	balancerPhasePHASE_OPENING  balancerPhase = 1
+	balancerPhasePHASE_DATAGRAM balancerPhase = 2
+)
+
 type balancerRingChunk struct {
 	_     structs.HostLayout
 	Entry [32]uint16
@@ -125,6 +133,36 @@ type balancerService struct {
 	Forgotten uint64
 	PadEnd    [5]uint64
 }
+
+type balancerTrace struct {
+	_            structs.HostLayout
+	Vip          balancerVipKey
+	Source       [16]uint8
+	SourcePort   uint16
+	Phase        uint16
+	Steps        uint32
+	Length       uint32
+	Service      uint32
+	Place        uint32
+	RingSlot     uint32
+	PreviousSlot uint32
+	Slot         uint32
+	View         balancerView
+	Flow         balancerFlow
+}
+
+type balancerTraceStep uint32
+
+const (
+	balancerTraceStepTRACE_PACKET   balancerTraceStep = 1
+	balancerTraceStepTRACE_SERVICE  balancerTraceStep = 2
+	balancerTraceStepTRACE_RING     balancerTraceStep = 4
+	balancerTraceStepTRACE_UNSTABLE balancerTraceStep = 8
+	balancerTraceStepTRACE_PREVIOUS balancerTraceStep = 16
+	balancerTraceStepTRACE_TRACKED  balancerTraceStep = 32
+	balancerTraceStepTRACE_RECORD   balancerTraceStep = 64
+	balancerTraceStepTRACE_HIT      balancerTraceStep = 128
+)
 
 type balancerTraffic struct {
 	_       structs.HostLayout
@@ -174,6 +212,16 @@ type balancerVipPlace struct {
 	Pad    uint32
 }
 
+type balancerXdpMd struct {
+	_              structs.HostLayout
+	Data           uint32
+	DataEnd        uint32
+	DataMeta       uint32
+	IngressIfindex uint32
+	RxQueueIndex   uint32
+	EgressIfindex  uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -186,12 +234,15 @@ const (
 	balancerMapFlows          = "flows"
 	balancerMapRings          = "rings"
 	balancerMapServices       = "services"
+	balancerMapTraces         = "traces"
 	balancerMapTunnelEnds     = "tunnel_ends"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
 	balancerVarBtfBackendFlag = "btf_backend_flag"
 	balancerVarBtfForward     = "btf_forward"
+	balancerVarBtfPhase       = "btf_phase"
 	balancerVarBtfSegmentType = "btf_segment_type"
+	balancerVarBtfTraceStep   = "btf_trace_step"
 	balancerVarBtfViewFlag    = "btf_view_flag"
 	balancerVarBtfVipNumber   = "btf_vip_number"
 	balancerVarFeatureGeneve  = "feature_geneve"
@@ -201,6 +252,7 @@ const (
 	balancerVarFeatureOverlay = "feature_overlay"
 	balancerVarFeatureVxlan   = "feature_vxlan"
 	balancerVarHashSeed       = "hash_seed"
+	balancerVarTracing        = "tracing"
 	balancerVarVipMask        = "vip_mask"
 )
 
@@ -261,6 +313,7 @@ type balancerMapSpecs struct {
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
+	Traces         *ebpf.MapSpec `ebpf:"traces"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
@@ -271,7 +324,9 @@ type balancerMapSpecs struct {
 type balancerVariableSpecs struct {
 	BtfBackendFlag *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
+	BtfPhase       *ebpf.VariableSpec `ebpf:"btf_phase"`
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
+	BtfTraceStep   *ebpf.VariableSpec `ebpf:"btf_trace_step"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber   *ebpf.VariableSpec `ebpf:"btf_vip_number"`
 	FeatureGeneve  *ebpf.VariableSpec `ebpf:"feature_geneve"`
@@ -281,6 +336,7 @@ type balancerVariableSpecs struct {
 	FeatureOverlay *ebpf.VariableSpec `ebpf:"feature_overlay"`
 	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
+	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask        *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
 
@@ -312,6 +368,7 @@ type balancerMaps struct {
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Services       *ebpf.Map `ebpf:"services"`
+	Traces         *ebpf.Map `ebpf:"traces"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
@@ -326,6 +383,7 @@ func (m *balancerMaps) Close() error {
 		m.Flows,
 		m.Rings,
 		m.Services,
+		m.Traces,
 		m.TunnelEnds,
 		m.Vips,
 	)
@@ -337,7 +395,9 @@ func (m *balancerMaps) Close() error {
 type balancerVariables struct {
 	BtfBackendFlag *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
+	BtfPhase       *ebpf.Variable `ebpf:"btf_phase"`
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
+	BtfTraceStep   *ebpf.Variable `ebpf:"btf_trace_step"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber   *ebpf.Variable `ebpf:"btf_vip_number"`
 	FeatureGeneve  *ebpf.Variable `ebpf:"feature_geneve"`
@@ -347,6 +407,7 @@ type balancerVariables struct {
 	FeatureOverlay *ebpf.Variable `ebpf:"feature_overlay"`
 	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
+	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	VipMask        *ebpf.Variable `ebpf:"vip_mask"`
 }
 

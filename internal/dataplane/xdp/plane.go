@@ -77,6 +77,7 @@ type Plane struct {
 	deleted ticket
 	// generation is that of the backend that was last given a slot.
 	generation uint16
+	tracer     *tracer // nil before the first trace
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -213,7 +214,7 @@ func (p *Plane) Close() error {
 	for _, a := range p.attachments {
 		errs = append(errs, a.link.Close())
 	}
-	errs = append(errs, p.kernel.Close())
+	errs = append(errs, p.tracer.close(), p.kernel.Close())
 	return errors.Join(errs...)
 }
 
