@@ -6,12 +6,15 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "access.h"
 #include "encap.h"
 #include "flow.h"
 #include "hash.h"
+#include "limit.h"
 #include "maps.h"
 #include "overlay.h"
 #include "parse.h"
+#include "quic.h"
 #include "ring.h"
 #include "stats.h"
 #include "trace.h"
@@ -32,10 +35,10 @@ int balance(struct xdp_md *ctx)
 	__u64 bytes = ctx->data_end - ctx->data;
 	struct packet packet = {};
 	struct service *service;
-	struct backend *backend;
+	struct backend *backend = NULL;
 	struct view *view;
 	enum counter exit;
-	__u32 number;
+	__u32 number, active;
 	__u64 hash;
 
 	exit = parse(ctx, &packet);
@@ -52,12 +55,23 @@ int balance(struct xdp_md *ctx)
 	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
-	view = &service->view[*(volatile __u32 *)&service->active & 1];
+	active = *(volatile __u32 *)&service->active & 1;
+	view = &service->view[active];
 	trace_service(&packet, view, number);
-	if (!view->ring_size)
-		return leave(COUNTER_DROP_NO_BACKEND, XDP_DROP);
+	if (feature_sources && view->flags & VIEW_SOURCES &&
+	    !source_allowed(&packet, service->sources[active]))
+		return leave(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
+	/* A traced packet takes nothing out of what live packets may. */
+	if (feature_limits && !tracing && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN) {
+		exit = limit_new_flow(&packet, service, number);
+		if (exit != COUNTER_COUNT)
+			return leave(exit, XDP_DROP);
+	}
 	hash = flow_hash(&packet, hash, view->flags);
-	backend = flow_backend(&packet, view, hash, number);
+	if (feature_quic && view->flags & VIEW_QUIC)
+		backend = quic_backend(ctx, &packet, view, &service->quic, number);
+	if (!backend && view->ring_size)
+		backend = flow_backend(&packet, view, hash, number);
 	if (!backend)
 		return leave(view->flags & VIEW_EMPTY ? COUNTER_DROP_NO_BACKEND
 						      : COUNTER_DROP_STATE,

@@ -32,19 +32,26 @@ static __always_inline __u32 flow_time(void)
 	return bpf_ktime_get_coarse_ns() >> FLOW_TIME_SHIFT;
 }
 
+/* The backend of that slot and generation (<< 16), or NULL if it is gone or can't be used. */
+static __always_inline struct backend *named_backend(const struct view *view, __u32 name)
+{
+	struct backend *backend;
+
+	if ((name & 0xffff) >= view->slots)
+		return NULL;
+	backend = backend_at(view, name & 0xffff);
+	if (!backend || !(backend->flags & BACKEND_USABLE) || backend->generation != name >> 16)
+		return NULL;
+	return backend;
+}
+
 /* The backend of a record, or NULL if the flow has to go elsewhere. */
 static __always_inline struct backend *recorded_backend(const struct view *view,
 							const struct flow *flow, __u32 number)
 {
-	__u32 recorded = *(volatile const __u32 *)&flow->backend;
-	struct backend *backend;
-
-	if (flow->service != number || (recorded & 0xffff) >= view->slots)
+	if (flow->service != number)
 		return NULL;
-	backend = backend_at(view, recorded & 0xffff);
-	if (!backend || !(backend->flags & BACKEND_USABLE) || backend->generation != recorded >> 16)
-		return NULL;
-	return backend;
+	return named_backend(view, *(volatile const __u32 *)&flow->backend);
 }
 
 /*

@@ -79,3 +79,40 @@ struct {
 	__type(key, __u32);
 	__type(value, struct flow_stats);
 } flow_stats SEC(".maps");
+
+/*
+ * Lists of sources, by number. A list doesn't change while a view names it: a new list gets another
+ * number.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct source_key);
+	__type(value, enum access);
+} sources SEC(".maps");
+
+/* Clients of services with limits: when the next flow of each would come. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct limit_source);
+	__type(value, __u64);
+} limit_sources SEC(".maps");
+
+/* UDP flows that were let in by services with limits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct limit_flow);
+	__type(value, __u8);
+} limit_flows SEC(".maps");
+
+/* QUIC server ids to backends. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct server_key);
+	__type(value, struct server);
+} servers SEC(".maps");

@@ -41,6 +41,7 @@ struct packet {
 	__be16 source_port;
 	__be16 proto; /* Ethertype behind the VLAN tag */
 	__be16 tci;
+	__u16 header; /* bytes from the start of the IP packet to its transport header */
 	__u8 tagged; /* a VLAN tag is in the frame, also one of id 0 (priority tag) */
 	__u8 ipv4;
 	__u8 tos; /* type of service or traffic class */
@@ -48,6 +49,12 @@ struct packet {
 	__u32 length; /* of the IP packet, header included */
 	__u32 overlay; /* bytes of a segment's headers between link layer and packet (overlay.h) */
 };
+
+/* Bytes in front of the IP packet. */
+static __always_inline __u32 link_length(const struct packet *p)
+{
+	return ETH_HLEN + (p->tagged ? sizeof(struct vlan_tag) : 0);
+}
 
 /*
  * Ports, from `start`, which is `header` bytes into the IP packet. Returns COUNTER_COUNT if the packet
@@ -67,6 +74,7 @@ static __always_inline enum counter parse_transport(void *start, void *end, __u3
 	p->vip.protocol = protocol;
 	p->source_port = port[0];
 	p->vip.port = port[1];
+	p->header = header;
 	p->phase = PHASE_DATAGRAM;
 	if (protocol == IPPROTO_TCP) {
 		if ((void *)(tcp + 1) > end)

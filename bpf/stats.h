@@ -27,6 +27,9 @@ enum counter {
 	COUNTER_DROP_NO_BACKEND, /* the service has no usable backend */
 	COUNTER_DROP_TOO_BIG, /* longer than the MTU towards the backend */
 	COUNTER_DROP_HEADROOM, /* no room in front of the frame for another header */
+	COUNTER_DROP_SOURCE_DENIED, /* the client may not use the service */
+	COUNTER_DROP_SOURCE_LIMIT, /* the client has begun too many flows */
+	COUNTER_DROP_SERVICE_LIMIT, /* the service's clients together have */
 	COUNTER_DROP_STATE, /* ring or backend missing: a defect, never expected */
 	/* Sent to a backend. */
 	COUNTER_FORWARD_L2DSR,

@@ -67,6 +67,9 @@ enum view_flag {
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
 	VIEW_TRACK_ALL = 1 << 1, /* record every flow, not only those of unstable entries */
 	VIEW_EMPTY = 1 << 2, /* no backend is usable for new flows; the ring may have a past */
+	VIEW_SOURCES = 1 << 4, /* only clients that the view's list of sources lets in */
+	VIEW_LIMITS = 1 << 5, /* only so many new flows */
+	VIEW_QUIC = 1 << 6, /* QUIC connection ids may name the backend */
 };
 
 /*
@@ -83,6 +86,28 @@ struct view {
 	__u16 flags; /* VIEW_* */
 };
 
+/* Times of limits are in 2^-LIMIT_TIME_SHIFT ns: 10^7 a second is a whole interval to 10^-4. */
+enum limit_time {
+	LIMIT_TIME_SHIFT = 8,
+};
+
+/* How many new flows may begin (limit.h). */
+struct limit {
+	__u64 interval; /* between two flows of the service; 0: no limit */
+	__u64 source_interval; /* between two flows of one client; 0: no limit */
+	__u64 arrival; /* when the service's next flow would come: written by packets */
+};
+
+/* How the service's servers write their ids into QUIC connection ids (quic.h). One store. */
+struct quic {
+	__u8 config; /* configuration, in the upper 3 bits as in a connection id */
+	__u8 server_length; /* bytes of a server id, at most SERVER_ID_MAX */
+	__u8 nonce_length; /* bytes behind it */
+	__u8 pad;
+};
+
+#define SERVER_ID_MAX 15
+
 /*
  * A service: two views, of which one is in use. User space writes the other one, then `active`: a
  * single aligned store, so that a packet sees all of a change or nothing. Before a view is written
@@ -92,11 +117,14 @@ struct service {
 	__u32 active; /* 0 or 1 */
 	__u32 pad;
 	struct view view[2];
-	__u64 pad_line;
+	__u32 sources[2]; /* of each view with VIEW_SOURCES: the number of its list */
 	struct traffic
 		gone; /* of backends that have left; kept here by the agent, for its successor */
 	__u64 forgotten; /* flow records that the agent deleted, for its successor */
-	__u64 pad_end[5];
+	struct limit limit;
+	struct quic quic;
+	__u32 pad_quic;
+	__u64 pad_end;
 };
 _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
 
@@ -172,4 +200,51 @@ struct flow_stats {
 	__u64 hits; /* sent to the recorded backend */
 	__u64 misses; /* not recorded, or recorded with a backend that can't be used */
 	__u64 inserts; /* new records */
+};
+
+/* Whether a client may use a service. */
+enum access {
+	ACCESS_DENIED,
+	ACCESS_ALLOWED,
+};
+
+/* A prefix in a service's list of sources. The list's number always counts as a whole. */
+struct source_key {
+	__u32 prefix_length; /* bits of list and address */
+	__u32 list;
+	__u8 address[16];
+};
+_Static_assert(sizeof(struct source_key) == 24, "source_key has no implicit padding");
+
+#define SOURCE_KEY_BITS 160
+
+/* A client whose new flows are counted: an IPv4 address or the first half of an IPv6 address. */
+struct limit_source {
+	__u64 network;
+	__u32 service; /* number */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct limit_source) == 16, "limit_source is hashed whole: no padding");
+
+/* A UDP flow of a service whose new flows are counted. */
+struct limit_flow {
+	__u8 client[16];
+	__u32 service; /* number */
+	__be16 port; /* the client's */
+	__u16 pad;
+};
+_Static_assert(sizeof(struct limit_flow) == 24, "limit_flow is hashed whole: no padding");
+
+/* A server id of a service. */
+struct server_key {
+	__u32 service; /* number */
+	__u8 length;
+	__u8 id[SERVER_ID_MAX]; /* zero behind its length */
+};
+_Static_assert(sizeof(struct server_key) == 20, "server_key is hashed whole: no padding");
+
+/* The backend that has a server id. */
+struct server {
+	__u32 service; /* number */
+	__u32 backend; /* slot, and generation << 16: one store */
 };

@@ -59,6 +59,9 @@ type Backend struct {
 	// Segment overrides the segment in which the backend is reached: a VLAN, or
 	// in the modes VXLAN and Geneve one of theirs.
 	Segment Segment `json:"segment,omitzero"`
+	// ServerID is what the server writes into QUIC connection ids, with
+	// AffinityQUIC. Without one it is found by the five-tuple only.
+	ServerID ServerID `json:"serverID,omitempty"`
 }
 
 // ID returns the backend's name within its service.

@@ -39,11 +39,14 @@ func (s *Service) Check() []FieldError {
 	if s.Segment.Type == SegmentNone {
 		f.add("segment.type", errors.New("a service of the untagged network has no segment"))
 	}
+	s.Sources.check(&f, "sources", s.Address)
+	s.Limits.check(&f, "limits")
 	f.add("minHealthy", s.checkMinHealthy())
 	if s.Health != nil {
 		s.Health.check(&f, "health")
 	}
 	s.checkBackends(&f)
+	s.checkQUIC(&f)
 	return f
 }
 

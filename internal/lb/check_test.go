@@ -70,7 +70,7 @@ func TestCheck(t *testing.T) {
 		"protocol":    {func(s *lb.Service) { s.Protocol = 132 }, []string{`protocol: unknown protocol "unknown(132)": want one of tcp, udp`}},
 		"forward": {func(s *lb.Service) { s.Forward = 0 },
 			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat`}},
-		"affinity": {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client`}},
+		"affinity": {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client, quic`}},
 
 		"segment none": {func(s *lb.Service) { s.Segment.Type = lb.SegmentNone }, []string{"segment.type: a service of the untagged network has no segment"}},
 		"segment id without type": {func(s *lb.Service) { s.Segment.ID = 5 },
@@ -82,6 +82,24 @@ func TestCheck(t *testing.T) {
 
 		"minHealthy 0":        {func(s *lb.Service) { s.MinHealthy = 0 }, []string{"minHealthy: 0 is out of range: want at least 1"}},
 		"minHealthy too high": {func(s *lb.Service) { s.MinHealthy = 3 }, []string{"minHealthy: 3 is more than the service's 2 backends"}},
+
+		"sources": {func(s *lb.Service) {
+			s.Sources = lb.Sources{Allow: prefixes("10.0.0.0/8 10.0.0.0/9"), Deny: prefixes("10.0.0.0/8 0.0.0.0/0")}
+		}, nil},
+		"bad sources": {func(s *lb.Service) {
+			s.Sources = lb.Sources{Allow: append(prefixes("10.0.0.0/8 fd00::/8 10.0.0.1/8 10.0.0.0/8"), netip.Prefix{}), Deny: prefixes("::ffff:10.0.0.0/104")}
+		}, []string{
+			"sources.allow[1]: prefix fd00::/8 is of another family than the VIP 10.1.1.1: it holds none of its clients",
+			"sources.allow[2]: prefix 10.0.0.1/8 has bits behind its length: write 10.0.0.0/8",
+			"sources.allow[3]: 10.0.0.0/8 is also sources.allow[0]",
+			"sources.allow[4]: no prefix",
+			"sources.deny[0]: prefix ::ffff:10.0.0.0/104 is of IPv4-mapped IPv6 addresses: write it as IPv4"}},
+		"many sources": {func(s *lb.Service) { s.Sources.Deny = make([]netip.Prefix, lb.MaxSources+1) },
+			[]string{"sources: 4097 prefixes are too many: want at most 4096"}},
+
+		"limits": {func(s *lb.Service) { s.Limits = lb.FlowLimits{NewFlows: -1, NewFlowsPerSource: lb.MaxNewFlows + 1} }, []string{
+			"limits.newFlows: -1 is out of range: want 0 to 10000000",
+			"limits.newFlowsPerSource: 10000001 is out of range: want 0 to 10000000"}},
 
 		"health type": {func(s *lb.Service) { s.Health.Type = 0 }, []string{`health.type: unknown health check "unknown(0)": want one of tcp, http`}},
 		"health path": {func(s *lb.Service) { s.Health.Path = "x" }, []string{`health.path: bad path "x": want one that begins with /`}},

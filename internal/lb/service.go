@@ -68,11 +68,14 @@ const (
 	AffinityFlow Affinity = iota
 	// AffinityClient keeps all packets of one source address together.
 	AffinityClient
+	// AffinityQUIC keeps the packets of one QUIC connection together, also when
+	// the client's address changes; all others as AffinityFlow does.
+	AffinityQUIC
 )
 
-var affinityWords = words{AffinityFlow: "flow", AffinityClient: "client"}
+var affinityWords = words{AffinityFlow: "flow", AffinityClient: "client", AffinityQUIC: "quic"}
 
-// String returns "flow" or "client".
+// String returns "flow", "client" or "quic".
 func (a Affinity) String() string { return affinityWords.text(uint8(a)) }
 
 // MarshalText writes the affinity as String does.
@@ -94,6 +97,8 @@ type Service struct {
 	VIP
 	Forward  Forward  `json:"forward"`
 	Affinity Affinity `json:"affinity"`
+	// QUIC is the form of connection ids; only, and always, with AffinityQUIC.
+	QUIC     *QUIC    `json:"quic,omitempty"`
 	Tracking Tracking `json:"tracking"`
 	// IdleTimeout is how long a flow may be silent and still be there: a change
 	// of backends is remembered until then. At least MinIdleTimeout; 0 is the
@@ -103,6 +108,10 @@ type Service struct {
 	// note of, so that those seen in that time stay where they are; 0 changes at
 	// once. Other protocols need no such time.
 	Learn time.Duration `json:"learn,omitzero"`
+	// Sources says which clients may use the service.
+	Sources Sources `json:"sources,omitzero"`
+	// Limits bounds how fast new flows may come.
+	Limits FlowLimits `json:"limits,omitzero"`
 	// MinHealthy is the number of usable backends below which the VIP's route is
 	// withdrawn; at least 1.
 	MinHealthy int `json:"minHealthy"`

@@ -5,6 +5,7 @@ package netlab
 import (
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"fairlead.io/fairlead/internal/lb"
@@ -23,17 +24,56 @@ func AgentConfig(node string, services []lb.Service) string {
 	fmt.Fprintf(&b, "node:\n  name: %s\n  interfaces: [%s]\n", node, eth0)
 	b.WriteString("dataplane:\n  kind: xdp\n  xdpMode: auto\nservices:\n")
 	for _, s := range services {
-		fmt.Fprintf(&b, "  - name: %s\n    address: %q\n    port: %d\n    protocol: %s\n",
-			s.Name, s.Address, s.Port, s.Protocol)
-		if s.Segment.Tagged() {
-			fmt.Fprintf(&b, "    segment: %s\n", segmentText(s.Segment))
-		}
-		fmt.Fprintf(&b, "    forward: %s\n%s    backends:\n", s.Forward, trackingText(s))
-		for _, backend := range s.Backends {
-			fmt.Fprintf(&b, "      - {%s}\n", backendText(backend))
-		}
+		writeService(&b, s)
 	}
 	return b.String()
+}
+
+func writeService(b *strings.Builder, s lb.Service) {
+	fmt.Fprintf(b, "  - name: %s\n    address: %q\n    port: %d\n    protocol: %s\n", s.Name, s.Address, s.Port, s.Protocol)
+	if s.Segment.Tagged() {
+		fmt.Fprintf(b, "    segment: %s\n", segmentText(s.Segment))
+	}
+	fmt.Fprintf(b, "    forward: %s\n", s.Forward)
+	if s.Affinity != lb.AffinityFlow {
+		fmt.Fprintf(b, "    affinity: %s\n", s.Affinity)
+	}
+	if q := s.QUIC; q != nil {
+		fmt.Fprintf(b, "    quic: {configID: %d, serverIDLength: %d, nonceLength: %d}\n", q.ConfigID, q.ServerIDLength, q.NonceLength)
+	}
+	b.WriteString(trackingText(s))
+	writeAccess(b, s)
+	b.WriteString("    backends:\n")
+	for _, backend := range s.Backends {
+		fmt.Fprintf(b, "      - {%s}\n", backendText(backend))
+	}
+}
+
+// writeAccess writes who may use a service, and how much.
+func writeAccess(b *strings.Builder, s lb.Service) {
+	write := func(field string, given bool, value any) {
+		if given {
+			fmt.Fprintf(b, "      %s: %v\n", field, value)
+		}
+	}
+	if l := s.Limits; l != (lb.FlowLimits{}) {
+		b.WriteString("    limits:\n")
+		write("newFlows", l.NewFlows > 0, l.NewFlows)
+		write("newFlowsPerSource", l.NewFlowsPerSource > 0, l.NewFlowsPerSource)
+	}
+	if allow, deny := s.Sources.Allow, s.Sources.Deny; len(allow)+len(deny) > 0 {
+		b.WriteString("    sources:\n")
+		write("allow", len(allow) > 0, list(allow))
+		write("deny", len(deny) > 0, list(deny))
+	}
+}
+
+func list(prefixes []netip.Prefix) string {
+	quoted := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		quoted[i] = strconv.Quote(p.String())
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 // trackingText writes how the service's flows are remembered, as far as it isn't
@@ -59,6 +99,9 @@ func backendText(b lb.Backend) string {
 	}
 	if b.Segment.Tagged() {
 		text += ", segment: " + segmentText(b.Segment)
+	}
+	if b.ServerID != "" {
+		text += fmt.Sprintf(", serverID: %q", b.ServerID)
 	}
 	return text
 }

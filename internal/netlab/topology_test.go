@@ -139,3 +139,36 @@ services:
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+func TestAgentConfigOfEveryField(t *testing.T) {
+	const want = `  - name: h3
+    address: "10.1.1.1"
+    port: 443
+    protocol: udp
+    forward: ipip
+    affinity: quic
+    quic: {configID: 1, serverIDLength: 1, nonceLength: 4}
+    limits:
+      newFlows: 10
+      newFlowsPerSource: 2
+    sources:
+      allow: ["10.0.0.0/8", "11.0.0.0/8"]
+      deny: ["10.1.0.0/16"]
+    backends:
+      - {address: "10.0.2.101", port: 443, weight: 1, serverID: "0a"}
+`
+	service := lb.Service{
+		Name:    "h3",
+		VIP:     lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 443, Protocol: lb.UDP},
+		Forward: lb.IPIP, Affinity: lb.AffinityQUIC, QUIC: &lb.QUIC{ConfigID: 1, ServerIDLength: 1, NonceLength: 4},
+		Limits: lb.FlowLimits{NewFlows: 10, NewFlowsPerSource: 2},
+		Sources: lb.Sources{
+			Allow: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("11.0.0.0/8")},
+			Deny:  []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")},
+		},
+		Backends: []lb.Backend{{Address: netip.MustParseAddr("10.0.2.101"), Port: 443, Weight: 1, ServerID: "\x0a"}},
+	}
+	if _, got, _ := strings.Cut(AgentConfig("lb1", []lb.Service{service}), "services:\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

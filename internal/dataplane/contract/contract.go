@@ -72,6 +72,8 @@ func Run(t *testing.T, h Harness) {
 		{"removed backend gets nothing", removedGetsNothing},
 		{"all backends get flows", allGetFlows},
 		{"counters", counters},
+		{"sources", sources},
+		{"sources of services are apart", sourcesApart},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			test.run(&suite{T: t, Harness: h, dp: h.New(t)})

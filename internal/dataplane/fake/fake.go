@@ -99,6 +99,7 @@ func (d *DataPlane) Update(ctx context.Context, svc *lb.Service) (dataplane.Prog
 func (d *DataPlane) program(svc *lb.Service) (*service, error) {
 	s := &service{Service: *svc, backends: map[lb.BackendID]dataplane.Traffic{}}
 	s.Backends = slices.Clone(svc.Backends)
+	s.Sources = lb.Sources{Allow: slices.Clone(svc.Sources.Allow), Deny: slices.Clone(svc.Sources.Deny)}
 	candidates := make([]maglev.Backend, len(s.Backends))
 	for i, b := range s.Backends {
 		candidates[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight}

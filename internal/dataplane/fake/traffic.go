@@ -17,8 +17,8 @@ import (
 const FrameSize = 64
 
 // Probe balances one packet from client to vip and counts it. It returns the
-// backend that gets it, or false if the packet is none of the data plane's or
-// no backend is in use.
+// backend that gets it, or false if the packet is none of the data plane's,
+// the client is denied or no backend is in use.
 func (d *DataPlane) Probe(vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -26,6 +26,9 @@ func (d *DataPlane) Probe(vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool
 	switch {
 	case !exists:
 		d.exits["pass"]++
+		return lb.BackendID{}, false
+	case !s.Sources.Allows(client.Addr()):
+		d.exits["source_denied"]++
 		return lb.BackendID{}, false
 	case len(s.ring) == 0:
 		d.exits["no_backend"]++

@@ -12,9 +12,16 @@ import (
 // adopt reads the services that an earlier agent left in the tables, so that
 // what they use is not handed out again and their counters go on.
 func (p *Plane) adopt() error {
-	return p.kernel.eachVIP(func(key balancerVipKey, number uint32) error {
+	if err := p.sources.adopt(); err != nil {
+		return fmt.Errorf("table sources: %w", err)
+	}
+	ids, err := p.adoptServers()
+	if err != nil {
+		return fmt.Errorf("table servers: %w", err)
+	}
+	err = p.kernel.eachVIP(func(key balancerVipKey, number uint32) error {
 		vip := vipOf(key)
-		s, err := p.adoptService(number)
+		s, err := p.adoptService(number, ids[number])
 		if err != nil {
 			return fmt.Errorf("vip %s: adopt: %w", vip, err)
 		}
@@ -22,9 +29,14 @@ func (p *Plane) adopt() error {
 		p.needs.replace(0, s.features)
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	p.sources.disown()
+	return p.disownServers(ids)
 }
 
-func (p *Plane) adoptService(number uint32) (*service, error) {
+func (p *Plane) adoptService(number uint32, ids servers) (*service, error) {
 	raw, err := read[balancerService](p.kernel.services, number)
 	if err != nil {
 		return nil, err
@@ -33,6 +45,14 @@ func (p *Plane) adoptService(number uint32) (*service, error) {
 	if err != nil {
 		return nil, err
 	}
+	if now.flags&uint16(balancerViewFlagVIEW_SOURCES) != 0 {
+		if now.sources, err = p.sources.claim(raw.Sources[raw.Active&1]); err != nil {
+			return nil, err
+		}
+	}
+	now.limits = limits{raw.Limit.Interval, raw.Limit.SourceInterval}
+	now.quic, now.servers = raw.Quic, ids
+	now.servers = now.heldServers()
 	s := &service{
 		now:      now,
 		number:   extent{number, 1},

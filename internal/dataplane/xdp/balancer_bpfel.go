@@ -13,6 +13,13 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type balancerAccess uint32
+
+const (
+	balancerAccessACCESS_DENIED  balancerAccess = 0
+	balancerAccessACCESS_ALLOWED balancerAccess = 1
+)
+
 type balancerAddress struct {
 	_     structs.HostLayout
 	Bytes [16]uint8
@@ -64,13 +71,16 @@ const (
 	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 9
 	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 10
 	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 11
-	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 12
-	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 13
-	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 14
-	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 15
-	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 16
-	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 17
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 18
+	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 12
+	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 13
+	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 14
+	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 15
+	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 16
+	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 17
+	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 18
+	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 19
+	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 20
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 21
 )
 
 type balancerFlow struct {
@@ -101,6 +111,34 @@ const (
 	balancerForwardFORWARD_GENEVE balancerForward = 5
 )
 
+type balancerLimit struct {
+	_              structs.HostLayout
+	Interval       uint64
+	SourceInterval uint64
+	Arrival        uint64
+}
+
+type balancerLimitFlow struct {
+	_       structs.HostLayout
+	Client  [16]uint8
+	Service uint32
+	Port    uint16
+	Pad     uint16
+}
+
+type balancerLimitSource struct {
+	_       structs.HostLayout
+	Network uint64
+	Service uint32
+	Pad     uint32
+}
+
+type balancerLimitTime uint32
+
+const (
+	balancerLimitTimeLIMIT_TIME_SHIFT balancerLimitTime = 8
+)
+
 type balancerPhase uint32
 
 const (
@@ -108,6 +146,14 @@ const (
 	balancerPhasePHASE_OPENING  balancerPhase = 1
 	balancerPhasePHASE_DATAGRAM balancerPhase = 2
 )
+
+type balancerQuic struct {
+	_            structs.HostLayout
+	Config       uint8
+	ServerLength uint8
+	NonceLength  uint8
+	Pad          uint8
+}
 
 type balancerRingChunk struct {
 	_     structs.HostLayout
@@ -123,15 +169,38 @@ const (
 	balancerSegmentTypeSEGMENT_GENEVE balancerSegmentType = 3
 )
 
+type balancerServer struct {
+	_       structs.HostLayout
+	Service uint32
+	Backend uint32
+}
+
+type balancerServerKey struct {
+	_       structs.HostLayout
+	Service uint32
+	Length  uint8
+	Id      [15]uint8
+}
+
 type balancerService struct {
 	_         structs.HostLayout
 	Active    uint32
 	Pad       uint32
 	View      [2]balancerView
-	PadLine   uint64
+	Sources   [2]uint32
 	Gone      balancerTraffic
 	Forgotten uint64
-	PadEnd    [5]uint64
+	Limit     balancerLimit
+	Quic      balancerQuic
+	PadQuic   uint32
+	PadEnd    uint64
+}
+
+type balancerSourceKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	List         uint32
+	Address      [16]uint8
 }
 
 type balancerTrace struct {
@@ -187,6 +256,9 @@ const (
 	balancerViewFlagVIEW_AFFINITY_CLIENT balancerViewFlag = 1
 	balancerViewFlagVIEW_TRACK_ALL       balancerViewFlag = 2
 	balancerViewFlagVIEW_EMPTY           balancerViewFlag = 4
+	balancerViewFlagVIEW_SOURCES         balancerViewFlag = 16
+	balancerViewFlagVIEW_LIMITS          balancerViewFlag = 32
+	balancerViewFlagVIEW_QUIC            balancerViewFlag = 64
 )
 
 type balancerVipKey struct {
@@ -232,14 +304,19 @@ const (
 	balancerMapCounters       = "counters"
 	balancerMapFlowStats      = "flow_stats"
 	balancerMapFlows          = "flows"
+	balancerMapLimitFlows     = "limit_flows"
+	balancerMapLimitSources   = "limit_sources"
 	balancerMapRings          = "rings"
+	balancerMapServers        = "servers"
 	balancerMapServices       = "services"
+	balancerMapSources        = "sources"
 	balancerMapTraces         = "traces"
 	balancerMapTunnelEnds     = "tunnel_ends"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
 	balancerVarBtfBackendFlag = "btf_backend_flag"
 	balancerVarBtfForward     = "btf_forward"
+	balancerVarBtfLimitTime   = "btf_limit_time"
 	balancerVarBtfPhase       = "btf_phase"
 	balancerVarBtfSegmentType = "btf_segment_type"
 	balancerVarBtfTraceStep   = "btf_trace_step"
@@ -249,7 +326,10 @@ const (
 	balancerVarFeatureGue     = "feature_gue"
 	balancerVarFeatureIpip    = "feature_ipip"
 	balancerVarFeatureL2dsr   = "feature_l2dsr"
+	balancerVarFeatureLimits  = "feature_limits"
 	balancerVarFeatureOverlay = "feature_overlay"
+	balancerVarFeatureQuic    = "feature_quic"
+	balancerVarFeatureSources = "feature_sources"
 	balancerVarFeatureVxlan   = "feature_vxlan"
 	balancerVarHashSeed       = "hash_seed"
 	balancerVarTracing        = "tracing"
@@ -311,8 +391,12 @@ type balancerMapSpecs struct {
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
+	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
+	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
+	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	Traces         *ebpf.MapSpec `ebpf:"traces"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
@@ -324,6 +408,7 @@ type balancerMapSpecs struct {
 type balancerVariableSpecs struct {
 	BtfBackendFlag *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
+	BtfLimitTime   *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfPhase       *ebpf.VariableSpec `ebpf:"btf_phase"`
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfTraceStep   *ebpf.VariableSpec `ebpf:"btf_trace_step"`
@@ -333,7 +418,10 @@ type balancerVariableSpecs struct {
 	FeatureGue     *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
+	FeatureLimits  *ebpf.VariableSpec `ebpf:"feature_limits"`
 	FeatureOverlay *ebpf.VariableSpec `ebpf:"feature_overlay"`
+	FeatureQuic    *ebpf.VariableSpec `ebpf:"feature_quic"`
+	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
 	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
@@ -366,8 +454,12 @@ type balancerMaps struct {
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
+	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	Rings          *ebpf.Map `ebpf:"rings"`
+	Servers        *ebpf.Map `ebpf:"servers"`
 	Services       *ebpf.Map `ebpf:"services"`
+	Sources        *ebpf.Map `ebpf:"sources"`
 	Traces         *ebpf.Map `ebpf:"traces"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
 	Vips           *ebpf.Map `ebpf:"vips"`
@@ -381,8 +473,12 @@ func (m *balancerMaps) Close() error {
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
+		m.LimitFlows,
+		m.LimitSources,
 		m.Rings,
+		m.Servers,
 		m.Services,
+		m.Sources,
 		m.Traces,
 		m.TunnelEnds,
 		m.Vips,
@@ -395,6 +491,7 @@ func (m *balancerMaps) Close() error {
 type balancerVariables struct {
 	BtfBackendFlag *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
+	BtfLimitTime   *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfPhase       *ebpf.Variable `ebpf:"btf_phase"`
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfTraceStep   *ebpf.Variable `ebpf:"btf_trace_step"`
@@ -404,7 +501,10 @@ type balancerVariables struct {
 	FeatureGue     *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
+	FeatureLimits  *ebpf.Variable `ebpf:"feature_limits"`
 	FeatureOverlay *ebpf.Variable `ebpf:"feature_overlay"`
+	FeatureQuic    *ebpf.Variable `ebpf:"feature_quic"`
+	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
 	Tracing        *ebpf.Variable `ebpf:"tracing"`

@@ -16,11 +16,15 @@ type Capacity struct {
 	Backends    int // of all services together, those that left not long ago included
 	RingEntries int // of all services together
 	Flows       int // recorded flows
+	Sources     int // prefixes of all services' lists together
+	// Limited is the number of clients whose new flows are counted, and that of
+	// the UDP flows that services with limits have let in.
+	Limited int
 }
 
 // DefaultCapacity is what a Config that asks for nothing else gets.
 func DefaultCapacity() Capacity {
-	return Capacity{Services: maxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18}
+	return Capacity{Services: maxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16}
 }
 
 // orDefault replaces what is 0.
@@ -31,6 +35,8 @@ func (c Capacity) orDefault() Capacity {
 		Backends:    cmp.Or(c.Backends, d.Backends),
 		RingEntries: cmp.Or(c.RingEntries, d.RingEntries),
 		Flows:       cmp.Or(c.Flows, d.Flows),
+		Sources:     cmp.Or(c.Sources, d.Sources),
+		Limited:     cmp.Or(c.Limited, d.Limited),
 	}
 }
 
@@ -46,6 +52,10 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		balancerMapBackendStats:   c.Backends,
 		balancerMapFlows:          c.Flows,
 		balancerMapFlowStats:      c.Services + 1,
+		balancerMapSources:        c.Sources,
+		balancerMapLimitSources:   c.Limited,
+		balancerMapLimitFlows:     c.Limited,
+		balancerMapServers:        c.Backends,
 	} {
 		spec.Maps[name].MaxEntries = uint32(entries)
 	}

@@ -23,6 +23,9 @@ const (
 	featureVXLAN
 	featureGeneve
 	featureOverlay // services inside VXLAN or Geneve segments
+	featureSources
+	featureLimits
+	featureQUIC
 
 	allFeatures features = 1<<iota - 1
 )
@@ -36,6 +39,9 @@ func featureConstants() []string {
 		balancerVarFeatureVxlan,
 		balancerVarFeatureGeneve,
 		balancerVarFeatureOverlay,
+		balancerVarFeatureSources,
+		balancerVarFeatureLimits,
+		balancerVarFeatureQuic,
 	}
 }
 
@@ -50,6 +56,15 @@ func featuresOf(svc *lb.Service) features {
 	}[svc.Forward]
 	if svc.Segment.Overlay() {
 		f |= featureOverlay
+	}
+	if svc.Sources.Verdicts(svc.Address) != nil {
+		f |= featureSources
+	}
+	if svc.Limits != (lb.FlowLimits{}) {
+		f |= featureLimits
+	}
+	if svc.Affinity == lb.AffinityQUIC {
+		f |= featureQUIC
 	}
 	return f
 }

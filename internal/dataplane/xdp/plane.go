@@ -73,6 +73,7 @@ type Plane struct {
 	rings       *arena // chunks of the ring table
 	backends    *arena // entries of the backend table
 	traffic     *arena // indexes of the backends' traffic counters
+	sources     *sourceLists
 	// deleted is when a VIP last left the table.
 	deleted ticket
 	// generation is that of the backend that was last given a slot.
@@ -131,6 +132,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		rings:    newArena("rings", chunks(uint32(capacity.RingEntries)), g),
 		backends: newArena("backends", uint32(capacity.Backends), g),
 		traffic:  newArena("backend_stats", uint32(capacity.Backends), g),
+		sources:  newSourceLists(kernel.maps.Sources, capacity, g),
 	}
 	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
 		return nil, errors.Join(err, p.Close())

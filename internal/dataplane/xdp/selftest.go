@@ -28,7 +28,7 @@ var selfTestHop = nexthop.Hop{
 var selfTestEnd = netip.MustParseAddr("198.51.100.2")
 
 // selfTestCapacity suffices for the services of a self-test.
-var selfTestCapacity = Capacity{Services: 64, Backends: 256, RingEntries: 1 << 14, Flows: 256}
+var selfTestCapacity = Capacity{Services: 64, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64}
 
 // selfTest balances a built-in set of packets by a program with these features
 // and the given seed, on tables of its own: every mode that it has, both

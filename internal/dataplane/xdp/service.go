@@ -151,8 +151,12 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 			return err
 		}
 	}
-	err := p.expose(vip, number.base, view, next, known)
+	err := p.fill(number.base, view, s.now, next)
+	if err == nil {
+		err = p.expose(vip, number.base, view, known)
+	}
 	if err != nil {
+		err = errors.Join(err, p.writeQUIC(number.base, next, s.now))
 		if !known {
 			p.numbers.release(number)
 		}
@@ -178,11 +182,22 @@ func (p *Plane) newNumber() (extent, error) {
 	return number, p.kernel.clearFlowStats(number.base)
 }
 
-// expose writes the view that is not in use, and brings it into use.
-func (p *Plane) expose(vip lb.VIP, number, view uint32, next *version, known bool) error {
+// fill writes the view that is not in use, and what a service has only once.
+func (p *Plane) fill(number, view uint32, old, next *version) error {
 	if err := write(p.kernel.services, viewOffset(number, view), next.view()); err != nil {
 		return err
 	}
+	if err := write(p.kernel.services, sourcesOffset(number, view), next.sources.number.base); err != nil {
+		return err
+	}
+	if err := p.kernel.writeLimits(number, next.limits); err != nil {
+		return err
+	}
+	return p.writeQUIC(number, old, next)
+}
+
+// expose brings a view into use.
+func (p *Plane) expose(vip lb.VIP, number, view uint32, known bool) error {
 	if err := p.kernel.flip(number, view); err != nil {
 		return err
 	}
@@ -204,6 +219,9 @@ func (p *Plane) replace(s *service, next *version) {
 	}
 	if next.table != old.table {
 		p.backends.retire(old.table, now)
+	}
+	if next.sources.number != old.sources.number {
+		p.sources.retire(old.sources, now)
 	}
 	for i := range old.slots {
 		one := &old.slots[i]
@@ -242,6 +260,7 @@ func (p *Plane) delete(vip lb.VIP) error {
 	p.rings.retire(s.now.entries, now)
 	p.rings.retire(s.now.previous, now)
 	p.backends.retire(s.now.table, now)
+	p.sources.retire(s.now.sources, now)
 	for i := range s.now.slots {
 		if s.now.slots[i].taken() {
 			p.traffic.retire(s.now.slots[i].traffic(), now)
@@ -249,6 +268,9 @@ func (p *Plane) delete(vip lb.VIP) error {
 	}
 	for _, l := range s.leaving {
 		p.traffic.retire(l.traffic, now)
+	}
+	if err := p.dropServers(s.number.base, s.now.servers, nil); err != nil {
+		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	return nil
 }

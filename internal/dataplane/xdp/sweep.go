@@ -222,6 +222,7 @@ func (p *Plane) settleVersion(sw *swept, now time.Duration) (settled []uint64, u
 	next.learned = s.now.learned
 	next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
 	s.free(next, sw.used)
+	next.servers = next.heldServers()
 	if err := p.stageTables(s, next); err != nil {
 		p.unstage(s, next)
 		return nil, 0, nil //nolint:nilerr // no room now: there is another sweep

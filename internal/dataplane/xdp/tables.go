@@ -41,7 +41,7 @@ func newTables(maps balancerMaps) (*tables, error) {
 
 // shared are the structures that the program reads; they have no hidden padding.
 type shared interface {
-	balancerService | balancerView | balancerVipKey | balancerVipPlace | balancerBackend | balancerBackendDetail | balancerTraffic | uint32 | uint64
+	balancerService | balancerView | balancerVipKey | balancerVipPlace | balancerBackend | balancerBackendDetail | balancerTraffic | balancerQuic | uint32 | uint64
 }
 
 // raw is the memory of a shared structure.
@@ -66,6 +66,10 @@ func serviceOffset(number uint32) uintptr {
 
 func viewOffset(number, view uint32) uintptr {
 	return serviceOffset(number) + unsafe.Offsetof(balancerService{}.View) + uintptr(view)*unsafe.Sizeof(balancerView{})
+}
+
+func sourcesOffset(number, view uint32) uintptr {
+	return serviceOffset(number) + unsafe.Offsetof(balancerService{}.Sources) + uintptr(view)*unsafe.Sizeof(uint32(0))
 }
 
 // flip makes a view visible: one aligned store of four bytes, which Go's memmove

@@ -21,6 +21,10 @@ type version struct {
 	slots    []slot
 	table    extent // where the slots lie
 	flags    uint16
+	sources  sourceList
+	limits   limits
+	quic     balancerQuic
+	servers  servers
 	// built is what the ring was last built from and desired the slots that came
 	// out; built is nil if the ring was adopted.
 	built   []maglev.Backend
@@ -47,7 +51,8 @@ func (v *version) view() balancerView {
 
 // same reports whether packets can't tell two versions apart.
 func (v *version) same(o *version) bool {
-	return v.ring == o.ring && v.table == o.table && v.flags == o.flags
+	return v.ring == o.ring && v.table == o.table && v.flags == o.flags &&
+		v.sources.number == o.sources.number && v.limits == o.limits && sameQUIC(v, o)
 }
 
 // next begins the version after v, equal to it.
@@ -62,13 +67,17 @@ func (v *version) next() *version {
 // nothing is taken.
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	v := s.now.next()
-	v.flags = viewFlags(pl)
+	v.flags, v.limits = viewFlags(pl), limitsOf(pl.svc.Limits)
 	numbers, err := p.stageSlots(v, pl)
 	if err == nil {
+		v.stageServers(pl.svc)
 		err = p.stageRing(s, v, pl, numbers)
 	}
 	if err == nil {
 		err = p.stageTables(s, v)
+	}
+	if err == nil {
+		err = p.stageSources(s, v, pl)
 	}
 	if err != nil {
 		p.unstage(s, v)
@@ -87,6 +96,9 @@ func (p *Plane) unstage(s *service, v *version) {
 	}
 	if v.table != s.now.table {
 		p.backends.release(v.table)
+	}
+	if v.sources.number != s.now.sources.number {
+		p.sources.release(v.sources)
 	}
 	for _, e := range v.fresh {
 		p.traffic.release(e)
@@ -107,8 +119,14 @@ func viewFlags(pl plan) uint16 {
 	if pl.svc.Affinity == lb.AffinityClient {
 		flags |= balancerViewFlagVIEW_AFFINITY_CLIENT
 	}
+	if pl.svc.Affinity == lb.AffinityQUIC {
+		flags |= balancerViewFlagVIEW_QUIC
+	}
 	if pl.svc.Tracking == lb.TrackingFull {
 		flags |= balancerViewFlagVIEW_TRACK_ALL
+	}
+	if pl.svc.Limits != (lb.FlowLimits{}) {
+		flags |= balancerViewFlagVIEW_LIMITS
 	}
 	if !slices.ContainsFunc(pl.ring, func(b maglev.Backend) bool { return b.Weight > 0 }) {
 		flags |= balancerViewFlagVIEW_EMPTY
@@ -186,6 +204,19 @@ func (p *Plane) stageTables(s *service, v *version) (err error) {
 		return err
 	}
 	return p.kernel.writeSlots(v.table.base, v.slots)
+}
+
+// stageSources writes the list of sources, if it is another one than now.
+func (p *Plane) stageSources(s *service, v *version, pl plan) error {
+	list, err := p.sources.stage(s.now.sources, pl.svc.Sources.Verdicts(pl.svc.Address))
+	if err != nil {
+		return err
+	}
+	v.sources = list
+	if list.number.size > 0 {
+		v.flags |= uint16(balancerViewFlagVIEW_SOURCES)
+	}
+	return nil
 }
 
 func (p *Plane) stageEntries(entries []uint16) (extent, error) {

@@ -15,5 +15,6 @@ func readBackend(v value, b *lb.Backend) {
 		optional("tunnelEnd", address(&b.TunnelEnd)),
 		optional("mac", word(&b.MAC)),
 		optional("segment", segment(&b.Segment)),
+		optional("serverID", word(&b.ServerID)),
 	)
 }

@@ -28,7 +28,7 @@ func limits() dataplane.Limits {
 }
 
 // equateAddresses compares addresses by value: they have unexported fields.
-func equateAddresses() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}) }
+func equateAddresses() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
 
 func TestParseDesignExample(t *testing.T) {
 	data, err := os.ReadFile("testdata/design.yaml")
@@ -53,6 +53,7 @@ func TestParseDesignExample(t *testing.T) {
 				Segment: lb.Segment{Type: lb.SegmentVLAN, ID: 100},
 			},
 			Forward: lb.L2DSR, Affinity: lb.AffinityFlow, MinHealthy: 1,
+			Sources: lb.Sources{Allow: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")}, Deny: []netip.Prefix{}},
 			Health: &lb.HealthCheck{
 				Type: lb.HealthHTTP, Path: "/healthz", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 			},
@@ -159,7 +160,7 @@ func TestServiceErrors(t *testing.T) {
 	const good = "{name: web, address: 10.1.1.1, port: 80, forward: l2dsr, backends: [{address: 10.0.0.21}]}"
 	tests := map[string]struct{ old, new, want string }{
 		"unknown field":      {"port", "prot", "f:3:36: services[0].prot: unknown field: did you mean \"port\"?"},
-		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, tracking, idleTimeout, learn, minHealthy, health, sources, backends"},
+		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, quic, tracking, idleTimeout, learn, minHealthy, health, limits, sources, backends"},
 		"upper case":         {"forward", "Forward", "f:3:46: services[0].Forward: unknown field: did you mean \"forward\"?"},
 		"duplicate key":      {"port: 80", "port: 80, port: 81", "f:3:46: services[0].port: already given on line 3"},
 		"no name":            {"name: web, ", "", "f:3:5: services[0].name: missing"},
@@ -184,7 +185,7 @@ func TestServiceErrors(t *testing.T) {
 		"protocol":           {"port: 80", "port: 80, protocol: sctp", "f:3:56: services[0].protocol: unknown protocol \"sctp\": want one of tcp, udp"},
 		"forward":            {"l2dsr", "dsr", "f:3:55: services[0].forward: unknown forwarding mode \"dsr\": want one of l2dsr, ipip, gue, vxlan, geneve, nat"},
 		"mode not served":    {"l2dsr", "gue", "f:3:55: services[0].forward: forwarding mode gue can't be served by this data plane (it serves l2dsr, ipip)"},
-		"affinity":           {"port: 80", "port: 80, affinity: ip", "f:3:56: services[0].affinity: unknown affinity \"ip\": want one of flow, client"},
+		"affinity":           {"port: 80", "port: 80, affinity: ip", "f:3:56: services[0].affinity: unknown affinity \"ip\": want one of flow, client, quic"},
 		"minHealthy":         {"port: 80", "port: 80, minHealthy: 2", "f:3:58: services[0].minHealthy: 2 is more than the service's 1 backends"},
 		"segment not served": {"port: 80", "port: 80, segment: {type: vxlan, id: 1}", "f:3:62: services[0].segment.type: segment type vxlan can't be served by this data plane (it serves vlan)"},
 		"vlan":               {"port: 80", "port: 80, segment: {type: vlan, id: 4095}", "f:3:72: services[0].segment.id: 4095 is out of range: want 1 to 4094"},
@@ -209,12 +210,23 @@ func TestServiceErrors(t *testing.T) {
 		"health rise":     {"port: 80", "port: 80, health: {type: tcp, rise: 0}", "f:3:72: services[0].health.rise: 0 is out of range: want 1 to 65535"},
 		"health path":     {"port: 80", "port: 80, health: {type: http, path: x}", "f:3:73: services[0].health.path: bad path \"x\": want one that begins with /"},
 
+		"limits":        {"port: 80", "port: 80, limits: {newFlows: 1000, newFlowsPerSource: 10}", "no error"},
+		"limit of 0":    {"port: 80", "port: 80, limits: {newFlows: 0}", "f:3:65: services[0].limits.newFlows: 0 is out of range: want 1 to 10000000"},
+		"unknown limit": {"port: 80", "port: 80, limits: {newFlow: 1}", "f:3:55: services[0].limits.newFlow: unknown field: did you mean \"newFlows\"?"},
+
+		"quic over tcp":  {"port: 80", "port: 80, affinity: quic, quic: {serverIDLength: 1, nonceLength: 4}", "f:3:56: services[0].affinity: quic runs over udp, this service is tcp"},
+		"quic":           {"port: 80", "port: 80, protocol: udp, affinity: quic, quic: {configID: 6, serverIDLength: 15, nonceLength: 4}", "no error"},
+		"quic of what":   {"port: 80", "port: 80, protocol: udp, affinity: quic", "f:3:5: services[0].quic: missing: affinity quic needs to know the form of connection ids"},
+		"quic nonce":     {"port: 80", "port: 80, protocol: udp, affinity: quic, quic: {serverIDLength: 1, nonceLength: 19}", "f:3:116: services[0].quic.nonceLength: 19 is out of range: want 4 to 18"},
+		"server id":      {"0.21", "0.21, serverID: 0g", "f:3:104: services[0].backends[0].serverID: bad server id \"0g\": want two hexadecimal digits for each of 1 to 15 bytes"},
+		"idle server id": {"0.21", "0.21, serverID: '01'", "f:3:104: services[0].backends[0].serverID: only with affinity quic, this service has flow"},
+
 		"everybody":       {"port: 80", "port: 80, sources: {allow: [10.0.0.0/8, 0.0.0.0/0]}", "no error"},
-		"some":            {"port: 80", "port: 80, sources: {allow: [10.0.0.0/8]}", "f:3:63: services[0].sources.allow: not enforced by this version: refused rather than letting everybody in"},
-		"everybody in v6": {"port: 80", "port: 80, sources: {allow: ['::/0']}", "f:3:63: services[0].sources.allow: not enforced by this version: refused rather than letting everybody in"},
-		"nobody":          {"port: 80", "port: 80, sources: {allow: []}", "f:3:63: services[0].sources.allow: not enforced by this version: refused rather than letting everybody in"},
-		"not some":        {"port: 80", "port: 80, sources: {deny: [10.0.0.0/8]}", "f:3:62: services[0].sources.deny: not enforced by this version: refused rather than letting everybody in"},
-		"bad prefix":      {"port: 80", "port: 80, sources: {deny: [10.0.0.1]}", "f:3:62: services[0].sources.deny: not enforced by this version: refused rather than letting everybody in\nf:3:63: services[0].sources.deny[0]: bad prefix \"10.0.0.1\": want for example 10.0.0.0/8 or fd00::/8"},
+		"some":            {"port: 80", "port: 80, sources: {allow: [10.0.0.0/8], deny: [10.1.0.0/16]}", "no error"},
+		"nobody":          {"port: 80", "port: 80, sources: {deny: [0.0.0.0/0], allow: []}", "f:3:82: services[0].sources.allow: an empty list: leave it out to let everybody in, deny 0.0.0.0/0 or ::/0 to let nobody in"},
+		"everybody in v6": {"port: 80", "port: 80, sources: {allow: ['::/0']}", "f:3:64: services[0].sources.allow[0]: prefix ::/0 is of another family than the VIP 10.1.1.1: it holds none of its clients"},
+		"twice":           {"port: 80", "port: 80, sources: {deny: [10.0.0.0/8, 10.0.0.0/8]}", "f:3:75: services[0].sources.deny[1]: 10.0.0.0/8 is also sources.deny[0]"},
+		"bad prefix":      {"port: 80", "port: 80, sources: {deny: [10.0.0.1]}", "f:3:63: services[0].sources.deny[0]: bad prefix \"10.0.0.1\": want for example 10.0.0.0/8 or fd00::/8"},
 		"long prefix":     {"port: 80", "port: 80, sources: {allow: [0.0.0.0/0, 10.0.0.1/8]}", "f:3:75: services[0].sources.allow[1]: prefix 10.0.0.1/8 has bits behind its length: write 10.0.0.0/8"},
 	}
 	for name, test := range tests {

@@ -29,7 +29,6 @@ func newCatalogue() *catalogue {
 // readService reads one service and everything that can be said against it.
 func (c *catalogue) readService(v value, s *lb.Service) {
 	*s = lb.Service{VIP: lb.VIP{Protocol: lb.TCP}, MinHealthy: 1}
-	var who sources
 	learn := false
 	v.readFields(
 		required("name", text(&s.Name)),
@@ -39,6 +38,7 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 		optional("segment", segment(&s.Segment)),
 		required("forward", word(&s.Forward)),
 		optional("affinity", word(&s.Affinity)),
+		optional("quic", quic(&s.QUIC)),
 		optional("tracking", word(&s.Tracking)),
 		optional("idleTimeout", duration(&s.IdleTimeout)),
 		optional("learn", func(v value) {
@@ -47,7 +47,8 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 		}),
 		optional("minHealthy", number(&s.MinHealthy, 1, math.MaxUint16)),
 		optional("health", health(&s.Health)),
-		optional("sources", who.read),
+		optional("limits", limits(&s.Limits)),
+		optional("sources", sources(&s.Sources)),
 		required("backends", list(&s.Backends, readBackend)),
 	)
 	if s.Segment.Type == lb.SegmentNone {
@@ -61,7 +62,6 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 	}
 	v.report(s.Check())
 	v.report(v.limits.Check(s))
-	v.report(who.check(s.Address))
 	c.add(v, s)
 }
 

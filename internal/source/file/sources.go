@@ -3,36 +3,28 @@
 package file
 
 import (
-	"errors"
 	"net/netip"
-	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// sources says which clients may use a service. This version enforces nothing
-// of that, so that only what lets everybody in is accepted.
-type sources struct {
-	allow, deny []netip.Prefix // nil if not given
+// sources reads which clients may use a service.
+func sources(to *lb.Sources) reader {
+	return func(v value) {
+		v.readFields(
+			optional("allow", allowed(&to.Allow)),
+			optional("deny", list(&to.Deny, prefix)),
+		)
+	}
 }
 
-func (s *sources) read(v value) {
-	v.readFields(
-		optional("allow", list(&s.allow, prefix)),
-		optional("deny", list(&s.deny, prefix)),
-	)
-}
-
-// check fails closed: whoever writes a restriction relies on it.
-func (s *sources) check(vip netip.Addr) []lb.FieldError {
-	refused := errors.New("not enforced by this version: refused rather than letting everybody in")
-	var found []lb.FieldError
-	everybody := netip.PrefixFrom(vip, 0).Masked()
-	if s.allow != nil && vip.IsValid() && !slices.Contains(s.allow, everybody) {
-		found = append(found, lb.FieldError{Path: "sources.allow", Err: refused})
+// allowed reads a list that says who is let in. An empty one is refused: its
+// author may mean nobody, and it would mean everybody.
+func allowed(to *[]netip.Prefix) reader {
+	return func(v value) {
+		list(to, prefix)(v)
+		if *to != nil && len(*to) == 0 {
+			v.failf("an empty list: leave it out to let everybody in, deny 0.0.0.0/0 or ::/0 to let nobody in")
+		}
 	}
-	if len(s.deny) > 0 {
-		found = append(found, lb.FieldError{Path: "sources.deny", Err: refused})
-	}
-	return found
 }

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// soundQUIC returns a QUIC service with nothing wrong.
+func soundQUIC() *lb.Service {
+	s := sound()
+	s.Protocol, s.Affinity = lb.UDP, lb.AffinityQUIC
+	s.QUIC = &lb.QUIC{ConfigID: 1, ServerIDLength: 2, NonceLength: 8}
+	s.Backends[0].ServerID, s.Backends[1].ServerID = "\x00\x01", "\x00\x02"
+	return s
+}
+
+func TestCheckQUIC(t *testing.T) {
+	for name, test := range map[string]struct {
+		spoil func(s *lb.Service)
+		want  []string
+	}{
+		"sound":        {func(*lb.Service) {}, nil},
+		"no server id": {func(s *lb.Service) { s.Backends[0].ServerID = "" }, nil},
+		"longest":      {func(s *lb.Service) { s.QUIC.NonceLength = 17 }, nil},
+		"tcp":          {func(s *lb.Service) { s.Protocol = lb.TCP }, []string{"affinity: quic runs over udp, this service is tcp"}},
+		"no form":      {func(s *lb.Service) { s.QUIC = nil }, []string{"quic: missing: affinity quic needs to know the form of connection ids"}},
+		"unroutable":   {func(s *lb.Service) { s.QUIC.ConfigID = 7 }, []string{"quic.configID: 7 is out of range: want 0 to 6"}},
+		"no length": {func(s *lb.Service) { s.QUIC.ServerIDLength = 0 }, []string{
+			"quic.serverIDLength: 0 is out of range: want 1 to 15",
+			"backends[0].serverID: 0001 has 2 bytes: want the service's serverIDLength of 0",
+			"backends[1].serverID: 0002 has 2 bytes: want the service's serverIDLength of 0"}},
+		"short nonce": {func(s *lb.Service) { s.QUIC.NonceLength = 3 }, []string{"quic.nonceLength: 3 is out of range: want 4 to 17"}},
+		"long nonce":  {func(s *lb.Service) { s.QUIC.NonceLength = 18 }, []string{"quic.nonceLength: 18 is out of range: want 4 to 17"}},
+		"twice":       {func(s *lb.Service) { s.Backends[1].ServerID = "\x00\x01" }, []string{"backends[1].serverID: 0001 is also that of backends[0]"}},
+		"short":       {func(s *lb.Service) { s.Backends[1].ServerID = "\x01" }, []string{"backends[1].serverID: 01 has 1 bytes: want the service's serverIDLength of 2"}},
+		"other affinity": {func(s *lb.Service) { s.Affinity = lb.AffinityClient }, []string{
+			"quic: only with affinity quic, this service has client",
+			"backends[0].serverID: only with affinity quic, this service has client",
+			"backends[1].serverID: only with affinity quic, this service has client"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := soundQUIC()
+			test.spoil(s)
+			var got []string
+			for _, e := range s.Check() {
+				got = append(got, e.Error())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestQUICText(t *testing.T) {
+	text, err := json.Marshal(soundQUIC())
+	if err != nil || !strings.Contains(string(text), `"serverID":"0001"`) {
+		t.Errorf("%v: %s", err, text)
+	}
+	var again lb.Service
+	if err := json.Unmarshal(text, &again); err != nil || !again.Equal(soundQUIC()) {
+		t.Errorf("%v: %+v", err, again)
+	}
+}
+
+// FuzzServerID shows that what is read is written the same way.
+func FuzzServerID(f *testing.F) {
+	for _, seed := range []string{"", "0", "00", "c0FFee", "zz", "000102030405060708090a0b0c0d0e", "000102030405060708090a0b0c0d0e0f"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		var id lb.ServerID
+		if id.UnmarshalText([]byte(text)) != nil {
+			if id != "" {
+				t.Errorf("%q was refused, but left %q", text, id)
+			}
+			return
+		}
+		if len(id) < 1 || len(id) > lb.MaxServerIDLength || id.String() != strings.ToLower(text) {
+			t.Errorf("%q was read as %s", text, id)
+		}
+	})
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lb_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+func prefixes(text string) []netip.Prefix {
+	var list []netip.Prefix
+	for word := range strings.FieldsSeq(text) {
+		list = append(list, netip.MustParsePrefix(word))
+	}
+	return list
+}
+
+func TestSources(t *testing.T) {
+	for name, test := range map[string]struct{ allow, deny, in, out string }{
+		"nothing said":  {"", "", "192.0.2.1 0.0.0.0", ""},
+		"deny":          {"", "192.0.2.0/24", "192.0.3.0 192.0.1.255", "192.0.2.0 192.0.2.255"},
+		"allow":         {"192.0.2.0/24", "", "192.0.2.0 192.0.2.255", "192.0.3.0 192.0.1.255"},
+		"hole in allow": {"192.0.2.0/24", "192.0.2.128/25", "192.0.2.127", "192.0.2.128 192.0.3.1"},
+		"hole in deny":  {"192.0.2.1/32", "192.0.2.0/24", "192.0.2.1", "192.0.2.2 192.0.3.1"},
+		"deny wins":     {"192.0.2.0/24 198.51.100.0/24", "192.0.2.0/24", "198.51.100.1", "192.0.2.1"},
+		"everybody but": {"0.0.0.0/0", "192.0.2.0/24", "192.0.3.1", "192.0.2.1"},
+		"nobody but":    {"192.0.2.0/24", "0.0.0.0/0", "192.0.2.1", "192.0.3.1"},
+		"three deep":    {"10.0.0.0/8 10.1.2.0/24", "10.1.0.0/16", "10.2.0.1 10.1.2.1", "10.1.3.1 11.0.0.1"},
+		"ipv6":          {"2001:db8::/32", "2001:db8:0:1::/64", "2001:db8::1", "2001:db8:0:1::1 2001:db9::1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := lb.Sources{Allow: prefixes(test.allow), Deny: prefixes(test.deny)}
+			for word := range strings.FieldsSeq(test.in) {
+				if !s.Allows(netip.MustParseAddr(word)) {
+					t.Errorf("%s is denied", word)
+				}
+			}
+			for word := range strings.FieldsSeq(test.out) {
+				if s.Allows(netip.MustParseAddr(word)) {
+					t.Errorf("%s is allowed", word)
+				}
+			}
+		})
+	}
+}
+
+func TestVerdicts(t *testing.T) {
+	vip := netip.MustParseAddr("10.1.1.1")
+	prefix := netip.MustParsePrefix
+	for name, test := range map[string]struct {
+		allow, deny string
+		want        map[netip.Prefix]bool
+	}{
+		"nothing said":  {"", "", nil},
+		"everybody":     {"0.0.0.0/0 10.0.0.0/8", "", nil},
+		"nobody":        {"", "0.0.0.0/0", map[netip.Prefix]bool{prefix("0.0.0.0/0"): false}},
+		"some":          {"10.0.0.0/8", "", map[netip.Prefix]bool{prefix("0.0.0.0/0"): false, prefix("10.0.0.0/8"): true}},
+		"all but some":  {"", "10.0.0.0/8", map[netip.Prefix]bool{prefix("0.0.0.0/0"): true, prefix("10.0.0.0/8"): false}},
+		"in both lists": {"10.0.0.0/8", "10.0.0.0/8", map[netip.Prefix]bool{prefix("0.0.0.0/0"): false, prefix("10.0.0.0/8"): false}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := lb.Sources{Allow: prefixes(test.allow), Deny: prefixes(test.deny)}.Verdicts(vip)
+			if diff := cmp.Diff(test.want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
