@@ -105,7 +105,7 @@ func newPlan(quick bool) plan {
 			{traffic{whole, lb.TCP, false}, few, []int{manyFlows}},
 		}}
 	}
-	p := plan{rounds: 7, packets: manyFlows}
+	p := plan{rounds: 7, packets: 1 << 19}
 	for _, s := range []shape{oneService, whole} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 			for _, ipv6 := range []bool{false, true} {
