@@ -98,7 +98,7 @@ func newPlan(quick bool) plan {
 	flows := []int{1, 1 << 10, 1 << 16, manyFlows}
 	if quick {
 		few := []subject{bare, balancer(lb.L2DSR, lb.TrackingMinimal)}
-		return plan{rounds: 5, packets: 1 << 19, groups: []group{
+		return plan{rounds: 4, packets: 1 << 18, groups: []group{
 			{traffic{oneService, lb.TCP, false}, all, flows},
 			{traffic{oneService, lb.TCP, true}, few, []int{1, manyFlows}},
 			{traffic{oneService, lb.UDP, false}, few, []int{1, manyFlows}},
