@@ -49,14 +49,14 @@ func (c *Config) progress(format string, args ...any) {
 // Run builds the network, measures and removes the network again, also if it
 // fails or ctx ends.
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
+	p, err := newPlan(cfg)
+	if err != nil {
+		return nil, err
+	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("bench forward needs root: it makes network namespaces and loads BPF programs")
 	}
 	report, err := bench.NewReport("forward", cfg.Commit, cfg.Quick)
-	if err != nil {
-		return nil, err
-	}
-	p, err := newPlan(cfg)
 	if err != nil {
 		return nil, err
 	}
