@@ -17,6 +17,7 @@
 #include "quic.h"
 #include "ring.h"
 #include "stats.h"
+#include "trace.h"
 #include "types.h"
 #include "vip.h"
 
@@ -47,17 +48,21 @@ int balance(struct xdp_md *ctx)
 		return leave(exit, XDP_PASS);
 	hash = vip_hash(&packet);
 	number = service_number(&packet, hash);
-	if (number == VIP_NEVER)
+	if (number == VIP_NEVER) {
+		trace_packet(&packet);
 		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
+	}
 	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
 	active = *(volatile __u32 *)&service->active & 1;
 	view = &service->view[active];
+	trace_service(&packet, view, number);
 	if (feature_sources && view->flags & VIEW_SOURCES &&
 	    !source_allowed(&packet, service->sources[active]))
 		return leave(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
-	if (feature_limits && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN) {
+	/* A traced packet takes nothing out of what live packets may. */
+	if (feature_limits && !tracing && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN) {
 		exit = limit_new_flow(&packet, service, number);
 		if (exit != COUNTER_COUNT)
 			return leave(exit, XDP_DROP);

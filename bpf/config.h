@@ -14,6 +14,9 @@ const volatile __u64 hash_seed = 0;
 /* One less than the size of the VIP table. */
 const volatile __u32 vip_mask = 0;
 
+/* Set in the instance that answers `fairlead trace` (trace.h), which changes no live table. */
+const volatile __u8 tracing = 0;
+
 /*
  * Features: the verifier removes the code of those that are 0, so that a program contains only what
  * the configuration needs. The agent sets them (features.go).

@@ -14,6 +14,7 @@
 #include "maps.h"
 #include "parse.h"
 #include "ring.h"
+#include "trace.h"
 #include "types.h"
 
 /* `seen` is written again only when it is older than this, so that a flow's packets, which may be on
@@ -73,6 +74,15 @@ static __always_inline __u32 unrecorded_slot(const struct packet *p, const struc
 	return entry & RING_SLOT;
 }
 
+/* Notes when a recorded flow's last packet came. */
+static __always_inline void touch_flow(struct flow *flow)
+{
+	__u32 now = flow_time();
+
+	if (!tracing && now - flow->seen > FLOW_TOUCH)
+		flow->seen = now;
+}
+
 static __always_inline void record_flow(const struct packet *p, const struct view *view, __u64 hash,
 					__u32 number, __u32 backend, struct flow *known,
 					struct flow_stats *stats)
@@ -86,6 +96,8 @@ static __always_inline void record_flow(const struct packet *p, const struct vie
 	};
 	__u64 key = flow_key(p, view, hash);
 
+	if (tracing)
+		return;
 	if (known && known->service == number) {
 		known->backend = backend;
 		known->seen = flow.seen;
@@ -104,15 +116,15 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	__u64 key = flow_key(p, view, hash);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 	struct backend *backend = NULL;
-	__u32 slot, now;
+	__u32 slot;
 
+	trace_flow(flow);
 	if (p->phase != PHASE_OPENING) {
 		if (flow)
 			backend = recorded_backend(view, flow, number);
 		if (backend) {
-			now = flow_time();
-			if (now - flow->seen > FLOW_TOUCH)
-				flow->seen = now;
+			trace_slot(flow->backend & 0xffff, TRACE_HIT);
+			touch_flow(flow);
 			if (stats)
 				stats->hits += 1;
 			return backend;
@@ -121,6 +133,7 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 			stats->misses += 1;
 	}
 	slot = unrecorded_slot(p, view, hash, entry);
+	trace_slot(slot, 0);
 	if (slot < view->slots)
 		backend = backend_at(view, slot);
 	if (backend)
@@ -135,6 +148,7 @@ static __always_inline struct backend *flow_backend(const struct packet *p, cons
 {
 	__u32 entry = ring_entry(view->ring_base, view->ring_size, hash);
 
+	trace_ring(view, hash, entry);
 	if (entry == RING_NONE)
 		return NULL;
 	if (entry & RING_UNSTABLE || view->flags & VIEW_TRACK_ALL)

@@ -57,8 +57,8 @@ int front(struct xdp_md *ctx)
 {
 	__s64 length = (void *)(long)ctx->data_end - (void *)(long)ctx->data;
 
-	barrier_var(
-		length); /* clang would subtract 32 bits, which the verifier refuses for pointers */
+	/* clang would subtract 32 bits, which the verifier refuses for pointers. */
+	barrier_var(length);
 	mark_time();
 	if (bpf_xdp_adjust_head(ctx, (int)length - load.size))
 		return XDP_ABORTED;

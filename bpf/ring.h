@@ -15,11 +15,16 @@
 /* What a lookup that can't fail returns if the tables don't hold what the view says. */
 #define RING_NONE 0xffffffff
 
+/* The hash's upper half as a fraction of a ring of `size` entries: no division. */
+static __always_inline __u32 ring_place(__u32 size, __u64 hash)
+{
+	return (hash >> 32) * size >> 32;
+}
+
 /* The entry of a hash in a ring of `size` entries that begins at chunk `base`. */
 static __always_inline __u32 ring_entry(__u32 base, __u32 size, __u64 hash)
 {
-	/* The hash's upper half as a fraction of the ring: no division. */
-	__u32 place = (hash >> 32) * size >> 32;
+	__u32 place = ring_place(size, hash);
 	__u32 chunk_key = base + place / RING_CHUNK;
 	struct ring_chunk *chunk = bpf_map_lookup_elem(&rings, &chunk_key);
 

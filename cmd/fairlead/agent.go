@@ -91,6 +91,8 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 		kind:        "xdp",
 		attach:      dp.Attach,
 		attachments: func() []observe.Attachment { return attachments(dp.Attachments()) },
+		trace:       dp.Trace,
+		flows:       dp.Flows,
 	}, log)
 	if err := a.run(ctx, claim); err != nil {
 		return err

@@ -26,6 +26,8 @@ type plane struct {
 	// attach puts it to work once the first services are programmed.
 	attach      func() error
 	attachments func() []observe.Attachment
+	trace       func(context.Context, dataplane.Packet) (dataplane.Trace, error)
+	flows       func(context.Context, dataplane.FlowQuery) (dataplane.Flows, error)
 }
 
 // agent is the story of DESIGN.md §1 on one node: source, store, reconcile, data
@@ -62,6 +64,8 @@ func newAgent(started time.Time, source *file.Source, dp plane, log *slog.Logger
 		Desired:     a.store.Snapshot,
 		Programmed:  a.reconciler.Statuses,
 		Stats:       dp.Stats,
+		Trace:       dp.trace,
+		Flows:       dp.flows,
 		Reload:      a.reload,
 	}, log)
 	return a

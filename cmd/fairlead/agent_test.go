@@ -85,6 +85,7 @@ func startAgent(t *testing.T) *testAgent {
 	wired := newAgent(time.Now(), source, plane{
 		DataPlane: a.dp, kind: "fake", attach: func() error { return nil },
 		attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
+		trace:       traceOf, flows: noFlows,
 	}, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

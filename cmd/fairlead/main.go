@@ -20,6 +20,7 @@ import (
 // env is what a command touches of the outside world, so that commands can be
 // run by tests.
 type env struct {
+	stdin          io.Reader
 	stdout, stderr io.Writer
 }
 
@@ -30,7 +31,7 @@ type exitError int
 func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
 func main() {
-	os.Exit(run(os.Args[1:], env{stdout: os.Stdout, stderr: os.Stderr}))
+	os.Exit(run(os.Args[1:], env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
 }
 
 // run executes one command line and returns the process's exit status.
@@ -67,12 +68,15 @@ func newRootCommand(e env) *cobra.Command {
 		newBackendsCommand(e),
 		newBenchCommand(e),
 		newConfigCommand(e),
+		newFlowsCommand(e),
 		newLabCommand(e),
 		newNodeCommand(e),
 		newPreflightCommand(e),
 		newReloadCommand(),
 		newServicesCommand(e),
 		newStatusCommand(e),
+		newTopCommand(e),
+		newTraceCommand(e),
 		newVersionCommand(e),
 	)
 	return root

@@ -128,3 +128,11 @@ type Tracking struct {
 	Misses  uint64 `json:"misses"`
 	Inserts uint64 `json:"inserts"`
 }
+
+// Add returns the sum of two services'.
+func (t Tracking) Add(o Tracking) Tracking {
+	return Tracking{
+		Unstable: t.Unstable + o.Unstable, Flows: t.Flows + o.Flows, Evictions: t.Evictions + o.Evictions,
+		Hits: t.Hits + o.Hits, Misses: t.Misses + o.Misses, Inserts: t.Inserts + o.Inserts,
+	}
+}

@@ -3,15 +3,20 @@
 package observe
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
 )
 
 // requestTimeout bounds a request as a whole.
@@ -57,34 +62,56 @@ func (e noAgentError) Unwrap() error { return e.cause }
 
 // Status asks for the agent as a whole; the answer is a Status as JSON.
 func (c *Client) Status(ctx context.Context) ([]byte, error) {
-	return c.request(ctx, http.MethodGet, statusPath, "")
+	return c.request(ctx, http.MethodGet, statusPath, nil, nil)
 }
 
 // Services asks for the services; the answer is a list of Service as JSON.
 func (c *Client) Services(ctx context.Context) ([]byte, error) {
-	return c.request(ctx, http.MethodGet, servicesPath, "")
+	return c.request(ctx, http.MethodGet, servicesPath, nil, nil)
 }
 
 // Backends asks for the backends of one service, or of all if the name is
 // empty; the answer is a list of Backend as JSON.
 func (c *Client) Backends(ctx context.Context, service string) ([]byte, error) {
-	return c.request(ctx, http.MethodGet, backendsPath, service)
+	query := url.Values{}
+	if service != "" {
+		query.Set("service", service)
+	}
+	return c.request(ctx, http.MethodGet, backendsPath, query, nil)
+}
+
+// Traces asks what the data plane would do with packets, MaxTracePackets at most;
+// the answer is a list of Trace as JSON, in their order.
+func (c *Client) Traces(ctx context.Context, packets []dataplane.Packet) ([]byte, error) {
+	body, err := json.Marshal(traceRequest{Packets: packets})
+	if err != nil {
+		return nil, err
+	}
+	return c.request(ctx, http.MethodPost, tracePath, nil, body)
+}
+
+// Flows asks for recorded flows; the answer is a Flows as JSON.
+func (c *Client) Flows(ctx context.Context, query FlowQuery) ([]byte, error) {
+	return c.request(ctx, http.MethodGet, flowsPath, query.values(), nil)
+}
+
+// Top asks for the busiest services and backends, so many of each at most; the
+// answer is a Top as JSON.
+func (c *Client) Top(ctx context.Context, limit int) ([]byte, error) {
+	return c.request(ctx, http.MethodGet, topPath, url.Values{"limit": {strconv.Itoa(limit)}}, nil)
 }
 
 // Reload makes the agent read its configuration now. The error says why it was
 // refused.
 func (c *Client) Reload(ctx context.Context) error {
-	_, err := c.request(ctx, http.MethodPost, reloadPath, "")
+	_, err := c.request(ctx, http.MethodPost, reloadPath, nil, nil)
 	return err
 }
 
-func (c *Client) request(ctx context.Context, method, path, service string) ([]byte, error) {
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, body []byte) ([]byte, error) {
 	// The host is for the protocol's sake only.
-	where := url.URL{Scheme: "http", Host: "agent", Path: path}
-	if service != "" {
-		where.RawQuery = url.Values{"service": {service}}.Encode()
-	}
-	request, err := http.NewRequestWithContext(ctx, method, where.String(), http.NoBody)
+	where := url.URL{Scheme: "http", Host: "agent", Path: path, RawQuery: query.Encode()}
+	request, err := http.NewRequestWithContext(ctx, method, where.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
 	}
@@ -96,12 +123,12 @@ func (c *Client) request(ctx context.Context, method, path, service string) ([]b
 		return nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		return nil, err
 	}
 	if response.StatusCode != http.StatusOK {
-		return nil, errors.New(strings.TrimSpace(string(body)))
+		return nil, errors.New(strings.TrimSpace(string(answer)))
 	}
-	return body, nil
+	return answer, nil
 }

@@ -37,6 +37,10 @@ type Agent struct {
 	Programmed func() []reconcile.Status
 	// Stats reads the data plane's counters.
 	Stats func(context.Context) (dataplane.Stats, error)
+	// Trace tells what the data plane would do with a packet, Flows which flows it
+	// has recorded.
+	Trace func(context.Context, dataplane.Packet) (dataplane.Trace, error)
+	Flows func(context.Context, dataplane.FlowQuery) (dataplane.Flows, error)
 	// Reload reads the configuration again and returns why it was refused.
 	Reload func(context.Context) error
 }

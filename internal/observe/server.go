@@ -16,12 +16,15 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The API's paths. Those of lists take no part of them but ?service=NAME.
+// The API's paths. Lists take ?service=NAME, those that may be long ?limit=N too.
 const (
 	statusPath   = "/v1/status"
 	servicesPath = "/v1/services"
 	backendsPath = "/v1/backends"
 	reloadPath   = "/v1/reload"
+	tracePath    = "/v1/trace"
+	flowsPath    = "/v1/flows"
+	topPath      = "/v1/top"
 )
 
 // What a client may take of the server.
@@ -94,6 +97,9 @@ func (s *Server) handler() http.Handler {
 			return only(v.backends(), r, func(b Backend) string { return b.Service })
 		})
 	})
+	mux.HandleFunc("GET "+topPath, s.top)
+	mux.HandleFunc("GET "+flowsPath, s.flows)
+	mux.HandleFunc("POST "+tracePath, s.traces) // changes nothing, but packets need a body
 	mux.HandleFunc("POST "+reloadPath, func(w http.ResponseWriter, r *http.Request) {
 		if err := s.agent.Reload(r.Context()); err != nil {
 			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
@@ -127,6 +133,11 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, what func(view) (a
 		http.Error(w, err.Error(), http.StatusNotFound)
 		return
 	}
+	s.answer(w, shown)
+}
+
+// answer writes JSON.
+func (s *Server) answer(w http.ResponseWriter, shown any) {
 	body, err := json.MarshalIndent(shown, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)

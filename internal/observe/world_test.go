@@ -75,6 +75,7 @@ func newWorld(t *testing.T) *world {
 			return []observe.Attachment{{Interface: "eth0", Mode: "native"}}
 		},
 		Desired: w.store.Snapshot, Programmed: w.reconciler.Statuses, Stats: w.dp.Stats,
+		Trace: fakeTrace, Flows: fakeFlows,
 		Reload: func(context.Context) error { return errors.New("x.yaml:1:2: bad\nx.yaml:3:4: worse") },
 	}
 	_, listener := listen(t, w.socket)

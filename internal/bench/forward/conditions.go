@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
-	"time"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/generator"
 	"fairlead.io/fairlead/internal/lb"
@@ -69,66 +67,6 @@ func (c conditions) load(w *wire) generator.Load {
 		Destination: w.deviceMAC, Source: w.testerMAC, Client: clients, VIP: vip(c.protocol),
 		VIPs: 1, Flows: c.flows, Size: size, SYN: c.protocol == lb.TCP,
 	}
-}
-
-// newPlan decides what is measured.
-func newPlan(cfg Config) (plan, error) {
-	p := plan{rounds: 7, warmUp: 200 * time.Millisecond, duration: 400 * time.Millisecond}
-	sizes := frameSizes
-	if cfg.Quick {
-		p.rounds, p.warmUp, p.duration = 5, 50*time.Millisecond, 200*time.Millisecond
-		sizes = []string{"64", "128"}
-	}
-	if len(cfg.Sizes) > 0 {
-		sizes = cfg.Sizes
-	}
-	if err := checkSizes(sizes); err != nil {
-		return plan{}, err
-	}
-	var err error
-	if p.devices, err = chooseDevices(cfg.Devices); err != nil {
-		return plan{}, err
-	}
-	for _, size := range sizes {
-		p.cases = append(p.cases, conditions{lb.UDP, establishedFlows, size})
-		if !cfg.Quick || size == "64" {
-			p.cases = append(p.cases, conditions{lb.TCP, establishedFlows, size})
-		}
-	}
-	if slices.Contains(sizes, "64") {
-		p.cases = append(p.cases, smallAndNew)
-		if !cfg.Quick {
-			p.cases = append(p.cases, conditions{lb.TCP, newFlows, "64"})
-		}
-	}
-	return p, nil
-}
-
-func checkSizes(sizes []string) error {
-	for _, s := range sizes {
-		n, err := strconv.Atoi(s)
-		if s != mixSize && (err != nil || n < 60 || n > generator.MaxSize) {
-			return fmt.Errorf("frame size %q: want 60 to %d, or %s", s, generator.MaxSize, mixSize)
-		}
-	}
-	return nil
-}
-
-// chooseDevices returns those of the given names, or all.
-func chooseDevices(names []string) ([]device, error) {
-	all := devices()
-	if len(names) == 0 {
-		return all, nil
-	}
-	var chosen []device
-	for _, name := range names {
-		i := slices.IndexFunc(all, func(d device) bool { return d.name == name })
-		if i < 0 {
-			return nil, fmt.Errorf("no device is called %q: there are %s", name, strings.Join(deviceNames(all), ", "))
-		}
-		chosen = append(chosen, all[i])
-	}
-	return chosen, nil
 }
 
 // compareConditions orders by protocol, number of flows and size as in

@@ -24,7 +24,7 @@ const (
 
 // widenConntrack makes the connection table large enough for new flows, if there
 // is a device that uses it; restore gives it its former sizes back.
-func (p plan) widenConntrack() (restore func() error, err error) {
+func (p *plan) widenConntrack() (restore func() error, err error) {
 	var undo []func() error
 	restore = func() error {
 		var errs []error
@@ -33,7 +33,7 @@ func (p plan) widenConntrack() (restore func() error, err error) {
 		}
 		return errors.Join(errs...)
 	}
-	usesTable := slices.ContainsFunc(p.devices, func(d device) bool { return d.name == iptablesDevice || d.name == nftablesDevice })
+	usesTable := slices.ContainsFunc(p.devices, func(d device) bool { return d.remembers })
 	sendsNew := slices.ContainsFunc(p.cases, func(c conditions) bool { return c.flows == newFlows })
 	if !usesTable || !sendsNew {
 		return restore, nil

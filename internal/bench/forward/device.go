@@ -25,6 +25,8 @@ const (
 type device struct {
 	name string
 	role netlab.Role
+	// remembers is set if the device keeps a record of every flow.
+	remembers bool
 	// start puts the device to work in its host of the lab, with which it goes; a
 	// Fairlead device returns its data plane. Without a start, the sink stands
 	// where the device would be.
@@ -44,8 +46,8 @@ func devices() []device {
 		list = append(list, fairlead(mode))
 	}
 	return append(list,
-		device{name: iptablesDevice, role: netlab.Router, start: startIptables},
-		device{name: nftablesDevice, role: netlab.Router, start: startNftables},
+		device{name: iptablesDevice, role: netlab.Router, remembers: true, start: startIptables},
+		device{name: nftablesDevice, role: netlab.Router, remembers: true, start: startNftables},
 	)
 }
 

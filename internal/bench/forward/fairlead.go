@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"path/filepath"
 
+	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
 	"fairlead.io/fairlead/internal/lb"
@@ -39,7 +40,10 @@ func openPlane(ctx context.Context, pins string, mode lb.Forward) (*xdp.Plane, e
 		return nil, err
 	}
 	for _, protocol := range []lb.Protocol{lb.UDP, lb.TCP} {
-		svc := &lb.Service{VIP: vip(protocol), Forward: mode, MinHealthy: 1, Backends: backends()}
+		svc := &lb.Service{VIP: vip(protocol), Forward: mode, MinHealthy: 1}
+		for _, address := range servers() {
+			svc.Backends = append(svc.Backends, bench.Backend(mode, address))
+		}
 		programmed, err := plane.Update(ctx, svc)
 		if err == nil && programmed.InUse() != len(svc.Backends) {
 			err = errors.New("a backend is not in use: " + programmed.Backends[0].Reason)

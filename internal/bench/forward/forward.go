@@ -19,7 +19,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"time"
 
 	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/netlab"
@@ -50,14 +49,14 @@ func (c *Config) progress(format string, args ...any) {
 // Run builds the network, measures and removes the network again, also if it
 // fails or ctx ends.
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
+	p, err := newPlan(cfg)
+	if err != nil {
+		return nil, err
+	}
 	if os.Geteuid() != 0 {
 		return nil, errors.New("bench forward needs root: it makes network namespaces and loads BPF programs")
 	}
 	report, err := bench.NewReport("forward", cfg.Commit, cfg.Quick)
-	if err != nil {
-		return nil, err
-	}
-	p, err := newPlan(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +107,7 @@ func (b *testbed) compare(ctx context.Context, c conditions, p plan) (_ map[stri
 			return nil, fmt.Errorf("%s: %w", w.device.name, err)
 		}
 		runs = append(runs, r)
-		if err := r.warmUp(p.warmUp); err != nil {
+		if err := r.warmUp(ctx, p.warmUpOf(w.device, c)); err != nil {
 			return nil, fmt.Errorf("%s: %w", w.device.name, err)
 		}
 	}
@@ -131,12 +130,4 @@ func (b *testbed) compare(ctx context.Context, c conditions, p plan) (_ map[stri
 		}
 	}
 	return found, nil
-}
-
-// plan is what is measured, and for how long.
-type plan struct {
-	devices          []device
-	cases            []conditions
-	rounds           int
-	warmUp, duration time.Duration
 }

@@ -3,6 +3,7 @@
 package forward
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
@@ -15,6 +16,9 @@ import (
 // firstFrames is the number of frames of the first warm-up, which is to find out
 // how many a longer measurement takes.
 const firstFrames = 1 << 14
+
+// warmUpStep is the longest part of a warm-up: a device gets slower meanwhile.
+const warmUpStep = 500 * time.Millisecond
 
 // rate is what one measurement found.
 type rate struct {
@@ -44,12 +48,15 @@ func newRun(lab *netlab.Lab, w *wire, c conditions) (*run, error) {
 }
 
 // warmUp sends for about as long as d and keeps in mind how fast that was.
-func (r *run) warmUp(d time.Duration) error {
-	for _, frames := range []int{firstFrames, 0} {
-		if frames == 0 {
-			frames = r.frames(d)
+func (r *run) warmUp(ctx context.Context, d time.Duration) error {
+	if _, err := r.send(firstFrames); err != nil {
+		return err
+	}
+	for start, left := time.Now(), d; left > 0; left = d - time.Since(start) {
+		if err := ctx.Err(); err != nil {
+			return err
 		}
-		if _, err := r.send(frames); err != nil {
+		if _, err := r.send(r.frames(min(left, warmUpStep))); err != nil {
 			return err
 		}
 	}

@@ -40,12 +40,12 @@ func vip(protocol lb.Protocol) lb.VIP {
 	return lb.VIP{Address: vipAddress, Port: 80, Protocol: protocol}
 }
 
-// backends are the servers that a device chooses from; they all have the MAC
-// address of the tester's end of the wire.
-func backends() []lb.Backend {
-	var list []lb.Backend
+// servers are what a device chooses from; they all have the MAC address of the
+// tester's end of the wire.
+func servers() []netip.Addr {
+	var list []netip.Addr
 	for a := firstBackend; a.Compare(lastBackend) <= 0; a = a.Next() {
-		list = append(list, lb.Backend{Address: a, Port: 80, Weight: 1})
+		list = append(list, a)
 	}
 	return list
 }
@@ -97,8 +97,8 @@ func (b *testbed) topology() netlab.Topology {
 			Name: w.device.host(), Role: w.device.role, Sysctls: quiet(),
 			Interfaces: []netlab.Interface{{Name: deviceInterface, MAC: w.deviceMAC, Addresses: []netip.Prefix{deviceAddress}}},
 		}
-		for _, s := range backends() {
-			host.Neighbours = append(host.Neighbours, netlab.Neighbour{Interface: deviceInterface, Address: s.Address, MAC: w.testerMAC})
+		for _, address := range servers() {
+			host.Neighbours = append(host.Neighbours, netlab.Neighbour{Interface: deviceInterface, Address: address, MAC: w.testerMAC})
 		}
 		t.Hosts = append(t.Hosts, host)
 		t.Links = append(t.Links, netlab.Link{

@@ -98,14 +98,14 @@ func newPlan(quick bool) plan {
 	flows := []int{1, 1 << 10, 1 << 16, manyFlows}
 	if quick {
 		few := []subject{bare, balancer(lb.L2DSR, lb.TrackingMinimal)}
-		return plan{rounds: 5, packets: 1 << 19, groups: []group{
+		return plan{rounds: 4, packets: 1 << 18, groups: []group{
 			{traffic{oneService, lb.TCP, false}, all, flows},
 			{traffic{oneService, lb.TCP, true}, few, []int{1, manyFlows}},
 			{traffic{oneService, lb.UDP, false}, few, []int{1, manyFlows}},
 			{traffic{whole, lb.TCP, false}, few, []int{manyFlows}},
 		}}
 	}
-	p := plan{rounds: 7, packets: manyFlows}
+	p := plan{rounds: 7, packets: 1 << 19}
 	for _, s := range []shape{oneService, whole} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 			for _, ipv6 := range []bool{false, true} {

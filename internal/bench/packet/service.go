@@ -5,6 +5,7 @@ package packet
 import (
 	"net/netip"
 
+	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/generator"
 	"fairlead.io/fairlead/internal/lb"
@@ -32,20 +33,20 @@ func (t traffic) vip(i int) lb.VIP {
 	return lb.VIP{Address: address, Port: 80, Protocol: t.protocol}
 }
 
-func (t traffic) backend(i int) lb.Backend {
+// server is the address of backend i of every service.
+func (t traffic) server(i int) netip.Addr {
 	high, low := byte((i+1)>>8), byte(i+1)
-	address := netip.AddrFrom4([4]byte{10, 2, high, low})
 	if t.ipv6 {
-		address = netip.AddrFrom16([16]byte{0: 0xfd, 2: 2, 14: high, 15: low})
+		return netip.AddrFrom16([16]byte{0: 0xfd, 2: 2, 14: high, 15: low})
 	}
-	return lb.Backend{Address: address, Port: 80, Weight: 1}
+	return netip.AddrFrom4([4]byte{10, 2, high, low})
 }
 
 // service is number i, as a subject balances it.
 func (t traffic) service(i int, s subject) *lb.Service {
 	svc := &lb.Service{VIP: t.vip(i), Forward: s.mode, Tracking: s.tracking, MinHealthy: 1}
 	for j := range t.backends {
-		svc.Backends = append(svc.Backends, t.backend(j))
+		svc.Backends = append(svc.Backends, bench.Backend(s.mode, t.server(j)))
 	}
 	return svc
 }
@@ -63,7 +64,7 @@ func (t traffic) load(flows int) generator.Load {
 func (t traffic) capacity(s subject) xdp.Capacity {
 	ring := make([]maglev.Backend, t.backends)
 	for i := range ring {
-		ring[i] = maglev.Backend{ID: t.backend(i).ID(), Weight: 1}
+		ring[i] = maglev.Backend{ID: netip.AddrPortFrom(t.server(i), 80), Weight: 1}
 	}
 	const chunk = 32 // a ring begins at a multiple of it
 	c := xdp.Capacity{

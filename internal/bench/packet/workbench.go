@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -123,8 +124,8 @@ func (w *workbench) check(ctx context.Context) error {
 // close frees everything, the last first.
 func (w *workbench) close() error {
 	var errs []error
-	for i := len(w.closes) - 1; i >= 0; i-- {
-		errs = append(errs, w.closes[i]())
+	for _, c := range slices.Backward(w.closes) {
+		errs = append(errs, c())
 	}
 	return errors.Join(errs...)
 }

@@ -139,6 +139,14 @@ const (
 	balancerLimitTimeLIMIT_TIME_SHIFT balancerLimitTime = 8
 )
 
+type balancerPhase uint32
+
+const (
+	balancerPhasePHASE_OPEN     balancerPhase = 0
+	balancerPhasePHASE_OPENING  balancerPhase = 1
+	balancerPhasePHASE_DATAGRAM balancerPhase = 2
+)
+
 type balancerQuic struct {
 	_            structs.HostLayout
 	Config       uint8
@@ -196,6 +204,36 @@ type balancerSourceKey struct {
 	Address      [16]uint8
 }
 
+type balancerTrace struct {
+	_            structs.HostLayout
+	Vip          balancerVipKey
+	Source       [16]uint8
+	SourcePort   uint16
+	Phase        uint16
+	Steps        uint32
+	Length       uint32
+	Service      uint32
+	Place        uint32
+	RingSlot     uint32
+	PreviousSlot uint32
+	Slot         uint32
+	View         balancerView
+	Flow         balancerFlow
+}
+
+type balancerTraceStep uint32
+
+const (
+	balancerTraceStepTRACE_PACKET   balancerTraceStep = 1
+	balancerTraceStepTRACE_SERVICE  balancerTraceStep = 2
+	balancerTraceStepTRACE_RING     balancerTraceStep = 4
+	balancerTraceStepTRACE_UNSTABLE balancerTraceStep = 8
+	balancerTraceStepTRACE_PREVIOUS balancerTraceStep = 16
+	balancerTraceStepTRACE_TRACKED  balancerTraceStep = 32
+	balancerTraceStepTRACE_RECORD   balancerTraceStep = 64
+	balancerTraceStepTRACE_HIT      balancerTraceStep = 128
+)
+
 type balancerTraffic struct {
 	_       structs.HostLayout
 	Packets uint64
@@ -247,6 +285,16 @@ type balancerVipPlace struct {
 	Pad    uint32
 }
 
+type balancerXdpMd struct {
+	_              structs.HostLayout
+	Data           uint32
+	DataEnd        uint32
+	DataMeta       uint32
+	IngressIfindex uint32
+	RxQueueIndex   uint32
+	EgressIfindex  uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -263,13 +311,16 @@ const (
 	balancerMapServers        = "servers"
 	balancerMapServices       = "services"
 	balancerMapSources        = "sources"
+	balancerMapTraces         = "traces"
 	balancerMapTunnelEnds     = "tunnel_ends"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
 	balancerVarBtfBackendFlag = "btf_backend_flag"
 	balancerVarBtfForward     = "btf_forward"
 	balancerVarBtfLimitTime   = "btf_limit_time"
+	balancerVarBtfPhase       = "btf_phase"
 	balancerVarBtfSegmentType = "btf_segment_type"
+	balancerVarBtfTraceStep   = "btf_trace_step"
 	balancerVarBtfViewFlag    = "btf_view_flag"
 	balancerVarBtfVipNumber   = "btf_vip_number"
 	balancerVarFeatureGeneve  = "feature_geneve"
@@ -282,6 +333,7 @@ const (
 	balancerVarFeatureSources = "feature_sources"
 	balancerVarFeatureVxlan   = "feature_vxlan"
 	balancerVarHashSeed       = "hash_seed"
+	balancerVarTracing        = "tracing"
 	balancerVarVipMask        = "vip_mask"
 )
 
@@ -346,6 +398,7 @@ type balancerMapSpecs struct {
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
+	Traces         *ebpf.MapSpec `ebpf:"traces"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
@@ -357,7 +410,9 @@ type balancerVariableSpecs struct {
 	BtfBackendFlag *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfLimitTime   *ebpf.VariableSpec `ebpf:"btf_limit_time"`
+	BtfPhase       *ebpf.VariableSpec `ebpf:"btf_phase"`
 	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
+	BtfTraceStep   *ebpf.VariableSpec `ebpf:"btf_trace_step"`
 	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber   *ebpf.VariableSpec `ebpf:"btf_vip_number"`
 	FeatureGeneve  *ebpf.VariableSpec `ebpf:"feature_geneve"`
@@ -370,6 +425,7 @@ type balancerVariableSpecs struct {
 	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
+	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask        *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
 
@@ -405,6 +461,7 @@ type balancerMaps struct {
 	Servers        *ebpf.Map `ebpf:"servers"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
+	Traces         *ebpf.Map `ebpf:"traces"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
@@ -423,6 +480,7 @@ func (m *balancerMaps) Close() error {
 		m.Servers,
 		m.Services,
 		m.Sources,
+		m.Traces,
 		m.TunnelEnds,
 		m.Vips,
 	)
@@ -435,7 +493,9 @@ type balancerVariables struct {
 	BtfBackendFlag *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
 	BtfLimitTime   *ebpf.Variable `ebpf:"btf_limit_time"`
+	BtfPhase       *ebpf.Variable `ebpf:"btf_phase"`
 	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
+	BtfTraceStep   *ebpf.Variable `ebpf:"btf_trace_step"`
 	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber   *ebpf.Variable `ebpf:"btf_vip_number"`
 	FeatureGeneve  *ebpf.Variable `ebpf:"feature_geneve"`
@@ -448,6 +508,7 @@ type balancerVariables struct {
 	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
+	Tracing        *ebpf.Variable `ebpf:"tracing"`
 	VipMask        *ebpf.Variable `ebpf:"vip_mask"`
 }
 

@@ -39,9 +39,10 @@ type Config struct {
 	Seed uint64
 	Log  *slog.Logger
 
-	// layout is the tables', if it is not the present one: for tests of the
-	// hand-over.
-	layout string
+	// For tests: the tables' layout, if it is not the present one, and whether
+	// programs do without the self-test, which takes longer than they do.
+	layout   string
+	untested bool
 }
 
 // folder is where the tables are pinned.
@@ -77,6 +78,7 @@ type Plane struct {
 	deleted ticket
 	// generation is that of the backend that was last given a slot.
 	generation uint16
+	tracer     *tracer // nil before the first trace
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -214,7 +216,7 @@ func (p *Plane) Close() error {
 	for _, a := range p.attachments {
 		errs = append(errs, a.link.Close())
 	}
-	errs = append(errs, p.kernel.Close())
+	errs = append(errs, p.tracer.close(), p.kernel.Close())
 	return errors.Join(errs...)
 }
 

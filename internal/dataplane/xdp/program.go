@@ -43,6 +43,7 @@ func openKernel(pins string, capacity Capacity, seed uint64) (*kernel, error) {
 		switch {
 		case strings.HasPrefix(name, "."):
 			delete(spec.Maps, name) // read-only data belongs to a program
+		case name == balancerMapTraces: // is nobody's state
 		case pins != "":
 			m.Pinning = ebpf.PinByName
 		}
@@ -76,6 +77,20 @@ func openKernel(pins string, capacity Capacity, seed uint64) (*kernel, error) {
 
 // compile loads a program with these features on the tables.
 func (k *kernel) compile(f features) (*ebpf.Program, error) {
+	spec, err := k.specification(f)
+	if err != nil {
+		return nil, err
+	}
+	var programs balancerPrograms
+	if err := spec.LoadAndAssign(&programs, &ebpf.CollectionOptions{MapReplacements: k.shared}); err != nil {
+		return nil, loadError("", err)
+	}
+	return programs.Balance, nil
+}
+
+// specification is the program as compiled, with its constants and the sizes of
+// its tables.
+func (k *kernel) specification(f features) (*ebpf.CollectionSpec, error) {
 	spec, err := loadBalancer()
 	if err != nil {
 		return nil, err
@@ -87,14 +102,7 @@ func (k *kernel) compile(f features) (*ebpf.Program, error) {
 	if err := spec.Variables[balancerVarVipMask].Set(uint32(vipPlaces(k.capacity.Services) - 1)); err != nil {
 		return nil, fmt.Errorf("constant %s: %w", balancerVarVipMask, err)
 	}
-	if err := f.set(spec); err != nil {
-		return nil, err
-	}
-	var programs balancerPrograms
-	if err := spec.LoadAndAssign(&programs, &ebpf.CollectionOptions{MapReplacements: k.shared}); err != nil {
-		return nil, loadError("", err)
-	}
-	return programs.Balance, nil
+	return spec, f.set(spec)
 }
 
 // Close closes what the process has open; what is pinned or attached stays.

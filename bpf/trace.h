@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What `fairlead trace` wants to know. The agent loads the program a second time with `tracing` set
+ * and runs it on a described packet: that instance reads the live tables, writes none of them, and
+ * notes here what it decides. In the instance that moves packets the constant is 0, and the verifier
+ * removes all of this.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "config.h"
+#include "maps.h"
+#include "parse.h"
+#include "ring.h"
+#include "types.h"
+
+/* How far a packet came. */
+enum trace_step {
+	TRACE_PACKET = 1 << 0, /* may be a VIP's: vip, source, phase and length are known */
+	TRACE_SERVICE = 1 << 1, /* is a service's: service and view are known */
+	TRACE_RING = 1 << 2, /* the ring was asked: place, ring_slot and slot are known */
+	TRACE_UNSTABLE = 1 << 3, /* the ring's entry is marked */
+	TRACE_PREVIOUS = 1 << 4, /* there is a previous ring: previous_slot is known */
+	TRACE_TRACKED = 1 << 5, /* the flow table was asked */
+	TRACE_RECORD = 1 << 6, /* it has a record: flow is known */
+	TRACE_HIT = 1 << 7, /* the record said which backend */
+};
+
+struct trace {
+	struct vip_key vip;
+	__u8 source[16];
+	__be16 source_port;
+	__u16 phase; /* enum phase */
+	__u32 steps; /* TRACE_* */
+	__u32 length; /* of the IP packet, header included */
+	__u32 service; /* number */
+	__u32 place; /* of the ring entry */
+	__u32 ring_slot; /* the entry's */
+	__u32 previous_slot; /* that of the previous ring's entry */
+	__u32 slot; /* of the backend that was chosen */
+	struct view view;
+	struct flow flow;
+};
+_Static_assert(sizeof(struct trace) == 136, "trace has no implicit padding");
+
+/* Never read: they keep the enumerations in the BTF, as those in config.h. */
+const enum trace_step *const btf_trace_step = 0;
+const enum phase *const btf_phase = 0;
+
+/* One element: the agent runs one packet at a time. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct trace);
+} traces SEC(".maps");
+
+static __always_inline struct trace *trace_current(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&traces, &key);
+}
+
+/* The packet may be a VIP's. */
+static __always_inline void trace_packet(const struct packet *p)
+{
+	struct trace *t;
+
+	if (!tracing)
+		return;
+	t = trace_current();
+	if (!t)
+		return;
+	t->vip = p->vip;
+	__builtin_memcpy(t->source, p->source, sizeof(t->source));
+	t->source_port = p->source_port;
+	t->phase = p->phase;
+	t->length = p->length;
+	t->steps |= TRACE_PACKET;
+}
+
+/* The packet is a service's. */
+static __always_inline void trace_service(const struct packet *p, const struct view *view,
+					  __u32 number)
+{
+	struct trace *t;
+
+	if (!tracing)
+		return;
+	trace_packet(p);
+	t = trace_current();
+	if (!t)
+		return;
+	t->service = number;
+	t->view = *view;
+	t->steps |= TRACE_SERVICE;
+}
+
+/* The ring's entry of the packet is known. */
+static __always_inline void trace_ring(const struct view *view, __u64 hash, __u32 entry)
+{
+	struct trace *t;
+
+	if (!tracing)
+		return;
+	t = trace_current();
+	if (!t || entry == RING_NONE)
+		return;
+	t->place = ring_place(view->ring_size, hash);
+	t->ring_slot = entry & RING_SLOT;
+	t->slot = t->ring_slot;
+	t->steps |= TRACE_RING;
+	if (entry & RING_UNSTABLE)
+		t->steps |= TRACE_UNSTABLE;
+	if (!view->previous_size)
+		return;
+	entry = ring_entry(view->previous_base, view->previous_size, hash);
+	if (entry == RING_NONE)
+		return;
+	t->previous_slot = entry & RING_SLOT;
+	t->steps |= TRACE_PREVIOUS;
+}
+
+/* The flow table was asked; `flow` is NULL if it has no record. */
+static __always_inline void trace_flow(const struct flow *flow)
+{
+	struct trace *t;
+
+	if (!tracing)
+		return;
+	t = trace_current();
+	if (!t)
+		return;
+	t->steps |= TRACE_TRACKED;
+	if (!flow)
+		return;
+	t->flow = *flow;
+	t->steps |= TRACE_RECORD;
+}
+
+/* The slot of a tracked flow's backend; `step` is TRACE_HIT if the record said it. */
+static __always_inline void trace_slot(__u32 slot, __u32 step)
+{
+	struct trace *t;
+
+	if (!tracing)
+		return;
+	t = trace_current();
+	if (!t)
+		return;
+	t->slot = slot;
+	t->steps |= step;
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// defaultFlows is how many flows are listed unless more are asked for.
+const defaultFlows = 100
+
+func newFlowsCommand(e env) *cobra.Command {
+	var r reader
+	var client string
+	query := observe.FlowQuery{}
+	cmd := &cobra.Command{
+		Use:   "flows",
+		Short: "Show recorded flows: those that a change of backends might move",
+		Long: `Show recorded flows, the latest first. Only flows that a change of backends might
+move are recorded, and all flows of services with "tracking: full"; the others
+are where the ring says ("fairlead trace" tells).`,
+		Example: "  fairlead flows --service web --client 192.0.2.0/24",
+		Args:    cobra.NoArgs,
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&query.Service, "service", "", "only flows of this service")
+	flags.StringVar(&client, "client", "", "only flows of clients with this address or prefix")
+	flags.IntVar(&query.Limit, "limit", defaultFlows, "how many flows to list")
+	r.register(flags)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var err error
+		if query.Client, err = prefix(client); err != nil {
+			return fmt.Errorf("--client: %w", err)
+		}
+		if query.Limit < 1 {
+			return fmt.Errorf("--limit %d: want at least 1", query.Limit)
+		}
+		answer, err := observe.Dial(r.socket).Flows(cmd.Context(), query)
+		if err != nil {
+			return err
+		}
+		return printAnswer(e.stdout, r.output, answer, observe.WriteFlows)
+	}
+	return cmd
+}
+
+// prefix reads a prefix, or an address as one of its full length; the empty text
+// is the zero prefix.
+func prefix(text string) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, nil
+	}
+	if address, err := netip.ParseAddr(text); err == nil {
+		return address.Prefix(address.BitLen())
+	}
+	return netip.ParsePrefix(text)
+}

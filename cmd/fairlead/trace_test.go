@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/frame"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// traceOf stands in for a data plane: it knows what comes by which interface,
+// and calls frames of a jumbo's size impossible.
+func traceOf(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
+	if len(packet.Frame) > 9000 {
+		return dataplane.Trace{}, fmt.Errorf("frame of %d bytes: larger than can be", len(packet.Frame))
+	}
+	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	if packet.Interface == "eth1" {
+		return dataplane.Trace{Exit: "pass_not_vip", Verdict: "pass", VIP: vip}, nil
+	}
+	return dataplane.Trace{Exit: "drop_no_backend", Verdict: "drop", VIP: vip, Found: true, Length: len(packet.Frame)}, nil
+}
+
+// noFlows stands in for a data plane that repeats what it is asked.
+func noFlows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
+	client := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), 41000)
+	if query.VIP == (lb.VIP{}) {
+		query.VIP = lb.VIP{Address: netip.MustParseAddr("10.1.1.9"), Port: 80, Protocol: lb.TCP}
+	}
+	if query.Client.IsValid() {
+		client = netip.AddrPortFrom(query.Client.Addr(), uint16(query.Client.Bits()))
+	}
+	flow := dataplane.Flow{VIP: query.VIP, Client: client}
+	return dataplane.Flows{Flows: []dataplane.Flow{flow}, Matching: query.Limit + 1, Records: 3, Capacity: 8}, nil
+}
+
+func TestTraceCommand(t *testing.T) {
+	a := startAgent(t)
+	packet := []string{"trace", "--from", "192.0.2.7:41000", "--to", "10.1.1.1:80"}
+	for _, want := range []string{
+		"packet   tcp 192.0.2.7:41000 > 10.1.1.1:80 syn, 60 bytes\n",
+		"service  web (tcp 10.1.1.1:80)\n",
+		"verdict  dropped: the service has no usable backend\n",
+		"counter  drop_no_backend\n",
+	} {
+		if got := a.show(packet...); !strings.Contains(got, want) {
+			t.Errorf("trace lacks %q:\n%s", want, got)
+		}
+	}
+	if got := a.show(append(packet, "--interface", "eth1", "--protocol", "udp")...); !strings.Contains(got, "passed to the kernel: no service at 10.1.1.1 tcp port 80\n") {
+		t.Errorf("through eth1:\n%s", got)
+	}
+	var list []observe.Trace
+	answer := a.show(append(packet, "--size", "1500", "--flags", "ack,psh", "--vlan", "7", "-o", "json")...)
+	if err := json.Unmarshal([]byte(answer), &list); err != nil || len(list) != 1 || list[0].Length != 1518 || list[0].Service != "web" {
+		t.Errorf("%v in %s", err, answer)
+	}
+	if status, stdout, _ := command(append(packet, "--size", "10000", "--socket", a.socket)...); status != 1 || !strings.Contains(stdout, "error   frame of 10014 bytes") {
+		t.Errorf("a packet that can't be traced: status %d, %s", status, stdout)
+	}
+}
+
+// A capture has more packets than one request takes, and one that can't be
+// traced among them.
+func TestTraceCapture(t *testing.T) {
+	a := startAgent(t)
+	const packets = 2*observe.MaxTracePackets + 5
+	path := filepath.Join(t.TempDir(), "x.pcap")
+	if err := os.WriteFile(path, capture(t, packets), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	at := captured.Local().Format("15:04:05.000000")
+	got := a.show("trace", "--pcap", path)
+	for _, want := range []string{
+		"\npacket   133 at " + at + ": tcp 192.0.2.7:41000 > 10.1.1.1:80 syn, 60 bytes\n",
+		"packet  1 at " + at + ": ", "\nerror   frame of 10014 bytes",
+		"PACKETS  EXIT\n133      all\n1        error\n132      drop_no_backend\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("the trace of a capture lacks %q:\n%s", want, got)
+		}
+	}
+	var list []observe.Trace
+	answer := a.show("trace", "--pcap", path, "-o", "json")
+	if err := json.Unmarshal([]byte(answer), &list); err != nil || len(list) != packets || list[0].Error == "" || list[1].Error != "" {
+		t.Errorf("%v, %d traces, want %d and an error first", err, len(list), packets)
+	}
+}
+
+var captured = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
+
+func capture(t *testing.T, packets int) []byte {
+	t.Helper()
+	var file bytes.Buffer
+	w := pcapgo.NewWriter(&file)
+	errs := []error{w.WriteFileHeader(65535, layers.LinkTypeEthernet)}
+	for i := range packets {
+		d := frame.Description{From: netip.MustParseAddrPort("192.0.2.7:41000"), To: netip.MustParseAddrPort("10.1.1.1:80"), Protocol: frame.TCP, Flags: frame.SYN}
+		if i == 0 {
+			d.Size = 10000
+		}
+		data, err := d.Build()
+		errs = append(errs, err, w.WritePacket(gopacket.CaptureInfo{Timestamp: captured, CaptureLength: len(data), Length: len(data)}, data))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return file.Bytes()
+}
+
+func TestTraceRefuses(t *testing.T) {
+	for line, want := range map[string]string{
+		"trace":                  "[to pcap]",
+		"trace --to 10.1.1.1:80": "[from to]",
+		"trace --pcap x --to 10.1.1.1:80 --from 1.2.3.4":                "[pcap to]",
+		"trace --from 1.2.3.4:5 --to 10.1.1.1":                          "tcp needs ports",
+		"trace --from x --to 10.1.1.1:80":                               "--from: ",
+		"trace --from 1.2.3.4:5 --to 10.1.1.1:80 --protocol sctp":       "want tcp, udp or icmp",
+		"trace --from 1.2.3.4:5 --to 10.1.1.1:80 --flags all":           `flag "all"`,
+		"trace --pcap /nonexistent":                                     "no such file",
+		"trace --pcap /dev/null":                                        "capture: ",
+		"trace --from 1.2.3.4:5 --to 10.1.1.1:80 --socket /nonexistent": "no agent at ",
+		"flows --client 10.0.0.0/33":                                    "--client: ",
+		"flows --limit 0":                                               "--limit 0",
+		"top --interval 10ms":                                           "want at least 1s",
+		"top --socket /nonexistent":                                     "no agent at ",
+	} {
+		status, stdout, stderr := command(strings.Fields(line)...)
+		if status != 1 || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%s: status %d, prints %q and %q, want %q", line, status, stdout, stderr, want)
+		}
+	}
+}
+
+func TestFlowsCommand(t *testing.T) {
+	a := startAgent(t)
+	got := a.show("flows", "--service", "web", "--client", "192.0.2.0/24", "--limit", "1")
+	for _, want := range []string{
+		"web      tcp 10.1.1.1:80  192.0.2.0:24  left     0s\n",
+		"the latest 1 of 2: --limit shows more\n",
+		"3 flows recorded, room for 8; 0 ring entries unstable\n",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("flows lack %q:\n%s", want, got)
+		}
+	}
+	if got := a.show("flows", "--client", "2001:db8::7"); !strings.Contains(got, "[2001:db8::7]:128") || !strings.Contains(got, "the latest 1 of 101") {
+		t.Errorf("flows of an address:\n%s", got)
+	}
+	var flows observe.Flows
+	if err := json.Unmarshal([]byte(a.show("flows", "-o", "json")), &flows); err != nil || flows.Capacity != 8 || len(flows.Flows) != 1 {
+		t.Errorf("%v: %+v", err, flows)
+	}
+	if status, _, stderr := command("flows", "--service", "nosuch", "--socket", a.socket); status != 1 || !strings.Contains(stderr, `"nosuch"`) {
+		t.Errorf("flows of no service: status %d, %s", status, stderr)
+	}
+}

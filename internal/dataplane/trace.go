@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package dataplane
+
+import (
+	"net/netip"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Packet is a frame that a data plane is asked about.
+type Packet struct {
+	// Interface is where it would come in; empty means the first one on which
+	// packets are balanced.
+	Interface string `json:"interface,omitempty"`
+	// Frame begins with the Ethernet header and has no checksum at its end.
+	Frame []byte `json:"frame"`
+}
+
+// Trace is what a data plane would do with a packet, and why. What a packet did
+// not come to is missing.
+type Trace struct {
+	// Exit names the counter that the packet bumps (see Stats.Exits), Verdict
+	// what becomes of its frame: pass (to the kernel), drop, transmit (out of the
+	// interface that it came in by) or redirect (out of another one).
+	Exit    string `json:"exit"`
+	Verdict string `json:"verdict"`
+	// Client and VIP are those that were looked up; Length is that of the IP
+	// packet in bytes, header included.
+	Client netip.AddrPort `json:"client,omitzero"`
+	VIP    lb.VIP         `json:"vip,omitzero"`
+	Length int            `json:"length,omitempty"`
+	// Found says that a service has the VIP.
+	Found   bool          `json:"found"`
+	Ring    *TraceRing    `json:"ring,omitempty"`
+	Flow    *TraceFlow    `json:"flow,omitempty"`
+	Backend *TraceBackend `json:"backend,omitempty"`
+	// Frame is as it leaves the program.
+	Frame []byte `json:"frame,omitempty"`
+}
+
+// TraceRing is what the service's ring says of a packet.
+type TraceRing struct {
+	// Place is the number of the entry, 0 to Size-1.
+	Place int `json:"place"`
+	Size  int `json:"size"`
+	// Backend is the entry's.
+	Backend lb.BackendID `json:"backend"`
+	// Unstable marks an entry that changed not long ago, so that its flows are
+	// recorded. Previous is the backend of older ones.
+	Unstable bool         `json:"unstable"`
+	Previous lb.BackendID `json:"previous,omitzero"`
+}
+
+// Phase is what a packet says about the flow that it belongs to.
+type Phase string
+
+// The phases.
+const (
+	PhaseOpen     Phase = "open"     // TCP: an earlier packet opened the connection
+	PhaseOpening  Phase = "opening"  // TCP SYN
+	PhaseDatagram Phase = "datagram" // UDP: any packet may be the first
+)
+
+// TraceFlow is what the flow table says of a packet.
+type TraceFlow struct {
+	Phase Phase `json:"phase"`
+	// Tracked says that the table was asked, Hit that its record decided.
+	Tracked bool `json:"tracked"`
+	Hit     bool `json:"hit"`
+	// Recorded is the record's backend, if there is one and the backend is still
+	// the service's; Age is the time since the flow's last packet.
+	Recorded lb.BackendID  `json:"recorded,omitzero"`
+	Age      time.Duration `json:"age,omitempty"`
+}
+
+// TraceBackend is the backend that a packet is for, and the way to it.
+type TraceBackend struct {
+	ID lb.BackendID `json:"id"`
+	// NextHop is where the frame is sent: interface, MAC address, VLAN.
+	NextHop string `json:"nextHop"`
+	// Forward is the mode; Local and Remote are the tunnel's ends, if it has any.
+	Forward string     `json:"forward"`
+	Local   netip.Addr `json:"local,omitzero"`
+	Remote  netip.Addr `json:"remote,omitzero"`
+	// MTU is the largest IP packet on the way, tunnel header included, in bytes.
+	MTU int `json:"mtu"`
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"fairlead.io/fairlead/internal/dataplane"
+)
+
+// Trace is what the data plane would do with one packet, and why.
+type Trace struct {
+	// Reason says in words what becomes of the packet.
+	Reason string `json:"reason"`
+	// Service is the name of the VIP's service, empty if there is none.
+	Service string `json:"service,omitempty"`
+	dataplane.Trace
+	// Error says why the packet could not be traced; then there is nothing else.
+	Error string `json:"error,omitempty"`
+}
+
+// Bounds of one request for traces.
+const (
+	MaxTracePackets = 64
+	maxTraceBytes   = 8 << 20
+)
+
+// traceRequest is the body of a request for traces.
+type traceRequest struct {
+	Packets []dataplane.Packet `json:"packets"`
+}
+
+// traces answers a request with a list of Trace, one for each packet.
+func (s *Server) traces(w http.ResponseWriter, r *http.Request) {
+	var request traceRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxTraceBytes)).Decode(&request); err != nil {
+		http.Error(w, fmt.Sprintf("packets: %v", err), http.StatusBadRequest)
+		return
+	}
+	if len(request.Packets) > MaxTracePackets {
+		http.Error(w, fmt.Sprintf("%d packets are too many: want at most %d", len(request.Packets), MaxTracePackets), http.StatusBadRequest)
+		return
+	}
+	traces := make([]Trace, len(request.Packets))
+	for i, packet := range request.Packets {
+		traces[i] = s.agent.trace(r.Context(), packet)
+	}
+	s.answer(w, traces)
+}
+
+func (a *Agent) trace(ctx context.Context, packet dataplane.Packet) Trace {
+	traced, err := a.Trace(ctx, packet)
+	if err != nil {
+		return Trace{Error: err.Error()}
+	}
+	service := ""
+	if traced.Found {
+		service = a.serviceName(traced.VIP)
+	}
+	return Explain(traced, service)
+}
+
+// Explain puts what the data plane says of a service's packet into words.
+func Explain(traced dataplane.Trace, service string) Trace {
+	return Trace{Reason: reason(traced), Service: service, Trace: traced}
+}
+
+func reason(t dataplane.Trace) string {
+	why := exitWords(t.Exit)
+	switch {
+	case t.Exit == exitNotVIP && t.VIP.Address.IsValid():
+		why = fmt.Sprintf("no service at %s %s port %d", t.VIP.Address, t.VIP.Protocol, t.VIP.Port)
+		if t.VIP.Segment.Tagged() {
+			why += " in " + t.VIP.Segment.String()
+		}
+	case t.Backend != nil && t.Exit == exitTooBig:
+		why += fmt.Sprintf(": the packet has %d bytes, the way takes %d, tunnel header included", t.Length, t.Backend.MTU)
+	}
+	return verdictWords(t.Verdict) + ": " + why
+}
+
+// verdictWords says what happens to the frame.
+func verdictWords(verdict string) string {
+	switch verdict {
+	case "pass":
+		return "passed to the kernel"
+	case "drop":
+		return "dropped"
+	case "transmit":
+		return "sent out of the interface that it came in by"
+	case "redirect":
+		return "sent out of another interface"
+	default:
+		return verdict
+	}
+}
+
+// Exits of which there is more to say than what a packet has.
+const (
+	exitNotVIP = "pass_not_vip"
+	exitTooBig = "drop_too_big"
+)
+
+// exitWords says why packets leave the data plane by an exit (enum counter in
+// bpf/stats.h). Of an exit that isn't known here its name has to do.
+func exitWords(exit string) string {
+	switch exit {
+	case "pass_not_ip":
+		return "neither IPv4 nor IPv6"
+	case "pass_vlan_stacked":
+		return "more than one VLAN tag, or a service tag"
+	case "pass_truncated":
+		return "the packet ends within a header"
+	case "pass_malformed":
+		return "its headers contradict each other"
+	case "pass_fragment":
+		return "an IP fragment, which has no ports to look up"
+	case "pass_extension_header":
+		return "an IPv6 extension header stands before the transport"
+	case "pass_not_tcp_udp":
+		return "neither TCP nor UDP"
+	case exitNotVIP:
+		return "no service at its destination"
+	case "drop_no_backend":
+		return "the service has no usable backend"
+	case exitTooBig:
+		return "too big for the way to the backend"
+	case "drop_headroom":
+		return "no room in front of the frame for another header"
+	case "drop_state":
+		return "the tables contradict each other, which is a defect of Fairlead"
+	case "forward_l2dsr":
+		return "to the backend, with nothing but the link layer rewritten"
+	case "forward_ipip":
+		return "to the backend, in an IP tunnel"
+	default:
+		return strings.ReplaceAll(exit, "_", " ")
+	}
+}
+
+// HasWords reports whether there is more to say of an exit than its name.
+func HasWords(exit string) bool { return exitWords(exit) != strings.ReplaceAll(exit, "_", " ") }

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// WriteTrace prints for people what becomes of a packet, which title names. What
+// the packet did not come to is left out.
+func WriteTrace(w io.Writer, title string, t Trace) error {
+	return writeTable(w, func(w io.Writer) {
+		fmt.Fprintf(w, "packet\t%s\n", title)
+		if t.Error != "" {
+			fmt.Fprintf(w, "error\t%s\n", t.Error)
+			return
+		}
+		if t.Found {
+			fmt.Fprintf(w, "service\t%s (%s)\n", t.Service, t.VIP)
+		}
+		if t.Ring != nil {
+			fmt.Fprintf(w, "ring\t%s\n", ringWords(t.Ring))
+		}
+		if t.Flow != nil {
+			fmt.Fprintf(w, "flow\t%s\n", flowWords(t))
+		}
+		if t.Backend != nil {
+			writeTraceBackend(w, t)
+		}
+		fmt.Fprintf(w, "verdict\t%s\n", t.Reason)
+		fmt.Fprintf(w, "counter\t%s\n", t.Exit)
+	})
+}
+
+func writeTraceBackend(w io.Writer, t Trace) {
+	b := t.Backend
+	fmt.Fprintf(w, "backend\t%s\n", b.ID)
+	fmt.Fprintf(w, "next hop\t%s\n", b.NextHop)
+	encapsulation := b.Forward
+	if b.Remote.IsValid() {
+		encapsulation += fmt.Sprintf(" from %s to %s", b.Local, b.Remote)
+	} else {
+		encapsulation += ": none"
+	}
+	fmt.Fprintf(w, "encapsulation\t%s\n", encapsulation)
+	fmt.Fprintf(w, "mtu\t%d bytes, the packet has %d\n", b.MTU, t.Length)
+}
+
+// name is a backend for people.
+func name(id lb.BackendID) string {
+	if !id.IsValid() {
+		return "no backend"
+	}
+	return id.String()
+}
+
+func ringWords(r *dataplane.TraceRing) string {
+	text := fmt.Sprintf("entry %d of %d, stable: %s", r.Place, r.Size, name(r.Backend))
+	if r.Unstable {
+		text = fmt.Sprintf("entry %d of %d, unstable: %s", r.Place, r.Size, name(r.Backend))
+		if r.Previous.IsValid() {
+			text += ", before the change " + name(r.Previous)
+		}
+	}
+	return text
+}
+
+// flowWords says what is known of the packet's flow, and what would be.
+func flowWords(t Trace) string {
+	phase := map[dataplane.Phase]string{
+		dataplane.PhaseOpen:     "of an open connection",
+		dataplane.PhaseOpening:  "opens a connection",
+		dataplane.PhaseDatagram: "datagram",
+	}[t.Flow.Phase]
+	return phase + ", " + recordWords(t)
+}
+
+func recordWords(t Trace) string {
+	f := t.Flow
+	switch {
+	case !f.Tracked:
+		return "not tracked: the ring says where it belongs"
+	case f.Hit:
+		return fmt.Sprintf("recorded with %s, last packet %s ago", name(f.Recorded), f.Age.Round(time.Millisecond))
+	case t.Backend == nil:
+		return "not recorded"
+	}
+	record := "not recorded"
+	switch {
+	case f.Recorded.IsValid():
+		record = "an earlier one is recorded with " + name(f.Recorded)
+	case f.Age > 0:
+		record = "recorded with a backend that left"
+	}
+	return fmt.Sprintf("%s: would be recorded with %s", record, name(t.Backend.ID))
+}
+
+// WriteTraceSummary prints how many of the traced packets took which exit; those
+// under the empty name could not be traced.
+func WriteTraceSummary(w io.Writer, packets int, exits map[string]int) error {
+	return writeTable(w, func(w io.Writer) {
+		fmt.Fprintf(w, "PACKETS\tEXIT\n%d\tall\n", packets)
+		for _, exit := range slices.Sorted(maps.Keys(exits)) {
+			fmt.Fprintf(w, "%d\t%s\n", exits[exit], cmp.Or(exit, "error"))
+		}
+	})
+}
