@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"os"
+	"strconv"
 	"testing"
 	"time"
 
@@ -33,8 +35,20 @@ type balanced struct {
 // be set.
 func newBalanced(t *testing.T, svc lb.Service) *balanced {
 	b := &balanced{t: t, dir: testPins(t), hops: newStaticHops(), service: svc, ids: map[lb.MAC]lb.BackendID{}}
-	b.plane = openTestPlane(t, b.dir, b.hops)
+	b.open()
 	return b
+}
+
+// open opens the plane that adopts what there is. As no packet is under way
+// while tables change, its grace periods take no time.
+func (b *balanced) open() {
+	p := openTestPlane(b.t, b.dir, b.hops)
+	p.grace.close()
+	p.grace = newGrace(func() error { return nil })
+	for _, a := range []*arena{p.numbers, p.rings, p.backends, p.traffic} {
+		a.grace = p.grace
+	}
+	b.plane = p
 }
 
 // Update implements model.Subject.
@@ -80,7 +94,7 @@ func (b *balanced) Restart() error {
 	if err := b.plane.Close(); err != nil {
 		return err
 	}
-	b.plane = openTestPlane(b.t, b.dir, b.hops)
+	b.open()
 	return nil
 }
 
@@ -133,7 +147,7 @@ func (b *balanced) shape(flows, backends int) model.Shape {
 			client = client6
 		}
 		client = netip.AddrPortFrom(client.Addr(), uint16(2000+i))
-		if i%2 == 1 { // another source, for affinity to the client
+		for range i % 10 { // other sources, for affinity to the client
 			client = netip.AddrPortFrom(client.Addr().Next(), client.Port())
 		}
 		b.clients = append(b.clients, client)
@@ -148,6 +162,21 @@ func (b *balanced) shape(flows, backends int) model.Shape {
 		shape.Backends = append(shape.Backends, id)
 	}
 	return shape
+}
+
+// testSeed is the seed of a random test: another one in each run, or that of a
+// run that failed, from the environment's FAIRLEAD_SEED.
+func testSeed(t testing.TB) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("FAIRLEAD_SEED=%d", seed)
+	return seed
 }
 
 // historyServices are services of every kind that tracking tells apart.
@@ -178,11 +207,11 @@ func historyServices() map[string]lb.Service {
 func TestHistories(t *testing.T) {
 	for name, svc := range historyServices() {
 		t.Run(name, func(t *testing.T) {
-			seed := rand.Uint64()
+			seed := testSeed(t)
 			b := newBalanced(t, svc)
 			shape := b.shape(24, 7)
 			if err := model.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150); err != nil {
-				t.Fatalf("history %d: %v", seed, err)
+				t.Fatal(err)
 			}
 		})
 	}
