@@ -39,10 +39,16 @@ func newBalanced(t *testing.T, svc lb.Service) *balanced {
 	return b
 }
 
-// open opens the plane that adopts what there is. As no packet is under way
-// while tables change, its grace periods take no time.
+// open opens the plane that adopts what there is, with a program that is not
+// replaced. As no packet is under way while tables change, its grace periods
+// take no time.
 func (b *balanced) open() {
 	p := openTestPlane(b.t, b.dir, b.hops)
+	program, err := p.kernel.compile(featureL2DSR)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p.kernel.program = program
 	p.grace.close()
 	p.grace = newGrace(func() error { return nil })
 	for _, a := range []*arena{p.numbers, p.rings, p.backends, p.traffic} {
@@ -69,11 +75,11 @@ func (b *balanced) Update(backends []model.Backend, reachable func(netip.AddrPor
 func (b *balanced) Pass(d time.Duration) error {
 	b.plane.epoch = b.plane.epoch.Add(-d)
 	seen := map[uint64]balancerFlow{}
-	err := b.plane.program.eachFlow(func(key uint64, flow *balancerFlow) { seen[key] = *flow })
+	err := b.plane.kernel.eachFlow(func(key uint64, flow *balancerFlow) { seen[key] = *flow })
 	for key, flow := range seen {
 		flow.Seen -= uint32(d >> flowTimeShift)
 		if err == nil {
-			err = b.plane.program.maps.Flows.Update(key, flow, ebpf.UpdateExist)
+			err = b.plane.kernel.maps.Flows.Update(key, flow, ebpf.UpdateExist)
 		}
 	}
 	return err
@@ -100,12 +106,11 @@ func (b *balanced) Restart() error {
 
 // Send implements model.Subject.
 func (b *balanced) Send(flow int, phase model.Phase) (id netip.AddrPort, ok bool, err error) {
-	verdict, frame := run(b.t, b.plane, phasePacket(b.service.VIP, b.clients[flow], phase))
-	switch verdict {
-	case xdpDrop:
-		return id, false, nil
-	case xdpTX:
-	default:
+	verdict, frame, err := testRun(b.plane.kernel.program, phasePacket(b.service.VIP, b.clients[flow], phase))
+	switch {
+	case err != nil || verdict == xdpDrop:
+		return id, false, err
+	case verdict != xdpTX:
 		return id, false, fmt.Errorf("verdict %d", verdict)
 	}
 	id, ok = b.ids[lb.MAC(frame[:6])]
@@ -119,13 +124,13 @@ func (b *balanced) Send(flow int, phase model.Phase) (id netip.AddrPort, ok bool
 func (b *balanced) State() (model.State, error) {
 	s := b.plane.services[b.service.VIP]
 	state := model.State{Unstable: s.now.ring.Unstable(), Seats: len(slotNumbers(s.now.slots))}
-	stats, err := b.plane.program.readFlowStats(b.plane.numbersUsed())
+	stats, err := b.plane.kernel.readFlowStats(b.plane.numbersUsed())
 	if err != nil {
 		return state, err
 	}
 	one := stats[s.number.base]
 	state.Counts = model.Counts{Hits: one.Hits, Misses: one.Misses, Inserts: one.Inserts}
-	return state, b.plane.program.eachFlow(func(uint64, *balancerFlow) { state.Recorded++ })
+	return state, b.plane.kernel.eachFlow(func(uint64, *balancerFlow) { state.Recorded++ })
 }
 
 // phasePacket is a flow's packet of a phase.

@@ -80,12 +80,12 @@ func TestSweepForgetsDeletedServices(t *testing.T) {
 	p := single(t, historyServices()["ipv4/tcp/flow/full"], 100, 3, 0, 1, 2)
 	p.begin(model.Opening)
 	b := p.all[0]
-	remove(t, b.plane, b.service.VIP)
 	other := manyBackends(vip6, 3)
-	other.Tracking = lb.TrackingFull
+	other.Tracking = lb.TrackingFull // so that records are read
 	update(t, b.plane, other)
+	remove(t, b.plane, b.service.VIP)
 	p.must(b.plane.sweep(b.plane.clock() + time.Hour))
-	p.must(b.plane.program.eachFlow(func(key uint64, _ *balancerFlow) { t.Errorf("record %x is left", key) }))
+	p.must(b.plane.kernel.eachFlow(func(key uint64, _ *balancerFlow) { t.Errorf("record %x is left", key) }))
 }
 
 // A service may learn its flows for longer than they may be idle: what has been
