@@ -109,3 +109,28 @@ func TestLearningOutlastsIdleTime(t *testing.T) {
 	}
 	p.wantHomes(1, model.Datagram)
 }
+
+// A record names a backend, not a slot: one that was made while a sweep freed
+// the slot is not for the backend that gets the slot next.
+func TestRecordsDontOutliveTheirBackends(t *testing.T) {
+	svc := historyServices()["ipv4/tcp/flow/full"]
+	p := single(t, svc, 40, 3, 0, 1)
+	b := p.all[0]
+	p.begin(model.Opening)
+	records := map[uint64]balancerFlow{}
+	p.must(b.plane.kernel.eachFlow(func(key uint64, flow *balancerFlow) { records[key] = *flow }))
+	p.present[0] = false
+	p.update(b)
+	p.must(b.Pass(model.Idle + time.Hour))
+	p.must(b.Sweep())
+	for key, flow := range records {
+		p.must(b.plane.kernel.maps.Flows.Put(key, flow))
+	}
+	p.present[2] = true // it gets the slot of the one that left
+	p.update(b)
+	for i, home := range p.homes {
+		if got := p.send(b, i, model.Open); home == p.backends[0].ID && got != p.backends[1].ID {
+			t.Fatalf("flow %d went to %s: where its backend was, or was before, is %s", i, got, p.backends[1].ID)
+		}
+	}
+}
