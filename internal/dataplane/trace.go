@@ -81,9 +81,11 @@ type TraceBackend struct {
 	// NextHop is where the frame is sent: interface, MAC address, VLAN.
 	NextHop string `json:"nextHop"`
 	// Forward is the mode; Local and Remote are the tunnel's ends, if it has any.
-	Forward string     `json:"forward"`
+	Forward lb.Forward `json:"forward"`
 	Local   netip.Addr `json:"local,omitzero"`
 	Remote  netip.Addr `json:"remote,omitzero"`
+	// Segment is the network inside the tunnel, if there is one.
+	Segment lb.Segment `json:"segment,omitzero"`
 	// MTU is the largest IP packet on the way, tunnel header included, in bytes.
 	MTU int `json:"mtu"`
 }

@@ -44,7 +44,10 @@ func writeTraceBackend(w io.Writer, t Trace) {
 	b := t.Backend
 	fmt.Fprintf(w, "backend\t%s\n", b.ID)
 	fmt.Fprintf(w, "next hop\t%s\n", b.NextHop)
-	encapsulation := b.Forward
+	encapsulation := b.Forward.String()
+	if b.Segment.Tagged() {
+		encapsulation = b.Segment.String()
+	}
 	if b.Remote.IsValid() {
 		encapsulation += fmt.Sprintf(" from %s to %s", b.Local, b.Remote)
 	} else {

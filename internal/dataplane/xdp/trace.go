@@ -10,7 +10,6 @@ import (
 	"net/netip"
 
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -132,14 +131,16 @@ func (s *service) traceBackend(t traced) *dataplane.TraceBackend {
 		return nil
 	}
 	one := &s.now.slots[t.Slot]
-	b := &dataplane.TraceBackend{
-		ID:      one.id(),
-		NextHop: one.nextHop(),
-		Forward: forwardName(balancerForward(one.Forward)),
-		MTU:     int(one.Mtu),
+	var mode lb.Forward // unknown, if another release wrote it
+	if known := forwards(); int(one.Forward) < len(known) {
+		mode = known[one.Forward]
 	}
-	if balancerForward(one.Forward) != balancerForwardFORWARD_L2DSR {
+	b := &dataplane.TraceBackend{ID: one.id(), NextHop: one.hop().String(), Forward: mode, MTU: int(one.Mtu)}
+	if mode != lb.L2DSR {
 		b.Local, b.Remote = unmapped(one.Local), unmapped(one.Remote)
+	}
+	if overlay := mode.Overlay(); overlay != lb.SegmentUnset {
+		b.Segment = lb.Segment{Type: overlay, ID: one.detail.Segment}
 	}
 	return b
 }
@@ -166,16 +167,6 @@ func (s *service) recorded(backend uint32) lb.BackendID {
 	return one.id()
 }
 
-// nextHop describes where the backend's packets are sent. An interface that has
-// gone is shown by its number.
-func (s *slot) nextHop() string {
-	hop := nexthop.Hop{Interface: fmt.Sprintf("interface %d", s.Ifindex), Destination: s.Destination, VLAN: s.Vlan}
-	if dev, err := net.InterfaceByIndex(int(s.Ifindex)); err == nil {
-		hop.Interface = dev.Name
-	}
-	return hop.String()
-}
-
 func phaseName(phase balancerPhase) dataplane.Phase {
 	switch phase {
 	case balancerPhasePHASE_OPENING:
@@ -185,12 +176,4 @@ func phaseName(phase balancerPhase) dataplane.Phase {
 	default:
 		return dataplane.PhaseOpen
 	}
-}
-
-// forwardName is the mode's word in a configuration file.
-func forwardName(f balancerForward) string {
-	if modes := forwards(); int(f) < len(modes) {
-		return modes[f].String()
-	}
-	return fmt.Sprintf("mode %d", f)
 }
