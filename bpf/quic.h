@@ -15,6 +15,7 @@
 #include "flow.h"
 #include "maps.h"
 #include "parse.h"
+#include "trace.h"
 #include "types.h"
 
 /* RFC 8999, section 5: of a long header, the first byte, version and length of the connection id. */
@@ -60,7 +61,9 @@ static __noinline struct backend *quic_backend(struct xdp_md *ctx, const struct 
 	struct server_key key = { .service = number };
 	__u32 length = quic->server_length & SERVER_ID_MAX;
 	__u32 at = quic_server_id(ctx, p, quic);
+	struct backend *backend;
 	struct server *server;
+	__u32 name;
 
 	if (!at || !length || bpf_xdp_load_bytes(ctx, at, key.id, length))
 		return NULL;
@@ -69,5 +72,9 @@ static __noinline struct backend *quic_backend(struct xdp_md *ctx, const struct 
 	/* An element may be used again for another key while it is read. */
 	if (!server || server->service != number)
 		return NULL;
-	return named_backend(view, *(volatile __u32 *)&server->backend);
+	name = *(volatile __u32 *)&server->backend;
+	backend = named_backend(view, name);
+	if (backend)
+		trace_slot(name & 0xffff, TRACE_SERVER);
+	return backend;
 }

@@ -69,6 +69,9 @@ type TraceFlow struct {
 	// Tracked says that the table was asked, Hit that its record decided.
 	Tracked bool `json:"tracked"`
 	Hit     bool `json:"hit"`
+	// Named says that the packet itself names its backend, by a QUIC connection
+	// ID; then neither the ring nor the table is asked.
+	Named bool `json:"named"`
 	// Recorded is the record's backend, if there is one and the backend is still
 	// the service's; Age is the time since the flow's last packet.
 	Recorded lb.BackendID  `json:"recorded,omitzero"`

@@ -131,6 +131,12 @@ func exitWords(exit string) string {
 		return "the service has no usable backend"
 	case exitTooBig:
 		return "too big for the way to the backend"
+	case "drop_source_denied":
+		return "the client may not use the service"
+	case "drop_source_limit":
+		return "the client has begun too many flows"
+	case "drop_service_limit":
+		return "the service's clients have begun too many flows"
 	case "drop_headroom":
 		return "no room in front of the frame for another header"
 	case "drop_state":

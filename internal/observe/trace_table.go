@@ -89,6 +89,8 @@ func flowWords(t Trace) string {
 func recordWords(t Trace) string {
 	f := t.Flow
 	switch {
+	case f.Named:
+		return "its QUIC connection id names the backend"
 	case !f.Tracked:
 		return "not tracked: the ring says where it belongs"
 	case f.Hit:

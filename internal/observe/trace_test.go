@@ -146,6 +146,8 @@ func traceCases() map[string]observe.Trace {
 	segment.Backend.Segment = lb.Segment{Type: lb.SegmentVXLAN, ID: 5001}
 	none := trace("drop_no_backend", "drop", nil, dataplane.TraceFlow{}, nil)
 	none.Flow = nil
+	denied := none
+	denied.Exit = "drop_source_denied"
 	return map[string]observe.Trace{
 		"1 stable":         trace("forward_l2dsr", "transmit", stable, dataplane.TraceFlow{Phase: dataplane.PhaseOpening}, backend(id1, lb.L2DSR)),
 		"2 new":            trace("forward_ipip", "redirect", unstable, opening, backend(id1, lb.IPIP)),
@@ -159,7 +161,9 @@ func traceCases() map[string]observe.Trace {
 		"10 not a VIP's":   {Trace: dataplane.Trace{Exit: "pass_not_vip", Verdict: "pass", VIP: dns}},
 		"11 arp":           {Trace: dataplane.Trace{Exit: "pass_not_ip", Verdict: "pass"}},
 		"12 segment":       segment,
-		"13 not traceable": {Error: "frame of 3 bytes: shorter than an Ethernet header"},
+		"13 QUIC":          trace("forward_l2dsr", "transmit", nil, dataplane.TraceFlow{Phase: dataplane.PhaseDatagram, Named: true}, backend(id1, lb.L2DSR)),
+		"14 denied":        denied,
+		"15 not traceable": {Error: "frame of 3 bytes: shorter than an Ethernet header"},
 	}
 }
 

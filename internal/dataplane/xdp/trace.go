@@ -71,7 +71,7 @@ func (p *Plane) ingress(name string) (int, error) {
 	return dev.Index, nil
 }
 
-// has reports whether a packet came so far.
+// has reports whether a packet took the step, or one of several.
 func (t *traced) has(step balancerTraceStep) bool { return balancerTraceStep(t.Steps)&step != 0 }
 
 // explain puts a run into the words of dataplane. The service is as it was when
@@ -88,10 +88,12 @@ func (p *Plane) explain(t traced) (dataplane.Trace, error) {
 	}
 	out.Found = t.has(balancerTraceStepTRACE_SERVICE)
 	s := p.services[out.VIP]
-	if s == nil || !t.has(balancerTraceStepTRACE_RING) {
+	if s == nil || !t.has(balancerTraceStepTRACE_RING|balancerTraceStepTRACE_SERVER) {
 		return out, nil
 	}
-	out.Ring = s.traceRing(t)
+	if t.has(balancerTraceStepTRACE_RING) {
+		out.Ring = s.traceRing(t)
+	}
 	out.Backend = s.traceBackend(t)
 	flow, err := s.traceFlow(t)
 	out.Flow = flow
@@ -116,6 +118,7 @@ func (s *service) traceFlow(t traced) (*dataplane.TraceFlow, error) {
 		Phase:   phaseName(balancerPhase(t.Phase)),
 		Tracked: t.has(balancerTraceStepTRACE_TRACKED),
 		Hit:     t.has(balancerTraceStepTRACE_HIT),
+		Named:   t.has(balancerTraceStepTRACE_SERVER),
 	}
 	if !t.has(balancerTraceStepTRACE_RECORD) || t.Flow.Service != t.Service {
 		return flow, nil
