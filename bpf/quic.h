@@ -15,6 +15,7 @@
 #include "flow.h"
 #include "maps.h"
 #include "parse.h"
+#include "trace.h"
 #include "types.h"
 
 /* RFC 8999, section 5: of a long header, the first byte, version and length of the connection id. */
@@ -61,7 +62,9 @@ static __noinline struct backend *quic_backend(struct xdp_md *ctx, const struct 
 	/* The same number, in a form whose bounds the verifier of Linux 6.1 sees. */
 	__u32 length = ((quic->server_length - 1) & (sizeof(key.id) - 1)) + 1;
 	__u32 at = quic_server_id(ctx, p, quic);
+	struct backend *backend;
 	struct server *server;
+	__u32 name;
 
 	if (!at || bpf_xdp_load_bytes(ctx, at, key.id, length))
 		return NULL;
@@ -70,5 +73,9 @@ static __noinline struct backend *quic_backend(struct xdp_md *ctx, const struct 
 	/* An element may be used again for another key while it is read. */
 	if (!server || server->service != number)
 		return NULL;
-	return named_backend(view, *(volatile __u32 *)&server->backend);
+	name = *(volatile __u32 *)&server->backend;
+	backend = named_backend(view, name);
+	if (backend)
+		trace_slot(name & 0xffff, TRACE_SERVER);
+	return backend;
 }

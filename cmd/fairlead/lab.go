@@ -39,8 +39,8 @@ func newLabCommand(e env) *cobra.Command {
 
 // labOptions are the flags of "lab up".
 type labOptions struct {
-	name, forward      string
-	balancers, servers int
+	name, forward           string
+	mtu, balancers, servers int
 }
 
 func newLabUpCommand(labs netlab.Labs) *cobra.Command {
@@ -50,20 +50,22 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 		Short: "Build a lab and return when traffic flows",
 		Long: `Build a lab and return when traffic flows. The topologies are:
 
-  ecmp  client, router with equal-cost routes, balancers, nginx servers
-  vlan  two tenants with the same VIP in two VLANs of one switch`,
+  ecmp   client, router with equal-cost routes, balancers, nginx servers
+  vlan   two tenants with the same VIP in two VLANs of one switch
+  vxlan  the same in two VXLAN segments over one network`,
 		Example:   "  fairlead lab up ecmp --name try --forward ipip",
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"ecmp", "vlan"},
+		ValidArgs: []string{"ecmp", "vlan", "vxlan"},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
-	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr or ipip")
+	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue or vxlan")
+	flags.IntVar(&o.mtu, "mtu", 0, "MTU of ecmp's links to balancers and servers (default: clients' full packets fit with outer headers)")
 	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp")
 	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if args[0] != "ecmp" {
-			for _, flag := range []string{"forward", "balancers", "servers"} {
+			for _, flag := range []string{"forward", "mtu", "balancers", "servers"} {
 				if flags.Changed(flag) {
 					return fmt.Errorf("topology %s: --%s is only for ecmp", args[0], flag)
 				}
@@ -100,12 +102,14 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 			return netlab.Topology{}, err
 		}
 		return netlab.ECMP(netlab.ECMPOptions{
-			Fairlead: fairlead, Forward: forward, Balancers: o.balancers, Servers: o.servers,
+			Fairlead: fairlead, Forward: forward, MTU: o.mtu, Balancers: o.balancers, Servers: o.servers,
 		})
 	case "vlan":
 		return netlab.VLAN(fairlead), nil
+	case "vxlan":
+		return netlab.VXLAN(fairlead), nil
 	default:
-		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp or vlan", name)
+		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan or vxlan", name)
 	}
 }
 

@@ -69,6 +69,9 @@ type TraceFlow struct {
 	// Tracked says that the table was asked, Hit that its record decided.
 	Tracked bool `json:"tracked"`
 	Hit     bool `json:"hit"`
+	// Named says that the packet itself names its backend, by a QUIC connection
+	// ID; then neither the ring nor the table is asked.
+	Named bool `json:"named"`
 	// Recorded is the record's backend, if there is one and the backend is still
 	// the service's; Age is the time since the flow's last packet.
 	Recorded lb.BackendID  `json:"recorded,omitzero"`
@@ -81,9 +84,11 @@ type TraceBackend struct {
 	// NextHop is where the frame is sent: interface, MAC address, VLAN.
 	NextHop string `json:"nextHop"`
 	// Forward is the mode; Local and Remote are the tunnel's ends, if it has any.
-	Forward string     `json:"forward"`
+	Forward lb.Forward `json:"forward"`
 	Local   netip.Addr `json:"local,omitzero"`
 	Remote  netip.Addr `json:"remote,omitzero"`
+	// Segment is the network inside the tunnel, if there is one.
+	Segment lb.Segment `json:"segment,omitzero"`
 	// MTU is the largest IP packet on the way, tunnel header included, in bytes.
 	MTU int `json:"mtu"`
 }

@@ -26,6 +26,13 @@ func (b *builder) address(host *Host) error {
 				}
 			}
 		}
+		for _, o := range host.Overlays {
+			for _, p := range o.Addresses {
+				if err := addAddress(h, o.Name, p); err != nil {
+					return err
+				}
+			}
+		}
 		for _, n := range host.Neighbours {
 			if err := addNeighbour(h, n); err != nil {
 				return fmt.Errorf("neighbour %s: %w", n.Address, err)

@@ -17,11 +17,15 @@ const AgentFile = "fairlead.yaml"
 const agentSocket = "agent.sock"
 
 // AgentConfig writes the configuration (DESIGN.md §4) of a balancer that
-// balances the services on one interface. Every backend has a line of its own,
-// so that people can take one out.
-func AgentConfig(node string, services []lb.Service) string {
+// balances the services on one interface. Services in VXLAN or Geneve segments
+// need tunnel end points. Every backend has a line of its own, so that people can
+// take one out.
+func AgentConfig(node string, services []lb.Service, tunnelEnds ...netip.Addr) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "node:\n  name: %s\n  interfaces: [%s]\n", node, eth0)
+	if len(tunnelEnds) > 0 {
+		fmt.Fprintf(&b, "  tunnelEnds: %s\n", addressList(tunnelEnds))
+	}
 	b.WriteString("dataplane:\n  kind: xdp\n  xdpMode: auto\nservices:\n")
 	for _, s := range services {
 		writeService(&b, s)
@@ -94,6 +98,9 @@ func trackingText(s lb.Service) string {
 
 func backendText(b lb.Backend) string {
 	text := fmt.Sprintf("address: %q, port: %d, weight: %d", b.Address, b.Port, b.Weight)
+	if b.TunnelEnd.IsValid() {
+		text += fmt.Sprintf(", tunnelEnd: %q", b.TunnelEnd)
+	}
 	if !b.MAC.IsZero() {
 		text += fmt.Sprintf(", mac: %q", b.MAC)
 	}
@@ -104,6 +111,15 @@ func backendText(b lb.Backend) string {
 		text += fmt.Sprintf(", serverID: %q", b.ServerID)
 	}
 	return text
+}
+
+// addressList is a list in YAML.
+func addressList(addresses []netip.Addr) string {
+	quoted := make([]string, len(addresses))
+	for i, a := range addresses {
+		quoted[i] = strconv.Quote(a.String())
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
 func segmentText(s lb.Segment) string { return fmt.Sprintf("{type: %s, id: %d}", s.Type, s.ID) }

@@ -41,6 +41,7 @@ func (b *builder) build(ctx context.Context) error {
 	}{
 		{"interface programs", b.program},
 		{"interfaces", b.plumb},
+		{"overlays", b.overlay},
 		{"addresses", b.address},
 		{"routes", b.route},
 		{"processes", b.startProcesses},

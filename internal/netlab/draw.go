@@ -5,6 +5,7 @@ package netlab
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -13,6 +14,7 @@ import (
 const (
 	clientNetwork  = 1
 	serviceNetwork = 2
+	tenantNetwork  = 3 // within a tenant's segment
 )
 
 // The numbers of hosts in their networks. In both families they read the same:
@@ -68,9 +70,13 @@ func (d *drawing) finish() Topology {
 // Its address is in the untagged service network.
 func (d *drawing) balancer(fairlead string, n, mtu int) {
 	name := fmt.Sprintf("lb%d", n)
+	var ends []netip.Addr
+	if slices.ContainsFunc(d.Services, func(s lb.Service) bool { return s.Segment.Overlay() }) {
+		ends = addresses(serviceNetwork, balancerNumber+n)
+	}
 	h := Host{
 		Name: name, Role: Balancer,
-		Files:     map[string]string{AgentFile: AgentConfig(name, d.Services)},
+		Files:     map[string]string{AgentFile: AgentConfig(name, d.Services, ends...)},
 		Processes: []Process{agent(fairlead)},
 		Socket:    agentSocket,
 	}

@@ -3,12 +3,13 @@
 package netlab
 
 import (
+	"cmp"
 	"fmt"
 
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// tunnelMTU carries a packet of defaultMTU with any outer header of ipip.
+// tunnelMTU carries a packet of defaultMTU with the outer headers of any mode.
 const tunnelMTU = 1600
 
 // ECMPOptions are what the lab "ecmp" can be varied in.
@@ -16,8 +17,13 @@ type ECMPOptions struct {
 	// Fairlead is the path of the fairlead executable, which runs in balancers
 	// and servers.
 	Fairlead string
-	// Forward is lb.L2DSR or lb.IPIP.
+	// Forward is lb.L2DSR, lb.IPIP, lb.GUE or lb.VXLAN. Servers end IPIP and GUE
+	// by "fairlead node" and VXLAN by devices of the kernel.
 	Forward lb.Forward
+	// MTU is that of the links to balancers and servers in bytes. 0 is 1500, and
+	// in modes that tunnel as much as a client's full packet becomes; with 1500
+	// clients have to learn what fits.
+	MTU int
 	// Balancers and Servers are how many there are: 1 to MaxBalancers and 1 to
 	// MaxServers.
 	Balancers, Servers int
@@ -34,13 +40,16 @@ type ECMPOptions struct {
 // 10.0.2.0/24 and fd00:2::/64. The services are "web" (TCP port 80) and "echo"
 // (UDP port 7) at 10.1.1.1, "web6" and "echo6" at fd00:10:1:1::1.
 func ECMP(o ECMPOptions) (Topology, error) {
-	mtu := 0
+	mtu := o.MTU
 	switch o.Forward {
 	case lb.L2DSR:
-	case lb.IPIP:
-		mtu = tunnelMTU
+	case lb.IPIP, lb.GUE, lb.VXLAN:
+		mtu = cmp.Or(mtu, tunnelMTU)
 	default:
-		return Topology{}, fmt.Errorf("topology ecmp: forwarding mode %s: want l2dsr or ipip", o.Forward)
+		return Topology{}, fmt.Errorf("topology ecmp: forwarding mode %s: want l2dsr, ipip, gue or vxlan", o.Forward)
+	}
+	if mtu != 0 && (mtu < minMTU || mtu > maxMTU) {
+		return Topology{}, fmt.Errorf("topology ecmp: mtu %d is not in %d to %d", mtu, minMTU, maxMTU)
 	}
 	if o.Balancers < 1 || o.Balancers > MaxBalancers {
 		return Topology{}, fmt.Errorf("topology ecmp: %d balancers: want 1 to %d", o.Balancers, MaxBalancers)

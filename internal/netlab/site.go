@@ -26,6 +26,8 @@ type site struct {
 	tenant string
 	// vlan is the site's network beyond its router; 0 is the untagged one.
 	vlan uint16
+	// overlay is set instead if the site's network is a VXLAN segment.
+	overlay *overlayNetwork
 	// balancers and servers are how many there are.
 	balancers, servers int
 	// mtu is that of the links which carry what balancers forward.
@@ -59,7 +61,11 @@ func (s *site) serverName(n int) string { return fmt.Sprintf("%s%d", s.named("se
 
 // mac numbers the site's interfaces in the service network.
 func (s *site) mac(number int) lb.MAC {
-	return lb.MAC{0x02, 0, byte(s.vlan >> 8), byte(s.vlan), serverNumber, byte(number)}
+	network := uint32(s.vlan)
+	if s.overlay != nil {
+		network = s.overlay.id
+	}
+	return lb.MAC{0x02, 0, byte(network >> 8), byte(network), serverNumber, byte(number)}
 }
 
 func (s *site) client() Host {
@@ -71,20 +77,25 @@ func (s *site) client() Host {
 }
 
 // router draws the router, which spreads the VIPs over the balancers. In a
-// VLAN the balancers have no address to be asked for theirs: the router knows
-// them.
+// VLAN or a segment the balancers have no address to be asked for theirs: the
+// router knows them.
 func (s *site) router(d *drawing) {
+	network, device, number := serviceNetwork, eth1, routerNumber
 	h := Host{
 		Name: s.named("router"), Role: Router,
 		Interfaces: []Interface{{Name: eth0, Addresses: networkAddresses(clientNetwork, routerNumber)}},
 	}
+	if s.overlay != nil {
+		network, device, number = tenantNetwork, vx0, s.overlay.routerEnd()
+		h.Overlays = []Overlay{s.routerDevice()}
+	}
 	for family, vip := range vips() {
 		route := Route{Destination: netip.PrefixFrom(vip, vip.BitLen())}
 		for n := range s.balancers {
-			gateway := addresses(serviceNetwork, balancerNumber+n+1)[family]
+			gateway := addresses(network, balancerNumber+n+1)[family]
 			route.Gateways = append(route.Gateways, gateway)
-			if s.vlan != 0 {
-				h.Neighbours = append(h.Neighbours, Neighbour{eth1, gateway, balancerMAC(n + 1)})
+			if s.segment().Tagged() {
+				h.Neighbours = append(h.Neighbours, Neighbour{device, gateway, balancerMAC(n + 1)})
 			}
 		}
 		h.Routes = append(h.Routes, route)
@@ -92,9 +103,9 @@ func (s *site) router(d *drawing) {
 	d.plug(&h, Interface{
 		Name:      eth1,
 		MAC:       s.mac(0),
-		Addresses: networkAddresses(serviceNetwork, routerNumber),
+		Addresses: networkAddresses(serviceNetwork, number),
 		VLAN:      s.vlan,
-	}, 0)
+	}, s.routerMTU())
 	d.Hosts = append(d.Hosts, h)
 }
 
@@ -105,17 +116,22 @@ func (s *site) server(d *drawing, n int) {
 	h := Host{
 		Name: name, Role: Server,
 		Loopback:  vips(),
-		Routes:    defaultRoutes(serviceNetwork),
+		Overlays:  s.serverDevices(n),
+		Routes:    defaultRoutes(s.network()),
 		Files:     map[string]string{nginxConfig: nginxText(name)},
 		Processes: []Process{nginx(), echo(s.fairlead, name, vips())},
 	}
-	if s.forward == lb.IPIP {
+	number := serverNumber + n
+	if s.overlay != nil {
+		number = s.overlay.serverEnd(n)
+	}
+	if s.forward == lb.IPIP || s.forward == lb.GUE {
 		h.Processes = append(h.Processes, tunnelEnd(s.fairlead, vips(), networkAddresses(serviceNetwork, serverNumber+n)))
 	}
 	d.plug(&h, Interface{
 		Name:      eth0,
 		MAC:       s.mac(n),
-		Addresses: networkAddresses(serviceNetwork, serverNumber+n),
+		Addresses: networkAddresses(serviceNetwork, number),
 		VLAN:      s.vlan,
 	}, s.mtu)
 	d.Hosts = append(d.Hosts, h)
@@ -142,17 +158,41 @@ func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint1
 }
 
 func (s *site) segment() lb.Segment {
-	if s.vlan == 0 {
+	switch {
+	case s.overlay != nil:
+		return lb.Segment{Type: lb.SegmentVXLAN, ID: s.overlay.id}
+	case s.vlan != 0:
+		return lb.Segment{Type: lb.SegmentVLAN, ID: uint32(s.vlan)}
+	default:
 		return lb.Segment{}
 	}
-	return lb.Segment{Type: lb.SegmentVLAN, ID: uint32(s.vlan)}
+}
+
+// network is the one in which router, balancers and servers meet.
+func (s *site) network() int {
+	if s.overlay != nil {
+		return tenantNetwork
+	}
+	return serviceNetwork
+}
+
+// routerMTU is that of the router's link to the switch: the router tunnels only
+// what is in a segment.
+func (s *site) routerMTU() int {
+	if s.overlay != nil {
+		return s.mtu
+	}
+	return 0
 }
 
 // backend is the nth server. Balancers have no interface in a VLAN on which
 // they could find it: there they are told its MAC address.
 func (s *site) backend(n, family int, port uint16) lb.Backend {
-	b := lb.Backend{Address: addresses(serviceNetwork, serverNumber+n)[family], Port: port, Weight: 1}
-	if s.vlan != 0 {
+	b := lb.Backend{Address: addresses(s.network(), serverNumber+n)[family], Port: port, Weight: 1}
+	switch {
+	case s.forward == lb.VXLAN:
+		s.behindTunnel(&b, n)
+	case s.vlan != 0:
 		b.MAC, b.Segment = s.mac(n), s.segment()
 	}
 	return b

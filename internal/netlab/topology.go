@@ -4,6 +4,7 @@ package netlab
 
 import (
 	"net/netip"
+	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -41,6 +42,7 @@ type Host struct {
 	Name       string
 	Role       Role
 	Interfaces []Interface
+	Overlays   []Overlay
 	// Loopback addresses are put on lo: the VIPs of a server.
 	Loopback   []netip.Addr
 	Routes     []Route
@@ -127,6 +129,11 @@ func (t *Topology) Host(name string) *Host {
 		}
 	}
 	return nil
+}
+
+// device reports whether the host has an interface or an overlay of that name.
+func (h *Host) device(name string) bool {
+	return h.iface(name) != nil || slices.ContainsFunc(h.Overlays, func(o Overlay) bool { return o.Name == name })
 }
 
 // iface returns the host's interface of that name, or nil.

@@ -21,13 +21,16 @@ func ecmp(t *testing.T, forward lb.Forward, balancers, servers int) Topology {
 
 func TestTopologiesAreValid(t *testing.T) {
 	for name, topology := range map[string]Topology{
-		"l2dsr":   ecmp(t, lb.L2DSR, 3, 4),
-		"ipip":    ecmp(t, lb.IPIP, 3, 4),
-		"least":   ecmp(t, lb.L2DSR, 1, 1),
-		"most":    ecmp(t, lb.L2DSR, MaxBalancers, MaxServers),
-		"vlan":    VLAN("/proc/self/exe"),
-		"plain":   plain(3),
-		"nothing": {},
+		"l2dsr":    ecmp(t, lb.L2DSR, 3, 4),
+		"ipip":     ecmp(t, lb.IPIP, 3, 4),
+		"gue":      ecmp(t, lb.GUE, 3, 4),
+		"in vxlan": ecmp(t, lb.VXLAN, 3, 4),
+		"least":    ecmp(t, lb.L2DSR, 1, 1),
+		"most":     ecmp(t, lb.L2DSR, MaxBalancers, MaxServers),
+		"vlan":     VLAN("/proc/self/exe"),
+		"vxlan":    VXLAN("/proc/self/exe"),
+		"plain":    plain(3),
+		"nothing":  {},
 	} {
 		if err := topology.Validate(); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -37,7 +40,7 @@ func TestTopologiesAreValid(t *testing.T) {
 
 func TestECMPRefusesWhatItCannotDraw(t *testing.T) {
 	for _, o := range []ECMPOptions{
-		{Forward: lb.GUE, Balancers: 1, Servers: 1},
+		{Forward: lb.Geneve, Balancers: 1, Servers: 1},
 		{Forward: lb.L2DSR, Balancers: 0, Servers: 1},
 		{Forward: lb.L2DSR, Balancers: 1, Servers: MaxServers + 1},
 	} {
@@ -93,6 +96,13 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		"process empty: no program":                      func(tp *Topology) { tp.Hosts[0].Processes = []Process{{Name: "empty"}} },
 		"neighbour 10.0.0.1: no interface eth9": func(tp *Topology) {
 			tp.Hosts[0].Neighbours = []Neighbour{{"eth9", netip.MustParseAddr("10.0.0.1"), lb.MAC{2}}}
+		},
+		"overlay vx0: identifier 16777216 is not in 1 to 16777215": func(tp *Topology) {
+			tp.Hosts[0].Overlays = []Overlay{{Name: "vx0", ID: 1 << 24, Local: netip.MustParseAddr("10.0.0.1"), MAC: lb.MAC{2}}}
+		},
+		"overlay eth0: name used twice": func(tp *Topology) { tp.Hosts[0].Overlays = []Overlay{{Name: "eth0"}} },
+		"a tunnel end point or a MAC address is missing": func(tp *Topology) {
+			tp.Hosts[0].Overlays = []Overlay{{Name: "vx0", ID: 1}}
 		},
 		"probe of 10.1.1.1:80: no host nobody":              func(tp *Topology) { tp.Probes[0].From = "nobody" },
 		"the port of a switch has neither address nor vlan": func(tp *Topology) { tp.Host("switch").Interfaces[0].VLAN = 1 },
@@ -169,6 +179,31 @@ func TestAgentConfigOfEveryField(t *testing.T) {
 		Backends: []lb.Backend{{Address: netip.MustParseAddr("10.0.2.101"), Port: 443, Weight: 1, ServerID: "\x0a"}},
 	}
 	if _, got, _ := strings.Cut(AgentConfig("lb1", []lb.Service{service}), "services:\n"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestAgentConfigOfSegments(t *testing.T) {
+	const want = `node:
+  name: lb1
+  interfaces: [eth0]
+  tunnelEnds: ["10.0.2.11", "fd00:2::11"]
+dataplane:
+  kind: xdp
+  xdpMode: auto
+services:
+  - name: web6-blue
+    address: "fd00:10:1:1::1"
+    port: 80
+    protocol: tcp
+    segment: {type: vxlan, id: 5002}
+    forward: vxlan
+    backends:
+      - {address: "fd00:3::101", port: 80, weight: 1, tunnelEnd: "fd00:2::103", mac: "02:01:13:8a:64:01"}
+      - {address: "fd00:3::102", port: 80, weight: 1, tunnelEnd: "fd00:2::104", mac: "02:01:13:8a:64:02"}
+`
+	topology := VXLAN("fairlead")
+	if got := AgentConfig("lb1", topology.Services[5:6], addresses(serviceNetwork, balancerNumber+1)...); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -86,8 +86,15 @@ func (h *Host) problems(macs map[lb.MAC]End) []error {
 		}
 		errs = append(errs, i.check(h.Role))
 	}
+	for _, o := range h.Overlays {
+		if seen[o.Name] {
+			errs = append(errs, fmt.Errorf("overlay %s: name used twice", o.Name))
+		}
+		seen[o.Name] = true
+		errs = append(errs, o.check(h.Role))
+	}
 	for _, n := range h.Neighbours {
-		if h.iface(n.Interface) == nil {
+		if !h.device(n.Interface) {
 			errs = append(errs, fmt.Errorf("neighbour %s: no interface %s", n.Address, n.Interface))
 		}
 		if !n.Address.IsValid() || n.MAC.IsZero() {

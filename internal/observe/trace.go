@@ -112,7 +112,7 @@ func exitWords(exit string) string {
 	case "pass_not_ip":
 		return "neither IPv4 nor IPv6"
 	case "pass_vlan_stacked":
-		return "more than one VLAN tag, or a service tag"
+		return "more than one VLAN tag, a service tag, or a tag inside a segment"
 	case "pass_truncated":
 		return "the packet ends within a header"
 	case "pass_malformed":
@@ -123,12 +123,20 @@ func exitWords(exit string) string {
 		return "an IPv6 extension header stands before the transport"
 	case "pass_not_tcp_udp":
 		return "neither TCP nor UDP"
+	case "pass_overlay":
+		return "VXLAN or Geneve that is not for this node to open"
 	case exitNotVIP:
 		return "no service at its destination"
 	case "drop_no_backend":
 		return "the service has no usable backend"
 	case exitTooBig:
 		return "too big for the way to the backend"
+	case "drop_source_denied":
+		return "the client may not use the service"
+	case "drop_source_limit":
+		return "the client has begun too many flows"
+	case "drop_service_limit":
+		return "the service's clients have begun too many flows"
 	case "drop_headroom":
 		return "no room in front of the frame for another header"
 	case "drop_state":
@@ -137,6 +145,12 @@ func exitWords(exit string) string {
 		return "to the backend, with nothing but the link layer rewritten"
 	case "forward_ipip":
 		return "to the backend, in an IP tunnel"
+	case "forward_gue":
+		return "to the backend, in generic UDP encapsulation"
+	case "forward_vxlan":
+		return "to the backend's tunnel end point, in VXLAN"
+	case "forward_geneve":
+		return "to the backend's tunnel end point, in Geneve"
 	default:
 		return strings.ReplaceAll(exit, "_", " ")
 	}

@@ -44,7 +44,10 @@ func writeTraceBackend(w io.Writer, t Trace) {
 	b := t.Backend
 	fmt.Fprintf(w, "backend\t%s\n", b.ID)
 	fmt.Fprintf(w, "next hop\t%s\n", b.NextHop)
-	encapsulation := b.Forward
+	encapsulation := b.Forward.String()
+	if b.Segment.Tagged() {
+		encapsulation = b.Segment.String()
+	}
 	if b.Remote.IsValid() {
 		encapsulation += fmt.Sprintf(" from %s to %s", b.Local, b.Remote)
 	} else {
@@ -86,6 +89,8 @@ func flowWords(t Trace) string {
 func recordWords(t Trace) string {
 	f := t.Flow
 	switch {
+	case f.Named:
+		return "its QUIC connection id names the backend"
 	case !f.Tracked:
 		return "not tracked: the ring says where it belongs"
 	case f.Hit:

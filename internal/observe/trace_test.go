@@ -120,9 +120,9 @@ func TestTop(t *testing.T) {
 
 // traceCases are packets of every kind, as an operator reads of them.
 func traceCases() map[string]observe.Trace {
-	backend := func(id lb.BackendID, mode string) *dataplane.TraceBackend {
+	backend := func(id lb.BackendID, mode lb.Forward) *dataplane.TraceBackend {
 		b := &dataplane.TraceBackend{ID: id, NextHop: "eth0 02:00:00:00:00:01", Forward: mode, MTU: 1500}
-		if mode != "l2dsr" {
+		if mode != lb.L2DSR {
 			b.Local, b.Remote = netip.MustParseAddr("10.0.0.11"), id.Addr()
 		}
 		return b
@@ -140,23 +140,30 @@ func traceCases() map[string]observe.Trace {
 	open := dataplane.TraceFlow{Phase: dataplane.PhaseOpen, Tracked: true}
 	hit := dataplane.TraceFlow{Phase: dataplane.PhaseOpen, Tracked: true, Hit: true, Recorded: id2, Age: 3 * time.Second}
 	left := dataplane.TraceFlow{Phase: dataplane.PhaseDatagram, Tracked: true, Age: time.Minute}
-	big := trace("drop_too_big", "drop", stable, dataplane.TraceFlow{Phase: dataplane.PhaseOpen}, backend(id1, "ipip"))
+	big := trace("drop_too_big", "drop", stable, dataplane.TraceFlow{Phase: dataplane.PhaseOpen}, backend(id1, lb.IPIP))
 	big.Length = 1500
+	segment := trace("forward_vxlan", "transmit", stable, dataplane.TraceFlow{Phase: dataplane.PhaseOpen}, backend(id1, lb.VXLAN))
+	segment.Backend.Segment = lb.Segment{Type: lb.SegmentVXLAN, ID: 5001}
 	none := trace("drop_no_backend", "drop", nil, dataplane.TraceFlow{}, nil)
 	none.Flow = nil
+	denied := none
+	denied.Exit = "drop_source_denied"
 	return map[string]observe.Trace{
-		"1 stable":         trace("forward_l2dsr", "transmit", stable, dataplane.TraceFlow{Phase: dataplane.PhaseOpening}, backend(id1, "l2dsr")),
-		"2 new":            trace("forward_ipip", "redirect", unstable, opening, backend(id1, "ipip")),
-		"3 old":            trace("forward_l2dsr", "transmit", unstable, open, backend(id2, "l2dsr")),
-		"4 recorded":       trace("forward_l2dsr", "transmit", unstable, hit, backend(id2, "l2dsr")),
-		"5 opened again":   trace("forward_l2dsr", "transmit", unstable, again, backend(id1, "l2dsr")),
-		"6 backend left":   trace("forward_l2dsr", "transmit", unstable, left, backend(id1, "l2dsr")),
+		"1 stable":         trace("forward_l2dsr", "transmit", stable, dataplane.TraceFlow{Phase: dataplane.PhaseOpening}, backend(id1, lb.L2DSR)),
+		"2 new":            trace("forward_ipip", "redirect", unstable, opening, backend(id1, lb.IPIP)),
+		"3 old":            trace("forward_l2dsr", "transmit", unstable, open, backend(id2, lb.L2DSR)),
+		"4 recorded":       trace("forward_l2dsr", "transmit", unstable, hit, backend(id2, lb.L2DSR)),
+		"5 opened again":   trace("forward_l2dsr", "transmit", unstable, again, backend(id1, lb.L2DSR)),
+		"6 backend left":   trace("forward_l2dsr", "transmit", unstable, left, backend(id1, lb.L2DSR)),
 		"7 too big":        big,
 		"8 no backend":     none,
 		"9 drained empty":  trace("drop_no_backend", "drop", &dataplane.TraceRing{Size: 101, Unstable: true}, open, nil),
 		"10 not a VIP's":   {Trace: dataplane.Trace{Exit: "pass_not_vip", Verdict: "pass", VIP: dns}},
 		"11 arp":           {Trace: dataplane.Trace{Exit: "pass_not_ip", Verdict: "pass"}},
-		"12 not traceable": {Error: "frame of 3 bytes: shorter than an Ethernet header"},
+		"12 segment":       segment,
+		"13 QUIC":          trace("forward_l2dsr", "transmit", nil, dataplane.TraceFlow{Phase: dataplane.PhaseDatagram, Named: true}, backend(id1, lb.L2DSR)),
+		"14 denied":        denied,
+		"15 not traceable": {Error: "frame of 3 bytes: shorter than an Ethernet header"},
 	}
 }
 

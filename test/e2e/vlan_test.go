@@ -3,7 +3,9 @@
 package e2e_test
 
 import (
+	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,22 +20,27 @@ import (
 // meet each other's servers.
 func TestVLAN(t *testing.T) {
 	l := bringUp(t, "vlan", netlab.VLAN("fairlead"))
+	l.checkTenants(t, "forward_l2dsr")
+	t.Run("elsewhere", l.checkElsewhere)
+}
+
+// checkTenants has both tenants served, one after the other and at once.
+func (l *lab) checkTenants(t *testing.T, forwarded string) {
 	for _, tenant := range []string{"red", "blue"} {
 		for _, vip := range []string{vip4, vip6} {
 			t.Run(tenant+"/"+vip, func(t *testing.T) {
-				l.account(t, "forward_l2dsr", func() { l.checkTenant(t, "client-"+tenant, "server-"+tenant, vip) })
+				l.account(t, forwarded, func() { l.checkTenant(t, "client-"+tenant, "server-"+tenant, vip) })
 			})
 		}
 	}
 	t.Run("at once", func(t *testing.T) {
-		l.account(t, "forward_l2dsr", func() {
+		l.account(t, forwarded, func() {
 			red := l.load(t, "client-red", 2*time.Second, origin(vip4))
 			blue := l.load(t, "client-blue", 2*time.Second, "-H", "Connection: close", origin(vip4))
 			red.waitFlawless(t)
 			blue.waitFlawless(t)
 		})
 	})
-	t.Run("elsewhere", l.checkElsewhere)
 }
 
 // checkTenant has a client's requests answered by both of its tenant's servers
@@ -49,26 +56,36 @@ func (l *lab) checkTenant(t *testing.T, client, prefix, vip string) {
 
 // A frame for the VIP is balanced in the tenants' VLANs only.
 func (l *lab) checkElsewhere(t *testing.T) {
+	for vlan, exit := range map[uint16]string{100: "forward_l2dsr", 200: "forward_l2dsr", 300: "pass_not_vip", 0: "pass_not_vip"} {
+		l.checkExit(t, fmt.Sprintf("VLAN %d", vlan), requestFrame(t, l.macOf("lb1"), vlan), exit)
+	}
+}
+
+func (l *lab) macOf(host string) net.HardwareAddr { return l.topology.Host(host).Interfaces[0].MAC[:] }
+
+// checkExit sends a frame for the VIP to the first balancer, from which it must
+// leave by the exit.
+func (l *lab) checkExit(t *testing.T, network string, frame []byte, exit string) {
+	t.Helper()
 	h := l.State().Host("lb1")
-	for _, c := range []struct {
-		vlan uint16
-		exit string
-	}{
-		{100, "forward_l2dsr"},
-		{200, "forward_l2dsr"},
-		{300, "pass_not_vip"},
-		{0, "pass_not_vip"},
-	} {
-		before := exitsOf(t, h)
-		l.send(t, "switch", h.Name, requestFrame(t, l.topology.Host(h.Name).Interfaces[0].MAC[:], c.vlan))
-		var moved exits
-		until(t, "the frame has left", func() bool {
-			moved = exitsOf(t, h).minus(before)
-			return moved["forward_l2dsr"]+moved["pass_not_vip"] > 0
-		})
-		if moved[c.exit] != 1 || moved["forward_l2dsr"]+moved["pass_not_vip"] != 1 {
-			t.Errorf("a frame for the VIP in VLAN %d moves %v, want %s", c.vlan, moved, c.exit)
+	before := exitsOf(t, h)
+	l.send(t, "switch", h.Name, frame)
+	left := func(moved exits) uint64 {
+		sum := moved["pass_not_vip"]
+		for name, packets := range moved {
+			if strings.HasPrefix(name, "forward_") {
+				sum += packets
+			}
 		}
+		return sum
+	}
+	var moved exits
+	until(t, "the frame has left", func() bool {
+		moved = exitsOf(t, h).minus(before)
+		return left(moved) > 0
+	})
+	if moved[exit] != 1 || left(moved) != 1 {
+		t.Errorf("a frame for the VIP in %s moves %v, want %s", network, moved, exit)
 	}
 }
 
@@ -82,14 +99,23 @@ func requestFrame(t *testing.T, to net.HardwareAddr, vlan uint16) []byte {
 		ethernet.EthernetType = layers.EthernetTypeDot1Q
 		stack = append(stack, &layers.Dot1Q{VLANIdentifier: vlan, Type: layers.EthernetTypeIPv4})
 	}
-	udp := &layers.UDP{SrcPort: 9999, DstPort: 7}
-	stack = append(stack,
-		&layers.IPv4{Version: 4, IHL: 5, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IP{10, 0, 1, 2}, DstIP: net.ParseIP(vip4)},
-		udp, gopacket.Payload("hello"))
-	buffer := gopacket.NewSerializeBuffer()
-	if err := udp.SetNetworkLayerForChecksum(stack[len(stack)-3].(*layers.IPv4)); err != nil {
+	return build(t, append(append(stack, datagram(t, net.IP{10, 0, 1, 2}, net.ParseIP(vip4), 7)...), gopacket.Payload("hello"))...)
+}
+
+// datagram is the headers of one.
+func datagram(t *testing.T, from, to net.IP, port layers.UDPPort) []gopacket.SerializableLayer {
+	t.Helper()
+	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: from, DstIP: to}
+	udp := &layers.UDP{SrcPort: 9999, DstPort: port}
+	if err := udp.SetNetworkLayerForChecksum(ip); err != nil {
 		t.Fatal(err)
 	}
+	return []gopacket.SerializableLayer{ip, udp}
+}
+
+func build(t *testing.T, stack ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	buffer := gopacket.NewSerializeBuffer()
 	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...); err != nil {
 		t.Fatal(err)
 	}

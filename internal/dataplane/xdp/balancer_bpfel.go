@@ -232,6 +232,7 @@ const (
 	balancerTraceStepTRACE_TRACKED  balancerTraceStep = 32
 	balancerTraceStepTRACE_RECORD   balancerTraceStep = 64
 	balancerTraceStepTRACE_HIT      balancerTraceStep = 128
+	balancerTraceStepTRACE_SERVER   balancerTraceStep = 256
 )
 
 type balancerTraffic struct {

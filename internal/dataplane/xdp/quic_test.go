@@ -99,6 +99,9 @@ func TestQUIC(t *testing.T) {
 						if got := sentTo(t, p, svc, f); got != want {
 							t.Errorf("%s: the packet for server %d went to %d", client, want, got)
 						}
+						if said := trace(t, p, f.build()); !said.Flow.Named || said.Ring != nil || said.Backend.ID != svc.Backends[want].ID() {
+							t.Errorf("%s: the packet for server %d is traced to %+v", client, want, said.Backend)
+						}
 						if ip, ok := f.ip[0].(*layers.IPv4); ok {
 							ip.Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
 							if got := sentTo(t, p, svc, f); got != want {

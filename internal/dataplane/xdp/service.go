@@ -20,7 +20,7 @@ type service struct {
 	active  uint32   // the view in use
 	flipped ticket   // when it came into use; the other view may be written when it is over
 	// backends are the service's as last updated; nil if only an earlier agent
-	// knew. idle is how long its flows may be silent.
+	// knew. idle is how long its flows may be silent, with idleSlack.
 	backends map[lb.BackendID]struct{}
 	idle     time.Duration
 	// left counts the slots of backends that have left the service.
@@ -107,7 +107,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 // want takes note of what the service says that packets don't see.
 func (s *service) want(svc *lb.Service) {
 	s.features = featuresOf(svc)
-	s.idle = svc.Idle()
+	s.idle = svc.Idle() + idleSlack
 	s.backends = make(map[lb.BackendID]struct{}, len(svc.Backends))
 	for _, b := range svc.Backends {
 		s.backends[b.ID()] = struct{}{}

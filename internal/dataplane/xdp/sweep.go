@@ -4,6 +4,7 @@ package xdp
 
 import (
 	"context"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -17,6 +18,15 @@ const sweepInterval = time.Second
 
 // maxSweepPause bounds how old the count of a service's flows can be.
 const maxSweepPause = 30 * time.Second
+
+// idleSlack is added to idle time-outs: how late a record's time may be
+// (FLOW_TOUCH of bpf/flow.h and a tick of the coarse clock), and how long a
+// change takes from its time until packets see it.
+const idleSlack = 250 * time.Millisecond
+
+// forgetAtOnce is how many records are deleted while changes wait, about a
+// millisecond's worth.
+const forgetAtOnce = 512
 
 // swept is a service while its flow records are read.
 type swept struct {
@@ -72,8 +82,43 @@ func (p *Plane) sweep(now time.Duration) error {
 			return err
 		}
 	}
-	_, err = p.kernel.deleteFlows(orphans)
-	return err
+	for number, keys := range orphans {
+		if _, err := p.forget(keys, func() bool { return p.serves(number) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forget deletes records, as long as they aren't needed: a service may change at
+// any time.
+func (p *Plane) forget(keys []uint64, needed func() bool) (deleted int, err error) {
+	for portion := range slices.Chunk(keys, forgetAtOnce) {
+		n, err := p.forgetPortion(portion, needed)
+		if deleted += n; err != nil {
+			return deleted, err
+		}
+	}
+	return deleted, nil
+}
+
+func (p *Plane) forgetPortion(keys []uint64, needed func() bool) (deleted int, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || needed() {
+		return 0, nil
+	}
+	return p.kernel.deleteFlows(keys)
+}
+
+// serves reports whether there is a service of that number.
+func (p *Plane) serves(number uint32) bool {
+	for _, s := range p.services {
+		if s.number.base == number {
+			return true
+		}
+	}
+	return false
 }
 
 // sweepable returns the services with flow records, by number; none if no
@@ -133,18 +178,19 @@ func (s *service) wanted(one *slot) bool {
 	return ok || s.backends == nil
 }
 
-// readFlows sorts the flow records by their services and returns those that
-// belong to none.
-func (p *Plane) readFlows(services map[uint32]*swept) (orphans []uint64, err error) {
+// readFlows sorts the flow records by their services and returns the others by
+// their services' numbers.
+func (p *Plane) readFlows(services map[uint32]*swept) (orphans map[uint32][]uint64, err error) {
 	now, err := flowClock()
 	if err != nil {
 		return nil, err
 	}
+	orphans = map[uint32][]uint64{}
 	err = p.kernel.eachFlow(func(key uint64, flow *balancerFlow) {
 		if sw := services[flow.Service]; sw != nil {
 			sw.add(key, flow, now)
 		} else {
-			orphans = append(orphans, key)
+			orphans[flow.Service] = append(orphans[flow.Service], key)
 		}
 	})
 	return orphans, err
@@ -177,16 +223,16 @@ func (sw *swept) add(key uint64, flow *balancerFlow, now uint32) {
 // settle makes entries of a swept service stable and slots free, and deletes
 // the records that are not needed any more once no packet looks for them.
 func (p *Plane) settle(sw *swept, now time.Duration) error {
-	settled, until, err := p.settleVersion(sw, now)
+	shown, unneeded, until, err := p.settleVersion(sw, now)
 	if err != nil {
 		return err
 	}
-	if len(settled) > 0 {
+	if len(unneeded) > len(sw.stray) {
 		if err := p.grace.wait(context.Background(), until); err != nil {
 			return err
 		}
 	}
-	deleted, err := p.kernel.deleteFlows(append(sw.stray, settled...))
+	deleted, err := p.forget(unneeded, func() bool { return sw.s.now.ring != shown.ring })
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	sw.s.flows.forgotten += uint64(deleted)
@@ -202,41 +248,44 @@ func (p *Plane) settle(sw *swept, now time.Duration) error {
 	return err
 }
 
-// settleVersion shows the version that follows from the records and returns
-// those of entries that have become stable, which packets look for until the
-// ticket is over. A service that has changed since its records were read, or
-// whose view is not free, waits for the next sweep.
-func (p *Plane) settleVersion(sw *swept, now time.Duration) (settled []uint64, until ticket, err error) {
+// settleVersion shows the version that follows from the records and returns it
+// with the records that it doesn't need; packets look for those of entries that
+// have become stable until the ticket is over. A service that has changed since
+// its records were read, or whose view is not free, waits for the next sweep.
+func (p *Plane) settleVersion(sw *swept, now time.Duration) (shown *version, unneeded []uint64, until ticket, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := sw.s
 	if p.closed || p.services[sw.vip] != s {
-		return nil, 0, nil
+		return nil, nil, 0, nil
 	}
 	s.sweepAt = now + min(max(sw.idle/4, sweepInterval), maxSweepPause)
 	if s.now != sw.now || !p.grace.over(s.flipped) {
 		s.sweepAt = now
-		return nil, 0, nil
+		return nil, nil, 0, nil
 	}
 	next := s.now.next()
 	next.learned = s.now.learned
-	next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
+	if next.learned == 0 { // or what is being learned would be forgotten
+		next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
+	}
 	s.free(next, sw.used)
 	next.servers = next.heldServers()
 	if err := p.stageTables(s, next); err != nil {
 		p.unstage(s, next)
-		return nil, 0, nil //nolint:nilerr // no room now: there is another sweep
+		return nil, nil, 0, nil //nolint:nilerr // no room now: there is another sweep
 	}
 	if err := p.show(sw.vip, s, next, true); err != nil {
-		return nil, 0, err
+		return nil, nil, 0, err
 	}
 	s.countLeft()
+	unneeded = sw.stray
 	for place, keys := range sw.keys {
 		if len(next.ring.Entries) == 0 || next.ring.Entries[place]&tracking.Unstable == 0 {
-			settled = append(settled, keys...)
+			unneeded = append(unneeded, keys...)
 		}
 	}
-	return settled, s.flipped, nil
+	return next, unneeded, s.flipped, nil
 }
 
 // free empties the slots of backends that have left and that neither the ring

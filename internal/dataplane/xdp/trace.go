@@ -10,7 +10,6 @@ import (
 	"net/netip"
 
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -72,7 +71,7 @@ func (p *Plane) ingress(name string) (int, error) {
 	return dev.Index, nil
 }
 
-// has reports whether a packet came so far.
+// has reports whether a packet took the step, or one of several.
 func (t *traced) has(step balancerTraceStep) bool { return balancerTraceStep(t.Steps)&step != 0 }
 
 // explain puts a run into the words of dataplane. The service is as it was when
@@ -89,10 +88,12 @@ func (p *Plane) explain(t traced) (dataplane.Trace, error) {
 	}
 	out.Found = t.has(balancerTraceStepTRACE_SERVICE)
 	s := p.services[out.VIP]
-	if s == nil || !t.has(balancerTraceStepTRACE_RING) {
+	if s == nil || !t.has(balancerTraceStepTRACE_RING|balancerTraceStepTRACE_SERVER) {
 		return out, nil
 	}
-	out.Ring = s.traceRing(t)
+	if t.has(balancerTraceStepTRACE_RING) {
+		out.Ring = s.traceRing(t)
+	}
 	out.Backend = s.traceBackend(t)
 	flow, err := s.traceFlow(t)
 	out.Flow = flow
@@ -117,6 +118,7 @@ func (s *service) traceFlow(t traced) (*dataplane.TraceFlow, error) {
 		Phase:   phaseName(balancerPhase(t.Phase)),
 		Tracked: t.has(balancerTraceStepTRACE_TRACKED),
 		Hit:     t.has(balancerTraceStepTRACE_HIT),
+		Named:   t.has(balancerTraceStepTRACE_SERVER),
 	}
 	if !t.has(balancerTraceStepTRACE_RECORD) || t.Flow.Service != t.Service {
 		return flow, nil
@@ -132,14 +134,16 @@ func (s *service) traceBackend(t traced) *dataplane.TraceBackend {
 		return nil
 	}
 	one := &s.now.slots[t.Slot]
-	b := &dataplane.TraceBackend{
-		ID:      one.id(),
-		NextHop: one.nextHop(),
-		Forward: forwardName(balancerForward(one.Forward)),
-		MTU:     int(one.Mtu),
+	var mode lb.Forward // unknown, if another release wrote it
+	if known := forwards(); int(one.Forward) < len(known) {
+		mode = known[one.Forward]
 	}
-	if balancerForward(one.Forward) != balancerForwardFORWARD_L2DSR {
+	b := &dataplane.TraceBackend{ID: one.id(), NextHop: one.hop().String(), Forward: mode, MTU: int(one.Mtu)}
+	if mode != lb.L2DSR {
 		b.Local, b.Remote = unmapped(one.Local), unmapped(one.Remote)
+	}
+	if overlay := mode.Overlay(); overlay != lb.SegmentUnset {
+		b.Segment = lb.Segment{Type: overlay, ID: one.detail.Segment}
 	}
 	return b
 }
@@ -166,16 +170,6 @@ func (s *service) recorded(backend uint32) lb.BackendID {
 	return one.id()
 }
 
-// nextHop describes where the backend's packets are sent. An interface that has
-// gone is shown by its number.
-func (s *slot) nextHop() string {
-	hop := nexthop.Hop{Interface: fmt.Sprintf("interface %d", s.Ifindex), Destination: s.Destination, VLAN: s.Vlan}
-	if dev, err := net.InterfaceByIndex(int(s.Ifindex)); err == nil {
-		hop.Interface = dev.Name
-	}
-	return hop.String()
-}
-
 func phaseName(phase balancerPhase) dataplane.Phase {
 	switch phase {
 	case balancerPhasePHASE_OPENING:
@@ -185,12 +179,4 @@ func phaseName(phase balancerPhase) dataplane.Phase {
 	default:
 		return dataplane.PhaseOpen
 	}
-}
-
-// forwardName is the mode's word in a configuration file.
-func forwardName(f balancerForward) string {
-	if modes := forwards(); int(f) < len(modes) {
-		return modes[f].String()
-	}
-	return fmt.Sprintf("mode %d", f)
 }

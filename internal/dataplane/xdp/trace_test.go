@@ -124,6 +124,31 @@ func checkSent(t *testing.T, said dataplane.Trace, out []byte) {
 	}
 }
 
+// checkTrace compares what a trace says with what became of a packet.
+func checkTrace(t *testing.T, said dataplane.Trace, c forwardCase, out []byte) {
+	t.Helper()
+	svc := c.service()
+	want := &dataplane.TraceBackend{ID: svc.Backends[0].ID(), NextHop: said.Backend.NextHop, Forward: c.forward, MTU: 1500}
+	if c.forward != lb.L2DSR {
+		want.Local, want.Remote = local6, c.backend
+		if c.backend.Is4() {
+			want.Local = local4
+		}
+	}
+	if c.forward.Overlay() != lb.SegmentUnset {
+		want.Segment = svc.SegmentOf(svc.Backends[0])
+	}
+	if diff := cmp.Diff(want, said.Backend, exactly, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Errorf("the trace's backend: %s", diff)
+	}
+	if !strings.Contains(want.NextHop, macOf(c.backend).String()) {
+		t.Errorf("the trace's next hop is %s", want.NextHop)
+	}
+	if said.Exit != "forward_"+c.forward.String() || said.Client != c.client() || said.VIP != svc.VIP || !bytes.Equal(said.Frame, out) {
+		t.Errorf("the trace says %+v, of % x", said, out)
+	}
+}
+
 // The life of a connection around a change of backends, as a trace tells it.
 func TestTraceFlow(t *testing.T) {
 	p, _ := newTestPlane(t)

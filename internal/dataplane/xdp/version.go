@@ -25,9 +25,10 @@ type version struct {
 	limits   limits
 	quic     balancerQuic
 	servers  servers
-	// built is what the ring was last built from and desired the slots that came
-	// out; built is nil if the ring was adopted.
+	// built is what the ring was last built from, size how large, and desired the
+	// slots that came out; built is nil if the ring was adopted.
 	built   []maglev.Backend
+	size    int
 	desired []uint16
 	// learned is when the flows that the step from ring to desired would move
 	// have been recorded; 0 if there is nothing to wait for.
@@ -162,7 +163,7 @@ func (p *Plane) stageSlots(v *version, pl plan) (map[lb.BackendID]uint16, error)
 
 // stageRing takes the step to the ring that is desired now, or prepares it.
 func (p *Plane) stageRing(s *service, v *version, pl plan, numbers map[lb.BackendID]uint16) error {
-	if v.built == nil || !slices.Equal(v.built, pl.ring) {
+	if v.built == nil || v.size != pl.size || !slices.Equal(v.built, pl.ring) {
 		ring, err := maglev.Build(p.seed, pl.size, pl.ring)
 		if err != nil {
 			return err
@@ -170,7 +171,7 @@ func (p *Plane) stageRing(s *service, v *version, pl plan, numbers map[lb.Backen
 		for i, index := range ring {
 			ring[i] = numbers[pl.ring[index].ID]
 		}
-		v.built, v.desired = pl.ring, ring
+		v.built, v.size, v.desired = pl.ring, pl.size, ring
 	}
 	now := p.clock()
 	if wait, learned := s.learns(v, pl.svc, now); wait {

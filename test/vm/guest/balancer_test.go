@@ -5,6 +5,7 @@
 package guest
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -28,9 +29,10 @@ type balancer struct{ *xdp.Plane }
 func openBalancer(t *testing.T, lab *netlab.Lab, host string) balancer {
 	t.Helper()
 	var b balancer
+	pins := "/sys/fs/bpf/" + host
 	within(t, lab, host, func() (err error) {
 		b.Plane, err = xdp.Open(xdp.Config{
-			PinDir:     "/sys/fs/bpf/" + host,
+			PinDir:     pins,
 			Interfaces: []string{port},
 			Mode:       hook.Native,
 			Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -41,7 +43,8 @@ func openBalancer(t *testing.T, lab *netlab.Lab, host string) balancer {
 		return err
 	})
 	t.Cleanup(func() {
-		if err := b.Close(); err != nil {
+		// The next test's balancer counts from zero.
+		if err := errors.Join(b.Close(), xdp.Remove(pins)); err != nil {
 			t.Error(err)
 		}
 	})

@@ -53,6 +53,7 @@ func TestTunnelDevices(t *testing.T) {
 			t.Run(fmt.Sprintf("%s %s", c.name, protocol), func(t *testing.T) {
 				b.balance(t, svc)
 				reach(t, lab, svc.VIP, "server1", "server2")
+				checkTrace(t, lab, "lb1", b, svc)
 			})
 		}
 	}

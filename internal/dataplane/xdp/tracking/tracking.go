@@ -77,14 +77,12 @@ func (r *Ring) Place(hash uint32) int { return int(uint64(hash) * uint64(len(r.E
 // slots at all leave the entries without a backend, until they are settled. If
 // nothing changes it is r itself.
 func (r *Ring) Next(slots []uint16, now time.Duration) *Ring {
+	slots = r.fill(slots)
 	switch {
-	case len(r.Entries) == 0:
-		if len(slots) == 0 {
-			return r
-		}
-		return &Ring{Entries: slots} // nothing came before
 	case len(slots) == 0:
-		slots = slices.Repeat([]uint16{None}, len(r.Entries))
+		return r
+	case len(r.Entries) == 0:
+		return &Ring{Entries: slots} // nothing came before
 	}
 	if len(slots) != len(r.Entries) {
 		return r.resize(slots, now)
@@ -108,7 +106,7 @@ func (r *Ring) Next(slots []uint16, now time.Duration) *Ring {
 // Learn returns the ring as it is, with the entries that Next would change
 // marked as unstable, so that their flows are recorded before they change.
 func (r *Ring) Learn(slots []uint16, now time.Duration) *Ring {
-	if len(slots) == len(r.Entries) || len(r.Entries) == 0 {
+	if slots = r.fill(slots); len(slots) == len(r.Entries) {
 		return r.mark(slots, now)
 	}
 	return r.mark(slices.Repeat([]uint16{None}, len(r.Entries)), now)
@@ -117,6 +115,7 @@ func (r *Ring) Learn(slots []uint16, now time.Duration) *Ring {
 // Learned returns the time at which all entries that Next would change have
 // been unstable for that long. Entries that are stable now will never.
 func (r *Ring) Learned(slots []uint16, long time.Duration) (at time.Duration, all bool) {
+	slots = r.fill(slots)
 	for i, e := range r.Entries {
 		if len(slots) == len(r.Entries) && Slot(e) == slots[i] {
 			continue
@@ -127,6 +126,14 @@ func (r *Ring) Learned(slots []uint16, long time.Duration) (at time.Duration, al
 		at = max(at, r.changed[i]+long)
 	}
 	return at, true
+}
+
+// fill returns the slots as entries; without any slot all are None.
+func (r *Ring) fill(slots []uint16) []uint16 {
+	if len(slots) == 0 {
+		return slices.Repeat([]uint16{None}, len(r.Entries))
+	}
+	return slots
 }
 
 func (r *Ring) differs(slots []uint16) bool {
@@ -215,7 +222,9 @@ func (r *Ring) Due(idle time.Duration) (at time.Duration, ok bool) {
 // Settle returns the ring with those entries stable again whose last change is
 // older than the idle time-out and that no recorded flow disagrees with; it is
 // r itself if there are none. disagree has an element for each entry: whether a
-// flow that is not idle is recorded with another slot.
+// flow that is not idle is recorded with another slot. Entries without a backend
+// stay unstable until all of them can go: the program takes it that a stable
+// entry has one.
 func (r *Ring) Settle(disagree []bool, idle, now time.Duration) *Ring {
 	if at, ok := r.Due(idle); !ok || now < at {
 		return r
@@ -224,22 +233,28 @@ func (r *Ring) Settle(disagree []bool, idle, now time.Duration) *Ring {
 	if len(next.Previous) != len(next.Entries) {
 		next.Previous = r.slots() // every flow that is older has been recorded, or is idle
 	}
+	left := 0
 	for i, e := range r.Entries {
-		if e&Unstable == 0 || now < r.changed[i]+idle {
+		switch {
+		case e&Unstable == 0:
+			continue
+		case now < r.changed[i]+idle:
+			left++
 			continue
 		}
 		next.Previous[i] = Slot(e)
-		if !disagree[i] {
+		if disagree[i] {
+			left++
+		} else if Slot(e) != None {
 			next.Entries[i] = Slot(e)
 		}
 	}
 	switch {
-	case next.Unstable() > 0 && slices.Equal(next.Entries, r.Entries) && slices.Equal(next.Previous, r.Previous):
+	case left > 0 && slices.Equal(next.Entries, r.Entries) && slices.Equal(next.Previous, r.Previous):
 		return r
-	case next.Unstable() > 0:
+	case left > 0:
 		return next
-	}
-	if !slices.ContainsFunc(next.Entries, func(e uint16) bool { return e != None }) {
+	case Slot(next.Entries[0]) == None:
 		return &Ring{}
 	}
 	return &Ring{Entries: next.Entries}

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/gopacket/gopacket/layers"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking/model"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// balanced is a plane with one service, of which time is what the test says: it
+// claims to decide like model.Balancer.
+type balanced struct {
+	t       *testing.T
+	dir     string
+	hops    *staticHops
+	plane   *Plane
+	service lb.Service
+	clients []netip.AddrPort
+	ids     map[lb.MAC]lb.BackendID
+}
+
+// newBalanced returns a balancer of a service whose clients and backends are to
+// be set.
+func newBalanced(t *testing.T, svc lb.Service) *balanced {
+	b := &balanced{t: t, dir: testPins(t), hops: newStaticHops(), service: svc, ids: map[lb.MAC]lb.BackendID{}}
+	b.open()
+	return b
+}
+
+// open opens the plane that adopts what there is, with a program that is not
+// replaced. As no packet is under way while tables change, its grace periods
+// take no time.
+func (b *balanced) open() {
+	p := openTestPlane(b.t, b.dir, b.hops)
+	program, err := p.kernel.compile(featureL2DSR)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	p.kernel.program = program
+	p.grace.close()
+	p.grace = newGrace(func() error { return nil })
+	for _, a := range []*arena{p.numbers, p.rings, p.backends, p.traffic} {
+		a.grace = p.grace
+	}
+	b.plane = p
+}
+
+// Update implements model.Subject.
+func (b *balanced) Update(backends []model.Backend, reachable func(netip.AddrPort) bool) error {
+	svc := b.service
+	svc.Backends = nil
+	for _, one := range backends {
+		svc.Backends = append(svc.Backends, lb.Backend{Address: one.ID.Addr(), Port: one.ID.Port(), Weight: one.Weight})
+	}
+	for _, id := range b.ids {
+		b.hops.lost[id.Addr()] = !reachable(id)
+	}
+	_, err := b.plane.Update(context.Background(), &svc)
+	return err
+}
+
+// Pass implements model.Subject: it moves what happened into the past.
+func (b *balanced) Pass(d time.Duration) error {
+	b.plane.epoch = b.plane.epoch.Add(-d)
+	seen := map[uint64]balancerFlow{}
+	err := b.plane.kernel.eachFlow(func(key uint64, flow *balancerFlow) { seen[key] = *flow })
+	for key, flow := range seen {
+		flow.Seen -= uint32(d >> flowTimeShift)
+		if err == nil {
+			err = b.plane.kernel.maps.Flows.Update(key, flow, ebpf.UpdateExist)
+		}
+	}
+	return err
+}
+
+// Sweep implements model.Subject: a change has to be over for it.
+func (b *balanced) Sweep() error {
+	if s := b.plane.services[b.service.VIP]; s != nil {
+		if err := b.plane.grace.wait(b.t.Context(), s.flipped); err != nil {
+			return err
+		}
+	}
+	return b.plane.sweep(b.plane.clock())
+}
+
+// Restart implements model.Subject: one agent ends, the next adopts what it left.
+func (b *balanced) Restart() error {
+	if err := b.plane.Close(); err != nil {
+		return err
+	}
+	b.open()
+	return nil
+}
+
+// Send implements model.Subject.
+func (b *balanced) Send(flow int, phase model.Phase) (id netip.AddrPort, ok bool, err error) {
+	verdict, frame, err := testRun(b.plane.kernel.program, phasePacket(b.service.VIP, b.clients[flow], phase))
+	switch {
+	case err != nil || verdict == xdpDrop:
+		return id, false, err
+	case verdict != xdpTX:
+		return id, false, fmt.Errorf("verdict %d", verdict)
+	}
+	id, ok = b.ids[lb.MAC(frame[:6])]
+	if !ok {
+		err = fmt.Errorf("frame for an unknown backend: % x", frame[:14])
+	}
+	return id, ok, err
+}
+
+// State implements model.Subject.
+func (b *balanced) State() (model.State, error) {
+	s := b.plane.services[b.service.VIP]
+	state := model.State{Unstable: s.now.ring.Unstable(), Seats: len(slotNumbers(s.now.slots))}
+	stats, err := b.plane.kernel.readFlowStats(b.plane.numbersUsed())
+	if err != nil {
+		return state, err
+	}
+	one := stats[s.number.base]
+	state.Counts = model.Counts{Hits: one.Hits, Misses: one.Misses, Inserts: one.Inserts}
+	return state, b.plane.kernel.eachFlow(func(uint64, *balancerFlow) { state.Recorded++ })
+}
+
+// phasePacket is a flow's packet of a phase.
+func phasePacket(vip lb.VIP, client netip.AddrPort, phase model.Phase) []byte {
+	f := clientFrame(vip, client)
+	if tcp, ok := f.ip[1].(*layers.TCP); ok {
+		tcp.SYN, tcp.ACK = phase == model.Opening, phase == model.Open
+	}
+	return f.build()
+}
+
+// shape is what the histories of a balancer's service are about.
+func (b *balanced) shape(flows, backends int) model.Shape {
+	svc := &b.service
+	shape := model.Shape{Datagrams: svc.Protocol == lb.UDP, Learn: svc.Learn, Full: svc.Tracking == lb.TrackingFull, Seed: 1}
+	for i := range flows {
+		client := client4
+		if svc.Address.Is6() {
+			client = client6
+		}
+		client = netip.AddrPortFrom(client.Addr(), uint16(2000+i))
+		for range i % 10 { // other sources, for affinity to the client
+			client = netip.AddrPortFrom(client.Addr().Next(), client.Port())
+		}
+		b.clients = append(b.clients, client)
+		shape.Flows = append(shape.Flows, model.Flow{
+			Key:   flowHash(1, svc.VIP, client, lb.AffinityFlow),
+			Place: uint32(flowHash(1, svc.VIP, client, svc.Affinity) >> 32),
+		})
+	}
+	for i := range backends {
+		id := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 2, byte(21 + i)}), svc.Port)
+		b.ids[macOf(id.Addr())] = id
+		shape.Backends = append(shape.Backends, id)
+	}
+	return shape
+}
+
+// testSeed is the seed of a random test: another one in each run, or that of a
+// run that failed, from the environment's FAIRLEAD_SEED.
+func testSeed(t testing.TB) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("FAIRLEAD_SEED=%d", seed)
+	return seed
+}
+
+// historyServices are services of every kind that tracking tells apart.
+func historyServices() map[string]lb.Service {
+	all := map[string]lb.Service{}
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, affinity := range []lb.Affinity{lb.AffinityFlow, lb.AffinityClient} {
+			for _, tracking := range []lb.Tracking{lb.TrackingMinimal, lb.TrackingFull} {
+				for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+					svc := lb.Service{
+						Name: "web", VIP: lb.VIP{Address: vip, Port: 80, Protocol: protocol},
+						Forward: lb.L2DSR, Affinity: affinity, Tracking: tracking, IdleTimeout: model.Idle, MinHealthy: 1,
+					}
+					if protocol == lb.UDP {
+						svc.Learn = model.Learn
+					}
+					all[fmt.Sprintf("%s/%s/%s/%s", family(vip), protocol, affinity, tracking)] = svc
+				}
+			}
+		}
+	}
+	return all
+}
+
+// The program and the agent do what the model says, packet by packet and count
+// by count, over random histories, restarts of the agent among them; and what is
+// promised to clients holds.
+func TestHistories(t *testing.T) {
+	for name, svc := range historyServices() {
+		t.Run(name, func(t *testing.T) {
+			seed := testSeed(t)
+			b := newBalanced(t, svc)
+			shape := b.shape(24, 7)
+			if err := model.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking/model"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// peers are balancers of one service behind a router that sends each packet to
+// any of them.
+type peers struct {
+	t        *testing.T
+	random   *rand.Rand
+	all      []*balanced
+	backends []model.Backend
+	present  []bool
+	clients  int
+	homes    map[int]netip.AddrPort
+}
+
+// Three balancers whose histories differ until some flows begin, so that their
+// tables do too, decide alike about the packets of these flows through the
+// changes that they all see, whichever of them a packet reaches and whichever is
+// restarted in between.
+func TestPeersDecideAlike(t *testing.T) {
+	for name, svc := range historyServices() {
+		if svc.Protocol != lb.TCP || svc.Tracking != lb.TrackingMinimal {
+			continue // a balancer can't know UDP flows that it has not seen
+		}
+		t.Run(name, func(t *testing.T) {
+			p := newPeers(t, svc, rand.New(rand.NewPCG(testSeed(t), 0)))
+			for _, b := range p.all {
+				p.join(b)
+			}
+			p.wantOwnSlots()
+			for i := range p.clients {
+				p.homes[i] = p.send(p.any(), i, model.Opening)
+			}
+			for range 20 {
+				p.change()
+				for range 3 * p.clients {
+					p.wantHome(p.random.IntN(p.clients))
+				}
+			}
+			if len(p.homes) == 0 {
+				t.Error("no flow has lived until the end")
+			}
+		})
+	}
+}
+
+func newPeers(t *testing.T, svc lb.Service, random *rand.Rand) *peers {
+	p := &peers{t: t, random: random, clients: 40, homes: map[int]netip.AddrPort{}}
+	for range 3 {
+		b := newBalanced(t, svc)
+		for _, id := range b.shape(p.clients, 9).Backends {
+			if len(p.present) < 9 {
+				p.backends = append(p.backends, model.Backend{ID: id, Weight: 1, Usable: true})
+				p.present = append(p.present, len(p.present)%3 > 0)
+			}
+		}
+		p.all = append(p.all, b)
+	}
+	return p
+}
+
+func (p *peers) any() *balanced { return p.all[p.random.IntN(len(p.all))] }
+
+func (p *peers) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *peers) usable(id netip.AddrPort) bool {
+	return slices.ContainsFunc(p.backends, func(b model.Backend) bool { return b.ID == id && b.Usable })
+}
+
+func (p *peers) update(b *balanced) {
+	p.t.Helper()
+	var present []model.Backend
+	for i, one := range p.backends {
+		if p.present[i] {
+			present = append(present, one)
+		}
+	}
+	p.must(b.Update(present, p.usable))
+}
+
+// join gives a balancer a past of its own, in which backends come in an order of
+// its own, and which is over when it has the present backends.
+func (p *peers) join(b *balanced) {
+	var early []model.Backend
+	for _, i := range p.random.Perm(len(p.backends))[:5] {
+		early = append(early, p.backends[i])
+		p.must(b.Update(early, p.usable))
+	}
+	p.update(b)
+	p.must(b.Pass(model.Idle + time.Hour))
+	p.must(b.Sweep())
+	if state, err := b.State(); err != nil || state.Unstable > 0 {
+		p.t.Fatalf("state %+v after everything was quiet (%v)", state, err)
+	}
+}
+
+// wantOwnSlots checks that there is something to test.
+func (p *peers) wantOwnSlots() {
+	slots := func(b *balanced) map[lb.BackendID]uint16 {
+		return slotNumbers(b.plane.services[b.service.VIP].now.slots)
+	}
+	first := slots(p.all[0])
+	for _, b := range p.all[1:] {
+		for id, n := range slots(b) {
+			if first[id] != n {
+				return
+			}
+		}
+	}
+	p.t.Log("by chance all balancers have the same slots")
+}
+
+// change changes a backend, for all balancers, or restarts one of them. So
+// little time passes that no flow is idle in the end.
+func (p *peers) change() {
+	i := p.random.IntN(len(p.backends))
+	switch p.random.IntN(6) {
+	case 0, 1:
+		p.present[i] = !p.present[i]
+	case 2:
+		p.backends[i].Weight = p.random.IntN(4)
+	case 3:
+		p.backends[i].Usable = !p.backends[i].Usable
+	case 4:
+		p.must(p.any().Restart())
+	}
+	for _, b := range p.all {
+		p.update(b)
+		p.must(b.Pass(model.Idle / 30))
+		p.must(b.Sweep())
+	}
+	for i, home := range p.homes {
+		if !p.usable(home) {
+			delete(p.homes, i) // it is lost with its backend
+		}
+	}
+}
+
+func (p *peers) send(b *balanced, flow int, phase model.Phase) netip.AddrPort {
+	p.t.Helper()
+	id, _, err := b.Send(flow, phase)
+	p.must(err)
+	return id
+}
+
+// wantHome sends a flow's packet to any balancer.
+func (p *peers) wantHome(flow int) {
+	p.t.Helper()
+	home, lives := p.homes[flow]
+	if !lives {
+		return
+	}
+	if got := p.send(p.any(), flow, model.Open); got != home {
+		p.t.Fatalf("flow %d went to %s, before to %s", flow, got, home)
+	}
+}
+
+// A restart changes no decision: neither before the new agent has heard of the
+// service nor after, with flows that are recorded, flows that only the ring's
+// past knows and flows of stable entries.
+func TestRestartMovesNoFlow(t *testing.T) {
+	for name, svc := range historyServices() {
+		t.Run(name, func(t *testing.T) {
+			begin, goOn, known := model.Opening, model.Open, 2
+			if svc.Protocol == lb.UDP {
+				begin, goOn, known = model.Datagram, model.Datagram, 1 // all have to be learned
+			}
+			p := single(t, svc, 60, 6, 0, 1, 2, 3, 4, 5)
+			b := p.all[0]
+			p.begin(begin)
+			p.present[0], p.present[5] = false, false
+			p.update(b)
+			p.wantHomes(known, goOn)
+			p.must(b.Pass(model.Learn))
+			p.update(b)
+
+			p.must(b.Restart())
+			p.wantHomes(3, goOn)
+			p.update(b)
+			p.wantHomes(1, goOn)
+			p.must(b.plane.Prune(t.Context(), []lb.VIP{svc.VIP}))
+			p.must(b.Pass(model.Idle - time.Minute))
+			p.must(b.Sweep())
+			p.wantHomes(1, goOn)
+		})
+	}
+}
+
+// wantHomes sends a packet of every nth flow to the first balancer.
+func (p *peers) wantHomes(nth int, phase model.Phase) {
+	p.t.Helper()
+	for i := 0; i < len(p.homes); i += nth {
+		if got := p.send(p.all[0], i, phase); got != p.homes[i] {
+			p.t.Fatalf("flow %d went to %s, want %s", i, got, p.homes[i])
+		}
+	}
+}

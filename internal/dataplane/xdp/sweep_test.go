@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking/model"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// single is one balancer of a service with usable backends, of which those of
+// the given numbers are present.
+func single(t *testing.T, svc lb.Service, flows, backends int, present ...int) *peers {
+	b := newBalanced(t, svc)
+	p := &peers{t: t, all: []*balanced{b}, homes: map[int]netip.AddrPort{}}
+	for _, id := range b.shape(flows, backends).Backends {
+		p.backends = append(p.backends, model.Backend{ID: id, Weight: 1, Usable: true})
+	}
+	p.clients = flows
+	p.present = make([]bool, backends)
+	for _, i := range present {
+		p.present[i] = true
+	}
+	p.update(b)
+	return p
+}
+
+// begin sends the first packets of all flows.
+func (p *peers) begin(phase model.Phase) {
+	for i := range p.clients {
+		p.homes[i] = p.send(p.all[0], i, phase)
+	}
+}
+
+// Records are swept only by who knows what they are for: those of a service that
+// a new agent has not heard of yet, or that changes while they are read, stay.
+func TestSweepLeavesOthersRecords(t *testing.T) {
+	svc := historyServices()["ipv4/tcp/flow/minimal"]
+	p := single(t, svc, 100, 4, 0, 1)
+	b := p.all[0]
+	other := manyBackends(vip6, 3)
+	other.IdleTimeout = model.Idle
+	update(t, b.plane, other)
+	other.Backends = other.Backends[1:]
+	update(t, b.plane, other)
+
+	p.present[2], p.present[3] = true, true
+	p.update(b)
+	p.begin(model.Opening) // recorded with the present backends
+	p.must(b.Restart())
+	update(t, b.plane, other)
+	p.must(b.plane.sweep(b.plane.clock()))
+	p.wantHomes(1, model.Open)
+
+	p.update(b)
+	p.must(b.Pass(model.Idle + time.Hour))
+	p.must(b.Sweep())
+	reading, err := b.plane.sweepable(b.plane.clock() + time.Hour)
+	p.must(err)
+	p.present[0], p.present[1] = false, false
+	p.update(b)
+	p.begin(model.Opening)
+	orphans, err := b.plane.readFlows(reading)
+	p.must(err)
+	if len(orphans) == 0 {
+		t.Fatal("nothing was recorded meanwhile")
+	}
+	for number, keys := range orphans {
+		_, err := b.plane.forget(keys, func() bool { return b.plane.serves(number) })
+		p.must(err)
+	}
+	p.wantHomes(1, model.Open)
+}
+
+// Records of services that are gone are deleted.
+func TestSweepForgetsDeletedServices(t *testing.T) {
+	p := single(t, historyServices()["ipv4/tcp/flow/full"], 100, 3, 0, 1, 2)
+	p.begin(model.Opening)
+	b := p.all[0]
+	other := manyBackends(vip6, 3)
+	other.Tracking = lb.TrackingFull // so that records are read
+	update(t, b.plane, other)
+	remove(t, b.plane, b.service.VIP)
+	p.must(b.plane.sweep(b.plane.clock() + time.Hour))
+	p.must(b.plane.kernel.eachFlow(func(key uint64, _ *balancerFlow) { t.Errorf("record %x is left", key) }))
+}
+
+// A service may learn its flows for longer than they may be idle: what has been
+// learned isn't forgotten before the change.
+func TestLearningOutlastsIdleTime(t *testing.T) {
+	svc := historyServices()["ipv4/udp/flow/minimal"]
+	svc.Learn, svc.IdleTimeout = time.Minute, 30*time.Second
+	p := single(t, svc, 100, 6, 0, 1, 2)
+	b := p.all[0]
+	p.begin(model.Datagram)
+	p.present = []bool{false, true, true, true, true, true}
+	p.update(b)
+	for range 3 {
+		p.wantHomes(1, model.Datagram)
+		p.must(b.Pass(svc.Learn / 3))
+		p.must(b.Sweep())
+		p.update(b)
+	}
+	if s := b.plane.services[svc.VIP]; s.now.learned != 0 {
+		t.Error("the change waits longer than it was told to")
+	}
+	p.wantHomes(1, model.Datagram)
+}
+
+// A record names a backend, not a slot: one that was made while a sweep freed
+// the slot is not for the backend that gets the slot next.
+func TestRecordsDontOutliveTheirBackends(t *testing.T) {
+	svc := historyServices()["ipv4/tcp/flow/full"]
+	p := single(t, svc, 40, 3, 0, 1)
+	b := p.all[0]
+	p.begin(model.Opening)
+	records := map[uint64]balancerFlow{}
+	p.must(b.plane.kernel.eachFlow(func(key uint64, flow *balancerFlow) { records[key] = *flow }))
+	p.present[0] = false
+	p.update(b)
+	p.must(b.Pass(model.Idle + time.Hour))
+	p.must(b.Sweep())
+	for key, flow := range records {
+		p.must(b.plane.kernel.maps.Flows.Put(key, flow))
+	}
+	p.present[2] = true // it gets the slot of the one that left
+	p.update(b)
+	for i, home := range p.homes {
+		if got := p.send(b, i, model.Open); home == p.backends[0].ID && got != p.backends[1].ID {
+			t.Fatalf("flow %d went to %s: where its backend was, or was before, is %s", i, got, p.backends[1].ID)
+		}
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking/model"
+)
+
+// shapes are the kinds of services: TCP, and UDP with and without learning.
+func shapes(random *rand.Rand, flows, backends int) []model.Shape {
+	var shape model.Shape
+	shape.Seed = 1
+	for range flows {
+		shape.Flows = append(shape.Flows, model.Flow{Key: random.Uint64(), Place: random.Uint32()})
+	}
+	for i := range backends {
+		shape.Backends = append(shape.Backends, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 2, byte(i)}), 80))
+	}
+	var all []model.Shape
+	for kind := range 6 {
+		s := shape
+		s.Full = kind%2 == 1
+		s.Datagrams = kind/2 > 0
+		if kind/2 == 2 {
+			s.Learn = model.Learn
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// Random histories: a live connection never moves while its backend lives, a
+// learned UDP flow neither, new ones go where they may, and in the end nothing
+// is left of the past.
+func TestHistories(t *testing.T) {
+	first, histories := rand.Uint64(), 500
+	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
+		var err error
+		if first, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+		histories = 1
+	}
+	for i := range histories {
+		seed := first + uint64(i)
+		random := rand.New(rand.NewPCG(seed, 0))
+		for kind, shape := range shapes(random, 24, 7) {
+			if err := model.NewHistory(random, shape, nil).Run(120); err != nil {
+				t.Fatalf("FAIRLEAD_SEED=%d, kind %d: %v", seed, kind, err)
+			}
+		}
+	}
+}
+
+// bytes is a source of randomness that a fuzzer feeds; when it has nothing left
+// chance goes on.
+type bytes struct {
+	left []byte
+	rest rand.Source
+}
+
+func (b *bytes) Uint64() uint64 {
+	if len(b.left) < 2 {
+		return b.rest.Uint64()
+	}
+	n := binary.LittleEndian.Uint16(b.left)
+	b.left = b.left[2:]
+	return uint64(n) << 48 // bounded numbers are taken from the top
+}
+
+func FuzzHistory(f *testing.F) {
+	for kind := range uint8(6) {
+		f.Add(kind, []byte(fmt.Sprintf("history %d, and what comes of it", kind)))
+	}
+	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
+		shape := shapes(rand.New(rand.NewPCG(7, 7)), 16, 5)[kind%6]
+		random := rand.New(&bytes{data, rand.NewPCG(uint64(len(data)), 0)})
+		if err := model.NewHistory(random, shape, nil).Run(60 + len(data)/4); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
