@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"strings"
 	"testing"
@@ -17,6 +18,10 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 )
+
+// fuzzPage is the size of the largest frames that are made up. Of one that is
+// longer than maxFrame the program sees the first piece.
+const fuzzPage = 4096
 
 // fuzzDuration is how long TestFuzz runs unless FAIRLEAD_FUZZ says otherwise.
 const fuzzDuration = 2 * time.Second
@@ -48,9 +53,12 @@ func fuzzServices() (first, then []*lb.Service) {
 			}
 		}
 	}
-	empty := *first[0]
+	empty, denied, limited, quic := *first[0], *first[0], *first[0], *first[1]
 	empty.Port, empty.Backends = 7, nil
-	return append(first, &empty), then
+	denied.Port, denied.Sources = 8, lb.Sources{Deny: []netip.Prefix{netip.PrefixFrom(client4.Addr(), 32)}}
+	limited.Port, limited.Limits = 9, lb.FlowLimits{NewFlows: 1000, NewFlowsPerSource: 100}
+	quic.Port, quic.Affinity, quic.QUIC = 443, lb.AffinityQUIC, &testForm
+	return append(first, &empty, &denied, &limited, &quic), then
 }
 
 // fuzzed is a plane into which random packets are put.
@@ -195,7 +203,7 @@ func FuzzPacket(f *testing.F) {
 		f.Add(in)
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {
-		if len(in) < ethernetHeader || len(in) > maxFrame {
+		if len(in) < ethernetHeader || len(in) > fuzzPage {
 			return
 		}
 		if err := fuzzed.put([][]byte{in}); err != nil {

@@ -19,7 +19,7 @@ func mutate(random *rand.Rand, seeds [][]byte) []byte {
 		case 2:
 			in = in[:random.IntN(len(in)+1)]
 		case 3:
-			in = append(in, noise(random, random.IntN(maxFrame))...)
+			in = append(in, noise(random, random.IntN(fuzzPage))...)
 		case 4:
 			in = insert(random, in, minEthernet, tags(random))
 		case 5:
@@ -37,7 +37,7 @@ func mutate(random *rand.Rand, seeds [][]byte) []byte {
 	if len(in) < ethernetHeader {
 		in = append(in, noise(random, ethernetHeader-len(in))...)
 	}
-	return in[:min(len(in), maxFrame)]
+	return in[:min(len(in), fuzzPage)]
 }
 
 // minEthernet is where the type of an untagged frame lies.

@@ -104,7 +104,8 @@ var testCapacity = Capacity{Services: 1 << 10, Backends: 1 << 17, RingEntries: 1
 func openTestPlane(t testing.TB, dir string, hops resolver) *Plane {
 	t.Helper()
 	p, err := newPlane(Config{
-		PinDir: dir, Seed: 1, TunnelEnds: []netip.Addr{local4, local6}, Log: slog.New(slog.DiscardHandler),
+		PinDir: dir, Capacity: testCapacity, Seed: 1, TunnelEnds: []netip.Addr{local4, local6},
+		Log: slog.New(slog.DiscardHandler), untested: true,
 	}, hops)
 	if err != nil {
 		t.Fatal(err)

@@ -41,7 +41,7 @@ func shapes(random *rand.Rand, flows, backends int) []model.Shape {
 // learned UDP flow neither, new ones go where they may, and in the end nothing
 // is left of the past.
 func TestHistories(t *testing.T) {
-	first, histories := rand.Uint64(), 500
+	first, histories := rand.Uint64(), 150
 	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
 		var err error
 		if first, err = strconv.ParseUint(text, 10, 64); err != nil {
