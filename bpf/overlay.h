@@ -9,8 +9,6 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 #include <linux/udp.h>
 
 #include <bpf/bpf_endian.h>
@@ -58,21 +56,8 @@ static __always_inline __u32 parse_geneve(void *start, void *end, struct packet 
 	return sizeof(*geneve) + (geneve->form & GENEVE_LENGTH) * 4;
 }
 
-/* Length of the outer IP header, UDP header included; 0 if UDP doesn't follow it at once. */
-static __always_inline __u32 outer_length(void *start, void *end, const struct packet *p)
-{
-	if (p->ipv4) {
-		struct iphdr *ip = start;
-
-		return (void *)(ip + 1) > end ? 0 : ip->ihl * 4 + sizeof(struct udphdr);
-	} else {
-		struct ipv6hdr *ip = start;
-
-		if ((void *)(ip + 1) > end || ip->nexthdr != IPPROTO_UDP)
-			return 0;
-		return sizeof(*ip) + sizeof(struct udphdr);
-	}
-}
+/* More than outer headers have; bounds that the verifier understands. */
+#define OUTER_MAX 1024
 
 /*
  * Replaces what is known of the outer packet by what the frame inside says. Returns COUNTER_COUNT if
@@ -81,15 +66,12 @@ static __always_inline __u32 outer_length(void *start, void *end, const struct p
 static __noinline enum counter parse_overlay(struct xdp_md *ctx, struct packet *p)
 {
 	void *end = (void *)(long)ctx->data_end;
-	void *start = (void *)(long)ctx->data + sizeof(struct ethhdr);
-	__u32 whole = p->length, outer, header;
+	void *start = (void *)(long)ctx->data + link_length(p);
+	__u32 outer = p->header + sizeof(struct udphdr), whole = p->length, header;
 	enum counter exit;
 	struct ethhdr *eth;
 
-	if (p->tagged)
-		start += sizeof(struct vlan_tag);
-	outer = outer_length(start, end, p);
-	if (!outer)
+	if (outer > OUTER_MAX)
 		return COUNTER_PASS_OVERLAY;
 	header = p->vip.port == bpf_htons(VXLAN_PORT) ? parse_vxlan(start + outer, end, p)
 						      : parse_geneve(start + outer, end, p);
