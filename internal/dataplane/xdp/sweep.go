@@ -273,7 +273,7 @@ func (p *Plane) settleVersion(sw *swept, now time.Duration) (shown *version, unn
 	next.servers = next.heldServers()
 	if err := p.stageTables(s, next); err != nil {
 		p.unstage(s, next)
-		return nil, nil, 0, nil //nolint:nilerr // no room now: there is another sweep
+		return nil, nil, 0, nil // no room now: there is another sweep
 	}
 	if err := p.show(sw.vip, s, next, true); err != nil {
 		return nil, nil, 0, err
