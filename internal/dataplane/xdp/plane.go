@@ -67,13 +67,17 @@ type Plane struct {
 	mu          sync.Mutex
 	closed      bool
 	attachments []Attachment
-	services    map[lb.VIP]*service
-	needs       featureCounts
-	numbers     *arena // service numbers
-	rings       *arena // chunks of the ring table
-	backends    *arena // entries of the backend table
-	traffic     *arena // indexes of the backends' traffic counters
-	sources     *sourceLists
+	// inherits says that an earlier agent's programs run on these tables, and
+	// inherited what they contain, until they are replaced.
+	inherits  bool
+	inherited features
+	services  map[lb.VIP]*service
+	needs     featureCounts
+	numbers   *arena // service numbers
+	rings     *arena // chunks of the ring table
+	backends  *arena // entries of the backend table
+	traffic   *arena // indexes of the backends' traffic counters
+	sources   *sourceLists
 	// deleted is when a VIP last left the table.
 	deleted ticket
 	// generation is that of the backend that was last given a slot.
@@ -92,6 +96,9 @@ func Open(cfg Config) (*Plane, error) {
 	p, err := newPlane(cfg, hops)
 	if err != nil {
 		return nil, errors.Join(err, hops.Close())
+	}
+	if err := p.inherit(); err != nil {
+		return nil, errors.Join(err, p.Close())
 	}
 	p.running.Go(func() { p.sweepEvery(sweepInterval) })
 	return p, nil
@@ -174,17 +181,28 @@ func (p *Plane) Attach() error {
 	}
 	cfg := p.config
 	for _, name := range cfg.Interfaces {
-		a, err := attach(p.kernel.program, cfg.PinDir, name, cfg.Mode)
-		if err != nil {
+		if slices.ContainsFunc(p.attachments, func(a Attachment) bool { return a.Interface == name }) {
+			continue
+		}
+		if err := p.attach(name); err != nil {
 			return err
 		}
-		p.attachments = append(p.attachments, a)
-		cfg.Log.Info("program attached", "interface", a.Interface, "mode", a.Mode, "reason", a.Reason, "adopted", a.Adopted)
 	}
 	if err := detachOthers(cfg.PinDir, cfg.Interfaces); err != nil {
 		return err
 	}
 	return removeOtherLayouts(cfg.PinDir, filepath.Base(cfg.folder()))
+}
+
+// attach puts the program on one interface.
+func (p *Plane) attach(name string) error {
+	a, err := attach(p.kernel.program, p.config.PinDir, name, p.config.Mode)
+	if err != nil {
+		return err
+	}
+	p.attachments = append(p.attachments, a)
+	p.config.Log.Info("program attached", "interface", a.Interface, "mode", a.Mode, "reason", a.Reason, "adopted", a.Adopted)
+	return nil
 }
 
 // Attachments lists the interfaces on which the program runs.

@@ -88,6 +88,10 @@ func (k *kernel) compile(f features) (*ebpf.Program, error) {
 	return programs.Balance, nil
 }
 
+// programName tells, also to a later agent, what a program contains. The kernel
+// keeps 15 characters of a name.
+const programName = "balance_%x"
+
 // specification is the program as compiled, with its constants and the sizes of
 // its tables.
 func (k *kernel) specification(f features) (*ebpf.CollectionSpec, error) {
@@ -102,6 +106,7 @@ func (k *kernel) specification(f features) (*ebpf.CollectionSpec, error) {
 	if err := spec.Variables[balancerVarVipMask].Set(uint32(vipPlaces(k.capacity.Services) - 1)); err != nil {
 		return nil, fmt.Errorf("constant %s: %w", balancerVarVipMask, err)
 	}
+	spec.Programs[balancerProgBalance].Name = fmt.Sprintf(programName, uint32(f))
 	return spec, f.set(spec)
 }
 

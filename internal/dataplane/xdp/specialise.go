@@ -3,9 +3,12 @@
 package xdp
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -38,15 +41,83 @@ func (c *featureCounts) needed() features {
 }
 
 // prepare makes sure that the program in use can serve one more service, before
-// packets see that service.
+// packets see that service: also the program that an earlier agent left running.
 func (p *Plane) prepare(svc *lb.Service) error {
-	if len(p.attachments) == 0 {
-		return nil // Attach knows better what is needed
-	}
-	if f := featuresOf(svc); f&^p.kernel.features != 0 {
+	f := featuresOf(svc)
+	switch {
+	case len(p.attachments) > 0 && f&^p.kernel.features != 0:
 		return p.run(p.needs.needed() | f)
+	case len(p.attachments) == 0 && p.inherits && f&^p.inherited != 0:
+		return p.takeOver(p.needs.needed() | f)
+	}
+	return nil // Attach knows better what is needed
+}
+
+// takeOver replaces the programs that an earlier agent left running.
+func (p *Plane) takeOver(f features) error {
+	if err := p.run(f); err != nil {
+		return err
+	}
+	p.inherits = false
+	pins, err := linkPins(p.config.PinDir)
+	if err != nil {
+		return err
+	}
+	for _, pin := range pins {
+		if slices.Contains(p.config.Interfaces, linkInterface(pin)) {
+			if err := p.attach(linkInterface(pin)); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// inherit finds out what the programs contain that an earlier agent left
+// running on the same tables: all of them, as packets may come to any.
+func (p *Plane) inherit() error {
+	pins, err := linkPins(p.config.PinDir)
+	if err != nil {
+		return err
+	}
+	p.inherited = allFeatures
+	for _, pin := range pins {
+		f, err := runningFeatures(pin)
+		if err != nil {
+			return err
+		}
+		p.inherits = true
+		p.inherited &= f
+	}
+	return nil
+}
+
+// runningFeatures reads the features of the program behind a pinned link from
+// the program's name; none if it says nothing.
+func runningFeatures(pin string) (features, error) {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return 0, fmt.Errorf("pinned link %s: %w", pin, err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("pinned link %s: %w", pin, err)
+	}
+	program, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		return 0, nil //nolint:nilerr // the interface is gone, and the program with it
+	}
+	defer program.Close()
+	about, err := program.Info()
+	if err != nil {
+		return 0, fmt.Errorf("pinned link %s: %w", pin, err)
+	}
+	var f features
+	if _, err := fmt.Sscanf(about.Name, programName, &f); err != nil {
+		return 0, nil //nolint:nilerr // another layout's
+	}
+	return f, nil
 }
 
 // specialise makes the program in use one that has what services need, and
@@ -73,8 +144,7 @@ func (p *Plane) run(f features) error {
 	}
 	for _, a := range p.attachments {
 		if err := a.link.Update(next); err != nil {
-			// Those before run a program that serves at least as much.
-			return fmt.Errorf("interface %s: replace program: %w", a.Interface, err)
+			return errors.Join(fmt.Errorf("interface %s: replace program: %w", a.Interface, err), next.Close())
 		}
 	}
 	old, before := p.kernel.program, p.kernel.features
