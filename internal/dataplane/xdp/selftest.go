@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
@@ -46,30 +47,48 @@ func selfTest(f features, seed uint64) (err error) {
 		return err
 	}
 	p.kernel.features = f
-	for _, svc := range selfTestServices() {
-		if featuresOf(svc)&^f != 0 {
+	for _, c := range selfTestCases() {
+		if featuresOf(c.svc)&^f != 0 {
 			continue
 		}
-		if err := p.testService(svc); err != nil {
-			return fmt.Errorf("self-test: %s to %s: %w", svc.VIP, svc.Backends[0].Address, err)
+		if err := p.testService(c); err != nil {
+			return fmt.Errorf("self-test: %s to %s: %w", c.svc.VIP, c.svc.Backends[0].Address, err)
 		}
 	}
 	return nil
 }
 
-// testService sends one packet to a service and checks what becomes of it, and
-// of the same packet when there is no such service.
-func (p *Plane) testService(svc *lb.Service) error {
-	in, packet, err := selfTestFrame(svc.VIP)
+// selfTestCase is a service, and the exits that packets to it take, one after
+// the other.
+type selfTestCase struct {
+	svc   *lb.Service
+	exits []string
+}
+
+// testService sends packets to a service and checks what becomes of them, and of
+// the same packet when there is no such service.
+func (p *Plane) testService(c selfTestCase) error {
+	in, packet, err := selfTestFrame(c.svc.VIP)
 	if err != nil {
 		return err
 	}
 	if verdict, out, err := testRun(p.kernel.program, in); err != nil || verdict != xdpPass || !bytes.Equal(in, out) {
 		return errors.Join(err, fmt.Errorf("without a service: verdict %d, frame % x", verdict, out))
 	}
-	if _, err := p.Update(context.Background(), svc); err != nil {
+	if _, err := p.Update(context.Background(), c.svc); err != nil {
 		return err
 	}
+	for _, exit := range c.exits {
+		if err := p.testPacket(in, packet, exit); err != nil {
+			return err
+		}
+	}
+	return p.Delete(context.Background(), c.svc.VIP)
+}
+
+// testPacket checks that a frame takes an exit; if that is to a backend, with
+// the client's packet as it was.
+func (p *Plane) testPacket(in, packet []byte, exit string) error {
 	before, err := p.kernel.exits.Read()
 	if err != nil {
 		return err
@@ -82,19 +101,37 @@ func (p *Plane) testService(svc *lb.Service) error {
 	if err != nil {
 		return err
 	}
-	exit := "forward_" + svc.Forward.String()
+	want := uint32(xdpDrop)
+	if strings.HasPrefix(exit, "forward_") {
+		want = xdpTX
+	}
 	switch {
-	case verdict != xdpTX:
-		return fmt.Errorf("verdict %d, want %d", verdict, xdpTX)
-	case !bytes.HasPrefix(out, selfTestHop.Destination[:]) || !bytes.HasSuffix(out, packet):
-		return fmt.Errorf("frame % x", out)
+	case verdict != want:
+		return fmt.Errorf("verdict %d, want %d", verdict, want)
 	case after[exit] != before[exit]+1:
 		return fmt.Errorf("counter %s moved by %d", exit, after[exit]-before[exit])
+	case want == xdpTX && (!bytes.HasPrefix(out, selfTestHop.Destination[:]) || !bytes.HasSuffix(out, packet)):
+		return fmt.Errorf("frame % x", out)
 	}
-	return p.Delete(context.Background(), svc.VIP)
+	return nil
 }
 
-// selfTestServices has a service for every way through the program.
+// selfTestCases has every way through the program: each mode, clients that are
+// denied and flows that are too many.
+func selfTestCases() []selfTestCase {
+	var cases []selfTestCase
+	for _, svc := range selfTestServices() {
+		cases = append(cases, selfTestCase{svc, []string{"forward_" + svc.Forward.String()}})
+	}
+	denied, limited := *cases[0].svc, *cases[0].svc
+	denied.Sources.Deny = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
+	limited.Limits.NewFlows = 1
+	return append(cases,
+		selfTestCase{&denied, []string{"drop_source_denied"}},
+		selfTestCase{&limited, []string{cases[0].exits[0], "drop_service_limit"}})
+}
+
+// selfTestServices has a service for every mode, family and segment.
 func selfTestServices() []*lb.Service {
 	addresses := []string{"192.0.2.1", "2001:db8::1"} // RFC 5737, RFC 3849
 	var services []*lb.Service

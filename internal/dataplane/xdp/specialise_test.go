@@ -43,13 +43,14 @@ func TestSelfTest(t *testing.T) {
 		t.Errorf("whole program: %v", err)
 	}
 	p, _ := newTestPlane(t)
-	for _, svc := range selfTestServices() {
+	for _, c := range selfTestCases() {
+		svc := c.svc
 		var err error
 		if p.kernel.program, err = p.kernel.compile(allFeatures &^ featuresOf(svc)); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.testService(svc); err == nil {
-			t.Errorf("%s by %s: a program without that mode passes", svc.VIP, svc.Forward)
+		if err := p.testService(c); err == nil {
+			t.Errorf("%s to %s: a program without what it needs passes", svc.VIP, c.exits)
 		}
 		if err := p.kernel.program.Close(); err != nil {
 			t.Error(err)
