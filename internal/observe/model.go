@@ -105,6 +105,8 @@ type Service struct {
 	BackendsInUse   int `json:"backendsInUse"`
 	BackendsDrained int `json:"backendsDrained"`
 	RingSize        int `json:"ringSize"`
+	// Tracking is what is remembered of the service's flows.
+	Tracking dataplane.Tracking `json:"tracking"`
 	dataplane.Traffic
 	Rate
 }

@@ -101,6 +101,7 @@ func (v view) service(entry store.Entry) Service {
 		Error:              status.Error, Attempts: status.Attempts,
 		Backends: len(svc.Backends), BackendsInUse: status.State.InUse(),
 		RingSize: status.State.RingSize,
+		Tracking: v.stats.Services[svc.VIP].Tracking,
 		Traffic:  v.stats.Services[svc.VIP].Traffic,
 		Rate:     v.rates.service(svc.VIP),
 	}
@@ -119,8 +120,9 @@ func (v view) deleted(status reconcile.Status) Service {
 		ProgrammedRevision: status.Programmed,
 		Error:              status.Error, Attempts: status.Attempts,
 		BackendsInUse: status.State.InUse(), RingSize: status.State.RingSize,
-		Traffic: v.stats.Services[status.VIP].Traffic,
-		Rate:    v.rates.service(status.VIP),
+		Tracking: v.stats.Services[status.VIP].Tracking,
+		Traffic:  v.stats.Services[status.VIP].Traffic,
+		Rate:     v.rates.service(status.VIP),
 	}
 }
 

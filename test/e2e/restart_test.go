@@ -6,7 +6,9 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,8 +27,9 @@ func TestWithoutAgent(t *testing.T) {
 	t.Run("removed", l.checkRemoved)
 }
 
-// An agent is killed under load and started again: no packet is lost, and the
-// new agent finds what the kernel counted meanwhile.
+// An agent is killed under load and started again, with a flow table of another
+// size: no packet is lost, no connection moves, and the new agent finds what the
+// kernel counted meanwhile.
 func (l *lab) checkKilled(t *testing.T) {
 	h := l.State().Host("lb1")
 	l.account(t, "forward_l2dsr", func() {
@@ -41,6 +44,7 @@ func (l *lab) checkKilled(t *testing.T) {
 			return l.frames(t, "switch")[h.Name].received > passed+1000
 		})
 
+		resizeFlows(t, h)
 		l.startAgent(t, h)
 		s := status(t, h)
 		if !s.DataPlane.Attachments[0].Adopted || s.DataPlane.Attachments[0].Mode != "native" {
@@ -51,6 +55,24 @@ func (l *lab) checkKilled(t *testing.T) {
 		}
 		w.waitFlawless(t)
 	})
+}
+
+// resizeFlows lets the next agent of a balancer have another flow table, as an
+// upgrade may.
+func resizeFlows(t *testing.T, h *netlab.HostState) {
+	t.Helper()
+	path := filepath.Join(h.Directory, netlab.AgentFile)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "dataplane:\n", "dataplane:\n  flows: 4096\n", 1)
+	if changed == string(text) {
+		t.Fatalf("no dataplane section in %s", path)
+	}
+	if err := os.WriteFile(path, []byte(changed), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // kill ends a process at once and waits until it is gone.
