@@ -34,6 +34,7 @@ func (s *Service) Check() []FieldError {
 	f.add("protocol", protocolWords.check("protocol", uint8(s.Protocol)))
 	f.add("forward", forwardWords.check("forwarding mode", uint8(s.Forward)))
 	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
+	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
 	s.checkTracking(&f)
 	s.Segment.check(&f, "segment")
 	if s.Segment.Type == SegmentNone {

@@ -70,7 +70,8 @@ func TestCheck(t *testing.T) {
 		"protocol":    {func(s *lb.Service) { s.Protocol = 132 }, []string{`protocol: unknown protocol "unknown(132)": want one of tcp, udp`}},
 		"forward": {func(s *lb.Service) { s.Forward = 0 },
 			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat`}},
-		"affinity": {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client, quic`}},
+		"affinity":    {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client, quic`}},
+		"unavailable": {func(s *lb.Service) { s.Unavailable = 7 }, []string{`unavailable: unknown policy "unknown(7)": want one of drop, reject`}},
 
 		"segment none": {func(s *lb.Service) { s.Segment.Type = lb.SegmentNone }, []string{"segment.type: a service of the untagged network has no segment"}},
 		"segment id without type": {func(s *lb.Service) { s.Segment.ID = 5 },

@@ -112,6 +112,8 @@ type Service struct {
 	Sources Sources `json:"sources,omitzero"`
 	// Limits bounds how fast new flows may come.
 	Limits FlowLimits `json:"limits,omitzero"`
+	// Unavailable is what clients meet while no backend is usable.
+	Unavailable Unavailable `json:"unavailable"`
 	// MinHealthy is the number of usable backends below which the VIP's route is
 	// withdrawn; at least 1.
 	MinHealthy int `json:"minHealthy"`

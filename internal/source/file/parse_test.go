@@ -88,6 +88,7 @@ services:
   segment: {type: none}
   forward: ipip
   affinity: client
+  unavailable: reject
   health: {type: http}
   backends:
   - address: 10.0.0.21
@@ -116,7 +117,7 @@ services:
 				Name:     "dns",
 				VIP:      lb.VIP{Address: netip.MustParseAddr("fd00:10::1"), Port: 53, Protocol: lb.UDP},
 				Forward:  lb.IPIP,
-				Affinity: lb.AffinityClient, MinHealthy: 1, Learn: time.Second,
+				Affinity: lb.AffinityClient, Unavailable: lb.Reject, MinHealthy: 1, Learn: time.Second,
 				Health: &lb.HealthCheck{
 					Type: lb.HealthHTTP, Path: "/", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 				},
@@ -160,7 +161,7 @@ func TestServiceErrors(t *testing.T) {
 	const good = "{name: web, address: 10.1.1.1, port: 80, forward: l2dsr, backends: [{address: 10.0.0.21}]}"
 	tests := map[string]struct{ old, new, want string }{
 		"unknown field":      {"port", "prot", "f:3:36: services[0].prot: unknown field: did you mean \"port\"?"},
-		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, quic, tracking, idleTimeout, learn, minHealthy, health, limits, sources, backends"},
+		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, quic, tracking, idleTimeout, learn, unavailable, minHealthy, health, limits, sources, backends"},
 		"upper case":         {"forward", "Forward", "f:3:46: services[0].Forward: unknown field: did you mean \"forward\"?"},
 		"duplicate key":      {"port: 80", "port: 80, port: 81", "f:3:46: services[0].port: already given on line 3"},
 		"no name":            {"name: web, ", "", "f:3:5: services[0].name: missing"},
@@ -186,6 +187,7 @@ func TestServiceErrors(t *testing.T) {
 		"forward":            {"l2dsr", "dsr", "f:3:55: services[0].forward: unknown forwarding mode \"dsr\": want one of l2dsr, ipip, gue, vxlan, geneve, nat"},
 		"mode not served":    {"l2dsr", "gue", "f:3:55: services[0].forward: forwarding mode gue can't be served by this data plane (it serves l2dsr, ipip)"},
 		"affinity":           {"port: 80", "port: 80, affinity: ip", "f:3:56: services[0].affinity: unknown affinity \"ip\": want one of flow, client, quic"},
+		"unavailable":        {"port: 80", "port: 80, unavailable: reset", "f:3:59: services[0].unavailable: unknown policy \"reset\": want one of drop, reject"},
 		"minHealthy":         {"port: 80", "port: 80, minHealthy: 2", "f:3:58: services[0].minHealthy: 2 is more than the service's 1 backends"},
 		"segment not served": {"port: 80", "port: 80, segment: {type: vxlan, id: 1}", "f:3:62: services[0].segment.type: segment type vxlan can't be served by this data plane (it serves vlan)"},
 		"vlan":               {"port: 80", "port: 80, segment: {type: vlan, id: 4095}", "f:3:72: services[0].segment.id: 4095 is out of range: want 1 to 4094"},

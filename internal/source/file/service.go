@@ -45,6 +45,7 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 			learn = true
 			duration(&s.Learn)(v)
 		}),
+		optional("unavailable", word(&s.Unavailable)),
 		optional("minHealthy", number(&s.MinHealthy, 1, math.MaxUint16)),
 		optional("health", health(&s.Health)),
 		optional("limits", limits(&s.Limits)),
