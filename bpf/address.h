@@ -13,6 +13,7 @@ struct address {
 };
 
 #define IP_FRAGMENT_MASK 0x3fff /* "more fragments" and the offset (RFC 791, section 3.1) */
+#define IP_FRAGMENT_OFFSET 0x1fff
 
 static __always_inline void map_ipv4(__u8 mapped[16], __be32 address)
 {
@@ -34,4 +35,11 @@ static __always_inline int is_mapped(const __u8 address[16])
 	const __u32 *words = (const __u32 *)address;
 
 	return !words[0] && !words[1] && words[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline int same_address(const void *a, const void *b)
+{
+	const __u32 *x = a, *y = b;
+
+	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
 }

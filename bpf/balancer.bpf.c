@@ -7,6 +7,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "access.h"
+#include "echo.h"
 #include "encap.h"
 #include "flow.h"
 #include "hash.h"
@@ -17,8 +18,10 @@
 #include "quic.h"
 #include "ring.h"
 #include "stats.h"
+#include "toobig.h"
 #include "trace.h"
 #include "types.h"
+#include "unavailable.h"
 #include "vip.h"
 
 /* Out of the interface that the packet came in by, or out of another one. */
@@ -27,6 +30,14 @@ static __always_inline int transmit(struct xdp_md *ctx, __u32 ifindex)
 	if (ifindex == ctx->ingress_ifindex)
 		return XDP_TX;
 	return bpf_redirect(ifindex, 0);
+}
+
+/* No service's packet, which a ping of its address is neither. */
+static __always_inline int unserved(struct xdp_md *ctx, const struct packet *p)
+{
+	if (p->vip.protocol == IPPROTO_ICMP || p->vip.protocol == IPPROTO_ICMPV6)
+		return conclude(answer_echo(ctx, p));
+	return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
 }
 
 SEC("xdp")
@@ -45,12 +56,12 @@ int balance(struct xdp_md *ctx)
 	if (feature_overlay && exit == COUNTER_COUNT && is_overlay(&packet))
 		exit = parse_overlay(ctx, &packet);
 	if (exit != COUNTER_COUNT)
-		return leave(exit, XDP_PASS);
+		return conclude(exit);
 	hash = vip_hash(&packet);
 	number = service_number(&packet, hash);
 	if (number == VIP_NEVER) {
 		trace_packet(&packet);
-		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
+		return unserved(ctx, &packet);
 	}
 	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
@@ -62,23 +73,24 @@ int balance(struct xdp_md *ctx)
 	    !source_allowed(&packet, service->sources[active]))
 		return leave(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
 	/* A traced packet takes nothing out of what live packets may. */
-	if (feature_limits && !tracing && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN) {
+	if (feature_limits && !tracing && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN &&
+	    !packet.quoted) {
 		exit = limit_new_flow(&packet, service, number);
 		if (exit != COUNTER_COUNT)
 			return leave(exit, XDP_DROP);
 	}
 	hash = flow_hash(&packet, hash, view->flags);
-	if (feature_quic && view->flags & VIEW_QUIC)
+	if (feature_quic && view->flags & VIEW_QUIC && has_transport(&packet))
 		backend = quic_backend(ctx, &packet, view, &service->quic, number);
 	if (!backend && view->ring_size)
 		backend = flow_backend(&packet, view, hash, number);
 	if (!backend)
-		return leave(view->flags & VIEW_EMPTY ? COUNTER_DROP_NO_BACKEND
-						      : COUNTER_DROP_STATE,
-			     XDP_DROP);
+		return conclude(refuse_flow(ctx, &packet, view->flags));
 	exit = encap(ctx, &packet, backend, hash);
+	if (exit == COUNTER_DROP_TOO_BIG)
+		exit = answer_too_big(ctx, &packet, backend);
 	if (!is_forward(exit))
-		return leave(exit, XDP_DROP);
+		return conclude(exit);
 	count_backend(backend->stats, bytes);
 	return leave(exit, transmit(ctx, backend->ifindex));
 }

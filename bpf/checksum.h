@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
@@ -12,15 +13,24 @@
 #include <linux/udp.h>
 
 #include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
 
 #include "address.h"
-#include "parse.h"
+#include "packet.h"
 #include "types.h"
 
 static __always_inline __u16 fold(__u32 sum)
 {
 	sum = (sum & 0xffff) + (sum >> 16);
 	return (sum & 0xffff) + (sum >> 16);
+}
+
+/* The same for sums of longer words. */
+static __always_inline __u16 fold_wide(__u64 sum)
+{
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	sum = (sum >> 32) + (sum & 0xffffffff);
+	return fold(sum);
 }
 
 /* Sum of `size` bytes, an even and constant number. */
@@ -33,6 +43,41 @@ static __always_inline __u32 sum_words(const void *start, __u32 size)
 	for (__u32 i = 0; i < size / 2; i++)
 		sum += words[i];
 	return sum;
+}
+
+#define SUM_BLOCK 128
+#define SUM_BLOCKS 128 /* more than the longest packet that one page holds */
+
+/*
+ * Sum of `size` bytes from `offset` on in the frame, read one by one: for the few packets of which it
+ * has to be known. Not static, and with a pointer that is made anew for each block, so that the
+ * verifier looks at each loop once.
+ */
+__noinline __u32 sum_bytes(struct xdp_md *ctx, __u32 offset, __u32 size)
+{
+	void *start = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end, *at;
+	__u64 sum = 0;
+
+	for (int i = 0; i < SUM_BLOCKS && size >= SUM_BLOCK; i++) {
+		at = start + (offset & OFFSET_MASK);
+		if (at + SUM_BLOCK > end)
+			break;
+		sum += (__u32)bpf_csum_diff(NULL, 0, at, SUM_BLOCK, 0);
+		offset += SUM_BLOCK;
+		size -= SUM_BLOCK;
+	}
+	for (int i = 0; i < SUM_BLOCK / 2 && size >= 2; i++) {
+		at = start + (offset & OFFSET_MASK);
+		if (at + 2 > end)
+			break;
+		sum += *(__u16 *)at;
+		offset += 2;
+		size -= 2;
+	}
+	at = start + (offset & OFFSET_MASK);
+	if (size == 1 && at + 1 <= end)
+		sum += bpf_htons(*(__u8 *)at << 8);
+	return fold_wide(sum);
 }
 
 /* Checksum of a header without options whose checksum field is zero. */
@@ -83,18 +128,19 @@ static __always_inline __u32 packet_sum(const struct packet *p, const void *star
 }
 
 /*
- * Checksum of a tunnel's UDP over IPv6 with the packet that it carries behind `extra` bytes; zero if
- * it is unknown without reading all of it, which a tunnel may send (RFC 6935).
+ * Checksum of a tunnel's UDP over IPv6 with the packet that it carries behind `extra` bytes. Fragments
+ * and the like are read for it: a tunnel may leave it out (RFC 6935), but many receivers drop that.
  */
-static __always_inline __u16 tunnel_checksum(const struct packet *p, const struct backend *b,
-					     const struct udphdr *udp, __u32 extra, const void *end)
+static __always_inline __u16 tunnel_checksum(struct xdp_md *ctx, const struct packet *p,
+					     const struct backend *b, const struct udphdr *udp,
+					     __u32 extra, const void *end)
 {
 	const void *inner = (const void *)(udp + 1) + extra;
 	__u32 sum = packet_sum(p, inner, end);
 	__u16 check;
 
-	if (sum == SUM_UNKNOWN || inner > end)
-		return 0;
+	if (sum == SUM_UNKNOWN)
+		sum = sum_bytes(ctx, inner - (void *)(long)ctx->data, p->length);
 	sum += sum_words(b->local, 16) + sum_words(b->remote, 16);
 	sum += udp->len + bpf_htons(IPPROTO_UDP);
 	sum += sum_words(udp, sizeof(*udp) + extra);

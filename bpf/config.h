@@ -30,11 +30,13 @@ const volatile __u8 feature_overlay = 1; /* services inside VXLAN or Geneve segm
 const volatile __u8 feature_sources = 1;
 const volatile __u8 feature_limits = 1;
 const volatile __u8 feature_quic = 1;
+const volatile __u8 feature_reject = 1; /* a service has VIEW_REJECT */
 
 /* Never read: they keep the enumerations in the BTF, where Go takes them from. */
 const enum forward *const btf_forward = 0;
 const enum segment_type *const btf_segment_type = 0;
 const enum view_flag *const btf_view_flag = 0;
 const enum vip_number *const btf_vip_number = 0;
+const enum address_flag *const btf_address_flag = 0;
 const enum backend_flag *const btf_backend_flag = 0;
 const enum limit_time *const btf_limit_time = 0;

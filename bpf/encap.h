@@ -25,6 +25,8 @@
 static __always_inline enum counter forward_l2dsr(struct xdp_md *ctx, const struct packet *p,
 						  const struct backend *b)
 {
+	if (returns_to_sender(ctx, p, b))
+		return COUNTER_DROP_LOOP;
 	return write_link(ctx, p, b, p->proto, 0) ? COUNTER_FORWARD_L2DSR : COUNTER_DROP_HEADROOM;
 }
 

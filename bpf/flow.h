@@ -136,7 +136,7 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	trace_slot(slot, 0);
 	if (slot < view->slots)
 		backend = backend_at(view, slot);
-	if (backend)
+	if (backend && !p->quoted)
 		record_flow(p, view, hash, number, slot | (__u32)backend->generation << 16, flow,
 			    stats);
 	return backend;

@@ -56,3 +56,21 @@ static __always_inline void *write_link(struct xdp_md *ctx, const struct packet 
 	}
 	return next;
 }
+
+/*
+ * A bridge never sends a frame back to the station that it came from. Two balancers that take each other
+ * for a backend would otherwise pass a packet to and fro for ever: L2 DSR leaves its hop limit as it is,
+ * as bridges do.
+ */
+static __always_inline int returns_to_sender(struct xdp_md *ctx, const struct packet *p,
+					     const struct backend *b)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	const __u16 *from, *to = (const __u16 *)b->destination;
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return 1;
+	from = (const __u16 *)eth->h_source;
+	return from[2] == to[2] && from[1] == to[1] && from[0] == to[0] && !p->overlay &&
+	       b->ifindex == ctx->ingress_ifindex && b->vlan == (bpf_ntohs(p->tci) & VLAN_ID_MASK);
+}

@@ -116,3 +116,27 @@ struct {
 	__type(key, struct server_key);
 	__type(value, struct server);
 } servers SEC(".maps");
+
+/* The addresses of all VIPs, to their ADDRESS_* flags. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct address_key);
+	__type(value, __u32);
+} addresses SEC(".maps");
+
+/* By kind of answer: the time up to which it is used up (reply.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, ANSWER_COUNT);
+	__type(key, enum answer);
+	__type(value, __u64);
+} answer_limits SEC(".maps");
+
+/* Fragmented packets of which the first fragment has been seen. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment_ports);
+} fragments SEC(".maps");

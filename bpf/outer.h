@@ -123,5 +123,5 @@ static __always_inline void finish_udp(struct xdp_md *ctx, const struct packet *
 	void *end = (void *)(long)ctx->data_end;
 
 	if (!is_mapped(b->remote))
-		udp->check = tunnel_checksum(p, b, udp, extra, end);
+		udp->check = tunnel_checksum(ctx, p, b, udp, extra, end);
 }

@@ -23,7 +23,7 @@
 /* Whether a packet that was parsed is for a tunnel end point of this node. */
 static __always_inline int is_overlay(const struct packet *p)
 {
-	if (p->vip.protocol != IPPROTO_UDP)
+	if (p->vip.protocol != IPPROTO_UDP || p->quoted)
 		return 0;
 	if (p->vip.port != bpf_htons(VXLAN_PORT) && p->vip.port != bpf_htons(GENEVE_PORT))
 		return 0;
@@ -71,6 +71,8 @@ static __noinline enum counter parse_overlay(struct xdp_md *ctx, struct packet *
 	enum counter exit;
 	struct ethhdr *eth;
 
+	if (p->fragment)
+		return COUNTER_PASS_FRAGMENT;
 	if (outer > OUTER_MAX)
 		return COUNTER_PASS_OVERLAY;
 	header = p->vip.port == bpf_htons(VXLAN_PORT) ? parse_vxlan(start + outer, end, p)
@@ -83,7 +85,7 @@ static __noinline enum counter parse_overlay(struct xdp_md *ctx, struct packet *
 		return COUNTER_PASS_TRUNCATED;
 	p->overlay = outer + sizeof(*eth);
 	p->proto = eth->h_proto;
-	exit = parse_ip(eth + 1, end, p);
+	exit = parse_ip(ctx, eth + 1, end, p);
 	if (exit == COUNTER_COUNT && p->overlay + p->length > whole)
 		return COUNTER_PASS_MALFORMED;
 	return exit;

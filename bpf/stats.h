@@ -11,22 +11,26 @@
 
 #include "types.h"
 
+/* In the order of their verdicts (conclude). */
 enum counter {
 	/* Not for us: the kernel gets the packet as it came. */
 	COUNTER_PASS_NOT_IP, /* neither IPv4 nor IPv6: ARP, LLDP, ... */
 	COUNTER_PASS_VLAN_STACKED, /* more than one VLAN tag, a service tag (802.1ad), a tag in a segment */
 	COUNTER_PASS_TRUNCATED, /* ends within a header */
 	COUNTER_PASS_MALFORMED, /* headers contradict each other */
-	COUNTER_PASS_FRAGMENT, /* IP fragments have no ports to look up */
-	COUNTER_PASS_EXTENSION_HEADER, /* IPv6 extension headers other than fragment */
-	COUNTER_PASS_NOT_TCP_UDP, /* another transport: ICMP, ICMPv6, ... */
+	COUNTER_PASS_FRAGMENT, /* a later IP fragment for an address that no VIP has */
+	COUNTER_PASS_EXTENSION_HEADER, /* more IPv6 extension headers than are walked over */
+	COUNTER_PASS_NOT_TCP_UDP, /* another transport, or ICMP that concerns no flow */
 	COUNTER_PASS_OVERLAY, /* VXLAN or Geneve that is not for us to open: no identifier, a control
 			       * packet, critical options */
 	COUNTER_PASS_NOT_VIP, /* no service at this address, port, protocol and segment */
 	/* A VIP's packet that can't be delivered. */
 	COUNTER_DROP_NO_BACKEND, /* the service has no usable backend */
+	COUNTER_DROP_FRAGMENT, /* a later fragment whose first one is unknown */
 	COUNTER_DROP_TOO_BIG, /* longer than the MTU towards the backend */
 	COUNTER_DROP_HEADROOM, /* no room in front of the frame for another header */
+	COUNTER_DROP_LOOP, /* would go back to the station that it came from */
+	COUNTER_DROP_ANSWER_LIMITED, /* not answered, because many others just were */
 	COUNTER_DROP_SOURCE_DENIED, /* the client may not use the service */
 	COUNTER_DROP_SOURCE_LIMIT, /* the client has begun too many flows */
 	COUNTER_DROP_SERVICE_LIMIT, /* the service's clients together have */
@@ -37,6 +41,11 @@ enum counter {
 	COUNTER_FORWARD_GUE,
 	COUNTER_FORWARD_VXLAN,
 	COUNTER_FORWARD_GENEVE,
+	/* Answered by the balancer itself: the frame is the answer, on its way back. */
+	COUNTER_ANSWER_ECHO, /* ping */
+	COUNTER_ANSWER_TOO_BIG, /* fragmentation needed, or packet too big */
+	COUNTER_ANSWER_UNREACHABLE, /* no backend: port or host unreachable */
+	COUNTER_ANSWER_RESET, /* no backend: TCP RST */
 	COUNTER_COUNT,
 };
 
@@ -67,6 +76,14 @@ static __always_inline int leave(enum counter exit, int verdict)
 	if (count)
 		*count += 1;
 	return verdict;
+}
+
+/* Leaves by an exit that sends nothing to a backend. */
+static __always_inline int conclude(enum counter exit)
+{
+	if (exit >= COUNTER_ANSWER_ECHO)
+		return leave(exit, XDP_TX);
+	return leave(exit, exit >= COUNTER_DROP_NO_BACKEND ? XDP_DROP : XDP_PASS);
 }
 
 static __always_inline void count_backend(__u32 key, __u64 bytes)

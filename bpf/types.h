@@ -56,6 +56,52 @@ enum vip_number {
 
 #define VIP_PROBES 32
 
+/* An address that services have, whatever their ports. */
+struct address_key {
+	__u8 address[16];
+	__u32 segment_id;
+	__u8 segment_type;
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct address_key) == 24, "address_key has no implicit padding");
+
+enum address_flag {
+	ADDRESS_USABLE = 1 << 0, /* a service of it has a usable backend */
+	ADDRESS_REJECT = 1 << 1, /* a service of it has VIEW_REJECT */
+};
+
+/* Answers of the balancer itself that are limited, each kind for itself. */
+enum answer {
+	ANSWER_TOO_BIG,
+	ANSWER_UNREACHABLE,
+	ANSWER_RESET,
+	ANSWER_COUNT,
+};
+
+/* A thousand a second on each processor, and as many at once after a quiet second. */
+#define ANSWER_INTERVAL_NS 1000000ull
+#define ANSWER_BURST_NS 1000000000ull
+
+/* What the fragments of one packet have in common (RFC 791, section 3.2; RFC 8200, section 4.5). */
+struct fragment_key {
+	__u8 source[16];
+	__u8 destination[16];
+	__u32 id;
+	__u32 segment_id;
+	__u8 segment_type;
+	__u8 protocol; /* 0 in IPv6, where the identification stands alone */
+	__u16 pad;
+};
+_Static_assert(sizeof(struct fragment_key) == 44, "fragment_key has no implicit padding");
+
+/* What only the first one has. */
+struct fragment_ports {
+	__be16 source_port;
+	__be16 port;
+	__u8 protocol;
+	__u8 pad[3];
+};
+
 /* Packets and bytes of received frames. */
 struct traffic {
 	__u64 packets;
@@ -67,6 +113,8 @@ enum view_flag {
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
 	VIEW_TRACK_ALL = 1 << 1, /* record every flow, not only those of unstable entries */
 	VIEW_EMPTY = 1 << 2, /* no backend is usable for new flows; the ring may have a past */
+	VIEW_REJECT =
+		1 << 3, /* without a usable backend, clients are told; not: packets are dropped */
 	VIEW_SOURCES = 1 << 4, /* only clients that the view's list of sources lets in */
 	VIEW_LIMITS = 1 << 5, /* only so many new flows */
 	VIEW_QUIC = 1 << 6, /* QUIC connection ids may name the backend */

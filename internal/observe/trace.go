@@ -118,17 +118,23 @@ func exitWords(exit string) string {
 	case "pass_malformed":
 		return "its headers contradict each other"
 	case "pass_fragment":
-		return "an IP fragment, which has no ports to look up"
+		return "a later IP fragment, to an address that no service has"
 	case "pass_extension_header":
-		return "an IPv6 extension header stands before the transport"
+		return "too many IPv6 extension headers stand before the transport"
 	case "pass_not_tcp_udp":
-		return "neither TCP nor UDP"
+		return "neither TCP nor UDP, nor ICMP that concerns a flow"
 	case "pass_overlay":
 		return "VXLAN or Geneve that is not for this node to open"
 	case exitNotVIP:
 		return "no service at its destination"
 	case "drop_no_backend":
 		return "the service has no usable backend"
+	case "drop_fragment":
+		return "a later IP fragment whose first one has not been seen"
+	case "drop_loop":
+		return "the backend is the station that the packet came from"
+	case "drop_answer_limited":
+		return "not answered, because many others just were"
 	case exitTooBig:
 		return "too big for the way to the backend"
 	case "drop_source_denied":
@@ -151,6 +157,14 @@ func exitWords(exit string) string {
 		return "to the backend's tunnel end point, in VXLAN"
 	case "forward_geneve":
 		return "to the backend's tunnel end point, in Geneve"
+	case "answer_echo":
+		return "an echo reply: something is served at the address"
+	case "answer_too_big":
+		return "an answer that says which size would fit on the way to the backend"
+	case "answer_unreachable":
+		return "an answer that says that nobody serves it"
+	case "answer_reset":
+		return "a TCP reset, because the service has no usable backend"
 	default:
 		return strings.ReplaceAll(exit, "_", " ")
 	}

@@ -33,7 +33,10 @@ func (p *Plane) adopt() error {
 		return err
 	}
 	p.sources.disown()
-	return p.disownServers(ids)
+	if err := p.disownServers(ids); err != nil {
+		return err
+	}
+	return p.adoptAddresses()
 }
 
 func (p *Plane) adoptService(number uint32, ids servers) (*service, error) {

@@ -25,6 +25,30 @@ type balancerAddress struct {
 	Bytes [16]uint8
 }
 
+type balancerAddressFlag uint32
+
+const (
+	balancerAddressFlagADDRESS_USABLE balancerAddressFlag = 1
+	balancerAddressFlagADDRESS_REJECT balancerAddressFlag = 2
+)
+
+type balancerAddressKey struct {
+	_           structs.HostLayout
+	Address     [16]uint8
+	SegmentId   uint32
+	SegmentType uint8
+	Pad         [3]uint8
+}
+
+type balancerAnswer uint32
+
+const (
+	balancerAnswerANSWER_TOO_BIG     balancerAnswer = 0
+	balancerAnswerANSWER_UNREACHABLE balancerAnswer = 1
+	balancerAnswerANSWER_RESET       balancerAnswer = 2
+	balancerAnswerANSWER_COUNT       balancerAnswer = 3
+)
+
 type balancerBackend struct {
 	_           structs.HostLayout
 	Destination [6]uint8
@@ -69,18 +93,25 @@ const (
 	balancerCounterCOUNTER_PASS_OVERLAY          balancerCounter = 7
 	balancerCounterCOUNTER_PASS_NOT_VIP          balancerCounter = 8
 	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 9
-	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 10
-	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 11
-	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 12
-	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 13
-	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 14
-	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 15
-	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 16
-	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 17
-	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 18
-	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 19
-	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 20
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 21
+	balancerCounterCOUNTER_DROP_FRAGMENT         balancerCounter = 10
+	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 11
+	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 12
+	balancerCounterCOUNTER_DROP_LOOP             balancerCounter = 13
+	balancerCounterCOUNTER_DROP_ANSWER_LIMITED   balancerCounter = 14
+	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 15
+	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 16
+	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 17
+	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 18
+	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 19
+	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 20
+	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 21
+	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 22
+	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 23
+	balancerCounterCOUNTER_ANSWER_ECHO           balancerCounter = 24
+	balancerCounterCOUNTER_ANSWER_TOO_BIG        balancerCounter = 25
+	balancerCounterCOUNTER_ANSWER_UNREACHABLE    balancerCounter = 26
+	balancerCounterCOUNTER_ANSWER_RESET          balancerCounter = 27
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 28
 )
 
 type balancerFlow struct {
@@ -110,6 +141,25 @@ const (
 	balancerForwardFORWARD_VXLAN  balancerForward = 4
 	balancerForwardFORWARD_GENEVE balancerForward = 5
 )
+
+type balancerFragmentKey struct {
+	_           structs.HostLayout
+	Source      [16]uint8
+	Destination [16]uint8
+	Id          uint32
+	SegmentId   uint32
+	SegmentType uint8
+	Protocol    uint8
+	Pad         uint16
+}
+
+type balancerFragmentPorts struct {
+	_          structs.HostLayout
+	SourcePort uint16
+	Port       uint16
+	Protocol   uint8
+	Pad        [3]uint8
+}
 
 type balancerLimit struct {
 	_              structs.HostLayout
@@ -258,6 +308,7 @@ const (
 	balancerViewFlagVIEW_AFFINITY_CLIENT balancerViewFlag = 1
 	balancerViewFlagVIEW_TRACK_ALL       balancerViewFlag = 2
 	balancerViewFlagVIEW_EMPTY           balancerViewFlag = 4
+	balancerViewFlagVIEW_REJECT          balancerViewFlag = 8
 	balancerViewFlagVIEW_SOURCES         balancerViewFlag = 16
 	balancerViewFlagVIEW_LIMITS          balancerViewFlag = 32
 	balancerViewFlagVIEW_QUIC            balancerViewFlag = 64
@@ -300,12 +351,15 @@ type balancerXdpMd struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	balancerMapAddresses      = "addresses"
+	balancerMapAnswerLimits   = "answer_limits"
 	balancerMapBackendDetails = "backend_details"
 	balancerMapBackendStats   = "backend_stats"
 	balancerMapBackends       = "backends"
 	balancerMapCounters       = "counters"
 	balancerMapFlowStats      = "flow_stats"
 	balancerMapFlows          = "flows"
+	balancerMapFragments      = "fragments"
 	balancerMapLimitFlows     = "limit_flows"
 	balancerMapLimitSources   = "limit_sources"
 	balancerMapRings          = "rings"
@@ -316,6 +370,7 @@ const (
 	balancerMapTunnelEnds     = "tunnel_ends"
 	balancerMapVips           = "vips"
 	balancerProgBalance       = "balance"
+	balancerVarBtfAddressFlag = "btf_address_flag"
 	balancerVarBtfBackendFlag = "btf_backend_flag"
 	balancerVarBtfForward     = "btf_forward"
 	balancerVarBtfLimitTime   = "btf_limit_time"
@@ -331,6 +386,7 @@ const (
 	balancerVarFeatureLimits  = "feature_limits"
 	balancerVarFeatureOverlay = "feature_overlay"
 	balancerVarFeatureQuic    = "feature_quic"
+	balancerVarFeatureReject  = "feature_reject"
 	balancerVarFeatureSources = "feature_sources"
 	balancerVarFeatureVxlan   = "feature_vxlan"
 	balancerVarHashSeed       = "hash_seed"
@@ -387,12 +443,15 @@ type balancerProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerMapSpecs struct {
+	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
+	AnswerLimits   *ebpf.MapSpec `ebpf:"answer_limits"`
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
@@ -408,6 +467,7 @@ type balancerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
+	BtfAddressFlag *ebpf.VariableSpec `ebpf:"btf_address_flag"`
 	BtfBackendFlag *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfLimitTime   *ebpf.VariableSpec `ebpf:"btf_limit_time"`
@@ -423,6 +483,7 @@ type balancerVariableSpecs struct {
 	FeatureLimits  *ebpf.VariableSpec `ebpf:"feature_limits"`
 	FeatureOverlay *ebpf.VariableSpec `ebpf:"feature_overlay"`
 	FeatureQuic    *ebpf.VariableSpec `ebpf:"feature_quic"`
+	FeatureReject  *ebpf.VariableSpec `ebpf:"feature_reject"`
 	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
@@ -450,12 +511,15 @@ func (o *balancerObjects) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerMaps struct {
+	Addresses      *ebpf.Map `ebpf:"addresses"`
+	AnswerLimits   *ebpf.Map `ebpf:"answer_limits"`
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
 	Backends       *ebpf.Map `ebpf:"backends"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	Rings          *ebpf.Map `ebpf:"rings"`
@@ -469,12 +533,15 @@ type balancerMaps struct {
 
 func (m *balancerMaps) Close() error {
 	return _BalancerClose(
+		m.Addresses,
+		m.AnswerLimits,
 		m.BackendDetails,
 		m.BackendStats,
 		m.Backends,
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
+		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
 		m.Rings,
@@ -491,6 +558,7 @@ func (m *balancerMaps) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
+	BtfAddressFlag *ebpf.Variable `ebpf:"btf_address_flag"`
 	BtfBackendFlag *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
 	BtfLimitTime   *ebpf.Variable `ebpf:"btf_limit_time"`
@@ -506,6 +574,7 @@ type balancerVariables struct {
 	FeatureLimits  *ebpf.Variable `ebpf:"feature_limits"`
 	FeatureOverlay *ebpf.Variable `ebpf:"feature_overlay"`
 	FeatureQuic    *ebpf.Variable `ebpf:"feature_quic"`
+	FeatureReject  *ebpf.Variable `ebpf:"feature_reject"`
 	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`

@@ -22,6 +22,9 @@ type Capacity struct {
 	Limited int
 }
 
+// maxFragments is the number of fragmented packets on their way.
+const maxFragments = 1 << 14
+
 // DefaultCapacity is what a Config that asks for nothing else gets.
 func DefaultCapacity() Capacity {
 	return Capacity{Services: maxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16}
@@ -56,6 +59,8 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		balancerMapLimitSources:   c.Limited,
 		balancerMapLimitFlows:     c.Limited,
 		balancerMapServers:        c.Backends,
+		balancerMapAddresses:      c.Services,
+		balancerMapFragments:      maxFragments,
 	} {
 		spec.Maps[name].MaxEntries = uint32(entries)
 	}

@@ -26,6 +26,7 @@ const (
 	featureSources
 	featureLimits
 	featureQUIC
+	featureReject
 
 	allFeatures features = 1<<iota - 1
 )
@@ -42,6 +43,7 @@ func featureConstants() []string {
 		balancerVarFeatureSources,
 		balancerVarFeatureLimits,
 		balancerVarFeatureQuic,
+		balancerVarFeatureReject,
 	}
 }
 
@@ -65,6 +67,9 @@ func featuresOf(svc *lb.Service) features {
 	}
 	if svc.Affinity == lb.AffinityQUIC {
 		f |= featureQUIC
+	}
+	if svc.Unavailable == lb.Reject {
+		f |= featureReject
 	}
 	return f
 }

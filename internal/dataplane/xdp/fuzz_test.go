@@ -58,7 +58,10 @@ func fuzzServices() (first, then []*lb.Service) {
 	denied.Port, denied.Sources = 8, lb.Sources{Deny: []netip.Prefix{netip.PrefixFrom(client4.Addr(), 32)}}
 	limited.Port, limited.Limits = 9, lb.FlowLimits{NewFlows: 1000, NewFlowsPerSource: 100}
 	quic.Port, quic.Affinity, quic.QUIC = 443, lb.AffinityQUIC, &testForm
-	return append(first, &empty, &denied, &limited, &quic), then
+	reject4, reject6 := empty, *first[1]
+	reject4.Port, reject4.Unavailable = 10, lb.Reject
+	reject6.Port, reject6.Unavailable, reject6.Backends = 10, lb.Reject, nil
+	return append(first, &empty, &denied, &limited, &quic, &reject4, &reject6), then
 }
 
 // fuzzed is a plane into which random packets are put.
@@ -84,6 +87,7 @@ func newFuzzed(t testing.TB) *fuzzed {
 		}
 		f.seeds = append(f.seeds, flowPacket(svc.VIP, client))
 	}
+	f.seeds = append(append(f.seeds, edgeFrames(web4)...), edgeFrames(web6)...)
 	inside := transport(web4, client4)
 	inside[1].(*layers.TCP).SYN = false
 	f.seeds = append(

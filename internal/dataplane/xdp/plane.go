@@ -73,6 +73,7 @@ type Plane struct {
 	inherited features
 	services  map[lb.VIP]*service
 	needs     featureCounts
+	addresses addressBook
 	numbers   *arena // service numbers
 	rings     *arena // chunks of the ring table
 	backends  *arena // entries of the backend table
@@ -125,21 +126,22 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 	}
 	g := newGrace(synchronize)
 	p := &Plane{
-		config:   cfg,
-		kernel:   kernel,
-		resolver: hops,
-		grace:    g,
-		endGrace: endGrace,
-		seed:     cfg.Seed,
-		epoch:    time.Now(),
-		stale:    stale.New(),
-		done:     make(chan struct{}),
-		services: make(map[lb.VIP]*service),
-		numbers:  newArena("services", uint32(capacity.Services)+1, g),
-		rings:    newArena("rings", chunks(uint32(capacity.RingEntries)), g),
-		backends: newArena("backends", uint32(capacity.Backends), g),
-		traffic:  newArena("backend_stats", uint32(capacity.Backends), g),
-		sources:  newSourceLists(kernel.maps.Sources, capacity, g),
+		config:    cfg,
+		kernel:    kernel,
+		resolver:  hops,
+		grace:     g,
+		endGrace:  endGrace,
+		seed:      cfg.Seed,
+		epoch:     time.Now(),
+		stale:     stale.New(),
+		done:      make(chan struct{}),
+		services:  make(map[lb.VIP]*service),
+		addresses: make(addressBook),
+		numbers:   newArena("services", uint32(capacity.Services)+1, g),
+		rings:     newArena("rings", chunks(uint32(capacity.RingEntries)), g),
+		backends:  newArena("backends", uint32(capacity.Backends), g),
+		traffic:   newArena("backend_stats", uint32(capacity.Backends), g),
+		sources:   newSourceLists(kernel.maps.Sources, capacity, g),
 	}
 	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
 		return nil, errors.Join(err, p.Close())

@@ -101,7 +101,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	p.needs.replace(s.features, featuresOf(pl.svc))
 	s.want(pl.svc)
 	p.awaitLearned(vip, s, p.clock())
-	return next.programmed(pl), nil
+	return next.programmed(pl), p.showAddress(vip)
 }
 
 // want takes note of what the service says that packets don't see.
@@ -272,7 +272,7 @@ func (p *Plane) delete(vip lb.VIP) error {
 	if err := p.dropServers(s.number.base, s.now.servers, nil); err != nil {
 		return fmt.Errorf("vip %s: %w", vip, err)
 	}
-	return nil
+	return p.showAddress(vip)
 }
 
 // Prune deletes every service that is not kept, adopted ones included.

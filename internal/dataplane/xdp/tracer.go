@@ -32,7 +32,7 @@ func sharedWithTracer() []string {
 	return []string{
 		balancerMapVips, balancerMapTunnelEnds, balancerMapServices, balancerMapRings,
 		balancerMapBackends, balancerMapBackendDetails, balancerMapFlows,
-		balancerMapSources, balancerMapServers,
+		balancerMapSources, balancerMapServers, balancerMapAddresses, balancerMapFragments,
 	}
 }
 
@@ -42,7 +42,7 @@ func sharedWithTracer() []string {
 func tracerOwn(exits uint32) map[string]uint32 {
 	return map[string]uint32{
 		balancerMapCounters: exits, balancerMapTraces: 1, balancerMapBackendStats: 1, balancerMapFlowStats: 1,
-		balancerMapLimitSources: 1, balancerMapLimitFlows: 1,
+		balancerMapLimitSources: 1, balancerMapLimitFlows: 1, balancerMapAnswerLimits: 1,
 	}
 }
 

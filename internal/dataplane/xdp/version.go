@@ -129,6 +129,9 @@ func viewFlags(pl plan) uint16 {
 	if pl.svc.Limits != (lb.FlowLimits{}) {
 		flags |= balancerViewFlagVIEW_LIMITS
 	}
+	if pl.svc.Unavailable == lb.Reject {
+		flags |= balancerViewFlagVIEW_REJECT
+	}
 	if !slices.ContainsFunc(pl.ring, func(b maglev.Backend) bool { return b.Weight > 0 }) {
 		flags |= balancerViewFlagVIEW_EMPTY
 	}

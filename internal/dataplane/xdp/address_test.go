@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"maps"
+	"testing"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+func addressTable(t *testing.T, p *Plane) map[place]balancerAddressFlag {
+	t.Helper()
+	table := map[place]balancerAddressFlag{}
+	var key balancerAddressKey
+	var flags uint32
+	it := p.kernel.maps.Addresses.Iterate()
+	for it.Next(&key, &flags) {
+		table[placeOfKey(key)] = balancerAddressFlag(flags)
+	}
+	if err := it.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// The table of addresses says what the services of each are, through every
+// change and under the next agent.
+func TestAddresses(t *testing.T) {
+	const usable, reject = balancerAddressFlagADDRESS_USABLE, balancerAddressFlagADDRESS_REJECT
+	dir := testPins(t)
+	p := openTestPlane(t, dir, newStaticHops())
+	want := map[place]balancerAddressFlag{}
+	check := func(when string) {
+		t.Helper()
+		if got := addressTable(t, p); !maps.Equal(got, want) {
+			t.Errorf("%s: addresses %v, want %v", when, got, want)
+		}
+	}
+	untagged, tagged := place{address: vip4}, place{vip4, segment(100)}
+	web, empty, tenant := manyBackends(vip4, 2), manyBackends(vip4, 0), manyBackends(vip4, 1)
+	empty.Port, empty.Unavailable = 81, lb.Reject
+	tenant.Segment = segment(100)
+
+	update(t, p, empty)
+	want[untagged] = reject
+	check("one without backends")
+	update(t, p, web)
+	want[untagged] = usable | reject
+	check("two services")
+	update(t, p, tenant)
+	want[tagged] = usable
+	check("another segment")
+
+	stray := addressKey(place{address: vip6})
+	if err := p.kernel.maps.Addresses.Put(stray, uint32(usable)); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p = openTestPlane(t, dir, newStaticHops())
+	check("adopted")
+	remove(t, p, empty.VIP)
+	want[untagged] = usable
+	check("one is gone")
+	remove(t, p, web.VIP)
+	delete(want, untagged)
+	check("both are gone")
+	remove(t, p, tenant.VIP)
+	delete(want, tagged)
+	check("all are gone")
+}
