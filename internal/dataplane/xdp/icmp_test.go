@@ -39,17 +39,19 @@ func (c steerCase) flowPacket(client netip.AddrPort) []byte {
 	return onWire(c.segment, packetOf(clientFrame(lb.VIP{Address: c.vip, Port: 80, Protocol: c.protocol}, client)))
 }
 
+// steerCases has every mode, and beside it each affinity and segment once.
 func steerCases() []steerCase {
 	var cases []steerCase
-	for _, forward := range Limits().Forwards {
-		for _, vip := range []netip.Addr{vip4, vip6} {
-			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
-				for _, affinity := range []lb.Affinity{lb.AffinityFlow, lb.AffinityClient} {
-					for _, s := range []lb.Segment{{}, segment(100), redVXLAN, redGeneve} {
-						cases = append(cases, steerCase{forward, vip, protocol, affinity, s})
-					}
-				}
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+			for _, forward := range Limits().Forwards {
+				cases = append(cases, steerCase{forward: forward, vip: vip, protocol: protocol})
 			}
+			cases = append(cases, steerCase{forward: lb.L2DSR, vip: vip, protocol: protocol, affinity: lb.AffinityClient})
+		}
+		for _, s := range []lb.Segment{segment(100), redVXLAN, redGeneve} {
+			cases = append(cases, steerCase{forward: lb.L2DSR, vip: vip, protocol: lb.UDP, segment: s},
+				steerCase{forward: lb.GUE, vip: vip, protocol: lb.TCP, segment: s})
 		}
 	}
 	return cases
