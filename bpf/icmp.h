@@ -104,7 +104,7 @@ static __always_inline enum counter parse_quoted_ipv6(struct xdp_md *ctx, __u32 
 	__builtin_memcpy(p->source, &ip->daddr, 16);
 	chain.next = ip->nexthdr;
 	header += sizeof(*ip);
-	exit = walk_extensions(ctx, link_length(p) + header, &chain);
+	exit = walk_extensions(ctx, packet_offset(p) + header, &chain);
 	if (exit != COUNTER_COUNT)
 		return exit;
 	if (chain.fragment & FRAGMENT_OFFSET6)

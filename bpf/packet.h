@@ -55,10 +55,16 @@ struct packet {
 
 #define OFFSET_MASK 0x3fff /* no header is further into a frame; it bounds offsets */
 
-/* Bytes in front of the IP packet. */
+/* Bytes of the link layer: the verifier knows that they are 14 or 18. */
 static __always_inline __u32 link_length(const struct packet *p)
 {
-	return ETH_HLEN + (p->tagged ? sizeof(struct vlan_tag) : 0) + p->overlay;
+	return ETH_HLEN + (p->tagged ? sizeof(struct vlan_tag) : 0);
+}
+
+/* Bytes in front of the IP packet. */
+static __always_inline __u32 packet_offset(const struct packet *p)
+{
+	return link_length(p) + p->overlay;
 }
 
 /* Whether the flow's transport header is where it should be. */
@@ -73,7 +79,7 @@ static __always_inline int has_transport(const struct packet *p)
  */
 static __always_inline void *packet_at(struct xdp_md *ctx, const struct packet *p, __u32 offset)
 {
-	void *at = (void *)(long)ctx->data + ((link_length(p) + offset) & OFFSET_MASK);
+	void *at = (void *)(long)ctx->data + ((packet_offset(p) + offset) & OFFSET_MASK);
 
 	asm volatile("" : "+r"(at));
 	return at;

@@ -32,7 +32,7 @@
 static __always_inline __u32 quic_server_id(struct xdp_md *ctx, const struct packet *p,
 					    const struct quic *quic)
 {
-	__u32 start = link_length(p);
+	__u32 start = packet_offset(p);
 	__u32 at = start + p->header + sizeof(struct udphdr), end = start + p->length;
 	__u32 length = 1 + quic->server_length + quic->nonce_length;
 	__u8 head[QUIC_LONG_LENGTH + 1], config;

@@ -76,7 +76,7 @@ static __always_inline int trim(struct xdp_md *ctx, const struct packet *p, __u3
 {
 	__u32 frame = ctx->data_end - ctx->data;
 
-	return bpf_xdp_adjust_tail(ctx, (int)(link_length(p) + length) - (int)frame);
+	return bpf_xdp_adjust_tail(ctx, (int)(packet_offset(p) + length) - (int)frame);
 }
 
 /*

@@ -50,7 +50,7 @@ static __always_inline enum counter find_payload6(struct xdp_md *ctx, const stru
 	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return COUNTER_PASS_TRUNCATED;
 	chain.next = ip->nexthdr;
-	exit = walk_extensions(ctx, link_length(p) + sizeof(*ip), &chain);
+	exit = walk_extensions(ctx, packet_offset(p) + sizeof(*ip), &chain);
 	payload->header = sizeof(*ip) + chain.length;
 	payload->protocol = chain.next;
 	payload->id = chain.id;
