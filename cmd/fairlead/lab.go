@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -60,15 +61,14 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
 	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue or vxlan")
-	flags.IntVar(&o.mtu, "mtu", 0, "MTU of ecmp's links to balancers and servers (default: clients' full packets fit with outer headers)")
+	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: clients' full packets fit with outer headers)")
 	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp")
 	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if args[0] != "ecmp" {
-			for _, flag := range []string{"forward", "mtu", "balancers", "servers"} {
-				if flags.Changed(flag) {
-					return fmt.Errorf("topology %s: --%s is only for ecmp", args[0], flag)
-				}
+		takes := map[string][]string{"ecmp": {"forward", "mtu", "balancers", "servers"}, "vxlan": {"mtu"}}
+		for _, flag := range takes["ecmp"] {
+			if flags.Changed(flag) && !slices.Contains(takes[args[0]], flag) {
+				return fmt.Errorf("topology %s takes no --%s", args[0], flag)
 			}
 		}
 		topology, err := o.topology(args[0])
@@ -107,7 +107,7 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 	case "vlan":
 		return netlab.VLAN(fairlead), nil
 	case "vxlan":
-		return netlab.VXLAN(fairlead), nil
+		return netlab.VXLAN(fairlead, o.mtu), nil
 	default:
 		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan or vxlan", name)
 	}

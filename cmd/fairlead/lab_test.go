@@ -19,7 +19,7 @@ func TestLabRefuses(t *testing.T) {
 		"up ecmp --forward nat":         "forwarding mode nat: want l2dsr, ipip, gue or vxlan",
 		"up ecmp --mtu 100":             "topology ecmp: mtu 100 is not in 1280 to 9000",
 		"up ecmp --forward nonsense":    `unknown forwarding mode "nonsense"`,
-		"up vlan --servers 3":           "--servers is only for ecmp",
+		"up vlan --servers 3":           "topology vlan takes no --servers",
 		"down":                          "want the name of one lab, or --all",
 		"down a --all":                  "want the name of one lab, or --all",
 		"down no-such-lab":              "lab no-such-lab: no such lab",

@@ -3,6 +3,7 @@
 package netlab
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,6 +23,8 @@ type Overlay struct {
 	// Local is the host's tunnel end point, one of its own addresses.
 	Local netip.Addr
 	MAC   lb.MAC
+	// MTU is that of packets in the segment in bytes; 0 means 1500.
+	MTU int
 	// Addresses are the host's in the segment with the length of their network.
 	Addresses []netip.Prefix
 	// Members are the tunnel end points to which the host sends what is for all
@@ -58,7 +61,7 @@ func (b *builder) overlay(host *Host) error {
 // address it only receives, and has no link-local one to announce either.
 func (o *Overlay) make(h *netlink.Handle) error {
 	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.MTU, attrs.HardwareAddr = o.Name, defaultMTU, net.HardwareAddr(o.MAC[:])
+	attrs.Name, attrs.MTU, attrs.HardwareAddr = o.Name, cmp.Or(o.MTU, defaultMTU), net.HardwareAddr(o.MAC[:])
 	device := &netlink.Vxlan{
 		LinkAttrs: attrs, VxlanId: int(o.ID), SrcAddr: o.Local.AsSlice(), Port: vxlanPort, Learning: true,
 	}
@@ -108,6 +111,8 @@ func (o *Overlay) check(role Role) error {
 		return fmt.Errorf("overlay %s: identifier %d is not in 1 to %d", o.Name, o.ID, maxVNI)
 	case !o.Local.IsValid() || o.MAC.IsZero():
 		return fmt.Errorf("overlay %s: a tunnel end point or a MAC address is missing", o.Name)
+	case o.MTU != 0 && (o.MTU < minMTU || o.MTU > maxMTU):
+		return fmt.Errorf("overlay %s: mtu %d is not in %d to %d", o.Name, o.MTU, minMTU, maxMTU)
 	}
 	return nil
 }

@@ -39,12 +39,20 @@ func (o *overlayNetwork) end(number int) netip.Addr {
 	return addresses(serviceNetwork, number)[o.family]
 }
 
+// mtu is how large a packet of the segment may be where frames of it are carried
+// by packets of at most carrier bytes (RFC 7348, section 5, and the headers in
+// front of UDP), and no larger than elsewhere.
+func (o *overlayNetwork) mtu(carrier int) int {
+	headers := []int{50, 70}[o.family]
+	return min(carrier-headers, defaultMTU)
+}
+
 // routerDevice is the router's place in its tenant's segment. The balancers say
 // nothing there: the router knows where they are.
 func (s *site) routerDevice() Overlay {
 	o := s.overlay
 	device := Overlay{
-		Name: vx0, ID: o.id, Local: o.end(o.routerEnd()), MAC: overlayMAC(o.id, 0),
+		Name: vx0, ID: o.id, Local: o.end(o.routerEnd()), MAC: overlayMAC(o.id, 0), MTU: o.mtu(s.mtu),
 		Addresses: networkAddresses(tenantNetwork, routerNumber),
 	}
 	for n := range s.servers {
@@ -63,7 +71,7 @@ func (s *site) serverDevices(n int) []Overlay {
 	switch o := s.overlay; {
 	case o != nil:
 		return []Overlay{{
-			Name: vx0, ID: o.id, Local: o.end(o.serverEnd(n)), MAC: overlayMAC(o.id, n),
+			Name: vx0, ID: o.id, Local: o.end(o.serverEnd(n)), MAC: overlayMAC(o.id, n), MTU: o.mtu(s.mtu),
 			Addresses: networkAddresses(tenantNetwork, serverNumber+n),
 			Members:   []netip.Addr{o.end(o.routerEnd())},
 		}}

@@ -28,7 +28,7 @@ func TestTopologiesAreValid(t *testing.T) {
 		"least":    ecmp(t, lb.L2DSR, 1, 1),
 		"most":     ecmp(t, lb.L2DSR, MaxBalancers, MaxServers),
 		"vlan":     VLAN("/proc/self/exe"),
-		"vxlan":    VXLAN("/proc/self/exe"),
+		"vxlan":    VXLAN("/proc/self/exe", 1500),
 		"plain":    plain(3),
 		"nothing":  {},
 	} {
@@ -202,7 +202,7 @@ services:
       - {address: "fd00:3::101", port: 80, weight: 1, tunnelEnd: "fd00:2::103", mac: "02:01:13:8a:64:01"}
       - {address: "fd00:3::102", port: 80, weight: 1, tunnelEnd: "fd00:2::104", mac: "02:01:13:8a:64:02"}
 `
-	topology := VXLAN("fairlead")
+	topology := VXLAN("fairlead", 0)
 	if got := AgentConfig("lb1", topology.Services[5:6], addresses(serviceNetwork, balancerNumber+1)...); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

@@ -2,7 +2,11 @@
 
 package netlab
 
-import "fairlead.io/fairlead/internal/lb"
+import (
+	"cmp"
+
+	"fairlead.io/fairlead/internal/lb"
+)
 
 // VXLAN is two tenants that have the same VIPs, and the same addresses
 // everywhere, in two VXLAN segments over one network: red has identifier 5001
@@ -18,18 +22,22 @@ import "fairlead.io/fairlead/internal/lb"
 // 10.0.3.0/24 and fd00:3::/64. What carries the segments is 10.0.2.0/24 and
 // fd00:2::/64. Services are called "web-red", "web6-red" and so on. Fairlead is
 // the path of the fairlead executable.
-func VXLAN(fairlead string) Topology {
+//
+// The links that carry the segments have the given MTU in bytes; 0 is as much as
+// clients' full packets need. With less, routers tell clients what fits.
+func VXLAN(fairlead string, mtu int) Topology {
 	const balancers, servers = 2, 2
+	mtu = cmp.Or(mtu, tunnelMTU)
 	d := newDrawing("vxlan")
 	for i, tenant := range []string{"red", "blue"} {
 		s := site{
-			fairlead: fairlead, forward: lb.VXLAN, tenant: tenant, balancers: balancers, servers: servers, mtu: tunnelMTU,
+			fairlead: fairlead, forward: lb.VXLAN, tenant: tenant, balancers: balancers, servers: servers, mtu: mtu,
 			overlay: &overlayNetwork{id: firstVNI + uint32(i), family: i, tenant: i, servers: i * servers},
 		}
 		s.draw(d)
 	}
 	for n := range balancers {
-		d.balancer(fairlead, n+1, tunnelMTU)
+		d.balancer(fairlead, n+1, mtu)
 	}
 	return d.finish()
 }

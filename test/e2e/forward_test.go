@@ -58,7 +58,7 @@ func (l *lab) checkFamily(t *testing.T, forward lb.Forward, vip string) {
 	t.Run("echo", func(t *testing.T) {
 		l.account(t, forwarded, func() { l.checkEcho(t, "client", vip, "server") })
 	})
-	t.Run("upload", func(t *testing.T) { l.checkUpload(t, vip) })
+	t.Run("upload", func(t *testing.T) { l.checkUpload(t, "client", vip) })
 }
 
 // account runs traffic and checks the books: every packet of the client was
@@ -148,7 +148,7 @@ func (l *lab) checkEcho(t *testing.T, client, vip string, prefix string) {
 
 // checkUpload sends a body in segments that fill the client's MTU, so that in a
 // tunnel they are longer than that.
-func (l *lab) checkUpload(t *testing.T, vip string) {
+func (l *lab) checkUpload(t *testing.T, client, vip string) {
 	const size = 256 << 10
 	// With IPv6, TCP and its time stamps, so many packets carry the body if they
 	// have the smallest MTU of IPv6; full ones of 1500 bytes are a sixth fewer.
@@ -157,9 +157,9 @@ func (l *lab) checkUpload(t *testing.T, vip string) {
 	if err := os.WriteFile(body, make([]byte, size), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	service := map[string]string{vip4: "web", vip6: "web6"}[vip]
+	service := map[string]string{vip4: "web", vip6: "web6"}[vip] + strings.TrimPrefix(client, "client")
 	before, traffic := l.books(t), l.traffic(t, service)
-	said := l.run(t, "client", "curl", "-sS", "--fail", "--max-time", "5", "-o", "/dev/null",
+	said := l.run(t, client, "curl", "-sS", "--fail", "--max-time", "5", "-o", "/dev/null",
 		"-w", "%{http_code} %{size_upload}", "--data-binary", "@"+body, origin(vip))
 	if said != "200 262144" {
 		t.Errorf("status and bytes sent: %s", said)

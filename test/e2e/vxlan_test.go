@@ -9,6 +9,7 @@ import (
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/netlab"
 )
@@ -17,7 +18,7 @@ import (
 // kernels of routers and servers write and read the frames, the balancers pass
 // them on, and nobody meets the other tenant's servers.
 func TestVXLAN(t *testing.T) {
-	l := bringUp(t, "vxlan", netlab.VXLAN("fairlead"))
+	l := bringUp(t, "vxlan", netlab.VXLAN("fairlead", 0))
 	l.checkTenants(t, "forward_vxlan")
 	t.Run("elsewhere", func(t *testing.T) {
 		for vni, exit := range map[uint32]string{5001: "forward_vxlan", 5002: "forward_vxlan", 5003: "pass_not_vip"} {
@@ -26,6 +27,52 @@ func TestVXLAN(t *testing.T) {
 		l.checkExit(t, "VXLAN 5001 to lb2", l.segmentFrame(t, 5001, "10.0.2.12"), "pass_not_vip")
 		l.checkExit(t, "no segment", requestFrame(t, l.macOf("lb1"), 0), "pass_not_vip")
 	})
+}
+
+// Every link carries 1500 bytes: what fits into a segment is less, clients learn
+// from their routers how much, and full packets of that size arrive.
+func TestVXLANOfFullSize(t *testing.T) {
+	l := bringUp(t, "vxlan1500", netlab.VXLAN("fairlead", 1500))
+	for tenant, mtu := range map[string]int{"red": 1450, "blue": 1430} {
+		for _, vip := range []string{vip4, vip6} {
+			t.Run(tenant+"/"+vip, func(t *testing.T) {
+				client := "client-" + tenant
+				l.sendDatagram(t, client, vip, 1450)
+				until(t, "the client knows what fits", func() bool { return l.pathMTU(t, client, vip) == mtu })
+				l.checkUpload(t, client, vip)
+			})
+		}
+	}
+}
+
+// sendDatagram sends so many bytes, and one packet if that fits the client's link.
+func (l *lab) sendDatagram(t *testing.T, client, vip string, size int) {
+	t.Helper()
+	conn, err := l.Dial(t.Context(), client, "udp", net.JoinHostPort(vip, "7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write(make([]byte, size)); err != nil {
+		t.Fatalf("%s: datagram to %s: %v", client, vip, err)
+	}
+}
+
+// pathMTU is what a host has learnt of the way to an address; 0 is nothing.
+func (l *lab) pathMTU(t *testing.T, host, address string) int {
+	t.Helper()
+	mtu := 0
+	err := l.Do(host, func() error {
+		routes, err := netlink.RouteGet(net.ParseIP(address))
+		for _, r := range routes {
+			mtu = r.MTU
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: route to %s: %v", host, address, err)
+	}
+	return mtu
 }
 
 // segmentFrame is requestFrame in a segment, sent to a tunnel end point.

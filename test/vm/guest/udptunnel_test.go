@@ -93,14 +93,14 @@ func TestSegmentDevices(t *testing.T) {
 	}
 }
 
-func checkSegmentDevices(t *testing.T, forward lb.Forward, make func(family int) netlink.Link) {
+func checkSegmentDevices(t *testing.T, forward lb.Forward, deviceOfFamily func(family int) netlink.Link) {
 	lab := bringUp(t,
 		host(client, netlab.Client, 1, "10.0.2.2/24", "fd00:2::2/64"),
 		host("lb1", netlab.Balancer, 2, "10.0.2.11/24", "fd00:2::11/64"),
 		tunnelServer("server1", 3, "10.0.2.101/24", "fd00:2::101/64"),
 	)
 	for family := range 2 {
-		addDevice(t, lab, "server1", make(family))
+		addDevice(t, lab, "server1", deviceOfFamily(family))
 	}
 	serve(t, lab, "server1", tunnelVIPs()...)
 	addRoutes(t, lab, client, map[string]string{"10.1.1.0/24": "10.0.2.11", "fd00:10:1:1::/64": "fd00:2::11"})

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"testing"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// Every link carries 1500 bytes, so clients' full packets don't fit with the
+// outer headers: the balancers say what does (RFC 1191, RFC 8201), and uploads
+// arrive all the same.
+func TestPathMTU(t *testing.T) {
+	for forward, overhead := range map[lb.Forward]map[string]int{
+		lb.IPIP:  {vip4: 20, vip6: 40},
+		lb.GUE:   {vip4: 32, vip6: 52},
+		lb.VXLAN: {vip4: 50, vip6: 70},
+	} {
+		t.Run(forward.String(), func(t *testing.T) {
+			topology, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: "fairlead", Forward: forward, MTU: 1500, Balancers: 3, Servers: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l := bringUp(t, forward.String()+"1500", topology)
+			for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
+				t.Run(family, func(t *testing.T) {
+					l.checkUpload(t, "client", vip)
+					if got, want := l.pathMTU(t, "client", vip), 1500-overhead[vip]; got != want {
+						t.Errorf("the client takes %d for the MTU to %s, want %d", got, vip, want)
+					}
+				})
+			}
+			answers := uint64(0)
+			for _, h := range l.hosts(netlab.Balancer) {
+				answers += exitsOf(t, &h)["answer_too_big"]
+			}
+			if answers == 0 {
+				t.Error("no balancer has answered a packet that was too big")
+			}
+		})
+	}
+}
