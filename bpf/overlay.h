@@ -56,9 +56,6 @@ static __always_inline __u32 parse_geneve(void *start, void *end, struct packet 
 	return sizeof(*geneve) + (geneve->form & GENEVE_LENGTH) * 4;
 }
 
-/* More than outer headers have; bounds that the verifier understands. */
-#define OUTER_MAX 1024
-
 /*
  * Replaces what is known of the outer packet by what the frame inside says. Returns COUNTER_COUNT if
  * that may be a VIP's, else the exit.
@@ -66,21 +63,19 @@ static __always_inline __u32 parse_geneve(void *start, void *end, struct packet 
 static __noinline enum counter parse_overlay(struct xdp_md *ctx, struct packet *p)
 {
 	void *end = (void *)(long)ctx->data_end;
-	void *start = (void *)(long)ctx->data + link_length(p);
 	__u32 outer = p->header + sizeof(struct udphdr), whole = p->length, header;
+	void *start = packet_at(ctx, p, outer);
 	enum counter exit;
 	struct ethhdr *eth;
 
 	if (p->fragment)
 		return COUNTER_PASS_FRAGMENT;
-	if (outer > OUTER_MAX)
-		return COUNTER_PASS_OVERLAY;
-	header = p->vip.port == bpf_htons(VXLAN_PORT) ? parse_vxlan(start + outer, end, p)
-						      : parse_geneve(start + outer, end, p);
+	header = p->vip.port == bpf_htons(VXLAN_PORT) ? parse_vxlan(start, end, p)
+						      : parse_geneve(start, end, p);
 	if (!header)
 		return COUNTER_PASS_OVERLAY;
 	outer += header;
-	eth = start + outer;
+	eth = packet_at(ctx, p, outer);
 	if ((void *)(eth + 1) > end)
 		return COUNTER_PASS_TRUNCATED;
 	p->overlay = outer + sizeof(*eth);
