@@ -45,8 +45,15 @@ func writeService(b *strings.Builder, s lb.Service) {
 	if q := s.QUIC; q != nil {
 		fmt.Fprintf(b, "    quic: {configID: %d, serverIDLength: %d, nonceLength: %d}\n", q.ConfigID, q.ServerIDLength, q.NonceLength)
 	}
+	if s.Unavailable != lb.Drop {
+		fmt.Fprintf(b, "    unavailable: %s\n", s.Unavailable)
+	}
 	b.WriteString(trackingText(s))
 	writeAccess(b, s)
+	if len(s.Backends) == 0 {
+		b.WriteString("    backends: []\n")
+		return
+	}
 	b.WriteString("    backends:\n")
 	for _, backend := range s.Backends {
 		fmt.Fprintf(b, "      - {%s}\n", backendText(backend))

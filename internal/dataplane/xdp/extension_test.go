@@ -58,7 +58,7 @@ func TestExtensionHeaders(t *testing.T) {
 		"long options": slices.Concat(plain[:atIP], withExtension(plain[atIP:], 60, optionsHeader(6, 1024))),
 	}
 	for _, kinds := range [][]byte{{0}, {43}, {60}, {51}, {44}, {0, 60}, {0, 60, 43, 44, 51, 60}} {
-		frames[fmt.Sprint(kinds)] = chain(plain, kinds...)
+		frames[fmt.Sprintf("headers %d", kinds)] = chain(plain, kinds...)
 	}
 	for name, in := range frames {
 		verdict, out := run(t, p, in)

@@ -98,7 +98,7 @@ func (b balancer) checkExits(t *testing.T) {
 
 // service is a service with backends at the VIP's port.
 func service(vip lb.VIP, forward lb.Forward, backends ...string) *lb.Service {
-	svc := &lb.Service{VIP: vip, Forward: forward, MinHealthy: 1}
+	svc := &lb.Service{VIP: vip, Forward: forward, MinHealthy: 1, Unavailable: lb.Reject}
 	for _, b := range backends {
 		svc.Backends = append(svc.Backends, lb.Backend{Address: netip.MustParseAddr(b), Port: vip.Port, Weight: 1})
 	}
