@@ -64,7 +64,7 @@ func (c conditions) load(w *wire) generator.Load {
 		size, _ = strconv.Atoi(c.size) // checked by checkSizes
 	}
 	return generator.Load{
-		Destination: w.deviceMAC, Source: w.testerMAC, Client: clients, VIP: vip(c.protocol),
+		Destination: w.deviceMAC, Source: routerMAC(), Client: clients, VIP: vip(c.protocol),
 		VIPs: 1, Flows: c.flows, Size: size, SYN: c.protocol == lb.TCP,
 	}
 }

@@ -50,6 +50,10 @@ func servers() []netip.Addr {
 	return list
 }
 
+// routerMAC is where clients' frames come from: another station than the
+// servers, or a balancer would send frames back to their sender.
+func routerMAC() lb.MAC { return lb.MAC{2, 0, 0, 0, 3, 1} }
+
 // wire joins the tester with one device.
 type wire struct {
 	device               device

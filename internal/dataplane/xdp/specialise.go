@@ -106,7 +106,7 @@ func runningFeatures(pin string) (features, error) {
 	}
 	program, err := ebpf.NewProgramFromID(info.Program)
 	if err != nil {
-		return 0, nil //nolint:nilerr // the interface is gone, and the program with it
+		return 0, nil // the interface is gone, and the program with it
 	}
 	defer program.Close()
 	about, err := program.Info()
@@ -115,7 +115,7 @@ func runningFeatures(pin string) (features, error) {
 	}
 	var f features
 	if _, err := fmt.Sscanf(about.Name, programName, &f); err != nil {
-		return 0, nil //nolint:nilerr // another layout's
+		return 0, nil // another layout's
 	}
 	return f, nil
 }
