@@ -58,9 +58,9 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1); /* set when loaded: one for each backend of each service */
+	__uint(max_entries, 1); /* set when loaded: a counter for each backend of each service */
 	__type(key, __u32);
-	__type(value, struct traffic);
+	__type(value, struct traffic_chunk);
 } backend_stats SEC(".maps");
 
 static __always_inline int is_forward(enum counter exit)
@@ -86,12 +86,15 @@ static __always_inline int conclude(enum counter exit)
 	return leave(exit, exit >= COUNTER_DROP_NO_BACKEND ? XDP_DROP : XDP_PASS);
 }
 
-static __always_inline void count_backend(__u32 key, __u64 bytes)
+static __always_inline void count_backend(__u32 counter, __u64 bytes)
 {
-	struct traffic *t = bpf_map_lookup_elem(&backend_stats, &key);
+	__u32 key = counter / TRAFFIC_CHUNK;
+	struct traffic_chunk *chunk = bpf_map_lookup_elem(&backend_stats, &key);
+	struct traffic *t;
 
-	if (!t)
+	if (!chunk)
 		return;
+	t = &chunk->entry[counter % TRAFFIC_CHUNK];
 	t->packets += 1;
 	t->bytes += bytes;
 }

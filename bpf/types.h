@@ -108,6 +108,16 @@ struct traffic {
 	__u64 bytes;
 };
 
+/*
+ * Counters are packed as ring entries are: the kernel allocates each element of a per-CPU array, and
+ * finds it by a pointer, on its own.
+ */
+#define TRAFFIC_CHUNK 32
+
+struct traffic_chunk {
+	struct traffic entry[TRAFFIC_CHUNK];
+};
+
 enum view_flag {
 	VIEW_AFFINITY_CLIENT =
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
@@ -206,7 +216,7 @@ struct backend {
 	__u16 vlan; /* id, host order; 0: untagged */
 	__u16 mtu; /* largest IP packet on the way to the backend, tunnel header included */
 	__u32 ifindex; /* interface that sends */
-	__u32 stats; /* index in `backend_stats` */
+	__u32 stats; /* its counter: chunk * TRAFFIC_CHUNK + place in `backend_stats` */
 	__u16 generation; /* tells the slot's backends apart, one after the other */
 	__u8 forward; /* enum forward */
 	__u8 flags; /* BACKEND_* */
@@ -223,8 +233,9 @@ struct backend_detail {
 	__u8 mac[6]; /* the backend's own, for frames within a segment */
 	__u32 segment; /* VXLAN or Geneve network identifier */
 	__u32 pad;
+	struct traffic before; /* what its counter had counted when the backend got it */
 };
-_Static_assert(sizeof(struct backend_detail) == 32, "two backend_details are one cache line");
+_Static_assert(sizeof(struct backend_detail) == 48, "backend_detail has no implicit padding");
 
 /* A recorded flow. */
 struct flow {

@@ -72,6 +72,7 @@ type balancerBackendDetail struct {
 	Mac     [6]uint8
 	Segment uint32
 	Pad     uint32
+	Before  balancerTraffic
 }
 
 type balancerBackendFlag uint32
@@ -289,6 +290,11 @@ type balancerTraffic struct {
 	_       structs.HostLayout
 	Packets uint64
 	Bytes   uint64
+}
+
+type balancerTrafficChunk struct {
+	_     structs.HostLayout
+	Entry [32]balancerTraffic
 }
 
 type balancerView struct {

@@ -52,7 +52,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		balancerMapRings:          int(chunks(uint32(c.RingEntries))),
 		balancerMapBackends:       c.Backends,
 		balancerMapBackendDetails: c.Backends,
-		balancerMapBackendStats:   c.Backends,
+		balancerMapBackendStats:   int(trafficChunks(uint32(c.Backends))),
 		balancerMapFlows:          c.Flows,
 		balancerMapFlowStats:      c.Services + 1,
 		balancerMapSources:        c.Sources,

@@ -62,6 +62,7 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 			Port:    wirePort(b.Port),
 			Mac:     b.MAC,
 			Segment: svc.SegmentOf(b).ID,
+			Before:  old.detail.Before,
 		},
 		backend: b,
 	}

@@ -43,8 +43,8 @@ func newService() *service {
 
 // leaver is a backend that left while packets to it may be on their way.
 type leaver struct {
-	traffic extent
-	after   ticket
+	slot
+	after ticket
 }
 
 // errBusy is returned by a change that has to wait for a grace period.
@@ -226,7 +226,7 @@ func (p *Plane) replace(s *service, next *version) {
 	for i := range old.slots {
 		one := &old.slots[i]
 		if one.taken() && (i >= len(next.slots) || !next.slots[i].taken() || next.slots[i].Generation != one.Generation) {
-			s.leaving = append(s.leaving, leaver{one.traffic(), now})
+			s.leaving = append(s.leaving, leaver{*one, now})
 		}
 	}
 	next.fresh = nil
@@ -267,7 +267,7 @@ func (p *Plane) delete(vip lb.VIP) error {
 		}
 	}
 	for _, l := range s.leaving {
-		p.traffic.retire(l.traffic, now)
+		p.traffic.retire(l.traffic(), now)
 	}
 	if err := p.dropServers(s.number.base, s.now.servers, nil); err != nil {
 		return fmt.Errorf("vip %s: %w", vip, err)

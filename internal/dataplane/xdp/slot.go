@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -38,6 +39,14 @@ func (s *slot) record(number uint16) uint32 { return uint32(number) | uint32(s.G
 // traffic is where the slot's traffic is counted.
 func (s *slot) traffic() extent { return extent{s.Stats, 1} }
 
+// since is the traffic of the slot's backend, out of all counters' readings.
+func (s *slot) since(traffic []dataplane.Traffic) dataplane.Traffic {
+	return dataplane.Traffic{
+		Packets: traffic[s.Stats].Packets - s.detail.Before.Packets,
+		Bytes:   traffic[s.Stats].Bytes - s.detail.Before.Bytes,
+	}
+}
+
 // same reports whether the program can't tell two slots apart.
 func (s *slot) same(o *slot) bool {
 	return s.balancerBackend == o.balancerBackend && s.detail == o.detail
@@ -58,8 +67,9 @@ func slotNumbers(slots []slot) map[lb.BackendID]uint16 {
 	return numbers
 }
 
-// seat gives a backend a free slot, with a traffic counter of its own that
-// begins at zero, and returns the slot's number.
+// seat gives a backend a free slot, with a traffic counter of its own, and
+// returns the slot's number. What the counter has counted for others is known
+// exactly: they were retired before a grace period.
 func (p *Plane) seat(v *version) (uint16, error) {
 	number := slices.IndexFunc(v.slots, func(s slot) bool { return !s.taken() })
 	if number < 0 {
@@ -77,5 +87,6 @@ func (p *Plane) seat(v *version) (uint16, error) {
 	p.generation++
 	v.slots[number].Generation = p.generation
 	v.slots[number].Stats = traffic.base
-	return uint16(number), p.kernel.clearTraffic(traffic.base)
+	v.slots[number].detail.Before, err = p.kernel.counted(traffic.base)
+	return uint16(number), err
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -133,12 +134,7 @@ func (p *Plane) specialise() error {
 // interfaces: one atomic step for each, so not a packet goes without. A program
 // that fails its test, or that the kernel refuses, is never seen by a packet.
 func (p *Plane) run(f features) error {
-	if !p.config.untested {
-		if err := selfTest(f, p.seed); err != nil {
-			return err
-		}
-	}
-	next, err := p.kernel.compile(f)
+	next, err := p.tested(f)
 	if err != nil {
 		return err
 	}
@@ -154,6 +150,20 @@ func (p *Plane) run(f features) error {
 	}
 	p.config.Log.Info("program replaced", "features", f, "before", before)
 	return old.Close()
+}
+
+// tested loads a program with these features, and tests it meanwhile on tables of
+// its own: the kernel takes most of a start's time to verify a program.
+func (p *Plane) tested(f features) (*ebpf.Program, error) {
+	var test errgroup.Group
+	if !p.config.untested {
+		test.Go(func() error { return selfTest(f, p.seed) })
+	}
+	program, err := p.kernel.compile(f)
+	if failed := test.Wait(); failed != nil && err == nil {
+		return nil, errors.Join(failed, program.Close())
+	}
+	return program, err
 }
 
 // trim removes what no service needs any more from the program in use.

@@ -51,16 +51,16 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 	st := dataplane.ServiceStats{Traffic: s.gone, Backends: make(map[lb.BackendID]dataplane.Traffic, len(s.backends))}
 	for _, l := range s.leaving {
-		st.Traffic = st.Add(traffic[l.traffic.base])
+		st.Traffic = st.Add(l.since(traffic))
 	}
 	for i := range s.now.slots {
 		one := &s.now.slots[i]
 		if !one.taken() {
 			continue
 		}
-		st.Traffic = st.Add(traffic[one.Stats])
+		st.Traffic = st.Add(one.since(traffic))
 		if s.wanted(one) {
-			st.Backends[one.id()] = traffic[one.Stats]
+			st.Backends[one.id()] = one.since(traffic)
 		}
 	}
 	return st
@@ -84,8 +84,8 @@ func (p *Plane) retireTraffic(s *service, quiet ticket, traffic []dataplane.Traf
 			waiting = append(waiting, l)
 			continue
 		}
-		gone = gone.Add(traffic[l.traffic.base])
-		p.traffic.release(l.traffic)
+		gone = gone.Add(l.since(traffic))
+		p.traffic.release(l.traffic())
 	}
 	if len(waiting) == len(s.leaving) {
 		return nil
@@ -98,16 +98,34 @@ func (p *Plane) retireTraffic(s *service, quiet ticket, traffic []dataplane.Traf
 // trafficUsed is one more than the largest index of a counter in use.
 func (p *Plane) trafficUsed() uint32 { return p.traffic.used(uint32(p.kernel.capacity.Backends)) }
 
-// clearTraffic sets a counter to zero on all processors.
-func (t *tables) clearTraffic(index uint32) error {
-	return t.maps.BackendStats.Put(index, make([]balancerTraffic, ebpf.MustPossibleCPU()))
+// trafficChunk is the number of counters in one element of their table.
+const trafficChunk = uint32(len(balancerTrafficChunk{}.Entry))
+
+// trafficChunks is the number of elements that hold n counters.
+func trafficChunks(n uint32) uint32 { return (n + trafficChunk - 1) / trafficChunk }
+
+// counted is what a counter has counted since the tables were made.
+func (t *tables) counted(index uint32) (sum balancerTraffic, err error) {
+	var values []balancerTrafficChunk
+	if err := t.maps.BackendStats.Lookup(index/trafficChunk, &values); err != nil {
+		return sum, fmt.Errorf("traffic counter: %w", err)
+	}
+	for i := range values {
+		sum.Packets += values[i].Entry[index%trafficChunk].Packets
+		sum.Bytes += values[i].Entry[index%trafficChunk].Bytes
+	}
+	return sum, nil
 }
 
-// readTraffic returns the first n counters.
+// readTraffic returns what at least the first n counters have counted since the
+// tables were made.
 func (t *tables) readTraffic(n uint32) ([]dataplane.Traffic, error) {
-	sums := make([]dataplane.Traffic, n)
-	err := readPerCPU(t.maps.BackendStats, n, func(i uint32, v balancerTraffic) {
-		sums[i] = sums[i].Add(dataplane.Traffic{Packets: v.Packets, Bytes: v.Bytes})
+	sums := make([]dataplane.Traffic, trafficChunks(n)*trafficChunk)
+	err := readPerCPU(t.maps.BackendStats, trafficChunks(n), func(i uint32, v *balancerTrafficChunk) {
+		for j := range v.Entry {
+			sum := &sums[i*trafficChunk+uint32(j)]
+			*sum = sum.Add(dataplane.Traffic{Packets: v.Entry[j].Packets, Bytes: v.Entry[j].Bytes})
+		}
 	})
 	return sums, err
 }
@@ -123,7 +141,7 @@ func (t *tables) clearFlowStats(number uint32) error {
 // readFlowStats returns the counts of the first n service numbers.
 func (t *tables) readFlowStats(n uint32) ([]balancerFlowStats, error) {
 	sums := make([]balancerFlowStats, n)
-	err := readPerCPU(t.maps.FlowStats, n, func(i uint32, v balancerFlowStats) {
+	err := readPerCPU(t.maps.FlowStats, n, func(i uint32, v *balancerFlowStats) {
 		sums[i].Hits += v.Hits
 		sums[i].Misses += v.Misses
 		sums[i].Inserts += v.Inserts
@@ -132,7 +150,7 @@ func (t *tables) readFlowStats(n uint32) ([]balancerFlowStats, error) {
 }
 
 // readPerCPU calls add with each processor's value of the first n elements.
-func readPerCPU[T any](m *ebpf.Map, n uint32, add func(i uint32, v T)) error {
+func readPerCPU[T any](m *ebpf.Map, n uint32, add func(i uint32, v *T)) error {
 	if n == 0 {
 		return nil
 	}
@@ -145,8 +163,8 @@ func readPerCPU[T any](m *ebpf.Map, n uint32, add func(i uint32, v T)) error {
 		return fmt.Errorf("counters %s: %w", m, err)
 	}
 	for i := range got {
-		for _, v := range values[i*cpus : (i+1)*cpus] {
-			add(keys[i], v)
+		for j := range cpus {
+			add(keys[i], &values[i*cpus+j])
 		}
 	}
 	return nil
