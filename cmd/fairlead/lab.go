@@ -60,7 +60,7 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
-	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue or vxlan")
+	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan or geneve")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: clients' full packets fit with outer headers)")
 	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp")
 	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp")

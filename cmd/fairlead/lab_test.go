@@ -16,7 +16,7 @@ func TestLabRefuses(t *testing.T) {
 		"up ecmp --name A/b":            `bad name "A/b"`,
 		"up ecmp --balancers 0":         "0 balancers: want 1 to 80",
 		"up ecmp --servers 101":         "101 servers: want 1 to 100",
-		"up ecmp --forward nat":         "forwarding mode nat: want l2dsr, ipip, gue or vxlan",
+		"up ecmp --forward nat":         "forwarding mode nat: want l2dsr, ipip, gue, vxlan or geneve",
 		"up ecmp --mtu 100":             "topology ecmp: mtu 100 is not in 1280 to 9000",
 		"up ecmp --forward nonsense":    `unknown forwarding mode "nonsense"`,
 		"up vlan --servers 3":           "topology vlan takes no --servers",

@@ -17,8 +17,9 @@ type ECMPOptions struct {
 	// Fairlead is the path of the fairlead executable, which runs in balancers
 	// and servers.
 	Fairlead string
-	// Forward is lb.L2DSR, lb.IPIP, lb.GUE or lb.VXLAN. Servers end IPIP and GUE
-	// by "fairlead node" and VXLAN by devices of the kernel.
+	// Forward is any mode but lb.NAT. Servers end IPIP and GUE by "fairlead node",
+	// VXLAN by devices of the kernel and Geneve by a BPF program, as not every
+	// kernel has such devices.
 	Forward lb.Forward
 	// MTU is that of the links to balancers and servers in bytes. 0 is 1500, and
 	// in modes that tunnel as much as a client's full packet becomes; with 1500
@@ -43,10 +44,10 @@ func ECMP(o ECMPOptions) (Topology, error) {
 	mtu := o.MTU
 	switch o.Forward {
 	case lb.L2DSR:
-	case lb.IPIP, lb.GUE, lb.VXLAN:
+	case lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve:
 		mtu = cmp.Or(mtu, tunnelMTU)
 	default:
-		return Topology{}, fmt.Errorf("topology ecmp: forwarding mode %s: want l2dsr, ipip, gue or vxlan", o.Forward)
+		return Topology{}, fmt.Errorf("topology ecmp: forwarding mode %s: want l2dsr, ipip, gue, vxlan or geneve", o.Forward)
 	}
 	if mtu != 0 && (mtu < minMTU || mtu > maxMTU) {
 		return Topology{}, fmt.Errorf("topology ecmp: mtu %d is not in %d to %d", mtu, minMTU, maxMTU)

@@ -4,9 +4,11 @@ package netlab
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/vishvananda/netlink"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/geneveport"
 	"fairlead.io/fairlead/internal/dataplane/xdp/switchport"
 	"fairlead.io/fairlead/internal/dataplane/xdp/vlanport"
 )
@@ -24,6 +26,8 @@ func (b *builder) program(host *Host) error {
 			switch index := link.Attrs().Index; {
 			case i.VLAN != 0:
 				err = vlanport.Attach(index, i.VLAN)
+			case i.Geneve != 0:
+				err = geneveport.Attach(index, i.Geneve, hostAddresses(i.Addresses))
 			case b.facesBalancer(End{host.Name, i.Name}):
 				err = switchport.Attach(index)
 			}
@@ -33,6 +37,15 @@ func (b *builder) program(host *Host) error {
 		}
 		return nil
 	})
+}
+
+// hostAddresses leaves out the lengths of the networks.
+func hostAddresses(prefixes []netip.Prefix) []netip.Addr {
+	var all []netip.Addr
+	for _, p := range prefixes {
+		all = append(all, p.Addr())
+	}
+	return all
 }
 
 // facesBalancer reports whether the end is the peer of a balancer's interface.

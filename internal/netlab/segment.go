@@ -8,7 +8,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// firstVNI is the identifier of the first VXLAN segment of every topology.
+// firstVNI is the identifier of the first segment of every topology.
 const firstVNI = 5001
 
 // vx0 is a host's device in its tenant's segment.
@@ -88,12 +88,16 @@ func (s *site) serverDevices(n int) []Overlay {
 	}
 }
 
-// behindTunnel fills in how a backend is reached in its segment.
+// behindTunnel fills in how a backend is reached in its segment. The end of a
+// Geneve segment has no device, so what it opens is for the interface.
 func (s *site) behindTunnel(b *lb.Backend, n int) {
 	if s.overlay != nil {
 		b.TunnelEnd, b.MAC = s.overlay.end(s.overlay.serverEnd(n)), overlayMAC(s.overlay.id, n)
 		return
 	}
 	b.TunnelEnd, b.MAC = b.Address, overlayMAC(firstVNI, n)
-	b.Segment = lb.Segment{Type: lb.SegmentVXLAN, ID: firstVNI}
+	if s.forward == lb.Geneve {
+		b.MAC = s.mac(n)
+	}
+	b.Segment = lb.Segment{Type: s.forward.Overlay(), ID: firstVNI}
 }

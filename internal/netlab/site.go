@@ -128,12 +128,16 @@ func (s *site) server(d *drawing, n int) {
 	if s.forward == lb.IPIP || s.forward == lb.GUE {
 		h.Processes = append(h.Processes, tunnelEnd(s.fairlead, vips(), networkAddresses(serviceNetwork, serverNumber+n)))
 	}
-	d.plug(&h, Interface{
+	end := Interface{
 		Name:      eth0,
 		MAC:       s.mac(n),
 		Addresses: networkAddresses(serviceNetwork, number),
 		VLAN:      s.vlan,
-	}, s.mtu)
+	}
+	if s.forward == lb.Geneve {
+		end.Geneve = firstVNI
+	}
+	d.plug(&h, end, s.mtu)
 	d.Hosts = append(d.Hosts, h)
 }
 
@@ -190,7 +194,7 @@ func (s *site) routerMTU() int {
 func (s *site) backend(n, family int, port uint16) lb.Backend {
 	b := lb.Backend{Address: addresses(s.network(), serverNumber+n)[family], Port: port, Weight: 1}
 	switch {
-	case s.forward == lb.VXLAN:
+	case s.forward.Overlay() != lb.SegmentUnset:
 		s.behindTunnel(&b, n)
 	case s.vlan != 0:
 		b.MAC, b.Segment = s.mac(n), s.segment()

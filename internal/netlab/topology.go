@@ -68,6 +68,10 @@ type Interface struct {
 	// VLAN, if not 0, is the IEEE 802.1Q network that the interface belongs to:
 	// all it sends is tagged, and it receives nothing else.
 	VLAN uint16
+	// Geneve, if not 0, is the identifier of the segment whose frames the host
+	// accepts at the interface's addresses: it gets what is inside, which has to be
+	// for the interface's MAC address.
+	Geneve uint32
 }
 
 // Link is a veth pair.

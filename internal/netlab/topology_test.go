@@ -25,6 +25,7 @@ func TestTopologiesAreValid(t *testing.T) {
 		"ipip":     ecmp(t, lb.IPIP, 3, 4),
 		"gue":      ecmp(t, lb.GUE, 3, 4),
 		"in vxlan": ecmp(t, lb.VXLAN, 3, 4),
+		"geneve":   ecmp(t, lb.Geneve, 3, 4),
 		"least":    ecmp(t, lb.L2DSR, 1, 1),
 		"most":     ecmp(t, lb.L2DSR, MaxBalancers, MaxServers),
 		"vlan":     VLAN("/proc/self/exe"),
@@ -40,7 +41,7 @@ func TestTopologiesAreValid(t *testing.T) {
 
 func TestECMPRefusesWhatItCannotDraw(t *testing.T) {
 	for _, o := range []ECMPOptions{
-		{Forward: lb.Geneve, Balancers: 1, Servers: 1},
+		{Forward: lb.NAT, Balancers: 1, Servers: 1},
 		{Forward: lb.L2DSR, Balancers: 0, Servers: 1},
 		{Forward: lb.L2DSR, Balancers: 1, Servers: MaxServers + 1},
 	} {
@@ -85,6 +86,8 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		"interface lo: name used twice":                  func(tp *Topology) { tp.Hosts[0].Interfaces[0].Name = "lo" },
 		"interface \"abcdefghijklmnop\"":                 func(tp *Topology) { tp.Hosts[0].Interfaces[0].Name = "abcdefghijklmnop" },
 		"vlan 4095 is above 4094":                        func(tp *Topology) { tp.Hosts[0].Interfaces[0].VLAN = 4095 },
+		"geneve segment 16777216 is above 16777215":      func(tp *Topology) { tp.Hosts[0].Interfaces[0].Geneve = 1 << 24 },
+		"the end of a geneve segment has an address":     func(tp *Topology) { tp.Hosts[0].Interfaces[0].Geneve, tp.Hosts[0].Interfaces[0].Addresses = 1, nil },
 		"has the same MAC address":                       func(tp *Topology) { tp.Hosts[2].Interfaces[0].MAC = tp.Hosts[3].Interfaces[0].MAC },
 		"route 10.0.0.1/8: not a network":                func(tp *Topology) { tp.Hosts[0].Routes[0].Destination = netip.MustParsePrefix("10.0.0.1/8") },
 		"gateway fd00:1::1 is not of its address family": func(tp *Topology) { tp.Hosts[0].Routes[0].Gateways = tp.Hosts[0].Routes[1].Gateways },

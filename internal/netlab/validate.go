@@ -149,6 +149,10 @@ func (i *Interface) check(role Role) error {
 		return fmt.Errorf("interface %q: want a letter and up to %d letters, digits and hyphens", i.Name, maxInterfaceName-1)
 	case i.VLAN > maxVLAN:
 		return fmt.Errorf("interface %s: vlan %d is above %d", i.Name, i.VLAN, maxVLAN)
+	case i.Geneve > maxVNI:
+		return fmt.Errorf("interface %s: geneve segment %d is above %d", i.Name, i.Geneve, maxVNI)
+	case i.Geneve != 0 && (i.VLAN != 0 || len(i.Addresses) == 0):
+		return fmt.Errorf("interface %s: the end of a geneve segment has an address and no vlan", i.Name)
 	case role == Switch && (len(i.Addresses) > 0 || i.VLAN != 0):
 		return fmt.Errorf("interface %s: the port of a switch has neither address nor vlan", i.Name)
 	case slices.ContainsFunc(i.Addresses, func(p netip.Prefix) bool { return !p.IsValid() }):

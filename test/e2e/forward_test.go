@@ -16,7 +16,7 @@ import (
 // Real requests in each mode and family: who answers, by which way, and that
 // not one packet is lost or damaged.
 func TestForward(t *testing.T) {
-	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN} {
+	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve} {
 		t.Run(forward.String(), func(t *testing.T) {
 			l := bringUp(t, forward.String(), ecmp(t, forward))
 			t.Run("native", l.checkNative)

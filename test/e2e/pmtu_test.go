@@ -14,9 +14,10 @@ import (
 // arrive all the same.
 func TestPathMTU(t *testing.T) {
 	for forward, overhead := range map[lb.Forward]map[string]int{
-		lb.IPIP:  {vip4: 20, vip6: 40},
-		lb.GUE:   {vip4: 32, vip6: 52},
-		lb.VXLAN: {vip4: 50, vip6: 70},
+		lb.IPIP:   {vip4: 20, vip6: 40},
+		lb.GUE:    {vip4: 32, vip6: 52},
+		lb.VXLAN:  {vip4: 50, vip6: 70},
+		lb.Geneve: {vip4: 50, vip6: 70},
 	} {
 		t.Run(forward.String(), func(t *testing.T) {
 			topology, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: "fairlead", Forward: forward, MTU: 1500, Balancers: 3, Servers: 2})
