@@ -100,7 +100,7 @@ func checkSegmentDevices(t *testing.T, forward lb.Forward, deviceOfFamily func(f
 		tunnelServer("server1", 3, "10.0.2.101/24", "fd00:2::101/64"),
 	)
 	for family := range 2 {
-		addDevice(t, lab, "server1", deviceOfFamily(family))
+		addSilentDevice(t, lab, "server1", deviceOfFamily(family))
 	}
 	serve(t, lab, "server1", tunnelVIPs()...)
 	addRoutes(t, lab, client, map[string]string{"10.1.1.0/24": "10.0.2.11", "fd00:10:1:1::/64": "fd00:2::11"})
@@ -122,6 +122,22 @@ func checkSegmentDevices(t *testing.T, forward lb.Forward, deviceOfFamily func(f
 	}
 	t.Run("every packet", func(t *testing.T) { checkDevices(t, lab, b, ends) })
 	b.checkExits(t)
+}
+
+// addSilentDevice adds a device without a link-local address: what it would tell
+// its network of that (RFC 4861, RFC 3810) a tunnel's device tells the balancer.
+func addSilentDevice(t *testing.T, lab *netlab.Lab, host string, device netlink.Link) {
+	t.Helper()
+	const none = 1 // IN6_ADDR_GEN_MODE_NONE of linux/if_link.h
+	within(t, lab, host, func() error {
+		if err := netlink.LinkAdd(device); err != nil {
+			return err
+		}
+		if err := netlink.LinkSetIP6AddrGenMode(device, none); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(device)
+	})
 }
 
 func segmentDevice(family int) string { return []string{"seg4", "seg6"}[family] }
