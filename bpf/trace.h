@@ -59,21 +59,19 @@ struct {
 	__type(value, struct trace);
 } traces SEC(".maps");
 
+/* Where to note, or NULL in the instance that moves packets. */
 static __always_inline struct trace *trace_current(void)
 {
 	__u32 key = 0;
 
-	return bpf_map_lookup_elem(&traces, &key);
+	return tracing ? bpf_map_lookup_elem(&traces, &key) : NULL;
 }
 
 /* The packet may be a VIP's. */
 static __always_inline void trace_packet(const struct packet *p)
 {
-	struct trace *t;
+	struct trace *t = trace_current();
 
-	if (!tracing)
-		return;
-	t = trace_current();
 	if (!t)
 		return;
 	t->vip = p->vip;
@@ -90,8 +88,6 @@ static __always_inline void trace_service(const struct packet *p, const struct v
 {
 	struct trace *t;
 
-	if (!tracing)
-		return;
 	trace_packet(p);
 	t = trace_current();
 	if (!t)
@@ -104,11 +100,8 @@ static __always_inline void trace_service(const struct packet *p, const struct v
 /* The ring's entry of the packet is known. */
 static __always_inline void trace_ring(const struct view *view, __u64 hash, __u32 entry)
 {
-	struct trace *t;
+	struct trace *t = trace_current();
 
-	if (!tracing)
-		return;
-	t = trace_current();
 	if (!t || entry == RING_NONE)
 		return;
 	t->place = ring_place(view->ring_size, hash);
@@ -129,11 +122,8 @@ static __always_inline void trace_ring(const struct view *view, __u64 hash, __u3
 /* The flow table was asked; `flow` is NULL if it has no record. */
 static __always_inline void trace_flow(const struct flow *flow)
 {
-	struct trace *t;
+	struct trace *t = trace_current();
 
-	if (!tracing)
-		return;
-	t = trace_current();
 	if (!t)
 		return;
 	t->steps |= TRACE_TRACKED;
@@ -146,11 +136,8 @@ static __always_inline void trace_flow(const struct flow *flow)
 /* The slot of the backend, if not the ring's; `step` is TRACE_HIT or TRACE_SERVER, if one said it. */
 static __always_inline void trace_slot(__u32 slot, __u32 step)
 {
-	struct trace *t;
+	struct trace *t = trace_current();
 
-	if (!tracing)
-		return;
-	t = trace_current();
 	if (!t)
 		return;
 	t->slot = slot;
