@@ -176,10 +176,14 @@ func (p *Plane) newNumber() (extent, error) {
 	if err != nil {
 		return extent{}, err
 	}
-	if err := write(p.kernel.services, serviceOffset(number.base), balancerService{}); err != nil {
-		return extent{}, err
+	err = errors.Join(
+		write(p.kernel.services, serviceOffset(number.base), balancerService{}),
+		p.kernel.clearFlowStats(number.base),
+	)
+	if err != nil {
+		p.numbers.release(number)
 	}
-	return number, p.kernel.clearFlowStats(number.base)
+	return number, err
 }
 
 // fill writes the view that is not in use, and what a service has only once.
