@@ -62,6 +62,12 @@ type Backend struct {
 	// ServerID is what the server writes into QUIC connection ids, with
 	// AffinityQUIC. Without one it is found by the five-tuple only.
 	ServerID ServerID `json:"serverID,omitempty"`
+	// Down says that health checks found the server dead: it gets no new flows
+	// and loses those that it has. The store sets it, never a source.
+	Down bool `json:"down,omitempty"`
+	// Drained says that an operator wants the server to get no new flows; its
+	// Weight is 0 then. The store sets it, never a source.
+	Drained bool `json:"drained,omitempty"`
 }
 
 // ID returns the backend's name within its service.

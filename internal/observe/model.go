@@ -101,14 +101,33 @@ type Service struct {
 	Attempts int    `json:"attempts"`
 	// Backends counts the desired ones. BackendsDrained have weight 0 and are
 	// meant to be out of use.
-	Backends        int `json:"backends"`
-	BackendsInUse   int `json:"backendsInUse"`
-	BackendsDrained int `json:"backendsDrained"`
-	RingSize        int `json:"ringSize"`
+	Backends      int `json:"backends"`
+	BackendsInUse int `json:"backendsInUse"`
+	// BackendsHealthy counts those that no health check found dead; without a
+	// check all are. Panic says that so few are healthy that health is ignored.
+	BackendsHealthy int  `json:"backendsHealthy"`
+	Panic           bool `json:"panic,omitempty"`
+	// Drained says that an operator wants the service to get no new flows here.
+	Drained         bool `json:"drained,omitempty"`
+	BackendsDrained int  `json:"backendsDrained"`
+	RingSize        int  `json:"ringSize"`
 	// Tracking is what is remembered of the service's flows.
 	Tracking dataplane.Tracking `json:"tracking"`
 	dataplane.Traffic
 	Rate
+}
+
+// Health is what health checks know of a backend.
+type Health struct {
+	// State is "unchecked", "checking" (no verdict yet: taken as healthy or not as
+	// the service's check says), "healthy" or "unhealthy".
+	State string `json:"state"`
+	// Reason is how the last probe failed; empty if it did not.
+	Reason string `json:"reason,omitempty"`
+	// Since is when the state began; zero if it never changed.
+	Since time.Time `json:"since,omitzero"`
+	// Took is how long the last probe took.
+	Took time.Duration `json:"took,omitzero"`
 }
 
 // Backend is one backend of one service.
@@ -119,6 +138,9 @@ type Backend struct {
 	Port    uint16     `json:"port"`
 	Weight  int        `json:"weight"`
 	InUse   bool       `json:"inUse"`
+	Health  Health     `json:"health"`
+	// Drained says that an operator wants the backend to get no new flows.
+	Drained bool `json:"drained,omitempty"`
 	// Reason says why the backend is not in use.
 	Reason string `json:"reason,omitempty"`
 	// NextHop describes where its packets are sent.

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package health finds out which backends live.
+//
+// It stands beside the store in the story of DESIGN.md §1: it is told which
+// services there are, probes their backends, and reports verdicts, which the
+// store merges with what is desired. What makes a backend healthy or not is a
+// pure state machine; probers, at the edge, speak the protocols.
+package health
+
+import (
+	"net/netip"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Path is how a probe gets to a backend (DESIGN.md §5.5).
+type Path struct {
+	// Target is whom the probe addresses: the VIP itself in the modes in which the
+	// backend answers clients directly, else the backend.
+	Target netip.AddrPort
+	// Source is the address that the probe comes from; invalid if the kernel may
+	// choose.
+	Source netip.Addr
+	// Mark is the socket mark (SO_MARK) that makes the kernel send the probe to
+	// the one backend; 0: none is needed.
+	Mark uint32
+}
+
+// Paths opens ways to backends. The data plane does, as only it knows how a
+// packet gets there.
+type Paths interface {
+	// Open returns the way to a backend of a service for probes to the given port,
+	// and follows the backend's next hop until release is called. An error means
+	// that the backend can't be reached now; opening is tried again then.
+	Open(svc *lb.Service, backend lb.Backend, port uint16) (path Path, release func(), err error)
+}
+
+// Verdict is what is newly known of one backend of one service.
+type Verdict struct {
+	VIP     lb.VIP
+	Backend lb.BackendID
+	State
+}
+
+// State is what is known of a backend.
+type State struct {
+	// Checked says that the service has a health check. Known says that it has
+	// come to a verdict, of which Healthy is the content; until then the backend
+	// counts as Healthy says.
+	Checked, Known, Healthy bool
+	// Share is the part of its weight that a backend in slow start gets, in
+	// sixteenths: 1 to 16.
+	Share int
+	// Reason is how the last probe failed; empty if it did not.
+	Reason string
+	// Since is when Healthy last changed, Took how long the last probe took.
+	Since time.Time
+	Took  time.Duration
+}
