@@ -72,9 +72,6 @@ func (v *view) paths(t Target, rt *route) ([]path, error) {
 // along says how t is reached on one path of its route.
 func (v *view) along(t Target, rt *route, p path) (Hop, error) {
 	dev, port, err := v.exit(p)
-	if err != nil {
-		return Hop{}, err
-	}
 	next := p.next(t)
 	hop := Hop{
 		Interface:   port.name,
@@ -83,13 +80,18 @@ func (v *view) along(t Target, rt *route, p path) (Hop, error) {
 		Destination: t.MAC,
 		MTU:         dev.mtu,
 	}
-	if dev.index != port.index {
+	switch {
+	case t.Handover && t.MAC.IsZero() && v.handedOver(dev, port) && !p.down:
+		hop = Hop{Interface: dev.name, Index: dev.index, Handover: true, MTU: dev.mtu}
+	case err != nil:
+		return Hop{}, err
+	case dev.index != port.index:
 		hop.VLAN = dev.vlan
 	}
 	if rt.mtu != 0 {
 		hop.MTU = min(rt.mtu, dev.mtu)
 	}
-	if t.MAC.IsZero() {
+	if t.MAC.IsZero() && !hop.Handover {
 		if hop.Destination, err = v.resolve(t, dev, next); err != nil {
 			return Hop{}, err
 		}
@@ -150,6 +152,12 @@ func (v *view) exit(p path) (dev, port link, err error) {
 		err = fmt.Errorf("interface %s has no Ethernet address", dev.name)
 	}
 	return dev, port, err
+}
+
+// handedOver reports whether XDP can't send on a device, but the kernel can: no
+// XDP runs there, or it has no Ethernet addresses, or tags of another kind.
+func (v *view) handedOver(dev, port link) bool {
+	return dev.up && (!v.runs(port) || dev.mac.IsZero() || dev != port && dev.protocol != ethernet8021Q)
 }
 
 func (v *view) runs(l link) bool { return slices.Contains(v.interfaces, l.name) }

@@ -96,6 +96,10 @@ func TestDecide(t *testing.T) {
 	}
 	l2 := Target{Address: ip(backend), OnLink: true}
 	tunnel := Target{Address: ip(backend)}
+	handed := Target{Address: ip(backend), Handover: true}
+	from := func(source string, paths ...path) route {
+		return route{kind: unix.RTN_UNICAST, source: ip(source), paths: paths}
+	}
 	given := Target{Address: ip(backend), OnLink: true, MAC: macGiven}
 	backendOn := func(index int) map[neighbourKey]neighbour {
 		return map[neighbourKey]neighbour{{index, ip(backend)}: reachable(macBackend)}
@@ -209,6 +213,27 @@ func TestDecide(t *testing.T) {
 		{
 			name: "encapsulating route", target: tunnel, route: route{kind: unix.RTN_UNICAST, encapsulated: true, paths: []path{direct(eth0)}},
 			err: "route to 10.0.0.21 adds an encapsulation, which XDP doesn't write",
+		},
+		{
+			name: "handed over to a tunnel", target: handed, route: from("10.7.0.5", direct(wg0)),
+			want: Hop{Interface: "wg0", Index: wg0, Handover: true, MTU: 1500, Local: ip("10.7.0.5")},
+		},
+		{
+			name: "handed over to an interface without XDP", target: handed, interfaces: []string{"eth0"},
+			route: from("10.2.0.5", via(eth1, "10.2.0.1")),
+			want:  Hop{Interface: "eth1", Index: eth1, Handover: true, MTU: 1500, Local: ip("10.2.0.5")},
+		},
+		{
+			name: "handed over to a service VLAN", target: handed, route: from("10.0.0.5", direct(eth0qinq)),
+			want: Hop{Interface: "eth0.200", Index: eth0qinq, Handover: true, MTU: 1496, Local: ip("10.0.0.5")},
+		},
+		{
+			name: "may be handed over, but needn't", target: handed, route: unicast(direct(eth0)), neighbours: backendOn(eth0),
+			want: with(func(h *Hop) { h.Local = ip("10.0.0.5") }),
+		},
+		{
+			name: "not handed over: the path is down", target: handed, route: unicast(path{index: wg0, down: true}),
+			err: "route leads through wg0, which is not among node.interfaces [eth0 eth1]",
 		},
 		{name: "given MAC", target: given, route: unicast(direct(eth0)), want: with(func(h *Hop) { h.Destination = macGiven })},
 		{name: "given MAC behind a gateway", target: given, route: unicast(via(eth0, "10.0.0.1")), want: with(func(h *Hop) { h.Destination = macGiven })},
