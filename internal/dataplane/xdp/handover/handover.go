@@ -14,6 +14,7 @@ package handover
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -47,8 +48,10 @@ type Handover struct {
 	config  Config
 	forward *ebpf.Program
 	replies map[uint32]*ebpf.Program // by the bytes of the device's link layer
-	// devices are those at which this process has attached the programs.
+	// devices are those at which this process has attached the programs; trimmed
+	// says that there are no others of the owner.
 	devices map[int]bool
+	trimmed bool
 }
 
 // New returns a Handover that has attached nothing. What an earlier one has is at
@@ -157,14 +160,17 @@ func loadReplyProgram(cfg Config, length uint32) (*ebpf.Program, error) {
 // Retain detaches the programs from all devices but those given; without any,
 // also from the interfaces.
 func (h *Handover) Retain(devices []int) error {
+	left := func(device int, _ bool) bool { return !slices.Contains(devices, device) }
+	before := len(h.devices)
+	maps.DeleteFunc(h.devices, left)
+	if h.trimmed && len(h.devices) == before {
+		return nil
+	}
+	h.trimmed = false
 	if err := detach(h.config, devices); err != nil {
 		return err
 	}
-	for device := range h.devices {
-		if !slices.Contains(devices, device) {
-			delete(h.devices, device)
-		}
-	}
+	h.trimmed = true
 	if len(devices) > 0 || h.forward == nil {
 		return nil
 	}
