@@ -26,18 +26,18 @@ func TestNAT(t *testing.T) {
 	l.checkUnaware(t)
 	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
 		t.Run(family, func(t *testing.T) {
-			l.checkFamily(t, lb.NAT, vip)
+			l.checkFamily(t, "forward_nat", vip)
 			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
 			t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
 		})
 	}
-	t.Run("held", l.checkHeld)
+	t.Run("held", func(t *testing.T) { l.checkHeld(t, "forward_nat") })
 }
 
 // Connections and datagrams of NAT outlive the agents, and changes of backends.
 func TestNATThroughChanges(t *testing.T) {
 	l := bringUp(t, "natchange", withLines(ecmp(t, lb.NAT)))
-	t.Run("killed", l.checkAllKilled)
+	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, "forward_nat") })
 	t.Run("drained", l.checkDrained)
 }
 
@@ -72,8 +72,8 @@ func (l *lab) checkUnaware(t *testing.T) {
 
 // checkHeld opens as many connections as are to be held, and has each of them
 // used again and again while all are open.
-func (l *lab) checkHeld(t *testing.T) {
-	l.account(t, "forward_nat", func() {
+func (l *lab) checkHeld(t *testing.T, forwarded string) {
+	l.account(t, forwarded, func() {
 		crowds := l.crowds(t)
 		for range 5 {
 			for _, c := range crowds {
@@ -149,8 +149,8 @@ func (l *lab) checkHairpin(t *testing.T, vip string) {
 
 // checkAllKilled kills all agents at once under load and starts them again: no
 // connection breaks and none stands still.
-func (l *lab) checkAllKilled(t *testing.T) {
-	l.account(t, "forward_nat", func() {
+func (l *lab) checkAllKilled(t *testing.T, forwarded string) {
+	l.account(t, forwarded, func() {
 		for _, c := range l.crowds(t) {
 			c.during(t, func(heard func()) {
 				heard()
