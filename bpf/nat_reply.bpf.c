@@ -50,21 +50,6 @@ static __always_inline void note_skb_fragment(const struct skb_packet *b)
 	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
 }
 
-/* What the packet of a session becomes: from the VIP to the client. */
-static __always_inline int client_side(const struct nat_session *s, struct translation *to)
-{
-	__u32 number = s->service;
-	struct vip_key *vip = bpf_map_lookup_elem(&service_vips, &number);
-
-	if (!vip)
-		return -1;
-	__builtin_memcpy(to->source, vip->address, sizeof(to->source));
-	__builtin_memcpy(to->destination, s->client, sizeof(to->destination));
-	to->source_port = vip->port;
-	to->port = s->client_port;
-	return 0;
-}
-
 /* The link layer by which the client's packets come, the other way round. Returns the verdict. */
 static __always_inline int send_to_client(struct __sk_buff *skb, const struct nat_session *s)
 {
@@ -89,30 +74,27 @@ static __always_inline int send_to_client(struct __sk_buff *skb, const struct na
 static __noinline int reply_error(struct __sk_buff *skb)
 {
 	struct translation to = {};
+	struct answered a = {};
 	struct packet p = {};
-	struct nat_session *s;
 	enum counter exit;
 
 	if (skb_link != ETH_HLEN || bpf_skb_pull_data(skb, skb->len))
 		return TC_ACT_UNSPEC;
-	if (parse(skb, &p) != COUNTER_COUNT || !p.quoted)
+	if (parse(skb, &p) != COUNTER_COUNT || !p.quoted || find_answered(&p, &a))
 		return TC_ACT_UNSPEC;
-	s = reply_session(&p);
-	if (!s || client_side(s, &to))
-		return TC_ACT_UNSPEC;
+	to_client(&a, &to);
 	exit = translate_error(skb, &p, &to);
 	if (exit != COUNTER_COUNT)
 		return leave_skb(skb, exit, TC_ACT_SHOT);
-	return send_to_client(skb, s);
+	return send_to_client(skb, a.session);
 }
 
-/* Finds the session of what is no error. */
-static __always_inline struct nat_session *skb_session(struct __sk_buff *skb, struct skb_packet *b)
+/* Ports of the packet, or of its first fragment. Returns 0, or -1 if it has none. */
+static __always_inline int find_ports(struct __sk_buff *skb, struct skb_packet *b)
 {
 	if (b->p.fragment == FRAGMENT_LATER)
-		return recall_fragment(&b->p, &b->payload) == COUNTER_COUNT ? reply_session(&b->p)
-									    : NULL;
-	return parse_skb_ports(skb, b) ? NULL : reply_session(&b->p);
+		return recall_fragment(&b->p, &b->payload) == COUNTER_COUNT ? 0 : -1;
+	return parse_skb_ports(skb, b);
 }
 
 /* At the devices behind which backends are, for packets that come in. */
@@ -121,25 +103,24 @@ int nat_reply(struct __sk_buff *skb)
 {
 	struct translation to = {};
 	struct skb_packet b = {};
-	struct nat_session *s;
+	struct answered a = {};
 
 	if (parse_skb(skb, &b))
 		return TC_ACT_UNSPEC;
 	if (b.payload.protocol == (b.p.ipv4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
 		return reply_error(skb);
-	s = skb_session(skb, &b);
-	if (!s)
+	if (find_ports(skb, &b) || find_answered(&b.p, &a))
 		return TC_ACT_UNSPEC;
 	if (b.p.fragment == FRAGMENT_FIRST)
 		note_skb_fragment(&b);
-	if (client_side(s, &to))
-		return leave_skb(skb, COUNTER_DROP_STATE, TC_ACT_SHOT);
 	if (b.hops <= 1)
 		return leave_skb(skb, COUNTER_DROP_TTL, TC_ACT_SHOT);
-	note_reply(&b.p, s, b.tcp_flags);
+	if (follow_server(&a, b.tcp_flags))
+		return TC_ACT_UNSPEC;
+	to_client(&a, &to);
 	if (rewrite_skb(skb, &b, &to))
 		return leave_skb(skb, COUNTER_DROP_STATE, TC_ACT_SHOT);
-	return send_to_client(skb, s);
+	return send_to_client(skb, a.session);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

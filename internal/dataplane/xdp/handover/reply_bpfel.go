@@ -289,6 +289,7 @@ const (
 	replyMapLimitFlows       = "limit_flows"
 	replyMapLimitSources     = "limit_sources"
 	replyMapNatAddresses     = "nat_addresses"
+	replyMapNatFresh         = "nat_fresh"
 	replyMapNatRefusals      = "nat_refusals"
 	replyMapNatSessions      = "nat_sessions"
 	replyMapRings            = "rings"
@@ -391,6 +392,7 @@ type replyMapSpecs struct {
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
+	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
@@ -469,6 +471,7 @@ type replyMaps struct {
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
+	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
 	Rings          *ebpf.Map `ebpf:"rings"`
@@ -494,6 +497,7 @@ func (m *replyMaps) Close() error {
 		m.LimitFlows,
 		m.LimitSources,
 		m.NatAddresses,
+		m.NatFresh,
 		m.NatRefusals,
 		m.NatSessions,
 		m.Rings,

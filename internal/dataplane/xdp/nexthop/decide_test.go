@@ -221,7 +221,7 @@ func TestDecide(t *testing.T) {
 		{
 			name: "handed over to an interface without XDP", target: handed, interfaces: []string{"eth0"},
 			route: from("10.2.0.5", via(eth1, "10.2.0.1")),
-			want:  Hop{Interface: "eth1", Index: eth1, Handover: true, MTU: 1500, Local: ip("10.2.0.5")},
+			want:  Hop{Interface: "eth1", Index: eth1, Handover: true, MTU: 1496, Local: ip("10.2.0.5")},
 		},
 		{
 			name: "handed over to a service VLAN", target: handed, route: from("10.0.0.5", direct(eth0qinq)),
