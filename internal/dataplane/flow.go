@@ -44,3 +44,8 @@ type Flows struct {
 	Records  int `json:"records"`
 	Capacity int `json:"capacity"`
 }
+
+// FlowCounts is the number of live recorded flows of each backend: those whose
+// client has neither fallen silent for the service's idle time-out nor closed.
+// Backends without any are missing.
+type FlowCounts map[lb.VIP]map[lb.BackendID]int
