@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -23,8 +24,10 @@ type Entry struct {
 	// Service is immutable. It is the same pointer as long as the service is the
 	// same. Its backends are sorted by ID.
 	Service *lb.Service
-	// Revision is the snapshot's at which the service last changed.
+	// Revision is the snapshot's at which the service last changed, Changed the
+	// time of it.
 	Revision uint64
+	Changed  time.Time
 }
 
 // Snapshot is the desired state at one revision. It is immutable.
@@ -98,12 +101,14 @@ func checkDistinct(entries []Entry) error {
 }
 
 // inherit gives unchanged services the entries that they have in old and the
-// others the revision of s. It reports whether anything differs.
+// others the revision of s and the present time. It reports whether anything
+// differs.
 func (s *Snapshot) inherit(old Snapshot) (changed bool) {
 	changed = old.Revision == 0 || len(s.Services) != len(old.Services)
+	now := time.Now()
 	for i := range s.Services {
 		e := &s.Services[i]
-		e.Revision = s.Revision
+		e.Revision, e.Changed = s.Revision, now
 		at, found := slices.BinarySearchFunc(old.Services, e.Service.VIP, func(e Entry, vip lb.VIP) int {
 			return e.Service.VIP.Compare(vip)
 		})
