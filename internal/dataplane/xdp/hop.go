@@ -66,7 +66,7 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 		},
 		backend: b,
 	}
-	if hop.Index != 0 {
+	if hop.Index != 0 && !b.Down {
 		e.Flags = uint8(balancerBackendFlagBACKEND_USABLE)
 	}
 	if hop.Local.IsValid() {
