@@ -4,6 +4,7 @@ package store
 
 import (
 	"slices"
+	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -33,7 +34,7 @@ func (s *Snapshot) merge(e *Entry) {
 		merged.Backends[i] = effective
 	}
 	if !merged.Equal(e.Service) {
-		e.Service, e.Revision = merged, s.Revision
+		e.Service, e.Revision, e.Changed = merged, s.Revision, time.Now()
 	}
 }
 

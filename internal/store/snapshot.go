@@ -4,6 +4,7 @@ package store
 
 import (
 	"slices"
+	"time"
 
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
@@ -15,8 +16,10 @@ type Entry struct {
 	// health and drains merged in (merge.go). It is the same pointer as long as the
 	// service is the same. Its backends are sorted by ID.
 	Service *lb.Service
-	// Revision is the snapshot's at which Service last changed.
+	// Revision is the snapshot's at which Service last changed, Changed the time of
+	// it.
 	Revision uint64
+	Changed  time.Time
 	// Configured is the service as its source described it. Health checks follow
 	// it: they go on for backends that are down or drained.
 	Configured *lb.Service

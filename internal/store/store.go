@@ -106,8 +106,9 @@ func (s *Snapshot) inherit(old Snapshot) (changed bool) {
 		}
 		changed = true
 		if found {
-			e.Service, e.Revision = old.Services[at].Service, old.Services[at].Revision
-			e.keepVerdicts(old.Services[at].Health)
+			before := old.Services[at]
+			e.Service, e.Revision, e.Changed = before.Service, before.Revision, before.Changed
+			e.keepVerdicts(before.Health)
 		}
 		s.merge(e)
 	}
