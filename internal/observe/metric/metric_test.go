@@ -148,7 +148,7 @@ type fixed struct {
 	now *look
 }
 
-func (f fixed) Describe(to chan<- *prometheus.Desc)   { f.describe(to) }
+func (f fixed) Describe(to chan<- *prometheus.Desc) { f.describe(to) }
 func (f fixed) Collect(to chan<- prometheus.Metric) { f.collect(f.now, to) }
 
 // The largest configuration takes less than ten megabytes, before compression:
