@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -40,6 +41,8 @@ type agent struct {
 	store      *store.Store
 	reconciler *reconcile.Reconciler
 	server     *observe.Server
+	// begun says that the data plane has been put to work.
+	begun atomic.Bool
 }
 
 // newAgent wires an agent on a data plane.
@@ -57,12 +60,16 @@ func newAgent(started time.Time, source *file.Source, dp plane, log *slog.Logger
 		Version:     version,
 		Commit:      commit(),
 		Node:        source.Config().Node.Name,
+		Kernel:      kernel(),
 		Started:     started,
 		Kind:        dp.kind,
 		Config:      a.config,
 		Attachments: dp.attachments,
 		Desired:     a.store.Snapshot,
 		Programmed:  a.reconciler.Statuses,
+		Work:        a.reconciler.Work,
+		Calling:     a.reconciler.Calling,
+		Begun:       a.begun.Load,
 		Stats:       dp.Stats,
 		Trace:       dp.trace,
 		Flows:       dp.flows,
@@ -143,6 +150,7 @@ func (a *agent) begin(ctx context.Context) error {
 	if err := a.plane.attach(); err != nil {
 		return err
 	}
+	a.begun.Store(true)
 	programmed := 0
 	statuses := a.reconciler.Statuses()
 	for _, s := range statuses {
