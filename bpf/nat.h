@@ -115,6 +115,7 @@ __noinline int nat_client(struct xdp_md *ctx, const struct packet *p, const stru
 		b = s ? session_backend(active_view(service), s->backend) : NULL;
 		if (!b)
 			return leave(COUNTER_DROP_STATE, XDP_DROP);
+		count_new_flow(b->stats);
 	}
 	if (p->length > b->mtu)
 		return conclude(answer_too_big(ctx, p, b));

@@ -130,7 +130,8 @@ type balancerFlow struct {
 	Place   uint32
 	Client  [16]uint8
 	Port    uint16
-	Pad     [3]uint16
+	Closing uint8
+	Pad     [5]uint8
 }
 
 type balancerFlowStats struct {
@@ -243,6 +244,11 @@ const (
 	balancerNatStateNAT_TWO_WAY     balancerNatState = 6
 )
 
+type balancerNewFlowsChunk struct {
+	_     structs.HostLayout
+	Entry [32]uint64
+}
+
 type balancerPhase uint32
 
 const (
@@ -298,7 +304,7 @@ type balancerService struct {
 	Limit     balancerLimit
 	Quic      balancerQuic
 	NatIdle   uint32
-	PadEnd    uint64
+	GoneFlows uint64
 }
 
 type balancerSourceKey struct {
@@ -427,6 +433,8 @@ const (
 	balancerMapNatFresh         = "nat_fresh"
 	balancerMapNatRefusals      = "nat_refusals"
 	balancerMapNatSessions      = "nat_sessions"
+	balancerMapNewFlows         = "new_flows"
+	balancerMapNewFlowsBefore   = "new_flows_before"
 	balancerMapRings            = "rings"
 	balancerMapServers          = "servers"
 	balancerMapServiceVips      = "service_vips"
@@ -532,6 +540,8 @@ type balancerMapSpecs struct {
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
+	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
@@ -613,6 +623,8 @@ type balancerMaps struct {
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
+	NewFlows       *ebpf.Map `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Servers        *ebpf.Map `ebpf:"servers"`
 	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
@@ -640,6 +652,8 @@ func (m *balancerMaps) Close() error {
 		m.NatFresh,
 		m.NatRefusals,
 		m.NatSessions,
+		m.NewFlows,
+		m.NewFlowsBefore,
 		m.Rings,
 		m.Servers,
 		m.ServiceVips,

@@ -37,6 +37,7 @@ func (c *Config) checkReload(next *Config) error {
 	compare("dataplane.hashSeed", c.Dataplane.HashSeed, next.Dataplane.HashSeed)
 	compare("dataplane.flows", c.Dataplane.Flows, next.Dataplane.Flows)
 	compare("dataplane.natSessions", c.Dataplane.NATSessions, next.Dataplane.NATSessions)
+	compare("observe.listen", c.Observe, next.Observe)
 	if changes == nil {
 		return nil
 	}

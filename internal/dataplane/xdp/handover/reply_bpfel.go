@@ -120,7 +120,8 @@ type replyFlow struct {
 	Place   uint32
 	Client  [16]uint8
 	Port    uint16
-	Pad     [3]uint16
+	Closing uint8
+	Pad     [5]uint8
 }
 
 type replyFlowStats struct {
@@ -184,6 +185,11 @@ type replyNatSession struct {
 	Own        [6]uint8
 }
 
+type replyNewFlowsChunk struct {
+	_     structs.HostLayout
+	Entry [32]uint64
+}
+
 type replyRingChunk struct {
 	_     structs.HostLayout
 	Entry [32]uint16
@@ -237,8 +243,8 @@ type replyService struct {
 		NonceLength  uint8
 		Pad          uint8
 	}
-	NatIdle uint32
-	PadEnd  uint64
+	NatIdle   uint32
+	GoneFlows uint64
 }
 
 type replySourceKey struct {
@@ -292,6 +298,8 @@ const (
 	replyMapNatFresh         = "nat_fresh"
 	replyMapNatRefusals      = "nat_refusals"
 	replyMapNatSessions      = "nat_sessions"
+	replyMapNewFlows         = "new_flows"
+	replyMapNewFlowsBefore   = "new_flows_before"
 	replyMapRings            = "rings"
 	replyMapServers          = "servers"
 	replyMapServiceVips      = "service_vips"
@@ -395,6 +403,8 @@ type replyMapSpecs struct {
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
+	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
@@ -474,6 +484,8 @@ type replyMaps struct {
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
+	NewFlows       *ebpf.Map `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Servers        *ebpf.Map `ebpf:"servers"`
 	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
@@ -500,6 +512,8 @@ func (m *replyMaps) Close() error {
 		m.NatFresh,
 		m.NatRefusals,
 		m.NatSessions,
+		m.NewFlows,
+		m.NewFlowsBefore,
 		m.Rings,
 		m.Servers,
 		m.ServiceVips,
