@@ -25,7 +25,7 @@ type tables struct {
 	vips     *ebpf.Memory
 	// serviceVIPs is the other way: a service's VIP by its number.
 	serviceVIPs *ebpf.Memory
-	before   *ebpf.Memory // new_flows_before
+	before      *ebpf.Memory // new_flows_before
 }
 
 func newTables(maps balancerMaps) (*tables, error) {
