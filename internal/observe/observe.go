@@ -4,9 +4,9 @@
 // socket, and tables of it for people.
 //
 // It stands at the end of the story of DESIGN.md §1: it reads the store, the
-// reconciler and the data plane's counters, and changes nothing. The one
-// request that changes something, to reload the configuration, is handed to
-// the source.
+// reconciler and the data plane's counters, and changes nothing. The requests that
+// change something, to reload the configuration and to drain, are handed to those
+// who do.
 package observe
 
 import (
@@ -25,7 +25,11 @@ const DefaultSocket = "/run/fairlead/agent.sock"
 // from several goroutines.
 type Agent struct {
 	Version, Commit, Node string
-	Started               time.Time
+	// Kernel is the release that runs.
+	Kernel  string
+	Started time.Time
+	// Listen is the address of the status page; empty without one.
+	Listen string
 	// Kind names the data plane, for example "xdp".
 	Kind string
 	// Config tells how the last reading of the configuration ended.
@@ -35,12 +39,26 @@ type Agent struct {
 	// Desired and Programmed are the two ends of reconcile.
 	Desired    func() store.Snapshot
 	Programmed func() []reconcile.Status
+	// Work is what reconcile has done, Calling since when the data plane has been
+	// working on one call of it, zero if it isn't.
+	Work    func() reconcile.Work
+	Calling func() time.Time
+	// Begun says that the first configuration has been tried and the data plane
+	// put to work.
+	Begun func() bool
 	// Stats reads the data plane's counters.
 	Stats func(context.Context) (dataplane.Stats, error)
 	// Trace tells what the data plane would do with a packet, Flows which flows it
 	// has recorded.
 	Trace func(context.Context, dataplane.Packet) (dataplane.Trace, error)
 	Flows func(context.Context, dataplane.FlowQuery) (dataplane.Flows, error)
+	// CountFlows counts the live recorded flows of all backends.
+	CountFlows func(context.Context) (dataplane.FlowCounts, error)
+	// Drain and Undrain take a target out of service and back; they return when
+	// the data plane has been told, or why the target can't be drained.
+	Drain, Undrain func(context.Context, DrainTarget) error
+	// Events are what happened of late.
+	Events *Events
 	// Reload reads the configuration again and returns why it was refused.
 	Reload func(context.Context) error
 }

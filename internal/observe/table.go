@@ -35,13 +35,16 @@ func WriteServices(w io.Writer, services []Service) error {
 				forward = s.Forward.String()
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.Name, s.VIP, forward,
-				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.condition())
+				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.Condition())
 		}
 	})
 }
 
-// condition says in a few words how the service is.
-func (s Service) condition() string {
+// ConditionOK is the condition of a service that is as it should be.
+const ConditionOK = "ok"
+
+// Condition says in a few words how the service is.
+func (s Service) Condition() string {
 	missing, unhealthy := s.Backends-s.BackendsDrained-s.BackendsInUse, s.Backends-s.BackendsHealthy
 	switch {
 	case s.Error != "" && s.Deleting:
@@ -65,7 +68,7 @@ func (s Service) condition() string {
 	case s.BackendsInUse == 0:
 		return "degraded: all backends have weight 0"
 	default:
-		return "ok"
+		return ConditionOK
 	}
 }
 
@@ -94,14 +97,6 @@ func WriteBackends(w io.Writer, backends []Backend) error {
 	})
 }
 
-// String says how the backend's health is, and how the last probe failed.
-func (h Health) String() string {
-	if h.Reason == "" {
-		return string(h.State)
-	}
-	return fmt.Sprintf("%s: %s", h.State, oneLine(h.Reason))
-}
-
 // WriteStatus prints the agent's status for people, who read it at the given
 // time. Exits that no packet took are left out.
 func WriteStatus(w io.Writer, s Status, now time.Time) error {
@@ -112,15 +107,18 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 		if s.Config.Error != "" {
 			fmt.Fprintf(t, "\trefused %s ago, what was loaded runs on:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
 		}
+		if s.Listen != "" {
+			fmt.Fprintf(t, "page\thttp://%s/\n", s.Listen)
+		}
 		fmt.Fprintf(t, "revision\t%d\n", s.Revision)
 		writeDataPlane(t, s.DataPlane)
 		if s.Draining {
 			fmt.Fprintf(t, "draining\tfor %s\n", age(s.DrainingSince, now))
 		}
-		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed, %d in panic, %d drained\n",
-			s.Services.Total, s.Services.Programmed, s.Services.Failed, s.Services.Panic, s.Services.Drained)
-		fmt.Fprintf(t, "backends\t%d: %d in use, %d unhealthy, %d drained\n",
-			s.Backends.Total, s.Backends.InUse, s.Backends.Unhealthy, s.Backends.Drained)
+		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed%s%s\n", s.Services.Total, s.Services.Programmed, s.Services.Failed,
+			some(s.Services.Panic, "in panic"), some(s.Services.Drained, "drained"))
+		fmt.Fprintf(t, "backends\t%d: %d in use%s%s\n", s.Backends.Total, s.Backends.InUse,
+			some(s.Backends.Unhealthy, "unhealthy"), some(s.Backends.Drained, "drained"))
 	})
 	if err != nil {
 		return err
@@ -133,6 +131,14 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 			}
 		}
 	})
+}
+
+// some counts what normally isn't there.
+func some(n int, what string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d %s", n, what)
 }
 
 func writeDataPlane(t io.Writer, d DataPlane) {

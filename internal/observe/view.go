@@ -29,18 +29,23 @@ func (a *Agent) look(ctx context.Context, rates span) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	return a.view(stats, rates), nil
+}
+
+// view puts counters beside what is desired and what came of it.
+func (a *Agent) view(stats dataplane.Stats, rates span) view {
 	v := view{desired: a.Desired(), statuses: map[lb.VIP]reconcile.Status{}, stats: stats, rates: rates}
 	for _, s := range a.Programmed() {
 		v.statuses[s.VIP] = s
 	}
-	return v, nil
+	return v
 }
 
 // status summarises the view.
 func (a *Agent) status(v view) Status {
 	s := Status{
 		Version: a.Version, Commit: a.Commit, Node: a.Node,
-		PID: os.Getpid(), Started: a.Started,
+		PID: os.Getpid(), Started: a.Started, Listen: a.Listen,
 		Config:    a.Config(),
 		Revision:  v.desired.Revision,
 		DataPlane: DataPlane{Kind: a.Kind, Attachments: a.Attachments()},
@@ -59,29 +64,6 @@ func (a *Agent) status(v view) Status {
 		s.Exits = append(s.Exits, Exit{Name: name, Packets: v.stats.Exits[name], PacketsPerSecond: v.rates.exit(name)})
 	}
 	return s
-}
-
-// add counts one service, or one backend.
-func (c *ServiceCounts) add(s Service) {
-	c.Total++
-	c.Programmed += one(s.Programmed)
-	c.Failed += one(s.Error != "")
-	c.Panic += one(s.Panic)
-	c.Drained += one(s.Drained)
-}
-
-func (c *BackendCounts) add(b Backend) {
-	c.Total++
-	c.InUse += one(b.InUse)
-	c.Unhealthy += one(b.Health.State == HealthUnhealthy)
-	c.Drained += one(b.Drained)
-}
-
-func one(holds bool) int {
-	if holds {
-		return 1
-	}
-	return 0
 }
 
 // services lists the desired services and those whose deletion is not done, by
@@ -188,7 +170,7 @@ func (v view) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendStat
 		Service: svc.Name, VIP: svc.VIP,
 		Address: b.Address, Port: b.Port, Weight: b.Weight, Drained: b.Drained,
 		Health: Health{State: HealthUnchecked},
-		InUse: state.InUse, Reason: state.Reason, NextHop: state.NextHop,
+		InUse:  state.InUse, Reason: state.Reason, NextHop: state.NextHop,
 		RingEntries: state.RingEntries,
 		Traffic:     v.stats.Services[svc.VIP].Backends[b.ID()],
 		Rate:        v.rates.backend(svc.VIP, b.ID()),
@@ -197,21 +179,4 @@ func (v view) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendStat
 		shown.Share = float64(state.RingEntries) / float64(ringSize)
 	}
 	return shown
-}
-
-// healthOf says what is known of a backend of a service.
-func healthOf(entry store.Entry, id lb.BackendID) Health {
-	state, judged := entry.Health[id]
-	h := Health{Reason: state.Reason, Since: state.Since, Took: state.Took}
-	switch {
-	case entry.Configured.Health == nil:
-		return Health{State: HealthUnchecked}
-	case !judged || !state.Known:
-		h.State = HealthChecking
-	case state.Healthy:
-		h.State = HealthHealthy
-	default:
-		h.State = HealthUnhealthy
-	}
-	return h
 }

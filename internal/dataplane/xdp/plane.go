@@ -38,6 +38,9 @@ type Config struct {
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
 	Seed uint64
 	Log  *slog.Logger
+	// Replaced is told why another program has taken the place of the one in use;
+	// nil if nobody wants to know. It must not call the plane.
+	Replaced func(reason string)
 
 	// For tests: the tables' layout, if it is not the present one, and whether
 	// programs do without the self-test, which takes longer than they do.

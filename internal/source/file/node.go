@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -24,7 +25,16 @@ type Node struct {
 	// TunnelEnds are the node's addresses at which VXLAN and Geneve frames hold
 	// packets for VIPs; all distinct. Services in such segments need at least one.
 	TunnelEnds []netip.Addr
+	// DrainTimeout is how long an agent that is told to end waits at most until no
+	// packets come any more; 0 doesn't wait. Unlike the others a running agent takes
+	// it over.
+	DrainTimeout time.Duration
 }
+
+const (
+	defaultDrainTimeout = 30 * time.Second
+	maxDrainTimeout     = time.Hour
+)
 
 const maxNodeName = 63
 
@@ -32,10 +42,17 @@ const maxNodeName = 63
 const maxInterfaceName = 15
 
 func (n *Node) read(v value) {
+	n.DrainTimeout = defaultDrainTimeout
 	v.readFields(
 		optional("name", checked(text(&n.Name), func() error { return checkNodeName(n.Name) })),
 		required("interfaces", n.readInterfaces),
 		optional("tunnelEnds", n.readTunnelEnds),
+		optional("drainTimeout", checked(duration(&n.DrainTimeout), func() error {
+			if n.DrainTimeout < 0 || n.DrainTimeout > maxDrainTimeout {
+				return lb.OutOfRange(n.DrainTimeout, time.Duration(0), maxDrainTimeout)
+			}
+			return nil
+		})),
 	)
 	if n.Name != "" || v.broken("name") {
 		return
