@@ -68,7 +68,7 @@ func decode(t *testing.T, text []byte, into any) {
 
 // Prometheus' own tool runs the rules on made-up histories.
 func TestAlerts(t *testing.T) {
-	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml", "alerts_long_test.yaml"}} {
 		cmd := exec.CommandContext(t.Context(), "promtool", args...) // scripts/install-deps.sh test
 		cmd.Dir = "prometheus"
 		if said, err := cmd.CombinedOutput(); err != nil {
@@ -81,13 +81,15 @@ func TestAlerts(t *testing.T) {
 func TestEveryAlertIsTested(t *testing.T) {
 	var file rules
 	decode(t, read(t, "prometheus", "alerts.yaml"), &file)
-	var tests unitTests
-	decode(t, read(t, "prometheus", "alerts_test.yaml"), &tests)
 	fires := map[string]bool{}
-	for _, group := range tests.Tests {
-		for _, check := range group.AlertRuleTest {
-			if len(check.ExpAlerts) > 0 {
-				fires[check.Alertname] = true
+	for _, name := range []string{"alerts_test.yaml", "alerts_long_test.yaml"} {
+		var tests unitTests
+		decode(t, read(t, "prometheus", name), &tests)
+		for _, group := range tests.Tests {
+			for _, check := range group.AlertRuleTest {
+				if len(check.ExpAlerts) > 0 {
+					fires[check.Alertname] = true
+				}
 			}
 		}
 	}

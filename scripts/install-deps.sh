@@ -7,7 +7,7 @@
 #
 #   scripts/install-deps.sh build     make, git and a Go that can build go.mod
 #   scripts/install-deps.sh demo      build, and a web server and its load generator
-#   scripts/install-deps.sh test      demo, and a C compiler (race detector) and a guest machine
+#   scripts/install-deps.sh test      demo, and a C compiler (race detector), a guest machine and Prometheus
 #   scripts/install-deps.sh generate  build, and the compiler for BPF
 #   scripts/install-deps.sh verify    generate, and the linters that are not Go
 #
