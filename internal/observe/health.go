@@ -8,6 +8,8 @@ import (
 	"io"
 	"net/http"
 	"time"
+
+	"fairlead.io/fairlead/internal/store"
 )
 
 // hanging is how long one call of the data plane may take before the agent
@@ -30,13 +32,16 @@ func (a *Agent) Alive() error {
 // Ready returns why the node should get no packets of VIPs, all reasons at once;
 // nil if it should.
 func (a *Agent) Ready() error {
+	var reasons []error
 	if !a.Begun() {
-		return errors.New("the first configuration has not been tried yet")
+		reasons = append(reasons, errors.New("the first configuration has not been tried yet"))
+	} else if len(a.Attachments()) == 0 {
+		reasons = append(reasons, errors.New("the data plane is attached to no interface"))
 	}
-	if len(a.Attachments()) == 0 {
-		return errors.New("the data plane is attached to no interface")
+	if drain, draining := a.Desired().Draining(store.Target{}); draining {
+		reasons = append(reasons, fmt.Errorf("the node is drained since %s", drain.Since.UTC().Format(time.RFC3339)))
 	}
-	return nil
+	return errors.Join(reasons...)
 }
 
 // Probe answers whether a check finds nothing wrong: 200 and "ok", or 503 and

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/store"
 )
 
 // An agent is stuck when one call of its data plane doesn't end, and not while
@@ -38,22 +39,30 @@ func TestAlive(t *testing.T) {
 
 func TestReady(t *testing.T) {
 	attached := []observe.Attachment{{Interface: "eth0", Mode: "native"}}
+	const untried, unattached, drained = "the first configuration has not been tried yet",
+		"the data plane is attached to no interface", "the node is drained since 2026-01-02T03:04:05Z"
 	for _, tt := range []struct {
-		begun bool
-		to    []observe.Attachment
-		want  string
+		begun   bool
+		to      []observe.Attachment
+		drained store.Target
+		want    string
 	}{
-		{false, nil, "the first configuration has not been tried yet"},
-		{false, attached, "the first configuration has not been tried yet"}, // adopted
-		{true, nil, "the data plane is attached to no interface"},
-		{true, attached, ""},
+		{false, nil, store.Target{Service: "web"}, untried},
+		{false, attached, store.Target{Service: "web"}, untried}, // adopted
+		{false, attached, store.Target{}, untried + "\n" + drained},
+		{true, nil, store.Target{Service: "web"}, unattached},
+		{true, attached, store.Target{Service: "web"}, ""},
+		{true, attached, store.Target{}, drained},
 	} {
+		desired := store.New()
+		desired.Drain(store.Drain{Target: tt.drained, Since: started})
 		agent := observe.Agent{
 			Begun:       func() bool { return tt.begun },
 			Attachments: func() []observe.Attachment { return tt.to },
+			Desired:     desired.Snapshot,
 		}
 		if got := text(agent.Ready()); got != tt.want {
-			t.Errorf("begun %t, attached to %v: %q, want %q", tt.begun, tt.to, got, tt.want)
+			t.Errorf("begun %t, attached to %v, %+v drained: %q, want %q", tt.begun, tt.to, tt.drained, got, tt.want)
 		}
 	}
 }
