@@ -73,6 +73,13 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	if err != nil {
 		return err
 	}
+	page, err := listenPage(config.Observe, log)
+	if err != nil {
+		return err
+	}
+	if page != nil {
+		defer page.Close() // if nothing comes to serving it
+	}
 	dp, err := xdp.Open(xdp.Config{
 		PinDir:     pins,
 		Interfaces: config.Node.Interfaces,
@@ -93,7 +100,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 		attachments: func() []observe.Attachment { return attachments(dp.Attachments()) },
 		trace:       dp.Trace,
 		flows:       dp.Flows,
-	}, log)
+	}, page, log)
 	if err := a.run(ctx, claim); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"sync/atomic"
@@ -40,28 +41,35 @@ type agent struct {
 	plane      plane
 	store      *store.Store
 	reconciler *reconcile.Reconciler
+	happened   observe.Events
+	observer   *observe.Observer
 	server     *observe.Server
+	// page is where people and scrapers are answered; nil: nowhere.
+	page net.Listener
 	// begun says that the data plane has been put to work.
 	begun atomic.Bool
 }
 
-// newAgent wires an agent on a data plane.
-func newAgent(started time.Time, source *file.Source, dp plane, log *slog.Logger) *agent {
+// newAgent wires an agent on a data plane. Without a page nobody is answered but
+// on the control socket.
+func newAgent(started time.Time, source *file.Source, dp plane, page net.Listener, log *slog.Logger) *agent {
 	desired := store.New()
 	a := &agent{
 		started:    started,
 		log:        log,
 		source:     source,
 		plane:      dp,
+		page:       page,
 		store:      desired,
 		reconciler: reconcile.New(dp, desired, log),
 	}
-	a.server = observe.NewServer(observe.Agent{
+	a.observer = observe.NewObserver(observe.Agent{
 		Version:     version,
 		Commit:      commit(),
 		Node:        source.Config().Node.Name,
 		Kernel:      kernel(),
 		Started:     started,
+		Listen:      pageAddress(page),
 		Kind:        dp.kind,
 		Config:      a.config,
 		Attachments: dp.attachments,
@@ -73,8 +81,10 @@ func newAgent(started time.Time, source *file.Source, dp plane, log *slog.Logger
 		Stats:       dp.Stats,
 		Trace:       dp.trace,
 		Flows:       dp.flows,
+		Events:      &a.happened,
 		Reload:      a.reload,
 	}, log)
+	a.server = observe.NewServer(a.observer, log)
 	return a
 }
 
@@ -95,7 +105,15 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim) error {
 		a.reconciler.Run(ctx)
 		return nil
 	})
+	group.Go(func() error {
+		a.observer.Run(ctx)
+		return nil
+	})
 	group.Go(func() error { return a.server.Serve(ctx, socket) })
+	group.Go(func() error {
+		a.servePage(ctx)
+		return nil
+	})
 	group.Go(func() error {
 		a.followSignals(ctx, hangup)
 		return nil

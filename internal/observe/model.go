@@ -12,11 +12,14 @@ import (
 
 // Status is the agent as a whole.
 type Status struct {
-	Version   string    `json:"version"`
-	Commit    string    `json:"commit"`
-	Node      string    `json:"node"`
-	PID       int       `json:"pid"`
-	Started   time.Time `json:"started"`
+	Version string    `json:"version"`
+	Commit  string    `json:"commit"`
+	Node    string    `json:"node"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Listen is the address of the status page, the metrics and the API over HTTP;
+	// empty without one.
+	Listen    string    `json:"listen,omitempty"`
 	Config    Config    `json:"config"`
 	Revision  uint64    `json:"revision"` // of the desired services
 	DataPlane DataPlane `json:"dataplane"`

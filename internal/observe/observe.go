@@ -28,6 +28,8 @@ type Agent struct {
 	// Kernel is the release that runs.
 	Kernel  string
 	Started time.Time
+	// Listen is the address of the status page; empty without one.
+	Listen string
 	// Kind names the data plane, for example "xdp".
 	Kind string
 	// Config tells how the last reading of the configuration ended.
@@ -50,6 +52,8 @@ type Agent struct {
 	// has recorded.
 	Trace func(context.Context, dataplane.Packet) (dataplane.Trace, error)
 	Flows func(context.Context, dataplane.FlowQuery) (dataplane.Flows, error)
+	// Events are what happened of late.
+	Events *Events
 	// Reload reads the configuration again and returns why it was refused.
 	Reload func(context.Context) error
 }

@@ -56,7 +56,7 @@ func TestRates(t *testing.T) {
 			return step.now, step.err
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
-		go s.run(ctx)
+		go s.run(ctx, func(span, error) {})
 		for i, want := range steps {
 			if i > 0 {
 				time.Sleep(samplePeriod)

@@ -35,13 +35,16 @@ func WriteServices(w io.Writer, services []Service) error {
 				forward = s.Forward.String()
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.Name, s.VIP, forward,
-				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.condition())
+				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.Condition())
 		}
 	})
 }
 
-// condition says in a few words how the service is.
-func (s Service) condition() string {
+// ConditionOK is the condition of a service that is as it should be.
+const ConditionOK = "ok"
+
+// Condition says in a few words how the service is.
+func (s Service) Condition() string {
 	missing := s.Backends - s.BackendsDrained - s.BackendsInUse
 	switch {
 	case s.Error != "" && s.Deleting:
@@ -59,7 +62,7 @@ func (s Service) condition() string {
 	case s.BackendsInUse == 0:
 		return "degraded: all backends have weight 0"
 	default:
-		return "ok"
+		return ConditionOK
 	}
 }
 
@@ -97,6 +100,9 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 		fmt.Fprintf(t, "config\t%s, loaded %s ago, digest %s\n", s.Config.Path, age(s.Config.Loaded, now), short(s.Config.Digest))
 		if s.Config.Error != "" {
 			fmt.Fprintf(t, "\trefused %s ago, what was loaded runs on:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
+		}
+		if s.Listen != "" {
+			fmt.Fprintf(t, "page\thttp://%s/\n", s.Listen)
 		}
 		fmt.Fprintf(t, "revision\t%d\n", s.Revision)
 		writeDataPlane(t, s.DataPlane)

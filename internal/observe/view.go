@@ -29,18 +29,23 @@ func (a *Agent) look(ctx context.Context, rates span) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	return a.view(stats, rates), nil
+}
+
+// view puts counters beside what is desired and what came of it.
+func (a *Agent) view(stats dataplane.Stats, rates span) view {
 	v := view{desired: a.Desired(), statuses: map[lb.VIP]reconcile.Status{}, stats: stats, rates: rates}
 	for _, s := range a.Programmed() {
 		v.statuses[s.VIP] = s
 	}
-	return v, nil
+	return v
 }
 
 // status summarises the view.
 func (a *Agent) status(v view) Status {
 	s := Status{
 		Version: a.Version, Commit: a.Commit, Node: a.Node,
-		PID: os.Getpid(), Started: a.Started,
+		PID: os.Getpid(), Started: a.Started, Listen: a.Listen,
 		Config:    a.Config(),
 		Revision:  v.desired.Revision,
 		DataPlane: DataPlane{Kind: a.Kind, Attachments: a.Attachments()},

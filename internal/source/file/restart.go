@@ -34,6 +34,7 @@ func (c *Config) checkReload(next *Config) error {
 	compare("dataplane.xdpMode", c.Dataplane.XDPMode, next.Dataplane.XDPMode)
 	compare("dataplane.hashSeed", c.Dataplane.HashSeed, next.Dataplane.HashSeed)
 	compare("dataplane.flows", c.Dataplane.Flows, next.Dataplane.Flows)
+	compare("observe.listen", c.Observe, next.Observe)
 	if changes == nil {
 		return nil
 	}
