@@ -64,6 +64,15 @@ struct {
 	__type(value, struct backend_detail);
 } backend_details SEC(".maps");
 
+/* By counter: what `new_flows` had counted there when the backend that has it now got it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} new_flows_before SEC(".maps");
+
 /* Flow hash to recorded flow. Steady traffic never looks here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

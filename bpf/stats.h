@@ -63,6 +63,14 @@ struct {
 	__type(value, struct traffic_chunk);
 } backend_stats SEC(".maps");
 
+/* Apart from backend_stats, which every packet writes: these are written when flows begin. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1); /* as many as backend_stats has */
+	__type(key, __u32);
+	__type(value, struct new_flows_chunk);
+} new_flows SEC(".maps");
+
 static __always_inline int is_forward(enum counter exit)
 {
 	return exit >= COUNTER_FORWARD_L2DSR && exit <= COUNTER_FORWARD_GENEVE;
@@ -97,4 +105,13 @@ static __always_inline void count_backend(__u32 counter, __u64 bytes)
 	t = &chunk->entry[counter % TRAFFIC_CHUNK];
 	t->packets += 1;
 	t->bytes += bytes;
+}
+
+static __always_inline void count_new_flow(__u32 counter)
+{
+	__u32 key = counter / TRAFFIC_CHUNK;
+	struct new_flows_chunk *chunk = bpf_map_lookup_elem(&new_flows, &key);
+
+	if (chunk)
+		chunk->entry[counter % TRAFFIC_CHUNK] += 1;
 }

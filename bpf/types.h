@@ -118,6 +118,11 @@ struct traffic_chunk {
 	struct traffic entry[TRAFFIC_CHUNK];
 };
 
+/* Flows that began, by the same counter: TCP SYNs, and UDP flows when they are recorded. */
+struct new_flows_chunk {
+	__u64 entry[TRAFFIC_CHUNK];
+};
+
 enum view_flag {
 	VIEW_AFFINITY_CLIENT =
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
@@ -180,7 +185,7 @@ struct service {
 	struct limit limit;
 	struct quic quic;
 	__u32 pad_quic;
-	__u64 pad_end;
+	__u64 gone_flows; /* those that began on backends that have left */
 };
 _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
 
@@ -245,7 +250,8 @@ struct flow {
 	__u32 place; /* upper half of the hash that picks the ring entry */
 	__u8 client[16];
 	__be16 port; /* the client's */
-	__u16 pad[3];
+	__u8 closing; /* the client has sent FIN or RST, and no SYN since */
+	__u8 pad[5];
 };
 _Static_assert(sizeof(struct flow) == 40, "flow has no implicit padding");
 

@@ -44,7 +44,7 @@ func (s *Service) Check() []FieldError {
 	s.Limits.check(&f, "limits")
 	f.add("minHealthy", s.checkMinHealthy())
 	if s.Health != nil {
-		s.Health.check(&f, "health")
+		s.Health.check(&f, "health", s.Forward)
 	}
 	s.checkBackends(&f)
 	s.checkQUIC(&f)

@@ -23,6 +23,10 @@ type Status struct {
 	Config    Config    `json:"config"`
 	Revision  uint64    `json:"revision"` // of the desired services
 	DataPlane DataPlane `json:"dataplane"`
+	// Draining says that the node is being taken out of service, since
+	// DrainingSince; packets that arrive are balanced all the same.
+	Draining      bool      `json:"draining"`
+	DrainingSince time.Time `json:"drainingSince,omitzero"`
 	// Services and Backends count what Services and Backends list.
 	Services ServiceCounts `json:"services"`
 	Backends BackendCounts `json:"backends"`
@@ -65,12 +69,20 @@ type ServiceCounts struct {
 	Total      int `json:"total"`
 	Programmed int `json:"programmed"`
 	Failed     int `json:"failed"`
+	// Panic counts those that ignore health because too few of their backends are
+	// healthy, Drained those that an operator has drained.
+	Panic   int `json:"panic"`
+	Drained int `json:"drained"`
 }
 
 // BackendCounts counts backends, one of two services twice.
 type BackendCounts struct {
 	Total int `json:"total"`
 	InUse int `json:"inUse"`
+	// Unhealthy counts those that health checks found dead, Drained those that an
+	// operator has drained.
+	Unhealthy int `json:"unhealthy"`
+	Drained   int `json:"drained"`
 }
 
 // Exit is a counter of packets.

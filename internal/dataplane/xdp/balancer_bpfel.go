@@ -123,7 +123,8 @@ type balancerFlow struct {
 	Place   uint32
 	Client  [16]uint8
 	Port    uint16
-	Pad     [3]uint16
+	Closing uint8
+	Pad     [5]uint8
 }
 
 type balancerFlowStats struct {
@@ -190,6 +191,11 @@ const (
 	balancerLimitTimeLIMIT_TIME_SHIFT balancerLimitTime = 8
 )
 
+type balancerNewFlowsChunk struct {
+	_     structs.HostLayout
+	Entry [32]uint64
+}
+
 type balancerPhase uint32
 
 const (
@@ -245,7 +251,7 @@ type balancerService struct {
 	Limit     balancerLimit
 	Quic      balancerQuic
 	PadQuic   uint32
-	PadEnd    uint64
+	GoneFlows uint64
 }
 
 type balancerSourceKey struct {
@@ -368,6 +374,8 @@ const (
 	balancerMapFragments      = "fragments"
 	balancerMapLimitFlows     = "limit_flows"
 	balancerMapLimitSources   = "limit_sources"
+	balancerMapNewFlows       = "new_flows"
+	balancerMapNewFlowsBefore = "new_flows_before"
 	balancerMapRings          = "rings"
 	balancerMapServers        = "servers"
 	balancerMapServices       = "services"
@@ -460,6 +468,8 @@ type balancerMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
@@ -528,6 +538,8 @@ type balancerMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	NewFlows       *ebpf.Map `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Servers        *ebpf.Map `ebpf:"servers"`
 	Services       *ebpf.Map `ebpf:"services"`
@@ -550,6 +562,8 @@ func (m *balancerMaps) Close() error {
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.NewFlows,
+		m.NewFlowsBefore,
 		m.Rings,
 		m.Servers,
 		m.Services,

@@ -53,6 +53,8 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		balancerMapBackends:       c.Backends,
 		balancerMapBackendDetails: c.Backends,
 		balancerMapBackendStats:   int(trafficChunks(uint32(c.Backends))),
+		balancerMapNewFlows:       int(trafficChunks(uint32(c.Backends))),
+		balancerMapNewFlowsBefore: c.Backends,
 		balancerMapFlows:          c.Flows,
 		balancerMapFlowStats:      c.Services + 1,
 		balancerMapSources:        c.Sources,

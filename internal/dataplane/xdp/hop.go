@@ -64,9 +64,9 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 			Segment: svc.SegmentOf(b).ID,
 			Before:  old.detail.Before,
 		},
-		backend: b,
+		backend: b, newFlowsBefore: old.newFlowsBefore,
 	}
-	if hop.Index != 0 {
+	if hop.Index != 0 && !b.Down {
 		e.Flags = uint8(balancerBackendFlagBACKEND_USABLE)
 	}
 	if hop.Local.IsValid() {

@@ -67,10 +67,6 @@ func TestParseDesignExample(t *testing.T) {
 				Place: file.Place{File: "f", Line: 9, Column: 3, Path: "bgp"},
 				Text:  "this version announces nothing: the node is found only by routes that others set",
 			},
-			{
-				Place: file.Place{File: "f", Line: 22, Column: 13, Path: "services[0].health"},
-				Text:  "health checks are not run by this version: the backends of every service are taken as healthy",
-			},
 		},
 	}
 	if diff := cmp.Diff(want, got, equateAddresses()); diff != "" {
@@ -208,13 +204,6 @@ func TestServiceErrors(t *testing.T) {
 		"mac":               {"0.21", "0.21, mac: 01:00:00:00:00:01", "f:3:99: services[0].backends[0].mac: bad MAC address \"01:00:00:00:00:01\": not a unicast address"},
 		"VIP as backend":    {"10.0.0.21", "10.1.1.1", "f:3:83: services[0].backends[0].address: 10.1.1.1 is the VIP itself"},
 		"duplicate backend": {"}]", "}, {address: 10.0.0.21}]", "f:3:105: services[0].backends[1].address: 10.0.0.21:80 is also backends[0]"},
-
-		"health type":     {"port: 80", "port: 80, health: {type: icmp}", "f:3:61: services[0].health.type: unknown health check \"icmp\": want one of tcp, http"},
-		"health interval": {"port: 80", "port: 80, health: {type: tcp, interval: 2}", "f:3:76: services[0].health.interval: have 2: want a time with its unit, such as 500ms or 2s (quote it if it is text)"},
-		"health unit":     {"port: 80", "port: 80, health: {type: tcp, interval: 2d}", "f:3:76: services[0].health.interval: bad time \"2d\": want a time with its unit, such as 500ms or 2s"},
-		"health timeout":  {"port: 80", "port: 80, health: {type: tcp, timeout: 3s}", "f:3:75: services[0].health.timeout: 3s is longer than the interval of 2s"},
-		"health rise":     {"port: 80", "port: 80, health: {type: tcp, rise: 0}", "f:3:72: services[0].health.rise: 0 is out of range: want 1 to 65535"},
-		"health path":     {"port: 80", "port: 80, health: {type: http, path: x}", "f:3:73: services[0].health.path: bad path \"x\": want one that begins with /"},
 
 		"limits":        {"port: 80", "port: 80, limits: {newFlows: 1000, newFlowsPerSource: 10}", "no error"},
 		"limit of 0":    {"port: 80", "port: 80, limits: {newFlows: 0}", "f:3:65: services[0].limits.newFlows: 0 is out of range: want 1 to 10000000"},
