@@ -16,6 +16,8 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/metric"
+	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/source/file"
 	"fairlead.io/fairlead/internal/store"
@@ -44,6 +46,7 @@ type agent struct {
 	happened   observe.Events
 	observer   *observe.Observer
 	server     *observe.Server
+	web        *web.Server
 	// page is where people and scrapers are answered; nil: nowhere.
 	page net.Listener
 	// begun says that the data plane has been put to work.
@@ -63,7 +66,7 @@ func newAgent(started time.Time, source *file.Source, dp plane, page net.Listene
 		store:      desired,
 		reconciler: reconcile.New(dp, desired, log),
 	}
-	a.observer = observe.NewObserver(observe.Agent{
+	shown := observe.Agent{
 		Version:     version,
 		Commit:      commit(),
 		Node:        source.Config().Node.Name,
@@ -83,8 +86,13 @@ func newAgent(started time.Time, source *file.Source, dp plane, page net.Listene
 		Flows:       dp.flows,
 		Events:      &a.happened,
 		Reload:      a.reload,
-	}, log)
+	}
+	a.observer = observe.NewObserver(shown, log)
 	a.server = observe.NewServer(a.observer, log)
+	a.web = web.New(web.Config{
+		Observer: a.observer, Alive: a.observer.Alive, Ready: shown.Ready,
+		Metrics: metric.Handler(shown, log), Log: log,
+	})
 	return a
 }
 
