@@ -114,10 +114,22 @@ func (h *history) put(vip lb.VIP, rate float64) {
 		return
 	}
 	if ring == nil {
-		ring = new(series)
+		ring = h.idle()
 		h.services[vip] = ring
 	}
 	ring[h.at] = float32(rate)
+}
+
+// idle is the series of a service that has had no packets yet, as long as there
+// has been somebody to see it.
+func (h *history) idle() *series {
+	ring := new(series)
+	for i, v := range h.totals[packetsKept] {
+		if v != v { // not a number
+			ring[i] = v
+		}
+	}
+	return ring
 }
 
 // gap remembers a second of which nothing is known.
