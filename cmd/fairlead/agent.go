@@ -91,10 +91,15 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 		Interfaces: config.Node.Interfaces,
 		TunnelEnds: config.Node.TunnelEnds,
 		Mode:       xdp.Mode(config.Dataplane.XDPMode),
-		Capacity:   xdp.Capacity{Flows: config.Dataplane.Flows},
-		Seed:       config.Dataplane.HashSeed,
-		Log:        log,
-		Replaced:   tell.ProgramReplaced,
+		NAT: xdp.NAT{
+			Addresses: config.Node.NAT.Addresses,
+			FirstPort: config.Node.NAT.Ports.First,
+			LastPort:  config.Node.NAT.Ports.Last,
+		},
+		Capacity: xdp.Capacity{Flows: config.Dataplane.Flows, Sessions: config.Dataplane.NATSessions},
+		Seed:     config.Dataplane.HashSeed,
+		Log:      log,
+		Replaced: tell.ProgramReplaced,
 	})
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ import (
 	"fairlead.io/fairlead/internal/event"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/metric"
+	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/source/file"
 	"fairlead.io/fairlead/internal/store"
@@ -62,6 +64,7 @@ type agent struct {
 	reconciler *reconcile.Reconciler
 	observer   *observe.Observer
 	server     *observe.Server
+	web        *web.Server
 	// begun says that the data plane has been put to work.
 	begun atomic.Bool
 }
@@ -80,7 +83,7 @@ func newAgent(p parts) *agent {
 		Report: func(verdicts []health.Verdict) { desired.Judge(verdicts) },
 		Log:    p.log,
 	})
-	a.observer = observe.NewObserver(observe.Agent{
+	shown := observe.Agent{
 		Version:     version,
 		Commit:      commit(),
 		Node:        p.source.Config().Node.Name,
@@ -103,8 +106,13 @@ func newAgent(p parts) *agent {
 		Undrain:     a.change(a.book.Undrain),
 		Events:      &p.tell.Latest,
 		Reload:      a.reload,
-	}, p.log)
+	}
+	a.observer = observe.NewObserver(shown, p.log)
 	a.server = observe.NewServer(a.observer, p.log)
+	a.web = web.New(web.Config{
+		Observer: a.observer, Alive: a.observer.Alive, Ready: shown.Ready,
+		Metrics: metric.Handler(shown, p.log), Log: p.log,
+	})
 	return a
 }
 

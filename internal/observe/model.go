@@ -94,8 +94,9 @@ type Exit struct {
 
 // Rate is how fast a dataplane.Traffic grew in the last full second.
 type Rate struct {
-	PacketsPerSecond float64 `json:"packetsPerSecond"`
-	BytesPerSecond   float64 `json:"bytesPerSecond"`
+	PacketsPerSecond  float64 `json:"packetsPerSecond"`
+	BytesPerSecond    float64 `json:"bytesPerSecond"`
+	NewFlowsPerSecond float64 `json:"newFlowsPerSecond"`
 }
 
 // Service is one service, desired and in the data plane.

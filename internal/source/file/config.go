@@ -58,7 +58,7 @@ func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
 // readConfig reads the whole document. The services have to be there, be it as
 // an empty list: a file that was cut short must not end them all.
 func readConfig(v value, c *Config) {
-	c.Dataplane = Dataplane{Kind: KindAuto, XDPMode: XDPAuto, Flows: defaultFlows}
+	c.Dataplane = Dataplane{Kind: KindAuto, XDPMode: XDPAuto, Flows: defaultFlows, NATSessions: defaultFlows}
 	c.Observe = Observe{Listen: defaultListen()}
 	known := newCatalogue()
 	v.readFields(

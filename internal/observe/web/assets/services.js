@@ -77,7 +77,7 @@ export class Services {
     const row = element("tr", { "data-name": service.name }, element("th", { scope: "row" }, button), cells.mode, cells.backends,
       cells.packets, element("td", { class: "wide" }, spark), cells.bits, cells.flows, cells.unstable, cells.state);
     row.parts = cells;
-    row.draw = graph(spark, { width: 120, height: 24, filled: true });
+    row.draw = graph(spark, { width: 120, height: 24 });
     return row;
   }
 
