@@ -15,7 +15,7 @@ import (
 // probing returns what makes the sound service one with a check of that type.
 func probing(t lb.HealthType, spoil func(h *lb.HealthCheck)) func(s *lb.Service) {
 	return func(s *lb.Service) {
-		s.Forward = lb.NAT
+		s.Forward, s.Backends = lb.NAT, s.Backends[:1] // of the VIP's family
 		s.Health = &lb.HealthCheck{Type: t, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
 		spoil(s.Health)
 	}

@@ -49,7 +49,15 @@ func TestCheck(t *testing.T) {
 		"backend of weight 0": {func(s *lb.Service) { s.Backends[0].Weight = 0 }, nil},
 		"vlan":                {func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 4094} }, nil},
 		"untagged backend":    {func(s *lb.Service) { s.Backends[0].Segment.Type = lb.SegmentNone }, nil},
-		"nat to another port": {func(s *lb.Service) { s.Forward, s.Backends[0].Port = lb.NAT, 8080 }, nil},
+		"nat to another port": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
+			s.Backends[0].Port = 8080
+		}, nil},
+		"nat to the other family": {func(s *lb.Service) { s.Forward = lb.NAT },
+			[]string{"backends[1].address: fd00::22 is not of the VIP's family: nat translates within IPv4 or IPv6"}},
+		"nat in a vxlan segment": {func(s *lb.Service) {
+			s.Forward, s.Backends, s.Segment = lb.NAT, s.Backends[:1], lb.Segment{Type: lb.SegmentVXLAN, ID: 7}
+		}, []string{"segment.type: nat serves no clients in vxlan segments: want vlan, or no segment"}},
 		"same address, other port": {func(s *lb.Service) {
 			s.Forward = lb.NAT
 			s.Backends[1] = lb.Backend{Address: s.Backends[0].Address, Port: 81}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
@@ -25,6 +26,7 @@ type version struct {
 	limits   limits
 	quic     balancerQuic
 	servers  servers
+	natIdle  uint32 // see natIdle
 	// built is what the ring was last built from, size how large, and desired the
 	// slots that came out; built is nil if the ring was adopted.
 	built   []maglev.Backend
@@ -53,7 +55,7 @@ func (v *version) view() balancerView {
 // same reports whether packets can't tell two versions apart.
 func (v *version) same(o *version) bool {
 	return v.ring == o.ring && v.table == o.table && v.flags == o.flags &&
-		v.sources.number == o.sources.number && v.limits == o.limits && sameQUIC(v, o)
+		v.sources.number == o.sources.number && v.limits == o.limits && v.natIdle == o.natIdle && sameQUIC(v, o)
 }
 
 // next begins the version after v, equal to it.
@@ -68,7 +70,7 @@ func (v *version) next() *version {
 // nothing is taken.
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	v := s.now.next()
-	v.flags, v.limits = viewFlags(pl), limitsOf(pl.svc.Limits)
+	v.flags, v.limits, v.natIdle = viewFlags(pl), limitsOf(pl.svc.Limits), natIdle(pl.svc)
 	numbers, err := p.stageSlots(v, pl)
 	if err == nil {
 		v.stageServers(pl.svc)
@@ -123,7 +125,9 @@ func viewFlags(pl plan) uint16 {
 	if pl.svc.Affinity == lb.AffinityQUIC {
 		flags |= balancerViewFlagVIEW_QUIC
 	}
-	if pl.svc.Tracking == lb.TrackingFull {
+	if pl.svc.Forward == lb.NAT {
+		flags |= balancerViewFlagVIEW_NAT
+	} else if pl.svc.Tracking == lb.TrackingFull {
 		flags |= balancerViewFlagVIEW_TRACK_ALL
 	}
 	if pl.svc.Limits != (lb.FlowLimits{}) {
@@ -246,21 +250,7 @@ func (v *version) programmed(pl plan) dataplane.Programmed {
 	numbers := slotNumbers(v.slots)
 	states := make(map[lb.BackendID]dataplane.BackendState, len(pl.ring))
 	for i, b := range pl.backends[:len(pl.ring)] {
-		st := dataplane.BackendState{ID: b.ID(), RingEntries: shares[numbers[b.ID()]]}
-		if err := pl.hops[i].Err; err != nil {
-			st.Reason = err.Error()
-		} else {
-			st.NextHop = describe(pl.svc, b, pl.hops[i].Hop)
-			switch {
-			case b.Weight == 0:
-				st.Reason = "weight is 0"
-			case st.RingEntries == 0:
-				st.Reason = "waits until the flows that it would move are learned"
-			default:
-				st.InUse = true
-			}
-		}
-		states[b.ID()] = st
+		states[b.ID()] = backendState(pl.svc, b, pl.hops[i], shares[numbers[b.ID()]])
 	}
 	out := dataplane.Programmed{Backends: make([]dataplane.BackendState, len(pl.svc.Backends))}
 	if v.flags&uint16(balancerViewFlagVIEW_EMPTY) == 0 {
@@ -270,4 +260,28 @@ func (v *version) programmed(pl plan) dataplane.Programmed {
 		out.Backends[i] = states[b.ID()]
 	}
 	return out
+}
+
+// backendState says whether a backend with so many ring entries is in use, and
+// why not.
+func backendState(svc *lb.Service, b lb.Backend, hop nexthop.Result, entries int) dataplane.BackendState {
+	st := dataplane.BackendState{ID: b.ID(), RingEntries: entries}
+	if hop.Err == nil {
+		st.NextHop = describe(svc, b, hop.Hop)
+	}
+	switch {
+	case b.Down:
+		st.Reason = "unhealthy"
+	case hop.Err != nil:
+		st.Reason = hop.Err.Error()
+	case b.Drained:
+		st.Reason = "drained"
+	case b.Weight == 0:
+		st.Reason = "weight is 0"
+	case entries == 0:
+		st.Reason = "waits until the flows that it would move are learned"
+	default:
+		st.InUse = true
+	}
+	return st
 }

@@ -28,7 +28,9 @@ func limits() dataplane.Limits {
 }
 
 // equateAddresses compares addresses by value: they have unexported fields.
-func equateAddresses() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
+func equateAddresses() cmp.Option {
+	return cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
+}
 
 func TestParseDesignExample(t *testing.T) {
 	data, err := os.ReadFile("testdata/design.yaml")
@@ -40,8 +42,9 @@ func TestParseDesignExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &file.Config{
-		Node:      file.Node{Name: "lb1", Interfaces: []string{"eth0"}},
-		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, Flows: 1 << 18},
+		Node:      file.Node{Name: "lb1", Interfaces: []string{"eth0"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}},
+		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, Flows: 1 << 18, NATSessions: 1 << 18},
+		Observe:   file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
 		BGP: &file.BGP{
 			ASN: 65021, RouterID: netip.MustParseAddr("10.0.0.106"),
 			Peers: []file.Peer{{Address: netip.MustParseAddr("10.0.0.109"), ASN: 65021, BFD: true, HoldTime: 3 * time.Second}},
@@ -102,8 +105,9 @@ services:
 		t.Fatal(err)
 	}
 	want := &file.Config{
-		Node:      file.Node{Name: strings.ToLower(host), Interfaces: []string{"eth0", "eth1"}},
-		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, HashSeed: 1<<64 - 1, Flows: 1 << 18},
+		Node:      file.Node{Name: strings.ToLower(host), Interfaces: []string{"eth0", "eth1"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}},
+		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, HashSeed: 1<<64 - 1, Flows: 1 << 18, NATSessions: 1 << 18},
+		Observe:   file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
 		BGP: &file.BGP{
 			ASN: 1, RouterID: netip.MustParseAddr("10.0.0.1"),
 			Peers: []file.Peer{{Address: netip.MustParseAddr("::1"), ASN: 4294967294, HoldTime: 90 * time.Second}},
@@ -245,11 +249,11 @@ func TestFileErrors(t *testing.T) {
 		"null services":   {node + "services:\n", "f:2:11: services: no value: want a list"},
 		"mapping":         {node + "services: {web: {}}\n", "f:2:11: services: have a mapping: want a list"},
 		"unknown section": {node + "services: []\nservice: []\n", "f:3:1: service: unknown field: did you mean \"services\"?"},
-		"number as key":   {node + "services: []\n1: 2\n", "f:3:1: 1: unknown field: want one of node, dataplane, bgp, services"},
+		"number as key":   {node + "services: []\n1: 2\n", "f:3:1: 1: unknown field: want one of node, dataplane, observe, bgp, services"},
 		"one document":    {"---\n" + node + "services: []\n---\n", "no error"},
 		"two documents":   {node + "services: []\n---\n" + node, "f:4:1: another document begins here: want only one in the file"},
-		"byte order mark": {"\ufeff" + node + "services: []\nx: 1", "f:3:1: x: unknown field: want one of node, dataplane, bgp, services"},
-		"line ends":       {strings.ReplaceAll(node+"services: []\nx: 1\n", "\n", "\r\n"), "f:3:1: x: unknown field: want one of node, dataplane, bgp, services"},
+		"byte order mark": {"\ufeff" + node + "services: []\nx: 1", "f:3:1: x: unknown field: want one of node, dataplane, observe, bgp, services"},
+		"line ends":       {strings.ReplaceAll(node+"services: []\nx: 1\n", "\n", "\r\n"), "f:3:1: x: unknown field: want one of node, dataplane, observe, bgp, services"},
 		"tab":             {"node:\n\tname: lb1\n", "f:2:1: syntax: tabs can't indent: use spaces"},
 		"open list":       {node + "services: [\n", "f:2:11: syntax: sequence end token ']' not found"},
 		"indentation":     {"node:\n  name: lb1\n interfaces: []\n", "f:3:2: syntax: value is not allowed in this context"},
