@@ -87,19 +87,21 @@ func (s *Sender) Source(vip, towards netip.Addr) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("addresses of this machine: %w", err)
 	}
-	var any netip.Addr
+	var best netip.Addr
 	for _, a := range all {
 		const unusable = unix.IFA_F_TENTATIVE | unix.IFA_F_DADFAILED | unix.IFA_F_DEPRECATED
 		if a.Scope != unix.RT_SCOPE_UNIVERSE || a.Flags&unusable != 0 {
 			continue
 		}
-		address, _ := netip.AddrFromSlice(a.IP)
-		if any = address.Unmap(); a.LinkIndex == device {
+		if address, _ := netip.AddrFromSlice(a.IP); !best.IsValid() || a.LinkIndex == device {
+			best = address.Unmap()
+		}
+		if a.LinkIndex == device {
 			break
 		}
 	}
-	if !any.IsValid() {
-		return any, fmt.Errorf("this machine has no address from which %s could be probed", vip)
+	if !best.IsValid() {
+		return best, fmt.Errorf("this machine has no address from which %s could be probed", vip)
 	}
-	return any, nil
+	return best, nil
 }
