@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
 )
 
 // Mode is where in the kernel the program runs.
@@ -152,6 +153,9 @@ func Remove(dir string) error {
 	}
 	if err := removeOtherLayouts(dir, ""); err != nil {
 		return fmt.Errorf("pin directory: %w", err)
+	}
+	if err := probe.Remove(); err != nil {
+		return err
 	}
 	// Not removed if it holds something else, or was never made.
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {

@@ -16,6 +16,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/stale"
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -88,6 +89,7 @@ type Plane struct {
 	// generation is that of the backend that was last given a slot.
 	generation uint16
 	tracer     *tracer // nil before the first trace
+	paths      paths
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -102,7 +104,7 @@ func Open(cfg Config) (*Plane, error) {
 	if err != nil {
 		return nil, errors.Join(err, hops.Close())
 	}
-	if err := p.inherit(); err != nil {
+	if err := errors.Join(p.inherit(), probe.Remove()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	p.running.Go(func() { p.sweepEvery(sweepInterval) })
@@ -231,7 +233,7 @@ func (p *Plane) Close() error {
 	if done {
 		return nil
 	}
-	errs := []error{p.resolver.Close()}
+	errs := []error{p.paths.close(), p.resolver.Close()}
 	close(p.done)
 	p.grace.close()
 	p.running.Wait()
