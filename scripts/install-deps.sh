@@ -7,7 +7,7 @@
 #
 #   scripts/install-deps.sh build     make, git and a Go that can build go.mod
 #   scripts/install-deps.sh demo      build, and a web server and its load generator
-#   scripts/install-deps.sh test      demo, and a C compiler (race detector) and a guest machine
+#   scripts/install-deps.sh test      demo, a C compiler (race detector), a guest machine, a browser
 #   scripts/install-deps.sh generate  build, and the compiler for BPF
 #   scripts/install-deps.sh verify    generate, and the linters that are not Go
 #
@@ -46,6 +46,14 @@ want() {
 	[[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
 }
 
+# want_browser asks for the browser that looks at the status page. Ubuntu has none
+# as a package, only as a snap: the test that needs it is skipped there.
+want_browser() {
+	grep -qx 'ID=debian' /etc/os-release || return 0
+	want chromium
+	want /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf fonts-dejavu-core
+}
+
 want_group() {
 	case $1 in
 	build)
@@ -71,6 +79,7 @@ want_group() {
 		want zstd
 		want iptables # what "fairlead bench forward" compares with
 		want nft nftables
+		want_browser
 		;;
 	generate)
 		want_group build
