@@ -43,14 +43,6 @@ func (a *agent) servePage(ctx context.Context) {
 	}
 }
 
-// readiness says why the agent should get no traffic; nil if it should.
-func (a *agent) readiness() error {
-	if !a.begun.Load() {
-		return errors.New("the first configuration is being programmed")
-	}
-	return nil
-}
-
 // pageAddress is where the page is; empty without one.
 func pageAddress(page net.Listener) string {
 	if page == nil {

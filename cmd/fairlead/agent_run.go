@@ -89,7 +89,10 @@ func newAgent(started time.Time, source *file.Source, dp plane, page net.Listene
 	}
 	a.observer = observe.NewObserver(shown, log)
 	a.server = observe.NewServer(a.observer, log)
-	a.web = web.New(web.Config{Observer: a.observer, Ready: a.readiness, Metrics: metric.Handler(shown, log), Log: log})
+	a.web = web.New(web.Config{
+		Observer: a.observer, Alive: a.observer.Alive, Ready: shown.Ready,
+		Metrics: metric.Handler(shown, log), Log: log,
+	})
 	return a
 }
 

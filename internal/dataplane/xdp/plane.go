@@ -120,7 +120,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		return nil, err
 	}
 	capacity := cfg.Capacity.orDefault()
-	kernel, err := openKernel(pins, capacity, cfg.Seed)
+	kernel, err := openKernel(pins, capacity, cfg.Seed, cfg.NAT.orDefault())
 	if err != nil {
 		endGrace()
 		return nil, err
@@ -147,7 +147,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	if err := errors.Join(p.adopt(), kernel.setTunnelEnds(cfg.TunnelEnds)); err != nil {
+	if err := errors.Join(p.adopt(), kernel.setTunnelEnds(cfg.TunnelEnds), kernel.setNATAddresses()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	p.running.Go(p.relay)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
@@ -147,7 +148,7 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 	number, view := s.number, 1-s.active
 	if !known {
 		var err error
-		if number, err = p.newNumber(); err != nil {
+		if number, err = p.newNumber(vip); err != nil {
 			return err
 		}
 	}
@@ -171,13 +172,14 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 }
 
 // newNumber takes a number for a service; what is kept by number begins at zero.
-func (p *Plane) newNumber() (extent, error) {
+func (p *Plane) newNumber(vip lb.VIP) (extent, error) {
 	number, err := p.take(p.numbers, 1)
 	if err != nil {
 		return extent{}, err
 	}
 	err = errors.Join(
 		write(p.kernel.services, serviceOffset(number.base), balancerService{}),
+		write(p.kernel.serviceVIPs, serviceVIPOffset(number.base), vipKey(vip)),
 		p.kernel.clearFlowStats(number.base),
 	)
 	if err != nil {
@@ -195,6 +197,9 @@ func (p *Plane) fill(number, view uint32, old, next *version) error {
 		return err
 	}
 	if err := p.kernel.writeLimits(number, next.limits); err != nil {
+		return err
+	}
+	if err := write(p.kernel.services, serviceOffset(number)+unsafe.Offsetof(balancerService{}.NatIdle), next.natIdle); err != nil {
 		return err
 	}
 	return p.writeQUIC(number, old, next)
