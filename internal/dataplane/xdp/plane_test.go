@@ -146,7 +146,7 @@ func TestContract(t *testing.T) {
 				Probe: func(t *testing.T, dp dataplane.DataPlane, vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool) {
 					p := dp.(*Plane)
 					endAllSessions(t, p) // a SYN of the same client is a new flow
-					return probe(t, p, vip, client, slices.Concat(v4, v6))
+					return chosen(t, p, vip, client, slices.Concat(v4, v6))
 				},
 			})
 		})
@@ -166,9 +166,9 @@ func reached(forward lb.Forward, backends []lb.Backend) []lb.Backend {
 	return backends
 }
 
-// probe finds the backend to which a flow's packet is sent by the MAC address
+// chosen finds the backend to which a flow's packet is sent by the MAC address
 // on the frame that comes out.
-func probe(t *testing.T, p *Plane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
+func chosen(t *testing.T, p *Plane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
 	t.Helper()
 	verdict, frame := run(t, p, flowPacket(vip, client))
 	if verdict != xdpTX {
