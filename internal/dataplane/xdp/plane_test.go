@@ -32,7 +32,9 @@ type staticHops struct {
 	mtu   int
 	vlan  uint16
 	lost  map[netip.Addr]bool
-	stale chan lb.VIP
+	// handover, if not 0, is a device by which the kernel sends, not XDP.
+	handover int
+	stale    chan lb.VIP
 }
 
 func newStaticHops() *staticHops {
@@ -59,6 +61,9 @@ func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result
 			continue
 		}
 		hop := nexthop.Hop{Interface: "lo", Index: h.index, Source: ownMAC, Destination: macOf(t.Address), VLAN: h.vlan, MTU: h.mtu}
+		if t.Handover && h.handover != 0 {
+			hop = nexthop.Hop{Interface: "tunnel", Index: h.handover, Handover: true, MTU: h.mtu}
+		}
 		if !t.MAC.IsZero() {
 			hop.Destination = t.MAC
 		}
