@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"net/http"
 
-	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/source/file"
 )
 
@@ -40,18 +38,9 @@ func (a *agent) servePage(ctx context.Context) {
 	if a.page == nil {
 		return
 	}
-	server := web.New(web.Config{Observer: a.observer, Ready: a.readiness, Metrics: http.NotFoundHandler(), Log: a.log})
-	if err := server.Serve(ctx, a.page); err != nil {
+	if err := a.web.Serve(ctx, a.page); err != nil {
 		a.log.Error("status page lost", "error", err)
 	}
-}
-
-// readiness says why the agent should get no traffic; nil if it should.
-func (a *agent) readiness() error {
-	if !a.begun.Load() {
-		return errors.New("the first configuration is being programmed")
-	}
-	return nil
 }
 
 // pageAddress is where the page is; empty without one.

@@ -4,12 +4,11 @@ package health
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -25,9 +24,18 @@ func (p Path) dialTCP(ctx context.Context) (*net.TCPConn, error) {
 }
 
 // dialUDP opens a socket for datagrams to and from the target only, which hears
-// of ICMP errors.
+// of ICMP errors about them.
 func (p Path) dialUDP(ctx context.Context) (*net.UDPConn, error) {
 	return p.dialer().DialUDP(ctx, "udp", p.local(), p.Target)
+}
+
+// until ends all that waits for a connection when ctx ends. The result is to be
+// called when the connection isn't needed any more.
+func until(ctx context.Context, conn net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		// A connection that is closed already waits for nothing.
+		_ = conn.SetDeadline(time.Unix(1, 0))
+	})
 }
 
 func (p Path) dialer() *net.Dialer {
@@ -69,48 +77,6 @@ func (p Path) prepare(fd int) error {
 		return localError{fmt.Errorf("socket option IP_BIND_ADDRESS_NO_PORT: %w", err)}
 	}
 	return nil
-}
-
-// localError is a probe that could not be made, for want of something on this
-// node. It says nothing about the backend.
-type localError struct{ error }
-
-func (e localError) Unwrap() error { return e.error }
-
-// isLocal reports whether a probe failed for want of something on this node:
-// open files, memory, ports, an address, a right.
-func isLocal(err error) bool {
-	var local localError
-	if errors.As(err, &local) {
-		return true
-	}
-	for _, lack := range []error{
-		unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL, unix.EADDRINUSE, unix.EPERM, unix.EACCES,
-	} {
-		if errors.Is(err, lack) {
-			return true
-		}
-	}
-	return false
-}
-
-// reason says in a few stable words why a probe failed.
-func reason(err error, timeout fmt.Stringer) string {
-	var network net.Error
-	switch {
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
-		errors.Is(err, unix.ETIMEDOUT), errors.As(err, &network) && network.Timeout():
-		return fmt.Sprintf("timed out after %s", timeout)
-	case errors.Is(err, unix.ECONNREFUSED):
-		return "connection refused"
-	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		return "connection reset"
-	case errors.Is(err, unix.EHOSTUNREACH):
-		return "no route to host"
-	case errors.Is(err, unix.ENETUNREACH):
-		return "network is unreachable"
-	}
-	return err.Error()
 }
 
 // maxProbes is how many probes may be on their way at the same time: as many as

@@ -19,11 +19,11 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// maxBody is how much of an answer's body is looked at, maxHead how long its
-// head may be; in bytes.
+// maxBody is how much of an answer's body is looked at, maxAnswer how much is
+// read at most, with its head and what is around its chunks; in bytes.
 const (
-	maxBody = 64 << 10
-	maxHead = 64 << 10
+	maxBody   = 64 << 10
+	maxAnswer = 8 * maxBody
 )
 
 // httpProber sends one request over a connection of its own. An http.Client
@@ -63,36 +63,28 @@ func newHTTPProber(check *lb.HealthCheck) (*httpProber, error) {
 }
 
 func (p *httpProber) probe(ctx context.Context, path Path) error {
-	conn, err := p.dial(ctx, path)
+	plain, err := path.dialTCP(ctx)
 	if err != nil {
 		return err
 	}
-	defer conn.Close()
+	defer plain.Close()
+	defer until(ctx, plain)()
+	conn := net.Conn(plain)
+	if p.tls != nil {
+		if conn, err = handshake(plain, p.tls, path); err != nil {
+			return err
+		}
+	}
 	if err := p.request(path).Write(conn); err != nil {
 		return err
 	}
-	limited := io.LimitReader(conn, maxHead+maxBody)
+	limited := io.LimitReader(conn, maxAnswer)
 	resp, err := http.ReadResponse(bufio.NewReader(limited), nil)
 	if err != nil {
 		return answerError(err)
 	}
 	defer resp.Body.Close()
 	return p.judge(resp)
-}
-
-// dial returns a connection that ends with ctx.
-func (p *httpProber) dial(ctx context.Context, path Path) (net.Conn, error) {
-	conn, err := path.dialTCP(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		err = conn.SetDeadline(deadline)
-	}
-	if err != nil || p.tls == nil {
-		return conn, err
-	}
-	return handshake(ctx, conn, p.tls, path)
 }
 
 func (p *httpProber) request(path Path) *http.Request {

@@ -27,6 +27,14 @@ func newProber(check *lb.HealthCheck) prober {
 		p = tcpProber{}
 	case lb.HealthHTTP, lb.HealthHTTPS:
 		p, err = newHTTPProber(check)
+	case lb.HealthGRPC:
+		p, err = newGRPCProber(check)
+	case lb.HealthDNS:
+		p, err = newDNSProber(check)
+	case lb.HealthUDP:
+		p, err = newUDPProber(check)
+	case lb.HealthICMP:
+		p = icmpProber{}
 	default:
 		err = fmt.Errorf("%s checks can't be done", check.Type)
 	}

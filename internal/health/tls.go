@@ -3,7 +3,6 @@
 package health
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -46,17 +45,23 @@ func hostName(host string) string {
 	return host
 }
 
-// handshake makes a connection one of TLS, and closes it if that fails.
-func handshake(ctx context.Context, conn net.Conn, config *tls.Config, path Path) (net.Conn, error) {
-	if config.ServerName == "" && !config.InsecureSkipVerify {
-		config = config.Clone()
-		config.ServerName = path.Target.Addr().String()
-	}
-	secure := tls.Client(conn, config)
-	if err := secure.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(handshakeError(err), conn.Close())
+// handshake makes a connection one of TLS.
+func handshake(conn net.Conn, config *tls.Config, path Path) (net.Conn, error) {
+	secure := tls.Client(conn, named(config, path))
+	if err := secure.Handshake(); err != nil {
+		return nil, handshakeError(err)
 	}
 	return secure, nil
+}
+
+// named has a server verified by its address if it has no name.
+func named(config *tls.Config, path Path) *tls.Config {
+	if config.ServerName != "" || config.InsecureSkipVerify {
+		return config
+	}
+	config = config.Clone()
+	config.ServerName = path.Target.Addr().String()
+	return config
 }
 
 // handshakeError says in a few words why a server is not trusted.

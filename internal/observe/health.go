@@ -5,13 +5,14 @@ package observe
 import (
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"time"
+
+	"fairlead.io/fairlead/internal/store"
 )
 
-// hanging is how long one call of the data plane may take before the agent
-// counts as stuck. Even thousands of services take a few seconds, one by one.
+// hanging is how long one call of the data plane, or one reading of its counters,
+// may take before the agent counts as stuck. Even thousands of services take a few
+// seconds, one by one.
 const hanging = 30 * time.Second
 
 // Alive returns what hangs in the agent, so that somebody should start it again;
@@ -27,28 +28,33 @@ func (a *Agent) Alive() error {
 	return nil
 }
 
+// Alive is the agent's, and says whether its counters are looked at. That they
+// can't be read is no sign of death.
+func (o *Observer) Alive() error {
+	o.mu.Lock()
+	last := o.agent.Started
+	if o.moment != nil {
+		last = o.moment.Time
+	}
+	o.mu.Unlock()
+	err := o.agent.Alive()
+	if age := time.Since(last); age > hanging {
+		err = errors.Join(err, fmt.Errorf("observe: the counters were looked at %s ago", age.Round(time.Second)))
+	}
+	return err
+}
+
 // Ready returns why the node should get no packets of VIPs, all reasons at once;
 // nil if it should.
 func (a *Agent) Ready() error {
+	var reasons []error
 	if !a.Begun() {
-		return errors.New("the first configuration has not been tried yet")
+		reasons = append(reasons, errors.New("the first configuration has not been tried yet"))
+	} else if len(a.Attachments()) == 0 {
+		reasons = append(reasons, errors.New("the data plane is attached to no interface"))
 	}
-	if len(a.Attachments()) == 0 {
-		return errors.New("the data plane is attached to no interface")
+	if drain, draining := a.Desired().Draining(store.Target{}); draining {
+		reasons = append(reasons, fmt.Errorf("the node is drained since %s", drain.Since.UTC().Format(time.RFC3339)))
 	}
-	return nil
-}
-
-// Probe answers whether a check finds nothing wrong: 200 and "ok", or 503 and
-// what it found, one reason a line.
-func Probe(check func() error) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		status, text := http.StatusOK, "ok"
-		if err := check(); err != nil {
-			status, text = http.StatusServiceUnavailable, err.Error()
-		}
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		w.WriteHeader(status)
-		_, _ = io.WriteString(w, text+"\n") // a client that left needs no answer
-	})
+	return errors.Join(reasons...)
 }

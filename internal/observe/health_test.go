@@ -3,14 +3,16 @@
 package observe_test
 
 import (
+	"context"
 	"errors"
-	"net/http"
-	"net/http/httptest"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/store"
 )
 
 // An agent is stuck when one call of its data plane doesn't end, and not while
@@ -36,24 +38,63 @@ func TestAlive(t *testing.T) {
 	})
 }
 
+// So is one whose counters nobody looks at any more; that they can't be read
+// doesn't count.
+func TestObserverAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		looks := 0
+		observer := observe.NewObserver(observe.Agent{
+			Started: time.Now(), Calling: func() time.Time { return time.Time{} },
+			Stats: func(context.Context) (dataplane.Stats, error) {
+				if looks++; looks > 100 {
+					<-hang
+				}
+				return dataplane.Stats{}, errors.New("broken")
+			},
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		go observer.Run(ctx)
+		time.Sleep(100 * time.Second)
+		if err := observer.Alive(); err != nil {
+			t.Errorf("while it looks: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if got, want := text(observer.Alive()), "observe: the counters were looked at 1m1s ago"; got != want {
+			t.Errorf("when it hangs: %q, want %q", got, want)
+		}
+		close(hang)
+		cancel()
+		synctest.Wait()
+	})
+}
+
 func TestReady(t *testing.T) {
 	attached := []observe.Attachment{{Interface: "eth0", Mode: "native"}}
+	const untried, unattached, drained = "the first configuration has not been tried yet",
+		"the data plane is attached to no interface", "the node is drained since 2026-01-02T03:04:05Z"
 	for _, tt := range []struct {
-		begun bool
-		to    []observe.Attachment
-		want  string
+		begun   bool
+		to      []observe.Attachment
+		drained store.Target
+		want    string
 	}{
-		{false, nil, "the first configuration has not been tried yet"},
-		{false, attached, "the first configuration has not been tried yet"}, // adopted
-		{true, nil, "the data plane is attached to no interface"},
-		{true, attached, ""},
+		{false, nil, store.Target{Service: "web"}, untried},
+		{false, attached, store.Target{Service: "web"}, untried}, // adopted
+		{false, attached, store.Target{}, untried + "\n" + drained},
+		{true, nil, store.Target{Service: "web"}, unattached},
+		{true, attached, store.Target{Service: "web"}, ""},
+		{true, attached, store.Target{}, drained},
 	} {
+		desired := store.New()
+		desired.Drain(store.Drain{Target: tt.drained, Since: started})
 		agent := observe.Agent{
 			Begun:       func() bool { return tt.begun },
 			Attachments: func() []observe.Attachment { return tt.to },
+			Desired:     desired.Snapshot,
 		}
 		if got := text(agent.Ready()); got != tt.want {
-			t.Errorf("begun %t, attached to %v: %q, want %q", tt.begun, tt.to, got, tt.want)
+			t.Errorf("begun %t, attached to %v, %+v drained: %q, want %q", tt.begun, tt.to, tt.drained, got, tt.want)
 		}
 	}
 }
@@ -63,22 +104,4 @@ func text(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-func TestProbe(t *testing.T) {
-	for _, tt := range []struct {
-		err    error
-		status int
-		body   string
-	}{
-		{nil, http.StatusOK, "ok\n"},
-		{errors.Join(errors.New("one"), errors.New("two")), http.StatusServiceUnavailable, "one\ntwo\n"},
-	} {
-		recorder := httptest.NewRecorder()
-		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", http.NoBody)
-		observe.Probe(func() error { return tt.err }).ServeHTTP(recorder, request)
-		if recorder.Code != tt.status || recorder.Body.String() != tt.body {
-			t.Errorf("%v: %d %q, want %d %q", tt.err, recorder.Code, recorder.Body, tt.status, tt.body)
-		}
-	}
 }

@@ -50,9 +50,10 @@ type Totals struct {
 
 // History is how the totals went in the last HistoryLength seconds.
 type History struct {
-	PacketsPerSecond Points `json:"packetsPerSecond"`
-	BytesPerSecond   Points `json:"bytesPerSecond"`
-	DropsPerSecond   Points `json:"dropsPerSecond"`
+	PacketsPerSecond  Points `json:"packetsPerSecond"`
+	BytesPerSecond    Points `json:"bytesPerSecond"`
+	NewFlowsPerSecond Points `json:"newFlowsPerSecond"`
+	DropsPerSecond    Points `json:"dropsPerSecond"`
 }
 
 // series is a ring of rates; the history's position is that of the oldest.
@@ -61,35 +62,43 @@ type series [HistoryLength]float32
 // history remembers the last HistoryLength seconds.
 type history struct {
 	// at is where the next second goes.
-	at                    int
-	packets, bytes, drops series
+	at     int
+	totals [totalsKept]series
 	// services have their packets a second. Those that have been idle all the time
 	// have no series, nor have more than maxSeries.
 	services map[lb.VIP]*series
 }
 
+// What is remembered of the totals, by its place in history.totals.
+const (
+	packetsKept = iota
+	bytesKept
+	flowsKept
+	dropsKept
+	totalsKept
+)
+
 func newHistory() *history {
 	h := &history{services: map[lb.VIP]*series{}}
-	for i := range HistoryLength {
-		h.packets[i], h.bytes[i], h.drops[i] = unknown(), unknown(), unknown()
+	for range HistoryLength {
+		h.gap()
 	}
 	return h
 }
 
-func unknown() float32 { return float32(math.NaN()) }
-
 // add remembers one second.
 func (h *history) add(s span) {
 	total := s.totals()
-	h.packets[h.at] = float32(total.PacketsPerSecond)
-	h.bytes[h.at] = float32(total.BytesPerSecond)
-	h.drops[h.at] = float32(total.DropsPerSecond)
+	h.totals[packetsKept][h.at] = float32(total.PacketsPerSecond)
+	h.totals[bytesKept][h.at] = float32(total.BytesPerSecond)
+	h.totals[flowsKept][h.at] = float32(total.NewFlowsPerSecond)
+	h.totals[dropsKept][h.at] = float32(total.DropsPerSecond)
 	for vip, ring := range h.services {
 		if _, present := s.to.Services[vip]; !present {
 			delete(h.services, vip)
-		} else {
-			ring[h.at] = 0
+			continue
 		}
+		ring[h.at] = 0
 	}
 	for vip := range s.to.Services {
 		if rate := s.service(vip).PacketsPerSecond; rate > 0 {
@@ -105,19 +114,44 @@ func (h *history) put(vip lb.VIP, rate float64) {
 		return
 	}
 	if ring == nil {
-		ring = new(series)
+		ring = h.idle()
 		h.services[vip] = ring
 	}
 	ring[h.at] = float32(rate)
 }
 
+// idle is the series of a service that has had no packets yet, as long as there
+// has been somebody to see it.
+func (h *history) idle() *series {
+	ring := new(series)
+	for i, v := range h.totals[packetsKept] {
+		if v != v { // not a number
+			ring[i] = v
+		}
+	}
+	return ring
+}
+
 // gap remembers a second of which nothing is known.
 func (h *history) gap() {
-	h.packets[h.at], h.bytes[h.at], h.drops[h.at] = unknown(), unknown(), unknown()
+	unknown := float32(math.NaN())
+	for i := range h.totals {
+		h.totals[i][h.at] = unknown
+	}
 	for _, ring := range h.services {
-		ring[h.at] = unknown()
+		ring[h.at] = unknown
 	}
 	h.at = (h.at + 1) % HistoryLength
+}
+
+// shown is the history of the totals.
+func (h *history) shown() History {
+	return History{
+		PacketsPerSecond:  h.points(&h.totals[packetsKept]),
+		BytesPerSecond:    h.points(&h.totals[bytesKept]),
+		NewFlowsPerSecond: h.points(&h.totals[flowsKept]),
+		DropsPerSecond:    h.points(&h.totals[dropsKept]),
+	}
 }
 
 // points returns a series from the oldest to the latest.
@@ -127,6 +161,9 @@ func (h *history) points(ring *series) Points {
 	return append(list, ring[:h.at]...)
 }
 
+// dropPrefix begins the names of the exits that drop.
+const dropPrefix = "drop_"
+
 // totals sums up the services, and the exits that drop.
 func (s span) totals() Totals {
 	var t Totals
@@ -134,6 +171,7 @@ func (s span) totals() Totals {
 		rate := s.service(vip)
 		t.PacketsPerSecond += rate.PacketsPerSecond
 		t.BytesPerSecond += rate.BytesPerSecond
+		t.NewFlowsPerSecond += rate.NewFlowsPerSecond
 	}
 	for name := range s.to.Exits {
 		if strings.HasPrefix(name, dropPrefix) {
@@ -142,6 +180,3 @@ func (s span) totals() Totals {
 	}
 	return t
 }
-
-// dropPrefix begins the names of the exits that drop.
-const dropPrefix = "drop_"

@@ -94,8 +94,9 @@ type Exit struct {
 
 // Rate is how fast a dataplane.Traffic grew in the last full second.
 type Rate struct {
-	PacketsPerSecond float64 `json:"packetsPerSecond"`
-	BytesPerSecond   float64 `json:"bytesPerSecond"`
+	PacketsPerSecond  float64 `json:"packetsPerSecond"`
+	BytesPerSecond    float64 `json:"bytesPerSecond"`
+	NewFlowsPerSecond float64 `json:"newFlowsPerSecond"`
 }
 
 // Service is one service, desired and in the data plane.
@@ -132,11 +133,21 @@ type Service struct {
 	Rate
 }
 
+// HealthState sums up what health checks know of a backend.
+type HealthState string
+
+// The states. A backend that is being checked counts as healthy or not until
+// there is a verdict, as its service's check says.
+const (
+	HealthUnchecked HealthState = "unchecked"
+	HealthChecking  HealthState = "checking"
+	HealthHealthy   HealthState = "healthy"
+	HealthUnhealthy HealthState = "unhealthy"
+)
+
 // Health is what health checks know of a backend.
 type Health struct {
-	// State is "unchecked", "checking" (no verdict yet: taken as healthy or not as
-	// the service's check says), "healthy" or "unhealthy".
-	State string `json:"state"`
+	State HealthState `json:"state"`
 	// Reason is how the last probe failed; empty if it did not.
 	Reason string `json:"reason,omitempty"`
 	// Since is when the state began; zero if it never changed.

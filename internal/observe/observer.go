@@ -88,8 +88,7 @@ func (o *Observer) Next(ctx context.Context, after *Moment) (*Moment, error) {
 func (o *Observer) History() History {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	h := o.history
-	return History{PacketsPerSecond: h.points(&h.packets), BytesPerSecond: h.points(&h.bytes), DropsPerSecond: h.points(&h.drops)}
+	return o.history.shown()
 }
 
 // ServiceHistory returns a service's packets a second; nil if it has been idle

@@ -111,7 +111,8 @@ func (s span) backend(vip lb.VIP, id lb.BackendID) Rate {
 
 func (s span) rate(from, to dataplane.Traffic) Rate {
 	return Rate{
-		PacketsPerSecond: s.perSecond(from.Packets, to.Packets),
-		BytesPerSecond:   s.perSecond(from.Bytes, to.Bytes),
+		PacketsPerSecond:  s.perSecond(from.Packets, to.Packets),
+		BytesPerSecond:    s.perSecond(from.Bytes, to.Bytes),
+		NewFlowsPerSecond: s.perSecond(from.NewFlows, to.NewFlows),
 	}
 }

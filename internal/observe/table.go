@@ -45,7 +45,7 @@ const ConditionOK = "ok"
 
 // Condition says in a few words how the service is.
 func (s Service) Condition() string {
-	missing := s.Backends - s.BackendsDrained - s.BackendsInUse
+	missing, unhealthy := s.Backends-s.BackendsDrained-s.BackendsInUse, s.Backends-s.BackendsHealthy
 	switch {
 	case s.Error != "" && s.Deleting:
 		return "error: deleting: " + oneLine(s.Error)
@@ -57,6 +57,12 @@ func (s Service) Condition() string {
 		return "pending"
 	case s.Backends == 0:
 		return "degraded: no backends"
+	case s.Panic:
+		return fmt.Sprintf("panic: %d of %d backends unhealthy, health is ignored", unhealthy, s.Backends)
+	case s.Drained:
+		return "drained"
+	case missing > 0 && unhealthy > 0:
+		return fmt.Sprintf("degraded: %d of %d backends not in use, %d unhealthy", missing, s.Backends, unhealthy)
 	case missing > 0:
 		return fmt.Sprintf("degraded: %d of %d backends not in use", missing, s.Backends)
 	case s.BackendsInUse == 0:
@@ -72,7 +78,7 @@ func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 // WriteBackends prints backends for people, in the order given.
 func WriteBackends(w io.Writer, backends []Backend) error {
 	return writeTable(w, func(t io.Writer) {
-		fmt.Fprintln(t, "SERVICE\tVIP\tBACKEND\tWEIGHT\tSHARE\tPACKETS\tPACKETS/S\tBITS/S\tNEXT HOP\tSTATUS")
+		fmt.Fprintln(t, "SERVICE\tVIP\tBACKEND\tWEIGHT\tSHARE\tPACKETS\tPACKETS/S\tBITS/S\tNEXT HOP\tHEALTH\tSTATUS")
 		for _, b := range backends {
 			hop, condition := "-", "ok"
 			if b.NextHop != "" {
@@ -84,9 +90,9 @@ func WriteBackends(w io.Writer, backends []Backend) error {
 			case !b.InUse:
 				condition = "out: " + b.Reason
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", b.Service, b.VIP,
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.VIP,
 				netip.AddrPortFrom(b.Address, b.Port), b.Weight, percent(b.Share),
-				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), hop, condition)
+				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), hop, b.Health, condition)
 		}
 	})
 }
@@ -106,8 +112,13 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 		}
 		fmt.Fprintf(t, "revision\t%d\n", s.Revision)
 		writeDataPlane(t, s.DataPlane)
-		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed\n", s.Services.Total, s.Services.Programmed, s.Services.Failed)
-		fmt.Fprintf(t, "backends\t%d: %d in use\n", s.Backends.Total, s.Backends.InUse)
+		if s.Draining {
+			fmt.Fprintf(t, "draining\tfor %s\n", age(s.DrainingSince, now))
+		}
+		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed%s%s\n", s.Services.Total, s.Services.Programmed, s.Services.Failed,
+			some(s.Services.Panic, "in panic"), some(s.Services.Drained, "drained"))
+		fmt.Fprintf(t, "backends\t%d: %d in use%s%s\n", s.Backends.Total, s.Backends.InUse,
+			some(s.Backends.Unhealthy, "unhealthy"), some(s.Backends.Drained, "drained"))
 	})
 	if err != nil {
 		return err
@@ -120,6 +131,14 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 			}
 		}
 	})
+}
+
+// some counts what normally isn't there.
+func some(n int, what string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d %s", n, what)
 }
 
 func writeDataPlane(t io.Writer, d DataPlane) {

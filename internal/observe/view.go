@@ -51,20 +51,14 @@ func (a *Agent) status(v view) Status {
 		DataPlane: DataPlane{Kind: a.Kind, Attachments: a.Attachments()},
 		Exits:     []Exit{},
 	}
+	if d, draining := v.desired.Draining(store.Target{}); draining {
+		s.Draining, s.DrainingSince = true, d.Since
+	}
 	for _, service := range v.services() {
-		s.Services.Total++
-		if service.Programmed {
-			s.Services.Programmed++
-		}
-		if service.Error != "" {
-			s.Services.Failed++
-		}
+		s.Services.add(service)
 	}
 	for _, backend := range v.backends() {
-		s.Backends.Total++
-		if backend.InUse {
-			s.Backends.InUse++
-		}
+		s.Backends.add(backend)
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.stats.Exits)) {
 		s.Exits = append(s.Exits, Exit{Name: name, Packets: v.stats.Exits[name], PacketsPerSecond: v.rates.exit(name)})
@@ -105,6 +99,7 @@ func (v view) service(entry store.Entry) Service {
 		ProgrammedRevision: status.Programmed,
 		Error:              status.Error, Attempts: status.Attempts,
 		Backends: len(svc.Backends), BackendsInUse: status.State.InUse(),
+		BackendsHealthy: entry.Healthy, Panic: entry.Panic, Drained: entry.Drained,
 		RingSize: status.State.RingSize,
 		Tracking: v.stats.Services[svc.VIP].Tracking,
 		Traffic:  v.stats.Services[svc.VIP].Traffic,
@@ -149,13 +144,16 @@ func (v view) backendsOf(entry store.Entry) []Backend {
 		states[state.ID] = state
 	}
 	list := make([]Backend, 0, len(svc.Backends))
-	for _, b := range svc.Backends {
+	for i, b := range svc.Backends {
 		state, known := states[b.ID()]
 		if !known {
 			state.Reason = "not programmed"
 		}
 		delete(states, b.ID())
-		list = append(list, v.backend(svc, b, state, status.State.RingSize))
+		shown := v.backend(svc, b, state, status.State.RingSize)
+		shown.Weight = entry.Configured.Backends[i].Weight
+		shown.Health = healthOf(entry, b.ID())
+		list = append(list, shown)
 	}
 	for id, state := range states {
 		state.Reason = cmp.Or(state.Reason, "no longer desired")
@@ -170,8 +168,9 @@ func (v view) backendsOf(entry store.Entry) []Backend {
 func (v view) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendState, ringSize int) Backend {
 	shown := Backend{
 		Service: svc.Name, VIP: svc.VIP,
-		Address: b.Address, Port: b.Port, Weight: b.Weight,
-		InUse: state.InUse, Reason: state.Reason, NextHop: state.NextHop,
+		Address: b.Address, Port: b.Port, Weight: b.Weight, Drained: b.Drained,
+		Health: Health{State: HealthUnchecked},
+		InUse:  state.InUse, Reason: state.Reason, NextHop: state.NextHop,
 		RingEntries: state.RingEntries,
 		Traffic:     v.stats.Services[svc.VIP].Backends[b.ID()],
 		Rate:        v.rates.backend(svc.VIP, b.ID()),

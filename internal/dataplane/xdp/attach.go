@@ -18,6 +18,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
 	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
 )
 
 // Mode is where in the kernel the program runs.
@@ -153,6 +154,9 @@ func Remove(dir string) error {
 	}
 	if err := removeOtherLayouts(dir, ""); err != nil {
 		return fmt.Errorf("pin directory: %w", err)
+	}
+	if err := probe.Remove(); err != nil {
+		return err
 	}
 	// Not removed if it holds something else, or was never made.
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {

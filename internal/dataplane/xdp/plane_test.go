@@ -32,7 +32,9 @@ type staticHops struct {
 	mtu   int
 	vlan  uint16
 	lost  map[netip.Addr]bool
-	stale chan lb.VIP
+	// handover, if not 0, is a device by which the kernel sends, not XDP.
+	handover int
+	stale    chan lb.VIP
 }
 
 func newStaticHops() *staticHops {
@@ -59,6 +61,9 @@ func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result
 			continue
 		}
 		hop := nexthop.Hop{Interface: "lo", Index: h.index, Source: ownMAC, Destination: macOf(t.Address), VLAN: h.vlan, MTU: h.mtu}
+		if t.Handover && h.handover != 0 {
+			hop = nexthop.Hop{Interface: "tunnel", Index: h.handover, Handover: true, MTU: h.mtu}
+		}
 		if !t.MAC.IsZero() {
 			hop.Destination = t.MAC
 		}
@@ -146,7 +151,7 @@ func TestContract(t *testing.T) {
 				Probe: func(t *testing.T, dp dataplane.DataPlane, vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool) {
 					p := dp.(*Plane)
 					endAllSessions(t, p) // a SYN of the same client is a new flow
-					return probe(t, p, vip, client, slices.Concat(v4, v6))
+					return chosen(t, p, vip, client, slices.Concat(v4, v6))
 				},
 			})
 		})
@@ -166,9 +171,9 @@ func reached(forward lb.Forward, backends []lb.Backend) []lb.Backend {
 	return backends
 }
 
-// probe finds the backend to which a flow's packet is sent by the MAC address
+// chosen finds the backend to which a flow's packet is sent by the MAC address
 // on the frame that comes out.
-func probe(t *testing.T, p *Plane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
+func chosen(t *testing.T, p *Plane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
 	t.Helper()
 	verdict, frame := run(t, p, flowPacket(vip, client))
 	if verdict != xdpTX {

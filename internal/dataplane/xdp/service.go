@@ -172,6 +172,7 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 		p.services[vip] = s
 	}
 	s.number, s.active = number, view
+	p.leadPaths(vip, next)
 	p.replace(s, next)
 	return nil
 }
@@ -266,6 +267,7 @@ func (p *Plane) delete(vip lb.VIP) error {
 		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	delete(p.services, vip)
+	p.leadPaths(vip, nil)
 	p.needs.replace(s.features, 0)
 	p.resolver.Forget(vip)
 	now := p.grace.now()

@@ -148,7 +148,9 @@ func (p *Plane) run(f features) error {
 	if old == nil {
 		return nil
 	}
-	p.config.Log.Info("program replaced", "features", f, "before", before)
+	if p.config.Replaced != nil {
+		p.config.Replaced(replacement(before, f))
+	}
 	return old.Close()
 }
 

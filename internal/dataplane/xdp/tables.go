@@ -23,9 +23,9 @@ type tables struct {
 	backends *ebpf.Memory
 	details  *ebpf.Memory
 	vips     *ebpf.Memory
+	before   *ebpf.Memory // new_flows_before
 	// serviceVIPs is the other way: a service's VIP by its number.
 	serviceVIPs *ebpf.Memory
-	before      *ebpf.Memory // new_flows_before
 }
 
 func newTables(maps balancerMaps) (*tables, error) {
@@ -36,8 +36,8 @@ func newTables(maps balancerMaps) (*tables, error) {
 	t.backends, errs[2] = maps.Backends.Memory()
 	t.details, errs[3] = maps.BackendDetails.Memory()
 	t.vips, errs[4] = maps.Vips.Memory()
-	t.serviceVIPs, errs[5] = maps.ServiceVips.Memory()
-	t.before, errs[6] = maps.NewFlowsBefore.Memory()
+	t.before, errs[5] = maps.NewFlowsBefore.Memory()
+	t.serviceVIPs, errs[6] = maps.ServiceVips.Memory()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("tables: %w", err)
 	}

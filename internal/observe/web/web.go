@@ -32,8 +32,9 @@ const (
 // Config is what a Server shows.
 type Config struct {
 	Observer *observe.Observer
-	// Ready returns why the agent should get no traffic, nil if it should.
-	Ready func() error
+	// Alive returns what hangs in the agent, nil if nothing does; Ready why it
+	// should get no traffic, nil if it should.
+	Alive, Ready func() error
 	// Metrics answers at /metrics.
 	Metrics http.Handler
 	Log     *slog.Logger
@@ -73,14 +74,8 @@ func (s *Server) handler(local bool) http.Handler {
 	mux.HandleFunc("/api/v1/events", s.events)
 	mux.HandleFunc("/api/v1/stream", s.stream)
 	mux.Handle("/metrics", s.Metrics)
-	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "ok") })
-	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.Ready(); err != nil {
-			say(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
-			return
-		}
-		say(w, http.StatusOK, "ready")
-	})
+	mux.HandleFunc("/healthz", check(s.Alive))
+	mux.HandleFunc("/readyz", check(s.Ready))
 	return guard(mux, local)
 }
 
@@ -89,6 +84,18 @@ func say(w http.ResponseWriter, status int, line string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, line+"\n") // a client that left needs no answer
+}
+
+// check answers whether something finds nothing wrong: 200 and "ok", or 503 and
+// what it found, one reason a line.
+func check(wrong func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := wrong(); err != nil {
+			say(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		say(w, http.StatusOK, "ok")
+	}
 }
 
 // reject is say with the reason why a request was refused.

@@ -14,9 +14,15 @@ const $ = (id) => document.getElementById(id);
 const look = { filter: "", order: "name", open: new Set() };
 let latest = null;
 
-const draw = Object.fromEntries(["packets", "bits", "drops"].map((name) =>
-  [name, graph($(`${name}-graph`), { width: 300, height: 64, filled: true })]));
-let history = { packetsPerSecond: [], bytesPerSecond: [], dropsPerSecond: [] };
+/** The totals by the names of their elements: which rate, and how it is written. */
+const TOTALS = {
+  packets: ["packetsPerSecond", human],
+  bits: ["bytesPerSecond", bits],
+  flows: ["newFlowsPerSecond", human],
+  drops: ["dropsPerSecond", human],
+};
+const draw = Object.fromEntries(Object.keys(TOTALS).map((name) => [name, graph($(`${name}-graph`), { width: 300, height: 64 })]));
+let history = null; // of the totals, by rate
 
 const services = new Services($("services"), (name) => {
   if (!look.open.delete(name)) look.open.add(name);
@@ -42,12 +48,6 @@ const stream = follow({
 /** Shows an update. */
 function show(update) {
   latest = update;
-  if (update.history) history = update.history;
-  else {
-    push(history.packetsPerSecond, update.error ? null : update.totals.packetsPerSecond);
-    push(history.bytesPerSecond, update.error ? null : update.totals.bytesPerSecond);
-    push(history.dropsPerSecond, update.error ? null : update.totals.dropsPerSecond);
-  }
   showNode(update);
   showTotals(update);
   showServices();
@@ -67,11 +67,11 @@ function showNode({ status, notReady, error, time }) {
   const { config } = status;
   $("refused").hidden = !config.error;
   if (config.error) {
-    setText($("refused"), `The configuration was refused ${age(config.refused, now)} ago, and what was loaded before runs on:\n${config.error}`);
+    setText($("refused"), `The configuration was refused ${age(config.refused, now, 1)} ago, and what was loaded before runs on:\n${config.error}`);
   }
   const facts = [
     ...status.dataplane.attachments.map((a) => [a.interface, `${status.dataplane.kind} ${a.mode}`, a.reason]),
-    ["configuration", `revision ${status.revision}, ${age(config.loaded, now)} ago`, `${config.path}, digest ${config.digest}`],
+    ["configuration", `revision ${status.revision}, loaded ${age(config.loaded, now, 1)} ago`, `${config.path}, digest ${config.digest}`],
     ["services", `${count(status.services.programmed)} of ${count(status.services.total)} programmed`],
     ["backends", `${count(status.backends.inUse)} of ${count(status.backends.total)} in use`],
   ];
@@ -89,13 +89,13 @@ function setSignal(target, text, tone) {
   target.className = `pill ${tone}`;
 }
 
-function showTotals({ totals }) {
-  setText($("packets"), human(totals.packetsPerSecond));
-  setText($("bits"), bits(totals.bytesPerSecond));
-  setText($("drops"), human(totals.dropsPerSecond));
-  draw.packets(history.packetsPerSecond);
-  draw.bits(history.bytesPerSecond);
-  draw.drops(history.dropsPerSecond);
+function showTotals({ history: whole, totals, error }) {
+  if (whole) history = whole;
+  for (const [name, [rate, written]] of Object.entries(TOTALS)) {
+    if (!whole) push(history[rate], error ? null : totals[rate]);
+    setText($(name), written(totals[rate]));
+    draw[name](history[rate]);
+  }
 }
 
 function showServices() {

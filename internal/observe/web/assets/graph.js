@@ -8,12 +8,13 @@ const SVG = "http://www.w3.org/2000/svg";
 /** How many seconds are shown. */
 export const LENGTH = 300;
 
-/** A graph in an element: a line, and the area below it if it is filled. */
-export function graph(host, { width, height, filled }) {
+/** A graph in an element: a line and the area below it. The function that it
+ * returns draws points. */
+export function graph(host, { width, height }) {
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   const area = shape("path", { class: "area" });
   const line = shape("path", { class: "line", "vector-effect": "non-scaling-stroke" });
-  svg.append(...(filled ? [area, line] : [line]));
+  svg.append(area, line);
   host.append(svg);
   return (points) => {
     const runs = runsOf(points, width, height);

@@ -22,8 +22,8 @@ export const count = (value) => value.toLocaleString("en");
 /** A part of one, with one decimal. */
 export const percent = (share) => (100 * share).toFixed(1) + "%";
 
-/** The time from then to now, in its two largest units. */
-export function age(then, now) {
+/** The time from then to now, in its so many largest units. */
+export function age(then, now, most = 2) {
   let seconds = Math.max(0, Math.round((now - Date.parse(then)) / 1000));
   const units = [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]];
   const parts = [];
@@ -31,7 +31,7 @@ export function age(then, now) {
     const n = Math.floor(seconds / size);
     seconds -= n * size;
     if (n > 0 || (size === 1 && parts.length === 0)) parts.push(`${n} ${name}`);
-    if (parts.length === 2) break;
+    if (parts.length === most) break;
   }
   return parts.join(" ");
 }
