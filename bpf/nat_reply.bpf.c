@@ -36,20 +36,6 @@ static __always_inline int leave_skb(const struct __sk_buff *skb, enum counter e
 	return verdict;
 }
 
-/* Fragments have ports in the first one only: it leaves a note for the others. */
-static __always_inline void note_skb_fragment(const struct skb_packet *b)
-{
-	struct fragment_key key = {};
-	struct fragment_ports ports = {
-		.source_port = b->p.source_port,
-		.port = b->p.vip.port,
-		.protocol = b->p.vip.protocol,
-	};
-
-	fragment_key(&b->p, &b->payload, &key);
-	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
-}
-
 /* The link layer by which the client's packets come, the other way round. Returns the verdict. */
 static __always_inline int send_to_client(struct __sk_buff *skb, const struct nat_session *s)
 {
@@ -70,20 +56,22 @@ static __always_inline int send_to_client(struct __sk_buff *skb, const struct na
 	return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY, bpf_redirect(s->ifindex, 0));
 }
 
-/* An ICMP error about a packet of a session. They are short, and whole. */
-static __noinline int reply_error(struct __sk_buff *skb)
+/*
+ * An ICMP error about a packet of a session. They are short, and whole. `p` and `to` are room for what
+ * is known of it: the stack has little.
+ */
+static __noinline int reply_error(struct __sk_buff *skb, struct packet *p, struct translation *to)
 {
-	struct translation to = {};
 	struct answered a = {};
-	struct packet p = {};
 	enum counter exit;
 
 	if (skb_link != ETH_HLEN || bpf_skb_pull_data(skb, skb->len))
 		return TC_ACT_UNSPEC;
-	if (parse(skb, &p) != COUNTER_COUNT || !p.quoted || find_answered(&p, &a))
+	__builtin_memset(p, 0, sizeof(*p));
+	if (parse(skb, p) != COUNTER_COUNT || !p->quoted || find_answered(p, &a))
 		return TC_ACT_UNSPEC;
-	to_client(&a, &to);
-	exit = translate_error(skb, &p, &to);
+	to_client(&a, to);
+	exit = translate_error(skb, p, to);
 	if (exit != COUNTER_COUNT)
 		return leave_skb(skb, exit, TC_ACT_SHOT);
 	return send_to_client(skb, a.session);
@@ -108,11 +96,11 @@ int nat_reply(struct __sk_buff *skb)
 	if (parse_skb(skb, &b))
 		return TC_ACT_UNSPEC;
 	if (b.payload.protocol == (b.p.ipv4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
-		return reply_error(skb);
+		return reply_error(skb, &b.p, &to);
 	if (find_ports(skb, &b) || find_answered(&b.p, &a))
 		return TC_ACT_UNSPEC;
 	if (b.p.fragment == FRAGMENT_FIRST)
-		note_skb_fragment(&b);
+		note_fragment(&b.p, &b.payload);
 	if (b.hops <= 1)
 		return leave_skb(skb, COUNTER_DROP_TTL, TC_ACT_SHOT);
 	if (follow_server(&a, b.tcp_flags))
