@@ -66,7 +66,6 @@ __noinline int reply_error(struct __sk_buff *skb)
 
 	if (skb_link != ETH_HLEN || bpf_skb_pull_data(skb, skb->len))
 		return TC_ACT_UNSPEC;
-	__builtin_memset(p, 0, sizeof(*p));
 	if (parse(skb, &p) != COUNTER_COUNT || !p.quoted || find_answered(&p, &a))
 		return TC_ACT_UNSPEC;
 	to_client(&a, &to);
