@@ -131,7 +131,7 @@ func TestReadiness(t *testing.T) {
 	w := newWorld(t, 1)
 	why := errors.New("draining")
 	w.unready.Store(&why)
-	if response, body := w.get("/readyz"); response.StatusCode != http.StatusServiceUnavailable || body != "not ready: draining\n" {
+	if response, body := w.get("/readyz"); response.StatusCode != http.StatusServiceUnavailable || body != "draining\n" {
 		t.Errorf("status %d, %q", response.StatusCode, body)
 	}
 	if response, _ := w.get("/healthz"); response.StatusCode != http.StatusOK {
