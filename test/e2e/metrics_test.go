@@ -5,7 +5,6 @@ package e2e_test
 import (
 	"encoding/json"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -136,36 +135,64 @@ func dashboardQueries(t *testing.T) []string {
 	return queries
 }
 
-// checkCounters compares Prometheus with "fairlead services" and "fairlead
-// backends" when the load is over. Connections that end late may still send a
-// packet.
+// checkCounters compares Prometheus with "fairlead services" before and after the
+// agents were scraped: what it has lies between them.
 func (m *monitor) checkCounters(t *testing.T) {
-	m.scraped(t)
 	for _, h := range m.lab.hosts(netlab.Balancer) {
-		var list []observe.Service
-		decode(t, show(t, "services", "-o", "json", "--socket", h.Socket), &list)
+		before := listServices(t, h.Socket)
 		m.scraped(t)
-		for _, s := range list {
-			of := fmt.Sprintf(`{service=%q} and on (instance) fairlead_build_info{node=%q}`, s.Name, h.Name)
-			for metric, want := range map[string]float64{
-				"fairlead_service_packets_total":   float64(s.Packets),
-				"fairlead_service_bytes_total":     float64(s.Bytes),
-				"fairlead_service_new_flows_total": float64(s.NewFlows),
-				"fairlead_service_backends":        float64(s.Backends),
-				"fairlead_service_backends_in_use": float64(s.BackendsInUse),
-				"fairlead_service_ring_entries":    float64(s.RingSize),
-			} {
-				if got := m.sum(t, metric+of); math.Abs(got-want) > 10+want/1000 {
-					t.Errorf("%s: %s of %s: Prometheus has %.0f, the agent %.0f", h.Name, metric, s.Name, got, want)
-				}
+		of := fmt.Sprintf(` and on (instance) fairlead_build_info{node=%q}`, h.Name)
+		shown := map[string]float64{}
+		for _, metric := range figures(observe.Service{}) {
+			for name := range before {
+				shown[metric.name+name] = m.sum(t, fmt.Sprintf("%s{service=%q}", metric.name, name)+of)
 			}
-			if got := m.sum(t, "fairlead_backend_packets_total"+of); math.Abs(got-float64(s.Packets)) > 10+got/1000 {
-				t.Errorf("%s: backends of %s: Prometheus has %.0f packets, the agent %d", h.Name, s.Name, got, s.Packets)
+		}
+		for name, s := range listServices(t, h.Socket) {
+			most := figures(s)
+			for i, least := range figures(before[name]) {
+				if got := shown[least.name+name]; got < least.value || got > most[i].value {
+					t.Errorf("%s: %s of %s: Prometheus has %.0f, the agent %.0f to %.0f", h.Name, least.name, name, got, least.value, most[i].value)
+				}
 			}
 		}
 	}
 	if sum := m.sum(t, `sum(fairlead_service_packets_total{service="web"})`); sum < 1000 {
 		t.Errorf("%.0f packets, want thousands", sum)
+	}
+}
+
+// listServices are those that "fairlead services" shows, by name.
+func listServices(t *testing.T, socket string) map[string]observe.Service {
+	t.Helper()
+	var list []observe.Service
+	decode(t, show(t, "services", "-o", "json", "--socket", socket), &list)
+	byName := map[string]observe.Service{}
+	for _, s := range list {
+		byName[s.Name] = s
+	}
+	return byName
+}
+
+// figure is what a metric should be.
+type figure struct {
+	name  string
+	value float64
+}
+
+// figures are a service's. None of its backends has gone, so that theirs add up
+// to its own.
+func figures(s observe.Service) []figure {
+	return []figure{
+		{"fairlead_service_packets_total", float64(s.Packets)},
+		{"fairlead_backend_packets_total", float64(s.Packets)},
+		{"fairlead_service_bytes_total", float64(s.Bytes)},
+		{"fairlead_backend_bytes_total", float64(s.Bytes)},
+		{"fairlead_service_new_flows_total", float64(s.NewFlows)},
+		{"fairlead_service_backends", float64(s.Backends)},
+		{"fairlead_service_backends_in_use", float64(s.BackendsInUse)},
+		{"fairlead_service_backends_healthy", float64(s.BackendsHealthy)},
+		{"fairlead_service_ring_entries", float64(s.RingSize)},
 	}
 }
 
