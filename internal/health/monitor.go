@@ -4,6 +4,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -21,6 +22,8 @@ const (
 	// burst is how many new backends are probed at once; the others wait for
 	// their part of the first interval.
 	burst = 256
+	// pendingPause is when there is another look for a way that isn't known yet.
+	pendingPause = 50 * time.Millisecond
 	// complaints is how often trouble of this node is logged at most.
 	complaints = time.Minute
 )
@@ -186,6 +189,10 @@ func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time
 	}
 	m.inFlight--
 	t.inFlight = false
+	if errors.Is(err, ErrPending) && len(t.members) > 0 {
+		m.plan(&t.task, now.Add(min(t.check.Interval, pendingPause)))
+		return nil, false
+	}
 	local := m.count(err)
 	if local && now.Sub(m.complained) >= complaints {
 		m.complained, complain = now, true
