@@ -161,10 +161,13 @@ func later(a, b time.Time) time.Time {
 
 // probe probes a target once.
 func (m *Monitor) probe(ctx context.Context, t *target) {
+	err := t.open(m.paths) // takes none of the probe's time: it may be the first way of all
 	start := time.Now()
-	limited, cancel := context.WithTimeout(ctx, t.check.Timeout)
-	err := t.attempt(limited, m.paths)
-	cancel()
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, t.check.Timeout)
+		err = t.prober.probe(limited, t.path)
+		cancel()
+	}
 	now := time.Now()
 	if ctx.Err() != nil {
 		err = localError{ctx.Err()} // it was not the backend that was too slow
