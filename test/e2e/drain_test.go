@@ -53,8 +53,8 @@ func (l *lab) flowsLeft(t *testing.T) int {
 // New connections leave at once, those that are there stay and are counted, and
 // whoever waits learns when they are gone.
 func (l *lab) checkDrainedBackend(t *testing.T) {
-	browsers := slices.DeleteFunc(l.browsers(t, 64), func(b *browser) bool { return b.server != moved })
-	if len(browsers) == 0 {
+	visitors := slices.DeleteFunc(l.visitors(t, 64), func(b *visitor) bool { return b.server != moved })
+	if len(visitors) == 0 {
 		t.Fatal("no connection was to the server")
 	}
 	l.drain(t, "drain", "backend", "web", moved4)
@@ -67,14 +67,14 @@ func (l *lab) checkDrainedBackend(t *testing.T) {
 	}
 	stay := func() {
 		t.Helper()
-		for _, b := range browsers {
+		for _, b := range visitors {
 			if server, err := b.ask(); server != moved || err != nil {
 				t.Errorf("a connection that was there is answered by %q (%v)", server, err)
 			}
 		}
 	}
 	stay()
-	until(t, "the open connections are left", func() bool { return l.flowsLeft(t) == len(browsers) })
+	until(t, "the open connections are left", func() bool { return l.flowsLeft(t) == len(visitors) })
 	h := l.State().Host("lb1")
 	if b := backends(t, h, "web")[moved4]; !b.Drained || b.InUse || b.Reason != "drained" || b.Weight != 1 {
 		t.Errorf("the drained backend is %+v", b)
@@ -87,7 +87,7 @@ func (l *lab) checkDrainedBackend(t *testing.T) {
 		t.Errorf("waiting in vain: %v: %s", err, out)
 	}
 	stay()
-	for _, b := range browsers {
+	for _, b := range visitors {
 		_ = b.Close()
 	}
 	for _, h := range l.hosts(netlab.Balancer) {
@@ -124,20 +124,20 @@ func (l *lab) busiest(t *testing.T) *netlab.HostState {
 
 // A drained service refuses new clients and keeps those it has.
 func (l *lab) checkDrainedService(t *testing.T) {
-	browsers := l.browsers(t, 32)
+	visitors := l.visitors(t, 32)
 	l.drain(t, "drain", "service", "web")
 	if _, err := l.get(t.Context(), "client", origin(vip4)); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("a new connection: error %v, want a refusal", err)
 	}
 	l.gets(t, "client", origin(vip6), 10) // is another service
-	for _, b := range browsers {
+	for _, b := range visitors {
 		if server, err := b.ask(); server != b.server || err != nil {
 			t.Errorf("a connection to %s is answered by %q (%v)", b.server, server, err)
 		}
 	}
 	// Those of earlier tests were closed a moment ago.
-	if !within(patience, func() bool { return l.flowsLeft(t) == len(browsers)/2 }) {
-		t.Errorf("%d flows are left, want %d", l.flowsLeft(t), len(browsers)/2)
+	if !within(patience, func() bool { return l.flowsLeft(t) == len(visitors)/2 }) {
+		t.Errorf("%d flows are left, want %d", l.flowsLeft(t), len(visitors)/2)
 	}
 	l.drain(t, "undrain", "service", "web")
 	l.gets(t, "client", origin(vip4), 20)

@@ -84,7 +84,7 @@ func (l *lab) startServer(t *testing.T, name string) {
 }
 
 func (l *lab) checkKilledServer(t *testing.T) {
-	browsers := l.browsers(t, 64)
+	visitors := l.visitors(t, 64)
 	killed := l.killServer(t, moved)
 	l.awaitInUse(t, 3)
 	t.Logf("a killed server is out of the rings of three balancers after %s; its check promises %s, and 50ms",
@@ -94,7 +94,7 @@ func (l *lab) checkKilledServer(t *testing.T) {
 		t.Errorf("the killed server is %+v", b)
 	}
 	others := 0
-	for _, b := range browsers {
+	for _, b := range visitors {
 		if b.server == moved {
 			continue
 		}
@@ -103,8 +103,8 @@ func (l *lab) checkKilledServer(t *testing.T) {
 			t.Errorf("a connection to %s, which lives, is answered by %q (%v)", b.server, server, err)
 		}
 	}
-	if others == 0 || others == len(browsers) {
-		t.Errorf("%d of %d connections were to other servers", others, len(browsers))
+	if others == 0 || others == len(visitors) {
+		t.Errorf("%d of %d connections were to other servers", others, len(visitors))
 	}
 	for _, url := range []string{origin(vip4), origin(vip6)} {
 		if answers := l.gets(t, "client", url, 100); answers[moved] > 0 || len(answers) != 3 {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane/stale"
+	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
 	"fairlead.io/fairlead/internal/lb"
@@ -90,6 +91,8 @@ type Plane struct {
 	generation uint16
 	tracer     *tracer // nil before the first trace
 	paths      paths
+	// handover is NAT's part for backends that XDP can't send to.
+	handover *handover.Handover
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -148,6 +151,9 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		backends:  newArena("backends", uint32(capacity.Backends), g),
 		traffic:   newArena("backend_stats", uint32(capacity.Backends), g),
 		sources:   newSourceLists(kernel.maps.Sources, capacity, g),
+		handover: handover.New(handover.Config{
+			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: kernel.shared, Seed: cfg.Seed,
+		}),
 	}
 	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -242,7 +248,7 @@ func (p *Plane) Close() error {
 	for _, a := range p.attachments {
 		errs = append(errs, a.link.Close())
 	}
-	errs = append(errs, p.tracer.close(), p.kernel.Close())
+	errs = append(errs, p.tracer.close(), p.handover.Close(), p.kernel.Close())
 	return errors.Join(errs...)
 }
 

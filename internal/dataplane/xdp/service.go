@@ -96,6 +96,10 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	if err != nil {
 		return dataplane.Programmed{}, err
 	}
+	if err := p.handOver(next); err != nil {
+		p.unstage(s, next)
+		return dataplane.Programmed{}, err
+	}
 	if err := p.show(vip, s, next, known); err != nil {
 		return dataplane.Programmed{}, err
 	}
