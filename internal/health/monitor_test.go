@@ -44,7 +44,7 @@ type probed struct {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, trouble: make(map[netip.Addr]error), takes: time.Millisecond}
+	w := &world{t: t, trouble: make(map[netip.Addr]error), takes: time.Millisecond / 10}
 	w.Monitor = New(Config{Paths: w, Report: w.take, Log: slog.New(slog.DiscardHandler)})
 	w.newProber = func(*lb.HealthCheck) prober { return w }
 	return w

@@ -62,12 +62,12 @@ func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targe
 		b.passive = svc.Health.Passive
 		return
 	}
-	healthy := r.countsAsHealthy(s, svc.Health.Initially)
-	if b != nil {
-		healthy = b.Healthy
+	initial := Initial(svc.Health, r.joins(s))
+	if b != nil { // its check has changed
+		initial.Healthy = b.Healthy
 		r.remove(b)
 	}
-	b = &member{subject: s, machine: newMachine(svc.Health, healthy), passive: svc.Health.Passive}
+	b = &member{subject: s, machine: newMachine(svc.Health, initial), passive: svc.Health.Passive}
 	b.task = newTask(func(now time.Time) *target {
 		if b.machine.ramp(now) {
 			r.Monitor.note(b)
@@ -81,10 +81,10 @@ func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targe
 	r.note(b)
 }
 
-// countsAsHealthy says how a backend without a verdict counts.
-func (r *roster) countsAsHealthy(s subject, initially lb.Initially) bool {
+// joins reports whether a backend was not there at the last Set.
+func (r *roster) joins(s subject) bool {
 	_, known := r.Monitor.present[s]
-	return initially == lb.InitiallyHealthy || initially == lb.InitiallyAuto && (known || r.Monitor.present == nil)
+	return !known && r.Monitor.present != nil
 }
 
 // target returns the target of that key. A new one is not in the schedule yet.
