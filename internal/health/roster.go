@@ -8,6 +8,10 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// burst is how many new backends are probed at once; the others wait for their
+// part of the first interval.
+const burst = 256
+
 // Set says which services there are: all of them, as they are configured. What
 // is known of a backend stays as long as its service and its check do. Setting
 // the same services again changes nothing.
@@ -68,13 +72,7 @@ func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targe
 		r.remove(b)
 	}
 	b = &member{subject: s, machine: newMachine(svc.Health, initial), passive: svc.Health.Passive}
-	b.task = newTask(func(now time.Time) *target {
-		if b.machine.ramp(now) {
-			r.Monitor.note(b)
-		}
-		r.Monitor.ramp(b)
-		return nil
-	})
+	b.task = newTask(r.Monitor.growth(b))
 	b.target = r.target(svc, backend, key)
 	b.target.members = append(b.target.members, b)
 	r.members[s] = b
