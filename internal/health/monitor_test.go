@@ -1,24 +1,3 @@
-// As long as it isn't known how to reach a backend, nothing is known of it; then it
-// is probed soon.
-func TestPendingWay(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.unreachable = fmt.Errorf("not programmed: %w", ErrPending)
-		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
-		w.run()
-		time.Sleep(10 * time.Second)
-		w.expect("10.1.1.1 10.0.0.1:80 perhaps healthy")
-		if totals := w.Totals(); totals.Probes != 0 {
-			t.Errorf("%+v", totals)
-		}
-		w.mu.Lock()
-		w.unreachable = nil
-		w.mu.Unlock()
-		time.Sleep(2 * pendingPause)
-		w.expect("10.1.1.1 10.0.0.1:80 healthy")
-	})
-}
-
 // SPDX-License-Identifier: Apache-2.0
 
 package health
@@ -171,6 +150,27 @@ func TestHintsNeedAPassiveCheck(t *testing.T) {
 		if n := len(w.probed()); n != 0 {
 			t.Errorf("%d probes", n)
 		}
+	})
+}
+
+// As long as it isn't known how to reach a backend, nothing is known of it; then it
+// is probed soon.
+func TestPendingWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.unreachable = fmt.Errorf("not programmed: %w", ErrPending)
+		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
+		w.run()
+		time.Sleep(10 * time.Second)
+		w.expect("10.1.1.1 10.0.0.1:80 perhaps healthy")
+		if totals := w.Totals(); totals.Probes != 0 {
+			t.Errorf("%+v", totals)
+		}
+		w.mu.Lock()
+		w.unreachable = nil
+		w.mu.Unlock()
+		time.Sleep(2 * pendingPause)
+		w.expect("10.1.1.1 10.0.0.1:80 healthy")
 	})
 }
 
