@@ -5,6 +5,7 @@ package health
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -23,7 +24,7 @@ func TestMeasure(t *testing.T) {
 	defer serving.Wait()
 	defer stop()
 	serving.Go(func() {
-		if err := Serve(ctx, writer); err != context.Canceled {
+		if err := Serve(ctx, writer); !errors.Is(err, context.Canceled) {
 			t.Errorf("servers ended with %v", err)
 		}
 	})
