@@ -82,11 +82,15 @@ func startAgent(t *testing.T) *testAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	page, err := listenPage(file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Chosen: true}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	wired := newAgent(time.Now(), source, plane{
 		DataPlane: a.dp, kind: "fake", attach: func() error { return nil },
 		attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
 		trace:       traceOf, flows: noFlows,
-	}, nil, log)
+	}, page, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- wired.run(ctx, claim) }()

@@ -63,7 +63,9 @@ func newWorld(t *testing.T, services int) *world {
 			return w.dp.Stats(ctx)
 		},
 	}, quiet)
-	server := web.New(web.Config{Observer: observer, Log: quiet,
+	server := web.New(web.Config{
+		Observer: observer, Log: quiet,
+		Alive: func() error { return nil },
 		Ready: func() error {
 			if err := w.unready.Load(); err != nil {
 				return *err
