@@ -115,6 +115,7 @@ __noinline int nat_client(struct xdp_md *ctx, const struct packet *p, const stru
 		b = s ? session_backend(active_view(service), s->backend) : NULL;
 		if (!b)
 			return leave(COUNTER_DROP_STATE, XDP_DROP);
+		count_new_flow(b->stats);
 	}
 	if (p->length > b->mtu)
 		return conclude(answer_too_big(ctx, p, b));
@@ -129,17 +130,17 @@ __noinline int nat_client(struct xdp_md *ctx, const struct packet *p, const stru
 
 /* Makes the packet the one that the client gets. Returns COUNTER_COUNT, or the exit. */
 static __always_inline enum counter write_to_client(struct xdp_md *ctx, const struct packet *p,
-						    const struct nat_session *s,
-						    const struct vip_key *vip)
+						    const struct answered *a)
 {
+	const struct nat_session *s = a->session;
+	const struct vip_key *vip = a->vip;
 	enum counter exit;
 	void *ip;
 
 	if (p->quoted) {
-		struct translation to = { .source_port = vip->port, .port = s->client_port };
+		struct translation to = {};
 
-		__builtin_memcpy(to.source, vip->address, sizeof(to.source));
-		__builtin_memcpy(to.destination, s->client, sizeof(to.destination));
+		to_client(a, &to);
 		exit = translate_error(ctx, p, &to);
 		if (exit != COUNTER_COUNT)
 			return exit;
@@ -170,31 +171,19 @@ static __always_inline __u32 exceeded_mtu(struct xdp_md *ctx, const struct packe
 /* A packet that is no service's: if it is of a session, then from its server. Returns the verdict. */
 __noinline int nat_server(struct xdp_md *ctx, const struct packet *p)
 {
-	struct nat_session *s;
-	struct service *service;
-	struct vip_key *vip;
-	struct backend *b;
+	struct answered a = {};
 	enum counter exit;
-	__u32 number, mtu, now = nat_time();
+	__u32 mtu;
 
-	s = feature_nat && p ? reply_session(p) : NULL;
-	if (!s)
+	if (!feature_nat || !p || find_answered(p, &a))
 		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
-	number = s->service;
-	service = bpf_map_lookup_elem(&services, &number);
-	vip = bpf_map_lookup_elem(&service_vips, &number);
-	if (!service || !vip || !is_live(s, service->nat_idle, now))
+	if (!p->quoted && follow_server(&a, tcp_flags(ctx, p)))
 		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
-	b = session_backend(active_view(service), s->backend);
-	if (!b || !same_address(b->remote, p->source))
-		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
-	if (!p->quoted && follow_server(ctx, p, s, vip, active_view(service)->flags))
-		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
-	mtu = exceeded_mtu(ctx, p, s->ifindex);
+	mtu = exceeded_mtu(ctx, p, a.session->ifindex);
 	if (mtu)
 		return conclude(answer_mtu(ctx, p, mtu));
-	exit = write_to_client(ctx, p, s, vip);
+	exit = write_to_client(ctx, p, &a);
 	if (exit != COUNTER_COUNT)
 		return conclude(exit);
-	return leave(COUNTER_FORWARD_NAT_REPLY, transmit(ctx, s->ifindex));
+	return leave(COUNTER_FORWARD_NAT_REPLY, transmit(ctx, a.session->ifindex));
 }

@@ -16,6 +16,7 @@
 
 #include "config.h"
 #include "maps.h"
+#include "nat_rewrite.h"
 #include "nat_session.h"
 #include "packet.h"
 #include "types.h"
@@ -125,21 +126,58 @@ static __always_inline void note_refusal(const struct nat_session *s)
 	bpf_ringbuf_output(&nat_refusals, &refusal, sizeof(refusal), 0);
 }
 
-/* The same for a server's packet, of a service with these VIEW_* flags at `vip`. */
-static __always_inline int follow_server(struct xdp_md *ctx, const struct packet *p,
-					 struct nat_session *s, const struct vip_key *vip,
-					 __u32 view_flags)
+/* A server's packet: its session, and what is known of the service. */
+struct answered {
+	struct nat_session *session;
+	const struct vip_key *vip;
+	__u32 view_flags; /* VIEW_* */
+};
+
+/* Finds the session of a packet that may come from a server. Returns 0, or -1 if it belongs to none. */
+static __always_inline int find_answered(const struct packet *p, struct answered *a)
 {
-	__u8 flags = tcp_flags(ctx, p), state = after_server(s, flags);
-	__u8 fin = fins(flags, NAT_FIN_SERVER) & ~s->flags;
+	struct nat_session *s = reply_session(p);
+	struct service *service;
+	struct backend *b;
+	__u32 number;
+
+	if (!s)
+		return -1;
+	number = s->service;
+	service = bpf_map_lookup_elem(&services, &number);
+	a->vip = bpf_map_lookup_elem(&service_vips, &number);
+	if (!service || !a->vip || !is_live(s, service->nat_idle, nat_time()))
+		return -1;
+	b = session_backend(active_view(service), s->backend);
+	if (!b || !same_address(b->remote, p->source))
+		return -1;
+	a->session = s;
+	a->view_flags = active_view(service)->flags;
+	return 0;
+}
+
+/* follow_client for a server's packet with these TCP flags. */
+static __always_inline int follow_server(const struct answered *a, __u8 flags)
+{
+	struct nat_session *s = a->session;
+	__u8 state = after_server(s, flags), fin = fins(flags, NAT_FIN_SERVER) & ~s->flags;
 	__u32 now = nat_time();
 
 	if (tracing || (state == s->state && !fin && now - s->seen <= NAT_TOUCH))
 		return 0;
-	if (view_flags & VIEW_PASSIVE && s->state == NAT_OPENING && flags & TCP_RST)
+	if (a->view_flags & VIEW_PASSIVE && s->state == NAT_OPENING && flags & TCP_RST)
 		note_refusal(s);
 	s->state = state;
 	s->flags |= fin;
 	s->seen = now;
-	return mirror_session(session_client_key(s, vip), s);
+	return mirror_session(session_client_key(s, a->vip), s);
+}
+
+/* What a server's packet becomes: from the VIP to the client. */
+static __always_inline void to_client(const struct answered *a, struct translation *to)
+{
+	__builtin_memcpy(to->source, a->vip->address, sizeof(to->source));
+	__builtin_memcpy(to->destination, a->session->client, sizeof(to->destination));
+	to->source_port = a->vip->port;
+	to->port = a->session->client_port;
 }

@@ -16,7 +16,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
 	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
 )
 
 // Mode is where in the kernel the program runs.
@@ -147,11 +149,14 @@ func Remove(dir string) error {
 	if !inBPF(dir) {
 		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
 	}
-	if err := detachOthers(dir, nil); err != nil {
+	if err := errors.Join(detachOthers(dir, nil), handover.Remove(dir)); err != nil {
 		return err
 	}
 	if err := removeOtherLayouts(dir, ""); err != nil {
 		return fmt.Errorf("pin directory: %w", err)
+	}
+	if err := probe.Remove(); err != nil {
+		return err
 	}
 	// Not removed if it holds something else, or was never made.
 	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {

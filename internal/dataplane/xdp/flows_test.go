@@ -32,10 +32,10 @@ func TestFlows(t *testing.T) {
 	want := map[netip.AddrPort]lb.BackendID{}
 	for i := range 300 {
 		client := netip.AddrPortFrom(client4.Addr(), uint16(1000+i))
-		want[client], _ = probe(t, p, web.VIP, client, web.Backends)
+		want[client], _ = chosen(t, p, web.VIP, client, web.Backends)
 	}
 	for i := range 20 {
-		probe(t, p, other.VIP, netip.AddrPortFrom(client6.Addr(), uint16(1000+i)), other.Backends)
+		chosen(t, p, other.VIP, netip.AddrPortFrom(client6.Addr(), uint16(1000+i)), other.Backends)
 	}
 
 	got := flows(t, p, dataplane.FlowQuery{VIP: web.VIP, Limit: 1000})
@@ -76,7 +76,7 @@ func TestFlowOfLostBackend(t *testing.T) {
 	svc := manyBackends(vip4, 2)
 	svc.Tracking = lb.TrackingFull
 	update(t, p, svc)
-	id, _ := probe(t, p, svc.VIP, client4, svc.Backends)
+	id, _ := chosen(t, p, svc.VIP, client4, svc.Backends)
 	hops.lost[id.Addr()] = true
 	update(t, p, svc)
 	got := flows(t, p, dataplane.FlowQuery{Limit: 1})

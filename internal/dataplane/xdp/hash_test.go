@@ -67,7 +67,7 @@ func TestFlowsFollowTheRing(t *testing.T) {
 				client := netip.AddrPortFrom(vip, uint16(1024+i)) // any address will do
 				slot := flowHash(1, svc.VIP, client, affinity) >> 32 * uint64(len(ring)) >> 32
 				want := svc.Backends[ring[slot]].ID()
-				if got, _ := probe(t, p, svc.VIP, client, svc.Backends); got != want {
+				if got, _ := chosen(t, p, svc.VIP, client, svc.Backends); got != want {
 					t.Fatalf("%s %s: flow %s went to %s, want %s", vip, affinity, client, got, want)
 				}
 			}
@@ -96,7 +96,7 @@ func TestAdopt(t *testing.T) {
 	flows := map[netip.AddrPort]lb.BackendID{}
 	for i := range 200 {
 		client := netip.AddrPortFrom(client4.Addr(), uint16(2000+i))
-		flows[client], _ = probe(t, first, svc.VIP, client, svc.Backends)
+		flows[client], _ = chosen(t, first, svc.VIP, client, svc.Backends)
 	}
 	fewer := *svc
 	fewer.Backends = svc.Backends[1:] // so that traffic of a backend that left is remembered
@@ -114,7 +114,7 @@ func TestAdopt(t *testing.T) {
 	check := func(when string) {
 		t.Helper()
 		for client, want := range flows {
-			if got, _ := probe(t, second, svc.VIP, client, svc.Backends); got != want {
+			if got, _ := chosen(t, second, svc.VIP, client, svc.Backends); got != want {
 				t.Fatalf("%s: flow %s went to %s, want %s", when, client, got, want)
 			}
 		}

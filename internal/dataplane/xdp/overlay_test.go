@@ -173,7 +173,7 @@ func TestSameVIPInEverySegment(t *testing.T) {
 	for i, s := range segments {
 		vip := web4
 		vip.Segment = s
-		if got, _ := probe(t, p, vip, client4, all); got != all[i].ID() {
+		if got, _ := chosen(t, p, vip, client4, all); got != all[i].ID() {
 			t.Errorf("%s: went to %s, want %s", vip, got, all[i].ID())
 		}
 	}

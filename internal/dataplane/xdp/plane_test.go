@@ -144,7 +144,7 @@ func TestContract(t *testing.T) {
 				},
 				Limits: Limits(), Forward: forward, V4: v4, V6: v6, Unusable: unusable,
 				Probe: func(t *testing.T, dp dataplane.DataPlane, vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool) {
-					return probe(t, dp.(*Plane), vip, client, slices.Concat(v4, v6))
+					return chosen(t, dp.(*Plane), vip, client, slices.Concat(v4, v6))
 				},
 			})
 		})
@@ -164,9 +164,9 @@ func reached(forward lb.Forward, backends []lb.Backend) []lb.Backend {
 	return backends
 }
 
-// probe finds the backend to which a flow's packet is sent by the MAC address
+// chosen finds the backend to which a flow's packet is sent by the MAC address
 // on the frame that comes out.
-func probe(t *testing.T, p *Plane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
+func chosen(t *testing.T, p *Plane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
 	t.Helper()
 	verdict, frame := run(t, p, flowPacket(vip, client))
 	if verdict != xdpTX {

@@ -96,6 +96,10 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	if err != nil {
 		return dataplane.Programmed{}, err
 	}
+	if err := p.handOver(next); err != nil {
+		p.unstage(s, next)
+		return dataplane.Programmed{}, err
+	}
 	if err := p.show(vip, s, next, known); err != nil {
 		return dataplane.Programmed{}, err
 	}
@@ -167,6 +171,7 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 		p.services[vip] = s
 	}
 	s.number, s.active = number, view
+	p.leadPaths(vip, next)
 	p.replace(s, next)
 	return nil
 }
@@ -261,6 +266,7 @@ func (p *Plane) delete(vip lb.VIP) error {
 		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	delete(p.services, vip)
+	p.leadPaths(vip, nil)
 	p.needs.replace(s.features, 0)
 	p.resolver.Forget(vip)
 	now := p.grace.now()

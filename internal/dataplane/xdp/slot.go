@@ -23,6 +23,8 @@ type slot struct {
 	// newFlowsBefore is what the counter of new flows had counted when the backend
 	// got it.
 	newFlowsBefore uint64
+	// unreached is why the backend has no next hop; nil if it has.
+	unreached error
 }
 
 func (s *slot) taken() bool { return s.detail.Port != 0 }

@@ -161,6 +161,7 @@ func (p *Plane) stageSlots(v *version, pl plan) (map[lb.BackendID]uint16, error)
 		}
 		old := v.slots[n]
 		v.slots[n] = entry(pl.svc, b, pl.hops[i].Hop, old)
+		v.slots[n].unreached = pl.hops[i].Err
 		if pl.kept[i] {
 			v.slots[n].backend = old.backend // still unknown
 		}
