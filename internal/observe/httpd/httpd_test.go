@@ -5,11 +5,13 @@ package httpd_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -125,7 +127,7 @@ func TestBusyOnesStay(t *testing.T) {
 	}
 	for {
 		if _, err := long.Read(begun); err != nil {
-			if timeout, ok := err.(net.Error); !ok || !timeout.Timeout() {
+			if !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("the long answer ended: %v", err)
 			}
 			return

@@ -127,8 +127,14 @@ func vip(i int) lb.VIP {
 	return lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Port: 80, Protocol: lb.TCP}
 }
 
-// get asks for a path.
-func (w *world) get(path string) (*http.Response, string) {
+// answer is the head of an answer.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+}
+
+// get asks for a path and returns the answer and its body.
+func (w *world) get(path string) (answer, string) {
 	w.t.Helper()
 	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, "http://"+w.address+path, http.NoBody)
 	if err != nil {
@@ -137,7 +143,7 @@ func (w *world) get(path string) (*http.Response, string) {
 	return w.do(request)
 }
 
-func (w *world) do(request *http.Request) (*http.Response, string) {
+func (w *world) do(request *http.Request) (answer, string) {
 	w.t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	response, err := client.Do(request)
@@ -149,5 +155,5 @@ func (w *world) do(request *http.Request) (*http.Response, string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return response, string(body)
+	return answer{response.StatusCode, response.Header}, string(body)
 }
