@@ -4,6 +4,7 @@ package health
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -13,6 +14,8 @@ const (
 	// slack is how much too early a probe may begin, so that probes that are due
 	// at about the same time begin together.
 	slack = time.Millisecond
+	// pendingPause is when there is another look for a way that isn't known yet.
+	pendingPause = 50 * time.Millisecond
 	// complaints is how often trouble of this node is logged at most.
 	complaints = time.Minute
 )
@@ -78,10 +81,13 @@ func later(a, b time.Time) time.Time {
 
 // probe probes a target once.
 func (m *Monitor) probe(ctx context.Context, t *target) {
+	err := t.open(m.paths) // takes none of the probe's time: it may be the first way of all
 	start := time.Now()
-	limited, cancel := context.WithTimeout(ctx, t.check.Timeout)
-	err := t.attempt(limited, m.paths)
-	cancel()
+	if err == nil {
+		limited, cancel := context.WithTimeout(ctx, t.check.Timeout)
+		err = t.prober.probe(limited, t.path)
+		cancel()
+	}
 	now := time.Now()
 	if ctx.Err() != nil {
 		err = localError{ctx.Err()} // it was not the backend that was too slow
@@ -106,6 +112,10 @@ func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time
 	}
 	m.inFlight--
 	t.inFlight = false
+	if errors.Is(err, ErrPending) && len(t.members) > 0 {
+		m.plan(&t.task, now.Add(min(t.check.Interval, pendingPause)))
+		return nil, false
+	}
 	local := m.count(err)
 	if local && now.Sub(m.complained) >= complaints {
 		m.complained, complain = now, true

@@ -3,7 +3,6 @@
 package health
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -63,16 +62,17 @@ type target struct {
 	hinted time.Time
 }
 
-// attempt probes once. A way that could not be opened is tried anew.
-func (t *target) attempt(ctx context.Context, paths Paths) error {
-	if t.release == nil {
-		path, release, err := paths.Open(t.service, t.backend, t.key.port)
-		if err != nil {
-			return fmt.Errorf("can't be reached: %w", err)
-		}
-		t.path, t.release = path, release
+// open opens the way to the backend, if it is not open already.
+func (t *target) open(paths Paths) error {
+	if t.release != nil {
+		return nil
 	}
-	return t.prober.probe(ctx, t.path)
+	path, release, err := paths.Open(t.service, t.backend, t.key.port)
+	if err != nil {
+		return fmt.Errorf("can't be reached: %w", err)
+	}
+	t.path, t.release = path, release
+	return nil
 }
 
 // next is when the probe after one that was due at t.due, and is over now, is
