@@ -28,7 +28,7 @@ func TestHealth(t *testing.T) {
 	l.configure(t, l.checked(check))
 	l.awaitInUse(t, 4)
 	t.Run("killed", l.checkKilledServer)
-	t.Run("all", l.checkAllKilled)
+	t.Run("all", l.checkAllServersKilled)
 	t.Run("panic", l.checkPanic)
 }
 
@@ -122,7 +122,7 @@ func (l *lab) checkKilledServer(t *testing.T) {
 
 // Without a living server clients are told so, and served as soon as one is
 // back.
-func (l *lab) checkAllKilled(t *testing.T) {
+func (l *lab) checkAllServersKilled(t *testing.T) {
 	names := l.serverNames()
 	for _, name := range names {
 		l.killServer(t, name)
