@@ -92,6 +92,8 @@ int balance(struct xdp_md *ctx)
 	if (!is_forward(exit))
 		return conclude(exit);
 	count_backend(backend->stats, bytes);
+	if (packet.phase == PHASE_OPENING)
+		count_new_flow(backend->stats);
 	return leave(exit, transmit(ctx, backend->ifindex));
 }
 

@@ -33,6 +33,18 @@ static __always_inline __u16 fold_wide(__u64 sum)
 	return fold(sum);
 }
 
+/* What a sum changes by when a word does. */
+static __always_inline __u64 change_word(__u16 from, __u16 to)
+{
+	return (__u64)(__u16)~from + to;
+}
+
+/* A checksum after what it covers has changed (RFC 1624, equation 3). */
+static __always_inline __u16 adjust_checksum(__u16 check, __u64 change)
+{
+	return ~fold_wide((__u16)~check + change);
+}
+
 /* Sum of `size` bytes, an even and constant number. */
 static __always_inline __u32 sum_words(const void *start, __u32 size)
 {

@@ -14,6 +14,13 @@ const volatile __u64 hash_seed = 0;
 /* One less than the size of the VIP table. */
 const volatile __u32 vip_mask = 0;
 
+/* Ports of NAT sessions on the servers' side, and how many SNAT addresses there are of each family:
+ * without any, it is the one that the route to the backend prefers. */
+const volatile __u32 nat_first_port = 1024;
+const volatile __u32 nat_ports = 31744;
+const volatile __u32 nat_ipv4_addresses = 0;
+const volatile __u32 nat_ipv6_addresses = 0;
+
 /* Set in the instance that answers `fairlead trace` (trace.h), which changes no live table. */
 const volatile __u8 tracing = 0;
 
@@ -31,6 +38,7 @@ const volatile __u8 feature_sources = 1;
 const volatile __u8 feature_limits = 1;
 const volatile __u8 feature_quic = 1;
 const volatile __u8 feature_reject = 1; /* a service has VIEW_REJECT */
+const volatile __u8 feature_nat = 1;
 
 /* Never read: they keep the enumerations in the BTF, where Go takes them from. */
 const enum forward *const btf_forward = 0;
@@ -40,3 +48,6 @@ const enum vip_number *const btf_vip_number = 0;
 const enum address_flag *const btf_address_flag = 0;
 const enum backend_flag *const btf_backend_flag = 0;
 const enum limit_time *const btf_limit_time = 0;
+const enum nat_state *const btf_nat_state = 0;
+const enum nat_flag *const btf_nat_flag = 0;
+const struct nat_refusal *const btf_nat_refusal = 0;

@@ -11,18 +11,13 @@
 
 #include <bpf/bpf_endian.h>
 
+#include "checksum.h"
 #include "icmp.h"
 #include "packet.h"
 #include "reply.h"
 #include "stats.h"
 #include "unavailable.h"
 #include "vip_address.h"
-
-/* A checksum after a word that it covers has changed (RFC 1624, equation 3). */
-static __always_inline __u16 adjust_checksum(__u16 check, __u16 from, __u16 to)
-{
-	return ~fold((__u16)~check + (__u16)~from + to);
-}
 
 /* The address words that change places add up to the same. */
 static __always_inline void turn_ipv4(struct iphdr *ip, const struct packet *p)
@@ -31,7 +26,7 @@ static __always_inline void turn_ipv4(struct iphdr *ip, const struct packet *p)
 	__u16 before = *hops;
 
 	ip->ttl = REPLY_TTL;
-	ip->check = adjust_checksum(ip->check, before, *hops);
+	ip->check = adjust_checksum(ip->check, change_word(before, *hops));
 	ip->saddr = unmap_ipv4(p->vip.address);
 	ip->daddr = unmap_ipv4(p->source);
 }
@@ -49,7 +44,7 @@ static __always_inline void turn_icmp(struct icmp *icmp, const struct packet *p)
 	__u16 before = *kind;
 
 	icmp->type = p->ipv4 ? ICMP_ECHO_REPLY : ICMP6_ECHO_REPLY;
-	icmp->check = adjust_checksum(icmp->check, before, *kind);
+	icmp->check = adjust_checksum(icmp->check, change_word(before, *kind));
 }
 
 /* Returns 0, or -1 if the packet isn't what was parsed. */

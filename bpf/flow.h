@@ -14,6 +14,7 @@
 #include "maps.h"
 #include "parse.h"
 #include "ring.h"
+#include "stats.h"
 #include "trace.h"
 #include "types.h"
 
@@ -74,18 +75,23 @@ static __always_inline __u32 unrecorded_slot(const struct packet *p, const struc
 	return entry & RING_SLOT;
 }
 
-/* Notes when a recorded flow's last packet came. */
-static __always_inline void touch_flow(struct flow *flow)
+/* Notes when a recorded flow's last packet came, and whether its client has closed it. */
+static __always_inline void touch_flow(const struct packet *p, struct flow *flow)
 {
 	__u32 now = flow_time();
 
-	if (!tracing && now - flow->seen > FLOW_TOUCH)
+	if (tracing)
+		return;
+	if (p->closing && !flow->closing)
+		flow->closing = 1;
+	if (now - flow->seen > FLOW_TOUCH)
 		flow->seen = now;
 }
 
-static __always_inline void record_flow(const struct packet *p, const struct view *view, __u64 hash,
-					__u32 number, __u32 backend, struct flow *known,
-					struct flow_stats *stats)
+/* Returns whether the flow had no record. */
+static __always_inline int record_flow(const struct packet *p, const struct view *view, __u64 hash,
+				       __u32 number, __u32 backend, struct flow *known,
+				       struct flow_stats *stats)
 {
 	struct flow flow = {
 		.service = number,
@@ -93,19 +99,24 @@ static __always_inline void record_flow(const struct packet *p, const struct vie
 		.seen = flow_time(),
 		.place = hash >> 32,
 		.port = p->source_port,
+		.closing = p->closing,
 	};
 	__u64 key = flow_key(p, view, hash);
 
 	if (tracing)
-		return;
+		return 0;
 	if (known && known->service == number) {
 		known->backend = backend;
+		known->closing = flow.closing;
 		known->seen = flow.seen;
-		return;
+		return 0;
 	}
 	__builtin_memcpy(flow.client, p->source, sizeof(flow.client));
-	if (!bpf_map_update_elem(&flows, &key, &flow, BPF_ANY) && stats)
+	if (bpf_map_update_elem(&flows, &key, &flow, BPF_ANY))
+		return 0;
+	if (stats)
 		stats->inserts += 1;
+	return 1;
 }
 
 /* The backend of a flow whose place has to be looked up, or recorded. */
@@ -124,7 +135,7 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 			backend = recorded_backend(view, flow, number);
 		if (backend) {
 			trace_slot(flow->backend & 0xffff, TRACE_HIT);
-			touch_flow(flow);
+			touch_flow(p, flow);
 			if (stats)
 				stats->hits += 1;
 			return backend;
@@ -136,9 +147,11 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	trace_slot(slot, 0);
 	if (slot < view->slots)
 		backend = backend_at(view, slot);
-	if (backend && !p->quoted)
-		record_flow(p, view, hash, number, slot | (__u32)backend->generation << 16, flow,
-			    stats);
+	if (backend && !p->quoted &&
+	    record_flow(p, view, hash, number, slot | (__u32)backend->generation << 16, flow,
+			stats) &&
+	    p->phase == PHASE_DATAGRAM)
+		count_new_flow(backend->stats);
 	return backend;
 }
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "config.h"
-#include "parse.h"
+#include "packet.h"
 #include "types.h"
 
 /* One round: every bit of the word reaches the upper half of the hash. */

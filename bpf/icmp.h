@@ -71,6 +71,7 @@ static __always_inline enum counter parse_quoted_ports(struct xdp_md *ctx, __u32
 	p->source_port = port[1];
 	p->phase = protocol == IPPROTO_TCP ? PHASE_OPEN : PHASE_DATAGRAM;
 	p->quoted = 1;
+	p->quote = header;
 	return COUNTER_COUNT;
 }
 

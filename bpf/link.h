@@ -24,14 +24,16 @@ static __always_inline int old_headers(const struct packet *p)
 
 /*
  * Makes room for `extra` bytes in front of the IP packet and writes the link layer: addresses, the
- * backend's VLAN tag or none, Ethertype. A tag that stays keeps its priority. Returns where the IP
- * packet (or the `extra` bytes, within `end`) begins, or NULL if there is no room.
+ * tag of a VLAN (id, or 0 for none), Ethertype. A tag that stays keeps its priority. Returns where the
+ * IP packet (or the `extra` bytes, within `end`) begins, or NULL if there is no room.
  */
-static __always_inline void *write_link(struct xdp_md *ctx, const struct packet *p,
-					const struct backend *b, __be16 proto, __u32 extra)
+static __always_inline void *write_frame(struct xdp_md *ctx, const struct packet *p,
+					 const __u8 destination[ETH_ALEN],
+					 const __u8 source[ETH_ALEN], __u16 vlan_id, __be16 proto,
+					 __u32 extra)
 {
 	int tag = (int)sizeof(struct vlan_tag);
-	int grow = (int)extra + (b->vlan ? tag : 0) - old_headers(p);
+	int grow = (int)extra + (vlan_id ? tag : 0) - old_headers(p);
 	struct ethhdr *eth;
 	void *end, *next;
 
@@ -42,12 +44,12 @@ static __always_inline void *write_link(struct xdp_md *ctx, const struct packet 
 	next = eth + 1;
 	if (next + tag + extra > end)
 		return NULL;
-	__builtin_memcpy(eth->h_dest, b->destination, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, b->source, ETH_ALEN);
-	if (b->vlan) {
+	__builtin_memcpy(eth->h_dest, destination, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, source, ETH_ALEN);
+	if (vlan_id) {
 		struct vlan_tag *vlan = next;
 
-		vlan->tci = (p->tci & bpf_htons((__u16)~VLAN_ID_MASK)) | bpf_htons(b->vlan);
+		vlan->tci = (p->tci & bpf_htons((__u16)~VLAN_ID_MASK)) | bpf_htons(vlan_id);
 		vlan->proto = proto;
 		eth->h_proto = bpf_htons(ETH_P_8021Q);
 		next = vlan + 1;
@@ -55,6 +57,13 @@ static __always_inline void *write_link(struct xdp_md *ctx, const struct packet 
 		eth->h_proto = proto;
 	}
 	return next;
+}
+
+/* The same towards a backend. */
+static __always_inline void *write_link(struct xdp_md *ctx, const struct packet *p,
+					const struct backend *b, __be16 proto, __u32 extra)
+{
+	return write_frame(ctx, p, b->destination, b->source, b->vlan, proto, extra);
 }
 
 /*

@@ -64,6 +64,15 @@ struct {
 	__type(value, struct backend_detail);
 } backend_details SEC(".maps");
 
+/* By counter: what `new_flows` had counted there when the backend that has it now got it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} new_flows_before SEC(".maps");
+
 /* Flow hash to recorded flow. Steady traffic never looks here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -140,3 +149,34 @@ struct {
 	__type(key, struct fragment_key);
 	__type(value, struct fragment_ports);
 } fragments SEC(".maps");
+
+/* NAT sessions: the hash of a direction's five-tuple to the session (nat_session.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct nat_session);
+} nat_sessions SEC(".maps");
+
+/* The VIP of each service, by its number: what a server's packets are rewritten to. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct vip_key);
+} service_vips SEC(".maps");
+
+/* The node's own SNAT addresses: IPv4 from 0 on, IPv6 from NAT_ADDRESSES on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * NAT_ADDRESSES);
+	__type(key, __u32);
+	__type(value, struct address);
+} nat_addresses SEC(".maps");
+
+/* Backends that refused connections, for the agent; what it doesn't read in time is lost. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} nat_refusals SEC(".maps");

@@ -34,6 +34,9 @@ enum counter {
 	COUNTER_DROP_SOURCE_DENIED, /* the client may not use the service */
 	COUNTER_DROP_SOURCE_LIMIT, /* the client has begun too many flows */
 	COUNTER_DROP_SERVICE_LIMIT, /* the service's clients together have */
+	COUNTER_DROP_NO_SESSION, /* NAT: of a connection that is unknown here, and can't be answered */
+	COUNTER_DROP_NAT_PORTS, /* NAT: no port is free for another session with the backend */
+	COUNTER_DROP_TTL, /* NAT: the packet may make no further hop */
 	COUNTER_DROP_STATE, /* ring or backend missing: a defect, never expected */
 	/* Sent to a backend. */
 	COUNTER_FORWARD_L2DSR,
@@ -41,6 +44,9 @@ enum counter {
 	COUNTER_FORWARD_GUE,
 	COUNTER_FORWARD_VXLAN,
 	COUNTER_FORWARD_GENEVE,
+	COUNTER_FORWARD_NAT,
+	COUNTER_FORWARD_NAT_HANDOVER, /* by the kernel's side: XDP can't send to the backend */
+	COUNTER_FORWARD_NAT_REPLY, /* from a backend to its client */
 	/* Answered by the balancer itself: the frame is the answer, on its way back. */
 	COUNTER_ANSWER_ECHO, /* ping */
 	COUNTER_ANSWER_TOO_BIG, /* fragmentation needed, or packet too big */
@@ -63,9 +69,17 @@ struct {
 	__type(value, struct traffic_chunk);
 } backend_stats SEC(".maps");
 
+/* Apart from backend_stats, which every packet writes: these are written when flows begin. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1); /* as many as backend_stats has */
+	__type(key, __u32);
+	__type(value, struct new_flows_chunk);
+} new_flows SEC(".maps");
+
 static __always_inline int is_forward(enum counter exit)
 {
-	return exit >= COUNTER_FORWARD_L2DSR && exit <= COUNTER_FORWARD_GENEVE;
+	return exit >= COUNTER_FORWARD_L2DSR && exit <= COUNTER_FORWARD_NAT_REPLY;
 }
 
 /* Counts the packet at its exit and returns the verdict. */
@@ -97,4 +111,13 @@ static __always_inline void count_backend(__u32 counter, __u64 bytes)
 	t = &chunk->entry[counter % TRAFFIC_CHUNK];
 	t->packets += 1;
 	t->bytes += bytes;
+}
+
+static __always_inline void count_new_flow(__u32 counter)
+{
+	__u32 key = counter / TRAFFIC_CHUNK;
+	struct new_flows_chunk *chunk = bpf_map_lookup_elem(&new_flows, &key);
+
+	if (chunk)
+		chunk->entry[counter % TRAFFIC_CHUNK] += 1;
 }

@@ -21,19 +21,17 @@
 #define IPV4_MIN_MTU 68 /* RFC 791, section 3.2 */
 #define IPV6_MIN_MTU 1280 /* RFC 8200, section 5: nobody sends less than that in pieces */
 
-/* Returns the exit: an answer, or why there is none. */
-__noinline enum counter answer_too_big(struct xdp_md *ctx, const struct packet *p,
-				       const struct backend *b)
+/* For a packet that is longer than `mtu`. Returns the exit: an answer, or why there is none. */
+__noinline enum counter answer_mtu(struct xdp_md *ctx, const struct packet *p, __u32 mtu)
 {
 	struct icmp_error error = {};
-	__u32 least, mtu, extra;
+	__u32 least;
 
-	if (!p || !b)
+	if (!p)
 		return COUNTER_DROP_STATE;
-	extra = overhead(b);
-	least = mtu = p->ipv4 ? IPV4_MIN_MTU : IPV6_MIN_MTU;
-	if (b->mtu > extra + least)
-		mtu = b->mtu - extra;
+	least = p->ipv4 ? IPV4_MIN_MTU : IPV6_MIN_MTU;
+	if (mtu < least)
+		mtu = least;
 	if (p->length <= mtu || !may_answer(ctx, p))
 		return COUNTER_DROP_TOO_BIG;
 	if (!within_limit(ANSWER_TOO_BIG))
@@ -42,4 +40,13 @@ __noinline enum counter answer_too_big(struct xdp_md *ctx, const struct packet *
 	error.code = p->ipv4 ? ICMP_UNREACHABLE_FRAGMENTATION : 0;
 	error.rest = bpf_htonl(mtu); /* IPv4: the lower half */
 	return answer_error(ctx, p, &error) ? COUNTER_DROP_HEADROOM : COUNTER_ANSWER_TOO_BIG;
+}
+
+/* For a packet that doesn't fit towards the backend. */
+static __always_inline enum counter answer_too_big(struct xdp_md *ctx, const struct packet *p,
+						   const struct backend *b)
+{
+	__u32 extra = overhead(b);
+
+	return answer_mtu(ctx, p, b->mtu > extra ? b->mtu - extra : 0);
 }

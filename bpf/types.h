@@ -25,6 +25,7 @@ enum forward {
 	FORWARD_GUE,
 	FORWARD_VXLAN,
 	FORWARD_GENEVE,
+	FORWARD_NAT,
 };
 
 /* The key of the VIP table (Kakao paper, section V.B). */
@@ -118,6 +119,11 @@ struct traffic_chunk {
 	struct traffic entry[TRAFFIC_CHUNK];
 };
 
+/* Flows that began, by the same counter: TCP SYNs, and UDP flows when they are recorded. */
+struct new_flows_chunk {
+	__u64 entry[TRAFFIC_CHUNK];
+};
+
 enum view_flag {
 	VIEW_AFFINITY_CLIENT =
 		1 << 0, /* hash the client's address only, not the whole five-tuple */
@@ -128,6 +134,8 @@ enum view_flag {
 	VIEW_SOURCES = 1 << 4, /* only clients that the view's list of sources lets in */
 	VIEW_LIMITS = 1 << 5, /* only so many new flows */
 	VIEW_QUIC = 1 << 6, /* QUIC connection ids may name the backend */
+	VIEW_NAT = 1 << 7, /* addresses and ports are translated (nat.h) */
+	VIEW_PASSIVE = 1 << 8, /* the agent is told of backends that refuse connections */
 };
 
 /*
@@ -179,8 +187,8 @@ struct service {
 	__u64 forgotten; /* flow records that the agent deleted, for its successor */
 	struct limit limit;
 	struct quic quic;
-	__u32 pad_quic;
-	__u64 pad_end;
+	__u32 nat_idle; /* how long an established NAT session may be silent, in FLOW_TIME units */
+	__u64 gone_flows; /* those that began on backends that have left */
 };
 _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
 
@@ -204,6 +212,7 @@ _Static_assert(sizeof(struct ring_chunk) == 64, "ring_chunk is one cache line");
 
 enum backend_flag {
 	BACKEND_USABLE = 1 << 0, /* its next hop is known; it may have no ring entry all the same */
+	BACKEND_HANDOVER = 1 << 1, /* with NAT: the kernel's side sends, out of `ifindex` */
 };
 
 /*
@@ -221,8 +230,8 @@ struct backend {
 	__u8 forward; /* enum forward */
 	__u8 flags; /* BACKEND_* */
 	__u32 index; /* its own in `backends`, and so in `backend_details` */
-	__u8 remote[16]; /* the tunnel's far end */
-	__u8 local[16]; /* the tunnel's near end */
+	__u8 remote[16]; /* the tunnel's far end; with NAT the backend's own address */
+	__u8 local[16]; /* the tunnel's near end; with NAT an address of this node towards the backend */
 };
 _Static_assert(sizeof(struct backend) == 64, "backend is one cache line");
 
@@ -245,12 +254,74 @@ struct flow {
 	__u32 place; /* upper half of the hash that picks the ring entry */
 	__u8 client[16];
 	__be16 port; /* the client's */
-	__u16 pad[3];
+	__u8 closing; /* the client has sent FIN or RST, and no SYN since */
+	__u8 pad[5];
 };
 _Static_assert(sizeof(struct flow) == 40, "flow has no implicit padding");
 
 /* Unit of flow.seen: 2^20 ns, about a millisecond. */
 #define FLOW_TIME_SHIFT 20
+
+/* How far a NAT session has come; the numbers of each protocol only grow. */
+enum nat_state {
+	NAT_OPENING = 1, /* TCP: the client's SYN was seen */
+	NAT_ANSWERED, /* TCP: the server has answered */
+	NAT_ESTABLISHED, /* TCP: and the client has gone on from there */
+	NAT_CLOSING, /* TCP: both have said FIN, or one RST */
+	NAT_ONE_WAY, /* UDP: only the client was heard */
+	NAT_TWO_WAY, /* UDP: the server too */
+};
+
+enum nat_flag {
+	NAT_REPLY = 1 << 0, /* the session's entry for packets of the server */
+	NAT_FIN_CLIENT = 1 << 1, /* TCP FIN came from the client */
+	NAT_FIN_SERVER = 1 << 2, /* or from the server */
+};
+
+/*
+ * A NAT session: client to VIP on the one side, SNAT address to backend on the other. It has two
+ * entries of the same content, one for each direction (nat_session.h). With the table's own 48 bytes and
+ * a key of 8, an entry is two cache lines; what decides whether it is the right one is in the first.
+ */
+struct nat_session {
+	__u32 seen; /* when its last packet came, to about a second; unit as in flow.seen */
+	__u8 state; /* enum nat_state */
+	__u8 flags; /* NAT_* */
+	__u8 protocol;
+	__u8 pad;
+	__u8 client[16];
+	__u8 snat[16]; /* this node's address towards the backend */
+	__be16 client_port;
+	__be16 snat_port;
+	__be16 server_port;
+	__u16 vlan; /* of the client's packets: id, host order; 0: untagged */
+	__u32 service; /* number */
+	__u32 backend; /* slot, and generation << 16 */
+	__u32 ifindex; /* the interface by which the client's packets come in */
+	__u8 router[6]; /* the MAC address from which they come */
+	__u8 own[6]; /* and the one to which */
+};
+_Static_assert(sizeof(struct nat_session) == 72, "with its key and the kernel's part: 128 bytes");
+
+/* A backend that refused a connection: it answered a SYN with RST. */
+struct nat_refusal {
+	__u32 service; /* number */
+	__u32 backend; /* slot, and generation << 16 */
+};
+
+/*
+ * In front of a frame (XDP metadata) that is for a backend with BACKEND_HANDOVER: addresses and ports
+ * are the server's already, the VLAN tag is gone. A tc program sends it on, with bpf_redirect_neigh.
+ */
+struct nat_handover {
+	__u32 magic; /* NAT_HANDOVER_MAGIC */
+	__u32 ifindex; /* device towards the backend; the kernel's routes know its next hop */
+};
+
+#define NAT_HANDOVER_MAGIC 0x4e415431
+
+/* SNAT addresses of each family, at most. */
+#define NAT_ADDRESSES 64
 
 /* What became of the packets that looked for a recorded flow. */
 struct flow_stats {

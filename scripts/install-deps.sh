@@ -7,7 +7,7 @@
 #
 #   scripts/install-deps.sh build     make, git and a Go that can build go.mod
 #   scripts/install-deps.sh demo      build, and a web server and its load generator
-#   scripts/install-deps.sh test      demo, and a C compiler (race detector) and a guest machine
+#   scripts/install-deps.sh test      demo, and a C compiler (race detector), a guest machine and Prometheus
 #   scripts/install-deps.sh generate  build, and the compiler for BPF
 #   scripts/install-deps.sh verify    generate, and the linters that are not Go
 #
@@ -71,6 +71,7 @@ want_group() {
 		want zstd
 		want iptables # what "fairlead bench forward" compares with
 		want nft nftables
+		want promtool prometheus # what alerts are tested with, and scrapes a lab
 		;;
 	generate)
 		want_group build
@@ -116,12 +117,15 @@ install_missing() {
 	forbid_service_starts
 	apt install -y --no-install-recommends "${missing[@]}" >/dev/null ||
 		die "apt-get install: see above; packages: ${missing[*]}"
-	# The labs run their own nginx in network namespaces. The machine's must not
-	# take port 80 at the next boot just because a test needed the binary.
-	if [[ " ${missing[*]} " == *" nginx "* && -d /run/systemd/system ]]; then
-		say "disabling nginx.service, which came with the package"
-		systemctl --quiet disable nginx.service
-	fi
+	# The labs run servers of their own in network namespaces. The machine's must
+	# not take their ports at the next boot just because a test needed the binary.
+	local service
+	for service in nginx prometheus; do
+		if [[ " ${missing[*]} " == *" $service "* && -d /run/systemd/system ]]; then
+			say "disabling $service.service, which came with the package"
+			systemctl --quiet disable "$service.service"
+		fi
+	done
 }
 
 # can_build [COMMAND] says whether this go command is as new as go.mod asks for.

@@ -73,14 +73,26 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	if err != nil {
 		return err
 	}
+	page, err := listenPage(config.Observe, log)
+	if err != nil {
+		return err
+	}
+	if page != nil {
+		defer page.Close() // if nothing comes to serving it
+	}
 	dp, err := xdp.Open(xdp.Config{
 		PinDir:     pins,
 		Interfaces: config.Node.Interfaces,
 		TunnelEnds: config.Node.TunnelEnds,
 		Mode:       xdp.Mode(config.Dataplane.XDPMode),
-		Capacity:   xdp.Capacity{Flows: config.Dataplane.Flows},
-		Seed:       config.Dataplane.HashSeed,
-		Log:        log,
+		NAT: xdp.NAT{
+			Addresses: config.Node.NAT.Addresses,
+			FirstPort: config.Node.NAT.Ports.First,
+			LastPort:  config.Node.NAT.Ports.Last,
+		},
+		Capacity: xdp.Capacity{Flows: config.Dataplane.Flows, Sessions: config.Dataplane.NATSessions},
+		Seed:     config.Dataplane.HashSeed,
+		Log:      log,
 	})
 	if err != nil {
 		return err
@@ -93,7 +105,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 		attachments: func() []observe.Attachment { return attachments(dp.Attachments()) },
 		trace:       dp.Trace,
 		flows:       dp.Flows,
-	}, log)
+	}, page, log)
 	if err := a.run(ctx, claim); err != nil {
 		return err
 	}

@@ -5,8 +5,10 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -14,6 +16,8 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/metric"
+	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/source/file"
 	"fairlead.io/fairlead/internal/store"
@@ -39,35 +43,56 @@ type agent struct {
 	plane      plane
 	store      *store.Store
 	reconciler *reconcile.Reconciler
+	happened   observe.Events
+	observer   *observe.Observer
 	server     *observe.Server
+	web        *web.Server
+	// page is where people and scrapers are answered; nil: nowhere.
+	page net.Listener
+	// begun says that the data plane has been put to work.
+	begun atomic.Bool
 }
 
-// newAgent wires an agent on a data plane.
-func newAgent(started time.Time, source *file.Source, dp plane, log *slog.Logger) *agent {
+// newAgent wires an agent on a data plane. Without a page nobody is answered but
+// on the control socket.
+func newAgent(started time.Time, source *file.Source, dp plane, page net.Listener, log *slog.Logger) *agent {
 	desired := store.New()
 	a := &agent{
 		started:    started,
 		log:        log,
 		source:     source,
 		plane:      dp,
+		page:       page,
 		store:      desired,
 		reconciler: reconcile.New(dp, desired, log),
 	}
-	a.server = observe.NewServer(observe.Agent{
+	shown := observe.Agent{
 		Version:     version,
 		Commit:      commit(),
 		Node:        source.Config().Node.Name,
+		Kernel:      kernel(),
 		Started:     started,
+		Listen:      pageAddress(page),
 		Kind:        dp.kind,
 		Config:      a.config,
 		Attachments: dp.attachments,
 		Desired:     a.store.Snapshot,
 		Programmed:  a.reconciler.Statuses,
+		Work:        a.reconciler.Work,
+		Calling:     a.reconciler.Calling,
+		Begun:       a.begun.Load,
 		Stats:       dp.Stats,
 		Trace:       dp.trace,
 		Flows:       dp.flows,
+		Events:      &a.happened,
 		Reload:      a.reload,
-	}, log)
+	}
+	a.observer = observe.NewObserver(shown, log)
+	a.server = observe.NewServer(a.observer, log)
+	a.web = web.New(web.Config{
+		Observer: a.observer, Alive: a.observer.Alive, Ready: shown.Ready,
+		Metrics: metric.Handler(shown, log), Log: log,
+	})
 	return a
 }
 
@@ -88,7 +113,15 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim) error {
 		a.reconciler.Run(ctx)
 		return nil
 	})
+	group.Go(func() error {
+		a.observer.Run(ctx)
+		return nil
+	})
 	group.Go(func() error { return a.server.Serve(ctx, socket) })
+	group.Go(func() error {
+		a.servePage(ctx)
+		return nil
+	})
 	group.Go(func() error {
 		a.followSignals(ctx, hangup)
 		return nil
@@ -143,6 +176,7 @@ func (a *agent) begin(ctx context.Context) error {
 	if err := a.plane.attach(); err != nil {
 		return err
 	}
+	a.begun.Store(true)
 	programmed := 0
 	statuses := a.reconciler.Statuses()
 	for _, s := range statuses {

@@ -86,7 +86,7 @@ func startAgent(t *testing.T) *testAgent {
 		DataPlane: a.dp, kind: "fake", attach: func() error { return nil },
 		attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
 		trace:       traceOf, flows: noFlows,
-	}, log)
+	}, nil, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- wired.run(ctx, claim) }()

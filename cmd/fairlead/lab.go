@@ -53,19 +53,20 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 
   ecmp   client, router with equal-cost routes, balancers, nginx servers
   vlan   two tenants with the same VIP in two VLANs of one switch
-  vxlan  the same in two VXLAN segments over one network`,
+  vxlan  the same in two VXLAN segments over one network
+  pods   ecmp with NAT to pods in a VXLAN overlay, as in a container cluster`,
 		Example:   "  fairlead lab up ecmp --name try --forward ipip",
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"ecmp", "vlan", "vxlan"},
+		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods"},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
-	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan or geneve")
+	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: clients' full packets fit with outer headers)")
-	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp")
-	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp")
+	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp and pods")
+	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp, and of nodes with a pod of pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		takes := map[string][]string{"ecmp": {"forward", "mtu", "balancers", "servers"}, "vxlan": {"mtu"}}
+		takes := map[string][]string{"ecmp": {"forward", "mtu", "balancers", "servers"}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}}
 		for _, flag := range takes["ecmp"] {
 			if flags.Changed(flag) && !slices.Contains(takes[args[0]], flag) {
 				return fmt.Errorf("topology %s takes no --%s", args[0], flag)
@@ -108,8 +109,10 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 		return netlab.VLAN(fairlead), nil
 	case "vxlan":
 		return netlab.VXLAN(fairlead, o.mtu), nil
+	case "pods":
+		return netlab.Pods(netlab.PodsOptions{Fairlead: fairlead, Balancers: o.balancers, Nodes: o.servers})
 	default:
-		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan or vxlan", name)
+		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan or pods", name)
 	}
 }
 

@@ -101,7 +101,7 @@ func startBenchAgent(b *testing.B) (*agent, string) {
 	a := newAgent(time.Now(), source, plane{
 		DataPlane: dp, kind: "xdp", attach: func() error { return nil }, // no packets come
 		attachments: func() []observe.Attachment { return nil },
-	}, log)
+	}, nil, log)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- a.run(ctx, claim) }()

@@ -8,6 +8,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"fairlead.io/fairlead/internal/preflight"
 )
 
 // version and revision are set by the linker, from the newest tag and from the
@@ -47,4 +49,13 @@ func commit() string {
 		}
 	}
 	return stamped + dirty
+}
+
+// kernel is the release that runs, "unknown" if it doesn't say.
+func kernel() string {
+	release, err := preflight.KernelRelease()
+	if err != nil {
+		return "unknown"
+	}
+	return release
 }

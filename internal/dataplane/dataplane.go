@@ -87,11 +87,15 @@ type BackendState struct {
 type Traffic struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
+	// NewFlows counts flows that began: with TCP each SYN, also one that is sent
+	// again; with UDP, where no packet says that it is the first, the flows that
+	// were newly remembered (Tracking.Inserts).
+	NewFlows uint64 `json:"newFlows"`
 }
 
 // Add returns the sum of two counts.
 func (t Traffic) Add(o Traffic) Traffic {
-	return Traffic{Packets: t.Packets + o.Packets, Bytes: t.Bytes + o.Bytes}
+	return Traffic{Packets: t.Packets + o.Packets, Bytes: t.Bytes + o.Bytes, NewFlows: t.NewFlows + o.NewFlows}
 }
 
 // Stats is one reading of all counters.

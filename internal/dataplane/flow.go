@@ -20,6 +20,9 @@ type Flow struct {
 	// milliseconds for a silent flow; a busy flow's record is not written for
 	// each packet.
 	Age time.Duration `json:"age"`
+	// Closing says that the client has closed: such a flow is there a while longer
+	// for what is still on its way.
+	Closing bool `json:"closing,omitempty"`
 }
 
 // FlowQuery says which recorded flows are wanted.
@@ -44,3 +47,8 @@ type Flows struct {
 	Records  int `json:"records"`
 	Capacity int `json:"capacity"`
 }
+
+// FlowCounts is the number of live recorded flows of each backend: those whose
+// client has neither been silent for the service's idle time-out, nor closed and
+// been silent for a few seconds since. Backends without any are missing.
+type FlowCounts map[lb.VIP]map[lb.BackendID]int

@@ -65,6 +65,9 @@ type Backend struct {
 	// Down says that health checks found the server dead: it gets no new flows
 	// and loses those that it has. The store sets it, never a source.
 	Down bool `json:"down,omitempty"`
+	// Share is the part of its weight that a backend in slow start gets, in
+	// sixteenths: 1 to 15, or 0 for the whole. The store sets it, never a source.
+	Share int `json:"share,omitempty"`
 	// Drained says that an operator wants the server to get no new flows; its
 	// Weight is 0 then. The store sets it, never a source.
 	Drained bool `json:"drained,omitempty"`

@@ -37,14 +37,17 @@ func (s *Service) Check() []FieldError {
 	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
 	s.checkTracking(&f)
 	s.Segment.check(&f, "segment")
-	if s.Segment.Type == SegmentNone {
+	switch {
+	case s.Segment.Type == SegmentNone:
 		f.add("segment.type", errors.New("a service of the untagged network has no segment"))
+	case s.Forward == NAT && s.Segment.Overlay():
+		f.add("segment.type", fmt.Errorf("nat serves no clients in %s segments: want vlan, or no segment", s.Segment.Type))
 	}
 	s.Sources.check(&f, "sources", s.Address)
 	s.Limits.check(&f, "limits")
 	f.add("minHealthy", s.checkMinHealthy())
 	if s.Health != nil {
-		s.Health.check(&f, "health")
+		s.Health.check(&f, "health", s.Forward)
 	}
 	s.checkBackends(&f)
 	s.checkQUIC(&f)

@@ -48,6 +48,9 @@ func (s *Service) checkBackendAddress(a netip.Addr) error {
 	if a == s.Address {
 		return fmt.Errorf("%s is the VIP itself", a)
 	}
+	if s.Forward == NAT && s.Address.IsValid() && a.Is4() != s.Address.Is4() {
+		return fmt.Errorf("%s is not of the VIP's family: nat translates within IPv4 or IPv6", a)
+	}
 	return nil
 }
 

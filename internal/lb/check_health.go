@@ -3,30 +3,65 @@
 package lb
 
 import (
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
+	"time"
 )
 
-func (h *HealthCheck) check(f *findings, path string) {
-	f.add(path+".type", healthWords.check("health check", uint8(h.Type)))
-	switch {
-	case h.Type == HealthHTTP && !strings.HasPrefix(h.Path, "/"):
-		f.add(path+".path", fmt.Errorf("bad path %q: want one that begins with /", h.Path))
-	case h.Type == HealthTCP && h.Path != "":
-		f.add(path+".path", errors.New("a tcp check has no path"))
+// check finds what is wrong with how the backends of a service are probed.
+func (h *HealthCheck) check(f *findings, path string, forward Forward) {
+	unknown := healthWords.check("health check", uint8(h.Type))
+	f.add(path+".type", unknown)
+	h.checkTimes(f, path)
+	f.add(path+".rise", checkCount(h.Rise))
+	f.add(path+".fall", checkCount(h.Fall))
+	f.add(path+".initially", initiallyWords.check("word", uint8(h.Initially)))
+	if h.PanicThreshold < 0 || h.PanicThreshold > 100 {
+		f.add(path+".panicThreshold", OutOfRange(h.PanicThreshold, 0, 100))
 	}
-	if h.Interval <= 0 {
-		f.add(path+".interval", fmt.Errorf("%s is not a time between probes: want more than 0s", h.Interval))
+	if h.Passive && forward != 0 && forward.DSR() {
+		f.add(path+".passive", fmt.Errorf("only with nat: with %s the balancer doesn't see what backends answer", forward))
+	}
+	if unknown != nil {
+		return // nobody knows what it needs
+	}
+	h.checkSuperfluous(f, path)
+	switch h.Type {
+	case HealthHTTP, HealthHTTPS:
+		h.checkHTTP(f, path)
+	case HealthDNS:
+		if h.DNS == nil {
+			f.add(path+".dns", errors.New("missing: a dns check needs a question"))
+		} else {
+			h.DNS.check(f, path+".dns")
+		}
+	case HealthUDP:
+		f.add(path+".send", h.Send.check())
+		f.add(path+".expect", h.Expect.check())
+	case HealthTCP, HealthGRPC, HealthICMP:
+	}
+	if h.TLS != nil && (h.Type == HealthHTTPS || h.Type == HealthGRPC) {
+		h.TLS.check(f, path+".tls")
+	}
+}
+
+func (h *HealthCheck) checkTimes(f *findings, path string) {
+	if h.Interval < MinHealthInterval || h.Interval > MaxHealthInterval {
+		f.add(path+".interval", OutOfRange(h.Interval, MinHealthInterval, MaxHealthInterval))
 	}
 	if h.Timeout <= 0 {
 		f.add(path+".timeout", fmt.Errorf("%s is no time for a probe: want more than 0s", h.Timeout))
 	}
-	if h.Interval > 0 && h.Timeout > h.Interval {
+	if h.Interval >= MinHealthInterval && h.Timeout > h.Interval {
 		f.add(path+".timeout", fmt.Errorf("%s is longer than the interval of %s", h.Timeout, h.Interval))
 	}
-	f.add(path+".rise", checkCount(h.Rise))
-	f.add(path+".fall", checkCount(h.Fall))
+	if h.SlowStart < 0 || h.SlowStart > MaxSlowStart {
+		f.add(path+".slowStart", OutOfRange(h.SlowStart, time.Duration(0), MaxSlowStart))
+	}
 }
 
 // checkCount checks a number of probes in a row.
@@ -35,4 +70,89 @@ func checkCount(n int) error {
 		return fmt.Errorf("%d is out of range: want at least 1", n)
 	}
 	return nil
+}
+
+// checkSuperfluous refuses what checks of other types have.
+func (h *HealthCheck) checkSuperfluous(f *findings, path string) {
+	web := []HealthType{HealthHTTP, HealthHTTPS}
+	for _, field := range []struct {
+		name  string
+		given bool
+		types []HealthType
+	}{
+		{"path", h.Path != "", web},
+		{"host", h.Host != "", web},
+		{"headers", len(h.Headers) > 0, web},
+		{"status", len(h.Status) > 0, web},
+		{"body", h.Body != "", web},
+		{"tls", h.TLS != nil, []HealthType{HealthHTTPS, HealthGRPC}},
+		{"service", h.Service != "", []HealthType{HealthGRPC}},
+		{"dns", h.DNS != nil, []HealthType{HealthDNS}},
+		{"send", h.Send != "", []HealthType{HealthUDP}},
+		{"expect", h.Expect != "", []HealthType{HealthUDP}},
+	} {
+		if field.given && !slices.Contains(field.types, h.Type) {
+			f.add(path+"."+field.name, fmt.Errorf("%s checks have no %s", h.Type, field.name))
+		}
+	}
+	if h.Port != 0 && h.Type == HealthICMP {
+		f.add(path+".port", errors.New("icmp checks have no port"))
+	}
+}
+
+func (h *HealthCheck) checkHTTP(f *findings, path string) {
+	if !strings.HasPrefix(h.Path, "/") || strings.ContainsFunc(h.Path, notVisible) {
+		f.add(path+".path", fmt.Errorf("bad path %q: want one that begins with / and has no spaces", h.Path))
+	}
+	if strings.ContainsFunc(h.Host, notVisible) || strings.ContainsAny(h.Host, "/@") {
+		f.add(path+".host", fmt.Errorf("bad host %q: want a name or an address, with or without port", h.Host))
+	}
+	f.add(path+".headers", checkHeaders(h.Headers))
+	f.add(path+".status", h.Status.check())
+	if _, err := regexp.Compile(h.Body); err != nil {
+		f.add(path+".body", err)
+	}
+}
+
+// notVisible reports what can't stand in a request line.
+func notVisible(r rune) bool { return r <= ' ' || r == 0x7f }
+
+// checkHeaders never repeats a value, which may be a secret.
+func checkHeaders(headers map[string]string) error {
+	names := make([]string, 0, len(headers))
+	for name := range headers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		switch lower := strings.ToLower(name); {
+		case name == "" || strings.ContainsFunc(name, notTokenRune):
+			return fmt.Errorf("bad name %q: want letters, digits and hyphens", name)
+		case lower == "host":
+			return errors.New("the host has a field of its own")
+		case slices.Contains([]string{"connection", "content-length", "transfer-encoding", "trailer"}, lower):
+			return fmt.Errorf("%s is not for a check to say", name)
+		case strings.ContainsFunc(headers[name], func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
+			return fmt.Errorf("the value of %s has control characters", name)
+		}
+	}
+	return nil
+}
+
+// notTokenRune reports what RFC 9110 §5.6.2 allows in no token.
+func notTokenRune(r rune) bool {
+	return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
+}
+
+func (t *HealthTLS) check(f *findings, path string) {
+	if t.ServerName != "" {
+		f.add(path+".serverName", checkDNSName(t.ServerName))
+	}
+	switch {
+	case t.CA == "":
+	case !t.Verify:
+		f.add(path+".ca", errors.New("only with verify: true, or else nothing is verified"))
+	case !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA)):
+		f.add(path+".ca", errors.New("no certificate in PEM"))
+	}
 }

@@ -49,7 +49,15 @@ func TestCheck(t *testing.T) {
 		"backend of weight 0": {func(s *lb.Service) { s.Backends[0].Weight = 0 }, nil},
 		"vlan":                {func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 4094} }, nil},
 		"untagged backend":    {func(s *lb.Service) { s.Backends[0].Segment.Type = lb.SegmentNone }, nil},
-		"nat to another port": {func(s *lb.Service) { s.Forward, s.Backends[0].Port = lb.NAT, 8080 }, nil},
+		"nat to another port": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
+			s.Backends[0].Port = 8080
+		}, nil},
+		"nat to the other family": {func(s *lb.Service) { s.Forward = lb.NAT },
+			[]string{"backends[1].address: fd00::22 is not of the VIP's family: nat translates within IPv4 or IPv6"}},
+		"nat in a vxlan segment": {func(s *lb.Service) {
+			s.Forward, s.Backends, s.Segment = lb.NAT, s.Backends[:1], lb.Segment{Type: lb.SegmentVXLAN, ID: 7}
+		}, []string{"segment.type: nat serves no clients in vxlan segments: want vlan, or no segment"}},
 		"same address, other port": {func(s *lb.Service) {
 			s.Forward = lb.NAT
 			s.Backends[1] = lb.Backend{Address: s.Backends[0].Address, Port: 81}
@@ -101,17 +109,6 @@ func TestCheck(t *testing.T) {
 		"limits": {func(s *lb.Service) { s.Limits = lb.FlowLimits{NewFlows: -1, NewFlowsPerSource: lb.MaxNewFlows + 1} }, []string{
 			"limits.newFlows: -1 is out of range: want 0 to 10000000",
 			"limits.newFlowsPerSource: 10000001 is out of range: want 0 to 10000000"}},
-
-		"health type": {func(s *lb.Service) { s.Health.Type = 0 }, []string{`health.type: unknown health check "unknown(0)": want one of tcp, http`}},
-		"health path": {func(s *lb.Service) { s.Health.Path = "x" }, []string{`health.path: bad path "x": want one that begins with /`}},
-		"tcp path":    {func(s *lb.Service) { s.Health.Type = lb.HealthTCP }, []string{"health.path: a tcp check has no path"}},
-		"health times": {func(s *lb.Service) { s.Health.Interval, s.Health.Timeout = 0, -1 }, []string{
-			"health.interval: 0s is not a time between probes: want more than 0s",
-			"health.timeout: -1ns is no time for a probe: want more than 0s"}},
-		"health timeout": {func(s *lb.Service) { s.Health.Timeout = time.Minute }, []string{"health.timeout: 1m0s is longer than the interval of 2s"}},
-		"health counts": {func(s *lb.Service) { s.Health.Rise, s.Health.Fall = 0, -1 }, []string{
-			"health.rise: 0 is out of range: want at least 1",
-			"health.fall: -1 is out of range: want at least 1"}},
 
 		"duplicate backend": {func(s *lb.Service) { s.Backends[1].Address = s.Backends[0].Address }, []string{"backends[1].address: 10.0.0.21:80 is also backends[0]"}},
 		"VIP as backend":    {func(s *lb.Service) { s.Backends[1].Address = s.Address }, []string{"backends[1].address: 10.1.1.1 is the VIP itself"}},

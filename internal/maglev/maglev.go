@@ -32,6 +32,18 @@ type Backend struct {
 	// Weight is the backend's share relative to the others', 0 to lb.MaxWeight.
 	// A backend of weight 0 gets no entries.
 	Weight int
+	// Share is the part of the weight that counts for now, in sixteenths: 1 to 15,
+	// or 0 for the whole. It moves entries and leaves the ring's size as it is.
+	Share int
+}
+
+// sixteenths is the weight that counts, in sixteenths: only ratios of weights
+// have a meaning.
+func (b Backend) sixteenths() int {
+	if b.Share == 0 {
+		return 16 * b.Weight
+	}
+	return b.Share * b.Weight
 }
 
 // Build returns the ring: size entries, each an index into backends. size is a
@@ -61,6 +73,9 @@ func check(backends []Backend) (weighted int, err error) {
 	for _, b := range backends {
 		if b.Weight < 0 || b.Weight > lb.MaxWeight {
 			return 0, fmt.Errorf("backend %s: weight %d is not between 0 and %d", b.ID, b.Weight, lb.MaxWeight)
+		}
+		if b.Share < 0 || b.Share > 15 {
+			return 0, fmt.Errorf("backend %s: a share of %d sixteenths is not between 0 and 15", b.ID, b.Share)
 		}
 		if b.Weight > 0 {
 			weighted++

@@ -265,3 +265,34 @@ func FuzzBuild(f *testing.F) {
 		checkShares(t, ring, backends) // panics on an entry that is no index
 	})
 }
+
+// A share moves entries as weights do, leaves the ring's size as it is, and at
+// the end of a slow start the ring is the one of before.
+func TestShare(t *testing.T) {
+	backends := weighted(2, 2, 1, 2)
+	size := maglev.Size(backends)
+	whole := build(t, size, backends)
+	last := 0
+	for share := 1; share < 16; share++ {
+		backends[3].Share = share
+		if got := maglev.Size(backends); got != size {
+			t.Errorf("a share of %d makes a ring of %d entries, want %d", share, got, size)
+		}
+		counts := shares(build(t, size, backends), backends)
+		want := float64(size) * float64(2*share) / float64(16*5+2*share)
+		if got := counts[3]; math.Abs(float64(got)-want) > 6 || got < last {
+			t.Errorf("a share of %d has %d entries after %d, want about %.0f", share, got, last, want)
+		}
+		last = counts[3]
+	}
+	backends[3].Share = 0
+	if !slices.Equal(build(t, size, backends), whole) {
+		t.Error("after a slow start the ring is another one")
+	}
+	for _, wrong := range []int{-1, 16} {
+		backends[3].Share = wrong
+		if _, err := maglev.Build(seed, size, backends); err == nil {
+			t.Errorf("a share of %d sixteenths is taken", wrong)
+		}
+	}
+}

@@ -13,7 +13,7 @@ import (
 // (section 3.4).
 type walker struct {
 	next, skip uint32
-	weight     int
+	weight     int // in sixteenths
 	// index is the backend's place in the caller's list.
 	index uint16
 	key   key
@@ -31,7 +31,7 @@ func newWalkers(seed uint64, size int, backends []Backend) []walker {
 			continue
 		}
 		address := b.ID.Addr().As16()
-		w := walker{weight: b.Weight, index: uint16(i), key: key{
+		w := walker{weight: b.sixteenths(), index: uint16(i), key: key{
 			high: binary.BigEndian.Uint64(address[:8]),
 			low:  binary.BigEndian.Uint64(address[8:]),
 			port: uint64(b.ID.Port()),

@@ -75,7 +75,11 @@ func addNeighbour(h *netlink.Handle, n Neighbour) error {
 func (b *builder) route(host *Host) error {
 	return b.withHandle(host.Name, func(h *netlink.Handle) error {
 		for _, r := range host.Routes {
-			if err := h.RouteAdd(kernelRoute(r)); err != nil {
+			route, err := kernelRoute(h, r)
+			if err == nil {
+				err = h.RouteAdd(route)
+			}
+			if err != nil {
 				return fmt.Errorf("route %s: %w", r.Destination, err)
 			}
 		}
@@ -83,18 +87,25 @@ func (b *builder) route(host *Host) error {
 	})
 }
 
-// kernelRoute leaves the interfaces to the kernel, which knows them from the
-// gateways.
-func kernelRoute(r Route) *netlink.Route {
+// kernelRoute leaves interfaces that aren't given to the kernel, which knows them
+// from the gateways.
+func kernelRoute(h *netlink.Handle, r Route) (*netlink.Route, error) {
 	route := &netlink.Route{Dst: ipNet(r.Destination)}
+	if r.Device != "" {
+		link, err := h.LinkByName(r.Device)
+		if err != nil {
+			return nil, fmt.Errorf("interface %s: %w", r.Device, err)
+		}
+		route.LinkIndex, route.Flags = link.Attrs().Index, int(netlink.FLAG_ONLINK)
+	}
 	if len(r.Gateways) == 1 {
 		route.Gw = r.Gateways[0].AsSlice()
-		return route
+		return route, nil
 	}
 	for _, g := range r.Gateways {
 		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{Gw: g.AsSlice()})
 	}
-	return route
+	return route, nil
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

@@ -122,7 +122,7 @@ func networkAddresses(network, number int) []netip.Prefix {
 func defaultRoutes(network int) []Route {
 	gateway := addresses(network, routerNumber)
 	return []Route{
-		{netip.PrefixFrom(netip.IPv4Unspecified(), 0), gateway[:1]},
-		{netip.PrefixFrom(netip.IPv6Unspecified(), 0), gateway[1:]},
+		{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateways: gateway[:1]},
+		{Destination: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateways: gateway[1:]},
 	}
 }

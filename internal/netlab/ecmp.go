@@ -17,9 +17,9 @@ type ECMPOptions struct {
 	// Fairlead is the path of the fairlead executable, which runs in balancers
 	// and servers.
 	Fairlead string
-	// Forward is any mode but lb.NAT. Servers end IPIP and GUE by "fairlead node",
-	// VXLAN by devices of the kernel and Geneve by a BPF program, as not every
-	// kernel has such devices.
+	// Forward is any mode. Servers end IPIP and GUE by "fairlead node", VXLAN by
+	// devices of the kernel and Geneve by a BPF program, as not every kernel has
+	// such devices. With lb.NAT they know nothing of the VIPs.
 	Forward lb.Forward
 	// MTU is that of the links to balancers and servers in bytes. 0 is 1500, and
 	// in modes that tunnel as much as a client's full packet becomes; with 1500
@@ -32,22 +32,24 @@ type ECMPOptions struct {
 
 // ECMP is a client behind a router that spreads two VIPs, one for each address
 // family, over balancers by equal-cost routes. The servers answer through the
-// router, past the balancers:
+// router, past the balancers; with lb.NAT, where they see connections of the
+// balancer's address, through the balancer:
 //
 //	client ── router ── switch ─┬─ lb1, lb2 …
 //	                            └─ server1, server2 …
 //
 // The client's network is 10.0.1.0/24 and fd00:1::/64, the others' is
 // 10.0.2.0/24 and fd00:2::/64. The services are "web" (TCP port 80) and "echo"
-// (UDP port 7) at 10.1.1.1, "web6" and "echo6" at fd00:10:1:1::1.
+// (UDP port 7) at 10.1.1.1, "web6" and "echo6" at fd00:10:1:1::1. With lb.NAT
+// nginx listens at port 8080 of the servers' own addresses.
 func ECMP(o ECMPOptions) (Topology, error) {
 	mtu := o.MTU
 	switch o.Forward {
-	case lb.L2DSR:
+	case lb.L2DSR, lb.NAT:
 	case lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve:
 		mtu = cmp.Or(mtu, tunnelMTU)
 	default:
-		return Topology{}, fmt.Errorf("topology ecmp: forwarding mode %s: want l2dsr, ipip, gue, vxlan or geneve", o.Forward)
+		return Topology{}, fmt.Errorf("topology ecmp: forwarding mode %s: want l2dsr, ipip, gue, vxlan, geneve or nat", o.Forward)
 	}
 	if mtu != 0 && (mtu < minMTU || mtu > maxMTU) {
 		return Topology{}, fmt.Errorf("topology ecmp: mtu %d is not in %d to %d", mtu, minMTU, maxMTU)

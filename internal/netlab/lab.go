@@ -258,7 +258,16 @@ func (l *Lab) Reroute(host string, r Route) error {
 		return fmt.Errorf("lab %s: host %s: %w", l.state.Name, host, err)
 	}
 	return l.Do(host, func() error {
-		if err := netlink.RouteReplace(kernelRoute(r)); err != nil {
+		h, err := netlink.NewHandle()
+		if err != nil {
+			return fmt.Errorf("netlink: %w", err)
+		}
+		defer h.Close()
+		route, err := kernelRoute(h, r)
+		if err == nil {
+			err = h.RouteReplace(route)
+		}
+		if err != nil {
 			return fmt.Errorf("lab %s: host %s: route %s: %w", l.state.Name, host, r.Destination, err)
 		}
 		return nil

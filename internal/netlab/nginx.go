@@ -7,11 +7,11 @@ import "fmt"
 // nginxConfig is the name of nginx's configuration file in a host's directory.
 const nginxConfig = "nginx.conf"
 
-// nginxText makes nginx answer every request on port 80 with the server's
+// nginxText makes nginx answer every request on the port with the server's
 // name. All paths are relative to the host's directory; the temporary ones are
 // never used, but nginx makes them. Connections are kept open for as many
 // requests as a load generator may send.
-func nginxText(name string) string {
+func nginxText(name string, port uint16) string {
 	return fmt.Sprintf(`daemon off;
 user www-data;
 worker_processes 1;
@@ -31,14 +31,14 @@ http {
   scgi_temp_path tmp-scgi;
   default_type text/plain;
   server {
-    listen 80 backlog=4096;
-    listen [::]:80 ipv6only=on backlog=4096;
+    listen %[2]d backlog=4096;
+    listen [::]:%[2]d ipv6only=on backlog=4096;
     location / {
-      return 200 "%s\n";
+      return 200 "%[1]s\n";
     }
   }
 }
-`, name)
+`, name, port)
 }
 
 // nginx serves nginxText. It is told of its prefix, so that it doesn't look

@@ -104,7 +104,7 @@ func forwardingEntry(device netlink.Link, s Station) *netlink.Neigh {
 func (o *Overlay) check(role Role) error {
 	switch {
 	case len(o.Name) > maxInterfaceName || !interfaceSyntax.MatchString(o.Name):
-		return fmt.Errorf("overlay %q: want a letter and up to %d letters, digits and hyphens", o.Name, maxInterfaceName-1)
+		return fmt.Errorf("overlay %q: want a letter and up to %d letters, digits, dots and hyphens", o.Name, maxInterfaceName-1)
 	case role == Switch:
 		return fmt.Errorf("overlay %s: a switch has none", o.Name)
 	case o.ID < 1 || o.ID > maxVNI:

@@ -13,6 +13,10 @@ import (
 const (
 	webPort  = 80
 	echoPort = 7 // RFC 862
+
+	// ownWebPort is nginx's where servers serve at addresses of their own: another
+	// one than the service's, so that ports are translated too.
+	ownWebPort = 8080
 )
 
 // site is one tenant of a topology: a client, its router and its servers, all
@@ -110,18 +114,22 @@ func (s *site) router(d *drawing) {
 }
 
 // server draws the nth server, which has the VIPs and answers past the
-// balancers.
+// balancers; behind NAT it is a server like any other.
 func (s *site) server(d *drawing, n int) {
 	name := s.serverName(n)
+	number := serverNumber + n
 	h := Host{
 		Name: name, Role: Server,
 		Loopback:  vips(),
 		Overlays:  s.serverDevices(n),
 		Routes:    defaultRoutes(s.network()),
-		Files:     map[string]string{nginxConfig: nginxText(name)},
+		Files:     map[string]string{nginxConfig: nginxText(name, s.serverPort(webPort))},
 		Processes: []Process{nginx(), echo(s.fairlead, name, vips())},
 	}
-	number := serverNumber + n
+	if s.forward == lb.NAT {
+		h.Loopback = nil
+		h.Processes[1] = echo(s.fairlead, name, addresses(serviceNetwork, number))
+	}
 	if s.overlay != nil {
 		number = s.overlay.serverEnd(n)
 	}
@@ -161,6 +169,14 @@ func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint1
 	}
 }
 
+// serverPort is the port at which servers serve what clients find at a VIP's.
+func (s *site) serverPort(port uint16) uint16 {
+	if s.forward == lb.NAT && port == webPort {
+		return ownWebPort
+	}
+	return port
+}
+
 func (s *site) segment() lb.Segment {
 	switch {
 	case s.overlay != nil:
@@ -192,7 +208,7 @@ func (s *site) routerMTU() int {
 // backend is the nth server. Balancers have no interface in a VLAN on which
 // they could find it: there they are told its MAC address.
 func (s *site) backend(n, family int, port uint16) lb.Backend {
-	b := lb.Backend{Address: addresses(s.network(), serverNumber+n)[family], Port: port, Weight: 1}
+	b := lb.Backend{Address: addresses(s.network(), serverNumber+n)[family], Port: s.serverPort(port), Weight: 1}
 	switch {
 	case s.forward.Overlay() != lb.SegmentUnset:
 		s.behindTunnel(&b, n)

@@ -91,6 +91,9 @@ func (e End) String() string { return e.Host + "/" + e.Interface }
 type Route struct {
 	Destination netip.Prefix
 	Gateways    []netip.Addr
+	// Device, if given, is where a single gateway is found, though none of the
+	// device's networks has its address ("onlink").
+	Device string
 }
 
 // Neighbour is a permanent entry of the neighbour table.

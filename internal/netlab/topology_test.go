@@ -19,6 +19,15 @@ func ecmp(t *testing.T, forward lb.Forward, balancers, servers int) Topology {
 	return topology
 }
 
+func pods(t *testing.T, balancers, nodes int) Topology {
+	t.Helper()
+	topology, err := Pods(PodsOptions{Fairlead: "/proc/self/exe", Balancers: balancers, Nodes: nodes})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
 func TestTopologiesAreValid(t *testing.T) {
 	for name, topology := range map[string]Topology{
 		"l2dsr":    ecmp(t, lb.L2DSR, 3, 4),
@@ -26,10 +35,13 @@ func TestTopologiesAreValid(t *testing.T) {
 		"gue":      ecmp(t, lb.GUE, 3, 4),
 		"in vxlan": ecmp(t, lb.VXLAN, 3, 4),
 		"geneve":   ecmp(t, lb.Geneve, 3, 4),
+		"nat":      ecmp(t, lb.NAT, 3, 4),
 		"least":    ecmp(t, lb.L2DSR, 1, 1),
 		"most":     ecmp(t, lb.L2DSR, MaxBalancers, MaxServers),
 		"vlan":     VLAN("/proc/self/exe"),
 		"vxlan":    VXLAN("/proc/self/exe", 1500),
+		"pods":     pods(t, 3, 2),
+		"all pods": pods(t, MaxBalancers, MaxServers),
 		"plain":    plain(3),
 		"nothing":  {},
 	} {
@@ -41,7 +53,7 @@ func TestTopologiesAreValid(t *testing.T) {
 
 func TestECMPRefusesWhatItCannotDraw(t *testing.T) {
 	for _, o := range []ECMPOptions{
-		{Forward: lb.NAT, Balancers: 1, Servers: 1},
+		{Balancers: 1, Servers: 1},
 		{Forward: lb.L2DSR, Balancers: 0, Servers: 1},
 		{Forward: lb.L2DSR, Balancers: 1, Servers: MaxServers + 1},
 	} {
@@ -97,6 +109,8 @@ func TestValidateNamesWhatIsWrong(t *testing.T) {
 		"file \"../x\"":                                  func(tp *Topology) { tp.Hosts[0].Files = map[string]string{"../x": ""} },
 		"process nginx: name used twice":                 func(tp *Topology) { p := &tp.Hosts[2]; p.Processes = append(p.Processes, nginx()) },
 		"process empty: no program":                      func(tp *Topology) { tp.Hosts[0].Processes = []Process{{Name: "empty"}} },
+		"route 0.0.0.0/0: no interface eth9":             func(tp *Topology) { tp.Hosts[0].Routes[0].Device = "eth9" },
+		"route 10.1.1.1/32: 2 gateways on one interface": func(tp *Topology) { tp.Hosts[1].Routes[0].Device = "eth0" },
 		"neighbour 10.0.0.1: no interface eth9": func(tp *Topology) {
 			tp.Hosts[0].Neighbours = []Neighbour{{"eth9", netip.MustParseAddr("10.0.0.1"), lb.MAC{2}}}
 		},

@@ -26,7 +26,7 @@ const (
 
 var (
 	nameSyntax      = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,30}[a-z0-9])?$`)
-	interfaceSyntax = regexp.MustCompile(`^[a-z][a-z0-9-]*$`)
+	interfaceSyntax = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
 )
 
 // CheckName returns an error if name can't be a lab's or a host's: 1 to 32
@@ -102,6 +102,9 @@ func (h *Host) problems(macs map[lb.MAC]End) []error {
 		}
 	}
 	for _, r := range h.Routes {
+		if r.Device != "" && !h.device(r.Device) {
+			errs = append(errs, fmt.Errorf("route %s: no interface %s", r.Destination, r.Device))
+		}
 		errs = append(errs, r.check())
 	}
 	errs = append(errs, h.contentProblems()...)
@@ -146,7 +149,7 @@ func (p *Process) check() error {
 func (i *Interface) check(role Role) error {
 	switch {
 	case len(i.Name) > maxInterfaceName || !interfaceSyntax.MatchString(i.Name):
-		return fmt.Errorf("interface %q: want a letter and up to %d letters, digits and hyphens", i.Name, maxInterfaceName-1)
+		return fmt.Errorf("interface %q: want a letter and up to %d letters, digits, dots and hyphens", i.Name, maxInterfaceName-1)
 	case i.VLAN > maxVLAN:
 		return fmt.Errorf("interface %s: vlan %d is above %d", i.Name, i.VLAN, maxVLAN)
 	case i.Geneve > maxVNI:
@@ -167,6 +170,9 @@ func (r *Route) check() error {
 	}
 	if len(r.Gateways) == 0 {
 		return fmt.Errorf("route %s: no gateway", r.Destination)
+	}
+	if r.Device != "" && len(r.Gateways) > 1 {
+		return fmt.Errorf("route %s: %d gateways on one interface, want 1", r.Destination, len(r.Gateways))
 	}
 	for _, g := range r.Gateways {
 		if !g.IsValid() || g.Is4() != r.Destination.Addr().Is4() {

@@ -12,14 +12,21 @@ import (
 
 // Status is the agent as a whole.
 type Status struct {
-	Version   string    `json:"version"`
-	Commit    string    `json:"commit"`
-	Node      string    `json:"node"`
-	PID       int       `json:"pid"`
-	Started   time.Time `json:"started"`
+	Version string    `json:"version"`
+	Commit  string    `json:"commit"`
+	Node    string    `json:"node"`
+	PID     int       `json:"pid"`
+	Started time.Time `json:"started"`
+	// Listen is the address of the status page, the metrics and the API over HTTP;
+	// empty without one.
+	Listen    string    `json:"listen,omitempty"`
 	Config    Config    `json:"config"`
 	Revision  uint64    `json:"revision"` // of the desired services
 	DataPlane DataPlane `json:"dataplane"`
+	// Draining says that the node is being taken out of service, since
+	// DrainingSince; packets that arrive are balanced all the same.
+	Draining      bool      `json:"draining"`
+	DrainingSince time.Time `json:"drainingSince,omitzero"`
 	// Services and Backends count what Services and Backends list.
 	Services ServiceCounts `json:"services"`
 	Backends BackendCounts `json:"backends"`
@@ -62,12 +69,20 @@ type ServiceCounts struct {
 	Total      int `json:"total"`
 	Programmed int `json:"programmed"`
 	Failed     int `json:"failed"`
+	// Panic counts those that ignore health because too few of their backends are
+	// healthy, Drained those that an operator has drained.
+	Panic   int `json:"panic"`
+	Drained int `json:"drained"`
 }
 
 // BackendCounts counts backends, one of two services twice.
 type BackendCounts struct {
 	Total int `json:"total"`
 	InUse int `json:"inUse"`
+	// Unhealthy counts those that health checks found dead, Drained those that an
+	// operator has drained.
+	Unhealthy int `json:"unhealthy"`
+	Drained   int `json:"drained"`
 }
 
 // Exit is a counter of packets.
@@ -79,8 +94,9 @@ type Exit struct {
 
 // Rate is how fast a dataplane.Traffic grew in the last full second.
 type Rate struct {
-	PacketsPerSecond float64 `json:"packetsPerSecond"`
-	BytesPerSecond   float64 `json:"bytesPerSecond"`
+	PacketsPerSecond  float64 `json:"packetsPerSecond"`
+	BytesPerSecond    float64 `json:"bytesPerSecond"`
+	NewFlowsPerSecond float64 `json:"newFlowsPerSecond"`
 }
 
 // Service is one service, desired and in the data plane.
@@ -117,11 +133,21 @@ type Service struct {
 	Rate
 }
 
+// HealthState sums up what health checks know of a backend.
+type HealthState string
+
+// The states. A backend that is being checked counts as healthy or not until
+// there is a verdict, as its service's check says.
+const (
+	HealthUnchecked HealthState = "unchecked"
+	HealthChecking  HealthState = "checking"
+	HealthHealthy   HealthState = "healthy"
+	HealthUnhealthy HealthState = "unhealthy"
+)
+
 // Health is what health checks know of a backend.
 type Health struct {
-	// State is "unchecked", "checking" (no verdict yet: taken as healthy or not as
-	// the service's check says), "healthy" or "unhealthy".
-	State string `json:"state"`
+	State HealthState `json:"state"`
 	// Reason is how the last probe failed; empty if it did not.
 	Reason string `json:"reason,omitempty"`
 	// Since is when the state began; zero if it never changed.

@@ -25,7 +25,11 @@ const DefaultSocket = "/run/fairlead/agent.sock"
 // from several goroutines.
 type Agent struct {
 	Version, Commit, Node string
-	Started               time.Time
+	// Kernel is the release that runs.
+	Kernel  string
+	Started time.Time
+	// Listen is the address of the status page; empty without one.
+	Listen string
 	// Kind names the data plane, for example "xdp".
 	Kind string
 	// Config tells how the last reading of the configuration ended.
@@ -35,12 +39,21 @@ type Agent struct {
 	// Desired and Programmed are the two ends of reconcile.
 	Desired    func() store.Snapshot
 	Programmed func() []reconcile.Status
+	// Work is what reconcile has done, Calling since when the data plane has been
+	// working on one call of it, zero if it isn't.
+	Work    func() reconcile.Work
+	Calling func() time.Time
+	// Begun says that the first configuration has been tried and the data plane
+	// put to work.
+	Begun func() bool
 	// Stats reads the data plane's counters.
 	Stats func(context.Context) (dataplane.Stats, error)
 	// Trace tells what the data plane would do with a packet, Flows which flows it
 	// has recorded.
 	Trace func(context.Context, dataplane.Packet) (dataplane.Trace, error)
 	Flows func(context.Context, dataplane.FlowQuery) (dataplane.Flows, error)
+	// Events are what happened of late.
+	Events *Events
 	// Reload reads the configuration again and returns why it was refused.
 	Reload func(context.Context) error
 }

@@ -32,8 +32,8 @@ type span struct {
 	began, ended time.Time
 }
 
-// run samples until ctx ends.
-func (s *sampler) run(ctx context.Context) {
+// run samples until ctx ends, and tells what each reading gave.
+func (s *sampler) run(ctx context.Context, each func(span, error)) {
 	tick := time.NewTicker(samplePeriod)
 	defer tick.Stop()
 	failing := false
@@ -42,6 +42,7 @@ func (s *sampler) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
+		each(s.latest(), err)
 		if err != nil && !failing {
 			s.log.Warn("counters unreadable", slog.Any("error", err))
 		}
@@ -110,7 +111,8 @@ func (s span) backend(vip lb.VIP, id lb.BackendID) Rate {
 
 func (s span) rate(from, to dataplane.Traffic) Rate {
 	return Rate{
-		PacketsPerSecond: s.perSecond(from.Packets, to.Packets),
-		BytesPerSecond:   s.perSecond(from.Bytes, to.Bytes),
+		PacketsPerSecond:  s.perSecond(from.Packets, to.Packets),
+		BytesPerSecond:    s.perSecond(from.Bytes, to.Bytes),
+		NewFlowsPerSecond: s.perSecond(from.NewFlows, to.NewFlows),
 	}
 }

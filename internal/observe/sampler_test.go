@@ -22,7 +22,7 @@ func TestRates(t *testing.T) {
 	id := netip.MustParseAddrPort("10.0.0.1:80")
 	none := dataplane.Stats{}
 	at := func(n uint64) dataplane.Stats {
-		traffic := dataplane.Traffic{Packets: n, Bytes: 100 * n}
+		traffic := dataplane.Traffic{Packets: n, Bytes: 100 * n, NewFlows: 2 * n}
 		return dataplane.Stats{
 			Exits: map[string]uint64{"forward": n},
 			Services: map[lb.VIP]dataplane.ServiceStats{
@@ -56,7 +56,7 @@ func TestRates(t *testing.T) {
 			return step.now, step.err
 		}}
 		ctx, cancel := context.WithCancel(t.Context())
-		go s.run(ctx)
+		go s.run(ctx, func(span, error) {})
 		for i, want := range steps {
 			if i > 0 {
 				time.Sleep(samplePeriod)
@@ -66,7 +66,7 @@ func TestRates(t *testing.T) {
 			if rate := got.exit("forward"); rate != want.want {
 				t.Errorf("%s: exit %v, want %v", want.name, rate, want.want)
 			}
-			wantRate := Rate{PacketsPerSecond: want.want, BytesPerSecond: 100 * want.want}
+			wantRate := Rate{PacketsPerSecond: want.want, BytesPerSecond: 100 * want.want, NewFlowsPerSecond: 2 * want.want}
 			if rate := got.service(vip); rate != wantRate {
 				t.Errorf("%s: service %v, want %v", want.name, rate, wantRate)
 			}

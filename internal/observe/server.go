@@ -5,15 +5,13 @@ package observe
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"slices"
-	"time"
 
-	"golang.org/x/sync/errgroup"
+	"fairlead.io/fairlead/internal/observe/httpd"
 )
 
 // The API's paths. Lists take ?service=NAME, those that may be long ?limit=N too.
@@ -27,59 +25,25 @@ const (
 	topPath      = "/v1/top"
 )
 
-// What a client may take of the server.
-const (
-	headerTimeout  = 5 * time.Second
-	idleTimeout    = time.Minute
-	maxHeaderBytes = 8 << 10
-	// shutdownGrace is how long requests may take to end.
-	shutdownGrace = 2 * time.Second
-)
+// connections is how many may be open at once. Each command has one.
+const connections = 64
 
 // Server answers on the control socket: HTTP, JSON out, errors as text.
 type Server struct {
-	agent   Agent
-	log     *slog.Logger
-	sampler *sampler
+	observer *Observer
+	agent    *Agent
+	log      *slog.Logger
 }
 
-// NewServer returns a server that shows the agent.
-func NewServer(agent Agent, log *slog.Logger) *Server {
-	return &Server{agent: agent, log: log, sampler: &sampler{read: agent.Stats, log: log}}
+// NewServer returns a server that shows what is observed.
+func NewServer(observer *Observer, log *slog.Logger) *Server {
+	return &Server{observer: observer, agent: &observer.agent, log: log}
 }
 
-// Serve answers on the listener, which it closes, and keeps the rates up to
-// date until ctx ends.
+// Serve answers on the listener, which it closes, until ctx ends.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	server := &http.Server{
-		Handler:           s.handler(),
-		ReadHeaderTimeout: headerTimeout,
-		ReadTimeout:       headerTimeout,
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		s.sampler.run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("control socket: %w", err)
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-ctx.Done()
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
-		defer cancel()
-		if err := server.Shutdown(grace); err != nil {
-			return server.Close()
-		}
-		return nil
-	})
-	return group.Wait()
+	server := &httpd.Server{Name: "control socket", Handler: s.handler(), Connections: connections, Log: s.log}
+	return server.Serve(ctx, listener)
 }
 
 func (s *Server) handler() http.Handler {
@@ -123,7 +87,7 @@ func only[T any](list []T, r *http.Request, service func(T) string) ([]T, error)
 
 // show answers with what is made of a fresh view.
 func (s *Server) show(w http.ResponseWriter, r *http.Request, what func(view) (any, error)) {
-	v, err := s.agent.look(r.Context(), s.sampler.latest())
+	v, err := s.agent.look(r.Context(), s.observer.sampler.latest())
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return

@@ -35,14 +35,17 @@ func WriteServices(w io.Writer, services []Service) error {
 				forward = s.Forward.String()
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.Name, s.VIP, forward,
-				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.condition())
+				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.Condition())
 		}
 	})
 }
 
-// condition says in a few words how the service is.
-func (s Service) condition() string {
-	missing := s.Backends - s.BackendsDrained - s.BackendsInUse
+// ConditionOK is the condition of a service that is as it should be.
+const ConditionOK = "ok"
+
+// Condition says in a few words how the service is.
+func (s Service) Condition() string {
+	missing, unhealthy := s.Backends-s.BackendsDrained-s.BackendsInUse, s.Backends-s.BackendsHealthy
 	switch {
 	case s.Error != "" && s.Deleting:
 		return "error: deleting: " + oneLine(s.Error)
@@ -54,12 +57,18 @@ func (s Service) condition() string {
 		return "pending"
 	case s.Backends == 0:
 		return "degraded: no backends"
+	case s.Panic:
+		return fmt.Sprintf("panic: %d of %d backends unhealthy, health is ignored", unhealthy, s.Backends)
+	case s.Drained:
+		return "drained"
+	case missing > 0 && unhealthy > 0:
+		return fmt.Sprintf("degraded: %d of %d backends not in use, %d unhealthy", missing, s.Backends, unhealthy)
 	case missing > 0:
 		return fmt.Sprintf("degraded: %d of %d backends not in use", missing, s.Backends)
 	case s.BackendsInUse == 0:
 		return "degraded: all backends have weight 0"
 	default:
-		return "ok"
+		return ConditionOK
 	}
 }
 
@@ -69,7 +78,7 @@ func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 // WriteBackends prints backends for people, in the order given.
 func WriteBackends(w io.Writer, backends []Backend) error {
 	return writeTable(w, func(t io.Writer) {
-		fmt.Fprintln(t, "SERVICE\tVIP\tBACKEND\tWEIGHT\tSHARE\tPACKETS\tPACKETS/S\tBITS/S\tNEXT HOP\tSTATUS")
+		fmt.Fprintln(t, "SERVICE\tVIP\tBACKEND\tWEIGHT\tSHARE\tPACKETS\tPACKETS/S\tBITS/S\tNEXT HOP\tHEALTH\tSTATUS")
 		for _, b := range backends {
 			hop, condition := "-", "ok"
 			if b.NextHop != "" {
@@ -81,11 +90,19 @@ func WriteBackends(w io.Writer, backends []Backend) error {
 			case !b.InUse:
 				condition = "out: " + b.Reason
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\n", b.Service, b.VIP,
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.VIP,
 				netip.AddrPortFrom(b.Address, b.Port), b.Weight, percent(b.Share),
-				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), hop, condition)
+				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), hop, b.Health, condition)
 		}
 	})
+}
+
+// String says how the backend's health is, and how the last probe failed.
+func (h Health) String() string {
+	if h.Reason == "" {
+		return string(h.State)
+	}
+	return fmt.Sprintf("%s: %s", h.State, oneLine(h.Reason))
 }
 
 // WriteStatus prints the agent's status for people, who read it at the given
@@ -98,10 +115,18 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 		if s.Config.Error != "" {
 			fmt.Fprintf(t, "\trefused %s ago, what was loaded runs on:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
 		}
+		if s.Listen != "" {
+			fmt.Fprintf(t, "page\thttp://%s/\n", s.Listen)
+		}
 		fmt.Fprintf(t, "revision\t%d\n", s.Revision)
 		writeDataPlane(t, s.DataPlane)
-		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed\n", s.Services.Total, s.Services.Programmed, s.Services.Failed)
-		fmt.Fprintf(t, "backends\t%d: %d in use\n", s.Backends.Total, s.Backends.InUse)
+		if s.Draining {
+			fmt.Fprintf(t, "draining\tfor %s\n", age(s.DrainingSince, now))
+		}
+		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed, %d in panic, %d drained\n",
+			s.Services.Total, s.Services.Programmed, s.Services.Failed, s.Services.Panic, s.Services.Drained)
+		fmt.Fprintf(t, "backends\t%d: %d in use, %d unhealthy, %d drained\n",
+			s.Backends.Total, s.Backends.InUse, s.Backends.Unhealthy, s.Backends.Drained)
 	})
 	if err != nil {
 		return err

@@ -71,7 +71,7 @@ func WriteTop(w io.Writer, t Top) error {
 		fmt.Fprintln(w, "SERVICE\tVIP\tBACKENDS\tPACKETS/S\tBITS/S\tSTATUS")
 		for _, s := range t.Services {
 			fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s\t%s\t%s\n", s.Name, s.VIP, s.BackendsInUse, s.Backends,
-				human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.condition())
+				human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.Condition())
 		}
 	})
 	if err != nil {

@@ -29,42 +29,64 @@ func (a *Agent) look(ctx context.Context, rates span) (view, error) {
 	if err != nil {
 		return view{}, err
 	}
+	return a.view(stats, rates), nil
+}
+
+// view puts counters beside what is desired and what came of it.
+func (a *Agent) view(stats dataplane.Stats, rates span) view {
 	v := view{desired: a.Desired(), statuses: map[lb.VIP]reconcile.Status{}, stats: stats, rates: rates}
 	for _, s := range a.Programmed() {
 		v.statuses[s.VIP] = s
 	}
-	return v, nil
+	return v
 }
 
 // status summarises the view.
 func (a *Agent) status(v view) Status {
 	s := Status{
 		Version: a.Version, Commit: a.Commit, Node: a.Node,
-		PID: os.Getpid(), Started: a.Started,
+		PID: os.Getpid(), Started: a.Started, Listen: a.Listen,
 		Config:    a.Config(),
 		Revision:  v.desired.Revision,
 		DataPlane: DataPlane{Kind: a.Kind, Attachments: a.Attachments()},
 		Exits:     []Exit{},
 	}
+	if d, draining := v.desired.Draining(store.Target{}); draining {
+		s.Draining, s.DrainingSince = true, d.Since
+	}
 	for _, service := range v.services() {
-		s.Services.Total++
-		if service.Programmed {
-			s.Services.Programmed++
-		}
-		if service.Error != "" {
-			s.Services.Failed++
-		}
+		s.Services.add(service)
 	}
 	for _, backend := range v.backends() {
-		s.Backends.Total++
-		if backend.InUse {
-			s.Backends.InUse++
-		}
+		s.Backends.add(backend)
 	}
 	for _, name := range slices.Sorted(maps.Keys(v.stats.Exits)) {
 		s.Exits = append(s.Exits, Exit{Name: name, Packets: v.stats.Exits[name], PacketsPerSecond: v.rates.exit(name)})
 	}
 	return s
+}
+
+// add counts one service, or one backend.
+func (c *ServiceCounts) add(s Service) {
+	c.Total++
+	c.Programmed += one(s.Programmed)
+	c.Failed += one(s.Error != "")
+	c.Panic += one(s.Panic)
+	c.Drained += one(s.Drained)
+}
+
+func (c *BackendCounts) add(b Backend) {
+	c.Total++
+	c.InUse += one(b.InUse)
+	c.Unhealthy += one(b.Health.State == HealthUnhealthy)
+	c.Drained += one(b.Drained)
+}
+
+func one(holds bool) int {
+	if holds {
+		return 1
+	}
+	return 0
 }
 
 // services lists the desired services and those whose deletion is not done, by
@@ -100,6 +122,7 @@ func (v view) service(entry store.Entry) Service {
 		ProgrammedRevision: status.Programmed,
 		Error:              status.Error, Attempts: status.Attempts,
 		Backends: len(svc.Backends), BackendsInUse: status.State.InUse(),
+		BackendsHealthy: entry.Healthy, Panic: entry.Panic, Drained: entry.Drained,
 		RingSize: status.State.RingSize,
 		Tracking: v.stats.Services[svc.VIP].Tracking,
 		Traffic:  v.stats.Services[svc.VIP].Traffic,
@@ -144,13 +167,16 @@ func (v view) backendsOf(entry store.Entry) []Backend {
 		states[state.ID] = state
 	}
 	list := make([]Backend, 0, len(svc.Backends))
-	for _, b := range svc.Backends {
+	for i, b := range svc.Backends {
 		state, known := states[b.ID()]
 		if !known {
 			state.Reason = "not programmed"
 		}
 		delete(states, b.ID())
-		list = append(list, v.backend(svc, b, state, status.State.RingSize))
+		shown := v.backend(svc, b, state, status.State.RingSize)
+		shown.Weight = entry.Configured.Backends[i].Weight
+		shown.Health = healthOf(entry, b.ID())
+		list = append(list, shown)
 	}
 	for id, state := range states {
 		state.Reason = cmp.Or(state.Reason, "no longer desired")
@@ -165,7 +191,8 @@ func (v view) backendsOf(entry store.Entry) []Backend {
 func (v view) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendState, ringSize int) Backend {
 	shown := Backend{
 		Service: svc.Name, VIP: svc.VIP,
-		Address: b.Address, Port: b.Port, Weight: b.Weight,
+		Address: b.Address, Port: b.Port, Weight: b.Weight, Drained: b.Drained,
+		Health: Health{State: HealthUnchecked},
 		InUse: state.InUse, Reason: state.Reason, NextHop: state.NextHop,
 		RingEntries: state.RingEntries,
 		Traffic:     v.stats.Services[svc.VIP].Backends[b.ID()],
@@ -175,4 +202,21 @@ func (v view) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendStat
 		shown.Share = float64(state.RingEntries) / float64(ringSize)
 	}
 	return shown
+}
+
+// healthOf says what is known of a backend of a service.
+func healthOf(entry store.Entry, id lb.BackendID) Health {
+	state, judged := entry.Health[id]
+	h := Health{Reason: state.Reason, Since: state.Since, Took: state.Took}
+	switch {
+	case entry.Configured.Health == nil:
+		return Health{State: HealthUnchecked}
+	case !judged || !state.Known:
+		h.State = HealthChecking
+	case state.Healthy:
+		h.State = HealthHealthy
+	default:
+		h.State = HealthUnhealthy
+	}
+	return h
 }

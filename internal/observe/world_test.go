@@ -75,7 +75,7 @@ func newWorld(t *testing.T) *world {
 			return []observe.Attachment{{Interface: "eth0", Mode: "native"}}
 		},
 		Desired: w.store.Snapshot, Programmed: w.reconciler.Statuses, Stats: w.dp.Stats,
-		Trace: fakeTrace, Flows: fakeFlows,
+		Trace: fakeTrace, Flows: fakeFlows, Events: &observe.Events{},
 		Reload: func(context.Context) error { return errors.New("x.yaml:1:2: bad\nx.yaml:3:4: worse") },
 	}
 	_, listener := listen(t, w.socket)
@@ -85,7 +85,12 @@ func newWorld(t *testing.T) *world {
 		w.reconciler.Run(ctx)
 		return nil
 	})
-	group.Go(func() error { return observe.NewServer(w.agent, quiet).Serve(ctx, listener) })
+	observer := observe.NewObserver(w.agent, quiet)
+	group.Go(func() error {
+		observer.Run(ctx)
+		return nil
+	})
+	group.Go(func() error { return observe.NewServer(observer, quiet).Serve(ctx, listener) })
 	t.Cleanup(func() {
 		cancel()
 		if err := errors.Join(group.Wait(), w.dp.Close()); err != nil {

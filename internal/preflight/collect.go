@@ -21,7 +21,7 @@ import (
 func Collect(interfaces []string, pins string) (Facts, error) {
 	f := Facts{BPFFS: BPFFS{Dir: pins}}
 	var err error
-	if f.Kernel, err = kernelRelease(); err != nil {
+	if f.Kernel, err = KernelRelease(); err != nil {
 		return f, fmt.Errorf("kernel release: %w", err)
 	}
 	if f.Capabilities, err = effectiveCapabilities(); err != nil {
@@ -46,7 +46,8 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 	return f, err
 }
 
-func kernelRelease() (string, error) {
+// KernelRelease is the running kernel's, for example "6.1.0-18-amd64".
+func KernelRelease() (string, error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
 		return "", err

@@ -37,7 +37,7 @@ func (r *Reconciler) pruneOnce(ctx context.Context, snapshot store.Snapshot) {
 	for i, entry := range snapshot.Services {
 		keep[i] = entry.Service.VIP
 	}
-	err := r.dp.Prune(ctx, keep)
+	_, err := r.call(&r.work.Prune, func() error { return r.dp.Prune(ctx, keep) })
 	if ctx.Err() != nil {
 		return
 	}

@@ -39,6 +39,9 @@ type Reconciler struct {
 	// moved is closed when it grows.
 	settled uint64
 	moved   chan struct{}
+	// work has been done; calling is since when the data plane does more.
+	work    Work
+	calling time.Time
 }
 
 // New returns a reconciler that is started with Run.

@@ -65,9 +65,11 @@ func (r *Reconciler) dueTargets(now time.Time) []*target {
 
 // update tries to program the target once.
 func (r *Reconciler) update(ctx context.Context, t *target) {
-	start := time.Now()
-	programmed, err := r.dp.Update(ctx, t.entry.Service)
-	took := time.Since(start)
+	var programmed dataplane.Programmed
+	took, err := r.call(&r.work.Update, func() (err error) {
+		programmed, err = r.dp.Update(ctx, t.entry.Service)
+		return err
+	})
 	if ctx.Err() != nil {
 		return
 	}
@@ -81,6 +83,9 @@ func (r *Reconciler) update(ctx context.Context, t *target) {
 	r.mu.Lock()
 	t.pending = false
 	t.status.succeeded(programmed, took)
+	if old.Programmed != t.status.Programmed {
+		r.work.Delay.add(time.Since(t.entry.Changed))
+	}
 	r.mu.Unlock()
 	if old.Error != "" || old.Programmed != t.status.Programmed || !sameState(old.State, programmed) {
 		r.logger(t).Info("service programmed", slog.Uint64("revision", t.status.Programmed),
@@ -90,9 +95,7 @@ func (r *Reconciler) update(ctx context.Context, t *target) {
 
 // delete tries to delete the target once; with success it is forgotten.
 func (r *Reconciler) delete(ctx context.Context, t *target) {
-	start := time.Now()
-	err := r.dp.Delete(ctx, t.status.VIP)
-	took := time.Since(start)
+	took, err := r.call(&r.work.Delete, func() error { return r.dp.Delete(ctx, t.status.VIP) })
 	if ctx.Err() != nil {
 		return
 	}

@@ -3,10 +3,11 @@
 // Package store holds which services are desired, and is the only one to
 // change that.
 //
-// Sources hand it whole sets; reconcile, and whoever shows the state, take
-// immutable snapshots from it. Revisions tell what changed: a service that is
-// the same as before keeps its revision, so those behind the store need to look
-// at nothing else.
+// Sources hand it whole sets, health checks verdicts, and operators drains; it
+// merges them, and reconcile, and whoever shows the state, take immutable
+// snapshots from it. Revisions tell what changed: a service that comes out as it
+// was keeps its revision, so those behind the store need to look at nothing
+// else.
 package store
 
 import (
@@ -17,24 +18,6 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 )
-
-// Entry is one desired service.
-type Entry struct {
-	// Service is immutable. It is the same pointer as long as the service is the
-	// same. Its backends are sorted by ID.
-	Service *lb.Service
-	// Revision is the snapshot's at which the service last changed.
-	Revision uint64
-}
-
-// Snapshot is the desired state at one revision. It is immutable.
-type Snapshot struct {
-	// Revision grows by one with each change. 0 means that nobody has said yet
-	// what is desired, which differs from wanting no services.
-	Revision uint64
-	// Services are sorted by VIP.
-	Services []Entry
-}
 
 // Store holds the current snapshot. Its methods may be called from several
 // goroutines.
@@ -61,23 +44,36 @@ func (s *Store) Set(services []lb.Service) (Snapshot, error) {
 		svc.Backends = slices.SortedFunc(slices.Values(svc.Backends), func(a, b lb.Backend) int {
 			return a.ID().Compare(b.ID())
 		})
-		entries[i].Service = &svc
+		entries[i].Configured = &svc
 	}
-	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Service.VIP.Compare(b.Service.VIP) })
+	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Configured.VIP.Compare(b.Configured.VIP) })
 	if err := checkDistinct(entries); err != nil {
 		return Snapshot{}, err
 	}
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := Snapshot{Revision: s.current.Revision + 1, Services: entries}
+	next := Snapshot{Revision: s.current.Revision + 1, Services: entries, Drains: s.current.Drains}
 	if !next.inherit(s.current) {
 		return s.current, nil
 	}
+	return s.replace(next), nil
+}
+
+// next begins the snapshot after the current one, equal to it.
+func (s *Store) next() Snapshot {
+	next := s.current
+	next.Revision++
+	next.Services = slices.Clone(next.Services)
+	return next
+}
+
+// replace makes next the current snapshot and tells those who watch.
+func (s *Store) replace(next Snapshot) Snapshot {
 	s.current = next
 	close(s.changed)
 	s.changed = make(chan struct{})
-	return next, nil
+	return next
 }
 
 // checkDistinct names all VIPs and names that entries, sorted by VIP, have
@@ -86,32 +82,35 @@ func checkDistinct(entries []Entry) error {
 	var errs []error
 	names := map[string]lb.VIP{}
 	for i, e := range entries {
-		if i > 0 && e.Service.VIP == entries[i-1].Service.VIP {
-			errs = append(errs, fmt.Errorf("vip %s: services %q and %q have it", e.Service.VIP, entries[i-1].Service.Name, e.Service.Name))
+		if i > 0 && e.Configured.VIP == entries[i-1].Configured.VIP {
+			errs = append(errs, fmt.Errorf("vip %s: services %q and %q have it", e.Configured.VIP, entries[i-1].Configured.Name, e.Configured.Name))
 		}
-		if vip, taken := names[e.Service.Name]; taken {
-			errs = append(errs, fmt.Errorf("service %q: the name is taken by vip %s, vip %s can't have it", e.Service.Name, vip, e.Service.VIP))
+		if vip, taken := names[e.Configured.Name]; taken {
+			errs = append(errs, fmt.Errorf("service %q: the name is taken by vip %s, vip %s can't have it", e.Configured.Name, vip, e.Configured.VIP))
 		}
-		names[e.Service.Name] = e.Service.VIP
+		names[e.Configured.Name] = e.Configured.VIP
 	}
 	return errors.Join(errs...)
 }
 
-// inherit gives unchanged services the entries that they have in old and the
-// others the revision of s. It reports whether anything differs.
+// inherit gives unchanged services the entries that they have in old and merges
+// the others. It reports whether anything differs.
 func (s *Snapshot) inherit(old Snapshot) (changed bool) {
 	changed = old.Revision == 0 || len(s.Services) != len(old.Services)
 	for i := range s.Services {
 		e := &s.Services[i]
-		e.Revision = s.Revision
-		at, found := slices.BinarySearchFunc(old.Services, e.Service.VIP, func(e Entry, vip lb.VIP) int {
-			return e.Service.VIP.Compare(vip)
-		})
-		if found && e.Service.Equal(old.Services[at].Service) {
+		at, found := old.find(e.Configured.VIP)
+		if found && e.Configured.Equal(old.Services[at].Configured) {
 			*e = old.Services[at]
-		} else {
-			changed = true
+			continue
 		}
+		changed = true
+		if found {
+			before := old.Services[at]
+			e.Service, e.Revision, e.Changed = before.Service, before.Revision, before.Changed
+			e.keepVerdicts(before.Health)
+		}
+		s.merge(e)
 	}
 	return changed
 }

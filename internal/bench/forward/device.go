@@ -17,6 +17,7 @@ const (
 	noDevice        = "none"
 	reflectorDevice = "reflector"
 	l2dsrDevice     = "l2dsr"
+	natDevice       = "nat"
 	iptablesDevice  = "iptables"
 	nftablesDevice  = "nftables"
 )

@@ -59,6 +59,8 @@ func (f findings) report(r *bench.Report) error {
 		{"l2dsr_over_reflector_128", f.rate(larger, l2dsrDevice), f.rate(larger, reflectorDevice), "L2 DSR throughput through veth over a bare XDP reflector's, 128 bytes", 0.98},
 		{"l2dsr_over_iptables_64", f.rate(small, l2dsrDevice), f.rate(small, iptablesDevice), "L2 DSR throughput over iptables DNAT's, 64 bytes, 1024 established UDP flows", 5},
 		{"l2dsr_over_iptables_64_new", f.rate(smallAndNew, l2dsrDevice), f.rate(smallAndNew, iptablesDevice), "L2 DSR throughput over iptables DNAT's, 64 bytes, a new flow in nearly every packet", 16},
+		{"nat_over_iptables_64", f.rate(small, natDevice), f.rate(small, iptablesDevice), "NAT throughput over iptables DNAT's, 64 bytes, 1024 established UDP flows", 2.5},
+		{"nat_over_iptables_64_new", f.rate(smallAndNew, natDevice), f.rate(smallAndNew, iptablesDevice), "NAT throughput over iptables DNAT's, 64 bytes, a new flow in nearly every packet", 4},
 		{"iptables_over_l2dsr_device_cost_64", f.deviceCost(small, iptablesDevice), f.deviceCost(small, l2dsrDevice), "iptables DNAT's cost per packet over L2 DSR's, sender and sink subtracted, established", 10},
 	} {
 		if q.a == nil || q.b == nil {

@@ -102,14 +102,11 @@ func (d *DataPlane) program(svc *lb.Service) (*service, error) {
 	s.Sources = lb.Sources{Allow: slices.Clone(svc.Sources.Allow), Deny: slices.Clone(svc.Sources.Deny)}
 	candidates := make([]maglev.Backend, len(s.Backends))
 	for i, b := range s.Backends {
-		candidates[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight}
+		candidates[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight, Share: b.Share}
 	}
 	size := maglev.Size(candidates) // of all, so that it stays when one can't be used
 	for i, b := range s.Backends {
-		state := dataplane.BackendState{ID: b.ID(), Reason: d.unusable[b.ID()]}
-		if state.Reason == "" && b.Weight == 0 {
-			state.Reason = "weight 0"
-		}
+		state := dataplane.BackendState{ID: b.ID(), Reason: d.outOfUse(b)}
 		if state.InUse = state.Reason == ""; !state.InUse {
 			candidates[i].Weight = 0
 		}
@@ -125,6 +122,21 @@ func (d *DataPlane) program(svc *lb.Service) (*service, error) {
 		s.programmed.Backends[index].RingEntries++
 	}
 	return s, nil
+}
+
+// outOfUse says why a backend gets no new flows; empty if it does.
+func (d *DataPlane) outOfUse(b lb.Backend) string {
+	switch {
+	case b.Down:
+		return "unhealthy"
+	case d.unusable[b.ID()] != "":
+		return d.unusable[b.ID()]
+	case b.Drained:
+		return "drained"
+	case b.Weight == 0:
+		return "weight 0"
+	}
+	return ""
 }
 
 // inherit takes over the counters of what s replaces.

@@ -61,7 +61,7 @@ func (p *Plane) adoptService(number uint32, ids servers) (*service, error) {
 		number:   extent{number, 1},
 		active:   raw.Active & 1,
 		features: allFeatures, // as long as only an earlier agent knows
-		gone:     dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes},
+		gone:     dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes, NewFlows: raw.GoneFlows},
 		flows:    flowCounts{forgotten: raw.Forgotten},
 	}
 	return s, p.reserve(s)
@@ -91,6 +91,9 @@ func (p *Plane) adoptVersion(view balancerView) (*version, error) {
 		}
 		one.Index = 0 // writing sets it
 		if one.detail, err = read[balancerBackendDetail](p.kernel.details, view.BackendBase+uint32(i)); err != nil {
+			return nil, err
+		}
+		if one.newFlowsBefore, err = read[uint64](p.kernel.before, one.Stats); err != nil {
 			return nil, err
 		}
 		p.generation = max(p.generation, one.Generation)

@@ -78,7 +78,8 @@ type balancerBackendDetail struct {
 type balancerBackendFlag uint32
 
 const (
-	balancerBackendFlagBACKEND_USABLE balancerBackendFlag = 1
+	balancerBackendFlagBACKEND_USABLE   balancerBackendFlag = 1
+	balancerBackendFlagBACKEND_HANDOVER balancerBackendFlag = 2
 )
 
 type balancerCounter uint32
@@ -102,17 +103,23 @@ const (
 	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 15
 	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 16
 	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 17
-	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 18
-	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 19
-	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 20
-	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 21
-	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 22
-	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 23
-	balancerCounterCOUNTER_ANSWER_ECHO           balancerCounter = 24
-	balancerCounterCOUNTER_ANSWER_TOO_BIG        balancerCounter = 25
-	balancerCounterCOUNTER_ANSWER_UNREACHABLE    balancerCounter = 26
-	balancerCounterCOUNTER_ANSWER_RESET          balancerCounter = 27
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 28
+	balancerCounterCOUNTER_DROP_NO_SESSION       balancerCounter = 18
+	balancerCounterCOUNTER_DROP_NAT_PORTS        balancerCounter = 19
+	balancerCounterCOUNTER_DROP_TTL              balancerCounter = 20
+	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 21
+	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 22
+	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 23
+	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 24
+	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 25
+	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 26
+	balancerCounterCOUNTER_FORWARD_NAT           balancerCounter = 27
+	balancerCounterCOUNTER_FORWARD_NAT_HANDOVER  balancerCounter = 28
+	balancerCounterCOUNTER_FORWARD_NAT_REPLY     balancerCounter = 29
+	balancerCounterCOUNTER_ANSWER_ECHO           balancerCounter = 30
+	balancerCounterCOUNTER_ANSWER_TOO_BIG        balancerCounter = 31
+	balancerCounterCOUNTER_ANSWER_UNREACHABLE    balancerCounter = 32
+	balancerCounterCOUNTER_ANSWER_RESET          balancerCounter = 33
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 34
 )
 
 type balancerFlow struct {
@@ -123,7 +130,8 @@ type balancerFlow struct {
 	Place   uint32
 	Client  [16]uint8
 	Port    uint16
-	Pad     [3]uint16
+	Closing uint8
+	Pad     [5]uint8
 }
 
 type balancerFlowStats struct {
@@ -141,6 +149,7 @@ const (
 	balancerForwardFORWARD_GUE    balancerForward = 3
 	balancerForwardFORWARD_VXLAN  balancerForward = 4
 	balancerForwardFORWARD_GENEVE balancerForward = 5
+	balancerForwardFORWARD_NAT    balancerForward = 6
 )
 
 type balancerFragmentKey struct {
@@ -189,6 +198,56 @@ type balancerLimitTime uint32
 const (
 	balancerLimitTimeLIMIT_TIME_SHIFT balancerLimitTime = 8
 )
+
+type balancerNatFlag uint32
+
+const (
+	balancerNatFlagNAT_REPLY      balancerNatFlag = 1
+	balancerNatFlagNAT_FIN_CLIENT balancerNatFlag = 2
+	balancerNatFlagNAT_FIN_SERVER balancerNatFlag = 4
+)
+
+type balancerNatRefusal struct {
+	_       structs.HostLayout
+	Service uint32
+	Backend uint32
+}
+
+type balancerNatSession struct {
+	_          structs.HostLayout
+	Seen       uint32
+	State      uint8
+	Flags      uint8
+	Protocol   uint8
+	Pad        uint8
+	Client     [16]uint8
+	Snat       [16]uint8
+	ClientPort uint16
+	SnatPort   uint16
+	ServerPort uint16
+	Vlan       uint16
+	Service    uint32
+	Backend    uint32
+	Ifindex    uint32
+	Router     [6]uint8
+	Own        [6]uint8
+}
+
+type balancerNatState uint32
+
+const (
+	balancerNatStateNAT_OPENING     balancerNatState = 1
+	balancerNatStateNAT_ANSWERED    balancerNatState = 2
+	balancerNatStateNAT_ESTABLISHED balancerNatState = 3
+	balancerNatStateNAT_CLOSING     balancerNatState = 4
+	balancerNatStateNAT_ONE_WAY     balancerNatState = 5
+	balancerNatStateNAT_TWO_WAY     balancerNatState = 6
+)
+
+type balancerNewFlowsChunk struct {
+	_     structs.HostLayout
+	Entry [32]uint64
+}
 
 type balancerPhase uint32
 
@@ -244,8 +303,8 @@ type balancerService struct {
 	Forgotten uint64
 	Limit     balancerLimit
 	Quic      balancerQuic
-	PadQuic   uint32
-	PadEnd    uint64
+	NatIdle   uint32
+	GoneFlows uint64
 }
 
 type balancerSourceKey struct {
@@ -318,6 +377,8 @@ const (
 	balancerViewFlagVIEW_SOURCES         balancerViewFlag = 16
 	balancerViewFlagVIEW_LIMITS          balancerViewFlag = 32
 	balancerViewFlagVIEW_QUIC            balancerViewFlag = 64
+	balancerViewFlagVIEW_NAT             balancerViewFlag = 128
+	balancerViewFlagVIEW_PASSIVE         balancerViewFlag = 256
 )
 
 type balancerVipKey struct {
@@ -357,47 +418,61 @@ type balancerXdpMd struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	balancerMapAddresses      = "addresses"
-	balancerMapAnswerLimits   = "answer_limits"
-	balancerMapBackendDetails = "backend_details"
-	balancerMapBackendStats   = "backend_stats"
-	balancerMapBackends       = "backends"
-	balancerMapCounters       = "counters"
-	balancerMapFlowStats      = "flow_stats"
-	balancerMapFlows          = "flows"
-	balancerMapFragments      = "fragments"
-	balancerMapLimitFlows     = "limit_flows"
-	balancerMapLimitSources   = "limit_sources"
-	balancerMapRings          = "rings"
-	balancerMapServers        = "servers"
-	balancerMapServices       = "services"
-	balancerMapSources        = "sources"
-	balancerMapTraces         = "traces"
-	balancerMapTunnelEnds     = "tunnel_ends"
-	balancerMapVips           = "vips"
-	balancerProgBalance       = "balance"
-	balancerVarBtfAddressFlag = "btf_address_flag"
-	balancerVarBtfBackendFlag = "btf_backend_flag"
-	balancerVarBtfForward     = "btf_forward"
-	balancerVarBtfLimitTime   = "btf_limit_time"
-	balancerVarBtfPhase       = "btf_phase"
-	balancerVarBtfSegmentType = "btf_segment_type"
-	balancerVarBtfTraceStep   = "btf_trace_step"
-	balancerVarBtfViewFlag    = "btf_view_flag"
-	balancerVarBtfVipNumber   = "btf_vip_number"
-	balancerVarFeatureGeneve  = "feature_geneve"
-	balancerVarFeatureGue     = "feature_gue"
-	balancerVarFeatureIpip    = "feature_ipip"
-	balancerVarFeatureL2dsr   = "feature_l2dsr"
-	balancerVarFeatureLimits  = "feature_limits"
-	balancerVarFeatureOverlay = "feature_overlay"
-	balancerVarFeatureQuic    = "feature_quic"
-	balancerVarFeatureReject  = "feature_reject"
-	balancerVarFeatureSources = "feature_sources"
-	balancerVarFeatureVxlan   = "feature_vxlan"
-	balancerVarHashSeed       = "hash_seed"
-	balancerVarTracing        = "tracing"
-	balancerVarVipMask        = "vip_mask"
+	balancerMapAddresses        = "addresses"
+	balancerMapAnswerLimits     = "answer_limits"
+	balancerMapBackendDetails   = "backend_details"
+	balancerMapBackendStats     = "backend_stats"
+	balancerMapBackends         = "backends"
+	balancerMapCounters         = "counters"
+	balancerMapFlowStats        = "flow_stats"
+	balancerMapFlows            = "flows"
+	balancerMapFragments        = "fragments"
+	balancerMapLimitFlows       = "limit_flows"
+	balancerMapLimitSources     = "limit_sources"
+	balancerMapNatAddresses     = "nat_addresses"
+	balancerMapNatRefusals      = "nat_refusals"
+	balancerMapNatSessions      = "nat_sessions"
+	balancerMapNewFlows         = "new_flows"
+	balancerMapNewFlowsBefore   = "new_flows_before"
+	balancerMapRings            = "rings"
+	balancerMapServers          = "servers"
+	balancerMapServiceVips      = "service_vips"
+	balancerMapServices         = "services"
+	balancerMapSources          = "sources"
+	balancerMapTraces           = "traces"
+	balancerMapTunnelEnds       = "tunnel_ends"
+	balancerMapVips             = "vips"
+	balancerProgBalance         = "balance"
+	balancerVarBtfAddressFlag   = "btf_address_flag"
+	balancerVarBtfBackendFlag   = "btf_backend_flag"
+	balancerVarBtfForward       = "btf_forward"
+	balancerVarBtfLimitTime     = "btf_limit_time"
+	balancerVarBtfNatFlag       = "btf_nat_flag"
+	balancerVarBtfNatRefusal    = "btf_nat_refusal"
+	balancerVarBtfNatState      = "btf_nat_state"
+	balancerVarBtfPhase         = "btf_phase"
+	balancerVarBtfSegmentType   = "btf_segment_type"
+	balancerVarBtfTraceStep     = "btf_trace_step"
+	balancerVarBtfViewFlag      = "btf_view_flag"
+	balancerVarBtfVipNumber     = "btf_vip_number"
+	balancerVarFeatureGeneve    = "feature_geneve"
+	balancerVarFeatureGue       = "feature_gue"
+	balancerVarFeatureIpip      = "feature_ipip"
+	balancerVarFeatureL2dsr     = "feature_l2dsr"
+	balancerVarFeatureLimits    = "feature_limits"
+	balancerVarFeatureNat       = "feature_nat"
+	balancerVarFeatureOverlay   = "feature_overlay"
+	balancerVarFeatureQuic      = "feature_quic"
+	balancerVarFeatureReject    = "feature_reject"
+	balancerVarFeatureSources   = "feature_sources"
+	balancerVarFeatureVxlan     = "feature_vxlan"
+	balancerVarHashSeed         = "hash_seed"
+	balancerVarNatFirstPort     = "nat_first_port"
+	balancerVarNatIpv4Addresses = "nat_ipv4_addresses"
+	balancerVarNatIpv6Addresses = "nat_ipv6_addresses"
+	balancerVarNatPorts         = "nat_ports"
+	balancerVarTracing          = "tracing"
+	balancerVarVipMask          = "vip_mask"
 )
 
 // loadBalancer returns the embedded CollectionSpec for balancer.
@@ -460,8 +535,14 @@ type balancerMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
+	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
+	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
+	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
+	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	Traces         *ebpf.MapSpec `ebpf:"traces"`
@@ -473,28 +554,36 @@ type balancerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type balancerVariableSpecs struct {
-	BtfAddressFlag *ebpf.VariableSpec `ebpf:"btf_address_flag"`
-	BtfBackendFlag *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
-	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
-	BtfLimitTime   *ebpf.VariableSpec `ebpf:"btf_limit_time"`
-	BtfPhase       *ebpf.VariableSpec `ebpf:"btf_phase"`
-	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
-	BtfTraceStep   *ebpf.VariableSpec `ebpf:"btf_trace_step"`
-	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
-	BtfVipNumber   *ebpf.VariableSpec `ebpf:"btf_vip_number"`
-	FeatureGeneve  *ebpf.VariableSpec `ebpf:"feature_geneve"`
-	FeatureGue     *ebpf.VariableSpec `ebpf:"feature_gue"`
-	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
-	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
-	FeatureLimits  *ebpf.VariableSpec `ebpf:"feature_limits"`
-	FeatureOverlay *ebpf.VariableSpec `ebpf:"feature_overlay"`
-	FeatureQuic    *ebpf.VariableSpec `ebpf:"feature_quic"`
-	FeatureReject  *ebpf.VariableSpec `ebpf:"feature_reject"`
-	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
-	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
-	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
-	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
-	VipMask        *ebpf.VariableSpec `ebpf:"vip_mask"`
+	BtfAddressFlag   *ebpf.VariableSpec `ebpf:"btf_address_flag"`
+	BtfBackendFlag   *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
+	BtfForward       *ebpf.VariableSpec `ebpf:"btf_forward"`
+	BtfLimitTime     *ebpf.VariableSpec `ebpf:"btf_limit_time"`
+	BtfNatFlag       *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
+	BtfNatRefusal    *ebpf.VariableSpec `ebpf:"btf_nat_refusal"`
+	BtfNatState      *ebpf.VariableSpec `ebpf:"btf_nat_state"`
+	BtfPhase         *ebpf.VariableSpec `ebpf:"btf_phase"`
+	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
+	BtfTraceStep     *ebpf.VariableSpec `ebpf:"btf_trace_step"`
+	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
+	BtfVipNumber     *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureGeneve    *ebpf.VariableSpec `ebpf:"feature_geneve"`
+	FeatureGue       *ebpf.VariableSpec `ebpf:"feature_gue"`
+	FeatureIpip      *ebpf.VariableSpec `ebpf:"feature_ipip"`
+	FeatureL2dsr     *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
+	FeatureLimits    *ebpf.VariableSpec `ebpf:"feature_limits"`
+	FeatureNat       *ebpf.VariableSpec `ebpf:"feature_nat"`
+	FeatureOverlay   *ebpf.VariableSpec `ebpf:"feature_overlay"`
+	FeatureQuic      *ebpf.VariableSpec `ebpf:"feature_quic"`
+	FeatureReject    *ebpf.VariableSpec `ebpf:"feature_reject"`
+	FeatureSources   *ebpf.VariableSpec `ebpf:"feature_sources"`
+	FeatureVxlan     *ebpf.VariableSpec `ebpf:"feature_vxlan"`
+	HashSeed         *ebpf.VariableSpec `ebpf:"hash_seed"`
+	NatFirstPort     *ebpf.VariableSpec `ebpf:"nat_first_port"`
+	NatIpv4Addresses *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
+	NatIpv6Addresses *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
+	NatPorts         *ebpf.VariableSpec `ebpf:"nat_ports"`
+	Tracing          *ebpf.VariableSpec `ebpf:"tracing"`
+	VipMask          *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
 
 // balancerObjects contains all objects after they have been loaded into the kernel.
@@ -528,8 +617,14 @@ type balancerMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
+	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
+	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
+	NewFlows       *ebpf.Map `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Servers        *ebpf.Map `ebpf:"servers"`
+	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
 	Traces         *ebpf.Map `ebpf:"traces"`
@@ -550,8 +645,14 @@ func (m *balancerMaps) Close() error {
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.NatAddresses,
+		m.NatRefusals,
+		m.NatSessions,
+		m.NewFlows,
+		m.NewFlowsBefore,
 		m.Rings,
 		m.Servers,
+		m.ServiceVips,
 		m.Services,
 		m.Sources,
 		m.Traces,
@@ -564,28 +665,36 @@ func (m *balancerMaps) Close() error {
 //
 // It can be passed to loadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type balancerVariables struct {
-	BtfAddressFlag *ebpf.Variable `ebpf:"btf_address_flag"`
-	BtfBackendFlag *ebpf.Variable `ebpf:"btf_backend_flag"`
-	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
-	BtfLimitTime   *ebpf.Variable `ebpf:"btf_limit_time"`
-	BtfPhase       *ebpf.Variable `ebpf:"btf_phase"`
-	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
-	BtfTraceStep   *ebpf.Variable `ebpf:"btf_trace_step"`
-	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
-	BtfVipNumber   *ebpf.Variable `ebpf:"btf_vip_number"`
-	FeatureGeneve  *ebpf.Variable `ebpf:"feature_geneve"`
-	FeatureGue     *ebpf.Variable `ebpf:"feature_gue"`
-	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
-	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
-	FeatureLimits  *ebpf.Variable `ebpf:"feature_limits"`
-	FeatureOverlay *ebpf.Variable `ebpf:"feature_overlay"`
-	FeatureQuic    *ebpf.Variable `ebpf:"feature_quic"`
-	FeatureReject  *ebpf.Variable `ebpf:"feature_reject"`
-	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
-	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
-	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
-	Tracing        *ebpf.Variable `ebpf:"tracing"`
-	VipMask        *ebpf.Variable `ebpf:"vip_mask"`
+	BtfAddressFlag   *ebpf.Variable `ebpf:"btf_address_flag"`
+	BtfBackendFlag   *ebpf.Variable `ebpf:"btf_backend_flag"`
+	BtfForward       *ebpf.Variable `ebpf:"btf_forward"`
+	BtfLimitTime     *ebpf.Variable `ebpf:"btf_limit_time"`
+	BtfNatFlag       *ebpf.Variable `ebpf:"btf_nat_flag"`
+	BtfNatRefusal    *ebpf.Variable `ebpf:"btf_nat_refusal"`
+	BtfNatState      *ebpf.Variable `ebpf:"btf_nat_state"`
+	BtfPhase         *ebpf.Variable `ebpf:"btf_phase"`
+	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`
+	BtfTraceStep     *ebpf.Variable `ebpf:"btf_trace_step"`
+	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`
+	BtfVipNumber     *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureGeneve    *ebpf.Variable `ebpf:"feature_geneve"`
+	FeatureGue       *ebpf.Variable `ebpf:"feature_gue"`
+	FeatureIpip      *ebpf.Variable `ebpf:"feature_ipip"`
+	FeatureL2dsr     *ebpf.Variable `ebpf:"feature_l2dsr"`
+	FeatureLimits    *ebpf.Variable `ebpf:"feature_limits"`
+	FeatureNat       *ebpf.Variable `ebpf:"feature_nat"`
+	FeatureOverlay   *ebpf.Variable `ebpf:"feature_overlay"`
+	FeatureQuic      *ebpf.Variable `ebpf:"feature_quic"`
+	FeatureReject    *ebpf.Variable `ebpf:"feature_reject"`
+	FeatureSources   *ebpf.Variable `ebpf:"feature_sources"`
+	FeatureVxlan     *ebpf.Variable `ebpf:"feature_vxlan"`
+	HashSeed         *ebpf.Variable `ebpf:"hash_seed"`
+	NatFirstPort     *ebpf.Variable `ebpf:"nat_first_port"`
+	NatIpv4Addresses *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
+	NatIpv6Addresses *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
+	NatPorts         *ebpf.Variable `ebpf:"nat_ports"`
+	Tracing          *ebpf.Variable `ebpf:"tracing"`
+	VipMask          *ebpf.Variable `ebpf:"vip_mask"`
 }
 
 // balancerPrograms contains all programs after they have been loaded into the kernel.

@@ -20,6 +20,8 @@ type Capacity struct {
 	// Limited is the number of clients whose new flows are counted, and that of
 	// the UDP flows that services with limits have let in.
 	Limited int
+	// Sessions are those of NAT.
+	Sessions int
 }
 
 // maxFragments is the number of fragmented packets on their way.
@@ -27,7 +29,7 @@ const maxFragments = 1 << 14
 
 // DefaultCapacity is what a Config that asks for nothing else gets.
 func DefaultCapacity() Capacity {
-	return Capacity{Services: maxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16}
+	return Capacity{Services: maxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Sessions: 1 << 18}
 }
 
 // orDefault replaces what is 0.
@@ -40,6 +42,7 @@ func (c Capacity) orDefault() Capacity {
 		Flows:       cmp.Or(c.Flows, d.Flows),
 		Sources:     cmp.Or(c.Sources, d.Sources),
 		Limited:     cmp.Or(c.Limited, d.Limited),
+		Sessions:    cmp.Or(c.Sessions, d.Sessions),
 	}
 }
 
@@ -53,6 +56,8 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		balancerMapBackends:       c.Backends,
 		balancerMapBackendDetails: c.Backends,
 		balancerMapBackendStats:   int(trafficChunks(uint32(c.Backends))),
+		balancerMapNewFlows:       int(trafficChunks(uint32(c.Backends))),
+		balancerMapNewFlowsBefore: c.Backends,
 		balancerMapFlows:          c.Flows,
 		balancerMapFlowStats:      c.Services + 1,
 		balancerMapSources:        c.Sources,
@@ -61,6 +66,8 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		balancerMapServers:        c.Backends,
 		balancerMapAddresses:      c.Services,
 		balancerMapFragments:      maxFragments,
+		balancerMapNatSessions:    2 * c.Sessions, // one for each direction
+		balancerMapServiceVips:    c.Services + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(entries)
 	}

@@ -27,6 +27,7 @@ const (
 	featureLimits
 	featureQUIC
 	featureReject
+	featureNAT
 
 	allFeatures features = 1<<iota - 1
 )
@@ -44,6 +45,7 @@ func featureConstants() []string {
 		balancerVarFeatureLimits,
 		balancerVarFeatureQuic,
 		balancerVarFeatureReject,
+		balancerVarFeatureNat,
 	}
 }
 
@@ -55,6 +57,7 @@ func featuresOf(svc *lb.Service) features {
 		lb.GUE:    featureGUE,
 		lb.VXLAN:  featureVXLAN,
 		lb.Geneve: featureGeneve,
+		lb.NAT:    featureNAT,
 	}[svc.Forward]
 	if svc.Segment.Overlay() {
 		f |= featureOverlay

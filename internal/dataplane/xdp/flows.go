@@ -106,6 +106,7 @@ func (p *Plane) nameFlows(ctx context.Context, latest latestFlows, vips map[uint
 			Client:  netip.AddrPortFrom(unmapped(f.Client), wirePort(f.Port)),
 			Backend: s.recorded(f.Backend),
 			Age:     flowAge(latest.now, f.Seen),
+			Closing: f.Closing != 0,
 		})
 	}
 	return flows, nil

@@ -229,6 +229,9 @@ func TestForward(t *testing.T) {
 				t.Errorf("counters %v, want %v", moved, want)
 			}
 			wantTraffic := dataplane.Traffic{Packets: 1, Bytes: uint64(len(in))}
+			if svc.Protocol == lb.TCP {
+				wantTraffic.NewFlows = 1
+			}
 			checkTrace(t, trace(t, p, in), c, out)
 			if got := stats(t, p).Services[svc.VIP]; got.Traffic != wantTraffic || got.Backends[svc.Backends[0].ID()] != wantTraffic {
 				t.Errorf("traffic %+v, want %+v", got, wantTraffic)

@@ -25,7 +25,7 @@ func target(svc *lb.Service, b lb.Backend) nexthop.Target {
 	if svc.Forward.Overlay() != lb.SegmentUnset {
 		return nexthop.Target{Address: b.TunnelEnd}
 	}
-	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC}
+	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC, Handover: svc.Forward == lb.NAT}
 }
 
 // vlan is the id under which packets for b are sent; 0 is untagged. What the
@@ -64,10 +64,13 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 			Segment: svc.SegmentOf(b).ID,
 			Before:  old.detail.Before,
 		},
-		backend: b,
+		backend: b, newFlowsBefore: old.newFlowsBefore,
 	}
-	if hop.Index != 0 {
+	if hop.Index != 0 && !b.Down {
 		e.Flags = uint8(balancerBackendFlagBACKEND_USABLE)
+	}
+	if hop.Handover {
+		e.Flags |= uint8(balancerBackendFlagBACKEND_HANDOVER)
 	}
 	if hop.Local.IsValid() {
 		e.Local = hop.Local.As16()
@@ -84,6 +87,7 @@ func (s *slot) hop() nexthop.Hop {
 		Destination: s.Destination,
 		VLAN:        s.Vlan,
 		MTU:         int(s.Mtu),
+		Handover:    s.Flags&uint8(balancerBackendFlagBACKEND_HANDOVER) != 0,
 	}
 	if dev, err := net.InterfaceByIndex(h.Index); err == nil {
 		h.Interface = dev.Name
@@ -102,6 +106,7 @@ func forwards() []lb.Forward {
 		balancerForwardFORWARD_GUE:    lb.GUE,
 		balancerForwardFORWARD_VXLAN:  lb.VXLAN,
 		balancerForwardFORWARD_GENEVE: lb.Geneve,
+		balancerForwardFORWARD_NAT:    lb.NAT,
 	}
 }
 

@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"slices"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
@@ -11,11 +12,11 @@ import (
 
 // learns reports whether the step to the ring that v desires has to wait, and
 // until when: UDP has no first packet to tell new flows by, so flows that the
-// step would move are recorded first (DESIGN.md §5.2). A step that a lost next
-// hop asks for doesn't wait, nor does one that changes of mind have kept waiting
-// for twice the time.
+// step would move are recorded first (DESIGN.md §5.2). A step that a dead server
+// or a lost next hop asks for doesn't wait, nor does the first one after there was
+// no backend, nor one that changes of mind have kept waiting for twice the time.
 func (s *service) learns(v *version, svc *lb.Service, now time.Duration) (wait bool, learned time.Duration) {
-	if svc.Protocol != lb.UDP || svc.Learn == 0 || len(v.ring.Entries) == 0 || s.lost(v) {
+	if svc.Protocol != lb.UDP || svc.Learn == 0 || !s.serves(v) || s.lost(v) {
 		return false, 0
 	}
 	learned, all := v.ring.Learned(v.desired, svc.Learn)
@@ -26,6 +27,15 @@ func (s *service) learns(v *version, svc *lb.Service, now time.Duration) (wait b
 		learned = min(learned, s.learning+2*svc.Learn)
 	}
 	return now < learned, learned
+}
+
+// serves reports whether a backend on the ring could be used until now, so that
+// there may be flows to learn.
+func (s *service) serves(v *version) bool {
+	return slices.ContainsFunc(v.ring.Entries, func(e uint16) bool {
+		n := tracking.Slot(e)
+		return int(n) < len(s.now.slots) && s.now.slots[n].usable()
+	})
 }
 
 // lost reports whether a backend on the ring can't be used any more.

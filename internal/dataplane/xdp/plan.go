@@ -20,9 +20,9 @@ type plan struct {
 	hops     []nexthop.Result
 	// kept says which hops are those of an earlier agent.
 	kept []bool
-	// ring is what the ring is built from: a backend that can't be used has no
-	// weight. size counts it all the same, so that a neighbour that comes and
-	// goes doesn't change the ring's size.
+	// ring is what the ring is built from: a backend that can't be used, or is
+	// down, has no weight. size counts it all the same, so that a neighbour or a
+	// server that comes and goes doesn't change the ring's size.
 	ring []maglev.Backend
 	size int
 }
@@ -33,7 +33,7 @@ func (p *Plane) plan(svc *lb.Service) plan {
 	slices.SortFunc(pl.backends, func(a, b lb.Backend) int { return a.ID().Compare(b.ID()) })
 	pl.ring = make([]maglev.Backend, len(pl.backends))
 	for i, b := range pl.backends {
-		pl.ring[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight}
+		pl.ring[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight, Share: b.Share}
 	}
 	pl.size = maglev.Size(pl.ring)
 	pl.backends = append(pl.backends, p.leftBehind(svc)...)
@@ -44,7 +44,7 @@ func (p *Plane) plan(svc *lb.Service) plan {
 	pl.hops = p.resolver.Follow(svc.VIP, targets)
 	p.keepAdopted(&pl)
 	for i := range pl.ring {
-		if pl.hops[i].Err != nil {
+		if pl.hops[i].Err != nil || pl.backends[i].Down {
 			pl.ring[i].Weight = 0
 		}
 	}

@@ -34,6 +34,7 @@ type Config struct {
 	// hold packets for VIPs.
 	TunnelEnds []netip.Addr
 	Mode       Mode
+	NAT        NAT
 	// Capacity of the tables; what is 0 is DefaultCapacity's.
 	Capacity Capacity
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.

@@ -22,6 +22,9 @@ type slot struct {
 	backend lb.Backend
 	// unreached is why the backend has no next hop; nil if it has.
 	unreached error
+	// newFlowsBefore is what the counter of new flows had counted when the backend
+	// got it.
+	newFlowsBefore uint64
 }
 
 func (s *slot) taken() bool { return s.detail.Port != 0 }
@@ -46,6 +49,8 @@ func (s *slot) since(traffic []dataplane.Traffic) dataplane.Traffic {
 	return dataplane.Traffic{
 		Packets: traffic[s.Stats].Packets - s.detail.Before.Packets,
 		Bytes:   traffic[s.Stats].Bytes - s.detail.Before.Bytes,
+
+		NewFlows: traffic[s.Stats].NewFlows - s.newFlowsBefore,
 	}
 }
 
@@ -89,6 +94,9 @@ func (p *Plane) seat(v *version) (uint16, error) {
 	p.generation++
 	v.slots[number].Generation = p.generation
 	v.slots[number].Stats = traffic.base
-	v.slots[number].detail.Before, err = p.kernel.counted(traffic.base)
+	if v.slots[number].detail.Before, err = p.kernel.counted(traffic.base); err != nil {
+		return 0, err
+	}
+	v.slots[number].newFlowsBefore, err = p.kernel.beginNewFlows(traffic.base)
 	return uint16(number), err
 }

@@ -91,8 +91,11 @@ func (p *Plane) retireTraffic(s *service, quiet ticket, traffic []dataplane.Traf
 		return nil
 	}
 	s.gone, s.leaving = gone, waiting
-	offset := serviceOffset(s.number.base) + unsafe.Offsetof(balancerService{}.Gone)
-	return write(p.kernel.services, offset, balancerTraffic{Packets: gone.Packets, Bytes: gone.Bytes})
+	offset := serviceOffset(s.number.base)
+	return errors.Join(
+		write(p.kernel.services, offset+unsafe.Offsetof(balancerService{}.Gone), balancerTraffic{Packets: gone.Packets, Bytes: gone.Bytes}),
+		write(p.kernel.services, offset+unsafe.Offsetof(balancerService{}.GoneFlows), gone.NewFlows),
+	)
 }
 
 // trafficUsed is one more than the largest index of a counter in use.
@@ -127,7 +130,28 @@ func (t *tables) readTraffic(n uint32) ([]dataplane.Traffic, error) {
 			*sum = sum.Add(dataplane.Traffic{Packets: v.Entry[j].Packets, Bytes: v.Entry[j].Bytes})
 		}
 	})
-	return sums, err
+	if err != nil {
+		return nil, err
+	}
+	return sums, readPerCPU(t.maps.NewFlows, trafficChunks(n), func(i uint32, v *balancerNewFlowsChunk) {
+		for j, flows := range v.Entry {
+			sums[i*trafficChunk+uint32(j)].NewFlows += flows
+		}
+	})
+}
+
+// beginNewFlows notes, also for a later agent, what a counter of new flows has
+// counted since the tables were made: the backend that has it from now on begins
+// there.
+func (t *tables) beginNewFlows(index uint32) (counted uint64, err error) {
+	var values []balancerNewFlowsChunk
+	if err := t.maps.NewFlows.Lookup(index/trafficChunk, &values); err != nil {
+		return 0, fmt.Errorf("counter of new flows: %w", err)
+	}
+	for i := range values {
+		counted += values[i].Entry[index%trafficChunk]
+	}
+	return counted, write(t.before, uintptr(index)*unsafe.Sizeof(counted), counted)
 }
 
 // numbersUsed is one more than the largest service number in use.

@@ -204,7 +204,7 @@ func (sw *swept) add(key uint64, flow *balancerFlow, now uint32) {
 	all := sw.now.flags&uint16(balancerViewFlagVIEW_TRACK_ALL) != 0
 	place := sw.now.ring.Place(flow.Place)
 	stable := len(sw.now.ring.Entries) == 0 || sw.now.ring.Entries[place]&tracking.Unstable == 0
-	if !known || flowAge(now, flow.Seen) > sw.idle || (stable && !all) {
+	if !known || flowAge(now, flow.Seen) > idleTime(flow, sw.idle) || (stable && !all) {
 		sw.stray = append(sw.stray, key)
 		return
 	}

@@ -31,7 +31,7 @@ type tracerObjects struct {
 func sharedWithTracer() []string {
 	return []string{
 		balancerMapVips, balancerMapTunnelEnds, balancerMapServices, balancerMapRings,
-		balancerMapBackends, balancerMapBackendDetails, balancerMapFlows,
+		balancerMapBackends, balancerMapBackendDetails, balancerMapNewFlowsBefore, balancerMapFlows,
 		balancerMapSources, balancerMapServers, balancerMapAddresses, balancerMapFragments,
 	}
 }
@@ -41,7 +41,7 @@ func sharedWithTracer() []string {
 // then nothing is counted.
 func tracerOwn(exits uint32) map[string]uint32 {
 	return map[string]uint32{
-		balancerMapCounters: exits, balancerMapTraces: 1, balancerMapBackendStats: 1, balancerMapFlowStats: 1,
+		balancerMapCounters: exits, balancerMapTraces: 1, balancerMapBackendStats: 1, balancerMapNewFlows: 1, balancerMapFlowStats: 1,
 		balancerMapLimitSources: 1, balancerMapLimitFlows: 1, balancerMapAnswerLimits: 1,
 	}
 }

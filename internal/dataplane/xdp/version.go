@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
@@ -247,21 +248,7 @@ func (v *version) programmed(pl plan) dataplane.Programmed {
 	numbers := slotNumbers(v.slots)
 	states := make(map[lb.BackendID]dataplane.BackendState, len(pl.ring))
 	for i, b := range pl.backends[:len(pl.ring)] {
-		st := dataplane.BackendState{ID: b.ID(), RingEntries: shares[numbers[b.ID()]]}
-		if err := pl.hops[i].Err; err != nil {
-			st.Reason = err.Error()
-		} else {
-			st.NextHop = describe(pl.svc, b, pl.hops[i].Hop)
-			switch {
-			case b.Weight == 0:
-				st.Reason = "weight is 0"
-			case st.RingEntries == 0:
-				st.Reason = "waits until the flows that it would move are learned"
-			default:
-				st.InUse = true
-			}
-		}
-		states[b.ID()] = st
+		states[b.ID()] = backendState(pl.svc, b, pl.hops[i], shares[numbers[b.ID()]])
 	}
 	out := dataplane.Programmed{Backends: make([]dataplane.BackendState, len(pl.svc.Backends))}
 	if v.flags&uint16(balancerViewFlagVIEW_EMPTY) == 0 {
@@ -271,4 +258,28 @@ func (v *version) programmed(pl plan) dataplane.Programmed {
 		out.Backends[i] = states[b.ID()]
 	}
 	return out
+}
+
+// backendState says whether a backend with so many ring entries is in use, and
+// why not.
+func backendState(svc *lb.Service, b lb.Backend, hop nexthop.Result, entries int) dataplane.BackendState {
+	st := dataplane.BackendState{ID: b.ID(), RingEntries: entries}
+	if hop.Err == nil {
+		st.NextHop = describe(svc, b, hop.Hop)
+	}
+	switch {
+	case b.Down:
+		st.Reason = "unhealthy"
+	case hop.Err != nil:
+		st.Reason = hop.Err.Error()
+	case b.Drained:
+		st.Reason = "drained"
+	case b.Weight == 0:
+		st.Reason = "weight is 0"
+	case entries == 0:
+		st.Reason = "waits until the flows that it would move are learned"
+	default:
+		st.InUse = true
+	}
+	return st
 }

@@ -20,6 +20,7 @@ import (
 type Config struct {
 	Node      Node
 	Dataplane Dataplane
+	Observe   Observe
 	// BGP is nil if the file has no such section.
 	BGP *BGP
 	// Services are sound (lb.Service.Check) and within the data plane's limits;
@@ -57,11 +58,13 @@ func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
 // readConfig reads the whole document. The services have to be there, be it as
 // an empty list: a file that was cut short must not end them all.
 func readConfig(v value, c *Config) {
-	c.Dataplane = Dataplane{Kind: KindAuto, XDPMode: XDPAuto, Flows: defaultFlows}
+	c.Dataplane = Dataplane{Kind: KindAuto, XDPMode: XDPAuto, Flows: defaultFlows, NATSessions: defaultFlows}
+	c.Observe = Observe{Listen: defaultListen()}
 	known := newCatalogue()
 	v.readFields(
 		required("node", c.Node.read),
 		optional("dataplane", c.Dataplane.read),
+		optional("observe", c.Observe.read),
 		optional("bgp", func(v value) {
 			c.BGP = new(BGP)
 			c.BGP.read(v)

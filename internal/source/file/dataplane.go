@@ -37,9 +37,13 @@ type Dataplane struct {
 	HashSeed uint64
 	// Flows is how many flows can be recorded at once, of all services together.
 	Flows int
+	// NATSessions is how many flows of services with mode nat there can be at
+	// once.
+	NATSessions int
 }
 
-// Bounds of Dataplane.Flows: a record takes about 100 bytes.
+// Bounds of Dataplane.Flows, of which a record takes about 100 bytes, and of
+// Dataplane.NATSessions, of which one takes about 300.
 const (
 	minFlows     = 1 << 10
 	maxFlows     = 1 << 24
@@ -57,5 +61,6 @@ func (p *Dataplane) read(v value) {
 		optional("xdpMode", oneOf(&p.XDPMode, XDPAuto, XDPNative, XDPGeneric)),
 		optional("hashSeed", number(&p.HashSeed, 0, math.MaxUint64)),
 		optional("flows", number(&p.Flows, minFlows, maxFlows)),
+		optional("natSessions", number(&p.NATSessions, minFlows, maxFlows)),
 	)
 }

@@ -4,27 +4,143 @@ package file
 
 import (
 	"math"
+	"path/filepath"
 	"time"
+
+	"github.com/goccy/go-yaml/ast"
 
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// health reads a health check. This version runs none.
+const (
+	defaultHealthInterval = 2 * time.Second
+	defaultHealthTimeout  = time.Second
+)
+
+// health reads how backends are probed. What a type of check needs, and what it
+// has no use for, is lb's to say.
 func health(to **lb.HealthCheck) reader {
 	return func(v value) {
-		v.warn("health checks are not run by this version: the backends of every service are taken as healthy")
-		h := &lb.HealthCheck{Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
+		h := &lb.HealthCheck{Interval: defaultHealthInterval, Rise: 2, Fall: 3}
+		timeout := false
 		v.readFields(
 			required("type", word(&h.Type)),
-			optional("path", text(&h.Path)),
+			optional("port", port(&h.Port)),
 			optional("interval", duration(&h.Interval)),
-			optional("timeout", duration(&h.Timeout)),
+			optional("timeout", func(v value) {
+				timeout = true
+				duration(&h.Timeout)(v)
+			}),
 			optional("rise", number(&h.Rise, 1, math.MaxUint16)),
 			optional("fall", number(&h.Fall, 1, math.MaxUint16)),
+			optional("initially", word(&h.Initially)),
+			optional("panicThreshold", number(&h.PanicThreshold, 0, 100)),
+			optional("slowStart", duration(&h.SlowStart)),
+			optional("passive", flag(&h.Passive)),
+			optional("path", text(&h.Path)),
+			optional("host", text(&h.Host)),
+			optional("headers", texts(&h.Headers)),
+			optional("status", status(&h.Status)),
+			optional("body", text(&h.Body)),
+			optional("tls", healthTLS(&h.TLS)),
+			optional("service", text(&h.Service)),
+			optional("dns", dnsQuestion(&h.DNS)),
+			optional("send", text((*string)(&h.Send))),
+			optional("expect", text((*string)(&h.Expect))),
 		)
-		if h.Type == lb.HealthHTTP && h.Path == "" {
+		if web := h.Type == lb.HealthHTTP || h.Type == lb.HealthHTTPS; web && h.Path == "" {
 			h.Path = "/"
 		}
+		if !timeout {
+			h.Timeout = min(defaultHealthTimeout, h.Interval)
+		}
 		*to = h
+	}
+}
+
+// healthTLS reads how a check uses TLS. The file of certificates is read at
+// once: what is wrong with it is an error of this file.
+func healthTLS(to **lb.HealthTLS) reader {
+	return func(v value) {
+		t := &lb.HealthTLS{}
+		v.readFields(
+			optional("verify", flag(&t.Verify)),
+			optional("serverName", text(&t.ServerName)),
+			optional("ca", func(v value) {
+				var path string
+				if text(&path)(v); path != "" {
+					t.CA = v.content(path)
+				}
+			}),
+		)
+		*to = t
+	}
+}
+
+// content returns what a file holds; a relative path starts where the
+// configuration file is.
+func (v value) content(path string) string {
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(filepath.Dir(v.file), path)
+	}
+	data, err := readFile(path)
+	switch {
+	case err != nil:
+		v.failf("%w", err)
+	case len(data) == 0:
+		v.failf("%s: the file is empty", path)
+	case len(data) > MaxSize:
+		v.failf("%s: the file is too large: want at most %d bytes", path, MaxSize)
+	}
+	return string(data)
+}
+
+// dnsQuestion reads what a DNS check asks.
+func dnsQuestion(to **lb.DNSQuestion) reader {
+	return func(v value) {
+		q := &lb.DNSQuestion{Type: lb.RecordA}
+		v.readFields(
+			required("name", text(&q.Name)),
+			optional("type", word(&q.Type)),
+			optional("rcode", word(&q.Code)),
+			optional("answer", text(&q.Answer)),
+		)
+		*to = q
+	}
+}
+
+// status reads a set of HTTP status codes; a single code is a number in YAML.
+func status(to *lb.StatusSet) reader {
+	return func(v value) {
+		if n, ok := v.node.(*ast.IntegerNode); ok {
+			if err := to.UnmarshalText([]byte(n.GetToken().Value)); err != nil {
+				v.failf("%w", err)
+			}
+			return
+		}
+		word(to)(v)
+	}
+}
+
+// texts reads a mapping of any names to text.
+func texts(to *map[string]string) reader {
+	return func(v value) {
+		mapping, ok := v.node.(*ast.MappingNode)
+		if !ok {
+			v.unexpected("a mapping")
+			return
+		}
+		*to = make(map[string]string, len(mapping.Values))
+		for _, entry := range mapping.Values {
+			key := entry.Key.GetToken().Value
+			at := value{decoder: v.decoder, path: v.pathOf(key), node: entry.Value}
+			if _, twice := (*to)[key]; twice {
+				at.failf("already given")
+				continue
+			}
+			var s string
+			text(&s)(at)
+			(*to)[key] = s
+		}
 	}
 }

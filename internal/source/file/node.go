@@ -24,6 +24,7 @@ type Node struct {
 	// TunnelEnds are the node's addresses at which VXLAN and Geneve frames hold
 	// packets for VIPs; all distinct. Services in such segments need at least one.
 	TunnelEnds []netip.Addr
+	NAT        NAT
 }
 
 const maxNodeName = 63
@@ -32,10 +33,12 @@ const maxNodeName = 63
 const maxInterfaceName = 15
 
 func (n *Node) read(v value) {
+	n.NAT.Ports = defaultNATPorts()
 	v.readFields(
 		optional("name", checked(text(&n.Name), func() error { return checkNodeName(n.Name) })),
 		required("interfaces", n.readInterfaces),
-		optional("tunnelEnds", n.readTunnelEnds),
+		optional("tunnelEnds", addresses(&n.TunnelEnds)),
+		optional("nat", n.NAT.read),
 	)
 	if n.Name != "" || v.broken("name") {
 		return
@@ -81,20 +84,21 @@ func (n *Node) readInterfaces(v value) {
 	}
 }
 
-func (n *Node) readTunnelEnds(v value) {
-	list(&n.TunnelEnds, func(v value, to *netip.Addr) {
-		var end netip.Addr
-		address(&end)(v)
-		switch err := lb.CheckAddress(end); {
-		case !end.IsValid(): // address has reported it
+// addresses reads distinct unicast addresses.
+func addresses(to *[]netip.Addr) reader {
+	return list(to, func(v value, one *netip.Addr) {
+		var a netip.Addr
+		address(&a)(v)
+		switch err := lb.CheckAddress(a); {
+		case !a.IsValid(): // address has reported it
 		case err != nil:
 			v.failf("%w", err)
-		case slices.Contains(n.TunnelEnds, end):
-			v.failf("%s is given twice", end)
+		case slices.Contains(*to, a):
+			v.failf("%s is given twice", a)
 		default:
-			*to = end
+			*one = a
 		}
-	})(v)
+	})
 }
 
 // checkInterface is dev_valid_name of the kernel's net/core/dev.c.

@@ -28,7 +28,9 @@ func limits() dataplane.Limits {
 }
 
 // equateAddresses compares addresses by value: they have unexported fields.
-func equateAddresses() cmp.Option { return cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}) }
+func equateAddresses() cmp.Option {
+	return cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})
+}
 
 func TestParseDesignExample(t *testing.T) {
 	data, err := os.ReadFile("testdata/design.yaml")
@@ -40,8 +42,9 @@ func TestParseDesignExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &file.Config{
-		Node:      file.Node{Name: "lb1", Interfaces: []string{"eth0"}},
-		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, Flows: 1 << 18},
+		Node:      file.Node{Name: "lb1", Interfaces: []string{"eth0"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}},
+		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, Flows: 1 << 18, NATSessions: 1 << 18},
+		Observe:   file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
 		BGP: &file.BGP{
 			ASN: 65021, RouterID: netip.MustParseAddr("10.0.0.106"),
 			Peers: []file.Peer{{Address: netip.MustParseAddr("10.0.0.109"), ASN: 65021, BFD: true, HoldTime: 3 * time.Second}},
@@ -63,10 +66,6 @@ func TestParseDesignExample(t *testing.T) {
 			{
 				Place: file.Place{File: "f", Line: 9, Column: 3, Path: "bgp"},
 				Text:  "this version announces nothing: the node is found only by routes that others set",
-			},
-			{
-				Place: file.Place{File: "f", Line: 22, Column: 13, Path: "services[0].health"},
-				Text:  "health checks are not run by this version: the backends of every service are taken as healthy",
 			},
 		},
 	}
@@ -106,8 +105,9 @@ services:
 		t.Fatal(err)
 	}
 	want := &file.Config{
-		Node:      file.Node{Name: strings.ToLower(host), Interfaces: []string{"eth0", "eth1"}},
-		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, HashSeed: 1<<64 - 1, Flows: 1 << 18},
+		Node:      file.Node{Name: strings.ToLower(host), Interfaces: []string{"eth0", "eth1"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}},
+		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, HashSeed: 1<<64 - 1, Flows: 1 << 18, NATSessions: 1 << 18},
+		Observe:   file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
 		BGP: &file.BGP{
 			ASN: 1, RouterID: netip.MustParseAddr("10.0.0.1"),
 			Peers: []file.Peer{{Address: netip.MustParseAddr("::1"), ASN: 4294967294, HoldTime: 90 * time.Second}},
@@ -205,13 +205,6 @@ func TestServiceErrors(t *testing.T) {
 		"VIP as backend":    {"10.0.0.21", "10.1.1.1", "f:3:83: services[0].backends[0].address: 10.1.1.1 is the VIP itself"},
 		"duplicate backend": {"}]", "}, {address: 10.0.0.21}]", "f:3:105: services[0].backends[1].address: 10.0.0.21:80 is also backends[0]"},
 
-		"health type":     {"port: 80", "port: 80, health: {type: icmp}", "f:3:61: services[0].health.type: unknown health check \"icmp\": want one of tcp, http"},
-		"health interval": {"port: 80", "port: 80, health: {type: tcp, interval: 2}", "f:3:76: services[0].health.interval: have 2: want a time with its unit, such as 500ms or 2s (quote it if it is text)"},
-		"health unit":     {"port: 80", "port: 80, health: {type: tcp, interval: 2d}", "f:3:76: services[0].health.interval: bad time \"2d\": want a time with its unit, such as 500ms or 2s"},
-		"health timeout":  {"port: 80", "port: 80, health: {type: tcp, timeout: 3s}", "f:3:75: services[0].health.timeout: 3s is longer than the interval of 2s"},
-		"health rise":     {"port: 80", "port: 80, health: {type: tcp, rise: 0}", "f:3:72: services[0].health.rise: 0 is out of range: want 1 to 65535"},
-		"health path":     {"port: 80", "port: 80, health: {type: http, path: x}", "f:3:73: services[0].health.path: bad path \"x\": want one that begins with /"},
-
 		"limits":        {"port: 80", "port: 80, limits: {newFlows: 1000, newFlowsPerSource: 10}", "no error"},
 		"limit of 0":    {"port: 80", "port: 80, limits: {newFlows: 0}", "f:3:65: services[0].limits.newFlows: 0 is out of range: want 1 to 10000000"},
 		"unknown limit": {"port: 80", "port: 80, limits: {newFlow: 1}", "f:3:55: services[0].limits.newFlow: unknown field: did you mean \"newFlows\"?"},
@@ -256,11 +249,11 @@ func TestFileErrors(t *testing.T) {
 		"null services":   {node + "services:\n", "f:2:11: services: no value: want a list"},
 		"mapping":         {node + "services: {web: {}}\n", "f:2:11: services: have a mapping: want a list"},
 		"unknown section": {node + "services: []\nservice: []\n", "f:3:1: service: unknown field: did you mean \"services\"?"},
-		"number as key":   {node + "services: []\n1: 2\n", "f:3:1: 1: unknown field: want one of node, dataplane, bgp, services"},
+		"number as key":   {node + "services: []\n1: 2\n", "f:3:1: 1: unknown field: want one of node, dataplane, observe, bgp, services"},
 		"one document":    {"---\n" + node + "services: []\n---\n", "no error"},
 		"two documents":   {node + "services: []\n---\n" + node, "f:4:1: another document begins here: want only one in the file"},
-		"byte order mark": {"\ufeff" + node + "services: []\nx: 1", "f:3:1: x: unknown field: want one of node, dataplane, bgp, services"},
-		"line ends":       {strings.ReplaceAll(node+"services: []\nx: 1\n", "\n", "\r\n"), "f:3:1: x: unknown field: want one of node, dataplane, bgp, services"},
+		"byte order mark": {"\ufeff" + node + "services: []\nx: 1", "f:3:1: x: unknown field: want one of node, dataplane, observe, bgp, services"},
+		"line ends":       {strings.ReplaceAll(node+"services: []\nx: 1\n", "\n", "\r\n"), "f:3:1: x: unknown field: want one of node, dataplane, observe, bgp, services"},
 		"tab":             {"node:\n\tname: lb1\n", "f:2:1: syntax: tabs can't indent: use spaces"},
 		"open list":       {node + "services: [\n", "f:2:11: syntax: sequence end token ']' not found"},
 		"indentation":     {"node:\n  name: lb1\n interfaces: []\n", "f:3:2: syntax: value is not allowed in this context"},

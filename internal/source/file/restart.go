@@ -30,10 +30,14 @@ func (c *Config) checkReload(next *Config) error {
 	compare("node.name", c.Node.Name, next.Node.Name)
 	compare("node.interfaces", c.Node.Interfaces, next.Node.Interfaces)
 	compare("node.tunnelEnds", c.Node.TunnelEnds, next.Node.TunnelEnds)
+	compare("node.nat.addresses", c.Node.NAT.Addresses, next.Node.NAT.Addresses)
+	compare("node.nat.ports", c.Node.NAT.Ports, next.Node.NAT.Ports)
 	compare("dataplane.kind", c.Dataplane.Kind, next.Dataplane.Kind)
 	compare("dataplane.xdpMode", c.Dataplane.XDPMode, next.Dataplane.XDPMode)
 	compare("dataplane.hashSeed", c.Dataplane.HashSeed, next.Dataplane.HashSeed)
 	compare("dataplane.flows", c.Dataplane.Flows, next.Dataplane.Flows)
+	compare("dataplane.natSessions", c.Dataplane.NATSessions, next.Dataplane.NATSessions)
+	compare("observe.listen", c.Observe, next.Observe)
 	if changes == nil {
 		return nil
 	}

@@ -71,25 +71,15 @@ func (v *view) paths(t Target, rt *route) ([]path, error) {
 
 // along says how t is reached on one path of its route.
 func (v *view) along(t Target, rt *route, p path) (Hop, error) {
-	dev, port, err := v.exit(p)
+	hop, dev, err := v.leaving(t, p)
 	if err != nil {
 		return Hop{}, err
 	}
 	next := p.next(t)
-	hop := Hop{
-		Interface:   port.name,
-		Index:       port.index,
-		Source:      dev.mac,
-		Destination: t.MAC,
-		MTU:         dev.mtu,
-	}
-	if dev.index != port.index {
-		hop.VLAN = dev.vlan
-	}
 	if rt.mtu != 0 {
 		hop.MTU = min(rt.mtu, dev.mtu)
 	}
-	if t.MAC.IsZero() {
+	if hop.Destination.IsZero() && !hop.Handover {
 		if hop.Destination, err = v.resolve(t, dev, next); err != nil {
 			return Hop{}, err
 		}
@@ -102,9 +92,27 @@ func (v *view) along(t Target, rt *route, p path) (Hop, error) {
 		hop.Local = sourceAddress(v.addresses, dev.index, next, t.Address)
 	}
 	if !hop.Local.IsValid() {
-		return Hop{}, fmt.Errorf("%s has no source address for a tunnel to %s", dev.name, t.Address)
+		return Hop{}, fmt.Errorf("%s has no source address for packets to %s", dev.name, t.Address)
 	}
 	return hop, nil
+}
+
+// leaving is a hop as far as it depends on the path's device alone: the kernel's
+// where XDP can't send, if that will do for t.
+func (v *view) leaving(t Target, p path) (Hop, link, error) {
+	dev, port, err := v.exit(p)
+	switch {
+	case err == nil:
+	case t.Handover && dev.up && !p.down:
+		return Hop{Interface: dev.name, Index: dev.index, Handover: true, MTU: dev.mtu}, dev, nil
+	default:
+		return Hop{}, dev, err
+	}
+	hop := Hop{Interface: port.name, Index: port.index, Source: dev.mac, Destination: t.MAC, MTU: dev.mtu}
+	if dev.index != port.index {
+		hop.VLAN = dev.vlan
+	}
+	return hop, dev, nil
 }
 
 // resolve returns the MAC address of the neighbour on dev that t is sent to.

@@ -96,6 +96,7 @@ func TestDecide(t *testing.T) {
 	}
 	l2 := Target{Address: ip(backend), OnLink: true}
 	tunnel := Target{Address: ip(backend)}
+	handover := Target{Address: ip(backend), Handover: true}
 	given := Target{Address: ip(backend), OnLink: true, MAC: macGiven}
 	backendOn := func(index int) map[neighbourKey]neighbour {
 		return map[neighbourKey]neighbour{{index, ip(backend)}: reachable(macBackend)}
@@ -109,6 +110,7 @@ func TestDecide(t *testing.T) {
 	addresses := []address{
 		{index: eth0, prefix: netip.MustParsePrefix("10.0.0.5/24")},
 		{index: eth1, prefix: netip.MustParsePrefix("10.2.0.5/24")},
+		{index: wg0, prefix: netip.MustParsePrefix("10.3.0.5/32")},
 	}
 
 	for _, test := range []struct {
@@ -193,11 +195,27 @@ func TestDecide(t *testing.T) {
 			route: unicast(via(eth0, "10.0.0.1"), direct(wg0)),
 			err:   "neighbour 10.0.0.1 on eth0 is unresolved",
 		},
+		{
+			name: "handed over", target: handover, route: unicast(via(wg0, "10.0.0.9")),
+			want: Hop{Interface: "wg0", Index: wg0, Handover: true, MTU: 1500, Local: ip("10.3.0.5")},
+		},
+		{
+			name: "handed over with provider tags", target: handover, route: unicast(direct(eth0qinq)),
+			want: Hop{Interface: "eth0.200", Index: eth0qinq, Handover: true, MTU: 1496, Local: ip("10.0.0.5")},
+		},
+		{
+			name: "not handed over", target: handover, route: unicast(direct(eth0)), neighbours: backendOn(eth0),
+			want: with(func(h *Hop) { h.Local = ip("10.0.0.5") }),
+		},
+		{
+			name: "handed over to nobody", target: handover, route: unicast(path{index: wg0, down: true}),
+			err: "route leads through wg0, which is not among node.interfaces [eth0 eth1]",
+		},
 		{name: "no neighbour", target: l2, route: unicast(direct(eth0)), err: "neighbour 10.0.0.21 on eth0 is unresolved"},
 		{
 			name: "no IPv6 source", target: Target{Address: ip("fd00::21")}, route: unicast(direct(eth0)),
 			neighbours: map[neighbourKey]neighbour{{eth0, ip("fd00::21")}: reachable(macBackend)},
-			err:        "eth0 has no source address for a tunnel to fd00::21",
+			err:        "eth0 has no source address for packets to fd00::21",
 		},
 		{name: "no route", target: l2, err: "no route to 10.0.0.21"},
 		{name: "no route, interface missing", target: l2, interfaces: []string{"eth0", "eth9"}, err: "no route to 10.0.0.21 (down: eth9)"},
@@ -289,6 +307,10 @@ func TestRouteOf(t *testing.T) {
 func TestHopString(t *testing.T) {
 	h := Hop{Interface: "eth0", Destination: macBackend, VLAN: 100}
 	if got := h.String(); got != "eth0 02:00:00:00:01:01 vlan 100" {
+		t.Error(got)
+	}
+	h = Hop{Interface: "flannel.1", Handover: true}
+	if got := h.String(); got != "flannel.1 by the kernel" {
 		t.Error(got)
 	}
 }

@@ -35,14 +35,21 @@ type Target struct {
 	// MAC overrides what the neighbour table says. The interface is still the
 	// route's or, if there is no route, the only configured one.
 	MAC lb.MAC
+	// Handover says that a device to which XDP can't send will do, such as a
+	// tunnel's: packets are handed over to the kernel there.
+	Handover bool
 }
 
 // Hop is all that is needed to write the Ethernet header, and the addresses of
 // an outer IP header, of packets to a target. It is comparable.
 type Hop struct {
-	// Interface and Index name the interface on which XDP runs.
+	// Interface and Index name the interface on which XDP runs or, with Handover,
+	// any device.
 	Interface string
 	Index     int
+	// Handover means that XDP can't send there: the kernel has to, which needs no
+	// MAC addresses from here.
+	Handover bool
 	// Source is the MAC address of this machine, Destination that of the next
 	// hop.
 	Source, Destination lb.MAC
@@ -58,8 +65,12 @@ type Hop struct {
 	MTU int
 }
 
-// String returns for example "eth0 02:00:00:00:00:01 vlan 100".
+// String returns for example "eth0 02:00:00:00:00:01 vlan 100", or "flannel.1 by
+// the kernel".
 func (h Hop) String() string {
+	if h.Handover {
+		return h.Interface + " by the kernel"
+	}
 	s := h.Interface + " " + h.Destination.String()
 	if h.VLAN != 0 {
 		s += " vlan " + strconv.Itoa(int(h.VLAN))

@@ -93,17 +93,23 @@ const (
 	probeCounterCOUNTER_DROP_SOURCE_DENIED    probeCounter = 15
 	probeCounterCOUNTER_DROP_SOURCE_LIMIT     probeCounter = 16
 	probeCounterCOUNTER_DROP_SERVICE_LIMIT    probeCounter = 17
-	probeCounterCOUNTER_DROP_STATE            probeCounter = 18
-	probeCounterCOUNTER_FORWARD_L2DSR         probeCounter = 19
-	probeCounterCOUNTER_FORWARD_IPIP          probeCounter = 20
-	probeCounterCOUNTER_FORWARD_GUE           probeCounter = 21
-	probeCounterCOUNTER_FORWARD_VXLAN         probeCounter = 22
-	probeCounterCOUNTER_FORWARD_GENEVE        probeCounter = 23
-	probeCounterCOUNTER_ANSWER_ECHO           probeCounter = 24
-	probeCounterCOUNTER_ANSWER_TOO_BIG        probeCounter = 25
-	probeCounterCOUNTER_ANSWER_UNREACHABLE    probeCounter = 26
-	probeCounterCOUNTER_ANSWER_RESET          probeCounter = 27
-	probeCounterCOUNTER_COUNT                 probeCounter = 28
+	probeCounterCOUNTER_DROP_NO_SESSION       probeCounter = 18
+	probeCounterCOUNTER_DROP_NAT_PORTS        probeCounter = 19
+	probeCounterCOUNTER_DROP_TTL              probeCounter = 20
+	probeCounterCOUNTER_DROP_STATE            probeCounter = 21
+	probeCounterCOUNTER_FORWARD_L2DSR         probeCounter = 22
+	probeCounterCOUNTER_FORWARD_IPIP          probeCounter = 23
+	probeCounterCOUNTER_FORWARD_GUE           probeCounter = 24
+	probeCounterCOUNTER_FORWARD_VXLAN         probeCounter = 25
+	probeCounterCOUNTER_FORWARD_GENEVE        probeCounter = 26
+	probeCounterCOUNTER_FORWARD_NAT           probeCounter = 27
+	probeCounterCOUNTER_FORWARD_NAT_HANDOVER  probeCounter = 28
+	probeCounterCOUNTER_FORWARD_NAT_REPLY     probeCounter = 29
+	probeCounterCOUNTER_ANSWER_ECHO           probeCounter = 30
+	probeCounterCOUNTER_ANSWER_TOO_BIG        probeCounter = 31
+	probeCounterCOUNTER_ANSWER_UNREACHABLE    probeCounter = 32
+	probeCounterCOUNTER_ANSWER_RESET          probeCounter = 33
+	probeCounterCOUNTER_COUNT                 probeCounter = 34
 )
 
 type probeFlow struct {
@@ -114,7 +120,8 @@ type probeFlow struct {
 	Place   uint32
 	Client  [16]uint8
 	Port    uint16
-	Pad     [3]uint16
+	Closing uint8
+	Pad     [5]uint8
 }
 
 type probeFlowStats struct {
@@ -156,6 +163,31 @@ type probeLimitSource struct {
 	Network uint64
 	Service uint32
 	Pad     uint32
+}
+
+type probeNatSession struct {
+	_          structs.HostLayout
+	Seen       uint32
+	State      uint8
+	Flags      uint8
+	Protocol   uint8
+	Pad        uint8
+	Client     [16]uint8
+	Snat       [16]uint8
+	ClientPort uint16
+	SnatPort   uint16
+	ServerPort uint16
+	Vlan       uint16
+	Service    uint32
+	Backend    uint32
+	Ifindex    uint32
+	Router     [6]uint8
+	Own        [6]uint8
+}
+
+type probeNewFlowsChunk struct {
+	_     structs.HostLayout
+	Entry [32]uint64
 }
 
 type probeProbeCounter uint32
@@ -229,8 +261,8 @@ type probeService struct {
 		NonceLength  uint8
 		Pad          uint8
 	}
-	PadQuic uint32
-	PadEnd  uint64
+	NatIdle   uint32
+	GoneFlows uint64
 }
 
 type probeSourceKey struct {
@@ -249,16 +281,18 @@ type probeTrafficChunk struct {
 	}
 }
 
+type probeVipKey struct {
+	_           structs.HostLayout
+	Address     [16]uint8
+	Port        uint16
+	Protocol    uint8
+	SegmentType uint8
+	SegmentId   uint32
+}
+
 type probeVipPlace struct {
-	_   structs.HostLayout
-	Key struct {
-		_           structs.HostLayout
-		Address     [16]uint8
-		Port        uint16
-		Protocol    uint8
-		SegmentType uint8
-		SegmentId   uint32
-	}
+	_      structs.HostLayout
+	Key    probeVipKey
 	Number uint32
 	Pad    uint32
 }
@@ -267,48 +301,62 @@ type probeVipPlace struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	probeMapAddresses      = "addresses"
-	probeMapAnswerLimits   = "answer_limits"
-	probeMapBackendDetails = "backend_details"
-	probeMapBackendStats   = "backend_stats"
-	probeMapBackends       = "backends"
-	probeMapCounters       = "counters"
-	probeMapFlowStats      = "flow_stats"
-	probeMapFlows          = "flows"
-	probeMapFragments      = "fragments"
-	probeMapLimitFlows     = "limit_flows"
-	probeMapLimitSources   = "limit_sources"
-	probeMapProbeCounters  = "probe_counters"
-	probeMapProbeTargets   = "probe_targets"
-	probeMapRings          = "rings"
-	probeMapServers        = "servers"
-	probeMapServices       = "services"
-	probeMapSources        = "sources"
-	probeMapTunnelEnds     = "tunnel_ends"
-	probeMapVips           = "vips"
-	probeProgAddressProbe  = "address_probe"
-	probeProgSendProbe     = "send_probe"
-	probeVarBtfAddressFlag = "btf_address_flag"
-	probeVarBtfBackendFlag = "btf_backend_flag"
-	probeVarBtfForward     = "btf_forward"
-	probeVarBtfLimitTime   = "btf_limit_time"
-	probeVarBtfProbeMark   = "btf_probe_mark"
-	probeVarBtfSegmentType = "btf_segment_type"
-	probeVarBtfViewFlag    = "btf_view_flag"
-	probeVarBtfVipNumber   = "btf_vip_number"
-	probeVarFeatureGeneve  = "feature_geneve"
-	probeVarFeatureGue     = "feature_gue"
-	probeVarFeatureIpip    = "feature_ipip"
-	probeVarFeatureL2dsr   = "feature_l2dsr"
-	probeVarFeatureLimits  = "feature_limits"
-	probeVarFeatureOverlay = "feature_overlay"
-	probeVarFeatureQuic    = "feature_quic"
-	probeVarFeatureReject  = "feature_reject"
-	probeVarFeatureSources = "feature_sources"
-	probeVarFeatureVxlan   = "feature_vxlan"
-	probeVarHashSeed       = "hash_seed"
-	probeVarTracing        = "tracing"
-	probeVarVipMask        = "vip_mask"
+	probeMapAddresses        = "addresses"
+	probeMapAnswerLimits     = "answer_limits"
+	probeMapBackendDetails   = "backend_details"
+	probeMapBackendStats     = "backend_stats"
+	probeMapBackends         = "backends"
+	probeMapCounters         = "counters"
+	probeMapFlowStats        = "flow_stats"
+	probeMapFlows            = "flows"
+	probeMapFragments        = "fragments"
+	probeMapLimitFlows       = "limit_flows"
+	probeMapLimitSources     = "limit_sources"
+	probeMapNatAddresses     = "nat_addresses"
+	probeMapNatRefusals      = "nat_refusals"
+	probeMapNatSessions      = "nat_sessions"
+	probeMapNewFlows         = "new_flows"
+	probeMapNewFlowsBefore   = "new_flows_before"
+	probeMapProbeCounters    = "probe_counters"
+	probeMapProbeTargets     = "probe_targets"
+	probeMapRings            = "rings"
+	probeMapServers          = "servers"
+	probeMapServiceVips      = "service_vips"
+	probeMapServices         = "services"
+	probeMapSources          = "sources"
+	probeMapTunnelEnds       = "tunnel_ends"
+	probeMapVips             = "vips"
+	probeProgAddressProbe    = "address_probe"
+	probeProgSendProbe       = "send_probe"
+	probeVarBtfAddressFlag   = "btf_address_flag"
+	probeVarBtfBackendFlag   = "btf_backend_flag"
+	probeVarBtfForward       = "btf_forward"
+	probeVarBtfLimitTime     = "btf_limit_time"
+	probeVarBtfNatFlag       = "btf_nat_flag"
+	probeVarBtfNatRefusal    = "btf_nat_refusal"
+	probeVarBtfNatState      = "btf_nat_state"
+	probeVarBtfProbeMark     = "btf_probe_mark"
+	probeVarBtfSegmentType   = "btf_segment_type"
+	probeVarBtfViewFlag      = "btf_view_flag"
+	probeVarBtfVipNumber     = "btf_vip_number"
+	probeVarFeatureGeneve    = "feature_geneve"
+	probeVarFeatureGue       = "feature_gue"
+	probeVarFeatureIpip      = "feature_ipip"
+	probeVarFeatureL2dsr     = "feature_l2dsr"
+	probeVarFeatureLimits    = "feature_limits"
+	probeVarFeatureNat       = "feature_nat"
+	probeVarFeatureOverlay   = "feature_overlay"
+	probeVarFeatureQuic      = "feature_quic"
+	probeVarFeatureReject    = "feature_reject"
+	probeVarFeatureSources   = "feature_sources"
+	probeVarFeatureVxlan     = "feature_vxlan"
+	probeVarHashSeed         = "hash_seed"
+	probeVarNatFirstPort     = "nat_first_port"
+	probeVarNatIpv4Addresses = "nat_ipv4_addresses"
+	probeVarNatIpv6Addresses = "nat_ipv6_addresses"
+	probeVarNatPorts         = "nat_ports"
+	probeVarTracing          = "tracing"
+	probeVarVipMask          = "vip_mask"
 )
 
 // loadProbe returns the embedded CollectionSpec for probe.
@@ -372,10 +420,16 @@ type probeMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
+	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
+	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
+	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	ProbeCounters  *ebpf.MapSpec `ebpf:"probe_counters"`
 	ProbeTargets   *ebpf.MapSpec `ebpf:"probe_targets"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
+	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
@@ -386,27 +440,35 @@ type probeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeVariableSpecs struct {
-	BtfAddressFlag *ebpf.VariableSpec `ebpf:"btf_address_flag"`
-	BtfBackendFlag *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
-	BtfForward     *ebpf.VariableSpec `ebpf:"btf_forward"`
-	BtfLimitTime   *ebpf.VariableSpec `ebpf:"btf_limit_time"`
-	BtfProbeMark   *ebpf.VariableSpec `ebpf:"btf_probe_mark"`
-	BtfSegmentType *ebpf.VariableSpec `ebpf:"btf_segment_type"`
-	BtfViewFlag    *ebpf.VariableSpec `ebpf:"btf_view_flag"`
-	BtfVipNumber   *ebpf.VariableSpec `ebpf:"btf_vip_number"`
-	FeatureGeneve  *ebpf.VariableSpec `ebpf:"feature_geneve"`
-	FeatureGue     *ebpf.VariableSpec `ebpf:"feature_gue"`
-	FeatureIpip    *ebpf.VariableSpec `ebpf:"feature_ipip"`
-	FeatureL2dsr   *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
-	FeatureLimits  *ebpf.VariableSpec `ebpf:"feature_limits"`
-	FeatureOverlay *ebpf.VariableSpec `ebpf:"feature_overlay"`
-	FeatureQuic    *ebpf.VariableSpec `ebpf:"feature_quic"`
-	FeatureReject  *ebpf.VariableSpec `ebpf:"feature_reject"`
-	FeatureSources *ebpf.VariableSpec `ebpf:"feature_sources"`
-	FeatureVxlan   *ebpf.VariableSpec `ebpf:"feature_vxlan"`
-	HashSeed       *ebpf.VariableSpec `ebpf:"hash_seed"`
-	Tracing        *ebpf.VariableSpec `ebpf:"tracing"`
-	VipMask        *ebpf.VariableSpec `ebpf:"vip_mask"`
+	BtfAddressFlag   *ebpf.VariableSpec `ebpf:"btf_address_flag"`
+	BtfBackendFlag   *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
+	BtfForward       *ebpf.VariableSpec `ebpf:"btf_forward"`
+	BtfLimitTime     *ebpf.VariableSpec `ebpf:"btf_limit_time"`
+	BtfNatFlag       *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
+	BtfNatRefusal    *ebpf.VariableSpec `ebpf:"btf_nat_refusal"`
+	BtfNatState      *ebpf.VariableSpec `ebpf:"btf_nat_state"`
+	BtfProbeMark     *ebpf.VariableSpec `ebpf:"btf_probe_mark"`
+	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
+	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
+	BtfVipNumber     *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureGeneve    *ebpf.VariableSpec `ebpf:"feature_geneve"`
+	FeatureGue       *ebpf.VariableSpec `ebpf:"feature_gue"`
+	FeatureIpip      *ebpf.VariableSpec `ebpf:"feature_ipip"`
+	FeatureL2dsr     *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
+	FeatureLimits    *ebpf.VariableSpec `ebpf:"feature_limits"`
+	FeatureNat       *ebpf.VariableSpec `ebpf:"feature_nat"`
+	FeatureOverlay   *ebpf.VariableSpec `ebpf:"feature_overlay"`
+	FeatureQuic      *ebpf.VariableSpec `ebpf:"feature_quic"`
+	FeatureReject    *ebpf.VariableSpec `ebpf:"feature_reject"`
+	FeatureSources   *ebpf.VariableSpec `ebpf:"feature_sources"`
+	FeatureVxlan     *ebpf.VariableSpec `ebpf:"feature_vxlan"`
+	HashSeed         *ebpf.VariableSpec `ebpf:"hash_seed"`
+	NatFirstPort     *ebpf.VariableSpec `ebpf:"nat_first_port"`
+	NatIpv4Addresses *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
+	NatIpv6Addresses *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
+	NatPorts         *ebpf.VariableSpec `ebpf:"nat_ports"`
+	Tracing          *ebpf.VariableSpec `ebpf:"tracing"`
+	VipMask          *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
 
 // probeObjects contains all objects after they have been loaded into the kernel.
@@ -440,10 +502,16 @@ type probeMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
+	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
+	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
+	NewFlows       *ebpf.Map `ebpf:"new_flows"`
+	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	ProbeCounters  *ebpf.Map `ebpf:"probe_counters"`
 	ProbeTargets   *ebpf.Map `ebpf:"probe_targets"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Servers        *ebpf.Map `ebpf:"servers"`
+	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
@@ -463,10 +531,16 @@ func (m *probeMaps) Close() error {
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.NatAddresses,
+		m.NatRefusals,
+		m.NatSessions,
+		m.NewFlows,
+		m.NewFlowsBefore,
 		m.ProbeCounters,
 		m.ProbeTargets,
 		m.Rings,
 		m.Servers,
+		m.ServiceVips,
 		m.Services,
 		m.Sources,
 		m.TunnelEnds,
@@ -478,27 +552,35 @@ func (m *probeMaps) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeVariables struct {
-	BtfAddressFlag *ebpf.Variable `ebpf:"btf_address_flag"`
-	BtfBackendFlag *ebpf.Variable `ebpf:"btf_backend_flag"`
-	BtfForward     *ebpf.Variable `ebpf:"btf_forward"`
-	BtfLimitTime   *ebpf.Variable `ebpf:"btf_limit_time"`
-	BtfProbeMark   *ebpf.Variable `ebpf:"btf_probe_mark"`
-	BtfSegmentType *ebpf.Variable `ebpf:"btf_segment_type"`
-	BtfViewFlag    *ebpf.Variable `ebpf:"btf_view_flag"`
-	BtfVipNumber   *ebpf.Variable `ebpf:"btf_vip_number"`
-	FeatureGeneve  *ebpf.Variable `ebpf:"feature_geneve"`
-	FeatureGue     *ebpf.Variable `ebpf:"feature_gue"`
-	FeatureIpip    *ebpf.Variable `ebpf:"feature_ipip"`
-	FeatureL2dsr   *ebpf.Variable `ebpf:"feature_l2dsr"`
-	FeatureLimits  *ebpf.Variable `ebpf:"feature_limits"`
-	FeatureOverlay *ebpf.Variable `ebpf:"feature_overlay"`
-	FeatureQuic    *ebpf.Variable `ebpf:"feature_quic"`
-	FeatureReject  *ebpf.Variable `ebpf:"feature_reject"`
-	FeatureSources *ebpf.Variable `ebpf:"feature_sources"`
-	FeatureVxlan   *ebpf.Variable `ebpf:"feature_vxlan"`
-	HashSeed       *ebpf.Variable `ebpf:"hash_seed"`
-	Tracing        *ebpf.Variable `ebpf:"tracing"`
-	VipMask        *ebpf.Variable `ebpf:"vip_mask"`
+	BtfAddressFlag   *ebpf.Variable `ebpf:"btf_address_flag"`
+	BtfBackendFlag   *ebpf.Variable `ebpf:"btf_backend_flag"`
+	BtfForward       *ebpf.Variable `ebpf:"btf_forward"`
+	BtfLimitTime     *ebpf.Variable `ebpf:"btf_limit_time"`
+	BtfNatFlag       *ebpf.Variable `ebpf:"btf_nat_flag"`
+	BtfNatRefusal    *ebpf.Variable `ebpf:"btf_nat_refusal"`
+	BtfNatState      *ebpf.Variable `ebpf:"btf_nat_state"`
+	BtfProbeMark     *ebpf.Variable `ebpf:"btf_probe_mark"`
+	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`
+	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`
+	BtfVipNumber     *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureGeneve    *ebpf.Variable `ebpf:"feature_geneve"`
+	FeatureGue       *ebpf.Variable `ebpf:"feature_gue"`
+	FeatureIpip      *ebpf.Variable `ebpf:"feature_ipip"`
+	FeatureL2dsr     *ebpf.Variable `ebpf:"feature_l2dsr"`
+	FeatureLimits    *ebpf.Variable `ebpf:"feature_limits"`
+	FeatureNat       *ebpf.Variable `ebpf:"feature_nat"`
+	FeatureOverlay   *ebpf.Variable `ebpf:"feature_overlay"`
+	FeatureQuic      *ebpf.Variable `ebpf:"feature_quic"`
+	FeatureReject    *ebpf.Variable `ebpf:"feature_reject"`
+	FeatureSources   *ebpf.Variable `ebpf:"feature_sources"`
+	FeatureVxlan     *ebpf.Variable `ebpf:"feature_vxlan"`
+	HashSeed         *ebpf.Variable `ebpf:"hash_seed"`
+	NatFirstPort     *ebpf.Variable `ebpf:"nat_first_port"`
+	NatIpv4Addresses *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
+	NatIpv6Addresses *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
+	NatPorts         *ebpf.Variable `ebpf:"nat_ports"`
+	Tracing          *ebpf.Variable `ebpf:"tracing"`
+	VipMask          *ebpf.Variable `ebpf:"vip_mask"`
 }
 
 // probePrograms contains all programs after they have been loaded into the kernel.

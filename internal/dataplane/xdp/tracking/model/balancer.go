@@ -59,9 +59,9 @@ func (b *Balancer) Due() (at time.Duration, waits bool) { return b.due, b.waits 
 // Update takes the service's backends, and reachable says which backends that
 // have left can still be reached.
 func (b *Balancer) Update(backends []Backend, reachable func(netip.AddrPort) bool, now time.Duration) Step {
-	lost := b.seatAll(backends, reachable)
+	served, lost := b.seatAll(backends, reachable)
 	desired := b.build()
-	if b.wait(desired, lost, now) {
+	if b.wait(desired, !served || lost, now) {
 		b.ring = b.ring.Learn(desired, now)
 		return Waiting
 	}
@@ -78,8 +78,9 @@ func (b *Balancer) Update(backends []Backend, reachable func(netip.AddrPort) boo
 }
 
 // seatAll gives every backend a slot and says what is known of those that have
-// one. It reports whether one that the ring names can't be used any more.
-func (b *Balancer) seatAll(backends []Backend, reachable func(netip.AddrPort) bool) (lost bool) {
+// one. It reports whether one that the ring names could be used until now, and
+// whether one can't any more.
+func (b *Balancer) seatAll(backends []Backend, reachable func(netip.AddrPort) bool) (served, lost bool) {
 	before := map[*seat]bool{}
 	for _, s := range b.slots {
 		before[s] = s.usable
@@ -95,9 +96,11 @@ func (b *Balancer) seatAll(backends []Backend, reachable func(netip.AddrPort) bo
 	}
 	for _, e := range b.ring.Entries {
 		s := b.slots[tracking.Slot(e)]
-		lost = lost || s != nil && before[s] && !s.usable
+		if s != nil && before[s] {
+			served, lost = true, lost || !s.usable
+		}
 	}
-	return lost
+	return served, lost
 }
 
 // seat finds a backend's slot or gives it the first free one.
@@ -143,10 +146,10 @@ func (b *Balancer) build() []uint16 {
 }
 
 // wait decides whether flows have to be learned before the ring changes.
-func (b *Balancer) wait(desired []uint16, lost bool, now time.Duration) bool {
+func (b *Balancer) wait(desired []uint16, forced bool, now time.Duration) bool {
 	started := b.waits
 	b.waits = false
-	if b.Learn == 0 || len(b.ring.Entries) == 0 || lost {
+	if b.Learn == 0 || forced {
 		return false
 	}
 	at, all := b.ring.Learned(desired, b.Learn)

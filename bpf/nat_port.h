@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * New NAT sessions: each gets an address and a port of this node that no other session has with the
+ * same server. The table of sessions is the only record of what is taken, so nothing is lost with the
+ * agent, and nothing has to be given back.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "config.h"
+#include "maps.h"
+#include "nat_session.h"
+#include "packet.h"
+#include "types.h"
+
+/* With nine of ten ports taken, one in a thousand sessions finds none in so many attempts. */
+#define NAT_ATTEMPTS 64
+
+/* A closed connection's server has forgotten it, or knows how to be opened anew (RFC 9293, section
+ * 3.6.1); the client's last segments should have come. */
+#define NAT_REUSE_TIME (5 * NAT_SECOND)
+
+enum port_claim {
+	PORT_CLAIMED,
+	PORT_TAKEN,
+	PORT_CLOSING, /* by a session that is closing: it may be had if nothing is free */
+};
+
+/* Whether a session that has a port needs it no more. */
+static __always_inline int is_over(const struct nat_session *s, __u32 now)
+{
+	__u32 number = s->service;
+	struct service *service = bpf_map_lookup_elem(&services, &number);
+
+	return !service || !is_live(s, service->nat_idle, now) ||
+	       !session_backend(active_view(service), s->backend);
+}
+
+static __always_inline int is_closing(const struct nat_session *s, __u32 now)
+{
+	return s->state == NAT_CLOSING && (__s32)(now - s->seen) > (__s32)NAT_REUSE_TIME;
+}
+
+/* Puts the entry `s` in the place of another session's. Of several processors one succeeds. */
+static __always_inline int take_over(__u64 key, struct nat_session *other,
+				     const struct nat_session *s, __u32 now)
+{
+	__u32 seen = *(volatile __u32 *)&other->seen;
+
+	if (__sync_val_compare_and_swap(&other->seen, seen, now + 1) != seen)
+		return -1;
+	drop_client_entry(other);
+	bpf_map_delete_elem(&nat_sessions, &key);
+	return bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST) ? -1 : 0;
+}
+
+/*
+ * Tries to enter a session, which is an entry for packets of the server, with its SNAT address and port.
+ * `force` takes ports of closing sessions too. Returns an enum port_claim.
+ */
+__noinline int claim_port(const struct nat_session *s, const struct backend *b, __u32 force)
+{
+	__u32 now = nat_time();
+	struct nat_session *other, copy;
+	__u64 key;
+
+	if (!s || !b)
+		return PORT_TAKEN;
+	copy = *s; /* the verifier of Linux 6.1 wants it here */
+	key = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
+	if (!tracing && !bpf_map_update_elem(&nat_sessions, &key, &copy, BPF_NOEXIST))
+		return PORT_CLAIMED;
+	other = bpf_map_lookup_elem(&nat_sessions, &key);
+	if (tracing && !other)
+		return PORT_CLAIMED;
+	if (!other)
+		return PORT_TAKEN;
+	if (is_over(other, now) || (force && is_closing(other, now)))
+		return tracing || !take_over(key, other, &copy, now) ? PORT_CLAIMED : PORT_TAKEN;
+	return is_closing(other, now) ? PORT_CLOSING : PORT_TAKEN;
+}
+
+/* The nth place among all addresses and ports that a session with the backend may have. */
+static __always_inline int choose_port(struct nat_session *s, const struct backend *b, __u32 n)
+{
+	__u32 addresses = is_mapped(b->remote) ? nat_ipv4_addresses : nat_ipv6_addresses;
+	__u32 first = is_mapped(b->remote) ? 0 : NAT_ADDRESSES, key;
+	struct address *address;
+
+	s->snat_port = bpf_htons(nat_first_port + n % nat_ports);
+	if (!addresses) {
+		__builtin_memcpy(s->snat, b->local, sizeof(s->snat));
+		return 0;
+	}
+	key = first + n / nat_ports % addresses;
+	address = bpf_map_lookup_elem(&nat_addresses, &key);
+	if (!address)
+		return -1;
+	__builtin_memcpy(s->snat, address->bytes, sizeof(s->snat));
+	return 0;
+}
+
+/*
+ * Gives a new session an address and a port, and enters it for packets of the server. The search begins
+ * at a place that the flow's hash says, so that a flow that comes again has the port that it had, and
+ * goes on in steps that differ from flow to flow. Returns 0, or -1 if none is free.
+ */
+__noinline int find_port(struct nat_session *s, const struct backend *b, __u64 hash)
+{
+	__u32 place = hash, step = 1, spare = 0;
+	int claim, closing = 0;
+
+	if (!s || !b)
+		return -1;
+	if (nat_ports > NAT_ATTEMPTS)
+		step += (hash >> 32) % nat_ports;
+	for (int i = 0; i < NAT_ATTEMPTS; i++, place += step) {
+		if (choose_port(s, b, place))
+			return -1;
+		claim = claim_port(s, b, 0);
+		if (claim == PORT_CLAIMED)
+			return 0;
+		if (claim == PORT_CLOSING && !closing) {
+			closing = 1;
+			spare = place;
+		}
+	}
+	if (!closing || choose_port(s, b, spare))
+		return -1;
+	return claim_port(s, b, 1) == PORT_CLAIMED ? 0 : -1;
+}

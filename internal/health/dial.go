@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dialTCP connects along a path. Closing the connection resets it, so that
+// probes leave no sockets in TIME_WAIT behind.
+func (p Path) dialTCP(ctx context.Context) (*net.TCPConn, error) {
+	conn, err := p.dialer().DialTCP(ctx, "tcp", p.local(), p.Target)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetLinger(0)
+}
+
+// dialUDP opens a socket for datagrams to and from the target only, which hears
+// of ICMP errors about them.
+func (p Path) dialUDP(ctx context.Context) (*net.UDPConn, error) {
+	return p.dialer().DialUDP(ctx, "udp", p.local(), p.Target)
+}
+
+// until ends all that waits for a connection when ctx ends. The result is to be
+// called when the connection isn't needed any more.
+func until(ctx context.Context, conn net.Conn) (stop func() bool) {
+	return context.AfterFunc(ctx, func() {
+		// A connection that is closed already waits for nothing.
+		_ = conn.SetDeadline(time.Unix(1, 0))
+	})
+}
+
+func (p Path) dialer() *net.Dialer {
+	return &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1, Control: p.control}
+}
+
+// local is the address to bind to; the zero AddrPort leaves it to the kernel.
+func (p Path) local() netip.AddrPort {
+	if !p.Source.IsValid() {
+		return netip.AddrPort{}
+	}
+	return netip.AddrPortFrom(p.Source, 0)
+}
+
+// control prepares a socket before it is bound.
+func (p Path) control(_, _ string, raw syscall.RawConn) error {
+	if p.Mark == 0 && !p.Source.IsValid() {
+		return nil
+	}
+	var err error
+	if failed := raw.Control(func(fd uintptr) { err = p.prepare(int(fd)) }); failed != nil {
+		return failed
+	}
+	return err
+}
+
+// prepare marks a socket, and leaves its port open until it is connected: ports
+// can be shared then by connections to different targets (ip(7)).
+func (p Path) prepare(fd int) error {
+	if p.Mark != 0 {
+		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
+			return localError{fmt.Errorf("socket mark: %w", err)}
+		}
+	}
+	if !p.Source.IsValid() {
+		return nil
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
+		return localError{fmt.Errorf("socket option IP_BIND_ADDRESS_NO_PORT: %w", err)}
+	}
+	return nil
+}
+
+// maxProbes is how many probes may be on their way at the same time: as many as
+// would wait for silent backends, within half of the files that the process may
+// open.
+func maxProbes() int {
+	const most = 16384
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return 256
+	}
+	return int(max(16, min(most, limit.Cur/2)))
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// localError is a probe that could not be made, for want of something on this
+// node. It says nothing about the backend.
+type localError struct{ error }
+
+func (e localError) Unwrap() error { return e.error }
+
+// isLocal reports whether a probe failed for want of something on this node:
+// open files, memory, ports, an address, a right.
+func isLocal(err error) bool {
+	var local localError
+	if errors.As(err, &local) || errors.Is(err, ErrNotReady) {
+		return true
+	}
+	for _, lack := range []error{
+		unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL, unix.EADDRINUSE, unix.EPERM, unix.EACCES,
+	} {
+		if errors.Is(err, lack) {
+			return true
+		}
+	}
+	return false
+}
+
+// reason says in a few stable words why a probe failed.
+func reason(err error, timeout fmt.Stringer) string {
+	var network net.Error
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
+		errors.Is(err, unix.ETIMEDOUT), errors.As(err, &network) && network.Timeout():
+		return fmt.Sprintf("timed out after %s", timeout)
+	case errors.Is(err, unix.ECONNREFUSED):
+		return "connection refused"
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return "connection reset"
+	case errors.Is(err, unix.EHOSTUNREACH):
+		return "no route to host"
+	case errors.Is(err, unix.ENETUNREACH):
+		return "network is unreachable"
+	}
+	return err.Error()
+}

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// fullShare is the State.Share of a backend that gets its whole weight.
+const fullShare = 16
+
+// machine turns the results of probes into what is known of one backend of one
+// service. It is pure: time comes in as an argument.
+type machine struct {
+	State
+	rise, fall int
+	slowStart  time.Duration
+	// streak counts the results in a row that contradict the verdict.
+	streak int
+}
+
+// result is how one probe went.
+type result struct {
+	// reason is why it failed; empty if it didn't.
+	reason string
+	took   time.Duration
+}
+
+// newMachine knows nothing yet: the backend counts as healthy or not until the
+// first result.
+func newMachine(check *lb.HealthCheck, healthy bool) machine {
+	m := machine{State: State{Checked: true, Healthy: healthy, Share: fullShare}}
+	m.configure(check)
+	return m
+}
+
+// configure changes how results are judged from now on. What is known stays.
+func (m *machine) configure(check *lb.HealthCheck) {
+	m.rise, m.fall, m.slowStart = check.Rise, check.Fall, check.SlowStart
+}
+
+// observe takes a result and reports whether it brought a verdict: the first of
+// all does, later ones only if enough of them in a row say otherwise.
+func (m *machine) observe(r result, now time.Time) bool {
+	healthy := r.reason == ""
+	m.Reason, m.Took = r.reason, r.took
+	if !m.Known {
+		m.Known = true
+		m.turn(healthy, now)
+		return true
+	}
+	if healthy == m.Healthy {
+		m.streak = 0
+		return false
+	}
+	m.streak++
+	need := m.rise
+	if m.Healthy {
+		need = m.fall
+	}
+	if m.streak < need {
+		return false
+	}
+	m.turn(healthy, now)
+	return true
+}
+
+// turn begins slow start only where a backend gets flows again that it didn't
+// have: one that counted as healthy all the time goes on as it was.
+func (m *machine) turn(healthy bool, now time.Time) {
+	returns := healthy && !m.Healthy
+	m.Healthy, m.Since, m.streak, m.Share = healthy, now, 0, fullShare
+	if returns && m.slowStart > 0 {
+		m.Share = 1
+	}
+}
+
+// ramp raises the share of a backend in slow start to what it has at that time,
+// and reports whether it did.
+func (m *machine) ramp(now time.Time) bool {
+	if m.Share == fullShare {
+		return false
+	}
+	share := fullShare
+	if passed := now.Sub(m.Since); passed < m.slowStart {
+		share = int(fullShare * passed / m.slowStart)
+	}
+	if share <= m.Share {
+		return false
+	}
+	m.Share = share
+	return true
+}
+
+// nextStep is when the share grows next; only if it is not the full one.
+func (m *machine) nextStep() time.Time {
+	step := m.slowStart * time.Duration(m.Share+1)
+	return m.Since.Add((step + fullShare - 1) / fullShare)
+}
+
+// Panic reports whether so few backends are healthy that health is to be
+// ignored: less than a percentage of them all. 0 percent never does.
+func Panic(healthy, total, percent int) bool {
+	return healthy*100 < percent*total
+}

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// targetKey is everything that decides what probes look like and which way they
+// take. Backends of several services that have it in common are one target.
+type targetKey struct {
+	// vip, segment and forward are zero in the mode NAT, in which the way to a
+	// backend is the same for all services.
+	vip     netip.Addr
+	segment lb.Segment
+	forward lb.Forward
+	// backend has nothing but what decides how it is reached.
+	backend lb.Backend
+	port    uint16
+	wire    string
+}
+
+// newTargetKey returns the key of a backend; wire is its check's WireKey.
+func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
+	port := backend.Port
+	if svc.Health.Port != 0 {
+		port = svc.Health.Port
+	}
+	k := targetKey{port: port, wire: wire, backend: lb.Backend{
+		Address: backend.Address, TunnelEnd: backend.TunnelEnd, MAC: backend.MAC, Segment: backend.Segment,
+	}}
+	if svc.Forward.DSR() {
+		k.vip, k.segment, k.forward = svc.Address, svc.Segment, svc.Forward
+	}
+	return k
+}
+
+// target is what is probed: one backend in one way.
+type target struct {
+	task
+	key     targetKey
+	// service and backend are those that were configured last of those who share it.
+	service *lb.Service
+	backend lb.Backend
+	check   *lb.HealthCheck
+	prober  prober
+	// members are the backends of services that hang on it; none once it is not
+	// wanted any more.
+	members []*member
+	// path is open if release is not nil, through a service and its backend. All four
+	// belong to the probe while one is in flight.
+	path     Path
+	release  func()
+	through  *lb.Service
+	to       lb.Backend
+	inFlight bool
+	// hurry is how many of the next probes follow at short intervals if they fail,
+	// because of the hint at the time hinted.
+	hurry  int
+	hinted time.Time
+}
+
+// attempt probes once, on a way that is opened if there is none.
+func (t *target) attempt(ctx context.Context, paths Paths) error {
+	if t.release == nil {
+		path, release, err := paths.Open(t.through, t.to, t.key.port)
+		if err != nil {
+			return fmt.Errorf("can't be reached: %w", err)
+		}
+		t.path, t.release = path, release
+	}
+	return t.prober.probe(ctx, t.path)
+}
+
+// astray reports whether the target's path leads through a service that does not
+// share the target any more.
+func (t *target) astray() bool {
+	return t.release != nil && !slices.ContainsFunc(t.members, func(b *member) bool { return b.vip == t.through.VIP })
+}
+
+// leavePath returns what releases the target's path, if it is to be left: after a
+// failure, as opening the next one says what is known of the way.
+func (t *target) leavePath(leave bool) (release func()) {
+	if !leave {
+		return nil
+	}
+	release, t.release = t.release, nil
+	return release
+}
+
+// next is when the probe after one that was due at t.due, and is over now, is
+// due.
+func (t *target) next(failed bool, now time.Time) time.Time {
+	spacing, from := jittered(t.check.Interval), t.due
+	switch {
+	case !failed:
+		t.hurry = 0
+	case t.hurry > 0:
+		t.hurry--
+		spacing, from = min(spacing, max(t.check.Interval/20, lb.MinHealthInterval)), now
+	}
+	return later(from.Add(spacing), now)
+}
+
+// leave takes a member from the target.
+func (t *target) leave(b *member) {
+	t.members = slices.DeleteFunc(t.members, func(other *member) bool { return other == b })
+}
+
+// subject is a backend of one service.
+type subject struct {
+	vip     lb.VIP
+	backend lb.BackendID
+}
+
+// member is what is known of a subject. Its task lets its share grow in slow
+// start.
+type member struct {
+	task
+	subject
+	machine
+	target  *target
+	passive bool
+	// changed says that it is among those that are to be reported.
+	changed bool
+}
+
+func (b *member) verdict() Verdict {
+	return Verdict{VIP: b.vip, Backend: b.backend, State: b.State}
+}

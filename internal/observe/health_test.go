@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// An agent is stuck when one call of its data plane doesn't end, and not while
+// it does much or nothing.
+func TestAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		for _, tt := range []struct {
+			what  string
+			since time.Time
+			want  string
+		}{
+			{"idle", time.Time{}, ""},
+			{"busy", now, ""},
+			{"slow", now.Add(-30 * time.Second), ""},
+			{"stuck", now.Add(-31 * time.Second), "reconcile: the data plane has been at one call for 31s"},
+		} {
+			agent := observe.Agent{Calling: func() time.Time { return tt.since }}
+			if got := text(agent.Alive()); got != tt.want {
+				t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
+			}
+		}
+	})
+}
+
+// So is one whose counters nobody looks at any more; that they can't be read
+// doesn't count.
+func TestObserverAlive(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		looks := 0
+		observer := observe.NewObserver(observe.Agent{
+			Started: time.Now(), Calling: func() time.Time { return time.Time{} },
+			Stats: func(context.Context) (dataplane.Stats, error) {
+				if looks++; looks > 100 {
+					<-hang
+				}
+				return dataplane.Stats{}, errors.New("broken")
+			},
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		go observer.Run(ctx)
+		time.Sleep(100 * time.Second)
+		if err := observer.Alive(); err != nil {
+			t.Errorf("while it looks: %v", err)
+		}
+		time.Sleep(time.Minute)
+		if got, want := text(observer.Alive()), "observe: the counters were looked at 1m1s ago"; got != want {
+			t.Errorf("when it hangs: %q, want %q", got, want)
+		}
+		close(hang)
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestReady(t *testing.T) {
+	attached := []observe.Attachment{{Interface: "eth0", Mode: "native"}}
+	const untried, unattached, drained = "the first configuration has not been tried yet",
+		"the data plane is attached to no interface", "the node is drained since 2026-01-02T03:04:05Z"
+	for _, tt := range []struct {
+		begun   bool
+		to      []observe.Attachment
+		drained store.Target
+		want    string
+	}{
+		{false, nil, store.Target{Service: "web"}, untried},
+		{false, attached, store.Target{Service: "web"}, untried}, // adopted
+		{false, attached, store.Target{}, untried + "\n" + drained},
+		{true, nil, store.Target{Service: "web"}, unattached},
+		{true, attached, store.Target{Service: "web"}, ""},
+		{true, attached, store.Target{}, drained},
+	} {
+		desired := store.New()
+		desired.Drain(store.Drain{Target: tt.drained, Since: started})
+		agent := observe.Agent{
+			Begun:       func() bool { return tt.begun },
+			Attachments: func() []observe.Attachment { return tt.to },
+			Desired:     desired.Snapshot,
+		}
+		if got := text(agent.Ready()); got != tt.want {
+			t.Errorf("begun %t, attached to %v, %+v drained: %q, want %q", tt.begun, tt.to, tt.drained, got, tt.want)
+		}
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metric
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/store"
+)
+
+var (
+	loaded = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	web    = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	dns    = lb.VIP{Address: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: lb.UDP, Segment: lb.Segment{Type: lb.SegmentVLAN, ID: 100}}
+)
+
+// world is an agent on the fake data plane, in a synctest bubble: there calls
+// take no time unless a test lets them.
+type world struct {
+	t          *testing.T
+	dp         *fake.DataPlane
+	store      *store.Store
+	reconciler *reconcile.Reconciler
+	agent      observe.Agent
+	// unreadable lets the counters be so.
+	unreadable atomic.Bool
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, dp: fake.New(), store: store.New()}
+	w.reconciler = reconcile.New(w.dp, w.store, slog.New(slog.DiscardHandler))
+	w.agent = observe.Agent{
+		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded, Kind: "fake",
+		Config: func() observe.Config {
+			return observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)}
+		},
+		Attachments: func() []observe.Attachment {
+			return []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}}
+		},
+		Desired: w.store.Snapshot, Programmed: w.reconciler.Statuses, Work: w.reconciler.Work,
+		Stats: func(ctx context.Context) (dataplane.Stats, error) {
+			if w.unreadable.Load() {
+				return dataplane.Stats{}, errors.New("broken")
+			}
+			return w.dp.Stats(ctx)
+		},
+	}
+	return w
+}
+
+// run lets the reconciler work until the test ends.
+func (w *world) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.reconciler.Run(ctx)
+	}()
+	w.t.Cleanup(func() {
+		cancel()
+		<-ended
+		if err := w.dp.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+func (w *world) set(services ...lb.Service) {
+	w.t.Helper()
+	if _, err := w.store.Set(services); err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// scrape returns an answer of the handler.
+func scrape(t *testing.T, handler http.Handler) (status int, body string) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	response := recorder.Result()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// only keeps the lines of an exposition that are about the metrics with a prefix.
+func only(body, prefix string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(body) {
+		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
+		if strings.HasPrefix(name, prefix) {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+// service has backends 10.0.0.1 to 10.0.0.n, or more networks if need be.
+func service(name string, at lb.VIP, backends int) lb.Service {
+	svc := lb.Service{Name: name, VIP: at, Forward: lb.L2DSR, MinHealthy: 1}
+	address := netip.MustParseAddr("10.0.0.0")
+	for range backends {
+		address = address.Next()
+		svc.Backends = append(svc.Backends, lb.Backend{Address: address, Port: at.Port, Weight: 1})
+	}
+	return svc
+}

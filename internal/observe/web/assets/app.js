@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The status page: it follows an agent's stream of updates and shows each. What
+// somebody looks at (filter, order, open services) is in the address, behind #.
+
+import { element, keyed, setText } from "./dom.js";
+import { graph, push } from "./graph.js";
+import { isOrder, Services } from "./services.js";
+import { follow } from "./stream.js";
+import { age, bits, count, human } from "./text.js";
+
+const $ = (id) => document.getElementById(id);
+
+const look = { filter: "", order: "name", open: new Set() };
+let latest = null;
+
+/** The totals by the names of their elements: which rate, and how it is written. */
+const TOTALS = {
+  packets: ["packetsPerSecond", human],
+  bits: ["bytesPerSecond", bits],
+  flows: ["newFlowsPerSecond", human],
+  drops: ["dropsPerSecond", human],
+};
+const draw = Object.fromEntries(Object.keys(TOTALS).map((name) => [name, graph($(`${name}-graph`), { width: 300, height: 64 })]));
+let history = null; // of the totals, by rate
+
+const services = new Services($("services"), (name) => {
+  if (!look.open.delete(name)) look.open.add(name);
+  moved();
+});
+
+const stream = follow({
+  query: () => {
+    const query = new URLSearchParams({ filter: look.filter });
+    for (const name of [...look.open].slice(-16)) query.append("open", name); // 16 at most are served
+    return query;
+  },
+  update: show,
+  lost: (since) => {
+    const lost = since !== null;
+    $("gone").hidden = !lost;
+    document.body.classList.toggle("stale", lost);
+    if (lost) setText($("gone"), `The agent has not been heard of since ${since.toLocaleTimeString()}. What is shown is from then. Trying again …`);
+    setSignal($("link"), lost ? "no connection" : "live", lost ? "bad" : "good");
+  },
+});
+
+/** Shows an update. */
+function show(update) {
+  latest = update;
+  showNode(update);
+  showTotals(update);
+  showServices();
+  showDrops(update.status.exits);
+  if (update.events) showEvents(update.events);
+}
+
+function showNode({ status, notReady, error, time }) {
+  const now = Date.parse(time);
+  document.title = `${status.node} · Fairlead`;
+  setText($("node"), status.node);
+  setText($("agent"), `Fairlead ${status.version} · up ${age(status.started, now)}`);
+  $("readiness").hidden = false;
+  setSignal($("readiness"), notReady ? `not ready: ${notReady}` : "ready", notReady ? "warn" : "good");
+  $("unreadable").hidden = !error;
+  setText($("unreadable"), `The counters can't be read: ${error ?? ""}`);
+  const { config } = status;
+  $("refused").hidden = !config.error;
+  if (config.error) {
+    setText($("refused"), `The configuration was refused ${age(config.refused, now, 1)} ago, and what was loaded before runs on:\n${config.error}`);
+  }
+  const facts = [
+    ...status.dataplane.attachments.map((a) => [a.interface, `${status.dataplane.kind} ${a.mode}`, a.reason]),
+    ["configuration", `revision ${status.revision}, loaded ${age(config.loaded, now, 1)} ago`, `${config.path}, digest ${config.digest}`],
+    ["services", `${count(status.services.programmed)} of ${count(status.services.total)} programmed`],
+    ["backends", `${count(status.backends.inUse)} of ${count(status.backends.total)} in use`],
+  ];
+  keyed($("facts"), facts, ([name]) => name,
+    () => element("div", {}, element("dt"), element("dd")),
+    (row, [name, value, title]) => {
+      setText(row.children[0], name);
+      setText(row.children[1], value);
+      row.title = title ?? "";
+    });
+}
+
+function setSignal(target, text, tone) {
+  setText(target, text);
+  target.className = `pill ${tone}`;
+}
+
+function showTotals({ history: whole, totals, error }) {
+  if (whole) history = whole;
+  for (const [name, [rate, written]] of Object.entries(TOTALS)) {
+    if (!whole) push(history[rate], error ? null : totals[rate]);
+    setText($(name), written(totals[rate]));
+    draw[name](history[rate]);
+  }
+}
+
+function showServices() {
+  if (!latest) return;
+  services.show(latest, look);
+  const { services: list, matching, status } = latest;
+  $("none").hidden = list.length > 0;
+  setText($("none"), status.services.total === 0 ? "There are no services." : "No service matches.");
+  const all = look.filter ? `${count(matching)} of ${count(status.services.total)}` : count(matching);
+  setText($("shown"), list.length < matching ? `${all}; shown are ${list.length}: those in trouble, then the busiest` : all);
+}
+
+function showDrops(exits) {
+  const drops = exits.filter((exit) => exit.name.startsWith("drop_") && exit.packets > 0)
+    .sort((a, b) => b.packetsPerSecond - a.packetsPerSecond || b.packets - a.packets);
+  $("no-drops").hidden = drops.length > 0;
+  $("reasons").closest("table").hidden = drops.length === 0;
+  keyed($("reasons"), drops, (exit) => exit.name,
+    () => element("tr", {}, element("th", { scope: "row" }), element("td", { class: "number" }), element("td", { class: "number" })),
+    (row, exit) => {
+      setText(row.children[0], exit.name.slice("drop_".length).replaceAll("_", " "));
+      setText(row.children[1], human(exit.packetsPerSecond));
+      setText(row.children[2], count(exit.packets));
+      row.classList.toggle("active", exit.packetsPerSecond > 0);
+    });
+}
+
+function showEvents(events) {
+  $("no-events").hidden = events.length > 0;
+  $("events").replaceChildren(...events.map((event) => element("li", {},
+    element("time", { datetime: event.time }, new Date(event.time).toLocaleTimeString()),
+    element("span", { class: "kind" }, event.kind),
+    element("span", {}, element("b", {}, event.object), ` ${event.reason}`))));
+}
+
+/** Takes what is looked at from the address. */
+function readAddress() {
+  const query = new URLSearchParams(location.hash.slice(1));
+  look.filter = query.get("filter") ?? "";
+  look.order = isOrder(query.get("sort") ?? "") ? query.get("sort") : "name";
+  look.open = new Set(query.getAll("open"));
+  if ($("filter").value !== look.filter) $("filter").value = look.filter;
+  showOrder();
+}
+
+/** What is looked at has changed: the address says so, and the stream is asked
+ * for it. */
+function moved() {
+  const query = new URLSearchParams();
+  if (look.filter) query.set("filter", look.filter);
+  if (look.order !== "name") query.set("sort", look.order);
+  for (const name of look.open) query.append("open", name);
+  window.history.replaceState(null, "", `#${query}`);
+  showOrder();
+  showServices();
+  stream.ask();
+}
+
+function showOrder() {
+  for (const head of document.querySelectorAll("th[data-sort]")) {
+    const { sort } = head.dataset;
+    head.setAttribute("aria-sort", sort !== look.order ? "none" : sort === "name" || sort === "state" || sort === "backends" ? "ascending" : "descending");
+  }
+}
+
+for (const head of document.querySelectorAll("th[data-sort]")) {
+  head.firstChild.addEventListener("click", () => {
+    look.order = head.dataset.sort;
+    moved();
+  });
+}
+$("filter").addEventListener("input", (event) => {
+  look.filter = event.target.value;
+  moved();
+});
+window.addEventListener("hashchange", () => {
+  readAddress();
+  showServices();
+  stream.ask();
+});
+readAddress();
+stream.ask();

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// update is what a viewer reads, as a program elsewhere would.
+type update struct {
+	Error    string
+	NotReady string
+	Status   struct{ Node string }
+	Totals   struct{ PacketsPerSecond float64 }
+	Services []struct {
+		Name, Condition  string
+		PacketsPerSecond float64
+		History          []*float64
+	}
+	Matching int
+	Backends []struct{ Service, Address string }
+	History  *struct{ PacketsPerSecond []*float64 }
+	Events   []observe.Event
+}
+
+// viewer reads a stream.
+type viewer struct {
+	t     *testing.T
+	body  io.ReadCloser
+	lines *bufio.Scanner
+}
+
+// watch opens a stream that is closed when the test ends.
+func (w *world) watch(query string) *viewer {
+	w.t.Helper()
+	response, err := w.open(w.t.Context(), query)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
+		w.t.Fatalf("status %d, %s", response.StatusCode, response.Header.Get("Content-Type"))
+	}
+	v := &viewer{t: w.t, body: response.Body, lines: bufio.NewScanner(response.Body)}
+	v.lines.Buffer(nil, 1<<24)
+	w.t.Cleanup(func() { response.Body.Close() })
+	return v
+}
+
+func (w *world) open(ctx context.Context, query string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.address+"/api/v1/stream?"+query, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	return (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+}
+
+// next waits for an update; false is the end of the stream.
+func (v *viewer) next() (u update, ok bool) {
+	v.t.Helper()
+	for v.lines.Scan() {
+		data, found := strings.CutPrefix(v.lines.Text(), "data: ")
+		if !found {
+			continue
+		}
+		if err := json.Unmarshal([]byte(data), &u); err != nil {
+			v.t.Fatal(err)
+		}
+		return u, true
+	}
+	return u, false
+}
+
+// until reads updates until one is as it should be.
+func (v *viewer) until(what string, holds func(update) bool) {
+	v.t.Helper()
+	for range 30 { // one a second
+		u, ok := v.next()
+		if !ok {
+			v.t.Fatalf("the stream ended before %s", what)
+		}
+		if holds(u) {
+			return
+		}
+	}
+	v.t.Fatalf("waited in vain until %s", what)
+}
+
+// A viewer learns everything once, and then what has changed.
+func TestStream(t *testing.T) {
+	w := newWorld(t, 3)
+	w.events.Add(observe.Event{Kind: "program", Object: "eth0"})
+	v := w.watch("open=s1&filter=s1")
+	first, _ := v.next()
+	if first.Status.Node != "lb1" || len(first.Services) != 1 || first.Matching != 1 || first.Services[0].Condition != "ok" ||
+		len(first.Backends) != 2 || first.History == nil || len(first.History.PacketsPerSecond) != observe.HistoryLength ||
+		len(first.Events) != 1 || first.NotReady != "" || first.Error != "" {
+		t.Errorf("first update %+v", first)
+	}
+	second, _ := v.next()
+	if second.History != nil || second.Events != nil || len(second.Services) != 1 || second.Services[0].History != nil {
+		t.Errorf("second update %+v", second)
+	}
+
+	for range 100 {
+		w.dp.Probe(vip(1), netip.MustParseAddrPort("192.0.2.1:1000"))
+	}
+	v.until("the rates are there", func(u update) bool {
+		return u.Totals.PacketsPerSecond > 10 && u.Services[0].PacketsPerSecond > 10
+	})
+	w.events.Add(observe.Event{Kind: "drain", Object: "s1"})
+	v.until("the event is there", func(u update) bool { return len(u.Events) == 2 && u.Events[0].Kind == "drain" })
+	busy, _ := w.watch("").next()
+	if len(busy.Services) != 3 || len(busy.Services[1].History) != observe.HistoryLength || busy.Services[0].History != nil {
+		t.Errorf("a new viewer doesn't learn the history: %+v", busy)
+	}
+
+	unreadable, unready := errors.New("no tables"), errors.New("draining")
+	w.unreadable.Store(&unreadable)
+	w.unready.Store(&unready)
+	v.until("the counters are missed", func(u update) bool { return u.Error == "no tables" && u.NotReady == "draining" })
+	if response, body := w.get("/api/v1/status"); response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "no tables") {
+		t.Errorf("status %d, %q", response.StatusCode, body)
+	}
+	w.unreadable.Store(nil)
+	v.until("they are back", func(u update) bool { return u.Error == "" })
+
+	w.stop()
+	for range 5 {
+		if _, ok := v.next(); !ok {
+			return
+		}
+	}
+	t.Error("the stream outlives the agent")
+}
+
+// Of thousands of services a viewer sees those in trouble and the busiest, and
+// what is searched for.
+func TestStreamIsBounded(t *testing.T) {
+	w := newWorld(t, 4000)
+	v := w.watch("")
+	first, _ := v.next()
+	if len(first.Services) != 100 || first.Matching != 4000 || first.Services[0].Name != "s3333" {
+		t.Errorf("%d services of %d, %s first: want 100 of 4000, and first the one that can't be programmed",
+			len(first.Services), first.Matching, first.Services[0].Name)
+	}
+	v.until("the busiest service is in view", func(u update) bool {
+		w.dp.Probe(vip(3001), netip.MustParseAddrPort("192.0.2.1:1000"))
+		return u.Services[1].Name == "s3001"
+	})
+	found, _ := w.watch("filter=s2222&open=s2222").next()
+	if len(found.Services) != 1 || found.Services[0].Name != "s2222" || len(found.Backends) != 2 {
+		t.Errorf("found %+v", found.Services)
+	}
+}
+
+// Viewers are bounded, and others are served meanwhile; who leaves makes room.
+func TestViewersAreBounded(t *testing.T) {
+	w := newWorld(t, 1)
+	ctx, leave := context.WithCancel(t.Context())
+	for range 32 {
+		response, err := w.open(ctx, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			t.Fatalf("status %d", response.StatusCode)
+		}
+	}
+	if response, _ := w.get("/api/v1/stream"); response.StatusCode != http.StatusServiceUnavailable {
+		t.Errorf("one viewer too many: status %d", response.StatusCode)
+	}
+	if response, _ := w.get("/api/v1/status"); response.StatusCode != http.StatusOK {
+		t.Errorf("status %d", response.StatusCode)
+	}
+	leave()
+	for deadline := time.Now().Add(10 * time.Second); ; {
+		response, err := w.open(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		switch {
+		case response.StatusCode == http.StatusOK:
+			return
+		case time.Now().After(deadline):
+			t.Fatal("viewers that left still count")
+		}
+	}
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/web"
+	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// world is an agent on the fake data plane that is shown at a loopback address.
+type world struct {
+	t       *testing.T
+	dp      *fake.DataPlane
+	address string
+	events  observe.Events
+	// unready and unreadable are what the agent says of itself, nil if all is well.
+	unready, unreadable atomic.Pointer[error]
+	// stop ends the agent.
+	stop context.CancelFunc
+}
+
+// newWorld shows an agent with so many services until the test ends. Number 3333
+// can't be programmed.
+func newWorld(t *testing.T, services int) *world {
+	w := &world{t: t, dp: fake.New()}
+	w.dp.Fail = func(_ string, of lb.VIP) error {
+		if of == vip(3333) {
+			return errors.New("no room")
+		}
+		return nil
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	desired := store.New()
+	reconciler := reconcile.New(w.dp, desired, quiet)
+	observer := observe.NewObserver(observe.Agent{
+		Version: "v1", Commit: "abc", Node: "lb1", Started: time.Now(), Kind: "fake",
+		Config:      func() observe.Config { return observe.Config{Path: "/etc/fairlead.yaml"} },
+		Attachments: func() []observe.Attachment { return nil },
+		Desired:     desired.Snapshot, Programmed: reconciler.Statuses, Events: &w.events,
+		Stats: func(ctx context.Context) (dataplane.Stats, error) {
+			if err := w.unreadable.Load(); err != nil {
+				return dataplane.Stats{}, *err
+			}
+			return w.dp.Stats(ctx)
+		},
+	}, quiet)
+	server := web.New(web.Config{Observer: observer, Log: quiet,
+		Ready: func() error {
+			if err := w.unready.Load(); err != nil {
+				return *err
+			}
+			return nil
+		},
+		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.address = listener.Addr().String()
+	var ctx context.Context
+	ctx, w.stop = context.WithCancel(context.Background())
+	var group errgroup.Group
+	group.Go(func() error {
+		reconciler.Run(ctx)
+		return nil
+	})
+	t.Cleanup(func() {
+		w.stop()
+		if err := errors.Join(group.Wait(), w.dp.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	snapshot, err := desired.Set(list(services))
+	if err == nil {
+		err = reconciler.Settled(t.Context(), snapshot.Revision)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	group.Go(func() error {
+		observer.Run(ctx)
+		return nil
+	})
+	group.Go(func() error { return server.Serve(ctx, listener) })
+	return w
+}
+
+// list returns services "s0", "s1" … of two backends each.
+func list(n int) []lb.Service {
+	services := make([]lb.Service, n)
+	for i := range services {
+		services[i] = lb.Service{
+			Name: fmt.Sprintf("s%d", i), VIP: vip(i), Forward: lb.L2DSR, MinHealthy: 1,
+			Backends: []lb.Backend{
+				{Address: netip.MustParseAddr("10.0.0.21"), Port: 80, Weight: 1},
+				{Address: netip.MustParseAddr("10.0.0.22"), Port: 80, Weight: 1},
+			},
+		}
+	}
+	return services
+}
+
+// vip is that of service i.
+func vip(i int) lb.VIP {
+	return lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Port: 80, Protocol: lb.TCP}
+}
+
+// get asks for a path.
+func (w *world) get(path string) (*http.Response, string) {
+	w.t.Helper()
+	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, "http://"+w.address+path, http.NoBody)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return w.do(request)
+}
+
+func (w *world) do(request *http.Request) (*http.Response, string) {
+	w.t.Helper()
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	response, err := client.Do(request)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return response, string(body)
+}

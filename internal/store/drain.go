@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Target is what an operator can drain: a backend of a service, a whole service
+// if no backend is given, and the node if neither is. Services are named, as
+// operators do, so a drain outlasts a change of the VIP.
+type Target struct {
+	Service string
+	Backend lb.BackendID
+}
+
+// Compare orders targets: the node, then services by name, each before its
+// backends.
+func (t Target) Compare(o Target) int {
+	return cmp.Or(cmp.Compare(t.Service, o.Service), t.Backend.Compare(o.Backend))
+}
+
+// Drain is an operator's wish that a target gets no new flows. The node's own
+// is only kept here: packets that come to it are balanced all the same.
+type Drain struct {
+	Target
+	Since time.Time
+}
+
+// Drain adds drains; a target that is drained already keeps its time. The target
+// may be unknown yet: it is drained when it appears.
+func (s *Store) Drain(drains ...Drain) Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := slices.Clone(s.current.Drains)
+	for _, d := range drains {
+		if at, drained := drainOf(next, d.Target); !drained {
+			next = slices.Insert(next, at, d)
+		}
+	}
+	return s.redrain(next)
+}
+
+// Undrain removes the drains of targets; there need not be any.
+func (s *Store) Undrain(targets ...Target) Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := slices.DeleteFunc(slices.Clone(s.current.Drains), func(d Drain) bool {
+		return slices.Contains(targets, d.Target)
+	})
+	return s.redrain(next)
+}
+
+// redrain merges the services anew that other drains concern.
+func (s *Store) redrain(drains []Drain) Snapshot {
+	if len(drains) == len(s.current.Drains) {
+		return s.current // drains are only added, or only removed
+	}
+	concerned := map[string]bool{}
+	for _, d := range slices.Concat(drains, s.current.Drains) {
+		_, is := drainOf(drains, d.Target)
+		_, was := drainOf(s.current.Drains, d.Target)
+		if is != was {
+			concerned[d.Service] = true
+		}
+	}
+	next := s.next()
+	next.Drains = drains
+	if s.current.Revision == 0 {
+		next.Revision = 0 // nobody has said what is desired all the same
+	}
+	for i := range next.Services {
+		if e := &next.Services[i]; concerned[e.Configured.Name] {
+			next.merge(e)
+		}
+	}
+	return s.replace(next)
+}
+
+// drainOf returns the place of a target's drain in a sorted list, and whether it
+// is there.
+func drainOf(drains []Drain, t Target) (at int, drained bool) {
+	return slices.BinarySearchFunc(drains, t, func(d Drain, t Target) int { return d.Compare(t) })
+}
+
+// Draining returns the drain of a target.
+func (s Snapshot) Draining(t Target) (Drain, bool) {
+	at, drained := drainOf(s.Drains, t)
+	if !drained {
+		return Drain{}, false
+	}
+	return s.Drains[at], true
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Judge takes verdicts into account, of which the last on a backend counts.
+// Those on backends that are not desired any more are ignored. Only the services
+// that they concern are looked at.
+func (s *Store) Judge(verdicts []health.Verdict) Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, changed := s.next(), false
+	for vip, states := range byService(verdicts) {
+		at, found := next.find(vip)
+		if found && next.Services[at].judge(states) {
+			next.merge(&next.Services[at])
+			changed = true
+		}
+	}
+	if !changed {
+		return s.current
+	}
+	return s.replace(next)
+}
+
+func byService(verdicts []health.Verdict) map[lb.VIP]map[lb.BackendID]health.State {
+	services := map[lb.VIP]map[lb.BackendID]health.State{}
+	for _, v := range verdicts {
+		if services[v.VIP] == nil {
+			services[v.VIP] = map[lb.BackendID]health.State{}
+		}
+		services[v.VIP][v.Backend] = v.State
+	}
+	return services
+}
+
+// judge takes note of the states of the service's backends and reports whether
+// they are news.
+func (e *Entry) judge(states map[lb.BackendID]health.State) (news bool) {
+	known := e.Health
+	for _, b := range e.Configured.Backends {
+		state, judged := states[b.ID()]
+		before, was := known[b.ID()]
+		if !judged || was && sameState(state, before) {
+			continue
+		}
+		if !news {
+			e.Health = maps.Clone(known)
+			if e.Health == nil {
+				e.Health = map[lb.BackendID]health.State{}
+			}
+		}
+		e.Health[b.ID()], news = state, true
+	}
+	return news
+}
+
+// sameState compares all but how long the last probe took, which always
+// differs.
+func sameState(a, b health.State) bool {
+	since := a.Since.Equal(b.Since)
+	a.Took, b.Took, a.Since, b.Since = 0, 0, time.Time{}, time.Time{}
+	return since && a == b
+}
+
+// keepVerdicts takes over the verdicts on those backends that the service still
+// has.
+func (e *Entry) keepVerdicts(old map[lb.BackendID]health.State) {
+	if e.Configured.Health == nil {
+		return
+	}
+	present := func(id lb.BackendID) bool {
+		return slices.ContainsFunc(e.Configured.Backends, func(b lb.Backend) bool { return b.ID() == id })
+	}
+	for id := range old {
+		if !present(id) {
+			old = maps.Clone(old)
+			maps.DeleteFunc(old, func(id lb.BackendID, _ health.State) bool { return !present(id) })
+			break
+		}
+	}
+	e.Health = old
+}

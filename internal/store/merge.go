@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// merge makes the entry's Service what follows from the configured service, the
+// verdicts on its backends and the snapshot's drains. A service that comes out
+// as it was keeps its pointer and its revision.
+func (s *Snapshot) merge(e *Entry) {
+	_, e.Drained = drainOf(s.Drains, Target{Service: e.Configured.Name})
+	drained := func(b lb.Backend) bool {
+		if len(s.Drains) == 0 || e.Drained {
+			return e.Drained
+		}
+		_, drained := drainOf(s.Drains, Target{Service: e.Configured.Name, Backend: b.ID()})
+		return drained
+	}
+	e.countHealthy(drained)
+	merged := e.Configured
+	for i, b := range e.Configured.Backends {
+		effective := e.effective(b, drained(b))
+		if effective == b {
+			continue
+		}
+		if merged == e.Configured {
+			merged = clone(e.Configured)
+		}
+		merged.Backends[i] = effective
+	}
+	if !merged.Equal(e.Service) {
+		e.Service, e.Revision, e.Changed = merged, s.Revision, time.Now()
+	}
+}
+
+func clone(svc *lb.Service) *lb.Service {
+	c := *svc
+	c.Backends = slices.Clone(svc.Backends)
+	return &c
+}
+
+// effective is a configured backend with what is known and wished of it.
+func (e *Entry) effective(b lb.Backend, drained bool) lb.Backend {
+	if drained {
+		b.Weight, b.Drained = 0, true
+	}
+	if e.Panic {
+		return b
+	}
+	b.Down = !e.healthy(b)
+	if state, judged := e.Health[b.ID()]; judged && e.Configured.Health != nil && state.Share < wholeShare {
+		b.Share = state.Share
+	}
+	return b
+}
+
+// wholeShare is the Share of a backend that is in no slow start.
+const wholeShare = 16
+
+// healthy reports whether no verdict calls a backend dead. One without a verdict
+// is taken as it was configured: living.
+func (e *Entry) healthy(b lb.Backend) bool {
+	state, judged := e.Health[b.ID()]
+	return e.Configured.Health == nil || !judged || state.Healthy
+}
+
+// countHealthy counts the backends that live, and decides whether so few of
+// those that are to get flows do that health is ignored.
+func (e *Entry) countHealthy(drained func(lb.Backend) bool) {
+	wanted, living := 0, 0
+	e.Healthy = 0
+	for _, b := range e.Configured.Backends {
+		healthy := e.healthy(b)
+		if healthy {
+			e.Healthy++
+		}
+		if b.Weight == 0 || drained(b) {
+			continue
+		}
+		wanted++
+		if healthy {
+			living++
+		}
+	}
+	e.Panic = e.Configured.Health != nil && panics(e.Configured.Health, living, wanted)
+}
+
+// panics reports whether so few of the backends live that a check's verdicts are
+// more likely wrong than right.
+func panics(*lb.HealthCheck, int, int) bool { return false }

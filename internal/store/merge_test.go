@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// checked is a service whose backends are probed.
+func checked(name string, n byte, hosts ...byte) lb.Service {
+	svc := service(name, n, hosts...)
+	svc.Health = &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
+	return svc
+}
+
+func verdict(svc lb.Service, backend int, state health.State) health.Verdict {
+	state.Checked, state.Known = true, true
+	return health.Verdict{VIP: svc.VIP, Backend: svc.Backends[backend].ID(), State: state}
+}
+
+// only returns the store's one service.
+func only(t *testing.T, s store.Snapshot) store.Entry {
+	t.Helper()
+	if len(s.Services) != 1 {
+		t.Fatalf("%d services, want one", len(s.Services))
+	}
+	return s.Services[0]
+}
+
+func TestJudge(t *testing.T) {
+	s, web := store.New(), checked("web", 1, 1, 2)
+	before := only(t, set(t, s, web))
+	dead := health.State{Reason: "connection refused"}
+
+	e := only(t, s.Judge([]health.Verdict{verdict(web, 0, dead)}))
+	if !e.Service.Backends[0].Down || e.Service.Backends[1].Down || e.Healthy != 1 || e.Revision != 2 {
+		t.Errorf("after a backend died: %+v at revision %d, %d healthy", e.Service.Backends, e.Revision, e.Healthy)
+	}
+	if e.Configured != before.Configured || e.Configured.Backends[0].Down {
+		t.Error("a verdict changes what is configured")
+	}
+	if got := e.Health[web.Backends[0].ID()].Reason; got != dead.Reason {
+		t.Errorf("reason %q, want %q", got, dead.Reason)
+	}
+
+	dead.Reason = "timeout" // news, but not for the data plane
+	if e := only(t, s.Judge([]health.Verdict{verdict(web, 0, dead)})); e.Revision != 2 || s.Snapshot().Revision != 3 {
+		t.Errorf("another reason makes revision %d of %d, want 2 of 3", e.Revision, s.Snapshot().Revision)
+	}
+	dead.Took = time.Second
+	if s.Judge([]health.Verdict{verdict(web, 0, dead)}).Revision != 3 {
+		t.Error("how long a probe took is taken for news")
+	}
+	unknown := health.Verdict{VIP: service("x", 9).VIP}
+	if s.Judge([]health.Verdict{unknown}).Revision != 3 {
+		t.Error("a verdict on an unknown service is taken for news")
+	}
+
+	web.Backends[1].Weight = 5
+	if e := only(t, set(t, s, web)); !e.Service.Backends[0].Down {
+		t.Error("a change of the service forgets what is known of its backends")
+	}
+	e = only(t, s.Judge([]health.Verdict{verdict(web, 0, health.State{Healthy: true, Share: 3})}))
+	if b := e.Service.Backends[0]; b.Down || b.Share != 3 {
+		t.Errorf("in slow start the backend is %+v", b)
+	}
+	e = only(t, s.Judge([]health.Verdict{verdict(web, 0, health.State{Healthy: true, Share: 16})}))
+	if b := e.Service.Backends[0]; b.Down || b.Share != 0 || e.Service != e.Configured {
+		t.Errorf("after slow start the backend is %+v", b)
+	}
+	web.Health = nil
+	s.Judge([]health.Verdict{verdict(web, 0, dead)})
+	if e := only(t, set(t, s, web)); e.Service.Backends[0].Down || len(e.Health) > 0 {
+		t.Error("a service without a check has a backend that is down")
+	}
+}
+
+func TestDrain(t *testing.T) {
+	s, web := store.New(), service("web", 1, 1, 2)
+	backend := store.Target{Service: "web", Backend: web.Backends[1].ID()}
+	whole, node := store.Target{Service: "web"}, store.Target{}
+	at := time.Unix(1, 0)
+
+	if snapshot := s.Drain(store.Drain{Target: backend, Since: at}); snapshot.Revision != 0 {
+		t.Error("a drain says what is desired")
+	}
+	e := only(t, set(t, s, web))
+	if b := e.Service.Backends[1]; !b.Drained || b.Weight != 0 || e.Service.Backends[0].Drained || e.Drained {
+		t.Errorf("a drain from before: %+v", e.Service.Backends)
+	}
+	if s.Drain(store.Drain{Target: backend, Since: at.Add(time.Hour)}).Revision != 1 {
+		t.Error("draining again is a change")
+	}
+	if d, ok := s.Snapshot().Draining(backend); !ok || !d.Since.Equal(at) {
+		t.Errorf("drained again since %s (%t), want the first time", d.Since, ok)
+	}
+	e = only(t, s.Drain(store.Drain{Target: whole, Since: at}))
+	if b := e.Service.Backends[0]; !b.Drained || b.Weight != 0 || !e.Drained {
+		t.Errorf("the whole service: %+v", e.Service.Backends)
+	}
+	e = only(t, s.Undrain(whole))
+	if e.Drained || e.Service.Backends[0].Drained || !e.Service.Backends[1].Drained {
+		t.Errorf("the service is back, its backend is not: %+v", e.Service.Backends)
+	}
+	if e := only(t, s.Undrain(backend, whole)); e.Service != e.Configured {
+		t.Errorf("nothing is drained: %+v", e.Service.Backends)
+	}
+	revision := e.Revision + 1
+	snapshot := s.Drain(store.Drain{Target: node, Since: at})
+	if _, ok := snapshot.Draining(node); !ok || only(t, snapshot).Revision != revision {
+		t.Error("draining the node changes a service, or is not seen")
+	}
+}
+
+// A change touches the services that it concerns, and no other.
+func TestOthersStay(t *testing.T) {
+	s, web, dns := store.New(), checked("web", 1, 1, 2), checked("dns", 2, 1, 2)
+	before := set(t, s, web, dns)
+	s.Judge([]health.Verdict{verdict(web, 0, health.State{})})
+	after := s.Drain(store.Drain{Target: store.Target{Service: "web"}})
+	was, _ := before.Find(dns.VIP)
+	if is, _ := after.Find(dns.VIP); is.Service != was.Service || is.Revision != was.Revision {
+		t.Errorf("another service is %+v, was %+v", is, was)
+	}
+}
+
+// Whatever came in whatever order, the outcome is that of the last configuration,
+// the last verdicts and the present drains; and a service whose content is as it
+// was keeps its pointer.
+func TestRandomHistoriesMerge(t *testing.T) {
+	for seed := range uint64(100) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		s, h := store.New(), newHistory(random)
+		before := s.Snapshot()
+		for range 40 {
+			after := h.step(t, s)
+			for _, e := range after.Services {
+				was, found := before.Find(e.Service.VIP)
+				same := found && e.Service.Equal(was.Service)
+				if same != (found && e.Revision == was.Revision) || same != (found && e.Service == was.Service) {
+					t.Fatalf("seed %d: %+v at revision %d follows %+v at %d", seed, e.Service, e.Revision, was.Service, was.Revision)
+				}
+			}
+			before = after
+			if got, want := describe(after), describe(h.fresh(t)); got != want {
+				t.Fatalf("seed %d: by steps\n%s\nand at once\n%s", seed, got, want)
+			}
+		}
+	}
+}
+
+// describe prints what doesn't depend on the way there.
+func describe(s store.Snapshot) string {
+	var out strings.Builder
+	for _, e := range s.Services {
+		fmt.Fprintf(&out, "%s: %d healthy, panic %t, drained %t\n", e.Service.Name, e.Healthy, e.Panic, e.Drained)
+		for _, b := range e.Service.Backends {
+			fmt.Fprintf(&out, "  %+v %+v\n", b, e.Health[b.ID()])
+		}
+	}
+	return fmt.Sprint(out.String(), s.Drains)
+}
+
+// history remembers what a random history comes to.
+type history struct {
+	random   *rand.Rand
+	services []lb.Service
+	verdicts map[string]health.Verdict
+	drains   map[store.Target]bool
+}
+
+func newHistory(random *rand.Rand) *history {
+	return &history{random: random, verdicts: map[string]health.Verdict{}, drains: map[store.Target]bool{}}
+}
+
+func (h *history) step(t *testing.T, s *store.Store) store.Snapshot {
+	switch h.random.IntN(5) {
+	case 0:
+		h.configure()
+		return set(t, s, h.services...)
+	case 1, 2:
+		return h.judge(s)
+	default:
+		return h.drain(s)
+	}
+}
+
+// configure makes services, some of them with checks. A verdict on a backend that
+// leaves is forgotten.
+func (h *history) configure() {
+	h.services = nil
+	known := map[string]bool{}
+	for n := range byte(3) {
+		svc := checked(fmt.Sprint("s", n), n)
+		for host := range byte(4) {
+			if h.random.IntN(4) > 0 {
+				svc.Backends = append(svc.Backends, service("", n, host).Backends...)
+				known[fmt.Sprint(svc.VIP, svc.Backends[len(svc.Backends)-1].ID())] = true
+			}
+		}
+		h.services = append(h.services, svc)
+	}
+	for key := range h.verdicts {
+		if !known[key] {
+			delete(h.verdicts, key)
+		}
+	}
+}
+
+func (h *history) judge(s *store.Store) store.Snapshot {
+	var verdicts []health.Verdict
+	for _, svc := range h.services {
+		for i := range svc.Backends {
+			if h.random.IntN(3) == 0 {
+				v := verdict(svc, i, health.State{Healthy: h.random.IntN(2) == 0, Share: 1 + h.random.IntN(16)})
+				verdicts = append(verdicts, v)
+				h.verdicts[fmt.Sprint(v.VIP, v.Backend)] = v
+			}
+		}
+	}
+	return s.Judge(verdicts)
+}
+
+func (h *history) drain(s *store.Store) store.Snapshot {
+	target := store.Target{Service: fmt.Sprint("s", h.random.IntN(4))}
+	if h.random.IntN(3) > 0 {
+		target.Backend = service("", byte(h.random.IntN(3)), byte(h.random.IntN(4))).Backends[0].ID()
+	}
+	if h.drains[target] {
+		delete(h.drains, target)
+		return s.Undrain(target)
+	}
+	h.drains[target] = true
+	return s.Drain(store.Drain{Target: target})
+}
+
+// fresh is what a store says that is told the outcome at once.
+func (h *history) fresh(t *testing.T) store.Snapshot {
+	s := store.New()
+	for target := range h.drains {
+		s.Drain(store.Drain{Target: target})
+	}
+	if h.services != nil {
+		set(t, s, h.services...)
+	}
+	var verdicts []health.Verdict
+	for _, v := range h.verdicts {
+		verdicts = append(verdicts, v)
+	}
+	s.Judge(verdicts)
+	return s.Snapshot()
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store
+
+import (
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Entry is one desired service. What it points to is immutable.
+type Entry struct {
+	// Service is what a data plane is to balance: the configured service with
+	// health and drains merged in (merge.go). It is the same pointer as long as the
+	// service is the same. Its backends are sorted by ID.
+	Service *lb.Service
+	// Revision is the snapshot's at which Service last changed, Changed the time of
+	// it.
+	Revision uint64
+	Changed  time.Time
+	// Configured is the service as its source described it. Health checks follow
+	// it: they go on for backends that are down or drained.
+	Configured *lb.Service
+	// Health has the last verdict on each backend; missing are those that nobody
+	// has judged.
+	Health map[lb.BackendID]health.State
+	// Healthy counts the backends that no verdict calls dead. Panic says that so
+	// few are healthy that verdicts are ignored.
+	Healthy int
+	Panic   bool
+	// Drained says that the whole service is drained.
+	Drained bool
+}
+
+// Snapshot is the desired state at one revision. It is immutable.
+type Snapshot struct {
+	// Revision grows by one with each change. 0 means that nobody has said yet
+	// what is desired, which differs from wanting no services.
+	Revision uint64
+	// Services are sorted by VIP.
+	Services []Entry
+	// Drains are what operators wish, sorted by Target. Their targets need not be
+	// desired.
+	Drains []Drain
+}
+
+// find returns the index of the service with a VIP.
+func (s Snapshot) find(vip lb.VIP) (at int, found bool) {
+	return slices.BinarySearchFunc(s.Services, vip, func(e Entry, vip lb.VIP) int {
+		return e.Service.VIP.Compare(vip)
+	})
+}
+
+// Find returns the service with a VIP.
+func (s Snapshot) Find(vip lb.VIP) (Entry, bool) {
+	at, found := s.find(vip)
+	if !found {
+		return Entry{}, false
+	}
+	return s.Services[at], true
+}
