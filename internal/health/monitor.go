@@ -177,7 +177,7 @@ func (m *Monitor) probe(ctx context.Context, t *target) {
 		release()
 	}
 	if complain && ctx.Err() == nil {
-		m.log.Warn("health checks can't be made", "backend", t.to.ID(), "error", err)
+		m.log.Warn("health checks can't be made", "backend", t.key.backend.Address, "error", err)
 	}
 }
 

@@ -44,7 +44,7 @@ func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
 // target is what is probed: one backend in one way.
 type target struct {
 	task
-	key     targetKey
+	key targetKey
 	// service and backend are those that were configured last of those who share it.
 	service *lb.Service
 	backend lb.Backend
