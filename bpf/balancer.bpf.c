@@ -13,6 +13,7 @@
 #include "hash.h"
 #include "limit.h"
 #include "maps.h"
+#include "nat.h"
 #include "overlay.h"
 #include "parse.h"
 #include "quic.h"
@@ -24,19 +25,13 @@
 #include "unavailable.h"
 #include "vip.h"
 
-/* Out of the interface that the packet came in by, or out of another one. */
-static __always_inline int transmit(struct xdp_md *ctx, __u32 ifindex)
-{
-	if (ifindex == ctx->ingress_ifindex)
-		return XDP_TX;
-	return bpf_redirect(ifindex, 0);
-}
-
-/* No service's packet, which a ping of its address is neither. */
+/* No service's packet, which a ping of its address is neither, nor a server's that NAT sends back. */
 static __always_inline int unserved(struct xdp_md *ctx, const struct packet *p)
 {
 	if (p->vip.protocol == IPPROTO_ICMP || p->vip.protocol == IPPROTO_ICMPV6)
 		return conclude(answer_echo(ctx, p));
+	if (feature_nat)
+		return nat_server(ctx, p);
 	return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
 }
 
@@ -79,6 +74,8 @@ int balance(struct xdp_md *ctx)
 		if (exit != COUNTER_COUNT)
 			return leave(exit, XDP_DROP);
 	}
+	if (feature_nat && view->flags & VIEW_NAT)
+		return nat_client(ctx, &packet, service, number, bytes);
 	hash = flow_hash(&packet, hash, view->flags);
 	if (feature_quic && view->flags & VIEW_QUIC && has_transport(&packet))
 		backend = quic_backend(ctx, &packet, view, &service->quic, number);

@@ -83,3 +83,11 @@ static __always_inline int returns_to_sender(struct xdp_md *ctx, const struct pa
 	return from[2] == to[2] && from[1] == to[1] && from[0] == to[0] && !p->overlay &&
 	       b->ifindex == ctx->ingress_ifindex && b->vlan == (bpf_ntohs(p->tci) & VLAN_ID_MASK);
 }
+
+/* Out of the interface that the packet came in by, or out of another one. */
+static __always_inline int transmit(struct xdp_md *ctx, __u32 ifindex)
+{
+	if (ifindex == ctx->ingress_ifindex)
+		return XDP_TX;
+	return bpf_redirect(ifindex, 0);
+}

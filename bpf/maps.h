@@ -158,6 +158,14 @@ struct {
 	__type(value, struct nat_session);
 } nat_sessions SEC(".maps");
 
+/* The session, or the entry of one, that a packet is about to make: the stack has no room for it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nat_session);
+} nat_fresh SEC(".maps");
+
 /* The VIP of each service, by its number: what a server's packets are rewritten to. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -9,69 +9,181 @@
  */
 #pragma once
 
-#include <linux/bpf.h>
-#include <linux/if_ether.h>
-#include <linux/in.h>
-#include <linux/tcp.h>
-
-#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
+#include <linux/bpf.h>
 
-#include "flow.h"
+#include "config.h"
 #include "link.h"
 #include "maps.h"
+#include "nat_begin.h"
 #include "nat_icmp.h"
-#include "nat_port.h"
 #include "nat_rewrite.h"
 #include "nat_session.h"
+#include "nat_state.h"
 #include "packet.h"
-#include "quic.h"
-#include "reset.h"
-#include "ring.h"
 #include "stats.h"
 #include "toobig.h"
 #include "trace.h"
-#include "transmit.h"
 #include "types.h"
-#include "unavailable.h"
 
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-
-/* The flags of a TCP segment, or 0. */
-static __always_inline __u8 tcp_flags(struct xdp_md *ctx, const struct packet *p)
+/* The backend of a client's session that goes on, or NULL: then it is a new one's, or nobody's. */
+static __always_inline struct backend *client_backend(struct xdp_md *ctx, const struct packet *p,
+						      const struct service *service,
+						      struct nat_session *s)
 {
-	__u8 *tcp = packet_at(ctx, p, p->header);
+	__u32 now = nat_time();
+	struct backend *b;
 
-	if (p->vip.protocol != IPPROTO_TCP || !has_transport(p) ||
-	    (void *)(tcp + sizeof(struct tcphdr)) > (void *)(long)ctx->data_end)
+	if (!s || !is_live(s, service->nat_idle, now))
+		return NULL;
+	if (p->phase == PHASE_OPENING && s->state == NAT_CLOSING)
+		return NULL;
+	b = session_backend(active_view(service), s->backend);
+	if (!b || !(b->flags & BACKEND_USABLE))
+		return NULL;
+	if (!p->quoted && follow_client(ctx, p, s, b, now))
+		return NULL;
+	trace_session(s);
+	return b;
+}
+
+/*
+ * Says what to do with a packet to a backend that XDP can't send to: a tc program reads it (struct
+ * nat_handover). Returns the exit.
+ */
+static __always_inline enum counter hand_over(struct xdp_md *ctx, const struct backend *b)
+{
+	struct nat_handover *handover;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*handover)))
+		return COUNTER_DROP_HEADROOM;
+	handover = (void *)(long)ctx->data_meta;
+	if ((void *)(handover + 1) > (void *)(long)ctx->data)
+		return COUNTER_DROP_HEADROOM;
+	handover->magic = NAT_HANDOVER_MAGIC;
+	handover->ifindex = b->ifindex;
+	return COUNTER_FORWARD_NAT_HANDOVER;
+}
+
+/* Makes the packet the one that the backend gets. Returns the exit. */
+static __always_inline enum counter write_to_server(struct xdp_md *ctx, const struct packet *p,
+						    const struct nat_session *s,
+						    const struct backend *b)
+{
+	enum counter exit = COUNTER_COUNT;
+	void *ip;
+
+	if (p->quoted) {
+		struct translation to = { .source_port = s->snat_port, .port = s->server_port };
+
+		__builtin_memcpy(to.source, s->snat, sizeof(to.source));
+		__builtin_memcpy(to.destination, b->remote, sizeof(to.destination));
+		exit = translate_error(ctx, p, &to);
+		if (exit != COUNTER_COUNT)
+			return exit;
+	}
+	if (b->flags & BACKEND_HANDOVER)
+		ip = write_frame(ctx, p, s->own, s->router, 0, p->proto, 0);
+	else
+		ip = write_link(ctx, p, b, p->proto, 0);
+	if (!ip)
+		return COUNTER_DROP_HEADROOM;
+	if (!p->quoted)
+		exit = translate(ctx, p, ip, s->snat, b->remote, s->snat_port, s->server_port);
+	if (exit != COUNTER_COUNT)
+		return exit;
+	return b->flags & BACKEND_HANDOVER ? hand_over(ctx, b) : COUNTER_FORWARD_NAT;
+}
+
+/* A packet of `bytes` for a service with VIEW_NAT. Returns the verdict. */
+__noinline int nat_client(struct xdp_md *ctx, const struct packet *p, const struct service *service,
+			  __u32 number, __u32 bytes)
+{
+	struct nat_session *s;
+	struct backend *b;
+	enum counter exit;
+
+	if (!feature_nat || !p || !service)
+		return leave(COUNTER_DROP_STATE, XDP_DROP);
+	s = client_session(p, flow_hash(p, vip_hash(p), 0), number);
+	b = client_backend(ctx, p, service, s);
+	if (!b) {
+		exit = begin_session(ctx, p, service, number);
+		if (exit != COUNTER_COUNT)
+			return conclude(exit);
+		s = fresh_session();
+		b = s ? session_backend(active_view(service), s->backend) : NULL;
+		if (!b)
+			return leave(COUNTER_DROP_STATE, XDP_DROP);
+		count_new_flow(b->stats);
+	}
+	if (p->length > b->mtu)
+		return conclude(answer_too_big(ctx, p, b));
+	exit = write_to_server(ctx, p, s, b);
+	if (!is_forward(exit))
+		return conclude(exit);
+	count_backend(b->stats, bytes);
+	if (exit == COUNTER_FORWARD_NAT_HANDOVER)
+		return leave(exit, XDP_PASS);
+	return leave(exit, transmit(ctx, b->ifindex));
+}
+
+/* Makes the packet the one that the client gets. Returns COUNTER_COUNT, or the exit. */
+static __always_inline enum counter write_to_client(struct xdp_md *ctx, const struct packet *p,
+						    const struct answered *a)
+{
+	const struct nat_session *s = a->session;
+	const struct vip_key *vip = a->vip;
+	enum counter exit;
+	void *ip;
+
+	if (p->quoted) {
+		struct translation to = {};
+
+		to_client(a, &to);
+		exit = translate_error(ctx, p, &to);
+		if (exit != COUNTER_COUNT)
+			return exit;
+	}
+	ip = write_frame(ctx, p, s->router, s->own, s->vlan, p->proto, 0);
+	if (!ip)
+		return COUNTER_DROP_HEADROOM;
+	if (p->quoted)
+		return COUNTER_COUNT;
+	return translate(ctx, p, ip, vip->address, s->client, vip->port, s->client_port);
+}
+
+/*
+ * The MTU of an interface, if the packet is longer, else 0. What came in by the same interface fits, and
+ * what is as short as any link can carry does too.
+ */
+static __always_inline __u32 exceeded_mtu(struct xdp_md *ctx, const struct packet *p, __u32 ifindex)
+{
+	__u32 length = p->length;
+
+	if (ifindex == ctx->ingress_ifindex || length <= IPV6_MIN_MTU)
 		return 0;
-	return tcp[13];
+	if (bpf_check_mtu(ctx, ifindex, &length, 0, 0) != BPF_MTU_CHK_RET_FRAG_NEEDED)
+		return 0;
+	return length;
 }
 
-/* What a client's packet makes of its session's state. */
-static __always_inline __u8 after_client(struct nat_session *s, __u8 flags)
+/* A packet that is no service's: if it is of a session, then from its server. Returns the verdict. */
+__noinline int nat_server(struct xdp_md *ctx, const struct packet *p)
 {
-	if (flags & TCP_RST)
-		return NAT_CLOSING;
-	if (flags & TCP_FIN)
-		s->flags |= NAT_FIN_CLIENT;
-	if (s->flags & NAT_FIN_SERVER && s->flags & NAT_FIN_CLIENT)
-		return NAT_CLOSING;
-	return s->state == NAT_ANSWERED && !(flags & TCP_SYN) ? NAT_ESTABLISHED : s->state;
-}
+	struct answered a = {};
+	enum counter exit;
+	__u32 mtu;
 
-/* The same for a server's. */
-static __always_inline __u8 after_server(struct nat_session *s, __u8 flags)
-{
-	if (flags & TCP_RST)
-		return NAT_CLOSING;
-	if (flags & TCP_FIN)
-		s->flags |= NAT_FIN_SERVER;
-	if (s->flags & NAT_FIN_SERVER && s->flags & NAT_FIN_CLIENT)
-		return NAT_CLOSING;
-	if (s->state == NAT_OPENING)
-		return NAT_ANSWERED;
-	return s->state == NAT_ONE_WAY ? NAT_TWO_WAY : s->state;
+	if (!feature_nat || !p || find_answered(p, &a))
+		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
+	if (!p->quoted && follow_server(&a, tcp_flags(ctx, p)))
+		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
+	mtu = exceeded_mtu(ctx, p, a.session->ifindex);
+	if (mtu)
+		return conclude(answer_mtu(ctx, p, mtu));
+	exit = write_to_client(ctx, p, &a);
+	if (exit != COUNTER_COUNT)
+		return conclude(exit);
+	return leave(COUNTER_FORWARD_NAT_REPLY, transmit(ctx, a.session->ifindex));
 }

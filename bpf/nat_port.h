@@ -59,38 +59,38 @@ static __always_inline int take_over(__u64 key, struct nat_session *other,
 }
 
 /*
- * Tries to enter a session, which is an entry for packets of the server, with its SNAT address and port.
- * `force` takes ports of closing sessions too. Returns an enum port_claim.
+ * Tries to enter the fresh session, which is an entry for packets of the server, with its SNAT address
+ * and port. `force` takes ports of closing sessions too. Returns an enum port_claim.
  */
-__noinline int claim_port(const struct nat_session *s, const struct backend *b, __u32 force)
+__noinline int claim_port(const struct backend *b, __u32 force)
 {
+	struct nat_session *s = fresh_session(), *other;
 	__u32 now = nat_time();
-	struct nat_session *other, copy;
 	__u64 key;
 
 	if (!s || !b)
 		return PORT_TAKEN;
-	copy = *s; /* the verifier of Linux 6.1 wants it here */
 	key = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
-	if (!tracing && !bpf_map_update_elem(&nat_sessions, &key, &copy, BPF_NOEXIST))
+	if (!tracing && !bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST))
 		return PORT_CLAIMED;
 	other = bpf_map_lookup_elem(&nat_sessions, &key);
-	if (tracing && !other)
-		return PORT_CLAIMED;
 	if (!other)
-		return PORT_TAKEN;
+		return tracing ? PORT_CLAIMED : PORT_TAKEN;
 	if (is_over(other, now) || (force && is_closing(other, now)))
-		return tracing || !take_over(key, other, &copy, now) ? PORT_CLAIMED : PORT_TAKEN;
+		return tracing || !take_over(key, other, s, now) ? PORT_CLAIMED : PORT_TAKEN;
 	return is_closing(other, now) ? PORT_CLOSING : PORT_TAKEN;
 }
 
-/* The nth place among all addresses and ports that a session with the backend may have. */
-static __always_inline int choose_port(struct nat_session *s, const struct backend *b, __u32 n)
+/* Gives the fresh session the nth of all addresses and ports that it may have with the backend. */
+static __always_inline int choose_port(const struct backend *b, __u32 n)
 {
 	__u32 addresses = is_mapped(b->remote) ? nat_ipv4_addresses : nat_ipv6_addresses;
 	__u32 first = is_mapped(b->remote) ? 0 : NAT_ADDRESSES, key;
+	struct nat_session *s = fresh_session();
 	struct address *address;
 
+	if (!s)
+		return -1;
 	s->snat_port = bpf_htons(nat_first_port + n % nat_ports);
 	if (!addresses) {
 		__builtin_memcpy(s->snat, b->local, sizeof(s->snat));
@@ -105,23 +105,23 @@ static __always_inline int choose_port(struct nat_session *s, const struct backe
 }
 
 /*
- * Gives a new session an address and a port, and enters it for packets of the server. The search begins
- * at a place that the flow's hash says, so that a flow that comes again has the port that it had, and
- * goes on in steps that differ from flow to flow. Returns 0, or -1 if none is free.
+ * Gives the fresh session an address and a port, and enters it for packets of the server. The search
+ * begins at a place that the flow's hash says, so that a flow that comes again has the port that it had,
+ * and goes on in steps that differ from flow to flow. Returns 0, or -1 if none is free.
  */
-__noinline int find_port(struct nat_session *s, const struct backend *b, __u64 hash)
+__noinline int find_port(const struct backend *b, __u64 hash)
 {
 	__u32 place = hash, step = 1, spare = 0;
 	int claim, closing = 0;
 
-	if (!s || !b)
+	if (!b)
 		return -1;
 	if (nat_ports > NAT_ATTEMPTS)
 		step += (hash >> 32) % nat_ports;
 	for (int i = 0; i < NAT_ATTEMPTS; i++, place += step) {
-		if (choose_port(s, b, place))
+		if (choose_port(b, place))
 			return -1;
-		claim = claim_port(s, b, 0);
+		claim = claim_port(b, 0);
 		if (claim == PORT_CLAIMED)
 			return 0;
 		if (claim == PORT_CLOSING && !closing) {
@@ -129,7 +129,7 @@ __noinline int find_port(struct nat_session *s, const struct backend *b, __u64 h
 			spare = place;
 		}
 	}
-	if (!closing || choose_port(s, b, spare))
+	if (!closing || choose_port(b, spare))
 		return -1;
-	return claim_port(s, b, 1) == PORT_CLAIMED ? 0 : -1;
+	return claim_port(b, 1) == PORT_CLAIMED ? 0 : -1;
 }

@@ -120,6 +120,14 @@ static __always_inline struct backend *session_backend(const struct view *view, 
 	return backend && backend->generation == name >> 16 ? backend : NULL;
 }
 
+/* Where an entry is put together before it is entered. */
+static __always_inline struct nat_session *fresh_session(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&nat_fresh, &key);
+}
+
 /* The view of a service that is in use. */
 static __always_inline const struct view *active_view(const struct service *service)
 {
@@ -171,21 +179,22 @@ static __always_inline void copy_path(struct nat_session *to, const struct nat_s
 /*
  * Makes the entry at `key` like `s`, which is the other one of its session: what only grows is taken
  * over, the path if it is the client's packets that know it. An entry that is missing is made. Returns
- * 0, or -1 if another session is in its place, or there is no room.
+ * 0, or -1 if another session is in its place.
  */
 __noinline int mirror_session(__u64 key, const struct nat_session *s)
 {
-	struct nat_session *twin, copy;
+	struct nat_session *twin, *fresh = fresh_session();
 
-	if (!s)
+	if (!s || !fresh)
 		return -1;
 	twin = bpf_map_lookup_elem(&nat_sessions, &key);
 	if (!twin) {
-		copy = *s;
-		copy.flags ^= NAT_REPLY;
-		return bpf_map_update_elem(&nat_sessions, &key, &copy, BPF_NOEXIST) ? -1 : 0;
+		*fresh = *s;
+		fresh->flags ^= NAT_REPLY;
+		bpf_map_update_elem(&nat_sessions, &key, fresh, BPF_NOEXIST);
+		return 0;
 	}
-	if ((twin->flags ^ s->flags) & NAT_REPLY ? !same_session(twin, s) : 1)
+	if (!((twin->flags ^ s->flags) & NAT_REPLY) || !same_session(twin, s))
 		return -1;
 	twin->seen = s->seen;
 	if (twin->state < s->state)

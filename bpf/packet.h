@@ -49,9 +49,8 @@ struct packet {
 	__u8 fragment; /* enum fragment_part */
 	__u8 quoted; /* an ICMP error */
 	__u8 closing; /* TCP FIN or RST */
-	__u8 pad;
+	__u8 pad[3];
 	__u16 quote; /* of an ICMP error: bytes from the start of the IP packet to the quoted transport */
-	__u16 pad_quote;
 	__u32 length; /* of the IP packet, header included */
 	__u32 overlay; /* bytes of a segment's headers between link layer and packet (overlay.h) */
 };

@@ -143,3 +143,19 @@ static __always_inline void trace_slot(__u32 slot, __u32 step)
 	t->slot = slot;
 	t->steps |= step;
 }
+
+/* A NAT session has the packet; it is shown as a record of its flow is. */
+static __always_inline void trace_session(const struct nat_session *s)
+{
+	struct trace *t = trace_current();
+
+	if (!t)
+		return;
+	t->slot = s->backend & 0xffff;
+	t->flow.service = s->service;
+	t->flow.backend = s->backend;
+	t->flow.seen = s->seen;
+	t->flow.port = s->client_port;
+	__builtin_memcpy(t->flow.client, s->client, sizeof(t->flow.client));
+	t->steps |= TRACE_TRACKED | TRACE_RECORD | TRACE_HIT;
+}

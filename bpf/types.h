@@ -231,7 +231,8 @@ struct backend {
 	__u8 flags; /* BACKEND_* */
 	__u32 index; /* its own in `backends`, and so in `backend_details` */
 	__u8 remote[16]; /* the tunnel's far end; with NAT the backend's own address */
-	__u8 local[16]; /* the tunnel's near end; with NAT an address of this node towards the backend */
+	__u8 local
+		[16]; /* the tunnel's near end; with NAT an address of this node towards the backend */
 };
 _Static_assert(sizeof(struct backend) == 64, "backend is one cache line");
 

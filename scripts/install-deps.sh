@@ -7,7 +7,8 @@
 #
 #   scripts/install-deps.sh build     make, git and a Go that can build go.mod
 #   scripts/install-deps.sh demo      build, and a web server and its load generator
-#   scripts/install-deps.sh test      demo, and a C compiler (race detector), a guest machine and Prometheus
+#   scripts/install-deps.sh test      demo, a C compiler (race detector), a guest machine, Prometheus
+#                                     and a browser
 #   scripts/install-deps.sh generate  build, and the compiler for BPF
 #   scripts/install-deps.sh verify    generate, and the linters that are not Go
 #
@@ -46,6 +47,14 @@ want() {
 	[[ " ${missing[*]} " == *" $package "* ]] || missing+=("$package")
 }
 
+# want_browser asks for the browser that looks at the status page. Ubuntu has none
+# as a package, only as a snap: the test that needs it is skipped there.
+want_browser() {
+	grep -qx 'ID=debian' /etc/os-release || return 0
+	want chromium
+	want /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf fonts-dejavu-core
+}
+
 want_group() {
 	case $1 in
 	build)
@@ -72,6 +81,7 @@ want_group() {
 		want iptables # what "fairlead bench forward" compares with
 		want nft nftables
 		want promtool prometheus # what alerts are tested with, and scrapes a lab
+		want_browser
 		;;
 	generate)
 		want_group build

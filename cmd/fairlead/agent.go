@@ -13,6 +13,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/drain"
+	"fairlead.io/fairlead/internal/event"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source/file"
 )
@@ -36,8 +38,10 @@ func newAgentCommand(e env) *cobra.Command {
 		Use:   "agent",
 		Short: "Run a balancer node",
 		Long: `Run a balancer node as its configuration file says. The file is followed as it
-changes; SIGHUP and "fairlead reload" read it at once. When the agent ends, also
-by SIGKILL, packets go on being balanced, and the next agent takes over.`,
+changes; SIGHUP and "fairlead reload" read it at once. SIGTERM drains the node:
+the agent ends when no more packets come, or after node.drainTimeout; another
+SIGTERM, or SIGINT, ends it at once. When the agent has ended, also by SIGKILL,
+packets go on being balanced, and the next agent takes over.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -56,7 +60,7 @@ by SIGKILL, packets go on being balanced, and the next agent takes over.`,
 	return cmd
 }
 
-// run wires an agent on the XDP data plane and runs it until ctx ends.
+// run wires an agent on the XDP data plane and runs it until a signal ends it.
 func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err error) {
 	started := time.Now()
 	source, err := openConfig(e, o.config, log)
@@ -80,6 +84,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	if page != nil {
 		defer page.Close() // if nothing comes to serving it
 	}
+	tell := event.NewTeller(log)
 	dp, err := xdp.Open(xdp.Config{
 		PinDir:     pins,
 		Interfaces: config.Node.Interfaces,
@@ -93,20 +98,28 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 		Capacity: xdp.Capacity{Flows: config.Dataplane.Flows, Sessions: config.Dataplane.NATSessions},
 		Seed:     config.Dataplane.HashSeed,
 		Log:      log,
+		Replaced: tell.ProgramReplaced,
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dp.Close()) }()
-	a := newAgent(started, source, plane{
-		DataPlane:   dp,
-		kind:        "xdp",
-		attach:      dp.Attach,
-		attachments: func() []observe.Attachment { return attachments(dp.Attachments()) },
-		trace:       dp.Trace,
-		flows:       dp.Flows,
-	}, page, log)
-	if err := a.run(ctx, claim); err != nil {
+	a := newAgent(parts{
+		started: started, source: source, page: page, drains: drain.Path(o.socket), tell: tell, log: log,
+		plane: plane{
+			DataPlane:   dp,
+			kind:        "xdp",
+			paths:       dp,
+			attach:      dp.Attach,
+			attachments: func() []observe.Attachment { return attachments(dp.Attachments()) },
+			trace:       dp.Trace,
+			flows:       dp.Flows,
+			countFlows:  dp.CountFlows,
+		},
+	})
+	ctx, terminate, release := signalled(ctx)
+	defer release()
+	if err := a.run(ctx, claim, terminate); err != nil {
 		return err
 	}
 	log.Info("agent stopped, the kernel goes on balancing", "pins", pins)

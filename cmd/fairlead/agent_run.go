@@ -15,6 +15,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/drain"
+	"fairlead.io/fairlead/internal/event"
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/metric"
 	"fairlead.io/fairlead/internal/observe/web"
@@ -27,78 +30,95 @@ import (
 type plane struct {
 	dataplane.DataPlane
 	kind string
+	// paths are the ways of health checks.
+	paths health.Paths
 	// attach puts it to work once the first services are programmed.
 	attach      func() error
 	attachments func() []observe.Attachment
 	trace       func(context.Context, dataplane.Packet) (dataplane.Trace, error)
 	flows       func(context.Context, dataplane.FlowQuery) (dataplane.Flows, error)
+	countFlows  func(context.Context) (dataplane.FlowCounts, error)
 }
 
-// agent is the story of DESIGN.md §1 on one node: source, store, reconcile, data
-// plane, observe.
+// parts are what an agent is made of.
+type parts struct {
+	started time.Time
+	source  *file.Source
+	plane   plane
+	// page is where people and scrapers are answered; nil: nowhere but on the
+	// control socket.
+	page net.Listener
+	// drains is the file in which drains are remembered.
+	drains string
+	tell   *event.Teller
+	log    *slog.Logger
+}
+
+// agent is the story of DESIGN.md §1 on one node: source, store, health,
+// reconcile, data plane, observe.
 type agent struct {
-	started    time.Time
-	log        *slog.Logger
-	source     *file.Source
-	plane      plane
+	parts
 	store      *store.Store
+	monitor    *health.Monitor
+	book       *drain.Book
 	reconciler *reconcile.Reconciler
-	happened   observe.Events
 	observer   *observe.Observer
 	server     *observe.Server
 	web        *web.Server
-	// page is where people and scrapers are answered; nil: nowhere.
-	page net.Listener
 	// begun says that the data plane has been put to work.
 	begun atomic.Bool
 }
 
-// newAgent wires an agent on a data plane. Without a page nobody is answered but
-// on the control socket.
-func newAgent(started time.Time, source *file.Source, dp plane, page net.Listener, log *slog.Logger) *agent {
+// newAgent wires an agent.
+func newAgent(p parts) *agent {
 	desired := store.New()
 	a := &agent{
-		started:    started,
-		log:        log,
-		source:     source,
-		plane:      dp,
-		page:       page,
+		parts:      p,
 		store:      desired,
-		reconciler: reconcile.New(dp, desired, log),
+		book:       drain.Open(p.drains, desired, p.log),
+		reconciler: reconcile.New(p.plane, desired, p.log),
 	}
+	a.monitor = health.New(health.Config{
+		Paths:  p.plane.paths,
+		Report: func(verdicts []health.Verdict) { desired.Judge(verdicts) },
+		Log:    p.log,
+	})
 	shown := observe.Agent{
 		Version:     version,
 		Commit:      commit(),
-		Node:        source.Config().Node.Name,
+		Node:        p.source.Config().Node.Name,
 		Kernel:      kernel(),
-		Started:     started,
-		Listen:      pageAddress(page),
-		Kind:        dp.kind,
+		Started:     p.started,
+		Listen:      pageAddress(p.page),
+		Kind:        p.plane.kind,
 		Config:      a.config,
-		Attachments: dp.attachments,
-		Desired:     a.store.Snapshot,
+		Attachments: p.plane.attachments,
+		Desired:     desired.Snapshot,
 		Programmed:  a.reconciler.Statuses,
 		Work:        a.reconciler.Work,
 		Calling:     a.reconciler.Calling,
 		Begun:       a.begun.Load,
-		Stats:       dp.Stats,
-		Trace:       dp.trace,
-		Flows:       dp.flows,
-		Events:      &a.happened,
+		Stats:       p.plane.Stats,
+		Trace:       p.plane.trace,
+		Flows:       p.plane.flows,
+		CountFlows:  p.plane.countFlows,
+		Drain:       a.change(a.book.Drain),
+		Undrain:     a.change(a.book.Undrain),
+		Events:      &p.tell.Latest,
 		Reload:      a.reload,
 	}
-	a.observer = observe.NewObserver(shown, log)
-	a.server = observe.NewServer(a.observer, log)
+	a.observer = observe.NewObserver(shown, p.log)
+	a.server = observe.NewServer(a.observer, p.log)
 	a.web = web.New(web.Config{
 		Observer: a.observer, Alive: a.observer.Alive, Ready: shown.Ready,
-		Metrics: metric.Handler(shown, log), Log: log,
+		Metrics: metric.Handler(shown, p.log), Log: p.log,
 	})
 	return a
 }
 
 // run lets the parts work until ctx ends or one of them fails, and shows them
-// on the socket.
-func (a *agent) run(ctx context.Context, claim *observe.Claim) error {
+// on the socket. When terminate is closed the node is drained first.
+func (a *agent) run(ctx context.Context, claim *observe.Claim, terminate <-chan struct{}) error {
 	socket, err := claim.Listen()
 	if err != nil {
 		return err
@@ -107,32 +127,34 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim) error {
 	signal.Notify(hangup, syscall.SIGHUP)
 	defer signal.Stop(hangup)
 
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context){
+		a.monitor.Run,
+		a.reconciler.Run,
+		a.observer.Run,
+		a.servePage,
+		func(ctx context.Context) { a.tell.Follow(ctx, a.store) },
+		func(ctx context.Context) { a.followSignals(ctx, hangup) },
+		func(ctx context.Context) { a.retire(ctx, terminate, stop) },
+	} {
+		group.Go(func() error {
+			part(ctx)
+			return nil
+		})
+	}
 	group.Go(func() error { return a.source.Run(ctx, a.apply) })
-	group.Go(func() error {
-		a.reconciler.Run(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		a.observer.Run(ctx)
-		return nil
-	})
 	group.Go(func() error { return a.server.Serve(ctx, socket) })
-	group.Go(func() error {
-		a.servePage(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		a.followSignals(ctx, hangup)
-		return nil
-	})
 	group.Go(func() error { return a.begin(ctx) })
 	return group.Wait()
 }
 
-// apply makes a configuration what is desired.
+// apply makes a configuration what is desired. Health is told first: then it can
+// say how new backends count until they have been probed.
 func (a *agent) apply(config *file.Config) error {
-	_, err := a.store.Set(config.Services)
+	a.monitor.Set(config.Services)
+	_, err := a.store.Set(config.Services, a.monitor.States()...)
 	return err
 }
 

@@ -19,6 +19,9 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/drain"
+	"fairlead.io/fairlead/internal/event"
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source/file"
@@ -44,6 +47,8 @@ type testAgent struct {
 	dp             *fake.DataPlane
 	config, socket string
 	log            syncBuffer
+	// terminate is closed to drain it.
+	terminate chan struct{}
 	// stop ends the agent and returns what its run returned.
 	stop func() error
 }
@@ -71,7 +76,7 @@ func (b *syncBuffer) String() string {
 func startAgent(t *testing.T) *testAgent {
 	t.Helper()
 	dir := t.TempDir()
-	a := &testAgent{t: t, dp: fake.New(), config: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
+	a := &testAgent{t: t, dp: fake.New(), terminate: make(chan struct{}), config: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
 	a.write(testConfig)
 	log := slog.New(slog.NewTextHandler(&a.log, nil))
 	source, err := file.Open(a.config, fake.Limits(), log)
@@ -82,14 +87,17 @@ func startAgent(t *testing.T) *testAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wired := newAgent(time.Now(), source, plane{
-		DataPlane: a.dp, kind: "fake", attach: func() error { return nil },
-		attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
-		trace:       traceOf, flows: noFlows,
-	}, nil, log)
+	wired := newAgent(parts{
+		started: time.Now(), source: source, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
+		plane: plane{
+			DataPlane: a.dp, kind: "fake", paths: health.DirectPaths{}, attach: func() error { return nil },
+			attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
+			trace:       traceOf, flows: noFlows, countFlows: a.dp.CountFlows,
+		},
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- wired.run(ctx, claim) }()
+	go func() { ended <- wired.run(ctx, claim, a.terminate) }()
 	a.stop = sync.OnceValue(func() error {
 		cancel()
 		return errors.Join(<-ended, a.dp.Close(), claim.Release())

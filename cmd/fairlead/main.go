@@ -68,6 +68,8 @@ func newRootCommand(e env) *cobra.Command {
 		newBackendsCommand(e),
 		newBenchCommand(e),
 		newConfigCommand(e),
+		newDrainCommand(e),
+		newDrainsCommand(e),
 		newFlowsCommand(e),
 		newLabCommand(e),
 		newNodeCommand(e),
@@ -77,6 +79,7 @@ func newRootCommand(e env) *cobra.Command {
 		newStatusCommand(e),
 		newTopCommand(e),
 		newTraceCommand(e),
+		newUndrainCommand(e),
 		newVersionCommand(e),
 	)
 	return root

@@ -18,6 +18,8 @@ import (
 	"github.com/vishvananda/netns"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/event"
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source/file"
 )
@@ -98,13 +100,16 @@ func startBenchAgent(b *testing.B) (*agent, string) {
 	}
 	pins := fmt.Sprintf("/sys/fs/bpf/fairlead-bench-%d-%d", os.Getpid(), time.Now().UnixNano())
 	dp := openInNamespace(b, xdp.Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log})
-	a := newAgent(time.Now(), source, plane{
-		DataPlane: dp, kind: "xdp", attach: func() error { return nil }, // no packets come
-		attachments: func() []observe.Attachment { return nil },
-	}, nil, log)
+	a := newAgent(parts{
+		started: time.Now(), source: source, drains: path + ".drains", tell: event.NewTeller(log), log: log,
+		plane: plane{
+			DataPlane: dp, kind: "xdp", paths: health.DirectPaths{}, attach: func() error { return nil }, // no packets come
+			attachments: func() []observe.Attachment { return nil },
+		},
+	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	go func() { done <- a.run(ctx, claim) }()
+	go func() { done <- a.run(ctx, claim, nil) }()
 	b.Cleanup(func() {
 		cancel()
 		if err := <-done; err != nil {

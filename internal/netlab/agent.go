@@ -49,6 +49,7 @@ func writeService(b *strings.Builder, s lb.Service) {
 		fmt.Fprintf(b, "    unavailable: %s\n", s.Unavailable)
 	}
 	b.WriteString(trackingText(s))
+	writeHealth(b, s.Health)
 	writeAccess(b, s)
 	if len(s.Backends) == 0 {
 		b.WriteString("    backends: []\n")

@@ -101,6 +101,31 @@ func (c *Client) Top(ctx context.Context, limit int) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, topPath, url.Values{"limit": {strconv.Itoa(limit)}}, nil)
 }
 
+// Drains asks for all drains; the answer is a list of Drain as JSON.
+func (c *Client) Drains(ctx context.Context) ([]byte, error) {
+	return c.request(ctx, http.MethodGet, drainsPath, nil, nil)
+}
+
+// Drain takes a target out of service, and returns when the data plane has been
+// told.
+func (c *Client) Drain(ctx context.Context, target DrainTarget) error {
+	return c.change(ctx, drainPath, target)
+}
+
+// Undrain takes a target into service again.
+func (c *Client) Undrain(ctx context.Context, target DrainTarget) error {
+	return c.change(ctx, undrainPath, target)
+}
+
+func (c *Client) change(ctx context.Context, path string, target DrainTarget) error {
+	body, err := json.Marshal(target)
+	if err != nil {
+		return err
+	}
+	_, err = c.request(ctx, http.MethodPost, path, nil, body)
+	return err
+}
+
 // Reload makes the agent read its configuration now. The error says why it was
 // refused.
 func (c *Client) Reload(ctx context.Context) error {

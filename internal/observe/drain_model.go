@@ -18,6 +18,27 @@ type DrainTarget struct {
 	Backend lb.BackendID `json:"backend,omitzero"`
 }
 
+// Covers reports whether an operator who names t means o, which is complete.
+func (t DrainTarget) Covers(o DrainTarget) bool {
+	if t.Service != o.Service || t.Backend.Addr() != o.Backend.Addr() {
+		return false
+	}
+	return t.Backend.Port() == 0 || t.Backend == o.Backend
+}
+
+// String is for people: "node", "web", "web 10.0.0.21" or "web 10.0.0.21:80".
+func (t DrainTarget) String() string {
+	switch {
+	case t == DrainTarget{}:
+		return "node"
+	case !t.Backend.Addr().IsValid():
+		return t.Service
+	case t.Backend.Port() == 0:
+		return t.Service + " " + t.Backend.Addr().String()
+	}
+	return t.Service + " " + t.Backend.String()
+}
+
 // Drain is one drain and how far it has come.
 type Drain struct {
 	DrainTarget

@@ -4,9 +4,9 @@
 // socket, and tables of it for people.
 //
 // It stands at the end of the story of DESIGN.md §1: it reads the store, the
-// reconciler and the data plane's counters, and changes nothing. The one
-// request that changes something, to reload the configuration, is handed to
-// the source.
+// reconciler and the data plane's counters, and changes nothing. The requests that
+// change something, to reload the configuration and to drain, are handed to those
+// who do.
 package observe
 
 import (
@@ -52,6 +52,11 @@ type Agent struct {
 	// has recorded.
 	Trace func(context.Context, dataplane.Packet) (dataplane.Trace, error)
 	Flows func(context.Context, dataplane.FlowQuery) (dataplane.Flows, error)
+	// CountFlows counts the live recorded flows of all backends.
+	CountFlows func(context.Context) (dataplane.FlowCounts, error)
+	// Drain and Undrain take a target out of service and back; they return when
+	// the data plane has been told, or why the target can't be drained.
+	Drain, Undrain func(context.Context, DrainTarget) error
 	// Events are what happened of late.
 	Events *Events
 	// Reload reads the configuration again and returns why it was refused.

@@ -23,6 +23,9 @@ const (
 	tracePath    = "/v1/trace"
 	flowsPath    = "/v1/flows"
 	topPath      = "/v1/top"
+	drainPath    = "/v1/drain"
+	undrainPath  = "/v1/undrain"
+	drainsPath   = "/v1/drains"
 )
 
 // connections is how many may be open at once. Each command has one.
@@ -63,6 +66,13 @@ func (s *Server) handler() http.Handler {
 	})
 	mux.HandleFunc("GET "+topPath, s.top)
 	mux.HandleFunc("GET "+flowsPath, s.flows)
+	mux.HandleFunc("GET "+drainsPath, s.drains)
+	mux.HandleFunc("POST "+drainPath, s.change(func(r *http.Request, t DrainTarget) error {
+		return s.agent.Drain(r.Context(), t)
+	}))
+	mux.HandleFunc("POST "+undrainPath, s.change(func(r *http.Request, t DrainTarget) error {
+		return s.agent.Undrain(r.Context(), t)
+	}))
 	mux.HandleFunc("POST "+tracePath, s.traces) // changes nothing, but packets need a body
 	mux.HandleFunc("POST "+reloadPath, func(w http.ResponseWriter, r *http.Request) {
 		if err := s.agent.Reload(r.Context()); err != nil {

@@ -77,12 +77,12 @@ func TestServicesAndBackends(t *testing.T) {
 		{
 			Name: "web", VIP: web, Forward: lb.L2DSR,
 			Programmed: true, DesiredRevision: 1, ProgrammedRevision: 1,
-			Backends: 4, BackendsInUse: 2, BackendsDrained: 1, RingSize: got[0].RingSize, Traffic: one,
+			Backends: 4, BackendsInUse: 2, BackendsHealthy: 4, BackendsDrained: 1, RingSize: got[0].RingSize, Traffic: one,
 		},
 		{
 			Name: "dns", VIP: dns, Forward: lb.IPIP,
 			Programmed: true, DesiredRevision: 1, ProgrammedRevision: 1,
-			Backends: 1, BackendsInUse: 1, RingSize: got[1].RingSize,
+			Backends: 1, BackendsInUse: 1, BackendsHealthy: 1, RingSize: got[1].RingSize,
 		},
 	}
 	noRates := cmpopts.IgnoreTypes(observe.Rate{})

@@ -97,14 +97,6 @@ func WriteBackends(w io.Writer, backends []Backend) error {
 	})
 }
 
-// String says how the backend's health is, and how the last probe failed.
-func (h Health) String() string {
-	if h.Reason == "" {
-		return string(h.State)
-	}
-	return fmt.Sprintf("%s: %s", h.State, oneLine(h.Reason))
-}
-
 // WriteStatus prints the agent's status for people, who read it at the given
 // time. Exits that no packet took are left out.
 func WriteStatus(w io.Writer, s Status, now time.Time) error {
@@ -123,10 +115,10 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 		if s.Draining {
 			fmt.Fprintf(t, "draining\tfor %s\n", age(s.DrainingSince, now))
 		}
-		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed, %d in panic, %d drained\n",
-			s.Services.Total, s.Services.Programmed, s.Services.Failed, s.Services.Panic, s.Services.Drained)
-		fmt.Fprintf(t, "backends\t%d: %d in use, %d unhealthy, %d drained\n",
-			s.Backends.Total, s.Backends.InUse, s.Backends.Unhealthy, s.Backends.Drained)
+		fmt.Fprintf(t, "services\t%d: %d programmed, %d failed%s%s\n", s.Services.Total, s.Services.Programmed, s.Services.Failed,
+			some(s.Services.Panic, "in panic"), some(s.Services.Drained, "drained"))
+		fmt.Fprintf(t, "backends\t%d: %d in use%s%s\n", s.Backends.Total, s.Backends.InUse,
+			some(s.Backends.Unhealthy, "unhealthy"), some(s.Backends.Drained, "drained"))
 	})
 	if err != nil {
 		return err
@@ -139,6 +131,14 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 			}
 		}
 	})
+}
+
+// some counts what normally isn't there.
+func some(n int, what string) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", %d %s", n, what)
 }
 
 func writeDataPlane(t io.Writer, d DataPlane) {

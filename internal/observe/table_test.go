@@ -39,7 +39,7 @@ func golden(t *testing.T, name string, out *bytes.Buffer, err error) {
 
 func TestServiceTable(t *testing.T) {
 	busy := observe.Service{
-		Name: "web", VIP: web, Forward: lb.L2DSR, Programmed: true, Backends: 4, BackendsInUse: 4,
+		Name: "web", VIP: web, Forward: lb.L2DSR, Programmed: true, Backends: 4, BackendsInUse: 4, BackendsHealthy: 4,
 		Traffic: dataplane.Traffic{Packets: 1234567, Bytes: 1 << 30},
 		Rate:    observe.Rate{PacketsPerSecond: 3.5e6, BytesPerSecond: 1.25e9},
 	}
@@ -54,7 +54,10 @@ func TestServiceTable(t *testing.T) {
 		variant("degraded", func(s *observe.Service) { s.BackendsInUse = 3; s.VIP = dns; s.Forward = lb.IPIP }),
 		variant("drained", func(s *observe.Service) { s.BackendsInUse = 3; s.BackendsDrained = 1 }),
 		variant("all-drained", func(s *observe.Service) { s.BackendsInUse = 0; s.BackendsDrained = 4 }),
-		variant("empty", func(s *observe.Service) { s.Backends, s.BackendsInUse = 0, 0 }),
+		variant("empty", func(s *observe.Service) { s.Backends, s.BackendsInUse, s.BackendsHealthy = 0, 0, 0 }),
+		variant("sick", func(s *observe.Service) { s.BackendsInUse, s.BackendsHealthy = 2, 3 }),
+		variant("panicking", func(s *observe.Service) { s.BackendsHealthy = 1; s.Panic = true }),
+		variant("draining", func(s *observe.Service) { s.BackendsInUse, s.BackendsDrained, s.Drained = 0, 4, true }),
 		variant("new", func(s *observe.Service) { s.Programmed = false }),
 		variant("broken", func(s *observe.Service) { s.Programmed = false; s.Error = "no room" }),
 		variant("leaving", func(s *observe.Service) { s.Deleting = true; s.Forward = 0 }),
@@ -68,9 +71,13 @@ func TestBackendTable(t *testing.T) {
 	list := []observe.Backend{
 		{
 			Service: "web", VIP: web, Address: netip.MustParseAddr("10.0.0.21"), Port: 80, Weight: 1, InUse: true,
+			Health:  observe.Health{State: observe.HealthHealthy},
 			NextHop: "eth0 02:00:00:00:00:01", Share: 1, Traffic: dataplane.Traffic{Packets: 7}, Rate: observe.Rate{PacketsPerSecond: 0.5},
 		},
-		{Service: "web", VIP: web, Address: netip.MustParseAddr("10.0.0.22"), Port: 80, Weight: 1, Reason: "no route"},
+		{Service: "web", VIP: web, Address: netip.MustParseAddr("10.0.0.22"), Port: 80, Weight: 1, Reason: "no route",
+			Health: observe.Health{State: observe.HealthUnchecked}},
+		{Service: "web", VIP: web, Address: netip.MustParseAddr("10.0.0.23"), Port: 80, Weight: 1, Reason: "unhealthy",
+			Health: observe.Health{State: observe.HealthUnhealthy, Reason: "connection refused"}},
 		{Service: "dns", VIP: dns, Address: netip.MustParseAddr("fd00::2"), Port: 53, InUse: true, Reason: "no longer desired"},
 	}
 	var out bytes.Buffer
@@ -89,8 +96,9 @@ func TestStatusTable(t *testing.T) {
 			{Interface: "eth0", Mode: "native", Adopted: true},
 			{Interface: "eth1", Mode: "generic", Reason: "the driver has no XDP"},
 		}},
-		Services: observe.ServiceCounts{Total: 3, Programmed: 2, Failed: 1},
-		Backends: observe.BackendCounts{Total: 12, InUse: 11},
+		Draining: true, DrainingSince: started.Add(59 * time.Minute),
+		Services: observe.ServiceCounts{Total: 3, Programmed: 2, Failed: 1, Panic: 1},
+		Backends: observe.BackendCounts{Total: 12, InUse: 11, Unhealthy: 1, Drained: 2},
 		Exits: []observe.Exit{
 			{Name: "forward_l2dsr", Packets: 123456, PacketsPerSecond: 1234},
 			{Name: "pass_not_ip", Packets: 0},

@@ -145,6 +145,12 @@ func exitWords(exit string) string {
 		return "the service's clients have begun too many flows"
 	case "drop_headroom":
 		return "no room in front of the frame for another header"
+	case "drop_no_session":
+		return "of a connection that is unknown here, so nobody can be told what became of it"
+	case "drop_nat_ports":
+		return "no port of this node is free for another session with the backend"
+	case "drop_ttl":
+		return "it may make no further hop"
 	case "drop_state":
 		return "the tables contradict each other, which is a defect of Fairlead"
 	case "forward_l2dsr":
@@ -157,6 +163,12 @@ func exitWords(exit string) string {
 		return "to the backend's tunnel end point, in VXLAN"
 	case "forward_geneve":
 		return "to the backend's tunnel end point, in Geneve"
+	case "forward_nat":
+		return "to the backend, from an address and port of this node"
+	case "forward_nat_handover":
+		return "to the backend, from an address and port of this node, by the kernel's side"
+	case "forward_nat_reply":
+		return "from a backend to its client, as if from the VIP"
 	case "answer_echo":
 		return "an echo reply: something is served at the address"
 	case "answer_too_big":
@@ -164,7 +176,7 @@ func exitWords(exit string) string {
 	case "answer_unreachable":
 		return "an answer that says that nobody serves it"
 	case "answer_reset":
-		return "a TCP reset, because the service has no usable backend"
+		return "a TCP reset, because the service has no usable backend, or the connection is unknown here"
 	default:
 		return strings.ReplaceAll(exit, "_", " ")
 	}

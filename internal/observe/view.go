@@ -66,29 +66,6 @@ func (a *Agent) status(v view) Status {
 	return s
 }
 
-// add counts one service, or one backend.
-func (c *ServiceCounts) add(s Service) {
-	c.Total++
-	c.Programmed += one(s.Programmed)
-	c.Failed += one(s.Error != "")
-	c.Panic += one(s.Panic)
-	c.Drained += one(s.Drained)
-}
-
-func (c *BackendCounts) add(b Backend) {
-	c.Total++
-	c.InUse += one(b.InUse)
-	c.Unhealthy += one(b.Health.State == HealthUnhealthy)
-	c.Drained += one(b.Drained)
-}
-
-func one(holds bool) int {
-	if holds {
-		return 1
-	}
-	return 0
-}
-
 // services lists the desired services and those whose deletion is not done, by
 // VIP.
 func (v view) services() []Service {
@@ -193,7 +170,7 @@ func (v view) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendStat
 		Service: svc.Name, VIP: svc.VIP,
 		Address: b.Address, Port: b.Port, Weight: b.Weight, Drained: b.Drained,
 		Health: Health{State: HealthUnchecked},
-		InUse: state.InUse, Reason: state.Reason, NextHop: state.NextHop,
+		InUse:  state.InUse, Reason: state.Reason, NextHop: state.NextHop,
 		RingEntries: state.RingEntries,
 		Traffic:     v.stats.Services[svc.VIP].Backends[b.ID()],
 		Rate:        v.rates.backend(svc.VIP, b.ID()),
@@ -202,21 +179,4 @@ func (v view) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendStat
 		shown.Share = float64(state.RingEntries) / float64(ringSize)
 	}
 	return shown
-}
-
-// healthOf says what is known of a backend of a service.
-func healthOf(entry store.Entry, id lb.BackendID) Health {
-	state, judged := entry.Health[id]
-	h := Health{Reason: state.Reason, Since: state.Since, Took: state.Took}
-	switch {
-	case entry.Configured.Health == nil:
-		return Health{State: HealthUnchecked}
-	case !judged || !state.Known:
-		h.State = HealthChecking
-	case state.Healthy:
-		h.State = HealthHealthy
-	default:
-		h.State = HealthUnhealthy
-	}
-	return h
 }

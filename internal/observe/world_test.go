@@ -75,7 +75,8 @@ func newWorld(t *testing.T) *world {
 			return []observe.Attachment{{Interface: "eth0", Mode: "native"}}
 		},
 		Desired: w.store.Snapshot, Programmed: w.reconciler.Statuses, Stats: w.dp.Stats,
-		Trace: fakeTrace, Flows: fakeFlows, Events: &observe.Events{},
+		Trace: fakeTrace, Flows: fakeFlows, CountFlows: w.dp.CountFlows,
+		Drain: fakeDrain, Undrain: fakeDrain, Events: &observe.Events{},
 		Reload: func(context.Context) error { return errors.New("x.yaml:1:2: bad\nx.yaml:3:4: worse") },
 	}
 	_, listener := listen(t, w.socket)

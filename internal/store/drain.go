@@ -18,6 +18,17 @@ type Target struct {
 	Backend lb.BackendID
 }
 
+// String is for people: "node", "web" or "web 10.0.0.21:80".
+func (t Target) String() string {
+	switch {
+	case t == Target{}:
+		return "node"
+	case !t.Backend.IsValid():
+		return t.Service
+	}
+	return t.Service + " " + t.Backend.String()
+}
+
 // Compare orders targets: the node, then services by name, each before its
 // backends.
 func (t Target) Compare(o Target) int {

@@ -18,9 +18,9 @@ func (s *Store) Judge(verdicts []health.Verdict) Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, changed := s.next(), false
-	for vip, states := range byService(verdicts) {
+	for vip, news := range byService(verdicts) {
 		at, found := next.find(vip)
-		if found && next.Services[at].judge(states) {
+		if found && next.Services[at].judge(news, next.Revision) {
 			next.merge(&next.Services[at])
 			changed = true
 		}
@@ -31,23 +31,26 @@ func (s *Store) Judge(verdicts []health.Verdict) Snapshot {
 	return s.replace(next)
 }
 
-func byService(verdicts []health.Verdict) map[lb.VIP]map[lb.BackendID]health.State {
-	services := map[lb.VIP]map[lb.BackendID]health.State{}
+// states are what is known of a service's backends.
+type states = map[lb.BackendID]health.State
+
+func byService(verdicts []health.Verdict) map[lb.VIP]states {
+	services := map[lb.VIP]states{}
 	for _, v := range verdicts {
 		if services[v.VIP] == nil {
-			services[v.VIP] = map[lb.BackendID]health.State{}
+			services[v.VIP] = states{}
 		}
 		services[v.VIP][v.Backend] = v.State
 	}
 	return services
 }
 
-// judge takes note of the states of the service's backends and reports whether
-// they are news.
-func (e *Entry) judge(states map[lb.BackendID]health.State) (news bool) {
+// judge takes note of what was found of the service's backends and reports whether
+// that is news, at a revision.
+func (e *Entry) judge(found states, revision uint64) (news bool) {
 	known := e.Health
 	for _, b := range e.Configured.Backends {
-		state, judged := states[b.ID()]
+		state, judged := found[b.ID()]
 		before, was := known[b.ID()]
 		if !judged || was && sameState(state, before) {
 			continue
@@ -55,10 +58,11 @@ func (e *Entry) judge(states map[lb.BackendID]health.State) (news bool) {
 		if !news {
 			e.Health = maps.Clone(known)
 			if e.Health == nil {
-				e.Health = map[lb.BackendID]health.State{}
+				e.Health = states{}
 			}
 		}
 		e.Health[b.ID()], news = state, true
+		e.Judged = revision
 	}
 	return news
 }
@@ -73,7 +77,7 @@ func sameState(a, b health.State) bool {
 
 // keepVerdicts takes over the verdicts on those backends that the service still
 // has.
-func (e *Entry) keepVerdicts(old map[lb.BackendID]health.State) {
+func (e *Entry) keepVerdicts(old states) {
 	if e.Configured.Health == nil {
 		return
 	}

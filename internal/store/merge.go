@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -87,9 +88,6 @@ func (e *Entry) countHealthy(drained func(lb.Backend) bool) {
 			living++
 		}
 	}
-	e.Panic = e.Configured.Health != nil && panics(e.Configured.Health, living, wanted)
+	check := e.Configured.Health
+	e.Panic = check != nil && wanted > 0 && health.Panic(living, wanted, check.PanicThreshold)
 }
-
-// panics reports whether so few of the backends live that a check's verdicts are
-// more likely wrong than right.
-func panics(*lb.HealthCheck, int, int) bool { return false }

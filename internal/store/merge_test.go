@@ -120,6 +120,45 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// With fewer than the threshold of living backends health is ignored; drained
+// backends are no part of the count.
+func TestPanic(t *testing.T) {
+	s, web := store.New(), checked("web", 1, 1, 2, 3, 4)
+	web.Health.PanicThreshold = 50
+	set(t, s, web)
+	dead := health.State{}
+	e := only(t, s.Judge([]health.Verdict{verdict(web, 0, dead), verdict(web, 1, dead)}))
+	if e.Panic || e.Healthy != 2 || !e.Service.Backends[0].Down {
+		t.Errorf("half of the backends live: panic %t, %d healthy", e.Panic, e.Healthy)
+	}
+	e = only(t, s.Judge([]health.Verdict{verdict(web, 2, dead)}))
+	if !e.Panic || e.Healthy != 1 || e.Service != e.Configured {
+		t.Errorf("a quarter lives: panic %t, %d healthy, %+v", e.Panic, e.Healthy, e.Service.Backends)
+	}
+	for i := range 3 {
+		e = only(t, s.Drain(store.Drain{Target: store.Target{Service: "web", Backend: web.Backends[i].ID()}}))
+	}
+	if e.Panic || !e.Service.Backends[0].Down || e.Service.Backends[3].Down {
+		t.Errorf("all that is to get flows lives: panic %t, %+v", e.Panic, e.Service.Backends)
+	}
+	e = only(t, s.Drain(store.Drain{Target: store.Target{Service: "web", Backend: web.Backends[3].ID()}}))
+	if e.Panic {
+		t.Error("panic though all is drained")
+	}
+}
+
+// What counts as dead until it has been probed is never alive before.
+func TestSetWithVerdicts(t *testing.T) {
+	s, web := store.New(), checked("web", 1, 1, 2)
+	unknown := health.Verdict{VIP: web.VIP, Backend: web.Backends[1].ID(), State: health.State{Checked: true}}
+	for range 2 {
+		snapshot, err := s.Set([]lb.Service{web}, unknown)
+		if e := only(t, snapshot); err != nil || e.Revision != 1 || !e.Service.Backends[1].Down || e.Service.Backends[0].Down {
+			t.Errorf("revision %d, %+v (%v)", e.Revision, e.Service.Backends, err)
+		}
+	}
+}
+
 // A change touches the services that it concerns, and no other.
 func TestOthersStay(t *testing.T) {
 	s, web, dns := store.New(), checked("web", 1, 1, 2), checked("dns", 2, 1, 2)

@@ -24,8 +24,9 @@ type Entry struct {
 	// it: they go on for backends that are down or drained.
 	Configured *lb.Service
 	// Health has the last verdict on each backend; missing are those that nobody
-	// has judged.
+	// has judged. Judged is the snapshot's revision at which it last changed.
 	Health map[lb.BackendID]health.State
+	Judged uint64
 	// Healthy counts the backends that no verdict calls dead. Panic says that so
 	// few are healthy that verdicts are ignored.
 	Healthy int

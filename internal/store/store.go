@@ -16,6 +16,7 @@ import (
 	"slices"
 	"sync"
 
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -36,8 +37,10 @@ func New() *Store {
 // Set replaces the desired services and returns the new snapshot, or the
 // current one if nothing differs. It refuses the whole set if two services have
 // the same VIP or the same name. The order of services, and of a service's
-// backends, has no meaning.
-func (s *Store) Set(services []lb.Service) (Snapshot, error) {
+// backends, has no meaning. Verdicts are taken into account in the same step, as
+// by Judge: so a new backend that counts as dead until it has been probed is never
+// seen alive before.
+func (s *Store) Set(services []lb.Service, verdicts ...health.Verdict) (Snapshot, error) {
 	entries := make([]Entry, len(services))
 	for i := range services {
 		svc := services[i]
@@ -54,7 +57,7 @@ func (s *Store) Set(services []lb.Service) (Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := Snapshot{Revision: s.current.Revision + 1, Services: entries, Drains: s.current.Drains}
-	if !next.inherit(s.current) {
+	if !next.inherit(s.current, byService(verdicts)) {
 		return s.current, nil
 	}
 	return s.replace(next), nil
@@ -94,22 +97,25 @@ func checkDistinct(entries []Entry) error {
 }
 
 // inherit gives unchanged services the entries that they have in old and merges
-// the others. It reports whether anything differs.
-func (s *Snapshot) inherit(old Snapshot) (changed bool) {
+// the others, and those on which there is news. It reports whether anything
+// differs.
+func (s *Snapshot) inherit(old Snapshot, states map[lb.VIP]states) (changed bool) {
 	changed = old.Revision == 0 || len(s.Services) != len(old.Services)
 	for i := range s.Services {
 		e := &s.Services[i]
 		at, found := old.find(e.Configured.VIP)
-		if found && e.Configured.Equal(old.Services[at].Configured) {
+		same := found && e.Configured.Equal(old.Services[at].Configured)
+		if same {
 			*e = old.Services[at]
+		} else if found {
+			before := old.Services[at]
+			e.Service, e.Revision, e.Changed, e.Judged = before.Service, before.Revision, before.Changed, before.Judged
+			e.keepVerdicts(before.Health)
+		}
+		if news := e.judge(states[e.Configured.VIP], s.Revision); same && !news {
 			continue
 		}
 		changed = true
-		if found {
-			before := old.Services[at]
-			e.Service, e.Revision, e.Changed = before.Service, before.Revision, before.Changed
-			e.keepVerdicts(before.Health)
-		}
 		s.merge(e)
 	}
 	return changed

@@ -28,7 +28,7 @@ type load struct {
 func (l *lab) load(t *testing.T, client string, length time.Duration, args ...string) *load {
 	t.Helper()
 	w := &load{}
-	w.cmd = exec.CommandContext(t.Context(), "wrk", append([]string{"-t", "1", "-c", "64", "-d", length.String()}, args...)...)
+	w.cmd = exec.CommandContext(t.Context(), "wrk", append([]string{"-t", "1", "-c", "64", "-d", fmt.Sprintf("%.0fs", length.Seconds())}, args...)...)
 	w.cmd.Stdout, w.cmd.Stderr = &w.output, &w.output
 	if err := l.Do(client, w.cmd.Start); err != nil {
 		t.Fatalf("wrk: %v", err)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/netip"
 	"path/filepath"
 
 	"fairlead.io/fairlead/internal/bench"
@@ -18,7 +19,7 @@ import (
 // fairlead is the product's own data plane in a forwarding mode, fed by hand
 // instead of by an agent.
 func fairlead(mode lb.Forward) device {
-	d := device{name: mode.String(), role: netlab.Balancer}
+	d := device{name: mode.String(), role: netlab.Balancer, remembers: mode == lb.NAT}
 	d.start = func(ctx context.Context, lab *netlab.Lab) (plane *xdp.Plane, err error) {
 		// The directory in which netlab mounts a balancer's BPF file system.
 		pins := filepath.Join(lab.State().Host(d.host()).Directory, "bpf", "bench")
@@ -35,6 +36,7 @@ func fairlead(mode lb.Forward) device {
 func openPlane(ctx context.Context, pins string, mode lb.Forward) (*xdp.Plane, error) {
 	plane, err := xdp.Open(xdp.Config{
 		PinDir: pins, Interfaces: []string{deviceInterface}, Mode: hook.Native, Seed: 1, Log: slog.New(slog.DiscardHandler),
+		NAT: natSource(), Capacity: capacity(mode),
 	})
 	if err != nil {
 		return nil, err
@@ -56,4 +58,26 @@ func openPlane(ctx context.Context, pins string, mode lb.Forward) (*xdp.Plane, e
 		return nil, errors.Join(err, plane.Close())
 	}
 	return plane, nil
+}
+
+// natSessions is how many flows a NAT device remembers. It is full when new flows
+// are measured: each takes the place of the one that was silent for longest.
+const natSessions = 1 << 20
+
+// capacity is the default one but for sessions, which only NAT has.
+func capacity(mode lb.Forward) xdp.Capacity {
+	if mode == lb.NAT {
+		return xdp.Capacity{Sessions: natSessions}
+	}
+	return xdp.Capacity{Sessions: 1}
+}
+
+// natSource is so many addresses and ports that with all sessions in use one of
+// eight is taken at each backend.
+func natSource() xdp.NAT {
+	source := xdp.NAT{FirstPort: 1024, LastPort: 65535}
+	for a := netip.MustParseAddr("10.0.2.128"); len(source.Addresses) < 8; a = a.Next() {
+		source.Addresses = append(source.Addresses, a)
+	}
+	return source
 }

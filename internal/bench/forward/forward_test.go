@@ -114,7 +114,7 @@ func wantCounted(t *testing.T, w *wire) {
 // the sizes tell whether devices forward or answer.
 func TestFramesKeepTheirSize(t *testing.T) {
 	devices := slices.DeleteFunc(presentDevices(t), func(d device) bool {
-		return d.name != l2dsrDevice && d.name != iptablesDevice && d.name != nftablesDevice && d.name != reflectorDevice
+		return d.name != l2dsrDevice && d.name != natDevice && d.name != iptablesDevice && d.name != nftablesDevice && d.name != reflectorDevice
 	})
 	b, err := newTestbed(t.Context(), netlab.Labs{Dir: t.TempDir()}, devices)
 	if err != nil {
@@ -171,7 +171,7 @@ func TestPlans(t *testing.T) {
 		if err := found.report(r); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"l2dsr_over_reflector_64", "l2dsr_over_reflector_128", "l2dsr_over_iptables_64", "l2dsr_over_iptables_64_new"} {
+		for _, name := range []string{"l2dsr_over_reflector_64", "l2dsr_over_reflector_128", "l2dsr_over_iptables_64", "l2dsr_over_iptables_64_new", "nat_over_iptables_64", "nat_over_iptables_64_new"} {
 			if _, ok := r.Ratios[name]; !ok {
 				t.Errorf("quick=%v: no ratio %s", quick, name)
 			}

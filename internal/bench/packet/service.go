@@ -51,16 +51,19 @@ func (t traffic) service(i int, s subject) *lb.Service {
 	return svc
 }
 
-// load is the packets of a number of flows, spread over the services.
-func (t traffic) load(flows int) generator.Load {
+// load is the packets of a number of flows, spread over the services: those that
+// open them, or others.
+func (t traffic) load(flows int, opening bool) generator.Load {
 	return generator.Load{
+		SYN: opening && t.protocol == lb.TCP,
+
 		Destination: lb.MAC{2, 0, 0, 0, 0, 1}, Source: lb.MAC{2, 0, 0, 0, 0, 2},
 		Client: t.client(), VIP: t.vip(0), VIPs: min(t.vips, flows), Flows: flows, Size: frameSize,
 	}
 }
 
 // capacity is that of tables which hold the services once, and every flow if
-// flows are recorded.
+// flows are recorded, as NAT always does.
 func (t traffic) capacity(s subject) xdp.Capacity {
 	ring := make([]maglev.Backend, t.backends)
 	for i := range ring {
@@ -72,6 +75,10 @@ func (t traffic) capacity(s subject) xdp.Capacity {
 		Backends:    t.vips * t.backends,
 		RingEntries: t.vips * (maglev.Size(ring) + chunk),
 		Flows:       1,
+		Sessions:    1,
+	}
+	if s.mode == lb.NAT {
+		c.Sessions = 2 * manyFlows
 	}
 	if s.tracking == lb.TrackingFull {
 		c.Flows = 2 * manyFlows // an LRU table evicts long before it is full

@@ -12,6 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/generator"
 	bareflector "fairlead.io/fairlead/internal/dataplane/xdp/reflector"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // series is a program behind a front that makes a number of flows.
@@ -49,15 +50,31 @@ func (w *workbench) open(ctx context.Context, g group) error {
 			return fmt.Errorf("program %s: %w", s.name, err)
 		}
 		for _, flows := range g.flows {
-			front, err := behind(g.load(flows))
+			front, err := behind(g.load(flows, false))
 			if err != nil {
 				return fmt.Errorf("program %s: %w", s.name, err)
+			}
+			if s.mode == lb.NAT {
+				err = establish(behind, g.load(flows, true))
+			}
+			if err != nil {
+				return fmt.Errorf("program %s: %w", s.name, errors.Join(err, front.Close()))
 			}
 			w.closes = append(w.closes, front.Close)
 			w.series = append(w.series, &series{conditions{g.traffic, s, flows}, front})
 		}
 	}
 	return nil
+}
+
+// establish opens the flows of a load: NAT has to have seen their first packets.
+func establish(behind func(generator.Load) (*generator.Front, error), load generator.Load) error {
+	front, err := behind(load)
+	if err != nil {
+		return err
+	}
+	_, err = front.Run(max(load.Flows, generator.MinFrames))
+	return errors.Join(err, front.Close())
 }
 
 // load makes a program and returns what puts a front before it.

@@ -37,6 +37,7 @@ type DataPlane struct {
 	unusable map[lb.BackendID]string
 	calls    []string
 	exits    map[string]uint64
+	flows    dataplane.FlowCounts
 }
 
 // service is one balanced service.
@@ -57,6 +58,7 @@ func New() *DataPlane {
 		services: map[lb.VIP]*service{},
 		unusable: map[lb.BackendID]string{},
 		exits:    map[string]uint64{},
+		flows:    dataplane.FlowCounts{},
 	}
 }
 

@@ -55,6 +55,27 @@ func (s *service) hash(client netip.AddrPort) uint64 {
 	return h.Sum64()
 }
 
+// SetFlows says how many live flows a backend of a service has recorded.
+func (d *DataPlane) SetFlows(vip lb.VIP, id lb.BackendID, count int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.flows[vip] == nil {
+		d.flows[vip] = map[lb.BackendID]int{}
+	}
+	d.flows[vip][id] = count
+}
+
+// CountFlows returns what SetFlows said.
+func (d *DataPlane) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	counts := dataplane.FlowCounts{}
+	for vip, backends := range d.flows {
+		counts[vip] = maps.Clone(backends)
+	}
+	return counts, ctx.Err()
+}
+
 // Stats returns the counters that Probe moves.
 func (d *DataPlane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	if err := ctx.Err(); err != nil {

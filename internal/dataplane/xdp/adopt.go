@@ -54,6 +54,7 @@ func (p *Plane) adoptService(number uint32, ids servers) (*service, error) {
 		}
 	}
 	now.limits = limits{raw.Limit.Interval, raw.Limit.SourceInterval}
+	now.natIdle = raw.NatIdle
 	now.quic, now.servers = raw.Quic, ids
 	now.servers = now.heldServers()
 	s := &service{

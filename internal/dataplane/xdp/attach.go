@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
 	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
 	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
 )
@@ -148,7 +149,7 @@ func Remove(dir string) error {
 	if !inBPF(dir) {
 		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
 	}
-	if err := detachOthers(dir, nil); err != nil {
+	if err := errors.Join(detachOthers(dir, nil), handover.Remove(dir)); err != nil {
 		return err
 	}
 	if err := removeOtherLayouts(dir, ""); err != nil {

@@ -430,6 +430,7 @@ const (
 	balancerMapLimitFlows       = "limit_flows"
 	balancerMapLimitSources     = "limit_sources"
 	balancerMapNatAddresses     = "nat_addresses"
+	balancerMapNatFresh         = "nat_fresh"
 	balancerMapNatRefusals      = "nat_refusals"
 	balancerMapNatSessions      = "nat_sessions"
 	balancerMapNewFlows         = "new_flows"
@@ -536,6 +537,7 @@ type balancerMapSpecs struct {
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
+	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
@@ -618,6 +620,7 @@ type balancerMaps struct {
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
+	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.Map `ebpf:"new_flows"`
@@ -646,6 +649,7 @@ func (m *balancerMaps) Close() error {
 		m.LimitFlows,
 		m.LimitSources,
 		m.NatAddresses,
+		m.NatFresh,
 		m.NatRefusals,
 		m.NatSessions,
 		m.NewFlows,

@@ -97,3 +97,15 @@ func (f features) String() string {
 	}
 	return strings.Join(names, " ")
 }
+
+// replacement says why a program with other features takes the place of one.
+func replacement(before, after features) string {
+	var reasons []string
+	if more := after &^ before; more != 0 {
+		reasons = append(reasons, "services need "+more.String())
+	}
+	if less := before &^ after; less != 0 {
+		reasons = append(reasons, "no service needs "+less.String())
+	}
+	return strings.Join(reasons, ", ")
+}

@@ -16,7 +16,7 @@ import (
 // or a lost next hop asks for doesn't wait, nor does the first one after there was
 // no backend, nor one that changes of mind have kept waiting for twice the time.
 func (s *service) learns(v *version, svc *lb.Service, now time.Duration) (wait bool, learned time.Duration) {
-	if svc.Protocol != lb.UDP || svc.Learn == 0 || !s.serves(v) || s.lost(v) {
+	if svc.Protocol != lb.UDP || svc.Forward == lb.NAT || svc.Learn == 0 || !s.serves(v) || s.lost(v) {
 		return false, 0
 	}
 	learned, all := v.ring.Learned(v.desired, svc.Learn)

@@ -49,15 +49,15 @@ func (n NAT) family(ipv4 bool) []netip.Addr {
 // natAddresses is NAT_ADDRESSES of bpf/types.h: the table's places for a family.
 const natAddresses = 64
 
-// write stores the addresses where programs find them.
-func (n NAT) write(table *ebpf.Map) error {
+// setNATAddresses stores the addresses where programs find them.
+func (k *kernel) setNATAddresses() error {
 	for first, ipv4 := range map[int]bool{0: true, natAddresses: false} {
-		of := n.family(ipv4)
+		of := k.nat.family(ipv4)
 		if len(of) > natAddresses {
 			return fmt.Errorf("table nat_addresses: %d addresses of one family: at most %d", len(of), natAddresses)
 		}
 		for i, a := range of {
-			if err := table.Put(uint32(first+i), a.As16()); err != nil {
+			if err := k.maps.NatAddresses.Put(uint32(first+i), a.As16()); err != nil {
 				return fmt.Errorf("table nat_addresses: %w", err)
 			}
 		}
@@ -85,10 +85,13 @@ func (n NAT) set(spec *ebpf.CollectionSpec) error {
 const establishedIdle = 2*time.Hour + 4*time.Minute
 
 // natIdle is how long an established session of the service may be silent, in the
-// unit of flow records.
+// unit of flow records; 0 in other modes.
 func natIdle(svc *lb.Service) uint32 {
 	idle := svc.Idle()
-	if svc.IdleTimeout == 0 && svc.Protocol == lb.TCP {
+	switch {
+	case svc.Forward != lb.NAT:
+		return 0
+	case svc.IdleTimeout == 0 && svc.Protocol == lb.TCP:
 		idle = establishedIdle
 	}
 	return uint32(idle >> flowTimeShift)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane/stale"
+	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
 	"fairlead.io/fairlead/internal/lb"
@@ -40,6 +41,9 @@ type Config struct {
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
 	Seed uint64
 	Log  *slog.Logger
+	// Replaced is told why another program has taken the place of the one in use;
+	// nil if nobody wants to know. It must not call the plane.
+	Replaced func(reason string)
 
 	// For tests: the tables' layout, if it is not the present one, and whether
 	// programs do without the self-test, which takes longer than they do.
@@ -87,6 +91,8 @@ type Plane struct {
 	generation uint16
 	tracer     *tracer // nil before the first trace
 	paths      paths
+	// handover is NAT's part for backends that XDP can't send to.
+	handover *handover.Handover
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -122,7 +128,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		return nil, err
 	}
 	capacity := cfg.Capacity.orDefault()
-	kernel, err := openKernel(pins, capacity, cfg.Seed)
+	kernel, err := openKernel(pins, capacity, cfg.Seed, cfg.NAT.orDefault())
 	if err != nil {
 		endGrace()
 		return nil, err
@@ -145,11 +151,14 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		backends:  newArena("backends", uint32(capacity.Backends), g),
 		traffic:   newArena("backend_stats", uint32(capacity.Backends), g),
 		sources:   newSourceLists(kernel.maps.Sources, capacity, g),
+		handover: handover.New(handover.Config{
+			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: kernel.shared, Seed: cfg.Seed,
+		}),
 	}
 	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	if err := errors.Join(p.adopt(), kernel.setTunnelEnds(cfg.TunnelEnds)); err != nil {
+	if err := errors.Join(p.adopt(), kernel.setTunnelEnds(cfg.TunnelEnds), kernel.setNATAddresses()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	p.running.Go(p.relay)
@@ -239,7 +248,7 @@ func (p *Plane) Close() error {
 	for _, a := range p.attachments {
 		errs = append(errs, a.link.Close())
 	}
-	errs = append(errs, p.tracer.close(), p.kernel.Close())
+	errs = append(errs, p.tracer.close(), p.handover.Close(), p.kernel.Close())
 	return errors.Join(errs...)
 }
 

@@ -24,6 +24,7 @@ type kernel struct {
 	shared   map[string]*ebpf.Map
 	capacity Capacity
 	seed     uint64
+	nat      NAT
 	// program is nil until it is known what it needs.
 	program  *ebpf.Program
 	features features
@@ -31,7 +32,7 @@ type kernel struct {
 
 // openKernel makes the tables, or adopts those that are pinned in the folder
 // pins. Without a folder they end with the process.
-func openKernel(pins string, capacity Capacity, seed uint64) (*kernel, error) {
+func openKernel(pins string, capacity Capacity, seed uint64, nat NAT) (*kernel, error) {
 	spec, err := loadBalancer()
 	if err != nil {
 		return nil, err
@@ -60,7 +61,7 @@ func openKernel(pins string, capacity Capacity, seed uint64) (*kernel, error) {
 	if err != nil {
 		return nil, loadError(pins, err)
 	}
-	k := &kernel{shared: maps.Clone(collection.Maps), capacity: capacity, seed: seed}
+	k := &kernel{shared: maps.Clone(collection.Maps), capacity: capacity, seed: seed, nat: nat}
 	var tables balancerMaps
 	if err := collection.Assign(&tables); err != nil {
 		collection.Close()
@@ -105,6 +106,9 @@ func (k *kernel) specification(f features) (*ebpf.CollectionSpec, error) {
 	}
 	if err := spec.Variables[balancerVarVipMask].Set(uint32(vipPlaces(k.capacity.Services) - 1)); err != nil {
 		return nil, fmt.Errorf("constant %s: %w", balancerVarVipMask, err)
+	}
+	if err := k.nat.set(spec); err != nil {
+		return nil, err
 	}
 	spec.Programs[balancerProgBalance].Name = fmt.Sprintf(programName, uint32(f))
 	return spec, f.set(spec)

@@ -111,7 +111,7 @@ func (p *Plane) testPacket(in, packet []byte, exit string) error {
 		return fmt.Errorf("verdict %d, want %d", verdict, want)
 	case after[exit] != before[exit]+1:
 		return fmt.Errorf("counter %s moved by %d", exit, after[exit]-before[exit])
-	case want == xdpTX && (!bytes.HasPrefix(out, selfTestHop.Destination[:]) || !bytes.HasSuffix(out, packet)):
+	case want == xdpTX && (!bytes.HasPrefix(out, selfTestHop.Destination[:]) || exit != "forward_nat" && !bytes.HasSuffix(out, packet)):
 		return fmt.Errorf("frame % x", out)
 	}
 	return nil

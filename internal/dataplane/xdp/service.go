@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"time"
+	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
@@ -95,6 +96,10 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	if err != nil {
 		return dataplane.Programmed{}, err
 	}
+	if err := p.handOver(next); err != nil {
+		p.unstage(s, next)
+		return dataplane.Programmed{}, err
+	}
 	if err := p.show(vip, s, next, known); err != nil {
 		return dataplane.Programmed{}, err
 	}
@@ -147,7 +152,7 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 	number, view := s.number, 1-s.active
 	if !known {
 		var err error
-		if number, err = p.newNumber(); err != nil {
+		if number, err = p.newNumber(vip); err != nil {
 			return err
 		}
 	}
@@ -172,13 +177,14 @@ func (p *Plane) publish(vip lb.VIP, s *service, next *version, known bool) error
 }
 
 // newNumber takes a number for a service; what is kept by number begins at zero.
-func (p *Plane) newNumber() (extent, error) {
+func (p *Plane) newNumber(vip lb.VIP) (extent, error) {
 	number, err := p.take(p.numbers, 1)
 	if err != nil {
 		return extent{}, err
 	}
 	err = errors.Join(
 		write(p.kernel.services, serviceOffset(number.base), balancerService{}),
+		write(p.kernel.serviceVIPs, serviceVIPOffset(number.base), vipKey(vip)),
 		p.kernel.clearFlowStats(number.base),
 	)
 	if err != nil {
@@ -196,6 +202,9 @@ func (p *Plane) fill(number, view uint32, old, next *version) error {
 		return err
 	}
 	if err := p.kernel.writeLimits(number, next.limits); err != nil {
+		return err
+	}
+	if err := write(p.kernel.services, serviceOffset(number)+unsafe.Offsetof(balancerService{}.NatIdle), next.natIdle); err != nil {
 		return err
 	}
 	return p.writeQUIC(number, old, next)

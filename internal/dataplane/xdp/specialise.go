@@ -148,7 +148,9 @@ func (p *Plane) run(f features) error {
 	if old == nil {
 		return nil
 	}
-	p.config.Log.Info("program replaced", "features", f, "before", before)
+	if p.config.Replaced != nil {
+		p.config.Replaced(replacement(before, f))
+	}
 	return old.Close()
 }
 
@@ -166,14 +168,15 @@ func (p *Plane) tested(f features) (*ebpf.Program, error) {
 	return program, err
 }
 
-// trim removes what no service needs any more from the program in use.
+// trim removes what no service needs any more from the program in use, and
+// programs that hand nothing over any more.
 func (p *Plane) trim() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || len(p.attachments) == 0 {
 		return nil
 	}
-	return p.specialise()
+	return errors.Join(p.specialise(), p.trimHandover())
 }
 
 // loaded returns a program that suits the services.

@@ -24,17 +24,20 @@ type tables struct {
 	details  *ebpf.Memory
 	vips     *ebpf.Memory
 	before   *ebpf.Memory // new_flows_before
+	// serviceVIPs is the other way: a service's VIP by its number.
+	serviceVIPs *ebpf.Memory
 }
 
 func newTables(maps balancerMaps) (*tables, error) {
 	t := &tables{maps: maps}
-	var errs [6]error
+	var errs [7]error
 	t.services, errs[0] = maps.Services.Memory()
 	t.rings, errs[1] = maps.Rings.Memory()
 	t.backends, errs[2] = maps.Backends.Memory()
 	t.details, errs[3] = maps.BackendDetails.Memory()
 	t.vips, errs[4] = maps.Vips.Memory()
 	t.before, errs[5] = maps.NewFlowsBefore.Memory()
+	t.serviceVIPs, errs[6] = maps.ServiceVips.Memory()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("tables: %w", err)
 	}

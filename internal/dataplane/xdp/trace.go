@@ -88,7 +88,7 @@ func (p *Plane) explain(t traced) (dataplane.Trace, error) {
 	}
 	out.Found = t.has(balancerTraceStepTRACE_SERVICE)
 	s := p.services[out.VIP]
-	if s == nil || !t.has(balancerTraceStepTRACE_RING|balancerTraceStepTRACE_SERVER) {
+	if s == nil || !t.has(balancerTraceStepTRACE_RING|balancerTraceStepTRACE_SERVER|balancerTraceStepTRACE_HIT) {
 		return out, nil
 	}
 	if t.has(balancerTraceStepTRACE_RING) {

@@ -33,6 +33,7 @@ func sharedWithTracer() []string {
 		balancerMapVips, balancerMapTunnelEnds, balancerMapServices, balancerMapRings,
 		balancerMapBackends, balancerMapBackendDetails, balancerMapNewFlowsBefore, balancerMapFlows,
 		balancerMapSources, balancerMapServers, balancerMapAddresses, balancerMapFragments,
+		balancerMapNatSessions, balancerMapServiceVips, balancerMapNatAddresses, balancerMapNatRefusals,
 	}
 }
 
@@ -43,6 +44,7 @@ func tracerOwn(exits uint32) map[string]uint32 {
 	return map[string]uint32{
 		balancerMapCounters: exits, balancerMapTraces: 1, balancerMapBackendStats: 1, balancerMapNewFlows: 1, balancerMapFlowStats: 1,
 		balancerMapLimitSources: 1, balancerMapLimitFlows: 1, balancerMapAnswerLimits: 1,
+		balancerMapNatFresh: 1,
 	}
 }
 

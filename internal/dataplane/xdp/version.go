@@ -26,6 +26,7 @@ type version struct {
 	limits   limits
 	quic     balancerQuic
 	servers  servers
+	natIdle  uint32 // see natIdle
 	// built is what the ring was last built from, size how large, and desired the
 	// slots that came out; built is nil if the ring was adopted.
 	built   []maglev.Backend
@@ -54,7 +55,7 @@ func (v *version) view() balancerView {
 // same reports whether packets can't tell two versions apart.
 func (v *version) same(o *version) bool {
 	return v.ring == o.ring && v.table == o.table && v.flags == o.flags &&
-		v.sources.number == o.sources.number && v.limits == o.limits && sameQUIC(v, o)
+		v.sources.number == o.sources.number && v.limits == o.limits && v.natIdle == o.natIdle && sameQUIC(v, o)
 }
 
 // next begins the version after v, equal to it.
@@ -69,7 +70,7 @@ func (v *version) next() *version {
 // nothing is taken.
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	v := s.now.next()
-	v.flags, v.limits = viewFlags(pl), limitsOf(pl.svc.Limits)
+	v.flags, v.limits, v.natIdle = viewFlags(pl), limitsOf(pl.svc.Limits), natIdle(pl.svc)
 	numbers, err := p.stageSlots(v, pl)
 	if err == nil {
 		v.stageServers(pl.svc)
@@ -124,7 +125,9 @@ func viewFlags(pl plan) uint16 {
 	if pl.svc.Affinity == lb.AffinityQUIC {
 		flags |= balancerViewFlagVIEW_QUIC
 	}
-	if pl.svc.Tracking == lb.TrackingFull {
+	if pl.svc.Forward == lb.NAT {
+		flags |= balancerViewFlagVIEW_NAT
+	} else if pl.svc.Tracking == lb.TrackingFull {
 		flags |= balancerViewFlagVIEW_TRACK_ALL
 	}
 	if pl.svc.Limits != (lb.FlowLimits{}) {

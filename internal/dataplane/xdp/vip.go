@@ -137,4 +137,9 @@ func (t *tables) eachVIP(yield func(key balancerVipKey, number uint32) error) er
 	return nil
 }
 
+// serviceVIPOffset is where a service's VIP is stored by its number.
+func serviceVIPOffset(number uint32) uintptr {
+	return uintptr(number) * unsafe.Sizeof(balancerVipKey{})
+}
+
 func placeOffset(place uint32) uintptr { return uintptr(place) * unsafe.Sizeof(balancerVipPlace{}) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -25,7 +26,16 @@ type Node struct {
 	// packets for VIPs; all distinct. Services in such segments need at least one.
 	TunnelEnds []netip.Addr
 	NAT        NAT
+	// DrainTimeout is how long an agent that is told to end waits at most until no
+	// packets come any more; 0 doesn't wait. Unlike the others a running agent takes
+	// it over.
+	DrainTimeout time.Duration
 }
+
+const (
+	defaultDrainTimeout = 30 * time.Second
+	maxDrainTimeout     = time.Hour
+)
 
 const maxNodeName = 63
 
@@ -33,12 +43,18 @@ const maxNodeName = 63
 const maxInterfaceName = 15
 
 func (n *Node) read(v value) {
-	n.NAT.Ports = defaultNATPorts()
+	n.NAT.Ports, n.DrainTimeout = defaultNATPorts(), defaultDrainTimeout
 	v.readFields(
 		optional("name", checked(text(&n.Name), func() error { return checkNodeName(n.Name) })),
 		required("interfaces", n.readInterfaces),
 		optional("tunnelEnds", addresses(&n.TunnelEnds)),
 		optional("nat", n.NAT.read),
+		optional("drainTimeout", checked(duration(&n.DrainTimeout), func() error {
+			if n.DrainTimeout < 0 || n.DrainTimeout > maxDrainTimeout {
+				return lb.OutOfRange(n.DrainTimeout, time.Duration(0), maxDrainTimeout)
+			}
+			return nil
+		})),
 	)
 	if n.Name != "" || v.broken("name") {
 		return

@@ -42,7 +42,7 @@ func TestParseDesignExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &file.Config{
-		Node:      file.Node{Name: "lb1", Interfaces: []string{"eth0"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}},
+		Node:      file.Node{Name: "lb1", Interfaces: []string{"eth0"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}, DrainTimeout: 30 * time.Second},
 		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, Flows: 1 << 18, NATSessions: 1 << 18},
 		Observe:   file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
 		BGP: &file.BGP{
@@ -105,7 +105,7 @@ services:
 		t.Fatal(err)
 	}
 	want := &file.Config{
-		Node:      file.Node{Name: strings.ToLower(host), Interfaces: []string{"eth0", "eth1"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}},
+		Node:      file.Node{Name: strings.ToLower(host), Interfaces: []string{"eth0", "eth1"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}, DrainTimeout: 30 * time.Second},
 		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, HashSeed: 1<<64 - 1, Flows: 1 << 18, NATSessions: 1 << 18},
 		Observe:   file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
 		BGP: &file.BGP{

@@ -81,6 +81,18 @@ func (f Filter) Detach() error {
 	return nil
 }
 
+// DetachOwn is Detach where nothing may be in the filter's place, or somebody
+// else's, which is left alone.
+func (f Filter) DetachOwn() error {
+	if err := f.Detach(); !errors.Is(err, errForeign) {
+		return err
+	}
+	return nil
+}
+
+// errForeign says that a filter is somebody else's.
+var errForeign = errors.New("another filter is in its place")
+
 // find returns the filter, or nil; somebody else's in its place is an error.
 func (f Filter) find() (*netlink.BpfFilter, error) {
 	link, err := netlink.LinkByIndex(f.Interface)
@@ -101,7 +113,7 @@ func (f Filter) find() (*netlink.BpfFilter, error) {
 		if b, ok := one.(*netlink.BpfFilter); ok && b.Name == f.Name {
 			return b, nil
 		}
-		return nil, fmt.Errorf("%s: another filter has priority %d and handle 0x%x", f, f.Priority, filterHandle)
+		return nil, fmt.Errorf("%s: %w: priority %d, handle 0x%x", f, errForeign, f.Priority, filterHandle)
 	}
 	return nil, nil
 }

@@ -120,6 +120,7 @@ func TestFilterOfOthers(t *testing.T) {
 			t.Errorf("%s: error %v, want that the place is taken", what, err)
 		}
 	}
+	must(t, f.DetachOwn())
 	if got := programs(t, Egress); got["other"] != id(t, program) {
 		t.Errorf("programs %v, want other %d", got, id(t, program))
 	}

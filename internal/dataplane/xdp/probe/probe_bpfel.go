@@ -313,6 +313,7 @@ const (
 	probeMapLimitFlows       = "limit_flows"
 	probeMapLimitSources     = "limit_sources"
 	probeMapNatAddresses     = "nat_addresses"
+	probeMapNatFresh         = "nat_fresh"
 	probeMapNatRefusals      = "nat_refusals"
 	probeMapNatSessions      = "nat_sessions"
 	probeMapNewFlows         = "new_flows"
@@ -421,6 +422,7 @@ type probeMapSpecs struct {
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
+	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
@@ -503,6 +505,7 @@ type probeMaps struct {
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
+	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.Map `ebpf:"new_flows"`
@@ -532,6 +535,7 @@ func (m *probeMaps) Close() error {
 		m.LimitFlows,
 		m.LimitSources,
 		m.NatAddresses,
+		m.NatFresh,
 		m.NatRefusals,
 		m.NatSessions,
 		m.NewFlows,

@@ -103,12 +103,12 @@ export class Services {
 
 /** Backends in use of all, as a bar and in words. */
 function changeBackends(cell, service) {
-  const { backends: all, backendsInUse: used, backendsHealthy: healthy } = service;
+  const { backends: all, backendsInUse: used, backendsHealthy: healthy, backendsDrained: drained } = service;
   const [meter, text] = cell.children;
   meter.firstChild.style.width = all > 0 ? `${(100 * Math.min(used, all)) / all}%` : "0";
-  setAttribute(meter, "class", `meter ${used === 0 ? "bad" : used < all ? "warn" : "good"}`);
+  setAttribute(meter, "class", `meter ${used === 0 ? "bad" : used < all - drained ? "warn" : "good"}`);
   setText(text, `${used}/${all}`);
-  setAttribute(cell, "title", `${used} of ${all} in use, ${healthy} healthy`);
+  setAttribute(cell, "title", `${used} of ${all} in use, ${healthy} healthy, ${drained} drained`);
 }
 
 function makeDetail({ service }) {

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Packets of no session that is alive: those that begin one, and those that can't.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "config.h"
+#include "hash.h"
+#include "maps.h"
+#include "nat_port.h"
+#include "nat_session.h"
+#include "nat_state.h"
+#include "packet.h"
+#include "quic.h"
+#include "reset.h"
+#include "ring.h"
+#include "stats.h"
+#include "trace.h"
+#include "types.h"
+#include "unavailable.h"
+
+/* Deletes what is left of the session that the packet's flow had until now. */
+static __always_inline void end_session(const struct packet *p, const struct view *view, __u64 key,
+					__u32 number)
+{
+	struct nat_session *s = client_session(p, key, number), *twin;
+	struct backend *b;
+	__u64 other;
+
+	if (!s || tracing)
+		return;
+	b = session_backend(view, s->backend);
+	if (b) {
+		other = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
+		twin = bpf_map_lookup_elem(&nat_sessions, &other);
+		if (twin && twin->flags & NAT_REPLY && same_session(twin, s))
+			bpf_map_delete_elem(&nat_sessions, &other);
+	}
+	bpf_map_delete_elem(&nat_sessions, &key);
+}
+
+/* A segment of a connection that is unknown here, where it can't go on. Its client shouldn't wait. */
+static __always_inline enum counter refuse_segment(struct xdp_md *ctx, const struct packet *p)
+{
+	enum counter exit;
+
+	if (!may_answer(ctx, p))
+		return COUNTER_DROP_NO_SESSION;
+	exit = answer_reset(ctx, p);
+	return exit == COUNTER_DROP_NO_BACKEND ? COUNTER_DROP_NO_SESSION : exit;
+}
+
+static __always_inline __be16 backend_port(const struct backend *b)
+{
+	__u32 index = b->index;
+	struct backend_detail *detail = bpf_map_lookup_elem(&backend_details, &index);
+
+	return detail ? detail->port : 0;
+}
+
+/*
+ * The backend of a new session: what the packet says itself, or the ring. Whether an entry is stable is
+ * of no interest, as every session remembers its backend. NULL if there is none.
+ */
+static __always_inline struct backend *new_backend(struct xdp_md *ctx, const struct packet *p,
+						   const struct service *service, __u32 number)
+{
+	const struct view *view = active_view(service);
+	__u64 hash = flow_hash(p, vip_hash(p), view->flags);
+	struct backend *backend = NULL;
+	__u32 entry;
+
+	if (feature_quic && view->flags & VIEW_QUIC && has_transport(p))
+		backend = quic_backend(ctx, p, view, &service->quic, number);
+	if (backend || !view->ring_size)
+		return backend;
+	entry = ring_entry(view->ring_base, view->ring_size, hash);
+	trace_ring(view, hash, entry);
+	if (entry == RING_NONE || (entry & RING_SLOT) >= view->slots)
+		return NULL;
+	backend = backend_at(view, entry & RING_SLOT);
+	return backend && backend->flags & BACKEND_USABLE ? backend : NULL;
+}
+
+/* Enters the fresh session, of a client's packet with a backend. Returns COUNTER_COUNT, or the exit. */
+static __always_inline enum counter enter_session(const struct packet *p, const struct backend *b,
+						  struct nat_session *s)
+{
+	__u64 key = flow_hash(p, vip_hash(p), 0);
+
+	s->flags = NAT_REPLY;
+	if (find_port(b, key))
+		return COUNTER_DROP_NAT_PORTS;
+	s->flags = 0;
+	if (!tracing)
+		bpf_map_update_elem(&nat_sessions, &key, s, BPF_ANY);
+	return COUNTER_COUNT;
+}
+
+/*
+ * A packet of no session, or of one that is over. Returns COUNTER_COUNT if it begins one, which is the
+ * fresh session then, else the exit.
+ */
+__noinline enum counter begin_session(struct xdp_md *ctx, const struct packet *p,
+				      const struct service *service, __u32 number)
+{
+	struct nat_session *s = fresh_session();
+	const struct view *view;
+	struct backend *b;
+
+	if (!feature_nat || !p || !service || !s)
+		return COUNTER_DROP_STATE;
+	view = active_view(service);
+	if (p->quoted)
+		return COUNTER_DROP_NO_SESSION;
+	end_session(p, view, flow_hash(p, vip_hash(p), 0), number);
+	if (p->phase == PHASE_OPEN)
+		return refuse_segment(ctx, p);
+	b = new_backend(ctx, p, service, number);
+	if (!b)
+		return refuse_flow(ctx, p, view->flags);
+	if (read_path(ctx, p, s))
+		return COUNTER_DROP_STATE;
+	s->seen = nat_time();
+	s->state = p->phase == PHASE_OPENING ? NAT_OPENING : NAT_ONE_WAY;
+	s->protocol = p->vip.protocol;
+	__builtin_memcpy(s->client, p->source, sizeof(s->client));
+	s->client_port = p->source_port;
+	s->server_port = backend_port(b);
+	s->service = number;
+	s->backend = (b->index - view->backend_base) | (__u32)b->generation << 16;
+	return enter_session(p, b, s);
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
+/*
+ * The kernel's side of NAT from backends that XDP can't send to (nat_handover.bpf.c): at the device
+ * through which they are reached, their answers are translated back and sent to the client, out of the
+ * interface and with the link layer by which its packets come. XDP is no way to do it: behind a
+ * tunnel's device packets have been merged, and the generic XDP that would run there takes them apart
+ * again. What belongs to no session goes to the kernel as it came.
+ */
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+/* The headers below were written for XDP; what they read of its context is in tc's too. */
+#define xdp_md __sk_buff
+
+#include "maps.h"
+#include "nat_icmp.h"
+#include "nat_session.h"
+#include "nat_state.h"
+#include "parse.h"
+#include "skb.h"
+#include "skb_rewrite.h"
+#include "stats.h"
+#include "types.h"
+
+/* Leaves by an exit; each of the packets that were merged counts. */
+static __always_inline int leave_skb(const struct __sk_buff *skb, enum counter exit, int verdict)
+{
+	__u64 *count = bpf_map_lookup_elem(&counters, &exit);
+
+	if (count)
+		*count += skb->gso_segs ? skb->gso_segs : 1;
+	return verdict;
+}
+
+/* Fragments have ports in the first one only: it leaves a note for the others. */
+static __always_inline void note_skb_fragment(const struct skb_packet *b)
+{
+	struct fragment_key key = {};
+	struct fragment_ports ports = {
+		.source_port = b->p.source_port,
+		.port = b->p.vip.port,
+		.protocol = b->p.vip.protocol,
+	};
+
+	fragment_key(&b->p, &b->payload, &key);
+	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+}
+
+/* The link layer by which the client's packets come, the other way round. Returns the verdict. */
+static __always_inline int send_to_client(struct __sk_buff *skb, const struct nat_session *s)
+{
+	struct ethhdr eth = { .h_proto = skb->protocol };
+	__u32 mtu = 0;
+
+	/* Packets that were merged are taken apart again, to what they were. */
+	if (bpf_check_mtu(skb, s->ifindex, &mtu, 0, BPF_MTU_CHK_SEGS))
+		return leave_skb(skb, COUNTER_DROP_TOO_BIG, TC_ACT_SHOT);
+	__builtin_memcpy(eth.h_dest, s->router, sizeof(eth.h_dest));
+	__builtin_memcpy(eth.h_source, s->own, sizeof(eth.h_source));
+	if (!skb_link && bpf_skb_change_head(skb, sizeof(eth), 0))
+		return leave_skb(skb, COUNTER_DROP_HEADROOM, TC_ACT_SHOT);
+	if (bpf_skb_store_bytes(skb, 0, &eth, sizeof(eth), 0))
+		return leave_skb(skb, COUNTER_DROP_HEADROOM, TC_ACT_SHOT);
+	if (s->vlan && bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), s->vlan))
+		return leave_skb(skb, COUNTER_DROP_HEADROOM, TC_ACT_SHOT);
+	return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY, bpf_redirect(s->ifindex, 0));
+}
+
+/* An ICMP error about a packet of a session. They are short, and whole. */
+static __noinline int reply_error(struct __sk_buff *skb)
+{
+	struct translation to = {};
+	struct answered a = {};
+	struct packet p = {};
+	enum counter exit;
+
+	if (skb_link != ETH_HLEN || bpf_skb_pull_data(skb, skb->len))
+		return TC_ACT_UNSPEC;
+	if (parse(skb, &p) != COUNTER_COUNT || !p.quoted || find_answered(&p, &a))
+		return TC_ACT_UNSPEC;
+	to_client(&a, &to);
+	exit = translate_error(skb, &p, &to);
+	if (exit != COUNTER_COUNT)
+		return leave_skb(skb, exit, TC_ACT_SHOT);
+	return send_to_client(skb, a.session);
+}
+
+/* Ports of the packet, or of its first fragment. Returns 0, or -1 if it has none. */
+static __always_inline int find_ports(struct __sk_buff *skb, struct skb_packet *b)
+{
+	if (b->p.fragment == FRAGMENT_LATER)
+		return recall_fragment(&b->p, &b->payload) == COUNTER_COUNT ? 0 : -1;
+	return parse_skb_ports(skb, b);
+}
+
+/* At the devices behind which backends are, for packets that come in. */
+SEC("tc")
+int nat_reply(struct __sk_buff *skb)
+{
+	struct translation to = {};
+	struct skb_packet b = {};
+	struct answered a = {};
+
+	if (parse_skb(skb, &b))
+		return TC_ACT_UNSPEC;
+	if (b.payload.protocol == (b.p.ipv4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
+		return reply_error(skb);
+	if (find_ports(skb, &b) || find_answered(&b.p, &a))
+		return TC_ACT_UNSPEC;
+	if (b.p.fragment == FRAGMENT_FIRST)
+		note_skb_fragment(&b);
+	if (b.hops <= 1)
+		return leave_skb(skb, COUNTER_DROP_TTL, TC_ACT_SHOT);
+	if (follow_server(&a, b.tcp_flags))
+		return TC_ACT_UNSPEC;
+	to_client(&a, &to);
+	if (rewrite_skb(skb, &b, &to))
+		return leave_skb(skb, COUNTER_DROP_STATE, TC_ACT_SHOT);
+	return send_to_client(skb, a.session);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

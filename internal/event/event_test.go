@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package event_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.io/fairlead/internal/event"
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// logger writes lines without times to out.
+func logger(out *bytes.Buffer) *slog.Logger {
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
+}
+
+var web = lb.Service{
+	Name: "web", VIP: lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}, Forward: lb.L2DSR,
+	Health: &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1, PanicThreshold: 50},
+	Backends: []lb.Backend{
+		{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1},
+		{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 1},
+	},
+}
+
+// Every change is told once, with its object and its reason.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		tell, s := event.NewTeller(logger(&out)), store.New()
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			tell.Follow(ctx, s)
+		}()
+		judge := func(backend int, state health.State) func() {
+			state.Checked, state.Since = true, time.Now()
+			return func() {
+				state.Since = time.Now()
+				s.Judge([]health.Verdict{{VIP: web.VIP, Backend: web.Backends[backend].ID(), State: state}})
+			}
+		}
+		alive, dead := health.State{Known: true, Healthy: true}, health.State{Known: true, Reason: "connection refused"}
+		one := store.Target{Service: "web", Backend: web.Backends[0].ID()}
+		for i, step := range []struct {
+			do   func()
+			want string
+		}{
+			{func() {
+				if _, err := s.Set([]lb.Service{web}); err != nil {
+					t.Error(err)
+				}
+			}, ""},
+			{judge(0, health.State{Healthy: true}), ""},
+			{judge(1, health.State{}), ""},
+			{judge(0, alive), ""},
+			{judge(1, alive), `msg="backend healthy" service=web backend=10.0.0.2:80 reason="its first check succeeded"`},
+			{judge(0, dead), `msg="backend unhealthy" service=web backend=10.0.0.1:80 reason="connection refused"`},
+			{judge(0, dead), ""},
+			{judge(1, dead), `msg="backend unhealthy" service=web backend=10.0.0.2:80 reason="connection refused"
+msg="service in panic" service=web reason="0 of 2 backends are healthy"`},
+			{judge(0, alive), `msg="backend healthy" service=web backend=10.0.0.1:80 reason="its checks succeed again, after 2s"
+msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
+			{func() { s.Drain(store.Drain{Target: one}) }, `msg="backend drained" service=web backend=10.0.0.1:80 reason="an operator's command"
+msg="service in panic" service=web reason="1 of 2 backends are healthy"`},
+			{func() { s.Drain(store.Drain{Target: one}) }, ""},
+			{func() { s.Undrain(one) }, `msg="backend undrained" service=web backend=10.0.0.1:80 reason="an operator's command"
+msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
+			{func() { s.Drain(store.Drain{Target: store.Target{Service: "web"}}) },
+				`msg="service drained" service=web reason="an operator's command"`},
+			{func() { s.Undrain(store.Target{Service: "web"}) },
+				`msg="service undrained" service=web reason="an operator's command"`},
+			{func() { s.Drain(store.Drain{}) }, `msg="node draining" reason="an operator's command, or SIGTERM"`},
+			{func() { s.Undrain(store.Target{}) }, `msg="node no longer draining" reason="an operator's command"`},
+			{func() { tell.ProgramReplaced("services need quic") }, `msg="program replaced" reason="services need quic"`},
+		} {
+			time.Sleep(time.Second)
+			step.do()
+			synctest.Wait()
+			if got := strings.TrimSpace(out.String()); got != step.want {
+				t.Errorf("step %d: got\n%s\nwant\n%s", i, got, step.want)
+			}
+			out.Reset()
+		}
+		cancel()
+		<-ended
+		latest, count := tell.Latest.Latest()
+		if count != 15 || len(latest) != 15 || latest[0].Kind != "program" || latest[14].Object != "web 10.0.0.2:80" {
+			t.Errorf("%d events remembered: %+v", count, latest)
+		}
+	})
+}
+
+// A flood is cut, and what is missing is counted.
+func TestLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := slog.New(event.Limited(logger(&out).Handler()))
+		groups := []*slog.Logger{log, log.With("a", 1), log.WithGroup("g")} // they share the limit
+		for i := range 1000 {
+			groups[i%3].Info("flood", "n", i)
+		}
+		synctest.Wait()
+		if got := strings.Count(out.String(), "msg=flood"); got != 200 {
+			t.Errorf("%d lines at once, want 200", got)
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if want := "msg=\"events suppressed\" count=800\n"; !strings.HasSuffix(out.String(), want) {
+			t.Errorf("no summary of 800:\n%.300s", out.String())
+		}
+		out.Reset()
+		for range 100 {
+			log.Info("flood")
+		}
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := strings.Count(out.String(), "msg=flood"); got != 40 || !strings.Contains(out.String(), fmt.Sprint("count=", 60)) {
+			t.Errorf("%d lines after two seconds, want 40 and a summary of 60:\n%s", got, out.String())
+		}
+	})
+}

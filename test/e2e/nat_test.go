@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// held is how many connections are open at a time, half of each family.
+const held = 1000
+
+// Servers that know nothing of the VIPs, and have nginx at another port.
+func TestNAT(t *testing.T) {
+	l := bringUp(t, "nat", withLines(ecmp(t, lb.NAT)))
+	l.checkUnaware(t)
+	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
+		t.Run(family, func(t *testing.T) {
+			l.checkFamily(t, "forward_nat", vip)
+			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+			t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
+		})
+	}
+	t.Run("held", func(t *testing.T) { l.checkHeld(t, "forward_nat") })
+}
+
+// Connections and datagrams of NAT outlive the agents, and changes of backends.
+func TestNATThroughChanges(t *testing.T) {
+	l := bringUp(t, "natchange", withLines(ecmp(t, lb.NAT)))
+	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, "forward_nat") })
+	t.Run("drained", l.checkDrained)
+}
+
+// withLines adds the services "lines" and "lines6": TCP to the echo servers.
+func withLines(t netlab.Topology) netlab.Topology {
+	for _, s := range slices.Clone(t.Services) {
+		if s.Protocol == lb.UDP {
+			s.Name, s.Protocol = strings.Replace(s.Name, "echo", "lines", 1), lb.TCP
+			t.Services = append(t.Services, s)
+		}
+	}
+	for i := range t.Hosts {
+		if h := &t.Hosts[i]; h.Role == netlab.Balancer {
+			h.Files[netlab.AgentFile] = netlab.AgentConfig(h.Name, t.Services)
+		}
+	}
+	return t
+}
+
+// checkUnaware finds no VIP on any host.
+func (l *lab) checkUnaware(t *testing.T) {
+	t.Helper()
+	for _, h := range l.State().Hosts {
+		if len(h.VIPs) > 0 {
+			t.Errorf("%s has VIPs: %v", h.Name, h.VIPs)
+		}
+		if said := l.run(t, h.Name, "ip", "-brief", "address"); strings.Contains(said, vip4) || strings.Contains(said, vip6) {
+			t.Errorf("%s has a VIP:\n%s", h.Name, said)
+		}
+	}
+}
+
+// checkHeld opens as many connections as are to be held, and has each of them
+// used again and again while all are open.
+func (l *lab) checkHeld(t *testing.T, forwarded string) {
+	l.account(t, forwarded, func() {
+		crowds := l.crowds(t)
+		for range 5 {
+			for _, c := range crowds {
+				c.speak(t)
+			}
+		}
+		for _, c := range crowds {
+			counts := c.byServer()
+			for _, h := range l.hosts(netlab.Server) {
+				if counts[h.Name] < len(c.members)/10 {
+					t.Errorf("%s has %d of %d connections", h.Name, counts[h.Name], len(c.members))
+				}
+			}
+			c.close()
+		}
+	})
+}
+
+// crowds are the connections that are held, by family.
+func (l *lab) crowds(t *testing.T) []*crowd {
+	t.Helper()
+	return []*crowd{l.crowd(t, "client", vip4, held/2), l.crowd(t, "client", vip6, held/2)}
+}
+
+// checkBulk sends a mebibyte and gets it back at the same time, in lines.
+func (l *lab) checkBulk(t *testing.T, vip string) {
+	const size = 1 << 20
+	before := l.books(t)
+	conn, err := l.Dial(t.Context(), "client", "tcp", net.JoinHostPort(vip, "7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	line := append(bytes.Repeat([]byte("x"), 4000), '\n')
+	lines := size/len(line) + 1
+	var group errgroup.Group
+	group.Go(func() error {
+		_, err := conn.Write(bytes.Repeat(line, lines))
+		return err
+	})
+	one := make([]byte, len(line)+1)
+	if _, err := io.ReadFull(conn, one); err != nil {
+		t.Fatal(err)
+	}
+	name, _, _ := strings.Cut(string(one), " ")
+	rest := make([]byte, lines*(len(name)+1+len(line))-len(one))
+	if _, err := io.ReadFull(conn, rest); err != nil {
+		t.Fatal(err)
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	want := bytes.Repeat(append([]byte(name+" "), line...), lines)
+	if !bytes.Equal(append(one, rest...), want) {
+		t.Error("lines came back changed")
+	}
+	l.books(t).minus(before).checkClean(t)
+}
+
+// checkHairpin has a server ask the VIP: other servers answer it, and it answers
+// itself.
+func (l *lab) checkHairpin(t *testing.T, vip string) {
+	for _, h := range l.hosts(netlab.Server) {
+		answers := l.gets(t, h.Name, origin(vip), 60)
+		if len(answers) != len(l.hosts(netlab.Server)) {
+			t.Errorf("%s asks %s: answers by %v, want all servers", h.Name, vip, answers)
+		}
+	}
+}
+
+// checkAllKilled kills all agents at once under load and starts them again: no
+// connection breaks and none stands still.
+func (l *lab) checkAllKilled(t *testing.T, forwarded string) {
+	l.account(t, forwarded, func() {
+		for _, c := range l.crowds(t) {
+			c.during(t, func(heard func()) {
+				heard()
+				for _, h := range l.hosts(netlab.Balancer) {
+					l.kill(t, &h, "agent")
+				}
+				heard()
+				l.crowd(t, "client", vip4, 50).speak(t) // new ones, without any agent
+				for _, h := range l.hosts(netlab.Balancer) {
+					l.startAgent(t, &h)
+					if !status(t, &h).DataPlane.Attachments[0].Adopted {
+						t.Errorf("%s: the program was not adopted", h.Name)
+					}
+				}
+				heard()
+			})
+		}
+	})
+}
+
+// checkDrained takes a server's weight under load, then the server, and gives
+// both back: connections that are there stay, new ones go elsewhere.
+func (l *lab) checkDrained(t *testing.T) {
+	first := l.hosts(netlab.Server)[0].Name
+	without := func(remove bool) []lb.Service {
+		return l.changed(func(s *lb.Service) {
+			s.Backends[0].Weight = 0
+			if remove {
+				s.Backends = s.Backends[1:]
+			}
+		})
+	}
+	crowds := l.crowds(t)
+	for _, c := range crowds {
+		if c.byServer()[first] == 0 {
+			t.Fatalf("%s has no connection", first)
+		}
+		c.during(t, func(heard func()) {
+			for _, remove := range []bool{false, true} {
+				l.configure(t, without(remove))
+				heard()
+				if n := l.crowd(t, "client", vip4, 100).byServer()[first]; n > 0 {
+					t.Errorf("removed %v: %s gets %d new connections", remove, first, n)
+				}
+			}
+			l.configure(t, l.topology.Services)
+			heard()
+		})
+	}
+	for _, c := range crowds {
+		c.speak(t)
+	}
+}
