@@ -3,8 +3,10 @@
 package e2e_test
 
 import (
+	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,12 +51,12 @@ func TestHealthAlongThePath(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := bringUp(t, "path-"+c.name, checked(c.made(t)))
-			clients := l.traffic(t, "web")
+			clients := l.traffic(t, "web").NewFlows
 			for _, f := range append(c.faults, withoutVIP(vip4, "web"), withoutVIP(vip6, "web6")) {
 				t.Run(f.name+" "+f.services[0], func(t *testing.T) { l.checkFault(t, f) })
 			}
-			if now := l.traffic(t, "web"); now != clients {
-				t.Errorf("probes count as clients' packets: from %+v to %+v", clients, now)
+			if now := l.traffic(t, "web").NewFlows; now != clients {
+				t.Errorf("probes count as clients' flows: there were %d, and now %d", clients, now)
 			}
 		})
 	}
@@ -77,6 +79,47 @@ func (l *lab) checkFault(t *testing.T, f fault) {
 	}
 	f.mend(t, l)
 	l.awaitHealth(t, f.services, observe.HealthHealthy, observe.HealthHealthy)
+}
+
+// What probes need in the kernel is replaced by the agent after one that was
+// killed, and taken away with the data plane.
+func TestProbesAfterKill(t *testing.T) {
+	l := bringUp(t, "path-kill", checked(small(lb.L2DSR)(t)))
+	h := l.State().Host("lb1")
+	l.awaitHealth(t, []string{"web", "web6"}, observe.HealthHealthy, observe.HealthHealthy)
+	before := l.probeDevice(t)
+	l.kill(t, h, "agent")
+	if left := l.probeDevice(t); left == 0 || left != before {
+		t.Fatalf("the device of probes is %d, and was %d: the test is to leave it behind", left, before)
+	}
+	l.startAgent(t, h)
+	l.checkFault(t, withoutVIP(vip4, "web"))
+	l.kill(t, l.State().Host("lb1"), "agent")
+	l.run(t, h.Name, append(slices.Clone(l.process(t, h.Name, "agent").Args), "--remove")...)
+	if left := l.probeDevice(t); left != 0 {
+		t.Error("the device of probes is left")
+	}
+	for _, family := range []string{"-4", "-6"} {
+		if rules := l.run(t, h.Name, "ip", family, "rule"); strings.Contains(rules, "fwmark") {
+			t.Errorf("rules are left:\n%s", rules)
+		}
+	}
+}
+
+// probeDevice is the index of the device that the balancer's probes enter, or 0.
+func (l *lab) probeDevice(t *testing.T) (index int) {
+	t.Helper()
+	err := l.Do("lb1", func() error {
+		device, err := net.InterfaceByName("fairlead-probe")
+		if err == nil {
+			index = device.Index
+		}
+		return nil //nolint:nilerr // there is none
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
 }
 
 // awaitHealth waits until the balancer thinks so of the backends of services.
