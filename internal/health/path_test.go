@@ -4,7 +4,6 @@ package health
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -57,23 +56,6 @@ func dsr(port uint16) lb.Service {
 	svc.Health.Port = 80
 	svc.Backends[0].Port = port
 	return svc
-}
-
-// A data plane that doesn't know a backend yet says nothing about it, and is
-// asked again soon.
-func TestDataPlaneIsNotReady(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWays(t)
-		w.unreachable = fmt.Errorf("service: %w", ErrNotReady)
-		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
-		time.Sleep(time.Second / 4)
-		w.expect("10.1.1.1 10.0.0.1:80 perhaps healthy")
-		w.mu.Lock()
-		w.unreachable = nil
-		w.mu.Unlock()
-		time.Sleep(readiness + w.takes + gather)
-		w.expect("10.1.1.1 10.0.0.1:80 healthy")
-	})
 }
 
 // A path is kept as long as probes on it succeed, and opened anew after one that

@@ -8,6 +8,10 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// burst is how many new backends are probed at once; the others wait for their
+// part of the first interval.
+const burst = 256
+
 // Set says which services there are: all of them, as they are configured. What
 // is known of a backend stays as long as its service and its check do. Setting
 // the same services again changes nothing.
@@ -58,34 +62,28 @@ func (r *roster) add(svc *lb.Service) {
 func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targetKey) {
 	b := r.members[s]
 	if b != nil && b.target.key == key {
-		b.target.service, b.target.backend = svc, backend
 		b.configure(svc.Health)
 		b.passive = svc.Health.Passive
+		b.target.service, b.target.backend = svc, backend
 		return
 	}
-	healthy := r.countsAsHealthy(s, svc.Health.Initially)
-	if b != nil {
-		healthy = b.Healthy
+	initial := Initial(svc.Health, r.joins(s))
+	if b != nil { // its check has changed
+		initial.Healthy = b.Healthy
 		r.remove(b)
 	}
-	b = &member{subject: s, machine: newMachine(svc.Health, healthy), passive: svc.Health.Passive}
-	b.task = newTask(func(now time.Time) *target {
-		if b.machine.ramp(now) {
-			r.Monitor.note(b)
-		}
-		r.Monitor.ramp(b)
-		return nil
-	})
+	b = &member{subject: s, machine: newMachine(svc.Health, initial), passive: svc.Health.Passive}
+	b.task = newTask(r.Monitor.growth(b))
 	b.target = r.target(svc, backend, key)
 	b.target.members = append(b.target.members, b)
 	r.members[s] = b
 	r.note(b)
 }
 
-// countsAsHealthy says how a backend without a verdict counts.
-func (r *roster) countsAsHealthy(s subject, initially lb.Initially) bool {
+// joins reports whether a backend was not there at the last Set.
+func (r *roster) joins(s subject) bool {
 	_, known := r.Monitor.present[s]
-	return initially == lb.InitiallyHealthy || initially == lb.InitiallyAuto && (known || r.Monitor.present == nil)
+	return !known && r.Monitor.present != nil
 }
 
 // target returns the target of that key. A new one is not in the schedule yet.
@@ -121,15 +119,13 @@ func (r *roster) remove(b *member) {
 	delete(r.members, b.subject)
 	b.target = nil
 	t.leave(b)
-	if len(t.members) == 0 {
-		r.schedule.drop(&t.task)
-		delete(r.targets, t.key)
-	}
-	if t.inFlight { // the probe releases the path
+	if len(t.members) > 0 {
 		return
 	}
-	if release := t.leavePath(t.astray()); release != nil {
-		r.released = append(r.released, release)
+	r.schedule.drop(&t.task)
+	delete(r.targets, t.key)
+	if !t.inFlight && t.release != nil { // or else the probe releases the path
+		r.released = append(r.released, t.release)
 	}
 }
 

@@ -3,7 +3,6 @@
 package health
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -44,9 +43,8 @@ func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
 // target is what is probed: one backend in one way.
 type target struct {
 	task
-	key targetKey
-	// service and backend are those that were configured last of those who share it.
-	service *lb.Service
+	key     targetKey
+	service *lb.Service // one of those that share it, which is still there
 	backend lb.Backend
 	check   *lb.HealthCheck
 	prober  prober
@@ -66,16 +64,17 @@ type target struct {
 	hinted time.Time
 }
 
-// attempt probes once, on a way that is opened if there is none.
-func (t *target) attempt(ctx context.Context, paths Paths) error {
-	if t.release == nil {
-		path, release, err := paths.Open(t.through, t.to, t.key.port)
-		if err != nil {
-			return fmt.Errorf("can't be reached: %w", err)
-		}
-		t.path, t.release = path, release
+// open opens the way to the backend, if it is not open already.
+func (t *target) open(paths Paths) error {
+	if t.release != nil {
+		return nil
 	}
-	return t.prober.probe(ctx, t.path)
+	path, release, err := paths.Open(t.through, t.to, t.key.port)
+	if err != nil {
+		return fmt.Errorf("can't be reached: %w", err)
+	}
+	t.path, t.release = path, release
+	return nil
 }
 
 // astray reports whether the target's path leads through a service that does not

@@ -43,11 +43,10 @@ type path struct {
 //
 // In NAT mode that is the way to the backend's address. In the other modes it is
 // a connection to the VIP, whose packets are sent to the one backend as a
-// client's would be. The way follows the backend's place in the tables, and with
-// it its next hop, until release is called. An error says that the backend has no
-// next hop, and why; or it is health.ErrNotReady, as long as the tables have no
-// such backend or its neighbour may still answer. Packets on a way that has lost it later are dropped; opening again
-// tells.
+// client's would be. The service has to be programmed; the way follows the
+// backend's place in the tables, and with it its next hop, until release is
+// called. An error says that the backend has no next hop, and why. Packets on a
+// way that has lost it later are dropped; opening again tells.
 //
 // Backends in VXLAN and Geneve segments can be probed if their answers find the
 // way to an address of this node. Tenants that have equal addresses can't.
@@ -113,7 +112,7 @@ func (p *Plane) openPath(sender *probe.Sender, vip lb.VIP, id lb.BackendID) (num
 	}
 	s, known := p.services[vip]
 	if !known {
-		return 0, fmt.Errorf("service: %w", health.ErrNotReady)
+		return 0, fmt.Errorf("no next hop: the service is not programmed: %w", health.ErrPending)
 	}
 	if err := s.now.noHop(id); err != nil {
 		return 0, err
@@ -206,21 +205,18 @@ func (v *version) place(id lb.BackendID) uint32 {
 	return v.table.base + uint32(n) + 1
 }
 
-// noHop says why a backend can't be sent anything, or nil. As long as the kernel
-// still asks for its neighbour nothing is said about the backend.
+// noHop says why a backend can't be sent anything, or nil.
 func (v *version) noHop(id lb.BackendID) error {
 	n := v.find(id)
-	if n < 0 {
-		return health.ErrNotReady
-	}
-	switch one := &v.slots[n]; {
-	case one.Ifindex != 0:
+	switch {
+	case n < 0:
+		return fmt.Errorf("no next hop: the backend is not programmed: %w", health.ErrPending)
+	case v.slots[n].Ifindex != 0:
 		return nil
-	case one.unreached == nil:
+	case v.slots[n].unreached == nil:
 		return errors.New("no next hop")
-	case errors.Is(one.unreached, nexthop.ErrPending):
-		return fmt.Errorf("%w: no next hop: %w", health.ErrNotReady, one.unreached)
-	default:
-		return fmt.Errorf("no next hop: %w", one.unreached)
+	case errors.Is(v.slots[n].unreached, nexthop.ErrPending):
+		return fmt.Errorf("no next hop: %w: %w", v.slots[n].unreached, health.ErrPending)
 	}
+	return fmt.Errorf("no next hop: %w", v.slots[n].unreached)
 }
