@@ -13,6 +13,7 @@
 
 #include "config.h"
 #include "maps.h"
+#include "nat_session.h"
 #include "packet.h"
 #include "stats.h"
 #include "types.h"
@@ -38,7 +39,13 @@ static __always_inline void fragment_key(const struct packet *p, const struct pa
 	key->protocol = p->ipv4 ? payload->protocol : 0;
 }
 
-/* The first fragment, which has been parsed: it leaves a note, if its address is a VIP's. */
+/* Whether fragments from and to these ports concern a service: a VIP's, or of a NAT session. */
+static __always_inline int is_served(const struct packet *p)
+{
+	return vip_address(p) || (feature_nat && reply_session(p));
+}
+
+/* The first fragment, which has been parsed: it leaves a note, if it is of a service. */
 static __always_inline void note_fragment(const struct packet *p, const struct payload *payload)
 {
 	struct fragment_key key = {};
@@ -48,7 +55,7 @@ static __always_inline void note_fragment(const struct packet *p, const struct p
 		.protocol = p->vip.protocol,
 	};
 
-	if (tracing || !vip_address(p))
+	if (tracing || !is_served(p))
 		return;
 	fragment_key(p, payload, &key);
 	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);

@@ -118,7 +118,8 @@ __noinline int find_port(const struct backend *b, __u64 hash)
 		return -1;
 	if (nat_ports > NAT_ATTEMPTS)
 		step += (hash >> 32) % nat_ports;
-	for (int i = 0; i < NAT_ATTEMPTS; i++, place += step) {
+	/* The steps grow: equal ones might divide the number of ports, and come back to few of them. */
+	for (int i = 0; i < NAT_ATTEMPTS; i++, place += step++) {
 		if (choose_port(b, place))
 			return -1;
 		claim = claim_port(b, 0);

@@ -70,8 +70,8 @@ static __always_inline int send_to_client(struct __sk_buff *skb, const struct na
 	return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY, bpf_redirect(s->ifindex, 0));
 }
 
-/* An ICMP error about a packet of a session. They are short, and whole. */
-static __noinline int reply_error(struct __sk_buff *skb)
+/* An ICMP error about a packet of a session. They are short, and whole. Returns the verdict. */
+__noinline int reply_error(struct __sk_buff *skb)
 {
 	struct translation to = {};
 	struct answered a = {};
@@ -97,19 +97,14 @@ static __always_inline int find_ports(struct __sk_buff *skb, struct skb_packet *
 	return parse_skb_ports(skb, b);
 }
 
-/* At the devices behind which backends are, for packets that come in. */
-SEC("tc")
-int nat_reply(struct __sk_buff *skb)
+/* TCP and UDP, and fragments of them. Returns the verdict. */
+__noinline int reply_packet(struct __sk_buff *skb)
 {
 	struct translation to = {};
 	struct skb_packet b = {};
 	struct answered a = {};
 
-	if (parse_skb(skb, &b))
-		return TC_ACT_UNSPEC;
-	if (b.payload.protocol == (b.p.ipv4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
-		return reply_error(skb);
-	if (find_ports(skb, &b) || find_answered(&b.p, &a))
+	if (parse_skb(skb, &b) || find_ports(skb, &b) || find_answered(&b.p, &a))
 		return TC_ACT_UNSPEC;
 	if (b.p.fragment == FRAGMENT_FIRST)
 		note_skb_fragment(&b);
@@ -121,6 +116,20 @@ int nat_reply(struct __sk_buff *skb)
 	if (rewrite_skb(skb, &b, &to))
 		return leave_skb(skb, COUNTER_DROP_STATE, TC_ACT_SHOT);
 	return send_to_client(skb, a.session);
+}
+
+/* At the devices behind which backends are, for packets that come in. */
+SEC("tc")
+int nat_reply(struct __sk_buff *skb)
+{
+	switch (skb_protocol(skb)) {
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		return reply_error(skb);
+	case IPPROTO_NONE:
+		return TC_ACT_UNSPEC;
+	}
+	return reply_packet(skb);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -57,10 +57,12 @@ static __always_inline __u32 session_time(const struct nat_session *s, __u32 idl
 	return idle;
 }
 
-/* Signed, as another processor's time may be ahead of ours. */
+/* Signed, as another processor's time may be ahead of ours. `seen` may be late by NAT_TOUCH. */
 static __always_inline int is_live(const struct nat_session *s, __u32 idle, __u32 now)
 {
-	return (__s32)(now - *(volatile const __u32 *)&s->seen) <= (__s32)session_time(s, idle);
+	__s32 age = now - *(volatile const __u32 *)&s->seen;
+
+	return age <= (__s32)(session_time(s, idle) + NAT_TOUCH);
 }
 
 /*

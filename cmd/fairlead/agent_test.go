@@ -87,8 +87,12 @@ func startAgent(t *testing.T) *testAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	page, err := listenPage(file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Chosen: true}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	wired := newAgent(parts{
-		started: time.Now(), source: source, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
+		started: time.Now(), source: source, page: page, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
 		plane: plane{
 			DataPlane: a.dp, kind: "fake", paths: health.DirectPaths{}, attach: func() error { return nil },
 			attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },

@@ -89,7 +89,7 @@ type Traffic struct {
 	Bytes   uint64 `json:"bytes"`
 	// NewFlows counts flows that began: with TCP each SYN, also one that is sent
 	// again; with UDP, where no packet says that it is the first, the flows that
-	// were newly remembered (Tracking.Inserts).
+	// were newly remembered (Tracking.Inserts). With NAT it counts sessions.
 	NewFlows uint64 `json:"newFlows"`
 }
 

@@ -14,6 +14,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// A backend that dies is reported within fall × interval, one that returns
+// within rise × interval, both plus what a probe takes and the wait for others.
 func TestVerdictsComeInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -39,6 +41,7 @@ func TestVerdictsComeInTime(t *testing.T) {
 	})
 }
 
+// Probes come after the interval or up to a tenth earlier, never later.
 func TestSpacingOnlyShortens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -58,6 +61,8 @@ func TestSpacingOnlyShortens(t *testing.T) {
 	})
 }
 
+// Slow answers take no more than the time-out, and the next probe comes as if
+// the answer had been fast.
 func TestTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -107,6 +112,8 @@ func TestSlowStartIsReported(t *testing.T) {
 	})
 }
 
+// A hint has a dead backend found long before its next probe; of a living one
+// nothing is heard but one more probe in each interval.
 func TestHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -153,6 +160,26 @@ func TestHintsNeedAPassiveCheck(t *testing.T) {
 	})
 }
 
+// A way that can't be opened is a failure, and is tried again each time.
+func TestUnreachable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.unreachable = errors.New("no route to 10.0.0.1")
+		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
+		w.run()
+		time.Sleep(time.Second / 2)
+		w.expect("10.1.1.1 10.0.0.1:80 unhealthy")
+		if got := w.States()[0].Reason; got != "can't be reached: no route to 10.0.0.1" {
+			t.Error(got)
+		}
+		w.mu.Lock()
+		w.unreachable = nil
+		w.mu.Unlock()
+		time.Sleep(2 * time.Second)
+		w.expect("10.1.1.1 10.0.0.1:80 healthy")
+	})
+}
+
 // As long as it isn't known how to reach a backend, nothing is known of it; then it
 // is probed soon.
 func TestPendingWay(t *testing.T) {
@@ -174,25 +201,7 @@ func TestPendingWay(t *testing.T) {
 	})
 }
 
-func TestUnreachable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.unreachable = errors.New("no route to 10.0.0.1")
-		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
-		w.run()
-		time.Sleep(time.Second / 2)
-		w.expect("10.1.1.1 10.0.0.1:80 unhealthy")
-		if got := w.States()[0].Reason; got != "can't be reached: no route to 10.0.0.1" {
-			t.Error(got)
-		}
-		w.mu.Lock()
-		w.unreachable = nil
-		w.mu.Unlock()
-		time.Sleep(2 * time.Second)
-		w.expect("10.1.1.1 10.0.0.1:80 healthy")
-	})
-}
-
+// When this node runs out of files nobody is taken out.
 func TestTroubleOfThisNodeChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -52,6 +52,9 @@ func (m *Monitor) due(now time.Time) (started []*target, wait time.Duration) {
 		if t := next.do(later(now, next.due)); t != nil {
 			m.inFlight++
 			t.inFlight = true
+			if t.release == nil {
+				t.through, t.to = t.service, t.backend
+			}
 			started = append(started, t)
 		}
 	}
@@ -97,7 +100,7 @@ func (m *Monitor) probe(ctx context.Context, t *target) {
 		release()
 	}
 	if complain && ctx.Err() == nil {
-		m.log.Warn("health checks can't be made", "backend", t.backend.ID(), "error", err)
+		m.log.Warn("health checks can't be made", "backend", t.key.backend.Address, "error", err)
 	}
 }
 
@@ -133,7 +136,7 @@ func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time
 		}
 	}
 	m.plan(&t.task, t.next(err != nil, now))
-	return nil, complain
+	return t.leavePath(err != nil || t.astray()), complain
 }
 
 // count adds a probe to the totals and reports whether it says nothing.

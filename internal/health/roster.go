@@ -64,6 +64,7 @@ func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targe
 	if b != nil && b.target.key == key {
 		b.configure(svc.Health)
 		b.passive = svc.Health.Passive
+		b.target.service, b.target.backend = svc, backend
 		return
 	}
 	initial := Initial(svc.Health, r.joins(s))
@@ -88,6 +89,7 @@ func (r *roster) joins(s subject) bool {
 // target returns the target of that key. A new one is not in the schedule yet.
 func (r *roster) target(svc *lb.Service, backend lb.Backend, key targetKey) *target {
 	if t := r.targets[key]; t != nil {
+		t.service, t.backend = svc, backend
 		return t
 	}
 	p := r.probers[key.wire]

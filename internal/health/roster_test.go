@@ -12,6 +12,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// Services that check the same backend in the same way share its probes, and
+// judge the results each for itself.
 func TestProbesAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -37,6 +39,8 @@ func TestProbesAreShared(t *testing.T) {
 	})
 }
 
+// In the DSR modes the probe is for a VIP: another VIP is another target, as its
+// backend may lack the one and have the other.
 func TestTargets(t *testing.T) {
 	base := service("10.1.1.1", tcpCheck(), "10.0.0.1")
 	base.Forward = lb.L2DSR
@@ -78,6 +82,7 @@ func TestTargets(t *testing.T) {
 	}
 }
 
+// Setting the same services, or other weights, changes nothing that is known.
 func TestSetKeepsWhatIsKnown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -102,6 +107,8 @@ func TestSetKeepsWhatIsKnown(t *testing.T) {
 	})
 }
 
+// A check that changes begins anew, and until it knows more the backend counts
+// as it did. One that ends leaves nothing.
 func TestCheckChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -129,6 +136,7 @@ func TestCheckChanges(t *testing.T) {
 	})
 }
 
+// How backends count before their first probe is over.
 func TestInitially(t *testing.T) {
 	const joined, was = "10.1.1.1 10.0.0.2:80 perhaps ", "10.1.1.1 10.0.0.1:80 perhaps "
 	for initially, want := range map[lb.Initially][2]string{
@@ -156,6 +164,7 @@ func TestInitially(t *testing.T) {
 	}
 }
 
+// A backend that had flows before its service got a check keeps them.
 func TestFirstCheckOfAServiceTakesNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -168,6 +177,8 @@ func TestFirstCheckOfAServiceTakesNobodyOut(t *testing.T) {
 	})
 }
 
+// Some of many new backends are probed at once, the others in the course of the
+// interval; and never are more probes on their way than allowed.
 func TestManyBackends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -198,6 +209,7 @@ func TestManyBackends(t *testing.T) {
 	})
 }
 
+// Backends that leave and come in any order leave neither probes nor paths.
 func TestComingAndGoing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

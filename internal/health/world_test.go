@@ -19,6 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// world is what a Monitor under test sees: servers without a network.
 type world struct {
 	t *testing.T
 	*Monitor
@@ -167,22 +168,6 @@ func tcpCheck() *lb.HealthCheck {
 
 var errRefused = errors.New("connection refused")
 
-// A backend that dies is reported within fall × interval, one that returns
-// within rise × interval, both plus what a probe takes and the wait for others.
-// Probes come after the interval or up to a tenth earlier, never later.
-// Slow answers take no more than the time-out, and the next probe comes as if
-// the answer had been fast.
-// Services that check the same backend in the same way share its probes, and
-// judge the results each for itself.
-// In the DSR modes the probe is for a VIP: another VIP is another target, as its
-// backend may lack the one and have the other.
-// Setting the same services, or other weights, changes nothing that is known.
-// A check that changes begins anew, and until it knows more the backend counts
-// as it did. One that ends leaves nothing.
-// How backends count before their first probe is over.
-// A backend that had flows before its service got a check keeps them.
-// A hint has a dead backend found long before its next probe; of a living one
-// nothing is heard but one more probe in each interval.
 // addresses are that many backends.
 func addresses(n int) []string {
 	all := make([]string, n)
@@ -191,9 +176,3 @@ func addresses(n int) []string {
 	}
 	return all
 }
-
-// Some of many new backends are probed at once, the others in the course of the
-// interval; and never are more probes on their way than allowed.
-// Backends that leave and come in any order leave neither probes nor paths.
-// A way that can't be opened is a failure, and is tried again each time.
-// When this node runs out of files nobody is taken out.

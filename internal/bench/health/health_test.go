@@ -43,7 +43,7 @@ func TestMeasure(t *testing.T) {
 	found := map[string]int{}
 	for _, r := range report.Results {
 		found[r.Name] += r.Runs
-		if r.Median <= 0 {
+		if r.Median <= 0 && r.Name != "failed" {
 			t.Errorf("%s of %v is %g", r.Name, r.Labels, r.Median)
 		}
 	}

@@ -31,35 +31,44 @@ func flowAge(now, seen uint32) time.Duration {
 	return time.Duration(max(int32(now-seen), 0)) << flowTimeShift
 }
 
-// eachFlow calls yield with every flow record. Records that come and go
-// meanwhile may be missed.
+// eachFlow calls yield with every flow record.
 func (t *tables) eachFlow(yield func(key uint64, flow *balancerFlow)) error {
+	return eachRecord(t.maps.Flows, yield)
+}
+
+// eachRecord calls yield with every element of a hash table. Elements that come
+// and go meanwhile may be missed.
+func eachRecord[T any](table *ebpf.Map, yield func(key uint64, record *T)) error {
 	var cursor ebpf.MapBatchCursor
 	keys := make([]uint64, flowBatch)
-	flows := make([]balancerFlow, flowBatch)
+	records := make([]T, flowBatch)
 	for {
-		n, err := t.maps.Flows.BatchLookup(&cursor, keys, flows, nil)
+		n, err := table.BatchLookup(&cursor, keys, records, nil)
 		for i := range n {
-			yield(keys[i], &flows[i])
+			yield(keys[i], &records[i])
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("flow records: %w", err)
+			return fmt.Errorf("records of %s: %w", table, err)
 		}
 	}
 }
 
 // deleteFlows deletes records; those that are gone already don't count.
 func (t *tables) deleteFlows(keys []uint64) (deleted int, err error) {
+	return deleteRecords(t.maps.Flows, keys)
+}
+
+func deleteRecords(table *ebpf.Map, keys []uint64) (deleted int, err error) {
 	for _, key := range keys {
-		err := t.maps.Flows.Delete(key)
+		err := table.Delete(key)
 		switch {
 		case err == nil:
 			deleted++
 		case !errors.Is(err, ebpf.ErrKeyNotExist):
-			return deleted, fmt.Errorf("flow records: %w", err)
+			return deleted, fmt.Errorf("records of %s: %w", table, err)
 		}
 	}
 	return deleted, nil

@@ -12,7 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Flows lists recorded flows. The table is read without holding the plane, so
+// Flows lists recorded flows and NAT sessions. The tables are read without holding the plane, so
 // that a million records keep no change waiting.
 func (p *Plane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
 	vips, err := p.vipsByNumber(ctx)
@@ -23,9 +23,9 @@ func (p *Plane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane
 	if err != nil {
 		return dataplane.Flows{}, err
 	}
-	out := dataplane.Flows{Capacity: p.kernel.capacity.Flows}
+	out := dataplane.Flows{Capacity: p.kernel.capacity.Flows + p.kernel.capacity.Sessions}
 	latest := latestFlows{now: now, limit: query.Limit}
-	err = p.kernel.eachFlow(func(_ uint64, flow *balancerFlow) {
+	err = p.kernel.eachRemembered(func(flow *balancerFlow) {
 		out.Records++
 		vip, known := vips[flow.Service]
 		if known && wanted(query, vip, unmapped(flow.Client)) {

@@ -182,9 +182,15 @@ func (c forwardCase) hash() uint64 {
 	return flowHash(1, c.service().VIP, c.client(), lb.AffinityFlow)
 }
 
+// tunnelledForwards are the modes that leave the client's packet as it is; nat has
+// tests of its own.
+func tunnelledForwards() []lb.Forward {
+	return slices.DeleteFunc(Limits().Forwards, func(f lb.Forward) bool { return f == lb.NAT })
+}
+
 func forwardCases() []forwardCase {
 	var cases []forwardCase
-	for _, forward := range Limits().Forwards {
+	for _, forward := range tunnelledForwards() {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			for _, backend := range []netip.Addr{backend4, backend6} {
 				for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {

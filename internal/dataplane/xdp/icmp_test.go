@@ -44,7 +44,7 @@ func steerCases() []steerCase {
 	var cases []steerCase
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
-			for _, forward := range Limits().Forwards {
+			for _, forward := range tunnelledForwards() {
 				cases = append(cases, steerCase{forward: forward, vip: vip, protocol: protocol})
 			}
 			cases = append(cases, steerCase{forward: lb.L2DSR, vip: vip, protocol: protocol, affinity: lb.AffinityClient})

@@ -39,6 +39,7 @@ func live(flow *balancerFlow, age, idle time.Duration) bool {
 type flowOwner struct {
 	vip      lb.VIP
 	idle     time.Duration
+	natIdle  time.Duration
 	backends map[uint32]lb.BackendID // by what records say
 }
 
@@ -54,19 +55,25 @@ func (p *Plane) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
 		return nil, err
 	}
 	counts := dataplane.FlowCounts{}
-	err = p.kernel.eachFlow(func(_ uint64, flow *balancerFlow) {
-		owner, known := owners[flow.Service]
-		if !known || !live(flow, flowAge(now, flow.Seen), owner.idle) {
-			return
-		}
+	count := func(flow *balancerFlow, idle time.Duration) {
+		owner := owners[flow.Service]
 		backend, known := owner.backends[flow.Backend]
-		if !known {
+		if !known || !live(flow, flowAge(now, flow.Seen), idle) {
 			return
 		}
 		if counts[owner.vip] == nil {
 			counts[owner.vip] = map[lb.BackendID]int{}
 		}
 		counts[owner.vip][backend]++
+	}
+	err = p.kernel.eachFlow(func(_ uint64, flow *balancerFlow) { count(flow, owners[flow.Service].idle) })
+	if err != nil {
+		return nil, err
+	}
+	err = p.kernel.eachSession(func(_ uint64, s *balancerNatSession) {
+		if flow := asFlow(s); !isReply(s) {
+			count(&flow, sessionIdle(s, owners[s.Service].natIdle)+sessionTouch)
+		}
 	})
 	return counts, err
 }
@@ -81,7 +88,7 @@ func (p *Plane) flowOwners(ctx context.Context) (map[uint32]flowOwner, error) {
 	}
 	owners := make(map[uint32]flowOwner, len(p.services))
 	for vip, s := range p.services {
-		owner := flowOwner{vip: vip, idle: s.idle, backends: make(map[uint32]lb.BackendID, len(s.now.slots))}
+		owner := flowOwner{vip: vip, idle: s.idle, natIdle: s.natIdle(), backends: make(map[uint32]lb.BackendID, len(s.now.slots))}
 		for n := range s.now.slots {
 			if one := &s.now.slots[n]; one.taken() && one.usable() {
 				owner.backends[one.record(uint16(n))] = one.id()

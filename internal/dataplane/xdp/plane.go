@@ -93,6 +93,10 @@ type Plane struct {
 	paths      paths
 	// handover is NAT's part for backends that XDP can't send to.
 	handover *handover.Handover
+
+	// sessionsLeft says that there may be NAT sessions without a service; only
+	// the sweep knows it.
+	sessionsLeft bool
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -135,22 +139,23 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 	}
 	g := newGrace(synchronize)
 	p := &Plane{
-		config:    cfg,
-		kernel:    kernel,
-		resolver:  hops,
-		grace:     g,
-		endGrace:  endGrace,
-		seed:      cfg.Seed,
-		epoch:     time.Now(),
-		stale:     stale.New(),
-		done:      make(chan struct{}),
-		services:  make(map[lb.VIP]*service),
-		addresses: make(addressBook),
-		numbers:   newArena("services", uint32(capacity.Services)+1, g),
-		rings:     newArena("rings", chunks(uint32(capacity.RingEntries)), g),
-		backends:  newArena("backends", uint32(capacity.Backends), g),
-		traffic:   newArena("backend_stats", uint32(capacity.Backends), g),
-		sources:   newSourceLists(kernel.maps.Sources, capacity, g),
+		config:       cfg,
+		kernel:       kernel,
+		resolver:     hops,
+		grace:        g,
+		endGrace:     endGrace,
+		seed:         cfg.Seed,
+		epoch:        time.Now(),
+		stale:        stale.New(),
+		done:         make(chan struct{}),
+		sessionsLeft: true,
+		services:     make(map[lb.VIP]*service),
+		addresses:    make(addressBook),
+		numbers:      newArena("services", uint32(capacity.Services)+1, g),
+		rings:        newArena("rings", chunks(uint32(capacity.RingEntries)), g),
+		backends:     newArena("backends", uint32(capacity.Backends), g),
+		traffic:      newArena("backend_stats", uint32(capacity.Backends), g),
+		sources:      newSourceLists(kernel.maps.Sources, capacity, g),
 		handover: handover.New(handover.Config{
 			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: kernel.shared, Seed: cfg.Seed,
 		}),

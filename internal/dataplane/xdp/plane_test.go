@@ -32,7 +32,9 @@ type staticHops struct {
 	mtu   int
 	vlan  uint16
 	lost  map[netip.Addr]bool
-	stale chan lb.VIP
+	// handover, if not 0, is a device by which the kernel sends, not XDP.
+	handover int
+	stale    chan lb.VIP
 }
 
 func newStaticHops() *staticHops {
@@ -59,6 +61,9 @@ func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result
 			continue
 		}
 		hop := nexthop.Hop{Interface: "lo", Index: h.index, Source: ownMAC, Destination: macOf(t.Address), VLAN: h.vlan, MTU: h.mtu}
+		if t.Handover && h.handover != 0 {
+			hop = nexthop.Hop{Interface: "tunnel", Index: h.handover, Handover: true, MTU: h.mtu}
+		}
 		if !t.MAC.IsZero() {
 			hop.Destination = t.MAC
 		}
@@ -144,7 +149,9 @@ func TestContract(t *testing.T) {
 				},
 				Limits: Limits(), Forward: forward, V4: v4, V6: v6, Unusable: unusable,
 				Probe: func(t *testing.T, dp dataplane.DataPlane, vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool) {
-					return chosen(t, dp.(*Plane), vip, client, slices.Concat(v4, v6))
+					p := dp.(*Plane)
+					endAllSessions(t, p) // a SYN of the same client is a new flow
+					return chosen(t, p, vip, client, slices.Concat(v4, v6))
 				},
 			})
 		})

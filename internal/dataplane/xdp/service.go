@@ -36,6 +36,7 @@ type service struct {
 	leaving  []leaver
 	gone     dataplane.Traffic
 	flows    flowCounts
+	sessions int // of NAT, when they were last counted
 }
 
 func newService() *service {

@@ -69,7 +69,7 @@ func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 // tracking sums up what is remembered of a service's flows.
 func (s *service) tracking(f balancerFlowStats) dataplane.Tracking {
 	return dataplane.Tracking{
-		Unstable: s.now.ring.Unstable(), Flows: s.flows.present,
+		Unstable: s.now.ring.Unstable(), Flows: s.flows.present + s.sessions,
 		Hits: f.Hits, Misses: f.Misses, Inserts: f.Inserts, Evictions: s.flows.evicted(),
 	}
 }

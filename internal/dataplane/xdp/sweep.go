@@ -34,6 +34,8 @@ type swept struct {
 	s    *service
 	now  *version // when reading began
 	idle time.Duration
+	// natIdle is that of established NAT sessions.
+	natIdle time.Duration
 	// disagree and used are what live records say: entries that must stay
 	// unstable, and slots that must stay taken.
 	disagree []bool
@@ -50,10 +52,17 @@ type swept struct {
 func (p *Plane) sweepEvery(interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	sessions := time.NewTicker(sessionSweepInterval)
+	defer sessions.Stop()
 	for {
 		select {
 		case <-p.done:
 			return
+		case <-sessions.C:
+			if err := p.sweepSessions(); err != nil {
+				p.config.Log.Warn("sessions were not swept", "error", err)
+			}
+			continue
 		case <-tick.C:
 		}
 		if err := p.sweep(p.clock()); err != nil {
@@ -137,7 +146,7 @@ func (p *Plane) sweepable(now time.Duration) (map[uint32]*swept, error) {
 		}
 		due = due || now >= s.sweepAt
 		services[s.number.base] = &swept{
-			vip: vip, s: s, now: s.now, idle: s.idle,
+			vip: vip, s: s, now: s.now, idle: s.idle, natIdle: s.natIdle(),
 			disagree: make([]bool, len(s.now.ring.Entries)),
 			used:     make([]bool, len(s.now.slots)),
 			keys:     map[int][]uint64{},
@@ -193,7 +202,32 @@ func (p *Plane) readFlows(services map[uint32]*swept) (orphans map[uint32][]uint
 			orphans[flow.Service] = append(orphans[flow.Service], key)
 		}
 	})
-	return orphans, err
+	if err != nil || !translate(services) {
+		return orphans, err
+	}
+	return orphans, p.kernel.eachSession(func(_ uint64, s *balancerNatSession) {
+		if sw := services[s.Service]; sw != nil {
+			sw.hold(s, flowAge(now, s.Seen))
+		}
+	})
+}
+
+// translate reports whether a swept service may have NAT sessions.
+func translate(services map[uint32]*swept) bool {
+	for _, sw := range services {
+		if sw.now.flags&uint16(balancerViewFlagVIEW_NAT) != 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// hold takes note of one NAT session: its backend keeps its slot.
+func (sw *swept) hold(s *balancerNatSession, age time.Duration) {
+	owner := sessionOwner{idle: sw.natIdle, slots: sw.now.slots}
+	if owner.keeps(s, age) {
+		sw.used[s.Backend&0xffff] = true
+	}
 }
 
 // add takes note of one record.
