@@ -99,7 +99,7 @@ static __always_inline int record_flow(const struct packet *p, const struct view
 		.seen = flow_time(),
 		.place = hash >> 32,
 		.port = p->source_port,
-		.closing = p->closing,
+		.closing = !!p->closing,
 	};
 	__u64 key = flow_key(p, view, hash);
 
@@ -147,7 +147,8 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	trace_slot(slot, 0);
 	if (slot < view->slots)
 		backend = backend_at(view, slot);
-	if (backend && !p->quoted &&
+	/* Nothing follows a reset that would need a record. */
+	if (backend && !p->quoted && !(p->closing & CLOSING_RST) &&
 	    record_flow(p, view, hash, number, slot | (__u32)backend->generation << 16, flow,
 			stats) &&
 	    p->phase == PHASE_DATAGRAM)

@@ -36,6 +36,20 @@ static __always_inline int leave_skb(const struct __sk_buff *skb, enum counter e
 	return verdict;
 }
 
+/* Fragments have ports in the first one only: it leaves a note for the others. */
+static __always_inline void note_skb_fragment(const struct skb_packet *b)
+{
+	struct fragment_key key = {};
+	struct fragment_ports ports = {
+		.source_port = b->p.source_port,
+		.port = b->p.vip.port,
+		.protocol = b->p.vip.protocol,
+	};
+
+	fragment_key(&b->p, &b->payload, &key);
+	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+}
+
 /* The link layer by which the client's packets come, the other way round. Returns the verdict. */
 static __always_inline int send_to_client(struct __sk_buff *skb, const struct nat_session *s)
 {
@@ -56,22 +70,20 @@ static __always_inline int send_to_client(struct __sk_buff *skb, const struct na
 	return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY, bpf_redirect(s->ifindex, 0));
 }
 
-/*
- * An ICMP error about a packet of a session. They are short, and whole. `p` and `to` are room for what
- * is known of it: the stack has little.
- */
-static __noinline int reply_error(struct __sk_buff *skb, struct packet *p, struct translation *to)
+/* An ICMP error about a packet of a session. They are short, and whole. Returns the verdict. */
+__noinline int reply_error(struct __sk_buff *skb)
 {
+	struct translation to = {};
 	struct answered a = {};
+	struct packet p = {};
 	enum counter exit;
 
 	if (skb_link != ETH_HLEN || bpf_skb_pull_data(skb, skb->len))
 		return TC_ACT_UNSPEC;
-	__builtin_memset(p, 0, sizeof(*p));
-	if (parse(skb, p) != COUNTER_COUNT || !p->quoted || find_answered(p, &a))
+	if (parse(skb, &p) != COUNTER_COUNT || !p.quoted || find_answered(&p, &a))
 		return TC_ACT_UNSPEC;
-	to_client(&a, to);
-	exit = translate_error(skb, p, to);
+	to_client(&a, &to);
+	exit = translate_error(skb, &p, &to);
 	if (exit != COUNTER_COUNT)
 		return leave_skb(skb, exit, TC_ACT_SHOT);
 	return send_to_client(skb, a.session);
@@ -85,22 +97,17 @@ static __always_inline int find_ports(struct __sk_buff *skb, struct skb_packet *
 	return parse_skb_ports(skb, b);
 }
 
-/* At the devices behind which backends are, for packets that come in. */
-SEC("tc")
-int nat_reply(struct __sk_buff *skb)
+/* TCP and UDP, and fragments of them. Returns the verdict. */
+__noinline int reply_packet(struct __sk_buff *skb)
 {
 	struct translation to = {};
 	struct skb_packet b = {};
 	struct answered a = {};
 
-	if (parse_skb(skb, &b))
-		return TC_ACT_UNSPEC;
-	if (b.payload.protocol == (b.p.ipv4 ? IPPROTO_ICMP : IPPROTO_ICMPV6))
-		return reply_error(skb, &b.p, &to);
-	if (find_ports(skb, &b) || find_answered(&b.p, &a))
+	if (parse_skb(skb, &b) || find_ports(skb, &b) || find_answered(&b.p, &a))
 		return TC_ACT_UNSPEC;
 	if (b.p.fragment == FRAGMENT_FIRST)
-		note_fragment(&b.p, &b.payload);
+		note_skb_fragment(&b);
 	if (b.hops <= 1)
 		return leave_skb(skb, COUNTER_DROP_TTL, TC_ACT_SHOT);
 	if (follow_server(&a, b.tcp_flags))
@@ -109,6 +116,20 @@ int nat_reply(struct __sk_buff *skb)
 	if (rewrite_skb(skb, &b, &to))
 		return leave_skb(skb, COUNTER_DROP_STATE, TC_ACT_SHOT);
 	return send_to_client(skb, a.session);
+}
+
+/* At the devices behind which backends are, for packets that come in. */
+SEC("tc")
+int nat_reply(struct __sk_buff *skb)
+{
+	switch (skb_protocol(skb)) {
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		return reply_error(skb);
+	case IPPROTO_NONE:
+		return TC_ACT_UNSPEC;
+	}
+	return reply_packet(skb);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

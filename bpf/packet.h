@@ -24,6 +24,12 @@ enum phase {
 	PHASE_DATAGRAM, /* UDP: any packet may be the first */
 };
 
+/* Whether it is one of the flow's last. */
+enum closing {
+	CLOSING_FIN = 1 << 0, /* TCP: its sender has nothing more to say */
+	CLOSING_RST = 1 << 1, /* TCP: nothing follows */
+};
+
 enum fragment_part {
 	FRAGMENT_NONE, /* the packet is whole */
 	FRAGMENT_FIRST,
@@ -48,7 +54,7 @@ struct packet {
 	__u8 phase; /* enum phase */
 	__u8 fragment; /* enum fragment_part */
 	__u8 quoted; /* an ICMP error */
-	__u8 closing; /* TCP FIN or RST */
+	__u8 closing; /* enum closing */
 	__u8 pad[3];
 	__u16 quote; /* of an ICMP error: bytes from the start of the IP packet to the quoted transport */
 	__u32 length; /* of the IP packet, header included */

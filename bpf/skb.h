@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
+#include <linux/in6.h>
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
@@ -25,6 +26,19 @@
 
 /* Bytes in front of the IP packet: ETH_HLEN, or 0 at a device without link layer. */
 const volatile __u32 skb_link = ETH_HLEN;
+
+/* The protocol that an IP header names; IPPROTO_NONE if there is none. */
+static __always_inline __u8 skb_protocol(struct __sk_buff *skb)
+{
+	__u32 at = skb_link + __builtin_offsetof(struct iphdr, protocol);
+	__u8 protocol = IPPROTO_NONE;
+
+	if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		at = skb_link + __builtin_offsetof(struct ipv6hdr, nexthdr);
+	else if (skb->protocol != bpf_htons(ETH_P_IP))
+		return IPPROTO_NONE;
+	return bpf_skb_load_bytes(skb, at, &protocol, sizeof(protocol)) ? IPPROTO_NONE : protocol;
+}
 
 /* What a packet says about its connection, besides what struct packet has. */
 struct skb_packet {

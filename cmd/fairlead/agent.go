@@ -15,7 +15,6 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/drain"
 	"fairlead.io/fairlead/internal/event"
-	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source/file"
 )
@@ -110,7 +109,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 		plane: plane{
 			DataPlane:   dp,
 			kind:        "xdp",
-			paths:       health.DirectPaths{},
+			paths:       dp,
 			attach:      dp.Attach,
 			attachments: func() []observe.Attachment { return attachments(dp.Attachments()) },
 			trace:       dp.Trace,

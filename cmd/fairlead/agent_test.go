@@ -87,8 +87,12 @@ func startAgent(t *testing.T) *testAgent {
 	if err != nil {
 		t.Fatal(err)
 	}
+	page, err := listenPage(file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Chosen: true}, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	wired := newAgent(parts{
-		started: time.Now(), source: source, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
+		started: time.Now(), source: source, page: page, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
 		plane: plane{
 			DataPlane: a.dp, kind: "fake", paths: health.DirectPaths{}, attach: func() error { return nil },
 			attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
@@ -222,4 +226,71 @@ func TestAgentReloads(t *testing.T) {
 	a.await("configuration refused", seen+2)
 	a.write(testConfig)
 	until(t, "the good file is programmed", func() bool { return strings.Contains(a.dp.Dump(), "10.0.0.22") })
+}
+
+// What an operator drains is out of the ring when the command returns, and its
+// flows are counted.
+func TestAgentDrains(t *testing.T) {
+	a := startAgent(t)
+	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	id := netip.MustParseAddrPort("10.0.0.21:80")
+	a.dp.SetFlows(vip, id, 3)
+	if said := a.show("drain", "backend", "web", "10.0.0.21"); !strings.HasPrefix(said, "web 10.0.0.21:80: 3 flows left") {
+		t.Errorf("drain says %q", said)
+	}
+	if dump := a.dp.Dump(); !strings.Contains(dump, "10.0.0.21:80 weight 0 out: drained") {
+		t.Errorf("drain returned before it was programmed:\n%s", dump)
+	}
+	var drains []observe.Drain
+	if err := json.Unmarshal([]byte(a.show("drains", "-o", "json")), &drains); err != nil || len(drains) != 1 || drains[0].Flows != 3 {
+		t.Errorf("drains %+v (%v)", drains, err)
+	}
+	wait := []string{"drain", "backend", "web", "10.0.0.21:80", "--wait", "--settle", "0s", "--socket", a.socket, "--timeout"}
+	if code, _, stderr := command(append(wait, "10ms")...); code != 1 || stderr != "fairlead: web 10.0.0.21:80: flows are left after 10ms\n" {
+		t.Errorf("waiting in vain: status %d, %s", code, stderr)
+	}
+	a.dp.SetFlows(vip, id, 0)
+	if code, stdout, stderr := command(append(wait, "10s")...); code != 0 || !strings.Contains(stdout, ": 0 flows left") {
+		t.Errorf("waiting: status %d, %s%s", code, stdout, stderr)
+	}
+	for _, line := range [][]string{{"drain", "service", "web"}, {"drain", "node"}} {
+		a.show(line...)
+	}
+	if services := a.show("services"); !strings.Contains(services, "0/2") || !strings.Contains(services, "drained") {
+		t.Errorf("services:\n%s", services)
+	}
+	if status := a.show("status"); !strings.Contains(status, "draining") || !strings.Contains(status, "1 drained") {
+		t.Errorf("status:\n%s", status)
+	}
+	if table := a.show("drains"); strings.Count(table, "\n") != 4 {
+		t.Errorf("drains:\n%s", table)
+	}
+	for _, line := range [][]string{{"undrain", "backend", "web", "10.0.0.21"}, {"undrain", "service", "web"}, {"undrain", "node"}} {
+		a.show(line...)
+	}
+	if dump := a.dp.Dump(); strings.Contains(dump, "out:") {
+		t.Errorf("undrain returned before it was programmed:\n%s", dump)
+	}
+	for want, line := range map[string][]string{
+		`service "nosuch": not in the configuration`:            {"drain", "service", "nosuch"},
+		`backend web 10.0.0.99: not in the configuration`:       {"undrain", "backend", "web", "10.0.0.99"},
+		`backend "here": want an address, with or without port`: {"drain", "backend", "web", "here"},
+	} {
+		if code, _, stderr := command(append(line, "--socket", a.socket)...); code != 1 || stderr != "fairlead: "+want+"\n" {
+			t.Errorf("%q: status %d, %s", line, code, stderr)
+		}
+	}
+}
+
+// SIGTERM drains the node; an agent whose VIPs get no packets ends soon.
+func TestAgentTerminates(t *testing.T) {
+	a := startAgent(t)
+	close(a.terminate)
+	a.await(`msg="node drained"`, 1)
+	if err := a.stop(); err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(a.log.String(), `msg="node draining"`) {
+		t.Errorf("the log doesn't say that the node drains:\n%s", &a.log.text)
+	}
 }

@@ -26,9 +26,9 @@ func newBenchChurnCommand(e env) *cobra.Command {
 		Use:   "churn",
 		Short: "Change backends at random under live connections and count what breaks",
 		Long: `Change backends at random under live connections and count what breaks. In a lab
-of three balancers servers are added, removed, drained and re-weighted; then
-once more while one of the balancers is lost as well. Without --quick it takes
-some minutes.`,
+of three balancers servers are added, removed, drained and re-weighted; once more
+while servers are killed and started again, which health checks notice; and once
+more while one of the balancers is lost. Without --quick it takes some minutes.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()

@@ -12,11 +12,10 @@ import (
 func TestLabRefuses(t *testing.T) {
 	for command, want := range map[string]string{
 		"up":                            "accepts 1 arg(s), received 0",
-		"up nonsense":                   `unknown topology "nonsense": want ecmp, vlan or vxlan`,
+		"up nonsense":                   `unknown topology "nonsense": want ecmp, vlan, vxlan or pods`,
 		"up ecmp --name A/b":            `bad name "A/b"`,
 		"up ecmp --balancers 0":         "0 balancers: want 1 to 80",
 		"up ecmp --servers 101":         "101 servers: want 1 to 100",
-		"up ecmp --forward nat":         "forwarding mode nat: want l2dsr, ipip, gue, vxlan or geneve",
 		"up ecmp --mtu 100":             "topology ecmp: mtu 100 is not in 1280 to 9000",
 		"up ecmp --forward nonsense":    `unknown forwarding mode "nonsense"`,
 		"up vlan --servers 3":           "topology vlan takes no --servers",

@@ -86,6 +86,7 @@ func needsOf(config *file.Config) preflight.Needs {
 	needs := preflight.Needs{Native: config.Dataplane.XDPMode == file.XDPNative}
 	for _, s := range config.Services {
 		needs.VLAN = needs.VLAN || s.Segment.Type == lb.SegmentVLAN
+		needs.Probes = needs.Probes || s.Health != nil && s.Forward.DSR() && s.Address.Is4()
 		for _, b := range s.Backends {
 			needs.VLAN = needs.VLAN || b.Segment.Type == lb.SegmentVLAN
 		}

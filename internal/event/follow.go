@@ -3,6 +3,7 @@
 package event
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -64,8 +65,9 @@ func (t *Teller) judged(e store.Entry, id lb.BackendID, was health.State) {
 	object := e.Configured.Name + " " + id.String()
 	switch {
 	case !state.Healthy && (!dead || !was.Known):
-		t.log.Warn("backend unhealthy", service, backend, slog.String("reason", state.Reason))
-		t.remember("health", object, "unhealthy: "+state.Reason)
+		reason := cmp.Or(state.Reason, "its checks failed") // the last one may have succeeded since
+		t.log.Warn("backend unhealthy", service, backend, slog.String("reason", reason))
+		t.remember("health", object, "unhealthy: "+reason)
 	case state.Healthy && dead && was.Known:
 		after := state.Since.Sub(was.Since).Round(time.Millisecond)
 		t.log.Info("backend healthy", service, backend, slog.String("reason", fmt.Sprintf("its checks succeed again, after %s", after)))

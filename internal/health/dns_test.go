@@ -43,7 +43,7 @@ func answers(query []byte) [][]byte {
 	}
 	q := m.Questions[0]
 	m.Response = true
-	name := func(s string) dnsmessage.Name { return dnsmessage.MustNewName(s) }
+	name := dnsmessage.MustNewName
 	known := map[string]dnsmessage.ResourceBody{
 		"www.example.com. A":       &dnsmessage.AResource{A: [4]byte{192, 0, 2, 1}},
 		"www.example.com. AAAA":    &dnsmessage.AAAAResource{AAAA: [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}},

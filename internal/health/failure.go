@@ -21,8 +21,7 @@ func (e localError) Unwrap() error { return e.error }
 // isLocal reports whether a probe failed for want of something on this node:
 // open files, memory, ports, an address, a right.
 func isLocal(err error) bool {
-	var local localError
-	if errors.As(err, &local) {
+	if _, ok := errors.AsType[localError](err); ok {
 		return true
 	}
 	for _, lack := range []error{

@@ -9,6 +9,7 @@
 package health
 
 import (
+	"errors"
 	"net/netip"
 	"time"
 
@@ -33,9 +34,14 @@ type Path struct {
 type Paths interface {
 	// Open returns the way to a backend of a service for probes to the given port,
 	// and follows the backend's next hop until release is called. An error means
-	// that the backend can't be reached now; opening is tried again then.
+	// that the backend can't be reached now, or with ErrPending in its chain that
+	// it isn't known yet how; opening is tried again then.
 	Open(svc *lb.Service, backend lb.Backend, port uint16) (path Path, release func(), err error)
 }
+
+// ErrPending says that the way to a backend is not known yet: its service has
+// just been configured. It says nothing about the backend.
+var ErrPending = errors.New("not known yet")
 
 // Verdict is what is newly known of one backend of one service.
 type Verdict struct {

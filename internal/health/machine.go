@@ -28,10 +28,16 @@ type result struct {
 	took   time.Duration
 }
 
-// newMachine knows nothing yet: the backend counts as healthy or not until the
-// first result.
-func newMachine(check *lb.HealthCheck, healthy bool) machine {
-	m := machine{State: State{Checked: true, Healthy: healthy, Share: fullShare}}
+// Initial is how a backend counts until its first probe is over. It joins if a
+// running agent's service didn't have it before.
+func Initial(check *lb.HealthCheck, joins bool) State {
+	healthy := check.Initially == lb.InitiallyHealthy || check.Initially == lb.InitiallyAuto && !joins
+	return State{Checked: true, Healthy: healthy, Share: fullShare}
+}
+
+// newMachine knows no more than that.
+func newMachine(check *lb.HealthCheck, initial State) machine {
+	m := machine{State: initial}
 	m.configure(check)
 	return m
 }

@@ -12,6 +12,9 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
+// counting is how a backend may begin.
+func counting(healthy bool) State { return State{Checked: true, Healthy: healthy, Share: fullShare} }
+
 // inRow reports whether the last n results all were the same.
 func inRow(results []bool, n int, want bool) bool {
 	if len(results) < n {
@@ -32,7 +35,7 @@ func TestVerdictsFollowResultsInARow(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		check := &lb.HealthCheck{Rise: 1 + random.IntN(4), Fall: 1 + random.IntN(4)}
 		initially := random.IntN(2) == 0
-		m := newMachine(check, initially)
+		m := newMachine(check, counting(initially))
 		if m.Known || m.Healthy != initially || m.Share != fullShare {
 			t.Fatalf("seed %d: begins as %+v", seed, m.State)
 		}
@@ -69,7 +72,7 @@ func TestSlowStart(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		slowStart := 1 + time.Duration(random.Int64N(int64(time.Minute)))
-		m := newMachine(&lb.HealthCheck{Rise: 1, Fall: 1, SlowStart: slowStart}, false)
+		m := newMachine(&lb.HealthCheck{Rise: 1, Fall: 1, SlowStart: slowStart}, counting(false))
 		m.observe(result{}, epoch)
 		if m.Share != 1 {
 			t.Fatalf("begins with %d sixteenths", m.Share)
@@ -91,7 +94,7 @@ func TestSlowStart(t *testing.T) {
 
 func TestSlowStartIsForThoseWhoReturn(t *testing.T) {
 	check := &lb.HealthCheck{Rise: 1, Fall: 1, SlowStart: time.Minute}
-	m := newMachine(check, true)
+	m := newMachine(check, counting(true))
 	if m.observe(result{}, epoch); m.Share != fullShare {
 		t.Errorf("a backend that counted as healthy has %d sixteenths", m.Share)
 	}

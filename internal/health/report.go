@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// gather is how long verdicts wait for others to be reported with.
+const gather = time.Millisecond
+
 // note has a member's state reported.
 func (m *Monitor) note(b *member) {
 	if !b.changed {

@@ -8,6 +8,10 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// burst is how many new backends are probed at once; the others wait for their
+// part of the first interval.
+const burst = 256
+
 // Set says which services there are: all of them, as they are configured. What
 // is known of a backend stays as long as its service and its check do. Setting
 // the same services again changes nothing.
@@ -60,36 +64,32 @@ func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targe
 	if b != nil && b.target.key == key {
 		b.configure(svc.Health)
 		b.passive = svc.Health.Passive
+		b.target.service, b.target.backend = svc, backend
 		return
 	}
-	healthy := r.countsAsHealthy(s, svc.Health.Initially)
-	if b != nil {
-		healthy = b.Healthy
+	initial := Initial(svc.Health, r.joins(s))
+	if b != nil { // its check has changed
+		initial.Healthy = b.Healthy
 		r.remove(b)
 	}
-	b = &member{subject: s, machine: newMachine(svc.Health, healthy), passive: svc.Health.Passive}
-	b.task = newTask(func(now time.Time) *target {
-		if b.machine.ramp(now) {
-			r.Monitor.note(b)
-		}
-		r.Monitor.ramp(b)
-		return nil
-	})
+	b = &member{subject: s, machine: newMachine(svc.Health, initial), passive: svc.Health.Passive}
+	b.task = newTask(r.Monitor.growth(b))
 	b.target = r.target(svc, backend, key)
 	b.target.members = append(b.target.members, b)
 	r.members[s] = b
 	r.note(b)
 }
 
-// countsAsHealthy says how a backend without a verdict counts.
-func (r *roster) countsAsHealthy(s subject, initially lb.Initially) bool {
+// joins reports whether a backend was not there at the last Set.
+func (r *roster) joins(s subject) bool {
 	_, known := r.Monitor.present[s]
-	return initially == lb.InitiallyHealthy || initially == lb.InitiallyAuto && (known || r.Monitor.present == nil)
+	return !known && r.Monitor.present != nil
 }
 
 // target returns the target of that key. A new one is not in the schedule yet.
 func (r *roster) target(svc *lb.Service, backend lb.Backend, key targetKey) *target {
 	if t := r.targets[key]; t != nil {
+		t.service, t.backend = svc, backend
 		return t
 	}
 	p := r.probers[key.wire]

@@ -3,7 +3,6 @@
 package health
 
 import (
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,17 +44,19 @@ func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
 type target struct {
 	task
 	key     targetKey
-	service *lb.Service // one of those that share it
+	service *lb.Service // one of those that share it, which is still there
 	backend lb.Backend
 	check   *lb.HealthCheck
 	prober  prober
 	// members are the backends of services that hang on it; none once it is not
 	// wanted any more.
 	members []*member
-	// path is open if release is not nil. Both belong to the probe while one is in
-	// flight.
+	// path is open if release is not nil, through a service and its backend. All four
+	// belong to the probe while one is in flight.
 	path     Path
 	release  func()
+	through  *lb.Service
+	to       lb.Backend
 	inFlight bool
 	// hurry is how many of the next probes follow at short intervals if they fail,
 	// because of the hint at the time hinted.
@@ -63,16 +64,33 @@ type target struct {
 	hinted time.Time
 }
 
-// attempt probes once. A way that could not be opened is tried anew.
-func (t *target) attempt(ctx context.Context, paths Paths) error {
-	if t.release == nil {
-		path, release, err := paths.Open(t.service, t.backend, t.key.port)
-		if err != nil {
-			return fmt.Errorf("can't be reached: %w", err)
-		}
-		t.path, t.release = path, release
+// open opens the way to the backend, if it is not open already.
+func (t *target) open(paths Paths) error {
+	if t.release != nil {
+		return nil
 	}
-	return t.prober.probe(ctx, t.path)
+	path, release, err := paths.Open(t.through, t.to, t.key.port)
+	if err != nil {
+		return fmt.Errorf("can't be reached: %w", err)
+	}
+	t.path, t.release = path, release
+	return nil
+}
+
+// astray reports whether the target's path leads through a service that does not
+// share the target any more.
+func (t *target) astray() bool {
+	return t.release != nil && !slices.ContainsFunc(t.members, func(b *member) bool { return b.vip == t.through.VIP })
+}
+
+// leavePath returns what releases the target's path, if it is to be left: after a
+// failure, as opening the next one says what is known of the way.
+func (t *target) leavePath(leave bool) (release func()) {
+	if !leave {
+		return nil
+	}
+	release, t.release = t.release, nil
+	return release
 }
 
 // next is when the probe after one that was due at t.due, and is over now, is

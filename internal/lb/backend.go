@@ -47,7 +47,8 @@ type Backend struct {
 	// because the packet is delivered as it came.
 	Port uint16 `json:"port"`
 	// Weight is the backend's share relative to the others', 0 to MaxWeight. A
-	// backend of weight 0 gets no new flows.
+	// backend of weight 0 gets no new flows. The store makes it 0 for one that is
+	// drained, and for one that counts as dead until it has been probed.
 	Weight int `json:"weight"`
 	// TunnelEnd is the address of the tunnel end point behind which the backend
 	// is, in the modes VXLAN and Geneve; no other mode has one.

@@ -18,11 +18,12 @@ const agentSocket = "agent.sock"
 
 // AgentConfig writes the configuration (DESIGN.md §4) of a balancer that
 // balances the services on one interface. Services in VXLAN or Geneve segments
-// need tunnel end points. Every backend has a line of its own, so that people can
+// need tunnel end points. A balancer that is stopped doesn't wait for the lab's
+// traffic to end, which no route takes elsewhere. Every backend has a line of its own, so that people can
 // take one out.
 func AgentConfig(node string, services []lb.Service, tunnelEnds ...netip.Addr) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "node:\n  name: %s\n  interfaces: [%s]\n", node, eth0)
+	fmt.Fprintf(&b, "node:\n  name: %s\n  interfaces: [%s]\n  drainTimeout: 0s\n", node, eth0)
 	if len(tunnelEnds) > 0 {
 		fmt.Fprintf(&b, "  tunnelEnds: %s\n", addressList(tunnelEnds))
 	}

@@ -148,6 +148,7 @@ func TestAgentConfig(t *testing.T) {
 	const want = `node:
   name: lb1
   interfaces: [eth0]
+  drainTimeout: 0s
 dataplane:
   kind: xdp
   xdpMode: auto
@@ -204,6 +205,7 @@ func TestAgentConfigOfSegments(t *testing.T) {
 	const want = `node:
   name: lb1
   interfaces: [eth0]
+  drainTimeout: 0s
   tunnelEnds: ["10.0.2.11", "fd00:2::11"]
 dataplane:
   kind: xdp

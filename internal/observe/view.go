@@ -153,6 +153,9 @@ func (v view) backendsOf(entry store.Entry) []Backend {
 		shown := v.backend(svc, b, state, status.State.RingSize)
 		shown.Weight = entry.Configured.Backends[i].Weight
 		shown.Health = healthOf(entry, b.ID())
+		if entry.Configured.Backends[i].Weight > 0 && b.Weight == 0 && !b.Drained {
+			shown.Reason = "not probed yet"
+		}
 		list = append(list, shown)
 	}
 	for id, state := range states {

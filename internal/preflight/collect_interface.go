@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/safchain/ethtool"
@@ -51,6 +52,7 @@ func collectInterface(tool *ethtool.Ethtool, name string) (Interface, error) {
 	if features, err := tool.Features(name); err == nil {
 		i.HidesVLAN = features["rx-vlan-hw-parse"]
 	}
+	i.ReversePath = max(reversePathOf("all"), reversePathOf(name))
 	if i.XDPFeatures, err = xdpFeatures(attrs.Index); err != nil {
 		return i, fmt.Errorf("xdp features: %w", err)
 	}
@@ -58,6 +60,20 @@ func collectInterface(tool *ethtool.Ethtool, name string) (Interface, error) {
 		i.Program = program(attrs.Xdp)
 	}
 	return i, nil
+}
+
+// reversePathOf reads an interface's rp_filter; one that can't be read filters
+// nothing.
+func reversePathOf(name string) ReversePath {
+	text, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv4/conf", name, "rp_filter"))
+	if err != nil {
+		return Off
+	}
+	value, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return Off
+	}
+	return ReversePath(value)
 }
 
 // program tells whose the attached program is: proc_pid_fdinfo(5) has its id

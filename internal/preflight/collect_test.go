@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
+
+	"github.com/vishvananda/netns"
 )
 
 // TestCollect reads the machine that runs the test: what is there can't be
@@ -41,5 +44,36 @@ func TestCollect(t *testing.T) {
 	}
 	if release, err := parseRelease(facts.Kernel); err == nil && !release.before(tellsXDP) && lo.XDPFeatures == nil {
 		t.Errorf("kernel %s tells no XDP features", facts.Kernel)
+	}
+}
+
+// The larger of an interface's own filter and that for all counts, and a loose
+// one therefore undoes a strict one.
+func TestReversePath(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	ns, err := netns.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ns.Close()
+	for _, c := range []struct {
+		all, own string
+		want     ReversePath
+	}{{"0", "0", Off}, {"1", "0", Strict}, {"0", "1", Strict}, {"1", "2", Loose}, {"2", "1", Loose}} {
+		for name, value := range map[string]string{"all": c.all, "lo": c.own} {
+			if err := os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/rp_filter", []byte(value), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		facts, err := Collect([]string{"lo"}, t.TempDir())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := facts.Interfaces[0].ReversePath; got != c.want {
+			t.Errorf("all %s, lo %s: %d, want %d", c.all, c.own, got, c.want)
+		}
 	}
 }

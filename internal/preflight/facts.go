@@ -51,7 +51,21 @@ type Interface struct {
 	// HidesVLAN says that the interface takes VLAN tags out of received frames
 	// (ethtool's rx-vlan-offload).
 	HidesVLAN bool
+	// ReversePath is how IPv4 packets are filtered by their source, the larger of
+	// net.ipv4.conf.all.rp_filter and the interface's own.
+	ReversePath ReversePath
 }
+
+// ReversePath is a value of rp_filter (RFC 3704).
+type ReversePath int
+
+// The values. Strict drops packets whose source is reached through another
+// interface, Loose those whose source is not reached at all.
+const (
+	Off ReversePath = iota
+	Strict
+	Loose
+)
 
 // Program is an XDP program that is attached to an interface.
 type Program struct {

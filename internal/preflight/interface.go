@@ -38,6 +38,9 @@ func checkInterface(i Interface, kernel string, n Needs) []Finding {
 		if n.VLAN {
 			findings = append(findings, vlanTags(i))
 		}
+		if n.Probes {
+			findings = append(findings, reversePath(i))
+		}
 	}
 	for k := range findings {
 		findings[k].Interface = i.Name
@@ -129,6 +132,21 @@ func vlanTags(i Interface) Finding {
 	if i.HidesVLAN {
 		f.Result, f.Found = Warn, "taken out by rx-vlan-offload: XDP takes tagged frames for untagged ones"
 		f.Fix = "ethtool -K " + i.Name + " rxvlan off"
+	}
+	return f
+}
+
+// reversePath warns where the answers to health checks, which have a VIP for
+// their source, may be taken for forged.
+func reversePath(i Interface) Finding {
+	f := Finding{Check: "rp_filter", Result: OK, Found: "off (0)", Needed: "off or loose: answers to health checks come from VIPs"}
+	switch i.ReversePath {
+	case Strict:
+		f.Result, f.Found = Warn, "strict (1): answers from VIPs whose route leads elsewhere are dropped, and their backends found dead"
+		f.Fix = "sysctl -w net.ipv4.conf." + i.Name + ".rp_filter=2"
+	case Loose:
+		f.Found = "loose (2): a route to the VIPs, such as a default route, is enough"
+	case Off:
 	}
 	return f
 }

@@ -40,6 +40,9 @@ type Needs struct {
 	// VLAN says that a service or a backend is in a VLAN, so that tags must be
 	// visible to XDP programs.
 	VLAN bool
+	// Probes says that backends which answer clients directly have health checks,
+	// whose answers come from IPv4 VIPs.
+	Probes bool
 	// Native says that XDP must run in the driver: generic mode is an error and
 	// not a warning.
 	Native bool

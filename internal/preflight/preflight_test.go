@@ -169,6 +169,21 @@ func TestCheck(t *testing.T) {
 			want:   []string{"warn eth0 xdp: driver mlx5_core has none: generic mode"},
 		},
 		{
+			name:   "strict filter without probes",
+			change: func(f *Facts) { f.Interfaces[0].ReversePath = Strict },
+		},
+		{
+			name:   "strict filter",
+			change: func(f *Facts) { f.Interfaces[0].ReversePath = Strict },
+			needs:  Needs{Probes: true},
+			want:   []string{"warn eth0 rp_filter: strict (1): answers from VIPs whose route leads elsewhere are dropped, and their backends found dead"},
+		},
+		{
+			name:   "loose filter",
+			change: func(f *Facts) { f.Interfaces[0].ReversePath = Loose },
+			needs:  Needs{Probes: true},
+		},
+		{
 			name:   "hidden VLAN tags that nobody needs",
 			change: func(f *Facts) { f.Interfaces[0].HidesVLAN = true },
 		},

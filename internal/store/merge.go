@@ -53,7 +53,13 @@ func (e *Entry) effective(b lb.Backend, drained bool) lb.Backend {
 	if e.Panic {
 		return b
 	}
-	b.Down = !e.healthy(b)
+	if !e.healthy(b) {
+		// What has not been probed yet is not known to be dead: it may have flows,
+		// from before it left the service for a while.
+		if b.Down = e.Health[b.ID()].Known; !b.Down {
+			b.Weight = 0
+		}
+	}
 	if state, judged := e.Health[b.ID()]; judged && e.Configured.Health != nil && state.Share < wholeShare {
 		b.Share = state.Share
 	}

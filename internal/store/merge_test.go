@@ -153,7 +153,7 @@ func TestSetWithVerdicts(t *testing.T) {
 	unknown := health.Verdict{VIP: web.VIP, Backend: web.Backends[1].ID(), State: health.State{Checked: true}}
 	for range 2 {
 		snapshot, err := s.Set([]lb.Service{web}, unknown)
-		if e := only(t, snapshot); err != nil || e.Revision != 1 || !e.Service.Backends[1].Down || e.Service.Backends[0].Down {
+		if e := only(t, snapshot); err != nil || e.Revision != 1 || e.Service.Backends[1].Weight != 0 || e.Service.Backends[1].Down || e.Service.Backends[0].Weight == 0 {
 			t.Errorf("revision %d, %+v (%v)", e.Revision, e.Service.Backends, err)
 		}
 	}

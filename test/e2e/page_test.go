@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -40,16 +39,21 @@ func TestStatusPage(t *testing.T) {
 	needRoot(t)
 	needBrowser(t)
 	l := bringUp(t, "page", ecmp(t, lb.L2DSR))
-	configured := append(l.topology.Services, lb.Service{
+	l.topology.Services = append(l.topology.Services, lb.Service{
 		Name: unserved(), VIP: lb.VIP{Address: netip.MustParseAddr(vip4), Port: unservedPort, Protocol: lb.TCP}, Forward: lb.L2DSR,
 	})
-	l.configure(t, configured)
+	for i := range l.topology.Services {
+		if s := &l.topology.Services[i]; s.Port == 80 {
+			s.Health = &lb.HealthCheck{Type: lb.HealthHTTP, Interval: 500 * time.Millisecond, Timeout: 400 * time.Millisecond, Rise: 1, Fall: 2}
+		}
+	}
+	l.configure(t, l.topology.Services)
 	address := l.tunnel(t, "lb1")
 	b := startBrowser(t)
 	b.wear("light", 1280, 1000)
 	b.do(chromedp.Navigate("http://"+address+"/"), chromedp.WaitVisible(row("web")))
 
-	l.checkLive(t, b, configured)
+	l.checkLive(t, b)
 	l.checkDrops(t, b)
 	b.until("a name is shown as it is", fmt.Sprintf("document.querySelector(%q)", row(unserved())))
 	b.until("nothing is made of a name", "!document.querySelector('#services b')")
@@ -67,43 +71,48 @@ func cell(row string, column int) string {
 	return fmt.Sprintf("(document.querySelector(%q)?.children[%d]?.textContent ?? '')", row, column)
 }
 
-// The page shows what happens, without being loaded again.
-func (l *lab) checkLive(t *testing.T, b *browser, configured []lb.Service) {
-	const drained = "10.0.2.104"
-	b.until("the page is marked", "(window.marked = true)")
+// The page shows what happens, without being loaded again: packets, a server that
+// dies, and one that is drained.
+func (l *lab) checkLive(t *testing.T, b *browser) {
 	length := 8 * time.Second
 	if *update {
-		length = 5 * time.Minute
+		length = 150 * time.Second
 	}
+	b.until("the page is marked", "window.marked = true")
 	load := l.load(t, "client", length, "-H", "Connection: close", origin(vip4))
 	load6 := l.load(t, "client", length, origin(vip6))
 	b.until("packets are counted", cell(row("web"), 3)+" !== '0'")
 	b.until("the totals are there", "document.getElementById('packets').textContent.match(/[1-9]/) && document.getElementById('flows').textContent.match(/[1-9]/)")
 	b.until("the graph is drawn", "document.querySelector('#packets-graph .line').getAttribute('d').length > 20")
 	b.do(chromedp.Click(row("web") + " button"))
-	backend := fmt.Sprintf(`#services tr.detail tr[data-key="%s 80"]`, drained)
-	b.until("the backend is in use", cell(backend, 7)+" === 'in use'")
+	b.until("all backends are healthy", fmt.Sprintf("document.querySelectorAll(%q).length === 4", "#services tr.detail .health.good"))
+	l.fillGraphs(t, b, length)
 
-	changed := slices.Clone(configured)
-	web := slices.IndexFunc(changed, func(s lb.Service) bool { return s.Name == "web" })
-	changed[web].Backends = slices.Clone(changed[web].Backends)
-	for i := range changed[web].Backends {
-		if changed[web].Backends[i].Address.String() == drained {
-			changed[web].Backends[i].Weight = 0
-		}
+	if err := l.Stop(t.Context(), "server4", "nginx"); err != nil {
+		t.Fatal(err)
 	}
-	l.configure(t, changed)
-	b.until("the backend is drained", cell(backend, 7)+".startsWith('drained')")
-	b.until("the service says so", cell(row("web"), 2)+" === '3/4'")
+	dead := fmt.Sprintf(`#services tr.detail tr[data-key="%s 80"]`, "10.0.2.104")
+	b.until("the dead server is found", cell(dead, 2)+".startsWith('unhealthy')")
+	b.until("it is out of use", cell(dead, 7)+".startsWith('out')")
+	show(t, "drain", "backend", "web", "10.0.2.103:80", "--socket", l.State().Host("lb1").Socket)
+	drained := fmt.Sprintf(`#services tr.detail tr[data-key="%s 80"]`, "10.0.2.103")
+	b.until("the drained server is shown", cell(drained, 7)+" === 'drained'")
+	b.until("the service says so", cell(row("web"), 2)+" === '2/4' && "+cell(row("web"), 8)+".startsWith('degraded')")
+	b.until("both are among the events", `[...document.querySelectorAll('#events li')].filter((li) => /health.*104:80|drain.*103:80/.test(li.textContent)).length === 2`)
 	b.until("the page has not been loaded again", "window.marked")
-	if *update {
-		l.checkDrops(t, b)
-		b.do(chromedp.Sleep(length - 15*time.Second)) // for graphs that are worth a look
-	}
 	l.keepPicture(t, b, "status.png", "light")
 	l.keepPicture(t, b, "status-dark.png", "dark")
-	load.waitFlawless(t)
-	load6.waitFlawless(t)
+	load.wait(t) // connections to the dead server were lost
+	load6.wait(t)
+}
+
+// fillGraphs waits until pictures for the documentation are worth a look.
+func (l *lab) fillGraphs(t *testing.T, b *browser, length time.Duration) {
+	if *update {
+		b.do(chromedp.Sleep(length / 3))
+		l.checkDrops(t, b)
+		b.do(chromedp.Sleep(length / 3))
+	}
 }
 
 // checkDrops asks for the service without backends until some of what the router

@@ -4,8 +4,9 @@
 // §5.2 and §10): in a lab of three balancers thousands of TCP connections, each
 // of which checks that every byte comes back from the server that it started
 // with, and hundreds of UDP flows live on while servers are added, removed,
-// drained and re-weighted at random; then again while one of the balancers is
-// lost as well.
+// drained and re-weighted at random; again while servers are killed and return,
+// which health checks find out; and again while one of the balancers is lost as
+// well.
 //
 // In the story of DESIGN.md §1 it stands outside, where the clients are: it
 // configures agents as people do, by their files, and believes only what comes
@@ -43,8 +44,8 @@ type Config struct {
 	Fairlead, Commit string
 	// Quick says in the report that the numbers below are smaller than usual.
 	Quick bool
-	// Connections are open all the time; Changes are made in each of the two
-	// phases. The same Seed draws the same changes.
+	// Connections are open all the time; Changes are made in each of the
+	// three phases. The same Seed draws the same changes.
 	Connections, Changes int
 	Seed                 uint64
 	// Tracking is that of all services.
@@ -109,20 +110,25 @@ func (c *Config) flows() int { return max(1, c.Connections/connectionsPerFlow) }
 // visitors is how many short-lived connections come in a second.
 func (c *Config) visitors() float64 { return max(1, float64(c.Connections)/connectionsPerVisitor) }
 
-// measure runs both phases.
+// measure runs the phases.
 func measure(ctx context.Context, cfg Config, site *site, report *bench.Report) error {
 	cfg.progress("seed %d", cfg.Seed)
 	random := rand.New(rand.NewPCG(cfg.Seed, 0))
+	nothing := func(context.Context) error { return nil }
 	for _, part := range []struct {
 		// suffix of the names of the results
-		suffix string
-		middle func(context.Context) error
+		suffix   string
+		middle   func(context.Context) error
+		failures *failures
+		claim    string
 	}{
-		{"", func(context.Context) error { return nil }},
-		{"_balancer_loss", site.loseBalancer},
+		{suffix: "", middle: nothing, claim: "connections broken by %d random backend changes under load"},
+		{suffix: "_health", middle: nothing, failures: &failures{site: site, random: random},
+			claim: "connections to living servers broken by %d such changes while others are killed and started again"},
+		{suffix: "_balancer_loss", middle: site.loseBalancer},
 	} {
-		p := phase{cfg, site, random, changeCounts{}}
-		seen, err := p.run(ctx, part.middle)
+		p := phase{cfg, site, random, changeCounts{}, part.failures}
+		seen, err := p.measure(ctx, part.middle)
 		if err != nil {
 			return err
 		}
@@ -130,9 +136,11 @@ func measure(ctx context.Context, cfg Config, site *site, report *bench.Report) 
 		p.changes.report(report, part.suffix, map[string]string{
 			"seed": fmt.Sprint(cfg.Seed), "tracking": cfg.Tracking.String(),
 		})
-		if part.suffix == "" {
-			report.Judge(fmt.Sprintf("connections broken by %d random backend changes under load", p.changes.total()),
-				"DESIGN.md §10", bench.AtMost(0), float64(seen.tcpBroken()))
+		if part.claim != "" {
+			report.Judge(fmt.Sprintf(part.claim, p.changes.total()), "DESIGN.md §10", bench.AtMost(0), float64(seen.tcpBroken()))
+		}
+		if part.failures != nil {
+			report.Add("deaths"+part.suffix, "servers", bench.Runs{float64(site.deaths.count())}, nil)
 		}
 	}
 	return nil

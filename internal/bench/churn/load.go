@@ -37,6 +37,7 @@ const (
 type load struct {
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	services []*service
+	deaths   *deaths
 	// patience is how long connecting and every answer may take.
 	patience time.Duration
 	progress func(format string, args ...any)
@@ -123,7 +124,7 @@ func (l *load) receive(ctx context.Context, perSecond float64) error {
 // talk opens a connection, exchanges so many lines, or fewer if the phase ends,
 // and counts how it went. Whatever else goes wrong is an error.
 func (l *load) talk(ctx context.Context, s *service, lines int, opened func()) error {
-	stream := &stream{id: l.ids.Add(1), patience: l.patience}
+	stream, began := &stream{id: l.ids.Add(1), patience: l.patience}, time.Now()
 	err := l.open(ctx, "tcp", s, func(conn net.Conn) error {
 		stream.attach(conn)
 		for stream.sent < lines {
@@ -142,10 +143,15 @@ func (l *load) talk(ctx context.Context, s *service, lines int, opened func()) e
 	if err != nil && stream.conn == nil {
 		err = &brokenError{unopened, err}
 	}
+	_, broken := errors.AsType[*brokenError](err)
+	if broken && l.deaths.took(stream.server, began) {
+		l.tally.died(stream.sent)
+		return nil
+	}
 	if n := l.tally.stream(stream.sent, err); err != nil && n <= complaints {
 		l.progress("broken: %s: %v", stream.text(s), err)
 	}
-	if _, broken := errors.AsType[*brokenError](err); broken {
+	if broken {
 		return nil
 	}
 	return err

@@ -86,8 +86,8 @@ func newTestLoad(t *testing.T, dial func(context.Context, string, string) (net.C
 	})
 	awaitEcho(t, address)
 	return &load{
-		dial:     dial,
-		services: []*service{{vip: address, presence: newPresence([]string{"server1"})}},
+		dial:   dial,
+		deaths: &deaths{}, services: []*service{{vip: address, presence: newPresence([]string{"server1"})}},
 		patience: 5 * time.Second,
 		progress: t.Logf,
 	}

@@ -27,6 +27,23 @@ type phase struct {
 	site    *site
 	random  *rand.Rand
 	changes changeCounts
+	// failures happen among the changes; nil: none.
+	failures *failures
+}
+
+// measure runs the phase; servers are probed only where some fail.
+func (p *phase) measure(ctx context.Context, middle func(context.Context) error) (counts, error) {
+	if p.failures == nil {
+		return p.run(ctx, middle)
+	}
+	if err := p.site.probe(ctx, healthCheck()); err != nil {
+		return counts{}, err
+	}
+	seen, err := p.run(ctx, middle)
+	if err != nil {
+		return seen, err
+	}
+	return seen, p.site.probe(ctx, nil)
 }
 
 // run changes backends under load. Something else happens in the middle.
@@ -35,7 +52,7 @@ func (p *phase) run(ctx context.Context, middle func(context.Context) error) (co
 		dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return p.site.Dial(ctx, "client", network, address)
 		},
-		services: p.site.services, patience: patience, progress: p.progress,
+		services: p.site.services, deaths: &p.site.deaths, patience: patience, progress: p.progress,
 	}
 	started := time.Now()
 	l.start(ctx, p.Connections, p.flows(), p.visitors())
@@ -60,7 +77,10 @@ func (p *phase) churn(ctx context.Context, middle func(context.Context) error) e
 	if err := middle(ctx); err != nil {
 		return err
 	}
-	return p.changeUntil(ctx, p.Changes)
+	if err := p.changeUntil(ctx, p.Changes); err != nil || p.failures == nil {
+		return err
+	}
+	return p.failures.end(ctx)
 }
 
 // changeUntil makes changes until there have been so many in the phase.
@@ -70,6 +90,11 @@ func (p *phase) changeUntil(ctx context.Context, total int) error {
 	for p.changes.total() < total {
 		if err := p.round(ctx, total-p.changes.total()); err != nil {
 			return err
+		}
+		if p.failures != nil {
+			if err := p.failures.round(ctx); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-ticker.C:

@@ -42,6 +42,8 @@ type service struct {
 	addresses []netip.Addr
 	weights   weights
 	presence  *presence
+	// check is how the servers are probed; nil: they are not.
+	check *lb.HealthCheck
 }
 
 // configured are the service's two halves.
@@ -61,6 +63,7 @@ func (s *service) configured() []lb.Service {
 			Tracking:    s.tracking,
 			IdleTimeout: idleTimeout,
 			MinHealthy:  1,
+			Health:      s.check,
 			Backends:    backends,
 		}
 		if protocol == lb.UDP {
@@ -78,6 +81,7 @@ type site struct {
 	// balancers are the hosts that still balance.
 	balancers []string
 	services  []*service
+	deaths    deaths
 }
 
 // draw makes the topology: "ecmp" with echo servers only. All servers are in use
@@ -167,6 +171,23 @@ func (s *site) configure(ctx context.Context) error {
 		})
 	}
 	return group.Wait()
+}
+
+// probe has the balancers probe all servers, or stop to. It returns when they
+// know all servers to live.
+func (s *site) probe(ctx context.Context, check *lb.HealthCheck) error {
+	for _, service := range s.services {
+		service.check = check
+	}
+	if err := s.configure(ctx); err != nil || check == nil {
+		return err
+	}
+	for _, name := range s.services[0].names {
+		if err := s.await(ctx, name, observe.HealthHealthy); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check returns an error unless every balancer has all services as configured.

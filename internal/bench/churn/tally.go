@@ -17,8 +17,10 @@ type counts struct {
 	// connections were opened, lines were answered as they should be.
 	connections, lines int
 	broken             map[breakage]int
-	flows, moved       int
-	datagrams, lost    int
+	// died counts the connections that ended with their servers.
+	died            int
+	flows, moved    int
+	datagrams, lost int
 }
 
 // tcpBroken counts the connections that broke in any way.
@@ -38,6 +40,9 @@ func (c counts) report(r *bench.Report, suffix string) {
 		if n := c.broken[how]; n > 0 {
 			add("tcp_"+string(how), "connections", n)
 		}
+	}
+	if c.died > 0 {
+		add("tcp_died", "connections", c.died)
 	}
 	add("udp_moved", "flows", c.moved)
 	add("packets_lost", "datagrams", c.lost)
@@ -66,6 +71,15 @@ func (t *tally) stream(lines int, err error) int {
 		t.counts.broken[broken.how]++
 	}
 	return t.counts.tcpBroken()
+}
+
+// died counts a connection whose server was killed.
+func (t *tally) died(lines int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts.connections++
+	t.counts.lines += lines
+	t.counts.died++
 }
 
 // flow counts a flow that has ended.

@@ -36,7 +36,7 @@ func fairlead(mode lb.Forward) device {
 func openPlane(ctx context.Context, pins string, mode lb.Forward) (*xdp.Plane, error) {
 	plane, err := xdp.Open(xdp.Config{
 		PinDir: pins, Interfaces: []string{deviceInterface}, Mode: hook.Native, Seed: 1, Log: slog.New(slog.DiscardHandler),
-		NAT: natSource(), Capacity: capacity(mode),
+		NAT: natSource(),
 	})
 	if err != nil {
 		return nil, err
@@ -60,20 +60,8 @@ func openPlane(ctx context.Context, pins string, mode lb.Forward) (*xdp.Plane, e
 	return plane, nil
 }
 
-// natSessions is how many flows a NAT device remembers. It is full when new flows
-// are measured: each takes the place of the one that was silent for longest.
-const natSessions = 1 << 20
-
-// capacity is the default one but for sessions, which only NAT has.
-func capacity(mode lb.Forward) xdp.Capacity {
-	if mode == lb.NAT {
-		return xdp.Capacity{Sessions: natSessions}
-	}
-	return xdp.Capacity{Sessions: 1}
-}
-
-// natSource is so many addresses and ports that with all sessions in use one of
-// eight is taken at each backend.
+// natSource is more addresses and ports than all sessions take at one backend, so
+// that a new flow finds a free one at once.
 func natSource() xdp.NAT {
 	source := xdp.NAT{FirstPort: 1024, LastPort: 65535}
 	for a := netip.MustParseAddr("10.0.2.128"); len(source.Addresses) < 8; a = a.Next() {

@@ -5,6 +5,7 @@ package health
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -23,7 +24,7 @@ func TestMeasure(t *testing.T) {
 	defer serving.Wait()
 	defer stop()
 	serving.Go(func() {
-		if err := Serve(ctx, writer); err != context.Canceled {
+		if err := Serve(ctx, writer); !errors.Is(err, context.Canceled) {
 			t.Errorf("servers ended with %v", err)
 		}
 	})
@@ -42,7 +43,7 @@ func TestMeasure(t *testing.T) {
 	found := map[string]int{}
 	for _, r := range report.Results {
 		found[r.Name] += r.Runs
-		if r.Median <= 0 {
+		if r.Median <= 0 && r.Name != "failed" {
 			t.Errorf("%s of %v is %g", r.Name, r.Labels, r.Median)
 		}
 	}

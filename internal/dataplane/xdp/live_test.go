@@ -81,6 +81,9 @@ func TestCountFlows(t *testing.T) {
 	run(t, p, tcpSegment(svc.VIP, clients[0], fin))
 	run(t, p, tcpSegment(svc.VIP, clients[1], rst))
 	want(3, "just closed")
+	stray := netip.AddrPortFrom(client4.Addr(), 2000)
+	run(t, p, tcpSegment(svc.VIP, stray, rst))
+	want(3, "a reset of nothing")
 	age(t, p, 2*closedSilence)
 	want(1, "closed a while ago")
 	run(t, p, tcpSegment(svc.VIP, clients[0], none)) // acknowledges what the server still sends

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
 	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
@@ -111,7 +112,7 @@ func (p *Plane) openPath(sender *probe.Sender, vip lb.VIP, id lb.BackendID) (num
 	}
 	s, known := p.services[vip]
 	if !known {
-		return 0, errors.New("no next hop: the service is not programmed yet")
+		return 0, fmt.Errorf("no next hop: the service is not programmed: %w", health.ErrPending)
 	}
 	if err := s.now.noHop(id); err != nil {
 		return 0, err
@@ -209,11 +210,13 @@ func (v *version) noHop(id lb.BackendID) error {
 	n := v.find(id)
 	switch {
 	case n < 0:
-		return errors.New("no next hop: the backend is not programmed yet")
+		return fmt.Errorf("no next hop: the backend is not programmed: %w", health.ErrPending)
 	case v.slots[n].Ifindex != 0:
 		return nil
 	case v.slots[n].unreached == nil:
 		return errors.New("no next hop")
+	case errors.Is(v.slots[n].unreached, nexthop.ErrPending):
+		return fmt.Errorf("no next hop: %w: %w", v.slots[n].unreached, health.ErrPending)
 	}
 	return fmt.Errorf("no next hop: %w", v.slots[n].unreached)
 }

@@ -143,7 +143,7 @@ func TestProbesAreForwardedAlike(t *testing.T) {
 	l := newProbeLine(t)
 	sent := uint64(0)
 	for _, c := range forwardCases() {
-		if c.index = l.hops.index; c.tagIn == 0 && !c.segment.Tagged() {
+		if c.index = l.hops.index; c.forward.DSR() && c.tagIn == 0 && !c.segment.Tagged() {
 			l.checkAlike(t, c)
 			sent++
 		}

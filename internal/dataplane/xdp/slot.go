@@ -20,11 +20,11 @@ type slot struct {
 	// backend is what the service said of it last; without an address if only an
 	// earlier agent knew.
 	backend lb.Backend
+	// unreached is why the backend has no next hop; nil if it has.
+	unreached error
 	// newFlowsBefore is what the counter of new flows had counted when the backend
 	// got it.
 	newFlowsBefore uint64
-	// unreached is why the backend has no next hop; nil if it has.
-	unreached error
 }
 
 func (s *slot) taken() bool { return s.detail.Port != 0 }

@@ -44,9 +44,9 @@ func backends() collectable {
 
 func verdict(b observe.Backend) float64 {
 	switch b.Health.State {
-	case "healthy":
+	case observe.HealthHealthy:
 		return 1
-	case "unhealthy":
+	case observe.HealthUnhealthy:
 		return 0
 	default:
 		return none()

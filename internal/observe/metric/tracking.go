@@ -14,7 +14,7 @@ func tracking() collectable {
 		metrics: []metric[observe.Service]{
 			gauge("fairlead_tracking_unstable_entries", "Ring entries whose flows are recorded, as their backend changed not long ago.",
 				func(s observe.Service) float64 { return float64(s.Tracking.Unstable) }),
-			gauge("fairlead_tracking_flows", "Recorded flows, when they were last counted.",
+			gauge("fairlead_tracking_flows", "Recorded flows, and sessions of NAT, when they were last counted.",
 				func(s observe.Service) float64 { return float64(s.Tracking.Flows) }),
 			counter("fairlead_tracking_hits_total", "Packets whose flow was looked for and found.",
 				func(s observe.Service) float64 { return float64(s.Tracking.Hits) }),

@@ -26,7 +26,7 @@ func TestPaths(t *testing.T) {
 		"/assets/icon.svg":                  {200, "image/svg+xml", "<svg"},
 		"/metrics":                          {200, "text/plain; charset=utf-8", "metrics"},
 		"/healthz":                          {200, "text/plain; charset=utf-8", "ok"},
-		"/readyz":                           {200, "text/plain; charset=utf-8", "ready"},
+		"/readyz":                           {200, "text/plain; charset=utf-8", "ok"},
 		"/api/v1/status":                    {200, "application/json", `"node":"lb1"`},
 		"/api/v1/services":                  {200, "application/json", `"name":"s2"`},
 		"/api/v1/services?filter=S1":        {200, "application/json", `"name":"s1"`},
@@ -131,7 +131,7 @@ func TestReadiness(t *testing.T) {
 	w := newWorld(t, 1)
 	why := errors.New("draining")
 	w.unready.Store(&why)
-	if response, body := w.get("/readyz"); response.StatusCode != http.StatusServiceUnavailable || body != "not ready: draining\n" {
+	if response, body := w.get("/readyz"); response.StatusCode != http.StatusServiceUnavailable || body != "draining\n" {
 		t.Errorf("status %d, %q", response.StatusCode, body)
 	}
 	if response, _ := w.get("/healthz"); response.StatusCode != http.StatusOK {

@@ -55,7 +55,7 @@ func newWorld(t *testing.T, services int) *world {
 		Version: "v1", Commit: "abc", Node: "lb1", Started: time.Now(), Kind: "fake",
 		Config:      func() observe.Config { return observe.Config{Path: "/etc/fairlead.yaml"} },
 		Attachments: func() []observe.Attachment { return nil },
-		Desired:     desired.Snapshot, Programmed: reconciler.Statuses, Events: &w.events,
+		Desired:     desired.Snapshot, Programmed: reconciler.Statuses, Calling: reconciler.Calling, Events: &w.events,
 		Stats: func(ctx context.Context) (dataplane.Stats, error) {
 			if err := w.unreadable.Load(); err != nil {
 				return dataplane.Stats{}, *err
@@ -63,7 +63,8 @@ func newWorld(t *testing.T, services int) *world {
 			return w.dp.Stats(ctx)
 		},
 	}, quiet)
-	server := web.New(web.Config{Observer: observer, Log: quiet,
+	server := web.New(web.Config{
+		Observer: observer, Log: quiet, Alive: observer.Alive,
 		Ready: func() error {
 			if err := w.unready.Load(); err != nil {
 				return *err

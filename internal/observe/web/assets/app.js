@@ -72,8 +72,8 @@ function showNode({ status, notReady, error, time }) {
   const facts = [
     ...status.dataplane.attachments.map((a) => [a.interface, `${status.dataplane.kind} ${a.mode}`, a.reason]),
     ["configuration", `revision ${status.revision}, loaded ${age(config.loaded, now, 1)} ago`, `${config.path}, digest ${config.digest}`],
-    ["services", `${count(status.services.programmed)} of ${count(status.services.total)} programmed`],
-    ["backends", `${count(status.backends.inUse)} of ${count(status.backends.total)} in use`],
+    ["services", `${count(status.services.programmed)} of ${count(status.services.total)} programmed` + notes(status.services, "failed", "panic", "drained")],
+    ["backends", `${count(status.backends.inUse)} of ${count(status.backends.total)} in use` + notes(status.backends, "unhealthy", "drained")],
   ];
   keyed($("facts"), facts, ([name]) => name,
     () => element("div", {}, element("dt"), element("dd")),
@@ -83,6 +83,9 @@ function showNode({ status, notReady, error, time }) {
       row.title = title ?? "";
     });
 }
+
+/** Those of some counts that are not zero. */
+const notes = (counts, ...names) => names.filter((name) => counts[name] > 0).map((name) => `, ${count(counts[name])} ${name}`).join("");
 
 function setSignal(target, text, tone) {
   setText(target, text);

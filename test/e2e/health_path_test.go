@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/geneveport"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// fault is something on the way to the lab's first server that takes client's
+// packets from it, while its own address answers as before.
+type fault struct {
+	name string
+	// services find out.
+	services []string
+	// strike makes the fault, mend takes it away again.
+	strike, mend func(*testing.T, *lab)
+}
+
+// In every mode and family a server that can't get clients' packets is found
+// down, though its address still answers, and up again when it can.
+func TestHealthAlongThePath(t *testing.T) {
+	both := []string{"web", "web6"}
+	tunnel := []fault{{"no tunnel end", both, stopTunnel, startTunnel}}
+	for _, c := range []struct {
+		name   string
+		made   func(*testing.T) netlab.Topology
+		faults []fault
+	}{
+		{"l2dsr", small(lb.L2DSR), nil},
+		{"vlan", behindVLAN, []fault{{"wrong vlan", both, vlanOfFirst(200), vlanOfFirst(serverVLAN)}}},
+		{"ipip", small(lb.IPIP), tunnel},
+		{"gue", small(lb.GUE), tunnel},
+		{"vxlan", small(lb.VXLAN), []fault{
+			{"no device of the segment", both[:1], setDevice("vx4", false), setDevice("vx4", true)},
+			{"no device of the segment", both[1:], setDevice("vx6", false), setDevice("vx6", true)},
+		}},
+		{"geneve", small(lb.Geneve), []fault{{"no tunnel end", both, closeSegment, openSegment}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := bringUp(t, "path-"+c.name, checked(c.made(t)))
+			clients := l.traffic(t, "web").NewFlows
+			for _, f := range append(c.faults, withoutVIP(vip4, "web"), withoutVIP(vip6, "web6")) {
+				t.Run(f.name+" "+f.services[0], func(t *testing.T) { l.checkFault(t, f) })
+			}
+			if now := l.traffic(t, "web").NewFlows; now != clients {
+				t.Errorf("probes count as clients' flows: there were %d, and now %d", clients, now)
+			}
+		})
+	}
+}
+
+// checkFault has both servers healthy before the fault and after it, and only
+// the second one in between.
+func (l *lab) checkFault(t *testing.T, f fault) {
+	l.awaitHealth(t, f.services, observe.HealthHealthy, observe.HealthHealthy)
+	f.strike(t, l)
+	l.awaitHealth(t, f.services, observe.HealthUnhealthy, observe.HealthHealthy)
+	for _, service := range []string{"web", "web6"} {
+		first := l.service(service).Backends[0]
+		if name, err := l.get(t.Context(), "lb1", "http://"+first.ID().String()); err != nil || name != "server1" {
+			t.Errorf("%s is answered by %q (%v): the fault is to leave that alone", first.ID(), name, err)
+		}
+		if !slices.Contains(f.services, service) {
+			l.awaitHealth(t, []string{service}, observe.HealthHealthy, observe.HealthHealthy)
+		}
+	}
+	f.mend(t, l)
+	l.awaitHealth(t, f.services, observe.HealthHealthy, observe.HealthHealthy)
+}
+
+// What probes need in the kernel is replaced by the agent after one that was
+// killed, and taken away with the data plane.
+func TestProbesAfterKill(t *testing.T) {
+	l := bringUp(t, "path-kill", checked(small(lb.L2DSR)(t)))
+	h := l.State().Host("lb1")
+	l.awaitHealth(t, []string{"web", "web6"}, observe.HealthHealthy, observe.HealthHealthy)
+	before := l.probeDevice(t)
+	l.kill(t, h, "agent")
+	if left := l.probeDevice(t); left == 0 || left != before {
+		t.Fatalf("the device of probes is %d, and was %d: the test is to leave it behind", left, before)
+	}
+	l.startAgent(t, h)
+	l.checkFault(t, withoutVIP(vip4, "web"))
+	l.kill(t, l.State().Host("lb1"), "agent")
+	l.run(t, h.Name, append(slices.Clone(l.process(t, h.Name, "agent").Args), "--remove")...)
+	if left := l.probeDevice(t); left != 0 {
+		t.Error("the device of probes is left")
+	}
+	for _, family := range []string{"-4", "-6"} {
+		if rules := l.run(t, h.Name, "ip", family, "rule"); strings.Contains(rules, "fwmark") {
+			t.Errorf("rules are left:\n%s", rules)
+		}
+	}
+}
+
+// probeDevice is the index of the device that the balancer's probes enter, or 0.
+func (l *lab) probeDevice(t *testing.T) (index int) {
+	t.Helper()
+	err := l.Do("lb1", func() error {
+		device, err := net.InterfaceByName("fairlead-probe")
+		if err == nil {
+			index = device.Index
+		}
+		return nil //nolint:nilerr // there is none
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+// awaitHealth waits until the balancer thinks so of the backends of services.
+func (l *lab) awaitHealth(t *testing.T, services []string, want ...observe.HealthState) {
+	t.Helper()
+	h := l.State().Host("lb1")
+	for _, service := range services {
+		got := make([]observe.Health, len(want))
+		holds := within(patience, func() bool {
+			known := backends(t, h, service)
+			for i, b := range l.service(service).Backends {
+				got[i] = known[b.Address.String()].Health
+			}
+			return slices.EqualFunc(got, want, func(h observe.Health, s observe.HealthState) bool { return h.State == s })
+		})
+		if !holds {
+			t.Fatalf("%s: the backends' health is %+v, want %v", service, got, want)
+		}
+	}
+}
+
+func (l *lab) service(name string) *lb.Service {
+	i := slices.IndexFunc(l.topology.Services, func(s lb.Service) bool { return s.Name == name })
+	return &l.topology.Services[i]
+}
+
+// small is a lab of one balancer and two servers.
+func small(forward lb.Forward) func(*testing.T) netlab.Topology {
+	return func(t *testing.T) netlab.Topology {
+		t.Helper()
+		topology, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: "fairlead", Forward: forward, Balancers: 1, Servers: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return topology
+	}
+}
+
+// checked has the backends of the services "web" and "web6" probed.
+func checked(topology netlab.Topology) netlab.Topology {
+	for i := range topology.Services {
+		if s := &topology.Services[i]; s.Protocol == lb.TCP {
+			s.Health = &lb.HealthCheck{
+				Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 150 * time.Millisecond, Rise: 2, Fall: 2,
+			}
+		}
+	}
+	topology.Host("lb1").Files[netlab.AgentFile] = netlab.AgentConfig("lb1", topology.Services)
+	return topology
+}
+
+// serverVLAN is that of the servers in the lab behindVLAN.
+const serverVLAN = 100
+
+// behindVLAN is the lab with the servers in a VLAN and a network of their own, to
+// which the router has a second interface. The balancer has no address there:
+// servers answer its probes through the router.
+func behindVLAN(t *testing.T) netlab.Topology {
+	topology := small(lb.L2DSR)(t)
+	move := func(a netip.Addr) netip.Addr { // from 10.0.2.0/24 to 10.0.4.0/24
+		b := a.AsSlice()
+		if a.Is4() {
+			b[2] = 4
+		} else {
+			b[3] = 4
+		}
+		moved, _ := netip.AddrFromSlice(b)
+		return moved
+	}
+	router, wiring := topology.Host("router"), topology.Host("switch")
+	port := netlab.Interface{Name: "eth2", VLAN: serverVLAN}
+	for _, p := range router.Interfaces[1].Addresses {
+		port.Addresses = append(port.Addresses, netip.PrefixFrom(move(p.Addr()), p.Bits()))
+	}
+	router.Interfaces = append(router.Interfaces, port)
+	wiring.Interfaces = append(wiring.Interfaces, netlab.Interface{Name: "router-vlan"})
+	topology.Links = append(topology.Links, netlab.Link{A: netlab.End{Host: "router", Interface: "eth2"}, B: netlab.End{Host: "switch", Interface: "router-vlan"}})
+	for n, name := range []string{"server1", "server2"} {
+		server := topology.Host(name)
+		eth0 := &server.Interfaces[0]
+		eth0.VLAN = serverVLAN
+		for i, p := range eth0.Addresses {
+			eth0.Addresses[i] = netip.PrefixFrom(move(p.Addr()), p.Bits())
+			server.Routes[i].Gateways = []netip.Addr{move(server.Routes[i].Gateways[0])}
+		}
+		for i := range topology.Services {
+			b := &topology.Services[i].Backends[n]
+			b.Address, b.MAC, b.Segment = move(b.Address), eth0.MAC, lb.Segment{Type: lb.SegmentVLAN, ID: serverVLAN}
+		}
+	}
+	return topology
+}
+
+// vlanOfFirst configures in which VLAN the first server is.
+func vlanOfFirst(id uint32) func(*testing.T, *lab) {
+	return func(t *testing.T, l *lab) {
+		t.Helper()
+		for i := range l.topology.Services {
+			l.topology.Services[i].Backends[0].Segment.ID = id
+		}
+		l.configure(t, l.topology.Services)
+	}
+}
+
+// withoutVIP takes a VIP from the loopback of the first server.
+func withoutVIP(vip, service string) fault {
+	change := func(do func(netlink.Link, *netlink.Addr) error) func(*testing.T, *lab) {
+		return func(t *testing.T, l *lab) {
+			t.Helper()
+			a := netip.MustParseAddr(vip)
+			text := netip.PrefixFrom(a, a.BitLen()).String()
+			l.link(t, "server1", "lo", func(lo netlink.Link) error {
+				address, err := netlink.ParseAddr(text)
+				if err != nil {
+					return err
+				}
+				return do(lo, address)
+			})
+		}
+	}
+	return fault{"without VIP", []string{service}, change(netlink.AddrDel), change(netlink.AddrAdd)}
+}
+
+// stopTunnel ends the first server's tunnel end, startTunnel begins it again.
+func stopTunnel(t *testing.T, l *lab) {
+	t.Helper()
+	if err := l.Stop(t.Context(), "server1", "node"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startTunnel(t *testing.T, l *lab) {
+	t.Helper()
+	if err := l.Start(t.Context(), "server1", l.process(t, "server1", "node")); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setDevice switches a device of the first server on or off.
+func setDevice(name string, up bool) func(*testing.T, *lab) {
+	return func(t *testing.T, l *lab) {
+		t.Helper()
+		l.link(t, "server1", name, func(device netlink.Link) error {
+			if up {
+				return netlink.LinkSetUp(device)
+			}
+			return netlink.LinkSetDown(device)
+		})
+	}
+}
+
+// closeSegment takes the end of the Geneve segment from the first server,
+// openSegment puts it back.
+func closeSegment(t *testing.T, l *lab) {
+	t.Helper()
+	l.link(t, "server1", "eth0", func(eth0 netlink.Link) error {
+		return netlink.LinkSetXdpFdWithFlags(eth0, -1, unix.XDP_FLAGS_DRV_MODE)
+	})
+}
+
+func openSegment(t *testing.T, l *lab) {
+	t.Helper()
+	end := l.topology.Host("server1").Interfaces[0]
+	var addresses []netip.Addr
+	for _, p := range end.Addresses {
+		addresses = append(addresses, p.Addr())
+	}
+	l.link(t, "server1", "eth0", func(eth0 netlink.Link) error {
+		return geneveport.Attach(eth0.Attrs().Index, end.Geneve, addresses)
+	})
+}
