@@ -46,27 +46,28 @@ static __always_inline int is_served(const struct packet *p)
 }
 
 /* The first fragment, which has been parsed: it leaves a note, if it is of a service. */
-static __always_inline void note_fragment(const struct packet *p, const struct payload *payload)
+__noinline int note_fragment(const struct packet *p, const struct payload *payload)
 {
 	struct fragment_key key = {};
-	struct fragment_ports ports = {
-		.source_port = p->source_port,
-		.port = p->vip.port,
-		.protocol = p->vip.protocol,
-	};
+	struct fragment_ports ports = {};
 
-	if (tracing || !is_served(p))
-		return;
+	if (tracing || !p || !payload || !is_served(p))
+		return 0;
+	ports.source_port = p->source_port;
+	ports.port = p->vip.port;
+	ports.protocol = p->vip.protocol;
 	fragment_key(p, payload, &key);
-	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+	return bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
 }
 
 /* A later fragment. Returns COUNTER_COUNT if the first one is known, else the exit. */
-static __always_inline enum counter recall_fragment(struct packet *p, const struct payload *payload)
+__noinline enum counter recall_fragment(struct packet *p, const struct payload *payload)
 {
 	struct fragment_key key = {};
 	struct fragment_ports *ports;
 
+	if (!p || !payload)
+		return COUNTER_PASS_FRAGMENT;
 	fragment_key(p, payload, &key);
 	ports = bpf_map_lookup_elem(&fragments, &key);
 	if (!ports)

@@ -26,6 +26,8 @@
 #include "trace.h"
 #include "types.h"
 
+#define NAT_UNKNOWN (-1)
+
 /* The backend of a client's session that goes on, or NULL: then it is a new one's, or nobody's. */
 static __always_inline struct backend *client_backend(struct xdp_md *ctx, const struct packet *p,
 						      const struct service *service,
@@ -95,9 +97,12 @@ static __always_inline enum counter write_to_server(struct xdp_md *ctx, const st
 	return b->flags & BACKEND_HANDOVER ? hand_over(ctx, b) : COUNTER_FORWARD_NAT;
 }
 
-/* A packet of `bytes` for a service with VIEW_NAT. Returns the verdict. */
-__noinline int nat_client(struct xdp_md *ctx, const struct packet *p, const struct service *service,
-			  __u32 number, __u32 bytes)
+/*
+ * A packet of `bytes` for the service of that number, or, if it is 0, of the fresh session. Returns the
+ * verdict, or NAT_UNKNOWN for a packet of no session that goes on.
+ */
+__noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
+				const struct service *service, __u32 number, __u32 bytes)
 {
 	struct nat_session *s;
 	struct backend *b;
@@ -105,12 +110,12 @@ __noinline int nat_client(struct xdp_md *ctx, const struct packet *p, const stru
 
 	if (!feature_nat || !p || !service)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
-	s = client_session(p, flow_hash(p, vip_hash(p), 0), number);
-	b = client_backend(ctx, p, service, s);
-	if (!b) {
-		exit = begin_session(ctx, p, service, number);
-		if (exit != COUNTER_COUNT)
-			return conclude(exit);
+	if (number) {
+		s = client_session(p, flow_hash(p, vip_hash(p), 0), number);
+		b = client_backend(ctx, p, service, s);
+		if (!b)
+			return NAT_UNKNOWN;
+	} else {
 		s = fresh_session();
 		b = s ? session_backend(active_view(service), s->backend) : NULL;
 		if (!b)
@@ -126,6 +131,21 @@ __noinline int nat_client(struct xdp_md *ctx, const struct packet *p, const stru
 	if (exit == COUNTER_FORWARD_NAT_HANDOVER)
 		return leave(exit, XDP_PASS);
 	return leave(exit, transmit(ctx, b->ifindex));
+}
+
+/* A packet of `bytes` for a service with VIEW_NAT. Returns the verdict. */
+static __always_inline int nat_client(struct xdp_md *ctx, const struct packet *p,
+				      const struct service *service, __u32 number, __u32 bytes)
+{
+	int verdict = continue_session(ctx, p, service, number, bytes);
+	enum counter exit;
+
+	if (verdict != NAT_UNKNOWN)
+		return verdict;
+	exit = begin_session(ctx, p, service, number);
+	if (exit != COUNTER_COUNT)
+		return conclude(exit);
+	return continue_session(ctx, p, service, 0, bytes);
 }
 
 /* Makes the packet the one that the client gets. Returns COUNTER_COUNT, or the exit. */

@@ -111,15 +111,17 @@ static __always_inline int choose_port(const struct backend *b, __u32 n)
  */
 __noinline int find_port(const struct backend *b, __u64 hash)
 {
-	__u32 place = hash, step = 1, spare = 0;
+	__u32 place = hash, step = 1, growth = 0, spare = 0;
 	int claim, closing = 0;
 
 	if (!b)
 		return -1;
-	if (nat_ports > NAT_ATTEMPTS)
+	/* Equal steps might have a divisor in common with the number of ports, and try few of them. */
+	if (nat_ports > NAT_ATTEMPTS) {
 		step += (hash >> 32) % nat_ports;
-	/* The steps grow: equal ones might divide the number of ports, and come back to few of them. */
-	for (int i = 0; i < NAT_ATTEMPTS; i++, place += step++) {
+		growth = 1;
+	}
+	for (int i = 0; i < NAT_ATTEMPTS; i++, place += step, step += growth) {
 		if (choose_port(b, place))
 			return -1;
 		claim = claim_port(b, 0);

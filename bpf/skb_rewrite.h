@@ -60,8 +60,8 @@ static __always_inline int rewrite_skb_transport(struct __sk_buff *skb, const st
 }
 
 /* Addresses and one hop less; the transport if it is here. Returns 0, or -1 if the kernel refuses. */
-static __always_inline int rewrite_skb(struct __sk_buff *skb, const struct skb_packet *b,
-				       const struct translation *to)
+static __noinline int rewrite_skb(struct __sk_buff *skb, const struct skb_packet *b,
+				  const struct translation *to)
 {
 	struct address_pair was = {}, is = {};
 	__u32 size = b->p.ipv4 ? 8 : 32, at;

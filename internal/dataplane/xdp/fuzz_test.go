@@ -38,6 +38,9 @@ var exitsOf = map[uint32][]string{
 func fuzzServices() (first, then []*lb.Service) {
 	for i, forward := range Limits().Forwards {
 		for _, segment := range []lb.Segment{{}, segment(100), redVXLAN, redGeneve} {
+			if forward == lb.NAT && segment.Overlay() {
+				continue // lb.Service.Check refuses it
+			}
 			tcp, udp := manyBackends(vip4, 4), manyBackends(vip6, 4)
 			udp.Protocol, udp.Tracking = lb.UDP, lb.TrackingFull
 			for _, svc := range []*lb.Service{tcp, udp} {
@@ -88,6 +91,7 @@ func newFuzzed(t testing.TB) *fuzzed {
 		f.seeds = append(f.seeds, flowPacket(svc.VIP, client))
 	}
 	f.seeds = append(append(f.seeds, edgeFrames(web4)...), edgeFrames(web6)...)
+	f.seeds = append(f.seeds, natSeeds(t, p)...)
 	inside := transport(web4, client4)
 	inside[1].(*layers.TCP).SYN = false
 	f.seeds = append(
@@ -98,6 +102,36 @@ func newFuzzed(t testing.TB) *fuzzed {
 			ipLayer(vip4, client4.Addr(), layers.IPProtocolTCP)}, inside[1])}.build(),
 	)
 	return f
+}
+
+// natSeeds are packets of sessions, from both sides: whole, in fragments, and as
+// errors quote them. So are those that the sessions were begun with.
+func natSeeds(t testing.TB, p *Plane) [][]byte {
+	program, err := p.loaded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seeds [][]byte
+	for _, c := range natCases() {
+		c.vip.Port, c.backend = 1000, netip.AddrPortFrom(c.backend.Addr(), 1000)
+		if _, err := p.Update(t.Context(), c.service()); err != nil {
+			t.Fatal(err)
+		}
+		_, out, err := testRun(program, c.fromClient(tcpSYN).build())
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := endOf(c.vip.Protocol, out).snat.Port()
+		forth, back := c.fromClient(tcpACK), c.fromServer(tcpACK|tcpFIN, port)
+		seeds = append(seeds, c.fromClient(tcpSYN).build(), forth.build(), back.build())
+		seeds = append(append(seeds, inFragments(forth, 1, 16)...), inFragments(back, 2, 16)...)
+		for _, m := range errorsOf(c.vip.Address) {
+			seeds = append(seeds,
+				errorFrame(router(c.vip.Address), c.snat(), m, packetOf(c.atServer(tcpACK, port)), 60).build(),
+				errorFrame(router(c.vip.Address), c.vip.Address, m, packetOf(c.atClient(tcpACK)), 60).build())
+		}
+	}
+	return seeds
 }
 
 // counted is the sum of the exits whose names begin so.

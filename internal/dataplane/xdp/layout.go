@@ -59,17 +59,17 @@ func linkPin(name string) string { return "link_" + name }
 // linkInterface is the interface of a pinned link.
 func linkInterface(pin string) string { return strings.TrimPrefix(filepath.Base(pin), linkPin("")) }
 
-// resizeFlows gives the pinned flow table, if there is one, the size that spec
+// resize gives the pinned table of that name, if there is one, the size that spec
 // has. The records move to the new table; the running program goes on with the
 // old one until it is replaced.
-func resizeFlows(pins string, spec *ebpf.MapSpec) error {
+func resize[T any](pins string, spec *ebpf.MapSpec) error {
 	pin := filepath.Join(pins, spec.Name)
 	old, err := ebpf.LoadPinnedMap(pin, nil)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("pinned flow table: %w", err)
+		return fmt.Errorf("pinned table %s: %w", spec.Name, err)
 	}
 	defer old.Close()
 	if old.MaxEntries() == spec.MaxEntries || spec.Compatible(old) == nil {
@@ -81,34 +81,33 @@ func resizeFlows(pins string, spec *ebpf.MapSpec) error {
 	if err := sized.Compatible(old); err != nil {
 		return loadError(pins, err)
 	}
-	return replaceFlows(pin, spec, old)
+	if err := replaceTable[T](pin, spec, old); err != nil {
+		return fmt.Errorf("table %s: resize: %w", spec.Name, err)
+	}
+	return nil
 }
 
-// replaceFlows pins a table that has the old one's records, as far as they fit,
+// replaceTable pins a table that has the old one's records, as far as they fit,
 // in its place.
-func replaceFlows(pin string, spec *ebpf.MapSpec, old *ebpf.Map) error {
+func replaceTable[T any](pin string, spec *ebpf.MapSpec, old *ebpf.Map) error {
 	spec = spec.Copy()
 	spec.Pinning = ebpf.PinNone
 	fresh, err := ebpf.NewMap(spec)
 	if err != nil {
-		return fmt.Errorf("flow table: %w", err)
+		return err
 	}
 	defer fresh.Close()
-	from := &tables{maps: balancerMaps{Flows: old}}
 	var failed error
-	err = from.eachFlow(func(key uint64, flow *balancerFlow) {
-		if err := fresh.Put(key, flow); err != nil {
+	err = eachRecord(old, func(key uint64, record *T) {
+		if err := fresh.Put(key, record); err != nil {
 			failed = err
 		}
 	})
 	if err := errors.Join(err, failed); err != nil {
-		return fmt.Errorf("flow table: copy: %w", err)
+		return err
 	}
 	if err := os.Remove(pin); err != nil {
-		return fmt.Errorf("flow table: %w", err)
+		return err
 	}
-	if err := fresh.Pin(pin); err != nil {
-		return fmt.Errorf("flow table: %w", err)
-	}
-	return nil
+	return fresh.Pin(pin)
 }

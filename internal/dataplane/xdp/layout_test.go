@@ -67,12 +67,12 @@ func TestHandOverBetweenLayouts(t *testing.T) {
 	})
 }
 
-// A flow table of another size has the records of the one before.
+// Tables of flows and of sessions of another size have the records of those before.
 func TestFlowTableIsResized(t *testing.T) {
 	pins := testPins(t)
 	open := func(flows int) *Plane {
 		t.Helper()
-		cfg := Config{PinDir: pins, Capacity: Capacity{Flows: flows}, Log: slog.New(slog.DiscardHandler)}
+		cfg := Config{PinDir: pins, Capacity: Capacity{Flows: flows, Sessions: 2 * flows}, Log: slog.New(slog.DiscardHandler)}
 		p, err := newPlane(cfg, newStaticHops())
 		if err != nil {
 			t.Fatal(err)
@@ -86,6 +86,10 @@ func TestFlowTableIsResized(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	session := balancerNatSession{Seen: 9, Service: 3, Backend: 0x10002, ClientPort: 5}
+	if err := p.kernel.maps.NatSessions.Put(uint64(7), session); err != nil {
+		t.Fatal(err)
+	}
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -97,6 +101,12 @@ func TestFlowTableIsResized(t *testing.T) {
 	}()
 	if n := p.kernel.maps.Flows.MaxEntries(); n != 1<<14 {
 		t.Errorf("room for %d flows, want %d", n, 1<<14)
+	}
+	if n := p.kernel.maps.NatSessions.MaxEntries(); n != 1<<16 {
+		t.Errorf("room for %d entries of sessions, want %d", n, 1<<16)
+	}
+	if all := sessionsOf(t, p); len(all) != 1 || all[7] != session {
+		t.Errorf("sessions %+v, want %+v", all, session)
 	}
 	records := 0
 	err := p.kernel.eachFlow(func(_ uint64, flow *balancerFlow) {

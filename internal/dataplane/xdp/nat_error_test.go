@@ -8,8 +8,10 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/layers"
+	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -155,5 +157,57 @@ func TestNATTooBig(t *testing.T) {
 		if want := answerFrame(in, c.vip.Address, c.client.Addr(), m).unpadded(); !bytes.Equal(out, want) {
 			t.Errorf("%s: % x, want % x", c.vip, out, want)
 		}
+	}
+}
+
+// A server's packet that doesn't fit towards its client is answered too, by the
+// address that the server knows, if it would leave by another interface than it
+// came in by.
+func TestNATReplyTooBig(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range natCases() {
+		update(t, p, c.service())
+	}
+	program, err := p.loaded()
+	if err != nil {
+		t.Fatal(err)
+	}
+	inNamespace(t, func() error {
+		device, err := netlink.LinkByName("fl1")
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetMTU(device, 1400); err != nil {
+			return err
+		}
+		for _, c := range natCases() {
+			in := c.fromClient(tcpSYN).build()
+			options := ebpf.RunOptions{
+				Data: in, DataOut: make([]byte, 2048),
+				Context: balancerXdpMd{DataEnd: uint32(len(in)), IngressIfindex: uint32(device.Attrs().Index)},
+			}
+			if _, err := program.Run(&options); err != nil {
+				return err
+			}
+			port := sourcePort(t, options.DataOut)
+			c.payload = string(bytes.Repeat([]byte("x"), 1300))
+			wantVerdict(t, p, c.fromServer(tcpACK, port).build(), xdpRedirect, "forward_nat_reply")
+			c.payload = string(bytes.Repeat([]byte("x"), 1420))
+			wantReplyTooBig(t, p, c, c.fromServer(tcpACK, port))
+		}
+		return nil
+	})
+}
+
+func wantReplyTooBig(t *testing.T, p *Plane, c natCase, in frame) {
+	t.Helper()
+	m, length := message{kind: 3, code: 4, rest: 1400}, 576-28
+	if c.vip.Address.Is6() {
+		m, length = message{kind: 2, rest: 1400}, 1280-48
+	}
+	m.body = packetOf(in)[:length]
+	out := wantVerdict(t, p, in.build(), xdpTX, "answer_too_big")
+	if want := answerFrame(in, c.snat(), c.backend.Addr(), m).unpadded(); !bytes.Equal(out, want) {
+		t.Errorf("%s: % x, want % x", c.vip, out, want)
 	}
 }

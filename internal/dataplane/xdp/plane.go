@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf/ringbuf"
+
 	"fairlead.io/fairlead/internal/dataplane/stale"
 	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
@@ -65,6 +67,9 @@ type Plane struct {
 	// epoch is the zero of the tracking's clock.
 	epoch   time.Time
 	stale   *stale.Queue
+	refused chan Refusal
+	// notes are those of refused connections.
+	notes   *ringbuf.Reader
 	done    chan struct{}
 	running sync.WaitGroup
 
@@ -147,6 +152,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		seed:         cfg.Seed,
 		epoch:        time.Now(),
 		stale:        stale.New(),
+		refused:      make(chan Refusal, maxRefusals),
 		done:         make(chan struct{}),
 		sessionsLeft: true,
 		services:     make(map[lb.VIP]*service),
@@ -160,14 +166,28 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: kernel.shared, Seed: cfg.Seed,
 		}),
 	}
-	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
+	if err := p.begin(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	if err := errors.Join(p.adopt(), kernel.setTunnelEnds(cfg.TunnelEnds), kernel.setNATAddresses()); err != nil {
-		return nil, errors.Join(err, p.Close())
-	}
-	p.running.Go(p.relay)
 	return p, nil
+}
+
+// begin adopts what is in the tables, writes what only the node's configuration
+// says, and starts what runs until the plane is closed.
+func (p *Plane) begin() error {
+	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
+		return err
+	}
+	err := errors.Join(p.adopt(), p.kernel.setTunnelEnds(p.config.TunnelEnds), p.kernel.setNATAddresses())
+	if err != nil {
+		return err
+	}
+	if p.notes, err = ringbuf.NewReader(p.kernel.maps.NatRefusals); err != nil {
+		return fmt.Errorf("table nat_refusals: %w", err)
+	}
+	p.running.Go(func() { p.readRefusals(p.notes) })
+	p.running.Go(p.relay)
+	return nil
 }
 
 // clock is the time that tracking counts in.
@@ -246,6 +266,9 @@ func (p *Plane) Close() error {
 	}
 	errs := []error{p.paths.close(), p.resolver.Close()}
 	close(p.done)
+	if p.notes != nil {
+		errs = append(errs, p.notes.Close())
+	}
 	p.grace.close()
 	p.running.Wait()
 	p.stale.Close()

@@ -104,7 +104,7 @@ func testPins(t testing.TB) string {
 
 // testCapacity suffices for one service of as many backends as there can be; a
 // test that opens many planes has no time for tables of the default size.
-var testCapacity = Capacity{Services: 1 << 10, Backends: 1 << 17, RingEntries: 1 << 23, Flows: 1 << 12}
+var testCapacity = Capacity{Services: 1 << 10, Backends: 1 << 17, RingEntries: 1 << 23, Flows: 1 << 12, Sessions: 1 << 13}
 
 func openTestPlane(t testing.TB, dir string, hops resolver) *Plane {
 	t.Helper()

@@ -53,7 +53,11 @@ func openKernel(pins string, capacity Capacity, seed uint64, nat NAT) (*kernel, 
 		if err := os.MkdirAll(pins, 0o700); err != nil {
 			return nil, fmt.Errorf("pin directory: %w", err)
 		}
-		if err := resizeFlows(pins, spec.Maps[balancerMapFlows]); err != nil {
+		err := errors.Join(
+			resize[balancerFlow](pins, spec.Maps[balancerMapFlows]),
+			resize[balancerNatSession](pins, spec.Maps[balancerMapNatSessions]),
+		)
+		if err != nil {
 			return nil, err
 		}
 	}

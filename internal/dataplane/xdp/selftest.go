@@ -30,7 +30,7 @@ var selfTestHop = nexthop.Hop{
 var selfTestEnd = netip.MustParseAddr("198.51.100.2")
 
 // selfTestCapacity suffices for the services of a self-test.
-var selfTestCapacity = Capacity{Services: 128, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64}
+var selfTestCapacity = Capacity{Services: 128, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64, Sessions: 256}
 
 // selfTest balances a built-in set of packets by a program with these features
 // and the given seed, on tables of its own: every mode that it has, both
@@ -111,7 +111,13 @@ func (p *Plane) testPacket(in, packet []byte, exit string) error {
 		return fmt.Errorf("verdict %d, want %d", verdict, want)
 	case after[exit] != before[exit]+1:
 		return fmt.Errorf("counter %s moved by %d", exit, after[exit]-before[exit])
-	case want == xdpTX && (!bytes.HasPrefix(out, selfTestHop.Destination[:]) || exit != "forward_nat" && !bytes.HasSuffix(out, packet)):
+	case want != xdpTX:
+		return nil
+	case !bytes.HasPrefix(out, selfTestHop.Destination[:]):
+		return fmt.Errorf("frame % x", out)
+	case exit == "forward_nat":
+		return p.testSession(in, out)
+	case !bytes.HasSuffix(out, packet):
 		return fmt.Errorf("frame % x", out)
 	}
 	return nil
@@ -159,7 +165,8 @@ func selfTestServices() []*lb.Service {
 			services = append(services, selfTestService(forward, addresses[0], "198.51.100.1", segment))
 		}
 	}
-	return services
+	// NAT translates neither between families nor in segments.
+	return slices.DeleteFunc(services, func(svc *lb.Service) bool { return len(svc.Check()) > 0 })
 }
 
 // selfTestService has one backend, behind a tunnel end point where the mode

@@ -130,6 +130,9 @@ func viewFlags(pl plan) uint16 {
 	} else if pl.svc.Tracking == lb.TrackingFull {
 		flags |= balancerViewFlagVIEW_TRACK_ALL
 	}
+	if pl.svc.Health != nil && pl.svc.Health.Passive {
+		flags |= balancerViewFlagVIEW_PASSIVE
+	}
 	if pl.svc.Limits != (lb.FlowLimits{}) {
 		flags |= balancerViewFlagVIEW_LIMITS
 	}
