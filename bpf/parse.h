@@ -21,15 +21,6 @@
 #include "transport.h"
 #include "types.h"
 
-/*
- * Lets a value be read from memory again. The verifier of kernel 6.1 knows no bounds of what a byte swap
- * leaves in a register, but that a load of 32 bits is not negative.
- */
-static __always_inline void reload(__u32 *value)
-{
-	asm volatile("" : "+m"(*value));
-}
-
 /* IPv4 (RFC 791), options included. */
 static __always_inline enum counter parse_ipv4(struct xdp_md *ctx, void *start, void *end,
 					       struct packet *p)
@@ -41,7 +32,6 @@ static __always_inline enum counter parse_ipv4(struct xdp_md *ctx, void *start, 
 		return COUNTER_PASS_TRUNCATED;
 	header = ip->ihl * 4;
 	p->length = bpf_ntohs(ip->tot_len);
-	reload(&p->length);
 	if (ip->version != 4 || header < sizeof(*ip) || p->length < header)
 		return COUNTER_PASS_MALFORMED;
 	if (p->length > end - start) /* not start + length: Linux 6.1 has no bound for it */
@@ -64,7 +54,6 @@ static __always_inline enum counter parse_ipv6(struct xdp_md *ctx, void *start, 
 	if (start + sizeof(*ip) > end)
 		return COUNTER_PASS_TRUNCATED;
 	p->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	reload(&p->length);
 	if (ip->version != 6)
 		return COUNTER_PASS_MALFORMED;
 	if (p->length > end - start)
