@@ -106,22 +106,20 @@ static __always_inline int choose_port(const struct backend *b, __u32 n)
 
 /*
  * Gives the fresh session an address and a port, and enters it for packets of the server. The search
- * begins at a place that the flow's hash says, so that a flow that comes again has the port that it had,
- * and goes on in steps that differ from flow to flow. Returns 0, or -1 if none is free.
+ * begins at a place that the flow's hash says, so that a flow that comes again has the port that it had.
+ * Few ports are all tried, one after the other. Among many the search goes on in steps that differ from
+ * flow to flow, and grow: equal ones might divide the number of ports, and come back to few of them.
+ * Returns 0, or -1 if none is free.
  */
 __noinline int find_port(const struct backend *b, __u64 hash)
 {
-	__u32 place = hash, step = 1, growth = 0, spare = 0;
+	__u32 few = nat_ports <= NAT_ATTEMPTS, place = hash, spare = 0;
+	__u32 step = few ? 1 : 1 + (hash >> 32) % nat_ports;
 	int claim, closing = 0;
 
 	if (!b)
 		return -1;
-	/* Equal steps might have a divisor in common with the number of ports, and try few of them. */
-	if (nat_ports > NAT_ATTEMPTS) {
-		step += (hash >> 32) % nat_ports;
-		growth = 1;
-	}
-	for (int i = 0; i < NAT_ATTEMPTS; i++, place += step, step += growth) {
+	for (int i = 0; i < NAT_ATTEMPTS; i++) {
 		if (choose_port(b, place))
 			return -1;
 		claim = claim_port(b, 0);
@@ -131,6 +129,8 @@ __noinline int find_port(const struct backend *b, __u64 hash)
 			closing = 1;
 			spare = place;
 		}
+		place += step;
+		step += !few;
 	}
 	if (!closing || choose_port(b, spare))
 		return -1;

@@ -36,6 +36,20 @@ static __always_inline int leave_skb(const struct __sk_buff *skb, enum counter e
 	return verdict;
 }
 
+/* Fragments have ports in the first one only: it leaves a note for the others. */
+static __always_inline void note_skb_fragment(const struct skb_packet *b)
+{
+	struct fragment_key key = {};
+	struct fragment_ports ports = {
+		.source_port = b->p.source_port,
+		.port = b->p.vip.port,
+		.protocol = b->p.vip.protocol,
+	};
+
+	fragment_key(&b->p, &b->payload, &key);
+	bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+}
+
 /* The link layer by which the client's packets come, the other way round. Returns the verdict. */
 static __always_inline int send_to_client(struct __sk_buff *skb, const struct nat_session *s)
 {
@@ -93,7 +107,7 @@ __noinline int reply_packet(struct __sk_buff *skb)
 	if (parse_skb(skb, &b) || find_ports(skb, &b) || find_answered(&b.p, &a))
 		return TC_ACT_UNSPEC;
 	if (b.p.fragment == FRAGMENT_FIRST)
-		note_fragment(&b.p, &b.payload);
+		note_skb_fragment(&b);
 	if (b.hops <= 1)
 		return leave_skb(skb, COUNTER_DROP_TTL, TC_ACT_SHOT);
 	if (follow_server(&a, b.tcp_flags))

@@ -34,7 +34,7 @@ static __always_inline enum counter parse_ipv4(struct xdp_md *ctx, void *start, 
 	p->length = bpf_ntohs(ip->tot_len);
 	if (ip->version != 4 || header < sizeof(*ip) || p->length < header)
 		return COUNTER_PASS_MALFORMED;
-	if (start + p->length > end)
+	if (p->length > end - start) /* not start + length: Linux 6.1 has no bound for it */
 		return COUNTER_PASS_TRUNCATED;
 	p->ipv4 = 1;
 	p->tos = ip->tos;
@@ -56,7 +56,7 @@ static __always_inline enum counter parse_ipv6(struct xdp_md *ctx, void *start, 
 	p->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
 	if (ip->version != 6)
 		return COUNTER_PASS_MALFORMED;
-	if (start + p->length > end)
+	if (p->length > end - start)
 		return COUNTER_PASS_TRUNCATED;
 	p->ipv4 = 0;
 	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;

@@ -39,7 +39,7 @@ func TestFlows(t *testing.T) {
 	}
 
 	got := flows(t, p, dataplane.FlowQuery{VIP: web.VIP, Limit: 1000})
-	if len(got.Flows) != 300 || got.Matching != 300 || got.Records != 320 || got.Capacity != testCapacity.Flows {
+	if len(got.Flows) != 300 || got.Matching != 300 || got.Records != 320 || got.Capacity != testCapacity.Flows+testCapacity.Sessions {
 		t.Fatalf("%d flows of %d, %d records, room for %d", len(got.Flows), got.Matching, got.Records, got.Capacity)
 	}
 	for i, f := range got.Flows {
