@@ -12,11 +12,13 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "address.h"
 #include "encap.h"
 #include "hash.h"
 #include "maps.h"
-#include "parse.h"
+#include "packet.h"
 #include "stats.h"
+#include "transport.h"
 #include "types.h"
 
 /* A probe's mark: PROBE_MARK, and the number of its target. */
@@ -34,7 +36,7 @@ enum probe_counter {
 	PROBE_COUNTER_NO_MARK, /* no probe, or one of an earlier agent */
 	PROBE_COUNTER_NO_TARGET, /* the way has been closed */
 	PROBE_COUNTER_NO_NEXT_HOP, /* nobody knows how the backend is reached */
-	PROBE_COUNTER_REFUSED, /* the data plane would not forward it either: too big, not IP */
+	PROBE_COUNTER_REFUSED, /* the data plane would not forward it either: no IP packet, too big */
 	PROBE_COUNTER_COUNT,
 };
 
@@ -77,6 +79,60 @@ int address_probe(struct __sk_buff *skb)
 	return TC_ACT_OK;
 }
 
+/*
+ * What encapsulation needs to know of a packet. It comes from this machine's own network stack: it is
+ * whole and sound, and there is nothing behind it in the frame. Of fragments and of what has no ports
+ * where they are looked for, the hash knows the addresses.
+ */
+static __always_inline int read_ipv4(void *start, void *end, struct packet *p, __u8 *protocol)
+{
+	struct iphdr *ip = start;
+
+	if ((void *)(ip + 1) > end)
+		return -1;
+	p->ipv4 = 1;
+	p->tos = ip->tos;
+	map_ipv4(p->source, ip->saddr);
+	map_ipv4(p->vip.address, ip->daddr);
+	*protocol = ip->frag_off & bpf_htons(IP_FRAGMENT_MASK) ? 0 : ip->protocol;
+	return ip->ihl * 4;
+}
+
+static __always_inline int read_ipv6(void *start, void *end, struct packet *p, __u8 *protocol)
+{
+	struct ipv6hdr *ip = start;
+
+	if ((void *)(ip + 1) > end)
+		return -1;
+	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
+	__builtin_memcpy(p->source, &ip->saddr, 16);
+	__builtin_memcpy(p->vip.address, &ip->daddr, 16);
+	*protocol = ip->nexthdr;
+	return sizeof(*ip);
+}
+
+static __always_inline int read_probe(struct xdp_md *ctx, struct packet *p)
+{
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	int header = -1;
+	__u8 protocol = 0;
+
+	if ((void *)(eth + 1) > end)
+		return -1;
+	p->proto = eth->h_proto;
+	p->length = ctx->data_end - ctx->data - sizeof(*eth);
+	if (p->proto == bpf_htons(ETH_P_IP))
+		header = read_ipv4(eth + 1, end, p, &protocol);
+	else if (p->proto == bpf_htons(ETH_P_IPV6))
+		header = read_ipv6(eth + 1, end, p, &protocol);
+	if (header < 0)
+		return -1;
+	if (has_ports(protocol))
+		parse_ports((void *)(eth + 1) + (header & 0x3f), end, header, protocol, p);
+	return 0;
+}
+
 static __always_inline __u32 target_number(struct xdp_md *ctx)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
@@ -103,9 +159,9 @@ int send_probe(struct xdp_md *ctx)
 	backend = bpf_map_lookup_elem(&backends, &index);
 	if (!backend || !backend->ifindex)
 		return count_probe(PROBE_COUNTER_NO_NEXT_HOP, XDP_DROP);
-	exit = parse(ctx, &packet);
-	if (exit == COUNTER_COUNT)
-		exit = encap(ctx, &packet, backend, flow_hash(&packet, vip_hash(&packet), 0));
+	if (read_probe(ctx, &packet))
+		return count_probe(PROBE_COUNTER_REFUSED, XDP_DROP);
+	exit = encap(ctx, &packet, backend, flow_hash(&packet, vip_hash(&packet), 0));
 	if (!is_forward(exit))
 		return count_probe(PROBE_COUNTER_REFUSED, XDP_DROP);
 	return count_probe(PROBE_COUNTER_SENT, bpf_redirect(backend->ifindex, 0));

@@ -115,6 +115,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 			trace:       dp.Trace,
 			flows:       dp.Flows,
 			countFlows:  dp.CountFlows,
+			refused:     dp.Refused(),
 		},
 	})
 	ctx, terminate, release := signalled(ctx)

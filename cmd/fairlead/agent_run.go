@@ -38,6 +38,8 @@ type plane struct {
 	trace       func(context.Context, dataplane.Packet) (dataplane.Trace, error)
 	flows       func(context.Context, dataplane.FlowQuery) (dataplane.Flows, error)
 	countFlows  func(context.Context) (dataplane.FlowCounts, error)
+	// refused delivers connections that backends refused; nil: it sees none.
+	refused <-chan dataplane.Refusal
 }
 
 // parts are what an agent is made of.
@@ -137,6 +139,7 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim, terminate <-chan 
 		a.servePage,
 		func(ctx context.Context) { a.tell.Follow(ctx, a.store) },
 		func(ctx context.Context) { a.followSignals(ctx, hangup) },
+		a.followRefusals,
 		func(ctx context.Context) { a.retire(ctx, terminate, stop) },
 	} {
 		group.Go(func() error {
@@ -183,6 +186,18 @@ func (a *agent) followSignals(ctx context.Context, hangup <-chan os.Signal) {
 		select {
 		case <-hangup:
 			_ = a.source.Reload()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// followRefusals has backends probed that refuse clients.
+func (a *agent) followRefusals(ctx context.Context) {
+	for {
+		select {
+		case r := <-a.plane.refused:
+			a.monitor.Hint(r.VIP, r.Backend)
 		case <-ctx.Done():
 			return
 		}

@@ -50,6 +50,13 @@ type Limits struct {
 	MaxServices, MaxBackends int
 }
 
+// Refusal says that a backend has answered a client's first packet with a TCP
+// reset. Only data planes that see the servers' answers can tell.
+type Refusal struct {
+	VIP     lb.VIP
+	Backend lb.BackendID
+}
+
 // Programmed is what Update made of a service.
 type Programmed struct {
 	// RingSize is the number of entries of the service's Maglev ring; 0 if no

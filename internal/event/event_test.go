@@ -5,10 +5,10 @@ package event_test
 import (
 	"bytes"
 	"context"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,8 +19,28 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
+// buffer is written and read by several goroutines.
+type buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// take returns what was written since the last time.
+func (b *buffer) take() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	defer b.text.Reset()
+	return b.text.String()
+}
+
 // logger writes lines without times to out.
-func logger(out *bytes.Buffer) *slog.Logger {
+func logger(out *buffer) *slog.Logger {
 	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 			return slog.Attr{}
@@ -41,7 +61,7 @@ var web = lb.Service{
 // Every change is told once, with its object and its reason.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out buffer
 		tell, s := event.NewTeller(logger(&out)), store.New()
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -93,10 +113,9 @@ msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
 			time.Sleep(time.Second)
 			step.do()
 			synctest.Wait()
-			if got := strings.TrimSpace(out.String()); got != step.want {
+			if got := strings.TrimSpace(out.take()); got != step.want {
 				t.Errorf("step %d: got\n%s\nwant\n%s", i, got, step.want)
 			}
-			out.Reset()
 		}
 		cancel()
 		<-ended
@@ -110,29 +129,28 @@ msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
 // A flood is cut, and what is missing is counted.
 func TestLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out bytes.Buffer
+		var out buffer
 		log := slog.New(event.Limited(logger(&out).Handler()))
 		groups := []*slog.Logger{log, log.With("a", 1), log.WithGroup("g")} // they share the limit
 		for i := range 1000 {
 			groups[i%3].Info("flood", "n", i)
 		}
 		synctest.Wait()
-		if got := strings.Count(out.String(), "msg=flood"); got != 200 {
+		if got := strings.Count(out.take(), "msg=flood"); got != 200 {
 			t.Errorf("%d lines at once, want 200", got)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if want := "msg=\"events suppressed\" count=800\n"; !strings.HasSuffix(out.String(), want) {
-			t.Errorf("no summary of 800:\n%.300s", out.String())
+		if got, want := out.take(), "msg=\"events suppressed\" count=800\n"; got != want {
+			t.Errorf("after a flood: %q, want %q", got, want)
 		}
-		out.Reset()
 		for range 100 {
 			log.Info("flood")
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := strings.Count(out.String(), "msg=flood"); got != 40 || !strings.Contains(out.String(), fmt.Sprint("count=", 60)) {
-			t.Errorf("%d lines after two seconds, want 40 and a summary of 60:\n%s", got, out.String())
+		if got := out.take(); strings.Count(got, "msg=flood") != 40 || !strings.HasSuffix(got, " count=60\n") {
+			t.Errorf("after two seconds, want 40 lines and a summary of 60:\n%s", got)
 		}
 	})
 }

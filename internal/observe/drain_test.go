@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/store"
 )
@@ -83,7 +82,7 @@ func TestDrainTargetCovers(t *testing.T) {
 	at := func(service, backend string, port uint16) observe.DrainTarget {
 		target := observe.DrainTarget{Service: service}
 		if backend != "" {
-			target.Backend = lb.BackendID(netip.AddrPortFrom(netip.MustParseAddr(backend), port))
+			target.Backend = netip.AddrPortFrom(netip.MustParseAddr(backend), port)
 		}
 		return target
 	}

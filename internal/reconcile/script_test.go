@@ -14,7 +14,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
 )
 
 // TestScripts plays the archives of testdata in simulated time. An archive's
@@ -26,12 +28,16 @@ import (
 //	fail OP NAME REASON…       fail calls of OP (update, delete, prune) for a service; "-" for prune
 //	heal OP NAME               fail them no more
 //	unusable BACKEND REASON…   make a backend unusable; no reason makes it usable
+//	verdict NAME BACKEND WORD  a health check finds a backend dead, alive or, in slow start, N/16
+//	drain NAME [BACKEND]       drain a service or one of its backends
+//	undrain NAME [BACKEND]     and no longer
 //	stale NAME                 announce that a service is outdated
 //	wait DURATION              let time pass
 //	calls, dump, status, log FILE   compare with FILE; calls and log since the last time
 //
 // A service is a line such as "web tcp 10.1.1.1:80 10.0.0.1*3 10.0.0.2": name,
-// VIP, backends with weights.
+// VIP, backends with weights. "web?50" has a health check with that panic
+// threshold.
 func TestScripts(t *testing.T) {
 	scripts, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(scripts) == 0 {
@@ -108,6 +114,14 @@ func (s *script) run(at, command string, args []string) {
 		s.fail(arg(0), s.vip(at, arg(1)), nil)
 	case "unusable":
 		s.dp.SetUnusable(netip.MustParseAddrPort(arg(0)), strings.Join(args[1:], " "))
+	case "verdict":
+		s.judge(at, arg(0), netip.MustParseAddrPort(arg(1)), arg(2))
+	case "drain":
+		s.store.Drain(store.Drain{Target: drainTarget(args)})
+		synctest.Wait()
+	case "undrain":
+		s.store.Undrain(drainTarget(args))
+		synctest.Wait()
 	case "stale":
 		s.dp.MarkStale(s.vip(at, arg(0)))
 		synctest.Wait()
@@ -121,6 +135,27 @@ func (s *script) run(at, command string, args []string) {
 	default:
 		s.compare(at, command, arg(0))
 	}
+}
+
+// judge hands the store a verdict.
+func (s *script) judge(at, name string, backend lb.BackendID, word string) {
+	state := health.State{Checked: true, Known: true, Healthy: word != "dead", Share: 16}
+	if share, of, ramping := strings.Cut(word, "/"); ramping && of == "16" {
+		var err error
+		if state.Share, err = strconv.Atoi(share); err != nil {
+			s.t.Fatalf("%s: %v", at, err)
+		}
+	}
+	s.store.Judge([]health.Verdict{{VIP: s.vip(at, name), Backend: backend, State: state}})
+	synctest.Wait()
+}
+
+func drainTarget(args []string) store.Target {
+	target := store.Target{Service: args[0]}
+	if len(args) > 1 {
+		target.Backend = netip.MustParseAddrPort(args[1])
+	}
+	return target
 }
 
 // compare checks a text against a file, where blank lines have no meaning.
@@ -189,6 +224,13 @@ func (s *script) services(at, file string) []lb.Service {
 		}
 		address := netip.MustParseAddrPort(fields[2])
 		svc := lb.Service{Name: fields[0], Forward: lb.L2DSR, MinHealthy: 1}
+		if name, percent, checked := strings.Cut(fields[0], "?"); checked {
+			threshold, err := strconv.Atoi(percent)
+			if err != nil {
+				s.t.Fatalf("%s: %s: panic threshold %q: %v", at, file, percent, err)
+			}
+			svc.Name, svc.Health = name, &lb.HealthCheck{Type: lb.HealthTCP, PanicThreshold: threshold}
+		}
 		svc.VIP = lb.VIP{Address: address.Addr(), Port: address.Port()}
 		if err := svc.Protocol.UnmarshalText([]byte(fields[1])); err != nil {
 			s.t.Fatalf("%s: %s: %v", at, file, err)

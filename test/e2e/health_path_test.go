@@ -114,7 +114,7 @@ func (l *lab) probeDevice(t *testing.T) (index int) {
 		if err == nil {
 			index = device.Index
 		}
-		return nil //nolint:nilerr // there is none
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -168,7 +168,7 @@ func TestNATRefusals(t *testing.T) {
 		exchange(t, p, c, port, "sRA", "sRA")
 		select {
 		case got := <-p.Refused():
-			if want := (Refusal{c.vip, c.backend}); got != want {
+			if want := (dataplane.Refusal{VIP: c.vip, Backend: c.backend}); got != want {
 				t.Errorf("refused by %v, want %v", got, want)
 			}
 		case <-time.After(10 * time.Second):

@@ -174,10 +174,10 @@ func (p *Plane) leadPaths(vip lb.VIP, v *version) {
 
 // lead makes a place of the backend table the way's target.
 func (w *path) lead(number, place uint32) (err error) {
-	switch {
-	case place == w.place:
+	switch place {
+	case w.place:
 		return nil
-	case place == 0:
+	case 0:
 		err = w.sender.Drop(number)
 	default:
 		err = w.sender.Aim(number, place-1)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/stale"
 	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
 	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
@@ -67,7 +68,7 @@ type Plane struct {
 	// epoch is the zero of the tracking's clock.
 	epoch   time.Time
 	stale   *stale.Queue
-	refused chan Refusal
+	refused chan dataplane.Refusal
 	// notes are those of refused connections.
 	notes   *ringbuf.Reader
 	done    chan struct{}
@@ -152,7 +153,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		seed:         cfg.Seed,
 		epoch:        time.Now(),
 		stale:        stale.New(),
-		refused:      make(chan Refusal, maxRefusals),
+		refused:      make(chan dataplane.Refusal, maxRefusals),
 		done:         make(chan struct{}),
 		sessionsLeft: true,
 		services:     make(map[lb.VIP]*service),

@@ -11,15 +11,9 @@ import (
 
 	"github.com/cilium/ebpf/ringbuf"
 
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 )
-
-// Refusal says that a backend has answered a client's first packet with a TCP
-// reset.
-type Refusal struct {
-	VIP     lb.VIP
-	Backend lb.BackendID
-}
 
 const (
 	// refusalPause is how long notes of refusals are gathered: of many of one
@@ -32,7 +26,7 @@ const (
 // Refused delivers refused connections of services with NAT whose health check is
 // passive. It never waits for the receiver, and says the same seldom twice in a
 // row. The channel is never closed.
-func (p *Plane) Refused() <-chan Refusal { return p.refused }
+func (p *Plane) Refused() <-chan dataplane.Refusal { return p.refused }
 
 // readRefusals hands on what packets note, until the reader is closed.
 func (p *Plane) readRefusals(notes *ringbuf.Reader) {
@@ -83,7 +77,7 @@ func (p *Plane) tellRefusals(batch map[balancerNatRefusal]struct{}) {
 			}
 			if backend := s.named(refusal.Backend); backend.IsValid() {
 				select {
-				case p.refused <- Refusal{vip, backend}:
+				case p.refused <- dataplane.Refusal{VIP: vip, Backend: backend}:
 				default:
 				}
 			}

@@ -33,6 +33,7 @@ func TestTunnelDevices(t *testing.T) {
 
 	over4, over6 := []string{"10.0.2.101", "10.0.2.102"}, []string{"fd00:2::101", "fd00:2::102"}
 	ends := map[lb.VIP]map[device]lb.BackendID{} // of the tunnels
+	probed := probes{b, "lb1", map[*lb.Service][]string{}}
 	for _, c := range []struct {
 		name     string
 		vip      netip.Addr
@@ -46,6 +47,7 @@ func TestTunnelDevices(t *testing.T) {
 	} {
 		for protocol, port := range ports() {
 			svc := service(lb.VIP{Address: c.vip, Port: port, Protocol: protocol}, lb.IPIP, c.backends...)
+			probed.hosts[svc] = []string{"server1", "server2"}
 			ends[svc.VIP] = map[device]lb.BackendID{
 				{"server1", c.devices[0]}: svc.Backends[0].ID(),
 				{"server2", c.devices[1]}: svc.Backends[1].ID(),
@@ -59,6 +61,7 @@ func TestTunnelDevices(t *testing.T) {
 	}
 	t.Run("every packet", func(t *testing.T) { checkDevices(t, lab, b, ends) })
 	b.checkExits(t)
+	t.Run("probes", func(t *testing.T) { probed.check(t, lab) })
 }
 
 // device is a device of a host.

@@ -36,11 +36,13 @@ func TestGUEDevices(t *testing.T) {
 	b := openBalancer(t, lab, "lb1")
 
 	ends := map[lb.VIP]map[device]lb.BackendID{}
+	probed := probes{b, "lb1", map[*lb.Service][]string{}}
 	for i, c := range []struct{ backend, device string }{
 		{"10.0.2.101", "tunl0"}, {"10.0.2.101", "sit0"}, {"fd00:2::101", "ip6tnl0"}, {"fd00:2::101", "ip6tnl0"},
 	} {
 		for protocol, port := range ports() {
 			svc := service(lb.VIP{Address: tunnelVIPs()[i], Port: port, Protocol: protocol}, lb.GUE, c.backend)
+			probed.hosts[svc] = []string{"server1"}
 			ends[svc.VIP] = map[device]lb.BackendID{{"server1", c.device}: svc.Backends[0].ID()}
 			t.Run(fmt.Sprintf("%s over %s", svc.VIP, c.backend), func(t *testing.T) {
 				b.balance(t, svc)
@@ -50,6 +52,7 @@ func TestGUEDevices(t *testing.T) {
 	}
 	t.Run("every packet", func(t *testing.T) { checkDevices(t, lab, b, ends) })
 	b.checkExits(t)
+	t.Run("probes", func(t *testing.T) { probed.check(t, lab) })
 }
 
 // listenFOU is "ip fou add port 6080 gue", and the same with -6.
@@ -106,6 +109,7 @@ func checkSegmentDevices(t *testing.T, forward lb.Forward, deviceOfFamily func(f
 	addRoutes(t, lab, client, map[string]string{"10.1.1.0/24": "10.0.2.11", "fd00:10:1:1::/64": "fd00:2::11"})
 	b := openBalancer(t, lab, "lb1")
 	ends := map[lb.VIP]map[device]lb.BackendID{}
+	probed := probes{b, "lb1", map[*lb.Service][]string{}}
 	for i, vip := range tunnelVIPs() {
 		family := i / 2
 		for protocol, port := range ports() {
@@ -113,6 +117,7 @@ func checkSegmentDevices(t *testing.T, forward lb.Forward, deviceOfFamily func(f
 			backend := &svc.Backends[0]
 			backend.TunnelEnd = netip.MustParseAddr([]string{"10.0.2.101", "fd00:2::101"}[family])
 			backend.MAC, backend.Segment = mac(9), lb.Segment{Type: forward.Overlay(), ID: segmentVNI}
+			probed.hosts[svc] = []string{"server1"}
 			ends[svc.VIP] = map[device]lb.BackendID{{"server1", segmentDevice(family)}: backend.ID()}
 			t.Run(fmt.Sprintf("%s to %s", svc.VIP, backend.TunnelEnd), func(t *testing.T) {
 				b.balance(t, svc)
@@ -122,6 +127,7 @@ func checkSegmentDevices(t *testing.T, forward lb.Forward, deviceOfFamily func(f
 	}
 	t.Run("every packet", func(t *testing.T) { checkDevices(t, lab, b, ends) })
 	b.checkExits(t)
+	t.Run("probes", func(t *testing.T) { probed.check(t, lab) })
 }
 
 // addSilentDevice adds a device without a link-local address: what it would tell

@@ -39,6 +39,10 @@ func TestVLANDevices(t *testing.T) {
 	}
 	lab := bringUpVLANs(t, len(cases))
 	balancers := map[string]balancer{"lb1": openBalancer(t, lab, "lb1"), "lb2": openBalancer(t, lab, "lb2")}
+	probed := map[string]probes{}
+	for name, b := range balancers {
+		probed[name] = probes{b, name, map[*lb.Service][]string{}}
+	}
 	for i, c := range cases {
 		b, server := balancers[c.balancer], vlanServers()[c.server]
 		for family, vip := range vlanVIPs(i) {
@@ -50,12 +54,14 @@ func TestVLANDevices(t *testing.T) {
 						vlanAddress(server.network, server.number)[family].Addr().String())
 					svc.Backends[0].MAC, svc.Backends[0].Segment = c.told.mac, c.told.segment
 					checkVLAN(t, lab, b, svc, c.server, deviceOf(server.network))
+					probed[c.balancer].hosts[svc] = []string{c.server}
 				})
 			}
 		}
 	}
-	for _, b := range balancers {
+	for name, b := range balancers {
 		b.checkExits(t)
+		t.Run("probes of "+name, func(t *testing.T) { probed[name].check(t, lab) })
 	}
 }
 

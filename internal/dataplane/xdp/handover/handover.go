@@ -113,7 +113,7 @@ func (h *Handover) replyProgram(device int) (*ebpf.Program, error) {
 	if program := h.replies[length]; program != nil {
 		return program, nil
 	}
-	program, err := loadReplyProgram(h.config, length)
+	program, err := LoadReply(h.config, length)
 	if err != nil {
 		return nil, err
 	}
@@ -131,8 +131,9 @@ func linkLength(link netlink.Link) uint32 {
 	return 0
 }
 
-// loadReplyProgram loads the program for answers on the data plane's tables.
-func loadReplyProgram(cfg Config, length uint32) (*ebpf.Program, error) {
+// LoadReply loads the program for answers on the data plane's tables, for devices
+// with a link-layer header of that many bytes: 14 or none. The caller closes it.
+func LoadReply(cfg Config, length uint32) (*ebpf.Program, error) {
 	spec, err := loadReply()
 	if err != nil {
 		return nil, err

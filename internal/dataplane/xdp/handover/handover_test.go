@@ -3,25 +3,175 @@
 package handover
 
 import (
-	"errors"
 	"os"
+	"runtime"
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
 )
 
-func TestLoads(t *testing.T) {
+// ownNamespace puts the test on a thread with a network namespace of its own,
+// which ends with the thread, and gives it two pairs of interfaces: "in" and
+// "tunnel" are an end each.
+func ownNamespace(t *testing.T) (in, tunnel int) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	runtime.LockOSThread() // never unlocked
+	ns, err := netns.New()
+	if err == nil {
+		err = ns.Close()
+	}
+	must(t, err)
+	indexes := make([]int, 2)
+	for i, name := range []string{"in", "tunnel"} {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = name
+		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "-peer"}))
+		link, err := netlink.LinkByName(name)
+		must(t, err)
+		indexes[i] = link.Attrs().Index
+	}
+	return indexes[0], indexes[1]
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// filters are the names of an interface's filters for packets that come in, with
+// the ids of their programs.
+func filters(t *testing.T, index int) map[string]int {
+	t.Helper()
+	link, err := netlink.LinkByIndex(index)
+	must(t, err)
+	list, err := netlink.FilterList(link, netlink.HANDLE_MIN_INGRESS)
+	must(t, err)
+	ids := map[string]int{}
+	for _, f := range list {
+		ids[f.(*netlink.BpfFilter).Name] = f.(*netlink.BpfFilter).Id
+	}
+	return ids
+}
+
+// tables are those that the programs need, empty.
+func tables(t *testing.T) map[string]*ebpf.Map {
+	t.Helper()
+	spec, err := loadReply()
+	must(t, err)
+	for name := range spec.Maps {
+		if name[0] == '.' {
+			delete(spec.Maps, name)
+		}
+	}
+	spec.Programs, spec.Variables = nil, nil
+	collection, err := ebpf.NewCollection(spec)
+	must(t, err)
+	t.Cleanup(collection.Close)
+	return collection.Maps
+}
+
+func open(t *testing.T, owner string) *Handover {
+	t.Helper()
+	h := New(Config{Owner: owner, Interfaces: []string{"in"}, Tables: tables(t)})
+	t.Cleanup(func() {
+		if err := h.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return h
+}
+
+// Programs come with the first device, and stay when the process that attached
+// them ends; the next one replaces them, and takes away what it doesn't need.
+func TestHandoverOutlivesItsProcess(t *testing.T) {
+	in, tunnel := ownNamespace(t)
+	first := open(t, "lb1")
+	must(t, first.Retain(nil))
+	if len(filters(t, in))+len(filters(t, tunnel)) != 0 {
+		t.Error("filters without a device that needs them")
+	}
+	must(t, first.Attach(tunnel))
+	must(t, first.Attach(tunnel))
+	before := []map[string]int{filters(t, in), filters(t, tunnel)}
+	if len(before[0]) != 1 || len(before[1]) != 1 {
+		t.Fatalf("filters %v, want one at each end", before)
+	}
+	must(t, first.Close())
+	first.forward, first.replies = nil, nil
+	if got := filters(t, tunnel); len(got) != 1 {
+		t.Errorf("filters %v after the process", got)
+	}
+
+	second := open(t, "lb1")
+	must(t, second.Attach(tunnel))
+	for i, index := range []int{in, tunnel} {
+		got := filters(t, index)
+		for name, id := range before[i] {
+			if len(got) != 1 || got[name] == 0 || got[name] == id {
+				t.Errorf("filters %v, want another program in the place of %v", got, before[i])
+			}
+		}
+	}
+	must(t, second.Retain([]int{tunnel}))
+	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
+		t.Error("what is needed was taken away")
+	}
+	must(t, second.Retain(nil))
+	if len(filters(t, in))+len(filters(t, tunnel)) != 0 {
+		t.Error("filters are left without a device that needs them")
+	}
+	must(t, second.Attach(tunnel))
+	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
+		t.Error("no filters for a device that is needed again")
+	}
+}
+
+// Each owner removes its own filters, and no others.
+func TestRemoveLeavesOthers(t *testing.T) {
+	in, tunnel := ownNamespace(t)
+	must(t, open(t, "lb1").Attach(tunnel))
+	must(t, Remove("lb2"))
+	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
+		t.Error("another owner's filters were removed")
+	}
+	if err := open(t, "lb2").Attach(tunnel); err == nil {
+		t.Error("another owner's filter was replaced")
+	}
+	must(t, Remove("lb1"))
+	if len(filters(t, in))+len(filters(t, tunnel)) != 0 {
+		t.Error("filters are left")
+	}
+}
+
+// The kernel takes the program of every kind of device.
+func TestReplyPrograms(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
 	for _, length := range []uint32{0, 14} {
-		p, err := loadReplyProgram(Config{}, length)
-		if e, ok := errors.AsType[*ebpf.VerifierError](err); ok {
-			t.Fatalf("%-30v", e)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.Close()
+		program, err := LoadReply(Config{Tables: tables(t)}, length)
+		must(t, err)
+		must(t, program.Close())
+	}
+}
+
+// A device that is gone is no device to attach to, and none to detach from.
+func TestDeviceIsGone(t *testing.T) {
+	_, tunnel := ownNamespace(t)
+	h := open(t, "lb1")
+	must(t, h.Attach(tunnel))
+	link, err := netlink.LinkByIndex(tunnel)
+	must(t, err)
+	must(t, netlink.LinkDel(link))
+	must(t, h.Retain(nil))
+	if err := h.Attach(tunnel); err == nil || h.devices[tunnel] {
+		t.Errorf("error %v, devices %v", err, h.devices)
 	}
 }
