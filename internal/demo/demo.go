@@ -41,6 +41,7 @@ type Demo struct {
 type stage struct {
 	Demo
 	lab      *netlab.Lab
+	topology netlab.Topology
 	services []lb.Service
 }
 
@@ -62,14 +63,17 @@ func (d Demo) Run(ctx context.Context) (err error) {
 			d.say(farewell)
 		}
 	}()
-	s := stage{Demo: d, lab: lab, services: topology.Services}
+	s := stage{Demo: d, lab: lab, topology: topology, services: topology.Services}
 	if err := s.configure(ctx, s.without(servers-1)); err != nil {
 		return err
 	}
 	if err := s.spread(ctx); err != nil {
 		return err
 	}
-	return s.change(ctx)
+	if err := s.change(ctx); err != nil {
+		return err
+	}
+	return s.failure(ctx)
 }
 
 const farewell = `
@@ -77,6 +81,7 @@ To keep a lab and look around:
   bin/fairlead lab up ecmp --name try
   bin/fairlead lab exec try client -- curl -s http://10.1.1.1/
   bin/fairlead backends --socket /run/fairlead/labs/try/lb1/agent.sock
+  bin/fairlead lab exec try lb1 -- curl -s http://127.0.0.1:9571/metrics
   bin/fairlead lab exec try router -- ip route
   bin/fairlead lab down try`
 

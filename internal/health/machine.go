@@ -47,12 +47,13 @@ func (m *machine) configure(check *lb.HealthCheck) {
 	m.rise, m.fall, m.slowStart = check.Rise, check.Fall, check.SlowStart
 }
 
-// observe takes a result and reports whether it brought a verdict: the first of
-// all does, later ones only if enough of them in a row say otherwise.
+// observe takes a result and reports whether it brought a verdict: the first
+// success of all does, other results only if enough of them in a row contradict
+// how the backend counts. So one slow probe takes nobody's flows away.
 func (m *machine) observe(r result, now time.Time) bool {
 	healthy := r.reason == ""
 	m.Reason, m.Took = r.reason, r.took
-	if !m.Known {
+	if !m.Known && (healthy || !m.Healthy) {
 		m.Known = true
 		m.turn(healthy, now)
 		return true
@@ -69,9 +70,14 @@ func (m *machine) observe(r result, now time.Time) bool {
 	if m.streak < need {
 		return false
 	}
+	m.Known = true
 	m.turn(healthy, now)
 	return true
 }
+
+// doubted reports whether a backend counts as healthy that no probe has found so
+// yet.
+func (m *machine) doubted() bool { return m.Healthy && !m.Known }
 
 // turn begins slow start only where a backend gets flows again that it didn't
 // have: one that counted as healthy all the time goes on as it was.

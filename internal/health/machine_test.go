@@ -29,7 +29,7 @@ func inRow(results []bool, n int, want bool) bool {
 }
 
 // Whatever happens, a verdict changes with the fall-th failure or the rise-th
-// success in a row, not before, and the first result decides alone.
+// success in a row, not before, and the first success decides alone.
 func TestVerdictsFollowResultsInARow(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -50,13 +50,14 @@ func TestVerdictsFollowResultsInARow(t *testing.T) {
 			results = append(results, ok)
 			want := before.Healthy
 			switch {
-			case i == 0:
-				want = ok
+			case !before.Known && ok:
+				want = true
 			case before.Healthy && inRow(results, check.Fall, false), !before.Healthy && inRow(results, check.Rise, true):
 				want = !before.Healthy
 			}
 			changed := m.observe(r, now)
-			if m.Healthy != want || !m.Known || changed != (i == 0 || want != before.Healthy) || m.Reason != r.reason || m.Took != r.took {
+			known := before.Known || ok || !want
+			if m.Healthy != want || m.Known != known || changed != (known != before.Known || want != before.Healthy) || m.Reason != r.reason || m.Took != r.took {
 				t.Fatalf("seed %d, result %d: %+v, changed %t, want healthy %t after %v", seed, i, m.State, changed, want, results)
 			}
 			if changed && !m.Since.Equal(now) || !changed && m.Since != before.Since {

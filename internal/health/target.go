@@ -94,14 +94,14 @@ func (t *target) leavePath(leave bool) (release func()) {
 }
 
 // next is when the probe after one that was due at t.due, and is over now, is
-// due.
+// due. A backend is not left in doubt for long.
 func (t *target) next(failed bool, now time.Time) time.Time {
 	spacing, from := jittered(t.check.Interval), t.due
 	switch {
 	case !failed:
 		t.hurry = 0
-	case t.hurry > 0:
-		t.hurry--
+	case t.hurry > 0 || slices.ContainsFunc(t.members, func(b *member) bool { return b.doubted() }):
+		t.hurry = max(0, t.hurry-1)
 		spacing, from = min(spacing, max(t.check.Interval/20, lb.MinHealthInterval)), now
 	}
 	return later(from.Add(spacing), now)

@@ -25,6 +25,7 @@ func TestDemo(t *testing.T) {
 		"server1", "server4", "lb1", "lb2", "lb3", "total", // the table
 		"Answers that passed a balancer: 0 packets",
 		"connections broken: 0 of 64",
+		"server3 is out of the rings of all balancers", "server3 is in again",
 		"fairlead lab up ecmp",
 	} {
 		if !strings.Contains(said, want) {
