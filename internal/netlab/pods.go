@@ -137,6 +137,9 @@ func (c *cluster) join(h *Host, network int) {
 			continue
 		}
 		mac := overlayMAC(podSegment, other)
+		// Nothing asks for broadcasts here; but IPv6 sends some, which would count
+		// as dropped.
+		device.Members = append(device.Members, c.underlay(other))
 		device.Stations = append(device.Stations, Station{mac, c.underlay(other)})
 		for family, gateway := range podAddresses(other, 0) {
 			h.Neighbours = append(h.Neighbours, Neighbour{flannel, gateway, mac})
