@@ -130,7 +130,9 @@ static __always_inline void note_refusal(const struct nat_session *s)
 struct answered {
 	struct nat_session *session;
 	const struct vip_key *vip;
+	__u64 key; /* of the session's entry */
 	__u32 view_flags; /* VIEW_* */
+	__u32 pad;
 };
 
 /* Finds the session of a packet that may come from a server. Returns 0, or -1 if it belongs to none. */
@@ -152,11 +154,15 @@ static __always_inline int find_answered(const struct packet *p, struct answered
 	if (!b || !same_address(b->remote, p->source))
 		return -1;
 	a->session = s;
+	a->key = packet_reply_key(p);
 	a->view_flags = active_view(service)->flags;
 	return 0;
 }
 
-/* follow_client for a server's packet with these TCP flags. */
+/*
+ * follow_client for a server's packet with these TCP flags. If the client has another session by now, this
+ * one is over: its entry goes, and the server hears from the kernel that nobody is there.
+ */
 static __always_inline int follow_server(const struct answered *a, __u8 flags)
 {
 	struct nat_session *s = a->session;
@@ -170,7 +176,10 @@ static __always_inline int follow_server(const struct answered *a, __u8 flags)
 	s->state = state;
 	s->flags |= fin;
 	s->seen = now;
-	return mirror_session(session_client_key(s, a->vip), s);
+	if (!mirror_session(session_client_key(s, a->vip), s))
+		return 0;
+	bpf_map_delete_elem(&nat_sessions, &a->key);
+	return -1;
 }
 
 /* What a server's packet becomes: from the VIP to the client. */

@@ -298,3 +298,24 @@ func TestNATLosesItsPort(t *testing.T) {
 		}
 	}
 }
+
+// A session whose client has another one by now is over too: its server gets the
+// kernel's answer, which is that nobody is there.
+func TestNATLosesItsClient(t *testing.T) {
+	p, _ := newTestPlane(t)
+	c := natCaseOf(vip4, lb.UDP)
+	update(t, p, c.service())
+	port := begin(t, p, c)
+	changeSessions(t, p, func(s *balancerNatSession) bool {
+		if !isReply(s) {
+			s.SnatPort++
+		}
+		return true
+	})
+	wantExit(t, p, c.fromServer(0, port).build(), xdpPass, "pass_not_vip")
+	for _, s := range sessionsOf(t, p) {
+		if isReply(&s) {
+			t.Errorf("the session is still there: %+v", s)
+		}
+	}
+}
