@@ -204,3 +204,29 @@ func (l *lab) checkDrained(t *testing.T) {
 		c.speak(t)
 	}
 }
+
+// A link on the way to the client is smaller than servers think: the router says
+// so to the VIP, and it is the balancer with the session that can tell the
+// server. A router with several balancers needn't find that one, so there is one.
+func TestNATPathMTU(t *testing.T) {
+	plain, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: "fairlead", Forward: lb.NAT, Balancers: 1, Servers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := netlab.Pods(netlab.PodsOptions{Fairlead: "fairlead", Balancers: 1, Nodes: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, topology := range map[string]netlab.Topology{"plain": plain, "overlay": overlay} {
+		t.Run(name, func(t *testing.T) {
+			l := bringUp(t, "natmtu"+name, withLines(topology))
+			l.checkSmallLink(t)
+			l.run(t, "router", "ip", "link", "set", "dev", "eth0", "mtu", "1280")
+			// The client keeps to it, and lets the server send as much as before.
+			l.run(t, "client", "ip", "route", "add", vip4, "via", "10.0.1.1", "mtu", "1280", "advmss", "1460")
+			l.run(t, "client", "ip", "route", "add", vip6, "via", "fd00:1::1", "mtu", "1280", "advmss", "1440")
+			l.checkBulk(t, vip4)
+			l.checkBulk(t, vip6)
+		})
+	}
+}
