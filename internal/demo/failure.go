@@ -19,7 +19,7 @@ import (
 
 // check is how the demo's web servers are probed.
 var check = lb.HealthCheck{
-	Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 100 * time.Millisecond, Rise: 2, Fall: 2,
+	Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 2, Fall: 3,
 }
 
 const (

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"regexp"
 	"strconv"
+	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -84,7 +85,22 @@ func (p *httpProber) probe(ctx context.Context, path Path) error {
 		return answerError(err)
 	}
 	defer resp.Body.Close()
-	return p.judge(resp)
+	err = p.judge(resp)
+	awaitEnd(plain)
+	return err
+}
+
+// ending is how long a server may take to close a connection after its answer, as
+// it was asked to.
+const ending = 20 * time.Millisecond
+
+// awaitEnd reads until the server has closed the connection. If its last segment
+// met a closed socket the kernel would refuse it, by a packet without the socket's
+// mark, which is a VIP's to whoever gets it.
+func awaitEnd(conn net.Conn) {
+	if conn.SetReadDeadline(time.Now().Add(ending)) == nil {
+		_, _ = io.CopyN(io.Discard, conn, maxAnswer)
+	}
 }
 
 func (p *httpProber) request(path Path) *http.Request {

@@ -18,7 +18,7 @@ import (
 
 // check is the health check of the tests' web services.
 var check = lb.HealthCheck{
-	Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 100 * time.Millisecond, Rise: 2, Fall: 2,
+	Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 2, Fall: 3,
 }
 
 // Servers die and return, and the balancers notice; who is served by a living

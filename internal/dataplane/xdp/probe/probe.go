@@ -11,7 +11,7 @@
 //	                         tc egress: mark    XDP: target,
 //	                         to MAC address     encapsulation
 //
-// The program at the far end is made of the balancer's own code and reads its
+// The program at the far end encapsulates by the balancer's own code and reads its
 // tables, so that probes are what a client's packets would be, byte for byte. It
 // runs in the network stack (generic XDP), which can send by every interface, as
 // drivers with native XDP needn't be able to take redirected frames.
