@@ -127,7 +127,7 @@ func vip(i int) lb.VIP {
 }
 
 // get asks for a path.
-func (w *world) get(path string) (*http.Response, string) {
+func (w *world) get(path string) (answer, string) {
 	w.t.Helper()
 	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, "http://"+w.address+path, http.NoBody)
 	if err != nil {
@@ -136,7 +136,13 @@ func (w *world) get(path string) (*http.Response, string) {
 	return w.do(request)
 }
 
-func (w *world) do(request *http.Request) (*http.Response, string) {
+// answer is what a test looks at beside the body.
+type answer struct {
+	StatusCode int
+	Header     http.Header
+}
+
+func (w *world) do(request *http.Request) (answer, string) {
 	w.t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	response, err := client.Do(request)
@@ -148,5 +154,5 @@ func (w *world) do(request *http.Request) (*http.Response, string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return response, string(body)
+	return answer{response.StatusCode, response.Header}, string(body)
 }
