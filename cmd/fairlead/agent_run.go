@@ -18,6 +18,7 @@ import (
 	"fairlead.io/fairlead/internal/drain"
 	"fairlead.io/fairlead/internal/event"
 	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/health/probe"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/metric"
 	"fairlead.io/fairlead/internal/observe/web"
@@ -82,6 +83,8 @@ func newAgent(p parts) *agent {
 	}
 	a.monitor = health.New(health.Config{
 		Paths:  p.plane.paths,
+		Prober: probe.New,
+		Probes: probe.Most(),
 		Report: func(verdicts []health.Verdict) { desired.Judge(verdicts) },
 		Log:    p.log,
 	})

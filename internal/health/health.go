@@ -5,10 +5,11 @@
 // It stands beside the store in the story of DESIGN.md §1: it is told which
 // services there are, probes their backends, and reports verdicts, which the
 // store merges with what is desired. What makes a backend healthy or not is a
-// pure state machine; probers, at the edge, speak the protocols.
+// pure state machine; package probe, at the edge, speaks the protocols.
 package health
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"time"
@@ -35,13 +36,27 @@ type Paths interface {
 	// Open returns the way to a backend of a service for probes to the given port,
 	// and follows the backend's next hop until release is called. An error means
 	// that the backend can't be reached now, or with ErrPending in its chain that
-	// it isn't known yet how; opening is tried again then.
+	// it isn't known yet how, or with ErrLocal that this node can't do it; opening
+	// is tried again then.
 	Open(svc *lb.Service, backend lb.Backend, port uint16) (path Path, release func(), err error)
 }
 
 // ErrPending says that the way to a backend is not known yet: its service has
 // just been configured. It says nothing about the backend.
 var ErrPending = errors.New("not known yet")
+
+// Prober speaks the protocol of one check. It may be used for many backends at
+// the same time.
+type Prober interface {
+	// Probe asks once, until ctx ends. Its error says in a few stable words why the
+	// answer isn't a healthy one; it is context.DeadlineExceeded if there was none
+	// in time, and has ErrLocal in its chain if it says nothing about the backend.
+	Probe(ctx context.Context, path Path) error
+}
+
+// ErrLocal says that a probe could not be made, for want of something on this
+// node: open files, memory, ports, a right. It says nothing about the backend.
+var ErrLocal = errors.New("trouble of this node")
 
 // Verdict is what is newly known of one backend of one service.
 type Verdict struct {

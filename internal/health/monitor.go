@@ -15,6 +15,10 @@ import (
 type Config struct {
 	// Paths are the ways to backends.
 	Paths Paths
+	// Prober returns what probes backends as a check says.
+	Prober func(*lb.HealthCheck) Prober
+	// Probes is how many probes may be on their way at the same time; more than 0.
+	Probes int
 	// Report is told what is newly known, by one goroutine and in order: first
 	// how a backend counts to begin with, then every change of Known, Healthy and
 	// Share.
@@ -29,7 +33,7 @@ type Monitor struct {
 	paths     Paths
 	report    func([]Verdict)
 	log       *slog.Logger
-	newProber func(*lb.HealthCheck) prober
+	newProber func(*lb.HealthCheck) Prober
 	// most is how many probes may be on their way at the same time.
 	most int
 
@@ -65,7 +69,7 @@ type Totals struct {
 // New returns a Monitor that probes nothing yet.
 func New(c Config) *Monitor {
 	return &Monitor{
-		paths: c.Paths, report: c.Report, log: c.Log, newProber: newProber, most: maxProbes(),
+		paths: c.Paths, report: c.Report, log: c.Log, newProber: c.Prober, most: c.Probes,
 		wake: make(chan struct{}, 1), news: make(chan struct{}, 1),
 		targets: make(map[targetKey]*target), members: make(map[subject]*member),
 	}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -211,7 +210,7 @@ func TestTroubleOfThisNodeChangesNothing(t *testing.T) {
 		w.run()
 		time.Sleep(time.Second / 2)
 		w.reported()
-		w.breaks("10.0.0.1", fmt.Errorf("socket: %w", syscall.EMFILE))
+		w.breaks("10.0.0.1", fmt.Errorf("%w: too many open files", ErrLocal))
 		time.Sleep(time.Minute)
 		w.expect()
 		if totals := w.Totals(); totals.Local < 60 || totals.Failures != totals.Local {

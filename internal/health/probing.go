@@ -5,6 +5,7 @@ package health
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -88,12 +89,12 @@ func (m *Monitor) probe(ctx context.Context, t *target) {
 	start := time.Now()
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, t.check.Timeout)
-		err = t.prober.probe(limited, t.path)
+		err = t.prober.Probe(limited, t.path)
 		cancel()
 	}
 	now := time.Now()
 	if ctx.Err() != nil {
-		err = localError{ctx.Err()} // it was not the backend that was too slow
+		err = fmt.Errorf("%w: %w", ErrLocal, ctx.Err()) // it was not the backend that was too slow
 	}
 	release, complain := m.finish(t, err, now.Sub(start), now)
 	if release != nil {
@@ -139,6 +140,14 @@ func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time
 	return t.leavePath(err != nil || t.astray()), complain
 }
 
+// reason says why a probe failed.
+func reason(err error, timeout time.Duration) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("timed out after %s", timeout)
+	}
+	return err.Error()
+}
+
 // count adds a probe to the totals and reports whether it says nothing.
 func (m *Monitor) count(err error) (local bool) {
 	m.totals.Probes++
@@ -146,7 +155,7 @@ func (m *Monitor) count(err error) (local bool) {
 		return false
 	}
 	m.totals.Failures++
-	if local = isLocal(err); local {
+	if local = errors.Is(err, ErrLocal); local {
 		m.totals.Local++
 	}
 	return local

@@ -17,7 +17,7 @@ const burst = 256
 // the same services again changes nothing.
 func (m *Monitor) Set(services []lb.Service) {
 	m.mu.Lock()
-	r := roster{Monitor: m, now: time.Now(), present: make(map[subject]bool, len(m.present)), probers: make(map[string]prober)}
+	r := roster{Monitor: m, now: time.Now(), present: make(map[subject]bool, len(m.present)), probers: make(map[string]Prober)}
 	for i := range services {
 		r.add(&services[i])
 	}
@@ -36,7 +36,7 @@ type roster struct {
 	now time.Time
 	// present says of each backend whether it is checked.
 	present map[subject]bool
-	probers map[string]prober // by lb.HealthCheck.WireKey
+	probers map[string]Prober // by lb.HealthCheck.WireKey
 	started []*target
 	// released is to be called without the lock.
 	released []func()

@@ -47,7 +47,7 @@ type target struct {
 	service *lb.Service // one of those that share it, which is still there
 	backend lb.Backend
 	check   *lb.HealthCheck
-	prober  prober
+	prober  Prober
 	// members are the backends of services that hang on it; none once it is not
 	// wanted any more.
 	members []*member

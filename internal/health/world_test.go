@@ -43,8 +43,10 @@ type probed struct {
 
 func newWorld(t *testing.T) *world {
 	w := &world{t: t, trouble: make(map[netip.Addr]error), takes: time.Millisecond / 10}
-	w.Monitor = New(Config{Paths: w, Report: w.take, Log: slog.New(slog.DiscardHandler)})
-	w.newProber = func(*lb.HealthCheck) prober { return w }
+	w.Monitor = New(Config{
+		Paths: w, Prober: func(*lb.HealthCheck) Prober { return w }, Probes: 1000,
+		Report: w.take, Log: slog.New(slog.DiscardHandler),
+	})
 	return w
 }
 
@@ -80,7 +82,7 @@ func (w *world) Open(_ *lb.Service, b lb.Backend, port uint16) (Path, func(), er
 	}), nil
 }
 
-func (w *world) probe(ctx context.Context, path Path) error {
+func (w *world) Probe(ctx context.Context, path Path) error {
 	w.mu.Lock()
 	w.probes = append(w.probes, probed{path.Target, time.Now()})
 	w.flying++

@@ -14,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/health/probe"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -33,7 +34,8 @@ const tolerable = 0.01
 func measure(ctx context.Context, kind lb.HealthType, backends int, port uint16, p plan) (findings, error) {
 	ctx, stop := context.WithCancel(ctx)
 	monitor := health.New(health.Config{
-		Paths: health.DirectPaths{}, Report: func([]health.Verdict) {}, Log: slog.New(slog.DiscardHandler),
+		Paths: health.DirectPaths{}, Prober: probe.New, Probes: probe.Most(),
+		Report: func([]health.Verdict) {}, Log: slog.New(slog.DiscardHandler),
 	})
 	monitor.Set([]lb.Service{checked(kind, backends, port)})
 	var running sync.WaitGroup

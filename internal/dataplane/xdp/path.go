@@ -82,7 +82,7 @@ func (w *paths) send(p *Plane, vip, towards netip.Addr) (*probe.Sender, netip.Ad
 			Tables: p.kernel.shared, Seed: p.seed, Targets: p.maxPaths(), Log: p.config.Log,
 		})
 		if err != nil {
-			return nil, netip.Addr{}, err
+			return nil, netip.Addr{}, fmt.Errorf("%w: %w", health.ErrLocal, err)
 		}
 	}
 	source, err := w.sender.Source(vip, towards)
@@ -120,14 +120,14 @@ func (p *Plane) openPath(sender *probe.Sender, vip lb.VIP, id lb.BackendID) (num
 	w := &p.paths
 	most := uint32(p.maxPaths())
 	if uint32(len(w.taken)) >= most {
-		return 0, fmt.Errorf("%d ways for probes at once are too many", most+1)
+		return 0, fmt.Errorf("%w: %d ways for probes at once are too many", health.ErrLocal, most+1)
 	}
 	for taken := true; taken; _, taken = w.taken[w.last] {
 		w.last = (w.last + 1) % most
 	}
 	way := &path{sender: sender, backend: id}
 	if err := way.lead(w.last, s.now.place(id)); err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", health.ErrLocal, err)
 	}
 	if w.open == nil {
 		w.open, w.taken = make(map[lb.VIP]map[uint32]*path), make(map[uint32]struct{})

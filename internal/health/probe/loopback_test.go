@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health_test
+package probe_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/health/probe"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -24,7 +25,7 @@ func TestServerEndsAndReturns(t *testing.T) {
 	address := server.Addr().(*net.TCPAddr).AddrPort()
 	verdicts := make(chan health.Verdict, 100)
 	monitor := health.New(health.Config{
-		Paths: health.DirectPaths{}, Log: slog.New(slog.DiscardHandler),
+		Paths: health.DirectPaths{}, Prober: probe.New, Probes: probe.Most(), Log: slog.New(slog.DiscardHandler),
 		Report: func(all []health.Verdict) {
 			for _, v := range all {
 				verdicts <- v

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"crypto/tls"
@@ -46,7 +46,7 @@ func hostName(host string) string {
 }
 
 // handshake makes a connection one of TLS.
-func handshake(conn net.Conn, config *tls.Config, path Path) (net.Conn, error) {
+func handshake(conn net.Conn, config *tls.Config, path way) (net.Conn, error) {
 	secure := tls.Client(conn, named(config, path))
 	if err := secure.Handshake(); err != nil {
 		return nil, handshakeError(err)
@@ -55,7 +55,7 @@ func handshake(conn net.Conn, config *tls.Config, path Path) (net.Conn, error) {
 }
 
 // named has a server verified by its address if it has no name.
-func named(config *tls.Config, path Path) *tls.Config {
+func named(config *tls.Config, path way) *tls.Config {
 	if config.ServerName != "" || config.InsecureSkipVerify {
 		return config
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"bufio"
@@ -63,7 +63,7 @@ func newHTTPProber(check *lb.HealthCheck) (*httpProber, error) {
 	return p, err
 }
 
-func (p *httpProber) probe(ctx context.Context, path Path) error {
+func (p *httpProber) probe(ctx context.Context, path way) error {
 	plain, err := path.dialTCP(ctx)
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func awaitEnd(conn net.Conn) {
 	}
 }
 
-func (p *httpProber) request(path Path) *http.Request {
+func (p *httpProber) request(path way) *http.Request {
 	return &http.Request{
 		Method: http.MethodGet, URL: p.url, Host: cmp.Or(p.host, p.defaultHost(path)),
 		Header: p.header, Close: true, ProtoMajor: 1, ProtoMinor: 1,
@@ -112,7 +112,7 @@ func (p *httpProber) request(path Path) *http.Request {
 
 // defaultHost is the target, with its port if that isn't the scheme's own (RFC
 // 9110 §7.2).
-func (p *httpProber) defaultHost(path Path) string {
+func (p *httpProber) defaultHost(path way) string {
 	standard := uint16(80)
 	if p.tls != nil {
 		standard = 443

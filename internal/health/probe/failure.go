@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/health"
 )
 
 // localError is a probe that could not be made, for want of something on this
@@ -34,21 +36,25 @@ func isLocal(err error) bool {
 	return false
 }
 
-// reason says in a few stable words why a probe failed.
-func reason(err error, timeout fmt.Stringer) string {
+// explain puts an error into the words of health.Prober.
+func explain(err error) error {
 	var network net.Error
 	switch {
+	case err == nil:
+		return nil
+	case isLocal(err):
+		return fmt.Errorf("%w: %w", health.ErrLocal, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.Is(err, unix.ETIMEDOUT), errors.As(err, &network) && network.Timeout():
-		return fmt.Sprintf("timed out after %s", timeout)
+		return context.DeadlineExceeded
 	case errors.Is(err, unix.ECONNREFUSED):
-		return "connection refused"
+		return errors.New("connection refused")
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
-		return "connection reset"
+		return errors.New("connection reset")
 	case errors.Is(err, unix.EHOSTUNREACH):
-		return "no route to host"
+		return errors.New("no route to host")
 	case errors.Is(err, unix.ENETUNREACH):
-		return "network is unreachable"
+		return errors.New("network is unreachable")
 	}
-	return err.Error()
+	return err
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"context"
@@ -23,21 +23,21 @@ import (
 type grpcProber struct {
 	service string
 	// credentials are for a server at the end of a path.
-	credentials func(Path) credentials.TransportCredentials
+	credentials func(way) credentials.TransportCredentials
 }
 
 func newGRPCProber(check *lb.HealthCheck) (*grpcProber, error) {
 	p := &grpcProber{service: check.Service}
 	if check.TLS == nil {
-		p.credentials = func(Path) credentials.TransportCredentials { return insecure.NewCredentials() }
+		p.credentials = func(way) credentials.TransportCredentials { return insecure.NewCredentials() }
 		return p, nil
 	}
 	config, err := tlsConfig(check, "h2")
-	p.credentials = func(path Path) credentials.TransportCredentials { return credentials.NewTLS(named(config, path)) }
+	p.credentials = func(path way) credentials.TransportCredentials { return credentials.NewTLS(named(config, path)) }
 	return p, err
 }
 
-func (p *grpcProber) probe(ctx context.Context, path Path) error {
+func (p *grpcProber) probe(ctx context.Context, path way) error {
 	var failed atomic.Pointer[error]
 	client, err := grpc.NewClient("passthrough:///"+path.Target.String(),
 		grpc.WithUserAgent("fairlead"), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+// Package probe speaks the protocols of health checks: TCP, HTTP, HTTPS, gRPC,
+// DNS, UDP and ICMP.
+//
+// It is the edge of package health, which decides when to probe and what follows:
+// sockets, and what the kernel says of them, are known here only.
+package probe
 
 import (
 	"context"
 	"fmt"
 
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -14,11 +20,20 @@ import (
 type prober interface {
 	// probe asks once, until ctx ends, and says why the answer isn't a healthy
 	// one. A localError says nothing about the backend.
-	probe(ctx context.Context, path Path) error
+	probe(ctx context.Context, path way) error
 }
 
-// newProber returns what probes backends as a check says. Checks that no
+// New returns what probes backends as a check says. Checks that no
 // lb.Service.Check let pass get one that always fails.
+func New(check *lb.HealthCheck) health.Prober { return told{newProber(check)} }
+
+// told is a prober whose errors are in the words of health.Prober.
+type told struct{ prober }
+
+func (t told) Probe(ctx context.Context, path health.Path) error {
+	return explain(t.probe(ctx, way{path}))
+}
+
 func newProber(check *lb.HealthCheck) prober {
 	var p prober
 	var err error
@@ -47,4 +62,4 @@ func newProber(check *lb.HealthCheck) prober {
 // unsound is the prober of a check that makes no sense.
 type unsound struct{ error }
 
-func (u unsound) probe(context.Context, Path) error { return u.error }
+func (u unsound) probe(context.Context, way) error { return u.error }

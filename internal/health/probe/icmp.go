@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 // echoes only (net.ipv4.ping_group_range).
 type icmpProber struct{}
 
-func (icmpProber) probe(ctx context.Context, path Path) error {
+func (icmpProber) probe(ctx context.Context, path way) error {
 	conn, err := path.dialICMP(ctx)
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func (icmpProber) probe(ctx context.Context, path Path) error {
 }
 
 // dialICMP opens a socket that sees the ICMP messages of the target only.
-func (p Path) dialICMP(ctx context.Context) (*net.IPConn, error) {
+func (p way) dialICMP(ctx context.Context) (*net.IPConn, error) {
 	network := "ip6:ipv6-icmp"
 	if p.Target.Addr().Is4() {
 		network = "ip4:icmp"

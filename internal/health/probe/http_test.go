@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -133,7 +134,7 @@ func TestDefaultHost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := p.defaultHost(Path{Target: netip.MustParseAddrPort(target)}); got != want[i] {
+			if got := p.defaultHost(way{health.Path{Target: netip.MustParseAddrPort(target)}}); got != want[i] {
 				t.Errorf("%s to %s: host %s, want %s", check, target, got, want[i])
 			}
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func canonical(q *lb.DNSQuestion) string {
 // rooted is a name with its final dot.
 func rooted(name string) string { return strings.TrimSuffix(name, ".") + "." }
 
-func (p *dnsProber) probe(ctx context.Context, path Path) error {
+func (p *dnsProber) probe(ctx context.Context, path way) error {
 	conn, err := path.dialUDP(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ func newUDPProber(check *lb.HealthCheck) (*udpProber, error) {
 	return &udpProber{send: send, expect: expect}, err
 }
 
-func (p *udpProber) probe(ctx context.Context, path Path) error {
+func (p *udpProber) probe(ctx context.Context, path way) error {
 	conn, err := path.dialUDP(ctx)
 	if err != nil {
 		return err

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"context"
@@ -11,11 +11,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/health"
 )
+
+// way is the path of one probe.
+type way struct{ health.Path }
 
 // dialTCP connects along a path. Closing the connection resets it, so that
 // probes leave no sockets in TIME_WAIT behind.
-func (p Path) dialTCP(ctx context.Context) (*net.TCPConn, error) {
+func (p way) dialTCP(ctx context.Context) (*net.TCPConn, error) {
 	conn, err := p.dialer().DialTCP(ctx, "tcp", p.local(), p.Target)
 	if err != nil {
 		return nil, err
@@ -25,7 +30,7 @@ func (p Path) dialTCP(ctx context.Context) (*net.TCPConn, error) {
 
 // dialUDP opens a socket for datagrams to and from the target only, which hears
 // of ICMP errors about them.
-func (p Path) dialUDP(ctx context.Context) (*net.UDPConn, error) {
+func (p way) dialUDP(ctx context.Context) (*net.UDPConn, error) {
 	return p.dialer().DialUDP(ctx, "udp", p.local(), p.Target)
 }
 
@@ -38,12 +43,12 @@ func until(ctx context.Context, conn net.Conn) (stop func() bool) {
 	})
 }
 
-func (p Path) dialer() *net.Dialer {
+func (p way) dialer() *net.Dialer {
 	return &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: false}, KeepAlive: -1, Control: p.control}
 }
 
 // local is the address to bind to; the zero AddrPort leaves it to the kernel.
-func (p Path) local() netip.AddrPort {
+func (p way) local() netip.AddrPort {
 	if !p.Source.IsValid() {
 		return netip.AddrPort{}
 	}
@@ -51,7 +56,7 @@ func (p Path) local() netip.AddrPort {
 }
 
 // control prepares a socket before it is bound.
-func (p Path) control(_, _ string, raw syscall.RawConn) error {
+func (p way) control(_, _ string, raw syscall.RawConn) error {
 	if p.Mark == 0 && !p.Source.IsValid() {
 		return nil
 	}
@@ -64,7 +69,7 @@ func (p Path) control(_, _ string, raw syscall.RawConn) error {
 
 // prepare marks a socket, and leaves its port open until it is connected: ports
 // can be shared then by connections to different targets (ip(7)).
-func (p Path) prepare(fd int) error {
+func (p way) prepare(fd int) error {
 	if p.Mark != 0 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
 			return localError{fmt.Errorf("socket mark: %w", err)}
@@ -79,10 +84,10 @@ func (p Path) prepare(fd int) error {
 	return nil
 }
 
-// maxProbes is how many probes may be on their way at the same time: as many as
+// Most is how many probes may be on their way at the same time: as many as
 // would wait for silent backends, within half of the files that the process may
 // open.
-func maxProbes() int {
+func Most() int {
 	const most = 16384
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package health
+package probe
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -13,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -22,24 +25,26 @@ const patience = 10 * time.Second
 // ask probes a server once and returns the reason.
 func ask(t *testing.T, check lb.HealthCheck, server string) string {
 	t.Helper()
-	return askAlong(t, check, Path{Target: netip.MustParseAddrPort(server)})
+	return askAlong(t, check, health.Path{Target: netip.MustParseAddrPort(server)})
 }
 
-func askAlong(t *testing.T, check lb.HealthCheck, path Path) string {
+func askAlong(t *testing.T, check lb.HealthCheck, path health.Path) string {
 	t.Helper()
 	if check.Timeout == 0 {
 		check.Timeout = patience
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), check.Timeout)
 	defer cancel()
-	err := newProber(&check).probe(ctx, path)
+	err := New(&check).Probe(ctx, path)
 	switch {
 	case err == nil:
 		return ""
-	case isLocal(err):
+	case errors.Is(err, health.ErrLocal):
 		return "local: " + err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("timed out after %s", check.Timeout)
 	}
-	return reason(err, check.Timeout)
+	return err.Error()
 }
 
 // expectReasons asks one server in several ways.
@@ -147,8 +152,8 @@ func TestPathIsTaken(t *testing.T) {
 		t.Skip("socket marks need root")
 	}
 	listener := listen(t)
-	path := Path{Target: netip.MustParseAddrPort(listener.Addr().String()), Source: netip.MustParseAddr("127.0.0.77"), Mark: 0x1234}
-	conn, err := path.dialTCP(t.Context())
+	path := health.Path{Target: netip.MustParseAddrPort(listener.Addr().String()), Source: netip.MustParseAddr("127.0.0.77"), Mark: 0x1234}
+	conn, err := way{path}.dialTCP(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +182,7 @@ func TestPathIsTaken(t *testing.T) {
 
 // What this node lacks is not the backend's fault.
 func TestTroubleOfThisNode(t *testing.T) {
-	path := Path{Target: netip.MustParseAddrPort(silent(t)), Source: netip.MustParseAddr("192.0.2.1")} // nobody has it
+	path := health.Path{Target: netip.MustParseAddrPort(silent(t)), Source: netip.MustParseAddr("192.0.2.1")} // nobody has it
 	for _, check := range []lb.HealthType{lb.HealthTCP, lb.HealthUDP} {
 		if got := askAlong(t, lb.HealthCheck{Type: check}, path); !strings.HasPrefix(got, "local: ") {
 			t.Errorf("%s: %q, want trouble of this node", check, got)
