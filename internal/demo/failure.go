@@ -49,6 +49,9 @@ func (s stage) failure(ctx context.Context) error {
 	if err := s.configure(ctx, checked(s.without(0))); err != nil {
 		return err
 	}
+	if err := s.noticed(ctx, true); err != nil {
+		return err
+	}
 	load, err := s.load(ctx, 4*time.Second, "-H", "Connection: close", "http://10.1.1.1:80/")
 	if err != nil {
 		return err
@@ -93,7 +96,8 @@ func (s stage) killAndStart(ctx context.Context) error {
 	return nil
 }
 
-// noticed waits until every balancer uses the victim, or doesn't.
+// noticed waits until every balancer uses the victim, and has found it healthy, or
+// doesn't.
 func (s stage) noticed(ctx context.Context, used bool) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -109,7 +113,8 @@ func (s stage) noticed(ctx context.Context, used bool) error {
 				return fmt.Errorf("%s: %w", h.Name, err)
 			}
 			if slices.ContainsFunc(backends, func(b observe.Backend) bool {
-				return slices.Contains(addresses, b.Address) && b.InUse == used
+				return slices.Contains(addresses, b.Address) && b.InUse == used &&
+					(b.Health.State == observe.HealthHealthy) == used
 			}) {
 				break
 			}
