@@ -8,9 +8,6 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// fullShare is the State.Share of a backend that gets its whole weight.
-const fullShare = 16
-
 // machine turns the results of probes into what is known of one backend of one
 // service. It is pure: time comes in as an argument.
 type machine struct {
@@ -32,7 +29,7 @@ type result struct {
 // running agent's service didn't have it before.
 func Initial(check *lb.HealthCheck, joins bool) State {
 	healthy := check.Initially == lb.InitiallyHealthy || check.Initially == lb.InitiallyAuto && !joins
-	return State{Checked: true, Healthy: healthy, Share: fullShare}
+	return State{Checked: true, Healthy: healthy, Share: lb.WholeShare}
 }
 
 // newMachine knows no more than that.
@@ -83,7 +80,7 @@ func (m *machine) doubted() bool { return m.Healthy && !m.Known }
 // have: one that counted as healthy all the time goes on as it was.
 func (m *machine) turn(healthy bool, now time.Time) {
 	returns := healthy && !m.Healthy
-	m.Healthy, m.Since, m.streak, m.Share = healthy, now, 0, fullShare
+	m.Healthy, m.Since, m.streak, m.Share = healthy, now, 0, lb.WholeShare
 	if returns && m.slowStart > 0 {
 		m.Share = 1
 	}
@@ -92,12 +89,12 @@ func (m *machine) turn(healthy bool, now time.Time) {
 // ramp raises the share of a backend in slow start to what it has at that time,
 // and reports whether it did.
 func (m *machine) ramp(now time.Time) bool {
-	if m.Share == fullShare {
+	if m.Share == lb.WholeShare {
 		return false
 	}
-	share := fullShare
+	share := lb.WholeShare
 	if passed := now.Sub(m.Since); passed < m.slowStart {
-		share = int(fullShare * passed / m.slowStart)
+		share = int(lb.WholeShare * passed / m.slowStart)
 	}
 	if share <= m.Share {
 		return false
@@ -109,7 +106,7 @@ func (m *machine) ramp(now time.Time) bool {
 // nextStep is when the share grows next; only if it is not the full one.
 func (m *machine) nextStep() time.Time {
 	step := m.slowStart * time.Duration(m.Share+1)
-	return m.Since.Add((step + fullShare - 1) / fullShare)
+	return m.Since.Add((step + lb.WholeShare - 1) / lb.WholeShare)
 }
 
 // Panic reports whether so few backends are healthy that health is to be

@@ -13,7 +13,9 @@ import (
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // counting is how a backend may begin.
-func counting(healthy bool) State { return State{Checked: true, Healthy: healthy, Share: fullShare} }
+func counting(healthy bool) State {
+	return State{Checked: true, Healthy: healthy, Share: lb.WholeShare}
+}
 
 // inRow reports whether the last n results all were the same.
 func inRow(results []bool, n int, want bool) bool {
@@ -36,7 +38,7 @@ func TestVerdictsFollowResultsInARow(t *testing.T) {
 		check := &lb.HealthCheck{Rise: 1 + random.IntN(4), Fall: 1 + random.IntN(4)}
 		initially := random.IntN(2) == 0
 		m := newMachine(check, counting(initially))
-		if m.Known || m.Healthy != initially || m.Share != fullShare {
+		if m.Known || m.Healthy != initially || m.Share != lb.WholeShare {
 			t.Fatalf("seed %d: begins as %+v", seed, m.State)
 		}
 		var results []bool // since the verdict
@@ -78,12 +80,12 @@ func TestSlowStart(t *testing.T) {
 		if m.Share != 1 {
 			t.Fatalf("begins with %d sixteenths", m.Share)
 		}
-		for m.Share < fullShare {
+		for m.Share < lb.WholeShare {
 			due, before := m.nextStep(), m.Share
 			if m.ramp(due.Add(-1)) {
 				t.Fatalf("slow start of %s: a step to %d before it was due", slowStart, m.Share)
 			}
-			if !m.ramp(due) || m.Share <= before || m.Share > fullShare {
+			if !m.ramp(due) || m.Share <= before || m.Share > lb.WholeShare {
 				t.Fatalf("slow start of %s: %d after %d at %s", slowStart, m.Share, before, due.Sub(epoch))
 			}
 		}
@@ -96,11 +98,11 @@ func TestSlowStart(t *testing.T) {
 func TestSlowStartIsForThoseWhoReturn(t *testing.T) {
 	check := &lb.HealthCheck{Rise: 1, Fall: 1, SlowStart: time.Minute}
 	m := newMachine(check, counting(true))
-	if m.observe(result{}, epoch); m.Share != fullShare {
+	if m.observe(result{}, epoch); m.Share != lb.WholeShare {
 		t.Errorf("a backend that counted as healthy has %d sixteenths", m.Share)
 	}
 	m.observe(result{reason: "no"}, epoch)
-	if m.Share != fullShare {
+	if m.Share != lb.WholeShare {
 		t.Errorf("a dead backend has %d sixteenths, want all: they count while health is ignored", m.Share)
 	}
 	if m.observe(result{}, epoch); m.Share != 1 {
@@ -110,7 +112,7 @@ func TestSlowStartIsForThoseWhoReturn(t *testing.T) {
 		t.Errorf("at half time %d sixteenths", m.Share)
 	}
 	m.observe(result{reason: "no"}, epoch.Add(31*time.Second))
-	if m.ramp(epoch.Add(time.Hour)) || m.Share != fullShare {
+	if m.ramp(epoch.Add(time.Hour)) || m.Share != lb.WholeShare {
 		t.Errorf("a dead backend goes on with slow start: %d sixteenths", m.Share)
 	}
 }

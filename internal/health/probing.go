@@ -9,6 +9,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"fairlead.io/fairlead/internal/lb"
 )
 
 const (
@@ -172,7 +174,7 @@ func (m *Monitor) observe(b *member, r result, now time.Time) {
 
 // ramp lets the share of a backend grow as long as it is in slow start.
 func (m *Monitor) ramp(b *member) {
-	if b.Share == fullShare {
+	if b.Share == lb.WholeShare {
 		m.schedule.drop(&b.task)
 		return
 	}

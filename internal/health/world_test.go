@@ -121,7 +121,7 @@ func (w *world) reported() []string {
 		if !v.Known {
 			word = "perhaps " + word
 		}
-		if v.Share != fullShare {
+		if v.Share != lb.WholeShare {
 			word += fmt.Sprintf(" %d/16", v.Share)
 		}
 		lines = append(lines, fmt.Sprintf("%s %s %s", v.VIP.Address, v.Backend, word))

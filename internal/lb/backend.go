@@ -11,6 +11,9 @@ import (
 // MaxWeight is the largest weight of a backend (as in OpenStack Octavia).
 const MaxWeight = 256
 
+// WholeShare is the whole of a backend's weight in slow start, of which it gets a part.
+const WholeShare = 16
+
 // MAC is an Ethernet address. The zero MAC means "not given".
 type MAC [6]byte
 

@@ -41,7 +41,7 @@ type Backend struct {
 // have a meaning.
 func (b Backend) sixteenths() int {
 	if b.Share == 0 {
-		return 16 * b.Weight
+		return lb.WholeShare * b.Weight
 	}
 	return b.Share * b.Weight
 }
@@ -74,7 +74,7 @@ func check(backends []Backend) (weighted int, err error) {
 		if b.Weight < 0 || b.Weight > lb.MaxWeight {
 			return 0, fmt.Errorf("backend %s: weight %d is not between 0 and %d", b.ID, b.Weight, lb.MaxWeight)
 		}
-		if b.Share < 0 || b.Share > 15 {
+		if b.Share < 0 || b.Share >= lb.WholeShare {
 			return 0, fmt.Errorf("backend %s: a share of %d sixteenths is not between 0 and 15", b.ID, b.Share)
 		}
 		if b.Weight > 0 {

@@ -60,14 +60,11 @@ func (e *Entry) effective(b lb.Backend, drained bool) lb.Backend {
 			b.Weight = 0
 		}
 	}
-	if state, judged := e.Health[b.ID()]; judged && e.Configured.Health != nil && state.Share < wholeShare {
+	if state, judged := e.Health[b.ID()]; judged && e.Configured.Health != nil && state.Share < lb.WholeShare {
 		b.Share = state.Share
 	}
 	return b
 }
-
-// wholeShare is the Share of a backend that is in no slow start.
-const wholeShare = 16
 
 // healthy reports whether no verdict calls a backend dead. One without a verdict
 // is taken as it was configured: living.
