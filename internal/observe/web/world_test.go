@@ -32,6 +32,8 @@ type world struct {
 	dp      *fake.DataPlane
 	address string
 	events  observe.Events
+	// routes is what the agent announces; nil: nothing.
+	routes atomic.Pointer[observe.Routes]
 	// unready and unreadable are what the agent says of itself, nil if all is well.
 	unready, unreadable atomic.Pointer[error]
 	// stop ends the agent.
@@ -56,6 +58,12 @@ func newWorld(t *testing.T, services int) *world {
 		Config:      func() observe.Config { return observe.Config{Path: "/etc/fairlead.yaml"} },
 		Attachments: func() []observe.Attachment { return nil },
 		Desired:     desired.Snapshot, Programmed: reconciler.Statuses, Calling: reconciler.Calling, Events: &w.events,
+		Routes: func() observe.Routes {
+			if r := w.routes.Load(); r != nil {
+				return *r
+			}
+			return observe.Routes{}
+		},
 		Stats: func(ctx context.Context) (dataplane.Stats, error) {
 			if err := w.unreadable.Load(); err != nil {
 				return dataplane.Stats{}, *err
