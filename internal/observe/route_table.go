@@ -71,7 +71,7 @@ func watched(p bgp.PeerState) string {
 		text += ": " + oneLine(p.BFDReason)
 	}
 	if p.BFDFlaps > 0 {
-		text += fmt.Sprintf(" (%d flaps)", p.BFDFlaps)
+		text += fmt.Sprintf(" (flaps: %d)", p.BFDFlaps)
 	}
 	return text
 }
