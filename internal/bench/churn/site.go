@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -104,7 +102,8 @@ func draw(fairlead string, tracking lb.Tracking) (*site, error) {
 			s.services = append(s.services, newService(vip, tracking, topology.Probes[i].Answers, old.Backends))
 		}
 	}
-	topology.Services, topology.Probes = s.configured(), nil
+	topology.SetServices(s.configured())
+	topology.Probes = nil
 	for _, service := range s.services {
 		topology.Probes = append(topology.Probes, netlab.Probe{
 			From: "client", Protocol: lb.UDP, Address: service.vip, Answers: service.names,
@@ -131,7 +130,6 @@ func (s *site) furnish(h *netlab.Host, fairlead string) {
 	switch h.Role {
 	case netlab.Balancer:
 		s.balancers = append(s.balancers, h.Name)
-		h.Files[netlab.AgentFile] = netlab.AgentConfig(h.Name, s.configured())
 	case netlab.Server:
 		args := []string{fairlead, "lab", "echo", "--name", h.Name}
 		for _, service := range s.services {
@@ -167,11 +165,8 @@ func (s *site) configure(ctx context.Context) error {
 	for _, name := range s.balancers {
 		group.Go(func() error {
 			host := state.Host(name)
-			path := filepath.Join(host.Directory, netlab.AgentFile)
-			if err := os.WriteFile(path+".next", []byte(netlab.AgentConfig(name, services)), 0o600); err != nil {
-				return err
-			}
-			if err := os.Rename(path+".next", path); err != nil {
+			text := s.topology.Host(name).Agent.With(services).YAML()
+			if err := host.ReplaceFile(netlab.AgentFile, text); err != nil {
 				return err
 			}
 			if err := observe.Dial(host.Socket).Reload(ctx); err != nil {
