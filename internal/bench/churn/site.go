@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.io/fairlead/internal/bench/client"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
@@ -24,7 +25,7 @@ const (
 	// change to be forgotten within a run.
 	idleTimeout = 15 * time.Second
 	// learn is longer than UDP clients are silent.
-	learn = 2 * datagramPace
+	learn = 2 * client.DatagramPace
 )
 
 // ports of the VIPs: one address with several services.
@@ -39,7 +40,7 @@ type service struct {
 	names     []string
 	addresses []netip.Addr
 	weights   weights
-	presence  *presence
+	presence  *client.Presence
 	// check is how the servers are probed; nil: they are not.
 	check *lb.HealthCheck
 }
@@ -79,7 +80,7 @@ type site struct {
 	// balancers are the hosts that still balance.
 	balancers []string
 	services  []*service
-	deaths    deaths
+	deaths    client.Deaths
 }
 
 // draw makes the topology: "ecmp" with echo servers only. All servers are in use
@@ -116,7 +117,7 @@ func draw(fairlead string, tracking lb.Tracking) (*site, error) {
 }
 
 func newService(vip netip.AddrPort, tracking lb.Tracking, names []string, backends []lb.Backend) *service {
-	s := &service{vip: vip, tracking: tracking, names: names, presence: newPresence(names)}
+	s := &service{vip: vip, tracking: tracking, names: names, presence: client.NewPresence(names)}
 	for _, b := range backends {
 		s.addresses = append(s.addresses, b.Address)
 		s.weights = append(s.weights, b.Weight)
@@ -143,6 +144,15 @@ func (s *site) configured() []lb.Service {
 	var all []lb.Service
 	for _, service := range s.services {
 		all = append(all, service.configured()...)
+	}
+	return all
+}
+
+// targets are the services as clients see them.
+func (s *site) targets() []client.Target {
+	var all []client.Target
+	for _, service := range s.services {
+		all = append(all, client.Target{VIP: service.vip, Servers: service.presence})
 	}
 	return all
 }
