@@ -20,9 +20,11 @@ type speaker interface {
 	announce.Speaker
 	// Peers are sorted by address.
 	Peers() []bgp.PeerState
-	// Close ends all sessions in the way that makes peers forget the routes. A speaker
-	// that isn't closed leaves them to those that support graceful restart.
+	// Close ends all sessions so that peers forget the routes, Abandon so that those
+	// with graceful restart keep them for the next agent. After the one the other does
+	// nothing.
 	Close(ctx context.Context) error
+	Abandon()
 }
 
 // newAnnouncer makes what the speaker says follow what the agent serves; nil
@@ -37,10 +39,12 @@ func (a *agent) newAnnouncer() *announce.Announcer {
 	})
 }
 
-// announce lets the announcer work until ctx ends.
+// announce lets the announcer work until ctx ends. Routes that were not withdrawn
+// by then are the next agent's.
 func (a *agent) announce(ctx context.Context) {
 	if a.announcer != nil {
 		a.announcer.Run(ctx)
+		a.speaker.Abandon()
 	}
 }
 
@@ -62,11 +66,16 @@ func (a *agent) withdrawRoutes(ctx context.Context) {
 	}
 }
 
-// closeSpeaker says goodbye to the peers, unless somebody is in a hurry.
+// goodbye is how long peers have to be told that sessions end.
+const goodbye = 2 * time.Second
+
+// closeSpeaker takes leave of the peers, unless somebody is in a hurry.
 func (a *agent) closeSpeaker(ctx context.Context) {
 	if a.speaker == nil || ctx.Err() != nil {
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, goodbye)
+	defer cancel()
 	if err := a.speaker.Close(ctx); err != nil {
 		a.log.Warn("bgp sessions not closed", slog.Any("error", err))
 	}

@@ -57,7 +57,7 @@ func (s *testSpeaker) Set(routes []bgp.Route) error {
 	return nil
 }
 
-func (s *testSpeaker) Configure(peers []bgp.Peer) error {
+func (s *testSpeaker) Configure(_ context.Context, peers []bgp.Peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.peers = peers
@@ -85,6 +85,12 @@ func (s *testSpeaker) Close(context.Context) error {
 	defer s.mu.Unlock()
 	s.note("close")
 	return nil
+}
+
+func (s *testSpeaker) Abandon() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.note("abandon")
 }
 
 // said is what the speaker has been told.
@@ -194,7 +200,7 @@ func TestRoutesAndDrains(t *testing.T) {
 		t.Errorf("drain returned before the data plane followed:\n%s", dump)
 	}
 	a.show("undrain", "service", "web")
-	gone := append(begun, "set 10.1.1.1/32 leaving", "set", "set 10.1.1.1/32")
+	gone := slices.Concat(begun, []string{"set 10.1.1.1/32 leaving", "set", "set 10.1.1.1/32"})
 	s.await(t, gone...)
 	a.show("drain", "node")
 	s.await(t, append(gone, "set 10.1.1.1/32 leaving", "set")...)
@@ -215,7 +221,7 @@ func TestRoutesAndTermination(t *testing.T) {
 	}
 	s.mu.Unlock()
 	close(a.terminate)
-	s.await(t, "set 10.1.1.1/32", "configure", "set 10.1.1.1/32 leaving", "set", "close (quiet)")
+	s.await(t, "set 10.1.1.1/32", "configure", "set 10.1.1.1/32 leaving", "set", "close (quiet)", "abandon (quiet)")
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
@@ -227,5 +233,5 @@ func TestRoutesOfWhoStopsAtOnce(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
-	s.await(t, "set 10.1.1.1/32", "configure")
+	s.await(t, "set 10.1.1.1/32", "configure", "abandon")
 }
