@@ -40,7 +40,7 @@ func newLabCommand(e env) *cobra.Command {
 
 // labOptions are the flags of "lab up".
 type labOptions struct {
-	name, forward           string
+	name, forward, router   string
 	mtu, balancers, servers int
 }
 
@@ -62,11 +62,12 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
 	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat")
+	flags.StringVar(&o.router, "router", "", "what fills the router's table in ecmp: frr, by BGP (default: the lab itself)")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: clients' full packets fit with outer headers)")
 	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp and pods")
 	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp, and of nodes with a pod of pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		takes := map[string][]string{"ecmp": {"forward", "mtu", "balancers", "servers"}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}}
+		takes := map[string][]string{"ecmp": {"forward", "mtu", "balancers", "servers", "router"}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}}
 		for _, flag := range takes["ecmp"] {
 			if flags.Changed(flag) && !slices.Contains(takes[args[0]], flag) {
 				return fmt.Errorf("topology %s takes no --%s", args[0], flag)
@@ -104,6 +105,7 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 		}
 		return netlab.ECMP(netlab.ECMPOptions{
 			Fairlead: fairlead, Forward: forward, MTU: o.mtu, Balancers: o.balancers, Servers: o.servers,
+			Router: netlab.RouterKind(o.router),
 		})
 	case "vlan":
 		return netlab.VLAN(fairlead), nil

@@ -6,8 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -107,10 +111,18 @@ func (b *builder) furnish(host *Host) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	for name, text := range host.Files {
+	files := map[string]string{}
+	if host.Agent != nil {
+		files[AgentFile] = host.Agent.YAML()
+	}
+	maps.Copy(files, host.Files)
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
+	}
+	if err := giveAway(dir, host.Owner); err != nil {
+		return fmt.Errorf("owner %s: %w", host.Owner, err)
 	}
 	if host.Role != Balancer {
 		return nil
@@ -123,6 +135,28 @@ func (b *builder) furnish(host *Host) error {
 		return fmt.Errorf("mount %s: %w", pins, err)
 	}
 	return nil
+}
+
+// giveAway makes an account the owner of a directory and of what is in it.
+func giveAway(dir, owner string) error {
+	if owner == "" {
+		return nil
+	}
+	account, err := user.Lookup(owner)
+	if err != nil {
+		return err
+	}
+	uid, err := strconv.Atoi(account.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(account.Gid)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, gid))
+	})
 }
 
 func (b *builder) startProcesses(host *Host) error {

@@ -69,14 +69,14 @@ func (d *drawing) finish() Topology {
 // balancer draws the nth balancer, which balances all services drawn so far.
 // Its address is in the untagged service network.
 func (d *drawing) balancer(fairlead string, n, mtu int) {
-	name := fmt.Sprintf("lb%d", n)
+	name := balancerName(n)
 	var ends []netip.Addr
 	if slices.ContainsFunc(d.Services, func(s lb.Service) bool { return s.Segment.Overlay() }) {
 		ends = addresses(serviceNetwork, balancerNumber+n)
 	}
 	h := Host{
 		Name: name, Role: Balancer,
-		Files:     map[string]string{AgentFile: AgentConfig(name, d.Services, ends...)},
+		Agent:     &AgentSettings{Node: name, TunnelEnds: ends, Services: d.Services},
 		Processes: []Process{agent(fairlead)},
 		Socket:    agentSocket,
 	}
@@ -87,6 +87,8 @@ func (d *drawing) balancer(fairlead string, n, mtu int) {
 	}, mtu)
 	d.Hosts = append(d.Hosts, h)
 }
+
+func balancerName(n int) string { return fmt.Sprintf("lb%d", n) }
 
 func balancerMAC(n int) lb.MAC { return lb.MAC{0x02, 0, 0, 0, balancerNumber, byte(n)} }
 

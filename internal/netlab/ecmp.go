@@ -28,6 +28,11 @@ type ECMPOptions struct {
 	// Balancers and Servers are how many there are: 1 to MaxBalancers and 1 to
 	// MaxServers.
 	Balancers, Servers int
+	// Router is what fills the router's table; with "" the lab does.
+	Router RouterKind
+	// Dynamic has the router take any balancer that calls, instead of those that
+	// it is told ("dynamic neighbours").
+	Dynamic bool
 }
 
 // ECMP is a client behind a router that spreads two VIPs, one for each address
@@ -42,6 +47,10 @@ type ECMPOptions struct {
 // 10.0.2.0/24 and fd00:2::/64. The services are "web" (TCP port 80) and "echo"
 // (UDP port 7) at 10.1.1.1, "web6" and "echo6" at fd00:10:1:1::1. With lb.NAT
 // nginx listens at port 8080 of the servers' own addresses.
+//
+// With a Router that speaks BGP the balancers, of AS 65021, announce the VIPs to
+// the router, of AS 65000, over IPv4 for both families, and both sides watch each
+// other by BFD. The lab is up when the router has routes to all of them.
 func ECMP(o ECMPOptions) (Topology, error) {
 	mtu := o.MTU
 	switch o.Forward {
@@ -60,8 +69,12 @@ func ECMP(o ECMPOptions) (Topology, error) {
 	if o.Servers < 1 || o.Servers > MaxServers {
 		return Topology{}, fmt.Errorf("topology ecmp: %d servers: want 1 to %d", o.Servers, MaxServers)
 	}
+	peering := peering{router: o.Router, dynamic: o.Dynamic, balancers: o.Balancers}
+	if err := peering.check(); err != nil {
+		return Topology{}, fmt.Errorf("topology ecmp: %w", err)
+	}
 	only := site{
-		fairlead: o.Fairlead, forward: o.Forward,
+		fairlead: o.Fairlead, forward: o.Forward, peering: peering,
 		balancers: o.Balancers, servers: o.Servers, mtu: mtu,
 	}
 	d := newDrawing("ecmp")
@@ -70,6 +83,9 @@ func ECMP(o ECMPOptions) (Topology, error) {
 		d.balancer(o.Fairlead, n+1, mtu)
 		balancer := &d.Hosts[len(d.Hosts)-1]
 		balancer.Routes = defaultRoutes(serviceNetwork)
+		if peering.speaks() {
+			balancer.Agent.BGP = peering.announcer(n + 1)
+		}
 	}
 	return d.finish(), nil
 }

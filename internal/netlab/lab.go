@@ -93,7 +93,7 @@ func (l Labs) up(ctx context.Context, name string, t *Topology) (*Lab, error) {
 	b := &builder{topology: t, lab: lab}
 	err = b.build(ctx)
 	if err == nil {
-		err = lab.awaitProbes(ctx, t.Probes)
+		err = lab.awaitReady(ctx, t)
 	}
 	if err == nil {
 		lab.state.Ready = true

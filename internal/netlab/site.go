@@ -32,6 +32,9 @@ type site struct {
 	vlan uint16
 	// overlay is set instead if the site's network is a VXLAN segment.
 	overlay *overlayNetwork
+	// peering is how the router learns its routes to the VIPs, in the untagged
+	// network only.
+	peering peering
 	// balancers and servers are how many there are.
 	balancers, servers int
 	// mtu is that of the links which carry what balancers forward.
@@ -93,6 +96,23 @@ func (s *site) router(d *drawing) {
 		network, device, number = tenantNetwork, vx0, s.overlay.routerEnd()
 		h.Overlays = []Overlay{s.routerDevice()}
 	}
+	if s.peering.speaks() {
+		s.peering.furnish(&h)
+		d.Learned = append(d.Learned, s.peering.learned(h.Name)...)
+	} else {
+		s.routeVIPs(&h, network, device)
+	}
+	d.plug(&h, Interface{
+		Name:      eth1,
+		MAC:       s.mac(0),
+		Addresses: networkAddresses(serviceNetwork, number),
+		VLAN:      s.vlan,
+	}, s.routerMTU())
+	d.Hosts = append(d.Hosts, h)
+}
+
+// routeVIPs gives the router its routes to the VIPs once and for all.
+func (s *site) routeVIPs(h *Host, network int, device string) {
 	for family, vip := range vips() {
 		route := Route{Destination: netip.PrefixFrom(vip, vip.BitLen())}
 		for n := range s.balancers {
@@ -104,13 +124,6 @@ func (s *site) router(d *drawing) {
 		}
 		h.Routes = append(h.Routes, route)
 	}
-	d.plug(&h, Interface{
-		Name:      eth1,
-		MAC:       s.mac(0),
-		Addresses: networkAddresses(serviceNetwork, number),
-		VLAN:      s.vlan,
-	}, s.routerMTU())
-	d.Hosts = append(d.Hosts, h)
 }
 
 // server draws the nth server, which has the VIPs and answers past the

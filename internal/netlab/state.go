@@ -63,6 +63,16 @@ func (s State) Host(name string) *HostState {
 	return nil
 }
 
+// ReplaceFile puts a file in the host's directory in the place of another in one
+// step, as editors do.
+func (h *HostState) ReplaceFile(name, text string) error {
+	path := filepath.Join(h.Directory, name)
+	if err := os.WriteFile(path+".next", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".next", path)
+}
+
 // newState says what the topology will consist of when it is up.
 func newState(name, dir string, t *Topology) State {
 	s := State{Name: name, Topology: t.Name, Created: time.Now().UTC().Round(0)}

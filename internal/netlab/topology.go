@@ -33,8 +33,10 @@ type Topology struct {
 	Links []Link
 	// Services are what the balancers are configured to balance.
 	Services []lb.Service
-	// Probes must all be answered before the lab counts as up.
-	Probes []Probe
+	// Learned routes must be there, and Probes must all be answered, before the lab
+	// counts as up.
+	Learned []LearnedRoute
+	Probes  []Probe
 }
 
 // Host is one network namespace with what runs in it.
@@ -53,6 +55,12 @@ type Host struct {
 	Files map[string]string
 	// Processes are started in this order.
 	Processes []Process
+	// Agent, if not nil, is what the balancer's AgentFile says, unless Files has
+	// one of that name.
+	Agent *AgentSettings
+	// Owner is the account that the host's directory and files belong to, for
+	// programs that give root up; empty: root.
+	Owner string
 	// Socket is the balancer's control socket, a file name in the host's
 	// directory; empty if there is none.
 	Socket string
@@ -96,6 +104,14 @@ type Route struct {
 	Device string
 }
 
+// LearnedRoute is one that a host's router gets by a routing protocol.
+type LearnedRoute struct {
+	Host   string
+	Prefix netip.Prefix
+	// Via are the names of the next hops.
+	Via []string
+}
+
 // Neighbour is a permanent entry of the neighbour table.
 type Neighbour struct {
 	Interface string
@@ -136,6 +152,17 @@ func (t *Topology) Host(name string) *Host {
 		}
 	}
 	return nil
+}
+
+// SetServices replaces the services in the topology and in the settings of all
+// balancers.
+func (t *Topology) SetServices(services []lb.Service) {
+	t.Services = services
+	for i := range t.Hosts {
+		if agent := t.Hosts[i].Agent; agent != nil {
+			agent.Services = services
+		}
+	}
 }
 
 // device reports whether the host has an interface or an overlay of that name.

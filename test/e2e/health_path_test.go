@@ -167,7 +167,7 @@ func checked(topology netlab.Topology) netlab.Topology {
 			}
 		}
 	}
-	topology.Host("lb1").Files[netlab.AgentFile] = netlab.AgentConfig("lb1", topology.Services)
+	topology.SetServices(topology.Services)
 	return topology
 }
 

@@ -49,13 +49,13 @@ func observed(t *testing.T, topology *netlab.Topology) (targets []string) {
 			continue
 		}
 		address := net.JoinHostPort("127.0.0.1", pagePort)
-		text := strings.ReplaceAll(h.Files[netlab.AgentFile], "    protocol: tcp\n",
+		text := strings.ReplaceAll(h.Agent.YAML(), "    protocol: tcp\n",
 			"    protocol: tcp\n    health: {type: http, path: /, interval: 200ms, timeout: 200ms, fall: 2}\n")
 		if len(targets) > 0 {
 			address = net.JoinHostPort(h.Interfaces[0].Addresses[0].Addr().String(), pagePort)
 			text += fmt.Sprintf("observe: {listen: %q}\n", address)
 		}
-		h.Files[netlab.AgentFile] = text
+		h.Files = map[string]string{netlab.AgentFile: text}
 		targets = append(targets, address)
 	}
 	return targets

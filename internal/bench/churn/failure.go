@@ -57,9 +57,9 @@ func (f *failures) kill(ctx context.Context) error {
 	s := f.site
 	names := s.services[0].names
 	f.dead = names[f.random.IntN(len(names))]
-	s.deaths.begin(f.dead)
+	s.deaths.Begin(f.dead)
 	for _, service := range s.services {
-		service.presence.leave(f.dead)
+		service.presence.Leave(f.dead)
 	}
 	processes := s.State().Host(f.dead).Processes
 	for _, p := range processes {
@@ -73,7 +73,7 @@ func (f *failures) kill(ctx context.Context) error {
 	if err := s.await(ctx, f.dead, observe.HealthUnhealthy); err != nil {
 		return err
 	}
-	s.deaths.notice()
+	s.deaths.Notice()
 	return nil
 }
 
@@ -88,10 +88,10 @@ func (f *failures) revive(ctx context.Context) error {
 	if err := s.await(ctx, f.dead, observe.HealthHealthy); err != nil {
 		return err
 	}
-	s.deaths.end()
+	s.deaths.End()
 	for _, service := range s.services {
 		if n := slices.Index(service.names, f.dead); service.weights[n] != absent {
-			service.presence.arrive(f.dead)
+			service.presence.Arrive(f.dead)
 		}
 	}
 	f.dead = ""

@@ -206,7 +206,7 @@ func TestPageIsSelfContained(t *testing.T) {
 			waiting = append(waiting, strings.Replace(match[1], "./", "/assets/", 1))
 		}
 	}
-	if len(seen) < 8 {
+	if len(seen) < 9 {
 		t.Errorf("the page consists of %q: want more", seen)
 	}
 }

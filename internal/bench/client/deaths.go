@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package churn
+package client
 
 import (
 	"sync"
 	"time"
 )
 
-// deaths knows when servers were dead. It may be used by several goroutines.
-type deaths struct {
+// Deaths knows when servers were dead. It may be used by several goroutines.
+type Deaths struct {
 	mu  sync.Mutex
 	all []death
 }
@@ -21,26 +21,26 @@ type death struct {
 	began, noticed, ended time.Time
 }
 
-// begin is called before a server is killed.
-func (d *deaths) begin(server string) {
+// Begin is called before a server is killed.
+func (d *Deaths) Begin(server string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.all = append(d.all, death{server: server, began: time.Now()})
 }
 
-// notice is called when no balancer sends anything to the latest dead server any
-// more, end when all do again.
-func (d *deaths) notice() { d.mark(func(latest *death) { latest.noticed = time.Now() }) }
-func (d *deaths) end()    { d.mark(func(latest *death) { latest.ended = time.Now() }) }
+// Notice is called when no balancer sends anything to the latest dead server any
+// more, End when all do again.
+func (d *Deaths) Notice() { d.mark(func(latest *death) { latest.noticed = time.Now() }) }
+func (d *Deaths) End()    { d.mark(func(latest *death) { latest.ended = time.Now() }) }
 
-func (d *deaths) mark(set func(*death)) {
+func (d *Deaths) mark(set func(*death)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	set(&d.all[len(d.all)-1])
 }
 
-// count is how many there were.
-func (d *deaths) count() int {
+// Count is how many there were.
+func (d *Deaths) Count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return len(d.all)
@@ -49,7 +49,10 @@ func (d *deaths) count() int {
 // took reports whether a server's death explains the end of a connection that
 // was begun then: that of its server, or if it has heard from none yet that of
 // any server that the balancers still took for alive.
-func (d *deaths) took(server string, then time.Time) bool {
+func (d *Deaths) took(server string, then time.Time) bool {
+	if d == nil {
+		return false
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, one := range d.all {

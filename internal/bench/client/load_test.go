@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package churn
+package client
 
 import (
 	"context"
@@ -18,20 +18,20 @@ import (
 func TestLoadOfAnHonestServer(t *testing.T) {
 	const connections, flows = 40, 10
 	l := newTestLoad(t, (&net.Dialer{}).DialContext)
-	l.start(t.Context(), connections, flows, 100)
-	seen, err := l.stop()
+	l.Start(t.Context(), connections, flows, 100)
+	seen, err := l.Stop()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen.tcpBroken() != 0 || seen.moved != 0 || seen.lost != 0 {
+	if seen.TCPBroken() != 0 || seen.Moved != 0 || seen.Lost != 0 {
 		t.Errorf("honest server: %+v", seen)
 	}
-	if seen.connections < connections || seen.flows != flows {
-		t.Errorf("%d connections and %d flows, want %d and %d", seen.connections, seen.flows, connections, flows)
+	if seen.Connections < connections || seen.Flows != flows {
+		t.Errorf("%d connections and %d flows, want %d and %d", seen.Connections, seen.Flows, connections, flows)
 	}
 	// One when it was opened, one when the phase ended.
-	if seen.lines < 2*connections || seen.datagrams < 2*flows {
-		t.Errorf("%d lines and %d datagrams", seen.lines, seen.datagrams)
+	if seen.Lines < 2*connections || seen.Datagrams < 2*flows {
+		t.Errorf("%d lines and %d datagrams", seen.Lines, seen.Datagrams)
 	}
 }
 
@@ -49,13 +49,13 @@ func TestLoadReplacesWhatBreaks(t *testing.T) {
 		}
 		return conn, err
 	})
-	l.start(t.Context(), 1, 1, 0.001)
+	l.Start(t.Context(), 1, 1, 0.001)
 	<-retried
-	seen, err := l.stop()
+	seen, err := l.Stop()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if seen.broken[unopened] != 1 || seen.tcpBroken() != 1 || seen.connections != 2 || seen.lines == 0 {
+	if seen.broken[unopened] != 1 || seen.TCPBroken() != 1 || seen.Connections != 2 || seen.Lines == 0 {
 		t.Errorf("one of two can't be opened: %+v", seen)
 	}
 }
@@ -64,15 +64,15 @@ func TestLoadReplacesWhatBreaks(t *testing.T) {
 func TestLoadInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	l := newTestLoad(t, (&net.Dialer{}).DialContext)
-	l.start(ctx, 10, 10, 1)
+	l.Start(ctx, 10, 10, 1)
 	cancel()
-	if seen, err := l.stop(); err == nil || seen.tcpBroken() != 0 {
+	if seen, err := l.Stop(); err == nil || seen.TCPBroken() != 0 {
 		t.Errorf("interrupted: %+v, %v", seen, err)
 	}
 }
 
 // newTestLoad is a load on one echo server of this process.
-func newTestLoad(t *testing.T, dial func(context.Context, string, string) (net.Conn, error)) *load {
+func newTestLoad(t *testing.T, dial func(context.Context, string, string) (net.Conn, error)) *Load {
 	t.Helper()
 	address := freeAddress(t)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -85,11 +85,9 @@ func newTestLoad(t *testing.T, dial func(context.Context, string, string) (net.C
 		}
 	})
 	awaitEcho(t, address)
-	return &load{
-		dial:   dial,
-		deaths: &deaths{}, services: []*service{{vip: address, presence: newPresence([]string{"server1"})}},
-		patience: 5 * time.Second,
-		progress: t.Logf,
+	return &Load{
+		Dial: dial, Targets: []Target{{VIP: address, Servers: NewPresence([]string{"server1"})}},
+		Patience: 5 * time.Second, Progress: t.Logf,
 	}
 }
 
@@ -101,7 +99,7 @@ func awaitEcho(t *testing.T, address netip.AddrPort) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	f := newFlow(conn, newPresence(nil))
+	f := newFlow(conn, NewPresence(nil))
 	for deadline := time.Now().Add(10 * time.Second); f.server == ""; {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s doesn't answer", address)

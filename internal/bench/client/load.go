@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package churn
+package client
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,15 +17,15 @@ import (
 )
 
 const (
-	// linePace and datagramPace are the mean times between two lines of a
+	// linePace and DatagramPace are the mean times between two lines of a
 	// connection and two datagrams of a flow; the longest are half as long again.
 	// Thousands of clients leave two cores some room.
 	linePace     = time.Second
-	datagramPace = 150 * time.Millisecond
+	DatagramPace = 150 * time.Millisecond
 	// lastDatagrams is how long those that are on their way in the end have.
 	lastDatagrams = 2 * time.Second
-	// visitLines is how much short-lived connections say.
-	visitLines = 3
+	// VisitLines is how much short-lived connections say.
+	VisitLines = 3
 	// dialers bounds how many connections are opened at a time: each takes a
 	// thread in the client's namespace.
 	dialers = 64
@@ -32,15 +33,24 @@ const (
 	complaints = 10
 )
 
-// load is the clients of one phase. Connections and flows are spread over the
-// services evenly.
-type load struct {
-	dial     func(ctx context.Context, network, address string) (net.Conn, error)
-	services []*service
-	deaths   *deaths
-	// patience is how long connecting and every answer may take.
-	patience time.Duration
-	progress func(format string, args ...any)
+// Target is a VIP's address and port with the servers behind it.
+type Target struct {
+	VIP     netip.AddrPort
+	Servers *Presence
+}
+
+// Load is the clients of one phase. Connections and flows are spread over the
+// targets evenly.
+type Load struct {
+	// Dial opens connections where the clients are.
+	Dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	Targets []Target
+	// Deaths explain why connections end; nil: nothing does.
+	Deaths *Deaths
+	// Patience is how long connecting and every answer may take.
+	Patience time.Duration
+	// Progress is told of the first connections that break.
+	Progress func(format string, args ...any)
 
 	tally   *tally
 	ids     atomic.Uint64
@@ -51,10 +61,10 @@ type load struct {
 	end  context.CancelFunc
 }
 
-// start opens connections and flows and returns when all of them have been
-// answered, or have failed. Visitors then come and go, so many a second, and the
-// connections that break are replaced. All end when ctx does.
-func (l *load) start(ctx context.Context, connections, flows int, visitors float64) {
+// Start opens connections and flows and returns when all of them have been
+// answered, or have failed. Visitors then come and go, so many a second if any,
+// and the connections that break are replaced. All end when ctx does.
+func (l *Load) Start(ctx context.Context, connections, flows int, visitors float64) {
 	l.tally, l.dialing = newTally(), make(chan struct{}, dialers)
 	l.clients, l.over = errgroup.WithContext(ctx)
 	l.over, l.end = context.WithCancel(l.over)
@@ -68,34 +78,39 @@ func (l *load) start(ctx context.Context, connections, flows int, visitors float
 		})
 	}
 	for n := range connections {
-		client(func(opened func()) error { return l.hold(ctx, l.service(n), opened) })
+		client(func(opened func()) error { return l.hold(ctx, l.target(n), opened) })
 	}
 	for n := range flows {
-		client(func(opened func()) error { return l.flow(ctx, l.service(n), opened) })
+		client(func(opened func()) error { return l.flow(ctx, l.target(n), opened) })
 	}
 	opening.Wait()
-	l.clients.Go(func() error { return l.receive(ctx, visitors) })
+	if visitors > 0 {
+		l.clients.Go(func() error { return l.receive(ctx, visitors) })
+	}
 }
 
-// stop ends the phase and returns what the clients saw, when each has been
+// Over ends when Stop is called or something fails.
+func (l *Load) Over() context.Context { return l.over }
+
+// Stop ends the phase and returns what the clients saw, when each has been
 // answered for the last time.
-func (l *load) stop() (counts, error) {
+func (l *Load) Stop() (Counts, error) {
 	l.end()
 	err := l.clients.Wait()
 	return l.tally.counts, err
 }
 
-func (l *load) service(n int) *service { return l.services[n%len(l.services)] }
+func (l *Load) target(n int) *Target { return &l.Targets[n%len(l.Targets)] }
 
 // pause waits for a random time around the pace, or until the phase is over.
-func (l *load) pause(pace time.Duration) {
+func (l *Load) pause(pace time.Duration) {
 	ctx, cancel := context.WithTimeout(l.over, pace/2+rand.N(pace))
 	defer cancel()
 	<-ctx.Done()
 }
 
 // hold keeps a connection open, and opens another one when it breaks.
-func (l *load) hold(ctx context.Context, s *service, opened func()) error {
+func (l *Load) hold(ctx context.Context, s *Target, opened func()) error {
 	for l.over.Err() == nil {
 		if err := l.talk(ctx, s, math.MaxInt, opened); err != nil {
 			return err
@@ -108,7 +123,7 @@ func (l *load) hold(ctx context.Context, s *service, opened func()) error {
 
 // receive has visitors come at their rate; each ends its connection after some
 // lines.
-func (l *load) receive(ctx context.Context, perSecond float64) error {
+func (l *Load) receive(ctx context.Context, perSecond float64) error {
 	ticker := time.NewTicker(time.Duration(float64(time.Second) / perSecond))
 	defer ticker.Stop()
 	for n := 0; ; n++ {
@@ -116,15 +131,15 @@ func (l *load) receive(ctx context.Context, perSecond float64) error {
 		case <-l.over.Done():
 			return nil
 		case <-ticker.C:
-			l.clients.Go(func() error { return l.talk(ctx, l.service(n), visitLines, func() {}) })
+			l.clients.Go(func() error { return l.talk(ctx, l.target(n), VisitLines, func() {}) })
 		}
 	}
 }
 
 // talk opens a connection, exchanges so many lines, or fewer if the phase ends,
 // and counts how it went. Whatever else goes wrong is an error.
-func (l *load) talk(ctx context.Context, s *service, lines int, opened func()) error {
-	stream, began := &stream{id: l.ids.Add(1), patience: l.patience}, time.Now()
+func (l *Load) talk(ctx context.Context, s *Target, lines int, opened func()) error {
+	stream, began := &stream{id: l.ids.Add(1), patience: l.Patience}, time.Now()
 	err := l.open(ctx, "tcp", s, func(conn net.Conn) error {
 		stream.attach(conn)
 		for stream.sent < lines {
@@ -144,12 +159,12 @@ func (l *load) talk(ctx context.Context, s *service, lines int, opened func()) e
 		err = &brokenError{unopened, err}
 	}
 	_, broken := errors.AsType[*brokenError](err)
-	if broken && l.deaths.took(stream.server, began) {
+	if broken && l.Deaths.took(stream.server, began) {
 		l.tally.died(stream.sent)
 		return nil
 	}
 	if n := l.tally.stream(stream.sent, err); err != nil && n <= complaints {
-		l.progress("broken: %s: %v", stream.text(s), err)
+		l.Progress("broken: %s: %v", stream.text(s), err)
 	}
 	if broken {
 		return nil
@@ -158,12 +173,12 @@ func (l *load) talk(ctx context.Context, s *service, lines int, opened func()) e
 }
 
 // flow runs a UDP flow for the whole phase and counts how it went.
-func (l *load) flow(ctx context.Context, s *service, opened func()) error {
+func (l *Load) flow(ctx context.Context, s *Target, opened func()) error {
 	return l.open(ctx, "udp", s, func(conn net.Conn) error {
-		f := newFlow(conn, s.presence)
+		f := newFlow(conn, s.Servers)
 		for last := false; !last; {
 			last = l.over.Err() != nil
-			wait := datagramPace
+			wait := DatagramPace
 			if last {
 				wait = lastDatagrams
 			}
@@ -172,7 +187,7 @@ func (l *load) flow(ctx context.Context, s *service, opened func()) error {
 				return err
 			}
 			opened()
-			l.pause(datagramPace)
+			l.pause(DatagramPace)
 		}
 		l.tally.flow(f)
 		return nil
@@ -180,7 +195,7 @@ func (l *load) flow(ctx context.Context, s *service, opened func()) error {
 }
 
 // open lends fn a connection that is closed when fn or ctx ends.
-func (l *load) open(ctx context.Context, network string, s *service, fn func(net.Conn) error) error {
+func (l *Load) open(ctx context.Context, network string, s *Target, fn func(net.Conn) error) error {
 	conn, err := l.connect(ctx, network, s)
 	if err != nil {
 		return err
@@ -190,10 +205,10 @@ func (l *load) open(ctx context.Context, network string, s *service, fn func(net
 	return fn(conn)
 }
 
-func (l *load) connect(ctx context.Context, network string, s *service) (net.Conn, error) {
+func (l *Load) connect(ctx context.Context, network string, s *Target) (net.Conn, error) {
 	l.dialing <- struct{}{}
 	defer func() { <-l.dialing }()
-	ctx, cancel := context.WithTimeout(ctx, l.patience)
+	ctx, cancel := context.WithTimeout(ctx, l.Patience)
 	defer cancel()
-	return l.dial(ctx, network, s.vip.String())
+	return l.Dial(ctx, network, s.VIP.String())
 }

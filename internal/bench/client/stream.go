@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package churn
+package client
 
 import (
 	"bufio"
@@ -70,11 +70,11 @@ func (s *stream) attach(conn net.Conn) {
 }
 
 // text says between whom the stream is, for people.
-func (s *stream) text(to *service) string {
+func (s *stream) text(to *Target) string {
 	if s.conn == nil {
-		return "tcp to " + to.vip.String()
+		return "tcp to " + to.VIP.String()
 	}
-	return fmt.Sprintf("tcp %s to %s at %q after %d lines", s.conn.LocalAddr(), to.vip, s.server, s.sent)
+	return fmt.Sprintf("tcp %s to %s at %q after %d lines", s.conn.LocalAddr(), to.VIP, s.server, s.sent)
 }
 
 // exchange sends a line and waits until all of it has come back from the server

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package churn
+package client
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 type flow struct {
 	conn net.Conn
 	// servers are those of the service.
-	servers *presence
+	servers *Presence
 
 	// sent numbers the datagrams; pending are those that were not answered.
 	sent    int
@@ -30,7 +30,7 @@ type flow struct {
 	moved bool
 }
 
-func newFlow(conn net.Conn, servers *presence) *flow {
+func newFlow(conn net.Conn, servers *Presence) *flow {
 	return &flow{conn: conn, servers: servers, pending: map[int]struct{}{}}
 }
 

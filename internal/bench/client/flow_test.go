@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package churn
+package client
 
 import (
 	"fmt"
@@ -13,15 +13,15 @@ import (
 func TestFlowMoves(t *testing.T) {
 	for name, test := range map[string]struct {
 		// meanwhile is what happens between the answers of server1 and server2.
-		meanwhile func(*presence)
+		meanwhile func(*Presence)
 		moved     bool
 	}{
-		"it stays":            {func(*presence) {}, true},
-		"another one leaves":  {func(p *presence) { p.leave("server2") }, true},
-		"it leaves":           {func(p *presence) { p.leave("server1") }, false},
-		"it leaves and comes": {func(p *presence) { p.leave("server1"); p.arrive("server1") }, false},
+		"it stays":            {func(*Presence) {}, true},
+		"another one leaves":  {func(p *Presence) { p.Leave("server2") }, true},
+		"it leaves":           {func(p *Presence) { p.Leave("server1") }, false},
+		"it leaves and comes": {func(p *Presence) { p.Leave("server1"); p.Arrive("server1") }, false},
 	} {
-		p := newPresence([]string{"server1", "server2"})
+		p := NewPresence([]string{"server1", "server2"})
 		f := newFlow(deaf{}, p)
 		for n := 1; n <= 3; n++ {
 			f.send()
@@ -42,7 +42,7 @@ func TestFlowMoves(t *testing.T) {
 // Answers that nobody waits for tell nothing; those that are overtaken only tell
 // that nothing was lost.
 func TestFlowIgnoresWhatIsLate(t *testing.T) {
-	f := newFlow(deaf{}, newPresence([]string{"server1", "server2"}))
+	f := newFlow(deaf{}, NewPresence([]string{"server1", "server2"}))
 	for range 3 {
 		f.send()
 	}
@@ -66,7 +66,7 @@ func TestFlowLoses(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	f := newFlow(conn, newPresence([]string{"server1"}))
+	f := newFlow(conn, NewPresence([]string{"server1"}))
 	f.send()
 	buffer := make([]byte, 100)
 	n, client, err := server.ReadFromUDPAddrPort(buffer)
