@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
-	"time"
 
 	"github.com/osrg/gobgp/v4/api"
 
@@ -18,62 +17,49 @@ import (
 // in the seconds after a loss. So whoever calls is added as a peer, passive and
 // by its address, and its connection handed over.
 
+const (
+	// maxPaths is how many paths to a prefix a router is told at most.
+	maxPaths = 255
+	// maxPrefixes is how many prefixes of a family a client may announce, those
+	// included that aren't taken: twice the services that there may be.
+	maxPrefixes = 8192
+)
+
 // AddClient adds a client of a reflector, which waits for its connection.
 func (s *Server) AddClient(ctx context.Context, r *bgp.Reflection, client bgp.Peer) error {
-	return s.addReflected(ctx, r, client, &api.AddPathsConfig{})
+	peer := reflectedPeer(r, client)
+	for _, family := range peer.AfiSafis {
+		family.PrefixLimits = &api.PrefixLimit{Family: family.Config.Family, MaxPrefixes: maxPrefixes}
+	}
+	return s.add(ctx, peer)
 }
 
 // AddRouter adds a router that gets what clients announce, several paths to each
-// prefix (RFC 7911). Restarting says that it still has routes of an earlier life
-// of the reflector, by which packets go (RFC 4724 §4.1).
-func (s *Server) AddRouter(ctx context.Context, r *bgp.Reflection, router bgp.Peer, restarting bool) error {
-	return s.addReflected(ctx, r, router, &api.AddPathsConfig{SendMax: maxPaths}, func(p *api.Peer) {
-		p.GracefulRestart.LocalRestarting = restarting
-		p.GracefulRestart.DeferralTime = uint32(deferral / time.Second)
-	})
+// prefix (RFC 7911).
+func (s *Server) AddRouter(ctx context.Context, r *bgp.Reflection, router bgp.Peer) error {
+	peer := reflectedPeer(r, router)
+	for _, family := range peer.AfiSafis {
+		family.AddPaths = &api.AddPaths{Config: &api.AddPathsConfig{SendMax: maxPaths}}
+	}
+	return s.add(ctx, peer)
 }
 
-// maxPaths is how many paths to a prefix a router is told at most.
-const maxPaths = 255
-
-// deferral is how long the library waits for a router's End-of-RIB before it
-// announces: clients were waited for before, and from routers nothing is taken.
-const deferral = time.Second
-
-func (s *Server) addReflected(ctx context.Context, r *bgp.Reflection, p bgp.Peer, paths *api.AddPathsConfig, also ...func(*api.Peer)) error {
-	peer := &api.Peer{
-		Conf:            &api.PeerConf{NeighborAddress: p.Address.String(), PeerAsn: p.ASN},
-		Transport:       &api.Transport{PassiveMode: true},
-		Timers:          &api.Timers{Config: timers(p.HoldTime)},
-		GracefulRestart: &api.GracefulRestart{Enabled: p.RestartTime > 0, RestartTime: uint32(p.RestartTime / time.Second)},
-		TtlSecurity:     &api.TtlSecurity{Enabled: p.TTLSecurity > 0, TtlMin: 256 - uint32(p.TTLSecurity)},
-		EbgpMultihop:    &api.EbgpMultihop{Enabled: p.Multihop > 0, MultihopTtl: uint32(p.Multihop)},
-	}
+// reflectedPeer is what clients and routers have in common. In iBGP the library
+// takes routers for clients too: only those are told originator and cluster, as
+// RFC 4456 §8 wants it.
+func reflectedPeer(r *bgp.Reflection, p bgp.Peer) *api.Peer {
+	peer := apiPeer(&r.Local, &p)
 	if !p.External(r.Local) {
-		// Towards routers too: only so are originator and cluster told (RFC 4456 §8).
 		peer.RouteReflector = &api.RouteReflector{RouteReflectorClient: true, RouteReflectorClusterId: r.ClusterID.String()}
 	}
-	for _, family := range families() {
-		peer.AfiSafis = append(peer.AfiSafis, &api.AfiSafi{
-			Config:            &api.AfiSafiConfig{Family: family, Enabled: true},
-			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: p.RestartTime > 0}},
-			AddPaths:          &api.AddPaths{Config: paths},
-		})
-	}
-	for _, change := range also {
-		change(peer)
-	}
-	if err := s.bgp.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
-		return fmt.Errorf("peer %s: %w", p.Address, err)
-	}
-	return nil
+	return peer
 }
 
-func families() []*api.Family {
-	return []*api.Family{
-		{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST},
-		{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST},
+func (s *Server) add(ctx context.Context, peer *api.Peer) error {
+	if err := s.bgp.AddPeer(ctx, &api.AddPeerRequest{Peer: peer}); err != nil {
+		return fmt.Errorf("peer %s: %w", peer.Conf.NeighborAddress, err)
 	}
+	return nil
 }
 
 // Remove ends the session with a peer and forgets it and its routes.
@@ -82,10 +68,4 @@ func (s *Server) Remove(ctx context.Context, peer netip.Addr) error {
 		return fmt.Errorf("peer %s: %w", peer, err)
 	}
 	return nil
-}
-
-// timers are a hold time's, with three keepalives in it.
-func timers(hold time.Duration) *api.TimersConfig {
-	seconds := uint64(hold / time.Second)
-	return &api.TimersConfig{HoldTime: seconds, KeepaliveInterval: seconds / 3}
 }

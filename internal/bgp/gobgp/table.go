@@ -12,6 +12,8 @@ import (
 	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
 // Path is one route that a peer announced and that was taken.
@@ -39,7 +41,7 @@ func (s *Server) Paths() ([]Path, error) {
 			for _, p := range known {
 				paths = append(paths, Path{
 					Prefix: prefix, NextHop: nextHopOf(p.Attrs), From: p.PeerAddress,
-					Since: time.Unix(p.Age, 0), Stale: p.Stale, Attributes: describe(p.Attrs),
+					Since: time.Unix(p.Age, 0), Stale: p.Stale, Attributes: attributeWords(p.Attrs),
 				})
 			}
 		})
@@ -62,8 +64,8 @@ func nextHopOf(attrs []wire.PathAttributeInterface) netip.Addr {
 	return netip.Addr{}
 }
 
-// describe tells the attributes that an operator chose.
-func describe(attrs []wire.PathAttributeInterface) []string {
+// attributeWords tells the attributes that an operator chose.
+func attributeWords(attrs []wire.PathAttributeInterface) []string {
 	var texts []string
 	for _, a := range attrs {
 		switch a := a.(type) {
@@ -88,52 +90,27 @@ func describe(attrs []wire.PathAttributeInterface) []string {
 	return texts
 }
 
-// Session is what the library knows of a peer's session.
-type Session struct {
-	RouterID, LocalAddress netip.Addr
-	HoldTime               time.Duration
-	// GracefulRestart says that the peer keeps routes over a restart.
-	GracefulRestart bool
-	// Restarting says that the peer is gone and its routes are kept.
-	Restarting bool
-	// NotificationsSent counts sessions that this side ended.
-	NotificationsSent uint64
-
-	MessagesReceived, MessagesSent uint64
-	UpdatesReceived, UpdatesSent   uint64
-	// RoutesReceived are those that the peer announces, RoutesAccepted those of them
-	// that were taken, RoutesAnnounced those that it was told.
-	RoutesReceived, RoutesAccepted, RoutesAnnounced uint64
+// Describe fills in what the library knows of a peer and its session.
+func (s *Server) Describe(ctx context.Context, state *bgp.PeerState) {
+	request := &api.ListPeerRequest{Address: state.Address.String(), EnableAdvertised: true}
+	// An error says that the server has ended, and nothing is known of anybody.
+	_ = s.bgp.ListPeer(ctx, request, func(p *api.Peer) { describePeer(p, state) })
 }
 
-// Session describes a peer's session; false if there is no such peer.
-func (s *Server) Session(ctx context.Context, peer netip.Addr) (Session, bool) {
-	var session Session
-	found := false
-	err := s.bgp.ListPeer(ctx, &api.ListPeerRequest{Address: peer.String(), EnableAdvertised: true}, func(p *api.Peer) {
-		session, found = sessionOf(p), true
-	})
-	return session, found && err == nil
-}
-
-func sessionOf(p *api.Peer) Session {
-	s := Session{
-		GracefulRestart:   p.GetGracefulRestart().GetPeerRestartTime() > 0,
-		Restarting:        p.GetGracefulRestart().GetPeerRestarting(),
-		HoldTime:          time.Duration(p.GetTimers().GetState().GetNegotiatedHoldTime()) * time.Second,
-		NotificationsSent: p.GetState().GetMessages().GetSent().GetNotification(),
-		MessagesReceived:  p.GetState().GetMessages().GetReceived().GetTotal(),
-		MessagesSent:      p.GetState().GetMessages().GetSent().GetTotal(),
-		UpdatesReceived:   p.GetState().GetMessages().GetReceived().GetUpdate(),
-		UpdatesSent:       p.GetState().GetMessages().GetSent().GetUpdate(),
+func describePeer(p *api.Peer, state *bgp.PeerState) {
+	messages := p.GetState().GetMessages()
+	state.MessagesReceived, state.MessagesSent = messages.GetReceived().GetTotal(), messages.GetSent().GetTotal()
+	state.UpdatesReceived, state.UpdatesSent = messages.GetReceived().GetUpdate(), messages.GetSent().GetUpdate()
+	if state.State != bgp.Established {
+		return
 	}
-	// Neither is there before the first session.
-	s.RouterID, _ = netip.ParseAddr(p.GetState().GetRouterId())
-	s.LocalAddress, _ = netip.ParseAddr(p.GetTransport().GetLocalAddress())
+	state.GracefulRestart = p.GetGracefulRestart().GetPeerRestartTime() > 0
+	state.HoldTime = time.Duration(p.GetTimers().GetState().GetNegotiatedHoldTime()) * time.Second
+	// Both are there in an established session.
+	state.RouterID, _ = netip.ParseAddr(p.GetState().GetRouterId())
+	state.LocalAddress, _ = netip.ParseAddr(p.GetTransport().GetLocalAddress())
 	for _, f := range p.GetAfiSafis() {
-		s.RoutesReceived += f.GetState().GetReceived()
-		s.RoutesAccepted += f.GetState().GetAccepted()
-		s.RoutesAnnounced += f.GetState().GetAdvertised()
+		state.RoutesReceived += f.GetState().GetReceived()
+		state.RoutesAnnounced += f.GetState().GetAdvertised()
 	}
-	return s
 }

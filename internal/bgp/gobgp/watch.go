@@ -4,8 +4,6 @@ package gobgp
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -24,8 +22,8 @@ type Change struct {
 	// Kept says that the session is lost but its routes are kept, as the peer said
 	// that it may restart (RFC 4724 §4.2).
 	Kept bool
-	// Reason is why a session ended, in words for an operator.
-	Reason string
+	// Removed says that the peer was removed, and didn't end by itself.
+	Removed bool
 }
 
 // Watch tells of every change, one after the other, until ctx ends, and when a
@@ -44,8 +42,8 @@ func (s *Server) Watch(ctx context.Context, changed func(Change), told func(neti
 func changeOf(s *apiutil.PeerState) Change {
 	return Change{
 		Peer: s.NeighborAddress, State: stateOf(s.SessionState),
-		Kept:   s.DisconnectReason == api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART,
-		Reason: reasonOf(s),
+		Kept:    s.DisconnectReason == api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART,
+		Removed: s.DisconnectReason == api.PeerState_DISCONNECT_REASON_UNSPECIFIED,
 	}
 }
 
@@ -66,29 +64,3 @@ func stateOf(state wire.FSMState) bgp.SessionState {
 		return bgp.Idle
 	}
 }
-
-// reasons are the library's.
-var reasons = map[api.PeerState_DisconnectReason]string{
-	api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:    "hold timer expired",
-	api.PeerState_DISCONNECT_REASON_NOTIFICATION_SENT:     "ended by this side",
-	api.PeerState_DISCONNECT_REASON_NOTIFICATION_RECEIVED: "ended by the peer",
-	api.PeerState_DISCONNECT_REASON_READ_FAILED:           "connection lost",
-	api.PeerState_DISCONNECT_REASON_WRITE_FAILED:          "connection lost",
-	api.PeerState_DISCONNECT_REASON_RESTART_TIMER_EXPIRED: "peer didn't come back within its restart time",
-	api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART:      "connection lost, the peer may be restarting",
-	api.PeerState_DISCONNECT_REASON_INVALID_MSG:           "malformed message",
-	api.PeerState_DISCONNECT_REASON_BAD_PEER_AS:           "bad peer AS",
-	api.PeerState_DISCONNECT_REASON_DECONFIGURED:          "no longer configured",
-}
-
-func reasonOf(s *apiutil.PeerState) string {
-	text := reasons[s.DisconnectReason]
-	if text != "" && s.DisconnectMessage != "" {
-		text += fmt.Sprintf(" (%s)", s.DisconnectMessage)
-	}
-	return text
-}
-
-// Accept hands a peer its connection, which is the library's from now on. The
-// peer has been added and is active.
-func (s *Server) Accept(conn net.Conn) { s.accept <- conn }

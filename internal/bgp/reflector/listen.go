@@ -50,9 +50,9 @@ func network(a netip.Addr) string {
 }
 
 // run hands over connections until the listener is closed.
-func (l *listener) run(log *slog.Logger, admit func(net.Conn)) {
+func (l *listener) run(log *slog.Logger, admit func(*net.TCPConn)) {
 	for {
-		conn, err := l.Accept()
+		conn, err := l.AcceptTCP()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
@@ -136,7 +136,7 @@ func keysOf(r *bgp.Reflection) (map[netip.Prefix]string, error) {
 }
 
 // dial connects to a router.
-func dial(ctx context.Context, p *bgp.Peer) (net.Conn, error) {
+func dial(ctx context.Context, p *bgp.Peer) (*net.TCPConn, error) {
 	to := netip.PrefixFrom(p.Address, p.Address.BitLen())
 	keys, err := keysOf(&bgp.Reflection{Routers: []bgp.Peer{*p}})
 	if err != nil {
@@ -164,7 +164,7 @@ func dial(ctx context.Context, p *bgp.Peer) (net.Conn, error) {
 	if err != nil {
 		return nil, plain(err)
 	}
-	return conn, nil
+	return conn.(*net.TCPConn), nil
 }
 
 // plain leaves out what the net package says of addresses: those are known.

@@ -29,9 +29,11 @@ type peer struct {
 	// ready says that the library waits for a connection; waiting is one that came
 	// before it did.
 	ready   bool
-	waiting net.Conn
-	// conn is the one that the library has; only a router's is kept.
-	conn net.Conn
+	waiting *net.TCPConn
+	// link is the connection that the library had last; nil if it had none.
+	link *gobgp.Link
+	// begun says that there has been a session.
+	begun bool
 	// alive says that BFD was up in this session.
 	alive bool
 	// again is when a router is called again; zero unless that is being waited for.
@@ -60,7 +62,7 @@ func (p *peer) discard() {
 
 // offer gives a connection to the peer of that address, which is made if it is a
 // new client. The caller holds the lock.
-func (r *Reflector) offer(address netip.Addr, conn net.Conn) error {
+func (r *Reflector) offer(address netip.Addr, conn *net.TCPConn) error {
 	p := r.peers[address]
 	if p != nil && p.router && !p.Passive {
 		return fmt.Errorf("router %s: it is called from here", address)
@@ -77,17 +79,14 @@ func (r *Reflector) offer(address netip.Addr, conn net.Conn) error {
 
 // hand gives the library a connection, or keeps the latest one until the library
 // is ready: after the loss of a session whose routes it keeps that takes seconds.
-func (r *Reflector) hand(p *peer, conn net.Conn) {
+func (r *Reflector) hand(p *peer, conn *net.TCPConn) {
 	if !p.ready {
 		p.discard()
 		p.waiting = conn
 		return
 	}
 	p.ready = false
-	if p.router {
-		p.conn = conn
-	}
-	r.library.Accept(conn)
+	p.link = r.library.Accept(conn, p.Peer, p.router && !p.begun)
 }
 
 func (r *Reflector) addClient(address netip.Addr) (*peer, error) {
@@ -117,7 +116,7 @@ func (r *Reflector) changed(c gobgp.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	p := r.peers[c.Peer]
-	if p == nil || c.State == bgp.Idle && c.Reason == "" {
+	if p == nil || c.State == bgp.Idle && c.Removed {
 		return // removed by us, and maybe there again
 	}
 	was := p.state
@@ -130,7 +129,7 @@ func (r *Reflector) changed(c gobgp.Change) {
 			r.hand(p, conn)
 		}
 	case c.State == bgp.Established:
-		p.since, p.reason, p.told, p.alive = time.Now(), "", time.Time{}, false
+		p.since, p.reason, p.told, p.alive, p.begun = time.Now(), "", time.Time{}, false, true
 		r.log.Info(p.name()+" established", "address", p.Address, "as", p.ASN)
 		r.watch()
 		r.note()
@@ -141,29 +140,27 @@ func (r *Reflector) changed(c gobgp.Change) {
 
 // ended takes note of a session's end, or of an attempt that failed.
 func (r *Reflector) ended(p *peer, c gobgp.Change, was bgp.SessionState) {
-	p.reason = c.Reason
+	p.reason = "session ended"
+	if p.link != nil && p.link.Reason() != "" {
+		p.reason = p.link.Reason()
+	}
 	if was == bgp.Established {
 		p.since = time.Now()
 		p.flaps++
 	}
-	kept := c.Kept && !p.router && !r.hung(p)
+	// A session that this side ended, as its hold timer does, is lost: the library
+	// would take that for a restart, but nobody knows what became of who hangs.
+	kept := c.Kept && !p.router && (p.link == nil || !p.link.Refused())
 	switch {
 	case kept:
 		r.log.Warn("client lost, its routes are kept while it may be restarting", "address", p.Address)
 	case was == bgp.Established || r.quota.take(time.Now()):
-		r.log.Warn(p.name()+" lost", "address", p.Address, "reason", c.Reason)
+		r.log.Warn(p.name()+" lost", "address", p.Address, "reason", p.reason)
 	}
 	if !kept {
 		r.remove(p)
 	}
 	r.watch()
-}
-
-// hung reports whether this side ended a session, as its hold timer does: the
-// library takes that for a restart, but who hangs forwards nothing that lasts.
-func (r *Reflector) hung(p *peer) bool {
-	s, ok := r.library.Session(r.ctx, p.Address)
-	return !ok || s.NotificationsSent > 0
 }
 
 // drop ends a peer's session by our own decision. The caller holds the lock.

@@ -237,7 +237,7 @@ var errNoRange = errors.New("address is in no range of clients")
 
 // admit takes a connection from whoever calls. Connections of strangers are
 // closed.
-func (r *Reflector) admit(conn net.Conn) {
+func (r *Reflector) admit(conn *net.TCPConn) {
 	address, err := remote(conn)
 	r.mu.Lock()
 	defer r.mu.Unlock()

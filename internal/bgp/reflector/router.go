@@ -54,12 +54,12 @@ func (r *Reflector) keep(p *peer) {
 
 // begin adds the router to the library and gives it the connection, if there is
 // one: a passive router's comes later.
-func (r *Reflector) begin(p *peer, conn net.Conn) bool {
+func (r *Reflector) begin(p *peer, conn *net.TCPConn) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	err := r.ctx.Err()
 	if err == nil && r.peers[p.Address] == p {
-		err = r.library.AddRouter(r.ctx, &r.config, p.Peer, true)
+		err = r.library.AddRouter(r.ctx, &r.config, p.Peer)
 	}
 	if err != nil {
 		if conn != nil {
@@ -76,7 +76,7 @@ func (r *Reflector) begin(p *peer, conn net.Conn) bool {
 
 // call connects to a router, if it is to be called. It says in the peer's state
 // why that fails.
-func (r *Reflector) call(p *peer) (conn net.Conn, ok bool) {
+func (r *Reflector) call(p *peer) (conn *net.TCPConn, ok bool) {
 	if p.Passive {
 		return nil, true
 	}
@@ -98,7 +98,7 @@ func (r *Reflector) call(p *peer) (conn net.Conn, ok bool) {
 }
 
 // rest has a router called again whose session ended. The caller holds the lock.
-func (r *Reflector) rest(p *peer, conn net.Conn) {
+func (r *Reflector) rest(p *peer, conn *net.TCPConn) {
 	if conn != nil {
 		_ = conn.Close()
 	}
@@ -142,14 +142,14 @@ func (r *Reflector) hangUp() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.peers {
-		if p.router && p.conn != nil {
-			_ = p.conn.Close()
+		if p.router && p.link != nil {
+			_ = p.link.Close()
 		}
 	}
 }
 
 // remote is the address from which somebody calls.
-func remote(conn net.Conn) (netip.Addr, error) {
+func remote(conn *net.TCPConn) (netip.Addr, error) {
 	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
 	return at.Addr(), err
 }

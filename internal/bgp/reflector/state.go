@@ -90,15 +90,7 @@ func (p *peer) shown() bgp.PeerState {
 
 // complete adds what the library and BFD know.
 func (r *Reflector) complete(s *bgp.PeerState) {
-	if session, ok := r.library.Session(r.ctx, s.Address); ok {
-		if s.State == bgp.Established {
-			s.LocalAddress, s.RouterID, s.HoldTime = session.LocalAddress, session.RouterID, session.HoldTime
-			s.GracefulRestart = session.GracefulRestart
-		}
-		s.MessagesReceived, s.MessagesSent = session.MessagesReceived, session.MessagesSent
-		s.UpdatesReceived, s.UpdatesSent = session.UpdatesReceived, session.UpdatesSent
-		s.RoutesReceived, s.RoutesAnnounced = session.RoutesReceived, session.RoutesAnnounced
-	}
+	r.library.Describe(r.ctx, s)
 	if watched, ok := r.watcher.State(s.Address); ok {
 		s.BFD, s.BFDSince, s.BFDReason, s.BFDFlaps = watched.State, watched.Since, watched.Reason, watched.Flaps
 	}
