@@ -130,7 +130,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 
 // openConfig reads the configuration file. All its errors are printed as they
 // are: each begins with its place.
-func openConfig(e env, path string, log *slog.Logger) (*file.Source, error) {
+func openConfig(e env, path string, log *slog.Logger) (*file.Source[*file.Config], error) {
 	source, err := file.Open(path, xdp.Limits(), log)
 	if wrong, ok := errors.AsType[file.Errors](err); ok {
 		fmt.Fprintln(e.stderr, wrong)

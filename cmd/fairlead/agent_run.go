@@ -47,7 +47,7 @@ type plane struct {
 // parts are what an agent is made of.
 type parts struct {
 	started time.Time
-	source  *file.Source
+	source  *file.Source[*file.Config]
 	plane   plane
 	// page is where people and scrapers are answered; nil: nowhere but on the
 	// control socket.
