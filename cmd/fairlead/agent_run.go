@@ -109,6 +109,7 @@ func newAgent(p parts) *agent {
 		CountFlows:  p.plane.countFlows,
 		Drain:       a.change(a.book.Drain),
 		Undrain:     a.change(a.book.Undrain),
+		Routes:      a.routes,
 		Events:      &p.tell.Latest,
 		Reload:      a.reload,
 	}

@@ -75,6 +75,7 @@ func newRootCommand(e env) *cobra.Command {
 		newNodeCommand(e),
 		newPreflightCommand(e),
 		newReloadCommand(),
+		newRoutesCommand(e),
 		newServicesCommand(e),
 		newStatusCommand(e),
 		newTopCommand(e),

@@ -41,7 +41,7 @@ func launch(h *HostState, p Process) (ProcessState, error) {
 	started, err := startTime(cmd.Process.Pid)
 	// Collects the child if it ends while its starter lives.
 	go func() { _ = cmd.Wait() }()
-	return ProcessState{Name: p.Name, PID: cmd.Process.Pid, StartTime: started}, err
+	return ProcessState{Process: p, PID: cmd.Process.Pid, StartTime: started}, err
 }
 
 func logFile(h *HostState, process string) string {
@@ -66,6 +66,9 @@ func startTime(pid int) (uint64, error) {
 // running opens the process as a file that stands for it and for no other, and
 // that can be read once it has ended. It returns nil if it is there no more.
 func (p ProcessState) running() *os.File {
+	if p.PID == 0 {
+		return nil
+	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
 		return nil
@@ -151,15 +154,18 @@ func (n namespace) inhabitants() ([]ProcessState, error) {
 			continue
 		}
 		if ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && os.SameFile(home, ns) {
-			found = append(found, ProcessState{Name: "in " + string(n), PID: pid, StartTime: started})
+			found = append(found, ProcessState{Process: Process{Name: "in " + string(n)}, PID: pid, StartTime: started})
 		}
 	}
 	return found, nil
 }
 
 // complaint describes a process that has ended on its own, with the last line
-// of its log; it returns nil while the process runs.
+// of its log; it returns nil while the process runs, or if it was stopped.
 func complaint(h *HostState, p ProcessState) error {
+	if p.PID == 0 {
+		return nil
+	}
 	if f := p.running(); f != nil {
 		return f.Close()
 	}
@@ -173,4 +179,18 @@ func complaint(h *HostState, p ProcessState) error {
 		last = []byte("it printed nothing")
 	}
 	return fmt.Errorf("host %s: process %s has ended: %s", h.Name, p.Name, last)
+}
+
+// signal reaches the process and its children, which are in a process group of
+// its number. While it runs that number is nobody else's.
+func (p ProcessState) signal(signal unix.Signal) error {
+	f := p.running()
+	if f == nil {
+		return fmt.Errorf("process %s: doesn't run", p.Name)
+	}
+	defer f.Close()
+	if err := unix.Kill(-p.PID, signal); err != nil {
+		return fmt.Errorf("process %s: %s: %w", p.Name, signal, err)
+	}
+	return nil
 }

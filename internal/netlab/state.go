@@ -40,17 +40,19 @@ type HostState struct {
 	// Socket is the absolute path of the control socket; empty if there is none.
 	Socket string `json:"socket,omitempty"`
 	// Directory holds the host's files and logs.
-	Directory string         `json:"directory"`
+	Directory string `json:"directory"`
+	// Processes are those that run, and those that were stopped.
 	Processes []ProcessState `json:"processes,omitempty"`
 }
 
 // ProcessState is a process that was started in a host. The start time makes
 // sure that a later process with the same number is not taken for it.
 type ProcessState struct {
-	Name string `json:"name"`
-	PID  int    `json:"pid"`
+	Process
+	// PID is 0 when the process was stopped on purpose.
+	PID int `json:"pid,omitempty"`
 	// StartTime is in clock ticks since boot: field 22 of /proc/PID/stat.
-	StartTime uint64 `json:"startTime"`
+	StartTime uint64 `json:"startTime,omitempty"`
 }
 
 // Host returns the host of that name, or nil.
@@ -58,6 +60,16 @@ func (s State) Host(name string) *HostState {
 	for i := range s.Hosts {
 		if s.Hosts[i].Name == name {
 			return &s.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// process returns the host's process of that name, or nil.
+func (h *HostState) process(name string) *ProcessState {
+	for i := range h.Processes {
+		if h.Processes[i].Name == name {
+			return &h.Processes[i]
 		}
 	}
 	return nil

@@ -123,12 +123,12 @@ type Neighbour struct {
 // working directory is the host's directory, so that Args name files there
 // without a path; what it prints is appended to NAME.log.
 type Process struct {
-	Name string
+	Name string `json:"name"`
 	// Args begins with the program, which is looked up in PATH if it has no
 	// slash.
-	Args []string
+	Args []string `json:"args"`
 	// Env is added to the environment, as KEY=value.
-	Env []string
+	Env []string `json:"env,omitempty"`
 }
 
 // Probe is a request that a lab answers when it is ready.

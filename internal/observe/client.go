@@ -101,6 +101,11 @@ func (c *Client) Top(ctx context.Context, limit int) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, topPath, url.Values{"limit": {strconv.Itoa(limit)}}, nil)
 }
 
+// Routes asks what is announced to whom; the answer is a Routes as JSON.
+func (c *Client) Routes(ctx context.Context) ([]byte, error) {
+	return c.request(ctx, http.MethodGet, routesPath, nil, nil)
+}
+
 // Drains asks for all drains; the answer is a list of Drain as JSON.
 func (c *Client) Drains(ctx context.Context) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, drainsPath, nil, nil)

@@ -30,6 +30,8 @@ type Status struct {
 	// Services and Backends count what Services and Backends list.
 	Services ServiceCounts `json:"services"`
 	Backends BackendCounts `json:"backends"`
+	// BGP sums up what Routes lists.
+	BGP RouteCounts `json:"bgp"`
 	// Exits are the ways that packets left the data plane, by name.
 	Exits []Exit `json:"exits"`
 }

@@ -57,6 +57,9 @@ type Agent struct {
 	// Drain and Undrain take a target out of service and back; they return when
 	// the data plane has been told, or why the target can't be drained.
 	Drain, Undrain func(context.Context, DrainTarget) error
+	// Routes tells what is announced, and how the peers are; Routes.Enabled is false
+	// without a BGP section.
+	Routes func() Routes
 	// Events are what happened of late.
 	Events *Events
 	// Reload reads the configuration again and returns why it was refused.

@@ -9,6 +9,20 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
+// RouteCounts sums up Routes.
+type RouteCounts struct {
+	// Enabled says that the configuration has a BGP section.
+	Enabled bool   `json:"enabled"`
+	ASN     uint32 `json:"asn,omitempty"`
+	// Established counts peers with a session, of Peers that are configured or came
+	// by themselves.
+	Peers       int `json:"peers"`
+	Established int `json:"established"`
+	// Announced counts prefixes that are announced, of Routes that would be.
+	Routes    int `json:"routes"`
+	Announced int `json:"announced"`
+}
+
 // Routes is what the node announces, and to whom.
 type Routes struct {
 	// Enabled says that the configuration has a BGP section; all else is zero or
@@ -39,7 +53,7 @@ type Announcement struct {
 	// NextHop is the given one; the zero Addr is the node's own.
 	NextHop netip.Addr `json:"nextHop,omitzero"`
 	// Attributes are for people: "65021:100", "local-pref 200", "med 10", "prepend 2".
-	Attributes []string `json:"attributes,omitempty"`
+	Attributes []string `json:"attributes"`
 	// Withdrawals counts how often it was withdrawn.
 	Withdrawals uint64 `json:"withdrawals"`
 }

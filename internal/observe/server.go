@@ -23,6 +23,7 @@ const (
 	tracePath    = "/v1/trace"
 	flowsPath    = "/v1/flows"
 	topPath      = "/v1/top"
+	routesPath   = "/v1/routes"
 	drainPath    = "/v1/drain"
 	undrainPath  = "/v1/undrain"
 	drainsPath   = "/v1/drains"
@@ -66,6 +67,9 @@ func (s *Server) handler() http.Handler {
 	})
 	mux.HandleFunc("GET "+topPath, s.top)
 	mux.HandleFunc("GET "+flowsPath, s.flows)
+	mux.HandleFunc("GET "+routesPath, func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, s.agent.routes())
+	})
 	mux.HandleFunc("GET "+drainsPath, s.drains)
 	mux.HandleFunc("POST "+drainPath, s.change(func(r *http.Request, t DrainTarget) error {
 		return s.agent.Drain(r.Context(), t)

@@ -119,6 +119,9 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 			some(s.Services.Panic, "in panic"), some(s.Services.Drained, "drained"))
 		fmt.Fprintf(t, "backends\t%d: %d in use%s%s\n", s.Backends.Total, s.Backends.InUse,
 			some(s.Backends.Unhealthy, "unhealthy"), some(s.Backends.Drained, "drained"))
+		if s.BGP.Enabled {
+			fmt.Fprintf(t, "bgp\t%s\n", s.BGP)
+		}
 	})
 	if err != nil {
 		return err

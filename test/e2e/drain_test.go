@@ -163,7 +163,7 @@ func (l *lab) checkRememberedDrain(t *testing.T) {
 	h := l.State().Host("lb1")
 	show(t, "drain", "backend", "web", moved4, "--socket", h.Socket)
 	l.kill(t, h, "agent")
-	if err := l.Start(t.Context(), h.Name, l.process(t, h.Name, "agent")); err != nil {
+	if err := l.Restart(t.Context(), h.Name, "agent"); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the next agent answers", func() bool {

@@ -209,7 +209,7 @@ func (m *monitor) checkDeadServer(t *testing.T) {
 	if got := m.sum(t, `min(fairlead_service_backends_unhealthy{service="web"})`); got != 1 {
 		t.Errorf("%.0f backends of web are unhealthy, want 1", got)
 	}
-	if err := m.lab.Start(t.Context(), server, m.lab.process(t, server, "nginx")); err != nil {
+	if err := m.lab.Restart(t.Context(), server, "nginx"); err != nil {
 		t.Fatal(err)
 	}
 	m.awaitAlert(t, "FairleadBackendUnhealthy", false)

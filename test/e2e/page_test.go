@@ -177,7 +177,7 @@ func (l *lab) checkLost(t *testing.T, b *browser) {
 	h := l.State().Host("lb1")
 	l.kill(t, h, "agent")
 	b.until("the page misses the agent", "!document.getElementById('gone').hidden && document.getElementById('link').textContent === 'no connection'")
-	if err := l.Start(t.Context(), h.Name, l.process(t, h.Name, "agent")); err != nil {
+	if err := l.Restart(t.Context(), h.Name, "agent"); err != nil {
 		t.Fatal(err)
 	}
 	b.until("the page has the agent again", "document.getElementById('gone').hidden && document.getElementById('link').textContent === 'live'")

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
@@ -63,10 +61,7 @@ func (f *failures) kill(ctx context.Context) error {
 	}
 	processes := s.State().Host(f.dead).Processes
 	for _, p := range processes {
-		if err := unix.Kill(p.PID, unix.SIGKILL); err != nil {
-			return fmt.Errorf("kill %s: %w", f.dead, err)
-		}
-		if err := s.Stop(ctx, f.dead, p.Name); err != nil {
+		if err := s.Kill(ctx, f.dead, p.Name); err != nil {
 			return err
 		}
 	}
@@ -81,7 +76,7 @@ func (f *failures) kill(ctx context.Context) error {
 func (f *failures) revive(ctx context.Context) error {
 	s := f.site
 	for _, p := range s.topology.Host(f.dead).Processes {
-		if err := s.Start(ctx, f.dead, p); err != nil {
+		if err := s.Restart(ctx, f.dead, p.Name); err != nil {
 			return err
 		}
 	}

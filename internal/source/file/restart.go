@@ -38,8 +38,17 @@ func (c *Config) checkReload(next *Config) error {
 	compare("dataplane.flows", c.Dataplane.Flows, next.Dataplane.Flows)
 	compare("dataplane.natSessions", c.Dataplane.NATSessions, next.Dataplane.NATSessions)
 	compare("observe.listen", c.Observe, next.Observe)
+	compare("bgp", c.speaker(), next.speaker())
 	if changes == nil {
 		return nil
 	}
 	return &RestartError{Changes: changes}
+}
+
+// speaker names the BGP speaker that an agent is, whatever it announces to whom.
+func (c *Config) speaker() string {
+	if c.BGP == nil {
+		return "absent"
+	}
+	return fmt.Sprintf("asn %d with routerID %s", c.BGP.ASN, c.BGP.RouterID)
 }

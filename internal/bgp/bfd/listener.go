@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bfd
+
+import (
+	"container/heap"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// listener hears all peers of one link and serves their sessions, one after the
+// other in one goroutine. What has arrived is always read before a peer is called
+// silent: a process that was not run for a while would blame its peers otherwise.
+type listener struct {
+	link link
+	log  *slog.Logger
+	// retry wakes the goroutine when it waits for the port.
+	retry chan struct{}
+
+	mu sync.Mutex
+	// running says that there is a goroutine: as long as there are sessions.
+	running bool
+	// in is nil while the port can't be had, problem why.
+	in      *socket
+	problem error
+	// peers have one session each, sessions are all, by the own discriminator: also
+	// those that are being left.
+	peers    map[netip.Addr]*member
+	sessions map[uint32]*member
+	queue    queue
+	buffer   receiveBuffer
+}
+
+// retryPause is between two tries to have the port.
+const retryPause = time.Second
+
+// burst is how many datagrams are read before sessions are looked at: more than
+// a socket's buffer holds, so that all that had arrived has been read.
+const burst = 1024
+
+func newListener(l link, log *slog.Logger) *listener {
+	return &listener{
+		link: l, log: log, retry: make(chan struct{}, 1),
+		peers: map[netip.Addr]*member{}, sessions: map[uint32]*member{},
+	}
+}
+
+// run serves sessions until there are none.
+func (l *listener) run() {
+	for {
+		in, err := l.link.listen()
+		if err == nil {
+			err = l.serve(in)
+		}
+		if l.finish(err) {
+			return
+		}
+		if err == nil {
+			continue
+		}
+		select {
+		case <-time.After(retryPause):
+		case <-l.retry:
+		}
+	}
+}
+
+// finish notes why the port isn't heard and reports whether nobody needs it.
+func (l *listener) finish(err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil && (l.problem == nil || err.Error() != l.problem.Error()) {
+		l.log.Warn("bfd does not hear its peers", slog.Uint64("port", uint64(l.link.port())), slog.Any("reason", err))
+	}
+	l.in, l.problem = nil, err
+	// Who can't hear can't learn whether a peer knows that it is left.
+	for _, m := range l.sessions {
+		if m.state == adminDown {
+			l.remove(m)
+		}
+	}
+	l.running = len(l.sessions) > 0
+	return !l.running
+}
+
+// serve hears peers until there is no session, or the socket fails.
+func (l *listener) serve(in *socket) error {
+	defer in.close()
+	l.mu.Lock()
+	l.in, l.problem = in, nil
+	l.mu.Unlock()
+	for {
+		more, err := l.attend(in)
+		if err != nil || !more {
+			return err
+		}
+		if err := in.await(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return err
+		}
+	}
+}
+
+// attend does all that is due, and sets the deadline of the next wait. It reports
+// whether there is any session.
+func (l *listener) attend(in *socket) (more bool, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if err := l.read(in); err != nil {
+		return false, err
+	}
+	for {
+		at, any := l.queue.next()
+		if !any {
+			return false, nil
+		}
+		if at.After(now) {
+			return true, in.until(at)
+		}
+		l.look(l.queue[0], now)
+	}
+}
+
+// read takes what has arrived.
+func (l *listener) read(in *socket) error {
+	for range burst {
+		d, err := in.receive(&l.buffer)
+		if errors.Is(err, unix.EAGAIN) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		l.hear(&d)
+	}
+	return nil
+}
+
+// hear gives a datagram to its session.
+func (l *listener) hear(d *datagram) {
+	p, err := parse(d.payload)
+	if err == nil {
+		err = l.link.admit(d)
+	}
+	m := l.peers[d.from]
+	if err == nil && p.your != 0 {
+		m = l.sessions[p.your]
+	}
+	switch {
+	case err == nil && m == nil:
+		err = errUnknown
+	case err == nil:
+		err = m.receive(time.Now(), &p)
+	}
+	if m != nil {
+		m.refused = err
+		l.requeue(m)
+	}
+	if err != nil {
+		l.log.Debug("bfd packet discarded", slog.Any("from", d.from), slog.Any("reason", err))
+	}
+}
+
+// look does what is due in one session.
+func (l *listener) look(m *member, now time.Time) {
+	m.expire(now)
+	for {
+		p, any := m.transmit(now)
+		if !any {
+			break
+		}
+		m.send(l.link, &p)
+	}
+	if m.left(now) {
+		l.remove(m)
+		return
+	}
+	l.requeue(m)
+}
+
+func (l *listener) requeue(m *member) {
+	m.wakes = m.wake()
+	heap.Fix(&l.queue, m.place)
+}
+
+func (l *listener) remove(m *member) {
+	delete(l.sessions, m.local)
+	heap.Remove(&l.queue, m.place)
+	m.close()
+}

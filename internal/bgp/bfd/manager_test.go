@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bfd
+
+import (
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// both starts an end in two hosts, which watch each other.
+func both(t *testing.T, lab *netlab.Lab) (near, next *end) {
+	t.Helper()
+	near, next = startEnd(t, lab, "near"), startEnd(t, lab, "next")
+	near.set(to(next4), to(next6))
+	next.set(to(near4), to(near6))
+	for _, peer := range []string{next4, next6} {
+		near.await(0, peer, bgp.BFDUp)
+	}
+	for _, peer := range []string{near4, near6} {
+		next.await(0, peer, bgp.BFDUp)
+	}
+	return near, next
+}
+
+// Every failure is found by those who live, and mended without a further one,
+// again and again.
+func TestFailures(t *testing.T) {
+	t.Parallel()
+	lab := newWorld(t)
+	near, next := both(t, lab)
+	for name, c := range map[string]struct {
+		fail, mend func()
+		// finders learn of it while it lasts.
+		finders map[*end][]string
+	}{
+		"link cut": {
+			fail: func() { plug(t, lab, "next", false) }, mend: func() { plug(t, lab, "next", true) },
+			finders: map[*end][]string{near: {next4, next6}, next: {near4, near6}},
+		},
+		"peer hangs": {
+			fail: func() { next.signal(syscall.SIGSTOP) }, mend: func() { next.signal(syscall.SIGCONT) },
+			finders: map[*end][]string{near: {next4, next6}},
+		},
+	} {
+		for range 3 {
+			nearMark, nextMark := near.mark(), next.mark()
+			mark := map[*end]int{near: nearMark, next: nextMark}
+			c.fail()
+			for finder, peers := range c.finders {
+				for _, peer := range peers {
+					if e := finder.await(mark[finder], peer, bgp.BFDDown); e.Diagnostic != DetectionTimeExpired || e.RemoteAdminDown {
+						t.Errorf("%s: %+v", name, e)
+					}
+				}
+			}
+			if s := near.ask(next4); s.State != bgp.BFDDown || s.Reason != "peer has fallen silent" || s.Flaps == 0 {
+				t.Errorf("%s: %+v", name, s)
+			}
+			c.mend()
+			for _, peer := range []string{next4, next6} {
+				near.await(nearMark, peer, bgp.BFDUp)
+			}
+			for _, peer := range []string{near4, near6} {
+				next.await(nextMark, peer, bgp.BFDUp)
+			}
+		}
+	}
+}
+
+// A router between both ends: only sessions that say so come up, and others say
+// why not.
+func TestMultihop(t *testing.T) {
+	t.Parallel()
+	lab := newWorld(t)
+	near, far := startEnd(t, lab, "near"), startEnd(t, lab, "far")
+	near.set(over(far4), over(far6))
+	far.set(over(near4), over(near6))
+	for _, peer := range []string{far4, far6} {
+		near.await(0, peer, bgp.BFDUp)
+	}
+	near.set(to(far4))
+	far.set(to(near4))
+	until(t, "the hop is seen", func() bool {
+		return strings.Contains(far.ask(near4).Reason, "packet with TTL 254: want 255")
+	})
+}
+
+// A session that ends on purpose is no failure, whether its end goes or is told
+// to.
+func TestLeaving(t *testing.T) {
+	t.Parallel()
+	lab := newWorld(t)
+	near, next := both(t, lab)
+	mark := near.mark()
+	next.set(to(near6))
+	if e := near.await(mark, next4, bgp.BFDDown); !e.RemoteAdminDown {
+		t.Errorf("one session is left: %+v", e)
+	}
+	if s := near.ask(next4); s.Reason != "peer is administratively down" {
+		t.Errorf("%+v", s)
+	}
+	next.set(to(near4), to(near6))
+	near.await(mark, next4, bgp.BFDUp)
+	mark = near.mark()
+	next.leave()
+	for _, peer := range []string{next4, next6} {
+		if e := near.await(mark, peer, bgp.BFDDown); !e.RemoteAdminDown {
+			t.Errorf("all are left: %+v", e)
+		}
+	}
+}
+
+// A peer that dies and comes back has another discriminator.
+func TestPeerRestarts(t *testing.T) {
+	t.Parallel()
+	lab := newWorld(t)
+	near, next := both(t, lab)
+	for range 3 {
+		mark := near.mark()
+		next.kill()
+		next = startEnd(t, lab, "next")
+		next.set(to(near4), to(near6))
+		near.await(mark, next4, bgp.BFDDown)
+		near.await(mark, next4, bgp.BFDUp)
+	}
+	mark := near.mark()
+	next.kill()
+	near.await(mark, next4, bgp.BFDDown)
+	until(t, "the closed port is seen", func() bool { return strings.Contains(near.ask(next4).Reason, "its port is closed") })
+}
+
+// Sessions that stay as they are go on while others come and go, and those whose
+// intervals change too.
+func TestSetDisturbsNoOther(t *testing.T) {
+	t.Parallel()
+	lab := newWorld(t)
+	near, next := both(t, lab)
+	nearMark, nextMark := near.mark(), next.mark()
+	slower := to(next4)
+	slower.Interval, slower.Multiplier = 300*time.Millisecond, 4
+	for range 10 {
+		near.set(to(next4), to(next6), to("10.0.9.77"), over(far6))
+		near.set(slower, to(next6))
+	}
+	near.quiet(nearMark)
+	next.quiet(nextMark)
+	if near.ask("10.0.9.77") != (Status{}) {
+		t.Error("a peer that is gone has a status")
+	}
+}
+
+// Another daemon has the port: a reason that names it, and no more than that.
+func TestPortInUse(t *testing.T) {
+	t.Parallel()
+	lab := newWorld(t)
+	var squatter net.PacketConn
+	err := lab.Do("near", func() (err error) {
+		squatter, err = net.ListenPacket("udp4", ":3784")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	near, next := startEnd(t, lab, "near"), startEnd(t, lab, "next")
+	near.set(to(next4), to(next6))
+	next.set(to(near4), to(near6))
+	near.await(0, next6, bgp.BFDUp)
+	until(t, "the reason is seen", func() bool {
+		return near.ask(next4).Reason == "udp port 3784 is in use: another BFD daemon may run here"
+	})
+	if err := squatter.Close(); err != nil {
+		t.Fatal(err)
+	}
+	near.await(0, next4, bgp.BFDUp)
+}
+
+func TestSetRefuses(t *testing.T) {
+	m := New(slog.New(slog.DiscardHandler), func(Event) {})
+	defer m.Close()
+	good := to("192.0.2.1")
+	for name, change := range map[string]func(p *Peer){
+		"no address":           func(p *Peer) { p.Address = netip.Addr{} },
+		"unspecified":          func(p *Peer) { p.Address = netip.IPv4Unspecified() },
+		"multicast":            func(p *Peer) { p.Address = netip.MustParseAddr("224.0.0.1") },
+		"zone":                 func(p *Peer) { p.Address = netip.MustParseAddr("fe80::1%eth0") },
+		"other family":         func(p *Peer) { p.Local = netip.IPv6Loopback() },
+		"interval too short":   func(p *Peer) { p.Interval = time.Millisecond },
+		"interval too long":    func(p *Peer) { p.Interval = time.Hour },
+		"multiplier 0":         func(p *Peer) { p.Multiplier = 0 },
+		"twice, in both forms": func(p *Peer) { p.Address = netip.MustParseAddr("::ffff:192.0.2.1") },
+	} {
+		bad := good
+		change(&bad)
+		if err := m.Set([]Peer{good, bad}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, any := m.State(good.Address); any {
+		t.Error("an error changed something")
+	}
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); !holds(); {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

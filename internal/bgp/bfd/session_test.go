@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bfd
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+const ms = time.Millisecond
+
+var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// probe is a session under test, with the events that it told.
+type probe struct {
+	*session
+	now    time.Time
+	events []Event
+}
+
+func newProbe(interval time.Duration, multiplier uint8) *probe {
+	p := &probe{now: begin}
+	peer := Peer{Address: netip.MustParseAddr("192.0.2.1"), BFD: bgp.BFD{Interval: interval, Multiplier: multiplier}}
+	p.session = newSession(begin, peer, 7, func() float64 { return 0 }, func(e Event) { p.events = append(p.events, e) })
+	return p
+}
+
+// said is a packet of the peer, 100 ms × 3.
+func said(s state) packet {
+	return packet{state: s, multiplier: 3, my: 9, your: 7, desiredMinTx: 100 * ms, requiredMinRx: 100 * ms}
+}
+
+func (p *probe) hear(t *testing.T, packets ...packet) {
+	t.Helper()
+	for i := range packets {
+		if err := p.receive(p.now, &packets[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// pass lets time go by, and returns what is sent meanwhile.
+func (p *probe) pass(d time.Duration) (sent []packet) {
+	end := p.now.Add(d)
+	for {
+		if at := p.wake(); at.After(p.now) {
+			p.now = at
+		}
+		if p.now.After(end) {
+			p.now = end
+			return sent
+		}
+		p.expire(p.now)
+		for {
+			out, ok := p.transmit(p.now)
+			if !ok {
+				break
+			}
+			sent = append(sent, out)
+		}
+		if p.left(p.now) {
+			p.now = end
+			return sent
+		}
+	}
+}
+
+// one is the only packet that is sent at once.
+func (p *probe) one(t *testing.T) packet {
+	t.Helper()
+	sent := p.pass(0)
+	if len(sent) != 1 {
+		t.Fatalf("sent %+v, want one packet", sent)
+	}
+	return sent[0]
+}
+
+// comeUp makes the session up and ends its poll sequence.
+func (p *probe) comeUp(t *testing.T) {
+	t.Helper()
+	p.pass(0)
+	p.hear(t, said(down), said(initial))
+	p.pass(0)
+	final := said(up)
+	final.final = true
+	p.hear(t, final, said(up))
+	if p.state != up {
+		t.Fatal("session does not come up")
+	}
+}
+
+// The table of RFC 5880 §6.8.6.
+func TestStates(t *testing.T) {
+	for _, c := range []struct {
+		from, hears, to state
+		why             Diagnostic
+	}{
+		{down, adminDown, down, NoDiagnostic},
+		{down, down, initial, NoDiagnostic},
+		{down, initial, up, NoDiagnostic},
+		{down, up, down, NoDiagnostic},
+		{initial, adminDown, down, NeighbourSignaledDown},
+		{initial, down, initial, NoDiagnostic},
+		{initial, initial, up, NoDiagnostic},
+		{initial, up, up, NoDiagnostic},
+		{up, adminDown, down, NeighbourSignaledDown},
+		{up, down, down, NeighbourSignaledDown},
+		{up, initial, up, NoDiagnostic},
+		{up, up, up, NoDiagnostic},
+		{adminDown, adminDown, adminDown, NoDiagnostic},
+		{adminDown, down, adminDown, NoDiagnostic},
+		{adminDown, initial, adminDown, NoDiagnostic},
+		{adminDown, up, adminDown, NoDiagnostic},
+	} {
+		t.Run(fmt.Sprint(c.from.word(), " hears ", c.hears.word()), func(t *testing.T) {
+			p := newProbe(100*ms, 3)
+			p.state = c.from
+			p.hear(t, said(c.hears))
+			if p.state != c.to || p.diagnostic != c.why {
+				t.Errorf("got %s (%s), want %s (%s)", p.state.word(), p.diagnostic, c.to.word(), c.why)
+			}
+			if changed := len(p.events) > 0; changed != (c.from != c.to) {
+				t.Errorf("told %+v", p.events)
+			}
+			if len(p.events) > 0 && p.events[0].RemoteAdminDown != (c.hears == adminDown) {
+				t.Errorf("told %+v", p.events[0])
+			}
+		})
+	}
+}
+
+// A change of state is told to the peer at once, with what it says of the
+// session.
+func TestComesUp(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	if got, want := p.one(t), (packet{state: down, multiplier: 3, my: 7, desiredMinTx: time.Second, requiredMinRx: 100 * ms}); got != want {
+		t.Errorf("first packet %+v, want %+v", got, want)
+	}
+	p.hear(t, said(down))
+	if got, want := p.one(t), (packet{state: initial, multiplier: 3, my: 7, your: 9, desiredMinTx: time.Second, requiredMinRx: 100 * ms}); got != want {
+		t.Errorf("then %+v, want %+v", got, want)
+	}
+	p.hear(t, said(up))
+	if got, want := p.one(t), (packet{state: up, poll: true, multiplier: 3, my: 7, your: 9, desiredMinTx: 100 * ms, requiredMinRx: 100 * ms}); got != want {
+		t.Errorf("then %+v, want %+v", got, want)
+	}
+}
+
+func TestSilence(t *testing.T) {
+	p := newProbe(100*ms, 5)
+	p.comeUp(t)
+	p.events = nil
+	heard := said(up)
+	heard.desiredMinTx = 200 * ms
+	p.hear(t, heard)
+	p.pass(600*ms - 1)
+	if p.state != up {
+		t.Fatal("down before three intervals of the peer are over")
+	}
+	sent := p.pass(1)
+	want := Event{
+		Peer: p.peer.Address, At: p.now, Old: bgp.BFDUp, New: bgp.BFDDown, Diagnostic: DetectionTimeExpired,
+	}
+	if len(p.events) != 1 || p.events[0] != want || p.flaps != 1 {
+		t.Errorf("told %+v, want %+v; %d flaps", p.events, want, p.flaps)
+	}
+	last := sent[len(sent)-1]
+	if last.state != down || last.your != 0 || last.diagnostic != DetectionTimeExpired || last.desiredMinTx != time.Second {
+		t.Errorf("said %+v: want down for that reason, slow, without the peer's discriminator", last)
+	}
+}
+
+// A session in init ends like one that is up; one that is down forgets the peer.
+func TestSilenceBeforeUp(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.hear(t, said(down))
+	p.pass(400 * ms)
+	if p.state != down || p.diagnostic != DetectionTimeExpired || p.flaps != 0 {
+		t.Errorf("init: got %s, %s, %d flaps", p.state.word(), p.diagnostic, p.flaps)
+	}
+	p.hear(t, said(adminDown))
+	p.pass(400 * ms)
+	if p.remote != 0 || p.state != down {
+		t.Errorf("down: peer is still %d", p.remote)
+	}
+}
+
+func TestPollIsAnswered(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.comeUp(t)
+	p.pass(0)
+	asked := said(up)
+	asked.poll = true
+	p.hear(t, asked)
+	if got := p.one(t); !got.final || got.poll {
+		t.Errorf("answer %+v: want F without P", got)
+	}
+	asked.requiredMinRx = 0
+	p.hear(t, asked)
+	if got := p.one(t); !got.final {
+		t.Errorf("to a peer that wants no packets: %+v", got)
+	}
+}
+
+// RFC 5880 §6.8.7: nothing periodic to a peer that wants none or demands.
+func TestSilentPeers(t *testing.T) {
+	zero, demand := said(up), said(up)
+	zero.requiredMinRx = 0
+	demand.demand = true
+	for name, heard := range map[string]packet{"min rx 0": zero, "demand mode": demand} {
+		p := newProbe(100*ms, 3)
+		p.comeUp(t)
+		p.hear(t, heard)
+		for range 10 {
+			if sent := p.pass(100 * ms); len(sent) > 0 {
+				t.Errorf("%s: sent %+v", name, sent)
+			}
+			p.hear(t, heard)
+		}
+		if p.state != up {
+			t.Errorf("%s: session is %s", name, p.state.word())
+		}
+		p.pass(400 * ms)
+		if p.state != down {
+			t.Errorf("%s: a silent peer is not found", name)
+		}
+	}
+}
+
+// A poll is sent also to a peer in demand mode, until it is answered.
+func TestPollInDemandMode(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.comeUp(t)
+	demand := said(up)
+	demand.demand = true
+	p.hear(t, demand)
+	p.pass(0)
+	slower := p.peer
+	slower.Interval = 150 * ms
+	p.change(slower)
+	if sent := p.pass(250 * ms); len(sent) != 3 || !sent[0].poll || !sent[2].poll {
+		t.Errorf("sent %+v, want three polls", sent)
+	}
+	demand.final = true
+	p.hear(t, demand)
+	if sent := p.pass(250 * ms); len(sent) > 0 {
+		t.Errorf("answered, but sent %+v", sent)
+	}
+}
+
+func TestAuthenticationIsRefused(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	signed := said(down)
+	signed.authenticated = true
+	if err := p.receive(begin, &signed); !errors.Is(err, errAuthenticated) || p.state != down || p.remote != 0 {
+		t.Errorf("got %v, %s", err, p.state.word())
+	}
+}
+
+func TestDisable(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.comeUp(t)
+	p.events = nil
+	p.disable(p.now)
+	if got := p.one(t); got.state != adminDown || got.diagnostic != AdministrativelyDown {
+		t.Errorf("said %+v", got)
+	}
+	p.pass(10 * ms)
+	p.hear(t, said(up)) // sent before it heard
+	if got := p.one(t); got.state != adminDown {
+		t.Errorf("said %+v", got)
+	}
+	if p.left(p.now) {
+		t.Error("left before the peer knows")
+	}
+	p.hear(t, said(down))
+	if !p.left(p.now) || len(p.events) > 0 {
+		t.Errorf("not left though the peer knows; told %+v", p.events)
+	}
+}
+
+// Who isn't heard is told once; a peer that doesn't react is left after the
+// detection time.
+func TestDisableUnheard(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.pass(0)
+	p.disable(p.now)
+	if got := p.one(t); got.state != adminDown || !p.left(p.now) {
+		t.Errorf("never heard: said %+v, left: %v", got, p.left(p.now))
+	}
+	p = newProbe(100*ms, 3)
+	p.comeUp(t)
+	p.disable(p.now)
+	p.pass(299 * ms)
+	if p.left(p.now) {
+		t.Error("left too early")
+	}
+	p.pass(ms)
+	if !p.left(p.now) {
+		t.Error("not left after the detection time")
+	}
+}
