@@ -26,9 +26,13 @@ const (
 	balancers = 4
 	servers   = 4
 
-	router = "router"
-	client = "client"
-	agent  = "agent"
+	// webPort and echoPort are those of the lab's services.
+	webPort  = 80
+	echoPort = 7
+
+	routerHost   = "router"
+	clientHost   = "client"
+	agentProcess = "agent"
 )
 
 // patience is how long anything may take that has no limit of its own: an agent
@@ -49,42 +53,17 @@ type site struct {
 	tap    *tap
 }
 
-// setting is a router, and whether there is a reflector before it.
-type setting struct {
-	router    netlab.RouterKind
-	reflector bool
-}
-
-// labels are those of results.
-func (s setting) labels(more ...string) map[string]string {
-	labels := map[string]string{"router": string(s.router), "reflector": "no"}
-	if s.reflector {
-		labels["reflector"] = "yes"
-	}
-	for i := 0; i+1 < len(more); i += 2 {
-		labels[more[i]] = more[i+1]
-	}
-	return labels
-}
-
-// String is for people: "frr with reflector".
-func (s setting) String() string {
-	if s.reflector {
-		return string(s.router) + " with reflector"
-	}
-	return string(s.router)
-}
-
 // bringUp makes the lab of a setting and watches its router.
-func bringUp(ctx context.Context, labs netlab.Labs, name, fairlead string, how setting) (s *site, err error) {
+func bringUp(ctx context.Context, labs netlab.Labs, name, fairlead string, how Setting) (s *site, err error) {
 	s = &site{fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
 	s.topology, err = netlab.ECMP(netlab.ECMPOptions{
 		Fairlead: fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers,
-		Router: how.router, Reflector: how.reflector,
+		Router: how.Router, Reflector: how.Reflector,
 	})
 	if err != nil {
 		return nil, err
 	}
+	s.serveLines()
 	var addresses []netip.Addr
 	for _, service := range s.topology.Services {
 		if a := service.Address; !slices.Contains(addresses, a) {
@@ -106,18 +85,34 @@ func bringUp(ctx context.Context, labs netlab.Labs, name, fairlead string, how s
 	return s, nil
 }
 
+// serveLines adds a service for held TCP connections: that of the echo servers'
+// lines, beside each one for their datagrams.
+func (s *site) serveLines() {
+	services := slices.Clone(s.topology.Services)
+	for _, service := range s.topology.Services {
+		if service.Protocol == lb.UDP {
+			service.Name, service.Protocol = "lines-"+service.Name, lb.TCP
+			services = append(services, service)
+		}
+	}
+	s.topology.SetServices(services)
+}
+
 // watch begins to watch the router.
 func (s *site) watch(vips []netip.Addr) error {
 	device := ""
 	for _, link := range s.topology.Links {
 		for _, ends := range [][2]netlab.End{{link.A, link.B}, {link.B, link.A}} {
-			if ends[0].Host == router && ends[1].Host != client {
+			if ends[0].Host == routerHost && ends[1].Host != clientHost {
 				device = ends[0].Interface
 			}
 		}
 	}
-	prefixes := append([]netip.Prefix{secondVIP(ipv4), secondVIP(ipv6)}, s.vips[ipv4], s.vips[ipv6])
-	return s.Do(router, func() (err error) {
+	var prefixes []netip.Prefix
+	for _, f := range families() {
+		prefixes = append(prefixes, s.vips[f], secondVIP(f))
+	}
+	return s.Do(routerHost, func() (err error) {
 		if s.routes, err = fib.Watch(prefixes...); err == nil {
 			s.tap, err = openTap(device, vips)
 		}
@@ -139,7 +134,7 @@ func (s *site) takeDown(ctx context.Context) error {
 
 // dial opens connections of the client.
 func (s *site) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	return s.Dial(ctx, client, network, address)
+	return s.Dial(ctx, clientHost, network, address)
 }
 
 // hops are equal next hops through some balancers.
@@ -173,6 +168,19 @@ func (s *site) await(ctx context.Context, tables map[netip.Prefix]fib.Hops) erro
 	return s.routes.Await(ctx, tables)
 }
 
+// restore has all balancers serve again.
+func (s *site) restore(ctx context.Context) error {
+	for standing, action := range map[standing]action{drained: undrain, stopped: start} {
+		if err := s.make(ctx, change{action, s.fleet.are(standing)}); err != nil {
+			return err
+		}
+	}
+	if err := s.await(ctx, s.tables(s.fleet)); err != nil {
+		return err
+	}
+	return s.settle(ctx)
+}
+
 // make makes a change: all its balancers are told at once. It returns when they
 // have taken note, and the fleet stands so.
 func (s *site) make(ctx context.Context, c change) error {
@@ -197,9 +205,9 @@ func (s *site) act(ctx context.Context, a action, name string) error {
 	case undrain:
 		return operator.Undrain(ctx, observe.DrainTarget{})
 	case stop:
-		return s.Stop(ctx, name, agent)
+		return s.Stop(ctx, name, agentProcess)
 	default:
-		return s.Restart(ctx, name, agent)
+		return s.Restart(ctx, name, agentProcess)
 	}
 }
 

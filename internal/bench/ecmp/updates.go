@@ -38,16 +38,15 @@ func newUpdates() *updates {
 	}
 }
 
-// measureUpdates changes the number of balancers at random, and watches the
-// table.
-func (s *site) measureUpdates(ctx context.Context, cfg *Config, random *rand.Rand) (*updates, error) {
-	u, began := newUpdates(), time.Now()
+// runUpdates changes the number of balancers at random, and watches the table.
+func (s *site) runUpdates(ctx context.Context, cfg *Config, how Setting, report *bench.Report) error {
+	u, random, began := newUpdates(), cfg.random(1), time.Now()
 	for !cfg.enough(u.changes, time.Since(began)) {
 		next := time.Now().Add(cfg.Interval)
 		c := s.fleet.randomChange(random)
 		tables, err := s.try(ctx, c, random)
 		if err != nil {
-			return nil, fmt.Errorf("change %d: %w", u.changes+1, err)
+			return fmt.Errorf("change %d: %w", u.changes+1, err)
 		}
 		u.changes++
 		for family, trial := range tables {
@@ -59,10 +58,11 @@ func (s *site) measureUpdates(ctx context.Context, cfg *Config, random *rand.Ran
 			cfg.progress("%d changes, median %.1f ms", u.changes, u.delays[ipv4].Median())
 		}
 		if err := sleep(ctx, time.Until(next)); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return u, s.restore(ctx)
+	u.report(report, how)
+	return s.restore(ctx)
 }
 
 // try makes a change and watches the tables until they have been right for a
@@ -109,7 +109,7 @@ func (u *updates) add(a action, f family, o outcome) string {
 }
 
 // report adds what was found in a setting, and judges it.
-func (u *updates) report(r *bench.Report, how setting) {
+func (u *updates) report(r *bench.Report, how Setting) {
 	for _, f := range families() {
 		labels := how.labels("family", string(f))
 		r.AddDistribution("update_delay_ms", "ms", u.delays[f], labels)
@@ -120,7 +120,7 @@ func (u *updates) report(r *bench.Report, how setting) {
 		r.Add("table_gap_ms", "ms", u.gaps[f], labels)
 	}
 	delays := slices.Concat(u.delays[ipv4], u.delays[ipv6])
-	if target, told := medianTargets[how.router]; told {
+	if target, told := medianTargets[how.Router]; told {
 		r.Judge(fmt.Sprintf("%s: median milliseconds from a change to the right table, %d changes", how, u.changes),
 			"DESIGN.md §10", bench.AtMost(target), delays.Median())
 	}
