@@ -26,9 +26,9 @@ func announced() observe.Routes {
 		Announcements: []observe.Announcement{
 			{Prefix: netip.MustParsePrefix("10.1.1.1/32"), Services: []string{"web", "echo"}, Announced: true, Since: at,
 				Peers: []netip.Addr{router, router6}},
-			{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Services: []string{"api"}, Announced: true, Since: at, Withdrawals: 2,
+			{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Services: []string{"api", "b", "c", "d"}, Announced: true, Since: at, Withdrawals: 2,
 				Peers: many, NextHop: netip.MustParseAddr("10.0.2.100"), Attributes: []string{"65021:100", "local-pref 200", "med 10", "prepend 2"}},
-			{Prefix: netip.MustParsePrefix("10.1.3.1/32"), Services: []string{"old"}, Announced: true, Since: at, GracefulShutdown: true,
+			{Prefix: netip.MustParsePrefix("10.1.3.1/32"), Services: []string{"old"}, Announced: true, Since: at, GracefulShutdown: true, Reason: "old: drained",
 				Peers: []netip.Addr{router}},
 			{Prefix: netip.MustParsePrefix("10.1.4.1/32"), Services: []string{"lonely"}, Announced: true, Since: at},
 			{Prefix: netip.MustParsePrefix("fd00:10:1:1::1/128"), Services: []string{"web6"}, Since: at, Withdrawals: 1,
