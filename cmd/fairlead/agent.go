@@ -38,10 +38,11 @@ func newAgentCommand(e env) *cobra.Command {
 		Use:   "agent",
 		Short: "Run a balancer node",
 		Long: `Run a balancer node as its configuration file says. The file is followed as it
-changes; SIGHUP and "fairlead reload" read it at once. SIGTERM drains the node:
-the agent ends when no more packets come, or after node.drainTimeout; another
-SIGTERM, or SIGINT, ends it at once. When the agent has ended, also by SIGKILL,
-packets go on being balanced, and the next agent takes over.`,
+changes; SIGHUP and "fairlead reload" read it at once. SIGTERM drains the node
+and withdraws its routes: the agent ends when no more packets come, or after
+node.drainTimeout; another SIGTERM, or SIGINT, ends it at once. When the agent has
+ended, also by SIGKILL, packets go on being balanced, and the next agent takes
+over. Routers that support graceful restart keep routes that were not withdrawn.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
