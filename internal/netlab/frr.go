@@ -19,9 +19,6 @@ const (
 // directories above the host's; and a socket's name has to be short.
 const workingFolder = "/proc/self/cwd/"
 
-// maxPaths is how many equal routes a router merges: no lab has more balancers.
-const maxPaths = 128
-
 // furnishFRR lets a host run FRR. Its sockets are in its directory, where
 // "vtysh --vty_socket DIRECTORY" finds them.
 func (p *peering) furnishFRR(h *Host) {
@@ -56,7 +53,7 @@ func frrBFD() string {
 func (p *peering) frrBGP() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("router bgp %d", routerASN)
+	line("router bgp %d", p.asn())
 	line(" bgp router-id %s", addresses(serviceNetwork, routerNumber)[0])
 	line(" no bgp ebgp-requires-policy")
 	line(" no bgp default ipv4-unicast")
@@ -68,16 +65,20 @@ func (p *peering) frrBGP() string {
 	line(" neighbor balancers bfd profile fast")
 	line(" neighbor balancers passive")
 	if p.dynamic {
-		line(" bgp listen limit %d", MaxBalancers)
-		line(" bgp listen range %s peer-group balancers", networkAddresses(serviceNetwork, routerNumber)[0].Masked())
+		line(" bgp listen limit %d", maxPaths)
+		line(" bgp listen range %s peer-group balancers", p.network())
 	} else {
 		for _, a := range p.neighbours() {
 			line(" neighbor %s peer-group balancers", a)
 		}
 	}
+	paths := "maximum-paths"
+	if p.reflector {
+		paths += " ibgp"
+	}
 	for _, family := range []string{"ipv4", "ipv6"} {
 		line(" address-family %s unicast", family)
-		line("  maximum-paths %d", maxPaths)
+		line("  %s %d", paths, maxPaths)
 		line("  neighbor balancers activate")
 		line(" exit-address-family")
 	}

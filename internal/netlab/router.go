@@ -3,6 +3,7 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -16,7 +17,8 @@ type RouterKind string
 
 // The routers that speak BGP.
 const (
-	FRR RouterKind = "frr" // bgpd, zebra and bfdd
+	FRR  RouterKind = "frr"  // bgpd, zebra and bfdd
+	BIRD RouterKind = "bird" // version 2
 )
 
 // AS numbers of the routers and of the balancers (RFC 6996: private use). Behind
@@ -26,8 +28,8 @@ const (
 	balancerASN = 65021
 )
 
-// Sessions between the router and the balancers: who is silent for longer than
-// the hold time, or three intervals of BFD, is gone.
+// Sessions between routers, reflectors and balancers: who is silent for longer
+// than the hold time, or than three intervals of BFD, is gone.
 const (
 	holdTime    = 3 * time.Second
 	bfdInterval = 100 * time.Millisecond
@@ -37,24 +39,34 @@ const (
 // choose other routes.
 const shutdownDelay = 500 * time.Millisecond
 
-// peering is who speaks BGP with whom in the service network.
+// maxPaths is how many equal routes a router merges: no lab has more balancers.
+const maxPaths = 128
+
+// peering is who speaks BGP with whom in the service network. All sessions carry
+// both address families.
 type peering struct {
 	router RouterKind
+	// reflector is between the router and the balancers.
+	reflector bool
 	// dynamic has the router take any balancer that calls, instead of those that
 	// it is told.
 	dynamic bool
+	// ipv6 has all sessions over IPv6.
+	ipv6 bool
+	// foreign says that there is a speaker that isn't Fairlead's.
+	foreign bool
 	// balancers is how many there are.
 	balancers int
 }
 
 func (p *peering) check() error {
-	switch p.router {
-	case FRR, "":
-	default:
-		return fmt.Errorf("unknown router %q: want frr", p.router)
-	}
-	if p.router == "" && p.dynamic {
-		return fmt.Errorf("dynamic neighbours: the router speaks no BGP")
+	switch {
+	case p.router == "" && (p.reflector || p.dynamic || p.ipv6 || p.foreign):
+		return errors.New("no router that speaks BGP is chosen")
+	case p.router != "" && p.router != FRR && p.router != BIRD:
+		return fmt.Errorf("unknown router %q: want frr or bird", p.router)
+	case p.reflector && p.dynamic:
+		return errors.New("behind a reflector the router has no dynamic neighbours")
 	}
 	return nil
 }
@@ -64,43 +76,71 @@ func (p *peering) speaks() bool { return p.router != "" }
 
 // furnish makes the host a router of its kind.
 func (p *peering) furnish(h *Host) {
+	h.Software = string(p.router)
 	switch p.router {
 	case FRR:
 		p.furnishFRR(h)
+	case BIRD:
+		p.furnishBIRD(h)
 	}
 }
 
-// announcer is what the nth balancer says of BGP.
-func (p *peering) announcer(n int) *bgp.Config {
-	bfd := bgp.BFD{Interval: bfdInterval, Multiplier: bgp.DefaultBFD.Multiplier}
-	return &bgp.Config{
-		Local:         bgp.Local{ASN: balancerASN, RouterID: addresses(serviceNetwork, balancerNumber+n)[0]},
-		ShutdownDelay: shutdownDelay,
-		Peers: []bgp.Peer{{
-			Address: addresses(serviceNetwork, routerNumber)[0], ASN: routerASN,
-			HoldTime: holdTime, RestartTime: bgp.DefaultRestartTime, BFD: &bfd,
-		}},
+// asn is the router's.
+func (p *peering) asn() uint32 {
+	if p.reflector {
+		return balancerASN
 	}
+	return routerASN
 }
 
-// learned are the routes of a router to all balancers.
-func (p *peering) learned(router string) []LearnedRoute {
-	var names []string
-	for n := range p.balancers {
-		names = append(names, balancerName(n+1))
+// address is the one at which a host of the service network speaks BGP.
+func (p *peering) address(number int) netip.Addr {
+	if p.ipv6 {
+		return addresses(serviceNetwork, number)[1]
 	}
-	var routes []LearnedRoute
-	for _, vip := range vips() {
-		routes = append(routes, LearnedRoute{Host: router, Prefix: netip.PrefixFrom(vip, vip.BitLen()), Via: names})
-	}
-	return routes
+	return addresses(serviceNetwork, number)[0]
 }
 
-// neighbours are the addresses from which balancers call the router.
+// network is the one that sessions come from.
+func (p *peering) network() netip.Prefix {
+	if p.ipv6 {
+		return networkAddresses(serviceNetwork, routerNumber)[1].Masked()
+	}
+	return networkAddresses(serviceNetwork, routerNumber)[0].Masked()
+}
+
+// neighbours are the addresses from which the router is called.
 func (p *peering) neighbours() []netip.Addr {
+	if p.reflector {
+		return []netip.Addr{p.address(reflectorNumber)}
+	}
 	var all []netip.Addr
 	for n := range p.balancers {
-		all = append(all, addresses(serviceNetwork, balancerNumber+n+1)[0])
+		all = append(all, p.address(balancerNumber+n+1))
+	}
+	if p.foreign {
+		all = append(all, p.address(foreignNumber))
 	}
 	return all
+}
+
+// announcer is what a balancer, or another announcer, of that number says of BGP.
+func (p *peering) announcer(number int) *bgp.Config {
+	peer := p.peer(routerNumber, p.asn())
+	if p.reflector {
+		peer = p.peer(reflectorNumber, balancerASN)
+	}
+	return &bgp.Config{
+		Local:         bgp.Local{ASN: balancerASN, RouterID: addresses(serviceNetwork, number)[0]},
+		ShutdownDelay: shutdownDelay,
+		Peers:         []bgp.Peer{peer},
+	}
+}
+
+// peer is a session with the host of that number.
+func (p *peering) peer(number int, asn uint32) bgp.Peer {
+	return bgp.Peer{
+		Address: p.address(number), ASN: asn, HoldTime: holdTime, RestartTime: bgp.DefaultRestartTime,
+		BFD: &bgp.BFD{Interval: bfdInterval, Multiplier: bgp.DefaultBFD.Multiplier},
+	}
 }

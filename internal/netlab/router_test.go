@@ -4,7 +4,6 @@ package netlab
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"testing"
 
@@ -21,17 +20,13 @@ func announced(t *testing.T, o ECMPOptions) Topology {
 		t.Fatal(err)
 	}
 	topology.Probes = nil
-	var prefixes []netip.Prefix
-	for _, vip := range vips() {
-		prefixes = append(prefixes, netip.PrefixFrom(vip, vip.BitLen()))
-	}
 	for i := range topology.Hosts {
 		switch h := &topology.Hosts[i]; h.Role {
 		case Balancer:
-			h.Files = map[string]string{exabgpConfig: exabgpText(h.Agent.BGP, hostAddresses(h.Interfaces[0].Addresses), prefixes)}
+			h.Files = map[string]string{exabgpConfig: exabgpText(h.Agent.BGP, h.Interfaces[0].Addresses, vips())}
 			h.Processes = []Process{exabgp()}
 		case Server:
-			h.Processes = nil
+			h.Processes = slices.DeleteFunc(h.Processes, func(p Process) bool { return p.Name != "exabgp" })
 		default:
 		}
 	}
@@ -42,8 +37,13 @@ func announced(t *testing.T, o ECMPOptions) Topology {
 // and forget one that stops.
 func TestRoutersMergeRoutes(t *testing.T) {
 	for name, options := range map[string]ECMPOptions{
-		"frr":         {Router: FRR},
-		"frr dynamic": {Router: FRR, Dynamic: true},
+		"frr":                  {Router: FRR},
+		"frr dynamic":          {Router: FRR, Dynamic: true},
+		"frr over ipv6":        {Router: FRR, PeerIPv6: true},
+		"frr with a foreigner": {Router: FRR, Foreign: true},
+		"bird":                 {Router: BIRD},
+		"bird dynamic":         {Router: BIRD, Dynamic: true},
+		"bird over ipv6":       {Router: BIRD, PeerIPv6: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -30,8 +30,10 @@ type State struct {
 
 // HostState is one host of a lab that is up.
 type HostState struct {
-	Name      string `json:"name"`
-	Role      Role   `json:"role"`
+	Name string `json:"name"`
+	Role Role   `json:"role"`
+	// Software is the topology's: "frr", "bird" or "gobgp" of a router.
+	Software  string `json:"software,omitempty"`
 	Namespace string `json:"namespace"`
 	// Addresses are those of the interfaces, VIPs those of the loopback.
 	Addresses  []netip.Addr `json:"addresses"`
@@ -90,7 +92,7 @@ func newState(name, dir string, t *Topology) State {
 	s := State{Name: name, Topology: t.Name, Created: time.Now().UTC().Round(0)}
 	for _, h := range t.Hosts {
 		host := HostState{
-			Name: h.Name, Role: h.Role,
+			Name: h.Name, Role: h.Role, Software: h.Software,
 			Namespace:  "fl-" + name + "-" + h.Name,
 			Addresses:  []netip.Addr{},
 			VIPs:       h.Loopback,

@@ -41,8 +41,11 @@ type Topology struct {
 
 // Host is one network namespace with what runs in it.
 type Host struct {
-	Name       string
-	Role       Role
+	Name string
+	Role Role
+	// Software says what makes the host what it is where there is a choice, as
+	// "frr" does of a router; for people.
+	Software   string
 	Interfaces []Interface
 	Overlays   []Overlay
 	// Loopback addresses are put on lo: the VIPs of a server.

@@ -59,6 +59,9 @@ func condition(p bgp.PeerState, now time.Time) string {
 	if left := p.NextTry.Sub(now); left > 0 {
 		text += fmt.Sprintf(", next try in %s", left.Round(100*time.Millisecond))
 	}
+	if p.OmittedRoutes > 0 {
+		text += fmt.Sprintf(", not told of %d routes: %s", p.OmittedRoutes, oneLine(p.OmittedReason))
+	}
 	return text
 }
 

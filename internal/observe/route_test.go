@@ -42,6 +42,8 @@ func announced() observe.Routes {
 			{Address: netip.MustParseAddr("10.0.2.3"), ASN: 65000, State: bgp.Idle, Since: at, Reason: "peer says: bad peer AS", Flaps: 3,
 				BFD: bgp.BFDDown, BFDReason: "the peer is silent", BFDFlaps: 2},
 			{Address: netip.MustParseAddr("10.0.2.4"), ASN: 65021, State: bgp.OpenSent},
+			{Address: netip.MustParseAddr("10.0.2.5"), ASN: 65021, State: bgp.Established, Since: at,
+				OmittedRoutes: 2, OmittedReason: "the peer takes no IPv6 routes"},
 			{Address: router6, ASN: 65000, State: bgp.Active, Reason: "waiting for the peer to connect"},
 		},
 	}
@@ -73,7 +75,7 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("announcement %+v, want %+v", a, want)
 		}
 	}
-	want := observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 5, Established: 1, Routes: 6, Announced: 4}
+	want := observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 6, Established: 2, Routes: 6, Announced: 4}
 	if got := w.status().BGP; got != want {
 		t.Errorf("the status counts %+v, want %+v", got, want)
 	}

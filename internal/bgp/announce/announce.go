@@ -29,7 +29,7 @@ type Speaker interface {
 	// Set makes routes, sorted by prefix, all that is announced.
 	Set(routes []bgp.Route) error
 	// Configure makes peers all that are told.
-	Configure(peers []bgp.Peer) error
+	Configure(ctx context.Context, peers []bgp.Peer) error
 }
 
 // Teller is told what happens to prefixes.
@@ -105,7 +105,7 @@ func (a *Announcer) Run(ctx context.Context) {
 			Working: o.working, Stopping: o.stopping, Moving: o.moving(),
 		})
 		next := plan.Next
-		if o.working && !a.speak(o.config, plan.Routes()) {
+		if o.working && !a.speak(ctx, o.config, plan.Routes()) {
 			next = time.Now().Add(retryPause)
 		}
 		a.publish(plan, o.given)
@@ -130,7 +130,7 @@ func after(t time.Time) <-chan time.Time {
 
 // speak makes the speaker say what was planned: routes first, so that a new
 // session begins with all of them. It reports whether the speaker has agreed.
-func (a *Announcer) speak(config *bgp.Config, routes []bgp.Route) bool {
+func (a *Announcer) speak(ctx context.Context, config *bgp.Config, routes []bgp.Route) bool {
 	same := func(x, y bgp.Route) bool { return x.Equal(&y) }
 	if a.set == nil || !slices.EqualFunc(a.set, routes, same) {
 		if !a.agreed("routes", a.Speaker.Set(routes)) {
@@ -139,7 +139,7 @@ func (a *Announcer) speak(config *bgp.Config, routes []bgp.Route) bool {
 		a.set = routes
 	}
 	if a.peers != config {
-		if !a.agreed("peers", a.Speaker.Configure(config.Peers)) {
+		if !a.agreed("peers", a.Speaker.Configure(ctx, config.Peers)) {
 			return false
 		}
 		a.peers = config
@@ -155,7 +155,7 @@ func (a *Announcer) agreed(what string, err error) bool {
 	}
 	if reason := err.Error(); reason != a.failed {
 		a.failed = reason
-		a.Log.Error("bgp speaker refuses "+what, "error", err)
+		a.Log.Error("refused by the bgp speaker", "what", what, "error", err)
 	}
 	return false
 }

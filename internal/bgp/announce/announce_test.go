@@ -55,7 +55,9 @@ func (n *node) Set(routes []bgp.Route) error {
 	return n.say("set [%s]", strings.Join(texts, ", "))
 }
 
-func (n *node) Configure(peers []bgp.Peer) error { return n.say("peers %d", len(peers)) }
+func (n *node) Configure(_ context.Context, peers []bgp.Peer) error {
+	return n.say("peers %d", len(peers))
+}
 
 func (n *node) RouteAnnounced(p netip.Prefix, why string) { _ = n.say("+%s %s", p.Addr(), why) }
 func (n *node) RouteLeaving(p netip.Prefix, why string)   { _ = n.say("~%s %s", p.Addr(), why) }

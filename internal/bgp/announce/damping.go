@@ -32,7 +32,7 @@ type damper struct {
 func (d *damper) lost(now time.Time) {
 	decayed := d.penalty * math.Exp2(-float64(now.Sub(d.at))/float64(halfLife))
 	d.penalty, d.at = min(decayed+1, mostPenalty), now
-	d.held = d.held || d.penalty > suppressAbove
+	d.held = d.penalty > suppressAbove
 }
 
 // until is when a prefix that is held back may be announced again; zero if it may

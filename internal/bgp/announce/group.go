@@ -78,11 +78,6 @@ func (g *group) sum() (most standing, withheld int) {
 	return most, withheld
 }
 
-// lost reports whether a service lacks something that nobody took from it.
-func (g *group) lost() bool {
-	return slices.ContainsFunc(g.verdicts, func(v verdict) bool { return v.standing == absent && !v.withheld })
-}
-
 func (g *group) names() []string {
 	names := make([]string, len(g.verdicts))
 	for i, v := range g.verdicts {

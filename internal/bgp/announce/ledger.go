@@ -78,7 +78,7 @@ type record struct {
 func (l *ledger) decide(now time.Time, w *World) Plan {
 	groups := l.group(w)
 	maps.DeleteFunc(l.prefixes, func(p netip.Prefix, _ *record) bool { return groups[p] == nil })
-	var plan Plan
+	plan := Plan{Decisions: make([]Decision, 0, len(groups))}
 	for _, prefix := range slices.SortedFunc(maps.Keys(groups), netip.Prefix.Compare) {
 		r := l.prefixes[prefix]
 		if r == nil {
@@ -103,7 +103,7 @@ func (r *record) follow(now time.Time, g *group, delay time.Duration) (d Decisio
 	if withheld < r.withheld {
 		r.damper = damper{} // what an operator took out and puts back has lost nothing
 	}
-	if r.serving && standing == absent && g.lost() {
+	if r.serving && standing == absent {
 		r.damper.lost(now)
 	}
 	r.serving, r.withheld = standing == serving, withheld

@@ -40,8 +40,7 @@ type verdict struct {
 	standing
 	// reason is why it doesn't stand for serving.
 	reason string
-	// withheld says that an operator, or the agent's end, keeps it back. One that is
-	// absent and not withheld has lost what it needs.
+	// withheld says that an operator, or the agent's end, keeps it back.
 	withheld bool
 	// local says that no route leads to the service, whatever its state.
 	local bool

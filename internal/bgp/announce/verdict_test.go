@@ -17,7 +17,7 @@ import (
 
 // scene is a world that tests spoil.
 type scene struct {
-	t     *testing.T
+	t     testing.TB
 	store *store.Store
 	World
 }
@@ -35,7 +35,7 @@ func service(name, vip string, port uint16) lb.Service {
 }
 
 // newScene has services that are programmed and served.
-func newScene(t *testing.T, services ...lb.Service) *scene {
+func newScene(t testing.TB, services ...lb.Service) *scene {
 	s := &scene{t: t, store: store.New(), World: World{Working: true, Moving: map[string]bool{}}}
 	if _, err := s.store.Set(services); err != nil {
 		t.Fatal(err)

@@ -53,6 +53,8 @@ func sessions() collectable {
 				func(p bgp.PeerState) float64 { return float64(p.Flaps) }),
 			gauge("fairlead_bgp_session_routes_announced", "Routes that the peer has been told of and not been told to forget.",
 				func(p bgp.PeerState) float64 { return float64(p.RoutesAnnounced) }),
+			gauge("fairlead_bgp_session_routes_omitted", "Routes that the peer is not told of, as it doesn't take their family or there is no next hop for it.",
+				func(p bgp.PeerState) float64 { return float64(p.OmittedRoutes) }),
 			gauge("fairlead_bgp_session_routes_received", "Routes that the peer has told of.",
 				func(p bgp.PeerState) float64 { return float64(p.RoutesReceived) }),
 			gauge("fairlead_bgp_bfd_up", "1 while the BFD session with the peer is up. Without BFD there is none.",
