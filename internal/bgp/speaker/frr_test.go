@@ -214,16 +214,20 @@ func (r *frr) awaitHops(prefix string, hops ...string) {
 	r.await(fmt.Sprintf("%s by %v", prefix, hops), func() bool { return slices.Equal(r.hops(prefix), hops) })
 }
 
-// vtysh runs a command.
-func (r *frr) vtysh(command string) string {
+// vtysh runs commands.
+func (r *frr) vtysh(commands ...string) string {
 	r.t.Helper()
-	out, err := exec.Command("vtysh", "-N", r.name, "-c", command).Output()
+	args := []string{"-N", r.name}
+	for _, command := range commands {
+		args = append(args, "-c", command)
+	}
+	out, err := exec.Command("vtysh", args...).Output()
 	r.must(err)
 	return string(out)
 }
 
-// notified checks how many notifications the balancer has sent.
-func (r *frr) notified(want int) {
+// notifications is how many the balancer has sent. FRR counts some of them twice.
+func (r *frr) notifications() int {
 	r.t.Helper()
 	var neighbours map[string]struct {
 		MessageStats struct {
@@ -231,9 +235,7 @@ func (r *frr) notified(want int) {
 		} `json:"messageStats"`
 	}
 	r.must(json.Unmarshal([]byte(r.vtysh("show bgp neighbor "+balancer4.String()+" json")), &neighbours))
-	if got := neighbours[balancer4.String()].MessageStats.NotificationsRecv; got != want {
-		r.t.Errorf("the router has got %d notifications, want %d", got, want)
-	}
+	return neighbours[balancer4.String()].MessageStats.NotificationsRecv
 }
 
 // watch looks at prefixes in the router's kernel until the function that it returns
@@ -277,4 +279,17 @@ func (r *frr) forget(addr netip.Addr) {
 func (r *frr) freeze(daemon string) {
 	r.t.Helper()
 	r.must(r.daemons[daemon].Process.Signal(syscall.SIGSTOP))
+}
+
+// link changes the router's end of the link.
+func (r *frr) link(change func(netlink.Link) error) {
+	r.t.Helper()
+	var err error
+	r.do(func() {
+		var link netlink.Link
+		if link, err = netlink.LinkByName("eth0"); err == nil {
+			err = change(link)
+		}
+	})
+	r.must(err)
 }

@@ -26,7 +26,7 @@ func open(t *testing.T, peers ...bgp.Peer) *Speaker {
 	t.Helper()
 	s := Open(local(), slog.New(slog.NewTextHandler(t.Output(), nil)))
 	t.Cleanup(s.Abandon)
-	if err := s.Configure(peers); err != nil {
+	if err := s.Configure(t.Context(), peers); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -230,7 +230,7 @@ func TestCloseTakesRoutesAway(t *testing.T) {
 	}
 	r.awaitHops("10.1.1.1/32")
 	wants(t, r.vtysh("show bgp neighbor 10.0.2.11"), "Cease/Administrative Shutdown")
-	if err := s.Configure(nil); err == nil {
+	if err := s.Configure(t.Context(), nil); err == nil {
 		t.Error("configured after its end")
 	}
 }
@@ -245,7 +245,7 @@ func TestConfigureTouchesOnlyWhatChanged(t *testing.T) {
 	since := s.Peers()[0].Since
 	other := router(netip.MustParseAddr("10.0.2.77"), 65000)
 	for _, peers := range [][]bgp.Peer{{peer}, {other, peer}, {peer}} {
-		if err := s.Configure(peers); err != nil {
+		if err := s.Configure(t.Context(), peers); err != nil {
 			t.Fatal(err)
 		}
 		i := slices.IndexFunc(s.Peers(), func(p bgp.PeerState) bool { return p.Address == router4 })
@@ -253,15 +253,21 @@ func TestConfigureTouchesOnlyWhatChanged(t *testing.T) {
 			t.Fatalf("touched: %+v", state)
 		}
 	}
+	before := r.notifications()
 	peer.HoldTime = 6 * time.Second
-	if err := s.Configure([]bgp.Peer{peer}); err != nil {
+	if err := s.Configure(t.Context(), []bgp.Peer{peer}); err != nil {
 		t.Fatal(err)
 	}
 	await(t, "a new session", func() bool { return s.Peers()[0].HoldTime == 3*time.Second && s.Peers()[0].Since != since })
-	r.notified(1)
-	if err := s.Configure(nil); err != nil {
+	changed := r.notifications()
+	if changed == before {
+		t.Error("the session that changed ended without a notification")
+	}
+	if err := s.Configure(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	r.awaitHops("10.1.1.1/32")
-	r.notified(2)
+	if r.notifications() == changed {
+		t.Error("the session that is no longer wanted ended without a notification")
+	}
 }

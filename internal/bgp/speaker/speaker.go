@@ -48,7 +48,7 @@ func Open(local bgp.Local, log *slog.Logger) *Speaker {
 // Configure makes peers, which have different addresses, all that there are. One
 // that is as it was keeps its session; a changed one begins anew, and one that is
 // gone is told so.
-func (s *Speaker) Configure(peers []bgp.Peer) error {
+func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -58,7 +58,7 @@ func (s *Speaker) Configure(peers []bgp.Peer) error {
 	var errs []error
 	for _, peer := range peers {
 		if s.neighbours[peer.Address] == nil {
-			errs = append(errs, s.start(peer))
+			errs = append(errs, s.start(ctx, peer))
 		}
 	}
 	errs = append(errs, s.reception.expect(s.neighbours), s.watcher.Set(s.watchlist()))
@@ -86,8 +86,8 @@ func (s *Speaker) retire(peers []bgp.Peer) {
 }
 
 // start starts a neighbour.
-func (s *Speaker) start(peer bgp.Peer) error {
-	n, err := neighbour.Start(context.Background(), s.local, peer, s.log)
+func (s *Speaker) start(ctx context.Context, peer bgp.Peer) error {
+	n, err := neighbour.Start(ctx, s.local, peer, s.log)
 	if err != nil {
 		return err
 	}
