@@ -222,8 +222,59 @@ func (r *frr) vtysh(command string) string {
 	return string(out)
 }
 
-// show runs a command that prints JSON.
-func (r *frr) show(command string, into any) {
+// notified checks how many notifications the balancer has sent.
+func (r *frr) notified(want int) {
 	r.t.Helper()
-	r.must(json.Unmarshal([]byte(r.vtysh(command+" json")), into))
+	var neighbours map[string]struct {
+		MessageStats struct {
+			NotificationsRecv int `json:"notificationsRecv"`
+		} `json:"messageStats"`
+	}
+	r.must(json.Unmarshal([]byte(r.vtysh("show bgp neighbor "+balancer4.String()+" json")), &neighbours))
+	if got := neighbours[balancer4.String()].MessageStats.NotificationsRecv; got != want {
+		r.t.Errorf("the router has got %d notifications, want %d", got, want)
+	}
+}
+
+// watch looks at prefixes in the router's kernel until the function that it returns
+// is called, which tells those that were not there at some time.
+func (r *frr) watch(prefixes ...string) func() []string {
+	stop, lost := make(chan struct{}), make(chan []string)
+	go func() {
+		var missing []string
+		for {
+			for _, prefix := range prefixes {
+				if len(r.hops(prefix)) == 0 && !slices.Contains(missing, prefix) {
+					missing = append(missing, prefix)
+				}
+			}
+			select {
+			case <-stop:
+				lost <- missing
+				return
+			default:
+			}
+		}
+	}()
+	return func() []string { close(stop); return <-lost }
+}
+
+// forget takes an address away from this end of the link.
+func (r *frr) forget(addr netip.Addr) {
+	r.t.Helper()
+	link, err := netlink.LinkByName("eth0")
+	r.must(err)
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	r.must(err)
+	for _, a := range addrs {
+		if a.IP.Equal(addr.AsSlice()) {
+			r.must(netlink.AddrDel(link, &a))
+		}
+	}
+}
+
+// freeze stops a daemon without ending it.
+func (r *frr) freeze(daemon string) {
+	r.t.Helper()
+	r.must(r.daemons[daemon].Process.Signal(syscall.SIGSTOP))
 }
