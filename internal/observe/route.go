@@ -3,8 +3,8 @@
 package observe
 
 import (
+	"cmp"
 	"fmt"
-	"net/netip"
 	"slices"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -55,7 +55,7 @@ func (c RouteCounts) String() string {
 func (a Announcement) Condition() string {
 	switch {
 	case a.Announced && a.GracefulShutdown:
-		return "leaving: peers were told to prefer others"
+		return "leaving: " + oneLine(cmp.Or(a.Reason, "peers are asked to prefer other routes"))
 	case a.Announced && len(a.Peers) == 0:
 		return "no peer: no session is established"
 	case a.Announced:
@@ -63,26 +63,4 @@ func (a Announcement) Condition() string {
 	default:
 		return "not announced: " + oneLine(a.Reason)
 	}
-}
-
-// to is whom an announcement has reached, for people: the first few peers and how
-// many more there are.
-func (a Announcement) to() string {
-	const few = 3
-	var names []string
-	for _, peer := range a.Peers[:min(len(a.Peers), few)] {
-		names = append(names, peer.String())
-	}
-	if more := len(a.Peers) - few; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
-	}
-	return orDash(names...)
-}
-
-// nextHop is for people.
-func (a Announcement) nextHop() string {
-	if a.NextHop == (netip.Addr{}) {
-		return "self"
-	}
-	return a.NextHop.String()
 }

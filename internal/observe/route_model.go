@@ -40,13 +40,14 @@ type Announcement struct {
 	Prefix netip.Prefix `json:"prefix"`
 	// Services are the names of those that the prefix is announced for.
 	Services []string `json:"services"`
-	// Announced says that the prefix is in force, since Since; Peers are those with
-	// an established session, which have been told.
+	// Announced says that the prefix is in force, Since when it became so, or ceased
+	// to be; Peers are those with an established session, which have been told.
 	Announced bool         `json:"announced"`
 	Since     time.Time    `json:"since,omitzero"`
 	Peers     []netip.Addr `json:"peers"`
-	// Reason is why it is not announced: "no service is programmed", "web: 0 of 3
-	// backends healthy, 1 wanted", "node drained", "damped for 4s".
+	// Reason is why it is not announced, or soon will not be: "web: not programmed
+	// yet", "web: 0 of 3 backends healthy, 1 wanted", "node drained", "damped for
+	// 4s".
 	Reason string `json:"reason,omitempty"`
 	// GracefulShutdown says that peers were told that it will go (RFC 8326).
 	GracefulShutdown bool `json:"gracefulShutdown,omitempty"`

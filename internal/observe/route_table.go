@@ -3,6 +3,7 @@
 package observe
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -22,8 +23,8 @@ func WriteRoutes(w io.Writer, r Routes, now time.Time) error {
 	err := writeTable(w, func(t io.Writer) {
 		fmt.Fprintln(t, "PREFIX\tSERVICES\tTO\tSINCE\tNEXT HOP\tATTRIBUTES\tWITHDRAWALS\tSTATUS")
 		for _, a := range r.Announcements {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", a.Prefix, orDash(a.Services...), a.to(), since(a.Since, now),
-				a.nextHop(), orDash(a.Attributes...), a.Withdrawals, a.Condition())
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", a.Prefix, few(a.Services), few(a.Peers), since(a.Since, now),
+				nextHop(a), orDash(strings.Join(a.Attributes, ", ")), a.Withdrawals, a.Condition())
 		}
 	})
 	if err != nil {
@@ -38,11 +39,11 @@ func WritePeers(w io.Writer, peers []bgp.PeerState, now time.Time) error {
 	return writeTable(w, func(t io.Writer) {
 		fmt.Fprintln(t, "PEER\tAS\tROUTER ID\tSINCE\tFLAPS\tBFD\tMESSAGES IN/OUT\tUPDATES IN/OUT\tROUTES IN/OUT\tSTATUS")
 		for _, p := range peers {
-			router := "-"
+			router := ""
 			if p.RouterID.IsValid() {
 				router = p.RouterID.String()
 			}
-			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%s\t%d/%d\t%d/%d\t%d/%d\t%s\n", p.Address, p.ASN, router, since(p.Since, now), p.Flaps,
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%s\t%d/%d\t%d/%d\t%d/%d\t%s\n", p.Address, p.ASN, orDash(router), since(p.Since, now), p.Flaps,
 				watched(p), p.MessagesReceived, p.MessagesSent, p.UpdatesReceived, p.UpdatesSent,
 				p.RoutesReceived, p.RoutesAnnounced, condition(p, now))
 		}
@@ -58,14 +59,14 @@ func condition(p bgp.PeerState, now time.Time) string {
 	if left := p.NextTry.Sub(now); left > 0 {
 		text += fmt.Sprintf(", next try in %s", left.Round(100*time.Millisecond))
 	}
+	if p.OmittedRoutes > 0 {
+		text += fmt.Sprintf(", not told of %d routes: %s", p.OmittedRoutes, oneLine(p.OmittedReason))
+	}
 	return text
 }
 
 // watched says how a peer's BFD session is.
 func watched(p bgp.PeerState) string {
-	if p.BFD == "" {
-		return "-"
-	}
 	text := string(p.BFD)
 	if p.BFDReason != "" {
 		text += ": " + oneLine(p.BFDReason)
@@ -73,21 +74,37 @@ func watched(p bgp.PeerState) string {
 	if p.BFDFlaps > 0 {
 		text += fmt.Sprintf(" (flaps: %d)", p.BFDFlaps)
 	}
-	return text
+	return orDash(text)
+}
+
+// nextHop is for people.
+func nextHop(a Announcement) string {
+	if !a.NextHop.IsValid() {
+		return "self"
+	}
+	return a.NextHop.String()
+}
+
+// few names the first of a list, and says how many more there are.
+func few[T any](list []T) string {
+	const most = 3
+	var words []string
+	for _, element := range list[:min(len(list), most)] {
+		words = append(words, fmt.Sprint(element))
+	}
+	if more := len(list) - most; more > 0 {
+		words = append(words, fmt.Sprintf("%d more", more))
+	}
+	return orDash(strings.Join(words, ", "))
 }
 
 // since writes how long something has been so, in full seconds.
 func since(then, now time.Time) string {
 	if then.IsZero() {
-		return "-"
+		return orDash("")
 	}
 	return age(then, now).String()
 }
 
-// orDash joins words with commas.
-func orDash(words ...string) string {
-	if len(words) == 0 {
-		return "-"
-	}
-	return strings.Join(words, ", ")
-}
+// orDash is the text of a cell, which is never empty.
+func orDash(text string) string { return cmp.Or(text, "-") }

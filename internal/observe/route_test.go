@@ -26,9 +26,9 @@ func announced() observe.Routes {
 		Announcements: []observe.Announcement{
 			{Prefix: netip.MustParsePrefix("10.1.1.1/32"), Services: []string{"web", "echo"}, Announced: true, Since: at,
 				Peers: []netip.Addr{router, router6}},
-			{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Services: []string{"api"}, Announced: true, Since: at, Withdrawals: 2,
+			{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Services: []string{"api", "b", "c", "d"}, Announced: true, Since: at, Withdrawals: 2,
 				Peers: many, NextHop: netip.MustParseAddr("10.0.2.100"), Attributes: []string{"65021:100", "local-pref 200", "med 10", "prepend 2"}},
-			{Prefix: netip.MustParsePrefix("10.1.3.1/32"), Services: []string{"old"}, Announced: true, Since: at, GracefulShutdown: true,
+			{Prefix: netip.MustParsePrefix("10.1.3.1/32"), Services: []string{"old"}, Announced: true, Since: at, GracefulShutdown: true, Reason: "old: drained",
 				Peers: []netip.Addr{router}},
 			{Prefix: netip.MustParsePrefix("10.1.4.1/32"), Services: []string{"lonely"}, Announced: true, Since: at},
 			{Prefix: netip.MustParsePrefix("fd00:10:1:1::1/128"), Services: []string{"web6"}, Since: at, Withdrawals: 1,
@@ -42,6 +42,8 @@ func announced() observe.Routes {
 			{Address: netip.MustParseAddr("10.0.2.3"), ASN: 65000, State: bgp.Idle, Since: at, Reason: "peer says: bad peer AS", Flaps: 3,
 				BFD: bgp.BFDDown, BFDReason: "the peer is silent", BFDFlaps: 2},
 			{Address: netip.MustParseAddr("10.0.2.4"), ASN: 65021, State: bgp.OpenSent},
+			{Address: netip.MustParseAddr("10.0.2.5"), ASN: 65021, State: bgp.Established, Since: at,
+				OmittedRoutes: 2, OmittedReason: "the peer takes no IPv6 routes"},
 			{Address: router6, ASN: 65000, State: bgp.Active, Reason: "waiting for the peer to connect"},
 		},
 	}
@@ -73,7 +75,7 @@ func TestRoutes(t *testing.T) {
 			t.Errorf("announcement %+v, want %+v", a, want)
 		}
 	}
-	want := observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 5, Established: 1, Routes: 6, Announced: 4}
+	want := observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 6, Established: 2, Routes: 6, Announced: 4}
 	if got := w.status().BGP; got != want {
 		t.Errorf("the status counts %+v, want %+v", got, want)
 	}

@@ -10,8 +10,11 @@ import (
 )
 
 // limit is how long the table may take to become right after a change (DESIGN.md
-// §10).
-const limit = time.Second
+// §10), startLimit if an agent has to be started.
+const (
+	limit      = time.Second
+	startLimit = 5 * time.Second
+)
 
 // trial is what the route to one prefix was from the cause of a change until
 // shortly before the next one.
@@ -22,6 +25,8 @@ type trial struct {
 	before, after fib.Hops
 	// events are those of the prefix in that time.
 	events []fib.Event
+	// limit is how long the table may be another one than that after.
+	limit time.Duration
 }
 
 // outcome is how the table followed a change.
@@ -56,10 +61,12 @@ func (t *trial) judge() outcome {
 	}
 	o.mind(gap, t.end, false)
 	o.delay = right.Sub(t.cause)
-	switch {
+	switch longest := slices.Max(append(o.gaps, 0)); {
+	case longest > limit:
+		o.wrong = "lacks a balancer for " + longest.String()
 	case !hops.Equal(t.after):
 		o.delay, o.wrong = t.end.Sub(t.cause), "in the end "+hops.String()+" instead of "+t.after.String()
-	case o.delay > limit:
+	case o.delay > t.limit:
 		o.wrong = "right only after " + o.delay.String()
 	}
 	return o
@@ -73,11 +80,7 @@ func (o *outcome) mind(since, now time.Time, lacking bool) time.Time {
 	case lacking || since.IsZero():
 		return since
 	}
-	lasted := now.Sub(since)
-	o.gaps = append(o.gaps, lasted)
-	if lasted > limit {
-		o.wrong = "lacks a balancer for " + lasted.String()
-	}
+	o.gaps = append(o.gaps, now.Sub(since))
 	return time.Time{}
 }
 

@@ -49,15 +49,15 @@ func TestJudge(t *testing.T) {
 			[]time.Duration{2 * time.Millisecond}},
 		"gaps of one of two": {via(11, 12), via(11, 12, 13), []at{{10, via(12, 13)}, {11, via(12)}, {14, via(11, 12, 13)}}, 14, "",
 			[]time.Duration{4 * time.Millisecond}},
-		"a long gap": {via(11, 12), via(11, 12), []at{{10, via(11)}, {2000, via(11, 12)}}, 2000, "right only after",
+		"a long gap": {via(11, 12), via(11, 12), []at{{10, via(11)}, {2000, via(11, 12)}}, 2000, "lacks a balancer for 1.99s",
 			[]time.Duration{1990 * time.Millisecond}},
-		"a gap without end": {via(11, 12), via(11, 12), []at{{500, via(11)}}, 3000, "in the end",
-			[]time.Duration{2500 * time.Millisecond}},
+		"a gap without end": {via(11, 12), via(11, 12), []at{{2500, via(11)}}, 3000, "in the end",
+			[]time.Duration{500 * time.Millisecond}},
 		"nothing to do": {via(11), via(11), nil, 0, "", nil},
 	} {
 		cause := time.Now()
 		after := func(ms int) time.Time { return cause.Add(time.Duration(ms) * time.Millisecond) }
-		tr := trial{cause: cause, end: after(3000), before: test.before, after: test.after}
+		tr := trial{cause: cause, end: after(3000), before: test.before, after: test.after, limit: limit}
 		for _, e := range test.events {
 			tr.events = append(tr.events, fib.Event{At: after(e.ms), Hops: e.hops})
 		}

@@ -10,8 +10,12 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// maxRoutes is how many announcements, and how many peers, a live view shows.
-const maxRoutes = 100
+// A live view shows so many announcements, and so many peers. An aggregate may be
+// announced for thousands of services: so many of them are named.
+const (
+	maxRoutes = 100
+	maxNamed  = 3
+)
 
 // announced is a part of what an agent announces, and of its peers; the status
 // has the numbers of all.
@@ -20,10 +24,11 @@ type announced struct {
 	Peers         []bgp.PeerState `json:"peers"`
 }
 
-// announcement is one of a live view.
+// announcement is one of a live view, with how many Services there are.
 type announcement struct {
 	observe.Announcement
-	Condition string `json:"condition"`
+	ServiceCount int    `json:"serviceCount"`
+	Condition    string `json:"condition"`
 }
 
 // announcedIn is what a live view shows: if there is too much of it, what is not
@@ -32,7 +37,9 @@ func announcedIn(m *observe.Moment) announced {
 	routes := m.Routes()
 	a := announced{Announcements: []announcement{}}
 	for _, shown := range foremost(routes.Announcements, func(a observe.Announcement) bool { return a.Announced }) {
-		a.Announcements = append(a.Announcements, announcement{shown, shown.Condition()})
+		all := len(shown.Services)
+		shown.Services = shown.Services[:min(all, maxNamed)]
+		a.Announcements = append(a.Announcements, announcement{shown, all, shown.Condition()})
 	}
 	a.Peers = foremost(routes.Peers, func(p bgp.PeerState) bool { return p.State == bgp.Established })
 	return a

@@ -34,8 +34,12 @@ type update struct {
 	Matching int
 	Backends []struct{ Service, Address string }
 	Routes   struct {
-		Announcements []struct{ Prefix, Condition string }
-		Peers         []struct{ Address, State string }
+		Announcements []struct {
+			Prefix, Condition string
+			Services          []string
+			ServiceCount      int
+		}
+		Peers []struct{ Address, State string }
 	}
 	History *struct{ PacketsPerSecond []*float64 }
 	Events  []observe.Event
@@ -188,6 +192,9 @@ func TestStreamOfRoutes(t *testing.T) {
 	if len(routes) != 100 || routes[0].Prefix != "10.1.15.255/32" || routes[0].Condition != "not announced: damped for 4s" ||
 		routes[1].Prefix != "10.1.0.0/32" {
 		t.Errorf("%d routes, %+v first: want 100, first the one that is not announced", len(routes), routes[:2])
+	}
+	if a := routes[0]; len(a.Services) != 3 || a.ServiceCount != 5 {
+		t.Errorf("%d of %d services are named, want 3 of 5", len(a.Services), a.ServiceCount)
 	}
 	if len(peers) != 100 || peers[0].Address != "10.2.1.43" || peers[0].State != "idle" || peers[1].Address != "10.2.0.0" {
 		t.Errorf("%d peers, %+v first: want 100, first the idle one", len(peers), peers[:2])

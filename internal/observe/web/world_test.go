@@ -57,7 +57,7 @@ func newWorld(t *testing.T, services int) *world {
 	observer := observe.NewObserver(observe.Agent{
 		Version: "v1", Commit: "abc", Node: "lb1", Started: time.Now(), Kind: "fake",
 		Config:      func() observe.Config { return observe.Config{Path: "/etc/fairlead.yaml"} },
-		Attachments: func() []observe.Attachment { return nil },
+		Attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
 		Desired:     desired.Snapshot, Programmed: reconciler.Statuses, Calling: reconciler.Calling, Events: &w.events,
 		Routes: func() observe.Routes {
 			if r := w.routes.Load(); r != nil {
@@ -137,6 +137,7 @@ func announcing(vips, peers int) *observe.Routes {
 	for i := range vips {
 		r.Announcements = append(r.Announcements, observe.Announcement{
 			Prefix: netip.PrefixFrom(vip(i).Address, 32), Announced: i < vips-1, Reason: "damped for 4s",
+			Services: []string{"a", "b", "c", "d", "e"},
 		})
 	}
 	for i := range peers {

@@ -4,6 +4,7 @@ package file
 
 import (
 	"fmt"
+	"net/netip"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -23,12 +24,7 @@ func announcing(to **bgp.Config) reader {
 		c := &bgp.Config{ShutdownDelay: defaultShutdownDelay}
 		v.readFields(
 			required("asn", number(&c.ASN, 1, bgp.MaxASN)),
-			required("routerID", checked(address(&c.RouterID), func() error {
-				if !c.RouterID.Is4() || c.RouterID.IsUnspecified() {
-					return fmt.Errorf("bad router id %s: want an IPv4 address that is not 0.0.0.0", c.RouterID)
-				}
-				return nil
-			})),
+			required("routerID", identifier(&c.RouterID, "router id")),
 			required("peers", peers(&c.Peers)),
 			optional("announce", policies(&c.Policies)),
 			optional("shutdownDelay", checked(duration(&c.ShutdownDelay), func() error {
@@ -38,19 +34,29 @@ func announcing(to **bgp.Config) reader {
 				return nil
 			})),
 		)
-		checkMultihop(v, c)
+		for i := range c.Peers {
+			checkMultihop(v.at(fmt.Sprintf("peers[%d]", i)), &c.Peers[i], c.Local, v.broken("asn"))
+		}
 		*to = c
 	}
 }
 
-// checkMultihop refuses what iBGP has no use for: its peers may be any number of
-// hops away.
-func checkMultihop(v value, c *bgp.Config) {
-	for i := range c.Peers {
-		peer := v.at(fmt.Sprintf("peers[%d]", i))
-		if c.Peers[i].Multihop == 0 || c.Peers[i].External(c.Local) || v.broken("asn") || peer.broken("asn") {
-			continue
+// identifier reads what tells speakers apart, or clusters of them: it has the form
+// of an IPv4 address (RFC 6286, RFC 4456 §8).
+func identifier(to *netip.Addr, what string) reader {
+	return checked(address(to), func() error {
+		if !to.Is4() || to.IsUnspecified() {
+			return fmt.Errorf("bad %s %s: want an IPv4 address that is not 0.0.0.0", what, to)
 		}
-		peer.at("multihop").failf("only with eBGP, this peer is of the node's own AS: it may be any number of hops away")
+		return nil
+	})
+}
+
+// checkMultihop refuses what iBGP has no use for: its peers may be any number of
+// hops away. Whether a peer is external can't be told where an ASN is broken.
+func checkMultihop(v value, p *bgp.Peer, local bgp.Local, broken bool) {
+	if p.Multihop == 0 || p.External(local) || broken || v.broken("asn") {
+		return
 	}
+	v.at("multihop").failf("only with eBGP, this peer is of the node's own AS: it may be any number of hops away")
 }

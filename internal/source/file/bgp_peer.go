@@ -42,17 +42,27 @@ func readPeer(v value, p *bgp.Peer) {
 		optional("passive", flag(&p.Passive)),
 		optional("multihop", number(&p.Multihop, 2, math.MaxUint8)),
 		optional("ttlSecurity", number(&p.TTLSecurity, 1, math.MaxUint8-1)),
-		optional("holdTime", checked(duration(&p.HoldTime), func() error {
-			return checkSeconds(p.HoldTime, 3*time.Second, math.MaxUint16*time.Second, "for ever")
-		})),
-		optional("restartTime", checked(duration(&p.RestartTime), func() error {
-			return checkSeconds(p.RestartTime, time.Second, maxRestartTime, "for not at all")
-		})),
+		optional("holdTime", holdTime(&p.HoldTime)),
+		optional("restartTime", restartTime(&p.RestartTime)),
 		optional("bfd", watched(&p.BFD)),
 		optional("passwordFile", passwordFile(&p.Password)),
 		optional("passwordEnv", passwordEnv(&p.Password)),
 	)
 	checkPeer(v, p)
+}
+
+// holdTime reads how long a peer may be silent.
+func holdTime(to *time.Duration) reader {
+	return checked(duration(to), func() error {
+		return checkSeconds(*to, 3*time.Second, math.MaxUint16*time.Second, "for ever")
+	})
+}
+
+// restartTime reads how long a peer is asked to keep routes.
+func restartTime(to *time.Duration) reader {
+	return checked(duration(to), func() error {
+		return checkSeconds(*to, time.Second, maxRestartTime, "for not at all")
+	})
 }
 
 // maxRestartTime is what 12 bits hold (RFC 4724 §3).
@@ -89,12 +99,16 @@ func checkPeer(v value, p *bgp.Peer) {
 	if p.Passive && p.Port != 0 {
 		v.at("port").failf("not with passive: the peer calls, not this node")
 	}
-	if p.Password.File != "" && p.Password.Env != "" {
-		v.at("passwordEnv").failf("not with passwordFile: want one of them")
-	}
+	checkOnePassword(v, p.Password)
 	both := p.Address.IsValid() && p.LocalAddress.IsValid() && !v.broken("address", "localAddress")
 	if both && p.Address.Is4() != p.LocalAddress.Is4() {
 		v.at("localAddress").failf("%s is of another family than the peer's address %s", p.LocalAddress, p.Address)
+	}
+}
+
+func checkOnePassword(v value, password bgp.Secret) {
+	if password.File != "" && password.Env != "" {
+		v.at("passwordEnv").failf("not with passwordFile: want one of them")
 	}
 }
 

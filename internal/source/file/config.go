@@ -40,6 +40,12 @@ func (c *Config) Backends() int {
 	return n
 }
 
+func (c *Config) warned() []Warning { return c.Warnings }
+
+func (c *Config) size() []any {
+	return []any{"services", len(c.Services), "backends", c.Backends()}
+}
+
 // Parse reads a configuration for a data plane of the given limits. The name is
 // the file's in errors, which are always Errors: all that the file has, or only
 // the first where it is not YAML.

@@ -24,7 +24,7 @@ import (
 type followed struct {
 	t       *testing.T
 	path    string
-	source  *file.Source
+	source  *file.Source[*file.Config]
 	log     logBuffer
 	applied chan *file.Config
 	// refusal is what apply answers.

@@ -15,7 +15,7 @@ export function showAnnouncements(body, list, now) {
   keyed(body, list, (a) => a.prefix, () => row("th mono", "td", "td mono wide", "td medium", "td mono wide", "td wide", "td state"), (child, a) => {
     const [prefix, services, peers, since, hop, attributes, state] = child.children;
     setText(prefix, a.prefix);
-    setText(services, listed(a.services));
+    setText(services, listed(a.services, a.serviceCount));
     setText(peers, listed(a.peers));
     setText(since, a.since ? age(a.since, now) : "–");
     setText(hop, a.nextHop ?? "self");
@@ -39,8 +39,10 @@ export function showPeers(body, list, now) {
     setAttribute(bfd, "title", [p.bfdReason, `${count(p.bfdFlaps ?? 0)} flaps`].filter(Boolean).join(", "));
     setText(messages, `${count(p.messagesReceived)} / ${count(p.messagesSent)}`);
     setText(routes, `${count(p.routesReceived)} / ${count(p.routesAnnounced)}`);
+    const omitted = p.omittedRoutes ? `, not told of ${count(p.omittedRoutes)} routes: ${p.omittedReason}` : "";
     const next = p.nextTry && Date.parse(p.nextTry) > now ? `, next try in ${age(new Date(now).toISOString(), Date.parse(p.nextTry))}` : "";
-    setState(state, [p.state, p.reason].filter(Boolean).join(": ") + next, p.state === "established" ? "good" : "bad");
+    setState(state, [p.state, p.reason].filter(Boolean).join(": ") + next + omitted,
+      p.state !== "established" ? "bad" : omitted ? "warn" : "good");
   });
 }
 
@@ -60,4 +62,8 @@ function setState(cell, text, tone) {
   setAttribute(cell.firstChild, "class", `state ${tone}`);
 }
 
-const listed = (words) => (words.length > 0 ? words.join(", ") : "–");
+/** A list, with how many more there are than its words. */
+function listed(words, all = words.length) {
+  if (all === 0) return "–";
+  return words.join(", ") + (all > words.length ? `, ${count(all - words.length)} more` : "");
+}
