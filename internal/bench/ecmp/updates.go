@@ -133,4 +133,4 @@ func (u *updates) report(r *bench.Report, how Setting) {
 
 // medianTargets are how soon tables are to follow, in milliseconds. FRR itself
 // holds routes back for 50.
-var medianTargets = map[netlab.RouterKind]float64{netlab.FRR: 80, "bird": 20}
+var medianTargets = map[netlab.RouterKind]float64{netlab.FRR: 80, netlab.BIRD: 20}
