@@ -41,6 +41,8 @@ func (p *peering) birdText() string {
 		}
 	}
 	line("}")
+	line("filter leaving { if (%d, %d) ~ bgp_community then bgp_local_pref = 0; accept; }",
+		bgp.GracefulShutdown>>16, bgp.GracefulShutdown&0xffff)
 	line("template bgp balancer {\n  local %s as %d;\n  passive on;\n  bfd on;", p.address(routerNumber), p.asn())
 	line("  hold time %.0f;\n  keepalive time %.0f;", holdTime.Seconds(), (holdTime / 3).Seconds())
 	line("  connect delay time 1;\n  error wait time 1, 2;")
@@ -49,7 +51,7 @@ func (p *peering) birdText() string {
 		paths = "add paths rx; "
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
-		line("  %s { %simport all; export none; };", family, paths)
+		line("  %s { %simport filter leaving; export none; };", family, paths)
 	}
 	line("}")
 	if p.dynamic {

@@ -43,7 +43,7 @@ func (s *site) runUpdates(ctx context.Context, cfg *Config, how Setting, report 
 	u, random, began := newUpdates(), cfg.random(1), time.Now()
 	for !cfg.enough(u.changes, time.Since(began)) {
 		next := time.Now().Add(cfg.Interval)
-		c := s.fleet.randomChange(random)
+		c := s.fleet.randomChange(random, u.changes+1)
 		tables, err := s.try(ctx, c, random)
 		if err != nil {
 			return fmt.Errorf("change %d: %w", u.changes+1, err)
