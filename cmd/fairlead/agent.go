@@ -107,6 +107,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	defer func() { err = errors.Join(err, dp.Close()) }()
 	a := newAgent(parts{
 		started: started, source: source, page: page, drains: drain.Path(o.socket), tell: tell, log: log,
+		speaker: openSpeaker(config.BGP, log),
 		plane: plane{
 			DataPlane:   dp,
 			kind:        "xdp",

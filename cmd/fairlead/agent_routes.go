@@ -11,12 +11,13 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/announce"
+	"fairlead.io/fairlead/internal/bgp/speaker"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source/file"
 )
 
-// speaker announces the node's VIPs to its peers.
-type speaker interface {
+// routeSpeaker announces the node's VIPs to its peers.
+type routeSpeaker interface {
 	announce.Speaker
 	// Peers are sorted by address.
 	Peers() []bgp.PeerState
@@ -25,6 +26,14 @@ type speaker interface {
 	// nothing.
 	Close(ctx context.Context) error
 	Abandon()
+}
+
+// openSpeaker makes the speaker that a configuration asks for, if any.
+func openSpeaker(config *bgp.Config, log *slog.Logger) routeSpeaker {
+	if config == nil {
+		return nil
+	}
+	return speaker.Open(config.Local, log)
 }
 
 // newAnnouncer makes what the speaker says follow what the agent serves; nil

@@ -53,7 +53,7 @@ type parts struct {
 	// control socket.
 	page net.Listener
 	// speaker announces what is served; nil without a BGP section.
-	speaker speaker
+	speaker routeSpeaker
 	// drains is the file in which drains are remembered.
 	drains string
 	tell   *event.Teller

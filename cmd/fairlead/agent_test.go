@@ -82,7 +82,7 @@ func startAgent(t *testing.T) *testAgent {
 
 // launchAgent runs an agent until the test ends. It is ready when attach has
 // returned.
-func launchAgent(t *testing.T, config string, speaker speaker, attach func() error) *testAgent {
+func launchAgent(t *testing.T, config string, speaker routeSpeaker, attach func() error) *testAgent {
 	t.Helper()
 	dir := t.TempDir()
 	a := &testAgent{t: t, dp: fake.New(), terminate: make(chan struct{}), config: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
