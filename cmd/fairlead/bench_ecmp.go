@@ -84,8 +84,8 @@ func benchRouters(text string, quick bool) ([]netlab.RouterKind, error) {
 	case text == "":
 		return []netlab.RouterKind{netlab.FRR, netlab.BIRD}, nil
 	case text == "all":
-		return []netlab.RouterKind{netlab.FRR, netlab.BIRD, "gobgp"}, nil
-	case kind == netlab.FRR, kind == netlab.BIRD, kind == "gobgp":
+		return []netlab.RouterKind{netlab.FRR, netlab.BIRD, netlab.GoBGP}, nil
+	case kind == netlab.FRR, kind == netlab.BIRD, kind == netlab.GoBGP:
 		return []netlab.RouterKind{kind}, nil
 	}
 	return nil, fmt.Errorf("--router %q: want frr, bird, gobgp or all", text)

@@ -5,6 +5,8 @@ package netlab
 import (
 	"fmt"
 	"strings"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
 // birdConfig is the name of BIRD's configuration file in a host's directory.
@@ -21,7 +23,8 @@ func (p *peering) furnishBIRD(h *Host) {
 
 // birdText has two kernel tables with merged routes, BFD, and the neighbours. As
 // with FRR those that it is told are watched also while they don't speak BGP, and
-// are waited for.
+// are waited for. FRR prefers other routes to those that will go by itself, BIRD
+// is told to (RFC 8326 §4.2).
 func (p *peering) birdText() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
