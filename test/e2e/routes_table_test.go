@@ -46,11 +46,12 @@ func TestRouteTables(t *testing.T) {
 	}
 }
 
-// routed is the lab "ecmp" with three balancers behind a router that speaks BGP.
+// routed is the lab "ecmp" with three balancers behind a router that speaks BGP, and
+// one server unless more are wanted.
 func routed(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
 	t.Helper()
 	needRoot(t)
-	o.Fairlead, o.Forward, o.Balancers, o.Servers = "fairlead", lb.L2DSR, 3, 1
+	o.Fairlead, o.Forward, o.Balancers, o.Servers = "fairlead", lb.L2DSR, 3, max(o.Servers, 1)
 	if o.Router == netlab.GoBGP {
 		o.GoBGPD = buildGoBGP(t)
 	}
