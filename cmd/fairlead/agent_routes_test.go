@@ -57,7 +57,7 @@ func (s *testSpeaker) Set(routes []bgp.Route) error {
 	return nil
 }
 
-func (s *testSpeaker) Configure(peers []bgp.Peer) error {
+func (s *testSpeaker) Configure(_ context.Context, peers []bgp.Peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.peers = peers

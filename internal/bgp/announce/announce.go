@@ -29,7 +29,7 @@ type Speaker interface {
 	// Set makes routes, sorted by prefix, all that is announced.
 	Set(routes []bgp.Route) error
 	// Configure makes peers all that are told.
-	Configure(peers []bgp.Peer) error
+	Configure(ctx context.Context, peers []bgp.Peer) error
 }
 
 // Teller is told what happens to prefixes.
@@ -163,7 +163,7 @@ func (a *Announcer) speak(ctx context.Context, config *bgp.Config, routes []bgp.
 		a.set = routes
 	}
 	if a.peers != config {
-		if !a.agreed("peers", a.Speaker.Configure(config.Peers)) {
+		if !a.agreed("peers", a.Speaker.Configure(ctx, config.Peers)) {
 			return false
 		}
 		a.peers = config

@@ -55,7 +55,7 @@ func (n *node) Set(routes []bgp.Route) error {
 	return n.say("set [%s]", strings.Join(texts, ", "))
 }
 
-func (n *node) Configure(peers []bgp.Peer) error {
+func (n *node) Configure(_ context.Context, peers []bgp.Peer) error {
 	return n.say("peers %d", len(peers))
 }
 
