@@ -22,6 +22,11 @@ func (s stage) routes(ctx context.Context) error {
 	if err := s.showTable(); err != nil {
 		return err
 	}
+	for _, h := range s.balancers() {
+		if err := s.watched(ctx, h.Name); err != nil {
+			return err
+		}
+	}
 	s.say("   lb1 says of it (fairlead routes):\n")
 	routes, err := s.announced(ctx, "lb1")
 	if err != nil {
@@ -37,7 +42,7 @@ func (s stage) indent(write func(io.Writer) error) error {
 		return err
 	}
 	for line := range strings.Lines(b.String()) {
-		s.say("   %s", strings.TrimRight(line, "\n"))
+		s.say("%s", strings.TrimRight("   "+line, " \n"))
 	}
 	return nil
 }
