@@ -39,15 +39,15 @@ func TestRouteTables(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				topology := routed(t, netlab.ECMPOptions{Router: router, Reflector: reflector, Second: 2})
+				topology := learned(t, netlab.ECMPOptions{Router: router, Reflector: reflector, Second: 2})
 				bringUp(t, name, topology).checkTables(t)
 			})
 		}
 	}
 }
 
-// routed is the lab "ecmp" with three balancers behind a router that speaks BGP.
-func routed(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
+// learned is the lab "ecmp" with three balancers behind a router that speaks BGP.
+func learned(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
 	t.Helper()
 	needRoot(t)
 	o.Fairlead, o.Forward, o.Balancers, o.Servers = "fairlead", lb.L2DSR, 3, 1
@@ -110,7 +110,7 @@ func TestForeignSpeaker(t *testing.T) {
 	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD} {
 		t.Run(string(router), func(t *testing.T) {
 			t.Parallel()
-			l := bringUp(t, "foreign-"+string(router), routed(t, netlab.ECMPOptions{Router: router, Foreign: true}))
+			l := bringUp(t, "foreign-"+string(router), learned(t, netlab.ECMPOptions{Router: router, Foreign: true}))
 			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb2", "lb3"})
 			l.checkTable(t, foreignVIPs, gateways{"exabgp"})
 			if err := l.Stop(t.Context(), "lb2", "agent"); err != nil {
