@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
@@ -39,18 +41,19 @@ func TestRouteTables(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				topology := learned(t, netlab.ECMPOptions{Router: router, Reflector: reflector, Second: 2})
+				topology := routed(t, netlab.ECMPOptions{Router: router, Reflector: reflector, Second: 2})
 				bringUp(t, name, topology).checkTables(t)
 			})
 		}
 	}
 }
 
-// learned is the lab "ecmp" with three balancers behind a router that speaks BGP.
-func learned(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
+// routed is the lab "ecmp" with three balancers behind a router that speaks BGP, and
+// one server unless more are wanted.
+func routed(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
 	t.Helper()
 	needRoot(t)
-	o.Fairlead, o.Forward, o.Balancers, o.Servers = "fairlead", lb.L2DSR, 3, 1
+	o.Fairlead, o.Forward, o.Balancers, o.Servers = "fairlead", lb.L2DSR, 3, max(o.Servers, 1)
 	if o.Router == netlab.GoBGP {
 		o.GoBGPD = buildGoBGP(t)
 	}
@@ -88,14 +91,20 @@ func (l *lab) checkTables(t *testing.T) {
 	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
 	l.checkTable(t, secondVIPs, nil)
 	// (a): a single balancer.
-	for _, gone := range []string{"lb3", "lb2"} {
-		if err := l.Stop(t.Context(), gone, "agent"); err != nil {
+	others := []string{"lb2", "lb3"}
+	for _, gone := range others {
+		if err := l.Signal(t.Context(), gone, "agent", unix.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l.checkTable(t, firstVIPs, gateways{"lb1"})
+	for _, gone := range others {
+		if err := l.Stop(t.Context(), gone, "agent"); err != nil { // it may not have ended yet
+			t.Fatal(err)
+		}
+	}
 	// And back again.
-	for _, back := range []string{"lb2", "lb3"} {
+	for _, back := range others {
 		if err := l.Restart(t.Context(), back, "agent"); err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +119,7 @@ func TestForeignSpeaker(t *testing.T) {
 	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD} {
 		t.Run(string(router), func(t *testing.T) {
 			t.Parallel()
-			l := bringUp(t, "foreign-"+string(router), learned(t, netlab.ECMPOptions{Router: router, Foreign: true}))
+			l := bringUp(t, "foreign-"+string(router), routed(t, netlab.ECMPOptions{Router: router, Foreign: true}))
 			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb2", "lb3"})
 			l.checkTable(t, foreignVIPs, gateways{"exabgp"})
 			if err := l.Stop(t.Context(), "lb2", "agent"); err != nil {
