@@ -49,7 +49,7 @@ func TestLeave(t *testing.T) {
 }
 
 // leaveTime is enough for a balancer to leave and come back.
-const leaveTime = 6 * time.Second
+const leaveTime = 5 * time.Second
 
 // checkLossless lets a balancer leave and come back while clients hold
 // connections open, and open others all the time.
