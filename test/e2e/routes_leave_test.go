@@ -13,28 +13,15 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 )
-
-// routed is the lab "ecmp" with three balancers and four servers, whose router
-// learns its routes.
-func routed(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
-	t.Helper()
-	o.Fairlead, o.Forward, o.Balancers, o.Servers = "fairlead", lb.L2DSR, 3, 4
-	topology, err := netlab.ECMP(o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return topology
-}
 
 // One of three balancers leaves in every way that there is, under load, and
 // comes back: no packet is lost, and no connection breaks.
 func TestLeave(t *testing.T) {
 	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD} {
 		t.Run(string(router), func(t *testing.T) {
-			l := bringUp(t, "leave-"+string(router), routed(t, netlab.ECMPOptions{Router: router}))
+			l := bringUp(t, "leave-"+string(router), routed(t, netlab.ECMPOptions{Router: router, Servers: 4}))
 			t.Run("node drained", func(t *testing.T) { l.checkLossless(t, l.leaveByDrain) })
 			t.Run("service drained", func(t *testing.T) { l.checkLossless(t, l.leaveByService) })
 			t.Run("terminated", func(t *testing.T) { l.checkLossless(t, l.leaveByTermination) })
