@@ -181,8 +181,10 @@ func (a *agent) reload(ctx context.Context) error {
 }
 
 // config tells observe about the configuration file.
-func (a *agent) config() observe.Config {
-	state := a.source.State()
+func (a *agent) config() observe.Config { return shownConfig(a.source.State()) }
+
+// shownConfig is what is known of a configuration file in observe's words.
+func shownConfig(state file.State) observe.Config {
 	c := observe.Config{Path: state.Path, Digest: state.Digest, Loaded: state.Loaded, Refused: state.Refused}
 	if state.Err != nil {
 		c.Error = state.Err.Error()

@@ -74,6 +74,7 @@ func newRootCommand(e env) *cobra.Command {
 		newLabCommand(e),
 		newNodeCommand(e),
 		newPreflightCommand(e),
+		newReflectorCommand(e),
 		newReloadCommand(),
 		newRoutesCommand(e),
 		newServicesCommand(e),

@@ -12,6 +12,9 @@ import (
 
 // Status is the agent as a whole.
 type Status struct {
+	// Role is RoleReflector of a route reflector, of which all counts but BGP are
+	// zero; empty for an agent.
+	Role    string    `json:"role,omitempty"`
 	Version string    `json:"version"`
 	Commit  string    `json:"commit"`
 	Node    string    `json:"node"`

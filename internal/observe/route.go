@@ -10,10 +10,11 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// routes is what the agent tells of its routes, with no list missing: in JSON
-// there is [] where there is nothing.
-func (a *Agent) routes() Routes {
-	r := a.Routes()
+// routes is what the agent tells of its routes.
+func (a *Agent) routes() Routes { return a.Routes().complete() }
+
+// complete has no list missing: in JSON there is [] where there is nothing.
+func (r Routes) complete() Routes {
 	r.Peers = listed(r.Peers)
 	r.Announcements = listed(slices.Clone(r.Announcements))
 	for i := range r.Announcements {

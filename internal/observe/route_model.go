@@ -40,6 +40,9 @@ type Announcement struct {
 	Prefix netip.Prefix `json:"prefix"`
 	// Services are the names of those that the prefix is announced for.
 	Services []string `json:"services"`
+	// From are the clients that announce it to a route reflector, of which each next
+	// hop of a prefix is an announcement; an agent has none.
+	From []netip.Addr `json:"from,omitempty"`
 	// Announced says that the prefix is in force, Since when it became so, or ceased
 	// to be; Peers are those with an established session, which have been told.
 	Announced bool         `json:"announced"`

@@ -23,7 +23,7 @@ func WriteRoutes(w io.Writer, r Routes, now time.Time) error {
 	err := writeTable(w, func(t io.Writer) {
 		fmt.Fprintln(t, "PREFIX\tSERVICES\tTO\tSINCE\tNEXT HOP\tATTRIBUTES\tWITHDRAWALS\tSTATUS")
 		for _, a := range r.Announcements {
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", a.Prefix, few(a.Services), few(a.Peers), since(a.Since, now),
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", a.Prefix, a.cause(), few(a.Peers), since(a.Since, now),
 				nextHop(a), orDash(strings.Join(a.Attributes, ", ")), a.Withdrawals, a.Condition())
 		}
 	})
@@ -108,3 +108,12 @@ func since(then, now time.Time) string {
 
 // orDash is the text of a cell, which is never empty.
 func orDash(text string) string { return cmp.Or(text, "-") }
+
+// cause is what a prefix is announced for: services, or the clients of a
+// reflector.
+func (a Announcement) cause() string {
+	if len(a.From) > 0 {
+		return "from " + few(a.From)
+	}
+	return few(a.Services)
+}

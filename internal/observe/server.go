@@ -114,8 +114,10 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, what func(view) (a
 	s.answer(w, shown)
 }
 
+func (s *Server) answer(w http.ResponseWriter, shown any) { answer(w, s.log, shown) }
+
 // answer writes JSON.
-func (s *Server) answer(w http.ResponseWriter, shown any) {
+func answer(w http.ResponseWriter, log *slog.Logger, shown any) {
 	body, err := json.MarshalIndent(shown, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -123,6 +125,6 @@ func (s *Server) answer(w http.ResponseWriter, shown any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(append(body, '\n')); err != nil {
-		s.log.Debug("client left", slog.Any("error", err))
+		log.Debug("client left", slog.Any("error", err))
 	}
 }
