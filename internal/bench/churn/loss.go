@@ -16,8 +16,8 @@ const (
 	// lost, or back: longer than any hold time.
 	lossPatience = 15 * time.Second
 	// around is how long the load lasts before and after a balancer is lost: every
-	// client has spoken several times by then.
-	around = 4 * time.Second
+	// client speaks at least once in it.
+	around = 2 * time.Second
 )
 
 // loseBalancer takes the wire of the last balancer away. It returns when the

@@ -50,9 +50,8 @@ func (c *Config) parts(site *site) []part {
 // report adds what the clients saw in the phase, and judges it.
 func (p *part) report(r *bench.Report, seen client.Counts) {
 	seen.Report(r, p.suffix)
-	p.changes.report(r, p.suffix, map[string]string{
-		"seed": fmt.Sprint(p.Seed), "tracking": p.Tracking.String(),
-	})
+	labels := map[string]string{"seed": fmt.Sprint(p.Seed), "tracking": p.Tracking.String()}
+	p.changes.report(r, p.suffix, labels)
 	const source = "DESIGN.md §10"
 	switch {
 	case p.steady:
