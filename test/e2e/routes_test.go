@@ -14,27 +14,14 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// announced is the lab "ecmp" whose router learns its routes from the balancers.
-func announced(t *testing.T) netlab.Topology {
-	t.Helper()
-	topology, err := netlab.ECMP(netlab.ECMPOptions{
-		Fairlead: "fairlead", Forward: lb.L2DSR, Balancers: 3, Servers: 4, Router: netlab.FRR,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return topology
-}
-
 // What "fairlead routes" says of routes and peers is what a real router has of
 // them, while VIPs come and go.
 func TestRoutes(t *testing.T) {
-	l := bringUp(t, "routes", announced(t))
+	l := bringUp(t, "routes", routed(t, netlab.ECMPOptions{Router: netlab.FRR}))
 	t.Run("established", l.checkPeers)
 	t.Run("announced", func(t *testing.T) { l.checkRoutes(t, "lb1", "lb2", "lb3") })
 	t.Run("table", l.checkRouteTable)
