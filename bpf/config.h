@@ -50,4 +50,5 @@ const enum backend_flag *const btf_backend_flag = 0;
 const enum limit_time *const btf_limit_time = 0;
 const enum nat_state *const btf_nat_state = 0;
 const enum nat_flag *const btf_nat_flag = 0;
+const enum nat_seconds *const btf_nat_seconds = 0;
 const struct nat_refusal *const btf_nat_refusal = 0;

@@ -26,16 +26,6 @@
 /* `seen` is written again when it is older than this, and the other entry with it. */
 #define NAT_TOUCH NAT_SECOND
 
-/*
- * A connection that is being opened has the minute that servers repeat their answer for (RFC 9293,
- * section 3.8.3; RFC 5382, REQ-5 asks more of a NAT that isn't its servers' own). One that was closed
- * keeps its port for two minutes, as long as a last segment may be on its way (RFC 9293, section 3.4.2),
- * but gives it up to a new session when no port is free (nat_port.h). UDP: RFC 4787, REQ-5.
- */
-#define NAT_OPENING_TIME (60 * NAT_SECOND)
-#define NAT_CLOSING_TIME (120 * NAT_SECOND)
-#define NAT_ONE_WAY_TIME (30 * NAT_SECOND)
-
 /* The same clock as flow_time() of flow.h. */
 static __always_inline __u32 nat_time(void)
 {
@@ -48,11 +38,12 @@ static __always_inline __u32 session_time(const struct nat_session *s, __u32 idl
 	switch (s->state) {
 	case NAT_OPENING:
 	case NAT_ANSWERED:
-		return NAT_OPENING_TIME;
+		return NAT_OPENING_SECONDS * NAT_SECOND;
 	case NAT_CLOSING:
-		return NAT_CLOSING_TIME;
+		return NAT_CLOSING_SECONDS * NAT_SECOND;
 	case NAT_ONE_WAY:
-		return idle < NAT_ONE_WAY_TIME ? idle : NAT_ONE_WAY_TIME;
+		return idle < NAT_ONE_WAY_SECONDS * NAT_SECOND ? idle
+							       : NAT_ONE_WAY_SECONDS * NAT_SECOND;
 	}
 	return idle;
 }

@@ -273,6 +273,19 @@ enum nat_state {
 	NAT_TWO_WAY, /* UDP: the server too */
 };
 
+/*
+ * How many seconds a session may be silent that isn't established. A connection that is being opened has
+ * the minute that servers repeat their answer for (RFC 9293, section 3.8.3; RFC 5382, REQ-5 asks more of
+ * a NAT that isn't its servers' own). One that was closed keeps its port for two minutes, as long as a
+ * last segment may be on its way (RFC 9293, section 3.4.2), but gives it up to a new session when no
+ * port is free (nat_port.h). UDP: RFC 4787, REQ-5.
+ */
+enum nat_seconds {
+	NAT_OPENING_SECONDS = 60,
+	NAT_CLOSING_SECONDS = 120,
+	NAT_ONE_WAY_SECONDS = 30,
+};
+
 enum nat_flag {
 	NAT_REPLY = 1 << 0, /* the session's entry for packets of the server */
 	NAT_FIN_CLIENT = 1 << 1, /* TCP FIN came from the client */

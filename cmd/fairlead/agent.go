@@ -38,10 +38,11 @@ func newAgentCommand(e env) *cobra.Command {
 		Use:   "agent",
 		Short: "Run a balancer node",
 		Long: `Run a balancer node as its configuration file says. The file is followed as it
-changes; SIGHUP and "fairlead reload" read it at once. SIGTERM drains the node:
-the agent ends when no more packets come, or after node.drainTimeout; another
-SIGTERM, or SIGINT, ends it at once. When the agent has ended, also by SIGKILL,
-packets go on being balanced, and the next agent takes over.`,
+changes; SIGHUP and "fairlead reload" read it at once. SIGTERM drains the node
+and withdraws its routes: the agent ends when no more packets come, or after
+node.drainTimeout; another SIGTERM, or SIGINT, ends it at once. When the agent has
+ended, also by SIGKILL, packets go on being balanced, and the next agent takes
+over. Routers that support graceful restart keep routes that were not withdrawn.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -106,6 +107,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	defer func() { err = errors.Join(err, dp.Close()) }()
 	a := newAgent(parts{
 		started: started, source: source, page: page, drains: drain.Path(o.socket), tell: tell, log: log,
+		speaker: openSpeaker(config.BGP, log),
 		plane: plane{
 			DataPlane:   dp,
 			kind:        "xdp",
@@ -129,7 +131,7 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 
 // openConfig reads the configuration file. All its errors are printed as they
 // are: each begins with its place.
-func openConfig(e env, path string, log *slog.Logger) (*file.Source, error) {
+func openConfig(e env, path string, log *slog.Logger) (*file.Source[*file.Config], error) {
 	source, err := file.Open(path, xdp.Limits(), log)
 	if wrong, ok := errors.AsType[file.Errors](err); ok {
 		fmt.Fprintln(e.stderr, wrong)

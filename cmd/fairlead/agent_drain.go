@@ -46,14 +46,41 @@ func signalled(parent context.Context) (ctx context.Context, terminate <-chan st
 	}
 }
 
-// change makes the data plane follow what an operator changes.
-func (a *agent) change(do func(observe.DrainTarget) error) func(context.Context, observe.DrainTarget) error {
-	return func(ctx context.Context, target observe.DrainTarget) error {
-		if err := do(target); err != nil {
+// drain takes a target out of service. A service gets no new flows from then on,
+// so that its traffic is moved away first.
+func (a *agent) drain(ctx context.Context, target observe.DrainTarget) error {
+	if a.announcer != nil && wholeService(target) {
+		done, err := a.announcer.Move(ctx, target.Service)
+		if err != nil {
 			return err
 		}
-		return a.reconciler.Settled(ctx, a.store.Snapshot().Revision)
+		defer done()
 	}
+	return a.change(ctx, target, a.book.Drain)
+}
+
+// undrain takes a target into service again, also one that is only about to leave
+// it.
+func (a *agent) undrain(ctx context.Context, target observe.DrainTarget) error {
+	if a.announcer != nil && wholeService(target) {
+		a.announcer.Stay(target.Service)
+	}
+	return a.change(ctx, target, a.book.Undrain)
+}
+
+func wholeService(target observe.DrainTarget) bool {
+	return target.Service != "" && !target.Backend.IsValid()
+}
+
+// change makes the data plane and the routes follow what an operator changes.
+func (a *agent) change(ctx context.Context, target observe.DrainTarget, do func(observe.DrainTarget) error) error {
+	if err := do(target); err != nil {
+		return err
+	}
+	if err := a.reconciler.Settled(ctx, a.store.Snapshot().Revision); err != nil || a.announcer == nil {
+		return err
+	}
+	return a.announcer.Sync(ctx)
 }
 
 // retire drains the node when terminate is closed, and then stops the agent. The
@@ -65,8 +92,15 @@ func (a *agent) retire(ctx context.Context, terminate <-chan struct{}, stop func
 	case <-ctx.Done():
 		return
 	}
-	defer stop()
 	a.store.Drain(store.Drain{Since: time.Now()}) // not in the book: the next agent serves
+	a.withdrawRoutes(ctx)
+	a.awaitQuiet(ctx)
+	a.closeSpeaker(ctx)
+	stop()
+}
+
+// awaitQuiet waits until no more packets come, as long as the configuration says.
+func (a *agent) awaitQuiet(ctx context.Context) {
 	timeout := a.source.Config().Node.DrainTimeout
 	if timeout == 0 {
 		return

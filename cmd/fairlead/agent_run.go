@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.io/fairlead/internal/bgp/announce"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/drain"
 	"fairlead.io/fairlead/internal/event"
@@ -46,11 +47,13 @@ type plane struct {
 // parts are what an agent is made of.
 type parts struct {
 	started time.Time
-	source  *file.Source
+	source  *file.Source[*file.Config]
 	plane   plane
 	// page is where people and scrapers are answered; nil: nowhere but on the
 	// control socket.
 	page net.Listener
+	// speaker announces what is served; nil without a BGP section.
+	speaker routeSpeaker
 	// drains is the file in which drains are remembered.
 	drains string
 	tell   *event.Teller
@@ -58,13 +61,14 @@ type parts struct {
 }
 
 // agent is the story of DESIGN.md §1 on one node: source, store, health,
-// reconcile, data plane, observe.
+// reconcile, data plane, routes, observe.
 type agent struct {
 	parts
 	store      *store.Store
 	monitor    *health.Monitor
 	book       *drain.Book
 	reconciler *reconcile.Reconciler
+	announcer  *announce.Announcer // nil without a speaker
 	observer   *observe.Observer
 	server     *observe.Server
 	web        *web.Server
@@ -88,6 +92,7 @@ func newAgent(p parts) *agent {
 		Report: func(verdicts []health.Verdict) { desired.Judge(verdicts) },
 		Log:    p.log,
 	})
+	a.announcer = a.newAnnouncer()
 	shown := observe.Agent{
 		Version:     version,
 		Commit:      commit(),
@@ -107,8 +112,9 @@ func newAgent(p parts) *agent {
 		Trace:       p.plane.trace,
 		Flows:       p.plane.flows,
 		CountFlows:  p.plane.countFlows,
-		Drain:       a.change(a.book.Drain),
-		Undrain:     a.change(a.book.Undrain),
+		Drain:       a.drain,
+		Undrain:     a.undrain,
+		Routes:      a.routes,
 		Events:      &p.tell.Latest,
 		Reload:      a.reload,
 	}
@@ -138,6 +144,7 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim, terminate <-chan 
 	for _, part := range []func(context.Context){
 		a.monitor.Run,
 		a.reconciler.Run,
+		a.announce,
 		a.observer.Run,
 		a.servePage,
 		func(ctx context.Context) { a.tell.Follow(ctx, a.store) },
@@ -159,6 +166,7 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim, terminate <-chan 
 // apply makes a configuration what is desired. Health is told first: then it can
 // say how new backends count until they have been probed.
 func (a *agent) apply(config *file.Config) error {
+	a.configureRoutes(config)
 	a.monitor.Set(config.Services)
 	_, err := a.store.Set(config.Services, a.monitor.States()...)
 	return err
@@ -173,8 +181,10 @@ func (a *agent) reload(ctx context.Context) error {
 }
 
 // config tells observe about the configuration file.
-func (a *agent) config() observe.Config {
-	state := a.source.State()
+func (a *agent) config() observe.Config { return shownConfig(a.source.State()) }
+
+// shownConfig is what is known of a configuration file in observe's words.
+func shownConfig(state file.State) observe.Config {
 	c := observe.Config{Path: state.Path, Digest: state.Digest, Loaded: state.Loaded, Refused: state.Refused}
 	if state.Err != nil {
 		c.Error = state.Err.Error()
@@ -217,6 +227,9 @@ func (a *agent) begin(ctx context.Context) error {
 		return err
 	}
 	a.begun.Store(true)
+	if a.announcer != nil {
+		a.announcer.Begin()
+	}
 	programmed := 0
 	statuses := a.reconciler.Statuses()
 	for _, s := range statuses {

@@ -75,9 +75,18 @@ func (b *syncBuffer) String() string {
 // when it is ready.
 func startAgent(t *testing.T) *testAgent {
 	t.Helper()
+	a := launchAgent(t, testConfig, nil, func() error { return nil })
+	a.await("msg=ready", 1)
+	return a
+}
+
+// launchAgent runs an agent until the test ends. It is ready when attach has
+// returned.
+func launchAgent(t *testing.T, config string, speaker routeSpeaker, attach func() error) *testAgent {
+	t.Helper()
 	dir := t.TempDir()
 	a := &testAgent{t: t, dp: fake.New(), terminate: make(chan struct{}), config: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
-	a.write(testConfig)
+	a.write(config)
 	log := slog.New(slog.NewTextHandler(&a.log, nil))
 	source, err := file.Open(a.config, fake.Limits(), log)
 	if err != nil {
@@ -92,9 +101,9 @@ func startAgent(t *testing.T) *testAgent {
 		t.Fatal(err)
 	}
 	wired := newAgent(parts{
-		started: time.Now(), source: source, page: page, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
+		started: time.Now(), source: source, page: page, speaker: speaker, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
 		plane: plane{
-			DataPlane: a.dp, kind: "fake", paths: health.DirectPaths{}, attach: func() error { return nil },
+			DataPlane: a.dp, kind: "fake", paths: health.DirectPaths{}, attach: attach,
 			attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
 			trace:       traceOf, flows: noFlows, countFlows: a.dp.CountFlows,
 		},
@@ -111,7 +120,6 @@ func startAgent(t *testing.T) *testAgent {
 			t.Error(err)
 		}
 	})
-	a.await("msg=ready", 1)
 	return a
 }
 

@@ -44,7 +44,7 @@ one run on this machine. The report goes to standard output, as a table or as
 one JSON object; progress goes to standard error. Root is needed.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newBenchChurnCommand(e), newBenchForwardCommand(e), newBenchHealthCommand(e),
-		newBenchHealthServersCommand(e), newBenchPacketCommand(e))
+	cmd.AddCommand(newBenchChurnCommand(e), newBenchECMPCommand(e), newBenchForwardCommand(e),
+		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchPacketCommand(e))
 	return cmd
 }

@@ -20,7 +20,8 @@ next agent, until "fairlead undrain".
 
 A drained backend gets no new flows; those that it has are recorded when they
 send their next packet. Clients of a drained service meet what its "unavailable"
-says. A drained node is not ready (/readyz); packets that come are balanced.`
+says. A drained node is not ready (/readyz); packets that come are balanced. What
+is announced by BGP goes elsewhere first, and comes back with "fairlead undrain".`
 
 func newDrainCommand(e env) *cobra.Command {
 	d := drainer{env: e}

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
@@ -40,8 +42,9 @@ func newLabCommand(e env) *cobra.Command {
 
 // labOptions are the flags of "lab up".
 type labOptions struct {
-	name, forward           string
-	mtu, balancers, servers int
+	name, forward, router             string
+	mtu, balancers, servers, second   int
+	reflector, dynamic, ipv6, foreign bool
 }
 
 func newLabUpCommand(labs netlab.Labs) *cobra.Command {
@@ -62,15 +65,18 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
 	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat")
+	flags.StringVar(&o.router, "router", "", "what fills the router's table in ecmp, by BGP: frr, bird or gobgp (default: the lab itself does)")
+	flags.BoolVar(&o.reflector, "reflector", false, "put a BGP route reflector between the router and the balancers of ecmp")
+	flags.BoolVar(&o.dynamic, "dynamic", false, "have the router of ecmp take any BGP neighbour that calls")
+	flags.BoolVar(&o.ipv6, "peer-ipv6", false, "have all BGP sessions of ecmp over IPv6")
+	flags.BoolVar(&o.foreign, "foreign", false, "add a server to ecmp that announces VIPs by ExaBGP")
+	flags.IntVar(&o.second, "second", 0, "number of balancers of ecmp that serve a second pair of VIPs too")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: clients' full packets fit with outer headers)")
 	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp and pods")
 	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp, and of nodes with a pod of pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		takes := map[string][]string{"ecmp": {"forward", "mtu", "balancers", "servers"}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}}
-		for _, flag := range takes["ecmp"] {
-			if flags.Changed(flag) && !slices.Contains(takes[args[0]], flag) {
-				return fmt.Errorf("topology %s takes no --%s", args[0], flag)
-			}
+		if err := checkLabFlags(flags, args[0]); err != nil {
+			return err
 		}
 		topology, err := o.topology(args[0])
 		if err != nil {
@@ -89,12 +95,28 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	return cmd
 }
 
+// checkLabFlags returns an error if a flag is given that the topology, other than
+// ecmp, doesn't take.
+func checkLabFlags(flags *pflag.FlagSet, topology string) (err error) {
+	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}}
+	flags.Visit(func(f *pflag.Flag) {
+		if others, limited := takes[topology]; limited && f.Name != "name" && !slices.Contains(others, f.Name) {
+			err = fmt.Errorf("topology %s takes no --%s", topology, f.Name)
+		}
+	})
+	return err
+}
+
 // topology makes the topology of that name; what runs in it is this very
 // executable.
 func (o labOptions) topology(name string) (netlab.Topology, error) {
 	fairlead, err := os.Executable()
 	if err != nil {
 		return netlab.Topology{}, err
+	}
+	gobgpd := filepath.Join(filepath.Dir(fairlead), "gobgpd") // "make gobgpd"
+	if _, err := os.Stat(gobgpd); err != nil {
+		gobgpd = ""
 	}
 	switch name {
 	case "ecmp":
@@ -104,6 +126,8 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 		}
 		return netlab.ECMP(netlab.ECMPOptions{
 			Fairlead: fairlead, Forward: forward, MTU: o.mtu, Balancers: o.balancers, Servers: o.servers,
+			Second: o.second, Router: netlab.RouterKind(o.router), Reflector: o.reflector, Dynamic: o.dynamic,
+			PeerIPv6: o.ipv6, Foreign: o.foreign, GoBGPD: gobgpd,
 		})
 	case "vlan":
 		return netlab.VLAN(fairlead), nil

@@ -56,11 +56,19 @@ func printLabs(w io.Writer, states []netlab.State) error {
 		}
 		for _, h := range s.Hosts {
 			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
-				s.Name, topology, h.Name, h.Role, h.Namespace,
+				s.Name, topology, h.Name, roleText(h), h.Namespace,
 				dash(strings.Join(h.Interfaces, ",")), dash(joinAddresses(h.Addresses)), dash(h.Socket))
 		}
 	}
 	return table.Flush()
+}
+
+// roleText is for example "router (frr)".
+func roleText(h netlab.HostState) string {
+	if h.Software == "" {
+		return string(h.Role)
+	}
+	return fmt.Sprintf("%s (%s)", h.Role, h.Software)
 }
 
 func joinAddresses(addresses []netip.Addr) string {

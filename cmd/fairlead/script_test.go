@@ -3,11 +3,17 @@
 package main
 
 import (
+	"context"
+	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/httpd"
 )
 
 // TestMain makes the test binary stand in for the fairlead executable in
@@ -22,6 +28,31 @@ func TestScripts(t *testing.T) {
 		Dir:                 filepath.Join("..", "..", "test", "script"),
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"answer": answer},
 		UpdateScripts:       os.Getenv("UPDATE_SCRIPTS") != "",
+	})
+}
+
+// answer SOCKET PATH FILE has requests for a path of a control socket answered
+// with a file, until the script ends.
+func answer(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: answer SOCKET PATH FILE")
+	}
+	claim, err := observe.ClaimSocket(ts.MkAbs(args[0]))
+	ts.Check(err)
+	listener, err := claim.Listen()
+	ts.Check(err)
+	body := []byte(ts.ReadFile(args[2]))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET "+args[1], func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(body) })
+	server := &httpd.Server{Name: "script", Handler: mux, Connections: 8, Log: slog.New(slog.DiscardHandler)}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, listener) }()
+	ts.Defer(func() {
+		stop()
+		ts.Check(<-ended)
+		ts.Check(claim.Release())
 	})
 }

@@ -34,6 +34,8 @@ type Result struct {
 	Runs int `json:"runs"`
 	// Labels say under which conditions it was measured.
 	Labels map[string]string `json:"labels"`
+	// Distribution is that of many measurements; nil: it isn't told.
+	Distribution *Distribution `json:"distribution,omitempty"`
 }
 
 // NewReport is an empty report about this machine, started now. The commit is

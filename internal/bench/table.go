@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// WriteTable writes the report for people: results, ratios, verdicts.
+// WriteTable writes the report for people: results, ratios, verdicts,
+// and distributions.
 func (r *Report) WriteTable(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "%s  %s, kernel %s, %s, commit %s%s\n\n", r.Bench, r.Started.Format(time.DateTime), r.Kernel, r.CPU, r.Commit, quickNote(r.Quick))
@@ -31,6 +32,12 @@ func (r *Report) WriteTable(w io.Writer) error {
 		fmt.Fprintln(t, "\nHOLDS\tVALUE\tTARGET\tCLAIM\tSOURCE")
 		for _, v := range r.Verdicts {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", yesNo(v.Holds), number(v.Value), v.Target, v.Claim, v.Source)
+		}
+	}
+	for _, m := range r.Results {
+		if m.Distribution != nil {
+			fmt.Fprintf(t, "\n%s %s\n", m.Name, conditions(m.Labels))
+			m.Distribution.write(t, m.Unit)
 		}
 	}
 	return t.Flush()

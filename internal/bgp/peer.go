@@ -45,6 +45,28 @@ type Peer struct {
 // External reports whether the session is eBGP.
 func (p *Peer) External(local Local) bool { return p.ASN != local.ASN }
 
+// Equal compares by value.
+func (p *Peer) Equal(o *Peer) bool {
+	a, b := *p, *o
+	sameBFD := a.BFD == b.BFD || a.BFD != nil && b.BFD != nil && *a.BFD == *b.BFD
+	a.BFD, b.BFD = nil, nil
+	return a == b && sameBFD
+}
+
+// TTL is the time to live of packets to the peer, 0 if that is left to the kernel:
+// a direct eBGP peer is one hop away (RFC 4271 has it so by custom), and with TTL
+// security packets start with the highest one, by which the peer knows how far
+// they have come (RFC 5082 §3).
+func (p *Peer) TTL(local Local) uint8 {
+	switch {
+	case p.TTLSecurity > 0:
+		return 255
+	case !p.External(local):
+		return 0
+	}
+	return max(1, p.Multihop)
+}
+
 // BFD is how a peer is watched (RFC 5880).
 type BFD struct {
 	// Interval is between two packets in each direction, Multiplier how many may be

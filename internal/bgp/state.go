@@ -71,4 +71,9 @@ type PeerState struct {
 	UpdatesSent      uint64 `json:"updatesSent"`
 	RoutesReceived   uint64 `json:"routesReceived"`
 	RoutesAnnounced  uint64 `json:"routesAnnounced"`
+
+	// OmittedRoutes are not announced to this peer, for OmittedReason: it doesn't
+	// take their family, or there is no next hop that it could be told.
+	OmittedRoutes uint64 `json:"omittedRoutes,omitempty"`
+	OmittedReason string `json:"omittedReason,omitempty"`
 }

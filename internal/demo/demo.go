@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
@@ -164,13 +162,9 @@ func (s stage) without(n int) []lb.Service {
 // programmed.
 func (s stage) configure(ctx context.Context, services []lb.Service) error {
 	for _, host := range s.balancers() {
-		path := filepath.Join(host.Directory, netlab.AgentFile)
-		next := path + ".next"
-		if err := os.WriteFile(next, []byte(netlab.AgentConfig(host.Name, services)), 0o600); err != nil {
-			return err
-		}
+		text := s.topology.Host(host.Name).Agent.With(services).YAML()
 		started := time.Now()
-		if err := os.Rename(next, path); err != nil {
+		if err := host.ReplaceFile(netlab.AgentFile, text); err != nil {
 			return err
 		}
 		if err := observe.Dial(host.Socket).Reload(ctx); err != nil {

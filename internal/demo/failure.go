@@ -10,10 +10,7 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -69,23 +66,15 @@ func (s stage) failure(ctx context.Context) error {
 }
 
 func (s stage) killAndStart(ctx context.Context) error {
-	host := s.lab.State().Host(victim)
-	isServer := func(p netlab.ProcessState) bool { return p.Name == "nginx" }
 	killed := time.Now()
-	if err := unix.Kill(-host.Processes[slices.IndexFunc(host.Processes, isServer)].PID, unix.SIGKILL); err != nil {
-		return fmt.Errorf("%s: nginx: %w", victim, err)
+	if err := s.lab.Kill(ctx, victim, "nginx"); err != nil {
+		return err
 	}
 	if err := s.noticed(ctx, false); err != nil {
 		return err
 	}
 	s.say("   %s is out of the rings of all balancers %s after it died", victim, time.Since(killed).Round(time.Millisecond))
-	if err := s.lab.Stop(ctx, victim, "nginx"); err != nil { // forgets the process
-		return err
-	}
-	hosts := s.topology.Hosts
-	drawn := hosts[slices.IndexFunc(hosts, func(h netlab.Host) bool { return h.Name == victim })]
-	nginx := drawn.Processes[slices.IndexFunc(drawn.Processes, func(p netlab.Process) bool { return p.Name == "nginx" })]
-	if err := s.lab.Start(ctx, victim, nginx); err != nil {
+	if err := s.lab.Restart(ctx, victim, "nginx"); err != nil {
 		return err
 	}
 	started := time.Now()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package event tells what happened to a node: one structured line in the log
-// for every change of health, drain and program, with the object's name and the
-// reason.
+// for every change of health, drain, route and program, with the object's name and
+// the reason.
 //
 // It stands beside observe, at the end of the story of DESIGN.md §1: observe
 // shows what is, event what changed. Events are limited, so that a network that

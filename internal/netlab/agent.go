@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -16,20 +17,48 @@ const AgentFile = "fairlead.yaml"
 
 const agentSocket = "agent.sock"
 
-// AgentConfig writes the configuration (DESIGN.md §4) of a balancer that
-// balances the services on one interface. Services in VXLAN or Geneve segments
-// need tunnel end points. A balancer that is stopped doesn't wait for the lab's
-// traffic to end, which no route takes elsewhere. Every backend has a line of its own, so that people can
+// AgentSettings are what a balancer's configuration says (DESIGN.md §4). A
+// topology remembers them for each balancer, so that who changes its services
+// later keeps everything else:
+//
+//	text := topology.Host("lb1").Agent.With(services).YAML()
+type AgentSettings struct {
+	// Node is the balancer's name. It balances on its interface eth0.
+	Node string
+	// TunnelEnds are what services in VXLAN or Geneve segments need.
+	TunnelEnds []netip.Addr
+	// BGP says to whom VIPs are announced; nil: to nobody. A balancer that
+	// announces nothing doesn't wait for the lab's traffic to end when it is
+	// stopped, since no route would take it elsewhere.
+	BGP *bgp.Config
+	// Services are what is balanced.
+	Services []lb.Service
+}
+
+// With returns the settings with other services.
+func (s AgentSettings) With(services []lb.Service) AgentSettings {
+	s.Services = services
+	return s
+}
+
+// YAML is the file. Every backend has a line of its own, so that people can
 // take one out.
-func AgentConfig(node string, services []lb.Service, tunnelEnds ...netip.Addr) string {
+func (s AgentSettings) YAML() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "node:\n  name: %s\n  interfaces: [%s]\n  drainTimeout: 0s\n", node, eth0)
-	if len(tunnelEnds) > 0 {
-		fmt.Fprintf(&b, "  tunnelEnds: %s\n", addressList(tunnelEnds))
+	fmt.Fprintf(&b, "node:\n  name: %s\n  interfaces: [%s]\n", s.Node, eth0)
+	if s.BGP == nil {
+		b.WriteString("  drainTimeout: 0s\n")
 	}
-	b.WriteString("dataplane:\n  kind: xdp\n  xdpMode: auto\nservices:\n")
-	for _, s := range services {
-		writeService(&b, s)
+	if len(s.TunnelEnds) > 0 {
+		fmt.Fprintf(&b, "  tunnelEnds: %s\n", addressList(s.TunnelEnds))
+	}
+	b.WriteString("dataplane:\n  kind: xdp\n  xdpMode: auto\n")
+	if s.BGP != nil {
+		writeBGP(&b, s.BGP)
+	}
+	b.WriteString("services:\n")
+	for _, service := range s.Services {
+		writeService(&b, service)
 	}
 	return b.String()
 }

@@ -6,8 +6,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
 	"os"
+	"os/user"
 	"path/filepath"
+	"strconv"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -107,10 +111,18 @@ func (b *builder) furnish(host *Host) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	for name, text := range host.Files {
+	files := map[string]string{}
+	if host.Agent != nil {
+		files[AgentFile] = host.Agent.YAML()
+	}
+	maps.Copy(files, host.Files)
+	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
+	}
+	if err := giveAway(dir, host.Owner); err != nil {
+		return fmt.Errorf("owner %s: %w", host.Owner, err)
 	}
 	if host.Role != Balancer {
 		return nil
@@ -123,6 +135,28 @@ func (b *builder) furnish(host *Host) error {
 		return fmt.Errorf("mount %s: %w", pins, err)
 	}
 	return nil
+}
+
+// giveAway makes an account the owner of a directory and of what is in it.
+func giveAway(dir, owner string) error {
+	if owner == "" {
+		return nil
+	}
+	account, err := user.Lookup(owner)
+	if err != nil {
+		return err
+	}
+	uid, err := strconv.Atoi(account.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(account.Gid)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, gid))
+	})
 }
 
 func (b *builder) startProcesses(host *Host) error {
@@ -151,11 +185,17 @@ func demolish(dir string, s State) error {
 
 // evict stops the processes that the state names and all others in the lab's
 // namespaces, also those that were not written down because their starter was
-// killed.
+// killed. Balancers are not asked: they would take leave of routers that go as
+// well.
 func evict(s State) error {
 	var processes []ProcessState
 	for _, h := range s.Hosts {
 		processes = append(processes, h.Processes...)
+		for _, p := range h.Processes {
+			if h.Role == Balancer {
+				_ = p.signal(unix.SIGKILL) // who survives this, or has ended, is seen to below
+			}
+		}
 	}
 	var errs []error
 	// What the processes themselves started while they were stopped goes in the
@@ -166,7 +206,7 @@ func evict(s State) error {
 			errs = append(errs, err)
 			processes = append(processes, found...)
 		}
-		errs = append(errs, stop(processes))
+		errs = append(errs, stop(processes, evictGrace))
 		processes = nil
 	}
 	return errors.Join(errs...)

@@ -24,6 +24,10 @@ const (
 	clientNumber   = 2
 	balancerNumber = 10  // and up: the first balancer is 11
 	serverNumber   = 100 // and up
+
+	// In the service network:
+	reflectorNumber = 2
+	foreignNumber   = 3 // an announcer that isn't Fairlead's
 )
 
 // Most balancers and servers for which there are numbers.
@@ -69,14 +73,14 @@ func (d *drawing) finish() Topology {
 // balancer draws the nth balancer, which balances all services drawn so far.
 // Its address is in the untagged service network.
 func (d *drawing) balancer(fairlead string, n, mtu int) {
-	name := fmt.Sprintf("lb%d", n)
+	name := balancerName(n)
 	var ends []netip.Addr
 	if slices.ContainsFunc(d.Services, func(s lb.Service) bool { return s.Segment.Overlay() }) {
 		ends = addresses(serviceNetwork, balancerNumber+n)
 	}
 	h := Host{
 		Name: name, Role: Balancer,
-		Files:     map[string]string{AgentFile: AgentConfig(name, d.Services, ends...)},
+		Agent:     &AgentSettings{Node: name, TunnelEnds: ends, Services: d.Services},
 		Processes: []Process{agent(fairlead)},
 		Socket:    agentSocket,
 	}
@@ -88,16 +92,24 @@ func (d *drawing) balancer(fairlead string, n, mtu int) {
 	d.Hosts = append(d.Hosts, h)
 }
 
+func balancerName(n int) string { return fmt.Sprintf("lb%d", n) }
+
 func balancerMAC(n int) lb.MAC { return lb.MAC{0x02, 0, 0, 0, balancerNumber, byte(n)} }
 
 // vips returns the virtual addresses of every topology: 10.1.1.1 and
 // fd00:10:1:1::1.
-func vips() []netip.Addr {
+func vips() []netip.Addr { return vipsOf(1) }
+
+// vipsOf returns the nth pair of virtual addresses: 10.1.N.1 and fd00:10:1:N::1.
+func vipsOf(n int) []netip.Addr {
 	return []netip.Addr{
-		netip.AddrFrom4([4]byte{10, 1, 1, 1}),
-		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 5: 1, 7: 1, 15: 1}),
+		netip.AddrFrom4([4]byte{10, 1, byte(n), 1}),
+		netip.AddrFrom16([16]byte{0: 0xfd, 3: 0x10, 5: 1, 7: byte(n), 15: 1}),
 	}
 }
+
+// hostPrefix is the prefix of one address.
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // addresses returns a host's addresses in a network: IPv4, then IPv6. The
 // decimal digits of the number are the hexadecimal ones of the IPv6 address.

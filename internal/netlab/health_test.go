@@ -38,7 +38,7 @@ func TestAgentConfigHasHealthChecks(t *testing.T) {
 			Forward: lb.NAT, MinHealthy: 1, Health: want,
 			Backends: []lb.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}},
 		}
-		config, err := file.Parse(name, []byte(netlab.AgentConfig("lb1", []lb.Service{service})), fake.Limits())
+		config, err := file.Parse(name, []byte(netlab.AgentSettings{Node: "lb1", Services: []lb.Service{service}}.YAML()), fake.Limits())
 		if err != nil {
 			t.Error(err)
 			continue

@@ -93,7 +93,7 @@ func (l Labs) up(ctx context.Context, name string, t *Topology) (*Lab, error) {
 	b := &builder{topology: t, lab: lab}
 	err = b.build(ctx)
 	if err == nil {
-		err = lab.awaitProbes(ctx, t.Probes)
+		err = lab.awaitReady(ctx, t)
 	}
 	if err == nil {
 		lab.state.Ready = true
@@ -150,58 +150,6 @@ func (l *Lab) State() State {
 // listed, and Down can be called again.
 func (l *Lab) Down(ctx context.Context) error {
 	return l.change(ctx, func() error { return demolish(l.dir, l.state) })
-}
-
-// Start runs a process in a host until Stop or Down.
-func (l *Lab) Start(ctx context.Context, host string, p Process) error {
-	if err := p.check(); err != nil {
-		return fmt.Errorf("lab %s: host %s: %w", l.state.Name, host, err)
-	}
-	return l.change(ctx, func() error { return l.start(host, p) })
-}
-
-// start is Start for a caller who holds the lock.
-func (l *Lab) start(host string, p Process) error {
-	h := l.state.Host(host)
-	if h == nil {
-		return fmt.Errorf("no host %s", host)
-	}
-	for i, old := range h.Processes {
-		if old.Name != p.Name {
-			continue
-		}
-		if f := old.running(); f != nil {
-			return errors.Join(fmt.Errorf("process %s: runs already", p.Name), f.Close())
-		}
-		h.Processes = slices.Delete(h.Processes, i, i+1)
-		break
-	}
-	started, err := launch(h, p)
-	if err != nil {
-		return fmt.Errorf("process %s: %w", p.Name, err)
-	}
-	h.Processes = append(h.Processes, started)
-	return writeState(l.dir, l.state)
-}
-
-// Stop ends a process that was started in a host, by SIGTERM and, if it takes
-// longer than some seconds, by SIGKILL.
-func (l *Lab) Stop(ctx context.Context, host, process string) error {
-	return l.change(ctx, func() error {
-		h := l.state.Host(host)
-		if h == nil {
-			return fmt.Errorf("no host %s", host)
-		}
-		i := slices.IndexFunc(h.Processes, func(p ProcessState) bool { return p.Name == process })
-		if i < 0 {
-			return fmt.Errorf("host %s: no process %s", host, process)
-		}
-		if err := stop(h.Processes[i : i+1]); err != nil {
-			return fmt.Errorf("host %s: %w", host, err)
-		}
-		h.Processes = slices.Delete(h.Processes, i, i+1)
-		return writeState(l.dir, l.state)
-	})
 }
 
 // change calls fn with the newest state while nobody else changes the lab.

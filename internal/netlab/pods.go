@@ -66,8 +66,8 @@ func (c *cluster) draw() Topology {
 		c.node(d, n+1)
 		c.pod(d, n+1)
 	}
-	c.service(d, "web", lb.TCP, webPort)
-	c.service(d, "echo", lb.UDP, echoPort)
+	c.service(d, "web", lb.TCP, webPort, vips())
+	c.service(d, "echo", lb.UDP, echoPort, vips())
 	for n := range c.balancers {
 		d.balancer(c.fairlead, n+1, 0)
 		h := &d.Hosts[len(d.Hosts)-1]
@@ -80,8 +80,8 @@ func (c *cluster) draw() Topology {
 func podName(n int) string { return fmt.Sprintf("pod%d", n) }
 
 // service is site.service with pods for servers.
-func (c *cluster) service(d *drawing, name string, protocol lb.Protocol, port uint16) {
-	c.site.service(d, name, protocol, port)
+func (c *cluster) service(d *drawing, name string, protocol lb.Protocol, port uint16, at []netip.Addr) {
+	c.site.service(d, name, protocol, port, at)
 	services, probes := d.Services[len(d.Services)-2:], d.Probes[len(d.Probes)-2:]
 	for family := range services {
 		for n := range c.servers {

@@ -25,6 +25,15 @@ const (
 	probePause   = 20 * time.Millisecond // after a failure
 )
 
+// awaitReady returns when the topology's routers have learned their routes and
+// its probes are answered.
+func (l *Lab) awaitReady(ctx context.Context, t *Topology) error {
+	if err := l.awaitRoutes(ctx, t.Learned); err != nil {
+		return err
+	}
+	return l.awaitProbes(ctx, t.Probes)
+}
+
 // awaitProbes returns when all probes have been answered, or with the reason
 // why not: the process that has ended, or what the last request met.
 func (l *Lab) awaitProbes(ctx context.Context, probes []Probe) error {

@@ -17,9 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopGrace is how long processes may take to end after SIGTERM, and again
-// after SIGKILL.
-const stopGrace = 3 * time.Second
+// How long processes may take to end after SIGTERM, and again after SIGKILL: when
+// one is stopped, which may have to take leave of others first, and when all are.
+const (
+	stopGrace  = 10 * time.Second
+	evictGrace = 3 * time.Second
+)
 
 // launch starts a process in a host. It runs in a session of its own, so that
 // it outlives its starter and the terminal.
@@ -41,7 +44,7 @@ func launch(h *HostState, p Process) (ProcessState, error) {
 	started, err := startTime(cmd.Process.Pid)
 	// Collects the child if it ends while its starter lives.
 	go func() { _ = cmd.Wait() }()
-	return ProcessState{Name: p.Name, PID: cmd.Process.Pid, StartTime: started}, err
+	return ProcessState{Process: p, PID: cmd.Process.Pid, StartTime: started}, err
 }
 
 func logFile(h *HostState, process string) string {
@@ -66,6 +69,9 @@ func startTime(pid int) (uint64, error) {
 // running opens the process as a file that stands for it and for no other, and
 // that can be read once it has ended. It returns nil if it is there no more.
 func (p ProcessState) running() *os.File {
+	if p.PID == 0 {
+		return nil
+	}
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if err != nil {
 		return nil
@@ -94,9 +100,9 @@ func ended(pidfd *os.File, timeout time.Duration) bool {
 }
 
 // stop ends processes: all are asked with SIGTERM, and those that don't end in
-// time get SIGKILL. Those that have ended before, or are named twice, are no
+// the grace get SIGKILL. Those that have ended before, or are named twice, are no
 // error.
-func stop(processes []ProcessState) error {
+func stop(processes []ProcessState, grace time.Duration) error {
 	var errs []error
 	alive := map[string]*os.File{}
 	for _, p := range processes {
@@ -112,7 +118,7 @@ func stop(processes []ProcessState) error {
 				errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			}
 		}
-		deadline := time.Now().Add(stopGrace)
+		deadline := time.Now().Add(grace)
 		for name, f := range alive {
 			if ended(f, time.Until(deadline)) {
 				delete(alive, name)
@@ -151,15 +157,18 @@ func (n namespace) inhabitants() ([]ProcessState, error) {
 			continue
 		}
 		if ns, err := os.Stat(fmt.Sprintf("/proc/%d/ns/net", pid)); err == nil && os.SameFile(home, ns) {
-			found = append(found, ProcessState{Name: "in " + string(n), PID: pid, StartTime: started})
+			found = append(found, ProcessState{Process: Process{Name: "in " + string(n)}, PID: pid, StartTime: started})
 		}
 	}
 	return found, nil
 }
 
 // complaint describes a process that has ended on its own, with the last line
-// of its log; it returns nil while the process runs.
+// of its log; it returns nil while the process runs, or if it was stopped.
 func complaint(h *HostState, p ProcessState) error {
+	if p.PID == 0 {
+		return nil
+	}
 	if f := p.running(); f != nil {
 		return f.Close()
 	}
@@ -173,4 +182,18 @@ func complaint(h *HostState, p ProcessState) error {
 		last = []byte("it printed nothing")
 	}
 	return fmt.Errorf("host %s: process %s has ended: %s", h.Name, p.Name, last)
+}
+
+// signal reaches the process and its children, which are in a process group of
+// its number. While it runs that number is nobody else's.
+func (p ProcessState) signal(signal unix.Signal) error {
+	f := p.running()
+	if f == nil {
+		return fmt.Errorf("process %s: doesn't run", p.Name)
+	}
+	defer f.Close()
+	if err := unix.Kill(-p.PID, signal); err != nil {
+		return fmt.Errorf("process %s: %s: %w", p.Name, signal, err)
+	}
+	return nil
 }

@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // A number in the state file may long belong to somebody else.
@@ -23,8 +25,8 @@ func TestStopSparesStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	recorded := ProcessState{Name: "old", PID: stranger.Process.Pid, StartTime: started - 1}
-	if err := stop([]ProcessState{recorded}); err != nil {
+	recorded := ProcessState{Process: Process{Name: "old"}, PID: stranger.Process.Pid, StartTime: started - 1}
+	if err := stop([]ProcessState{recorded}, evictGrace); err != nil {
 		t.Error(err)
 	}
 	recorded.StartTime = started
@@ -68,4 +70,67 @@ func TestStartAndStop(t *testing.T) {
 		t.Error(err)
 	}
 	checkGone(t, labs, state)
+}
+
+// A process can be halted, killed with its children, and started again, also by
+// who doesn't know how it was started.
+func TestSignalKillAndRestart(t *testing.T) {
+	labs := newLabs(t)
+	lab := bringUp(t, labs, plain(1))
+	ctx, probe := t.Context(), plain(1).Probes[0]
+	if err := lab.Signal(ctx, "server1", "nginx", unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lab.ask(ctx, probe); err == nil {
+		t.Error("nginx answers while it is halted")
+	}
+	if err := lab.Signal(ctx, "server1", "nginx", unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	other, err := labs.Open(lab.State().Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Kill(ctx, "server1", "nginx"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lab.ask(ctx, probe); err == nil {
+		t.Error("a worker of nginx was spared")
+	}
+	if err := other.Signal(ctx, "server1", "nginx", unix.SIGCONT); err == nil {
+		t.Error("signalled what doesn't run")
+	}
+	if err := lab.awaitProbes(ctx, nil); err != nil {
+		t.Errorf("what was killed on purpose is complained about: %v", err)
+	}
+	if err := lab.Restart(ctx, "server1", "nginx"); err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.awaitProbes(ctx, []Probe{probe}); err != nil {
+		t.Error(err)
+	}
+	if err := lab.Restart(ctx, "server1", "nginx"); err == nil || !strings.Contains(err.Error(), "runs already") {
+		t.Errorf("restarted what runs: %v", err)
+	}
+}
+
+// A host whose wire is out hears nothing until it is back.
+func TestCutAndMend(t *testing.T) {
+	lab := bringUp(t, newLabs(t), plain(1))
+	probe := plain(1).Probes[0]
+	if err := lab.Cut("server1"); err != nil {
+		t.Fatal(err)
+	}
+	if name, err := lab.ask(t.Context(), probe); err == nil {
+		t.Errorf("%s answers through a wire that is out", name)
+	}
+	if err := lab.Mend("server1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := lab.awaitProbes(t.Context(), []Probe{probe}); err != nil {
+		t.Error(err)
+	}
+	if err := lab.Cut("client"); err == nil || !strings.Contains(err.Error(), "is on no switch") {
+		t.Errorf("cut the client, which is on no switch: %v", err)
+	}
 }

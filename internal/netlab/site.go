@@ -5,6 +5,7 @@ package netlab
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -32,8 +33,13 @@ type site struct {
 	vlan uint16
 	// overlay is set instead if the site's network is a VXLAN segment.
 	overlay *overlayNetwork
+	// peering is how the router learns its routes to the VIPs, in the untagged
+	// network only.
+	peering peering
 	// balancers and servers are how many there are.
 	balancers, servers int
+	// second is how many balancers, the first ones, serve another pair of VIPs too.
+	second int
 	// mtu is that of the links which carry what balancers forward.
 	mtu int
 }
@@ -49,8 +55,50 @@ func (s *site) draw(d *drawing) {
 	for n := range s.servers {
 		s.server(d, n+1)
 	}
-	s.service(d, "web", lb.TCP, webPort)
-	s.service(d, "echo", lb.UDP, echoPort)
+	s.services(d)
+}
+
+// services draws what all balancers serve, and behind it what some do.
+func (s *site) services(d *drawing) {
+	s.service(d, "web", lb.TCP, webPort, vips())
+	s.service(d, "echo", lb.UDP, echoPort, vips())
+	if s.second > 0 {
+		s.service(d, "second", lb.TCP, webPort, vipsOf(2))
+	}
+}
+
+// offer is a pair of VIPs with the names of those that serve them.
+type offer struct {
+	vips []netip.Addr
+	by   []string
+}
+
+// offers are all of the site.
+func (s *site) offers() []offer {
+	var names []string
+	for n := range s.balancers {
+		names = append(names, balancerName(n+1))
+	}
+	first := offer{vips(), names}
+	if s.peering.foreign {
+		first.by = append(slices.Clone(names), foreignName)
+	}
+	all := []offer{first}
+	if s.second > 0 {
+		all = append(all, offer{vipsOf(2), names[:s.second]})
+	}
+	if s.peering.foreign {
+		all = append(all, offer{vipsOf(foreignVIPs), []string{foreignName}})
+	}
+	return all
+}
+
+// vips are those that servers have.
+func (s *site) vips() []netip.Addr {
+	if s.second > 0 {
+		return append(vips(), vipsOf(2)...)
+	}
+	return vips()
 }
 
 // named returns for example "client", or "client-red".
@@ -93,16 +141,11 @@ func (s *site) router(d *drawing) {
 		network, device, number = tenantNetwork, vx0, s.overlay.routerEnd()
 		h.Overlays = []Overlay{s.routerDevice()}
 	}
-	for family, vip := range vips() {
-		route := Route{Destination: netip.PrefixFrom(vip, vip.BitLen())}
-		for n := range s.balancers {
-			gateway := addresses(network, balancerNumber+n+1)[family]
-			route.Gateways = append(route.Gateways, gateway)
-			if s.segment().Tagged() {
-				h.Neighbours = append(h.Neighbours, Neighbour{device, gateway, balancerMAC(n + 1)})
-			}
-		}
-		h.Routes = append(h.Routes, route)
+	if s.peering.speaks() {
+		s.peering.furnish(&h)
+		d.Learned = s.learned(h.Name)
+	} else {
+		s.routeVIPs(&h, network, device)
 	}
 	d.plug(&h, Interface{
 		Name:      eth1,
@@ -113,6 +156,34 @@ func (s *site) router(d *drawing) {
 	d.Hosts = append(d.Hosts, h)
 }
 
+// learned are the routes that the router learns.
+func (s *site) learned(router string) []LearnedRoute {
+	var routes []LearnedRoute
+	for _, o := range s.offers() {
+		for _, vip := range o.vips {
+			routes = append(routes, LearnedRoute{Host: router, Prefix: hostPrefix(vip), Via: o.by})
+		}
+	}
+	return routes
+}
+
+// routeVIPs gives the router its routes to the VIPs once and for all.
+func (s *site) routeVIPs(h *Host, network int, device string) {
+	for _, o := range s.offers() {
+		for family, vip := range o.vips {
+			route := Route{Destination: hostPrefix(vip)}
+			for n := range o.by {
+				gateway := addresses(network, balancerNumber+n+1)[family]
+				route.Gateways = append(route.Gateways, gateway)
+				if s.segment().Tagged() {
+					h.Neighbours = append(h.Neighbours, Neighbour{device, gateway, balancerMAC(n + 1)})
+				}
+			}
+			h.Routes = append(h.Routes, route)
+		}
+	}
+}
+
 // server draws the nth server, which has the VIPs and answers past the
 // balancers; behind NAT it is a server like any other.
 func (s *site) server(d *drawing, n int) {
@@ -120,11 +191,11 @@ func (s *site) server(d *drawing, n int) {
 	number := serverNumber + n
 	h := Host{
 		Name: name, Role: Server,
-		Loopback:  vips(),
+		Loopback:  s.vips(),
 		Overlays:  s.serverDevices(n),
 		Routes:    defaultRoutes(s.network()),
 		Files:     map[string]string{nginxConfig: nginxText(name, s.serverPort(webPort))},
-		Processes: []Process{nginx(), echo(s.fairlead, name, vips())},
+		Processes: []Process{nginx(), echo(s.fairlead, name, s.vips())},
 	}
 	if s.forward == lb.NAT {
 		h.Loopback = nil
@@ -134,7 +205,7 @@ func (s *site) server(d *drawing, n int) {
 		number = s.overlay.serverEnd(n)
 	}
 	if s.forward == lb.IPIP || s.forward == lb.GUE {
-		h.Processes = append(h.Processes, tunnelEnd(s.fairlead, vips(), networkAddresses(serviceNetwork, serverNumber+n)))
+		h.Processes = append(h.Processes, tunnelEnd(s.fairlead, s.vips(), networkAddresses(serviceNetwork, serverNumber+n)))
 	}
 	end := Interface{
 		Name:      eth0,
@@ -151,8 +222,8 @@ func (s *site) server(d *drawing, n int) {
 
 // service draws a service of both families, served by all servers: "web" and
 // "web6", or "web-red" and "web6-red".
-func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint16) {
-	for family, vip := range vips() {
+func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint16, at []netip.Addr) {
+	for family, vip := range at {
 		service := lb.Service{
 			Name:       s.named([]string{name, name + "6"}[family]),
 			VIP:        lb.VIP{Address: vip, Port: port, Protocol: protocol, Segment: s.segment()},
@@ -163,6 +234,9 @@ func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint1
 		for n := range s.servers {
 			service.Backends = append(service.Backends, s.backend(n+1, family, port))
 			probe.Answers = append(probe.Answers, s.serverName(n+1))
+		}
+		if s.peering.foreign && at[0] == vips()[0] {
+			probe.Answers = append(probe.Answers, foreignName)
 		}
 		d.Services = append(d.Services, service)
 		d.Probes = append(d.Probes, probe)

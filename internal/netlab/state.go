@@ -30,8 +30,10 @@ type State struct {
 
 // HostState is one host of a lab that is up.
 type HostState struct {
-	Name      string `json:"name"`
-	Role      Role   `json:"role"`
+	Name string `json:"name"`
+	Role Role   `json:"role"`
+	// Software is the topology's: "frr", "bird" or "gobgp" of a router.
+	Software  string `json:"software,omitempty"`
 	Namespace string `json:"namespace"`
 	// Addresses are those of the interfaces, VIPs those of the loopback.
 	Addresses  []netip.Addr `json:"addresses"`
@@ -40,17 +42,19 @@ type HostState struct {
 	// Socket is the absolute path of the control socket; empty if there is none.
 	Socket string `json:"socket,omitempty"`
 	// Directory holds the host's files and logs.
-	Directory string         `json:"directory"`
+	Directory string `json:"directory"`
+	// Processes are those that run, and those that were stopped.
 	Processes []ProcessState `json:"processes,omitempty"`
 }
 
 // ProcessState is a process that was started in a host. The start time makes
 // sure that a later process with the same number is not taken for it.
 type ProcessState struct {
-	Name string `json:"name"`
-	PID  int    `json:"pid"`
+	Process
+	// PID is 0 when the process was stopped on purpose.
+	PID int `json:"pid,omitempty"`
 	// StartTime is in clock ticks since boot: field 22 of /proc/PID/stat.
-	StartTime uint64 `json:"startTime"`
+	StartTime uint64 `json:"startTime,omitempty"`
 }
 
 // Host returns the host of that name, or nil.
@@ -63,12 +67,32 @@ func (s State) Host(name string) *HostState {
 	return nil
 }
 
+// process returns the host's process of that name, or nil.
+func (h *HostState) process(name string) *ProcessState {
+	for i := range h.Processes {
+		if h.Processes[i].Name == name {
+			return &h.Processes[i]
+		}
+	}
+	return nil
+}
+
+// ReplaceFile puts a file in the host's directory in the place of another in one
+// step, as editors do.
+func (h *HostState) ReplaceFile(name, text string) error {
+	path := filepath.Join(h.Directory, name)
+	if err := os.WriteFile(path+".next", []byte(text), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".next", path)
+}
+
 // newState says what the topology will consist of when it is up.
 func newState(name, dir string, t *Topology) State {
 	s := State{Name: name, Topology: t.Name, Created: time.Now().UTC().Round(0)}
 	for _, h := range t.Hosts {
 		host := HostState{
-			Name: h.Name, Role: h.Role,
+			Name: h.Name, Role: h.Role, Software: h.Software,
 			Namespace:  "fl-" + name + "-" + h.Name,
 			Addresses:  []netip.Addr{},
 			VIPs:       h.Loopback,

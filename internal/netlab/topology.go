@@ -33,14 +33,19 @@ type Topology struct {
 	Links []Link
 	// Services are what the balancers are configured to balance.
 	Services []lb.Service
-	// Probes must all be answered before the lab counts as up.
-	Probes []Probe
+	// Learned routes must be there, and Probes must all be answered, before the lab
+	// counts as up.
+	Learned []LearnedRoute
+	Probes  []Probe
 }
 
 // Host is one network namespace with what runs in it.
 type Host struct {
-	Name       string
-	Role       Role
+	Name string
+	Role Role
+	// Software says what makes the host what it is where there is a choice, as
+	// "frr" does of a router; for people.
+	Software   string
 	Interfaces []Interface
 	Overlays   []Overlay
 	// Loopback addresses are put on lo: the VIPs of a server.
@@ -53,6 +58,12 @@ type Host struct {
 	Files map[string]string
 	// Processes are started in this order.
 	Processes []Process
+	// Agent, if not nil, is what the balancer's AgentFile says, unless Files has
+	// one of that name.
+	Agent *AgentSettings
+	// Owner is the account that the host's directory and files belong to, for
+	// programs that give root up; empty: root.
+	Owner string
 	// Socket is the balancer's control socket, a file name in the host's
 	// directory; empty if there is none.
 	Socket string
@@ -96,6 +107,14 @@ type Route struct {
 	Device string
 }
 
+// LearnedRoute is one that a host's router gets by a routing protocol.
+type LearnedRoute struct {
+	Host   string
+	Prefix netip.Prefix
+	// Via are the names of the next hops.
+	Via []string
+}
+
 // Neighbour is a permanent entry of the neighbour table.
 type Neighbour struct {
 	Interface string
@@ -107,12 +126,12 @@ type Neighbour struct {
 // working directory is the host's directory, so that Args name files there
 // without a path; what it prints is appended to NAME.log.
 type Process struct {
-	Name string
+	Name string `json:"name"`
 	// Args begins with the program, which is looked up in PATH if it has no
 	// slash.
-	Args []string
+	Args []string `json:"args"`
 	// Env is added to the environment, as KEY=value.
-	Env []string
+	Env []string `json:"env,omitempty"`
 }
 
 // Probe is a request that a lab answers when it is ready.
@@ -136,6 +155,17 @@ func (t *Topology) Host(name string) *Host {
 		}
 	}
 	return nil
+}
+
+// SetServices replaces the services in the topology and in the settings of all
+// balancers.
+func (t *Topology) SetServices(services []lb.Service) {
+	t.Services = services
+	for i := range t.Hosts {
+		if agent := t.Hosts[i].Agent; agent != nil {
+			agent.Services = services
+		}
+	}
 }
 
 // device reports whether the host has an interface or an overlay of that name.

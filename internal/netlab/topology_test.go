@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -144,7 +145,7 @@ func TestCheckName(t *testing.T) {
 	}
 }
 
-func TestAgentConfig(t *testing.T) {
+func TestAgentSettings(t *testing.T) {
 	const want = `node:
   name: lb1
   interfaces: [eth0]
@@ -163,12 +164,12 @@ services:
       - {address: "fd00:2::101", port: 80, weight: 1, mac: "02:00:00:64:64:01", segment: {type: vlan, id: 100}}
       - {address: "fd00:2::102", port: 80, weight: 1, mac: "02:00:00:64:64:02", segment: {type: vlan, id: 100}}
 `
-	if got := AgentConfig("lb1", VLAN("fairlead").Services[1:2]); got != want {
+	if got := (AgentSettings{Node: "lb1", Services: VLAN("fairlead").Services[1:2]}).YAML(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestAgentConfigOfEveryField(t *testing.T) {
+func TestAgentSettingsOfEveryField(t *testing.T) {
 	const want = `  - name: h3
     address: "10.1.1.1"
     port: 443
@@ -196,12 +197,12 @@ func TestAgentConfigOfEveryField(t *testing.T) {
 		},
 		Backends: []lb.Backend{{Address: netip.MustParseAddr("10.0.2.101"), Port: 443, Weight: 1, ServerID: "\x0a"}},
 	}
-	if _, got, _ := strings.Cut(AgentConfig("lb1", []lb.Service{service}), "services:\n"); got != want {
+	if _, got, _ := strings.Cut(AgentSettings{Node: "lb1", Services: []lb.Service{service}}.YAML(), "services:\n"); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-func TestAgentConfigOfSegments(t *testing.T) {
+func TestAgentSettingsOfSegments(t *testing.T) {
 	const want = `node:
   name: lb1
   interfaces: [eth0]
@@ -222,7 +223,38 @@ services:
       - {address: "fd00:3::102", port: 80, weight: 1, tunnelEnd: "fd00:2::104", mac: "02:01:13:8a:64:02"}
 `
 	topology := VXLAN("fairlead", 0)
-	if got := AgentConfig("lb1", topology.Services[5:6], addresses(serviceNetwork, balancerNumber+1)...); got != want {
+	if got := topology.Host("lb1").Agent.With(topology.Services[5:6]).YAML(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The bgp section says all that a configuration has.
+func TestAgentSettingsOfBGP(t *testing.T) {
+	const want = `bgp:
+  asn: 65021
+  routerID: 10.0.2.11
+  shutdownDelay: 500ms
+  peers:
+    - {address: "10.0.2.1", asn: 65000, holdTime: 3s, restartTime: 1m0s, bfd: {interval: 100ms, multiplier: 3}, passwordFile: 'key'}
+  announce:
+    - {prefixes: ["10.1.0.0/16"], aggregate: true, nextHop4: "10.0.2.9", communities: ["65021:100", "65021:1:2"], localPreference: 200, med: 10, prepend: 2, linkBandwidth: 8000}
+`
+	topology, err := ECMP(ECMPOptions{Forward: lb.L2DSR, Balancers: 1, Servers: 1, Router: FRR})
+	if err != nil {
+		t.Fatal(err)
+	}
+	agent := topology.Host("lb1").Agent.With(nil)
+	preference, med := uint32(200), uint32(10)
+	agent.BGP.Peers[0].Password.File = "key"
+	agent.BGP.Policies = []bgp.Policy{{
+		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Aggregate: true, NextHop4: netip.MustParseAddr("10.0.2.9"),
+		Attributes: bgp.Attributes{
+			Communities: []bgp.Community{65021<<16 | 100}, LargeCommunities: []bgp.LargeCommunity{{65021, 1, 2}},
+			LocalPreference: &preference, MED: &med, Prepend: 2, LinkBandwidth: 1000,
+		},
+	}}
+	_, got, _ := strings.Cut(agent.YAML(), "  xdpMode: auto\n")
+	if got != want+"services:\n" {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }

@@ -55,6 +55,11 @@ func (t *Topology) Validate() error {
 		}
 	}
 	errs = append(errs, t.linkProblems()...)
+	for _, r := range t.Learned {
+		if !names[r.Host] || !r.Prefix.IsValid() {
+			errs = append(errs, fmt.Errorf("learned route %s: no host %s, or no prefix", r.Prefix, r.Host))
+		}
+	}
 	for _, p := range t.Probes {
 		if !names[p.From] {
 			errs = append(errs, fmt.Errorf("probe of %s: no host %s", p.Address, p.From))

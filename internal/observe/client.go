@@ -101,13 +101,19 @@ func (c *Client) Top(ctx context.Context, limit int) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, topPath, url.Values{"limit": {strconv.Itoa(limit)}}, nil)
 }
 
+// Routes asks what is announced to whom; the answer is a Routes as JSON.
+func (c *Client) Routes(ctx context.Context) ([]byte, error) {
+	return c.request(ctx, http.MethodGet, routesPath, nil, nil)
+}
+
 // Drains asks for all drains; the answer is a list of Drain as JSON.
 func (c *Client) Drains(ctx context.Context) ([]byte, error) {
 	return c.request(ctx, http.MethodGet, drainsPath, nil, nil)
 }
 
-// Drain takes a target out of service, and returns when the data plane has been
-// told.
+// Drain takes a target out of service, and returns when the data plane and the
+// routers have been told. A service that is announced is moved away first, which
+// takes as long as the configuration says, or until ctx ends.
 func (c *Client) Drain(ctx context.Context, target DrainTarget) error {
 	return c.change(ctx, drainPath, target)
 }
@@ -122,7 +128,9 @@ func (c *Client) change(ctx context.Context, path string, target DrainTarget) er
 	if err != nil {
 		return err
 	}
-	_, err = c.request(ctx, http.MethodPost, path, nil, body)
+	patient := *c
+	patient.http.Timeout = 0
+	_, err = patient.request(ctx, http.MethodPost, path, nil, body)
 	return err
 }
 

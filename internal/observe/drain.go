@@ -4,6 +4,7 @@ package observe
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -24,6 +25,12 @@ func (s *Server) change(do func(r *http.Request, target DrainTarget) error) http
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&target); err != nil {
 			http.Error(w, fmt.Sprintf("target: %v", err), http.StatusBadRequest)
+			return
+		}
+		// Routers may need longer than any other answer takes.
+		patient := http.NewResponseController(w)
+		if err := errors.Join(patient.SetReadDeadline(time.Time{}), patient.SetWriteDeadline(time.Time{})); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
 		if err := do(r, target); err != nil {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Event is something that happened: a change of health, of a drain, of the
-// configuration or of the program.
+// Event is something that happened: a change of health, of a drain, of a route, of
+// the configuration or of the program.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Kind is a word such as "health", "drain", "config" or "program".
+	// Kind is a word such as "health", "drain", "route", "config" or "program".
 	Kind string `json:"kind"`
 	// Object is what it happened to, for example "web 10.0.0.21:80".
 	Object string `json:"object"`

@@ -12,6 +12,9 @@ import (
 
 // Status is the agent as a whole.
 type Status struct {
+	// Role is RoleReflector of a route reflector, of which all counts but BGP are
+	// zero; empty for an agent.
+	Role    string    `json:"role,omitempty"`
 	Version string    `json:"version"`
 	Commit  string    `json:"commit"`
 	Node    string    `json:"node"`
@@ -30,6 +33,8 @@ type Status struct {
 	// Services and Backends count what Services and Backends list.
 	Services ServiceCounts `json:"services"`
 	Backends BackendCounts `json:"backends"`
+	// BGP sums up what Routes lists.
+	BGP RouteCounts `json:"bgp"`
 	// Exits are the ways that packets left the data plane, by name.
 	Exits []Exit `json:"exits"`
 }

@@ -55,8 +55,12 @@ type Agent struct {
 	// CountFlows counts the live recorded flows of all backends.
 	CountFlows func(context.Context) (dataplane.FlowCounts, error)
 	// Drain and Undrain take a target out of service and back; they return when
-	// the data plane has been told, or why the target can't be drained.
+	// the data plane and the routers have been told, or why the target can't be
+	// drained.
 	Drain, Undrain func(context.Context, DrainTarget) error
+	// Routes tells what is announced, and how the peers are; Routes.Enabled is false
+	// without a BGP section.
+	Routes func() Routes
 	// Events are what happened of late.
 	Events *Events
 	// Reload reads the configuration again and returns why it was refused.

@@ -119,6 +119,7 @@ type Moment struct {
 	view     func() view
 	status   func() Status
 	services func() []Service
+	routes   func() Routes
 }
 
 func newMoment(agent *Agent, s span, err error) *Moment {
@@ -127,6 +128,7 @@ func newMoment(agent *Agent, s span, err error) *Moment {
 	m.view = sync.OnceValue(func() view { return agent.view(s.to, s) })
 	m.status = sync.OnceValue(func() Status { return agent.status(m.view()) })
 	m.services = sync.OnceValue(func() []Service { return m.view().services() })
+	m.routes = sync.OnceValue(agent.routes)
 	return m
 }
 
@@ -138,6 +140,9 @@ func (m *Moment) Status() Status { return m.status() }
 
 // Services are all services by VIP.
 func (m *Moment) Services() []Service { return m.services() }
+
+// Routes are what is announced, and the peers.
+func (m *Moment) Routes() Routes { return m.routes() }
 
 // Backends are those of the desired services for which wanted is true, by VIP
 // and address.

@@ -10,6 +10,7 @@ type Reading struct {
 	Status   Status
 	Services []Service
 	Backends []Backend
+	Routes   Routes
 }
 
 // Read looks at the agent now. It is an error if the counters can't be read.
@@ -18,5 +19,5 @@ func (a *Agent) Read(ctx context.Context) (Reading, error) {
 	if err != nil {
 		return Reading{}, err
 	}
-	return Reading{Status: a.status(v), Services: v.services(), Backends: v.backends()}, nil
+	return Reading{Status: a.status(v), Services: v.services(), Backends: v.backends(), Routes: a.routes()}, nil
 }

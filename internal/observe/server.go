@@ -23,6 +23,7 @@ const (
 	tracePath    = "/v1/trace"
 	flowsPath    = "/v1/flows"
 	topPath      = "/v1/top"
+	routesPath   = "/v1/routes"
 	drainPath    = "/v1/drain"
 	undrainPath  = "/v1/undrain"
 	drainsPath   = "/v1/drains"
@@ -66,6 +67,9 @@ func (s *Server) handler() http.Handler {
 	})
 	mux.HandleFunc("GET "+topPath, s.top)
 	mux.HandleFunc("GET "+flowsPath, s.flows)
+	mux.HandleFunc("GET "+routesPath, func(w http.ResponseWriter, _ *http.Request) {
+		s.answer(w, s.agent.routes())
+	})
 	mux.HandleFunc("GET "+drainsPath, s.drains)
 	mux.HandleFunc("POST "+drainPath, s.change(func(r *http.Request, t DrainTarget) error {
 		return s.agent.Drain(r.Context(), t)
@@ -110,8 +114,10 @@ func (s *Server) show(w http.ResponseWriter, r *http.Request, what func(view) (a
 	s.answer(w, shown)
 }
 
+func (s *Server) answer(w http.ResponseWriter, shown any) { answer(w, s.log, shown) }
+
 // answer writes JSON.
-func (s *Server) answer(w http.ResponseWriter, shown any) {
+func answer(w http.ResponseWriter, log *slog.Logger, shown any) {
 	body, err := json.MarshalIndent(shown, "", "  ")
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -119,6 +125,6 @@ func (s *Server) answer(w http.ResponseWriter, shown any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(append(body, '\n')); err != nil {
-		s.log.Debug("client left", slog.Any("error", err))
+		log.Debug("client left", slog.Any("error", err))
 	}
 }

@@ -4,6 +4,7 @@ package observe
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
@@ -102,13 +103,17 @@ func WriteBackends(w io.Writer, backends []Backend) error {
 func WriteStatus(w io.Writer, s Status, now time.Time) error {
 	err := writeTable(w, func(t io.Writer) {
 		fmt.Fprintf(t, "node\t%s\n", s.Node)
-		fmt.Fprintf(t, "agent\t%s (commit %s), pid %d, up %s\n", s.Version, s.Commit, s.PID, age(s.Started, now))
+		fmt.Fprintf(t, "%s\t%s (commit %s), pid %d, up %s\n", cmp.Or(s.Role, "agent"), s.Version, s.Commit, s.PID, age(s.Started, now))
 		fmt.Fprintf(t, "config\t%s, loaded %s ago, digest %s\n", s.Config.Path, age(s.Config.Loaded, now), short(s.Config.Digest))
 		if s.Config.Error != "" {
 			fmt.Fprintf(t, "\trefused %s ago, what was loaded runs on:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
 		}
 		if s.Listen != "" {
 			fmt.Fprintf(t, "page\thttp://%s/\n", s.Listen)
+		}
+		if s.Role == RoleReflector {
+			fmt.Fprintf(t, "bgp\t%s\n", s.BGP)
+			return
 		}
 		fmt.Fprintf(t, "revision\t%d\n", s.Revision)
 		writeDataPlane(t, s.DataPlane)
@@ -119,8 +124,11 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 			some(s.Services.Panic, "in panic"), some(s.Services.Drained, "drained"))
 		fmt.Fprintf(t, "backends\t%d: %d in use%s%s\n", s.Backends.Total, s.Backends.InUse,
 			some(s.Backends.Unhealthy, "unhealthy"), some(s.Backends.Drained, "drained"))
+		if s.BGP.Enabled {
+			fmt.Fprintf(t, "bgp\t%s\n", s.BGP)
+		}
 	})
-	if err != nil {
+	if err != nil || s.Role == RoleReflector {
 		return err
 	}
 	return writeTable(w, func(t io.Writer) {

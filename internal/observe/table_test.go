@@ -99,6 +99,7 @@ func TestStatusTable(t *testing.T) {
 		Draining: true, DrainingSince: started.Add(59 * time.Minute),
 		Services: observe.ServiceCounts{Total: 3, Programmed: 2, Failed: 1, Panic: 1},
 		Backends: observe.BackendCounts{Total: 12, InUse: 11, Unhealthy: 1, Drained: 2},
+		BGP:      observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 3, Established: 2, Routes: 5, Announced: 4},
 		Exits: []observe.Exit{
 			{Name: "forward_l2dsr", Packets: 123456, PacketsPerSecond: 1234},
 			{Name: "pass_not_ip", Packets: 0},

@@ -18,9 +18,11 @@ type Top struct {
 	Node string    `json:"node"`
 	Time time.Time `json:"time"`
 	// Total is what all services forward.
-	Total    Rate      `json:"total"`
-	Services []Service `json:"services"`
-	Backends []Backend `json:"backends"`
+	Total Rate `json:"total"`
+	// BGP sums up what is announced.
+	BGP      RouteCounts `json:"bgp"`
+	Services []Service   `json:"services"`
+	Backends []Backend   `json:"backends"`
 	// Exits are those that packets took; drops are among them, by reason.
 	Exits []Exit `json:"exits"`
 }
@@ -39,12 +41,13 @@ func (s *Server) top(w http.ResponseWriter, r *http.Request) {
 
 // top has at most so many services and backends.
 func (a *Agent) top(v view, rows int) Top {
-	t := Top{Node: a.Node, Time: time.Now(), Services: v.services(), Backends: v.backends(), Exits: []Exit{}}
+	status := a.status(v)
+	t := Top{Node: a.Node, Time: time.Now(), BGP: status.BGP, Services: v.services(), Backends: v.backends(), Exits: []Exit{}}
 	for _, s := range t.Services {
 		t.Total.PacketsPerSecond += s.PacketsPerSecond
 		t.Total.BytesPerSecond += s.BytesPerSecond
 	}
-	for _, e := range a.status(v).Exits {
+	for _, e := range status.Exits {
 		if e.PacketsPerSecond > 0 {
 			t.Exits = append(t.Exits, e)
 		}
@@ -65,8 +68,12 @@ func (r Rate) compare(o Rate) int {
 
 // WriteTop prints rates for people.
 func WriteTop(w io.Writer, t Top) error {
-	fmt.Fprintf(w, "%s  %s  %s packets/s  %s bits/s\n\n", t.Node, t.Time.Format(time.TimeOnly),
+	fmt.Fprintf(w, "%s  %s  %s packets/s  %s bits/s\n", t.Node, t.Time.Format(time.TimeOnly),
 		human(t.Total.PacketsPerSecond), bits(t.Total.BytesPerSecond))
+	if t.BGP.Enabled {
+		fmt.Fprintf(w, "bgp  %s\n", t.BGP)
+	}
+	fmt.Fprintln(w)
 	err := writeTable(w, func(w io.Writer) {
 		fmt.Fprintln(w, "SERVICE\tVIP\tBACKENDS\tPACKETS/S\tBITS/S\tSTATUS")
 		for _, s := range t.Services {

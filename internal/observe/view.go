@@ -49,6 +49,7 @@ func (a *Agent) status(v view) Status {
 		Config:    a.Config(),
 		Revision:  v.desired.Revision,
 		DataPlane: DataPlane{Kind: a.Kind, Attachments: a.Attachments()},
+		BGP:       a.Routes().counts(),
 		Exits:     []Exit{},
 	}
 	if d, draining := v.desired.Draining(store.Target{}); draining {

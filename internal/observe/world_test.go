@@ -50,6 +50,8 @@ type world struct {
 	reconciler *reconcile.Reconciler
 	agent      observe.Agent
 	socket     string
+	// routes is what the agent announces; nil: nothing.
+	routes atomic.Pointer[observe.Routes]
 	// broken makes the data plane fail whatever it is told.
 	broken atomic.Bool
 }
@@ -76,6 +78,12 @@ func newWorld(t *testing.T) *world {
 		},
 		Desired: w.store.Snapshot, Programmed: w.reconciler.Statuses, Stats: w.dp.Stats,
 		Trace: fakeTrace, Flows: fakeFlows, CountFlows: w.dp.CountFlows,
+		Routes: func() observe.Routes {
+			if r := w.routes.Load(); r != nil {
+				return *r
+			}
+			return observe.Routes{}
+		},
 		Drain: fakeDrain, Undrain: fakeDrain, Events: &observe.Events{},
 		Reload: func(context.Context) error { return errors.New("x.yaml:1:2: bad\nx.yaml:3:4: worse") },
 	}

@@ -39,6 +39,8 @@ type Reconciler struct {
 	// moved is closed when it grows.
 	settled uint64
 	moved   chan struct{}
+	// changed is closed when a status changes.
+	changed chan struct{}
 	// work has been done; calling is since when the data plane does more.
 	work    Work
 	calling time.Time
@@ -52,6 +54,7 @@ func New(dp dataplane.DataPlane, desired *store.Store, log *slog.Logger) *Reconc
 		log:     log,
 		targets: map[lb.VIP]*target{},
 		moved:   make(chan struct{}),
+		changed: make(chan struct{}),
 	}
 }
 
@@ -102,6 +105,7 @@ func (r *Reconciler) adopt(snapshot store.Snapshot) {
 			t.want(store.Entry{})
 		}
 	}
+	r.note()
 }
 
 // touch makes the service of vip due, and those that wait behind it: a next hop

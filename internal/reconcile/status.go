@@ -49,6 +49,14 @@ func (s *Status) failed(err error, took time.Duration) {
 // Statuses returns the status of every service that is desired or being
 // deleted, by VIP. The caller must not change what the State fields point to.
 func (r *Reconciler) Statuses() []Status {
+	statuses, _ := r.Watch()
+	return statuses
+}
+
+// Watch returns the statuses and a channel that is closed when one of them says
+// something else of what the data plane has. A watcher calls Watch again then;
+// however late it comes, it gets the newest.
+func (r *Reconciler) Watch() ([]Status, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	all := make([]Status, 0, len(r.targets))
@@ -56,5 +64,11 @@ func (r *Reconciler) Statuses() []Status {
 		all = append(all, t.status)
 	}
 	slices.SortFunc(all, func(a, b Status) int { return a.VIP.Compare(b.VIP) })
-	return all
+	return all, r.changed
+}
+
+// note tells those who watch that a status is another. The caller holds mu.
+func (r *Reconciler) note() {
+	close(r.changed)
+	r.changed = make(chan struct{})
 }

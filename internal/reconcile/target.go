@@ -86,8 +86,12 @@ func (r *Reconciler) update(ctx context.Context, t *target) {
 	if old.Programmed != t.status.Programmed {
 		r.work.Delay.add(time.Since(t.entry.Changed))
 	}
+	news := old.Error != "" || old.Programmed != t.status.Programmed || !sameState(old.State, programmed)
+	if news {
+		r.note()
+	}
 	r.mu.Unlock()
-	if old.Error != "" || old.Programmed != t.status.Programmed || !sameState(old.State, programmed) {
+	if news {
 		r.logger(t).Info("service programmed", slog.Uint64("revision", t.status.Programmed),
 			slog.Int("inUse", programmed.InUse()), slog.Int("backends", len(programmed.Backends)), slog.Duration("took", took))
 	}
@@ -107,6 +111,7 @@ func (r *Reconciler) delete(ctx context.Context, t *target) {
 	}
 	r.mu.Lock()
 	delete(r.targets, t.status.VIP)
+	r.note()
 	r.mu.Unlock()
 	r.logger(t).Info("service deleted", slog.Duration("took", took))
 }
@@ -117,8 +122,12 @@ func (r *Reconciler) failed(t *target, err error, took time.Duration) (news bool
 	known := t.status.Error
 	r.mu.Lock()
 	t.status.failed(err, took)
+	news = known != t.status.Error
+	if news {
+		r.note()
+	}
 	r.mu.Unlock()
-	return known != t.status.Error
+	return news
 }
 
 // logger returns the logger of a target's lines.

@@ -7,8 +7,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -84,10 +82,10 @@ func exitsOf(t *testing.T, h *netlab.HostState) exits {
 func (l *lab) configure(t *testing.T, services []lb.Service) {
 	t.Helper()
 	for _, h := range l.hosts(netlab.Balancer) {
-		l.write(t, &h, netlab.AgentConfig(h.Name, services))
+		l.write(t, &h, l.config(h.Name, services))
 	}
 	for _, h := range l.hosts(netlab.Balancer) {
-		want := digest(netlab.AgentConfig(h.Name, services))
+		want := digest(l.config(h.Name, services))
 		until(t, h.Name+" has the new configuration", func() bool {
 			s := status(t, &h)
 			return s.Config.Digest == want && s.Services.Programmed == len(services)
@@ -95,14 +93,15 @@ func (l *lab) configure(t *testing.T, services []lb.Service) {
 	}
 }
 
+// config is the file of a balancer with other services.
+func (l *lab) config(host string, services []lb.Service) string {
+	return l.topology.Host(host).Agent.With(services).YAML()
+}
+
 // write puts a file in the place of a balancer's configuration.
 func (l *lab) write(t *testing.T, h *netlab.HostState, text string) {
 	t.Helper()
-	path := filepath.Join(h.Directory, netlab.AgentFile)
-	if err := os.WriteFile(path+".next", []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Rename(path+".next", path); err != nil {
+	if err := h.ReplaceFile(netlab.AgentFile, text); err != nil {
 		t.Fatal(err)
 	}
 }

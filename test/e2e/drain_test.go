@@ -163,7 +163,7 @@ func (l *lab) checkRememberedDrain(t *testing.T) {
 	h := l.State().Host("lb1")
 	show(t, "drain", "backend", "web", moved4, "--socket", h.Socket)
 	l.kill(t, h, "agent")
-	if err := l.Start(t.Context(), h.Name, l.process(t, h.Name, "agent")); err != nil {
+	if err := l.Restart(t.Context(), h.Name, "agent"); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the next agent answers", func() bool {
@@ -180,7 +180,7 @@ func (l *lab) checkRememberedDrain(t *testing.T) {
 // SIGTERM waits for packets to stay away, but not for ever and not twice.
 func (l *lab) checkTerminated(t *testing.T) {
 	h := l.State().Host("lb2")
-	text := netlab.AgentConfig(h.Name, l.checked(check))
+	text := l.config(h.Name, l.checked(check))
 	l.write(t, h, strings.Replace(text, "drainTimeout: 0s", "drainTimeout: 3s", 1))
 	show(t, "reload", "--socket", h.Socket)
 

@@ -167,7 +167,7 @@ func checked(topology netlab.Topology) netlab.Topology {
 			}
 		}
 	}
-	topology.Host("lb1").Files[netlab.AgentFile] = netlab.AgentConfig("lb1", topology.Services)
+	topology.SetServices(topology.Services)
 	return topology
 }
 
@@ -253,7 +253,7 @@ func stopTunnel(t *testing.T, l *lab) {
 
 func startTunnel(t *testing.T, l *lab) {
 	t.Helper()
-	if err := l.Start(t.Context(), "server1", l.process(t, "server1", "node")); err != nil {
+	if err := l.Restart(t.Context(), "server1", "node"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -60,17 +60,11 @@ func (l *lab) awaitInUse(t *testing.T, count int) time.Duration {
 	return time.Since(began)
 }
 
-// killServer kills a server's nginx, workers included, and returns when. What is
-// left of it is forgotten, so that startServer can start another.
+// killServer kills a server's nginx, workers included, and returns when.
 func (l *lab) killServer(t *testing.T, name string) time.Time {
 	t.Helper()
-	h := l.State().Host(name)
-	i := slices.IndexFunc(h.Processes, func(p netlab.ProcessState) bool { return p.Name == "nginx" })
 	killed := time.Now()
-	if err := unix.Kill(-h.Processes[i].PID, unix.SIGKILL); err != nil { // it leads a session of its own
-		t.Fatal(err)
-	}
-	if err := l.Stop(t.Context(), name, "nginx"); err != nil {
+	if err := l.Kill(t.Context(), name, "nginx"); err != nil {
 		t.Fatal(err)
 	}
 	return killed
@@ -78,7 +72,7 @@ func (l *lab) killServer(t *testing.T, name string) time.Time {
 
 func (l *lab) startServer(t *testing.T, name string) {
 	t.Helper()
-	if err := l.Start(t.Context(), name, l.process(t, name, "nginx")); err != nil {
+	if err := l.Restart(t.Context(), name, "nginx"); err != nil {
 		t.Fatal(err)
 	}
 }

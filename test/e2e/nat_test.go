@@ -43,17 +43,14 @@ func TestNATThroughChanges(t *testing.T) {
 
 // withLines adds the services "lines" and "lines6": TCP to the echo servers.
 func withLines(t netlab.Topology) netlab.Topology {
-	for _, s := range slices.Clone(t.Services) {
+	services := slices.Clone(t.Services)
+	for _, s := range t.Services {
 		if s.Protocol == lb.UDP {
 			s.Name, s.Protocol = strings.Replace(s.Name, "echo", "lines", 1), lb.TCP
-			t.Services = append(t.Services, s)
+			services = append(services, s)
 		}
 	}
-	for i := range t.Hosts {
-		if h := &t.Hosts[i]; h.Role == netlab.Balancer {
-			h.Files[netlab.AgentFile] = netlab.AgentConfig(h.Name, t.Services)
-		}
-	}
+	t.SetServices(services)
 	return t
 }
 

@@ -81,7 +81,7 @@ func (l *lab) untouched(t *testing.T) map[string]map[string]observe.Service {
 // on, and the next good file is taken.
 func (l *lab) checkRefused(t *testing.T) {
 	h := l.State().Host("lb1")
-	good := netlab.AgentConfig(h.Name, l.topology.Services)
+	good := l.config(h.Name, l.topology.Services)
 	bad := strings.Replace(good, "weight", "wieght", 1)
 	before := revisions(services(t, h))
 

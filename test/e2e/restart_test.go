@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
@@ -78,19 +77,9 @@ func resizeFlows(t *testing.T, h *netlab.HostState) {
 // kill ends a process at once and waits until it is gone.
 func (l *lab) kill(t *testing.T, h *netlab.HostState, process string) {
 	t.Helper()
-	i := slices.IndexFunc(h.Processes, func(p netlab.ProcessState) bool { return p.Name == process })
-	pidfd, err := unix.PidfdOpen(h.Processes[i].PID, 0)
-	if err != nil {
+	if err := l.Kill(t.Context(), h.Name, process); err != nil {
 		t.Fatal(err)
 	}
-	defer unix.Close(pidfd)
-	if err := unix.PidfdSendSignal(pidfd, unix.SIGKILL, nil, 0); err != nil {
-		t.Fatal(err)
-	}
-	until(t, process+" is gone", func() bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, 0)
-		return err == nil && n > 0
-	})
 	if _, err := observe.Dial(h.Socket).Status(t.Context()); err == nil {
 		t.Fatalf("%s: somebody answers in place of the agent", h.Name)
 	}
@@ -100,7 +89,7 @@ func (l *lab) kill(t *testing.T, h *netlab.HostState, process string) {
 // its services with all backends.
 func (l *lab) startAgent(t *testing.T, h *netlab.HostState) {
 	t.Helper()
-	if err := l.Start(t.Context(), h.Name, l.process(t, h.Name, "agent")); err != nil {
+	if err := l.Restart(t.Context(), h.Name, "agent"); err != nil {
 		t.Fatal(err)
 	}
 	until(t, h.Name+" is ready again", func() bool {

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bench"
+	"fairlead.io/fairlead/internal/bench/client"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 )
@@ -97,7 +98,7 @@ func (c *Config) check() error {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return fmt.Errorf("limit of open files: %w", err)
 	}
-	want := c.Connections + c.flows() + int(c.visitors()*2*visitLines) + others
+	want := c.Connections + c.flows() + int(c.visitors()*2*client.VisitLines) + others
 	if uint64(want) > limit.Cur {
 		return fmt.Errorf("%d connections: need %d open files, the limit is %d", c.Connections, want, limit.Cur)
 	}
@@ -132,15 +133,15 @@ func measure(ctx context.Context, cfg Config, site *site, report *bench.Report) 
 		if err != nil {
 			return err
 		}
-		seen.report(report, part.suffix)
+		seen.Report(report, part.suffix)
 		p.changes.report(report, part.suffix, map[string]string{
 			"seed": fmt.Sprint(cfg.Seed), "tracking": cfg.Tracking.String(),
 		})
 		if part.claim != "" {
-			report.Judge(fmt.Sprintf(part.claim, p.changes.total()), "DESIGN.md §10", bench.AtMost(0), float64(seen.tcpBroken()))
+			report.Judge(fmt.Sprintf(part.claim, p.changes.total()), "DESIGN.md §10", bench.AtMost(0), float64(seen.TCPBroken()))
 		}
 		if part.failures != nil {
-			report.Add("deaths"+part.suffix, "servers", bench.Runs{float64(site.deaths.count())}, nil)
+			report.Add("deaths"+part.suffix, "servers", bench.Runs{float64(site.deaths.Count())}, nil)
 		}
 	}
 	return nil

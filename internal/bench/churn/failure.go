@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
@@ -57,23 +55,20 @@ func (f *failures) kill(ctx context.Context) error {
 	s := f.site
 	names := s.services[0].names
 	f.dead = names[f.random.IntN(len(names))]
-	s.deaths.begin(f.dead)
+	s.deaths.Begin(f.dead)
 	for _, service := range s.services {
-		service.presence.leave(f.dead)
+		service.presence.Leave(f.dead)
 	}
 	processes := s.State().Host(f.dead).Processes
 	for _, p := range processes {
-		if err := unix.Kill(p.PID, unix.SIGKILL); err != nil {
-			return fmt.Errorf("kill %s: %w", f.dead, err)
-		}
-		if err := s.Stop(ctx, f.dead, p.Name); err != nil {
+		if err := s.Kill(ctx, f.dead, p.Name); err != nil {
 			return err
 		}
 	}
 	if err := s.await(ctx, f.dead, observe.HealthUnhealthy); err != nil {
 		return err
 	}
-	s.deaths.notice()
+	s.deaths.Notice()
 	return nil
 }
 
@@ -81,17 +76,17 @@ func (f *failures) kill(ctx context.Context) error {
 func (f *failures) revive(ctx context.Context) error {
 	s := f.site
 	for _, p := range s.topology.Host(f.dead).Processes {
-		if err := s.Start(ctx, f.dead, p); err != nil {
+		if err := s.Restart(ctx, f.dead, p.Name); err != nil {
 			return err
 		}
 	}
 	if err := s.await(ctx, f.dead, observe.HealthHealthy); err != nil {
 		return err
 	}
-	s.deaths.end()
+	s.deaths.End()
 	for _, service := range s.services {
 		if n := slices.Index(service.names, f.dead); service.weights[n] != absent {
-			service.presence.arrive(f.dead)
+			service.presence.Arrive(f.dead)
 		}
 	}
 	f.dead = ""

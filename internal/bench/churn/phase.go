@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"time"
+
+	"fairlead.io/fairlead/internal/bench/client"
 )
 
 const (
@@ -32,12 +34,12 @@ type phase struct {
 }
 
 // measure runs the phase; servers are probed only where some fail.
-func (p *phase) measure(ctx context.Context, middle func(context.Context) error) (counts, error) {
+func (p *phase) measure(ctx context.Context, middle func(context.Context) error) (client.Counts, error) {
 	if p.failures == nil {
 		return p.run(ctx, middle)
 	}
 	if err := p.site.probe(ctx, healthCheck()); err != nil {
-		return counts{}, err
+		return client.Counts{}, err
 	}
 	seen, err := p.run(ctx, middle)
 	if err != nil {
@@ -47,23 +49,23 @@ func (p *phase) measure(ctx context.Context, middle func(context.Context) error)
 }
 
 // run changes backends under load. Something else happens in the middle.
-func (p *phase) run(ctx context.Context, middle func(context.Context) error) (counts, error) {
-	l := &load{
-		dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+func (p *phase) run(ctx context.Context, middle func(context.Context) error) (client.Counts, error) {
+	l := &client.Load{
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return p.site.Dial(ctx, "client", network, address)
 		},
-		services: p.site.services, deaths: &p.site.deaths, patience: patience, progress: p.progress,
+		Targets: p.site.targets(), Deaths: &p.site.deaths, Patience: patience, Progress: p.progress,
 	}
 	started := time.Now()
-	l.start(ctx, p.Connections, p.flows(), p.visitors())
+	l.Start(ctx, p.Connections, p.flows(), p.visitors())
 	p.progress("%d connections are open after %.1f s", p.Connections, time.Since(started).Seconds())
-	err := p.churn(l.over, middle)
-	seen, failed := l.stop()
+	err := p.churn(l.Over(), middle)
+	seen, failed := l.Stop()
 	// The first is the cause of those that follow.
 	if err := cmp.Or(ctx.Err(), failed, err); err != nil {
 		return seen, err
 	}
-	p.progress("%d lines were answered, %d connections broke", seen.lines, seen.tcpBroken())
+	p.progress("%d lines were answered, %d connections broke", seen.Lines, seen.TCPBroken())
 	return seen, p.site.check(ctx)
 }
 
@@ -115,9 +117,9 @@ func (p *phase) round(ctx context.Context, left int) error {
 		p.changes[c.kind]++
 		switch name := s.names[c.server]; c.kind {
 		case removed:
-			s.presence.leave(name)
+			s.presence.Leave(name)
 		case added:
-			arriving = append(arriving, func() { s.presence.arrive(name) })
+			arriving = append(arriving, func() { s.presence.Arrive(name) })
 		default:
 		}
 	}

@@ -7,13 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.io/fairlead/internal/bench/client"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
@@ -26,7 +25,7 @@ const (
 	// change to be forgotten within a run.
 	idleTimeout = 15 * time.Second
 	// learn is longer than UDP clients are silent.
-	learn = 2 * datagramPace
+	learn = 2 * client.DatagramPace
 )
 
 // ports of the VIPs: one address with several services.
@@ -41,7 +40,7 @@ type service struct {
 	names     []string
 	addresses []netip.Addr
 	weights   weights
-	presence  *presence
+	presence  *client.Presence
 	// check is how the servers are probed; nil: they are not.
 	check *lb.HealthCheck
 }
@@ -81,7 +80,7 @@ type site struct {
 	// balancers are the hosts that still balance.
 	balancers []string
 	services  []*service
-	deaths    deaths
+	deaths    client.Deaths
 }
 
 // draw makes the topology: "ecmp" with echo servers only. All servers are in use
@@ -103,7 +102,8 @@ func draw(fairlead string, tracking lb.Tracking) (*site, error) {
 			s.services = append(s.services, newService(vip, tracking, topology.Probes[i].Answers, old.Backends))
 		}
 	}
-	topology.Services, topology.Probes = s.configured(), nil
+	topology.SetServices(s.configured())
+	topology.Probes = nil
 	for _, service := range s.services {
 		topology.Probes = append(topology.Probes, netlab.Probe{
 			From: "client", Protocol: lb.UDP, Address: service.vip, Answers: service.names,
@@ -117,7 +117,7 @@ func draw(fairlead string, tracking lb.Tracking) (*site, error) {
 }
 
 func newService(vip netip.AddrPort, tracking lb.Tracking, names []string, backends []lb.Backend) *service {
-	s := &service{vip: vip, tracking: tracking, names: names, presence: newPresence(names)}
+	s := &service{vip: vip, tracking: tracking, names: names, presence: client.NewPresence(names)}
 	for _, b := range backends {
 		s.addresses = append(s.addresses, b.Address)
 		s.weights = append(s.weights, b.Weight)
@@ -130,7 +130,6 @@ func (s *site) furnish(h *netlab.Host, fairlead string) {
 	switch h.Role {
 	case netlab.Balancer:
 		s.balancers = append(s.balancers, h.Name)
-		h.Files[netlab.AgentFile] = netlab.AgentConfig(h.Name, s.configured())
 	case netlab.Server:
 		args := []string{fairlead, "lab", "echo", "--name", h.Name}
 		for _, service := range s.services {
@@ -149,6 +148,15 @@ func (s *site) configured() []lb.Service {
 	return all
 }
 
+// targets are the services as clients see them.
+func (s *site) targets() []client.Target {
+	var all []client.Target
+	for _, service := range s.services {
+		all = append(all, client.Target{VIP: service.vip, Servers: service.presence})
+	}
+	return all
+}
+
 // configure gives all balancers the services as they are now and returns when
 // they are programmed, or have failed.
 func (s *site) configure(ctx context.Context) error {
@@ -157,11 +165,8 @@ func (s *site) configure(ctx context.Context) error {
 	for _, name := range s.balancers {
 		group.Go(func() error {
 			host := state.Host(name)
-			path := filepath.Join(host.Directory, netlab.AgentFile)
-			if err := os.WriteFile(path+".next", []byte(netlab.AgentConfig(name, services)), 0o600); err != nil {
-				return err
-			}
-			if err := os.Rename(path+".next", path); err != nil {
+			text := s.topology.Host(name).Agent.With(services).YAML()
+			if err := host.ReplaceFile(netlab.AgentFile, text); err != nil {
 				return err
 			}
 			if err := observe.Dial(host.Socket).Reload(ctx); err != nil {

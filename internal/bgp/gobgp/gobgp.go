@@ -6,10 +6,9 @@ package gobgp
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"net"
 
-	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -17,23 +16,17 @@ import (
 
 // Server is a BGP speaker without peers.
 type Server struct {
-	bgp *server.BgpServer
+	bgp    *server.BgpServer
+	accept chan<- net.Conn
 }
 
 // Start starts a speaker that listens nowhere.
 func Start(ctx context.Context, local bgp.Local, log *slog.Logger) (*Server, error) {
-	level := new(slog.LevelVar)
-	level.Set(slog.LevelWarn)
-	s := server.NewBgpServer(server.LoggerOption(log, level))
-	go s.Serve()
-	err := s.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
-		Asn: local.ASN, RouterId: local.RouterID.String(), ListenPort: -1,
-	}})
+	lib, accept, err := launch(ctx, local, log)
 	if err != nil {
-		s.Stop()
-		return nil, fmt.Errorf("bgp: %w", err)
+		return nil, err
 	}
-	return &Server{bgp: s}, nil
+	return &Server{bgp: lib, accept: accept}, nil
 }
 
 // Close ends all sessions.

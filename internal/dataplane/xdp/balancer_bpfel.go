@@ -213,6 +213,14 @@ type balancerNatRefusal struct {
 	Backend uint32
 }
 
+type balancerNatSeconds uint32
+
+const (
+	balancerNatSecondsNAT_OPENING_SECONDS balancerNatSeconds = 60
+	balancerNatSecondsNAT_CLOSING_SECONDS balancerNatSeconds = 120
+	balancerNatSecondsNAT_ONE_WAY_SECONDS balancerNatSeconds = 30
+)
+
 type balancerNatSession struct {
 	_          structs.HostLayout
 	Seen       uint32
@@ -450,6 +458,7 @@ const (
 	balancerVarBtfLimitTime     = "btf_limit_time"
 	balancerVarBtfNatFlag       = "btf_nat_flag"
 	balancerVarBtfNatRefusal    = "btf_nat_refusal"
+	balancerVarBtfNatSeconds    = "btf_nat_seconds"
 	balancerVarBtfNatState      = "btf_nat_state"
 	balancerVarBtfPhase         = "btf_phase"
 	balancerVarBtfSegmentType   = "btf_segment_type"
@@ -562,6 +571,7 @@ type balancerVariableSpecs struct {
 	BtfLimitTime     *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfNatFlag       *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.VariableSpec `ebpf:"btf_nat_refusal"`
+	BtfNatSeconds    *ebpf.VariableSpec `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.VariableSpec `ebpf:"btf_nat_state"`
 	BtfPhase         *ebpf.VariableSpec `ebpf:"btf_phase"`
 	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
@@ -675,6 +685,7 @@ type balancerVariables struct {
 	BtfLimitTime     *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfNatFlag       *ebpf.Variable `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.Variable `ebpf:"btf_nat_refusal"`
+	BtfNatSeconds    *ebpf.Variable `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.Variable `ebpf:"btf_nat_state"`
 	BtfPhase         *ebpf.Variable `ebpf:"btf_phase"`
 	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`

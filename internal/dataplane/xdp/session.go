@@ -10,11 +10,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// How long NAT sessions may be silent (bpf/nat_session.h).
+// How long NAT sessions may be silent (enum nat_seconds of bpf/types.h).
 const (
-	sessionOpening = time.Minute
-	sessionClosing = 2 * time.Minute
-	sessionOneWay  = 30 * time.Second
+	sessionOpening = time.Duration(balancerNatSecondsNAT_OPENING_SECONDS) * time.Second
+	sessionClosing = time.Duration(balancerNatSecondsNAT_CLOSING_SECONDS) * time.Second
+	sessionOneWay  = time.Duration(balancerNatSecondsNAT_ONE_WAY_SECONDS) * time.Second
 	// sessionTouch is how late a session's time may be.
 	sessionTouch = time.Second + idleSlack
 )

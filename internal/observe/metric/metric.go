@@ -77,7 +77,8 @@ type collectable interface {
 func newCollector(agent observe.Agent) *collector {
 	return &collector{agent: agent, subjects: []collectable{
 		services(), backends(), exits(), tracking(),
-		attachments(), operations(), changes(), configuration(), node(), build(),
+		attachments(), operations(), changes(), announcements(), sessions(), messages(),
+		configuration(), node(), build(),
 	}}
 }
 

@@ -62,13 +62,14 @@ func references() []reference {
 }
 
 // wellNamed is fairlead_SUBSYSTEM_WHAT.
-var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|reconcile|config|node|build|observe)_[a-z]+(_[a-z]+)*$`)
+var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|reconcile|bgp|config|node|build|observe)_[a-z]+(_[a-z]+)*$`)
 
 // Names follow STYLE: metrics of time and size in base units, counters and only
 // they end in _total, and labels are few and known.
 func TestNames(t *testing.T) {
 	known := []string{
 		"service", "vip", "backend", "exit", "interface", "mode", "operation",
+		"prefix", "peer", "direction", "type",
 		"version", "commit", "goversion", "kernel", "node", "dataplane",
 	}
 	seen := map[string]bool{}

@@ -24,7 +24,7 @@ type subject[T any] struct {
 type metric[T any] struct {
 	name, help string
 	kind       kind
-	// value may be none.
+	// value may be none of a gauge or a counter.
 	value     func(T) float64
 	durations func(T) reconcile.Durations
 	desc      *prometheus.Desc
@@ -38,6 +38,14 @@ const (
 	kindGauge     kind = "gauge"
 	kindHistogram kind = "histogram"
 )
+
+// valueType is that of a kind whose samples are single values.
+func (k kind) valueType() prometheus.ValueType {
+	if k == kindCounter {
+		return prometheus.CounterValue
+	}
+	return prometheus.GaugeValue
+}
 
 // counter only grows, as long as its thing is there.
 func counter[T any](name, help string, value func(T) float64) metric[T] {
@@ -124,16 +132,12 @@ func (m metric[T]) collect(thing T, values []string, to chan<- prometheus.Metric
 
 // sample is nil if the thing has no value.
 func (m metric[T]) sample(thing T, values []string) (prometheus.Metric, error) {
-	switch m.kind {
-	case kindCounter:
-		return prometheus.NewConstMetric(m.desc, prometheus.CounterValue, m.value(thing), values...)
-	case kindGauge:
+	if m.kind != kindHistogram {
 		value := m.value(thing)
 		if math.IsNaN(value) {
 			return nil, nil
 		}
-		return prometheus.NewConstMetric(m.desc, prometheus.GaugeValue, value, values...)
-	case kindHistogram:
+		return prometheus.NewConstMetric(m.desc, m.kind.valueType(), value, values...)
 	}
 	durations := m.durations(thing)
 	buckets := map[float64]uint64{}

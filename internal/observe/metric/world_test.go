@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/lb"
@@ -53,6 +54,7 @@ func newWorld(t *testing.T) *world {
 		Attachments: func() []observe.Attachment {
 			return []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}}
 		},
+		Routes:  routes,
 		Desired: w.store.Snapshot, Programmed: w.reconciler.Statuses, Work: w.reconciler.Work,
 		Stats: func(ctx context.Context) (dataplane.Stats, error) {
 			if w.unreadable.Load() {
@@ -62,6 +64,23 @@ func newWorld(t *testing.T) *world {
 		},
 	}
 	return w
+}
+
+// routes are two prefixes and two peers, one each in trouble.
+func routes() observe.Routes {
+	router, router6 := netip.MustParseAddr("10.0.2.1"), netip.MustParseAddr("fd00:2::1")
+	return observe.Routes{
+		Enabled: true, ASN: 65021, RouterID: netip.MustParseAddr("10.0.2.11"),
+		Announcements: []observe.Announcement{
+			{Prefix: netip.MustParsePrefix("10.1.1.1/32"), Announced: true, Peers: []netip.Addr{router}, GracefulShutdown: true},
+			{Prefix: netip.MustParsePrefix("fd00::1/128"), Reason: "dns: 0 of 1 backends healthy, 1 wanted", Withdrawals: 3},
+		},
+		Peers: []bgp.PeerState{
+			{Address: router, ASN: 65000, State: bgp.Established, Flaps: 1, BFD: bgp.BFDUp, BFDFlaps: 2,
+				MessagesReceived: 10, MessagesSent: 20, UpdatesReceived: 3, UpdatesSent: 4, RoutesReceived: 5, RoutesAnnounced: 1},
+			{Address: router6, ASN: 65000, State: bgp.OpenSent},
+		},
+	}
 }
 
 // run lets the reconciler work until the test ends.

@@ -94,9 +94,16 @@ func vipOf(m *observe.Moment, w http.ResponseWriter, query url.Values) (lb.VIP, 
 	return lb.VIP{}, false
 }
 
-// answerList answers with the part of a list from offset on, limit elements at
-// most.
+// answerList answers with a part of a list.
 func answerList[T any](s *Server, w http.ResponseWriter, query url.Values, list []T) {
+	if list, ok := part(w, query, list); ok {
+		s.answer(w, list)
+	}
+}
+
+// part is that of a list from offset on, limit elements at most; false: the
+// request has been answered.
+func part[T any](w http.ResponseWriter, query url.Values, list []T) ([]T, bool) {
 	offset, err := number(query, "offset", 0, 0, len(list))
 	if err == nil {
 		var limit int
@@ -106,12 +113,12 @@ func answerList[T any](s *Server, w http.ResponseWriter, query url.Values, list 
 	}
 	if err != nil {
 		reject(w, http.StatusBadRequest, "%v", err)
-		return
+		return nil, false
 	}
 	if list == nil {
 		list = []T{}
 	}
-	s.answer(w, list)
+	return list, true
 }
 
 // number reads a query's whole number from low to high.

@@ -29,6 +29,7 @@ type update struct {
 	Services []row             `json:"services"`
 	Matching int               `json:"matching"`
 	Backends []observe.Backend `json:"backends"`
+	Routes   announced         `json:"routes"`
 	// History comes with the first update, Events when there is a new one.
 	History *observe.History `json:"history,omitempty"`
 	Events  []observe.Event  `json:"events,omitempty"`
@@ -103,6 +104,7 @@ func (v *viewer) update(m *observe.Moment) update {
 		Time: m.Time, Status: m.Status(), Totals: m.Totals(),
 		Services: v.rows(services), Matching: found,
 		Backends: v.selection.backends(m, services),
+		Routes:   announcedIn(m),
 	}
 	if m.Err != nil {
 		u.Error = m.Err.Error()

@@ -21,7 +21,10 @@ import (
 type update struct {
 	Error    string
 	NotReady string
-	Status   struct{ Node string }
+	Status   struct {
+		Node string
+		BGP  observe.RouteCounts
+	}
 	Totals   struct{ PacketsPerSecond float64 }
 	Services []struct {
 		Name, Condition  string
@@ -30,8 +33,16 @@ type update struct {
 	}
 	Matching int
 	Backends []struct{ Service, Address string }
-	History  *struct{ PacketsPerSecond []*float64 }
-	Events   []observe.Event
+	Routes   struct {
+		Announcements []struct {
+			Prefix, Condition string
+			Services          []string
+			ServiceCount      int
+		}
+		Peers []struct{ Address, State string }
+	}
+	History *struct{ PacketsPerSecond []*float64 }
+	Events  []observe.Event
 }
 
 // viewer reads a stream.
@@ -161,6 +172,32 @@ func TestStreamIsBounded(t *testing.T) {
 	found, _ := w.watch("filter=s2222&open=s2222").next()
 	if len(found.Services) != 1 || found.Services[0].Name != "s2222" || len(found.Backends) != 2 {
 		t.Errorf("found %+v", found.Services)
+	}
+}
+
+// Of thousands of routes and peers a viewer sees those in trouble first.
+func TestStreamOfRoutes(t *testing.T) {
+	w := newWorld(t, 1)
+	w.routes.Store(announcing(4096, 300))
+	var seen update
+	w.watch("").until("the routes are there", func(u update) bool {
+		seen = u
+		return u.Status.BGP.Enabled
+	})
+	want := observe.RouteCounts{Enabled: true, ASN: 65021, Routes: 4096, Announced: 4095, Peers: 300, Established: 299}
+	if seen.Status.BGP != want {
+		t.Errorf("counts %+v, want %+v", seen.Status.BGP, want)
+	}
+	routes, peers := seen.Routes.Announcements, seen.Routes.Peers
+	if len(routes) != 100 || routes[0].Prefix != "10.1.15.255/32" || routes[0].Condition != "not announced: damped for 4s" ||
+		routes[1].Prefix != "10.1.0.0/32" {
+		t.Errorf("%d routes, %+v first: want 100, first the one that is not announced", len(routes), routes[:2])
+	}
+	if a := routes[0]; len(a.Services) != 3 || a.ServiceCount != 5 {
+		t.Errorf("%d of %d services are named, want 3 of 5", len(a.Services), a.ServiceCount)
+	}
+	if len(peers) != 100 || peers[0].Address != "10.2.1.43" || peers[0].State != "idle" || peers[1].Address != "10.2.0.0" {
+		t.Errorf("%d peers, %+v first: want 100, first the idle one", len(peers), peers[:2])
 	}
 }
 

@@ -70,6 +70,7 @@ func (s *Server) handler(local bool) http.Handler {
 	mux.HandleFunc("/api/v1/status", s.status)
 	mux.HandleFunc("/api/v1/services", s.services)
 	mux.HandleFunc("/api/v1/backends", s.backends)
+	mux.HandleFunc("/api/v1/routes", s.routes)
 	mux.HandleFunc("/api/v1/history", s.history)
 	mux.HandleFunc("/api/v1/events", s.events)
 	mux.HandleFunc("/api/v1/stream", s.stream)

@@ -33,6 +33,8 @@ func TestPaths(t *testing.T) {
 		"/api/v1/services?filter=none":      {200, "application/json", `[]`},
 		"/api/v1/services?limit=1&offset=2": {200, "application/json", `"name":"s2"`},
 		"/api/v1/backends?service=s1":       {200, "application/json", `"address":"10.0.0.22"`},
+		"/api/v1/routes":                    {200, "application/json", `{"enabled":false,"announcements":[],"peers":[]}`},
+		"/api/v1/routes?limit=0":            {400, "text/plain; charset=utf-8", "want 1 to 1000"},
 		"/api/v1/history":                   {200, "application/json", `"packetsPerSecond":[null,`},
 		"/api/v1/history?service=s1":        {200, "application/json", `"packetsPerSecond":`},
 		"/api/v1/events":                    {200, "application/json", `[]`},
@@ -83,6 +85,27 @@ func TestLists(t *testing.T) {
 	var events []observe.Event
 	if _, body := w.get("/api/v1/events?limit=1"); json.Unmarshal([]byte(body), &events) != nil || len(events) != 1 || events[0].Kind != "drain" {
 		t.Errorf("events %s, want the latest", body)
+	}
+}
+
+// What is announced is answered in parts, as there may be a route for each VIP.
+func TestRoutes(t *testing.T) {
+	w := newWorld(t, 1)
+	w.routes.Store(announcing(3, 1))
+	until(t, "the routes are read", func() bool {
+		_, body := w.get("/api/v1/routes")
+		return strings.Contains(body, `"enabled":true`)
+	})
+	response, body := w.get("/api/v1/routes?offset=1&limit=1")
+	var routes observe.Routes
+	if err := json.Unmarshal([]byte(body), &routes); err != nil {
+		t.Fatal(err)
+	}
+	if a := routes.Announcements; len(a) != 1 || a[0].Prefix.String() != "10.1.0.1/32" || response.Header.Get("X-Total-Count") != "3" {
+		t.Errorf("announcements %+v of %s, want the second of 3", a, response.Header.Get("X-Total-Count"))
+	}
+	if p := routes.Peers; len(p) != 1 || p[0].State != "established" {
+		t.Errorf("peers %+v, want one", p)
 	}
 }
 
@@ -183,7 +206,7 @@ func TestPageIsSelfContained(t *testing.T) {
 			waiting = append(waiting, strings.Replace(match[1], "./", "/assets/", 1))
 		}
 	}
-	if len(seen) < 8 {
+	if len(seen) < 9 {
 		t.Errorf("the page consists of %q: want more", seen)
 	}
 }

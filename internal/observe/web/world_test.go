@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/lb"
@@ -32,6 +33,8 @@ type world struct {
 	dp      *fake.DataPlane
 	address string
 	events  observe.Events
+	// routes is what the agent announces; nil: nothing.
+	routes atomic.Pointer[observe.Routes]
 	// unready and unreadable are what the agent says of itself, nil if all is well.
 	unready, unreadable atomic.Pointer[error]
 	// stop ends the agent.
@@ -54,8 +57,14 @@ func newWorld(t *testing.T, services int) *world {
 	observer := observe.NewObserver(observe.Agent{
 		Version: "v1", Commit: "abc", Node: "lb1", Started: time.Now(), Kind: "fake",
 		Config:      func() observe.Config { return observe.Config{Path: "/etc/fairlead.yaml"} },
-		Attachments: func() []observe.Attachment { return nil },
+		Attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
 		Desired:     desired.Snapshot, Programmed: reconciler.Statuses, Calling: reconciler.Calling, Events: &w.events,
+		Routes: func() observe.Routes {
+			if r := w.routes.Load(); r != nil {
+				return *r
+			}
+			return observe.Routes{}
+		},
 		Stats: func(ctx context.Context) (dataplane.Stats, error) {
 			if err := w.unreadable.Load(); err != nil {
 				return dataplane.Stats{}, *err
@@ -119,6 +128,37 @@ func list(n int) []lb.Service {
 		}
 	}
 	return services
+}
+
+// announcing is an agent's that announces so many VIPs to so many peers; the last
+// VIP is not announced, and the last peer not there unless it is the only one.
+func announcing(vips, peers int) *observe.Routes {
+	r := &observe.Routes{Enabled: true, ASN: 65021}
+	for i := range vips {
+		r.Announcements = append(r.Announcements, observe.Announcement{
+			Prefix: netip.PrefixFrom(vip(i).Address, 32), Announced: i < vips-1, Reason: "damped for 4s",
+			Services: []string{"a", "b", "c", "d", "e"},
+		})
+	}
+	for i := range peers {
+		state := bgp.Established
+		if i > 0 && i == peers-1 {
+			state = bgp.Idle
+		}
+		r.Peers = append(r.Peers, bgp.PeerState{Address: netip.AddrFrom4([4]byte{10, 2, byte(i >> 8), byte(i)}), State: state})
+	}
+	return r
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // vip is that of service i.

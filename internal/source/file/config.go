@@ -12,6 +12,7 @@ package file
 import (
 	"fmt"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -22,7 +23,7 @@ type Config struct {
 	Dataplane Dataplane
 	Observe   Observe
 	// BGP is nil if the file has no such section.
-	BGP *BGP
+	BGP *bgp.Config
 	// Services are sound (lb.Service.Check) and within the data plane's limits;
 	// their names and their VIPs are distinct.
 	Services []lb.Service
@@ -37,6 +38,12 @@ func (c *Config) Backends() int {
 		n += len(s.Backends)
 	}
 	return n
+}
+
+func (c *Config) warned() []Warning { return c.Warnings }
+
+func (c *Config) size() []any {
+	return []any{"services", len(c.Services), "backends", c.Backends()}
 }
 
 // Parse reads a configuration for a data plane of the given limits. The name is
@@ -65,10 +72,7 @@ func readConfig(v value, c *Config) {
 		required("node", c.Node.read),
 		optional("dataplane", c.Dataplane.read),
 		optional("observe", c.Observe.read),
-		optional("bgp", func(v value) {
-			c.BGP = new(BGP)
-			c.BGP.read(v)
-		}),
+		optional("bgp", announcing(&c.BGP)),
 		required("services", func(v value) {
 			list(&c.Services, known.readService)(v)
 			if n, most := len(c.Services), v.limits.MaxServices; n > most {

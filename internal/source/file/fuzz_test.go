@@ -21,6 +21,8 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		string(design),
 		"node: {interfaces: [eth0]}\nservices: [{name: a, address: 10.1.1.1, port: 80, forward: ipip, backends: [{address: fd00::1}]}]\n",
+		withPolicies("[{prefixes: [10.1.1.0/24, '::/0'], communities: ['1:2', '1:2:3'], linkBandwidth: 2.5G, nextHop4: 'fd00::1', med: 0}]"),
+		withPeer("bfd: {interval: 10ms}, ttlSecurity: 1, passwordEnv: HOME, restartTime: 0s"),
 		"node:\n\tname: x\n", "a: |\n  b\nc: >-\n d\n", "- &a [*a]\n", "? a\n: b\n", "\"\\u00e9\": 'x'\r\n", "---\n...\n---\n", "\ufeff# x\n", "[[{", "a: b: c",
 	} {
 		f.Add(seed)
@@ -48,6 +50,9 @@ func checkAccepted(t *testing.T, c *file.Config) {
 	t.Helper()
 	if c.Node.Name == "" || len(c.Node.Interfaces) == 0 {
 		t.Errorf("incomplete node %v", c.Node)
+	}
+	if c.BGP != nil && (c.BGP.ASN == 0 || !c.BGP.RouterID.Is4() || len(c.BGP.Peers) == 0) {
+		t.Errorf("incomplete speaker %v", c.BGP)
 	}
 	for _, s := range c.Services {
 		if found := append(s.Check(), limits().Check(&s)...); len(found) > 0 {

@@ -77,12 +77,17 @@ func healthTLS(to **lb.HealthTLS) reader {
 	}
 }
 
-// content returns what a file holds; a relative path starts where the
-// configuration file is.
-func (v value) content(path string) string {
-	if !filepath.IsAbs(path) {
-		path = filepath.Join(filepath.Dir(v.file), path)
+// besides makes a path absolute that starts where the configuration file is.
+func (v value) besides(path string) string {
+	if filepath.IsAbs(path) {
+		return path
 	}
+	return filepath.Join(filepath.Dir(v.file), path)
+}
+
+// content returns what a file holds.
+func (v value) content(path string) string {
+	path = v.besides(path)
 	data, err := readFile(path)
 	switch {
 	case err != nil:

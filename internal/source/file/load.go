@@ -19,6 +19,15 @@ func Load(path string, limits dataplane.Limits) (*Config, error) {
 	return Parse(path, data, limits)
 }
 
+// LoadReflector reads and parses a reflector's configuration file once.
+func LoadReflector(path string) (*Reflector, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return ParseReflector(path, data)
+}
+
 // readFile reads a regular file and no more than Parse takes.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)

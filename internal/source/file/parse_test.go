@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source/file"
@@ -45,9 +46,9 @@ func TestParseDesignExample(t *testing.T) {
 		Node:      file.Node{Name: "lb1", Interfaces: []string{"eth0"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}, DrainTimeout: 30 * time.Second},
 		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, Flows: 1 << 18, NATSessions: 1 << 18},
 		Observe:   file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
-		BGP: &file.BGP{
-			ASN: 65021, RouterID: netip.MustParseAddr("10.0.0.106"),
-			Peers: []file.Peer{{Address: netip.MustParseAddr("10.0.0.109"), ASN: 65021, BFD: true, HoldTime: 3 * time.Second}},
+		BGP: &bgp.Config{
+			Local: bgp.Local{ASN: 65021, RouterID: netip.MustParseAddr("10.0.0.106")}, ShutdownDelay: 500 * time.Millisecond,
+			Peers: []bgp.Peer{{Address: netip.MustParseAddr("10.0.0.109"), ASN: 65021, BFD: &bgp.DefaultBFD, HoldTime: 3 * time.Second, RestartTime: time.Minute}},
 		},
 		Services: []lb.Service{{
 			Name: "web",
@@ -62,12 +63,6 @@ func TestParseDesignExample(t *testing.T) {
 			},
 			Backends: []lb.Backend{{Address: netip.MustParseAddr("10.0.0.21"), Port: 80, Weight: 1}},
 		}},
-		Warnings: []file.Warning{
-			{
-				Place: file.Place{File: "f", Line: 9, Column: 3, Path: "bgp"},
-				Text:  "this version announces nothing: the node is found only by routes that others set",
-			},
-		},
 	}
 	if diff := cmp.Diff(want, got, equateAddresses()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -108,9 +103,9 @@ services:
 		Node:      file.Node{Name: strings.ToLower(host), Interfaces: []string{"eth0", "eth1"}, NAT: file.NAT{Ports: file.Ports{First: 1024, Last: 32767}}, DrainTimeout: 30 * time.Second},
 		Dataplane: file.Dataplane{Kind: file.KindAuto, XDPMode: file.XDPAuto, HashSeed: 1<<64 - 1, Flows: 1 << 18, NATSessions: 1 << 18},
 		Observe:   file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
-		BGP: &file.BGP{
-			ASN: 1, RouterID: netip.MustParseAddr("10.0.0.1"),
-			Peers: []file.Peer{{Address: netip.MustParseAddr("::1"), ASN: 4294967294, HoldTime: 90 * time.Second}},
+		BGP: &bgp.Config{
+			Local: bgp.Local{ASN: 1, RouterID: netip.MustParseAddr("10.0.0.1")}, ShutdownDelay: 500 * time.Millisecond,
+			Peers: []bgp.Peer{{Address: netip.MustParseAddr("::1"), ASN: 4294967294, HoldTime: 90 * time.Second, RestartTime: time.Minute}},
 		},
 		Services: []lb.Service{
 			{
@@ -136,7 +131,7 @@ services:
 			},
 		},
 	}
-	if diff := cmp.Diff(want, got, equateAddresses(), cmpopts.IgnoreFields(file.Config{}, "Warnings")); diff != "" {
+	if diff := cmp.Diff(want, got, equateAddresses()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if n := got.Backends(); n != 2 {
@@ -309,12 +304,12 @@ f:4:34: dataplane.xdpMode: unknown word "fast": want one of auto, native, generi
 f:4:50: dataplane.hashSeed: -1 is out of range: want 0 to 18446744073709551615
 f:6:8: bgp.asn: 0 is out of range: want 1 to 4294967294
 f:7:13: bgp.routerID: bad router id fd00::1: want an IPv4 address that is not 0.0.0.0
-f:9:40: bgp.peers[0].bfd: have the text "yes": want true or false
+f:9:40: bgp.peers[0].bfd: have the text "yes": want true, false or a mapping
 f:9:55: bgp.peers[0].holdTime: 1s is out of range: want 3s to 18h12m15s, or 0s for ever
 f:10:17: bgp.peers[1].address: 10.0.0.1 is another peer's as well
 f:10:45: bgp.peers[1].holdTime: 3.5s is not a whole number of seconds
 f:11:7: bgp.peers[2].asn: missing
-f:11:17: bgp.peers[2].address: ff02::1 can't be a peer: want a unicast address without zone
+f:11:17: bgp.peers[2].address: ff02::1 is a multicast address: want a unicast address
 f:11:26: bgp.peers[2].holdTim: unknown field: did you mean "holdTime"?
 f:14:14: services[0].address: bad address "10.1.1": want an IPv4 or IPv6 address
 f:16:14: services[0].forward: forwarding mode nat can't be served by this data plane (it serves l2dsr, ipip)

@@ -84,7 +84,7 @@ func flag(to *bool) reader {
 }
 
 // number reads a whole number from low to high.
-func number[T int | uint16 | uint32 | uint64](to *T, low, high T) reader {
+func number[T int | uint8 | uint16 | uint32 | uint64](to *T, low, high T) reader {
 	return func(v value) {
 		t := v.node.GetToken()
 		plain := t.Type != token.SingleQuoteType && t.Type != token.DoubleQuoteType

@@ -16,23 +16,32 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 )
 
+// configuration is what a file may hold: *Config or *Reflector.
+type configuration[C any] interface {
+	// checkReload says why the process that runs can't go over to next.
+	checkReload(next C) error
+	warned() []Warning
+	// size is for the log: keys and values.
+	size() []any
+}
+
 // Source follows one configuration file. Its methods may be called from several
 // goroutines.
-type Source struct {
-	path   string
-	limits dataplane.Limits
-	log    *slog.Logger
+type Source[C configuration[C]] struct {
+	path  string
+	parse func(name string, data []byte) (C, error)
+	log   *slog.Logger
 
 	// loading is held while the file is read and applied, one reading at a time;
 	// it is taken before mu.
 	loading sync.Mutex
 	// apply is guarded by loading; nil until Run.
-	apply func(*Config) error
+	apply func(C) error
 	// accepted holds the bytes of the file that runs; guarded by loading.
 	accepted []byte
 
 	mu     sync.Mutex
-	config *Config
+	config C
 	state  State
 }
 
@@ -50,8 +59,17 @@ type State struct {
 	Refused time.Time
 }
 
-// Open reads the file for the first time. Its errors are Load's.
-func Open(path string, limits dataplane.Limits, log *slog.Logger) (*Source, error) {
+// Open reads a node's file for the first time. Its errors are Load's.
+func Open(path string, limits dataplane.Limits, log *slog.Logger) (*Source[*Config], error) {
+	return open(path, log, func(name string, data []byte) (*Config, error) { return Parse(name, data, limits) })
+}
+
+// OpenReflector reads a reflector's file for the first time.
+func OpenReflector(path string, log *slog.Logger) (*Source[*Reflector], error) {
+	return open(path, log, ParseReflector)
+}
+
+func open[C configuration[C]](path string, log *slog.Logger, parse func(string, []byte) (C, error)) (*Source[C], error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -60,24 +78,24 @@ func Open(path string, limits dataplane.Limits, log *slog.Logger) (*Source, erro
 	if err != nil {
 		return nil, err
 	}
-	config, err := Parse(absolute, data, limits)
+	config, err := parse(absolute, data)
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{path: absolute, limits: limits, log: log, state: State{Path: absolute}}
+	s := &Source[C]{path: absolute, parse: parse, log: log, state: State{Path: absolute}}
 	s.accept(config, data)
 	return s, nil
 }
 
 // Config returns the configuration that runs. It is not to be changed.
-func (s *Source) Config() *Config {
+func (s *Source[C]) Config() C {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.config
 }
 
 // State returns what is known of the file.
-func (s *Source) State() State {
+func (s *Source[C]) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
@@ -87,7 +105,7 @@ func (s *Source) State() State {
 // changes to, until ctx ends; it returns nil then. An error of apply means that
 // nothing was applied: at the first time Run returns it, later the file is
 // refused.
-func (s *Source) Run(ctx context.Context, apply func(*Config) error) error {
+func (s *Source[C]) Run(ctx context.Context, apply func(C) error) error {
 	w, err := newWatch(s.path)
 	if err != nil {
 		return err
@@ -102,7 +120,7 @@ func (s *Source) Run(ctx context.Context, apply func(*Config) error) error {
 	return w.run(ctx, s.log, s.follow)
 }
 
-func (s *Source) begin(apply func(*Config) error) error {
+func (s *Source[C]) begin(apply func(C) error) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	config := s.Config()
@@ -116,13 +134,13 @@ func (s *Source) begin(apply func(*Config) error) error {
 
 // follow reads the file after the system told of a change. What is to be said of
 // it goes to the log and into the state.
-func (s *Source) follow() { _ = s.load(false) }
+func (s *Source[C]) follow() { _ = s.load(false) }
 
 // Reload reads the file now and applies it if it has changed. An error says why
 // the file was refused; what runs goes on running.
-func (s *Source) Reload() error { return s.load(true) }
+func (s *Source[C]) Reload() error { return s.load(true) }
 
-func (s *Source) load(requested bool) error {
+func (s *Source[C]) load(requested bool) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	if s.apply == nil {
@@ -143,8 +161,8 @@ func (s *Source) load(requested bool) error {
 }
 
 // change goes over to a file of other content, or leaves everything as it is.
-func (s *Source) change(data []byte) error {
-	next, err := Parse(s.path, data, s.limits)
+func (s *Source[C]) change(data []byte) error {
+	next, err := s.parse(s.path, data)
 	if err != nil {
 		return err
 	}
@@ -156,12 +174,12 @@ func (s *Source) change(data []byte) error {
 	}
 	s.accept(next, data)
 	s.logWarnings(next)
-	s.log.Info("configuration applied", "path", s.path, "services", len(next.Services), "backends", next.Backends())
+	s.log.Info("configuration applied", append([]any{"path", s.path}, next.size()...)...)
 	return nil
 }
 
 // accept takes note of the configuration that runs now.
-func (s *Source) accept(config *Config, data []byte) {
+func (s *Source[C]) accept(config C, data []byte) {
 	s.accepted = data
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -170,7 +188,7 @@ func (s *Source) accept(config *Config, data []byte) {
 }
 
 // settle forgets a refusal after the file has become again what it was.
-func (s *Source) settle() {
+func (s *Source[C]) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.state.Err, s.state.Refused = nil, time.Time{}
@@ -179,7 +197,7 @@ func (s *Source) settle() {
 // refuse takes note of a file that can't be used, and logs each of its errors:
 // who asked for a reload is not always who reads the log. What was said already
 // is not repeated for every event in the folder.
-func (s *Source) refuse(err error, requested bool) {
+func (s *Source[C]) refuse(err error, requested bool) {
 	s.mu.Lock()
 	known := s.state.Err != nil && s.state.Err.Error() == err.Error()
 	s.state.Err, s.state.Refused = err, time.Now()
@@ -196,8 +214,8 @@ func (s *Source) refuse(err error, requested bool) {
 	}
 }
 
-func (s *Source) logWarnings(config *Config) {
-	for _, w := range config.Warnings {
+func (s *Source[C]) logWarnings(config C) {
+	for _, w := range config.warned() {
 		s.log.Warn("configuration warning", "at", w.Place.String(), "warning", w.Text)
 	}
 }

@@ -66,6 +66,13 @@ func (v value) failf(format string, args ...any) {
 	v.fail(position(v.node), v.path, fmt.Errorf(format, args...))
 }
 
+// check reports err unless it is nil.
+func (v value) check(err error) {
+	if err != nil {
+		v.failf("%w", err)
+	}
+}
+
 // warn says something about the file that concerns all fields of this kind: the
 // first one stands for the others.
 func (v value) warn(text string) {

@@ -314,6 +314,7 @@ const (
 	replyVarBtfLimitTime     = "btf_limit_time"
 	replyVarBtfNatFlag       = "btf_nat_flag"
 	replyVarBtfNatRefusal    = "btf_nat_refusal"
+	replyVarBtfNatSeconds    = "btf_nat_seconds"
 	replyVarBtfNatState      = "btf_nat_state"
 	replyVarBtfSegmentType   = "btf_segment_type"
 	replyVarBtfViewFlag      = "btf_view_flag"
@@ -424,6 +425,7 @@ type replyVariableSpecs struct {
 	BtfLimitTime     *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfNatFlag       *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.VariableSpec `ebpf:"btf_nat_refusal"`
+	BtfNatSeconds    *ebpf.VariableSpec `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.VariableSpec `ebpf:"btf_nat_state"`
 	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
@@ -534,6 +536,7 @@ type replyVariables struct {
 	BtfLimitTime     *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfNatFlag       *ebpf.Variable `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.Variable `ebpf:"btf_nat_refusal"`
+	BtfNatSeconds    *ebpf.Variable `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.Variable `ebpf:"btf_nat_state"`
 	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`

@@ -335,6 +335,7 @@ const (
 	probeVarBtfLimitTime     = "btf_limit_time"
 	probeVarBtfNatFlag       = "btf_nat_flag"
 	probeVarBtfNatRefusal    = "btf_nat_refusal"
+	probeVarBtfNatSeconds    = "btf_nat_seconds"
 	probeVarBtfNatState      = "btf_nat_state"
 	probeVarBtfProbeMark     = "btf_probe_mark"
 	probeVarBtfSegmentType   = "btf_segment_type"
@@ -448,6 +449,7 @@ type probeVariableSpecs struct {
 	BtfLimitTime     *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfNatFlag       *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.VariableSpec `ebpf:"btf_nat_refusal"`
+	BtfNatSeconds    *ebpf.VariableSpec `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.VariableSpec `ebpf:"btf_nat_state"`
 	BtfProbeMark     *ebpf.VariableSpec `ebpf:"btf_probe_mark"`
 	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
@@ -562,6 +564,7 @@ type probeVariables struct {
 	BtfLimitTime     *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfNatFlag       *ebpf.Variable `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.Variable `ebpf:"btf_nat_refusal"`
+	BtfNatSeconds    *ebpf.Variable `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.Variable `ebpf:"btf_nat_state"`
 	BtfProbeMark     *ebpf.Variable `ebpf:"btf_probe_mark"`
 	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`

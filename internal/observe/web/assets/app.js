@@ -5,6 +5,7 @@
 
 import { element, keyed, setText } from "./dom.js";
 import { graph, push } from "./graph.js";
+import { showAnnouncements, showPeers } from "./routes.js";
 import { isOrder, Services } from "./services.js";
 import { follow } from "./stream.js";
 import { age, bits, count, human } from "./text.js";
@@ -51,6 +52,7 @@ function show(update) {
   showNode(update);
   showTotals(update);
   showServices();
+  showRoutes(update);
   showDrops(update.status.exits);
   if (update.events) showEvents(update.events);
 }
@@ -109,6 +111,17 @@ function showServices() {
   setText($("none"), status.services.total === 0 ? "There are no services." : "No service matches.");
   const all = look.filter ? `${count(matching)} of ${count(status.services.total)}` : count(matching);
   setText($("shown"), list.length < matching ? `${all}; shown are ${list.length}: those in trouble, then the busiest` : all);
+}
+
+function showRoutes({ routes, status, time }) {
+  const { bgp } = status;
+  $("routes").hidden = !bgp.enabled;
+  if (!bgp.enabled) return;
+  const { announcements, peers } = routes;
+  const cut = announcements.length < bgp.routes || peers.length < bgp.peers ? "; shown are those in trouble, then the first" : "";
+  setText($("announced"), `${count(bgp.announced)} of ${count(bgp.routes)} announced, ${count(bgp.established)} of ${count(bgp.peers)} peers established${cut}`);
+  showAnnouncements($("announcements"), announcements, Date.parse(time));
+  showPeers($("peers"), peers, Date.parse(time));
 }
 
 function showDrops(exits) {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ecmp
+
+import (
+	"net/netip"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/bench/ecmp/fib"
+)
+
+// via are equal next hops through 10.0.2.n.
+func via(ends ...byte) fib.Hops {
+	var gateways []netip.Addr
+	for _, n := range ends {
+		gateways = append(gateways, netip.AddrFrom4([4]byte{10, 0, 2, n}))
+	}
+	return fib.Equally(gateways...)
+}
+
+// at is what the table becomes so many milliseconds after the cause.
+type at struct {
+	ms   int
+	hops fib.Hops
+}
+
+func TestJudge(t *testing.T) {
+	uneven := via(11, 12)
+	uneven[0].Weight = 2
+	for name, test := range map[string]struct {
+		before, after fib.Hops
+		events        []at
+		delay         int // ms
+		wrong         string
+		gaps          []time.Duration
+	}{
+		"at once":        {via(11, 12), via(11), []at{{60, via(11)}}, 60, "", nil},
+		"in two steps":   {via(11), via(11, 12, 13), []at{{20, via(11, 12)}, {70, via(11, 12, 13)}}, 70, "", nil},
+		"never":          {via(11, 12), via(11), nil, 3000, "in the end via 10.0.2.11", nil},
+		"late":           {via(11, 12), via(11), []at{{1001, via(11)}}, 1001, "right only after 1.001s", nil},
+		"not for good":   {via(11), via(11, 12), []at{{10, via(11, 12)}, {20, via(11)}, {30, via(11, 12)}}, 30, "", nil},
+		"right and back": {via(11), via(11, 12), []at{{10, via(11, 12)}, {20, via(11)}}, 3000, "in the end", nil},
+		"uneven":         {via(11), via(11, 12), []at{{10, uneven}}, 3000, "in the end", nil},
+		"a stranger":     {via(11), via(11, 12), []at{{5, via(11, 13)}, {10, via(11, 12)}}, 10, "has via 10.0.2.13", nil},
+		"a gap": {via(11, 12), via(11), []at{{10, nil}, {12, via(11)}}, 12, "",
+			[]time.Duration{2 * time.Millisecond}},
+		"gaps of one of two": {via(11, 12), via(11, 12, 13), []at{{10, via(12, 13)}, {11, via(12)}, {14, via(11, 12, 13)}}, 14, "",
+			[]time.Duration{4 * time.Millisecond}},
+		"a long gap": {via(11, 12), via(11, 12), []at{{10, via(11)}, {2000, via(11, 12)}}, 2000, "lacks a balancer for 1.99s",
+			[]time.Duration{1990 * time.Millisecond}},
+		"a gap without end": {via(11, 12), via(11, 12), []at{{2500, via(11)}}, 3000, "in the end",
+			[]time.Duration{500 * time.Millisecond}},
+		"nothing to do": {via(11), via(11), nil, 0, "", nil},
+	} {
+		cause := time.Now()
+		after := func(ms int) time.Time { return cause.Add(time.Duration(ms) * time.Millisecond) }
+		tr := trial{cause: cause, end: after(3000), before: test.before, after: test.after, limit: limit}
+		for _, e := range test.events {
+			tr.events = append(tr.events, fib.Event{At: after(e.ms), Hops: e.hops})
+		}
+		got := tr.judge()
+		if got.delay != after(test.delay).Sub(cause) || !strings.Contains(got.wrong, test.wrong) ||
+			(test.wrong == "") != (got.wrong == "") || !reflect.DeepEqual(got.gaps, test.gaps) {
+			t.Errorf("%s: %+v, want %d ms, wrong %q, gaps %v", name, got, test.delay, test.wrong, test.gaps)
+		}
+	}
+}

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ecmp
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"fairlead.io/fairlead/internal/bench/ecmp/fib"
+)
+
+// window is the time in which the tables follow one cause.
+type window struct {
+	// cause is when the window was opened, right before anything was done.
+	cause time.Time
+	// before and after are the right tables.
+	before, after map[netip.Prefix]fib.Hops
+	// limit is how long the tables may be others.
+	limit time.Duration
+}
+
+// open begins a window; what happened before is forgotten.
+func (s *site) open(w *window) error {
+	_, err := s.routes.Take()
+	w.cause = time.Now()
+	return err
+}
+
+// follow waits until the tables are right, or have had more than time enough.
+func (s *site) follow(ctx context.Context, w *window) error {
+	enough, cancel := context.WithTimeout(ctx, w.limit+limit)
+	defer cancel()
+	// That they don't become right is what the trials will say.
+	if err := s.routes.Await(enough, w.after); err != nil && enough.Err() == nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// close ends the window and returns what the tables were in it.
+func (s *site) close(w *window) (map[family]trial, error) {
+	events, err := s.routes.Take()
+	if err != nil {
+		return nil, err
+	}
+	trials, end := map[family]trial{}, time.Now()
+	for family, prefix := range s.vips {
+		t := trial{cause: w.cause, end: end, before: w.before[prefix], after: w.after[prefix], limit: w.limit}
+		for _, e := range events {
+			if e.Prefix == prefix {
+				t.events = append(t.events, e)
+			}
+		}
+		trials[family] = t
+	}
+	return trials, nil
+}
+
+// sleep waits for some time, unless ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package announce_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/announce"
+	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// node is an Announcer behind a store and a reconciler on the fake data plane.
+type node struct {
+	*announce.Announcer
+	store  *store.Store
+	dp     *fake.DataPlane
+	config bgp.Config
+
+	mu     sync.Mutex
+	said   []string // what the speaker and the teller were told since the last look
+	refuse error
+}
+
+func (n *node) say(format string, args ...any) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.said = append(n.said, fmt.Sprintf(format, args...))
+	return n.refuse
+}
+
+// Set and the others make the node its Announcer's speaker and teller.
+func (n *node) Set(routes []bgp.Route) error {
+	texts := make([]string, len(routes))
+	for i, r := range routes {
+		texts[i] = r.Prefix.Addr().String()
+		if r.GracefulShutdown {
+			texts[i] += " leaving"
+		}
+	}
+	return n.say("set [%s]", strings.Join(texts, ", "))
+}
+
+func (n *node) Configure(_ context.Context, peers []bgp.Peer) error {
+	return n.say("peers %d", len(peers))
+}
+
+func (n *node) RouteAnnounced(p netip.Prefix, why string) { _ = n.say("+%s %s", p.Addr(), why) }
+func (n *node) RouteLeaving(p netip.Prefix, why string)   { _ = n.say("~%s %s", p.Addr(), why) }
+func (n *node) RouteWithdrawn(p netip.Prefix, why string) { _ = n.say("-%s %s", p.Addr(), why) }
+
+// want compares what was said since the last time.
+func (n *node) want(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !slices.Equal(n.said, want) {
+		t.Errorf("said\n%s\nwant\n%s", strings.Join(n.said, "\n"), strings.Join(want, "\n"))
+	}
+	n.said = nil
+}
+
+func service(name, vip string) lb.Service {
+	return lb.Service{
+		Name: name, VIP: lb.VIP{Address: netip.MustParseAddr(vip), Port: 80, Protocol: lb.TCP}, Forward: lb.L2DSR, MinHealthy: 1,
+		Health:   &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1},
+		Backends: []lb.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}},
+	}
+}
+
+func (n *node) set(t *testing.T, services ...lb.Service) {
+	t.Helper()
+	if _, err := n.store.Set(services); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (n *node) judge(svc lb.Service, healthy bool) {
+	n.store.Judge([]health.Verdict{{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Checked: true, Known: true, Healthy: healthy, Share: lb.WholeShare}}})
+}
+
+// start runs a node until the test ends, in a bubble.
+func start(t *testing.T) *node {
+	n := &node{store: store.New(), dp: fake.New(), config: bgp.Config{
+		Peers: make([]bgp.Peer, 2), ShutdownDelay: time.Second,
+	}}
+	log := slog.New(slog.DiscardHandler)
+	reconciler := reconcile.New(n.dp, n.store, log)
+	n.Announcer = announce.New(announce.Config{
+		BGP: &n.config, Desired: n.store, Programmed: reconciler.Watch, Speaker: n, Tell: n, Log: log,
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	var parts sync.WaitGroup
+	parts.Go(func() { reconciler.Run(ctx) })
+	parts.Go(func() { n.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		parts.Wait()
+		if err := n.dp.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+var web, dns = service("web", "10.1.1.1"), service("dns", "10.1.1.2")
+
+// begin starts a node that announces web and dns.
+func begin(t *testing.T) *node {
+	n := start(t)
+	n.set(t, web, dns)
+	n.want(t)
+	n.Begin()
+	n.want(t, "set [10.1.1.1, 10.1.1.2]", "peers 2", "+10.1.1.1 served for web", "+10.1.1.2 served for dns")
+	return n
+}
+
+// Nothing is said before the data plane works, and sessions begin with all
+// routes: those that will be there in a moment are waited for.
+func TestBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := start(t)
+		n.dp.SetUnusable(web.Backends[0].ID(), "no neighbour")
+		n.set(t, web)
+		n.want(t)
+		n.Begin()
+		n.want(t)
+		time.Sleep(500 * time.Millisecond)
+		n.dp.SetUnusable(web.Backends[0].ID(), "")
+		n.dp.MarkStale(web.VIP)
+		n.want(t, "set [10.1.1.1]", "peers 2", "+10.1.1.1 served for web")
+		time.Sleep(time.Minute)
+		n.want(t)
+	})
+	synctest.Test(t, func(t *testing.T) { // but not for ever
+		n := start(t)
+		n.set(t, web, dns)
+		n.judge(web, false)
+		n.want(t)
+		n.Begin()
+		time.Sleep(999 * time.Millisecond)
+		n.want(t, "+10.1.1.2 served for dns")
+		time.Sleep(time.Millisecond)
+		n.want(t, "set [10.1.1.2]", "peers 2")
+		n.judge(web, true)
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web")
+	})
+	synctest.Test(t, func(t *testing.T) { // nor for what isn't meant to be
+		n := start(t)
+		n.store.Drain(store.Drain{Target: store.Target{Service: "dns"}})
+		n.set(t, web, dns)
+		n.want(t)
+		n.Begin()
+		n.want(t, "set [10.1.1.1]", "peers 2", "+10.1.1.1 served for web")
+	})
+}
+
+// A route follows the data plane, not what is desired of it; a loss needs nothing
+// of the data plane.
+func TestFollowsTheDataPlane(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		var mu sync.Mutex
+		broken := errors.New("no room")
+		n.dp.Fail = func(_ string, vip lb.VIP) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if vip.Address == web.VIP.Address {
+				return nil
+			}
+			return broken
+		}
+		third := service("new", "10.1.1.3")
+		n.set(t, web, dns, third)
+		n.want(t)
+		if d := n.Decisions()[2]; d.Reason != "new: not programmed: vip tcp 10.1.1.3:80: no room" {
+			t.Errorf("reason %q", d.Reason)
+		}
+		n.judge(dns, false)
+		n.want(t, "set [10.1.1.1]", "-10.1.1.2 dns: 0 of 1 backends healthy, 1 wanted")
+		mu.Lock()
+		broken = nil
+		mu.Unlock()
+		time.Sleep(time.Minute) // retries
+		n.want(t, "set [10.1.1.1, 10.1.1.3]", "+10.1.1.3 served for new")
+		n.set(t, web)
+		n.want(t, "set [10.1.1.1]", "-10.1.1.3 no service has it any more")
+		n.dp.SetUnusable(web.Backends[0].ID(), "no neighbour")
+		n.dp.MarkStale(web.VIP)
+		n.want(t, "set []", "-10.1.1.1 web: 0 of 1 backends in use, 1 wanted (10.0.0.1:80: no neighbour)")
+	})
+}
+
+// The plan goes on by itself: a planned leave ends, and so does damping.
+func TestTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		n.store.Drain(store.Drain{})
+		n.want(t, "set [10.1.1.1 leaving, 10.1.1.2 leaving]", "~10.1.1.1 node drained", "~10.1.1.2 node drained")
+		time.Sleep(999 * time.Millisecond)
+		n.want(t)
+		time.Sleep(time.Millisecond)
+		n.want(t, "set []", "-10.1.1.1 node drained", "-10.1.1.2 node drained")
+		n.store.Undrain(store.Target{})
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web", "+10.1.1.2 served for dns")
+		n.store.Drain(store.Drain{})
+		n.store.Undrain(store.Target{})
+		n.want(t)
+		for range 3 {
+			for _, healthy := range []bool{false, true} {
+				n.judge(web, healthy)
+				synctest.Wait()
+			}
+		}
+		n.mu.Lock()
+		n.said = nil
+		n.mu.Unlock()
+		d := n.Decisions()[0]
+		if d.Announced || d.Damped.IsZero() {
+			t.Fatalf("%+v is not damped", d)
+		}
+		time.Sleep(time.Until(d.Damped))
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web")
+	})
+}
+
+func TestStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		began := time.Now()
+		n.store.Drain(store.Drain{})
+		if err := n.Stop(t.Context()); err != nil || time.Since(began) != time.Second {
+			t.Errorf("stopped after %s (%v), want a second", time.Since(began), err)
+		}
+		n.want(t, "set [10.1.1.1 leaving, 10.1.1.2 leaving]", "~10.1.1.1 the agent stops", "~10.1.1.2 the agent stops",
+			"set []", "-10.1.1.1 the agent stops", "-10.1.1.2 the agent stops")
+		n.store.Undrain(store.Target{}) // too late
+		n.want(t)
+		if err := n.Stop(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := n.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// A service that will be drained is moved away while it is served.
+func TestMove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		began := time.Now()
+		done, err := n.Move(t.Context(), "web")
+		if err != nil || time.Since(began) != 2*time.Second {
+			t.Fatalf("moved after %s (%v), want two seconds", time.Since(began), err)
+		}
+		n.want(t, "set [10.1.1.1 leaving, 10.1.1.2]", "~10.1.1.1 web: drained", "set [10.1.1.2]", "-10.1.1.1 web: drained")
+		n.store.Drain(store.Drain{Target: store.Target{Service: "web"}})
+		done()
+		n.want(t)
+
+		began = time.Now() // what is not announced needs no time
+		for _, name := range []string{"web", "nosuch"} {
+			if done, err := n.Move(t.Context(), name); err != nil || !time.Now().Equal(began) {
+				t.Errorf("%s: error %v after %s", name, err, time.Since(began))
+			} else {
+				done()
+			}
+		}
+		n.store.Undrain(store.Target{Service: "web"})
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web")
+	})
+}
+
+// Whoever thinks better of a move has the route back at once.
+func TestMoveEnds(t *testing.T) {
+	for name, test := range map[string]struct {
+		end  func(n *node, cancel func())
+		want string
+	}{
+		"cancelled": {func(_ *node, cancel func()) { cancel() }, "context canceled"},
+		"undrained": {func(n *node, _ func()) { n.Stay("web") }, "service web: undrained meanwhile"},
+	} {
+		for _, after := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {
+			t.Run(fmt.Sprintf("%s after %s", name, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					n := begin(t)
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					time.AfterFunc(after, func() { test.end(n, cancel) })
+					if _, err := n.Move(ctx, "web"); err == nil || err.Error() != test.want {
+						t.Errorf("error %v, want %s", err, test.want)
+					}
+					want := []string{"set [10.1.1.1 leaving, 10.1.1.2]", "~10.1.1.1 web: drained"}
+					if after > time.Second {
+						want = append(want, "set [10.1.1.2]", "-10.1.1.1 web: drained")
+					}
+					n.want(t, append(want, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web")...)
+				})
+			})
+		}
+	}
+}
+
+// Peers and policies change while the agent runs.
+func TestConfigure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		n.Announcer.Configure(&bgp.Config{Peers: make([]bgp.Peer, 3), Policies: []bgp.Policy{{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}, Aggregate: true}}})
+		n.want(t, "set [10.1.1.0]", "peers 3", "+10.1.1.0 served for dns, web", "-10.1.1.1 no service has it any more", "-10.1.1.2 no service has it any more")
+		if err := n.Sync(t.Context()); err != nil {
+			t.Error(err)
+		}
+		n.want(t)
+	})
+}
+
+// A speaker that refuses is asked again.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		n.mu.Lock()
+		n.refuse = errors.New("no")
+		n.mu.Unlock()
+		n.judge(web, false)
+		synctest.Wait() // it tries at once, and perhaps again when the data plane follows
+		n.mu.Lock()
+		n.refuse, n.said = nil, nil
+		n.mu.Unlock()
+		time.Sleep(time.Second)
+		n.want(t, "set [10.1.1.2]")
+		time.Sleep(time.Minute)
+		n.want(t)
+	})
+}

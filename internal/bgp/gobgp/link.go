@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gobgp
+
+import (
+	"encoding/binary"
+	"errors"
+	"net"
+	"os"
+	"sync"
+
+	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+// Link is a connection with a peer of a reflector, as the library sees it. It
+// keeps away what the library would fall over, and knows why a session ended.
+//
+// One goroutine reads at a time; what follows mu is guarded by it.
+type Link struct {
+	*net.TCPConn
+	peer      bgp.Peer
+	restarted bool
+
+	// message is being read, and has that many bytes yet; ready are those of the
+	// last one that the library has still to read.
+	message []byte
+	have    int
+	ready   []byte
+	options wire.MarshallingOption
+
+	mu     sync.Mutex
+	reason string
+	// refused says that it was this side that ended the session, by a notification.
+	refused bool
+}
+
+// Accept hands the library the connection of a peer, which has been added and is
+// active. Restarted says that it is the peer's first since the reflector started
+// (RFC 4724 §4.1).
+func (s *Server) Accept(conn *net.TCPConn, peer bgp.Peer, restarted bool) *Link {
+	l := &Link{
+		TCPConn: conn, peer: peer, restarted: restarted,
+		message: make([]byte, headerSize), options: wire.MarshallingOption{ExtendedMessage: true},
+	}
+	s.accept <- l
+	return l
+}
+
+// Reason is why the session ended, in words for an operator; empty if nobody said.
+func (l *Link) Reason() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reason
+}
+
+// Refused reports whether this side ended the session by a notification.
+func (l *Link) Refused() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refused
+}
+
+// Read gives the library whole messages, one after the other.
+func (l *Link) Read(b []byte) (int, error) {
+	for len(l.ready) == 0 {
+		if err := l.next(); err != nil {
+			if !errors.Is(err, os.ErrDeadlineExceeded) { // with which the library stops its readers
+				l.because(broken(err), false)
+			}
+			return 0, err
+		}
+	}
+	n := copy(b, l.ready)
+	l.ready = l.ready[n:]
+	return n, nil
+}
+
+// next reads one message. A deadline may stop it anywhere; it goes on there.
+func (l *Link) next() error {
+	if err := l.fill(headerSize); err != nil {
+		return err
+	}
+	size := int(binary.BigEndian.Uint16(l.message[16:]))
+	if size < headerSize {
+		return l.refuse(malformed)
+	}
+	if missing := size - len(l.message); missing > 0 {
+		l.message = append(l.message, make([]byte, missing)...)
+	}
+	if err := l.fill(size); err != nil {
+		return err
+	}
+	l.ready, l.message, l.have = l.message, make([]byte, headerSize), 0
+	return l.inspect()
+}
+
+// fill reads until the message has size bytes.
+func (l *Link) fill(size int) error {
+	for l.have < size {
+		n, err := l.TCPConn.Read(l.message[l.have:size])
+		if l.have += n; err != nil && l.have < size {
+			return err
+		}
+	}
+	return nil
+}
+
+// inspect looks at a message before the library does, which answers what it can
+// read as wrong.
+func (l *Link) inspect() error {
+	m, err := parse(l.ready, &l.options)
+	if err != nil {
+		if fault := new(wire.MessageError); !errors.As(err, &fault) {
+			return l.refuse(malformed)
+		}
+		return nil
+	}
+	switch body := m.Body.(type) {
+	case *wire.BGPOpen:
+		l.options.Use2ByteAS = !readOpen(body).longASN
+		if l.peer.HoldTime == 0 {
+			binary.BigEndian.PutUint16(l.ready[headerSize+3:], 0)
+		}
+	case *wire.BGPNotification:
+		l.because("peer says: "+readNotification(body).String(), false)
+	}
+	return nil
+}
+
+// refuse ends the session with a notification.
+func (l *Link) refuse(n Notification) error {
+	l.because(unreadable(n), true)
+	if message, err := n.message(); err == nil {
+		_, _ = l.TCPConn.Write(message) // the connection is closed anyway
+	}
+	l.TCPConn.Close()
+	return errEnded
+}
+
+// Write sends one message of the library's.
+func (l *Link) Write(message []byte) (int, error) {
+	out := message
+	switch kind := message[18]; {
+	case kind == wire.BGP_MSG_OPEN:
+		var err error
+		if out, err = ownOpen(message, l.restarted, l.peer.HoldTime == 0); err != nil {
+			return 0, err
+		}
+	case kind == wire.BGP_MSG_NOTIFICATION && len(message) >= headerSize+2:
+		l.because(Notification{Code: message[headerSize], Subcode: message[headerSize+1]}.String(), true)
+	}
+	if _, err := l.TCPConn.Write(out); err != nil {
+		l.because(broken(err), false)
+		return 0, err
+	}
+	return len(message), nil
+}
+
+// because notes why the session ends; the first reason counts.
+func (l *Link) because(reason string, refused bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reason == "" {
+		l.reason, l.refused = reason, refused
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package gobgp
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+// asTrans stands for an ASN of 32 bits where only 16 fit (RFC 6793 §9).
+const asTrans = 23456
+
+// pathOf is route, whose next hop is set, as a peer sees it: an external one sees
+// the path of ASNs prepended, an internal one local preference.
+func pathOf(route *bgp.Route, asn uint32, external bool) (*apiutil.Path, error) {
+	nlri, err := wire.NewIPAddrPrefix(route.Prefix)
+	if err != nil {
+		return nil, fmt.Errorf("route %s: %w", route.Prefix, err)
+	}
+	family := familyOf(route)
+	hop, err := nextHop(route, family, nlri)
+	if err != nil {
+		return nil, fmt.Errorf("route %s: next hop %s: %w", route.Prefix, route.NextHop, err)
+	}
+	attrs := append([]wire.PathAttributeInterface{wire.NewPathAttributeOrigin(wire.BGP_ORIGIN_ATTR_TYPE_IGP), hop},
+		transitive(&route.Attributes, asn)...)
+	if route.MED != nil {
+		attrs = append(attrs, wire.NewPathAttributeMultiExitDisc(*route.MED))
+	}
+	switch {
+	case !external && route.GracefulShutdown:
+		attrs = append(attrs, wire.NewPathAttributeLocalPref(0))
+	case !external && route.LocalPreference != nil:
+		attrs = append(attrs, wire.NewPathAttributeLocalPref(*route.LocalPreference))
+	case external && route.Prepend > 0:
+		// The library puts the ASN once more before these.
+		asns := slices.Repeat([]uint32{asn}, route.Prepend)
+		attrs = append(attrs, wire.NewPathAttributeAsPath([]wire.AsPathParamInterface{
+			wire.NewAs4PathParam(wire.BGP_ASPATH_ATTR_TYPE_SEQ, asns)}))
+	}
+	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs}, nil
+}
+
+// familyOf is the address family of a route's prefix.
+func familyOf(route *bgp.Route) wire.Family {
+	if route.Prefix.Addr().Is4() {
+		return wire.RF_IPv4_UC
+	}
+	return wire.RF_IPv6_UC
+}
+
+// nextHop is the attribute that carries the next hop: what is not IPv4 both times
+// stands in MP_REACH_NLRI (RFC 4760 §3, RFC 8950).
+func nextHop(route *bgp.Route, family wire.Family, nlri wire.NLRI) (wire.PathAttributeInterface, error) {
+	if family == wire.RF_IPv4_UC && route.NextHop.Is4() {
+		return wire.NewPathAttributeNextHop(route.NextHop)
+	}
+	return wire.NewPathAttributeMpReachNLRI(family, []wire.PathNLRI{{NLRI: nlri}}, route.NextHop)
+}
+
+// transitive are the communities of all kinds.
+func transitive(a *bgp.Attributes, asn uint32) (attrs []wire.PathAttributeInterface) {
+	communities := make([]uint32, 0, len(a.Communities)+1)
+	for _, c := range a.Communities {
+		communities = append(communities, uint32(c))
+	}
+	if a.GracefulShutdown {
+		communities = append(communities, uint32(bgp.GracefulShutdown))
+		slices.Sort(communities)
+		communities = slices.Compact(communities)
+	}
+	if len(communities) > 0 {
+		attrs = append(attrs, wire.NewPathAttributeCommunities(communities))
+	}
+	if len(a.LargeCommunities) > 0 {
+		large := make([]*wire.LargeCommunity, len(a.LargeCommunities))
+		for i, c := range a.LargeCommunities {
+			large[i] = wire.NewLargeCommunity(c[0], c[1], c[2])
+		}
+		attrs = append(attrs, wire.NewPathAttributeLargeCommunities(large))
+	}
+	if a.LinkBandwidth > 0 {
+		as := uint16(asTrans)
+		if asn <= 1<<16-1 {
+			as = uint16(asn)
+		}
+		attrs = append(attrs, wire.NewPathAttributeExtendedCommunities([]wire.ExtendedCommunityInterface{
+			wire.NewLinkBandwidthExtended(as, a.LinkBandwidth)}))
+	}
+	return attrs
+}

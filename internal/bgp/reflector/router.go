@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reflector
+
+import (
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+// A router that can't be reached is called again after these times, each twice
+// the one before, less up to a quarter by chance.
+const (
+	firstRetry  = 100 * time.Millisecond
+	lastRetry   = 10 * time.Second
+	callTimeout = 5 * time.Second
+)
+
+// addRouter has a router called, or waits for its calls. The caller holds the
+// lock.
+func (r *Reflector) addRouter(router bgp.Peer) {
+	p := &peer{Peer: router, router: true, state: bgp.Idle, gone: make(chan struct{}), retry: make(chan struct{}, 1)}
+	r.peers[router.Address] = p
+	r.work.Go(func() { r.keep(p) })
+}
+
+// keep begins sessions with a router, one after the other.
+func (r *Reflector) keep(p *peer) {
+	if !r.pause(p, r.begun) {
+		return
+	}
+	wait := firstRetry
+	for {
+		began := time.Now()
+		conn, ok := r.call(p)
+		if ok {
+			ok = r.begin(p, conn)
+		}
+		if ok && !r.pause(p, p.retry) {
+			return
+		}
+		if time.Since(began) > lastRetry {
+			wait = firstRetry
+		}
+		if !r.sleep(p, wait-rand.N(wait/4)) {
+			return
+		}
+		wait = min(2*wait, lastRetry)
+	}
+}
+
+// begin adds the router to the library and gives it the connection, if there is
+// one: a passive router's comes later.
+func (r *Reflector) begin(p *peer, conn *net.TCPConn) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.ctx.Err()
+	if err == nil && r.peers[p.Address] == p {
+		err = r.library.AddRouter(r.ctx, &r.config, p.Peer)
+	}
+	if err != nil {
+		if conn != nil {
+			_ = conn.Close()
+		}
+		p.reason = err.Error()
+		return false
+	}
+	if conn != nil {
+		r.hand(p, conn)
+	}
+	return true
+}
+
+// call connects to a router, if it is to be called. It says in the peer's state
+// why that fails.
+func (r *Reflector) call(p *peer) (conn *net.TCPConn, ok bool) {
+	if p.Passive {
+		return nil, true
+	}
+	r.mu.Lock()
+	p.state, p.again = bgp.Connect, time.Time{}
+	r.mu.Unlock()
+	conn, err := dial(r.ctx, &p.Peer)
+	if err == nil {
+		return conn, true
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p.state = bgp.Idle
+	if reason := err.Error(); reason != p.reason {
+		p.reason = reason
+		r.log.Warn("router not reached", "address", p.Address, "error", err)
+	}
+	return nil, false
+}
+
+// rest has a router called again whose session ended. The caller holds the lock.
+func (r *Reflector) rest(p *peer, conn *net.TCPConn) {
+	if conn != nil {
+		_ = conn.Close()
+	}
+	select {
+	case p.retry <- struct{}{}:
+	default:
+	}
+}
+
+// pause waits for a signal; false if the router or the reflector is gone first.
+func (r *Reflector) pause(p *peer, signal <-chan struct{}) bool {
+	select {
+	case <-signal:
+		return r.ctx.Err() == nil
+	case <-p.gone:
+	case <-r.ctx.Done():
+	}
+	return false
+}
+
+// sleep waits until the router is called again; false if the router or the
+// reflector is gone first.
+func (r *Reflector) sleep(p *peer, wait time.Duration) bool {
+	r.mu.Lock()
+	p.again = time.Now().Add(wait)
+	r.mu.Unlock()
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-p.gone:
+	case <-r.ctx.Done():
+	}
+	return false
+}
+
+// hangUp closes the connections with routers without a word: they keep what they
+// were told (RFC 4724 §4.2), also when clients are gone before the library is.
+func (r *Reflector) hangUp() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, p := range r.peers {
+		if p.router && p.link != nil {
+			_ = p.link.Close()
+		}
+	}
+}
+
+// remote is the address from which somebody calls.
+func remote(conn *net.TCPConn) (netip.Addr, error) {
+	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	return at.Addr(), err
+}

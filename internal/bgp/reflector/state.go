@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reflector
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/gobgp"
+)
+
+// Route is a prefix with one of its next hops, as routers are told.
+type Route struct {
+	Prefix  netip.Prefix
+	NextHop netip.Addr
+	// Clients announce it; Stale are those of them that are gone and may be
+	// restarting.
+	Clients, Stale []netip.Addr
+	// Since is when the first of them did.
+	Since time.Time
+	// Attributes are the first one's, for people.
+	Attributes []string
+}
+
+// Routes returns what is passed on, by prefix and next hop.
+func (r *Reflector) Routes() ([]Route, error) {
+	paths, err := r.library.Paths()
+	if err != nil {
+		return nil, err
+	}
+	type key struct {
+		prefix netip.Prefix
+		hop    netip.Addr
+	}
+	slices.SortFunc(paths, func(a, b gobgp.Path) int {
+		return cmp.Or(a.Since.Compare(b.Since), a.From.Compare(b.From))
+	})
+	routes := make(map[key]*Route)
+	for _, p := range paths {
+		at := key{p.Prefix, p.NextHop}
+		route := routes[at]
+		if route == nil {
+			route = &Route{Prefix: p.Prefix, NextHop: p.NextHop, Since: p.Since, Attributes: p.Attributes}
+			routes[at] = route
+		}
+		route.Clients = append(route.Clients, p.From)
+		if p.Stale {
+			route.Stale = append(route.Stale, p.From)
+		}
+	}
+	list := make([]Route, 0, len(routes))
+	for _, route := range routes {
+		list = append(list, *route)
+	}
+	slices.SortFunc(list, func(a, b Route) int {
+		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()), a.NextHop.Compare(b.NextHop))
+	})
+	return list, nil
+}
+
+// Peers returns routers and clients by address.
+func (r *Reflector) Peers() []bgp.PeerState {
+	r.mu.Lock()
+	peers := make([]bgp.PeerState, 0, len(r.peers))
+	for _, p := range r.peers {
+		peers = append(peers, p.shown())
+	}
+	r.mu.Unlock()
+	for i := range peers {
+		r.complete(&peers[i])
+	}
+	slices.SortFunc(peers, func(a, b bgp.PeerState) int { return a.Address.Compare(b.Address) })
+	return peers
+}
+
+// shown is what the reflector itself knows of a peer.
+func (p *peer) shown() bgp.PeerState {
+	s := bgp.PeerState{
+		Address: p.Address, ASN: p.ASN, Dynamic: !p.router,
+		State: p.state, Since: p.since, Reason: p.reason, NextTry: p.again, Flaps: p.flaps,
+	}
+	if p.state == bgp.Established {
+		s.Reason, s.NextTry = "", time.Time{}
+	}
+	return s
+}
+
+// complete adds what the library and BFD know.
+func (r *Reflector) complete(s *bgp.PeerState) {
+	r.library.Describe(r.ctx, s)
+	if watched, ok := r.watcher.State(s.Address); ok {
+		s.BFD, s.BFDSince, s.BFDReason, s.BFDFlaps = watched.State, watched.Since, watched.Reason, watched.Flaps
+	}
+}
+
+// Begun reports whether routers are told what there is: false while clients of
+// the earlier life are waited for.
+func (r *Reflector) Begun() bool {
+	select {
+	case <-r.begun:
+		return true
+	default:
+		return false
+	}
+}
+
+// Refused counts connections of strangers.
+func (r *Reflector) Refused() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused
+}
+
+// same compares routers by value; either may be nil.
+func same(a, b *bgp.Peer) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.BFD, y.BFD = nil, nil
+	return x == y && sameBFD(a.BFD, b.BFD)
+}
+
+// sameRange compares ranges by value, except for how many clients there may be.
+func sameRange(a, b *bgp.Range) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	x, y := *a, *b
+	x.BFD, y.BFD, x.Most, y.Most = nil, nil, 0, 0
+	return x == y && sameBFD(a.BFD, b.BFD)
+}
+
+func sameBFD(a, b *bgp.BFD) bool {
+	return a == b || a != nil && b != nil && *a == *b
+}
