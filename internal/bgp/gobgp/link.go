@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"os"
+	"slices"
 	"sync"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
@@ -29,6 +30,9 @@ type Link struct {
 	have    int
 	ready   []byte
 	options wire.MarshallingOption
+	// paths are given their identifiers; nil if there is one of each prefix. It is
+	// there before the library writes an UPDATE.
+	paths *pathIDs
 
 	mu     sync.Mutex
 	reason string
@@ -120,6 +124,7 @@ func (l *Link) inspect() error {
 	switch body := m.Body.(type) {
 	case *wire.BGPOpen:
 		l.options.Use2ByteAS = !readOpen(body).longASN
+		l.paths = newPathIDs(body)
 		if l.peer.HoldTime == 0 {
 			binary.BigEndian.PutUint16(l.ready[headerSize+3:], 0)
 		}
@@ -141,17 +146,24 @@ func (l *Link) refuse(n Notification) error {
 
 // Write sends one message of the library's.
 func (l *Link) Write(message []byte) (int, error) {
-	out := message
+	out := [][]byte{message}
 	switch kind := message[18]; {
 	case kind == wire.BGP_MSG_OPEN:
+		open, err := ownOpen(message, l.restarted, l.peer.HoldTime == 0)
+		if err != nil {
+			return 0, err
+		}
+		out = [][]byte{open}
+	case kind == wire.BGP_MSG_UPDATE && l.paths != nil:
 		var err error
-		if out, err = ownOpen(message, l.restarted, l.peer.HoldTime == 0); err != nil {
+		if out, err = l.paths.translate(message); err != nil {
+			l.because(err.Error(), false)
 			return 0, err
 		}
 	case kind == wire.BGP_MSG_NOTIFICATION && len(message) >= headerSize+2:
 		l.because(Notification{Code: message[headerSize], Subcode: message[headerSize+1]}.String(), true)
 	}
-	if _, err := l.TCPConn.Write(out); err != nil {
+	if _, err := l.TCPConn.Write(slices.Concat(out...)); err != nil {
 		l.because(broken(err), false)
 		return 0, err
 	}
