@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -23,6 +24,8 @@ type Link struct {
 	*net.TCPConn
 	peer      bgp.Peer
 	restarted bool
+	// router says that nothing is learnt from the peer.
+	router bool
 
 	// message is being read, and has that many bytes yet; ready are those of the
 	// last one that the library has still to read.
@@ -35,19 +38,27 @@ type Link struct {
 	paths *pathIDs
 
 	mu     sync.Mutex
+	heard  map[netip.Prefix]Heard
 	reason string
 	// refused says that it was this side that ended the session, by a notification.
 	refused bool
 }
 
-// Accept hands the library the connection of a peer, which has been added and is
-// active. Restarted says that it is the peer's first since the reflector started
-// (RFC 4724 §4.1).
-func (s *Server) Accept(conn *net.TCPConn, peer bgp.Peer, restarted bool) *Link {
-	l := &Link{
-		TCPConn: conn, peer: peer, restarted: restarted,
-		message: make([]byte, headerSize), options: wire.MarshallingOption{ExtendedMessage: true},
-	}
+// AcceptClient hands the library the connection of a client, which has been added
+// and is active.
+func (s *Server) AcceptClient(conn *net.TCPConn, client bgp.Peer) *Link {
+	return s.take(&Link{TCPConn: conn, peer: client, heard: make(map[netip.Prefix]Heard)})
+}
+
+// AcceptRouter hands the library the connection of a router, which has been added
+// and is active. Restarted says that it is the first with it since the reflector
+// started (RFC 4724 §4.1).
+func (s *Server) AcceptRouter(conn *net.TCPConn, router bgp.Peer, restarted bool) *Link {
+	return s.take(&Link{TCPConn: conn, peer: router, restarted: restarted, router: true})
+}
+
+func (s *Server) take(l *Link) *Link {
+	l.message, l.options.ExtendedMessage = make([]byte, headerSize), true
 	s.accept <- l
 	return l
 }
@@ -114,6 +125,13 @@ func (l *Link) fill(size int) error {
 // inspect looks at a message before the library does, which answers what it can
 // read as wrong.
 func (l *Link) inspect() error {
+	if l.router && l.ready[18] == wire.BGP_MSG_UPDATE {
+		// It may know all the world's routes. An UPDATE keeps the session alive as a
+		// KEEPALIVE does (RFC 4271 §8.2.2).
+		var err error
+		l.ready, err = wire.NewBGPKeepAliveMessage().Serialize()
+		return err
+	}
 	m, err := parse(l.ready, &l.options)
 	if err != nil {
 		if fault := new(wire.MessageError); !errors.As(err, &fault) {
@@ -128,6 +146,8 @@ func (l *Link) inspect() error {
 		if l.peer.HoldTime == 0 {
 			binary.BigEndian.PutUint16(l.ready[headerSize+3:], 0)
 		}
+	case *wire.BGPUpdate:
+		l.hear(body)
 	case *wire.BGPNotification:
 		l.because("peer says: "+readNotification(body).String(), false)
 	}

@@ -229,7 +229,7 @@ func (r *Reflector) told(address netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p := r.peers[address]; p != nil {
-		p.told = time.Now()
+		p.told, p.kept = time.Now(), nil
 	}
 }
 
