@@ -14,8 +14,8 @@ unexport GOROOT
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT = $(shell git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null)
 
-# The linters live in a module of their own, so that the product's go.mod stays
-# the product's.
+# The linters, and the gobgpd of labs, live in a module of their own, so that the
+# product's go.mod stays the product's.
 TOOL := go tool -modfile=tools/go.mod
 C_FILES = $(shell git ls-files --cached --others --exclude-standard '*.c' '*.h')
 
@@ -34,6 +34,11 @@ demo: ## Balance real traffic in a lab of network namespaces and show it (root)
 	@scripts/install-deps.sh demo
 	@$(MAKE) --no-print-directory build
 	@bin/fairlead lab demo
+
+.PHONY: gobgpd
+gobgpd: ## Build bin/gobgpd, for labs with --router gobgp
+	@scripts/install-deps.sh build
+	CGO_ENABLED=0 go build -modfile=tools/go.mod -trimpath -o bin/gobgpd github.com/osrg/gobgp/v4/cmd/gobgpd
 
 .PHONY: test
 test: ## Run all tests (root, or those that need it are skipped)

@@ -6,9 +6,9 @@
 # nothing is missing, so every make target that needs something calls it.
 #
 #   scripts/install-deps.sh build     make, git and a Go that can build go.mod
-#   scripts/install-deps.sh demo      build, and a web server and its load generator
-#   scripts/install-deps.sh test      demo, a C compiler (race detector), a guest machine, Prometheus
-#                                     and a browser
+#   scripts/install-deps.sh demo      build, a web server, its load generator and a router
+#   scripts/install-deps.sh test      demo, a C compiler (race detector), more routers, a guest machine,
+#                                     Prometheus and a browser
 #   scripts/install-deps.sh generate  build, and the compiler for BPF
 #   scripts/install-deps.sh verify    generate, and the linters that are not Go
 #
@@ -69,12 +69,15 @@ want_group() {
 		want wrk
 		want /etc/services netbase # wrk looks the port of "http" up
 		want curl
+		want /usr/lib/frr/bgpd frr
 		want ip iproute2 # for people who look around in a lab
 		;;
 	test)
 		want_group demo
 		want gcc
 		want /usr/include/stdlib.h libc6-dev
+		want bird bird2
+		want exabgp
 		want qemu-system-x86_64 qemu-system-x86
 		want xz xz-utils
 		want zstd
@@ -127,11 +130,12 @@ install_missing() {
 	forbid_service_starts
 	apt install -y --no-install-recommends "${missing[@]}" >/dev/null ||
 		die "apt-get install: see above; packages: ${missing[*]}"
-	# The labs run servers of their own in network namespaces. The machine's must
+	# The labs run servers and routers of their own in network namespaces. The machine's must
 	# not take their ports at the next boot just because a test needed the binary.
-	local service
-	for service in nginx prometheus; do
-		if [[ " ${missing[*]} " == *" $service "* && -d /run/systemd/system ]]; then
+	local package service
+	for package in nginx frr bird2 exabgp prometheus; do
+		service=${package%2} # bird2's is bird
+		if [[ " ${missing[*]} " == *" $package "* && -d /run/systemd/system ]]; then
 			say "disabling $service.service, which came with the package"
 			systemctl --quiet disable "$service.service"
 		fi

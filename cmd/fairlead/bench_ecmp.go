@@ -82,10 +82,10 @@ func benchRouters(text string, quick bool) ([]netlab.RouterKind, error) {
 	case text == "" && quick:
 		return []netlab.RouterKind{netlab.FRR}, nil
 	case text == "":
-		return []netlab.RouterKind{netlab.FRR, "bird"}, nil
+		return []netlab.RouterKind{netlab.FRR, netlab.BIRD}, nil
 	case text == "all":
-		return []netlab.RouterKind{netlab.FRR, "bird", "gobgp"}, nil
-	case kind == netlab.FRR, kind == "bird", kind == "gobgp":
+		return []netlab.RouterKind{netlab.FRR, netlab.BIRD, netlab.GoBGP}, nil
+	case kind == netlab.FRR, kind == netlab.BIRD, kind == netlab.GoBGP:
 		return []netlab.RouterKind{kind}, nil
 	}
 	return nil, fmt.Errorf("--router %q: want frr, bird, gobgp or all", text)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -64,7 +65,7 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
 	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat")
-	flags.StringVar(&o.router, "router", "", "what fills the router's table in ecmp, by BGP: frr or bird (default: the lab itself does)")
+	flags.StringVar(&o.router, "router", "", "what fills the router's table in ecmp, by BGP: frr, bird or gobgp (default: the lab itself does)")
 	flags.BoolVar(&o.reflector, "reflector", false, "put a BGP route reflector between the router and the balancers of ecmp")
 	flags.BoolVar(&o.dynamic, "dynamic", false, "have the router of ecmp take any BGP neighbour that calls")
 	flags.BoolVar(&o.ipv6, "peer-ipv6", false, "have all BGP sessions of ecmp over IPv6")
@@ -113,6 +114,10 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 	if err != nil {
 		return netlab.Topology{}, err
 	}
+	gobgpd := filepath.Join(filepath.Dir(fairlead), "gobgpd") // "make gobgpd"
+	if _, err := os.Stat(gobgpd); err != nil {
+		gobgpd = ""
+	}
 	switch name {
 	case "ecmp":
 		var forward lb.Forward
@@ -122,7 +127,7 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 		return netlab.ECMP(netlab.ECMPOptions{
 			Fairlead: fairlead, Forward: forward, MTU: o.mtu, Balancers: o.balancers, Servers: o.servers,
 			Second: o.second, Router: netlab.RouterKind(o.router), Reflector: o.reflector, Dynamic: o.dynamic,
-			PeerIPv6: o.ipv6, Foreign: o.foreign,
+			PeerIPv6: o.ipv6, Foreign: o.foreign, GoBGPD: gobgpd,
 		})
 	case "vlan":
 		return netlab.VLAN(fairlead), nil

@@ -18,7 +18,7 @@ func TestLabRefuses(t *testing.T) {
 		"up ecmp --servers 101":         "101 servers: want 1 to 100",
 		"up ecmp --mtu 100":             "topology ecmp: mtu 100 is not in 1280 to 9000",
 		"up ecmp --forward nonsense":    `unknown forwarding mode "nonsense"`,
-		"up ecmp --router cisco":        `topology ecmp: unknown router "cisco": want frr or bird`,
+		"up ecmp --router cisco":        `topology ecmp: unknown router "cisco": want frr, bird or gobgp`,
 		"up ecmp --reflector":           "topology ecmp: no router that speaks BGP is chosen",
 		"up ecmp --second 4":            "4 balancers of the second VIPs: want 0 to 3",
 		"up pods --router frr":          "topology pods takes no --router",

@@ -37,11 +37,15 @@ func peerText(p *bgp.Peer) string {
 	f.add("holdTime", p.HoldTime)
 	f.add("restartTime", p.RestartTime)
 	if p.BFD != nil {
-		f.add("bfd", fmt.Sprintf("{interval: %s, multiplier: %d}", p.BFD.Interval, p.BFD.Multiplier))
+		f.add("bfd", bfdText(p.BFD))
 	}
 	f.addIf(p.Password.File != "", "passwordFile", quote(p.Password.File))
 	f.addIf(p.Password.Env != "", "passwordEnv", quote(p.Password.Env))
 	return f.String()
+}
+
+func bfdText(b *bgp.BFD) string {
+	return fmt.Sprintf("{interval: %s, multiplier: %d}", b.Interval, b.Multiplier)
 }
 
 func policyText(p *bgp.Policy) string {

@@ -5,6 +5,8 @@ package netlab
 import (
 	"fmt"
 	"strings"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
 // birdConfig is the name of BIRD's configuration file in a host's directory.
@@ -21,7 +23,8 @@ func (p *peering) furnishBIRD(h *Host) {
 
 // birdText has two kernel tables with merged routes, BFD, and the neighbours. As
 // with FRR those that it is told are watched also while they don't speak BGP, and
-// are waited for.
+// are waited for. FRR prefers other routes to those that will go by itself, BIRD
+// is told to (RFC 8326 §4.2).
 func (p *peering) birdText() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -41,6 +44,8 @@ func (p *peering) birdText() string {
 		}
 	}
 	line("}")
+	line("filter leaving { if (%d, %d) ~ bgp_community then bgp_local_pref = 0; accept; }",
+		bgp.GracefulShutdown>>16, bgp.GracefulShutdown&0xffff)
 	line("template bgp balancer {\n  local %s as %d;\n  passive on;\n  bfd on;", p.address(routerNumber), p.asn())
 	line("  hold time %.0f;\n  keepalive time %.0f;", holdTime.Seconds(), (holdTime / 3).Seconds())
 	line("  connect delay time 1;\n  error wait time 1, 2;")
@@ -49,7 +54,7 @@ func (p *peering) birdText() string {
 		paths = "add paths rx; "
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
-		line("  %s { %simport all; export none; };", family, paths)
+		line("  %s { %simport filter leaving; export none; };", family, paths)
 	}
 	line("}")
 	if p.dynamic {

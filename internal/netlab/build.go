@@ -185,11 +185,17 @@ func demolish(dir string, s State) error {
 
 // evict stops the processes that the state names and all others in the lab's
 // namespaces, also those that were not written down because their starter was
-// killed.
+// killed. Balancers are not asked: they would take leave of routers that go as
+// well.
 func evict(s State) error {
 	var processes []ProcessState
 	for _, h := range s.Hosts {
 		processes = append(processes, h.Processes...)
+		for _, p := range h.Processes {
+			if h.Role == Balancer {
+				_ = p.signal(unix.SIGKILL) // who survives this, or has ended, is seen to below
+			}
+		}
 	}
 	var errs []error
 	// What the processes themselves started while they were stopped goes in the
@@ -200,7 +206,7 @@ func evict(s State) error {
 			errs = append(errs, err)
 			processes = append(processes, found...)
 		}
-		errs = append(errs, stop(processes))
+		errs = append(errs, stop(processes, evictGrace))
 		processes = nil
 	}
 	return errors.Join(errs...)

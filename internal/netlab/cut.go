@@ -3,6 +3,7 @@
 package netlab
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -10,14 +11,38 @@ import (
 )
 
 // Cut takes a host off its switch, as if the wire were out: the host's interface
-// stays up and nothing arrives any more, in neither direction.
+// stays up and nothing arrives any more, in neither direction. The switch doesn't
+// offer to others what is for the host: network cards would drop it, but a veth
+// pair shows it to a balancer's program, which takes it for its own.
 func (l *Lab) Cut(host string) error {
-	return l.replug(host, func(h *netlink.Handle, port, _ netlink.Link) error { return h.LinkSetNoMaster(port) })
+	return l.replug(host, func(h *netlink.Handle, port, bridge netlink.Link) error {
+		return errors.Join(flood(h, bridge, false), h.LinkSetNoMaster(port))
+	})
 }
 
 // Mend puts a host back on its switch.
 func (l *Lab) Mend(host string) error {
-	return l.replug(host, func(h *netlink.Handle, port, bridge netlink.Link) error { return h.LinkSetMaster(port, bridge) })
+	return l.replug(host, func(h *netlink.Handle, port, bridge netlink.Link) error {
+		return errors.Join(h.LinkSetMaster(port, bridge), flood(h, bridge, true))
+	})
+}
+
+// flood says whether a bridge sends frames for stations that it doesn't know to
+// all.
+func flood(h *netlink.Handle, bridge netlink.Link, on bool) error {
+	links, err := h.LinkList()
+	if err != nil {
+		return err
+	}
+	for _, port := range links {
+		if port.Attrs().MasterIndex != bridge.Attrs().Index {
+			continue
+		}
+		if err := h.LinkSetFlood(port, on); err != nil {
+			return fmt.Errorf("flooding: %w", err)
+		}
+	}
+	return nil
 }
 
 // replug changes the port of a switch that is named for the host.

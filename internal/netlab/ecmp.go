@@ -35,6 +35,9 @@ type ECMPOptions struct {
 	// Router is what fills the router's table; with "" the lab does, and what
 	// follows must not be set.
 	Router RouterKind
+	// GoBGPD is the gobgpd that a GoBGP router runs: Debian's is too old for FRR's
+	// zebra, "go build -modfile=tools/go.mod" builds another. "" is the one in PATH.
+	GoBGPD string
 	// Reflector puts a BGP route reflector between the router and the balancers.
 	Reflector bool
 	// Dynamic has the router take any balancer that calls, instead of those that
@@ -93,7 +96,7 @@ func ECMP(o ECMPOptions) (Topology, error) {
 	only := site{
 		fairlead: o.Fairlead, forward: o.Forward, balancers: o.Balancers, servers: o.Servers, second: o.Second, mtu: mtu,
 		peering: peering{
-			router: o.Router, reflector: o.Reflector, dynamic: o.Dynamic, ipv6: o.PeerIPv6, foreign: o.Foreign, balancers: o.Balancers,
+			router: o.Router, gobgpd: cmp.Or(o.GoBGPD, "gobgpd"), reflector: o.Reflector, dynamic: o.Dynamic, ipv6: o.PeerIPv6, foreign: o.Foreign, balancers: o.Balancers,
 		},
 	}
 	if err := only.peering.check(); err != nil {

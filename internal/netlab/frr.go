@@ -19,6 +19,9 @@ const (
 // directories above the host's; and a socket's name has to be short.
 const workingFolder = "/proc/self/cwd/"
 
+// zebraSocket is where other daemons tell zebra their routes.
+const zebraSocket = "zserv.api"
+
 // furnishFRR lets a host run FRR. Its sockets are in its directory, where
 // "vtysh --vty_socket DIRECTORY" finds them.
 func (p *peering) furnishFRR(h *Host) {
@@ -36,7 +39,7 @@ func (p *peering) furnishFRR(h *Host) {
 func frrDaemon(name string, more ...string) Process {
 	args := []string{
 		frrFolder + name, "-f", workingFolder + name + ".conf", "-i", workingFolder + name + ".pid",
-		"-z", workingFolder + "zserv.api", "--vty_socket", workingFolder, "-P", "0", "--log", "stdout",
+		"-z", workingFolder + zebraSocket, "--vty_socket", workingFolder, "-P", "0", "--log", "stdout",
 	}
 	return Process{Name: name, Args: append(args, more...)}
 }

@@ -55,7 +55,7 @@ func (l *Lab) start(host string, p Process) error {
 }
 
 // Stop ends a process that was started in a host, by SIGTERM and, if it takes
-// longer than some seconds, by SIGKILL.
+// longer than ten seconds, by SIGKILL.
 func (l *Lab) Stop(ctx context.Context, host, process string) error {
 	return l.end(ctx, host, process, func(ProcessState) error { return nil })
 }
@@ -76,7 +76,7 @@ func (l *Lab) end(ctx context.Context, host, process string, hasten func(Process
 		if p.PID == 0 {
 			return fmt.Errorf("host %s: process %s was stopped before", host, process)
 		}
-		if err := errors.Join(hasten(*p), stop([]ProcessState{*p})); err != nil {
+		if err := errors.Join(hasten(*p), stop([]ProcessState{*p}, stopGrace)); err != nil {
 			return fmt.Errorf("host %s: %w", host, err)
 		}
 		p.PID, p.StartTime = 0, 0

@@ -17,9 +17,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stopGrace is how long processes may take to end after SIGTERM, and again
-// after SIGKILL.
-const stopGrace = 3 * time.Second
+// How long processes may take to end after SIGTERM, and again after SIGKILL: when
+// one is stopped, which may have to take leave of others first, and when all are.
+const (
+	stopGrace  = 10 * time.Second
+	evictGrace = 3 * time.Second
+)
 
 // launch starts a process in a host. It runs in a session of its own, so that
 // it outlives its starter and the terminal.
@@ -97,9 +100,9 @@ func ended(pidfd *os.File, timeout time.Duration) bool {
 }
 
 // stop ends processes: all are asked with SIGTERM, and those that don't end in
-// time get SIGKILL. Those that have ended before, or are named twice, are no
+// the grace get SIGKILL. Those that have ended before, or are named twice, are no
 // error.
-func stop(processes []ProcessState) error {
+func stop(processes []ProcessState, grace time.Duration) error {
 	var errs []error
 	alive := map[string]*os.File{}
 	for _, p := range processes {
@@ -115,7 +118,7 @@ func stop(processes []ProcessState) error {
 				errs = append(errs, fmt.Errorf("%s: %w", name, err))
 			}
 		}
-		deadline := time.Now().Add(stopGrace)
+		deadline := time.Now().Add(grace)
 		for name, f := range alive {
 			if ended(f, time.Until(deadline)) {
 				delete(alive, name)

@@ -26,7 +26,7 @@ func TestStopSparesStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	recorded := ProcessState{Process: Process{Name: "old"}, PID: stranger.Process.Pid, StartTime: started - 1}
-	if err := stop([]ProcessState{recorded}); err != nil {
+	if err := stop([]ProcessState{recorded}, evictGrace); err != nil {
 		t.Error(err)
 	}
 	recorded.StartTime = started

@@ -75,8 +75,8 @@ func (t *Table) Via(prefix netip.Prefix) ([]string, error) {
 	return names, nil
 }
 
-// Names returns the names of a route's next hops, sorted, as Via does. The kernel
-// spells out next hop objects, which some routers use, unless it is told not to
+// Names returns the names of a route's next hops, sorted, as Via does; one whose
+// weight isn't 1 has it behind its name, as in "lb1*2". The kernel spells out next hop objects, which some routers use, unless it is told not to
 // (net.ipv4.nexthop_compat_mode).
 func (t *Table) Names(r *netlink.Route) []string {
 	hops := r.MultiPath
@@ -93,6 +93,9 @@ func (t *Table) Names(r *netlink.Route) []string {
 		name, known := t.names[gateway]
 		if !known {
 			name = gateway.String()
+		}
+		if hop.Hops > 0 {
+			name = fmt.Sprintf("%s*%d", name, hop.Hops+1)
 		}
 		names = append(names, name)
 	}

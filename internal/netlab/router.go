@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -17,8 +18,9 @@ type RouterKind string
 
 // The routers that speak BGP.
 const (
-	FRR  RouterKind = "frr"  // bgpd, zebra and bfdd
-	BIRD RouterKind = "bird" // version 2
+	FRR   RouterKind = "frr"   // bgpd, zebra and bfdd
+	BIRD  RouterKind = "bird"  // version 2
+	GoBGP RouterKind = "gobgp" // gobgpd 4, and FRR's zebra; without BFD
 )
 
 // AS numbers of the routers and of the balancers (RFC 6996: private use). Behind
@@ -46,6 +48,8 @@ const maxPaths = 128
 // both address families.
 type peering struct {
 	router RouterKind
+	// gobgpd is the program that a GoBGP router runs.
+	gobgpd string
 	// reflector is between the router and the balancers.
 	reflector bool
 	// dynamic has the router take any balancer that calls, instead of those that
@@ -63,8 +67,10 @@ func (p *peering) check() error {
 	switch {
 	case p.router == "" && (p.reflector || p.dynamic || p.ipv6 || p.foreign):
 		return errors.New("no router that speaks BGP is chosen")
-	case p.router != "" && p.router != FRR && p.router != BIRD:
-		return fmt.Errorf("unknown router %q: want frr or bird", p.router)
+	case !slices.Contains([]RouterKind{"", FRR, BIRD, GoBGP}, p.router):
+		return fmt.Errorf("unknown router %q: want frr, bird or gobgp", p.router)
+	case p.router == GoBGP && p.dynamic:
+		return errors.New("with gobgp the router has no dynamic neighbours")
 	case p.reflector && p.dynamic:
 		return errors.New("behind a reflector the router has no dynamic neighbours")
 	}
@@ -82,6 +88,8 @@ func (p *peering) furnish(h *Host) {
 		p.furnishFRR(h)
 	case BIRD:
 		p.furnishBIRD(h)
+	case GoBGP:
+		p.furnishGoBGP(h)
 	}
 }
 

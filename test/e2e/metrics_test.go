@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
 )
@@ -24,7 +23,7 @@ const pagePort = "9571"
 // What agents say of themselves to a real Prometheus is true, the dashboard and
 // the alerts of deploy/ can do something with it.
 func TestMetrics(t *testing.T) {
-	topology := ecmp(t, lb.L2DSR)
+	topology := announced(t)
 	targets := observed(t, &topology)
 	l := bringUp(t, "metrics", topology)
 	m := l.watch(t, "lb1", targets)
@@ -34,6 +33,8 @@ func TestMetrics(t *testing.T) {
 	t.Run("dashboard", m.checkDashboard)
 	w.wait(t)
 	t.Run("counters", m.checkCounters)
+	t.Run("routes", m.checkRoutes)
+	t.Run("router gone", m.checkRouterGone)
 	t.Run("dead server", m.checkDeadServer)
 	t.Run("dead agent", m.checkDeadAgent)
 }
@@ -194,6 +195,69 @@ func figures(s observe.Service) []figure {
 		{"fairlead_service_backends_healthy", float64(s.BackendsHealthy)},
 		{"fairlead_service_ring_entries", float64(s.RingSize)},
 	}
+}
+
+// checkRoutes compares Prometheus with "fairlead routes" before and after the
+// agents were scraped: counters are between, all else is as it was.
+func (m *monitor) checkRoutes(t *testing.T) {
+	for _, h := range m.lab.hosts(netlab.Balancer) {
+		before := m.lab.routes(t, h.Name)
+		m.scraped(t)
+		of := fmt.Sprintf(` and on (instance) fairlead_build_info{node=%q}`, h.Name)
+		shown := map[string]float64{}
+		for name := range routeFigures(before) {
+			shown[name] = m.sum(t, name+of)
+		}
+		least, most := routeFigures(before), routeFigures(m.lab.routes(t, h.Name))
+		for name, got := range shown {
+			if got < least[name] || got > most[name] {
+				t.Errorf("%s: Prometheus has %s %.0f, the agent %.0f to %.0f", h.Name, name, got, least[name], most[name])
+			}
+		}
+	}
+	for query, want := range map[string]float64{
+		`sum(fairlead_bgp_session_up)`: 3, `sum(fairlead_bgp_bfd_up)`: 3, `sum(fairlead_bgp_route_announced)`: 6,
+		`min(fairlead_bgp_session_state)`: 6, `sum(fairlead_bgp_session_routes_omitted)`: 0,
+	} {
+		if got := m.sum(t, query); got != want {
+			t.Errorf("%s is %.0f, want %.0f", query, got, want)
+		}
+	}
+}
+
+// routeFigures are what metrics should be, summed up over peers and prefixes.
+func routeFigures(r observe.Routes) map[string]float64 {
+	f := map[string]float64{}
+	for _, p := range r.Peers {
+		f["fairlead_bgp_session_flaps_total"] += float64(p.Flaps)
+		f["fairlead_bgp_session_routes_announced"] += float64(p.RoutesAnnounced)
+		f["fairlead_bgp_session_routes_received"] += float64(p.RoutesReceived)
+		f[`fairlead_bgp_messages_total{direction="sent", type="update"}`] += float64(p.UpdatesSent)
+		f[`fairlead_bgp_messages_total{direction="sent", type="other"}`] += float64(p.MessagesSent - p.UpdatesSent)
+		f[`fairlead_bgp_messages_total{direction="received", type="update"}`] += float64(p.UpdatesReceived)
+		f[`fairlead_bgp_messages_total{direction="received", type="other"}`] += float64(p.MessagesReceived - p.UpdatesReceived)
+	}
+	for _, a := range r.Announcements {
+		f["fairlead_bgp_route_peers"] += float64(len(a.Peers))
+		f["fairlead_bgp_route_withdrawals_total"] += float64(a.Withdrawals)
+	}
+	return f
+}
+
+// A router that is gone is an alert of every balancer, until it is back.
+func (m *monitor) checkRouterGone(t *testing.T) {
+	m.awaitAlert(t, "FairleadAllPeersDown", false)
+	if err := m.lab.Stop(t.Context(), "router", "bgpd"); err != nil {
+		t.Fatal(err)
+	}
+	m.awaitAlert(t, "FairleadAllPeersDown", true)
+	m.awaitAlert(t, "FairleadSessionDown", true, fmt.Sprintf("peer=%q", m.lab.address("router")))
+	if err := m.lab.Start(t.Context(), "router", m.lab.process(t, "router", "bgpd")); err != nil {
+		t.Fatal(err)
+	}
+	m.awaitAlert(t, "FairleadAllPeersDown", false)
+	m.awaitAlert(t, "FairleadSessionDown", false)
+	until(t, "the routes are back", func() bool { return len(m.lab.heard(t)[vip4+"/32"]) == 3 })
 }
 
 // A server that dies is an alert of every balancer, until it is back.

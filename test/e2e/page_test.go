@@ -38,7 +38,7 @@ func unserved() string {
 func TestStatusPage(t *testing.T) {
 	needRoot(t)
 	needBrowser(t)
-	l := bringUp(t, "page", ecmp(t, lb.L2DSR))
+	l := bringUp(t, "page", announced(t))
 	l.topology.Services = append(l.topology.Services, lb.Service{
 		Name: unserved(), VIP: lb.VIP{Address: netip.MustParseAddr(vip4), Port: unservedPort, Protocol: lb.TCP}, Forward: lb.L2DSR,
 	})
@@ -55,6 +55,7 @@ func TestStatusPage(t *testing.T) {
 
 	l.checkLive(t, b)
 	l.checkDrops(t, b)
+	l.checkShownRoutes(t, b)
 	b.until("a name is shown as it is", fmt.Sprintf("document.querySelector(%q)", row(unserved())))
 	b.until("nothing is made of a name", "!document.querySelector('#services b')")
 	checkNarrowed(b)
@@ -104,6 +105,32 @@ func (l *lab) checkLive(t *testing.T, b *browser) {
 	l.keepPicture(t, b, "status-dark.png", "dark")
 	load.wait(t) // connections to the dead server were lost
 	load6.wait(t)
+}
+
+// checkShownRoutes follows a route and a session as they come and go.
+func (l *lab) checkShownRoutes(t *testing.T, b *browser) {
+	route := fmt.Sprintf(`#announcements tr[data-key="%s/128"]`, vip6)
+	peer := fmt.Sprintf(`#peers tr[data-key^="%s "]`, l.address("router"))
+	b.until("the session is shown", cell(peer, 7)+" === 'established' && "+cell(peer, 4)+" === 'up'")
+	b.until("the route is shown", cell(route, 6)+" === 'announced' && "+cell(route, 2)+fmt.Sprintf(" === '%s'", l.address("router")))
+	b.until("both are counted", "document.getElementById('announced').textContent === '2 of 2 announced, 1 of 1 peers established'")
+	for _, service := range []string{"web6", "echo6"} {
+		l.show(t, "lb1", "drain", "service", service)
+	}
+	b.until("the route says why it is gone", cell(route, 6)+".match(/^not announced: .*web6: drained/)")
+	for _, service := range []string{"web6", "echo6"} {
+		l.show(t, "lb1", "undrain", "service", service)
+	}
+	b.until("the route is back", cell(route, 6)+" === 'announced'")
+	if err := l.Stop(t.Context(), "router", "bgpd"); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the peer says why it is gone", cell(peer, 7)+".startsWith('idle: connection refused, next try in')")
+	b.until("nobody has the route", cell(route, 6)+".startsWith('no peer')")
+	if err := l.Start(t.Context(), "router", l.process(t, "router", "bgpd")); err != nil {
+		t.Fatal(err)
+	}
+	b.until("the session is back", cell(peer, 7)+" === 'established'")
 }
 
 // fillGraphs waits until pictures for the documentation are worth a look.

@@ -46,8 +46,8 @@ func (l *lab) books(t *testing.T) books {
 			b.servers.received -= l.carriers(t, h.Name)
 		case netlab.Balancer:
 			b.balancers[h.Name] = exitsOf(t, &h)
-			if len(l.topology.Host(h.Name).Overlays) > 0 {
-				delete(b.balancers[h.Name], "pass_not_vip") // what carries the overlay
+			if host := l.topology.Host(h.Name); len(host.Overlays) > 0 || host.Agent.BGP != nil {
+				delete(b.balancers[h.Name], "pass_not_vip") // what carries the overlay, and routes
 			}
 		}
 	}

@@ -67,23 +67,23 @@ func (f fleet) apply(c change) fleet {
 	return next
 }
 
-// realShare is how many changes there are for each one in which an agent is
-// stopped or started. Those take far longer.
-const realShare = 12
+// restartPace is how many changes there are for each one in which an agent is
+// stopped or started instead. Those take far longer.
+const restartPace = 8
 
-// randomChange draws a change of the number of balancers that serve: as if
-// somebody had scaled them, in which any other number from one on is equally
-// likely, or by the end or the start of one agent. At least one serves on.
-func (f fleet) randomChange(random *rand.Rand) change {
-	if random.IntN(realShare) == 0 {
-		if c, possible := f.randomRestart(random); possible {
-			return c
-		}
+// randomChange draws the nth change, counted from one: every restartPace-th is of
+// an agent, the others of the number of balancers that serve.
+func (f fleet) randomChange(random *rand.Rand, n int) change {
+	if n%restartPace == 0 || len(f.are(serving))+len(f.are(drained)) == 1 {
+		return f.randomRestart(random)
 	}
+	return f.randomScale(random)
+}
+
+// randomScale draws another number of balancers, from one on each equally likely,
+// and those that are drained or undrained, as if somebody had scaled them.
+func (f fleet) randomScale(random *rand.Rand) change {
 	now, idle := f.are(serving), f.are(drained)
-	if len(now)+len(idle) == 1 {
-		return change{start, pick(random, f.are(stopped), 1)}
-	}
 	number := 1 + random.IntN(len(now)+len(idle)-1)
 	if number >= len(now) {
 		number++ // any but the present one
@@ -94,16 +94,17 @@ func (f fleet) randomChange(random *rand.Rand) change {
 	return change{drain, pick(random, now, len(now)-number)}
 }
 
-// randomRestart starts an agent or stops one, whichever is possible.
-func (f fleet) randomRestart(random *rand.Rand) (change, bool) {
-	now, gone := f.are(serving), f.are(stopped)
-	switch {
-	case len(gone) > 0 && (len(now) == 1 || random.IntN(2) == 0):
-		return change{start, pick(random, gone, 1)}, true
+// randomRestart starts the agent that is stopped or stops one. If only one
+// balancer serves, another one is undrained.
+func (f fleet) randomRestart(random *rand.Rand) change {
+	switch now, gone := f.are(serving), f.are(stopped); {
+	case len(gone) > 0:
+		return change{start, pick(random, gone, 1)}
 	case len(now) > 1:
-		return change{stop, pick(random, now, 1)}, true
+		return change{stop, pick(random, now, 1)}
+	default:
+		return change{undrain, pick(random, f.are(drained), 1)}
 	}
-	return change{}, false
 }
 
 // pick returns count different ones.

@@ -18,11 +18,11 @@ var before = map[action][]standing{
 // in a way that is possible, and leaves one that serves on; every action, every
 // number of balancers and every balancer has its turn.
 func TestRandomChanges(t *testing.T) {
-	for _, balancers := range []int{2, 3, 8} {
-		f, random := make(fleet, balancers), rand.New(rand.NewPCG(1, uint64(balancers)))
+	for _, count := range []int{3, balancers, 8} {
+		f, random := make(fleet, count), rand.New(rand.NewPCG(1, uint64(count)))
 		actions, touched, numbers := map[action]int{}, map[int]bool{}, map[int]int{}
-		for range 5000 {
-			c := f.randomChange(random)
+		for n := range 5000 {
+			c := f.randomChange(random, n+1)
 			next := f.apply(c)
 			actions[c.action]++
 			for _, n := range c.balancers {
@@ -41,12 +41,12 @@ func TestRandomChanges(t *testing.T) {
 			f = next
 			numbers[len(f.are(serving))]++
 		}
-		if len(touched) != balancers || len(numbers) != balancers {
-			t.Errorf("%d balancers: touched %v, numbers %v", balancers, touched, numbers)
+		if len(touched) != count || len(numbers) != count {
+			t.Errorf("%d balancers: touched %v, numbers %v", count, touched, numbers)
 		}
 		for a := range before {
 			if actions[a] < 100 {
-				t.Errorf("%d balancers: %s %d times in 5000", balancers, a, actions[a])
+				t.Errorf("%d balancers: %s %d times in 5000", count, a, actions[a])
 			}
 		}
 	}
@@ -56,8 +56,8 @@ func TestSameSeedSameChanges(t *testing.T) {
 	draw := func(seed uint64) []change {
 		f, random := make(fleet, 4), rand.New(rand.NewPCG(seed, 0))
 		var drawn []change
-		for range 50 {
-			c := f.randomChange(random)
+		for n := range 50 {
+			c := f.randomChange(random, n+1)
 			f = f.apply(c)
 			drawn = append(drawn, c)
 		}

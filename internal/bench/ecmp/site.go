@@ -58,7 +58,7 @@ func bringUp(ctx context.Context, labs netlab.Labs, name, fairlead string, how S
 	s = &site{fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
 	s.topology, err = netlab.ECMP(netlab.ECMPOptions{
 		Fairlead: fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers,
-		Router: how.Router,
+		Router: how.Router, Reflector: how.Reflector,
 	})
 	if err != nil {
 		return nil, err

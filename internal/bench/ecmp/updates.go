@@ -43,7 +43,7 @@ func (s *site) runUpdates(ctx context.Context, cfg *Config, how Setting, report 
 	u, random, began := newUpdates(), cfg.random(1), time.Now()
 	for !cfg.enough(u.changes, time.Since(began)) {
 		next := time.Now().Add(cfg.Interval)
-		c := s.fleet.randomChange(random)
+		c := s.fleet.randomChange(random, u.changes+1)
 		tables, err := s.try(ctx, c, random)
 		if err != nil {
 			return fmt.Errorf("change %d: %w", u.changes+1, err)
@@ -133,4 +133,4 @@ func (u *updates) report(r *bench.Report, how Setting) {
 
 // medianTargets are how soon tables are to follow, in milliseconds. FRR itself
 // holds routes back for 50.
-var medianTargets = map[netlab.RouterKind]float64{netlab.FRR: 80, "bird": 20}
+var medianTargets = map[netlab.RouterKind]float64{netlab.FRR: 80, netlab.BIRD: 20}

@@ -86,6 +86,20 @@ func New(c Config) *Announcer {
 	}
 }
 
+// completion is how long the first sessions wait for a plan that is complete. A
+// router that keeps routes over a restart drops those that it isn't told of in
+// the beginning (RFC 4724 §4.2), and the agent has yet to learn for some of its
+// services that they are served: next hops are being looked for.
+const completion = time.Second
+
+// start is when the speaker may be told of a plan; zero: whenever there is one.
+func (a *Announcer) start(o *orders, plan *Plan) time.Time {
+	if a.set != nil || plan.Complete || !o.working() {
+		return time.Time{}
+	}
+	return o.began.Add(completion)
+}
+
 // retryPause is how long a speaker that refused something is left alone.
 const retryPause = time.Second
 
@@ -96,17 +110,19 @@ func (a *Announcer) Run(ctx context.Context) {
 		desired, wished := a.Desired.Watch()
 		statuses, programmed := a.Programmed()
 		o, ordered := a.watchOrders()
-		if !o.working {
+		if !o.working() {
 			programmed = nil // until then it changes nothing
 		}
 		a.ledger.policies, a.ledger.delay = o.config.Policies, o.config.ShutdownDelay
 		plan := a.ledger.decide(time.Now(), &World{
 			Desired: desired, Programmed: statuses,
-			Working: o.working, Stopping: o.stopping, Moving: o.moving(),
+			Working: o.working(), Stopping: o.stopping, Moving: o.moving(),
 		})
 		next := plan.Next
-		if o.working && !a.speak(ctx, o.config, plan.Routes()) {
-			next = time.Now().Add(retryPause)
+		if start := a.start(&o, &plan); start.After(time.Now()) {
+			next = start
+		} else if o.working() && !a.speak(ctx, o.config, plan.Routes()) {
+			next = earlier(next, time.Now().Add(retryPause))
 		}
 		a.publish(plan, o.given)
 		select {
@@ -118,6 +134,14 @@ func (a *Announcer) Run(ctx context.Context) {
 		case <-after(next):
 		}
 	}
+}
+
+// earlier returns the earlier of two times; the zero one is never.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // after fires at a time, never at the zero one.

@@ -131,18 +131,42 @@ func begin(t *testing.T) *node {
 }
 
 // Nothing is said before the data plane works, and sessions begin with all
-// routes.
+// routes: those that will be there in a moment are waited for.
 func TestBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := start(t)
+		n.dp.SetUnusable(web.Backends[0].ID(), "no neighbour")
 		n.set(t, web)
 		n.want(t)
+		n.Begin()
+		n.want(t)
+		time.Sleep(500 * time.Millisecond)
+		n.dp.SetUnusable(web.Backends[0].ID(), "")
+		n.dp.MarkStale(web.VIP)
+		n.want(t, "set [10.1.1.1]", "peers 2", "+10.1.1.1 served for web")
+		time.Sleep(time.Minute)
+		n.want(t)
+	})
+	synctest.Test(t, func(t *testing.T) { // but not for ever
+		n := start(t)
+		n.set(t, web, dns)
 		n.judge(web, false)
 		n.want(t)
 		n.Begin()
-		n.want(t, "set []", "peers 2")
+		time.Sleep(999 * time.Millisecond)
+		n.want(t, "+10.1.1.2 served for dns")
+		time.Sleep(time.Millisecond)
+		n.want(t, "set [10.1.1.2]", "peers 2")
 		n.judge(web, true)
-		n.want(t, "set [10.1.1.1]", "+10.1.1.1 served for web")
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web")
+	})
+	synctest.Test(t, func(t *testing.T) { // nor for what isn't meant to be
+		n := start(t)
+		n.store.Drain(store.Drain{Target: store.Target{Service: "dns"}})
+		n.set(t, web, dns)
+		n.want(t)
+		n.Begin()
+		n.want(t, "set [10.1.1.1]", "peers 2", "+10.1.1.1 served for web")
 	})
 }
 

@@ -78,6 +78,13 @@ func (g *group) sum() (most standing, withheld int) {
 	return most, withheld
 }
 
+// complete reports whether no service lacks anything that may come yet.
+func (g *group) complete() bool {
+	return !slices.ContainsFunc(g.verdicts, func(v verdict) bool {
+		return v.standing == absent && !v.withheld && !v.local
+	})
+}
+
 func (g *group) names() []string {
 	names := make([]string, len(g.verdicts))
 	for i, v := range g.verdicts {

@@ -35,6 +35,9 @@ type Decision struct {
 type Plan struct {
 	// Decisions are sorted by prefix.
 	Decisions []Decision
+	// Complete says that no service lacks anything: what is not announced is not
+	// meant to be.
+	Complete bool
 	// Next is when the plan changes by itself; zero: never.
 	Next time.Time
 }
@@ -78,7 +81,7 @@ type record struct {
 func (l *ledger) decide(now time.Time, w *World) Plan {
 	groups := l.group(w)
 	maps.DeleteFunc(l.prefixes, func(p netip.Prefix, _ *record) bool { return groups[p] == nil })
-	plan := Plan{Decisions: make([]Decision, 0, len(groups))}
+	plan := Plan{Decisions: make([]Decision, 0, len(groups)), Complete: true}
 	for _, prefix := range slices.SortedFunc(maps.Keys(groups), netip.Prefix.Compare) {
 		r := l.prefixes[prefix]
 		if r == nil {
@@ -90,9 +93,8 @@ func (l *ledger) decide(now time.Time, w *World) Plan {
 		d.Route = groups[prefix].policy.route(prefix)
 		d.Route.GracefulShutdown = d.Announced && !r.leaving.IsZero()
 		plan.Decisions = append(plan.Decisions, d)
-		if !next.IsZero() && (plan.Next.IsZero() || next.Before(plan.Next)) {
-			plan.Next = next
-		}
+		plan.Complete = plan.Complete && groups[prefix].complete()
+		plan.Next = earlier(plan.Next, next)
 	}
 	return plan
 }

@@ -14,8 +14,10 @@ import (
 
 // orders are what the Announcer was told by those who run it.
 type orders struct {
-	config            *bgp.Config
-	working, stopping bool
+	config *bgp.Config
+	// began is when the data plane was put to work; zero before.
+	began    time.Time
+	stopping bool
 	// moves are the services that are about to be drained.
 	moves map[string]*move
 	// given counts orders.
@@ -29,6 +31,8 @@ type move struct {
 	// ended is closed when an operator has thought better of it.
 	ended chan struct{}
 }
+
+func (o *orders) working() bool { return !o.began.IsZero() }
 
 // moving are the names of the services that are about to be drained.
 func (o *orders) moving() map[string]bool {
@@ -81,7 +85,7 @@ func anyway(Plan) bool { return true }
 
 // Begin says that the data plane has been put to work. Nothing is announced, and
 // no session begun, before.
-func (a *Announcer) Begin() { a.order(func(o *orders) { o.working = true }) }
+func (a *Announcer) Begin() { a.order(func(o *orders) { o.began = time.Now() }) }
 
 // Configure takes over a changed configuration, whose Local is the same.
 func (a *Announcer) Configure(c *bgp.Config) { a.order(func(o *orders) { o.config = c }) }

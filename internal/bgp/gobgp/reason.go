@@ -22,14 +22,14 @@ func broken(err error) string {
 	case errors.Is(err, net.ErrClosed), errors.Is(err, errEnded):
 		return "session ended"
 	}
-	return Cause(err)
+	return cause(err)
 }
 
 // unreadable names a fault of what the peer sent.
 func unreadable(n Notification) string { return "peer sent a bad message: " + n.String() }
 
-// Cause names the error of a connection in words for an operator.
-func Cause(err error) string {
+// cause names the error of a connection in words for an operator.
+func cause(err error) string {
 	var number unix.Errno
 	if !errors.As(err, &number) {
 		return err.Error()

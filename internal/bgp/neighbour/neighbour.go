@@ -16,6 +16,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/gobgp"
+	"fairlead.io/fairlead/internal/bgp/tcp"
 )
 
 // Neighbour is a peer that is kept connected.
@@ -24,8 +25,10 @@ type Neighbour struct {
 	peer  bgp.Peer
 	log   *slog.Logger
 	lib   *gobgp.Peer
-	// calls are connections of a passive peer.
-	calls <-chan *net.TCPConn
+	// calls has the last connection that a passive peer made, falls the last end of
+	// BFD's being up.
+	calls chan *net.TCPConn
+	falls chan fall
 
 	cancel context.CancelFunc
 	// begin is closed by the first Set: with an earlier session, a peer that kept
@@ -43,8 +46,8 @@ type Neighbour struct {
 	status  status
 }
 
-// Start begins to keep a peer connected. The calls of a passive peer come by calls.
-func Start(ctx context.Context, local bgp.Local, peer bgp.Peer, calls <-chan *net.TCPConn, log *slog.Logger) (*Neighbour, error) {
+// Start begins to keep a peer connected.
+func Start(ctx context.Context, local bgp.Local, peer bgp.Peer, log *slog.Logger) (*Neighbour, error) {
 	log = log.With("peer", peer.Address, "asn", peer.ASN)
 	lib, err := gobgp.NewPeer(ctx, local, peer, log)
 	if err != nil {
@@ -52,7 +55,8 @@ func Start(ctx context.Context, local bgp.Local, peer bgp.Peer, calls <-chan *ne
 	}
 	running, cancel := context.WithCancel(context.Background())
 	n := &Neighbour{
-		local: local, peer: peer, log: log, lib: lib, calls: calls, cancel: cancel,
+		local: local, peer: peer, log: log, lib: lib, cancel: cancel,
+		calls: make(chan *net.TCPConn, 1), falls: make(chan fall, 1),
 		begin: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.status.reason = "waits for the first routes"
@@ -75,6 +79,7 @@ func (n *Neighbour) Set(routes []bgp.Route) error {
 // Stop ends the session with a notification, or for nil without a word, and with
 // it the neighbour. A peer that doesn't read holds it up for a second.
 func (n *Neighbour) Stop(notification *gobgp.Notification) {
+	n.stops()
 	if session := n.current(); session != nil {
 		if notification == nil {
 			session.Drop("abandoned")
@@ -85,6 +90,11 @@ func (n *Neighbour) Stop(notification *gobgp.Notification) {
 	n.cancel()
 	<-n.done
 	n.lib.Close()
+	select {
+	case conn := <-n.calls:
+		conn.Close()
+	default:
+	}
 }
 
 // Leave withdraws all routes, waits until the peer has been told, and stops.
@@ -98,13 +108,6 @@ func (n *Neighbour) Leave(ctx context.Context) error {
 		return fmt.Errorf("peer %s: withdraw: %w", n.peer.Address, err)
 	}
 	return nil
-}
-
-// Reset ends the session, if there is one; another one begins.
-func (n *Neighbour) Reset(notification gobgp.Notification) {
-	if session := n.current(); session != nil {
-		session.End(notification)
-	}
 }
 
 // run holds one session after another.
@@ -130,23 +133,17 @@ func (n *Neighbour) run(ctx context.Context) {
 // connect returns a connection to the peer, or why there is none.
 func (n *Neighbour) connect(ctx context.Context) (*net.TCPConn, string) {
 	if n.peer.Passive {
-		n.waits(bgp.Active, "waits for the peer's call")
-		select {
-		case conn := <-n.calls:
-			return conn, ""
-		case <-ctx.Done():
-			return nil, ""
-		}
+		return n.called(ctx)
 	}
-	n.waits(bgp.Connect, "")
-	conn, err := dial(ctx, n.local, &n.peer)
+	n.waits(bgp.Connect)
+	conn, err := tcp.Dial(ctx, n.local, &n.peer)
 	if err != nil {
-		return nil, unreached(err, &n.peer)
+		return nil, err.Error()
 	}
 	return conn, ""
 }
 
-// pause waits before the next try; a passive peer tries by itself.
+// pause waits before the next try.
 func (n *Neighbour) pause(ctx context.Context, pause time.Duration, reason string) {
 	if ctx.Err() != nil {
 		return

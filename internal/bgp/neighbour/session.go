@@ -30,17 +30,31 @@ func (n *Neighbour) hold(ctx context.Context, conn *net.TCPConn, restarted bool)
 	case <-session.Ended():
 		return 0, session.Reason()
 	case <-opening.Done():
-		session.Drop("the peer doesn't answer")
+		session.Drop(n.unanswered())
 		return 0, session.Reason()
 	}
 	since := time.Now()
 	n.established(session, since)
-	select {
-	case <-session.Ended():
-	case <-ctx.Done():
-		session.Drop("stopped")
+	for {
+		select {
+		case <-session.Ended():
+			return time.Since(since), session.Reason()
+		case <-ctx.Done():
+			session.Drop("stopped")
+		case f := <-n.falls:
+			if n.concerns(f, since) {
+				session.End(fell(f))
+			}
+		}
 	}
-	return time.Since(since), session.Reason()
+}
+
+// unanswered is why a peer may take a connection and then be silent.
+func (n *Neighbour) unanswered() string {
+	if n.peer.TTLSecurity > 0 {
+		return "the peer doesn't answer: it may be further away than TTL security allows, or not have it"
+	}
+	return "the peer doesn't answer"
 }
 
 // opened is called by the library when the peer has said what it can do: now its

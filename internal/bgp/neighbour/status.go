@@ -16,6 +16,10 @@ type status struct {
 	reason string
 	next   time.Time
 	flaps  uint64
+	// watched is when BFD came up.
+	watched time.Time
+	// stopping says that what ends now ends on purpose.
+	stopping bool
 	// logged is the last reason of a failure that was logged: a peer that stays
 	// away is told of once.
 	logged string
@@ -26,22 +30,41 @@ type status struct {
 	why     string
 }
 
-// waits notes that there is no connection, and what is done about it.
-func (n *Neighbour) waits(state bgp.SessionState, reason string) {
+// waits notes that there is no connection, and what is done about it. Why there was
+// none before stays the reason until it is known better.
+func (n *Neighbour) waits(state bgp.SessionState) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.status.state, n.status.next = state, time.Time{}
-	if n.status.reason == "" || state == bgp.Active && n.status.logged == "" {
-		n.status.reason = reason
+	switch {
+	case n.status.logged != "":
+	case state == bgp.Active:
+		n.status.reason = "waits for the peer's call"
+	default:
+		n.status.reason = "calls the peer"
 	}
 }
 
-// failed notes why there is no session, and logs it if it is news.
+// stops notes that the neighbour is about to stop.
+func (n *Neighbour) stops() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.status.stopping = true
+}
+
+// failed notes why there is no session, and when the peer is tried again.
 func (n *Neighbour) failed(reason string, next time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.status.state, n.status.reason, n.status.next = bgp.Idle, reason, next
-	if n.status.logged != reason {
+	n.status.state, n.status.next = bgp.Idle, next
+	n.miss(reason)
+}
+
+// miss notes why there is no session, and logs it if it is news. It is called with
+// mu held.
+func (n *Neighbour) miss(reason string) {
+	n.status.reason = reason
+	if n.status.logged != reason && !n.status.stopping {
 		n.status.logged = reason
 		n.log.Warn("no bgp session", "reason", reason)
 	}

@@ -214,16 +214,82 @@ func (r *frr) awaitHops(prefix string, hops ...string) {
 	r.await(fmt.Sprintf("%s by %v", prefix, hops), func() bool { return slices.Equal(r.hops(prefix), hops) })
 }
 
-// vtysh runs a command.
-func (r *frr) vtysh(command string) string {
+// vtysh runs commands.
+func (r *frr) vtysh(commands ...string) string {
 	r.t.Helper()
-	out, err := exec.Command("vtysh", "-N", r.name, "-c", command).Output()
+	args := []string{"-N", r.name}
+	for _, command := range commands {
+		args = append(args, "-c", command)
+	}
+	out, err := exec.Command("vtysh", args...).Output()
 	r.must(err)
 	return string(out)
 }
 
-// show runs a command that prints JSON.
-func (r *frr) show(command string, into any) {
+// notifications is how many the balancer has sent. FRR counts some of them twice.
+func (r *frr) notifications() int {
 	r.t.Helper()
-	r.must(json.Unmarshal([]byte(r.vtysh(command+" json")), into))
+	var neighbours map[string]struct {
+		MessageStats struct {
+			NotificationsRecv int `json:"notificationsRecv"`
+		} `json:"messageStats"`
+	}
+	r.must(json.Unmarshal([]byte(r.vtysh("show bgp neighbor "+balancer4.String()+" json")), &neighbours))
+	return neighbours[balancer4.String()].MessageStats.NotificationsRecv
+}
+
+// watch looks at prefixes in the router's kernel until the function that it returns
+// is called, which tells those that were not there at some time.
+func (r *frr) watch(prefixes ...string) func() []string {
+	stop, lost := make(chan struct{}), make(chan []string)
+	go func() {
+		var missing []string
+		for {
+			for _, prefix := range prefixes {
+				if len(r.hops(prefix)) == 0 && !slices.Contains(missing, prefix) {
+					missing = append(missing, prefix)
+				}
+			}
+			select {
+			case <-stop:
+				lost <- missing
+				return
+			default:
+			}
+		}
+	}()
+	return func() []string { close(stop); return <-lost }
+}
+
+// forget takes an address away from this end of the link.
+func (r *frr) forget(addr netip.Addr) {
+	r.t.Helper()
+	link, err := netlink.LinkByName("eth0")
+	r.must(err)
+	addrs, err := netlink.AddrList(link, netlink.FAMILY_V4)
+	r.must(err)
+	for _, a := range addrs {
+		if a.IP.Equal(addr.AsSlice()) {
+			r.must(netlink.AddrDel(link, &a))
+		}
+	}
+}
+
+// freeze stops a daemon without ending it.
+func (r *frr) freeze(daemon string) {
+	r.t.Helper()
+	r.must(r.daemons[daemon].Process.Signal(syscall.SIGSTOP))
+}
+
+// link changes the router's end of the link.
+func (r *frr) link(change func(netlink.Link) error) {
+	r.t.Helper()
+	var err error
+	r.do(func() {
+		var link netlink.Link
+		if link, err = netlink.LinkByName("eth0"); err == nil {
+			err = change(link)
+		}
+	})
+	r.must(err)
 }

@@ -15,25 +15,34 @@ import (
 	"sync"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/bfd"
 	"fairlead.io/fairlead/internal/bgp/gobgp"
 	"fairlead.io/fairlead/internal/bgp/neighbour"
 )
 
-// Speaker announces routes to peers.
+// Speaker announces routes to peers. Its methods may be called from several
+// goroutines.
 type Speaker struct {
-	local bgp.Local
-	log   *slog.Logger
+	local     bgp.Local
+	log       *slog.Logger
+	reception *reception
+	watcher   *bfd.Manager
 
 	mu         sync.Mutex
 	neighbours map[netip.Addr]*neighbour.Neighbour
 	// routes are what was set last; set says that it was.
-	routes []bgp.Route
-	set    bool
+	routes      []bgp.Route
+	set, closed bool
 }
 
-// Open makes a speaker without peers and routes.
+// Open makes a speaker without peers and routes. It is to be closed, or abandoned.
 func Open(local bgp.Local, log *slog.Logger) *Speaker {
-	return &Speaker{local: local, log: log, neighbours: make(map[netip.Addr]*neighbour.Neighbour)}
+	s := &Speaker{
+		local: local, log: log, reception: newReception(log),
+		neighbours: make(map[netip.Addr]*neighbour.Neighbour),
+	}
+	s.watcher = bfd.New(log, s.watched)
+	return s
 }
 
 // Configure makes peers, which have different addresses, all that there are. One
@@ -42,6 +51,9 @@ func Open(local bgp.Local, log *slog.Logger) *Speaker {
 func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
 	s.retire(peers)
 	var errs []error
 	for _, peer := range peers {
@@ -49,8 +61,12 @@ func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 			errs = append(errs, s.start(ctx, peer))
 		}
 	}
+	errs = append(errs, s.reception.expect(s.neighbours), s.watcher.Set(s.watchlist()))
 	return errors.Join(errs...)
 }
+
+// errClosed is what a speaker says that is no more.
+var errClosed = errors.New("bgp speaker closed")
 
 // retire stops the neighbours that are not, or not so, among peers.
 func (s *Speaker) retire(peers []bgp.Peer) {
@@ -71,7 +87,7 @@ func (s *Speaker) retire(peers []bgp.Peer) {
 
 // start starts a neighbour.
 func (s *Speaker) start(ctx context.Context, peer bgp.Peer) error {
-	n, err := neighbour.Start(ctx, s.local, peer, nil, s.log)
+	n, err := neighbour.Start(ctx, s.local, peer, s.log)
 	if err != nil {
 		return err
 	}
@@ -103,15 +119,19 @@ func (s *Speaker) Peers() []bgp.PeerState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	states := make([]bgp.PeerState, 0, len(s.neighbours))
-	for _, n := range s.neighbours {
-		states = append(states, n.State())
+	for addr, n := range s.neighbours {
+		state := n.State()
+		if b, ok := s.watcher.State(addr); ok {
+			state.BFD, state.BFDSince, state.BFDReason, state.BFDFlaps = b.State, b.Since, b.Reason, b.Flaps
+		}
+		states = append(states, state)
 	}
 	slices.SortFunc(states, func(a, b bgp.PeerState) int { return a.Address.Compare(b.Address) })
 	return states
 }
 
 // Close withdraws all routes, waits until the peers have been told or ctx ends, and
-// ends the sessions with a notification.
+// ends the sessions with a notification. To close again does nothing.
 func (s *Speaker) Close(ctx context.Context) error {
 	return s.stop(func(n *neighbour.Neighbour) error { return n.Leave(ctx) })
 }
@@ -122,18 +142,24 @@ func (s *Speaker) Abandon() {
 	_ = s.stop(func(n *neighbour.Neighbour) error { n.Stop(nil); return nil }) // which has no errors
 }
 
-// stop ends all neighbours at the same time.
+// stop ends all neighbours at the same time, and then what served them.
 func (s *Speaker) stop(end func(*neighbour.Neighbour) error) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	neighbours, again := s.neighbours, s.closed
+	s.neighbours, s.closed = make(map[netip.Addr]*neighbour.Neighbour), true
+	s.mu.Unlock()
+	if again {
+		return nil
+	}
 	var wait sync.WaitGroup
-	errs := make(chan error, len(s.neighbours))
-	for _, n := range s.neighbours {
+	errs := make(chan error, len(neighbours))
+	for _, n := range neighbours {
 		wait.Go(func() { errs <- end(n) })
 	}
 	wait.Wait()
 	close(errs)
-	clear(s.neighbours)
+	s.reception.close()
+	s.watcher.Close()
 	var all []error
 	for err := range errs {
 		all = append(all, err)

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// One of three balancers leaves in every way that there is, under load, and
+// comes back: no packet is lost, and no connection breaks.
+func TestLeave(t *testing.T) {
+	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD} {
+		t.Run(string(router), func(t *testing.T) {
+			l := bringUp(t, "leave-"+string(router), routed(t, netlab.ECMPOptions{Router: router, Servers: 4}))
+			t.Run("node drained", func(t *testing.T) { l.checkLossless(t, l.leaveByDrain) })
+			t.Run("service drained", func(t *testing.T) { l.checkLossless(t, l.leaveByService) })
+			t.Run("terminated", func(t *testing.T) { l.checkLossless(t, l.leaveByTermination) })
+			t.Run("killed", func(t *testing.T) {
+				l.checkLossless(t, func(t *testing.T, h *netlab.HostState) { l.leaveUnnoticed(t, h, unix.SIGKILL) })
+			})
+			t.Run("interrupted", func(t *testing.T) {
+				l.checkLossless(t, func(t *testing.T, h *netlab.HostState) { l.leaveUnnoticed(t, h, unix.SIGINT) })
+			})
+		})
+	}
+}
+
+// leaveTime is enough for a balancer to leave and come back.
+const leaveTime = 6 * time.Second
+
+// checkLossless lets a balancer leave and come back while clients hold
+// connections open, and open others all the time.
+func (l *lab) checkLossless(t *testing.T, leave func(*testing.T, *netlab.HostState)) {
+	h := l.State().Host("lb2")
+	l.awaitVia(t, "lb1", "lb2", "lb3")
+	l.account(t, "forward_l2dsr", func() {
+		lasting := l.load(t, "client", leaveTime, origin(vip4))
+		brief := l.load(t, "client", leaveTime, "-c", "4", "-H", "Connection: close", origin(vip4))
+		before := l.received(t, h)
+		until(t, "there is load", func() bool { return l.received(t, h) > before+1000 })
+		leave(t, h)
+		l.awaitVia(t, "lb1", "lb2", "lb3")
+		requests := lasting.waitFlawless(t)
+		t.Logf("%d requests on lasting connections, %d on connections of their own", requests, brief.waitFlawless(t))
+	})
+}
+
+// received is how many frames have come to a balancer.
+func (l *lab) received(t *testing.T, h *netlab.HostState) uint64 {
+	t.Helper()
+	return l.frames(t, "switch")[h.Name].received
+}
+
+// awaitVia waits until the router sends packets for the VIP of IPv4 to these
+// balancers.
+func (l *lab) awaitVia(t *testing.T, balancers ...string) {
+	t.Helper()
+	l.awaitRouteOf(t, vip4, balancers...)
+}
+
+// awaitRouteOf waits until the router sends packets for a VIP to these balancers,
+// or to nobody.
+func (l *lab) awaitRouteOf(t *testing.T, vip string, balancers ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: hostRoute(vip), Via: balancers}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hostRoute(vip string) netip.Prefix {
+	a := netip.MustParseAddr(vip)
+	return netip.PrefixFrom(a, a.BitLen())
+}
+
+// awaitSilence waits until no packet of a client comes to a balancer any more.
+func (l *lab) awaitSilence(t *testing.T, h *netlab.HostState) {
+	t.Helper()
+	forwarded := exitsOf(t, h)["forward_l2dsr"]
+	until(t, "nothing comes to "+h.Name, func() bool {
+		before := forwarded
+		forwarded = exitsOf(t, h)["forward_l2dsr"]
+		return before == forwarded
+	})
+}
+
+func (l *lab) leaveByDrain(t *testing.T, h *netlab.HostState) {
+	l.show(t, h.Name, "drain", "node")
+	l.awaitVia(t, "lb1", "lb3")
+	l.awaitSilence(t, h)
+	l.show(t, h.Name, "undrain", "node")
+}
+
+// The last service of an address takes the address along, before it refuses new
+// flows.
+func (l *lab) leaveByService(t *testing.T, h *netlab.HostState) {
+	l.show(t, h.Name, "drain", "service", "echo")
+	l.awaitVia(t, "lb1", "lb2", "lb3")
+	l.show(t, h.Name, "drain", "service", "web")
+	l.awaitVia(t, "lb1", "lb3")
+	l.show(t, h.Name, "undrain", "service", "web")
+	l.show(t, h.Name, "undrain", "service", "echo")
+}
+
+// SIGTERM empties the node before it ends the agent.
+func (l *lab) leaveByTermination(t *testing.T, h *netlab.HostState) {
+	began := time.Now()
+	<-l.signal(t, h, unix.SIGTERM)
+	t.Logf("the agent ended %s after SIGTERM", time.Since(began).Round(time.Millisecond))
+	l.awaitVia(t, "lb1", "lb3")
+	if log := l.run(t, h.Name, "cat", "agent.log"); !strings.Contains(log, `msg="node drained"`) {
+		t.Error("the agent didn't wait until it was quiet")
+	}
+	l.startAgent(t, h)
+}
+
+// An agent that ends without a word keeps its routes: the kernel goes on
+// balancing, and the next agent finds what it left.
+func (l *lab) leaveUnnoticed(t *testing.T, h *netlab.HostState, signal unix.Signal) {
+	steady := l.watchRoute(t, vip4, h.Name)
+	<-l.signal(t, h, signal)
+	before := l.received(t, h)
+	until(t, "packets pass a balancer without an agent", func() bool { return l.received(t, h) > before+1000 })
+	l.startAgent(t, h)
+	until(t, "the session is back", func() bool {
+		peers := l.routes(t, h.Name).Peers
+		return len(peers) == 1 && peers[0].RoutesAnnounced == 2
+	})
+	steady()
+}
+
+// watchRoute follows the router's route to a VIP. What it returns ends that, and
+// reports each time when the route did not lead to a balancer.
+func (l *lab) watchRoute(t *testing.T, vip, balancer string) (end func()) {
+	t.Helper()
+	table, err := l.Table("router")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(table.Close)
+	updates, done := make(chan netlink.RouteUpdate), make(chan struct{})
+	if err := l.Do("router", func() error { return netlink.RouteSubscribe(updates, done) }); err != nil {
+		t.Fatal(err)
+	}
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		for update := range updates {
+			if update.Dst == nil || update.Dst.String() != hostRoute(vip).String() {
+				continue
+			}
+			names := table.Names(&update.Route)
+			if update.Type == unix.RTM_DELROUTE || !slices.Contains(names, balancer) {
+				t.Errorf("the router's route changed: type %d, via %v", update.Type, names)
+			}
+		}
+	}()
+	return func() {
+		t.Helper()
+		close(done)
+		<-watched
+		via, err := table.Via(hostRoute(vip))
+		if err != nil || !slices.Contains(via, balancer) {
+			t.Errorf("the route leads to %v (%v)", via, err)
+		}
+	}
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// gateways are the names of the next hops of a route.
+type gateways []string
+
+// Prefixes of the VIPs of both families: those that all balancers serve, those
+// that some do, and those of the foreign speaker.
+var (
+	firstVIPs   = []string{vip4 + "/32", vip6 + "/128"}
+	secondVIPs  = []string{"10.1.2.1/32", "fd00:10:1:2::1/128"}
+	foreignVIPs = []string{"10.1.9.1/32", "fd00:10:1:9::1/128"}
+)
+
+// The upstream router's kernel has the tables of the dissertation (6.2 a, b and
+// c), with every router, with and without the reflector, for both families.
+func TestRouteTables(t *testing.T) {
+	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD, netlab.GoBGP} {
+		for _, reflector := range []bool{false, true} {
+			name := string(router)
+			if reflector {
+				name += "-reflector"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				topology := routed(t, netlab.ECMPOptions{Router: router, Reflector: reflector, Second: 2})
+				bringUp(t, name, topology).checkTables(t)
+			})
+		}
+	}
+}
+
+// routed is the lab "ecmp" with three balancers behind a router that speaks BGP, and
+// one server unless more are wanted.
+func routed(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
+	t.Helper()
+	needRoot(t)
+	o.Fairlead, o.Forward, o.Balancers, o.Servers = "fairlead", lb.L2DSR, 3, max(o.Servers, 1)
+	if o.Router == netlab.GoBGP {
+		o.GoBGPD = buildGoBGP(t)
+	}
+	topology, err := netlab.ECMP(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
+// buildGoBGP returns the gobgpd of tools/go.mod. As building it takes a while
+// the first time, that is done on request only.
+func buildGoBGP(t *testing.T) string {
+	t.Helper()
+	if os.Getenv("FAIRLEAD_ROUTERS") != "all" {
+		t.Skip("GoBGP has to be built: FAIRLEAD_ROUTERS=all asks for it")
+	}
+	path := filepath.Join(t.TempDir(), "gobgpd")
+	build := exec.CommandContext(t.Context(), "go", "build", "-modfile=../../tools/go.mod", "-o", path, "github.com/osrg/gobgp/v4/cmd/gobgpd")
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, said)
+	}
+	return path
+}
+
+// checkTables goes through the tables from the last one to the first.
+func (l *lab) checkTables(t *testing.T) {
+	// (c): two services with different sets of balancers.
+	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
+	l.checkTable(t, secondVIPs, gateways{"lb1", "lb2"})
+	// (b): one service with three balancers.
+	l.configure(t, slices.DeleteFunc(slices.Clone(l.topology.Services), func(s lb.Service) bool {
+		return s.Address != netip.MustParseAddr(vip4) && s.Address != netip.MustParseAddr(vip6)
+	}))
+	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
+	l.checkTable(t, secondVIPs, nil)
+	// (a): a single balancer.
+	for _, gone := range []string{"lb3", "lb2"} {
+		if err := l.Stop(t.Context(), gone, "agent"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.checkTable(t, firstVIPs, gateways{"lb1"})
+	// And back again.
+	for _, back := range []string{"lb2", "lb3"} {
+		if err := l.Restart(t.Context(), back, "agent"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
+	l.checkTable(t, secondVIPs, nil)
+}
+
+// A speaker that isn't Fairlead's stands beside the balancers, with its own VIPs
+// and with theirs, and neither disturbs the other.
+func TestForeignSpeaker(t *testing.T) {
+	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD} {
+		t.Run(string(router), func(t *testing.T) {
+			t.Parallel()
+			l := bringUp(t, "foreign-"+string(router), routed(t, netlab.ECMPOptions{Router: router, Foreign: true}))
+			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb2", "lb3"})
+			l.checkTable(t, foreignVIPs, gateways{"exabgp"})
+			if err := l.Stop(t.Context(), "lb2", "agent"); err != nil {
+				t.Fatal(err)
+			}
+			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb3"})
+			if err := l.Kill(t.Context(), "exabgp", "exabgp"); err != nil {
+				t.Fatal(err)
+			}
+			l.checkTable(t, firstVIPs, gateways{"lb1", "lb3"})
+			l.checkTable(t, foreignVIPs, nil)
+			for _, name := range []string{"lb1", "lb3"} {
+				if peer := l.routes(t, name).Peers[0]; peer.State != bgp.Established || peer.Flaps > 0 {
+					t.Errorf("%s: the session with the router is %s and ended %d times", name, peer.State, peer.Flaps)
+				}
+			}
+		})
+	}
+}
+
+// checkTable waits until the router's kernel has exactly these next hops, each
+// with the same weight.
+func (l *lab) checkTable(t *testing.T, prefixes []string, want gateways) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, prefix := range prefixes {
+		err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.MustParsePrefix(prefix), Via: want})
+		if err != nil {
+			t.Error(fmt.Errorf("%s: %w", l.State().Name, err))
+		}
+	}
+}
