@@ -45,7 +45,9 @@ type stage struct {
 
 // Run shows everything and takes the lab down again, also when it fails.
 func (d Demo) Run(ctx context.Context) (err error) {
-	topology, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: d.Fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers})
+	topology, err := netlab.ECMP(netlab.ECMPOptions{
+		Fairlead: d.Fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: netlab.FRR,
+	})
 	if err != nil {
 		return err
 	}
@@ -65,22 +67,23 @@ func (d Demo) Run(ctx context.Context) (err error) {
 	if err := s.configure(ctx, s.without(servers-1)); err != nil {
 		return err
 	}
-	if err := s.spread(ctx); err != nil {
-		return err
+	for _, show := range []func(context.Context) error{s.routes, s.spread, s.change, s.failure, s.cutOff, s.leave} {
+		if err := show(ctx); err != nil {
+			return err
+		}
 	}
-	if err := s.change(ctx); err != nil {
-		return err
-	}
-	return s.failure(ctx)
+	return nil
 }
 
 const farewell = `
 To keep a lab and look around:
-  bin/fairlead lab up ecmp --name try
+  bin/fairlead lab up ecmp --name try --router frr
   bin/fairlead lab exec try client -- curl -s http://10.1.1.1/
   bin/fairlead backends --socket /run/fairlead/labs/try/lb1/agent.sock
   bin/fairlead lab exec try lb1 -- curl -s http://127.0.0.1:9571/metrics
+  bin/fairlead routes --socket /run/fairlead/labs/try/lb1/agent.sock
   bin/fairlead lab exec try router -- ip route
+  vtysh --vty_socket /run/fairlead/labs/try/router -c 'show bgp summary'
   bin/fairlead lab down try`
 
 func (d Demo) say(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n", args...) }
