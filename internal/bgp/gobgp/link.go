@@ -36,6 +36,9 @@ type Link struct {
 	// paths are given their identifiers; nil if there is one of each prefix. It is
 	// there before the library writes an UPDATE.
 	paths *pathIDs
+	// ended is closed when nothing more can be read.
+	ended chan struct{}
+	over  sync.Once
 
 	mu     sync.Mutex
 	heard  map[netip.Prefix]Heard
@@ -59,6 +62,7 @@ func (s *Server) AcceptRouter(conn *net.TCPConn, router bgp.Peer, restarted bool
 
 func (s *Server) take(l *Link) *Link {
 	l.message, l.options.ExtendedMessage = make([]byte, headerSize), true
+	l.ended = make(chan struct{})
 	s.accept <- l
 	return l
 }
@@ -77,12 +81,21 @@ func (l *Link) Refused() bool {
 	return l.refused
 }
 
+// Depart ends the session without a word, as if the reflector had died: a peer with
+// graceful restart keeps what it was told. The channel is closed when the peer has
+// noticed.
+func (l *Link) Depart() (noticed <-chan struct{}) {
+	_ = l.CloseWrite() // one that is closed already has been noticed
+	return l.ended
+}
+
 // Read gives the library whole messages, one after the other.
 func (l *Link) Read(b []byte) (int, error) {
 	for len(l.ready) == 0 {
 		if err := l.next(); err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) { // with which the library stops its readers
 				l.because(broken(err), false)
+				l.over.Do(func() { close(l.ended) })
 			}
 			return 0, err
 		}
