@@ -7,7 +7,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
-	"os"
 	"sync"
 	"time"
 
@@ -15,7 +14,7 @@ import (
 )
 
 // listener hears all peers of one link and serves their sessions, one after the
-// other in one goroutine. What has arrived is always read before a peer is called
+// other in one goroutine on a thread of its own. What has arrived is always read before a peer is called
 // silent: a process that was not run for a while would blame its peers otherwise.
 type listener struct {
 	link link
@@ -26,8 +25,9 @@ type listener struct {
 	mu sync.Mutex
 	// running says that there is a goroutine: as long as there are sessions.
 	running bool
-	// in is nil while the port can't be had, problem why.
+	// in is nil while the port can't be had, problem why; waiter waits for in.
 	in      *socket
+	waiter  *waiter
 	problem error
 	// peers have one session each, sessions are all, by the own discriminator: also
 	// those that are being left.
@@ -44,6 +44,10 @@ const retryPause = time.Second
 // a socket's buffer holds, so that all that had arrived has been read.
 const burst = 1024
 
+// stall is by how much a thread that goes before all others is late at most,
+// unless it isn't its fault.
+const stall = 20 * time.Millisecond
+
 func newListener(l link, log *slog.Logger) *listener {
 	return &listener{
 		link: l, log: log, retry: make(chan struct{}, 1),
@@ -53,11 +57,11 @@ func newListener(l link, log *slog.Logger) *listener {
 
 // run serves sessions until there are none.
 func (l *listener) run() {
+	if err := hurry(); err != nil {
+		l.log.Info("bfd may be late on a busy machine", slog.Any("reason", err))
+	}
 	for {
-		in, err := l.link.listen()
-		if err == nil {
-			err = l.serve(in)
-		}
+		err := l.serve()
 		if l.finish(err) {
 			return
 		}
@@ -71,14 +75,52 @@ func (l *listener) run() {
 	}
 }
 
-// finish notes why the port isn't heard and reports whether nobody needs it.
+// serve hears peers until there is no session, or the socket fails.
+func (l *listener) serve() error {
+	in, err := l.link.listen()
+	if err != nil {
+		return err
+	}
+	waiter, err := newWaiter(in)
+	if err != nil {
+		return errors.Join(err, in.close())
+	}
+	l.mu.Lock()
+	l.in, l.waiter, l.problem = in, waiter, nil
+	l.mu.Unlock()
+	for {
+		next, flood, err := l.attend()
+		if err != nil || next.IsZero() {
+			return err
+		}
+		if flood {
+			rest()
+			continue
+		}
+		if err := waiter.wait(next); err != nil {
+			return err
+		}
+		if time.Since(next) > stall {
+			// The whole machine stood still: let the kernel take first what is waiting
+			// at its interfaces.
+			rest()
+		}
+	}
+}
+
+// finish gives the port back, notes why it isn't heard and reports whether nobody
+// needs it.
 func (l *listener) finish(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.in != nil {
+		l.waiter.close()
+		_ = l.in.close()
+	}
 	if err != nil && (l.problem == nil || err.Error() != l.problem.Error()) {
 		l.log.Warn("bfd does not hear its peers", slog.Uint64("port", uint64(l.link.port())), slog.Any("reason", err))
 	}
-	l.in, l.problem = nil, err
+	l.in, l.waiter, l.problem = nil, nil, err
 	// Who can't hear can't learn whether a peer knows that it is left.
 	for _, m := range l.sessions {
 		if m.state == adminDown {
@@ -89,57 +131,38 @@ func (l *listener) finish(err error) bool {
 	return !l.running
 }
 
-// serve hears peers until there is no session, or the socket fails.
-func (l *listener) serve(in *socket) error {
-	defer in.close()
-	l.mu.Lock()
-	l.in, l.problem = in, nil
-	l.mu.Unlock()
-	for {
-		more, err := l.attend(in)
-		if err != nil || !more {
-			return err
-		}
-		if err := in.await(); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-			return err
-		}
-	}
-}
-
-// attend does all that is due, and sets the deadline of the next wait. It reports
-// whether there is any session.
-func (l *listener) attend(in *socket) (more bool, err error) {
+// attend does all that is due, and returns when there will be more to do; the zero
+// Time is never, as there is no session. A flood is more packets than can be read.
+func (l *listener) attend() (next time.Time, flood bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
-	if err := l.read(in); err != nil {
-		return false, err
+	flood, err = l.read()
+	if err != nil {
+		return time.Time{}, false, err
 	}
 	for {
 		at, any := l.queue.next()
-		if !any {
-			return false, nil
-		}
-		if at.After(now) {
-			return true, in.until(at)
+		if !any || at.After(now) {
+			return at, flood, nil
 		}
 		l.look(l.queue[0], now)
 	}
 }
 
-// read takes what has arrived.
-func (l *listener) read(in *socket) error {
+// read takes what has arrived, and reports whether there is no end of it.
+func (l *listener) read() (flood bool, err error) {
 	for range burst {
-		d, err := in.receive(&l.buffer)
+		d, err := l.in.receive(&l.buffer)
 		if errors.Is(err, unix.EAGAIN) {
-			return nil
+			return false, nil
 		}
 		if err != nil {
-			return err
+			return false, err
 		}
 		l.hear(&d)
 	}
-	return nil
+	return true, nil
 }
 
 // hear gives a datagram to its session.

@@ -149,8 +149,8 @@ func (l *listener) leave(address netip.Addr) {
 
 // wake makes the goroutine look at its sessions.
 func (l *listener) wake() {
-	if l.in != nil {
-		_ = l.in.until(time.Unix(1, 0)) // a socket that is closed is replaced soon
+	if l.waiter != nil {
+		l.waiter.wake()
 		return
 	}
 	select {

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/netip"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -197,16 +196,5 @@ func hops(control []byte) int {
 	}
 	return -1
 }
-
-// await waits until there is something to receive, or the deadline.
-func (s *socket) await() error {
-	return s.raw.Read(func(fd uintptr) bool {
-		_, _, err := unix.Recvfrom(int(fd), nil, unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		return !errors.Is(err, unix.EAGAIN)
-	})
-}
-
-// until sets the deadline of await, also of one that waits.
-func (s *socket) until(deadline time.Time) error { return s.conn.SetReadDeadline(deadline) }
 
 func (s *socket) close() error { return s.conn.Close() }
