@@ -11,9 +11,11 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// birdRouter is a router of AS 65000 that takes any neighbour and knows it only
-// while there is a session, so that its BFD sessions live no longer either.
-const birdRouter = `
+// bird is a router of AS 65000 that takes any neighbour and knows it only while
+// there is a session, so that its BFD sessions live no longer either. The lines are
+// about that neighbour.
+func bird(lines string) string {
+	return `
 router id 10.0.2.1;
 protocol device { }
 protocol direct { ipv4; ipv6; interface "eth*"; }
@@ -25,11 +27,12 @@ protocol bgp balancer {
   neighbor range 10.0.2.0/24 external;
   dynamic name "balancer";
   passive on;
-  bfd on;
   ipv4 { import all; export none; };
   ipv6 { import all; export none; };
+  ` + lines + `
 }
 `
+}
 
 // startBIRD starts a router.
 func startBIRD(t *testing.T, config string) *box {
@@ -43,12 +46,17 @@ func startBIRD(t *testing.T, config string) *box {
 	return r
 }
 
-func TestBIRD(t *testing.T) {
-	r := startBIRD(t, birdRouter)
+// watchedByBIRD is the peer that a router with BFD is.
+func watchedByBIRD() bgp.Peer {
 	peer := router(router4, 65000)
 	peer.BFD = &bgp.DefaultBFD
+	return peer
+}
+
+func TestBIRD(t *testing.T) {
+	r := startBIRD(t, bird("bfd on;"))
 	start := time.Now()
-	s := open(t, peer)
+	s := open(t, watchedByBIRD())
 	set(t, s, "10.1.1.1", "fd00:10:1:1::1")
 	r.awaitHops("10.1.1.1/32", "10.0.2.11")
 	t.Log("from nothing to the kernel:", time.Since(start))
@@ -58,23 +66,65 @@ func TestBIRD(t *testing.T) {
 		set(t, s)
 		r.awaitHops("10.1.1.1/32")
 		t.Log("withdrawn:", time.Since(start))
+		r.awaitHops("fd00:10:1:1::1/128")
 		start = time.Now()
 		set(t, s, "10.1.1.1", "fd00:10:1:1::1")
 		r.awaitHops("10.1.1.1/32", "10.0.2.11")
 		t.Log("announced:", time.Since(start))
+		r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
 	}
 	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+	if state := s.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
+		t.Errorf("%+v", state)
+	}
+}
 
-	gone := r.watch("10.1.1.1/32")
+func TestBIRDKeepsRoutesOfOneThatDied(t *testing.T) {
+	r := startBIRD(t, bird(""))
+	s := open(t, router(router4, 65000))
+	set(t, s, "10.1.1.1", "10.1.1.2", "fd00:10:1:1::1")
+	for _, prefix := range []string{"10.1.1.1/32", "10.1.1.2/32"} {
+		r.awaitHops(prefix, "10.0.2.11")
+	}
+	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	gone := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
 	s.Abandon()
-	again := open(t, peer)
-	set(t, again, "10.1.1.1")
-	r.awaitHops("fd00:10:1:1::1/128")
-	await(t, "BFD", func() bool { return again.Peers()[0].BFD == bgp.BFDUp })
+	again := open(t, router(router4, 65000))
+	set(t, again, "10.1.1.1", "fd00:10:1:1::1") // one less than before
+	r.awaitHops("10.1.1.2/32")
+	awaitEstablished(t, again)
 	if lost := gone(); len(lost) > 0 {
 		t.Error("lost meanwhile:", lost)
 	}
-	if state := again.Peers()[0]; state.Flaps != 0 {
+}
+
+// BIRD's BFD knows nothing of restarts: it takes routes away that graceful restart
+// keeps (against RFC 5882 §4.3), as soon as the speaker that died is silent for long
+// enough. They come back with the next one, whose session must not fall for what is
+// left of the old BFD session.
+func TestBIRDWithBFDTakesRoutesOfOneThatDied(t *testing.T) {
+	r := startBIRD(t, bird("bfd on;"))
+	s := open(t, watchedByBIRD())
+	set(t, s, "10.1.1.1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+	s.Abandon()
+	start := time.Now()
+	r.awaitHops("10.1.1.1/32")
+	t.Log("taken away after", time.Since(start))
+
+	again := open(t, watchedByBIRD())
+	set(t, again, "10.1.1.1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	await(t, "BFD", func() bool { return again.Peers()[0].BFD == bgp.BFDUp })
+	gone := r.watch("10.1.1.1/32")
+	detection := bgp.DefaultBFD.Interval * time.Duration(bgp.DefaultBFD.Multiplier)
+	up := again.Peers()[0].BFDSince
+	await(t, "three detection times of peace", func() bool { return time.Since(up) > 3*detection })
+	if lost := gone(); len(lost) > 0 {
+		t.Error("lost meanwhile:", lost)
+	}
+	if state := again.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
 		t.Errorf("%+v", state)
 	}
 }

@@ -66,6 +66,8 @@ func (r *box) namespace() {
 	}()
 	ns := <-ready
 	r.t.Cleanup(func() { close(r.work); ns.Close() })
+	r.skipDAD()
+	r.do(r.skipDAD)
 	link := &netlink.Veth{
 		LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns)),
 	}
@@ -73,6 +75,12 @@ func (r *box) namespace() {
 	r.t.Cleanup(func() { _ = netlink.LinkDel(link) })
 	r.address(balancer4, balancer6)
 	r.do(func() { r.address(router4, router6) })
+}
+
+// skipDAD has interfaces to come use their IPv6 addresses at once: nobody else has
+// them (RFC 4862 §5.4).
+func (r *box) skipDAD() {
+	r.must(os.WriteFile("/proc/sys/net/ipv6/conf/default/dad_transmits", []byte("0"), 0))
 }
 
 // address gives eth0, and lo, what they need.
