@@ -108,8 +108,8 @@ func TestBIRDWithBFDTakesRoutesOfOneThatDied(t *testing.T) {
 	set(t, s, "10.1.1.1")
 	r.awaitHops("10.1.1.1/32", "10.0.2.11")
 	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
-	s.Abandon()
 	start := time.Now()
+	s.Abandon()
 	r.awaitHops("10.1.1.1/32")
 	t.Log("taken away after", time.Since(start))
 

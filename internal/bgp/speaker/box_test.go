@@ -31,8 +31,9 @@ var (
 // the tests.
 type box struct {
 	t *testing.T
-	// work runs in a thread that is in the namespace.
+	// work runs in a thread that is in the namespace ns.
 	work    chan func()
+	ns      netns.NsHandle
 	daemons map[string]*exec.Cmd
 }
 
@@ -64,12 +65,12 @@ func (r *box) namespace() {
 			f()
 		}
 	}()
-	ns := <-ready
-	r.t.Cleanup(func() { close(r.work); ns.Close() })
+	r.ns = <-ready
+	r.t.Cleanup(func() { close(r.work); r.ns.Close() })
 	r.skipDAD()
 	r.do(r.skipDAD)
 	link := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(ns)),
+		LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "eth0", PeerNamespace: netlink.NsFd(int(r.ns)),
 	}
 	r.must(netlink.LinkAdd(link))
 	r.t.Cleanup(func() { _ = netlink.LinkDel(link) })
@@ -186,21 +187,35 @@ func (r *box) awaitHops(prefix string, hops ...string) {
 }
 
 // watch looks at prefixes in the router's kernel until the function that it returns
-// is called, which tells those that were not there at some time.
+// is called, which tells those that were not there at some time: looked for again
+// and again, as the kernel doesn't tell of every route that goes, and told of, as
+// one may be back before the next look.
 func (r *box) watch(prefixes ...string) func() []string {
-	stop, lost := make(chan struct{}), make(chan []string)
+	r.t.Helper()
+	stop, updates, lost := make(chan struct{}), make(chan netlink.RouteUpdate), make(chan []string)
+	r.must(netlink.RouteSubscribeAt(r.ns, updates, stop))
 	go func() {
 		var missing []string
+		note := func(prefix string) {
+			if !slices.Contains(missing, prefix) {
+				missing = append(missing, prefix)
+			}
+		}
 		for {
 			for _, prefix := range prefixes {
-				if len(r.hops(prefix)) == 0 && !slices.Contains(missing, prefix) {
-					missing = append(missing, prefix)
+				if len(r.hops(prefix)) == 0 {
+					note(prefix)
 				}
 			}
 			select {
-			case <-stop:
-				lost <- missing
-				return
+			case u, ok := <-updates:
+				if !ok {
+					lost <- missing
+					return
+				}
+				if u.Type == unix.RTM_DELROUTE && slices.Contains(prefixes, u.Dst.String()) {
+					note(u.Dst.String())
+				}
 			default:
 			}
 		}

@@ -197,29 +197,6 @@ func TestIPv4RoutesOverIPv6(t *testing.T) {
 	}
 }
 
-func TestEndWithoutAWordKeepsRoutes(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
-	s := open(t, router(router4, 65000))
-	set(t, s, "10.1.1.1", "10.1.1.2", "fd00:10:1:1::1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
-	r.awaitHops("10.1.1.2/32", "10.0.2.11")
-	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
-	gone := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
-	s.Abandon()
-	await(t, "the router to notice", func() bool {
-		return !strings.Contains(r.vtysh("show bgp neighbor 10.0.2.11"), "state = Established")
-	})
-
-	again := open(t, router(router4, 65000))
-	set(t, again, "10.1.1.1", "fd00:10:1:1::1") // one less than before
-	r.awaitHops("10.1.1.2/32")
-	awaitEstablished(t, again)
-	wants(t, r.vtysh("show bgp neighbor 10.0.2.11"), "R bit", "F bit")
-	if lost := gone(); len(lost) > 0 {
-		t.Error("lost meanwhile:", lost)
-	}
-}
-
 func TestCloseTakesRoutesAway(t *testing.T) {
 	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
 	s := open(t, router(router4, 65000))
