@@ -13,7 +13,7 @@ import (
 
 // bird is a router of AS 65000 that takes any neighbour and knows it only while
 // there is a session, so that its BFD sessions live no longer either. The lines are
-// about that neighbour.
+// about its neighbours.
 func bird(lines string) string {
 	return `
 router id 10.0.2.1;
@@ -22,22 +22,23 @@ protocol direct { ipv4; ipv6; interface "eth*"; }
 protocol kernel { merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
 protocol kernel { merge paths on; ipv6 { import none; export where source = RTS_BGP; }; }
 protocol bfd { interface "eth0" { interval 100 ms; multiplier 3; }; }
-protocol bgp balancer {
-  local 10.0.2.1 as 65000;
-  neighbor range 10.0.2.0/24 external;
+template bgp balancer {
   dynamic name "balancer";
   passive on;
-  ipv4 { import all; export none; };
+  ipv4 { import all; export none; extended next hop on; };
   ipv6 { import all; export none; };
   ` + lines + `
 }
+protocol bgp from balancer { local 10.0.2.1 as 65000; neighbor range 10.0.2.0/24 external; }
+protocol bgp from balancer { local fd00:2::1 as 65000; neighbor range fd00:2::/64 external; }
 `
 }
 
 // startBIRD starts a router.
 func startBIRD(t *testing.T, config string) *box {
 	t.Helper()
-	r := newBox(t, "/usr/sbin/bird")
+	needs(t, "/usr/sbin/bird")
+	r := newBox(t, first)
 	dir := t.TempDir()
 	file, socket := filepath.Join(dir, "bird.conf"), filepath.Join(dir, "bird.ctl")
 	r.must(os.WriteFile(file, []byte(config), 0o644))

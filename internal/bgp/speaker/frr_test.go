@@ -5,11 +5,13 @@ package speaker
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -25,11 +27,44 @@ type frr struct {
 // daemonDir is where Debian has FRR's daemons.
 const daemonDir = "/usr/lib/frr"
 
-// startFRR starts a router whose bgpd has the given configuration.
+// bgpd is FRR's configuration of AS asn, with a neighbour that is the balancer's
+// address, and some lines about it.
+func bgpd(asn string, balancer netip.Addr, lines ...string) string {
+	return "router bgp " + asn + `
+ bgp router-id 10.0.2.1
+ no bgp ebgp-requires-policy
+ no bgp default ipv4-unicast
+ bgp graceful-restart
+ timers bgp 1 3
+` + besides(balancer, lines...)
+}
+
+// besides is one more neighbour.
+func besides(balancer netip.Addr, lines ...string) string {
+	of := " neighbor " + balancer.String() + " "
+	return of + strings.Join(lines, "\n"+of) + `
+ address-family ipv4 unicast
+ ` + of + `activate
+ exit
+ address-family ipv6 unicast
+ ` + of + `activate
+ exit
+`
+}
+
+// startFRR starts a router at the first place, whose bgpd has the given
+// configuration.
 func startFRR(t *testing.T, bgpd string) *frr {
 	t.Helper()
+	needs(t, filepath.Join(daemonDir, "bgpd"))
+	return startFRRIn(newBox(t, first), bgpd)
+}
+
+// startFRRIn starts a router in a box.
+func startFRRIn(in *box, bgpd string) *frr {
+	in.t.Helper()
 	r := &frr{
-		box:  newBox(t, filepath.Join(daemonDir, "bgpd")),
+		box:  in,
 		name: fmt.Sprintf("fairlead-%d-%s", os.Getpid(), strconv.FormatInt(time.Now().UnixNano(), 36)),
 	}
 	r.directory()
@@ -79,16 +114,21 @@ func (r *frr) vtysh(commands ...string) string {
 	return string(out)
 }
 
-// notifications is how many the balancer has sent. FRR counts some of them twice.
-func (r *frr) notifications() int {
+// seen is what FRR tells of a neighbour.
+type seen struct {
+	HoldTime int `json:"bgpTimerHoldTimeMsecs"`
+	Messages struct {
+		NotificationsRecv int `json:"notificationsRecv"` // some of them counted twice
+		UpdatesRecv       int `json:"updatesRecv"`
+	} `json:"messageStats"`
+}
+
+// neighbour is what the router knows of the balancer at its IPv4 address.
+func (r *frr) neighbour() seen {
 	r.t.Helper()
-	var neighbours map[string]struct {
-		MessageStats struct {
-			NotificationsRecv int `json:"notificationsRecv"`
-		} `json:"messageStats"`
-	}
+	var neighbours map[string]seen
 	r.must(json.Unmarshal([]byte(r.vtysh("show bgp neighbor "+balancer4.String()+" json")), &neighbours))
-	return neighbours[balancer4.String()].MessageStats.NotificationsRecv
+	return neighbours[balancer4.String()]
 }
 
 // freeze stops a daemon without ending it.

@@ -3,15 +3,8 @@
 package speaker
 
 import (
-	"errors"
-	"net"
 	"strings"
 	"testing"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
-
-	"fairlead.io/fairlead/internal/bgp"
 )
 
 func TestEndWithoutAWordKeepsRoutes(t *testing.T) {
@@ -37,49 +30,6 @@ func TestEndWithoutAWordKeepsRoutes(t *testing.T) {
 	}
 }
 
-// cut ends the connections with a peer's port 179 in the namespace that it is called
-// in, as if the kernel had run out of patience: the other end is told by a reset.
-func cut(t *testing.T) {
-	t.Helper()
-	sockets, err := netlink.SocketDiagTCP(netlink.FAMILY_V4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cut := false
-	for _, s := range sockets {
-		if s.State != netlink.TCP_ESTABLISHED || s.ID.DestinationPort != bgp.Port && s.ID.SourcePort != bgp.Port {
-			continue
-		}
-		err := netlink.SocketDestroy(
-			&net.TCPAddr{IP: s.ID.Source, Port: int(s.ID.SourcePort)},
-			&net.TCPAddr{IP: s.ID.Destination, Port: int(s.ID.DestinationPort)})
-		if errors.Is(err, unix.EOPNOTSUPP) {
-			t.Skip("needs a kernel with CONFIG_INET_DIAG_DESTROY")
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		cut = true
-	}
-	if !cut {
-		t.Fatal("no connection to cut")
-	}
-}
-
-// lose keeps packets for the router from it until the function that it returns is
-// called.
-func (r *box) lose() (found func()) {
-	r.t.Helper()
-	link, err := netlink.LinkByName("eth0")
-	r.must(err)
-	wrong := &netlink.Neigh{
-		LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: router4.AsSlice(),
-		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0x99},
-	}
-	r.must(netlink.NeighSet(wrong))
-	return func() { r.must(netlink.NeighDel(wrong)) }
-}
-
 // A session that is lost while the agent lives on is no restart (R bit, RFC 4724
 // §3), but the data plane went on all the same (F bit): no route may go for a moment.
 func TestLostConnectionKeepsRoutes(t *testing.T) {
@@ -92,12 +42,7 @@ func TestLostConnectionKeepsRoutes(t *testing.T) {
 			found()
 		},
 	} {
-		for router, start := range map[string]func(*testing.T) *box{
-			"FRR": func(t *testing.T) *box {
-				return startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive")).box
-			},
-			"BIRD": func(t *testing.T) *box { return startBIRD(t, bird("")) },
-		} {
+		for router, start := range routers() {
 			t.Run(router+" "+name, func(t *testing.T) { lostConnection(t, start(t), breaks) })
 		}
 	}
