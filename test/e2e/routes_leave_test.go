@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/netlab"
 )
 
@@ -26,6 +27,7 @@ func TestLeave(t *testing.T) {
 			t.Run("node drained", func(t *testing.T) { l.checkLossless(t, l.leaveByDrain) })
 			t.Run("service drained", func(t *testing.T) { l.checkLossless(t, l.leaveByService) })
 			t.Run("terminated", func(t *testing.T) { l.checkLossless(t, l.leaveByTermination) })
+			t.Run("hung", func(t *testing.T) { l.checkLossless(t, l.leaveByHanging) })
 			if router == netlab.BIRD {
 				l.checkSilent(t, l.leaveMissed)
 			} else {
@@ -150,6 +152,31 @@ func (l *lab) leaveByTermination(t *testing.T, h *netlab.HostState) {
 		t.Error("the agent didn't wait until it was quiet")
 	}
 	l.startAgent(t, h)
+}
+
+// BFD misses an agent that hangs, though the kernel goes on.
+func (l *lab) leaveByHanging(t *testing.T, h *netlab.HostState) {
+	until(t, "BFD is up", func() bool { return l.routes(t, h.Name).Peers[0].BFD == bgp.BFDUp })
+	resume := l.pause(t, h)
+	l.awaitVia(t, "lb1", "lb3")
+	resume()
+}
+
+// pause halts a balancer's agent until the test ends, or what it returns is called.
+func (l *lab) pause(t *testing.T, h *netlab.HostState) (resume func()) {
+	t.Helper()
+	agent := l.agent(t, h)
+	if err := unix.PidfdSendSignal(agent, unix.SIGSTOP, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	resume = sync.OnceFunc(func() {
+		defer unix.Close(agent)
+		if err := unix.PidfdSendSignal(agent, unix.SIGCONT, nil, 0); err != nil {
+			t.Errorf("%s: %v", h.Name, err)
+		}
+	})
+	t.Cleanup(resume)
+	return resume
 }
 
 // An agent that ends without a word keeps its routes: the kernel goes on
