@@ -20,7 +20,7 @@ const vipSecond = "10.1.2.1"
 
 // A VIP has a route as long as it is served, and no longer.
 func TestAnnounce(t *testing.T) {
-	l := bringUp(t, "announce", routed(t, netlab.ECMPOptions{Router: netlab.FRR, Second: 3}))
+	l := bringUp(t, "announce", routed(t, netlab.ECMPOptions{Router: netlab.FRR, Second: 3, Servers: 4}))
 	t.Run("programmed", l.checkProgrammedFirst)
 	t.Run("unreachable", l.checkUnreachable)
 	t.Run("minHealthy", l.checkMinHealthy)
@@ -41,7 +41,7 @@ func (l *lab) second(change func(*lb.Service)) []lb.Service {
 	return services
 }
 
-// Whoever sees the route can use it at once.
+// Whoever sees the route can use it at once, and it goes with the service.
 func (l *lab) checkProgrammedFirst(t *testing.T) {
 	without := slices.DeleteFunc(slices.Clone(l.topology.Services), func(s lb.Service) bool { return s.Name == "second" })
 	table, err := l.Table("router")
