@@ -48,12 +48,7 @@ func (s *site) runUpdates(ctx context.Context, cfg *Config, how Setting, report 
 			return fmt.Errorf("change %d: %w", u.changes+1, err)
 		}
 		u.changes++
-		for _, f := range families() {
-			trial := tables[f]
-			if wrong := u.add(c.action, f, trial.judge()); wrong != "" {
-				cfg.progress("change %d, %s of %d balancers: table of %s is wrong: %s", u.changes, c.action, len(c.balancers), f, wrong)
-			}
-		}
+		u.note(cfg, how, c, tables)
 		if u.changes%100 == 0 {
 			cfg.progress("%s: %d changes, median %.1f ms", how, u.changes, u.delays[ipv4].Median())
 		}
@@ -86,8 +81,25 @@ func (s *site) try(ctx context.Context, c change, next time.Time, random *rand.R
 	return s.close(&w)
 }
 
-// add counts how a table followed, and says what was wrong, if anything.
-func (u *updates) add(a action, f family, o outcome) string {
+// note judges how the tables followed a change.
+func (u *updates) note(cfg *Config, how Setting, c change, tables map[family]trial) {
+	for _, f := range families() {
+		trial := tables[f]
+		o := trial.judge()
+		u.add(c.action, f, o)
+		for _, gap := range o.gaps {
+			cfg.progress("%s: change %d, %s of %d balancers: table of %s lacked one of the others for %.1f ms",
+				how, u.changes, c.action, len(c.balancers), f, milliseconds(gap))
+		}
+		if o.wrong != "" {
+			cfg.progress("%s: change %d, %s of %d balancers: table of %s is wrong: %s",
+				how, u.changes, c.action, len(c.balancers), f, o.wrong)
+		}
+	}
+}
+
+// add counts how a table followed.
+func (u *updates) add(a action, f family, o outcome) {
 	delays := u.delays
 	switch a {
 	case start:
@@ -103,7 +115,6 @@ func (u *updates) add(a action, f family, o outcome) string {
 	if o.wrong != "" {
 		u.wrong[f]++
 	}
-	return o.wrong
 }
 
 // report adds what was found in a setting, and judges it.
