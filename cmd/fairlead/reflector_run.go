@@ -100,11 +100,7 @@ func (r *reflectorProcess) routes() observe.Routes {
 			told = append(told, p.Address)
 		}
 	}
-	routes, err := r.core.Routes()
-	if err != nil {
-		r.log.Warn("routes unreadable", "error", err)
-	}
-	for _, route := range routes {
+	for _, route := range r.core.Routes() {
 		shown.Announcements = append(shown.Announcements, observe.Announcement{
 			Prefix: route.Prefix, NextHop: route.NextHop, From: route.Clients, Announced: true, Since: route.Since,
 			Peers: told, Attributes: route.Attributes,

@@ -5,6 +5,7 @@ package bgp
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -76,6 +77,17 @@ func (r *Reflection) Range(address netip.Addr) *Range {
 		}
 	}
 	return nil
+}
+
+// Accepts reports whether clients may announce a prefix with a next hop.
+func (r *Reflection) Accepts(prefix netip.Prefix, hop netip.Addr) bool {
+	within := func(p netip.Prefix) bool { return p.Contains(hop) }
+	return slices.ContainsFunc(r.Accept, func(a Acceptance) bool { return a.has(prefix) }) &&
+		(len(r.NextHops) == 0 || slices.ContainsFunc(r.NextHops, within))
+}
+
+func (a *Acceptance) has(p netip.Prefix) bool {
+	return a.Prefix.Contains(p.Addr()) && p.Bits() >= a.Shortest && p.Bits() >= a.Prefix.Bits()
 }
 
 // Router returns the router of that address, nil if there is none.

@@ -45,12 +45,20 @@ type stage struct {
 
 // Run shows everything and takes the lab down again, also when it fails.
 func (d Demo) Run(ctx context.Context) (err error) {
-	topology, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: d.Fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers})
+	topology, err := netlab.ECMP(netlab.ECMPOptions{
+		Fairlead: d.Fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: netlab.FRR,
+	})
 	if err != nil {
 		return err
 	}
+	s := stage{Demo: d, topology: topology, services: topology.Services}
+	s.topology.SetServices(s.without(servers - 1))
+	for i := range s.topology.Probes {
+		p := &s.topology.Probes[i]
+		p.Answers = p.Answers[:servers-1]
+	}
 	d.say("== A client, a router, %d balancers and %d nginx servers, each in its own network namespace", balancers, servers)
-	lab, err := d.Labs.Up(ctx, d.Name, topology)
+	lab, err := d.Labs.Up(ctx, d.Name, s.topology)
 	if err != nil {
 		return err
 	}
@@ -61,26 +69,26 @@ func (d Demo) Run(ctx context.Context) (err error) {
 			d.say(farewell)
 		}
 	}()
-	s := stage{Demo: d, lab: lab, topology: topology, services: topology.Services}
-	if err := s.configure(ctx, s.without(servers-1)); err != nil {
-		return err
+	s.lab = lab
+	// A balancer is lost before servers come and go: for some time after that a
+	// connection's server may be known only to the balancer that it goes through.
+	for _, show := range []func(context.Context) error{s.routes, s.spread, s.cutOff, s.leave, s.change, s.failure} {
+		if err := show(ctx); err != nil {
+			return err
+		}
 	}
-	if err := s.spread(ctx); err != nil {
-		return err
-	}
-	if err := s.change(ctx); err != nil {
-		return err
-	}
-	return s.failure(ctx)
+	return nil
 }
 
 const farewell = `
 To keep a lab and look around:
-  bin/fairlead lab up ecmp --name try
+  bin/fairlead lab up ecmp --name try --router frr
   bin/fairlead lab exec try client -- curl -s http://10.1.1.1/
   bin/fairlead backends --socket /run/fairlead/labs/try/lb1/agent.sock
   bin/fairlead lab exec try lb1 -- curl -s http://127.0.0.1:9571/metrics
+  bin/fairlead routes --socket /run/fairlead/labs/try/lb1/agent.sock
   bin/fairlead lab exec try router -- ip route
+  vtysh --vty_socket /run/fairlead/labs/try/router -c 'show bgp summary'
   bin/fairlead lab down try`
 
 func (d Demo) say(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n", args...) }
@@ -92,7 +100,7 @@ func (s stage) spread(ctx context.Context) error {
 		return err
 	}
 	// Not zero if requests came while the balancers were being started.
-	seenBefore, err := s.answersSeen(ctx)
+	othersBefore, err := s.others(ctx)
 	if err != nil {
 		return err
 	}
@@ -113,12 +121,14 @@ func (s stage) spread(ctx context.Context) error {
 		return err
 	}
 	s.say("\n== The router spread them over the balancers, each balancer over the servers (packets forwarded)")
-	after.minus(before).print(s.Out)
-	seen, err := s.answersSeen(ctx)
+	spread := after.minus(before)
+	spread.print(s.Out)
+	others, err := s.others(ctx)
 	if err != nil {
 		return err
 	}
-	s.say("   Servers answer the client directly. Answers that passed a balancer: %d packets.", seen-seenBefore)
+	s.say("   Servers answer the client directly: beside these %d packets, %d came to the balancers, of BGP and BFD.",
+		spread.total(), others-othersBefore)
 	return nil
 }
 
@@ -131,10 +141,8 @@ func (s stage) change(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case <-time.After(2 * time.Second): // so that every connection has been used
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := pause(ctx, 2*time.Second); err != nil { // so that every connection has been used
+		return errors.Join(err, load.kill())
 	}
 	if err := s.configure(ctx, s.without(0)); err != nil {
 		return errors.Join(err, load.kill())

@@ -66,6 +66,9 @@ func (s stage) failure(ctx context.Context) error {
 }
 
 func (s stage) killAndStart(ctx context.Context) error {
+	if err := pause(ctx, time.Second); err != nil { // wrk gives up if its first connection is refused
+		return err
+	}
 	killed := time.Now()
 	if err := s.lab.Kill(ctx, victim, "nginx"); err != nil {
 		return err

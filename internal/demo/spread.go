@@ -57,6 +57,16 @@ func (p packets) minus(before packets) packets {
 	return p
 }
 
+// total is all of them.
+func (p packets) total() (sum uint64) {
+	for _, row := range p {
+		for _, n := range row {
+			sum += n
+		}
+	}
+	return sum
+}
+
 // print writes a table: a line a balancer, a column a server.
 func (p packets) print(out io.Writer) {
 	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
@@ -84,9 +94,9 @@ func (p packets) print(out io.Writer) {
 	_ = t.Flush() // the writer is a terminal or a buffer
 }
 
-// answersSeen counts the servers' packets that came by a balancer: it would take
-// them for packets to an address that is no VIP.
-func (s stage) answersSeen(ctx context.Context) (uint64, error) {
+// others counts packets that came to a balancer and were to no VIP: those of BGP
+// and BFD, and all that servers would answer if answers came this way.
+func (s stage) others(ctx context.Context) (uint64, error) {
 	seen := uint64(0)
 	for _, h := range s.balancers() {
 		text, err := observe.Dial(h.Socket).Status(ctx)

@@ -78,6 +78,9 @@ func writeService(b *strings.Builder, s lb.Service) {
 	if s.Unavailable != lb.Drop {
 		fmt.Fprintf(b, "    unavailable: %s\n", s.Unavailable)
 	}
+	if s.MinHealthy > 1 {
+		fmt.Fprintf(b, "    minHealthy: %d\n", s.MinHealthy)
+	}
 	b.WriteString(trackingText(s))
 	writeHealth(b, s.Health)
 	writeAccess(b, s)

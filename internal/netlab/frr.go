@@ -32,7 +32,18 @@ func (p *peering) furnishFRR(h *Host) {
 		"bgpd.conf":  p.frrBGP(),
 	}
 	h.Processes = append(h.Processes,
-		frrDaemon("zebra"), frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"), frrDaemon("bgpd"))
+		frrDaemon("zebra"),
+		behindZebra(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock")),
+		behindZebra(frrDaemon("bgpd")))
+}
+
+// behindZebra starts a process when zebra is there. Others look for it once, and
+// then every ten seconds; and what bgpd tells bfdd meanwhile, by way of zebra, is
+// never said again.
+func behindZebra(p Process) Process {
+	wait := "until [ -S " + zebraSocket + " ]; do sleep 0.01; done; exec \"$@\""
+	p.Args = append([]string{"sh", "-c", wait, "sh"}, p.Args...)
+	return p
 }
 
 // frrDaemon stays in the foreground and listens for nobody on TCP.

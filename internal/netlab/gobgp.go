@@ -15,9 +15,8 @@ const gobgpConfig = "gobgpd.toml"
 func (p *peering) furnishGoBGP(h *Host) {
 	h.Owner = frrUser
 	h.Files = map[string]string{"zebra.conf": "", gobgpConfig: p.gobgpText()}
-	// gobgpd looks for zebra once, and then every ten seconds.
-	wait := fmt.Sprintf("until [ -S %[1]s ]; do sleep 0.01; done; exec %[2]s -f %[3]s -t toml --pprof-disable", zebraSocket, p.gobgpd, gobgpConfig)
-	h.Processes = append(h.Processes, frrDaemon("zebra"), Process{Name: "gobgpd", Args: []string{"sh", "-c", wait}})
+	h.Processes = append(h.Processes, frrDaemon("zebra"),
+		behindZebra(Process{Name: "gobgpd", Args: []string{p.gobgpd, "-f", gobgpConfig, "-t", "toml", "--pprof-disable"}}))
 }
 
 // gobgpText waits for the neighbours to call. GoBGP's own BFD lives only as long

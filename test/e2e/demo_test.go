@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"fmt"
 	"os/exec"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -23,8 +25,10 @@ func TestDemo(t *testing.T) {
 	said := stdout.String()
 	for _, want := range []string{
 		"server1", "server4", "lb1", "lb2", "lb3", "total", // the table
-		"Answers that passed a balancer: 0 packets",
-		"connections broken: 0 of 64",
+		"10.1.1.1/32        via lb1, lb2, lb3", "fd00:10:1:1::1/128 via lb1, lb2, lb3", // the router's
+		"2 of 2 routes announced", "established", // the balancer's
+		"lb2 is out of the router's routes", "lb2 is back",
+		"lb3 has told the router", "lb3 is in the routes again",
 		"server3 is out of the rings of all balancers", "server3 is in again",
 		"fairlead lab up ecmp",
 	} {
@@ -33,10 +37,29 @@ func TestDemo(t *testing.T) {
 		}
 	}
 	const flawless = "0 connects, 0 reads, 0 writes, 0 time-outs, 0 not OK"
-	if n := strings.Count(said, flawless); n != 3 {
-		t.Errorf("%d runs of wrk say %q, want one for each family and one for the change:\n%s", n, flawless, said)
+	if n := strings.Count(said, flawless); n != 5 {
+		t.Errorf("%d runs of wrk say %q, want all but the one in which a server is killed:\n%s", n, flawless, said)
 	}
+	if n := strings.Count(said, "connections broken: 0 of 64"); n != 2 {
+		t.Errorf("%d times no connection is broken, want 2:\n%s", n, said)
+	}
+	checkPast(t, said)
 	if hosts := listed(t, fmt.Sprintf("demo-%d", cmd.Process.Pid)); len(hosts) > 0 {
 		t.Errorf("the demo's lab is left: %v", hosts)
+	}
+}
+
+// checkPast finds that servers' answers, as many as requests, went past the
+// balancers.
+func checkPast(t *testing.T, said string) {
+	t.Helper()
+	line := regexp.MustCompile(`beside these (\d+) packets, (\d+) came`).FindStringSubmatch(said)
+	if line == nil {
+		t.Fatalf("the demo doesn't say what came to the balancers:\n%s", said)
+	}
+	through, _ := strconv.Atoi(line[1])
+	others, _ := strconv.Atoi(line[2])
+	if others > through/50 {
+		t.Errorf("beside %d packets %d others came to the balancers", through, others)
 	}
 }

@@ -23,7 +23,7 @@ const pagePort = "9571"
 // What agents say of themselves to a real Prometheus is true, the dashboard and
 // the alerts of deploy/ can do something with it.
 func TestMetrics(t *testing.T) {
-	topology := announced(t)
+	topology := routed(t, netlab.ECMPOptions{Router: netlab.FRR, Servers: 4})
 	targets := observed(t, &topology)
 	l := bringUp(t, "metrics", topology)
 	m := l.watch(t, "lb1", targets)

@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/netlab"
 )
 
 var update = flag.Bool("update", false, "write the pictures of the status page in docs/images anew")
@@ -38,7 +39,7 @@ func unserved() string {
 func TestStatusPage(t *testing.T) {
 	needRoot(t)
 	needBrowser(t)
-	l := bringUp(t, "page", announced(t))
+	l := bringUp(t, "page", routed(t, netlab.ECMPOptions{Router: netlab.FRR, Servers: 4}))
 	l.topology.Services = append(l.topology.Services, lb.Service{
 		Name: unserved(), VIP: lb.VIP{Address: netip.MustParseAddr(vip4), Port: unservedPort, Protocol: lb.TCP}, Forward: lb.L2DSR,
 	})

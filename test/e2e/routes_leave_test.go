@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestLeave(t *testing.T) {
 }
 
 // leaveTime is enough for a balancer to leave and come back.
-const leaveTime = 6 * time.Second
+const leaveTime = 5 * time.Second
 
 // checkLossless lets a balancer leave and come back while clients hold
 // connections open, and open others all the time.
@@ -154,6 +155,11 @@ func (l *lab) watchRoute(t *testing.T, vip, balancer string) (end func()) {
 		t.Fatal(err)
 	}
 	watched := make(chan struct{})
+	unwatch := sync.OnceFunc(func() {
+		close(done)
+		<-watched
+	})
+	t.Cleanup(unwatch) // before the table is closed
 	go func() {
 		defer close(watched)
 		for update := range updates {
@@ -168,8 +174,7 @@ func (l *lab) watchRoute(t *testing.T, vip, balancer string) (end func()) {
 	}()
 	return func() {
 		t.Helper()
-		close(done)
-		<-watched
+		unwatch()
 		via, err := table.Via(hostRoute(vip))
 		if err != nil || !slices.Contains(via, balancer) {
 			t.Errorf("the route leads to %v (%v)", via, err)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
@@ -89,14 +91,20 @@ func (l *lab) checkTables(t *testing.T) {
 	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
 	l.checkTable(t, secondVIPs, nil)
 	// (a): a single balancer.
-	for _, gone := range []string{"lb3", "lb2"} {
-		if err := l.Stop(t.Context(), gone, "agent"); err != nil {
+	others := []string{"lb2", "lb3"}
+	for _, gone := range others {
+		if err := l.Signal(t.Context(), gone, "agent", unix.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 	}
 	l.checkTable(t, firstVIPs, gateways{"lb1"})
+	for _, gone := range others {
+		if err := l.Stop(t.Context(), gone, "agent"); err != nil { // it may not have ended yet
+			t.Fatal(err)
+		}
+	}
 	// And back again.
-	for _, back := range []string{"lb2", "lb3"} {
+	for _, back := range others {
 		if err := l.Restart(t.Context(), back, "agent"); err != nil {
 			t.Fatal(err)
 		}

@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -114,34 +113,20 @@ func (c *Config) visitors() float64 { return max(1, float64(c.Connections)/conne
 // measure runs the phases.
 func measure(ctx context.Context, cfg Config, site *site, report *bench.Report) error {
 	cfg.progress("seed %d", cfg.Seed)
-	random := rand.New(rand.NewPCG(cfg.Seed, 0))
-	nothing := func(context.Context) error { return nil }
-	for _, part := range []struct {
-		// suffix of the names of the results
-		suffix   string
-		middle   func(context.Context) error
-		failures *failures
-		claim    string
-	}{
-		{suffix: "", middle: nothing, claim: "connections broken by %d random backend changes under load"},
-		{suffix: "_health", middle: nothing, failures: &failures{site: site, random: random},
-			claim: "connections to living servers broken by %d such changes while others are killed and started again"},
-		{suffix: "_balancer_loss", middle: site.loseBalancer},
-	} {
-		p := phase{cfg, site, random, changeCounts{}, part.failures}
-		seen, err := p.measure(ctx, part.middle)
+	if err := site.awaitRoutes(ctx); err != nil {
+		return err
+	}
+	for _, p := range cfg.parts(site) {
+		seen, err := p.measure(ctx, p.during)
 		if err != nil {
 			return err
 		}
-		seen.Report(report, part.suffix)
-		p.changes.report(report, part.suffix, map[string]string{
-			"seed": fmt.Sprint(cfg.Seed), "tracking": cfg.Tracking.String(),
-		})
-		if part.claim != "" {
-			report.Judge(fmt.Sprintf(part.claim, p.changes.total()), "DESIGN.md §10", bench.AtMost(0), float64(seen.TCPBroken()))
+		p.report(report, seen)
+		if p.after == nil {
+			continue
 		}
-		if part.failures != nil {
-			report.Add("deaths"+part.suffix, "servers", bench.Runs{float64(site.deaths.Count())}, nil)
+		if err := p.after(ctx); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -34,22 +34,22 @@ type phase struct {
 }
 
 // measure runs the phase; servers are probed only where some fail.
-func (p *phase) measure(ctx context.Context, middle func(context.Context) error) (client.Counts, error) {
+func (p *phase) measure(ctx context.Context, during func(context.Context) error) (client.Counts, error) {
 	if p.failures == nil {
-		return p.run(ctx, middle)
+		return p.run(ctx, during)
 	}
 	if err := p.site.probe(ctx, healthCheck()); err != nil {
 		return client.Counts{}, err
 	}
-	seen, err := p.run(ctx, middle)
+	seen, err := p.run(ctx, during)
 	if err != nil {
 		return seen, err
 	}
 	return seen, p.site.probe(ctx, nil)
 }
 
-// run changes backends under load. Something else happens in the middle.
-func (p *phase) run(ctx context.Context, middle func(context.Context) error) (client.Counts, error) {
+// run has something happen under load.
+func (p *phase) run(ctx context.Context, during func(context.Context) error) (client.Counts, error) {
 	l := &client.Load{
 		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
 			return p.site.Dial(ctx, "client", network, address)
@@ -59,7 +59,7 @@ func (p *phase) run(ctx context.Context, middle func(context.Context) error) (cl
 	started := time.Now()
 	l.Start(ctx, p.Connections, p.flows(), p.visitors())
 	p.progress("%d connections are open after %.1f s", p.Connections, time.Since(started).Seconds())
-	err := p.churn(l.Over(), middle)
+	err := during(l.Over())
 	seen, failed := l.Stop()
 	// The first is the cause of those that follow.
 	if err := cmp.Or(ctx.Err(), failed, err); err != nil {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -87,7 +86,7 @@ type site struct {
 // at first.
 func draw(fairlead string, tracking lb.Tracking) (*site, error) {
 	topology, err := netlab.ECMP(netlab.ECMPOptions{
-		Fairlead: fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers,
+		Fairlead: fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: netlab.FRR,
 	})
 	if err != nil {
 		return nil, err
@@ -214,22 +213,4 @@ func (s *site) check(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// loseBalancer takes the last balancer out of the router's routes and then stops
-// its agent.
-func (s *site) loseBalancer(ctx context.Context) error {
-	lost := s.balancers[len(s.balancers)-1]
-	addresses := s.State().Host(lost).Addresses
-	for _, route := range s.topology.Host("router").Routes {
-		rest := slices.DeleteFunc(slices.Clone(route.Gateways), func(a netip.Addr) bool { return slices.Contains(addresses, a) })
-		if len(rest) == len(route.Gateways) {
-			continue
-		}
-		if err := s.Reroute("router", netlab.Route{Destination: route.Destination, Gateways: rest}); err != nil {
-			return err
-		}
-	}
-	s.balancers = s.balancers[:len(s.balancers)-1]
-	return s.Stop(ctx, lost, "agent")
 }

@@ -92,10 +92,33 @@ func (s *site) suffer(ctx context.Context, cfg *Config, a accident, n int, load 
 			s.names[n], a.text, family, milliseconds(o.delay), milliseconds(outage), lost.lost, lost.sent, lost.moved)
 	}
 	done.add("", "tcp_broken", float64(seen.TCPBroken()))
+	return s.comeBack(ctx, cfg, a, n, load, done)
+}
+
+// comeBack mends an accident and counts what is lost when the balancer returns.
+func (s *site) comeBack(ctx context.Context, cfg *Config, a accident, n int, load *datagrams, done damage) error {
+	began := time.Now()
 	if err := a.mend(ctx, n); err != nil {
 		return err
 	}
-	return s.await(ctx, s.tables(s.fleet))
+	if err := s.await(ctx, s.tables(s.fleet)); err != nil {
+		return err
+	}
+	if err := sleep(ctx, aftermath); err != nil {
+		return err
+	}
+	end := time.Now()
+	if err := sleep(ctx, lateness); err != nil {
+		return err
+	}
+	for _, f := range families() {
+		back := load.fateOf(began, end, f)
+		done.add(f, "return_lost", float64(back.lost))
+		if back.lost > 0 {
+			cfg.progress("%s comes back: %s: %d of %d datagrams lost", s.names[n], f, back.lost, back.sent)
+		}
+	}
+	return nil
 }
 
 // endured is a window that is over.
@@ -163,14 +186,14 @@ func (s *site) targets(protocol lb.Protocol) []netip.AddrPort {
 func (d damage) report(r *bench.Report, how Setting, a accident) {
 	units := map[string]string{
 		"outage_ms": "ms", "table_ms": "ms", "table_events": "events",
-		"lost": "datagrams", "moved": "flows", "tcp_broken": "connections",
+		"lost": "datagrams", "return_lost": "datagrams", "moved": "datagrams", "tcp_broken": "connections",
 	}
 	for _, f := range append(families(), "") {
 		labels := how.labels("family", string(f))
 		if f == "" {
 			labels = how.labels()
 		}
-		for _, name := range []string{"outage_ms", "table_ms", "table_events", "lost", "moved", "tcp_broken"} {
+		for _, name := range []string{"outage_ms", "table_ms", "table_events", "lost", "return_lost", "moved", "tcp_broken"} {
 			r.Add(a.name+"_"+name, units[name], d[f][name], labels)
 		}
 	}

@@ -4,7 +4,6 @@ package ecmp
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -14,8 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/bench/ecmp/fib"
-	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
@@ -212,44 +211,16 @@ func (s *site) act(ctx context.Context, a action, name string) error {
 }
 
 // settle waits until every session of the agents that run is established, and
-// watched: what happens before isn't noticed as fast.
+// watched.
 func (s *site) settle(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
+	var sockets []string
+	state := s.State()
 	for n, name := range s.names {
-		if s.fleet[n] == stopped {
-			continue
-		}
-		for {
-			waits, err := s.waitsFor(ctx, name)
-			if err == nil && waits == "" {
-				break
-			}
-			select {
-			case <-time.After(20 * time.Millisecond):
-			case <-ctx.Done():
-				return errors.Join(fmt.Errorf("%s: waits for %s", name, waits), err, ctx.Err())
-			}
+		if s.fleet[n] != stopped {
+			sockets = append(sockets, state.Host(name).Socket)
 		}
 	}
-	return nil
-}
-
-// waitsFor names a peer that isn't as it should be, with its state; empty if
-// there is none.
-func (s *site) waitsFor(ctx context.Context, name string) (string, error) {
-	text, err := observe.Dial(s.State().Host(name).Socket).Routes(ctx)
-	if err != nil {
-		return "the agent", err
-	}
-	var routes observe.Routes
-	if err := json.Unmarshal(text, &routes); err != nil {
-		return "the agent", err
-	}
-	for _, p := range routes.Peers {
-		if p.State != bgp.Established || p.BFD != "" && p.BFD != bgp.BFDUp {
-			return fmt.Sprintf("peer %s: %s, BFD %q: %s%s", p.Address, p.State, p.BFD, p.Reason, p.BFDReason), nil
-		}
-	}
-	return "", nil
+	return bench.AwaitSessions(ctx, sockets)
 }

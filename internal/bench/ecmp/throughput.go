@@ -27,7 +27,7 @@ type course struct {
 
 func newCourse(quick bool) course {
 	if quick {
-		return course{steady: 2, periods: 3, period: 2}
+		return course{steady: 3, periods: 3, period: 2}
 	}
 	return course{steady: 5, periods: 10, period: 4}
 }

@@ -160,11 +160,12 @@ var marker = bytes.Repeat([]byte{0xff}, 16)
 func (c *conn) received(kind uint8) error {
 	c.count(kind)
 	m, err := parse(c.ready, nil)
-	if fault := new(wire.MessageError); err != nil && !errors.As(err, &fault) {
-		return c.refuse(malformed)
-	} else if err != nil { // the library answers it
+	if fault, ok := errors.AsType[*wire.MessageError](err); ok { // the library answers it
 		c.because(unreadable(Notification{Code: fault.TypeCode, Subcode: fault.SubTypeCode}))
 		return nil
+	}
+	if err != nil {
+		return c.refuse(malformed)
 	}
 	switch body := m.Body.(type) {
 	case *wire.BGPOpen:

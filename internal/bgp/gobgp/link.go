@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
+	"slices"
 	"sync"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
@@ -22,6 +24,8 @@ type Link struct {
 	*net.TCPConn
 	peer      bgp.Peer
 	restarted bool
+	// router says that nothing is learnt from the peer.
+	router bool
 
 	// message is being read, and has that many bytes yet; ready are those of the
 	// last one that the library has still to read.
@@ -29,21 +33,36 @@ type Link struct {
 	have    int
 	ready   []byte
 	options wire.MarshallingOption
+	// paths are given their identifiers; nil if there is one of each prefix. It is
+	// there before the library writes an UPDATE.
+	paths *pathIDs
+	// ended is closed when nothing more can be read.
+	ended chan struct{}
+	over  sync.Once
 
 	mu     sync.Mutex
+	heard  map[netip.Prefix]Heard
 	reason string
 	// refused says that it was this side that ended the session, by a notification.
 	refused bool
 }
 
-// Accept hands the library the connection of a peer, which has been added and is
-// active. Restarted says that it is the peer's first since the reflector started
-// (RFC 4724 §4.1).
-func (s *Server) Accept(conn *net.TCPConn, peer bgp.Peer, restarted bool) *Link {
-	l := &Link{
-		TCPConn: conn, peer: peer, restarted: restarted,
-		message: make([]byte, headerSize), options: wire.MarshallingOption{ExtendedMessage: true},
-	}
+// AcceptClient hands the library the connection of a client, which has been added
+// and is active.
+func (s *Server) AcceptClient(conn *net.TCPConn, client bgp.Peer) *Link {
+	return s.take(&Link{TCPConn: conn, peer: client, heard: make(map[netip.Prefix]Heard)})
+}
+
+// AcceptRouter hands the library the connection of a router, which has been added
+// and is active. Restarted says that it is the first with it since the reflector
+// started (RFC 4724 §4.1).
+func (s *Server) AcceptRouter(conn *net.TCPConn, router bgp.Peer, restarted bool) *Link {
+	return s.take(&Link{TCPConn: conn, peer: router, restarted: restarted, router: true})
+}
+
+func (s *Server) take(l *Link) *Link {
+	l.message, l.options.ExtendedMessage = make([]byte, headerSize), true
+	l.ended = make(chan struct{})
 	s.accept <- l
 	return l
 }
@@ -62,12 +81,21 @@ func (l *Link) Refused() bool {
 	return l.refused
 }
 
+// Depart ends the session without a word, as if the reflector had died: a peer with
+// graceful restart keeps what it was told. The channel is closed when the peer has
+// noticed.
+func (l *Link) Depart() (noticed <-chan struct{}) {
+	_ = l.CloseWrite() // one that is closed already has been noticed
+	return l.ended
+}
+
 // Read gives the library whole messages, one after the other.
 func (l *Link) Read(b []byte) (int, error) {
 	for len(l.ready) == 0 {
 		if err := l.next(); err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) { // with which the library stops its readers
 				l.because(broken(err), false)
+				l.over.Do(func() { close(l.ended) })
 			}
 			return 0, err
 		}
@@ -110,6 +138,13 @@ func (l *Link) fill(size int) error {
 // inspect looks at a message before the library does, which answers what it can
 // read as wrong.
 func (l *Link) inspect() error {
+	if l.router && l.ready[18] == wire.BGP_MSG_UPDATE {
+		// It may know all the world's routes. An UPDATE keeps the session alive as a
+		// KEEPALIVE does (RFC 4271 §8.2.2).
+		var err error
+		l.ready, err = wire.NewBGPKeepAliveMessage().Serialize()
+		return err
+	}
 	m, err := parse(l.ready, &l.options)
 	if err != nil {
 		if fault := new(wire.MessageError); !errors.As(err, &fault) {
@@ -120,9 +155,12 @@ func (l *Link) inspect() error {
 	switch body := m.Body.(type) {
 	case *wire.BGPOpen:
 		l.options.Use2ByteAS = !readOpen(body).longASN
+		l.paths = newPathIDs(body)
 		if l.peer.HoldTime == 0 {
 			binary.BigEndian.PutUint16(l.ready[headerSize+3:], 0)
 		}
+	case *wire.BGPUpdate:
+		l.hear(body)
 	case *wire.BGPNotification:
 		l.because("peer says: "+readNotification(body).String(), false)
 	}
@@ -141,17 +179,24 @@ func (l *Link) refuse(n Notification) error {
 
 // Write sends one message of the library's.
 func (l *Link) Write(message []byte) (int, error) {
-	out := message
+	out := [][]byte{message}
 	switch kind := message[18]; {
 	case kind == wire.BGP_MSG_OPEN:
+		open, err := ownOpen(message, l.restarted, l.peer.HoldTime == 0)
+		if err != nil {
+			return 0, err
+		}
+		out = [][]byte{open}
+	case kind == wire.BGP_MSG_UPDATE && l.paths != nil:
 		var err error
-		if out, err = ownOpen(message, l.restarted, l.peer.HoldTime == 0); err != nil {
+		if out, err = l.paths.translate(message); err != nil {
+			l.because(err.Error(), false)
 			return 0, err
 		}
 	case kind == wire.BGP_MSG_NOTIFICATION && len(message) >= headerSize+2:
 		l.because(Notification{Code: message[headerSize], Subcode: message[headerSize+1]}.String(), true)
 	}
-	if _, err := l.TCPConn.Write(out); err != nil {
+	if _, err := l.TCPConn.Write(slices.Concat(out...)); err != nil {
 		l.because(broken(err), false)
 		return 0, err
 	}

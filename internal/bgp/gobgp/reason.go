@@ -21,32 +21,25 @@ func broken(err error) string {
 		return "peer closed the connection"
 	case errors.Is(err, net.ErrClosed), errors.Is(err, errEnded):
 		return "session ended"
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return "peer reset the connection"
 	}
-	return cause(err)
+	if number, ok := errors.AsType[unix.Errno](err); ok {
+		return number.Error()
+	}
+	return err.Error()
 }
 
 // unreadable names a fault of what the peer sent.
 func unreadable(n Notification) string { return "peer sent a bad message: " + n.String() }
 
-// cause names the error of a connection in words for an operator.
-func cause(err error) string {
-	var number unix.Errno
-	if !errors.As(err, &number) {
-		return err.Error()
-	}
-	switch number {
-	case unix.ECONNRESET, unix.EPIPE:
-		return "peer reset the connection"
-	case unix.ETIMEDOUT:
-		return "timed out"
-	}
-	return number.Error()
-}
-
 // said is what a peer's notification means here.
 func (c *conn) said(n Notification) string {
 	if (Notification{Code: n.Code, Subcode: n.Subcode}) == badPeerAS {
 		return fmt.Sprintf("peer says: bad peer AS: it doesn't expect AS %d here%s", c.local.ASN, c.itsASN())
+	}
+	if n.Code == 5 { // FRR's answer in the first second of a neighbour's life
+		return "peer says: finite state machine error: it may not be ready yet"
 	}
 	return "peer says: " + n.String()
 }

@@ -32,6 +32,9 @@ type peer struct {
 	waiting *net.TCPConn
 	// link is the connection that the library had last; nil if it had none.
 	link *gobgp.Link
+	// kept is a client's connection that was lost and whose routes are kept; nil
+	// once it has told its routes again.
+	kept *gobgp.Link
 	// begun says that there has been a session.
 	begun bool
 	// alive says that BFD was up in this session.
@@ -86,7 +89,11 @@ func (r *Reflector) hand(p *peer, conn *net.TCPConn) {
 		return
 	}
 	p.ready = false
-	p.link = r.library.Accept(conn, p.Peer, p.router && !p.begun)
+	if p.router {
+		p.link = r.library.AcceptRouter(conn, p.Peer, !p.begun)
+		return
+	}
+	p.link = r.library.AcceptClient(conn, p.Peer)
 }
 
 func (r *Reflector) addClient(address netip.Addr) (*peer, error) {
@@ -153,6 +160,7 @@ func (r *Reflector) ended(p *peer, c gobgp.Change, was bgp.SessionState) {
 	kept := c.Kept && !p.router && (p.link == nil || !p.link.Refused())
 	switch {
 	case kept:
+		p.kept, p.link = p.link, nil
 		r.log.Warn("client lost, its routes are kept while it may be restarting", "address", p.Address)
 	case was == bgp.Established || r.quota.take(time.Now()):
 		r.log.Warn(p.name()+" lost", "address", p.Address, "reason", p.reason)

@@ -153,11 +153,11 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 // Close ends all sessions so that routers keep what they were told for the
 // restart time: a reflector that is replaced takes no route off them.
 func (r *Reflector) Close() {
+	r.hangUp()
 	r.cancel()
 	for _, l := range r.listeners {
 		l.close()
 	}
-	r.hangUp()
 	r.watcher.Close()
 	if err := r.library.Leave(context.WithoutCancel(r.ctx)); err != nil {
 		r.log.Warn("reflector not left", "error", err)
@@ -229,7 +229,7 @@ func (r *Reflector) told(address netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if p := r.peers[address]; p != nil {
-		p.told = time.Now()
+		p.told, p.kept = time.Now(), nil
 	}
 }
 

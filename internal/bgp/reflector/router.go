@@ -136,14 +136,27 @@ func (r *Reflector) sleep(p *peer, wait time.Duration) bool {
 	return false
 }
 
-// hangUp closes the connections with routers without a word: they keep what they
-// were told (RFC 4724 §4.2), also when clients are gone before the library is.
+// departure is how long routers may take to notice that the reflector is gone.
+const departure = time.Second
+
+// hangUp leaves routers without a word, so that they keep what they were told
+// (RFC 4724 §4.2). It comes before all else that ends: a router that hears of
+// clients, or of BFD, before it has lost the session would take the routes away.
 func (r *Reflector) hangUp() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
+	var noticed []<-chan struct{}
 	for _, p := range r.peers {
-		if p.router && p.link != nil {
-			_ = p.link.Close()
+		if p.router && p.state == bgp.Established {
+			noticed = append(noticed, p.link.Depart())
+		}
+	}
+	r.mu.Unlock()
+	late := time.After(departure)
+	for _, ended := range noticed {
+		select {
+		case <-ended:
+		case <-late:
+			return
 		}
 	}
 }

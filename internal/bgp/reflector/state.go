@@ -26,39 +26,71 @@ type Route struct {
 }
 
 // Routes returns what is passed on, by prefix and next hop.
-func (r *Reflector) Routes() ([]Route, error) {
-	paths, err := r.library.Paths()
-	if err != nil {
-		return nil, err
-	}
-	type key struct {
-		prefix netip.Prefix
-		hop    netip.Addr
-	}
-	slices.SortFunc(paths, func(a, b gobgp.Path) int {
-		return cmp.Or(a.Since.Compare(b.Since), a.From.Compare(b.From))
-	})
-	routes := make(map[key]*Route)
-	for _, p := range paths {
-		at := key{p.Prefix, p.NextHop}
-		route := routes[at]
-		if route == nil {
-			route = &Route{Prefix: p.Prefix, NextHop: p.NextHop, Since: p.Since, Attributes: p.Attributes}
-			routes[at] = route
-		}
-		route.Clients = append(route.Clients, p.From)
-		if p.Stale {
-			route.Stale = append(route.Stale, p.From)
+func (r *Reflector) Routes() []Route {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	routes := make(map[place]*Route)
+	for _, p := range r.peers {
+		for prefix, h := range p.heard() {
+			if r.config.Accepts(prefix, h.NextHop) {
+				routes[place{prefix, h.NextHop}] = routes[place{prefix, h.NextHop}].with(p.Address, prefix, h)
+			}
 		}
 	}
 	list := make([]Route, 0, len(routes))
 	for _, route := range routes {
+		slices.SortFunc(route.Clients, netip.Addr.Compare)
+		slices.SortFunc(route.Stale, netip.Addr.Compare)
 		list = append(list, *route)
 	}
 	slices.SortFunc(list, func(a, b Route) int {
 		return cmp.Or(a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()), a.NextHop.Compare(b.NextHop))
 	})
-	return list, nil
+	return list
+}
+
+// place is what routes differ in.
+type place struct {
+	prefix netip.Prefix
+	hop    netip.Addr
+}
+
+// with adds a client to a route, which is nil if it is the first.
+func (route *Route) with(client netip.Addr, prefix netip.Prefix, h heard) *Route {
+	if route == nil {
+		route = &Route{Prefix: prefix, NextHop: h.NextHop, Since: h.Since, Attributes: h.Attributes}
+	}
+	if h.Since.Before(route.Since) {
+		route.Since, route.Attributes = h.Since, h.Attributes
+	}
+	route.Clients = append(route.Clients, client)
+	if h.stale {
+		route.Stale = append(route.Stale, client)
+	}
+	return route
+}
+
+// heard is a route of a client; stale if it is of a session that is lost.
+type heard struct {
+	gobgp.Heard
+	stale bool
+}
+
+// heard is what a client announces: in its session, and in the one before as long
+// as the library keeps that.
+func (p *peer) heard() map[netip.Prefix]heard {
+	all := make(map[netip.Prefix]heard)
+	if p.kept != nil {
+		for prefix, h := range p.kept.Heard() {
+			all[prefix] = heard{h, true}
+		}
+	}
+	if p.link != nil && !p.router {
+		for prefix, h := range p.link.Heard() {
+			all[prefix] = heard{h, false}
+		}
+	}
+	return all
 }
 
 // Peers returns routers and clients by address.

@@ -23,34 +23,29 @@ func secret(t *testing.T, password string) bgp.Secret {
 }
 
 func TestPassword(t *testing.T) {
-	for name, addr := range map[string]struct{ router, balancer netip.Addr }{
-		"IPv4": {router4, balancer4}, "IPv6": {router6, balancer6},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := startFRR(t, bgpd("65000", addr.balancer, "remote-as 65021", "passive", "password correct"))
-			peer := router(addr.router, 65000)
-			peer.Password = secret(t, "wrong")
-			s := open(t, peer)
-			set(t, s, "10.1.1.1")
-			awaitReason(t, s, "timed out: wrong password, or unreachable")
-			if err := os.WriteFile(peer.Password.File, []byte("correct"), 0o600); err != nil { // read at the next try
-				t.Fatal(err)
-			}
-			r.awaitHops("10.1.1.1/32", "10.0.2.11")
-			if err := os.Remove(peer.Password.File); err != nil {
-				t.Fatal(err)
-			}
-			r.vtysh("clear bgp *")
-			awaitReason(t, s, "no such file")
-		})
+	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive", "password correct"))
+	peer := router(router4, 65000)
+	peer.Password = secret(t, "wrong")
+	s := open(t, peer)
+	set(t, s, "10.1.1.1")
+	awaitReason(t, s, "timed out: wrong password, or unreachable")
+	if err := os.WriteFile(peer.Password.File, []byte("correct"), 0o600); err != nil { // read at the next try
+		t.Fatal(err)
 	}
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	if err := os.Remove(peer.Password.File); err != nil {
+		t.Fatal(err)
+	}
+	r.vtysh("clear bgp *")
+	awaitReason(t, s, "no such file")
 }
 
-func TestPasswordThatOnlyTheRouterHas(t *testing.T) {
-	startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive", "password correct"))
-	s := open(t, router(router4, 65000))
-	set(t, s, "10.1.1.1")
-	awaitReason(t, s, "timed out: unreachable, or it wants a password")
+func TestPasswordOverIPv6(t *testing.T) {
+	r := startFRR(t, bgpd("65000", balancer6, "remote-as 65021", "passive", "password correct"))
+	peer := router(router6, 65000)
+	peer.Password = secret(t, "correct")
+	set(t, open(t, peer), "fd00:10:1:1::1")
+	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
 }
 
 func TestTTLSecurity(t *testing.T) {
@@ -61,19 +56,10 @@ func TestTTLSecurity(t *testing.T) {
 			r := startFRR(t, bgpd("65000", addr.balancer, "remote-as 65021", "passive", "ttl-security hops 1"))
 			peer := router(addr.router, 65000)
 			peer.TTLSecurity = 1
-			s := open(t, peer)
-			set(t, s, "fd00:10:1:1::1")
+			set(t, open(t, peer), "fd00:10:1:1::1")
 			r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
 		})
 	}
-	t.Run("only here", func(t *testing.T) { // the router's packets have a TTL of 1
-		startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
-		peer := router(router4, 65000)
-		peer.TTLSecurity = 1
-		s := open(t, peer)
-		set(t, s, "10.1.1.1")
-		awaitReason(t, s, "the peer doesn't answer: it may be further away than TTL security allows")
-	})
 }
 
 func TestPassivePeer(t *testing.T) {

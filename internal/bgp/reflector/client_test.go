@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reflector_test
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"testing"
+	"time"
+)
+
+// client is a balancer as far as a reflector sees one. It is written out byte by
+// byte: the library keeps state that two instances in one process would race for,
+// and a client that misbehaves has to be one too.
+type client struct {
+	t    *testing.T
+	n    int // the last part of its addresses
+	conn net.Conn
+	// ended is closed when the reflector has closed the connection; said is the last
+	// notification by then.
+	ended chan struct{}
+	said  []byte
+}
+
+// Message types (RFC 4271 §4.1).
+const (
+	open         = 1
+	update       = 2
+	notification = 3
+	keepalive    = 4
+)
+
+// identity is what a client says of itself.
+type identity struct {
+	asn     uint32
+	restart bool // it has graceful restart
+}
+
+// connect has the nth client establish a session; it says that it has told all
+// when told is called.
+func connect(t *testing.T, n int, who identity) *client {
+	t.Helper()
+	c := call(t, n)
+	c.send(open, c.open(who))
+	c.send(keepalive, nil)
+	return c
+}
+
+// call only connects.
+func call(t *testing.T, n int) *client {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: clientAddress(n).AsSlice()}}
+	var conn net.Conn
+	await(t, "connection", func() (ok bool) {
+		var err error
+		conn, err = dialer.Dial("tcp4", netip.AddrPortFrom(reflectorAddress, 179).String())
+		return err == nil
+	})
+	c := &client{t: t, n: n, conn: conn, ended: make(chan struct{})}
+	go c.listen()
+	t.Cleanup(c.vanish)
+	return c
+}
+
+// listen reads until the reflector closes the connection. Keepalives are answered:
+// the reflector sends them often enough.
+func (c *client) listen() {
+	defer close(c.ended)
+	for {
+		header := make([]byte, 19)
+		if _, err := io.ReadFull(c.conn, header); err != nil {
+			return
+		}
+		body := make([]byte, int(binary.BigEndian.Uint16(header[16:]))-len(header))
+		if _, err := io.ReadFull(c.conn, body); err != nil {
+			return
+		}
+		if header[18] == notification {
+			c.said = body
+		}
+	}
+}
+
+// send sends a message. A connection that is closed is seen by listen.
+func (c *client) send(kind byte, body []byte) {
+	header := slices.Concat(slices.Repeat([]byte{0xff}, 16), []byte{0, 0, kind})
+	binary.BigEndian.PutUint16(header[16:], uint16(19+len(body)))
+	_, _ = c.conn.Write(append(header, body...))
+}
+
+// vanish closes the connection without a word.
+func (c *client) vanish() { _ = c.conn.Close() }
+
+// leave ends the session with a notification: cease, administrative shutdown.
+func (c *client) leave() {
+	c.send(notification, []byte{6, 2})
+	_ = c.conn.Close()
+}
+
+// awaitEnd waits until the reflector has closed the connection, and returns what
+// its notification said.
+func (c *client) awaitEnd() (said []byte) {
+	c.t.Helper()
+	select {
+	case <-c.ended:
+		return c.said
+	case <-time.After(20 * time.Second):
+		c.t.Fatal("the reflector doesn't end the session within 20 s")
+		return nil
+	}
+}
+
+// open is an OPEN message with a hold time of 90 s.
+func (c *client) open(who identity) []byte {
+	capabilities := []byte{
+		1, 4, 0, 1, 0, 1, // multiprotocol: IPv4 unicast
+		1, 4, 0, 2, 0, 1, // multiprotocol: IPv6 unicast
+		65, 4, byte(who.asn >> 24), byte(who.asn >> 16), byte(who.asn >> 8), byte(who.asn),
+	}
+	if who.restart { // restart time 30, forwarding preserved in both families
+		capabilities = append(capabilities, 64, 10, 0, 30, 0, 1, 1, 0x80, 0, 2, 1, 0x80)
+	}
+	body := []byte{4, byte(who.asn >> 8), byte(who.asn), 0, 90, 10, 0, 2, byte(c.n)}
+	return slices.Concat(body, []byte{byte(len(capabilities) + 2), 2, byte(len(capabilities))}, capabilities)
+}
+
+// told says End-of-RIB of both families (RFC 4724 §2).
+func (c *client) told() {
+	c.send(update, []byte{0, 0, 0, 0})
+	c.send(update, []byte{0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1})
+}
+
+// announce announces prefixes with the client's own next hop.
+func (c *client) announce(prefixes ...string) {
+	for _, text := range prefixes {
+		prefix := netip.MustParsePrefix(text)
+		attributes := []byte{
+			0x40, 1, 1, 0, // ORIGIN IGP
+			0x40, 2, 0, // AS_PATH, empty
+			0x40, 5, 4, 0, 0, 0, 100, // LOCAL_PREF
+		}
+		if prefix.Addr().Is4() {
+			attributes = append(attributes, 0x40, 3, 4, 10, 0, 2, byte(c.n)) // NEXT_HOP
+			c.update(nil, attributes, reach(prefix))
+			continue
+		}
+		hop := netip.MustParseAddr("fd00:2::").As16()
+		// Written as the lab's addresses are: decimal digits.
+		binary.BigEndian.PutUint16(hop[14:], uint16(c.n/100*256+c.n/10%10*16+c.n%10))
+		value := slices.Concat([]byte{0, 2, 1, 16}, hop[:], []byte{0}, reach(prefix))
+		c.update(nil, append(attributes, slices.Concat([]byte{0x80, 14, byte(len(value))}, value)...), nil)
+	}
+}
+
+// withdraw takes IPv4 prefixes back.
+func (c *client) withdraw(prefixes ...string) {
+	for _, text := range prefixes {
+		c.update(reach(netip.MustParsePrefix(text)), nil, nil)
+	}
+}
+
+func (c *client) update(withdrawn, attributes, announced []byte) {
+	length := func(b []byte) []byte { return binary.BigEndian.AppendUint16(nil, uint16(len(b))) }
+	c.send(update, slices.Concat(length(withdrawn), withdrawn, length(attributes), attributes, announced))
+}
+
+// reach is a prefix as it stands in messages.
+func reach(p netip.Prefix) []byte {
+	return append([]byte{byte(p.Bits())}, p.Addr().AsSlice()[:(p.Bits()+7)/8]...)
+}
+
+func needsRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: port 179 in a network namespace")
+	}
+}

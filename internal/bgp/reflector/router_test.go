@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reflector_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+const (
+	vip4 = "10.1.1.1/32"
+	vip6 = "fd00:10:1:1::1/128"
+)
+
+var restarting = identity{asn: asn, restart: true}
+
+// A router gets every client's path, in both families, and loses those of a client
+// that withdraws, stops or, without graceful restart, dies.
+func TestRouterHasEveryPath(t *testing.T) {
+	startBIRD(t, "")
+	r := start(t, settings(), "")
+	one, two, three := connect(t, 11, restarting), connect(t, 12, restarting), connect(t, 13, identity{asn: asn})
+	for _, c := range []*client{one, two, three} {
+		c.announce(vip4, vip6)
+		c.told()
+	}
+	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
+	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13")
+
+	one.withdraw(vip4)
+	awaitHops(t, vip4, "10.0.2.12 10.0.2.13")
+	two.leave()
+	awaitHops(t, vip4, "10.0.2.13")
+	awaitHops(t, vip6, "fd00:2::11 fd00:2::13")
+	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.13 from [127.0.1.13]\n"+
+		"fd00:10:1:1::1/128 via fd00:2::11 from [127.0.1.11]\n"+
+		"fd00:10:1:1::1/128 via fd00:2::13 from [127.0.1.13]\n")
+	three.vanish()
+	awaitHops(t, vip4, "")
+	awaitHops(t, vip6, "fd00:2::11")
+}
+
+// A client that is gone without a word keeps its routes on the router until it is
+// back; what it doesn't announce then is withdrawn.
+func TestClientRestarts(t *testing.T) {
+	startBIRD(t, "")
+	r := start(t, settings(), "")
+	before := connect(t, 11, restarting)
+	before.announce(vip4, "10.1.1.2/32")
+	before.told()
+	awaitHops(t, vip4, "10.0.2.11")
+	awaitHops(t, "10.1.1.2/32", "10.0.2.11")
+	changes := watchRoute(t, vip4)
+
+	before.vanish()
+	await(t, "loss of the client", func() bool { return !established(r, clientAddress(11)) })
+	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.11 from [127.0.1.11] stale [127.0.1.11]\n"+
+		"10.1.1.2/32 via 10.0.2.11 from [127.0.1.11] stale [127.0.1.11]\n")
+	after := connect(t, 11, restarting)
+	after.announce(vip4)
+	after.told()
+	awaitHops(t, "10.1.1.2/32", "")
+	awaitHops(t, vip4, "10.0.2.11")
+	if n := changes(); n > 0 {
+		t.Errorf("the router's route changed %d times", n)
+	}
+	if p, _ := state(r, clientAddress(11)); p.Flaps != 1 || !p.Dynamic || p.State != bgp.Established {
+		t.Errorf("the client is %+v", p)
+	}
+}
+
+// A reflector that is replaced takes no route off the router, and the next one
+// tells nothing before the clients are back, in whatever order they come.
+func TestReflectorRestarts(t *testing.T) {
+	startBIRD(t, "")
+	book := filepath.Join(t.TempDir(), "clients")
+	before := start(t, settings(), book)
+	for n := 11; n <= 13; n++ {
+		c := connect(t, n, restarting)
+		c.announce(vip4, vip6)
+		c.told()
+	}
+	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
+	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13")
+	changed4, changed6 := watchRoute(t, vip4), watchRoute(t, vip6)
+
+	before.Close()
+	after := start(t, settings(), book)
+	for n := 14; n >= 11; n-- {
+		if after.Begun() {
+			t.Errorf("the router is told before client %d is back", n)
+		}
+		c := connect(t, n, restarting)
+		c.announce(vip4, vip6)
+		c.told()
+	}
+	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13 10.0.2.14")
+	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13 fd00:2::14")
+	if a, b := changed4(), changed6(); a > 1 || b > 1 { // the fourth client is new
+		t.Errorf("the router's routes changed %d and %d times", a, b)
+	}
+}
