@@ -142,8 +142,8 @@ func (l *listener) attend() (next time.Time, flood bool, err error) {
 		return time.Time{}, false, err
 	}
 	for {
-		at, any := l.queue.next()
-		if !any || at.After(now) {
+		at, some := l.queue.next()
+		if !some || at.After(now) {
 			return at, flood, nil
 		}
 		l.look(l.queue[0], now)
@@ -194,8 +194,8 @@ func (l *listener) hear(d *datagram) {
 func (l *listener) look(m *member, now time.Time) {
 	m.expire(now)
 	for {
-		p, any := m.transmit(now)
-		if !any {
+		p, due := m.transmit(now)
+		if !due {
 			break
 		}
 		m.send(l.link, &p)
