@@ -31,9 +31,10 @@ type rogue struct {
 // manner is how a peer treats who calls it. The connection is closed afterwards.
 type manner func(c net.Conn)
 
-// addRogue adds a host with such addresses to a topology.
+// addRogue adds a host with such addresses to a topology. It is no client, whose
+// packets would be counted as balanced ones.
 func addRogue(topology *netlab.Topology, addresses []netip.Addr) {
-	host := netlab.Host{Name: "rogue", Role: netlab.Client, Interfaces: []netlab.Interface{{Name: "eth0"}}}
+	host := netlab.Host{Name: "rogue", Role: netlab.Reflector, Interfaces: []netlab.Interface{{Name: "eth0"}}}
 	for _, a := range addresses {
 		host.Interfaces[0].Addresses = append(host.Interfaces[0].Addresses, netip.PrefixFrom(a, 24))
 	}
@@ -89,6 +90,40 @@ func (l *lab) unleash(t *testing.T, manners map[netip.Addr]manner) *rogue {
 		}
 	})
 	return r
+}
+
+// noise sends nonsense to a balancer until the test ends: to the ports of BFD for
+// peers on the link and beyond, and to that of BGP.
+func (l *lab) noise(t *testing.T, balancer string) {
+	t.Helper()
+	var conns []net.Conn
+	for _, to := range []struct{ network, port string }{{"udp4", "3784"}, {"udp4", "4784"}, {"udp4", "179"}} {
+		c, err := l.Dial(t.Context(), "rogue", to.network, net.JoinHostPort(l.address(balancer).String(), to.port))
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+	}
+	done, sending := make(chan struct{}), sync.WaitGroup{}
+	sending.Go(func() {
+		for ticker := time.NewTicker(time.Millisecond); ; {
+			select {
+			case <-done:
+				return
+			case <-ticker.C:
+			}
+			for _, c := range conns {
+				_, _ = c.Write(random(rand.IntN(100))) // nobody listens at some of them
+			}
+		}
+	})
+	t.Cleanup(func() {
+		close(done)
+		sending.Wait()
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
 }
 
 // called is when somebody called an address.
