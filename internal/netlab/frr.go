@@ -23,7 +23,9 @@ const workingFolder = "/proc/self/cwd/"
 const zebraSocket = "zserv.api"
 
 // furnishFRR lets a host run FRR. Its sockets are in its directory, where
-// "vtysh --vty_socket DIRECTORY" finds them.
+// "vtysh --vty_socket DIRECTORY" finds them. Unless zebra is told that the kernel
+// can replace IPv6 routes it deletes one and adds it again, and what comes in
+// between is lost.
 func (p *peering) furnishFRR(h *Host) {
 	h.Owner = frrUser
 	h.Files = map[string]string{
@@ -32,8 +34,8 @@ func (p *peering) furnishFRR(h *Host) {
 		"bgpd.conf":  p.frrBGP(),
 	}
 	h.Processes = append(h.Processes,
-		frrDaemon("zebra"),
-		behindZebra(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock")),
+		frrDaemon("zebra", "--v6-rr-semantics"),
+		behindZebra(urgent(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"))),
 		behindZebra(frrDaemon("bgpd")))
 }
 
@@ -43,6 +45,13 @@ func (p *peering) furnishFRR(h *Host) {
 func behindZebra(p Process) Process {
 	wait := "until [ -S " + zebraSocket + " ]; do sleep 0.01; done; exec \"$@\""
 	p.Args = append([]string{"sh", "-c", wait, "sh"}, p.Args...)
+	return p
+}
+
+// urgent runs a process before all others, where that is allowed: a real router's
+// BFD doesn't share processors with balancers, servers, clients and their load.
+func urgent(p Process) Process {
+	p.Args = append([]string{"sh", "-c", "chrt --rr --pid 1 $$ 2>/dev/null; exec \"$@\"", "sh"}, p.Args...)
 	return p
 }
 
