@@ -18,7 +18,8 @@ const sessionPause = 20 * time.Millisecond
 
 // AwaitSessions waits until every BGP session of the agents behind these control
 // sockets is established, and watched by BFD if it is to be: what happens before
-// that is noticed later than it should be. It says what it waits for if ctx ends.
+// that is noticed later than it should be. All of them have peers; one that has
+// none yet is starting. It says what it waits for if ctx ends.
 func AwaitSessions(ctx context.Context, sockets []string) error {
 	for _, socket := range sockets {
 		for {
@@ -46,6 +47,9 @@ func sessionsWaitFor(ctx context.Context, socket string) (string, error) {
 	var routes observe.Routes
 	if err := json.Unmarshal(text, &routes); err != nil {
 		return "the agent", err
+	}
+	if len(routes.Peers) == 0 {
+		return "peers", nil
 	}
 	for _, p := range routes.Peers {
 		if p.State != bgp.Established {

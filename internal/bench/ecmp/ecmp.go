@@ -127,6 +127,17 @@ func (c *Config) runSetting(ctx context.Context, how Setting, throughput bool, r
 		return err
 	}
 	defer func() { err = errors.Join(err, s.takeDown(ctx)) }()
+	stalls := watchStalls()
+	err = c.measure(ctx, s, how, throughput, report)
+	stalled := stalls.stop()
+	report.Add("stall_ms", "ms", bench.Runs{milliseconds(stalled)}, how.labels())
+	c.progress("%s: measured in %.0f s, in which a process had to wait for a processor for %.0f ms at most",
+		how, time.Since(began).Seconds(), milliseconds(stalled))
+	return err
+}
+
+// measure runs the parts of a setting.
+func (c *Config) measure(ctx context.Context, s *site, how Setting, throughput bool, report *bench.Report) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
@@ -143,7 +154,6 @@ func (c *Config) runSetting(ctx context.Context, how Setting, throughput bool, r
 			return err
 		}
 	}
-	c.progress("%s: measured in %.0f s", how, time.Since(began).Seconds())
 	return nil
 }
 
