@@ -61,6 +61,10 @@ func (s Setting) String() string {
 	return string(s.Router)
 }
 
+// bfd reports whether what the balancers peer with has BFD: the lab's GoBGP
+// doesn't.
+func (s Setting) bfd() bool { return s.Reflector || s.Router != netlab.GoBGP }
+
 // labels are those of results; more are names and values in turn.
 func (s Setting) labels(more ...string) map[string]string {
 	labels := map[string]string{"router": string(s.Router), "reflector": "no"}
