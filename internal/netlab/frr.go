@@ -33,7 +33,7 @@ func (p *peering) furnishFRR(h *Host) {
 	}
 	h.Processes = append(h.Processes,
 		zebra(),
-		behindZebra(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock")),
+		behindZebra(urgent(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"))),
 		behindZebra(frrDaemon("bgpd")))
 }
 
@@ -47,6 +47,13 @@ func zebra() Process { return frrDaemon("zebra", "--v6-rr-semantics") }
 func behindZebra(p Process) Process {
 	wait := "until [ -S " + zebraSocket + " ]; do sleep 0.01; done; exec \"$@\""
 	p.Args = append([]string{"sh", "-c", wait, "sh"}, p.Args...)
+	return p
+}
+
+// urgent runs a process before all others, where that is allowed: a real router's
+// BFD doesn't share processors with balancers, servers, clients and their load.
+func urgent(p Process) Process {
+	p.Args = append([]string{"sh", "-c", "chrt --rr --pid 1 $$ 2>/dev/null; exec \"$@\"", "sh"}, p.Args...)
 	return p
 }
 

@@ -3,6 +3,7 @@
 package bfd
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,23 +88,29 @@ type end struct {
 	in     io.WriteCloser
 	orders *json.Encoder
 	status chan Status
+	log    bytes.Buffer // to be read when the process has ended
 
 	mu     sync.Mutex
 	news   *sync.Cond
 	events []Event
 }
 
-// startEnd starts an end, which is stopped when the test is over.
-func startEnd(t *testing.T, lab *netlab.Lab, host string) *end {
+// startEnd starts an end, through another command if one is given. It is stopped
+// when the test is over.
+func startEnd(t *testing.T, lab *netlab.Lab, host string, through ...string) *end {
 	t.Helper()
-	e := &end{t: t, name: host, cmd: exec.Command("/proc/self/exe", "end"), status: make(chan Status)}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append(through, program, "end")
+	e := &end{t: t, name: host, cmd: exec.Command(args[0], args[1:]...), status: make(chan Status)}
 	e.news = sync.NewCond(&e.mu)
 	var out io.Reader
-	var err error
 	if e.in, err = e.cmd.StdinPipe(); err == nil {
 		out, err = e.cmd.StdoutPipe()
 	}
-	e.cmd.Stderr = t.Output()
+	e.cmd.Stderr = io.MultiWriter(t.Output(), &e.log)
 	if err == nil {
 		err = lab.Do(host, e.cmd.Start)
 	}

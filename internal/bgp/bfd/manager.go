@@ -19,6 +19,7 @@ type Manager struct {
 	log  *slog.Logger
 	news *messenger
 	work sync.WaitGroup
+	late sync.Once // listener.late
 
 	mu        sync.Mutex
 	listeners map[link]*listener
@@ -71,7 +72,7 @@ func (m *Manager) Set(peers []Peer) error {
 func (m *Manager) watch(p Peer) {
 	l, ok := m.listeners[linkOf(&p)]
 	if !ok {
-		l = newListener(linkOf(&p), m.log)
+		l = newListener(linkOf(&p), m.log, &m.late)
 		m.listeners[linkOf(&p)] = l
 	}
 	if l.add(newSession(time.Now(), p, m.discriminator(), rand.Float64, m.news.tell)) {

@@ -203,7 +203,7 @@ func TestSetRefuses(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	if _, any := m.State(good.Address); any {
+	if _, watched := m.State(good.Address); watched {
 		t.Error("an error changed something")
 	}
 }
