@@ -43,22 +43,32 @@ func Dial(ctx context.Context, local bgp.Local, peer *bgp.Peer) (*net.TCPConn, e
 	}
 	conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(peer.Address, port).String())
 	if err != nil {
-		return nil, plain(err, len(keys) > 0)
+		return nil, plain(err, len(keys) > 0, peer.TTLSecurity > 0)
 	}
 	return conn.(*net.TCPConn), nil
 }
 
 // plain leaves out what package net says of addresses, and names what a silent
-// peer may mean: the kernel drops what isn't signed right.
-func plain(err error, signed bool) error {
+// peer may mean: kernels drop what isn't signed right, or comes from too far.
+func plain(err error, signed, near bool) error {
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch number, isNumber := errors.AsType[unix.Errno](err); {
-	case isNet && timeout.Timeout() && signed:
-		return errors.New("timed out: wrong password, or unreachable")
 	case isNet && timeout.Timeout():
-		return errors.New("timed out: unreachable, or it wants a password")
+		return errors.New(silence(signed, near))
 	case isNumber:
 		return number
 	}
 	return err
+}
+
+// silence is why a peer may not answer, the likeliest first.
+func silence(signed, near bool) string {
+	text := "timed out: unreachable, or it wants a password"
+	if signed {
+		text = "timed out: wrong password, or unreachable"
+	}
+	if near {
+		text += ", or it has no TTL security"
+	}
+	return text
 }
