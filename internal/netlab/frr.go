@@ -23,7 +23,9 @@ const workingFolder = "/proc/self/cwd/"
 const zebraSocket = "zserv.api"
 
 // furnishFRR lets a host run FRR. Its sockets are in its directory, where
-// "vtysh --vty_socket DIRECTORY" finds them.
+// "vtysh --vty_socket DIRECTORY" finds them. Unless zebra is told that the kernel
+// can replace IPv6 routes it deletes one and adds it again, and what comes in
+// between is lost.
 func (p *peering) furnishFRR(h *Host) {
 	h.Owner = frrUser
 	h.Files = map[string]string{
@@ -32,7 +34,7 @@ func (p *peering) furnishFRR(h *Host) {
 		"bgpd.conf":  p.frrBGP(),
 	}
 	h.Processes = append(h.Processes,
-		frrDaemon("zebra"),
+		frrDaemon("zebra", "--v6-rr-semantics"),
 		behindZebra(urgent(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"))),
 		behindZebra(frrDaemon("bgpd")))
 }

@@ -139,15 +139,20 @@ func (s *site) dial(ctx context.Context, network, address string) (net.Conn, err
 // hops are equal next hops through some balancers.
 func (s *site) hops(f family, balancers []int) fib.Hops {
 	var gateways []netip.Addr
-	state := s.State()
 	for _, n := range balancers {
-		for _, a := range state.Host(s.names[n]).Addresses {
-			if familyOf(a) == f {
-				gateways = append(gateways, a)
-			}
-		}
+		gateways = append(gateways, s.gateway(f, n))
 	}
 	return fib.Equally(gateways...)
+}
+
+// gateway is a balancer's address.
+func (s *site) gateway(f family, n int) netip.Addr {
+	for _, a := range s.State().Host(s.names[n]).Addresses {
+		if familyOf(a) == f {
+			return a
+		}
+	}
+	return netip.Addr{}
 }
 
 // tables are the right ones while the fleet stands so.

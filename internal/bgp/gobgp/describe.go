@@ -12,9 +12,10 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// Describe fills in what the library knows of a peer and its session.
-func (s *Server) Describe(ctx context.Context, state *bgp.PeerState) {
-	request := &api.ListPeerRequest{Address: state.Address.String(), EnableAdvertised: true}
+// Describe fills in what the library knows of the router of that address, or the
+// client of that key, and its session.
+func (s *Server) Describe(ctx context.Context, key netip.Addr, state *bgp.PeerState) {
+	request := &api.ListPeerRequest{Address: key.String(), EnableAdvertised: true}
 	// An error says that the server has ended, and nothing is known of anybody.
 	_ = s.bgp.ListPeer(ctx, request, func(p *api.Peer) { describePeer(p, state) })
 }

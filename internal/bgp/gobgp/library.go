@@ -21,7 +21,9 @@ import (
 var unicastFamilies = []uint32{0, 1}
 
 // launch starts the library so that it listens nowhere, and returns where it
-// takes connections from.
+// takes connections from. Each start writes the library's options of route selection
+// to two variables that all its instances read: always the same, so nobody can see
+// it, but the race detector may if instances are at work meanwhile.
 func launch(ctx context.Context, local bgp.Local, log *slog.Logger) (*server.BgpServer, chan<- net.Conn, error) {
 	lib := server.NewBgpServer(server.LoggerOption(slog.New(quiet{log.Handler()}), new(slog.LevelVar)))
 	accept, err := acceptFrom(lib)

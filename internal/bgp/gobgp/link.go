@@ -22,7 +22,9 @@ import (
 // One goroutine reads at a time; what follows mu is guarded by it.
 type Link struct {
 	*net.TCPConn
-	peer      bgp.Peer
+	peer bgp.Peer
+	// key is the address by which the library knows the peer.
+	key       netip.Addr
 	restarted bool
 	// router says that nothing is learnt from the peer.
 	router bool
@@ -35,7 +37,8 @@ type Link struct {
 	options wire.MarshallingOption
 	// paths are given their identifiers; nil if there is one of each prefix. It is
 	// there before the library writes an UPDATE.
-	paths *pathIDs
+	paths  *pathIDs
+	retold retelling
 	// ended is closed when nothing more can be read.
 	ended chan struct{}
 	over  sync.Once
@@ -48,24 +51,33 @@ type Link struct {
 }
 
 // AcceptClient hands the library the connection of a client, which has been added
-// and is active.
-func (s *Server) AcceptClient(conn *net.TCPConn, client bgp.Peer) *Link {
-	return s.take(&Link{TCPConn: conn, peer: client, heard: make(map[netip.Prefix]Heard)})
+// under the key and is active.
+func (s *Server) AcceptClient(caller *Caller, key netip.Addr, client bgp.Peer) *Link {
+	return s.take(caller, &Link{peer: client, key: key, heard: make(map[netip.Prefix]Heard)})
 }
 
 // AcceptRouter hands the library the connection of a router, which has been added
 // and is active. Restarted says that it is the first with it since the reflector
 // started (RFC 4724 §4.1).
-func (s *Server) AcceptRouter(conn *net.TCPConn, router bgp.Peer, restarted bool) *Link {
-	return s.take(&Link{TCPConn: conn, peer: router, restarted: restarted, router: true})
+func (s *Server) AcceptRouter(caller *Caller, router bgp.Peer, restarted bool) *Link {
+	l := &Link{peer: router, key: router.Address, restarted: restarted, router: true}
+	l.retold.begin = func() { s.retell(router.Address) }
+	return s.take(caller, l)
 }
 
-func (s *Server) take(l *Link) *Link {
-	l.message, l.options.ExtendedMessage = make([]byte, headerSize), true
+func (s *Server) take(caller *Caller, l *Link) *Link {
+	l.TCPConn, l.options.ExtendedMessage = caller.TCPConn, true
+	l.message, l.have = caller.opening, len(caller.opening)
+	if missing := headerSize - l.have; missing > 0 {
+		l.message = append(l.message, make([]byte, missing)...)
+	}
 	l.ended = make(chan struct{})
 	s.accept <- l
 	return l
 }
+
+// RemoteAddr is where the library looks for whose connection it is.
+func (l *Link) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.AddrPortFrom(l.key, 0)) }
 
 // Reason is why the session ended, in words for an operator; empty if nobody said.
 func (l *Link) Reason() string {
@@ -91,6 +103,9 @@ func (l *Link) Depart() (noticed <-chan struct{}) {
 
 // Read gives the library whole messages, one after the other.
 func (l *Link) Read(b []byte) (int, error) {
+	if len(l.ready) == 0 {
+		l.retold.reading()
+	}
 	for len(l.ready) == 0 {
 		if err := l.next(); err != nil {
 			if !errors.Is(err, os.ErrDeadlineExceeded) { // with which the library stops its readers
@@ -138,6 +153,9 @@ func (l *Link) fill(size int) error {
 // inspect looks at a message before the library does, which answers what it can
 // read as wrong.
 func (l *Link) inspect() error {
+	if l.ready[18] == wire.BGP_MSG_KEEPALIVE {
+		l.retold.keptAlive()
+	}
 	if l.router && l.ready[18] == wire.BGP_MSG_UPDATE {
 		// It may know all the world's routes. An UPDATE keeps the session alive as a
 		// KEEPALIVE does (RFC 4271 §8.2.2).
@@ -187,9 +205,9 @@ func (l *Link) Write(message []byte) (int, error) {
 			return 0, err
 		}
 		out = [][]byte{open}
-	case kind == wire.BGP_MSG_UPDATE && l.paths != nil:
+	case kind == wire.BGP_MSG_UPDATE && l.router:
 		var err error
-		if out, err = l.paths.translate(message); err != nil {
+		if out, err = l.update(message); err != nil {
 			l.because(err.Error(), false)
 			return 0, err
 		}

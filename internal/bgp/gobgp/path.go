@@ -3,6 +3,8 @@
 package gobgp
 
 import (
+	"net/netip"
+
 	"fmt"
 	"slices"
 
@@ -22,7 +24,7 @@ func pathOf(route *bgp.Route, asn uint32, external bool) (*apiutil.Path, error) 
 	if err != nil {
 		return nil, fmt.Errorf("route %s: %w", route.Prefix, err)
 	}
-	family := familyOf(route)
+	family := familyOf(route.Prefix)
 	hop, err := nextHop(route, family, nlri)
 	if err != nil {
 		return nil, fmt.Errorf("route %s: next hop %s: %w", route.Prefix, route.NextHop, err)
@@ -46,9 +48,9 @@ func pathOf(route *bgp.Route, asn uint32, external bool) (*apiutil.Path, error) 
 	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs}, nil
 }
 
-// familyOf is the address family of a route's prefix.
-func familyOf(route *bgp.Route) wire.Family {
-	if route.Prefix.Addr().Is4() {
+// familyOf is the family of unicast routes to a prefix.
+func familyOf(prefix netip.Prefix) wire.Family {
+	if prefix.Addr().Is4() {
 		return wire.RF_IPv4_UC
 	}
 	return wire.RF_IPv6_UC

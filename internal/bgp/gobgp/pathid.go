@@ -19,8 +19,16 @@ type pathIDs struct {
 	families map[wire.Family]wire.BGPAddPathMode
 	// given are the identifiers by the library's, holders how many paths of the
 	// library's have one.
-	given   map[pathID]uint32
+	given   map[pathID]given
 	holders map[pathID]int
+	// rounds counts how often all has been told of a family.
+	rounds map[wire.Family]int
+}
+
+// given is an identifier, and the round in which its path was told last.
+type given struct {
+	id    uint32
+	round int
 }
 
 // pathID is an identifier of a path to a prefix.
@@ -33,7 +41,8 @@ type pathID struct {
 // one path of each prefix.
 func newPathIDs(open *wire.BGPOpen) *pathIDs {
 	ids := &pathIDs{
-		families: make(map[wire.Family]wire.BGPAddPathMode), given: make(map[pathID]uint32), holders: make(map[pathID]int),
+		families: make(map[wire.Family]wire.BGPAddPathMode), given: make(map[pathID]given), holders: make(map[pathID]int),
+		rounds: make(map[wire.Family]int),
 	}
 	for _, c := range capabilities(open) {
 		if c, ok := c.(*wire.CapAddPath); ok {
@@ -51,12 +60,7 @@ func newPathIDs(open *wire.BGPOpen) *pathIDs {
 }
 
 // translate returns what is to be sent instead of an UPDATE.
-func (p *pathIDs) translate(message []byte) (messages [][]byte, err error) {
-	options := &wire.MarshallingOption{AddPath: p.families, ExtendedMessage: true}
-	m, err := parse(message, options)
-	if err != nil {
-		return nil, err
-	}
+func (p *pathIDs) translate(m *wire.BGPMessage, options *wire.MarshallingOption) (messages [][]byte, err error) {
 	update := m.Body.(*wire.BGPUpdate)
 	stale, empty := p.apply(update)
 	if len(stale) > 0 {
@@ -108,12 +112,12 @@ func (p *pathIDs) announced(paths []wire.PathNLRI, id uint32) (stale []wire.Path
 		path := &paths[i]
 		place := pathID{prefixOf(path.NLRI), path.ID}
 		old, had := p.given[place]
-		if !had || old != id {
-			p.given[place] = id
+		p.given[place] = given{id, p.rounds[familyOf(place.prefix)]}
+		if !had || old.id != id {
 			p.holders[pathID{place.prefix, id}]++
 		}
-		if had && old != id && p.release(place.prefix, old) {
-			stale = append(stale, wire.PathNLRI{NLRI: path.NLRI, ID: old})
+		if had && old.id != id && p.release(place.prefix, old.id) {
+			stale = append(stale, wire.PathNLRI{NLRI: path.NLRI, ID: old.id})
 		}
 		path.ID = id
 	}
@@ -126,13 +130,30 @@ func (p *pathIDs) withdrawn(paths []wire.PathNLRI) []wire.PathNLRI {
 	left := paths[:0]
 	for _, path := range paths {
 		place := pathID{prefixOf(path.NLRI), path.ID}
-		id, had := p.given[place]
+		old, had := p.given[place]
 		delete(p.given, place)
-		if had && p.release(place.prefix, id) {
-			left = append(left, wire.PathNLRI{NLRI: path.NLRI, ID: id})
+		if had && p.release(place.prefix, old.id) {
+			left = append(left, wire.PathNLRI{NLRI: path.NLRI, ID: old.id})
 		}
 	}
 	return left
+}
+
+// sweep ends a round in which all has been told of a family. It returns paths to
+// be withdrawn: those that weren't told in it.
+func (p *pathIDs) sweep(family wire.Family) (gone []wire.PathNLRI) {
+	for place, old := range p.given {
+		if familyOf(place.prefix) != family || old.round == p.rounds[family] {
+			continue
+		}
+		delete(p.given, place)
+		nlri, err := wire.NewIPAddrPrefix(place.prefix)
+		if err == nil && p.release(place.prefix, old.id) {
+			gone = append(gone, wire.PathNLRI{NLRI: nlri, ID: old.id})
+		}
+	}
+	p.rounds[family]++
+	return gone
 }
 
 func (p *pathIDs) release(prefix netip.Prefix, id uint32) (last bool) {

@@ -4,6 +4,7 @@ package gobgp
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 
@@ -14,8 +15,8 @@ import (
 
 // The library has dynamic neighbours of its own, by peer groups. They aren't used:
 // they can't be counted, get no password of their range, and take no connection
-// in the seconds after a loss. So whoever calls is added as a peer, passive and
-// by its address, and its connection handed over.
+// in the seconds after a loss. So whoever calls is added as a passive peer, and its
+// connection handed over.
 
 const (
 	// maxPaths is how many paths to a prefix a router is told at most.
@@ -25,8 +26,22 @@ const (
 	maxPrefixes = 8192
 )
 
-// AddClient adds a client of a reflector, which waits for its connection.
-func (s *Server) AddClient(ctx context.Context, r *bgp.Reflection, client bgp.Peer) error {
+// clientKeys has the addresses by which the library knows clients: several of them
+// may have one address of their own, which the library couldn't tell apart. It is
+// the prefix that leads nowhere (RFC 6666).
+var clientKeys = netip.MustParsePrefix("100::/64")
+
+// ClientKey is the key of the nth client.
+func ClientKey(n uint64) netip.Addr {
+	key := clientKeys.Addr().As16()
+	binary.BigEndian.PutUint64(key[8:], n)
+	return netip.AddrFrom16(key)
+}
+
+// AddClient adds a client of a reflector under a key, which waits for its
+// connection.
+func (s *Server) AddClient(ctx context.Context, r *bgp.Reflection, key netip.Addr, client bgp.Peer) error {
+	client.Address = key
 	peer := reflectedPeer(r, client)
 	for _, family := range peer.AfiSafis {
 		family.PrefixLimits = &api.PrefixLimit{Family: family.Config.Family, MaxPrefixes: maxPrefixes}
@@ -62,10 +77,11 @@ func (s *Server) add(ctx context.Context, peer *api.Peer) error {
 	return nil
 }
 
-// Remove ends the session with a peer and forgets it and its routes.
-func (s *Server) Remove(ctx context.Context, peer netip.Addr) error {
-	if err := s.bgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: peer.String()}); err != nil {
-		return fmt.Errorf("peer %s: %w", peer, err)
+// Remove ends the session with a router of that address, or the client of that
+// key, and forgets it and its routes.
+func (s *Server) Remove(ctx context.Context, key netip.Addr) error {
+	if err := s.bgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: key.String()}); err != nil {
+		return fmt.Errorf("peer %s: %w", key, err)
 	}
 	return nil
 }

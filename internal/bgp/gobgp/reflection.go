@@ -49,25 +49,24 @@ func (s *Server) Reflect(ctx context.Context, r *bgp.Reflection) error {
 	return nil
 }
 
-// Reconsider judges anew what clients have announced, by the policies of Reflect.
-func (s *Server) Reconsider(ctx context.Context, client netip.Addr) error {
+// Reconsider judges anew what the client of that key has announced, by the
+// policies of Reflect.
+func (s *Server) Reconsider(ctx context.Context, key netip.Addr) error {
 	err := s.bgp.ResetPeer(ctx, &api.ResetPeerRequest{
-		Address: client.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_IN,
+		Address: key.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_IN,
 	})
 	if err != nil {
-		return fmt.Errorf("peer %s: %w", client, err)
+		return fmt.Errorf("peer %s: %w", key, err)
 	}
 	return nil
 }
 
 func definedSets(r *bgp.Reflection) []*api.DefinedSet {
-	var routers, clients []string
+	var routers []string
 	for _, p := range r.Routers {
 		routers = append(routers, netip.PrefixFrom(p.Address, p.Address.BitLen()).String())
 	}
-	for _, c := range r.Clients {
-		clients = append(clients, c.Prefix.String())
-	}
+	clients := []string{clientKeys.String()}
 	return []*api.DefinedSet{
 		{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: routersSet, List: routers},
 		{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: clientsSet, List: clients},
@@ -91,8 +90,8 @@ func acceptedSet(name string, accept []bgp.Acceptance, family func(netip.Addr) b
 	return set
 }
 
-// take is the policy of what comes in: nothing from routers, which may have
-// addresses in a range of clients, and from clients what is accepted.
+// take is the policy of what comes in: nothing from routers, and from clients what
+// is accepted.
 func take(r *bgp.Reflection) *api.Policy {
 	policy := &api.Policy{Name: takePolicy, Statements: []*api.Statement{{
 		Name:       "from-routers",

@@ -17,6 +17,7 @@ import (
 
 // Change is what became of a peer's session.
 type Change struct {
+	// Peer is a router's address, or a client's key.
 	Peer  netip.Addr
 	State bgp.SessionState
 	// Kept says that the session is lost but its routes are kept, as the peer said

@@ -3,6 +3,7 @@
 package reflector
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,8 +17,22 @@ import (
 // remembers nothing.
 type book struct {
 	path          string
-	before, known []netip.Addr
+	before, known []identity
 }
+
+// identity is what tells clients apart: behind a node that translates addresses
+// many have the same one.
+type identity struct {
+	Address  netip.Addr `json:"address"`
+	RouterID netip.Addr `json:"routerID"`
+}
+
+func (i identity) compare(other identity) int {
+	return cmp.Or(i.Address.Compare(other.Address), i.RouterID.Compare(other.RouterID))
+}
+
+// String is for the log.
+func (i identity) String() string { return fmt.Sprintf("%s (%s)", i.Address, i.RouterID) }
 
 // openBook reads who was a client when the last reflector ended.
 func openBook(path string) (*book, error) {
@@ -39,7 +54,7 @@ func openBook(path string) (*book, error) {
 }
 
 // earlier are the clients of the reflector before this one.
-func (b *book) earlier() []netip.Addr {
+func (b *book) earlier() []identity {
 	if b == nil {
 		return nil
 	}
@@ -47,11 +62,11 @@ func (b *book) earlier() []netip.Addr {
 }
 
 // write remembers these clients, if they aren't the ones that it knows.
-func (b *book) write(clients []netip.Addr) error {
+func (b *book) write(clients []identity) error {
 	if b == nil {
 		return nil
 	}
-	slices.SortFunc(clients, netip.Addr.Compare)
+	slices.SortFunc(clients, identity.compare)
 	if slices.Equal(clients, b.known) {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 // and a client that misbehaves has to be one too.
 type client struct {
 	t    *testing.T
-	n    int // the last part of its addresses
+	n    int // the last part of its addresses and of its router id
 	conn net.Conn
 	// ended is closed when the reflector has closed the connection; said is the last
 	// notification by then.
@@ -44,7 +44,13 @@ type identity struct {
 // when told is called.
 func connect(t *testing.T, n int, who identity) *client {
 	t.Helper()
-	c := call(t, n)
+	return connectFrom(t, clientAddress(n), n, who)
+}
+
+// connectFrom is connect from an address that other clients may have too.
+func connectFrom(t *testing.T, address netip.Addr, n int, who identity) *client {
+	t.Helper()
+	c := callFrom(t, address, n)
 	c.send(open, c.open(who))
 	c.send(keepalive, nil)
 	return c
@@ -53,7 +59,12 @@ func connect(t *testing.T, n int, who identity) *client {
 // call only connects.
 func call(t *testing.T, n int) *client {
 	t.Helper()
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: clientAddress(n).AsSlice()}}
+	return callFrom(t, clientAddress(n), n)
+}
+
+func callFrom(t *testing.T, address netip.Addr, n int) *client {
+	t.Helper()
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: address.AsSlice()}}
 	var conn net.Conn
 	await(t, "connection", func() (ok bool) {
 		var err error

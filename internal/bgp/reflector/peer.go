@@ -4,7 +4,6 @@ package reflector
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -17,6 +16,9 @@ import (
 type peer struct {
 	bgp.Peer
 	router bool
+	// id is a client's router id, which tells it from others of the same address;
+	// zero if it said none. key is what the library knows the peer by.
+	id, key netip.Addr
 
 	state bgp.SessionState
 	// since is when the session became, or ceased to be, established, reason why it
@@ -29,7 +31,7 @@ type peer struct {
 	// ready says that the library waits for a connection; waiting is one that came
 	// before it did.
 	ready   bool
-	waiting *net.TCPConn
+	waiting *gobgp.Caller
 	// link is the connection that the library had last; nil if it had none.
 	link *gobgp.Link
 	// kept is a client's connection that was lost and whose routes are kept; nil
@@ -47,12 +49,12 @@ type peer struct {
 	gone chan struct{}
 }
 
-// name is the word for the peer in the log.
-func (p *peer) name() string {
+// described tells the log which peer it is.
+func (p *peer) described() []any {
 	if p.router {
-		return "router"
+		return []any{"router", p.Address}
 	}
-	return "client"
+	return []any{"client", p.Address, "routerID", p.id}
 }
 
 // discard closes a connection that nobody waits for any more.
@@ -63,40 +65,54 @@ func (p *peer) discard() {
 	}
 }
 
-// offer gives a connection to the peer of that address, which is made if it is a
-// new client. The caller holds the lock.
-func (r *Reflector) offer(address netip.Addr, conn *net.TCPConn) error {
+// offer gives a connection to the router of that address, or to the client of that
+// address and the caller's router id, which is made if it is new. The caller of
+// this function holds the lock.
+func (r *Reflector) offer(address netip.Addr, caller *gobgp.Caller) error {
 	p := r.peers[address]
+	if p == nil {
+		p = r.client(address, caller.RouterID)
+	}
 	if p != nil && p.router && !p.Passive {
 		return fmt.Errorf("router %s: it is called from here", address)
 	}
 	if p == nil {
 		var err error
-		if p, err = r.addClient(address); err != nil {
+		if p, err = r.addClient(address, caller.RouterID); err != nil {
 			return err
 		}
 	}
-	r.hand(p, conn)
+	r.hand(p, caller)
+	return nil
+}
+
+// client is the one of that address and router id; nil if there is none.
+func (r *Reflector) client(address, id netip.Addr) *peer {
+	for _, p := range r.peers {
+		if !p.router && p.Address == address && p.id == id {
+			return p
+		}
+	}
 	return nil
 }
 
 // hand gives the library a connection, or keeps the latest one until the library
 // is ready: after the loss of a session whose routes it keeps that takes seconds.
-func (r *Reflector) hand(p *peer, conn *net.TCPConn) {
+func (r *Reflector) hand(p *peer, caller *gobgp.Caller) {
 	if !p.ready {
 		p.discard()
-		p.waiting = conn
+		p.waiting = caller
 		return
 	}
 	p.ready = false
 	if p.router {
-		p.link = r.library.AcceptRouter(conn, p.Peer, !p.begun)
+		p.link = r.library.AcceptRouter(caller, p.Peer, !p.begun)
 		return
 	}
-	p.link = r.library.AcceptClient(conn, p.Peer)
+	p.link = r.library.AcceptClient(caller, p.key, p.Peer)
 }
 
-func (r *Reflector) addClient(address netip.Addr) (*peer, error) {
+func (r *Reflector) addClient(address, id netip.Addr) (*peer, error) {
 	from := r.config.Range(address)
 	if from == nil {
 		return nil, errNoRange
@@ -110,11 +126,12 @@ func (r *Reflector) addClient(address netip.Addr) (*peer, error) {
 	if n >= from.Most {
 		return nil, fmt.Errorf("range %s: %d clients are there already", from.Prefix, n)
 	}
-	p := &peer{Peer: from.Peer(address), state: bgp.Idle, gone: make(chan struct{})}
-	if err := r.library.AddClient(r.ctx, &r.config, p.Peer); err != nil {
+	r.met++
+	p := &peer{Peer: from.Peer(address), id: id, key: gobgp.ClientKey(r.met), state: bgp.Idle, gone: make(chan struct{})}
+	if err := r.library.AddClient(r.ctx, &r.config, p.key, p.Peer); err != nil {
 		return nil, err
 	}
-	r.peers[address] = p
+	r.peers[p.key] = p
 	return p, nil
 }
 
@@ -131,13 +148,13 @@ func (r *Reflector) changed(c gobgp.Change) {
 	switch {
 	case c.State == bgp.Active:
 		p.ready = true
-		if conn := p.waiting; conn != nil {
+		if caller := p.waiting; caller != nil {
 			p.waiting = nil
-			r.hand(p, conn)
+			r.hand(p, caller)
 		}
 	case c.State == bgp.Established:
 		p.since, p.reason, p.told, p.alive, p.begun = time.Now(), "", time.Time{}, false, true
-		r.log.Info(p.name()+" established", "address", p.Address, "as", p.ASN)
+		r.log.Info("session established", p.described()...)
 		r.watch()
 		r.note()
 	case c.State == bgp.Idle:
@@ -161,9 +178,9 @@ func (r *Reflector) ended(p *peer, c gobgp.Change, was bgp.SessionState) {
 	switch {
 	case kept:
 		p.kept, p.link = p.link, nil
-		r.log.Warn("client lost, its routes are kept while it may be restarting", "address", p.Address)
+		r.log.Warn("client lost, its routes are kept while it may be restarting", p.described()...)
 	case was == bgp.Established || r.quota.take(time.Now()):
-		r.log.Warn(p.name()+" lost", "address", p.Address, "reason", p.reason)
+		r.log.Warn("session ended", append(p.described(), "reason", p.reason)...)
 	}
 	if !kept {
 		r.remove(p)
@@ -173,7 +190,7 @@ func (r *Reflector) ended(p *peer, c gobgp.Change, was bgp.SessionState) {
 
 // drop ends a peer's session by our own decision. The caller holds the lock.
 func (r *Reflector) drop(p *peer, reason string) {
-	r.log.Warn(p.name()+" dropped", "address", p.Address, "reason", reason)
+	r.log.Warn("peer dropped", append(p.described(), "reason", reason)...)
 	if p.state == bgp.Established {
 		p.since = time.Now()
 		p.flaps++
@@ -186,24 +203,24 @@ func (r *Reflector) drop(p *peer, reason string) {
 // too, unless it has called again already; a router is called again, unless it is
 // no longer configured.
 func (r *Reflector) remove(p *peer) {
-	if err := r.library.Remove(r.ctx, p.Address); err != nil {
-		r.log.Debug("peer not removed", "address", p.Address, "error", err)
+	if err := r.library.Remove(r.ctx, p.key); err != nil {
+		r.log.Debug("peer not removed", append(p.described(), "error", err)...)
 	}
 	p.state, p.ready, p.told, p.alive = bgp.Idle, false, time.Time{}, false
-	conn := p.waiting
+	caller := p.waiting
 	p.waiting = nil
 	if router := r.config.Router(p.Address); p.router && router != nil && same(router, &p.Peer) {
-		r.rest(p, conn)
+		r.rest(p, caller)
 		return
 	}
-	delete(r.peers, p.Address)
+	delete(r.peers, p.key)
 	close(p.gone)
 	r.note()
-	if conn == nil {
+	if caller == nil {
 		return
 	}
-	if err := r.offer(p.Address, conn); err != nil {
-		_ = conn.Close()
+	if err := r.offer(p.Address, caller); err != nil {
+		_ = caller.Close()
 	}
 }
 
@@ -212,10 +229,10 @@ func (r *Reflector) note() {
 	if r.ctx.Err() != nil {
 		return // it is us who leave, not they
 	}
-	var clients []netip.Addr
-	for address, p := range r.peers {
+	var clients []identity
+	for _, p := range r.peers {
 		if !p.router && !p.since.IsZero() {
-			clients = append(clients, address)
+			clients = append(clients, identity{p.Address, p.id})
 		}
 	}
 	if err := r.book.write(clients); err != nil {
@@ -223,13 +240,16 @@ func (r *Reflector) note() {
 	}
 }
 
-// watch has BFD watch those who are established, and routers always.
+// watch has BFD watch those who are established, and routers always. BFD knows
+// addresses only: clients of the same one are watched together.
 func (r *Reflector) watch() {
 	var wanted []bfd.Peer
+	seen := make(map[netip.Addr]bool)
 	for _, p := range r.peers {
-		if p.BFD == nil || !p.router && p.state != bgp.Established {
+		if p.BFD == nil || !p.router && p.state != bgp.Established || seen[p.Address] {
 			continue
 		}
+		seen[p.Address] = true
 		wanted = append(wanted, bfd.Peer{
 			Address: p.Address, Local: p.LocalAddress, BFD: *p.BFD, Multihop: p.Multihop > 0 || p.TTLSecurity > 1,
 		})
@@ -245,17 +265,18 @@ func (r *Reflector) watch() {
 func (r *Reflector) watched(e bfd.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.peers[e.Peer]
-	if p == nil || p.state != bgp.Established {
-		return
+	for _, p := range r.peers {
+		if p.Address != e.Peer || p.state != bgp.Established {
+			continue
+		}
+		switch {
+		case e.New == bgp.BFDUp:
+			p.alive = true
+		case e.Old == bgp.BFDUp && e.New == bgp.BFDDown && !e.RemoteAdminDown && p.seenAlive(e.At):
+			r.drop(p, "BFD down: "+e.Diagnostic.String())
+		}
 	}
-	switch {
-	case e.New == bgp.BFDUp:
-		p.alive = true
-	case e.Old == bgp.BFDUp && e.New == bgp.BFDDown && !e.RemoteAdminDown && p.seenAlive(e.At):
-		r.drop(p, "BFD down: "+e.Diagnostic.String())
-		r.watch()
-	}
+	r.watch()
 }
 
 // seenAlive reports whether BFD was up in the session: it came up in it, or the

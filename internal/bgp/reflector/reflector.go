@@ -17,10 +17,8 @@ package reflector
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -52,7 +50,12 @@ type Reflector struct {
 	mu        sync.Mutex
 	config    bgp.Reflection
 	listeners []*listener
-	peers     map[netip.Addr]*peer
+	// peers are by what the library knows them by; met counts the clients that there
+	// have ever been.
+	peers map[netip.Addr]*peer
+	met   uint64
+	// greeted counts callers who haven't said who they are.
+	greeted int
 	// begun is closed when routers may be told what there is.
 	begun   chan struct{}
 	refused uint64
@@ -129,15 +132,16 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 	}
 	was := r.config
 	r.config = next
-	for address, p := range r.peers {
+	for key, p := range r.peers {
+		address := p.Address
 		switch {
 		case p.router && !same(was.Router(address), next.Router(address)):
 			r.drop(p, "no longer configured")
 		case !p.router && (next.Router(address) != nil || !sameRange(was.Range(address), next.Range(address))):
 			r.drop(p, "no longer configured")
 		case !p.router && p.state == bgp.Established:
-			if err := r.library.Reconsider(r.ctx, address); err != nil {
-				r.log.Warn("routes of a client not looked at again", "client", address, "error", err)
+			if err := r.library.Reconsider(r.ctx, key); err != nil {
+				r.log.Warn("routes of a client not looked at again", append(p.described(), "error", err)...)
 			}
 		}
 	}
@@ -210,45 +214,25 @@ const (
 )
 
 // missing are those who haven't told all of their routes yet.
-func (r *Reflector) missing(expected []netip.Addr) (missing []netip.Addr) {
+func (r *Reflector) missing(expected []identity) (missing []identity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, address := range expected {
-		p := r.peers[address]
+	for _, client := range expected {
+		p := r.client(client.Address, client.RouterID)
 		back := p != nil && p.state == bgp.Established &&
 			(time.Since(p.since) > mute || !p.told.IsZero() && time.Since(p.told) > settled)
 		if !back {
-			missing = append(missing, address)
+			missing = append(missing, client)
 		}
 	}
 	return missing
 }
 
 // told takes note that a peer has told all of its routes of a family.
-func (r *Reflector) told(address netip.Addr) {
+func (r *Reflector) told(key netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p := r.peers[address]; p != nil {
+	if p := r.peers[key]; p != nil {
 		p.told, p.kept = time.Now(), nil
-	}
-}
-
-var errNoRange = errors.New("address is in no range of clients")
-
-// admit takes a connection from whoever calls. Connections of strangers are
-// closed.
-func (r *Reflector) admit(conn *net.TCPConn) {
-	address, err := remote(conn)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err == nil {
-		err = r.offer(address, conn)
-	}
-	if err != nil {
-		r.refused++
-		_ = conn.Close()
-		if r.quota.take(time.Now()) {
-			r.log.Warn("connection refused", "from", address, "error", err)
-		}
 	}
 }

@@ -5,10 +5,10 @@ package reflector
 import (
 	"math/rand/v2"
 	"net"
-	"net/netip"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/gobgp"
 )
 
 // A router that can't be reached is called again after these times, each twice
@@ -22,7 +22,7 @@ const (
 // addRouter has a router called, or waits for its calls. The caller holds the
 // lock.
 func (r *Reflector) addRouter(router bgp.Peer) {
-	p := &peer{Peer: router, router: true, state: bgp.Idle, gone: make(chan struct{}), retry: make(chan struct{}, 1)}
+	p := &peer{Peer: router, router: true, key: router.Address, state: bgp.Idle, gone: make(chan struct{}), retry: make(chan struct{}, 1)}
 	r.peers[router.Address] = p
 	r.work.Go(func() { r.keep(p) })
 }
@@ -69,7 +69,7 @@ func (r *Reflector) begin(p *peer, conn *net.TCPConn) bool {
 		return false
 	}
 	if conn != nil {
-		r.hand(p, conn)
+		r.hand(p, &gobgp.Caller{TCPConn: conn})
 	}
 	return true
 }
@@ -98,9 +98,9 @@ func (r *Reflector) call(p *peer) (conn *net.TCPConn, ok bool) {
 }
 
 // rest has a router called again whose session ended. The caller holds the lock.
-func (r *Reflector) rest(p *peer, conn *net.TCPConn) {
-	if conn != nil {
-		_ = conn.Close()
+func (r *Reflector) rest(p *peer, caller *gobgp.Caller) {
+	if caller != nil {
+		_ = caller.Close()
 	}
 	select {
 	case p.retry <- struct{}{}:
@@ -159,10 +159,4 @@ func (r *Reflector) hangUp() {
 			return
 		}
 	}
-}
-
-// remote is the address from which somebody calls.
-func remote(conn *net.TCPConn) (netip.Addr, error) {
-	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	return at.Addr(), err
 }

@@ -93,25 +93,28 @@ func (p *peer) heard() map[netip.Prefix]heard {
 	return all
 }
 
-// Peers returns routers and clients by address.
+// Peers returns routers and clients by address and router id.
 func (r *Reflector) Peers() []bgp.PeerState {
 	r.mu.Lock()
 	peers := make([]bgp.PeerState, 0, len(r.peers))
-	for _, p := range r.peers {
-		peers = append(peers, p.shown())
+	var keys []netip.Addr
+	for key, p := range r.peers {
+		peers, keys = append(peers, p.shown()), append(keys, key)
 	}
 	r.mu.Unlock()
 	for i := range peers {
-		r.complete(&peers[i])
+		r.complete(keys[i], &peers[i])
 	}
-	slices.SortFunc(peers, func(a, b bgp.PeerState) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(peers, func(a, b bgp.PeerState) int {
+		return cmp.Or(a.Address.Compare(b.Address), a.RouterID.Compare(b.RouterID))
+	})
 	return peers
 }
 
 // shown is what the reflector itself knows of a peer.
 func (p *peer) shown() bgp.PeerState {
 	s := bgp.PeerState{
-		Address: p.Address, ASN: p.ASN, Dynamic: !p.router,
+		Address: p.Address, ASN: p.ASN, Dynamic: !p.router, RouterID: p.id,
 		State: p.state, Since: p.since, Reason: p.reason, NextTry: p.again, Flaps: p.flaps,
 	}
 	if p.state == bgp.Established {
@@ -121,8 +124,8 @@ func (p *peer) shown() bgp.PeerState {
 }
 
 // complete adds what the library and BFD know.
-func (r *Reflector) complete(s *bgp.PeerState) {
-	r.library.Describe(r.ctx, s)
+func (r *Reflector) complete(key netip.Addr, s *bgp.PeerState) {
+	r.library.Describe(r.ctx, key, s)
 	if watched, ok := r.watcher.State(s.Address); ok {
 		s.BFD, s.BFDSince, s.BFDReason, s.BFDFlaps = watched.State, watched.Since, watched.Reason, watched.Flaps
 	}

@@ -40,10 +40,11 @@ func TestPassword(t *testing.T) {
 	awaitReason(t, s, "no such file")
 }
 
-func TestPasswordOverIPv6(t *testing.T) {
+func TestPasswordFromTheEnvironmentOverIPv6(t *testing.T) {
+	t.Setenv("FAIRLEAD_TEST_PASSWORD", "correct")
 	r := startFRR(t, bgpd("65000", balancer6, "remote-as 65021", "passive", "password correct"))
 	peer := router(router6, 65000)
-	peer.Password = secret(t, "correct")
+	peer.Password = bgp.Secret{Env: "FAIRLEAD_TEST_PASSWORD"}
 	set(t, open(t, peer), "fd00:10:1:1::1")
 	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
 }

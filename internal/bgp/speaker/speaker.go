@@ -55,14 +55,8 @@ func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 		return errClosed
 	}
 	s.retire(peers)
-	var errs []error
-	for _, peer := range peers {
-		if s.neighbours[peer.Address] == nil {
-			errs = append(errs, s.start(ctx, peer))
-		}
-	}
-	errs = append(errs, s.reception.expect(s.neighbours), s.watcher.Set(s.watchlist()))
-	return errors.Join(errs...)
+	err := s.start(ctx, peers)
+	return errors.Join(err, s.reception.expect(s.neighbours), s.watcher.Set(s.watchlist()))
 }
 
 // errClosed is what a speaker says that is no more.
@@ -85,17 +79,29 @@ func (s *Speaker) retire(peers []bgp.Peer) {
 	}
 }
 
-// start starts a neighbour.
-func (s *Speaker) start(ctx context.Context, peer bgp.Peer) error {
-	n, err := neighbour.Start(ctx, s.local, peer, s.log)
-	if err != nil {
-		return err
+// start starts the neighbours that there aren't yet, and only then lets them begin:
+// instances of the library write to what others read (see package gobgp).
+func (s *Speaker) start(ctx context.Context, peers []bgp.Peer) error {
+	var started []*neighbour.Neighbour
+	var errs []error
+	for _, peer := range peers {
+		if s.neighbours[peer.Address] != nil {
+			continue
+		}
+		n, err := neighbour.Start(ctx, s.local, peer, s.log)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s.neighbours[peer.Address] = n
+		started = append(started, n)
 	}
-	s.neighbours[peer.Address] = n
 	if s.set {
-		return n.Set(s.routes)
+		for _, n := range started {
+			errs = append(errs, n.Set(s.routes))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Set makes routes, which have different prefixes, all that is announced. What
