@@ -42,6 +42,8 @@ type order struct {
 	Set   bool
 	Peers []Peer
 	Ask   netip.Addr
+	// Abandon ends all sessions without a word.
+	Abandon bool
 }
 
 type report struct {
@@ -75,6 +77,9 @@ func endMain(in io.Reader, out io.Writer) error {
 			if err := m.Set(o.Peers); err != nil {
 				return err
 			}
+		}
+		if o.Abandon {
+			m.Abandon()
 		}
 		s, _ := m.State(o.Ask)
 		say(report{Status: &s})
@@ -163,6 +168,15 @@ func (e *end) ask(peer string) Status {
 		e.t.Fatal(err)
 	}
 	return <-e.status
+}
+
+// abandon has the end leave all peers without a word.
+func (e *end) abandon() {
+	e.t.Helper()
+	if err := e.orders.Encode(order{Abandon: true}); err != nil {
+		e.t.Fatal(err)
+	}
+	<-e.status
 }
 
 // mark is where the events that come from now on begin.
