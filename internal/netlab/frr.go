@@ -23,9 +23,7 @@ const workingFolder = "/proc/self/cwd/"
 const zebraSocket = "zserv.api"
 
 // furnishFRR lets a host run FRR. Its sockets are in its directory, where
-// "vtysh --vty_socket DIRECTORY" finds them. Unless zebra is told that the kernel
-// can replace IPv6 routes it deletes one and adds it again, and what comes in
-// between is lost.
+// "vtysh --vty_socket DIRECTORY" finds them.
 func (p *peering) furnishFRR(h *Host) {
 	h.Owner = frrUser
 	h.Files = map[string]string{
@@ -34,10 +32,14 @@ func (p *peering) furnishFRR(h *Host) {
 		"bgpd.conf":  p.frrBGP(),
 	}
 	h.Processes = append(h.Processes,
-		frrDaemon("zebra", "--v6-rr-semantics"),
+		zebra(),
 		behindZebra(urgent(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"))),
 		behindZebra(frrDaemon("bgpd")))
 }
+
+// zebra writes the kernel's table. Unless it is told that the kernel can replace
+// IPv6 routes it deletes one and adds it again, and what comes in between is lost.
+func zebra() Process { return frrDaemon("zebra", "--v6-rr-semantics") }
 
 // behindZebra starts a process when zebra is there. Others look for it once, and
 // then every ten seconds; and what bgpd tells bfdd meanwhile, by way of zebra, is

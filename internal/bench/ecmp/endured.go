@@ -40,10 +40,7 @@ func (s *site) endure(ctx context.Context, c lossCourse, a accident, n int) (*en
 			return nil, err
 		}
 	}
-	if err := s.follow(ctx, &w.window); err != nil {
-		return nil, err
-	}
-	if err := sleep(ctx, c.aftermath); err != nil {
+	if err := s.followForGood(ctx, &w.window, c.aftermath); err != nil {
 		return nil, err
 	}
 	w.end = time.Now()

@@ -98,7 +98,8 @@ func (u *updates) note(cfg *Config, how Setting, c change, tables map[family]tri
 	}
 }
 
-// add counts how a table followed.
+// add counts how a table followed. One that was right already, because the router
+// had lost a balancer before it was told, followed nothing.
 func (u *updates) add(a action, f family, o outcome) {
 	delays := u.delays
 	switch a {
@@ -108,7 +109,9 @@ func (u *updates) add(a action, f family, o outcome) {
 		delays = u.stops
 	default:
 	}
-	delays[f] = append(delays[f], milliseconds(o.delay))
+	if o.delay > 0 {
+		delays[f] = append(delays[f], milliseconds(o.delay))
+	}
 	for _, gap := range o.gaps {
 		u.gaps[f] = append(u.gaps[f], milliseconds(gap))
 	}

@@ -47,6 +47,32 @@ func (s *site) follow(ctx context.Context, w *window) error {
 	return ctx.Err()
 }
 
+// followForGood waits until the tables have been right for a while, or have had
+// more than time enough.
+func (s *site) followForGood(ctx context.Context, w *window, while time.Duration) error {
+	for {
+		if err := s.follow(ctx, w); err != nil {
+			return err
+		}
+		if err := sleep(ctx, while); err != nil {
+			return err
+		}
+		if s.right(w.after) || time.Since(w.cause) > w.limit {
+			return nil
+		}
+	}
+}
+
+// right reports whether the tables are these at the moment.
+func (s *site) right(tables map[netip.Prefix]fib.Hops) bool {
+	for prefix, hops := range tables {
+		if !s.routes.Hops(prefix).Equal(hops) {
+			return false
+		}
+	}
+	return true
+}
+
 // close ends the window and returns what the tables were in it.
 func (s *site) close(w *window) (map[family]trial, error) {
 	events, err := s.routes.Take()

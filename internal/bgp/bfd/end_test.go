@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -108,7 +109,7 @@ func startEnd(t *testing.T, lab *netlab.Lab, host string, through ...string) *en
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(through, program, "end")
+	args := slices.Concat(through, []string{program, "end"})
 	e := &end{t: t, name: host, cmd: exec.Command(args[0], args[1:]...), status: make(chan Status)}
 	e.news = sync.NewCond(&e.mu)
 	var out io.Reader
