@@ -26,15 +26,16 @@ func newBenchChurnCommand(e env) *cobra.Command {
 		Use:   "churn",
 		Short: "Change backends at random under live connections and count what breaks",
 		Long: `Change backends at random under live connections and count what breaks. In a lab
-of three balancers servers are added, removed, drained and re-weighted; once more
-while servers are killed and started again, which health checks notice; and once
-more while one of the balancers is lost. Without --quick it takes some minutes.`,
+of three balancers one of them is lost while no backend changes; servers are added,
+removed, drained and re-weighted; once more while servers are killed and started
+again, which health checks notice; and once more while one of the balancers is
+lost. Without --quick it takes some minutes.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
 	o.register(flags)
 	flags.IntVar(&cfg.Connections, "connections", 3000, "TCP connections that are open all the time; 600 with --quick")
-	flags.IntVar(&cfg.Changes, "changes", 1000, "changes of backends; 100 with --quick")
+	flags.IntVar(&cfg.Changes, "changes", 1000, "changes of backends; 80 with --quick")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "make the changes of an earlier run again (default: others)")
 	flags.TextVar(&cfg.Tracking, "tracking", lb.TrackingMinimal, "which flows the balancers remember: minimal or full")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) (err error) {
@@ -43,7 +44,7 @@ more while one of the balancers is lost. Without --quick it takes some minutes.`
 			cfg.Connections = 600
 		}
 		if o.quick && !flags.Changed("changes") {
-			cfg.Changes = 100
+			cfg.Changes = 80
 		}
 		if !flags.Changed("seed") {
 			cfg.Seed = rand.Uint64()

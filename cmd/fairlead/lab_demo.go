@@ -22,6 +22,7 @@ func newLabDemoCommand(e env, labs netlab.Labs) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			labs.Progress = nil // the demo tells its own story
 			d := demo.Demo{Labs: labs, Fairlead: fairlead, Name: fmt.Sprintf("demo-%d", os.Getpid()), Out: e.stdout}
 			return d.Run(cmd.Context())
 		},

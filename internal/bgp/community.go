@@ -12,7 +12,7 @@ import (
 type Community uint32
 
 // GracefulShutdown marks routes that will go (RFC 8326 §5).
-const GracefulShutdown Community = 65535<<16 | 0
+const GracefulShutdown Community = 65535 << 16
 
 // String writes it as routers do.
 func (c Community) String() string { return fmt.Sprintf("%d:%d", c>>16, c&0xffff) }

@@ -6,6 +6,7 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (d Demo) Run(ctx context.Context) (err error) {
 	// connection's server may be known only to the balancer that it goes through.
 	for _, show := range []func(context.Context) error{s.routes, s.spread, s.cutOff, s.leave, s.change, s.failure} {
 		if err := show(ctx); err != nil {
-			return err
+			return cmp.Or(context.Cause(ctx), err) // what an interruption breaks is no news
 		}
 	}
 	return nil

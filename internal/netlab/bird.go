@@ -16,9 +16,9 @@ const birdConfig = "bird.conf"
 // "birdc -s DIRECTORY/bird.ctl" finds it.
 func (p *peering) furnishBIRD(h *Host) {
 	h.Files = map[string]string{birdConfig: p.birdText()}
-	h.Processes = append(h.Processes, Process{
+	h.Processes = append(h.Processes, urgent(Process{
 		Name: "bird", Args: []string{"bird", "-f", "-c", birdConfig, "-s", "bird.ctl", "-P", "bird.pid"},
-	})
+	}))
 }
 
 // birdText has two kernel tables with merged routes, BFD, and the neighbours. As

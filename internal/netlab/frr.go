@@ -32,10 +32,14 @@ func (p *peering) furnishFRR(h *Host) {
 		"bgpd.conf":  p.frrBGP(),
 	}
 	h.Processes = append(h.Processes,
-		frrDaemon("zebra"),
-		behindZebra(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock")),
+		zebra(),
+		behindZebra(urgent(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"))),
 		behindZebra(frrDaemon("bgpd")))
 }
+
+// zebra writes the kernel's table. Unless it is told that the kernel can replace
+// IPv6 routes it deletes one and adds it again, and what comes in between is lost.
+func zebra() Process { return frrDaemon("zebra", "--v6-rr-semantics") }
 
 // behindZebra starts a process when zebra is there. Others look for it once, and
 // then every ten seconds; and what bgpd tells bfdd meanwhile, by way of zebra, is
@@ -43,6 +47,13 @@ func (p *peering) furnishFRR(h *Host) {
 func behindZebra(p Process) Process {
 	wait := "until [ -S " + zebraSocket + " ]; do sleep 0.01; done; exec \"$@\""
 	p.Args = append([]string{"sh", "-c", wait, "sh"}, p.Args...)
+	return p
+}
+
+// urgent runs a process before all others, where that is allowed: a real router's
+// BFD doesn't share processors with balancers, servers, clients and their load.
+func urgent(p Process) Process {
+	p.Args = append([]string{"sh", "-c", "chrt --rr --pid 1 $$ 2>/dev/null; exec \"$@\"", "sh"}, p.Args...)
 	return p
 }
 

@@ -15,7 +15,7 @@ const gobgpConfig = "gobgpd.toml"
 func (p *peering) furnishGoBGP(h *Host) {
 	h.Owner = frrUser
 	h.Files = map[string]string{"zebra.conf": "", gobgpConfig: p.gobgpText()}
-	h.Processes = append(h.Processes, frrDaemon("zebra"),
+	h.Processes = append(h.Processes, zebra(),
 		behindZebra(Process{Name: "gobgpd", Args: []string{p.gobgpd, "-f", gobgpConfig, "-t", "toml", "--pprof-disable"}}))
 }
 

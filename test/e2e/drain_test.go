@@ -221,12 +221,7 @@ func (l *lab) checkTerminated(t *testing.T) {
 // closed when it has ended.
 func (l *lab) signal(t *testing.T, h *netlab.HostState, signal unix.Signal) <-chan struct{} {
 	t.Helper()
-	processes := l.State().Host(h.Name).Processes
-	i := slices.IndexFunc(processes, func(p netlab.ProcessState) bool { return p.Name == "agent" })
-	pidfd, err := unix.PidfdOpen(processes[i].PID, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
+	pidfd := l.agent(t, h)
 	if err := unix.PidfdSendSignal(pidfd, signal, nil, 0); err != nil {
 		t.Fatal(err)
 	}
@@ -242,4 +237,16 @@ func (l *lab) signal(t *testing.T, h *netlab.HostState, signal unix.Signal) <-ch
 		}
 	}()
 	return ended
+}
+
+// agent opens a balancer's agent as a file descriptor (pidfd_open(2)).
+func (l *lab) agent(t *testing.T, h *netlab.HostState) (pidfd int) {
+	t.Helper()
+	processes := l.State().Host(h.Name).Processes
+	i := slices.IndexFunc(processes, func(p netlab.ProcessState) bool { return p.Name == "agent" })
+	pidfd, err := unix.PidfdOpen(processes[i].PID, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pidfd
 }

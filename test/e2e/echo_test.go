@@ -4,12 +4,14 @@ package e2e_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 )
@@ -105,6 +107,44 @@ func exchange(conns map[int]*net.UDPConn, round int) (map[int]string, error) {
 		names[port] = string(name)
 	}
 	return names, nil
+}
+
+// echoes sends datagrams from some ports, over and over. What it returns ends
+// that, and says how many were sent: each has to be answered, and those of a port
+// by one server.
+func (l *lab) echoes(t *testing.T, client, vip string) (end func() int) {
+	t.Helper()
+	conns := l.sockets(t, client, vip, ports(window))
+	ctx, cancel := context.WithCancel(t.Context())
+	sent, ended := 0, make(chan struct{})
+	go func() {
+		defer close(ended)
+		servers := map[int]string{}
+		for round := 0; ctx.Err() == nil; round++ {
+			names, err := exchange(conns, round)
+			sent += len(conns)
+			if err != nil {
+				t.Errorf("%s: %s: %v", client, vip, err)
+				return
+			}
+			for port, name := range names {
+				if round > 0 && name != servers[port] {
+					t.Errorf("%s: port %d: answered by %q, then in round %d by %q", vip, port, servers[port], round, name)
+				}
+			}
+			servers = names
+		}
+	}()
+	stop := sync.OnceValue(func() int {
+		cancel()
+		<-ended
+		for _, c := range conns {
+			_ = c.Close()
+		}
+		return sent
+	})
+	t.Cleanup(func() { stop() })
+	return stop
 }
 
 // payload differs for each port and round. The lengths of those of a thousand

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"regexp"
 	"strconv"
@@ -66,6 +67,18 @@ func (w *load) waitFlawless(t *testing.T) int {
 		}
 	}
 	return requests
+}
+
+// loadLimit is the length of a load that ends earlier.
+const loadLimit = time.Minute
+
+// end is waitFlawless of a load that has lasted long enough.
+func (w *load) end(t *testing.T) int {
+	t.Helper()
+	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatalf("wrk: %v: %s", err, &w.output)
+	}
+	return w.waitFlawless(t)
 }
 
 // origin returns the URL of a VIP's web service.

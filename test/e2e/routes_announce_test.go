@@ -20,12 +20,13 @@ const vipSecond = "10.1.2.1"
 
 // A VIP has a route as long as it is served, and no longer.
 func TestAnnounce(t *testing.T) {
-	l := bringUp(t, "announce", routed(t, netlab.ECMPOptions{Router: netlab.FRR, Second: 3}))
+	l := bringUp(t, "announce", routed(t, netlab.ECMPOptions{Router: netlab.FRR, Second: 3, Servers: 4}))
 	t.Run("programmed", l.checkProgrammedFirst)
 	t.Run("unreachable", l.checkUnreachable)
 	t.Run("minHealthy", l.checkMinHealthy)
 	t.Run("flapping", l.checkFlapping)
 	t.Run("policies", l.checkPolicies)
+	t.Run("leaving", l.checkLeaving)
 }
 
 // second are the lab's services with another one of that name.
@@ -40,7 +41,7 @@ func (l *lab) second(change func(*lb.Service)) []lb.Service {
 	return services
 }
 
-// Whoever sees the route can use it at once.
+// Whoever sees the route can use it at once, and it goes with the service.
 func (l *lab) checkProgrammedFirst(t *testing.T) {
 	without := slices.DeleteFunc(slices.Clone(l.topology.Services), func(s lb.Service) bool { return s.Name == "second" })
 	table, err := l.Table("router")
@@ -186,4 +187,41 @@ func (l *lab) checkPolicies(t *testing.T) {
 	l.awaitVia(t, "lb1", "lb2", "lb3") // who is under no policy
 	l.write(t, h, l.config(h.Name, l.topology.Services))
 	l.awaitRouteOf(t, vipSecond, "lb1", "lb2", "lb3")
+}
+
+// Before a planned leave routers are asked to choose others, and do, while they
+// still have the route.
+func (l *lab) checkLeaving(t *testing.T) {
+	h := l.State().Host("lb1")
+	settings := *l.topology.Host(h.Name).Agent
+	config := *settings.BGP
+	settings.BGP = &config
+	config.ShutdownDelay = time.Minute
+	l.write(t, h, settings.YAML())
+	show(t, "reload", "--socket", h.Socket)
+	show(t, "drain", "node", "--socket", h.Socket)
+	l.awaitRouteOf(t, vipSecond, "lb2", "lb3")
+	if a := l.announcement(t, h.Name, vipSecond); !a.Announced || !a.GracefulShutdown || a.Reason != "node drained" {
+		t.Errorf("announcement %+v", a)
+	}
+	var heard struct {
+		Paths []struct {
+			Peer       struct{ PeerID string }
+			Preference uint32 `json:"locPrf"`
+			Community  struct{ String string }
+		}
+	}
+	l.frr(t, "show bgp ipv4 unicast "+vipSecond+"/32", &heard)
+	leaving := 0
+	for _, p := range heard.Paths {
+		if p.Peer.PeerID == l.address(h.Name).String() && p.Community.String == "graceful-shutdown" && p.Preference == 0 {
+			leaving++
+		}
+	}
+	if len(heard.Paths) != 3 || leaving != 1 {
+		t.Errorf("the router has %+v", heard)
+	}
+	show(t, "undrain", "node", "--socket", h.Socket)
+	l.awaitRouteOf(t, vipSecond, "lb1", "lb2", "lb3")
+	l.write(t, h, l.config(h.Name, l.topology.Services))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/netlab"
 )
 
@@ -26,34 +27,61 @@ func TestLeave(t *testing.T) {
 			t.Run("node drained", func(t *testing.T) { l.checkLossless(t, l.leaveByDrain) })
 			t.Run("service drained", func(t *testing.T) { l.checkLossless(t, l.leaveByService) })
 			t.Run("terminated", func(t *testing.T) { l.checkLossless(t, l.leaveByTermination) })
-			t.Run("killed", func(t *testing.T) {
-				l.checkLossless(t, func(t *testing.T, h *netlab.HostState) { l.leaveUnnoticed(t, h, unix.SIGKILL) })
-			})
-			t.Run("interrupted", func(t *testing.T) {
-				l.checkLossless(t, func(t *testing.T, h *netlab.HostState) { l.leaveUnnoticed(t, h, unix.SIGINT) })
-			})
+			t.Run("hung", func(t *testing.T) { l.checkLossless(t, l.leaveByHanging) })
+			if router == netlab.BIRD {
+				l.checkSilent(t, l.leaveMissed)
+			} else {
+				l.checkSilent(t, l.leaveUnnoticed)
+			}
 		})
 	}
 }
 
-// leaveTime is enough for a balancer to leave and come back.
-const leaveTime = 5 * time.Second
+// BIRD keeps the routes of an agent that is gone if BFD has no say in that.
+func TestLeaveWithoutBFD(t *testing.T) {
+	topology := routed(t, netlab.ECMPOptions{Router: netlab.BIRD, Servers: 4})
+	const file, bfd = "bird.conf", "  bfd on;\n"
+	files := topology.Host("router").Files
+	if !strings.Contains(files[file], bfd) {
+		t.Fatalf("no %q in %s", bfd, files[file])
+	}
+	files[file] = strings.Replace(files[file], bfd, "", 1)
+	l := bringUp(t, "leave-bfdless", topology)
+	l.checkSilent(t, l.leaveUnnoticed)
+}
+
+// checkSilent has an agent end without a word to anybody.
+func (l *lab) checkSilent(t *testing.T, leave func(*testing.T, *netlab.HostState, unix.Signal)) {
+	for _, signal := range []unix.Signal{unix.SIGKILL, unix.SIGINT} {
+		t.Run(signal.String(), func(t *testing.T) {
+			l.checkLossless(t, func(t *testing.T, h *netlab.HostState) { leave(t, h, signal) })
+		})
+	}
+}
 
 // checkLossless lets a balancer leave and come back while clients hold
-// connections open, and open others all the time.
+// connections open, open others all the time, and send datagrams.
 func (l *lab) checkLossless(t *testing.T, leave func(*testing.T, *netlab.HostState)) {
 	h := l.State().Host("lb2")
 	l.awaitVia(t, "lb1", "lb2", "lb3")
 	l.account(t, "forward_l2dsr", func() {
-		lasting := l.load(t, "client", leaveTime, origin(vip4))
-		brief := l.load(t, "client", leaveTime, "-c", "4", "-H", "Connection: close", origin(vip4))
-		before := l.received(t, h)
-		until(t, "there is load", func() bool { return l.received(t, h) > before+1000 })
+		lasting := l.load(t, "client", loadLimit, origin(vip4))
+		brief := l.load(t, "client", loadLimit, "-c", "4", "-H", "Connection: close", origin(vip4))
+		echoed := l.echoes(t, "client", vip4)
+		l.awaitLoad(t, h)
 		leave(t, h)
 		l.awaitVia(t, "lb1", "lb2", "lb3")
-		requests := lasting.waitFlawless(t)
-		t.Logf("%d requests on lasting connections, %d on connections of their own", requests, brief.waitFlawless(t))
+		l.awaitLoad(t, h)
+		t.Logf("%d requests on lasting connections, %d on connections of their own, %d datagrams",
+			lasting.end(t), brief.end(t), echoed())
 	})
+}
+
+// awaitLoad waits until packets have come to a balancer.
+func (l *lab) awaitLoad(t *testing.T, h *netlab.HostState) {
+	t.Helper()
+	before := l.received(t, h)
+	until(t, "packets come to "+h.Name, func() bool { return l.received(t, h) > before+1000 })
 }
 
 // received is how many frames have come to a balancer.
@@ -126,19 +154,51 @@ func (l *lab) leaveByTermination(t *testing.T, h *netlab.HostState) {
 	l.startAgent(t, h)
 }
 
+// BFD misses an agent that hangs, though the kernel goes on.
+func (l *lab) leaveByHanging(t *testing.T, h *netlab.HostState) {
+	until(t, "BFD is up", func() bool { return l.routes(t, h.Name).Peers[0].BFD == bgp.BFDUp })
+	resume := l.pause(t, h)
+	l.awaitVia(t, "lb1", "lb3")
+	resume()
+}
+
+// pause halts a balancer's agent until the test ends, or what it returns is called.
+func (l *lab) pause(t *testing.T, h *netlab.HostState) (resume func()) {
+	t.Helper()
+	agent := l.agent(t, h)
+	if err := unix.PidfdSendSignal(agent, unix.SIGSTOP, nil, 0); err != nil {
+		t.Fatal(err)
+	}
+	resume = sync.OnceFunc(func() {
+		defer unix.Close(agent)
+		if err := unix.PidfdSendSignal(agent, unix.SIGCONT, nil, 0); err != nil {
+			t.Errorf("%s: %v", h.Name, err)
+		}
+	})
+	t.Cleanup(resume)
+	return resume
+}
+
 // An agent that ends without a word keeps its routes: the kernel goes on
 // balancing, and the next agent finds what it left.
 func (l *lab) leaveUnnoticed(t *testing.T, h *netlab.HostState, signal unix.Signal) {
 	steady := l.watchRoute(t, vip4, h.Name)
 	<-l.signal(t, h, signal)
-	before := l.received(t, h)
-	until(t, "packets pass a balancer without an agent", func() bool { return l.received(t, h) > before+1000 })
+	l.awaitLoad(t, h)
 	l.startAgent(t, h)
 	until(t, "the session is back", func() bool {
 		peers := l.routes(t, h.Name).Peers
 		return len(peers) == 1 && peers[0].RoutesAnnounced == 2
 	})
 	steady()
+}
+
+// A router that obeys BFD also while it waits for the next agent, against RFC
+// 5882 §4.3, moves the packets to other balancers until then: who hash alike.
+func (l *lab) leaveMissed(t *testing.T, h *netlab.HostState, signal unix.Signal) {
+	<-l.signal(t, h, signal)
+	l.awaitVia(t, "lb1", "lb3")
+	l.startAgent(t, h)
 }
 
 // watchRoute follows the router's route to a VIP. What it returns ends that, and

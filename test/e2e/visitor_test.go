@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -38,6 +40,38 @@ func (l *lab) visitors(t *testing.T, count int) []*visitor {
 		all[i] = b
 	}
 	return all
+}
+
+// keepVisiting has visitors ask all the time, on connections that last and on new
+// ones, without filling the machine. What it returns ends that, and returns how
+// many requests were answered; each that wasn't is an error.
+func (l *lab) keepVisiting(t *testing.T) (end func() int) {
+	t.Helper()
+	const pace = 50 * time.Millisecond
+	done, answered, asking := make(chan struct{}), atomic.Int64{}, sync.WaitGroup{}
+	visit := func(ask func() (string, error)) {
+		asking.Go(func() {
+			for ticker := time.NewTicker(pace); ; {
+				select {
+				case <-done:
+					return
+				case <-ticker.C:
+				}
+				if _, err := ask(); err != nil {
+					t.Errorf("after %d answers: %v", answered.Load(), err)
+					return
+				}
+				answered.Add(1)
+			}
+		})
+	}
+	for _, v := range l.visitors(t, 24) {
+		visit(v.ask)
+	}
+	visit(func() (string, error) { return l.get(t.Context(), "client", origin(vip4)) })
+	stop := sync.OnceFunc(func() { close(done); asking.Wait() })
+	t.Cleanup(stop)
+	return func() int { stop(); return int(answered.Load()) }
 }
 
 // ask asks for / and returns the name of the server that answers.

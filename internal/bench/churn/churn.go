@@ -3,10 +3,10 @@
 // Package churn measures what clients notice while backends change (DESIGN.md
 // §5.2 and §10): in a lab of three balancers thousands of TCP connections, each
 // of which checks that every byte comes back from the server that it started
-// with, and hundreds of UDP flows live on while servers are added, removed,
-// drained and re-weighted at random; again while servers are killed and return,
-// which health checks find out; and again while one of the balancers is lost as
-// well.
+// with, and hundreds of UDP flows live on while one of the balancers is lost;
+// while servers are added, removed, drained and re-weighted at random; again
+// while servers are killed and return, which health checks find out; and again
+// while one of the balancers is lost as well.
 //
 // In the story of DESIGN.md §1 it stands outside, where the clients are: it
 // configures agents as people do, by their files, and believes only what comes
@@ -44,8 +44,8 @@ type Config struct {
 	Fairlead, Commit string
 	// Quick says in the report that the numbers below are smaller than usual.
 	Quick bool
-	// Connections are open all the time; Changes are made in each of the
-	// three phases. The same Seed draws the same changes.
+	// Connections are open all the time; Changes are made in each phase but the
+	// first. The same Seed draws the same changes.
 	Connections, Changes int
 	Seed                 uint64
 	// Tracking is that of all services.

@@ -63,7 +63,7 @@ func (s *site) awaitRoutes(ctx context.Context) error {
 	for _, name := range s.balancers {
 		sockets = append(sockets, state.Host(name).Socket)
 	}
-	return bench.AwaitSessions(ctx, sockets)
+	return bench.AwaitSessions(ctx, sockets, true)
 }
 
 // loseQuietly has no backend change while the last balancer is lost.

@@ -29,9 +29,11 @@ func (d *Deaths) Begin(server string) {
 }
 
 // Notice is called when no balancer sends anything to the latest dead server any
-// more, End when all do again.
+// more.
 func (d *Deaths) Notice() { d.mark(func(latest *death) { latest.noticed = time.Now() }) }
-func (d *Deaths) End()    { d.mark(func(latest *death) { latest.ended = time.Now() }) }
+
+// End is called when all balancers send to it again.
+func (d *Deaths) End() { d.mark(func(latest *death) { latest.ended = time.Now() }) }
 
 func (d *Deaths) mark(set func(*death)) {
 	d.mu.Lock()

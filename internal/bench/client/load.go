@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// linePace and DatagramPace are the mean times between two lines of a
-	// connection and two datagrams of a flow; the longest are half as long again.
-	// Thousands of clients leave two cores some room.
-	linePace     = time.Second
+	// linePace is the mean time between two lines of a connection; the longest is
+	// half as long again. Thousands of clients leave two cores some room.
+	linePace = time.Second
+	// DatagramPace is the same between two datagrams of a flow.
 	DatagramPace = 150 * time.Millisecond
 	// lastDatagrams is how long those that are on their way in the end have.
 	lastDatagrams = 2 * time.Second

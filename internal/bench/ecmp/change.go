@@ -69,7 +69,7 @@ func (f fleet) apply(c change) fleet {
 
 // restartPace is how many changes there are for each one in which an agent is
 // stopped or started instead. Those take far longer.
-const restartPace = 8
+const restartPace = 10
 
 // randomChange draws the nth change, counted from one: every restartPace-th is of
 // an agent, the others of the number of balancers that serve.

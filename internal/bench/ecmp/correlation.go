@@ -23,10 +23,12 @@ func correlation(a, b bench.Runs) float64 {
 	return both / math.Sqrt(ofA*ofB)
 }
 
-func mean(runs bench.Runs) float64 {
-	sum := 0.0
+func mean(runs bench.Runs) float64 { return sum(runs) / float64(len(runs)) }
+
+func sum(runs bench.Runs) float64 {
+	total := 0.0
 	for _, v := range runs {
-		sum += v
+		total += v
 	}
-	return sum / float64(len(runs))
+	return total
 }

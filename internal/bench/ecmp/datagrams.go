@@ -144,8 +144,6 @@ type fate struct {
 	sent, lost int
 	// moved counts datagrams that another server answered than the one before.
 	moved int
-	// lastLost is when the last one was sent that was lost; zero if none was.
-	lastLost time.Time
 }
 
 // fateOf tells what became of those that were sent from then on until then, to
@@ -165,9 +163,6 @@ func (d *datagrams) fateOf(from, until time.Time, family family) fate {
 		}
 		if !one.answered {
 			seen.lost++
-			if seen.lastLost.IsZero() {
-				seen.lastLost = one.at
-			}
 		}
 	}
 	return seen

@@ -61,6 +61,10 @@ func (s Setting) String() string {
 	return string(s.Router)
 }
 
+// bfd reports whether what the balancers peer with has BFD: the lab's GoBGP
+// doesn't.
+func (s Setting) bfd() bool { return s.Reflector || s.Router != netlab.GoBGP }
+
 // labels are those of results; more are names and values in turn.
 func (s Setting) labels(more ...string) map[string]string {
 	labels := map[string]string{"router": string(s.Router), "reflector": "no"}
@@ -127,6 +131,17 @@ func (c *Config) runSetting(ctx context.Context, how Setting, throughput bool, r
 		return err
 	}
 	defer func() { err = errors.Join(err, s.takeDown(ctx)) }()
+	stalls := watchStalls()
+	err = c.measure(ctx, s, how, throughput, report)
+	stalled := stalls.stop()
+	report.Add("stall_ms", "ms", bench.Runs{milliseconds(stalled)}, how.labels())
+	c.progress("%s: measured in %.0f s, in which a process had to wait for a processor for %.0f ms at most",
+		how, time.Since(began).Seconds(), milliseconds(stalled))
+	return err
+}
+
+// measure runs the parts of a setting.
+func (c *Config) measure(ctx context.Context, s *site, how Setting, throughput bool, report *bench.Report) error {
 	if err := s.settle(ctx); err != nil {
 		return err
 	}
@@ -143,7 +158,6 @@ func (c *Config) runSetting(ctx context.Context, how Setting, throughput bool, r
 			return err
 		}
 	}
-	c.progress("%s: measured in %.0f s", how, time.Since(began).Seconds())
 	return nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"fairlead.io/fairlead/internal/bench"
@@ -20,23 +19,24 @@ const (
 	connections = 200
 	// tcpPatience is how long TCP may take to repair losses.
 	tcpPatience = 10 * time.Second
-	// aftermath is how long what was done to a balancer is watched once the table
-	// is right.
-	aftermath = time.Second
-	// rounds and quickRounds are how often each accident happens.
-	rounds      = 3
-	quickRounds = 1
+	// accidentLimit is how long the table may take: it covers hold times.
+	accidentLimit = 5 * time.Second
 )
 
-// damage is what accidents of one kind did, by family and then by the end of the
-// result's name.
-type damage map[family]map[string]bench.Runs
+// lossCourse is how accidents are measured.
+type lossCourse struct {
+	// rounds is how often each accident happens.
+	rounds int
+	// aftermath is how long what was done to a balancer is watched once the table
+	// is right.
+	aftermath time.Duration
+}
 
-func (d damage) add(f family, name string, v float64) {
-	if d[f] == nil {
-		d[f] = map[string]bench.Runs{}
+func newLossCourse(quick bool) lossCourse {
+	if quick {
+		return lossCourse{rounds: 1, aftermath: time.Second / 2}
 	}
-	d[f][name] = append(d[f][name], v)
+	return lossCourse{rounds: 3, aftermath: time.Second}
 }
 
 // runLosses has balancers go in all ways under constant load.
@@ -46,121 +46,87 @@ func (s *site) runLosses(ctx context.Context, cfg *Config, how Setting, report *
 		return err
 	}
 	defer func() { err = errors.Join(err, load.stop()) }()
-	times, random := rounds, cfg.random(2)
-	if cfg.Quick {
-		times = quickRounds
-	}
+	c, random := newLossCourse(cfg.Quick), cfg.random(2)
+	wrong, happened := 0.0, 0
 	for _, a := range s.accidents() {
 		done := damage{}
-		for range times {
-			if err := s.suffer(ctx, cfg, a, random.IntN(len(s.names)), load, done); err != nil {
+		for range c.rounds {
+			if err := s.suffer(ctx, cfg, c, a, random.IntN(len(s.names)), load, done); err != nil {
 				return fmt.Errorf("%s: %w", a.name, err)
 			}
+			happened++
 		}
 		done.report(report, how, a)
+		wrong += sum(done.all("wrong_tables"))
 	}
+	report.Judge(fmt.Sprintf("%s: wrong tables when balancers were lost, hung, killed, stopped or drained, %d times in all", how, happened),
+		"DESIGN.md §10", bench.AtMost(0), wrong)
 	return nil
 }
 
-// suffer has one accident happen, and mends it.
-func (s *site) suffer(ctx context.Context, cfg *Config, a accident, n int, load *datagrams, done damage) error {
+// suffer has one accident happen, mends it, and counts what it did.
+func (s *site) suffer(ctx context.Context, cfg *Config, c lossCourse, a accident, n int, load *datagrams, done damage) error {
 	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	dropped, err := backlogDrops()
+	if err != nil {
 		return err
 	}
 	held := s.hold(cfg)
 	held.Start(ctx, connections, 0, 0)
-	w, err := s.endure(ctx, a, n)
+	w, err := s.endure(ctx, c, a, n)
 	seen, stopped := held.Stop()
 	if err := errors.Join(ctx.Err(), err, stopped); err != nil {
 		return err
 	}
-	if err := sleep(ctx, lateness); err != nil {
+	for f, last := range s.lastPackets(n) {
+		w.outages[f] = max(0, last.Sub(w.cause))
+	}
+	if err := s.comeBack(ctx, c, a, n, w); err != nil {
 		return err
 	}
-	for family, trial := range w.trials {
-		o := trial.judge()
-		lost := load.fateOf(w.cause, w.end, family)
-		outage := max(0, s.tap.lastTo(s.topology.Host(s.names[n]).Interfaces[0].MAC, family).Sub(w.cause))
-		if !a.stays {
-			done.add(family, "outage_ms", milliseconds(outage))
-			done.add(family, "table_ms", milliseconds(o.delay))
-		}
-		done.add(family, "lost", float64(lost.lost))
-		done.add(family, "moved", float64(lost.moved))
-		done.add(family, "table_events", float64(len(trial.events)))
-		cfg.progress("%s when %s: %s: table right after %.0f ms, last packet %.0f ms, %d of %d datagrams lost, %d moved",
-			s.names[n], a.text, family, milliseconds(o.delay), milliseconds(outage), lost.lost, lost.sent, lost.moved)
+	after, err := backlogDrops()
+	if err != nil {
+		return err
 	}
+	done.add("", "tcp_connections", float64(seen.Connections))
 	done.add("", "tcp_broken", float64(seen.TCPBroken()))
-	return s.comeBack(ctx, cfg, a, n, load, done)
+	done.add("", "backlog_drops", float64(after-dropped))
+	if after > dropped {
+		cfg.progress("meanwhile the machine dropped %d packets of whatever network: it was too busy", after-dropped)
+	}
+	for _, f := range families() {
+		w.count(cfg, a, s.names[n], f, load, done)
+	}
+	return nil
 }
 
-// comeBack mends an accident and counts what is lost when the balancer returns.
-func (s *site) comeBack(ctx context.Context, cfg *Config, a accident, n int, load *datagrams, done damage) error {
-	began := time.Now()
+// lastPackets are when the router sent a balancer the last packet.
+func (s *site) lastPackets(n int) map[family]time.Time {
+	last := map[family]time.Time{}
+	for _, f := range families() {
+		last[f] = s.tap.lastTo(s.topology.Host(s.names[n]).Interfaces[0].MAC, f)
+	}
+	return last
+}
+
+// comeBack mends an accident and waits until all is as before, and all answers
+// are there.
+func (s *site) comeBack(ctx context.Context, c lossCourse, a accident, n int, w *endured) error {
+	w.mended = time.Now()
 	if err := a.mend(ctx, n); err != nil {
 		return err
 	}
 	if err := s.await(ctx, s.tables(s.fleet)); err != nil {
 		return err
 	}
-	if err := sleep(ctx, aftermath); err != nil {
+	if err := sleep(ctx, c.aftermath); err != nil {
 		return err
 	}
-	end := time.Now()
-	if err := sleep(ctx, lateness); err != nil {
-		return err
-	}
-	for _, f := range families() {
-		back := load.fateOf(began, end, f)
-		done.add(f, "return_lost", float64(back.lost))
-		if back.lost > 0 {
-			cfg.progress("%s comes back: %s: %d of %d datagrams lost", s.names[n], f, back.lost, back.sent)
-		}
-	}
-	return nil
+	w.back = time.Now()
+	return sleep(ctx, lateness)
 }
-
-// endured is a window that is over.
-type endured struct {
-	window
-	end    time.Time
-	trials map[family]trial
-}
-
-// endure has an accident happen and watches until the table has been right for a
-// while.
-func (s *site) endure(ctx context.Context, a accident, n int) (*endured, error) {
-	left := slices.Clone(s.fleet)
-	if !a.stays {
-		left[n] = stopped
-	}
-	w := &endured{window: window{before: s.tables(s.fleet), after: s.tables(left), limit: accidentLimit}}
-	if err := s.open(&w.window); err != nil {
-		return nil, err
-	}
-	if err := a.happen(ctx, n); err != nil {
-		return nil, err
-	}
-	if a.stays {
-		if err := s.settle(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := s.follow(ctx, &w.window); err != nil {
-		return nil, err
-	}
-	if err := sleep(ctx, aftermath); err != nil {
-		return nil, err
-	}
-	w.end = time.Now()
-	var err error
-	w.trials, err = s.close(&w.window)
-	return w, err
-}
-
-// accidentLimit covers hold times.
-const accidentLimit = 5 * time.Second
 
 // hold is a load of held TCP connections.
 func (s *site) hold(cfg *Config) *client.Load {
@@ -180,29 +146,4 @@ func (s *site) targets(protocol lb.Protocol) []netip.AddrPort {
 		}
 	}
 	return all
-}
-
-// report adds what was found in a setting, and judges it.
-func (d damage) report(r *bench.Report, how Setting, a accident) {
-	units := map[string]string{
-		"outage_ms": "ms", "table_ms": "ms", "table_events": "events",
-		"lost": "datagrams", "return_lost": "datagrams", "moved": "datagrams", "tcp_broken": "connections",
-	}
-	for _, f := range append(families(), "") {
-		labels := how.labels("family", string(f))
-		if f == "" {
-			labels = how.labels()
-		}
-		for _, name := range []string{"outage_ms", "table_ms", "table_events", "lost", "return_lost", "moved", "tcp_broken"} {
-			r.Add(a.name+"_"+name, units[name], d[f][name], labels)
-		}
-	}
-	for _, c := range a.claims {
-		var all bench.Runs
-		for _, runs := range d {
-			all = append(all, runs[c.result]...)
-		}
-		_, worst := all.Bounds()
-		r.Judge(fmt.Sprintf("%s: %s", how, c.text), "DESIGN.md §10", c.target, worst)
-	}
 }

@@ -45,6 +45,8 @@ type site struct {
 	// names of the balancers, by number, and how they stand.
 	names []string
 	fleet fleet
+	// bfd says that the balancers' peer has BFD.
+	bfd bool
 	// vips has the prefixes of the services' address, one for each family.
 	vips map[family]netip.Prefix
 	// routes are the router's to the VIPs, tap sees what it sends there.
@@ -54,7 +56,7 @@ type site struct {
 
 // bringUp makes the lab of a setting and watches its router.
 func bringUp(ctx context.Context, labs netlab.Labs, name, fairlead string, how Setting) (s *site, err error) {
-	s = &site{fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
+	s = &site{fleet: make(fleet, balancers), bfd: how.bfd(), vips: map[family]netip.Prefix{}}
 	s.topology, err = netlab.ECMP(netlab.ECMPOptions{
 		Fairlead: fairlead, Forward: lb.L2DSR, Balancers: balancers, Servers: servers,
 		Router: how.Router, Reflector: how.Reflector,
@@ -139,15 +141,20 @@ func (s *site) dial(ctx context.Context, network, address string) (net.Conn, err
 // hops are equal next hops through some balancers.
 func (s *site) hops(f family, balancers []int) fib.Hops {
 	var gateways []netip.Addr
-	state := s.State()
 	for _, n := range balancers {
-		for _, a := range state.Host(s.names[n]).Addresses {
-			if familyOf(a) == f {
-				gateways = append(gateways, a)
-			}
-		}
+		gateways = append(gateways, s.gateway(f, n))
 	}
 	return fib.Equally(gateways...)
+}
+
+// gateway is a balancer's address.
+func (s *site) gateway(f family, n int) netip.Addr {
+	for _, a := range s.State().Host(s.names[n]).Addresses {
+		if familyOf(a) == f {
+			return a
+		}
+	}
+	return netip.Addr{}
 }
 
 // tables are the right ones while the fleet stands so.
@@ -222,5 +229,5 @@ func (s *site) settle(ctx context.Context) error {
 			sockets = append(sockets, state.Host(name).Socket)
 		}
 	}
-	return bench.AwaitSessions(ctx, sockets)
+	return bench.AwaitSessions(ctx, sockets, s.bfd)
 }

@@ -27,7 +27,7 @@ type course struct {
 
 func newCourse(quick bool) course {
 	if quick {
-		return course{steady: 3, periods: 3, period: 2}
+		return course{steady: 2, periods: 3, period: 2}
 	}
 	return course{steady: 5, periods: 10, period: 4}
 }
@@ -76,8 +76,8 @@ func (s *site) steady(ctx context.Context, cfg *Config, how Setting, c course, l
 		return err
 	}
 	report.Ratios["throughput_correlation"] = correlation(numbers, rates)
-	report.Judge("correlation of throughput and the number of balancers", "dissertation §6.3: linear",
-		bench.AtLeast(0.99), report.Ratios["throughput_correlation"])
+	report.Judge(fmt.Sprintf("%s: correlation of throughput and the number of balancers, each behind a link of %.0f Mbit/s", how, linkRate*8/1e6),
+		"dissertation §6.3: linear", bench.AtLeast(0.99), report.Ratios["throughput_correlation"])
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (s *site) respond(ctx context.Context, cfg *Config, how Setting, c course, 
 		}
 	}
 	report.Ratios["response_correlation"] = correlation(numbers, rates)
-	report.Judge("correlation of each second's throughput and the number of balancers while it changes",
+	report.Judge(fmt.Sprintf("%s: correlation of each second's throughput and the number of balancers in it while that changes at random", how),
 		"dissertation, figure 6.4", bench.AtLeast(0.9), report.Ratios["response_correlation"])
 	cfg.progress("throughput follows the number of balancers: correlation %.3f", report.Ratios["response_correlation"])
 	return nil

@@ -3,6 +3,7 @@
 package ecmp
 
 import (
+	"net/netip"
 	"slices"
 	"time"
 
@@ -21,12 +22,15 @@ const (
 type trial struct {
 	// cause is before the first balancer was told, end when the watch was over.
 	cause, end time.Time
-	// before and after are the right tables.
-	before, after fib.Hops
+	// before and after are the right tables, first is the one that there was at the
+	// cause.
+	before, after, first fib.Hops
 	// events are those of the prefix in that time.
 	events []fib.Event
 	// limit is how long the table may be another one than that after.
 	limit time.Duration
+	// subject is a balancer that may come and go meanwhile; zero: none may.
+	subject netip.Addr
 }
 
 // outcome is how the table followed a change.
@@ -36,8 +40,8 @@ type outcome struct {
 	// wrong says what must not be, in words; empty if nothing was.
 	wrong string
 	// gaps are how long each time lasted in which the table lacked a balancer that
-	// served before and after.
-	gaps []time.Duration
+	// served before and after, absences those in which it lacked the subject.
+	gaps, absences []time.Duration
 }
 
 // judge follows the table through the trial. A table is wrong if in the end, or
@@ -46,20 +50,21 @@ type outcome struct {
 // before nor after. A gap is wrong if it is longer than the limit.
 func (t *trial) judge() outcome {
 	var o outcome
-	hops, right, gap := t.before, t.cause, time.Time{}
-	for _, e := range t.events {
-		if !e.Hops.Equal(t.after) {
-			right = time.Time{}
-		} else if !hops.Equal(t.after) {
+	hops := fib.Hops{}
+	var right, gap, absence time.Time
+	for _, e := range append([]fib.Event{{At: t.cause, Hops: t.first}}, t.events...) {
+		if e.Hops.Equal(t.after) && (right.IsZero() || !hops.Equal(t.after)) {
 			right = e.At
 		}
-		gap = o.mind(gap, e.At, t.lacks(e.Hops))
+		gap = mind(&o.gaps, gap, e.At, t.lacks(e.Hops))
+		absence = mind(&o.absences, absence, e.At, t.subject.IsValid() && !e.Hops.Leads(t.subject))
 		if foreign := t.foreign(e.Hops); foreign != "" {
 			o.wrong = foreign
 		}
 		hops = e.Hops
 	}
-	o.mind(gap, t.end, false)
+	mind(&o.gaps, gap, t.end, false)
+	mind(&o.absences, absence, t.end, false)
 	o.delay = right.Sub(t.cause)
 	switch longest := slices.Max(append(o.gaps, 0)); {
 	case longest > limit:
@@ -73,21 +78,22 @@ func (t *trial) judge() outcome {
 }
 
 // mind follows gaps: since is when the present one began, zero if there is none.
-func (o *outcome) mind(since, now time.Time, lacking bool) time.Time {
+func mind(gaps *[]time.Duration, since, now time.Time, lacking bool) time.Time {
 	switch {
 	case lacking && since.IsZero():
 		return now
 	case lacking || since.IsZero():
 		return since
 	}
-	o.gaps = append(o.gaps, now.Sub(since))
+	*gaps = append(*gaps, now.Sub(since))
 	return time.Time{}
 }
 
-// lacks reports whether one is missing that serves before and after.
+// lacks reports whether one is missing that serves before and after, and is not
+// the subject.
 func (t *trial) lacks(hops fib.Hops) bool {
 	return slices.ContainsFunc(t.before, func(h fib.Hop) bool {
-		return t.after.Leads(h.Gateway) && !hops.Leads(h.Gateway)
+		return h.Gateway != t.subject && t.after.Leads(h.Gateway) && !hops.Leads(h.Gateway)
 	})
 }
 

@@ -55,16 +55,72 @@ func TestJudge(t *testing.T) {
 			[]time.Duration{500 * time.Millisecond}},
 		"nothing to do": {via(11), via(11), nil, 0, "", nil},
 	} {
-		cause := time.Now()
-		after := func(ms int) time.Time { return cause.Add(time.Duration(ms) * time.Millisecond) }
-		tr := trial{cause: cause, end: after(3000), before: test.before, after: test.after, limit: limit}
-		for _, e := range test.events {
-			tr.events = append(tr.events, fib.Event{At: after(e.ms), Hops: e.hops})
-		}
+		tr := newTrial(test.before, test.after, test.events)
 		got := tr.judge()
-		if got.delay != after(test.delay).Sub(cause) || !strings.Contains(got.wrong, test.wrong) ||
+		if got.delay != milli(test.delay) || !strings.Contains(got.wrong, test.wrong) ||
+			(test.wrong == "") != (got.wrong == "") || !reflect.DeepEqual(got.gaps, test.gaps) || got.absences != nil {
+			t.Errorf("%s: %+v, want %d ms, wrong %q, gaps %v", name, got, test.delay, test.wrong, test.gaps)
+		}
+	}
+}
+
+// newTrial is one of three seconds, at the beginning of which all was right.
+func newTrial(before, after fib.Hops, events []at) *trial {
+	cause := time.Now()
+	t := &trial{cause: cause, end: cause.Add(milli(3000)), before: before, after: after, first: before, limit: limit}
+	for _, e := range events {
+		t.events = append(t.events, fib.Event{At: cause.Add(milli(e.ms)), Hops: e.hops})
+	}
+	return t
+}
+
+func milli(ms int) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// What the table is at the cause counts, whatever it should be.
+func TestJudgeFirstTable(t *testing.T) {
+	for name, test := range map[string]struct {
+		first  fib.Hops
+		events []at
+		delay  int // ms
+		wrong  string
+		gaps   []time.Duration
+	}{
+		"right already": {via(11), nil, 0, "", nil},
+		"lacks one":     {via(12), []at{{30, via(11)}}, 30, "", []time.Duration{milli(30)}},
+		"none at all":   {nil, []at{{2000, via(11)}}, 2000, "lacks a balancer for 2s", []time.Duration{milli(2000)}},
+		"a stranger":    {via(11, 14), []at{{30, via(11)}}, 30, "has via 10.0.2.14", nil},
+	} {
+		tr := newTrial(via(11, 12), via(11), test.events)
+		tr.first = test.first
+		got := tr.judge()
+		if got.delay != milli(test.delay) || !strings.Contains(got.wrong, test.wrong) ||
 			(test.wrong == "") != (got.wrong == "") || !reflect.DeepEqual(got.gaps, test.gaps) {
 			t.Errorf("%s: %+v, want %d ms, wrong %q, gaps %v", name, got, test.delay, test.wrong, test.gaps)
+		}
+	}
+}
+
+// A balancer that may come and go is missed, but nothing is wrong; the others
+// have to stay.
+func TestJudgeSubject(t *testing.T) {
+	all := via(11, 12, 13)
+	for name, test := range map[string]struct {
+		events         []at
+		gaps, absences []time.Duration
+		wrong          string
+	}{
+		"stays":              {nil, nil, nil, ""},
+		"goes":               {[]at{{300, via(11, 12)}, {500, all}}, nil, []time.Duration{milli(200)}, ""},
+		"goes twice":         {[]at{{1, via(11, 12)}, {3, all}, {10, via(11, 12)}, {14, all}}, nil, []time.Duration{milli(2), milli(4)}, ""},
+		"takes another away": {[]at{{300, via(11)}, {500, all}}, []time.Duration{milli(200)}, []time.Duration{milli(200)}, ""},
+		"never returns":      {[]at{{300, via(11, 12)}}, nil, []time.Duration{milli(2700)}, "in the end"},
+	} {
+		tr := newTrial(all, all, test.events)
+		tr.subject = via(13)[0].Gateway
+		got := tr.judge()
+		if !reflect.DeepEqual(got.gaps, test.gaps) || !reflect.DeepEqual(got.absences, test.absences) ||
+			!strings.Contains(got.wrong, test.wrong) || (test.wrong == "") != (got.wrong == "") {
+			t.Errorf("%s: %+v, want gaps %v, absences %v, wrong %q", name, got, test.gaps, test.absences, test.wrong)
 		}
 	}
 }

@@ -3,6 +3,7 @@
 package bfd
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -40,6 +42,8 @@ type order struct {
 	Set   bool
 	Peers []Peer
 	Ask   netip.Addr
+	// Abandon ends all sessions without a word.
+	Abandon bool
 }
 
 type report struct {
@@ -74,6 +78,9 @@ func endMain(in io.Reader, out io.Writer) error {
 				return err
 			}
 		}
+		if o.Abandon {
+			m.Abandon()
+		}
 		s, _ := m.State(o.Ask)
 		say(report{Status: &s})
 	}
@@ -87,23 +94,29 @@ type end struct {
 	in     io.WriteCloser
 	orders *json.Encoder
 	status chan Status
+	log    bytes.Buffer // to be read when the process has ended
 
 	mu     sync.Mutex
 	news   *sync.Cond
 	events []Event
 }
 
-// startEnd starts an end, which is stopped when the test is over.
-func startEnd(t *testing.T, lab *netlab.Lab, host string) *end {
+// startEnd starts an end, through another command if one is given. It is stopped
+// when the test is over.
+func startEnd(t *testing.T, lab *netlab.Lab, host string, through ...string) *end {
 	t.Helper()
-	e := &end{t: t, name: host, cmd: exec.Command("/proc/self/exe", "end"), status: make(chan Status)}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := slices.Concat(through, []string{program, "end"})
+	e := &end{t: t, name: host, cmd: exec.Command(args[0], args[1:]...), status: make(chan Status)}
 	e.news = sync.NewCond(&e.mu)
 	var out io.Reader
-	var err error
 	if e.in, err = e.cmd.StdinPipe(); err == nil {
 		out, err = e.cmd.StdoutPipe()
 	}
-	e.cmd.Stderr = t.Output()
+	e.cmd.Stderr = io.MultiWriter(t.Output(), &e.log)
 	if err == nil {
 		err = lab.Do(host, e.cmd.Start)
 	}
@@ -155,6 +168,15 @@ func (e *end) ask(peer string) Status {
 		e.t.Fatal(err)
 	}
 	return <-e.status
+}
+
+// abandon has the end leave all peers without a word.
+func (e *end) abandon() {
+	e.t.Helper()
+	if err := e.orders.Encode(order{Abandon: true}); err != nil {
+		e.t.Fatal(err)
+	}
+	<-e.status
 }
 
 // mark is where the events that come from now on begin.

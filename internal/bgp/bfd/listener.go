@@ -14,11 +14,14 @@ import (
 )
 
 // listener hears all peers of one link and serves their sessions, one after the
-// other in one goroutine on a thread of its own. What has arrived is always read before a peer is called
-// silent: a process that was not run for a while would blame its peers otherwise.
+// other in one goroutine on a thread of its own. What has arrived is always read
+// before a peer is called silent: a process that was not run for a while would
+// blame its peers otherwise.
 type listener struct {
 	link link
 	log  *slog.Logger
+	// late has it said once, for all listeners, that they may be late.
+	late *sync.Once
 	// retry wakes the goroutine when it waits for the port.
 	retry chan struct{}
 
@@ -48,9 +51,9 @@ const burst = 1024
 // unless it isn't its fault.
 const stall = 20 * time.Millisecond
 
-func newListener(l link, log *slog.Logger) *listener {
+func newListener(l link, log *slog.Logger, late *sync.Once) *listener {
 	return &listener{
-		link: l, log: log, retry: make(chan struct{}, 1),
+		link: l, log: log, late: late, retry: make(chan struct{}, 1),
 		peers: map[netip.Addr]*member{}, sessions: map[uint32]*member{},
 	}
 }
@@ -58,8 +61,9 @@ func newListener(l link, log *slog.Logger) *listener {
 // run serves sessions until there are none.
 func (l *listener) run() {
 	if err := hurry(); err != nil {
-		l.log.Info("bfd may be late on a busy machine", slog.Any("reason", err))
+		l.late.Do(func() { l.log.Info("bfd may be late on a busy machine", slog.Any("reason", err)) })
 	}
+	defer calm()
 	for {
 		err := l.serve()
 		if l.finish(err) {
@@ -142,8 +146,8 @@ func (l *listener) attend() (next time.Time, flood bool, err error) {
 		return time.Time{}, false, err
 	}
 	for {
-		at, any := l.queue.next()
-		if !any || at.After(now) {
+		at, some := l.queue.next()
+		if !some || at.After(now) {
 			return at, flood, nil
 		}
 		l.look(l.queue[0], now)
@@ -194,8 +198,8 @@ func (l *listener) hear(d *datagram) {
 func (l *listener) look(m *member, now time.Time) {
 	m.expire(now)
 	for {
-		p, any := m.transmit(now)
-		if !any {
+		p, due := m.transmit(now)
+		if !due {
 			break
 		}
 		m.send(l.link, &p)

@@ -96,8 +96,8 @@ func (p *pair) step() {
 	for i, s := range p.ends {
 		s.expire(p.now)
 		for {
-			out, any := s.transmit(p.now)
-			if !any {
+			out, due := s.transmit(p.now)
+			if !due {
 				break
 			}
 			p.send(i, out)

@@ -68,7 +68,7 @@ func frr(t *testing.T, lab *netlab.Lab, host, bfdd, bgpd string) *router {
 func bird(t *testing.T, lab *netlab.Lab, host, config string) *router {
 	t.Helper()
 	needDaemons(t, "bird", "birdc")
-	dir, err := os.MkdirTemp("/run", "bfd-bird")
+	dir, err := os.MkdirTemp("/run", "bfd-bird") //nolint:usetesting // BIRD gives up root, and may not enter t.TempDir
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func (r *router) sees(peer string, up bool) bool {
 		return false
 	}
 	seen := false
-	for _, block := range strings.Split(strings.ReplaceAll(text, "\n"+peer, "\npeer "+peer), "peer ") {
+	for block := range strings.SplitSeq(strings.ReplaceAll(text, "\n"+peer, "\npeer "+peer), "peer ") {
 		if !strings.HasPrefix(block, peer+" ") && !strings.HasPrefix(block, peer+"\n") {
 			continue
 		}

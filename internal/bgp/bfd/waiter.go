@@ -14,7 +14,7 @@ import (
 // hurry keeps the goroutine on a thread that runs before all that have no
 // real-time priority, so that neither a busy machine nor a busy agent makes peers
 // wait (sched(7); lowest of the real-time priorities). The thread ends with the
-// goroutine, and those that it starts are as others are.
+// goroutine, which never unlocks it, and those that it starts are as others are.
 func hurry() error {
 	runtime.LockOSThread()
 	attributes := unix.SchedAttr{
@@ -24,6 +24,12 @@ func hurry() error {
 		return fmt.Errorf("real-time priority: %w", err)
 	}
 	return nil
+}
+
+// calm undoes hurry for the process's first thread, which the runtime keeps, though
+// without ever using it again, when its goroutine has ended.
+func calm() {
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0) // to give up is allowed
 }
 
 // rest leaves the processor to others for a moment: nobody who sends floods of

@@ -16,8 +16,14 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
+// unicastFamilies are IPv4 and IPv6, by the library's own numbers: unless told, it
+// has tables of all families that there are, ten megabytes for each instance.
+var unicastFamilies = []uint32{0, 1}
+
 // launch starts the library so that it listens nowhere, and returns where it
-// takes connections from.
+// takes connections from. Each start writes the library's options of route selection
+// to two variables that all its instances read: always the same, so nobody can see
+// it, but the race detector may if instances are at work meanwhile.
 func launch(ctx context.Context, local bgp.Local, log *slog.Logger) (*server.BgpServer, chan<- net.Conn, error) {
 	lib := server.NewBgpServer(server.LoggerOption(slog.New(quiet{log.Handler()}), new(slog.LevelVar)))
 	accept, err := acceptFrom(lib)
@@ -26,7 +32,7 @@ func launch(ctx context.Context, local bgp.Local, log *slog.Logger) (*server.Bgp
 	}
 	go lib.Serve()
 	err = lib.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
-		Asn: local.ASN, RouterId: local.RouterID.String(), ListenPort: -1,
+		Asn: local.ASN, RouterId: local.RouterID.String(), ListenPort: -1, Families: unicastFamilies,
 	}})
 	if err != nil {
 		lib.Stop()

@@ -14,6 +14,9 @@ import (
 // badPeerAS is the notification of a speaker that expects another ASN.
 var badPeerAS = Notification{Code: 2, Subcode: 2}
 
+// badIdentifier is the one of a speaker that finds a router ID impossible.
+var badIdentifier = Notification{Code: 2, Subcode: 3}
+
 // broken says why a connection can't be used any more.
 func broken(err error) string {
 	switch {
@@ -63,8 +66,10 @@ func (c *conn) answered(n Notification) string {
 		return fmt.Sprintf("bad peer AS: it is AS %d, configured is AS %d", c.open.ASN, c.peer.ASN)
 	case n.Code == 4 && c.phase == established:
 		return "hold timer expired: the peer was silent"
-	case n.Code == 2 && n.Subcode == 3 && c.open != nil:
+	case n == badIdentifier && c.open != nil && c.open.RouterID == c.local.RouterID:
 		return fmt.Sprintf("bad BGP identifier %s: it is the node's own", c.open.RouterID)
+	case n.Code == 4, n.Code == 6:
+		return n.String()
 	}
-	return n.String()
+	return unreadable(n)
 }

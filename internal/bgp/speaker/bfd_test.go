@@ -37,11 +37,11 @@ func TestBFDFindsADeadRouter(t *testing.T) {
 	set(t, s, "10.1.1.1")
 	r.awaitHops("10.1.1.1/32", "10.0.2.11")
 	awaitWatched(t, r, s)
-	r.link(netlink.LinkSetDown)
+	r.change(netlink.LinkSetDown)
 	start := time.Now()
 	awaitReason(t, s, "BFD down: control detection time expired")
 	t.Log("found after", time.Since(start))
-	r.link(netlink.LinkSetUp)
+	r.change(netlink.LinkSetUp)
 	awaitEstablished(t, s)
 	awaitWatched(t, r, s)
 	if state := s.Peers()[0]; state.BFDFlaps != 1 || state.Flaps != 1 {

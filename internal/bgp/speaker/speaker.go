@@ -55,14 +55,8 @@ func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 		return errClosed
 	}
 	s.retire(peers)
-	var errs []error
-	for _, peer := range peers {
-		if s.neighbours[peer.Address] == nil {
-			errs = append(errs, s.start(ctx, peer))
-		}
-	}
-	errs = append(errs, s.reception.expect(s.neighbours), s.watcher.Set(s.watchlist()))
-	return errors.Join(errs...)
+	err := s.start(ctx, peers)
+	return errors.Join(err, s.reception.expect(s.neighbours), s.watcher.Set(s.watchlist()))
 }
 
 // errClosed is what a speaker says that is no more.
@@ -85,17 +79,29 @@ func (s *Speaker) retire(peers []bgp.Peer) {
 	}
 }
 
-// start starts a neighbour.
-func (s *Speaker) start(ctx context.Context, peer bgp.Peer) error {
-	n, err := neighbour.Start(ctx, s.local, peer, s.log)
-	if err != nil {
-		return err
+// start starts the neighbours that there aren't yet, and only then lets them begin:
+// instances of the library write to what others read (see package gobgp).
+func (s *Speaker) start(ctx context.Context, peers []bgp.Peer) error {
+	var started []*neighbour.Neighbour
+	var errs []error
+	for _, peer := range peers {
+		if s.neighbours[peer.Address] != nil {
+			continue
+		}
+		n, err := neighbour.Start(ctx, s.local, peer, s.log)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		s.neighbours[peer.Address] = n
+		started = append(started, n)
 	}
-	s.neighbours[peer.Address] = n
 	if s.set {
-		return n.Set(s.routes)
+		for _, n := range started {
+			errs = append(errs, n.Set(s.routes))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Set makes routes, which have different prefixes, all that is announced. What
@@ -133,17 +139,19 @@ func (s *Speaker) Peers() []bgp.PeerState {
 // Close withdraws all routes, waits until the peers have been told or ctx ends, and
 // ends the sessions with a notification. To close again does nothing.
 func (s *Speaker) Close(ctx context.Context) error {
-	return s.stop(func(n *neighbour.Neighbour) error { return n.Leave(ctx) })
+	return s.stop(func(n *neighbour.Neighbour) error { return n.Leave(ctx) }, s.watcher.Close)
 }
 
 // Abandon ends the sessions without a word: peers with graceful restart keep the
 // routes until their time is over, or until the next agent has announced its own.
+// BFD says nothing either: a router that heard from it first, before it has seen its
+// session end, would take the routes away.
 func (s *Speaker) Abandon() {
-	_ = s.stop(func(n *neighbour.Neighbour) error { n.Stop(nil); return nil }) // which has no errors
+	_ = s.stop(func(n *neighbour.Neighbour) error { n.Stop(nil); return nil }, s.watcher.Abandon) // which has no errors
 }
 
 // stop ends all neighbours at the same time, and then what served them.
-func (s *Speaker) stop(end func(*neighbour.Neighbour) error) error {
+func (s *Speaker) stop(end func(*neighbour.Neighbour) error, unwatch func()) error {
 	s.mu.Lock()
 	neighbours, again := s.neighbours, s.closed
 	s.neighbours, s.closed = make(map[netip.Addr]*neighbour.Neighbour), true
@@ -159,7 +167,7 @@ func (s *Speaker) stop(end func(*neighbour.Neighbour) error) error {
 	wait.Wait()
 	close(errs)
 	s.reception.close()
-	s.watcher.Close()
+	unwatch()
 	var all []error
 	for err := range errs {
 		all = append(all, err)

@@ -43,22 +43,32 @@ func Dial(ctx context.Context, local bgp.Local, peer *bgp.Peer) (*net.TCPConn, e
 	}
 	conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(peer.Address, port).String())
 	if err != nil {
-		return nil, plain(err, len(keys) > 0)
+		return nil, plain(err, peer, len(keys) > 0)
 	}
 	return conn.(*net.TCPConn), nil
 }
 
-// plain leaves out what package net says of addresses, and names what a silent
-// peer may mean: the kernel drops what isn't signed right.
-func plain(err error, signed bool) error {
+// plain leaves out what package net says of addresses.
+func plain(err error, peer *bgp.Peer, signed bool) error {
 	timeout, isNet := errors.AsType[net.Error](err)
 	switch number, isNumber := errors.AsType[unix.Errno](err); {
-	case isNet && timeout.Timeout() && signed:
-		return errors.New("timed out: wrong password, or unreachable")
 	case isNet && timeout.Timeout():
-		return errors.New("timed out: unreachable, or it wants a password")
+		return silence(peer, signed)
 	case isNumber:
 		return number
 	}
 	return err
+}
+
+// silence names what it may mean that a peer is silent: the kernel drops what isn't
+// signed right, and what comes from too far away.
+func silence(peer *bgp.Peer, signed bool) error {
+	causes := "unreachable, or it wants a password"
+	if signed {
+		causes = "wrong password, or unreachable"
+	}
+	if peer.TTLSecurity > 0 {
+		causes = "further away than TTL security allows, " + causes
+	}
+	return errors.New("timed out: " + causes)
 }

@@ -104,6 +104,11 @@ func TestCallThatWasNotSigned(t *testing.T) {
 	if err == nil || err.Error() != "timed out: unreachable, or it wants a password" {
 		t.Error(err)
 	}
+	peer.TTLSecurity = 1
+	_, err = dialFor(t, &peer)
+	if err == nil || err.Error() != "timed out: further away than TTL security allows, unreachable, or it wants a password" {
+		t.Error(err)
+	}
 }
 
 func TestHops(t *testing.T) {

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+// bird is a router of AS 65000 that takes any neighbour and knows it only while
+// there is a session, so that its BFD sessions live no longer either. The lines are
+// about its neighbours.
+func bird(lines string) string {
+	return `
+router id 10.0.2.1;
+protocol device { }
+protocol direct { ipv4; ipv6; interface "eth*"; }
+protocol kernel { merge paths on; ipv4 { import none; export where source = RTS_BGP; }; }
+protocol kernel { merge paths on; ipv6 { import none; export where source = RTS_BGP; }; }
+protocol bfd { interface "eth0" { interval 100 ms; multiplier 3; }; }
+template bgp balancer {
+  dynamic name "balancer";
+  passive on;
+  ipv4 { import all; export none; extended next hop on; };
+  ipv6 { import all; export none; };
+  ` + lines + `
+}
+protocol bgp from balancer { local 10.0.2.1 as 65000; neighbor range 10.0.2.0/24 external; }
+protocol bgp from balancer { local fd00:2::1 as 65000; neighbor range fd00:2::/64 external; }
+`
+}
+
+// startBIRD starts a router.
+func startBIRD(t *testing.T, config string) *box {
+	t.Helper()
+	needs(t, "/usr/sbin/bird")
+	r := newBox(t, first)
+	dir := t.TempDir()
+	file, socket := filepath.Join(dir, "bird.conf"), filepath.Join(dir, "bird.ctl")
+	r.must(os.WriteFile(file, []byte(config), 0o644))
+	r.run("bird", "/usr/sbin/bird", "-f", "-c", file, "-s", socket)
+	r.await("BIRD", func() bool { _, err := os.Stat(socket); return err == nil })
+	return r
+}
+
+// watchedByBIRD is the peer that a router with BFD is.
+func watchedByBIRD() bgp.Peer {
+	peer := router(router4, 65000)
+	peer.BFD = &bgp.DefaultBFD
+	return peer
+}
+
+func TestBIRD(t *testing.T) {
+	r := startBIRD(t, bird("bfd on;"))
+	start := time.Now()
+	s := open(t, watchedByBIRD())
+	set(t, s, "10.1.1.1", "fd00:10:1:1::1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	t.Log("from nothing to the kernel:", time.Since(start))
+	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	for range 5 {
+		start = time.Now()
+		set(t, s)
+		r.awaitHops("10.1.1.1/32")
+		t.Log("withdrawn:", time.Since(start))
+		r.awaitHops("fd00:10:1:1::1/128")
+		start = time.Now()
+		set(t, s, "10.1.1.1", "fd00:10:1:1::1")
+		r.awaitHops("10.1.1.1/32", "10.0.2.11")
+		t.Log("announced:", time.Since(start))
+		r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	}
+	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+	if state := s.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
+		t.Errorf("%+v", state)
+	}
+}
+
+func TestBIRDKeepsRoutesOfOneThatDied(t *testing.T) {
+	r := startBIRD(t, bird(""))
+	s := open(t, router(router4, 65000))
+	set(t, s, "10.1.1.1", "10.1.1.2", "fd00:10:1:1::1")
+	for _, prefix := range []string{"10.1.1.1/32", "10.1.1.2/32"} {
+		r.awaitHops(prefix, "10.0.2.11")
+	}
+	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	gone := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
+	s.Abandon()
+	again := open(t, router(router4, 65000))
+	set(t, again, "10.1.1.1", "fd00:10:1:1::1") // one less than before
+	r.awaitHops("10.1.1.2/32")
+	awaitEstablished(t, again)
+	if lost := gone(); len(lost) > 0 {
+		t.Error("lost meanwhile:", lost)
+	}
+}
+
+// BIRD's BFD knows nothing of restarts: it takes routes away that graceful restart
+// keeps (against RFC 5882 §4.3), as soon as the speaker that died is silent for long
+// enough. They come back with the next one, whose session must not fall for what is
+// left of the old BFD session.
+func TestBIRDWithBFDTakesRoutesOfOneThatDied(t *testing.T) {
+	r := startBIRD(t, bird("bfd on;"))
+	s := open(t, watchedByBIRD())
+	set(t, s, "10.1.1.1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+	start := time.Now()
+	s.Abandon()
+	r.awaitHops("10.1.1.1/32")
+	t.Log("taken away after", time.Since(start))
+
+	again := open(t, watchedByBIRD())
+	set(t, again, "10.1.1.1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	await(t, "BFD", func() bool { return again.Peers()[0].BFD == bgp.BFDUp })
+	gone := r.watch("10.1.1.1/32")
+	detection := bgp.DefaultBFD.Interval * time.Duration(bgp.DefaultBFD.Multiplier)
+	up := again.Peers()[0].BFDSince
+	await(t, "three detection times of peace", func() bool { return time.Since(up) > 3*detection })
+	if lost := gone(); len(lost) > 0 {
+		t.Error("lost meanwhile:", lost)
+	}
+	if state := again.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
+		t.Errorf("%+v", state)
+	}
+}

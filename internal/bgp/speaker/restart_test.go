@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestEndWithoutAWordKeepsRoutes(t *testing.T) {
+	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+	s := open(t, router(router4, 65000))
+	set(t, s, "10.1.1.1", "10.1.1.2", "fd00:10:1:1::1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	r.awaitHops("10.1.1.2/32", "10.0.2.11")
+	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	gone := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
+	s.Abandon()
+	await(t, "the router to notice", func() bool {
+		return !strings.Contains(r.vtysh("show bgp neighbor 10.0.2.11"), "state = Established")
+	})
+
+	again := open(t, router(router4, 65000))
+	set(t, again, "10.1.1.1", "fd00:10:1:1::1") // one less than before
+	r.awaitHops("10.1.1.2/32")
+	awaitEstablished(t, again)
+	wants(t, r.vtysh("show bgp neighbor 10.0.2.11"), "R bit", "F bit")
+	if lost := gone(); len(lost) > 0 {
+		t.Error("lost meanwhile:", lost)
+	}
+}
+
+// A session that is lost while the agent lives on is no restart (R bit, RFC 4724
+// §3), but the data plane went on all the same (F bit): no route may go for a moment.
+func TestLostConnectionKeepsRoutes(t *testing.T) {
+	for name, breaks := range map[string]func(*box){
+		"reset by the router":   func(r *box) { r.do(func() { cut(r.t) }) },
+		"reset by the balancer": func(r *box) { cut(r.t) },
+		"the router hasn't noticed": func(r *box) {
+			find := r.lose(router4)
+			cut(r.t)
+			find()
+		},
+	} {
+		for router, start := range routers() {
+			t.Run(router+" "+name, func(t *testing.T) { lostConnection(t, start(t), breaks) })
+		}
+	}
+}
+
+func lostConnection(t *testing.T, r *box, breaks func(*box)) {
+	s := open(t, router(router4, 65000))
+	set(t, s, "10.1.1.1", "fd00:10:1:1::1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	awaitEstablished(t, s)
+	gone := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
+	breaks(r)
+	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+	set(t, s, "10.1.1.2", "10.1.1.1", "fd00:10:1:1::1")
+	awaitEstablished(t, s)
+	r.awaitHops("10.1.1.2/32", "10.0.2.11") // behind what the router had to clear
+	if lost := gone(); len(lost) > 0 {
+		t.Error("lost meanwhile:", lost)
+	}
+	if flaps := s.Peers()[0].Flaps; flaps != 1 {
+		t.Error("flaps:", flaps)
+	}
+}
+
+func TestPassivePeerCallsAnew(t *testing.T) {
+	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "timers connect 1", "timers 30 90"))
+	peer := router(router4, 65000)
+	peer.Passive, peer.HoldTime = true, 90*time.Second
+	s := open(t, peer)
+	set(t, s, "10.1.1.1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	gone := r.watch("10.1.1.1/32")
+	r.do(func() { // without the balancer's noticing
+		find := r.lose(balancer4)
+		cut(t)
+		find()
+	})
+	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+	set(t, s, "10.1.1.2", "10.1.1.1")
+	r.awaitHops("10.1.1.2/32", "10.0.2.11")
+	if lost := gone(); len(lost) > 0 {
+		t.Error("lost meanwhile:", lost)
+	}
+}
