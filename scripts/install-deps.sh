@@ -132,14 +132,20 @@ install_missing() {
 		die "apt-get install: see above; packages: ${missing[*]}"
 	# The labs run servers and routers of their own in network namespaces. The machine's must
 	# not take their ports at the next boot just because a test needed the binary.
-	local package service
+	local package
 	for package in nginx frr bird2 exabgp prometheus; do
-		service=${package%2} # bird2's is bird
-		if [[ " ${missing[*]} " == *" $package "* && -d /run/systemd/system ]]; then
-			say "disabling $service.service, which came with the package"
-			systemctl --quiet disable "$service.service"
-		fi
+		[[ " ${missing[*]} " != *" $package "* ]] || disable "${package%2}.service" # bird2's is bird
 	done
+}
+
+# disable SERVICE keeps a service from being started, also by the first systemd to
+# run on what is an image yet, and stops it if a rule of the machine's let it start.
+disable() {
+	local now=()
+	command -v systemctl >/dev/null || return 0
+	[[ ! -d /run/systemd/system ]] || now=(--now)
+	say "disabling $1, which came with the package"
+	systemctl --quiet disable "${now[@]}" "$1"
 }
 
 # can_build [COMMAND] says whether this go command is as new as go.mod asks for.

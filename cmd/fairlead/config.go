@@ -27,8 +27,9 @@ func newConfigCheckCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Validate configuration files without an agent",
-		Long: `Validate configuration files without an agent. Each error is printed with its
-line and column; the exit status is 1 if any file has one.`,
+		Long: `Validate configuration files, of agents and of reflectors, without running them.
+Each error is printed with its line and column; the exit status is 1 if any file
+has one.`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	format.register(cmd.Flags())
@@ -52,12 +53,21 @@ line and column; the exit status is 1 if any file has one.`,
 
 // configCheck is what "config check -o json" says of one file.
 type configCheck struct {
-	File     string         `json:"file"`
-	Valid    bool           `json:"valid"`
-	Services int            `json:"services"`
-	Backends int            `json:"backends"`
-	Errors   []configError  `json:"errors"`
-	Warnings []file.Warning `json:"warnings"`
+	File     string `json:"file"`
+	Valid    bool   `json:"valid"`
+	Services int    `json:"services"`
+	Backends int    `json:"backends"`
+	// Reflector is set for a valid file of a reflector, which has neither services
+	// nor backends.
+	Reflector *reflectorSize `json:"reflector,omitempty"`
+	Errors    []configError  `json:"errors"`
+	Warnings  []file.Warning `json:"warnings"`
+}
+
+// reflectorSize is how much a reflector's file has.
+type reflectorSize struct {
+	Ranges  int `json:"ranges"`
+	Routers int `json:"routers"`
 }
 
 // configError has no place where the file can't be read at all.
@@ -76,12 +86,12 @@ func (c configError) String() string {
 
 func checkConfig(path string) configCheck {
 	check := configCheck{File: path, Errors: []configError{}, Warnings: []file.Warning{}}
-	config, err := file.Load(path, xdp.Limits())
+	config, err := file.LoadEither(path, xdp.Limits())
 	wrong, placed := errors.AsType[file.Errors](err)
 	switch {
 	case err == nil:
-		check.Valid, check.Services, check.Backends = true, len(config.Services), config.Backends()
-		check.Warnings = append(check.Warnings, config.Warnings...)
+		check.Valid = true
+		check.count(config)
 	case placed:
 		for _, w := range wrong {
 			check.Errors = append(check.Errors, configError{Place: &w.Place, Text: w.Err.Error()})
@@ -90,6 +100,25 @@ func checkConfig(path string) configCheck {
 		check.Errors = append(check.Errors, configError{Text: err.Error()})
 	}
 	return check
+}
+
+// count notes what a valid file has.
+func (c *configCheck) count(config file.Either) {
+	if r := config.Reflector; r != nil {
+		c.Reflector = &reflectorSize{Ranges: len(r.BGP.Clients), Routers: len(r.BGP.Routers)}
+		c.Warnings = append(c.Warnings, r.Warnings...)
+		return
+	}
+	c.Services, c.Backends = len(config.Node.Services), config.Node.Backends()
+	c.Warnings = append(c.Warnings, config.Node.Warnings...)
+}
+
+// contents says in a few words what a valid file has.
+func (c *configCheck) contents() string {
+	if r := c.Reflector; r != nil {
+		return count(r.Ranges, "range") + " of clients, " + count(r.Routers, "router")
+	}
+	return count(c.Services, "service") + ", " + count(c.Backends, "backend")
 }
 
 // printChecks writes JSON, or one line for each error and warning and for each
@@ -108,7 +137,7 @@ func printChecks(e env, format output, checks []configCheck) error {
 			fmt.Fprintln(e.stderr, w)
 		}
 		if c.Valid {
-			fmt.Fprintf(e.stdout, "%s: ok: %s, %s\n", c.File, count(c.Services, "service"), count(c.Backends, "backend"))
+			fmt.Fprintf(e.stdout, "%s: ok: %s\n", c.File, c.contents())
 		}
 	}
 	return nil

@@ -12,7 +12,7 @@ import (
 func TestLabRefuses(t *testing.T) {
 	for command, want := range map[string]string{
 		"up":                            "accepts 1 arg(s), received 0",
-		"up nonsense":                   `unknown topology "nonsense": want ecmp, vlan, vxlan or pods`,
+		"up nonsense":                   `unknown topology "nonsense": want ecmp, vlan, vxlan, pods or snat`,
 		"up ecmp --name A/b":            `bad name "A/b"`,
 		"up ecmp --balancers 0":         "0 balancers: want 1 to 80",
 		"up ecmp --servers 101":         "101 servers: want 1 to 100",
@@ -22,6 +22,8 @@ func TestLabRefuses(t *testing.T) {
 		"up ecmp --reflector":           "topology ecmp: no router that speaks BGP is chosen",
 		"up ecmp --second 4":            "4 balancers of the second VIPs: want 0 to 3",
 		"up pods --router frr":          "topology pods takes no --router",
+		"up snat --router gobgp":        `topology snat: router "gobgp": want frr or bird`,
+		"up snat --reflector":           "topology snat takes no --reflector",
 		"up vlan --servers 3":           "topology vlan takes no --servers",
 		"down":                          "want the name of one lab, or --all",
 		"down a --all":                  "want the name of one lab, or --all",

@@ -48,6 +48,7 @@ func (b *builder) build(ctx context.Context) error {
 		{"overlays", b.overlay},
 		{"addresses", b.address},
 		{"routes", b.route},
+		{"rules", b.filter},
 		{"processes", b.startProcesses},
 	}
 	for _, s := range hosts {

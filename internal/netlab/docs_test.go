@@ -13,16 +13,21 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-var update = flag.Bool("update", false, "write the routers' configurations in docs/routes.md anew")
+var update = flag.Bool("update", false, "write the routers' configurations in docs/routes.md and docs/reflector.md anew")
 
-// shown is a router's file in docs/routes.md: the kind of router, its file's name
-// and what it says.
+// shown is a router's file in the documentation: the kind of router, its file's
+// name and what it says.
 var shown = regexp.MustCompile("(?s)(<!-- the lab's: (\\w+) ([\\w.]+) -->\n```\n)(.*?)(```)")
 
 // What operators copy from the documentation is what the labs' routers run, so
 // it is known to work.
 func TestDocumentedRouters(t *testing.T) {
-	path := filepath.Join("..", "..", "docs", "routes.md")
+	for name, reflector := range map[string]bool{"routes.md": false, "reflector.md": true} {
+		t.Run(name, func(t *testing.T) { checkDocumented(t, filepath.Join("..", "..", "docs", name), reflector) })
+	}
+}
+
+func checkDocumented(t *testing.T, path string, reflector bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -31,7 +36,7 @@ func TestDocumentedRouters(t *testing.T) {
 	current := shown.ReplaceAllStringFunc(string(text), func(block string) string {
 		blocks++
 		part := shown.FindStringSubmatch(block)
-		return part[1] + routerFile(t, RouterKind(part[2]), part[3]) + part[5]
+		return part[1] + routerFile(t, RouterKind(part[2]), part[3], reflector) + part[5]
 	})
 	if *update {
 		if err := os.WriteFile(path, []byte(current), 0o644); err != nil {
@@ -40,17 +45,20 @@ func TestDocumentedRouters(t *testing.T) {
 		return
 	}
 	if current != string(text) {
-		t.Errorf("%s: the labs' routers say otherwise: go test ./internal/netlab -run %s -update writes it anew", path, t.Name())
+		t.Errorf("%s: the labs' routers say otherwise: go test ./internal/netlab -run TestDocumentedRouters -update writes it anew", path)
 	}
 	if blocks < 2 {
 		t.Errorf("%d configurations of routers in %s", blocks, path)
 	}
 }
 
-// routerFile is a file of the router in front of two balancers.
-func routerFile(t *testing.T, kind RouterKind, name string) string {
+// routerFile is a file of the router in front of two balancers, or of the
+// reflector that they announce to.
+func routerFile(t *testing.T, kind RouterKind, name string, reflector bool) string {
 	t.Helper()
-	topology, err := ECMP(ECMPOptions{Fairlead: "fairlead", Forward: lb.L2DSR, Balancers: 2, Servers: 1, Router: kind})
+	topology, err := ECMP(ECMPOptions{
+		Fairlead: "fairlead", Forward: lb.L2DSR, Balancers: 2, Servers: 1, Router: kind, Reflector: reflector,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,9 @@ func (p *peering) reflectorText() string {
 	client.add("prefix", fmt.Sprintf("%q", p.network()))
 	client.add("holdTime", router.HoldTime)
 	client.add("restartTime", router.RestartTime)
-	client.add("bfd", bfdText(router.BFD))
+	if !p.behindNAT {
+		client.add("bfd", bfdText(router.BFD))
+	}
 	fmt.Fprintf(&b, "clients:\n  - {%s}\nrouters:\n  - {%s}\n", client, peerText(&router))
 	fmt.Fprintf(&b, "accept: %s\n", list([]netip.Prefix{
 		netip.PrefixFrom(vips()[0], 16).Masked(), netip.PrefixFrom(vips()[1], 48).Masked(),

@@ -59,6 +59,8 @@ type peering struct {
 	ipv6 bool
 	// foreign says that there is a speaker that isn't Fairlead's.
 	foreign bool
+	// behindNAT says that balancers call from one address, which BFD can't follow.
+	behindNAT bool
 	// balancers is how many there are.
 	balancers int
 }
@@ -137,6 +139,9 @@ func (p *peering) announcer(number int) *bgp.Config {
 	peer := p.peer(routerNumber, p.asn())
 	if p.reflector {
 		peer = p.peer(reflectorNumber, balancerASN)
+	}
+	if p.behindNAT {
+		peer.BFD = nil
 	}
 	return &bgp.Config{
 		Local:         bgp.Local{ASN: balancerASN, RouterID: addresses(serviceNetwork, number)[0]},

@@ -52,6 +52,8 @@ type Host struct {
 	Loopback   []netip.Addr
 	Routes     []Route
 	Neighbours []Neighbour
+	// Rules are the host's of nftables, in the language of nft.
+	Rules string
 	// Sysctls below "net." are set beside those of the role, by their dotted name.
 	Sysctls map[string]string
 	// Files are written into the host's directory before anything is started.

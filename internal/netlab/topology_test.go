@@ -29,6 +29,15 @@ func pods(t *testing.T, balancers, nodes int) Topology {
 	return topology
 }
 
+func snat(t *testing.T, router RouterKind, balancers int) Topology {
+	t.Helper()
+	topology, err := SNAT(SNATOptions{Fairlead: "/proc/self/exe", Router: router, Balancers: balancers, Servers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
 func TestTopologiesAreValid(t *testing.T) {
 	for name, topology := range map[string]Topology{
 		"l2dsr":    ecmp(t, lb.L2DSR, 3, 4),
@@ -43,6 +52,8 @@ func TestTopologiesAreValid(t *testing.T) {
 		"vxlan":    VXLAN("/proc/self/exe", 1500),
 		"pods":     pods(t, 3, 2),
 		"all pods": pods(t, MaxBalancers, MaxServers),
+		"snat":     snat(t, FRR, 3),
+		"all snat": snat(t, BIRD, MaxBalancers),
 		"plain":    plain(3),
 		"nothing":  {},
 	} {

@@ -59,7 +59,7 @@ func checkPast(t *testing.T, said string) {
 	}
 	through, _ := strconv.Atoi(line[1])
 	others, _ := strconv.Atoi(line[2])
-	if others > through/50 {
+	if others > through/10 {
 		t.Errorf("beside %d packets %d others came to the balancers", through, others)
 	}
 }

@@ -25,6 +25,9 @@ var update = flag.Bool("update", false, "write the pictures of the status page i
 
 const unservedPort = 443
 
+// pageHeight is that of a window in pixels that shows all of the page.
+const pageHeight = 1330
+
 // unserved is the name of a service without backends: one that does something on
 // a page which takes names for markup, but in a picture.
 func unserved() string {
@@ -51,7 +54,7 @@ func TestStatusPage(t *testing.T) {
 	l.configure(t, l.topology.Services)
 	address := l.tunnel(t, "lb1")
 	b := startBrowser(t)
-	b.wear("light", 1280, 1000)
+	b.wear("light", 1280, pageHeight)
 	b.do(chromedp.Navigate("http://"+address+"/"), chromedp.WaitVisible(row("web")))
 
 	l.checkLive(t, b)
@@ -165,13 +168,13 @@ func (l *lab) checkDrops(t *testing.T, b *browser) {
 // picture for the documentation if it is asked to.
 func (l *lab) keepPicture(t *testing.T, b *browser, name, scheme string) {
 	t.Helper()
-	b.wear(scheme, 1280, 1000)
+	b.wear(scheme, 1280, pageHeight)
 	picture := b.picture()
 	decoded, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if size := decoded.Bounds().Size(); size.X != 1280 || size.Y != 1000 {
+	if size := decoded.Bounds().Size(); size.X != 1280 || size.Y != pageHeight {
 		t.Errorf("%s: the picture has %v pixels", name, size)
 	}
 	corner, _, _, _ := decoded.At(2, 2).RGBA()
@@ -197,7 +200,7 @@ func checkNarrowed(b *browser) {
 	b.do(chromedp.Reload(), chromedp.WaitVisible(row("web6")))
 	b.until("the filter is still there", "document.getElementById('filter').value === 'web6'")
 	b.until("so are the open services", "location.hash.includes('open=web')")
-	b.wear("light", 1280, 1000)
+	b.wear("light", 1280, pageHeight)
 }
 
 // The page says when the agent is gone, and goes on when it is back.

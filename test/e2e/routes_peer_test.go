@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,7 +151,7 @@ func (l *lab) addPeers(t *testing.T, h *netlab.HostState, addresses []netip.Addr
 	t.Helper()
 	config := *l.topology.Host(h.Name).Agent.BGP
 	for _, a := range addresses {
-		config.Peers = append(config.Peers[:len(config.Peers):len(config.Peers)], bgp.Peer{
+		config.Peers = append(slices.Clip(config.Peers), bgp.Peer{
 			Address: a, ASN: rogueASN, HoldTime: 3 * time.Second, RestartTime: bgp.DefaultRestartTime,
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -41,6 +42,8 @@ type order struct {
 	Set   bool
 	Peers []Peer
 	Ask   netip.Addr
+	// Abandon ends all sessions without a word.
+	Abandon bool
 }
 
 type report struct {
@@ -75,6 +78,9 @@ func endMain(in io.Reader, out io.Writer) error {
 				return err
 			}
 		}
+		if o.Abandon {
+			m.Abandon()
+		}
 		s, _ := m.State(o.Ask)
 		say(report{Status: &s})
 	}
@@ -103,7 +109,7 @@ func startEnd(t *testing.T, lab *netlab.Lab, host string, through ...string) *en
 	if err != nil {
 		t.Fatal(err)
 	}
-	args := append(through, program, "end")
+	args := slices.Concat(through, []string{program, "end"})
 	e := &end{t: t, name: host, cmd: exec.Command(args[0], args[1:]...), status: make(chan Status)}
 	e.news = sync.NewCond(&e.mu)
 	var out io.Reader
@@ -162,6 +168,15 @@ func (e *end) ask(peer string) Status {
 		e.t.Fatal(err)
 	}
 	return <-e.status
+}
+
+// abandon has the end leave all peers without a word.
+func (e *end) abandon() {
+	e.t.Helper()
+	if err := e.orders.Encode(order{Abandon: true}); err != nil {
+		e.t.Fatal(err)
+	}
+	<-e.status
 }
 
 // mark is where the events that come from now on begin.

@@ -110,6 +110,23 @@ func (m *Manager) State(peer netip.Addr) (Status, bool) {
 // yet are dropped.
 func (m *Manager) Close() {
 	_ = m.Set(nil) // no peers, nothing wrong with them
+	m.end()
+}
+
+// Abandon is Close without a word: peers miss this end a detection time later, as
+// they would one that was killed.
+func (m *Manager) Abandon() {
+	m.mu.Lock()
+	for _, l := range m.listeners {
+		l.abandon()
+	}
+	clear(m.peers)
+	m.mu.Unlock()
+	m.end()
+}
+
+// end waits until nobody works any more.
+func (m *Manager) end() {
 	m.news.close()
 	m.work.Wait()
 }
@@ -145,6 +162,17 @@ func (l *listener) leave(address netip.Addr) {
 	delete(l.peers, address)
 	m.disable(time.Now())
 	l.requeue(m)
+	l.wake()
+}
+
+// abandon forgets all sessions.
+func (l *listener) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.peers)
+	for _, m := range l.sessions {
+		l.remove(m)
+	}
 	l.wake()
 }
 

@@ -118,6 +118,19 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
+// One that ends without a word is missed like one that was killed.
+func TestAbandoning(t *testing.T) {
+	t.Parallel()
+	near, next := both(t, newWorld(t))
+	mark := near.mark()
+	next.abandon()
+	for _, peer := range []string{next4, next6} {
+		if e := near.await(mark, peer, bgp.BFDDown); e.RemoteAdminDown || e.Diagnostic != DetectionTimeExpired {
+			t.Errorf("all are abandoned: %+v", e)
+		}
+	}
+}
+
 // A peer that dies and comes back has another discriminator.
 func TestPeerRestarts(t *testing.T) {
 	t.Parallel()

@@ -3,9 +3,8 @@
 package gobgp
 
 import (
-	"net/netip"
-
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"

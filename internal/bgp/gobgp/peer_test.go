@@ -103,6 +103,7 @@ func TestSilentWaitsForTheSocket(t *testing.T) {
 	d := begin(t, p, false, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer()
 	d.update()
+	d.eventually("the count of routes", func() bool { return d.session.Announced() == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := d.session.Silent(ctx); err == nil {

@@ -54,7 +54,7 @@ func (n *Neighbour) unanswered() string {
 	if n.peer.TTLSecurity > 0 {
 		return "the peer doesn't answer: it may be further away than TTL security allows, or not have it"
 	}
-	return "the peer doesn't answer"
+	return "the peer doesn't answer: it may hang, or want TTL security"
 }
 
 // opened is called by the library when the peer has said what it can do: now its

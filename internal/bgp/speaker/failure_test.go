@@ -25,19 +25,19 @@ func secret(t *testing.T, password string) bgp.Secret {
 func TestPassword(t *testing.T) {
 	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive", "password correct"))
 	peer := router(router4, 65000)
-	peer.Password = secret(t, "wrong")
+	peer.Password.File = filepath.Join(t.TempDir(), "password")
 	s := open(t, peer)
 	set(t, s, "10.1.1.1")
-	awaitReason(t, s, "timed out: wrong password, or unreachable")
+	awaitReason(t, s, "no such file")
 	if err := os.WriteFile(peer.Password.File, []byte("correct"), 0o600); err != nil { // read at the next try
 		t.Fatal(err)
 	}
 	r.awaitHops("10.1.1.1/32", "10.0.2.11")
-	if err := os.Remove(peer.Password.File); err != nil {
+	if err := os.WriteFile(peer.Password.File, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	r.vtysh("clear bgp *")
-	awaitReason(t, s, "no such file")
+	awaitReason(t, s, "has 0 bytes: want 1 to 80")
 }
 
 func TestPasswordFromTheEnvironmentOverIPv6(t *testing.T) {
@@ -77,31 +77,45 @@ func TestPassivePeer(t *testing.T) {
 }
 
 func TestStates(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65099", "passive"))
-	for name, test := range map[string]struct {
+	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65099", "passive")+
+		besides(balancer6, "remote-as 65021", "passive", "password correct"))
+	stranger := netip.MustParseAddr("10.0.2.12")
+	r.address(stranger, netip.MustParseAddr("fd00:2::12"))
+	peer := func(addr string, local netip.Addr) bgp.Peer {
+		p := router(netip.MustParseAddr(addr), 65000)
+		p.LocalAddress = local
+		return p
+	}
+	otherASN, signed := peer("10.0.2.1", balancer4), peer("fd00:2::1", balancer6)
+	otherASN.ASN, signed.Password = 65055, secret(t, "wrong")
+	var reasons []string
+	var speakers []*Speaker
+	for _, test := range []struct {
 		peer   bgp.Peer
 		reason string
 	}{
-		"the router expects another ASN": {
-			router(router4, 65000), "peer says: bad peer AS: it doesn't expect AS 65021 here, and says that it is AS 65000"},
-		"the router has another ASN": {
-			router(router4, 65055), "bad peer AS: it is AS 65000, configured is AS 65055"},
-		"nobody there":           {router(netip.MustParseAddr("10.0.2.77"), 65000), "no route to host"},
-		"no way there":           {router(netip.MustParseAddr("10.99.0.1"), 65000), "network is unreachable"},
-		"nobody listens":         {router(balancer4, 65000), "connection refused"},
-		"router doesn't know us": {router(router6, 65000), "peer closed the connection"},
+		{peer("10.0.2.1", balancer4), "peer says: bad peer AS: it doesn't expect AS 65021 here, and says that it is AS 65000"},
+		{otherASN, "bad peer AS: it is AS 65000, configured is AS 65055"},
+		{peer("10.0.2.1", stranger), "peer closed the connection"},
+		{signed, "timed out: wrong password, or unreachable"},
+		{peer("fd00:2::1", balancer6), "timed out: unreachable, or it wants a password"},
+		{peer("10.0.2.77", balancer4), "no route to host"},
+		{peer("10.99.0.1", balancer4), "network is unreachable"},
+		{peer("10.0.2.11", balancer4), "connection refused"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := open(t, test.peer)
-			if s.Peers()[0].Reason != "waits for the first routes" {
-				t.Errorf("%+v", s.Peers()[0])
-			}
-			set(t, s, "10.1.1.1")
-			awaitReason(t, s, test.reason)
-			await(t, "the next try", func() bool { return s.Peers()[0].NextTry.After(time.Now()) })
-		})
+		s := open(t, test.peer)
+		if got := s.Peers()[0].Reason; got != "waits for the first routes" {
+			t.Error(got)
+		}
+		speakers, reasons = append(speakers, s), append(reasons, test.reason)
 	}
-	r.stop("bgpd")
+	for _, s := range speakers { // all at once: some take their time
+		set(t, s, "10.1.1.1")
+	}
+	for i, s := range speakers {
+		awaitReason(t, s, reasons[i])
+		await(t, "the next try", func() bool { return s.Peers()[0].NextTry.After(time.Now()) })
+	}
 }
 
 func TestHoldTimer(t *testing.T) {

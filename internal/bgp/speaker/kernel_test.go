@@ -160,12 +160,11 @@ func cut(t *testing.T) {
 	}
 }
 
-// lose keeps packets for the router from it until the function that it returns is
-// called.
-func (r *box) lose() (found func()) {
-	r.t.Helper()
+// lose keeps packets for addr, at the other end of the link, from it until the
+// function that it returns is called; both in the namespace of the caller.
+func (r *box) lose(addr netip.Addr) (find func()) {
 	wrong := &netlink.Neigh{
-		LinkIndex: r.find().Attrs().Index, State: netlink.NUD_PERMANENT, IP: r.at4.AsSlice(),
+		LinkIndex: r.find().Attrs().Index, State: netlink.NUD_PERMANENT, IP: addr.AsSlice(),
 		HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0x99},
 	}
 	r.must(netlink.NeighSet(wrong))

@@ -20,7 +20,7 @@ import (
 
 // rereading is how often the passwords of passive peers are read anew: the kernel
 // has to know them before a peer calls.
-const rereading = 5 * time.Second
+const rereading = 2 * time.Second
 
 // reception takes the calls of passive peers. It listens only where one is
 // expected.

@@ -5,6 +5,7 @@ package speaker
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestEndWithoutAWordKeepsRoutes(t *testing.T) {
@@ -37,9 +38,9 @@ func TestLostConnectionKeepsRoutes(t *testing.T) {
 		"reset by the router":   func(r *box) { r.do(func() { cut(r.t) }) },
 		"reset by the balancer": func(r *box) { cut(r.t) },
 		"the router hasn't noticed": func(r *box) {
-			found := r.lose()
+			find := r.lose(router4)
 			cut(r.t)
-			found()
+			find()
 		},
 	} {
 		for router, start := range routers() {
@@ -65,5 +66,26 @@ func lostConnection(t *testing.T, r *box, breaks func(*box)) {
 	}
 	if flaps := s.Peers()[0].Flaps; flaps != 1 {
 		t.Error("flaps:", flaps)
+	}
+}
+
+func TestPassivePeerCallsAnew(t *testing.T) {
+	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "timers connect 1", "timers 30 90"))
+	peer := router(router4, 65000)
+	peer.Passive, peer.HoldTime = true, 90*time.Second
+	s := open(t, peer)
+	set(t, s, "10.1.1.1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	gone := r.watch("10.1.1.1/32")
+	r.do(func() { // without the balancer's noticing
+		find := r.lose(balancer4)
+		cut(t)
+		find()
+	})
+	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
+	set(t, s, "10.1.1.2", "10.1.1.1")
+	r.awaitHops("10.1.1.2/32", "10.0.2.11")
+	if lost := gone(); len(lost) > 0 {
+		t.Error("lost meanwhile:", lost)
 	}
 }

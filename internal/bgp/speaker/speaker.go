@@ -139,17 +139,19 @@ func (s *Speaker) Peers() []bgp.PeerState {
 // Close withdraws all routes, waits until the peers have been told or ctx ends, and
 // ends the sessions with a notification. To close again does nothing.
 func (s *Speaker) Close(ctx context.Context) error {
-	return s.stop(func(n *neighbour.Neighbour) error { return n.Leave(ctx) })
+	return s.stop(func(n *neighbour.Neighbour) error { return n.Leave(ctx) }, s.watcher.Close)
 }
 
 // Abandon ends the sessions without a word: peers with graceful restart keep the
 // routes until their time is over, or until the next agent has announced its own.
+// BFD says nothing either: a router that heard from it first, before it has seen its
+// session end, would take the routes away.
 func (s *Speaker) Abandon() {
-	_ = s.stop(func(n *neighbour.Neighbour) error { n.Stop(nil); return nil }) // which has no errors
+	_ = s.stop(func(n *neighbour.Neighbour) error { n.Stop(nil); return nil }, s.watcher.Abandon) // which has no errors
 }
 
 // stop ends all neighbours at the same time, and then what served them.
-func (s *Speaker) stop(end func(*neighbour.Neighbour) error) error {
+func (s *Speaker) stop(end func(*neighbour.Neighbour) error, unwatch func()) error {
 	s.mu.Lock()
 	neighbours, again := s.neighbours, s.closed
 	s.neighbours, s.closed = make(map[netip.Addr]*neighbour.Neighbour), true
@@ -165,7 +167,7 @@ func (s *Speaker) stop(end func(*neighbour.Neighbour) error) error {
 	wait.Wait()
 	close(errs)
 	s.reception.close()
-	s.watcher.Close()
+	unwatch()
 	var all []error
 	for err := range errs {
 		all = append(all, err)

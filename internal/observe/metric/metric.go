@@ -77,7 +77,7 @@ type collectable interface {
 func newCollector(agent observe.Agent) *collector {
 	return &collector{agent: agent, subjects: []collectable{
 		services(), backends(), exits(), tracking(),
-		attachments(), operations(), changes(), announcements(), sessions(), messages(),
+		attachments(), operations(), changes(), announcements(), sessions(byAddress()), messages(byAddress()),
 		configuration(), node(), build(),
 	}}
 }

@@ -5,45 +5,44 @@ package metric
 import (
 	"slices"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/observe"
 )
 
-// Peers collects what is known of BGP peers, for those who are no agent: a route
-// reflector has the same metrics. The function may be called at any time.
-func Peers(states func() []bgp.PeerState) prometheus.Collector {
-	return peers{states: states, subjects: []collectable{sessions(), messages()}}
+// distinction is what tells peers apart: labels and their values.
+type distinction struct {
+	labels []string
+	values func(bgp.PeerState) []string
 }
 
-// peers are the subjects of peers, without an agent.
-type peers struct {
-	states   func() []bgp.PeerState
-	subjects []collectable
-}
-
-// Describe implements prometheus.Collector.
-func (p peers) Describe(to chan<- *prometheus.Desc) {
-	for _, s := range p.subjects {
-		s.describe(to)
+// byAddress is for agents, each of whose peers has an address of its own.
+func byAddress() distinction {
+	return distinction{
+		labels: []string{"peer"},
+		values: func(p bgp.PeerState) []string { return []string{p.Address.String()} },
 	}
 }
 
-// Collect implements prometheus.Collector.
-func (p peers) Collect(to chan<- prometheus.Metric) {
-	now := &look{Reading: observe.Reading{Routes: observe.Routes{Peers: p.states()}}}
-	for _, s := range p.subjects {
-		s.collect(now, to)
+// byRouterID is for reflectors: several clients may have one address. Of routers
+// the id is known only while they have a session; it stays empty.
+func byRouterID() distinction {
+	return distinction{
+		labels: []string{"peer", "router_id"},
+		values: func(p bgp.PeerState) []string {
+			id := ""
+			if p.Dynamic && p.RouterID.IsValid() {
+				id = p.RouterID.String()
+			}
+			return []string{p.Address.String(), id}
+		},
 	}
 }
 
 // sessions are those with the peers.
-func sessions() collectable {
+func sessions(by distinction) collectable {
 	return subject[bgp.PeerState]{
-		labels: []string{"peer"},
+		labels: by.labels,
 		things: func(l *look) []bgp.PeerState { return l.Routes.Peers },
-		values: func(p bgp.PeerState) []string { return []string{p.Address.String()} },
+		values: by.values,
 		metrics: []metric[bgp.PeerState]{
 			gauge("fairlead_bgp_session_up", "1 while the session with the peer is established.",
 				func(p bgp.PeerState) float64 { return truth(p.State == bgp.Established) }),
@@ -88,9 +87,9 @@ type traffic struct {
 }
 
 // messages are those exchanged with the peers.
-func messages() collectable {
+func messages(by distinction) collectable {
 	return subject[traffic]{
-		labels: []string{"peer", "direction", "type"},
+		labels: append(slices.Clone(by.labels), "direction", "type"),
 		things: func(l *look) []traffic {
 			var all []traffic
 			for _, p := range l.Routes.Peers {
@@ -102,7 +101,7 @@ func messages() collectable {
 			}
 			return all
 		},
-		values: func(t traffic) []string { return []string{t.peer.Address.String(), t.direction, t.kind} },
+		values: func(t traffic) []string { return append(by.values(t.peer), t.direction, t.kind) },
 		metrics: []metric[traffic]{
 			counter("fairlead_bgp_messages_total", "Messages exchanged with the peer since the agent started: update, or another type (open, keepalive, notification, route refresh).",
 				func(t traffic) float64 { return float64(t.messages) }),

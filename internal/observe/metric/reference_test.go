@@ -18,32 +18,39 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// Rows of docs/metrics.md are between these lines.
+// Rows of docs/metrics.md are between these lines: the agent's, then those that
+// only a reflector has.
 const (
 	tableBegins = "<!-- made by go test ./internal/observe/metric -update -->\n"
 	tableEnds   = "<!-- end -->\n"
 )
 
-// The reference tells of every metric what the agent tells of it.
+// The reference tells of every metric what the agent, or the reflector, tells of
+// it.
 func TestReference(t *testing.T) {
 	path := filepath.Join("..", "..", "..", "docs", "metrics.md")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, begins := strings.Cut(string(text), tableBegins)
-	_, after, ends := strings.Cut(rest, tableEnds)
-	if !begins || !ends {
-		t.Fatalf("%s has no lines %q and %q", path, tableBegins, tableEnds)
+	current, rest := "", string(text)
+	for _, rows := range [][]reference{references(), reflectorReferences()} {
+		before, found, begins := strings.Cut(rest, tableBegins)
+		_, after, ends := strings.Cut(found, tableEnds)
+		if !begins || !ends {
+			t.Fatalf("%s has no two pairs of lines %q and %q", path, tableBegins, tableEnds)
+		}
+		current += before + tableBegins + table(rows) + tableEnds
+		rest = after
 	}
-	golden(t, path, before+tableBegins+table()+tableEnds+after)
+	golden(t, path, current+rest)
 }
 
 // table has a row for each metric, in the order of the code.
-func table() string {
+func table(rows []reference) string {
 	var out strings.Builder
 	out.WriteString("| metric | type | labels | meaning |\n| --- | --- | --- | --- |\n")
-	for _, r := range references() {
+	for _, r := range rows {
 		labels := "–"
 		if len(r.labels) > 0 {
 			labels = "`" + strings.Join(r.labels, "`, `") + "`"
@@ -61,8 +68,21 @@ func references() []reference {
 	return all
 }
 
+// reflectorReferences are the metrics that agents don't have.
+func reflectorReferences() []reference {
+	var all []reference
+	for _, subject := range newReflectorCollector(observe.Reflector{}).subjects {
+		for _, r := range subject.references() {
+			if strings.HasPrefix(r.name, "fairlead_reflector_") {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
 // wellNamed is fairlead_SUBSYSTEM_WHAT.
-var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|reconcile|bgp|config|node|build|observe)_[a-z]+(_[a-z]+)*$`)
+var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|reconcile|bgp|reflector|config|node|build|observe)_[a-z]+(_[a-z]+)*$`)
 
 // Names follow STYLE: metrics of time and size in base units, counters and only
 // they end in _total, and labels are few and known.
@@ -73,7 +93,7 @@ func TestNames(t *testing.T) {
 		"version", "commit", "goversion", "kernel", "node", "dataplane",
 	}
 	seen := map[string]bool{}
-	for _, r := range references() {
+	for _, r := range append(references(), reflectorReferences()...) {
 		if !wellNamed.MatchString(r.name) || seen[r.name] {
 			t.Errorf("%s: not well named, or twice there", r.name)
 		}

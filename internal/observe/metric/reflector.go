@@ -40,7 +40,7 @@ type reflectorCollector struct {
 }
 
 func newReflectorCollector(r observe.Reflector) *reflectorCollector {
-	return &reflectorCollector{reflector: r, subjects: []collectable{sessions(), messages(), reflected(), admission(r)}}
+	return &reflectorCollector{reflector: r, subjects: []collectable{sessions(byRouterID()), messages(byRouterID()), reflected(), admission(r)}}
 }
 
 // Describe implements prometheus.Collector.
@@ -106,7 +106,7 @@ func admission(r observe.Reflector) collectable {
 				func(clients int) float64 { return float64(clients) }),
 			gauge("fairlead_reflector_begun", "1 once clients of an earlier life have been waited for and routers are told what there is.",
 				func(int) float64 { return truth(r.Begun()) }),
-			counter("fairlead_reflector_refused_total", "Connections that were refused: from no range of clients, or from one that is full.",
+			counter("fairlead_reflector_refused_total", "Connections that were refused: from no range of clients, from one that is full, or of callers who don't say who they are.",
 				func(int) float64 { return float64(r.Refused()) }),
 		},
 	}.prepared()

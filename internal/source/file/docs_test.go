@@ -29,7 +29,7 @@ func TestDocumentedConfigurations(t *testing.T) {
 		}
 		for _, block := range yamlBlock.FindAllSubmatch(text, -1) {
 			blocks++
-			if _, err := file.Parse(filepath.Base(name), block[1], fake.Limits()); err != nil {
+			if _, err := file.ParseEither(filepath.Base(name), block[1], fake.Limits()); err != nil {
 				t.Error(err)
 			}
 		}

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
 
 	"fairlead.io/fairlead/internal/dataplane"
 )
@@ -26,6 +29,40 @@ func LoadReflector(path string) (*Reflector, error) {
 		return nil, err
 	}
 	return ParseReflector(path, data)
+}
+
+// Either is a node's configuration or a reflector's; the other is nil.
+type Either struct {
+	Node      *Config
+	Reflector *Reflector
+}
+
+// LoadEither reads and parses a file, whose it may be: a reflector's has the section
+// "reflector".
+func LoadEither(path string, limits dataplane.Limits) (e Either, err error) {
+	data, err := readFile(path)
+	if err != nil {
+		return e, err
+	}
+	return ParseEither(path, data, limits)
+}
+
+// ParseEither parses as Parse does, or as ParseReflector does.
+func ParseEither(name string, data []byte, limits dataplane.Limits) (e Either, err error) {
+	if hasField(data, "reflector") {
+		e.Reflector, err = ParseReflector(name, data)
+	} else {
+		e.Node, err = Parse(name, data, limits)
+	}
+	return e, err
+}
+
+// hasField reports whether a file has a field of that name, not within another.
+func hasField(data []byte, name string) bool {
+	mapping, ok := new(decoder).parseTree(data).(*ast.MappingNode)
+	return ok && slices.ContainsFunc(mapping.Values, func(entry *ast.MappingValueNode) bool {
+		return entry.Key.GetToken().Value == name
+	})
 }
 
 // readFile reads a regular file and no more than Parse takes.
