@@ -207,14 +207,15 @@ func (l *lab) checkLeaving(t *testing.T) {
 	var heard struct {
 		Paths []struct {
 			Peer       struct{ PeerID string }
-			Preference uint32 `json:"locPrf"`
+			Preference *uint32 `json:"locPrf"`
 			Community  struct{ String string }
 		}
 	}
 	l.frr(t, "show bgp ipv4 unicast "+vipSecond+"/32", &heard)
 	leaving := 0
 	for _, p := range heard.Paths {
-		if p.Peer.PeerID == l.address(h.Name).String() && p.Community.String == "graceful-shutdown" && p.Preference == 0 {
+		asked := p.Community.String == "graceful-shutdown" && p.Preference != nil && *p.Preference == 0
+		if asked && p.Peer.PeerID == l.address(h.Name).String() {
 			leaving++
 		}
 	}

@@ -50,10 +50,10 @@ type outcome struct {
 // before nor after. A gap is wrong if it is longer than the limit.
 func (t *trial) judge() outcome {
 	var o outcome
-	hops := fib.Hops{}
+	var hops fib.Hops
 	var right, gap, absence time.Time
 	for _, e := range append([]fib.Event{{At: t.cause, Hops: t.first}}, t.events...) {
-		if e.Hops.Equal(t.after) && (right.IsZero() || !hops.Equal(t.after)) {
+		if e.Hops.Equal(t.after) && !hops.Equal(t.after) {
 			right = e.At
 		}
 		gap = mind(&o.gaps, gap, e.At, t.lacks(e.Hops))

@@ -145,20 +145,21 @@ func (r *Reflector) changed(c gobgp.Change) {
 	}
 	was := p.state
 	p.state = c.State
-	switch {
-	case c.State == bgp.Active:
+	switch c.State {
+	case bgp.Active:
 		p.ready = true
 		if caller := p.waiting; caller != nil {
 			p.waiting = nil
 			r.hand(p, caller)
 		}
-	case c.State == bgp.Established:
+	case bgp.Established:
 		p.since, p.reason, p.told, p.alive, p.begun = time.Now(), "", time.Time{}, false, true
 		r.log.Info("session established", p.described()...)
 		r.watch()
 		r.note()
-	case c.State == bgp.Idle:
+	case bgp.Idle:
 		r.ended(p, c, was)
+	case bgp.Connect, bgp.OpenSent, bgp.OpenConfirm: // on the way
 	}
 }
 

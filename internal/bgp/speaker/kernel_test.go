@@ -11,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -58,8 +59,8 @@ func (r *box) awaitHops(prefix string, hops ...string) {
 }
 
 // watch looks at prefixes in the router's kernel until the function that it returns
-// is called, which tells those that were not there at some time: looked for again
-// and again, as the kernel doesn't tell of every route that goes, and told of, as
+// is called, which tells those that were not there at some time: looked for each
+// millisecond, as the kernel doesn't tell of every route that goes, and told of, as
 // one may be back before the next look.
 func (r *box) watch(prefixes ...string) func() []string {
 	r.t.Helper()
@@ -72,6 +73,8 @@ func (r *box) watch(prefixes ...string) func() []string {
 				missing = append(missing, prefix)
 			}
 		}
+		look := time.NewTicker(time.Millisecond)
+		defer look.Stop()
 		for {
 			for _, prefix := range prefixes {
 				if len(r.hops(prefix)) == 0 {
@@ -87,7 +90,7 @@ func (r *box) watch(prefixes ...string) func() []string {
 				if u.Type == unix.RTM_DELROUTE && slices.Contains(prefixes, u.Dst.String()) {
 					note(u.Dst.String())
 				}
-			default:
+			case <-look.C:
 			}
 		}
 	}()

@@ -74,16 +74,17 @@ func TestPassivePeerCallsAnew(t *testing.T) {
 	peer := router(router4, 65000)
 	peer.Passive, peer.HoldTime = true, 90*time.Second
 	s := open(t, peer)
-	set(t, s, "10.1.1.1")
+	set(t, s, "10.1.1.1", "fd00:10:1:1::1")
 	r.awaitHops("10.1.1.1/32", "10.0.2.11")
-	gone := r.watch("10.1.1.1/32")
+	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	gone := r.watch("10.1.1.1/32", "fd00:10:1:1::1/128")
 	r.do(func() { // without the balancer's noticing
 		find := r.lose(balancer4)
 		cut(t)
 		find()
 	})
 	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 1 })
-	set(t, s, "10.1.1.2", "10.1.1.1")
+	set(t, s, "10.1.1.2", "10.1.1.1", "fd00:10:1:1::1")
 	r.awaitHops("10.1.1.2/32", "10.0.2.11")
 	if lost := gone(); len(lost) > 0 {
 		t.Error("lost meanwhile:", lost)
