@@ -116,12 +116,12 @@ func startRouted(t *testing.T) (*testAgent, *testSpeaker) {
 	t.Helper()
 	s := &testSpeaker{}
 	a := launchAgent(t, routedConfig, s, func() error { return nil })
-	s.await(t, "set 10.1.1.1/32", "configure")
+	s.await(t, "configure", "set 10.1.1.1/32")
 	return a, s
 }
 
-// No peer hears anything before the data plane works, and then of all routes at
-// once.
+// Peers are known at once, but no session is begun before the data plane works, and
+// then with all routes at once.
 func TestRoutesBeginWithTheDataPlane(t *testing.T) {
 	s, attach := &testSpeaker{}, make(chan struct{})
 	a := launchAgent(t, routedConfig, s, func() error {
@@ -135,11 +135,11 @@ func TestRoutesBeginWithTheDataPlane(t *testing.T) {
 		text := a.show("routes", "-o", "json")
 		return json.Unmarshal([]byte(text), &r) == nil && len(r.Announcements) == 1
 	})
-	if got := r.Announcements[0]; got.Announced || got.Reason != "the data plane is not at work yet" || len(s.said()) > 0 {
+	if got := r.Announcements[0]; got.Announced || got.Reason != "the data plane is not at work yet" || !slices.Equal(s.said(), []string{"configure"}) {
 		t.Errorf("%+v, the speaker was told %q", got, s.said())
 	}
 	close(attach)
-	s.await(t, "set 10.1.1.1/32", "configure")
+	s.await(t, "configure", "set 10.1.1.1/32")
 }
 
 func TestRoutesAreShown(t *testing.T) {
@@ -167,14 +167,14 @@ func TestRoutesFollow(t *testing.T) {
 		a.dp.SetUnusable(netip.AddrPortFrom(netip.MustParseAddr(backend), 80), "no neighbour")
 	}
 	a.dp.MarkStale(vip)
-	s.await(t, "set 10.1.1.1/32", "configure", "set")
+	s.await(t, "configure", "set 10.1.1.1/32", "set")
 	a.await(`msg="route withdrawn" prefix=10.1.1.1/32 reason="web: 0 of 2 backends in use, 1 wanted (10.0.0.21:80: no neighbour)"`, 1)
 	a.dp.SetUnusable(netip.MustParseAddrPort("10.0.0.21:80"), "")
 	a.dp.MarkStale(vip)
-	s.await(t, "set 10.1.1.1/32", "configure", "set", "set 10.1.1.1/32")
+	s.await(t, "configure", "set 10.1.1.1/32", "set", "set 10.1.1.1/32")
 	a.write(strings.Replace(strings.Replace(routedConfig, "10.1.0.0/16]", "10.1.0.0/16], aggregate: true", 1), "    - {address: 10.0.2.1, asn: 65000}\n", "", 1))
 	a.show("reload")
-	s.await(t, "set 10.1.1.1/32", "configure", "set", "set 10.1.1.1/32", "set 10.1.0.0/16", "configure")
+	s.await(t, "configure", "set 10.1.1.1/32", "set", "set 10.1.1.1/32", "set 10.1.0.0/16", "configure")
 	a.write(testConfig)
 	if status, _, stderr := command("reload", "--socket", a.socket); status != 1 || !strings.Contains(stderr, "bgp was asn 65021 with routerID 10.0.2.11 and would be absent") {
 		t.Errorf("reload without the section: status %d, %s", status, stderr)
@@ -193,7 +193,7 @@ func TestRoutesAndDrains(t *testing.T) {
 		return ""
 	}
 	s.mu.Unlock()
-	begun := []string{"set 10.1.1.1/32", "configure"}
+	begun := []string{"configure", "set 10.1.1.1/32"}
 	a.show("drain", "service", "web")
 	s.await(t, append(begun, "set 10.1.1.1/32 leaving", "set")...)
 	if dump := a.dp.Dump(); !strings.Contains(dump, "out: drained") {
@@ -221,7 +221,7 @@ func TestRoutesAndTermination(t *testing.T) {
 	}
 	s.mu.Unlock()
 	close(a.terminate)
-	s.await(t, "set 10.1.1.1/32", "configure", "set 10.1.1.1/32 leaving", "set", "close (quiet)", "abandon (quiet)")
+	s.await(t, "configure", "set 10.1.1.1/32", "set 10.1.1.1/32 leaving", "set", "close (quiet)", "abandon (quiet)")
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
@@ -233,5 +233,5 @@ func TestRoutesOfWhoStopsAtOnce(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Error(err)
 	}
-	s.await(t, "set 10.1.1.1/32", "configure", "abandon")
+	s.await(t, "configure", "set 10.1.1.1/32", "abandon")
 }

@@ -32,6 +32,7 @@ func TestLeave(t *testing.T) {
 				l.checkSilent(t, l.leaveMissed)
 			} else {
 				l.checkSilent(t, l.leaveUnnoticed)
+				t.Run("killed, and back at once", func(t *testing.T) { l.checkLossless(t, l.leaveForAMoment) })
 			}
 		})
 	}
@@ -190,6 +191,23 @@ func (l *lab) leaveUnnoticed(t *testing.T, h *netlab.HostState, signal unix.Sign
 		peers := l.routes(t, h.Name).Peers
 		return len(peers) == 1 && peers[0].RoutesAnnounced == 2
 	})
+	steady()
+}
+
+// The next agent may begin its session with the router before that misses the
+// former one's BFD: nothing falls later for that.
+func (l *lab) leaveForAMoment(t *testing.T, h *netlab.HostState) {
+	until(t, "BFD is up", func() bool { return l.routes(t, h.Name).Peers[0].BFD == bgp.BFDUp })
+	steady := l.watchRoute(t, vip4, h.Name)
+	<-l.signal(t, h, unix.SIGKILL)
+	l.startAgent(t, h)
+	until(t, "BFD is up again", func() bool {
+		peers := l.routes(t, h.Name).Peers
+		return len(peers) == 1 && peers[0].BFD == bgp.BFDUp && peers[0].RoutesAnnounced == 2
+	})
+	if peer := l.routes(t, h.Name).Peers[0]; peer.Flaps+peer.BFDFlaps > 0 {
+		t.Errorf("%+v", peer)
+	}
 	steady()
 }
 

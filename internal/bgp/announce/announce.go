@@ -119,6 +119,9 @@ func (a *Announcer) Run(ctx context.Context) {
 			Working: o.working(), Stopping: o.stopping, Moving: o.moving(),
 		})
 		next := plan.Next
+		if a.set == nil {
+			a.introduce(ctx, o.config)
+		}
 		if start := a.start(&o, &plan); start.After(time.Now()) {
 			next = start
 		} else if o.working() && !a.speak(ctx, o.config, plan.Routes()) {
@@ -152,8 +155,24 @@ func after(t time.Time) <-chan time.Time {
 	return time.After(time.Until(t))
 }
 
-// speak makes the speaker say what was planned: routes first, so that a new
-// session begins with all of them. It reports whether the speaker has agreed.
+// introduce makes the peers known to the speaker. It is done before there is
+// anything to say: sessions wait for the first routes, but BFD doesn't, so that a
+// router has given up the former agent's BFD session when this one's BGP session
+// begins, and doesn't end it for that. It reports whether the speaker has agreed.
+func (a *Announcer) introduce(ctx context.Context, config *bgp.Config) bool {
+	if a.peers == config {
+		return true
+	}
+	if !a.agreed("peers", a.Speaker.Configure(ctx, config.Peers)) {
+		return false
+	}
+	a.peers = config
+	return true
+}
+
+// speak makes the speaker say what was planned: routes first, so that the session
+// with a new peer begins with all of them. It reports whether the speaker has
+// agreed.
 func (a *Announcer) speak(ctx context.Context, config *bgp.Config, routes []bgp.Route) bool {
 	same := func(x, y bgp.Route) bool { return x.Equal(&y) }
 	if a.set == nil || !slices.EqualFunc(a.set, routes, same) {
@@ -162,11 +181,8 @@ func (a *Announcer) speak(ctx context.Context, config *bgp.Config, routes []bgp.
 		}
 		a.set = routes
 	}
-	if a.peers != config {
-		if !a.agreed("peers", a.Speaker.Configure(ctx, config.Peers)) {
-			return false
-		}
-		a.peers = config
+	if !a.introduce(ctx, config) {
+		return false
 	}
 	a.failed = ""
 	return true

@@ -177,7 +177,7 @@ func (l *listener) hear(d *datagram) {
 	}
 	m := l.peers[d.from]
 	if err == nil && p.your != 0 {
-		m = l.sessions[p.your]
+		m = l.owner(m, &p)
 	}
 	switch {
 	case err == nil && m == nil:
@@ -192,6 +192,23 @@ func (l *listener) hear(d *datagram) {
 	if err != nil {
 		l.log.Debug("bfd packet discarded", slog.Any("from", d.from), slog.Any("reason", err))
 	}
+}
+
+// owner returns whose session a packet with a discriminator is of, or nil: that of
+// another with this address, which has just begun, if no session has that
+// discriminator and it can be resumed.
+func (l *listener) owner(other *member, p *packet) *member {
+	m := l.sessions[p.your]
+	if m != nil || other == nil {
+		return m
+	}
+	old := other.local
+	if !other.resume(time.Now(), p) {
+		return nil
+	}
+	delete(l.sessions, old)
+	l.sessions[other.local] = other
+	return other
 }
 
 // look does what is due in one session.

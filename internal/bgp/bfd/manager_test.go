@@ -131,20 +131,36 @@ func TestAbandoning(t *testing.T) {
 	}
 }
 
-// A peer that dies and comes back has another discriminator.
+// A peer that dies and is back within the detection time is not missed, one that
+// takes longer comes up anew.
 func TestPeerRestarts(t *testing.T) {
 	t.Parallel()
 	lab := newWorld(t)
-	near, next := both(t, lab)
+	patient := to(next4)
+	back := to(near4)
+	patient.Multiplier, back.Multiplier = 20, 20 // a process is started within two seconds
+	near, next := startEnd(t, lab, "near"), startEnd(t, lab, "next")
+	near.set(patient)
+	next.set(back)
+	near.await(0, next4, bgp.BFDUp)
+	next.await(0, near4, bgp.BFDUp)
+	mark := near.mark()
 	for range 3 {
-		mark := near.mark()
 		next.kill()
 		next = startEnd(t, lab, "next")
-		next.set(to(near4), to(near6))
+		next.set(back)
+		next.await(0, near4, bgp.BFDUp)
+	}
+	near.quiet(mark)
+	for range 2 {
+		mark = near.mark()
+		next.kill()
 		near.await(mark, next4, bgp.BFDDown)
+		next = startEnd(t, lab, "next")
+		next.set(back)
 		near.await(mark, next4, bgp.BFDUp)
 	}
-	mark := near.mark()
+	mark = near.mark()
 	next.kill()
 	near.await(mark, next4, bgp.BFDDown)
 	until(t, "the closed port is seen", func() bool { return strings.Contains(near.ask(next4).Reason, "its port is closed") })

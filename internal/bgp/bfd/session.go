@@ -4,6 +4,8 @@ package bfd
 
 import (
 	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
 // session is one end of a session: the state machine of RFC 5880 §6.8. It takes
@@ -44,7 +46,8 @@ type session struct {
 // farewell bounds how long a disabled session goes on saying so.
 const farewell = time.Second
 
-// newSession starts in state down.
+// newSession starts in state down, and listens before it speaks: the peer may have
+// a session to resume.
 func newSession(now time.Time, peer Peer, local uint32, jitter func() float64, tell func(Event)) *session {
 	s := &session{
 		peer: peer, local: local, jitter: jitter, tell: tell,
@@ -52,7 +55,27 @@ func newSession(now time.Time, peer Peer, local uint32, jitter func() float64, t
 	}
 	s.forget()
 	s.intervals = s.wanted()
+	s.sent = now.Add(Listening(peer.BFD) - s.intervals.tx)
 	return s
+}
+
+// Listening is how long a new session listens before it speaks. After that time it
+// has heard of a session that the peer has, and that it can resume.
+func Listening(b bgp.BFD) time.Duration { return min(b.Interval, slow) }
+
+// resume takes up the session that the peer has with a process which died at this
+// address a moment ago, and whose discriminator is in what the peer still sends. So
+// a restart in less than the detection time is no failure for the peer. Nothing in
+// RFC 5880 asks for another discriminator then. It is for sessions that have heard
+// nothing yet, and only as long as the peer can believe in the former one. It
+// reports whether p is now a packet of this session.
+func (s *session) resume(now time.Time, p *packet) bool {
+	detectionTime := time.Duration(s.peer.Multiplier) * max(s.peer.Interval, p.requiredMinRx)
+	if p.state != up || s.state != down || !s.heard.IsZero() || now.Sub(s.since) > detectionTime {
+		return false
+	}
+	s.local, s.state = p.your, initial
+	return true
 }
 
 // receive handles a packet of this session: RFC 5880 §6.8.6 from the look at

@@ -27,6 +27,7 @@ func newProbe(interval time.Duration, multiplier uint8) *probe {
 	p := &probe{now: begin}
 	peer := Peer{Address: netip.MustParseAddr("192.0.2.1"), BFD: bgp.BFD{Interval: interval, Multiplier: multiplier}}
 	p.session = newSession(begin, peer, 7, func() float64 { return 0 }, func(e Event) { p.events = append(p.events, e) })
+	p.now = begin.Add(Listening(peer.BFD))
 	return p
 }
 
@@ -304,4 +305,64 @@ func TestDisableUnheard(t *testing.T) {
 	if !p.left(p.now) {
 		t.Error("not left after the detection time")
 	}
+}
+
+// A new session takes up what the peer has of one that died, if it hears of it in
+// time and before anything else.
+func TestResume(t *testing.T) {
+	stale := said(up)
+	stale.your = 1234
+	later := stale
+	later.requiredMinRx = 300 * ms
+	for name, c := range map[string]struct {
+		packet packet
+		after  time.Duration
+		before func(p *probe)
+		want   bool
+	}{
+		"at once":                     {packet: stale, want: true},
+		"in the last moment":          {packet: stale, after: 300 * ms, want: true},
+		"too late":                    {packet: stale, after: 301 * ms},
+		"the peer listens less often": {packet: later, after: 900 * ms, want: true},
+		"and then too late":           {packet: later, after: 901 * ms},
+		"the peer isn't up":           {packet: packet{state: initial, multiplier: 3, my: 9, your: 1234}},
+		"the peer was heard":          {packet: stale, before: func(p *probe) { p.hear(t, said(adminDown)) }},
+		"it is left":                  {packet: stale, before: func(p *probe) { p.disable(p.now) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newProbe(100*ms, 3)
+			p.now = begin.Add(c.after)
+			if c.before != nil {
+				c.before(p)
+			}
+			if got := p.resume(p.now, &c.packet); got != c.want {
+				t.Fatalf("resumed: %t, want %t", got, c.want)
+			}
+			if !c.want {
+				return
+			}
+			p.hear(t, c.packet)
+			if out := p.one(t); p.state != up || out.state != up || out.my != 1234 || out.your != 9 {
+				t.Errorf("%s, says %+v", p.state.word(), out)
+			}
+		})
+	}
+}
+
+// A new session says nothing until it has listened, unless it is spoken to.
+func TestListening(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.now = begin
+	if sent := p.pass(99 * ms); len(sent) > 0 {
+		t.Errorf("sent %+v", sent)
+	}
+	if sent := p.pass(ms); len(sent) != 1 {
+		t.Errorf("sent %+v", sent)
+	}
+	p = newProbe(100*ms, 3)
+	p.now = begin
+	hello := said(down)
+	hello.your = 0
+	p.hear(t, hello)
+	p.one(t)
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/bfd"
 	"fairlead.io/fairlead/internal/bgp/gobgp"
 	"fairlead.io/fairlead/internal/bgp/tcp"
 )
@@ -113,8 +114,14 @@ func (n *Neighbour) Leave(ctx context.Context) error {
 // run holds one session after another.
 func (n *Neighbour) run(ctx context.Context) {
 	defer close(n.done)
+	listened := n.listen()
 	select {
 	case <-n.begin:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-listened:
 	case <-ctx.Done():
 		return
 	}
@@ -128,6 +135,16 @@ func (n *Neighbour) run(ctx context.Context) {
 		}
 		n.pause(ctx, pause.next(lived), reason)
 	}
+}
+
+// listen returns what becomes readable when BFD has resumed what the peer may have
+// left of the session with a former agent. If the first session with the peer were
+// established before and that ran out, the peer would take it for this one's end.
+func (n *Neighbour) listen() <-chan time.Time {
+	if n.peer.BFD == nil {
+		return time.After(0)
+	}
+	return time.After(bfd.Listening(*n.peer.BFD))
 }
 
 // connect returns a connection to the peer, or why there is none.

@@ -68,3 +68,42 @@ func TestEndWithoutAWordKeepsRoutesUnderBFD(t *testing.T) {
 		t.Error("lost meanwhile:", lost)
 	}
 }
+
+// One that is back within the detection time takes up the router's BFD session: it
+// neither falls while there is no BGP session nor ends the next one.
+func TestBackWithinTheDetectionTime(t *testing.T) {
+	r, peer := watchedRouter(t)
+	checkBack(t, r.box, peer)
+	if brief := r.vtysh("show bfd peers counters"); !strings.Contains(brief, "Session down events: 0") {
+		t.Error(brief)
+	}
+}
+
+// checkBack has a speaker die and another one take its place several times, while
+// the router watches.
+func checkBack(t *testing.T, r *box, peer bgp.Peer) {
+	t.Helper()
+	peer.BFD = &bgp.BFD{Interval: bgp.DefaultBFD.Interval, Multiplier: 20} // for busy machines
+	s := open(t, peer)
+	set(t, s, "10.1.1.1")
+	r.awaitHops("10.1.1.1/32", "10.0.2.11")
+	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+	gone := r.watch("10.1.1.1/32")
+	for _, more := range []string{"10.1.1.2", "10.1.1.3", "10.1.1.4"} {
+		s.Abandon()
+		s = open(t, peer)
+		set(t, s, "10.1.1.1")
+		awaitEstablished(t, s)
+		await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
+		// With this the router has all that was said before. One that dies sooner loses
+		// its routes (RFC 4724 §4.2, consecutive restarts).
+		set(t, s, "10.1.1.1", more)
+		r.awaitHops(more+"/32", "10.0.2.11")
+	}
+	if lost := gone(); len(lost) > 0 {
+		t.Error("lost meanwhile:", lost)
+	}
+	if state := s.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
+		t.Errorf("%+v", state)
+	}
+}

@@ -99,6 +99,10 @@ func TestBIRDKeepsRoutesOfOneThatDied(t *testing.T) {
 	}
 }
 
+func TestBackWithinTheDetectionTimeWithBIRD(t *testing.T) {
+	checkBack(t, startBIRD(t, bird("bfd on;")), watchedByBIRD())
+}
+
 // BIRD's BFD knows nothing of restarts: it takes routes away that graceful restart
 // keeps (against RFC 5882 §4.3), as soon as the speaker that died is silent for long
 // enough. They come back with the next one, whose session must not fall for what is
