@@ -19,11 +19,12 @@ func (n *Neighbour) Call(conn *net.TCPConn) {
 		conn.Close()
 		return
 	}
+	former := n.current()
 	for {
 		select {
 		case n.calls <- conn:
-			if session := n.current(); session != nil {
-				session.Drop("the peer calls anew")
+			if former != nil {
+				former.Drop("the peer calls anew")
 			}
 			return
 		case old := <-n.calls:

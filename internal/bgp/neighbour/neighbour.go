@@ -125,7 +125,7 @@ func (n *Neighbour) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	var pause backoff
+	var pause tcp.Backoff
 	for restarted := true; ctx.Err() == nil; {
 		conn, reason := n.connect(ctx)
 		lived := time.Duration(0)
@@ -133,7 +133,7 @@ func (n *Neighbour) run(ctx context.Context) {
 			lived, reason = n.hold(ctx, conn, restarted)
 			restarted = restarted && lived == 0
 		}
-		n.pause(ctx, pause.next(lived), reason)
+		n.pause(ctx, pause.Next(lived), reason)
 	}
 }
 

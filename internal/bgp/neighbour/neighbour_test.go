@@ -7,23 +7,8 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/bfd"
 )
-
-func TestBackoff(t *testing.T) {
-	var b backoff
-	for _, want := range []time.Duration{100, 200, 400, 800, 1600, 3200, 5000, 5000} {
-		want *= time.Millisecond
-		if got := b.next(0); got > want || got <= want*3/4 {
-			t.Errorf("%s, want %s or up to a quarter less", got, want)
-		}
-	}
-	if got := b.next(lasting - 1); got <= maxPause*3/4 {
-		t.Errorf("%s after a session that didn't last", got)
-	}
-	if got := b.next(lasting); got > minPause {
-		t.Errorf("%s after one that did", got)
-	}
-}
 
 func TestFallsOfBFDThatConcernTheSession(t *testing.T) {
 	n := &Neighbour{peer: bgp.Peer{BFD: &bgp.BFD{Interval: 100 * time.Millisecond, Multiplier: 3}}}
@@ -42,5 +27,15 @@ func TestFallsOfBFDThatConcernTheSession(t *testing.T) {
 		if got := n.concerns(fall{up: test.up, down: test.down}, since); got != test.want {
 			t.Errorf("%s: %t, want %t", name, got, test.want)
 		}
+	}
+}
+
+// What was still to be told of BFD when a configuration took it away is no reason
+// to do anything.
+func TestFallOfBFDThatIsNoLongerConfigured(t *testing.T) {
+	n := &Neighbour{falls: make(chan fall, 1)}
+	n.Watched(bfd.Event{Old: bgp.BFDUp, New: bgp.BFDDown})
+	if len(n.falls) > 0 {
+		t.Error("it ends the session")
 	}
 }

@@ -18,8 +18,12 @@ type fall struct {
 
 // Watched hears of changes of the peer's BFD session. One that goes down ends the
 // session with the peer; that the peer took it down on purpose says nothing of the
-// way to it (RFC 5882 §3.2).
+// way to it (RFC 5882 §3.2). A neighbour without BFD may hear what was on its way to
+// the one before it, which had the same peer.
 func (n *Neighbour) Watched(event bfd.Event) {
+	if n.peer.BFD == nil {
+		return
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if event.New == bgp.BFDUp {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp/gobgp"
+	"fairlead.io/fairlead/internal/bgp/tcp"
 )
 
 var (
@@ -27,24 +28,36 @@ const (
 // admit takes a connection from whoever calls. Those of strangers are closed;
 // clients say who they are first, as many may have one address.
 func (r *Reflector) admit(conn *net.TCPConn) {
-	address, err := remote(conn)
+	address := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case err != nil:
-	case r.config.Router(address) != nil:
-		err = r.offer(address, &gobgp.Caller{TCPConn: conn})
-	case r.config.Range(address) == nil:
-		err = errNoRange
-	case r.greeted >= maxGreeted:
-		err = errCrowded
-	default:
-		r.greeted++
-		r.work.Go(func() { r.greet(address, conn) })
-	}
-	if err != nil {
+	if err := r.receive(address, conn); err != nil {
 		r.refuse(address, conn, err)
 	}
+}
+
+// receive takes a connection, or says why not. The caller holds the lock.
+func (r *Reflector) receive(address netip.Addr, conn *net.TCPConn) error {
+	if router := r.config.Router(address); router != nil {
+		if err := tcp.SetHops(conn, r.config.Local, router); err != nil {
+			return err
+		}
+		return r.offer(address, &gobgp.Caller{TCPConn: conn})
+	}
+	from := r.config.Range(address)
+	if from == nil {
+		return errNoRange
+	}
+	if r.greeted >= maxGreeted {
+		return errCrowded
+	}
+	client := from.Peer(address)
+	if err := tcp.SetHops(conn, r.config.Local, &client); err != nil {
+		return err
+	}
+	r.greeted++
+	r.work.Go(func() { r.greet(address, conn) })
+	return nil
 }
 
 // greet waits until a caller has said who it is.
@@ -72,10 +85,4 @@ func (r *Reflector) refuse(address netip.Addr, conn *net.TCPConn, err error) {
 	if r.quota.take(time.Now()) {
 		r.log.Warn("connection refused", "from", address, "error", err)
 	}
-}
-
-// remote is the address from which somebody calls.
-func remote(conn *net.TCPConn) (netip.Addr, error) {
-	at, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	return at.Addr(), err
 }

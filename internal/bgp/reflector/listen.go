@@ -3,177 +3,65 @@
 package reflector
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
-	"net"
 	"net/netip"
-	"strings"
-	"sync"
-	"syscall"
-	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/tcp"
 )
 
-// listener takes connections at one address. The kernel checks passwords.
-type listener struct {
-	*net.TCPListener
-
-	mu   sync.Mutex
-	keys map[netip.Prefix]string // those that the socket has
-}
-
-// listen opens the socket for one family, with the keys of those who may call.
-func listen(ctx context.Context, at netip.AddrPort, keys map[netip.Prefix]string) (*listener, error) {
-	l := &listener{keys: make(map[netip.Prefix]string)}
-	config := net.ListenConfig{Control: func(_, _ string, conn syscall.RawConn) error {
-		return errors.Join(setHops(conn, at.Addr()), l.set(conn, at.Addr(), keys))
-	}}
-	config.SetMultipathTCP(false) // it knows no MD5
-	config.KeepAlive = -1         // BGP has its own
-	socket, err := config.Listen(ctx, network(at.Addr()), at.String())
-	if err != nil {
-		return nil, fmt.Errorf("listen: %w", err)
-	}
-	l.TCPListener = socket.(*net.TCPListener)
-	return l, nil
-}
-
-// network is the name of a family's TCP in package net.
-func network(a netip.Addr) string {
-	if a.Is4() {
-		return "tcp4"
-	}
-	return "tcp6"
-}
-
-// run hands over connections until the listener is closed.
-func (l *listener) run(log *slog.Logger, admit func(*net.TCPConn)) {
-	for {
-		conn, err := l.AcceptTCP()
-		switch {
-		case errors.Is(err, net.ErrClosed):
-			return
-		case err != nil: // of file descriptors there may be some again soon
-			log.Warn("connection not accepted", "at", l.Addr().String(), "error", err)
-			time.Sleep(acceptPause)
-		default:
-			admit(conn)
-		}
-	}
-}
-
-const acceptPause = 100 * time.Millisecond
-
-func (l *listener) close() { _ = l.TCPListener.Close() }
-
-// rekey makes these the keys of connections to come.
-func (l *listener) rekey(keys map[netip.Prefix]string) error {
-	conn, err := l.SyscallConn()
+// listen opens the sockets at which clients and passive routers call.
+func (r *Reflector) listen() error {
+	keys, err := keysOf(&r.config)
 	if err != nil {
 		return err
 	}
-	at, err := netip.ParseAddrPort(l.Addr().String())
-	if err != nil {
-		return err
-	}
-	return l.set(conn, at.Addr(), keys)
-}
-
-// set gives the socket the keys of its family that it lacks, and takes those away
-// that are not wanted.
-func (l *listener) set(conn syscall.RawConn, at netip.Addr, keys map[netip.Prefix]string) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for from := range l.keys {
-		if _, wanted := keys[from]; wanted {
-			continue
-		}
-		if err := setKey(conn, from, ""); err != nil {
+	for _, address := range r.config.Listen {
+		l, err := tcp.Listen(r.ctx, netip.AddrPortFrom(address, r.config.ListenPort()), keys)
+		if err != nil {
 			return err
 		}
-		delete(l.keys, from)
+		r.listeners = append(r.listeners, l)
+		r.work.Go(func() { l.Run(r.log, r.admit) })
 	}
-	for from, key := range keys {
-		if from.Addr().Is4() != at.Is4() || l.keys[from] == key {
-			continue
-		}
-		if err := setKey(conn, from, key); err != nil {
-			return err
-		}
-		l.keys[from] = key
-	}
+	r.work.Go(func() { tcp.Reread(r.ctx, r.reread) })
 	return nil
 }
 
 // keysOf reads the passwords of those who may call.
-func keysOf(r *bgp.Reflection) (map[netip.Prefix]string, error) {
-	keys := make(map[netip.Prefix]string)
-	add := func(from netip.Prefix, password bgp.Secret) error {
-		if password == (bgp.Secret{}) {
-			return nil
-		}
-		key, err := password.Read()
-		if err != nil {
-			return fmt.Errorf("%s: %w", from, err)
-		}
-		keys[from] = key
-		return nil
-	}
+func keysOf(r *bgp.Reflection) (tcp.Keys, error) {
+	keys := tcp.Keys{}
 	for _, c := range r.Clients {
-		if err := add(c.Prefix, c.Password); err != nil {
-			return nil, err
+		if err := keys.Add(c.Prefix, c.Password); err != nil {
+			return nil, fmt.Errorf("range %s: %w", c.Prefix, err)
 		}
 	}
 	for _, p := range r.Routers {
-		if err := add(netip.PrefixFrom(p.Address, p.Address.BitLen()), p.Password); err != nil {
-			return nil, err
+		if err := keys.Add(tcp.Host(p.Address), p.Password); err != nil {
+			return nil, fmt.Errorf("router %s: %w", p.Address, err)
 		}
 	}
 	return keys, nil
 }
 
-// dial connects to a router.
-func dial(ctx context.Context, p *bgp.Peer) (*net.TCPConn, error) {
-	to := netip.PrefixFrom(p.Address, p.Address.BitLen())
-	keys, err := keysOf(&bgp.Reflection{Routers: []bgp.Peer{*p}})
-	if err != nil {
-		return nil, err
-	}
-	dialer := net.Dialer{
-		Timeout: callTimeout, KeepAlive: -1,
-		Control: func(_, _ string, conn syscall.RawConn) error {
-			err := setHops(conn, p.Address)
-			if key := keys[to]; key != "" {
-				err = errors.Join(err, setKey(conn, to, key))
-			}
-			return err
-		},
-	}
-	dialer.SetMultipathTCP(false)
-	if p.LocalAddress.IsValid() {
-		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.LocalAddress, 0))
-	}
-	port := p.Port
-	if port == 0 {
-		port = bgp.Port
-	}
-	conn, err := dialer.DialContext(ctx, network(p.Address), netip.AddrPortFrom(p.Address, port).String())
-	if err != nil {
-		return nil, plain(err)
-	}
-	return conn.(*net.TCPConn), nil
+// reread takes over passwords that are others by now.
+func (r *Reflector) reread() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rekey(keysOf(&r.config))
 }
 
-// plain leaves out what the net package says of addresses: those are known.
-func plain(err error) error {
-	if cause, ok := errors.AsType[*net.OpError](err); ok {
-		if cause.Timeout() {
-			return errors.New("no answer")
+// rekey makes keys those of connections to come. If they couldn't be read, or the
+// kernel doesn't take them, it is tried again with the next ones. The caller holds
+// the lock.
+func (r *Reflector) rekey(keys tcp.Keys, err error) {
+	for _, l := range r.listeners {
+		if err == nil {
+			err = l.Rekey(keys)
 		}
-		return errors.New(strings.TrimPrefix(cause.Err.Error(), "connect: "))
 	}
-	return err
+	if err != nil && (r.unkeyed == nil || r.unkeyed.Error() != err.Error()) {
+		r.log.Warn("passwords not set", "error", err)
+	}
+	r.unkeyed = err
 }

@@ -39,8 +39,10 @@ type peer struct {
 	kept *gobgp.Link
 	// begun says that there has been a session.
 	begun bool
-	// alive says that BFD was up in this session.
-	alive bool
+	// watched is how BFD watches the peer, if it does; alive says that it was up in
+	// this session.
+	watched bfd.Peer
+	alive   bool
 	// again is when a router is called again; zero unless that is being waited for.
 	again time.Time
 	// retry wakes who calls a router.
@@ -86,6 +88,20 @@ func (r *Reflector) offer(address netip.Addr, caller *gobgp.Caller) error {
 	return nil
 }
 
+// wants reports whether the configuration has the peer, as it is.
+func (r *Reflector) wants(p *peer) bool {
+	router := r.config.Router(p.Address)
+	if p.router || router != nil {
+		return p.router && router != nil && router.Equal(&p.Peer)
+	}
+	from := r.config.Range(p.Address)
+	if from == nil {
+		return false
+	}
+	client := from.Peer(p.Address)
+	return client.Equal(&p.Peer)
+}
+
 // client is the one of that address and router id; nil if there is none.
 func (r *Reflector) client(address, id netip.Addr) *peer {
 	for _, p := range r.peers {
@@ -99,6 +115,10 @@ func (r *Reflector) client(address, id netip.Addr) *peer {
 // hand gives the library a connection, or keeps the latest one until the library
 // is ready: after the loss of a session whose routes it keeps that takes seconds.
 func (r *Reflector) hand(p *peer, caller *gobgp.Caller) {
+	if r.ctx.Err() != nil { // the library may take none any more
+		_ = caller.Close()
+		return
+	}
 	if !p.ready {
 		p.discard()
 		p.waiting = caller
@@ -155,6 +175,7 @@ func (r *Reflector) changed(c gobgp.Change) {
 	case bgp.Established:
 		p.since, p.reason, p.told, p.alive, p.begun = time.Now(), "", time.Time{}, false, true
 		r.log.Info("session established", p.described()...)
+		p.survey()
 		r.watch()
 		r.note()
 	case bgp.Idle:
@@ -210,7 +231,7 @@ func (r *Reflector) remove(p *peer) {
 	p.state, p.ready, p.told, p.alive = bgp.Idle, false, time.Time{}, false
 	caller := p.waiting
 	p.waiting = nil
-	if router := r.config.Router(p.Address); p.router && router != nil && same(router, &p.Peer) {
+	if p.router && r.wants(p) {
 		r.rest(p, caller)
 		return
 	}
@@ -241,6 +262,13 @@ func (r *Reflector) note() {
 	}
 }
 
+// survey finds out how BFD is to watch the peer, by the way that leads there now.
+func (p *peer) survey() {
+	if p.BFD != nil {
+		p.watched = bfd.Of(&p.Peer)
+	}
+}
+
 // watch has BFD watch those who are established, and routers always. BFD knows
 // addresses only: clients of the same one are watched together.
 func (r *Reflector) watch() {
@@ -251,9 +279,7 @@ func (r *Reflector) watch() {
 			continue
 		}
 		seen[p.Address] = true
-		wanted = append(wanted, bfd.Peer{
-			Address: p.Address, Local: p.LocalAddress, BFD: *p.BFD, Multihop: p.Multihop > 0 || p.TTLSecurity > 1,
-		})
+		wanted = append(wanted, p.watched)
 	}
 	if err := r.watcher.Set(wanted); err != nil {
 		r.log.Error("peers not watched by BFD", "error", err)
@@ -267,7 +293,7 @@ func (r *Reflector) watched(e bfd.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, p := range r.peers {
-		if p.Address != e.Peer || p.state != bgp.Established {
+		if p.Address != e.Peer || p.BFD == nil || p.state != bgp.Established {
 			continue
 		}
 		switch {

@@ -26,6 +26,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
 	"fairlead.io/fairlead/internal/bgp/gobgp"
+	"fairlead.io/fairlead/internal/bgp/tcp"
 )
 
 // Options are what a reflector needs beside its configuration.
@@ -49,7 +50,9 @@ type Reflector struct {
 
 	mu        sync.Mutex
 	config    bgp.Reflection
-	listeners []*listener
+	listeners []*tcp.Listener
+	// unkeyed is why listeners lack the passwords as they are now; nil: they don't.
+	unkeyed error
 	// peers are by what the library knows them by; met counts the clients that there
 	// have ever been.
 	peers map[netip.Addr]*peer
@@ -90,17 +93,8 @@ func (r *Reflector) open(path string) (err error) {
 	if r.book, err = openBook(path); err != nil {
 		return err
 	}
-	keys, err := keysOf(&r.config)
-	if err != nil {
+	if err := r.listen(); err != nil {
 		return err
-	}
-	for _, address := range r.config.Listen {
-		l, err := listen(r.ctx, netip.AddrPortFrom(address, r.config.ListenPort()), keys)
-		if err != nil {
-			return err
-		}
-		r.listeners = append(r.listeners, l)
-		r.work.Go(func() { l.run(r.log, r.admit) })
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,10 +105,9 @@ func (r *Reflector) open(path string) (err error) {
 	return nil
 }
 
-// Configure makes another configuration the one that holds. Sessions with those
-// for whom nothing changes go on. An error means that nothing was changed; so does
-// a change of what stays as long as the reflector runs: the speaker itself, the
-// cluster and the addresses to listen at.
+// Configure makes another configuration the one that holds, of which the speaker
+// itself, the cluster and the addresses to listen at are as before. Sessions with
+// those for whom nothing changes go on. An error means that none has ended.
 func (r *Reflector) Configure(next bgp.Reflection) error {
 	keys, err := keysOf(&next)
 	if err != nil {
@@ -125,19 +118,11 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 	if err := r.library.Reflect(r.ctx, &next); err != nil {
 		return err
 	}
-	for _, l := range r.listeners {
-		if err := l.rekey(keys); err != nil {
-			return err
-		}
-	}
-	was := r.config
 	r.config = next
+	r.rekey(keys, nil)
 	for key, p := range r.peers {
-		address := p.Address
 		switch {
-		case p.router && !same(was.Router(address), next.Router(address)):
-			r.drop(p, "no longer configured")
-		case !p.router && (next.Router(address) != nil || !sameRange(was.Range(address), next.Range(address))):
+		case !r.wants(p):
 			r.drop(p, "no longer configured")
 		case !p.router && p.state == bgp.Established:
 			if err := r.library.Reconsider(r.ctx, key); err != nil {
@@ -158,9 +143,11 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 // restart time: a reflector that is replaced takes no route off them.
 func (r *Reflector) Close() {
 	r.hangUp()
+	r.mu.Lock()
 	r.cancel()
+	r.mu.Unlock()
 	for _, l := range r.listeners {
-		l.close()
+		l.Close()
 	}
 	r.watcher.Close()
 	if err := r.library.Leave(context.WithoutCancel(r.ctx)); err != nil {

@@ -3,26 +3,19 @@
 package reflector
 
 import (
-	"math/rand/v2"
 	"net"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/gobgp"
-)
-
-// A router that can't be reached is called again after these times, each twice
-// the one before, less up to a quarter by chance.
-const (
-	firstRetry  = 100 * time.Millisecond
-	lastRetry   = 10 * time.Second
-	callTimeout = 5 * time.Second
+	"fairlead.io/fairlead/internal/bgp/tcp"
 )
 
 // addRouter has a router called, or waits for its calls. The caller holds the
 // lock.
 func (r *Reflector) addRouter(router bgp.Peer) {
 	p := &peer{Peer: router, router: true, key: router.Address, state: bgp.Idle, gone: make(chan struct{}), retry: make(chan struct{}, 1)}
+	p.survey()
 	r.peers[router.Address] = p
 	r.work.Go(func() { r.keep(p) })
 }
@@ -32,7 +25,7 @@ func (r *Reflector) keep(p *peer) {
 	if !r.pause(p, r.begun) {
 		return
 	}
-	wait := firstRetry
+	var pause tcp.Backoff
 	for {
 		began := time.Now()
 		conn, ok := r.call(p)
@@ -42,13 +35,9 @@ func (r *Reflector) keep(p *peer) {
 		if ok && !r.pause(p, p.retry) {
 			return
 		}
-		if time.Since(began) > lastRetry {
-			wait = firstRetry
-		}
-		if !r.sleep(p, wait-rand.N(wait/4)) {
+		if !r.sleep(p, pause.Next(time.Since(began))) {
 			return
 		}
-		wait = min(2*wait, lastRetry)
 	}
 }
 
@@ -82,8 +71,9 @@ func (r *Reflector) call(p *peer) (conn *net.TCPConn, ok bool) {
 	}
 	r.mu.Lock()
 	p.state, p.again = bgp.Connect, time.Time{}
+	local := r.config.Local
 	r.mu.Unlock()
-	conn, err := dial(r.ctx, &p.Peer)
+	conn, err := tcp.Dial(r.ctx, local, &p.Peer)
 	if err == nil {
 		return conn, true
 	}

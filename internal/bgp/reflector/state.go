@@ -148,27 +148,3 @@ func (r *Reflector) Refused() uint64 {
 	defer r.mu.Unlock()
 	return r.refused
 }
-
-// same compares routers by value; either may be nil.
-func same(a, b *bgp.Peer) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	x, y := *a, *b
-	x.BFD, y.BFD = nil, nil
-	return x == y && sameBFD(a.BFD, b.BFD)
-}
-
-// sameRange compares ranges by value, except for how many clients there may be.
-func sameRange(a, b *bgp.Range) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	x, y := *a, *b
-	x.BFD, y.BFD, x.Most, y.Most = nil, nil, 0, 0
-	return x == y && sameBFD(a.BFD, b.BFD)
-}
-
-func sameBFD(a, b *bgp.BFD) bool {
-	return a == b || a != nil && b != nil && *a == *b
-}

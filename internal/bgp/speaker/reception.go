@@ -6,21 +6,16 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"sync"
-	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/neighbour"
 	"fairlead.io/fairlead/internal/bgp/tcp"
 )
-
-// rereading is how often the passwords of passive peers are read anew: the kernel
-// has to know them before a peer calls.
-const rereading = 2 * time.Second
 
 // reception takes the calls of passive peers. It listens only where one is
 // expected.
@@ -40,7 +35,7 @@ type reception struct {
 func newReception(log *slog.Logger) *reception {
 	r := &reception{log: log, listeners: make(map[netip.Addr]*tcp.Listener)}
 	r.ctx, r.quit = context.WithCancel(context.Background())
-	r.work.Go(r.reread)
+	r.work.Go(func() { tcp.Reread(r.ctx, r.rekey) })
 	return r
 }
 
@@ -99,13 +94,11 @@ func (r *reception) keys() (tcp.Keys, error) {
 	var errs []error
 	for addr, n := range r.expected {
 		peer := n.Peer()
-		own, err := tcp.KeyOf(&peer)
-		if err != nil {
-			errs = append(errs, err)
-			own = tcp.Keys{netip.PrefixFrom(addr, addr.BitLen()): rand.Text()}
+		if err := keys.Add(tcp.Host(addr), peer.Password); err != nil {
+			errs = append(errs, fmt.Errorf("peer %s: %w", addr, err))
+			keys[tcp.Host(addr)] = rand.Text()
 			n.Unreadable(err)
 		}
-		maps.Copy(keys, own)
 	}
 	return keys, errors.Join(errs...)
 }
@@ -124,20 +117,7 @@ func (r *reception) admit(conn *net.TCPConn) {
 	n.Call(conn)
 }
 
-// reread keeps the passwords up to date.
-func (r *reception) reread() {
-	tick := time.NewTicker(rereading)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			r.rekey()
-		case <-r.ctx.Done():
-			return
-		}
-	}
-}
-
+// rekey keeps the passwords up to date.
 func (r *reception) rekey() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -98,7 +98,7 @@ func (s *Speaker) start(ctx context.Context, peers []bgp.Peer) error {
 	}
 	if s.set {
 		for _, n := range started {
-			errs = append(errs, n.Set(s.routes))
+			errs = append(errs, s.tell(n))
 		}
 	}
 	return errors.Join(errs...)
@@ -113,11 +113,16 @@ func (s *Speaker) Set(routes []bgp.Route) error {
 	s.routes, s.set = slices.Clone(routes), true
 	var errs []error
 	for _, n := range s.neighbours {
-		if err := n.Set(s.routes); err != nil {
-			errs = append(errs, fmt.Errorf("peer %s: %w", n.Peer().Address, err))
-		}
+		errs = append(errs, s.tell(n))
 	}
 	return errors.Join(errs...)
+}
+
+func (s *Speaker) tell(n *neighbour.Neighbour) error {
+	if err := n.Set(s.routes); err != nil {
+		return fmt.Errorf("peer %s: %w", n.Peer().Address, err)
+	}
+	return nil
 }
 
 // Peers are the states of all peers, by address.

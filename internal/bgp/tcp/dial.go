@@ -21,8 +21,8 @@ const patience = 4 * time.Second
 // Dial connects to a peer. The password is read anew each time. Errors are in words
 // for an operator who knows who the peer is.
 func Dial(ctx context.Context, local bgp.Local, peer *bgp.Peer) (*net.TCPConn, error) {
-	keys, err := KeyOf(peer)
-	if err != nil {
+	keys := Keys{}
+	if err := keys.Add(Host(peer.Address), peer.Password); err != nil {
 		return nil, err
 	}
 	dialer := net.Dialer{Timeout: patience, KeepAlive: -1, Control: func(_, _ string, raw syscall.RawConn) error {

@@ -14,24 +14,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"fairlead.io/fairlead/internal/bgp"
 )
-
-// Keys are the passwords of those who may call from prefixes.
-type Keys map[netip.Prefix]string
-
-// KeyOf reads a peer's password, if it has one.
-func KeyOf(peer *bgp.Peer) (Keys, error) {
-	if peer.Password == (bgp.Secret{}) {
-		return nil, nil
-	}
-	key, err := peer.Password.Read()
-	if err != nil {
-		return nil, err
-	}
-	return Keys{netip.PrefixFrom(peer.Address, peer.Address.BitLen()): key}, nil
-}
 
 // Listener takes connections at one address. The kernel checks passwords.
 type Listener struct {

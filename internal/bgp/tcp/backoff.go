@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package neighbour
+package tcp
 
 import (
 	"math/rand/v2"
@@ -15,15 +15,15 @@ const (
 	lasting  = 10 * time.Second
 )
 
-// backoff says how long to wait before the next try.
-type backoff struct {
+// Backoff says how long to wait before the next try. The zero value begins.
+type Backoff struct {
 	pause time.Duration
 }
 
-// next doubles the pause, and takes up to a quarter off it so that balancers that
+// Next doubles the pause, and takes up to a quarter off it so that balancers that
 // lost a router together don't come back together. A session that lived long
 // starts it over.
-func (b *backoff) next(lived time.Duration) time.Duration {
+func (b *Backoff) Next(lived time.Duration) time.Duration {
 	b.pause = min(max(minPause, 2*b.pause), maxPause)
 	if lived >= lasting {
 		b.pause = minPause
