@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
@@ -189,7 +190,8 @@ func (l *Link) inspect() error {
 func (l *Link) refuse(n Notification) error {
 	l.because(unreadable(n), true)
 	if message, err := n.message(); err == nil {
-		_, _ = l.TCPConn.Write(message) // the connection is closed anyway
+		_ = l.SetWriteDeadline(time.Now().Add(time.Second)) // then the next line fails
+		_, _ = l.TCPConn.Write(message)                     // the connection is closed anyway
 	}
 	l.TCPConn.Close()
 	return errEnded

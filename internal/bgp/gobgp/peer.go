@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -34,8 +35,11 @@ type Peer struct {
 	// known says that the library has the peer: from a session's begin to the next.
 	known bool
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// routes are those that the library has, or may have: unsure says that it refused
+	// a change, of which it may have made a part.
 	routes map[netip.Prefix]bgp.Route
+	unsure bool
 }
 
 // NewPeer starts an instance without routes.
@@ -126,18 +130,15 @@ func (p *Peer) Announce(routes []bgp.Route) error {
 	var errs []error
 	wanted := make(map[netip.Prefix]bgp.Route, len(routes))
 	for _, route := range routes {
-		old, had := p.routes[route.Prefix]
-		if had && old.Equal(&route) {
-			wanted[route.Prefix] = route
-			continue
-		}
-		path, err := p.path(&route)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+		if old, had := p.routes[route.Prefix]; !had || !old.Equal(&route) || p.unsure {
+			path, err := p.path(&route)
+			if err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			announce = append(announce, path)
 		}
 		wanted[route.Prefix] = route
-		announce = append(announce, path)
 	}
 	for prefix, route := range p.routes {
 		if _, still := wanted[prefix]; still {
@@ -151,8 +152,13 @@ func (p *Peer) Announce(routes []bgp.Route) error {
 		path.Withdrawal = true
 		withdraw = append(withdraw, path)
 	}
-	p.routes = wanted
-	return errors.Join(append(errs, p.apply(withdraw, announce))...)
+	err := p.apply(withdraw, announce)
+	if p.unsure = err != nil; p.unsure {
+		maps.Copy(p.routes, wanted)
+	} else {
+		p.routes = wanted
+	}
+	return errors.Join(append(errs, err)...)
 }
 
 // path is a route as the peer sees it.
