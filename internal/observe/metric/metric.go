@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metric shows an agent to Prometheus.
+// Package metric shows an agent, or a route reflector, to Prometheus.
 //
 // It stands beside observe at the end of the story of DESIGN.md §1, and reads
 // what observe reads: each scrape is one look at the agent, so that its figures
@@ -38,9 +38,15 @@ const (
 // Handler answers requests for the agent's metrics, and for those of its
 // process. What can't be read is left out, logged and counted.
 func Handler(agent observe.Agent, log *slog.Logger) http.Handler {
+	return handler(newCollector(agent), log)
+}
+
+// handler answers with what a collector collects, and with what is known of the
+// process.
+func handler(collector prometheus.Collector, log *slog.Logger) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
-		newCollector(agent),
+		collector,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
@@ -63,8 +69,8 @@ type look struct {
 
 // collector collects all subjects of an agent.
 type collector struct {
-	agent    observe.Agent
-	subjects []collectable
+	subjects
+	agent observe.Agent
 }
 
 // collectable is a subject of things of any type.
@@ -74,19 +80,28 @@ type collectable interface {
 	collect(look *look, to chan<- prometheus.Metric)
 }
 
+// subjects are those of one kind of process.
+type subjects []collectable
+
+// Describe implements prometheus.Collector.
+func (s subjects) Describe(to chan<- *prometheus.Desc) {
+	for _, one := range s {
+		one.describe(to)
+	}
+}
+
+func (s subjects) collect(now *look, to chan<- prometheus.Metric) {
+	for _, one := range s {
+		one.collect(now, to)
+	}
+}
+
 func newCollector(agent observe.Agent) *collector {
-	return &collector{agent: agent, subjects: []collectable{
+	return &collector{agent: agent, subjects: subjects{
 		services(), backends(), exits(), tracking(),
 		attachments(), operations(), changes(), announcements(), sessions(byAddress()), messages(byAddress()),
 		configuration(), node(), build(),
 	}}
-}
-
-// Describe implements prometheus.Collector.
-func (c *collector) Describe(to chan<- *prometheus.Desc) {
-	for _, s := range c.subjects {
-		s.describe(to)
-	}
 }
 
 // Collect implements prometheus.Collector.
@@ -99,8 +114,5 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 		to <- prometheus.NewInvalidMetric(prometheus.NewInvalidDesc(err), err)
 		return
 	}
-	now := &look{Reading: reading, work: c.agent.Work(), kernel: c.agent.Kernel}
-	for _, s := range c.subjects {
-		s.collect(now, to)
-	}
+	c.collect(&look{Reading: reading, work: c.agent.Work(), kernel: c.agent.Kernel}, to)
 }

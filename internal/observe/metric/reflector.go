@@ -8,8 +8,6 @@ import (
 	"net/netip"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/observe"
@@ -18,44 +16,24 @@ import (
 // ReflectorHandler answers requests for a route reflector's metrics, and for
 // those of its process.
 func ReflectorHandler(reflector observe.Reflector, log *slog.Logger) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		newReflectorCollector(reflector),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		ErrorHandling:       promhttp.ContinueOnError,
-		Registry:            registry,
-		MaxRequestsInFlight: maxScrapes,
-		Timeout:             scrapeTimeout,
-	})
+	return handler(newReflectorCollector(reflector), log)
 }
 
 // reflectorCollector collects all subjects of a reflector.
 type reflectorCollector struct {
+	subjects
 	reflector observe.Reflector
-	subjects  []collectable
 }
 
 func newReflectorCollector(r observe.Reflector) *reflectorCollector {
-	return &reflectorCollector{reflector: r, subjects: []collectable{sessions(byRouterID()), messages(byRouterID()), reflected(), admission(r)}}
-}
-
-// Describe implements prometheus.Collector.
-func (c *reflectorCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, s := range c.subjects {
-		s.describe(to)
-	}
+	return &reflectorCollector{reflector: r, subjects: subjects{
+		sessions(byRouterID()), messages(byRouterID()), reflected(), admission(r),
+	}}
 }
 
 // Collect implements prometheus.Collector.
 func (c *reflectorCollector) Collect(to chan<- prometheus.Metric) {
-	now := &look{Reading: observe.Reading{Routes: c.reflector.Routes()}}
-	for _, s := range c.subjects {
-		s.collect(now, to)
-	}
+	c.collect(&look{Reading: observe.Reading{Routes: c.reflector.Routes()}}, to)
 }
 
 // reflection is a prefix with all of its next hops.

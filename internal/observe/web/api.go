@@ -134,8 +134,10 @@ func number(query url.Values, name string, otherwise, low, high int) (int, error
 	return n, nil
 }
 
+func (s *Server) answer(w http.ResponseWriter, shown any) { answer(w, s.Log, shown) }
+
 // answer writes JSON.
-func (s *Server) answer(w http.ResponseWriter, shown any) {
+func answer(w http.ResponseWriter, log *slog.Logger, shown any) {
 	body, err := json.Marshal(shown)
 	if err != nil {
 		reject(w, http.StatusInternalServerError, "%v", err)
@@ -143,6 +145,6 @@ func (s *Server) answer(w http.ResponseWriter, shown any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	if _, err := w.Write(append(body, '\n')); err != nil {
-		s.Log.Debug("client left", slog.Any("error", err))
+		log.Debug("client left", slog.Any("error", err))
 	}
 }

@@ -4,8 +4,6 @@ package web
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -26,8 +24,8 @@ type Reflector struct {
 // Serve answers on the listener, which it closes, until ctx ends.
 func (r *Reflector) Serve(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/api/v1/status", func(w http.ResponseWriter, _ *http.Request) { r.show(w, r.Reflector.Status()) })
-	mux.HandleFunc("/api/v1/routes", func(w http.ResponseWriter, _ *http.Request) { r.show(w, r.Reflector.Shown()) })
+	mux.HandleFunc("/api/v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.Log, r.Reflector.Status()) })
+	mux.HandleFunc("/api/v1/routes", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.Log, r.Reflector.Shown()) })
 	mux.Handle("/metrics", r.Metrics)
 	mux.HandleFunc("/healthz", check(func() error { return nil })) // that it answers is all there is to it
 	mux.HandleFunc("/readyz", check(r.Reflector.Ready))
@@ -35,14 +33,4 @@ func (r *Reflector) Serve(ctx context.Context, listener net.Listener) error {
 		Name: "status page", Handler: guard(mux, isLoopback(listener.Addr())), Connections: connections, Log: r.Log,
 	}
 	return server.Serve(ctx, listener)
-}
-
-func (r *Reflector) show(w http.ResponseWriter, shown any) {
-	body, err := json.Marshal(shown)
-	if err != nil {
-		reject(w, http.StatusInternalServerError, "%v", err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	fmt.Fprintf(w, "%s\n", body)
 }
