@@ -19,16 +19,13 @@ import (
 func peers(to *[]bgp.Peer) reader {
 	return func(v value) {
 		taken := make(map[netip.Addr]bool)
-		list(to, func(v value, p *bgp.Peer) {
+		nonEmpty(to, "peer", func(v value, p *bgp.Peer) {
 			readPeer(v, p)
 			if p.Address.IsValid() && taken[p.Address] && !v.broken("address") {
 				v.at("address").failf("%s is another peer's as well", p.Address)
 			}
 			taken[p.Address] = true
 		})(v)
-		if *to != nil && len(*to) == 0 {
-			v.failf("no peer: want at least one")
-		}
 	}
 }
 

@@ -45,7 +45,7 @@ func policies(to *[]bgp.Policy) reader {
 // has a VIP decides, none may lie within one that stands before it.
 func policyPrefixes(to, before *[]netip.Prefix) reader {
 	return func(v value) {
-		list(to, func(v value, one *netip.Prefix) {
+		nonEmpty(to, "prefix", func(v value, one *netip.Prefix) {
 			if prefix(v, one); !one.IsValid() {
 				return
 			}
@@ -56,9 +56,6 @@ func policyPrefixes(to, before *[]netip.Prefix) reader {
 			}
 			*before = append(*before, *one)
 		})(v)
-		if *to != nil && len(*to) == 0 {
-			v.failf("no prefix: want at least one")
-		}
 	}
 }
 

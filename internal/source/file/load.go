@@ -22,15 +22,6 @@ func Load(path string, limits dataplane.Limits) (*Config, error) {
 	return Parse(path, data, limits)
 }
 
-// LoadReflector reads and parses a reflector's configuration file once.
-func LoadReflector(path string) (*Reflector, error) {
-	data, err := readFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return ParseReflector(path, data)
-}
-
 // Either is a node's configuration or a reflector's; the other is nil.
 type Either struct {
 	Node      *Config

@@ -61,7 +61,7 @@ func (c *Reflector) read(v value) {
 	v.readFields(
 		required("reflector", c.readSelf),
 		optional("listen", listenAt(&b.Listen)),
-		required("clients", nonEmpty(&b.Clients, "range of clients", func(v value, r *bgp.Range) { readRange(v, r) })),
+		required("clients", nonEmpty(&b.Clients, "range of clients", readRange)),
 		required("routers", peers(&b.Routers)),
 		required("accept", nonEmpty(&b.Accept, "prefix", readAcceptance)),
 		optional("nextHops", nonEmpty(&b.NextHops, "prefix", prefix)),
@@ -120,16 +120,6 @@ func listenAt(to *[]netip.Addr) reader {
 			*one = a
 		}
 	})
-}
-
-// nonEmpty reads a list that has at least one element.
-func nonEmpty[T any](to *[]T, what string, read func(v value, to *T)) reader {
-	return func(v value) {
-		list(to, read)(v)
-		if *to != nil && len(*to) == 0 {
-			v.failf("no %s: want at least one", what)
-		}
-	}
 }
 
 // readRange leaves the ASN at 0 where it is not given: it is the reflector's then.
@@ -201,7 +191,7 @@ func (c *Reflector) checkReload(next *Reflector) error {
 	changes.compare("reflector.port", c.BGP.ListenPort(), next.BGP.ListenPort())
 	changes.compare("listen", c.BGP.Listen, next.BGP.Listen)
 	changes.compare("observe.listen", c.Observe, next.Observe)
-	return changes.err()
+	return changes.err("reflector")
 }
 
 func (c *Reflector) warned() []Warning { return c.Warnings }

@@ -7,15 +7,17 @@ import (
 	"strings"
 )
 
-// RestartError says that a file changes what a running agent can't change.
+// RestartError says that a file changes what a running process can't change.
 type RestartError struct {
+	// Process is what runs: "agent", "reflector".
+	Process string
 	// Changes names each such setting with what it was and what it would be.
 	Changes []string
 }
 
 // Error names the settings.
 func (e *RestartError) Error() string {
-	return "the agent has to be restarted for this: " + strings.Join(e.Changes, "; ")
+	return "the " + e.Process + " has to be restarted for this: " + strings.Join(e.Changes, "; ")
 }
 
 // changes gathers settings that can't change while a process runs.
@@ -28,11 +30,11 @@ func (c *changes) compare(name string, was, now any) {
 }
 
 // err is a RestartError; nil if nothing has changed.
-func (c changes) err() error {
+func (c changes) err(process string) error {
 	if c == nil {
 		return nil
 	}
-	return &RestartError{Changes: c}
+	return &RestartError{Process: process, Changes: c}
 }
 
 // checkReload returns a RestartError if a running agent can't go from c to
@@ -51,7 +53,7 @@ func (c *Config) checkReload(next *Config) error {
 	changes.compare("dataplane.natSessions", c.Dataplane.NATSessions, next.Dataplane.NATSessions)
 	changes.compare("observe.listen", c.Observe, next.Observe)
 	changes.compare("bgp", c.speaker(), next.speaker())
-	return changes.err()
+	return changes.err("agent")
 }
 
 // speaker names the BGP speaker that an agent is, whatever it announces to whom.

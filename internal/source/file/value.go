@@ -156,6 +156,16 @@ func list[T any](to *[]T, read func(v value, to *T)) reader {
 	}
 }
 
+// nonEmpty reads a list that has at least one element.
+func nonEmpty[T any](to *[]T, what string, read func(v value, to *T)) reader {
+	return func(v value) {
+		list(to, read)(v)
+		if *to != nil && len(*to) == 0 {
+			v.failf("no %s: want at least one", what)
+		}
+	}
+}
+
 // unexpected reports that the value is of another type than the field's.
 func (v value) unexpected(want string) {
 	if v.node.Type() == ast.NullType {
