@@ -97,16 +97,21 @@ func (a *agent) routes() observe.Routes {
 		return observe.Routes{}
 	}
 	r := observe.Routes{Enabled: true, ASN: config.ASN, RouterID: config.RouterID, Peers: a.speaker.Peers()}
-	var told []netip.Addr
-	for _, p := range r.Peers {
-		if p.State == bgp.Established {
-			told = append(told, p.Address)
-		}
-	}
+	told := established(r.Peers)
 	for _, d := range a.announcer.Decisions() {
 		r.Announcements = append(r.Announcements, announcement(d, told, time.Now()))
 	}
 	return r
+}
+
+// established are the peers with a session, without the clients of a reflector.
+func established(peers []bgp.PeerState) (addresses []netip.Addr) {
+	for _, p := range peers {
+		if !p.Dynamic && p.State == bgp.Established {
+			addresses = append(addresses, p.Address)
+		}
+	}
+	return addresses
 }
 
 // announcement says in observe's words what was decided about a prefix.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/reflector"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/metric"
@@ -67,7 +65,7 @@ func (r *reflectorProcess) run(ctx context.Context, claim *observe.Claim) error 
 	group.Go(func() error { return r.source.Run(ctx, r.apply) })
 	group.Go(func() error { return r.server.Serve(ctx, socket) })
 	group.Go(func() error {
-		r.followSignals(ctx, hangup)
+		followHangups(ctx, hangup, r.source.Reload)
 		return nil
 	})
 	if r.page != nil {
@@ -78,28 +76,11 @@ func (r *reflectorProcess) run(ctx context.Context, claim *observe.Claim) error 
 
 func (r *reflectorProcess) apply(config *file.Reflector) error { return r.core.Configure(config.BGP) }
 
-// followSignals reloads on SIGHUP. The source logs a file that it refuses.
-func (r *reflectorProcess) followSignals(ctx context.Context, hangup <-chan os.Signal) {
-	for {
-		select {
-		case <-hangup:
-			_ = r.source.Reload()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
 // routes tells observe what is passed on, and to whom.
 func (r *reflectorProcess) routes() observe.Routes {
 	config := r.source.Config().BGP
 	shown := observe.Routes{Enabled: true, ASN: config.ASN, RouterID: config.RouterID, Peers: r.core.Peers()}
-	var told []netip.Addr
-	for _, p := range shown.Peers {
-		if !p.Dynamic && p.State == bgp.Established {
-			told = append(told, p.Address)
-		}
-	}
+	told := established(shown.Peers)
 	for _, route := range r.core.Routes() {
 		shown.Announcements = append(shown.Announcements, observe.Announcement{
 			Prefix: route.Prefix, NextHop: route.NextHop, From: route.Clients, Announced: true, Since: route.Since,
