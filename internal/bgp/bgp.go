@@ -4,9 +4,10 @@
 // and their attributes, and the states of sessions. It is pure.
 //
 // It stands beside the data plane in the story of DESIGN.md §1: below it
-// announce decides what this node announces, speaker tells the peers, reflector
-// passes on what several speakers say, bfd watches that peers live (RFC 5880),
-// and gobgp adapts the library that speaks the protocol (RFC 4271).
+// announce decides what this node announces, speaker tells the peers, each kept
+// connected by a neighbour, reflector passes on what several speakers say, tcp
+// makes the connections, bfd watches that peers live (RFC 5880), and gobgp adapts
+// the library that speaks the protocol (RFC 4271).
 package bgp
 
 import (
