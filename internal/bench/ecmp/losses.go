@@ -121,11 +121,11 @@ func (s *site) comeBack(ctx context.Context, c lossCourse, a accident, n int, w 
 	if err := s.await(ctx, s.tables(s.fleet)); err != nil {
 		return err
 	}
-	if err := sleep(ctx, c.aftermath); err != nil {
+	if err := bench.Sleep(ctx, c.aftermath); err != nil {
 		return err
 	}
 	w.back = time.Now()
-	return sleep(ctx, lateness)
+	return bench.Sleep(ctx, lateness)
 }
 
 // hold is a load of held TCP connections.

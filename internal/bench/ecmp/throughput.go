@@ -60,7 +60,7 @@ func (s *site) steady(ctx context.Context, cfg *Config, how Setting, c course, l
 			return err
 		}
 		// What waits on links that are used no more is over by then.
-		if err := sleep(ctx, second); err != nil {
+		if err := bench.Sleep(ctx, second); err != nil {
 			return err
 		}
 		runs, err := load.rates(ctx, c.steady)
