@@ -38,9 +38,14 @@ const (
 // Handler answers requests for the agent's metrics, and for those of its
 // process. What can't be read is left out, logged and counted.
 func Handler(agent observe.Agent, log *slog.Logger) http.Handler {
+	return handler(newCollector(agent), log)
+}
+
+// handler answers with what a collector finds, and with the process's metrics.
+func handler(collector prometheus.Collector, log *slog.Logger) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(
-		newCollector(agent),
+		collector,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)

@@ -8,8 +8,6 @@ import (
 	"net/netip"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/observe"
@@ -18,19 +16,7 @@ import (
 // ReflectorHandler answers requests for a route reflector's metrics, and for
 // those of its process.
 func ReflectorHandler(reflector observe.Reflector, log *slog.Logger) http.Handler {
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(
-		newReflectorCollector(reflector),
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	)
-	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
-		ErrorLog:            slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-		ErrorHandling:       promhttp.ContinueOnError,
-		Registry:            registry,
-		MaxRequestsInFlight: maxScrapes,
-		Timeout:             scrapeTimeout,
-	})
+	return handler(newReflectorCollector(reflector), log)
 }
 
 // reflectorCollector collects all subjects of a reflector.
