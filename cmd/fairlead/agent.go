@@ -129,15 +129,20 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	return nil
 }
 
-// openConfig reads the configuration file. All its errors are printed as they
-// are: each begins with its place.
+// openConfig reads the configuration file.
 func openConfig(e env, path string, log *slog.Logger) (*file.Source[*file.Config], error) {
 	source, err := file.Open(path, xdp.Limits(), log)
+	return source, printed(e, err)
+}
+
+// printed prints all errors of a configuration file as they are, since each begins
+// with its place, and returns an exit status in their stead; or another error.
+func printed(e env, err error) error {
 	if wrong, ok := errors.AsType[file.Errors](err); ok {
 		fmt.Fprintln(e.stderr, wrong)
-		return nil, exitError(1)
+		return exitError(1)
 	}
-	return source, err
+	return err
 }
 
 // pins is where the data plane of a node is pinned.

@@ -148,7 +148,7 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim, terminate <-chan 
 		a.observer.Run,
 		a.servePage,
 		func(ctx context.Context) { a.tell.Follow(ctx, a.store) },
-		func(ctx context.Context) { a.followSignals(ctx, hangup) },
+		func(ctx context.Context) { reloadAt(ctx, hangup, a.source.Reload) },
 		a.followRefusals,
 		func(ctx context.Context) { a.retire(ctx, terminate, stop) },
 	} {
@@ -192,13 +192,13 @@ func shownConfig(state file.State) observe.Config {
 	return c
 }
 
-// followSignals reloads on SIGHUP. The source logs a file that it refuses and
-// keeps the error for the status.
-func (a *agent) followSignals(ctx context.Context, hangup <-chan os.Signal) {
+// reloadAt reloads a configuration file at every signal. Its source logs what it
+// refuses and keeps the error for the status.
+func reloadAt(ctx context.Context, signals <-chan os.Signal, reload func() error) {
 	for {
 		select {
-		case <-hangup:
-			_ = a.source.Reload()
+		case <-signals:
+			_ = reload()
 		case <-ctx.Done():
 			return
 		}

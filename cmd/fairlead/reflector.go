@@ -5,7 +5,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"time"
 
@@ -56,9 +55,9 @@ show it.`,
 // run wires a reflector and runs it until a signal ends it.
 func (o reflectorOptions) run(ctx context.Context, e env, log *slog.Logger) (err error) {
 	started := time.Now()
-	source, err := openReflectorConfig(e, o.config, log)
+	source, err := file.OpenReflector(o.config, log)
 	if err != nil {
-		return err
+		return printed(e, err)
 	}
 	claim, err := observe.ClaimSocket(o.socket)
 	if err != nil {
@@ -82,15 +81,4 @@ func (o reflectorOptions) run(ctx context.Context, e env, log *slog.Logger) (err
 		log.Info("reflector stopped, routers keep their routes for their restart time")
 	}()
 	return newReflectorProcess(started, source, core, page, log).run(ctx, claim)
-}
-
-// openReflectorConfig reads the configuration file. All its errors are printed as
-// they are: each begins with its place.
-func openReflectorConfig(e env, path string, log *slog.Logger) (*file.Source[*file.Reflector], error) {
-	source, err := file.OpenReflector(path, log)
-	if wrong, ok := errors.AsType[file.Errors](err); ok {
-		fmt.Fprintln(e.stderr, wrong)
-		return nil, exitError(1)
-	}
-	return source, err
 }

@@ -67,7 +67,7 @@ func (r *reflectorProcess) run(ctx context.Context, claim *observe.Claim) error 
 	group.Go(func() error { return r.source.Run(ctx, r.apply) })
 	group.Go(func() error { return r.server.Serve(ctx, socket) })
 	group.Go(func() error {
-		r.followSignals(ctx, hangup)
+		reloadAt(ctx, hangup, r.source.Reload)
 		return nil
 	})
 	if r.page != nil {
@@ -77,18 +77,6 @@ func (r *reflectorProcess) run(ctx context.Context, claim *observe.Claim) error 
 }
 
 func (r *reflectorProcess) apply(config *file.Reflector) error { return r.core.Configure(config.BGP) }
-
-// followSignals reloads on SIGHUP. The source logs a file that it refuses.
-func (r *reflectorProcess) followSignals(ctx context.Context, hangup <-chan os.Signal) {
-	for {
-		select {
-		case <-hangup:
-			_ = r.source.Reload()
-		case <-ctx.Done():
-			return
-		}
-	}
-}
 
 // routes tells observe what is passed on, and to whom.
 func (r *reflectorProcess) routes() observe.Routes {
