@@ -81,6 +81,9 @@ func (s *site) suffer(ctx context.Context, cfg *Config, c lossCourse, a accident
 		return err
 	}
 	for f, last := range s.lastPackets(n) {
+		if last.IsZero() {
+			return fmt.Errorf("%s: the router never sent it a packet of %s", s.names[n], f)
+		}
 		w.outages[f] = max(0, last.Sub(w.cause))
 	}
 	if err := s.comeBack(ctx, c, a, n, w); err != nil {

@@ -87,10 +87,7 @@ func (s *site) respond(ctx context.Context, cfg *Config, how Setting, c course, 
 	var numbers, rates bench.Runs
 	random := cfg.random(3)
 	for period := range c.periods {
-		number := 1 + random.IntN(len(s.names)-1)
-		if number >= len(s.fleet.are(serving)) {
-			number++
-		}
+		number := another(random, len(s.fleet.are(serving)), len(s.names))
 		if err := s.scale(ctx, number); err != nil {
 			return err
 		}
