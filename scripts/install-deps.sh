@@ -130,8 +130,9 @@ install_missing() {
 	forbid_service_starts
 	apt install -y --no-install-recommends "${missing[@]}" >/dev/null ||
 		die "apt-get install: see above; packages: ${missing[*]}"
-	# The labs run servers and routers of their own in network namespaces. The machine's must
-	# not take their ports at the next boot just because a test needed the binary.
+	# The labs run servers and routers of their own in network namespaces. The
+	# machine's must not take their ports at the next boot just because a test needed
+	# the binary.
 	local package
 	for package in nginx frr bird2 exabgp prometheus; do
 		[[ " ${missing[*]} " != *" $package "* ]] || disable "${package%2}.service" # bird2's is bird

@@ -16,7 +16,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
-	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/netlab/operator"
 )
 
 const (
@@ -171,13 +171,9 @@ func (s stage) without(n int) []lb.Service {
 // programmed.
 func (s stage) configure(ctx context.Context, services []lb.Service) error {
 	for _, host := range s.balancers() {
-		text := s.topology.Host(host.Name).Agent.With(services).YAML()
 		started := time.Now()
-		if err := host.ReplaceFile(netlab.AgentFile, text); err != nil {
+		if err := operator.Configure(ctx, &host, s.topology.Host(host.Name).Agent.With(services)); err != nil {
 			return err
-		}
-		if err := observe.Dial(host.Socket).Reload(ctx); err != nil {
-			return fmt.Errorf("%s: reload: %w", host.Name, err)
 		}
 		s.say("   %s reloaded its configuration in %.1f ms", host.Name, float64(time.Since(started).Microseconds())/1000)
 	}

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/netlab/operator"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -95,18 +95,5 @@ func (s stage) routed(ctx context.Context, except ...string) (time.Duration, err
 func (s stage) watched(ctx context.Context, balancer string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	for {
-		routes, err := s.announced(ctx, balancer)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(routes.Peers, func(p bgp.PeerState) bool {
-			return p.State != bgp.Established || p.BFD != bgp.BFDUp
-		}) {
-			return nil
-		}
-		if err := pause(ctx, 5*time.Millisecond); err != nil {
-			return fmt.Errorf("%s: the router doesn't watch it: %w", balancer, err)
-		}
-	}
+	return operator.AwaitSessions(ctx, []string{s.lab.State().Host(balancer).Socket}, true)
 }

@@ -96,7 +96,8 @@ func ECMP(o ECMPOptions) (Topology, error) {
 	only := site{
 		fairlead: o.Fairlead, forward: o.Forward, balancers: o.Balancers, servers: o.Servers, second: o.Second, mtu: mtu,
 		peering: peering{
-			router: o.Router, gobgpd: cmp.Or(o.GoBGPD, "gobgpd"), reflector: o.Reflector, dynamic: o.Dynamic, ipv6: o.PeerIPv6, foreign: o.Foreign, balancers: o.Balancers,
+			router: o.Router, gobgpd: cmp.Or(o.GoBGPD, "gobgpd"), reflector: o.Reflector, dynamic: o.Dynamic,
+			ipv6: o.PeerIPv6, foreign: o.Foreign, balancers: o.Balancers,
 		},
 	}
 	if err := only.peering.check(); err != nil {

@@ -76,7 +76,8 @@ func (t *Table) Via(prefix netip.Prefix) ([]string, error) {
 }
 
 // Names returns the names of a route's next hops, sorted, as Via does; one whose
-// weight isn't 1 has it behind its name, as in "lb1*2". The kernel spells out next hop objects, which some routers use, unless it is told not to
+// weight isn't 1 has it behind its name, as in "lb1*2". The kernel spells out next
+// hop objects, which some routers use, unless it is told not to
 // (net.ipv4.nexthop_compat_mode).
 func (t *Table) Names(r *netlink.Route) []string {
 	hops := r.MultiPath

@@ -155,16 +155,14 @@ func (l *lab) checkFlapping(t *testing.T) {
 // Policies change at a reload, and the router has what they say.
 func (l *lab) checkPolicies(t *testing.T) {
 	h, med := l.State().Host("lb1"), uint32(7)
-	settings := *l.topology.Host(h.Name).Agent
-	config := *settings.BGP
-	settings.BGP = &config
+	config := *l.topology.Host(h.Name).Agent.BGP
 	config.Policies = []bgp.Policy{{
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.2.0/24")}, Aggregate: true,
 		Attributes: bgp.Attributes{
 			Communities: []bgp.Community{65021<<16 | 100}, LargeCommunities: []bgp.LargeCommunity{{65021, 1, 2}}, MED: &med, Prepend: 2,
 		},
 	}}
-	l.write(t, h, settings.YAML())
+	l.reconfigureBGP(t, h, &config)
 	l.awaitRouteOf(t, vipSecond, "lb2", "lb3")
 	var heard struct {
 		Paths []struct {
@@ -193,13 +191,10 @@ func (l *lab) checkPolicies(t *testing.T) {
 // still have the route.
 func (l *lab) checkLeaving(t *testing.T) {
 	h := l.State().Host("lb1")
-	settings := *l.topology.Host(h.Name).Agent
-	config := *settings.BGP
-	settings.BGP = &config
+	config := *l.topology.Host(h.Name).Agent.BGP
 	config.ShutdownDelay = time.Minute
-	l.write(t, h, settings.YAML())
-	show(t, "reload", "--socket", h.Socket)
-	show(t, "drain", "node", "--socket", h.Socket)
+	l.reconfigureBGP(t, h, &config)
+	l.show(t, h.Name, "drain", "node")
 	l.awaitRouteOf(t, vipSecond, "lb2", "lb3")
 	if a := l.announcement(t, h.Name, vipSecond); !a.Announced || !a.GracefulShutdown || a.Reason != "node drained" {
 		t.Errorf("announcement %+v", a)
@@ -222,7 +217,7 @@ func (l *lab) checkLeaving(t *testing.T) {
 	if len(heard.Paths) != 3 || leaving != 1 {
 		t.Errorf("the router has %+v", heard)
 	}
-	show(t, "undrain", "node", "--socket", h.Socket)
+	l.show(t, h.Name, "undrain", "node")
 	l.awaitRouteOf(t, vipSecond, "lb1", "lb2", "lb3")
 	l.write(t, h, l.config(h.Name, l.topology.Services))
 }

@@ -114,11 +114,12 @@ func (l *lab) checkPodStops(t *testing.T) {
 	l.checkUndisturbed(t, "lb1", "lb3")
 }
 
+// checkUndisturbed looks whether balancers' first sessions have never ended.
 func (l *lab) checkUndisturbed(t *testing.T, balancers ...string) {
 	t.Helper()
 	for _, name := range balancers {
 		if peer := l.routes(t, name).Peers[0]; peer.State != bgp.Established || peer.Flaps > 0 {
-			t.Errorf("%s: the session with the reflector is %s and ended %d times", name, peer.State, peer.Flaps)
+			t.Errorf("%s: the session with %s is %s and ended %d times", name, peer.Address, peer.State, peer.Flaps)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/internal/netlab/operator"
 )
 
 const (
@@ -63,28 +64,19 @@ func (s *site) awaitRoutes(ctx context.Context) error {
 	for _, name := range s.balancers {
 		sockets = append(sockets, state.Host(name).Socket)
 	}
-	return bench.AwaitSessions(ctx, sockets, true)
+	return operator.AwaitSessions(ctx, sockets, true)
 }
 
 // loseQuietly has no backend change while the last balancer is lost.
 func (p *phase) loseQuietly(ctx context.Context) error {
 	for _, step := range []func() error{
-		func() error { return wait(ctx, around) },
+		func() error { return bench.Sleep(ctx, around) },
 		func() error { return p.site.loseBalancer(ctx) },
-		func() error { return wait(ctx, around) },
+		func() error { return bench.Sleep(ctx, around) },
 	} {
 		if err := step(); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

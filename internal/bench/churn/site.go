@@ -14,6 +14,7 @@ import (
 	"fairlead.io/fairlead/internal/bench/client"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/internal/netlab/operator"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -163,15 +164,7 @@ func (s *site) configure(ctx context.Context) error {
 	services, state := s.configured(), s.State()
 	for _, name := range s.balancers {
 		group.Go(func() error {
-			host := state.Host(name)
-			text := s.topology.Host(name).Agent.With(services).YAML()
-			if err := host.ReplaceFile(netlab.AgentFile, text); err != nil {
-				return err
-			}
-			if err := observe.Dial(host.Socket).Reload(ctx); err != nil {
-				return fmt.Errorf("%s: reload: %w", name, err)
-			}
-			return nil
+			return operator.Configure(ctx, state.Host(name), s.topology.Host(name).Agent.With(services))
 		})
 	}
 	return group.Wait()

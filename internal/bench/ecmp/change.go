@@ -84,14 +84,21 @@ func (f fleet) randomChange(random *rand.Rand, n int) change {
 // and those that are drained or undrained, as if somebody had scaled them.
 func (f fleet) randomScale(random *rand.Rand) change {
 	now, idle := f.are(serving), f.are(drained)
-	number := 1 + random.IntN(len(now)+len(idle)-1)
-	if number >= len(now) {
-		number++ // any but the present one
-	}
+	number := another(random, len(now), len(now)+len(idle))
 	if number > len(now) {
 		return change{undrain, pick(random, idle, number-len(now))}
 	}
 	return change{drain, pick(random, now, len(now)-number)}
+}
+
+// another draws a number from one to most that isn't the present one, which is
+// among them.
+func another(random *rand.Rand, present, most int) int {
+	number := 1 + random.IntN(most-1)
+	if number >= present {
+		number++
+	}
+	return number
 }
 
 // randomRestart starts the agent that is stopped or stops one. If only one

@@ -81,6 +81,9 @@ func (s *site) suffer(ctx context.Context, cfg *Config, c lossCourse, a accident
 		return err
 	}
 	for f, last := range s.lastPackets(n) {
+		if last.IsZero() {
+			return fmt.Errorf("%s: the router never sent it a packet of %s", s.names[n], f)
+		}
 		w.outages[f] = max(0, last.Sub(w.cause))
 	}
 	if err := s.comeBack(ctx, c, a, n, w); err != nil {
@@ -121,11 +124,11 @@ func (s *site) comeBack(ctx context.Context, c lossCourse, a accident, n int, w 
 	if err := s.await(ctx, s.tables(s.fleet)); err != nil {
 		return err
 	}
-	if err := sleep(ctx, c.aftermath); err != nil {
+	if err := bench.Sleep(ctx, c.aftermath); err != nil {
 		return err
 	}
 	w.back = time.Now()
-	return sleep(ctx, lateness)
+	return bench.Sleep(ctx, lateness)
 }
 
 // hold is a load of held TCP connections.

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/bench/ecmp/fib"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/internal/netlab/operator"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -229,5 +229,5 @@ func (s *site) settle(ctx context.Context) error {
 			sockets = append(sockets, state.Host(name).Socket)
 		}
 	}
-	return bench.AwaitSessions(ctx, sockets, s.bfd)
+	return operator.AwaitSessions(ctx, sockets, s.bfd)
 }

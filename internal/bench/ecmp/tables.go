@@ -13,8 +13,7 @@ import (
 	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/bench/ecmp/fib"
 	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/internal/netlab"
-	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/netlab/operator"
 )
 
 // secondVIP is the host route to the second service of table 6.2 (c).
@@ -128,13 +127,8 @@ func (s *site) offerSecond(ctx context.Context, offering []int) error {
 		if slices.Contains(offering, n) {
 			services = append(slices.Clone(services), s.secondServices()...)
 		}
-		host := state.Host(name)
-		text := s.topology.Host(name).Agent.With(services).YAML()
-		if err := host.ReplaceFile(netlab.AgentFile, text); err != nil {
+		if err := operator.Configure(ctx, state.Host(name), s.topology.Host(name).Agent.With(services)); err != nil {
 			return err
-		}
-		if err := observe.Dial(host.Socket).Reload(ctx); err != nil {
-			return fmt.Errorf("%s: reload: %w", name, err)
 		}
 	}
 	return nil

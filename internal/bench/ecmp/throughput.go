@@ -60,7 +60,7 @@ func (s *site) steady(ctx context.Context, cfg *Config, how Setting, c course, l
 			return err
 		}
 		// What waits on links that are used no more is over by then.
-		if err := sleep(ctx, second); err != nil {
+		if err := bench.Sleep(ctx, second); err != nil {
 			return err
 		}
 		runs, err := load.rates(ctx, c.steady)
@@ -87,10 +87,7 @@ func (s *site) respond(ctx context.Context, cfg *Config, how Setting, c course, 
 	var numbers, rates bench.Runs
 	random := cfg.random(3)
 	for period := range c.periods {
-		number := 1 + random.IntN(len(s.names)-1)
-		if number >= len(s.fleet.are(serving)) {
-			number++
-		}
+		number := another(random, len(s.fleet.are(serving)), len(s.names))
 		if err := s.scale(ctx, number); err != nil {
 			return err
 		}

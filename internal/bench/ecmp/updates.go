@@ -75,7 +75,7 @@ func (s *site) try(ctx context.Context, c change, next time.Time, random *rand.R
 		return nil, err
 	}
 	still := pause/2 + time.Duration(random.Int64N(int64(pause)))
-	if err := sleep(ctx, max(still, time.Until(next))); err != nil {
+	if err := bench.Sleep(ctx, max(still, time.Until(next))); err != nil {
 		return nil, err
 	}
 	return s.close(&w)

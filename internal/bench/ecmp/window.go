@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"time"
 
+	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/bench/ecmp/fib"
 )
 
@@ -54,7 +55,7 @@ func (s *site) followForGood(ctx context.Context, w *window, while time.Duration
 		if err := s.follow(ctx, w); err != nil {
 			return err
 		}
-		if err := sleep(ctx, while); err != nil {
+		if err := bench.Sleep(ctx, while); err != nil {
 			return err
 		}
 		if s.right(w.after) || time.Since(w.cause) > w.limit {
@@ -95,19 +96,6 @@ func (s *site) close(w *window) (map[family]trial, error) {
 		trials[family] = t
 	}
 	return trials, nil
-}
-
-// sleep waits for some time, unless ctx ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }

@@ -32,15 +32,7 @@ func (l *Link) Heard() map[netip.Prefix]Heard {
 // hear applies an UPDATE to what the client announces. One that announces too much
 // is about to be thrown out by the library.
 func (l *Link) hear(update *wire.BGPUpdate) {
-	withdrawn, announced := update.WithdrawnRoutes, update.NLRI
-	for _, a := range update.PathAttributes {
-		switch a := a.(type) {
-		case *wire.PathAttributeMpUnreachNLRI:
-			withdrawn = append(withdrawn, a.Value...)
-		case *wire.PathAttributeMpReachNLRI:
-			announced = append(announced, a.Value...)
-		}
-	}
+	withdrawn, announced := pathsOf(update)
 	now := Heard{NextHop: nextHopOf(update.PathAttributes), Since: time.Now(), Attributes: attributeWords(update.PathAttributes)}
 	l.mu.Lock()
 	defer l.mu.Unlock()

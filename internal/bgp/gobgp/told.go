@@ -31,7 +31,18 @@ func (c *conn) sent(kind uint8, message []byte) {
 
 // tell applies an UPDATE to what the peer has been told.
 func (c *conn) tell(update *wire.BGPUpdate) {
-	withdrawn, announced := update.WithdrawnRoutes, update.NLRI
+	withdrawn, announced := pathsOf(update)
+	for _, n := range withdrawn {
+		delete(c.told, prefixOf(n.NLRI))
+	}
+	for _, n := range announced {
+		c.told[prefixOf(n.NLRI)] = struct{}{}
+	}
+}
+
+// pathsOf are the paths of both families of which an UPDATE tells.
+func pathsOf(update *wire.BGPUpdate) (withdrawn, announced []wire.PathNLRI) {
+	withdrawn, announced = update.WithdrawnRoutes, update.NLRI
 	for _, a := range update.PathAttributes {
 		switch a := a.(type) {
 		case *wire.PathAttributeMpUnreachNLRI:
@@ -40,12 +51,7 @@ func (c *conn) tell(update *wire.BGPUpdate) {
 			announced = append(announced, a.Value...)
 		}
 	}
-	for _, n := range withdrawn {
-		delete(c.told, prefixOf(n.NLRI))
-	}
-	for _, n := range announced {
-		c.told[prefixOf(n.NLRI)] = struct{}{}
-	}
+	return withdrawn, announced
 }
 
 // prefixOf is the prefix of a unicast route; no others are sent.

@@ -56,24 +56,7 @@ func watchedByBIRD() bgp.Peer {
 
 func TestBIRD(t *testing.T) {
 	r := startBIRD(t, bird("bfd on;"))
-	start := time.Now()
-	s := open(t, watchedByBIRD())
-	set(t, s, "10.1.1.1", "fd00:10:1:1::1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
-	t.Log("from nothing to the kernel:", time.Since(start))
-	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
-	for range 5 {
-		start = time.Now()
-		set(t, s)
-		r.awaitHops("10.1.1.1/32")
-		t.Log("withdrawn:", time.Since(start))
-		r.awaitHops("fd00:10:1:1::1/128")
-		start = time.Now()
-		set(t, s, "10.1.1.1", "fd00:10:1:1::1")
-		r.awaitHops("10.1.1.1/32", "10.0.2.11")
-		t.Log("announced:", time.Since(start))
-		r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
-	}
+	s := openFollowed(t, r, watchedByBIRD())
 	await(t, "BFD", func() bool { return s.Peers()[0].BFD == bgp.BFDUp })
 	if state := s.Peers()[0]; state.Flaps != 0 || state.BFDFlaps != 0 {
 		t.Errorf("%+v", state)

@@ -60,14 +60,19 @@ func awaitEstablished(t *testing.T, s *Speaker) {
 	await(t, "established", func() bool { return s.Peers()[0].State == bgp.Established })
 }
 
-func TestRoutesReachTheRoutersKernel(t *testing.T) {
-	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+// openFollowed makes a speaker whose routes come and go, and the router's kernel
+// follows.
+func openFollowed(t *testing.T, r *box, peer bgp.Peer) *Speaker {
+	t.Helper()
 	start := time.Now()
-	s := open(t, router(router4, 65000))
-	set(t, s, "10.1.1.1", "fd00:10:1:1::1")
-	r.awaitHops("10.1.1.1/32", "10.0.2.11")
-	t.Log("from nothing to the kernel:", time.Since(start))
-	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	s := open(t, peer)
+	announced := func(what string) {
+		set(t, s, "10.1.1.1", "fd00:10:1:1::1")
+		r.awaitHops("10.1.1.1/32", "10.0.2.11")
+		t.Log(what, time.Since(start))
+		r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+	}
+	announced("from nothing to the kernel:")
 	for range 5 {
 		start = time.Now()
 		set(t, s)
@@ -75,16 +80,19 @@ func TestRoutesReachTheRoutersKernel(t *testing.T) {
 		t.Log("withdrawn:", time.Since(start))
 		r.awaitHops("fd00:10:1:1::1/128")
 		start = time.Now()
-		set(t, s, "10.1.1.1", "fd00:10:1:1::1")
-		r.awaitHops("10.1.1.1/32", "10.0.2.11")
-		t.Log("announced:", time.Since(start))
-		r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
+		announced("announced:")
 	}
+	return s
+}
+
+func TestRoutesReachTheRoutersKernel(t *testing.T) {
+	r := startFRR(t, bgpd("65000", balancer4, "remote-as 65021", "passive"))
+	s := openFollowed(t, r.box, router(router4, 65000))
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	r.awaitHops("10.1.1.1/32")
-	start = time.Now()
+	start := time.Now()
 	again := open(t, router(router4, 65000))
 	set(t, again, "10.1.1.1")
 	r.awaitHops("10.1.1.1/32", "10.0.2.11")
