@@ -6,9 +6,10 @@
 // IPv6, without authentication and without the echo function.
 //
 // It stands beside BGP in the story of DESIGN.md §1: whoever keeps sessions with
-// routers says with Set whom to watch, and hears of every change. Sessions are
-// independent of BGP's, so they can come up before them and outlive them. They
-// share the agent's fate: the C bit is 0.
+// routers says with Set whom to watch, with Begin that BGP's session is established,
+// and hears of every change. From then on sessions are independent of BGP's and may
+// outlive them. They share the agent's fate: the C bit is 0. But an agent that is
+// back within the detection time goes on with the sessions of the one that died.
 //
 // A session's rules are in session.go and timing.go, which know neither clocks nor
 // sockets; a listener hears all peers of one family and one port.

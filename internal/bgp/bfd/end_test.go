@@ -77,6 +77,9 @@ func endMain(in io.Reader, out io.Writer) error {
 			if err := m.Set(o.Peers); err != nil {
 				return err
 			}
+			for _, p := range o.Peers {
+				time.AfterFunc(Listening(p.BFD), func() { m.Begin(p.Address) })
+			}
 		}
 		if o.Abandon {
 			m.Abandon()

@@ -39,10 +39,11 @@ func New(log *slog.Logger, onChange func(Event)) *Manager {
 	return m
 }
 
-// Set says who is watched from now on. Sessions with peers that are as they were
-// go on, those of which only interval or multiplier are new agree upon them; those
-// with peers that are gone tell them so. An error is of the peers alone, and changes
-// nothing: what the kernel refuses is in State's reasons, and tried again.
+// Set says who is watched from now on. New sessions listen until Begin; those with
+// peers that are as they were go on, those of which only interval or multiplier are
+// new agree upon them; those with peers that are gone tell them so. An error is of
+// the peers alone, and changes nothing: what the kernel refuses is in State's
+// reasons, and tried again.
 func (m *Manager) Set(peers []Peer) error {
 	wanted, err := index(peers)
 	if err != nil {
@@ -91,6 +92,19 @@ func (m *Manager) discriminator() uint32 {
 		if d != 0 && free {
 			return d
 		}
+	}
+}
+
+// Begin lets the session with a peer speak. Until then it only listens, and takes up
+// what the peer may have left of a session with a process that died at this address.
+// It is called when BGP's session is established: some routers (FRR) make their BFD
+// session anew then, and one that was up before would end BGP's with it. To begin
+// again does nothing.
+func (m *Manager) Begin(peer netip.Addr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.peers[peer.Unmap()]; ok {
+		m.listeners[linkOf(&p)].begin(p.Address)
 	}
 }
 
@@ -150,6 +164,16 @@ func (l *listener) change(p Peer) {
 	defer l.mu.Unlock()
 	m := l.peers[p.Address]
 	m.change(p)
+	l.requeue(m)
+	l.wake()
+}
+
+// begin lets a session speak.
+func (l *listener) begin(address netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.peers[address]
+	m.begin()
 	l.requeue(m)
 	l.wake()
 }

@@ -69,6 +69,8 @@ func (m *member) status() Status {
 // reason is why the session isn't up, the nearest cause first.
 func (m *member) reason() string {
 	switch {
+	case m.listening:
+		return "waits for the BGP session"
 	case m.remoteState == adminDown:
 		return "peer is administratively down"
 	case errors.Is(m.problem, unix.ECONNREFUSED):

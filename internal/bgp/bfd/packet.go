@@ -70,6 +70,7 @@ var (
 	errMyZero        = errors.New("packet without a discriminator")
 	errYourZero      = errors.New("packet of a session that is not down, without our discriminator")
 	errUnknown       = errors.New("packet of a session that does not exist")
+	errListening     = errors.New("packet of a session that has not begun here")
 	errAuthenticated = errors.New("packet with authentication, which is not configured")
 )
 

@@ -41,6 +41,7 @@ func newPair(t *testing.T, random *rand.Rand) *pair {
 		peer := Peer{Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), BFD: p.draw()}
 		tell := func(e Event) { p.events[i] = append(p.events[i], e) }
 		p.ends[i] = newSession(begin, peer, random.Uint32()|1, random.Float64, tell)
+		p.ends[i].begin()
 	}
 	return p
 }

@@ -22,9 +22,12 @@ type session struct {
 	// and when it hasn't been for the detection time.
 	local, remote uint32
 	state         state
-	since         time.Time
-	diagnostic    Diagnostic
-	flaps         uint64
+	// listening says that the session has not begun: it says nothing, and hears only
+	// what it can resume.
+	listening  bool
+	since      time.Time
+	diagnostic Diagnostic
+	flaps      uint64
 
 	// What the last packet said, heard when.
 	heard            time.Time
@@ -46,21 +49,25 @@ type session struct {
 // farewell bounds how long a disabled session goes on saying so.
 const farewell = time.Second
 
-// newSession starts in state down, and listens before it speaks: the peer may have
-// a session to resume.
+// newSession starts in state down, and listens.
 func newSession(now time.Time, peer Peer, local uint32, jitter func() float64, tell func(Event)) *session {
 	s := &session{
 		peer: peer, local: local, jitter: jitter, tell: tell,
-		state: down, since: now, part: 1,
+		state: down, listening: true, since: now, part: 1,
 	}
 	s.forget()
 	s.intervals = s.wanted()
-	s.sent = now.Add(Listening(peer.BFD) - s.intervals.tx)
 	return s
 }
 
-// Listening is how long a new session listens before it speaks. After that time it
-// has heard of a session that the peer has, and that it can resume.
+// begin lets the session speak.
+func (s *session) begin() {
+	s.urgent = s.urgent || s.listening
+	s.listening = false
+}
+
+// Listening is how long a session has to listen to hear of one that the peer has
+// and that it can resume.
 func Listening(b bgp.BFD) time.Duration { return min(b.Interval, slow) }
 
 // resume takes up the session that the peer has with a process which died at this
@@ -74,15 +81,18 @@ func (s *session) resume(now time.Time, p *packet) bool {
 	if p.state != up || s.state != down || !s.heard.IsZero() || now.Sub(s.since) > detectionTime {
 		return false
 	}
-	s.local, s.state = p.your, initial
+	s.local, s.state, s.listening = p.your, initial, false
 	return true
 }
 
 // receive handles a packet of this session: RFC 5880 §6.8.6 from the look at
 // authentication on.
 func (s *session) receive(now time.Time, p *packet) error {
-	if p.authenticated {
+	switch {
+	case p.authenticated:
 		return errAuthenticated
+	case s.listening:
+		return errListening
 	}
 	s.heard = now
 	s.remote, s.remoteState, s.remoteDiagnostic = p.my, p.state, p.diagnostic
@@ -158,7 +168,7 @@ func (s *session) change(peer Peer) {
 // disable ends the session on purpose: the peer is told for as long as it hasn't
 // heard it, but not longer than until left (RFC 5880 §6.8.16).
 func (s *session) disable(now time.Time) {
-	s.state, s.since, s.diagnostic, s.urgent = adminDown, now, AdministrativelyDown, true
+	s.state, s.since, s.diagnostic, s.urgent, s.listening = adminDown, now, AdministrativelyDown, true, false
 	s.leaveEnd = now.Add(min(s.detectionTime(), farewell))
 	s.advertise()
 }

@@ -27,7 +27,7 @@ func newProbe(interval time.Duration, multiplier uint8) *probe {
 	p := &probe{now: begin}
 	peer := Peer{Address: netip.MustParseAddr("192.0.2.1"), BFD: bgp.BFD{Interval: interval, Multiplier: multiplier}}
 	p.session = newSession(begin, peer, 7, func() float64 { return 0 }, func(e Event) { p.events = append(p.events, e) })
-	p.now = begin.Add(Listening(peer.BFD))
+	p.session.begin()
 	return p
 }
 
@@ -326,11 +326,13 @@ func TestResume(t *testing.T) {
 		"the peer listens less often": {packet: later, after: 900 * ms, want: true},
 		"and then too late":           {packet: later, after: 901 * ms},
 		"the peer isn't up":           {packet: packet{state: initial, multiplier: 3, my: 9, your: 1234}},
-		"the peer was heard":          {packet: stale, before: func(p *probe) { p.hear(t, said(adminDown)) }},
+		"it has begun":                {packet: stale, before: func(p *probe) { p.begin() }, want: true},
+		"the peer was heard":          {packet: stale, before: func(p *probe) { p.begin(); p.hear(t, said(adminDown)) }},
 		"it is left":                  {packet: stale, before: func(p *probe) { p.disable(p.now) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProbe(100*ms, 3)
+			p.listening, p.urgent = true, false
 			p.now = begin.Add(c.after)
 			if c.before != nil {
 				c.before(p)
@@ -349,20 +351,22 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// A new session says nothing until it has listened, unless it is spoken to.
+// A session says nothing until it begins, whatever it hears.
 func TestListening(t *testing.T) {
 	p := newProbe(100*ms, 3)
-	p.now = begin
-	if sent := p.pass(99 * ms); len(sent) > 0 {
-		t.Errorf("sent %+v", sent)
-	}
-	if sent := p.pass(ms); len(sent) != 1 {
-		t.Errorf("sent %+v", sent)
-	}
-	p = newProbe(100*ms, 3)
-	p.now = begin
+	p.listening, p.urgent = true, false
 	hello := said(down)
 	hello.your = 0
-	p.hear(t, hello)
+	if err := p.receive(p.now, &hello); !errors.Is(err, errListening) {
+		t.Errorf("error %v", err)
+	}
+	if sent := p.pass(time.Hour); len(sent) > 0 || len(p.events) > 0 {
+		t.Errorf("sent %+v, told %+v", sent, p.events)
+	}
+	p.begin()
 	p.one(t)
+	p.hear(t, hello)
+	if out := p.one(t); out.state != initial {
+		t.Errorf("says %+v", out)
+	}
 }

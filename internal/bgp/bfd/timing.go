@@ -2,7 +2,10 @@
 
 package bfd
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // slow is the shortest interval at which a session that isn't up may transmit
 // (RFC 5880 §6.8.3).
@@ -113,6 +116,8 @@ func (s *session) transmit(now time.Time) (p packet, ok bool) {
 		desiredMinTx: s.intervals.minTx, requiredMinRx: s.intervals.minRx,
 	}
 	switch {
+	case s.listening:
+		return packet{}, false
 	case s.final:
 		s.final, p.final = false, true
 	case s.urgent, s.periodic() && !now.Before(s.due()):
@@ -124,10 +129,16 @@ func (s *session) transmit(now time.Time) (p packet, ok bool) {
 	return p, true
 }
 
+// never is beyond every deadline.
+const never = time.Duration(math.MaxInt64)
+
 // wake is when expire, transmit or left next have something to do; the zero Time
 // is at once. A peer that wants no packets has been heard, so one of the two times
 // always counts.
 func (s *session) wake() time.Time {
+	if s.listening {
+		return s.since.Add(never)
+	}
 	if s.final || s.urgent {
 		return time.Time{}
 	}

@@ -26,6 +26,8 @@ type Neighbour struct {
 	peer  bgp.Peer
 	log   *slog.Logger
 	lib   *gobgp.Peer
+	// tellEstablished is Start's.
+	tellEstablished func()
 	// calls has the last connection that a passive peer made, falls the last end of
 	// BFD's being up.
 	calls chan *net.TCPConn
@@ -47,8 +49,9 @@ type Neighbour struct {
 	status  status
 }
 
-// Start begins to keep a peer connected.
-func Start(ctx context.Context, local bgp.Local, peer bgp.Peer, log *slog.Logger) (*Neighbour, error) {
+// Start begins to keep a peer connected. Every session that is established is told
+// of, and waits until established returns.
+func Start(ctx context.Context, local bgp.Local, peer bgp.Peer, established func(), log *slog.Logger) (*Neighbour, error) {
 	log = log.With("peer", peer.Address, "asn", peer.ASN)
 	lib, err := gobgp.NewPeer(ctx, local, peer, log)
 	if err != nil {
@@ -56,7 +59,7 @@ func Start(ctx context.Context, local bgp.Local, peer bgp.Peer, log *slog.Logger
 	}
 	running, cancel := context.WithCancel(context.Background())
 	n := &Neighbour{
-		local: local, peer: peer, log: log, lib: lib, cancel: cancel,
+		local: local, peer: peer, tellEstablished: established, log: log, lib: lib, cancel: cancel,
 		calls: make(chan *net.TCPConn, 1), falls: make(chan fall, 1),
 		begin: make(chan struct{}), done: make(chan struct{}),
 	}

@@ -84,6 +84,7 @@ func (n *Neighbour) established(session *gobgp.Session, since time.Time) {
 	n.status.since, n.status.reason, n.status.logged = since, "", ""
 	n.mu.Unlock()
 	n.log.Info("bgp session established", "local", session.LocalAddress(), "routerID", session.Open().RouterID)
+	n.tellEstablished()
 	n.telling.Lock()
 	defer n.telling.Unlock()
 	if err := n.tell(); err != nil {

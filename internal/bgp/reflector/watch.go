@@ -32,6 +32,11 @@ func (r *Reflector) watch() {
 	if err := r.watcher.Set(wanted); err != nil {
 		r.log.Error("peers not watched by BFD", "error", err)
 	}
+	for _, p := range r.peers {
+		if p.state == bgp.Established {
+			r.watcher.Begin(p.Address)
+		}
+	}
 }
 
 // watched ends the session with a peer that BFD found dead, if BFD was up in that

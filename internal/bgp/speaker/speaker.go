@@ -56,7 +56,7 @@ func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 	}
 	s.retire(peers)
 	err := s.start(ctx, peers)
-	return errors.Join(err, s.reception.expect(s.neighbours), s.watcher.Set(s.watchlist()))
+	return errors.Join(err, s.reception.expect(s.neighbours), s.watch())
 }
 
 // errClosed is what a speaker says that is no more.
@@ -88,7 +88,7 @@ func (s *Speaker) start(ctx context.Context, peers []bgp.Peer) error {
 		if s.neighbours[peer.Address] != nil {
 			continue
 		}
-		n, err := neighbour.Start(ctx, s.local, peer, s.log)
+		n, err := neighbour.Start(ctx, s.local, peer, func() { s.watcher.Begin(peer.Address) }, s.log)
 		if err != nil {
 			errs = append(errs, err)
 			continue

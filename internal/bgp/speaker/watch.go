@@ -7,6 +7,17 @@ import (
 	"fairlead.io/fairlead/internal/bgp/bfd"
 )
 
+// watch has BFD watch the peers, and begin with those that it hears of too late.
+func (s *Speaker) watch() error {
+	err := s.watcher.Set(s.watchlist())
+	for addr, n := range s.neighbours {
+		if n.State().State == bgp.Established {
+			s.watcher.Begin(addr)
+		}
+	}
+	return err
+}
+
 // watchlist are the peers that BFD watches.
 func (s *Speaker) watchlist() (list []bfd.Peer) {
 	for _, n := range s.neighbours {
