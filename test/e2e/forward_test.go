@@ -47,12 +47,12 @@ func (l *lab) checkFamily(t *testing.T, forwarded, vip string) {
 	})
 	t.Run("keep-alive", func(t *testing.T) {
 		l.account(t, forwarded, func() {
-			l.load(t, "client", time.Second, origin(vip)).waitFlawless(t)
+			l.load(t, "client", 2*time.Second, origin(vip)).waitFlawless(t)
 		})
 	})
 	t.Run("close", func(t *testing.T) {
 		l.account(t, forwarded, func() {
-			l.load(t, "client", time.Second, "-H", "Connection: close", origin(vip)).waitFlawless(t)
+			l.load(t, "client", 2*time.Second, "-H", "Connection: close", origin(vip)).waitFlawless(t)
 		})
 		l.checkAllTookPart(t, vip)
 	})
