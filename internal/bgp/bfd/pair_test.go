@@ -135,6 +135,31 @@ func (p *pair) wantStates(what string, want state) {
 	}
 }
 
+// A poll for a slower pace overtakes the packet before it. The peer answers the
+// poll, and is then told of the former pace again: it must not take the first
+// interval of the slower pace for a failure.
+func TestPollOvertakes(t *testing.T) {
+	p := newPair(t, rand.New(rand.NewPCG(1, 1)))
+	p.delay = ms
+	for _, s := range p.ends {
+		s.change(Peer{Address: s.peer.Address, BFD: bgp.BFD{Interval: 50 * ms, Multiplier: 3}})
+	}
+	p.pass(10 * time.Second)
+	p.wantStates("begin", up)
+	told := len(p.events[0])
+	overtaken := packet{
+		state: up, multiplier: 3, my: p.ends[1].local, your: p.ends[0].local, desiredMinTx: 50 * ms, requiredMinRx: 50 * ms,
+	}
+	p.flying = append(p.flying, flight{overtaken, 0, p.now.Add(5 * ms)})
+	peer := p.ends[1].peer
+	peer.Interval = time.Second
+	p.ends[1].change(peer)
+	p.pass(5 * time.Second)
+	if p.ends[1].intervals.tx != time.Second || len(p.events[0]) > told {
+		t.Errorf("in force: %s; told %+v", p.ends[1].intervals.tx, p.events[0][told:])
+	}
+}
+
 // Whatever two ends are configured to do: they come up; while nothing is lost
 // they stay up, also when their intervals change; and a cut is found in time.
 func TestPairs(t *testing.T) {

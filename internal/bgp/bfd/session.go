@@ -39,11 +39,12 @@ type session struct {
 	remoteMinRx      time.Duration
 	intervals        intervals
 	poll             poll
-	sent             time.Time // the last packet that was due by time or state
-	part             float64   // of the interval after sent, by jitter
-	final            bool      // a poll is to be answered
-	urgent           bool      // there is something new to say
-	leaveEnd         time.Time // when a disabled session stops saying so
+	sent             time.Time     // the last packet that was due by time or state
+	part             float64       // of the interval after sent, by jitter
+	pace             time.Duration // intervals.tx as the interval after sent reckons with it
+	final            bool          // a poll is to be answered
+	urgent           bool          // there is something new to say
+	leaveEnd         time.Time     // when a disabled session stops saying so
 }
 
 // farewell bounds how long a disabled session goes on saying so.

@@ -95,8 +95,23 @@ func (s *session) periodic() bool {
 
 // due is when the next periodic packet is to be sent (RFC 5880 §6.8.2, §6.8.7).
 func (s *session) due() time.Time {
-	interval := max(s.intervals.tx, s.remoteMinRx)
+	interval := max(min(s.pace, s.intervals.tx), s.remoteMinRx)
 	return s.sent.Add(time.Duration(s.part * float64(interval)))
+}
+
+// rest begins the interval after a packet that is sent now. While the session is
+// up, a slower pace begins only with a packet that the former pace made due. The
+// peer has acknowledged the slower one by then, but that isn't enough: the poll may
+// have overtaken the packet before it, which arrives after the poll and makes the
+// peer reckon with the former pace again. It would then give up before the first
+// packet of the slower pace. So one more packet at the former pace tells it once
+// again. RFC 5880 §6.8.3 only says when the pace may change at the earliest.
+func (s *session) rest(now time.Time) {
+	if s.state != up || !now.Before(s.due()) {
+		s.pace = s.intervals.tx
+	}
+	s.pace = min(s.pace, s.intervals.tx)
+	s.sent, s.part = now, s.shorten()
 }
 
 // shorten draws which part of the next interval is used: 75 to 100 percent, and
@@ -122,7 +137,7 @@ func (s *session) transmit(now time.Time) (p packet, ok bool) {
 		s.final, p.final = false, true
 	case s.urgent, s.periodic() && !now.Before(s.due()):
 		s.urgent, p.poll = false, s.poll.bit()
-		s.sent, s.part = now, s.shorten()
+		s.rest(now)
 	default:
 		return packet{}, false
 	}

@@ -72,11 +72,12 @@ func TestDetectionTime(t *testing.T) {
 }
 
 // RFC 5880 §6.8.3: a slower pace and a shorter detection time wait for the
-// peer's answer; the opposite doesn't.
+// peer's answer; the opposite doesn't. The slower pace also waits for one more
+// packet at the former one.
 func TestChangeWhileUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		to                        time.Duration
-		before, pace, detection   time.Duration
+		pace, detection           time.Duration
 		paceAfter, detectionAfter time.Duration
 	}{
 		"slower": {to: 200 * ms, pace: 100 * ms, detection: 600 * ms, paceAfter: 200 * ms, detectionAfter: 600 * ms},
@@ -101,13 +102,50 @@ func TestChangeWhileUp(t *testing.T) {
 			final := quick
 			final.final = true
 			p.hear(t, final)
+			if sent := p.pass(c.pace); len(sent) != 1 || sent[0].poll {
+				t.Errorf("then sent %+v, want one packet at the former pace, no more polls", sent)
+			}
 			if pace, detection := p.due().Sub(p.now), p.detectionTime(); pace != c.paceAfter || detection != c.detectionAfter {
 				t.Errorf("after it: %s, %s, want %s, %s", pace, detection, c.paceAfter, c.detectionAfter)
 			}
-			if sent := p.pass(c.to); len(sent) == 0 || sent[0].poll {
-				t.Errorf("then sent %+v, want no more polls", sent)
-			}
 		})
+	}
+}
+
+// News that the former pace did not make due leave one more packet at it to be
+// sent: the poll may have overtaken what was sent before it.
+func TestNewsBeforeSlowerPace(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.comeUp(t)
+	p.pass(100 * ms)
+	peer := p.peer
+	peer.Interval = time.Second
+	p.change(peer)
+	p.one(t)
+	final := said(up)
+	final.final = true
+	p.hear(t, final)
+	peer.Multiplier = 5
+	p.change(peer)
+	p.one(t)
+	if pace := p.due().Sub(p.now); pace != 100*ms {
+		t.Errorf("after the news: %s, want 100ms", pace)
+	}
+	if sent := p.pass(time.Second); len(sent) != 1 {
+		t.Errorf("sent %+v, want one packet at the former pace", sent)
+	}
+}
+
+// A session that goes down doesn't go on at the pace that it had when up
+// (RFC 5880 §6.8.3).
+func TestSlowOnceDown(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.comeUp(t)
+	p.pass(100 * ms)
+	p.hear(t, said(down))
+	p.one(t)
+	if pace := p.due().Sub(p.now); pace != slow {
+		t.Errorf("next packet after %s", pace)
 	}
 }
 
