@@ -43,7 +43,7 @@ gobgpd: ## Build bin/gobgpd, for labs with --router gobgp
 .PHONY: test
 test: ## Run all tests (root, or those that need it are skipped)
 	@scripts/install-deps.sh test
-	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on ./...
+	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on -timeout=25m ./...
 
 .PHONY: verify
 verify: ## Lint, and check formats, modules, generated files and known vulnerabilities
