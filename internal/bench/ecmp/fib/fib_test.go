@@ -5,6 +5,7 @@ package fib
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -26,8 +27,14 @@ func newHost(t *testing.T) host {
 		t.Skip("needs root: makes a network namespace")
 	}
 	h := host("fib-" + strings.ToLower(rand.Text()))
-	h.command(t, "netns", "add", string(h))
-	t.Cleanup(func() { h.command(t, "netns", "delete", string(h)) })
+	if err := ip("netns", "add", string(h)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ip("netns", "delete", string(h)); err != nil {
+			t.Error(err)
+		}
+	})
 	h.ip(t, "link add eth0 type veth peer name eth1")
 	for _, name := range []string{"lo", "eth0", "eth1"} {
 		h.ip(t, "link set "+name+" up")
@@ -37,22 +44,23 @@ func newHost(t *testing.T) host {
 	return h
 }
 
-// ip runs ip-route(8) and its kin in the namespace.
+// ip runs ip-route(8) and its kin in the namespace, which "ip -n" would enter with a
+// mount that not every container allows.
 func (h host) ip(t *testing.T, line string) {
 	t.Helper()
-	h.command(t, append([]string{"-n", string(h)}, strings.Fields(line)...)...)
+	h.do(t, func() error { return ip(strings.Fields(line)...) })
 }
 
-func (h host) command(t *testing.T, args ...string) {
-	t.Helper()
+func ip(args ...string) error {
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
 	}
+	return nil
 }
 
-func (h host) watch(t *testing.T, prefixes ...netip.Prefix) *Watcher {
+// do runs something in the namespace.
+func (h host) do(t *testing.T, work func() error) {
 	t.Helper()
-	var w *Watcher
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // the thread ends with the goroutine, in its namespace
@@ -62,13 +70,21 @@ func (h host) watch(t *testing.T, prefixes ...netip.Prefix) *Watcher {
 			err = netns.Set(ns)
 		}
 		if err == nil {
-			w, err = Watch(prefixes...)
+			err = work()
 		}
 		done <- err
 	}()
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
+}
+
+func (h host) watch(t *testing.T, prefixes ...netip.Prefix) (w *Watcher) {
+	t.Helper()
+	h.do(t, func() (err error) {
+		w, err = Watch(prefixes...)
+		return err
+	})
 	t.Cleanup(func() {
 		if err := w.Close(); err != nil {
 			t.Error(err)
