@@ -57,16 +57,6 @@ func (p packets) minus(before packets) packets {
 	return p
 }
 
-// total is all of them.
-func (p packets) total() (sum uint64) {
-	for _, row := range p {
-		for _, n := range row {
-			sum += n
-		}
-	}
-	return sum
-}
-
 // print writes a table: a line a balancer, a column a server.
 func (p packets) print(out io.Writer) {
 	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
@@ -92,26 +82,4 @@ func (p packets) print(out io.Writer) {
 		fmt.Fprintf(t, "%d\t\n", total)
 	}
 	_ = t.Flush() // the writer is a terminal or a buffer
-}
-
-// others counts packets that came to a balancer and were to no VIP: those of BGP
-// and BFD, and all that servers would answer if answers came this way.
-func (s stage) others(ctx context.Context) (uint64, error) {
-	seen := uint64(0)
-	for _, h := range s.balancers() {
-		text, err := observe.Dial(h.Socket).Status(ctx)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", h.Name, err)
-		}
-		var status observe.Status
-		if err := json.Unmarshal(text, &status); err != nil {
-			return 0, fmt.Errorf("%s: %w", h.Name, err)
-		}
-		for _, e := range status.Exits {
-			if e.Name == "pass_not_vip" {
-				seen += e.Packets
-			}
-		}
-	}
-	return seen, nil
 }

@@ -6,8 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"os/exec"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -25,6 +23,7 @@ func TestDemo(t *testing.T) {
 	said := stdout.String()
 	for _, want := range []string{
 		"server1", "server4", "lb1", "lb2", "lb3", "total", // the table
+		"Answers that passed a balancer: 0 packets",
 		"10.1.1.1/32        via lb1, lb2, lb3", "fd00:10:1:1::1/128 via lb1, lb2, lb3", // the router's
 		"2 of 2 routes announced", "established", // the balancer's
 		"lb2 is out of the router's routes", "lb2 is back",
@@ -43,23 +42,7 @@ func TestDemo(t *testing.T) {
 	if n := strings.Count(said, "connections broken: 0 of 64"); n != 2 {
 		t.Errorf("%d times no connection is broken, want 2:\n%s", n, said)
 	}
-	checkPast(t, said)
 	if hosts := listed(t, fmt.Sprintf("demo-%d", cmd.Process.Pid)); len(hosts) > 0 {
 		t.Errorf("the demo's lab is left: %v", hosts)
-	}
-}
-
-// checkPast finds that servers' answers, as many as requests, went past the
-// balancers.
-func checkPast(t *testing.T, said string) {
-	t.Helper()
-	line := regexp.MustCompile(`beside these (\d+) packets, (\d+) came`).FindStringSubmatch(said)
-	if line == nil {
-		t.Fatalf("the demo doesn't say what came to the balancers:\n%s", said)
-	}
-	through, _ := strconv.Atoi(line[1])
-	others, _ := strconv.Atoi(line[2])
-	if others > through/10 {
-		t.Errorf("beside %d packets %d others came to the balancers", through, others)
 	}
 }
