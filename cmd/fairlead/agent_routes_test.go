@@ -32,8 +32,6 @@ type testSpeaker struct {
 	mu    sync.Mutex
 	lines []string
 	peers []bgp.Peer
-	// announced says that there were routes.
-	announced bool
 	// look tells of the data plane.
 	look func() string
 }
@@ -48,10 +46,6 @@ func (s *testSpeaker) note(line string) {
 func (s *testSpeaker) Set(routes []bgp.Route) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(routes) == 0 && !s.announced {
-		return nil // on a slow machine the speaker begins with nothing
-	}
-	s.announced = true
 	line := "set"
 	for _, r := range routes {
 		line += " " + r.Prefix.String()
@@ -120,8 +114,14 @@ func (s *testSpeaker) await(t *testing.T, want ...string) {
 // startRouted runs an agent that announces its VIP.
 func startRouted(t *testing.T) (*testAgent, *testSpeaker) {
 	t.Helper()
-	s := &testSpeaker{}
-	a := launchAgent(t, routedConfig, s, func() error { return nil })
+	s, attach := &testSpeaker{}, make(chan struct{})
+	a := launchAgent(t, routedConfig, s, func() error {
+		<-attach
+		return nil
+	})
+	// Not before: who is slow for a second is announced without its routes.
+	until(t, "the service is programmed", func() bool { return a.dp.Dump() != "" })
+	close(attach)
 	s.await(t, "configure", "set 10.1.1.1/32")
 	return a, s
 }
