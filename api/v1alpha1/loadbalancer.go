@@ -30,7 +30,7 @@ type LoadBalancer struct {
 // LoadBalancerSpec is what is to be balanced.
 //
 // +kubebuilder:validation:XValidation:rule="self.listeners.all(l, self.pools.exists(p, p.name == l.pool))",message="a listener's pool is missing in pools"
-// +kubebuilder:validation:XValidation:rule="!has(self.segment) || self.segment.type == 'vlan' || has(self.address)",message="an address in a segment has to be given"
+// +kubebuilder:validation:XValidation:rule="!has(self.segment) || has(self.address)",message="an address in a segment has to be given"
 // +kubebuilder:validation:XValidation:rule="self.forward != 'vxlan' && self.forward != 'geneve' || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.tunnelEnd) && has(m.mac)))",message="members behind vxlan and geneve need tunnelEnd and mac"
 type LoadBalancerSpec struct {
 	// Address is the virtual address; one from an AddressPool, if it is not given.
@@ -52,7 +52,7 @@ type LoadBalancerSpec struct {
 	// +kubebuilder:default=IPv4
 	IPFamily string `json:"ipFamily,omitempty"`
 	// Segment is the virtual network of the address; the untagged one, if it is not
-	// given.
+	// given. Every other one has addresses of its own, of which no pool knows.
 	//
 	// +optional
 	Segment *Segment `json:"segment,omitempty"`
