@@ -12,7 +12,6 @@
 // again, doesn't change.
 package placement
 
-
 // Node is a node that may be a member of groups.
 type Node struct {
 	Name  string
