@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -267,5 +268,35 @@ func TestErrorsAreTyped(t *testing.T) {
 	_, err = a.Claim(request(t, "c pool=four"))
 	if full, ok := errors.AsType[*alloc.ExhaustedError](err); !ok || full.Family != alloc.IPv4 || !slices.Equal(full.Pools, []string{"four"}) {
 		t.Errorf("%v is %+v", err, full)
+	}
+}
+
+// Claims of several goroutines never meet on an address.
+func TestConcurrentClaims(t *testing.T) {
+	a := alloc.New()
+	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.0/28")})
+	var group sync.WaitGroup
+	for worker := range 4 {
+		group.Go(func() {
+			for i := range 200 {
+				name := fmt.Sprint(worker, "-", i%5)
+				switch r := request(t, name); i % 3 {
+				case 0:
+					a.Release(r.Owner)
+				case 1:
+					a.Usage("four")
+				default:
+					if _, err := a.Claim(r); err != nil && outcomeOf(err) != none {
+						t.Errorf("%s: %v", name, err)
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	for n := range byte(16) {
+		if owners := a.Owners(netip.AddrFrom4([4]byte{10, 0, 0, n})); len(owners) > 1 {
+			t.Errorf("10.0.0.%d has owners %v", n, owners)
+		}
 	}
 }
