@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -27,21 +28,33 @@ const (
 	kubeVersion = "1.36.0"
 )
 
-// tool returns a command of tools/helm/go.mod.
-func tool(t *testing.T, name string, args ...string) *exec.Cmd {
+// toolPath is where Go keeps a command of tools/helm/go.mod, which it builds first.
+func toolPath(name string) (string, error) {
+	path, err := exec.Command("go", "tool", "-n", "-modfile=../../tools/helm/go.mod", name).Output()
+	return strings.TrimSpace(string(path)), err
+}
+
+// To ask Go takes ten times as long as to render the chart.
+var (
+	helmPath        = sync.OnceValues(func() (string, error) { return toolPath("helm") })
+	kubeconformPath = sync.OnceValues(func() (string, error) { return toolPath("kubeconform") })
+)
+
+// tool returns a command of helm or kubeconform.
+func tool(t *testing.T, path func() (string, error), args ...string) *exec.Cmd {
 	t.Helper()
-	path, err := exec.CommandContext(t.Context(), "go", "tool", "-n", "-modfile=../../tools/helm/go.mod", name).Output()
+	name, err := path()
 	if err != nil {
-		t.Fatalf("go tool %s: %v", name, err)
+		t.Fatal(err)
 	}
-	return exec.CommandContext(t.Context(), strings.TrimSpace(string(path)), args...)
+	return exec.CommandContext(t.Context(), name, args...)
 }
 
 // template renders the chart with values, which are YAML. The error has what helm
 // said.
 func template(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
-	cmd := tool(t, "helm", append([]string{
+	cmd := tool(t, helmPath, append([]string{
 		"template", "fairlead", chart, "--namespace", namespace, "--kube-version", kubeVersion, "--values", "-",
 	}, args...)...)
 	cmd.Stdin = strings.NewReader(values)
@@ -143,7 +156,7 @@ controller:
 
 func TestLint(t *testing.T) {
 	for name, values := range map[string]string{"defaults": "{}", "everything": full} {
-		cmd := tool(t, "helm", "lint", "--strict", "--kube-version", kubeVersion, "--values", "-", chart)
+		cmd := tool(t, helmPath, "lint", "--strict", "--kube-version", kubeVersion, "--values", "-", chart)
 		cmd.Stdin = strings.NewReader(values)
 		if said, err := cmd.CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", name, err, said)
