@@ -49,9 +49,15 @@ gobgpd: ## Build bin/gobgpd, for labs with --router gobgp
 	@scripts/install-deps.sh build
 	CGO_ENABLED=0 go build -modfile=tools/go.mod -trimpath -o bin/gobgpd github.com/osrg/gobgp/v4/cmd/gobgpd
 
+.PHONY: kubernetes
+kubernetes: ## Build the Kubernetes that tests run, once, and print its path
+	@scripts/install-deps.sh kubernetes
+	@go run ./scripts/kubernetes
+
 .PHONY: test
 test: ## Run all tests (root, or those that need it are skipped)
 	@scripts/install-deps.sh test
+	@go run ./scripts/kubernetes
 	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on -timeout=25m ./...
 
 .PHONY: verify
