@@ -87,7 +87,7 @@ func (l *lab) account(t *testing.T, forwarded string, traffic func()) {
 		t.Logf("segments were repeated, and none was lost:\n%s", b)
 	}
 	for name, e := range b.balancers {
-		if e[forwarded] == 0 {
+		if e.sum(forwarded) == 0 {
 			t.Errorf("%s took no part:\n%s", name, b)
 		}
 	}
