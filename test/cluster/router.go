@@ -23,6 +23,15 @@ const (
 // It is the nodes' gateway and takes BGP at both.
 var RouterAddresses = nodeNetwork.addresses(routerNumber)
 
+// routerScript: FRR's daemons keep folders of temporary files that have their process
+// ids in the name, and those of two routers are the same.
+const routerScript = `
+mount --make-rprivate /
+mount -t proc proc /proc
+mkdir -p /var/tmp/frr
+mount -t tmpfs tmpfs /var/tmp/frr
+`
+
 // startRouter has the machine be a router of FRR, for any number of nodes.
 func startRouter(m *Machine) error {
 	var host netlab.Host
