@@ -171,7 +171,7 @@ func (h *history) claim(r alloc.Request) error {
 			return fmt.Errorf("claim of %s got %v, want %v", r.Owner, got.Addresses, want)
 		}
 		if (got.Lacking != nil) != lacking || outcomeOf(err) != outcome {
-			return fmt.Errorf("claim of %s: lacking %v, error %v, want %t, %s", r.Owner, got.Lacking, err, lacking, outcome)
+			return fmt.Errorf("claim of %s: %s, want %s, lacking %t", r.Owner, answer(got, err), outcome, lacking)
 		}
 	}
 	return nil
@@ -290,7 +290,7 @@ func (h *history) drain() error {
 					break
 				}
 				if err != nil || n >= free {
-					return fmt.Errorf("pool %s: claim %d of the %d %s addresses that are left: %v", p.Name, n+1, free, f, err)
+					return fmt.Errorf("pool %s: claim %d of the %d %s addresses that are left is %s", p.Name, n+1, free, f, outcomeOf(err))
 				}
 				probes = append(probes, probe)
 			}
