@@ -5,12 +5,14 @@
 # groups that are named, and says what it does. It is silent and quick when
 # nothing is missing, so every make target that needs something calls it.
 #
-#   scripts/install-deps.sh build     make, git and a Go that can build go.mod
-#   scripts/install-deps.sh demo      build, a web server, its load generator and a router
-#   scripts/install-deps.sh test      demo, a C compiler (race detector), more routers, a guest machine,
-#                                     Prometheus and a browser
-#   scripts/install-deps.sh generate  build, and the compiler for BPF
-#   scripts/install-deps.sh verify    generate, and the linters that are not Go
+#   scripts/install-deps.sh build       make, git and a Go that can build go.mod
+#   scripts/install-deps.sh demo        build, a web server, its load generator and a router
+#   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
+#   scripts/install-deps.sh test        demo, kubernetes, a C compiler (race detector), more routers, a guest
+#                                       machine, Prometheus and a browser
+#   scripts/install-deps.sh generate    build, and the compiler for BPF
+#   scripts/install-deps.sh image       build, and the tool that makes container images
+#   scripts/install-deps.sh verify      generate, and the linters that are not Go
 #
 # Where no Go is new enough, one is put at $XDG_CACHE_HOME/fairlead/go (by
 # default ~/.cache/fairlead/go), where the Makefile looks first.
@@ -72,8 +74,19 @@ want_group() {
 		want /usr/lib/frr/bgpd frr
 		want ip iproute2 # for people who look around in a lab
 		;;
+	kubernetes)
+		want_group build
+		want etcd etcd-server
+		want containerd
+		want runc
+		want /usr/lib/cni/ptp containernetworking-plugins
+		want buildah # makes images out of files
+		want busybox busybox-static
+		want nft nftables
+		;;
 	test)
 		want_group demo
+		want_group kubernetes
 		want gcc
 		want /usr/include/stdlib.h libc6-dev
 		want bird bird2
@@ -82,7 +95,6 @@ want_group() {
 		want xz xz-utils
 		want zstd
 		want iptables # what "fairlead bench forward" compares with
-		want nft nftables
 		want promtool prometheus # what alerts are tested with, and scrapes a lab
 		want_browser
 		;;
@@ -93,13 +105,17 @@ want_group() {
 		want /usr/include/bpf/bpf_helpers.h libbpf-dev
 		want /usr/include/linux/bpf.h linux-libc-dev
 		;;
+	image)
+		want_group build
+		want buildah
+		;;
 	verify)
 		want_group generate
 		want clang-format-19
 		want shellcheck
 		;;
 	*)
-		die "no group is named '$1': use build, demo, test, generate or verify"
+		die "no group is named '$1': use build, demo, kubernetes, test, generate, image or verify"
 		;;
 	esac
 }
@@ -134,9 +150,18 @@ install_missing() {
 	# machine's must not take their ports at the next boot just because a test needed
 	# the binary.
 	local package
-	for package in nginx frr bird2 exabgp prometheus; do
-		[[ " ${missing[*]} " != *" $package "* ]] || disable "${package%2}.service" # bird2's is bird
+	for package in nginx frr bird2 exabgp prometheus containerd etcd-server; do
+		[[ " ${missing[*]} " != *" $package "* ]] || disable "$(service_of "$package").service"
 	done
+}
+
+# service_of PACKAGE prints the name of its service.
+service_of() {
+	case $1 in
+	bird2) echo bird ;;
+	etcd-server) echo etcd ;;
+	*) echo "$1" ;;
+	esac
 }
 
 # disable SERVICE keeps a service from being started, also by the first systemd to
@@ -200,7 +225,7 @@ fetch_go() {
 	can_build || die "Go $go_release: it does not run at $cache/go"
 }
 
-(($#)) || die "name at least one group: build, demo, test, generate, verify"
+(($#)) || die "name at least one group: build, demo, kubernetes, test, generate, image, verify"
 for group; do
 	want_group "$group"
 done

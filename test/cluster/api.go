@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"fairlead.io/fairlead/test/cluster/binary"
+)
+
+// readyTimeout is for how long a component may take to be ready; a free machine
+// needs two seconds.
+const readyTimeout = 2 * time.Minute
+
+// API is an API server with its etcd, and what else of the control plane a test asks
+// for. RBAC is on.
+type API struct {
+	machine *Machine
+	// binary is Kubernetes, dir has all files of the control plane.
+	binary, dir string
+	endpoint    netip.AddrPort
+	// etcd is where etcd serves the API server.
+	etcd      netip.AddrPort
+	authority *authority
+	admin     *rest.Config
+	clients   *kubernetes.Clientset
+	// dial connects to the API server's machine; nil if every machine can.
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// components are the processes by name.
+	components map[string]*process
+	// flags are those of the API server beside the usual ones.
+	flags []string
+}
+
+// StartAPI starts an API server at an address of the loopback network that nobody
+// else has; it is gone with the test. Without a controller manager nothing happens
+// to the objects by itself, and pods need no service account.
+func StartAPI(t testing.TB) *API {
+	t.Helper()
+	needRoot(t)
+	path, err := binary.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := newPlace(t)
+	endpoints, err := loopbackEndpoints(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := boot("control-plane", dir, 0, waitForEnd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAPI(m, path, endpoints[0], endpoints[1],
+		"--endpoint-reconciler-type=none", // nobody needs the Service of the API server
+		"--disable-admission-plugins=ServiceAccount")
+	t.Cleanup(func() { a.end(t) })
+	if err := a.start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// newAPI is an API server that runs on the machine when it is started, with these
+// flags beside the usual ones.
+func newAPI(m *Machine, binary string, endpoint, etcd netip.AddrPort, flags ...string) *API {
+	return &API{
+		machine: m, binary: binary, dir: m.dir, endpoint: endpoint, etcd: etcd,
+		flags: flags, components: map[string]*process{},
+	}
+}
+
+// end cuts the machine, and says what the components said last if the test failed.
+func (a *API) end(t testing.TB) {
+	if t.Failed() {
+		const lines = 15
+		for _, p := range a.components {
+			t.Logf("%s said last:\n%s", p.name, tail(p.log, lines))
+		}
+	}
+	if err := a.machine.cut(); err != nil {
+		t.Error(err)
+	}
+}
+
+// start makes what the control plane needs, and starts etcd and the API server.
+func (a *API) start(ctx context.Context) (err error) {
+	if a.authority, err = newAuthority(); err != nil {
+		return err
+	}
+	if err := a.pki().write(a.authority, a.endpoint.Addr().AsSlice(), serviceOfAPI.AsSlice()); err != nil {
+		return err
+	}
+	if a.admin, err = a.as("admin", adminGroup); err != nil {
+		return err
+	}
+	if a.clients, err = kubernetes.NewForConfig(a.admin); err != nil {
+		return err
+	}
+	if err := a.launch("etcd", a.etcdArgs()...); err != nil {
+		return err
+	}
+	return a.startServer(ctx)
+}
+
+// launch starts a component.
+func (a *API) launch(name string, args ...string) error {
+	p, err := a.machine.launch(name, args...)
+	if err != nil {
+		return err
+	}
+	a.components[name] = p
+	return nil
+}
+
+func (a *API) startServer(ctx context.Context) error {
+	if err := a.launch("kube-apiserver", a.serverArgs()...); err != nil {
+		return err
+	}
+	return a.awaitComponent(ctx, "kube-apiserver", func(ctx context.Context) error {
+		if err := a.clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+			return err
+		}
+		// Made by the server itself, a moment after it says that it is ready.
+		_, err := a.clients.CoreV1().Namespaces().Get(ctx, core.NamespaceDefault, meta.GetOptions{})
+		return err
+	})
+}
+
+// awaitComponent waits until ready returns nil, or the component ends.
+func (a *API) awaitComponent(ctx context.Context, name string, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	var ended error
+	err := await(ctx, func() error {
+		if ended = a.components[name].alive(); ended != nil {
+			return nil
+		}
+		return ready(ctx)
+	})
+	if err = errors.Join(ended, err); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// Stop has the API server be away, at once and without a word to anybody, until
+// Start. Nobody's connection survives it.
+func (a *API) Stop(t testing.TB) {
+	t.Helper()
+	if err := a.components["kube-apiserver"].stop(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Start has the API server be there again, with all objects, at the same address. It
+// returns when the server is ready.
+func (a *API) Start(t testing.TB) {
+	t.Helper()
+	if err := a.startServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// StartControllerManager has Kubernetes' controllers act on objects, as the one that
+// makes EndpointSlices of Services and pods. Controllers that take nodes without a
+// kubelet for dead are not among them. It returns when they have made the
+// default namespace's service account.
+func (a *API) StartControllerManager(t testing.TB) {
+	t.Helper()
+	without := "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller"
+	if err := a.startControllers(t.Context(), without); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (a *API) startControllers(ctx context.Context, flags ...string) error {
+	args, err := a.controllerArgs()
+	if err != nil {
+		return err
+	}
+	if err := a.launch("kube-controller-manager", append(args, flags...)...); err != nil {
+		return err
+	}
+	return a.awaitComponent(ctx, "kube-controller-manager", func(ctx context.Context) error {
+		_, err := a.clients.CoreV1().ServiceAccounts(core.NamespaceDefault).Get(ctx, "default", meta.GetOptions{})
+		return err
+	})
+}
+
+func (a *API) pki() pki { return pki{filepath.Join(a.dir, "pki")} }
+
+// kubeconfig writes the file by which a component of the control plane, or a node,
+// is known, and returns its path.
+func (a *API) kubeconfig(user string, groups ...string) (string, error) {
+	config, err := a.as(user, groups...)
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(a.dir, filepath.Base(user)+".kubeconfig")
+	if err := writeKubeconfig(path, config); err != nil {
+		return "", fmt.Errorf("%s: %w", user, err)
+	}
+	return path, os.Chmod(path, 0o600)
+}
