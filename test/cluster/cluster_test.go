@@ -119,7 +119,7 @@ func routerLearns(t *testing.T, c *cluster.Cluster) {
 		"protocol static { ipv4; route 203.0.113.1/32 blackhole; }\nprotocol static { ipv6; route 2001:db8::1/128 blackhole; }\n", n.Addresses[0])
 	for i, family := range []string{"ipv4", "ipv6"} {
 		text += fmt.Sprintf("protocol bgp { local as %d; neighbor %s as %d; bfd yes; %s { import none; export all; }; }\n",
-			cluster.NodeASN, cluster.RouterAddresses[i], cluster.RouterASN, family)
+			cluster.NodeASN, cluster.RouterAddresses()[i], cluster.RouterASN, family)
 	}
 	dir := t.TempDir()
 	config := filepath.Join(dir, "bird.conf")
