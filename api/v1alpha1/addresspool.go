@@ -29,7 +29,8 @@ type AddressPool struct {
 type AddressPoolSpec struct {
 	// Addresses are CIDRs such as "192.0.2.0/24" and ranges such as
 	// "2001:db8::10-2001:db8::1f", of one family or both. All addresses of them are
-	// given. Pools may overlap: an address has one owner all the same.
+	// given, the first and the last too. Pools may overlap: an address has one owner
+	// all the same.
 	//
 	// +required
 	// +listType=set
@@ -51,11 +52,13 @@ type AddressPoolSpec struct {
 	// their labels; all, if it is not given.
 	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// ServiceSelector picks the Services and LoadBalancers that may have addresses
 	// by their labels; all, if it is not given.
 	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"`
 	// Announce is how BGP announces the addresses; host routes without attributes,
 	// if it is not given.
@@ -64,17 +67,22 @@ type AddressPoolSpec struct {
 	Announce *Announcement `json:"announce,omitempty"`
 }
 
-// AddressRange is a CIDR or a range with a hyphen between its ends.
+// AddressRange is a CIDR, or a range with a hyphen between its first and its last
+// address, in canonical form (RFC 5952). None of its addresses is loopback,
+// multicast, unspecified, broadcast or IPv4-mapped. So that the schema can see that,
+// the ends of a range are in one /8 of IPv4 or one /64 of IPv6; that they are in the
+// right order it can't see.
 //
-// +kubebuilder:validation:MaxLength=83
-// +kubebuilder:validation:XValidation:rule="self.contains('-') || (isCIDR(self) && cidr(self) == cidr(self).masked())",message="want a CIDR without bits behind its length, or a range such as 192.0.2.10-192.0.2.20"
-// +kubebuilder:validation:XValidation:rule="!self.contains('-') || (self.split('-').size() == 2 && self.split('-').all(a, isIP(a)) && ip(self.split('-')[0]).family() == ip(self.split('-')[1]).family())",message="a range needs two addresses of one family"
+// +kubebuilder:validation:MaxLength=79
+// +kubebuilder:validation:XValidation:rule="self.contains('-') || isCIDR(self) && string(cidr(self).masked()) == self && ['0.0.0.0/32', '127.0.0.0/8', '224.0.0.0/4', '255.255.255.255/32', '::/127', '::fffe:0:0/95', 'ff00::/8'].all(c, !cidr(self).containsCIDR(c) && !cidr(c).containsCIDR(self))",message="want a CIDR of unicast addresses in canonical form, without bits behind its length, such as 192.0.2.0/24 or 2001:db8::/64, or a range"
+// +kubebuilder:validation:XValidation:rule="!self.contains('-') || self.split('-').size() == 2 && self.split('-').all(a, isIP(a) && ip.isCanonical(a) && (ip(a).isGlobalUnicast() || ip(a).isLinkLocalUnicast())) && cidr(self.find('^[^-]*') + (self.contains(':') ? '/64' : '/8')).containsIP(self.find('[^-]*$'))",message="want a range of unicast addresses in canonical form, within one /8 of IPv4 or one /64 of IPv6, such as 192.0.2.10-192.0.2.20"
 type AddressRange string
 
 // Announcement is how BGP announces addresses.
 type Announcement struct {
 	// Aggregate announces the pool's CIDRs themselves while any address in them is
-	// served, instead of a host route for each address. Ranges stay host routes.
+	// served, instead of a host route for each address. Ranges stay host routes. The
+	// default is false.
 	//
 	// +optional
 	Aggregate bool `json:"aggregate,omitempty"`
@@ -85,20 +93,20 @@ type Announcement struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Communities []Community `json:"communities,omitempty"`
-	// LocalPreference is told to iBGP peers.
+	// LocalPreference is told to iBGP peers; nothing is, if it is not given.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	LocalPreference *int64 `json:"localPreference,omitempty"`
-	// MED is the multi-exit discriminator.
+	// MED is the multi-exit discriminator; routes have none, if it is not given.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	MED *int64 `json:"med,omitempty"`
 	// Prepend is how many times more the own ASN stands in the path that eBGP peers
-	// see.
+	// see. The default is 0.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -106,10 +114,12 @@ type Announcement struct {
 	Prepend int32 `json:"prepend,omitempty"`
 }
 
-// Community is a standard or a large BGP community.
+// Community is a standard or a large BGP community: two numbers of 16 bits, or three
+// of 32. GRACEFUL_SHUTDOWN (65535:0, RFC 8326) is none: routes have it while their
+// node drains.
 //
 // +kubebuilder:validation:MaxLength=32
-// +kubebuilder:validation:Pattern=`^[0-9]{1,10}:[0-9]{1,10}(:[0-9]{1,10})?$`
+// +kubebuilder:validation:XValidation:rule="self.matches('^(0|[1-9][0-9]{0,9})(:(0|[1-9][0-9]{0,9})){1,2}$') && self.split(':').all(n, int(n) <= (self.split(':').size() == 2 ? 65535 : 4294967295)) && self != '65535:0'",message="want two numbers up to 65535, such as 65000:100, or three up to 4294967295, and not 65535:0"
 type Community string
 
 // AddressPoolStatus is how much of the pool is given away.

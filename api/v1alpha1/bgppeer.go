@@ -8,10 +8,12 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // serve. The agents' own ASN is a setting of the installation.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=fairlead
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="ASN",type=integer,JSONPath=`.spec.asn`
 // +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd.enabled`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type BGPPeer struct {
 	metav1.TypeMeta `json:",inline"`
@@ -20,24 +22,29 @@ type BGPPeer struct {
 
 	// +required
 	Spec BGPPeerSpec `json:"spec"`
+	// +optional
+	Status BGPPeerStatus `json:"status,omitzero"`
 }
 
 // BGPPeerSpec says who the router is and how sessions with it are held.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.multihop) || !has(self.ttlSecurity)",message="multihop and ttlSecurity exclude each other"
+// +kubebuilder:validation:XValidation:rule="!has(self.multihop) || !has(self.ttlSecurity)",message="not with multihop, which says itself how many hops away the router may be",fieldPath=".ttlSecurity"
+// +kubebuilder:validation:XValidation:rule="!has(self.port) || !has(self.passive) || !self.passive",message="not with passive: the router calls, not the agents",fieldPath=".port"
 type BGPPeerSpec struct {
-	// Address is the router's, IPv4 or IPv6 without zone. Each node needs distinct
-	// ones.
+	// Address is the router's, IPv4 or IPv6. The peers of one node have distinct
+	// addresses. One that is link-local (IPv6) would need a zone; one of the node
+	// itself (127.0.0.1) is fine.
 	//
 	// +required
-	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="want an address in its canonical form"
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self) && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).isLinkLocalUnicast() && ip(self).family() == 4)",message="want a unicast address in canonical form that needs no zone, such as 192.0.2.1 or 2001:db8::1"
 	Address string `json:"address"`
-	// ASN is the router's: another one than the agents' makes the session eBGP.
+	// ASN is the router's: another one than the agents' makes the session eBGP. The
+	// last number of 32 bits is reserved (RFC 7300).
 	//
 	// +required
 	// +kubebuilder:validation:Minimum=1
-	// +kubebuilder:validation:Maximum=4294967295
+	// +kubebuilder:validation:Maximum=4294967294
 	ASN int64 `json:"asn"`
 	// Port is where the router listens; 179, if it is not given.
 	//
@@ -49,23 +56,26 @@ type BGPPeerSpec struct {
 	// not given.
 	//
 	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Passive waits for the router to call.
+	// Passive waits for the router to call. The default is false.
 	//
 	// +optional
 	Passive bool `json:"passive,omitempty"`
 	// PasswordSecretRef is a key of a Secret in the agents' namespace that holds the
-	// password of RFC 2385.
+	// password of the TCP session (RFC 2385); there is none, if it is not given.
 	//
 	// +optional
 	PasswordSecretRef *SecretKeySelector `json:"passwordSecretRef,omitempty"`
-	// Multihop is the number of hops that an eBGP router may be away.
+	// Multihop is the number of hops that an eBGP router may be away; it is directly
+	// connected, if it is not given.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=255
 	Multihop int32 `json:"multihop,omitempty"`
-	// TTLSecurity is how many hops away packets may come from at most (RFC 5082).
+	// TTLSecurity is how many hops away packets may come from at most (RFC 5082). It
+	// excludes multihop.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -84,7 +94,8 @@ type BGPPeerSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('4095s') && duration(self).getMilliseconds() % 1000 == 0",message="want whole seconds, 0s to 4095s"
 	RestartTime *metav1.Duration `json:"restartTime,omitempty"`
-	// BFD watches the router, and lets it watch the nodes (RFC 5880).
+	// BFD watches the router, and lets it watch the nodes (RFC 5880); nobody does, if
+	// it is not given.
 	//
 	// +optional
 	BFD BFD `json:"bfd,omitzero"`
@@ -92,7 +103,7 @@ type BGPPeerSpec struct {
 
 // BFD is how a router and a node watch each other.
 type BFD struct {
-	// Enabled watches.
+	// Enabled turns it on. The default is true.
 	//
 	// +optional
 	// +kubebuilder:default=true
@@ -125,6 +136,18 @@ type SecretKeySelector struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
 	Key string `json:"key,omitempty"`
+}
+
+// BGPPeerStatus is what the controller thinks of the peer. Sessions are the agents'
+// to tell of.
+type BGPPeerStatus struct {
+	// Conditions: Accepted, which a peer is not whose nodes have another one with the
+	// same address.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // BGPPeerList is a list of peers.

@@ -29,27 +29,32 @@ type LoadBalancer struct {
 
 // LoadBalancerSpec is what is to be balanced.
 //
-// +kubebuilder:validation:XValidation:rule="self.listeners.all(l, self.pools.exists(p, p.name == l.pool))",message="a listener's pool is missing in pools"
-// +kubebuilder:validation:XValidation:rule="!has(self.segment) || has(self.address)",message="an address in a segment has to be given"
-// +kubebuilder:validation:XValidation:rule="self.forward != 'vxlan' && self.forward != 'geneve' || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.tunnelEnd) && has(m.mac)))",message="members behind vxlan and geneve need tunnelEnd and mac"
+// +kubebuilder:validation:XValidation:rule="self.listeners.all(l, self.pools.exists(p, p.name == l.pool))",message="a listener's pool is missing in pools",fieldPath=".listeners"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !has(self.ipFamily) || (ip(self.address).family() == 4) == (self.ipFamily == 'IPv4')",message="the address is of the other family",fieldPath=".ipFamily"
+// +kubebuilder:validation:XValidation:rule="!has(self.segment) || has(self.address)",message="an address in a segment has to be given",fieldPath=".address"
+// +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.segment) || self.segment.type == 'vlan'",message="nat serves no clients in vxlan and geneve segments",fieldPath=".segment"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address != self.address))",message="a member has the virtual address itself",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address.contains(':') == self.address.contains(':')))",message="nat translates within IPv4 or IPv6: a member is of the other family",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!(self.forward in ['vxlan', 'geneve']) || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.tunnelEnd) && has(m.mac)))",message="members behind vxlan and geneve need tunnelEnd and mac",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!(self.forward in ['vxlan', 'geneve']) || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.segment) ? m.segment.type == self.forward : has(self.segment) && self.segment.type == self.forward))",message="members behind vxlan and geneve are in a segment of that type",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="self.forward in ['vxlan', 'geneve'] || self.pools.all(p, !has(p.members) || p.members.all(m, !has(m.tunnelEnd) && (!has(m.segment) || m.segment.type == 'vlan')))",message="only members behind vxlan and geneve have a tunnelEnd, or a segment that is no vlan",fieldPath=".pools"
 type LoadBalancerSpec struct {
 	// Address is the virtual address; one from an AddressPool, if it is not given.
 	// One that is given needs to be in a pool too, unless it is in a segment.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="want an address in its canonical form"
-	Address string `json:"address,omitempty"`
-	// AddressPool names the pool from which the address comes.
+	Address IPAddress `json:"address,omitempty"`
+	// AddressPool names the pool from which the address comes; any that may be used, if
+	// it is not given.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	AddressPool string `json:"addressPool,omitempty"`
-	// IPFamily is that of an address that is not given.
+	// IPFamily is that of an address that is not given; IPv4, if it is not given
+	// either.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=IPv4;IPv6
-	// +kubebuilder:default=IPv4
 	IPFamily string `json:"ipFamily,omitempty"`
 	// Segment is the virtual network of the address; the untagged one, if it is not
 	// given. Every other one has addresses of its own, of which no pool knows.
@@ -80,13 +85,25 @@ type LoadBalancerSpec struct {
 	Pools []Pool `json:"pools"`
 }
 
+// IPAddress is a unicast address, IPv4 or IPv6, in canonical form (RFC 5952); none
+// that is loopback, multicast, unspecified, broadcast or IPv4-mapped, or has a zone.
+//
+// +kubebuilder:validation:MaxLength=39
+// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self) && (ip(self).isGlobalUnicast() || ip(self).isLinkLocalUnicast())",message="want a unicast address in canonical form, such as 192.0.2.1 or 2001:db8::1"
+type IPAddress string
+
 // Segment is a virtual network.
 //
-// +kubebuilder:validation:XValidation:rule="self.type != 'vlan' || self.id <= 4094",message="a VLAN id is 1 to 4094"
+// +kubebuilder:validation:XValidation:rule="self.type != 'vlan' || self.id <= 4094",message="a VLAN id is 1 to 4094",fieldPath=".id"
 type Segment struct {
+	// Type is how packets of the network are told from others.
+	//
 	// +required
 	// +kubebuilder:validation:Enum=vlan;vxlan;geneve
 	Type string `json:"type"`
+	// ID is the network's number: 1 to 4094 of a VLAN, up to 16777215 of VXLAN and
+	// Geneve.
+	//
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=16777215
@@ -95,15 +112,21 @@ type Segment struct {
 
 // Listener is a port of the address.
 type Listener struct {
+	// Name is distinct among the listeners.
+	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
+	// Port is where clients connect to.
+	//
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
+	// Protocol is TCP or UDP. The default is TCP.
+	//
 	// +optional
 	// +kubebuilder:validation:Enum=TCP;UDP
 	// +kubebuilder:default=TCP
@@ -118,10 +141,10 @@ type Listener struct {
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
-	// +kubebuilder:validation:items:MaxLength=49
-	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && cidr(self) == cidr(self).masked()",message="want a CIDR without bits behind its length"
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="want a CIDR in canonical form without bits behind its length, such as 192.0.2.0/24"
 	SourceRanges []string `json:"sourceRanges,omitempty"`
-	// Enabled: a listener that isn't serves nobody.
+	// Enabled: a listener that isn't serves nobody. The default is true.
 	//
 	// +optional
 	// +kubebuilder:default=true
@@ -130,17 +153,23 @@ type Listener struct {
 
 // Pool is members that serve the same.
 type Pool struct {
+	// Name is distinct among the pools.
+	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// SessionAffinity "ClientIP" keeps all flows of one client together.
+	// SessionAffinity "ClientIP" keeps all flows of one client together. The default
+	// is None.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=None;ClientIP
 	// +kubebuilder:default=None
 	SessionAffinity string `json:"sessionAffinity,omitempty"`
+	// HealthCheck is how members are probed; all are taken as healthy, if it is not
+	// given.
+	//
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 	// Members have distinct pairs of address and port.
@@ -155,17 +184,19 @@ type Pool struct {
 
 // Member is a machine that serves.
 type Member struct {
+	// Address is the member's; with vxlan and geneve the one in its segment.
+	//
 	// +required
-	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="want an address in its canonical form"
-	Address string `json:"address"`
-	// Port equals the listener's, but with nat.
+	Address IPAddress `json:"address"`
+	// Port is where the member serves. But with nat it equals the listener's, as the
+	// other modes deliver packets as they came.
 	//
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-	// Weight is the member's share relative to the others'; 0 gets no new flows.
+	// Weight is the member's share relative to the others'; 0 gets no new flows. The
+	// default is 1.
 	//
 	// +optional
 	// +kubebuilder:default=1
@@ -187,9 +218,7 @@ type Member struct {
 	// geneve only.
 	//
 	// +optional
-	// +kubebuilder:validation:MaxLength=45
-	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self)",message="want an address in its canonical form"
-	TunnelEnd string `json:"tunnelEnd,omitempty"`
+	TunnelEnd IPAddress `json:"tunnelEnd,omitempty"`
 }
 
 // LoadBalancerStatus is what became of it.
@@ -224,6 +253,8 @@ type LoadBalancerStatus struct {
 
 // PartStatus is whether a part is sound.
 type PartStatus struct {
+	// Name is the part's.
+	//
 	// +required
 	Name string `json:"name"`
 	// Accepted says that the part can be served.

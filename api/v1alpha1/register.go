@@ -12,7 +12,9 @@ import (
 const Group = "fairlead.io"
 
 // GroupVersion returns the group and version of all kinds in this package.
-func GroupVersion() schema.GroupVersion { return schema.GroupVersion{Group: Group, Version: "v1alpha1"} }
+func GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: Group, Version: "v1alpha1"}
+}
 
 // AddToScheme makes the kinds known to a scheme. It returns no error.
 func AddToScheme(scheme *runtime.Scheme) error {

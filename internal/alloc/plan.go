@@ -107,7 +107,7 @@ func (a *Allocator) preferring(pools []*pool, families []Family, beside []Addres
 	}
 	at := slices.IndexFunc(pools, func(p *pool) bool {
 		if len(beside) > 0 {
-			return p.holds(beside[0].Address)
+			return p.Name == beside[0].Pool
 		}
 		return !slices.ContainsFunc(families, func(f Family) bool {
 			_, none := a.free(f, []*pool{p})

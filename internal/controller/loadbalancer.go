@@ -74,7 +74,7 @@ func balancerWish(b *v1alpha1.LoadBalancer) (w ledger.Wish, unfit error) {
 		family = alloc.IPv6
 	}
 	if b.Spec.Address != "" {
-		a, err := netip.ParseAddr(b.Spec.Address)
+		a, err := netip.ParseAddr(string(b.Spec.Address))
 		if err == nil {
 			err = lb.CheckAddress(a)
 		}
