@@ -33,6 +33,7 @@ func TestNATToLocalPods(t *testing.T) {
 		t.Run(family, func(t *testing.T) {
 			l.checkFamily(t, forwarded, vip)
 			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+			t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
 			t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
 		})
 	}
