@@ -28,7 +28,7 @@ files() { git ls-files -z --cached --others --exclude-standard -- "$@"; }
 
 lint() { tool golangci-lint run; }
 
-modules_are_tidy() { go mod tidy -diff && go -C tools mod tidy -diff; }
+modules_are_tidy() { go mod tidy -diff && go -C tools mod tidy -diff && go -C test/kubeall mod tidy -diff; }
 
 c_is_formatted() { files '*.c' '*.h' | xargs -0r clang-format-19 --dry-run -Werror; }
 

@@ -98,12 +98,7 @@ func (n *Node) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	return await(ctx, func() error {
-		if err := n.containerd.alive(); err != nil {
-			return err
-		}
+	return n.containerd.await(ctx, func(ctx context.Context) error {
 		_, err := n.Run(ctx, "ctr", "--address", containerdSocket, "version")
 		return err
 	})
