@@ -14,6 +14,9 @@ unexport GOROOT
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT = $(shell git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null)
 
+# What "make image" calls the image.
+IMAGE = localhost/fairlead:$(VERSION)
+
 # The linters, and the gobgpd of labs, live in a module of their own, so that the
 # product's go.mod stays the product's.
 TOOL := go tool -modfile=tools/go.mod
@@ -28,6 +31,12 @@ build: ## Build bin/fairlead, one static binary
 	@scripts/install-deps.sh build
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/fairlead \
 		-ldflags '-s -w -X main.version=$(VERSION) -X main.revision=$(COMMIT)' ./cmd/fairlead
+
+.PHONY: image
+image: ## Build bin/fairlead-image.tar, the container image IMAGE
+	@scripts/install-deps.sh image
+	@$(MAKE) --no-print-directory build
+	@scripts/image.sh $(IMAGE) $(VERSION) $(COMMIT)
 
 .PHONY: demo
 demo: ## Balance real traffic in a lab of network namespaces and show it (root)
@@ -60,6 +69,12 @@ verify: ## Lint, and check formats, modules, generated files and known vulnerabi
 generate: ## Compile the BPF programs and what else is generated
 	@scripts/install-deps.sh generate
 	BPF2GO_CC=clang-19 go generate ./...
+	@scripts/manifests.sh
+
+.PHONY: manifests
+manifests: ## Render the chart (VALUES) to deploy/manifests/fairlead.yaml (MANIFESTS)
+	@scripts/install-deps.sh build
+	@scripts/manifests.sh $(VALUES) $(MANIFESTS)
 
 .PHONY: fmt
 fmt: ## Format Go and C

@@ -11,6 +11,7 @@
 #   scripts/install-deps.sh test        demo, kubernetes, a C compiler (race detector), more routers, a guest
 #                                       machine, Prometheus and a browser
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
+#   scripts/install-deps.sh image       build, and the tool that makes container images
 #   scripts/install-deps.sh verify      generate, and the linters that are not Go
 #
 # Where no Go is new enough, one is put at $XDG_CACHE_HOME/fairlead/go (by
@@ -104,13 +105,17 @@ want_group() {
 		want /usr/include/bpf/bpf_helpers.h libbpf-dev
 		want /usr/include/linux/bpf.h linux-libc-dev
 		;;
+	image)
+		want_group build
+		want buildah
+		;;
 	verify)
 		want_group generate
 		want clang-format-19
 		want shellcheck
 		;;
 	*)
-		die "no group is named '$1': use build, demo, kubernetes, test, generate or verify"
+		die "no group is named '$1': use build, demo, kubernetes, test, generate, image or verify"
 		;;
 	esac
 }
@@ -220,7 +225,7 @@ fetch_go() {
 	can_build || die "Go $go_release: it does not run at $cache/go"
 }
 
-(($#)) || die "name at least one group: build, demo, kubernetes, test, generate, verify"
+(($#)) || die "name at least one group: build, demo, kubernetes, test, generate, image, verify"
 for group; do
 	want_group "$group"
 done

@@ -58,11 +58,12 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
   vlan   two tenants with the same VIP in two VLANs of one switch
   vxlan  the same in two VXLAN segments over one network
   pods   ecmp with NAT to pods in a VXLAN overlay, as in a container cluster
+  nodes  ecmp with NAT to pods of the balancers' own machines
   snat   ecmp with balancers that are pods behind their node's address, and a
          BGP route reflector which they announce their routes to`,
 		Example:   "  fairlead lab up ecmp --name try --forward ipip",
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods", "snat"},
+		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods", "nodes", "snat"},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
@@ -74,7 +75,7 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	flags.BoolVar(&o.foreign, "foreign", false, "add a server to ecmp that announces VIPs by ExaBGP")
 	flags.IntVar(&o.second, "second", 0, "number of balancers of ecmp that serve a second pair of VIPs too")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: clients' full packets fit with outer headers)")
-	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp, pods and snat")
+	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp, pods, nodes and snat")
 	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp and snat, and of nodes with a pod of pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkLabFlags(flags, args[0]); err != nil {
@@ -100,7 +101,7 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 // checkLabFlags returns an error if a flag is given that the topology, other than
 // ecmp, doesn't take.
 func checkLabFlags(flags *pflag.FlagSet, topology string) (err error) {
-	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}, "snat": {"balancers", "servers", "router"}}
+	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}, "nodes": {"balancers"}, "snat": {"balancers", "servers", "router"}}
 	flags.Visit(func(f *pflag.Flag) {
 		if others, limited := takes[topology]; limited && f.Name != "name" && !slices.Contains(others, f.Name) {
 			err = fmt.Errorf("topology %s takes no --%s", topology, f.Name)
@@ -137,12 +138,14 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 		return netlab.VXLAN(fairlead, o.mtu), nil
 	case "pods":
 		return netlab.Pods(netlab.PodsOptions{Fairlead: fairlead, Balancers: o.balancers, Nodes: o.servers})
+	case "nodes":
+		return netlab.Nodes(netlab.NodesOptions{Fairlead: fairlead, Nodes: o.balancers})
 	case "snat":
 		return netlab.SNAT(netlab.SNATOptions{
 			Fairlead: fairlead, Router: netlab.RouterKind(o.router), Balancers: o.balancers, Servers: o.servers,
 		})
 	default:
-		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan, pods or snat", name)
+		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan, pods, nodes or snat", name)
 	}
 }
 

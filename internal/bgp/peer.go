@@ -3,6 +3,8 @@
 package bgp
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -105,4 +107,16 @@ func (s Secret) Read() (string, error) {
 		return "", fmt.Errorf("password: %s has %d bytes: want 1 to %d", place, n, maxPassword)
 	}
 	return password, nil
+}
+
+// CheckPassword says why Secret.Read could not return a password from a file that
+// has nothing but it; nil if it could. The error doesn't tell the password.
+func CheckPassword(password []byte) error {
+	if n := len(password); n == 0 || n > maxPassword {
+		return fmt.Errorf("password has %d bytes: want 1 to %d", n, maxPassword)
+	}
+	if bytes.ContainsAny(password, "\n\r\x00") {
+		return errors.New("password has a line's end")
+	}
+	return nil
 }

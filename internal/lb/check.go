@@ -33,6 +33,9 @@ func (s *Service) Check() []FieldError {
 	f.add("port", checkPort(s.Port))
 	f.add("protocol", protocolWords.check("protocol", uint8(s.Protocol)))
 	f.add("forward", forwardWords.check("forwarding mode", uint8(s.Forward)))
+	if s.KeepSource && s.Forward != 0 && s.Forward.DSR() {
+		f.add("keepSource", fmt.Errorf("only with nat: %s leaves the client's address as it is anyway", s.Forward))
+	}
 	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
 	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
 	s.checkTracking(&f)

@@ -53,6 +53,11 @@ func TestCheck(t *testing.T) {
 			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
 			s.Backends[0].Port = 8080
 		}, nil},
+		"nat that keeps the source": {func(s *lb.Service) {
+			s.Forward, s.KeepSource, s.Backends = lb.NAT, true, s.Backends[:1]
+		}, nil},
+		"l2dsr that keeps the source": {func(s *lb.Service) { s.KeepSource = true },
+			[]string{"keepSource: only with nat: l2dsr leaves the client's address as it is anyway"}},
 		"nat to the other family": {func(s *lb.Service) { s.Forward = lb.NAT },
 			[]string{"backends[1].address: fd00::22 is not of the VIP's family: nat translates within IPv4 or IPv6"}},
 		"nat in a vxlan segment": {func(s *lb.Service) {

@@ -95,8 +95,13 @@ type Service struct {
 	// Name is unique within a source and only for people; the VIP is the identity.
 	Name string `json:"name"`
 	VIP
-	Forward  Forward  `json:"forward"`
-	Affinity Affinity `json:"affinity"`
+	Forward Forward `json:"forward"`
+	// KeepSource lets backends see the client's own address and port, as
+	// externalTrafficPolicy Local of a Kubernetes Service asks for; only with NAT.
+	// Their answers have to pass this node all the same, so they had better be
+	// pods of it.
+	KeepSource bool     `json:"keepSource,omitempty"`
+	Affinity   Affinity `json:"affinity"`
 	// QUIC is the form of connection ids; only, and always, with AffinityQUIC.
 	QUIC     *QUIC    `json:"quic,omitempty"`
 	Tracking Tracking `json:"tracking"`

@@ -33,6 +33,13 @@ func (b *builder) address(host *Host) error {
 				}
 			}
 		}
+		for _, o := range host.Bridges {
+			for _, p := range o.Addresses {
+				if err := addAddress(h, o.Name, p); err != nil {
+					return err
+				}
+			}
+		}
 		for _, n := range host.Neighbours {
 			if err := addNeighbour(h, n); err != nil {
 				return fmt.Errorf("neighbour %s: %w", n.Address, err)
@@ -96,7 +103,13 @@ func kernelRoute(h *netlink.Handle, r Route) (*netlink.Route, error) {
 		if err != nil {
 			return nil, fmt.Errorf("interface %s: %w", r.Device, err)
 		}
-		route.LinkIndex, route.Flags = link.Attrs().Index, int(netlink.FLAG_ONLINK)
+		route.LinkIndex = link.Attrs().Index
+	}
+	if r.Device != "" && len(r.Gateways) > 0 {
+		route.Flags = int(netlink.FLAG_ONLINK)
+	}
+	if len(r.Gateways) == 0 {
+		route.Scope = netlink.SCOPE_LINK
 	}
 	if len(r.Gateways) == 1 {
 		route.Gw = r.Gateways[0].AsSlice()

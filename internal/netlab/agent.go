@@ -69,6 +69,9 @@ func writeService(b *strings.Builder, s lb.Service) {
 		fmt.Fprintf(b, "    segment: %s\n", segmentText(s.Segment))
 	}
 	fmt.Fprintf(b, "    forward: %s\n", s.Forward)
+	if s.KeepSource {
+		b.WriteString("    keepSource: true\n")
+	}
 	if s.Affinity != lb.AffinityFlow {
 		fmt.Fprintf(b, "    affinity: %s\n", s.Affinity)
 	}

@@ -46,6 +46,7 @@ func (b *builder) build(ctx context.Context) error {
 		{"interface programs", b.program},
 		{"interfaces", b.plumb},
 		{"overlays", b.overlay},
+		{"bridges", b.bridge},
 		{"addresses", b.address},
 		{"routes", b.route},
 		{"rules", b.filter},

@@ -80,16 +80,12 @@ func (b *builder) plumb(host *Host) error {
 }
 
 // addBridge gives a switch its bridge; it returns nil for every other role.
-// A new bridge runs no spanning tree: its ports forward at once. It floods
-// multicast, since nobody in a lab would ask for the groups that IPv6 needs.
 func addBridge(h *netlink.Handle, role Role) (netlink.Link, error) {
 	if role != Switch {
 		return nil, nil
 	}
-	snooping := false
-	bridge := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
-	bridge.Name = bridgeName
-	if err := h.LinkAdd(bridge); err != nil {
+	bridge, err := newBridge(h, bridgeName)
+	if err != nil {
 		return nil, err
 	}
 	return bridge, h.LinkSetUp(bridge)
@@ -100,8 +96,9 @@ func addBridge(h *netlink.Handle, role Role) (netlink.Link, error) {
 //
 // A veth pair leaves checksums and VLAN tags beside the frame, for hardware
 // that isn't there. XDP forwards only the frame, so the receiver would see a
-// wrong checksum and no tag: both offloads are off everywhere, also on switch
-// ports, which cut what receive offload has merged into packets again.
+// wrong checksum and no tag: both offloads are off everywhere but between
+// containers and their nodes, also on switch ports, which cut what receive offload
+// has merged into packets again.
 func setFeatures(host *Host) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
@@ -110,6 +107,9 @@ func setFeatures(host *Host) error {
 	defer tool.Close()
 	for i := range host.Interfaces {
 		name := host.Interfaces[i].Name
+		if host.Interfaces[i].Container {
+			continue
+		}
 		err := tool.Change(name, map[string]bool{
 			"tx-checksum-ip-generic": false,
 			"tx-vlan-hw-insert":      false,

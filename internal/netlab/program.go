@@ -28,7 +28,7 @@ func (b *builder) program(host *Host) error {
 				err = vlanport.Attach(index, i.VLAN)
 			case i.Geneve != 0:
 				err = geneveport.Attach(index, i.Geneve, hostAddresses(i.Addresses))
-			case b.facesBalancer(End{host.Name, i.Name}):
+			case !i.Container && b.facesBalancer(End{host.Name, i.Name}):
 				err = switchport.Attach(index)
 			}
 			if err != nil {

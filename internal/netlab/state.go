@@ -111,6 +111,12 @@ func newState(name, dir string, t *Topology) State {
 				host.Addresses = append(host.Addresses, p.Addr())
 			}
 		}
+		for _, o := range h.Bridges {
+			host.Interfaces = append(host.Interfaces, o.Name)
+			for _, p := range o.Addresses {
+				host.Addresses = append(host.Addresses, p.Addr())
+			}
+		}
 		if h.Socket != "" {
 			host.Socket = filepath.Join(host.Directory, h.Socket)
 		}

@@ -11,6 +11,15 @@ import (
 	"strings"
 )
 
+// A router spreads flows by the five-tuple of their packets, and by nothing else.
+// The policy 1 does so only where the kernel has no hash of the packet already:
+// here it has that of the sender's socket, which other packets of the same flow
+// don't have, such as a reset when the socket is gone.
+const (
+	multipathCustom    = "3"
+	multipathFiveTuple = "55" // 0x37: both addresses, protocol, both ports
+)
+
 // tune sets a host's sysctls. It comes before any interface, since interfaces
 // inherit what "default" says when they are made.
 func (b *builder) tune(host *Host) error {
@@ -47,8 +56,10 @@ func roleSysctls(role Role) map[string]string {
 		maps.Copy(settings, map[string]string{
 			"net.ipv4.ip_forward":                "1",
 			"net.ipv6.conf.all.forwarding":       "1",
-			"net.ipv4.fib_multipath_hash_policy": "1", // by five-tuple
-			"net.ipv6.fib_multipath_hash_policy": "1",
+			"net.ipv4.fib_multipath_hash_policy": multipathCustom,
+			"net.ipv6.fib_multipath_hash_policy": multipathCustom,
+			"net.ipv4.fib_multipath_hash_fields": multipathFiveTuple,
+			"net.ipv6.fib_multipath_hash_fields": multipathFiveTuple,
 		})
 	case Server:
 		// Every server has the VIPs: none may answer ARP requests for them or

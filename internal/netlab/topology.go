@@ -48,6 +48,7 @@ type Host struct {
 	Software   string
 	Interfaces []Interface
 	Overlays   []Overlay
+	Bridges    []Bridge
 	// Loopback addresses are put on lo: the VIPs of a server.
 	Loopback   []netip.Addr
 	Routes     []Route
@@ -85,6 +86,10 @@ type Interface struct {
 	// accepts at the interface's addresses: it gets what is inside, which has to be
 	// for the interface's MAC address.
 	Geneve uint32
+	// Container leaves the interface, an end of a link between a node and a
+	// container on it, as the kernel makes it: its checksums and its segmentation
+	// are the other end's to do.
+	Container bool
 }
 
 // Link is a veth pair.
@@ -100,7 +105,7 @@ type End struct{ Host, Interface string }
 func (e End) String() string { return e.Host + "/" + e.Interface }
 
 // Route leads to a network through one gateway, or through several of equal
-// cost.
+// cost. Without any, what it leads to is at its device.
 type Route struct {
 	Destination netip.Prefix
 	Gateways    []netip.Addr
@@ -172,7 +177,8 @@ func (t *Topology) SetServices(services []lb.Service) {
 
 // device reports whether the host has an interface or an overlay of that name.
 func (h *Host) device(name string) bool {
-	return h.iface(name) != nil || slices.ContainsFunc(h.Overlays, func(o Overlay) bool { return o.Name == name })
+	return h.iface(name) != nil || slices.ContainsFunc(h.Overlays, func(o Overlay) bool { return o.Name == name }) ||
+		slices.ContainsFunc(h.Bridges, func(o Bridge) bool { return o.Name == name })
 }
 
 // iface returns the host's interface of that name, or nil.

@@ -29,6 +29,15 @@ func pods(t *testing.T, balancers, nodes int) Topology {
 	return topology
 }
 
+func workers(t *testing.T, nodes int, keepSource bool) Topology {
+	t.Helper()
+	topology, err := Nodes(NodesOptions{Fairlead: "/proc/self/exe", Nodes: nodes, KeepSource: keepSource})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
 func snat(t *testing.T, router RouterKind, balancers int) Topology {
 	t.Helper()
 	topology, err := SNAT(SNATOptions{Fairlead: "/proc/self/exe", Router: router, Balancers: balancers, Servers: 2})
@@ -51,6 +60,8 @@ func TestTopologiesAreValid(t *testing.T) {
 		"vlan":     VLAN("/proc/self/exe"),
 		"vxlan":    VXLAN("/proc/self/exe", 1500),
 		"pods":     pods(t, 3, 2),
+		"nodes":    workers(t, 3, false),
+		"local":    workers(t, 2, true),
 		"all pods": pods(t, MaxBalancers, MaxServers),
 		"snat":     snat(t, FRR, 3),
 		"all snat": snat(t, BIRD, MaxBalancers),

@@ -98,6 +98,13 @@ func (h *Host) problems(macs map[lb.MAC]End) []error {
 		seen[o.Name] = true
 		errs = append(errs, o.check(h.Role))
 	}
+	for _, o := range h.Bridges {
+		if seen[o.Name] {
+			errs = append(errs, fmt.Errorf("bridge %s: name used twice", o.Name))
+		}
+		seen[o.Name] = true
+		errs = append(errs, o.check(h))
+	}
 	for _, n := range h.Neighbours {
 		if !h.device(n.Interface) {
 			errs = append(errs, fmt.Errorf("neighbour %s: no interface %s", n.Address, n.Interface))
@@ -173,7 +180,7 @@ func (r *Route) check() error {
 	if !r.Destination.IsValid() || r.Destination != r.Destination.Masked() {
 		return fmt.Errorf("route %s: not a network", r.Destination)
 	}
-	if len(r.Gateways) == 0 {
+	if len(r.Gateways) == 0 && r.Device == "" {
 		return fmt.Errorf("route %s: no gateway", r.Destination)
 	}
 	if r.Device != "" && len(r.Gateways) > 1 {

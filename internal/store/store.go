@@ -25,6 +25,8 @@ import (
 type Store struct {
 	mu      sync.Mutex
 	current Snapshot
+	// names has the VIP of each service of the current snapshot.
+	names map[string]lb.VIP
 	// changed is closed when current is replaced.
 	changed chan struct{}
 }
@@ -41,16 +43,9 @@ func New() *Store {
 // by Judge: so a new backend that counts as dead until it has been probed is never
 // seen alive before.
 func (s *Store) Set(services []lb.Service, verdicts ...health.Verdict) (Snapshot, error) {
-	entries := make([]Entry, len(services))
-	for i := range services {
-		svc := services[i]
-		svc.Backends = slices.SortedFunc(slices.Values(svc.Backends), func(a, b lb.Backend) int {
-			return a.ID().Compare(b.ID())
-		})
-		entries[i].Configured = &svc
-	}
-	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Configured.VIP.Compare(b.Configured.VIP) })
-	if err := checkDistinct(entries); err != nil {
+	entries := entriesOf(services)
+	names, err := checkDistinct(entries)
+	if err != nil {
 		return Snapshot{}, err
 	}
 
@@ -60,7 +55,22 @@ func (s *Store) Set(services []lb.Service, verdicts ...health.Verdict) (Snapshot
 	if !next.inherit(s.current, byService(verdicts)) {
 		return s.current, nil
 	}
+	s.names = names
 	return s.replace(next), nil
+}
+
+// entriesOf makes entries of services, sorted by VIP.
+func entriesOf(services []lb.Service) []Entry {
+	entries := make([]Entry, len(services))
+	for i := range services {
+		svc := services[i]
+		svc.Backends = slices.SortedFunc(slices.Values(svc.Backends), func(a, b lb.Backend) int {
+			return a.ID().Compare(b.ID())
+		})
+		entries[i].Configured = &svc
+	}
+	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Configured.VIP.Compare(b.Configured.VIP) })
+	return entries
 }
 
 // next begins the snapshot after the current one, equal to it.
@@ -80,10 +90,10 @@ func (s *Store) replace(next Snapshot) Snapshot {
 }
 
 // checkDistinct names all VIPs and names that entries, sorted by VIP, have
-// twice.
-func checkDistinct(entries []Entry) error {
+// twice. It returns the VIP of each name.
+func checkDistinct(entries []Entry) (names map[string]lb.VIP, err error) {
 	var errs []error
-	names := map[string]lb.VIP{}
+	names = make(map[string]lb.VIP, len(entries))
 	for i, e := range entries {
 		if i > 0 && e.Configured.VIP == entries[i-1].Configured.VIP {
 			errs = append(errs, fmt.Errorf("vip %s: services %q and %q have it", e.Configured.VIP, entries[i-1].Configured.Name, e.Configured.Name))
@@ -93,7 +103,7 @@ func checkDistinct(entries []Entry) error {
 		}
 		names[e.Configured.Name] = e.Configured.VIP
 	}
-	return errors.Join(errs...)
+	return names, errors.Join(errs...)
 }
 
 // inherit gives unchanged services the entries that they have in old and merges
@@ -103,22 +113,33 @@ func (s *Snapshot) inherit(old Snapshot, states map[lb.VIP]states) (changed bool
 	changed = old.Revision == 0 || len(s.Services) != len(old.Services)
 	for i := range s.Services {
 		e := &s.Services[i]
-		at, found := old.find(e.Configured.VIP)
-		same := found && e.Configured.Equal(old.Services[at].Configured)
-		if same {
-			*e = old.Services[at]
-		} else if found {
-			before := old.Services[at]
-			e.Service, e.Revision, e.Changed, e.Judged = before.Service, before.Revision, before.Changed, before.Judged
-			e.keepVerdicts(before.Health)
+		var before *Entry
+		if at, found := old.find(e.Configured.VIP); found {
+			before = &old.Services[at]
 		}
-		if news := e.judge(states[e.Configured.VIP], s.Revision); same && !news {
-			continue
+		if s.succeed(e, before, states[e.Configured.VIP]) {
+			changed = true
 		}
-		changed = true
-		s.merge(e)
 	}
 	return changed
+}
+
+// succeed makes the entry of a configured service what follows from the one that it
+// had before, nil if none, and from news of its backends. It reports whether
+// anything differs.
+func (s *Snapshot) succeed(e, before *Entry, news states) (changed bool) {
+	same := before != nil && e.Configured.Equal(before.Configured)
+	if same {
+		*e = *before
+	} else if before != nil {
+		e.Service, e.Revision, e.Changed, e.Judged = before.Service, before.Revision, before.Changed, before.Judged
+		e.keepVerdicts(before.Health)
+	}
+	if judged := e.judge(news, s.Revision); same && !judged {
+		return false
+	}
+	s.merge(e)
+	return true
 }
 
 // Snapshot returns the current snapshot.

@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -24,6 +25,15 @@ func (e exits) minus(before exits) exits {
 		diff[name] = packets - before[name]
 	}
 	return diff
+}
+
+// sum adds up exits, whose names are joined by "+".
+func (e exits) sum(names string) uint64 {
+	sum := uint64(0)
+	for name := range strings.SplitSeq(names, "+") {
+		sum += e[name]
+	}
+	return sum
 }
 
 // ask decodes what a balancer's agent answers.

@@ -2,28 +2,35 @@
 
 package xdp
 
-import "slices"
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
 
-// handovers are the devices behind which the version has backends that XDP can't
-// send to (package handover), by index and in order.
-func (v *version) handovers() []int {
-	var devices []int
-	for i := range v.slots {
-		one := &v.slots[i]
-		if one.usable() && one.Flags&uint8(balancerBackendFlagBACKEND_HANDOVER) != 0 {
-			devices = append(devices, int(one.Ifindex))
+	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
+	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+)
+
+// handOver makes sure that packets can be handed over for the backends of a plan
+// that XDP can't send to (package handover), before any is. A backend whose device
+// has vanished is out of use until its next hop is known to be another; the others
+// are none the worse.
+func (p *Plane) handOver(pl plan) error {
+	for i, hop := range pl.hops {
+		if hop.Err != nil || !hop.Hop.Handover || pl.backends[i].Down {
+			continue
 		}
-	}
-	slices.Sort(devices)
-	return slices.Compact(devices)
-}
-
-// handOver makes sure that packets for a version can be handed over, before any
-// is.
-func (p *Plane) handOver(next *version) error {
-	for _, device := range next.handovers() {
-		if err := p.handover.Attach(device); err != nil {
+		err := p.handover.Attach(handover.Device{Index: hop.Hop.Index, MAC: hop.Hop.Source})
+		if err != nil && !errors.Is(err, handover.ErrGone) {
 			return err
+		}
+		if err == nil {
+			continue
+		}
+		pl.hops[i] = nexthop.Result{Err: fmt.Errorf("interface %s is gone", hop.Hop.Interface)}
+		if i < len(pl.ring) {
+			pl.ring[i].Weight = 0
 		}
 	}
 	return nil
@@ -32,10 +39,14 @@ func (p *Plane) handOver(next *version) error {
 // trimHandover detaches the programs from devices behind which no service has
 // backends any more.
 func (p *Plane) trimHandover() error {
-	var devices []int
+	used := map[handover.Device]struct{}{}
 	for _, s := range p.services {
-		devices = append(devices, s.now.handovers()...)
+		for i := range s.now.slots {
+			one := &s.now.slots[i]
+			if one.usable() && one.Flags&uint8(balancerBackendFlagBACKEND_HANDOVER) != 0 {
+				used[handover.Device{Index: int(one.Ifindex), MAC: one.Source}] = struct{}{}
+			}
+		}
 	}
-	slices.Sort(devices)
-	return p.handover.Retain(slices.Compact(devices))
+	return p.handover.Retain(slices.Collect(maps.Keys(used)))
 }

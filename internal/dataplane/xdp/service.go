@@ -93,12 +93,11 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	if err := p.prepare(pl.svc); err != nil {
 		return dataplane.Programmed{}, err
 	}
-	next, err := p.stage(s, pl)
-	if err != nil {
+	if err := p.handOver(pl); err != nil {
 		return dataplane.Programmed{}, err
 	}
-	if err := p.handOver(next); err != nil {
-		p.unstage(s, next)
+	next, err := p.stage(s, pl)
+	if err != nil {
 		return dataplane.Programmed{}, err
 	}
 	if err := p.show(vip, s, next, known); err != nil {

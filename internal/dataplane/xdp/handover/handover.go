@@ -14,13 +14,13 @@ package handover
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 //go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -Wall -Wextra -Werror -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu" forward ../../../../bpf/nat_handover.bpf.c
@@ -42,43 +42,63 @@ type Config struct {
 	Seed   uint64
 }
 
+// Device is one behind which backends are.
+type Device struct {
+	Index int
+	// MAC is zero at a device without Ethernet address. It tells a device from
+	// another one that got the index of one that is gone, as those of containers
+	// may.
+	MAC lb.MAC
+}
+
+// ErrGone is in the chain of the error for a device that isn't there any more.
+var ErrGone = errors.New("the device is gone")
+
 // Handover has the programs of one data plane at work, in the network namespace
 // of the thread that calls. Its methods are not safe for concurrent use.
 type Handover struct {
 	config  Config
 	forward *ebpf.Program
 	replies map[uint32]*ebpf.Program // by the bytes of the device's link layer
-	// devices are those at which this process has attached the programs; trimmed
-	// says that there are no others of the owner.
-	devices map[int]bool
+	// devices are those at which this process has attached the programs, by index;
+	// trimmed says that there are no others of the owner.
+	devices map[int]Device
 	trimmed bool
 }
 
 // New returns a Handover that has attached nothing. What an earlier one has is at
 // work until it is replaced or detached.
 func New(cfg Config) *Handover {
-	return &Handover{config: cfg, replies: map[uint32]*ebpf.Program{}, devices: map[int]bool{}}
+	return &Handover{config: cfg, replies: map[uint32]*ebpf.Program{}, devices: map[int]Device{}}
 }
 
-// Attach puts the programs to work for backends behind a device, of this index.
-// Those of an earlier agent are replaced, each in one step.
-func (h *Handover) Attach(device int) error {
-	if h.devices[device] {
+// Attach puts the programs to work for backends behind a device. Those of an
+// earlier agent are replaced, each in one step.
+func (h *Handover) Attach(device Device) error {
+	if known, ok := h.devices[device.Index]; ok && known == device {
 		return nil
 	}
 	// Answers first: nothing is sent as long as they aren't understood.
-	program, err := h.replyProgram(device)
-	if err != nil {
-		return fmt.Errorf("nat replies: %w", err)
-	}
-	if err := h.config.replyFilter(device).Attach(program); err != nil {
+	if err := h.attachReply(device.Index); err != nil {
 		return fmt.Errorf("nat replies: %w", err)
 	}
 	if err := h.attachForward(); err != nil {
 		return fmt.Errorf("nat handover: %w", err)
 	}
-	h.devices[device] = true
+	h.devices[device.Index] = device
 	return nil
+}
+
+// attachReply puts the program for answers at a device.
+func (h *Handover) attachReply(device int) error {
+	program, err := h.replyProgram(device)
+	if err == nil {
+		err = h.config.replyFilter(device).Attach(program)
+	}
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone || errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return err
 }
 
 // attachForward puts the program for clients' packets on all interfaces.
@@ -159,21 +179,49 @@ func LoadReply(cfg Config, length uint32) (*ebpf.Program, error) {
 }
 
 // Retain detaches the programs from all devices but those given; without any,
-// also from the interfaces.
-func (h *Handover) Retain(devices []int) error {
-	left := func(device int, _ bool) bool { return !slices.Contains(devices, device) }
-	before := len(h.devices)
-	maps.DeleteFunc(h.devices, left)
-	if h.trimmed && len(h.devices) == before {
+// also from the interfaces. What others than this process have attached is looked
+// for once.
+func (h *Handover) Retain(devices []Device) error {
+	kept := make(map[int]bool, len(devices))
+	for _, d := range devices {
+		kept[d.Index] = true
+	}
+	var errs []error
+	for index := range h.devices {
+		if kept[index] {
+			continue
+		}
+		err := h.config.replyFilter(index).DetachOwn()
+		if errs = append(errs, err); err == nil {
+			delete(h.devices, index)
+		}
+	}
+	if !h.trimmed {
+		err := detach(h.config, kept)
+		errs, h.trimmed = append(errs, err), err == nil
+	}
+	if len(devices) == 0 {
+		errs = append(errs, h.detachForward())
+	}
+	return errors.Join(errs...)
+}
+
+// detachForward takes the program for clients' packets from all interfaces.
+func (h *Handover) detachForward() error {
+	if h.forward == nil {
 		return nil
 	}
-	h.trimmed = false
-	if err := detach(h.config, devices); err != nil {
-		return err
-	}
-	h.trimmed = true
-	if len(devices) > 0 || h.forward == nil {
-		return nil
+	for _, name := range h.config.Interfaces {
+		link, err := netlink.LinkByName(name)
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+			continue
+		}
+		if err == nil {
+			err = h.config.forwardFilter(link.Attrs().Index).DetachOwn()
+		}
+		if err != nil {
+			return fmt.Errorf("nat handover: interface %s: %w", name, err)
+		}
 	}
 	err := h.forward.Close()
 	h.forward = nil
@@ -186,7 +234,7 @@ func Remove(owner string) error { return detach(Config{Owner: owner}, nil) }
 
 // detach takes the owner's filters from all devices but some, and from the
 // interfaces if there is no such device.
-func detach(cfg Config, except []int) error {
+func detach(cfg Config, except map[int]bool) error {
 	links, err := netlink.LinkList()
 	if err != nil {
 		return fmt.Errorf("nat handover: %w", err)
@@ -194,7 +242,7 @@ func detach(cfg Config, except []int) error {
 	var errs []error
 	for _, link := range links {
 		index := link.Attrs().Index
-		if !slices.Contains(except, index) {
+		if !except[index] {
 			errs = append(errs, cfg.replyFilter(index).DetachOwn())
 		}
 		if len(except) == 0 {

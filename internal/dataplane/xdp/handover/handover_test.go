@@ -3,6 +3,9 @@
 package handover
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"runtime"
 	"testing"
@@ -10,6 +13,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // ownNamespace puts the test on a thread with a network namespace of its own,
@@ -97,8 +102,8 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 	if len(filters(t, in))+len(filters(t, tunnel)) != 0 {
 		t.Error("filters without a device that needs them")
 	}
-	must(t, first.Attach(tunnel))
-	must(t, first.Attach(tunnel))
+	must(t, first.Attach(Device{Index: tunnel}))
+	must(t, first.Attach(Device{Index: tunnel}))
 	before := []map[string]int{filters(t, in), filters(t, tunnel)}
 	if len(before[0]) != 1 || len(before[1]) != 1 {
 		t.Fatalf("filters %v, want one at each end", before)
@@ -110,7 +115,7 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 	}
 
 	second := open(t, "lb1")
-	must(t, second.Attach(tunnel))
+	must(t, second.Attach(Device{Index: tunnel}))
 	for i, index := range []int{in, tunnel} {
 		got := filters(t, index)
 		for name, id := range before[i] {
@@ -119,7 +124,7 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 			}
 		}
 	}
-	must(t, second.Retain([]int{tunnel}))
+	must(t, second.Retain([]Device{{Index: tunnel}}))
 	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
 		t.Error("what is needed was taken away")
 	}
@@ -127,7 +132,7 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 	if len(filters(t, in))+len(filters(t, tunnel)) != 0 {
 		t.Error("filters are left without a device that needs them")
 	}
-	must(t, second.Attach(tunnel))
+	must(t, second.Attach(Device{Index: tunnel}))
 	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
 		t.Error("no filters for a device that is needed again")
 	}
@@ -136,12 +141,12 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 // Each owner removes its own filters, and no others.
 func TestRemoveLeavesOthers(t *testing.T) {
 	in, tunnel := ownNamespace(t)
-	must(t, open(t, "lb1").Attach(tunnel))
+	must(t, open(t, "lb1").Attach(Device{Index: tunnel}))
 	must(t, Remove("lb2"))
 	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
 		t.Error("another owner's filters were removed")
 	}
-	if err := open(t, "lb2").Attach(tunnel); err == nil {
+	if err := open(t, "lb2").Attach(Device{Index: tunnel}); err == nil {
 		t.Error("another owner's filter was replaced")
 	}
 	must(t, Remove("lb1"))
@@ -166,12 +171,69 @@ func TestReplyPrograms(t *testing.T) {
 func TestDeviceIsGone(t *testing.T) {
 	_, tunnel := ownNamespace(t)
 	h := open(t, "lb1")
-	must(t, h.Attach(tunnel))
+	must(t, h.Attach(Device{Index: tunnel}))
 	link, err := netlink.LinkByIndex(tunnel)
 	must(t, err)
 	must(t, netlink.LinkDel(link))
 	must(t, h.Retain(nil))
-	if err := h.Attach(tunnel); err == nil || h.devices[tunnel] {
-		t.Errorf("error %v, devices %v", err, h.devices)
+	if err := h.Attach(Device{Index: tunnel}); !errors.Is(err, ErrGone) || len(h.devices) > 0 {
+		t.Errorf("error %v, devices %v, want that it is gone", err, h.devices)
+	}
+}
+
+// A device that got the index of one that is gone is another one, as its MAC
+// address says; nobody need have noticed in between.
+func TestDeviceTakesAnothersIndex(t *testing.T) {
+	_, tunnel := ownNamespace(t)
+	h := open(t, "lb1")
+	must(t, h.Attach(Device{Index: tunnel, MAC: lb.MAC{2, 0, 0, 0, 0, 1}}))
+	link, err := netlink.LinkByIndex(tunnel)
+	must(t, err)
+	must(t, netlink.LinkDel(link))
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Index = "other", tunnel
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "other-peer"}))
+	must(t, h.Attach(Device{Index: tunnel, MAC: lb.MAC{2, 0, 0, 0, 0, 2}}))
+	if got := filters(t, tunnel); len(got) != 1 {
+		t.Errorf("filters %v, want one", got)
+	}
+}
+
+// Devices come and go by the hundreds: each is a matter of its own, and one that
+// stays keeps its filter.
+func TestDevicesComeAndGo(t *testing.T) {
+	_, tunnel := ownNamespace(t)
+	h := open(t, "lb1")
+	must(t, h.Retain(nil)) // looks for what others have left, once
+	must(t, h.Attach(Device{Index: tunnel}))
+	before := filters(t, tunnel)
+	all := []Device{{Index: tunnel}}
+	for i := range 100 {
+		attrs := netlink.NewLinkAttrs()
+		attrs.Name = fmt.Sprintf("pod%d", i)
+		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name + "-peer"}))
+		link, err := netlink.LinkByName(attrs.Name)
+		must(t, err)
+		all = append(all, Device{Index: link.Attrs().Index, MAC: lb.MAC(link.Attrs().HardwareAddr)})
+		must(t, h.Attach(all[i+1]))
+		if i%2 == 1 {
+			must(t, netlink.LinkDel(link))
+		}
+	}
+	must(t, h.Retain(all[:51]))
+	for i, d := range all {
+		want := 1
+		if i > 50 {
+			want = 0
+		}
+		if i > 0 && i%2 == 0 {
+			continue // it is gone
+		}
+		if got := filters(t, d.Index); len(got) != want {
+			t.Errorf("device %d: filters %v, want %d", i, got, want)
+		}
+	}
+	if got := filters(t, tunnel); !maps.Equal(got, before) {
+		t.Errorf("filters %v, want %v as before", got, before)
 	}
 }

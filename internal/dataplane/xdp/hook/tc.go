@@ -103,6 +103,9 @@ func (f Filter) find() (*netlink.BpfFilter, error) {
 		return nil, fmt.Errorf("%s: %w", f, err)
 	}
 	filters, err := netlink.FilterList(link, uint32(f.Direction))
+	if errors.Is(err, unix.ENODEV) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f, err)
 	}

@@ -104,7 +104,7 @@ func (v *view) leaving(t Target, p path) (Hop, link, error) {
 	switch {
 	case err == nil:
 	case t.Handover && dev.up && !p.down:
-		return Hop{Interface: dev.name, Index: dev.index, Handover: true, MTU: dev.mtu}, dev, nil
+		return Hop{Interface: dev.name, Index: dev.index, Handover: true, Source: dev.mac, MTU: dev.mtu}, dev, nil
 	default:
 		return Hop{}, dev, err
 	}

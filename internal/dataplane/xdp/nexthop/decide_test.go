@@ -201,7 +201,7 @@ func TestDecide(t *testing.T) {
 		},
 		{
 			name: "handed over with provider tags", target: handover, route: unicast(direct(eth0qinq)),
-			want: Hop{Interface: "eth0.200", Index: eth0qinq, Handover: true, MTU: 1496, Local: ip("10.0.0.5")},
+			want: Hop{Interface: "eth0.200", Index: eth0qinq, Handover: true, Source: macVLAN, MTU: 1496, Local: ip("10.0.0.5")},
 		},
 		{
 			name: "not handed over", target: handover, route: unicast(direct(eth0)), neighbours: backendOn(eth0),

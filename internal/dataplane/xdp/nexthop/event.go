@@ -2,10 +2,7 @@
 
 package nexthop
 
-import (
-	"net/netip"
-	"slices"
-)
+import "net/netip"
 
 // The methods of this file take events. Each marks the entries that the event
 // may concern, so that settle decides them again, and no others: thousands of
@@ -14,11 +11,8 @@ import (
 
 // routeChanged takes the coming, change or going of a route.
 func (t *table) routeChanged(prefix netip.Prefix, table int) {
-	entries := t.sorted()
-	i, _ := slices.BinarySearchFunc(entries, prefix.Masked().Addr(), func(e *entry, a netip.Addr) int {
-		return e.target.Address.Compare(a)
-	})
-	for ; i < len(entries) && prefix.Contains(entries[i].target.Address); i++ {
+	entries := t.index.sort(t.entries)
+	for i := t.index.from(prefix.Masked().Addr()); i < len(entries) && prefix.Contains(entries[i].target.Address); i++ {
 		e := entries[i]
 		// In one table the longest prefix wins: a shorter one changes nothing.
 		if table != e.route.table || prefix.Bits() >= e.route.prefix.Bits() {
@@ -27,24 +21,10 @@ func (t *table) routeChanged(prefix netip.Prefix, table int) {
 	}
 }
 
-// sorted returns the entries in the order of their addresses.
-func (t *table) sorted() []*entry {
-	if t.byAddress == nil {
-		t.byAddress = make([]*entry, 0, len(t.entries))
-		for _, e := range t.entries {
-			t.byAddress = append(t.byAddress, e)
-		}
-		slices.SortFunc(t.byAddress, func(a, b *entry) int {
-			return a.target.Address.Compare(b.target.Address)
-		})
-	}
-	return t.byAddress
-}
-
 // rerouteAll takes an event that may concern every route: a routing rule or a
 // next-hop object.
 func (t *table) rerouteAll() {
-	for _, e := range t.sorted() {
+	for _, e := range t.entries {
 		t.reroute(e)
 	}
 }
@@ -91,32 +71,47 @@ func (t *table) linkGone(index int) {
 // revives the IPv4 routes and ECMP paths of a device without a word. Where XDP
 // runs on the device, entries without a route are concerned too.
 func (t *table) rerouteThrough(before, now link) {
-	ours := t.view.runs(before) || t.view.runs(now)
-	for _, e := range t.sorted() {
-		if t.uses(e, now.index) || (ours && len(e.route.paths) == 0) {
+	t.rerouteUsers(now.index)
+	if !t.view.runs(before) && !t.view.runs(now) {
+		return
+	}
+	for _, e := range t.entries {
+		if len(e.route.paths) == 0 {
 			t.reroute(e)
 		}
 	}
 }
 
-func (t *table) uses(e *entry, index int) bool {
-	return slices.ContainsFunc(e.route.paths, func(p path) bool {
-		return p.index == index || t.view.links[p.index].parent == index
-	})
+// rerouteUsers marks the entries whose route uses a device, or a VLAN device on
+// top of it.
+func (t *table) rerouteUsers(index int) {
+	for e := range t.index.byDevice[index] {
+		t.reroute(e)
+	}
+	for _, l := range t.view.links {
+		if l.parent != index {
+			continue
+		}
+		for e := range t.index.byDevice[l.index] {
+			t.reroute(e)
+		}
+	}
 }
 
 // addressChanged takes the coming, change or going of an address of this machine
 // on the interface index. The kernel drops IPv4 routes that prefer an address
-// without a word when it goes.
+// without a word when it goes. Others that use it, of which there are many where
+// all pods have one gateway, may have to use another, but keep their routes.
 func (t *table) addressChanged(index int, address netip.Addr) {
 	t.oldAddresses = true
-	for _, e := range t.sorted() {
+	t.rerouteUsers(index)
+	for _, e := range t.entries {
 		local := e.result.Hop.Local
 		switch {
-		case t.uses(e, index), e.route.source == address:
+		case e.route.source == address:
 			t.reroute(e)
 		case !e.target.OnLink && (!local.IsValid() || local == address):
-			t.reroute(e)
+			t.stale[e] = struct{}{}
 		}
 	}
 }

@@ -48,7 +48,8 @@ type Hop struct {
 	Interface string
 	Index     int
 	// Handover means that XDP can't send there: the kernel has to, which needs no
-	// MAC addresses from here.
+	// MAC addresses from here. Source is the device's all the same, as it may be the
+	// only thing that tells it from one that is gone.
 	Handover bool
 	// Source is the MAC address of this machine, Destination that of the next
 	// hop.

@@ -35,10 +35,7 @@ type table struct {
 	entries    map[Target]*entry
 	owners     map[lb.VIP]*owner
 	neighbours map[neighbourKey]*watched
-
-	// byAddress holds the entries in the order of their addresses, to find those
-	// within a route's prefix; nil when it has to be made again.
-	byAddress []*entry
+	index      index
 	// stale are the entries to be decided again, suspects the neighbours that
 	// may need a probe.
 	stale    map[*entry]struct{}
@@ -73,6 +70,7 @@ func newTable(log *slog.Logger, k kernel, interfaces []string) *table {
 		entries:      map[Target]*entry{},
 		owners:       map[lb.VIP]*owner{},
 		neighbours:   map[neighbourKey]*watched{},
+		index:        newIndex(),
 		stale:        map[*entry]struct{}{},
 		suspects:     map[*watched]struct{}{},
 		oldAddresses: true,
@@ -128,7 +126,7 @@ func (t *table) entry(target Target) *entry {
 	}
 	e := &entry{target: target, owners: map[*owner]struct{}{}, rerouted: true}
 	t.entries[target] = e
-	t.byAddress = nil
+	t.index.add(e)
 	t.decide(e)
 	return e
 }
@@ -141,7 +139,7 @@ func (t *table) leave(o *owner, e *entry) {
 	}
 	delete(t.entries, e.target)
 	delete(t.stale, e)
-	t.byAddress = nil
+	t.index.remove(e)
 	for _, key := range e.neighbours {
 		t.unwatch(key, e)
 	}
@@ -151,7 +149,9 @@ func (t *table) leave(o *owner, e *entry) {
 // changed.
 func (t *table) decide(e *entry) bool {
 	if e.rerouted {
+		t.index.unroute(e)
 		e.route = t.kernel.route(e.target.Address)
+		t.index.route(e)
 		e.rerouted = false
 	}
 	t.depend(e, t.view.neighbours(e.target, &e.route))

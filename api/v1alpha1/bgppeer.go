@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// BGPPeer is a router to which agents announce the addresses that their nodes
+// serve. The agents' own ASN is a setting of the installation.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,categories=fairlead
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
+// +kubebuilder:printcolumn:name="ASN",type=integer,JSONPath=`.spec.asn`
+// +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd.enabled`
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type BGPPeer struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// +required
+	Spec BGPPeerSpec `json:"spec"`
+	// +optional
+	Status BGPPeerStatus `json:"status,omitzero"`
+}
+
+// BGPPeerSpec says who the router is and how sessions with it are held.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.multihop) || !has(self.ttlSecurity)",message="not with multihop, which says itself how many hops away the router may be",fieldPath=".ttlSecurity"
+// +kubebuilder:validation:XValidation:rule="!has(self.port) || !has(self.passive) || !self.passive",message="not with passive: the router calls, not the agents",fieldPath=".port"
+type BGPPeerSpec struct {
+	// Address is the router's, IPv4 or IPv6. The peers of one node have distinct
+	// addresses. One that is link-local (IPv6) would need a zone; one of the node
+	// itself (127.0.0.1) is fine.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength=39
+	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self) && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).isLinkLocalUnicast() && ip(self).family() == 4)",message="want a unicast address in canonical form that needs no zone, such as 192.0.2.1 or 2001:db8::1"
+	Address string `json:"address"`
+	// ASN is the router's: another one than the agents' makes the session eBGP. The
+	// last number of 32 bits is reserved (RFC 7300).
+	//
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967294
+	ASN int64 `json:"asn"`
+	// Port is where the router listens; 179, if it is not given.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port,omitempty"`
+	// NodeSelector picks the nodes that have sessions with the router; all, if it is
+	// not given.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
+	// Passive waits for the router to call. The default is false.
+	//
+	// +optional
+	Passive bool `json:"passive,omitempty"`
+	// PasswordSecretRef is a key of a Secret in the agents' namespace that holds the
+	// password of the TCP session (RFC 2385); there is none, if it is not given.
+	//
+	// +optional
+	PasswordSecretRef *SecretKeySelector `json:"passwordSecretRef,omitempty"`
+	// Multihop is the number of hops that an eBGP router may be away; it is directly
+	// connected, if it is not given.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=255
+	Multihop int32 `json:"multihop,omitempty"`
+	// TTLSecurity is how many hops away packets may come from at most (RFC 5082). It
+	// excludes multihop.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=254
+	TTLSecurity int32 `json:"ttlSecurity,omitempty"`
+	// HoldTime is how long the router may be silent, in whole seconds, at least 3s;
+	// 90s, if it is not given.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('3s') && duration(self) <= duration('65535s') && duration(self).getMilliseconds() % 1000 == 0",message="want whole seconds, 3s to 65535s"
+	HoldTime *metav1.Duration `json:"holdTime,omitempty"`
+	// RestartTime is how long the router is asked to keep routes while an agent
+	// restarts (RFC 4724), in whole seconds; 60s, if it is not given, and 0s for not
+	// at all.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('4095s') && duration(self).getMilliseconds() % 1000 == 0",message="want whole seconds, 0s to 4095s"
+	RestartTime *metav1.Duration `json:"restartTime,omitempty"`
+	// BFD watches the router, and lets it watch the nodes (RFC 5880); nobody does, if
+	// it is not given.
+	//
+	// +optional
+	BFD BFD `json:"bfd,omitzero"`
+}
+
+// BFD is how a router and a node watch each other.
+type BFD struct {
+	// Enabled turns it on. The default is true.
+	//
+	// +optional
+	// +kubebuilder:default=true
+	Enabled *bool `json:"enabled,omitempty"`
+	// Interval is between two packets in each direction; 100ms, if it is not given.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('60s')",message="want 10ms to 60s"
+	Interval *metav1.Duration `json:"interval,omitempty"`
+	// Multiplier is how many packets may be missing; 3, if it is not given.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=255
+	Multiplier int32 `json:"multiplier,omitempty"`
+}
+
+// SecretKeySelector names a key of a Secret in the agents' namespace.
+type SecretKeySelector struct {
+	// Name is the Secret's.
+	//
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// Key is the key in it; "password", if it is not given.
+	//
+	// +optional
+	// +kubebuilder:default=password
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
+	Key string `json:"key,omitempty"`
+}
+
+// BGPPeerStatus is what the controller thinks of the peer. Sessions are the agents'
+// to tell of.
+type BGPPeerStatus struct {
+	// Conditions: Accepted, which a peer is not whose nodes have another one with the
+	// same address.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// BGPPeerList is a list of peers.
+//
+// +kubebuilder:object:root=true
+type BGPPeerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+	Items           []BGPPeer `json:"items"`
+}

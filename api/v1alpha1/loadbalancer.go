@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// LoadBalancer is a virtual address for machines outside the cluster: virtual
+// machines and bare metal. Its words are those of OpenStack's Octavia, which
+// writes such objects: listeners lead to pools, which have members.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Namespaced,categories=fairlead,shortName=flb
+// +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.status.address`
+// +kubebuilder:printcolumn:name="Group",type=string,JSONPath=`.status.group`
+// +kubebuilder:printcolumn:name="Forward",type=string,JSONPath=`.spec.forward`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type LoadBalancer struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitzero"`
+
+	// +required
+	Spec LoadBalancerSpec `json:"spec"`
+	// +optional
+	Status LoadBalancerStatus `json:"status,omitzero"`
+}
+
+// LoadBalancerSpec is what is to be balanced.
+//
+// +kubebuilder:validation:XValidation:rule="self.listeners.all(l, self.pools.exists(p, p.name == l.pool))",message="a listener's pool is missing in pools",fieldPath=".listeners"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !has(self.ipFamily) || (ip(self.address).family() == 4) == (self.ipFamily == 'IPv4')",message="the address is of the other family",fieldPath=".ipFamily"
+// +kubebuilder:validation:XValidation:rule="!has(self.segment) || has(self.address)",message="an address in a segment has to be given",fieldPath=".address"
+// +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.segment) || self.segment.type == 'vlan'",message="nat serves no clients in vxlan and geneve segments",fieldPath=".segment"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address != self.address))",message="a member has the virtual address itself",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address.contains(':') == self.address.contains(':')))",message="nat translates within IPv4 or IPv6: a member is of the other family",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!(self.forward in ['vxlan', 'geneve']) || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.tunnelEnd) && has(m.mac)))",message="members behind vxlan and geneve need tunnelEnd and mac",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!(self.forward in ['vxlan', 'geneve']) || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.segment) ? m.segment.type == self.forward : has(self.segment) && self.segment.type == self.forward))",message="members behind vxlan and geneve are in a segment of that type",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="self.forward in ['vxlan', 'geneve'] || self.pools.all(p, !has(p.members) || p.members.all(m, !has(m.tunnelEnd) && (!has(m.segment) || m.segment.type == 'vlan')))",message="only members behind vxlan and geneve have a tunnelEnd, or a segment that is no vlan",fieldPath=".pools"
+type LoadBalancerSpec struct {
+	// Address is the virtual address; one from an AddressPool, if it is not given.
+	// One that is given needs to be in a pool too, unless it is in a segment.
+	//
+	// +optional
+	Address IPAddress `json:"address,omitempty"`
+	// AddressPool names the pool from which the address comes; any that may be used, if
+	// it is not given.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	AddressPool string `json:"addressPool,omitempty"`
+	// IPFamily is that of an address that is not given; IPv4, if it is not given
+	// either.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=IPv4;IPv6
+	IPFamily string `json:"ipFamily,omitempty"`
+	// Segment is the virtual network of the address; the untagged one, if it is not
+	// given. Every other one has addresses of its own, of which no pool knows.
+	//
+	// +optional
+	Segment *Segment `json:"segment,omitempty"`
+	// Forward is how packets are brought to members.
+	//
+	// +required
+	// +kubebuilder:validation:Enum=l2dsr;ipip;gue;vxlan;geneve;nat
+	Forward string `json:"forward"`
+	// Listeners have distinct names, and distinct pairs of port and protocol.
+	//
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="two listeners have the same port and protocol"
+	Listeners []Listener `json:"listeners"`
+	// Pools have distinct names.
+	//
+	// +required
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	Pools []Pool `json:"pools"`
+}
+
+// IPAddress is a unicast address, IPv4 or IPv6, in canonical form (RFC 5952); none
+// that is loopback, multicast, unspecified, broadcast or IPv4-mapped, or has a zone.
+//
+// +kubebuilder:validation:MaxLength=39
+// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self) && (ip(self).isGlobalUnicast() || ip(self).isLinkLocalUnicast())",message="want a unicast address in canonical form, such as 192.0.2.1 or 2001:db8::1"
+type IPAddress string
+
+// Segment is a virtual network.
+//
+// +kubebuilder:validation:XValidation:rule="self.type != 'vlan' || self.id <= 4094",message="a VLAN id is 1 to 4094",fieldPath=".id"
+type Segment struct {
+	// Type is how packets of the network are told from others.
+	//
+	// +required
+	// +kubebuilder:validation:Enum=vlan;vxlan;geneve
+	Type string `json:"type"`
+	// ID is the network's number: 1 to 4094 of a VLAN, up to 16777215 of VXLAN and
+	// Geneve.
+	//
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=16777215
+	ID int64 `json:"id"`
+}
+
+// Listener is a port of the address.
+type Listener struct {
+	// Name is distinct among the listeners.
+	//
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// Port is where clients connect to.
+	//
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+	// Protocol is TCP or UDP. The default is TCP.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=TCP;UDP
+	// +kubebuilder:default=TCP
+	Protocol string `json:"protocol,omitempty"`
+	// Pool names one of spec.pools.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Pool string `json:"pool"`
+	// SourceRanges are the clients that may use the listener; all, if there are none.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=43
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="want a CIDR in canonical form without bits behind its length, such as 192.0.2.0/24"
+	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// Enabled: a listener that isn't serves nobody. The default is true.
+	//
+	// +optional
+	// +kubebuilder:default=true
+	Enabled *bool `json:"enabled,omitempty"`
+}
+
+// Pool is members that serve the same.
+type Pool struct {
+	// Name is distinct among the pools.
+	//
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// SessionAffinity "ClientIP" keeps all flows of one client together. The default
+	// is None.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=None;ClientIP
+	// +kubebuilder:default=None
+	SessionAffinity string `json:"sessionAffinity,omitempty"`
+	// HealthCheck is how members are probed; all are taken as healthy, if it is not
+	// given.
+	//
+	// +optional
+	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+	// Members have distinct pairs of address and port.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=address
+	// +listMapKey=port
+	// +kubebuilder:validation:MaxItems=256
+	Members []Member `json:"members,omitempty"`
+}
+
+// Member is a machine that serves.
+type Member struct {
+	// Address is the member's; with vxlan and geneve the one in its segment.
+	//
+	// +required
+	Address IPAddress `json:"address"`
+	// Port is where the member serves. But with nat it equals the listener's, as the
+	// other modes deliver packets as they came.
+	//
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	Port int32 `json:"port"`
+	// Weight is the member's share relative to the others'; 0 gets no new flows. The
+	// default is 1.
+	//
+	// +optional
+	// +kubebuilder:default=1
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=256
+	Weight *int32 `json:"weight,omitempty"`
+	// MAC overrides what the neighbour table says; with vxlan and geneve it is the
+	// member's own.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=17
+	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$`
+	MAC string `json:"mac,omitempty"`
+	// Segment overrides the virtual network in which the member is.
+	//
+	// +optional
+	Segment *Segment `json:"segment,omitempty"`
+	// TunnelEnd is the tunnel end point behind which the member is; with vxlan and
+	// geneve only.
+	//
+	// +optional
+	TunnelEnd IPAddress `json:"tunnelEnd,omitempty"`
+}
+
+// LoadBalancerStatus is what became of it.
+type LoadBalancerStatus struct {
+	// Address is the virtual address that it has.
+	//
+	// +optional
+	Address string `json:"address,omitempty"`
+	// Group is the LoadBalancerGroup that serves it.
+	//
+	// +optional
+	Group string `json:"group,omitempty"`
+	// Conditions: Allocated and Ready.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// Listeners has one for each of the spec's.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Listeners []PartStatus `json:"listeners,omitempty"`
+	// Pools has one for each of the spec's.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Pools []PoolStatus `json:"pools,omitempty"`
+}
+
+// PartStatus is whether a part is sound.
+type PartStatus struct {
+	// Name is the part's.
+	//
+	// +required
+	Name string `json:"name"`
+	// Accepted says that the part can be served.
+	//
+	// +optional
+	Accepted bool `json:"accepted"`
+	// Message says why not.
+	//
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// PoolStatus is a pool's.
+type PoolStatus struct {
+	PartStatus `json:",inline"`
+	// Members has those that can't be served, by address and port, and why.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Members []PartStatus `json:"members,omitempty"`
+}
+
+// LoadBalancerList is a list of load balancers.
+//
+// +kubebuilder:object:root=true
+type LoadBalancerList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitzero"`
+	Items           []LoadBalancer `json:"items"`
+}

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package helm_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+const schemaFile = chart + "/values.schema.json"
+
+// definition is what the tests look at of a CustomResourceDefinition.
+type definition struct {
+	Spec struct {
+		Names    struct{ Kind, Plural string }
+		Versions []struct {
+			Schema struct {
+				OpenAPIV3Schema struct {
+					Properties struct{ Spec map[string]any }
+				} `yaml:"openAPIV3Schema"`
+			}
+		}
+	}
+}
+
+// definitions are those of the chart.
+func definitions(t *testing.T) []definition {
+	t.Helper()
+	paths, err := filepath.Glob(chart + "/crds/*.yaml")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d definitions, error %v", len(paths), err)
+	}
+	all := make([]definition, len(paths))
+	for i, path := range paths {
+		if err := yaml.Unmarshal(readFile(t, path), &all[i]); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+	}
+	return all
+}
+
+// strict turns an OpenAPI schema of a definition into a JSON schema that takes no
+// unknown fields, and leaves out what only people or API servers read.
+func strict(schema map[string]any) map[string]any {
+	out := map[string]any{}
+	for key, value := range schema {
+		switch value := value.(type) {
+		case map[string]any:
+			if key == "properties" {
+				properties := map[string]any{}
+				for name, property := range value {
+					properties[name] = strict(property.(map[string]any))
+				}
+				out[key], out["additionalProperties"] = properties, false
+				continue
+			}
+			out[key] = strict(value)
+		default:
+			if key != "description" && key != "format" && key != "default" && !strings.HasPrefix(key, "x-kubernetes-") {
+				out[key] = value
+			}
+		}
+	}
+	return out
+}
+
+// The lists of objects in values take what the kinds' specs take, and a name.
+func TestSchemaHasTheKinds(t *testing.T) {
+	var schema map[string]any
+	was := readFile(t, schemaFile)
+	if err := json.Unmarshal(was, &schema); err != nil {
+		t.Fatal(err)
+	}
+	defs, _ := schema["$defs"].(map[string]any)
+	for _, d := range definitions(t) {
+		key := map[string]string{"AddressPool": "addressPool", "BGPPeer": "bgpPeer", "LoadBalancerGroup": "loadBalancerGroup"}[d.Spec.Names.Kind]
+		if key == "" {
+			continue
+		}
+		element := strict(d.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties.Spec)
+		properties, _ := element["properties"].(map[string]any)
+		properties["name"] = map[string]any{"$ref": "#/$defs/name"}
+		required, _ := element["required"].([]any)
+		element["required"] = append([]any{"name"}, required...)
+		defs[key] = element
+	}
+	var now bytes.Buffer
+	encoder := json.NewEncoder(&now)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(schema); err != nil {
+		t.Fatal(err)
+	}
+	switch {
+	case bytes.Equal(now.Bytes(), was):
+	case *update:
+		if err := os.WriteFile(schemaFile, now.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s is not what the kinds are: go test ./deploy/helm -update", schemaFile)
+	}
+}

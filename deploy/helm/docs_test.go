@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package helm_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+const reference = "../../docs/helm.md"
+
+// The rows of docs/helm.md are between these lines.
+const (
+	rowsBegin = "<!-- made of deploy/helm/fairlead/values.yaml by go test ./deploy/helm -update -->\n"
+	rowsEnd   = "<!-- end -->\n"
+)
+
+// documented is a value of values.yaml: where it is, and what the comment above it
+// says.
+type documented struct {
+	path, value, says string
+}
+
+// document reads values.yaml line by line, as comments are no part of what YAML
+// means.
+func document(t *testing.T, text string) []documented {
+	t.Helper()
+	var all []documented
+	var says, above []string // above are the keys of the mappings around a line
+	for line := range strings.Lines(text) {
+		trimmed := strings.TrimSpace(line)
+		if comment, ok := strings.CutPrefix(trimmed, "#"); ok {
+			says = append(says, strings.TrimSpace(comment))
+			continue
+		}
+		key, value, ok := strings.Cut(trimmed, ":")
+		if ok && !strings.HasPrefix(trimmed, "- ") {
+			depth := (len(line) - len(strings.TrimLeft(line, " "))) / 2
+			above = append(above[:depth], key)
+			all = append(all, documented{strings.Join(above, "."), strings.TrimSpace(value), strings.Join(says, " ")})
+		}
+		says = nil
+	}
+	return all
+}
+
+// row is the value's in the table. One that holds others is none of its own.
+func (d documented) row(t *testing.T, values map[string]any) string {
+	t.Helper()
+	value := lookUp(t, values, d.path)
+	shown, err := yaml.MarshalWithOptions(value, yaml.Flow(true), yaml.JSON())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("| `%s` | `%s` | %s |\n", d.path, strings.TrimSpace(string(shown)), d.says)
+}
+
+func lookUp(t *testing.T, values map[string]any, path string) any {
+	t.Helper()
+	var value any = values
+	for key := range strings.SplitSeq(path, ".") {
+		inner, ok := value.(map[string]any)
+		if !ok {
+			t.Fatalf("values.yaml: %s is within no mapping", path)
+		}
+		value = inner[key]
+	}
+	return value
+}
+
+// docs/helm.md has all values with what values.yaml says of them; a comment stands
+// above each.
+func TestValuesReference(t *testing.T) {
+	values := defaults(t)
+	all := document(t, string(readFile(t, chart, "values.yaml")))
+	var rows strings.Builder
+	rows.WriteString("| value | default | what it is |\n| --- | --- | --- |\n")
+	for i, d := range all {
+		holdsOthers := i+1 < len(all) && strings.HasPrefix(all[i+1].path, d.path+".")
+		user := slices.Contains(free, "/"+strings.ReplaceAll(d.path, ".", "/")) || strings.Contains(d.path, "resources.requests")
+		switch {
+		case d.says != "":
+			rows.WriteString(d.row(t, values))
+		case !holdsOthers && !user:
+			t.Errorf("values.yaml: no comment stands above %s", d.path)
+		}
+	}
+	page := string(readFile(t, reference))
+	before, rest, begins := strings.Cut(page, rowsBegin)
+	_, after, ends := strings.Cut(rest, rowsEnd)
+	if !begins || !ends {
+		t.Fatalf("%s: no place for the rows", reference)
+	}
+	switch now := before + rowsBegin + rows.String() + rowsEnd + after; {
+	case now == page:
+	case *update:
+		if err := os.WriteFile(reference, []byte(now), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	default:
+		t.Errorf("%s is not what values.yaml says: go test ./deploy/helm -update", reference)
+	}
+}

@@ -1,0 +1,54 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+
+{{/* The name of what the release makes: the release's own, with the chart's in it. */}}
+{{- define "fairlead.name" -}}
+{{- contains "fairlead" .Release.Name | ternary .Release.Name (printf "%s-fairlead" .Release.Name) | trunc 50 | trimSuffix "-" }}
+{{- end }}
+
+{{/* Labels by which pods are selected; those never change. Takes a list: context, component. */}}
+{{- define "fairlead.selector" -}}
+{{- $ := index . 0 -}}
+app.kubernetes.io/name: fairlead
+app.kubernetes.io/instance: {{ $.Release.Name }}
+app.kubernetes.io/component: {{ index . 1 }}
+{{- end }}
+
+{{/* All labels. Takes a list: context, component. */}}
+{{- define "fairlead.labels" -}}
+{{- $ := index . 0 -}}
+{{ include "fairlead.selector" . }}
+app.kubernetes.io/version: {{ $.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ $.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version }}
+{{- end }}
+
+{{- define "fairlead.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* Environment by which client-go finds the API server where no Service leads to it. */}}
+{{- define "fairlead.apiServer" -}}
+{{- with .Values.kubernetes.apiServer }}{{ if .host -}}
+- name: KUBERNETES_SERVICE_HOST
+  value: {{ .host | quote }}
+- name: KUBERNETES_SERVICE_PORT
+  value: {{ .port | quote }}
+{{- end }}{{ end }}
+{{- end }}
+
+{{/* Annotations for Prometheus. Takes a list: context, port. */}}
+{{- define "fairlead.scrape" -}}
+{{- $ := index . 0 -}}
+{{- if $.Values.metrics.annotations -}}
+prometheus.io/scrape: "true"
+prometheus.io/port: {{ index . 1 | quote }}
+prometheus.io/path: /metrics
+{{- end }}
+{{- end }}
+
+{{/* Whether others than the node itself reach an agent's page. */}}
+{{- define "fairlead.agentExposed" -}}
+{{- if has .Values.agent.listen.address (list "0.0.0.0" "::") }}true{{ end }}
+{{- end }}

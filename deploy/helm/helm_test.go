@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package helm_test holds the chart: that it renders, that its values are what its
+// schema and docs/helm.md say, and that its objects are right. Whether it installs
+// something that works is shown on real nodes, in test/e2e/kubernetes.
+package helm_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/goccy/go-yaml"
+)
+
+//go:generate go test -run "Reference|Kinds" -update
+
+var update = flag.Bool("update", false, "write docs/helm.md, and the parts of values.schema.json that the kinds have, anew")
+
+const (
+	chart     = "fairlead"
+	namespace = "fairlead-system"
+	// kubeVersion is the Kubernetes that charts are rendered for.
+	kubeVersion = "1.36.0"
+)
+
+// toolPath is where Go keeps a command of tools/helm/go.mod, which it builds first.
+func toolPath(name string) (string, error) {
+	path, err := exec.Command("go", "tool", "-n", "-modfile=../../tools/helm/go.mod", name).Output()
+	return strings.TrimSpace(string(path)), err
+}
+
+// To ask Go takes ten times as long as to render the chart.
+var (
+	helmPath        = sync.OnceValues(func() (string, error) { return toolPath("helm") })
+	kubeconformPath = sync.OnceValues(func() (string, error) { return toolPath("kubeconform") })
+)
+
+// tool returns a command of helm or kubeconform.
+func tool(t *testing.T, path func() (string, error), args ...string) *exec.Cmd {
+	t.Helper()
+	name, err := path()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return exec.CommandContext(t.Context(), name, args...)
+}
+
+// template renders the chart with values, which are YAML. The error has what helm
+// said.
+func template(t *testing.T, values string, args ...string) (string, error) {
+	t.Helper()
+	cmd := tool(t, helmPath, append([]string{
+		"template", "fairlead", chart, "--namespace", namespace, "--kube-version", kubeVersion, "--values", "-",
+	}, args...)...)
+	cmd.Stdin = strings.NewReader(values)
+	var out, said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &said
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("helm template: %w\n%s", err, said.String())
+	}
+	return out.String(), nil
+}
+
+// object is an object of Kubernetes.
+type object struct {
+	Kind     string
+	Metadata struct{ Name, Namespace string }
+	Data     map[string]string
+	Spec     map[string]any
+	Rules    []rule
+}
+
+// rule is one of a Role or a ClusterRole.
+type rule struct {
+	Groups    []string `yaml:"apiGroups"`
+	Resources []string
+	Names     []string `yaml:"resourceNames"`
+	Verbs     []string
+}
+
+// objects are those of a rendered chart, by "Kind/name".
+func objects(t *testing.T, rendered string) map[string]object {
+	t.Helper()
+	all := map[string]object{}
+	for _, text := range strings.Split("\n"+rendered, "\n---\n") {
+		var o object
+		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		if o.Kind == "" {
+			continue
+		}
+		name := o.Kind + "/" + o.Metadata.Name
+		if _, twice := all[name]; twice {
+			t.Errorf("%s is rendered twice", name)
+		}
+		all[name] = o
+	}
+	return all
+}
+
+// rendered are the objects that values make.
+func rendered(t *testing.T, values string) map[string]object {
+	t.Helper()
+	text, err := template(t, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects(t, text)
+}
+
+func readFile(t *testing.T, path ...string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// full are values that use everything that the chart can make.
+const full = `
+image: {repository: registry.example:5000/team/fairlead, tag: v9, pullSecrets: [registry]}
+kubernetes: {apiServer: {host: api.example, port: 8443}}
+bgp:
+  asn: 65021
+  peers:
+    - {name: leaf, address: 192.0.2.1, asn: 65000, holdTime: 9s, bfd: {interval: 100ms}, passwordSecretRef: {name: bgp}}
+    - {name: leaf6, address: "2001:db8::1", asn: 65000, nodeSelector: {matchLabels: {rack: a}}}
+addressPools:
+  - name: default
+    addresses: [198.51.100.0/24, "2001:db8:1::10-2001:db8:1::1f"]
+    announce: {aggregate: true, communities: ["65021:1"]}
+groups:
+  - name: front
+    size: 2
+    nodeSelector: {matchExpressions: [{key: fairlead.io/balancer, operator: Exists}]}
+    dataPlane: {forward: nat, healthCheck: {type: tcp, interval: 1s}}
+metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}}
+agent:
+  interfaces: [eth0, eth1]
+  nodeSelector: {fairlead.io/balancer: ""}
+  extraCapabilities: [NET_RAW]
+  listen: {address: "::"}
+  drainTimeoutSeconds: 60
+  resources: {limits: {memory: 1Gi}}
+controller:
+  replicas: 3
+  tolerations: [{key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}]
+`
+
+func TestLint(t *testing.T) {
+	for name, values := range map[string]string{"defaults": "{}", "everything": full} {
+		cmd := tool(t, helmPath, "lint", "--strict", "--kube-version", kubeVersion, "--values", "-", chart)
+		cmd.Stdin = strings.NewReader(values)
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, said)
+		}
+	}
+}

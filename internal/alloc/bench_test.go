@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alloc_test
+
+import (
+	"fmt"
+	"testing"
+
+	"fairlead.io/fairlead/internal/alloc"
+)
+
+// BenchmarkClaim lets an owner come and go that gets one address of each family,
+// while so many others have theirs: out of a /16 and a /64.
+func BenchmarkClaim(b *testing.B) {
+	for _, n := range []int{100, 10_000, 65_535} {
+		b.Run(fmt.Sprintf("owners=%d", n), func(b *testing.B) {
+			a := alloc.New()
+			a.SetPools([]alloc.Pool{pool(b, "p", "10.1.0.0/16", "fd00::/64")})
+			for i := range n {
+				claim(b, a, fmt.Sprint(i))
+			}
+			newcomer := alloc.Owner{Kind: "Service", Namespace: "b", Name: "newcomer"}
+			b.ReportAllocs()
+			for b.Loop() {
+				claim(b, a, newcomer.Name)
+				a.Release(newcomer)
+			}
+		})
+	}
+}
+
+// BenchmarkClaimAgain repeats a claim that changes nothing.
+func BenchmarkClaimAgain(b *testing.B) {
+	a := alloc.New()
+	a.SetPools([]alloc.Pool{pool(b, "p", "10.1.0.0/16", "fd00::/64")})
+	for i := range 10_000 {
+		claim(b, a, fmt.Sprint(i))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		claim(b, a, "5000")
+	}
+}
+
+func claim(b *testing.B, a *alloc.Allocator, name string) {
+	_, err := a.Claim(alloc.Request{
+		Owner:    alloc.Owner{Kind: "Service", Namespace: "b", Name: name},
+		Families: []alloc.Family{alloc.IPv4, alloc.IPv6},
+		Pools:    []string{"p"},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package alloc_test
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/alloc"
+)
+
+// history is a random one: an allocator and the model that it has to agree with.
+type history struct {
+	random *rand.Rand
+	real   *alloc.Allocator
+	model  *model
+	trace  []string
+	// lost counts addresses that restarts took from an owner, seen how often claims
+	// came out in which way.
+	lost int
+	seen map[string]int
+}
+
+// fuzzDuration is how long TestHistories runs unless FAIRLEAD_FUZZ says otherwise.
+const fuzzDuration = 3 * time.Second
+
+// Random creates, changes, deletes, edits of pools and restarts, for FAIRLEAD_FUZZ (a
+// duration such as 60s).
+func TestHistories(t *testing.T) {
+	seed, long := rand.Uint64(), fuzzDuration
+	if text, ok := os.LookupEnv("FAIRLEAD_FUZZ"); ok {
+		var err error
+		if long, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
+		var err error
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen, lost, histories := map[string]int{}, 0, 0
+	for begin := time.Now(); histories < 20 || time.Since(begin) < long; seed++ {
+		h := newHistory(rand.New(rand.NewPCG(seed, 0)))
+		if err := h.run(150); err != nil {
+			t.Fatalf("FAIRLEAD_SEED=%d: %v", seed, err)
+		}
+		for outcome, n := range h.seen {
+			seen[outcome] += n
+		}
+		lost += h.lost
+		histories++
+	}
+	t.Logf("%d histories: claims came out %v; %d addresses were lost in restarts", histories, seen, lost)
+	for _, outcome := range []string{granted, noPool, noFamily, notIn, taken, none} {
+		if seen[outcome] == 0 {
+			t.Errorf("no claim came out as %q: the histories don't try everything", outcome)
+		}
+	}
+}
+
+func FuzzAllocate(f *testing.F) {
+	for _, text := range []string{"", "claims, and what comes of them", "\x00\x00\x00\x00\x00\x00\x00\x00"} {
+		f.Add([]byte(text))
+	}
+	for seed := range byte(8) {
+		data := make([]byte, 400)
+		if _, err := rand.NewChaCha8([32]byte{seed}).Read(data); err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		h := newHistory(rand.New(&bytes{data, rand.NewPCG(uint64(len(data)), 0)}))
+		if err := h.run(20 + min(len(data)/8, 200)); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// bytes is a source of randomness that a fuzzer feeds; when it has nothing left
+// chance goes on.
+type bytes struct {
+	left []byte
+	rest rand.Source
+}
+
+func (b *bytes) Uint64() uint64 {
+	if len(b.left) < 2 {
+		return b.rest.Uint64()
+	}
+	n := binary.LittleEndian.Uint16(b.left)
+	b.left = b.left[2:]
+	return uint64(n) << 48 // bounded numbers are taken from the top
+}
+
+func newHistory(random *rand.Rand) *history {
+	return &history{
+		random: random,
+		real:   alloc.New(),
+		model:  &model{objects: map[alloc.Owner]*object{}},
+		seen:   map[string]int{},
+	}
+}
+
+// run makes steps and compares after each.
+func (h *history) run(steps int) error {
+	h.setPools()
+	for range steps {
+		if err := cmp.Or(h.step(), h.agree()); err != nil {
+			return fmt.Errorf("%w\nafter\n%s", err, lines(h.trace))
+		}
+	}
+	if err := cmp.Or(h.drain(), h.agree()); err != nil {
+		return fmt.Errorf("%w\nin the end, after\n%s", err, lines(h.trace))
+	}
+	return nil
+}
+
+func (h *history) step() error {
+	switch n := h.random.IntN(40); {
+	case n < 24:
+		return h.claim(h.spec(h.owner()))
+	case n < 28: // the same again
+		if o := h.model.objects[h.owner()]; o != nil {
+			return h.claim(o.spec)
+		}
+	case n < 34:
+		owner := h.owner()
+		h.note("release %s", owner)
+		h.real.Release(owner)
+		delete(h.model.objects, owner)
+	case n < 37:
+		return h.setPools()
+	case n < 39:
+		return h.restart()
+	default:
+		return h.drain()
+	}
+	return nil
+}
+
+func (h *history) note(format string, args ...any) {
+	h.trace = append(h.trace, fmt.Sprintf(format, args...))
+}
+
+// claim claims twice, of which the second one must change nothing.
+func (h *history) claim(r alloc.Request) error {
+	h.note("claim %+v", r)
+	o := h.model.objects[r.Owner]
+	if o == nil {
+		o = &object{created: time.Unix(int64(h.random.IntN(4)), 0)}
+		h.model.objects[r.Owner] = o
+	}
+	want, lacking, outcome := h.model.claim(r)
+	o.spec, o.status = r, want
+	h.seen[outcome]++
+	for range 2 {
+		got, err := h.real.Claim(r)
+		h.note("     -> %v %v, want %v %s", got, err, want, outcome)
+		if !slices.Equal(got.Addresses, want) {
+			return fmt.Errorf("claim of %s got %v, want %v", r.Owner, got.Addresses, want)
+		}
+		if (got.Lacking != nil) != lacking || outcomeOf(err) != outcome {
+			return fmt.Errorf("claim of %s: %s, want %s, lacking %t", r.Owner, answer(got, err), outcome, lacking)
+		}
+	}
+	return nil
+}
+
+func outcomeOf(err error) string {
+	switch {
+	case err == nil:
+		return granted
+	case is[*alloc.PoolError](err):
+		return noPool
+	case is[*alloc.FamilyError](err):
+		return noFamily
+	case is[*alloc.NotInPoolError](err):
+		return notIn
+	case is[*alloc.TakenError](err):
+		return taken
+	case is[*alloc.ExhaustedError](err), is[*alloc.NoPoolError](err):
+		return none
+	}
+	return err.Error()
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
+
+// setPools edits the pools: others, fewer, more, larger, smaller.
+func (h *history) setPools() error {
+	h.model.pools = h.pools()
+	var want []alloc.Move
+	for _, o := range h.model.objects {
+		for i, was := range o.status {
+			now, _ := label(h.model.pools, was)
+			if o.status[i] = now; now != was {
+				want = append(want, alloc.Move{Owner: o.spec.Owner, Address: was.Address, Was: was.Pool, Now: now.Pool})
+			}
+		}
+	}
+	slices.SortFunc(want, func(a, b alloc.Move) int {
+		return cmp.Or(a.Owner.Compare(b.Owner), a.Address.Compare(b.Address))
+	})
+	if got := h.real.SetPools(h.realPools()); !slices.Equal(got, want) {
+		return fmt.Errorf("set pools: moves %v, want %v", got, want)
+	}
+	return nil
+}
+
+func (h *history) realPools() (pools []alloc.Pool) {
+	for _, p := range h.model.pools {
+		pools = append(pools, p.Pool)
+	}
+	h.note("pools %v", pools)
+	return pools
+}
+
+// restart builds another allocator from what the objects' statuses say, some of
+// which were changed or deleted while nobody looked.
+func (h *history) restart() error {
+	h.note("restart")
+	var holdings []alloc.Holding
+	quiet := h.random.IntN(2) == 0
+	for _, owner := range h.sorted() {
+		o := h.model.objects[owner]
+		switch n := h.random.IntN(8); {
+		case n == 0 && !quiet:
+			h.note("    deleted %s", owner)
+			delete(h.model.objects, owner)
+			continue
+		case n == 1 && !quiet:
+			fresh := h.spec(owner)
+			o.spec.Ports, o.spec.Sharing = fresh.Ports, fresh.Sharing
+			h.note("    changed %s to %v %v", owner, fresh.Ports, fresh.Sharing)
+		}
+		holdings = append(holdings, holding(o))
+	}
+	h.random.Shuffle(len(holdings), func(i, j int) { holdings[i], holdings[j] = holdings[j], holdings[i] })
+	if !quiet {
+		h.model.pools = h.pools()
+	}
+	h.real = alloc.New()
+	h.real.SetPools(h.realPools())
+	lost, conflicts := h.model.adopt(), h.real.Adopt(holdings)
+	if len(conflicts) != lost || quiet && lost > 0 {
+		return fmt.Errorf("restart: conflicts %v, want %d", conflicts, lost)
+	}
+	h.lost += lost
+	return nil
+}
+
+func holding(o *object) alloc.Holding {
+	held := alloc.Holding{Owner: o.spec.Owner, Created: o.created, Ports: o.spec.Ports, Sharing: o.spec.Sharing}
+	for _, a := range o.status {
+		held.Addresses = append(held.Addresses, a.Address)
+	}
+	return held
+}
+
+// drain takes all that is left of each pool and gives it back: no address is lost.
+func (h *history) drain() error {
+	h.note("drain")
+	var probes []alloc.Owner
+	for _, p := range h.model.pools {
+		for _, f := range []alloc.Family{alloc.IPv4, alloc.IPv6} {
+			free := 0
+			for _, a := range p.addresses {
+				if alloc.FamilyOf(a) == f && len(h.real.Owners(a)) == 0 {
+					free++
+				}
+			}
+			for n := 0; ; n++ {
+				probe := alloc.Owner{Kind: "Probe", Namespace: p.Name, Name: fmt.Sprint(f, n)}
+				_, err := h.real.Claim(alloc.Request{Owner: probe, Families: []alloc.Family{f}, Pools: []string{p.Name}, Pool: p.Name})
+				if err != nil && n == free && outcomeOf(err) == none {
+					break
+				}
+				if err != nil || n >= free {
+					return fmt.Errorf("pool %s: claim %d of the %d %s addresses that are left is %s", p.Name, n+1, free, f, outcomeOf(err))
+				}
+				probes = append(probes, probe)
+			}
+		}
+		if u, _ := h.real.Usage(p.Name); u.IPv4.Assigned != u.IPv4.Size || u.IPv6.Assigned != u.IPv6.Size {
+			return fmt.Errorf("pool %s: an exhausted one has %+v", p.Name, u)
+		}
+	}
+	for _, i := range h.random.Perm(len(probes)) {
+		h.real.Release(probes[i])
+	}
+	return nil
+}
+
+func (h *history) sorted() (owners []alloc.Owner) {
+	for owner := range h.model.objects {
+		owners = append(owners, owner)
+	}
+	slices.SortFunc(owners, alloc.Owner.Compare)
+	return owners
+}
+
+func lines(trace []string) (text string) {
+	for _, line := range trace[max(len(trace)-40, 0):] {
+		text += line + "\n"
+	}
+	return text
+}

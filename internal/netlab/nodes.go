@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// podsPerNode is how many pods each node of the lab "nodes" has.
+const podsPerNode = 2
+
+// podBridge is the bridge that joins the pods of a node, by the name that the
+// Kubernetes network plugin "bridge" gives it.
+const podBridge = "cni0"
+
+// NodesOptions are what the lab "nodes" can be varied in.
+type NodesOptions struct {
+	// Fairlead is the path of the fairlead executable.
+	Fairlead string
+	// Nodes is how many there are: 1 to MaxBalancers.
+	Nodes int
+	// KeepSource makes the services such that each node sends to its own pods
+	// only, which see the clients' own addresses.
+	KeepSource bool
+}
+
+// Nodes is ECMP with nodes of a container cluster that are balancers and workers
+// at once: two pods of each are the backends. Nodes of odd numbers lead to each
+// pod by a pair of interfaces and a route to its address, as the network plugin
+// "ptp" makes them; those of even numbers have a bridge, as "bridge" makes it. To
+// other nodes' pods there are routes by way of their nodes.
+//
+//	client ── router ── switch ─┬─ lb1 ─┬─ pod1-1
+//	                            │       └─ pod1-2
+//	                            └─ lb2 ── cni0 ─┬─ pod2-1
+//	                                            └─ pod2-2
+//
+// The Kth pod of the Nth node is 10.244.N.(1+K) and fd00:244:N::(1+K). Interfaces
+// between pods and nodes are as container runtimes leave them: what pods send has
+// no checksum yet, and is cut into packets only where it leaves the node. Nodes
+// filter as kube-proxy does: no packet of a connection of which netfilter has not
+// seen the beginning passes on.
+func Nodes(o NodesOptions) (Topology, error) {
+	if o.Nodes < 1 || o.Nodes > MaxBalancers {
+		return Topology{}, fmt.Errorf("topology nodes: %d nodes: want 1 to %d", o.Nodes, MaxBalancers)
+	}
+	n := nodes{
+		cluster:    cluster{site{fairlead: o.Fairlead, forward: lb.NAT, balancers: o.Nodes, servers: o.Nodes * podsPerNode}},
+		keepSource: o.KeepSource,
+	}
+	return n.draw(), nil
+}
+
+// nodes is a site whose servers are pods of its balancers.
+type nodes struct {
+	cluster
+	keepSource bool
+}
+
+func (c *nodes) draw() Topology {
+	d := newDrawing("nodes")
+	d.Hosts = append(d.Hosts, c.client())
+	d.Links = append(d.Links, Link{A: End{"client", eth0}, B: End{"router", eth0}})
+	c.router(d)
+	router := &d.Hosts[len(d.Hosts)-1]
+	for n := range c.balancers {
+		router.Routes = append(router.Routes, c.podRoutes(n+1)...)
+	}
+	for n := range c.balancers {
+		for k := range podsPerNode {
+			d.Hosts = append(d.Hosts, c.pod(n+1, k+1))
+		}
+	}
+	c.service(d, "web", lb.TCP, webPort, vips())
+	c.service(d, "echo", lb.UDP, echoPort, vips())
+	for n := range c.balancers {
+		c.node(d, n+1)
+	}
+	return d.finish()
+}
+
+// localPod is the name of the kth pod of the nth node.
+func localPod(n, k int) string { return fmt.Sprintf("pod%d-%d", n, k) }
+
+// service is site.service with pods for servers.
+func (c *nodes) service(d *drawing, name string, protocol lb.Protocol, port uint16, at []netip.Addr) {
+	c.site.service(d, name, protocol, port, at)
+	services, probes := d.Services[len(d.Services)-2:], d.Probes[len(d.Probes)-2:]
+	for family := range services {
+		services[family].KeepSource = c.keepSource
+		for i := range c.servers {
+			n, k := i/podsPerNode+1, i%podsPerNode+1
+			services[family].Backends[i].Address = podAddresses(n, 1+k)[family]
+			probes[family].Answers[i] = localPod(n, k)
+		}
+	}
+}
+
+// node draws the nth balancer with what leads to its pods.
+func (c *nodes) node(d *drawing, n int) {
+	d.balancer(c.fairlead, n, 0)
+	h := &d.Hosts[len(d.Hosts)-1]
+	h.Sysctls = map[string]string{
+		"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1",
+		"net.ipv4.conf.all.rp_filter": "1", "net.ipv4.conf.default.rp_filter": "1",
+	}
+	h.Rules = invalidDrop
+	h.Routes = defaultRoutes(serviceNetwork)
+	for other := range c.balancers {
+		if other+1 != n {
+			h.Routes = append(h.Routes, c.podRoutes(other+1)...)
+		}
+	}
+	if c.keepSource {
+		h.Agent.Services = c.ownPods(d.Services, n)
+	}
+	var ports []string
+	for k := range podsPerNode {
+		device := fmt.Sprintf("veth%d", k+1)
+		ports = append(ports, device)
+		h.Interfaces = append(h.Interfaces, Interface{Name: device, Container: true})
+		d.Links = append(d.Links, Link{A: End{h.Name, device}, B: End{localPod(n, k+1), eth0}})
+	}
+	if bridged(n) {
+		h.Bridges = []Bridge{{Name: podBridge, Ports: ports, Addresses: podNetworks(n, 1)}}
+		return
+	}
+	for k, device := range ports {
+		for family, gateway := range podAddresses(n, 1) {
+			i := h.iface(device)
+			i.Addresses = append(i.Addresses, hostPrefix(gateway))
+			h.Routes = append(h.Routes, Route{Destination: hostPrefix(podAddresses(n, 2+k)[family]), Device: device})
+		}
+	}
+}
+
+// invalidDrop is what kube-proxy's rules of nftables say about connections.
+const invalidDrop = `table inet filter {
+  chain forward {
+    type filter hook forward priority filter;
+    ct state invalid counter drop
+  }
+}
+`
+
+// bridged says whether the nth node's pods are on a bridge.
+func bridged(n int) bool { return n%2 == 0 }
+
+// ownPods leaves services with the backends of the nth node.
+func (c *nodes) ownPods(services []lb.Service, n int) []lb.Service {
+	own := make([]lb.Service, len(services))
+	for i, s := range services {
+		s.Backends = s.Backends[(n-1)*podsPerNode : n*podsPerNode]
+		own[i] = s
+	}
+	return own
+}
+
+// podRoutes lead to the pods of the nth node by way of it.
+func (c *nodes) podRoutes(n int) []Route {
+	var routes []Route
+	for family, network := range podNetworks(n, 0) {
+		gateway := addresses(serviceNetwork, balancerNumber+n)[family : family+1]
+		routes = append(routes, Route{Destination: network.Masked(), Gateways: gateway})
+	}
+	return routes
+}
+
+// pod draws the kth pod of the nth node, all of whose packets go to the node.
+func (c *nodes) pod(n, k int) Host {
+	name, own, gateway := localPod(n, k), podAddresses(n, 1+k), podAddresses(n, 1)
+	h := Host{
+		Name: name, Role: Server,
+		Interfaces: []Interface{{Name: eth0, Container: true}},
+		Files:      map[string]string{nginxConfig: nginxText(name, ownWebPort)},
+		Processes:  []Process{nginx(), echo(c.fairlead, name, own)},
+	}
+	end := &h.Interfaces[0]
+	end.Addresses = podNetworks(n, 1+k)
+	for family, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		device := ""
+		if !bridged(n) {
+			end.Addresses[family], device = hostPrefix(own[family]), eth0
+		}
+		h.Routes = append(h.Routes, Route{
+			Destination: netip.PrefixFrom(all, 0), Gateways: gateway[family : family+1], Device: device,
+		})
+	}
+	return h
+}

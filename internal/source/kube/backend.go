@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// backends are whom a service's packets are brought to: pods with NAT, and nodes,
+// whose kube-proxy takes packets of the VIP, with the other modes. With traffic
+// policy Local only pods of this node, or nodes with a pod, are used.
+func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target) []lb.Backend {
+	switch {
+	case s.Forward == lb.NAT && local(svc):
+		return weighed(slices.DeleteFunc(all, func(e target) bool { return e.node != t.self }))
+	case s.Forward == lb.NAT:
+		return weighed(nearby(all, t.self, t.zone()))
+	case local(svc):
+		return weighed(t.nodesOf(s, all))
+	case len(all) == 0:
+		return nil // no node would have anybody to give packets to
+	}
+	return weighed(t.allNodes(s))
+}
+
+// weighed gives new flows to ready targets; those that retire keep theirs. If all
+// retire they go on serving (KEP-1669).
+func weighed(all []target) []lb.Backend {
+	some := slices.ContainsFunc(all, func(t target) bool { return t.condition == ready })
+	backends := make([]lb.Backend, len(all))
+	for i, t := range all {
+		backends[i] = lb.Backend{Address: t.address, Port: t.port, Weight: 1}
+		if some && t.condition == retiring {
+			backends[i].Weight = 0
+		}
+	}
+	return backends
+}
+
+// nodesOf are the nodes on which the targets run, each in the best condition that
+// one of its targets has.
+func (t *translation) nodesOf(s *lb.Service, all []target) []target {
+	best := map[string]condition{}
+	for _, e := range all {
+		best[e.node] = max(best[e.node], e.condition)
+	}
+	return t.nodeTargets(s, func(n *node) condition { return best[n.name] })
+}
+
+// allNodes are those that are ready: any of them brings packets to any pod.
+func (t *translation) allNodes(s *lb.Service) []target {
+	return t.nodeTargets(s, func(n *node) condition {
+		if n.ready && !n.excluded {
+			return ready
+		}
+		return 0
+	})
+}
+
+func (t *translation) nodeTargets(s *lb.Service, is func(*node) condition) (list []target) {
+	for _, n := range sortedNodes(t.nodes) {
+		if address := n.address(s.Address.Is4()); is(n) != 0 && address.IsValid() {
+			list = append(list, target{endpoint: endpoint{address: address, node: n.name, condition: is(n)}, port: s.Port})
+		}
+	}
+	return list
+}
+
+// add takes a service if it is sound, and without the backends that aren't.
+func (t *translation) add(s lb.Service) {
+	found := t.check(&s)
+	bad := map[int]bool{}
+	for _, f := range found {
+		t.fail("%s: %s", s.VIP, f.Error())
+		var i int
+		if n, _ := fmt.Sscanf(f.Path, "backends[%d]", &i); n == 1 {
+			bad[i] = true
+		}
+	}
+	if len(bad) > 0 {
+		good := make([]lb.Backend, 0, len(s.Backends))
+		for i, b := range s.Backends {
+			if !bad[i] {
+				good = append(good, b)
+			}
+		}
+		s.Backends = good
+		found = t.check(&s)
+	}
+	if len(found) == 0 {
+		t.services = append(t.services, s)
+	}
+}
+
+// check returns what is wrong with a service on this node.
+func (t *translation) check(s *lb.Service) []lb.FieldError {
+	found := append(s.Check(), t.limits.Check(s)...)
+	add := func(path, format string, args ...any) {
+		found = append(found, lb.FieldError{Path: path, Err: fmt.Errorf(format, args...)})
+	}
+	if s.Segment.Overlay() && !t.tunnelEnds {
+		add("segment", "%s frames arrive at tunnel end points: this node's agent has none", s.Segment.Type)
+	}
+	for i := range t.services {
+		switch o := &t.services[i]; {
+		case o.VIP == s.VIP:
+			add("port", "given twice")
+		case o.Name == s.Name:
+			add("name", "%s is %s's, too", s.Name, o.VIP)
+		}
+	}
+	return found
+}

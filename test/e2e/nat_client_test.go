@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e_test
+
+import (
+	"errors"
+	"net"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// What a client's kernel sends outside of the usual order comes to the balancer
+// that has the session too. Here that is the router's merit: it has to spread
+// flows by what is in the packets. A kernel that forwards a packet of its own
+// machine knows the sender's socket as well, whose hash changes when a segment is
+// repeated (sk_rethink_txhash), and which a reset for nobody doesn't have.
+func TestNATOfTroubledClients(t *testing.T) {
+	l := bringUp(t, "nattrouble", withLines(ecmp(t, lb.NAT)))
+	t.Run("repeats", l.checkRepeats)
+	t.Run("vanishes", l.checkVanishes)
+}
+
+// checkRepeats takes a server off the network until clients have repeated
+// segments: all connections go on.
+func (l *lab) checkRepeats(t *testing.T) {
+	server := l.hosts(netlab.Server)[0].Name
+	repeated := func() uint64 {
+		counters, _ := l.kernel(t, "client")
+		return counters["TcpRetransSegs"]
+	}
+	for _, c := range []*crowd{l.crowd(t, "client", vip4, 100), l.crowd(t, "client", vip6, 100)} {
+		stalled := uint64(c.byServer()[server])
+		if stalled == 0 {
+			t.Fatalf("%s has no connection", server)
+		}
+		c.during(t, func(heard func()) {
+			heard()
+			before := repeated()
+			if err := l.Cut(server); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "every client of the server has repeated something", func() bool { return repeated()-before > 2*stalled })
+			if err := l.Mend(server); err != nil {
+				t.Fatal(err)
+			}
+			heard()
+		})
+		c.close()
+	}
+}
+
+// checkVanishes has clients forget their connections, as if they had been
+// restarted. Then the servers say something, and hear that nobody is there.
+func (l *lab) checkVanishes(t *testing.T) {
+	l.account(t, "forward_nat", func() {
+		for _, c := range l.crowds(t) {
+			for _, m := range c.members {
+				if err := vanish(m.Conn); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, h := range l.hosts(netlab.Server) {
+			if err := l.Kill(t.Context(), h.Name, "echo"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// vanish closes a TCP connection without a word to its peer: a socket that is
+// being repaired does so (tcp_close).
+func vanish(c net.Conn) error {
+	raw, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	var repaired error
+	err = raw.Control(func(fd uintptr) {
+		repaired = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_ON)
+	})
+	return errors.Join(err, repaired, c.Close())
+}
