@@ -69,6 +69,12 @@ verify: ## Lint, and check formats, modules, generated files and known vulnerabi
 generate: ## Compile the BPF programs and what else is generated
 	@scripts/install-deps.sh generate
 	BPF2GO_CC=clang-19 go generate ./...
+	@scripts/manifests.sh
+
+.PHONY: manifests
+manifests: ## Render the chart (VALUES) to deploy/manifests/fairlead.yaml (MANIFESTS)
+	@scripts/install-deps.sh build
+	@scripts/manifests.sh $(VALUES) $(MANIFESTS)
 
 .PHONY: fmt
 fmt: ## Format Go and C

@@ -22,17 +22,31 @@ check() {
 }
 
 tool() { go tool -modfile=tools/go.mod "$@"; }
+helm_tool() { go tool -modfile=tools/helm/go.mod "$@"; }
 
 # files PATTERN... lists the tree's files, also those that are not committed yet.
 files() { git ls-files -z --cached --others --exclude-standard -- "$@"; }
 
 lint() { tool golangci-lint run; }
 
-modules_are_tidy() { go mod tidy -diff && go -C tools mod tidy -diff; }
+modules_are_tidy() { go mod tidy -diff && go -C tools mod tidy -diff && go -C tools/helm mod tidy -diff; }
 
 c_is_formatted() { files '*.c' '*.h' | xargs -0r clang-format-19 --dry-run -Werror; }
 
 shell_is_clean() { files '*.sh' .ci/run | xargs -0r shellcheck; }
+
+# Helm, built like this, believes to speak to an ancient Kubernetes.
+chart_is_clean() { helm_tool helm lint --strict --quiet --kube-version 1.36.0 deploy/helm/fairlead; }
+
+# The objects of the chart's defaults are what Kubernetes and our own kinds take; with
+# other values they are looked at in the tests of deploy/helm.
+manifests_conform() (
+	schemas=$(mktemp -d)
+	trap 'rm -rf "$schemas"' EXIT
+	go run ./scripts/kubeschema "$schemas" &&
+		helm_tool kubeconform -strict -summary -schema-location "$schemas/{{.ResourceKind}}{{.KindSuffix}}.json" \
+			deploy/manifests/fairlead.yaml
+)
 
 # Generating again must change nothing. This compares the files with themselves
 # and not with a commit, so that it holds in a tree with changes too.
@@ -66,6 +80,8 @@ check "golangci-lint" lint
 check "go.mod" modules_are_tidy
 check "clang-format" c_is_formatted
 check "shellcheck" shell_is_clean
+check "helm lint" chart_is_clean
+check "kubeconform" manifests_conform
 no_known_vulnerabilities
 
 if ((${#failed[@]})); then

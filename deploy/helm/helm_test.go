@@ -19,6 +19,8 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
+//go:generate go test -run "Reference|Kinds" -update
+
 var update = flag.Bool("update", false, "write docs/helm.md, and the parts of values.schema.json that the kinds have, anew")
 
 const (

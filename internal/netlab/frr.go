@@ -4,6 +4,7 @@ package netlab
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -22,19 +23,46 @@ const workingFolder = "/proc/self/cwd/"
 // zebraSocket is where other daemons tell zebra their routes.
 const zebraSocket = "zserv.api"
 
-// furnishFRR lets a host run FRR. Its sockets are in its directory, where
+// FRRRouter is a router of FRR: bgpd, zebra and bfdd. Its sessions carry both address
+// families and are watched by BFD, also while the neighbour doesn't speak BGP, so
+// that one that is lost right after it came back is missed at once. It waits for
+// neighbours to call: two calls at the same time would cost one of them.
+type FRRRouter struct {
+	ASN      uint32
+	RouterID netip.Addr
+	// PeerASN is that of all neighbours. Routes of the router's own AS are merged
+	// as others are.
+	PeerASN uint32
+	// Neighbours are those that it is told, Networks those from which anybody may
+	// call.
+	Neighbours []netip.Addr
+	Networks   []netip.Prefix
+}
+
+// Furnish lets a host run the router. Its sockets are in the host's directory, where
 // "vtysh --vty_socket DIRECTORY" finds them.
-func (p *peering) furnishFRR(h *Host) {
+func (f FRRRouter) Furnish(h *Host) {
 	h.Owner = frrUser
 	h.Files = map[string]string{
 		"zebra.conf": "",
 		"bfdd.conf":  frrBFD(),
-		"bgpd.conf":  p.frrBGP(),
+		"bgpd.conf":  f.bgp(),
 	}
 	h.Processes = append(h.Processes,
 		zebra(),
 		behindZebra(urgent(frrDaemon("bfdd", "--bfdctl", workingFolder+"bfdd.sock"))),
 		behindZebra(frrDaemon("bgpd")))
+}
+
+// frr is the router of the service network.
+func (p *peering) frr() FRRRouter {
+	f := FRRRouter{ASN: p.asn(), RouterID: addresses(serviceNetwork, routerNumber)[0], PeerASN: balancerASN}
+	if p.dynamic {
+		f.Networks = []netip.Prefix{p.network()}
+	} else {
+		f.Neighbours = p.neighbours()
+	}
+	return f
 }
 
 // zebra writes the kernel's table. Unless it is told that the kernel can replace
@@ -71,34 +99,32 @@ func frrBFD() string {
 	return fmt.Sprintf("bfd\n profile fast\n  detect-multiplier 3\n  receive-interval %d\n  transmit-interval %[1]d\n exit\n!\n", ms)
 }
 
-// frrBGP is the configuration of bgpd. Neighbours that it is told are watched by
-// BFD also while they don't speak BGP, so that one that is lost right after it
-// came back is missed at once. It waits for them to call: two calls at the same
-// time would cost one of them.
-func (p *peering) frrBGP() string {
+// bgp is the configuration of bgpd.
+func (f FRRRouter) bgp() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("router bgp %d", p.asn())
-	line(" bgp router-id %s", addresses(serviceNetwork, routerNumber)[0])
+	line("router bgp %d", f.ASN)
+	line(" bgp router-id %s", f.RouterID)
 	line(" no bgp ebgp-requires-policy")
 	line(" no bgp default ipv4-unicast")
 	line(" bgp bestpath as-path multipath-relax")
 	line(" neighbor balancers peer-group")
-	line(" neighbor balancers remote-as %d", balancerASN)
+	line(" neighbor balancers remote-as %d", f.PeerASN)
 	line(" neighbor balancers timers %.0f %.0f", (holdTime / 3).Seconds(), holdTime.Seconds())
 	line(" neighbor balancers advertisement-interval 0")
 	line(" neighbor balancers bfd profile fast")
 	line(" neighbor balancers passive")
-	if p.dynamic {
+	if len(f.Networks) > 0 {
 		line(" bgp listen limit %d", maxPaths)
-		line(" bgp listen range %s peer-group balancers", p.network())
-	} else {
-		for _, a := range p.neighbours() {
-			line(" neighbor %s peer-group balancers", a)
-		}
+	}
+	for _, n := range f.Networks {
+		line(" bgp listen range %s peer-group balancers", n)
+	}
+	for _, a := range f.Neighbours {
+		line(" neighbor %s peer-group balancers", a)
 	}
 	paths := "maximum-paths"
-	if p.reflector {
+	if f.PeerASN == f.ASN {
 		paths += " ibgp"
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {

@@ -87,7 +87,7 @@ func (p *peering) furnish(h *Host) {
 	h.Software = string(p.router)
 	switch p.router {
 	case FRR:
-		p.furnishFRR(h)
+		p.frr().Furnish(h)
 	case BIRD:
 		p.furnishBIRD(h)
 	case GoBGP:

@@ -37,6 +37,7 @@ type API struct {
 	etcd      netip.AddrPort
 	authority *authority
 	admin     *rest.Config
+	clients   *kubernetes.Clientset
 	// dial connects to the API server's machine; nil if every machine can.
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// components are the processes by name.
@@ -60,18 +61,13 @@ func StartAPI(t testing.TB) *API {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := boot("api", dir, 0, "")
+	m, err := boot("control-plane", dir, 0, waitForEnd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := &API{
-		machine: m, binary: path, dir: dir, endpoint: endpoints[0], etcd: endpoints[1],
-		components: map[string]*process{},
-		flags: []string{
-			"--endpoint-reconciler-type=none", // nobody needs the Service of the API server
-			"--disable-admission-plugins=ServiceAccount",
-		},
-	}
+	a := newAPI(m, path, endpoints[0], endpoints[1],
+		"--endpoint-reconciler-type=none", // nobody needs the Service of the API server
+		"--disable-admission-plugins=ServiceAccount")
 	t.Cleanup(func() { a.end(t) })
 	if err := a.start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -79,12 +75,21 @@ func StartAPI(t testing.TB) *API {
 	return a
 }
 
+// newAPI is an API server that runs on the machine when it is started, with these
+// flags beside the usual ones.
+func newAPI(m *Machine, binary string, endpoint, etcd netip.AddrPort, flags ...string) *API {
+	return &API{
+		machine: m, binary: binary, dir: m.dir, endpoint: endpoint, etcd: etcd,
+		flags: flags, components: map[string]*process{},
+	}
+}
+
 // end cuts the machine, and says what the components said last if the test failed.
 func (a *API) end(t testing.TB) {
 	if t.Failed() {
 		const lines = 15
 		for _, p := range a.components {
-			t.Logf("%s said last:\n%s", p.name, p.tail(lines))
+			t.Logf("%s said last:\n%s", p.name, tail(p.log, lines))
 		}
 	}
 	if err := a.machine.cut(); err != nil {
@@ -101,6 +106,9 @@ func (a *API) start(ctx context.Context) (err error) {
 		return err
 	}
 	if a.admin, err = a.as("admin", adminGroup); err != nil {
+		return err
+	}
+	if a.clients, err = kubernetes.NewForConfig(a.admin); err != nil {
 		return err
 	}
 	if err := a.launch("etcd", a.etcdArgs()...); err != nil {
@@ -123,16 +131,12 @@ func (a *API) startServer(ctx context.Context) error {
 	if err := a.launch("kube-apiserver", a.serverArgs()...); err != nil {
 		return err
 	}
-	clients, err := kubernetes.NewForConfig(a.admin)
-	if err != nil {
-		return err
-	}
 	return a.awaitComponent(ctx, "kube-apiserver", func(ctx context.Context) error {
-		if err := clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		if err := a.clients.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
 			return err
 		}
 		// Made by the server itself, a moment after it says that it is ready.
-		_, err := clients.CoreV1().Namespaces().Get(ctx, core.NamespaceDefault, meta.GetOptions{})
+		_, err := a.clients.CoreV1().Namespaces().Get(ctx, core.NamespaceDefault, meta.GetOptions{})
 		return err
 	})
 }
@@ -192,12 +196,8 @@ func (a *API) startControllers(ctx context.Context, flags ...string) error {
 	if err := a.launch("kube-controller-manager", append(args, flags...)...); err != nil {
 		return err
 	}
-	clients, err := kubernetes.NewForConfig(a.admin)
-	if err != nil {
-		return err
-	}
 	return a.awaitComponent(ctx, "kube-controller-manager", func(ctx context.Context) error {
-		_, err := clients.CoreV1().ServiceAccounts(core.NamespaceDefault).Get(ctx, "default", meta.GetOptions{})
+		_, err := a.clients.CoreV1().ServiceAccounts(core.NamespaceDefault).Get(ctx, "default", meta.GetOptions{})
 		return err
 	})
 }

@@ -5,20 +5,83 @@
 // internal/netlab does: it makes the world in which that story is played.
 //
 // There are two sizes. [StartAPI] is an API server with its etcd, for tests of what
-// reads and writes objects; it is there in some seconds and has no nodes.
+// reads and writes objects; it is there in some seconds and has no nodes. [Start] is
+// a whole [Cluster]: nodes that run pods, a router that speaks BGP, and a client
+// behind it. They are wired like this, with IPv4 and IPv6 everywhere:
+//
+//	client ── router ── bridge ─┬─ n1 ── pods
+//	                            ├─ n2 ── pods
+//	     control plane on the bridge
 //
 // Everything runs on a [Machine], a set of Linux namespaces whose processes are
 // killed by the kernel when the test's process ends, however that ends. Nothing of
-// a cluster has a name that two could want, so that any number run side by side.
+// a cluster has a name that two could want, so that any number run side by side,
+// all with the same addresses. Files and cgroups that a killed run left are removed
+// by the next.
 package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/test/cluster/binary"
 )
+
+// Options say what is in a cluster.
+type Options struct {
+	// Nodes is how many there are; their names are n1, n2 and so on.
+	Nodes int
+	// KubeProxy is the mode of each node's kube-proxy, nftables or iptables; without
+	// one there are no Services but that of the API server.
+	KubeProxy string
+	// GracePeriod is after how long of silence a node is NotReady; 0 means 8 s.
+	GracePeriod time.Duration
+}
+
+// Cluster is a whole Kubernetes. Its API server can be away for a while, by Stop and
+// Start of API.
+type Cluster struct {
+	*API
+	// Router leads to the nodes' network and from there to the client's. It takes
+	// BGP, watched by BFD, from every address of the nodes' network (see RouterASN).
+	Router *Machine
+	// Client is behind the router, and has no other way.
+	Client *Machine
+	// nodes are by number, the first is n1.
+	nodes   []*Node
+	options Options
+	// dir has all files, binary is Kubernetes.
+	dir, binary string
+}
+
+// Start makes a cluster and returns when all its nodes are ready; it is gone with
+// the test.
+func Start(t testing.TB, o Options) *Cluster {
+	t.Helper()
+	needRoot(t)
+	path, err := binary.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.GracePeriod == 0 {
+		o.GracePeriod = 8 * time.Second
+	}
+	c := &Cluster{dir: newPlace(t), binary: path, options: o}
+	t.Cleanup(func() { c.end(t) })
+	if err := c.build(t, buildPause(t)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
 
 // needRoot skips the test of somebody who may make no namespaces.
 func needRoot(t testing.TB) {
@@ -28,32 +91,120 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// Await calls condition until it returns nil, and fails the test with the last
-// error if that takes longer than timeout.
-func Await(t testing.TB, timeout time.Duration, what string, condition func() error) {
+// build makes everything in the order in which one thing needs another.
+func (c *Cluster) build(t testing.TB, pause string) error {
+	ctx := t.Context()
+	control, err := boot("control-plane", c.dir, unix.CLONE_NEWNET, waitForEnd)
+	if err != nil {
+		return err
+	}
+	etcd := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), etcdPort)
+	c.API = newAPI(control, c.binary, netip.AddrPortFrom(nodeNetwork.addresses(controlPlaneNumber)[0], httpsPort), etcd,
+		"--bind-address=0.0.0.0", // also that of the API server's Service
+		"--default-not-ready-toleration-seconds=5", "--default-unreachable-toleration-seconds=5")
+	c.dial = control.Dial
+	if err := c.wire(); err != nil {
+		return err
+	}
+	if err := startRouter(c.Router); err != nil {
+		return err
+	}
+	if err := c.startControlPlane(ctx); err != nil {
+		return err
+	}
+	for n := range c.options.Nodes {
+		c.nodes = append(c.nodes, newNode(c, n+1))
+	}
+	var all errgroup.Group
+	for _, n := range c.nodes {
+		all.Go(func() error {
+			return errors.Join(n.furnish(), n.boot(ctx), n.load(ctx, pause), n.startKubelet(), n.startProxy(), n.awaitNetworks(ctx))
+		})
+	}
+	if err := all.Wait(); err != nil {
+		return err
+	}
+	if err := c.routePods(); err != nil {
+		return err
+	}
+	return c.awaitReady(ctx, c.nodes...)
+}
+
+func (c *Cluster) startControlPlane(ctx context.Context) error {
+	if err := c.start(ctx); err != nil {
+		return err
+	}
+	err := c.startControllers(ctx,
+		"--node-monitor-period=1s", fmt.Sprintf("--node-monitor-grace-period=%s", c.options.GracePeriod),
+		"--allocate-node-cidrs=true", "--cluster-cidr="+podNetworks)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := c.kubeconfig("system:kube-scheduler")
+	if err != nil {
+		return err
+	}
+	return c.launch("kube-scheduler", c.binary, "kube-scheduler", "--kubeconfig="+kubeconfig,
+		"--leader-elect=false", "--secure-port=0", "--cert-dir="+c.API.dir)
+}
+
+// Nodes are all, by number.
+func (c *Cluster) Nodes() []*Node { return slices.Clone(c.nodes) }
+
+// Node returns the node of that name; a test that asks for one that isn't there
+// fails.
+func (c *Cluster) Node(t testing.TB, name string) *Node {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	if err := await(ctx, condition); err != nil {
-		t.Fatalf("waited %s in vain for %s: %v", timeout, what, err)
+	for _, n := range c.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	t.Fatalf("there is no node %s", name)
+	return nil
+}
+
+// Load gives images, in OCI archives, to all nodes.
+func (c *Cluster) Load(t testing.TB, archives ...string) {
+	t.Helper()
+	var all errgroup.Group
+	for _, n := range c.nodes {
+		all.Go(func() error { return n.load(t.Context(), archives...) })
+	}
+	if err := all.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 
-// await calls condition until it returns nil or ctx ends, and returns its last
-// error.
-func await(ctx context.Context, condition func() error) error {
-	const pause = 50 * time.Millisecond
-	ticker := time.NewTicker(pause)
-	defer ticker.Stop()
-	for {
-		err := condition()
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-ticker.C:
+// end says what is known if the test failed, and cuts all machines.
+func (c *Cluster) end(t testing.TB) {
+	if t.Failed() {
+		c.Diagnose(t)
+	}
+	var all errgroup.Group
+	for _, m := range c.machines() {
+		all.Go(m.cut)
+	}
+	if err := all.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// machines are those that are there.
+func (c *Cluster) machines() []*Machine {
+	var all []*Machine
+	if c.API != nil {
+		all = append(all, c.API.machine)
+	}
+	for _, m := range []*Machine{c.Router, c.Client} {
+		if m != nil {
+			all = append(all, m)
 		}
 	}
+	for _, n := range c.nodes {
+		if n.Machine != nil {
+			all = append(all, n.Machine)
+		}
+	}
+	return all
 }

@@ -23,6 +23,9 @@ const adminGroup = "system:masters"
 // Config is that of an administrator. Clients made of it aren't slowed down.
 func (a *API) Config() *rest.Config { return rest.CopyConfig(a.admin) }
 
+// Clients are an administrator's.
+func (a *API) Clients() *kubernetes.Clientset { return a.clients }
+
 // As is the configuration of a user in these groups, who may do what RBAC says.
 func (a *API) As(t testing.TB, user string, groups ...string) *rest.Config {
 	t.Helper()
@@ -47,11 +50,7 @@ func (a *API) as(user string, groups ...string) (*rest.Config, error) {
 // token as pods have one.
 func (a *API) AsServiceAccount(t testing.TB, namespace, name string) *rest.Config {
 	t.Helper()
-	clients, err := kubernetes.NewForConfig(a.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	request, err := clients.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name,
+	request, err := a.clients.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name,
 		&authentication.TokenRequest{}, meta.CreateOptions{})
 	if err != nil {
 		t.Fatalf("token of service account %s/%s: %v", namespace, name, err)
@@ -104,6 +103,16 @@ func (a *API) Kubectl(t testing.TB, args ...string) string {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// Apply gives manifests in YAML to kubectl apply.
+func (a *API) Apply(t testing.TB, manifests string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "manifests.yaml")
+	if err := os.WriteFile(path, []byte(manifests), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.Kubectl(t, "apply", "-f", path)
 }
 
 func (a *API) kubectl(ctx context.Context, args ...string) (string, error) {

@@ -3,16 +3,21 @@
 package cluster
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,33 +28,48 @@ import (
 // since nothing else holds them.
 type Machine struct {
 	name string
-	// dir has the logs of the machine's processes.
+	// dir has the files and logs of the machine's processes.
 	dir string
 	// spaces are the kinds of namespaces (unix.CLONE_NEW…) that it has of its own.
 	spaces int
 	init   *exec.Cmd
-	// leash keeps the first process alive until it is closed.
+	// leash keeps the first process alive: it is closed when the test's ends.
 	leash io.Closer
 }
 
-// firstProcess reads until the leash is closed. A shell that waits for a child also
-// collects orphans, as the first process of a PID namespace has to.
-const firstProcess = "cat; :"
+// waitForEnd is the end of the script of every machine's first process, a shell: it
+// says that the machine is ready, and reads until the leash is closed. A shell that
+// waits for a child also collects orphans, as the first process of a PID namespace
+// has to.
+const waitForEnd = "\necho ready\ncat\n:\n"
 
 // boot makes a machine with namespaces of these kinds, of which CLONE_NEWPID is
-// always one. What prepare says is run by the machine's first process, a shell,
-// before it waits.
-func boot(name, dir string, spaces int, prepare string) (*Machine, error) {
-	m := &Machine{name: name, dir: dir, spaces: spaces | unix.CLONE_NEWPID}
-	m.init = exec.Command("sh", "-ec", prepare+"\n"+firstProcess)
-	m.init.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: uintptr(m.spaces)}
+// always one. Its first process is a shell that runs the script, which ends with
+// waitForEnd. The machine has a folder of its own for logs below dir.
+func boot(name, dir string, spaces int, script string, args ...string) (*Machine, error) {
+	m := &Machine{name: name, dir: filepath.Join(dir, name), spaces: spaces | unix.CLONE_NEWPID}
+	m.init = exec.Command("sh", append([]string{"-ec", script, name}, args...)...)
+	m.init.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: uintptr(m.spaces &^ unix.CLONE_NEWCGROUP)}
+	var complaints bytes.Buffer
+	m.init.Stderr = &complaints
 	leash, err := m.init.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
 	m.leash = leash
+	said, err := m.init.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return nil, err
+	}
 	if err := m.init.Start(); err != nil {
 		return nil, fmt.Errorf("machine %s: %w", name, err)
+	}
+	if _, err := bufio.NewReader(said).ReadString('\n'); err != nil {
+		err = errors.Join(err, m.cut()) // which collects what it complained of
+		return nil, fmt.Errorf("machine %s: %s: %w", name, strings.TrimSpace(complaints.String()), err)
 	}
 	return m, nil
 }
@@ -57,7 +77,7 @@ func boot(name, dir string, spaces int, prepare string) (*Machine, error) {
 // cut ends the machine as a power cut does: all its processes are killed at once.
 // It returns when they are gone.
 func (m *Machine) cut() error {
-	if err := m.init.Process.Kill(); err != nil {
+	if err := m.init.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("machine %s: %w", m.name, err)
 	}
 	// The kernel lets the first process be collected only after all others.
@@ -94,7 +114,7 @@ func (m *Machine) Do(fn func() error) error {
 
 // enter takes the thread into the machine, for good. Its children are born there.
 func (m *Machine) enter() error {
-	pidfd, err := unix.PidfdOpen(m.init.Process.Pid, 0)
+	pidfd, err := unix.PidfdOpen(m.pid(), 0)
 	if err != nil {
 		return err
 	}
@@ -143,3 +163,18 @@ func (m *Machine) Dial(ctx context.Context, network, address string) (net.Conn, 
 	})
 	return conn, err
 }
+
+// HTTP is a client on the machine. It opens a connection for every request.
+func (m *Machine) HTTP() *http.Client {
+	const timeout = 5 * time.Second
+	return &http.Client{
+		Transport: &http.Transport{DialContext: m.Dial, DisableKeepAlives: true},
+		Timeout:   timeout,
+	}
+}
+
+// Name is the machine's, as "router".
+func (m *Machine) Name() string { return m.name }
+
+// pid is that of the first process, as the test sees it.
+func (m *Machine) pid() int { return m.init.Process.Pid }

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -72,5 +73,8 @@ func sweep() error {
 	return nil
 }
 
-// vacate removes a cluster's files.
-func vacate(dir string) error { return os.RemoveAll(dir) }
+// vacate removes what is left of a cluster: control groups, which have the folder's
+// name, and files.
+func vacate(dir string) error {
+	return errors.Join(removeCgroups(filepath.Base(dir)+"-*"), os.RemoveAll(dir))
+}

@@ -33,6 +33,7 @@ func (m *Machine) launch(name string, args ...string) (*process, error) {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(args[0], args[1:]...)
+	p.cmd.Dir = m.dir
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := m.Start(p.cmd); err != nil {
@@ -49,7 +50,7 @@ func (m *Machine) launch(name string, args ...string) (*process, error) {
 func (p *process) alive() error {
 	select {
 	case <-p.ended:
-		return fmt.Errorf("%s has ended: %s", p.name, p.tail(5))
+		return fmt.Errorf("%s has ended: %s", p.name, tail(p.log, 5))
 	default:
 		return nil
 	}
@@ -69,9 +70,9 @@ func (p *process) stop(signal os.Signal) error {
 	}
 }
 
-// tail returns the last lines of the log.
-func (p *process) tail(lines int) string {
-	text, err := os.ReadFile(p.log)
+// tail returns the last lines of a log.
+func tail(log string, lines int) string {
+	text, err := os.ReadFile(log)
 	if err != nil {
 		return err.Error()
 	}

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package systemd_test holds the unit of the stand-alone agent: that systemd
+// understands it, and that the agent understands what it is started with.
+package systemd_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/source/file"
+)
+
+const (
+	unit      = "fairlead.service"
+	installed = "/usr/local/bin/fairlead"
+)
+
+func readUnit(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// build makes the binary that the unit would start.
+func build(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "fairlead")
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/fairlead").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, said)
+	}
+	return binary
+}
+
+var (
+	execLine = regexp.MustCompile(`(?m)^Exec\w+=` + installed + ` (.+)$`)
+	stopLine = regexp.MustCompile(`(?m)^TimeoutStopSec=(.+)$`)
+)
+
+// The commands and flags that the unit uses are there.
+func TestCommands(t *testing.T) {
+	binary := build(t)
+	lines := execLine.FindAllStringSubmatch(readUnit(t), -1)
+	if len(lines) != 2 {
+		t.Fatalf("%d commands, want ExecStart and ExecReload", len(lines))
+	}
+	for _, line := range lines {
+		args := append(strings.Fields(line[1]), "--help")
+		if said, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput(); err != nil {
+			t.Errorf("fairlead %q: %v\n%s", args, err, said)
+		}
+	}
+}
+
+// systemd finds nothing that it doesn't know. It looks whether the binary is there.
+func TestVerify(t *testing.T) {
+	if _, err := exec.LookPath("systemd-analyze"); err != nil {
+		t.Skip("this machine has no systemd")
+	}
+	text := strings.ReplaceAll(readUnit(t), installed, build(t))
+	copied := filepath.Join(t.TempDir(), unit)
+	if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	said, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--recursive-errors=no", copied).CombinedOutput()
+	if err != nil || strings.Contains(string(said), unit+":") {
+		t.Errorf("systemd-analyze verify: %v\n%s", err, said)
+	}
+}
+
+// systemd waits longer for the agent's end than the agent by default for packets.
+func TestStopOutlastsDrain(t *testing.T) {
+	config, err := file.Parse(unit, []byte("node: {name: lb1, interfaces: [eth0]}\nservices: []\n"), dataplane.Limits{MaxServices: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := stopLine.FindStringSubmatch(readUnit(t))
+	if line == nil {
+		t.Fatal("no TimeoutStopSec")
+	}
+	stop, err := time.ParseDuration(line[1])
+	if drain := config.Node.DrainTimeout; err != nil || stop < 2*drain {
+		t.Errorf("TimeoutStopSec %s, error %v: want at least twice the drain's %s", stop, err, drain)
+	}
+}

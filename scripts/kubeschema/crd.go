@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+// definition is what is needed of a CustomResourceDefinition.
+type definition struct {
+	Spec struct {
+		Group    string
+		Names    struct{ Kind string }
+		Versions []struct {
+			Name   string
+			Schema struct {
+				OpenAPIV3Schema schema `yaml:"openAPIV3Schema"`
+			}
+		}
+	}
+}
+
+// add puts the kind's schemas among others. What the API server writes into the
+// metadata is checked by no schema.
+func (d definition) add(schemas map[string]schema) {
+	for _, v := range d.Spec.Versions {
+		schemas[fileName(d.Spec.Group, v.Name, d.Spec.Names.Kind)] = strict(v.Schema.OpenAPIV3Schema)
+	}
+}

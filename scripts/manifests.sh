@@ -1,0 +1,36 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+#   scripts/manifests.sh [VALUES [MANIFESTS]]
+#
+# Renders the chart for those who install without Helm: with its namespace, the
+# definitions of Fairlead's kinds, and the chart's defaults unless a file of values
+# is given. "make manifests" calls it.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly values=${1:-deploy/helm/fairlead/values.yaml} manifests=${2:-deploy/manifests/fairlead.yaml}
+readonly namespace=fairlead-system
+
+out=$(mktemp)
+trap 'rm -f "$out"' EXIT
+cat >"$out" <<END
+# SPDX-License-Identifier: Apache-2.0
+#
+# Made of deploy/helm/fairlead by "make manifests". Install it, and what replaces it, with
+#   kubectl apply --server-side -f FILE
+apiVersion: v1
+kind: Namespace
+metadata:
+  name: $namespace
+  labels:
+    # Agents are on their nodes' networks, and have capabilities.
+    pod-security.kubernetes.io/enforce: privileged
+END
+# Helm, built like this, believes to speak to an ancient Kubernetes.
+go tool -modfile=tools/helm/go.mod helm template fairlead deploy/helm/fairlead --namespace "$namespace" \
+	--include-crds --kube-version 1.36.0 --values "$values" |
+	sed -e '/^# Source: /d' -e 's/^\( *app.kubernetes.io\/managed-by: \)Helm$/\1fairlead/' -e '/^ *helm.sh\/chart: /d' |
+	awk '!(/^---$/ && last == $0); { last = $0 }' >>"$out"
+mkdir -p "$(dirname "$manifests")"
+install --mode=644 "$out" "$manifests"

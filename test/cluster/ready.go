@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"slices"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// awaitNetworks waits until the node has networks for its pods, and tells containerd
+// of them, as the agent of a network plugin would.
+func (n *Node) awaitNetworks(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	var networks []string
+	err := await(ctx, func() error {
+		if err := n.kubelet.alive(); err != nil {
+			return err
+		}
+		node, err := n.cluster.clients.CoreV1().Nodes().Get(ctx, n.name, meta.GetOptions{})
+		if err == nil && len(node.Spec.PodCIDRs) < len(nodeNetwork) {
+			err = errors.New("it has no networks for pods")
+		}
+		if err == nil {
+			networks = node.Spec.PodCIDRs
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
+	for _, text := range networks {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			return fmt.Errorf("node %s: %w", n.name, err)
+		}
+		n.pods = append(n.pods, p)
+	}
+	return n.write(filepath.Join(networkFolder, "10-pods.conflist"), podNetworkText(networks[0], networks[1]))
+}
+
+// awaitReady waits until the nodes are ready.
+func (c *Cluster) awaitReady(ctx context.Context, nodes ...*Node) error {
+	for _, n := range nodes {
+		if err := c.awaitHeartbeat(ctx, n, time.Time{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitHeartbeat waits until the node's kubelet has said since then that it is
+// ready: what the API server knows of a node is old for as long as nobody has missed
+// it.
+func (c *Cluster) awaitHeartbeat(ctx context.Context, n *Node, since time.Time) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	err := await(ctx, func() error {
+		if err := n.kubelet.alive(); err != nil {
+			return err
+		}
+		node, err := c.clients.CoreV1().Nodes().Get(ctx, n.name, meta.GetOptions{})
+		if err != nil {
+			return err
+		}
+		conditions := node.Status.Conditions
+		i := slices.IndexFunc(conditions, func(c core.NodeCondition) bool { return c.Type == core.NodeReady })
+		switch {
+		case i < 0:
+			return errors.New("nothing is known of it yet")
+		case conditions[i].Status != core.ConditionTrue:
+			return fmt.Errorf("not ready: %s", conditions[i].Message)
+		case conditions[i].LastHeartbeatTime.Time.Before(since):
+			return errors.New("it hasn't said anything yet")
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("node %s: %w", n.name, err)
+	}
+	return nil
+}
+
+// now is the time as heartbeats have it, in whole seconds.
+func now() time.Time { return time.Now().Truncate(time.Second) }

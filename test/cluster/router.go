@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+
+	"fairlead.io/fairlead/internal/netlab"
+)
+
+// AS numbers of the router and of whom it takes BGP from (RFC 6996: private use).
+const (
+	RouterASN = 65000
+	NodeASN   = 65021
+)
+
+// RouterAddresses are those of the router in the nodes' network, IPv4 and then IPv6:
+// it is the nodes' gateway, and takes BGP at both.
+func RouterAddresses() []netip.Addr { return nodeNetwork.addresses(routerNumber) }
+
+// ClientAddresses are those of the client, IPv4 and then IPv6.
+func ClientAddresses() []netip.Addr { return clientNetwork.addresses(clientNumber) }
+
+// routerScript: FRR's daemons keep folders of temporary files that have their process
+// ids in the name, and those of two routers are the same.
+const routerScript = `
+mount --make-rprivate /
+mount -t proc proc /proc
+mkdir -p /var/tmp/frr
+mount -t tmpfs tmpfs /var/tmp/frr
+`
+
+// startRouter has the machine be a router of FRR, for any number of nodes.
+func startRouter(m *Machine) error {
+	var host netlab.Host
+	netlab.FRRRouter{
+		ASN: RouterASN, RouterID: RouterAddresses()[0], PeerASN: NodeASN, Networks: nodeNetwork[:],
+	}.Furnish(&host)
+	for name, text := range host.Files {
+		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {
+			return fmt.Errorf("router: %w", err)
+		}
+	}
+	if err := giveAway(m.dir, host.Owner); err != nil {
+		return fmt.Errorf("router: owner %s: %w", host.Owner, err)
+	}
+	for _, p := range host.Processes {
+		if _, err := m.launch(p.Name, p.Args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveAway makes an account the owner of a folder and of the files in it.
+func giveAway(dir, owner string) error {
+	account, err := user.Lookup(owner)
+	if err != nil {
+		return err
+	}
+	uid, err := strconv.Atoi(account.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(account.Gid)
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	for _, path := range append(files, dir) {
+		if err == nil {
+			err = os.Lchown(path, uid, gid)
+		}
+	}
+	return err
+}
+
+// RouterShell runs a command of FRR's shell on the router, as "show bgp summary".
+func (c *Cluster) RouterShell(ctx context.Context, command string) (string, error) {
+	return c.Router.Run(ctx, "vtysh", "--vty_socket", c.Router.dir, "-c", command)
+}
