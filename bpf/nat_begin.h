@@ -89,12 +89,12 @@ static __always_inline struct backend *new_backend(struct xdp_md *ctx, const str
 
 /* Enters the fresh session, of a client's packet with a backend. Returns COUNTER_COUNT, or the exit. */
 static __always_inline enum counter enter_session(const struct packet *p, const struct backend *b,
-						  struct nat_session *s)
+						  struct nat_session *s, __u32 view_flags)
 {
 	__u64 key = flow_hash(p, vip_hash(p), 0);
 
 	s->flags = NAT_REPLY;
-	if (find_port(b, key))
+	if (view_flags & VIEW_KEEP_SOURCE ? keep_source(b) : find_port(b, key))
 		return COUNTER_DROP_NAT_PORTS;
 	s->flags = 0;
 	if (!tracing)
@@ -134,5 +134,5 @@ __noinline enum counter begin_session(struct xdp_md *ctx, const struct packet *p
 	s->server_port = backend_port(b);
 	s->service = number;
 	s->backend = (b->index - view->backend_base) | (__u32)b->generation << 16;
-	return enter_session(p, b, s);
+	return enter_session(p, b, s, view->flags);
 }

@@ -105,6 +105,21 @@ static __always_inline int choose_port(const struct backend *b, __u32 n)
 }
 
 /*
+ * Leaves the fresh session the client's own address and port, and enters it for packets of the server,
+ * unless the server knows another session by them. Returns 0 or -1.
+ */
+static __always_inline int keep_source(const struct backend *b)
+{
+	struct nat_session *s = fresh_session();
+
+	if (!s)
+		return -1;
+	__builtin_memcpy(s->snat, s->client, sizeof(s->snat));
+	s->snat_port = s->client_port;
+	return claim_port(b, 1) == PORT_CLAIMED ? 0 : -1;
+}
+
+/*
  * Gives the fresh session an address and a port, and enters it for packets of the server. The search
  * begins at a place that the flow's hash says, so that a flow that comes again has the port that it had.
  * Few ports are all tried, one after the other. Among many the search goes on in steps that differ from

@@ -136,6 +136,7 @@ enum view_flag {
 	VIEW_QUIC = 1 << 6, /* QUIC connection ids may name the backend */
 	VIEW_NAT = 1 << 7, /* addresses and ports are translated (nat.h) */
 	VIEW_PASSIVE = 1 << 8, /* the agent is told of backends that refuse connections */
+	VIEW_KEEP_SOURCE = 1 << 9, /* with NAT: backends see the client's address and port */
 };
 
 /*

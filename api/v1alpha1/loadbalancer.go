@@ -31,7 +31,7 @@ type LoadBalancer struct {
 //
 // +kubebuilder:validation:XValidation:rule="self.listeners.all(l, self.pools.exists(p, p.name == l.pool))",message="a listener's pool is missing in pools",fieldPath=".listeners"
 // +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !has(self.ipFamily) || (ip(self.address).family() == 4) == (self.ipFamily == 'IPv4')",message="the address is of the other family",fieldPath=".ipFamily"
-// +kubebuilder:validation:XValidation:rule="!has(self.segment) || self.segment.type == 'vlan' || has(self.address)",message="an address in a segment has to be given",fieldPath=".address"
+// +kubebuilder:validation:XValidation:rule="!has(self.segment) || has(self.address)",message="an address in a segment has to be given",fieldPath=".address"
 // +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.segment) || self.segment.type == 'vlan'",message="nat serves no clients in vxlan and geneve segments",fieldPath=".segment"
 // +kubebuilder:validation:XValidation:rule="!has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address != self.address))",message="a member has the virtual address itself",fieldPath=".pools"
 // +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address.contains(':') == self.address.contains(':')))",message="nat translates within IPv4 or IPv6: a member is of the other family",fieldPath=".pools"
@@ -57,7 +57,7 @@ type LoadBalancerSpec struct {
 	// +kubebuilder:validation:Enum=IPv4;IPv6
 	IPFamily string `json:"ipFamily,omitempty"`
 	// Segment is the virtual network of the address; the untagged one, if it is not
-	// given.
+	// given. Every other one has addresses of its own, of which no pool knows.
 	//
 	// +optional
 	Segment *Segment `json:"segment,omitempty"`

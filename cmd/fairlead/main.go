@@ -68,6 +68,7 @@ func newRootCommand(e env) *cobra.Command {
 		newBackendsCommand(e),
 		newBenchCommand(e),
 		newConfigCommand(e),
+		newControllerCommand(e),
 		newDrainCommand(e),
 		newDrainsCommand(e),
 		newFlowsCommand(e),

@@ -149,3 +149,6 @@ func (r Range) reaches(o Range) bool {
 	}
 	return !r.to.Less(o.from) || r.to.Next() == o.from
 }
+
+// Overlaps reports whether two ranges have an address in common.
+func (r Range) Overlaps(o Range) bool { return r.Contains(o.from) || o.Contains(r.from) }

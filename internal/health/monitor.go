@@ -46,9 +46,9 @@ type Monitor struct {
 	asleep  time.Time
 	targets map[targetKey]*target
 	members map[subject]*member
-	// present are the backends of the services of the last Set, checked or not;
-	// nil before the first.
-	present map[subject]bool
+	// present are the services that there are, without those that have no backends;
+	// nil before the first Set.
+	present map[lb.VIP]backends
 	// changed are the members whose state is to be reported.
 	changed  []*member
 	inFlight int
@@ -114,6 +114,21 @@ func (m *Monitor) States() []Verdict {
 	states := make([]Verdict, 0, len(m.members))
 	for _, b := range m.members {
 		states = append(states, b.verdict())
+	}
+	return states
+}
+
+// StatesOf returns what is known of those backends of services that are checked.
+func (m *Monitor) StatesOf(services []lb.Service) []Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var states []Verdict
+	for i := range services {
+		for _, b := range services[i].Backends {
+			if b := m.members[subject{services[i].VIP, b.ID()}]; b != nil {
+				states = append(states, b.verdict())
+			}
+		}
 	}
 	return states
 }

@@ -17,25 +17,60 @@ const burst = 256
 // the same services again changes nothing.
 func (m *Monitor) Set(services []lb.Service) {
 	m.mu.Lock()
-	r := roster{Monitor: m, now: time.Now(), present: make(map[subject]bool, len(m.present)), probers: make(map[string]Prober)}
+	stay := make(map[lb.VIP]bool, len(services))
 	for i := range services {
-		r.add(&services[i])
+		stay[services[i].VIP] = true
 	}
-	r.removeOthers()
-	r.startNew()
-	m.present = r.present
+	var removed []lb.VIP
+	for vip := range m.present {
+		if !stay[vip] {
+			removed = append(removed, vip)
+		}
+	}
+	released := m.enrolAll(services, removed)
 	m.mu.Unlock()
-	for _, release := range r.released {
+	for _, release := range released {
 		release()
 	}
 }
 
-// roster is one Set in the making.
+// Update says which services have changed, or are new, and which are gone: it is as
+// Set with all that there are now, but looks at these only.
+func (m *Monitor) Update(changed []lb.Service, removed []lb.VIP) {
+	m.mu.Lock()
+	released := m.enrolAll(changed, removed)
+	m.mu.Unlock()
+	for _, release := range released {
+		release()
+	}
+}
+
+// enrolAll takes services over, and returns what is to be called without the lock.
+func (m *Monitor) enrolAll(changed []lb.Service, removed []lb.VIP) (released []func()) {
+	r := roster{Monitor: m, now: time.Now(), next: make(map[lb.VIP]backends, len(changed)), probers: make(map[string]Prober)}
+	for i := range changed {
+		r.add(&changed[i])
+	}
+	for _, vip := range removed {
+		if r.next[vip] == nil {
+			r.next[vip] = backends{}
+		}
+	}
+	r.removeOthers()
+	r.startNew()
+	r.settle()
+	return r.released
+}
+
+// backends says of each backend of a service whether it is checked.
+type backends map[lb.BackendID]bool
+
+// roster is one change in the making.
 type roster struct {
 	*Monitor
 	now time.Time
-	// present says of each backend whether it is checked.
-	present map[subject]bool
+	// next are the services that change; those that are gone have no backends.
+	next    map[lb.VIP]backends
 	probers map[string]Prober // by lb.HealthCheck.WireKey
 	started []*target
 	// released is to be called without the lock.
@@ -43,18 +78,19 @@ type roster struct {
 }
 
 func (r *roster) add(svc *lb.Service) {
+	present := make(backends, len(svc.Backends))
+	r.next[svc.VIP] = present
 	if svc.Health == nil {
 		for _, b := range svc.Backends {
-			r.present[subject{svc.VIP, b.ID()}] = false
+			present[b.ID()] = false
 		}
 		return
 	}
 	own := *svc // the caller's may change
 	wire := own.Health.WireKey()
 	for _, b := range own.Backends {
-		s := subject{own.VIP, b.ID()}
-		r.present[s] = true
-		r.enrol(s, &own, b, newTargetKey(&own, b, wire))
+		present[b.ID()] = true
+		r.enrol(subject{own.VIP, b.ID()}, &own, b, newTargetKey(&own, b, wire))
 	}
 }
 
@@ -80,10 +116,10 @@ func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targe
 	r.note(b)
 }
 
-// joins reports whether a backend was not there at the last Set.
+// joins reports whether a backend was not there before.
 func (r *roster) joins(s subject) bool {
-	_, known := r.Monitor.present[s]
-	return !known && r.Monitor.present != nil
+	_, known := r.present[s.vip][s.backend]
+	return !known && r.present != nil
 }
 
 // target returns the target of that key. A new one is not in the schedule yet.
@@ -104,10 +140,28 @@ func (r *roster) target(svc *lb.Service, backend lb.Backend, key targetKey) *tar
 	return t
 }
 
+// removeOthers ends the members of services that change which these have not any
+// more, or don't check.
 func (r *roster) removeOthers() {
-	for s, b := range r.members {
-		if !r.present[s] {
-			r.remove(b)
+	for vip, next := range r.next {
+		for id := range r.present[vip] {
+			if b := r.members[subject{vip, id}]; b != nil && !next[id] {
+				r.remove(b)
+			}
+		}
+	}
+}
+
+// settle makes the change what is there.
+func (r *roster) settle() {
+	if r.present == nil {
+		r.present = make(map[lb.VIP]backends, len(r.next))
+	}
+	for vip, next := range r.next {
+		if len(next) == 0 {
+			delete(r.present, vip)
+		} else {
+			r.present[vip] = next
 		}
 	}
 }

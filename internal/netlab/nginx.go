@@ -8,7 +8,7 @@ import "fmt"
 const nginxConfig = "nginx.conf"
 
 // nginxText makes nginx answer every request on the port with the server's
-// name. All paths are relative to the host's directory; the temporary ones are
+// name, and one for /client with the client's address. All paths are relative to the host's directory; the temporary ones are
 // never used, but nginx makes them. Connections are kept open for as many
 // requests as a load generator may send.
 func nginxText(name string, port uint16) string {
@@ -33,6 +33,9 @@ http {
   server {
     listen %[2]d backlog=4096;
     listen [::]:%[2]d ipv6only=on backlog=4096;
+    location = /client {
+      return 200 "$remote_addr\n";
+    }
     location / {
       return 200 "%[1]s\n";
     }

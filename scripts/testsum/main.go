@@ -3,7 +3,7 @@
 // Command testsum runs "go test -json" with its own arguments and says what came
 // of it: one line for each package, the whole output of what failed, the reason
 // of every skip, and at last "N passed, N failed, N skipped". It exits as go
-// test did.
+// test did. Packages whose tests start clusters come after all others.
 package main
 
 import (
@@ -23,8 +23,29 @@ func main() {
 	os.Exit(status)
 }
 
-// run returns go test's exit status.
+// run returns the exit status of go test, that of the first round that failed.
 func run(ctx context.Context, args []string) (int, error) {
+	all, err := rounds(ctx, args)
+	if err != nil {
+		return 0, err
+	}
+	s := newSummary(os.Stdout)
+	status := 0
+	for _, r := range all {
+		code, err := test(ctx, s, r)
+		if err != nil {
+			return 0, err
+		}
+		if status == 0 {
+			status = code
+		}
+	}
+	s.finish(status == 0)
+	return status, nil
+}
+
+// test runs one round and returns go test's exit status.
+func test(ctx context.Context, s *summary, args []string) (int, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
 	events, err := cmd.StdoutPipe()
@@ -34,16 +55,11 @@ func run(ctx context.Context, args []string) (int, error) {
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
-	s := newSummary(os.Stdout)
 	readErr := s.read(events)
 	waitErr := cmd.Wait()
 	var exit *exec.ExitError
 	if waitErr != nil && !errors.As(waitErr, &exit) {
 		return 0, waitErr
 	}
-	if readErr != nil {
-		return 0, readErr
-	}
-	s.finish(cmd.ProcessState.Success())
-	return cmd.ProcessState.ExitCode(), nil
+	return cmd.ProcessState.ExitCode(), readErr
 }

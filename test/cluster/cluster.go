@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -51,14 +52,15 @@ type Options struct {
 type Cluster struct {
 	*API
 	// Router leads to the nodes' network and from there to the client's. It takes
-	// BGP from every address of the nodes' network (see RouterASN).
+	// BGP, watched by BFD, from every address of the nodes' network (see RouterASN).
 	Router *Machine
 	// Client is behind the router, and has no other way.
 	Client *Machine
-	nodes  []*Node
-	dir    string
-	binary string
-	Options
+	// nodes are by number, the first is n1.
+	nodes   []*Node
+	options Options
+	// dir has all files, binary is Kubernetes.
+	dir, binary string
 }
 
 // Start makes a cluster and returns when all its nodes are ready; it is gone with
@@ -73,7 +75,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	if o.GracePeriod == 0 {
 		o.GracePeriod = 8 * time.Second
 	}
-	c := &Cluster{dir: newPlace(t), binary: path, Options: o}
+	c := &Cluster{dir: newPlace(t), binary: path, options: o}
 	t.Cleanup(func() { c.end(t) })
 	if err := c.build(t, buildPause(t)); err != nil {
 		t.Fatal(err)
@@ -110,7 +112,7 @@ func (c *Cluster) build(t testing.TB, pause string) error {
 	if err := c.startControlPlane(ctx); err != nil {
 		return err
 	}
-	for n := range c.Nodes {
+	for n := range c.options.Nodes {
 		c.nodes = append(c.nodes, newNode(c, n+1))
 	}
 	var all errgroup.Group
@@ -133,7 +135,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	err := c.startControllers(ctx,
-		"--node-monitor-period=1s", fmt.Sprintf("--node-monitor-grace-period=%s", c.GracePeriod),
+		"--node-monitor-period=1s", fmt.Sprintf("--node-monitor-grace-period=%s", c.options.GracePeriod),
 		"--allocate-node-cidrs=true", "--cluster-cidr="+podNetworks)
 	if err != nil {
 		return err
@@ -145,6 +147,9 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	return c.launch("kube-scheduler", c.binary, "kube-scheduler", "--kubeconfig="+kubeconfig,
 		"--leader-elect=false", "--secure-port=0", "--cert-dir="+c.API.dir)
 }
+
+// Nodes are all, by number.
+func (c *Cluster) Nodes() []*Node { return slices.Clone(c.nodes) }
 
 // Node returns the node of that name; a test that asks for one that isn't there
 // fails.

@@ -47,7 +47,7 @@ const (
 // Service needs no kube-proxy: its address is one of the control plane's own, and
 // nodes have a route there.
 func (c *Cluster) wire() (err error) {
-	if c.Router, err = boot("router", c.dir, unix.CLONE_NEWNET, waitForEnd); err != nil {
+	if c.Router, err = boot("router", c.dir, unix.CLONE_NEWNET|unix.CLONE_NEWNS, routerScript+waitForEnd); err != nil {
 		return err
 	}
 	if c.Client, err = boot("client", c.dir, unix.CLONE_NEWNET, waitForEnd); err != nil {

@@ -16,8 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is a machine with containerd and a kubelet, and with a disk that survives
-// when its power is cut.
+// Node is a machine with containerd and a kubelet, and with a disk, its /var, that
+// survives when its power is cut. Its interface is eth0, and its /sys/fs/bpf is a BPF
+// file system of its own.
 type Node struct {
 	// Machine is what runs now; nil while the power is cut.
 	*Machine
@@ -119,7 +120,7 @@ func (n *Node) plumb() error {
 	if err := n.cluster.join(n.Machine, n.addresses); err != nil {
 		return err
 	}
-	routes := append(defaultRoutes(RouterAddresses...), route{
+	routes := append(defaultRoutes(RouterAddresses()...), route{
 		to:  netip.PrefixFrom(serviceOfAPI, serviceOfAPI.BitLen()),
 		via: nodeNetwork.addresses(controlPlaneNumber)[0],
 	})
@@ -140,7 +141,7 @@ func (n *Node) startKubelet() (err error) {
 
 // startProxy starts kube-proxy where the cluster has one.
 func (n *Node) startProxy() error {
-	if n.cluster.KubeProxy == "" {
+	if n.cluster.options.KubeProxy == "" {
 		return nil
 	}
 	_, err := n.run("kube-proxy", n.cluster.binary, "kube-proxy", "--config="+inNode(proxyConfig))

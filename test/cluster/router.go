@@ -5,6 +5,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/user"
 	"path/filepath"
@@ -19,15 +20,27 @@ const (
 	NodeASN   = 65021
 )
 
-// RouterAddresses are those of the router in the nodes' network, IPv4 and then IPv6.
-// It is the nodes' gateway and takes BGP at both.
-var RouterAddresses = nodeNetwork.addresses(routerNumber)
+// RouterAddresses are those of the router in the nodes' network, IPv4 and then IPv6:
+// it is the nodes' gateway, and takes BGP at both.
+func RouterAddresses() []netip.Addr { return nodeNetwork.addresses(routerNumber) }
+
+// ClientAddresses are those of the client, IPv4 and then IPv6.
+func ClientAddresses() []netip.Addr { return clientNetwork.addresses(clientNumber) }
+
+// routerScript: FRR's daemons keep folders of temporary files that have their process
+// ids in the name, and those of two routers are the same.
+const routerScript = `
+mount --make-rprivate /
+mount -t proc proc /proc
+mkdir -p /var/tmp/frr
+mount -t tmpfs tmpfs /var/tmp/frr
+`
 
 // startRouter has the machine be a router of FRR, for any number of nodes.
 func startRouter(m *Machine) error {
 	var host netlab.Host
 	netlab.FRRRouter{
-		ASN: RouterASN, RouterID: RouterAddresses[0], PeerASN: NodeASN, Networks: nodeNetwork[:],
+		ASN: RouterASN, RouterID: RouterAddresses()[0], PeerASN: NodeASN, Networks: nodeNetwork[:],
 	}.Furnish(&host)
 	for name, text := range host.Files {
 		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {

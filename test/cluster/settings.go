@@ -135,7 +135,7 @@ nodeLeaseDurationSeconds: %.0f
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 evictionHard: {memory.available: 100Mi, nodefs.available: "0%%", imagefs.available: "0%%", nodefs.inodesFree: "0%%"}
-`, n.Addresses[0], inNode(authorityFile), containerdSocket, n.cluster.GracePeriod.Seconds())
+`, n.Addresses[0], inNode(authorityFile), containerdSocket, n.cluster.options.GracePeriod.Seconds())
 }
 
 // proxyText: the limits of connection tracking are the whole kernel's and are left
@@ -152,7 +152,7 @@ healthzBindAddress: 127.0.0.1:10256
 metricsBindAddress: 127.0.0.1:10249
 oomScoreAdj: 0
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
-`, n.cluster.KubeProxy, n.name, inNode(proxyKubeconfig), podNetworks)
+`, n.cluster.options.KubeProxy, n.name, inNode(proxyKubeconfig), podNetworks)
 }
 
 // podNetworkText is for containerd: every pod is at the other end of a link of its

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -118,7 +119,9 @@ func (l *lab) checkAllTookPart(t *testing.T, vip string) {
 	service := map[string]string{vip4: "web", vip6: "web6"}[vip]
 	for _, h := range l.hosts(netlab.Balancer) {
 		used := backends(t, &h, service)
-		if len(used) != len(l.hosts(netlab.Server)) {
+		configured := l.topology.Host(h.Name).Agent.Services
+		i := slices.IndexFunc(configured, func(s lb.Service) bool { return s.Name == service })
+		if i < 0 || len(used) != len(configured[i].Backends) {
 			t.Errorf("%s: %s: %d backends", h.Name, service, len(used))
 		}
 		for address, b := range used {

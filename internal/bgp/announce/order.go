@@ -106,46 +106,60 @@ func (a *Announcer) Stop(ctx context.Context) error {
 	return err
 }
 
-// Move moves the traffic of a service away that is about to be drained, as far
-// as no other service keeps its address announced: until then packets have to be
-// served, or new flows would be lost. It returns when routers have had time to
-// follow. The caller drains the service and then calls done.
-func (a *Announcer) Move(ctx context.Context, service string) (done func(), err error) {
-	var m *move
+// Move moves the traffic of services away that are about to be drained, or to go,
+// as far as no other service keeps their addresses announced: until then packets
+// have to be served, or new flows would be lost. It returns when routers have had
+// time to follow. The caller takes the services away and then calls done.
+func (a *Announcer) Move(ctx context.Context, services ...string) (done func(), err error) {
+	moving := make(map[string]*move, len(services))
 	order := a.order(func(o *orders) {
-		if m = o.moves[service]; m == nil {
-			m = &move{ended: make(chan struct{})}
-			o.moves[service] = m
+		for _, service := range services {
+			m := o.moves[service]
+			if m == nil {
+				m = &move{ended: make(chan struct{})}
+				o.moves[service] = m
+			}
+			m.wanted++
+			moving[service] = m
 		}
-		m.wanted++
 	})
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() {
-		select {
-		case <-m.ended:
-			cancel(fmt.Errorf("service %s: undrained meanwhile", service))
-		case <-ctx.Done():
-		}
-	}()
 	done = func() {
 		a.order(func(o *orders) {
-			if m.wanted--; m.wanted == 0 && o.moves[service] == m {
-				delete(o.moves, service)
+			for service, m := range moving {
+				if m.wanted--; m.wanted == 0 && o.moves[service] == m {
+					delete(o.moves, service)
+				}
 			}
 		})
 	}
-	if err := a.leave(ctx, order, service); err != nil {
+	if err := a.leave(ctx, order, moving); err != nil {
 		done()
 		return nil, err
 	}
 	return done, nil
 }
 
-// leave waits until no route that will go brings the service packets, and then
-// as long again as such routes stood, for routers to follow the withdrawal.
-func (a *Announcer) leave(ctx context.Context, order uint64, service string) error {
-	goes := func(d Decision) bool { return d.Route.GracefulShutdown && slices.Contains(d.Services, service) }
+// leave waits until no route that will go brings the services packets, and then as
+// long again as such routes stood, for routers to follow the withdrawal. An operator
+// who thinks better of a single service ends the wait for it with an error; where
+// there are several the others' goes on.
+func (a *Announcer) leave(ctx context.Context, order uint64, moving map[string]*move) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	for service, m := range moving {
+		if len(moving) > 1 {
+			break
+		}
+		go func() {
+			select {
+			case <-m.ended:
+				cancel(fmt.Errorf("service %s: undrained meanwhile", service))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	concerned := func(service string) bool { return moving[service] != nil }
+	goes := func(d Decision) bool { return d.Route.GracefulShutdown && slices.ContainsFunc(d.Services, concerned) }
 	gone := func(p Plan) bool { return !slices.ContainsFunc(p.Decisions, goes) }
 	first, err := a.await(ctx, order, anyway)
 	if err != nil || gone(first) {

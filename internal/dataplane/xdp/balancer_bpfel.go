@@ -387,6 +387,7 @@ const (
 	balancerViewFlagVIEW_QUIC            balancerViewFlag = 64
 	balancerViewFlagVIEW_NAT             balancerViewFlag = 128
 	balancerViewFlagVIEW_PASSIVE         balancerViewFlag = 256
+	balancerViewFlagVIEW_KEEP_SOURCE     balancerViewFlag = 512
 )
 
 type balancerVipKey struct {

@@ -22,6 +22,8 @@ type natCase struct {
 	tagOut  uint16
 	index   int
 	payload string
+	// keep makes the service keep the client's address and port.
+	keep bool
 }
 
 // natCaseOf has one backend, whose port isn't the service's.
@@ -53,12 +55,16 @@ func (c natCase) service() *lb.Service {
 		b.Segment = segment(c.tagOut)
 	}
 	return &lb.Service{
-		Name: "web", VIP: c.vip, Forward: lb.NAT, MinHealthy: 1, Backends: []lb.Backend{b},
+		Name: "web", VIP: c.vip, Forward: lb.NAT, KeepSource: c.keep, MinHealthy: 1, Backends: []lb.Backend{b},
 	}
 }
 
-// snat is the address that the route prefers.
+// snat is the address that the server sees: the client's, or what the route
+// prefers.
 func (c natCase) snat() netip.Addr {
+	if c.keep {
+		return c.client.Addr()
+	}
 	if c.vip.Address.Is4() {
 		return local4
 	}

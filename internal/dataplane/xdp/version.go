@@ -125,6 +125,9 @@ func viewFlags(pl plan) uint16 {
 	if pl.svc.Affinity == lb.AffinityQUIC {
 		flags |= balancerViewFlagVIEW_QUIC
 	}
+	if pl.svc.KeepSource {
+		flags |= balancerViewFlagVIEW_KEEP_SOURCE
+	}
 	if pl.svc.Forward == lb.NAT {
 		flags |= balancerViewFlagVIEW_NAT
 	} else if pl.svc.Tracking == lb.TrackingFull {

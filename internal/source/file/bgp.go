@@ -27,18 +27,22 @@ func announcing(to **bgp.Config) reader {
 			required("routerID", identifier(&c.RouterID, "router id")),
 			required("peers", peers(&c.Peers)),
 			optional("announce", policies(&c.Policies)),
-			optional("shutdownDelay", checked(duration(&c.ShutdownDelay), func() error {
-				if c.ShutdownDelay < 0 || c.ShutdownDelay > maxShutdownDelay {
-					return lb.OutOfRange(c.ShutdownDelay, time.Duration(0), maxShutdownDelay)
-				}
-				return nil
-			})),
+			shutdownDelay(c),
 		)
 		for i := range c.Peers {
 			checkMultihop(v.at(fmt.Sprintf("peers[%d]", i)), &c.Peers[i], c.Local, v.broken("asn"))
 		}
 		*to = c
 	}
+}
+
+func shutdownDelay(c *bgp.Config) field {
+	return optional("shutdownDelay", checked(duration(&c.ShutdownDelay), func() error {
+		if c.ShutdownDelay < 0 || c.ShutdownDelay > maxShutdownDelay {
+			return lb.OutOfRange(c.ShutdownDelay, time.Duration(0), maxShutdownDelay)
+		}
+		return nil
+	}))
 }
 
 // identifier reads what tells speakers apart, or clusters of them: it has the form

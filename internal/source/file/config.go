@@ -50,10 +50,13 @@ func (c *Config) size() []any {
 // the file's in errors, which are always Errors: all that the file has, or only
 // the first where it is not YAML.
 func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
-	d := &decoder{file: name, limits: limits}
+	return parse(&decoder{file: name, limits: limits}, data, readConfig)
+}
+
+func parse(d *decoder, data []byte, read func(value, *Config)) (*Config, error) {
 	var c Config
 	if tree := d.parseTree(data); tree != nil {
-		readConfig(value{decoder: d, node: tree}, &c)
+		read(value{decoder: d, node: tree}, &c)
 	}
 	if d.sort(); len(d.errs) > 0 {
 		return nil, d.errs
@@ -65,8 +68,7 @@ func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
 // readConfig reads the whole document. The services have to be there, be it as
 // an empty list: a file that was cut short must not end them all.
 func readConfig(v value, c *Config) {
-	c.Dataplane = Dataplane{Kind: KindAuto, XDPMode: XDPAuto, Flows: defaultFlows, NATSessions: defaultFlows}
-	c.Observe = Observe{Listen: defaultListen()}
+	c.setDefaults()
 	known := newCatalogue()
 	v.readFields(
 		required("node", c.Node.read),
@@ -81,6 +83,11 @@ func readConfig(v value, c *Config) {
 		}),
 	)
 	c.checkTunnelEnds(v)
+}
+
+func (c *Config) setDefaults() {
+	c.Dataplane = Dataplane{Kind: KindAuto, XDPMode: XDPAuto, Flows: defaultFlows, NATSessions: defaultFlows}
+	c.Observe = Observe{Listen: defaultListen()}
 }
 
 // checkTunnelEnds refuses services whose packets would arrive nowhere.

@@ -22,6 +22,16 @@ func Load(path string, limits dataplane.Limits) (*Config, error) {
 	return Parse(path, data, limits)
 }
 
+// LoadKubernetes reads and parses a file once that is meant for an agent with
+// --kubernetes.
+func LoadKubernetes(path string) (*Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKubernetes(path, data)
+}
+
 // Either is a node's configuration or a reflector's; the other is nil.
 type Either struct {
 	Node      *Config

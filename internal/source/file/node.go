@@ -43,10 +43,26 @@ const maxNodeName = 63
 const maxInterfaceName = 15
 
 func (n *Node) read(v value) {
-	n.NAT.Ports, n.DrainTimeout = defaultNATPorts(), defaultDrainTimeout
-	v.readFields(
+	n.setDefaults()
+	v.readFields(append(n.common(),
 		optional("name", checked(text(&n.Name), func() error { return checkNodeName(n.Name) })),
 		required("interfaces", n.readInterfaces),
+	)...)
+	if n.Name != "" || v.broken("name") {
+		return
+	}
+	host, err := os.Hostname()
+	n.Name = strings.ToLower(host)
+	if err = errors.Join(err, checkNodeName(n.Name)); err != nil {
+		v.fail(position(v.node), v.pathOf("name"), fmt.Errorf("missing, and the host's own doesn't serve: %w", err))
+	}
+}
+
+func (n *Node) setDefaults() { n.NAT.Ports, n.DrainTimeout = defaultNATPorts(), defaultDrainTimeout }
+
+// common are the fields that every node has.
+func (n *Node) common() []field {
+	return []field{
 		optional("tunnelEnds", addresses(&n.TunnelEnds)),
 		optional("nat", n.NAT.read),
 		optional("drainTimeout", checked(duration(&n.DrainTimeout), func() error {
@@ -55,14 +71,6 @@ func (n *Node) read(v value) {
 			}
 			return nil
 		})),
-	)
-	if n.Name != "" || v.broken("name") {
-		return
-	}
-	host, err := os.Hostname()
-	n.Name = strings.ToLower(host)
-	if err = errors.Join(err, checkNodeName(n.Name)); err != nil {
-		v.fail(position(v.node), v.pathOf("name"), fmt.Errorf("missing, and the host's own doesn't serve: %w", err))
 	}
 }
 

@@ -64,6 +64,12 @@ func Open(path string, limits dataplane.Limits, log *slog.Logger) (*Source[*Conf
 	return open(path, log, func(name string, data []byte) (*Config, error) { return Parse(name, data, limits) })
 }
 
+// OpenKubernetes reads the file of a node of a Kubernetes cluster for the first
+// time.
+func OpenKubernetes(path string, log *slog.Logger) (*Source[*Config], error) {
+	return open(path, log, ParseKubernetes)
+}
+
 // OpenReflector reads a reflector's file for the first time.
 func OpenReflector(path string, log *slog.Logger) (*Source[*Reflector], error) {
 	return open(path, log, ParseReflector)

@@ -80,7 +80,7 @@ func (t *translation) listener(b *v1alpha1.LoadBalancer, l *v1alpha1.Listener, p
 }
 
 func readMember(m *v1alpha1.Member) (b lb.Backend, err error) {
-	if b.Address, err = netip.ParseAddr(m.Address); err != nil {
+	if b.Address, err = netip.ParseAddr(string(m.Address)); err != nil {
 		return b, err
 	}
 	if m.Port < 1 || m.Port > math.MaxUint16 {
@@ -96,7 +96,7 @@ func readMember(m *v1alpha1.Member) (b lb.Backend, err error) {
 		}
 	}
 	if m.TunnelEnd != "" {
-		b.TunnelEnd, err = netip.ParseAddr(m.TunnelEnd)
+		b.TunnelEnd, err = netip.ParseAddr(string(m.TunnelEnd))
 	}
 	return b, err
 }

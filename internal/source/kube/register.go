@@ -135,6 +135,15 @@ func (r *register) serve(vip lb.VIP, c *Change) {
 	c.Changed = append(c.Changed, *s)
 }
 
+// services are those that are served, sorted by VIP.
+func (r *register) services() []lb.Service {
+	all := make([]lb.Service, 0, len(r.served))
+	for _, vip := range slices.SortedFunc(maps.Keys(r.served), lb.VIP.Compare) {
+		all = append(all, *r.served[vip])
+	}
+	return all
+}
+
 // problems are those of objects that want what others have.
 func (r *register) problems() (all []Problem) {
 	for vip, objects := range r.claimants {

@@ -59,6 +59,8 @@ type World struct {
 	register *register
 	routes   *Routes
 	problems map[Object][]string
+	// healthPorts are those of Services that this node's group serves.
+	healthPorts map[Object]HealthPort
 }
 
 // NewWorld returns an empty world.
@@ -72,6 +74,7 @@ func NewWorld(c Config) *World {
 		grouped: map[string]map[Object]bool{}, byNodes: map[Object]bool{},
 		due: map[Object]bool{}, routesDue: true,
 		register: newRegister(c.Limits.MaxServices), problems: map[Object][]string{},
+		healthPorts: map[Object]HealthPort{},
 	}
 }
 
@@ -369,12 +372,17 @@ type Change struct {
 	Removed, Left []lb.VIP
 	// Routes is nil if the peers and policies are as they were.
 	Routes *Routes
+	// whole says that Changed is all that is served.
+	whole bool
 }
 
 // Empty reports whether there is nothing in it.
 func (c *Change) Empty() bool {
 	return len(c.Changed) == 0 && len(c.Removed) == 0 && len(c.Left) == 0 && c.Routes == nil
 }
+
+// Services are all that is served, sorted by VIP.
+func (w *World) Services() []lb.Service { return w.register.services() }
 
 // Flush translates what is due.
 func (w *World) Flush() Change {
@@ -413,6 +421,10 @@ func (w *World) translate(id Object) {
 		if here {
 			t.balancer(b)
 		}
+	}
+	delete(w.healthPorts, id)
+	if port, has := t.healthPort(id, here); has {
+		w.healthPorts[id] = port
 	}
 	delete(w.byNodes, id)
 	if t.byNodes {

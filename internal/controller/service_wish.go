@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/controller/ledger"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source/kube/annotation"
+)
+
+// ours reports whether a Service is Fairlead's: of type LoadBalancer, and of one of
+// Fairlead's classes or, where that is the default, of none.
+func (o *office) ours(svc *corev1.Service) bool {
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return false
+	}
+	if svc.Spec.LoadBalancerClass == nil {
+		return o.options.DefaultClass
+	}
+	return strings.HasPrefix(*svc.Spec.LoadBalancerClass, v1alpha1.Group+"/")
+}
+
+// wasOurs reports whether a Service has something that only a controller writes.
+func wasOurs(svc *corev1.Service) bool {
+	_, grouped := svc.Annotations[v1alpha1.AnnotationGroup]
+	return grouped || meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
+}
+
+// serviceWish returns what a Service asks for. unfit says that it can't be given any
+// address, as what it says about them can't be understood; notAccepted what else
+// can't be, and unfit too.
+func serviceWish(svc *corev1.Service) (w ledger.Wish, unfit, notAccepted error) {
+	settings, err := annotation.Parse(svc)
+	w = ledger.Wish{
+		Owner:   ownerOf(kindService, svc),
+		Created: svc.CreationTimestamp.Time,
+		Labels:  svc.Labels,
+		Partial: svc.Spec.IPFamilyPolicy != nil && *svc.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack,
+		Wanted:  settings.Addresses,
+		Pool:    settings.Pool,
+		Sharing: alloc.Sharing{Key: settings.SharingKey, Mode: string(svc.Spec.ExternalTrafficPolicy)},
+	}
+	if svc.Spec.LoadBalancerClass != nil {
+		w.Class = *svc.Spec.LoadBalancerClass
+	}
+	for _, family := range svc.Spec.IPFamilies {
+		w.Families = append(w.Families, familyOf(family))
+	}
+	for _, port := range svc.Spec.Ports {
+		p, known := protocolOf(port.Protocol)
+		if !known {
+			err = errors.Join(err, fmt.Errorf("port %d: %s is not served: want TCP or UDP", port.Port, port.Protocol))
+			continue
+		}
+		w.Ports = append(w.Ports, alloc.Port{Number: uint16(port.Port), Protocol: p})
+	}
+	if addressing := aboutAddresses(err); addressing != nil {
+		w.Families = nil
+		return w, &unfitError{reasonBadAnnotation, addressing}, err
+	}
+	return w, nil, err
+}
+
+// aboutAddresses returns the first error about an annotation that says which address
+// is wanted: to give another one would be worse than to give none.
+func aboutAddresses(err error) error {
+	joined, several := err.(interface{ Unwrap() []error })
+	if !several {
+		var bad *annotation.Error
+		fields := []string{v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, "spec.loadBalancerIP"}
+		if errors.As(err, &bad) && slices.Contains(fields, bad.Field) {
+			return err
+		}
+		return nil
+	}
+	for _, one := range joined.Unwrap() {
+		if found := aboutAddresses(one); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+func familyOf(family corev1.IPFamily) alloc.Family {
+	if family == corev1.IPv6Protocol {
+		return alloc.IPv6
+	}
+	return alloc.IPv4
+}
+
+func protocolOf(protocol corev1.Protocol) (p lb.Protocol, known bool) {
+	switch protocol {
+	case corev1.ProtocolTCP, "":
+		return lb.TCP, true
+	case corev1.ProtocolUDP:
+		return lb.UDP, true
+	default:
+		return 0, false
+	}
+}
+
+// serviceAddresses returns those in a Service's status. Others than addresses
+// are left out: Fairlead writes none.
+func serviceAddresses(svc *corev1.Service) (shown []netip.Addr) {
+	for _, ingress := range svc.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(ingress.IP); err == nil {
+			shown = append(shown, a)
+		}
+	}
+	return shown
+}

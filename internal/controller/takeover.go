@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/controller/ledger"
+)
+
+// takeOver learns what earlier processes decided, and makes sure that they decide
+// nothing more. It runs once this process is the leader, before any reconciler does.
+type takeOver struct{ *office }
+
+// NeedLeaderElection has it wait for the lease.
+func (takeOver) NeedLeaderElection() bool { return true }
+
+// Start takes over and ends.
+func (t takeOver) Start(ctx context.Context) error {
+	began := time.Now()
+	if err := t.readPlaces(ctx); err != nil {
+		return err
+	}
+	held, err := t.readOwners(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range t.ledger.Adopt(held) {
+		t.log.Warn("address in two statuses, the older object keeps it", "object", c.Owner, "address", c.Address, "error", c.Err)
+	}
+	close(t.began)
+	t.changed()
+	t.log.Info("took over", "objects", len(held), "waiting", t.ledger.Waiting(), "duration", time.Since(began))
+	return nil
+}
+
+// readPlaces tells the ledger of namespaces and pools.
+func (t takeOver) readPlaces(ctx context.Context) error {
+	namespaces := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}}
+	if err := t.List(ctx, namespaces); err != nil {
+		return fmt.Errorf("namespaces: %w", err)
+	}
+	for i := range namespaces.Items {
+		t.ledger.SetNamespace(namespaces.Items[i].Name, labelsOf(&namespaces.Items[i], true))
+	}
+	var pools v1alpha1.AddressPoolList
+	if err := t.List(ctx, &pools); err != nil {
+		return fmt.Errorf("pools: %w", err)
+	}
+	sound, _ := readPools(pools.Items)
+	t.ledger.SetPools(sound)
+	return nil
+}
+
+// pageSize is how many objects are asked for at once. All pages are of one moment.
+const pageSize = 500
+
+// readOwners lists at the API server itself what statuses show, and closes them.
+func (t takeOver) readOwners(ctx context.Context) (held []ledger.Held, err error) {
+	var services corev1.ServiceList
+	err = t.pages(ctx, &services, func() error {
+		for i := range services.Items {
+			h, ours, err := t.adoptService(ctx, &services.Items[i])
+			if err != nil {
+				return err
+			}
+			if ours {
+				held = append(held, h)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("services: %w", err)
+	}
+	var balancers v1alpha1.LoadBalancerList
+	err = t.pages(ctx, &balancers, func() error {
+		for i := range balancers.Items {
+			h, there, err := t.adoptBalancer(ctx, &balancers.Items[i])
+			if err != nil {
+				return err
+			}
+			if there {
+				held = append(held, h)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load balancers: %w", err)
+	}
+	return held, nil
+}
+
+// pages reads a list page by page.
+func (t takeOver) pages(ctx context.Context, list client.ObjectList, read func() error) error {
+	for {
+		if err := t.live.List(ctx, list, client.Limit(pageSize), client.Continue(list.GetContinue())); err != nil {
+			return err
+		}
+		if err := read(); err != nil {
+			return err
+		}
+		if list.GetContinue() == "" {
+			return nil
+		}
+	}
+}
+
+// adoptService returns what a Service has, and whether it is ours, or was.
+func (t takeOver) adoptService(ctx context.Context, svc *corev1.Service) (held ledger.Held, ours bool, err error) {
+	for {
+		if !t.ours(svc) && !wasOurs(svc) {
+			return held, false, nil
+		}
+		wish, _, _ := serviceWish(svc)
+		held = ledger.Held{Wish: wish, Addresses: serviceAddresses(svc)}
+		if !t.ours(svc) || complete(wish.Families, held.Addresses) {
+			break
+		}
+		base := svc.DeepCopy()
+		doubt(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
+		again, err := t.closed(ctx, svc, base)
+		if apierrors.IsNotFound(err) {
+			return held, false, nil
+		}
+		if err != nil {
+			return held, false, err
+		}
+		if !again {
+			break
+		}
+	}
+	t.groups.recall(held.Owner, svc.Annotations[v1alpha1.AnnotationGroup])
+	return held, true, nil
+}
+
+// adoptBalancer returns what a LoadBalancer has, and whether it is still there.
+func (t takeOver) adoptBalancer(ctx context.Context, b *v1alpha1.LoadBalancer) (held ledger.Held, there bool, err error) {
+	for {
+		wish, _ := balancerWish(b)
+		held = ledger.Held{Wish: wish, Addresses: balancerAddresses(b)}
+		if complete(wish.Families, held.Addresses) {
+			break
+		}
+		base := b.DeepCopy()
+		doubt(&b.Status.Conditions, v1alpha1.ConditionAllocated)
+		again, err := t.closed(ctx, b, base)
+		if apierrors.IsNotFound(err) {
+			return held, false, nil
+		}
+		if err != nil {
+			return held, false, err
+		}
+		if !again {
+			break
+		}
+	}
+	t.groups.recall(held.Owner, b.Status.Group)
+	return held, true, nil
+}
+
+// complete reports whether a status shows an address of every family, so that no
+// write may add one.
+func complete(families []alloc.Family, shown []netip.Addr) bool {
+	return !slices.ContainsFunc(families, func(f alloc.Family) bool {
+		return !slices.ContainsFunc(shown, func(a netip.Addr) bool { return alloc.FamilyOf(a) == f })
+	})
+}
+
+// doubt has a condition say that it isn't known to hold, from now on: that is always
+// something new, and keeps what the condition said.
+func doubt(conditions *[]metav1.Condition, kind string) {
+	c := metav1.Condition{Type: kind, Reason: reasonTakenOver, Message: "a controller begins"}
+	if old := meta.FindStatusCondition(*conditions, kind); old != nil {
+		c = *old
+	}
+	c.Status = metav1.ConditionUnknown
+	c.LastTransitionTime = metav1.NewTime(time.Now())
+	set(conditions, c)
+}
+
+// closed writes a new version of an object's status, so that whatever an earlier
+// process decided about the one before is refused. again says that somebody else
+// wrote meanwhile, or that nothing new was written: object is the newest version
+// then, to be looked at once more.
+func (t takeOver) closed(ctx context.Context, object, base client.Object) (again bool, err error) {
+	written, err := t.patchStatus(ctx, object, base)
+	if err == nil && written {
+		return false, nil
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		return false, err
+	}
+	if err == nil {
+		// The same second as the last doubt: the next one makes a difference.
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	return true, t.live.Get(ctx, client.ObjectKeyFromObject(object), object)
+}
