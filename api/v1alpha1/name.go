@@ -40,6 +40,8 @@ const (
 	// ConditionAllocated: the object has its addresses. On Services its name is
 	// ConditionServiceAllocated.
 	ConditionAllocated = "Allocated"
+	// ConditionAccepted: nothing that the object says contradicts another one.
+	ConditionAccepted = "Accepted"
 	// ConditionServiceAllocated and ConditionServiceAccepted are ConditionAllocated,
 	// and that annotations are understood, of Services, whose conditions others write
 	// too.

@@ -29,6 +29,7 @@ const (
 type agentOptions struct {
 	config, socket, pinDir string
 	remove                 bool
+	kubernetes             kubernetesOptions
 	format                 logFormat
 }
 
@@ -42,13 +43,20 @@ changes; SIGHUP and "fairlead reload" read it at once. SIGTERM drains the node
 and withdraws its routes: the agent ends when no more packets come, or after
 node.drainTimeout; another SIGTERM, or SIGINT, ends it at once. When the agent has
 ended, also by SIGKILL, packets go on being balanced, and the next agent takes
-over. Routers that support graceful restart keep routes that were not withdrawn.`,
+over. Routers that support graceful restart keep routes that were not withdrawn.
+
+With --kubernetes services, peers and how addresses are announced come from the
+cluster, and the file has only what is the node's own to say; it may be empty. The
+last state is kept, and served by an agent that starts while the API server is
+away. SIGTERM then hands over to the node's next agent, unless the node leaves: it
+is in no group any more, cordoned, deleted or shutting down.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", defaultConfig, "configuration file")
 	flags.StringVar(&o.pinDir, "pin-dir", "", "folder in a BPF file system that keeps the data plane (default: "+pinRoot+"/NODE)")
 	flags.BoolVar(&o.remove, "remove", false, "take away what a stopped agent left in the kernel, and exit")
+	o.kubernetes.register(flags)
 	flags.Var(&o.format, "log-format", "text or json")
 	registerSocket(flags, &o.socket)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -64,7 +72,9 @@ over. Routers that support graceful restart keep routes that were not withdrawn.
 // run wires an agent on the XDP data plane and runs it until a signal ends it.
 func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err error) {
 	started := time.Now()
-	source, err := openConfig(e, o.config, log)
+	ctx, terminate, release := signalled(ctx)
+	defer release()
+	source, err := o.open(ctx, e, log)
 	if err != nil {
 		return err
 	}
@@ -120,13 +130,23 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 			refused:     dp.Refused(),
 		},
 	})
-	ctx, terminate, release := signalled(ctx)
-	defer release()
 	if err := a.run(ctx, claim, terminate); err != nil {
 		return err
 	}
 	log.Info("agent stopped, the kernel goes on balancing", "pins", pins)
 	return nil
+}
+
+// open begins to follow where the agent learns what it is to do, until ctx ends.
+func (o agentOptions) open(ctx context.Context, e env, log *slog.Logger) (source, error) {
+	if o.kubernetes.on {
+		return openKubernetes(ctx, e, o.config, o.kubernetes, log)
+	}
+	settings, err := openConfig(e, o.config, log)
+	if err != nil {
+		return nil, err
+	}
+	return fileSource{settings}, nil
 }
 
 // openConfig reads the configuration file.
@@ -160,7 +180,13 @@ func (o agentOptions) pins(node string) (string, error) {
 // so that no running agent loses its data plane.
 func (o agentOptions) removeDataPlane(e env, log *slog.Logger) (err error) {
 	node := ""
-	if o.pinDir == "" {
+	switch {
+	case o.pinDir != "":
+	case o.kubernetes.on:
+		if node, err = o.kubernetes.node(); err != nil {
+			return err
+		}
+	default:
 		source, err := openConfig(e, o.config, log)
 		if err != nil {
 			return err

@@ -85,13 +85,21 @@ func (a *agent) change(ctx context.Context, target observe.DrainTarget, do func(
 
 // retire drains the node when terminate is closed, and then stops the agent. The
 // order is what clients notice: first nobody is sent here any more, then those
-// who still come are waited for, and the agent ends last.
+// who still come are waited for, and the agent ends last. If the node doesn't go
+// with its agent nothing is taken away: the next one takes over.
 func (a *agent) retire(ctx context.Context, terminate <-chan struct{}, stop func()) {
 	select {
 	case <-terminate:
 	case <-ctx.Done():
 		return
 	}
+	reason := a.source.leaves()
+	if reason == "" {
+		a.log.Info("the node goes on, its next agent takes over")
+		stop()
+		return
+	}
+	a.log.Info("node leaves", slog.String("reason", reason))
 	a.store.Drain(store.Drain{Since: time.Now()}) // not in the book: the next agent serves
 	a.withdrawRoutes(ctx)
 	a.awaitQuiet(ctx)

@@ -47,7 +47,7 @@ type plane struct {
 // parts are what an agent is made of.
 type parts struct {
 	started time.Time
-	source  *file.Source[*file.Config]
+	source  source
 	plane   plane
 	// page is where people and scrapers are answered; nil: nowhere but on the
 	// control socket.
@@ -69,6 +69,7 @@ type agent struct {
 	book       *drain.Book
 	reconciler *reconcile.Reconciler
 	announcer  *announce.Announcer // nil without a speaker
+	departures departures
 	observer   *observe.Observer
 	server     *observe.Server
 	web        *web.Server
@@ -102,6 +103,7 @@ func newAgent(p parts) *agent {
 		Listen:      pageAddress(p.page),
 		Kind:        p.plane.kind,
 		Config:      a.config,
+		Kubernetes:  p.source.kubernetes,
 		Attachments: p.plane.attachments,
 		Desired:     desired.Snapshot,
 		Programmed:  a.reconciler.Statuses,
@@ -157,7 +159,7 @@ func (a *agent) run(ctx context.Context, claim *observe.Claim, terminate <-chan 
 			return nil
 		})
 	}
-	group.Go(func() error { return a.source.Run(ctx, a.apply) })
+	group.Go(func() error { return a.source.run(ctx, a) })
 	group.Go(func() error { return a.server.Serve(ctx, socket) })
 	group.Go(func() error { return a.begin(ctx) })
 	return group.Wait()

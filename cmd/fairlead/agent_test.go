@@ -101,7 +101,7 @@ func launchAgent(t *testing.T, config string, speaker routeSpeaker, attach func(
 		t.Fatal(err)
 	}
 	wired := newAgent(parts{
-		started: time.Now(), source: source, page: page, speaker: speaker, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
+		started: time.Now(), source: fileSource{source}, page: page, speaker: speaker, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
 		plane: plane{
 			DataPlane: a.dp, kind: "fake", paths: health.DirectPaths{}, attach: attach,
 			attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },

@@ -101,7 +101,7 @@ func startBenchAgent(b *testing.B) (*agent, string) {
 	pins := fmt.Sprintf("/sys/fs/bpf/fairlead-bench-%d-%d", os.Getpid(), time.Now().UnixNano())
 	dp := openInNamespace(b, xdp.Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log})
 	a := newAgent(parts{
-		started: time.Now(), source: source, drains: path + ".drains", tell: event.NewTeller(log), log: log,
+		started: time.Now(), source: fileSource{source}, drains: path + ".drains", tell: event.NewTeller(log), log: log,
 		plane: plane{
 			DataPlane: dp, kind: "xdp", paths: health.DirectPaths{}, attach: func() error { return nil }, // no packets come
 			attachments: func() []observe.Attachment { return nil },

@@ -22,10 +22,12 @@ type Status struct {
 	Started time.Time `json:"started"`
 	// Listen is the address of the status page, the metrics and the API over HTTP;
 	// empty without one.
-	Listen    string    `json:"listen,omitempty"`
-	Config    Config    `json:"config"`
-	Revision  uint64    `json:"revision"` // of the desired services
-	DataPlane DataPlane `json:"dataplane"`
+	Listen string `json:"listen,omitempty"`
+	Config Config `json:"config"`
+	// Kubernetes is nil for an agent that is told what to do by its file alone.
+	Kubernetes *Kubernetes `json:"kubernetes,omitempty"`
+	Revision   uint64      `json:"revision"` // of the desired services
+	DataPlane  DataPlane   `json:"dataplane"`
 	// Draining says that the node is being taken out of service, since
 	// DrainingSince; packets that arrive are balanced all the same.
 	Draining      bool      `json:"draining"`

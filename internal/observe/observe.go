@@ -34,6 +34,8 @@ type Agent struct {
 	Kind string
 	// Config tells how the last reading of the configuration ended.
 	Config func() Config
+	// Kubernetes tells how the API server is followed; nil without one.
+	Kubernetes func() *Kubernetes
 	// Attachments tells to which interfaces the data plane is attached.
 	Attachments func() []Attachment
 	// Desired and Programmed are the two ends of reconcile.

@@ -108,6 +108,7 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 		if s.Config.Error != "" {
 			fmt.Fprintf(t, "\trefused %s ago, what was loaded runs on:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
 		}
+		s.Kubernetes.write(t, now)
 		if s.Listen != "" {
 			fmt.Fprintf(t, "page\thttp://%s/\n", s.Listen)
 		}

@@ -46,7 +46,7 @@ func (a *Agent) status(v view) Status {
 	s := Status{
 		Version: a.Version, Commit: a.Commit, Node: a.Node,
 		PID: os.Getpid(), Started: a.Started, Listen: a.Listen,
-		Config:    a.Config(),
+		Config: a.Config(), Kubernetes: a.Kubernetes(),
 		Revision:  v.desired.Revision,
 		DataPlane: DataPlane{Kind: a.Kind, Attachments: a.Attachments()},
 		BGP:       a.Routes().counts(),

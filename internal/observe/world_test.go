@@ -70,6 +70,7 @@ func newWorld(t *testing.T) *world {
 	w.reconciler = reconcile.New(w.dp, w.store, quiet)
 	w.agent = observe.Agent{
 		Version: "v1", Commit: "abc", Node: "lb1", Started: started, Kind: "fake",
+		Kubernetes: func() *observe.Kubernetes { return nil },
 		Config: func() observe.Config {
 			return observe.Config{Path: "/etc/fairlead.yaml", Digest: "d1", Loaded: started}
 		},

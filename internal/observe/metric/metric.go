@@ -100,7 +100,7 @@ func newCollector(agent observe.Agent) *collector {
 	return &collector{agent: agent, subjects: subjects{
 		services(), backends(), exits(), tracking(),
 		attachments(), operations(), changes(), announcements(), sessions(byAddress()), messages(byAddress()),
-		configuration(), node(), build(),
+		configuration(), cluster(), node(), build(),
 	}}
 }
 

@@ -82,7 +82,7 @@ func reflectorReferences() []reference {
 }
 
 // wellNamed is fairlead_SUBSYSTEM_WHAT.
-var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|reconcile|bgp|reflector|config|node|build|observe)_[a-z]+(_[a-z]+)*$`)
+var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|reconcile|bgp|reflector|config|kubernetes|node|build|observe)_[a-z]+(_[a-z]+)*$`)
 
 // Names follow STYLE: metrics of time and size in base units, counters and only
 // they end in _total, and labels are few and known.

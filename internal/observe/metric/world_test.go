@@ -48,6 +48,9 @@ func newWorld(t *testing.T) *world {
 	w.reconciler = reconcile.New(w.dp, w.store, slog.New(slog.DiscardHandler))
 	w.agent = observe.Agent{
 		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded, Kind: "fake",
+		Kubernetes: func() *observe.Kubernetes {
+			return &observe.Kubernetes{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []observe.Problem{{Object: "Service default/web", Text: "wrong"}}}
+		},
 		Config: func() observe.Config {
 			return observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)}
 		},

@@ -56,6 +56,7 @@ func newWorld(t *testing.T, services int) *world {
 	reconciler := reconcile.New(w.dp, desired, quiet)
 	observer := observe.NewObserver(observe.Agent{
 		Version: "v1", Commit: "abc", Node: "lb1", Started: time.Now(), Kind: "fake",
+		Kubernetes:  func() *observe.Kubernetes { return nil },
 		Config:      func() observe.Config { return observe.Config{Path: "/etc/fairlead.yaml"} },
 		Attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
 		Desired:     desired.Snapshot, Programmed: reconciler.Statuses, Calling: reconciler.Calling, Events: &w.events,
