@@ -13,11 +13,14 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/controller"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/test/cluster"
 )
 
 // world is what a controller and an agent meet: all of Fairlead's kinds, a node with
-// an agent on it, Services that can be served and one that can't.
+// an agent on it, Services that can be served, and one that can't for a reason of which
+// two conditions tell: that makes an Event that repeats.
 const world = `
 {apiVersion: fairlead.io/v1alpha1, kind: AddressPool, metadata: {name: default}, spec: {addresses: [192.0.2.0/24]}}
 ---
@@ -50,7 +53,7 @@ spec: {type: LoadBalancer, ports: [{port: 80}]}
 ---
 apiVersion: v1
 kind: Service
-metadata: {name: greedy, namespace: default, annotations: {fairlead.io/address-pool: missing}}
+metadata: {name: odd, namespace: default, annotations: {fairlead.io/addresses: none}}
 spec: {type: LoadBalancer, ports: [{port: 80}]}
 ---
 apiVersion: fairlead.io/v1alpha1
@@ -75,12 +78,11 @@ func TestRoles(t *testing.T) {
 	api := cluster.StartAPI(t, "--audit-policy-file="+policy, "--audit-log-path="+audit)
 	install(t, api)
 	startController(t, api)
+	startAgent(t, api)
 	api.Apply(t, world)
 
 	awaitServed(t, api, "service/web", "{.metadata.annotations.fairlead\\.io/group}", "default")
 	awaitServed(t, api, "loadbalancer/database", "{.status.group}", "default")
-	// A second event of the same kind about the same object.
-	api.Kubectl(t, "annotate", "--overwrite", "service/greedy", "fairlead.io/address-pool=gone")
 	// Is what is gone really gone? The controller asks the API server itself.
 	api.Kubectl(t, "delete", "service/web", "loadbalancer/database")
 
@@ -121,6 +123,30 @@ func startController(t *testing.T, api *cluster.API) {
 		stop()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("controller: %v", err)
+		}
+	})
+}
+
+// startAgent follows the API server as an agent does, as the chart's account, until
+// the test ends. It is the part of an agent that knows of the API.
+func startAgent(t *testing.T, api *cluster.API) {
+	t.Helper()
+	source, err := kube.Open(kube.Options{
+		Config: kube.Config{Node: "n1", Limits: dataplane.Limits{MaxServices: 8}, ASN: 65021},
+		API:    api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace,
+		StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	source.Start(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- source.Run(ctx, func(kube.Update) error { return nil }) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("agent: %v", err)
 		}
 	})
 }
