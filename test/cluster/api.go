@@ -41,8 +41,9 @@ type API struct {
 
 // StartAPI starts an API server at an address of the loopback network that nobody
 // else has; it is gone with the test. Without a controller manager nothing happens
-// to the objects by itself, and pods need no service account.
-func StartAPI(t testing.TB) *API {
+// to the objects by itself, and pods need no service account. Flags are more of the
+// API server's.
+func StartAPI(t testing.TB, flags ...string) *API {
 	t.Helper()
 	needRoot(t)
 	path, err := binary.Find()
@@ -58,9 +59,10 @@ func StartAPI(t testing.TB) *API {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAPI(m, path, endpoints[0], endpoints[1],
+	a := newAPI(m, path, endpoints[0], endpoints[1], append([]string{
 		"--endpoint-reconciler-type=none", // nobody needs the Service of the API server
-		"--disable-admission-plugins=ServiceAccount")
+		"--disable-admission-plugins=ServiceAccount",
+	}, flags...)...)
 	t.Cleanup(func() { a.end(t) })
 	if err := a.start(t.Context()); err != nil {
 		t.Fatal(err)
