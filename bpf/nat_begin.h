@@ -87,6 +87,26 @@ static __always_inline struct backend *new_backend(struct xdp_md *ctx, const str
 	return backend && backend->flags & BACKEND_USABLE ? backend : NULL;
 }
 
+/*
+ * The key of the fresh session, of a packet with backend `b`, is taken. If by the same flow, then another
+ * processor has begun its session meanwhile, and may have sent its packet: that one is the flow's, also for
+ * this packet, and what was entered for the server's is given back.
+ */
+static __always_inline void join_session(const struct packet *p, const struct backend *b, __u64 key,
+					 struct nat_session *s)
+{
+	__u64 own = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
+	struct nat_session *first = client_session(p, key, s->service);
+
+	if (!first) {
+		bpf_map_update_elem(&nat_sessions, &key, s, BPF_ANY);
+		return;
+	}
+	if (!same_session(first, s))
+		bpf_map_delete_elem(&nat_sessions, &own);
+	*s = *first;
+}
+
 /* Enters the fresh session, of a client's packet with a backend. Returns COUNTER_COUNT, or the exit. */
 static __always_inline enum counter enter_session(const struct packet *p, const struct backend *b,
 						  struct nat_session *s, __u32 view_flags)
@@ -97,8 +117,8 @@ static __always_inline enum counter enter_session(const struct packet *p, const 
 	if (view_flags & VIEW_KEEP_SOURCE ? keep_source(b) : find_port(b, key))
 		return COUNTER_DROP_NAT_PORTS;
 	s->flags = 0;
-	if (!tracing)
-		bpf_map_update_elem(&nat_sessions, &key, s, BPF_ANY);
+	if (!tracing && bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST))
+		join_session(p, b, key, s);
 	return COUNTER_COUNT;
 }
 

@@ -16,8 +16,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyNodes`
 // +kubebuilder:printcolumn:name="Services",type=integer,JSONPath=`.status.services`
 // +kubebuilder:printcolumn:name="Addresses",type=integer,JSONPath=`.status.addresses`
-// +kubebuilder:printcolumn:name="Nodes",type=string,priority=1,JSONPath=`.status.nodes`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Nodes",type=string,priority=1,JSONPath=`.status.nodes`
 type LoadBalancerGroup struct {
 	metav1.TypeMeta `json:",inline"`
 	// +optional

@@ -85,6 +85,8 @@ type world struct {
 	nodes  []placement.Node
 	groups []placement.Group
 	units  []placement.Unit
+	// created counts groups, for their names.
+	created int
 }
 
 // run makes steps, and decides anew after each.
@@ -109,7 +111,8 @@ func (w *world) change() {
 		w.nodes = slices.DeleteFunc(w.nodes, func(n placement.Node) bool { return n.Name == name })
 		w.nodes = append(w.nodes, placement.Node{Name: name, Ready: w.random.IntN(3) > 0})
 	case 4:
-		w.groups = append(w.groups, placement.Group{Name: fmt.Sprint("g", w.random.Uint32()), Size: w.random.IntN(5), Eligible: w.eligible()})
+		w.created++
+		w.groups = append(w.groups, placement.Group{Name: fmt.Sprint("g", w.created), Size: w.random.IntN(5), Eligible: w.eligible()})
 	case 5:
 		if n := len(w.groups); n > 3 {
 			at := w.random.IntN(n)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package placement decides which nodes make a group of load-balancer nodes, and
-// which group serves which addresses (Kakao paper, section on LBN groups: three
-// nodes each, VIPs sharded over groups).
+// which group serves which addresses (the Kakao paper's LBN groups: three nodes
+// each, VIPs sharded over groups).
 //
 // It stands beside package alloc, before the story of ARCHITECTURE.md: the
 // controller asks it and publishes the answer, agents serve what their group

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1_test
+
+import (
+	"fmt"
+	"strings"
+)
+
+// addHealthChecks adds those of objects that have a health check at path, where
+// format puts it.
+func addHealthChecks(k *samples, format, path, defaults string) {
+	for name, check := range map[string]string{
+		"lowest":           `{type: tcp, port: 1, interval: 10ms, timeout: 1ns, rise: 1, fall: 1}`,
+		"highest":          `{type: grpc, port: 65535, interval: 1h, timeout: 1h, rise: 100, fall: 100}`,
+		"path of http":     `{type: http, path: "/a?b=c#d"}`,
+		"path of https":    `{type: https, path: /` + strings.Repeat("a", 1023) + `}`,
+		"icmp":             `{type: icmp}`,
+		"longest time-out": `{type: tcp, timeout: 2s}`,
+	} {
+		k.accepted["health: "+name] = accepted{fmt.Sprintf(format, check), defaults}
+	}
+	for name, c := range map[string]struct{ check, want string }{
+		"no type":        {`{port: 80}`, ".type: Required value"},
+		"type":           {`{type: dns}`, ".type: Unsupported value"},
+		"low port":       {`{type: tcp, port: 0}`, ".port: greater than or equal to 1"},
+		"high port":      {`{type: tcp, port: 65536}`, ".port: less than or equal to 65535"},
+		"port of icmp":   {`{type: icmp, port: 80}`, ".port: icmp checks have no port"},
+		"path of tcp":    {`{type: tcp, path: /}`, ".path: only http and https checks have a path"},
+		"relative path":  {`{type: http, path: healthz}`, ".path: should match"},
+		"spaces":         {`{type: http, path: /a b}`, ".path: should match"},
+		"long path":      {`{type: http, path: /` + strings.Repeat("a", 1024) + `}`, ".path: may not be more than 1024 bytes"},
+		"short interval": {`{type: tcp, interval: 9ms}`, ".interval: want 10ms to 1h"},
+		"long interval":  {`{type: tcp, interval: 61m}`, ".interval: want 10ms to 1h"},
+		"no interval":    {`{type: tcp, interval: often}`, ".interval: want 10ms to 1h"},
+		"no timeout":     {`{type: tcp, timeout: 0s}`, ".timeout: want more than 0s"},
+		"long timeout":   {`{type: tcp, interval: 1h, timeout: 61m}`, ".timeout: want more than 0s, up to 1h"},
+		"longer timeout": {`{type: tcp, interval: 1s, timeout: 1001ms}`, ".timeout: longer than the interval"},
+		"default":        {`{type: tcp, timeout: 3s}`, ".timeout: longer than the interval"},
+		"low rise":       {`{type: tcp, rise: 0}`, ".rise: greater than or equal to 1"},
+		"high rise":      {`{type: tcp, rise: 101}`, ".rise: less than or equal to 100"},
+		"low fall":       {`{type: tcp, fall: 0}`, ".fall: greater than or equal to 1"},
+		"high fall":      {`{type: tcp, fall: 101}`, ".fall: less than or equal to 100"},
+	} {
+		k.refused["health: "+name] = refusal{fmt.Sprintf(format, c.check), path + c.want}
+	}
+}
