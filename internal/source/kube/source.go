@@ -346,7 +346,7 @@ func (s *Source) followSecrets() {
 	maps.DeleteFunc(s.secrets, func(name string, f *follower) bool {
 		if !wanted[name] {
 			f.stop()
-			s.world.Delete(Object{KindSecret, s.Namespace, name})
+			s.world.Delete(Object{Kind: KindSecret, Name: name})
 		}
 		return !wanted[name]
 	})
