@@ -36,7 +36,7 @@ build: ## Build bin/fairlead, one static binary
 image: ## Build bin/fairlead-image.tar, the container image IMAGE
 	@scripts/install-deps.sh image
 	@$(MAKE) --no-print-directory build
-	@scripts/image.sh $(IMAGE) $(VERSION) $(COMMIT)
+	@scripts/image.sh bin/fairlead bin/fairlead-image.tar $(IMAGE) $(VERSION) $(COMMIT)
 
 .PHONY: demo
 demo: ## Balance real traffic in a lab of network namespaces and show it (root)
