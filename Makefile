@@ -57,7 +57,7 @@ kubernetes: ## Build the Kubernetes that tests run, once, and print its path
 .PHONY: test
 test: ## Run all tests (root, or those that need it are skipped)
 	@scripts/install-deps.sh test
-	@go run ./scripts/kubernetes
+	@go run ./scripts/kubernetes >/dev/null
 	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on -timeout=25m ./...
 
 .PHONY: verify

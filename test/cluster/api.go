@@ -4,15 +4,12 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,10 +18,6 @@ import (
 
 	"fairlead.io/fairlead/test/cluster/binary"
 )
-
-// readyTimeout is for how long a component may take to be ready; a free machine
-// needs two seconds.
-const readyTimeout = 2 * time.Minute
 
 // API is an API server with its etcd, and what else of the control plane a test asks
 // for. RBAC is on.
@@ -145,16 +138,7 @@ func (a *API) startServer(ctx context.Context) error {
 
 // awaitComponent waits until ready returns nil, or the component ends.
 func (a *API) awaitComponent(ctx context.Context, name string, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	var ended error
-	err := await(ctx, func() error {
-		if ended = a.components[name].alive(); ended != nil {
-			return nil
-		}
-		return ready(ctx)
-	})
-	if err = errors.Join(ended, err); err != nil {
+	if err := a.components[name].await(ctx, ready); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
@@ -217,5 +201,5 @@ func (a *API) kubeconfig(user string, groups ...string) (string, error) {
 	if err := writeKubeconfig(path, config); err != nil {
 		return "", fmt.Errorf("%s: %w", user, err)
 	}
-	return path, os.Chmod(path, 0o600)
+	return path, nil
 }
