@@ -74,7 +74,7 @@ generate: ## Compile the BPF programs and what else is generated
 .PHONY: manifests
 manifests: ## Render the chart (VALUES) to deploy/manifests/fairlead.yaml (MANIFESTS)
 	@scripts/install-deps.sh build
-	@scripts/manifests.sh $(VALUES) $(MANIFESTS)
+	@scripts/manifests.sh "$(VALUES)" "$(MANIFESTS)"
 
 .PHONY: fmt
 fmt: ## Format Go and C
