@@ -13,9 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
@@ -110,7 +108,6 @@ func Open(o Options) (*Source, error) {
 
 // Start begins to follow the API server, until ctx ends.
 func (s *Source) Start(ctx context.Context) {
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.Log.Handler()))
 	s.begin = func(f followed) context.CancelFunc {
 		ctx, stop := context.WithCancel(ctx)
 		s.followers.Go(func() { s.follow(ctx, f) })
@@ -349,7 +346,7 @@ func (s *Source) followSecrets() {
 	maps.DeleteFunc(s.secrets, func(name string, f *follower) bool {
 		if !wanted[name] {
 			f.stop()
-			s.world.Delete(Object{KindSecret, s.Namespace, name})
+			s.world.Delete(Object{Kind: KindSecret, Name: name})
 		}
 		return !wanted[name]
 	})
