@@ -74,6 +74,7 @@ func notOurs(w *world) {
 	foreign.Spec.LoadBalancerClass = ptr.To("example.com/other")
 	none := newService("none")
 	none.Spec.LoadBalancerClass = nil
+	none.Annotations[v1alpha1.AnnotationGroup] = "g" // whoever wrote it
 	for _, svc := range []*corev1.Service{foreign, none} {
 		w.create(svc)
 		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
@@ -83,6 +84,7 @@ func notOurs(w *world) {
 	}
 	w.has(w.service("ours"), "192.0.2.0")
 	w.has(foreign, "198.51.100.1")
+	w.servedBy(none, "")
 	w.has(none, "198.51.100.1")
 	if len(foreign.Status.Conditions)+len(none.Status.Conditions) > 0 {
 		w.Error("others' Services have conditions of ours")
