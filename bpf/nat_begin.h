@@ -114,7 +114,7 @@ static __always_inline enum counter enter_session(const struct packet *p, const 
 	__u64 key = flow_hash(p, vip_hash(p), 0);
 
 	s->flags = NAT_REPLY;
-	if (view_flags & VIEW_KEEP_SOURCE ? keep_source(b) : find_port(b, key))
+	if (keeps_source(s, b, view_flags) ? keep_source(b) : find_port(b, key))
 		return COUNTER_DROP_NAT_PORTS;
 	s->flags = 0;
 	if (!tracing && bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST))

@@ -57,6 +57,10 @@ func TestNATKeepsTheSource(t *testing.T) {
 	}
 	t.Run("filtered", l.checkNothingInvalid)
 	t.Run("seen", l.checkClientsSeen)
+	t.Run("hairpin", func(t *testing.T) {
+		l.checkHairpin(t, vip4)
+		l.checkHairpin(t, vip6)
+	})
 }
 
 // forwarded is how many packets the kernel of each node has forwarded by itself.
