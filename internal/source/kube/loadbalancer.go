@@ -31,7 +31,7 @@ func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
 		case at < 0:
 			t.fail("listener %s: pool %s is missing", l.Name, l.Pool)
 		default:
-			t.listener(b, l, &b.Spec.Pools[at], lb.Service{
+			t.listener(l, &b.Spec.Pools[at], lb.Service{
 				// No Service's name has a colon.
 				Name:    "flb:" + b.Namespace + "/" + b.Name + "/" + l.Name,
 				VIP:     lb.VIP{Address: address, Port: uint16(l.Port), Protocol: lb.TCP, Segment: segmentOf(b.Spec.Segment)},
@@ -41,7 +41,7 @@ func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
 	}
 }
 
-func (t *translation) listener(b *v1alpha1.LoadBalancer, l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Service) {
+func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Service) {
 	if l.Protocol == "UDP" {
 		s.Protocol = lb.UDP
 	}
