@@ -69,9 +69,6 @@ func writeService(b *strings.Builder, s lb.Service) {
 		fmt.Fprintf(b, "    segment: %s\n", segmentText(s.Segment))
 	}
 	fmt.Fprintf(b, "    forward: %s\n", s.Forward)
-	if s.KeepSource {
-		b.WriteString("    keepSource: true\n")
-	}
 	if s.Affinity != lb.AffinityFlow {
 		fmt.Fprintf(b, "    affinity: %s\n", s.Affinity)
 	}
@@ -142,6 +139,9 @@ func trackingText(s lb.Service) string {
 
 func backendText(b lb.Backend) string {
 	text := fmt.Sprintf("address: %q, port: %d, weight: %d", b.Address, b.Port, b.Weight)
+	if b.Node.IsValid() {
+		text += fmt.Sprintf(", node: %q", b.Node)
+	}
 	if b.TunnelEnd.IsValid() {
 		text += fmt.Sprintf(", tunnelEnd: %q", b.TunnelEnd)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 )
 
@@ -39,9 +40,9 @@ func TestNATToLocalPods(t *testing.T) {
 
 // Nodes that send to their own pods only, which see the clients' own addresses: not
 // a packet of them passes the nodes' filters.
-func TestNATKeepsTheSource(t *testing.T) {
+func TestDNATToOwnPods(t *testing.T) {
 	const forwarded = "forward_nat_handover"
-	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Nodes: 2, KeepSource: true})
+	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Nodes: 2, Forward: lb.DNAT, OwnPods: true})
 	if err != nil {
 		t.Fatal(err)
 	}
