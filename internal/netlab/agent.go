@@ -5,6 +5,7 @@ package netlab
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,6 +34,9 @@ type AgentSettings struct {
 	BGP *bgp.Config
 	// Services are what is balanced.
 	Services []lb.Service
+	// Nodes are the nodes of backends that aren't this one's own, by the backends'
+	// addresses: what the services' backends say of them with lb.DNAT.
+	Nodes map[netip.Addr]netip.Addr
 }
 
 // With returns the settings with other services.
@@ -58,9 +62,22 @@ func (s AgentSettings) YAML() string {
 	}
 	b.WriteString("services:\n")
 	for _, service := range s.Services {
-		writeService(&b, service)
+		writeService(&b, s.seen(service))
 	}
 	return b.String()
+}
+
+// seen is a service as this balancer sees it.
+func (s AgentSettings) seen(service lb.Service) lb.Service {
+	if service.Forward != lb.DNAT {
+		return service
+	}
+	service.Backends = slices.Clone(service.Backends)
+	for i := range service.Backends {
+		b := &service.Backends[i]
+		b.Node = s.Nodes[b.Address]
+	}
+	return service
 }
 
 func writeService(b *strings.Builder, s lb.Service) {

@@ -45,7 +45,7 @@ type NodesOptions struct {
 // between pods and nodes are as container runtimes leave them: what pods send has
 // no checksum yet, and is cut into packets only where it leaves the node. Nodes
 // filter as kube-proxy does: no packet of a connection of which netfilter has not
-// seen the beginning passes on. With lb.DNAT each node's services say of the other
+// seen the beginning passes on. With lb.DNAT each node's agent knows of the other
 // nodes' pods where they are.
 func Nodes(o NodesOptions) (Topology, error) {
 	if o.Nodes < 1 || o.Nodes > MaxBalancers {
@@ -119,7 +119,10 @@ func (c *nodes) node(d *drawing, n int) {
 			h.Routes = append(h.Routes, c.podRoutes(other+1)...)
 		}
 	}
-	h.Agent.Services = c.seenFrom(d.Services, n)
+	if c.ownPods {
+		h.Agent.Services = c.keepOwn(d.Services, n)
+	}
+	h.Agent.Nodes = c.nodesOfOthers(n)
 	var ports []string
 	for k := range podsPerNode {
 		device := fmt.Sprintf("veth%d", k+1)
@@ -152,32 +155,29 @@ const invalidDrop = `table inet filter {
 // bridged says whether the nth node's pods are on a bridge.
 func bridged(n int) bool { return n%2 == 0 }
 
-// seenFrom are services as the nth node has them.
-func (c *nodes) seenFrom(services []lb.Service, n int) []lb.Service {
-	seen := slices.Clone(services)
-	for i := range seen {
-		s := &seen[i]
-		if c.ownPods {
-			s.Backends = s.Backends[(n-1)*podsPerNode : n*podsPerNode]
+// keepOwn leaves services with the backends of the nth node.
+func (c *nodes) keepOwn(services []lb.Service, n int) []lb.Service {
+	own := slices.Clone(services)
+	for i := range own {
+		own[i].Backends = own[i].Backends[(n-1)*podsPerNode : n*podsPerNode]
+	}
+	return own
+}
+
+// nodesOfOthers says on which nodes the pods are that aren't on the nth one.
+func (c *nodes) nodesOfOthers(n int) map[netip.Addr]netip.Addr {
+	others := map[netip.Addr]netip.Addr{}
+	for other := 1; other <= c.balancers; other++ {
+		if other == n {
 			continue
 		}
-		s.Backends = slices.Clone(s.Backends)
-		for b := range s.Backends {
-			if at := b/podsPerNode + 1; at != n && s.Forward == lb.DNAT {
-				s.Backends[b].Node = c.nodeAddress(at, s.Address.Is4())
+		for k := range podsPerNode {
+			for family, pod := range podAddresses(other, 2+k) {
+				others[pod] = addresses(serviceNetwork, balancerNumber+other)[family]
 			}
 		}
 	}
-	return seen
-}
-
-// nodeAddress is the nth node's address of a family.
-func (c *nodes) nodeAddress(n int, ipv4 bool) netip.Addr {
-	both := addresses(serviceNetwork, balancerNumber+n)
-	if ipv4 {
-		return both[0]
-	}
-	return both[1]
+	return others
 }
 
 // podRoutes lead to the pods of the nth node by way of it.

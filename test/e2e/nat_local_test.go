@@ -11,9 +11,9 @@ import (
 )
 
 // workers is the lab "nodes" with three nodes, each of which has two pods.
-func workers(t *testing.T) netlab.Topology {
+func workers(t *testing.T, forward lb.Forward) netlab.Topology {
 	t.Helper()
-	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Nodes: 3})
+	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Forward: forward, Nodes: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,7 +25,7 @@ func workers(t *testing.T) netlab.Topology {
 // half a connection.
 func TestNATToLocalPods(t *testing.T) {
 	const forwarded = "forward_nat+forward_nat_handover"
-	l := bringUp(t, "workers", workers(t))
+	l := bringUp(t, "workers", workers(t, lb.NAT))
 	l.checkUnaware(t)
 	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
 		t.Run(family, func(t *testing.T) {
