@@ -165,7 +165,8 @@ static __always_inline void find_way(struct xdp_md *ctx, const struct packet *p,
 	way_back(a->session, way);
 	if (!feature_dnat || !(a->view_flags & VIEW_DNAT) || way->vlan || p->tagged)
 		return;
-	if (find_route(ctx, a, ctx->ingress_ifindex, 0, &fib) != BPF_FIB_LKUP_RET_SUCCESS)
+	if (find_route(ctx, a->vip, a->session->client, a->session->client_port,
+		       ctx->ingress_ifindex, &fib) != BPF_FIB_LKUP_RET_SUCCESS)
 		return;
 	if (fib.ifindex != ctx->ingress_ifindex && fib.ifindex != way->ifindex)
 		return;

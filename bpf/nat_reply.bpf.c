@@ -83,41 +83,66 @@ static __always_inline int send_back(struct __sk_buff *skb, const struct way *wa
 	return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY, bpf_redirect(way->ifindex, 0));
 }
 
-/* The next hop of a route. */
-static __always_inline void next_hop(const struct bpf_fib_lookup *fib, struct bpf_redir_neigh *hop)
+/*
+ * To a client on this node, which may be a pod too: as if the packet had come by the interface by which the
+ * client's do. The kernel has seen those on their way out, and filters connections of which it doesn't see
+ * both halves. Returns the verdict.
+ */
+static __always_inline int deliver(struct __sk_buff *skb, const struct nat_session *s)
 {
-	hop->nh_family = fib->family;
-	if (fib->family == FAMILY_IPV4)
-		hop->ipv4_nh = fib->ipv4_dst;
-	else
-		__builtin_memcpy(hop->ipv6_nh, fib->ipv6_dst, sizeof(hop->ipv6_nh));
+	struct way way = { .ifindex = s->ifindex };
+
+	__builtin_memcpy(way.destination, s->own, sizeof(way.destination));
+	__builtin_memcpy(way.source, s->router, sizeof(way.source));
+	if (write_skb_link(skb, &way))
+		return leave_skb(skb, COUNTER_DROP_HEADROOM, TC_ACT_SHOT);
+	return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY, bpf_redirect(way.ifindex, BPF_F_INGRESS));
 }
 
-/*
- * By this node's routes. Where they can't be asked, since the node doesn't forward, they are out of the
- * interface by which the client's packets come. Returns the verdict.
- */
+/* The next hop of a route. Returns whether that is a gateway. */
+static __always_inline int next_hop(const struct bpf_fib_lookup *fib, const __u8 client[16],
+				    struct bpf_redir_neigh *hop)
+{
+	hop->nh_family = fib->family;
+	if (fib->family == FAMILY_IPV4) {
+		hop->ipv4_nh = fib->ipv4_dst;
+		return fib->ipv4_dst != unmap_ipv4(client);
+	}
+	__builtin_memcpy(hop->ipv6_nh, fib->ipv6_dst, sizeof(hop->ipv6_nh));
+	return !same_address((const __u8 *)hop->ipv6_nh, client);
+}
+
+/* By a route that was found, or else out of the interface of the way back. Returns the verdict. */
+static __always_inline int send_out(struct __sk_buff *skb, const struct way *way,
+				    struct bpf_redir_neigh *hop, __u32 ifindex)
+{
+	if (too_big(skb, ifindex))
+		return leave_skb(skb, COUNTER_DROP_TOO_BIG, TC_ACT_SHOT);
+	if (!skb_link && write_skb_link(skb, way)) /* the helper takes one away */
+		return leave_skb(skb, COUNTER_DROP_HEADROOM, TC_ACT_SHOT);
+	return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY,
+			 hop->nh_family ? bpf_redirect_neigh(ifindex, hop, sizeof(*hop), 0)
+					: bpf_redirect_neigh(ifindex, NULL, 0, 0));
+}
+
+/* The way that this node's routes say. A node that doesn't forward isn't asked. Returns the verdict. */
 static __always_inline int send_by_route(struct __sk_buff *skb, const struct answered *a,
 					 const struct way *way)
 {
 	struct bpf_redir_neigh hop = {};
 	struct bpf_fib_lookup fib = {};
-	long found = find_route(skb, a, skb->ifindex, 0, &fib);
-	__u32 routed = found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH;
-	__u32 ifindex = routed ? fib.ifindex : way->ifindex;
 
-	if (!routed && way->vlan)
-		return send_back(skb, way);
-	if (too_big(skb, ifindex))
-		return leave_skb(skb, COUNTER_DROP_TOO_BIG, TC_ACT_SHOT);
-	if (!skb_link && write_skb_link(skb, way)) /* the helper takes one away */
-		return leave_skb(skb, COUNTER_DROP_HEADROOM, TC_ACT_SHOT);
-	if (!routed)
-		return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY,
-				 bpf_redirect_neigh(ifindex, NULL, 0, 0));
-	next_hop(&fib, &hop);
-	return leave_skb(skb, COUNTER_FORWARD_NAT_REPLY,
-			 bpf_redirect_neigh(ifindex, &hop, sizeof(hop), 0));
+	switch (find_route(skb, a->vip, a->session->client, a->session->client_port, skb->ifindex,
+			   &fib)) {
+	case BPF_FIB_LKUP_RET_SUCCESS:
+	case BPF_FIB_LKUP_RET_NO_NEIGH:
+		if (!next_hop(&fib, a->session->client, &hop) && fib.ifindex != way->ifindex)
+			return deliver(skb, a->session);
+		return send_out(skb, way, &hop, fib.ifindex);
+	case BPF_FIB_LKUP_RET_NOT_FWDED: /* the client is this node itself */
+		return deliver(skb, a->session);
+	}
+	return way->vlan ? send_back(skb, way) : send_out(skb, way, &hop, way->ifindex);
 }
 
 /* Returns the verdict. */

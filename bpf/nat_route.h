@@ -18,24 +18,22 @@
 #define FAMILY_IPV4 2 /* AF_INET, which has no header for programs */
 #define FAMILY_IPV6 10
 
-/* Asks this node's routes for the way from the VIP to the client. Returns a BPF_FIB_LKUP_RET_*, or < 0. */
-static __always_inline long find_route(void *ctx, const struct answered *a, __u32 ingress,
-				       __u16 length, struct bpf_fib_lookup *fib)
+/* Asks this node's routes for the way from a VIP to its client. Returns a BPF_FIB_LKUP_RET_*, or < 0. */
+static __always_inline long find_route(void *ctx, const struct vip_key *vip, const __u8 client[16],
+				       __be16 client_port, __u32 ingress,
+				       struct bpf_fib_lookup *fib)
 {
-	const __u8 *client = a->session->client;
-
-	fib->l4_protocol = a->session->protocol;
-	fib->sport = a->vip->port;
-	fib->dport = a->session->client_port;
-	fib->tot_len = length;
+	fib->l4_protocol = vip->protocol;
+	fib->sport = vip->port;
+	fib->dport = client_port;
 	fib->ifindex = ingress;
 	if (is_mapped(client)) {
 		fib->family = FAMILY_IPV4;
-		fib->ipv4_src = unmap_ipv4(a->vip->address);
+		fib->ipv4_src = unmap_ipv4(vip->address);
 		fib->ipv4_dst = unmap_ipv4(client);
 	} else {
 		fib->family = FAMILY_IPV6;
-		__builtin_memcpy(fib->ipv6_src, a->vip->address, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_src, vip->address, sizeof(fib->ipv6_src));
 		__builtin_memcpy(fib->ipv6_dst, client, sizeof(fib->ipv6_dst));
 	}
 	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
