@@ -13,7 +13,6 @@
 #include "hash.h"
 #include "maps.h"
 #include "nat_port.h"
-#include "nat_route.h"
 #include "nat_session.h"
 #include "nat_state.h"
 #include "packet.h"
@@ -97,35 +96,14 @@ static __always_inline void join_session(const struct packet *p, const struct ba
 	*s = *first;
 }
 
-/*
- * Whether a backend's answers to the client would not come by: it is the client itself, or a neighbour of it
- * on a bridge. Then it has to see an address of this node.
- */
-__noinline int is_neighbour(struct xdp_md *ctx, const struct packet *p, const struct backend *b)
-{
-	struct bpf_fib_lookup fib = {};
-	long found;
-
-	if (!feature_dnat || !p || !b)
-		return 0;
-	if (same_address(p->source, b->remote))
-		return 1;
-	if (!(b->flags & BACKEND_HANDOVER))
-		return 0;
-	found = find_route(ctx, &p->vip, p->source, p->source_port, ctx->ingress_ifindex, &fib);
-	return (found == BPF_FIB_LKUP_RET_SUCCESS || found == BPF_FIB_LKUP_RET_NO_NEIGH) &&
-	       fib.ifindex == b->ifindex;
-}
-
 /* Enters the fresh session, of a client's packet with a backend. Returns COUNTER_COUNT, or the exit. */
-static __always_inline enum counter enter_session(struct xdp_md *ctx, const struct packet *p,
-						  const struct backend *b, struct nat_session *s,
-						  int dnat)
+static __always_inline enum counter enter_session(const struct packet *p, const struct backend *b,
+						  struct nat_session *s, __u32 view_flags)
 {
 	__u64 key = flow_hash(p, vip_hash(p), 0);
 
 	s->flags = NAT_REPLY;
-	if (dnat && !is_neighbour(ctx, p, b) ? keep_source(b) : find_port(b, key))
+	if (keeps_source(s, b, view_flags) ? keep_source(b) : find_port(b, key))
 		return COUNTER_DROP_NAT_PORTS;
 	s->flags = 0;
 	if (!tracing && bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST))
@@ -148,7 +126,7 @@ static __always_inline enum counter open_session(struct xdp_md *ctx, const struc
 	s->server_port = backend_port(b);
 	s->service = number;
 	s->backend = backend_name(view, b);
-	return enter_session(ctx, p, b, s, feature_dnat && view->flags & VIEW_DNAT);
+	return enter_session(p, b, s, view->flags);
 }
 
 /*

@@ -105,6 +105,16 @@ static __always_inline int choose_port(const struct backend *b, __u32 n)
 }
 
 /*
+ * Whether a session with the backend has the client's own address and port. A server that is its own
+ * client would take packets from its own address for forged ones.
+ */
+static __always_inline int keeps_source(const struct nat_session *s, const struct backend *b,
+					__u32 view_flags)
+{
+	return view_flags & VIEW_DNAT && !same_address(s->client, b->remote);
+}
+
+/*
  * Leaves the fresh session the client's own address and port, and enters it for packets of the server,
  * unless the server knows another session by them. It isn't another one if another processor has just
  * begun it, or only its client's entry was evicted. Returns 0 or -1.

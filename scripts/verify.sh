@@ -29,7 +29,12 @@ files() { git ls-files -z --cached --others --exclude-standard -- "$@"; }
 
 lint() { tool golangci-lint run; }
 
-modules_are_tidy() { go mod tidy -diff && go -C tools mod tidy -diff && go -C tools/helm mod tidy -diff; }
+modules_are_tidy() {
+	local module
+	for module in . tools tools/helm test/kubeall; do
+		go -C "$module" mod tidy -diff || return 1
+	done
+}
 
 c_is_formatted() { files '*.c' '*.h' | xargs -0r clang-format-19 --dry-run -Werror; }
 

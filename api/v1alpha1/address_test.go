@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -32,6 +33,14 @@ func (s *server) testAddresses(t *testing.T) {
 			_, err := s.try(t, k, v1alpha1.GroupVersion(), merge(parse(t, k.minimal), parse(t, patch)))
 			if accepted := err == nil; accepted != valid {
 				t.Errorf("%s %q: accepted %t, want %t (%v)", k.kind, text, accepted, valid, err)
+			}
+		}
+	}
+	for _, c := range addressPools().accepted {
+		ranges, _ := parse(t, c.patch)["addresses"].([]any)
+		for _, text := range ranges {
+			if _, err := alloc.ParseRange(text.(string)); err != nil {
+				t.Errorf("accepted, but: %v", err)
 			}
 		}
 	}

@@ -5,15 +5,14 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // BGPPeer is a router to which agents announce the addresses that their nodes
-// serve. The agents' own ASN is a setting of the installation.
+// serve. The agents' own ASN is a setting of the installation. A peer has no status:
+// its sessions are the agents', who write nothing to the API and show them themselves.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=fairlead
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="ASN",type=integer,JSONPath=`.spec.asn`
 // +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd.enabled`
-// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type BGPPeer struct {
 	metav1.TypeMeta `json:",inline"`
@@ -22,8 +21,6 @@ type BGPPeer struct {
 
 	// +required
 	Spec BGPPeerSpec `json:"spec"`
-	// +optional
-	Status BGPPeerStatus `json:"status,omitzero"`
 }
 
 // BGPPeerSpec says who the router is and how sessions with it are held.
@@ -136,18 +133,6 @@ type SecretKeySelector struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
 	Key string `json:"key,omitempty"`
-}
-
-// BGPPeerStatus is what the controller thinks of the peer. Sessions are the agents'
-// to tell of.
-type BGPPeerStatus struct {
-	// Conditions: Accepted, which a peer is not whose nodes have another one with the
-	// same address.
-	//
-	// +optional
-	// +listType=map
-	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // BGPPeerList is a list of peers.

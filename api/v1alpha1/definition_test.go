@@ -110,7 +110,8 @@ func TestDescriptions(t *testing.T) {
 	for _, k := range kinds() {
 		properties := root(t, k)["properties"].(value)
 		for _, part := range []string{"spec", "status"} {
-			for path, s := range fields(part, properties[part].(value)) {
+			schema, _ := properties[part].(value)
+			for path, s := range fields(part, schema) {
 				text, _ := s["description"].(string)
 				if path != part && !strings.HasSuffix(path, "[]") && !strings.HasSuffix(strings.TrimSpace(text), ".") {
 					t.Errorf("%s %s: description %q: want sentences", k.kind, path, text)

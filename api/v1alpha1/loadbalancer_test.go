@@ -39,7 +39,7 @@ pools:
 				`{listeners: [{name: web, port: 80, pool: a, protocol: TCP, enabled: true}], pools: [{name: a, sessionAffinity: None, members: [{address: 10.0.0.1, port: 80, weight: 1}]}]}`},
 			"two protocols": {`{listeners: [{name: a, port: 53, protocol: TCP, pool: web, enabled: true}, {name: b, port: 53, protocol: UDP, pool: web, enabled: true}]}`, ``},
 			"two families":  {member(`{address: "2001:db8::2", port: 80, weight: 1}`, `{address: 192.0.2.1, forward: ipip}`), ``},
-			"vlan":          {`{segment: {type: vlan, id: 4094}, ipFamily: IPv6}`, ``},
+			"vlan":          {`{address: "fd00::1", segment: {type: vlan, id: 4094}, ipFamily: IPv6}`, ``},
 			"member's vlan": {member(`{address: 10.0.0.1, port: 80, weight: 1, segment: {type: vlan, id: 1}}`, `{forward: l2dsr}`), ``},
 			"largest vni":   {`{forward: ipip, address: "fd00::1", segment: {type: geneve, id: 16777215}}`, ``},
 			"overlay from outside": {member(`{address: 10.0.0.1, port: 80, weight: 1, mac: "02:00:00:00:00:01", tunnelEnd: 10.0.0.9, segment: {type: geneve, id: 1}}`,
@@ -61,7 +61,7 @@ pools:
 			"segment 0":            {`{segment: {type: vlan, id: 0}}`, "spec.segment.id: greater than or equal to 1"},
 			"vlan 4095":            {`{segment: {type: vlan, id: 4095}}`, "spec.segment.id: a VLAN id is 1 to 4094"},
 			"great vni":            {`{segment: {type: vxlan, id: 16777216}}`, "spec.segment.id: less than or equal to 16777215"},
-			"any in a segment":     {`{forward: ipip, segment: {type: vxlan, id: 1}}`, "spec.address: an address in a segment has to be given"},
+			"any in a segment":     {`{forward: ipip, segment: {type: vlan, id: 1}}`, "spec.address: an address in a segment has to be given"},
 			"nat in a segment":     {`{address: 192.0.2.1, segment: {type: vxlan, id: 1}}`, "spec.segment: nat serves no clients"},
 		},
 	}

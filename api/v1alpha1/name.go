@@ -22,11 +22,14 @@ const (
 	// AnnotationHealthCheck is how endpoints are probed beside what their readiness
 	// says: "none", "tcp", "http", "https", "grpc" or "icmp".
 	AnnotationHealthCheck = "fairlead.io/health-check"
-	// AnnotationHealthCheckPath, AnnotationHealthCheckPort and
-	// AnnotationHealthCheckInterval refine it: the path of http and https, a number, and
-	// a duration such as "500ms".
-	AnnotationHealthCheckPath     = "fairlead.io/health-check-path"
-	AnnotationHealthCheckPort     = "fairlead.io/health-check-port"
+	// AnnotationHealthCheckPath is what http and https checks ask for; "/", if it is
+	// not given.
+	AnnotationHealthCheckPath = "fairlead.io/health-check-path"
+	// AnnotationHealthCheckPort is where endpoints are probed; each one's own port, if
+	// it is not given.
+	AnnotationHealthCheckPort = "fairlead.io/health-check-port"
+	// AnnotationHealthCheckInterval is the time between two probes, such as "500ms";
+	// "2s", if it is not given.
 	AnnotationHealthCheckInterval = "fairlead.io/health-check-interval"
 	// AnnotationGroup is the LoadBalancerGroup that serves the Service. The
 	// controller alone writes it.
@@ -40,8 +43,6 @@ const (
 	// ConditionAllocated: the object has its addresses. On Services its name is
 	// ConditionServiceAllocated.
 	ConditionAllocated = "Allocated"
-	// ConditionAccepted: nothing that the object says contradicts another one.
-	ConditionAccepted = "Accepted"
 	// ConditionServiceAllocated and ConditionServiceAccepted are ConditionAllocated,
 	// and that annotations are understood, of Services, whose conditions others write
 	// too.

@@ -36,7 +36,9 @@ func (s *server) testTyped(t *testing.T) {
 	converter := runtime.DefaultUnstructuredConverter
 	for _, k := range kinds() {
 		stored := s.create(t, k, "typed").Object
-		stored["status"] = parse(t, k.status())
+		if k.status() != "" {
+			stored["status"] = parse(t, k.status())
+		}
 		typed := newObject(t, k.kind)
 		const strict = true
 		if err := converter.FromUnstructuredWithValidation(stored, typed, strict); err != nil {
@@ -49,7 +51,9 @@ func (s *server) testTyped(t *testing.T) {
 			continue
 		}
 		same(t, back["spec"].(value), parse(t, k.full))
-		same(t, back["status"].(value), parse(t, k.status()))
+		if k.status() != "" {
+			same(t, back["status"].(value), parse(t, k.status()))
+		}
 	}
 }
 
@@ -58,7 +62,7 @@ func fuzzer(seed int64) *randfill.Filler {
 	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(0, 3).MaxDepth(20).Funcs(
 		func(to *metav1.Time, c randfill.Continue) { to.Time = time.Unix(c.Int63n(1<<33), 0).UTC() },
 		func(to *metav1.TypeMeta, _ randfill.Continue) { *to = metav1.TypeMeta{} },
-		func(to *metav1.FieldsV1, _ randfill.Continue) { to.Raw = []byte(`{}`) },
+		func(to *metav1.FieldsV1, _ randfill.Continue) { to.SetRawString(`{}`) },
 	)
 }
 

@@ -48,6 +48,7 @@ func TestServer(t *testing.T) {
 	t.Run("status", s.testStatus)
 	t.Run("apply", s.testApply)
 	t.Run("columns", s.testColumns)
+	t.Run("examples", s.testExamples)
 }
 
 // resource is where objects of a kind are, in a version that has its own group in

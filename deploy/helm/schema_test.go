@@ -144,7 +144,6 @@ func TestValuesOutOfRange(t *testing.T) {
 		{"groups: [{name: a, size: 0, nodeSelector: {}}]", "/groups/0/size"},
 		{"groups: [{name: a, nodeSelector: {matchLabel: {}}}]", "'matchLabel'"},
 		{"groups: [{name: a, nodeSelector: {}, dataPlane: {forward: ipvs}}]", "/groups/0/dataPlane/forward"},
-		{"agent: {interfaces: []}", "/agent/interfaces"},
 		{"agent: {interfaces: [a/b]}", "/agent/interfaces/0"},
 		{"agent: {extraCapabilities: [SYS_ADMIN]}", "/agent/extraCapabilities/0"},
 		{"agent: {listen: {address: 10.0.0.1}}", "/agent/listen/address"},

@@ -31,24 +31,23 @@ func readUnit(t *testing.T) string {
 	return string(text)
 }
 
-// build makes the binary that the unit would start.
-func build(t *testing.T) string {
-	t.Helper()
-	binary := filepath.Join(t.TempDir(), "fairlead")
-	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/fairlead").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, said)
-	}
-	return binary
-}
-
 var (
 	execLine = regexp.MustCompile(`(?m)^Exec\w+=` + installed + ` (.+)$`)
 	stopLine = regexp.MustCompile(`(?m)^TimeoutStopSec=(.+)$`)
 )
 
-// The commands and flags that the unit uses are there.
-func TestCommands(t *testing.T) {
-	binary := build(t)
+// With the binary that the unit would start: its commands and flags are there, and
+// systemd finds nothing that it doesn't know.
+func TestUnit(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "fairlead")
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/fairlead").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, said)
+	}
+	t.Run("commands", func(t *testing.T) { checkCommands(t, binary) })
+	t.Run("systemd", func(t *testing.T) { verify(t, binary) })
+}
+
+func checkCommands(t *testing.T, binary string) {
 	lines := execLine.FindAllStringSubmatch(readUnit(t), -1)
 	if len(lines) != 2 {
 		t.Fatalf("%d commands, want ExecStart and ExecReload", len(lines))
@@ -61,14 +60,13 @@ func TestCommands(t *testing.T) {
 	}
 }
 
-// systemd finds nothing that it doesn't know. It looks whether the binary is there.
-func TestVerify(t *testing.T) {
+// verify has systemd read the unit; it looks whether the binary is there.
+func verify(t *testing.T, binary string) {
 	if _, err := exec.LookPath("systemd-analyze"); err != nil {
 		t.Skip("this machine has no systemd")
 	}
-	text := strings.ReplaceAll(readUnit(t), installed, build(t))
 	copied := filepath.Join(t.TempDir(), unit)
-	if err := os.WriteFile(copied, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(copied, []byte(strings.ReplaceAll(readUnit(t), installed, binary)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	said, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--recursive-errors=no", copied).CombinedOutput()

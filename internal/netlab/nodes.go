@@ -122,7 +122,9 @@ func (c *nodes) node(d *drawing, n int) {
 	if c.ownPods {
 		h.Agent.Services = c.keepOwn(d.Services, n)
 	}
-	h.Agent.Nodes = c.nodesOfOthers(n)
+	if c.forward == lb.DNAT {
+		h.Agent.Nodes = c.nodesOfOthers(n)
+	}
 	var ports []string
 	for k := range podsPerNode {
 		device := fmt.Sprintf("veth%d", k+1)

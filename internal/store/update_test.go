@@ -73,7 +73,7 @@ func TestUpdateOfNames(t *testing.T) {
 // Many updates come to the same as one Set: whatever is desired, judged and
 // drained.
 func TestUpdateIsSet(t *testing.T) {
-	for range 200 {
+	for range 40 {
 		random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 		updated, whole := store.New(), store.New()
 		want := map[lb.VIP]lb.Service{}

@@ -4,15 +4,12 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -21,10 +18,6 @@ import (
 
 	"fairlead.io/fairlead/test/cluster/binary"
 )
-
-// readyTimeout is for how long a component may take to be ready; a free machine
-// needs two seconds.
-const readyTimeout = 2 * time.Minute
 
 // API is an API server with its etcd, and what else of the control plane a test asks
 // for. RBAC is on.
@@ -48,8 +41,9 @@ type API struct {
 
 // StartAPI starts an API server at an address of the loopback network that nobody
 // else has; it is gone with the test. Without a controller manager nothing happens
-// to the objects by itself, and pods need no service account.
-func StartAPI(t testing.TB) *API {
+// to the objects by itself, and pods need no service account. Flags are more of the
+// API server's.
+func StartAPI(t testing.TB, flags ...string) *API {
 	t.Helper()
 	needRoot(t)
 	path, err := binary.Find()
@@ -65,9 +59,10 @@ func StartAPI(t testing.TB) *API {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newAPI(m, path, endpoints[0], endpoints[1],
+	a := newAPI(m, path, endpoints[0], endpoints[1], append([]string{
 		"--endpoint-reconciler-type=none", // nobody needs the Service of the API server
-		"--disable-admission-plugins=ServiceAccount")
+		"--disable-admission-plugins=ServiceAccount",
+	}, flags...)...)
 	t.Cleanup(func() { a.end(t) })
 	if err := a.start(t.Context()); err != nil {
 		t.Fatal(err)
@@ -143,16 +138,7 @@ func (a *API) startServer(ctx context.Context) error {
 
 // awaitComponent waits until ready returns nil, or the component ends.
 func (a *API) awaitComponent(ctx context.Context, name string, ready func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	var ended error
-	err := await(ctx, func() error {
-		if ended = a.components[name].alive(); ended != nil {
-			return nil
-		}
-		return ready(ctx)
-	})
-	if err = errors.Join(ended, err); err != nil {
+	if err := a.components[name].await(ctx, ready); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
@@ -215,5 +201,5 @@ func (a *API) kubeconfig(user string, groups ...string) (string, error) {
 	if err := writeKubeconfig(path, config); err != nil {
 		return "", fmt.Errorf("%s: %w", user, err)
 	}
-	return path, os.Chmod(path, 0o600)
+	return path, nil
 }

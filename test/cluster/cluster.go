@@ -22,7 +22,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -77,7 +76,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	c := &Cluster{dir: newPlace(t), binary: path, options: o}
 	t.Cleanup(func() { c.end(t) })
-	if err := c.build(t, buildPause(t)); err != nil {
+	if err := c.build(t.Context(), buildPause(t)); err != nil {
 		t.Fatal(err)
 	}
 	return c
@@ -91,9 +90,9 @@ func needRoot(t testing.TB) {
 	}
 }
 
-// build makes everything in the order in which one thing needs another.
-func (c *Cluster) build(t testing.TB, pause string) error {
-	ctx := t.Context()
+// build makes everything in the order in which one thing needs another. Nodes get
+// the image of the archive before they run anything.
+func (c *Cluster) build(ctx context.Context, pause string) error {
 	control, err := boot("control-plane", c.dir, unix.CLONE_NEWNET, waitForEnd)
 	if err != nil {
 		return err
@@ -112,14 +111,16 @@ func (c *Cluster) build(t testing.TB, pause string) error {
 	if err := c.startControlPlane(ctx); err != nil {
 		return err
 	}
+	return c.buildNodes(ctx, pause)
+}
+
+func (c *Cluster) buildNodes(ctx context.Context, pause string) error {
 	for n := range c.options.Nodes {
 		c.nodes = append(c.nodes, newNode(c, n+1))
 	}
 	var all errgroup.Group
 	for _, n := range c.nodes {
-		all.Go(func() error {
-			return errors.Join(n.furnish(), n.boot(ctx), n.load(ctx, pause), n.startKubelet(), n.startProxy(), n.awaitNetworks(ctx))
-		})
+		all.Go(func() error { return n.setUp(ctx, pause) })
 	}
 	if err := all.Wait(); err != nil {
 		return err

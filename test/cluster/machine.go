@@ -82,9 +82,8 @@ func (m *Machine) cut() error {
 	}
 	// The kernel lets the first process be collected only after all others.
 	err := m.init.Wait()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		return nil // killed
+	if _, killed := errors.AsType[*exec.ExitError](err); killed {
+		return nil
 	}
 	return err
 }

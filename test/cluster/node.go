@@ -75,6 +75,23 @@ func (n *Node) disk() string { return filepath.Join(n.cluster.dir, n.name, "var"
 // group is the name of the node's control group.
 func (n *Node) group() string { return filepath.Base(n.cluster.dir) + "-" + n.name }
 
+// setUp makes a new node, whose pods can have addresses in the end.
+func (n *Node) setUp(ctx context.Context, pause string) error {
+	for _, step := range []func() error{
+		n.furnish,
+		func() error { return n.boot(ctx) },
+		func() error { return n.load(ctx, pause) },
+		n.startKubelet,
+		n.startProxy,
+		func() error { return n.awaitNetworks(ctx) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // boot makes the node's machine, in the network, and starts containerd.
 func (n *Node) boot(ctx context.Context) error {
 	names, err := hierarchies()
@@ -98,12 +115,7 @@ func (n *Node) boot(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	return await(ctx, func() error {
-		if err := n.containerd.alive(); err != nil {
-			return err
-		}
+	return n.containerd.await(ctx, func(ctx context.Context) error {
 		_, err := n.Run(ctx, "ctr", "--address", containerdSocket, "version")
 		return err
 	})

@@ -23,11 +23,7 @@ func newPlace(t testing.TB) string {
 	if err := sweep(); err != nil {
 		t.Log(err) // somebody else's leftover is no fault of this test
 	}
-	dir, err := os.MkdirTemp("", placePrefix)
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder, err := lock(dir)
+	dir, folder, err := claim()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +34,27 @@ func newPlace(t testing.TB) string {
 		folder.Close() // gives the lock back
 	})
 	return dir
+}
+
+// claim makes a folder and locks it. In between another run may take it for a
+// leftover and remove it.
+func claim() (string, *os.File, error) {
+	var errs []error
+	for range 10 {
+		dir, err := os.MkdirTemp("", placePrefix)
+		if err != nil {
+			return "", nil, err
+		}
+		folder, err := lock(dir)
+		if err == nil {
+			if _, err = os.Stat(dir); err == nil {
+				return dir, folder, nil
+			}
+			folder.Close()
+		}
+		errs = append(errs, err)
+	}
+	return "", nil, errors.Join(errs...)
 }
 
 // lock says that the folder is in use, until the file is closed or the process ends.

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +13,10 @@ import (
 	"syscall"
 	"time"
 )
+
+// readyTimeout is for how long a program may take to be ready; most need a second or
+// two on a free machine.
+const readyTimeout = 2 * time.Minute
 
 // process is a program that runs on a machine until it is stopped. What it prints
 // is appended to its log.
@@ -54,6 +59,21 @@ func (p *process) alive() error {
 	default:
 		return nil
 	}
+}
+
+// await waits until ready returns nil, for readyTimeout, or until the process ends.
+func (p *process) await(ctx context.Context, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	ctx, giveUp := context.WithCancelCause(ctx)
+	defer giveUp(nil)
+	return await(ctx, func() error {
+		if err := p.alive(); err != nil {
+			giveUp(err)
+			return err
+		}
+		return ready(ctx)
+	})
 }
 
 // stop sends a signal and waits for the end.

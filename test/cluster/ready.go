@@ -18,13 +18,8 @@ import (
 // awaitNetworks waits until the node has networks for its pods, and tells containerd
 // of them, as the agent of a network plugin would.
 func (n *Node) awaitNetworks(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
 	var networks []string
-	err := await(ctx, func() error {
-		if err := n.kubelet.alive(); err != nil {
-			return err
-		}
+	err := n.kubelet.await(ctx, func(ctx context.Context) error {
 		node, err := n.cluster.clients.CoreV1().Nodes().Get(ctx, n.name, meta.GetOptions{})
 		if err == nil && len(node.Spec.PodCIDRs) < len(nodeNetwork) {
 			err = errors.New("it has no networks for pods")
@@ -61,12 +56,7 @@ func (c *Cluster) awaitReady(ctx context.Context, nodes ...*Node) error {
 // ready: what the API server knows of a node is old for as long as nobody has missed
 // it.
 func (c *Cluster) awaitHeartbeat(ctx context.Context, n *Node, since time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
-	defer cancel()
-	err := await(ctx, func() error {
-		if err := n.kubelet.alive(); err != nil {
-			return err
-		}
+	err := n.kubelet.await(ctx, func(ctx context.Context) error {
 		node, err := c.clients.CoreV1().Nodes().Get(ctx, n.name, meta.GetOptions{})
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -65,6 +66,17 @@ func (c *crowd) close() {
 			_ = m.Close()
 		}
 	}
+}
+
+// leave closes the connections of a server.
+func (c *crowd) leave(server string) {
+	c.members = slices.DeleteFunc(c.members, func(m *member) bool {
+		if m.server != server {
+			return false
+		}
+		_ = m.Close()
+		return true
+	})
 }
 
 // speak has a line echoed, each time of another length.

@@ -19,7 +19,7 @@ const dnatForwarded = "forward_nat_handover"
 // Nodes that share a service's pods, and relay to each other: pods see the clients,
 // and answers pass nobody but the pod's node.
 func TestDNAT(t *testing.T) {
-	l := bringUp(t, "dnat", workers(t, lb.DNAT))
+	l := bringUp(t, "dnat", withLines(workers(t, lb.DNAT, 3, false)))
 	l.checkUnaware(t)
 	before := l.forwarded(t)
 	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
@@ -45,7 +45,7 @@ func TestDNAT(t *testing.T) {
 // Connections outlive whatever becomes of the nodes by which they come in, and of
 // others' pods.
 func TestDNATThroughChanges(t *testing.T) {
-	l := bringUp(t, "dnatchange", workers(t, lb.DNAT))
+	l := bringUp(t, "dnatchange", withLines(workers(t, lb.DNAT, 3, false)))
 	t.Run("rerouted", l.checkRerouted)
 	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, dnatForwarded) })
 	t.Run("drained", l.checkDrained)

@@ -3,21 +3,24 @@
 package e2e_test
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/internal/observe"
 )
 
-// workers is the lab "nodes" with three nodes, each of which has two pods.
-func workers(t *testing.T, forward lb.Forward) netlab.Topology {
+// workers is the lab "nodes" with so many nodes, each of which has two pods.
+func workers(t *testing.T, forward lb.Forward, nodes int, own bool) netlab.Topology {
 	t.Helper()
-	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Forward: forward, Nodes: 3})
+	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Forward: forward, Nodes: nodes, OwnPods: own})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return withLines(topology)
+	return topology
 }
 
 // Servers are pods of the balancers' own nodes and of others, in one service: XDP
@@ -25,12 +28,13 @@ func workers(t *testing.T, forward lb.Forward) netlab.Topology {
 // half a connection.
 func TestNATToLocalPods(t *testing.T) {
 	const forwarded = "forward_nat+forward_nat_handover"
-	l := bringUp(t, "workers", workers(t, lb.NAT))
+	l := bringUp(t, "workers", withLines(workers(t, lb.NAT, 3, false)))
 	l.checkUnaware(t)
 	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
 		t.Run(family, func(t *testing.T) {
 			l.checkFamily(t, forwarded, vip)
 			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+			t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
 			t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
 		})
 	}
@@ -42,11 +46,7 @@ func TestNATToLocalPods(t *testing.T) {
 // a packet of them passes the nodes' filters.
 func TestDNATToOwnPods(t *testing.T) {
 	const forwarded = "forward_nat_handover"
-	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Nodes: 2, Forward: lb.DNAT, OwnPods: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := bringUp(t, "keep", topology)
+	l := bringUp(t, "dnatown", workers(t, lb.DNAT, 2, true))
 	before := l.forwarded(t)
 	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
 		t.Run(family, func(t *testing.T) { l.checkFamily(t, forwarded, vip) })
@@ -58,6 +58,10 @@ func TestDNATToOwnPods(t *testing.T) {
 	}
 	t.Run("filtered", l.checkNothingInvalid)
 	t.Run("seen", l.checkClientsSeen)
+	t.Run("hairpin", func(t *testing.T) {
+		l.checkHairpin(t, vip4)
+		l.checkHairpin(t, vip6)
+	})
 }
 
 // forwarded is how many packets the kernel of each node has forwarded by itself.
@@ -78,6 +82,94 @@ func (l *lab) checkClientsSeen(t *testing.T) {
 			t.Errorf("%s: servers have seen %v, want %s", vip, seen, client)
 		}
 	}
+}
+
+// Agents are killed, and pods replaced by others, under load.
+func TestNATToLocalPodsThroughChanges(t *testing.T) {
+	l := bringUp(t, "workchange", withLines(workers(t, lb.NAT, 3, false)))
+	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, "forward_nat+forward_nat_handover") })
+	for _, node := range []string{"1", "2"} {
+		t.Run("pod of node "+node+" replaced", func(t *testing.T) { l.checkPodReplaced(t, node) })
+	}
+}
+
+// A pod's server ends, and is back: its own node finds out.
+func TestProbesOfLocalPods(t *testing.T) {
+	l := bringUp(t, "workprobe", checked(workers(t, lb.NAT, 2, false)))
+	services := []string{"web", "web6"}
+	all := slices.Repeat([]observe.HealthState{observe.HealthHealthy}, len(l.service("web").Backends))
+	l.awaitHealth(t, services, all...)
+	l.killServer(t, "pod1-1")
+	l.awaitHealth(t, services, append([]observe.HealthState{observe.HealthUnhealthy}, all[1:]...)...)
+	l.startServer(t, "pod1-1")
+	l.awaitHealth(t, services, all...)
+}
+
+// checkPodReplaced takes the first pod of a node away with its device, and puts
+// another in its place. Connections of other pods don't notice.
+func (l *lab) checkPodReplaced(t *testing.T, node string) {
+	pod, host, network := "pod"+node+"-1", "lb"+node, "10.244."+node
+	network6 := "fd00:244:" + node
+	if node == "1" { // as network plugins do for the case that a pod is gone
+		l.run(t, host, "ip", "route", "add", "unreachable", network+".0/24")
+		l.run(t, host, "ip", "-6", "route", "add", "unreachable", network6+"::/64")
+	}
+	for _, c := range l.crowds(t) {
+		c.leave(pod)
+		c.during(t, func(heard func()) {
+			heard()
+			l.run(t, host, "ip", "link", "del", "veth1")
+			if node == "1" { // a bridge leads to who doesn't answer as to who does
+				l.awaitPod(t, host, network+".2", false)
+			}
+			heard()
+			l.addPod(t, node)
+			l.awaitPod(t, host, network+".2", true)
+			l.awaitPod(t, host, network6+"::2", true)
+			heard()
+		})
+	}
+	if counts := l.crowd(t, "client", vip4, 200).byServer(); counts[pod] == 0 {
+		t.Errorf("%s is back, and has no connection: %v", pod, counts)
+	}
+	if counts := l.crowd(t, "client", vip6, 200).byServer(); counts[pod] == 0 {
+		t.Errorf("%s is back, and has no IPv6 connection: %v", pod, counts)
+	}
+}
+
+// addPod leads to a node's first pod again, as network plugins would.
+func (l *lab) addPod(t *testing.T, node string) {
+	t.Helper()
+	pod, host := "pod"+node+"-1", "lb"+node
+	own := []string{"10.244." + node + ".2", "fd00:244:" + node + "::2"}
+	gateways := []string{"10.244." + node + ".1", "fd00:244:" + node + "::1"}
+	l.run(t, host, "ip", "link", "add", "veth1", "type", "veth", "peer", "name", "eth0", "netns", l.State().Host(pod).Namespace)
+	if node == "2" {
+		l.run(t, host, "ip", "link", "set", "veth1", "master", "cni0")
+	}
+	l.run(t, host, "ip", "link", "set", "veth1", "up")
+	l.run(t, pod, "ip", "link", "set", "eth0", "up")
+	for family, flag := range []string{"-4", "-6"} {
+		l.run(t, pod, "ip", "address", "add", own[family]+map[string]string{"-4": "/32", "-6": "/128"}[flag], "dev", "eth0")
+		l.run(t, pod, "ip", flag, "route", "add", "default", "via", gateways[family], "dev", "eth0", "onlink")
+		if node == "1" {
+			l.run(t, host, "ip", "address", "add", gateways[family], "dev", "veth1")
+			l.run(t, host, "ip", flag, "route", "add", own[family], "dev", "veth1")
+		}
+	}
+}
+
+// awaitPod waits until a node uses a pod, or doesn't.
+func (l *lab) awaitPod(t *testing.T, host, address string, want bool) {
+	t.Helper()
+	h := l.State().Host(host)
+	service := "web"
+	if strings.Contains(address, ":") {
+		service = "web6"
+	}
+	until(t, fmt.Sprintf("%s uses %s: %v", host, address, want), func() bool {
+		return backends(t, h, service)[address].InUse == want
+	})
 }
 
 // checkNothingInvalid finds that no node has dropped a packet of a connection that

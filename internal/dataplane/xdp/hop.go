@@ -17,6 +17,7 @@ import (
 type resolver interface {
 	Follow(vip lb.VIP, targets []nexthop.Target) []nexthop.Result
 	Forget(vip lb.VIP)
+	Ports(bridge int) []nexthop.Port
 	Changed() <-chan lb.VIP
 	Close() error
 }

@@ -57,7 +57,9 @@ func atOnce(t *testing.T, p *Plane, in []byte) (first, second []byte) {
 		group.Go(func() error {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			for ready.Add(1); ready.Load() < 2; { // giving way would let one be late
+			ready.Add(1)
+			for begun := false; !begun; { // giving way would let one be late
+				begun = ready.Load() == 2
 			}
 			_, err := program.Run(options)
 			*out = options.DataOut

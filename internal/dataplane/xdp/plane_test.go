@@ -78,9 +78,10 @@ func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result
 	return results
 }
 
-func (h *staticHops) Forget(lb.VIP)          {}
-func (h *staticHops) Changed() <-chan lb.VIP { return h.stale }
-func (h *staticHops) Close() error           { return nil }
+func (h *staticHops) Forget(lb.VIP)            {}
+func (h *staticHops) Ports(int) []nexthop.Port { return nil }
+func (h *staticHops) Changed() <-chan lb.VIP   { return h.stale }
+func (h *staticHops) Close() error             { return nil }
 
 func needRoot(t testing.TB) {
 	t.Helper()

@@ -284,6 +284,7 @@ func (fixedHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 	return results
 }
 
-func (fixedHops) Forget(lb.VIP)          {}
-func (fixedHops) Changed() <-chan lb.VIP { return nil }
-func (fixedHops) Close() error           { return nil }
+func (fixedHops) Forget(lb.VIP)            {}
+func (fixedHops) Ports(int) []nexthop.Port { return nil }
+func (fixedHops) Changed() <-chan lb.VIP   { return nil }
+func (fixedHops) Close() error             { return nil }

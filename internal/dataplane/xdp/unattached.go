@@ -58,5 +58,6 @@ func (backHop) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 }
 
 func (backHop) Forget(lb.VIP)            {}
+func (backHop) Ports(int) []nexthop.Port { return nil }
 func (b backHop) Changed() <-chan lb.VIP { return b.stale }
 func (backHop) Close() error             { return nil }

@@ -27,8 +27,11 @@ type translation struct {
 	byNodes bool
 }
 
+// fail takes note of a problem, once.
 func (t *translation) fail(format string, args ...any) {
-	t.problems = append(t.problems, fmt.Sprintf(format, args...))
+	if text := fmt.Sprintf(format, args...); !slices.Contains(t.problems, text) {
+		t.problems = append(t.problems, text)
+	}
 }
 
 // taken reports whether a Service is Fairlead's: the controller, which knows
@@ -161,9 +164,7 @@ func (t *translation) sources(svc *corev1.Service, address netip.Addr) (s lb.Sou
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		switch {
 		case err != nil || p.Addr().Is4In6():
-			if wrong := fmt.Sprintf("spec.loadBalancerSourceRanges[%d]: bad range %q: nobody of it is let in", i, text); !slices.Contains(t.problems, wrong) {
-				t.problems = append(t.problems, wrong)
-			}
+			t.fail("spec.loadBalancerSourceRanges[%d]: bad range %q: nobody of it is let in", i, text)
 		case p.Addr().Is4() == address.Is4() && !slices.Contains(s.Allow, p.Masked()):
 			s.Allow = append(s.Allow, p.Masked())
 		}

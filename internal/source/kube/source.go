@@ -13,9 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
@@ -60,9 +58,13 @@ type Source struct {
 	// saved is what an earlier agent knew; nil if nothing.
 	saved *saved
 	// wake says that the world has changed, or that all lists have been read.
-	wake   chan struct{}
-	checks *healthPorts
+	wake chan struct{}
+	// unsaved says that something has changed since it was last saved.
+	unsaved chan struct{}
+	checks  *healthPorts
 
+	// saving is held for one file at a time; it is taken before mu.
+	saving    sync.Mutex
 	followers sync.WaitGroup
 	// begin follows one more list until the returned function is called, or Start's
 	// context ends.
@@ -99,7 +101,7 @@ func Open(o Options) (*Source, error) {
 	}
 	s := &Source{
 		Options: o, clients: c, passwords: passwords{dir: o.StateDir},
-		wake: make(chan struct{}, 1), checks: newHealthPorts(o.Log),
+		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), checks: newHealthPorts(o.Log),
 		world: NewWorld(o.Config), due: map[Kind]bool{}, secrets: map[string]*follower{}, told: map[Problem]bool{},
 	}
 	if s.saved, err = load(o.StateDir, o.Config); err != nil {
@@ -110,7 +112,6 @@ func Open(o Options) (*Source, error) {
 
 // Start begins to follow the API server, until ctx ends.
 func (s *Source) Start(ctx context.Context) {
-	ctx = klog.NewContext(ctx, logr.FromSlogHandler(s.Log.Handler()))
 	s.begin = func(f followed) context.CancelFunc {
 		ctx, stop := context.WithCancel(ctx)
 		s.followers.Go(func() { s.follow(ctx, f) })
@@ -194,23 +195,15 @@ func (s *Source) patienceEnds() time.Time {
 	return s.started.Add(patience)
 }
 
-// run hands over changes as they come, together with all that have come meanwhile,
-// and saves them a moment later.
+// run hands over changes as they come, together with all that have come meanwhile.
 func (s *Source) run(ctx context.Context, apply func(Update) error) error {
-	save := time.NewTimer(saveDelay)
-	defer save.Stop()
-	pending := true
+	var saver sync.WaitGroup
+	defer saver.Wait()
+	saver.Go(func() { s.keepSaved(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
-			if pending {
-				s.save()
-			}
 			return nil
-		case <-save.C:
-			pending = false
-			s.save()
-			continue
 		case <-s.wake:
 		}
 		s.mu.Lock()
@@ -222,10 +215,6 @@ func (s *Source) run(ctx context.Context, apply func(Update) error) error {
 		}
 		if err := s.hand(change, apply); err != nil {
 			s.Log.Error("change refused", "error", err)
-		}
-		if !pending {
-			pending = true
-			save.Reset(saveDelay)
 		}
 	}
 }
@@ -246,6 +235,10 @@ func (s *Source) hand(c Change, apply func(Update) error) error {
 		s.passwords.keepOnly(u.Peers)
 	}
 	s.observeWorld()
+	select {
+	case s.unsaved <- struct{}{}:
+	default:
+	}
 	return err
 }
 
@@ -349,7 +342,7 @@ func (s *Source) followSecrets() {
 	maps.DeleteFunc(s.secrets, func(name string, f *follower) bool {
 		if !wanted[name] {
 			f.stop()
-			s.world.Delete(Object{KindSecret, s.Namespace, name})
+			s.world.Delete(Object{Kind: KindSecret, Name: name})
 		}
 		return !wanted[name]
 	})

@@ -3,6 +3,8 @@
 package kube
 
 import (
+	"errors"
+	"net/url"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,6 +55,9 @@ func (s *Source) heard() {
 // lost takes note that a list can't be followed. What is forbidden won't be allowed
 // soon: a Secret that can't be read is as one that isn't there.
 func (s *Source) lost(f followed, err error) {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err // the same for all lists
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if apierrors.IsForbidden(err) {

@@ -8,32 +8,45 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 )
 
 // Pauses before a list is followed again: an API server that is back is noticed
 // within a few seconds.
 const (
 	firstPause   = 250 * time.Millisecond
-	longestPause = 4 * time.Second
-	// healthy is how long a list has to have been followed for the next pause to be
-	// the first again.
-	healthy = 10 * time.Second
+	longestPause = 2 * time.Second
+	// calm is how long a list has to have been followed for the next pause to be the
+	// first again.
+	calm = 10 * time.Second
 )
 
 // follow keeps the world at what a list has, until ctx ends. Reflectors list, and
-// then watch; what they tell goes into the world at once and without a copy.
+// then watch; what they tell goes into the world at once and without a copy. They
+// log nothing: what is to be said of the API server is said once for all of them.
 func (s *Source) follow(ctx context.Context, f followed) {
-	feed := &feed{source: s, kind: f.kind, only: f.name}
-	reflector := cache.NewReflectorWithOptions(f.lists, f.example, feed, cache.ReflectorOptions{Name: string(f.kind)})
+	silent := logr.Discard()
+	reflector := cache.NewReflectorWithOptions(
+		noted{source: s, followed: f, lists: cache.ToListerWatcherWithContext(f.lists)}, f.example,
+		&feed{source: s, kind: f.kind, only: f.name},
+		cache.ReflectorOptions{Name: string(f.kind), Logger: &silent, Backoff: &wait.Backoff{
+			Duration: firstPause, Factor: 2, Jitter: 0.5, Steps: 4, Cap: longestPause,
+		}},
+	)
+	ctx = klog.NewContext(ctx, silent)
 	pause := firstPause
 	for ctx.Err() == nil {
 		began := time.Now()
 		if err := reflector.ListAndWatchWithContext(ctx); err != nil && ctx.Err() == nil {
 			s.lost(f, err)
 		}
-		if time.Since(began) > healthy {
+		if time.Since(began) > calm {
 			pause = firstPause
 		}
 		select {
@@ -42,6 +55,52 @@ func (s *Source) follow(ctx context.Context, f followed) {
 		}
 		pause = min(2*pause, longestPause)
 	}
+}
+
+// noted takes note of how requests end: reflectors try again without a word when
+// nobody answers.
+type noted struct {
+	source   *Source
+	followed followed
+	lists    cache.ListerWatcherWithContext
+}
+
+func (n noted) note(err error) {
+	switch {
+	case err == nil:
+		n.source.heard()
+	case !errors.Is(err, context.Canceled):
+		n.source.lost(n.followed, err)
+	}
+}
+
+// ListWithContext implements cache.ListerWithContext.
+func (n noted) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	list, err := n.lists.ListWithContext(ctx, o)
+	n.note(err)
+	return list, err
+}
+
+// WatchWithContext implements cache.WatcherWithContext.
+func (n noted) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	w, err := n.lists.WatchWithContext(ctx, o)
+	n.note(err)
+	return w, err
+}
+
+// IsWatchListSemanticsUnSupported has reflectors list and then watch, which any
+// API server answers at once. A list that is streamed (KEP-3157) ends only when the
+// server's cache has caught up with etcd, for which older etcds let it wait.
+func (noted) IsWatchListSemanticsUnSupported() bool { return true }
+
+// List implements cache.Lister, which nobody calls.
+func (n noted) List(o metav1.ListOptions) (runtime.Object, error) {
+	return n.ListWithContext(context.Background(), o)
+}
+
+// Watch implements cache.Watcher, which nobody calls.
+func (n noted) Watch(o metav1.ListOptions) (watch.Interface, error) {
+	return n.WatchWithContext(context.Background(), o)
 }
 
 // feed is the store of one reflector: the world's part of one kind.

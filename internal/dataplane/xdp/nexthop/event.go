@@ -55,6 +55,8 @@ func (t *table) linkChanged(l link) {
 	if known && before == l {
 		return
 	}
+	t.index.part(before)
+	t.index.join(l)
 	t.view.links[l.index] = l
 	t.rerouteThrough(before, l)
 }
@@ -62,6 +64,7 @@ func (t *table) linkChanged(l link) {
 // linkGone takes the going of a device.
 func (t *table) linkGone(index int) {
 	before := t.view.links[index]
+	t.index.part(before)
 	delete(t.view.links, index)
 	t.rerouteThrough(before, link{index: index})
 }

@@ -16,9 +16,13 @@ type index struct {
 	byAddress []*entry
 	// byDevice holds those whose route uses a device, by its index.
 	byDevice map[int]map[*entry]struct{}
+	// ports are a bridge's, by its index.
+	ports map[int]map[int]struct{}
 }
 
-func newIndex() index { return index{byDevice: map[int]map[*entry]struct{}{}} }
+func newIndex() index {
+	return index{byDevice: map[int]map[*entry]struct{}{}, ports: map[int]map[int]struct{}{}}
+}
 
 // sort puts all entries in order, if they aren't yet.
 func (x *index) sort(all map[Target]*entry) []*entry {
@@ -78,5 +82,24 @@ func (x *index) unroute(e *entry) {
 		if len(x.byDevice[p.index]) == 0 {
 			delete(x.byDevice, p.index)
 		}
+	}
+}
+
+// join takes note of a device's bridge, if it has one.
+func (x *index) join(l link) {
+	if l.master == 0 {
+		return
+	}
+	if x.ports[l.master] == nil {
+		x.ports[l.master] = map[int]struct{}{}
+	}
+	x.ports[l.master][l.index] = struct{}{}
+}
+
+// part is the reverse of join.
+func (x *index) part(l link) {
+	delete(x.ports[l.master], l.index)
+	if len(x.ports[l.master]) == 0 {
+		delete(x.ports, l.master)
 	}
 }

@@ -42,7 +42,7 @@ func TestIndexIsExact(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
 		n := random.IntN(300)
-		switch random.IntN(5) {
+		switch random.IntN(6) {
 		case 0:
 			table.follow(vipOf(byte(n)), []Target{pod(n), pod(random.IntN(300)), pod(random.IntN(300))})
 		case 1:
@@ -54,6 +54,10 @@ func TestIndexIsExact(t *testing.T) {
 		case 4:
 			table.routeChanged(netip.PrefixFrom(pod(n).Address, 24+random.IntN(9)).Masked(), unix.RT_TABLE_MAIN)
 			settled(t, table)
+		case 5:
+			device := podDevice(n)
+			device.master = random.IntN(3)
+			table.linkChanged(device)
 		}
 		checkIndex(t, table)
 	}
@@ -75,6 +79,17 @@ func checkIndex(t *testing.T, table *table) {
 	}
 	if routed != 0 {
 		t.Fatalf("%d entries too few are found by their devices", routed)
+	}
+	for bridge := range 3 {
+		want := 0
+		for _, l := range table.view.links {
+			if bridge > 0 && l.master == bridge {
+				want++
+			}
+		}
+		if got := table.ports(bridge); len(got) != want {
+			t.Fatalf("bridge %d: %d ports, want %d", bridge, len(got), want)
+		}
 	}
 	order := table.index.byAddress
 	if order == nil {

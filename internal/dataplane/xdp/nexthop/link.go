@@ -24,6 +24,9 @@ type link struct {
 	vlan     uint16
 	parent   int
 	protocol uint16
+	// master is the index of the bridge of which the device is a port, or of another
+	// device that has its packets; else 0.
+	master int
 }
 
 func linkOf(l netlink.Link) link {
@@ -34,7 +37,8 @@ func linkOf(l netlink.Link) link {
 		mtu:   a.MTU,
 		// IFF_LOWER_UP and not IFF_RUNNING: it follows the carrier at once, as
 		// the flags of routes do.
-		up: a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0,
+		up:     a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0,
+		master: a.MasterIndex,
 	}
 	if len(a.HardwareAddr) == len(out.mac) {
 		out.mac = lb.MAC(a.HardwareAddr)

@@ -66,6 +66,12 @@ type Hop struct {
 	MTU int
 }
 
+// Port is a device that is a part of another.
+type Port struct {
+	Index int
+	MAC   lb.MAC
+}
+
 // String returns for example "eth0 02:00:00:00:00:01 vlan 100", or "flannel.1 by
 // the kernel".
 func (h Hop) String() string {

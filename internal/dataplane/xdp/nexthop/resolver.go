@@ -97,6 +97,14 @@ func (r *Resolver) Forget(vip lb.VIP) {
 	}
 }
 
+// Ports returns the devices whose packets are those of another, which is a
+// bridge, in no order; none if it isn't.
+func (r *Resolver) Ports(bridge int) []Port {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.table.ports(bridge)
+}
+
 // Changed delivers a service when a target of its is reached differently from
 // what Follow returned last: the receiver calls Follow again. A service that
 // waits in the channel isn't queued twice. The channel is never closed.

@@ -180,6 +180,15 @@ func (t *table) readAddresses() error {
 	return nil
 }
 
+// ports returns those of a bridge.
+func (t *table) ports(bridge int) []Port {
+	var ports []Port
+	for index := range t.index.ports[bridge] {
+		ports = append(ports, Port{index, t.view.links[index].mac})
+	}
+	return ports
+}
+
 // settle decides again what events have marked since the last call, and returns
 // the services of which a target is reached differently now, in order.
 func (t *table) settle() ([]lb.VIP, error) {
@@ -216,8 +225,10 @@ func (t *table) sync() error {
 		return fmt.Errorf("network devices: %w", err)
 	}
 	clear(t.view.links)
+	clear(t.index.ports)
 	for _, l := range links {
 		t.view.links[l.index] = l
+		t.index.join(l)
 	}
 	t.oldAddresses = true
 	for _, w := range t.neighbours {

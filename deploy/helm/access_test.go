@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package helm_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// access is one verb on one resource, as a role allows it or somebody asked for it.
+type access struct {
+	// account is the service account's name: of the agents or of the controllers.
+	account string
+	// namespace is the one that it is limited to; empty for all, and for what is in
+	// none.
+	namespace             string
+	group, resource, verb string
+}
+
+func (a access) String() string {
+	where := "everywhere"
+	if a.namespace != "" {
+		where = "in " + a.namespace
+	}
+	return fmt.Sprintf("%s: %s %s %s", a.account, a.verb, strings.Trim(a.group+"/"+a.resource, "/"), where)
+}
+
+// allowed is all that the chart's roles allow. Roles have the names of the accounts
+// that they are bound to, and no resource names.
+func allowed(t *testing.T, objects map[string]object) map[access]bool {
+	t.Helper()
+	all := map[access]bool{}
+	for name, o := range objects {
+		if o.Kind != "Role" && o.Kind != "ClusterRole" {
+			continue
+		}
+		if objects["ServiceAccount/"+o.Metadata.Name].Kind == "" {
+			t.Errorf("%s has no service account of its name", name)
+		}
+		for _, r := range o.Rules {
+			if len(r.Names) > 0 {
+				t.Errorf("%s: this test doesn't know resourceNames", name)
+			}
+			for _, group := range r.Groups {
+				for _, resource := range r.Resources {
+					for _, verb := range r.Verbs {
+						all[access{o.Metadata.Name, o.Metadata.Namespace, group, resource, verb}] = true
+					}
+				}
+			}
+		}
+	}
+	return all
+}
+
+// auditPolicy has the API server write down who asked for what, in the namespace's
+// service accounts, without what was in it.
+const auditPolicy = `
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+  - {level: Metadata, userGroups: ["system:serviceaccounts:` + namespace + `"]}
+  - {level: None}
+`
+
+// asked is what service accounts asked for by an audit log, with whether that was
+// allowed. Every account may ask what the API server has, and may do.
+func asked(t *testing.T, log string) map[access]bool {
+	t.Helper()
+	file, err := os.Open(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	all := map[access]bool{}
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event struct {
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef struct {
+				Resource, Subresource, Namespace string
+				APIGroup                         string
+			}
+			Annotations map[string]string
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			continue // a line that is being written
+		}
+		account, ours := strings.CutPrefix(event.User.Username, "system:serviceaccount:"+namespace+":")
+		if !ours || event.ObjectRef.Resource == "" {
+			continue
+		}
+		a := access{account, event.ObjectRef.Namespace, event.ObjectRef.APIGroup, event.ObjectRef.Resource, event.Verb}
+		if event.ObjectRef.Subresource != "" {
+			a.resource += "/" + event.ObjectRef.Subresource
+		}
+		all[a] = all[a] || event.Annotations["authorization.k8s.io/decision"] == "forbid"
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// compare returns what was asked for and no role allows, and what roles allow and
+// nobody asked for.
+func compare(allowed, asked map[access]bool) (missing, unused []access) {
+	used := map[access]bool{}
+	for a, forbidden := range asked {
+		everywhere := a
+		everywhere.namespace = ""
+		switch {
+		case allowed[everywhere]:
+			used[everywhere] = true
+		case allowed[a]:
+			used[a] = true
+		default:
+			missing = append(missing, a)
+			continue
+		}
+		if forbidden {
+			missing = append(missing, a)
+		}
+	}
+	for a := range allowed {
+		if !used[a] {
+			unused = append(unused, a)
+		}
+	}
+	return missing, unused
+}
+
+// The comparison finds what is too little, too much, or in the wrong place.
+func TestCompare(t *testing.T) {
+	list := access{"agent", "", "", "services", "list"}
+	secrets := access{"agent", namespace, "", "secrets", "list"}
+	inDefault, elsewhere := list, secrets
+	inDefault.namespace, elsewhere.namespace = "default", "default"
+	for name, c := range map[string]struct {
+		allowed, asked  map[access]bool
+		missing, unused int
+	}{
+		"exact":                {map[access]bool{list: true, secrets: true}, map[access]bool{list: false, secrets: false}, 0, 0},
+		"in one namespace":     {map[access]bool{list: true}, map[access]bool{inDefault: false}, 0, 0},
+		"in another namespace": {map[access]bool{secrets: true}, map[access]bool{elsewhere: true}, 1, 1},
+		"unused":               {map[access]bool{list: true, secrets: true}, map[access]bool{list: false}, 0, 1},
+		"missing":              {map[access]bool{list: true}, map[access]bool{list: false, secrets: true}, 1, 0},
+		"not bound":            {map[access]bool{list: true}, map[access]bool{list: true}, 1, 0},
+	} {
+		missing, unused := compare(c.allowed, c.asked)
+		if len(missing) != c.missing || len(unused) != c.unused {
+			t.Errorf("%s: missing %v, unused %v; want %d and %d", name, missing, unused, c.missing, c.unused)
+		}
+	}
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package helm_test
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/source/file"
+)
+
+// Agents take the file that the chart gives them, and it says what the values say.
+func TestAgentConfiguration(t *testing.T) {
+	for name, values := range map[string]string{"defaults": "{}", "everything": full} {
+		text := rendered(t, values)["ConfigMap/fairlead-agent"].Data["fairlead.yaml"]
+		config, err := file.ParseKubernetes(name, []byte(text))
+		if err != nil {
+			t.Errorf("%v in\n%s", err, text)
+			continue
+		}
+		if name != "everything" {
+			continue
+		}
+		if !slices.Equal(config.Node.Interfaces, []string{"eth0", "eth1"}) || config.Node.DrainTimeout != time.Minute ||
+			config.Node.NAT.Ports != (file.Ports{First: 1024, Last: 29999}) ||
+			config.Observe.Listen.String() != "[::]:9571" || config.BGP == nil || config.BGP.ASN != 65021 {
+			t.Errorf("%+v, speaker %+v, of\n%s", config, config.BGP, text)
+		}
+	}
+}
+
+// container is what the tests look at of one in a pod.
+type container struct {
+	args         []string
+	capabilities []any
+	grace        any
+}
+
+func containerOf(t *testing.T, o object) container {
+	t.Helper()
+	pod := dig(t, o.Spec, "template", "spec").(map[string]any)
+	one := pod["containers"].([]any)[0].(map[string]any)
+	c := container{grace: pod["terminationGracePeriodSeconds"]}
+	for _, arg := range one["args"].([]any) {
+		c.args = append(c.args, arg.(string))
+	}
+	c.capabilities, _ = dig(t, one, "securityContext", "capabilities").(map[string]any)["add"].([]any)
+	return c
+}
+
+// dig returns what is in mappings within each other.
+func dig(t *testing.T, in map[string]any, path ...string) any {
+	t.Helper()
+	var found any = in
+	for _, key := range path {
+		inner, ok := found.(map[string]any)
+		if !ok {
+			t.Fatalf("no %v", path)
+		}
+		found = inner[key]
+	}
+	return found
+}
+
+// Containers are started with commands and flags that there are.
+func TestArguments(t *testing.T) {
+	t.Parallel()
+	binary := filepath.Join(t.TempDir(), "fairlead")
+	if said, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "../../cmd/fairlead").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, said)
+	}
+	all := rendered(t, "{}")
+	for _, name := range []string{"DaemonSet/fairlead-agent", "Deployment/fairlead-controller"} {
+		args := slices.Concat(containerOf(t, all[name]).args, []string{"--help"})
+		if said, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput(); err != nil {
+			t.Errorf("%s: fairlead %q: %v\n%s", name, args, err, said)
+		}
+	}
+}
+
+// Agents have three capabilities and those that values add, controllers none; a pod
+// has longer to end than its agent to drain.
+func TestRights(t *testing.T) {
+	all := rendered(t, full)
+	agent := containerOf(t, all["DaemonSet/fairlead-agent"])
+	if want := []any{"NET_ADMIN", "BPF", "PERFMON", "NET_RAW"}; !slices.Equal(agent.capabilities, want) {
+		t.Errorf("agent: capabilities %v, want %v", agent.capabilities, want)
+	}
+	if agent.grace != uint64(75) {
+		t.Errorf("agent: %v seconds to end (%[1]T), want 15 more than the 60 of the drain", agent.grace)
+	}
+	if c := containerOf(t, all["Deployment/fairlead-controller"]).capabilities; len(c) > 0 {
+		t.Errorf("controller: capabilities %v", c)
+	}
+}

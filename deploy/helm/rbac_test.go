@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package helm_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/controller"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/source/kube"
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// world is what a controller and an agent meet: all of Fairlead's kinds, a node with
+// an agent on it, Services that can be served, and one that can't for a reason of which
+// two conditions tell: that makes an Event that repeats.
+const world = `
+{apiVersion: fairlead.io/v1alpha1, kind: AddressPool, metadata: {name: default}, spec: {addresses: [192.0.2.0/24]}}
+---
+apiVersion: fairlead.io/v1alpha1
+kind: LoadBalancerGroup
+metadata: {name: default}
+spec: {size: 1, nodeSelector: {matchLabels: {kubernetes.io/os: linux}}}
+---
+apiVersion: fairlead.io/v1alpha1
+kind: BGPPeer
+metadata: {name: leaf}
+spec: {address: 192.0.2.1, asn: 65000, passwordSecretRef: {name: bgp}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: bgp, namespace: fairlead-system}, stringData: {password: secret}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {kubernetes.io/os: linux}}}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: agent
+  namespace: fairlead-system
+  labels: {app.kubernetes.io/name: fairlead, app.kubernetes.io/component: agent}
+spec: {nodeName: n1, containers: [{name: agent, image: none}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: default}
+spec: {type: LoadBalancer, ports: [{port: 80}]}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: odd, namespace: default, annotations: {fairlead.io/addresses: none}}
+spec: {type: LoadBalancer, ports: [{port: 80}]}
+---
+apiVersion: fairlead.io/v1alpha1
+kind: LoadBalancer
+metadata: {name: database, namespace: default}
+spec:
+  forward: nat
+  listeners: [{name: sql, port: 5432, pool: sql}]
+  pools: [{name: sql, members: [{address: 203.0.113.1, port: 5432}]}]
+`
+
+// Agents and controllers can do what they do with the chart's roles, and with
+// nothing less: an API server that knows them by those roles writes down what they
+// ask for while everything is done that makes them ask.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy, audit := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	api := cluster.StartAPI(t, "--audit-policy-file="+policy, "--audit-log-path="+audit)
+	install(t, api)
+	startController(t, api)
+	startAgent(t, api)
+	api.Apply(t, world)
+
+	awaitServed(t, api, "service/web", "{.metadata.annotations.fairlead\\.io/group}", "default")
+	awaitServed(t, api, "loadbalancer/database", "{.status.group}", "default")
+	// Is what is gone really gone? The controller asks the API server itself.
+	api.Kubectl(t, "delete", "service/web", "loadbalancer/database")
+
+	allowed := allowed(t, rendered(t, "{}"))
+	cluster.Await(t, time.Minute, "every right to be used", func() error {
+		missing, unused := compare(allowed, asked(t, audit))
+		if len(missing)+len(unused) > 0 {
+			return fmt.Errorf("missing: %v; unused: %v", missing, unused)
+		}
+		return nil
+	})
+}
+
+// awaitServed waits until a part of an object is as wanted.
+func awaitServed(t *testing.T, api *cluster.API, object, path, want string) {
+	t.Helper()
+	cluster.Await(t, time.Minute, object, func() error {
+		if got := api.Kubectl(t, "get", object, "-o", "jsonpath="+path); got != want {
+			return fmt.Errorf("%s of %s: %q, want %q", path, object, got, want)
+		}
+		return nil
+	})
+}
+
+// startController runs a controller as the chart's account until the test ends.
+func startController(t *testing.T, api *cluster.API) {
+	t.Helper()
+	config := api.AsServiceAccount(t, namespace, "fairlead-controller")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- controller.Run(ctx, config, controller.Options{
+			Namespace: namespace, DefaultClass: true, LeaderElect: true, LeaseDuration: 4 * time.Second,
+			AgentGrace: time.Minute, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("controller: %v", err)
+		}
+	})
+}
+
+// startAgent follows the API server as an agent does, as the chart's account, until
+// the test ends. It is the part of an agent that knows of the API.
+func startAgent(t *testing.T, api *cluster.API) {
+	t.Helper()
+	source, err := kube.Open(kube.Options{
+		Config: kube.Config{Node: "n1", Limits: dataplane.Limits{MaxServices: 8}, ASN: 65021},
+		API:    api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace,
+		StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	source.Start(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- source.Run(ctx, func(kube.Update) error { return nil }) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Errorf("agent: %v", err)
+		}
+	})
+}

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/controller"
+)
+
+const (
+	yes = metav1.ConditionTrue
+	no  = metav1.ConditionFalse
+)
+
+// Against a real API server, objects are written as users, kubelets and the DaemonSet
+// would.
+func TestController(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.sub(t, "allocation", allocation)
+	w.sub(t, "not ours", notOurs)
+	w.sub(t, "two families", twoFamilies)
+	w.sub(t, "sharing", sharing)
+	w.sub(t, "wishes", wishes)
+	w.sub(t, "pool edits", poolEdits)
+	w.sub(t, "selectors", selectors)
+	w.sub(t, "exhaustion", exhaustion)
+	w.sub(t, "overlapping pools", overlappingPools)
+	w.sub(t, "type changes", typeChanges)
+	w.sub(t, "restart", restart)
+	w.sub(t, "conflicting statuses", conflictingStatuses)
+	w.sub(t, "two controllers", twoControllers)
+	w.sub(t, "nodes", nodes)
+	w.sub(t, "groups", groups)
+	w.sub(t, "load balancers", loadBalancers)
+}
+
+func allocation(w *world) {
+	w.run()
+	p := w.pool("main", "192.0.2.0/31")
+	a := w.service("a")
+	w.has(a, "192.0.2.0")
+	if mode := a.Status.LoadBalancer.Ingress[0].IPMode; mode == nil || *mode != corev1.LoadBalancerIPModeVIP {
+		w.Errorf("IP mode %v", mode)
+	}
+	w.says(a, v1alpha1.ConditionServiceAllocated, yes, "Allocated")
+	w.says(a, v1alpha1.ConditionServiceAccepted, yes, "Accepted")
+	w.await("an Event", func() error {
+		if got := w.events(a); !slices.Equal(got, []string{"Normal Allocated"}) {
+			return fmt.Errorf("events %v", got)
+		}
+		return nil
+	})
+	w.says(p, v1alpha1.ConditionReady, yes, "PoolReady")
+	w.await("the pool's status", func() error {
+		err := w.Get(w.Context(), keyOf(p), p)
+		if err == nil && (p.Status.Assigned != 1 || p.Status.Available != 1) {
+			err = fmt.Errorf("status %+v", p.Status)
+		}
+		return err
+	})
+}
+
+func notOurs(w *world) {
+	w.run()
+	w.pool("main", "192.0.2.0/31")
+	foreign := newService("foreign")
+	foreign.Spec.LoadBalancerClass = ptr.To("example.com/other")
+	none := newService("none")
+	none.Spec.LoadBalancerClass = nil
+	for _, svc := range []*corev1.Service{foreign, none} {
+		w.create(svc)
+		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+		if err := w.Status().Update(w.Context(), svc); err != nil {
+			w.Fatal(err)
+		}
+	}
+	w.has(w.service("ours"), "192.0.2.0")
+	w.has(foreign, "198.51.100.1")
+	w.has(none, "198.51.100.1")
+	if len(foreign.Status.Conditions)+len(none.Status.Conditions) > 0 {
+		w.Error("others' Services have conditions of ours")
+	}
+}
+
+func twoFamilies(w *world) {
+	w.run()
+	four := w.pool("four", "192.0.2.0/30")
+	partial := dual(newService("partial"), corev1.IPFamilyPolicyPreferDualStack)
+	w.create(partial)
+	w.has(partial, "192.0.2.0")
+	w.says(partial, v1alpha1.ConditionServiceAllocated, yes, "PartlyAllocated")
+	w.waitForNextSecond(partial)
+	both := dual(newService("both"), corev1.IPFamilyPolicyRequireDualStack)
+	w.create(both)
+	w.says(both, v1alpha1.ConditionServiceAllocated, no, "NoPool")
+	w.has(both, "")
+	w.pool("six", "2001:db8::/126")
+	w.has(partial, "192.0.2.0,2001:db8::")
+	w.has(both, "192.0.2.1,2001:db8::1")
+	six := newService("six")
+	six.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+	w.create(six)
+	w.has(six, "2001:db8::2")
+	w.remove(four)
+	w.has(partial, "2001:db8::")
+	w.has(six, "2001:db8::2")
+}
+
+func sharing(w *world) {
+	w.run()
+	w.pool("main", "192.0.2.0/30")
+	first, second := w.service("first", "sharing-key=k"), newService("second", "sharing-key=k")
+	w.has(first, "192.0.2.0")
+	second.Spec.Ports[0].Port = 443
+	w.create(second)
+	w.has(second, "192.0.2.0")
+	w.has(w.service("third", "sharing-key=k"), "192.0.2.1") // the port is in use
+	w.edit(second, func() { second.Spec.Ports[0].Port = 80 })
+	w.has(second, "192.0.2.2")
+	w.has(first, "192.0.2.0")
+}
+
+func wishes(w *world) {
+	w.run()
+	w.pool("main", "192.0.2.0/30")
+	manual := w.pool("manual", "203.0.113.0/30")
+	w.edit(manual, func() { manual.Spec.AutoAssign = ptr.To(false) })
+	w.has(w.service("address", "addresses=192.0.2.2"), "192.0.2.2")
+	taken := w.service("taken", "addresses=192.0.2.2")
+	w.says(taken, v1alpha1.ConditionServiceAllocated, no, "AddressTaken")
+	w.has(w.service("pool", "address-pool=manual"), "203.0.113.0")
+	w.says(w.service("outside", "addresses=198.51.100.1"), v1alpha1.ConditionServiceAllocated, no, "AddressNotInPool")
+	w.says(w.service("nowhere", "address-pool=nowhere"), v1alpha1.ConditionServiceAllocated, no, "BadPool")
+	bad := w.service("bad", "addresses=192.0.2")
+	w.says(bad, v1alpha1.ConditionServiceAllocated, no, "BadAnnotation")
+	w.says(bad, v1alpha1.ConditionServiceAccepted, no, "BadAnnotation")
+	odd := w.service("odd", "forward=vxlan")
+	w.hasSome(odd)
+	w.says(odd, v1alpha1.ConditionServiceAccepted, no, "BadAnnotation")
+	w.edit(bad, func() { bad.Annotations[v1alpha1.AnnotationAddresses] = "192.0.2.3" })
+	w.has(bad, "192.0.2.3")
+	// What can't be understood any more takes nothing away.
+	w.edit(bad, func() { bad.Annotations[v1alpha1.AnnotationAddresses] = "?" })
+	w.says(bad, v1alpha1.ConditionServiceAccepted, no, "BadAnnotation")
+	w.has(bad, "192.0.2.3")
+	old := newService("old")
+	old.Spec.LoadBalancerIP = "192.0.2.1"
+	w.create(old)
+	w.has(old, "192.0.2.1")
+	// A wish that can't be met yet keeps what there is.
+	w.edit(old, func() { old.Spec.LoadBalancerIP = "192.0.2.2" })
+	message := w.says(old, v1alpha1.ConditionServiceAllocated, no, "AddressTaken")
+	if !strings.HasSuffix(message, "; keeps 192.0.2.1") {
+		w.Errorf("message %q", message)
+	}
+	w.has(old, "192.0.2.1")
+}
+
+func poolEdits(w *world) {
+	w.run()
+	p := w.pool("main", "192.0.2.0/31")
+	svc := w.service("web")
+	w.has(svc, "192.0.2.0")
+	w.edit(p, func() { p.Spec.Addresses = []v1alpha1.AddressRange{"203.0.113.7-203.0.113.8"} })
+	w.has(svc, "203.0.113.7")
+	w.await("Events", func() error {
+		want := []string{"Normal Allocated", "Normal Allocated"}
+		if got := w.events(svc); !slices.Equal(got, want) {
+			return fmt.Errorf("events %v, want %v", got, want)
+		}
+		return nil
+	})
+	w.remove(p)
+	w.has(svc, "")
+	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "NoPool")
+	w.pool("other", "192.0.2.0/31")
+	w.has(svc, "192.0.2.0")
+}
+
+func selectors(w *world) {
+	w.run()
+	p := w.pool("labelled", "192.0.2.0/31")
+	w.edit(p, func() {
+		p.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
+		p.Spec.ServiceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "web"}}
+		p.Spec.Priority = 1
+	})
+	svc := w.service("web")
+	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "NoPool")
+	w.edit(svc, func() { svc.Labels = map[string]string{"tier": "web"} })
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	w.edit(namespace, func() { namespace.Labels["team"] = "a" })
+	w.has(svc, "192.0.2.0")
+	w.pool("rest", "203.0.113.0/31")
+	w.edit(namespace, func() { delete(namespace.Labels, "team") })
+	w.has(svc, "203.0.113.0")
+}
+
+// Those who wait are served in the order in which they were created.
+func exhaustion(w *world) {
+	w.run()
+	p := w.pool("small", "192.0.2.0/32")
+	first := w.service("first")
+	w.has(first, "192.0.2.0")
+	second := w.service("second")
+	w.says(second, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
+	later := w.waitForNextSecond(second)
+	third := w.service("a-third")
+	w.says(third, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
+	w.remove(first)
+	w.has(second, "192.0.2.0")
+	w.edit(p, func() { p.Spec.Addresses = append(p.Spec.Addresses, "192.0.2.9-192.0.2.9") })
+	w.has(third, "192.0.2.9")
+	if !third.CreationTimestamp.After(later) {
+		w.Fatal("the test made two Services in one second")
+	}
+	w.await("Events", func() error {
+		want := []string{"Warning PoolExhausted", "Normal Allocated"}
+		if got := w.events(second); !slices.Equal(got, want) {
+			return fmt.Errorf("events %v, want %v", got, want)
+		}
+		return nil
+	})
+}
+
+func overlappingPools(w *world) {
+	w.run()
+	one, two := w.pool("one", "192.0.2.0/31"), w.pool("two", "192.0.2.1-192.0.2.2")
+	w.has(w.service("a", "address-pool=one"), "192.0.2.0")
+	w.has(w.service("b", "address-pool=one"), "192.0.2.1")
+	w.has(w.service("c", "address-pool=two"), "192.0.2.2")
+	w.says(w.service("d"), v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
+	if message := w.says(one, v1alpha1.ConditionReady, yes, "PoolOverlaps"); !strings.HasSuffix(message, "two") {
+		w.Errorf("message %q", message)
+	}
+	// The address moves to the other pool, and stays.
+	w.remove(one)
+	w.says(two, v1alpha1.ConditionReady, yes, "PoolReady")
+	b := newService("b")
+	w.edit(b, func() { delete(b.Annotations, v1alpha1.AnnotationAddressPool) })
+	w.has(b, "192.0.2.1")
+}
+
+func typeChanges(w *world) {
+	w.run()
+	w.pool("small", "192.0.2.0/32")
+	g := w.group("g", 1)
+	w.node("n1", map[string]string{"lb": "g"})
+	svc := w.service("web")
+	w.servedBy(svc, "g")
+	second := w.service("second")
+	w.says(second, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
+	w.edit(svc, func() { svc.Spec.Type, svc.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil })
+	w.has(second, "192.0.2.0")
+	w.has(svc, "")
+	w.servedBy(svc, "")
+	if len(svc.Status.Conditions) > 0 {
+		w.Errorf("conditions %v", svc.Status.Conditions)
+	}
+	w.edit(svc, func() { svc.Spec.Type, svc.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class })
+	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
+	w.edit(second, func() { second.Spec.Type, second.Spec.LoadBalancerClass = corev1.ServiceTypeLoadBalancer, &class })
+	w.remove(second)
+	w.has(svc, "192.0.2.0")
+	w.made(g, "n1")
+}
+
+// A new controller keeps what there is, and takes nothing from anybody.
+func restart(w *world) {
+	r := w.run()
+	w.pool("main", "192.0.2.0/29")
+	w.node("n1", map[string]string{"lb": "g"})
+	w.group("g", 1)
+	var all []*corev1.Service
+	for i := range 4 {
+		svc := w.service(fmt.Sprintf("s%d", i))
+		w.hasSome(svc)
+		w.servedBy(svc, "g")
+		all = append(all, svc)
+	}
+	r.stop()
+	w.remove(all[0]) // nobody sees it
+	during := w.service("during")
+	fixed := w.service("fixed", "addresses="+all[1].Status.LoadBalancer.Ingress[0].IP)
+	w.run()
+	w.has(during, all[0].Status.LoadBalancer.Ingress[0].IP)
+	w.says(fixed, v1alpha1.ConditionServiceAllocated, no, "AddressTaken")
+	for _, svc := range all[1:] {
+		before := svc.ResourceVersion
+		w.hasSome(svc)
+		w.servedBy(svc, "g")
+		if svc.ResourceVersion != before {
+			w.Errorf("%s was written", svc.Name)
+		}
+		if got := w.events(svc); !slices.Equal(got, []string{"Normal Allocated"}) {
+			w.Errorf("%s: events %v", svc.Name, got)
+		}
+	}
+}
+
+// Of two that show the same address, as after a restore from two backups, the older
+// keeps it.
+func conflictingStatuses(w *world) {
+	w.pool("main", "192.0.2.0/30")
+	older := w.service("z-older")
+	w.waitForNextSecond(older)
+	younger := w.service("a-younger")
+	for _, svc := range []*corev1.Service{older, younger} {
+		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.0"}}
+		if err := w.Status().Update(w.Context(), svc); err != nil {
+			w.Fatal(err)
+		}
+	}
+	w.run()
+	w.has(younger, "192.0.2.1")
+	w.has(older, "192.0.2.0")
+}
+
+// The leader is cut off while Services are created: the other one goes on.
+func twoControllers(w *world) {
+	w.pool("main", "192.0.2.0/26")
+	watch := w.watchOwners()
+	leader := w.run()
+	w.hasSome(w.service("before"))
+	w.run()
+	var all []*corev1.Service
+	for i := range 40 {
+		if i == 20 {
+			leader.crash()
+		}
+		all = append(all, w.service(fmt.Sprintf("s%d", i)))
+	}
+	for _, svc := range all {
+		w.hasSome(svc)
+	}
+	if err := <-leader.ended; err == nil {
+		w.Error("a controller that lost its lease ends without error")
+	}
+	leader.ended <- nil
+	watch.check()
+}
+
+func nodes(w *world) {
+	r := w.run(func(o *controller.Options) { o.AgentGrace = patience * 10 })
+	g := w.group("g", 2)
+	w.says(g, v1alpha1.ConditionReady, no, "NoNodes")
+	label := map[string]string{"lb": "g"}
+	n1, n2 := w.node("n1", label), w.node("n2", nil)
+	w.made(g, "n1")
+	w.says(g, v1alpha1.ConditionReady, yes, "SomeNodesReady")
+	w.edit(n2, func() { n2.Labels = label }) // label a node and it joins
+	w.made(g, "n1", "n2")
+	w.says(g, v1alpha1.ConditionReady, yes, "AllNodesReady")
+	n3 := w.node("n3", label) // spare
+	w.remove(n1)
+	w.made(g, "n2", "n3")
+	w.ready(n2, false) // nobody can take its place
+	w.made(g, "n2!", "n3")
+	n4 := w.node("n4", label)
+	w.made(g, "n3", "n4")
+	w.edit(n3, func() { n3.Spec.Unschedulable = true }) // without a spare it serves on
+	w.ready(n2, true)
+	w.made(g, "n2", "n4")
+	w.edit(n3, func() { n3.Spec.Unschedulable = false })
+	w.agentReady("n4", false) // it will be back soon
+	w.made(g, "n2", "n4!")
+	r.stop()
+	w.run(func(o *controller.Options) { o.AgentGrace = 1 })
+	w.made(g, "n2", "n3")
+	w.edit(n2, func() { n2.Labels[corev1.LabelNodeExcludeBalancers] = "" })
+	w.edit(n4, func() { n4.Labels = nil })
+	w.made(g, "n3")
+}
+
+func groups(w *world) {
+	w.run()
+	w.pool("main", "192.0.2.0/26")
+	a := w.group("a", 1)
+	w.node("n1", map[string]string{"lb": "a"})
+	w.node("n2", map[string]string{"lb": "b"})
+	first := w.service("first", "sharing-key=k")
+	w.servedBy(first, "a")
+	b := w.group("b", 1)
+	w.made(b, "n2")
+	second := w.service("second")
+	w.servedBy(second, "b") // which has the fewest addresses
+	w.servedBy(first, "a")
+	same := newService("same", "sharing-key=k")
+	same.Spec.Ports[0].Port = 443
+	w.create(same)
+	w.servedBy(same, "a") // with whom it shares the address
+	w.await("the group's counts", func() error {
+		err := w.Get(w.Context(), keyOf(a), a)
+		if err == nil && (a.Status.Services != 2 || a.Status.Addresses != 1) {
+			err = fmt.Errorf("status %+v", a.Status)
+		}
+		return err
+	})
+	w.remove(a)
+	w.servedBy(first, "b")
+	w.servedBy(same, "b")
+	w.remove(b)
+	w.servedBy(first, "")
+	c := w.group("c", 1)
+	w.edit(c, func() {
+		c.Spec.NodeSelector.MatchLabels["lb"] = "b"
+		c.Spec.Services.Classes = []string{"fairlead.io/special"}
+	})
+	special := newService("special")
+	special.Spec.LoadBalancerClass = ptr.To("fairlead.io/special")
+	w.create(special)
+	w.servedBy(special, "c")
+	w.servedBy(first, "")
+}
+
+func loadBalancers(w *world) {
+	w.run()
+	w.pool("main", "192.0.2.0/31")
+	w.node("n1", map[string]string{"lb": "g"})
+	w.group("g", 1)
+	auto := w.balancer("auto", nil)
+	w.has(auto, "192.0.2.0")
+	w.says(auto, v1alpha1.ConditionAllocated, yes, "Allocated")
+	w.says(auto, v1alpha1.ConditionReady, yes, "Served")
+	if auto.Status.Group != "g" {
+		w.Errorf("group %q", auto.Status.Group)
+	}
+	w.says(w.balancer("taken", func(b *v1alpha1.LoadBalancer) { b.Spec.Address = "192.0.2.0" }), v1alpha1.ConditionAllocated, no, "AddressTaken")
+	inSegment := func(id int64) func(b *v1alpha1.LoadBalancer) {
+		return func(b *v1alpha1.LoadBalancer) {
+			b.Spec.Address, b.Spec.Segment = "192.0.2.0", &v1alpha1.Segment{Type: "vlan", ID: id}
+		}
+	}
+	w.has(w.balancer("vlan7", inSegment(7)), "192.0.2.0")
+	w.has(w.balancer("vlan8", inSegment(8)), "192.0.2.0")
+	again := w.balancer("again", inSegment(7))
+	w.says(again, v1alpha1.ConditionAllocated, no, "AddressTaken")
+	w.edit(again, func() { again.Spec.Segment.ID = 9 })
+	w.has(again, "192.0.2.0")
+	w.has(w.service("web"), "192.0.2.1")
+	w.remove(auto)
+	w.has(w.balancer("next", nil), "192.0.2.0")
+}

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/controller"
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// home is the controllers' namespace.
+const home = "fairlead-system"
+
+// patience is how long anything may take that takes milliseconds on a free machine.
+const patience = 30 * time.Second
+
+// world is an API server with what a test does to it. Objects are written by an
+// administrator, controllers have only the rights that they say they need.
+type world struct {
+	testing.TB
+	client.Client
+	api    *cluster.API
+	config *rest.Config // the controllers'
+}
+
+func newWorld(t testing.TB) *world {
+	t.Helper()
+	api := cluster.StartAPI(t)
+	files, err := filepath.Glob("../../deploy/helm/fairlead/crds/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("CRDs: %v, error %v", files, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		api.Apply(t, string(text))
+	}
+	api.Kubectl(t, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	admin := api.Config()
+	admin.QPS = -1
+	c, err := client.New(admin, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{TB: t, Client: c, api: api}
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}})
+	w.authorize()
+	return w
+}
+
+// sub is the world for a subtest, which leaves nothing behind.
+func (w *world) sub(t *testing.T, name string, test func(w *world)) {
+	t.Run(name, func(t *testing.T) {
+		sub := *w
+		sub.TB = t
+		defer sub.sweep()
+		test(&sub)
+	})
+}
+
+// sweep deletes what tests write.
+func (w *world) sweep() {
+	ctx := context.WithoutCancel(w.Context())
+	var services corev1.ServiceList
+	if err := w.List(ctx, &services); err != nil {
+		w.Error(err)
+	}
+	for i := range services.Items {
+		if services.Items[i].Name != "kubernetes" {
+			w.remove(&services.Items[i])
+		}
+	}
+	for _, kind := range []client.Object{&v1alpha1.LoadBalancer{}, &corev1.Pod{}} {
+		for _, namespace := range []string{"default", home} {
+			if err := w.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)); err != nil {
+				w.Error(err)
+			}
+		}
+	}
+	for _, kind := range []client.Object{&v1alpha1.AddressPool{}, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}} {
+		if err := w.DeleteAllOf(ctx, kind); err != nil {
+			w.Error(err)
+		}
+	}
+	if err := w.DeleteAllOf(ctx, &eventsv1.Event{}, client.InNamespace("default")); err != nil {
+		w.Error(err)
+	}
+}
+
+// authorize makes the service account that controllers run as.
+func (w *world) authorize() {
+	name := metav1.ObjectMeta{Name: "fairlead-controller"}
+	inside := metav1.ObjectMeta{Name: name.Name, Namespace: home}
+	who := []rbacv1.Subject{{Kind: "ServiceAccount", Name: name.Name, Namespace: home}}
+	w.create(&corev1.ServiceAccount{ObjectMeta: inside})
+	w.create(&rbacv1.ClusterRole{ObjectMeta: name, Rules: controller.ClusterRules()})
+	w.create(&rbacv1.ClusterRoleBinding{ObjectMeta: name, Subjects: who, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name}})
+	w.create(&rbacv1.Role{ObjectMeta: inside, Rules: controller.NamespaceRules()})
+	w.create(&rbacv1.RoleBinding{ObjectMeta: inside, Subjects: who, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name}})
+	w.config = w.api.AsServiceAccount(w, home, name.Name)
+}
+
+// running is a controller.
+type running struct {
+	w      *world
+	cancel context.CancelFunc
+	ended  chan error
+	cut    atomic.Bool
+}
+
+// run starts a controller, which ends with the test.
+func (w *world) run(change ...func(*controller.Options)) *running {
+	w.Helper()
+	options := controller.Options{
+		Namespace: home, LeaderElect: true, LeaseDuration: 3 * time.Second, AgentGrace: time.Minute,
+		Log: slog.New(slog.NewTextHandler(testLog{w.TB}, nil)),
+	}
+	for _, f := range change {
+		f(&options)
+	}
+	r := &running{w: w, ended: make(chan error, 1)}
+	config := rest.CopyConfig(w.config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if r.cut.Load() {
+				return nil, fmt.Errorf("the test has cut the controller off")
+			}
+			return next.RoundTrip(request)
+		})
+	})
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
+	r.cancel = cancel
+	go func() { r.ended <- controller.Run(ctx, config, options) }()
+	w.Cleanup(r.stop)
+	return r
+}
+
+// stop ends the controller as SIGTERM does.
+func (r *running) stop() {
+	r.cancel()
+	select {
+	case err := <-r.ended:
+		if err != nil && !r.cut.Load() {
+			r.w.Error(err)
+		}
+		r.ended <- nil
+	case <-time.After(patience):
+		r.w.Error("the controller doesn't end")
+	}
+}
+
+// crash cuts the controller off from the API server: nothing that it does arrives, and
+// it gives back no lease.
+func (r *running) crash() { r.cut.Store(true) }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// testLog is a test's log.
+type testLog struct{ testing.TB }
+
+func (l testLog) Write(line []byte) (int, error) {
+	if l.Context().Err() == nil {
+		l.Log(strings.TrimSpace(string(line)))
+	}
+	return len(line), nil
+}
+
+func (w *world) create(object client.Object) {
+	w.Helper()
+	if err := w.Create(w.Context(), object); err != nil {
+		w.Fatalf("%T %s: %v", object, object.GetName(), err)
+	}
+}
+
+func (w *world) remove(object client.Object) {
+	w.Helper()
+	if err := w.Delete(context.WithoutCancel(w.Context()), object, client.GracePeriodSeconds(0)); err != nil {
+		w.Errorf("%T %s: %v", object, object.GetName(), err)
+	}
+}
+
+// edit changes an object as it is now.
+func (w *world) edit(object client.Object, change func()) {
+	w.Helper()
+	w.await("an edit of "+object.GetName(), func() error {
+		if err := w.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		change()
+		return w.Update(w.Context(), object)
+	})
+}
+
+func (w *world) await(what string, condition func() error) {
+	w.Helper()
+	cluster.Await(w, patience, what, condition)
+}
+
+// pool makes a pool of ranges.
+func (w *world) pool(name string, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
+	w.Helper()
+	p := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.AddressPoolSpec{Addresses: ranges}}
+	w.create(p)
+	return p
+}
+
+var class = v1alpha1.LoadBalancerClass
+
+// service makes a Service of Fairlead's class; annotations are written "name=value",
+// without prefix.
+func (w *world) service(name string, annotations ...string) *corev1.Service {
+	w.Helper()
+	svc := newService(name, annotations...)
+	w.create(svc)
+	return svc
+}
+
+func newService(name string, annotations ...string) *corev1.Service {
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: map[string]string{}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class,
+			Ports: []corev1.ServicePort{{Port: 80}}, Selector: map[string]string{"app": name},
+		},
+	}
+	for _, a := range annotations {
+		key, value, _ := strings.Cut(a, "=")
+		svc.Annotations["fairlead.io/"+key] = value
+	}
+	return svc
+}
+
+// dual has a Service ask for both families.
+func dual(svc *corev1.Service, policy corev1.IPFamilyPolicy) *corev1.Service {
+	svc.Spec.IPFamilyPolicy = &policy
+	svc.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
+	return svc
+}
+
+// addresses returns those that an object shows, with commas between them.
+func (w *world) addresses(object client.Object) (string, error) {
+	if err := w.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+		return "", err
+	}
+	var shown []string
+	switch o := object.(type) {
+	case *corev1.Service:
+		for _, i := range o.Status.LoadBalancer.Ingress {
+			shown = append(shown, i.IP)
+		}
+	case *v1alpha1.LoadBalancer:
+		shown = append(shown, o.Status.Address)
+	}
+	return strings.Join(shown, ","), nil
+}
+
+// has waits until an object shows addresses.
+func (w *world) has(object client.Object, want string) {
+	w.Helper()
+	w.await(fmt.Sprintf("%s to have %q", object.GetName(), want), func() error {
+		got, err := w.addresses(object)
+		if err == nil && got != want {
+			err = fmt.Errorf("has %q", got)
+		}
+		return err
+	})
+}
+
+// hasSome waits until an object shows an address, and returns it.
+func (w *world) hasSome(object client.Object) (got string) {
+	w.Helper()
+	w.await(object.GetName()+" to have an address", func() (err error) {
+		if got, err = w.addresses(object); err == nil && got == "" {
+			err = fmt.Errorf("has none")
+		}
+		return err
+	})
+	return got
+}
+
+// says waits until an object's condition has a status and a reason.
+func (w *world) says(object client.Object, kind string, status metav1.ConditionStatus, reason string) (message string) {
+	w.Helper()
+	w.await(fmt.Sprintf("%s to be %s=%s, %s", object.GetName(), kind, status, reason), func() error {
+		if err := w.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+			return err
+		}
+		conditions := conditionsOf(object)
+		for _, c := range conditions {
+			if c.Type == kind && c.Status == status && c.Reason == reason {
+				message = c.Message
+				return nil
+			}
+		}
+		return fmt.Errorf("conditions %v", conditions)
+	})
+	return message
+}
+
+func conditionsOf(object client.Object) []metav1.Condition {
+	switch o := object.(type) {
+	case *corev1.Service:
+		return o.Status.Conditions
+	case *v1alpha1.AddressPool:
+		return o.Status.Conditions
+	case *v1alpha1.LoadBalancer:
+		return o.Status.Conditions
+	case *v1alpha1.LoadBalancerGroup:
+		return o.Status.Conditions
+	}
+	return nil
+}
+
+// group makes a group whose nodes are labelled lb=NAME.
+func (w *world) group(name string, size int32) *v1alpha1.LoadBalancerGroup {
+	w.Helper()
+	g := &v1alpha1.LoadBalancerGroup{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1alpha1.LoadBalancerGroupSpec{Size: size, NodeSelector: metav1.LabelSelector{MatchLabels: map[string]string{"lb": name}}},
+	}
+	w.create(g)
+	return g
+}
+
+// node makes a node that is ready, with a ready agent on it.
+func (w *world) node(name string, labels map[string]string) *corev1.Node {
+	w.Helper()
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}}
+	w.create(n)
+	w.ready(n, true)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "agent-" + name, Namespace: home, Labels: map[string]string{
+			"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/component": "agent",
+		}},
+		Spec: corev1.PodSpec{NodeName: name, Containers: []corev1.Container{{Name: "agent", Image: "agent"}}},
+	}
+	w.create(pod)
+	w.agentReady(name, true)
+	return n
+}
+
+// ready writes a node's condition Ready.
+func (w *world) ready(n *corev1.Node, ready bool) {
+	w.Helper()
+	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: truth(ready)}}
+	w.await("a status of "+n.Name, func() error {
+		err := w.Status().Update(w.Context(), n)
+		if err != nil {
+			fresh := &corev1.Node{}
+			if err := w.Get(w.Context(), client.ObjectKeyFromObject(n), fresh); err == nil {
+				fresh.Status.Conditions = n.Status.Conditions
+				*n = *fresh
+			}
+		}
+		return err
+	})
+}
+
+// agentReady writes the condition Ready of a node's agent.
+func (w *world) agentReady(node string, ready bool) {
+	w.Helper()
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: home}}
+	w.await("a status of "+pod.Name, func() error {
+		if err := w.Get(w.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
+			return err
+		}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: truth(ready)}}
+		return w.Status().Update(w.Context(), pod)
+	})
+}
+
+func truth(holds bool) corev1.ConditionStatus {
+	if holds {
+		return corev1.ConditionTrue
+	}
+	return corev1.ConditionFalse
+}
+
+// made waits until a group's nodes are these; those that aren't ready have an
+// exclamation mark.
+func (w *world) made(g *v1alpha1.LoadBalancerGroup, want ...string) {
+	w.Helper()
+	w.await(fmt.Sprintf("group %s to be %v", g.Name, want), func() error {
+		if err := w.Get(w.Context(), client.ObjectKeyFromObject(g), g); err != nil {
+			return err
+		}
+		var got []string
+		for _, n := range g.Status.Nodes {
+			if !n.Ready {
+				n.Name += "!"
+			}
+			got = append(got, n.Name)
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("is %v", got)
+		}
+		return nil
+	})
+}
+
+// servedBy waits until a Service is annotated with a group.
+func (w *world) servedBy(svc *corev1.Service, group string) {
+	w.Helper()
+	w.await(fmt.Sprintf("%s to be served by %q", svc.Name, group), func() error {
+		if err := w.Get(w.Context(), client.ObjectKeyFromObject(svc), svc); err != nil {
+			return err
+		}
+		if got := svc.Annotations[v1alpha1.AnnotationGroup]; got != group {
+			return fmt.Errorf("is by %q", got)
+		}
+		return nil
+	})
+}
+
+// events returns the reasons of the Events about an object, oldest first.
+func (w *world) events(object client.Object) []string {
+	w.Helper()
+	var all eventsv1.EventList
+	if err := w.List(w.Context(), &all); err != nil {
+		w.Fatal(err)
+	}
+	slices.SortFunc(all.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+	var reasons []string
+	for _, e := range all.Items {
+		if e.Regarding.UID == object.GetUID() {
+			reasons = append(reasons, e.Type+" "+e.Reason)
+		}
+	}
+	return reasons
+}

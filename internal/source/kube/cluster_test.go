@@ -1,0 +1,437 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/source/kube"
+	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// world is a real API server with Fairlead's kinds, and who writes objects there.
+type world struct {
+	*cluster.API
+	t       testing.TB
+	objects client.Client
+	core    *kubernetes.Clientset
+}
+
+func startWorld(t testing.TB) *world {
+	t.Helper()
+	w := &world{API: cluster.StartAPI(t), t: t}
+	crds, err := filepath.Glob("../../../deploy/helm/fairlead/crds/*.yaml")
+	if err != nil || len(crds) == 0 {
+		t.Fatalf("%d definitions of kinds, error %v", len(crds), err)
+	}
+	for _, path := range crds {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Apply(t, string(text))
+	}
+	w.Kubectl(t, append([]string{"wait", "--for=condition=Established", "crd"}, strings.Fields(
+		"loadbalancergroups.fairlead.io loadbalancers.fairlead.io bgppeers.fairlead.io addresspools.fairlead.io")...)...)
+	w.core, err = kubernetes.NewForConfig(w.Config())
+	w.must(err)
+	w.objects, err = client.New(w.Config(), client.Options{})
+	w.must(err)
+	w.must(v1alpha1.AddToScheme(w.objects.Scheme()))
+	return w
+}
+
+func (w *world) must(err error) {
+	w.t.Helper()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// node makes a Node that is ready, with this address.
+func (w *world) node(name, address string) *corev1.Node {
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"rack": name}}}
+	w.must(w.objects.Create(w.t.Context(), n))
+	n.Status = corev1.NodeStatus{
+		Addresses:  []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}},
+		Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+	}
+	w.must(w.objects.Status().Update(w.t.Context(), n))
+	return n
+}
+
+// group makes a LoadBalancerGroup, or changes the nodes that one has.
+func (w *world) group(name string, nodes ...string) {
+	g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if w.objects.Get(w.t.Context(), client.ObjectKeyFromObject(g), g) != nil {
+		w.must(w.objects.Create(w.t.Context(), g))
+	}
+	g.Status.Nodes = nil
+	for _, n := range nodes {
+		g.Status.Nodes = append(g.Status.Nodes, v1alpha1.GroupNode{Name: n, Ready: true})
+	}
+	w.must(w.objects.Status().Update(w.t.Context(), g))
+}
+
+// service makes a Service that a group serves at an address, port 80.
+func (w *world) service(name, group, address string) *corev1.Service {
+	class := v1alpha1.LoadBalancerClass
+	svc := &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: map[string]string{v1alpha1.AnnotationGroup: group}},
+		Spec: corev1.ServiceSpec{
+			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class, AllocateLoadBalancerNodePorts: new(bool),
+			Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
+		},
+	}
+	w.must(w.objects.Create(w.t.Context(), svc))
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+	w.must(w.objects.Status().Update(w.t.Context(), svc))
+	return svc
+}
+
+// slice makes the EndpointSlice of a Service, or changes its addresses; all serve
+// at port 8080.
+func (w *world) slice(service string, addresses ...string) {
+	name, number := "http", int32(8080)
+	es := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Name: service + "-1", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: service},
+	}}
+	missing := w.objects.Get(w.t.Context(), client.ObjectKeyFromObject(es), es) != nil
+	es.AddressType = discoveryv1.AddressTypeIPv4
+	es.Ports = []discoveryv1.EndpointPort{{Name: &name, Port: &number}}
+	es.Endpoints = nil
+	for _, a := range addresses {
+		es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+	}
+	if missing {
+		w.must(w.objects.Create(w.t.Context(), es))
+		return
+	}
+	w.must(w.objects.Update(w.t.Context(), es))
+}
+
+// agent follows the world for one node, into a store.
+type agent struct {
+	t      testing.TB
+	source *kube.Source
+	store  *store.Store
+	stop   func()
+	log    buffer
+
+	mu       sync.Mutex
+	left     []string
+	restored int
+	peers    []bgp.Peer
+	policies []bgp.Policy
+}
+
+// buffer is a log that is read while it is written.
+type buffer struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+func startAgent(t testing.TB, api *rest.Config, node, dir string) *agent {
+	t.Helper()
+	a := &agent{t: t, store: store.New()}
+	source, err := kube.Open(kube.Options{
+		Config: kube.Config{Node: node, Limits: fake.Limits(), ASN: 65021},
+		API:    api, Namespace: "default", StateDir: dir, Log: slog.New(slog.NewTextHandler(&a.log, nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.source = source
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	source.Start(ctx)
+	go func() { ended <- source.Run(ctx, a.apply) }()
+	a.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() {
+		a.stop()
+		if t.Failed() {
+			t.Log(a.log.String())
+		}
+	})
+	return a
+}
+
+func (a *agent) apply(u kube.Update) (err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, vip := range u.Left {
+		a.left = append(a.left, vip.String())
+	}
+	if u.Routes {
+		a.peers, a.policies = u.Peers, u.Policies
+	}
+	if u.Whole {
+		_, err = a.store.Set(u.Changed)
+		return err
+	}
+	_, err = a.store.Update(u.Changed, slices.Concat(u.Removed, u.Left))
+	return err
+}
+
+// text is what is desired: "default/web/http 10.0.0.1:80 10.0.0.2:80".
+func (a *agent) text() string {
+	snapshot := a.store.Snapshot()
+	if snapshot.Revision == 0 {
+		return "nothing known"
+	}
+	var lines []string
+	for _, e := range snapshot.Services {
+		line := e.Service.Name
+		for _, b := range e.Service.Backends {
+			line += " " + b.ID().String()
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// want waits until something is desired.
+func (a *agent) want(want string) {
+	a.t.Helper()
+	a.until(fmt.Sprintf("%q is desired", want), func() bool { return a.text() == want })
+}
+
+func (a *agent) until(what string, holds func() bool) {
+	a.t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			a.t.Fatalf("waited in vain until %s; desired are\n%s\nstate %+v", what, a.text(), a.source.State())
+		}
+	}
+}
+
+// Slices, Services, groups and nodes are followed.
+func TestSource(t *testing.T) {
+	w := startWorld(t)
+	t.Run("follows", w.follows)
+	t.Run("routes", w.routes)
+	t.Run("rights", w.rights)
+	t.Run("away", w.away)
+}
+
+func (w *world) follows(t *testing.T) {
+	w.t = t
+	self := w.node("lb1", "192.0.2.11")
+	w.group("blue", "lb1")
+	a := startAgent(t, w.Config(), "lb1", t.TempDir())
+	a.want("")
+	svc := w.service("web", "blue", "198.51.100.1")
+	a.want("default/web/http")
+	w.slice("web", "10.0.0.1", "10.0.0.2")
+	a.want("default/web/http 10.0.0.1:8080 10.0.0.2:8080")
+	for i := range 20 {
+		w.slice("web", fmt.Sprintf("10.0.1.%d", i))
+		a.want(fmt.Sprintf("default/web/http 10.0.1.%d:8080", i))
+	}
+	w.service("other", "red", "198.51.100.2")
+	w.slice("other", "10.0.0.3")
+	w.group("red", "lb1")
+	a.want("default/web/http 10.0.1.19:8080\ndefault/other/http 10.0.0.3:8080")
+	w.group("red", "lb2")
+	a.want("default/web/http 10.0.1.19:8080")
+	if got := fmt.Sprint(a.left); got != "[tcp 198.51.100.2:80]" {
+		t.Errorf("%s have left", got)
+	}
+	w.must(w.objects.Delete(t.Context(), svc))
+	a.want("")
+	if len(a.left) != 1 {
+		t.Errorf("what is deleted is led elsewhere: %s", a.left)
+	}
+	if reason := a.source.Leaving(); reason != "" {
+		t.Errorf("a node of a group leaves: %s", reason)
+	}
+	self.Spec.Unschedulable = true
+	w.must(w.objects.Update(t.Context(), self))
+	a.until("a cordoned node leaves", func() bool { return a.source.Leaving() != "" })
+	if state := a.source.State(); !state.Reachable || state.Synced.IsZero() || state.Error != "" || len(state.Problems) > 0 {
+		t.Errorf("state %+v", state)
+	}
+}
+
+// Passwords are in files that name no password, and change with it.
+func (w *world) routes(t *testing.T) {
+	w.t = t
+	w.node("lb3", "192.0.2.13")
+	dir := t.TempDir()
+	a := startAgent(t, w.Config(), "lb3", dir)
+	peer := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}}
+	peer.Spec.Address, peer.Spec.ASN = "192.0.2.1", 65000
+	peer.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "lb3"}}
+	peer.Spec.PasswordSecretRef = &v1alpha1.SecretKeySelector{Name: "tor-password"}
+	w.must(w.objects.Create(t.Context(), peer))
+	a.until("the missing Secret is a problem", func() bool {
+		problems := a.source.State().Problems
+		return len(problems) == 1 && strings.Contains(problems[0].Text, "no Secret tor-password")
+	})
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tor-password", Namespace: "default"}, Data: map[string][]byte{"password": []byte("one\n")}}
+	w.must(w.objects.Create(t.Context(), secret))
+	password := func() (file, text string) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if len(a.peers) != 1 {
+			return "", ""
+		}
+		text, _ = a.peers[0].Password.Read()
+		return a.peers[0].Password.File, text
+	}
+	var first string
+	a.until("the peer has a password", func() bool {
+		file, text := password()
+		first = file
+		return text == "one"
+	})
+	secret.Data["password"] = []byte("two")
+	w.must(w.objects.Update(t.Context(), secret))
+	a.until("the password changes, and its file", func() bool {
+		file, text := password()
+		return text == "two" && file != first
+	})
+	a.until("the old file is gone", func() bool {
+		_, err := os.Stat(first)
+		return os.IsNotExist(err)
+	})
+	file, _ := password()
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %v, error %v, want 0600", info.Mode(), err)
+	}
+	for _, text := range []string{a.log.String(), fmt.Sprintf("%+v", a.source.State())} {
+		if strings.Contains(text, "two") {
+			t.Errorf("a password is shown: %s", text)
+		}
+	}
+	w.must(w.objects.Delete(t.Context(), secret))
+	a.until("a peer without its Secret is not configured", func() bool { file, _ := password(); return file == "" })
+	pool := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: "public"}}
+	pool.Spec.Addresses = []v1alpha1.AddressRange{"198.51.100.0/24"}
+	pool.Spec.Announce = &v1alpha1.Announcement{Aggregate: true, Communities: []v1alpha1.Community{"65021:100"}}
+	w.must(w.objects.Create(t.Context(), pool))
+	a.until("the pool's policy is there", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.policies) == 1 && a.policies[0].Aggregate && a.policies[0].Prefixes[0] == netip.MustParsePrefix("198.51.100.0/24")
+	})
+	w.must(w.objects.Delete(t.Context(), peer))
+	a.until("the problem is gone with its peer", func() bool { return len(a.source.State().Problems) == 0 })
+}
+
+// What Accesses has is enough, and a right less is too little.
+func (w *world) rights(t *testing.T) {
+	w.t = t
+	w.group("green", "lb1")
+	peer := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}}
+	peer.Spec.Address, peer.Spec.ASN = "192.0.2.1", 65000
+	peer.Spec.PasswordSecretRef = &v1alpha1.SecretKeySelector{Name: "tor-password"}
+	w.must(w.objects.Create(t.Context(), peer))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tor-password", Namespace: "default"}, Data: map[string][]byte{"password": []byte("one")}}
+	w.must(w.objects.Create(t.Context(), secret))
+	for i, access := range kube.Accesses() {
+		resource := access.Resource
+		if access.Group != "" {
+			resource += "." + access.Group
+		}
+		kind, binding, where := "clusterrole", "clusterrolebinding", []string{}
+		if access.Namespaced {
+			kind, binding, where = "role", "rolebinding", []string{"-n", "default"}
+		}
+		name := fmt.Sprintf("fairlead-agent-%d", i)
+		w.Kubectl(t, append(where, "create", kind, name, "--verb="+strings.Join(access.Verbs, ","), "--resource="+resource)...)
+		w.Kubectl(t, append(where, "create", binding, name, "--"+kind+"="+name, "--user=agent")...)
+	}
+	a := startAgent(t, w.As(t, "agent"), "lb1", t.TempDir())
+	a.until("a peer with a password is there", func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		return len(a.peers) == 1 && a.peers[0].Password.File != ""
+	})
+	if state := a.source.State(); state.Error != "" || !state.Reachable {
+		t.Errorf("state %+v", state)
+	}
+	if log := a.log.String(); strings.Contains(log, "forbidden") {
+		t.Errorf("the agent wants more than it may:\n%s", log)
+	}
+	w.must(w.objects.Delete(t.Context(), peer))
+}
+
+// While the API server is away an agent serves what it knows, and one that starts
+// what the former one knew; then what has become of it.
+func (w *world) away(t *testing.T) {
+	w.t = t
+	w.node("lb4", "192.0.2.14")
+	w.group("grey", "lb4")
+	w.service("kept", "grey", "198.51.100.4")
+	w.slice("kept", "10.0.4.1")
+	w.service("gone", "grey", "198.51.100.5")
+	dir := t.TempDir()
+	a := startAgent(t, w.Config(), "lb4", dir)
+	const both = "default/kept/http 10.0.4.1:8080\ndefault/gone/http"
+	a.want(both)
+	w.Stop(t)
+	a.until("it is noticed", func() bool { return !a.source.State().Reachable })
+	if a.text() != both {
+		t.Errorf("without an API server %s is desired", a.text())
+	}
+	a.stop()
+	next := startAgent(t, w.Config(), "lb4", dir)
+	next.want(both)
+	if four, _ := next.source.Addresses(t.Context()); four != netip.MustParseAddr("192.0.2.14") {
+		t.Errorf("the node's address is %s", four)
+	}
+	if state := next.source.State(); state.Restored.IsZero() || !state.Synced.IsZero() || next.source.Leaving() != "" {
+		t.Errorf("state %+v", state)
+	}
+	fresh := startAgent(t, w.Config(), "lb4", t.TempDir())
+	w.Start(t)
+	w.group("grey", "lb4", "lb5")
+	w.slice("kept", "10.0.4.2")
+	w.Kubectl(t, "delete", "service", "gone")
+	const one = "default/kept/http 10.0.4.2:8080"
+	next.want(one)
+	fresh.want(one)
+	next.until("it is known to be new", func() bool {
+		state := next.source.State()
+		return state.Restored.IsZero() && !state.Synced.IsZero() && state.Reachable
+	})
+}
