@@ -32,50 +32,71 @@ const (
 // for benchmarks (RFC 2544, appendix C.2.2).
 var customer = netip.MustParseAddrPort("198.18.0.1:40000")
 
-// change has an endpoint, of a Service that is drawn by lot, cease to be ready and
-// then be ready again, so many times in all. Each time it waits until the program
-// sends a new flow elsewhere, or there again.
+// flow is one to a Service, with the endpoint to which the program sends it.
+type flow struct {
+	service, endpoint int
+	syn               []byte
+}
+
+// change has endpoints, each of another Service, cease to be ready, and then be ready
+// again, so many times in all. Each time it waits until the program sends a new flow
+// elsewhere, or there again.
 func (f *findings) change(ctx context.Context, w *world, s *site, addresses []netip.Addr, changes int) error {
-	for done := 0; done < changes; {
-		n := rand.IntN(len(addresses))
-		syn, err := (frame.Description{
-			Protocol: frame.TCP, Flags: frame.SYN, From: customer, To: netip.AddrPortFrom(addresses[n], servicePort),
-		}).Build()
-		if err != nil {
-			return err
-		}
-		before, err := s.decide(ctx, syn)
-		if err != nil {
-			return err
-		}
-		endpoint := slices.IndexFunc(w.slices[n].Endpoints, func(e discovery.Endpoint) bool { return e.Addresses[0] == before.String() })
-		if endpoint < 0 {
-			return fmt.Errorf("service %s: the program chooses %s, which is no endpoint", addresses[n], before)
+	for len(f.decided) < changes {
+		var flows []flow
+		services := rand.Perm(len(addresses))
+		for _, n := range services[:min(len(services), (changes-len(f.decided)+1)/2)] {
+			one, err := w.flow(ctx, s, n, addresses[n])
+			if err != nil {
+				return fmt.Errorf("service %s: %w", addresses[n], err)
+			}
+			flows = append(flows, one)
 		}
 		for _, ready := range []bool{false, true} {
-			if err := f.changeOne(ctx, w, s, n, endpoint, ready, syn); err != nil {
-				return fmt.Errorf("change %d: service %s: %w", done, addresses[n], err)
+			for _, one := range flows {
+				if err := f.changeOne(ctx, w, s, one, ready); err != nil {
+					return fmt.Errorf("change %d: service %s: %w", len(f.decided), addresses[one.service], err)
+				}
 			}
-			done++
 		}
 	}
 	return nil
 }
 
+// flow asks the program for the endpoint of a flow to the nth Service.
+func (w *world) flow(ctx context.Context, s *site, n int, address netip.Addr) (one flow, err error) {
+	one.service = n
+	one.syn, err = (frame.Description{
+		Protocol: frame.TCP, Flags: frame.SYN, From: customer, To: netip.AddrPortFrom(address, servicePort),
+	}).Build()
+	if err != nil {
+		return one, err
+	}
+	chosen, err := s.decide(ctx, one.syn)
+	if err != nil {
+		return one, err
+	}
+	one.endpoint = slices.IndexFunc(w.slices[n].Endpoints, func(e discovery.Endpoint) bool { return e.Addresses[0] == chosen.String() })
+	if one.endpoint < 0 {
+		return one, fmt.Errorf("the program chooses %s, which is no endpoint", chosen)
+	}
+	return one, nil
+}
+
 // changeOne writes whether an endpoint is ready and measures until the program
 // decides by it. It is asked also while that is written: it may be faster than the
 // API server's answer.
-func (f *findings) changeOne(ctx context.Context, w *world, s *site, n, endpoint int, ready bool, syn []byte) error {
+func (f *findings) changeOne(ctx context.Context, w *world, s *site, one flow, ready bool) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	var decided time.Time
 	group, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
 	group.Go(func() (err error) {
-		decided, err = s.awaitDecision(ctx, syn, podAddress(endpoint, n), ready)
+		decided, err = s.awaitDecision(ctx, one.syn, podAddress(one.endpoint, one.service), ready)
 		return err
 	})
-	err := w.setReady(ctx, n, endpoint, ready)
+	err := w.setReady(ctx, one.service, one.endpoint, ready)
 	answered := time.Now()
 	if err != nil {
 		cancel()

@@ -149,9 +149,9 @@ func (f *findings) synchronise(ctx context.Context, w *world, s *site) ([]netip.
 	if err := s.startAgent(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.awaitReady(ctx); err != nil {
+	if err := s.awaitProgrammed(ctx, len(addresses)); err != nil {
 		return nil, err
 	}
 	f.agentSync = time.Since(began).Seconds()
-	return addresses, s.checkProgrammed(ctx, len(addresses))
+	return addresses, nil
 }

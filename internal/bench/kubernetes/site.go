@@ -136,26 +136,50 @@ func (s *site) startAgent(ctx context.Context) error {
 	}})
 }
 
-// awaitReady waits until the agent says that all services have been tried.
-func (s *site) awaitReady(ctx context.Context) error {
+// syncTimeout is for how long the agent is waited for.
+const syncTimeout = 5 * time.Minute
+
+// awaitProgrammed waits until the agent is ready and its data plane has so many
+// services with all their backends: the first ones may be tried before the way to
+// their workers is known.
+func (s *site) awaitProgrammed(ctx context.Context, services int) error {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
 	const pause = 20 * time.Millisecond
 	for {
-		response, err := s.page.Get("http://" + agentPage + "/readyz")
+		err := s.ready(ctx)
 		if err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
+			err = s.checkProgrammed(ctx, services)
+		}
+		if err == nil {
+			return nil
 		}
 		if err := s.running(agentProcess); err != nil {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return errors.Join(err, ctx.Err())
 		case <-time.After(pause):
 		}
 	}
+}
+
+// ready returns an error unless the agent says that all services have been tried.
+func (s *site) ready(ctx context.Context) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+agentPage+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := s.page.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("agent: readyz: %s", response.Status)
+	}
+	return nil
 }
 
 // checkProgrammed returns an error unless the data plane has so many services.

@@ -72,6 +72,8 @@ func load(dir string, c Config) (*saved, error) {
 
 // save writes down what is desired now. An error is logged: the agent goes on.
 func (s *Source) save() {
+	s.saving.Lock() // who comes last saves what is newest
+	defer s.saving.Unlock()
 	s.mu.Lock()
 	state := saved{Version: stateVersion, Node: s.Node, ASN: s.ASN, At: time.Now(), Services: s.world.Services()}
 	state.Four, state.Six = s.world.Addresses()

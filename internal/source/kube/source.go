@@ -62,6 +62,8 @@ type Source struct {
 	checks *healthPorts
 
 	followers sync.WaitGroup
+	// saving is held while the state is written down.
+	saving sync.Mutex
 	// begin follows one more list until the returned function is called, or Start's
 	// context ends.
 	begin func(followed) context.CancelFunc
@@ -192,8 +194,11 @@ func (s *Source) patienceEnds() time.Time {
 }
 
 // run hands over changes as they come, together with all that have come meanwhile,
-// and saves them a moment later.
+// and saves them a moment later: beside that, as writing down thousands of services
+// takes longer than a change may.
 func (s *Source) run(ctx context.Context, apply func(Update) error) error {
+	var saves sync.WaitGroup
+	defer saves.Wait()
 	save := time.NewTimer(saveDelay)
 	defer save.Stop()
 	pending := true
@@ -206,7 +211,7 @@ func (s *Source) run(ctx context.Context, apply func(Update) error) error {
 			return nil
 		case <-save.C:
 			pending = false
-			s.save()
+			saves.Go(s.save)
 			continue
 		case <-s.wake:
 		}
