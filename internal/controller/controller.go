@@ -49,6 +49,9 @@ const (
 	defaultLeaseDuration = 15 * time.Second
 	// workers is how many Services are written at the same time.
 	workers = 8
+	// shutdownGrace is for how long reconcilers may take to end, while the lease is
+	// still renewed: less than a pod has by default.
+	shutdownGrace = 20 * time.Second
 )
 
 // Run runs a controller until ctx ends or something fails; with ctx it gives its
@@ -122,10 +125,10 @@ func newManager(config *rest.Config, options Options, office *office) (manager.M
 		LeaseDuration:           ptr.To(duration),
 		RenewDeadline:           ptr.To(renewal(duration)),
 		RetryPeriod:             ptr.To(duration / 8),
-		GracefulShutdownTimeout: ptr.To(renewal(duration)),
+		GracefulShutdownTimeout: ptr.To(shutdownGrace),
+		// The lease is given back when all reconcilers have ended.
+		LeaderElectionReleaseOnCancel: true,
 	}
-	// The lease is given back when all reconcilers have ended.
-	o.LeaderElectionReleaseOnCancel = true
 	if office.tenure != nil {
 		o.LeaderElectionResourceLockInterface = office.tenure
 	}

@@ -33,8 +33,7 @@ func (o *office) ours(svc *corev1.Service) bool {
 
 // wasOurs reports whether a Service has something that only a controller writes.
 func wasOurs(svc *corev1.Service) bool {
-	_, grouped := svc.Annotations[v1alpha1.AnnotationGroup]
-	return grouped || meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
+	return svc.Annotations[v1alpha1.AnnotationGroup] != "" || meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
 }
 
 // serviceWish returns what a Service asks for. unfit says that it can't be given any

@@ -198,8 +198,8 @@ func doubt(conditions *[]metav1.Condition, kind string) {
 // then, to be looked at once more.
 func (t takeOver) closed(ctx context.Context, object, base client.Object) (again bool, err error) {
 	written, err := t.patchStatus(ctx, object, base)
-	if err == nil && written {
-		return false, nil
+	if err == nil && written || apierrors.IsInvalid(err) {
+		return false, nil // one that can't be written can't be written by others either
 	}
 	if err != nil && !apierrors.IsConflict(err) {
 		return false, err

@@ -134,9 +134,6 @@ func describe(c kube.Change, problems []kube.Problem) string {
 
 func describeService(b *strings.Builder, s *lb.Service) {
 	fmt.Fprintf(b, "%s: %s %s", s.Name, s.VIP, s.Forward)
-	if s.KeepSource {
-		b.WriteString(" keeps source")
-	}
 	if s.Affinity != lb.AffinityFlow {
 		fmt.Fprintf(b, " affinity %s", s.Affinity)
 	}
