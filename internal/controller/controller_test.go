@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller"
@@ -71,7 +70,7 @@ func notOurs(w *world) {
 	w.run()
 	w.pool("main", "192.0.2.0/31")
 	foreign := newService("foreign")
-	foreign.Spec.LoadBalancerClass = ptr.To("example.com/other")
+	foreign.Spec.LoadBalancerClass = new("example.com/other")
 	none := newService("none")
 	none.Spec.LoadBalancerClass = nil
 	none.Annotations[v1alpha1.AnnotationGroup] = "g" // whoever wrote it
@@ -133,7 +132,7 @@ func wishes(w *world) {
 	w.run()
 	w.pool("main", "192.0.2.0/30")
 	manual := w.pool("manual", "203.0.113.0/30")
-	w.edit(manual, func() { manual.Spec.AutoAssign = ptr.To(false) })
+	w.edit(manual, func() { manual.Spec.AutoAssign = new(false) })
 	w.has(w.service("address", "addresses=192.0.2.2"), "192.0.2.2")
 	taken := w.service("taken", "addresses=192.0.2.2")
 	w.says(taken, v1alpha1.ConditionServiceAllocated, no, "AddressTaken")
@@ -402,7 +401,7 @@ func groups(w *world) {
 		c.Spec.Services.Classes = []string{"fairlead.io/special"}
 	})
 	special := newService("special")
-	special.Spec.LoadBalancerClass = ptr.To("fairlead.io/special")
+	special.Spec.LoadBalancerClass = new("fairlead.io/special")
 	w.create(special)
 	w.servedBy(special, "c")
 	w.servedBy(first, "")

@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -53,7 +54,7 @@ func balancerWish(b *v1alpha1.LoadBalancer) (w ledger.Wish, unfit error) {
 	w = ledger.Wish{
 		Owner:   ownerOf(kindLoadBalancer, b),
 		Created: b.CreationTimestamp.Time,
-		Labels:  b.Labels,
+		Labels:  maps.Clone(b.Labels),
 		Pool:    b.Spec.AddressPool,
 	}
 	for _, l := range b.Spec.Listeners {

@@ -5,6 +5,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -44,7 +45,7 @@ func serviceWish(svc *corev1.Service) (w ledger.Wish, unfit, notAccepted error) 
 	w = ledger.Wish{
 		Owner:   ownerOf(kindService, svc),
 		Created: svc.CreationTimestamp.Time,
-		Labels:  svc.Labels,
+		Labels:  maps.Clone(svc.Labels), // the object is written to, the wish is read by others
 		Partial: svc.Spec.IPFamilyPolicy != nil && *svc.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack,
 		Wanted:  settings.Addresses,
 		Pool:    settings.Pool,
