@@ -178,7 +178,7 @@ func startAgent(t testing.TB, api *rest.Config, node, dir string) *agent {
 	a.source = source
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	source.Start(ctx)
+	source.Start(context.WithoutCancel(ctx)) // agents begin to follow before they know when to end
 	go func() { ended <- source.Run(ctx, a.apply) }()
 	a.stop = sync.OnceFunc(func() {
 		cancel()
