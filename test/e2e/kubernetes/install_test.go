@@ -3,12 +3,14 @@
 package kubernetes_test
 
 import (
-	"errors"
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/test/cluster"
 )
@@ -33,13 +35,17 @@ func TestCluster(t *testing.T) {
 		{"rollout", testRollout},
 		{"upgrade", testUpgrade},
 		{"kubelets restart", testKubelet},
+		{"API server is away", testAPIAway},
+		{"power is cut", testPowerCut},
 		{"uninstall", testUninstall},
 	} {
 		t.Run(step.name, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					i.diagnose(t)
+				}
+			}()
 			step.run(t, i)
-			if t.Failed() {
-				i.diagnose(t)
-			}
 		})
 	}
 }
@@ -124,20 +130,24 @@ func testSourceRanges(t *testing.T, i *installation) {
 	i.Apply(t, exposed("ranges", `loadBalancerSourceRanges: [192.0.2.0/24, "2001:db8:ffff::/48"]`))
 	for _, vip := range vips {
 		to := netip.AddrPortFrom(vip, 8080)
-		const inARow = 5 // which all nodes together have to refuse
-		refused := 0
-		cluster.Await(t, patience, "the client to be shut out", func() error {
-			if pod, _, err := i.who(t.Context(), "tcp", to); err == nil {
-				refused = 0
+		cluster.Await(t, patience, "the client to be shut out", func() error { return i.shutOut(t.Context(), to) })
+	}
+	i.Kubectl(t, "delete", "service", "ranges")
+}
+
+// shutOut returns an error if anybody answers: clients are asked at once who come
+// through all of the nodes.
+func (i *installation) shutOut(ctx context.Context, to netip.AddrPort) error {
+	var all errgroup.Group
+	for range 8 {
+		all.Go(func() error {
+			if pod, _, err := i.who(ctx, "tcp", to); err == nil {
 				return fmt.Errorf("%s answers", pod)
-			}
-			if refused++; refused < inARow {
-				return errors.New("not by all yet")
 			}
 			return nil
 		})
 	}
-	i.Kubectl(t, "delete", "service", "ranges")
+	return all.Wait()
 }
 
 // Inside the cluster kube-proxy serves Services as ever, under both addresses.
@@ -148,11 +158,7 @@ func testInside(t *testing.T, i *installation) {
 		addresses = append(addresses, vip.String())
 	}
 	for _, a := range addresses {
-		url := "http://" + netip.AddrPortFrom(netip.MustParseAddr(a), 80).String()
-		got := strings.TrimSpace(i.Kubectl(t, "exec", "deployment/whoami", "--", "/whoami", url))
-		if _, known := pods[got]; !known {
-			t.Errorf("%s says %q inside, want one of %v", url, got, pods)
-		}
+		i.answeredInside(t, netip.MustParseAddr(a), pods)
 	}
 }
 
@@ -186,4 +192,14 @@ func (i *installation) answered(t *testing.T, vip netip.Addr, pods map[string]st
 		}
 		return nil
 	})
+}
+
+// answeredInside asks nginx from a pod of whoami.
+func (i *installation) answeredInside(t *testing.T, address netip.Addr, pods map[string]string) {
+	t.Helper()
+	url := "http://" + netip.AddrPortFrom(address, 80).String()
+	got := strings.TrimSpace(i.Kubectl(t, "exec", "deployment/whoami", "--", "/whoami", url))
+	if _, known := pods[got]; !known {
+		t.Errorf("%s says %q inside, want one of %v", url, got, pods)
+	}
 }

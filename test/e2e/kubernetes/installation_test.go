@@ -62,11 +62,6 @@ func (f forwarding) stateless() bool { return f != nat }
 func install(t *testing.T, o cluster.Options, forward forwarding) *installation {
 	t.Helper()
 	i := &installation{Cluster: cluster.Start(t, o), forward: forward}
-	t.Cleanup(func() {
-		if t.Failed() {
-			i.diagnose(t)
-		}
-	})
 	i.Load(t, filepath.Join(artefacts, imageArchive), cluster.NginxImage(t), whoamiImage(t))
 	path, err := exec.CommandContext(t.Context(), "go", "tool", "-n", "-modfile="+root+"/tools/helm/go.mod", "helm").Output()
 	if err != nil {

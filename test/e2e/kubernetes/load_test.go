@@ -5,6 +5,7 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/netip"
 	"sync"
 	"testing"
@@ -17,10 +18,13 @@ import (
 // theirs. On two families that is some 300 and 1,000 requests a second on a machine
 // with nothing else to do.
 const (
-	visitors      = 4
-	visitorPace   = 25 * time.Millisecond
-	regulars      = 50
-	regularPace   = 100 * time.Millisecond
+	visitors    = 4
+	visitorPace = 25 * time.Millisecond
+	regulars    = 50
+	regularPace = 100 * time.Millisecond
+	// Half of the regulars take a new connection after so many requests, so that new
+	// pods get some.
+	shortTalk     = 30
 	answerTimeout = 15 * time.Second // a client's kernel repeats the first packet after 1, 3, and 7 s
 )
 
@@ -36,6 +40,8 @@ type load struct {
 	toll toll
 	// served counts the connections of regulars that are being served now.
 	served int
+	// regulars is how many of them there are.
+	regulars int
 }
 
 // toll is what clients saw while something changed.
@@ -61,15 +67,19 @@ type breakage struct {
 
 // startLoad has clients ask at port 80 of the addresses.
 func startLoad(ctx context.Context, from *cluster.Machine, vips []netip.Addr) *load {
-	l := &load{from: from}
+	l := &load{from: from, regulars: regulars * len(vips)}
 	l.over, l.end = context.WithCancel(ctx)
 	for _, vip := range vips {
 		address := netip.AddrPortFrom(vip, 80).String()
 		for range visitors {
 			l.all.Go(func() { l.visit(address) })
 		}
-		for range regulars {
-			l.all.Go(func() { l.stay(address) })
+		for n := range regulars {
+			requests := math.MaxInt
+			if n%2 == 0 {
+				requests = shortTalk
+			}
+			l.all.Go(func() { l.stay(address, requests) })
 		}
 	}
 	return l
@@ -84,14 +94,14 @@ func (l *load) stop() toll {
 
 // goOn waits until every regular has a connection and so many requests more have been
 // answered.
-func (l *load) goOn(t *testing.T, vips int) {
+func (l *load) goOn(t *testing.T) {
 	t.Helper()
 	const more = 1000
 	want := l.answered() + more
 	cluster.Await(t, patience, "clients to be served", func() error {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		if l.toll.Requests < want || l.served < vips*regulars {
+		if l.toll.Requests < want || l.served < l.regulars {
 			return fmt.Errorf("%d of %d requests answered, %d connections", l.toll.Requests, want, l.served)
 		}
 		return nil
@@ -131,15 +141,16 @@ func (l *load) visit(address string) {
 	})
 }
 
-// stay keeps a connection open, and opens another one when it ends.
-func (l *load) stay(address string) {
+// stay keeps a connection open for so many requests, and opens another one when it
+// ends.
+func (l *load) stay(address string, requests int) {
 	for l.over.Err() == nil {
-		l.keep(address)
+		l.keep(address, requests)
 	}
 }
 
-// keep asks on one connection until it ends, or the load does.
-func (l *load) keep(address string) {
+// keep asks on one connection until it ends, the load does, or that was enough.
+func (l *load) keep(address string, requests int) {
 	ctx, cancel := context.WithTimeout(l.over, answerTimeout)
 	conn, err := l.from.Dial(ctx, "tcp", address)
 	cancel()
@@ -153,7 +164,7 @@ func (l *load) keep(address string) {
 	c := newConversation(conn)
 	l.count(func(t *toll) { t.Connections++; l.served++ })
 	defer l.count(func(*toll) { l.served-- })
-	for l.over.Err() == nil {
+	for ; requests > 0 && l.over.Err() == nil; requests-- {
 		began := time.Now()
 		err := c.ask()
 		took := time.Since(began)
