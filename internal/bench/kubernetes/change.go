@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// lookPause is between two questions to the program: a twentieth of what is
-	// looked for, so that asking takes little of the agent's time.
+	// lookPause is between two questions to the program, so that they leave the
+	// agent most of its time.
 	lookPause = 500 * time.Microsecond
 	// changeTimeout is for how long a change is waited for.
 	changeTimeout = 30 * time.Second
