@@ -291,6 +291,9 @@ func (w *World) allDue() {
 	for id := range w.services {
 		w.due[id] = true
 	}
+	for id := range w.balancers {
+		w.due[id] = true
+	}
 }
 
 func (w *World) setGroup(id Object, g *group) {
