@@ -141,7 +141,6 @@ type agent struct {
 
 	mu       sync.Mutex
 	left     []string
-	restored int
 	peers    []bgp.Peer
 	policies []bgp.Policy
 }
@@ -177,7 +176,7 @@ func startAgent(t testing.TB, api *rest.Config, node, dir string) *agent {
 	a.source = source
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	source.Start(ctx)
+	source.Start(context.Background()) // what it began ends with Run
 	go func() { ended <- source.Run(ctx, a.apply) }()
 	a.stop = sync.OnceFunc(func() {
 		cancel()

@@ -66,9 +66,10 @@ type Source struct {
 	// saving is held for one file at a time; it is taken before mu.
 	saving    sync.Mutex
 	followers sync.WaitGroup
-	// begin follows one more list until the returned function is called, or Start's
-	// context ends.
+	// begin follows one more list until the returned function is called, and end
+	// follows none any more.
 	begin func(followed) context.CancelFunc
+	end   context.CancelFunc
 
 	mu    sync.Mutex
 	world *World
@@ -110,8 +111,9 @@ func Open(o Options) (*Source, error) {
 	return s, nil
 }
 
-// Start begins to follow the API server, until ctx ends.
+// Start begins to follow the API server, until ctx or Run ends.
 func (s *Source) Start(ctx context.Context) {
+	ctx, s.end = context.WithCancel(ctx)
 	s.begin = func(f followed) context.CancelFunc {
 		ctx, stop := context.WithCancel(ctx)
 		s.followers.Go(func() { s.follow(ctx, f) })
@@ -166,12 +168,13 @@ func (s *Source) await(ctx context.Context, until time.Time, holds func() bool) 
 	}
 }
 
-// Run hands over what is desired until ctx, which is Start's or ends before it,
-// ends: first all of it, once every list has been read, or what was saved if that
+// Run hands over what is desired until ctx ends, and then follows the API server no
+// more: first all of it, once every list has been read, or what was saved if that
 // takes too long; then what changes. Without a saved state nothing is handed over
 // before: what an earlier agent left in the kernel goes on.
 func (s *Source) Run(ctx context.Context, apply func(Update) error) error {
 	defer s.followers.Wait()
+	defer s.end()
 	defer s.checks.close()
 	var restored []lb.VIP
 	if !s.await(ctx, s.patienceEnds(), s.synced) && ctx.Err() == nil {
