@@ -36,7 +36,7 @@ build: ## Build bin/fairlead, one static binary
 image: ## Build bin/fairlead-image.tar, the container image IMAGE
 	@scripts/install-deps.sh image
 	@$(MAKE) --no-print-directory build
-	@scripts/image.sh $(IMAGE) $(VERSION) $(COMMIT)
+	@scripts/image.sh bin/fairlead bin/fairlead-image.tar $(IMAGE) $(VERSION) $(COMMIT)
 
 .PHONY: demo
 demo: ## Balance real traffic in a lab of network namespaces and show it (root)
@@ -74,7 +74,7 @@ generate: ## Compile the BPF programs and what else is generated
 .PHONY: manifests
 manifests: ## Render the chart (VALUES) to deploy/manifests/fairlead.yaml (MANIFESTS)
 	@scripts/install-deps.sh build
-	@scripts/manifests.sh $(VALUES) $(MANIFESTS)
+	@scripts/manifests.sh "$(VALUES)" "$(MANIFESTS)"
 
 .PHONY: fmt
 fmt: ## Format Go and C

@@ -87,11 +87,20 @@ func launchAgent(t *testing.T, config string, speaker routeSpeaker, attach func(
 	dir := t.TempDir()
 	a := &testAgent{t: t, dp: fake.New(), terminate: make(chan struct{}), config: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
 	a.write(config)
-	log := slog.New(slog.NewTextHandler(&a.log, nil))
-	source, err := file.Open(a.config, fake.Limits(), log)
+	settings, err := file.Open(a.config, fake.Limits(), a.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.launch(fileSource{settings}, speaker, attach)
+	return a
+}
+
+func (a *testAgent) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&a.log, nil)) }
+
+// launch runs an agent that is told what to do by a source.
+func (a *testAgent) launch(source source, speaker routeSpeaker, attach func() error) {
+	t, log := a.t, a.logger()
+	t.Helper()
 	claim, err := observe.ClaimSocket(a.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +110,7 @@ func launchAgent(t *testing.T, config string, speaker routeSpeaker, attach func(
 		t.Fatal(err)
 	}
 	wired := newAgent(parts{
-		started: time.Now(), source: fileSource{source}, page: page, speaker: speaker, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
+		started: time.Now(), source: source, page: page, speaker: speaker, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
 		plane: plane{
 			DataPlane: a.dp, kind: "fake", paths: health.DirectPaths{}, attach: attach,
 			attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
@@ -120,7 +129,6 @@ func launchAgent(t *testing.T, config string, speaker routeSpeaker, attach func(
 			t.Error(err)
 		}
 	})
-	return a
 }
 
 // write replaces the configuration at once, as editors do.

@@ -24,6 +24,7 @@ func newConfigCommand(e env) *cobra.Command {
 
 func newConfigCheckCommand(e env) *cobra.Command {
 	var format output
+	kubernetes := false
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Validate configuration files without an agent",
@@ -33,11 +34,12 @@ has one.`,
 		Args: cobra.MinimumNArgs(1),
 	}
 	format.register(cmd.Flags())
+	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false, "the files are for agents with --kubernetes")
 	cmd.RunE = func(_ *cobra.Command, paths []string) error {
 		checks := make([]configCheck, len(paths))
 		valid := true
 		for i, path := range paths {
-			checks[i] = checkConfig(path)
+			checks[i] = checkConfig(path, kubernetes)
 			valid = valid && checks[i].Valid
 		}
 		if err := printChecks(e, format, checks); err != nil {
@@ -84,9 +86,9 @@ func (c configError) String() string {
 	return c.Place.String() + ": " + c.Text
 }
 
-func checkConfig(path string) configCheck {
+func checkConfig(path string, kubernetes bool) configCheck {
 	check := configCheck{File: path, Errors: []configError{}, Warnings: []file.Warning{}}
-	config, err := file.LoadEither(path, xdp.Limits())
+	config, err := loadConfig(path, kubernetes)
 	wrong, placed := errors.AsType[file.Errors](err)
 	switch {
 	case err == nil:
@@ -100,6 +102,14 @@ func checkConfig(path string) configCheck {
 		check.Errors = append(check.Errors, configError{Text: err.Error()})
 	}
 	return check
+}
+
+func loadConfig(path string, kubernetes bool) (c file.Either, err error) {
+	if kubernetes {
+		c.Node, err = file.LoadKubernetes(path)
+		return c, err
+	}
+	return file.LoadEither(path, xdp.Limits())
 }
 
 // count notes what a valid file has.

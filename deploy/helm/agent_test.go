@@ -74,7 +74,7 @@ func TestArguments(t *testing.T) {
 	}
 	all := rendered(t, "{}")
 	for _, name := range []string{"DaemonSet/fairlead-agent", "Deployment/fairlead-controller"} {
-		args := append(containerOf(t, all[name]).args, "--help")
+		args := slices.Concat(containerOf(t, all[name]).args, []string{"--help"})
 		if said, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput(); err != nil {
 			t.Errorf("%s: fairlead %q: %v\n%s", name, args, err, said)
 		}

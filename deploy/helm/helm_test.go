@@ -89,7 +89,7 @@ type rule struct {
 func objects(t *testing.T, rendered string) map[string]object {
 	t.Helper()
 	all := map[string]object{}
-	for _, text := range strings.Split("\n"+rendered, "\n---\n") {
+	for text := range strings.SplitSeq("\n"+rendered, "\n---\n") {
 		var o object
 		if err := yaml.Unmarshal([]byte(text), &o); err != nil {
 			t.Fatalf("%v in\n%s", err, text)

@@ -32,21 +32,18 @@ type sample struct {
 	labels     []string
 }
 
-func samples() map[string]sample {
-	all := map[string]sample{}
-	for _, s := range []sample{
-		{"fairlead_pool_addresses", "Addresses that the pool has, at most 2^64-1.", []string{"pool", "family"}},
-		{"fairlead_pool_addresses_assigned", "Addresses of the pool that have an owner, also if another pool gave them that overlaps.", []string{"pool", "family"}},
+// samples are all of them, in the order of docs/metrics.md.
+func samples() []sample {
+	return []sample{
 		{"fairlead_controller_leader", "1 while this controller is the one that decides.", nil},
 		{"fairlead_controller_waiting", "Services and LoadBalancers that lack an address that they wish for.", nil},
 		{"fairlead_controller_group_nodes", "Nodes of the LoadBalancerGroup.", []string{"group"}},
 		{"fairlead_controller_group_nodes_ready", "Nodes of the LoadBalancerGroup that are ready, and their agents.", []string{"group"}},
 		{"fairlead_controller_group_services", "Services and LoadBalancers that the LoadBalancerGroup serves.", []string{"group"}},
 		{"fairlead_controller_group_addresses", "Addresses that the LoadBalancerGroup serves.", []string{"group"}},
-	} {
-		all[s.name] = s
+		{"fairlead_pool_addresses", "Addresses that the pool has; 2^64 stands for as many and for more.", []string{"pool", "family"}},
+		{"fairlead_pool_addresses_assigned", "Addresses of the pool that have an owner, also if another pool gave them that overlaps.", []string{"pool", "family"}},
 	}
-	return all
 }
 
 func (s sample) desc() *prometheus.Desc { return prometheus.NewDesc(s.name, s.help, s.labels, nil) }
@@ -60,9 +57,12 @@ func (c collector) Describe(to chan<- *prometheus.Desc) {
 
 // Collect tells what they are now.
 func (c collector) Collect(to chan<- prometheus.Metric) {
-	all := samples()
+	all := map[string]*prometheus.Desc{}
+	for _, s := range samples() {
+		all[s.name] = s.desc()
+	}
 	tell := func(name string, value float64, labels ...string) {
-		to <- prometheus.MustNewConstMetric(all[name].desc(), prometheus.GaugeValue, value, labels...)
+		to <- prometheus.MustNewConstMetric(all[name], prometheus.GaugeValue, value, labels...)
 	}
 	select {
 	case <-c.office.began:

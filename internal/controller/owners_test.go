@@ -5,6 +5,7 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -53,37 +53,57 @@ func (w *world) balancer(name string, change func(*v1alpha1.LoadBalancer)) *v1al
 	return b
 }
 
+// tenant is what a Service says about those with whom it would share an address.
+type tenant struct {
+	key   string
+	ports []string
+}
+
+func tenantOf(svc *corev1.Service) tenant {
+	t := tenant{key: svc.Annotations[v1alpha1.AnnotationSharingKey]}
+	for _, p := range svc.Spec.Ports {
+		t.ports = append(t.ports, fmt.Sprintf("%d/%s", p.Port, p.Protocol))
+	}
+	return t
+}
+
+// quarrels reports whether two can't be on one address.
+func (t tenant) quarrels(o tenant) bool {
+	return t.key == "" || t.key != o.key || slices.ContainsFunc(t.ports, func(p string) bool { return slices.Contains(o.ports, p) })
+}
+
 // owners watches all Services, in the order in which the API server changed them, and
-// notes every moment in which two own one address and port.
+// notes every moment in which an address is given to one that can't be on it beside
+// another. What somebody makes of two that share an address, by an edit of ports or
+// keys, nobody can hinder: until the controller has seen it one is judged by all
+// that it said since it has the address.
 type owners struct {
-	w      *world
+	*world
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	mu sync.Mutex
-	// services are what each Service's last version shows, as "address port protocol".
-	services map[string][]string
-	// seen is how many versions were looked at.
-	seen       int
-	violations []string
+	// tenants are the Services that show an address, by address and name, with all that
+	// they said since.
+	tenants map[string]map[string][]tenant
+	// seen is how many versions were looked at, given how many addresses were given.
+	seen, given int
+	violations  []string
 }
 
 func (w *world) watchOwners() *owners {
 	w.Helper()
-	clients, err := kubernetes.NewForConfig(w.api.Config())
-	if err != nil {
-		w.Fatal(err)
-	}
+	clients := w.api.Clients().CoreV1().Services("")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
-	all, err := clients.CoreV1().Services("").List(ctx, metav1.ListOptions{})
+	all, err := clients.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}
-	events, err := clients.CoreV1().Services("").Watch(ctx, metav1.ListOptions{ResourceVersion: all.ResourceVersion})
+	events, err := clients.Watch(ctx, metav1.ListOptions{ResourceVersion: all.ResourceVersion})
 	if err != nil {
 		w.Fatal(err)
 	}
-	o := &owners{w: w, cancel: cancel, done: make(chan struct{}), services: map[string][]string{}}
+	o := &owners{world: w, cancel: cancel, done: make(chan struct{}), tenants: map[string]map[string][]tenant{}}
 	for i := range all.Items {
 		o.see(&all.Items[i], false)
 	}
@@ -99,41 +119,70 @@ func (w *world) watchOwners() *owners {
 	return o
 }
 
+// see takes a version of a Service.
 func (o *owners) see(svc *corev1.Service, gone bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.seen++
-	name := svc.Namespace + "/" + svc.Name
-	delete(o.services, name)
-	if gone {
-		return
-	}
-	var has []string
+	shown := map[string]bool{}
 	for _, i := range svc.Status.LoadBalancer.Ingress {
-		for _, p := range svc.Spec.Ports {
-			has = append(has, fmt.Sprintf("%s %d %s", i.IP, p.Port, p.Protocol))
+		shown[i.IP] = !gone
+	}
+	for address, there := range o.tenants {
+		if !shown[address] {
+			delete(there, svc.Name)
 		}
 	}
-	for other, theirs := range o.services {
-		for _, one := range has {
-			for _, two := range theirs {
-				if one == two {
-					o.violations = append(o.violations, fmt.Sprintf("%s and %s have %s", name, other, one))
-				}
+	for address, is := range shown {
+		if is {
+			o.show(address, svc.Name, tenantOf(svc))
+		}
+	}
+}
+
+func (o *owners) show(address, name string, t tenant) {
+	there := o.tenants[address]
+	if there == nil {
+		there = map[string][]tenant{}
+		o.tenants[address] = there
+	}
+	if there[name] == nil {
+		o.given++
+		for other, said := range there {
+			if !slices.ContainsFunc(said, func(s tenant) bool { return !t.quarrels(s) }) {
+				o.violations = append(o.violations, fmt.Sprintf("%s is given to %s, %+v, beside %s, %+v", address, name, t, other, said))
 			}
 		}
 	}
-	if len(has) > 0 {
-		o.services[name] = has
-	}
+	there[name] = append(there[name], t)
 }
 
 // check fails the test if two owned the same at any time until now.
 func (o *owners) check() {
-	o.w.Helper()
+	o.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.violations) > 0 {
-		o.w.Errorf("two owners %d times in %d versions:\n%s", len(o.violations), o.seen, strings.Join(o.violations, "\n"))
+		o.Errorf("two owners %d times in %d versions:\n%s", len(o.violations), o.seen, strings.Join(o.violations, "\n"))
 	}
+	if o.given == 0 {
+		o.Error("no address was given to anybody: the test proves nothing")
+	}
+}
+
+// alone says which two own one address and port now, of Services as they are.
+func alone(all []corev1.Service) error {
+	for i := range all {
+		for j := range i {
+			if !tenantOf(&all[i]).quarrels(tenantOf(&all[j])) {
+				continue
+			}
+			for _, one := range all[i].Status.LoadBalancer.Ingress {
+				if slices.ContainsFunc(all[j].Status.LoadBalancer.Ingress, func(two corev1.LoadBalancerIngress) bool { return one.IP == two.IP }) {
+					return fmt.Errorf("%s and %s have %s", all[i].Name, all[j].Name, one.IP)
+				}
+			}
+		}
+	}
+	return nil
 }

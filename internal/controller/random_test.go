@@ -52,7 +52,7 @@ func TestRandom(t *testing.T) {
 		r.step()
 	}
 	r.settle()
-	t.Logf("%d steps, %d versions of Services, %d controllers", steps, r.watch.seen, r.begun)
+	t.Logf("%d steps, %d controllers, %d versions of Services, %d addresses given", steps, r.begun, r.watch.seen, r.watch.given)
 }
 
 // randomHistory is a world in which things happen.
@@ -94,11 +94,11 @@ func (r *randomHistory) step() {
 	switch n := r.rand.IntN(100); {
 	case n < 40:
 		err = r.Create(r.Context(), r.randomService())
-	case n < 60:
+	case n < 65:
 		err = r.Delete(r.Context(), newService(r.name()))
-	case n < 80:
-		err = r.change()
 	case n < 90:
+		err = r.change()
+	case n < 98:
 		err = r.changePool()
 	default:
 		r.changeControllers()
@@ -206,6 +206,9 @@ func (r *randomHistory) settled() error {
 		all   corev1.ServiceList
 	)
 	if err := errors.Join(r.List(ctx, &pools), r.List(ctx, &all, client.InNamespace("default"))); err != nil {
+		return err
+	}
+	if err := alone(all.Items); err != nil {
 		return err
 	}
 	used := map[string]bool{}

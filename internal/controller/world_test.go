@@ -39,13 +39,13 @@ const patience = 30 * time.Second
 // world is an API server with what a test does to it. Objects are written by an
 // administrator, controllers have only the rights that they say they need.
 type world struct {
-	*testing.T
+	testing.TB
 	client.Client
 	api    *cluster.API
 	config *rest.Config // the controllers'
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	api := cluster.StartAPI(t)
 	files, err := filepath.Glob("../../deploy/helm/fairlead/crds/*.yaml")
@@ -73,17 +73,17 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, Client: c, api: api}
+	w := &world{TB: t, Client: c, api: api}
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}})
 	w.authorize()
 	return w
 }
 
 // sub is the world for a subtest, which leaves nothing behind.
-func (w *world) sub(name string, test func(w *world)) {
-	w.T.Run(name, func(t *testing.T) {
+func (w *world) sub(t *testing.T, name string, test func(w *world)) {
+	t.Run(name, func(t *testing.T) {
 		sub := *w
-		sub.T = t
+		sub.TB = t
 		defer sub.sweep()
 		test(&sub)
 	})
@@ -144,7 +144,7 @@ func (w *world) run(change ...func(*controller.Options)) *running {
 	w.Helper()
 	options := controller.Options{
 		Namespace: home, LeaderElect: true, LeaseDuration: 3 * time.Second, AgentGrace: time.Minute,
-		Log: slog.New(slog.NewTextHandler(testLog{w.T}, nil)),
+		Log: slog.New(slog.NewTextHandler(testLog{w.TB}, nil)),
 	}
 	for _, f := range change {
 		f(&options)
@@ -189,7 +189,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // testLog is a test's log.
-type testLog struct{ *testing.T }
+type testLog struct{ testing.TB }
 
 func (l testLog) Write(line []byte) (int, error) {
 	if l.Context().Err() == nil {
@@ -445,19 +445,24 @@ func (w *world) servedBy(svc *corev1.Service, group string) {
 	})
 }
 
-// events returns the reasons of the Events about an object, oldest first.
-func (w *world) events(object client.Object) []string {
+// told waits until the Events about an object are these, oldest first.
+func (w *world) told(object client.Object, want ...string) {
 	w.Helper()
-	var all eventsv1.EventList
-	if err := w.List(w.Context(), &all); err != nil {
-		w.Fatal(err)
-	}
-	slices.SortFunc(all.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
-	var reasons []string
-	for _, e := range all.Items {
-		if e.Regarding.UID == object.GetUID() {
-			reasons = append(reasons, e.Type+" "+e.Reason)
+	w.await(fmt.Sprintf("Events about %s", object.GetName()), func() error {
+		var all eventsv1.EventList
+		if err := w.List(w.Context(), &all); err != nil {
+			return err
 		}
-	}
-	return reasons
+		slices.SortFunc(all.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+		var got []string
+		for _, e := range all.Items {
+			if e.Regarding.UID == object.GetUID() {
+				got = append(got, e.Type+" "+e.Reason)
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("are %q, want %q", got, want)
+		}
+		return nil
+	})
 }

@@ -61,7 +61,9 @@ func (m *Machine) tune(more map[string]string) error {
 func forwarding() map[string]string {
 	return map[string]string{
 		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
-		"ipv4/fib_multipath_hash_policy": "1", "ipv6/fib_multipath_hash_policy": "1", // by five-tuple
+		// By five-tuple; the policy 1 would take the hash of the sender's socket (netlab/sysctl.go).
+		"ipv4/fib_multipath_hash_policy": "3", "ipv6/fib_multipath_hash_policy": "3",
+		"ipv4/fib_multipath_hash_fields": "55", "ipv6/fib_multipath_hash_fields": "55",
 	}
 }
 

@@ -81,7 +81,10 @@ func giveAway(dir, owner string) error {
 	return err
 }
 
+// Vtysh begins a command line that runs FRR's shell, on the router.
+func (c *Cluster) Vtysh() []string { return []string{"vtysh", "--vty_socket", c.Router.dir} }
+
 // RouterShell runs a command of FRR's shell on the router, as "show bgp summary".
 func (c *Cluster) RouterShell(ctx context.Context, command string) (string, error) {
-	return c.Router.Run(ctx, "vtysh", "--vty_socket", c.Router.dir, "-c", command)
+	return c.Router.Run(ctx, append(c.Vtysh(), "-c", command)...)
 }

@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"net/netip"
 	"testing"
 	"time"
 
@@ -76,6 +77,20 @@ func TestNATBeginsToKeepTheSource(t *testing.T) {
 		wantFrame(t, p, c.fromServer(tcpACK, port), c.atClient(tcpACK), xdpTX, "forward_nat_reply")
 		endAllSessions(t, p)
 		begin(t, p, kept)
+		remove(t, p, c.vip)
+	}
+}
+
+// A server that asks itself sees the node, as it would not believe its own address.
+func TestNATKeepsNoSourceOfItself(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range natCases() {
+		svc := c.service()
+		svc.Forward = lb.DNAT
+		c.client = netip.AddrPortFrom(c.backend.Addr(), c.client.Port())
+		update(t, p, svc)
+		port := begin(t, p, c)
+		wantFrame(t, p, c.fromServer(tcpACK, port), c.atClient(tcpACK), xdpTX, "forward_nat_reply")
 		remove(t, p, c.vip)
 	}
 }

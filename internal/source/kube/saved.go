@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,8 +71,28 @@ func load(dir string, c Config) (*saved, error) {
 	return s, nil
 }
 
+// keepSaved saves what has changed, a moment later and beside all other work, and
+// once more when ctx ends.
+func (s *Source) keepSaved(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			s.save()
+			return
+		case <-s.unsaved:
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(saveDelay):
+		}
+		s.save()
+	}
+}
+
 // save writes down what is desired now. An error is logged: the agent goes on.
 func (s *Source) save() {
+	s.saving.Lock() // who comes last saves what is newest
+	defer s.saving.Unlock()
 	s.mu.Lock()
 	state := saved{Version: stateVersion, Node: s.Node, ASN: s.ASN, At: time.Now(), Services: s.world.Services()}
 	state.Four, state.Six = s.world.Addresses()

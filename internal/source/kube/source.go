@@ -58,15 +58,18 @@ type Source struct {
 	// saved is what an earlier agent knew; nil if nothing.
 	saved *saved
 	// wake says that the world has changed, or that all lists have been read.
-	wake   chan struct{}
-	checks *healthPorts
+	wake chan struct{}
+	// unsaved says that something has changed since it was last saved.
+	unsaved chan struct{}
+	checks  *healthPorts
 
+	// saving is held for one file at a time; it is taken before mu.
+	saving    sync.Mutex
 	followers sync.WaitGroup
-	// stop ends all followers.
-	stop context.CancelFunc
-	// begin follows one more list until the returned function is called, or Start's
-	// context ends.
+	// begin follows one more list until the returned function is called, and end
+	// follows none any more.
 	begin func(followed) context.CancelFunc
+	end   context.CancelFunc
 
 	mu    sync.Mutex
 	world *World
@@ -99,7 +102,7 @@ func Open(o Options) (*Source, error) {
 	}
 	s := &Source{
 		Options: o, clients: c, passwords: passwords{dir: o.StateDir},
-		wake: make(chan struct{}, 1), checks: newHealthPorts(o.Log),
+		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), checks: newHealthPorts(o.Log),
 		world: NewWorld(o.Config), due: map[Kind]bool{}, secrets: map[string]*follower{}, told: map[Problem]bool{},
 	}
 	if s.saved, err = load(o.StateDir, o.Config); err != nil {
@@ -110,7 +113,7 @@ func Open(o Options) (*Source, error) {
 
 // Start begins to follow the API server, until ctx or Run ends.
 func (s *Source) Start(ctx context.Context) {
-	ctx, s.stop = context.WithCancel(ctx)
+	ctx, s.end = context.WithCancel(ctx)
 	s.begin = func(f followed) context.CancelFunc {
 		ctx, stop := context.WithCancel(ctx)
 		s.followers.Go(func() { s.follow(ctx, f) })
@@ -165,13 +168,13 @@ func (s *Source) await(ctx context.Context, until time.Time, holds func() bool) 
 	}
 }
 
-// Run hands over what is desired until ctx, which is Start's or ends before it,
-// ends, and the following with it: first all of it, once every list has been read, or what was saved if that
+// Run hands over what is desired until ctx ends, and then follows the API server no
+// more: first all of it, once every list has been read, or what was saved if that
 // takes too long; then what changes. Without a saved state nothing is handed over
 // before: what an earlier agent left in the kernel goes on.
 func (s *Source) Run(ctx context.Context, apply func(Update) error) error {
 	defer s.followers.Wait()
-	defer s.stop()
+	defer s.end()
 	defer s.checks.close()
 	var restored []lb.VIP
 	if !s.await(ctx, s.patienceEnds(), s.synced) && ctx.Err() == nil {
@@ -195,23 +198,15 @@ func (s *Source) patienceEnds() time.Time {
 	return s.started.Add(patience)
 }
 
-// run hands over changes as they come, together with all that have come meanwhile,
-// and saves them a moment later.
+// run hands over changes as they come, together with all that have come meanwhile.
 func (s *Source) run(ctx context.Context, apply func(Update) error) error {
-	save := time.NewTimer(saveDelay)
-	defer save.Stop()
-	pending := true
+	var saver sync.WaitGroup
+	defer saver.Wait()
+	saver.Go(func() { s.keepSaved(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
-			if pending {
-				s.save()
-			}
 			return nil
-		case <-save.C:
-			pending = false
-			s.save()
-			continue
 		case <-s.wake:
 		}
 		s.mu.Lock()
@@ -223,10 +218,6 @@ func (s *Source) run(ctx context.Context, apply func(Update) error) error {
 		}
 		if err := s.hand(change, apply); err != nil {
 			s.Log.Error("change refused", "error", err)
-		}
-		if !pending {
-			pending = true
-			save.Reset(saveDelay)
 		}
 	}
 }
@@ -247,6 +238,10 @@ func (s *Source) hand(c Change, apply func(Update) error) error {
 		s.passwords.keepOnly(u.Peers)
 	}
 	s.observeWorld()
+	select {
+	case s.unsaved <- struct{}{}:
+	default:
+	}
 	return err
 }
 
@@ -350,7 +345,7 @@ func (s *Source) followSecrets() {
 	maps.DeleteFunc(s.secrets, func(name string, f *follower) bool {
 		if !wanted[name] {
 			f.stop()
-			s.world.Delete(Object{KindSecret, s.Namespace, name})
+			s.world.Delete(Object{Kind: KindSecret, Name: name})
 		}
 		return !wanted[name]
 	})

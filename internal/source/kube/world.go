@@ -96,7 +96,7 @@ func name(obj runtime.Object) (Object, bool) {
 	case *v1alpha1.AddressPool:
 		return Object{Kind: KindPool, Name: o.Name}, true
 	case *corev1.Secret:
-		return Object{KindSecret, o.Namespace, o.Name}, true
+		return Object{Kind: KindSecret, Name: o.Name}, true // of the agents' namespace
 	}
 	return Object{}, false
 }
@@ -289,6 +289,9 @@ func (w *World) dropNode(name string) {
 
 func (w *World) allDue() {
 	for id := range w.services {
+		w.due[id] = true
+	}
+	for id := range w.balancers {
 		w.due[id] = true
 	}
 }

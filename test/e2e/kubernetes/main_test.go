@@ -52,7 +52,7 @@ func build() (err error) {
 	compile := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X main.version=e2e",
 		"-o", artefacts, "./cmd/fairlead", "./test/e2e/kubernetes/whoami")
 	compile.Env = append(os.Environ(), "CGO_ENABLED=0")
-	for _, cmd := range []*exec.Cmd{compile, exec.Command("scripts/image.sh", imageName, "e2e", "", artefacts)} {
+	for _, cmd := range []*exec.Cmd{compile, exec.Command("scripts/image.sh", artefacts+"/fairlead", artefacts+"/fairlead-image.tar", imageName, "e2e", "")} {
 		cmd.Dir, cmd.Stderr = root, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", cmd, err)

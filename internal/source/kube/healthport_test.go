@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// Answers are kube-proxy's; a port that somebody else has is left to him.
+func TestHealthPorts(t *testing.T) {
+	taken, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	free, err := net.Listen("tcp", ":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := func(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
+	_, number, _ := net.SplitHostPort(free.Addr().String())
+	free.Close()
+	web := Object{KindService, "default", "web"}
+	h := newHealthPorts(slog.New(slog.DiscardHandler))
+	defer h.close()
+	for local, want := range []string{
+		`503 {"service":{"namespace":"default","name":"web"},"localEndpoints":0,"serviceProxyHealthy":true}`,
+		`200 {"service":{"namespace":"default","name":"web"},"localEndpoints":1,"serviceProxyHealthy":true}`,
+	} {
+		h.set(map[uint16]HealthPort{port(free): {web, port(free), local}, port(taken): {web, port(taken), local}})
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+number, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(response.Body)
+		response.Body.Close()
+		if got := response.Status[:4] + strings.TrimSpace(string(body)); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	if len(h.servers) != 1 || h.again == nil {
+		t.Errorf("%d servers, want one, and another try for the other port", len(h.servers))
+	}
+	h.set(nil)
+	if _, err := net.Dial("tcp", "127.0.0.1:"+number); err == nil {
+		t.Error("a port is served that nobody wants")
+	}
+}

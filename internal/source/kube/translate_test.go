@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source/kube"
+)
+
+var rewrite = flag.Bool("update", false, "write what the objects in testdata are translated into")
+
+// decoder reads objects as they are written in manifests.
+func decoder(t testing.TB) runtime.Decoder {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
+}
+
+func newTestWorld() *kube.World {
+	return kube.NewWorld(kube.Config{Node: "lb1", Limits: fake.Limits(), ASN: 65021})
+}
+
+// Each file has objects, and beside each step what has changed for the node lb1:
+// services, what is removed, routes, and all problems.
+func TestTranslate(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("%d files, error %v", len(paths), err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := newTestWorld()
+			decoder := decoder(t)
+			for i := range archive.Files {
+				f := &archive.Files[i]
+				if strings.HasSuffix(f.Name, ".yaml") {
+					load(t, w, decoder, string(f.Data))
+					continue
+				}
+				got := describe(w.Flush(), w.Problems())
+				if *rewrite {
+					f.Data = []byte(got)
+				} else if got != string(f.Data) {
+					t.Errorf("%s: got\n%swant\n%s", f.Name, got, f.Data)
+				}
+			}
+			if *rewrite {
+				if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil { //nolint:gosec // a file of the repository
+					t.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
+// load sets objects, or deletes those that have "delete:" in front.
+func load(t testing.TB, w *kube.World, d runtime.Decoder, manifests string) {
+	t.Helper()
+	for text := range strings.SplitSeq(manifests, "\n---\n") {
+		if rest, found := strings.CutPrefix(strings.TrimSpace(text), "delete: "); found {
+			fields := strings.Fields(rest)
+			namespace, name, namespaced := strings.Cut(fields[1], "/")
+			if !namespaced {
+				namespace, name = "", namespace
+			}
+			w.Delete(kube.Object{Kind: kube.Kind(fields[0]), Namespace: namespace, Name: name})
+			continue
+		}
+		obj, _, err := d.Decode([]byte(text), nil, nil)
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, text)
+		}
+		w.Set(obj)
+	}
+}
+
+// describe prints what has changed.
+func describe(c kube.Change, problems []kube.Problem) string {
+	var b strings.Builder
+	slices.SortFunc(c.Changed, func(x, y lb.Service) int { return x.VIP.Compare(y.VIP) })
+	for i := range c.Changed {
+		describeService(&b, &c.Changed[i])
+	}
+	for _, vip := range c.Removed {
+		fmt.Fprintf(&b, "removed %s\n", vip)
+	}
+	for _, vip := range c.Left {
+		fmt.Fprintf(&b, "left %s\n", vip)
+	}
+	if c.Routes != nil {
+		for _, p := range c.Routes.Peers {
+			fmt.Fprintf(&b, "peer %s: %s asn %d port %d hold %s restart %s", p.Name, p.Address, p.ASN, p.Port, p.HoldTime, p.RestartTime)
+			if p.BFD != nil {
+				fmt.Fprintf(&b, " bfd %s × %d", p.BFD.Interval, p.BFD.Multiplier)
+			}
+			if p.Key != nil {
+				fmt.Fprintf(&b, " password of %d bytes", len(p.Key))
+			}
+			b.WriteString("\n")
+		}
+		for _, p := range c.Routes.Policies {
+			fmt.Fprintf(&b, "policy %s aggregate %t communities %s%s prepend %d\n", p.Prefixes, p.Aggregate, p.Communities, p.LargeCommunities, p.Prepend)
+		}
+	}
+	for _, p := range problems {
+		fmt.Fprintf(&b, "problem: %s\n", p)
+	}
+	return b.String()
+}
+
+func describeService(b *strings.Builder, s *lb.Service) {
+	fmt.Fprintf(b, "%s: %s %s", s.Name, s.VIP, s.Forward)
+	if s.Affinity != lb.AffinityFlow {
+		fmt.Fprintf(b, " affinity %s", s.Affinity)
+	}
+	if s.Learn > 0 {
+		fmt.Fprintf(b, " learns for %s", s.Learn)
+	}
+	if len(s.Sources.Allow)+len(s.Sources.Deny) > 0 {
+		fmt.Fprintf(b, " allow %s deny %s", s.Sources.Allow, s.Sources.Deny)
+	}
+	if h := s.Health; h != nil {
+		fmt.Fprintf(b, " health %s port %d path %q every %s", h.Type, h.Port, h.Path, h.Interval)
+	}
+	b.WriteString("\n")
+	for _, e := range s.Backends {
+		fmt.Fprintf(b, "  %s weight %d", e.ID(), e.Weight)
+		if !e.MAC.IsZero() {
+			fmt.Fprintf(b, " mac %s", e.MAC)
+		}
+		if e.Segment.Tagged() {
+			fmt.Fprintf(b, " %s", e.Segment)
+		}
+		if e.TunnelEnd.IsValid() {
+			fmt.Fprintf(b, " behind %s", e.TunnelEnd)
+		}
+		b.WriteString("\n")
+	}
+}
