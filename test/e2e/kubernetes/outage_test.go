@@ -3,6 +3,7 @@
 package kubernetes_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -90,6 +92,19 @@ func testPowerCut(t *testing.T, i *installation) {
 	for _, d := range []damage{gone, back} {
 		if i.forward.stateless() {
 			d.unharmed(t)
+		} else {
+			d.told(t)
+		}
+	}
+}
+
+// told fails the test if a connection to a living pod ended in silence: a balancer
+// that doesn't know it has to say so.
+func (d damage) told(t *testing.T) {
+	t.Helper()
+	for _, b := range d.Else {
+		if !errors.Is(b.err, unix.ECONNRESET) && !errors.Is(b.err, unix.EPIPE) {
+			t.Errorf("broken, and not reset: %v", b)
 		}
 	}
 }
