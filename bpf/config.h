@@ -39,6 +39,7 @@ const volatile __u8 feature_limits = 1;
 const volatile __u8 feature_quic = 1;
 const volatile __u8 feature_reject = 1; /* a service has VIEW_REJECT */
 const volatile __u8 feature_nat = 1;
+const volatile __u8 feature_dnat = 1; /* with NAT: a service has VIEW_DNAT */
 
 /* Never read: they keep the enumerations in the BTF, where Go takes them from. */
 const enum forward *const btf_forward = 0;

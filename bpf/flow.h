@@ -119,6 +119,14 @@ static __always_inline int record_flow(const struct packet *p, const struct view
 	return 1;
 }
 
+/* Whether a recorded packet is the first one of a flow that nobody else counts: NAT sessions do it. */
+static __always_inline int begins_flow(const struct packet *p, const struct view *view,
+				       const struct backend *b)
+{
+	return p->phase == PHASE_DATAGRAM &&
+	       (!(view->flags & VIEW_DNAT) || b->flags & BACKEND_RELAY);
+}
+
 /* The backend of a flow whose place has to be looked up, or recorded. */
 static __noinline struct backend *tracked_backend(const struct packet *p, const struct view *view,
 						  __u64 hash, __u32 number, __u32 entry)
@@ -151,7 +159,7 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	if (backend && !p->quoted && !(p->closing & CLOSING_RST) &&
 	    record_flow(p, view, hash, number, slot | (__u32)backend->generation << 16, flow,
 			stats) &&
-	    p->phase == PHASE_DATAGRAM)
+	    begins_flow(p, view, backend))
 		count_new_flow(backend->stats);
 	return backend;
 }

@@ -18,15 +18,15 @@
 #include "nat_begin.h"
 #include "nat_icmp.h"
 #include "nat_rewrite.h"
+#include "nat_route.h"
 #include "nat_session.h"
 #include "nat_state.h"
 #include "packet.h"
+#include "relay.h"
 #include "stats.h"
 #include "toobig.h"
 #include "trace.h"
 #include "types.h"
-
-#define NAT_UNKNOWN (-1)
 
 /* The backend of a client's session that goes on, or NULL: then it is a new one's, or nobody's. */
 static __always_inline struct backend *client_backend(struct xdp_md *ctx, const struct packet *p,
@@ -142,15 +142,42 @@ static __always_inline int nat_client(struct xdp_md *ctx, const struct packet *p
 
 	if (verdict != NAT_UNKNOWN)
 		return verdict;
+	if (feature_dnat && active_view(service)->flags & VIEW_DNAT) {
+		verdict = relay_flow(ctx, p, service, number, bytes);
+		if (verdict != NAT_UNKNOWN)
+			return verdict;
+	}
 	exit = begin_session(ctx, p, service, number);
 	if (exit != COUNTER_COUNT)
 		return conclude(exit);
 	return continue_session(ctx, p, service, 0, bytes);
 }
 
+/*
+ * The way of a packet to the client. Routes count with DNAT, if they lead out of an interface that XDP is
+ * known to send by, and the neighbour is known.
+ */
+static __always_inline void find_way(struct xdp_md *ctx, const struct packet *p,
+				     const struct answered *a, struct way *way)
+{
+	struct bpf_fib_lookup fib = {};
+
+	way_back(a->session, way);
+	if (!feature_dnat || !(a->view_flags & VIEW_DNAT) || way->vlan || p->tagged)
+		return;
+	if (find_route(ctx, a->vip, a->session->client, a->session->client_port,
+		       ctx->ingress_ifindex, &fib) != BPF_FIB_LKUP_RET_SUCCESS)
+		return;
+	if (fib.ifindex != ctx->ingress_ifindex && fib.ifindex != way->ifindex)
+		return;
+	__builtin_memcpy(way->destination, fib.dmac, ETH_ALEN);
+	__builtin_memcpy(way->source, fib.smac, ETH_ALEN);
+	way->ifindex = fib.ifindex;
+}
+
 /* Makes the packet the one that the client gets. Returns COUNTER_COUNT, or the exit. */
 static __always_inline enum counter write_to_client(struct xdp_md *ctx, const struct packet *p,
-						    const struct answered *a)
+						    const struct answered *a, const struct way *way)
 {
 	const struct nat_session *s = a->session;
 	const struct vip_key *vip = a->vip;
@@ -165,7 +192,7 @@ static __always_inline enum counter write_to_client(struct xdp_md *ctx, const st
 		if (exit != COUNTER_COUNT)
 			return exit;
 	}
-	ip = write_frame(ctx, p, s->router, s->own, s->vlan, p->proto, 0);
+	ip = write_frame(ctx, p, way->destination, way->source, way->vlan, p->proto, 0);
 	if (!ip)
 		return COUNTER_DROP_HEADROOM;
 	if (p->quoted)
@@ -192,6 +219,7 @@ static __always_inline __u32 exceeded_mtu(struct xdp_md *ctx, const struct packe
 __noinline int nat_server(struct xdp_md *ctx, const struct packet *p)
 {
 	struct answered a = {};
+	struct way way = {};
 	enum counter exit;
 	__u32 mtu;
 
@@ -199,11 +227,12 @@ __noinline int nat_server(struct xdp_md *ctx, const struct packet *p)
 		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
 	if (!p->quoted && follow_server(&a, tcp_flags(ctx, p)))
 		return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
-	mtu = exceeded_mtu(ctx, p, a.session->ifindex);
+	find_way(ctx, p, &a, &way);
+	mtu = exceeded_mtu(ctx, p, way.ifindex);
 	if (mtu)
 		return conclude(answer_mtu(ctx, p, mtu));
-	exit = write_to_client(ctx, p, &a);
+	exit = write_to_client(ctx, p, &a, &way);
 	if (exit != COUNTER_COUNT)
 		return conclude(exit);
-	return leave(COUNTER_FORWARD_NAT_REPLY, transmit(ctx, a.session->ifindex));
+	return leave(COUNTER_FORWARD_NAT_REPLY, transmit(ctx, way.ifindex));
 }

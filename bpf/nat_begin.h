@@ -44,17 +44,6 @@ static __always_inline void end_session(const struct packet *p, const struct vie
 	bpf_map_delete_elem(&nat_sessions, &key);
 }
 
-/* A segment of a connection that is unknown here, where it can't go on. Its client shouldn't wait. */
-static __always_inline enum counter refuse_segment(struct xdp_md *ctx, const struct packet *p)
-{
-	enum counter exit;
-
-	if (!may_answer(ctx, p))
-		return COUNTER_DROP_NO_SESSION;
-	exit = answer_reset(ctx, p);
-	return exit == COUNTER_DROP_NO_BACKEND ? COUNTER_DROP_NO_SESSION : exit;
-}
-
 static __always_inline __be16 backend_port(const struct backend *b)
 {
 	__u32 index = b->index;
@@ -122,9 +111,27 @@ static __always_inline enum counter enter_session(const struct packet *p, const 
 	return COUNTER_COUNT;
 }
 
+/* Begins a session of the packet's flow with a backend. Returns COUNTER_COUNT, or the exit. */
+static __always_inline enum counter open_session(struct xdp_md *ctx, const struct packet *p,
+						 const struct view *view, const struct backend *b,
+						 struct nat_session *s, __u32 number)
+{
+	if (read_path(ctx, p, s))
+		return COUNTER_DROP_STATE;
+	s->seen = nat_time();
+	s->state = p->phase == PHASE_OPENING ? NAT_OPENING : NAT_ONE_WAY;
+	s->protocol = p->vip.protocol;
+	__builtin_memcpy(s->client, p->source, sizeof(s->client));
+	s->client_port = p->source_port;
+	s->server_port = backend_port(b);
+	s->service = number;
+	s->backend = backend_name(view, b);
+	return enter_session(p, b, s, view->flags);
+}
+
 /*
  * A packet of no session, or of one that is over. Returns COUNTER_COUNT if it begins one, which is the
- * fresh session then, else the exit.
+ * fresh session then, else the exit. With DNAT, that session says already who the backend is.
  */
 __noinline enum counter begin_session(struct xdp_md *ctx, const struct packet *p,
 				      const struct service *service, __u32 number)
@@ -141,18 +148,11 @@ __noinline enum counter begin_session(struct xdp_md *ctx, const struct packet *p
 	end_session(p, view, flow_hash(p, vip_hash(p), 0), number);
 	if (p->phase == PHASE_OPEN)
 		return refuse_segment(ctx, p);
-	b = new_backend(ctx, p, service, number);
-	if (!b)
+	if (feature_dnat && view->flags & VIEW_DNAT)
+		b = session_backend(view, s->backend);
+	else
+		b = new_backend(ctx, p, service, number);
+	if (!b || !(b->flags & BACKEND_USABLE) || b->flags & BACKEND_RELAY)
 		return refuse_flow(ctx, p, view->flags);
-	if (read_path(ctx, p, s))
-		return COUNTER_DROP_STATE;
-	s->seen = nat_time();
-	s->state = p->phase == PHASE_OPENING ? NAT_OPENING : NAT_ONE_WAY;
-	s->protocol = p->vip.protocol;
-	__builtin_memcpy(s->client, p->source, sizeof(s->client));
-	s->client_port = p->source_port;
-	s->server_port = backend_port(b);
-	s->service = number;
-	s->backend = (b->index - view->backend_base) | (__u32)b->generation << 16;
-	return enter_session(p, b, s, view->flags);
+	return open_session(ctx, p, view, b, s, number);
 }

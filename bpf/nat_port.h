@@ -111,22 +111,32 @@ static __always_inline int choose_port(const struct backend *b, __u32 n)
 static __always_inline int keeps_source(const struct nat_session *s, const struct backend *b,
 					__u32 view_flags)
 {
-	return view_flags & VIEW_KEEP_SOURCE && !same_address(s->client, b->remote);
+	return view_flags & VIEW_DNAT && !same_address(s->client, b->remote);
 }
 
 /*
  * Leaves the fresh session the client's own address and port, and enters it for packets of the server,
- * unless the server knows another session by them. Returns 0 or -1.
+ * unless the server knows another session by them. It isn't another one if another processor has just
+ * begun it, or only its client's entry was evicted. Returns 0 or -1.
  */
 static __always_inline int keep_source(const struct backend *b)
 {
-	struct nat_session *s = fresh_session();
+	struct nat_session *s = fresh_session(), *same;
+	__u64 key;
 
 	if (!s)
 		return -1;
 	__builtin_memcpy(s->snat, s->client, sizeof(s->snat));
 	s->snat_port = s->client_port;
-	return claim_port(b, 1) == PORT_CLAIMED ? 0 : -1;
+	if (claim_port(b, 1) == PORT_CLAIMED)
+		return 0;
+	key = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
+	same = bpf_map_lookup_elem(&nat_sessions, &key);
+	if (!same || !same_session(same, s))
+		return -1;
+	if (!tracing)
+		bpf_map_update_elem(&nat_sessions, &key, s, BPF_ANY);
+	return 0;
 }
 
 /*

@@ -26,6 +26,12 @@
 /* `seen` is written again when it is older than this, and the other entry with it. */
 #define NAT_TOUCH NAT_SECOND
 
+/* No verdict: of no session that goes on here. */
+#define NAT_UNKNOWN (-1)
+
+/* The name of no backend. */
+#define NAT_NOBODY 0xffffffff
+
 /* The same clock as flow_time() of flow.h. */
 static __always_inline __u32 nat_time(void)
 {
@@ -111,6 +117,12 @@ static __always_inline struct backend *session_backend(const struct view *view, 
 		return NULL;
 	backend = bpf_map_lookup_elem(&backends, &key);
 	return backend && backend->generation == name >> 16 ? backend : NULL;
+}
+
+/* The name that a session has for a backend. */
+static __always_inline __u32 backend_name(const struct view *view, const struct backend *b)
+{
+	return (b->index - view->backend_base) | (__u32)b->generation << 16;
 }
 
 /* Where an entry is put together before it is entered. */

@@ -79,3 +79,14 @@ static __always_inline enum counter answer_reset(struct xdp_md *ctx, const struc
 		return COUNTER_DROP_ANSWER_LIMITED;
 	return write_reset(ctx, p, &reset) ? COUNTER_DROP_HEADROOM : COUNTER_ANSWER_RESET;
 }
+
+/* A segment of a connection that is unknown here, where it can't go on. Its client shouldn't wait. */
+static __always_inline enum counter refuse_segment(struct xdp_md *ctx, const struct packet *p)
+{
+	enum counter exit;
+
+	if (!may_answer(ctx, p))
+		return COUNTER_DROP_NO_SESSION;
+	exit = answer_reset(ctx, p);
+	return exit == COUNTER_DROP_NO_BACKEND ? COUNTER_DROP_NO_SESSION : exit;
+}

@@ -46,6 +46,7 @@ enum counter {
 	COUNTER_FORWARD_GENEVE,
 	COUNTER_FORWARD_NAT,
 	COUNTER_FORWARD_NAT_HANDOVER, /* by the kernel's side: XDP can't send to the backend */
+	COUNTER_FORWARD_RELAY, /* DNAT: to the node that has the backend */
 	COUNTER_FORWARD_NAT_REPLY, /* from a backend to its client */
 	/* Answered by the balancer itself: the frame is the answer, on its way back. */
 	COUNTER_ANSWER_ECHO, /* ping */

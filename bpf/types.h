@@ -26,6 +26,7 @@ enum forward {
 	FORWARD_VXLAN,
 	FORWARD_GENEVE,
 	FORWARD_NAT,
+	FORWARD_DNAT,
 };
 
 /* The key of the VIP table (Kakao paper, section V.B). */
@@ -136,7 +137,9 @@ enum view_flag {
 	VIEW_QUIC = 1 << 6, /* QUIC connection ids may name the backend */
 	VIEW_NAT = 1 << 7, /* addresses and ports are translated (nat.h) */
 	VIEW_PASSIVE = 1 << 8, /* the agent is told of backends that refuse connections */
-	VIEW_KEEP_SOURCE = 1 << 9, /* with NAT: backends see the client's address and port */
+	VIEW_DNAT =
+		1
+		<< 9, /* with NAT: the destination only, on the node that has the backend (relay.h) */
 };
 
 /*
@@ -214,6 +217,7 @@ _Static_assert(sizeof(struct ring_chunk) == 64, "ring_chunk is one cache line");
 enum backend_flag {
 	BACKEND_USABLE = 1 << 0, /* its next hop is known; it may have no ring entry all the same */
 	BACKEND_HANDOVER = 1 << 1, /* with NAT: the kernel's side sends, out of `ifindex` */
+	BACKEND_RELAY = 1 << 2, /* with DNAT: another node's, to which packets go as they came */
 };
 
 /*

@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 
@@ -104,9 +105,7 @@ func (a *agent) depart(vips []lb.VIP) (left map[lb.VIP]*departure) {
 	if a.departures.leaving == nil {
 		a.departures.leaving = map[lb.VIP]*departure{}
 	}
-	for vip, one := range left {
-		a.departures.leaving[vip] = one
-	}
+	maps.Copy(a.departures.leaving, left)
 	return left
 }
 

@@ -45,6 +45,6 @@ one JSON object; progress goes to standard error. Root is needed.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newBenchChurnCommand(e), newBenchECMPCommand(e), newBenchForwardCommand(e),
-		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchPacketCommand(e))
+		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchKubernetesCommand(e), newBenchPacketCommand(e))
 	return cmd
 }

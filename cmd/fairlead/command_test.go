@@ -40,6 +40,8 @@ func TestCommandsRefuse(t *testing.T) {
 		"agent --config " + good + " --socket " + taken:              {"another agent has it"},
 		"agent --remove --pin-dir " + dir + " --socket " + taken:     {"another agent has it"},
 		"agent --log-format xml":                                     {"want text or json"},
+		"controller":                                                 {"--namespace: none"},
+		"controller --namespace a --kubeconfig " + dir + "/none":     {"kubeconfig: ", "no such file"},
 		"node --interface lo --vip 10.1.1.1":                         {`"balancer" not set`},
 		"node --interface lo --balancer 10.0.0.0/8":                  {`"vip" not set`},
 		"node --interface lo --vip 10.1.1 --balancer 10.0.0.0/8":     {"--vip: ", "10.1.1"},

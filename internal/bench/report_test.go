@@ -28,6 +28,22 @@ func TestMedianAndBounds(t *testing.T) {
 	}
 }
 
+func TestPercentile(t *testing.T) {
+	thousand := make(Runs, 1000)
+	for i := range thousand {
+		thousand[len(thousand)-1-i] = float64(i + 1)
+	}
+	for _, c := range []struct {
+		runs Runs
+		p    int
+		want float64
+	}{{nil, 99, 0}, {Runs{7}, 1, 7}, {Runs{9, 1, 5}, 50, 5}, {thousand, 99, 990}, {thousand, 100, 1000}} {
+		if got := c.runs.Percentile(c.p); got != c.want {
+			t.Errorf("percentile %d of %d: %v, want %v", c.p, len(c.runs), got, c.want)
+		}
+	}
+}
+
 func TestMedianLeavesTheOrderOfRounds(t *testing.T) {
 	runs := Runs{3, 1, 2}
 	runs.Median()

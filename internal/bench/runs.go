@@ -25,6 +25,17 @@ func (r Runs) Median() float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
+// Percentile is the smallest measurement that so many in a hundred, 1 to 100, don't
+// exceed; 0 of none.
+func (r Runs) Percentile(p int) float64 {
+	if len(r) == 0 {
+		return 0
+	}
+	const hundred = 100
+	sorted := slices.Sorted(slices.Values(r))
+	return sorted[(len(r)*p+hundred-1)/hundred-1]
+}
+
 // Bounds are the smallest and the largest measurement; 0 of none.
 func (r Runs) Bounds() (low, high float64) {
 	if len(r) == 0 {

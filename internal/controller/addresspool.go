@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -48,13 +50,14 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 	}
 	sound, unsound := readPools(pools.Items)
 	r.tellLedger(pools.Items, sound)
+	var errs []error
 	for i := range pools.Items {
 		pool := &pools.Items[i]
 		if err := r.publish(ctx, pool, poolCondition(pool.Name, sound, unsound[pool.Name])); err != nil {
-			return reconcile.Result{}, fmt.Errorf("pool %s: %w", pool.Name, err)
+			errs = append(errs, fmt.Errorf("pool %s: %w", pool.Name, err))
 		}
 	}
-	return reconcile.Result{}, nil
+	return reconcile.Result{}, errors.Join(errs...)
 }
 
 // tellLedger tells what is new, and has everybody's wish looked at anew if anything
@@ -169,7 +172,7 @@ func (r *poolReconciler) publish(ctx context.Context, pool *v1alpha1.AddressPool
 		return nil
 	}
 	_, err := r.patchStatus(ctx, pool, base)
-	return err
+	return client.IgnoreNotFound(err)
 }
 
 // maxAvailable is the largest integer that every reader of JSON knows exactly.

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -49,6 +48,9 @@ const (
 	defaultLeaseDuration = 15 * time.Second
 	// workers is how many Services are written at the same time.
 	workers = 8
+	// shutdownGrace is for how long reconcilers may take to end, while the lease is
+	// still renewed: less than a pod has by default.
+	shutdownGrace = 20 * time.Second
 )
 
 // Run runs a controller until ctx ends or something fails; with ctx it gives its
@@ -119,17 +121,20 @@ func newManager(config *rest.Config, options Options, office *office) (manager.M
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
 		HealthProbeBindAddress:  options.HealthAddress,
 		LeaderElection:          options.LeaderElect,
-		LeaseDuration:           ptr.To(duration),
-		RenewDeadline:           ptr.To(renewal(duration)),
-		RetryPeriod:             ptr.To(duration / 8),
-		GracefulShutdownTimeout: ptr.To(renewal(duration)),
+		LeaseDuration:           new(duration),
+		RenewDeadline:           new(renewal(duration)),
+		RetryPeriod:             new(duration / 8),
+		GracefulShutdownTimeout: new(shutdownGrace),
+		// The lease is given back when all reconcilers have ended.
+		LeaderElectionReleaseOnCancel: true,
 	}
-	// The lease is given back when all reconcilers have ended.
-	o.LeaderElectionReleaseOnCancel = true
 	if office.tenure != nil {
 		o.LeaderElectionResourceLockInterface = office.tenure
 	}
-	o.Controller.SkipNameValidation = ptr.To(true) // two in one process, in tests
+	o.Controller.SkipNameValidation = new(true) // two in one process, in tests
+	// The priority queue of controller-runtime 0.24.1 can hang when it is shut down: it
+	// hands an item, with its lock held, to a worker that has left.
+	o.Controller.UsePriorityQueue = new(false)
 	mgr, err := manager.New(config, o)
 	if err != nil {
 		return nil, err

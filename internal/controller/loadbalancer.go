@@ -4,6 +4,7 @@ package controller
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"time"
 
@@ -53,7 +54,7 @@ func balancerWish(b *v1alpha1.LoadBalancer) (w ledger.Wish, unfit error) {
 	w = ledger.Wish{
 		Owner:   ownerOf(kindLoadBalancer, b),
 		Created: b.CreationTimestamp.Time,
-		Labels:  b.Labels,
+		Labels:  maps.Clone(b.Labels),
 		Pool:    b.Spec.AddressPool,
 	}
 	for _, l := range b.Spec.Listeners {
@@ -69,10 +70,6 @@ func balancerWish(b *v1alpha1.LoadBalancer) (w ledger.Wish, unfit error) {
 		}
 		w.Segment.ID = uint32(s.ID)
 	}
-	family := alloc.IPv4
-	if b.Spec.IPFamily == "IPv6" {
-		family = alloc.IPv6
-	}
 	if b.Spec.Address != "" {
 		a, err := netip.ParseAddr(string(b.Spec.Address))
 		if err == nil {
@@ -81,10 +78,23 @@ func balancerWish(b *v1alpha1.LoadBalancer) (w ledger.Wish, unfit error) {
 		if err != nil {
 			return w, &unfitError{reasonBadSpec, err}
 		}
-		w.Wanted, family = []netip.Addr{a}, alloc.FamilyOf(a)
+		w.Wanted = []netip.Addr{a}
 	}
-	w.Families = []alloc.Family{family}
+	w.Families = []alloc.Family{balancerFamily(b)}
 	return w, nil
+}
+
+// balancerFamily returns the family of the address, given or not.
+func balancerFamily(b *v1alpha1.LoadBalancer) alloc.Family {
+	a, err := netip.ParseAddr(string(b.Spec.Address))
+	switch {
+	case err == nil:
+		return alloc.FamilyOf(a)
+	case b.Spec.IPFamily == "IPv6":
+		return alloc.IPv6
+	default:
+		return alloc.IPv4
+	}
 }
 
 // balancerAddresses returns the address in a LoadBalancer's status, if there is one.

@@ -45,7 +45,7 @@ func (r balancerReconciler) publish(ctx context.Context, b, told *v1alpha1.LoadB
 	if b.Status.Address == "" {
 		b.Status.Group = ""
 	}
-	b.Status.Listeners, b.Status.Pools = checkParts(b)
+	b.Status.Listeners, b.Status.Pools = checkParts(b, checkedAddress(b, g))
 	conditions := []metav1.Condition{allocated(v1alpha1.ConditionAllocated, g, unfit), balancerReady(b)}
 	for i := range conditions {
 		conditions[i].ObservedGeneration = b.Generation

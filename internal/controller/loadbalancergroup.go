@@ -4,12 +4,14 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -54,16 +56,19 @@ func (r *groupReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 	served := r.serve(groups, members)
 	// First the nodes, then whom they serve: so nobody is given to a group in which
 	// agents don't know themselves yet.
+	var errs []error
 	for _, g := range groups {
-		if err := r.publish(ctx, g, members, served.counts[g.Name]); err != nil {
-			return reconcile.Result{}, fmt.Errorf("group %s: %w", g.Name, err)
+		if err := r.publish(ctx, g, members, served.counts[g.Name]); apierrors.IsConflict(err) {
+			return reconcile.Result{}, err
+		} else if err != nil {
+			errs = append(errs, fmt.Errorf("group %s: %w", g.Name, err))
 		}
 	}
 	r.known.set(groups, served.counts)
 	for _, owner := range r.groups.replace(served.groups) {
 		r.wake(owner)
 	}
-	return reconcile.Result{RequeueAfter: again}, nil
+	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
 }
 
 // group is a group with its nodes as they are decided.

@@ -13,10 +13,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -84,40 +85,41 @@ func (r serviceReconciler) annotate(ctx context.Context, svc *corev1.Service, ow
 	if len(grant.Addresses) == 0 {
 		group, decided = "", true
 	}
-	if !decided || svc.Annotations[v1alpha1.AnnotationGroup] == group {
+	if !decided {
+		return nil
+	}
+	return r.annotateWith(ctx, svc, group)
+}
+
+// annotateWith writes a group, or takes the annotation away.
+func (r serviceReconciler) annotateWith(ctx context.Context, svc *corev1.Service, group string) error {
+	if svc.Annotations[v1alpha1.AnnotationGroup] == group {
 		return nil
 	}
 	base := svc.DeepCopy()
 	if group == "" {
 		delete(svc.Annotations, v1alpha1.AnnotationGroup)
 	} else {
-		meta := svc.GetObjectMeta()
-		annotations := meta.GetAnnotations()
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[v1alpha1.AnnotationGroup] = group
-		meta.SetAnnotations(annotations)
+		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, v1alpha1.AnnotationGroup, group)
 	}
 	_, err := r.patch(ctx, svc, base)
 	return err
 }
 
-// withdraw takes everything from a Service that isn't Fairlead's any more.
+// withdraw takes everything from a Service that isn't Fairlead's any more. What its
+// status shows is Fairlead's only beside the condition: both are written at once.
 func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) error {
-	base := svc.DeepCopy()
-	svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
-	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
-	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAccepted)
-	if _, err := r.patchStatus(ctx, svc, base); err != nil {
-		return err
-	}
-	if _, grouped := svc.Annotations[v1alpha1.AnnotationGroup]; grouped {
+	if meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil {
 		base := svc.DeepCopy()
-		delete(svc.Annotations, v1alpha1.AnnotationGroup)
-		if _, err := r.patch(ctx, svc, base); err != nil {
+		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
+		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAccepted)
+		if _, err := r.patchStatus(ctx, svc, base); err != nil {
 			return err
 		}
+	}
+	if err := r.annotateWith(ctx, svc, ""); err != nil {
+		return err
 	}
 	r.release(ownerOf(kindService, svc))
 	return nil

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller/ledger"
@@ -69,7 +68,7 @@ func (r serviceReconciler) publish(
 func ingressOf(shown []corev1.LoadBalancerIngress, addresses []netip.Addr) []corev1.LoadBalancerIngress {
 	var ingress []corev1.LoadBalancerIngress
 	for _, a := range addresses {
-		ingress = append(ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: ptr.To(corev1.LoadBalancerIPModeVIP)})
+		ingress = append(ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: new(corev1.LoadBalancerIPModeVIP)})
 	}
 	if equality.Semantic.DeepEqual(shown, ingress) {
 		return shown

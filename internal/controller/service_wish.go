@@ -5,6 +5,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,8 +34,7 @@ func (o *office) ours(svc *corev1.Service) bool {
 
 // wasOurs reports whether a Service has something that only a controller writes.
 func wasOurs(svc *corev1.Service) bool {
-	_, grouped := svc.Annotations[v1alpha1.AnnotationGroup]
-	return grouped || meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
+	return svc.Annotations[v1alpha1.AnnotationGroup] != "" || meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
 }
 
 // serviceWish returns what a Service asks for. unfit says that it can't be given any
@@ -45,7 +45,7 @@ func serviceWish(svc *corev1.Service) (w ledger.Wish, unfit, notAccepted error) 
 	w = ledger.Wish{
 		Owner:   ownerOf(kindService, svc),
 		Created: svc.CreationTimestamp.Time,
-		Labels:  svc.Labels,
+		Labels:  maps.Clone(svc.Labels), // the object is written to, the wish is read by others
 		Partial: svc.Spec.IPFamilyPolicy != nil && *svc.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack,
 		Wanted:  settings.Addresses,
 		Pool:    settings.Pool,

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -71,35 +72,48 @@ const pageSize = 500
 func (t takeOver) readOwners(ctx context.Context) (held []ledger.Held, err error) {
 	var services corev1.ServiceList
 	err = t.pages(ctx, &services, func() error {
-		for i := range services.Items {
-			h, ours, err := t.adoptService(ctx, &services.Items[i])
-			if err != nil {
-				return err
-			}
-			if ours {
-				held = append(held, h)
-			}
-		}
-		return nil
+		page, err := adoptEach(ctx, services.Items, t.adoptService)
+		held = append(held, page...)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
 	var balancers v1alpha1.LoadBalancerList
 	err = t.pages(ctx, &balancers, func() error {
-		for i := range balancers.Items {
-			h, there, err := t.adoptBalancer(ctx, &balancers.Items[i])
-			if err != nil {
-				return err
-			}
-			if there {
-				held = append(held, h)
-			}
-		}
-		return nil
+		page, err := adoptEach(ctx, balancers.Items, t.adoptBalancer)
+		held = append(held, page...)
+		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("load balancers: %w", err)
+	}
+	return held, nil
+}
+
+// adoptEach adopts a page of objects, several at the same time, as each may have to be
+// written. It returns what those have that adopt says are there, in their order.
+func adoptEach[T any](ctx context.Context, page []T, adopt func(context.Context, *T) (ledger.Held, bool, error)) ([]ledger.Held, error) {
+	all := make([]*ledger.Held, len(page))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	for i := range page {
+		group.Go(func() error {
+			held, there, err := adopt(ctx, &page[i])
+			if there {
+				all[i] = &held
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, err
+	}
+	var held []ledger.Held
+	for _, one := range all {
+		if one != nil {
+			held = append(held, *one)
+		}
 	}
 	return held, nil
 }
@@ -198,8 +212,8 @@ func doubt(conditions *[]metav1.Condition, kind string) {
 // then, to be looked at once more.
 func (t takeOver) closed(ctx context.Context, object, base client.Object) (again bool, err error) {
 	written, err := t.patchStatus(ctx, object, base)
-	if err == nil && written {
-		return false, nil
+	if err == nil && written || apierrors.IsInvalid(err) {
+		return false, nil // one that can't be written can't be written by others either
 	}
 	if err != nil && !apierrors.IsConflict(err) {
 		return false, err

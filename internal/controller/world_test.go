@@ -445,19 +445,24 @@ func (w *world) servedBy(svc *corev1.Service, group string) {
 	})
 }
 
-// events returns the reasons of the Events about an object, oldest first.
-func (w *world) events(object client.Object) []string {
+// told waits until the Events about an object are these, oldest first.
+func (w *world) told(object client.Object, want ...string) {
 	w.Helper()
-	var all eventsv1.EventList
-	if err := w.List(w.Context(), &all); err != nil {
-		w.Fatal(err)
-	}
-	slices.SortFunc(all.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
-	var reasons []string
-	for _, e := range all.Items {
-		if e.Regarding.UID == object.GetUID() {
-			reasons = append(reasons, e.Type+" "+e.Reason)
+	w.await(fmt.Sprintf("Events about %s", object.GetName()), func() error {
+		var all eventsv1.EventList
+		if err := w.List(w.Context(), &all); err != nil {
+			return err
 		}
-	}
-	return reasons
+		slices.SortFunc(all.Items, func(a, b eventsv1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
+		var got []string
+		for _, e := range all.Items {
+			if e.Regarding.UID == object.GetUID() {
+				got = append(got, e.Type+" "+e.Reason)
+			}
+		}
+		if !slices.Equal(got, want) {
+			return fmt.Errorf("are %q, want %q", got, want)
+		}
+		return nil
+	})
 }

@@ -42,8 +42,16 @@ func (t *Teller) changes(before, after store.Snapshot) {
 			t.drained(d.Target)
 		}
 	}
+	at := 0 // both are sorted by VIP
 	for _, e := range after.Services {
-		was, known := before.Find(e.Configured.VIP)
+		for at < len(before.Services) && before.Services[at].Configured.VIP.Compare(e.Configured.VIP) < 0 {
+			at++
+		}
+		var was store.Entry
+		known := at < len(before.Services) && before.Services[at].Configured.VIP == e.Configured.VIP
+		if known {
+			was = before.Services[at]
+		}
 		if known && was.Judged == e.Judged && was.Panic == e.Panic {
 			continue
 		}

@@ -56,6 +56,10 @@ type Backend struct {
 	// TunnelEnd is the address of the tunnel end point behind which the backend
 	// is, in the modes VXLAN and Geneve; no other mode has one.
 	TunnelEnd netip.Addr `json:"tunnelEnd,omitzero"`
+	// Node is the node that has the backend, in mode DNAT: packets are relayed to
+	// it. It has to be directly connected. Without one the backend is this node's
+	// own; no other mode has one.
+	Node netip.Addr `json:"node,omitzero"`
 	// MAC overrides what the neighbour table says of the backend's next hop. In
 	// the modes VXLAN and Geneve it is the backend's own address within its
 	// segment, and has to be given.

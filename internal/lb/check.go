@@ -33,8 +33,8 @@ func (s *Service) Check() []FieldError {
 	f.add("port", checkPort(s.Port))
 	f.add("protocol", protocolWords.check("protocol", uint8(s.Protocol)))
 	f.add("forward", forwardWords.check("forwarding mode", uint8(s.Forward)))
-	if s.KeepSource && s.Forward != 0 && s.Forward.DSR() {
-		f.add("keepSource", fmt.Errorf("only with nat: %s leaves the client's address as it is anyway", s.Forward))
+	if s.Unannounced && s.Forward != 0 && s.Forward != DNAT {
+		f.add("unannounced", fmt.Errorf("only with dnat: nobody relays packets of %s", s.Forward))
 	}
 	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
 	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
@@ -43,8 +43,8 @@ func (s *Service) Check() []FieldError {
 	switch {
 	case s.Segment.Type == SegmentNone:
 		f.add("segment.type", errors.New("a service of the untagged network has no segment"))
-	case s.Forward == NAT && s.Segment.Overlay():
-		f.add("segment.type", fmt.Errorf("nat serves no clients in %s segments: want vlan, or no segment", s.Segment.Type))
+	case s.Forward.Translates() && s.Segment.Overlay():
+		f.add("segment.type", fmt.Errorf("%s serves no clients in %s segments: want vlan, or no segment", s.Forward, s.Segment.Type))
 	}
 	s.Sources.check(&f, "sources", s.Address)
 	s.Limits.check(&f, "limits")

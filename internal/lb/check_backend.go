@@ -25,6 +25,9 @@ func (s *Service) checkBackends(f *findings) {
 		if err := s.checkBackendPort(b.Port); err != nil {
 			f.add(path("port"), err)
 		}
+		if err := s.checkNode(b.Node); err != nil {
+			f.add(path("node"), err)
+		}
 		if b.Weight < 0 || b.Weight > MaxWeight {
 			f.add(path("weight"), OutOfRange(b.Weight, 0, MaxWeight))
 		}
@@ -48,10 +51,24 @@ func (s *Service) checkBackendAddress(a netip.Addr) error {
 	if a == s.Address {
 		return fmt.Errorf("%s is the VIP itself", a)
 	}
-	if s.Forward == NAT && s.Address.IsValid() && a.Is4() != s.Address.Is4() {
-		return fmt.Errorf("%s is not of the VIP's family: nat translates within IPv4 or IPv6", a)
+	if s.Forward.Translates() && s.Address.IsValid() && a.Is4() != s.Address.Is4() {
+		return fmt.Errorf("%s is not of the VIP's family: %s translates within IPv4 or IPv6", a, s.Forward)
 	}
 	return nil
+}
+
+// checkNode looks at the node to which packets are relayed. Its family may be
+// another than the VIP's: only its link-layer address is used.
+func (s *Service) checkNode(node netip.Addr) error {
+	switch {
+	case !node.IsValid() || s.Forward == 0:
+		return nil
+	case s.Forward != DNAT:
+		return fmt.Errorf("only with dnat: %s relays nothing to nodes", s.Forward)
+	case node == s.Address:
+		return fmt.Errorf("%s is the VIP itself", node)
+	}
+	return CheckAddress(node)
 }
 
 // checkBehindTunnel finds what is wrong with how a backend is reached within a

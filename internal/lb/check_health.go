@@ -23,7 +23,7 @@ func (h *HealthCheck) check(f *findings, path string, forward Forward) {
 	if h.PanicThreshold < 0 || h.PanicThreshold > 100 {
 		f.add(path+".panicThreshold", OutOfRange(h.PanicThreshold, 0, 100))
 	}
-	if h.Passive && forward != 0 && forward.DSR() {
+	if h.Passive && forward != 0 && forward != NAT {
 		f.add(path+".passive", fmt.Errorf("only with nat: with %s the balancer doesn't see what backends answer", forward))
 	}
 	if unknown != nil {

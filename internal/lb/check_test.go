@@ -53,11 +53,26 @@ func TestCheck(t *testing.T) {
 			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
 			s.Backends[0].Port = 8080
 		}, nil},
-		"nat that keeps the source": {func(s *lb.Service) {
-			s.Forward, s.KeepSource, s.Backends = lb.NAT, true, s.Backends[:1]
+		"dnat to another node": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.DNAT, s.Backends[:1]
+			s.Backends[0].Port, s.Backends[0].Node = 8080, addr("fd00::11")
 		}, nil},
-		"l2dsr that keeps the source": {func(s *lb.Service) { s.KeepSource = true },
-			[]string{"keepSource: only with nat: l2dsr leaves the client's address as it is anyway"}},
+		"dnat to the VIP's node": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.DNAT, s.Backends[:1]
+			s.Backends[0].Node = s.Address
+		}, []string{"backends[0].node: 10.1.1.1 is the VIP itself"}},
+		"nat to another node": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
+			s.Backends[0].Node = addr("10.0.0.11")
+		}, []string{"backends[0].node: only with dnat: nat relays nothing to nodes"}},
+		"dnat with passive checks": {func(s *lb.Service) {
+			s.Forward, s.Backends, s.Health.Passive = lb.DNAT, s.Backends[:1], true
+		}, []string{"health.passive: only with nat: with dnat the balancer doesn't see what backends answer"}},
+		"dnat for other nodes": {func(s *lb.Service) {
+			s.Forward, s.Unannounced, s.Backends = lb.DNAT, true, s.Backends[:1]
+		}, nil},
+		"l2dsr for other nodes": {func(s *lb.Service) { s.Unannounced = true },
+			[]string{"unannounced: only with dnat: nobody relays packets of l2dsr"}},
 		"nat to the other family": {func(s *lb.Service) { s.Forward = lb.NAT },
 			[]string{"backends[1].address: fd00::22 is not of the VIP's family: nat translates within IPv4 or IPv6"}},
 		"nat in a vxlan segment": {func(s *lb.Service) {
@@ -82,7 +97,7 @@ func TestCheck(t *testing.T) {
 		"no port":     {func(s *lb.Service) { s.Port = 0 }, []string{"port: 0 is out of range: want 1 to 65535"}},
 		"protocol":    {func(s *lb.Service) { s.Protocol = 132 }, []string{`protocol: unknown protocol "unknown(132)": want one of tcp, udp`}},
 		"forward": {func(s *lb.Service) { s.Forward = 0 },
-			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat`}},
+			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat, dnat`}},
 		"affinity":    {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client, quic`}},
 		"unavailable": {func(s *lb.Service) { s.Unavailable = 7 }, []string{`unavailable: unknown policy "unknown(7)": want one of drop, reject`}},
 

@@ -25,9 +25,13 @@ const (
 	Geneve
 	// NAT rewrites addresses and ports in both directions.
 	NAT
+	// DNAT rewrites the destination only, on the node that has the backend: other
+	// nodes send it the packet as it came. The backend sees the client's address,
+	// and its node answers the client directly.
+	DNAT
 )
 
-var forwardWords = words{L2DSR: "l2dsr", IPIP: "ipip", GUE: "gue", VXLAN: "vxlan", Geneve: "geneve", NAT: "nat"}
+var forwardWords = words{L2DSR: "l2dsr", IPIP: "ipip", GUE: "gue", VXLAN: "vxlan", Geneve: "geneve", NAT: "nat", DNAT: "dnat"}
 
 // String returns the word that stands for the mode in a configuration file.
 func (f Forward) String() string { return forwardWords.text(uint8(f)) }
@@ -44,7 +48,11 @@ func (f *Forward) UnmarshalText(text []byte) error {
 
 // DSR reports whether backends answer the client directly, which needs the VIP
 // on the backend and leaves the destination port as it is.
-func (f Forward) DSR() bool { return f != NAT }
+func (f Forward) DSR() bool { return !f.Translates() }
+
+// Translates reports whether packets are made ones for the backend's own address
+// and port.
+func (f Forward) Translates() bool { return f == NAT || f == DNAT }
 
 // Overlay returns the type of the segments in which the mode delivers: VXLAN's
 // or Geneve's, and SegmentUnset for a mode that needs none.
@@ -95,13 +103,11 @@ type Service struct {
 	// Name is unique within a source and only for people; the VIP is the identity.
 	Name string `json:"name"`
 	VIP
-	Forward Forward `json:"forward"`
-	// KeepSource lets backends see the client's own address and port, as
-	// externalTrafficPolicy Local of a Kubernetes Service asks for; only with NAT.
-	// Their answers have to pass this node all the same, so they had better be
-	// pods of it.
-	KeepSource bool     `json:"keepSource,omitempty"`
-	Affinity   Affinity `json:"affinity"`
+	Forward  Forward  `json:"forward"`
+	Affinity Affinity `json:"affinity"`
+	// Unannounced says that routes to the VIP lead to other nodes, which relay
+	// packets to this one; only with DNAT.
+	Unannounced bool `json:"unannounced,omitempty"`
 	// QUIC is the form of connection ids; only, and always, with AffinityQUIC.
 	QUIC     *QUIC    `json:"quic,omitempty"`
 	Tracking Tracking `json:"tracking"`

@@ -5,6 +5,7 @@ package netlab
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -33,6 +34,9 @@ type AgentSettings struct {
 	BGP *bgp.Config
 	// Services are what is balanced.
 	Services []lb.Service
+	// Nodes are the nodes of backends that aren't this one's own, by the backends'
+	// addresses: what the services' backends say of them with lb.DNAT.
+	Nodes map[netip.Addr]netip.Addr
 }
 
 // With returns the settings with other services.
@@ -58,9 +62,22 @@ func (s AgentSettings) YAML() string {
 	}
 	b.WriteString("services:\n")
 	for _, service := range s.Services {
-		writeService(&b, service)
+		writeService(&b, s.seen(service))
 	}
 	return b.String()
+}
+
+// seen is a service as this balancer sees it.
+func (s AgentSettings) seen(service lb.Service) lb.Service {
+	if service.Forward != lb.DNAT {
+		return service
+	}
+	service.Backends = slices.Clone(service.Backends)
+	for i := range service.Backends {
+		b := &service.Backends[i]
+		b.Node = s.Nodes[b.Address]
+	}
+	return service
 }
 
 func writeService(b *strings.Builder, s lb.Service) {
@@ -69,9 +86,6 @@ func writeService(b *strings.Builder, s lb.Service) {
 		fmt.Fprintf(b, "    segment: %s\n", segmentText(s.Segment))
 	}
 	fmt.Fprintf(b, "    forward: %s\n", s.Forward)
-	if s.KeepSource {
-		b.WriteString("    keepSource: true\n")
-	}
 	if s.Affinity != lb.AffinityFlow {
 		fmt.Fprintf(b, "    affinity: %s\n", s.Affinity)
 	}
@@ -142,6 +156,9 @@ func trackingText(s lb.Service) string {
 
 func backendText(b lb.Backend) string {
 	text := fmt.Sprintf("address: %q, port: %d, weight: %d", b.Address, b.Port, b.Weight)
+	if b.Node.IsValid() {
+		text += fmt.Sprintf(", node: %q", b.Node)
+	}
 	if b.TunnelEnd.IsValid() {
 		text += fmt.Sprintf(", tunnelEnd: %q", b.TunnelEnd)
 	}

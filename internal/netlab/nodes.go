@@ -3,8 +3,10 @@
 package netlab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -22,9 +24,10 @@ type NodesOptions struct {
 	Fairlead string
 	// Nodes is how many there are: 1 to MaxBalancers.
 	Nodes int
-	// KeepSource makes the services such that each node sends to its own pods
-	// only, which see the clients' own addresses.
-	KeepSource bool
+	// Forward is lb.NAT, also if it is not given, or lb.DNAT.
+	Forward lb.Forward
+	// OwnPods leaves each node its own pods only.
+	OwnPods bool
 }
 
 // Nodes is ECMP with nodes of a container cluster that are balancers and workers
@@ -42,14 +45,17 @@ type NodesOptions struct {
 // between pods and nodes are as container runtimes leave them: what pods send has
 // no checksum yet, and is cut into packets only where it leaves the node. Nodes
 // filter as kube-proxy does: no packet of a connection of which netfilter has not
-// seen the beginning passes on.
+// seen the beginning passes on. With lb.DNAT each node's agent knows of the other
+// nodes' pods where they are.
 func Nodes(o NodesOptions) (Topology, error) {
 	if o.Nodes < 1 || o.Nodes > MaxBalancers {
 		return Topology{}, fmt.Errorf("topology nodes: %d nodes: want 1 to %d", o.Nodes, MaxBalancers)
 	}
 	n := nodes{
-		cluster:    cluster{site{fairlead: o.Fairlead, forward: lb.NAT, balancers: o.Nodes, servers: o.Nodes * podsPerNode}},
-		keepSource: o.KeepSource,
+		cluster: cluster{site{
+			fairlead: o.Fairlead, forward: cmp.Or(o.Forward, lb.NAT), balancers: o.Nodes, servers: o.Nodes * podsPerNode,
+		}},
+		ownPods: o.OwnPods,
 	}
 	return n.draw(), nil
 }
@@ -57,7 +63,7 @@ func Nodes(o NodesOptions) (Topology, error) {
 // nodes is a site whose servers are pods of its balancers.
 type nodes struct {
 	cluster
-	keepSource bool
+	ownPods bool
 }
 
 func (c *nodes) draw() Topology {
@@ -90,7 +96,6 @@ func (c *nodes) service(d *drawing, name string, protocol lb.Protocol, port uint
 	c.site.service(d, name, protocol, port, at)
 	services, probes := d.Services[len(d.Services)-2:], d.Probes[len(d.Probes)-2:]
 	for family := range services {
-		services[family].KeepSource = c.keepSource
 		for i := range c.servers {
 			n, k := i/podsPerNode+1, i%podsPerNode+1
 			services[family].Backends[i].Address = podAddresses(n, 1+k)[family]
@@ -114,8 +119,11 @@ func (c *nodes) node(d *drawing, n int) {
 			h.Routes = append(h.Routes, c.podRoutes(other+1)...)
 		}
 	}
-	if c.keepSource {
-		h.Agent.Services = c.ownPods(d.Services, n)
+	if c.ownPods {
+		h.Agent.Services = c.keepOwn(d.Services, n)
+	}
+	if c.forward == lb.DNAT {
+		h.Agent.Nodes = c.nodesOfOthers(n)
 	}
 	var ports []string
 	for k := range podsPerNode {
@@ -149,14 +157,29 @@ const invalidDrop = `table inet filter {
 // bridged says whether the nth node's pods are on a bridge.
 func bridged(n int) bool { return n%2 == 0 }
 
-// ownPods leaves services with the backends of the nth node.
-func (c *nodes) ownPods(services []lb.Service, n int) []lb.Service {
-	own := make([]lb.Service, len(services))
-	for i, s := range services {
-		s.Backends = s.Backends[(n-1)*podsPerNode : n*podsPerNode]
-		own[i] = s
+// keepOwn leaves services with the backends of the nth node.
+func (c *nodes) keepOwn(services []lb.Service, n int) []lb.Service {
+	own := slices.Clone(services)
+	for i := range own {
+		own[i].Backends = own[i].Backends[(n-1)*podsPerNode : n*podsPerNode]
 	}
 	return own
+}
+
+// nodesOfOthers says on which nodes the pods are that aren't on the nth one.
+func (c *nodes) nodesOfOthers(n int) map[netip.Addr]netip.Addr {
+	others := map[netip.Addr]netip.Addr{}
+	for other := 1; other <= c.balancers; other++ {
+		if other == n {
+			continue
+		}
+		for k := range podsPerNode {
+			for family, pod := range podAddresses(other, 2+k) {
+				others[pod] = addresses(serviceNetwork, balancerNumber+other)[family]
+			}
+		}
+	}
+	return others
 }
 
 // podRoutes lead to the pods of the nth node by way of it.

@@ -197,7 +197,7 @@ func (s *site) server(d *drawing, n int) {
 		Files:     map[string]string{nginxConfig: nginxText(name, s.serverPort(webPort))},
 		Processes: []Process{nginx(), echo(s.fairlead, name, s.vips())},
 	}
-	if s.forward == lb.NAT {
+	if s.forward.Translates() {
 		h.Loopback = nil
 		h.Processes[1] = echo(s.fairlead, name, addresses(serviceNetwork, number))
 	}
@@ -245,7 +245,7 @@ func (s *site) service(d *drawing, name string, protocol lb.Protocol, port uint1
 
 // serverPort is the port at which servers serve what clients find at a VIP's.
 func (s *site) serverPort(port uint16) uint16 {
-	if s.forward == lb.NAT && port == webPort {
+	if s.forward.Translates() && port == webPort {
 		return ownWebPort
 	}
 	return port

@@ -29,9 +29,9 @@ func pods(t *testing.T, balancers, nodes int) Topology {
 	return topology
 }
 
-func workers(t *testing.T, nodes int, keepSource bool) Topology {
+func workers(t *testing.T, forward lb.Forward, nodes int, own bool) Topology {
 	t.Helper()
-	topology, err := Nodes(NodesOptions{Fairlead: "/proc/self/exe", Nodes: nodes, KeepSource: keepSource})
+	topology, err := Nodes(NodesOptions{Fairlead: "/proc/self/exe", Nodes: nodes, Forward: forward, OwnPods: own})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,8 +60,9 @@ func TestTopologiesAreValid(t *testing.T) {
 		"vlan":     VLAN("/proc/self/exe"),
 		"vxlan":    VXLAN("/proc/self/exe", 1500),
 		"pods":     pods(t, 3, 2),
-		"nodes":    workers(t, 3, false),
-		"local":    workers(t, 2, true),
+		"nodes":    workers(t, lb.NAT, 3, false),
+		"local":    workers(t, lb.DNAT, 2, true),
+		"dnat":     workers(t, lb.DNAT, 3, false),
 		"all pods": pods(t, MaxBalancers, MaxServers),
 		"snat":     snat(t, FRR, 3),
 		"all snat": snat(t, BIRD, MaxBalancers),

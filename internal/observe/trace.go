@@ -164,9 +164,11 @@ func exitWords(exit string) string {
 	case "forward_geneve":
 		return "to the backend's tunnel end point, in Geneve"
 	case "forward_nat":
-		return "to the backend, from an address and port of this node"
+		return "to the backend, with the addresses and ports of its session"
 	case "forward_nat_handover":
-		return "to the backend, from an address and port of this node, by the kernel's side"
+		return "to the backend, with the addresses and ports of its session, by the kernel's side"
+	case "forward_relay":
+		return "to the node that has the backend, as it came, with one hop less"
 	case "forward_nat_reply":
 		return "from a backend to its client, as if from the VIP"
 	case "answer_echo":

@@ -89,19 +89,18 @@ func (r *Reconciler) adopt(snapshot store.Snapshot) {
 	r.adopted = snapshot.Revision
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	desired := make(map[lb.VIP]bool, len(snapshot.Services))
 	for _, entry := range snapshot.Services {
 		vip := entry.Service.VIP
-		desired[vip] = true
 		t := r.targets[vip]
 		if t == nil {
 			t = &target{status: Status{VIP: vip}}
 			r.targets[vip] = t
 		}
+		t.desired = snapshot.Revision
 		t.want(entry)
 	}
-	for vip, t := range r.targets {
-		if !desired[vip] {
+	for _, t := range r.targets {
+		if t.desired != snapshot.Revision {
 			t.want(store.Entry{})
 		}
 	}

@@ -16,6 +16,8 @@ import (
 type target struct {
 	// entry is what is desired; without a Service the VIP is to be deleted.
 	entry store.Entry
+	// desired is the store's newest revision that has the service.
+	desired uint64
 	// pending says that there is something to do, at status.NextTry.
 	pending bool
 	status  Status

@@ -104,12 +104,10 @@ func TestUpdateIsSet(t *testing.T) {
 				updated.Drain(d)
 				whole.Drain(d)
 			}
-			got, err := updated.Update(changed, removed, concerned...)
-			if err != nil {
+			if _, err := updated.Update(changed, removed, concerned...); err != nil {
 				t.Fatal(err)
 			}
-			updated.Judge(verdicts)
-			got = updated.Snapshot()
+			got := updated.Judge(verdicts)
 			if _, err := whole.Set(all, verdicts...); err != nil {
 				t.Fatal(err)
 			}

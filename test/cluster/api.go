@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -46,28 +47,58 @@ type API struct {
 func StartAPI(t testing.TB, flags ...string) *API {
 	t.Helper()
 	needRoot(t)
-	path, err := binary.Find()
+	a, err := bootAPI(newPlace(t), flags)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := newPlace(t)
-	endpoints, err := loopbackEndpoints(2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := boot("control-plane", dir, 0, waitForEnd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	a := newAPI(m, path, endpoints[0], endpoints[1], append([]string{
-		"--endpoint-reconciler-type=none", // nobody needs the Service of the API server
-		"--disable-admission-plugins=ServiceAccount",
-	}, flags...)...)
 	t.Cleanup(func() { a.end(t) })
 	if err := a.start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return a
+}
+
+// RunAPI is StartAPI for who is no test: the API server is gone when use, which it is
+// there for, has returned. It needs root.
+func RunAPI(ctx context.Context, use func(*API) error, flags ...string) (err error) {
+	if err := sweep(); err != nil {
+		return err
+	}
+	dir, folder, err := claim()
+	if err != nil {
+		return err
+	}
+	defer folder.Close() // gives the lock back
+	defer func() { err = errors.Join(err, vacate(dir)) }()
+	a, err := bootAPI(dir, flags)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, a.machine.cut()) }()
+	if err := a.start(ctx); err != nil {
+		return err
+	}
+	return use(a)
+}
+
+// bootAPI makes the machine of an API server whose files are in dir.
+func bootAPI(dir string, flags []string) (*API, error) {
+	path, err := binary.Find()
+	if err != nil {
+		return nil, err
+	}
+	endpoints, err := loopbackEndpoints(2)
+	if err != nil {
+		return nil, err
+	}
+	m, err := boot("control-plane", dir, 0, waitForEnd)
+	if err != nil {
+		return nil, err
+	}
+	return newAPI(m, path, endpoints[0], endpoints[1], append([]string{
+		"--endpoint-reconciler-type=none", // nobody needs the Service of the API server
+		"--disable-admission-plugins=ServiceAccount",
+	}, flags...)...), nil
 }
 
 // newAPI is an API server that runs on the machine when it is started, with these

@@ -115,12 +115,32 @@ func (a *API) Apply(t testing.TB, manifests string) {
 	a.Kubectl(t, "apply", "-f", path)
 }
 
-func (a *API) kubectl(ctx context.Context, args ...string) (string, error) {
+// Define makes the kinds of objects that the files of a folder define, and returns when
+// the API server has them.
+func (a *API) Define(ctx context.Context, dir string) error {
+	if _, err := a.kubectl(ctx, "apply", "-f", dir); err != nil {
+		return err
+	}
+	_, err := a.kubectl(ctx, "wait", "--for=condition=Established", "crd", "--all")
+	return err
+}
+
+// AdminKubeconfig is the path of a file by which programs are an administrator.
+func (a *API) AdminKubeconfig() (string, error) {
 	path := filepath.Join(a.dir, "admin.kubeconfig")
-	if _, err := os.Stat(path); err != nil {
-		if err := writeKubeconfig(path, a.admin); err != nil {
-			return "", fmt.Errorf("kubectl: %w", err)
-		}
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := writeKubeconfig(path, a.admin); err != nil {
+		return "", fmt.Errorf("kubeconfig: %w", err)
+	}
+	return path, nil
+}
+
+func (a *API) kubectl(ctx context.Context, args ...string) (string, error) {
+	path, err := a.AdminKubeconfig()
+	if err != nil {
+		return "", err
 	}
 	return a.machine.Run(ctx, append([]string{a.binary, "kubectl", "--kubeconfig", path}, args...)...)
 }

@@ -118,12 +118,17 @@ func (l *lab) write(t *testing.T, h *netlab.HostState, text string) {
 
 func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
 
-// traffic is that of a service on all balancers.
+// traffic is that of a service on all balancers, without what they relay.
 func (l *lab) traffic(t *testing.T, service string) dataplane.Traffic {
 	t.Helper()
 	var sum dataplane.Traffic
 	for _, h := range l.hosts(netlab.Balancer) {
-		sum = sum.Add(services(t, &h)[service].Traffic)
+		all := services(t, &h)[service].Traffic
+		for pod := range l.topology.Host(h.Name).Agent.Nodes {
+			relayed := backends(t, &h, service)[pod.String()].Traffic
+			all.Packets, all.Bytes = all.Packets-relayed.Packets, all.Bytes-relayed.Bytes
+		}
+		sum = sum.Add(all)
 	}
 	return sum
 }

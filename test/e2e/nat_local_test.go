@@ -8,14 +8,15 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
 )
 
 // workers is the lab "nodes" with so many nodes, each of which has two pods.
-func workers(t *testing.T, nodes int, keepSource bool) netlab.Topology {
+func workers(t *testing.T, forward lb.Forward, nodes int, own bool) netlab.Topology {
 	t.Helper()
-	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Nodes: nodes, KeepSource: keepSource})
+	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Forward: forward, Nodes: nodes, OwnPods: own})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +28,7 @@ func workers(t *testing.T, nodes int, keepSource bool) netlab.Topology {
 // half a connection.
 func TestNATToLocalPods(t *testing.T) {
 	const forwarded = "forward_nat+forward_nat_handover"
-	l := bringUp(t, "workers", withLines(workers(t, 3, false)))
+	l := bringUp(t, "workers", withLines(workers(t, lb.NAT, 3, false)))
 	l.checkUnaware(t)
 	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
 		t.Run(family, func(t *testing.T) {
@@ -43,9 +44,9 @@ func TestNATToLocalPods(t *testing.T) {
 
 // Nodes that send to their own pods only, which see the clients' own addresses: not
 // a packet of them passes the nodes' filters.
-func TestNATKeepsTheSource(t *testing.T) {
+func TestDNATToOwnPods(t *testing.T) {
 	const forwarded = "forward_nat_handover"
-	l := bringUp(t, "keep", workers(t, 2, true))
+	l := bringUp(t, "dnatown", workers(t, lb.DNAT, 2, true))
 	before := l.forwarded(t)
 	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
 		t.Run(family, func(t *testing.T) { l.checkFamily(t, forwarded, vip) })
@@ -85,7 +86,7 @@ func (l *lab) checkClientsSeen(t *testing.T) {
 
 // Agents are killed, and pods replaced by others, under load.
 func TestNATToLocalPodsThroughChanges(t *testing.T) {
-	l := bringUp(t, "workchange", withLines(workers(t, 3, false)))
+	l := bringUp(t, "workchange", withLines(workers(t, lb.NAT, 3, false)))
 	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, "forward_nat+forward_nat_handover") })
 	for _, node := range []string{"1", "2"} {
 		t.Run("pod of node "+node+" replaced", func(t *testing.T) { l.checkPodReplaced(t, node) })
@@ -94,7 +95,7 @@ func TestNATToLocalPodsThroughChanges(t *testing.T) {
 
 // A pod's server ends, and is back: its own node finds out.
 func TestProbesOfLocalPods(t *testing.T) {
-	l := bringUp(t, "workprobe", checked(workers(t, 2, false)))
+	l := bringUp(t, "workprobe", checked(workers(t, lb.NAT, 2, false)))
 	services := []string{"web", "web6"}
 	all := slices.Repeat([]observe.HealthState{observe.HealthHealthy}, len(l.service("web").Backends))
 	l.awaitHealth(t, services, all...)

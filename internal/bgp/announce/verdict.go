@@ -53,6 +53,10 @@ func (w *World) judge(e *store.Entry, status *reconcile.Status) verdict {
 		v.local, v.reason = true, fmt.Sprintf("%s: in %s, where no route of this node leads", v.service, segment)
 		return v
 	}
+	if e.Configured.Unannounced {
+		v.local, v.reason = true, v.service+": served for other nodes"
+		return v
+	}
 	if !w.Working {
 		v.reason = "the data plane is not at work yet"
 		return v

@@ -66,7 +66,7 @@ func New() *DataPlane {
 // enough services and backends for any test.
 func Limits() dataplane.Limits {
 	return dataplane.Limits{
-		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT},
+		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DNAT},
 		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
 		MaxServices: 4096,
 		MaxBackends: 4096,

@@ -80,6 +80,7 @@ type balancerBackendFlag uint32
 const (
 	balancerBackendFlagBACKEND_USABLE   balancerBackendFlag = 1
 	balancerBackendFlagBACKEND_HANDOVER balancerBackendFlag = 2
+	balancerBackendFlagBACKEND_RELAY    balancerBackendFlag = 4
 )
 
 type balancerCounter uint32
@@ -114,12 +115,13 @@ const (
 	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 26
 	balancerCounterCOUNTER_FORWARD_NAT           balancerCounter = 27
 	balancerCounterCOUNTER_FORWARD_NAT_HANDOVER  balancerCounter = 28
-	balancerCounterCOUNTER_FORWARD_NAT_REPLY     balancerCounter = 29
-	balancerCounterCOUNTER_ANSWER_ECHO           balancerCounter = 30
-	balancerCounterCOUNTER_ANSWER_TOO_BIG        balancerCounter = 31
-	balancerCounterCOUNTER_ANSWER_UNREACHABLE    balancerCounter = 32
-	balancerCounterCOUNTER_ANSWER_RESET          balancerCounter = 33
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 34
+	balancerCounterCOUNTER_FORWARD_RELAY         balancerCounter = 29
+	balancerCounterCOUNTER_FORWARD_NAT_REPLY     balancerCounter = 30
+	balancerCounterCOUNTER_ANSWER_ECHO           balancerCounter = 31
+	balancerCounterCOUNTER_ANSWER_TOO_BIG        balancerCounter = 32
+	balancerCounterCOUNTER_ANSWER_UNREACHABLE    balancerCounter = 33
+	balancerCounterCOUNTER_ANSWER_RESET          balancerCounter = 34
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 35
 )
 
 type balancerFlow struct {
@@ -150,6 +152,7 @@ const (
 	balancerForwardFORWARD_VXLAN  balancerForward = 4
 	balancerForwardFORWARD_GENEVE balancerForward = 5
 	balancerForwardFORWARD_NAT    balancerForward = 6
+	balancerForwardFORWARD_DNAT   balancerForward = 7
 )
 
 type balancerFragmentKey struct {
@@ -387,7 +390,7 @@ const (
 	balancerViewFlagVIEW_QUIC            balancerViewFlag = 64
 	balancerViewFlagVIEW_NAT             balancerViewFlag = 128
 	balancerViewFlagVIEW_PASSIVE         balancerViewFlag = 256
-	balancerViewFlagVIEW_KEEP_SOURCE     balancerViewFlag = 512
+	balancerViewFlagVIEW_DNAT            balancerViewFlag = 512
 )
 
 type balancerVipKey struct {
@@ -466,6 +469,7 @@ const (
 	balancerVarBtfTraceStep     = "btf_trace_step"
 	balancerVarBtfViewFlag      = "btf_view_flag"
 	balancerVarBtfVipNumber     = "btf_vip_number"
+	balancerVarFeatureDnat      = "feature_dnat"
 	balancerVarFeatureGeneve    = "feature_geneve"
 	balancerVarFeatureGue       = "feature_gue"
 	balancerVarFeatureIpip      = "feature_ipip"
@@ -579,6 +583,7 @@ type balancerVariableSpecs struct {
 	BtfTraceStep     *ebpf.VariableSpec `ebpf:"btf_trace_step"`
 	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureDnat      *ebpf.VariableSpec `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.VariableSpec `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.VariableSpec `ebpf:"feature_ipip"`
@@ -693,6 +698,7 @@ type balancerVariables struct {
 	BtfTraceStep     *ebpf.Variable `ebpf:"btf_trace_step"`
 	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureDnat      *ebpf.Variable `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.Variable `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.Variable `ebpf:"feature_ipip"`

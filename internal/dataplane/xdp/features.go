@@ -28,6 +28,7 @@ const (
 	featureQUIC
 	featureReject
 	featureNAT
+	featureDNAT // with featureNAT
 
 	allFeatures features = 1<<iota - 1
 )
@@ -46,6 +47,7 @@ func featureConstants() []string {
 		balancerVarFeatureQuic,
 		balancerVarFeatureReject,
 		balancerVarFeatureNat,
+		balancerVarFeatureDnat,
 	}
 }
 
@@ -58,6 +60,7 @@ func featuresOf(svc *lb.Service) features {
 		lb.VXLAN:  featureVXLAN,
 		lb.Geneve: featureGeneve,
 		lb.NAT:    featureNAT,
+		lb.DNAT:   featureNAT | featureDNAT,
 	}[svc.Forward]
 	if svc.Segment.Overlay() {
 		f |= featureOverlay

@@ -26,7 +26,19 @@ func target(svc *lb.Service, b lb.Backend) nexthop.Target {
 	if svc.Forward.Overlay() != lb.SegmentUnset {
 		return nexthop.Target{Address: b.TunnelEnd}
 	}
-	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC, Handover: svc.Forward == lb.NAT}
+	if b.Node.IsValid() {
+		return nexthop.Target{Address: b.Node, OnLink: true, MAC: b.MAC}
+	}
+	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC, Handover: svc.Forward.Translates()}
+}
+
+// remote is the far end of packets' way: of a tunnel or, if packets are translated,
+// the backend itself, whoever does it.
+func remote(svc *lb.Service, b lb.Backend) netip.Addr {
+	if svc.Forward.Translates() {
+		return b.Address
+	}
+	return target(svc, b).Address
 }
 
 // vlan is the id under which packets for b are sent; 0 is untagged. What the
@@ -38,7 +50,7 @@ func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 		return uint16(b.Segment.ID)
 	case hop.VLAN != 0:
 		return hop.VLAN
-	case svc.Forward == lb.L2DSR && svc.Segment.Type == lb.SegmentVLAN:
+	case (svc.Forward == lb.L2DSR || b.Node.IsValid()) && svc.Segment.Type == lb.SegmentVLAN:
 		return uint16(svc.Segment.ID)
 	}
 	return 0
@@ -56,7 +68,7 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 			Stats:       old.Stats,
 			Generation:  old.Generation,
 			Forward:     uint8(slices.Index(forwards(), svc.Forward)),
-			Remote:      target(svc, b).Address.As16(),
+			Remote:      remote(svc, b).As16(),
 		},
 		detail: balancerBackendDetail{
 			Address: b.Address.As16(),
@@ -69,6 +81,9 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 	}
 	if hop.Index != 0 && !b.Down {
 		e.Flags = uint8(balancerBackendFlagBACKEND_USABLE)
+	}
+	if b.Node.IsValid() {
+		e.Flags |= uint8(balancerBackendFlagBACKEND_RELAY)
 	}
 	if hop.Handover {
 		e.Flags |= uint8(balancerBackendFlagBACKEND_HANDOVER)
@@ -108,6 +123,7 @@ func forwards() []lb.Forward {
 		balancerForwardFORWARD_VXLAN:  lb.VXLAN,
 		balancerForwardFORWARD_GENEVE: lb.Geneve,
 		balancerForwardFORWARD_NAT:    lb.NAT,
+		balancerForwardFORWARD_DNAT:   lb.DNAT,
 	}
 }
 

@@ -89,7 +89,7 @@ const establishedIdle = 2*time.Hour + 4*time.Minute
 func natIdle(svc *lb.Service) uint32 {
 	idle := svc.Idle()
 	switch {
-	case svc.Forward != lb.NAT:
+	case !svc.Forward.Translates():
 		return 0
 	case svc.IdleTimeout == 0 && svc.Protocol == lb.TCP:
 		idle = establishedIdle

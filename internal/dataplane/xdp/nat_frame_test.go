@@ -22,7 +22,7 @@ type natCase struct {
 	tagOut  uint16
 	index   int
 	payload string
-	// keep makes the service keep the client's address and port.
+	// keep makes the mode DNAT, which keeps the client's address and port.
 	keep bool
 }
 
@@ -54,9 +54,11 @@ func (c natCase) service() *lb.Service {
 	if c.tagOut != 0 {
 		b.Segment = segment(c.tagOut)
 	}
-	return &lb.Service{
-		Name: "web", VIP: c.vip, Forward: lb.NAT, KeepSource: c.keep, MinHealthy: 1, Backends: []lb.Backend{b},
+	svc := &lb.Service{Name: "web", VIP: c.vip, Forward: lb.NAT, MinHealthy: 1, Backends: []lb.Backend{b}}
+	if c.keep {
+		svc.Forward = lb.DNAT
 	}
+	return svc
 }
 
 // snat is the address that the server sees: the client's, or what the route

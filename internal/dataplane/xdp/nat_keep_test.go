@@ -86,7 +86,7 @@ func TestNATKeepsNoSourceOfItself(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range natCases() {
 		svc := c.service()
-		svc.KeepSource = true
+		svc.Forward = lb.DNAT
 		c.client = netip.AddrPortFrom(c.backend.Addr(), c.client.Port())
 		update(t, p, svc)
 		port := begin(t, p, c)

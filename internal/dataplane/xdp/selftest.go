@@ -115,8 +115,10 @@ func (p *Plane) testPacket(in, packet []byte, exit string) error {
 		return nil
 	case !bytes.HasPrefix(out, selfTestHop.Destination[:]):
 		return fmt.Errorf("frame % x", out)
-	case exit == "forward_nat":
+	case exit == exitNAT:
 		return p.testSession(in, out)
+	case exit == exitRelay:
+		return testRelayed(in, out)
 	case !bytes.HasSuffix(out, packet):
 		return fmt.Errorf("frame % x", out)
 	}
@@ -141,7 +143,7 @@ func apart(cases []selfTestCase) []selfTestCase {
 func selfTestCases() []selfTestCase {
 	var cases []selfTestCase
 	for _, svc := range selfTestServices() {
-		cases = append(cases, selfTestCase{svc, []string{"forward_" + svc.Forward.String()}})
+		cases = append(cases, selfTestCase{svc, []string{selfTestExit(svc)}})
 	}
 	denied, limited := *cases[0].svc, *cases[0].svc
 	denied.Sources.Deny = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
@@ -165,8 +167,24 @@ func selfTestServices() []*lb.Service {
 			services = append(services, selfTestService(forward, addresses[0], "198.51.100.1", segment))
 		}
 	}
+	for i, vip := range addresses {
+		relayed := selfTestService(lb.DNAT, vip, []string{"198.51.100.1", "2001:db8:1::1"}[i], lb.SegmentUnset)
+		relayed.Backends[0].Node = netip.MustParseAddr("198.51.100.2")
+		services = append(services, relayed)
+	}
 	// NAT translates neither between families nor in segments.
 	return slices.DeleteFunc(services, func(svc *lb.Service) bool { return len(svc.Check()) > 0 })
+}
+
+// selfTestExit is the way to a service's only backend.
+func selfTestExit(svc *lb.Service) string {
+	switch {
+	case svc.Backends[0].Node.IsValid():
+		return exitRelay
+	case svc.Forward.Translates():
+		return exitNAT
+	}
+	return "forward_" + svc.Forward.String()
 }
 
 // selfTestService has one backend, behind a tunnel end point where the mode

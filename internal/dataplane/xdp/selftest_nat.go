@@ -10,6 +10,22 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
+// The exits to backends of services whose packets are translated.
+const (
+	exitNAT   = "forward_nat"
+	exitRelay = "forward_relay"
+)
+
+// testRelayed checks a client's frame on its way to another node: nothing but its
+// link layer and the hop limit differ.
+func testRelayed(in, out []byte) error {
+	want, err := rebuilt(in, 63, false)
+	if err == nil && !bytes.Equal(out[12:], want[12:]) {
+		err = fmt.Errorf("frame % x, want % x behind its addresses", out, want)
+	}
+	return err
+}
+
 // testSession checks a client's frame as NAT has made it: its checksums, and that
 // the server's answer comes back to the client as from the VIP.
 func (p *Plane) testSession(in, out []byte) error {

@@ -125,12 +125,13 @@ func viewFlags(pl plan) uint16 {
 	if pl.svc.Affinity == lb.AffinityQUIC {
 		flags |= balancerViewFlagVIEW_QUIC
 	}
-	if pl.svc.KeepSource {
-		flags |= balancerViewFlagVIEW_KEEP_SOURCE
-	}
-	if pl.svc.Forward == lb.NAT {
+	if pl.svc.Forward.Translates() {
 		flags |= balancerViewFlagVIEW_NAT
-	} else if pl.svc.Tracking == lb.TrackingFull {
+	}
+	if pl.svc.Forward == lb.DNAT {
+		flags |= balancerViewFlagVIEW_DNAT
+	}
+	if pl.svc.Forward != lb.NAT && pl.svc.Tracking == lb.TrackingFull {
 		flags |= balancerViewFlagVIEW_TRACK_ALL
 	}
 	if pl.svc.Health != nil && pl.svc.Health.Passive {

@@ -30,7 +30,7 @@ const maxTunnelEnds = 64
 // Limits are the services that this data plane can serve.
 func Limits() dataplane.Limits {
 	return dataplane.Limits{
-		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT},
+		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DNAT},
 		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
 		MaxServices: maxServices,
 		MaxBackends: maxServiceBackends,

@@ -12,6 +12,7 @@ func readBackend(v value, b *lb.Backend) {
 		required("address", address(&b.Address)),
 		optional("port", port(&b.Port)),
 		optional("weight", number(&b.Weight, 0, lb.MaxWeight)),
+		optional("node", address(&b.Node)),
 		optional("tunnelEnd", address(&b.TunnelEnd)),
 		optional("mac", word(&b.MAC)),
 		optional("segment", segment(&b.Segment)),

@@ -156,7 +156,7 @@ func TestServiceErrors(t *testing.T) {
 	const good = "{name: web, address: 10.1.1.1, port: 80, forward: l2dsr, backends: [{address: 10.0.0.21}]}"
 	tests := map[string]struct{ old, new, want string }{
 		"unknown field":      {"port", "prot", "f:3:36: services[0].prot: unknown field: did you mean \"port\"?"},
-		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, keepSource, affinity, quic, tracking, idleTimeout, learn, unavailable, minHealthy, health, limits, sources, backends"},
+		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, quic, tracking, idleTimeout, learn, unavailable, minHealthy, health, limits, sources, backends"},
 		"upper case":         {"forward", "Forward", "f:3:46: services[0].Forward: unknown field: did you mean \"forward\"?"},
 		"duplicate key":      {"port: 80", "port: 80, port: 81", "f:3:46: services[0].port: already given on line 3"},
 		"no name":            {"name: web, ", "", "f:3:5: services[0].name: missing"},
@@ -179,7 +179,7 @@ func TestServiceErrors(t *testing.T) {
 		"port as word":       {"80", "http", "f:3:42: services[0].port: have the text \"http\": want a whole number"},
 		"port as mapping":    {"80", "{a: b}", "f:3:42: services[0].port: have a mapping: want a whole number"},
 		"protocol":           {"port: 80", "port: 80, protocol: sctp", "f:3:56: services[0].protocol: unknown protocol \"sctp\": want one of tcp, udp"},
-		"forward":            {"l2dsr", "dsr", "f:3:55: services[0].forward: unknown forwarding mode \"dsr\": want one of l2dsr, ipip, gue, vxlan, geneve, nat"},
+		"forward":            {"l2dsr", "dsr", "f:3:55: services[0].forward: unknown forwarding mode \"dsr\": want one of l2dsr, ipip, gue, vxlan, geneve, nat, dnat"},
 		"mode not served":    {"l2dsr", "gue", "f:3:55: services[0].forward: forwarding mode gue can't be served by this data plane (it serves l2dsr, ipip)"},
 		"affinity":           {"port: 80", "port: 80, affinity: ip", "f:3:56: services[0].affinity: unknown affinity \"ip\": want one of flow, client, quic"},
 		"unavailable":        {"port: 80", "port: 80, unavailable: reset", "f:3:59: services[0].unavailable: unknown policy \"reset\": want one of drop, reject"},

@@ -37,7 +37,6 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 		optional("protocol", word(&s.Protocol)),
 		optional("segment", segment(&s.Segment)),
 		required("forward", word(&s.Forward)),
-		optional("keepSource", flag(&s.KeepSource)),
 		optional("affinity", word(&s.Affinity)),
 		optional("quic", quic(&s.QUIC)),
 		optional("tracking", word(&s.Tracking)),

@@ -16,9 +16,9 @@ import (
 // policy Local only pods of this node, or nodes with a pod, are used.
 func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target) []lb.Backend {
 	switch {
-	case s.Forward == lb.NAT && local(svc):
+	case s.Forward.Translates() && local(svc):
 		return weighed(slices.DeleteFunc(all, func(e target) bool { return e.node != t.self }))
-	case s.Forward == lb.NAT:
+	case s.Forward.Translates():
 		return weighed(nearby(all, t.self, t.zone()))
 	case local(svc):
 		return weighed(t.nodesOf(s, all))

@@ -141,7 +141,6 @@ type agent struct {
 
 	mu       sync.Mutex
 	left     []string
-	restored int
 	peers    []bgp.Peer
 	policies []bgp.Policy
 }

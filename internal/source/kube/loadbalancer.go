@@ -18,6 +18,12 @@ func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
 	if err != nil {
 		return // it has none yet
 	}
+	t.listeners(b, address, t.add)
+}
+
+// listeners hands over the services that a LoadBalancer's listeners are which are
+// enabled and can be read.
+func (t *translation) listeners(b *v1alpha1.LoadBalancer, address netip.Addr, take func(lb.Service)) {
 	var forward lb.Forward
 	if err := forward.UnmarshalText([]byte(b.Spec.Forward)); err != nil {
 		t.fail("spec.forward: %v", err)
@@ -31,23 +37,27 @@ func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
 		case at < 0:
 			t.fail("listener %s: pool %s is missing", l.Name, l.Pool)
 		default:
-			t.listener(b, l, &b.Spec.Pools[at], lb.Service{
+			s, readable := t.listener(l, &b.Spec.Pools[at], lb.Service{
 				// No Service's name has a colon.
 				Name:    "flb:" + b.Namespace + "/" + b.Name + "/" + l.Name,
 				VIP:     lb.VIP{Address: address, Port: uint16(l.Port), Protocol: lb.TCP, Segment: segmentOf(b.Spec.Segment)},
 				Forward: forward, MinHealthy: 1,
 			})
+			if readable {
+				take(s)
+			}
 		}
 	}
 }
 
-func (t *translation) listener(b *v1alpha1.LoadBalancer, l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Service) {
+// listener completes a service with what a listener and its pool say.
+func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Service) (_ lb.Service, readable bool) {
 	if l.Protocol == "UDP" {
 		s.Protocol = lb.UDP
 	}
 	if l.Port < 1 || l.Port > math.MaxUint16 {
 		t.fail("listener %s: port: %v", l.Name, lb.OutOfRange(l.Port, 1, math.MaxUint16))
-		return
+		return s, false
 	}
 	if p.SessionAffinity == "ClientIP" {
 		s.Affinity = lb.AffinityClient
@@ -76,7 +86,7 @@ func (t *translation) listener(b *v1alpha1.LoadBalancer, l *v1alpha1.Listener, p
 			s.Backends = append(s.Backends, m)
 		}
 	}
-	t.add(s)
+	return s, true
 }
 
 func readMember(m *v1alpha1.Member) (b lb.Backend, err error) {

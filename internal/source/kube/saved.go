@@ -91,7 +91,7 @@ func (s *Source) keepSaved(ctx context.Context) {
 
 // save writes down what is desired now. An error is logged: the agent goes on.
 func (s *Source) save() {
-	s.saving.Lock()
+	s.saving.Lock() // who comes last saves what is newest
 	defer s.saving.Unlock()
 	s.mu.Lock()
 	state := saved{Version: stateVersion, Node: s.Node, ASN: s.ASN, At: time.Now(), Services: s.world.Services()}

@@ -74,6 +74,9 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 	if settings.Health.Given {
 		health = settings.Health.Check
 	}
+	if forward == lb.NAT && local(svc) {
+		forward = lb.DNAT // which is how pods of the node itself see clients
+	}
 	t.byNodes = forward.DSR()
 	for _, address := range t.ingress(svc) {
 		sources := t.sources(svc, address)
@@ -87,7 +90,6 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 				Name:       serviceName(svc, port, address),
 				VIP:        lb.VIP{Address: address, Port: uint16(port.Port)},
 				Forward:    forward,
-				KeepSource: forward == lb.NAT && local(svc),
 				Affinity:   affinity(svc.Spec.SessionAffinity),
 				Sources:    sources,
 				MinHealthy: 1,
@@ -144,7 +146,7 @@ func affinity(a corev1.ServiceAffinity) lb.Affinity {
 // with NAT, which knows all flows. A check that needs a connection says nothing
 // about a UDP port: it is made only where it has a port of its own.
 func (t *translation) finish(s *lb.Service, health *lb.HealthCheck) {
-	if s.Protocol == lb.UDP && s.Forward.DSR() {
+	if s.Protocol == lb.UDP && s.Forward != lb.NAT {
 		s.Learn = lb.DefaultLearn
 	}
 	if health != nil && (s.Protocol != lb.UDP || health.Port != 0 || health.Type == lb.HealthICMP) {

@@ -168,8 +168,8 @@ func (s *Source) await(ctx context.Context, until time.Time, holds func() bool) 
 	}
 }
 
-// Run hands over what is desired until ctx, which is Start's or ends before it,
-// ends: first all of it, once every list has been read, or what was saved if that
+// Run hands over what is desired until ctx ends, and then follows the API server no
+// more: first all of it, once every list has been read, or what was saved if that
 // takes too long; then what changes. Without a saved state nothing is handed over
 // before: what an earlier agent left in the kernel goes on.
 func (s *Source) Run(ctx context.Context, apply func(Update) error) error {

@@ -25,7 +25,7 @@ func nearby(all []target, node, zone string) []target {
 // hinted reports whether every ready target has hints of a sort, and one of them
 // is for this place.
 func hinted(all []target, hints func(*target) []string, here string) bool {
-	any := false
+	found := false
 	for i := range all {
 		if all[i].condition != ready {
 			continue
@@ -34,7 +34,7 @@ func hinted(all []target, hints func(*target) []string, here string) bool {
 		if len(h) == 0 {
 			return false
 		}
-		any = any || here != "" && slices.Contains(h, here)
+		found = found || here != "" && slices.Contains(h, here)
 	}
-	return any
+	return found
 }

@@ -11,15 +11,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rogpeppe/go-internal/txtar"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-
-	"github.com/rogpeppe/go-internal/txtar"
-
 	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source/kube"
@@ -136,9 +134,6 @@ func describe(c kube.Change, problems []kube.Problem) string {
 
 func describeService(b *strings.Builder, s *lb.Service) {
 	fmt.Fprintf(b, "%s: %s %s", s.Name, s.VIP, s.Forward)
-	if s.KeepSource {
-		b.WriteString(" keeps source")
-	}
 	if s.Affinity != lb.AffinityFlow {
 		fmt.Fprintf(b, " affinity %s", s.Affinity)
 	}

@@ -104,12 +104,13 @@ const (
 	replyCounterCOUNTER_FORWARD_GENEVE        replyCounter = 26
 	replyCounterCOUNTER_FORWARD_NAT           replyCounter = 27
 	replyCounterCOUNTER_FORWARD_NAT_HANDOVER  replyCounter = 28
-	replyCounterCOUNTER_FORWARD_NAT_REPLY     replyCounter = 29
-	replyCounterCOUNTER_ANSWER_ECHO           replyCounter = 30
-	replyCounterCOUNTER_ANSWER_TOO_BIG        replyCounter = 31
-	replyCounterCOUNTER_ANSWER_UNREACHABLE    replyCounter = 32
-	replyCounterCOUNTER_ANSWER_RESET          replyCounter = 33
-	replyCounterCOUNTER_COUNT                 replyCounter = 34
+	replyCounterCOUNTER_FORWARD_RELAY         replyCounter = 29
+	replyCounterCOUNTER_FORWARD_NAT_REPLY     replyCounter = 30
+	replyCounterCOUNTER_ANSWER_ECHO           replyCounter = 31
+	replyCounterCOUNTER_ANSWER_TOO_BIG        replyCounter = 32
+	replyCounterCOUNTER_ANSWER_UNREACHABLE    replyCounter = 33
+	replyCounterCOUNTER_ANSWER_RESET          replyCounter = 34
+	replyCounterCOUNTER_COUNT                 replyCounter = 35
 )
 
 type replyFlow struct {
@@ -319,6 +320,7 @@ const (
 	replyVarBtfSegmentType   = "btf_segment_type"
 	replyVarBtfViewFlag      = "btf_view_flag"
 	replyVarBtfVipNumber     = "btf_vip_number"
+	replyVarFeatureDnat      = "feature_dnat"
 	replyVarFeatureGeneve    = "feature_geneve"
 	replyVarFeatureGue       = "feature_gue"
 	replyVarFeatureIpip      = "feature_ipip"
@@ -430,6 +432,7 @@ type replyVariableSpecs struct {
 	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureDnat      *ebpf.VariableSpec `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.VariableSpec `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.VariableSpec `ebpf:"feature_ipip"`
@@ -541,6 +544,7 @@ type replyVariables struct {
 	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureDnat      *ebpf.Variable `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.Variable `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.Variable `ebpf:"feature_ipip"`

@@ -118,7 +118,7 @@ func (v *view) leaving(t Target, p path) (Hop, link, error) {
 // resolve returns the MAC address of the neighbour on dev that t is sent to.
 func (v *view) resolve(t Target, dev link, next netip.Addr) (lb.MAC, error) {
 	if t.OnLink && next != t.Address {
-		return lb.MAC{}, fmt.Errorf("%s is behind gateway %s: l2dsr needs a directly connected backend", t.Address, next)
+		return lb.MAC{}, fmt.Errorf("%s is behind gateway %s: l2dsr and dnat need it directly connected", t.Address, next)
 	}
 	n, refused := v.neighbour(neighbourKey{dev.index, next})
 	switch {

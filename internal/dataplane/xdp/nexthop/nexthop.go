@@ -28,7 +28,7 @@ import (
 type Target struct {
 	// Address is the backend's address; never IPv4-mapped, without zone.
 	Address netip.Addr
-	// OnLink asks for the machine that has Address itself, as l2dsr does: a
+	// OnLink asks for the machine that has Address itself, as l2dsr and relays do: a
 	// route through a gateway is an error. Otherwise Address is the far end of a
 	// tunnel.
 	OnLink bool

@@ -104,12 +104,13 @@ const (
 	probeCounterCOUNTER_FORWARD_GENEVE        probeCounter = 26
 	probeCounterCOUNTER_FORWARD_NAT           probeCounter = 27
 	probeCounterCOUNTER_FORWARD_NAT_HANDOVER  probeCounter = 28
-	probeCounterCOUNTER_FORWARD_NAT_REPLY     probeCounter = 29
-	probeCounterCOUNTER_ANSWER_ECHO           probeCounter = 30
-	probeCounterCOUNTER_ANSWER_TOO_BIG        probeCounter = 31
-	probeCounterCOUNTER_ANSWER_UNREACHABLE    probeCounter = 32
-	probeCounterCOUNTER_ANSWER_RESET          probeCounter = 33
-	probeCounterCOUNTER_COUNT                 probeCounter = 34
+	probeCounterCOUNTER_FORWARD_RELAY         probeCounter = 29
+	probeCounterCOUNTER_FORWARD_NAT_REPLY     probeCounter = 30
+	probeCounterCOUNTER_ANSWER_ECHO           probeCounter = 31
+	probeCounterCOUNTER_ANSWER_TOO_BIG        probeCounter = 32
+	probeCounterCOUNTER_ANSWER_UNREACHABLE    probeCounter = 33
+	probeCounterCOUNTER_ANSWER_RESET          probeCounter = 34
+	probeCounterCOUNTER_COUNT                 probeCounter = 35
 )
 
 type probeFlow struct {
@@ -341,6 +342,7 @@ const (
 	probeVarBtfSegmentType   = "btf_segment_type"
 	probeVarBtfViewFlag      = "btf_view_flag"
 	probeVarBtfVipNumber     = "btf_vip_number"
+	probeVarFeatureDnat      = "feature_dnat"
 	probeVarFeatureGeneve    = "feature_geneve"
 	probeVarFeatureGue       = "feature_gue"
 	probeVarFeatureIpip      = "feature_ipip"
@@ -455,6 +457,7 @@ type probeVariableSpecs struct {
 	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureDnat      *ebpf.VariableSpec `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.VariableSpec `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.VariableSpec `ebpf:"feature_ipip"`
@@ -570,6 +573,7 @@ type probeVariables struct {
 	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureDnat      *ebpf.Variable `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.Variable `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.Variable `ebpf:"feature_ipip"`

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// damage is a toll by whose fault it was.
+type damage struct {
+	toll
+	// WithPod are connections that broke with their pods, and Else those whose pod
+	// goes on.
+	WithPod, Else []breakage
+}
+
+func (d damage) String() string {
+	return fmt.Sprintf("%d requests answered (the slowest in %s), %d lost; %d connections: %d closed by their pods, %d broken with their pods, %d broken otherwise",
+		d.Requests, d.Slowest.Round(time.Millisecond), len(d.Lost), d.Connections, d.Closed, len(d.WithPod), len(d.Else))
+}
+
+// under has clients ask before, during and after a change of the Service "web", and
+// returns what they saw. Pods that are on the nodes named, or not there in the end,
+// are gone.
+func (i *installation) under(t *testing.T, change func(l *load), lost ...string) damage {
+	t.Helper()
+	l := startLoad(t.Context(), i.Client, i.vips(t, "web"))
+	defer l.stop()
+	l.goOn(t)
+	change(l)
+	l.goOn(t)
+	d := damage{toll: l.stop()}
+	there, err := i.pods(t.Context(), "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range d.Broken {
+		node, known := there[b.pod]
+		if known && !slices.Contains(lost, node) {
+			d.Else = append(d.Else, b)
+		} else {
+			d.WithPod = append(d.WithPod, b)
+		}
+	}
+	t.Log(d)
+	sample(t, "broken with pod", d.WithPod)
+	sample(t, "broken", d.Else)
+	return d
+}
+
+// sample logs how the first connections broke.
+func sample(t *testing.T, what string, all []breakage) {
+	t.Helper()
+	const first = 5
+	for _, b := range all[:min(first, len(all))] {
+		t.Logf("%s %s: %v", what, b.pod, b.err)
+	}
+}
+
+// unharmed fails the test if anybody lost anything that a living pod could have
+// given.
+func (d damage) unharmed(t *testing.T) {
+	t.Helper()
+	const first = 5
+	if len(d.Lost)+len(d.Else) > 0 {
+		t.Errorf("%d requests lost, and %d connections broken whose pods live", len(d.Lost), len(d.Else))
+	}
+	for _, err := range d.Lost[:min(first, len(d.Lost))] {
+		t.Logf("lost: %v", err)
+	}
+}
+
+// scale gives "web" so many pods, and returns when there are neither fewer nor more.
+func (i *installation) scale(t *testing.T, replicas int) {
+	t.Helper()
+	i.Kubectl(t, "scale", "deployment/web", fmt.Sprintf("--replicas=%d", replicas))
+	i.settle(t, replicas)
+}
+
+// settle waits until "web" has its pods, and those that end are gone.
+func (i *installation) settle(t *testing.T, replicas int) {
+	t.Helper()
+	i.deployed(t, "web")
+	cluster.Await(t, patience, "pods to be gone", func() error {
+		list, err := i.Clients().CoreV1().Pods("default").List(t.Context(), meta.ListOptions{LabelSelector: "app=web"})
+		if err == nil && len(list.Items) != replicas {
+			err = fmt.Errorf("there are %d, want %d", len(list.Items), replicas)
+		}
+		return err
+	})
+}
+
+// Pods come and go.
+func testScale(t *testing.T, i *installation) {
+	i.scale(t, 1)
+	i.under(t, func(l *load) {
+		i.scale(t, 10)
+		l.goOn(t)
+		i.scale(t, 2)
+	}).unharmed(t)
+}
+
+// All pods are replaced by new ones.
+func testRollout(t *testing.T, i *installation) {
+	const replicas = 4
+	i.scale(t, replicas)
+	i.under(t, func(*load) {
+		i.Kubectl(t, "rollout", "restart", "deployment/web")
+		i.settle(t, replicas)
+	}).unharmed(t)
+}
+
+// Agents and controllers are replaced by new ones.
+func testUpgrade(t *testing.T, i *installation) {
+	i.under(t, func(*load) {
+		i.runHelm(t, "upgrade", "--wait", "--set", "logFormat=json")
+		i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+patience.String())
+	}).unharmed(t)
+}
+
+// The kubelets of all nodes are replaced, one after the other.
+func testKubelet(t *testing.T, i *installation) {
+	i.under(t, func(*load) {
+		for _, n := range i.Nodes() {
+			n.RestartKubelet(t)
+		}
+	}).unharmed(t)
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// One cluster with kube-proxy goes through everything. A scenario needs those before
+// it only for what they leave: Deployment and Service "web".
+func TestCluster(t *testing.T) {
+	i := install(t, cluster.Options{Nodes: 3, KubeProxy: "nftables"}, nat)
+	i.Apply(t, web)
+	i.Apply(t, whoami)
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *installation)
+	}{
+		{"install", testInstall},
+		{"TCP and UDP", testBothProtocols},
+		{"local policy", testLocalPolicy},
+		{"session affinity", testAffinity},
+		{"source ranges", testSourceRanges},
+		{"inside", testInside},
+		{"scale", testScale},
+		{"rollout", testRollout},
+		{"upgrade", testUpgrade},
+		{"kubelets restart", testKubelet},
+		{"API server is away", testAPIAway},
+		{"power is cut", testPowerCut},
+		{"uninstall", testUninstall},
+	} {
+		t.Run(step.name, func(t *testing.T) {
+			defer func() {
+				if t.Failed() {
+					i.diagnose(t)
+				}
+			}()
+			step.run(t, i)
+		})
+	}
+}
+
+// A Deployment and a Service get addresses, routes by way of all nodes, and answers
+// of all pods.
+func testInstall(t *testing.T, i *installation) {
+	pods := i.deployed(t, "web")
+	vips := i.vips(t, "web")
+	i.awaitRoutes(t, vips, i.names()...)
+	for _, vip := range vips {
+		i.answered(t, vip, pods)
+	}
+}
+
+// TCP and UDP with the same number share an address.
+func testBothProtocols(t *testing.T, i *installation) {
+	pods := i.deployed(t, "whoami")
+	i.Apply(t, exposed("both", ""))
+	for _, vip := range i.vips(t, "both") {
+		for _, network := range []string{"tcp", "udp"} {
+			i.heard(t, network, netip.AddrPortFrom(vip, 8080), pods)
+		}
+	}
+	i.Kubectl(t, "delete", "service", "both")
+}
+
+// With externalTrafficPolicy: Local only nodes with pods announce, and pods see the
+// client's own address.
+func testLocalPolicy(t *testing.T, i *installation) {
+	pods := i.deployed(t, "whoami")
+	i.Apply(t, exposed("local", "externalTrafficPolicy: Local"))
+	vips := i.vips(t, "local")
+	var nodes []string
+	for _, node := range pods {
+		nodes = append(nodes, node)
+	}
+	i.awaitRoutes(t, vips, nodes...)
+	for family, vip := range vips {
+		for _, network := range []string{"tcp", "udp"} {
+			for pod, asker := range i.heard(t, network, netip.AddrPortFrom(vip, 8080), pods) {
+				if got, want := addressOf(t, asker), cluster.ClientAddresses()[family]; got != want {
+					t.Errorf("%s: pod %s was asked by %s, want %s", network, pod, got, want)
+				}
+			}
+		}
+	}
+	i.Kubectl(t, "delete", "service", "local")
+	i.awaitRoutes(t, vips)
+}
+
+// With sessionAffinity one client has one pod, by whatever port it comes.
+func testAffinity(t *testing.T, i *installation) {
+	i.Apply(t, exposed("sticky", "sessionAffinity: ClientIP"))
+	for _, vip := range i.vips(t, "sticky") {
+		to := netip.AddrPortFrom(vip, 8080)
+		i.awaitRoutes(t, []netip.Addr{vip}, i.names()...)
+		first := ""
+		cluster.Await(t, patience, "an answer", func() (err error) {
+			first, _, err = i.who(t.Context(), "tcp", to)
+			return err
+		})
+		for range 20 {
+			pod, _, err := i.who(t.Context(), "tcp", to)
+			if err != nil || pod != first {
+				t.Errorf("%s: answered by %q, error %v; want %s as before", vip, pod, err, first)
+			}
+		}
+	}
+	i.Kubectl(t, "delete", "service", "sticky")
+}
+
+// loadBalancerSourceRanges shut the client out, and let it in again.
+func testSourceRanges(t *testing.T, i *installation) {
+	pods := i.deployed(t, "whoami")
+	i.Apply(t, exposed("ranges", `loadBalancerSourceRanges: [198.51.100.0/24, "fd31::/64"]`))
+	vips := i.vips(t, "ranges")
+	i.awaitRoutes(t, vips, i.names()...)
+	for _, vip := range vips {
+		i.heard(t, "tcp", netip.AddrPortFrom(vip, 8080), pods)
+	}
+	i.Apply(t, exposed("ranges", `loadBalancerSourceRanges: [192.0.2.0/24, "2001:db8:ffff::/48"]`))
+	for _, vip := range vips {
+		to := netip.AddrPortFrom(vip, 8080)
+		cluster.Await(t, patience, "the client to be shut out", func() error { return i.shutOut(t.Context(), to) })
+	}
+	i.Kubectl(t, "delete", "service", "ranges")
+}
+
+// shutOut returns an error if anybody answers: clients are asked at once who come
+// through all of the nodes.
+func (i *installation) shutOut(ctx context.Context, to netip.AddrPort) error {
+	var all errgroup.Group
+	for range 8 {
+		all.Go(func() error {
+			if pod, _, err := i.who(ctx, "tcp", to); err == nil {
+				return fmt.Errorf("%s answers", pod)
+			}
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// Inside the cluster kube-proxy serves Services as ever, under both addresses.
+func testInside(t *testing.T, i *installation) {
+	pods := i.deployed(t, "web")
+	addresses := strings.Fields(i.Kubectl(t, "get", "service", "web", "-o", "jsonpath={.spec.clusterIPs[0]} {.spec.clusterIPs[1]}"))
+	for _, vip := range i.vips(t, "web") {
+		addresses = append(addresses, vip.String())
+	}
+	for _, a := range addresses {
+		i.answeredInside(t, netip.MustParseAddr(a), pods)
+	}
+}
+
+// What is uninstalled isn't announced any more.
+func testUninstall(t *testing.T, i *installation) {
+	vips := i.vips(t, "web")
+	i.callHelm(t, "uninstall", "fairlead", "--wait", "--timeout", patience.String())
+	i.awaitRoutes(t, vips)
+	if left := i.Kubectl(t, "get", "addresspools,loadbalancergroups,bgppeers", "-o", "name"); left != "" {
+		t.Errorf("left are %s", left)
+	}
+}
+
+// answered asks nginx from the client until all pods have answered.
+func (i *installation) answered(t *testing.T, vip netip.Addr, pods map[string]string) {
+	t.Helper()
+	var seen []string
+	cluster.Await(t, patience, "answers of all pods from "+vip.String(), func() error {
+		pod, err := fetch(t.Context(), i.Client, netip.AddrPortFrom(vip, 80))
+		if err != nil {
+			return err
+		}
+		if _, known := pods[pod]; !known {
+			return fmt.Errorf("answered by %q", pod)
+		}
+		if !slices.Contains(seen, pod) {
+			seen = append(seen, pod)
+		}
+		if len(seen) < len(pods) {
+			return fmt.Errorf("only %v answered so far", seen)
+		}
+		return nil
+	})
+}
+
+// answeredInside asks nginx from a pod of whoami.
+func (i *installation) answeredInside(t *testing.T, address netip.Addr, pods map[string]string) {
+	t.Helper()
+	url := "http://" + netip.AddrPortFrom(address, 80).String()
+	got := strings.TrimSpace(i.Kubectl(t, "exec", "deployment/whoami", "--", "/whoami", url))
+	if _, known := pods[got]; !known {
+		t.Errorf("%s says %q inside, want one of %v", url, got, pods)
+	}
+}

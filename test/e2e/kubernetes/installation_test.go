@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/test/cluster"
+	"fairlead.io/fairlead/test/cluster/binary"
+)
+
+const (
+	namespace = "fairlead-system"
+	chart     = root + "/deploy/helm/fairlead"
+	// patience is for how long a test waits for what comes sooner or later, on a
+	// machine that has much else to do.
+	patience = time.Minute
+)
+
+// pools are the addresses that Services get, IPv4 and then IPv6.
+var pools = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24"), netip.MustParsePrefix("2001:db8:113::/120")}
+
+// installation is a cluster with Fairlead in it.
+type installation struct {
+	*cluster.Cluster
+	forward forwarding
+	// helm is the command, kubeconfig what it knows the cluster by.
+	helm, kubeconfig string
+	// values is the file of what the chart is installed with.
+	values string
+}
+
+// whoamiImage has the command of that name.
+func whoamiImage(t *testing.T) string {
+	t.Helper()
+	return cluster.Image{
+		Name: "localhost/whoami:1", Entrypoint: []string{"/whoami"},
+		Copies: map[string]string{"/whoami": filepath.Join(artefacts, "whoami")},
+	}.Build(t)
+}
+
+// forwarding is how the group brings packets to pods.
+type forwarding string
+
+// nat keeps sessions on the balancer that a connection came through: it breaks when
+// the router sends it through another one.
+const nat forwarding = "nat"
+
+// stateless says that a connection goes on through whatever balancer it comes.
+func (f forwarding) stateless() bool { return f != nat }
+
+// install makes a cluster, and gives it Fairlead.
+func install(t *testing.T, o cluster.Options, forward forwarding) *installation {
+	t.Helper()
+	i := &installation{Cluster: cluster.Start(t, o), forward: forward}
+	i.Load(t, filepath.Join(artefacts, imageArchive), cluster.NginxImage(t), whoamiImage(t))
+	path, err := exec.CommandContext(t.Context(), "go", "tool", "-n", "-modfile="+root+"/tools/helm/go.mod", "helm").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.helm, i.kubeconfig = strings.TrimSpace(string(path)), i.Kubeconfig(t, i.Config())
+	i.values = filepath.Join(t.TempDir(), "values.yaml")
+	if err := os.WriteFile(i.values, []byte(i.valuesText()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	i.Kubectl(t, "create", "namespace", namespace)
+	i.Kubectl(t, "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=privileged")
+	i.runHelm(t, "install", "--wait")
+	return i
+}
+
+// runHelm installs or upgrades the release.
+func (i *installation) runHelm(t *testing.T, verb string, args ...string) {
+	t.Helper()
+	path, err := filepath.Abs(chart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{verb, "fairlead", path, "--values", i.values, "--timeout", patience.String()}, args...)
+	i.callHelm(t, args...)
+}
+
+// callHelm runs helm at the client, which reaches the API server as an operator's
+// machine does.
+func (i *installation) callHelm(t *testing.T, args ...string) {
+	t.Helper()
+	args = append([]string{i.helm, "--kubeconfig", i.kubeconfig, "--namespace", namespace}, args...)
+	if _, err := i.Client.Run(t.Context(), args...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// valuesText are the chart's values: one pool, one group, and the router as a peer at
+// both of its addresses.
+func (i *installation) valuesText() string {
+	repository, tag, _ := strings.Cut(imageName, ":")
+	router := cluster.RouterAddresses()
+	return fmt.Sprintf(`
+image: {repository: %s, tag: %s, pullPolicy: Never}
+logFormat: text
+bgp:
+  asn: %d
+  peers:
+    - {name: router, address: %s, asn: %d, bfd: {interval: 200ms, multiplier: 5}}
+    - {name: router-v6, address: "%s", asn: %d, bfd: {interval: 200ms, multiplier: 5}}
+addressPools:
+  - {name: default, addresses: [%s, "%s"]}
+groups:
+  - name: default
+    size: 3
+    nodeSelector: {}
+    dataPlane: {forward: %s, healthCheck: {type: tcp, interval: 300ms, timeout: 300ms}}
+agent:
+  resources: {requests: {cpu: 10m, memory: 64Mi}}
+  dataplane: {flows: 16384, natSessions: 16384}
+controller:
+  resources: {requests: {cpu: 10m, memory: 32Mi}}
+`, repository, tag, cluster.NodeASN, router[0], cluster.RouterASN, router[1], cluster.RouterASN, pools[0], pools[1], i.forward)
+}
+
+// ask runs the fairlead command on a node and returns what it printed.
+func (i *installation) ask(ctx context.Context, n *cluster.Node, args ...string) (string, error) {
+	if n.Machine == nil {
+		return "", errors.New("node " + n.Name() + " has no power")
+	}
+	return n.Run(ctx, append([]string{filepath.Join(artefacts, "fairlead")}, args...)...)
+}
+
+// diagnose logs what controllers and agents know and said.
+func (i *installation) diagnose(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	show := func(what string, say func() (string, error)) {
+		text, err := say()
+		if err != nil {
+			text += err.Error()
+		}
+		t.Logf("%s:\n%s", what, text)
+	}
+	for _, n := range i.Nodes() {
+		for _, command := range []string{"status", "services", "backends", "routes"} {
+			show(n.Name()+": fairlead "+command, func() (string, error) { return i.ask(ctx, n, command) })
+		}
+		if n.Machine == nil {
+			continue
+		}
+		const last = `for f in /var/log/pods/` + namespace + `_*/*/*.log; do echo "$f"; tail -n 60 "$f"; done`
+		show(n.Name()+": logs", func() (string, error) { return n.Run(ctx, "sh", "-c", last) })
+	}
+	show("objects", func() (string, error) {
+		kubernetes, err := binary.Find()
+		if err != nil {
+			return "", err
+		}
+		return i.Client.Run(ctx, kubernetes, "kubectl", "--kubeconfig", i.kubeconfig, "--request-timeout=5s",
+			"get", "addresspools,loadbalancergroups,bgppeers", "--output=yaml")
+	})
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// The load of one address: visitors ask once on each connection, regulars keep
+// theirs. On two families that is some 300 and 1,000 requests a second on a machine
+// with nothing else to do.
+const (
+	visitors    = 4
+	visitorPace = 25 * time.Millisecond
+	regulars    = 50
+	regularPace = 100 * time.Millisecond
+	// Half of the regulars take a new connection after so many requests, so that new
+	// pods get some.
+	shortTalk     = 30
+	answerTimeout = 15 * time.Second // a client's kernel repeats the first packet after 1, 3, and 7 s
+)
+
+// load is clients who ask nginx all the time.
+type load struct {
+	from *cluster.Machine
+	// over ends the load.
+	over context.Context
+	end  context.CancelFunc
+	all  sync.WaitGroup
+
+	mu   sync.Mutex
+	toll toll
+	// served counts the connections of regulars that are being served now.
+	served int
+	// regulars is how many of them there are.
+	regulars int
+}
+
+// toll is what clients saw while something changed.
+type toll struct {
+	// Requests were answered, in Connections of regulars or alone.
+	Requests, Connections int
+	// Slowest is the longest that an answer took.
+	Slowest time.Duration
+	// Lost are requests without an answer, of visitors.
+	Lost []error
+	// Closed counts the connections that a pod closed between two requests, as it
+	// should before it ends.
+	Closed int
+	// Broken are connections that ended in any other way.
+	Broken []breakage
+}
+
+// breakage is the end of a connection with a pod; it is empty if none has answered.
+type breakage struct {
+	pod string
+	err error
+}
+
+// startLoad has clients ask at port 80 of the addresses.
+func startLoad(ctx context.Context, from *cluster.Machine, vips []netip.Addr) *load {
+	l := &load{from: from, regulars: regulars * len(vips)}
+	l.over, l.end = context.WithCancel(ctx)
+	for _, vip := range vips {
+		address := netip.AddrPortFrom(vip, 80).String()
+		for range visitors {
+			l.all.Go(func() { l.visit(address) })
+		}
+		for n := range regulars {
+			requests := math.MaxInt
+			if n%2 == 0 {
+				requests = shortTalk
+			}
+			l.all.Go(func() { l.stay(address, requests) })
+		}
+	}
+	return l
+}
+
+// stop ends the load and returns what there was.
+func (l *load) stop() toll {
+	l.end()
+	l.all.Wait()
+	return l.toll
+}
+
+// goOn waits until every regular has a connection and so many requests more have been
+// answered.
+func (l *load) goOn(t *testing.T) {
+	t.Helper()
+	const more = 1000
+	want := l.answered() + more
+	cluster.Await(t, patience, "clients to be served", func() error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.toll.Requests < want || l.served < l.regulars {
+			return fmt.Errorf("%d of %d requests answered, %d connections", l.toll.Requests, want, l.served)
+		}
+		return nil
+	})
+}
+
+func (l *load) answered() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.toll.Requests
+}
+
+// count changes the toll.
+func (l *load) count(change func(*toll)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	change(&l.toll)
+}
+
+// visit asks again and again, each time on a connection of its own.
+func (l *load) visit(address string) {
+	_ = l.from.Do(func() error {
+		for pause(l.over, visitorPace) {
+			began := time.Now()
+			err := visitOnce(address)
+			took := time.Since(began)
+			l.count(func(t *toll) {
+				if err != nil {
+					t.Lost = append(t.Lost, fmt.Errorf("%s after %s: %w", address, took.Round(time.Millisecond), err))
+					return
+				}
+				t.Requests++
+				t.Slowest = max(t.Slowest, took)
+			})
+		}
+		return nil
+	})
+}
+
+// stay keeps a connection open for so many requests, and opens another one when it
+// ends.
+func (l *load) stay(address string, requests int) {
+	for l.over.Err() == nil {
+		l.keep(address, requests)
+	}
+}
+
+// keep asks on one connection until it ends, the load does, or that was enough.
+func (l *load) keep(address string, requests int) {
+	ctx, cancel := context.WithTimeout(l.over, answerTimeout)
+	conn, err := l.from.Dial(ctx, "tcp", address)
+	cancel()
+	if err != nil {
+		if l.over.Err() == nil {
+			l.count(func(t *toll) { t.Broken = append(t.Broken, breakage{err: err}) })
+		}
+		return
+	}
+	defer conn.Close()
+	c := newConversation(conn)
+	l.count(func(t *toll) { t.Connections++; l.served++ })
+	defer l.count(func(*toll) { l.served-- })
+	for ; requests > 0 && l.over.Err() == nil; requests-- {
+		began := time.Now()
+		err := c.ask()
+		took := time.Since(began)
+		if err == nil {
+			l.count(func(t *toll) { t.Requests++; t.Slowest = max(t.Slowest, took) })
+			err = c.idle(regularPace)
+		}
+		switch {
+		case err == errClosed:
+			l.count(func(t *toll) { t.Closed++ })
+			return
+		case err != nil:
+			l.count(func(t *toll) {
+				t.Broken = append(t.Broken, breakage{c.pod, fmt.Errorf("%s to %s: %w", conn.LocalAddr(), address, err)})
+			})
+			return
+		}
+	}
+}
+
+// pause reports whether the load goes on after a while.
+func pause(ctx context.Context, pace time.Duration) bool {
+	ctx, cancel := context.WithTimeoutCause(ctx, pace, errPaused)
+	defer cancel()
+	<-ctx.Done()
+	return context.Cause(ctx) == errPaused
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// nextHops are the nodes to which the router's kernel sends what is for an address,
+// sorted.
+func (i *installation) nextHops(ctx context.Context, vip netip.Addr) ([]string, error) {
+	family := "-4"
+	if vip.Is6() {
+		family = "-6"
+	}
+	out, err := i.Router.Run(ctx, "ip", family, "-json", "route", "show", vip.String())
+	if err != nil {
+		return nil, err
+	}
+	type hop struct{ Gateway netip.Addr }
+	var routes []struct {
+		hop
+		NextHops []hop
+	}
+	if err := json.Unmarshal([]byte(out), &routes); err != nil {
+		return nil, fmt.Errorf("%w in %s", err, out)
+	}
+	nodes := []string{}
+	for _, r := range routes {
+		for _, h := range append(r.NextHops, r.hop) {
+			for _, n := range i.Nodes() {
+				if slices.Contains(n.Addresses, h.Gateway) {
+					nodes = append(nodes, n.Name())
+				}
+			}
+		}
+	}
+	slices.Sort(nodes)
+	return nodes, nil
+}
+
+// awaitRoutes waits until the router sends what is for the addresses to these nodes,
+// by equal paths, and to no others.
+func (i *installation) awaitRoutes(t *testing.T, vips []netip.Addr, nodes ...string) {
+	t.Helper()
+	slices.Sort(nodes)
+	for _, vip := range vips {
+		cluster.Await(t, patience, fmt.Sprintf("routes to %s by way of %v", vip, nodes), func() error {
+			got, err := i.nextHops(t.Context(), vip)
+			if err == nil && !slices.Equal(got, nodes) {
+				err = fmt.Errorf("they lead to %v", got)
+			}
+			return err
+		})
+	}
+}
+
+// names are those of all nodes.
+func (i *installation) names() []string {
+	var all []string
+	for _, n := range i.Nodes() {
+		all = append(all, n.Name())
+	}
+	return all
+}
