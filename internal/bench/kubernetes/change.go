@@ -106,6 +106,7 @@ func (f *findings) changeOne(ctx context.Context, w *world, s *site, one flow, r
 	}
 	f.decided = append(f.decided, milliseconds(decided.Sub(began)))
 	f.written = append(f.written, milliseconds(answered.Sub(began)))
+	f.followed = append(f.followed, milliseconds(max(0, decided.Sub(answered))))
 	return nil
 }
 

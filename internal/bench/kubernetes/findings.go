@@ -16,8 +16,9 @@ type findings struct {
 	// controllerSync and agentSync are seconds.
 	controllerSync, agentSync float64
 	// decided and written are milliseconds since before a change is written: until the
-	// program decides by it, and until the API server has answered.
-	decided, written bench.Runs
+	// program decides by it, and until the API server has answered. followed is from
+	// the one to the other; 0 where the program was first.
+	decided, written, followed bench.Runs
 	// atRest are those of the processes by their names.
 	atRest map[string]*use
 }
@@ -86,6 +87,7 @@ func (f *findings) report(r *bench.Report) {
 	labels := map[string]string{"services": fmt.Sprint(f.services), "endpoints": fmt.Sprint(f.services * endpoints)}
 	r.AddDistribution("endpointslice_to_program_ms", "ms", f.decided, labels)
 	r.AddDistribution("endpointslice_write_ms", "ms", f.written, labels)
+	r.AddDistribution("answer_to_program_ms", "ms", f.followed, labels)
 	r.Add("controller_sync", "s", bench.Runs{f.controllerSync}, labels)
 	r.Add("agent_sync", "s", bench.Runs{f.agentSync}, labels)
 	for _, process := range []string{agentProcess, controllerProcess} {

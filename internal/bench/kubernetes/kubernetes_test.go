@@ -3,6 +3,7 @@
 package kubernetes
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -32,7 +33,7 @@ func TestQuick(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		Labs: netlab.Labs{Dir: t.TempDir()}, Name: "bench-test", Fairlead: build(t), Kubeconfig: config,
+		Labs: netlab.Labs{Dir: t.TempDir()}, Name: fmt.Sprintf("bench-%d", os.Getpid()), Fairlead: build(t), Kubeconfig: config,
 		Commit: "abc123", Quick: true, Services: 20, Changes: 10,
 		Progress: func(line string) { t.Log(line) },
 	}

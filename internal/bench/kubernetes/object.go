@@ -9,7 +9,6 @@ import (
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -43,13 +42,13 @@ func (w *world) setting() []client.Object {
 		&v1alpha1.AddressPool{
 			ObjectMeta: meta.ObjectMeta{Name: w.name},
 			Spec: v1alpha1.AddressPoolSpec{
-				Addresses: []v1alpha1.AddressRange{pool}, ServiceSelector: ptr.To(w.selector()),
+				Addresses: []v1alpha1.AddressRange{pool}, ServiceSelector: new(w.selector()),
 			},
 		},
 		&v1alpha1.LoadBalancerGroup{
 			ObjectMeta: meta.ObjectMeta{Name: w.name},
 			Spec: v1alpha1.LoadBalancerGroupSpec{
-				Size: 1, NodeSelector: w.selector(), Services: v1alpha1.ServiceFilter{Selector: ptr.To(w.selector())},
+				Size: 1, NodeSelector: w.selector(), Services: v1alpha1.ServiceFilter{Selector: new(w.selector())},
 			},
 		})
 }
@@ -73,7 +72,7 @@ func (w *world) agentPod() *core.Pod {
 			Labels: map[string]string{"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/component": "agent"},
 		},
 		Spec: core.PodSpec{
-			NodeName: w.balancerNode(), AutomountServiceAccountToken: ptr.To(false),
+			NodeName: w.balancerNode(), AutomountServiceAccountToken: new(false),
 			Containers: []core.Container{{Name: "agent", Image: "localhost/fairlead"}},
 		},
 		Status: core.PodStatus{
@@ -88,8 +87,8 @@ func (w *world) service(n int) *core.Service {
 	return &core.Service{
 		ObjectMeta: meta.ObjectMeta{Name: fmt.Sprintf(serviceName, n), Namespace: w.name, Labels: w.labels()},
 		Spec: core.ServiceSpec{
-			Type: core.ServiceTypeLoadBalancer, LoadBalancerClass: ptr.To(v1alpha1.LoadBalancerClass),
-			AllocateLoadBalancerNodePorts: ptr.To(false),
+			Type: core.ServiceTypeLoadBalancer, LoadBalancerClass: new(v1alpha1.LoadBalancerClass),
+			AllocateLoadBalancerNodePorts: new(false),
 			Ports:                         []core.ServicePort{{Name: "http", Port: servicePort}},
 		},
 	}
@@ -104,13 +103,13 @@ func (w *world) slice(n int) *discovery.EndpointSlice {
 			Name: name, Namespace: w.name, Labels: map[string]string{discovery.LabelServiceName: name},
 		},
 		AddressType: discovery.AddressTypeIPv4,
-		Ports:       []discovery.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](podPort), Protocol: ptr.To(core.ProtocolTCP)}},
+		Ports:       []discovery.EndpointPort{{Name: new("http"), Port: new(int32(podPort)), Protocol: new(core.ProtocolTCP)}},
 	}
 	for i := range endpoints {
 		s.Endpoints = append(s.Endpoints, discovery.Endpoint{
 			Addresses:  []string{podAddress(i, n).String()},
-			Conditions: discovery.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
-			NodeName:   ptr.To(w.workerNode(i)),
+			Conditions: discovery.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			NodeName:   new(w.workerNode(i)),
 			TargetRef:  &core.ObjectReference{Kind: "Pod", Namespace: w.name, Name: fmt.Sprintf("%s-%d", name, i)},
 		})
 	}

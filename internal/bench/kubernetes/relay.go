@@ -31,8 +31,11 @@ type relay struct {
 // newRelay listens on the loopback interface of the namespace that the thread is in.
 func newRelay(api *rest.Config) (*relay, error) {
 	server, err := url.Parse(api.Host)
-	if err != nil || server.Scheme != "https" {
-		return nil, fmt.Errorf("API server %s: want https://HOST:PORT: %v", api.Host, err)
+	if err != nil {
+		return nil, fmt.Errorf("API server: %w", err)
+	}
+	if server.Scheme != "https" {
+		return nil, fmt.Errorf("API server %s: want https://HOST:PORT", api.Host)
 	}
 	listener, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
