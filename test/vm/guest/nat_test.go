@@ -17,8 +17,8 @@ import (
 	"fairlead.io/fairlead/internal/netlab"
 )
 
-// NAT reaches servers behind devices of the kernel to which XDP can't send, and
-// which have no link layer: IP in IP, of either family.
+// NAT and DNAT reach servers behind devices of the kernel to which XDP can't send,
+// and which have no link layer: IP in IP, of either family.
 func TestNATIntoTunnelDevices(t *testing.T) {
 	lab := bringUp(t,
 		host(client, netlab.Client, 1, "10.0.2.2/24", "fd00:2::2/64"),
@@ -32,20 +32,23 @@ func TestNATIntoTunnelDevices(t *testing.T) {
 	backends := map[string]string{"10.1.1.1": "10.9.0.2", "fd00:10:1:1::1": "fd00:9::2"}
 	serve(t, lab, "server1", netip.MustParseAddr(backends["10.1.1.1"]), netip.MustParseAddr(backends["fd00:10:1:1::1"]))
 	addRoutes(t, lab, client, map[string]string{"10.1.1.0/24": "10.0.2.11", "fd00:10:1:1::/64": "fd00:2::11"})
+	addRoutes(t, lab, "server1", map[string]string{"10.0.2.2/32": "10.9.0.1", "fd00:2::2/128": "fd00:9::1"})
 	b := openBalancer(t, lab, "lb1")
-	for vip, backend := range backends {
-		for protocol, port := range ports() {
-			svc := service(lb.VIP{Address: netip.MustParseAddr(vip), Port: port, Protocol: protocol}, lb.NAT, backend)
-			t.Run(svc.VIP.String(), func(t *testing.T) {
-				within(t, lab, "lb1", func() error {
-					programmed, err := b.Update(t.Context(), svc)
-					if err == nil && programmed.InUse() != 1 {
-						err = fmt.Errorf("%+v", programmed.Backends)
-					}
-					return err
+	for _, forward := range []lb.Forward{lb.NAT, lb.DNAT} {
+		for vip, backend := range backends {
+			for protocol, port := range ports() {
+				svc := service(lb.VIP{Address: netip.MustParseAddr(vip), Port: port, Protocol: protocol}, forward, backend)
+				t.Run(forward.String()+" "+svc.VIP.String(), func(t *testing.T) {
+					within(t, lab, "lb1", func() error {
+						programmed, err := b.Update(t.Context(), svc)
+						if err == nil && programmed.InUse() != 1 {
+							err = fmt.Errorf("%+v", programmed.Backends)
+						}
+						return err
+					})
+					reach(t, lab, svc.VIP, "server1")
 				})
-				reach(t, lab, svc.VIP, "server1")
-			})
+			}
 		}
 	}
 	stats, err := b.Stats(t.Context())
