@@ -65,7 +65,7 @@ func (s *stage) play(t *testing.T, b block) error {
 	case "sysctl router":
 		return s.feed(ctx, "sysctl -q -p", b)
 	case "frr router":
-		return s.feed(ctx, "vtysh -c 'configure terminal' -c 'no router bgp 65000' -c 'no bfd'; vtysh -f", b)
+		return s.feed(ctx, "vtysh -f", b)
 	}
 	if filepath.Ext(b.target) == ".yaml" {
 		return os.WriteFile(filepath.Join(s.clone, b.target), []byte(b.text), 0o600)
