@@ -50,17 +50,18 @@ func (i *installation) under(t *testing.T, change func(l *load), lost ...string)
 		}
 	}
 	t.Log(d)
-	sample(t, "broken with pod", d.WithPod)
+	sample(t, "lost", d.Lost)
+	sample(t, "broken with its pod", d.WithPod)
 	sample(t, "broken", d.Else)
 	return d
 }
 
-// sample logs how the first connections broke.
-func sample(t *testing.T, what string, all []breakage) {
+// sample logs the first of those that suffered.
+func sample[T any](t *testing.T, what string, all []T) {
 	t.Helper()
 	const first = 5
-	for _, b := range all[:min(first, len(all))] {
-		t.Logf("%s %s: %v", what, b.pod, b.err)
+	for _, one := range all[:min(first, len(all))] {
+		t.Logf("%s: %v", what, one)
 	}
 }
 
@@ -68,12 +69,8 @@ func sample(t *testing.T, what string, all []breakage) {
 // given.
 func (d damage) unharmed(t *testing.T) {
 	t.Helper()
-	const first = 5
 	if len(d.Lost)+len(d.Else) > 0 {
 		t.Errorf("%d requests lost, and %d connections broken whose pods live", len(d.Lost), len(d.Else))
-	}
-	for _, err := range d.Lost[:min(first, len(d.Lost))] {
-		t.Logf("lost: %v", err)
 	}
 }
 

@@ -162,11 +162,12 @@ func testInside(t *testing.T, i *installation) {
 	}
 }
 
-// What is uninstalled isn't announced any more.
+// Without a group nothing is announced any more, and what is uninstalled is gone.
 func testUninstall(t *testing.T, i *installation) {
 	vips := i.vips(t, "web")
-	i.callHelm(t, "uninstall", "fairlead", "--wait", "--timeout", patience.String())
+	i.Kubectl(t, "delete", "loadbalancergroups", "--all")
 	i.awaitRoutes(t, vips)
+	i.callHelm(t, "uninstall", "fairlead", "--wait", "--timeout", patience.String())
 	if left := i.Kubectl(t, "get", "addresspools,loadbalancergroups,bgppeers", "-o", "name"); left != "" {
 		t.Errorf("left are %s", left)
 	}

@@ -65,6 +65,8 @@ type breakage struct {
 	err error
 }
 
+func (b breakage) String() string { return b.pod + ": " + b.err.Error() }
+
 // startLoad has clients ask at port 80 of the addresses.
 func startLoad(ctx context.Context, from *cluster.Machine, vips []netip.Addr) *load {
 	l := &load{from: from, regulars: regulars * len(vips)}
