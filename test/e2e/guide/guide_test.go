@@ -90,15 +90,17 @@ func (s *stage) examine(ctx context.Context, b block) error {
 
 // run runs a script, which is looked at again until it prints what the guide shows.
 func (s *stage) run(ctx context.Context, t *testing.T, on *cluster.Machine, b block) error {
-	out, err := s.shell(ctx, on, b.text)
 	if b.shown == "" {
+		out, err := s.shell(ctx, on, b.text)
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}
 		return err
 	}
 	cluster.Await(t, patience, b.String(), func() error {
-		out, err := s.shell(ctx, on, b.text)
+		once, cancel := context.WithTimeout(t.Context(), patience/4) // a try that hangs isn't the last
+		defer cancel()
+		out, err := s.shell(once, on, b.text)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}
