@@ -65,7 +65,7 @@ func (s *stage) play(t *testing.T, b block) error {
 	case "sysctl router":
 		return s.feed(ctx, "sysctl -q -p", b)
 	case "frr router":
-		return s.feed(ctx, "vtysh -c 'configure terminal' -c 'no router bgp 65000' -c 'no bfd'; vtysh -f", b)
+		return s.feed(ctx, "vtysh -f", b)
 	}
 	if filepath.Ext(b.target) == ".yaml" {
 		return os.WriteFile(filepath.Join(s.clone, b.target), []byte(b.text), 0o600)
@@ -90,15 +90,17 @@ func (s *stage) examine(ctx context.Context, b block) error {
 
 // run runs a script, which is looked at again until it prints what the guide shows.
 func (s *stage) run(ctx context.Context, t *testing.T, on *cluster.Machine, b block) error {
-	out, err := s.shell(ctx, on, b.text)
 	if b.shown == "" {
+		out, err := s.shell(ctx, on, b.text)
 		if err != nil {
 			err = fmt.Errorf("%w\n%s", err, out)
 		}
 		return err
 	}
 	cluster.Await(t, patience, b.String(), func() error {
-		out, err := s.shell(ctx, on, b.text)
+		once, cancel := context.WithTimeout(t.Context(), patience/4) // a try that hangs isn't the last
+		defer cancel()
+		out, err := s.shell(once, on, b.text)
 		if err != nil {
 			return fmt.Errorf("%w\n%s", err, out)
 		}

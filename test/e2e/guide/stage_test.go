@@ -46,7 +46,20 @@ func newStage(t *testing.T) *stage {
 	s.link(t, "helm", helmPath(t))
 	s.script(t, "ssh", s.ssh())
 	s.script(t, "vtysh", "PATH=${PATH#*:}\nexec "+strings.Join(s.Vtysh(), " ")+" \"$@\"\n")
+	s.clearRouter(t)
 	return s
+}
+
+// clearRouter has FRR know nothing: the guide says what it has to know.
+func (s *stage) clearRouter(t *testing.T) {
+	t.Helper()
+	args := s.Vtysh()
+	for _, c := range []string{"configure terminal", fmt.Sprintf("no router bgp %d", cluster.RouterASN), "no bfd"} {
+		args = append(args, "-c", c)
+	}
+	if _, err := s.Router.Run(t.Context(), args...); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // ssh is a shell script that runs a command on a node: ssh root@NODE COMMAND.
