@@ -454,6 +454,7 @@ func takeOver(w *world) {
 	w.has(w.service("served"), "192.0.2.0")
 	open := w.service("open")
 	w.says(open, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
+	w.told(open, "Warning PoolExhausted")
 	r.stop()
 	decided := open.DeepCopy()
 	w.run()
@@ -471,5 +472,5 @@ func takeOver(w *world) {
 	if err := w.Status().Update(w.Context(), decided); !apierrors.IsConflict(err) {
 		w.Errorf("what was decided before: error %v, want a conflict", err)
 	}
-	w.told(open, "Warning PoolExhausted")
+	w.told(open, "Warning PoolExhausted") // and not once more
 }
