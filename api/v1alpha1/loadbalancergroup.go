@@ -84,11 +84,12 @@ type ServiceFilter struct {
 
 // DataPlane has the group's defaults.
 type DataPlane struct {
-	// Forward is how packets are brought to endpoints: to pods by nat, and to nodes,
-	// whose kube-proxy takes them, by the others. The default is nat.
+	// Forward is how packets are brought to endpoints: to pods by nat and, where all
+	// nodes that have pods run an agent, by dnat; by the others to nodes, whose
+	// kube-proxy takes them. The default is nat.
 	//
 	// +optional
-	// +kubebuilder:validation:Enum=nat;l2dsr;ipip;gue
+	// +kubebuilder:validation:Enum=nat;dnat;l2dsr;ipip;gue
 	// +kubebuilder:default=nat
 	Forward string `json:"forward,omitempty"`
 	// HealthCheck probes endpoints beside what their readiness says, by which nodes

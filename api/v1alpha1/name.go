@@ -16,8 +16,8 @@ const (
 	// AnnotationSharingKey lets Services of one namespace with the same key have the
 	// same address, on different ports.
 	AnnotationSharingKey = "fairlead.io/sharing-key"
-	// AnnotationForward is how packets are brought to endpoints: "nat", or "l2dsr",
-	// "ipip" or "gue" to nodes whose kube-proxy takes them.
+	// AnnotationForward is how packets are brought to endpoints: "nat" or "dnat", or
+	// "l2dsr", "ipip" or "gue" to nodes whose kube-proxy takes them.
 	AnnotationForward = "fairlead.io/forward"
 	// AnnotationHealthCheck is how endpoints are probed beside what their readiness
 	// says: "none", "tcp", "http", "https", "grpc" or "icmp".

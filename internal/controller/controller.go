@@ -132,8 +132,8 @@ func newManager(config *rest.Config, options Options, office *office) (manager.M
 		o.LeaderElectionResourceLockInterface = office.tenure
 	}
 	o.Controller.SkipNameValidation = new(true) // two in one process, in tests
-	// The priority queue of controller-runtime 0.24.1 can hang when it is shut down: it
-	// hands an item, with its lock held, to a worker that has left.
+	// The priority queue of controller-runtime 0.24.1 can hang when it is shut down:
+	// https://github.com/kubernetes-sigs/controller-runtime/issues/3538
 	o.Controller.UsePriorityQueue = new(false)
 	mgr, err := manager.New(config, o)
 	if err != nil {

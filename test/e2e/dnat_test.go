@@ -50,7 +50,12 @@ func TestDNATThroughChanges(t *testing.T) {
 	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, dnatForwarded) })
 	t.Run("drained", l.checkDrained)
 	t.Run("rerouted after changes", l.checkRerouted)
-	t.Run("lost", l.checkNodeLost)
+}
+
+// A node is lost, and all connections but those to its own pods go on.
+func TestDNATWithoutANode(t *testing.T) {
+	l := bringUp(t, "dnatlost", withLines(workers(t, lb.DNAT, 3, false)))
+	l.checkNodeLost(t)
 }
 
 // spread has the router spread the VIPs over some balancers.

@@ -11,15 +11,18 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// backends are whom a service's packets are brought to: pods with NAT, and nodes,
-// whose kube-proxy takes packets of the VIP, with the other modes. With traffic
-// policy Local only pods of this node, or nodes with a pod, are used.
+// backends are whom a service's packets are brought to: pods with NAT and DNAT, and
+// nodes, whose kube-proxy takes packets of the VIP, with the other modes. With
+// traffic policy Local only pods of this node, or nodes with a pod, are used. Nodes
+// to which others relay have to know their own pods only.
 func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target) []lb.Backend {
 	switch {
-	case s.Forward.Translates() && local(svc):
+	case s.Forward.Translates() && (local(svc) || t.behind):
 		return weighed(slices.DeleteFunc(all, func(e target) bool { return e.node != t.self }))
-	case s.Forward.Translates():
+	case s.Forward == lb.NAT:
 		return weighed(nearby(all, t.self, t.zone()))
+	case s.Forward == lb.DNAT:
+		return t.relayed(s, weighed(all), all)
 	case local(svc):
 		return weighed(t.nodesOf(s, all))
 	case len(all) == 0:
@@ -40,6 +43,25 @@ func weighed(all []target) []lb.Backend {
 		}
 	}
 	return backends
+}
+
+// relayed says of pods of other nodes where they are. Hints of zones and nodes don't
+// count: all nodes that a router may choose have to choose alike. Pods of a node
+// that has no address, or is not known, can't be reached.
+func (t *translation) relayed(s *lb.Service, backends []lb.Backend, all []target) []lb.Backend {
+	reached := backends[:0]
+	for i, b := range backends {
+		if all[i].node != t.self {
+			n := t.nodes[all[i].node]
+			if n == nil || !n.either(s.Address.Is4()).IsValid() {
+				t.fail("endpoint %s: node %s has no address", b.Address, all[i].node)
+				continue
+			}
+			b.Node = n.either(s.Address.Is4())
+		}
+		reached = append(reached, b)
+	}
+	return reached
 }
 
 // nodesOf are the nodes on which the targets run, each in the best condition that

@@ -67,6 +67,14 @@ func (n *node) address(four bool) netip.Addr {
 	return n.six
 }
 
+// either is the node's address of a family or, if it has none, of the other one.
+func (n *node) either(four bool) netip.Addr {
+	if a := n.address(four); a.IsValid() {
+		return a
+	}
+	return n.address(!four)
+}
+
 // sameMember reports whether nothing differs in what makes a node a backend.
 func (n *node) sameMember(o *node) bool {
 	return n != nil && o != nil && n.ready == o.ready && n.excluded == o.excluded && n.four == o.four && n.six == o.six

@@ -23,8 +23,11 @@ type translation struct {
 	*World
 	services []lb.Service
 	problems []string
-	// byNodes says that nodes are backends of it.
+	// byNodes says that nodes are backends of it, or relay to each other.
 	byNodes bool
+	// behind says that other nodes are the object's group: this one serves those of
+	// its own pods that they relay packets to.
+	behind bool
 }
 
 // fail takes note of a problem, once.
@@ -63,21 +66,21 @@ func (t *translation) ingress(svc *corev1.Service) (addresses []netip.Addr) {
 	return addresses
 }
 
-// service translates a Service that this node's group serves: one service for
-// each of its addresses and ports.
+// service translates a Service that this node's group serves, or another's that
+// relays to this node: one service for each of its addresses and ports.
 func (t *translation) service(svc *corev1.Service, g *group, all map[string]*slice) {
 	settings, err := annotation.Parse(svc)
 	if err != nil {
 		t.problems = append(t.problems, strings.Split(err.Error(), "\n")...)
 	}
-	forward, health := cmp.Or(settings.Forward, g.forward), g.health
+	forward, health := t.forward(svc, cmp.Or(settings.Forward, g.forward), all), g.health
 	if settings.Health.Given {
 		health = settings.Health.Check
 	}
-	if forward == lb.NAT && local(svc) {
-		forward = lb.DNAT // which is how pods of the node itself see clients
+	if t.behind && (forward != lb.DNAT || local(svc)) {
+		return
 	}
-	t.byNodes = forward.DSR()
+	t.byNodes = forward.DSR() || forward == lb.DNAT && !local(svc)
 	for _, address := range t.ingress(svc) {
 		sources := t.sources(svc, address)
 		for i := range svc.Spec.Ports {
@@ -99,9 +102,35 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 			}
 			t.finish(&s, health)
 			s.Backends = t.backends(svc, &s, targets(all, port, address.Is4()))
+			if s.Unannounced = t.behind; t.behind && len(s.Backends) == 0 {
+				continue
+			}
 			t.add(s)
 		}
 	}
+}
+
+// forward is the mode of a Service that wants one of them. With policy Local it is
+// dnat for nat, as pods of the node itself see clients by it. It is nat for dnat
+// where endpoints are on no node that could translate.
+func (t *translation) forward(svc *corev1.Service, wanted lb.Forward, all map[string]*slice) lb.Forward {
+	switch {
+	case wanted == lb.NAT && local(svc):
+		return lb.DNAT
+	case wanted == lb.DNAT && !local(svc) && nowhere(all):
+		return lb.NAT
+	}
+	return wanted
+}
+
+// nowhere reports whether some endpoint is on no node.
+func nowhere(all map[string]*slice) bool {
+	for _, s := range all {
+		if slices.ContainsFunc(s.endpoints, func(e endpoint) bool { return e.node == "" }) {
+			return true
+		}
+	}
+	return false
 }
 
 // serviceName is "namespace/name/port"; what has an IPv6 address ends in "/ipv6",

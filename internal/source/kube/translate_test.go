@@ -134,6 +134,9 @@ func describe(c kube.Change, problems []kube.Problem) string {
 
 func describeService(b *strings.Builder, s *lb.Service) {
 	fmt.Fprintf(b, "%s: %s %s", s.Name, s.VIP, s.Forward)
+	if s.Unannounced {
+		b.WriteString(" unannounced")
+	}
 	if s.Affinity != lb.AffinityFlow {
 		fmt.Fprintf(b, " affinity %s", s.Affinity)
 	}
@@ -149,6 +152,9 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	b.WriteString("\n")
 	for _, e := range s.Backends {
 		fmt.Fprintf(b, "  %s weight %d", e.ID(), e.Weight)
+		if e.Node.IsValid() {
+			fmt.Fprintf(b, " on %s", e.Node)
+		}
 		if !e.MAC.IsZero() {
 			fmt.Fprintf(b, " mac %s", e.MAC)
 		}

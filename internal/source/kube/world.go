@@ -340,6 +340,9 @@ func (w *World) Leaving() string {
 			return ""
 		}
 	}
+	if len(w.register.served) > 0 {
+		return "" // others relay to it
+	}
 	return "the node is in no group"
 }
 
@@ -403,6 +406,16 @@ func (w *World) Flush() Change {
 	return c
 }
 
+// hasPod reports whether a Service has an endpoint on this node.
+func (w *World) hasPod(svc Object) bool {
+	for _, s := range w.slices[svc] {
+		if slices.ContainsFunc(s.endpoints, func(e endpoint) bool { return e.node == w.self }) {
+			return true
+		}
+	}
+	return false
+}
+
 // translate makes one Service or LoadBalancer anew.
 func (w *World) translate(id Object) {
 	t := translation{World: w}
@@ -412,7 +425,8 @@ func (w *World) translate(id Object) {
 	if svc := w.services[id]; svc != nil {
 		claim.created = svc.CreationTimestamp.Time
 		claim.addresses = t.ingress(svc)
-		if t.problems = nil; here {
+		t.problems, t.behind = nil, !here
+		if here || g != nil && w.nodes[w.self] != nil && w.hasPod(id) {
 			t.service(svc, g, w.slices[id])
 		}
 	}

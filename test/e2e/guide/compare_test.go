@@ -6,7 +6,7 @@ import "testing"
 
 // What differs between clusters doesn't matter, and all else does.
 func TestCompare(t *testing.T) {
-	const real = "NAME PORTS AGE\nweb 80:31715/TCP 1m6s\n203.0.113.10 nhid 37 proto bgp\nrouter 12 up\n"
+	const printed = "NAME PORTS AGE\nweb 80:31715/TCP 1m6s\n203.0.113.10 nhid 37 proto bgp\nrouter 12 up\n"
 	for shown, want := range map[string]bool{
 		"":                                    true,
 		"web   80:30579/TCP  7s\n":            true,
@@ -21,7 +21,7 @@ func TestCompare(t *testing.T) {
 		"router … down":                       false,
 		"router 12 up\nrouter 12 up":          false,
 	} {
-		if err := compare(shown, real); (err == nil) != want {
+		if err := compare(shown, printed); (err == nil) != want {
 			t.Errorf("%q: %v, want agreement %t", shown, err, want)
 		}
 	}

@@ -22,10 +22,10 @@ var volatile = []struct {
 	{regexp.MustCompile(`\bnhid \d+ `), ""},
 }
 
-// compare says which line of the shown output is not in the real one. Lines are
-// compared by their fields, in any order; the real output may have more.
-func compare(shown, real string) error {
-	lines := strings.Split(real, "\n")
+// compare says which line of the shown output is not in what was printed. Lines are
+// compared by their fields, in any order; more may be printed.
+func compare(shown, printed string) error {
+	lines := strings.Split(printed, "\n")
 	for line := range strings.Lines(shown) {
 		want := fields(line)
 		if slices.Equal(want, []string{ellipsis}) {
@@ -33,7 +33,7 @@ func compare(shown, real string) error {
 		}
 		at := slices.IndexFunc(lines, func(l string) bool { return match(want, fields(l)) })
 		if at < 0 {
-			return fmt.Errorf("no line %q in\n%s", strings.TrimSpace(line), real)
+			return fmt.Errorf("no line %q in\n%s", strings.TrimSpace(line), printed)
 		}
 		lines = slices.Delete(lines, at, at+1)
 	}

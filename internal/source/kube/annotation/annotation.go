@@ -143,7 +143,7 @@ func (r *reader) forward() lb.Forward {
 	}
 	var f lb.Forward
 	if err := f.UnmarshalText([]byte(text)); err != nil || f.Overlay() != lb.SegmentUnset {
-		r.fail(v1alpha1.AnnotationForward, "unknown forwarding mode %q: want one of nat, l2dsr, ipip, gue", text)
+		r.fail(v1alpha1.AnnotationForward, "unknown forwarding mode %q: want one of nat, dnat, l2dsr, ipip, gue", text)
 		return 0
 	}
 	return f

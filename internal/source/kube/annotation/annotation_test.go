@@ -81,7 +81,7 @@ func TestErrors(t *testing.T) {
 		"multicast":          {[]string{"addresses=ff02::1"}, "fairlead.io/addresses: ff02::1 is a multicast address: want a unicast address"},
 		"pool":               {[]string{"address-pool=A B"}, `fairlead.io/address-pool: bad name "A B": want lower-case letters, digits, dots and hyphens`},
 		"key":                {[]string{"sharing-key=a b"}, "fairlead.io/sharing-key: bad key: want at most 253 printable characters without spaces"},
-		"forward":            {[]string{"forward=vxlan"}, `fairlead.io/forward: unknown forwarding mode "vxlan": want one of nat, l2dsr, ipip, gue`},
+		"forward":            {[]string{"forward=vxlan"}, `fairlead.io/forward: unknown forwarding mode "vxlan": want one of nat, dnat, l2dsr, ipip, gue`},
 		"check":              {[]string{"health-check=dns"}, `fairlead.io/health-check: unknown health check "dns": want one of none, tcp, http, https, grpc, icmp`},
 		"empty check":        {[]string{"health-check="}, `fairlead.io/health-check: unknown health check "": want one of none, tcp, http, https, grpc, icmp`},
 		"path":               {[]string{"health-check=http", "health-check-path=x"}, `fairlead.io/health-check-path: bad path "x": want one that begins with / and has no spaces`},
