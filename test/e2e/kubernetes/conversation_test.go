@@ -94,7 +94,7 @@ func visitOnce(address string) error {
 		return err
 	}
 	defer conn.Close()
-	if err := newConversation(conn).ask(); err != nil && err != errClosed {
+	if err := newConversation(conn).ask(); err != nil && !errors.Is(err, errClosed) {
 		return err
 	}
 	return nil

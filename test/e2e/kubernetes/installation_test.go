@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,7 +70,11 @@ func install(t *testing.T, o cluster.Options, forward forwarding) *installation 
 	}
 	i.helm, i.kubeconfig = strings.TrimSpace(string(path)), i.Kubeconfig(t, i.Config())
 	i.values = filepath.Join(t.TempDir(), "values.yaml")
-	if err := os.WriteFile(i.values, []byte(i.valuesText()), 0o600); err != nil {
+	text := i.valuesText()
+	if o.KubeProxy == "" {
+		text += i.serverText(t)
+	}
+	if err := os.WriteFile(i.values, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	i.Kubectl(t, "create", "namespace", namespace)
@@ -125,6 +130,16 @@ agent:
 controller:
   resources: {requests: {cpu: 10m, memory: 32Mi}}
 `, repository, tag, cluster.NodeASN, router[0], cluster.RouterASN, router[1], cluster.RouterASN, pools[0], pools[1], i.forward)
+}
+
+// serverText are the values by which pods find the API server without kube-proxy.
+func (i *installation) serverText(t *testing.T) string {
+	t.Helper()
+	server, err := url.Parse(i.Config().Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("kubernetes: {apiServer: {host: %s, port: %s}}\n", server.Hostname(), server.Port())
 }
 
 // ask runs the fairlead command on a node and returns what it printed.

@@ -4,6 +4,7 @@ package kubernetes_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -175,7 +176,7 @@ func (l *load) keep(address string, requests int) {
 			err = c.idle(regularPace)
 		}
 		switch {
-		case err == errClosed:
+		case errors.Is(err, errClosed):
 			l.count(func(t *toll) { t.Closed++ })
 			return
 		case err != nil:
@@ -192,5 +193,5 @@ func pause(ctx context.Context, pace time.Duration) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, pace, errPaused)
 	defer cancel()
 	<-ctx.Done()
-	return context.Cause(ctx) == errPaused
+	return errors.Is(context.Cause(ctx), errPaused)
 }

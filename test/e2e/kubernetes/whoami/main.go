@@ -18,7 +18,9 @@ const address = "[::]:8080"
 
 func main() {
 	if len(os.Args) > 1 {
-		show(os.Args[1])
+		if err := show(os.Args[1]); err != nil {
+			log.Fatal(err)
+		}
 		return
 	}
 	name, err := os.Hostname()
@@ -55,13 +57,12 @@ func main() {
 }
 
 // show prints a page.
-func show(url string) {
+func show(url string) error {
 	response, err := http.Get(url)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	defer response.Body.Close()
-	if _, err := io.Copy(os.Stdout, response.Body); err != nil {
-		log.Fatal(err)
-	}
+	_, err = io.Copy(os.Stdout, response.Body)
+	return err
 }
