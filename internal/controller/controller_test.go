@@ -47,7 +47,7 @@ func TestController(t *testing.T) {
 
 func allocation(w *world) {
 	w.run()
-	p := w.pool("main", "192.0.2.0/31")
+	p := w.knownPool("main", "192.0.2.0/31")
 	a := w.service("a")
 	w.has(a, "192.0.2.0")
 	if mode := a.Status.LoadBalancer.Ingress[0].IPMode; mode == nil || *mode != corev1.LoadBalancerIPModeVIP {
@@ -166,7 +166,7 @@ func wishes(w *world) {
 
 func poolEdits(w *world) {
 	w.run()
-	p := w.pool("main", "192.0.2.0/31")
+	p := w.knownPool("main", "192.0.2.0/31")
 	svc := w.service("web")
 	w.has(svc, "192.0.2.0")
 	w.edit(p, func() { p.Spec.Addresses = []v1alpha1.AddressRange{"203.0.113.7-203.0.113.8"} })
@@ -201,7 +201,7 @@ func selectors(w *world) {
 // Those who wait are served in the order in which they were created.
 func exhaustion(w *world) {
 	w.run()
-	p := w.pool("small", "192.0.2.0/32")
+	p := w.knownPool("small", "192.0.2.0/32")
 	first := w.service("first")
 	w.has(first, "192.0.2.0")
 	second := w.service("second")
@@ -264,7 +264,7 @@ func typeChanges(w *world) {
 // A new controller keeps what there is, and takes nothing from anybody.
 func restart(w *world) {
 	r := w.run()
-	w.pool("main", "192.0.2.0/29")
+	w.knownPool("main", "192.0.2.0/29")
 	w.node("n1", map[string]string{"lb": "g"})
 	w.group("g", 1)
 	var all []*corev1.Service
@@ -449,8 +449,8 @@ func loadBalancers(w *world) {
 // Who takes over writes a new version of what is open, so that what another process
 // decided before is refused.
 func takeOver(w *world) {
-	w.pool("main", "192.0.2.0/32")
 	r := w.run()
+	w.knownPool("main", "192.0.2.0/32")
 	w.has(w.service("served"), "192.0.2.0")
 	open := w.service("open")
 	w.says(open, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")

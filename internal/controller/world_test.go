@@ -237,6 +237,14 @@ func (w *world) pool(name string, ranges ...v1alpha1.AddressRange) *v1alpha1.Add
 	return p
 }
 
+// knownPool makes a pool of ranges that the controller, which runs, knows.
+func (w *world) knownPool(name string, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
+	w.Helper()
+	p := w.pool(name, ranges...)
+	w.says(p, v1alpha1.ConditionReady, metav1.ConditionTrue, "PoolReady")
+	return p
+}
+
 var class = v1alpha1.LoadBalancerClass
 
 // service makes a Service of Fairlead's class; annotations are written "name=value",
