@@ -5,6 +5,7 @@ package kube
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -24,6 +25,7 @@ func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target)
 	case s.Forward == lb.DNAT:
 		return t.relayed(s, weighed(all), all)
 	case local(svc):
+		t.podsOnly = true
 		return weighed(t.nodesOf(s, all))
 	case len(all) == 0:
 		return nil // no node would have anybody to give packets to
@@ -84,11 +86,24 @@ func (t *translation) allNodes(s *lb.Service) []target {
 	})
 }
 
+// nodeTargets leaves the group's own nodes out: one of them would balance what
+// another sends it, instead of giving it to its kube-proxy. With traffic policy
+// Cluster others bring packets to their pods.
 func (t *translation) nodeTargets(s *lb.Service, is func(*node) condition) (list []target) {
+	var own []string
 	for _, n := range sortedNodes(t.nodes) {
-		if address := n.address(s.Address.Is4()); is(n) != 0 && address.IsValid() {
+		address := n.address(s.Address.Is4())
+		switch {
+		case is(n) == 0 || !address.IsValid():
+		case t.group.has(n.name):
+			own = append(own, n.name)
+		default:
 			list = append(list, target{endpoint: endpoint{address: address, node: n.name, condition: is(n)}, port: s.Port})
 		}
+	}
+	if len(own) > 0 && (t.podsOnly || len(list) == 0) {
+		t.fail("nodes %s: balancers of the group itself, to which %s sends nothing: want dnat or nat, or pods on other nodes",
+			strings.Join(own, ", "), s.Forward)
 	}
 	return list
 }

@@ -17,18 +17,18 @@ import (
 
 // group is what is kept of a LoadBalancerGroup.
 type group struct {
-	// member says that this node is in it.
-	member  bool
+	// nodes are its nodes' names.
+	nodes   []string
 	forward lb.Forward
 	health  *lb.HealthCheck
 	// problem is what is wrong with it.
 	problem string
 }
 
-func readGroup(g *v1alpha1.LoadBalancerGroup, self string) *group {
-	own := &group{
-		member:  slices.ContainsFunc(g.Status.Nodes, func(n v1alpha1.GroupNode) bool { return n.Name == self }),
-		forward: lb.NAT,
+func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
+	own := &group{forward: lb.NAT}
+	for _, n := range g.Status.Nodes {
+		own.nodes = append(own.nodes, n.Name)
 	}
 	if text := g.Spec.DataPlane.Forward; text != "" && own.forward.UnmarshalText([]byte(text)) != nil {
 		own.forward, own.problem = lb.NAT, fmt.Sprintf("spec.dataPlane.forward: unknown mode %q: nat is used", text)
@@ -39,6 +39,9 @@ func readGroup(g *v1alpha1.LoadBalancerGroup, self string) *group {
 	}
 	return own
 }
+
+// has reports whether a node is in it.
+func (g *group) has(node string) bool { return slices.Contains(g.nodes, node) }
 
 func (g *group) equal(o *group) bool { return reflect.DeepEqual(g, o) }
 

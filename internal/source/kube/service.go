@@ -21,10 +21,14 @@ import (
 // translation is one object on its way to services.
 type translation struct {
 	*World
+	// group serves the object; nil if that is not known.
+	group    *group
 	services []lb.Service
 	problems []string
 	// byNodes says that nodes are backends of it, or relay to each other.
 	byNodes bool
+	// podsOnly says that a node can't stand in for another's pods.
+	podsOnly bool
 	// behind says that other nodes are the object's group: this one serves those of
 	// its own pods that they relay packets to.
 	behind bool

@@ -116,7 +116,7 @@ func (w *World) Set(obj runtime.Object) {
 	case *corev1.Node:
 		w.setNode(readNode(o))
 	case *v1alpha1.LoadBalancerGroup:
-		w.setGroup(id, readGroup(o, w.self))
+		w.setGroup(id, readGroup(o))
 	case *v1alpha1.LoadBalancer:
 		w.regroup(id, w.groupOf(id), o.Status.Group)
 		w.balancers[id], w.due[id] = o, true
@@ -336,7 +336,7 @@ func (w *World) Leaving() string {
 		return "the node is cordoned or shuts down"
 	}
 	for _, g := range w.groups {
-		if g.member {
+		if g.has(w.self) {
 			return ""
 		}
 	}
@@ -350,7 +350,7 @@ func (w *World) Leaving() string {
 func (w *World) Count() int {
 	n := 0
 	for name, members := range w.grouped {
-		if g := w.groups[name]; g != nil && g.member {
+		if g := w.groups[name]; g != nil && g.has(w.self) {
 			n += len(members)
 		}
 	}
@@ -418,9 +418,9 @@ func (w *World) hasPod(svc Object) bool {
 
 // translate makes one Service or LoadBalancer anew.
 func (w *World) translate(id Object) {
-	t := translation{World: w}
 	g := w.groups[w.groupOf(id)]
-	here := g != nil && g.member && w.nodes[w.self] != nil
+	t := translation{World: w, group: g}
+	here := g != nil && g.has(w.self) && w.nodes[w.self] != nil
 	claim := claims{object: id, moved: !here}
 	if svc := w.services[id]; svc != nil {
 		claim.created = svc.CreationTimestamp.Time
