@@ -12,7 +12,6 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/generator"
 	bareflector "fairlead.io/fairlead/internal/dataplane/xdp/reflector"
-	"fairlead.io/fairlead/internal/lb"
 )
 
 // series is a program behind a front that makes a number of flows.
@@ -54,7 +53,7 @@ func (w *workbench) open(ctx context.Context, g group) error {
 			if err != nil {
 				return fmt.Errorf("program %s: %w", s.name, err)
 			}
-			if s.mode == lb.NAT {
+			if s.mode.Translates() {
 				err = establish(behind, g.load(flows, true))
 			}
 			if err != nil {
