@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"slices"
 
 	"fairlead.io/fairlead/internal/bench"
@@ -129,7 +130,7 @@ func (w *workbench) check(ctx context.Context) error {
 			return err
 		}
 		for exit, packets := range stats.Exits {
-			if packets > 0 && exit != "forward_"+s.name {
+			if packets > 0 && exit != "forward_"+strings.Replace(s.name, "dnat", "nat", 1) {
 				return fmt.Errorf("program %s: %d packets left by %s", s.name, packets, exit)
 			}
 		}
