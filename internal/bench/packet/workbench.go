@@ -6,8 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"slices"
+	"strings"
 
 	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
