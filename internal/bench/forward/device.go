@@ -8,6 +8,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/reflector"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
 )
 
@@ -44,6 +45,9 @@ func devices() []device {
 		{name: reflectorDevice, role: netlab.Client, start: startReflector},
 	}
 	for _, mode := range xdp.Limits().Forwards {
+		if mode == lb.DNAT {
+			continue // servers here are not on nodes that would translate
+		}
 		list = append(list, fairlead(mode))
 	}
 	return append(list,

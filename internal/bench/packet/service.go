@@ -77,7 +77,7 @@ func (t traffic) capacity(s subject) xdp.Capacity {
 		Flows:       1,
 		Sessions:    1,
 	}
-	if s.mode == lb.NAT {
+	if s.mode.Translates() {
 		c.Sessions = 2 * manyFlows
 	}
 	if s.tracking == lb.TrackingFull {

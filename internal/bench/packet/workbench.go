@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"fairlead.io/fairlead/internal/bench"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/generator"
 	bareflector "fairlead.io/fairlead/internal/dataplane/xdp/reflector"
-	"fairlead.io/fairlead/internal/lb"
 )
 
 // series is a program behind a front that makes a number of flows.
@@ -54,7 +54,7 @@ func (w *workbench) open(ctx context.Context, g group) error {
 			if err != nil {
 				return fmt.Errorf("program %s: %w", s.name, err)
 			}
-			if s.mode == lb.NAT {
+			if s.mode.Translates() {
 				err = establish(behind, g.load(flows, true))
 			}
 			if err != nil {
@@ -130,7 +130,7 @@ func (w *workbench) check(ctx context.Context) error {
 			return err
 		}
 		for exit, packets := range stats.Exits {
-			if packets > 0 && exit != "forward_"+s.name {
+			if packets > 0 && exit != "forward_"+strings.Replace(s.name, "dnat", "nat", 1) {
 				return fmt.Errorf("program %s: %d packets left by %s", s.name, packets, exit)
 			}
 		}
