@@ -40,8 +40,11 @@ static __always_inline struct backend *client_backend(struct xdp_md *ctx, const 
 		return NULL;
 	if (p->phase == PHASE_OPENING && s->state == NAT_CLOSING)
 		return NULL;
+	/* With DNAT the client may have begun anew through another node. */
+	if (feature_dnat && active_view(service)->flags & VIEW_DNAT && is_closing(s, now))
+		return NULL;
 	b = session_backend(active_view(service), s->backend);
-	if (!b || !(b->flags & BACKEND_USABLE))
+	if (!b || !(b->flags & BACKEND_USABLE) || b->flags & BACKEND_RELAY)
 		return NULL;
 	if (!p->quoted && follow_client(ctx, p, s, b, now))
 		return NULL;

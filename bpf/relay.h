@@ -21,6 +21,7 @@
 #include "flow.h"
 #include "link.h"
 #include "maps.h"
+#include "nat_begin.h"
 #include "nat_session.h"
 #include "packet.h"
 #include "quic.h"
@@ -147,8 +148,12 @@ __noinline int relay_flow(struct xdp_md *ctx, const struct packet *p, const stru
 	if (!feature_dnat || !p || !service || !fresh)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
 	b = dnat_backend(ctx, p, service, number);
-	if (b && b->flags & BACKEND_RELAY)
+	if (b && b->flags & BACKEND_RELAY) {
+		/* What is left of an earlier connection would get the segments of this one. */
+		if (p->phase == PHASE_OPENING)
+			end_session(p, active_view(service), flow_hash(p, vip_hash(p), 0), number);
 		return relay(ctx, p, b, bytes);
+	}
 	fresh->backend = b ? backend_name(active_view(service), b) : NAT_NOBODY;
 	return NAT_UNKNOWN;
 }

@@ -147,6 +147,34 @@ func TestRelaySessionFirst(t *testing.T) {
 	}
 }
 
+// A client's port that is used again goes where the ring says by now: what is left of
+// the connection that had it doesn't get the new one's segments.
+func TestRelayBeginsAnew(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range relayCases() {
+		if c.vip.Protocol != lb.TCP {
+			continue
+		}
+		t.Run(c.vip.String(), func(t *testing.T) {
+			svc := c.service()
+			update(t, p, svc)
+			defer remove(t, p, c.vip)
+			defer endAllSessions(t, p)
+			port := begin(t, p, c)
+			wantFrame(t, p, c.fromClient(tcpRST), c.atServer(tcpRST, port), xdpTX, "forward_nat")
+			moved := c.relayed()
+			moved.Backends[0].Address = moved.Backends[0].Address.Next()
+			leaving := svc.Backends[0]
+			leaving.Weight = 0
+			moved.Backends = append(moved.Backends, leaving)
+			update(t, p, moved)
+			for _, flags := range []uint8{tcpSYN, tcpACK} {
+				wantFrame(t, p, c.fromClient(flags), c.atNode(flags), xdpTX, "forward_relay")
+			}
+		})
+	}
+}
+
 // A connection that isn't the own backend's began on the one that the other ring
 // names: its segments go there, as its entry has changed not long ago.
 func TestRelayAsksTheOther(t *testing.T) {

@@ -18,7 +18,7 @@ import (
 // One cluster with kube-proxy goes through everything. A scenario needs those before
 // it only for what they leave: Deployment and Service "web".
 func TestCluster(t *testing.T) {
-	i := install(t, cluster.Options{Nodes: 3, KubeProxy: "nftables"}, nat)
+	i := install(t, cluster.Options{Nodes: 3, KubeProxy: "nftables"}, dnat)
 	i.Apply(t, web)
 	i.Apply(t, whoami)
 	for _, step := range []struct {

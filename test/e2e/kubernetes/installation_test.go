@@ -52,9 +52,13 @@ func whoamiImage(t *testing.T) string {
 // forwarding is how the group brings packets to pods.
 type forwarding string
 
-// nat keeps sessions on the balancer that a connection came through: it breaks when
-// the router sends it through another one.
-const nat forwarding = "nat"
+const (
+	// nat keeps sessions on the balancer that a connection came through: it breaks when
+	// the router sends it through another one.
+	nat forwarding = "nat"
+	// dnat keeps them on the node that has the connection's pod.
+	dnat forwarding = "dnat"
+)
 
 // stateless says that a connection goes on through whatever balancer it comes.
 func (f forwarding) stateless() bool { return f != nat }
