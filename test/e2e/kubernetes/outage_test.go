@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 	core "k8s.io/api/core/v1"
@@ -20,16 +21,18 @@ import (
 	"fairlead.io/fairlead/test/cluster"
 )
 
+// away is for how long at least the API server is.
+const away = 30 * time.Second
+
 // The API server is away, and while it is, an agent is killed and comes back.
 func testAPIAway(t *testing.T, i *installation) {
 	n := i.Node(t, "n2")
 	i.under(t, func(l *load) {
 		i.Stop(t)
+		stopped := time.Now()
 		back := sync.OnceFunc(func() { i.Start(t) })
 		defer back() // also for the tests after one that fails
-		for range 5 {
-			l.goOn(t)
-		}
+		l.goOn(t)
 		killed := findAgent(t, n)
 		if _, err := n.Run(t.Context(), "kill", "-KILL", strconv.Itoa(killed)); err != nil {
 			t.Fatal(err)
@@ -41,7 +44,9 @@ func testAPIAway(t *testing.T, i *installation) {
 			_, err := i.ask(t.Context(), n, "status")
 			return err
 		})
-		l.goOn(t)
+		for l.goOn(t); time.Since(stopped) < away; {
+			l.goOn(t)
+		}
 		back()
 		l.goOn(t)
 		i.awaitRoutes(t, i.vips(t, "web"), i.names()...)
@@ -69,8 +74,11 @@ func findAgent(t *testing.T, n *cluster.Node) (pid int) {
 	return pid
 }
 
-// A node loses its power, and later comes back. Connections to its pods are lost with
-// them; those to others go on, unless the balancer that is gone had their state.
+// A node loses its power, and later comes back. Requests go on being answered but for
+// those that it was just answering. Connections to its pods are lost with them; others
+// go on if the balancers that get them now know where they belong, which they may not
+// while the ring has changed not long ago, as here: records of flows are in the memory
+// of one node (docs/tracking.md). How many that are is told, not bounded.
 func testPowerCut(t *testing.T, i *installation) {
 	const replicas = 6
 	i.scale(t, replicas)
@@ -95,10 +103,12 @@ func testPowerCut(t *testing.T, i *installation) {
 		return
 	}
 	// Each visitor may have been with a pod that is gone.
-	if all := len(vips) * visitors; len(gone.Lost) > all || len(gone.Else) > 0 {
-		t.Errorf("%d requests lost, want at most %d; %d connections broken whose pods live", len(gone.Lost), all, len(gone.Else))
+	if all := len(vips) * visitors; len(gone.Lost) > all {
+		t.Errorf("%d requests lost, want at most %d", len(gone.Lost), all)
 	}
-	back.unharmed(t)
+	if len(back.Lost) > 0 {
+		t.Errorf("%d requests lost when the node came back", len(back.Lost))
+	}
 }
 
 // told fails the test if a connection to a living pod ended in silence: a balancer
