@@ -26,6 +26,16 @@ func (c natCase) relayed() *lb.Service {
 	return svc
 }
 
+// retiring is the service when its own backend gets no new flows: they go to another
+// one, on another node.
+func (c natCase) retiring(svc *lb.Service) *lb.Service {
+	moved, leaving := c.relayed(), svc.Backends[0]
+	moved.Backends[0].Address = moved.Backends[0].Address.Next()
+	leaving.Weight = 0
+	moved.Backends = append(moved.Backends, leaving)
+	return moved
+}
+
 // atNode is the client's packet on its way to the backend's node.
 func (c natCase) atNode(flags uint8) frame {
 	f := c.fromClient(flags)
@@ -133,12 +143,7 @@ func TestRelaySessionFirst(t *testing.T) {
 			defer remove(t, p, c.vip)
 			defer endAllSessions(t, p)
 			port := begin(t, p, c)
-			moved := c.relayed()
-			moved.Backends[0].Address = moved.Backends[0].Address.Next()
-			leaving := svc.Backends[0]
-			leaving.Weight = 0
-			moved.Backends = append(moved.Backends, leaving)
-			update(t, p, moved)
+			update(t, p, c.retiring(svc))
 			wantFrame(t, p, c.fromClient(tcpACK), c.atServer(tcpACK, port), xdpTX, "forward_nat")
 			other := c
 			other.client = netip.AddrPortFrom(c.client.Addr(), c.client.Port()+1)
@@ -162,12 +167,7 @@ func TestRelayBeginsAnew(t *testing.T) {
 			defer endAllSessions(t, p)
 			port := begin(t, p, c)
 			wantFrame(t, p, c.fromClient(tcpRST), c.atServer(tcpRST, port), xdpTX, "forward_nat")
-			moved := c.relayed()
-			moved.Backends[0].Address = moved.Backends[0].Address.Next()
-			leaving := svc.Backends[0]
-			leaving.Weight = 0
-			moved.Backends = append(moved.Backends, leaving)
-			update(t, p, moved)
+			update(t, p, c.retiring(svc))
 			for _, flags := range []uint8{tcpSYN, tcpACK} {
 				wantFrame(t, p, c.fromClient(flags), c.atNode(flags), xdpTX, "forward_relay")
 			}
