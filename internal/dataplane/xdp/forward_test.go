@@ -185,7 +185,7 @@ func (c forwardCase) hash() uint64 {
 // tunnelledForwards are the modes that leave the client's packet as it is; nat has
 // tests of its own.
 func tunnelledForwards() []lb.Forward {
-	return slices.DeleteFunc(Limits().Forwards, func(f lb.Forward) bool { return f == lb.NAT })
+	return slices.DeleteFunc(Limits().Forwards, lb.Forward.Translates)
 }
 
 func forwardCases() []forwardCase {

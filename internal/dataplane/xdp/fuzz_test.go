@@ -38,7 +38,7 @@ var exitsOf = map[uint32][]string{
 func fuzzServices() (first, then []*lb.Service) {
 	for i, forward := range Limits().Forwards {
 		for _, segment := range []lb.Segment{{}, segment(100), redVXLAN, redGeneve} {
-			if forward == lb.NAT && segment.Overlay() {
+			if forward.Translates() && segment.Overlay() {
 				continue // lb.Service.Check refuses it
 			}
 			tcp, udp := manyBackends(vip4, 4), manyBackends(vip6, 4)
