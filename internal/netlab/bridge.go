@@ -45,7 +45,21 @@ func (o *Bridge) make(h *netlink.Handle) error {
 			return fmt.Errorf("port %s: %w", name, err)
 		}
 	}
+	if err := keepAddress(h, o.Name); err != nil {
+		return err
+	}
 	return h.LinkSetUp(bridge)
+}
+
+// keepAddress makes a bridge's MAC address its own, as network plugins do. Otherwise
+// it is that of one of its ports, and changes when that one goes: for a while the
+// others' frames to it arrive nowhere then.
+func keepAddress(h *netlink.Handle, bridge string) error {
+	link, err := h.LinkByName(bridge)
+	if err != nil {
+		return err
+	}
+	return h.LinkSetHardwareAddr(link, link.Attrs().HardwareAddr)
 }
 
 // newBridge makes a bridge that is down. It runs no spanning tree: its ports
