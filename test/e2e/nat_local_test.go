@@ -157,6 +157,9 @@ func (l *lab) addPod(t *testing.T, node string) {
 			l.run(t, host, "ip", flag, "route", "add", own[family], "dev", "veth1")
 		}
 	}
+	if node == "2" { // network plugins have a pod tell its MAC address (gratuitous ARP)
+		l.run(t, host, "ip", "neigh", "flush", "dev", "cni0")
+	}
 }
 
 // awaitPod waits until a node uses a pod, or doesn't.
