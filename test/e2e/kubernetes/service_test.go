@@ -134,7 +134,8 @@ func (i *installation) pods(ctx context.Context, app string) (map[string]string,
 // returns them with their nodes.
 func (i *installation) deployed(t *testing.T, name string) map[string]string {
 	t.Helper()
-	i.Kubectl(t, "rollout", "status", "deployment/"+name, "--timeout="+patience.String())
+	// Kubernetes' own controllers may still be backing off, if the API server was away.
+	i.Kubectl(t, "rollout", "status", "deployment/"+name, "--timeout="+(3*patience).String())
 	found, err := i.pods(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
