@@ -4,7 +4,6 @@ package alloc_test
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/chance"
 )
 
 // history is a random one: an allocator and the model that it has to agree with.
@@ -80,27 +80,11 @@ func FuzzAllocate(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h := newHistory(rand.New(&bytes{data, rand.NewPCG(uint64(len(data)), 0)}))
+		h := newHistory(chance.Fed(data))
 		if err := h.run(20 + min(len(data)/8, 200)); err != nil {
 			t.Fatal(err)
 		}
 	})
-}
-
-// bytes is a source of randomness that a fuzzer feeds; when it has nothing left
-// chance goes on.
-type bytes struct {
-	left []byte
-	rest rand.Source
-}
-
-func (b *bytes) Uint64() uint64 {
-	if len(b.left) < 2 {
-		return b.rest.Uint64()
-	}
-	n := binary.LittleEndian.Uint16(b.left)
-	b.left = b.left[2:]
-	return uint64(n) << 48 // bounded numbers are taken from the top
 }
 
 func newHistory(random *rand.Rand) *history {

@@ -4,7 +4,6 @@ package placement_test
 
 import (
 	"cmp"
-	"encoding/binary"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/alloc/placement"
+	"fairlead.io/fairlead/internal/chance"
 )
 
 // fuzzDuration is how long TestHistories runs unless FAIRLEAD_FUZZ says otherwise.
@@ -56,27 +56,11 @@ func FuzzPlacement(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := &world{random: rand.New(&bytes{data, rand.NewPCG(uint64(len(data)), 0)})}
+		w := &world{random: chance.Fed(data)}
 		if err := w.run(5 + min(len(data)/16, 60)); err != nil {
 			t.Fatal(err)
 		}
 	})
-}
-
-// bytes is a source of randomness that a fuzzer feeds; when it has nothing left
-// chance goes on.
-type bytes struct {
-	left []byte
-	rest rand.Source
-}
-
-func (b *bytes) Uint64() uint64 {
-	if len(b.left) < 2 {
-		return b.rest.Uint64()
-	}
-	n := binary.LittleEndian.Uint16(b.left)
-	b.left = b.left[2:]
-	return uint64(n) << 48 // bounded numbers are taken from the top
 }
 
 // world is what the controller sees, and what it wrote last.

@@ -3,7 +3,6 @@
 package model_test
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -11,6 +10,7 @@ import (
 	"strconv"
 	"testing"
 
+	"fairlead.io/fairlead/internal/chance"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking/model"
 )
 
@@ -60,29 +60,13 @@ func TestHistories(t *testing.T) {
 	}
 }
 
-// bytes is a source of randomness that a fuzzer feeds; when it has nothing left
-// chance goes on.
-type bytes struct {
-	left []byte
-	rest rand.Source
-}
-
-func (b *bytes) Uint64() uint64 {
-	if len(b.left) < 2 {
-		return b.rest.Uint64()
-	}
-	n := binary.LittleEndian.Uint16(b.left)
-	b.left = b.left[2:]
-	return uint64(n) << 48 // bounded numbers are taken from the top
-}
-
 func FuzzHistory(f *testing.F) {
 	for kind := range uint8(6) {
 		f.Add(kind, []byte(fmt.Sprintf("history %d, and what comes of it", kind)))
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, data []byte) {
 		shape := shapes(rand.New(rand.NewPCG(7, 7)), 16, 5)[kind%6]
-		random := rand.New(&bytes{data, rand.NewPCG(uint64(len(data)), 0)})
+		random := chance.Fed(data)
 		if err := model.NewHistory(random, shape, nil).Run(60 + len(data)/4); err != nil {
 			t.Fatal(err)
 		}
