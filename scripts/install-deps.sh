@@ -95,6 +95,7 @@ want_group() {
 		want xz xz-utils
 		want zstd
 		want iptables # what "fairlead bench forward" compares with
+		want systemd-analyze systemd # reads the unit of deploy/
 		want promtool prometheus # what alerts are tested with, and scrapes a lab
 		want_browser
 		;;
