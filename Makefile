@@ -60,6 +60,13 @@ test: ## Run all tests (root, or those that need it are skipped)
 	@go run ./scripts/kubernetes >/dev/null
 	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on -timeout=25m ./...
 
+# Whole clusters take some minutes of a change's time each.
+.PHONY: check
+check: ## Run all tests but those in whole Kubernetes clusters, for every day
+	@scripts/install-deps.sh test
+	@go run ./scripts/kubernetes >/dev/null
+	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on -timeout=25m $$(go list ./... | grep -vE '/test/e2e/(kubernetes|guide)$$')
+
 .PHONY: verify
 verify: ## Lint, and check formats, modules, generated files and known vulnerabilities
 	@scripts/install-deps.sh verify

@@ -2,8 +2,9 @@
 
 // Command testsum runs "go test -json" with its own arguments and says what came
 // of it: one line for each package, the whole output of what failed, the reason
-// of every skip, and at last "N passed, N failed, N skipped". It exits as go
-// test did. Packages whose tests start clusters come after all others.
+// of every skip, how the output of each failure begins, and at last "N passed,
+// N failed, N skipped". It exits as go test did. Packages whose tests start API
+// servers come after all others, and those with whole clusters at last.
 package main
 
 import (

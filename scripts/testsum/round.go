@@ -10,9 +10,15 @@ import (
 	"strings"
 )
 
-// crowded is the package whose clusters leave no processor to others: who tests with
-// it runs when all others, with their clocks, are done, and one after the other.
-const crowded = "fairlead.io/fairlead/test/cluster"
+const module = "fairlead.io/fairlead/"
+
+// crowded is the package whose API servers and clusters leave no processor to others:
+// who tests with it runs when all others, with their clocks, are done. Those below
+// test/ start whole clusters, and run one after the other at last.
+const (
+	crowded = module + "test/cluster"
+	whole   = module + "test/"
+)
 
 // rounds returns the arguments of go test for one round after the other. Patterns of
 // packages come last in args and begin with "./"; without one, args are all there is
@@ -37,21 +43,40 @@ func rounds(ctx context.Context, args []string) ([][]string, error) {
 // plan makes rounds of what go list says, a line for each package with what its
 // tests import.
 func plan(flags []string, list string) [][]string {
-	var first, second []string
+	var free, light, heavy []string
 	for line := range strings.Lines(list) {
 		fields := strings.Fields(line)
-		if slices.Contains(fields[1:], crowded) {
-			second = append(second, fields[0])
-		} else {
-			first = append(first, fields[0])
+		switch name := fields[0]; {
+		case !slices.Contains(fields[1:], crowded):
+			free = append(free, name)
+		case strings.HasPrefix(name, whole):
+			heavy = append(heavy, name)
+		default:
+			light = append(light, name)
 		}
 	}
+	slices.SortStableFunc(free, func(a, b string) int { return rank(a) - rank(b) })
 	var all [][]string
-	if len(first) > 0 {
-		all = append(all, slices.Concat(flags, first))
+	for _, packages := range [][]string{free, light} {
+		if len(packages) > 0 {
+			all = append(all, slices.Concat(flags, packages))
+		}
 	}
-	if len(second) > 0 {
-		all = append(all, slices.Concat([]string{"-p=1"}, flags, second))
+	if len(heavy) > 0 {
+		all = append(all, slices.Concat([]string{"-p=1"}, flags, heavy))
 	}
 	return all
+}
+
+// rank is a package's place in the order in which go test begins. Those that take
+// minutes are first: what begins last has a processor for itself, while the others'
+// is idle.
+func rank(name string) int {
+	switch name {
+	case module + "test/e2e":
+		return 0
+	case module + "internal/dataplane/xdp":
+		return 1
+	}
+	return 2
 }

@@ -13,9 +13,14 @@ func TestPlan(t *testing.T) {
 		list string
 		want [][]string
 	}{
-		"both":              {"a fmt\nb testing " + crowded + "\nc\n", [][]string{{"-race", "a", "c"}, {"-p=1", "-race", "b"}}},
-		"nothing crowded":   {"a fmt\n", [][]string{{"-race", "a"}}},
-		"only what is":      {"b " + crowded + "\n", [][]string{{"-p=1", "-race", "b"}}},
+		"both":            {"a fmt\nb testing " + crowded + "\nc\n", [][]string{{"-race", "a", "c"}, {"-race", "b"}}},
+		"nothing crowded": {"a fmt\n", [][]string{{"-race", "a"}}},
+		"only what is":    {"b " + crowded + "\n", [][]string{{"-race", "b"}}},
+		"whole clusters":  {whole + "b " + crowded + "\nc " + crowded + "\n", [][]string{{"-race", "c"}, {"-p=1", "-race", whole + "b"}}},
+		"longest first": {
+			"a\n" + module + "internal/dataplane/xdp\nb\n" + module + "test/e2e\n",
+			[][]string{{"-race", module + "test/e2e", module + "internal/dataplane/xdp", "a", "b"}},
+		},
 		"the package's own": {crowded + " " + crowded + "\n", [][]string{{"-p=1", "-race", crowded}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -42,8 +42,9 @@ type summary struct {
 	// and test.
 	output   map[[2]string][]string
 	packages map[string]*counts
-	skips    []string
-	total    counts
+	// skips and failures are what the end repeats, a line each.
+	skips, failures []string
+	total           counts
 }
 
 func newSummary(w io.Writer) *summary {
@@ -98,21 +99,29 @@ func (s *summary) endTest(e event) {
 		c.passed++
 	case "skip":
 		c.skipped++
-		s.skips = append(s.skips, fmt.Sprintf("%s %s: %s", e.Package, e.Test, skipReason(output)))
+		s.skips = append(s.skips, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(output)))
 	case "fail":
 		c.failed++
 		fmt.Fprintf(s.w, "FAIL  %s %s\n%s", e.Package, e.Test, strings.Join(output, ""))
+		s.failures = append(s.failures, fmt.Sprintf("%s %s: %s", e.Package, e.Test, reason(output)))
 	}
 }
 
-// skipReason is what a test printed before the line with its result.
-func skipReason(output []string) string {
+// reason is how what a test printed begins, without the line with its result, as one
+// line. Later come, if anything, the states of whole labs.
+func reason(output []string) string {
+	const most = 1000
 	var lines []string
+	length := 0
 	for _, line := range output {
 		line = strings.TrimSpace(line)
-		if line != "" && !strings.HasPrefix(line, "--- SKIP") {
-			lines = append(lines, line)
+		if line == "" || strings.HasPrefix(line, "--- ") {
+			continue
 		}
+		if length += len(line); length > most && len(lines) > 0 {
+			return strings.Join(append(lines, "..."), " ")
+		}
+		lines = append(lines, line)
 	}
 	if len(lines) == 0 {
 		return "no reason given"
@@ -130,6 +139,7 @@ func (s *summary) endPackage(e event) {
 		verdict = "FAIL"
 		if c.failed == 0 {
 			c.failed = 1
+			s.failures = append(s.failures, e.Package+": no test of it failed, but the package did")
 			s.printUnfinished(e)
 		}
 	case *c == counts{}:
@@ -158,7 +168,7 @@ func (s *summary) counts(pkg string) *counts {
 	return c
 }
 
-// finish prints the skipped tests and the total. A run that failed without any
+// finish prints the skipped tests, what failed and the total. A run that failed without any
 // package to blame counts as one failure.
 func (s *summary) finish(success bool) {
 	if !success && s.total.failed == 0 {
@@ -166,6 +176,9 @@ func (s *summary) finish(success bool) {
 	}
 	for _, skip := range s.skips {
 		fmt.Fprintf(s.w, "skipped  %s\n", skip)
+	}
+	for _, failure := range s.failures {
+		fmt.Fprintf(s.w, "failed  %s\n", failure)
 	}
 	fmt.Fprintln(s.w, s.total)
 }

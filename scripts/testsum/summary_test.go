@@ -47,6 +47,7 @@ skipped  p TestB: b_test.go:3: must be root
     a_test.go:7: got 1, want 2
 --- FAIL: TestA (0.00s)
 FAIL  p  1.0s  0 passed, 1 failed, 0 skipped
+failed  p TestA: a_test.go:7: got 1, want 2
 0 passed, 1 failed, 0 skipped
 `,
 		},
@@ -58,6 +59,7 @@ FAIL  p  1.0s  0 passed, 1 failed, 0 skipped
 {"Action":"fail","Package":"p","Elapsed":0,"FailedBuild":"p [p.test]"}`,
 			want: `a.go:3:2: undefined: x
 FAIL  p  0.0s  0 passed, 1 failed, 0 skipped
+failed  p: no test of it failed, but the package did
 0 passed, 1 failed, 0 skipped
 `,
 		},
@@ -69,6 +71,7 @@ FAIL  p  0.0s  0 passed, 1 failed, 0 skipped
 {"Action":"fail","Package":"p","Elapsed":9}`,
 			want: `panic: test timed out
 FAIL  p  9.0s  1 passed, 1 failed, 0 skipped
+failed  p: no test of it failed, but the package did
 1 passed, 1 failed, 0 skipped
 `,
 		},
@@ -89,5 +92,14 @@ FAIL  p  9.0s  1 passed, 1 failed, 0 skipped
 				t.Errorf("summary (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestReasonEnds(t *testing.T) {
+	long := strings.Repeat("x", 600) + "\n"
+	want := "    a_test.go:7: first\n"
+	got := reason([]string{want, long, long, "--- FAIL: TestA (0.00s)\n"})
+	if want := strings.TrimSpace(want) + " " + strings.TrimSpace(long) + " ..."; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
