@@ -15,6 +15,7 @@ const (
 	clientNetwork  = 1
 	serviceNetwork = 2
 	tenantNetwork  = 3 // within a tenant's segment
+	beyondNetwork  = 4 // of a node that is on no switch
 )
 
 // The numbers of hosts in their networks. In both families they read the same:
@@ -41,6 +42,7 @@ const (
 const (
 	eth0 = "eth0"
 	eth1 = "eth1"
+	eth2 = "eth2"
 )
 
 // switchName is the switch of every topology that is drawn here.
@@ -73,23 +75,28 @@ func (d *drawing) finish() Topology {
 // balancer draws the nth balancer, which balances all services drawn so far.
 // Its address is in the untagged service network.
 func (d *drawing) balancer(fairlead string, n, mtu int) {
-	name := balancerName(n)
-	var ends []netip.Addr
-	if slices.ContainsFunc(d.Services, func(s lb.Service) bool { return s.Segment.Overlay() }) {
-		ends = addresses(serviceNetwork, balancerNumber+n)
-	}
-	h := Host{
-		Name: name, Role: Balancer,
-		Agent:     &AgentSettings{Node: name, TunnelEnds: ends, Services: d.Services},
-		Processes: []Process{agent(fairlead)},
-		Socket:    agentSocket,
-	}
+	h := d.unplugged(fairlead, n)
 	d.plug(&h, Interface{
 		Name:      eth0,
 		MAC:       balancerMAC(n),
 		Addresses: networkAddresses(serviceNetwork, balancerNumber+n),
 	}, mtu)
 	d.Hosts = append(d.Hosts, h)
+}
+
+// unplugged is the nth balancer, without any interface.
+func (d *drawing) unplugged(fairlead string, n int) Host {
+	name := balancerName(n)
+	var ends []netip.Addr
+	if slices.ContainsFunc(d.Services, func(s lb.Service) bool { return s.Segment.Overlay() }) {
+		ends = addresses(serviceNetwork, balancerNumber+n)
+	}
+	return Host{
+		Name: name, Role: Balancer,
+		Agent:     &AgentSettings{Node: name, TunnelEnds: ends, Services: d.Services},
+		Processes: []Process{agent(fairlead)},
+		Socket:    agentSocket,
+	}
 }
 
 func balancerName(n int) string { return fmt.Sprintf("lb%d", n) }

@@ -28,6 +28,9 @@ type NodesOptions struct {
 	Forward lb.Forward
 	// OwnPods leaves each node its own pods only.
 	OwnPods bool
+	// Beyond puts the last node behind the router, on a network of its own: to the
+	// others it is no neighbour.
+	Beyond bool
 }
 
 // Nodes is ECMP with nodes of a container cluster that are balancers and workers
@@ -46,7 +49,8 @@ type NodesOptions struct {
 // no checksum yet, and is cut into packets only where it leaves the node. Nodes
 // filter as kube-proxy does: no packet of a connection of which netfilter has not
 // seen the beginning passes on. With lb.DNAT each node's agent knows of the other
-// nodes' pods where they are.
+// nodes' pods where they are. The network of a node beyond is 10.0.4.0/24 and
+// fd00:4::/64.
 func Nodes(o NodesOptions) (Topology, error) {
 	if o.Nodes < 1 || o.Nodes > MaxBalancers {
 		return Topology{}, fmt.Errorf("topology nodes: %d nodes: want 1 to %d", o.Nodes, MaxBalancers)
@@ -56,6 +60,7 @@ func Nodes(o NodesOptions) (Topology, error) {
 			fairlead: o.Fairlead, forward: cmp.Or(o.Forward, lb.NAT), balancers: o.Nodes, servers: o.Nodes * podsPerNode,
 		}},
 		ownPods: o.OwnPods,
+		beyond:  o.Beyond,
 	}
 	return n.draw(), nil
 }
@@ -63,18 +68,26 @@ func Nodes(o NodesOptions) (Topology, error) {
 // nodes is a site whose servers are pods of its balancers.
 type nodes struct {
 	cluster
-	ownPods bool
+	ownPods, beyond bool
 }
+
+// network is the nth node's.
+func (c *nodes) network(n int) int {
+	if c.beyond && n == c.balancers {
+		return beyondNetwork
+	}
+	return serviceNetwork
+}
+
+// addresses are the nth node's.
+func (c *nodes) addresses(n int) []netip.Addr { return addresses(c.network(n), balancerNumber+n) }
 
 func (c *nodes) draw() Topology {
 	d := newDrawing("nodes")
 	d.Hosts = append(d.Hosts, c.client())
 	d.Links = append(d.Links, Link{A: End{"client", eth0}, B: End{"router", eth0}})
 	c.router(d)
-	router := &d.Hosts[len(d.Hosts)-1]
-	for n := range c.balancers {
-		router.Routes = append(router.Routes, c.podRoutes(n+1)...)
-	}
+	c.lead(&d.Hosts[len(d.Hosts)-1])
 	for n := range c.balancers {
 		for k := range podsPerNode {
 			d.Hosts = append(d.Hosts, c.pod(n+1, k+1))
@@ -86,6 +99,21 @@ func (c *nodes) draw() Topology {
 		c.node(d, n+1)
 	}
 	return d.finish()
+}
+
+// lead gives the router what it needs to know of nodes: where their pods are, and one
+// that is not where the others are.
+func (c *nodes) lead(router *Host) {
+	if last := c.balancers; c.network(last) == beyondNetwork {
+		for family, moved := range c.addresses(last) {
+			gateways := router.Routes[family].Gateways // to the VIPs
+			gateways[len(gateways)-1] = moved
+		}
+		router.Interfaces = append(router.Interfaces, Interface{Name: eth2, Addresses: networkAddresses(beyondNetwork, routerNumber)})
+	}
+	for n := range c.balancers {
+		router.Routes = append(router.Routes, c.podRoutes(n+1)...)
+	}
 }
 
 // localPod is the name of the kth pod of the nth node.
@@ -106,16 +134,16 @@ func (c *nodes) service(d *drawing, name string, protocol lb.Protocol, port uint
 
 // node draws the nth balancer with what leads to its pods.
 func (c *nodes) node(d *drawing, n int) {
-	d.balancer(c.fairlead, n, 0)
+	c.balancer(d, n)
 	h := &d.Hosts[len(d.Hosts)-1]
 	h.Sysctls = map[string]string{
 		"net.ipv4.ip_forward": "1", "net.ipv6.conf.all.forwarding": "1",
 		"net.ipv4.conf.all.rp_filter": "1", "net.ipv4.conf.default.rp_filter": "1",
 	}
 	h.Rules = invalidDrop
-	h.Routes = defaultRoutes(serviceNetwork)
+	h.Routes = defaultRoutes(c.network(n))
 	for other := range c.balancers {
-		if other+1 != n {
+		if other+1 != n && c.network(other+1) == c.network(n) {
 			h.Routes = append(h.Routes, c.podRoutes(other+1)...)
 		}
 	}
@@ -143,6 +171,18 @@ func (c *nodes) node(d *drawing, n int) {
 			h.Routes = append(h.Routes, Route{Destination: hostPrefix(podAddresses(n, 2+k)[family]), Device: device})
 		}
 	}
+}
+
+// balancer draws the nth node's interface to the switch, or to the router.
+func (c *nodes) balancer(d *drawing, n int) {
+	if c.network(n) == serviceNetwork {
+		d.balancer(c.fairlead, n, 0)
+		return
+	}
+	h := d.unplugged(c.fairlead, n)
+	h.Interfaces = []Interface{{Name: eth0, MAC: balancerMAC(n), Addresses: networkAddresses(c.network(n), balancerNumber+n)}}
+	d.Links = append(d.Links, Link{A: End{"router", eth2}, B: End{h.Name, eth0}})
+	d.Hosts = append(d.Hosts, h)
 }
 
 // invalidDrop is what kube-proxy's rules of nftables say about connections.
@@ -175,7 +215,7 @@ func (c *nodes) nodesOfOthers(n int) map[netip.Addr]netip.Addr {
 		}
 		for k := range podsPerNode {
 			for family, pod := range podAddresses(other, 2+k) {
-				others[pod] = addresses(serviceNetwork, balancerNumber+other)[family]
+				others[pod] = c.addresses(other)[family]
 			}
 		}
 	}
@@ -186,7 +226,7 @@ func (c *nodes) nodesOfOthers(n int) map[netip.Addr]netip.Addr {
 func (c *nodes) podRoutes(n int) []Route {
 	var routes []Route
 	for family, network := range podNetworks(n, 0) {
-		gateway := addresses(serviceNetwork, balancerNumber+n)[family : family+1]
+		gateway := c.addresses(n)[family : family+1]
 		routes = append(routes, Route{Destination: network.Masked(), Gateways: gateway})
 	}
 	return routes

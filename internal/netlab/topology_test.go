@@ -38,6 +38,15 @@ func workers(t *testing.T, forward lb.Forward, nodes int, own bool) Topology {
 	return topology
 }
 
+func beyond(t *testing.T, nodes int) Topology {
+	t.Helper()
+	topology, err := Nodes(NodesOptions{Fairlead: "/proc/self/exe", Nodes: nodes, Forward: lb.DNAT, Beyond: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
 func snat(t *testing.T, router RouterKind, balancers int) Topology {
 	t.Helper()
 	topology, err := SNAT(SNATOptions{Fairlead: "/proc/self/exe", Router: router, Balancers: balancers, Servers: 2})
@@ -63,6 +72,7 @@ func TestTopologiesAreValid(t *testing.T) {
 		"nodes":    workers(t, lb.NAT, 3, false),
 		"local":    workers(t, lb.DNAT, 2, true),
 		"dnat":     workers(t, lb.DNAT, 3, false),
+		"beyond":   beyond(t, 3),
 		"all pods": pods(t, MaxBalancers, MaxServers),
 		"snat":     snat(t, FRR, 3),
 		"all snat": snat(t, BIRD, MaxBalancers),

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -58,6 +59,7 @@ func TestCluster(t *testing.T) {
 			name string
 			run  func(*testing.T, *cluster.Cluster)
 		}{
+			{"control plane has its own MAC address", controlPlaneMAC},
 			{"pods answer", podsAnswer},
 			{"services of kube-proxy", servicesAnswer},
 			{"pods reach the API server", podsReachAPI},
@@ -73,6 +75,15 @@ func TestCluster(t *testing.T) {
 	})
 	if left := traces(t, dir); dir != "" && left != (trace{}) {
 		t.Errorf("left are %+v", left)
+	}
+}
+
+// controlPlaneMAC holds what powerIsCut needs: nodes reach the control plane whoever
+// else comes and goes.
+func controlPlaneMAC(t *testing.T, c *cluster.Cluster) {
+	own, ports, err := c.Bridge()
+	if err != nil || len(ports) != 4 || slices.Contains(ports, own) {
+		t.Errorf("the bridge has %s, its ports %v; error %v; want an address that no port has", own, ports, err)
 	}
 }
 

@@ -4,6 +4,7 @@ package cluster
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -94,13 +95,18 @@ func (c *Cluster) wireClient() error {
 	return c.API.machine.route(defaultRoutes(nodeNetwork.addresses(routerNumber)...)...)
 }
 
+// bridgeMAC is the bridge's own. Without one it has that of one of its ports, and
+// another one when that machine goes or a new one comes: what others send to the
+// control plane arrives nowhere then, until they have asked who has its address.
+var bridgeMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, controlPlaneNumber}
+
 // addBridge makes the bridge, which runs no spanning tree: its ports forward at
 // once. It floods multicast, since nobody would ask for the groups that IPv6 needs.
 func (m *Machine) addBridge() error {
 	err := m.withNetwork(func(h *netlink.Handle) error {
 		snooping := false
 		b := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
-		b.Name = bridge
+		b.Name, b.HardwareAddr = bridge, bridgeMAC
 		return h.LinkAdd(b)
 	})
 	if err != nil {
