@@ -44,10 +44,11 @@ type Description struct {
 	TTL  uint8
 }
 
-// Addresses of the link layer, which no data plane looks at.
+// Addresses of the link layer. The receiver is whoever the frame is given to
+// (dataplane.Packet).
 var (
 	sender   = net.HardwareAddr{2, 0, 0, 0, 0, 1}
-	receiver = net.HardwareAddr{2, 0, 0, 0, 0, 2}
+	receiver = net.HardwareAddr{0, 0, 0, 0, 0, 0}
 )
 
 // Build returns the frame, with lengths and checksums filled in. It has at least

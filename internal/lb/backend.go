@@ -57,9 +57,12 @@ type Backend struct {
 	// is, in the modes VXLAN and Geneve; no other mode has one.
 	TunnelEnd netip.Addr `json:"tunnelEnd,omitzero"`
 	// Node is the node that has the backend, in mode DNAT: packets are relayed to
-	// it. It has to be directly connected. Without one the backend is this node's
-	// own; no other mode has one.
+	// it if it is directly connected, and else translated as in mode NAT. Without
+	// one the backend is this node's own; no other mode has one.
 	Node netip.Addr `json:"node,omitzero"`
+	// Outside says that the backend is on no node that takes part, in mode DNAT:
+	// packets for it are translated as in mode NAT. It has no Node.
+	Outside bool `json:"outside,omitempty"`
 	// MAC overrides what the neighbour table says of the backend's next hop. In
 	// the modes VXLAN and Geneve it is the backend's own address within its
 	// segment, and has to be given.
@@ -80,6 +83,9 @@ type Backend struct {
 	// Weight is 0 then. The store sets it, never a source.
 	Drained bool `json:"drained,omitempty"`
 }
+
+// Own reports whether the backend is this node's own, in mode DNAT.
+func (b Backend) Own() bool { return !b.Node.IsValid() && !b.Outside }
 
 // ID returns the backend's name within its service.
 func (b Backend) ID() BackendID { return netip.AddrPortFrom(b.Address, b.Port) }

@@ -33,10 +33,12 @@ func (s *Service) Check() []FieldError {
 	f.add("port", checkPort(s.Port))
 	f.add("protocol", protocolWords.check("protocol", uint8(s.Protocol)))
 	f.add("forward", forwardWords.check("forwarding mode", uint8(s.Forward)))
-	if s.Unannounced && s.Forward != 0 && s.Forward != DNAT {
+	if s.Unannounced && s.Forward != 0 && s.Forward != DNAT && !s.Membership.Self.IsValid() {
 		f.add("unannounced", fmt.Errorf("only with dnat: nobody relays packets of %s", s.Forward))
 	}
+	s.Membership.check(&f, s.Forward)
 	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
+	f.add("affinityTimeout", s.checkAffinityTimeout())
 	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
 	s.checkTracking(&f)
 	s.Segment.check(&f, "segment")

@@ -28,6 +28,9 @@ func (s *Service) checkBackends(f *findings) {
 		if err := s.checkNode(b.Node); err != nil {
 			f.add(path("node"), err)
 		}
+		if err := s.checkOutside(b); err != nil {
+			f.add(path("outside"), err)
+		}
 		if b.Weight < 0 || b.Weight > MaxWeight {
 			f.add(path("weight"), OutOfRange(b.Weight, 0, MaxWeight))
 		}
@@ -69,6 +72,19 @@ func (s *Service) checkNode(node netip.Addr) error {
 		return fmt.Errorf("%s is the VIP itself", node)
 	}
 	return CheckAddress(node)
+}
+
+// checkOutside looks at whether a backend may be on no node.
+func (s *Service) checkOutside(b Backend) error {
+	switch {
+	case !b.Outside || s.Forward == 0:
+		return nil
+	case s.Forward != DNAT:
+		return fmt.Errorf("only with dnat: %s does alike with all backends", s.Forward)
+	case b.Node.IsValid():
+		return fmt.Errorf("on no node, though %s is its node", b.Node)
+	}
+	return nil
 }
 
 // checkBehindTunnel finds what is wrong with how a backend is reached within a

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"time"
 	"unicode"
 )
 
@@ -29,6 +30,24 @@ func checkName(name string) error {
 func checkPort(port uint16) error {
 	if port == 0 {
 		return OutOfRange(port, 1, math.MaxUint16)
+	}
+	return nil
+}
+
+// Bounds of Service.AffinityTimeout. Kubernetes' own are 1s and 24h.
+const (
+	MinAffinityTimeout = time.Second
+	MaxAffinityTimeout = 7 * 24 * time.Hour
+)
+
+func (s *Service) checkAffinityTimeout() error {
+	switch t := s.AffinityTimeout; {
+	case t == 0:
+		return nil
+	case s.Affinity != AffinityClient:
+		return fmt.Errorf("only clients are remembered, and the affinity is %s: want client", s.Affinity)
+	case t < MinAffinityTimeout || t > MaxAffinityTimeout:
+		return OutOfRange(t, MinAffinityTimeout, MaxAffinityTimeout)
 	}
 	return nil
 }

@@ -65,6 +65,16 @@ func TestCheck(t *testing.T) {
 			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
 			s.Backends[0].Node = addr("10.0.0.11")
 		}, []string{"backends[0].node: only with dnat: nat relays nothing to nodes"}},
+		"dnat to no node": {func(s *lb.Service) {
+			s.Forward, s.Backends, s.Backends[0].Outside = lb.DNAT, s.Backends[:1], true
+		}, nil},
+		"dnat to no node's node": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.DNAT, s.Backends[:1]
+			s.Backends[0].Node, s.Backends[0].Outside = addr("10.0.0.11"), true
+		}, []string{"backends[0].outside: on no node, though 10.0.0.11 is its node"}},
+		"nat to no node": {func(s *lb.Service) {
+			s.Forward, s.Backends, s.Backends[0].Outside = lb.NAT, s.Backends[:1], true
+		}, []string{"backends[0].outside: only with dnat: nat does alike with all backends"}},
 		"dnat with passive checks": {func(s *lb.Service) {
 			s.Forward, s.Backends, s.Health.Passive = lb.DNAT, s.Backends[:1], true
 		}, []string{"health.passive: only with nat: with dnat the balancer doesn't see what backends answer"}},
@@ -98,6 +108,10 @@ func TestCheck(t *testing.T) {
 		"protocol":    {func(s *lb.Service) { s.Protocol = 132 }, []string{`protocol: unknown protocol "unknown(132)": want one of tcp, udp`}},
 		"forward": {func(s *lb.Service) { s.Forward = 0 },
 			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat, dnat`}},
+		"remembered":  {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, lb.MaxAffinityTimeout }, nil},
+		"too long":    {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, 8*24*time.Hour }, []string{"affinityTimeout: 192h0m0s is out of range: want 1s to 168h0m0s"}},
+		"too short":   {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, time.Millisecond }, []string{"affinityTimeout: 1ms is out of range: want 1s to 168h0m0s"}},
+		"nobody's":    {func(s *lb.Service) { s.AffinityTimeout = time.Hour }, []string{"affinityTimeout: only clients are remembered, and the affinity is flow: want client"}},
 		"affinity":    {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client, quic`}},
 		"unavailable": {func(s *lb.Service) { s.Unavailable = 7 }, []string{`unavailable: unknown policy "unknown(7)": want one of drop, reject`}},
 

@@ -105,9 +105,16 @@ type Service struct {
 	VIP
 	Forward  Forward  `json:"forward"`
 	Affinity Affinity `json:"affinity"`
-	// Unannounced says that routes to the VIP lead to other nodes, which relay
-	// packets to this one; only with DNAT.
+	// AffinityTimeout, only with AffinityClient, is how long a client that begins
+	// no flow is remembered: until then its new flows go to the backend of its
+	// earlier ones, if that takes new flows, whatever became of the others. At 0
+	// clients aren't remembered, and the backend follows from the address.
+	AffinityTimeout time.Duration `json:"affinityTimeout,omitzero"`
+	// Unannounced says that routes to the VIP lead to other nodes, which send packets
+	// on to this one; only with DNAT, or a Membership.
 	Unannounced bool `json:"unannounced,omitempty"`
+	// Membership says whether this node is one of the servers.
+	Membership Membership `json:"membership,omitzero"`
 	// QUIC is the form of connection ids; only, and always, with AffinityQUIC.
 	QUIC     *QUIC    `json:"quic,omitempty"`
 	Tracking Tracking `json:"tracking"`

@@ -13,6 +13,7 @@ func readBackend(v value, b *lb.Backend) {
 		optional("port", port(&b.Port)),
 		optional("weight", number(&b.Weight, 0, lb.MaxWeight)),
 		optional("node", address(&b.Node)),
+		optional("outside", flag(&b.Outside)),
 		optional("tunnelEnd", address(&b.TunnelEnd)),
 		optional("mac", word(&b.MAC)),
 		optional("segment", segment(&b.Segment)),

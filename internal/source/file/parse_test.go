@@ -156,7 +156,7 @@ func TestServiceErrors(t *testing.T) {
 	const good = "{name: web, address: 10.1.1.1, port: 80, forward: l2dsr, backends: [{address: 10.0.0.21}]}"
 	tests := map[string]struct{ old, new, want string }{
 		"unknown field":      {"port", "prot", "f:3:36: services[0].prot: unknown field: did you mean \"port\"?"},
-		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, quic, tracking, idleTimeout, learn, unavailable, minHealthy, health, limits, sources, backends"},
+		"far field":          {"port", "flavour", "f:3:5: services[0].port: missing\nf:3:36: services[0].flavour: unknown field: want one of name, address, port, protocol, segment, forward, affinity, affinityTimeout, quic, tracking, idleTimeout, learn, unavailable, minHealthy, health, limits, sources, backends"},
 		"upper case":         {"forward", "Forward", "f:3:46: services[0].Forward: unknown field: did you mean \"forward\"?"},
 		"duplicate key":      {"port: 80", "port: 80, port: 81", "f:3:46: services[0].port: already given on line 3"},
 		"no name":            {"name: web, ", "", "f:3:5: services[0].name: missing"},
@@ -181,6 +181,9 @@ func TestServiceErrors(t *testing.T) {
 		"protocol":           {"port: 80", "port: 80, protocol: sctp", "f:3:56: services[0].protocol: unknown protocol \"sctp\": want one of tcp, udp"},
 		"forward":            {"l2dsr", "dsr", "f:3:55: services[0].forward: unknown forwarding mode \"dsr\": want one of l2dsr, ipip, gue, vxlan, geneve, nat, dnat"},
 		"mode not served":    {"l2dsr", "gue", "f:3:55: services[0].forward: forwarding mode gue can't be served by this data plane (it serves l2dsr, ipip)"},
+		"affinity time":      {"port: 80", "port: 80, affinity: client, affinityTimeout: 3h", "no error"},
+		"affinity of flows":  {"port: 80", "port: 80, affinityTimeout: 3h", "f:3:63: services[0].affinityTimeout: only clients are remembered, and the affinity is flow: want client"},
+		"affinity too short": {"port: 80", "port: 80, affinity: client, affinityTimeout: 0.5s", "f:3:81: services[0].affinityTimeout: 500ms is out of range: want 1s to 168h0m0s"},
 		"affinity":           {"port: 80", "port: 80, affinity: ip", "f:3:56: services[0].affinity: unknown affinity \"ip\": want one of flow, client, quic"},
 		"unavailable":        {"port: 80", "port: 80, unavailable: reset", "f:3:59: services[0].unavailable: unknown policy \"reset\": want one of drop, reject"},
 		"minHealthy":         {"port: 80", "port: 80, minHealthy: 2", "f:3:58: services[0].minHealthy: 2 is more than the service's 1 backends"},

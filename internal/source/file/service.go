@@ -38,6 +38,7 @@ func (c *catalogue) readService(v value, s *lb.Service) {
 		optional("segment", segment(&s.Segment)),
 		required("forward", word(&s.Forward)),
 		optional("affinity", word(&s.Affinity)),
+		optional("affinityTimeout", duration(&s.AffinityTimeout)),
 		optional("quic", quic(&s.QUIC)),
 		optional("tracking", word(&s.Tracking)),
 		optional("idleTimeout", duration(&s.IdleTimeout)),
