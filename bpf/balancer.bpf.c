@@ -13,6 +13,7 @@
 #include "hash.h"
 #include "limit.h"
 #include "maps.h"
+#include "member.h"
 #include "nat.h"
 #include "overlay.h"
 #include "parse.h"
@@ -48,6 +49,10 @@ int balance(struct xdp_md *ctx)
 	__u64 hash;
 
 	exit = parse(ctx, &packet);
+	if (feature_member && may_be_tunnel(exit, &packet)) {
+		if (end_tunnel(ctx))
+			return leave(COUNTER_PASS_BALANCED, XDP_PASS);
+	}
 	if (feature_overlay && exit == COUNTER_COUNT && is_overlay(&packet))
 		exit = parse_overlay(ctx, &packet);
 	if (exit != COUNTER_COUNT)
@@ -64,6 +69,8 @@ int balance(struct xdp_md *ctx)
 	active = *(volatile __u32 *)&service->active & 1;
 	view = &service->view[active];
 	trace_service(&packet, view, number);
+	if (feature_member && view->flags & VIEW_SHARED && is_balanced(ctx))
+		return leave(COUNTER_PASS_BALANCED, XDP_PASS);
 	if (feature_sources && view->flags & VIEW_SOURCES &&
 	    !source_allowed(&packet, service->sources[active]))
 		return leave(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
@@ -74,8 +81,10 @@ int balance(struct xdp_md *ctx)
 		if (exit != COUNTER_COUNT)
 			return leave(exit, XDP_DROP);
 	}
-	if (feature_nat && view->flags & VIEW_NAT)
+	if (feature_nat && view->flags & VIEW_NAT) {
+		packet.routed = feature_dnat && view->flags & VIEW_DNAT;
 		return nat_client(ctx, &packet, service, number, bytes);
+	}
 	hash = flow_hash(&packet, hash, view->flags);
 	if (feature_quic && view->flags & VIEW_QUIC && has_transport(&packet))
 		backend = quic_backend(ctx, &packet, view, &service->quic, number);
@@ -86,11 +95,16 @@ int balance(struct xdp_md *ctx)
 	exit = encap(ctx, &packet, backend, hash);
 	if (exit == COUNTER_DROP_TOO_BIG)
 		exit = answer_too_big(ctx, &packet, backend);
+	/* From a balancer, although the agent hasn't heard of its MAC address yet. */
+	if (feature_member && exit == COUNTER_DROP_LOOP && view->flags & VIEW_SHARED)
+		exit = COUNTER_PASS_BALANCED;
 	if (!is_forward(exit))
 		return conclude(exit);
 	count_backend(backend->stats, bytes);
 	if (packet.phase == PHASE_OPENING)
 		count_new_flow(backend->stats);
+	if (feature_member && exit == COUNTER_FORWARD_SELF)
+		return leave(exit, XDP_PASS);
 	return leave(exit, transmit(ctx, backend->ifindex));
 }
 

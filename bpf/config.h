@@ -40,6 +40,8 @@ const volatile __u8 feature_quic = 1;
 const volatile __u8 feature_reject = 1; /* a service has VIEW_REJECT */
 const volatile __u8 feature_nat = 1;
 const volatile __u8 feature_dnat = 1; /* with NAT: a service has VIEW_DNAT */
+const volatile __u8 feature_clients = 1; /* a service has VIEW_REMEMBER_CLIENTS */
+const volatile __u8 feature_member = 1; /* this node is itself a backend, or shares a service */
 
 /* Never read: they keep the enumerations in the BTF, where Go takes them from. */
 const enum forward *const btf_forward = 0;
@@ -48,7 +50,9 @@ const enum view_flag *const btf_view_flag = 0;
 const enum vip_number *const btf_vip_number = 0;
 const enum address_flag *const btf_address_flag = 0;
 const enum backend_flag *const btf_backend_flag = 0;
+const enum member *const btf_member = 0;
 const enum limit_time *const btf_limit_time = 0;
+const enum round_limit *const btf_round_limit = 0;
 const enum nat_state *const btf_nat_state = 0;
 const enum nat_flag *const btf_nat_flag = 0;
 const enum nat_seconds *const btf_nat_seconds = 0;

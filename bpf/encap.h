@@ -76,6 +76,10 @@ static __always_inline __u32 overhead(const struct backend *b)
 static __always_inline enum counter encap(struct xdp_md *ctx, const struct packet *p,
 					  const struct backend *b, __u64 hash)
 {
+	if (feature_member && b->flags & BACKEND_SELF)
+		return COUNTER_FORWARD_SELF;
+	if (is_for_others(ctx, p, b))
+		return COUNTER_PASS_OTHER_HOST;
 	if (p->length + overhead(b) > b->mtu)
 		return COUNTER_DROP_TOO_BIG;
 	if (feature_l2dsr && b->forward == FORWARD_L2DSR)

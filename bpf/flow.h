@@ -10,6 +10,8 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "client.h"
+#include "config.h"
 #include "hash.h"
 #include "maps.h"
 #include "parse.h"
@@ -31,19 +33,6 @@ static __always_inline __u64 flow_key(const struct packet *p, const struct view 
 static __always_inline __u32 flow_time(void)
 {
 	return bpf_ktime_get_coarse_ns() >> FLOW_TIME_SHIFT;
-}
-
-/* The backend of that slot and generation (<< 16), or NULL if it is gone or can't be used. */
-static __always_inline struct backend *named_backend(const struct view *view, __u32 name)
-{
-	struct backend *backend;
-
-	if ((name & 0xffff) >= view->slots)
-		return NULL;
-	backend = backend_at(view, name & 0xffff);
-	if (!backend || !(backend->flags & BACKEND_USABLE) || backend->generation != name >> 16)
-		return NULL;
-	return backend;
 }
 
 /* The backend of a record, or NULL if the flow has to go elsewhere. */
@@ -152,6 +141,8 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 			stats->misses += 1;
 	}
 	slot = unrecorded_slot(p, view, hash, entry);
+	if (feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
+		slot = client_slot(p, view, hash, number, slot);
 	trace_slot(slot, 0);
 	if (slot < view->slots)
 		backend = backend_at(view, slot);

@@ -84,6 +84,29 @@ static __always_inline int returns_to_sender(struct xdp_md *ctx, const struct pa
 	       b->ifindex == ctx->ingress_ifindex && b->vlan == (bpf_ntohs(p->tci) & VLAN_ID_MASK);
 }
 
+/*
+ * Whether the frame is for another station, where it can be told: it would leave by the interface and the
+ * VLAN that it came in by, and so as from `b->source`. A switch gives frames to all while it doesn't know
+ * where their station is, for example when that one has just died. Each balancer that took such a frame would
+ * send it to the dead one again, and the switch to all of them. Interfaces keep such frames from the host
+ * only when they aren't promiscuous, as ports of bridges are.
+ */
+static __always_inline int is_for_others(struct xdp_md *ctx, const struct packet *p,
+					 const struct backend *b)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	const __u16 *to, *own = (const __u16 *)b->source;
+
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+		return 0;
+	to = (const __u16 *)eth->h_dest;
+	if (tracing && !(to[0] | to[1] | to[2])) /* nobody has said for whom it is */
+		return 0;
+	return (to[2] != own[2] || to[1] != own[1] || to[0] != own[0]) && !(eth->h_dest[0] & 1) &&
+	       !p->overlay && b->ifindex == ctx->ingress_ifindex &&
+	       b->vlan == (bpf_ntohs(p->tci) & VLAN_ID_MASK);
+}
+
 /* Out of the interface that the packet came in by, or out of another one. */
 static __always_inline int transmit(struct xdp_md *ctx, __u32 ifindex)
 {

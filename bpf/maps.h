@@ -126,6 +126,23 @@ struct {
 	__type(value, struct server);
 } servers SEC(".maps");
 
+/* Hash of service and client to the client (client.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct client);
+} clients SEC(".maps");
+
+/* By service number: how long a client may begin no flow and still be remembered, in ns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} client_idle SEC(".maps");
+
 /* The addresses of all VIPs, to their ADDRESS_* flags. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -133,6 +150,15 @@ struct {
 	__type(key, struct address_key);
 	__type(value, __u32);
 } addresses SEC(".maps");
+
+/* Nodes with which services are shared, to what they are (enum member). */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct member_key);
+	__type(value, __u8);
+} members SEC(".maps");
 
 /* By kind of answer: the time up to which it is used up (reply.h). */
 struct {

@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 #include <linux/bpf.h>
 
+#include "ask.h"
 #include "config.h"
 #include "link.h"
 #include "maps.h"
@@ -44,7 +45,12 @@ static __always_inline struct backend *client_backend(struct xdp_md *ctx, const 
 	if (feature_dnat && active_view(service)->flags & VIEW_DNAT && is_closing(s, now))
 		return NULL;
 	b = session_backend(active_view(service), s->backend);
-	if (!b || !(b->flags & BACKEND_USABLE) || b->flags & BACKEND_RELAY)
+	if (!b || !(b->flags & BACKEND_USABLE))
+		return NULL;
+	/* One that is relayed to by now keeps the sessions by which it answers here. */
+	if (b->flags & BACKEND_RELAY && kept_source(s))
+		return NULL;
+	if (begins_elsewhere(p, active_view(service), s, b))
 		return NULL;
 	if (!p->quoted && follow_client(ctx, p, s, b, now))
 		return NULL;
@@ -125,6 +131,8 @@ __noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
 			return leave(COUNTER_DROP_STATE, XDP_DROP);
 		count_new_flow(b->stats);
 	}
+	if (is_for_others(ctx, p, b))
+		return leave(COUNTER_PASS_OTHER_HOST, XDP_PASS);
 	if (p->length > b->mtu)
 		return conclude(answer_too_big(ctx, p, b));
 	exit = write_to_server(ctx, p, s, b);
@@ -147,6 +155,8 @@ static __always_inline int nat_client(struct xdp_md *ctx, const struct packet *p
 		return verdict;
 	if (feature_dnat && active_view(service)->flags & VIEW_DNAT) {
 		verdict = relay_flow(ctx, p, service, number, bytes);
+		if (verdict == NAT_ASK)
+			return ask_around(ctx, p, service);
 		if (verdict != NAT_UNKNOWN)
 			return verdict;
 	}

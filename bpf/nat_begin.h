@@ -9,6 +9,7 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "client.h"
 #include "config.h"
 #include "hash.h"
 #include "maps.h"
@@ -53,27 +54,56 @@ static __always_inline __be16 backend_port(const struct backend *b)
 }
 
 /*
- * The backend of a new session: what the packet says itself, or the ring. Whether an entry is stable is
- * of no interest, as every session remembers its backend. NULL if there is none.
+ * The backend that the packet's client has been with, or the ring has for its flow. Whether an entry is
+ * stable is of no interest, as every session remembers its backend. NULL if there is none.
  */
+static __always_inline struct backend *ring_backend(const struct packet *p, const struct view *view,
+						    __u32 number)
+{
+	__u64 hash = flow_hash(p, vip_hash(p), view->flags);
+	struct backend *backend;
+	__u32 entry, slot;
+
+	if (!view->ring_size)
+		return NULL;
+	entry = ring_entry(view->ring_base, view->ring_size, hash);
+	trace_ring(view, hash, entry);
+	if (entry == RING_NONE)
+		return NULL;
+	slot = entry & RING_SLOT;
+	if (feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
+		slot = client_slot(p, view, hash, number, slot);
+	if (slot >= view->slots)
+		return NULL;
+	backend = backend_at(view, slot);
+	return backend && backend->flags & BACKEND_USABLE ? backend : NULL;
+}
+
+/*
+ * Whether the packet repeats the first one of a session that nobody has answered, and new ones go elsewhere
+ * than to its backend by now: that one may be dead. So the client needn't wait until somebody says so.
+ */
+static __always_inline int begins_elsewhere(const struct packet *p, const struct view *view,
+					    const struct nat_session *s, const struct backend *b)
+{
+	struct backend *now;
+
+	if (p->phase != PHASE_OPENING || p->quoted || s->state != NAT_OPENING)
+		return 0;
+	now = ring_backend(p, view, s->service);
+	return !now || now->index != b->index;
+}
+
+/* The backend of a new session: what the packet says itself, or the ring. NULL if there is none. */
 static __always_inline struct backend *new_backend(struct xdp_md *ctx, const struct packet *p,
 						   const struct service *service, __u32 number)
 {
 	const struct view *view = active_view(service);
-	__u64 hash = flow_hash(p, vip_hash(p), view->flags);
 	struct backend *backend = NULL;
-	__u32 entry;
 
 	if (feature_quic && view->flags & VIEW_QUIC && has_transport(p))
 		backend = quic_backend(ctx, p, view, &service->quic, number);
-	if (backend || !view->ring_size)
-		return backend;
-	entry = ring_entry(view->ring_base, view->ring_size, hash);
-	trace_ring(view, hash, entry);
-	if (entry == RING_NONE || (entry & RING_SLOT) >= view->slots)
-		return NULL;
-	backend = backend_at(view, entry & RING_SLOT);
-	return backend && backend->flags & BACKEND_USABLE ? backend : NULL;
+	return backend ? backend : ring_backend(p, view, number);
 }
 
 /*
@@ -98,12 +128,12 @@ static __always_inline void join_session(const struct packet *p, const struct ba
 
 /* Enters the fresh session, of a client's packet with a backend. Returns COUNTER_COUNT, or the exit. */
 static __always_inline enum counter enter_session(const struct packet *p, const struct backend *b,
-						  struct nat_session *s, __u32 view_flags)
+						  struct nat_session *s)
 {
 	__u64 key = flow_hash(p, vip_hash(p), 0);
 
 	s->flags = NAT_REPLY;
-	if (keeps_source(s, b, view_flags) ? keep_source(b) : find_port(b, key))
+	if (keeps_source(s, b) ? keep_source(b) : find_port(b, key))
 		return COUNTER_DROP_NAT_PORTS;
 	s->flags = 0;
 	if (!tracing && bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST))
@@ -126,7 +156,7 @@ static __always_inline enum counter open_session(struct xdp_md *ctx, const struc
 	s->server_port = backend_port(b);
 	s->service = number;
 	s->backend = backend_name(view, b);
-	return enter_session(p, b, s, view->flags);
+	return enter_session(p, b, s);
 }
 
 /*

@@ -108,10 +108,15 @@ static __always_inline int choose_port(const struct backend *b, __u32 n)
  * Whether a session with the backend has the client's own address and port. A server that is its own
  * client would take packets from its own address for forged ones.
  */
-static __always_inline int keeps_source(const struct nat_session *s, const struct backend *b,
-					__u32 view_flags)
+static __always_inline int keeps_source(const struct nat_session *s, const struct backend *b)
 {
-	return view_flags & VIEW_DNAT && !same_address(s->client, b->remote);
+	return b->flags & BACKEND_OWN && !same_address(s->client, b->remote);
+}
+
+/* Whether a session has the client's own address: then answers come to the backend's node only. */
+static __always_inline int kept_source(const struct nat_session *s)
+{
+	return same_address(s->client, s->snat);
 }
 
 /*

@@ -29,6 +29,9 @@
 /* No verdict: of no session that goes on here. */
 #define NAT_UNKNOWN (-1)
 
+/* No verdict either: a segment that is of no session here, to be asked around (ask.h). */
+#define NAT_ASK (-2)
+
 /* The name of no backend. */
 #define NAT_NOBODY 0xffffffff
 

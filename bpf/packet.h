@@ -55,7 +55,8 @@ struct packet {
 	__u8 fragment; /* enum fragment_part */
 	__u8 quoted; /* an ICMP error */
 	__u8 closing; /* enum closing */
-	__u8 pad[3];
+	__u8 routed; /* answers take this node's routes (answer_route.h) */
+	__u8 pad[2];
 	__u16 quote; /* of an ICMP error: bytes from the start of the IP packet to the quoted transport */
 	__u32 length; /* of the IP packet, header included */
 	__u32 overlay; /* bytes of a segment's headers between link layer and packet (overlay.h) */

@@ -13,19 +13,17 @@
 #pragma once
 
 #include <linux/bpf.h>
-#include <linux/ip.h>
-#include <linux/ipv6.h>
 
-#include "checksum.h"
+#include "ask.h"
 #include "config.h"
 #include "flow.h"
+#include "hop.h"
 #include "link.h"
 #include "maps.h"
 #include "nat_begin.h"
 #include "nat_session.h"
 #include "packet.h"
 #include "quic.h"
-#include "reset.h"
 #include "ring.h"
 #include "stats.h"
 #include "toobig.h"
@@ -73,37 +71,50 @@ static __always_inline struct backend *dnat_backend(struct xdp_md *ctx, const st
 	return other ? other : b;
 }
 
-/* One hop less, so that nodes that disagree on a ring don't pass a packet to and fro for ever. */
-static __always_inline enum counter spend_hop(struct xdp_md *ctx, const struct packet *p,
-					      void *start)
+/* How many places of the ring are looked at for an own backend: of ten nodes alike one finds its own 97
+ * times of 100, and the next connection looks at others. */
+#define OWN_PROBES 32
+
+/* One of this node's own backends that get new flows, or NULL. The flow picks it, not its client. */
+static __noinline struct backend *own_backend(const struct packet *p, const struct view *view)
 {
-	void *end = (void *)(long)ctx->data_end;
+	__u64 hash = flow_hash(p, vip_hash(p), 0);
+	struct backend *b;
+	__u32 entry;
 
-	if (p->ipv4) {
-		struct iphdr *ip = start;
-		__u16 *hops = (__u16 *)&ip->ttl, before; /* and the protocol */
-
-		if ((void *)(ip + 1) > end)
-			return COUNTER_DROP_STATE;
-		if (ip->ttl <= 1)
-			return COUNTER_DROP_TTL;
-		before = *hops;
-		ip->ttl--;
-		ip->check = adjust_checksum(ip->check, change_word(before, *hops));
-	} else {
-		struct ipv6hdr *ip = start;
-
-		if ((void *)(ip + 1) > end)
-			return COUNTER_DROP_STATE;
-		if (ip->hop_limit <= 1)
-			return COUNTER_DROP_TTL;
-		ip->hop_limit--;
+	if (!view->ring_size)
+		return NULL;
+	for (int i = 0; i < OWN_PROBES; i++) {
+		hash = hash_end(hash_word(hash, i));
+		entry = ring_entry(view->ring_base, view->ring_size, hash);
+		if (entry == RING_NONE || (entry & RING_SLOT) >= view->slots)
+			return NULL;
+		b = backend_at(view, entry & RING_SLOT);
+		if (b && b->flags & BACKEND_USABLE && !(b->flags & BACKEND_RELAY))
+			return b;
 	}
-	return COUNTER_COUNT;
+	return NULL;
+}
+
+/*
+ * The own backend of a new flow that another node sent here, while this one would send it back there: they
+ * disagree on the ring, or on where the client was last. Whoever sent it will send its segments here, too,
+ * so it begins here; its client's next ones do as well. NULL if there is none.
+ */
+static __always_inline struct backend *returned_flow(const struct packet *p,
+						     const struct service *service, __u32 number)
+{
+	const struct view *view = active_view(service);
+	struct backend *b = own_backend(p, view);
+
+	if (b && feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
+		move_client(view, flow_hash(p, vip_hash(p), view->flags), number, b);
+	return b;
 }
 
 /* Makes the packet the frame that the backend's node gets. Returns COUNTER_FORWARD_RELAY, or the exit. */
 static __always_inline enum counter write_relay(struct xdp_md *ctx, const struct packet *p,
+						const struct service *service,
 						const struct backend *b)
 {
 	void *ip = write_link(ctx, p, b, p->proto, 0);
@@ -111,22 +122,27 @@ static __always_inline enum counter write_relay(struct xdp_md *ctx, const struct
 
 	if (!ip)
 		return COUNTER_DROP_HEADROOM;
-	exit = spend_hop(ctx, p, ip);
+	/* So that nodes that disagree on a ring don't pass a packet to and fro for ever. */
+	exit = spend_hop(ctx, p, ip, p->phase == PHASE_OPEN ? asking_hops(service) : HOPS_ANY);
 	return exit == COUNTER_COUNT ? COUNTER_FORWARD_RELAY : exit;
 }
 
-/* A packet of `bytes` that another node has to translate. Returns the verdict. */
-static __always_inline int relay(struct xdp_md *ctx, const struct packet *p,
-				 const struct backend *b, __u32 bytes)
+/*
+ * A packet of `bytes` that another node has to translate. Returns the verdict. It has a frame of its own, as
+ * looking for the backend has one: the stack has no room for both in their caller's.
+ */
+static __noinline int relay(struct xdp_md *ctx, const struct packet *p,
+			    const struct service *service, const struct backend *b, __u32 bytes)
 {
 	enum counter exit;
 
+	if (is_for_others(ctx, p, b))
+		return leave(COUNTER_PASS_OTHER_HOST, XDP_PASS);
 	if (returns_to_sender(ctx, p, b)) /* which doesn't know the connection either */
-		return conclude(p->phase == PHASE_OPEN ? refuse_segment(ctx, p)
-						       : COUNTER_DROP_LOOP);
+		return p->phase == PHASE_OPEN ? NAT_ASK : conclude(COUNTER_DROP_LOOP);
 	if (p->length > b->mtu)
 		return conclude(answer_too_big(ctx, p, b));
-	exit = write_relay(ctx, p, b);
+	exit = write_relay(ctx, p, service, b);
 	if (!is_forward(exit))
 		return conclude(exit);
 	count_backend(b->stats, bytes);
@@ -137,7 +153,8 @@ static __always_inline int relay(struct xdp_md *ctx, const struct packet *p,
 
 /*
  * A packet of `bytes` for a DNAT service that is of no session here. Returns the verdict, or NAT_UNKNOWN if
- * its backend is one of this node's own, or nobody: the fresh session says which.
+ * its backend is one of this node's own, or nobody: the fresh session says which. NAT_ASK leaves asking around
+ * to the caller, whose stack has room for it.
  */
 __noinline int relay_flow(struct xdp_md *ctx, const struct packet *p, const struct service *service,
 			  __u32 number, __u32 bytes)
@@ -147,13 +164,23 @@ __noinline int relay_flow(struct xdp_md *ctx, const struct packet *p, const stru
 
 	if (!feature_dnat || !p || !service || !fresh)
 		return leave(COUNTER_DROP_STATE, XDP_DROP);
+	if (is_asked(ctx, p, service))
+		return NAT_ASK;
 	b = dnat_backend(ctx, p, service, number);
+	if (b && b->flags & BACKEND_RELAY && p->phase != PHASE_OPEN && !p->quoted &&
+	    returns_to_sender(ctx, p, b)) {
+		b = returned_flow(p, service, number);
+		if (!b)
+			return conclude(COUNTER_DROP_LOOP);
+	}
 	if (b && b->flags & BACKEND_RELAY) {
 		/* What is left of an earlier connection would get the segments of this one. */
 		if (p->phase == PHASE_OPENING)
 			end_session(p, active_view(service), flow_hash(p, vip_hash(p), 0), number);
-		return relay(ctx, p, b, bytes);
+		return relay(ctx, p, service, b, bytes);
 	}
+	if (p->phase == PHASE_OPEN)
+		return NAT_ASK;
 	fresh->backend = b ? backend_name(active_view(service), b) : NAT_NOBODY;
 	return NAT_UNKNOWN;
 }

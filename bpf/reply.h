@@ -2,7 +2,7 @@
 /*
  * What every answer of the balancer itself is made of. An answer takes the frame of the packet that
  * it answers and goes back the way that one came: to its source, from the VIP, link-layer addresses
- * swapped and the VLAN tag kept.
+ * swapped and the VLAN tag kept; unless it has a way of its own (answer_route.h).
  */
 #pragma once
 
@@ -15,7 +15,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "address.h"
+#include "answer_route.h"
 #include "checksum.h"
+#include "config.h"
 #include "maps.h"
 #include "outer.h"
 #include "packet.h"
@@ -26,9 +28,9 @@
 /*
  * A token bucket for each processor and kind of answer, so that nobody can make this node flood a third
  * party, and one kind of answer doesn't use up another's tokens. Its state is the time up to which it
- * is used up: every answer takes an interval, and what is left over is good for one burst.
+ * is used up: every answer takes an interval (ns), and what is left over is good for one burst.
  */
-static __always_inline int within_limit(enum answer kind)
+static __always_inline int within_limit(enum answer kind, __u64 interval)
 {
 	__u64 *due = bpf_map_lookup_elem(&answer_limits, &kind);
 	__u64 now = bpf_ktime_get_coarse_ns();
@@ -39,7 +41,7 @@ static __always_inline int within_limit(enum answer kind)
 		return 0;
 	if (now - *due > ANSWER_BURST_NS)
 		*due = now - ANSWER_BURST_NS;
-	*due += ANSWER_INTERVAL_NS;
+	*due += interval;
 	return 1;
 }
 
@@ -98,6 +100,8 @@ static __always_inline void *turn_link(struct xdp_md *ctx, const struct packet *
 	__builtin_memcpy(eth->h_source, asked, ETH_ALEN);
 	if (!p->tagged) {
 		eth->h_proto = p->proto;
+		if (feature_dnat && p->routed)
+			route_answer(ctx, p);
 		return tag;
 	}
 	eth->h_proto = bpf_htons(ETH_P_8021Q);

@@ -75,7 +75,7 @@ static __always_inline enum counter answer_reset(struct xdp_md *ctx, const struc
 	/* A fragment doesn't say how long the segment is. */
 	if (p->fragment || make_reset(tcp, p, &reset))
 		return COUNTER_DROP_NO_BACKEND;
-	if (!within_limit(ANSWER_RESET))
+	if (!within_limit(ANSWER_RESET, ANSWER_INTERVAL_NS))
 		return COUNTER_DROP_ANSWER_LIMITED;
 	return write_reset(ctx, p, &reset) ? COUNTER_DROP_HEADROOM : COUNTER_ANSWER_RESET;
 }

@@ -37,3 +37,16 @@ static __always_inline struct backend *backend_at(const struct view *view, __u32
 
 	return bpf_map_lookup_elem(&backends, &key);
 }
+
+/* The backend of that slot and generation (<< 16), or NULL if it is gone or can't be used. */
+static __always_inline struct backend *named_backend(const struct view *view, __u32 name)
+{
+	struct backend *backend;
+
+	if ((name & 0xffff) >= view->slots)
+		return NULL;
+	backend = backend_at(view, name & 0xffff);
+	if (!backend || !(backend->flags & BACKEND_USABLE) || backend->generation != name >> 16)
+		return NULL;
+	return backend;
+}

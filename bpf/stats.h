@@ -24,13 +24,15 @@ enum counter {
 	COUNTER_PASS_OVERLAY, /* VXLAN or Geneve that is not for us to open: no identifier, a control
 			       * packet, critical options */
 	COUNTER_PASS_NOT_VIP, /* no service at this address, port, protocol and segment */
+	COUNTER_PASS_BALANCED, /* a VIP's, for this node: another balancer sent it here */
+	COUNTER_PASS_OTHER_HOST, /* a VIP's, but the frame is for another station */
 	/* A VIP's packet that can't be delivered. */
 	COUNTER_DROP_NO_BACKEND, /* the service has no usable backend */
 	COUNTER_DROP_FRAGMENT, /* a later fragment whose first one is unknown */
 	COUNTER_DROP_TOO_BIG, /* longer than the MTU towards the backend */
 	COUNTER_DROP_HEADROOM, /* no room in front of the frame for another header */
 	COUNTER_DROP_LOOP, /* would go back to the station that it came from */
-	COUNTER_DROP_ANSWER_LIMITED, /* not answered, because many others just were */
+	COUNTER_DROP_ANSWER_LIMITED, /* not answered, or asked around, because many others just were */
 	COUNTER_DROP_SOURCE_DENIED, /* the client may not use the service */
 	COUNTER_DROP_SOURCE_LIMIT, /* the client has begun too many flows */
 	COUNTER_DROP_SERVICE_LIMIT, /* the service's clients together have */
@@ -47,6 +49,8 @@ enum counter {
 	COUNTER_FORWARD_NAT,
 	COUNTER_FORWARD_NAT_HANDOVER, /* by the kernel's side: XDP can't send to the backend */
 	COUNTER_FORWARD_RELAY, /* DNAT: to the node that has the backend */
+	COUNTER_FORWARD_SELF, /* the backend is this node: its kernel gets the packet as it came */
+	COUNTER_FORWARD_ASK, /* DNAT: to the next node, which may know the connection */
 	COUNTER_FORWARD_NAT_REPLY, /* from a backend to its client */
 	/* Answered by the balancer itself: the frame is the answer, on its way back. */
 	COUNTER_ANSWER_ECHO, /* ping */

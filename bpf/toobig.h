@@ -34,7 +34,7 @@ __noinline enum counter answer_mtu(struct xdp_md *ctx, const struct packet *p, _
 		mtu = least;
 	if (p->length <= mtu || !may_answer(ctx, p))
 		return COUNTER_DROP_TOO_BIG;
-	if (!within_limit(ANSWER_TOO_BIG))
+	if (!within_limit(ANSWER_TOO_BIG, ANSWER_INTERVAL_NS))
 		return COUNTER_DROP_ANSWER_LIMITED;
 	error.type = p->ipv4 ? ICMP_UNREACHABLE : ICMP6_TOO_BIG;
 	error.code = p->ipv4 ? ICMP_UNREACHABLE_FRAGMENTATION : 0;

@@ -28,6 +28,7 @@ enum trace_step {
 	TRACE_RECORD = 1 << 6, /* it has a record: flow is known */
 	TRACE_HIT = 1 << 7, /* the record said which backend */
 	TRACE_SERVER = 1 << 8, /* the packet itself did, by a QUIC connection id; slot is known */
+	TRACE_CLIENT = 1 << 9, /* its client's record did; slot is known */
 };
 
 struct trace {
@@ -133,7 +134,7 @@ static __always_inline void trace_flow(const struct flow *flow)
 	t->steps |= TRACE_RECORD;
 }
 
-/* The slot of the backend, if not the ring's; `step` is TRACE_HIT or TRACE_SERVER, if one said it. */
+/* The slot of the backend, if not the ring's; `step` is TRACE_HIT, _SERVER or _CLIENT, if one said it. */
 static __always_inline void trace_slot(__u32 slot, __u32 step)
 {
 	struct trace *t = trace_current();

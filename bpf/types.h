@@ -70,6 +70,22 @@ _Static_assert(sizeof(struct address_key) == 24, "address_key has no implicit pa
 enum address_flag {
 	ADDRESS_USABLE = 1 << 0, /* a service of it has a usable backend */
 	ADDRESS_REJECT = 1 << 1, /* a service of it has VIEW_REJECT */
+	ADDRESS_TUNNELLED = 1 << 2, /* other balancers' tunnels to it end here (member.h) */
+};
+
+/*
+ * A node that shares services with this one (member.h), by how frames come from it: by its MAC address
+ * with L2 DSR, and by the address of its tunnels with the others.
+ */
+struct member_key {
+	__u8 address[16]; /* a MAC address has zeros behind it */
+	__u32 forward; /* enum forward */
+};
+_Static_assert(sizeof(struct member_key) == 20, "member_key has no implicit padding");
+
+enum member {
+	MEMBER_BALANCER = 1,
+	MEMBER_SELF, /* this node: the end of others' tunnels */
 };
 
 /* Answers of the balancer itself that are limited, each kind for itself. */
@@ -77,6 +93,7 @@ enum answer {
 	ANSWER_TOO_BIG,
 	ANSWER_UNREACHABLE,
 	ANSWER_RESET,
+	ANSWER_ASK, /* no answer: a segment that other nodes are asked about (ask.h) */
 	ANSWER_COUNT,
 };
 
@@ -140,6 +157,12 @@ enum view_flag {
 	VIEW_DNAT =
 		1
 		<< 9, /* with NAT: the destination only, on the node that has the backend (relay.h) */
+	VIEW_SHARED =
+		1
+		<< 10, /* what another balancer sends here by L2 DSR is for this node (member.h) */
+	VIEW_REMEMBER_CLIENTS =
+		1 << 11, /* a client's new flows follow its earlier ones (client.h) */
+	VIEW_TUNNEL_END = 1 << 12, /* and what it sends by a tunnel: see ADDRESS_TUNNELLED */
 };
 
 /*
@@ -177,13 +200,28 @@ struct quic {
 };
 
 /*
+ * With DNAT: the nodes that are asked, one after the other, about segments that are of no session here
+ * (ask.h). One store. It belongs to no view: who reads another one's asks a node all the same, or nobody yet.
+ */
+struct round {
+	__u16 next; /* slot of a backend of the node that comes after this one */
+	__u8 nodes; /* others than this one, at most ROUND_NODES; 0: nobody is asked */
+	__u8 pending; /* a node can't be asked yet, so that nobody is told that there is no connection */
+};
+
+/* More nodes aren't asked: their number has to be below the hop limits with which packets come in. */
+enum round_limit {
+	ROUND_NODES = 28,
+};
+
+/*
  * A service: two views, of which one is in use. User space writes the other one, then `active`: a
  * single aligned store, so that a packet sees all of a change or nothing. Before a view is written
  * again, an RCU grace period has passed. A packet needs the first cache line only.
  */
 struct service {
 	__u32 active; /* 0 or 1 */
-	__u32 pad;
+	struct round round;
 	struct view view[2];
 	__u32 sources[2]; /* of each view with VIEW_SOURCES: the number of its list */
 	struct traffic
@@ -218,6 +256,9 @@ enum backend_flag {
 	BACKEND_USABLE = 1 << 0, /* its next hop is known; it may have no ring entry all the same */
 	BACKEND_HANDOVER = 1 << 1, /* with NAT: the kernel's side sends, out of `ifindex` */
 	BACKEND_RELAY = 1 << 2, /* with DNAT: another node's, to which packets go as they came */
+	BACKEND_OWN = 1 << 3, /* with DNAT: this node's, which sees clients' own addresses */
+	BACKEND_SELF = 1 << 4, /* this node itself: its kernel gets the packets as they came */
+	BACKEND_NEW_FLOWS = 1 << 5, /* with VIEW_REMEMBER_CLIENTS: its weight isn't 0 */
 };
 
 /*
@@ -390,6 +431,14 @@ struct server_key {
 	__u8 id[16]; /* zero behind its length */
 };
 _Static_assert(sizeof(struct server_key) == 24, "server_key is hashed whole: no padding");
+
+/* A client of a service with VIEW_REMEMBER_CLIENTS: where its latest flow began. */
+struct client {
+	__u32 service; /* number */
+	__u32 backend; /* slot, and generation << 16: one store */
+	__u64 seen; /* when a flow began, CLOCK_MONOTONIC in ns: may be late by CLIENT_TOUCH */
+};
+_Static_assert(sizeof(struct client) == 16, "client has no implicit padding");
 
 /* The backend that has a server id. */
 struct server {

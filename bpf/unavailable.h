@@ -23,7 +23,7 @@ static __always_inline enum counter answer_unreachable(struct xdp_md *ctx, const
 		.code = code,
 	};
 
-	if (!within_limit(ANSWER_UNREACHABLE))
+	if (!within_limit(ANSWER_UNREACHABLE, ANSWER_INTERVAL_NS))
 		return COUNTER_DROP_ANSWER_LIMITED;
 	return answer_error(ctx, p, &error) ? COUNTER_DROP_HEADROOM : COUNTER_ANSWER_UNREACHABLE;
 }

@@ -14,7 +14,8 @@ type Packet struct {
 	// Interface is where it would come in; empty means the first one on which
 	// packets are balanced.
 	Interface string `json:"interface,omitempty"`
-	// Frame begins with the Ethernet header and has no checksum at its end.
+	// Frame begins with the Ethernet header and has no checksum at its end. One for the
+	// MAC address 00:00:00:00:00:00 is for the interface, whatever its own is.
 	Frame []byte `json:"frame"`
 }
 
@@ -72,6 +73,9 @@ type TraceFlow struct {
 	// Named says that the packet itself names its backend, by a QUIC connection
 	// ID; then neither the ring nor the table is asked.
 	Named bool `json:"named"`
+	// Client says that the backend is that of the client's earlier flows, which the
+	// service remembers.
+	Client bool `json:"client,omitempty"`
 	// Recorded is the record's backend, if there is one and the backend is still
 	// the service's; Age is the time since the flow's last packet.
 	Recorded lb.BackendID  `json:"recorded,omitzero"`
@@ -84,6 +88,8 @@ type TraceBackend struct {
 	// NextHop is where the frame is sent: interface, MAC address, VLAN.
 	NextHop string `json:"nextHop"`
 	// Forward is the mode; Local and Remote are the tunnel's ends, if it has any.
+	// Where addresses are translated they are those that the backend sees; without a
+	// Local it is the client's own, and what is relayed has neither.
 	Forward lb.Forward `json:"forward"`
 	Local   netip.Addr `json:"local,omitzero"`
 	Remote  netip.Addr `json:"remote,omitzero"`

@@ -74,6 +74,9 @@ func (s *service) addressFlags() balancerAddressFlag {
 	if s.now.flags&uint16(balancerViewFlagVIEW_REJECT) != 0 {
 		flags |= balancerAddressFlagADDRESS_REJECT
 	}
+	if s.now.flags&uint16(balancerViewFlagVIEW_TUNNEL_END) != 0 {
+		flags |= balancerAddressFlagADDRESS_TUNNELLED
+	}
 	return flags
 }
 

@@ -3,7 +3,9 @@
 package xdp
 
 import (
+	"errors"
 	"fmt"
+	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
@@ -33,7 +35,7 @@ func (p *Plane) adopt() error {
 		return err
 	}
 	p.sources.disown()
-	if err := p.disownServers(ids); err != nil {
+	if err := errors.Join(p.disownServers(ids), p.adoptClients()); err != nil {
 		return err
 	}
 	return p.adoptAddresses()
@@ -54,7 +56,12 @@ func (p *Plane) adoptService(number uint32, ids servers) (*service, error) {
 		}
 	}
 	now.limits = limits{raw.Limit.Interval, raw.Limit.SourceInterval}
-	now.natIdle = raw.NatIdle
+	now.natIdle, now.round = raw.NatIdle, raw.Round
+	idle, err := read[uint64](p.kernel.clientIdle, number)
+	if err != nil {
+		return nil, err
+	}
+	now.clientIdle = time.Duration(idle)
 	now.quic, now.servers = raw.Quic, ids
 	now.servers = now.heldServers()
 	s := &service{
@@ -91,6 +98,7 @@ func (p *Plane) adoptVersion(view balancerView) (*version, error) {
 			return nil, err
 		}
 		one.Index = 0 // writing sets it
+		one.wasUsable = one.usable()
 		if one.detail, err = read[balancerBackendDetail](p.kernel.details, view.BackendBase+uint32(i)); err != nil {
 			return nil, err
 		}

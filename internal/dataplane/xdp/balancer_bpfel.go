@@ -28,8 +28,9 @@ type balancerAddress struct {
 type balancerAddressFlag uint32
 
 const (
-	balancerAddressFlagADDRESS_USABLE balancerAddressFlag = 1
-	balancerAddressFlagADDRESS_REJECT balancerAddressFlag = 2
+	balancerAddressFlagADDRESS_USABLE    balancerAddressFlag = 1
+	balancerAddressFlagADDRESS_REJECT    balancerAddressFlag = 2
+	balancerAddressFlagADDRESS_TUNNELLED balancerAddressFlag = 4
 )
 
 type balancerAddressKey struct {
@@ -46,7 +47,8 @@ const (
 	balancerAnswerANSWER_TOO_BIG     balancerAnswer = 0
 	balancerAnswerANSWER_UNREACHABLE balancerAnswer = 1
 	balancerAnswerANSWER_RESET       balancerAnswer = 2
-	balancerAnswerANSWER_COUNT       balancerAnswer = 3
+	balancerAnswerANSWER_ASK         balancerAnswer = 3
+	balancerAnswerANSWER_COUNT       balancerAnswer = 4
 )
 
 type balancerBackend struct {
@@ -78,10 +80,20 @@ type balancerBackendDetail struct {
 type balancerBackendFlag uint32
 
 const (
-	balancerBackendFlagBACKEND_USABLE   balancerBackendFlag = 1
-	balancerBackendFlagBACKEND_HANDOVER balancerBackendFlag = 2
-	balancerBackendFlagBACKEND_RELAY    balancerBackendFlag = 4
+	balancerBackendFlagBACKEND_USABLE    balancerBackendFlag = 1
+	balancerBackendFlagBACKEND_HANDOVER  balancerBackendFlag = 2
+	balancerBackendFlagBACKEND_RELAY     balancerBackendFlag = 4
+	balancerBackendFlagBACKEND_OWN       balancerBackendFlag = 8
+	balancerBackendFlagBACKEND_SELF      balancerBackendFlag = 16
+	balancerBackendFlagBACKEND_NEW_FLOWS balancerBackendFlag = 32
 )
+
+type balancerClient struct {
+	_       structs.HostLayout
+	Service uint32
+	Backend uint32
+	Seen    uint64
+}
 
 type balancerCounter uint32
 
@@ -95,33 +107,37 @@ const (
 	balancerCounterCOUNTER_PASS_NOT_TCP_UDP      balancerCounter = 6
 	balancerCounterCOUNTER_PASS_OVERLAY          balancerCounter = 7
 	balancerCounterCOUNTER_PASS_NOT_VIP          balancerCounter = 8
-	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 9
-	balancerCounterCOUNTER_DROP_FRAGMENT         balancerCounter = 10
-	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 11
-	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 12
-	balancerCounterCOUNTER_DROP_LOOP             balancerCounter = 13
-	balancerCounterCOUNTER_DROP_ANSWER_LIMITED   balancerCounter = 14
-	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 15
-	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 16
-	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 17
-	balancerCounterCOUNTER_DROP_NO_SESSION       balancerCounter = 18
-	balancerCounterCOUNTER_DROP_NAT_PORTS        balancerCounter = 19
-	balancerCounterCOUNTER_DROP_TTL              balancerCounter = 20
-	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 21
-	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 22
-	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 23
-	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 24
-	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 25
-	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 26
-	balancerCounterCOUNTER_FORWARD_NAT           balancerCounter = 27
-	balancerCounterCOUNTER_FORWARD_NAT_HANDOVER  balancerCounter = 28
-	balancerCounterCOUNTER_FORWARD_RELAY         balancerCounter = 29
-	balancerCounterCOUNTER_FORWARD_NAT_REPLY     balancerCounter = 30
-	balancerCounterCOUNTER_ANSWER_ECHO           balancerCounter = 31
-	balancerCounterCOUNTER_ANSWER_TOO_BIG        balancerCounter = 32
-	balancerCounterCOUNTER_ANSWER_UNREACHABLE    balancerCounter = 33
-	balancerCounterCOUNTER_ANSWER_RESET          balancerCounter = 34
-	balancerCounterCOUNTER_COUNT                 balancerCounter = 35
+	balancerCounterCOUNTER_PASS_BALANCED         balancerCounter = 9
+	balancerCounterCOUNTER_PASS_OTHER_HOST       balancerCounter = 10
+	balancerCounterCOUNTER_DROP_NO_BACKEND       balancerCounter = 11
+	balancerCounterCOUNTER_DROP_FRAGMENT         balancerCounter = 12
+	balancerCounterCOUNTER_DROP_TOO_BIG          balancerCounter = 13
+	balancerCounterCOUNTER_DROP_HEADROOM         balancerCounter = 14
+	balancerCounterCOUNTER_DROP_LOOP             balancerCounter = 15
+	balancerCounterCOUNTER_DROP_ANSWER_LIMITED   balancerCounter = 16
+	balancerCounterCOUNTER_DROP_SOURCE_DENIED    balancerCounter = 17
+	balancerCounterCOUNTER_DROP_SOURCE_LIMIT     balancerCounter = 18
+	balancerCounterCOUNTER_DROP_SERVICE_LIMIT    balancerCounter = 19
+	balancerCounterCOUNTER_DROP_NO_SESSION       balancerCounter = 20
+	balancerCounterCOUNTER_DROP_NAT_PORTS        balancerCounter = 21
+	balancerCounterCOUNTER_DROP_TTL              balancerCounter = 22
+	balancerCounterCOUNTER_DROP_STATE            balancerCounter = 23
+	balancerCounterCOUNTER_FORWARD_L2DSR         balancerCounter = 24
+	balancerCounterCOUNTER_FORWARD_IPIP          balancerCounter = 25
+	balancerCounterCOUNTER_FORWARD_GUE           balancerCounter = 26
+	balancerCounterCOUNTER_FORWARD_VXLAN         balancerCounter = 27
+	balancerCounterCOUNTER_FORWARD_GENEVE        balancerCounter = 28
+	balancerCounterCOUNTER_FORWARD_NAT           balancerCounter = 29
+	balancerCounterCOUNTER_FORWARD_NAT_HANDOVER  balancerCounter = 30
+	balancerCounterCOUNTER_FORWARD_RELAY         balancerCounter = 31
+	balancerCounterCOUNTER_FORWARD_SELF          balancerCounter = 32
+	balancerCounterCOUNTER_FORWARD_ASK           balancerCounter = 33
+	balancerCounterCOUNTER_FORWARD_NAT_REPLY     balancerCounter = 34
+	balancerCounterCOUNTER_ANSWER_ECHO           balancerCounter = 35
+	balancerCounterCOUNTER_ANSWER_TOO_BIG        balancerCounter = 36
+	balancerCounterCOUNTER_ANSWER_UNREACHABLE    balancerCounter = 37
+	balancerCounterCOUNTER_ANSWER_RESET          balancerCounter = 38
+	balancerCounterCOUNTER_COUNT                 balancerCounter = 39
 )
 
 type balancerFlow struct {
@@ -202,6 +218,19 @@ const (
 	balancerLimitTimeLIMIT_TIME_SHIFT balancerLimitTime = 8
 )
 
+type balancerMember uint32
+
+const (
+	balancerMemberMEMBER_BALANCER balancerMember = 1
+	balancerMemberMEMBER_SELF     balancerMember = 2
+)
+
+type balancerMemberKey struct {
+	_       structs.HostLayout
+	Address [16]uint8
+	Forward uint32
+}
+
 type balancerNatFlag uint32
 
 const (
@@ -281,6 +310,19 @@ type balancerRingChunk struct {
 	Entry [32]uint16
 }
 
+type balancerRound struct {
+	_       structs.HostLayout
+	Next    uint16
+	Nodes   uint8
+	Pending uint8
+}
+
+type balancerRoundLimit uint32
+
+const (
+	balancerRoundLimitROUND_NODES balancerRoundLimit = 28
+)
+
 type balancerSegmentType uint32
 
 const (
@@ -307,7 +349,7 @@ type balancerServerKey struct {
 type balancerService struct {
 	_         structs.HostLayout
 	Active    uint32
-	Pad       uint32
+	Round     balancerRound
 	View      [2]balancerView
 	Sources   [2]uint32
 	Gone      balancerTraffic
@@ -354,6 +396,7 @@ const (
 	balancerTraceStepTRACE_RECORD   balancerTraceStep = 64
 	balancerTraceStepTRACE_HIT      balancerTraceStep = 128
 	balancerTraceStepTRACE_SERVER   balancerTraceStep = 256
+	balancerTraceStepTRACE_CLIENT   balancerTraceStep = 512
 )
 
 type balancerTraffic struct {
@@ -381,16 +424,19 @@ type balancerView struct {
 type balancerViewFlag uint32
 
 const (
-	balancerViewFlagVIEW_AFFINITY_CLIENT balancerViewFlag = 1
-	balancerViewFlagVIEW_TRACK_ALL       balancerViewFlag = 2
-	balancerViewFlagVIEW_EMPTY           balancerViewFlag = 4
-	balancerViewFlagVIEW_REJECT          balancerViewFlag = 8
-	balancerViewFlagVIEW_SOURCES         balancerViewFlag = 16
-	balancerViewFlagVIEW_LIMITS          balancerViewFlag = 32
-	balancerViewFlagVIEW_QUIC            balancerViewFlag = 64
-	balancerViewFlagVIEW_NAT             balancerViewFlag = 128
-	balancerViewFlagVIEW_PASSIVE         balancerViewFlag = 256
-	balancerViewFlagVIEW_DNAT            balancerViewFlag = 512
+	balancerViewFlagVIEW_AFFINITY_CLIENT  balancerViewFlag = 1
+	balancerViewFlagVIEW_TRACK_ALL        balancerViewFlag = 2
+	balancerViewFlagVIEW_EMPTY            balancerViewFlag = 4
+	balancerViewFlagVIEW_REJECT           balancerViewFlag = 8
+	balancerViewFlagVIEW_SOURCES          balancerViewFlag = 16
+	balancerViewFlagVIEW_LIMITS           balancerViewFlag = 32
+	balancerViewFlagVIEW_QUIC             balancerViewFlag = 64
+	balancerViewFlagVIEW_NAT              balancerViewFlag = 128
+	balancerViewFlagVIEW_PASSIVE          balancerViewFlag = 256
+	balancerViewFlagVIEW_DNAT             balancerViewFlag = 512
+	balancerViewFlagVIEW_SHARED           balancerViewFlag = 1024
+	balancerViewFlagVIEW_REMEMBER_CLIENTS balancerViewFlag = 2048
+	balancerViewFlagVIEW_TUNNEL_END       balancerViewFlag = 4096
 )
 
 type balancerVipKey struct {
@@ -435,12 +481,15 @@ const (
 	balancerMapBackendDetails   = "backend_details"
 	balancerMapBackendStats     = "backend_stats"
 	balancerMapBackends         = "backends"
+	balancerMapClientIdle       = "client_idle"
+	balancerMapClients          = "clients"
 	balancerMapCounters         = "counters"
 	balancerMapFlowStats        = "flow_stats"
 	balancerMapFlows            = "flows"
 	balancerMapFragments        = "fragments"
 	balancerMapLimitFlows       = "limit_flows"
 	balancerMapLimitSources     = "limit_sources"
+	balancerMapMembers          = "members"
 	balancerMapNatAddresses     = "nat_addresses"
 	balancerMapNatFresh         = "nat_fresh"
 	balancerMapNatRefusals      = "nat_refusals"
@@ -460,21 +509,25 @@ const (
 	balancerVarBtfBackendFlag   = "btf_backend_flag"
 	balancerVarBtfForward       = "btf_forward"
 	balancerVarBtfLimitTime     = "btf_limit_time"
+	balancerVarBtfMember        = "btf_member"
 	balancerVarBtfNatFlag       = "btf_nat_flag"
 	balancerVarBtfNatRefusal    = "btf_nat_refusal"
 	balancerVarBtfNatSeconds    = "btf_nat_seconds"
 	balancerVarBtfNatState      = "btf_nat_state"
 	balancerVarBtfPhase         = "btf_phase"
+	balancerVarBtfRoundLimit    = "btf_round_limit"
 	balancerVarBtfSegmentType   = "btf_segment_type"
 	balancerVarBtfTraceStep     = "btf_trace_step"
 	balancerVarBtfViewFlag      = "btf_view_flag"
 	balancerVarBtfVipNumber     = "btf_vip_number"
+	balancerVarFeatureClients   = "feature_clients"
 	balancerVarFeatureDnat      = "feature_dnat"
 	balancerVarFeatureGeneve    = "feature_geneve"
 	balancerVarFeatureGue       = "feature_gue"
 	balancerVarFeatureIpip      = "feature_ipip"
 	balancerVarFeatureL2dsr     = "feature_l2dsr"
 	balancerVarFeatureLimits    = "feature_limits"
+	balancerVarFeatureMember    = "feature_member"
 	balancerVarFeatureNat       = "feature_nat"
 	balancerVarFeatureOverlay   = "feature_overlay"
 	balancerVarFeatureQuic      = "feature_quic"
@@ -544,12 +597,15 @@ type balancerMapSpecs struct {
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	ClientIdle     *ebpf.MapSpec `ebpf:"client_idle"`
+	Clients        *ebpf.MapSpec `ebpf:"clients"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	Members        *ebpf.MapSpec `ebpf:"members"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
@@ -574,21 +630,25 @@ type balancerVariableSpecs struct {
 	BtfBackendFlag   *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward       *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfLimitTime     *ebpf.VariableSpec `ebpf:"btf_limit_time"`
+	BtfMember        *ebpf.VariableSpec `ebpf:"btf_member"`
 	BtfNatFlag       *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.VariableSpec `ebpf:"btf_nat_refusal"`
 	BtfNatSeconds    *ebpf.VariableSpec `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.VariableSpec `ebpf:"btf_nat_state"`
 	BtfPhase         *ebpf.VariableSpec `ebpf:"btf_phase"`
+	BtfRoundLimit    *ebpf.VariableSpec `ebpf:"btf_round_limit"`
 	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfTraceStep     *ebpf.VariableSpec `ebpf:"btf_trace_step"`
 	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureClients   *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDnat      *ebpf.VariableSpec `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.VariableSpec `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr     *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
 	FeatureLimits    *ebpf.VariableSpec `ebpf:"feature_limits"`
+	FeatureMember    *ebpf.VariableSpec `ebpf:"feature_member"`
 	FeatureNat       *ebpf.VariableSpec `ebpf:"feature_nat"`
 	FeatureOverlay   *ebpf.VariableSpec `ebpf:"feature_overlay"`
 	FeatureQuic      *ebpf.VariableSpec `ebpf:"feature_quic"`
@@ -629,12 +689,15 @@ type balancerMaps struct {
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
 	Backends       *ebpf.Map `ebpf:"backends"`
+	ClientIdle     *ebpf.Map `ebpf:"client_idle"`
+	Clients        *ebpf.Map `ebpf:"clients"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	Members        *ebpf.Map `ebpf:"members"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
@@ -658,12 +721,15 @@ func (m *balancerMaps) Close() error {
 		m.BackendDetails,
 		m.BackendStats,
 		m.Backends,
+		m.ClientIdle,
+		m.Clients,
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.Members,
 		m.NatAddresses,
 		m.NatFresh,
 		m.NatRefusals,
@@ -689,21 +755,25 @@ type balancerVariables struct {
 	BtfBackendFlag   *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward       *ebpf.Variable `ebpf:"btf_forward"`
 	BtfLimitTime     *ebpf.Variable `ebpf:"btf_limit_time"`
+	BtfMember        *ebpf.Variable `ebpf:"btf_member"`
 	BtfNatFlag       *ebpf.Variable `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.Variable `ebpf:"btf_nat_refusal"`
 	BtfNatSeconds    *ebpf.Variable `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.Variable `ebpf:"btf_nat_state"`
 	BtfPhase         *ebpf.Variable `ebpf:"btf_phase"`
+	BtfRoundLimit    *ebpf.Variable `ebpf:"btf_round_limit"`
 	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfTraceStep     *ebpf.Variable `ebpf:"btf_trace_step"`
 	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureClients   *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDnat      *ebpf.Variable `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.Variable `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr     *ebpf.Variable `ebpf:"feature_l2dsr"`
 	FeatureLimits    *ebpf.Variable `ebpf:"feature_limits"`
+	FeatureMember    *ebpf.Variable `ebpf:"feature_member"`
 	FeatureNat       *ebpf.Variable `ebpf:"feature_nat"`
 	FeatureOverlay   *ebpf.Variable `ebpf:"feature_overlay"`
 	FeatureQuic      *ebpf.Variable `ebpf:"feature_quic"`

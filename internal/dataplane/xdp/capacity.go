@@ -20,16 +20,22 @@ type Capacity struct {
 	// Limited is the number of clients whose new flows are counted, and that of
 	// the UDP flows that services with limits have let in.
 	Limited int
+	// Clients is the number of those that services remember.
+	Clients int
 	// Sessions are those of NAT.
 	Sessions int
 }
+
+// maxMembers is the number of nodes with which services are shared, once for each of
+// the modes that they share them by.
+const maxMembers = 1 << 15
 
 // maxFragments is the number of fragmented packets on their way.
 const maxFragments = 1 << 14
 
 // DefaultCapacity is what a Config that asks for nothing else gets.
 func DefaultCapacity() Capacity {
-	return Capacity{Services: maxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Sessions: 1 << 18}
+	return Capacity{Services: maxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Clients: 1 << 16, Sessions: 1 << 18}
 }
 
 // orDefault replaces what is 0.
@@ -42,6 +48,7 @@ func (c Capacity) orDefault() Capacity {
 		Flows:       cmp.Or(c.Flows, d.Flows),
 		Sources:     cmp.Or(c.Sources, d.Sources),
 		Limited:     cmp.Or(c.Limited, d.Limited),
+		Clients:     cmp.Or(c.Clients, d.Clients),
 		Sessions:    cmp.Or(c.Sessions, d.Sessions),
 	}
 }
@@ -63,8 +70,11 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		balancerMapSources:        c.Sources,
 		balancerMapLimitSources:   c.Limited,
 		balancerMapLimitFlows:     c.Limited,
+		balancerMapClients:        c.Clients,
+		balancerMapClientIdle:     c.Services + 1,
 		balancerMapServers:        c.Backends,
 		balancerMapAddresses:      c.Services,
+		balancerMapMembers:        maxMembers,
 		balancerMapFragments:      maxFragments,
 		balancerMapNatSessions:    2 * c.Sessions, // one for each direction
 		balancerMapServiceVips:    c.Services + 1,

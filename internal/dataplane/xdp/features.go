@@ -29,6 +29,8 @@ const (
 	featureReject
 	featureNAT
 	featureDNAT // with featureNAT
+	featureClients
+	featureMember
 
 	allFeatures features = 1<<iota - 1
 )
@@ -48,6 +50,8 @@ func featureConstants() []string {
 		balancerVarFeatureReject,
 		balancerVarFeatureNat,
 		balancerVarFeatureDnat,
+		balancerVarFeatureClients,
+		balancerVarFeatureMember,
 	}
 }
 
@@ -65,6 +69,9 @@ func featuresOf(svc *lb.Service) features {
 	if svc.Segment.Overlay() {
 		f |= featureOverlay
 	}
+	if svc.Membership.Self.IsValid() {
+		f |= featureMember
+	}
 	if svc.Sources.Verdicts(svc.Address) != nil {
 		f |= featureSources
 	}
@@ -73,6 +80,9 @@ func featuresOf(svc *lb.Service) features {
 	}
 	if svc.Affinity == lb.AffinityQUIC {
 		f |= featureQUIC
+	}
+	if clientIdle(svc) > 0 {
+		f |= featureClients
 	}
 	if svc.Unavailable == lb.Reject {
 		f |= featureReject

@@ -65,7 +65,7 @@ func (p *Plane) trimHandover() error {
 	for _, s := range p.services {
 		for i := range s.now.slots {
 			one := &s.now.slots[i]
-			if one.usable() && one.Flags&uint8(balancerBackendFlagBACKEND_HANDOVER) != 0 {
+			if one.usable() && one.has(balancerBackendFlagBACKEND_HANDOVER) {
 				used[handover.Device{Index: int(one.Ifindex), MAC: one.Source}] = struct{}{}
 			}
 		}

@@ -27,7 +27,7 @@ func target(svc *lb.Service, b lb.Backend) nexthop.Target {
 		return nexthop.Target{Address: b.TunnelEnd}
 	}
 	if b.Node.IsValid() {
-		return nexthop.Target{Address: b.Node, OnLink: true, MAC: b.MAC}
+		return nexthop.Target{Address: b.Address, Relay: b.Node, MAC: b.MAC, Handover: true}
 	}
 	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC, Handover: svc.Forward.Translates()}
 }
@@ -50,7 +50,7 @@ func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 		return uint16(b.Segment.ID)
 	case hop.VLAN != 0:
 		return hop.VLAN
-	case (svc.Forward == lb.L2DSR || b.Node.IsValid()) && svc.Segment.Type == lb.SegmentVLAN:
+	case (svc.Forward == lb.L2DSR || hop.Relay) && svc.Segment.Type == lb.SegmentVLAN:
 		return uint16(svc.Segment.ID)
 	}
 	return 0
@@ -82,8 +82,17 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
 	if hop.Index != 0 && !b.Down {
 		e.Flags = uint8(balancerBackendFlagBACKEND_USABLE)
 	}
-	if b.Node.IsValid() {
+	if clientIdle(svc) > 0 && b.Weight > 0 {
+		e.Flags |= uint8(balancerBackendFlagBACKEND_NEW_FLOWS)
+	}
+	if hop.Relay {
 		e.Flags |= uint8(balancerBackendFlagBACKEND_RELAY)
+	}
+	if svc.Forward == lb.DNAT && b.Own() {
+		e.Flags |= uint8(balancerBackendFlagBACKEND_OWN)
+	}
+	if svc.Membership.Is(b) {
+		e.Flags |= uint8(balancerBackendFlagBACKEND_SELF)
 	}
 	if hop.Handover {
 		e.Flags |= uint8(balancerBackendFlagBACKEND_HANDOVER)
@@ -103,7 +112,8 @@ func (s *slot) hop() nexthop.Hop {
 		Destination: s.Destination,
 		VLAN:        s.Vlan,
 		MTU:         int(s.Mtu),
-		Handover:    s.Flags&uint8(balancerBackendFlagBACKEND_HANDOVER) != 0,
+		Handover:    s.has(balancerBackendFlagBACKEND_HANDOVER),
+		Relay:       s.has(balancerBackendFlagBACKEND_RELAY),
 	}
 	if dev, err := net.InterfaceByIndex(h.Index); err == nil {
 		h.Interface = dev.Name
@@ -128,11 +138,18 @@ func forwards() []lb.Forward {
 }
 
 // describe says for people where packets for b are sent: for example "eth0
-// 02:00:00:00:00:01 vlan 100", or with " to 10.0.2.21, vxlan 5001" behind it.
+// 02:00:00:00:00:01 vlan 100", or with " to 10.0.2.21, vxlan 5001" behind it, or
+// " to node 10.0.2.12" if they are relayed.
 func describe(svc *lb.Service, b lb.Backend, hop nexthop.Hop) string {
+	if svc.Membership.Is(b) {
+		return thisNode
+	}
 	hop.VLAN = vlan(svc, b, hop)
 	if segment := svc.SegmentOf(b); segment.Tagged() {
 		return fmt.Sprintf("%s to %s, %s", hop, b.TunnelEnd, segment)
+	}
+	if hop.Relay {
+		return fmt.Sprintf("%s to node %s", hop, b.Node)
 	}
 	return hop.String()
 }

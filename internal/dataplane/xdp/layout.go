@@ -25,7 +25,7 @@ import (
 // the old tables recorded of flows on unstable ones is not taken along. So the
 // quiet moment for such an upgrade is when `fairlead services` shows no
 // unstable entries.
-const layout = "v4"
+const layout = "v6"
 
 // removeOtherLayouts removes the tables, and links, that agents of other
 // layouts left in a pin directory.

@@ -4,6 +4,7 @@ package xdp
 
 import (
 	"bytes"
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
@@ -187,6 +188,67 @@ func TestNATBackendsLeave(t *testing.T) {
 					if end := endOf(c.vip.Protocol, out); end.server == first.server {
 						t.Errorf("stayed at %v", end)
 					}
+				}
+			})
+		}
+	}
+}
+
+// retired is the service when one of its two backends gets no new flows any more.
+func retired(svc *lb.Service, backend netip.AddrPort, removed bool) *lb.Service {
+	after := *svc
+	after.Backends = nil
+	for _, b := range svc.Backends {
+		if b.Address == backend.Addr() {
+			b.Weight = 0
+		}
+		if b.Weight > 0 || !removed {
+			after.Backends = append(after.Backends, b)
+		}
+	}
+	return &after
+}
+
+// A client that repeats its first segment, as nobody has answered, goes where new ones
+// go by now: the backend of the first may be dead. Of the first session nothing is left.
+// Who has been answered stays.
+func TestNATOpensElsewhere(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range natCases() {
+		for _, how := range []struct{ keep, removed, answered bool }{
+			{}, {removed: true}, {keep: true}, {keep: true, removed: true}, {answered: true}, {keep: true, answered: true},
+		} {
+			if c.vip.Protocol != lb.TCP {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s %+v", c.vip, how), func(t *testing.T) {
+				c.keep = how.keep
+				svc := c.twoBackends()
+				update(t, p, svc)
+				defer remove(t, p, c.vip)
+				defer endAllSessions(t, p)
+				first := chosenBy(t, p, c)
+				if again := chosenBy(t, p, c); again != first {
+					t.Errorf("moved from %v to %v, though nothing has changed", first, again)
+				}
+				c.backend = first.server
+				answer := c.fromServer(tcpSYN|tcpACK, first.snat.Port()).build()
+				if how.answered {
+					wantVerdict(t, p, answer, xdpTX, "forward_nat_reply")
+				}
+				update(t, p, retired(svc, first.server, how.removed))
+				second := chosenBy(t, p, c)
+				if moved := second.server != first.server; moved == how.answered {
+					t.Fatalf("first at %v, then at %v", first, second)
+				}
+				if !how.answered {
+					wantExit(t, p, answer, xdpPass, "pass_not_vip")
+				}
+				if again := chosenBy(t, p, c); again != second {
+					t.Errorf("moved from %v to %v", second, again)
+				}
+				if n := len(sessionsOf(t, p)); n != 2 {
+					t.Errorf("%d entries of one session", n)
 				}
 			})
 		}

@@ -235,15 +235,19 @@ func TestNATBeginsAnew(t *testing.T) {
 	}
 }
 
-// The answers follow the client's packets to another router and VLAN.
+// The answers follow the client's packets to another router, and leave from the address
+// to which they came. (Servers are behind another interface: on one, frames for other
+// addresses are other stations'.)
 func TestNATReturnsTheWayItCame(t *testing.T) {
-	p, _ := newTestPlane(t)
+	p, hops := newTestPlane(t)
+	hops.index = testIndex + 1
 	c := natCaseOf(vip4, lb.UDP)
 	update(t, p, c.service())
+	c.index = hops.index
 	port := begin(t, p, c)
 	moved := c.fromClient(0)
 	moved.source[5], moved.destination[5] = 0xee, 0xdd
-	wantFrame(t, p, moved, c.atServer(0, port), xdpTX, "forward_nat")
+	wantFrame(t, p, moved, c.atServer(0, port), xdpRedirect, "forward_nat")
 	back := c.atClient(0)
 	back.destination, back.source = moved.source, moved.destination
 	wantFrame(t, p, c.fromServer(0, port), back, xdpTX, "forward_nat_reply")

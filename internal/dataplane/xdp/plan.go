@@ -18,6 +18,8 @@ type plan struct {
 	// have left the service but may still have flows come behind them.
 	backends []lb.Backend
 	hops     []nexthop.Result
+	// balancers are how the service's other balancers are reached, if that matters.
+	balancers []nexthop.Result
 	// kept says which hops are those of an earlier agent.
 	kept []bool
 	// ring is what the ring is built from: a backend that can't be used, or is
@@ -41,8 +43,10 @@ func (p *Plane) plan(svc *lb.Service) plan {
 	for i, b := range pl.backends {
 		targets[i] = target(svc, b)
 	}
-	pl.hops = p.resolver.Follow(svc.VIP, targets)
+	hops := p.resolver.Follow(svc.VIP, append(targets, stations(svc)...))
+	pl.hops, pl.balancers = hops[:len(targets)], hops[len(targets):]
 	p.keepAdopted(&pl)
+	pl.stay()
 	for i := range pl.ring {
 		if pl.hops[i].Err != nil || pl.backends[i].Down {
 			pl.ring[i].Weight = 0

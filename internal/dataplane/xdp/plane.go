@@ -86,10 +86,11 @@ type Plane struct {
 	services  map[lb.VIP]*service
 	needs     featureCounts
 	addresses addressBook
-	numbers   *arena // service numbers
-	rings     *arena // chunks of the ring table
-	backends  *arena // entries of the backend table
-	traffic   *arena // indexes of the backends' traffic counters
+	met       map[balancerMemberKey]int // services of each member
+	numbers   *arena                    // service numbers
+	rings     *arena                    // chunks of the ring table
+	backends  *arena                    // entries of the backend table
+	traffic   *arena                    // indexes of the backends' traffic counters
 	sources   *sourceLists
 	// deleted is when a VIP last left the table.
 	deleted ticket
@@ -103,6 +104,8 @@ type Plane struct {
 	// sessionsLeft says that there may be NAT sessions without a service; only
 	// the sweep knows it.
 	sessionsLeft bool
+	// clientsLeft says that there may be records of clients.
+	clientsLeft bool
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -158,6 +161,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		sessionsLeft: true,
 		services:     make(map[lb.VIP]*service),
 		addresses:    make(addressBook),
+		met:          make(map[balancerMemberKey]int),
 		numbers:      newArena("services", uint32(capacity.Services)+1, g),
 		rings:        newArena("rings", chunks(uint32(capacity.RingEntries)), g),
 		backends:     newArena("backends", uint32(capacity.Backends), g),

@@ -28,21 +28,29 @@ var testNumber atomic.Int64
 // staticHops reaches every address except those that are lost; the MAC address
 // of a hop says which one it is.
 type staticHops struct {
-	index int
-	mtu   int
-	vlan  uint16
-	lost  map[netip.Addr]bool
+	source lb.MAC
+	index  int
+	mtu    int
+	vlan   uint16
+	lost   map[netip.Addr]bool
+	// pending are those of which the kernel hasn't heard yet.
+	pending map[netip.Addr]bool
+	// beyond are the machines behind gateways.
+	beyond map[netip.Addr]bool
 	// handover, if not 0, is a device by which the kernel sends, not XDP.
 	handover int
 	stale    chan lb.VIP
 }
 
 func newStaticHops() *staticHops {
-	return &staticHops{index: testIndex, mtu: 1500, lost: map[netip.Addr]bool{}, stale: make(chan lb.VIP)}
+	return &staticHops{
+		source: ownMAC, index: testIndex, mtu: 1500, stale: make(chan lb.VIP),
+		lost: map[netip.Addr]bool{}, pending: map[netip.Addr]bool{}, beyond: map[netip.Addr]bool{},
+	}
 }
 
 var (
-	ownMAC  = lb.MAC{2, 0, 0, 0, 0, 1}
+	ownMAC  = balancerMAC // interfaces have one address
 	local4  = netip.MustParseAddr("10.0.2.11")
 	local6  = netip.MustParseAddr("fd00:2::11")
 	errLost = errors.New("neighbour is unresolved")
@@ -56,11 +64,19 @@ func macOf(a netip.Addr) lb.MAC {
 func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 	results := make([]nexthop.Result, len(targets))
 	for i, t := range targets {
+		relay := t.Relay.IsValid() && !h.beyond[t.Relay]
+		if relay {
+			t = nexthop.Target{Address: t.Relay, OnLink: true, MAC: t.MAC}
+		}
 		if h.lost[t.Address] {
 			results[i].Err = errLost
 			continue
 		}
-		hop := nexthop.Hop{Interface: "lo", Index: h.index, Source: ownMAC, Destination: macOf(t.Address), VLAN: h.vlan, MTU: h.mtu}
+		if h.pending[t.Address] {
+			results[i].Err = nexthop.ErrPending
+			continue
+		}
+		hop := nexthop.Hop{Interface: "lo", Index: h.index, Source: h.source, Destination: macOf(t.Address), VLAN: h.vlan, MTU: h.mtu, Relay: relay}
 		if t.Handover && h.handover != 0 {
 			hop = nexthop.Hop{Interface: "tunnel", Index: h.handover, Handover: true, MTU: h.mtu}
 		}
@@ -105,7 +121,7 @@ func testPins(t testing.TB) string {
 
 // testCapacity suffices for one service of as many backends as there can be; a
 // test that opens many planes has no time for tables of the default size.
-var testCapacity = Capacity{Services: 1 << 10, Backends: 1 << 17, RingEntries: 1 << 23, Flows: 1 << 12, Sessions: 1 << 13}
+var testCapacity = Capacity{Services: 1 << 10, Backends: 1 << 17, RingEntries: 1 << 23, Flows: 1 << 12, Clients: 1 << 10, Sessions: 1 << 13}
 
 func openTestPlane(t testing.TB, dir string, hops resolver) *Plane {
 	t.Helper()

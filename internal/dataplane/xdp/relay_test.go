@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"net/netip"
 	"testing"
+	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -36,13 +37,25 @@ func (c natCase) retiring(svc *lb.Service) *lb.Service {
 	return moved
 }
 
-// atNode is the client's packet on its way to the backend's node.
+// atNode is the client's packet on its way to the backend's node, the only other one.
 func (c natCase) atNode(flags uint8) frame {
 	f := c.fromClient(flags)
 	f.destination, f.source = macOf(c.relayed().Backends[0].Node), ownMAC
-	f.ip = flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), 59, flags)
+	f.ip = flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), c.relayedHops(flags), flags)
 	return f
 }
+
+// relayedHops is the hop limit of a packet on that way, with which it came from 60.
+func (c natCase) relayedHops(flags uint8) uint8 {
+	if c.vip.Protocol == lb.TCP && flags&tcpSYN == 0 {
+		return askingHops(1)
+	}
+	return 59
+}
+
+// askingHops is the hop limit of a segment that a node relays which knows so many
+// others.
+func askingHops(others uint8) uint8 { return 4 + 1 + others }
 
 func relayCases() []natCase {
 	cases := natCases()
@@ -102,13 +115,48 @@ func TestRelayEnds(t *testing.T) {
 		back := c.fromClient(tcpSYN)
 		back.source = macOf(svc.Backends[0].Node)
 		wantVerdict(t, p, back.build(), xdpDrop, "drop_loop")
-		if c.vip.Protocol == lb.TCP {
-			back = c.fromClient(tcpACK)
-			back.source = macOf(svc.Backends[0].Node)
-			wantVerdict(t, p, back.build(), xdpTX, "answer_reset")
-		}
 		remove(t, p, c.vip)
 	}
+}
+
+// A new flow that another node sends here, to which it would go back, begins with an own
+// backend: nodes that disagree don't refuse it. A client that is remembered stays there.
+func TestRelayReturned(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range relayCases() {
+		t.Run(c.vip.String(), func(t *testing.T) {
+			svc := c.asking()
+			svc.Affinity, svc.AffinityTimeout = lb.AffinityClient, time.Minute
+			for i := range svc.Backends {
+				svc.Backends[i].Weight = 1
+			}
+			update(t, p, svc)
+			defer remove(t, p, c.vip)
+			defer endAllSessions(t, p)
+			from := c.toAnotherNode(t, p)
+			in := c.fromClient(tcpSYN)
+			in.source = from
+			wantFrame(t, p, in, c.atServer(tcpSYN, c.client.Port()), xdpTX, "forward_nat")
+			next := c
+			next.client = netip.AddrPortFrom(c.client.Addr(), c.client.Port()+1)
+			wantFrame(t, p, next.fromClient(tcpSYN), next.atServer(tcpSYN, next.client.Port()), xdpTX, "forward_nat")
+		})
+	}
+}
+
+// toAnotherNode changes the client's address until new flows go to another node, and
+// returns to which.
+func (c *natCase) toAnotherNode(t *testing.T, p *Plane) lb.MAC {
+	t.Helper()
+	for range 100 {
+		_, out := run(t, p, c.fromClient(tcpSYN).build())
+		if to := lb.MAC(out[:6]); to != macOf(c.backend.Addr()) {
+			return to
+		}
+		c.client = netip.AddrPortFrom(c.client.Addr().Next(), c.client.Port())
+	}
+	t.Fatal("no client's flows go to another node")
+	return lb.MAC{}
 }
 
 // The second node: the first packet begins a session with the backend, wherever it
@@ -175,6 +223,28 @@ func TestRelayBeginsAnew(t *testing.T) {
 	}
 }
 
+// So it is when nobody has answered the first segment, and it is repeated: the own
+// backend may be dead.
+func TestRelayOpensElsewhere(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range relayCases() {
+		if c.vip.Protocol != lb.TCP {
+			continue
+		}
+		t.Run(c.vip.String(), func(t *testing.T) {
+			svc := c.service()
+			update(t, p, svc)
+			defer remove(t, p, c.vip)
+			defer endAllSessions(t, p)
+			begin(t, p, c)
+			update(t, p, c.retiring(svc))
+			for _, flags := range []uint8{tcpSYN, tcpACK} {
+				wantFrame(t, p, c.fromClient(flags), c.atNode(flags), xdpTX, "forward_relay")
+			}
+		})
+	}
+}
+
 // A connection that isn't the own backend's began on the one that the other ring
 // names: its segments go there, as its entry has changed not long ago.
 func TestRelayAsksTheOther(t *testing.T) {
@@ -209,7 +279,9 @@ func TestRelayKeepsFlows(t *testing.T) {
 			after := c.relayed()
 			after.Backends[0].Address, after.Backends[0].Node = after.Backends[0].Address.Next(), after.Backends[0].Node.Next()
 			update(t, p, after)
-			wantFrame(t, p, c.fromClient(tcpACK), c.atNode(tcpACK), xdpTX, "forward_relay")
+			going := c.atNode(tcpACK)
+			going.ip = flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), askingHops(2), tcpACK)
+			wantFrame(t, p, c.fromClient(tcpACK), going, xdpTX, "forward_relay")
 			opening := c.atNode(tcpSYN)
 			opening.destination = macOf(after.Backends[0].Node)
 			wantFrame(t, p, c.fromClient(tcpSYN), opening, xdpTX, "forward_relay")
@@ -228,7 +300,7 @@ func TestRelayErrors(t *testing.T) {
 			for _, m := range errorsOf(c.vip.Address) {
 				quote := quoteOf(c.atClient(tcpACK), 8)
 				in := errorFrame(router(c.vip.Address), c.vip.Address, m, quote, 60)
-				want := errorFrame(router(c.vip.Address), c.vip.Address, m, quote, 59)
+				want := errorFrame(router(c.vip.Address), c.vip.Address, m, quote, c.relayedHops(tcpACK))
 				in.destination, in.source = balancerMAC, clientMAC
 				want.destination, want.source = macOf(svc.Backends[0].Node), ownMAC
 				wantFrame(t, p, in, want, xdpTX, "forward_relay")

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
@@ -30,7 +31,7 @@ var selfTestHop = nexthop.Hop{
 var selfTestEnd = netip.MustParseAddr("198.51.100.2")
 
 // selfTestCapacity suffices for the services of a self-test.
-var selfTestCapacity = Capacity{Services: 128, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64, Sessions: 256}
+var selfTestCapacity = Capacity{Services: 128, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64, Clients: 64, Sessions: 256}
 
 // selfTest balances a built-in set of packets by a program with these features
 // and the given seed, on tables of its own: every mode that it has, both
@@ -139,18 +140,20 @@ func apart(cases []selfTestCase) []selfTestCase {
 }
 
 // selfTestCases has every way through the program: each mode, clients that are
-// denied and flows that are too many.
+// denied, flows that are too many and clients that are remembered.
 func selfTestCases() []selfTestCase {
 	var cases []selfTestCase
 	for _, svc := range selfTestServices() {
 		cases = append(cases, selfTestCase{svc, []string{selfTestExit(svc)}})
 	}
-	denied, limited := *cases[0].svc, *cases[0].svc
+	denied, limited, remembered := *cases[0].svc, *cases[0].svc, *cases[0].svc
 	denied.Sources.Deny = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0)}
 	limited.Limits.NewFlows = 1
+	remembered.Affinity, remembered.AffinityTimeout = lb.AffinityClient, time.Hour
 	return apart(append(cases,
 		selfTestCase{&denied, []string{"drop_source_denied"}},
-		selfTestCase{&limited, []string{cases[0].exits[0], "drop_service_limit"}}))
+		selfTestCase{&limited, []string{cases[0].exits[0], "drop_service_limit"}},
+		selfTestCase{&remembered, []string{cases[0].exits[0], cases[0].exits[0]}}))
 }
 
 // selfTestServices has a service for every mode, family and segment.
@@ -168,9 +171,12 @@ func selfTestServices() []*lb.Service {
 		}
 	}
 	for i, vip := range addresses {
-		relayed := selfTestService(lb.DNAT, vip, []string{"198.51.100.1", "2001:db8:1::1"}[i], lb.SegmentUnset)
+		backend := []string{"198.51.100.1", "2001:db8:1::1"}[i]
+		relayed := selfTestService(lb.DNAT, vip, backend, lb.SegmentUnset)
 		relayed.Backends[0].Node = netip.MustParseAddr("198.51.100.2")
-		services = append(services, relayed)
+		translated := selfTestService(lb.DNAT, vip, backend, lb.SegmentUnset)
+		translated.Backends[0].Outside = true
+		services = append(services, relayed, translated)
 	}
 	// NAT translates neither between families nor in segments.
 	return slices.DeleteFunc(services, func(svc *lb.Service) bool { return len(svc.Check()) > 0 })
@@ -273,7 +279,8 @@ func (fixedHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 	results := make([]nexthop.Result, len(targets))
 	for i, t := range targets {
 		hop := selfTestHop
-		if !t.OnLink {
+		hop.Relay = t.Relay.IsValid()
+		if !t.OnLink && !hop.Relay {
 			hop.Local = selfTestEnd
 			if t.Address.Is6() {
 				hop.Local = netip.MustParseAddr("2001:db8:1::2")

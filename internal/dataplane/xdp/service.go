@@ -28,6 +28,8 @@ type service struct {
 	left int
 	// features are what the service needs of the program.
 	features features
+	// members are who shares it, by what the program knows them.
+	members members
 	// sweepAt is when its flow records are due to be read.
 	sweepAt time.Duration
 	// learning is when the flows of a step began to be learned; 0 if there is no
@@ -106,7 +108,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	p.needs.replace(s.features, featuresOf(pl.svc))
 	s.want(pl.svc)
 	p.awaitLearned(vip, s, p.clock())
-	return next.programmed(pl), p.showAddress(vip)
+	return next.programmed(pl), errors.Join(p.showAddress(vip), p.meet(s, membersOf(pl)))
 }
 
 // want takes note of what the service says that packets don't see.
@@ -201,10 +203,16 @@ func (p *Plane) fill(number, view uint32, old, next *version) error {
 	if err := write(p.kernel.services, sourcesOffset(number, view), next.sources.number.base); err != nil {
 		return err
 	}
+	if err := write(p.kernel.services, serviceOffset(number)+unsafe.Offsetof(balancerService{}.Round), next.round); err != nil {
+		return err
+	}
 	if err := p.kernel.writeLimits(number, next.limits); err != nil {
 		return err
 	}
 	if err := write(p.kernel.services, serviceOffset(number)+unsafe.Offsetof(balancerService{}.NatIdle), next.natIdle); err != nil {
+		return err
+	}
+	if err := p.kernel.writeClientIdle(number, next.clientIdle); err != nil {
 		return err
 	}
 	return p.writeQUIC(number, old, next)
@@ -245,6 +253,7 @@ func (p *Plane) replace(s *service, next *version) {
 	}
 	next.fresh = nil
 	s.now, s.flipped = next, now
+	p.clientsLeft = p.clientsLeft || next.remembers()
 }
 
 // Delete takes the VIP out of the table and frees what the service used.
@@ -287,7 +296,7 @@ func (p *Plane) delete(vip lb.VIP) error {
 	if err := p.dropServers(s.number.base, s.now.servers, nil); err != nil {
 		return fmt.Errorf("vip %s: %w", vip, err)
 	}
-	return p.showAddress(vip)
+	return errors.Join(p.showAddress(vip), p.meet(s, nil))
 }
 
 // Prune deletes every service that is not kept, adopted ones included.
@@ -307,5 +316,5 @@ func (p *Plane) Prune(ctx context.Context, keep []lb.VIP) error {
 			errs = append(errs, p.delete(vip))
 		}
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, p.disownMembers())...)
 }

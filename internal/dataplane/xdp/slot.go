@@ -22,6 +22,8 @@ type slot struct {
 	backend lb.Backend
 	// unreached is why the backend has no next hop; nil if it has.
 	unreached error
+	// wasUsable says that the backend has been usable.
+	wasUsable bool
 	// newFlowsBefore is what the counter of new flows had counted when the backend
 	// got it.
 	newFlowsBefore uint64
@@ -32,7 +34,9 @@ func (s *slot) taken() bool { return s.detail.Port != 0 }
 // adopted reports whether only an earlier agent knew what the backend is.
 func (s *slot) adopted() bool { return !s.backend.Address.IsValid() }
 
-func (s *slot) usable() bool { return s.Flags&uint8(balancerBackendFlagBACKEND_USABLE) != 0 }
+func (s *slot) usable() bool { return s.has(balancerBackendFlagBACKEND_USABLE) }
+
+func (s *slot) has(flag balancerBackendFlag) bool { return s.Flags&uint8(flag) != 0 }
 
 func (s *slot) id() lb.BackendID {
 	return netip.AddrPortFrom(unmapped(s.detail.Address), wirePort(s.detail.Port))

@@ -62,6 +62,9 @@ func (p *Plane) sweepEvery(interval time.Duration) {
 			if err := p.sweepSessions(); err != nil {
 				p.config.Log.Warn("sessions were not swept", "error", err)
 			}
+			if err := p.sweepClients(); err != nil {
+				p.config.Log.Warn("clients were not swept", "error", err)
+			}
 			continue
 		case <-tick.C:
 		}
@@ -246,7 +249,8 @@ func (sw *swept) add(key uint64, flow *balancerFlow, now uint32) {
 	if stable {
 		return
 	}
-	if uint16(number) != tracking.Slot(sw.now.ring.Entries[place]) {
+	// Flows of remembered clients need no past of the ring, and may never agree with it.
+	if uint16(number) != tracking.Slot(sw.now.ring.Entries[place]) && !sw.now.remembers() {
 		sw.disagree[place] = true
 	}
 	if !all {

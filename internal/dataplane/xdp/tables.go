@@ -26,11 +26,12 @@ type tables struct {
 	before   *ebpf.Memory // new_flows_before
 	// serviceVIPs is the other way: a service's VIP by its number.
 	serviceVIPs *ebpf.Memory
+	clientIdle  *ebpf.Memory
 }
 
 func newTables(maps balancerMaps) (*tables, error) {
 	t := &tables{maps: maps}
-	var errs [7]error
+	var errs [8]error
 	t.services, errs[0] = maps.Services.Memory()
 	t.rings, errs[1] = maps.Rings.Memory()
 	t.backends, errs[2] = maps.Backends.Memory()
@@ -38,6 +39,7 @@ func newTables(maps balancerMaps) (*tables, error) {
 	t.vips, errs[4] = maps.Vips.Memory()
 	t.before, errs[5] = maps.NewFlowsBefore.Memory()
 	t.serviceVIPs, errs[6] = maps.ServiceVips.Memory()
+	t.clientIdle, errs[7] = maps.ClientIdle.Memory()
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("tables: %w", err)
 	}
@@ -46,7 +48,7 @@ func newTables(maps balancerMaps) (*tables, error) {
 
 // shared are the structures that the program reads; they have no hidden padding.
 type shared interface {
-	balancerService | balancerView | balancerVipKey | balancerVipPlace | balancerBackend | balancerBackendDetail | balancerTraffic | balancerQuic | uint32 | uint64
+	balancerService | balancerView | balancerVipKey | balancerVipPlace | balancerBackend | balancerBackendDetail | balancerTraffic | balancerQuic | balancerRound | uint32 | uint64
 }
 
 // raw is the memory of a shared structure.

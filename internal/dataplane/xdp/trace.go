@@ -119,6 +119,7 @@ func (s *service) traceFlow(t traced) (*dataplane.TraceFlow, error) {
 		Tracked: t.has(balancerTraceStepTRACE_TRACKED),
 		Hit:     t.has(balancerTraceStepTRACE_HIT),
 		Named:   t.has(balancerTraceStepTRACE_SERVER),
+		Client:  t.has(balancerTraceStepTRACE_CLIENT),
 	}
 	if !t.has(balancerTraceStepTRACE_RECORD) || t.Flow.Service != t.Service {
 		return flow, nil
@@ -139,8 +140,15 @@ func (s *service) traceBackend(t traced) *dataplane.TraceBackend {
 		mode = known[one.Forward]
 	}
 	b := &dataplane.TraceBackend{ID: one.id(), NextHop: one.hop().String(), Forward: mode, MTU: int(one.Mtu)}
-	if mode != lb.L2DSR {
-		b.Local, b.Remote = unmapped(one.Local), unmapped(one.Remote)
+	if one.has(balancerBackendFlagBACKEND_SELF) {
+		b.NextHop = thisNode
+		return b
+	}
+	if mode != lb.L2DSR && !one.has(balancerBackendFlagBACKEND_RELAY) {
+		b.Remote = unmapped(one.Remote)
+	}
+	if b.Remote.IsValid() && !one.has(balancerBackendFlagBACKEND_OWN) {
+		b.Local = unmapped(one.Local)
 	}
 	if overlay := mode.Overlay(); overlay != lb.SegmentUnset {
 		b.Segment = lb.Segment{Type: overlay, ID: one.detail.Segment}

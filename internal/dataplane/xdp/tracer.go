@@ -32,8 +32,8 @@ func sharedWithTracer() []string {
 	return []string{
 		balancerMapVips, balancerMapTunnelEnds, balancerMapServices, balancerMapRings,
 		balancerMapBackends, balancerMapBackendDetails, balancerMapNewFlowsBefore, balancerMapFlows,
-		balancerMapSources, balancerMapServers, balancerMapAddresses, balancerMapFragments,
-		balancerMapNatSessions, balancerMapServiceVips, balancerMapNatAddresses, balancerMapNatRefusals,
+		balancerMapSources, balancerMapServers, balancerMapAddresses, balancerMapMembers, balancerMapFragments,
+		balancerMapNatSessions, balancerMapClients, balancerMapClientIdle, balancerMapServiceVips, balancerMapNatAddresses, balancerMapNatRefusals,
 	}
 }
 

@@ -45,6 +45,7 @@ func (backHop) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 			Interface: "lo", Index: 1, MTU: 1500,
 			Source:      lb.MAC{2, 0, 0, 0, 0, 1},
 			Destination: lb.MAC{2, 1, last[12], last[13], last[14], last[15]},
+			Relay:       t.Relay.IsValid(),
 		}
 		if !t.OnLink {
 			hop.Local = netip.AddrFrom4([4]byte{10, 0, 2, 1})

@@ -27,6 +27,9 @@ type version struct {
 	quic     balancerQuic
 	servers  servers
 	natIdle  uint32 // see natIdle
+	round    balancerRound
+	// clientIdle is how long clients are remembered; 0 if they aren't.
+	clientIdle time.Duration
 	// built is what the ring was last built from, size how large, and desired the
 	// slots that came out; built is nil if the ring was adopted.
 	built   []maglev.Backend
@@ -55,7 +58,7 @@ func (v *version) view() balancerView {
 // same reports whether packets can't tell two versions apart.
 func (v *version) same(o *version) bool {
 	return v.ring == o.ring && v.table == o.table && v.flags == o.flags &&
-		v.sources.number == o.sources.number && v.limits == o.limits && v.natIdle == o.natIdle && sameQUIC(v, o)
+		v.sources.number == o.sources.number && v.limits == o.limits && v.natIdle == o.natIdle && v.round == o.round && v.clientIdle == o.clientIdle && sameQUIC(v, o)
 }
 
 // next begins the version after v, equal to it.
@@ -71,8 +74,10 @@ func (v *version) next() *version {
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	v := s.now.next()
 	v.flags, v.limits, v.natIdle = viewFlags(pl), limitsOf(pl.svc.Limits), natIdle(pl.svc)
+	v.clientIdle = clientIdle(pl.svc)
 	numbers, err := p.stageSlots(v, pl)
 	if err == nil {
+		v.round = roundOf(v.slots)
 		v.stageServers(pl.svc)
 		err = p.stageRing(s, v, pl, numbers)
 	}
@@ -131,7 +136,11 @@ func viewFlags(pl plan) uint16 {
 	if pl.svc.Forward == lb.DNAT {
 		flags |= balancerViewFlagVIEW_DNAT
 	}
-	if pl.svc.Forward != lb.NAT && pl.svc.Tracking == lb.TrackingFull {
+	if clientIdle(pl.svc) > 0 {
+		flags |= balancerViewFlagVIEW_REMEMBER_CLIENTS
+	}
+	// The ring doesn't say where the flows of a remembered client are.
+	if pl.svc.Forward != lb.NAT && (pl.svc.Tracking == lb.TrackingFull || clientIdle(pl.svc) > 0) {
 		flags |= balancerViewFlagVIEW_TRACK_ALL
 	}
 	if pl.svc.Health != nil && pl.svc.Health.Passive {
@@ -140,6 +149,7 @@ func viewFlags(pl plan) uint16 {
 	if pl.svc.Limits != (lb.FlowLimits{}) {
 		flags |= balancerViewFlagVIEW_LIMITS
 	}
+	flags |= sharedFlags(pl.svc)
 	if pl.svc.Unavailable == lb.Reject {
 		flags |= balancerViewFlagVIEW_REJECT
 	}
@@ -169,10 +179,16 @@ func (p *Plane) stageSlots(v *version, pl plan) (map[lb.BackendID]uint16, error)
 		old := v.slots[n]
 		v.slots[n] = entry(pl.svc, b, pl.hops[i].Hop, old)
 		v.slots[n].unreached = pl.hops[i].Err
+		v.slots[n].wasUsable = old.wasUsable || v.slots[n].usable()
 		if pl.kept[i] {
 			v.slots[n].backend = old.backend // still unknown
 		}
 	}
+	present := make(map[lb.BackendID]bool, len(pl.ring))
+	for _, b := range pl.ring {
+		present[b.ID] = true
+	}
+	abandon(v.slots, present)
 	return numbers, nil
 }
 

@@ -19,7 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/maglev"
 )
 
-//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -Wall -Wextra -Werror" -type view -type view_flag -type backend_flag -type address_flag -type answer -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type quic -type nat_state -type nat_flag -type nat_seconds -type nat_refusal balancer ../../../bpf/balancer.bpf.c
+//go:generate go tool bpf2go -cc clang-19 -strip llvm-strip-19 -target bpfel -cflags "-O2 -mcpu=v3 -idirafter /usr/include/x86_64-linux-gnu -idirafter /usr/include/aarch64-linux-gnu -Wall -Wextra -Werror" -type view -type view_flag -type backend_flag -type member -type address_flag -type answer -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type round -type round_limit -type quic -type nat_state -type nat_flag -type nat_seconds -type nat_refusal balancer ../../../bpf/balancer.bpf.c
 
 // maxServices is the number of services at once.
 const maxServices = 8192

@@ -39,7 +39,8 @@ const (
 	replyAnswerANSWER_TOO_BIG     replyAnswer = 0
 	replyAnswerANSWER_UNREACHABLE replyAnswer = 1
 	replyAnswerANSWER_RESET       replyAnswer = 2
-	replyAnswerANSWER_COUNT       replyAnswer = 3
+	replyAnswerANSWER_ASK         replyAnswer = 3
+	replyAnswerANSWER_COUNT       replyAnswer = 4
 )
 
 type replyBackend struct {
@@ -72,6 +73,13 @@ type replyBackendDetail struct {
 	}
 }
 
+type replyClient struct {
+	_       structs.HostLayout
+	Service uint32
+	Backend uint32
+	Seen    uint64
+}
+
 type replyCounter uint32
 
 const (
@@ -84,33 +92,37 @@ const (
 	replyCounterCOUNTER_PASS_NOT_TCP_UDP      replyCounter = 6
 	replyCounterCOUNTER_PASS_OVERLAY          replyCounter = 7
 	replyCounterCOUNTER_PASS_NOT_VIP          replyCounter = 8
-	replyCounterCOUNTER_DROP_NO_BACKEND       replyCounter = 9
-	replyCounterCOUNTER_DROP_FRAGMENT         replyCounter = 10
-	replyCounterCOUNTER_DROP_TOO_BIG          replyCounter = 11
-	replyCounterCOUNTER_DROP_HEADROOM         replyCounter = 12
-	replyCounterCOUNTER_DROP_LOOP             replyCounter = 13
-	replyCounterCOUNTER_DROP_ANSWER_LIMITED   replyCounter = 14
-	replyCounterCOUNTER_DROP_SOURCE_DENIED    replyCounter = 15
-	replyCounterCOUNTER_DROP_SOURCE_LIMIT     replyCounter = 16
-	replyCounterCOUNTER_DROP_SERVICE_LIMIT    replyCounter = 17
-	replyCounterCOUNTER_DROP_NO_SESSION       replyCounter = 18
-	replyCounterCOUNTER_DROP_NAT_PORTS        replyCounter = 19
-	replyCounterCOUNTER_DROP_TTL              replyCounter = 20
-	replyCounterCOUNTER_DROP_STATE            replyCounter = 21
-	replyCounterCOUNTER_FORWARD_L2DSR         replyCounter = 22
-	replyCounterCOUNTER_FORWARD_IPIP          replyCounter = 23
-	replyCounterCOUNTER_FORWARD_GUE           replyCounter = 24
-	replyCounterCOUNTER_FORWARD_VXLAN         replyCounter = 25
-	replyCounterCOUNTER_FORWARD_GENEVE        replyCounter = 26
-	replyCounterCOUNTER_FORWARD_NAT           replyCounter = 27
-	replyCounterCOUNTER_FORWARD_NAT_HANDOVER  replyCounter = 28
-	replyCounterCOUNTER_FORWARD_RELAY         replyCounter = 29
-	replyCounterCOUNTER_FORWARD_NAT_REPLY     replyCounter = 30
-	replyCounterCOUNTER_ANSWER_ECHO           replyCounter = 31
-	replyCounterCOUNTER_ANSWER_TOO_BIG        replyCounter = 32
-	replyCounterCOUNTER_ANSWER_UNREACHABLE    replyCounter = 33
-	replyCounterCOUNTER_ANSWER_RESET          replyCounter = 34
-	replyCounterCOUNTER_COUNT                 replyCounter = 35
+	replyCounterCOUNTER_PASS_BALANCED         replyCounter = 9
+	replyCounterCOUNTER_PASS_OTHER_HOST       replyCounter = 10
+	replyCounterCOUNTER_DROP_NO_BACKEND       replyCounter = 11
+	replyCounterCOUNTER_DROP_FRAGMENT         replyCounter = 12
+	replyCounterCOUNTER_DROP_TOO_BIG          replyCounter = 13
+	replyCounterCOUNTER_DROP_HEADROOM         replyCounter = 14
+	replyCounterCOUNTER_DROP_LOOP             replyCounter = 15
+	replyCounterCOUNTER_DROP_ANSWER_LIMITED   replyCounter = 16
+	replyCounterCOUNTER_DROP_SOURCE_DENIED    replyCounter = 17
+	replyCounterCOUNTER_DROP_SOURCE_LIMIT     replyCounter = 18
+	replyCounterCOUNTER_DROP_SERVICE_LIMIT    replyCounter = 19
+	replyCounterCOUNTER_DROP_NO_SESSION       replyCounter = 20
+	replyCounterCOUNTER_DROP_NAT_PORTS        replyCounter = 21
+	replyCounterCOUNTER_DROP_TTL              replyCounter = 22
+	replyCounterCOUNTER_DROP_STATE            replyCounter = 23
+	replyCounterCOUNTER_FORWARD_L2DSR         replyCounter = 24
+	replyCounterCOUNTER_FORWARD_IPIP          replyCounter = 25
+	replyCounterCOUNTER_FORWARD_GUE           replyCounter = 26
+	replyCounterCOUNTER_FORWARD_VXLAN         replyCounter = 27
+	replyCounterCOUNTER_FORWARD_GENEVE        replyCounter = 28
+	replyCounterCOUNTER_FORWARD_NAT           replyCounter = 29
+	replyCounterCOUNTER_FORWARD_NAT_HANDOVER  replyCounter = 30
+	replyCounterCOUNTER_FORWARD_RELAY         replyCounter = 31
+	replyCounterCOUNTER_FORWARD_SELF          replyCounter = 32
+	replyCounterCOUNTER_FORWARD_ASK           replyCounter = 33
+	replyCounterCOUNTER_FORWARD_NAT_REPLY     replyCounter = 34
+	replyCounterCOUNTER_ANSWER_ECHO           replyCounter = 35
+	replyCounterCOUNTER_ANSWER_TOO_BIG        replyCounter = 36
+	replyCounterCOUNTER_ANSWER_UNREACHABLE    replyCounter = 37
+	replyCounterCOUNTER_ANSWER_RESET          replyCounter = 38
+	replyCounterCOUNTER_COUNT                 replyCounter = 39
 )
 
 type replyFlow struct {
@@ -166,6 +178,12 @@ type replyLimitSource struct {
 	Pad     uint32
 }
 
+type replyMemberKey struct {
+	_       structs.HostLayout
+	Address [16]uint8
+	Forward uint32
+}
+
 type replyNatSession struct {
 	_          structs.HostLayout
 	Seen       uint32
@@ -213,8 +231,13 @@ type replyServerKey struct {
 type replyService struct {
 	_      structs.HostLayout
 	Active uint32
-	Pad    uint32
-	View   [2]struct {
+	Round  struct {
+		_       structs.HostLayout
+		Next    uint16
+		Nodes   uint8
+		Pending uint8
+	}
+	View [2]struct {
 		_            structs.HostLayout
 		RingBase     uint32
 		RingSize     uint32
@@ -289,12 +312,15 @@ const (
 	replyMapBackendDetails   = "backend_details"
 	replyMapBackendStats     = "backend_stats"
 	replyMapBackends         = "backends"
+	replyMapClientIdle       = "client_idle"
+	replyMapClients          = "clients"
 	replyMapCounters         = "counters"
 	replyMapFlowStats        = "flow_stats"
 	replyMapFlows            = "flows"
 	replyMapFragments        = "fragments"
 	replyMapLimitFlows       = "limit_flows"
 	replyMapLimitSources     = "limit_sources"
+	replyMapMembers          = "members"
 	replyMapNatAddresses     = "nat_addresses"
 	replyMapNatFresh         = "nat_fresh"
 	replyMapNatRefusals      = "nat_refusals"
@@ -313,19 +339,23 @@ const (
 	replyVarBtfBackendFlag   = "btf_backend_flag"
 	replyVarBtfForward       = "btf_forward"
 	replyVarBtfLimitTime     = "btf_limit_time"
+	replyVarBtfMember        = "btf_member"
 	replyVarBtfNatFlag       = "btf_nat_flag"
 	replyVarBtfNatRefusal    = "btf_nat_refusal"
 	replyVarBtfNatSeconds    = "btf_nat_seconds"
 	replyVarBtfNatState      = "btf_nat_state"
+	replyVarBtfRoundLimit    = "btf_round_limit"
 	replyVarBtfSegmentType   = "btf_segment_type"
 	replyVarBtfViewFlag      = "btf_view_flag"
 	replyVarBtfVipNumber     = "btf_vip_number"
+	replyVarFeatureClients   = "feature_clients"
 	replyVarFeatureDnat      = "feature_dnat"
 	replyVarFeatureGeneve    = "feature_geneve"
 	replyVarFeatureGue       = "feature_gue"
 	replyVarFeatureIpip      = "feature_ipip"
 	replyVarFeatureL2dsr     = "feature_l2dsr"
 	replyVarFeatureLimits    = "feature_limits"
+	replyVarFeatureMember    = "feature_member"
 	replyVarFeatureNat       = "feature_nat"
 	replyVarFeatureOverlay   = "feature_overlay"
 	replyVarFeatureQuic      = "feature_quic"
@@ -396,12 +426,15 @@ type replyMapSpecs struct {
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	ClientIdle     *ebpf.MapSpec `ebpf:"client_idle"`
+	Clients        *ebpf.MapSpec `ebpf:"clients"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	Members        *ebpf.MapSpec `ebpf:"members"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
@@ -425,19 +458,23 @@ type replyVariableSpecs struct {
 	BtfBackendFlag   *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward       *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfLimitTime     *ebpf.VariableSpec `ebpf:"btf_limit_time"`
+	BtfMember        *ebpf.VariableSpec `ebpf:"btf_member"`
 	BtfNatFlag       *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.VariableSpec `ebpf:"btf_nat_refusal"`
 	BtfNatSeconds    *ebpf.VariableSpec `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.VariableSpec `ebpf:"btf_nat_state"`
+	BtfRoundLimit    *ebpf.VariableSpec `ebpf:"btf_round_limit"`
 	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureClients   *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDnat      *ebpf.VariableSpec `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.VariableSpec `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr     *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
 	FeatureLimits    *ebpf.VariableSpec `ebpf:"feature_limits"`
+	FeatureMember    *ebpf.VariableSpec `ebpf:"feature_member"`
 	FeatureNat       *ebpf.VariableSpec `ebpf:"feature_nat"`
 	FeatureOverlay   *ebpf.VariableSpec `ebpf:"feature_overlay"`
 	FeatureQuic      *ebpf.VariableSpec `ebpf:"feature_quic"`
@@ -479,12 +516,15 @@ type replyMaps struct {
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
 	Backends       *ebpf.Map `ebpf:"backends"`
+	ClientIdle     *ebpf.Map `ebpf:"client_idle"`
+	Clients        *ebpf.Map `ebpf:"clients"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	Members        *ebpf.Map `ebpf:"members"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
@@ -507,12 +547,15 @@ func (m *replyMaps) Close() error {
 		m.BackendDetails,
 		m.BackendStats,
 		m.Backends,
+		m.ClientIdle,
+		m.Clients,
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.Members,
 		m.NatAddresses,
 		m.NatFresh,
 		m.NatRefusals,
@@ -537,19 +580,23 @@ type replyVariables struct {
 	BtfBackendFlag   *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward       *ebpf.Variable `ebpf:"btf_forward"`
 	BtfLimitTime     *ebpf.Variable `ebpf:"btf_limit_time"`
+	BtfMember        *ebpf.Variable `ebpf:"btf_member"`
 	BtfNatFlag       *ebpf.Variable `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.Variable `ebpf:"btf_nat_refusal"`
 	BtfNatSeconds    *ebpf.Variable `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.Variable `ebpf:"btf_nat_state"`
+	BtfRoundLimit    *ebpf.Variable `ebpf:"btf_round_limit"`
 	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureClients   *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDnat      *ebpf.Variable `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.Variable `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr     *ebpf.Variable `ebpf:"feature_l2dsr"`
 	FeatureLimits    *ebpf.Variable `ebpf:"feature_limits"`
+	FeatureMember    *ebpf.Variable `ebpf:"feature_member"`
 	FeatureNat       *ebpf.Variable `ebpf:"feature_nat"`
 	FeatureOverlay   *ebpf.Variable `ebpf:"feature_overlay"`
 	FeatureQuic      *ebpf.Variable `ebpf:"feature_quic"`

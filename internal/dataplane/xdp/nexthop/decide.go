@@ -118,7 +118,7 @@ func (v *view) leaving(t Target, p path) (Hop, link, error) {
 // resolve returns the MAC address of the neighbour on dev that t is sent to.
 func (v *view) resolve(t Target, dev link, next netip.Addr) (lb.MAC, error) {
 	if t.OnLink && next != t.Address {
-		return lb.MAC{}, fmt.Errorf("%s is behind gateway %s: l2dsr and dnat need it directly connected", t.Address, next)
+		return lb.MAC{}, indirect{fmt.Errorf("%s is behind gateway %s: l2dsr needs it directly connected", t.Address, next)}
 	}
 	n, refused := v.neighbour(neighbourKey{dev.index, next})
 	switch {
@@ -147,15 +147,15 @@ func (v *view) exit(p path) (dev, port link, err error) {
 	}
 	switch {
 	case !v.runs(port):
-		err = fmt.Errorf("route leads through %s, which is not among node.interfaces %v", dev.name, v.interfaces)
+		err = indirect{fmt.Errorf("route leads through %s, which is not among node.interfaces %v", dev.name, v.interfaces)}
 	case dev != port && dev.protocol != ethernet8021Q:
-		err = fmt.Errorf("route leads through %s, whose tags (0x%04x) are not 802.1Q", dev.name, dev.protocol)
+		err = indirect{fmt.Errorf("route leads through %s, whose tags (0x%04x) are not 802.1Q", dev.name, dev.protocol)}
 	case !port.up:
 		err = fmt.Errorf("interface %s is down", port.name)
 	case !dev.up || p.down:
 		err = fmt.Errorf("interface %s is down", dev.name)
 	case dev.mac.IsZero():
-		err = fmt.Errorf("interface %s has no Ethernet address", dev.name)
+		err = indirect{fmt.Errorf("interface %s has no Ethernet address", dev.name)}
 	}
 	return dev, port, err
 }

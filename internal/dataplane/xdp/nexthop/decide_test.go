@@ -158,7 +158,7 @@ func TestDecide(t *testing.T) {
 			name: "no carrier", target: l2, route: unicast(path{index: eth0, down: true}), neighbours: backendOn(eth0),
 			err: "interface eth0 is down",
 		},
-		{name: "gateway", target: l2, route: unicast(via(eth0, "10.0.0.2")), neighbours: gateways, err: "10.0.0.21 is behind gateway 10.0.0.2: l2dsr and dnat need it directly connected"},
+		{name: "gateway", target: l2, route: unicast(via(eth0, "10.0.0.2")), neighbours: gateways, err: "10.0.0.21 is behind gateway 10.0.0.2: l2dsr needs it directly connected"},
 		{
 			name: "tunnel through a gateway", target: tunnel, route: unicast(via(eth0, "10.0.0.2")), neighbours: gateways,
 			want: with(func(h *Hop) { h.Destination, h.Local = macGateway, ip("10.0.0.5") }),

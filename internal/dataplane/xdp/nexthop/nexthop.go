@@ -38,6 +38,10 @@ type Target struct {
 	// Handover says that a device to which XDP can't send will do, such as a
 	// tunnel's: packets are handed over to the kernel there.
 	Handover bool
+	// Relay is the machine that gets packets for Address as they came, if it is
+	// directly connected by an interface on which XDP runs: then it is what is
+	// reached. Else, and if it is invalid, Address is.
+	Relay netip.Addr
 }
 
 // Hop is all that is needed to write the Ethernet header, and the addresses of
@@ -64,6 +68,8 @@ type Hop struct {
 	// MTU is the size of the largest IP packet in bytes: the device's, or the
 	// route's if that is smaller.
 	MTU int
+	// Relay says that this is the way to the target's Relay.
+	Relay bool
 }
 
 // Port is a device that is a part of another.
@@ -100,6 +106,17 @@ type pending struct{ error }
 
 // Is reports whether target is ErrPending.
 func (pending) Is(target error) bool { return target == ErrPending }
+
+// errIndirect is in the chain of a Result's error if a target that has to be
+// OnLink isn't, and may well be reached otherwise.
+var errIndirect = errors.New("not directly connected")
+
+// indirect is a reason that is nothing to those who needn't be on the link. Its
+// text is the reason's alone.
+type indirect struct{ error }
+
+// Is reports whether target is errIndirect.
+func (indirect) Is(target error) bool { return target == errIndirect }
 
 // equal reports whether two results mean the same to those who use them.
 func (r Result) equal(o Result) bool {

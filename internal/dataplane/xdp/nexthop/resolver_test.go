@@ -219,7 +219,7 @@ func TestRouteMovesToGateway(t *testing.T) {
 
 		route.Gw, route.Scope, route.MTU = net.ParseIP(f.remote), netlink.SCOPE_UNIVERSE, 1400
 		check(t, w.balancer.RouteReplace(route))
-		awaitError(t, r, l2, fmt.Sprintf("%s is behind gateway %s: l2dsr and dnat need it directly connected", backend, ip(f.remote)))
+		awaitError(t, r, l2, fmt.Sprintf("%s is behind gateway %s: l2dsr needs it directly connected", backend, ip(f.remote)))
 		got := awaitHop(t, r, tunnel)
 		if got.Destination != lb.MAC(w.peer.mac(t, "eth0")) || got.MTU != 1400 || got.Local != ip(f.local) {
 			t.Errorf("through a gateway: %+v", got)
@@ -270,7 +270,7 @@ func TestIPv4ThroughIPv6Gateway(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	awaitError(t, r, Target{Address: ip("10.9.0.7"), OnLink: true},
-		"10.9.0.7 is behind gateway fd00::2: l2dsr and dnat need it directly connected")
+		"10.9.0.7 is behind gateway fd00::2: l2dsr needs it directly connected")
 }
 
 func TestInterfaceDownAndUp(t *testing.T) {

@@ -115,7 +115,7 @@ func addressOf(ip net.IP) netip.Addr {
 // refusal says why nothing can be sent to address along the route, or nil.
 func (r *route) refusal(address netip.Addr) error {
 	if r.encapsulated {
-		return fmt.Errorf("route to %s adds an encapsulation, which XDP doesn't write", address)
+		return indirect{fmt.Errorf("route to %s adds an encapsulation, which XDP doesn't write", address)}
 	}
 	switch r.kind {
 	case unix.RTN_UNICAST:

@@ -3,6 +3,7 @@
 package nexthop
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -97,10 +98,7 @@ func (t *table) follow(vip lb.VIP, targets []Target) []Result {
 	o.entries = make(map[*entry]struct{}, len(targets))
 	results := make([]Result, len(targets))
 	for i, target := range targets {
-		e := t.entry(target)
-		e.owners[o] = struct{}{}
-		o.entries[e] = struct{}{}
-		results[i] = e.result
+		results[i] = t.reach(o, target)
 	}
 	for e := range before {
 		if _, still := o.entries[e]; !still {
@@ -108,6 +106,29 @@ func (t *table) follow(vip lb.VIP, targets []Target) []Result {
 		}
 	}
 	return results
+}
+
+// reach makes a target one of the owner's. One with a relay stands for two: if the
+// relay is directly connected, nothing is asked about the other.
+func (t *table) reach(o *owner, target Target) Result {
+	if !target.Relay.IsValid() {
+		return t.own(o, target)
+	}
+	relay := t.own(o, Target{Address: target.Relay, OnLink: true, MAC: target.MAC})
+	if errors.Is(relay.Err, errIndirect) {
+		target.Relay = netip.Addr{}
+		return t.own(o, target)
+	}
+	relay.Hop.Relay = relay.Err == nil
+	return relay
+}
+
+// own makes the owner follow what has no relay.
+func (t *table) own(o *owner, target Target) Result {
+	e := t.entry(target)
+	e.owners[o] = struct{}{}
+	o.entries[e] = struct{}{}
+	return e.result
 }
 
 func (t *table) forget(vip lb.VIP) {

@@ -39,7 +39,8 @@ const (
 	probeAnswerANSWER_TOO_BIG     probeAnswer = 0
 	probeAnswerANSWER_UNREACHABLE probeAnswer = 1
 	probeAnswerANSWER_RESET       probeAnswer = 2
-	probeAnswerANSWER_COUNT       probeAnswer = 3
+	probeAnswerANSWER_ASK         probeAnswer = 3
+	probeAnswerANSWER_COUNT       probeAnswer = 4
 )
 
 type probeBackend struct {
@@ -72,6 +73,13 @@ type probeBackendDetail struct {
 	}
 }
 
+type probeClient struct {
+	_       structs.HostLayout
+	Service uint32
+	Backend uint32
+	Seen    uint64
+}
+
 type probeCounter uint32
 
 const (
@@ -84,33 +92,37 @@ const (
 	probeCounterCOUNTER_PASS_NOT_TCP_UDP      probeCounter = 6
 	probeCounterCOUNTER_PASS_OVERLAY          probeCounter = 7
 	probeCounterCOUNTER_PASS_NOT_VIP          probeCounter = 8
-	probeCounterCOUNTER_DROP_NO_BACKEND       probeCounter = 9
-	probeCounterCOUNTER_DROP_FRAGMENT         probeCounter = 10
-	probeCounterCOUNTER_DROP_TOO_BIG          probeCounter = 11
-	probeCounterCOUNTER_DROP_HEADROOM         probeCounter = 12
-	probeCounterCOUNTER_DROP_LOOP             probeCounter = 13
-	probeCounterCOUNTER_DROP_ANSWER_LIMITED   probeCounter = 14
-	probeCounterCOUNTER_DROP_SOURCE_DENIED    probeCounter = 15
-	probeCounterCOUNTER_DROP_SOURCE_LIMIT     probeCounter = 16
-	probeCounterCOUNTER_DROP_SERVICE_LIMIT    probeCounter = 17
-	probeCounterCOUNTER_DROP_NO_SESSION       probeCounter = 18
-	probeCounterCOUNTER_DROP_NAT_PORTS        probeCounter = 19
-	probeCounterCOUNTER_DROP_TTL              probeCounter = 20
-	probeCounterCOUNTER_DROP_STATE            probeCounter = 21
-	probeCounterCOUNTER_FORWARD_L2DSR         probeCounter = 22
-	probeCounterCOUNTER_FORWARD_IPIP          probeCounter = 23
-	probeCounterCOUNTER_FORWARD_GUE           probeCounter = 24
-	probeCounterCOUNTER_FORWARD_VXLAN         probeCounter = 25
-	probeCounterCOUNTER_FORWARD_GENEVE        probeCounter = 26
-	probeCounterCOUNTER_FORWARD_NAT           probeCounter = 27
-	probeCounterCOUNTER_FORWARD_NAT_HANDOVER  probeCounter = 28
-	probeCounterCOUNTER_FORWARD_RELAY         probeCounter = 29
-	probeCounterCOUNTER_FORWARD_NAT_REPLY     probeCounter = 30
-	probeCounterCOUNTER_ANSWER_ECHO           probeCounter = 31
-	probeCounterCOUNTER_ANSWER_TOO_BIG        probeCounter = 32
-	probeCounterCOUNTER_ANSWER_UNREACHABLE    probeCounter = 33
-	probeCounterCOUNTER_ANSWER_RESET          probeCounter = 34
-	probeCounterCOUNTER_COUNT                 probeCounter = 35
+	probeCounterCOUNTER_PASS_BALANCED         probeCounter = 9
+	probeCounterCOUNTER_PASS_OTHER_HOST       probeCounter = 10
+	probeCounterCOUNTER_DROP_NO_BACKEND       probeCounter = 11
+	probeCounterCOUNTER_DROP_FRAGMENT         probeCounter = 12
+	probeCounterCOUNTER_DROP_TOO_BIG          probeCounter = 13
+	probeCounterCOUNTER_DROP_HEADROOM         probeCounter = 14
+	probeCounterCOUNTER_DROP_LOOP             probeCounter = 15
+	probeCounterCOUNTER_DROP_ANSWER_LIMITED   probeCounter = 16
+	probeCounterCOUNTER_DROP_SOURCE_DENIED    probeCounter = 17
+	probeCounterCOUNTER_DROP_SOURCE_LIMIT     probeCounter = 18
+	probeCounterCOUNTER_DROP_SERVICE_LIMIT    probeCounter = 19
+	probeCounterCOUNTER_DROP_NO_SESSION       probeCounter = 20
+	probeCounterCOUNTER_DROP_NAT_PORTS        probeCounter = 21
+	probeCounterCOUNTER_DROP_TTL              probeCounter = 22
+	probeCounterCOUNTER_DROP_STATE            probeCounter = 23
+	probeCounterCOUNTER_FORWARD_L2DSR         probeCounter = 24
+	probeCounterCOUNTER_FORWARD_IPIP          probeCounter = 25
+	probeCounterCOUNTER_FORWARD_GUE           probeCounter = 26
+	probeCounterCOUNTER_FORWARD_VXLAN         probeCounter = 27
+	probeCounterCOUNTER_FORWARD_GENEVE        probeCounter = 28
+	probeCounterCOUNTER_FORWARD_NAT           probeCounter = 29
+	probeCounterCOUNTER_FORWARD_NAT_HANDOVER  probeCounter = 30
+	probeCounterCOUNTER_FORWARD_RELAY         probeCounter = 31
+	probeCounterCOUNTER_FORWARD_SELF          probeCounter = 32
+	probeCounterCOUNTER_FORWARD_ASK           probeCounter = 33
+	probeCounterCOUNTER_FORWARD_NAT_REPLY     probeCounter = 34
+	probeCounterCOUNTER_ANSWER_ECHO           probeCounter = 35
+	probeCounterCOUNTER_ANSWER_TOO_BIG        probeCounter = 36
+	probeCounterCOUNTER_ANSWER_UNREACHABLE    probeCounter = 37
+	probeCounterCOUNTER_ANSWER_RESET          probeCounter = 38
+	probeCounterCOUNTER_COUNT                 probeCounter = 39
 )
 
 type probeFlow struct {
@@ -164,6 +176,12 @@ type probeLimitSource struct {
 	Network uint64
 	Service uint32
 	Pad     uint32
+}
+
+type probeMemberKey struct {
+	_       structs.HostLayout
+	Address [16]uint8
+	Forward uint32
 }
 
 type probeNatSession struct {
@@ -231,8 +249,13 @@ type probeServerKey struct {
 type probeService struct {
 	_      structs.HostLayout
 	Active uint32
-	Pad    uint32
-	View   [2]struct {
+	Round  struct {
+		_       structs.HostLayout
+		Next    uint16
+		Nodes   uint8
+		Pending uint8
+	}
+	View [2]struct {
 		_            structs.HostLayout
 		RingBase     uint32
 		RingSize     uint32
@@ -307,12 +330,15 @@ const (
 	probeMapBackendDetails   = "backend_details"
 	probeMapBackendStats     = "backend_stats"
 	probeMapBackends         = "backends"
+	probeMapClientIdle       = "client_idle"
+	probeMapClients          = "clients"
 	probeMapCounters         = "counters"
 	probeMapFlowStats        = "flow_stats"
 	probeMapFlows            = "flows"
 	probeMapFragments        = "fragments"
 	probeMapLimitFlows       = "limit_flows"
 	probeMapLimitSources     = "limit_sources"
+	probeMapMembers          = "members"
 	probeMapNatAddresses     = "nat_addresses"
 	probeMapNatFresh         = "nat_fresh"
 	probeMapNatRefusals      = "nat_refusals"
@@ -334,20 +360,24 @@ const (
 	probeVarBtfBackendFlag   = "btf_backend_flag"
 	probeVarBtfForward       = "btf_forward"
 	probeVarBtfLimitTime     = "btf_limit_time"
+	probeVarBtfMember        = "btf_member"
 	probeVarBtfNatFlag       = "btf_nat_flag"
 	probeVarBtfNatRefusal    = "btf_nat_refusal"
 	probeVarBtfNatSeconds    = "btf_nat_seconds"
 	probeVarBtfNatState      = "btf_nat_state"
 	probeVarBtfProbeMark     = "btf_probe_mark"
+	probeVarBtfRoundLimit    = "btf_round_limit"
 	probeVarBtfSegmentType   = "btf_segment_type"
 	probeVarBtfViewFlag      = "btf_view_flag"
 	probeVarBtfVipNumber     = "btf_vip_number"
+	probeVarFeatureClients   = "feature_clients"
 	probeVarFeatureDnat      = "feature_dnat"
 	probeVarFeatureGeneve    = "feature_geneve"
 	probeVarFeatureGue       = "feature_gue"
 	probeVarFeatureIpip      = "feature_ipip"
 	probeVarFeatureL2dsr     = "feature_l2dsr"
 	probeVarFeatureLimits    = "feature_limits"
+	probeVarFeatureMember    = "feature_member"
 	probeVarFeatureNat       = "feature_nat"
 	probeVarFeatureOverlay   = "feature_overlay"
 	probeVarFeatureQuic      = "feature_quic"
@@ -418,12 +448,15 @@ type probeMapSpecs struct {
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
+	ClientIdle     *ebpf.MapSpec `ebpf:"client_idle"`
+	Clients        *ebpf.MapSpec `ebpf:"clients"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	Members        *ebpf.MapSpec `ebpf:"members"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
@@ -449,20 +482,24 @@ type probeVariableSpecs struct {
 	BtfBackendFlag   *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfForward       *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfLimitTime     *ebpf.VariableSpec `ebpf:"btf_limit_time"`
+	BtfMember        *ebpf.VariableSpec `ebpf:"btf_member"`
 	BtfNatFlag       *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.VariableSpec `ebpf:"btf_nat_refusal"`
 	BtfNatSeconds    *ebpf.VariableSpec `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.VariableSpec `ebpf:"btf_nat_state"`
 	BtfProbeMark     *ebpf.VariableSpec `ebpf:"btf_probe_mark"`
+	BtfRoundLimit    *ebpf.VariableSpec `ebpf:"btf_round_limit"`
 	BtfSegmentType   *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	FeatureClients   *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDnat      *ebpf.VariableSpec `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.VariableSpec `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.VariableSpec `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.VariableSpec `ebpf:"feature_ipip"`
 	FeatureL2dsr     *ebpf.VariableSpec `ebpf:"feature_l2dsr"`
 	FeatureLimits    *ebpf.VariableSpec `ebpf:"feature_limits"`
+	FeatureMember    *ebpf.VariableSpec `ebpf:"feature_member"`
 	FeatureNat       *ebpf.VariableSpec `ebpf:"feature_nat"`
 	FeatureOverlay   *ebpf.VariableSpec `ebpf:"feature_overlay"`
 	FeatureQuic      *ebpf.VariableSpec `ebpf:"feature_quic"`
@@ -503,12 +540,15 @@ type probeMaps struct {
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
 	Backends       *ebpf.Map `ebpf:"backends"`
+	ClientIdle     *ebpf.Map `ebpf:"client_idle"`
+	Clients        *ebpf.Map `ebpf:"clients"`
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	Members        *ebpf.Map `ebpf:"members"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
@@ -533,12 +573,15 @@ func (m *probeMaps) Close() error {
 		m.BackendDetails,
 		m.BackendStats,
 		m.Backends,
+		m.ClientIdle,
+		m.Clients,
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.Members,
 		m.NatAddresses,
 		m.NatFresh,
 		m.NatRefusals,
@@ -565,20 +608,24 @@ type probeVariables struct {
 	BtfBackendFlag   *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfForward       *ebpf.Variable `ebpf:"btf_forward"`
 	BtfLimitTime     *ebpf.Variable `ebpf:"btf_limit_time"`
+	BtfMember        *ebpf.Variable `ebpf:"btf_member"`
 	BtfNatFlag       *ebpf.Variable `ebpf:"btf_nat_flag"`
 	BtfNatRefusal    *ebpf.Variable `ebpf:"btf_nat_refusal"`
 	BtfNatSeconds    *ebpf.Variable `ebpf:"btf_nat_seconds"`
 	BtfNatState      *ebpf.Variable `ebpf:"btf_nat_state"`
 	BtfProbeMark     *ebpf.Variable `ebpf:"btf_probe_mark"`
+	BtfRoundLimit    *ebpf.Variable `ebpf:"btf_round_limit"`
 	BtfSegmentType   *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag      *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber     *ebpf.Variable `ebpf:"btf_vip_number"`
+	FeatureClients   *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDnat      *ebpf.Variable `ebpf:"feature_dnat"`
 	FeatureGeneve    *ebpf.Variable `ebpf:"feature_geneve"`
 	FeatureGue       *ebpf.Variable `ebpf:"feature_gue"`
 	FeatureIpip      *ebpf.Variable `ebpf:"feature_ipip"`
 	FeatureL2dsr     *ebpf.Variable `ebpf:"feature_l2dsr"`
 	FeatureLimits    *ebpf.Variable `ebpf:"feature_limits"`
+	FeatureMember    *ebpf.Variable `ebpf:"feature_member"`
 	FeatureNat       *ebpf.Variable `ebpf:"feature_nat"`
 	FeatureOverlay   *ebpf.Variable `ebpf:"feature_overlay"`
 	FeatureQuic      *ebpf.Variable `ebpf:"feature_quic"`
