@@ -20,7 +20,7 @@ func WriteDrains(w io.Writer, drains []Drain) error {
 
 // Progress is one line that says how far the drain has come.
 func (d Drain) Progress() string {
-	return fmt.Sprintf("%s: %d flows left, %s packets/s; %s", d.DrainTarget, d.Flows, human(d.PacketsPerSecond), d.condition())
+	return fmt.Sprintf("%s: %s left, %s packets/s; %s", d.DrainTarget, counted(d.Flows, "flow", "flows"), human(d.PacketsPerSecond), d.condition())
 }
 
 // condition says what else there is to know.

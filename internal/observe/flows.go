@@ -170,7 +170,8 @@ func WriteFlows(w io.Writer, flows Flows) error {
 		fmt.Fprintf(w, "the latest %d of %d: --limit shows more\n", shown, flows.Matching)
 	}
 	tracking := flows.Tracking
-	_, err = fmt.Fprintf(w, "\n%d flows recorded, room for %d; %d ring entries unstable\nhits %d, misses %d, inserts %d, evictions %d\n",
-		flows.Records, flows.Capacity, tracking.Unstable, tracking.Hits, tracking.Misses, tracking.Inserts, tracking.Evictions)
+	_, err = fmt.Fprintf(w, "\n%s recorded, room for %d; %s unstable\nhits %d, misses %d, inserts %d, evictions %d\n",
+		counted(flows.Records, "flow", "flows"), flows.Capacity, counted(tracking.Unstable, "ring entry", "ring entries"),
+		tracking.Hits, tracking.Misses, tracking.Inserts, tracking.Evictions)
 	return err
 }

@@ -55,7 +55,11 @@ func (k *Kubernetes) write(t io.Writer, now time.Time) {
 	case k.Synced.IsZero():
 		fmt.Fprint(t, "\tobjects not read yet\n")
 	default:
-		fmt.Fprintf(t, "\t%d objects, read %s ago%s\n", k.Objects, age(k.Synced, now), some(len(k.Problems), "problems"))
+		problems := ""
+		if n := len(k.Problems); n > 0 {
+			problems = ", " + counted(n, "problem", "problems")
+		}
+		fmt.Fprintf(t, "\t%s, read %s ago%s\n", counted(k.Objects, "object", "objects"), age(k.Synced, now), problems)
 	}
 	for _, p := range k.Problems {
 		fmt.Fprintf(t, "\t%s: %s\n", p.Object, p.Text)

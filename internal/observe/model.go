@@ -113,6 +113,9 @@ type Service struct {
 	// Forward and Affinity are missing while the service is deleted.
 	Forward  lb.Forward  `json:"forward,omitzero"`
 	Affinity lb.Affinity `json:"affinity"`
+	// AffinityTimeout is how long clients are remembered, in nanoseconds; 0 if they
+	// aren't.
+	AffinityTimeout time.Duration `json:"affinityTimeout,omitzero"`
 	// Programmed says that the data plane has the desired revision. An older
 	// ProgrammedRevision that is not 0 is balanced until then.
 	Programmed         bool   `json:"programmed"`

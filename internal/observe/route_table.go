@@ -60,7 +60,7 @@ func condition(p bgp.PeerState, now time.Time) string {
 		text += fmt.Sprintf(", next try in %s", left.Round(100*time.Millisecond))
 	}
 	if p.OmittedRoutes > 0 {
-		text += fmt.Sprintf(", not told of %d routes: %s", p.OmittedRoutes, oneLine(p.OmittedReason))
+		text += fmt.Sprintf(", not told of %s: %s", counted(p.OmittedRoutes, "route", "routes"), oneLine(p.OmittedReason))
 	}
 	return text
 }

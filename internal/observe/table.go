@@ -103,7 +103,7 @@ func WriteBackends(w io.Writer, backends []Backend) error {
 func WriteStatus(w io.Writer, s Status, now time.Time) error {
 	err := writeTable(w, func(t io.Writer) {
 		fmt.Fprintf(t, "node\t%s\n", s.Node)
-		fmt.Fprintf(t, "%s\t%s (commit %s), pid %d, up %s\n", cmp.Or(s.Role, "agent"), s.Version, s.Commit, s.PID, age(s.Started, now))
+		fmt.Fprintf(t, "%s\t%s (commit %s)%s, up %s\n", cmp.Or(s.Role, "agent"), s.Version, s.Commit, process(s.PID), age(s.Started, now))
 		fmt.Fprintf(t, "config\t%s, loaded %s ago, digest %s\n", s.Config.Path, age(s.Config.Loaded, now), short(s.Config.Digest))
 		if s.Config.Error != "" {
 			fmt.Fprintf(t, "\trefused %s ago, what was loaded runs on:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
@@ -140,6 +140,15 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 			}
 		}
 	})
+}
+
+// process names a process, but the only one of a container: its number is the same
+// everywhere, and not the one by which the node knows it.
+func process(pid int) string {
+	if pid == 1 {
+		return ""
+	}
+	return fmt.Sprintf(", pid %d", pid)
 }
 
 // some counts what normally isn't there.

@@ -109,3 +109,18 @@ func TestStatusTable(t *testing.T) {
 	var out bytes.Buffer
 	golden(t, "status.txt", &out, observe.WriteStatus(&out, status, started.Add(time.Hour)))
 }
+
+// In a container the process has no number worth a word, and one thing is no plural.
+func TestStatusOfPod(t *testing.T) {
+	status := observe.Status{
+		Version: "v1", Commit: "abc", Node: "lb1", PID: 1, Started: started,
+		Config:    observe.Config{Path: "/etc/fairlead/fairlead.yaml", Digest: "0123456789abcdef0123", Loaded: started},
+		DataPlane: observe.DataPlane{Kind: "xdp"},
+		Kubernetes: &observe.Kubernetes{
+			Server: "https://10.96.0.1:443", Reachable: true, Since: started, Synced: started, Objects: 1,
+			Problems: []observe.Problem{{Object: "Service default/web", Text: "no endpoints"}},
+		},
+	}
+	var out bytes.Buffer
+	golden(t, "status_pod.txt", &out, observe.WriteStatus(&out, status, started.Add(time.Hour)))
+}

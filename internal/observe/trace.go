@@ -127,6 +127,10 @@ func exitWords(exit string) string {
 		return "VXLAN or Geneve that is not for this node to open"
 	case exitNotVIP:
 		return "no service at its destination"
+	case "pass_balanced":
+		return "another balancer sent it here, to this node's own kernel"
+	case "pass_other_host":
+		return "the frame is for another station"
 	case "drop_no_backend":
 		return "the service has no usable backend"
 	case "drop_fragment":
@@ -169,6 +173,10 @@ func exitWords(exit string) string {
 		return "to the backend, with the addresses and ports of its session, by the kernel's side"
 	case "forward_relay":
 		return "to the node that has the backend, as it came, with one hop less"
+	case "forward_self":
+		return "the backend is this node itself, whose kernel gets it as it came"
+	case "forward_ask":
+		return "to the next node of the service, which may know the connection"
 	case "forward_nat_reply":
 		return "from a backend to its client, as if from the VIP"
 	case "answer_echo":

@@ -48,10 +48,13 @@ func writeTraceBackend(w io.Writer, t Trace) {
 	if b.Segment.Tagged() {
 		encapsulation = b.Segment.String()
 	}
-	if b.Remote.IsValid() {
-		encapsulation += fmt.Sprintf(" from %s to %s", b.Local, b.Remote)
-	} else {
+	switch {
+	case !b.Remote.IsValid():
 		encapsulation += ": none"
+	case !b.Local.IsValid(): // the client's
+		encapsulation += " to " + b.Remote.String()
+	default:
+		encapsulation += fmt.Sprintf(" from %s to %s", b.Local, b.Remote)
 	}
 	fmt.Fprintf(w, "encapsulation\t%s\n", encapsulation)
 	fmt.Fprintf(w, "mtu\t%d bytes, the packet has %d\n", b.MTU, t.Length)
@@ -91,6 +94,8 @@ func recordWords(t Trace) string {
 	switch {
 	case f.Named:
 		return "its QUIC connection id names the backend"
+	case !f.Tracked && f.Client:
+		return "not tracked: its client is remembered"
 	case !f.Tracked:
 		return "not tracked: the ring says where it belongs"
 	case f.Hit:
@@ -100,6 +105,8 @@ func recordWords(t Trace) string {
 	}
 	record := "not recorded"
 	switch {
+	case f.Client:
+		record = "not recorded, but its client is remembered"
 	case f.Recorded.IsValid():
 		record = "an earlier one is recorded with " + name(f.Recorded)
 	case f.Age > 0:

@@ -163,7 +163,9 @@ func traceCases() map[string]observe.Trace {
 		"12 segment":       segment,
 		"13 QUIC":          trace("forward_l2dsr", "transmit", nil, dataplane.TraceFlow{Phase: dataplane.PhaseDatagram, Named: true}, backend(id1, lb.L2DSR)),
 		"14 denied":        denied,
-		"15 not traceable": {Error: "frame of 3 bytes: shorter than an Ethernet header"},
+		"15 client":        trace("forward_l2dsr", "transmit", stable, dataplane.TraceFlow{Phase: dataplane.PhaseOpening, Tracked: true, Client: true}, backend(id2, lb.L2DSR)),
+		"16 NAT client":    trace("forward_nat", "transmit", stable, dataplane.TraceFlow{Phase: dataplane.PhaseOpening, Client: true}, backend(id2, lb.NAT)),
+		"17 not traceable": {Error: "frame of 3 bytes: shorter than an Ethernet header"},
 	}
 }
 

@@ -33,6 +33,14 @@ func human(v float64) string {
 	return strconv.FormatFloat(v, 'f', decimals, 64) + prefixes[i]
 }
 
+// counted writes how many there are: "1 flow", "2 flows".
+func counted[N int | uint32 | uint64](n N, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
 // bits writes a rate of bytes as one of bits, which is how links are measured.
 func bits(bytesPerSecond float64) string { return human(8 * bytesPerSecond) }
 

@@ -18,3 +18,11 @@ func TestHuman(t *testing.T) {
 		t.Errorf("a gigabit is %s", got)
 	}
 }
+
+func TestCounted(t *testing.T) {
+	for n, want := range []string{"0 entries", "1 entry", "2 entries"} {
+		if got := counted(n, "entry", "entries"); got != want {
+			t.Errorf("%d: got %s, want %s", n, got, want)
+		}
+	}
+}

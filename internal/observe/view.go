@@ -94,7 +94,7 @@ func (v view) desires(vip lb.VIP) bool {
 func (v view) service(entry store.Entry) Service {
 	svc, status := entry.Service, v.statuses[entry.Service.VIP]
 	s := Service{
-		Name: svc.Name, VIP: svc.VIP, Forward: svc.Forward, Affinity: svc.Affinity,
+		Name: svc.Name, VIP: svc.VIP, Forward: svc.Forward, Affinity: svc.Affinity, AffinityTimeout: svc.AffinityTimeout,
 		Programmed:         status.Programmed == entry.Revision,
 		DesiredRevision:    entry.Revision,
 		ProgrammedRevision: status.Programmed,

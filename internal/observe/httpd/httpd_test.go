@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +26,38 @@ const connections = 8
 // leaves.
 func serve(t *testing.T) (address string, log *strings.Builder) {
 	t.Helper()
+	door, log := serveAtDoor(t)
+	return door.Addr().String(), log
+}
+
+// door is a listener that counts who came in.
+type door struct {
+	net.Listener
+	entered atomic.Int64
+}
+
+func (d *door) Accept() (net.Conn, error) {
+	conn, err := d.Listener.Accept()
+	if err == nil {
+		d.entered.Add(1)
+	}
+	return conn, err
+}
+
+// await waits until so many came in: until then they wait in the kernel's queue, and
+// come in all at once as soon as the server has a processor.
+func (d *door) await(t *testing.T, entered int64) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); d.entered.Load() < entered; time.Sleep(100 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d came in, want %d", d.entered.Load(), entered)
+		}
+	}
+}
+
+// serveAtDoor is serve, and returns the listener.
+func serveAtDoor(t *testing.T) (listener *door, log *strings.Builder) {
+	t.Helper()
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "hello") })
 	mux.HandleFunc("/long", func(w http.ResponseWriter, r *http.Request) {
@@ -35,10 +68,11 @@ func serve(t *testing.T) (address string, log *strings.Builder) {
 			<-r.Context().Done()
 		}
 	})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	tcp, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	listener = &door{Listener: tcp}
 	ctx, stop := context.WithCancel(context.Background())
 	log = &strings.Builder{}
 	server := &httpd.Server{Name: "test", Handler: mux, Connections: connections, Log: slog.New(slog.NewTextHandler(log, nil))}
@@ -50,7 +84,7 @@ func serve(t *testing.T) (address string, log *strings.Builder) {
 			t.Error(err)
 		}
 	})
-	return listener.Addr().String(), log
+	return listener, log
 }
 
 // dial connects, and says something if there is anything to say.
@@ -103,7 +137,8 @@ func TestSilentOnesMakeRoom(t *testing.T) {
 
 // A connection that asks again and again stays, and so does a long answer.
 func TestBusyOnesStay(t *testing.T) {
-	address, _ := serve(t)
+	server, _ := serveAtDoor(t)
+	address := server.Addr().String()
 	busy, long := dial(t, address, ""), dial(t, address, "GET /long HTTP/1.1\r\nHost: test\r\n\r\n")
 	begun := make([]byte, 4096)
 	if _, err := long.Read(begun); err != nil {
@@ -121,6 +156,7 @@ func TestBusyOnesStay(t *testing.T) {
 		_, _ = io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 		dial(t, address, "")
+		server.await(t, int64(3+i)) // more than fit, at once, would send away anybody
 	}
 	if err := long.SetReadDeadline(time.Now().Add(10 * time.Millisecond)); err != nil {
 		t.Fatal(err)
