@@ -84,13 +84,14 @@ type ServiceFilter struct {
 
 // DataPlane has the group's defaults.
 type DataPlane struct {
-	// Forward is how packets are brought to endpoints: to pods by nat and, where all
-	// nodes that have pods run an agent, by dnat; by the others to nodes, whose
-	// kube-proxy takes them. The default is nat.
+	// Forward is how packets are brought to endpoints: to pods by dnat, with which
+	// connections go on when a balancer is lost, or nat, for which nodes that have pods
+	// need no agent; by the others to nodes, whose kube-proxy takes them. The default
+	// is dnat.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=nat;dnat;l2dsr;ipip;gue
-	// +kubebuilder:default=nat
+	// +kubebuilder:default=dnat
 	Forward string `json:"forward,omitempty"`
 	// HealthCheck probes endpoints beside what their readiness says, by which nodes
 	// that die are found long before Kubernetes notices; none, if it is not given.

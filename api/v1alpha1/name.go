@@ -16,7 +16,7 @@ const (
 	// AnnotationSharingKey lets Services of one namespace with the same key have the
 	// same address, on different ports.
 	AnnotationSharingKey = "fairlead.io/sharing-key"
-	// AnnotationForward is how packets are brought to endpoints: "nat" or "dnat", or
+	// AnnotationForward is how packets are brought to endpoints: "dnat" or "nat", or
 	// "l2dsr", "ipip" or "gue" to nodes whose kube-proxy takes them.
 	AnnotationForward = "fairlead.io/forward"
 	// AnnotationHealthCheck is how endpoints are probed beside what their readiness
@@ -45,7 +45,9 @@ const (
 	ConditionAllocated = "Allocated"
 	// ConditionServiceAllocated and ConditionServiceAccepted are ConditionAllocated,
 	// and that annotations are understood, of Services, whose conditions others write
-	// too.
+	// too. ConditionServiceServed, that a group serves what has addresses, is there
+	// once none did.
 	ConditionServiceAllocated = "fairlead.io/Allocated"
 	ConditionServiceAccepted  = "fairlead.io/Accepted"
+	ConditionServiceServed    = "fairlead.io/Served"
 )

@@ -19,6 +19,8 @@ type access struct {
 	// none.
 	namespace             string
 	group, resource, verb string
+	// name is that of the one object that it is limited to; empty for all.
+	name string
 }
 
 func (a access) String() string {
@@ -26,11 +28,11 @@ func (a access) String() string {
 	if a.namespace != "" {
 		where = "in " + a.namespace
 	}
-	return fmt.Sprintf("%s: %s %s %s", a.account, a.verb, strings.Trim(a.group+"/"+a.resource, "/"), where)
+	return fmt.Sprintf("%s: %s %s %s %s", a.account, a.verb, strings.Trim(a.group+"/"+a.resource, "/"), a.name, where)
 }
 
 // allowed is all that the chart's roles allow. Roles have the names of the accounts
-// that they are bound to, and no resource names.
+// that they are bound to.
 func allowed(t *testing.T, objects map[string]object) map[access]bool {
 	t.Helper()
 	all := map[access]bool{}
@@ -42,13 +44,16 @@ func allowed(t *testing.T, objects map[string]object) map[access]bool {
 			t.Errorf("%s has no service account of its name", name)
 		}
 		for _, r := range o.Rules {
-			if len(r.Names) > 0 {
-				t.Errorf("%s: this test doesn't know resourceNames", name)
+			names := r.Names
+			if len(names) == 0 {
+				names = []string{""}
 			}
 			for _, group := range r.Groups {
 				for _, resource := range r.Resources {
 					for _, verb := range r.Verbs {
-						all[access{o.Metadata.Name, o.Metadata.Namespace, group, resource, verb}] = true
+						for _, name := range names {
+							all[access{o.Metadata.Name, o.Metadata.Namespace, group, resource, verb, name}] = true
+						}
 					}
 				}
 			}
@@ -85,8 +90,8 @@ func asked(t *testing.T, log string) map[access]bool {
 			Verb      string
 			User      struct{ Username string }
 			ObjectRef struct {
-				Resource, Subresource, Namespace string
-				APIGroup                         string
+				Resource, Subresource, Namespace, Name string
+				APIGroup                               string
 			}
 			Annotations map[string]string
 		}
@@ -97,7 +102,7 @@ func asked(t *testing.T, log string) map[access]bool {
 		if !ours || event.ObjectRef.Resource == "" {
 			continue
 		}
-		a := access{account, event.ObjectRef.Namespace, event.ObjectRef.APIGroup, event.ObjectRef.Resource, event.Verb}
+		a := access{account, event.ObjectRef.Namespace, event.ObjectRef.APIGroup, event.ObjectRef.Resource, event.Verb, event.ObjectRef.Name}
 		if event.ObjectRef.Subresource != "" {
 			a.resource += "/" + event.ObjectRef.Subresource
 		}
@@ -109,23 +114,30 @@ func asked(t *testing.T, log string) map[access]bool {
 	return all
 }
 
+// allowedBy returns the widest right by which somebody has this access.
+func (a access) allowedBy(rights map[access]bool) (by access, found bool) {
+	for _, namespace := range []string{"", a.namespace} {
+		for _, name := range []string{"", a.name} {
+			by = a
+			by.namespace, by.name = namespace, name
+			if rights[by] {
+				return by, true
+			}
+		}
+	}
+	return access{}, false
+}
+
 // compare returns what was asked for and no role allows, and what roles allow and
 // nobody asked for.
 func compare(allowed, asked map[access]bool) (missing, unused []access) {
 	used := map[access]bool{}
 	for a, forbidden := range asked {
-		everywhere := a
-		everywhere.namespace = ""
-		switch {
-		case allowed[everywhere]:
-			used[everywhere] = true
-		case allowed[a]:
-			used[a] = true
-		default:
-			missing = append(missing, a)
-			continue
+		by, found := a.allowedBy(allowed)
+		if found {
+			used[by] = true
 		}
-		if forbidden {
+		if forbidden || !found {
 			missing = append(missing, a)
 		}
 	}
@@ -139,9 +151,11 @@ func compare(allowed, asked map[access]bool) (missing, unused []access) {
 
 // The comparison finds what is too little, too much, or in the wrong place.
 func TestCompare(t *testing.T) {
-	list := access{"agent", "", "", "services", "list"}
-	secrets := access{"agent", namespace, "", "secrets", "list"}
-	inDefault, elsewhere := list, secrets
+	list := access{"agent", "", "", "services", "list", ""}
+	secrets := access{"agent", namespace, "", "secrets", "list", ""}
+	own := access{"agent", namespace, "apps", "daemonsets", "get", "agent"}
+	inDefault, elsewhere, one, other := list, secrets, secrets, own
+	one.name, other.name = "bgp", "other"
 	inDefault.namespace, elsewhere.namespace = "default", "default"
 	for name, c := range map[string]struct {
 		allowed, asked  map[access]bool
@@ -150,6 +164,9 @@ func TestCompare(t *testing.T) {
 		"exact":                {map[access]bool{list: true, secrets: true}, map[access]bool{list: false, secrets: false}, 0, 0},
 		"in one namespace":     {map[access]bool{list: true}, map[access]bool{inDefault: false}, 0, 0},
 		"in another namespace": {map[access]bool{secrets: true}, map[access]bool{elsewhere: true}, 1, 1},
+		"one of all":           {map[access]bool{secrets: true}, map[access]bool{one: false}, 0, 0},
+		"one by name":          {map[access]bool{own: true}, map[access]bool{own: false}, 0, 0},
+		"another name":         {map[access]bool{own: true}, map[access]bool{other: true}, 1, 1},
 		"unused":               {map[access]bool{list: true, secrets: true}, map[access]bool{list: false}, 0, 1},
 		"missing":              {map[access]bool{list: true}, map[access]bool{list: false, secrets: true}, 1, 0},
 		"not bound":            {map[access]bool{list: true}, map[access]bool{list: true}, 1, 0},

@@ -78,13 +78,17 @@ func TestRoles(t *testing.T) {
 	api := cluster.StartAPI(t, "--audit-policy-file="+policy, "--audit-log-path="+audit)
 	install(t, api)
 	startController(t, api)
-	startAgent(t, api)
+	agent := startAgent(t, api)
 	api.Apply(t, world)
 
 	awaitServed(t, api, "service/web", "{.metadata.annotations.fairlead\\.io/group}", "default")
 	awaitServed(t, api, "loadbalancer/database", "{.status.group}", "default")
 	// Is what is gone really gone? The controller asks the API server itself.
 	api.Kubectl(t, "delete", "service/web", "loadbalancer/database")
+
+	if agent.Uninstalled(t.Context()) {
+		t.Error("agents of a DaemonSet that is there are uninstalled")
+	}
 
 	allowed := allowed(t, rendered(t, "{}"))
 	cluster.Await(t, time.Minute, "every right to be used", func() error {
@@ -115,7 +119,7 @@ func startController(t *testing.T, api *cluster.API) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- controller.Run(ctx, config, controller.Options{
-			Namespace: namespace, DefaultClass: true, LeaderElect: true, LeaseDuration: 4 * time.Second,
+			Namespace: namespace, DefaultClass: true, LeaderElect: true,
 			AgentGrace: time.Minute, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 	}()
@@ -129,12 +133,12 @@ func startController(t *testing.T, api *cluster.API) {
 
 // startAgent follows the API server as an agent does, as the chart's account, until
 // the test ends. It is the part of an agent that knows of the API.
-func startAgent(t *testing.T, api *cluster.API) {
+func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 	t.Helper()
 	source, err := kube.Open(kube.Options{
 		Config: kube.Config{Node: "n1", Limits: dataplane.Limits{MaxServices: 8}, ASN: 65021},
 		API:    api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace,
-		StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		DaemonSet: "fairlead-agent", StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -149,4 +153,34 @@ func startAgent(t *testing.T, api *cluster.API) {
 			t.Errorf("agent: %v", err)
 		}
 	})
+	return source
+}
+
+// Agents know that they are uninstalled when their DaemonSet is gone, and when they may
+// not ask for it any more.
+func TestUninstalled(t *testing.T) {
+	t.Parallel()
+	api := cluster.StartAPI(t)
+	install(t, api)
+	agent := startAgent(t, api)
+	role := []string{"role/fairlead-agent", "rolebinding/fairlead-agent"}
+	for _, gone := range [][]string{{"daemonset/fairlead-agent"}, role} {
+		if agent.Uninstalled(t.Context()) {
+			t.Errorf("uninstalled before %v is gone", gone)
+		}
+		api.Kubectl(t, append([]string{"-n", namespace, "delete"}, gone...)...)
+		cluster.Await(t, time.Minute, fmt.Sprintf("agents to know that %v is gone", gone), func() error {
+			if !agent.Uninstalled(t.Context()) {
+				return errors.New("they don't")
+			}
+			return nil
+		})
+		install(t, api)
+		cluster.Await(t, time.Minute, fmt.Sprintf("agents to know that %v is there again", gone), func() error {
+			if agent.Uninstalled(t.Context()) {
+				return errors.New("they don't")
+			}
+			return nil
+		})
+	}
 }

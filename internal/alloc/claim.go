@@ -70,6 +70,16 @@ func (a *Allocator) Claim(r Request) (Result, error) {
 	return Result{t.addresses(), lacking}, nil
 }
 
+// Keep is Claim for an owner that can't say what it asks for: it goes on holding what
+// pools, ports and sharing of the request allow, whatever else that says, and gets
+// nothing.
+func (a *Allocator) Keep(r Request) Result {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.Families = []Family{IPv4, IPv6}
+	return Result{Addresses: a.reduce(r).addresses()}
+}
+
 // reduce makes a tenant of who asks, with what it holds and may go on holding.
 func (a *Allocator) reduce(r Request) *tenant {
 	t := a.owners[r.Owner]

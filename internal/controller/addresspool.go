@@ -32,7 +32,7 @@ const (
 // much of them is assigned. All pools are one request, as they are one question.
 type poolReconciler struct {
 	*office
-	// told are the specifications that the ledger knows, by name.
+	// told are the specifications of the pools that the ledger was told of, by name.
 	told map[string]v1alpha1.AddressPoolSpec
 	shown
 }
@@ -66,8 +66,10 @@ func (r *poolReconciler) tellLedger(pools []v1alpha1.AddressPool, sound []ledger
 	now := map[string]v1alpha1.AddressPoolSpec{}
 	var names []string
 	for _, p := range pools {
-		now[p.Name] = p.Spec
-		names = append(names, p.Name)
+		if p.DeletionTimestamp.IsZero() {
+			now[p.Name] = p.Spec
+			names = append(names, p.Name)
+		}
 	}
 	if r.told != nil && equality.Semantic.DeepEqual(now, r.told) {
 		return

@@ -4,9 +4,11 @@ package controller
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -23,6 +25,29 @@ func newScheme() (*runtime.Scheme, error) {
 		return nil, err
 	}
 	return scheme, nil
+}
+
+// newMapper says where the kinds are found, so that nobody has to ask: that the API
+// server is away when a controller starts is no error then.
+func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
+	core, own := corev1.SchemeGroupVersion, v1alpha1.GroupVersion()
+	mapper := meta.NewDefaultRESTMapper(scheme.PreferredVersionAllGroups())
+	for _, of := range []struct {
+		version schema.GroupVersion
+		scope   meta.RESTScope
+		kinds   []string
+	}{
+		{core, meta.RESTScopeNamespace, []string{"Service", "Pod"}},
+		{core, meta.RESTScopeRoot, []string{"Node", "Namespace"}},
+		{own, meta.RESTScopeNamespace, []string{"LoadBalancer"}},
+		{own, meta.RESTScopeRoot, []string{"AddressPool", "LoadBalancerGroup"}},
+	} {
+		for _, kind := range of.kinds {
+			mapper.Add(of.version.WithKind(kind), of.scope)
+			mapper.Add(of.version.WithKind(kind+"List"), of.scope)
+		}
+	}
+	return mapper
 }
 
 // cacheOptions says what is kept in memory: of pods only the agents' in the

@@ -12,6 +12,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
@@ -48,13 +49,17 @@ const (
 	defaultLeaseDuration = 15 * time.Second
 	// workers is how many Services are written at the same time.
 	workers = 8
+	// forever is how long reconcilers wait for what they watch: an API server that is away,
+	// or kinds that aren't installed yet, are no reason to end.
+	forever = 365 * 24 * time.Hour
 	// shutdownGrace is for how long reconcilers may take to end, while the lease is
 	// still renewed: less than a pod has by default.
 	shutdownGrace = 20 * time.Second
 )
 
-// Run runs a controller until ctx ends or something fails; with ctx it gives its
-// lease back. The process has to end then.
+// Run runs a controller until ctx ends, when it gives its lease back, or until it has
+// lost that, or something else fails. The process has to end then. While the API server
+// is away a controller without a lease waits.
 func Run(ctx context.Context, config *rest.Config, options Options) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the API server's own priority and fairness is the limit
@@ -72,6 +77,9 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	office.Client, office.live = mgr.GetClient(), mgr.GetAPIReader()
 	office.events = mgr.GetEventRecorder(leaseName)
+	if err := addFollower(mgr, office); err != nil {
+		return err
+	}
 	if err := mgr.Add(takeOver{office}); err != nil {
 		return err
 	}
@@ -116,6 +124,7 @@ func newManager(config *rest.Config, options Options, office *office) (manager.M
 	duration := leaseDuration(options)
 	o := manager.Options{
 		Scheme:                  scheme,
+		MapperProvider:          func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return newMapper(scheme), nil },
 		Logger:                  logr.FromSlogHandler(options.Log.Handler()),
 		Cache:                   cacheOptions(options.Namespace),
 		Metrics:                 metricsserver.Options{BindAddress: "0"},
@@ -132,6 +141,7 @@ func newManager(config *rest.Config, options Options, office *office) (manager.M
 		o.LeaderElectionResourceLockInterface = office.tenure
 	}
 	o.Controller.SkipNameValidation = new(true) // two in one process, in tests
+	o.Controller.CacheSyncTimeout = forever
 	// The priority queue of controller-runtime 0.24.1 can hang when it is shut down:
 	// https://github.com/kubernetes-sigs/controller-runtime/issues/3538
 	o.Controller.UsePriorityQueue = new(false)
@@ -142,14 +152,16 @@ func newManager(config *rest.Config, options Options, office *office) (manager.M
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return nil, err
 	}
-	return mgr, mgr.AddReadyzCheck("cache", func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
-		defer cancel()
-		if !mgr.GetCache().WaitForCacheSync(ctx) {
-			return fmt.Errorf("cache: not filled yet")
-		}
-		return nil
-	})
+	return mgr, nil
+}
+
+// addFollower has the caches filled, and the controller be ready when they are.
+func addFollower(mgr manager.Manager, office *office) error {
+	f := newFollower(office, mgr.GetCache())
+	if err := mgr.Add(f); err != nil {
+		return err
+	}
+	return mgr.AddReadyzCheck("cache", f.ready)
 }
 
 // addReconcilers has a reconciler of each kind run. Groups and pools are one request

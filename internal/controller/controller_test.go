@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller"
@@ -33,6 +34,7 @@ func TestController(t *testing.T) {
 	w.sub(t, "wishes", wishes)
 	w.sub(t, "pool edits", poolEdits)
 	w.sub(t, "selectors", selectors)
+	w.sub(t, "new namespaces", newNamespaces)
 	w.sub(t, "exhaustion", exhaustion)
 	w.sub(t, "overlapping pools", overlappingPools)
 	w.sub(t, "type changes", typeChanges)
@@ -42,6 +44,7 @@ func TestController(t *testing.T) {
 	w.sub(t, "two controllers", twoControllers)
 	w.sub(t, "nodes", nodes)
 	w.sub(t, "groups", groups)
+	w.sub(t, "groups that can't be written", unwrittenGroups)
 	w.sub(t, "load balancers", loadBalancers)
 }
 
@@ -76,8 +79,9 @@ func notOurs(w *world) {
 	none.Annotations[v1alpha1.AnnotationGroup] = "g" // whoever wrote it
 	for _, svc := range []*corev1.Service{foreign, none} {
 		w.create(svc)
+		base := svc.DeepCopy()
 		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
-		if err := w.Status().Update(w.Context(), svc); err != nil {
+		if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil { // the controller writes too
 			w.Fatal(err)
 		}
 	}
@@ -125,6 +129,18 @@ func sharing(w *world) {
 	w.has(w.service("third", "sharing-key=k"), "192.0.2.1") // the port is in use
 	w.edit(second, func() { second.Spec.Ports[0].Port = 80 })
 	w.has(second, "192.0.2.2")
+	w.has(first, "192.0.2.0")
+	// The port of one that can't be understood is in use too.
+	w.edit(first, func() {
+		first.Spec.Ports[0].Port, first.Annotations[v1alpha1.AnnotationAddresses] = 8080, "?"
+	})
+	w.says(first, v1alpha1.ConditionServiceAllocated, no, "BadAnnotation")
+	fourth := newService("fourth", "sharing-key=k")
+	fourth.Spec.Ports[0].Port = 8080
+	w.create(fourth)
+	if w.hasSome(fourth) == "192.0.2.0" {
+		w.Error("192.0.2.0:8080 has two owners")
+	}
 	w.has(first, "192.0.2.0")
 }
 
@@ -175,8 +191,13 @@ func poolEdits(w *world) {
 	w.remove(p)
 	w.has(svc, "")
 	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "NoPool")
-	w.pool("other", "192.0.2.0/31")
+	other := w.pool("other", "192.0.2.0/31")
 	w.has(svc, "192.0.2.0")
+	// A pool that somebody's finalizer keeps gives nothing any more.
+	w.edit(other, func() { other.Finalizers = []string{"example.com/wait"} })
+	w.remove(other)
+	w.has(svc, "")
+	w.edit(other, func() { other.Finalizers = nil })
 }
 
 func selectors(w *world) {
@@ -199,6 +220,30 @@ func selectors(w *world) {
 }
 
 // Those who wait are served in the order in which they were created.
+// A Service gets its address when its namespace is known, however late that is: before,
+// the wrong pool may be the first to match.
+func newNamespaces(w *world) {
+	late, release := w.withLateNamespaces()
+	defer release()
+	late.run()
+	w.pool("rest", "203.0.113.0/30")
+	p := &v1alpha1.AddressPool{}
+	p.Name, p.Spec.Priority, p.Spec.Addresses = "labelled", 1, []v1alpha1.AddressRange{"192.0.2.0/30"}
+	p.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "a"}}
+	w.create(p)
+	w.says(p, v1alpha1.ConditionReady, yes, "PoolReady")
+	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "new", Labels: map[string]string{"team": "a"}}})
+	svc := newService("web")
+	svc.Namespace = "new"
+	w.create(svc)
+	w.has(w.service("after"), "203.0.113.0")
+	w.waitForNextSecond(svc)
+	w.has(svc, "")
+	release()
+	w.has(svc, "192.0.2.0")
+	w.told(svc, "Normal Allocated")
+}
+
 func exhaustion(w *world) {
 	w.run()
 	p := w.knownPool("small", "192.0.2.0/32")
@@ -314,9 +359,9 @@ func conflictingStatuses(w *world) {
 func twoControllers(w *world) {
 	w.pool("main", "192.0.2.0/26")
 	watch := w.watchOwners()
-	leader := w.run()
+	leader := w.run(shortLease)
 	w.hasSome(w.service("before"))
-	w.run()
+	w.run(shortLease)
 	var all []*corev1.Service
 	for i := range 40 {
 		if i == 20 {
@@ -395,6 +440,7 @@ func groups(w *world) {
 	w.servedBy(same, "b")
 	w.remove(b)
 	w.servedBy(first, "")
+	w.says(first, v1alpha1.ConditionServiceServed, metav1.ConditionFalse, "NoGroup")
 	c := w.group("c", 1)
 	w.edit(c, func() {
 		c.Spec.NodeSelector.MatchLabels["lb"] = "b"
@@ -405,6 +451,9 @@ func groups(w *world) {
 	w.create(special)
 	w.servedBy(special, "c")
 	w.servedBy(first, "")
+	w.group("a", 1) // anew
+	w.servedBy(first, "a")
+	w.says(first, v1alpha1.ConditionServiceServed, metav1.ConditionTrue, "Served")
 }
 
 func loadBalancers(w *world) {

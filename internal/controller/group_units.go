@@ -60,6 +60,20 @@ type served struct {
 	counts map[string]count
 }
 
+// withhold leaves those who were to be given to a group where they are.
+func (s served) withhold(group string, before *assignments) {
+	for owner, name := range s.groups {
+		if name != group {
+			continue
+		}
+		former, decided := before.of(owner)
+		s.groups[owner] = former
+		if !decided {
+			delete(s.groups, owner)
+		}
+	}
+}
+
 // count is how many Services and LoadBalancers, and how many addresses, a group
 // serves.
 type count struct{ services, addresses int }

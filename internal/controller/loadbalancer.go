@@ -29,13 +29,12 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 		return r.forget(ctx, ownerNamed(kindLoadBalancer, request.NamespacedName), &b)
 	case err != nil:
 		return reconcile.Result{}, err
+	case !r.ledger.KnowsNamespace(b.Namespace):
+		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
 	wish, unfit := balancerWish(&b)
-	grant := r.ledger.Grant(wish.Owner)
-	if unfit == nil {
-		grant = r.ledger.Claim(wish)
-		r.changed()
-	}
+	grant := r.ledger.Claim(wish)
+	r.changed()
 	told := b.DeepCopy()
 	if away := toClear(grant, balancerAddresses(&b)); len(away) > 0 {
 		settled, err := r.clear(ctx, &b, away)

@@ -13,13 +13,16 @@ import (
 	"fairlead.io/fairlead/internal/controller/ledger"
 )
 
-// Reasons of a LoadBalancer's condition Ready.
+// Reasons of a LoadBalancer's condition Ready, and of a Service's ConditionServiceServed.
 const (
 	reasonServed      = "Served"
 	reasonNoAddress   = "NoAddress"
 	reasonNoGroup     = "NoGroup"
 	reasonNotAccepted = "NotAccepted"
 )
+
+// noGroup is what to tell of an object that nobody serves.
+const noGroup = "no group with nodes matches"
 
 // clear takes the address out of a LoadBalancer's status. It reports whether that
 // made a new version, so that it is settled; b is that version then.
@@ -71,7 +74,7 @@ func balancerReady(b *v1alpha1.LoadBalancer) metav1.Condition {
 	case b.Status.Address == "":
 		return condition(v1alpha1.ConditionReady, false, reasonNoAddress, "")
 	case b.Status.Group == "":
-		return condition(v1alpha1.ConditionReady, false, reasonNoGroup, "no group with nodes matches")
+		return condition(v1alpha1.ConditionReady, false, reasonNoGroup, noGroup)
 	}
 	for _, l := range b.Status.Listeners {
 		if !l.Accepted {

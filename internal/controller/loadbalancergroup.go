@@ -62,6 +62,7 @@ func (r *groupReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 			return reconcile.Result{}, err
 		} else if err != nil {
 			errs = append(errs, fmt.Errorf("group %s: %w", g.Name, err))
+			served.withhold(g.Name, r.groups)
 		}
 	}
 	r.known.set(groups, served.counts)

@@ -45,3 +45,8 @@ func labelsOf(namespace *metav1.PartialObjectMetadata, there bool) labels.Set {
 func namespaceMetadata() *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
 }
+
+// namespaceList is a list of those.
+func namespaceList() *metav1.PartialObjectMetadataList {
+	return &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}}
+}

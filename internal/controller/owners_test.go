@@ -119,6 +119,13 @@ func (w *world) watchOwners() *owners {
 	return o
 }
 
+// counts says how many versions of Services there were, and addresses given.
+func (o *owners) counts() (seen, given int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.seen, o.given
+}
+
 // see takes a version of a Service.
 func (o *owners) see(svc *corev1.Service, gone bool) {
 	o.mu.Lock()

@@ -52,7 +52,8 @@ func TestRandom(t *testing.T) {
 		r.step()
 	}
 	r.settle()
-	t.Logf("%d steps, %d controllers, %d versions of Services, %d addresses given", steps, r.begun, r.watch.seen, r.watch.given)
+	seen, given := r.watch.counts()
+	t.Logf("%d steps, %d controllers, %d versions of Services, %d addresses given", steps, r.begun, seen, given)
 }
 
 // randomHistory is a world in which things happen.
@@ -134,9 +135,11 @@ func (r *randomHistory) wish(svc *corev1.Service) {
 	if r.rand.IntN(2) == 0 {
 		svc.Annotations[v1alpha1.AnnotationSharingKey] = fmt.Sprintf("key%d", r.rand.IntN(2))
 	}
-	switch r.rand.IntN(6) {
+	switch r.rand.IntN(7) {
 	case 0:
 		svc.Annotations[v1alpha1.AnnotationAddresses] = fmt.Sprintf("192.0.2.%d", r.rand.IntN(8))
+	case 2:
+		svc.Annotations[v1alpha1.AnnotationAddresses] = "not an address"
 	case 1:
 		svc.Annotations[v1alpha1.AnnotationAddressPool] = fmt.Sprintf("pool%d", r.rand.IntN(3))
 	}
@@ -175,7 +178,7 @@ func (r *randomHistory) changePool() error {
 // changeControllers begins, ends or cuts off a controller.
 func (r *randomHistory) changeControllers() {
 	if len(r.running) < 2 {
-		r.running = append(r.running, r.run())
+		r.running = append(r.running, r.run(shortLease))
 		r.begun++
 		return
 	}
@@ -191,7 +194,7 @@ func (r *randomHistory) changeControllers() {
 // settle has one controller run, and waits until everything is as it has to be.
 func (r *randomHistory) settle() {
 	if len(r.running) == 0 {
-		r.running = append(r.running, r.run())
+		r.running = append(r.running, r.run(shortLease))
 	}
 	r.await("everything to be settled", r.settled)
 	r.watch.check()

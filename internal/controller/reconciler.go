@@ -5,13 +5,23 @@ package controller
 import (
 	"context"
 	"fmt"
+	"time"
 
+	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+)
+
+// What failed is tried again after retryFirst, then after twice as long each time, but at
+// least every retryLast: an API server that is back doesn't wait for us. (The
+// library's own limit is a quarter of an hour.)
+const (
+	retryFirst = 5 * time.Millisecond
+	retryLast  = 10 * time.Second
 )
 
 // newReconciler has run called for each object of a kind that changes, and for whom
@@ -36,6 +46,7 @@ func watch(
 	options controller.Options, requests handler.EventHandler, kinds ...client.Object,
 ) error {
 	options.Reconciler = o.begun(run)
+	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryLast)
 	c, err := controller.New(name, mgr, options)
 	if err != nil {
 		return fmt.Errorf("reconciler %s: %w", name, err)

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/controller/ledger"
 )
 
@@ -47,12 +46,12 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 
 // serve gives a Service what it wishes, as far as that can be, and publishes it.
 func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reconcile.Result, error) {
-	wish, unfit, notAccepted := serviceWish(svc)
-	grant := r.ledger.Grant(wish.Owner)
-	if unfit == nil {
-		grant = r.ledger.Claim(wish)
-		r.changed()
+	if !r.ledger.KnowsNamespace(svc.Namespace) {
+		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
+	wish, unfit, notAccepted := serviceWish(svc)
+	grant := r.ledger.Claim(wish)
+	r.changed()
 	told := svc.DeepCopy()
 	if away := toClear(grant, serviceAddresses(svc)); len(away) > 0 {
 		settled, err := r.clear(ctx, svc, away)
@@ -61,10 +60,18 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 		}
 		grant = r.ledger.Grant(wish.Owner)
 	}
-	if err := r.publish(ctx, svc, told, serviceConditions(grant, unfit, notAccepted), grant.Addresses); err != nil {
+	conditions := serviceConditions(grant, unfit, notAccepted)
+	group, decided := r.groups.of(wish.Owner)
+	if len(grant.Addresses) == 0 {
+		group, decided = "", true
+	}
+	if decided {
+		conditions = append(conditions, servedConditions(svc, grant, group)...)
+	}
+	if err := r.publish(ctx, svc, told, conditions, grant.Addresses); err != nil || !decided {
 		return reconcile.Result{}, err
 	}
-	return reconcile.Result{}, r.annotate(ctx, svc, wish.Owner, grant)
+	return reconcile.Result{}, r.annotate(ctx, svc, group)
 }
 
 // toClear returns what has to be taken out of a status that shows some addresses,
@@ -79,20 +86,8 @@ func toClear(g ledger.Grant, shown []netip.Addr) []netip.Addr {
 	return away
 }
 
-// annotate writes the group that serves the Service, once that is decided.
-func (r serviceReconciler) annotate(ctx context.Context, svc *corev1.Service, owner alloc.Owner, grant ledger.Grant) error {
-	group, decided := r.groups.of(owner)
-	if len(grant.Addresses) == 0 {
-		group, decided = "", true
-	}
-	if !decided {
-		return nil
-	}
-	return r.annotateWith(ctx, svc, group)
-}
-
-// annotateWith writes a group, or takes the annotation away.
-func (r serviceReconciler) annotateWith(ctx context.Context, svc *corev1.Service, group string) error {
+// annotate writes the group that serves the Service, or takes the annotation away.
+func (r serviceReconciler) annotate(ctx context.Context, svc *corev1.Service, group string) error {
 	if svc.Annotations[v1alpha1.AnnotationGroup] == group {
 		return nil
 	}
@@ -114,11 +109,12 @@ func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) er
 		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
 		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
 		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAccepted)
+		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceServed)
 		if _, err := r.patchStatus(ctx, svc, base); err != nil {
 			return err
 		}
 	}
-	if err := r.annotateWith(ctx, svc, ""); err != nil {
+	if err := r.annotate(ctx, svc, ""); err != nil {
 		return err
 	}
 	r.release(ownerOf(kindService, svc))

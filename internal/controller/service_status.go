@@ -9,19 +9,39 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller/ledger"
 )
 
-// serviceConditions are those of a Service with what it got.
+// serviceConditions are those of a Service with what it got, without servedConditions.
 func serviceConditions(g ledger.Grant, unfit, notAccepted error) []metav1.Condition {
 	accepted := condition(v1alpha1.ConditionServiceAccepted, true, reasonAccepted, "")
 	if notAccepted != nil {
 		accepted = condition(v1alpha1.ConditionServiceAccepted, false, reasonBadAnnotation, notAccepted.Error())
 	}
 	return []metav1.Condition{allocated(v1alpha1.ConditionServiceAllocated, g, unfit), accepted}
+}
+
+// servedConditions say whether a group serves a Service with what it got. There is one
+// only of a Service that has addresses and no group, or once was like that: the
+// annotation tells of the others, and a cluster's thousands need no third condition.
+func servedConditions(svc *corev1.Service, g ledger.Grant, group string) []metav1.Condition {
+	kind := v1alpha1.ConditionServiceServed
+	known := meta.FindStatusCondition(svc.Status.Conditions, kind) != nil
+	switch {
+	case len(g.Addresses) == 0 && known:
+		return []metav1.Condition{condition(kind, false, reasonNoAddress, "")}
+	case len(g.Addresses) == 0:
+		return nil
+	case group == "":
+		return []metav1.Condition{condition(kind, false, reasonNoGroup, noGroup)}
+	case known:
+		return []metav1.Condition{condition(kind, true, reasonServed, "by group "+group)}
+	}
+	return nil
 }
 
 // clear takes addresses out of a Service's status. It reports whether that made a

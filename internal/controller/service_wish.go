@@ -65,27 +65,27 @@ func serviceWish(svc *corev1.Service) (w ledger.Wish, unfit, notAccepted error) 
 		}
 		w.Ports = append(w.Ports, alloc.Port{Number: uint16(port.Port), Protocol: p})
 	}
-	if addressing := aboutAddresses(err); addressing != nil {
-		w.Families = nil
+	// Where it isn't understood which address is wanted, to give another one would be
+	// worse than to give none.
+	addressing := about(err, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, "spec.loadBalancerIP")
+	if addressing != nil {
+		w.Families, w.SameKey = nil, about(err, v1alpha1.AnnotationSharingKey) != nil
 		return w, &unfitError{reasonBadAnnotation, addressing}, err
 	}
 	return w, nil, err
 }
 
-// aboutAddresses returns the first error about an annotation that says which address
-// is wanted: to give another one would be worse than to give none.
-func aboutAddresses(err error) error {
+// about returns the first error about one of some annotations, nil if there is none.
+func about(err error, fields ...string) error {
 	joined, several := err.(interface{ Unwrap() []error })
 	if !several {
-		var bad *annotation.Error
-		fields := []string{v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, "spec.loadBalancerIP"}
-		if errors.As(err, &bad) && slices.Contains(fields, bad.Field) {
+		if bad, is := errors.AsType[*annotation.Error](err); is && slices.Contains(fields, bad.Field) {
 			return err
 		}
 		return nil
 	}
 	for _, one := range joined.Unwrap() {
-		if found := aboutAddresses(one); found != nil {
+		if found := about(one, fields...); found != nil {
 			return found
 		}
 	}

@@ -31,12 +31,15 @@ func (takeOver) NeedLeaderElection() bool { return true }
 // Start takes over and ends.
 func (t takeOver) Start(ctx context.Context) error {
 	began := time.Now()
-	if err := t.readPlaces(ctx); err != nil {
+	var held []ledger.Held
+	err := t.patiently(ctx, "take over", func() (err error) {
+		if err = t.readPlaces(ctx); err == nil {
+			held, err = t.readOwners(ctx)
+		}
 		return err
-	}
-	held, err := t.readOwners(ctx)
+	})
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // the controller ends, which is no error
 	}
 	for _, c := range t.ledger.Adopt(held) {
 		t.log.Warn("address in two statuses, the older object keeps it", "object", c.Owner, "address", c.Address, "error", c.Err)
@@ -49,7 +52,7 @@ func (t takeOver) Start(ctx context.Context) error {
 
 // readPlaces tells the ledger of namespaces and pools.
 func (t takeOver) readPlaces(ctx context.Context) error {
-	namespaces := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}}
+	namespaces := namespaceList()
 	if err := t.List(ctx, namespaces); err != nil {
 		return fmt.Errorf("namespaces: %w", err)
 	}
@@ -135,55 +138,52 @@ func (t takeOver) pages(ctx context.Context, list client.ObjectList, read func()
 
 // adoptService returns what a Service has, and whether it is ours, or was.
 func (t takeOver) adoptService(ctx context.Context, svc *corev1.Service) (held ledger.Held, ours bool, err error) {
-	for {
-		if !t.ours(svc) && !wasOurs(svc) {
-			return held, false, nil
-		}
+	held, ours, err = t.adopt(ctx, svc, func() (held ledger.Held, ours, open bool) {
 		wish, _, _ := serviceWish(svc)
 		held = ledger.Held{Wish: wish, Addresses: serviceAddresses(svc)}
-		if !t.ours(svc) || complete(wish.Families, held.Addresses) {
-			break
-		}
-		base := svc.DeepCopy()
-		doubt(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
-		again, err := t.closed(ctx, svc, base)
-		if apierrors.IsNotFound(err) {
-			return held, false, nil
-		}
-		if err != nil {
-			return held, false, err
-		}
-		if !again {
-			break
-		}
+		return held, t.ours(svc) || wasOurs(svc), t.ours(svc) && !complete(wish.Families, held.Addresses)
+	}, func() { doubt(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) })
+	if ours {
+		t.groups.recall(held.Owner, svc.Annotations[v1alpha1.AnnotationGroup])
 	}
-	t.groups.recall(held.Owner, svc.Annotations[v1alpha1.AnnotationGroup])
-	return held, true, nil
+	return held, ours, err
 }
 
 // adoptBalancer returns what a LoadBalancer has, and whether it is still there.
 func (t takeOver) adoptBalancer(ctx context.Context, b *v1alpha1.LoadBalancer) (held ledger.Held, there bool, err error) {
-	for {
+	held, there, err = t.adopt(ctx, b, func() (held ledger.Held, ours, open bool) {
 		wish, _ := balancerWish(b)
 		held = ledger.Held{Wish: wish, Addresses: balancerAddresses(b)}
-		if complete(wish.Families, held.Addresses) {
-			break
+		return held, true, !complete(wish.Families, held.Addresses)
+	}, func() { doubt(&b.Status.Conditions, v1alpha1.ConditionAllocated) })
+	if there {
+		t.groups.recall(held.Owner, b.Status.Group)
+	}
+	return held, there, err
+}
+
+// adopt returns what an object has, as read says of its newest version, and whether it
+// is ours. If it is open to another address, a version with a doubt is written first.
+func (t takeOver) adopt(
+	ctx context.Context, object client.Object, read func() (held ledger.Held, ours, open bool), doubt func(),
+) (ledger.Held, bool, error) {
+	for {
+		held, ours, open := read()
+		if !ours || !open {
+			return held, ours, nil
 		}
-		base := b.DeepCopy()
-		doubt(&b.Status.Conditions, v1alpha1.ConditionAllocated)
-		again, err := t.closed(ctx, b, base)
-		if apierrors.IsNotFound(err) {
+		base, _ := object.DeepCopyObject().(client.Object)
+		doubt()
+		again, err := t.closed(ctx, object, base)
+		switch {
+		case apierrors.IsNotFound(err):
 			return held, false, nil
-		}
-		if err != nil {
+		case err != nil:
 			return held, false, err
-		}
-		if !again {
-			break
+		case !again:
+			return held, true, nil
 		}
 	}
-	t.groups.recall(held.Owner, b.Status.Group)
-	return held, true, nil
 }
 
 // complete reports whether a status shows an address of every family, so that no

@@ -10,8 +10,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Held is what an object's status shows, and its wish. A wish without families is
-// one that can't be understood: what the object has is its own all the same.
+// Held is what an object's status shows, and its wish.
 type Held struct {
 	Wish
 	Addresses []netip.Addr

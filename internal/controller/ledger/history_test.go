@@ -101,6 +101,9 @@ func (h *history) edit(o alloc.Owner) {
 	if h.rand.IntN(3) == 0 {
 		w.Wanted = []netip.Addr{netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", h.rand.IntN(4)))}
 	}
+	if h.rand.IntN(8) == 0 {
+		w.Families = nil // not understood
+	}
 	var shown []netip.Addr
 	if all := h.objects[o]; len(all) > 0 {
 		shown = all[len(all)-1].shown

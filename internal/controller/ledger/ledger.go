@@ -30,13 +30,17 @@ type Wish struct {
 	// Labels and Class are the object's, by which pools and groups pick.
 	Labels labels.Set
 	Class  string
-	// Families, Partial, Wanted, Pool, Ports and Sharing are as in alloc.Request.
+	// Families, Partial, Wanted, Pool, Ports and Sharing are as in alloc.Request. A wish
+	// without families is one that can't be understood: its owner keeps what it has, as
+	// far as its ports and its sharing allow.
 	Families []alloc.Family
 	Partial  bool
 	Wanted   []netip.Addr
 	Pool     string
 	Ports    []alloc.Port
 	Sharing  alloc.Sharing
+	// SameKey says that the key of Sharing can't be understood: it is as before.
+	SameKey bool
 	// Segment is the virtual network of the address. Every tagged one has an address
 	// space of its own, without pools: the address has to be wanted.
 	Segment lb.Segment
@@ -150,10 +154,16 @@ func (l *Ledger) Gone(owner alloc.Owner) {
 
 func (l *Ledger) claim(r *record, w Wish) {
 	former, had := r.wish, l.spaceOf(r.wish.Segment).Of(w.Owner)
+	if !w.understood() {
+		w.Segment = former.Segment
+	}
+	if w.SameKey {
+		w.Sharing.Key = former.Sharing.Key
+	}
 	if former.Segment != w.Segment {
 		l.spaceOf(former.Segment).Release(w.Owner)
 	}
-	result, err := l.spaceOf(w.Segment).Claim(l.request(w))
+	result, err := l.ask(w)
 	r.wish, r.unmet, r.lacking = w, err, result.Lacking
 	r.open = r.unmet != nil || r.lacking != nil
 	if former.Sharing != w.Sharing || !slices.Equal(former.Ports, w.Ports) {
@@ -165,6 +175,16 @@ func (l *Ledger) claim(r *record, w Wish) {
 		}
 	}
 }
+
+// ask asks the allocator for what a wish says.
+func (l *Ledger) ask(w Wish) (alloc.Result, error) {
+	if !w.understood() {
+		return l.spaceOf(w.Segment).Keep(l.request(w)), nil
+	}
+	return l.spaceOf(w.Segment).Claim(l.request(w))
+}
+
+func (w Wish) understood() bool { return len(w.Families) > 0 }
 
 func (l *Ledger) grant(r *record) Grant {
 	g := Grant{Unmet: r.unmet, Lacking: r.lacking}

@@ -135,6 +135,34 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// Who says something that can't be understood keeps what it has and gets nothing else.
+// Its ports are known all the same: nobody gets its address who has one of them.
+func TestNotUnderstood(t *testing.T) {
+	l, _ := begun(t, "192.0.2.0/30")
+	shared := func(name string, age int, port uint16) ledger.Wish {
+		w := wish(name, age)
+		w.Sharing.Key, w.Ports = "k", []alloc.Port{{Number: port, Protocol: lb.TCP}}
+		return w
+	}
+	compare(t, "one", l.Claim(shared("one", 3, 80)).Addresses, addresses("192.0.2.0"))
+	compare(t, "two", l.Claim(shared("two", 2, 443)).Addresses, addresses("192.0.2.0"))
+	unclear := shared("one", 3, 8080)
+	unclear.Families, unclear.Sharing.Key, unclear.SameKey = nil, "", true
+	compare(t, "another port", l.Claim(unclear).Addresses, addresses("192.0.2.0"))
+	compare(t, "three, with its new port", l.Claim(shared("three", 1, 8080)).Addresses, addresses("192.0.2.1"))
+	compare(t, "four, with its old port", l.Claim(shared("four", 1, 80)).Addresses, addresses("192.0.2.0"))
+	unclear.Ports = []alloc.Port{{Number: 443, Protocol: lb.TCP}}
+	g := l.Claim(unclear)
+	compare(t, "a port that another has", g.Addresses, nil)
+	compare(t, "leaving", g.Leaving, addresses("192.0.2.0"))
+	if l.Waiting() != 0 {
+		t.Errorf("%d wait", l.Waiting())
+	}
+	alone := shared("four", 1, 80)
+	alone.Families, alone.Sharing.Key = nil, ""
+	compare(t, "no key beside another", l.Claim(alone).Addresses, nil)
+}
+
 // Pools are for those whom their selectors pick, and are tried by priority, then by
 // name.
 func TestPools(t *testing.T) {

@@ -61,6 +61,15 @@ func (l *Ledger) SetNamespace(name string, now labels.Set) (concerned []alloc.Ow
 	return concerned
 }
 
+// KnowsNamespace reports whether a namespace's labels are known. Before, a Claim of one
+// of its owners may get an address of a pool that others go before.
+func (l *Ledger) KnowsNamespace(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, known := l.namespaces[name]
+	return known
+}
+
 // Usage returns how much of a pool is assigned; nothing of one that there isn't.
 func (l *Ledger) Usage(pool string) alloc.Usage {
 	l.mu.Lock()

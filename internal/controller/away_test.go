@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"testing"
+
+	"fairlead.io/fairlead/internal/controller"
+)
+
+// A controller that starts while the API server is away waits for it, isn't ready before,
+// and can be ended.
+func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.pool("main", "192.0.2.0/30")
+	svc := w.service("web")
+	health := fmt.Sprintf("127.%d.%d.%d:9574", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	w.api.Stop(t)
+	r := w.run(func(o *controller.Options) { o.HealthAddress = health })
+	w.answers("http://"+health+"/healthz", http.StatusOK)
+	w.answers("http://"+health+"/readyz", http.StatusInternalServerError)
+	w.run().stop()
+	select {
+	case err := <-r.ended:
+		t.Fatalf("the controller has ended: %v", err)
+	default:
+	}
+	w.api.Start(t)
+	w.answers("http://"+health+"/readyz", http.StatusOK)
+	w.has(svc, "192.0.2.0")
+}
+
+// answers waits until a URL is answered with a status.
+func (w *world) answers(url string, want int) {
+	w.Helper()
+	w.await(fmt.Sprintf("%s to be answered with %d", url, want), func() error {
+		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		if err := response.Body.Close(); err != nil {
+			return err
+		}
+		if response.StatusCode != want {
+			return fmt.Errorf("it is %s", response.Status)
+		}
+		return nil
+	})
+}
