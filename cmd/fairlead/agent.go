@@ -6,8 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,7 +52,8 @@ With --kubernetes services, peers and how addresses are announced come from the
 cluster, and the file has only what is the node's own to say; it may be empty. The
 last state is kept, and served by an agent that starts while the API server is
 away. SIGTERM then hands over to the node's next agent, unless the node leaves: it
-is in no group any more, cordoned, deleted or shutting down.`,
+is in no group any more, cordoned, deleted or shutting down. When the DaemonSet of
+the agents is gone the node leaves too, and nothing is left in its kernel.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -133,7 +137,31 @@ func (o agentOptions) run(ctx context.Context, e env, log *slog.Logger) (err err
 	if err := a.run(ctx, claim, terminate); err != nil {
 		return err
 	}
+	if a.forever {
+		return errors.Join(dp.Close(), o.leaveNothing(source, pins, log))
+	}
 	log.Info("agent stopped, the kernel goes on balancing", "pins", pins)
+	return nil
+}
+
+// leaveNothing makes the node what it was before its first agent.
+func (o agentOptions) leaveNothing(source source, pins string, log *slog.Logger) error {
+	if err := xdp.Remove(pins); err != nil {
+		return fmt.Errorf("pins %s: %w", pins, err)
+	}
+	if o.pinDir == "" {
+		// Other nodes of this kernel, in tests, may have theirs there.
+		if err := os.Remove(pinRoot); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
+	}
+	if err := os.Remove(drain.Path(o.socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := source.forget(); err != nil {
+		return err
+	}
+	log.Info("agent stopped for good, nothing is balanced any more", "pins", pins)
 	return nil
 }
 

@@ -93,13 +93,14 @@ func (a *agent) retire(ctx context.Context, terminate <-chan struct{}, stop func
 	case <-ctx.Done():
 		return
 	}
-	reason := a.source.leaves()
-	if reason == "" {
+	bye := a.source.farewell(ctx)
+	a.forever = bye.forever
+	if bye.reason == "" {
 		a.log.Info("the node goes on, its next agent takes over")
 		stop()
 		return
 	}
-	a.log.Info("node leaves", slog.String("reason", reason))
+	a.log.Info("node leaves", slog.String("reason", bye.reason))
 	a.store.Drain(store.Drain{Since: time.Now()}) // not in the book: the next agent serves
 	a.withdrawRoutes(ctx)
 	a.awaitQuiet(ctx)

@@ -23,8 +23,8 @@ import (
 type scriptedSource struct {
 	updates chan kube.Update
 	// done follows each update that was taken over.
-	done    chan struct{}
-	leaving string
+	done chan struct{}
+	bye  farewell
 }
 
 func (s *scriptedSource) Config() *file.Config {
@@ -34,9 +34,10 @@ func (s *scriptedSource) Config() *file.Config {
 	}
 }
 
-func (s *scriptedSource) State() file.State { return file.State{} }
-func (s *scriptedSource) Reload() error     { return nil }
-func (s *scriptedSource) leaves() string    { return s.leaving }
+func (s *scriptedSource) State() file.State                 { return file.State{} }
+func (s *scriptedSource) Reload() error                     { return nil }
+func (s *scriptedSource) farewell(context.Context) farewell { return s.bye }
+func (s *scriptedSource) forget() error                     { return nil }
 func (s *scriptedSource) kubernetes() *observe.Kubernetes {
 	return &observe.Kubernetes{Server: "https://there", Reachable: true}
 }
@@ -150,8 +151,20 @@ func TestTerminatedFollower(t *testing.T) {
 	}
 
 	a, s, speaker := launchFollower(t)
-	s.leaving = "cordoned"
+	s.bye.reason = "cordoned"
 	close(a.terminate)
 	a.await(`msg="node leaves" reason=cordoned`, 1)
 	a.until("all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
+	if err := a.stop(); err != nil || a.wired.forever {
+		t.Errorf("error %v, forever %t of an agent that may come back", err, a.wired.forever)
+	}
+
+	a, s, speaker = launchFollower(t)
+	s.bye = farewell{reason: "uninstalled", forever: true}
+	close(a.terminate)
+	a.await(`msg="node leaves" reason=uninstalled`, 1)
+	a.until("all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
+	if err := a.stop(); err != nil || !a.wired.forever {
+		t.Errorf("error %v, forever %t of an agent that doesn't come back", err, a.wired.forever)
+	}
 }

@@ -30,8 +30,8 @@ const stateRoot = "/run/fairlead"
 // kubernetesOptions are the flags of an agent that is told what to do by a
 // cluster.
 type kubernetesOptions struct {
-	on                                        bool
-	kubeconfig, nodeName, namespace, stateDir string
+	on                                                   bool
+	kubeconfig, nodeName, namespace, daemonSet, stateDir string
 }
 
 func (o *kubernetesOptions) register(flags *pflag.FlagSet) {
@@ -39,6 +39,7 @@ func (o *kubernetesOptions) register(flags *pflag.FlagSet) {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "how the API server is reached (default: as a pod does)")
 	flags.StringVar(&o.nodeName, "node-name", "", "name of this node's Node (default: $NODE_NAME, else the host's name)")
 	flags.StringVar(&o.namespace, "namespace", "", "namespace with the Secrets of BGPPeers (default: the pod's)")
+	flags.StringVar(&o.daemonSet, "daemonset", "", "the agents' DaemonSet: an agent that is told to end when it is gone leaves nothing behind")
 	flags.StringVar(&o.stateDir, "state-dir", "", "folder for the last known state (default: "+stateRoot+"/NODE)")
 }
 
@@ -98,7 +99,7 @@ func openKubernetes(ctx context.Context, e env, path string, o kubernetesOptions
 	}
 	options := kube.Options{
 		Config: kube.Config{Node: name, Limits: xdp.Limits(), TunnelEnds: len(config.Node.TunnelEnds) > 0},
-		API:    api, Namespace: namespace, StateDir: cmp.Or(o.stateDir, filepath.Join(stateRoot, name)), Log: log,
+		API:    api, Namespace: namespace, DaemonSet: o.daemonSet, StateDir: cmp.Or(o.stateDir, filepath.Join(stateRoot, name)), Log: log,
 	}
 	if config.BGP != nil {
 		options.ASN = config.BGP.ASN
@@ -173,9 +174,17 @@ func (s *kubernetesSource) takeRoutes(a *agent, u kube.Update) {
 	a.configureRoutes(s.Config())
 }
 
-// leaves is empty while the agent is only replaced, as by a rolling update of its
-// DaemonSet: the next one takes over.
-func (s *kubernetesSource) leaves() string { return s.cluster.Leaving() }
+// farewell has no reason while the agent is only replaced, as by a rolling update of
+// its DaemonSet: the next one takes over.
+func (s *kubernetesSource) farewell(ctx context.Context) farewell {
+	f := farewell{reason: s.cluster.Leaving(), forever: s.cluster.Uninstalled(ctx)}
+	if f.forever && f.reason == "" {
+		f.reason = "Fairlead is uninstalled"
+	}
+	return f
+}
+
+func (s *kubernetesSource) forget() error { return s.cluster.Forget() }
 
 func (s *kubernetesSource) kubernetes() *observe.Kubernetes {
 	state := s.cluster.State()

@@ -75,6 +75,8 @@ type agent struct {
 	web        *web.Server
 	// begun says that the data plane has been put to work.
 	begun atomic.Bool
+	// forever says, when run has returned, that no agent comes again.
+	forever bool
 }
 
 // newAgent wires an agent.

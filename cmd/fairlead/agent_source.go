@@ -18,11 +18,21 @@ type source interface {
 	Reload() error
 	// run tells the agent what is desired, until ctx ends.
 	run(ctx context.Context, a *agent) error
-	// leaves says why the node goes with an agent that is told to end, so that it has to
-	// be drained; empty if another agent will follow.
-	leaves() string
+	// farewell is how an agent ends that is told to, unless ctx ends before that is known.
+	farewell(ctx context.Context) farewell
+	// forget removes what is kept for a next agent, once run has ended.
+	forget() error
 	// kubernetes is how the API server is followed; nil without one.
 	kubernetes() *observe.Kubernetes
+}
+
+// farewell is how an agent takes leave.
+type farewell struct {
+	// reason says why the node goes with its agent, so that it has to be drained; empty
+	// if another agent will follow.
+	reason string
+	// forever says that no agent comes again: nothing is to be left on the node.
+	forever bool
 }
 
 // fileSource is a file that has everything.
@@ -32,6 +42,10 @@ type fileSource struct {
 
 func (s fileSource) run(ctx context.Context, a *agent) error { return s.Run(ctx, a.apply) }
 
-func (fileSource) leaves() string { return "the agent is told to end" }
+func (fileSource) farewell(context.Context) farewell {
+	return farewell{reason: "the agent is told to end"}
+}
+
+func (fileSource) forget() error { return nil }
 
 func (fileSource) kubernetes() *observe.Kubernetes { return nil }

@@ -51,6 +51,8 @@ type testAgent struct {
 	terminate chan struct{}
 	// stop ends the agent and returns what its run returned.
 	stop func() error
+	// wired is to be looked at after stop only.
+	wired *agent
 }
 
 // syncBuffer is a buffer that is written and read at the same time.
@@ -117,6 +119,7 @@ func (a *testAgent) launch(source source, speaker routeSpeaker, attach func() er
 			trace:       traceOf, flows: noFlows, countFlows: a.dp.CountFlows,
 		},
 	})
+	a.wired = wired
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- wired.run(ctx, claim, a.terminate) }()

@@ -5,7 +5,6 @@ package kube
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,17 +14,17 @@ import (
 // backends are whom a service's packets are brought to: pods with NAT and DNAT, and
 // nodes, whose kube-proxy takes packets of the VIP, with the other modes. With
 // traffic policy Local only pods of this node, or nodes with a pod, are used. Nodes
-// to which others relay have to know their own pods only.
+// that end tunnels know all nodes, so that what routers go on sending to one that has
+// left the group gets to where the group sends it.
 func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target) []lb.Backend {
 	switch {
-	case s.Forward.Translates() && (local(svc) || t.behind):
-		return weighed(slices.DeleteFunc(all, func(e target) bool { return e.node != t.self }))
+	case s.Forward == lb.DNAT && (local(svc) || t.behind):
+		return t.own(s, all)
 	case s.Forward == lb.NAT:
 		return weighed(nearby(all, t.self, t.zone()))
 	case s.Forward == lb.DNAT:
-		return t.relayed(s, weighed(all), all)
+		return t.placed(s, weighed(all), all)
 	case local(svc):
-		t.podsOnly = true
 		return weighed(t.nodesOf(s, all))
 	case len(all) == 0:
 		return nil // no node would have anybody to give packets to
@@ -47,23 +46,38 @@ func weighed(all []target) []lb.Backend {
 	return backends
 }
 
-// relayed says of pods of other nodes where they are. Hints of zones and nodes don't
-// count: all nodes that a router may choose have to choose alike. Pods of a node
-// that has no address, or is not known, can't be reached.
-func (t *translation) relayed(s *lb.Service, backends []lb.Backend, all []target) []lb.Backend {
-	reached := backends[:0]
-	for i, b := range backends {
-		if all[i].node != t.self {
-			n := t.nodes[all[i].node]
-			if n == nil || !n.either(s.Address.Is4()).IsValid() {
-				t.fail("endpoint %s: node %s has no address", b.Address, all[i].node)
-				continue
-			}
+// own are this node's pods, beside those of others, which get no new flows from here:
+// they may have connections that come by this node since routers have chosen it.
+func (t *translation) own(s *lb.Service, all []target) []lb.Backend {
+	foreign := func(e target) bool { return e.node != t.self }
+	own := weighed(slices.DeleteFunc(slices.Clone(all), foreign))
+	if t.behind && len(own) == 0 {
+		return nil // nobody sends anything here
+	}
+	others := slices.DeleteFunc(slices.Clone(all), func(e target) bool { return !foreign(e) })
+	for _, b := range t.placed(s, weighed(others), others) {
+		if b.Weight = 0; !b.Outside {
+			own = append(own, b)
+		}
+	}
+	return own
+}
+
+// placed says of endpoints that aren't this node's pods where they are: on a node, or
+// on none that has an address, as those that somebody wrote by hand. Hints of zones
+// and nodes don't count: all nodes that a router may choose have to choose alike.
+func (t *translation) placed(s *lb.Service, backends []lb.Backend, all []target) []lb.Backend {
+	for i := range backends {
+		name, b := all[i].node, &backends[i]
+		if name == t.self {
+			continue
+		}
+		if n := t.nodes[name]; n != nil {
 			b.Node = n.either(s.Address.Is4())
 		}
-		reached = append(reached, b)
+		b.Outside = !b.Node.IsValid()
 	}
-	return reached
+	return backends
 }
 
 // nodesOf are the nodes on which the targets run, each in the best condition that
@@ -86,26 +100,30 @@ func (t *translation) allNodes(s *lb.Service) []target {
 	})
 }
 
-// nodeTargets leaves the group's own nodes out: one of them would balance what
-// another sends it, instead of giving it to its kube-proxy. With traffic policy
-// Cluster others bring packets to their pods.
+// nodeTargets are nodes by their addresses.
 func (t *translation) nodeTargets(s *lb.Service, is func(*node) condition) (list []target) {
-	var own []string
 	for _, n := range sortedNodes(t.nodes) {
-		address := n.address(s.Address.Is4())
-		switch {
-		case is(n) == 0 || !address.IsValid():
-		case t.group.has(n.name):
-			own = append(own, n.name)
-		default:
+		if address := n.address(s.Address.Is4()); is(n) != 0 && address.IsValid() {
 			list = append(list, target{endpoint: endpoint{address: address, node: n.name, condition: is(n)}, port: s.Port})
 		}
 	}
-	if len(own) > 0 && (t.podsOnly || len(list) == 0) {
-		t.fail("nodes %s: balancers of the group itself, to which %s sends nothing: want dnat or nat, or pods on other nodes",
-			strings.Join(own, ", "), s.Forward)
-	}
 	return list
+}
+
+// membership says who may balance a service whose backends are nodes. With l2dsr these
+// are the nodes of its group; tunnels of any node of the cluster are ended, as one that
+// joins or leaves the group may have heard of it sooner or later than this one.
+func (t *translation) membership(s *lb.Service) (m lb.Membership) {
+	if m.Self = t.nodes[t.self].address(s.Address.Is4()); s.Forward.Translates() || !m.Self.IsValid() {
+		return lb.Membership{}
+	}
+	for _, n := range sortedNodes(t.nodes) {
+		a := n.address(s.Address.Is4())
+		if n.name != t.self && a.IsValid() && (s.Forward != lb.L2DSR || t.group.has(n.name)) {
+			m.Balancers = append(m.Balancers, a)
+		}
+	}
+	return m
 }
 
 // add takes a service if it is sound, and without the backends that aren't.

@@ -25,6 +25,8 @@ type Access struct {
 	Verbs           []string
 	// Namespaced is for the agents' own namespace only.
 	Namespaced bool
+	// Named is for one object only: the agents' own DaemonSet.
+	Named bool
 }
 
 // Accesses are all that an agent does with the API. It reads.
@@ -39,6 +41,7 @@ func Accesses() []Access {
 		{Group: v1alpha1.Group, Resource: "bgppeers", Verbs: follow},
 		{Group: v1alpha1.Group, Resource: "addresspools", Verbs: follow},
 		{Resource: "secrets", Verbs: follow, Namespaced: true}, // those that BGPPeers name, one by one
+		{Group: appsv1, Resource: "daemonsets", Verbs: []string{"get"}, Namespaced: true, Named: true},
 	}
 }
 
@@ -94,6 +97,9 @@ type followed struct {
 	// name is that of the only object; empty for all.
 	name string
 }
+
+// list names what is followed: a kind, or one object of it.
+func (f followed) list() Object { return Object{Kind: f.kind, Name: f.name} }
 
 // follows are the lists without which nothing is known. Those of Secrets come as
 // BGPPeers name them.

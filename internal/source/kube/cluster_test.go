@@ -6,12 +6,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -168,7 +170,7 @@ func startAgent(t testing.TB, api *rest.Config, node, dir string) *agent {
 	a := &agent{t: t, store: store.New()}
 	source, err := kube.Open(kube.Options{
 		Config: kube.Config{Node: node, Limits: fake.Limits(), ASN: 65021},
-		API:    api, Namespace: "default", StateDir: dir, Log: slog.New(slog.NewTextHandler(&a.log, nil)),
+		API:    api, Namespace: "default", DaemonSet: "agent", StateDir: dir, Log: slog.New(slog.NewTextHandler(&a.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -248,6 +250,7 @@ func TestSource(t *testing.T) {
 	t.Run("follows", w.follows)
 	t.Run("routes", w.routes)
 	t.Run("rights", w.rights)
+	t.Run("refused", w.refused)
 	t.Run("away", w.away)
 }
 
@@ -356,7 +359,7 @@ func (w *world) routes(t *testing.T) {
 	a.until("the problem is gone with its peer", func() bool { return len(a.source.State().Problems) == 0 })
 }
 
-// What Accesses has is enough, and a right less is too little.
+// What Accesses has is enough; that it isn't too much is tested in deploy/helm.
 func (w *world) rights(t *testing.T) {
 	w.t = t
 	w.group("green", "lb1")
@@ -366,19 +369,7 @@ func (w *world) rights(t *testing.T) {
 	w.must(w.objects.Create(t.Context(), peer))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tor-password", Namespace: "default"}, Data: map[string][]byte{"password": []byte("one")}}
 	w.must(w.objects.Create(t.Context(), secret))
-	for i, access := range kube.Accesses() {
-		resource := access.Resource
-		if access.Group != "" {
-			resource += "." + access.Group
-		}
-		kind, binding, where := "clusterrole", "clusterrolebinding", []string{}
-		if access.Namespaced {
-			kind, binding, where = "role", "rolebinding", []string{"-n", "default"}
-		}
-		name := fmt.Sprintf("fairlead-agent-%d", i)
-		w.Kubectl(t, append(where, "create", kind, name, "--verb="+strings.Join(access.Verbs, ","), "--resource="+resource)...)
-		w.Kubectl(t, append(where, "create", binding, name, "--"+kind+"="+name, "--user=agent")...)
-	}
+	w.grant("agent", kube.Accesses())
 	a := startAgent(t, w.As(t, "agent"), "lb1", t.TempDir())
 	a.until("a peer with a password is there", func() bool {
 		a.mu.Lock()
@@ -388,11 +379,89 @@ func (w *world) rights(t *testing.T) {
 	if state := a.source.State(); state.Error != "" || !state.Reachable {
 		t.Errorf("state %+v", state)
 	}
+	if !a.source.Uninstalled(t.Context()) {
+		t.Error("not uninstalled without a DaemonSet")
+	}
 	if log := a.log.String(); strings.Contains(log, "forbidden") {
 		t.Errorf("the agent wants more than it may:\n%s", log)
 	}
 	w.must(w.objects.Delete(t.Context(), peer))
 }
+
+// grant gives a user rights.
+func (w *world) grant(user string, rights []kube.Access) {
+	w.t.Helper()
+	for i, access := range rights {
+		resource := access.Resource
+		if access.Group != "" {
+			resource += "." + access.Group
+		}
+		kind, binding, where := "clusterrole", "clusterrolebinding", []string{}
+		if access.Namespaced {
+			kind, binding, where = "role", "rolebinding", []string{"-n", "default"}
+		}
+		name := fmt.Sprintf("fairlead-%s-%d", user, i)
+		role := slices.Concat(where, []string{"create", kind, name, "--verb=" + strings.Join(access.Verbs, ","), "--resource=" + resource})
+		if access.Named {
+			role = append(role, "--resource-name=agent")
+		}
+		w.Kubectl(w.t, role...)
+		w.Kubectl(w.t, append(where, "create", binding, name, "--"+kind+"="+name, "--user="+user)...)
+	}
+}
+
+// An API server that refuses a list is there all the same: what can be followed is,
+// and what can't is a problem, which is told once, until it is allowed.
+func (w *world) refused(t *testing.T) {
+	w.t = t
+	secrets := func(a kube.Access) bool { return a.Resource == "secrets" }
+	w.grant("poor", slices.DeleteFunc(kube.Accesses(), secrets))
+	w.group("brown")
+	peer := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}}
+	peer.Spec.Address, peer.Spec.ASN = "192.0.2.1", 65000
+	peer.Spec.PasswordSecretRef = &v1alpha1.SecretKeySelector{Name: "tor-password"}
+	w.must(w.objects.Create(t.Context(), peer))
+	defer func() { w.must(w.objects.Delete(context.WithoutCancel(t.Context()), peer)) }()
+	config := w.As(t, "poor")
+	var asked atomic.Int32
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if strings.Contains(r.URL.Path, "/secrets") {
+				asked.Add(1)
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	a := startAgent(t, config, "lb1", t.TempDir())
+	problem := func() bool {
+		return slices.ContainsFunc(a.source.State().Problems, func(p kube.Problem) bool {
+			return p.Object == kube.Object{Kind: kube.KindSecret, Name: "tor-password"} && strings.Contains(p.Text, "forbidden")
+		})
+	}
+	a.until("the refusal is a problem", problem)
+	for i := range 3 {
+		next := asked.Load() + 1
+		a.until("it is tried again", func() bool { return asked.Load() > next })
+		w.group("brown", fmt.Sprintf("lb%d", i+10)) // something that can be followed
+		a.until("the API server is reached", func() bool { return a.source.State().Reachable })
+	}
+	if state := a.source.State(); state.Error != "" || !problem() {
+		t.Errorf("state %+v", state)
+	}
+	for what, most := range map[string]int{"can't be followed": 1, "API server reached": 1} {
+		if n := strings.Count(a.log.String(), what); n != most {
+			t.Errorf("%q is said %d times", what, n)
+		}
+	}
+	w.grant("poor-again", slices.DeleteFunc(kube.Accesses(), func(a kube.Access) bool { return !secrets(a) }))
+	w.Kubectl(t, "-n", "default", "create", "rolebinding", "poor", "--role=fairlead-poor-again-0", "--user=poor")
+	a.until("the problem is solved", func() bool { return !problem() })
+}
+
+// roundTripper is a function that sends requests.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // While the API server is away an agent serves what it knows, and one that starts
 // what the former one knew; then what has become of it.

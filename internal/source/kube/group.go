@@ -26,12 +26,12 @@ type group struct {
 }
 
 func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
-	own := &group{forward: lb.NAT}
+	own := &group{forward: lb.DNAT}
 	for _, n := range g.Status.Nodes {
 		own.nodes = append(own.nodes, n.Name)
 	}
 	if text := g.Spec.DataPlane.Forward; text != "" && own.forward.UnmarshalText([]byte(text)) != nil {
-		own.forward, own.problem = lb.NAT, fmt.Sprintf("spec.dataPlane.forward: unknown mode %q: nat is used", text)
+		own.forward, own.problem = lb.DNAT, fmt.Sprintf("spec.dataPlane.forward: unknown mode %q: dnat is used", text)
 	}
 	health, err := readHealth(g.Spec.DataPlane.HealthCheck)
 	if own.health = health; err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -27,10 +28,8 @@ type translation struct {
 	problems []string
 	// byNodes says that nodes are backends of it, or relay to each other.
 	byNodes bool
-	// podsOnly says that a node can't stand in for another's pods.
-	podsOnly bool
-	// behind says that other nodes are the object's group: this one serves those of
-	// its own pods that they relay packets to.
+	// behind says that other nodes are the object's group: this one serves what they
+	// relay to its own pods, or send through tunnels to it.
 	behind bool
 }
 
@@ -77,14 +76,16 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 	if err != nil {
 		t.problems = append(t.problems, strings.Split(err.Error(), "\n")...)
 	}
-	forward, health := t.forward(svc, cmp.Or(settings.Forward, g.forward), all), g.health
-	if settings.Health.Given {
-		health = settings.Health.Check
+	forward := cmp.Or(settings.Forward, g.forward)
+	if forward == lb.NAT && local(svc) {
+		forward = lb.DNAT // by which pods of the node itself see clients
 	}
-	if t.behind && (forward != lb.DNAT || local(svc)) {
+	if t.behind && !t.called(svc, forward) {
+		t.problems = nil
 		return
 	}
-	t.byNodes = forward.DSR() || forward == lb.DNAT && !local(svc)
+	t.byNodes = forward.DSR() || forward == lb.DNAT
+	health := t.health(settings, forward, g)
 	for _, address := range t.ingress(svc) {
 		sources := t.sources(svc, address)
 		for i := range svc.Spec.Ports {
@@ -97,44 +98,47 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 				Name:       serviceName(svc, port, address),
 				VIP:        lb.VIP{Address: address, Port: uint16(port.Port)},
 				Forward:    forward,
-				Affinity:   affinity(svc.Spec.SessionAffinity),
 				Sources:    sources,
 				MinHealthy: 1,
 			}
 			if s.Protocol = t.protocol(port); s.Protocol == 0 {
 				continue
 			}
+			s.Affinity, s.AffinityTimeout = affinity(svc)
 			t.finish(&s, health)
+			s.Membership = t.membership(&s)
 			s.Backends = t.backends(svc, &s, targets(all, port, address.Is4()))
-			if s.Unannounced = t.behind; t.behind && len(s.Backends) == 0 {
-				continue
+			if s.Unannounced = t.behind; t.behind && forward == lb.DNAT && len(s.Backends) == 0 {
+				continue // tunnels are ended all the same: who sends may know more
 			}
 			t.add(s)
 		}
 	}
 }
 
-// forward is the mode of a Service that wants one of them. With policy Local it is
-// dnat for nat, as pods of the node itself see clients by it. It is nat for dnat
-// where endpoints are on no node that could translate.
-func (t *translation) forward(svc *corev1.Service, wanted lb.Forward, all map[string]*slice) lb.Forward {
-	switch {
-	case wanted == lb.NAT && local(svc):
-		return lb.DNAT
-	case wanted == lb.DNAT && !local(svc) && nowhere(all):
-		return lb.NAT
+// health is how a Service's backends are probed. Nodes are not: a probe is a connection
+// to the VIP, which this node's own kube-proxy would take.
+func (t *translation) health(settings annotation.Settings, forward lb.Forward, g *group) *lb.HealthCheck {
+	check := g.health
+	if settings.Health.Given {
+		check = settings.Health.Check
 	}
-	return wanted
+	if !forward.DSR() {
+		return check
+	}
+	if settings.Health.Given && check != nil {
+		t.fail("annotation %s: not with %s: which nodes get packets follows from what Kubernetes says of them", v1alpha1.AnnotationHealthCheck, forward)
+	}
+	return nil
 }
 
-// nowhere reports whether some endpoint is on no node.
-func nowhere(all map[string]*slice) bool {
-	for _, s := range all {
-		if slices.ContainsFunc(s.endpoints, func(e endpoint) bool { return e.node == "" }) {
-			return true
-		}
+// called reports whether nodes of another group may send packets of a Service to this
+// one that the kernel alone would not take: as they came, by L2 DSR, it does.
+func (t *translation) called(svc *corev1.Service, forward lb.Forward) bool {
+	if forward == lb.DNAT {
+		return !local(svc) && t.hasPod(Object{KindService, svc.Namespace, svc.Name})
 	}
-	return false
+	return forward == lb.IPIP || forward == lb.GUE
 }
 
 // serviceName is "namespace/name/port"; what has an IPv6 address ends in "/ipv6",
@@ -164,15 +168,18 @@ func (t *translation) protocol(port *corev1.ServicePort) lb.Protocol {
 	}
 }
 
-// affinity has no use for a time-out: a client's backend follows from its address
-// for as long as the backends are there, which is longer than any. The service's
-// IdleTimeout is about single flows and would not keep a client where it was after
-// its last one: it stays the protocol's.
-func affinity(a corev1.ServiceAffinity) lb.Affinity {
-	if a == corev1.ServiceAffinityClientIP {
-		return lb.AffinityClient
+// affinity is whose flows belong together, and how long a client is remembered that
+// begins none. spec.sessionAffinityConfig may be missing in what a file had.
+func affinity(svc *corev1.Service) (lb.Affinity, time.Duration) {
+	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return lb.AffinityFlow, 0
 	}
-	return lb.AffinityFlow
+	seconds := corev1.DefaultClientIPServiceAffinitySeconds
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		seconds = *c.ClientIP.TimeoutSeconds
+	}
+	timeout := time.Duration(seconds) * time.Second
+	return lb.AffinityClient, min(max(timeout, lb.MinAffinityTimeout), lb.MaxAffinityTimeout)
 }
 
 // finish sets what follows from the mode and the protocol. Nothing is learned

@@ -26,6 +26,9 @@ type Options struct {
 	API *rest.Config
 	// Namespace is the agents' own, in which Secrets are.
 	Namespace string
+	// DaemonSet is the one in Namespace of whose pods the agent is one; empty if that is
+	// not known.
+	DaemonSet string
 	// StateDir is a folder for what outlives the agent, which nobody else uses.
 	StateDir string
 	Log      *slog.Logger
@@ -77,6 +80,8 @@ type Source struct {
 	due     map[Kind]bool
 	secrets map[string]*follower
 	state   State
+	// refused is why the API server doesn't let lists be followed.
+	refused map[Object]string
 	started time.Time
 	// told are the problems that the log has.
 	told map[Problem]bool
@@ -104,6 +109,7 @@ func Open(o Options) (*Source, error) {
 		Options: o, clients: c, passwords: passwords{dir: o.StateDir},
 		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), checks: newHealthPorts(o.Log),
 		world: NewWorld(o.Config), due: map[Kind]bool{}, secrets: map[string]*follower{}, told: map[Problem]bool{},
+		refused: map[Object]string{},
 	}
 	if s.saved, err = load(o.StateDir, o.Config); err != nil {
 		o.Log.Warn("state of an earlier agent can't be used", "error", err)
@@ -345,6 +351,7 @@ func (s *Source) followSecrets() {
 	maps.DeleteFunc(s.secrets, func(name string, f *follower) bool {
 		if !wanted[name] {
 			f.stop()
+			delete(s.refused, Object{Kind: KindSecret, Name: name})
 			s.world.Delete(Object{Kind: KindSecret, Name: name})
 		}
 		return !wanted[name]

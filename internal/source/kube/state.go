@@ -5,6 +5,7 @@ package kube
 import (
 	"errors"
 	"net/url"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,7 +25,9 @@ type State struct {
 	// Restored is when what is served was saved, before Synced; zero otherwise.
 	Restored time.Time
 	// Objects counts the Services and LoadBalancers that are for this node.
-	Objects  int
+	Objects int
+	// Problems are those of objects, and of kinds that the API server doesn't let be
+	// followed.
 	Problems []Problem
 }
 
@@ -32,7 +35,14 @@ type State struct {
 func (s *Source) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.state
+	state := s.state
+	var refused []Problem
+	for list, why := range s.refused {
+		refused = append(refused, Problem{list, "can't be followed: " + why})
+	}
+	slices.SortFunc(refused, func(a, b Problem) int { return a.Object.Compare(b.Object) })
+	state.Problems = slices.Concat(refused, state.Problems)
+	return state
 }
 
 // reached takes note that the API server has answered. It is called with the lock
@@ -52,18 +62,56 @@ func (s *Source) heard() {
 	s.reached(time.Now())
 }
 
-// lost takes note that a list can't be followed. What is forbidden won't be allowed
-// soon: a Secret that can't be read is as one that isn't there.
+// watched takes note that a list is followed.
+func (s *Source) watched(f followed) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reached(time.Now())
+	if s.refused[f.list()] != "" {
+		delete(s.refused, f.list())
+		s.Log.Info("list followed again", "list", f.list().String())
+	}
+}
+
+// refusal takes note of why an API server that answers doesn't let a list be followed.
+// What is forbidden won't be allowed soon: a Secret that can't be read is as one that
+// isn't there.
+func (s *Source) refusal(f followed, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reached(time.Now())
+	if apierrors.IsForbidden(err) {
+		s.secretListed(f.kind, f.name)
+		s.signal()
+	}
+	if s.refused[f.list()] == err.Error() || s.followedNoMore(f) {
+		return
+	}
+	s.refused[f.list()] = err.Error()
+	s.Log.Warn("list can't be followed", "list", f.list().String(), "error", err)
+}
+
+// followedNoMore reports whether a list is a Secret's that nobody names any more. It is
+// called with the lock held.
+func (s *Source) followedNoMore(f followed) bool {
+	return f.kind == KindSecret && s.secrets[f.name] == nil
+}
+
+// lost takes note that a list can't be followed: because the API server doesn't answer,
+// or because it says why not. That a version is too old is no news: all is listed then.
 func (s *Source) lost(f followed, err error) {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return
+	}
+	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		s.refusal(f, answer)
+		return
+	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // the same for all lists
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if apierrors.IsForbidden(err) {
-		s.secretListed(f.kind, f.name)
-		s.signal()
-	}
 	if s.state.Error == err.Error() {
 		return
 	}

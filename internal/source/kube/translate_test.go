@@ -140,6 +140,9 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	if s.Affinity != lb.AffinityFlow {
 		fmt.Fprintf(b, " affinity %s", s.Affinity)
 	}
+	if s.AffinityTimeout > 0 {
+		fmt.Fprintf(b, " for %s", s.AffinityTimeout)
+	}
 	if s.Learn > 0 {
 		fmt.Fprintf(b, " learns for %s", s.Learn)
 	}
@@ -150,10 +153,16 @@ func describeService(b *strings.Builder, s *lb.Service) {
 		fmt.Fprintf(b, " health %s port %d path %q every %s", h.Type, h.Port, h.Path, h.Interval)
 	}
 	b.WriteString("\n")
+	if m := s.Membership; m.Self.IsValid() {
+		fmt.Fprintf(b, "  as %s, with balancers %s\n", m.Self, m.Balancers)
+	}
 	for _, e := range s.Backends {
 		fmt.Fprintf(b, "  %s weight %d", e.ID(), e.Weight)
 		if e.Node.IsValid() {
 			fmt.Fprintf(b, " on %s", e.Node)
+		}
+		if e.Outside {
+			b.WriteString(" on no node")
 		}
 		if !e.MAC.IsZero() {
 			fmt.Fprintf(b, " mac %s", e.MAC)

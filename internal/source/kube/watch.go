@@ -65,10 +65,10 @@ type noted struct {
 	lists    cache.ListerWatcherWithContext
 }
 
-func (n noted) note(err error) {
+func (n noted) note(err error, well func()) {
 	switch {
 	case err == nil:
-		n.source.heard()
+		well()
 	case !errors.Is(err, context.Canceled):
 		n.source.lost(n.followed, err)
 	}
@@ -77,14 +77,14 @@ func (n noted) note(err error) {
 // ListWithContext implements cache.ListerWithContext.
 func (n noted) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list, err := n.lists.ListWithContext(ctx, o)
-	n.note(err)
+	n.note(err, n.source.heard)
 	return list, err
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
 func (n noted) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	w, err := n.lists.WatchWithContext(ctx, o)
-	n.note(err)
+	n.note(err, func() { n.source.watched(n.followed) })
 	return w, err
 }
 

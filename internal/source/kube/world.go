@@ -426,7 +426,7 @@ func (w *World) translate(id Object) {
 		claim.created = svc.CreationTimestamp.Time
 		claim.addresses = t.ingress(svc)
 		t.problems, t.behind = nil, !here
-		if here || g != nil && w.nodes[w.self] != nil && w.hasPod(id) {
+		if here || g != nil && w.nodes[w.self] != nil {
 			t.service(svc, g, w.slices[id])
 		}
 	}

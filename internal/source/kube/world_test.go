@@ -47,7 +47,7 @@ func (c chooser) object() runtime.Object {
 	case 5:
 		g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: c.of("g", "h")}}
 		g.Status.Nodes = []v1alpha1.GroupNode{{Name: c.of("lb1", "lb1", "lb2")}}
-		g.Spec.DataPlane.Forward = c.of("", "nat", "ipip", "x")
+		g.Spec.DataPlane.Forward = c.of("", "nat", "dnat", "ipip", "x")
 		if c.n(2) == 0 {
 			g.Spec.DataPlane.HealthCheck = &v1alpha1.HealthCheck{Type: c.of("tcp", "http", "x"), Port: int32(c.n(3)) * 40000}
 		}
@@ -60,7 +60,7 @@ func (c chooser) object() runtime.Object {
 func (c chooser) service() *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: c.of("a", "b", "c"), CreationTimestamp: metav1.Unix(int64(c.n(4)), 0)}}
 	svc.Annotations = map[string]string{
-		v1alpha1.AnnotationGroup: c.of("g", "h", "x", ""), v1alpha1.AnnotationForward: c.of("nat", "l2dsr", "gue", "x"),
+		v1alpha1.AnnotationGroup: c.of("g", "h", "x", ""), v1alpha1.AnnotationForward: c.of("nat", "dnat", "l2dsr", "gue", "x"),
 		v1alpha1.AnnotationHealthCheck: c.of("none", "tcp", "http", "x"), v1alpha1.AnnotationHealthCheckInterval: c.of("1s", "1ns", "x"),
 	}
 	class := c.of(v1alpha1.LoadBalancerClass, "other", "")
@@ -69,6 +69,9 @@ func (c chooser) service() *corev1.Service {
 		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicy(c.of("Local", "Cluster")),
 		SessionAffinity:       corev1.ServiceAffinity(c.of("ClientIP", "None")),
 		HealthCheckNodePort:   int32(c.n(3) * 30000),
+	}
+	if timeout := int32(c.n(4)) * 30000; timeout > 0 {
+		svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
 	}
 	for range c.n(4) {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{
