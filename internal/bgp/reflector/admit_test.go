@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/bgp/reflector"
 )
 
 // With TTL security a client whose packets have come a longer way isn't heard,
@@ -16,15 +18,24 @@ func TestClientIsFurtherAwayThanAllowed(t *testing.T) {
 	config := settings()
 	config.Clients[0].TTLSecurity = 1
 	r := start(t, config, "")
-	connect(t, 11, restarting)
-	near := call(t, 12)
-	setHops(t, near, 255)
-	near.send(open, near.open(restarting))
-	near.send(keepalive, nil)
-	await(t, "session", func() bool { return established(r, clientAddress(12)) })
-	if got := identities(r); !slices.Equal(got, []string{"127.0.1.12 10.0.2.12"}) {
+	far := call(t, 11) // and says nothing before the reflector has seen it: after it come others
+	connectNearby(t, r, 12)
+	far.send(open, far.open(restarting))
+	far.send(keepalive, nil)
+	connectNearby(t, r, 13)
+	if got := identities(r); !slices.Equal(got, []string{"127.0.1.12 10.0.2.12", "127.0.1.13 10.0.2.13"}) {
 		t.Errorf("clients are %q", got)
 	}
+}
+
+// connectNearby connects a client whose packets have passed no router.
+func connectNearby(t *testing.T, r *reflector.Reflector, n int) {
+	t.Helper()
+	c := call(t, n)
+	setHops(t, c, 255)
+	c.send(open, c.open(restarting))
+	c.send(keepalive, nil)
+	await(t, "session", func() bool { return established(r, clientAddress(n)) })
 }
 
 // setHops sets the hop limit of what a client sends.
