@@ -16,6 +16,7 @@ import (
 // Who may use a service, and how much: a client with several addresses, three
 // balancers, and lists that change while they run.
 func TestAccess(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "access", ecmp(t, lb.L2DSR))
 	for _, address := range []string{"10.0.1.201/24", "fd00:1::201/64"} {
 		l.run(t, "client", "ip", "address", "add", address, "dev", "eth0", "nodad")

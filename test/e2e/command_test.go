@@ -15,6 +15,7 @@ import (
 // making: command lines in, tables, JSON and exit statuses out. The JSON is
 // decoded as strangers do, by the names of DESIGN.md §11.
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	name := labName("cli")
 	t.Cleanup(func() {

@@ -20,6 +20,10 @@ import (
 // dialing is how many connections of a crowd are opened at a time.
 const dialing = 32
 
+// pace is how often each member of a crowd, and each visitor, speaks: hundreds of
+// them are never silent, and leave processors to what is done to them.
+const pace = 50 * time.Millisecond
+
 // crowd is many TCP connections to the echo service of a VIP that are held open
 // (netlab.Echo over TCP, at port 7).
 type crowd struct{ members []*member }
@@ -138,11 +142,13 @@ func (c *crowd) during(t *testing.T, do func(heard func())) {
 }
 
 func (m *member) converse(done <-chan struct{}) error {
+	ticker := time.NewTicker(pace)
+	defer ticker.Stop()
 	for {
 		select {
 		case <-done:
 			return nil
-		default:
+		case <-ticker.C:
 		}
 		if err := m.speak(); err != nil {
 			return err

@@ -3,10 +3,18 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
@@ -28,6 +36,7 @@ func TestDNAT(t *testing.T) {
 			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
 		})
 	}
+	t.Run("refused", l.checkUnknownRefused)
 	for name, packets := range l.forwarded(t) {
 		if packets != before[name] {
 			t.Errorf("%s: the kernel has forwarded %d packets", name, packets-before[name])
@@ -42,6 +51,49 @@ func TestDNAT(t *testing.T) {
 	t.Run("filtered", l.checkNothingInvalid)
 }
 
+// checkUnknownRefused has clients go on with connections of which nobody knows. All hear of it,
+// wherever their segments are relayed to: the answer comes past the node that relayed
+// them, whose filter would drop it.
+func (l *lab) checkUnknownRefused(t *testing.T) {
+	const connections = 30
+	for _, vip := range []string{vip4, vip6} {
+		for i := range connections {
+			// Not one of the ports that clients choose: it might be remembered.
+			from := &net.TCPAddr{Port: 20000 + i}
+			if err := l.Do("client", func() error { return speakUnknown(t.Context(), from, net.JoinHostPort(vip, "80")) }); !errors.Is(err, unix.ECONNRESET) {
+				t.Fatalf("%s: %v, want a reset", vip, err)
+			}
+		}
+	}
+}
+
+// speakUnknown says something on a connection that only its own end knows: a socket
+// that is being repaired is connected without a word to its peer.
+func speakUnknown(ctx context.Context, from *net.TCPAddr, address string) error {
+	dialer := net.Dialer{LocalAddr: from, Control: func(_, _ string, c syscall.RawConn) error { return repair(c, unix.TCP_REPAIR_ON) }}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	raw, err := conn.(syscall.Conn).SyscallConn()
+	if err != nil {
+		return err
+	}
+	if err := repair(raw, unix.TCP_REPAIR_OFF); err != nil { // it asks for its peer's window
+		return err
+	}
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	// What it wants to say has it ask again, should a segment get lost on a busy machine.
+	if _, err := conn.Write([]byte("hello")); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1))
+	return err
+}
+
 // Connections outlive whatever becomes of the nodes by which they come in, and of
 // others' pods.
 func TestDNATThroughChanges(t *testing.T) {
@@ -54,8 +106,66 @@ func TestDNATThroughChanges(t *testing.T) {
 
 // A node is lost, and all connections but those to its own pods go on.
 func TestDNATWithoutANode(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "dnatlost", withLines(workers(t, lb.DNAT, 3, false)))
 	l.checkNodeLost(t)
+}
+
+// A node is behind the router, among others on one network: it and they translate for
+// each other's pods, which see the balancer, and the others relay to each other.
+func TestDNATBeyond(t *testing.T) {
+	const forwarded = "forward_nat+forward_nat_handover"
+	topology, err := netlab.Nodes(netlab.NodesOptions{Fairlead: "fairlead", Forward: lb.DNAT, Nodes: 3, Beyond: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := bringUp(t, "dnatbeyond", withLines(topology))
+	l.checkUnaware(t)
+	for family, vip := range map[string]string{"ipv4": vip4, "ipv6": vip6} {
+		t.Run(family, func(t *testing.T) {
+			l.checkFamily(t, forwarded, vip)
+			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+			t.Run("seen", func(t *testing.T) { l.checkClientsSeenBeyond(t, vip) })
+			t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
+		})
+	}
+	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, forwarded) })
+	t.Run("rerouted among neighbours", l.checkReroutedAmongNeighbours)
+	t.Run("filtered", l.checkNothingInvalid)
+}
+
+// checkClientsSeenBeyond has servers say who asks: the client by way of the node that
+// has the pod, or a neighbour of it, and else the balancer.
+func (l *lab) checkClientsSeenBeyond(t *testing.T, vip string) {
+	client := map[string]string{vip4: "10.0.1.2", vip6: "fd00:1::2"}[vip]
+	balancers := map[string][]string{
+		vip4: {"10.0.2.11", "10.0.2.12", "10.0.4.13"}, vip6: {"fd00:2::11", "fd00:2::12", "fd00:4::13"},
+	}[vip]
+	for n, own := range balancers {
+		l.spread(t, fmt.Sprintf("lb%d", n+1))
+		seen := l.gets(t, "client", origin(vip)+"client", 60)
+		l.quietBooks(t) // who is moved while it closes would go on knocking
+		if seen[client] == 0 || seen[own] == 0 || seen[client]+seen[own] != 60 {
+			t.Errorf("by lb%d servers have seen %v, want %s and %s", n+1, seen, client, own)
+		}
+	}
+	l.spread(t, "lb1", "lb2", "lb3")
+}
+
+// checkReroutedAmongNeighbours changes by which of the neighbours packets come: all
+// connections go on, as the segments of those that one of them translates are asked
+// around between them.
+func (l *lab) checkReroutedAmongNeighbours(t *testing.T) {
+	l.spread(t, "lb1", "lb2")
+	for _, c := range l.crowds(t) {
+		for _, by := range [][]string{{"lb1"}, {"lb2"}, {"lb2", "lb1"}, {"lb1", "lb2"}} {
+			l.spread(t, by...)
+			c.speak(t)
+		}
+		c.close()
+	}
+	l.quietBooks(t)
+	l.spread(t, "lb1", "lb2", "lb3")
 }
 
 // spread has the router spread the VIPs over some balancers.

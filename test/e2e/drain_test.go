@@ -20,6 +20,7 @@ import (
 
 // Operators take things out of service, and nobody notices.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "drain", ecmp(t, lb.L2DSR))
 	l.configure(t, l.checked(check))
 	l.awaitInUse(t, 4)
@@ -184,7 +185,7 @@ func (l *lab) checkTerminated(t *testing.T) {
 	l.write(t, h, strings.Replace(text, "drainTimeout: 0s", "drainTimeout: 3s", 1))
 	show(t, "reload", "--socket", h.Socket)
 
-	w := l.load(t, "client", 10*time.Second, origin(vip4))
+	w := l.load(t, "client", loadLimit, origin(vip4))
 	until(t, "there is load", func() bool { return services(t, h)["web"].PacketsPerSecond > 100 })
 	began := time.Now()
 	ended := l.signal(t, h, unix.SIGTERM)
@@ -206,7 +207,7 @@ func (l *lab) checkTerminated(t *testing.T) {
 		t.Errorf("after a second SIGTERM the agent ended after %s", took)
 	}
 	l.startAgent(t, h)
-	w.waitFlawless(t)
+	w.end(t)
 	began = time.Now()
 	<-l.signal(t, h, unix.SIGTERM)
 	t.Logf("without packets the agent ends %s after SIGTERM", time.Since(began).Round(time.Millisecond))

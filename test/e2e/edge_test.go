@@ -23,6 +23,7 @@ import (
 // on every link, tunnels included, so that clients and servers have to find out
 // what passes.
 func TestEdges(t *testing.T) {
+	t.Parallel()
 	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve} {
 		t.Run(forward.String(), func(t *testing.T) {
 			topology, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: "fairlead", Forward: forward, MTU: 1500, Balancers: 3, Servers: 4})

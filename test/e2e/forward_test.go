@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/netlab"
@@ -49,14 +48,17 @@ func (l *lab) checkFamily(t *testing.T, forwarded, vip string) {
 	})
 	t.Run("keep-alive", func(t *testing.T) {
 		l.account(t, forwarded, func() {
-			l.load(t, "client", 2*time.Second, origin(vip)).waitFlawless(t)
+			w := l.load(t, "client", loadLimit, origin(vip))
+			l.awaitShares(t, forwarded)
+			w.end(t)
 		})
 	})
 	t.Run("close", func(t *testing.T) {
 		l.account(t, forwarded, func() {
-			l.load(t, "client", 2*time.Second, "-H", "Connection: close", origin(vip)).waitFlawless(t)
+			w := l.load(t, "client", loadLimit, "-H", "Connection: close", origin(vip))
+			l.awaitAllTakePart(t, vip)
+			w.end(t)
 		})
-		l.checkAllTookPart(t, vip)
 	})
 	t.Run("echo", func(t *testing.T) {
 		l.account(t, forwarded, func() { l.checkEcho(t, "client", vip, "") })
@@ -112,23 +114,35 @@ func (b books) checkClean(t *testing.T) {
 	}
 }
 
-// checkAllTookPart finds every backend of the web service used, on every
-// balancer.
-func (l *lab) checkAllTookPart(t *testing.T, vip string) {
+// awaitShares waits until every balancer has forwarded thousands of packets.
+func (l *lab) awaitShares(t *testing.T, forwarded string) {
+	t.Helper()
+	for _, h := range l.hosts(netlab.Balancer) {
+		before := exitsOf(t, &h).sum(forwarded)
+		until(t, h.Name+" has its share", func() bool { return exitsOf(t, &h).sum(forwarded) > before+2000 })
+	}
+}
+
+// awaitAllTakePart waits until every balancer has used every backend of the web
+// service that it is configured with.
+func (l *lab) awaitAllTakePart(t *testing.T, vip string) {
 	t.Helper()
 	service := map[string]string{vip4: "web", vip6: "web6"}[vip]
 	for _, h := range l.hosts(netlab.Balancer) {
-		used := backends(t, &h, service)
+		before := backends(t, &h, service)
 		configured := l.topology.Host(h.Name).Agent.Services
 		i := slices.IndexFunc(configured, func(s lb.Service) bool { return s.Name == service })
-		if i < 0 || len(used) != len(configured[i].Backends) {
-			t.Errorf("%s: %s: %d backends", h.Name, service, len(used))
+		if i < 0 || len(before) != len(configured[i].Backends) {
+			t.Fatalf("%s: %s: %d backends", h.Name, service, len(before))
 		}
-		for address, b := range used {
-			if b.Packets < 100 {
-				t.Errorf("%s: %s: backend %s got only %d packets", h.Name, service, address, b.Packets)
+		until(t, h.Name+" uses all backends of "+service, func() bool {
+			for address, b := range backends(t, &h, service) {
+				if b.Packets < before[address].Packets+100 {
+					return false
+				}
 			}
-		}
+			return true
+		})
 	}
 }
 

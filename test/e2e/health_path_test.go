@@ -32,6 +32,7 @@ type fault struct {
 // In every mode and family a server that can't get clients' packets is found
 // down, though its address still answers, and up again when it can.
 func TestHealthAlongThePath(t *testing.T) {
+	t.Parallel()
 	both := []string{"web", "web6"}
 	tunnel := []fault{{"no tunnel end", both, stopTunnel, startTunnel}}
 	for _, c := range []struct {
@@ -84,6 +85,7 @@ func (l *lab) checkFault(t *testing.T, f fault) {
 // What probes need in the kernel is replaced by the agent after one that was
 // killed, and taken away with the data plane.
 func TestProbesAfterKill(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "path-kill", checked(small(lb.L2DSR)(t)))
 	h := l.State().Host("lb1")
 	l.awaitHealth(t, []string{"web", "web6"}, observe.HealthHealthy, observe.HealthHealthy)

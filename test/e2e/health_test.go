@@ -24,6 +24,7 @@ var check = lb.HealthCheck{
 // Servers die and return, and the balancers notice; who is served by a living
 // one doesn't.
 func TestHealth(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "health", ecmp(t, lb.L2DSR))
 	l.configure(t, l.checked(check))
 	l.awaitInUse(t, 4)

@@ -75,10 +75,16 @@ const loadLimit = time.Minute
 // end is waitFlawless of a load that has lasted long enough.
 func (w *load) end(t *testing.T) int {
 	t.Helper()
+	w.interrupt(t)
+	return w.waitFlawless(t)
+}
+
+// interrupt has wrk end now and say what it has done.
+func (w *load) interrupt(t *testing.T) {
+	t.Helper()
 	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatalf("wrk: %v: %s", err, &w.output)
 	}
-	return w.waitFlawless(t)
 }
 
 // origin returns the URL of a VIP's web service.

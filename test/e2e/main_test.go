@@ -11,6 +11,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -18,11 +19,14 @@ import (
 	"testing"
 )
 
-// TestMain builds the executable and puts it first in PATH, where tests and
-// labs find it.
+// TestMain removes what killed runs have left, builds the executable and puts it
+// first in PATH, where tests and labs find it.
 func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run()) // every test says why it is skipped
+	}
+	if err := removeAbandoned(context.Background(), os.TempDir()); err != nil {
+		fmt.Fprintln(os.Stderr, err) // a lab of another's name is no hindrance
 	}
 	dir, err := buildFairlead()
 	if err != nil {
@@ -38,7 +42,7 @@ func TestMain(m *testing.M) {
 
 // buildFairlead returns the directory that it has made for the executable.
 func buildFairlead() (dir string, err error) {
-	dir, err = os.MkdirTemp("", "fairlead-e2e")
+	dir, err = os.MkdirTemp("", fmt.Sprintf("fairlead-e2e-%d-", os.Getpid()))
 	if err != nil {
 		return "", err
 	}

@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"fairlead.io/fairlead/internal/netlab"
 	"fairlead.io/fairlead/internal/observe"
@@ -23,15 +22,16 @@ const pagePort = "9571"
 // What agents say of themselves to a real Prometheus is true, the dashboard and
 // the alerts of deploy/ can do something with it.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	topology := routed(t, netlab.ECMPOptions{Router: netlab.FRR, Servers: 4})
 	targets := observed(t, &topology)
 	l := bringUp(t, "metrics", topology)
 	m := l.watch(t, "lb1", targets)
 
 	t.Run("probes", m.checkProbes)
-	w := l.load(t, "client", 8*time.Second, origin(vip4))
+	w := l.load(t, "client", loadLimit, origin(vip4))
 	t.Run("dashboard", m.checkDashboard)
-	w.wait(t)
+	w.end(t)
 	t.Run("counters", m.checkCounters)
 	t.Run("routes", m.checkRoutes)
 	t.Run("router gone", m.checkRouterGone)

@@ -20,6 +20,7 @@ import (
 // machine knows the sender's socket as well, whose hash changes when a segment is
 // repeated (sk_rethink_txhash), and which a reset for nobody doesn't have.
 func TestNATOfTroubledClients(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "nattrouble", withLines(ecmp(t, lb.NAT)))
 	t.Run("repeats", l.checkRepeats)
 	t.Run("vanishes", l.checkVanishes)
@@ -80,9 +81,14 @@ func vanish(c net.Conn) error {
 	if err != nil {
 		return err
 	}
+	return errors.Join(repair(raw, unix.TCP_REPAIR_ON), c.Close())
+}
+
+// repair begins or ends the repair of a TCP socket.
+func repair(c syscall.RawConn, mode int) error {
 	var repaired error
-	err = raw.Control(func(fd uintptr) {
-		repaired = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, unix.TCP_REPAIR_ON)
+	err := c.Control(func(fd uintptr) {
+		repaired = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_REPAIR, mode)
 	})
-	return errors.Join(err, repaired, c.Close())
+	return errors.Join(err, repaired)
 }

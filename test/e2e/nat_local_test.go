@@ -95,6 +95,7 @@ func TestNATToLocalPodsThroughChanges(t *testing.T) {
 
 // A pod's server ends, and is back: its own node finds out.
 func TestProbesOfLocalPods(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "workprobe", checked(workers(t, lb.NAT, 2, false)))
 	services := []string{"web", "web6"}
 	all := slices.Repeat([]observe.HealthState{observe.HealthHealthy}, len(l.service("web").Backends))

@@ -206,6 +206,7 @@ func (l *lab) checkDrained(t *testing.T) {
 // so to the VIP, and it is the balancer with the session that can tell the
 // server. A router with several balancers needn't find that one, so there is one.
 func TestNATPathMTU(t *testing.T) {
+	t.Parallel()
 	plain, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: "fairlead", Forward: lb.NAT, Balancers: 1, Servers: 2})
 	if err != nil {
 		t.Fatal(err)

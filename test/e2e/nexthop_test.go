@@ -32,6 +32,7 @@ const (
 
 // Balancers follow where a server is reached, as the kernel's neighbours tell.
 func TestNextHops(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "nexthop", ecmp(t, lb.L2DSR))
 	l.hurryNeighbours(t)
 	t.Run("announced", func(t *testing.T) { l.checkMoved(t, "1", "02:00:00:00:99:01") })

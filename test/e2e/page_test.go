@@ -40,6 +40,7 @@ func unserved() string {
 // The status page in a real browser, while real traffic flows and the
 // configuration changes.
 func TestStatusPage(t *testing.T) {
+	t.Parallel()
 	needRoot(t)
 	needBrowser(t)
 	l := bringUp(t, "page", routed(t, netlab.ECMPOptions{Router: netlab.FRR, Servers: 4}))
@@ -79,7 +80,7 @@ func cell(row string, column int) string {
 // The page shows what happens, without being loaded again: packets, a server that
 // dies, and one that is drained.
 func (l *lab) checkLive(t *testing.T, b *browser) {
-	length := 8 * time.Second
+	length := loadLimit
 	if *update {
 		length = 150 * time.Second
 	}
@@ -107,6 +108,8 @@ func (l *lab) checkLive(t *testing.T, b *browser) {
 	b.until("the page has not been loaded again", "window.marked")
 	l.keepPicture(t, b, "status.png", "light")
 	l.keepPicture(t, b, "status-dark.png", "dark")
+	load.interrupt(t)
+	load6.interrupt(t)
 	load.wait(t) // connections to the dead server were lost
 	load6.wait(t)
 }

@@ -13,6 +13,7 @@ import (
 // outer headers: the balancers say what does (RFC 1191, RFC 8201), and uploads
 // arrive all the same.
 func TestPathMTU(t *testing.T) {
+	t.Parallel()
 	for forward, overhead := range map[lb.Forward]map[string]int{
 		lb.IPIP:   {vip4: 20, vip6: 40},
 		lb.GUE:    {vip4: 32, vip6: 52},

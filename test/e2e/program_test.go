@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -21,8 +20,8 @@ func TestProgramIsReplacedUnderLoad(t *testing.T) {
 	l := bringUp(t, "program", ecmp(t, lb.L2DSR))
 	lean := l.programs(t)
 	l.account(t, "forward_l2dsr", func() {
-		kept := l.load(t, "client", 6*time.Second, origin(vip4))
-		opened := l.load(t, "client", 6*time.Second, "-H", "Connection: close", origin(vip6))
+		kept := l.load(t, "client", loadLimit, origin(vip4))
+		opened := l.load(t, "client", loadLimit, "-H", "Connection: close", origin(vip6))
 		l.waitForLoad(t)
 
 		l.configure(t, append(slices.Clone(l.topology.Services), l.demanding()))
@@ -37,8 +36,8 @@ func TestProgramIsReplacedUnderLoad(t *testing.T) {
 			return replaced(rich, l.programs(t)) == len(rich)
 		})
 		l.waitForLoad(t)
-		kept.waitFlawless(t)
-		opened.waitFlawless(t)
+		kept.end(t)
+		opened.end(t)
 	})
 }
 

@@ -40,14 +40,14 @@ func (l *lab) checkChanged(t *testing.T) {
 	before := l.untouched(t)
 
 	l.account(t, "forward_l2dsr", func() {
-		w := l.load(t, "client", 3*time.Second, "-H", "Connection: close", origin(vip4))
+		w := l.load(t, "client", loadLimit, "-H", "Connection: close", origin(vip4))
 		l.configure(t, wanted)
 		for _, h := range l.hosts(netlab.Balancer) {
 			until(t, h.Name+" sends packets to "+newcomer, func() bool {
 				return backends(t, &h, "web")[newcomer].Packets > 100
 			})
 		}
-		w.waitFlawless(t)
+		w.end(t)
 	})
 	if diff := cmp.Diff(before, l.untouched(t), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("other services are not as they were:\n%s", diff)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -32,7 +31,7 @@ func TestWithoutAgent(t *testing.T) {
 func (l *lab) checkKilled(t *testing.T) {
 	h := l.State().Host("lb1")
 	l.account(t, "forward_l2dsr", func() {
-		w := l.load(t, "client", 4*time.Second, origin(vip4))
+		w := l.load(t, "client", loadLimit, origin(vip4))
 		idle := exitsOf(t, h)["forward_l2dsr"]
 		until(t, "the load has begun", func() bool { return exitsOf(t, h)["forward_l2dsr"] > idle+1000 })
 		before := exitsOf(t, h)["forward_l2dsr"]
@@ -52,7 +51,7 @@ func (l *lab) checkKilled(t *testing.T) {
 		if after := exitsOf(t, h)["forward_l2dsr"]; after < before+1000 {
 			t.Errorf("%d packets were forwarded before the agent was killed, %d are now known", before, after)
 		}
-		w.waitFlawless(t)
+		w.end(t)
 	})
 }
 

@@ -195,18 +195,27 @@ func (l *lab) leaveUnnoticed(t *testing.T, h *netlab.HostState, signal unix.Sign
 }
 
 // The next agent may begin its session with the router before that misses the
-// former one's BFD: nothing falls later for that.
+// former one's BFD: nothing falls later for that. On a busy machine the router may have
+// missed it before: then the agent is killed once more.
 func (l *lab) leaveForAMoment(t *testing.T, h *netlab.HostState) {
 	until(t, "BFD is up", func() bool { return l.routes(t, h.Name).Peers[0].BFD == bgp.BFDUp })
 	steady := l.watchRoute(t, vip4, h.Name)
-	<-l.signal(t, h, unix.SIGKILL)
-	l.startAgent(t, h)
-	until(t, "BFD is up again", func() bool {
-		peers := l.routes(t, h.Name).Peers
-		return len(peers) == 1 && peers[0].BFD == bgp.BFDUp && peers[0].RoutesAnnounced == 2
-	})
-	if peer := l.routes(t, h.Name).Peers[0]; peer.Flaps+peer.BFDFlaps > 0 {
-		t.Errorf("%+v", peer)
+	const tries = 3
+	for try := 1; ; try++ {
+		<-l.signal(t, h, unix.SIGKILL)
+		l.startAgent(t, h)
+		until(t, "BFD is up again", func() bool {
+			peers := l.routes(t, h.Name).Peers
+			return len(peers) == 1 && peers[0].BFD == bgp.BFDUp && peers[0].RoutesAnnounced == 2
+		})
+		peer := l.routes(t, h.Name).Peers[0]
+		if peer.Flaps+peer.BFDFlaps == 0 {
+			break
+		}
+		if try == tries {
+			t.Fatalf("%d times of %d: %+v", try, tries, peer)
+		}
+		t.Logf("back too late: %+v", peer)
 	}
 	steady()
 }

@@ -84,6 +84,7 @@ var unreachable = map[string]string{
 // An operator is told what is wrong with a session, which is tried again and again,
 // and comes up when it has been mended.
 func TestPeerMistakes(t *testing.T) {
+	t.Parallel()
 	topology := routed(t, netlab.ECMPOptions{Router: netlab.FRR})
 	agent := processOf(&topology, "lb1", "agent")
 	agent.Env = append(agent.Env, envPassword+"="+passwordInEnv, envWrong+"="+passwordWrong)

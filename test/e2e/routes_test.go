@@ -21,6 +21,7 @@ import (
 // What "fairlead routes" says of routes and peers is what a real router has of
 // them, while VIPs come and go.
 func TestRoutes(t *testing.T) {
+	t.Parallel()
 	l := bringUp(t, "routes", routed(t, netlab.ECMPOptions{Router: netlab.FRR}))
 	t.Run("established", l.checkPeers)
 	t.Run("announced", func(t *testing.T) { l.checkRoutes(t, "lb1", "lb2", "lb3") })

@@ -21,6 +21,7 @@ import (
 // What "fairlead trace" says of live connections comes true, before and after a
 // change of backends, and "fairlead flows" lists those that the change concerns.
 func TestTrace(t *testing.T) {
+	t.Parallel()
 	topology, err := netlab.ECMP(netlab.ECMPOptions{Fairlead: "fairlead", Forward: lb.L2DSR, Balancers: 1, Servers: 4})
 	if err != nil {
 		t.Fatal(err)

@@ -47,7 +47,6 @@ func (l *lab) visitors(t *testing.T, count int) []*visitor {
 // many requests were answered; each that wasn't is an error.
 func (l *lab) keepVisiting(t *testing.T) (end func() int) {
 	t.Helper()
-	const pace = 50 * time.Millisecond
 	done, answered, asking := make(chan struct{}), atomic.Int64{}, sync.WaitGroup{}
 	visit := func(ask func() (string, error)) {
 		asking.Go(func() {

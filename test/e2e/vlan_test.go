@@ -8,7 +8,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -36,10 +35,11 @@ func (l *lab) checkTenants(t *testing.T, forwarded string) {
 	}
 	t.Run("at once", func(t *testing.T) {
 		l.account(t, forwarded, func() {
-			red := l.load(t, "client-red", 2*time.Second, origin(vip4))
-			blue := l.load(t, "client-blue", 2*time.Second, "-H", "Connection: close", origin(vip4))
-			red.waitFlawless(t)
-			blue.waitFlawless(t)
+			red := l.load(t, "client-red", loadLimit, origin(vip4))
+			blue := l.load(t, "client-blue", loadLimit, "-H", "Connection: close", origin(vip4))
+			l.awaitShares(t, forwarded)
+			red.end(t)
+			blue.end(t)
 		})
 	})
 }

@@ -48,5 +48,9 @@ func readBlocks(t *testing.T) []block {
 		}
 		blocks = append(blocks, b)
 	}
+	// What isn't read isn't played.
+	if read, fences := len(fence.FindAllIndex(text, -1)), strings.Count("\n"+string(text), "\n```"); 2*read != fences {
+		t.Fatalf("%s has %d fences, of which %d were read", guide, fences, 2*read)
+	}
 	return blocks
 }

@@ -42,10 +42,9 @@ func TestGuide(t *testing.T) {
 	}
 	// The guide ends with the uninstallation.
 	for _, n := range s.Nodes() {
-		for _, path := range []string{"/sys/fs/bpf/fairlead", "/run/fairlead"} {
-			if _, err := n.Run(t.Context(), "test", "!", "-e", path); err != nil {
-				t.Errorf("%s: %s is still there", n.Name(), path)
-			}
+		const pins, saved = "ls -d /sys/fs/bpf/fairlead", "find /run/fairlead -type f ! -name agent.sock.lock"
+		if left, err := n.Run(t.Context(), "sh", "-c", pins+"; "+saved); err != nil || left != "" {
+			t.Errorf("%s: %v: still there are\n%s", n.Name(), err, left)
 		}
 		if links, err := n.Run(t.Context(), "ip", "link", "show"); err != nil || strings.Contains(links, "xdp") {
 			t.Errorf("%s: %v: a program is still there:\n%s", n.Name(), err, links)

@@ -31,6 +31,7 @@ func TestCluster(t *testing.T) {
 		{"session affinity", testAffinity},
 		{"source ranges", testSourceRanges},
 		{"inside", testInside},
+		{"direct server return", testDirectReturn},
 		{"scale", testScale},
 		{"rollout", testRollout},
 		{"upgrade", testUpgrade},
@@ -159,17 +160,6 @@ func testInside(t *testing.T, i *installation) {
 	}
 	for _, a := range addresses {
 		i.answeredInside(t, netip.MustParseAddr(a), pods)
-	}
-}
-
-// Without a group nothing is announced any more, and what is uninstalled is gone.
-func testUninstall(t *testing.T, i *installation) {
-	vips := i.vips(t, "web")
-	i.Kubectl(t, "delete", "loadbalancergroups", "--all")
-	i.awaitRoutes(t, vips)
-	i.callHelm(t, "uninstall", "fairlead", "--wait", "--timeout", patience.String())
-	if left := i.Kubectl(t, "get", "addresspools,loadbalancergroups,bgppeers", "-o", "name"); left != "" {
-		t.Errorf("left are %s", left)
 	}
 }
 

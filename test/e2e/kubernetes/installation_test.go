@@ -56,8 +56,8 @@ const (
 	// nat keeps sessions on the balancer that a connection came through: it breaks when
 	// the router sends it through another one.
 	nat forwarding = "nat"
-	// dnat keeps them on the node that has the connection's pod.
-	dnat forwarding = "dnat"
+	// dnat, which is the default, keeps them on the node that has the connection's pod.
+	dnat forwarding = ""
 )
 
 // stateless says that a connection goes on through whatever balancer it comes.
@@ -112,6 +112,10 @@ func (i *installation) callHelm(t *testing.T, args ...string) {
 // both of its addresses.
 func (i *installation) valuesText() string {
 	repository, tag, _ := strings.Cut(imageName, ":")
+	forward := ""
+	if i.forward != dnat {
+		forward = fmt.Sprintf("forward: %s, ", i.forward)
+	}
 	router := cluster.RouterAddresses()
 	return fmt.Sprintf(`
 image: {repository: %s, tag: %s, pullPolicy: Never}
@@ -127,13 +131,13 @@ groups:
   - name: default
     size: 3
     nodeSelector: {}
-    dataPlane: {forward: %s, healthCheck: {type: tcp, interval: 300ms, timeout: 300ms}}
+    dataPlane: {%shealthCheck: {type: tcp, interval: 300ms, timeout: 300ms}}
 agent:
   resources: {requests: {cpu: 10m, memory: 64Mi}}
   dataplane: {flows: 16384, natSessions: 16384}
 controller:
   resources: {requests: {cpu: 10m, memory: 32Mi}}
-`, repository, tag, cluster.NodeASN, router[0], cluster.RouterASN, router[1], cluster.RouterASN, pools[0], pools[1], i.forward)
+`, repository, tag, cluster.NodeASN, router[0], cluster.RouterASN, router[1], cluster.RouterASN, pools[0], pools[1], forward)
 }
 
 // serverText are the values by which pods find the API server without kube-proxy.

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 }
 
 func build() (err error) {
-	if artefacts, err = os.MkdirTemp("", "fairlead-e2e"); err != nil {
+	if artefacts, err = os.MkdirTemp("", fmt.Sprintf("fairlead-e2e-%d-", os.Getpid())); err != nil {
 		return err
 	}
 	compile := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X main.version=e2e",
