@@ -173,7 +173,9 @@ func (l *Link) inspect() error {
 	}
 	switch body := m.Body.(type) {
 	case *wire.BGPOpen:
-		l.options.Use2ByteAS = !readOpen(body).longASN
+		open := readOpen(body)
+		l.options.Use2ByteAS = !open.longASN
+		l.retold.ends = open.GracefulRestart && l.peer.RestartTime > 0
 		l.paths = newPathIDs(body)
 		if l.peer.HoldTime == 0 {
 			binary.BigEndian.PutUint16(l.ready[headerSize+3:], 0)

@@ -5,6 +5,7 @@ package gobgp
 import (
 	"context"
 	"net/netip"
+	"sync"
 
 	"github.com/osrg/gobgp/v4/api"
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
@@ -15,11 +16,17 @@ import (
 // yet what changes: a route that came then would be missing, and one that went
 // would stay. So the first End-of-RIB is held back, all is told again, and what
 // isn't repeated then is withdrawn before the second one.
+//
+// The library puts together what waits to be sent: if all were told again before the
+// first End-of-RIB has left it, there would be one for both.
 type retelling struct {
 	// begin has the library tell all again; nil for who is told nothing.
 	begin func()
+	// ends says that the router is sent End-of-RIBs.
+	ends bool
 	// alive says that a KEEPALIVE has come, with which a session is established.
-	alive, begun bool
+	alive bool
+	once  sync.Once
 	// held has the families whose first End-of-RIB was held back.
 	held map[wire.Family]bool
 }
@@ -30,13 +37,13 @@ func (r *retelling) keptAlive() { r.alive = true }
 // reading notes that the library reads another message: after the first KEEPALIVE
 // it does so when it tells what changes.
 func (r *retelling) reading() {
-	if r.alive && !r.begun && r.begin != nil {
-		r.begun = true
-		go r.begin()
+	if r.alive && !r.ends {
+		r.again()
 	}
 }
 
-// first reports whether an End-of-RIB is the first one of its family.
+// first reports whether an End-of-RIB is the first one of its family. The library
+// sends it when it tells what changes.
 func (r *retelling) first(family wire.Family) bool {
 	if r.held[family] {
 		return false
@@ -45,7 +52,15 @@ func (r *retelling) first(family wire.Family) bool {
 		r.held = make(map[wire.Family]bool)
 	}
 	r.held[family] = true
+	r.again()
 	return true
+}
+
+// again has all told a second time, once.
+func (r *retelling) again() {
+	if r.begin != nil {
+		r.once.Do(func() { go r.begin() })
+	}
 }
 
 // retell has a router told all again. A router that is gone by then needs nothing.

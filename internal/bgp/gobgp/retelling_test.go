@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
+	"time"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
@@ -48,24 +49,48 @@ func TestRetelling(t *testing.T) {
 	}
 }
 
-// All is told again when the library reads on after the KEEPALIVE with which the
-// session is established, and only once.
+// A router that is sent no End-of-RIB is told all again when the library reads on
+// after the KEEPALIVE with which the session is established, and only once.
 func TestRetellingBegins(t *testing.T) {
 	begun := make(chan struct{}, 2)
-	r := retelling{begin: func() { begun <- struct{}{} }}
+	r := &retelling{begin: func() { begun <- struct{}{} }}
 	r.reading()
-	if r.begun {
-		t.Error("it begins before the session is established")
-	}
-	r.keptAlive()
-	r.reading()
+	idle(t, begun, "before the session is established")
 	r.keptAlive()
 	r.reading()
 	<-begun
-	if len(begun) > 0 {
-		t.Error("it begins twice")
-	}
+	r.keptAlive()
+	r.reading()
+	idle(t, begun, "a second time")
 	new(retelling).reading() // for clients nothing begins
+}
+
+// Others are told when their first End-of-RIB has left the library, which would make
+// one of two that wait.
+func TestRetellingBeginsAfterEndOfRIB(t *testing.T) {
+	begun := make(chan struct{}, 2)
+	r := &retelling{begin: func() { begun <- struct{}{} }, ends: true}
+	r.keptAlive()
+	r.reading()
+	idle(t, begun, "before its End-of-RIB")
+	if !r.first(wire.RF_IPv4_UC) {
+		t.Error("the first End-of-RIB isn't held back")
+	}
+	<-begun
+	if !r.first(wire.RF_IPv6_UC) || r.first(wire.RF_IPv4_UC) {
+		t.Error("of each family the first End-of-RIB is held back, and no other")
+	}
+	idle(t, begun, "a second time")
+}
+
+// idle fails if something begins.
+func idle(t *testing.T, begun <-chan struct{}, when string) {
+	t.Helper()
+	select {
+	case <-begun:
+		t.Error("it begins " + when)
+	case <-time.After(20 * time.Millisecond):
+	}
 }
 
 func announced(t *testing.T, prefix string, options *wire.MarshallingOption) []byte {

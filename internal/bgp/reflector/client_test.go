@@ -24,6 +24,8 @@ type client struct {
 	// notification by then.
 	ended chan struct{}
 	said  []byte
+	// updates are the UPDATEs that it is sent; nil: nobody wants to know.
+	updates chan []byte
 }
 
 // Message types (RFC 4271 §4.1).
@@ -73,14 +75,17 @@ func callFrom(t *testing.T, address netip.Addr, n int) *client {
 	})
 	c := &client{t: t, n: n, conn: conn, ended: make(chan struct{})}
 	go c.listen()
-	t.Cleanup(c.fade)
 	return c
 }
 
-// listen reads until the reflector closes the connection. Keepalives are answered:
-// the reflector sends them often enough.
+// listen reads until the reflector closes the connection, at the latest when the
+// test ends: it isn't closed from here, as GoBGP 4.8 has a race between clients that
+// are lost at the same moment (it copies over a configuration that others may be
+// reading), which the race detector finds now and then. Keepalives are answered: the
+// reflector sends them often enough.
 func (c *client) listen() {
 	defer close(c.ended)
+	defer c.vanish()
 	for {
 		header := make([]byte, 19)
 		if _, err := io.ReadFull(c.conn, header); err != nil {
@@ -90,8 +95,11 @@ func (c *client) listen() {
 		if _, err := io.ReadFull(c.conn, body); err != nil {
 			return
 		}
-		if header[18] == notification {
+		switch {
+		case header[18] == notification:
 			c.said = body
+		case header[18] == update && c.updates != nil:
+			c.updates <- body
 		}
 	}
 }
@@ -105,19 +113,6 @@ func (c *client) send(kind byte, body []byte) {
 
 // vanish closes the connection without a word.
 func (c *client) vanish() { _ = c.conn.Close() }
-
-// fade vanishes when the reflector has noticed. GoBGP 4.8 has a race between clients
-// that are lost at the same moment (it copies over a configuration that others may be
-// reading), which the race detector finds now and then.
-func (c *client) fade() {
-	if tcp, ok := c.conn.(*net.TCPConn); ok && tcp.CloseWrite() == nil {
-		select {
-		case <-c.ended:
-		case <-time.After(time.Second): // of no session, so that nobody looks
-		}
-	}
-	c.vanish()
-}
 
 // leave ends the session with a notification: cease, administrative shutdown.
 func (c *client) leave() {
@@ -152,9 +147,12 @@ func (c *client) open(who identity) []byte {
 	return slices.Concat(body, []byte{byte(len(capabilities) + 2), 2, byte(len(capabilities))}, capabilities)
 }
 
-// told says End-of-RIB of both families (RFC 4724 §2).
+// endOfRIB4 says that all IPv4 routes have been told (RFC 4724 §2).
+var endOfRIB4 = []byte{0, 0, 0, 0}
+
+// told says End-of-RIB of both families.
 func (c *client) told() {
-	c.send(update, []byte{0, 0, 0, 0})
+	c.send(update, endOfRIB4)
 	c.send(update, []byte{0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1})
 }
 

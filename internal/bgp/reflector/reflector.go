@@ -143,9 +143,6 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 // restart time: a reflector that is replaced takes no route off them.
 func (r *Reflector) Close() {
 	r.hangUp()
-	r.mu.Lock()
-	r.cancel()
-	r.mu.Unlock()
 	for _, l := range r.listeners {
 		l.Close()
 	}

@@ -129,14 +129,17 @@ func (r *Reflector) sleep(p *peer, wait time.Duration) bool {
 // departure is how long routers may take to notice that the reflector is gone.
 const departure = time.Second
 
-// hangUp leaves routers without a word, so that they keep what they were told
-// (RFC 4724 §4.2). It comes before all else that ends: a router that hears of
-// clients, or of BFD, before it has lost the session would take the routes away.
+// hangUp ends all that the reflector does of its own, and leaves routers without a
+// word, so that they keep what they were told (RFC 4724 §4.2). It comes before all
+// else that ends: a router that hears of clients, or of BFD, before it has lost the
+// session would take the routes away. Every connection ends like that: the library
+// may have told a router all before it says that the session is established.
 func (r *Reflector) hangUp() {
 	r.mu.Lock()
+	r.cancel()
 	var noticed []<-chan struct{}
 	for _, p := range r.peers {
-		if p.router && p.state == bgp.Established {
+		if p.router && p.link != nil {
 			noticed = append(noticed, p.link.Depart())
 		}
 	}
