@@ -24,8 +24,6 @@ type client struct {
 	// notification by then.
 	ended chan struct{}
 	said  []byte
-	// updates are the UPDATEs that it is sent; nil: nobody wants to know.
-	updates chan []byte
 }
 
 // Message types (RFC 4271 §4.1).
@@ -95,11 +93,8 @@ func (c *client) listen() {
 		if _, err := io.ReadFull(c.conn, body); err != nil {
 			return
 		}
-		switch {
-		case header[18] == notification:
+		if header[18] == notification {
 			c.said = body
-		case header[18] == update && c.updates != nil:
-			c.updates <- body
 		}
 	}
 }
@@ -147,12 +142,9 @@ func (c *client) open(who identity) []byte {
 	return slices.Concat(body, []byte{byte(len(capabilities) + 2), 2, byte(len(capabilities))}, capabilities)
 }
 
-// endOfRIB4 says that all IPv4 routes have been told (RFC 4724 §2).
-var endOfRIB4 = []byte{0, 0, 0, 0}
-
-// told says End-of-RIB of both families.
+// told says End-of-RIB of both families (RFC 4724 §2).
 func (c *client) told() {
-	c.send(update, endOfRIB4)
+	c.send(update, []byte{0, 0, 0, 0})
 	c.send(update, []byte{0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1})
 }
 
