@@ -50,9 +50,20 @@ var ErrPending = errors.New("not known yet")
 type Prober interface {
 	// Probe asks once, until ctx ends. Its error says in a few stable words why the
 	// answer isn't a healthy one; it is context.DeadlineExceeded if there was none
-	// in time, and has ErrLocal in its chain if it says nothing about the backend.
+	// in time, a Silence if there can't be one, and has ErrLocal in its chain if it
+	// says nothing about the backend.
 	Probe(ctx context.Context, path Path) error
 }
+
+// Silence is why nothing comes back from a backend, not even a refusal: it is gone,
+// with all of its connections, for all that this node can tell.
+type Silence struct{ error }
+
+// SilenceOf makes an error a Silence, in the same words.
+func SilenceOf(err error) error { return Silence{err} }
+
+// Unwrap returns the error that became a Silence.
+func (s Silence) Unwrap() error { return s.error }
 
 // ErrLocal says that a probe could not be made, for want of something on this
 // node: open files, memory, ports, a right. It says nothing about the backend.
@@ -71,6 +82,10 @@ type State struct {
 	// come to a verdict, of which Healthy is the content; until then the backend
 	// counts as Healthy says.
 	Checked, Known, Healthy bool
+	// Silent says that it isn't healthy because nothing comes back from it. One that
+	// refuses connections or answers with an error lives, and may still serve those
+	// that it has.
+	Silent bool
 	// Share is the part of its weight that a backend in slow start gets, in
 	// sixteenths: 1 to 16.
 	Share int

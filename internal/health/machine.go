@@ -14,14 +14,16 @@ type machine struct {
 	State
 	rise, fall int
 	slowStart  time.Duration
-	// streak counts the results in a row that contradict the verdict.
-	streak int
+	// streak counts the results in a row that contradict the verdict, quiet those in
+	// which nothing came back.
+	streak, quiet int
 }
 
 // result is how one probe went.
 type result struct {
-	// reason is why it failed; empty if it didn't.
+	// reason is why it failed; empty if it didn't. Silent says that nothing came back.
 	reason string
+	silent bool
 	took   time.Duration
 }
 
@@ -44,12 +46,21 @@ func (m *machine) configure(check *lb.HealthCheck) {
 	m.rise, m.fall, m.slowStart = check.Rise, check.Fall, check.SlowStart
 }
 
-// observe takes a result and reports whether it brought a verdict: the first
-// success of all does, other results only if enough of them in a row contradict
-// how the backend counts. So one slow probe takes nobody's flows away.
+// observe takes a result and reports whether it brought something to report.
 func (m *machine) observe(r result, now time.Time) bool {
-	healthy := r.reason == ""
 	m.Reason, m.Took = r.reason, r.took
+	verdict, before := m.judge(r.reason == "", now), m.Silent
+	if m.quiet++; !r.silent {
+		m.quiet = 0
+	}
+	m.Silent = !m.Healthy && m.quiet >= m.fall
+	return verdict || m.Silent != before
+}
+
+// judge takes a result and reports whether it brought a verdict: the first success of
+// all does, other results only if enough of them in a row contradict how the backend
+// counts. So one slow probe takes nobody's flows away.
+func (m *machine) judge(healthy bool, now time.Time) bool {
 	if !m.Known && (healthy || !m.Healthy) {
 		m.Known = true
 		m.turn(healthy, now)

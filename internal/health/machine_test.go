@@ -4,6 +4,7 @@ package health
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,19 +20,12 @@ func counting(healthy bool) State {
 
 // inRow reports whether the last n results all were the same.
 func inRow(results []bool, n int, want bool) bool {
-	if len(results) < n {
-		return false
-	}
-	for _, ok := range results[len(results)-n:] {
-		if ok != want {
-			return false
-		}
-	}
-	return true
+	return len(results) >= n && !slices.Contains(results[len(results)-n:], !want)
 }
 
 // Whatever happens, a verdict changes with the fall-th failure or the rise-th
-// success in a row, not before, and the first success decides alone.
+// success in a row, not before, and the first success decides alone. Who isn't healthy
+// is silent from the fall-th failure in a row in which nothing came back.
 func TestVerdictsFollowResultsInARow(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
@@ -41,15 +35,15 @@ func TestVerdictsFollowResultsInARow(t *testing.T) {
 		if m.Known || m.Healthy != initially || m.Share != lb.WholeShare {
 			t.Fatalf("seed %d: begins as %+v", seed, m.State)
 		}
-		var results []bool // since the verdict
+		var results, silence []bool
 		for i := range 200 {
 			now := epoch.Add(time.Duration(i) * time.Second)
 			ok, before := random.Float64() < 0.5, m.State
 			r := result{took: time.Duration(i)}
 			if !ok {
-				r.reason = "connection refused"
+				r.reason, r.silent = "no success", random.IntN(4) > 0
 			}
-			results = append(results, ok)
+			results, silence = append(results, ok), append(silence, r.silent)
 			want := before.Healthy
 			switch {
 			case !before.Known && ok:
@@ -58,11 +52,12 @@ func TestVerdictsFollowResultsInARow(t *testing.T) {
 				want = !before.Healthy
 			}
 			changed := m.observe(r, now)
-			known := before.Known || ok || !want
-			if m.Healthy != want || m.Known != known || changed != (known != before.Known || want != before.Healthy) || m.Reason != r.reason || m.Took != r.took {
-				t.Fatalf("seed %d, result %d: %+v, changed %t, want healthy %t after %v", seed, i, m.State, changed, want, results)
+			known, silent := before.Known || ok || !want, !want && inRow(silence, check.Fall, true)
+			turned := known != before.Known || want != before.Healthy
+			if m.Healthy != want || m.Known != known || m.Silent != silent || changed != (turned || silent != before.Silent) || m.Reason != r.reason || m.Took != r.took {
+				t.Fatalf("seed %d, result %d: %+v, changed %t, want healthy %t, silent %t after %v", seed, i, m.State, changed, want, silent, results)
 			}
-			if changed && !m.Since.Equal(now) || !changed && m.Since != before.Since {
+			if turned && !m.Since.Equal(now) || !turned && m.Since != before.Since {
 				t.Fatalf("seed %d, result %d: since %s", seed, i, m.Since)
 			}
 		}

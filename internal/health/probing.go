@@ -132,7 +132,7 @@ func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time
 	if !local {
 		r := result{took: took}
 		if err != nil {
-			r.reason = reason(err, t.check.Timeout)
+			r.reason, r.silent = reason(err, t.check.Timeout), silent(err)
 		}
 		for _, b := range t.members {
 			m.observe(b, r, now)
@@ -148,6 +148,12 @@ func reason(err error, timeout time.Duration) string {
 		return fmt.Sprintf("timed out after %s", timeout)
 	}
 	return err.Error()
+}
+
+// silent reports whether nothing came back from the backend.
+func silent(err error) bool {
+	_, is := errors.AsType[Silence](err)
+	return is || errors.Is(err, context.DeadlineExceeded)
 }
 
 // count adds a probe to the totals and reports whether it says nothing.

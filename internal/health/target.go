@@ -71,7 +71,7 @@ func (t *target) open(paths Paths) error {
 	}
 	path, release, err := paths.Open(t.through, t.to, t.key.port)
 	if err != nil {
-		return fmt.Errorf("can't be reached: %w", err)
+		return SilenceOf(fmt.Errorf("can't be reached: %w", err))
 	}
 	t.path, t.release = path, release
 	return nil

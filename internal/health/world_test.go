@@ -121,6 +121,9 @@ func (w *world) reported() []string {
 		if !v.Known {
 			word = "perhaps " + word
 		}
+		if v.Silent {
+			word = "silent"
+		}
 		if v.Share != lb.WholeShare {
 			word += fmt.Sprintf(" %d/16", v.Share)
 		}

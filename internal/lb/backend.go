@@ -74,7 +74,8 @@ type Backend struct {
 	// AffinityQUIC. Without one it is found by the five-tuple only.
 	ServerID ServerID `json:"serverID,omitempty"`
 	// Down says that health checks found the server dead: it gets no new flows
-	// and loses those that it has. The store sets it, never a source.
+	// and loses those that it has. The store sets it, never a source, and of servers
+	// that get no new TCP flows anyway only for those from which nothing comes back.
 	Down bool `json:"down,omitempty"`
 	// Share is the part of its weight that a backend in slow start gets, in
 	// sixteenths: 1 to 15, or 0 for the whole. The store sets it, never a source.

@@ -54,9 +54,7 @@ func (e *Entry) effective(b lb.Backend, drained bool) lb.Backend {
 		return b
 	}
 	if !e.healthy(b) {
-		// What has not been probed yet is not known to be dead: it may have flows,
-		// from before it left the service for a while.
-		if b.Down = e.Health[b.ID()].Known; !b.Down {
+		if b.Down = e.lost(b); !b.Down {
 			b.Weight = 0
 		}
 	}
@@ -64,6 +62,18 @@ func (e *Entry) effective(b lb.Backend, drained bool) lb.Backend {
 		b.Share = state.Share
 	}
 	return b
+}
+
+// lost reports whether the flows of a backend that isn't healthy are to go elsewhere.
+// What has not been probed yet is not known to be dead: it may have flows, from before
+// it left the service for a while. And a server that gets no new flows may take no
+// new connections because it is about to end, and serve those that it has until they
+// end; what it doesn't serve any more its own kernel refuses, as long as anything comes
+// back from it. Of datagrams nobody can tell.
+func (e *Entry) lost(b lb.Backend) bool {
+	state := e.Health[b.ID()]
+	leaves := b.Weight == 0 && e.Configured.Protocol == lb.TCP
+	return state.Known && (state.Silent || !leaves)
 }
 
 // healthy reports whether no verdict calls a backend dead. One without a verdict

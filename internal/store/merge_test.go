@@ -120,13 +120,46 @@ func TestDrain(t *testing.T) {
 	}
 }
 
+// A server that gets no new flows and refuses connections keeps those that it has,
+// until nothing comes back from it; of datagrams nobody can tell.
+func TestRefusalOfOneThatLeaves(t *testing.T) {
+	for name, test := range map[string]struct {
+		weight   int
+		drained  bool
+		protocol lb.Protocol
+		state    health.State
+		down     bool
+	}{
+		"one that gets flows":            {1, false, lb.TCP, health.State{}, true},
+		"refuses":                        {0, false, lb.TCP, health.State{}, false},
+		"drained, and refuses":           {1, true, lb.TCP, health.State{}, false},
+		"silent":                         {0, false, lb.TCP, health.State{Silent: true}, true},
+		"drained, and silent":            {1, true, lb.TCP, health.State{Silent: true}, true},
+		"refuses datagrams":              {0, false, lb.UDP, health.State{}, true},
+		"drained, and refuses datagrams": {1, true, lb.UDP, health.State{}, true},
+		"drained and healthy":            {1, true, lb.TCP, health.State{Healthy: true}, false},
+	} {
+		s, web := store.New(), checked("web", 1, 1, 2)
+		web.Protocol, web.Backends[0].Weight = test.protocol, test.weight
+		set(t, s, web)
+		if test.drained {
+			s.Drain(store.Drain{Target: store.Target{Service: "web", Backend: web.Backends[0].ID()}})
+		}
+		e := only(t, s.Judge([]health.Verdict{verdict(web, 0, test.state)}))
+		b := e.Service.Backends[0]
+		if gets := test.weight > 0 && !test.drained; b.Down != test.down || b.Weight > 0 != gets {
+			t.Errorf("%s: %+v", name, b)
+		}
+	}
+}
+
 // With fewer than the threshold of living backends health is ignored; drained
 // backends are no part of the count.
 func TestPanic(t *testing.T) {
 	s, web := store.New(), checked("web", 1, 1, 2, 3, 4)
 	web.Health.PanicThreshold = 50
 	set(t, s, web)
-	dead := health.State{}
+	dead := health.State{Silent: true}
 	e := only(t, s.Judge([]health.Verdict{verdict(web, 0, dead), verdict(web, 1, dead)}))
 	if e.Panic || e.Healthy != 2 || !e.Service.Backends[0].Down {
 		t.Errorf("half of the backends live: panic %t, %d healthy", e.Panic, e.Healthy)

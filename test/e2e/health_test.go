@@ -31,6 +31,7 @@ func TestHealth(t *testing.T) {
 	t.Run("killed", l.checkKilledServer)
 	t.Run("all", l.checkAllServersKilled)
 	t.Run("panic", l.checkPanic)
+	t.Run("ending", l.checkEndingServer)
 }
 
 // checked are the lab's services, those of the web with a health check, and
@@ -160,6 +161,41 @@ func (l *lab) checkPanic(t *testing.T) {
 	for _, name := range names[:3] {
 		l.startServer(t, name)
 	}
+	l.awaitInUse(t, 4)
+}
+
+// A drained server that takes no new connections, as one that is about to end, keeps
+// those that it has. They end when nothing comes back from it any more.
+func (l *lab) checkEndingServer(t *testing.T) {
+	visitors := slices.DeleteFunc(l.visitors(t, 64), func(b *visitor) bool { return b.server != moved })
+	if len(visitors) == 0 {
+		t.Fatal("no connection was to the server")
+	}
+	l.drain(t, "drain", "backend", "web", moved4)
+	l.drain(t, "drain", "backend", "web6", moved6)
+	rules := func(verdict string) {
+		l.run(t, moved, "nft", "add table inet ending; flush table inet ending; table inet ending { chain input { "+
+			"type filter hook input priority 0; tcp dport 80 "+verdict+"; }; }")
+	}
+	open := func() { l.run(t, moved, "nft", "add table inet ending; delete table inet ending") }
+	defer open()
+
+	rules("tcp flags & (syn | ack) == syn reject with tcp reset")
+	l.awaitInUse(t, 3)
+	for _, b := range visitors {
+		if server, err := b.ask(); server != moved || err != nil {
+			t.Errorf("the server takes no new connections: an old one is answered by %q (%v)", server, err)
+		}
+	}
+	rules("drop")
+	for _, b := range visitors {
+		if server, err := b.ask(); !errors.Is(err, unix.ECONNRESET) {
+			t.Errorf("nothing comes back from the server: an old connection is answered by %q (%v)", server, err)
+		}
+	}
+	open()
+	l.drain(t, "undrain", "backend", "web", moved4)
+	l.drain(t, "undrain", "backend", "web6", moved6)
 	l.awaitInUse(t, 4)
 }
 

@@ -52,9 +52,9 @@ func explain(err error) error {
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 		return errors.New("connection reset")
 	case errors.Is(err, unix.EHOSTUNREACH):
-		return errors.New("no route to host")
+		return health.SilenceOf(errors.New("no route to host"))
 	case errors.Is(err, unix.ENETUNREACH):
-		return errors.New("network is unreachable")
+		return health.SilenceOf(errors.New("network is unreachable"))
 	}
 	return err
 }

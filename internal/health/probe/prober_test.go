@@ -236,3 +236,15 @@ func TestUDP(t *testing.T) {
 		}
 	}
 }
+
+// Who can't be reached is silent; who refuses isn't.
+func TestSilence(t *testing.T) {
+	for err, want := range map[error]bool{
+		unix.EHOSTUNREACH: true, unix.ENETUNREACH: true, unix.ECONNREFUSED: false, unix.ECONNRESET: false,
+	} {
+		said := explain(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)})
+		if _, is := errors.AsType[health.Silence](said); is != want {
+			t.Errorf("%v is %v: silence %t, want %t", err, said, is, want)
+		}
+	}
+}
