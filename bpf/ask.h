@@ -17,7 +17,6 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 
-#include "hash.h"
 #include "hop.h"
 #include "link.h"
 #include "maps.h"
@@ -29,6 +28,7 @@
 #include "stats.h"
 #include "toobig.h"
 #include "types.h"
+#include "walk.h"
 
 /*
  * How many segments a processor passes on, so that a flood of them doesn't become one that is as many times
@@ -70,35 +70,6 @@ static __always_inline struct backend *next_node(const struct service *service)
 	return b && b->flags & BACKEND_RELAY ? b : NULL;
 }
 
-/* How many places of the ring are looked at for another node's backend. */
-#define NODE_PROBES 32
-
-/*
- * A backend of another node than the one that sent the segment, or NULL. That one may know of fewer nodes
- * than this one does, or of none but this: it comes next, has been asked, and would ask nobody else.
- */
-static __noinline struct backend *another_node(struct xdp_md *ctx, const struct packet *p,
-					       const struct view *view)
-{
-	__u64 hash = flow_hash(p, vip_hash(p), 0);
-	struct backend *b;
-	__u32 entry;
-
-	if (!view->ring_size)
-		return NULL;
-	for (int i = 0; i < NODE_PROBES; i++) {
-		hash = hash_end(hash_word(hash, i));
-		entry = ring_entry(view->ring_base, view->ring_size, hash);
-		if (entry == RING_NONE || (entry & RING_SLOT) >= view->slots)
-			return NULL;
-		b = backend_at(view, entry & RING_SLOT);
-		if (b && b->flags & BACKEND_USABLE && b->flags & BACKEND_RELAY &&
-		    !returns_to_sender(ctx, p, b))
-			return b;
-	}
-	return NULL;
-}
-
 /* A segment that no node that can be asked knows. Returns the exit. */
 static __always_inline enum counter refuse_unknown(struct xdp_md *ctx, const struct packet *p,
 						   const struct service *service)
@@ -123,8 +94,10 @@ static __noinline int ask_around(struct xdp_md *ctx, const struct packet *p,
 		return conclude(refuse_unknown(ctx, p, service));
 	if (!b)
 		return conclude(COUNTER_DROP_NO_SESSION); /* the next one finds both alike */
+	/* That one may know of fewer nodes than this one does, or of none but this: it comes next, has been
+	 * asked, and would ask nobody else. */
 	if (returns_to_sender(ctx, p, b)) {
-		other = another_node(ctx, p, active_view(service));
+		other = walk_ring(ctx, p, active_view(service), WALK_OTHER);
 		if (other)
 			b = other;
 	}

@@ -29,6 +29,7 @@
 #include "toobig.h"
 #include "trace.h"
 #include "types.h"
+#include "walk.h"
 
 /*
  * The other backend of a segment that is of no session here, although its ring entry names one of this
@@ -71,41 +72,16 @@ static __always_inline struct backend *dnat_backend(struct xdp_md *ctx, const st
 	return other ? other : b;
 }
 
-/* How many places of the ring are looked at for an own backend: of ten nodes alike one finds its own 97
- * times of 100, and the next connection looks at others. */
-#define OWN_PROBES 32
-
-/* One of this node's own backends that get new flows, or NULL. The flow picks it, not its client. */
-static __noinline struct backend *own_backend(const struct packet *p, const struct view *view)
-{
-	__u64 hash = flow_hash(p, vip_hash(p), 0);
-	struct backend *b;
-	__u32 entry;
-
-	if (!view->ring_size)
-		return NULL;
-	for (int i = 0; i < OWN_PROBES; i++) {
-		hash = hash_end(hash_word(hash, i));
-		entry = ring_entry(view->ring_base, view->ring_size, hash);
-		if (entry == RING_NONE || (entry & RING_SLOT) >= view->slots)
-			return NULL;
-		b = backend_at(view, entry & RING_SLOT);
-		if (b && b->flags & BACKEND_USABLE && !(b->flags & BACKEND_RELAY))
-			return b;
-	}
-	return NULL;
-}
-
 /*
  * The own backend of a new flow that another node sent here, while this one would send it back there: they
  * disagree on the ring, or on where the client was last. Whoever sent it will send its segments here, too,
  * so it begins here; its client's next ones do as well. NULL if there is none.
  */
-static __always_inline struct backend *returned_flow(const struct packet *p,
+static __always_inline struct backend *returned_flow(struct xdp_md *ctx, const struct packet *p,
 						     const struct service *service, __u32 number)
 {
 	const struct view *view = active_view(service);
-	struct backend *b = own_backend(p, view);
+	struct backend *b = walk_ring(ctx, p, view, WALK_OWN);
 
 	if (b && feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
 		move_client(view, flow_hash(p, vip_hash(p), view->flags), number, b);
@@ -169,7 +145,7 @@ __noinline int relay_flow(struct xdp_md *ctx, const struct packet *p, const stru
 	b = dnat_backend(ctx, p, service, number);
 	if (b && b->flags & BACKEND_RELAY && p->phase != PHASE_OPEN && !p->quoted &&
 	    returns_to_sender(ctx, p, b)) {
-		b = returned_flow(p, service, number);
+		b = returned_flow(ctx, p, service, number);
 		if (!b)
 			return conclude(COUNTER_DROP_LOOP);
 	}

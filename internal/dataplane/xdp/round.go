@@ -19,12 +19,8 @@ import (
 // nobody is left, it is rather this node that sees nobody, having just come back for
 // example: then they are asked all the same, as they know their connections.
 func roundOf(slots []slot) balancerRound {
-	up, down := map[relayWay]bool{}, map[relayWay]bool{}
-	for i := range slots {
-		one := &slots[i]
-		up[one.relayWay()] = up[one.relayWay()] || one.usable()
-		down[one.relayWay()] = down[one.relayWay()] || one.wasUsable && !one.usable()
-	}
+	up := nodesWith(slots, (*slot).usable)
+	down := nodesWith(slots, func(s *slot) bool { return s.wasUsable && !s.usable() })
 	round := roundAmong(slots, func(s *slot) bool { return up[s.relayWay()] || !down[s.relayWay()] })
 	if round.Nodes == 0 {
 		round = roundAmong(slots, func(*slot) bool { return true })
