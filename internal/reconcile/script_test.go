@@ -28,7 +28,7 @@ import (
 //	fail OP NAME REASON…       fail calls of OP (update, delete, prune) for a service; "-" for prune
 //	heal OP NAME               fail them no more
 //	unusable BACKEND REASON…   make a backend unusable; no reason makes it usable
-//	verdict NAME BACKEND WORD  a health check finds a backend dead, alive or, in slow start, N/16
+//	verdict NAME BACKEND WORD  a health check finds a backend dead, refusing, alive or, in slow start, N/16
 //	drain NAME [BACKEND]       drain a service or one of its backends
 //	undrain NAME [BACKEND]     and no longer
 //	stale NAME                 announce that a service is outdated
@@ -139,7 +139,8 @@ func (s *script) run(at, command string, args []string) {
 
 // judge hands the store a verdict.
 func (s *script) judge(at, name string, backend lb.BackendID, word string) {
-	state := health.State{Checked: true, Known: true, Healthy: word != "dead", Share: 16}
+	dead := word == "dead"
+	state := health.State{Checked: true, Known: true, Healthy: !dead && word != "refusing", Silent: dead, Share: 16}
 	if share, of, ramping := strings.Cut(word, "/"); ramping && of == "16" {
 		var err error
 		if state.Share, err = strconv.Atoi(share); err != nil {
