@@ -13,6 +13,8 @@ unexport GOROOT
 # Evaluated only by the recipe that uses them.
 VERSION = $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 COMMIT = $(shell git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null)
+LDFLAGS = -s -w -X fairlead.io/fairlead/internal/version.Version=$(VERSION) \
+	-X fairlead.io/fairlead/internal/version.Revision=$(COMMIT)
 
 # What "make image" calls the image.
 IMAGE = localhost/fairlead:$(VERSION)
@@ -22,15 +24,21 @@ IMAGE = localhost/fairlead:$(VERSION)
 TOOL := go tool -modfile=tools/go.mod
 C_FILES = $(shell git ls-files --cached --others --exclude-standard '*.c' '*.h')
 
+# bpf2go reads how to compile BPF programs from here. The objects contain file names,
+# from the root of the tree on, so that they are the same in every clone.
+export BPF2GO_CC := clang-19
+export BPF2GO_STRIP := llvm-strip-19
+export BPF2GO_CFLAGS = -I$(CURDIR)/bpf -ffile-prefix-map=$(CURDIR)/= -O2 -mcpu=v3 -Wall -Wextra -Werror \
+	$(foreach arch,x86_64 aarch64,-idirafter /usr/include/$(arch)-linux-gnu)
+
 .PHONY: help
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: build
-build: ## Build bin/fairlead, one static binary
+build: ## Build bin/fairlead, the product, and bin/fairlab, the laboratory
 	@scripts/install-deps.sh build
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/fairlead \
-		-ldflags '-s -w -X main.version=$(VERSION) -X main.revision=$(COMMIT)' ./cmd/fairlead
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -o bin/ -ldflags '$(LDFLAGS)' ./cmd/fairlead ./cmd/fairlab
 
 .PHONY: image
 image: ## Build bin/fairlead-image.tar, the container image IMAGE
@@ -42,7 +50,7 @@ image: ## Build bin/fairlead-image.tar, the container image IMAGE
 demo: ## Balance real traffic in a lab of network namespaces and show it (root)
 	@scripts/install-deps.sh demo
 	@$(MAKE) --no-print-directory build
-	@bin/fairlead lab demo
+	@bin/fairlab demo
 
 .PHONY: gobgpd
 gobgpd: ## Build bin/gobgpd, for labs with --router gobgp
@@ -52,20 +60,17 @@ gobgpd: ## Build bin/gobgpd, for labs with --router gobgp
 .PHONY: kubernetes
 kubernetes: ## Build the Kubernetes that tests run, once, and print its path
 	@scripts/install-deps.sh kubernetes
-	@go run ./scripts/kubernetes
+	@go run ./test/cluster/up --build
 
 .PHONY: test
-test: ## Run all tests (root, or those that need it are skipped)
+test: ## Run the tests for every change (root, or those that need it are skipped)
 	@scripts/install-deps.sh test
-	@go run ./scripts/kubernetes >/dev/null
-	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on -timeout=25m ./...
+	@scripts/test.sh fast
 
-# Whole clusters take some minutes of a change's time each.
-.PHONY: check
-check: ## Run all tests but those in whole Kubernetes clusters, for every day
-	@scripts/install-deps.sh test
-	@go run ./scripts/kubernetes >/dev/null
-	@CGO_ENABLED=1 go run ./scripts/testsum -race -shuffle=on -timeout=25m $$(go list ./... | grep -vE '/test/e2e/(kubernetes|guide)$$')
+.PHONY: test-all
+test-all: ## Run what "make test" leaves out: clusters, guest kernels, fuzzing, the laboratory
+	@scripts/install-deps.sh test-all
+	@scripts/test.sh rest
 
 .PHONY: verify
 verify: ## Lint, and check formats, modules, generated files and known vulnerabilities
@@ -75,11 +80,16 @@ verify: ## Lint, and check formats, modules, generated files and known vulnerabi
 .PHONY: generate
 generate: ## Compile the BPF programs and what else is generated
 	@scripts/install-deps.sh generate
-	BPF2GO_CC=clang-19 go generate ./...
-	@scripts/manifests.sh
+	go generate ./...
+	@scripts/commands.sh
+
+.PHONY: bpf
+bpf: ## Compile the BPF programs only
+	@scripts/install-deps.sh generate
+	go generate -run bpf2go ./...
 
 .PHONY: manifests
-manifests: ## Render the chart (VALUES) to deploy/manifests/fairlead.yaml (MANIFESTS)
+manifests: ## Render the chart (VALUES) to bin/fairlead.yaml (MANIFESTS)
 	@scripts/install-deps.sh build
 	@scripts/manifests.sh "$(VALUES)" "$(MANIFESTS)"
 

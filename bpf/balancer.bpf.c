@@ -1,111 +1,103 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The balancer: parse, one look-up for the VIP, one ring slot, one backend, rewrite, transmit.
+ * The balancer: parse, look up the VIP, pick a backend, encapsulate, transmit.
  */
 #include <linux/bpf.h>
 
 #include <bpf/bpf_helpers.h>
 
-#include "access.h"
-#include "echo.h"
-#include "encap.h"
-#include "flow.h"
-#include "hash.h"
-#include "limit.h"
-#include "maps.h"
-#include "member.h"
-#include "nat.h"
-#include "overlay.h"
-#include "parse.h"
-#include "quic.h"
-#include "ring.h"
-#include "stats.h"
-#include "toobig.h"
-#include "trace.h"
-#include "types.h"
-#include "unavailable.h"
-#include "vip.h"
+#include "answer/echo.h"
+#include "answer/error.h"
+#include "answer/refuse.h"
+#include "core/hash.h"
+#include "core/maps.h"
+#include "core/stats.h"
+#include "core/types.h"
+#include "core/vip.h"
+#include "parse/overlay.h"
+#include "parse/parse.h"
+#include "parse/peer.h"
+#include "pick/admit.h"
+#include "pick/flow.h"
+#include "pick/trace.h"
+#include "send/encap.h"
+#include "translate/translate.h"
 
-/* No service's packet, which a ping of its address is neither, nor a server's that NAT sends back. */
-static __always_inline int unserved(struct xdp_md *ctx, const struct packet *p)
+/* A packet that matches no service: VIP echo requests and NAT return traffic are handled here. */
+static __always_inline int no_service(struct xdp_md *ctx, const struct packet *p)
 {
+	trace_packet(p);
 	if (p->vip.protocol == IPPROTO_ICMP || p->vip.protocol == IPPROTO_ICMPV6)
-		return conclude(answer_echo(ctx, p));
+		return exit_default(answer_echo(ctx, p));
 	if (feature_nat)
-		return nat_server(ctx, p);
-	return leave(COUNTER_PASS_NOT_VIP, XDP_PASS);
+		return nat_from_server(ctx, p);
+	return exit_with(COUNTER_PASS_NOT_VIP, XDP_PASS);
+}
+
+/* Sends the packet to its backend. Returns the verdict. */
+static __always_inline int forward(struct xdp_md *ctx, const struct packet *p,
+				   const struct view *view, const struct backend *b, __u64 hash,
+				   __u64 bytes)
+{
+	enum counter exit = encap(ctx, p, b, hash);
+
+	if (exit == COUNTER_DROP_TOO_BIG)
+		exit = answer_too_big(ctx, p, b);
+	/* The frame is from a peer whose MAC address isn't in `peers` yet. */
+	if (feature_peers && exit == COUNTER_DROP_LOOP && view->flags & VIEW_SHARED)
+		exit = COUNTER_PASS_FROM_PEER;
+	if (!is_forward(exit))
+		return exit_default(exit);
+	count_backend(b->stats, bytes);
+	if (p->phase == PHASE_OPENING)
+		count_new_flow(b->stats);
+	if (feature_peers && exit == COUNTER_FORWARD_LOCAL)
+		return exit_with(exit, XDP_PASS);
+	return exit_with(exit, transmit(ctx, b->ifindex));
 }
 
 SEC("xdp")
 int balance(struct xdp_md *ctx)
 {
-	__u64 bytes = ctx->data_end - ctx->data;
+	__u64 bytes = ctx->data_end - ctx->data, hash;
 	struct packet packet = {};
 	struct service *service;
-	struct backend *backend = NULL;
-	struct view *view;
-	enum counter exit;
+	struct backend *backend;
 	__u32 number, active;
-	__u64 hash;
+	enum counter exit;
+	struct view *view;
 
 	exit = parse(ctx, &packet);
-	if (feature_member && may_be_tunnel(exit, &packet)) {
-		if (end_tunnel(ctx))
-			return leave(COUNTER_PASS_BALANCED, XDP_PASS);
-	}
+	if (feature_peers && may_be_peer_tunnel(exit, &packet) && decap_from_peer(ctx))
+		return exit_with(COUNTER_PASS_FROM_PEER, XDP_PASS);
 	if (feature_overlay && exit == COUNTER_COUNT && is_overlay(&packet))
 		exit = parse_overlay(ctx, &packet);
 	if (exit != COUNTER_COUNT)
-		return conclude(exit);
+		return exit_default(exit);
 	hash = vip_hash(&packet);
 	number = service_number(&packet, hash);
-	if (number == VIP_NEVER) {
-		trace_packet(&packet);
-		return unserved(ctx, &packet);
-	}
+	if (number == VIP_UNUSED)
+		return no_service(ctx, &packet);
 	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
-		return leave(COUNTER_DROP_STATE, XDP_DROP);
+		return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
 	active = *(volatile __u32 *)&service->active & 1;
 	view = &service->view[active];
 	trace_service(&packet, view, number);
-	if (feature_member && view->flags & VIEW_SHARED && is_balanced(ctx))
-		return leave(COUNTER_PASS_BALANCED, XDP_PASS);
-	if (feature_sources && view->flags & VIEW_SOURCES &&
-	    !source_allowed(&packet, service->sources[active]))
-		return leave(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
-	/* A traced packet takes nothing out of what live packets may. */
-	if (feature_limits && !tracing && view->flags & VIEW_LIMITS && packet.phase != PHASE_OPEN &&
-	    !packet.quoted) {
-		exit = limit_new_flow(&packet, service, number);
-		if (exit != COUNTER_COUNT)
-			return leave(exit, XDP_DROP);
-	}
+	if (feature_peers && view->flags & VIEW_SHARED && is_from_peer(ctx))
+		return exit_with(COUNTER_PASS_FROM_PEER, XDP_PASS);
+	exit = admit(&packet, service, view, active, number);
+	if (exit != COUNTER_COUNT)
+		return exit_with(exit, XDP_DROP);
 	if (feature_nat && view->flags & VIEW_NAT) {
-		packet.routed = feature_dnat && view->flags & VIEW_DNAT;
-		return nat_client(ctx, &packet, service, number, bytes);
+		packet.routed = feature_dsr && view->flags & VIEW_DSR;
+		return nat_from_client(ctx, &packet, service, number, bytes);
 	}
 	hash = flow_hash(&packet, hash, view->flags);
-	if (feature_quic && view->flags & VIEW_QUIC && has_transport(&packet))
-		backend = quic_backend(ctx, &packet, view, &service->quic, number);
-	if (!backend && view->ring_size)
-		backend = flow_backend(&packet, view, hash, number);
+	backend = pick_backend(ctx, &packet, service, view, hash, number);
 	if (!backend)
-		return conclude(refuse_flow(ctx, &packet, view->flags));
-	exit = encap(ctx, &packet, backend, hash);
-	if (exit == COUNTER_DROP_TOO_BIG)
-		exit = answer_too_big(ctx, &packet, backend);
-	/* From a balancer, although the agent hasn't heard of its MAC address yet. */
-	if (feature_member && exit == COUNTER_DROP_LOOP && view->flags & VIEW_SHARED)
-		exit = COUNTER_PASS_BALANCED;
-	if (!is_forward(exit))
-		return conclude(exit);
-	count_backend(backend->stats, bytes);
-	if (packet.phase == PHASE_OPENING)
-		count_new_flow(backend->stats);
-	if (feature_member && exit == COUNTER_FORWARD_SELF)
-		return leave(exit, XDP_PASS);
-	return leave(exit, transmit(ctx, backend->ifindex));
+		return exit_default(refuse_flow(ctx, &packet, view->flags));
+	return forward(ctx, &packet, view, backend, hash, bytes);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The kernel's side of NAT towards backends that XDP can't send to: those behind an overlay's or another
- * tunnel's device. XDP has translated the packet and says in front of it where it goes (struct
- * nat_handover); what is missing is the link layer, which the kernel's routes and neighbours know. The
- * packet never meets the rest of the network stack: the node needs no forwarding, and no filter of its
- * own addresses as sources.
+ * NAT to backends that XDP can't send to, for example behind an overlay's tunnel device. XDP has
+ * translated the packet and set its device in the metadata (struct nat_handover). The kernel
+ * resolves the next hop and writes the link-layer header. The packet bypasses the rest of the
+ * network stack: the node needs no forwarding, and no exception for packets with its own source
+ * addresses.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 
 #include <bpf/bpf_helpers.h>
 
-#include "types.h"
+#include "core/types.h"
 
-/* At the interfaces on which XDP runs, for packets that come in. */
+/* Attached to the ingress of interfaces with XDP. */
 SEC("tc")
 int hand_over(struct __sk_buff *skb)
 {

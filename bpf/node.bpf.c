@@ -1,26 +1,25 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * The other end of a tunnel, on a worker: takes the outer headers off packets that balancers sent to
- * this machine and hands the client's packet to the kernel, which has the VIP on a loopback. Only
- * packets from the given balancers to the given VIPs are opened; all others pass untouched, so that a
- * stranger can't slip forged packets past the network's filters.
+ * The tunnel endpoint of a worker: decapsulates packets from balancers and passes the client's
+ * packet to the kernel, which has the VIP on a loopback. Only packets from the configured balancers
+ * to the configured VIPs are decapsulated, so that other hosts can't bypass the network's filters.
  */
 #include <linux/bpf.h>
 
 #include <bpf/bpf_helpers.h>
 
-#include "address.h"
-#include "decap.h"
+#include "core/address.h"
+#include "parse/decap.h"
 
 /* Every packet leaves through exactly one of these exits. */
 enum node_counter {
 	NODE_COUNTER_PASS_NOT_TUNNEL, /* neither IPIP nor plain GUE; IP options, or a fragment */
 	NODE_COUNTER_PASS_TRUNCATED, /* ends within a header */
-	NODE_COUNTER_PASS_NOT_LOCAL, /* the outer destination is no tunnel end of this machine */
-	NODE_COUNTER_PASS_NOT_VIP, /* the inner destination is none of the VIPs */
-	NODE_COUNTER_PASS_NOT_BALANCER, /* the outer source is in none of the allowed prefixes */
+	NODE_COUNTER_PASS_NOT_LOCAL, /* the outer destination isn't an address of this machine */
+	NODE_COUNTER_PASS_NOT_VIP, /* the inner destination isn't a VIP */
+	NODE_COUNTER_PASS_NOT_BALANCER, /* the outer source isn't in an allowed prefix */
 	NODE_COUNTER_DROP_HEADROOM, /* the kernel refused to move the frame's start */
-	NODE_COUNTER_DECAP_IPIP, /* opened and handed to the kernel */
+	NODE_COUNTER_DECAP_IPIP, /* decapsulated and passed to the kernel */
 	NODE_COUNTER_DECAP_GUE,
 	NODE_COUNTER_COUNT,
 };
@@ -59,7 +58,7 @@ struct {
 	__type(value, __u8);
 } node_balancers SEC(".maps");
 
-static __always_inline int leave(enum node_counter exit, int verdict)
+static __always_inline int exit_with(enum node_counter exit, int verdict)
 {
 	__u64 *count = bpf_map_lookup_elem(&node_counters, &exit);
 
@@ -78,20 +77,21 @@ int end_tunnel(struct xdp_md *ctx)
 
 	form = read_tunnel(data, end, &t);
 	if (form == TUNNEL_TRUNCATED)
-		return leave(NODE_COUNTER_PASS_TRUNCATED, XDP_PASS);
-	if (form != TUNNEL_SOUND)
-		return leave(NODE_COUNTER_PASS_NOT_TUNNEL, XDP_PASS);
+		return exit_with(NODE_COUNTER_PASS_TRUNCATED, XDP_PASS);
+	if (form != TUNNEL_VALID)
+		return exit_with(NODE_COUNTER_PASS_NOT_TUNNEL, XDP_PASS);
 	if (!bpf_map_lookup_elem(&node_addresses, &t.destination))
-		return leave(NODE_COUNTER_PASS_NOT_LOCAL, XDP_PASS);
+		return exit_with(NODE_COUNTER_PASS_NOT_LOCAL, XDP_PASS);
 	if (!bpf_map_lookup_elem(&node_vips, &t.inner))
-		return leave(NODE_COUNTER_PASS_NOT_VIP, XDP_PASS);
+		return exit_with(NODE_COUNTER_PASS_NOT_VIP, XDP_PASS);
 	source.address = t.source;
 	if (!bpf_map_lookup_elem(&node_balancers, &source))
-		return leave(NODE_COUNTER_PASS_NOT_BALANCER, XDP_PASS);
+		return exit_with(NODE_COUNTER_PASS_NOT_BALANCER, XDP_PASS);
 	if (decap(ctx, &t))
-		return leave(NODE_COUNTER_DROP_HEADROOM, XDP_DROP);
-	return leave(t.forward == FORWARD_GUE ? NODE_COUNTER_DECAP_GUE : NODE_COUNTER_DECAP_IPIP,
-		     XDP_PASS);
+		return exit_with(NODE_COUNTER_DROP_HEADROOM, XDP_DROP);
+	return exit_with(t.forward == FORWARD_GUE ? NODE_COUNTER_DECAP_GUE
+						  : NODE_COUNTER_DECAP_IPIP,
+			 XDP_PASS);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /*
- * Health probes along the real path (DESIGN.md section 5.5). A probe is a packet to a VIP whose socket
- * mark names one backend. It is routed into a veth pair: `address_probe`, at the end that it enters by,
- * writes what the mark says into the frame, and `send_probe`, at the other end, sends it to the backend
- * by the balancer's own code and tables.
+ * Health probes along the data path. A probe is a packet to a VIP whose socket mark identifies a
+ * backend. It is routed into a veth pair. At the first device, `address_probe` copies the mark into
+ * the frame; at the second one, `send_probe` sends the packet to the backend with the balancer's
+ * code and tables.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -12,31 +12,31 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
-#include "address.h"
-#include "encap.h"
-#include "hash.h"
-#include "maps.h"
-#include "packet.h"
-#include "stats.h"
-#include "transport.h"
-#include "types.h"
+#include "core/address.h"
+#include "core/hash.h"
+#include "core/maps.h"
+#include "core/packet.h"
+#include "core/stats.h"
+#include "core/types.h"
+#include "parse/transport.h"
+#include "send/encap.h"
 
-/* A probe's mark: PROBE_MARK, and the number of its target. */
+/* The mark of a probe: PROBE_MARK, and the number of its target. */
 enum probe_mark {
 	PROBE_NUMBER = 0x000fffff,
 	PROBE_MARK = 0x3fa00000,
 };
 
-/* Where the target's number is in the destination address between the two ends; behind 2 bytes. */
+/* Offset of the target's number in the destination MAC address. */
 #define NUMBER_OFFSET 2
 
-/* What became of probes: each is counted once. */
+/* Every probe is counted once. */
 enum probe_counter {
 	PROBE_COUNTER_SENT,
-	PROBE_COUNTER_NO_MARK, /* no probe, or one of an earlier agent */
-	PROBE_COUNTER_NO_TARGET, /* the way has been closed */
-	PROBE_COUNTER_NO_NEXT_HOP, /* nobody knows how the backend is reached */
-	PROBE_COUNTER_REFUSED, /* the data plane would not forward it either: no IP packet, too big */
+	PROBE_COUNTER_NO_MARK, /* not a probe, or one of an earlier agent */
+	PROBE_COUNTER_NO_TARGET, /* the target has been removed */
+	PROBE_COUNTER_NO_NEXT_HOP, /* the backend's next hop is unknown */
+	PROBE_COUNTER_REFUSED, /* the data plane wouldn't forward it: not IP, or too big */
 	PROBE_COUNTER_COUNT,
 };
 
@@ -47,7 +47,7 @@ struct {
 	__type(value, __u64);
 } probe_counters SEC(".maps");
 
-/* By number: where the target is in `backends`, plus 1. 0 is no target. */
+/* By number: index of the target in `backends`, plus 1; 0: no target. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1); /* set when loaded */
@@ -80,9 +80,9 @@ int address_probe(struct __sk_buff *skb)
 }
 
 /*
- * What encapsulation needs to know of a packet. It comes from this machine's own network stack: it is
- * whole and sound, and there is nothing behind it in the frame. Of fragments and of what has no ports
- * where they are looked for, the hash knows the addresses.
+ * Parses what encapsulation needs. Probes come from this machine's network stack, so they are
+ * well-formed and fill the frame. Without ports, as for fragments, the hash covers the addresses
+ * only.
  */
 static __always_inline int read_ipv4(void *start, void *end, struct packet *p, __u8 *protocol)
 {
@@ -162,7 +162,7 @@ int send_probe(struct xdp_md *ctx)
 	if (read_probe(ctx, &packet))
 		return count_probe(PROBE_COUNTER_REFUSED, XDP_DROP);
 	exit = encap(ctx, &packet, backend, flow_hash(&packet, vip_hash(&packet), 0));
-	if (!is_forward(exit) || exit == COUNTER_FORWARD_SELF)
+	if (!is_forward(exit) || exit == COUNTER_FORWARD_LOCAL)
 		return count_probe(PROBE_COUNTER_REFUSED, XDP_DROP);
 	return count_probe(PROBE_COUNTER_SENT, bpf_redirect(backend->ifindex, 0));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy_test holds what operators install beside Fairlead: alert rules
-// and a dashboard that speak of metrics which are there. Whether a real
-// Prometheus answers them in a lab is shown in test/e2e.
+// Package deploy_test checks what operators install in addition to Fairlead: alert
+// rules and a dashboard, and that their metrics exist. test/e2e runs them in a real
+// Prometheus.
 package deploy_test
 
 import (
@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
@@ -38,7 +39,7 @@ type unitTests struct {
 	}
 }
 
-// dashboard is what the tests look at of a Grafana dashboard.
+// dashboard has the checked fields of a Grafana dashboard.
 type dashboard struct {
 	UID    string
 	Panels []struct {
@@ -77,7 +78,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// Every alert is shown to fire, says what to do, and speaks of known metrics.
+// Every alert fires in a test, has a description, and uses known metrics.
 func TestEveryAlertIsTested(t *testing.T) {
 	var file rules
 	decode(t, read(t, "prometheus", "alerts.yaml"), &file)
@@ -112,8 +113,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 	}
 }
 
-// The dashboard's panels have ids of their own, lie side by side and ask for
-// known metrics.
+// Panels of the dashboard have unique ids, do not overlap, and query known metrics.
 func TestDashboard(t *testing.T) {
 	var board dashboard
 	if err := json.Unmarshal(read(t, "grafana", "fairlead.json"), &board); err != nil {
@@ -154,11 +154,12 @@ var (
 	mentioned  = regexp.MustCompile(`\bfairlead_\w+`)
 )
 
-// knownMetrics are those of docs/metrics.md, which is made of the code.
+// knownMetrics are those of docs/reference/metrics.md, which is generated from the
+// code.
 func knownMetrics(t *testing.T) map[string]bool {
 	t.Helper()
 	known := map[string]bool{}
-	for _, row := range documented.FindAllSubmatch(read(t, "..", "docs", "metrics.md"), -1) {
+	for _, row := range documented.FindAllSubmatch(read(t, "..", "docs", "reference", "metrics.md"), -1) {
 		name := string(row[1])
 		known[name] = true
 		if string(row[2]) == "histogram" {
@@ -174,5 +175,24 @@ func checkMetrics(t *testing.T, known map[string]bool, who, expression string) {
 		if !known[name] {
 			t.Errorf("%s asks for %s, which there isn't", who, name)
 		}
+	}
+}
+
+var exitsOfKind = regexp.MustCompile(`\b(pass|drop|forward|answer)_(?:\(([a-z_|]+)\)|([a-z_]+))`)
+
+// The exits that alerts name are in the generated docs/reference/exits.md.
+func TestExits(t *testing.T) {
+	page := string(read(t, "..", "docs", "reference", "exits.md"))
+	found := 0
+	for _, m := range exitsOfKind.FindAllStringSubmatch(string(read(t, "prometheus", "alerts.yaml")), -1) {
+		for name := range strings.SplitSeq(m[2]+m[3], "|") {
+			found++
+			if exit := m[1] + "_" + name; !strings.Contains(page, "| `"+exit+"` |") {
+				t.Errorf("alerts.yaml names the exit %s, which doesn't exist", exit)
+			}
+		}
+	}
+	if found < 9 {
+		t.Errorf("%d exits found in alerts.yaml: want 9 or more", found)
 	}
 }

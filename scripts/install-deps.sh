@@ -8,8 +8,8 @@
 #   scripts/install-deps.sh build       make, git and a Go that can build go.mod
 #   scripts/install-deps.sh demo        build, a web server, its load generator and a router
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
-#   scripts/install-deps.sh test        demo, kubernetes, a C compiler (race detector), more routers, a guest
-#                                       machine, Prometheus and a browser
+#   scripts/install-deps.sh test        demo, image, a C compiler (race detector), more routers, Prometheus
+#   scripts/install-deps.sh test-all    test, kubernetes, a guest machine and a browser
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
 #   scripts/install-deps.sh verify      generate, and the linters that are not Go
@@ -86,17 +86,22 @@ want_group() {
 		;;
 	test)
 		want_group demo
-		want_group kubernetes
 		want gcc
 		want /usr/include/stdlib.h libc6-dev
 		want bird bird2
 		want exabgp
+		want_group image
+		want nft nftables
+		want iptables # what "fairlab bench forward" compares with
+		want systemd-analyze systemd # reads the unit of deploy/
+		want promtool prometheus # what alerts are tested with, and scrapes a lab
+		;;
+	test-all)
+		want_group test
+		want_group kubernetes
 		want qemu-system-x86_64 qemu-system-x86
 		want xz xz-utils
 		want zstd
-		want iptables # what "fairlead bench forward" compares with
-		want systemd-analyze systemd # reads the unit of deploy/
-		want promtool prometheus # what alerts are tested with, and scrapes a lab
 		want_browser
 		;;
 	generate)
@@ -116,7 +121,7 @@ want_group() {
 		want shellcheck
 		;;
 	*)
-		die "no group is named '$1': use build, demo, kubernetes, test, generate, image or verify"
+		die "no group is named '$1': use build, demo, kubernetes, test, test-all, generate, image or verify"
 		;;
 	esac
 }
@@ -184,8 +189,8 @@ can_build() {
 	printf '%s\n%s\n' "$wanted" "${have#go}" | sort -C -V
 }
 
-# provide_go makes $cache/go a Go that can build: one that the machine has beside
-# the too old one on PATH, or else a fetched one.
+# provide_go makes $cache/go a Go that can build: one that the machine has in
+# addition to the old one on PATH, or else a downloaded one.
 provide_go() {
 	local root
 	mkdir -p "$cache"
@@ -226,7 +231,7 @@ fetch_go() {
 	can_build || die "Go $go_release: it does not run at $cache/go"
 }
 
-(($#)) || die "name at least one group: build, demo, kubernetes, test, generate, image, verify"
+(($#)) || die "name at least one group: build, demo, kubernetes, test, test-all, generate, image, verify"
 for group; do
 	want_group "$group"
 done

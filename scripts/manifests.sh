@@ -3,13 +3,13 @@
 #
 #   scripts/manifests.sh [VALUES [MANIFESTS]]
 #
-# Renders the chart for those who install without Helm: with its namespace, the
-# definitions of Fairlead's kinds, and the chart's defaults unless a file of values
-# is given. "make manifests" calls it.
+# Renders the chart for an installation without Helm: the namespace, the definitions
+# of Fairlead's kinds, and the chart's objects with its defaults or a file of values.
+# "make manifests", "make verify" and the tests of deploy/helm call it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly values=${1:-deploy/helm/fairlead/values.yaml} manifests=${2:-deploy/manifests/fairlead.yaml}
+readonly values=${1:-deploy/helm/fairlead/values.yaml} manifests=${2:-bin/fairlead.yaml}
 readonly namespace=fairlead-system
 
 out=$(mktemp)
@@ -17,17 +17,17 @@ trap 'rm -f "$out"' EXIT
 cat >"$out" <<END
 # SPDX-License-Identifier: Apache-2.0
 #
-# Made of deploy/helm/fairlead by "make manifests". Install it, and what replaces it, with
+# Rendered from deploy/helm/fairlead by "make manifests". Install or update with
 #   kubectl apply --server-side -f FILE
 apiVersion: v1
 kind: Namespace
 metadata:
   name: $namespace
   labels:
-    # Agents are on their nodes' networks, and have capabilities.
+    # Agents use the host network and have capabilities.
     pod-security.kubernetes.io/enforce: privileged
 END
-# Helm, built like this, believes to speak to an ancient Kubernetes.
+# Without --kube-version this build of Helm assumes a very old Kubernetes.
 go tool -modfile=tools/helm/go.mod helm template fairlead deploy/helm/fairlead --namespace "$namespace" \
 	--include-crds --kube-version 1.36.0 --values "$values" |
 	sed -e '/^# Source: /d' -e 's/^\( *app.kubernetes.io\/managed-by: \)Helm$/\1fairlead/' -e '/^ *helm.sh\/chart: /d' |

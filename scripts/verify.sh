@@ -40,17 +40,18 @@ c_is_formatted() { files '*.c' '*.h' | xargs -0r clang-format-19 --dry-run -Werr
 
 shell_is_clean() { files '*.sh' .ci/run | xargs -0r shellcheck; }
 
-# Helm, built like this, believes to speak to an ancient Kubernetes.
+# Helm, built like this, assumes an ancient version of Kubernetes.
 chart_is_clean() { helm_tool helm lint --strict --quiet --kube-version 1.36.0 deploy/helm/fairlead; }
 
-# The objects of the chart's defaults are what Kubernetes and our own kinds take; with
-# other values they are looked at in the tests of deploy/helm.
+# The objects of the chart's defaults match the schemas of Kubernetes and of our own
+# kinds; the tests of deploy/helm validate those of other values.
 manifests_conform() (
 	schemas=$(mktemp -d)
 	trap 'rm -rf "$schemas"' EXIT
-	go run ./scripts/kubeschema "$schemas" &&
+	go -C tools run ./kubeschema "$schemas" &&
+		scripts/manifests.sh "" "$schemas/fairlead.yaml" &&
 		helm_tool kubeconform -strict -summary -schema-location "$schemas/{{.ResourceKind}}{{.KindSuffix}}.json" \
-			deploy/manifests/fairlead.yaml
+			"$schemas/fairlead.yaml"
 )
 
 # Generating again must change nothing. This compares the files with themselves
@@ -65,8 +66,47 @@ generated_is_current() {
 	return 1
 }
 
+# The last commit before subjects were checked.
+readonly base=cdb5035f28f5
+
+base_is_here() { git cat-file -e "$base^{commit}" 2>/dev/null; }
+
+# A subject is "area: verb …": it begins with a verb in the imperative. History has no
+# merges, and no commits that say that they are not finished.
+commits_are_clean() {
+	local hash parents subject verb bad=0
+	base_is_here || return 0 # a shallow clone, or a copy without history
+	while IFS=$'\t' read -r hash parents subject; do
+		verb=${subject#*: }
+		verb=${verb%% *}
+		if [[ $parents == *' '* ]]; then
+			echo "$hash is a merge: $subject"
+		elif ! [[ $subject =~ ^[a-z0-9_./,\ {}*-]+:\ [a-z] ]]; then
+			echo "$hash is not called \"area: verb ...\": $subject"
+		elif [[ $subject =~ (^|[^a-z])wip([^a-z]|$) ]]; then
+			echo "$hash is unfinished: $subject"
+		elif [[ $verb =~ ^(a|an|the|it|its|what|who|those|these|no|also|more|fewer|all|each|every|plain|where|when|one|two|three|four|five|six|ten)$ ||
+			$verb =~ [^s]s$ || $verb =~ (ing|ed)$ ]] &&
+			! [[ $verb =~ ^(alias|bias|focus|embed|feed|need|proceed|seed|shed|speed|bring|ping|ring|string)$ ]]; then
+			echo "$hash begins with \"$verb\", not with a verb in the imperative: $subject"
+		else
+			continue
+		fi
+		bad=1
+	done < <(git log --format='%h%x09%p%x09%s' "$base..HEAD")
+	return "$bad"
+}
+
+prose_is_plain() {
+	if base_is_here; then
+		go -C tools run ./prose "$base"
+	else
+		go -C tools run ./prose
+	fi
+}
+
 # The list of known vulnerabilities is on a server that not every network
-# reaches. That is said loudly, and is no fault of the tree.
+# reaches. A warning says so; the check does not fail.
 no_known_vulnerabilities() {
 	local output
 	if output=$(tool govulncheck ./... 2>&1); then
@@ -85,6 +125,8 @@ check "golangci-lint" lint
 check "go.mod" modules_are_tidy
 check "clang-format" c_is_formatted
 check "shellcheck" shell_is_clean
+check "commits" commits_are_clean
+check "prose" prose_is_plain
 check "helm lint" chart_is_clean
 check "kubeconform" manifests_conform
 no_known_vulnerabilities

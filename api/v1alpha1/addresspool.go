@@ -4,7 +4,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AddressPool is a set of addresses that the controller may give to Services.
+// AddressPool is a set of addresses that the controller may assign to Services.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -25,64 +25,61 @@ type AddressPool struct {
 	Status AddressPoolStatus `json:"status,omitzero"`
 }
 
-// AddressPoolSpec says which addresses are given to whom.
+// AddressPoolSpec defines the addresses and the Services that may get them.
 type AddressPoolSpec struct {
 	// Addresses are CIDRs such as "192.0.2.0/24" and ranges such as
-	// "2001:db8::10-2001:db8::1f", of one family or both. All addresses of them are
-	// given, the first and the last too. Pools may overlap: an address has one owner
-	// all the same.
+	// "2001:db8::10-2001:db8::1f", of one family or both. All addresses are assigned,
+	// including the first and the last one. Pools may overlap; an address still has one
+	// owner.
 	//
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	Addresses []AddressRange `json:"addresses"`
-	// AutoAssign gives addresses to Services that name neither a pool nor an
-	// address. The default is true.
+	// AutoAssign allows Services that name neither a pool nor an address to get
+	// addresses from this pool. The default is true.
 	//
 	// +optional
 	// +kubebuilder:default=true
 	AutoAssign *bool `json:"autoAssign,omitempty"`
-	// Priority orders the pools that a Service may have an address from: the
-	// greatest first, and equal ones by name. The default is 0.
+	// Priority orders eligible pools: the greatest first, equal ones by name. The
+	// default is 0.
 	//
 	// +optional
 	Priority int32 `json:"priority,omitempty"`
-	// NamespaceSelector picks the namespaces whose Services may have addresses by
-	// their labels; all, if it is not given.
+	// NamespaceSelector selects namespaces by label; Services of other namespaces get
+	// no address. The default is all namespaces.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// ServiceSelector picks the Services and LoadBalancers that may have addresses
-	// by their labels; all, if it is not given.
+	// ServiceSelector selects Services and LoadBalancers by label. The default is all.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"`
-	// Announce is how BGP announces the addresses; host routes without attributes,
-	// if it is not given.
+	// Announce has the BGP attributes of the addresses. The default is host routes
+	// without attributes.
 	//
 	// +optional
 	Announce *Announcement `json:"announce,omitempty"`
 }
 
 // AddressRange is a CIDR, or a range with a hyphen between its first and its last
-// address, in canonical form (RFC 5952). None of its addresses is loopback,
-// multicast, unspecified, broadcast or IPv4-mapped. So that the schema can see that,
-// the ends of a range are in one /8 of IPv4 or one /64 of IPv6; that they are in the
-// right order it can't see.
+// address, in canonical form (RFC 5952). It contains no loopback, multicast,
+// unspecified, broadcast or IPv4-mapped address. The ends of a range are in one /8 of
+// IPv4 or one /64 of IPv6. Their order is checked by the controller, not by the schema.
 //
 // +kubebuilder:validation:MaxLength=79
-// +kubebuilder:validation:XValidation:rule="self.contains('-') || isCIDR(self) && string(cidr(self).masked()) == self && ['0.0.0.0/32', '127.0.0.0/8', '224.0.0.0/4', '255.255.255.255/32', '::/127', '::fffe:0:0/95', 'ff00::/8'].all(c, !cidr(self).containsCIDR(c) && !cidr(c).containsCIDR(self))",message="want a CIDR of unicast addresses in canonical form, without bits behind its length, such as 192.0.2.0/24 or 2001:db8::/64, or a range"
+// +kubebuilder:validation:XValidation:rule="self.contains('-') || isCIDR(self) && string(cidr(self).masked()) == self && ['0.0.0.0/32', '127.0.0.0/8', '224.0.0.0/4', '255.255.255.255/32', '::/127', '::fffe:0:0/95', 'ff00::/8'].all(c, !cidr(self).containsCIDR(c) && !cidr(c).containsCIDR(self))",message="want a CIDR of unicast addresses in canonical form, without host bits, such as 192.0.2.0/24 or 2001:db8::/64, or a range"
 // +kubebuilder:validation:XValidation:rule="!self.contains('-') || self.split('-').size() == 2 && self.split('-').all(a, isIP(a) && ip.isCanonical(a) && (ip(a).isGlobalUnicast() || ip(a).isLinkLocalUnicast())) && cidr(self.find('^[^-]*') + (self.contains(':') ? '/64' : '/8')).containsIP(self.find('[^-]*$'))",message="want a range of unicast addresses in canonical form, within one /8 of IPv4 or one /64 of IPv6, such as 192.0.2.10-192.0.2.20"
 type AddressRange string
 
-// Announcement is how BGP announces addresses.
+// Announcement has the BGP attributes of addresses.
 type Announcement struct {
-	// Aggregate announces the pool's CIDRs themselves while any address in them is
-	// served, instead of a host route for each address. Ranges stay host routes. The
-	// default is false.
+	// Aggregate announces the CIDRs of the pool while any of their addresses is served,
+	// in place of host routes. Ranges stay host routes. The default is false.
 	//
 	// +optional
 	Aggregate bool `json:"aggregate,omitempty"`
@@ -93,20 +90,20 @@ type Announcement struct {
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=32
 	Communities []Community `json:"communities,omitempty"`
-	// LocalPreference is told to iBGP peers; nothing is, if it is not given.
+	// LocalPreference is sent to iBGP peers. By default there is no attribute.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	LocalPreference *int64 `json:"localPreference,omitempty"`
-	// MED is the multi-exit discriminator; routes have none, if it is not given.
+	// MED is the multi-exit discriminator. By default there is no attribute.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=4294967295
 	MED *int64 `json:"med,omitempty"`
-	// Prepend is how many times more the own ASN stands in the path that eBGP peers
-	// see. The default is 0.
+	// Prepend is the number of extra repetitions of the own ASN in the path for eBGP
+	// peers. The default is 0.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -114,21 +111,21 @@ type Announcement struct {
 	Prepend int32 `json:"prepend,omitempty"`
 }
 
-// Community is a standard or a large BGP community: two numbers of 16 bits, or three
-// of 32. GRACEFUL_SHUTDOWN (65535:0, RFC 8326) is none: routes have it while their
+// Community is a standard or a large BGP community: two numbers of 16 bits, or three of
+// 32. GRACEFUL_SHUTDOWN (65535:0, RFC 8326) is not allowed: routes have it while their
 // node drains.
 //
 // +kubebuilder:validation:MaxLength=32
 // +kubebuilder:validation:XValidation:rule="self.matches('^(0|[1-9][0-9]{0,9})(:(0|[1-9][0-9]{0,9})){1,2}$') && self.split(':').all(n, int(n) <= (self.split(':').size() == 2 ? 65535 : 4294967295)) && self != '65535:0'",message="want two numbers up to 65535, such as 65000:100, or three up to 4294967295, and not 65535:0"
 type Community string
 
-// AddressPoolStatus is how much of the pool is given away.
+// AddressPoolStatus is the usage of the pool.
 type AddressPoolStatus struct {
 	// Assigned is the number of addresses that have an owner.
 	//
 	// +optional
 	Assigned int64 `json:"assigned"`
-	// Available is the number of addresses that have none; at most 2^53.
+	// Available is the number of addresses without an owner, at most 2^53.
 	//
 	// +optional
 	Available int64 `json:"available"`

@@ -13,7 +13,7 @@ import (
 )
 
 // testApply has several managers apply parts of one object (server-side apply):
-// each keeps its own, found by what tells entries of a list apart.
+// each keeps its own, identified by the keys of lists.
 func (s *server) testApply(t *testing.T) {
 	tests := map[string]struct {
 		kind        string
@@ -29,7 +29,7 @@ func (s *server) testApply(t *testing.T) {
 			want: `{addresses: [192.0.2.0/24], announce: {communities: ["1:1", "1:2"]}, autoAssign: true}`},
 		"classes": {kind: "LoadBalancerGroup",
 			one: `{nodeSelector: {}, services: {classes: [fairlead.io/a]}}`, other: `{nodeSelector: {}, services: {classes: [fairlead.io/b]}}`,
-			want: `{nodeSelector: {}, services: {classes: [fairlead.io/a, fairlead.io/b]}, size: 3, dataPlane: {forward: dnat}}`},
+			want: `{nodeSelector: {}, services: {classes: [fairlead.io/a, fairlead.io/b]}, size: 3, dataPlane: {forward: dsr}}`},
 		"listeners and members": {kind: "LoadBalancer",
 			one: `{forward: nat, listeners: [{name: web, port: 80, pool: a, sourceRanges: [10.0.0.0/8]}],
 				pools: [{name: a, members: [{address: 10.0.0.1, port: 80}, {address: 10.0.0.2, port: 80, weight: 5}]}]}`,

@@ -4,9 +4,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// BGPPeer is a router to which agents announce the addresses that their nodes
-// serve. The agents' own ASN is a setting of the installation. A peer has no status:
-// its sessions are the agents', who write nothing to the API and show them themselves.
+// BGPPeer is a router to which agents announce the addresses that their nodes serve.
+// The agents' own ASN is a setting of the installation. A peer has no status: agents
+// write nothing to the API and report their sessions themselves.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,categories=fairlead
@@ -23,94 +23,93 @@ type BGPPeer struct {
 	Spec BGPPeerSpec `json:"spec"`
 }
 
-// BGPPeerSpec says who the router is and how sessions with it are held.
+// BGPPeerSpec defines the router and the sessions with it.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.multihop) || !has(self.ttlSecurity)",message="not with multihop, which says itself how many hops away the router may be",fieldPath=".ttlSecurity"
 // +kubebuilder:validation:XValidation:rule="!has(self.port) || !has(self.passive) || !self.passive",message="not with passive: the router calls, not the agents",fieldPath=".port"
 type BGPPeerSpec struct {
-	// Address is the router's, IPv4 or IPv6. The peers of one node have distinct
-	// addresses. One that is link-local (IPv6) would need a zone; one of the node
-	// itself (127.0.0.1) is fine.
+	// Address is the router's address, IPv4 or IPv6. The peers of one node have
+	// distinct addresses. Link-local IPv6 addresses are not allowed, as they need a
+	// zone; an address of the node itself (127.0.0.1) is allowed.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=39
 	// +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self) && (ip(self).isGlobalUnicast() || ip(self).isLoopback() || ip(self).isLinkLocalUnicast() && ip(self).family() == 4)",message="want a unicast address in canonical form that needs no zone, such as 192.0.2.1 or 2001:db8::1"
 	Address string `json:"address"`
-	// ASN is the router's: another one than the agents' makes the session eBGP. The
-	// last number of 32 bits is reserved (RFC 7300).
+	// ASN is the router's autonomous system. If it differs from the agents', the
+	// session is eBGP. 4294967295 is reserved (RFC 7300).
 	//
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967294
 	ASN int64 `json:"asn"`
-	// Port is where the router listens; 179, if it is not given.
+	// Port is the port on which the router listens. The default is 179.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// NodeSelector picks the nodes that have sessions with the router; all, if it is
-	// not given.
+	// NodeSelector selects the nodes that have sessions with the router. The default is
+	// all nodes.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Passive waits for the router to call. The default is false.
+	// Passive waits for the router to connect. The default is false.
 	//
 	// +optional
 	Passive bool `json:"passive,omitempty"`
-	// PasswordSecretRef is a key of a Secret in the agents' namespace that holds the
-	// password of the TCP session (RFC 2385); there is none, if it is not given.
+	// PasswordSecretRef is a key of a Secret in the agents' namespace with the TCP MD5
+	// password (RFC 2385). By default there is no password.
 	//
 	// +optional
 	PasswordSecretRef *SecretKeySelector `json:"passwordSecretRef,omitempty"`
-	// Multihop is the number of hops that an eBGP router may be away; it is directly
-	// connected, if it is not given.
+	// Multihop is the maximum distance of an eBGP router in hops. The default is a
+	// directly connected router.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=2
 	// +kubebuilder:validation:Maximum=255
 	Multihop int32 `json:"multihop,omitempty"`
-	// TTLSecurity is how many hops away packets may come from at most (RFC 5082). It
+	// TTLSecurity is the maximum distance of received packets in hops (RFC 5082). It
 	// excludes multihop.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=254
 	TTLSecurity int32 `json:"ttlSecurity,omitempty"`
-	// HoldTime is how long the router may be silent, in whole seconds, at least 3s;
-	// 90s, if it is not given.
+	// HoldTime is the BGP hold time in whole seconds, at least 3s. The default is 90s.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('3s') && duration(self) <= duration('65535s') && duration(self).getMilliseconds() % 1000 == 0",message="want whole seconds, 3s to 65535s"
 	HoldTime *metav1.Duration `json:"holdTime,omitempty"`
-	// RestartTime is how long the router is asked to keep routes while an agent
-	// restarts (RFC 4724), in whole seconds; 60s, if it is not given, and 0s for not
-	// at all.
+	// RestartTime is how long the router keeps routes while an agent restarts (graceful
+	// restart, RFC 4724), in whole seconds; 0s disables it. The default is 60s.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('4095s') && duration(self).getMilliseconds() % 1000 == 0",message="want whole seconds, 0s to 4095s"
 	RestartTime *metav1.Duration `json:"restartTime,omitempty"`
-	// BFD watches the router, and lets it watch the nodes (RFC 5880); nobody does, if
-	// it is not given.
+	// BFD monitors the router, and allows the router to monitor the nodes (RFC 5880).
+	// By default there is no BFD.
 	//
 	// +optional
 	BFD BFD `json:"bfd,omitzero"`
 }
 
-// BFD is how a router and a node watch each other.
+// BFD has the parameters of BFD sessions.
 type BFD struct {
-	// Enabled turns it on. The default is true.
+	// Enabled enables BFD. The default is true.
 	//
 	// +optional
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
-	// Interval is between two packets in each direction; 100ms, if it is not given.
+	// Interval is the time between two packets in each direction. The default is 100ms.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('60s')",message="want 10ms to 60s"
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// Multiplier is how many packets may be missing; 3, if it is not given.
+	// Multiplier is the number of missing packets after which the router is down. The
+	// default is 3.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
@@ -120,13 +119,13 @@ type BFD struct {
 
 // SecretKeySelector names a key of a Secret in the agents' namespace.
 type SecretKeySelector struct {
-	// Name is the Secret's.
+	// Name is the name of the Secret.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Key is the key in it; "password", if it is not given.
+	// Key is the key in the Secret. The default is "password".
 	//
 	// +optional
 	// +kubebuilder:default=password

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package v1alpha1 is Fairlead's part of the Kubernetes API (DESIGN.md §8): the
-// kinds that administrators write, and the names by which Services say more than
-// their own fields can.
-//
-// It stands beside the sources of the story of DESIGN.md §1: the controller reads
-// these kinds to decide which addresses and which nodes a service gets, and agents
-// read them to know what their node serves. What a schema can check, the schemas
-// check, so that a wrong object is refused by the API server.
+// Package v1alpha1 has Fairlead's Kubernetes kinds and the annotations of Services.
+// The controller reads the kinds to assign addresses and nodes, agents read them to
+// configure their node. Schemas validate all that a schema can express, so that the
+// API server rejects invalid objects.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fairlead.io

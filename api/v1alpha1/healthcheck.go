@@ -4,7 +4,7 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// HealthCheck is how backends are probed.
+// HealthCheck defines probes of backends.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || self.type in ['http', 'https']",message="only http and https checks have a path",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.port) || self.type != 'icmp'",message="icmp checks have no port",fieldPath=".port"
@@ -15,39 +15,38 @@ type HealthCheck struct {
 	// +required
 	// +kubebuilder:validation:Enum=tcp;http;https;grpc;icmp
 	Type string `json:"type"`
-	// Port is where backends are probed; each one's own port, if it is not given.
+	// Port is the port to probe. The default is the port of each backend.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
-	// Path is what http and https checks ask for; "/", if it is not given.
+	// Path is the path of http and https requests. The default is "/".
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^/[^\x00-\x20\x7f]*$`
 	Path string `json:"path,omitempty"`
-	// Interval is the time between two probes of one backend; 2s, if it is not
-	// given.
+	// Interval is the time between two probes of a backend. The default is 2s.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('1h')",message="want 10ms to 1h"
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// Timeout is how long a probe may take, at most the interval; 1s, if it is not
-	// given, or the interval if that is shorter.
+	// Timeout is the limit of a probe, at most the interval. The default is 1s, or the
+	// interval if that is shorter.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('1h')",message="want more than 0s, up to 1h"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// Rise is how many good probes in a row make a backend healthy; 2, if it is not
-	// given.
+	// Rise is the number of successful probes in a row that make a backend healthy. The
+	// default is 2.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Rise int32 `json:"rise,omitempty"`
-	// Fall is how many bad probes in a row make a backend unhealthy; 3, if it is not
-	// given.
+	// Fall is the number of failed probes in a row that make a backend unhealthy. The
+	// default is 3.
 	//
 	// +optional
 	// +kubebuilder:validation:Minimum=1

@@ -4,9 +4,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// LoadBalancer is a virtual address for machines outside the cluster: virtual
-// machines and bare metal. Its words are those of OpenStack's Octavia, which
-// writes such objects: listeners lead to pools, which have members.
+// LoadBalancer is a virtual address for machines outside the cluster: virtual machines
+// and bare metal. Its terms are those of OpenStack's Octavia: listeners refer to pools,
+// which have members.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -27,7 +27,7 @@ type LoadBalancer struct {
 	Status LoadBalancerStatus `json:"status,omitzero"`
 }
 
-// LoadBalancerSpec is what is to be balanced.
+// LoadBalancerSpec defines the address, its listeners and their pools.
 //
 // +kubebuilder:validation:XValidation:rule="self.listeners.all(l, self.pools.exists(p, p.name == l.pool))",message="a listener's pool is missing in pools",fieldPath=".listeners"
 // +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !has(self.ipFamily) || (ip(self.address).family() == 4) == (self.ipFamily == 'IPv4')",message="the address is of the other family",fieldPath=".ipFamily"
@@ -37,31 +37,30 @@ type LoadBalancer struct {
 // +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address.contains(':') == self.address.contains(':')))",message="nat translates within IPv4 or IPv6: a member is of the other family",fieldPath=".pools"
 // +kubebuilder:validation:XValidation:rule="!(self.forward in ['vxlan', 'geneve']) || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.tunnelEnd) && has(m.mac)))",message="members behind vxlan and geneve need tunnelEnd and mac",fieldPath=".pools"
 // +kubebuilder:validation:XValidation:rule="!(self.forward in ['vxlan', 'geneve']) || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.segment) ? m.segment.type == self.forward : has(self.segment) && self.segment.type == self.forward))",message="members behind vxlan and geneve are in a segment of that type",fieldPath=".pools"
-// +kubebuilder:validation:XValidation:rule="self.forward in ['vxlan', 'geneve'] || self.pools.all(p, !has(p.members) || p.members.all(m, !has(m.tunnelEnd) && (!has(m.segment) || m.segment.type == 'vlan')))",message="only members behind vxlan and geneve have a tunnelEnd, or a segment that is no vlan",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="self.forward in ['vxlan', 'geneve'] || self.pools.all(p, !has(p.members) || p.members.all(m, !has(m.tunnelEnd) && (!has(m.segment) || m.segment.type == 'vlan')))",message="only members behind vxlan and geneve have a tunnelEnd, or a segment that is not a vlan",fieldPath=".pools"
 type LoadBalancerSpec struct {
-	// Address is the virtual address; one from an AddressPool, if it is not given.
-	// One that is given needs to be in a pool too, unless it is in a segment.
+	// Address is the virtual address. It must be in an AddressPool, unless it is in a
+	// segment. The default is an address from a pool.
 	//
 	// +optional
 	Address IPAddress `json:"address,omitempty"`
-	// AddressPool names the pool from which the address comes; any that may be used, if
-	// it is not given.
+	// AddressPool is the name of the pool of the address. The default is any eligible
+	// pool.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	AddressPool string `json:"addressPool,omitempty"`
-	// IPFamily is that of an address that is not given; IPv4, if it is not given
-	// either.
+	// IPFamily is the family of an address from a pool. The default is IPv4.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=IPv4;IPv6
 	IPFamily string `json:"ipFamily,omitempty"`
-	// Segment is the virtual network of the address; the untagged one, if it is not
-	// given. Every other one has addresses of its own, of which no pool knows.
+	// Segment is the virtual network of the address. Each segment has its own
+	// addresses, which are in no pool. The default is the untagged network.
 	//
 	// +optional
 	Segment *Segment `json:"segment,omitempty"`
-	// Forward is how packets are brought to members.
+	// Forward is the forwarding mode.
 	//
 	// +required
 	// +kubebuilder:validation:Enum=l2dsr;ipip;gue;vxlan;geneve;nat
@@ -85,8 +84,9 @@ type LoadBalancerSpec struct {
 	Pools []Pool `json:"pools"`
 }
 
-// IPAddress is a unicast address, IPv4 or IPv6, in canonical form (RFC 5952); none
-// that is loopback, multicast, unspecified, broadcast or IPv4-mapped, or has a zone.
+// IPAddress is a unicast address, IPv4 or IPv6, in canonical form (RFC 5952). Loopback,
+// multicast, unspecified, broadcast and IPv4-mapped addresses are not allowed, nor is a
+// zone.
 //
 // +kubebuilder:validation:MaxLength=39
 // +kubebuilder:validation:XValidation:rule="isIP(self) && ip.isCanonical(self) && (ip(self).isGlobalUnicast() || ip(self).isLinkLocalUnicast())",message="want a unicast address in canonical form, such as 192.0.2.1 or 2001:db8::1"
@@ -96,12 +96,12 @@ type IPAddress string
 //
 // +kubebuilder:validation:XValidation:rule="self.type != 'vlan' || self.id <= 4094",message="a VLAN id is 1 to 4094",fieldPath=".id"
 type Segment struct {
-	// Type is how packets of the network are told from others.
+	// Type is the type of the network.
 	//
 	// +required
 	// +kubebuilder:validation:Enum=vlan;vxlan;geneve
 	Type string `json:"type"`
-	// ID is the network's number: 1 to 4094 of a VLAN, up to 16777215 of VXLAN and
+	// ID is the number of the network: 1 to 4094 for VLAN, up to 16777215 for VXLAN and
 	// Geneve.
 	//
 	// +required
@@ -112,14 +112,14 @@ type Segment struct {
 
 // Listener is a port of the address.
 type Listener struct {
-	// Name is distinct among the listeners.
+	// Name is unique among the listeners.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// Port is where clients connect to.
+	// Port is the port for clients.
 	//
 	// +required
 	// +kubebuilder:validation:Minimum=1
@@ -131,44 +131,44 @@ type Listener struct {
 	// +kubebuilder:validation:Enum=TCP;UDP
 	// +kubebuilder:default=TCP
 	Protocol string `json:"protocol,omitempty"`
-	// Pool names one of spec.pools.
+	// Pool is the name of one of spec.pools.
 	//
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Pool string `json:"pool"`
-	// SourceRanges are the clients that may use the listener; all, if there are none.
+	// SourceRanges are the prefixes of clients that may use the listener. The default
+	// is all clients.
 	//
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=43
-	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="want a CIDR in canonical form without bits behind its length, such as 192.0.2.0/24"
+	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="want a CIDR in canonical form without host bits, such as 192.0.2.0/24"
 	SourceRanges []string `json:"sourceRanges,omitempty"`
-	// Enabled: a listener that isn't serves nobody. The default is true.
+	// Enabled is false for a listener that accepts no traffic. The default is true.
 	//
 	// +optional
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// Pool is members that serve the same.
+// Pool is a set of members that serve the same content.
 type Pool struct {
-	// Name is distinct among the pools.
+	// Name is unique among the pools.
 	//
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
-	// SessionAffinity "ClientIP" keeps all flows of one client together. The default
+	// SessionAffinity "ClientIP" sends all flows of a client to one member. The default
 	// is None.
 	//
 	// +optional
 	// +kubebuilder:validation:Enum=None;ClientIP
 	// +kubebuilder:default=None
 	SessionAffinity string `json:"sessionAffinity,omitempty"`
-	// HealthCheck is how members are probed; all are taken as healthy, if it is not
-	// given.
+	// HealthCheck probes the members. By default all members count as healthy.
 	//
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
@@ -182,48 +182,49 @@ type Pool struct {
 	Members []Member `json:"members,omitempty"`
 }
 
-// Member is a machine that serves.
+// Member is a server.
 type Member struct {
-	// Address is the member's; with vxlan and geneve the one in its segment.
+	// Address is the address of the member; with vxlan and geneve its address in the
+	// segment.
 	//
 	// +required
 	Address IPAddress `json:"address"`
-	// Port is where the member serves. But with nat it equals the listener's, as the
-	// other modes deliver packets as they came.
+	// Port is the port of the member. It equals the listener's in all modes but nat, as
+	// they deliver packets unchanged.
 	//
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
-	// Weight is the member's share relative to the others'; 0 gets no new flows. The
-	// default is 1.
+	// Weight is the member's share relative to the other members; 0 gets no new flows.
+	// The default is 1.
 	//
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	Weight *int32 `json:"weight,omitempty"`
-	// MAC overrides what the neighbour table says; with vxlan and geneve it is the
-	// member's own.
+	// MAC is the MAC address of the next hop, in place of the neighbour table's; with
+	// vxlan and geneve it is the member's own.
 	//
 	// +optional
 	// +kubebuilder:validation:MaxLength=17
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F]{2}(:[0-9a-fA-F]{2}){5}$`
 	MAC string `json:"mac,omitempty"`
-	// Segment overrides the virtual network in which the member is.
+	// Segment is the virtual network of the member.
 	//
 	// +optional
 	Segment *Segment `json:"segment,omitempty"`
-	// TunnelEnd is the tunnel end point behind which the member is; with vxlan and
-	// geneve only.
+	// TunnelEnd is the address of the tunnel end point in front of the member, with
+	// vxlan and geneve only.
 	//
 	// +optional
 	TunnelEnd IPAddress `json:"tunnelEnd,omitempty"`
 }
 
-// LoadBalancerStatus is what became of it.
+// LoadBalancerStatus has the address of a LoadBalancer and the state of its parts.
 type LoadBalancerStatus struct {
-	// Address is the virtual address that it has.
+	// Address is the virtual address.
 	//
 	// +optional
 	Address string `json:"address,omitempty"`
@@ -237,13 +238,13 @@ type LoadBalancerStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Listeners has one for each of the spec's.
+	// Listeners has an entry for each listener of the spec.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Listeners []PartStatus `json:"listeners,omitempty"`
-	// Pools has one for each of the spec's.
+	// Pools has an entry for each pool of the spec.
 	//
 	// +optional
 	// +listType=map
@@ -251,26 +252,27 @@ type LoadBalancerStatus struct {
 	Pools []PoolStatus `json:"pools,omitempty"`
 }
 
-// PartStatus is whether a part is sound.
+// PartStatus is the state of a listener, a pool or a member.
 type PartStatus struct {
-	// Name is the part's.
+	// Name is the name of the part.
 	//
 	// +required
 	Name string `json:"name"`
-	// Accepted says that the part can be served.
+	// Accepted is true if the part can be served.
 	//
 	// +optional
 	Accepted bool `json:"accepted"`
-	// Message says why not.
+	// Message is the reason why it cannot.
 	//
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// PoolStatus is a pool's.
+// PoolStatus is the state of a pool.
 type PoolStatus struct {
 	PartStatus `json:",inline"`
-	// Members has those that can't be served, by address and port, and why.
+	// Members lists the members that can't be served, by address and port, with the
+	// reason.
 	//
 	// +optional
 	// +listType=map

@@ -49,7 +49,7 @@ pools:
 		},
 		refused: map[string]refusal{
 			"no forward":        {`{forward: null}`, "spec.forward: Required value"},
-			"forward":           {`{forward: dnat}`, "spec.forward: Unsupported value"},
+			"forward":           {`{forward: dsr}`, "spec.forward: Unsupported value"},
 			"family":            {`{ipFamily: IPv5}`, "spec.ipFamily: Unsupported value"},
 			"other family":      {`{address: 192.0.2.1, ipFamily: IPv6}`, "spec.ipFamily: the address is of the other family"},
 			"other family (v6)": {`{address: "2001:db8::1", ipFamily: IPv4}`, "spec.ipFamily: the address is of the other family"},
@@ -73,7 +73,7 @@ pools:
 	return k
 }
 
-// addAddresses adds what is no address, in all fields that have one.
+// addAddresses adds values that are not addresses to all fields of addresses.
 func addAddresses(k *samples) {
 	for name, address := range map[string]string{
 		"name": "web.example.com", "not canonical": "2001:DB8::1", "mapped": "::ffff:192.0.2.1", "zone": "fe80::1%eth0", "unspecified": "0.0.0.0",

@@ -4,10 +4,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// LoadBalancerGroup is some nodes that serve the same addresses together (the LBN
-// group of the Kakao paper, section IV.C). The controller fills it with labelled
-// nodes: a node is in one group at most. Several groups with the same selectors
-// share the nodes, and the Services, fairly.
+// LoadBalancerGroup is a set of nodes that serve the same addresses together. The
+// controller fills it with labelled nodes; a node is in at most one group. Groups with
+// the same selectors share the nodes and the Services evenly.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -29,50 +28,49 @@ type LoadBalancerGroup struct {
 	Status LoadBalancerGroupStatus `json:"status,omitzero"`
 }
 
-// LoadBalancerGroupSpec says which nodes serve which Services.
+// LoadBalancerGroupSpec defines the nodes and the Services of a group.
 type LoadBalancerGroupSpec struct {
-	// Size is the number of nodes in the group. Labelled nodes beyond it are spare,
-	// and take the place of nodes that are gone. The default is 3.
+	// Size is the number of nodes in the group. Labelled nodes beyond it are spare and
+	// replace nodes that leave. The default is 3.
 	//
 	// +optional
 	// +kubebuilder:default=3
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Size int32 `json:"size,omitempty"`
-	// NodeSelector picks the nodes that may join, by their labels; all, if it is
-	// empty ({}).
+	// NodeSelector selects the nodes that may join, by label; all nodes, if it is empty
+	// ({}).
 	//
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
-	// Services says which Services and LoadBalancers the group may serve; all, if it
-	// is not given.
+	// Services selects the Services and LoadBalancers that the group may serve. The
+	// default is all.
 	//
 	// +optional
 	Services ServiceFilter `json:"services,omitzero"`
-	// DataPlane is how the group serves them, where they don't say it themselves.
+	// DataPlane has a group's defaults.
 	//
 	// +optional
 	// +kubebuilder:default={}
 	DataPlane DataPlane `json:"dataPlane,omitzero"`
 }
 
-// ServiceFilter picks Services; those that pass all of its parts.
+// ServiceFilter selects Services that match all of its parts.
 type ServiceFilter struct {
-	// Selector picks by labels; all, if it is not given.
+	// Selector selects Services by label. The default is all.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// NamespaceSelector picks by the labels of the namespace; all, if it is not given.
+	// NamespaceSelector selects namespaces by label. The default is all.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
-	// Classes picks by spec.loadBalancerClass: the classes beside "fairlead.io/lb"
-	// that are the group's. Services of a class that a group names are served by such
-	// groups only; those without a class, or of "fairlead.io/lb", by groups that name
-	// none.
+	// Classes are values of spec.loadBalancerClass other than "fairlead.io/lb".
+	// Services of a class are served only by groups that list it; Services without a
+	// class, or of "fairlead.io/lb", by groups without classes.
 	//
 	// +optional
 	// +listType=set
@@ -84,39 +82,39 @@ type ServiceFilter struct {
 
 // DataPlane has the group's defaults.
 type DataPlane struct {
-	// Forward is how packets are brought to endpoints: to pods by dnat, with which
-	// connections go on when a balancer is lost, or nat, for which nodes that have pods
-	// need no agent; by the others to nodes, whose kube-proxy takes them. The default
-	// is dnat.
+	// Forward is the forwarding mode. "dsr" and "nat" send to pods: with dsr
+	// connections survive the loss of a balancer, with nat nodes that have pods need no
+	// agent. "l2dsr", "ipip" and "gue" send to nodes, whose kube-proxy takes over. The
+	// default is dsr.
 	//
 	// +optional
-	// +kubebuilder:validation:Enum=nat;dnat;l2dsr;ipip;gue
-	// +kubebuilder:default=dnat
+	// +kubebuilder:validation:Enum=nat;dsr;l2dsr;ipip;gue
+	// +kubebuilder:default=dsr
 	Forward string `json:"forward,omitempty"`
-	// HealthCheck probes endpoints beside what their readiness says, by which nodes
-	// that die are found long before Kubernetes notices; none, if it is not given.
+	// HealthCheck probes endpoints in addition to their readiness, so dead nodes are
+	// detected sooner than by Kubernetes. By default there is no check.
 	//
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
 }
 
-// LoadBalancerGroupStatus is what the group is made of.
+// LoadBalancerGroupStatus has the nodes and the load of the group.
 type LoadBalancerGroupStatus struct {
-	// Nodes are the group's, sorted by name.
+	// Nodes are the nodes of the group, sorted by name.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Nodes []GroupNode `json:"nodes,omitempty"`
-	// ReadyNodes is how many of them are ready.
+	// ReadyNodes is the number of ready nodes.
 	//
 	// +optional
 	ReadyNodes int32 `json:"readyNodes"`
-	// Services is how many Services and LoadBalancers the group serves.
+	// Services is the number of Services and LoadBalancers that the group serves.
 	//
 	// +optional
 	Services int32 `json:"services"`
-	// Addresses is how many addresses it serves.
+	// Addresses is the number of addresses that the group serves.
 	//
 	// +optional
 	Addresses int32 `json:"addresses"`
@@ -130,11 +128,11 @@ type LoadBalancerGroupStatus struct {
 
 // GroupNode is a node of a group.
 type GroupNode struct {
-	// Name is the Node's.
+	// Name is the name of the Node.
 	//
 	// +required
 	Name string `json:"name"`
-	// Ready says that the node and the agent on it are.
+	// Ready is true if the node and its agent are ready.
 	//
 	// +optional
 	Ready bool `json:"ready"`

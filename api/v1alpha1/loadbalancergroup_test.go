@@ -20,12 +20,12 @@ dataPlane:
   healthCheck: {type: http, port: 8080, path: /healthz, interval: 500ms, timeout: 100ms, rise: 1, fall: 100}
 `,
 		accepted: map[string]accepted{
-			"minimal":  {``, `{size: 3, dataPlane: {forward: dnat}}`},
-			"smallest": {`{size: 1}`, `{dataPlane: {forward: dnat}}`},
+			"minimal":  {``, `{size: 3, dataPlane: {forward: dsr}}`},
+			"smallest": {`{size: 1}`, `{dataPlane: {forward: dsr}}`},
 			"largest": {`{size: 64, services: {classes: [` + numbered(16, "fairlead.io/class-%d") + `]}, dataPlane: {forward: l2dsr}}`,
 				``},
-			"check of a group": {`{dataPlane: {healthCheck: {type: tcp}}}`, `{size: 3, dataPlane: {forward: dnat}}`},
-			"long class":       {`{services: {classes: [fairlead.io/` + strings.Repeat("a", 63) + `]}}`, `{size: 3, dataPlane: {forward: dnat}}`},
+			"check of a group": {`{dataPlane: {healthCheck: {type: tcp}}}`, `{size: 3, dataPlane: {forward: dsr}}`},
+			"long class":       {`{services: {classes: [fairlead.io/` + strings.Repeat("a", 63) + `]}}`, `{size: 3, dataPlane: {forward: dsr}}`},
 		},
 		refused: map[string]refusal{
 			"no nodes":       {`{nodeSelector: null}`, "spec.nodeSelector: Required value"},
@@ -42,6 +42,6 @@ dataPlane:
 			"forward":        {`{dataPlane: {forward: vxlan}}`, "spec.dataPlane.forward: Unsupported value"},
 		},
 	}
-	addHealthChecks(k, `{dataPlane: {healthCheck: %s}}`, "spec.dataPlane.healthCheck", `{size: 3, dataPlane: {forward: dnat}}`)
+	addHealthChecks(k, `{dataPlane: {healthCheck: %s}}`, "spec.dataPlane.healthCheck", `{size: 3, dataPlane: {forward: dsr}}`)
 	return k
 }

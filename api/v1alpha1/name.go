@@ -2,51 +2,50 @@
 
 package v1alpha1
 
-// LoadBalancerClass is the spec.loadBalancerClass of Services that are
-// Fairlead's.
+// LoadBalancerClass is the spec.loadBalancerClass of Services that Fairlead serves.
 const LoadBalancerClass = "fairlead.io/lb"
 
 // Annotations of a Service. Users write all but AnnotationGroup.
 const (
-	// AnnotationAddresses are the addresses that the Service wants, separated by
-	// commas: at most one of each family.
+	// AnnotationAddresses are the requested addresses, separated by commas: at most one
+	// of each family.
 	AnnotationAddresses = "fairlead.io/addresses"
-	// AnnotationAddressPool is the AddressPool from which it wants them.
+	// AnnotationAddressPool is the name of the requested AddressPool.
 	AnnotationAddressPool = "fairlead.io/address-pool"
-	// AnnotationSharingKey lets Services of one namespace with the same key have the
-	// same address, on different ports.
+	// AnnotationSharingKey allows Services of one namespace with the same key to share
+	// an address, on different ports.
 	AnnotationSharingKey = "fairlead.io/sharing-key"
-	// AnnotationForward is how packets are brought to endpoints: "dnat" or "nat", or
-	// "l2dsr", "ipip" or "gue" to nodes whose kube-proxy takes them.
+	// AnnotationForward is the forwarding mode: "dsr" or "nat" to pods, or "l2dsr",
+	// "ipip" or "gue" to nodes whose kube-proxy takes over.
 	AnnotationForward = "fairlead.io/forward"
-	// AnnotationHealthCheck is how endpoints are probed beside what their readiness
-	// says: "none", "tcp", "http", "https", "grpc" or "icmp".
+	// AnnotationHealthCheck is the protocol of probes in addition to readiness: "none",
+	// "tcp", "http", "https", "grpc" or "icmp".
 	AnnotationHealthCheck = "fairlead.io/health-check"
-	// AnnotationHealthCheckPath is what http and https checks ask for; "/", if it is
-	// not given.
+	// AnnotationHealthCheckPath is the path of http and https probes. The default is
+	// "/".
 	AnnotationHealthCheckPath = "fairlead.io/health-check-path"
-	// AnnotationHealthCheckPort is where endpoints are probed; each one's own port, if
-	// it is not given.
+	// AnnotationHealthCheckPort is the port to probe. The default is the port of each
+	// endpoint.
 	AnnotationHealthCheckPort = "fairlead.io/health-check-port"
-	// AnnotationHealthCheckInterval is the time between two probes, such as "500ms";
-	// "2s", if it is not given.
+	// AnnotationHealthCheckInterval is the time between two probes, such as "500ms".
+	// The default is "2s".
 	AnnotationHealthCheckInterval = "fairlead.io/health-check-interval"
-	// AnnotationGroup is the LoadBalancerGroup that serves the Service. The
-	// controller alone writes it.
+	// AnnotationGroup is the LoadBalancerGroup that serves the Service. Only the
+	// controller writes it.
 	AnnotationGroup = "fairlead.io/group"
 )
 
-// Types of conditions. Each kind says which of them it has.
+// Types of conditions. The status of each kind lists its own.
 const (
-	// ConditionReady: everything that the object asks for is at work.
+	// ConditionReady: all that the object requests is in operation.
 	ConditionReady = "Ready"
-	// ConditionAllocated: the object has its addresses. On Services its name is
+	// ConditionAllocated: the object has its addresses. Services use
 	// ConditionServiceAllocated.
 	ConditionAllocated = "Allocated"
-	// ConditionServiceAllocated and ConditionServiceAccepted are ConditionAllocated,
-	// and that annotations are understood, of Services, whose conditions others write
-	// too. ConditionServiceServed, that a group serves what has addresses, is there
-	// once none did.
+	// ConditionServiceAllocated, ConditionServiceAccepted (the annotations are valid)
+	// and ConditionServiceServed (a group serves the addresses) are conditions of
+	// Services, whose names have a prefix because other controllers write conditions
+	// too. ConditionServiceServed exists once no group served the Service.
 	ConditionServiceAllocated = "fairlead.io/Allocated"
 	ConditionServiceAccepted  = "fairlead.io/Accepted"
 	ConditionServiceServed    = "fairlead.io/Served"

@@ -18,16 +18,16 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/kubernetes-api.md anew")
+var update = flag.Bool("update", false, "regenerate the tables of docs/reference/kubernetes-api.md")
 
 // referencePath is the page with a table of each kind's fields.
-var referencePath = filepath.Join("..", "..", "docs", "kubernetes-api.md")
+var referencePath = filepath.Join("..", "..", "docs", "reference", "kubernetes-api.md")
 
 // shown is a table in the documentation, and what it is about: "AddressPool.spec",
 // or the annotations.
 var shown = regexp.MustCompile(`(?s)(<!-- ([\w.]+), made by go test \./api/v1alpha1 -update -->\n).*?(<!-- end -->\n)`)
 
-// The reference tells of every field what its schema says, and of annotations what
+// The reference has the schema of every field, and of annotations what
 // the code says.
 func TestReference(t *testing.T) {
 	text, err := os.ReadFile(referencePath)
@@ -47,7 +47,7 @@ func TestReference(t *testing.T) {
 		return
 	}
 	if current != string(text) {
-		t.Errorf("%s: the schemas say otherwise: go test ./api/v1alpha1 -run TestReference -update writes it anew", referencePath)
+		t.Errorf("%s: the schemas say otherwise: go test ./api/v1alpha1 -run TestReference -update regenerates it", referencePath)
 	}
 	want := 1 // that of annotations
 	for _, k := range kinds() {

@@ -28,8 +28,8 @@ type server struct {
 	client dynamic.Interface
 }
 
-// TestServer asks a real API server, one for all tests as it takes seconds to start.
-func TestServer(t *testing.T) {
+// TestAPIServer asks a real API server, one for all tests as it takes seconds to start.
+func TestAPIServer(t *testing.T) {
 	s := &server{API: cluster.StartAPI(t)}
 	client, err := dynamic.NewForConfig(s.Config())
 	if err != nil {

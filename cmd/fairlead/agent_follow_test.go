@@ -11,43 +11,43 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/source/file"
-	"fairlead.io/fairlead/internal/source/kube"
+	"fairlead.io/fairlead/internal/source"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // scriptedSource is a cluster in which a test decides what happens.
 type scriptedSource struct {
-	updates chan kube.Update
+	updates chan source.Update
 	// done follows each update that was taken over.
 	done chan struct{}
-	bye  farewell
+	plan agent.Shutdown
 }
 
-func (s *scriptedSource) Config() *file.Config {
-	return &file.Config{
-		Node: file.Node{Name: "lb1", DrainTimeout: time.Second},
+func (s *scriptedSource) Config() *config.Config {
+	return &config.Config{
+		Node: config.Node{Name: "lb1", DrainTimeout: time.Second},
 		BGP:  &bgp.Config{Local: bgp.Local{ASN: 65021, RouterID: netip.MustParseAddr("192.0.2.1")}, ShutdownDelay: 20 * time.Millisecond},
 	}
 }
 
-func (s *scriptedSource) State() file.State                 { return file.State{} }
-func (s *scriptedSource) Reload() error                     { return nil }
-func (s *scriptedSource) farewell(context.Context) farewell { return s.bye }
-func (s *scriptedSource) forget() error                     { return nil }
-func (s *scriptedSource) kubernetes() *observe.Kubernetes {
+func (s *scriptedSource) State() config.State                     { return config.State{} }
+func (s *scriptedSource) Reload() error                           { return nil }
+func (s *scriptedSource) Shutdown(context.Context) agent.Shutdown { return s.plan }
+func (s *scriptedSource) Forget() error                           { return nil }
+func (s *scriptedSource) Kubernetes() *observe.Kubernetes {
 	return &observe.Kubernetes{Server: "https://there", Reachable: true}
 }
 
-func (s *scriptedSource) run(ctx context.Context, a *agent) error {
-	defer a.departures.wait()
+func (s *scriptedSource) Run(ctx context.Context, apply func(source.Update) error) error {
 	for {
 		select {
 		case u := <-s.updates:
-			if err := a.follow(ctx, u); err != nil {
+			if err := apply(u); err != nil {
 				return err
 			}
 			s.done <- struct{}{}
@@ -57,7 +57,7 @@ func (s *scriptedSource) run(ctx context.Context, a *agent) error {
 	}
 }
 
-func (s *scriptedSource) tell(u kube.Update) {
+func (s *scriptedSource) send(u source.Update) {
 	s.updates <- u
 	<-s.done
 }
@@ -72,16 +72,16 @@ func podService(name string, n byte) lb.Service {
 
 func launchFollower(t *testing.T) (*testAgent, *scriptedSource, *testSpeaker) {
 	t.Helper()
-	a := &testAgent{t: t, dp: fake.New(), terminate: make(chan struct{}), socket: filepath.Join(t.TempDir(), "agent.sock")}
+	a := &testAgent{t: t, dp: dataplanetest.NewFake(), terminate: make(chan struct{}), socket: filepath.Join(t.TempDir(), "agent.sock")}
 	speaker := &testSpeaker{look: func() string {
 		if strings.Contains(a.dp.Dump(), "10.1.1.2:80") {
 			return " (served)"
 		}
 		return ""
 	}}
-	s := &scriptedSource{updates: make(chan kube.Update), done: make(chan struct{})}
+	s := &scriptedSource{updates: make(chan source.Update), done: make(chan struct{})}
 	a.launch(s, speaker, func() error { return nil })
-	s.tell(kube.Update{Whole: true, Changed: []lb.Service{podService("d/a/80", 1), podService("d/b/80", 2)}})
+	s.send(source.Update{Whole: true, Changed: []lb.Service{podService("d/a/80", 1), podService("d/b/80", 2)}})
 	a.until("both routes stand", func() bool { return speaker.last() == "set 10.1.1.1/32 10.1.1.2/32 (served)" })
 	return a, s, speaker
 }
@@ -106,12 +106,12 @@ func (s *testSpeaker) last() string {
 func TestServiceLeaves(t *testing.T) {
 	a, s, speaker := launchFollower(t)
 	vip := podService("", 2).VIP
-	s.tell(kube.Update{Left: []lb.VIP{vip}})
+	s.send(source.Update{Leaving: []lb.VIP{vip}})
 	a.until("it is gone", func() bool { return !strings.Contains(a.dp.Dump(), "10.1.1.2:80") })
 	lines := speaker.said()
 	for _, want := range []string{"set 10.1.1.1/32 10.1.1.2/32 leaving (served)", "set 10.1.1.1/32 (served)"} {
 		if !slices.Contains(lines, want) {
-			t.Errorf("the speaker was told %q, which lacks %q", lines, want)
+			t.Errorf("the speaker announced %q, which lacks %q", lines, want)
 		}
 	}
 	if !strings.Contains(a.show("status"), "kubernetes  https://there, reached") {
@@ -124,11 +124,11 @@ func TestServiceComesBack(t *testing.T) {
 	a, s, speaker := launchFollower(t)
 	both := "set 10.1.1.1/32 10.1.1.2/32 (served)"
 	vip := podService("", 2).VIP
-	s.tell(kube.Update{Left: []lb.VIP{vip}})
-	s.tell(kube.Update{Changed: []lb.Service{podService("d/b/80", 2)}})
+	s.send(source.Update{Leaving: []lb.VIP{vip}})
+	s.send(source.Update{Changed: []lb.Service{podService("d/b/80", 2)}})
 	a.until("both routes stand again", func() bool { return speaker.last() == both })
-	s.tell(kube.Update{Left: []lb.VIP{vip}})
-	s.tell(kube.Update{Changed: []lb.Service{podService("d/b/80", 3)}})
+	s.send(source.Update{Leaving: []lb.VIP{vip}})
+	s.send(source.Update{Changed: []lb.Service{podService("d/b/80", 3)}})
 	a.until("it is at its new address", func() bool { return speaker.last() == "set 10.1.1.1/32 10.1.1.3/32" })
 	if dump := a.dp.Dump(); strings.Contains(dump, "10.1.1.2:80") {
 		t.Errorf("the old address is still there:\n%s", dump)
@@ -139,7 +139,7 @@ func TestServiceComesBack(t *testing.T) {
 func TestTerminatedFollower(t *testing.T) {
 	a, _, speaker := launchFollower(t)
 	close(a.terminate)
-	a.await("its next agent takes over", 1)
+	a.await("node stays in service", 1)
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -151,20 +151,20 @@ func TestTerminatedFollower(t *testing.T) {
 	}
 
 	a, s, speaker := launchFollower(t)
-	s.bye.reason = "cordoned"
+	s.plan.Reason = "cordoned"
 	close(a.terminate)
-	a.await(`msg="node leaves" reason=cordoned`, 1)
+	a.await(`msg="agent stopping, node leaves" reason=cordoned`, 1)
 	a.until("all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
-	if err := a.stop(); err != nil || a.wired.forever {
-		t.Errorf("error %v, forever %t of an agent that may come back", err, a.wired.forever)
+	if err := a.stop(); err != nil || a.wired.Permanent() {
+		t.Errorf("error %v, permanent %t of an agent that may come back", err, a.wired.Permanent())
 	}
 
 	a, s, speaker = launchFollower(t)
-	s.bye = farewell{reason: "uninstalled", forever: true}
+	s.plan = agent.Shutdown{Reason: "uninstalled", Permanent: true}
 	close(a.terminate)
-	a.await(`msg="node leaves" reason=uninstalled`, 1)
+	a.await(`msg="agent stopping, node leaves" reason=uninstalled`, 1)
 	a.until("all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
-	if err := a.stop(); err != nil || !a.wired.forever {
-		t.Errorf("error %v, forever %t of an agent that doesn't come back", err, a.wired.forever)
+	if err := a.stop(); err != nil || !a.wired.Permanent() {
+		t.Errorf("error %v, permanent %t of an agent that doesn't come back", err, a.wired.Permanent())
 	}
 }

@@ -11,7 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.io/fairlead/internal/source/file"
+	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/config"
 )
 
 // The agent doesn't start without an address that was asked for; the default one
@@ -26,18 +27,18 @@ func TestTakenAddress(t *testing.T) {
 	var said syncBuffer
 	log := slog.New(slog.NewTextHandler(&said, nil))
 
-	page, err := listenPage(file.Observe{Listen: address, Chosen: true}, log)
+	page, err := agent.ListenPage(config.Observe{Listen: address, Explicit: true}, log)
 	if want := "observe.listen " + address.String() + ": bind: address already in use"; page != nil || err == nil || err.Error() != want {
 		t.Errorf("chosen: error %v, want %s", err, want)
 	}
-	page, err = listenPage(file.Observe{Listen: address}, log)
+	page, err = agent.ListenPage(config.Observe{Listen: address}, log)
 	if page != nil || err != nil {
 		t.Errorf("default: %v, error %v, want neither", page, err)
 	}
 	if !strings.Contains(said.String(), "level=WARN") || !strings.Contains(said.String(), address.String()) {
 		t.Errorf("the log says %q", said.String())
 	}
-	page, err = listenPage(file.Observe{}, log)
+	page, err = agent.ListenPage(config.Observe{}, log)
 	if page != nil || err != nil {
 		t.Errorf("none: %v, error %v, want neither", page, err)
 	}

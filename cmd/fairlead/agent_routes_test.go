@@ -27,12 +27,12 @@ const routedConfig = `bgp:
     - {prefixes: [10.1.0.0/16], communities: ["65021:100", "65021:1:2"], med: 0, prepend: 2, linkBandwidth: 2.5G, localPreference: 200}
 ` + testConfig
 
-// testSpeaker writes down what it is told, with what the data plane had then.
+// testSpeaker records the routes that it is given, and the state of the data plane then.
 type testSpeaker struct {
 	mu    sync.Mutex
 	lines []string
 	peers []bgp.Peer
-	// look tells of the data plane.
+	// look describes the data plane.
 	look func() string
 }
 
@@ -93,14 +93,14 @@ func (s *testSpeaker) Abandon() {
 	s.note("abandon")
 }
 
-// said is what the speaker has been told.
+// said returns the recorded routes.
 func (s *testSpeaker) said() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.lines)
 }
 
-// await waits until the speaker has been told just that.
+// await waits until the recorded routes are exactly these.
 func (s *testSpeaker) await(t *testing.T, want ...string) {
 	t.Helper()
 	defer func() {
@@ -108,7 +108,7 @@ func (s *testSpeaker) await(t *testing.T, want ...string) {
 			t.Logf("said: %q", s.said())
 		}
 	}()
-	until(t, "the speaker was told "+strings.Join(want, ", "), func() bool { return slices.Equal(s.said(), want) })
+	until(t, "the speaker has "+strings.Join(want, ", "), func() bool { return slices.Equal(s.said(), want) })
 }
 
 // startRouted runs an agent that announces its VIP.
@@ -119,7 +119,7 @@ func startRouted(t *testing.T) (*testAgent, *testSpeaker) {
 		<-attach
 		return nil
 	})
-	// Not before: who is slow for a second is announced without its routes.
+	// Not before: a service that is late by a second would have no route yet.
 	until(t, "the service is programmed", func() bool { return a.dp.Dump() != "" })
 	close(attach)
 	s.await(t, "configure", "set 10.1.1.1/32")
@@ -141,8 +141,8 @@ func TestRoutesBeginWithTheDataPlane(t *testing.T) {
 		text := a.show("routes", "-o", "json")
 		return json.Unmarshal([]byte(text), &r) == nil && len(r.Announcements) == 1
 	})
-	if got := r.Announcements[0]; got.Announced || got.Reason != "the data plane is not at work yet" || !slices.Equal(s.said(), []string{"configure"}) {
-		t.Errorf("%+v, the speaker was told %q", got, s.said())
+	if got := r.Announcements[0]; got.Announced || got.Reason != "the data plane is not attached yet" || !slices.Equal(s.said(), []string{"configure"}) {
+		t.Errorf("%+v, the speaker has %q", got, s.said())
 	}
 	close(attach)
 	s.await(t, "configure", "set 10.1.1.1/32")
@@ -220,7 +220,7 @@ func TestRoutesAndTermination(t *testing.T) {
 	a, s := startRouted(t)
 	s.mu.Lock()
 	s.look = func() string {
-		if strings.Contains(a.log.String(), "waiting until no more packets come") {
+		if strings.Contains(a.log.String(), "waiting for traffic to cease") {
 			return " (quiet)"
 		}
 		return ""

@@ -18,13 +18,15 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/dataplane/fake"
-	"fairlead.io/fairlead/internal/drain"
-	"fairlead.io/fairlead/internal/event"
+	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/source/file"
+	"fairlead.io/fairlead/internal/store"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 const testConfig = `node:
@@ -43,17 +45,40 @@ services:
 
 // testAgent is an agent on the fake data plane, in this process.
 type testAgent struct {
-	t              *testing.T
-	dp             *fake.DataPlane
-	config, socket string
-	log            syncBuffer
+	t            *testing.T
+	dp           *dataplanetest.Fake
+	path, socket string
+	log          syncBuffer
 	// terminate is closed to drain it.
 	terminate chan struct{}
 	// stop ends the agent and returns what its run returned.
 	stop func() error
 	// wired is to be looked at after stop only.
-	wired *agent
+	wired *agent.Agent
 }
+
+// fakePlane is the fake data plane of an agent.
+type fakePlane struct {
+	*dataplanetest.Fake
+	health.DirectPaths
+	attach func() error
+}
+
+func (p fakePlane) Attach() error { return p.attach() }
+
+func (fakePlane) Describe() observe.DataPlane {
+	return observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}}
+}
+
+func (fakePlane) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
+	return traceOf(ctx, packet)
+}
+
+func (fakePlane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
+	return noFlows(ctx, query)
+}
+
+func (fakePlane) Refused() <-chan dataplane.Refusal { return nil }
 
 // syncBuffer is a buffer that is written and read at the same time.
 type syncBuffer struct {
@@ -84,45 +109,41 @@ func startAgent(t *testing.T) *testAgent {
 
 // launchAgent runs an agent until the test ends. It is ready when attach has
 // returned.
-func launchAgent(t *testing.T, config string, speaker routeSpeaker, attach func() error) *testAgent {
+func launchAgent(t *testing.T, text string, speaker agent.Speaker, attach func() error) *testAgent {
 	t.Helper()
 	dir := t.TempDir()
-	a := &testAgent{t: t, dp: fake.New(), terminate: make(chan struct{}), config: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
-	a.write(config)
-	settings, err := file.Open(a.config, fake.Limits(), a.logger())
+	a := &testAgent{t: t, dp: dataplanetest.NewFake(), terminate: make(chan struct{}), path: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
+	a.write(text)
+	settings, err := config.Open(a.path, dataplanetest.Limits(), a.logger())
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.launch(fileSource{settings}, speaker, attach)
+	a.launch(agent.File{Source: settings}, speaker, attach)
 	return a
 }
 
 func (a *testAgent) logger() *slog.Logger { return slog.New(slog.NewTextHandler(&a.log, nil)) }
 
-// launch runs an agent that is told what to do by a source.
-func (a *testAgent) launch(source source, speaker routeSpeaker, attach func() error) {
+// launch runs an agent with a scripted source.
+func (a *testAgent) launch(source agent.Source, speaker agent.Speaker, attach func() error) {
 	t, log := a.t, a.logger()
 	t.Helper()
-	claim, err := observe.ClaimSocket(a.socket)
+	claim, err := control.ClaimSocket(a.socket)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := listenPage(file.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Chosen: true}, log)
+	page, err := agent.ListenPage(config.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Explicit: true}, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	wired := newAgent(parts{
-		started: time.Now(), source: source, page: page, speaker: speaker, drains: drain.Path(a.socket), tell: event.NewTeller(log), log: log,
-		plane: plane{
-			DataPlane: a.dp, kind: "fake", paths: health.DirectPaths{}, attach: attach,
-			attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
-			trace:       traceOf, flows: noFlows, countFlows: a.dp.CountFlows,
-		},
+	wired := agent.New(agent.Config{
+		Started: time.Now(), Source: source, Page: page, Speaker: speaker, Drains: store.DrainsPath(a.socket), Events: observe.NewRecorder(log), Log: log,
+		Plane: fakePlane{Fake: a.dp, attach: attach},
 	})
 	a.wired = wired
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- wired.run(ctx, claim, a.terminate) }()
+	go func() { ended <- wired.Run(ctx, claim, a.terminate) }()
 	a.stop = sync.OnceValue(func() error {
 		cancel()
 		return errors.Join(<-ended, a.dp.Close(), claim.Release())
@@ -137,10 +158,10 @@ func (a *testAgent) launch(source source, speaker routeSpeaker, attach func() er
 // write replaces the configuration at once, as editors do.
 func (a *testAgent) write(text string) {
 	a.t.Helper()
-	if err := os.WriteFile(a.config+".new", []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(a.path+".new", []byte(text), 0o600); err != nil {
 		a.t.Fatal(err)
 	}
-	if err := os.Rename(a.config+".new", a.config); err != nil {
+	if err := os.Rename(a.path+".new", a.path); err != nil {
 		a.t.Fatal(err)
 	}
 }
@@ -158,7 +179,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !holds(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -230,7 +251,7 @@ func TestAgentReloads(t *testing.T) {
 	if status != 1 || strings.Count(stderr, "out of range") != 2 || !strings.Contains(stderr, "fairlead.yaml:12:") {
 		t.Errorf("a bad file: status %d, want 1 and both errors:\n%s", status, stderr)
 	}
-	if shown := a.show("status"); !strings.Contains(shown, "what was loaded runs on") {
+	if shown := a.show("status"); !strings.Contains(shown, "the loaded one stays in force") {
 		t.Errorf("the status hides a refused file:\n%s", shown)
 	}
 	if after := a.dp.Dump(); after != before {
@@ -238,11 +259,11 @@ func TestAgentReloads(t *testing.T) {
 	}
 
 	// Whatever saw the bad file first, SIGHUP reports it once more.
-	seen := strings.Count(a.log.String(), "configuration refused")
+	seen := strings.Count(a.log.String(), "configuration rejected")
 	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
 		t.Fatal(err)
 	}
-	a.await("configuration refused", seen+2)
+	a.await("configuration rejected", seen+2)
 	a.write(testConfig)
 	until(t, "the good file is programmed", func() bool { return strings.Contains(a.dp.Dump(), "10.0.0.22") })
 }
@@ -266,7 +287,7 @@ func TestAgentDrains(t *testing.T) {
 	}
 	wait := []string{"drain", "backend", "web", "10.0.0.21:80", "--wait", "--settle", "0s", "--socket", a.socket, "--timeout"}
 	if code, _, stderr := command(append(wait, "10ms")...); code != 1 || stderr != "fairlead: web 10.0.0.21:80: flows are left after 10ms\n" {
-		t.Errorf("waiting in vain: status %d, %s", code, stderr)
+		t.Errorf("waiting without an end: status %d, %s", code, stderr)
 	}
 	a.dp.SetFlows(vip, id, 0)
 	if code, stdout, stderr := command(append(wait, "10s")...); code != 0 || !strings.Contains(stdout, ": 0 flows left") {

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/preflight"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/host/preflight"
 )
 
 // What can't be done is said before anything is touched.
@@ -26,7 +26,7 @@ func TestCommandsRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	taken := filepath.Join(dir, "taken.sock")
-	claim, err := observe.ClaimSocket(taken)
+	claim, err := control.ClaimSocket(taken)
 	if err != nil {
 		t.Fatal(err)
 	}

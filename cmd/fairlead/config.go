@@ -3,27 +3,26 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp"
-	"fairlead.io/fairlead/internal/source/file"
+	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/config"
 )
 
 func newConfigCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Look at configuration files",
+		Short: "Check configuration files",
 	}
 	cmd.AddCommand(newConfigCheckCommand(e))
 	return cmd
 }
 
 func newConfigCheckCommand(e env) *cobra.Command {
-	var format output
+	var out format
 	kubernetes := false
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
@@ -33,7 +32,7 @@ Each error is printed with its line and column; the exit status is 1 if any file
 has one.`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	format.register(cmd.Flags())
+	out.registerOutput(cmd.Flags())
 	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false, "the files are for agents with --kubernetes")
 	cmd.RunE = func(_ *cobra.Command, paths []string) error {
 		checks := make([]configCheck, len(paths))
@@ -42,7 +41,7 @@ has one.`,
 			checks[i] = checkConfig(path, kubernetes)
 			valid = valid && checks[i].Valid
 		}
-		if err := printChecks(e, format, checks); err != nil {
+		if err := printChecks(e, out, checks); err != nil {
 			return err
 		}
 		if !valid {
@@ -61,9 +60,9 @@ type configCheck struct {
 	Backends int    `json:"backends"`
 	// Reflector is set for a valid file of a reflector, which has neither services
 	// nor backends.
-	Reflector *reflectorSize `json:"reflector,omitempty"`
-	Errors    []configError  `json:"errors"`
-	Warnings  []file.Warning `json:"warnings"`
+	Reflector *reflectorSize   `json:"reflector,omitempty"`
+	Errors    []configError    `json:"errors"`
+	Warnings  []config.Warning `json:"warnings"`
 }
 
 // reflectorSize is how much a reflector's file has.
@@ -74,7 +73,7 @@ type reflectorSize struct {
 
 // configError has no place where the file can't be read at all.
 type configError struct {
-	*file.Place
+	*config.Place
 	Text string `json:"text"`
 }
 
@@ -87,13 +86,13 @@ func (c configError) String() string {
 }
 
 func checkConfig(path string, kubernetes bool) configCheck {
-	check := configCheck{File: path, Errors: []configError{}, Warnings: []file.Warning{}}
-	config, err := loadConfig(path, kubernetes)
-	wrong, placed := errors.AsType[file.Errors](err)
+	check := configCheck{File: path, Errors: []configError{}, Warnings: []config.Warning{}}
+	conf, err := loadConfig(path, kubernetes)
+	wrong, placed := errors.AsType[config.Errors](err)
 	switch {
 	case err == nil:
 		check.Valid = true
-		check.count(config)
+		check.count(conf)
 	case placed:
 		for _, w := range wrong {
 			check.Errors = append(check.Errors, configError{Place: &w.Place, Text: w.Err.Error()})
@@ -104,23 +103,23 @@ func checkConfig(path string, kubernetes bool) configCheck {
 	return check
 }
 
-func loadConfig(path string, kubernetes bool) (c file.Either, err error) {
+func loadConfig(path string, kubernetes bool) (c config.Either, err error) {
 	if kubernetes {
-		c.Node, err = file.LoadKubernetes(path)
+		c.Node, err = config.LoadKubernetes(path)
 		return c, err
 	}
-	return file.LoadEither(path, xdp.Limits())
+	return config.LoadEither(path, agent.Limits())
 }
 
 // count notes what a valid file has.
-func (c *configCheck) count(config file.Either) {
-	if r := config.Reflector; r != nil {
+func (c *configCheck) count(conf config.Either) {
+	if r := conf.Reflector; r != nil {
 		c.Reflector = &reflectorSize{Ranges: len(r.BGP.Clients), Routers: len(r.BGP.Routers)}
 		c.Warnings = append(c.Warnings, r.Warnings...)
 		return
 	}
-	c.Services, c.Backends = len(config.Node.Services), config.Node.Backends()
-	c.Warnings = append(c.Warnings, config.Node.Warnings...)
+	c.Services, c.Backends = len(conf.Node.Services), conf.Node.Backends()
+	c.Warnings = append(c.Warnings, conf.Node.Warnings...)
 }
 
 // contents says in a few words what a valid file has.
@@ -133,11 +132,9 @@ func (c *configCheck) contents() string {
 
 // printChecks writes JSON, or one line for each error and warning and for each
 // valid file.
-func printChecks(e env, format output, checks []configCheck) error {
-	if format == outputJSON {
-		encoder := json.NewEncoder(e.stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(checks)
+func printChecks(e env, out format, checks []configCheck) error {
+	if out.json {
+		return printJSON(e.stdout, checks)
 	}
 	for _, c := range checks {
 		for _, wrong := range c.Errors {

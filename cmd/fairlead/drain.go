@@ -4,35 +4,39 @@ package main
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
-	"net/netip"
+	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
 )
 
-const drainLong = `Take a backend, a service or the node out of service. New flows leave at once;
-flows that are there already stay, until they end. It is remembered, also by the
-next agent, until "fairlead undrain".
+const drainLong = `Take a backend, a service or the node out of service. New flows stop at once;
+existing flows stay until they end. A drain survives a restart of the agent; "fairlead
+undrain" ends it.
 
-A drained backend gets no new flows; those that it has are recorded when they
-send their next packet. Clients of a drained service meet what its "unavailable"
-says. A drained node is not ready (/readyz); packets that come are balanced. What
-is announced by BGP goes elsewhere first, and comes back with "fairlead undrain".`
+A drained backend gets no new flows; existing ones are recorded when they send
+their next packet. Clients of a drained service get what its "unavailable" says. A
+drained node is not ready (/readyz), but balances packets that arrive. Routes are
+withdrawn first, and announced again by "fairlead undrain".`
 
 func newDrainCommand(e env) *cobra.Command {
 	d := drainer{env: e}
 	return d.command("drain", "Take a backend, a service or the node out of service", drainLong,
-		(*observe.Client).Drain, true)
+		(*control.Client).Drain, true)
 }
 
 func newUndrainCommand(e env) *cobra.Command {
 	d := drainer{env: e}
-	return d.command("undrain", "Take a backend, a service or the node into service again",
-		"Take a backend, a service or the node into service again, at once.", (*observe.Client).Undrain, false)
+	return d.command("undrain", "Return a backend, a service or the node to service",
+		"Return a backend, a service or the node to service, at once.", (*control.Client).Undrain, false)
 }
 
 // drainer is what "drain" and "undrain" have in common.
@@ -40,24 +44,26 @@ type drainer struct {
 	env
 	reader
 	waiting drainWait
-	change  func(*observe.Client, context.Context, observe.DrainTarget) error
+	change  func(*control.Client, context.Context, control.Target) error
 }
 
 // command makes the command with its three kinds of targets.
-func (d *drainer) command(use, short, long string, change func(*observe.Client, context.Context, observe.DrainTarget) error, waits bool) *cobra.Command {
+func (d *drainer) command(use, short, long string, change func(*control.Client, context.Context, control.Target) error, waits bool) *cobra.Command {
 	d.change = change
 	cmd := &cobra.Command{Use: use, Short: short, Long: long}
 	for _, kind := range []struct {
 		use, short string
 		args       int
-		target     func([]string) (observe.DrainTarget, error)
+		target     func([]string) (control.Target, error)
 	}{
-		{"backend SERVICE ADDRESS[:PORT]", "One backend of a service", 2, backendTarget},
-		{"service NAME", "A whole service", 1, func(args []string) (observe.DrainTarget, error) {
-			return observe.DrainTarget{Service: args[0]}, nil
+		{"backend SERVICE ADDRESS[:PORT]", "One backend of a service", 2, func(args []string) (control.Target, error) {
+			return control.ParseBackend(args[0], args[1])
 		}},
-		{"node", "This node", 0, func([]string) (observe.DrainTarget, error) {
-			return observe.DrainTarget{}, nil
+		{"service NAME", "A whole service", 1, func(args []string) (control.Target, error) {
+			return control.Target{Service: args[0]}, nil
+		}},
+		{"node", "This node", 0, func([]string) (control.Target, error) {
+			return control.Target{}, nil
 		}},
 	} {
 		sub := &cobra.Command{Use: kind.use, Short: kind.short, Long: kind.short + ". " + long, Args: cobra.ExactArgs(kind.args)}
@@ -78,8 +84,8 @@ func (d *drainer) command(use, short, long string, change func(*observe.Client, 
 }
 
 // run changes the target, and shows how far its drain has come.
-func (d *drainer) run(ctx context.Context, target observe.DrainTarget, drains bool) error {
-	client := observe.Dial(d.socket)
+func (d *drainer) run(ctx context.Context, target control.Target, drains bool) error {
+	client := control.Dial(d.socket)
 	if err := d.change(client, ctx, target); err != nil {
 		return err
 	}
@@ -89,20 +95,86 @@ func (d *drainer) run(ctx context.Context, target observe.DrainTarget, drains bo
 	return d.waiting.follow(ctx, client, target, d.stdout, d.output)
 }
 
-// backendTarget reads a service's name and the address of one of its backends.
-func backendTarget(args []string) (observe.DrainTarget, error) {
-	target := observe.DrainTarget{Service: args[0]}
-	if args[0] == "" {
-		return target, errors.New("the service has no name")
+// drainPoll is how often the progress of a drain is read.
+const drainPoll = 500 * time.Millisecond
+
+// drainWait says whether to wait for a drain, and how.
+type drainWait struct {
+	wait            bool
+	timeout, settle time.Duration
+}
+
+func (w *drainWait) register(flags *pflag.FlagSet) {
+	flags.BoolVar(&w.wait, "wait", false, "return when no recorded flow is left; flows that were idle since the drain are not known")
+	flags.DurationVar(&w.timeout, "timeout", 5*time.Minute, "with --wait: fail after this time")
+	flags.DurationVar(&w.settle, "settle", 3*time.Second, "with --wait: minimum time after the drain in which flows may appear")
+}
+
+// follow shows how far the drain of a target has come; with --wait until it is
+// done, or the time is up.
+func (w *drainWait) follow(ctx context.Context, client *control.Client, target control.Target, out io.Writer, o format) error {
+	began := time.Now()
+	shown := ""
+	for {
+		drains, err := drainsOf(ctx, client, target)
+		if err != nil {
+			return err
+		}
+		late := time.Since(began) >= w.timeout
+		over := !w.wait || w.done(drains, time.Now()) || late
+		if text, err := drainText(drains, o); err != nil {
+			return err
+		} else if over || !o.json && text != shown {
+			fmt.Fprint(out, text)
+			shown = text
+		}
+		switch {
+		case w.wait && late && !w.done(drains, time.Now()):
+			return fmt.Errorf("%s: flows are left after %s", target, w.timeout)
+		case over:
+			return nil
+		}
+		select {
+		case <-time.After(min(drainPoll, w.timeout-time.Since(began))):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	if id, err := netip.ParseAddrPort(args[1]); err == nil {
-		target.Backend = id
-		return target, nil
-	}
-	address, err := netip.ParseAddr(args[1])
+}
+
+// done reports whether no flow is left. Right after a drain began none has been
+// seen yet. Of a node it is packets that count: its flows go on elsewhere.
+func (w *drainWait) done(drains []observe.Drain, now time.Time) bool {
+	return !slices.ContainsFunc(drains, func(d observe.Drain) bool {
+		left := d.Flows > 0
+		if d.Target == (control.Target{}) {
+			left = d.PacketsPerSecond > 0
+		}
+		return left || now.Sub(d.Since) < w.settle
+	})
+}
+
+// drainsOf asks for the drains that a target stands for.
+func drainsOf(ctx context.Context, client *control.Client, target control.Target) ([]observe.Drain, error) {
+	answer, err := client.Drains(ctx)
 	if err != nil {
-		return target, fmt.Errorf("backend %q: want an address, with or without port", args[1])
+		return nil, err
 	}
-	target.Backend = netip.AddrPortFrom(address, 0)
-	return target, lb.CheckAddress(address)
+	var drains []observe.Drain
+	if err := json.Unmarshal(answer, &drains); err != nil {
+		return nil, fmt.Errorf("the agent's answer: %w", err)
+	}
+	return slices.DeleteFunc(drains, func(d observe.Drain) bool { return !target.Covers(d.Target) }), nil
+}
+
+func drainText(drains []observe.Drain, o format) (string, error) {
+	var text strings.Builder
+	if o.json {
+		err := printJSON(&text, drains)
+		return text.String(), err
+	}
+	for _, d := range drains {
+		fmt.Fprintln(&text, d.Progress())
+	}
+	return text.String(), nil
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -17,20 +18,20 @@ const defaultFlows = 100
 func newFlowsCommand(e env) *cobra.Command {
 	var r reader
 	var client string
-	query := observe.FlowQuery{}
+	query := control.FlowQuery{}
 	cmd := &cobra.Command{
 		Use:   "flows",
 		Short: "Show recorded flows: those that a change of backends might move",
 		Long: `Show recorded flows, the latest first. Only flows that a change of backends might
-move are recorded, and all flows of services with "tracking: full"; the others
-are where the ring says ("fairlead trace" tells).`,
+move are recorded, and all flows of services with "tracking: full"; other
+flows follow the ring ("fairlead trace" shows where).`,
 		Example: "  fairlead flows --service web --client 192.0.2.0/24",
 		Args:    cobra.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&query.Service, "service", "", "only flows of this service")
 	flags.StringVar(&client, "client", "", "only flows of clients with this address or prefix")
-	flags.IntVar(&query.Limit, "limit", defaultFlows, "how many flows to list")
+	flags.IntVar(&query.Limit, "limit", defaultFlows, "maximum number of flows")
 	r.register(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		var err error
@@ -40,11 +41,11 @@ are where the ring says ("fairlead trace" tells).`,
 		if query.Limit < 1 {
 			return fmt.Errorf("--limit %d: want at least 1", query.Limit)
 		}
-		answer, err := observe.Dial(r.socket).Flows(cmd.Context(), query)
+		answer, err := control.Dial(r.socket).Flows(cmd.Context(), query)
 		if err != nil {
 			return err
 		}
-		return printAnswer(e.stdout, r.output, answer, observe.WriteFlows)
+		return printAnswer(e.stdout, r.output, answer, observe.FormatFlows)
 	}
 	return cmd
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fairlead is the whole product: balancer node, worker end, labs and
-// the commands that look at them. Each subcommand has a file of its own that
-// parses, wires and runs; the work is done in internal/.
+// Command fairlead is the product: balancer node, controller, route reflector, tunnel
+// end of a worker, and the commands that show and change them. It parses flags, calls
+// packages of internal/ and prints.
 package main
 
 import (
@@ -15,6 +15,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"fairlead.io/fairlead/internal/version"
 )
 
 // env is what a command touches of the outside world, so that commands can be
@@ -66,13 +68,11 @@ func newRootCommand(e env) *cobra.Command {
 	root.AddCommand(
 		newAgentCommand(e),
 		newBackendsCommand(e),
-		newBenchCommand(e),
 		newConfigCommand(e),
 		newControllerCommand(e),
 		newDrainCommand(e),
 		newDrainsCommand(e),
 		newFlowsCommand(e),
-		newLabCommand(e),
 		newNodeCommand(e),
 		newPreflightCommand(e),
 		newReflectorCommand(e),
@@ -86,4 +86,16 @@ func newRootCommand(e env) *cobra.Command {
 		newVersionCommand(e),
 	)
 	return root
+}
+
+func newVersionCommand(e env) *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, the commit and the compiler",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintln(e.stdout, "fairlead", version.String())
+			return err
+		},
+	}
 }

@@ -3,55 +3,52 @@
 package main
 
 import (
-	"encoding/json"
-	"log/slog"
 	"net"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
-	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/internal/preflight"
-	"fairlead.io/fairlead/internal/source/file"
+	"fairlead.io/fairlead/internal/agent"
+	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/host/preflight"
 )
 
 // preflightOptions are the flags of "preflight".
 type preflightOptions struct {
 	config     string
 	interfaces []string
-	output     output
+	output     format
 }
 
 func newPreflightCommand(e env) *cobra.Command {
 	var o preflightOptions
 	cmd := &cobra.Command{
 		Use:   "preflight",
-		Short: "Show what this kernel and its interfaces can do, and what to set",
-		Long: `Show what this kernel and its interfaces can do for a balancer, what is missing
-and how to set it right. The interfaces are those of a configuration file, those
-that are named, or else all that are up. Nothing is changed. The exit status is
-1 if an agent could not run.`,
+		Short: "Show what this kernel and its interfaces support, and what to change",
+		Long: `Show what this kernel and its interfaces support, what is missing for a balancer
+and how to fix it. The interfaces are those of a configuration file, those of
+--interface, or else all that are up. Nothing is changed. The exit status is 1 if
+an agent could not run.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.config, "config", "", "look at what this configuration file needs")
-	flags.StringSliceVar(&o.interfaces, "interface", nil, "look at this interface (may be repeated)")
-	o.output.register(flags)
+	flags.StringVar(&o.config, "config", "", "check what this configuration file needs")
+	flags.StringSliceVar(&o.interfaces, "interface", nil, "check this interface (may be repeated)")
+	o.output.registerOutput(flags)
 	cmd.MarkFlagsMutuallyExclusive("config", "interface")
 	cmd.RunE = func(*cobra.Command, []string) error { return o.run(e) }
 	return cmd
 }
 
 func (o preflightOptions) run(e env) error {
-	interfaces, pins, needs := o.interfaces, pinRoot, preflight.Needs{}
+	interfaces, pins, needs := o.interfaces, agent.PinRoot, preflight.Needs{}
 	if o.config != "" {
-		source, err := openConfig(e, o.config, slog.New(slog.DiscardHandler))
+		conf, err := config.Load(o.config, agent.Limits())
 		if err != nil {
-			return err
+			return printedConfigError(e, err)
 		}
-		config := source.Config()
-		interfaces, needs = config.Node.Interfaces, needsOf(config)
-		pins = filepath.Join(pinRoot, config.Node.Name)
+		interfaces, needs = conf.Node.Interfaces, agent.Needs(conf)
+		pins = filepath.Join(agent.PinRoot, conf.Node.Name)
 	} else if len(interfaces) == 0 {
 		var err error
 		if interfaces, err = interfacesUp(); err != nil {
@@ -73,25 +70,10 @@ func (o preflightOptions) run(e env) error {
 }
 
 func (o preflightOptions) print(e env, findings []preflight.Finding) error {
-	if o.output == outputTable {
-		return preflight.WriteTable(e.stdout, findings)
+	if o.output.json {
+		return printJSON(e.stdout, findings)
 	}
-	encoder := json.NewEncoder(e.stdout)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(findings)
-}
-
-// needsOf says what a configuration asks of the machine.
-func needsOf(config *file.Config) preflight.Needs {
-	needs := preflight.Needs{Native: config.Dataplane.XDPMode == file.XDPNative}
-	for _, s := range config.Services {
-		needs.VLAN = needs.VLAN || s.Segment.Type == lb.SegmentVLAN
-		needs.Probes = needs.Probes || s.Health != nil && s.Forward.DSR() && s.Address.Is4()
-		for _, b := range s.Backends {
-			needs.VLAN = needs.VLAN || b.Segment.Type == lb.SegmentVLAN
-		}
-	}
-	return needs
+	return preflight.WriteTable(e.stdout, findings)
 }
 
 // interfacesUp are the interfaces of this network namespace that are up,

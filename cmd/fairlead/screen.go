@@ -8,14 +8,15 @@ import (
 	"errors"
 	"os"
 	"strings"
-	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 )
 
 // ANSI control sequences (ECMA-48, and xterm's alternate screen).
 const (
-	enterScreen = "\x1b[?1049h\x1b[?25l" // another screen, without a cursor
+	enterScreen = "\x1b[?1049h\x1b[?25l" // alternate screen, no cursor
 	leaveScreen = "\x1b[?25h\x1b[?1049l"
 	toTop       = "\x1b[H"
 	clearLine   = "\x1b[2K"
@@ -25,21 +26,20 @@ const (
 // screen is a terminal that is drawn on as a whole.
 type screen struct {
 	out *os.File
-	// in is where keys come from and before how it was set; nil if keys don't
+	// in is the terminal that keys come from, and before its state; nil if keys don't
 	// come from a terminal.
 	in     *os.File
-	before *unix.Termios
-	keys   sync.WaitGroup
+	before *term.State
 }
 
 // openScreen takes over the terminal; nil if the output is none.
 func openScreen(e env) *screen {
 	out, ok := e.stdout.(*os.File)
-	if !ok || !isTerminal(out) {
+	if !ok || !term.IsTerminal(int(out.Fd())) {
 		return nil
 	}
 	s := &screen{out: out}
-	if in, ok := e.stdin.(*os.File); ok && isTerminal(in) {
+	if in, ok := e.stdin.(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 		s.readKeys(in)
 	}
 	if _, err := out.WriteString(enterScreen); err != nil {
@@ -48,54 +48,57 @@ func openScreen(e env) *screen {
 	return s
 }
 
-func isTerminal(f *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
-}
-
-// readKeys makes the terminal hand over keys as they are pressed, without
-// showing them; a read returns after a tenth of a second also without one.
-// Ctrl-C is still a signal.
+// readKeys makes the terminal deliver keys as they are pressed, without echo; a
+// read returns after a tenth of a second also without one. Ctrl-C is still a signal,
+// which it isn't in x/term's raw mode.
 func (s *screen) readKeys(in *os.File) {
-	before, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
+	fd := int(in.Fd())
+	before, err := term.GetState(fd)
 	if err != nil {
 		return
 	}
-	now := *before
+	now, err := unix.IoctlGetTermios(fd, unix.TCGETS)
+	if err != nil {
+		return
+	}
 	now.Lflag &^= unix.ICANON | unix.ECHO
 	now.Cc[unix.VMIN], now.Cc[unix.VTIME] = 0, 1
-	if unix.IoctlSetTermios(int(in.Fd()), unix.TCSETS, &now) == nil {
+	if unix.IoctlSetTermios(fd, unix.TCSETS, now) == nil {
 		s.in, s.before = in, before
 	}
 }
 
-// quitOnKey has quit called when q is pressed, until ctx ends.
-func (s *screen) quitOnKey(ctx context.Context, quit func()) {
-	if s.in != nil {
-		s.keys.Go(func() { s.awaitKey(ctx, quit) })
-	}
-}
-
-func (s *screen) awaitKey(ctx context.Context, quit func()) {
+// wait waits for the next tick, and reports whether q was pressed or ctx has ended
+// before.
+func (s *screen) wait(ctx context.Context, tick <-chan time.Time) (quit bool) {
 	keys := make([]byte, 16)
-	for ctx.Err() == nil {
+	for s.in != nil {
 		n, err := unix.Read(int(s.in.Fd()), keys)
 		if err != nil && !errors.Is(err, unix.EINTR) {
-			return // the terminal has gone
+			s.in = nil // the terminal is closed
+			break
 		}
 		if n > 0 && bytes.ContainsAny(keys[:n], "qQ") {
-			quit()
+			return true
+		}
+		select {
+		case <-ctx.Done():
+			return true
+		case <-tick:
+			return false
+		default:
 		}
 	}
+	return waitForTick(ctx, tick)
 }
 
 // size returns columns and lines.
 func (s *screen) size() (width, height int) {
-	size, err := unix.IoctlGetWinsize(int(s.out.Fd()), unix.TIOCGWINSZ)
-	if err != nil || size.Col == 0 || size.Row == 0 {
+	width, height, err := term.GetSize(int(s.out.Fd()))
+	if err != nil || width == 0 || height == 0 {
 		return 80, 24
 	}
-	return int(size.Col), int(size.Row)
+	return width, height
 }
 
 // show replaces what is on the screen, as far as there is room.
@@ -116,12 +119,11 @@ func (s *screen) show(text string) error {
 	return err
 }
 
-// close gives the terminal back as it was. The context of quitOnKey has ended.
+// close restores the terminal.
 func (s *screen) close() error {
-	s.keys.Wait()
 	_, err := s.out.WriteString(leaveScreen)
-	if s.before != nil {
-		err = errors.Join(err, unix.IoctlSetTermios(int(s.in.Fd()), unix.TCSETS, s.before))
+	if s.before != nil && s.in != nil {
+		err = errors.Join(err, term.Restore(int(s.in.Fd()), s.before))
 	}
 	return err
 }

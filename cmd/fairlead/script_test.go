@@ -12,8 +12,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/observe/httpd"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/httpd"
 )
 
 // TestMain makes the test binary stand in for the fairlead executable in
@@ -39,7 +39,7 @@ func answer(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 3 {
 		ts.Fatalf("usage: answer SOCKET PATH FILE")
 	}
-	claim, err := observe.ClaimSocket(ts.MkAbs(args[0]))
+	claim, err := control.ClaimSocket(ts.MkAbs(args[0]))
 	ts.Check(err)
 	listener, err := claim.Listen()
 	ts.Check(err)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -31,15 +32,15 @@ func newTopCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show live rates: the busiest services and backends, and drops by reason",
-		Long: `Show the rates of the last second, the highest first, again and again until q or
-Ctrl-C is pressed. Where the output is no terminal the screens are written one
-after the other.`,
+		Long: `Show the rates of the last second, the highest first, until q or Ctrl-C is
+pressed. If the output is not a terminal, the screens are written one after the
+other.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&o.interval, "interval", minInterval, "time between two screens")
-	flags.IntVar(&o.count, "count", 0, "end after so many screens (default: never)")
-	flags.IntVar(&o.rows, "limit", 0, "how many services and backends to show (default: what fits the screen, or 20)")
+	flags.IntVar(&o.count, "count", 0, "end after this number of screens (default: never)")
+	flags.IntVar(&o.rows, "limit", 0, "maximum number of services and backends (default: what fits the screen, or 20)")
 	o.register(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.interval < minInterval {
@@ -55,31 +56,34 @@ after the other.`,
 
 // run shows screens until the count is reached, a key ends it or ctx does.
 func (o topOptions) run(ctx context.Context, e env) (err error) {
-	show := o.lines(e)
-	if screen := openScreen(e); screen != nil && o.output != outputJSON {
-		defer func() { err = errors.Join(err, screen.close()) }()
-		var quit context.CancelFunc
-		ctx, quit = context.WithCancel(ctx)
-		defer quit()
-		screen.quitOnKey(ctx, quit)
-		show = o.screens(screen)
+	show, wait := o.lines(e), waitForTick
+	if !o.output.json {
+		if screen := openScreen(e); screen != nil {
+			defer func() { err = errors.Join(err, screen.close()) }()
+			show, wait = o.screens(screen), screen.wait
+		}
 	}
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
-	agent := observe.Dial(o.socket)
+	agent := control.Dial(o.socket)
 	for shown := 1; ; shown++ {
 		err := show(ctx, agent)
 		if ctx.Err() != nil {
 			return nil
 		}
-		if err != nil || shown == o.count {
+		if err != nil || shown == o.count || wait(ctx, tick.C) {
 			return err
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil
-		}
+	}
+}
+
+// waitForTick waits for the next tick, and reports whether ctx has ended before.
+func waitForTick(ctx context.Context, tick <-chan time.Time) (quit bool) {
+	select {
+	case <-tick:
+		return false
+	case <-ctx.Done():
+		return true
 	}
 }
 
@@ -89,18 +93,18 @@ const defaultRows = 20
 
 // lines returns what writes one screen after the other; JSON is one object a
 // line.
-func (o topOptions) lines(e env) func(context.Context, *observe.Client) error {
+func (o topOptions) lines(e env) func(context.Context, *control.Client) error {
 	first := true
 	rows := o.rows
 	if rows == 0 {
 		rows = defaultRows
 	}
-	return func(ctx context.Context, agent *observe.Client) error {
+	return func(ctx context.Context, agent *control.Client) error {
 		answer, err := agent.Top(ctx, rows)
 		if err != nil {
 			return err
 		}
-		if o.output == outputJSON {
+		if o.output.json {
 			var line bytes.Buffer
 			if err := json.Compact(&line, answer); err != nil {
 				return fmt.Errorf("the agent's answer: %w", err)
@@ -113,16 +117,16 @@ func (o topOptions) lines(e env) func(context.Context, *observe.Client) error {
 			fmt.Fprintln(e.stdout)
 		}
 		first = false
-		return printAnswer(e.stdout, o.output, answer, observe.WriteTop)
+		return printAnswer(e.stdout, o.output, answer, observe.FormatTop)
 	}
 }
 
-// headings is how many lines a screen has beside services, backends and exits.
+// headings is how many lines a screen has in addition to services, backends and exits.
 const headings = 8
 
 // screens returns what replaces the screen's content.
-func (o topOptions) screens(s *screen) func(context.Context, *observe.Client) error {
-	return func(ctx context.Context, agent *observe.Client) error {
+func (o topOptions) screens(s *screen) func(context.Context, *control.Client) error {
+	return func(ctx context.Context, agent *control.Client) error {
 		rows := o.rows
 		if rows == 0 {
 			// Thirds for services, backends and exits.
@@ -134,7 +138,7 @@ func (o topOptions) screens(s *screen) func(context.Context, *observe.Client) er
 			return err
 		}
 		var text bytes.Buffer
-		if err := printAnswer(&text, outputTable, answer, observe.WriteTop); err != nil {
+		if err := printAnswer(&text, o.output, answer, observe.FormatTop); err != nil {
 			return err
 		}
 		return s.show(text.String())

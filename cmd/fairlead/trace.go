@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/frame"
 	"fairlead.io/fairlead/internal/observe"
 )
@@ -30,10 +30,10 @@ func newTraceCommand(e env) *cobra.Command {
 	o := traceOptions{packet: frame.Description{Flags: frame.SYN}}
 	cmd := &cobra.Command{
 		Use:   "trace",
-		Short: "Show what would become of a packet, and why",
-		Long: `Show what would become of a packet, and why. The packet is described by flags or
-read from a capture file, and runs through a second instance of the loaded
-program: it sees what packets see now and changes nothing.`,
+		Short: "Show what the program does with a packet, and why",
+		Long: `Show what the program does with a packet, and why. The packet is described by
+flags or read from a capture file, and runs through a second instance of the
+loaded program, with the live tables, which it doesn't change.`,
 		Example: `  fairlead trace --from 192.0.2.7:41000 --to 10.1.1.1:80
   fairlead trace --from 192.0.2.7:41000 --to 10.1.1.1:80 --flags ack --size 1500
   fairlead trace --pcap problem.pcapng`,
@@ -47,7 +47,7 @@ program: it sees what packets see now and changes nothing.`,
 	flags.IntVar(&o.packet.Size, "size", 0, "length of the IP packet in bytes (default: the shortest)")
 	flags.Uint16Var(&o.packet.VLAN, "vlan", 0, "802.1Q id (default: untagged)")
 	flags.Uint8Var(&o.packet.TTL, "ttl", 64, "time to live, or hop limit")
-	flags.StringVar(&o.device, "interface", "", "where the packet comes in (default: the first that is balanced)")
+	flags.StringVar(&o.device, "interface", "", "ingress interface (default: the first one of the agent)")
 	flags.StringVar(&o.pcap, "pcap", "", "trace every packet of a pcap or pcapng file (- is the standard input)")
 	o.register(flags)
 	cmd.MarkFlagsOneRequired("to", "pcap")
@@ -62,7 +62,7 @@ program: it sees what packets see now and changes nothing.`,
 }
 
 func (o *traceOptions) run(ctx context.Context, e env) error {
-	t := tracing{traceOptions: o, agent: observe.Dial(o.socket), out: e.stdout, exits: map[string]int{}}
+	t := tracing{traceOptions: o, agent: control.Dial(o.socket), out: e.stdout, exits: map[string]int{}}
 	if o.pcap != "" {
 		return t.capture(ctx, e)
 	}
@@ -111,7 +111,7 @@ type traceInput struct {
 // list at the end.
 type tracing struct {
 	*traceOptions
-	agent   *observe.Client
+	agent   *control.Client
 	out     io.Writer
 	answers []json.RawMessage
 	exits   map[string]int
@@ -151,7 +151,7 @@ func (t *tracing) capture(ctx context.Context, e env) error {
 // capture. The number is that of the packet to be read.
 func nextBatch(packets *frame.Capture, number *int) ([]traceInput, error) {
 	var batch []traceInput
-	for len(batch) < observe.MaxTracePackets {
+	for len(batch) < control.MaxTracePackets {
 		packet, err := packets.Next()
 		if errors.Is(err, io.EOF) {
 			break
@@ -168,9 +168,9 @@ func nextBatch(packets *frame.Capture, number *int) ([]traceInput, error) {
 
 // send has some packets traced.
 func (t *tracing) send(ctx context.Context, batch []traceInput) error {
-	packets := make([]dataplane.Packet, len(batch))
+	packets := make([]control.Packet, len(batch))
 	for i, input := range batch {
-		packets[i] = dataplane.Packet{Interface: t.device, Frame: input.frame}
+		packets[i] = control.Packet{Interface: t.device, Frame: input.frame}
 	}
 	answer, err := t.agent.Traces(ctx, packets)
 	if err != nil {
@@ -184,7 +184,7 @@ func (t *tracing) send(ctx context.Context, batch []traceInput) error {
 		return fmt.Errorf("the agent's answer: %d traces of %d packets", len(raw), len(batch))
 	}
 	t.traced += len(raw)
-	if t.output == outputJSON {
+	if t.output.json {
 		t.answers = append(t.answers, raw...)
 		return nil
 	}
@@ -202,31 +202,27 @@ func (t *tracing) print(title string, answer json.RawMessage) error {
 		return fmt.Errorf("the agent's answer: %w", err)
 	}
 	t.exits[trace.Exit]++
-	if err := observe.WriteTrace(t.out, title, trace); err != nil {
+	text := observe.FormatTrace(title, trace)
+	if t.pcap != "" {
+		text += "\n"
+	}
+	if _, err := io.WriteString(t.out, text); err != nil {
 		return err
 	}
-	if t.pcap == "" {
-		if trace.Error != "" {
-			return exitError(1)
-		}
-		return nil
+	if t.pcap == "" && trace.Error != "" {
+		return exitError(1)
 	}
-	_, err := fmt.Fprintln(t.out)
-	return err
+	return nil
 }
 
 // end prints the list, or how many packets of a capture took which exit.
 func (t *tracing) end() error {
-	if t.output == outputJSON {
-		body, err := json.MarshalIndent(t.answers, "", "  ")
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(t.out, "%s\n", body)
-		return err
+	if t.output.json {
+		return printJSON(t.out, t.answers)
 	}
 	if t.pcap == "" {
 		return nil
 	}
-	return observe.WriteTraceSummary(t.out, t.traced, t.exits)
+	_, err := io.WriteString(t.out, observe.FormatTraceSummary(t.traced, t.exits))
+	return err
 }

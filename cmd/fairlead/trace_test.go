@@ -19,6 +19,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/gopacket/gopacket/pcapgo"
 
+	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/frame"
 	"fairlead.io/fairlead/internal/lb"
@@ -81,7 +82,7 @@ func TestTraceCommand(t *testing.T) {
 // traced among them.
 func TestTraceCapture(t *testing.T) {
 	a := startAgent(t)
-	const packets = 2*observe.MaxTracePackets + 5
+	const packets = 2*control.MaxTracePackets + 5
 	path := filepath.Join(t.TempDir(), "x.pcap")
 	if err := os.WriteFile(path, capture(t, packets), 0o600); err != nil {
 		t.Fatal(err)

@@ -11,15 +11,14 @@ import (
 	"testing"
 )
 
-// access is one verb on one resource, as a role allows it or somebody asked for it.
+// access is one verb on one resource, as a role allows it or a client requests it.
 type access struct {
 	// account is the service account's name: of the agents or of the controllers.
 	account string
-	// namespace is the one that it is limited to; empty for all, and for what is in
-	// none.
+	// namespace limits it; empty for all namespaces and for cluster-wide resources.
 	namespace             string
 	group, resource, verb string
-	// name is that of the one object that it is limited to; empty for all.
+	// name limits it to one object; empty for all objects.
 	name string
 }
 
@@ -31,8 +30,8 @@ func (a access) String() string {
 	return fmt.Sprintf("%s: %s %s %s %s", a.account, a.verb, strings.Trim(a.group+"/"+a.resource, "/"), a.name, where)
 }
 
-// allowed is all that the chart's roles allow. Roles have the names of the accounts
-// that they are bound to.
+// allowed returns all accesses of the chart's roles. Roles have the names of the
+// accounts that they are bound to.
 func allowed(t *testing.T, objects map[string]object) map[access]bool {
 	t.Helper()
 	all := map[access]bool{}
@@ -62,8 +61,8 @@ func allowed(t *testing.T, objects map[string]object) map[access]bool {
 	return all
 }
 
-// auditPolicy has the API server write down who asked for what, in the namespace's
-// service accounts, without what was in it.
+// auditPolicy records the requests of the namespace's service accounts, without their
+// bodies.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -73,8 +72,8 @@ rules:
   - {level: None}
 `
 
-// asked is what service accounts asked for by an audit log, with whether that was
-// allowed. Every account may ask what the API server has, and may do.
+// asked returns the accesses of service accounts in an audit log, and whether they
+// were allowed. Every account may query API discovery and its own rights.
 func asked(t *testing.T, log string) map[access]bool {
 	t.Helper()
 	file, err := os.Open(log)
@@ -114,7 +113,7 @@ func asked(t *testing.T, log string) map[access]bool {
 	return all
 }
 
-// allowedBy returns the widest right by which somebody has this access.
+// allowedBy returns the widest right that includes an access.
 func (a access) allowedBy(rights map[access]bool) (by access, found bool) {
 	for _, namespace := range []string{"", a.namespace} {
 		for _, name := range []string{"", a.name} {
@@ -128,8 +127,7 @@ func (a access) allowedBy(rights map[access]bool) (by access, found bool) {
 	return access{}, false
 }
 
-// compare returns what was asked for and no role allows, and what roles allow and
-// nobody asked for.
+// compare returns requests that no role allows, and rights that no request needs.
 func compare(allowed, asked map[access]bool) (missing, unused []access) {
 	used := map[access]bool{}
 	for a, forbidden := range asked {
@@ -149,7 +147,7 @@ func compare(allowed, asked map[access]bool) (missing, unused []access) {
 	return missing, unused
 }
 
-// The comparison finds what is too little, too much, or in the wrong place.
+// The comparison finds missing rights, unneeded rights, and rights in the wrong place.
 func TestCompare(t *testing.T) {
 	list := access{"agent", "", "", "services", "list", ""}
 	secrets := access{"agent", namespace, "", "secrets", "list", ""}

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/source/file"
+	"fairlead.io/fairlead/internal/config"
 )
 
-// Agents take the file that the chart gives them, and it says what the values say.
+// Agents accept the chart's file, and it has the values.
 func TestAgentConfiguration(t *testing.T) {
 	for name, values := range map[string]string{"defaults": "{}", "everything": full} {
 		text := rendered(t, values)["ConfigMap/fairlead-agent"].Data["fairlead.yaml"]
-		config, err := file.ParseKubernetes(name, []byte(text))
+		conf, err := config.ParseKubernetes(name, []byte(text))
 		if err != nil {
 			t.Errorf("%v in\n%s", err, text)
 			continue
@@ -24,15 +24,15 @@ func TestAgentConfiguration(t *testing.T) {
 		if name != "everything" {
 			continue
 		}
-		if !slices.Equal(config.Node.Interfaces, []string{"eth0", "eth1"}) || config.Node.DrainTimeout != time.Minute ||
-			config.Node.NAT.Ports != (file.Ports{First: 1024, Last: 29999}) ||
-			config.Observe.Listen.String() != "[::]:9571" || config.BGP == nil || config.BGP.ASN != 65021 {
-			t.Errorf("%+v, speaker %+v, of\n%s", config, config.BGP, text)
+		if !slices.Equal(conf.Node.Interfaces, []string{"eth0", "eth1"}) || conf.Node.DrainTimeout != time.Minute ||
+			conf.Node.NAT.Ports != (config.Ports{First: 1024, Last: 29999}) ||
+			conf.Observe.Listen.String() != "[::]:9571" || conf.BGP == nil || conf.BGP.ASN != 65021 {
+			t.Errorf("%+v, speaker %+v, of\n%s", conf, conf.BGP, text)
 		}
 	}
 }
 
-// container is what the tests look at of one in a pod.
+// container has the checked fields of a container.
 type container struct {
 	args         []string
 	capabilities []any
@@ -51,7 +51,7 @@ func containerOf(t *testing.T, o object) container {
 	return c
 }
 
-// dig returns what is in mappings within each other.
+// dig returns a value of nested mappings.
 func dig(t *testing.T, in map[string]any, path ...string) any {
 	t.Helper()
 	var found any = in
@@ -65,7 +65,7 @@ func dig(t *testing.T, in map[string]any, path ...string) any {
 	return found
 }
 
-// Containers are started with commands and flags that there are.
+// Commands and flags of containers exist.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "fairlead")
@@ -81,8 +81,8 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Agents have three capabilities and those that values add, controllers none; a pod
-// has longer to end than its agent to drain.
+// Agents have three capabilities and those of the values, controllers none. A pod has
+// more time to end than its agent has to drain.
 func TestRights(t *testing.T) {
 	all := rendered(t, full)
 	agent := containerOf(t, all["DaemonSet/fairlead-agent"])

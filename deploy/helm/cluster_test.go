@@ -4,14 +4,14 @@ package helm_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"fairlead.io/fairlead/test/cluster"
 )
 
-// apply gives manifests to the API server, which checks them as no schema does. It
-// has to take the same ones again.
+// apply applies manifests twice: they have to be idempotent.
 func apply(t *testing.T, api *cluster.API, manifests string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "manifests.yaml")
@@ -23,16 +23,20 @@ func apply(t *testing.T, api *cluster.API, manifests string) {
 	}
 }
 
-// install gives the plain manifests to the API server, and waits until it serves
-// Fairlead's kinds.
+// install applies the manifests for an installation without Helm, and waits until the
+// API server serves Fairlead's kinds.
 func install(t *testing.T, api *cluster.API) {
 	t.Helper()
-	apply(t, api, string(readFile(t, "..", "manifests", "fairlead.yaml")))
+	path := filepath.Join(t.TempDir(), "fairlead.yaml")
+	if out, err := exec.CommandContext(t.Context(), "../../scripts/manifests.sh", "", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	apply(t, api, string(readFile(t, path)))
 	api.Kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
 }
 
-// A real API server takes all that the chart makes: the committed manifests, and
-// what other values make of them.
+// TestAPIServerTakesManifests applies the chart's objects to a real API server: with
+// the defaults and with all values.
 func TestAPIServerTakesManifests(t *testing.T) {
 	t.Parallel()
 	api := cluster.StartAPI(t)

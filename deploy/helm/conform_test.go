@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// schemas writes JSON schemas of all kinds into a directory, and returns what
-// kubeconform finds them by.
+// schemas writes JSON schemas of all kinds into a directory, and returns their
+// location for kubeconform.
 func schemas(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(t.Context(), "go", "run", "./scripts/kubeschema", dir)
+	cmd := exec.CommandContext(t.Context(), "go", "-C", "tools", "run", "./kubeschema", dir)
 	cmd.Dir = "../.."
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("kubeschema: %v\n%s", err, said)
@@ -22,8 +22,8 @@ func schemas(t *testing.T) string {
 	return filepath.Join(dir, "{{.ResourceKind}}{{.KindSuffix}}.json")
 }
 
-// conform returns what kubeconform says of objects. The kind of the Prometheus
-// operator is in nobody's schemas here.
+// conform returns kubeconform's report on objects. The kind of the Prometheus operator
+// has no schema here.
 func conform(t *testing.T, schemas, objects string) (string, error) {
 	t.Helper()
 	cmd := tool(t, kubeconformPath, "-strict", "-summary", "-skip", "PodMonitor", "-schema-location", schemas)
@@ -32,7 +32,8 @@ func conform(t *testing.T, schemas, objects string) (string, error) {
 	return string(said), err
 }
 
-// All that the chart makes is as the API server wants it, and Fairlead's kinds are.
+// All objects of the chart conform to the API server's schemas and to those of
+// Fairlead's kinds.
 func TestConform(t *testing.T) {
 	schemas := schemas(t)
 	for name, values := range map[string]string{"defaults": "{}", "everything": full} {
@@ -46,7 +47,7 @@ func TestConform(t *testing.T) {
 	}
 }
 
-// What is wrong is found: in objects of Kubernetes and of Fairlead, near and deep.
+// Errors are found in objects of Kubernetes and of Fairlead, at any depth.
 func TestConformRefuses(t *testing.T) {
 	schemas := schemas(t)
 	for _, c := range []struct{ object, want string }{

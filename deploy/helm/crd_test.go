@@ -15,7 +15,7 @@ import (
 
 const schemaFile = chart + "/values.schema.json"
 
-// definition is what the tests look at of a CustomResourceDefinition.
+// definition has the checked fields of a CustomResourceDefinition.
 type definition struct {
 	Spec struct {
 		Names    struct{ Kind, Plural string }
@@ -29,7 +29,7 @@ type definition struct {
 	}
 }
 
-// definitions are those of the chart.
+// definitions returns the chart's definitions.
 func definitions(t *testing.T) []definition {
 	t.Helper()
 	paths, err := filepath.Glob(chart + "/crds/*.yaml")
@@ -45,8 +45,8 @@ func definitions(t *testing.T) []definition {
 	return all
 }
 
-// strict turns an OpenAPI schema of a definition into a JSON schema that takes no
-// unknown fields, and leaves out what only people or API servers read.
+// strict converts an OpenAPI schema of a definition into a JSON schema without unknown
+// fields, descriptions and extensions of Kubernetes.
 func strict(schema map[string]any) map[string]any {
 	out := map[string]any{}
 	for key, value := range schema {
@@ -70,7 +70,7 @@ func strict(schema map[string]any) map[string]any {
 	return out
 }
 
-// The lists of objects in values take what the kinds' specs take, and a name.
+// Lists of objects in values have a name and the fields of the kinds' specs.
 func TestSchemaHasTheKinds(t *testing.T) {
 	var schema map[string]any
 	was := readFile(t, schemaFile)

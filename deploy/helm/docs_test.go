@@ -12,22 +12,20 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-const reference = "../../docs/helm.md"
+const reference = "../../docs/reference/helm.md"
 
-// The rows of docs/helm.md are between these lines.
+// The rows of docs/reference/helm.md are between these lines.
 const (
 	rowsBegin = "<!-- made of deploy/helm/fairlead/values.yaml by go test ./deploy/helm -update -->\n"
 	rowsEnd   = "<!-- end -->\n"
 )
 
-// documented is a value of values.yaml: where it is, and what the comment above it
-// says.
+// documented is a value of values.yaml: its path, and the comment above it.
 type documented struct {
 	path, value, says string
 }
 
-// document reads values.yaml line by line, as comments are no part of what YAML
-// means.
+// document reads values.yaml line by line, since YAML parsers drop comments.
 func document(t *testing.T, text string) []documented {
 	t.Helper()
 	var all []documented
@@ -49,7 +47,7 @@ func document(t *testing.T, text string) []documented {
 	return all
 }
 
-// row is the value's in the table. One that holds others is none of its own.
+// row is the row of the value in the table. A mapping has none.
 func (d documented) row(t *testing.T, values map[string]any) string {
 	t.Helper()
 	value := lookUp(t, values, d.path)
@@ -73,8 +71,8 @@ func lookUp(t *testing.T, values map[string]any, path string) any {
 	return value
 }
 
-// docs/helm.md has all values with what values.yaml says of them; a comment stands
-// above each.
+// TestValuesReference compares docs/reference/helm.md with the comments of
+// values.yaml.
 func TestValuesReference(t *testing.T) {
 	values := defaults(t)
 	all := document(t, string(readFile(t, chart, "values.yaml")))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package helm_test holds the chart: that it renders, that its values are what its
-// schema and docs/helm.md say, and that its objects are right. Whether it installs
-// something that works is shown on real nodes, in test/e2e/kubernetes.
+// Package helm_test checks the chart: that it renders, that values match their schema
+// and docs/reference/helm.md, and that its objects are valid. test/e2e/kubernetes
+// installs it.
 package helm_test
 
 import (
@@ -21,7 +21,7 @@ import (
 
 //go:generate go test -run "Reference|Kinds" -update
 
-var update = flag.Bool("update", false, "write docs/helm.md, and the parts of values.schema.json that the kinds have, anew")
+var update = flag.Bool("update", false, "regenerate docs/reference/helm.md, and the parts of values.schema.json that the kinds have")
 
 const (
 	chart     = "fairlead"
@@ -30,13 +30,13 @@ const (
 	kubeVersion = "1.36.0"
 )
 
-// toolPath is where Go keeps a command of tools/helm/go.mod, which it builds first.
+// toolPath returns the path of a command of tools/helm/go.mod, which Go builds first.
 func toolPath(name string) (string, error) {
 	path, err := exec.Command("go", "tool", "-n", "-modfile=../../tools/helm/go.mod", name).Output()
 	return strings.TrimSpace(string(path)), err
 }
 
-// To ask Go takes ten times as long as to render the chart.
+// Running Go takes ten times as long as rendering the chart.
 var (
 	helmPath        = sync.OnceValues(func() (string, error) { return toolPath("helm") })
 	kubeconformPath = sync.OnceValues(func() (string, error) { return toolPath("kubeconform") })
@@ -52,8 +52,7 @@ func tool(t *testing.T, path func() (string, error), args ...string) *exec.Cmd {
 	return exec.CommandContext(t.Context(), name, args...)
 }
 
-// template renders the chart with values, which are YAML. The error has what helm
-// said.
+// template renders the chart with values in YAML. The error has the output of helm.
 func template(t *testing.T, values string, args ...string) (string, error) {
 	t.Helper()
 	cmd := tool(t, helmPath, append([]string{
@@ -85,7 +84,7 @@ type rule struct {
 	Verbs     []string
 }
 
-// objects are those of a rendered chart, by "Kind/name".
+// objects are the objects of a rendered chart, by "Kind/name".
 func objects(t *testing.T, rendered string) map[string]object {
 	t.Helper()
 	all := map[string]object{}
@@ -106,7 +105,7 @@ func objects(t *testing.T, rendered string) map[string]object {
 	return all
 }
 
-// rendered are the objects that values make.
+// rendered returns the objects of the chart with these values.
 func rendered(t *testing.T, values string) map[string]object {
 	t.Helper()
 	text, err := template(t, values)
@@ -125,7 +124,7 @@ func readFile(t *testing.T, path ...string) []byte {
 	return text
 }
 
-// full are values that use everything that the chart can make.
+// full are values that use all options of the chart.
 const full = `
 image: {repository: registry.example:5000/team/fairlead, tag: v9, pullSecrets: [registry]}
 kubernetes: {apiServer: {host: api.example, port: 8443}}
@@ -143,7 +142,7 @@ groups:
     size: 2
     nodeSelector: {matchExpressions: [{key: fairlead.io/balancer, operator: Exists}]}
     dataPlane: {forward: nat, healthCheck: {type: tcp, interval: 1s}}
-metrics: {podMonitor: {enabled: true, labels: {release: prometheus}}}
+metrics: {secure: true, podMonitor: {enabled: true, labels: {release: prometheus}}}
 agent:
   interfaces: [eth0, eth1]
   nodeSelector: {fairlead.io/balancer: ""}

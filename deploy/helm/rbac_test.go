@@ -14,13 +14,14 @@ import (
 
 	"fairlead.io/fairlead/internal/controller"
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/test/cluster"
 )
 
-// world is what a controller and an agent meet: all of Fairlead's kinds, a node with
-// an agent on it, Services that can be served, and one that can't for a reason of which
-// two conditions tell: that makes an Event that repeats.
+// world is the input of a controller and an agent: all of Fairlead's kinds, a node
+// with an agent, Services that can be served, and one that can't, for a reason in two
+// conditions, which repeats an Event.
 const world = `
 {apiVersion: fairlead.io/v1alpha1, kind: AddressPool, metadata: {name: default}, spec: {addresses: [192.0.2.0/24]}}
 ---
@@ -65,10 +66,9 @@ spec:
   pools: [{name: sql, members: [{address: 203.0.113.1, port: 5432}]}]
 `
 
-// Agents and controllers can do what they do with the chart's roles, and with
-// nothing less: an API server that knows them by those roles writes down what they
-// ask for while everything is done that makes them ask.
-func TestRoles(t *testing.T) {
+// The chart's roles are sufficient for agents and controllers, and contain nothing
+// else: an API server with these roles records the requests of all their operations.
+func TestAPIServerRoles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy, audit := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
@@ -83,7 +83,7 @@ func TestRoles(t *testing.T) {
 
 	awaitServed(t, api, "service/web", "{.metadata.annotations.fairlead\\.io/group}", "default")
 	awaitServed(t, api, "loadbalancer/database", "{.status.group}", "default")
-	// Is what is gone really gone? The controller asks the API server itself.
+	// Check deletions with the API server itself.
 	api.Kubectl(t, "delete", "service/web", "loadbalancer/database")
 
 	if agent.Uninstalled(t.Context()) {
@@ -100,7 +100,7 @@ func TestRoles(t *testing.T) {
 	})
 }
 
-// awaitServed waits until a part of an object is as wanted.
+// awaitServed waits until a part of an object has the wanted value.
 func awaitServed(t *testing.T, api *cluster.API, object, path, want string) {
 	t.Helper()
 	cluster.Await(t, time.Minute, object, func() error {
@@ -131,11 +131,11 @@ func startController(t *testing.T, api *cluster.API) {
 	})
 }
 
-// startAgent follows the API server as an agent does, as the chart's account, until
-// the test ends. It is the part of an agent that knows of the API.
+// startAgent runs the part of an agent that uses the API, as the chart's account,
+// until the test ends.
 func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 	t.Helper()
-	source, err := kube.Open(kube.Options{
+	src, err := kube.Open(kube.Options{
 		Config: kube.Config{Node: "n1", Limits: dataplane.Limits{MaxServices: 8}, ASN: 65021},
 		API:    api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace,
 		DaemonSet: "fairlead-agent", StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -144,21 +144,21 @@ func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	source.Start(ctx)
+	src.Start(ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- source.Run(ctx, func(kube.Update) error { return nil }) }()
+	go func() { ended <- src.Run(ctx, func(source.Update) error { return nil }) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 			t.Errorf("agent: %v", err)
 		}
 	})
-	return source
+	return src
 }
 
-// Agents know that they are uninstalled when their DaemonSet is gone, and when they may
-// not ask for it any more.
-func TestUninstalled(t *testing.T) {
+// Agents detect an uninstallation by their missing DaemonSet, and by missing rights to
+// read it.
+func TestAPIServerUninstalled(t *testing.T) {
 	t.Parallel()
 	api := cluster.StartAPI(t)
 	install(t, api)

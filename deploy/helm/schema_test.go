@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// free are the values whose keys, or whose elements, are the user's.
+// free are the values with keys or elements of the user.
 var free = []string{
 	"/addressPools", "/groups", "/bgp/peers", "/image/pullSecrets", "/metrics/podMonitor/labels",
 	"/agent/nodeSelector", "/agent/tolerations", "/agent/interfaces", "/agent/extraCapabilities", "/agent/resources/requests",
@@ -29,7 +29,7 @@ func defaults(t *testing.T) map[string]any {
 	return values
 }
 
-// Every value of the chart that is misspelt is refused, by its name.
+// A misspelt value is rejected, with its name.
 func TestMisspeltValues(t *testing.T) {
 	var places []string
 	var misspell func(path string, values map[string]any) map[string]any
@@ -61,7 +61,7 @@ func TestMisspeltValues(t *testing.T) {
 	}
 }
 
-// keys are all keys of values, at any depth.
+// keys returns all keys of values, at any depth.
 func keys(values map[string]any) map[string]bool {
 	all := map[string]bool{}
 	for key, value := range values {
@@ -73,7 +73,7 @@ func keys(values map[string]any) map[string]bool {
 	return all
 }
 
-// Every value of a wrong type is refused, by its name.
+// A value of a wrong type is rejected, with its name.
 func TestMistypedValues(t *testing.T) {
 	var places []string
 	var mistype func(path string, value any) any
@@ -99,7 +99,7 @@ func TestMistypedValues(t *testing.T) {
 			t.Errorf("nothing is said of %q", place)
 		}
 	}
-	// Mappings in the place of others are refused too.
+	// Mappings in place of other types are rejected too.
 	for key, value := range defaults(t) {
 		if _, ok := value.(map[string]any); ok {
 			if want, said := fmt.Sprintf("at '/%s': got ", key), refused(t, map[string]any{key: []any{}}); !strings.Contains(said, want) {
@@ -112,7 +112,7 @@ func TestMistypedValues(t *testing.T) {
 	}
 }
 
-// refused returns what helm says of values that it must not take.
+// refused returns helm's error for values that it must reject.
 func refused(t *testing.T, values map[string]any) string {
 	t.Helper()
 	text, err := yaml.Marshal(values)

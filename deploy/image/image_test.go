@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image_test holds the container image: what is in it, and that it can be
-// made again.
+// Package image_test checks the container image: its contents, and that builds are
+// reproducible.
 package image_test
 
 import (
@@ -19,8 +19,8 @@ import (
 	"time"
 )
 
-// build makes an image of a binary, which may be any file, and returns its archive
-// and what the script says.
+// build builds an image of a file, and returns its archive and the output of the
+// script.
 func build(t *testing.T, binary string) (archive, said string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -37,8 +37,8 @@ func build(t *testing.T, binary string) (archive, said string) {
 	return archive, said
 }
 
-// binary makes a file that stands for the binary, with rights that depend on who
-// made it.
+// binary writes a file in place of the binary, with permissions that depend on the
+// umask.
 func binary(t *testing.T, mode os.FileMode) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "any-name")
@@ -48,7 +48,7 @@ func binary(t *testing.T, mode os.FileMode) string {
 	return path
 }
 
-// The same binary gives the same image, whenever and wherever it is made.
+// The same binary gives the same image, at any time and place.
 func TestReproducible(t *testing.T) {
 	one, other := binary(t, 0o755), binary(t, 0o700)
 	if err := os.Chtimes(other, time.Time{}, time.Unix(1, 0)); err != nil {
@@ -80,7 +80,7 @@ func unpack(t *testing.T, from io.Reader) (files map[string]*tar.Header, content
 	}
 }
 
-// The image has one file, which nobody in particular runs, and says what it is.
+// The image has one file, an unprivileged user, and labels.
 func TestContents(t *testing.T) {
 	archive, _ := build(t, binary(t, 0o700))
 	file, err := os.Open(archive)

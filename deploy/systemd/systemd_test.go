@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd_test holds the unit of the stand-alone agent: that systemd
-// understands it, and that the agent understands what it is started with.
+// Package systemd_test checks the unit of the stand-alone agent: systemd accepts it,
+// and the agent accepts its command line.
 package systemd_test
 
 import (
@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/source/file"
 )
 
 const (
@@ -36,8 +36,7 @@ var (
 	stopLine = regexp.MustCompile(`(?m)^TimeoutStopSec=(.+)$`)
 )
 
-// With the binary that the unit would start: its commands and flags are there, and
-// systemd finds nothing that it doesn't know.
+// The commands and flags of the unit exist, and systemd reports no problem.
 func TestUnit(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "fairlead")
 	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/fairlead").CombinedOutput(); err != nil {
@@ -60,7 +59,7 @@ func checkCommands(t *testing.T, binary string) {
 	}
 }
 
-// verify has systemd read the unit; it looks whether the binary is there.
+// verify runs systemd-analyze, which requires the binary.
 func verify(t *testing.T, binary string) {
 	switch _, err := exec.LookPath("systemd-analyze"); {
 	case err != nil && os.Geteuid() == 0: // "make test" installs it
@@ -78,9 +77,10 @@ func verify(t *testing.T, binary string) {
 	}
 }
 
-// systemd waits longer for the agent's end than the agent by default for packets.
+// systemd waits longer for the end of the agent than the agent waits by default for
+// packets.
 func TestStopOutlastsDrain(t *testing.T) {
-	config, err := file.Parse(unit, []byte("node: {name: lb1, interfaces: [eth0]}\nservices: []\n"), dataplane.Limits{MaxServices: 1})
+	conf, err := config.Parse(unit, []byte("node: {name: lb1, interfaces: [eth0]}\nservices: []\n"), dataplane.Limits{MaxServices: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestStopOutlastsDrain(t *testing.T) {
 		t.Fatal("no TimeoutStopSec")
 	}
 	stop, err := time.ParseDuration(line[1])
-	if drain := config.Node.DrainTimeout; err != nil || stop < 2*drain {
+	if drain := conf.Node.DrainTimeout; err != nil || stop < 2*drain {
 		t.Errorf("TimeoutStopSec %s, error %v: want at least twice the drain's %s", stop, err, drain)
 	}
 }

@@ -3,105 +3,101 @@
 package alloc
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
+	"time"
 )
 
-// Request is all that an owner asks for. The same request again changes nothing.
+// Request is what an owner requests. Repeating a request changes nothing.
 type Request struct {
 	Owner Owner
-	// Families are those of which an address is asked for, each once (a Service's
-	// spec.ipFamilies, of which a single-stack one has one).
+	// Families are the requested families, each once (spec.ipFamilies of a Service).
 	Families []Family
-	// Partial says that addresses of some of the families will do (a Service's
-	// ipFamilyPolicy PreferDualStack).
+	// Partial says that addresses of some of the families are sufficient (ipFamilyPolicy
+	// PreferDualStack of a Service).
 	Partial bool
-	// Wanted are addresses that have to be it, at most one of each family.
+	// Wanted are the requested addresses, at most one of each family; without one of a
+	// family it is chosen.
 	Wanted []netip.Addr
-	// Pools are the names of those that the owner may use, in the order in which they
-	// are tried.
+	// Pools are the names of the pools that the owner may use, in order of preference.
 	Pools []string
-	// Pool, if not empty, is the one of them that it has to be.
+	// Pool, if not empty, is the requested pool.
 	Pool    string
 	Ports   []Port
 	Sharing Sharing
 }
 
-// Result is what an owner holds after a Claim.
+// Result is the result of a Claim.
 type Result struct {
 	// Addresses are sorted, IPv4 first; at most one of each family.
 	Addresses []Address
-	// Lacking says why a family got no address although the claim went well, as it
-	// may if the request is Partial; else nil.
-	Lacking error
+	// Missing says why a family got no address although the claim succeeded, which is possible
+	// if the request is Partial; else nil.
+	Missing error
 }
 
-// Claim makes an owner hold what it asks for.
+// Claim assigns the requested addresses to an owner.
 //
-// What it holds already stays, if the request allows it. An address that it may
-// hold no more is taken from it whatever else comes of the claim: because no
-// pool that it may use holds it, because it doesn't ask for the family, or because
-// those with whom it shares don't allow it any more. What is merely not what it
-// wishes for (another address, another pool) stays until the wish comes true.
+// Addresses that the owner has stay if the request allows them. Addresses that it may not
+// have any more are released, whether or not the claim succeeds: because no pool that it
+// may use contains them, because it doesn't request the family, or because it can't share
+// them any more. Addresses that are merely not the requested ones (another address,
+// another pool) stay until the claim succeeds.
 //
-// Without a wanted address an owner with a sharing key gets one that it can share,
-// and else the first free one of the first pool that has any; addresses of two
-// families come from one pool where one has both.
+// Without a requested address an owner with a sharing key gets one that it can share, else
+// the first free one of the first pool with any; addresses of two families come from one
+// pool if possible.
 //
-// If the claim can't be met nothing is given, the result is what the owner still
-// holds, and the error one of this package's, or two of them wrapped.
+// If the claim fails nothing is assigned, the result has the remaining addresses, and the
+// error is an *Error.
 func (a *Allocator) Claim(r Request) (Result, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	t := a.reduce(r)
-	plan, lacking, err := a.plan(t, r)
+	t := a.revalidate(r)
+	plan, missing, err := a.plan(t, r)
 	if err != nil {
 		return Result{Addresses: t.addresses()}, err
 	}
 	for _, h := range plan {
-		old, held := t.holding(FamilyOf(h.Address))
+		old, held := t.address(FamilyOf(h.Address))
 		if held && old != h {
-			a.vacate(t, old.Address)
+			a.unassign(t, old.Address)
 		}
 		if !held || old != h {
-			a.occupy(t, h)
+			a.assign(t, h)
 		}
 	}
-	return Result{t.addresses(), lacking}, nil
+	return Result{t.addresses(), missing}, nil
 }
 
-// Keep is Claim for an owner that can't say what it asks for: it goes on holding what
-// pools, ports and sharing of the request allow, whatever else that says, and gets
-// nothing.
+// Keep is Claim for an owner whose request is invalid: it keeps the addresses that pools,
+// ports and sharing of the request allow, and gets no others.
 func (a *Allocator) Keep(r Request) Result {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	r.Families = []Family{IPv4, IPv6}
-	return Result{Addresses: a.reduce(r).addresses()}
+	return Result{Addresses: a.revalidate(r).addresses()}
 }
 
-// reduce makes a tenant of who asks, with what it holds and may go on holding.
-func (a *Allocator) reduce(r Request) *tenant {
+// revalidate releases the addresses that a request doesn't allow, and returns the holder.
+func (a *Allocator) revalidate(r Request) *holder {
 	t := a.owners[r.Owner]
 	if t == nil {
-		t = &tenant{owner: r.Owner}
+		t = &holder{owner: r.Owner}
 	}
-	held := a.vacateAll(t)
+	held := a.unassignAll(t)
 	t.ports, t.sharing = slices.Clone(r.Ports), r.Sharing
-	usable := a.usable(r.Pools)
+	usable := a.poolsNamed(r.Pools)
 	for _, h := range held {
-		if !slices.Contains(r.Families, FamilyOf(h.Address)) || a.refusal(t, h.Address) != nil {
+		if !slices.Contains(r.Families, FamilyOf(h.Address)) || a.checkSharing(t, h.Address) != nil {
 			continue
 		}
-		if h, holds := from(usable, h.Address, h.Pool); holds {
-			a.occupy(t, h)
+		if h, holds := findPool(usable, h.Address, h.Pool); holds {
+			a.assign(t, h)
 		}
 	}
 	return t
 }
 
-// usable returns those of the named pools that there are.
-func (a *Allocator) usable(names []string) []*pool {
+// poolsNamed returns the named pools that exist.
+func (a *Allocator) poolsNamed(names []string) []*pool {
 	var pools []*pool
 	for _, name := range names {
 		if p := a.pool(name); p != nil {
@@ -109,4 +105,61 @@ func (a *Allocator) usable(names []string) []*pool {
 		}
 	}
 	return pools
+}
+
+// Holding is what an object's status and specification have about addresses.
+type Holding struct {
+	Owner Owner
+	// Created is metadata.creationTimestamp.
+	Created   time.Time
+	Addresses []netip.Addr
+	Ports     []Port
+	Sharing   Sharing
+}
+
+// Conflict is an address that was not adopted: another owner has it, or it is the second
+// one of its family.
+type Conflict struct {
+	Owner   Owner
+	Address netip.Addr
+	Err     error
+}
+
+// Adopt takes over the addresses that an earlier process assigned, after SetPools and
+// before the first Claim. If owners can't share an address the oldest one keeps it, by name
+// if they are of equal age. Addresses without pool are adopted too, so that no other owner
+// gets them before their owner has others. Owners that already have addresses are skipped.
+// Conflicts are in the order in which they are decided.
+func (a *Allocator) Adopt(holdings []Holding) []Conflict {
+	var conflicts []Conflict
+	for _, h := range slices.SortedFunc(slices.Values(holdings), func(a, b Holding) int {
+		return cmp.Or(a.Created.Compare(b.Created), a.Owner.Compare(b.Owner))
+	}) {
+		if a.owners[h.Owner] == nil {
+			conflicts = append(conflicts, a.adopt(h)...)
+		}
+	}
+	return conflicts
+}
+
+func (a *Allocator) adopt(h Holding) (conflicts []Conflict) {
+	t := &holder{owner: h.Owner, ports: slices.Clone(h.Ports), sharing: h.Sharing}
+	for _, address := range h.Addresses {
+		address = address.Unmap().WithZone("")
+		held, second := t.address(FamilyOf(address))
+		if !address.IsValid() || second && held.Address == address {
+			continue
+		}
+		err := a.checkSharing(t, address)
+		if second {
+			err = secondOfFamily(address)
+		}
+		if err != nil {
+			conflicts = append(conflicts, Conflict{h.Owner, address, err})
+			continue
+		}
+		taken, _ := findPool(a.pools, address, "")
+		a.assign(t, taken)
+	}
+	return conflicts
 }

@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -54,35 +53,35 @@ func TestClaim(t *testing.T) {
 		}},
 		{"a family is given up", [][2]string{{"a 46", "10.0.0.0 both, fd00:: both"}, {"a 6", "fd00:: both"}, {"b 4", "10.0.0.0 four"}}},
 		{"one family does where both are preferred", [][2]string{
-			{"a 46 partial in=four", "10.0.0.0 four; lacking: pool four: no IPv6 addresses in there"},
-			{"b 46 in=four", "error: pool four: no IPv6 addresses in there"},
+			{"a 46 partial in=four", "10.0.0.0 four; lacking: pool four: no IPv6 addresses"},
+			{"b 46 in=four", "error: pool four: no IPv6 addresses"},
 			{"a 46 partial in=four,six", "10.0.0.0 four, fd06:: six"},
-			{"c 46 in=reserved", "error: no pool that may be used assigns IPv4 addresses automatically; no pool that may be used assigns IPv6 addresses automatically"},
+			{"c 46 in=reserved", "error: no usable pool assigns IPv4 addresses automatically; no usable pool assigns IPv6 addresses automatically"},
 		}},
 		{"what is wished for later", [][2]string{
 			{"a", "10.0.0.0 four"},
 			{"a want=10.0.9.255", "10.0.9.255 reserved"},
 			{"b", "10.0.0.0 four"},
-			{"a", "10.0.9.255 reserved"}, // stays though nobody wishes for it now
+			{"a", "10.0.9.255 reserved"}, // stays though it is not requested any more
 			{"a pool=both", "10.0.0.1 both"},
 			{"a pool=four", "10.0.0.1 four"}, // which has it as well
 		}},
 		{"a wish that can't come true takes nothing away", [][2]string{
 			{"a", "10.0.0.0 four"},
 			{"b want=10.0.9.1", "10.0.9.1 reserved"},
-			{"a want=10.0.9.1", "10.0.0.0 four; error: address 10.0.9.1: Service shop/b has it, and neither has a sharing key"},
+			{"a want=10.0.9.1", "10.0.0.0 four; error: address 10.0.9.1: assigned to Service shop/b, and neither has a sharing key"},
 			{"a want=192.0.2.1", "10.0.0.0 four; error: address 192.0.2.1: not in pools four, six, both, reserved"},
 			{"a want=10.0.9.1 pool=four", "10.0.0.0 four; error: address 10.0.9.1: not in pool four"},
-			{"a pool=elsewhere", "10.0.0.0 four; error: pool elsewhere: there is no such pool"},
+			{"a pool=elsewhere", "10.0.0.0 four; error: pool elsewhere doesn't exist"},
 			{"a pool=reserved in=four", "10.0.0.0 four; error: pool reserved: its selectors don't match"},
-			{"a want=fd00::1", "10.0.0.0 four; error: address fd00::1: IPv6 isn't among the IP families that are asked for"},
-			{"a want=10.0.9.2,10.0.9.3", "10.0.0.0 four; error: address 10.0.9.3: a second IPv4 address, one is enough"},
+			{"a want=fd00::1", "10.0.0.0 four; error: address fd00::1: IPv6 is not a requested IP family"},
+			{"a want=10.0.9.2,10.0.9.3", "10.0.0.0 four; error: address 10.0.9.3: a second IPv4 address"},
 		}},
 		{"selectors that don't match any more do", [][2]string{
 			{"a 46", "10.0.0.0 both, fd00:: both"},
-			{"a 46 in=four", "10.0.0.0 four; error: pool four: no IPv6 addresses in there"},
-			{"a 46 in=", "error: no pool that may be used assigns IPv4 addresses automatically; no pool that may be used assigns IPv6 addresses automatically"},
-			{"a want=10.0.0.0 in=", "error: address 10.0.0.0: there is no pool that may be used"},
+			{"a 46 in=four", "10.0.0.0 four; error: pool four: no IPv6 addresses"},
+			{"a 46 in=", "error: no usable pool assigns IPv4 addresses automatically; no usable pool assigns IPv6 addresses automatically"},
+			{"a want=10.0.0.0 in=", "error: address 10.0.0.0: no usable pool"},
 		}},
 		{"sharing", [][2]string{
 			{"a key=k", "10.0.0.0 four"},
@@ -95,11 +94,11 @@ func TestClaim(t *testing.T) {
 		}},
 		{"not sharing", [][2]string{
 			{"a key=k want=10.0.9.1", "10.0.9.1 reserved"},
-			{"b key=k want=10.0.9.1", "error: address 10.0.9.1: Service shop/a has it, and both have port 80/tcp"},
-			{"b port=81/tcp want=10.0.9.1", "error: address 10.0.9.1: Service shop/a has it, and the sharing keys differ"},
-			{"b port=81/tcp key=l want=10.0.9.1", "error: address 10.0.9.1: Service shop/a has it, and the sharing keys differ"},
-			{"b port=81/tcp key=k mode=Local want=10.0.9.1", `error: address 10.0.9.1: Service shop/a has it, and one is "Cluster", the other "Local"`},
-			{"b port=81/tcp key=k ns=office want=10.0.9.1", "error: address 10.0.9.1: Service shop/a has it, and only owners of one namespace can share it"},
+			{"b key=k want=10.0.9.1", "error: address 10.0.9.1: assigned to Service shop/a, and both have port 80/tcp"},
+			{"b port=81/tcp want=10.0.9.1", "error: address 10.0.9.1: assigned to Service shop/a, and the sharing keys differ"},
+			{"b port=81/tcp key=l want=10.0.9.1", "error: address 10.0.9.1: assigned to Service shop/a, and the sharing keys differ"},
+			{"b port=81/tcp key=k mode=Local want=10.0.9.1", `error: address 10.0.9.1: assigned to Service shop/a, and one is "Cluster", the other "Local"`},
+			{"b port=81/tcp key=k ns=office want=10.0.9.1", "error: address 10.0.9.1: assigned to Service shop/a, and only owners of one namespace can share it"},
 			{"b port=81/tcp key=k want=10.0.9.1", "10.0.9.1 reserved"},
 		}},
 	} {
@@ -172,8 +171,8 @@ func answer(result alloc.Result, err error) string {
 	if len(addresses) > 0 {
 		parts = append(parts, strings.Join(addresses, ", "))
 	}
-	if result.Lacking != nil {
-		parts = append(parts, "lacking: "+result.Lacking.Error())
+	if result.Missing != nil {
+		parts = append(parts, "lacking: "+result.Missing.Error())
 	}
 	if err != nil {
 		parts = append(parts, "error: "+err.Error())
@@ -189,12 +188,9 @@ func TestPoolsShrink(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	moves := a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.1/32"), pool(t, "both", "10.0.0.2-10.0.0.9")})
-	want := []alloc.Move{{Owner: request(t, "a").Owner, Address: netip.MustParseAddr("10.0.0.0"), Was: "four"}}
-	if !slices.Equal(moves, want) {
-		t.Errorf("moves %v, want %v", moves, want)
-	}
-	if got := a.Of(want[0].Owner); len(got) != 1 || got[0].Address != want[0].Address || got[0].Pool != "" {
+	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.1/32"), pool(t, "both", "10.0.0.2-10.0.0.9")})
+	want := []alloc.Address{{Address: netip.MustParseAddr("10.0.0.0")}}
+	if got := a.Of(request(t, "a").Owner); !slices.Equal(got, want) {
 		t.Errorf("a has %v", got)
 	}
 	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.0/31"), pool(t, "both", "10.0.0.2-10.0.0.9")})
@@ -233,9 +229,9 @@ func TestAdopt(t *testing.T) {
 		got = append(got, c.Owner.Name+": "+c.Err.Error())
 	}
 	if want := []string{
-		"a: address 10.0.9.2: a second IPv4 address, one is enough",
-		"b: address 10.0.9.1: Service shop/a has it, and neither has a sharing key",
-		"young: address 10.0.0.0: Service shop/old has it, and neither has a sharing key",
+		"a: address 10.0.9.2: a second IPv4 address",
+		"b: address 10.0.9.1: assigned to Service shop/a, and neither has a sharing key",
+		"young: address 10.0.0.0: assigned to Service shop/old, and neither has a sharing key",
 	}; !slices.Equal(got, want) {
 		t.Errorf("conflicts %q, want %q", got, want)
 	}
@@ -252,51 +248,17 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// Whoever handles an error of two families finds both in it.
-func TestErrorsAreTyped(t *testing.T) {
-	a := house(t)
-	_, err := a.Claim(request(t, "a 46 pool=reserved"))
-	if none, ok := errors.AsType[*alloc.NoPoolError](err); !ok || none.Family != alloc.IPv6 || !slices.Equal(none.Pools, []string{"reserved"}) {
-		t.Errorf("%v is %+v", err, none)
-	}
-	for _, name := range []string{"a", "b"} {
-		_, err = a.Claim(request(t, name+" pool=four"))
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err = a.Claim(request(t, "c pool=four"))
-	if full, ok := errors.AsType[*alloc.ExhaustedError](err); !ok || full.Family != alloc.IPv4 || !slices.Equal(full.Pools, []string{"four"}) {
-		t.Errorf("%v is %+v", err, full)
-	}
-}
-
-// Claims of several goroutines never meet on an address.
-func TestConcurrentClaims(t *testing.T) {
+// The reason of an error of two families is the more important one.
+func TestReasons(t *testing.T) {
 	a := alloc.New()
-	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.0/28")})
-	var group sync.WaitGroup
-	for worker := range 4 {
-		group.Go(func() {
-			for i := range 200 {
-				name := fmt.Sprint(worker, "-", i%5)
-				switch r := request(t, name); i % 3 {
-				case 0:
-					a.Release(r.Owner)
-				case 1:
-					a.Usage("four")
-				default:
-					if _, err := a.Claim(r); err != nil && outcomeOf(err) != none {
-						t.Errorf("%s: %v", name, err)
-					}
-				}
-			}
-		})
+	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.0/32")})
+	if _, err := a.Claim(request(t, "a")); err != nil {
+		t.Fatal(err)
 	}
-	group.Wait()
-	for n := range byte(16) {
-		if owners := a.Owners(netip.AddrFrom4([4]byte{10, 0, 0, n})); len(owners) > 1 {
-			t.Errorf("10.0.0.%d has owners %v", n, owners)
+	for families, want := range map[string]string{"4": alloc.Exhausted, "6": alloc.NoPool, "46": alloc.Exhausted, "64": alloc.Exhausted} {
+		_, err := a.Claim(request(t, "b "+families))
+		if failed, ok := errors.AsType[*alloc.Error](err); !ok || failed.Reason != want {
+			t.Errorf("%s: %v, want %s", families, err, want)
 		}
 	}
 }

@@ -8,91 +8,63 @@ import (
 	"strings"
 )
 
-// ExhaustedError says that all addresses of a family are assigned, in each of the
-// pools that could have given one.
-type ExhaustedError struct {
-	Pools  []string
-	Family Family
+// Error says why a request failed.
+type Error struct {
+	// Reason is a constant of this package, or a caller's for requests that it rejects.
+	Reason string
+	Text   string
 }
 
-func (e *ExhaustedError) Error() string {
-	return fmt.Sprintf("%s: no free %s address", named(e.Pools), e.Family)
+// Error returns the text.
+func (e *Error) Error() string { return e.Text }
+
+// Reasons of errors, as in conditions and Events of Kubernetes.
+const (
+	// Exhausted: no pool has a free address of a family.
+	Exhausted = "PoolExhausted"
+	// NoPool: no pool that the owner may use has addresses of a family.
+	NoPool = "NoPool"
+	// BadPool: the requested pool doesn't exist, or its selectors don't match.
+	BadPool = "BadPool"
+	// NotInPool: a requested address is in none of the pools that the owner may use.
+	NotInPool = "AddressNotInPool"
+	// Taken: another owner has a requested address, which can't be shared.
+	Taken = "AddressTaken"
+	// BadFamily: a requested address is of a family that the owner doesn't request, or the
+	// second one of its family.
+	BadFamily = "FamilyMismatch"
+)
+
+func errorf(reason, format string, args ...any) *Error {
+	return &Error{Reason: reason, Text: fmt.Sprintf(format, args...)}
 }
 
-// NoPoolError says that there is no pool from which an owner could get an address of
-// a family. Pools are those that it may get any from: it named one, or they assign
-// automatically.
-type NoPoolError struct {
-	Pools  []string
-	Family Family
+func secondOfFamily(a netip.Addr) *Error {
+	return errorf(BadFamily, "address %s: a second %s address", a, FamilyOf(a))
 }
 
-func (e *NoPoolError) Error() string {
-	if len(e.Pools) > 0 {
-		return fmt.Sprintf("%s: no %s addresses in there", named(e.Pools), e.Family)
+// and joins the errors of two families, of which either may be nil. An exhausted pool is
+// the more important reason.
+func (e *Error) and(o *Error) *Error {
+	switch {
+	case e == nil:
+		return o
+	case o == nil:
+		return e
+	case o.Reason == Exhausted:
+		return errorf(Exhausted, "%s; %s", e, o)
 	}
-	return fmt.Sprintf("no pool that may be used assigns %s addresses automatically", e.Family)
+	return errorf(e.Reason, "%s; %s", e, o)
 }
 
-// PoolError says that an owner can't use the pool that it named.
-type PoolError struct {
-	Pool string
-	// Unknown says that there is no such pool; else there is, but the owner is none
-	// of those whom it is for.
-	Unknown bool
-}
-
-func (e *PoolError) Error() string {
-	if e.Unknown {
-		return fmt.Sprintf("pool %s: there is no such pool", e.Pool)
+// named joins the names of pools, of which there is at least one.
+func named(pools []*pool) string {
+	names := make([]string, len(pools))
+	for i, p := range pools {
+		names[i] = p.Name
 	}
-	return fmt.Sprintf("pool %s: its selectors don't match", e.Pool)
-}
-
-// NotInPoolError says that a wanted address is in none of the pools that the owner
-// may use.
-type NotInPoolError struct {
-	Address netip.Addr
-	Pools   []string
-}
-
-func (e *NotInPoolError) Error() string {
-	if len(e.Pools) == 0 {
-		return fmt.Sprintf("address %s: there is no pool that may be used", e.Address)
+	if len(names) == 1 {
+		return "pool " + names[0]
 	}
-	return fmt.Sprintf("address %s: not in %s", e.Address, named(e.Pools))
-}
-
-// TakenError says that an address has an owner beside whom the asking one can't be.
-type TakenError struct {
-	Address netip.Addr
-	By      Owner
-	// Why is why they can't share it.
-	Why string
-}
-
-func (e *TakenError) Error() string {
-	return fmt.Sprintf("address %s: %s has it, and %s", e.Address, e.By, e.Why)
-}
-
-// FamilyError says that an address is of a family that the owner doesn't ask for, or
-// the second one of its family.
-type FamilyError struct {
-	Address netip.Addr
-	Second  bool
-}
-
-func (e *FamilyError) Error() string {
-	if e.Second {
-		return fmt.Sprintf("address %s: a second %s address, one is enough", e.Address, FamilyOf(e.Address))
-	}
-	return fmt.Sprintf("address %s: %s isn't among the IP families that are asked for", e.Address, FamilyOf(e.Address))
-}
-
-// named writes the names of pools, of which there is at least one.
-func named(pools []string) string {
-	if len(pools) == 1 {
-		return "pool " + pools[0]
-	}
-	return "pools " + strings.Join(pools, ", ")
+	return "pools " + strings.Join(names, ", ")
 }

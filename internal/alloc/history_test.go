@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"slices"
 	"strconv"
@@ -14,7 +15,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/chance"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // history is a random one: an allocator and the model that it has to agree with.
@@ -32,9 +33,9 @@ type history struct {
 // fuzzDuration is how long TestHistories runs unless FAIRLEAD_FUZZ says otherwise.
 const fuzzDuration = 3 * time.Second
 
-// Random creates, changes, deletes, edits of pools and restarts, for FAIRLEAD_FUZZ (a
-// duration such as 60s).
-func TestHistories(t *testing.T) {
+// repeat runs random histories, for FAIRLEAD_FUZZ (a duration such as 60s).
+func repeat(t *testing.T, run func(*rand.Rand) error) {
+	t.Helper()
 	seed, long := rand.Uint64(), fuzzDuration
 	if text, ok := os.LookupEnv("FAIRLEAD_FUZZ"); ok {
 		var err error
@@ -48,20 +49,30 @@ func TestHistories(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seen, lost, histories := map[string]int{}, 0, 0
+	histories := 0
 	for begin := time.Now(); histories < 20 || time.Since(begin) < long; seed++ {
-		h := newHistory(rand.New(rand.NewPCG(seed, 0)))
-		if err := h.run(150); err != nil {
+		if err := run(rand.New(rand.NewPCG(seed, 0))); err != nil {
 			t.Fatalf("FAIRLEAD_SEED=%d: %v", seed, err)
 		}
+		histories++
+	}
+	t.Logf("%d histories", histories)
+}
+
+// Random creates, changes, deletes, edits of pools and restarts.
+func TestHistories(t *testing.T) {
+	seen, lost := map[string]int{}, 0
+	repeat(t, func(random *rand.Rand) error {
+		h := newHistory(random)
+		err := h.run(150)
 		for outcome, n := range h.seen {
 			seen[outcome] += n
 		}
 		lost += h.lost
-		histories++
-	}
-	t.Logf("%d histories: claims came out %v; %d addresses were lost in restarts", histories, seen, lost)
-	for _, outcome := range []string{granted, noPool, noFamily, notIn, taken, none} {
+		return err
+	})
+	t.Logf("claims came out %v; %d addresses were lost in restarts", seen, lost)
+	for _, outcome := range []string{granted, alloc.BadPool, alloc.BadFamily, alloc.NotInPool, alloc.Taken, none} {
 		if seen[outcome] == 0 {
 			t.Errorf("no claim came out as %q: the histories don't try everything", outcome)
 		}
@@ -80,7 +91,7 @@ func FuzzAllocate(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		h := newHistory(chance.Fed(data))
+		h := newHistory(fuzzrand.New(data))
 		if err := h.run(20 + min(len(data)/8, 200)); err != nil {
 			t.Fatal(err)
 		}
@@ -124,7 +135,7 @@ func (h *history) step() error {
 		h.real.Release(owner)
 		delete(h.model.objects, owner)
 	case n < 37:
-		return h.setPools()
+		h.setPools()
 	case n < 39:
 		return h.restart()
 	default:
@@ -154,7 +165,7 @@ func (h *history) claim(r alloc.Request) error {
 		if !slices.Equal(got.Addresses, want) {
 			return fmt.Errorf("claim of %s got %v, want %v", r.Owner, got.Addresses, want)
 		}
-		if (got.Lacking != nil) != lacking || outcomeOf(err) != outcome {
+		if (got.Missing != nil) != lacking || outcomeOf(err) != outcome {
 			return fmt.Errorf("claim of %s: %s, want %s, lacking %t", r.Owner, answer(got, err), outcome, lacking)
 		}
 	}
@@ -162,47 +173,27 @@ func (h *history) claim(r alloc.Request) error {
 }
 
 func outcomeOf(err error) string {
+	failed, ok := errors.AsType[*alloc.Error](err)
 	switch {
 	case err == nil:
 		return granted
-	case is[*alloc.PoolError](err):
-		return noPool
-	case is[*alloc.FamilyError](err):
-		return noFamily
-	case is[*alloc.NotInPoolError](err):
-		return notIn
-	case is[*alloc.TakenError](err):
-		return taken
-	case is[*alloc.ExhaustedError](err), is[*alloc.NoPoolError](err):
+	case !ok:
+		return err.Error()
+	case failed.Reason == alloc.Exhausted || failed.Reason == alloc.NoPool:
 		return none
 	}
-	return err.Error()
-}
-
-func is[E error](err error) bool {
-	_, ok := errors.AsType[E](err)
-	return ok
+	return failed.Reason
 }
 
 // setPools edits the pools: others, fewer, more, larger, smaller.
-func (h *history) setPools() error {
+func (h *history) setPools() {
 	h.model.pools = h.pools()
-	var want []alloc.Move
 	for _, o := range h.model.objects {
 		for i, was := range o.status {
-			now, _ := label(h.model.pools, was)
-			if o.status[i] = now; now != was {
-				want = append(want, alloc.Move{Owner: o.spec.Owner, Address: was.Address, Was: was.Pool, Now: now.Pool})
-			}
+			o.status[i], _ = label(h.model.pools, was)
 		}
 	}
-	slices.SortFunc(want, func(a, b alloc.Move) int {
-		return cmp.Or(a.Owner.Compare(b.Owner), a.Address.Compare(b.Address))
-	})
-	if got := h.real.SetPools(h.realPools()); !slices.Equal(got, want) {
-		return fmt.Errorf("set pools: moves %v, want %v", got, want)
-	}
-	return nil
+	h.real.SetPools(h.realPools())
 }
 
 func (h *history) realPools() (pools []alloc.Pool) {
@@ -214,7 +205,7 @@ func (h *history) realPools() (pools []alloc.Pool) {
 }
 
 // restart builds another allocator from what the objects' statuses say, some of
-// which were changed or deleted while nobody looked.
+// which were changed or deleted during the outage.
 func (h *history) restart() error {
 	h.note("restart")
 	var holdings []alloc.Holding
@@ -259,17 +250,23 @@ func holding(o *object) alloc.Holding {
 func (h *history) drain() error {
 	h.note("drain")
 	var probes []alloc.Owner
+	held := map[netip.Addr]bool{}
+	for owner := range h.model.objects {
+		for _, a := range h.real.Of(owner) {
+			held[a.Address] = true
+		}
+	}
 	for _, p := range h.model.pools {
 		for _, f := range []alloc.Family{alloc.IPv4, alloc.IPv6} {
 			free := 0
 			for _, a := range p.addresses {
-				if alloc.FamilyOf(a) == f && len(h.real.Owners(a)) == 0 {
+				if alloc.FamilyOf(a) == f && !held[a] {
 					free++
 				}
 			}
 			for n := 0; ; n++ {
 				probe := alloc.Owner{Kind: "Probe", Namespace: p.Name, Name: fmt.Sprint(f, n)}
-				_, err := h.real.Claim(alloc.Request{Owner: probe, Families: []alloc.Family{f}, Pools: []string{p.Name}, Pool: p.Name})
+				got, err := h.real.Claim(alloc.Request{Owner: probe, Families: []alloc.Family{f}, Pools: []string{p.Name}, Pool: p.Name})
 				if err != nil && n == free && outcomeOf(err) == none {
 					break
 				}
@@ -277,9 +274,10 @@ func (h *history) drain() error {
 					return fmt.Errorf("pool %s: claim %d of the %d %s addresses that are left is %s", p.Name, n+1, free, f, outcomeOf(err))
 				}
 				probes = append(probes, probe)
+				held[got.Addresses[0].Address] = true
 			}
 		}
-		if u, _ := h.real.Usage(p.Name); u.IPv4.Assigned != u.IPv4.Size || u.IPv6.Assigned != u.IPv6.Size {
+		if u := h.real.Usage(p.Name); u.IPv4.Assigned != u.IPv4.Size || u.IPv6.Assigned != u.IPv6.Size {
 			return fmt.Errorf("pool %s: an exhausted one has %+v", p.Name, u)
 		}
 	}

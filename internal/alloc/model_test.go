@@ -83,7 +83,7 @@ func (m *model) fits(r alloc.Request, a netip.Addr) bool {
 	return !slices.ContainsFunc(m.others(r.Owner, a), func(o *object) bool { return !compatible(r, o.spec) })
 }
 
-// kept is what an owner goes on holding.
+// kept is what an owner keeps.
 func (m *model) kept(r alloc.Request) (kept []alloc.Address) {
 	for _, h := range m.objects[r.Owner].status {
 		h, held := label(m.named(r.Pools), h)
@@ -101,14 +101,10 @@ type option struct {
 	score [2]int
 }
 
-// outcomes of a claim, by the error that comes with it.
+// Outcomes of a claim besides the reasons of errors; none stands for Exhausted and NoPool.
 const (
-	granted  = "granted"
-	noPool   = "pool"
-	noFamily = "family"
-	notIn    = "not in pool"
-	taken    = "taken"
-	none     = "none left"
+	granted = "granted"
+	none    = "none left"
 )
 
 // claim returns what an owner should hold after a claim, and whether it's lacking
@@ -119,7 +115,7 @@ func (m *model) claim(r alloc.Request) (held []alloc.Address, lacking bool, outc
 	if r.Pool != "" {
 		pools = slices.DeleteFunc(pools, func(p modelPool) bool { return p.Name != r.Pool })
 		if len(pools) == 0 {
-			return kept, false, noPool
+			return kept, false, alloc.BadPool
 		}
 	}
 	var options [][]option
@@ -154,11 +150,11 @@ func (m *model) refused(r alloc.Request, pools []modelPool, a netip.Addr) string
 	_, held := label(pools, alloc.Address{Address: a})
 	switch {
 	case !slices.Contains(r.Families, alloc.FamilyOf(a)):
-		return noFamily
+		return alloc.BadFamily
 	case !held:
-		return notIn
+		return alloc.NotInPool
 	case !m.fits(r, a):
-		return taken
+		return alloc.Taken
 	}
 	return granted
 }

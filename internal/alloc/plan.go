@@ -2,14 +2,11 @@
 
 package alloc
 
-import (
-	"fmt"
-	"slices"
-)
+import "slices"
 
-// plan finds an address for each family that a request asks for: the wanted one,
-// else the one that the tenant holds, else one that is assigned automatically.
-func (a *Allocator) plan(t *tenant, r Request) (plan []Address, lacking, err error) {
+// plan chooses an address for each requested family: the requested one, else the current one,
+// else a free or shared one.
+func (a *Allocator) plan(t *holder, r Request) (plan []Address, missing, err error) {
 	pools, err := a.wished(r)
 	if err != nil {
 		return nil, nil, err
@@ -22,8 +19,8 @@ func (a *Allocator) plan(t *tenant, r Request) (plan []Address, lacking, err err
 		if slices.ContainsFunc(plan, func(h Address) bool { return FamilyOf(h.Address) == f }) {
 			continue
 		}
-		h, held := t.holding(f)
-		if h, holds := from(pools, h.Address, h.Pool); held && holds {
+		h, held := t.address(f)
+		if h, holds := findPool(pools, h.Address, h.Pool); held && holds {
 			plan = append(plan, h)
 			continue
 		}
@@ -32,39 +29,47 @@ func (a *Allocator) plan(t *tenant, r Request) (plan []Address, lacking, err err
 	if r.Pool == "" {
 		pools = slices.DeleteFunc(pools, func(p *pool) bool { return !p.Automatic })
 	}
-	found, lacking := a.choose(t, open, pools, plan)
-	if lacking != nil && (!r.Partial || len(plan)+len(found) == 0) {
-		return nil, nil, lacking
+	found, missing := a.choose(t, open, pools, plan)
+	if missing != nil && (!r.Partial || len(plan)+len(found) == 0) {
+		return nil, nil, missing
 	}
-	return append(plan, found...), lacking, nil
+	return append(plan, found...), missing, nil
 }
 
-// wished returns the pools that a request allows and wishes for.
+// wished returns the pools that a request may use.
 func (a *Allocator) wished(r Request) ([]*pool, error) {
 	if r.Pool == "" {
-		return a.usable(r.Pools), nil
+		return a.poolsNamed(r.Pools), nil
 	}
 	p := a.pool(r.Pool)
-	if p == nil || !slices.Contains(r.Pools, r.Pool) {
-		return nil, &PoolError{r.Pool, p == nil}
+	switch {
+	case p == nil:
+		return nil, errorf(BadPool, "pool %s doesn't exist", r.Pool)
+	case !slices.Contains(r.Pools, r.Pool):
+		return nil, errorf(BadPool, "pool %s: its selectors don't match", r.Pool)
 	}
 	return []*pool{p}, nil
 }
 
-// wanted checks the addresses that a request names.
-func (a *Allocator) wanted(t *tenant, r Request, pools []*pool) (plan []Address, err error) {
+// wanted checks the requested addresses.
+func (a *Allocator) wanted(t *holder, r Request, pools []*pool) (plan []Address, err error) {
 	for _, address := range r.Wanted {
 		f := FamilyOf(address)
-		second := slices.ContainsFunc(plan, func(h Address) bool { return FamilyOf(h.Address) == f })
-		if second || !slices.Contains(r.Families, f) {
-			return nil, &FamilyError{address, second}
+		switch {
+		case slices.ContainsFunc(plan, func(h Address) bool { return FamilyOf(h.Address) == f }):
+			return nil, secondOfFamily(address)
+		case !slices.Contains(r.Families, f):
+			return nil, errorf(BadFamily, "address %s: %s is not a requested IP family", address, f)
 		}
-		held, _ := t.holding(f)
-		h, holds := from(pools, address, held.Pool)
-		if !holds {
-			return nil, &NotInPoolError{address, names(pools)}
+		held, _ := t.address(f)
+		h, holds := findPool(pools, address, held.Pool)
+		switch {
+		case !holds && len(pools) == 0:
+			return nil, errorf(NotInPool, "address %s: no usable pool", address)
+		case !holds:
+			return nil, errorf(NotInPool, "address %s: not in %s", address, named(pools))
 		}
-		if err := a.refusal(t, address); err != nil {
+		if err := a.checkSharing(t, address); err != nil {
 			return nil, err
 		}
 		plan = append(plan, h)
@@ -72,42 +77,43 @@ func (a *Allocator) wanted(t *tenant, r Request, pools []*pool) (plan []Address,
 	return plan, nil
 }
 
-// choose finds addresses of some families automatically, in the order of pools, for
-// an owner that gets others beside. The error says why it didn't for some.
-func (a *Allocator) choose(t *tenant, families []Family, pools []*pool, beside []Address) (chosen []Address, err error) {
+// choose assigns addresses of some families from pools, in their order, for an owner that
+// also gets the addresses of plan. The error has the families without address.
+func (a *Allocator) choose(t *holder, families []Family, pools []*pool, planned []Address) ([]Address, error) {
+	var chosen []Address
 	var open []Family
+	var failed *Error
 	for _, f := range families {
-		h, found := a.company(t, f, pools)
+		h, found := a.shareable(t, f, pools)
 		if !found {
 			open = append(open, f)
 			continue
 		}
 		chosen = append(chosen, h)
 	}
-	pools = a.preferring(pools, open, slices.Concat(beside, chosen))
+	pools = a.preferred(pools, open, slices.Concat(planned, chosen))
 	for _, f := range open {
 		h, none := a.free(f, pools)
-		switch {
-		case none == nil:
+		if none == nil {
 			chosen = append(chosen, h)
-		case err == nil:
-			err = none
-		default:
-			err = fmt.Errorf("%w; %w", err, none)
 		}
+		failed = failed.and(none)
 	}
-	return chosen, err
+	if failed != nil {
+		return chosen, failed
+	}
+	return chosen, nil
 }
 
-// preferring puts the pool in front from which addresses of two families would be
-// one pool's: that of the address beside, or the first that has both.
-func (a *Allocator) preferring(pools []*pool, families []Family, beside []Address) []*pool {
-	if len(families)+len(beside) < 2 {
+// preferred moves to the front the pool that gives addresses of both families: that of the
+// planned address, or the first with free addresses of both.
+func (a *Allocator) preferred(pools []*pool, families []Family, planned []Address) []*pool {
+	if len(families)+len(planned) < 2 {
 		return pools
 	}
 	at := slices.IndexFunc(pools, func(p *pool) bool {
-		if len(beside) > 0 {
-			return p.Name == beside[0].Pool
+		if len(planned) > 0 {
+			return p.Name == planned[0].Pool
 		}
 		return !slices.ContainsFunc(families, func(f Family) bool {
 			_, none := a.free(f, []*pool{p})
@@ -121,32 +127,26 @@ func (a *Allocator) preferring(pools []*pool, families []Family, beside []Addres
 }
 
 // free returns the first free address of a family, in the order of pools.
-func (a *Allocator) free(f Family, pools []*pool) (Address, error) {
-	var full []string
+func (a *Allocator) free(f Family, pools []*pool) (Address, *Error) {
+	var full []*pool
 	for _, p := range pools {
 		for _, r := range p.Ranges {
-			if FamilyOf(r.from) != f {
+			if FamilyOf(r.From()) != f {
 				continue
 			}
-			if address, found := a.occupied(f).freeIn(r); found {
+			if address, found := a.used(f).freeIn(r); found {
 				return Address{address, p.Name}, nil
 			}
 		}
 		if p.usage.of(f).Size > 0 {
-			full = append(full, p.Name)
+			full = append(full, p)
 		}
 	}
-	if len(full) == 0 {
-		return Address{}, &NoPoolError{names(pools), f}
+	switch {
+	case len(full) > 0:
+		return Address{}, errorf(Exhausted, "%s: no free %s address", named(full), f)
+	case len(pools) > 0:
+		return Address{}, errorf(NoPool, "%s: no %s addresses", named(pools), f)
 	}
-	return Address{}, &ExhaustedError{full, f}
-}
-
-// names returns the names of pools.
-func names(pools []*pool) []string {
-	var names []string
-	for _, p := range pools {
-		names = append(names, p.Name)
-	}
-	return names
+	return Address{}, errorf(NoPool, "no usable pool assigns %s addresses automatically", f)
 }

@@ -37,12 +37,12 @@ func TestParseRange(t *testing.T) {
 	for text, want := range map[string]string{
 		"10.1.0.1/24":           "the CIDR is 10.1.0.0/24",
 		"10.1.0.0":              "want a CIDR, or two addresses",
-		"10.1.0.9-10.1.0.1":     "behind the last",
-		"10.1.0.9-fd00::1":      "two families",
-		"10.1.0.9-":             `"" is not an address`,
-		"::ffff:10.1.0.0/120":   "written as one",
-		"::ffff:10.0.0.1-fd::1": "written as one",
-		"fe80::1%eth0-fe80::2":  "has no zone",
+		"10.1.0.9-10.1.0.1":     "the lower one first",
+		"10.1.0.9-fd00::1":      "one family",
+		"10.1.0.9-":             "want a CIDR, or two addresses",
+		"::ffff:10.1.0.0/120":   "IPv4 notation",
+		"::ffff:10.0.0.1-fd::1": "IPv4 notation",
+		"fe80::1%eth0-fe80::2":  "without zones",
 		"fe80::%eth0/64":        "want a CIDR",
 		"":                      "want a CIDR",
 	} {
@@ -109,9 +109,5 @@ func usage(t testing.TB, p alloc.Pool) alloc.Usage {
 	t.Helper()
 	a := alloc.New()
 	a.SetPools([]alloc.Pool{p})
-	u, known := a.Usage(p.Name)
-	if !known {
-		t.Fatalf("pool %s is unknown", p.Name)
-	}
-	return u
+	return a.Usage(p.Name)
 }

@@ -8,38 +8,38 @@ import (
 	"slices"
 )
 
-// Sharing says with whom an owner would share an address: with owners of its
-// namespace that have the same key, the same mode, and none of its ports.
+// Sharing has the conditions for sharing an address: owners of one namespace with equal keys
+// and modes, and without common ports.
 type Sharing struct {
-	// Key is empty for those who don't share.
+	// Key is empty for owners that don't share.
 	Key string
-	// Mode is what has to be alike because packets to the address are treated alike:
-	// a Service's externalTrafficPolicy.
+	// Mode has to be equal because packets to an address are handled alike:
+	// externalTrafficPolicy of a Service.
 	Mode string
 }
 
-// circle are those who may be on one address if their ports allow it.
-type circle struct {
+// sharingKey identifies the owners that may share addresses if their ports allow it.
+type sharingKey struct {
 	namespace string
 	Sharing
 }
 
-// circle returns the circle of a tenant, and whether it would share at all.
-func (t *tenant) circle() (circle, bool) {
-	return circle{t.owner.Namespace, t.sharing}, t.sharing.Key != ""
+// sharingKey returns the key of a holder, and whether it shares addresses.
+func (t *holder) sharingKey() (sharingKey, bool) {
+	return sharingKey{t.owner.Namespace, t.sharing}, t.sharing.Key != ""
 }
 
-// share makes an address known to the circle of its first tenant.
-func (a *Allocator) share(t *tenant, address netip.Addr) {
-	if c, shares := t.circle(); shares {
+// share adds an address of its first holder to the shareable ones.
+func (a *Allocator) share(t *holder, address netip.Addr) {
+	if c, shares := t.sharingKey(); shares {
 		at, _ := slices.BinarySearchFunc(a.shared[c], address, netip.Addr.Compare)
 		a.shared[c] = slices.Insert(a.shared[c], at, address)
 	}
 }
 
-// unshare undoes share when an address has lost its last tenant.
-func (a *Allocator) unshare(t *tenant, address netip.Addr) {
-	c, shares := t.circle()
+// unshare undoes share when an address has lost its last holder.
+func (a *Allocator) unshare(t *holder, address netip.Addr) {
+	c, shares := t.sharingKey()
 	if !shares {
 		return
 	}
@@ -51,19 +51,18 @@ func (a *Allocator) unshare(t *tenant, address netip.Addr) {
 	}
 }
 
-// refusal says why a tenant can't be on an address beside those who are; nil if it
-// can.
-func (a *Allocator) refusal(t *tenant, address netip.Addr) error {
-	for _, other := range a.tenants[address] {
-		if why := t.quarrel(other); other != t && why != "" {
-			return &TakenError{address, other.owner, why}
+// checkSharing returns an error if a holder can't share an address with its holders.
+func (a *Allocator) checkSharing(t *holder, address netip.Addr) error {
+	for _, other := range a.holders[address] {
+		if why := t.sharingConflict(other); other != t && why != "" {
+			return errorf(Taken, "address %s: assigned to %s, and %s", address, other.owner, why)
 		}
 	}
 	return nil
 }
 
-// quarrel says why two tenants can't share an address, "" if they can.
-func (t *tenant) quarrel(o *tenant) string {
+// sharingConflict says why two holders can't share an address, "" if they can.
+func (t *holder) sharingConflict(o *holder) string {
 	switch {
 	case t.sharing.Key == "" && o.sharing.Key == "":
 		return "neither has a sharing key"
@@ -82,16 +81,16 @@ func (t *tenant) quarrel(o *tenant) string {
 	return ""
 }
 
-// company returns the first address of a family that a tenant can share, in
-// the order of pools.
-func (a *Allocator) company(t *tenant, f Family, pools []*pool) (Address, bool) {
-	c, shares := t.circle()
+// shareable returns the first address of a family that a holder can share, in the order of
+// pools.
+func (a *Allocator) shareable(t *holder, f Family, pools []*pool) (Address, bool) {
+	c, shares := t.sharingKey()
 	if !shares {
 		return Address{}, false
 	}
 	for _, p := range pools {
 		for _, address := range a.shared[c] {
-			if FamilyOf(address) == f && p.holds(address) && a.refusal(t, address) == nil {
+			if FamilyOf(address) == f && p.addresses.Contains(address) && a.checkSharing(t, address) == nil {
 				return Address{address, p.Name}, true
 			}
 		}
@@ -99,25 +98,27 @@ func (a *Allocator) company(t *tenant, f Family, pools []*pool) (Address, bool) 
 	return Address{}, false
 }
 
-// Together returns the owners that have to be served by the same nodes as an
-// owner, itself first if it has an address: those with whom it shares one, those
-// with whom they do, and so on. The others are sorted.
-func (a *Allocator) Together(owner Owner) []Owner {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// SharingGroup returns the owners that the same nodes have to serve: the given one, if it has
+// an address, first, then those connected to it by shared addresses, sorted.
+func (a *Allocator) SharingGroup(owner Owner) []Owner {
 	first := a.owners[owner]
 	if first == nil {
 		return nil
 	}
-	found := []*tenant{first}
+	found := []*holder{first}
 	for i := 0; i < len(found); i++ {
 		for _, h := range found[i].held {
-			for _, t := range a.tenants[h.Address] {
+			for _, t := range a.holders[h.Address] {
 				if !slices.Contains(found, t) {
 					found = append(found, t)
 				}
 			}
 		}
 	}
-	return append([]Owner{owner}, sortedOwners(found[1:])...)
+	owners := make([]Owner, len(found))
+	for i, t := range found {
+		owners[i] = t.owner
+	}
+	slices.SortFunc(owners[1:], Owner.Compare)
+	return owners
 }

@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// Peer is one configured neighbour. The zero value of a field that is optional
-// is what RFC 4271 has without it.
+// Peer is the configuration of one peer.
 type Peer struct {
 	// Address is unicast and has no zone; no two peers have the same one.
 	Address netip.Addr
@@ -26,21 +25,21 @@ type Peer struct {
 	LocalAddress netip.Addr
 	// Passive waits for the peer to connect instead of connecting.
 	Passive bool
-	// Password keys the TCP segments (RFC 2385); the zero Secret is none.
+	// Password is that of TCP MD5 signatures (RFC 2385); the zero Secret is none.
 	Password Secret
-	// Multihop is the number of hops that an eBGP peer may be away: 2 to 255, or
-	// 0, which means directly connected.
+	// Multihop is how many hops an eBGP peer may be away: 2 to 255, or 0 if it is
+	// directly connected.
 	Multihop uint8
-	// TTLSecurity, if not 0, is how many hops away packets may come from, 1 to 254:
-	// others are dropped (RFC 5082). It excludes Multihop.
+	// TTLSecurity, if not 0, is how many hops the peer may be away, 1 to 254: other
+	// packets are dropped (RFC 5082). It excludes Multihop.
 	TTLSecurity uint8
-	// HoldTime is how long the peer may be silent: whole seconds, at least three,
-	// or 0 for ever (RFC 4271 §4.2).
+	// HoldTime is how long the peer may be silent: whole seconds, at least three, or 0
+	// for no limit (RFC 4271 §4.2).
 	HoldTime time.Duration
-	// RestartTime is how long the peer is asked to keep routes when the session
-	// ends without a word (RFC 4724): whole seconds up to 4095, 0 for not at all.
+	// RestartTime is how long the peer is to keep routes when the connection is lost
+	// (RFC 4724): whole seconds up to 4095, 0 for no graceful restart.
 	RestartTime time.Duration
-	// BFD watches the peer; nil: nobody does.
+	// BFD is how BFD watches the peer; nil for no BFD.
 	BFD *BFD
 }
 
@@ -55,10 +54,9 @@ func (p *Peer) Equal(o *Peer) bool {
 	return a == b && sameBFD
 }
 
-// TTL is the time to live of packets to the peer, 0 if that is left to the kernel:
-// a direct eBGP peer is one hop away (RFC 4271 has it so by custom), and with TTL
-// security packets start with the highest one, by which the peer knows how far
-// they have come (RFC 5082 §3).
+// TTL is the TTL of packets to the peer, 0 for the kernel's default. By convention it is
+// 1 for a directly connected eBGP peer. With TTL security it is the maximum (RFC 5082
+// §3).
 func (p *Peer) TTL(local Local) uint8 {
 	switch {
 	case p.TTLSecurity > 0:
@@ -71,27 +69,27 @@ func (p *Peer) TTL(local Local) uint8 {
 
 // BFD is how a peer is watched (RFC 5880).
 type BFD struct {
-	// Interval is between two packets in each direction, Multiplier how many may be
-	// missing: 10 ms to 60 s, and 1 to 255.
+	// Interval is the time between two packets in each direction, 10 ms to 60 s,
+	// Multiplier how many may be lost, 1 to 255.
 	Interval   time.Duration
 	Multiplier uint8
 }
 
-// DefaultBFD finds a dead peer within 300 ms.
+// DefaultBFD detects a failure within 300 ms.
 var DefaultBFD = BFD{Interval: 100 * time.Millisecond, Multiplier: 3}
 
-// Secret says where a password is kept. It never holds the password itself, so
-// that it can be logged and compared.
+// Secret is where a password is stored. It never contains the password, so it may be
+// logged and compared.
 type Secret struct {
 	// File is a path, Env the name of an environment variable; one of them is set.
 	File, Env string
 }
 
-// maxPassword is what the kernel takes (TCP_MD5SIG_MAXKEYLEN).
+// maxPassword is the kernel's TCP_MD5SIG_MAXKEYLEN.
 const maxPassword = 80
 
-// Read returns the password: what the file has up to its first line's end, or the
-// variable's value. An empty one is an error; errors don't tell what was read.
+// Read returns the password: the first line of the file, or the variable's value. An
+// empty one is an error. Errors don't contain it.
 func (s Secret) Read() (string, error) {
 	password, place := os.Getenv(s.Env), "environment variable "+s.Env
 	if s.File != "" {
@@ -109,14 +107,14 @@ func (s Secret) Read() (string, error) {
 	return password, nil
 }
 
-// CheckPassword says why Secret.Read could not return a password from a file that
-// has nothing but it; nil if it could. The error doesn't tell the password.
+// CheckPassword returns why Secret.Read could not return a password from a file that
+// contains it; nil if it could. The error doesn't contain the password.
 func CheckPassword(password []byte) error {
 	if n := len(password); n == 0 || n > maxPassword {
 		return fmt.Errorf("password has %d bytes: want 1 to %d", n, maxPassword)
 	}
 	if bytes.ContainsAny(password, "\n\r\x00") {
-		return errors.New("password has a line's end")
+		return errors.New("password contains a line end")
 	}
 	return nil
 }

@@ -9,40 +9,36 @@ import (
 	"time"
 )
 
-// Reflection is what a route reflector is told (RFC 4456): which routes it takes
-// from whom, and to whom it passes them on.
+// Reflection is the configuration of a route reflector (RFC 4456).
 type Reflection struct {
 	Local
-	// ClusterID marks what this reflector, and others of the same cluster, have
-	// passed on: an IPv4 address.
+	// ClusterID marks the routes reflected in this reflector's cluster: an IPv4 address.
 	ClusterID netip.Addr
-	// Listen are the addresses at which clients and passive routers call; at least
-	// one, IPv4 and IPv6 ones apart. Port is where, 0 for Port.
+	// Listen are the addresses for clients and passive routers, at least one. Port is
+	// theirs, 0 for bgp.Port.
 	Listen []netip.Addr
 	Port   uint16
-	// Clients are ranges that don't lie within each other: who calls from one of
-	// them is a client. At least one.
+	// Clients are the ranges of addresses of clients, at least one. They don't overlap.
 	Clients []Range
-	// Routers get all routes that clients announce. They have distinct addresses,
-	// and what they announce themselves goes nowhere. At least one.
+	// Routers get all routes of the clients, at least one. They have distinct addresses.
+	// Their own routes are ignored.
 	Routers []Peer
-	// Accept are the prefixes that clients may announce; at least one. All else
-	// stays with the reflector.
+	// Accept are the prefixes that clients may announce, at least one. Others are not
+	// reflected.
 	Accept []Acceptance
-	// NextHops, if there are any, have all next hops that clients may name.
+	// NextHops, if not empty, contain all next hops that clients may announce.
 	NextHops []netip.Prefix
-	// RestartWait is how long the reflector waits after its own restart for clients
-	// that it had, before it tells routers what there is.
+	// RestartWait is how long the reflector waits after its restart for the clients known
+	// before, until it connects to routers.
 	RestartWait time.Duration
 }
 
-// Range is where clients come from: neighbours that nobody names one by one. The
-// fields that Peer has too mean what they mean there.
+// Range is a range of addresses of clients. Other fields are those of Peer.
 type Range struct {
 	Prefix netip.Prefix
 	ASN    uint32
-	// Most is how many clients of the range there may be at once.
-	Most        int
+	// MaxClients is how many clients of the range there may be at once.
+	MaxClients  int
 	Password    Secret
 	TTLSecurity uint8
 	HoldTime    time.Duration
@@ -50,7 +46,7 @@ type Range struct {
 	BFD         *BFD
 }
 
-// Peer is the client of that address.
+// Peer is the configuration of the client with that address.
 func (r *Range) Peer(address netip.Addr) Peer {
 	return Peer{
 		Address: address, ASN: r.ASN, Passive: true, Password: r.Password, TTLSecurity: r.TTLSecurity,
@@ -61,12 +57,12 @@ func (r *Range) Peer(address netip.Addr) Peer {
 // Acceptance is a prefix within which clients may announce.
 type Acceptance struct {
 	Prefix netip.Prefix
-	// Shortest is the length that announced prefixes have at least: that of
-	// addresses allows host routes only.
+	// Shortest is the minimum length of announced prefixes: that of addresses allows host
+	// routes only.
 	Shortest int
 }
 
-// ListenPort is where clients call.
+// ListenPort is the port to listen at.
 func (r *Reflection) ListenPort() uint16 { return cmp.Or(r.Port, Port) }
 
 // Range returns the range that an address is in, nil if it is in none.
@@ -102,6 +98,6 @@ func (r *Reflection) Router(address netip.Addr) *Peer {
 
 // Defaults of a reflection.
 const (
-	DefaultMost        = 256
+	DefaultMaxClients  = 256
 	DefaultRestartWait = 10 * time.Second
 )

@@ -9,9 +9,10 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 
+	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -19,7 +20,6 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/controller/ledger"
 )
 
 // Reasons of a pool's condition Ready.
@@ -28,19 +28,12 @@ const (
 	reasonOverlaps  = "PoolOverlaps"
 )
 
-// poolReconciler tells the ledger of all pools whenever one changes, and pools how
-// much of them is assigned. All pools are one request, as they are one question.
+// poolReconciler updates allocations when a pool changes, and publishes in the statuses
+// how many addresses are assigned. All pools are one request.
 type poolReconciler struct {
-	*office
-	// told are the specifications of the pools that the ledger was told of, by name.
-	told map[string]v1alpha1.AddressPoolSpec
-	shown
-}
-
-// shown are the names of the pools that there are, for metrics.
-type shown struct {
-	mu    sync.Mutex
-	names []string
+	*deps
+	// specs are the specifications last passed to allocations, by name.
+	specs map[string]v1alpha1.AddressPoolSpec
 }
 
 func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
@@ -48,79 +41,73 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 	if err := r.List(ctx, &pools); err != nil {
 		return reconcile.Result{}, err
 	}
-	sound, unsound := readPools(pools.Items)
-	r.tellLedger(pools.Items, sound)
+	valid, invalid := parsePools(pools.Items)
+	r.updatePools(pools.Items, valid)
 	var errs []error
 	for i := range pools.Items {
 		pool := &pools.Items[i]
-		if err := r.publish(ctx, pool, poolCondition(pool.Name, sound, unsound[pool.Name])); err != nil {
+		if err := r.publish(ctx, pool, poolCondition(pool.Name, valid, invalid[pool.Name])); err != nil {
 			errs = append(errs, fmt.Errorf("pool %s: %w", pool.Name, err))
 		}
 	}
 	return reconcile.Result{}, errors.Join(errs...)
 }
 
-// tellLedger tells what is new, and has everybody's wish looked at anew if anything
-// is.
-func (r *poolReconciler) tellLedger(pools []v1alpha1.AddressPool, sound []ledger.Pool) {
+// updatePools passes changed pools to allocations, and reconciles all owners then.
+func (r *poolReconciler) updatePools(pools []v1alpha1.AddressPool, valid []addressPool) {
 	now := map[string]v1alpha1.AddressPoolSpec{}
-	var names []string
 	for _, p := range pools {
 		if p.DeletionTimestamp.IsZero() {
 			now[p.Name] = p.Spec
-			names = append(names, p.Name)
 		}
 	}
-	if r.told != nil && equality.Semantic.DeepEqual(now, r.told) {
+	if r.specs != nil && equality.Semantic.DeepEqual(now, r.specs) {
 		return
 	}
-	r.told = now
-	r.mu.Lock()
-	r.names = names
-	r.mu.Unlock()
-	for _, owner := range r.ledger.SetPools(sound) {
-		r.wake(owner)
+	r.specs = now
+	for _, owner := range r.allocations.SetPools(valid) {
+		r.enqueue(owner)
 	}
 }
 
-// readPools translates pools; those that can't be understood give no addresses, and
-// the errors are by their names. The API server refuses such pools already.
-func readPools(pools []v1alpha1.AddressPool) (sound []ledger.Pool, unsound map[string]error) {
-	unsound = map[string]error{}
+// parsePools translates pools. The errors of invalid ones, which give no addresses, are by
+// name; usually the API server rejects such pools.
+func parsePools(pools []v1alpha1.AddressPool) (valid []addressPool, invalid map[string]error) {
+	invalid = map[string]error{}
 	for _, p := range pools {
 		if !p.DeletionTimestamp.IsZero() {
 			continue
 		}
-		read, err := readPool(p)
+		read, err := parsePool(p)
 		if err != nil {
-			unsound[p.Name] = err
+			invalid[p.Name] = err
 			continue
 		}
-		sound = append(sound, read)
+		valid = append(valid, read)
 	}
-	return sound, unsound
+	return valid, invalid
 }
 
-func readPool(p v1alpha1.AddressPool) (read ledger.Pool, err error) {
+func parsePool(p v1alpha1.AddressPool) (read addressPool, err error) {
 	read.Name, read.Priority = p.Name, p.Spec.Priority
 	read.Automatic = p.Spec.AutoAssign == nil || *p.Spec.AutoAssign
 	for _, text := range p.Spec.Addresses {
 		r, err := alloc.ParseRange(string(text))
 		if err != nil {
-			return ledger.Pool{}, err
+			return addressPool{}, err
 		}
 		read.Ranges = append(read.Ranges, r)
 	}
 	if read.Namespaces, err = selectorOf(p.Spec.NamespaceSelector); err != nil {
-		return ledger.Pool{}, fmt.Errorf("namespaceSelector: %w", err)
+		return addressPool{}, fmt.Errorf("namespaceSelector: %w", err)
 	}
 	if read.Objects, err = selectorOf(p.Spec.ServiceSelector); err != nil {
-		return ledger.Pool{}, fmt.Errorf("serviceSelector: %w", err)
+		return addressPool{}, fmt.Errorf("serviceSelector: %w", err)
 	}
 	return read, nil
 }
 
-// selectorOf translates a selector; one that isn't given picks everything.
+// selectorOf translates a selector; nil selects everything.
 func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 	if s == nil {
 		return labels.Everything(), nil
@@ -128,19 +115,18 @@ func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
 	return metav1.LabelSelectorAsSelector(s)
 }
 
-// poolCondition says whether a pool can give addresses, and which others have some of
-// the same.
-func poolCondition(name string, sound []ledger.Pool, unsound error) metav1.Condition {
-	if unsound != nil {
-		return condition(v1alpha1.ConditionReady, false, reasonBadSpec, unsound.Error())
+// poolCondition says whether a pool is valid, and which others overlap it.
+func poolCondition(name string, valid []addressPool, invalid error) metav1.Condition {
+	if invalid != nil {
+		return condition(v1alpha1.ConditionReady, false, reasonBadSpec, invalid.Error())
 	}
-	at := slices.IndexFunc(sound, func(p ledger.Pool) bool { return p.Name == name })
+	at := slices.IndexFunc(valid, func(p addressPool) bool { return p.Name == name })
 	if at < 0 {
 		return condition(v1alpha1.ConditionReady, false, reasonBadSpec, "being deleted")
 	}
 	var overlaps []string
-	for i, other := range sound {
-		if i != at && overlap(sound[at].Ranges, other.Ranges) {
+	for i, other := range valid {
+		if i != at && overlap(valid[at].Ranges, other.Ranges) {
 			overlaps = append(overlaps, other.Name)
 		}
 	}
@@ -149,10 +135,10 @@ func poolCondition(name string, sound []ledger.Pool, unsound error) metav1.Condi
 	}
 	slices.Sort(overlaps)
 	return condition(v1alpha1.ConditionReady, true, reasonOverlaps,
-		"has addresses that are also in "+strings.Join(overlaps, ", "))
+		"overlaps "+strings.Join(overlaps, ", "))
 }
 
-func overlap(a, b []alloc.Range) bool {
+func overlap(a, b []netipx.IPRange) bool {
 	for _, r := range a {
 		if slices.ContainsFunc(b, r.Overlaps) {
 			return true
@@ -161,26 +147,23 @@ func overlap(a, b []alloc.Range) bool {
 	return false
 }
 
-// publish writes a pool's status, if it is new.
+// publish writes a pool's status if it has changed.
 func (r *poolReconciler) publish(ctx context.Context, pool *v1alpha1.AddressPool, c metav1.Condition) error {
 	base := pool.DeepCopy()
-	usage := r.ledger.Usage(pool.Name)
+	usage := r.allocations.Usage(pool.Name)
 	assigned := usage.IPv4.Assigned + usage.IPv6.Assigned
 	pool.Status.Assigned = int64(assigned)
 	pool.Status.Available = available(usage)
 	c.ObservedGeneration = pool.Generation
 	set(&pool.Status.Conditions, c)
-	if equality.Semantic.DeepEqual(pool.Status, base.Status) {
-		return nil
-	}
 	_, err := r.patchStatus(ctx, pool, base)
 	return client.IgnoreNotFound(err)
 }
 
-// maxAvailable is the largest integer that every reader of JSON knows exactly.
+// maxAvailable is the largest integer that all JSON parsers read exactly.
 const maxAvailable = 1 << 53
 
-// available returns how many addresses have no owner, at most maxAvailable.
+// available returns the number of free addresses, at most maxAvailable.
 func available(u alloc.Usage) int64 {
 	var sum uint64
 	for _, c := range []alloc.Count{u.IPv4, u.IPv6} {
@@ -190,4 +173,43 @@ func available(u alloc.Usage) int64 {
 		sum += min(c.Size-min(c.Assigned, c.Size), maxAvailable)
 	}
 	return int64(min(sum, maxAvailable))
+}
+
+// namespaceReconciler passes the labels of namespaces, which pools and groups select by,
+// to allocations.
+type namespaceReconciler struct{ *deps }
+
+func (r namespaceReconciler) reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	namespace := namespaceMetadata()
+	err := r.Get(ctx, request.NamespacedName, namespace)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return reconcile.Result{}, err
+	}
+	for _, owner := range r.allocations.SetNamespace(request.Name, labelsOf(namespace, err == nil)) {
+		r.enqueue(owner)
+	}
+	r.enqueueCounts()
+	return reconcile.Result{}, nil
+}
+
+// labelsOf returns a namespace's labels; nil only if it doesn't exist.
+func labelsOf(namespace *metav1.PartialObjectMetadata, exists bool) labels.Set {
+	switch {
+	case !exists:
+		return nil
+	case namespace.Labels == nil:
+		return labels.Set{}
+	default:
+		return namespace.Labels
+	}
+}
+
+// namespaceMetadata returns a namespace without specification and status.
+func namespaceMetadata() *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}}
+}
+
+// namespaceList returns a list of namespaces without specification and status.
+func namespaceList() *metav1.PartialObjectMetadataList {
+	return &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NamespaceList"}}
 }

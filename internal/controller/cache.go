@@ -3,6 +3,12 @@
 package controller
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,22 +19,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/wait"
 )
 
-// newScheme returns the kinds that the controller knows.
+// newScheme returns a scheme of the kinds that the controller uses.
 func newScheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
-	if err := corev1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, err
-	}
-	return scheme, nil
+	return scheme, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
 }
 
-// newMapper says where the kinds are found, so that nobody has to ask: that the API
-// server is away when a controller starts is no error then.
+// newMapper returns a static mapping of the kinds, so that a controller can start while
+// the API server is unreachable.
 func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	core, own := corev1.SchemeGroupVersion, v1alpha1.GroupVersion()
 	mapper := meta.NewDefaultRESTMapper(scheme.PreferredVersionAllGroups())
@@ -50,9 +51,9 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	return mapper
 }
 
-// cacheOptions says what is kept in memory: of pods only the agents' in the
-// controller's own namespace, and of all objects only what is read. Objects are
-// written by patches of what differs, so what is left out stays as it is.
+// cacheOptions limits the caches to the agents' pods in the controller's namespace and to
+// the fields that are read. Objects are written by patches, which leave the fields that
+// are not cached unchanged.
 func cacheOptions(namespace string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -98,7 +99,7 @@ func slimPod(object any) (any, error) {
 	return object, nil
 }
 
-// only returns those that are wanted in a slice of their own.
+// only returns a new slice of the wanted elements.
 func only[T any](all []T, wanted func(T) bool) (some []T) {
 	for _, one := range all {
 		if wanted(one) {
@@ -106,4 +107,86 @@ func only[T any](all []T, wanted func(T) bool) (some []T) {
 		}
 	}
 	return some
+}
+
+// cacheFiller fills the caches as soon as the API server responds, in followers too, so
+// that a new leader can decide at once. A controller is ready when they are filled.
+type cacheFiller struct {
+	*deps
+	cache cache.Cache
+	// done is closed when all caches are filled.
+	done chan struct{}
+}
+
+func newCacheFiller(o *deps, c cache.Cache) *cacheFiller {
+	return &cacheFiller{deps: o, cache: c, done: make(chan struct{})}
+}
+
+// NeedLeaderElection returns false: every controller fills its caches.
+func (*cacheFiller) NeedLeaderElection() bool { return false }
+
+// Start waits for the API server, and fills the caches.
+func (f *cacheFiller) Start(ctx context.Context) error {
+	err := f.retry(ctx, "reach the API server", func() error {
+		return f.live.List(ctx, namespaceList(), client.Limit(1))
+	})
+	if err != nil {
+		return nil //nolint:nilerr // ctx ended
+	}
+	for _, kind := range kinds() {
+		if _, err := f.cache.GetInformer(ctx, kind); err != nil {
+			if ctx.Err() != nil {
+				return nil //nolint:nilerr // ctx ended
+			}
+			return fmt.Errorf("cache of %T: %w", kind, err)
+		}
+	}
+	close(f.done)
+	f.log.Info("caches filled")
+	return nil
+}
+
+// ready is the readiness check.
+func (f *cacheFiller) ready(*http.Request) error {
+	select {
+	case <-f.done:
+		return nil
+	default:
+		return errors.New("caches not filled yet")
+	}
+}
+
+// kinds are the cached kinds.
+func kinds() []client.Object {
+	return []client.Object{
+		&corev1.Service{}, &corev1.Node{}, &corev1.Pod{}, namespaceMetadata(),
+		&v1alpha1.AddressPool{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.LoadBalancer{},
+	}
+}
+
+// retryDelay is the backoff of retry.
+var retryDelay = wait.Backoff{First: 250 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.5}
+
+// retry calls try until it succeeds, and logs its error whenever that changes. It returns
+// an error only when ctx ends.
+func (o *deps) retry(ctx context.Context, what string, try func() error) error {
+	logged := ""
+	for failures := 1; ; failures++ {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err.Error() != logged {
+			logged = err.Error()
+			o.log.Warn("attempt failed, retrying", "action", what, "error", err)
+		}
+		select {
+		case <-time.After(retryDelay.Delay(failures)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 }

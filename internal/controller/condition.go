@@ -12,32 +12,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/controller/ledger"
 )
 
-// Reasons of conditions and Events.
+// Reasons of conditions and Events, in addition to those of alloc.Error.
 const (
 	reasonAllocated       = "Allocated"
 	reasonPartlyAllocated = "PartlyAllocated"
 	reasonTakenOver       = "TakenOver"
 	reasonReleasing       = "Releasing"
-	reasonExhausted       = "PoolExhausted"
-	reasonNoPool          = "NoPool"
-	reasonBadPool         = "BadPool"
-	reasonNotInPool       = "AddressNotInPool"
-	reasonTaken           = "AddressTaken"
-	reasonFamily          = "FamilyMismatch"
-	reasonFailed          = "AllocationFailed"
 	reasonAccepted        = "Accepted"
 	reasonBadAnnotation   = "BadAnnotation"
 	reasonBadSpec         = "BadSpec"
+	reasonFailed          = "AllocationFailed"
 )
 
 // maxMessage is the longest message of a condition (metav1.Condition) and, less
 // than that, of an Event (events.k8s.io/v1, note).
 const maxMessage = 1000
 
-// condition returns one that holds or doesn't.
+// condition returns a condition that is true or false.
 func condition(kind string, holds bool, reason, message string) metav1.Condition {
 	status := metav1.ConditionFalse
 	if holds {
@@ -49,77 +42,35 @@ func condition(kind string, holds bool, reason, message string) metav1.Condition
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 }
 
-// releasing says that addresses are being taken out of a status. Its time is always
-// that of now, so that writing it makes a new version however often it is written.
-func releasing(kind string, leaving []netip.Addr) metav1.Condition {
-	c := condition(kind, false, reasonReleasing, "giving back "+list(leaving))
+// releasingCondition says that addresses are being removed from a status. Its time is
+// now, so that each write creates a new version.
+func releasingCondition(kind string, addresses []netip.Addr) metav1.Condition {
+	c := condition(kind, false, reasonReleasing, "releasing "+list(addresses))
 	c.LastTransitionTime = metav1.NewTime(time.Now())
 	return c
 }
 
-// allocated says what became of a wish, or why it was none.
-func allocated(kind string, g ledger.Grant, unfit error) metav1.Condition {
-	has := list(g.Addresses)
-	var err error
+// allocatedCondition returns the result of a request.
+func allocatedCondition(kind string, a allocation) metav1.Condition {
+	has := list(a.Addresses)
 	switch {
-	case unfit != nil:
-		err = unfit
-	case g.Lacking != nil:
-		return condition(kind, true, reasonPartlyAllocated, has+"; "+g.Lacking.Error())
-	case g.Unmet == nil:
+	case a.Err == nil && a.Missing == nil:
 		return condition(kind, true, reasonAllocated, has)
-	default:
-		err = g.Unmet
+	case a.Err == nil:
+		return condition(kind, true, reasonPartlyAllocated, has+"; "+a.Missing.Error())
 	}
-	reason := reasonOf(err)
-	message := err.Error()
+	reason, message := reasonFailed, a.Err.Error()
+	if failed, ok := errors.AsType[*alloc.Error](a.Err); ok {
+		reason = failed.Reason
+	}
 	if has != "" {
 		message += "; keeps " + has
 	}
 	return condition(kind, false, reason, message)
 }
 
-// reasonOf returns the reason for which there is no address.
-func reasonOf(err error) string {
-	var (
-		exhausted *alloc.ExhaustedError
-		noPool    *alloc.NoPoolError
-		badPool   *alloc.PoolError
-		notInPool *alloc.NotInPoolError
-		taken     *alloc.TakenError
-		family    *alloc.FamilyError
-		unfit     *unfitError
-	)
-	switch {
-	case errors.As(err, &exhausted):
-		return reasonExhausted
-	case errors.As(err, &noPool):
-		return reasonNoPool
-	case errors.As(err, &badPool):
-		return reasonBadPool
-	case errors.As(err, &notInPool):
-		return reasonNotInPool
-	case errors.As(err, &taken):
-		return reasonTaken
-	case errors.As(err, &family):
-		return reasonFamily
-	case errors.As(err, &unfit):
-		return unfit.reason
-	}
-	return reasonFailed
-}
-
-// unfitError is a wish that can't be understood.
-type unfitError struct {
-	reason string
-	err    error
-}
-
-func (e *unfitError) Error() string { return e.err.Error() }
-func (e *unfitError) Unwrap() error { return e.err }
-
-// set puts a condition among others; the time of one whose status is as it was stays,
-// unless it has one of its own.
+// set sets a condition. Without a time of its own it keeps the old one if the status is
+// unchanged.
 func set(conditions *[]metav1.Condition, c metav1.Condition) {
 	if !c.LastTransitionTime.IsZero() {
 		meta.RemoveStatusCondition(conditions, c.Type)
@@ -127,13 +78,13 @@ func set(conditions *[]metav1.Condition, c metav1.Condition) {
 	meta.SetStatusCondition(conditions, c)
 }
 
-// says reports whether a condition of the type says the same already.
-func says(conditions []metav1.Condition, c metav1.Condition) bool {
+// unchanged reports whether there is a condition of equal type, reason and message.
+func unchanged(conditions []metav1.Condition, c metav1.Condition) bool {
 	old := meta.FindStatusCondition(conditions, c.Type)
 	return old != nil && old.Reason == c.Reason && old.Message == c.Message
 }
 
-// list writes addresses with commas between them.
+// list joins addresses with commas.
 func list(addresses []netip.Addr) string {
 	texts := make([]string, len(addresses))
 	for i, a := range addresses {

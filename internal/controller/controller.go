@@ -1,9 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package controller assigns, for a whole Kubernetes cluster, addresses to Services and
+// LoadBalancers and decides which nodes serve them. It has one reconciler for each kind
+// and publishes its decisions in statuses and annotations, which the agents read.
+// "fairlead controller" runs it. Package alloc has the rules, and knows no
+// Kubernetes.
+//
+// No address is ever in two statuses. Only the holder of a Lease writes, and its writes
+// obey five rules, whatever fails or stalls in between:
+//
+//  1. A write is based on the version of the object for which it was decided; the API
+//     server rejects it for any other version (metadata.resourceVersion).
+//  2. A write adds an address only to a status that has none of the family. Changing an
+//     address takes two writes: one removes it, another adds the new one.
+//  3. An address that an owner loses is reserved until a later version of the owner's
+//     status without it was written, or the owner was read from the API server itself,
+//     not the cache, and not found (allocations).
+//  4. A write that adds addresses is made only if the Lease was renewed recently,
+//     measured from after the object was read (leaseGuard).
+//  5. A new leader lists all objects at the API server itself. For objects whose status
+//     has room for an address it writes a new version before it assigns any address
+//     (initialSync): delayed writes of an earlier leader are then rejected by rule 1, and
+//     the earlier leader can't have read a newer version, by rule 4.
 package controller
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -14,32 +38,40 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
-	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// Options are how a controller runs.
+// Options configure a controller.
 type Options struct {
-	// Namespace is the controller's own: of its Lease, and of the agents' pods.
+	// Namespace has the controller's Lease and the agents' pods.
 	Namespace string
-	// DefaultClass takes Services without a class too.
+	// DefaultClass makes the controller responsible for Services without a class.
 	DefaultClass bool
-	// LeaderElect lets only the holder of a Lease decide. Without it there has to be
-	// one controller only.
+	// LeaderElect elects a leader by a Lease. Without it only one controller may run.
 	LeaderElect bool
-	// LeaseDuration is after what time without renewal another controller begins; 15
-	// seconds, if it is 0.
+	// LeaseDuration is the time without renewal after which another controller takes
+	// over; 0 for 15 seconds.
 	LeaseDuration time.Duration
-	// MetricsAddress and HealthAddress are where /metrics, and /healthz and /readyz, are
-	// answered; nowhere, if they are empty.
+	// MetricsAddress serves /metrics, HealthAddress /healthz and /readyz; empty for none.
 	MetricsAddress, HealthAddress string
-	// AgentGrace is for how long an agent may be away before a spare node takes the
-	// place of its node.
+	// MetricsSecure serves metrics over TLS, to clients that authenticate with a token and
+	// are authorized to get /metrics.
+	MetricsSecure bool
+	// AgentGrace is how long an agent may be not ready before a spare node replaces its
+	// node.
 	AgentGrace time.Duration
 	Log        *slog.Logger
 }
@@ -47,50 +79,44 @@ type Options struct {
 const (
 	leaseName            = "fairlead-controller"
 	defaultLeaseDuration = 15 * time.Second
-	// workers is how many Services are written at the same time.
+	// workers is the number of concurrent reconciliations of a kind.
 	workers = 8
-	// forever is how long reconcilers wait for what they watch: an API server that is away,
-	// or kinds that aren't installed yet, are no reason to end.
-	forever = 365 * 24 * time.Hour
-	// shutdownGrace is for how long reconcilers may take to end, while the lease is
-	// still renewed: less than a pod has by default.
+	// cacheSyncTimeout is practically infinite: controllers wait for an unreachable API
+	// server, and for kinds that aren't installed yet.
+	cacheSyncTimeout = 365 * 24 * time.Hour
+	// shutdownGrace is how long reconcilers may take to end while the Lease is still
+	// renewed: less than a pod's default grace period.
 	shutdownGrace = 20 * time.Second
 )
 
-// Run runs a controller until ctx ends, when it gives its lease back, or until it has
-// lost that, or something else fails. The process has to end then. While the API server
-// is away a controller without a lease waits.
+// Run runs a controller until ctx ends, when it releases its Lease, or until it loses the
+// Lease or another error occurs. The process must exit afterwards. A controller without
+// Lease waits while the API server is unreachable.
 func Run(ctx context.Context, config *rest.Config, options Options) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the API server's own priority and fairness is the limit
-	office := newOffice(options)
+	d := newDeps(options)
 	if options.LeaderElect {
-		tenure, err := newLease(config, options)
+		lease, err := newLease(config, options)
 		if err != nil {
 			return err
 		}
-		office.tenure = tenure
+		d.lease = lease
 	}
-	mgr, err := newManager(config, options, office)
+	mgr, err := newManager(config, options, d)
 	if err != nil {
 		return err
 	}
-	office.Client, office.live = mgr.GetClient(), mgr.GetAPIReader()
-	office.events = mgr.GetEventRecorder(leaseName)
-	if err := addFollower(mgr, office); err != nil {
-		return err
-	}
-	if err := mgr.Add(takeOver{office}); err != nil {
-		return err
-	}
-	if err := addReconcilers(mgr, office); err != nil {
+	d.Client, d.live = mgr.GetClient(), mgr.GetAPIReader()
+	d.events = mgr.GetEventRecorder(leaseName)
+	if err := errors.Join(addCacheFiller(mgr, d), mgr.Add(initialSync{d}), addReconcilers(mgr, d)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
 }
 
-// newLease returns the Lease by which one of several controllers is elected.
-func newLease(config *rest.Config, options Options) (*tenure, error) {
+// newLease returns the Lease for leader election.
+func newLease(config *rest.Config, options Options) (*leaseGuard, error) {
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, err
@@ -102,21 +128,18 @@ func newLease(config *rest.Config, options Options) (*tenure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lease %s/%s: %w", options.Namespace, leaseName, err)
 	}
-	return newTenure(lock, renewal(duration)), nil
+	return newLeaseGuard(lock, renewal(duration)), nil
 }
 
 func leaseDuration(options Options) time.Duration {
-	if options.LeaseDuration == 0 {
-		return defaultLeaseDuration
-	}
-	return options.LeaseDuration
+	return cmp.Or(options.LeaseDuration, defaultLeaseDuration)
 }
 
-// renewal is for how long a leader goes on whose lease can't be renewed: less than
-// others wait, so that clocks that run differently don't matter.
+// renewal is how long a leader continues without renewing its Lease: less than the lease
+// duration, to tolerate clocks of different speed.
 func renewal(lease time.Duration) time.Duration { return lease * 2 / 3 }
 
-func newManager(config *rest.Config, options Options, office *office) (manager.Manager, error) {
+func newManager(config *rest.Config, options Options, d *deps) (manager.Manager, error) {
 	scheme, err := newScheme()
 	if err != nil {
 		return nil, err
@@ -127,21 +150,21 @@ func newManager(config *rest.Config, options Options, office *office) (manager.M
 		MapperProvider:          func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return newMapper(scheme), nil },
 		Logger:                  logr.FromSlogHandler(options.Log.Handler()),
 		Cache:                   cacheOptions(options.Namespace),
-		Metrics:                 metricsserver.Options{BindAddress: "0"},
+		Metrics:                 metricsOptions(options),
 		HealthProbeBindAddress:  options.HealthAddress,
 		LeaderElection:          options.LeaderElect,
 		LeaseDuration:           new(duration),
 		RenewDeadline:           new(renewal(duration)),
 		RetryPeriod:             new(duration / 8),
 		GracefulShutdownTimeout: new(shutdownGrace),
-		// The lease is given back when all reconcilers have ended.
+		// The Lease is released after all reconcilers have ended.
 		LeaderElectionReleaseOnCancel: true,
 	}
-	if office.tenure != nil {
-		o.LeaderElectionResourceLockInterface = office.tenure
+	if d.lease != nil {
+		o.LeaderElectionResourceLockInterface = d.lease
 	}
 	o.Controller.SkipNameValidation = new(true) // two in one process, in tests
-	o.Controller.CacheSyncTimeout = forever
+	o.Controller.CacheSyncTimeout = cacheSyncTimeout
 	// The priority queue of controller-runtime 0.24.1 can hang when it is shut down:
 	// https://github.com/kubernetes-sigs/controller-runtime/issues/3538
 	o.Controller.UsePriorityQueue = new(false)
@@ -149,48 +172,86 @@ func newManager(config *rest.Config, options Options, office *office) (manager.M
 	if err != nil {
 		return nil, err
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return nil, err
-	}
-	return mgr, nil
+	return mgr, mgr.AddHealthzCheck("ping", healthz.Ping)
 }
 
-// addFollower has the caches filled, and the controller be ready when they are.
-func addFollower(mgr manager.Manager, office *office) error {
-	f := newFollower(office, mgr.GetCache())
-	if err := mgr.Add(f); err != nil {
-		return err
-	}
-	return mgr.AddReadyzCheck("cache", f.ready)
+// addCacheFiller adds the cache filler and a readiness check.
+func addCacheFiller(mgr manager.Manager, d *deps) error {
+	f := newCacheFiller(d, mgr.GetCache())
+	return errors.Join(mgr.Add(f), mgr.AddReadyzCheck("cache", f.ready))
 }
 
-// addReconcilers has a reconciler of each kind run. Groups and pools are one request
-// each, whichever object changed.
-func addReconcilers(mgr manager.Manager, o *office) error {
+// addReconcilers adds the reconcilers. All groups are one request, and so are all pools.
+func addReconcilers(mgr manager.Manager, o *deps) error {
 	many := controller.Options{MaxConcurrentReconciles: workers}
 	groups := newGroupReconciler(o)
-	pools := &poolReconciler{office: o}
-	for _, add := range []func() error{
-		func() error {
-			return newReconciler(mgr, "service", serviceReconciler{o}.reconcile, o, &o.services, many, &corev1.Service{})
-		},
-		func() error {
-			return newReconciler(mgr, "loadbalancer", balancerReconciler{o}.reconcile, o, &o.balancers, many, &v1alpha1.LoadBalancer{})
-		},
-		func() error {
-			return newReconciler(mgr, "namespace", namespaceReconciler{o}.reconcile, o, &bell{}, controller.Options{}, namespaceMetadata())
-		},
-		func() error {
-			return newSingle(mgr, "addresspool", pools.reconcile, o, &o.pools, &v1alpha1.AddressPool{})
-		},
-		func() error {
-			return newSingle(mgr, "loadbalancergroup", groups.reconcile, o, &o.members,
-				&v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{})
-		},
-	} {
-		if err := add(); err != nil {
-			return err
+	pools := &poolReconciler{deps: o}
+	return errors.Join(
+		newReconciler(mgr, "service", serviceReconciler{o}.reconcile, o, &o.services, many, &corev1.Service{}),
+		newReconciler(mgr, "loadbalancer", balancerReconciler{o}.reconcile, o, &o.balancers, many, &v1alpha1.LoadBalancer{}),
+		newReconciler(mgr, "namespace", namespaceReconciler{o}.reconcile, o, &trigger{}, controller.Options{}, namespaceMetadata()),
+		newSingle(mgr, "addresspool", pools.reconcile, o, &o.pools, &v1alpha1.AddressPool{}),
+		newSingle(mgr, "loadbalancergroup", groups.reconcile, o, &o.members, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
+		addMetrics(mgr, o),
+	)
+}
+
+// Failed requests are retried with exponential backoff between retryFirst and retryLast.
+// The default limit of the library, a quarter of an hour, is too long after an outage of
+// the API server.
+const (
+	retryFirst = 5 * time.Millisecond
+	retryLast  = 10 * time.Second
+)
+
+// newReconciler calls run for each changed object of a kind, and for requests of t.
+func newReconciler(
+	mgr manager.Manager, name string, run reconcile.Func, o *deps, t *trigger, options controller.Options, kind client.Object,
+) error {
+	return watch(mgr, name, run, o, t, options, &handler.EnqueueRequestForObject{}, kind)
+}
+
+// newSingle calls run once when any object of some kinds changes, and for requests of t.
+func newSingle(mgr manager.Manager, name string, run reconcile.Func, o *deps, t *trigger, kinds ...client.Object) error {
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
+	return watch(mgr, name, run, o, t, controller.Options{}, all, kinds...)
+}
+
+func watch(
+	mgr manager.Manager, name string, run reconcile.Func, o *deps, t *trigger,
+	options controller.Options, requests handler.EventHandler, kinds ...client.Object,
+) error {
+	options.Reconciler = o.afterSync(run)
+	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryLast)
+	c, err := controller.New(name, mgr, options)
+	if err != nil {
+		return fmt.Errorf("reconciler %s: %w", name, err)
+	}
+	for _, kind := range kinds {
+		if err := c.Watch(source.Kind(mgr.GetCache(), kind, requests)); err != nil {
+			return fmt.Errorf("reconciler %s: %w", name, err)
 		}
 	}
-	return addMetrics(mgr, o, pools, groups)
+	return c.Watch(t)
+}
+
+// RunWithKubeconfig is Run with the API server of a kubeconfig file, or if the path
+// is empty with that of the pod's service account. The libraries log to o.Log.
+func RunWithKubeconfig(ctx context.Context, kubeconfig string, o Options) error {
+	var config *rest.Config
+	var err error
+	if kubeconfig == "" {
+		if config, err = rest.InClusterConfig(); err != nil {
+			return fmt.Errorf("no --kubeconfig, and not running in a pod: %w", err)
+		}
+	} else if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	// The loggers of the libraries are global.
+	bridge := logr.FromSlogHandler(o.Log.Handler())
+	klog.SetLogger(bridge)
+	ctrllog.SetLogger(bridge)
+	return Run(ctx, config, o)
 }

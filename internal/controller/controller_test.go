@@ -24,7 +24,7 @@ const (
 
 // Against a real API server, objects are written as users, kubelets and the DaemonSet
 // would.
-func TestController(t *testing.T) {
+func TestAPIServerController(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.sub(t, "allocation", allocation)
@@ -58,7 +58,7 @@ func allocation(w *world) {
 	}
 	w.says(a, v1alpha1.ConditionServiceAllocated, yes, "Allocated")
 	w.says(a, v1alpha1.ConditionServiceAccepted, yes, "Accepted")
-	w.told(a, "Normal Allocated")
+	w.awaitEvents(a, "Normal Allocated")
 	w.says(p, v1alpha1.ConditionReady, yes, "PoolReady")
 	w.await("the pool's status", func() error {
 		err := w.Get(w.Context(), keyOf(p), p)
@@ -76,7 +76,7 @@ func notOurs(w *world) {
 	foreign.Spec.LoadBalancerClass = new("example.com/other")
 	none := newService("none")
 	none.Spec.LoadBalancerClass = nil
-	none.Annotations[v1alpha1.AnnotationGroup] = "g" // whoever wrote it
+	none.Annotations[v1alpha1.AnnotationGroup] = "g" // written by anyone
 	for _, svc := range []*corev1.Service{foreign, none} {
 		w.create(svc)
 		base := svc.DeepCopy()
@@ -171,7 +171,7 @@ func wishes(w *world) {
 	old.Spec.LoadBalancerIP = "192.0.2.1"
 	w.create(old)
 	w.has(old, "192.0.2.1")
-	// A wish that can't be met yet keeps what there is.
+	// A request that fails keeps the current address.
 	w.edit(old, func() { old.Spec.LoadBalancerIP = "192.0.2.2" })
 	message := w.says(old, v1alpha1.ConditionServiceAllocated, no, "AddressTaken")
 	if !strings.HasSuffix(message, "; keeps 192.0.2.1") {
@@ -187,13 +187,13 @@ func poolEdits(w *world) {
 	w.has(svc, "192.0.2.0")
 	w.edit(p, func() { p.Spec.Addresses = []v1alpha1.AddressRange{"203.0.113.7-203.0.113.8"} })
 	w.has(svc, "203.0.113.7")
-	w.told(svc, "Normal Allocated", "Normal Allocated")
+	w.awaitEvents(svc, "Normal Allocated", "Normal Allocated")
 	w.remove(p)
 	w.has(svc, "")
 	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "NoPool")
 	other := w.pool("other", "192.0.2.0/31")
 	w.has(svc, "192.0.2.0")
-	// A pool that somebody's finalizer keeps gives nothing any more.
+	// A pool that is kept by a finalizer assigns no addresses.
 	w.edit(other, func() { other.Finalizers = []string{"example.com/wait"} })
 	w.remove(other)
 	w.has(svc, "")
@@ -241,7 +241,7 @@ func newNamespaces(w *world) {
 	w.has(svc, "")
 	release()
 	w.has(svc, "192.0.2.0")
-	w.told(svc, "Normal Allocated")
+	w.awaitEvents(svc, "Normal Allocated")
 }
 
 func exhaustion(w *world) {
@@ -261,7 +261,7 @@ func exhaustion(w *world) {
 	if !third.CreationTimestamp.After(later) {
 		w.Fatal("the test made two Services in one second")
 	}
-	w.told(second, "Warning PoolExhausted", "Normal Allocated")
+	w.awaitEvents(second, "Warning PoolExhausted", "Normal Allocated")
 }
 
 func overlappingPools(w *world) {
@@ -320,7 +320,7 @@ func restart(w *world) {
 		all = append(all, svc)
 	}
 	r.stop()
-	w.remove(all[0]) // nobody sees it
+	w.remove(all[0]) // while no controller runs
 	during := w.service("during")
 	fixed := w.service("fixed", "addresses="+all[1].Status.LoadBalancer.Ingress[0].IP)
 	w.run()
@@ -333,7 +333,7 @@ func restart(w *world) {
 		if svc.ResourceVersion != before {
 			w.Errorf("%s was written", svc.Name)
 		}
-		w.told(svc, "Normal Allocated")
+		w.awaitEvents(svc, "Normal Allocated")
 	}
 }
 
@@ -355,7 +355,7 @@ func conflictingStatuses(w *world) {
 	w.has(older, "192.0.2.0")
 }
 
-// The leader is cut off while Services are created: the other one goes on.
+// The leader is cut off while Services are created: the other one takes over.
 func twoControllers(w *world) {
 	w.pool("main", "192.0.2.0/26")
 	watch := w.watchOwners()
@@ -393,7 +393,7 @@ func nodes(w *world) {
 	n3 := w.node("n3", label) // spare
 	w.remove(n1)
 	w.made(g, "n2", "n3")
-	w.ready(n2, false) // nobody can take its place
+	w.ready(n2, false) // no spare can replace it
 	w.made(g, "n2!", "n3")
 	n4 := w.node("n4", label)
 	w.made(g, "n3", "n4")
@@ -427,7 +427,7 @@ func groups(w *world) {
 	same := newService("same", "sharing-key=k")
 	same.Spec.Ports[0].Port = 443
 	w.create(same)
-	w.servedBy(same, "a") // with whom it shares the address
+	w.servedBy(same, "a") // they share the address
 	w.await("the group's counts", func() error {
 		err := w.Get(w.Context(), keyOf(a), a)
 		if err == nil && (a.Status.Services != 2 || a.Status.Addresses != 1) {
@@ -451,7 +451,7 @@ func groups(w *world) {
 	w.create(special)
 	w.servedBy(special, "c")
 	w.servedBy(first, "")
-	w.group("a", 1) // anew
+	w.group("a", 1) // again
 	w.servedBy(first, "a")
 	w.says(first, v1alpha1.ConditionServiceServed, metav1.ConditionTrue, "Served")
 }
@@ -503,7 +503,7 @@ func takeOver(w *world) {
 	w.has(w.service("served"), "192.0.2.0")
 	open := w.service("open")
 	w.says(open, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
-	w.told(open, "Warning PoolExhausted")
+	w.awaitEvents(open, "Warning PoolExhausted")
 	r.stop()
 	decided := open.DeepCopy()
 	w.run()
@@ -521,5 +521,5 @@ func takeOver(w *world) {
 	if err := w.Status().Update(w.Context(), decided); !apierrors.IsConflict(err) {
 		w.Errorf("what was decided before: error %v, want a conflict", err)
 	}
-	w.told(open, "Warning PoolExhausted") // and not once more
+	w.awaitEvents(open, "Warning PoolExhausted") // and not once more
 }

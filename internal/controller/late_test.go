@@ -14,9 +14,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"fairlead.io/fairlead/test/cluster"
 )
 
-// withLateNamespaces is the world for controllers that learn of no namespace, beside
+// withLateNamespaces is the world for controllers that see no namespace, next to
 // those that there are when they begin, until release is called.
 func (w *world) withLateNamespaces() (late *world, release func()) {
 	released := make(chan struct{})
@@ -34,12 +36,12 @@ func (w *world) withLateNamespaces() (late *world, release func()) {
 	return &own, sync.OnceFunc(func() { close(released) })
 }
 
-// lateBody is a watch that is heard until it has told what there was at its beginning
+// lateBody is a watch that is read until it has sent its initial objects
 // (KEP-3157), and again later.
 type lateBody struct {
 	io.ReadCloser
 	until <-chan struct{}
-	// begun says that the beginning is told.
+	// begun reports that the initial objects were sent.
 	begun bool
 	said  []byte
 }
@@ -54,7 +56,7 @@ func (b *lateBody) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// Nobody is given to a group whose nodes aren't published: its agents wouldn't serve.
+// No owner is given to a group whose nodes aren't published: its agents wouldn't serve.
 func unwrittenGroups(w *world) {
 	refusing := *w
 	refusing.config = rest.CopyConfig(w.config)
@@ -80,7 +82,8 @@ func unwrittenGroups(w *world) {
 	w.remove(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "na"}})
 	w.made(a)
 	first := refused.Load()
-	w.await("the other group to be refused", func() error {
+	// On a busy machine retries are as rare as they become, one in 10 s.
+	cluster.Await(w, 2*patience, "the other group to be refused", func() error {
 		if refused.Load() < first+4 {
 			return errors.New("not often enough")
 		}

@@ -4,22 +4,25 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
-	"time"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/controller/ledger"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
-// balancerReconciler gives addresses and groups to LoadBalancers, and says which of
-// their parts can be served.
-type balancerReconciler struct{ *office }
+// balancerReconciler assigns addresses to LoadBalancers, and publishes their groups and which
+// parts can be served.
+type balancerReconciler struct{ *deps }
 
 func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var b v1alpha1.LoadBalancer
@@ -29,32 +32,45 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 		return r.forget(ctx, ownerNamed(kindLoadBalancer, request.NamespacedName), &b)
 	case err != nil:
 		return reconcile.Result{}, err
-	case !r.ledger.KnowsNamespace(b.Namespace):
-		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
-	wish, unfit := balancerWish(&b)
-	grant := r.ledger.Claim(wish)
-	r.changed()
-	told := b.DeepCopy()
-	if away := toClear(grant, balancerAddresses(&b)); len(away) > 0 {
-		settled, err := r.clear(ctx, &b, away)
-		if err != nil || !settled {
-			return reconcile.Result{RequeueAfter: time.Second}, err
-		}
-		grant = r.ledger.Grant(wish.Owner)
+	before := slices.Clone(b.Status.Conditions)
+	result, retry, err := r.allocate(ctx, balancer{&b})
+	if err != nil || retry > 0 {
+		return reconcile.Result{RequeueAfter: retry}, err
 	}
-	return reconcile.Result{}, r.publish(ctx, &b, told, grant, unfit)
+	base := b.DeepCopy()
+	conditions := r.decide(&b, result)
+	return reconcile.Result{}, r.publish(ctx, &b, base, before, conditions[:1])
 }
 
-// balancerWish returns what a LoadBalancer asks for. unfit says that it can't be
-// given any address, as something can't be understood that the API server should
-// have refused.
-func balancerWish(b *v1alpha1.LoadBalancer) (w ledger.Wish, unfit error) {
-	w = ledger.Wish{
-		Owner:   ownerOf(kindLoadBalancer, b),
+// balancer is a LoadBalancer as an owner of addresses.
+type balancer struct{ *v1alpha1.LoadBalancer }
+
+func (b balancer) object() client.Object   { return b.LoadBalancer }
+func (b balancer) request() addressRequest { return balancerRequest(b.LoadBalancer) }
+
+func (b balancer) shown() []netip.Addr {
+	if a, err := netip.ParseAddr(b.Status.Address); err == nil {
+		return []netip.Addr{a}
+	}
+	return nil
+}
+
+func (b balancer) hide([]netip.Addr) { b.Status.Address = "" }
+
+func (b balancer) conditions() (all *[]metav1.Condition, allocated string) {
+	return &b.Status.Conditions, v1alpha1.ConditionAllocated
+}
+
+func (b balancer) group() string { return b.Status.Group }
+
+// balancerRequest returns the request of a LoadBalancer. Usually the API server rejects an
+// invalid specification.
+func balancerRequest(b *v1alpha1.LoadBalancer) addressRequest {
+	w := addressRequest{
+		Request: alloc.Request{Owner: ownerOf(kindLoadBalancer, b), Families: []alloc.Family{balancerFamily(b)}, Pool: b.Spec.AddressPool},
 		Created: b.CreationTimestamp.Time,
 		Labels:  maps.Clone(b.Labels),
-		Pool:    b.Spec.AddressPool,
 	}
 	for _, l := range b.Spec.Listeners {
 		protocol := lb.TCP
@@ -65,7 +81,7 @@ func balancerWish(b *v1alpha1.LoadBalancer) (w ledger.Wish, unfit error) {
 	}
 	if s := b.Spec.Segment; s != nil {
 		if err := w.Segment.Type.UnmarshalText([]byte(s.Type)); err != nil {
-			return w, &unfitError{reasonBadSpec, err}
+			return w.reject(reasonBadSpec, err)
 		}
 		w.Segment.ID = uint32(s.ID)
 	}
@@ -75,15 +91,14 @@ func balancerWish(b *v1alpha1.LoadBalancer) (w ledger.Wish, unfit error) {
 			err = lb.CheckAddress(a)
 		}
 		if err != nil {
-			return w, &unfitError{reasonBadSpec, err}
+			return w.reject(reasonBadSpec, err)
 		}
 		w.Wanted = []netip.Addr{a}
 	}
-	w.Families = []alloc.Family{balancerFamily(b)}
-	return w, nil
+	return w
 }
 
-// balancerFamily returns the family of the address, given or not.
+// balancerFamily returns the family of the address, whether or not it is specified.
 func balancerFamily(b *v1alpha1.LoadBalancer) alloc.Family {
 	a, err := netip.ParseAddr(string(b.Spec.Address))
 	switch {
@@ -96,10 +111,101 @@ func balancerFamily(b *v1alpha1.LoadBalancer) alloc.Family {
 	}
 }
 
-// balancerAddresses returns the address in a LoadBalancer's status, if there is one.
-func balancerAddresses(b *v1alpha1.LoadBalancer) []netip.Addr {
-	if a, err := netip.ParseAddr(b.Status.Address); err == nil {
-		return []netip.Addr{a}
+// checkParts returns the statuses of listeners and pools at an address. Pools that no
+// listener uses are accepted.
+func checkParts(b *v1alpha1.LoadBalancer, address netip.Addr) (listeners []v1alpha1.PartStatus, pools []v1alpha1.PoolStatus) {
+	problems := spec.CheckLoadBalancer(b, address)
+	for _, l := range b.Spec.Listeners {
+		part := v1alpha1.PartStatus{Name: l.Name, Accepted: true}
+		for _, p := range problems {
+			if part.Accepted && p.Listener == l.Name && p.Member == "" {
+				part.Accepted, part.Message = false, p.Text
+			}
+		}
+		listeners = append(listeners, part)
 	}
-	return nil
+	for _, pool := range b.Spec.Pools {
+		pools = append(pools, poolStatus(pool, problems))
+	}
+	return listeners, pools
+}
+
+// poolStatus lists the members that can't be served, each once.
+func poolStatus(pool v1alpha1.Pool, problems []spec.Problem) v1alpha1.PoolStatus {
+	s := v1alpha1.PoolStatus{PartStatus: v1alpha1.PartStatus{Name: pool.Name, Accepted: true}}
+	for _, p := range problems {
+		known := slices.ContainsFunc(s.Members, func(m v1alpha1.PartStatus) bool { return m.Name == p.Member })
+		if p.Pool == pool.Name && p.Member != "" && !known {
+			s.Members = append(s.Members, v1alpha1.PartStatus{Name: p.Member, Message: p.Text})
+		}
+	}
+	if n := len(s.Members); n > 0 {
+		s.Accepted, s.Message = false, fmt.Sprintf("%d of %d members can't be served", n, len(pool.Members))
+	}
+	return s
+}
+
+// checkedAddress returns the address at which parts are checked: without an assigned one,
+// an address for documentation (RFC 5737, RFC 3849).
+func checkedAddress(b *v1alpha1.LoadBalancer, g allocation) netip.Addr {
+	switch {
+	case len(g.Addresses) > 0:
+		return g.Addresses[0]
+	case balancerFamily(b) == alloc.IPv6:
+		return netip.MustParseAddr("2001:db8::1")
+	default:
+		return netip.MustParseAddr("192.0.2.1")
+	}
+}
+
+// Reasons of a LoadBalancer's condition Ready, and of a Service's ConditionServiceServed.
+const (
+	reasonServed      = "Served"
+	reasonNoAddress   = "NoAddress"
+	reasonNoGroup     = "NoGroup"
+	reasonNotAccepted = "NotAccepted"
+)
+
+// noGroupMessage is the message of conditions of objects without group.
+const noGroupMessage = "no group with nodes matches"
+
+// decide sets a LoadBalancer's status, and returns its conditions, the one about addresses
+// first.
+func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) []metav1.Condition {
+	b.Status.Address = list(g.Addresses)
+	if group, decided := r.groups.of(ownerOf(kindLoadBalancer, b)); decided {
+		b.Status.Group = group
+	}
+	if b.Status.Address == "" {
+		b.Status.Group = ""
+	}
+	b.Status.Listeners, b.Status.Pools = checkParts(b, checkedAddress(b, g))
+	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g), balancerReady(b)}
+	for i := range conditions {
+		conditions[i].ObservedGeneration = b.Generation
+		set(&b.Status.Conditions, conditions[i])
+	}
+	return conditions
+}
+
+// balancerReady says whether all parts of a LoadBalancer are served. The health of members
+// is known only to agents.
+func balancerReady(b *v1alpha1.LoadBalancer) metav1.Condition {
+	switch {
+	case b.Status.Address == "":
+		return condition(v1alpha1.ConditionReady, false, reasonNoAddress, "")
+	case b.Status.Group == "":
+		return condition(v1alpha1.ConditionReady, false, reasonNoGroup, noGroupMessage)
+	}
+	for _, l := range b.Status.Listeners {
+		if !l.Accepted {
+			return condition(v1alpha1.ConditionReady, false, reasonNotAccepted, "listener "+l.Name+": "+l.Message)
+		}
+	}
+	for _, p := range b.Status.Pools {
+		if !p.Accepted {
+			return condition(v1alpha1.ConditionReady, false, reasonNotAccepted, "pool "+p.Name+": "+p.Message)
+		}
+	}
+	return condition(v1alpha1.ConditionReady, true, reasonServed, "by group "+b.Status.Group)
 }

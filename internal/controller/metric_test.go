@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -13,17 +14,20 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"go4.org/netipx"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/controller/ledger"
 )
 
-var update = flag.Bool("update", false, "write docs/metrics.md anew")
+var update = flag.Bool("update", false, "regenerate docs/reference/metrics.md")
 
-// The reference tells of every metric what the controller tells of it.
+// The reference has every metric with its help text.
 func TestMetricReference(t *testing.T) {
 	const begins, ends = "<!-- made by go test ./internal/controller -update -->\n", "<!-- end -->\n"
-	path := filepath.Join("..", "..", "docs", "metrics.md")
+	path := filepath.Join("..", "..", "docs", "reference", "metrics.md")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -58,11 +62,27 @@ func metricTable() string {
 	return out.String()
 }
 
+// cached is a client whose cache has a pool and a group.
+type cached struct{ client.Client }
+
+func (cached) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *v1alpha1.AddressPoolList:
+		l.Items = []v1alpha1.AddressPool{{ObjectMeta: metav1.ObjectMeta{Name: "main"}}}
+	case *v1alpha1.LoadBalancerGroupList:
+		l.Items = []v1alpha1.LoadBalancerGroup{{
+			ObjectMeta: metav1.ObjectMeta{Name: "g"},
+			Status:     v1alpha1.LoadBalancerGroupStatus{ReadyNodes: 2, Services: 5, Addresses: 4},
+		}}
+	}
+	return nil
+}
+
 // Only the leader shows what was decided; names are as the style wants them.
 func TestMetrics(t *testing.T) {
-	o := newOffice(Options{})
-	c := collector{o, &poolReconciler{office: o}, newGroupReconciler(o)}
-	c.pools.names = []string{"main"}
+	o := newDeps(Options{})
+	o.Client = cached{}
+	c := collector{o}
 	r, err := alloc.ParseRange("192.0.2.0/30")
 	if err != nil {
 		t.Fatal(err)
@@ -71,29 +91,28 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.ledger.SetPools([]ledger.Pool{{Pool: alloc.Pool{Name: "main", Ranges: []alloc.Range{r}, Automatic: true}, Namespaces: everything, Objects: everything}})
-	o.ledger.Claim(ledger.Wish{Owner: alloc.Owner{Kind: kindService, Namespace: "a", Name: "b"}, Families: []alloc.Family{alloc.IPv4}})
-	o.ledger.Claim(ledger.Wish{Owner: alloc.Owner{Kind: kindService, Namespace: "a", Name: "c"}, Families: []alloc.Family{alloc.IPv6}})
-	c.groups.known.groups = []groupCount{{"g", 3, 2, count{5, 4}}}
+	o.allocations.SetPools([]addressPool{{Pool: alloc.Pool{Name: "main", Ranges: []netipx.IPRange{r}, Automatic: true}, Namespaces: everything, Objects: everything}})
+	o.allocations.Request(addressRequest{Request: alloc.Request{Owner: alloc.Owner{Kind: kindService, Namespace: "a", Name: "b"}, Families: []alloc.Family{alloc.IPv4}}})
+	o.allocations.Request(addressRequest{Request: alloc.Request{Owner: alloc.Owner{Kind: kindService, Namespace: "a", Name: "c"}, Families: []alloc.Family{alloc.IPv6}}})
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	if n, err := testutil.GatherAndCount(registry); err != nil || n != 1 {
 		t.Errorf("%d samples before anything was decided, error %v", n, err)
 	}
-	close(o.began)
+	close(o.synced)
 	problems, err := testutil.GatherAndLint(registry)
 	if err != nil || len(problems) > 0 {
 		t.Errorf("problems %v, error %v", problems, err)
 	}
 	want := `
-# HELP fairlead_controller_waiting Services and LoadBalancers that lack an address that they wish for.
+# HELP fairlead_controller_waiting Services and LoadBalancers whose request for addresses is pending.
 # TYPE fairlead_controller_waiting gauge
 fairlead_controller_waiting 1
-# HELP fairlead_pool_addresses_assigned Addresses of the pool that have an owner, also if another pool gave them that overlaps.
+# HELP fairlead_pool_addresses_assigned Assigned addresses of the pool, including those assigned from an overlapping pool.
 # TYPE fairlead_pool_addresses_assigned gauge
 fairlead_pool_addresses_assigned{family="IPv4",pool="main"} 1
 fairlead_pool_addresses_assigned{family="IPv6",pool="main"} 0
-# HELP fairlead_controller_group_nodes_ready Nodes of the LoadBalancerGroup that are ready, and their agents.
+# HELP fairlead_controller_group_nodes_ready Nodes of the LoadBalancerGroup that are ready and have a ready agent.
 # TYPE fairlead_controller_group_nodes_ready gauge
 fairlead_controller_group_nodes_ready{group="g"} 2
 `

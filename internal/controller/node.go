@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"fairlead.io/fairlead/internal/alloc/placement"
+	"fairlead.io/fairlead/internal/alloc"
 )
 
 // Labels of the agents' pods, as the chart sets them.
@@ -18,31 +18,30 @@ const (
 	componentAgent = "agent"
 )
 
-// roll is what is known of nodes.
-type roll struct {
-	// grace is for how long an agent that isn't ready is waited for before a spare
-	// takes its node's place: an update of the DaemonSet replaces agents one by one,
-	// each in seconds, and their data plane serves on meanwhile.
+// nodeTracker tracks the readiness of nodes and their agents.
+type nodeTracker struct {
+	// grace is how long an agent may be not ready before a spare node replaces its node: an
+	// update of the DaemonSet restarts agents one by one, each within seconds, while their
+	// data plane continues.
 	grace time.Duration
-	// seen is when the agent of a node was last seen ready.
-	seen map[string]time.Time
+	// lastReady is when the agent of a node was last ready.
+	lastReady map[string]time.Time
 }
 
-// member is a node that may be in groups.
-type member struct {
-	// Node is the node with Ready as groups are filled by it: a node that is cordoned,
-	// or whose agent has been away for longer than the grace, isn't. Such a node
-	// serves on until a spare that is Ready takes its place.
-	placement.Node
+// candidate is a node that may be in groups.
+type candidate struct {
+	// Node has Ready for the assignment: false if the node is cordoned, or its agent has been
+	// not ready for longer than grace. Such a node serves until a Ready spare replaces it.
+	alloc.Node
 	labels map[string]string
 	// serving says that node and agent are ready.
 	serving bool
 }
 
-// call returns the nodes that may be in groups, and how soon the answer may be another
-// one if nothing changes; 0: never. Nodes that are being deleted, or labelled
-// node.kubernetes.io/exclude-from-external-load-balancers, may not.
-func (r *roll) call(nodes []corev1.Node, pods []corev1.Pod, now time.Time) (members []member, again time.Duration) {
+// candidates returns the nodes that may be in groups, and after what time the result may
+// change by itself; 0: never. Nodes that are being deleted, or labelled
+// node.kubernetes.io/exclude-from-external-load-balancers, are excluded.
+func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now time.Time) (list []candidate, recheck time.Duration) {
 	agents := map[string]bool{}
 	for _, pod := range pods {
 		agents[pod.Spec.NodeName] = agents[pod.Spec.NodeName] || podReady(&pod)
@@ -53,23 +52,23 @@ func (r *roll) call(nodes []corev1.Node, pods []corev1.Pod, now time.Time) (memb
 			continue
 		}
 		present[n.Name] = true
-		m := member{Node: placement.Node{Name: n.Name}, labels: n.Labels, serving: nodeReady(&n) && agents[n.Name]}
+		m := candidate{Node: alloc.Node{Name: n.Name}, labels: n.Labels, serving: nodeReady(&n) && agents[n.Name]}
 		if agents[n.Name] {
-			r.seen[n.Name] = now
+			r.lastReady[n.Name] = now
 		}
-		patience := r.grace - now.Sub(r.seen[n.Name])
-		m.Ready = nodeReady(&n) && !n.Spec.Unschedulable && patience > 0
-		if m.Ready && !agents[n.Name] && (again == 0 || patience < again) {
-			again = patience
+		left := r.grace - now.Sub(r.lastReady[n.Name])
+		m.Ready = nodeReady(&n) && !n.Spec.Unschedulable && left > 0
+		if m.Ready && !agents[n.Name] && (recheck == 0 || left < recheck) {
+			recheck = left
 		}
-		members = append(members, m)
+		list = append(list, m)
 	}
-	for name := range r.seen {
+	for name := range r.lastReady {
 		if !present[name] {
-			delete(r.seen, name)
+			delete(r.lastReady, name)
 		}
 	}
-	return members, again
+	return list, recheck
 }
 
 func nodeReady(n *corev1.Node) bool {

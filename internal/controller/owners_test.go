@@ -73,9 +73,9 @@ func (t tenant) quarrels(o tenant) bool {
 }
 
 // owners watches all Services, in the order in which the API server changed them, and
-// notes every moment in which an address is given to one that can't be on it beside
-// another. What somebody makes of two that share an address, by an edit of ports or
-// keys, nobody can hinder: until the controller has seen it one is judged by all
+// notes every moment in which an address is given to one that can't share it with
+// another. What a user makes of two that share an address, by an edit of ports or
+// keys, the controller can't prevent: until it has seen the edit, one is judged by all
 // that it said since it has the address.
 type owners struct {
 	*world
@@ -157,7 +157,7 @@ func (o *owners) show(address, name string, t tenant) {
 		o.given++
 		for other, said := range there {
 			if !slices.ContainsFunc(said, func(s tenant) bool { return !t.quarrels(s) }) {
-				o.violations = append(o.violations, fmt.Sprintf("%s is given to %s, %+v, beside %s, %+v", address, name, t, other, said))
+				o.violations = append(o.violations, fmt.Sprintf("%s is given to %s, %+v, and to %s, %+v", address, name, t, other, said))
 			}
 		}
 	}

@@ -22,12 +22,12 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// TestRandom does at random what users, administrators and failures do: creates,
+// TestAPIServerRandom does at random what users, administrators and failures do: creates,
 // edits, deletes, pools that come, go and overlap, controllers that are restarted or
 // cut off. A watch sees every version of every Service: never do two own one
 // address and port. When all is quiet every Service that can have an address has
 // one. It takes about twenty seconds, or FAIRLEAD_FUZZ; FAIRLEAD_SEED repeats it.
-func TestRandom(t *testing.T) {
+func TestAPIServerRandom(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	length := 12 * time.Second
@@ -123,7 +123,7 @@ func (r *randomHistory) randomService() *corev1.Service {
 	return svc
 }
 
-// wish changes what a Service asks for.
+// wish changes the request of a Service.
 func (r *randomHistory) wish(svc *corev1.Service) {
 	if svc.Annotations == nil {
 		svc.Annotations = map[string]string{}

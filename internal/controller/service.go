@@ -6,25 +6,23 @@ import (
 	"context"
 	"net/netip"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/controller/ledger"
 )
 
-// serviceReconciler gives addresses and groups to Services.
+// serviceReconciler assigns addresses to Services, and publishes their groups.
 //
-// It sets no finalizer: what a deleted Service had is free at once. Nothing has to
-// be done before a Service goes, as agents see the deletion in the same watch in
-// which they would see the next owner, and before that; and a finalizer would keep
-// namespaces from being deleted wherever Fairlead has been removed.
-type serviceReconciler struct{ *office }
+// It sets no finalizer: the addresses of a deleted Service are free at once. Agents see the
+// deletion before the next owner in the same watch; and a finalizer would block the
+// deletion of namespaces after Fairlead was removed.
+type serviceReconciler struct{ *deps }
 
 func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
 	var svc corev1.Service
@@ -34,59 +32,43 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 		return r.forget(ctx, ownerNamed(kindService, request.NamespacedName), &svc)
 	case err != nil:
 		return reconcile.Result{}, err
-	case r.ours(&svc):
+	case r.isOurs(&svc):
 		return r.serve(ctx, &svc)
-	case wasOurs(&svc):
+	case hasOurStatus(&svc):
 		return reconcile.Result{}, r.withdraw(ctx, &svc)
-	case r.ledger.Knows(ownerOf(kindService, &svc)):
+	case r.allocations.Has(ownerOf(kindService, &svc)):
 		return r.disown(ctx, &svc)
 	}
 	return reconcile.Result{}, nil
 }
 
-// serve gives a Service what it wishes, as far as that can be, and publishes it.
+// serve requests addresses for a Service, and publishes the result.
 func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reconcile.Result, error) {
-	if !r.ledger.KnowsNamespace(svc.Namespace) {
-		return reconcile.Result{RequeueAfter: staleDelay}, nil
+	before := slices.Clone(svc.Status.Conditions)
+	result, retry, err := r.allocate(ctx, service{svc})
+	if err != nil || retry > 0 {
+		return reconcile.Result{RequeueAfter: retry}, err
 	}
-	wish, unfit, notAccepted := serviceWish(svc)
-	grant := r.ledger.Claim(wish)
-	r.changed()
-	told := svc.DeepCopy()
-	if away := toClear(grant, serviceAddresses(svc)); len(away) > 0 {
-		settled, err := r.clear(ctx, svc, away)
-		if err != nil || !settled {
-			return reconcile.Result{RequeueAfter: time.Second}, err
-		}
-		grant = r.ledger.Grant(wish.Owner)
-	}
-	conditions := serviceConditions(grant, unfit, notAccepted)
-	group, decided := r.groups.of(wish.Owner)
-	if len(grant.Addresses) == 0 {
+	conditions := serviceConditions(svc, result)
+	group, decided := r.groups.of(ownerOf(kindService, svc))
+	if len(result.Addresses) == 0 {
 		group, decided = "", true
 	}
 	if decided {
-		conditions = append(conditions, servedConditions(svc, grant, group)...)
+		conditions = append(conditions, servedConditions(svc, result, group)...)
 	}
-	if err := r.publish(ctx, svc, told, conditions, grant.Addresses); err != nil || !decided {
+	base := svc.DeepCopy()
+	svc.Status.LoadBalancer.Ingress = ingressOf(svc.Status.LoadBalancer.Ingress, result.Addresses)
+	for _, c := range conditions {
+		set(&svc.Status.Conditions, c)
+	}
+	if err := r.publish(ctx, svc, base, before, conditions); err != nil || !decided {
 		return reconcile.Result{}, err
 	}
 	return reconcile.Result{}, r.annotate(ctx, svc, group)
 }
 
-// toClear returns what has to be taken out of a status that shows some addresses,
-// before others are added: what is leaving, and what shouldn't be there.
-func toClear(g ledger.Grant, shown []netip.Addr) []netip.Addr {
-	away := slices.Clone(g.Leaving)
-	for _, a := range shown {
-		if !slices.Contains(g.Addresses, a) && !slices.Contains(away, a) {
-			away = append(away, a)
-		}
-	}
-	return away
-}
-
-// annotate writes the group that serves the Service, or takes the annotation away.
+// annotate sets the annotation of the Service's group, or removes it for none.
 func (r serviceReconciler) annotate(ctx context.Context, svc *corev1.Service, group string) error {
 	if svc.Annotations[v1alpha1.AnnotationGroup] == group {
 		return nil
@@ -101,8 +83,8 @@ func (r serviceReconciler) annotate(ctx context.Context, svc *corev1.Service, gr
 	return err
 }
 
-// withdraw takes everything from a Service that isn't Fairlead's any more. What its
-// status shows is Fairlead's only beside the condition: both are written at once.
+// withdraw removes everything from a Service that isn't ours any more. The addresses in its
+// status are ours only if it has our condition: both are written together.
 func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) error {
 	if meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil {
 		base := svc.DeepCopy()
@@ -121,17 +103,56 @@ func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) er
 	return nil
 }
 
-// disown gives back what the ledger has of a Service that has nothing of Fairlead's:
-// if the API server says so too, as the cache may be older than what the ledger
-// knows.
+// disown releases the addresses of a Service without any of our data, if the API server
+// confirms that: the cache may be older than allocations.
 func (r serviceReconciler) disown(ctx context.Context, svc *corev1.Service) (reconcile.Result, error) {
 	var now corev1.Service
 	if err := r.live.Get(ctx, requestFor(ownerOf(kindService, svc)).NamespacedName, &now); err != nil {
 		return reconcile.Result{}, err
 	}
-	if r.ours(&now) || wasOurs(&now) {
+	if r.isOurs(&now) || hasOurStatus(&now) {
 		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
 	r.release(ownerOf(kindService, svc))
 	return reconcile.Result{}, nil
+}
+
+// serviceConditions returns the conditions of a Service, without servedConditions.
+func serviceConditions(svc *corev1.Service, g allocation) []metav1.Condition {
+	accepted := condition(v1alpha1.ConditionServiceAccepted, true, reasonAccepted, "")
+	if _, notAccepted := serviceRequest(svc); notAccepted != nil {
+		accepted = condition(v1alpha1.ConditionServiceAccepted, false, reasonBadAnnotation, notAccepted.Error())
+	}
+	return []metav1.Condition{allocatedCondition(v1alpha1.ConditionServiceAllocated, g), accepted}
+}
+
+// servedConditions says whether a group serves a Service. It exists only for Services that
+// have or once had addresses but no group: the annotation has the group of the others, and
+// thousands of Services need no third condition.
+func servedConditions(svc *corev1.Service, g allocation, group string) []metav1.Condition {
+	kind := v1alpha1.ConditionServiceServed
+	known := meta.FindStatusCondition(svc.Status.Conditions, kind) != nil
+	switch {
+	case len(g.Addresses) == 0 && known:
+		return []metav1.Condition{condition(kind, false, reasonNoAddress, "")}
+	case len(g.Addresses) == 0:
+		return nil
+	case group == "":
+		return []metav1.Condition{condition(kind, false, reasonNoGroup, noGroupMessage)}
+	case known:
+		return []metav1.Condition{condition(kind, true, reasonServed, "by group "+group)}
+	}
+	return nil
+}
+
+// ingressOf returns the ingress points of addresses, or shown if they are equal.
+func ingressOf(shown []corev1.LoadBalancerIngress, addresses []netip.Addr) []corev1.LoadBalancerIngress {
+	var ingress []corev1.LoadBalancerIngress
+	for _, a := range addresses {
+		ingress = append(ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: new(corev1.LoadBalancerIPModeVIP)})
+	}
+	if equality.Semantic.DeepEqual(shown, ingress) {
+		return shown
+	}
+	return ingress
 }

@@ -124,9 +124,9 @@ func (w *world) authorize() {
 	inside := metav1.ObjectMeta{Name: name.Name, Namespace: home}
 	who := []rbacv1.Subject{{Kind: "ServiceAccount", Name: name.Name, Namespace: home}}
 	w.create(&corev1.ServiceAccount{ObjectMeta: inside})
-	w.create(&rbacv1.ClusterRole{ObjectMeta: name, Rules: controller.ClusterRules()})
+	w.create(&rbacv1.ClusterRole{ObjectMeta: name, Rules: clusterRules()})
 	w.create(&rbacv1.ClusterRoleBinding{ObjectMeta: name, Subjects: who, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name.Name}})
-	w.create(&rbacv1.Role{ObjectMeta: inside, Rules: controller.NamespaceRules()})
+	w.create(&rbacv1.Role{ObjectMeta: inside, Rules: namespaceRules()})
 	w.create(&rbacv1.RoleBinding{ObjectMeta: inside, Subjects: who, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name.Name}})
 	w.config = w.api.AsServiceAccount(w, home, name.Name)
 }
@@ -457,9 +457,9 @@ func (w *world) servedBy(svc *corev1.Service, group string) {
 	})
 }
 
-// told waits until the controller's Events about an object are these, oldest first,
+// awaitEvents waits until the controller's Events about an object are these, oldest first,
 // without those that say that no group serves it: most worlds have none.
-func (w *world) told(object client.Object, want ...string) {
+func (w *world) awaitEvents(object client.Object, want ...string) {
 	w.Helper()
 	w.await(fmt.Sprintf("Events about %s", object.GetName()), func() error {
 		var all eventsv1.EventList
@@ -478,4 +478,44 @@ func (w *world) told(object client.Object, want ...string) {
 		}
 		return nil
 	})
+}
+
+// clusterRules are the controller's permissions in the whole cluster. "get" bypasses the
+// cache before an address is reassigned, "list" and "watch" fill the cache, "patch"
+// publishes.
+func clusterRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get", "list", "watch", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"services/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes", "namespaces"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"loadbalancers"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"addresspools", "loadbalancergroups"}, Verbs: []string{"list", "watch"}},
+		{
+			APIGroups: []string{v1alpha1.Group},
+			Resources: []string{"addresspools/status", "loadbalancergroups/status", "loadbalancers/status"},
+			Verbs:     []string{"patch"},
+		},
+		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+	}
+}
+
+// metricsRules are the controller's additional permissions with MetricsSecure.
+func metricsRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
+		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
+	}
+}
+
+// namespaceRules are the controller's permissions in its own namespace: for its Lease and
+// the agents' pods.
+func namespaceRules() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"create"}},
+		{
+			APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"fairlead-controller"},
+			Verbs: []string{"get", "update"},
+		},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"list", "watch"}},
+	}
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dataplane is the seam between what is desired and what moves packets.
-//
-// Reconcile drives one DataPlane with idempotent calls, one service at a time.
-// The implementations are the folders below: xdp moves packets in the kernel,
-// fake keeps everything in memory for tests, and contract is the test suite
-// that all of them pass.
+// Package dataplane is the interface between the desired state and what forwards
+// packets. Reconcile drives one DataPlane with idempotent calls, one service at a time.
+// Package xdp forwards packets in the kernel; test/dataplane has a data plane in memory
+// and the suite that both pass.
 package dataplane
 
 import (
@@ -20,22 +18,22 @@ type DataPlane interface {
 	// Update makes the data plane balance svc as described, and nothing else
 	// changes. It is idempotent. On an error the service is left as it was
 	// before: balanced as last programmed, or not at all. A backend that can't
-	// be used now is no error: it is left out, and Programmed says why.
+	// be used now is not an error: it is left out, and Programmed has the reason.
 	Update(ctx context.Context, svc *lb.Service) (Programmed, error)
-	// Delete stops balancing vip. Deleting what isn't there is no error.
+	// Delete stops balancing vip. Deleting an unknown VIP is not an error.
 	Delete(ctx context.Context, vip lb.VIP) error
 	// Prune deletes every service that is not in keep, also those that an
 	// earlier process left behind.
 	Prune(ctx context.Context, keep []lb.VIP) error
-	// Stale delivers the VIP of a service whose programming the world has
-	// outdated (a next hop changed): the receiver calls Update again. The
-	// channel is never closed; a VIP that waits in it is not queued twice.
+	// Stale delivers the VIPs of services whose programming is out of date, for
+	// example because a next hop changed: the receiver calls Update again. The
+	// channel is never closed; a VIP that is queued is not queued twice.
 	Stale() <-chan lb.VIP
 	// Stats returns a copy of all counters. They only grow while a service
 	// exists.
 	Stats(ctx context.Context) (Stats, error)
-	// Close ends what the data plane does in this process. Packets that the
-	// kernel balances go on being balanced.
+	// Close ends this process's part of the data plane. The kernel continues to
+	// balance packets.
 	Close() error
 }
 
@@ -43,15 +41,28 @@ type DataPlane interface {
 type Limits struct {
 	Forwards []lb.Forward
 	// Segments are the segment types that services and backends may have,
-	// beside the untagged network.
+	// in addition to the untagged network.
 	Segments []lb.SegmentType
 	// MaxServices is the number of services at once, MaxBackends that of the
 	// backends of one service.
 	MaxServices, MaxBackends int
 }
 
-// Refusal says that a backend has answered a client's first packet with a TCP
-// reset. Only data planes that see the servers' answers can tell.
+// Attacher is a data plane that packets reach only once it is attached.
+type Attacher interface {
+	// Attach is called once, when the first services have been programmed.
+	Attach() error
+}
+
+// RefusalReporter is a data plane that reports refused connections.
+type RefusalReporter interface {
+	// Refused never blocks the data plane; the channel is never closed. It is nil if
+	// the data plane doesn't see the answers.
+	Refused() <-chan Refusal
+}
+
+// Refusal is a backend's TCP reset in answer to a client's first packet. Only data
+// planes that process the answers report it.
 type Refusal struct {
 	VIP     lb.VIP
 	Backend lb.BackendID
@@ -94,9 +105,9 @@ type BackendState struct {
 type Traffic struct {
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
-	// NewFlows counts flows that began: with TCP each SYN, also one that is sent
-	// again; with UDP, where no packet says that it is the first, the flows that
-	// were newly remembered (Tracking.Inserts). With NAT it counts sessions.
+	// NewFlows counts new flows: with TCP each SYN, retransmitted ones included;
+	// with UDP, whose first packet isn't marked, the newly recorded flows
+	// (Tracking.Inserts); with NAT, sessions.
 	NewFlows uint64 `json:"newFlows"`
 }
 
@@ -116,15 +127,14 @@ type Stats struct {
 
 // ServiceStats counts the packets that were forwarded for one service.
 type ServiceStats struct {
-	// Traffic is the service's total; it includes backends that have gone.
+	// Traffic is the service's total; it includes backends that have left.
 	Traffic
 	// Backends holds the present backends' shares.
 	Backends map[lb.BackendID]Traffic
 	Tracking Tracking
 }
 
-// Tracking is what a data plane remembers of a service's flows (DESIGN.md
-// §5.2).
+// Tracking counts a service's recorded flows (docs/design/tracking.md).
 type Tracking struct {
 	// Unstable is the number of ring entries whose flows are remembered now.
 	Unstable int `json:"unstable"`

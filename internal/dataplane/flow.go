@@ -3,11 +3,19 @@
 package dataplane
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
+
+// FlowLister is a data plane that records flows.
+type FlowLister interface {
+	// Flows lists recorded flows; CountFlows counts the live ones of all backends.
+	Flows(ctx context.Context, query FlowQuery) (Flows, error)
+	CountFlows(ctx context.Context) (FlowCounts, error)
+}
 
 // Flow is a recorded flow.
 type Flow struct {
@@ -20,12 +28,12 @@ type Flow struct {
 	// milliseconds for a silent flow; a busy flow's record is not written for
 	// each packet.
 	Age time.Duration `json:"age"`
-	// Closing says that the client has closed: such a flow is there a while longer
-	// for what is still on its way.
+	// Closing is set when the client has closed. The record stays for a while for
+	// packets that are still in flight.
 	Closing bool `json:"closing,omitempty"`
 }
 
-// FlowQuery says which recorded flows are wanted.
+// FlowQuery selects recorded flows.
 type FlowQuery struct {
 	// VIP is the service's; the zero VIP stands for all.
 	VIP lb.VIP

@@ -3,13 +3,21 @@
 package dataplane
 
 import (
+	"context"
 	"net/netip"
+	"strings"
 	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Packet is a frame that a data plane is asked about.
+// Tracer is a data plane that can explain what it would do with a packet, without
+// sending it.
+type Tracer interface {
+	Trace(ctx context.Context, packet Packet) (Trace, error)
+}
+
+// Packet is a frame to be traced.
 type Packet struct {
 	// Interface is where it would come in; empty means the first one on which
 	// packets are balanced.
@@ -23,7 +31,7 @@ type Packet struct {
 // not come to is missing.
 type Trace struct {
 	// Exit names the counter that the packet bumps (see Stats.Exits), Verdict
-	// what becomes of its frame: pass (to the kernel), drop, transmit (out of the
+	// the verdict on its frame: pass (to the kernel), drop, transmit (out of the
 	// interface that it came in by) or redirect (out of another one).
 	Exit    string `json:"exit"`
 	Verdict string `json:"verdict"`
@@ -41,7 +49,7 @@ type Trace struct {
 	Frame []byte `json:"frame,omitempty"`
 }
 
-// TraceRing is what the service's ring says of a packet.
+// TraceRing is the packet's entry in the service's ring.
 type TraceRing struct {
 	// Place is the number of the entry, 0 to Size-1.
 	Place int `json:"place"`
@@ -54,7 +62,7 @@ type TraceRing struct {
 	Previous lb.BackendID `json:"previous,omitzero"`
 }
 
-// Phase is what a packet says about the flow that it belongs to.
+// Phase is the state of the packet's flow, as far as the packet shows it.
 type Phase string
 
 // The phases.
@@ -64,16 +72,16 @@ const (
 	PhaseDatagram Phase = "datagram" // UDP: any packet may be the first
 )
 
-// TraceFlow is what the flow table says of a packet.
+// TraceFlow is the packet's record in the flow table.
 type TraceFlow struct {
 	Phase Phase `json:"phase"`
-	// Tracked says that the table was asked, Hit that its record decided.
+	// Tracked is set if the table was searched, Hit if its record decided.
 	Tracked bool `json:"tracked"`
 	Hit     bool `json:"hit"`
-	// Named says that the packet itself names its backend, by a QUIC connection
-	// ID; then neither the ring nor the table is asked.
+	// Named is set if the packet itself names its backend, by a QUIC connection
+	// ID; then neither the ring nor the table is used.
 	Named bool `json:"named"`
-	// Client says that the backend is that of the client's earlier flows, which the
+	// Client is set if the backend is that of the client's earlier flows, which the
 	// service remembers.
 	Client bool `json:"client,omitempty"`
 	// Recorded is the record's backend, if there is one and the backend is still
@@ -82,7 +90,7 @@ type TraceFlow struct {
 	Age      time.Duration `json:"age,omitempty"`
 }
 
-// TraceBackend is the backend that a packet is for, and the way to it.
+// TraceBackend is the backend of a packet, and the path to it.
 type TraceBackend struct {
 	ID lb.BackendID `json:"id"`
 	// NextHop is where the frame is sent: interface, MAC address, VLAN.
@@ -95,6 +103,17 @@ type TraceBackend struct {
 	Remote  netip.Addr `json:"remote,omitzero"`
 	// Segment is the network inside the tunnel, if there is one.
 	Segment lb.Segment `json:"segment,omitzero"`
-	// MTU is the largest IP packet on the way, tunnel header included, in bytes.
+	// MTU is the largest IP packet on the path, tunnel header included, in bytes.
 	MTU int `json:"mtu"`
+}
+
+//go:generate go test -run ^TestExits$ -update
+
+// ExitText returns why packets leave the XDP data plane through an exit, as a
+// clause that follows the verdict. An unknown exit is described by its name.
+func ExitText(exit string) string {
+	if text, ok := exitTexts[exit]; ok {
+		return text
+	}
+	return strings.ReplaceAll(exit, "_", " ")
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package frame makes Ethernet frames for `fairlead trace`: from a description
-// in a few words, or out of capture files.
-//
-// It stands beside the story of DESIGN.md §1: what it makes is handed to an
-// agent, whose data plane says what would become of it.
+// Package frame builds Ethernet frames for "fairlead trace", from a description or from
+// capture files. The trace command sends them to the agent, which runs them through the
+// data plane.
 package frame
 
 import (
@@ -44,7 +42,7 @@ type Description struct {
 	TTL  uint8
 }
 
-// Addresses of the link layer. The receiver is whoever the frame is given to
+// Addresses of the link layer. The receiver is the node that traces the frame
 // (dataplane.Packet).
 var (
 	sender   = net.HardwareAddr{2, 0, 0, 0, 0, 1}

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package health finds out which backends live.
-//
-// It stands beside the store in the story of DESIGN.md §1: it is told which
-// services there are, probes their backends, and reports verdicts, which the
-// store merges with what is desired. What makes a backend healthy or not is a
-// pure state machine; package probe, at the edge, speaks the protocols.
+// Package health probes the backends of services and reports verdicts, which the store
+// merges with the desired services. The agent runs it. What makes a backend healthy or
+// not is a pure state machine; package probe implements the protocols.
 package health
 
 import (
@@ -17,9 +14,9 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Path is how a probe gets to a backend (DESIGN.md §5.5).
+// Path is the path of a probe to a backend (docs/design/programs.md).
 type Path struct {
-	// Target is whom the probe addresses: the VIP itself in the modes in which the
+	// Target is the probe's destination: the VIP itself in the modes in which the
 	// backend answers clients directly, else the backend.
 	Target netip.AddrPort
 	// Source is the address that the probe comes from; invalid if the kernel may
@@ -45,29 +42,29 @@ type Paths interface {
 // just been configured. It says nothing about the backend.
 var ErrPending = errors.New("not known yet")
 
-// Prober speaks the protocol of one check. It may be used for many backends at
+// Prober implements the protocol of one check. It may be used for many backends at
 // the same time.
 type Prober interface {
-	// Probe asks once, until ctx ends. Its error says in a few stable words why the
-	// answer isn't a healthy one; it is context.DeadlineExceeded if there was none
-	// in time, a Silence if there can't be one, and has ErrLocal in its chain if it
+	// Probe sends one probe, until ctx ends. Its error says in a few stable words why
+	// the answer isn't a healthy one; it is context.DeadlineExceeded if there was none
+	// in time, Unresponsive if there can't be one, and has ErrLocal in its chain if it
 	// says nothing about the backend.
 	Probe(ctx context.Context, path Path) error
 }
 
-// Silence is why nothing comes back from a backend, not even a refusal: it is gone,
-// with all of its connections, for all that this node can tell.
-type Silence struct{ error }
+// Unresponsive is why nothing comes back from a backend, not even a refusal: its
+// connections are considered lost.
+type Unresponsive struct{ error }
 
-// SilenceOf makes an error a Silence, in the same words.
-func SilenceOf(err error) error { return Silence{err} }
+// NoResponse makes an error Unresponsive, with the same text.
+func NoResponse(err error) error { return Unresponsive{err} }
 
-// Unwrap returns the error that became a Silence.
-func (s Silence) Unwrap() error { return s.error }
+// Unwrap returns the original error.
+func (s Unresponsive) Unwrap() error { return s.error }
 
-// ErrLocal says that a probe could not be made, for want of something on this
-// node: open files, memory, ports, a right. It says nothing about the backend.
-var ErrLocal = errors.New("trouble of this node")
+// ErrLocal says that a probe failed because this node lacks open files, memory, ports
+// or a privilege. It says nothing about the backend.
+var ErrLocal = errors.New("local failure")
 
 // Verdict is what is newly known of one backend of one service.
 type Verdict struct {
@@ -94,4 +91,13 @@ type State struct {
 	// Since is when Healthy last changed, Took how long the last probe took.
 	Since time.Time
 	Took  time.Duration
+}
+
+// DirectPaths probes backends at their own addresses, as the kernel routes
+// them: for data planes whose packets have no other way.
+type DirectPaths struct{}
+
+// Open never fails, and holds nothing.
+func (DirectPaths) Open(_ *lb.Service, backend lb.Backend, port uint16) (Path, func(), error) {
+	return Path{Target: netip.AddrPortFrom(backend.Address, port)}, func() {}, nil
 }

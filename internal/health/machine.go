@@ -59,7 +59,7 @@ func (m *machine) observe(r result, now time.Time) bool {
 
 // judge takes a result and reports whether it brought a verdict: the first success of
 // all does, other results only if enough of them in a row contradict how the backend
-// counts. So one slow probe takes nobody's flows away.
+// counts. So one slow probe takes no backend's flows away.
 func (m *machine) judge(healthy bool, now time.Time) bool {
 	if !m.Known && (healthy || !m.Healthy) {
 		m.Known = true
@@ -83,12 +83,12 @@ func (m *machine) judge(healthy bool, now time.Time) bool {
 	return true
 }
 
-// doubted reports whether a backend counts as healthy that no probe has found so
+// unconfirmed reports whether a backend counts as healthy that no probe has found so
 // yet.
-func (m *machine) doubted() bool { return m.Healthy && !m.Known }
+func (m *machine) unconfirmed() bool { return m.Healthy && !m.Known }
 
 // turn begins slow start only where a backend gets flows again that it didn't
-// have: one that counted as healthy all the time goes on as it was.
+// have: one that counted as healthy all the time stays as it was.
 func (m *machine) turn(healthy bool, now time.Time) {
 	returns := healthy && !m.Healthy
 	m.Healthy, m.Since, m.streak, m.Share = healthy, now, 0, lb.WholeShare

@@ -108,7 +108,7 @@ func TestSlowStartIsForThoseWhoReturn(t *testing.T) {
 	}
 	m.observe(result{reason: "no"}, epoch.Add(31*time.Second))
 	if m.ramp(epoch.Add(time.Hour)) || m.Share != lb.WholeShare {
-		t.Errorf("a dead backend goes on with slow start: %d sixteenths", m.Share)
+		t.Errorf("a dead backend continues its slow start: %d sixteenths", m.Share)
 	}
 }
 

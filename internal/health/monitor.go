@@ -19,15 +19,15 @@ type Config struct {
 	Prober func(*lb.HealthCheck) Prober
 	// Probes is how many probes may be on their way at the same time; more than 0.
 	Probes int
-	// Report is told what is newly known, by one goroutine and in order: first
-	// how a backend counts to begin with, then every change of Known, Healthy and
+	// Report is called with new verdicts, by one goroutine and in order: first how a
+	// backend counts before its first probe, then every change of Known, Healthy and
 	// Share.
 	Report func([]Verdict)
 	Log    *slog.Logger
 }
 
-// Monitor probes the backends of the services that it is told of. One that is
-// checked in the same way for several services is probed once for all of them.
+// Monitor probes the backends of services. A backend that several services check in
+// the same way is probed once for all of them.
 // Its methods may be called at any time, by several goroutines.
 type Monitor struct {
 	paths     Paths
@@ -37,40 +37,28 @@ type Monitor struct {
 	// most is how many probes may be on their way at the same time.
 	most int
 
-	// wake tells the scheduler, and news the reporter, that there is something.
-	wake, news chan struct{}
+	// news notifies the reporter of verdicts.
+	news chan struct{}
 
-	mu       sync.Mutex
-	schedule schedule
-	// asleep is until when the scheduler sleeps.
-	asleep  time.Time
+	mu sync.Mutex
+	// probing is nil unless the Monitor runs.
+	probing *probing
 	targets map[targetKey]*target
 	members map[subject]*member
 	// present are the services that there are, without those that have no backends;
 	// nil before the first Set.
 	present map[lb.VIP]backends
 	// changed are the members whose state is to be reported.
-	changed  []*member
-	inFlight int
-	totals   Totals
-	// complained is when trouble of this node was last logged.
-	complained time.Time
-}
-
-// Totals counts what a Monitor does.
-type Totals struct {
-	// Probes and Failures were made since the start, Local of them failed for want
-	// of something on this node and said nothing about the backend.
-	Probes, Failures, Local uint64
-	// Targets are probed now, Backends hang on them.
-	Targets, Backends int
+	changed []*member
+	// lastLogged is when a local failure was last logged.
+	lastLogged time.Time
 }
 
 // New returns a Monitor that probes nothing yet.
 func New(c Config) *Monitor {
 	return &Monitor{
 		paths: c.Paths, report: c.Report, log: c.Log, newProber: c.Prober, most: c.Probes,
-		wake: make(chan struct{}, 1), news: make(chan struct{}, 1),
+		news:    make(chan struct{}, 1),
 		targets: make(map[targetKey]*target), members: make(map[subject]*member),
 	}
 }
@@ -78,18 +66,24 @@ func New(c Config) *Monitor {
 // Run probes until ctx ends, once in a Monitor's life. It returns when the last
 // probe is over and all paths are released.
 func (m *Monitor) Run(ctx context.Context) {
-	var group sync.WaitGroup
-	group.Go(func() { m.deliver(ctx) })
-	var probes sync.WaitGroup
-	m.run(ctx, &probes)
-	probes.Wait()
-	group.Wait()
+	p := &probing{ctx: ctx, slots: make(chan struct{}, m.most)}
+	m.mu.Lock()
+	m.probing = p
+	for _, t := range m.targets {
+		m.plan(t, t.due)
+	}
+	m.mu.Unlock()
+	m.deliver(ctx)
+	m.mu.Lock()
+	m.probing = nil
+	m.mu.Unlock()
+	p.probes.Wait()
 	m.Set(nil)
 }
 
 // Hint says that a backend has just refused a client's connection. If its check
-// is passive it is probed now and, while it fails, at short intervals; one hint
-// in each interval is heard.
+// is passive it is probed now and, while it fails, at short intervals; at most one hint
+// is followed in each interval.
 func (m *Monitor) Hint(vip lb.VIP, backend lb.BackendID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,9 +95,9 @@ func (m *Monitor) Hint(vip lb.VIP, backend lb.BackendID) {
 	if now.Sub(t.hinted) < t.check.Interval {
 		return
 	}
-	t.hinted, t.hurry = now, b.fall
+	t.hinted, t.fastProbes = now, b.fall
 	if !t.inFlight {
-		m.plan(&t.task, now)
+		m.plan(t, now)
 	}
 }
 
@@ -133,19 +127,53 @@ func (m *Monitor) StatesOf(services []lb.Service) []Verdict {
 	return states
 }
 
-// Totals returns what has been done so far.
-func (m *Monitor) Totals() Totals {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	totals := m.totals
-	totals.Targets, totals.Backends = len(m.targets), len(m.members)
-	return totals
+// gather is how long verdicts wait for others to be reported with.
+const gather = time.Millisecond
+
+// note has a member's state reported.
+func (m *Monitor) note(b *member) {
+	if !b.changed {
+		b.changed = true
+		m.changed = append(m.changed, b)
+	}
+	select {
+	case m.news <- struct{}{}:
+	default: // one pending signal is enough
+	}
 }
 
-// signal leaves a note for whoever waits; one is enough.
-func signal(c chan<- struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
+// deliver reports what has changed until ctx ends. A change waits a moment for
+// others, as one of many backends costs the store no more than one of one.
+func (m *Monitor) deliver(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.news:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(gather):
+		}
+		if verdicts := m.takeChanged(); len(verdicts) > 0 {
+			m.report(verdicts)
+		}
 	}
+}
+
+// takeChanged returns the states of the members that have changed; those that
+// are gone are left out.
+func (m *Monitor) takeChanged() []Verdict {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	verdicts := make([]Verdict, 0, len(m.changed))
+	for _, b := range m.changed {
+		b.changed = false
+		if b.target != nil {
+			verdicts = append(verdicts, b.verdict())
+		}
+	}
+	m.changed = m.changed[:0]
+	return verdicts
 }

@@ -53,7 +53,7 @@ func TestSpacingOnlyShortens(t *testing.T) {
 			t.Errorf("%d probes in 100 s", len(probes))
 		}
 		for i := 1; i < len(probes); i++ {
-			if gap := probes[i].at.Sub(probes[i-1].at); gap > time.Second+slack || gap < 900*time.Millisecond-slack {
+			if gap := probes[i].at.Sub(probes[i-1].at); gap > time.Second || gap < 900*time.Millisecond {
 				t.Errorf("%s between two probes", gap)
 			}
 		}
@@ -73,7 +73,7 @@ func TestTimeout(t *testing.T) {
 		time.Sleep(999 * time.Millisecond)
 		w.expect("10.1.1.1 10.0.0.1:80 perhaps healthy")
 		time.Sleep(3 * time.Millisecond)
-		w.expect() // one slow probe takes nobody out
+		w.expect() // one slow probe takes no backend out
 		time.Sleep(2200 * time.Millisecond)
 		w.expect("10.1.1.1 10.0.0.1:80 silent")
 		if states := w.States(); len(states) != 1 || states[0].Reason != "timed out after 1s" || states[0].Took != time.Second {
@@ -114,7 +114,7 @@ func TestSlowStartIsReported(t *testing.T) {
 }
 
 // A hint has a dead backend found long before its next probe; of a living one
-// nothing is heard but one more probe in each interval.
+// nothing follows but one more probe in each interval.
 func TestHint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -140,7 +140,7 @@ func TestHint(t *testing.T) {
 		hint()
 		time.Sleep(2*check.Interval/20 + 20*time.Millisecond)
 		w.expect("10.1.1.1 10.0.0.1:80 unhealthy")
-		w.Hint(svc.VIP, netip.MustParseAddrPort("10.0.0.9:80")) // of whom nobody knows
+		w.Hint(svc.VIP, netip.MustParseAddrPort("10.0.0.9:80")) // unknown
 	})
 }
 
@@ -191,8 +191,8 @@ func TestPendingWay(t *testing.T) {
 		w.run()
 		time.Sleep(10 * time.Second)
 		w.expect("10.1.1.1 10.0.0.1:80 perhaps healthy")
-		if totals := w.Totals(); totals.Probes != 0 {
-			t.Errorf("%+v", totals)
+		if n := len(w.probed()); n != 0 {
+			t.Errorf("%d probes", n)
 		}
 		w.mu.Lock()
 		w.unreachable = nil
@@ -202,7 +202,7 @@ func TestPendingWay(t *testing.T) {
 	})
 }
 
-// When this node runs out of files nobody is taken out.
+// When this node runs out of files no backend is taken out.
 func TestTroubleOfThisNodeChangesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -213,8 +213,8 @@ func TestTroubleOfThisNodeChangesNothing(t *testing.T) {
 		w.breaks("10.0.0.1", fmt.Errorf("%w: too many open files", ErrLocal))
 		time.Sleep(time.Minute)
 		w.expect()
-		if totals := w.Totals(); totals.Local < 60 || totals.Failures != totals.Local {
-			t.Errorf("%+v", totals)
+		if n := len(w.probed()); n < 120 {
+			t.Errorf("%d probes of two backends in a minute", n)
 		}
 	})
 }

@@ -58,7 +58,7 @@ func dsr(port uint16) lb.Service {
 	return svc
 }
 
-// A path is kept as long as probes on it succeed, and opened anew after one that
+// A path is kept as long as probes on it succeed, and opened again after one that
 // fails.
 func TestPathsAreOpenedAnewAfterFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestPathsLeadThroughAServiceThatIsThere(t *testing.T) {
 		w.Set([]lb.Service{one, two})
 		time.Sleep(one.Health.Interval)
 		opened := w.openedThrough()
-		if targets := w.Totals().Targets; len(opened) != 1 || targets != 1 {
+		if targets, _ := w.size(); len(opened) != 1 || targets != 1 {
 			t.Fatalf("%d targets, paths through %v, want one", targets, opened)
 		}
 		first, other := one, two

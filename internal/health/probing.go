@@ -14,68 +14,52 @@ import (
 )
 
 const (
-	// slack is how much too early a probe may begin, so that probes that are due
-	// at about the same time begin together.
-	slack = time.Millisecond
 	// pendingPause is when there is another look for a way that isn't known yet.
 	pendingPause = 50 * time.Millisecond
-	// complaints is how often trouble of this node is logged at most.
-	complaints = time.Minute
+	// logInterval is how often local failures are logged at most.
+	logInterval = time.Minute
 )
 
-// run starts probes as they fall due.
-func (m *Monitor) run(ctx context.Context, probes *sync.WaitGroup) {
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		started, wait := m.due(time.Now())
-		for _, t := range started {
-			probes.Go(func() { m.probe(ctx, t) })
-		}
-		timer.Reset(wait)
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-		case <-m.wake:
-		}
+// probing is what probes share while a Monitor runs.
+type probing struct {
+	ctx context.Context
+	// slots are taken by probes on their way.
+	slots  chan struct{}
+	probes sync.WaitGroup
+}
+
+// stopped returns a timer that calls do once it is reset.
+func stopped(do func()) *time.Timer {
+	timer := time.AfterFunc(time.Hour, do)
+	timer.Stop()
+	return timer
+}
+
+// plan has a target probed at a time, once the Monitor runs.
+func (m *Monitor) plan(t *target, due time.Time) {
+	t.due = due
+	if m.probing != nil {
+		t.timer.Reset(time.Until(due))
 	}
 }
 
-// due takes what is due out of the schedule: it returns the targets to be probed
-// now, and how long there is nothing else to do.
-func (m *Monitor) due(now time.Time) (started []*target, wait time.Duration) {
+// begin probes a target whose probe is due, as soon as there is a slot.
+func (m *Monitor) begin(t *target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for m.inFlight < m.most {
-		next := m.schedule.pop(now.Add(slack))
-		if next == nil {
-			break
-		}
-		if t := next.do(later(now, next.due)); t != nil {
-			m.inFlight++
-			t.inFlight = true
-			if t.release == nil {
-				t.through, t.to = t.service, t.backend
-			}
-			started = append(started, t)
-		}
+	if m.probing == nil || t.inFlight || len(t.members) == 0 {
+		return
 	}
-	due, ok := m.schedule.next()
-	if !ok || m.inFlight == m.most {
-		due = now.Add(time.Hour) // or until somebody wakes the scheduler
+	t.inFlight = true
+	if t.release == nil {
+		t.through, t.to = t.service, t.backend
 	}
-	m.asleep = due
-	return started, max(0, due.Sub(now))
-}
-
-// plan puts a task into the schedule, and wakes the scheduler if it sleeps too
-// long for it.
-func (m *Monitor) plan(t *task, due time.Time) {
-	m.schedule.set(t, due)
-	if due.Before(m.asleep) {
-		signal(m.wake)
-	}
+	p := m.probing
+	p.probes.Go(func() {
+		p.slots <- struct{}{}
+		m.probe(p.ctx, t)
+		<-p.slots
+	})
 }
 
 func later(a, b time.Time) time.Time {
@@ -98,36 +82,32 @@ func (m *Monitor) probe(ctx context.Context, t *target) {
 	if ctx.Err() != nil {
 		err = fmt.Errorf("%w: %w", ErrLocal, ctx.Err()) // it was not the backend that was too slow
 	}
-	release, complain := m.finish(t, err, now.Sub(start), now)
+	release, log := m.finish(t, err, now.Sub(start), now)
 	if release != nil {
 		release()
 	}
-	if complain && ctx.Err() == nil {
-		m.log.Warn("health checks can't be made", "backend", t.key.backend.Address, "error", err)
+	if log && ctx.Err() == nil {
+		m.log.Warn("health check failed locally", "backend", t.key.backend.Address, "error", err)
 	}
 }
 
 // finish takes note of how a probe went, and when the next one is due. It
-// returns what is to be released if there is to be none, and whether trouble of
-// this node is to be logged.
-func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time) (release func(), complain bool) {
+// returns what is to be released if there is to be none, and whether the failure
+// is to be logged.
+func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time) (release func(), log bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.inFlight == m.most {
-		signal(m.wake)
-	}
-	m.inFlight--
 	t.inFlight = false
 	if errors.Is(err, ErrPending) && len(t.members) > 0 {
-		m.plan(&t.task, now.Add(min(t.check.Interval, pendingPause)))
+		m.plan(t, now.Add(min(t.check.Interval, pendingPause)))
 		return nil, false
 	}
-	local := m.count(err)
-	if local && now.Sub(m.complained) >= complaints {
-		m.complained, complain = now, true
+	local := errors.Is(err, ErrLocal)
+	if local && now.Sub(m.lastLogged) >= logInterval {
+		m.lastLogged, log = now, true
 	}
 	if len(t.members) == 0 {
-		return t.release, complain
+		return t.release, log
 	}
 	if !local {
 		r := result{took: took}
@@ -138,8 +118,8 @@ func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time
 			m.observe(b, r, now)
 		}
 	}
-	m.plan(&t.task, t.next(err != nil, now))
-	return t.leavePath(err != nil || t.astray()), complain
+	m.plan(t, t.next(err != nil, now))
+	return t.releasePath(err != nil || t.pathStale()), log
 }
 
 // reason says why a probe failed.
@@ -152,24 +132,11 @@ func reason(err error, timeout time.Duration) string {
 
 // silent reports whether nothing came back from the backend.
 func silent(err error) bool {
-	_, is := errors.AsType[Silence](err)
+	_, is := errors.AsType[Unresponsive](err)
 	return is || errors.Is(err, context.DeadlineExceeded)
 }
 
-// count adds a probe to the totals and reports whether it says nothing.
-func (m *Monitor) count(err error) (local bool) {
-	m.totals.Probes++
-	if err == nil {
-		return false
-	}
-	m.totals.Failures++
-	if local = errors.Is(err, ErrLocal); local {
-		m.totals.Local++
-	}
-	return local
-}
-
-// observe tells a backend of a result.
+// observe applies a result to a backend.
 func (m *Monitor) observe(b *member, r result, now time.Time) {
 	if !b.machine.observe(r, now) {
 		return
@@ -181,21 +148,23 @@ func (m *Monitor) observe(b *member, r result, now time.Time) {
 // ramp lets the share of a backend grow as long as it is in slow start.
 func (m *Monitor) ramp(b *member) {
 	if b.Share == lb.WholeShare {
-		m.schedule.drop(&b.task)
+		b.growth.Stop()
 		return
 	}
-	m.plan(&b.task, b.nextStep())
+	b.growth.Reset(time.Until(b.nextStep()))
 }
 
-// growth is the task of a backend in slow start.
-func (m *Monitor) growth(b *member) func(now time.Time) *target {
-	return func(now time.Time) *target {
-		if b.machine.ramp(now) {
-			m.note(b)
-		}
-		m.ramp(b)
-		return nil
+// grow raises the share of a backend in slow start.
+func (m *Monitor) grow(b *member) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b.target == nil {
+		return // removed meanwhile
 	}
+	if b.machine.ramp(time.Now()) {
+		m.note(b)
+	}
+	m.ramp(b)
 }
 
 // jittered is an interval or up to a tenth less, so that backends which were

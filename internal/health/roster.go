@@ -47,7 +47,7 @@ func (m *Monitor) Update(changed []lb.Service, removed []lb.VIP) {
 
 // enrolAll takes services over, and returns what is to be called without the lock.
 func (m *Monitor) enrolAll(changed []lb.Service, removed []lb.VIP) (released []func()) {
-	r := roster{Monitor: m, now: time.Now(), next: make(map[lb.VIP]backends, len(changed)), probers: make(map[string]Prober)}
+	r := targetChange{Monitor: m, now: time.Now(), next: make(map[lb.VIP]backends, len(changed)), probers: make(map[string]Prober)}
 	for i := range changed {
 		r.add(&changed[i])
 	}
@@ -65,8 +65,8 @@ func (m *Monitor) enrolAll(changed []lb.Service, removed []lb.VIP) (released []f
 // backends says of each backend of a service whether it is checked.
 type backends map[lb.BackendID]bool
 
-// roster is one change in the making.
-type roster struct {
+// targetChange is one change in the making.
+type targetChange struct {
 	*Monitor
 	now time.Time
 	// next are the services that change; those that are gone have no backends.
@@ -77,7 +77,7 @@ type roster struct {
 	released []func()
 }
 
-func (r *roster) add(svc *lb.Service) {
+func (r *targetChange) add(svc *lb.Service) {
 	present := make(backends, len(svc.Backends))
 	r.next[svc.VIP] = present
 	if svc.Health == nil {
@@ -95,7 +95,7 @@ func (r *roster) add(svc *lb.Service) {
 }
 
 // enrol makes a backend a member of its target, if it isn't that already.
-func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targetKey) {
+func (r *targetChange) enrol(s subject, svc *lb.Service, backend lb.Backend, key targetKey) {
 	b := r.members[s]
 	if b != nil && b.target.key == key {
 		b.configure(svc.Health)
@@ -109,7 +109,8 @@ func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targe
 		r.remove(b)
 	}
 	b = &member{subject: s, machine: newMachine(svc.Health, initial), passive: svc.Health.Passive}
-	b.task = newTask(r.Monitor.growth(b))
+	m := r.Monitor
+	b.growth = stopped(func() { m.grow(b) })
 	b.target = r.target(svc, backend, key)
 	b.target.members = append(b.target.members, b)
 	r.members[s] = b
@@ -117,13 +118,13 @@ func (r *roster) enrol(s subject, svc *lb.Service, backend lb.Backend, key targe
 }
 
 // joins reports whether a backend was not there before.
-func (r *roster) joins(s subject) bool {
+func (r *targetChange) joins(s subject) bool {
 	_, known := r.present[s.vip][s.backend]
 	return !known && r.present != nil
 }
 
-// target returns the target of that key. A new one is not in the schedule yet.
-func (r *roster) target(svc *lb.Service, backend lb.Backend, key targetKey) *target {
+// target returns the target of that key. A new one is not planned yet.
+func (r *targetChange) target(svc *lb.Service, backend lb.Backend, key targetKey) *target {
 	if t := r.targets[key]; t != nil {
 		t.service, t.backend = svc, backend
 		return t
@@ -134,7 +135,8 @@ func (r *roster) target(svc *lb.Service, backend lb.Backend, key targetKey) *tar
 		r.probers[key.wire] = p
 	}
 	t := &target{key: key, service: svc, backend: backend, check: svc.Health, prober: p}
-	t.task = newTask(func(time.Time) *target { return t })
+	m := r.Monitor
+	t.timer = stopped(func() { m.begin(t) })
 	r.targets[key] = t
 	r.started = append(r.started, t)
 	return t
@@ -142,7 +144,7 @@ func (r *roster) target(svc *lb.Service, backend lb.Backend, key targetKey) *tar
 
 // removeOthers ends the members of services that change which these have not any
 // more, or don't check.
-func (r *roster) removeOthers() {
+func (r *targetChange) removeOthers() {
 	for vip, next := range r.next {
 		for id := range r.present[vip] {
 			if b := r.members[subject{vip, id}]; b != nil && !next[id] {
@@ -153,7 +155,7 @@ func (r *roster) removeOthers() {
 }
 
 // settle makes the change what is there.
-func (r *roster) settle() {
+func (r *targetChange) settle() {
 	if r.present == nil {
 		r.present = make(map[lb.VIP]backends, len(r.next))
 	}
@@ -167,16 +169,16 @@ func (r *roster) settle() {
 }
 
 // remove ends a member, and its target with its last one.
-func (r *roster) remove(b *member) {
+func (r *targetChange) remove(b *member) {
 	t := b.target
-	r.schedule.drop(&b.task)
+	b.growth.Stop()
 	delete(r.members, b.subject)
 	b.target = nil
 	t.leave(b)
 	if len(t.members) > 0 {
 		return
 	}
-	r.schedule.drop(&t.task)
+	t.timer.Stop()
 	delete(r.targets, t.key)
 	if !t.inFlight && t.release != nil { // or else the probe releases the path
 		r.released = append(r.released, t.release)
@@ -185,13 +187,13 @@ func (r *roster) remove(b *member) {
 
 // startNew has new targets probed: the first at once, the others spread over
 // their interval.
-func (r *roster) startNew() {
+func (r *targetChange) startNew() {
 	spread := max(1, len(r.started)-burst)
 	for i, t := range r.started {
 		if len(t.members) == 0 {
 			continue
 		}
 		wait := t.check.Interval * time.Duration(max(0, i-burst)) / time.Duration(spread)
-		r.plan(&t.task, r.now.Add(wait))
+		r.plan(t, r.now.Add(wait))
 	}
 }

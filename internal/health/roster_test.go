@@ -25,8 +25,8 @@ func TestProbesAreShared(t *testing.T) {
 		w.run()
 		time.Sleep(10 * time.Second)
 		w.reported()
-		if totals := w.Totals(); totals.Targets != 2 || totals.Backends != 3 || w.opened != 2 {
-			t.Errorf("%+v, %d paths", totals, w.opened)
+		if targets, members := w.size(); targets != 2 || members != 3 || w.opened != 2 {
+			t.Errorf("%d targets of %d backends, %d paths", targets, members, w.opened)
 		}
 		if n := len(w.probed()); n < 20 || n > 24 {
 			t.Errorf("%d probes of two targets in 10 s", n)
@@ -108,7 +108,7 @@ func TestSetKeepsWhatIsKnown(t *testing.T) {
 	})
 }
 
-// A check that changes begins anew, and until it knows more the backend counts
+// A check that changes starts again, and until it knows more the backend counts
 // as it did. One that ends leaves nothing.
 func TestCheckChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -230,8 +230,8 @@ func TestComingAndGoing(t *testing.T) {
 				t.Errorf("%d paths open, %d probes on their way", w.open, flying)
 			}
 			w.mu.Unlock()
-			if totals := w.Totals(); totals.Backends != 20 || totals.Targets > 20 {
-				t.Errorf("%+v", totals)
+			if targets, members := w.size(); members != 20 || targets > 20 {
+				t.Errorf("%d targets of %d backends", targets, members)
 			}
 		}
 		time.Sleep(time.Second)

@@ -34,7 +34,7 @@ func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
 	k := targetKey{port: port, wire: wire, backend: lb.Backend{
 		Address: backend.Address, TunnelEnd: backend.TunnelEnd, MAC: backend.MAC, Segment: backend.Segment,
 	}}
-	if svc.Forward.DSR() {
+	if !svc.Forward.Translates() {
 		k.vip, k.segment, k.forward = svc.Address, svc.Segment, svc.Forward
 	}
 	return k
@@ -42,7 +42,9 @@ func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
 
 // target is what is probed: one backend in one way.
 type target struct {
-	task
+	// timer begins the next probe, at due.
+	timer   *time.Timer
+	due     time.Time
 	key     targetKey
 	service *lb.Service // one of those that share it, which is still there
 	backend lb.Backend
@@ -58,10 +60,10 @@ type target struct {
 	through  *lb.Service
 	to       lb.Backend
 	inFlight bool
-	// hurry is how many of the next probes follow at short intervals if they fail,
+	// fastProbes is how many of the next probes follow at short intervals if they fail,
 	// because of the hint at the time hinted.
-	hurry  int
-	hinted time.Time
+	fastProbes int
+	hinted     time.Time
 }
 
 // open opens the way to the backend, if it is not open already.
@@ -71,21 +73,21 @@ func (t *target) open(paths Paths) error {
 	}
 	path, release, err := paths.Open(t.through, t.to, t.key.port)
 	if err != nil {
-		return SilenceOf(fmt.Errorf("can't be reached: %w", err))
+		return NoResponse(fmt.Errorf("can't be reached: %w", err))
 	}
 	t.path, t.release = path, release
 	return nil
 }
 
-// astray reports whether the target's path leads through a service that does not
+// pathStale reports whether the target's path leads through a service that does not
 // share the target any more.
-func (t *target) astray() bool {
+func (t *target) pathStale() bool {
 	return t.release != nil && !slices.ContainsFunc(t.members, func(b *member) bool { return b.vip == t.through.VIP })
 }
 
-// leavePath returns what releases the target's path, if it is to be left: after a
+// releasePath returns what releases the target's path, if it is to be left: after a
 // failure, as opening the next one says what is known of the way.
-func (t *target) leavePath(leave bool) (release func()) {
+func (t *target) releasePath(leave bool) (release func()) {
 	if !leave {
 		return nil
 	}
@@ -99,9 +101,9 @@ func (t *target) next(failed bool, now time.Time) time.Time {
 	spacing, from := jittered(t.check.Interval), t.due
 	switch {
 	case !failed:
-		t.hurry = 0
-	case t.hurry > 0 || slices.ContainsFunc(t.members, func(b *member) bool { return b.doubted() }):
-		t.hurry = max(0, t.hurry-1)
+		t.fastProbes = 0
+	case t.fastProbes > 0 || slices.ContainsFunc(t.members, func(b *member) bool { return b.unconfirmed() }):
+		t.fastProbes = max(0, t.fastProbes-1)
 		spacing, from = min(spacing, max(t.check.Interval/20, lb.MinHealthInterval)), now
 	}
 	return later(from.Add(spacing), now)
@@ -118,12 +120,13 @@ type subject struct {
 	backend lb.BackendID
 }
 
-// member is what is known of a subject. Its task lets its share grow in slow
-// start.
+// member is what is known of a subject.
 type member struct {
-	task
 	subject
 	machine
+	// growth lets the share grow in slow start.
+	growth *time.Timer
+	// target is nil once the member is removed.
 	target  *target
 	passive bool
 	// changed says that it is among those that are to be reported.

@@ -61,10 +61,17 @@ func (w *world) run() {
 	w.t.Cleanup(func() {
 		stop()
 		<-done
-		if w.open != 0 || w.Totals().Targets != 0 {
-			w.t.Errorf("%d paths are open at the end, %+v", w.open, w.Totals())
+		if targets, _ := w.size(); w.open != 0 || targets != 0 {
+			w.t.Errorf("%d paths are open at the end, to %d targets", w.open, targets)
 		}
 	})
+}
+
+// size returns how many targets are probed, and how many backends hang on them.
+func (w *world) size() (targets, members int) {
+	w.Monitor.mu.Lock()
+	defer w.Monitor.mu.Unlock()
+	return len(w.targets), len(w.members)
 }
 
 func (w *world) Open(_ *lb.Service, b lb.Backend, port uint16) (Path, func(), error) {

@@ -11,7 +11,7 @@ import (
 // MaxWeight is the largest weight of a backend (as in OpenStack Octavia).
 const MaxWeight = 256
 
-// WholeShare is the whole of a backend's weight in slow start, of which it gets a part.
+// WholeShare is the denominator of Backend.Share.
 const WholeShare = 16
 
 // MAC is an Ethernet address. The zero MAC means "not given".
@@ -44,49 +44,172 @@ type BackendID = netip.AddrPort
 
 // Backend is one real server of a service.
 type Backend struct {
-	// Address is where the server is reached; never IPv4-mapped, without zone.
+	// Address is the server's address; never IPv4-mapped, without zone.
 	Address netip.Addr `json:"address"`
-	// Port is the server's port. In the DSR modes it equals the service's port,
-	// because the packet is delivered as it came.
+	// Port is the server's port. In modes that don't translate it equals the service's port.
 	Port uint16 `json:"port"`
-	// Weight is the backend's share relative to the others', 0 to MaxWeight. A
-	// backend of weight 0 gets no new flows. The store makes it 0 for one that is
-	// drained, and for one that counts as dead until it has been probed.
+	// Weight is the backend's relative share of new flows, 0 to MaxWeight; 0 gets none. The
+	// store sets it to 0 for drained backends, and for backends that count as unhealthy until
+	// their first probe.
 	Weight int `json:"weight"`
-	// TunnelEnd is the address of the tunnel end point behind which the backend
-	// is, in the modes VXLAN and Geneve; no other mode has one.
+	// TunnelEnd is the address of the backend's tunnel end point in the modes VXLAN and Geneve;
+	// not in others.
 	TunnelEnd netip.Addr `json:"tunnelEnd,omitzero"`
-	// Node is the node that has the backend, in mode DNAT: packets are relayed to
-	// it if it is directly connected, and else translated as in mode NAT. Without
-	// one the backend is this node's own; no other mode has one.
+	// Node is the backend's node in mode DSR: packets are forwarded to it if it is directly
+	// connected, else translated as in mode NAT. Without one the backend runs on this node.
 	Node netip.Addr `json:"node,omitzero"`
-	// Outside says that the backend is on no node that takes part, in mode DNAT:
-	// packets for it are translated as in mode NAT. It has no Node.
+	// Outside says that the backend, in mode DSR, runs on no participating node: packets are
+	// translated as in mode NAT. It has no Node.
 	Outside bool `json:"outside,omitempty"`
-	// MAC overrides what the neighbour table says of the backend's next hop. In
-	// the modes VXLAN and Geneve it is the backend's own address within its
-	// segment, and has to be given.
+	// MAC overrides the neighbour table for the backend's next hop. In the modes VXLAN and
+	// Geneve it is the backend's own address within its segment, and required.
 	MAC MAC `json:"mac,omitzero"`
-	// Segment overrides the segment in which the backend is reached: a VLAN, or
-	// in the modes VXLAN and Geneve one of theirs.
+	// Segment overrides the backend's segment: a VLAN, or in the modes VXLAN and Geneve one of
+	// their type.
 	Segment Segment `json:"segment,omitzero"`
-	// ServerID is what the server writes into QUIC connection ids, with
-	// AffinityQUIC. Without one it is found by the five-tuple only.
+	// ServerID is the server's ID in QUIC connection IDs, with AffinityQUIC. Without one only
+	// the five-tuple is used.
 	ServerID ServerID `json:"serverID,omitempty"`
-	// Down says that health checks found the server dead: it gets no new flows
-	// and loses those that it has. The store sets it, never a source, and of servers
-	// that get no new TCP flows anyway only for those from which nothing comes back.
+	// Down says that health checks found the server dead: it gets no new flows and loses its
+	// existing ones. Only the store sets it; for servers without new TCP flows only if they
+	// don't respond at all.
 	Down bool `json:"down,omitempty"`
-	// Share is the part of its weight that a backend in slow start gets, in
-	// sixteenths: 1 to 15, or 0 for the whole. The store sets it, never a source.
+	// Share is the part of its weight that a backend in slow start gets, in sixteenths: 1 to
+	// 15, or 0 for the whole. Only the store sets it.
 	Share int `json:"share,omitempty"`
-	// Drained says that an operator wants the server to get no new flows; its
-	// Weight is 0 then. The store sets it, never a source.
+	// Drained says that an operator drained the server; its Weight is 0 then. Only the store
+	// sets it.
 	Drained bool `json:"drained,omitempty"`
 }
 
-// Own reports whether the backend is this node's own, in mode DNAT.
+// Own reports whether the backend, in mode DSR, runs on this node.
 func (b Backend) Own() bool { return !b.Node.IsValid() && !b.Outside }
 
 // ID returns the backend's name within its service.
 func (b Backend) ID() BackendID { return netip.AddrPortFrom(b.Address, b.Port) }
+
+// checkBackends checks backends and finds duplicates.
+func (s *Service) checkBackends(f *findings) {
+	first := make(map[BackendID]int, len(s.Backends))
+	for i, b := range s.Backends {
+		path := func(field string) string { return fmt.Sprintf("backends[%d].%s", i, field) }
+		address := s.checkBackendAddress(b.Address)
+		if j, taken := first[b.ID()]; taken && address == nil {
+			address = fmt.Errorf("%s is also backends[%d]", b.ID(), j)
+		} else if !taken {
+			first[b.ID()] = i
+		}
+		if address != nil {
+			f.add(path("address"), address)
+		}
+		if err := s.checkBackendPort(b.Port); err != nil {
+			f.add(path("port"), err)
+		}
+		if err := s.checkNode(b.Node); err != nil {
+			f.add(path("node"), err)
+		}
+		if err := s.checkOutside(b); err != nil {
+			f.add(path("outside"), err)
+		}
+		if b.Weight < 0 || b.Weight > MaxWeight {
+			f.add(path("weight"), OutOfRange(b.Weight, 0, MaxWeight))
+		}
+		if b.Segment != (Segment{}) {
+			b.Segment.check(f, path("segment"))
+		}
+		if s.Forward.Overlay() != SegmentUnset {
+			s.checkBehindTunnel(f, b, path)
+		} else {
+			s.checkBeforeTunnel(f, b, path)
+		}
+	}
+}
+
+// checkBackendAddress also rejects the VIP, which would be a forwarding loop.
+func (s *Service) checkBackendAddress(a netip.Addr) error {
+	if err := CheckAddress(a); err != nil {
+		return err
+	}
+	if a == s.Address {
+		return fmt.Errorf("%s is the VIP itself", a)
+	}
+	if s.Forward.Translates() && s.Address.IsValid() && a.Is4() != s.Address.Is4() {
+		return fmt.Errorf("%s is not of the VIP's family: %s translates within IPv4 or IPv6", a, s.Forward)
+	}
+	return nil
+}
+
+// checkNode checks the node. Its family may differ from the VIP's: only its link-layer address
+// is used.
+func (s *Service) checkNode(node netip.Addr) error {
+	switch {
+	case !node.IsValid() || s.Forward == 0:
+		return nil
+	case s.Forward != DSR:
+		return fmt.Errorf("only with dsr: %s forwards no packets to nodes", s.Forward)
+	case node == s.Address:
+		return fmt.Errorf("%s is the VIP itself", node)
+	}
+	return CheckAddress(node)
+}
+
+// checkOutside checks whether a backend may be outside.
+func (s *Service) checkOutside(b Backend) error {
+	switch {
+	case !b.Outside || s.Forward == 0:
+		return nil
+	case s.Forward != DSR:
+		return fmt.Errorf("only with dsr, this service has %s", s.Forward)
+	case b.Node.IsValid():
+		return fmt.Errorf("not with node, which is %s", b.Node)
+	}
+	return nil
+}
+
+// checkBehindTunnel checks a backend in a VXLAN or Geneve segment.
+func (s *Service) checkBehindTunnel(f *findings, b Backend, path func(string) string) {
+	switch {
+	case !b.TunnelEnd.IsValid():
+		f.add(path("tunnelEnd"), fmt.Errorf("missing: %s needs the backend's tunnel end point", s.Forward))
+	case b.TunnelEnd == s.Address && !s.Segment.Overlay():
+		f.add(path("tunnelEnd"), fmt.Errorf("%s is the VIP itself", b.TunnelEnd))
+	default:
+		f.add(path("tunnelEnd"), CheckAddress(b.TunnelEnd))
+	}
+	if b.MAC.IsZero() {
+		f.add(path("mac"), fmt.Errorf("missing: %s needs the backend's own address within its segment", s.Forward))
+	}
+	switch want := s.Forward.Overlay(); {
+	case b.Segment.Type != SegmentUnset && b.Segment.Type != want:
+		f.add(path("segment.type"), fmt.Errorf("%s delivers in segments of type %s, not %s", s.Forward, want, b.Segment.Type))
+	case s.SegmentOf(b) == Segment{}:
+		f.add(path("segment"), fmt.Errorf("missing: the service is in no %s segment, so the backend's has to be given", want))
+	}
+}
+
+// checkBeforeTunnel rejects fields for VXLAN and Geneve in other modes.
+func (s *Service) checkBeforeTunnel(f *findings, b Backend, path func(string) string) {
+	if s.Forward == 0 {
+		return // reported elsewhere
+	}
+	if b.TunnelEnd.IsValid() {
+		f.add(path("tunnelEnd"), fmt.Errorf("not with %s: only with vxlan and geneve", s.Forward))
+	}
+	if b.Segment.Overlay() {
+		f.add(path("segment.type"), fmt.Errorf("%s delivers in no %s segments: want none or vlan", s.Forward, b.Segment.Type))
+	}
+}
+
+// checkBackendPort ignores errors of the service's port, which are reported elsewhere.
+func (s *Service) checkBackendPort(port uint16) error {
+	if s.Port == 0 {
+		return nil
+	}
+	if err := checkPort(port); err != nil {
+		return err
+	}
+	if s.Forward != 0 && !s.Forward.Translates() && port != s.Port {
+		return fmt.Errorf("%d differs from the service's port %d, which %s doesn't translate", port, s.Port, s.Forward)
+	}
+	return nil
+}

@@ -5,13 +5,17 @@ package lb
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
+	"strings"
+	"time"
+	"unicode"
 )
 
-// FieldError is one thing that is wrong with a service.
+// FieldError is an error in a field of a service.
 type FieldError struct {
-	// Path names the field as a configuration file does, seen from the service:
-	// for example "backends[2].weight".
+	// Path is the field as in a configuration file, relative to the service: for example
+	// "backends[2].weight".
 	Path string
 	Err  error
 }
@@ -19,13 +23,11 @@ type FieldError struct {
 // Error returns for example "backends[2].weight: 300 is out of range: want 0 to 256".
 func (e FieldError) Error() string { return e.Path + ": " + e.Err.Error() }
 
-// Unwrap returns what is wrong with the field.
+// Unwrap returns the error without the path.
 func (e FieldError) Unwrap() error { return e.Err }
 
-// Check returns everything that makes the service impossible to balance on any
-// data plane; none means that it is sound. Every source asks it, so that a
-// service means the same wherever it comes from; what one particular data plane
-// can't do is said by dataplane.Limits.Check.
+// Check returns all errors that make the service invalid on any data plane. All sources call
+// it. dataplane.Limits.Check has the limits of one data plane.
 func (s *Service) Check() []FieldError {
 	var f findings
 	f.add("name", checkName(s.Name))
@@ -33,8 +35,8 @@ func (s *Service) Check() []FieldError {
 	f.add("port", checkPort(s.Port))
 	f.add("protocol", protocolWords.check("protocol", uint8(s.Protocol)))
 	f.add("forward", forwardWords.check("forwarding mode", uint8(s.Forward)))
-	if s.Unannounced && s.Forward != 0 && s.Forward != DNAT && !s.Membership.Self.IsValid() {
-		f.add("unannounced", fmt.Errorf("only with dnat: nobody relays packets of %s", s.Forward))
+	if s.Unannounced && s.Forward != 0 && s.Forward != DSR && !s.Membership.Self.IsValid() {
+		f.add("unannounced", fmt.Errorf("only with dsr: no node forwards packets of %s", s.Forward))
 	}
 	s.Membership.check(&f, s.Forward)
 	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
@@ -59,7 +61,7 @@ func (s *Service) Check() []FieldError {
 	return f
 }
 
-// CheckAddress says why an address can't be a VIP or a backend; nil if it can.
+// CheckAddress returns why an address can't be that of a VIP or a backend.
 func CheckAddress(a netip.Addr) error {
 	switch {
 	case !a.IsValid():
@@ -80,27 +82,106 @@ func CheckAddress(a netip.Addr) error {
 	return nil
 }
 
-// OutOfRange says that a number is not within its bounds, in the words that
-// every source uses.
+// OutOfRange returns an error with a number and its bounds.
 func OutOfRange(n, low, high any) error {
 	return fmt.Errorf("%v is out of range: want %v to %v", n, low, high)
 }
 
-// findings gathers field errors in the order in which fields are looked at.
+// findings collects field errors.
 type findings []FieldError
 
-// add takes note of err, which may be nil.
+// add adds err unless it is nil.
 func (f *findings) add(path string, err error) {
 	if err != nil {
 		*f = append(*f, FieldError{Path: path, Err: err})
 	}
 }
 
-// check returns an error if v is not a value that has a word.
+// check returns an error if v has no text.
 func (w words) check(kind string, v uint8) error {
 	if int(v) < len(w) && w[v] != "" {
 		return nil
 	}
 	_, err := w.parse(kind, w.text(v))
 	return err
+}
+
+// maxNameLength leaves room for a Kubernetes namespace, name and port.
+const maxNameLength = 400
+
+func checkName(name string) error {
+	notPlain := func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }
+	switch {
+	case name == "":
+		return errors.New("no name")
+	case len(name) > maxNameLength:
+		return fmt.Errorf("%d bytes are too long: want at most %d", len(name), maxNameLength)
+	case strings.ContainsFunc(name, notPlain):
+		return fmt.Errorf("bad name %q: want printable characters without spaces", name)
+	}
+	return nil
+}
+
+func checkPort(port uint16) error {
+	if port == 0 {
+		return OutOfRange(port, 1, math.MaxUint16)
+	}
+	return nil
+}
+
+// Bounds of Service.AffinityTimeout. Kubernetes' own are 1s and 24h.
+const (
+	MinAffinityTimeout = time.Second
+	MaxAffinityTimeout = 7 * 24 * time.Hour
+)
+
+func (s *Service) checkAffinityTimeout() error {
+	switch t := s.AffinityTimeout; {
+	case t == 0:
+		return nil
+	case s.Affinity != AffinityClient:
+		return fmt.Errorf("only with affinity client, this service has %s", s.Affinity)
+	case t < MinAffinityTimeout || t > MaxAffinityTimeout:
+		return OutOfRange(t, MinAffinityTimeout, MaxAffinityTimeout)
+	}
+	return nil
+}
+
+// checkMinHealthy allows services without backends, such as deployments with no replicas.
+func (s *Service) checkMinHealthy() error {
+	switch n := len(s.Backends); {
+	case s.MinHealthy < 1:
+		return fmt.Errorf("%d is out of range: want at least 1", s.MinHealthy)
+	case n > 0 && s.MinHealthy > n:
+		return fmt.Errorf("%d is more than the service's %d backends", s.MinHealthy, n)
+	}
+	return nil
+}
+
+// Bounds of segment IDs: IEEE 802.1Q reserves 0 and 4095, RFC 7348 and RFC 8926 have 24
+// bits.
+const (
+	maxVLAN = 4094
+	maxVNI  = 1<<24 - 1
+)
+
+func (s Segment) check(f *findings, path string) {
+	switch s.Type {
+	case SegmentUnset, SegmentNone:
+		if s.ID != 0 {
+			f.add(path+".id", fmt.Errorf("%d names no segment: want none without type vlan, vxlan or geneve", s.ID))
+		}
+	case SegmentVLAN:
+		s.checkID(f, path, maxVLAN)
+	case SegmentVXLAN, SegmentGeneve:
+		s.checkID(f, path, maxVNI)
+	default:
+		f.add(path+".type", segmentWords.check("segment type", uint8(s.Type)))
+	}
+}
+
+func (s Segment) checkID(f *findings, path string, high uint32) {
+	if s.ID < 1 || s.ID > high {
+		f.add(path+".id", OutOfRange(s.ID, 1, high))
+	}
 }

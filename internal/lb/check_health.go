@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// check finds what is wrong with how the backends of a service are probed.
+// check checks a health check.
 func (h *HealthCheck) check(f *findings, path string, forward Forward) {
 	unknown := healthWords.check("health check", uint8(h.Type))
 	f.add(path+".type", unknown)
@@ -24,10 +24,10 @@ func (h *HealthCheck) check(f *findings, path string, forward Forward) {
 		f.add(path+".panicThreshold", OutOfRange(h.PanicThreshold, 0, 100))
 	}
 	if h.Passive && forward != 0 && forward != NAT {
-		f.add(path+".passive", fmt.Errorf("only with nat: with %s the balancer doesn't see what backends answer", forward))
+		f.add(path+".passive", fmt.Errorf("only with nat: with %s the balancer doesn't see responses", forward))
 	}
 	if unknown != nil {
-		return // nobody knows what it needs
+		return // unknown type
 	}
 	h.checkSuperfluous(f, path)
 	switch h.Type {
@@ -35,7 +35,7 @@ func (h *HealthCheck) check(f *findings, path string, forward Forward) {
 		h.checkHTTP(f, path)
 	case HealthDNS:
 		if h.DNS == nil {
-			f.add(path+".dns", errors.New("missing: a dns check needs a question"))
+			f.add(path+".dns", errors.New("missing: a dns check needs a query"))
 		} else {
 			h.DNS.check(f, path+".dns")
 		}
@@ -54,7 +54,7 @@ func (h *HealthCheck) checkTimes(f *findings, path string) {
 		f.add(path+".interval", OutOfRange(h.Interval, MinHealthInterval, MaxHealthInterval))
 	}
 	if h.Timeout <= 0 {
-		f.add(path+".timeout", fmt.Errorf("%s is no time for a probe: want more than 0s", h.Timeout))
+		f.add(path+".timeout", fmt.Errorf("%s is out of range: want more than 0s", h.Timeout))
 	}
 	if h.Interval >= MinHealthInterval && h.Timeout > h.Interval {
 		f.add(path+".timeout", fmt.Errorf("%s is longer than the interval of %s", h.Timeout, h.Interval))
@@ -72,7 +72,7 @@ func checkCount(n int) error {
 	return nil
 }
 
-// checkSuperfluous refuses what checks of other types have.
+// checkSuperfluous rejects fields of other types.
 func (h *HealthCheck) checkSuperfluous(f *findings, path string) {
 	web := []HealthType{HealthHTTP, HealthHTTPS}
 	for _, field := range []struct {
@@ -114,7 +114,7 @@ func (h *HealthCheck) checkHTTP(f *findings, path string) {
 	}
 }
 
-// notVisible reports what can't stand in a request line.
+// notVisible reports characters that aren't allowed in a request line.
 func notVisible(r rune) bool { return r <= ' ' || r == 0x7f }
 
 // checkHeaders never repeats a value, which may be a secret.
@@ -129,9 +129,9 @@ func checkHeaders(headers map[string]string) error {
 		case name == "" || strings.ContainsFunc(name, notTokenRune):
 			return fmt.Errorf("bad name %q: want letters, digits and hyphens", name)
 		case lower == "host":
-			return errors.New("the host has a field of its own")
+			return errors.New("use the field host")
 		case slices.Contains([]string{"connection", "content-length", "transfer-encoding", "trailer"}, lower):
-			return fmt.Errorf("%s is not for a check to say", name)
+			return fmt.Errorf("%s is set by the check itself", name)
 		case strings.ContainsFunc(headers[name], func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }):
 			return fmt.Errorf("the value of %s has control characters", name)
 		}
@@ -139,7 +139,7 @@ func checkHeaders(headers map[string]string) error {
 	return nil
 }
 
-// notTokenRune reports what RFC 9110 §5.6.2 allows in no token.
+// notTokenRune reports characters that aren't allowed in a token (RFC 9110 §5.6.2).
 func notTokenRune(r rune) bool {
 	return r <= ' ' || r >= 0x7f || strings.ContainsRune(`"(),/:;<=>?@[\]{}`, r)
 }
@@ -151,7 +151,7 @@ func (t *HealthTLS) check(f *findings, path string) {
 	switch {
 	case t.CA == "":
 	case !t.Verify:
-		f.add(path+".ca", errors.New("only with verify: true, or else nothing is verified"))
+		f.add(path+".ca", errors.New("only with verify: true"))
 	case !x509.NewCertPool().AppendCertsFromPEM([]byte(t.CA)):
 		f.add(path+".ca", errors.New("no certificate in PEM"))
 	}

@@ -44,7 +44,7 @@ func TestCheckHealth(t *testing.T) {
 
 		"type":     {probing(0, func(h *lb.HealthCheck) { h.Path = "/" }), []string{`health.type: unknown health check "unknown(0)": want one of tcp, http, https, grpc, dns, udp, icmp`}},
 		"interval": {probing(lb.HealthTCP, func(h *lb.HealthCheck) { h.Interval = 0 }), []string{"health.interval: 0s is out of range: want 10ms to 1h0m0s"}},
-		"timeout":  {probing(lb.HealthTCP, func(h *lb.HealthCheck) { h.Timeout = -1 }), []string{"health.timeout: -1ns is no time for a probe: want more than 0s"}},
+		"timeout":  {probing(lb.HealthTCP, func(h *lb.HealthCheck) { h.Timeout = -1 }), []string{"health.timeout: -1ns is out of range: want more than 0s"}},
 		"long timeout": {probing(lb.HealthTCP, func(h *lb.HealthCheck) { h.Timeout = time.Minute }),
 			[]string{"health.timeout: 1m0s is longer than the interval of 2s"}},
 		"counts": {probing(lb.HealthTCP, func(h *lb.HealthCheck) { h.Rise, h.Fall = 0, -1 }), []string{
@@ -55,7 +55,7 @@ func TestCheckHealth(t *testing.T) {
 			`health.initially: unknown word "unknown(9)": want one of auto, healthy, unhealthy`,
 			"health.panicThreshold: 101 is out of range: want 0 to 100"}},
 		"passive": {func(s *lb.Service) { s.Health.Passive = true },
-			[]string{"health.passive: only with nat: with l2dsr the balancer doesn't see what backends answer"}},
+			[]string{"health.passive: only with nat: with l2dsr the balancer doesn't see responses"}},
 
 		"tcp with everything": {probing(lb.HealthTCP, func(h *lb.HealthCheck) {
 			h.Path, h.Host, h.Headers, h.Status, h.Body = "/", "a", map[string]string{"A": "b"}, lb.DefaultStatus(), "a"
@@ -76,21 +76,21 @@ func TestCheckHealth(t *testing.T) {
 			[]string{`health.headers: bad name "a b": want letters, digits and hyphens`}},
 		"header value": {func(s *lb.Service) { s.Health.Headers = map[string]string{"A": "secret\r\nB: c"} },
 			[]string{"health.headers: the value of A has control characters"}},
-		"host as header": {func(s *lb.Service) { s.Health.Headers = map[string]string{"Host": "a"} }, []string{"health.headers: the host has a field of its own"}},
-		"length":         {func(s *lb.Service) { s.Health.Headers = map[string]string{"Content-Length": "1"} }, []string{"health.headers: Content-Length is not for a check to say"}},
+		"host as header": {func(s *lb.Service) { s.Health.Headers = map[string]string{"Host": "a"} }, []string{"health.headers: use the field host"}},
+		"length":         {func(s *lb.Service) { s.Health.Headers = map[string]string{"Content-Length": "1"} }, []string{"health.headers: Content-Length is set by the check itself"}},
 		"status": {func(s *lb.Service) { s.Health.Status = lb.StatusSet{{200, 199}} },
-			[]string{"health.status: 200-199 is no range of status codes: want 100 to 599"}},
+			[]string{"health.status: 200-199 is not a range of status codes: want 100 to 599"}},
 		"body": {func(s *lb.Service) { s.Health.Body = "(" }, []string{"health.body: error parsing regexp: missing closing ): `(`"}},
 
 		"server name": {probing(lb.HealthGRPC, func(h *lb.HealthCheck) { h.TLS = &lb.HealthTLS{ServerName: "a..b"} }),
 			[]string{`health.tls.serverName: bad name "a..b": want labels of 1 to 63 characters between dots`}},
 		"idle ca": {probing(lb.HealthGRPC, func(h *lb.HealthCheck) { h.TLS = &lb.HealthTLS{CA: "a"} }),
-			[]string{"health.tls.ca: only with verify: true, or else nothing is verified"}},
+			[]string{"health.tls.ca: only with verify: true"}},
 		"bad ca": {probing(lb.HealthGRPC, func(h *lb.HealthCheck) { h.TLS = &lb.HealthTLS{Verify: true, CA: "a"} }), []string{"health.tls.ca: no certificate in PEM"}},
 
-		"no question":    {probing(lb.HealthDNS, func(*lb.HealthCheck) {}), []string{"health.dns: missing: a dns check needs a question"}},
+		"no question":    {probing(lb.HealthDNS, func(*lb.HealthCheck) {}), []string{"health.dns: missing: a dns check needs a query"}},
 		"empty question": {question(lb.DNSQuestion{}), []string{"health.dns.name: no name", `health.dns.type: unknown record type "unknown(0)": want one of A, NS, CNAME, SOA, PTR, MX, TXT, AAAA, SRV`}},
-		"family":         {question(lb.DNSQuestion{Name: "a", Type: lb.RecordA, Answer: "fd00::1"}), []string{`health.dns.answer: "fd00::1" is no address that a record of type A holds`}},
+		"family":         {question(lb.DNSQuestion{Name: "a", Type: lb.RecordA, Answer: "fd00::1"}), []string{`health.dns.answer: "fd00::1" is not an address that a record of type A holds`}},
 		"answer of none": {question(lb.DNSQuestion{Name: "a", Type: lb.RecordA, Code: lb.NXDomain, Answer: "10.0.0.1"}), []string{"health.dns.answer: an answer of nxdomain has no records"}},
 		"answer of mx":   {question(lb.DNSQuestion{Name: "a", Type: lb.RecordMX, Answer: "b"}), []string{"health.dns.answer: not compared for records of type MX: leave it out"}},
 		"long name":      {question(lb.DNSQuestion{Name: strings.Repeat("a.", 127), Type: lb.RecordA}), nil},
@@ -147,7 +147,7 @@ func TestWireKey(t *testing.T) {
 	same := *sound().Health
 	same.Rise, same.Fall, same.Passive, same.SlowStart, same.PanicThreshold, same.Initially = 9, 9, true, 1, 1, lb.InitiallyHealthy
 	if same.WireKey() != sound().Health.WireKey() {
-		t.Error("what becomes of results decides how backends are probed")
+		t.Error("what is done with results decides how backends are probed")
 	}
 	for name, change := range map[string]func(*lb.HealthCheck){
 		"type":     func(h *lb.HealthCheck) { h.Type = lb.HealthHTTPS },

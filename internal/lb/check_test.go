@@ -53,36 +53,36 @@ func TestCheck(t *testing.T) {
 			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
 			s.Backends[0].Port = 8080
 		}, nil},
-		"dnat to another node": {func(s *lb.Service) {
-			s.Forward, s.Backends = lb.DNAT, s.Backends[:1]
+		"dsr to another node": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.DSR, s.Backends[:1]
 			s.Backends[0].Port, s.Backends[0].Node = 8080, addr("fd00::11")
 		}, nil},
-		"dnat to the VIP's node": {func(s *lb.Service) {
-			s.Forward, s.Backends = lb.DNAT, s.Backends[:1]
+		"dsr to the VIP's node": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.DSR, s.Backends[:1]
 			s.Backends[0].Node = s.Address
 		}, []string{"backends[0].node: 10.1.1.1 is the VIP itself"}},
 		"nat to another node": {func(s *lb.Service) {
 			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
 			s.Backends[0].Node = addr("10.0.0.11")
-		}, []string{"backends[0].node: only with dnat: nat relays nothing to nodes"}},
-		"dnat to no node": {func(s *lb.Service) {
-			s.Forward, s.Backends, s.Backends[0].Outside = lb.DNAT, s.Backends[:1], true
+		}, []string{"backends[0].node: only with dsr: nat forwards no packets to nodes"}},
+		"dsr to no node": {func(s *lb.Service) {
+			s.Forward, s.Backends, s.Backends[0].Outside = lb.DSR, s.Backends[:1], true
 		}, nil},
-		"dnat to no node's node": {func(s *lb.Service) {
-			s.Forward, s.Backends = lb.DNAT, s.Backends[:1]
+		"dsr to no node's node": {func(s *lb.Service) {
+			s.Forward, s.Backends = lb.DSR, s.Backends[:1]
 			s.Backends[0].Node, s.Backends[0].Outside = addr("10.0.0.11"), true
-		}, []string{"backends[0].outside: on no node, though 10.0.0.11 is its node"}},
+		}, []string{"backends[0].outside: not with node, which is 10.0.0.11"}},
 		"nat to no node": {func(s *lb.Service) {
 			s.Forward, s.Backends, s.Backends[0].Outside = lb.NAT, s.Backends[:1], true
-		}, []string{"backends[0].outside: only with dnat: nat does alike with all backends"}},
-		"dnat with passive checks": {func(s *lb.Service) {
-			s.Forward, s.Backends, s.Health.Passive = lb.DNAT, s.Backends[:1], true
-		}, []string{"health.passive: only with nat: with dnat the balancer doesn't see what backends answer"}},
-		"dnat for other nodes": {func(s *lb.Service) {
-			s.Forward, s.Unannounced, s.Backends = lb.DNAT, true, s.Backends[:1]
+		}, []string{"backends[0].outside: only with dsr, this service has nat"}},
+		"dsr with passive checks": {func(s *lb.Service) {
+			s.Forward, s.Backends, s.Health.Passive = lb.DSR, s.Backends[:1], true
+		}, []string{"health.passive: only with nat: with dsr the balancer doesn't see responses"}},
+		"dsr for other nodes": {func(s *lb.Service) {
+			s.Forward, s.Unannounced, s.Backends = lb.DSR, true, s.Backends[:1]
 		}, nil},
 		"l2dsr for other nodes": {func(s *lb.Service) { s.Unannounced = true },
-			[]string{"unannounced: only with dnat: nobody relays packets of l2dsr"}},
+			[]string{"unannounced: only with dsr: no node forwards packets of l2dsr"}},
 		"nat to the other family": {func(s *lb.Service) { s.Forward = lb.NAT },
 			[]string{"backends[1].address: fd00::22 is not of the VIP's family: nat translates within IPv4 or IPv6"}},
 		"nat in a vxlan segment": {func(s *lb.Service) {
@@ -107,11 +107,11 @@ func TestCheck(t *testing.T) {
 		"no port":     {func(s *lb.Service) { s.Port = 0 }, []string{"port: 0 is out of range: want 1 to 65535"}},
 		"protocol":    {func(s *lb.Service) { s.Protocol = 132 }, []string{`protocol: unknown protocol "unknown(132)": want one of tcp, udp`}},
 		"forward": {func(s *lb.Service) { s.Forward = 0 },
-			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat, dnat`}},
+			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat, dsr`}},
 		"remembered":  {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, lb.MaxAffinityTimeout }, nil},
 		"too long":    {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, 8*24*time.Hour }, []string{"affinityTimeout: 192h0m0s is out of range: want 1s to 168h0m0s"}},
 		"too short":   {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, time.Millisecond }, []string{"affinityTimeout: 1ms is out of range: want 1s to 168h0m0s"}},
-		"nobody's":    {func(s *lb.Service) { s.AffinityTimeout = time.Hour }, []string{"affinityTimeout: only clients are remembered, and the affinity is flow: want client"}},
+		"no clients":  {func(s *lb.Service) { s.AffinityTimeout = time.Hour }, []string{"affinityTimeout: only with affinity client, this service has flow"}},
 		"affinity":    {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client, quic`}},
 		"unavailable": {func(s *lb.Service) { s.Unavailable = 7 }, []string{`unavailable: unknown policy "unknown(7)": want one of drop, reject`}},
 
@@ -132,8 +132,8 @@ func TestCheck(t *testing.T) {
 		"bad sources": {func(s *lb.Service) {
 			s.Sources = lb.Sources{Allow: append(prefixes("10.0.0.0/8 fd00::/8 10.0.0.1/8 10.0.0.0/8"), netip.Prefix{}), Deny: prefixes("::ffff:10.0.0.0/104")}
 		}, []string{
-			"sources.allow[1]: prefix fd00::/8 is of another family than the VIP 10.1.1.1: it holds none of its clients",
-			"sources.allow[2]: prefix 10.0.0.1/8 has bits behind its length: write 10.0.0.0/8",
+			"sources.allow[1]: prefix fd00::/8 is not of the same family as the VIP 10.1.1.1",
+			"sources.allow[2]: prefix 10.0.0.1/8 has host bits set: write 10.0.0.0/8",
 			"sources.allow[3]: 10.0.0.0/8 is also sources.allow[0]",
 			"sources.allow[4]: no prefix",
 			"sources.deny[0]: prefix ::ffff:10.0.0.0/104 is of IPv4-mapped IPv6 addresses: write it as IPv4"}},
@@ -149,7 +149,7 @@ func TestCheck(t *testing.T) {
 		"backend address":   {func(s *lb.Service) { s.Backends[1].Address = addr("::1") }, []string{"backends[1].address: ::1 is a loopback address: want one that others can reach"}},
 		"backend port 0":    {func(s *lb.Service) { s.Backends[0].Port = 0 }, []string{"backends[0].port: 0 is out of range: want 1 to 65535"}},
 		"backend port": {func(s *lb.Service) { s.Backends[0].Port = 8080 },
-			[]string{"backends[0].port: 8080 differs from the service's port 80, which l2dsr leaves as it is"}},
+			[]string{"backends[0].port: 8080 differs from the service's port 80, which l2dsr doesn't translate"}},
 		"weights": {func(s *lb.Service) { s.Backends[0].Weight, s.Backends[1].Weight = -1, 300 }, []string{
 			"backends[0].weight: -1 is out of range: want 0 to 256",
 			"backends[1].weight: 300 is out of range: want 0 to 256"}},
@@ -163,7 +163,7 @@ func TestCheck(t *testing.T) {
 			s.Segment = lb.Segment{Type: lb.SegmentVXLAN, ID: 1}
 		}, nil},
 		"vxlan without anything": {func(s *lb.Service) { s.Forward, s.Backends = lb.VXLAN, s.Backends[:1] }, []string{
-			"backends[0].tunnelEnd: missing: vxlan needs the tunnel end point behind which the backend is",
+			"backends[0].tunnelEnd: missing: vxlan needs the backend's tunnel end point",
 			"backends[0].mac: missing: vxlan needs the backend's own address within its segment",
 			"backends[0].segment: missing: the service is in no vxlan segment, so the backend's has to be given"}},
 		"vxlan in a vlan": {func(s *lb.Service) {
@@ -182,7 +182,7 @@ func TestCheck(t *testing.T) {
 			overlay(s, lb.VXLAN)
 			s.Forward = lb.GUE
 		}, []string{
-			"backends[0].tunnelEnd: gue has none: only vxlan and geneve have",
+			"backends[0].tunnelEnd: not with gue: only with vxlan and geneve",
 			"backends[0].segment.type: gue delivers in no vxlan segments: want none or vlan"}},
 		"backend segment": {func(s *lb.Service) { s.Backends[1].Segment.Type = lb.SegmentVLAN }, []string{"backends[1].segment.id: 0 is out of range: want 1 to 4094"}},
 	}

@@ -44,7 +44,7 @@ func (t *RecordType) UnmarshalText(text []byte) error {
 	return err
 }
 
-// ResponseCode says how a DNS server answers (RFC 1035 §4.1.1).
+// ResponseCode is the response code of a DNS server (RFC 1035 §4.1.1).
 type ResponseCode uint8
 
 // The response codes. The zero value is success.
@@ -74,15 +74,15 @@ func (c *ResponseCode) UnmarshalText(text []byte) error {
 	return err
 }
 
-// DNSQuestion is what a DNS check asks, and how a healthy server answers.
+// DNSQuestion is the query of a DNS check, and the expected response.
 type DNSQuestion struct {
-	// Name is asked for as a whole name, with or without its final dot.
+	// Name is fully qualified, with or without its final dot.
 	Name string     `json:"name"`
 	Type RecordType `json:"type"`
-	// Code is that of the answer.
+	// Code is the expected response code.
 	Code ResponseCode `json:"rcode"`
-	// Answer is the data of a record that the answer has to hold: the address of
-	// A and AAAA, the name of CNAME, NS and PTR, the text of TXT. Empty is any.
+	// Answer is the data of a record that the response has to contain: the address of A and
+	// AAAA, the name of CNAME, NS and PTR, the text of TXT. Empty is any.
 	Answer string `json:"answer,omitempty"`
 }
 
@@ -104,7 +104,7 @@ func (q *DNSQuestion) checkAnswer() error {
 	switch q.Type {
 	case RecordA, RecordAAAA:
 		if a, err := netip.ParseAddr(q.Answer); err != nil || a.Is4() != (q.Type == RecordA) || a.Is4In6() || a.Zone() != "" {
-			return fmt.Errorf("%q is no address that a record of type %s holds", q.Answer, q.Type)
+			return fmt.Errorf("%q is not an address that a record of type %s holds", q.Answer, q.Type)
 		}
 	case RecordCNAME, RecordNS, RecordPTR:
 		return checkDNSName(q.Answer)

@@ -4,7 +4,10 @@ package lb
 
 import (
 	"encoding/json"
+	"fmt"
+	"strconv"
 	"time"
+	"unicode/utf8"
 )
 
 // HealthType is the protocol of a health check.
@@ -14,13 +17,13 @@ type HealthType uint8
 const (
 	// HealthTCP opens a connection and closes it.
 	HealthTCP HealthType = iota + 1
-	// HealthHTTP sends a GET request and judges the answer.
+	// HealthHTTP sends a GET request and checks the response.
 	HealthHTTP
 	// HealthHTTPS is HealthHTTP over TLS.
 	HealthHTTPS
 	// HealthGRPC calls grpc.health.v1.Health/Check.
 	HealthGRPC
-	// HealthDNS asks a question over UDP.
+	// HealthDNS sends a query over UDP.
 	HealthDNS
 	// HealthUDP sends a datagram.
 	HealthUDP
@@ -33,7 +36,7 @@ var healthWords = words{
 	HealthDNS: "dns", HealthUDP: "udp", HealthICMP: "icmp",
 }
 
-// String returns the word that stands for the check in a configuration file.
+// String returns the type as in a configuration file.
 func (t HealthType) String() string { return healthWords.text(uint8(t)) }
 
 // MarshalText writes the type as String does.
@@ -53,8 +56,7 @@ const (
 	MaxSlowStart      = time.Hour
 )
 
-// HealthCheck says how the backends of a service are probed. The fields of one
-// type are empty in checks of the others.
+// HealthCheck is how the backends of a service are probed. Fields of other types are empty.
 type HealthCheck struct {
 	Type HealthType `json:"type"`
 	// Port is where backends are probed; 0 is each one's own port.
@@ -63,65 +65,62 @@ type HealthCheck struct {
 	// one probe may take; Timeout is at most Interval.
 	Interval time.Duration `json:"interval"`
 	Timeout  time.Duration `json:"timeout"`
-	// Rise and Fall are how many probes in a row make a backend healthy or
-	// unhealthy; both at least 1. The first probe of all decides alone.
+	// Rise and Fall are the numbers of consecutive probes that make a backend healthy or
+	// unhealthy; at least 1. The very first probe decides alone.
 	Rise int `json:"rise"`
 	Fall int `json:"fall"`
-	// Initially is how a backend counts until its first probe is over.
+	// Initially is the state of a backend until its first probe has finished.
 	Initially Initially `json:"initially"`
-	// PanicThreshold is a percentage of the service's backends: while fewer are
-	// healthy, health is ignored. 0 never ignores it.
+	// PanicThreshold is a percentage of the service's backends: while fewer are healthy, health
+	// is ignored. 0 disables it.
 	PanicThreshold int `json:"panicThreshold,omitzero"`
-	// SlowStart is how long a backend that became healthy takes to get its whole
-	// weight.
+	// SlowStart is how long a backend that became healthy takes to get its full weight.
 	SlowStart time.Duration `json:"slowStart,omitzero"`
-	// Passive lets connections that a backend refuses bring its next probe
-	// forward; only in the mode NAT, as only there the balancer sees answers.
+	// Passive advances a backend's next probe when it refuses a connection; only in the mode
+	// NAT, in which the balancer sees responses.
 	Passive bool `json:"passive,omitempty"`
 
-	// Path, which begins with a slash, and Host are what HTTP and HTTPS checks
-	// ask for. Without Host it is the address that is probed.
+	// Path, which begins with a slash, and Host are those of HTTP and HTTPS requests. Without
+	// Host the probed address is used.
 	Path string `json:"path,omitempty"`
 	Host string `json:"host,omitempty"`
 	// Headers are sent by HTTP and HTTPS checks. Values may be secrets.
 	Headers map[string]string `json:"headers,omitempty"`
-	// Status are the codes of a healthy HTTP answer; none is DefaultStatus.
+	// Status are the codes of a healthy HTTP response; none is DefaultStatus.
 	Status StatusSet `json:"status,omitempty"`
-	// Body is a regular expression (RE2) that has to match somewhere in the first
-	// 64 KiB of an HTTP answer's body; empty for any.
+	// Body is a regular expression (RE2) that has to match within the first 64 KiB of an HTTP
+	// response's body; empty for any.
 	Body string `json:"body,omitempty"`
 
-	// TLS says how HTTPS and gRPC checks use TLS. HTTPS without it verifies
-	// nothing, gRPC without it uses none.
+	// TLS has the TLS settings of HTTPS and gRPC checks. Without it HTTPS verifies nothing, and
+	// gRPC uses no TLS.
 	TLS *HealthTLS `json:"tls,omitempty"`
 
-	// Service is the name that a gRPC check asks for; empty is the server itself.
+	// Service is the service name of a gRPC check; empty is the server itself.
 	Service string `json:"service,omitempty"`
 
-	// DNS is the question of a DNS check.
+	// DNS is the query of a DNS check.
 	DNS *DNSQuestion `json:"dns,omitempty"`
 
-	// Send is the datagram of a UDP check, Expect what the answer has to contain.
-	// Without Expect any answer will do, and silence too: only a port that is
-	// closed (ICMP) is a failure.
+	// Send is the datagram of a UDP check, Expect what the response has to contain. Without
+	// Expect any response is healthy, and so is none: only a closed port (ICMP) is a failure.
 	Send   Payload `json:"send,omitempty"`
 	Expect Payload `json:"expect,omitempty"`
 }
 
-// HealthTLS says how a check uses TLS.
+// HealthTLS are the TLS settings of a check.
 type HealthTLS struct {
-	// Verify refuses servers without a certificate for ServerName.
+	// Verify rejects servers without a valid certificate for ServerName.
 	Verify bool `json:"verify,omitempty"`
-	// ServerName is sent to the server (RFC 6066); empty is the check's Host, else
-	// the address that is probed, which is not sent.
+	// ServerName is sent to the server (RFC 6066); empty is the check's Host, else the probed
+	// address, which is not sent.
 	ServerName string `json:"serverName,omitempty"`
-	// CA are the PEM certificates of those who may sign the server's, with
-	// Verify; empty are the machine's own.
+	// CA are PEM certificates of the trusted authorities, with Verify; empty for those of the
+	// system.
 	CA string `json:"ca,omitempty"`
 }
 
-// WireKey is equal for two checks if their probes are: if they send and expect
-// the same, and as often.
+// WireKey is equal for checks with equal probes and intervals.
 func (h *HealthCheck) WireKey() string {
 	wire := *h
 	wire.Rise, wire.Fall, wire.Initially, wire.PanicThreshold, wire.SlowStart, wire.Passive = 0, 0, 0, 0, 0, false
@@ -132,15 +131,14 @@ func (h *HealthCheck) WireKey() string {
 	return string(key)
 }
 
-// Initially is how backends count until their first probe is over.
+// Initially is the state of backends until their first probe has finished.
 type Initially uint8
 
-// The ways of counting them. The zero value is the default.
+// The initial states. The zero value is the default.
 const (
-	// InitiallyAuto takes a backend that joins a running agent's service as
-	// unhealthy: a dead one never gets a flow. All others count as healthy, or as
-	// an earlier check said: a start of the agent, or a new check, takes nobody
-	// out.
+	// InitiallyAuto is unhealthy for a backend added to a service of a running agent, so that a
+	// dead one never gets a flow. All others are healthy, or as an earlier check found: neither
+	// a start of the agent nor a new check removes backends.
 	InitiallyAuto Initially = iota
 	// InitiallyHealthy and InitiallyUnhealthy make no such difference.
 	InitiallyHealthy
@@ -159,5 +157,38 @@ func (i Initially) MarshalText() ([]byte, error) { return []byte(i.String()), ni
 func (i *Initially) UnmarshalText(text []byte) error {
 	v, err := initiallyWords.parse("word", string(text))
 	*i = Initially(v)
+	return err
+}
+
+// Payload is the content of a datagram, with Go's escapes for bytes that aren't text: \n, \r,
+// \t, \\, \x00 and so on.
+type Payload string
+
+// maxPayload fits into one packet on any network (RFC 8200 §5).
+const maxPayload = 1200
+
+// Bytes returns the content itself.
+func (p Payload) Bytes() ([]byte, error) {
+	var content []byte
+	for rest := string(p); rest != ""; {
+		r, multibyte, tail, err := strconv.UnquoteChar(rest, 0)
+		if err != nil {
+			return nil, fmt.Errorf(`bad escape in %q: want for example \n, \\ or \x00`, string(p))
+		}
+		if multibyte {
+			content = utf8.AppendRune(content, r)
+		} else {
+			content = append(content, byte(r))
+		}
+		rest = tail
+	}
+	return content, nil
+}
+
+func (p Payload) check() error {
+	content, err := p.Bytes()
+	if err == nil && len(content) > maxPayload {
+		err = fmt.Errorf("%d bytes are too many: want at most %d", len(content), maxPayload)
+	}
 	return err
 }

@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// Bounds of QUIC connection ids that name a server (draft-ietf-quic-load-
+// Bounds of QUIC connection IDs that contain a server ID (draft-ietf-quic-load-
 // balancers, sections 3 and 4). The last configuration id, 7, says that an id
 // can't be routed.
 const (
@@ -20,10 +20,9 @@ const (
 	maxServerAndNonce = 19
 )
 
-// QUIC says how the servers of a service write their ids into the connection
-// ids that they hand out: behind one octet, of which the first three bits are
-// the configuration, stand the server's id and a nonce, neither encrypted
-// (draft-ietf-quic-load-balancers).
+// QUIC is how the servers of a service encode their IDs in connection IDs: after one octet,
+// whose first three bits are the configuration, follow the server's ID and a nonce, both
+// unencrypted (draft-ietf-quic-load-balancers).
 type QUIC struct {
 	ConfigID int `json:"configID"`
 	// ServerIDLength and NonceLength are in bytes, together at most 19.
@@ -50,14 +49,14 @@ func (s *ServerID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// checkQUIC finds what is wrong with affinity to QUIC connections.
+// checkQUIC checks the fields for AffinityQUIC.
 func (s *Service) checkQUIC(f *findings) {
 	wanted := s.Affinity == AffinityQUIC
 	switch {
 	case wanted && s.Protocol == TCP:
 		f.add("affinity", errors.New("quic runs over udp, this service is tcp"))
 	case wanted && s.QUIC == nil:
-		f.add("quic", errors.New("missing: affinity quic needs to know the form of connection ids"))
+		f.add("quic", errors.New("missing: affinity quic needs the format of connection IDs"))
 	case !wanted && s.QUIC != nil:
 		f.add("quic", fmt.Errorf("only with affinity quic, this service has %s", s.Affinity))
 	}
@@ -79,7 +78,7 @@ func (s *Service) checkQUIC(f *findings) {
 	}
 }
 
-// checkServerID leaves the length open where the service doesn't say which.
+// checkServerID doesn't check the length if the service doesn't define it.
 func (s *Service) checkServerID(id ServerID) error {
 	switch {
 	case s.Affinity != AffinityQUIC:

@@ -30,7 +30,7 @@ func TestCheckQUIC(t *testing.T) {
 		"no server id": {func(s *lb.Service) { s.Backends[0].ServerID = "" }, nil},
 		"longest":      {func(s *lb.Service) { s.QUIC.NonceLength = 17 }, nil},
 		"tcp":          {func(s *lb.Service) { s.Protocol = lb.TCP }, []string{"affinity: quic runs over udp, this service is tcp"}},
-		"no form":      {func(s *lb.Service) { s.QUIC = nil }, []string{"quic: missing: affinity quic needs to know the form of connection ids"}},
+		"no form":      {func(s *lb.Service) { s.QUIC = nil }, []string{"quic: missing: affinity quic needs the format of connection IDs"}},
 		"unroutable":   {func(s *lb.Service) { s.QUIC.ConfigID = 7 }, []string{"quic.configID: 7 is out of range: want 0 to 6"}},
 		"no length": {func(s *lb.Service) { s.QUIC.ServerIDLength = 0 }, []string{
 			"quic.serverIDLength: 0 is out of range: want 1 to 15",

@@ -3,14 +3,17 @@
 package lb
 
 import (
+	"fmt"
+	"net/netip"
 	"reflect"
+	"slices"
 	"time"
 )
 
-// Forward is how a packet is brought to its backend (DESIGN.md §5.3).
+// Forward is a forwarding mode: how packets are sent to backends.
 type Forward uint8
 
-// The forwarding modes. The zero value is none of them.
+// The forwarding modes. The zero value is invalid.
 const (
 	// L2DSR rewrites the destination MAC address and the VLAN; the backend has
 	// the VIP on a loopback and answers the client directly.
@@ -25,15 +28,15 @@ const (
 	Geneve
 	// NAT rewrites addresses and ports in both directions.
 	NAT
-	// DNAT rewrites the destination only, on the node that has the backend: other
-	// nodes send it the packet as it came. The backend sees the client's address,
-	// and its node answers the client directly.
-	DNAT
+	// DSR rewrites the destination only, on the backend's node, to which other nodes forward
+	// the unchanged packet. The backend sees the client's address, and its node answers the
+	// client directly.
+	DSR
 )
 
-var forwardWords = words{L2DSR: "l2dsr", IPIP: "ipip", GUE: "gue", VXLAN: "vxlan", Geneve: "geneve", NAT: "nat", DNAT: "dnat"}
+var forwardWords = words{L2DSR: "l2dsr", IPIP: "ipip", GUE: "gue", VXLAN: "vxlan", Geneve: "geneve", NAT: "nat", DSR: "dsr"}
 
-// String returns the word that stands for the mode in a configuration file.
+// String returns the mode as in a configuration file.
 func (f Forward) String() string { return forwardWords.text(uint8(f)) }
 
 // MarshalText writes the mode as String does.
@@ -46,16 +49,11 @@ func (f *Forward) UnmarshalText(text []byte) error {
 	return err
 }
 
-// DSR reports whether backends answer the client directly, which needs the VIP
-// on the backend and leaves the destination port as it is.
-func (f Forward) DSR() bool { return !f.Translates() }
+// Translates reports whether the mode rewrites the destination to the backend's address and
+// port.
+func (f Forward) Translates() bool { return f == NAT || f == DSR }
 
-// Translates reports whether packets are made ones for the backend's own address
-// and port.
-func (f Forward) Translates() bool { return f == NAT || f == DNAT }
-
-// Overlay returns the type of the segments in which the mode delivers: VXLAN's
-// or Geneve's, and SegmentUnset for a mode that needs none.
+// Overlay returns the type of segment in which the mode delivers, SegmentUnset for none.
 func (f Forward) Overlay() SegmentType {
 	switch f {
 	case VXLAN:
@@ -67,7 +65,7 @@ func (f Forward) Overlay() SegmentType {
 	}
 }
 
-// Affinity says which packets belong together.
+// Affinity defines which packets go to the same backend.
 type Affinity uint8
 
 // The affinities. The zero value is the default.
@@ -96,55 +94,51 @@ func (a *Affinity) UnmarshalText(text []byte) error {
 	return err
 }
 
-// Service is one VIP with its backends and the way they are reached. Services
-// are immutable once they are handed to the store: whoever needs another one
-// makes a copy.
+// Service is one VIP with its backends. Services are immutable once they are in the store.
 type Service struct {
-	// Name is unique within a source and only for people; the VIP is the identity.
+	// Name is unique within a source and for display only; the VIP is the identity.
 	Name string `json:"name"`
 	VIP
 	Forward  Forward  `json:"forward"`
 	Affinity Affinity `json:"affinity"`
-	// AffinityTimeout, only with AffinityClient, is how long a client that begins
-	// no flow is remembered: until then its new flows go to the backend of its
-	// earlier ones, if that takes new flows, whatever became of the others. At 0
-	// clients aren't remembered, and the backend follows from the address.
+	// AffinityTimeout, only with AffinityClient, is how long a client without new flows is
+	// remembered: its new flows go to the backend of its earlier ones, if that accepts new
+	// flows, whatever other backends change. At 0 clients aren't remembered, and the backend
+	// is chosen by the client's address.
 	AffinityTimeout time.Duration `json:"affinityTimeout,omitzero"`
-	// Unannounced says that routes to the VIP lead to other nodes, which send packets
-	// on to this one; only with DNAT, or a Membership.
+	// Unannounced says that this node doesn't announce the VIP and receives its packets from
+	// other nodes; only with DSR, or a Membership.
 	Unannounced bool `json:"unannounced,omitempty"`
-	// Membership says whether this node is one of the servers.
+	// Membership is set if nodes are backends.
 	Membership Membership `json:"membership,omitzero"`
-	// QUIC is the form of connection ids; only, and always, with AffinityQUIC.
+	// QUIC is the format of connection IDs; required with AffinityQUIC, invalid without.
 	QUIC     *QUIC    `json:"quic,omitempty"`
 	Tracking Tracking `json:"tracking"`
-	// IdleTimeout is how long a flow may be silent and still be there: a change
-	// of backends is remembered until then. At least MinIdleTimeout; 0 is the
-	// protocol's default (see Idle).
+	// IdleTimeout is the time without packets after which a flow has ended: a change of
+	// backends is tracked for that long. At least MinIdleTimeout; 0 is the protocol's default
+	// (see Idle).
 	IdleTimeout time.Duration `json:"idleTimeout,omitzero"`
-	// Learn is how long before a planned change of backends UDP flows are taken
-	// note of, so that those seen in that time stay where they are; 0 changes at
-	// once. Other protocols need no such time.
+	// Learn is how long UDP flows are recorded before a planned change of backends takes
+	// effect, so that active flows keep their backend; 0 changes at once. Other protocols
+	// don't need it.
 	Learn time.Duration `json:"learn,omitzero"`
-	// Sources says which clients may use the service.
+	// Sources are the source prefixes that are allowed and denied.
 	Sources Sources `json:"sources,omitzero"`
-	// Limits bounds how fast new flows may come.
+	// Limits are the rate limits of new flows.
 	Limits FlowLimits `json:"limits,omitzero"`
-	// Unavailable is what clients meet while no backend is usable.
+	// Unavailable is what happens to packets while no backend is usable.
 	Unavailable Unavailable `json:"unavailable"`
 	// MinHealthy is the number of usable backends below which the VIP's route is
 	// withdrawn; at least 1.
 	MinHealthy int `json:"minHealthy"`
-	// Health says how backends are probed; nil means that they are taken as
-	// healthy.
+	// Health is the health check; without one all backends count as healthy.
 	Health *HealthCheck `json:"health,omitempty"`
 	// Backends have distinct IDs. Their order has no meaning.
 	Backends []Backend `json:"backends"`
 }
 
-// SegmentOf returns the VXLAN or Geneve segment in which a backend of the
-// service is: its own, else the service's. It is the zero Segment in a mode that
-// delivers in none.
+// SegmentOf returns the VXLAN or Geneve segment of a backend: its own, else the service's,
+// or the zero Segment in a mode without.
 func (s *Service) SegmentOf(b Backend) Segment {
 	for _, segment := range []Segment{b.Segment, s.Segment} {
 		if segment.Tagged() && segment.Type == s.Forward.Overlay() {
@@ -154,7 +148,7 @@ func (s *Service) SegmentOf(b Backend) Segment {
 	return Segment{}
 }
 
-// Idle returns the time-out that holds for the service's flows.
+// Idle returns the effective idle timeout.
 func (s *Service) Idle() time.Duration {
 	switch {
 	case s.IdleTimeout != 0:
@@ -168,4 +162,129 @@ func (s *Service) Idle() time.Duration {
 // Equal reports whether two services are the same in every field.
 func (s *Service) Equal(o *Service) bool {
 	return s == o || (s != nil && o != nil && reflect.DeepEqual(*s, *o))
+}
+
+// Unavailable is what happens to a client's packet while its service has no usable backend.
+type Unavailable uint8
+
+// The policies. The zero value is the default.
+const (
+	// Drop drops packets: retransmissions succeed once a backend is usable.
+	Drop Unavailable = iota
+	// Reject answers TCP by a reset (RFC 9293 §3.10.7.1), UDP by ICMP "port unreachable", and
+	// an echo request to an address without other usable services by "host unreachable".
+	Reject
+)
+
+var unavailableWords = words{Drop: "drop", Reject: "reject"}
+
+// String returns "drop" or "reject".
+func (u Unavailable) String() string { return unavailableWords.text(uint8(u)) }
+
+// MarshalText writes the policy as String does.
+func (u Unavailable) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; any other text is an error.
+func (u *Unavailable) UnmarshalText(text []byte) error {
+	v, err := unavailableWords.parse("policy", string(text))
+	*u = Unavailable(v)
+	return err
+}
+
+// Tracking defines which flows a data plane records (docs/design/tracking.md).
+type Tracking uint8
+
+// The kinds of tracking. The zero value is the default.
+const (
+	// TrackingMinimal records only flows that a change of backends might move.
+	TrackingMinimal Tracking = iota
+	// TrackingFull records every flow, as connection-tracking balancers do.
+	TrackingFull
+)
+
+var trackingWords = words{TrackingMinimal: "minimal", TrackingFull: "full"}
+
+// String returns "minimal" or "full".
+func (t Tracking) String() string { return trackingWords.text(uint8(t)) }
+
+// MarshalText writes the kind as String does.
+func (t Tracking) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; any other text is an error.
+func (t *Tracking) UnmarshalText(text []byte) error {
+	v, err := trackingWords.parse("tracking", string(text))
+	*t = Tracking(v)
+	return err
+}
+
+// Bounds of a service's times.
+const (
+	MinIdleTimeout = time.Second
+	MaxIdleTimeout = 7 * 24 * time.Hour
+	MaxLearn       = time.Minute
+	// DefaultLearn is the default of sources for UDP services.
+	DefaultLearn = time.Second
+)
+
+// checkTracking checks the fields about tracking.
+func (s *Service) checkTracking(f *findings) {
+	f.add("tracking", trackingWords.check("tracking", uint8(s.Tracking)))
+	if t := s.IdleTimeout; t != 0 && (t < MinIdleTimeout || t > MaxIdleTimeout) {
+		f.add("idleTimeout", OutOfRange(t, MinIdleTimeout, MaxIdleTimeout))
+	}
+	switch {
+	case s.Learn < 0 || s.Learn > MaxLearn:
+		f.add("learn", OutOfRange(s.Learn, time.Duration(0), MaxLearn))
+	case s.Learn > 0 && s.Protocol != UDP:
+		f.add("learn", fmt.Errorf("only udp flows are learned, this service is %s", s.Protocol))
+	}
+}
+
+// MaxNewFlows is the largest limit of new flows in a second.
+const MaxNewFlows = 10_000_000
+
+// FlowLimits are limits of the rate of new flows of a service on one node, with a burst of one
+// second's worth. Existing flows are never limited.
+type FlowLimits struct {
+	// NewFlows is the number per second for the service, NewFlowsPerSource that for each
+	// client: an IPv4 address or an IPv6 /64. 0 is unlimited.
+	NewFlows          int `json:"newFlows,omitzero"`
+	NewFlowsPerSource int `json:"newFlowsPerSource,omitzero"`
+}
+
+func (l FlowLimits) check(f *findings, path string) {
+	check := func(field string, n int) {
+		if n < 0 || n > MaxNewFlows {
+			f.add(path+"."+field, OutOfRange(n, 0, MaxNewFlows))
+		}
+	}
+	check("newFlows", l.NewFlows)
+	check("newFlowsPerSource", l.NewFlowsPerSource)
+}
+
+// Membership says that nodes are balancers and backends of a service at once, in the modes
+// L2DSR, IPIP and GUE. The zero Membership is that of separate backends.
+type Membership struct {
+	// Self is this node's own address: packets for a backend of this address go to its kernel.
+	Self netip.Addr `json:"self,omitzero"`
+	// Balancers are the addresses of the other nodes that may balance the service. Packets from
+	// them have been balanced and go to the kernel; their tunnels end here.
+	Balancers []netip.Addr `json:"balancers,omitempty"`
+}
+
+// Is reports whether a backend is this node itself.
+func (m *Membership) Is(b Backend) bool { return m.Self.IsValid() && m.Self == b.Address }
+
+// check checks the membership of a service in a mode.
+func (m *Membership) check(f *findings, forward Forward) {
+	if !m.Self.IsValid() && len(m.Balancers) == 0 {
+		return
+	}
+	if forward != 0 && !slices.Contains([]Forward{L2DSR, IPIP, GUE}, forward) {
+		f.add("membership", fmt.Errorf("only with l2dsr, ipip and gue: want none with %s", forward))
+	}
+	f.add("membership.self", CheckAddress(m.Self))
+	for i, a := range m.Balancers {
+		f.add(fmt.Sprintf("membership.balancers[%d]", i), CheckAddress(a))
+	}
 }

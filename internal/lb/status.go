@@ -16,8 +16,8 @@ type StatusRange struct{ Low, High int }
 // touch each other.
 type StatusSet []StatusRange
 
-// DefaultStatus is what a check without a set takes for a healthy answer, as
-// Kubernetes does: success, and redirects, which aren't followed.
+// DefaultStatus is the healthy set without another one: success and redirects, which aren't
+// followed, as in Kubernetes.
 func DefaultStatus() StatusSet { return StatusSet{{200, 399}} }
 
 // Contains reports whether the set has a code.
@@ -70,12 +70,12 @@ func parseStatusRange(text string) (StatusRange, error) {
 
 func (r StatusRange) check() error {
 	if r.Low < 100 || r.High > 599 || r.Low > r.High {
-		return fmt.Errorf("%d-%d is no range of status codes: want 100 to 599", r.Low, r.High)
+		return fmt.Errorf("%d-%d is not a range of status codes: want 100 to 599", r.Low, r.High)
 	}
 	return nil
 }
 
-// joined makes one of ranges that overlap or touch; s is in ascending order.
+// joined merges ranges that overlap or touch; s is in ascending order.
 func (s StatusSet) joined() StatusSet {
 	var set StatusSet
 	for _, r := range s {

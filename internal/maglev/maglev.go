@@ -26,7 +26,7 @@ const MaxBackends = 1<<15 - 1
 
 // Backend is one candidate for the entries of a ring.
 type Backend struct {
-	// ID is hashed to the order in which the backend asks for entries. The IDs
+	// ID is hashed to the order in which the backend claims entries. The IDs
 	// of one ring are distinct, and their addresses never IPv4-mapped.
 	ID netip.AddrPort
 	// Weight is the backend's share relative to the others', 0 to lb.MaxWeight.

@@ -262,7 +262,7 @@ func FuzzBuild(f *testing.F) {
 		if len(ring) != size {
 			t.Fatalf("%d entries, want %d", len(ring), size)
 		}
-		checkShares(t, ring, backends) // panics on an entry that is no index
+		checkShares(t, ring, backends) // panics on an entry that is not an index
 	})
 }
 

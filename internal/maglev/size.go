@@ -8,7 +8,7 @@ const (
 	// entriesPerTurn keeps the shares of equal backends within 1 % of each other
 	// (section 3.4: "we recommend that M be at least 100 × N").
 	entriesPerTurn = 100
-	// weightedSize is the largest size that weights alone can ask for: 256 KiB,
+	// weightedSize is the largest size because of weights alone: 256 KiB,
 	// which a second-level cache holds. Beyond it the size follows the number of
 	// backends, and shares are as exact as that size allows.
 	weightedSize = 131_071

@@ -84,7 +84,7 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// freeSet has one bit for each entry of a ring that nobody has claimed yet; a
+// freeSet has one bit for each entry of a ring that is not claimed yet; a
 // bit map stays in a cache where the ring itself wouldn't.
 type freeSet []uint64
 

@@ -3,10 +3,8 @@
 package observe
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"net/http"
+	"io"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -14,57 +12,37 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-// maxDrainBytes is more than any name and address take.
-const maxDrainBytes = 4 << 10
-
-// change answers a request to drain, or undrain, a target.
-func (s *Server) change(do func(r *http.Request, target DrainTarget) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		var target DrainTarget
-		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDrainBytes))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(&target); err != nil {
-			http.Error(w, fmt.Sprintf("target: %v", err), http.StatusBadRequest)
-			return
-		}
-		// Routers may need longer than any other answer takes.
-		patient := http.NewResponseController(w)
-		if err := errors.Join(patient.SetReadDeadline(time.Time{}), patient.SetWriteDeadline(time.Time{})); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		if err := do(r, target); err != nil {
-			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-		}
-	}
+// Drain is one drain and how far it has come.
+type Drain struct {
+	store.Drain
+	// Desired says that the target is in the configuration.
+	Desired bool `json:"desired"`
+	// Flows is the number of live recorded flows that are left.
+	Flows int `json:"flows"`
+	// PacketsPerSecond still arrive: for the target's backends, or for any VIP of
+	// the node.
+	PacketsPerSecond float64 `json:"packetsPerSecond"`
+	// Silent is how much longer a flow that has sent nothing since the drain began
+	// may be there without being seen; it is recorded as soon as it speaks.
+	Silent time.Duration `json:"silent"`
 }
 
-// drains answers with how far all drains have come.
-func (s *Server) drains(w http.ResponseWriter, r *http.Request) {
-	v, err := s.agent.look(r.Context(), s.observer.sampler.latest())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+// Drains shows all drains; flows are the live recorded flows.
+func (s *Snapshot) Drains(flows dataplane.FlowCounts) []Drain {
+	shown := make([]Drain, len(s.desired.Drains))
+	for i, d := range s.desired.Drains {
+		shown[i] = s.drain(d, flows, time.Now())
 	}
-	flows, err := s.agent.CountFlows(r.Context())
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	shown := make([]Drain, len(v.desired.Drains))
-	for i, d := range v.desired.Drains {
-		shown[i] = v.drain(d, flows, time.Now())
-	}
-	s.answer(w, shown)
+	return shown
 }
 
 // drain shows one drain at a time.
-func (v view) drain(d store.Drain, flows dataplane.FlowCounts, now time.Time) Drain {
-	shown := Drain{DrainTarget: DrainTarget{Service: d.Service, Backend: d.Backend}, Since: d.Since}
+func (s *Snapshot) drain(d store.Drain, flows dataplane.FlowCounts, now time.Time) Drain {
+	shown := Drain{Drain: d}
 	if d.Target == (store.Target{}) {
 		shown.Desired = true
 	}
-	for _, e := range v.desired.Services {
+	for _, e := range s.desired.Services {
 		svc := e.Configured
 		if d.Service != "" && d.Service != svc.Name {
 			continue
@@ -74,7 +52,7 @@ func (v view) drain(d store.Drain, flows dataplane.FlowCounts, now time.Time) Dr
 				continue
 			}
 			shown.Flows += flows[svc.VIP][b.ID()]
-			shown.PacketsPerSecond += v.rates.backend(svc.VIP, b.ID()).PacketsPerSecond
+			shown.PacketsPerSecond += s.rates.backend(svc.VIP, b.ID()).PacketsPerSecond
 			shown.Desired = true
 		}
 		if d.Service != "" {
@@ -93,4 +71,32 @@ func unseen(svc *lb.Service, changed, now time.Time) time.Duration {
 		return 0
 	}
 	return max(0, svc.Idle()-now.Sub(changed)).Round(time.Second)
+}
+
+// FormatDrains is a table of drains in the order given.
+func FormatDrains(drains []Drain) string {
+	return table(func(t io.Writer) {
+		fmt.Fprintln(t, "DRAINED\tSINCE\tFLOWS\tPACKETS/S\tSTATUS")
+		for _, d := range drains {
+			fmt.Fprintf(t, "%s\t%s\t%d\t%s\t%s\n", d.Target, d.Since.Format(time.RFC3339), d.Flows, human(d.PacketsPerSecond), d.condition())
+		}
+	})
+}
+
+// Progress describes how far the drain has come, in one line.
+func (d Drain) Progress() string {
+	return fmt.Sprintf("%s: %s left, %s packets/s; %s", d.Target, counted(d.Flows, "flow", "flows"), human(d.PacketsPerSecond), d.condition())
+}
+
+// condition describes what the counts don't show.
+func (d Drain) condition() string {
+	switch {
+	case !d.Desired:
+		return "not in the configuration"
+	case d.Target == store.Target{}:
+		return "packets that come are balanced"
+	case d.Silent > 0:
+		return fmt.Sprintf("flows that have been silent since may show up for another %s", d.Silent)
+	}
+	return "no other flows can be there"
 }

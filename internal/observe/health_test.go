@@ -30,29 +30,27 @@ func TestAlive(t *testing.T) {
 			{"slow", now.Add(-30 * time.Second), ""},
 			{"stuck", now.Add(-31 * time.Second), "reconcile: the data plane has been at one call for 31s"},
 		} {
-			agent := observe.Agent{Calling: func() time.Time { return tt.since }}
-			if got := text(agent.Alive()); got != tt.want {
+			agent := &fakeAgent{calling: tt.since}
+			observer := observe.NewObserver(agent, nil, slog.New(slog.DiscardHandler))
+			if got := text(observer.Alive()); got != tt.want {
 				t.Errorf("%s: %q, want %q", tt.what, got, tt.want)
 			}
 		}
 	})
 }
 
-// So is one whose counters nobody looks at any more; that they can't be read
+// So is one whose counters are no longer read; that they can't be read
 // doesn't count.
 func TestObserverAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hang := make(chan struct{})
 		looks := 0
-		observer := observe.NewObserver(observe.Agent{
-			Started: time.Now(), Calling: func() time.Time { return time.Time{} },
-			Stats: func(context.Context) (dataplane.Stats, error) {
-				if looks++; looks > 100 {
-					<-hang
-				}
-				return dataplane.Stats{}, errors.New("broken")
-			},
-		}, slog.New(slog.DiscardHandler))
+		observer := observe.NewObserver(&fakeAgent{stats: func(context.Context) (dataplane.Stats, error) {
+			if looks++; looks > 100 {
+				<-hang
+			}
+			return dataplane.Stats{}, errors.New("broken")
+		}}, nil, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithCancel(t.Context())
 		go observer.Run(ctx)
 		time.Sleep(100 * time.Second)
@@ -60,7 +58,7 @@ func TestObserverAlive(t *testing.T) {
 			t.Errorf("while it looks: %v", err)
 		}
 		time.Sleep(time.Minute)
-		if got, want := text(observer.Alive()), "observe: the counters were looked at 1m1s ago"; got != want {
+		if got, want := text(observer.Alive()), "observe: the counters were last read 1m1s ago"; got != want {
 			t.Errorf("when it hangs: %q, want %q", got, want)
 		}
 		close(hang)
@@ -88,12 +86,8 @@ func TestReady(t *testing.T) {
 	} {
 		desired := store.New()
 		desired.Drain(store.Drain{Target: tt.drained, Since: started})
-		agent := observe.Agent{
-			Begun:       func() bool { return tt.begun },
-			Attachments: func() []observe.Attachment { return tt.to },
-			Desired:     desired.Snapshot,
-		}
-		if got := text(agent.Ready()); got != tt.want {
+		agent := &fakeAgent{attached: tt.begun, attachments: tt.to, snapshot: desired.Snapshot()}
+		if got := text(observe.NewObserver(agent, nil, slog.New(slog.DiscardHandler)).Ready()); got != tt.want {
 			t.Errorf("begun %t, attached to %v, %+v drained: %q, want %q", tt.begun, tt.to, tt.drained, got, tt.want)
 		}
 	}
@@ -105,3 +99,26 @@ func text(err error) string {
 	}
 	return err.Error()
 }
+
+// fakeAgent answers what it is made of.
+type fakeAgent struct {
+	calling     time.Time
+	attached    bool
+	attachments []observe.Attachment
+	snapshot    store.Snapshot
+	stats       func(context.Context) (dataplane.Stats, error)
+}
+
+func (a *fakeAgent) Describe() observe.Status {
+	return observe.Status{DataPlane: observe.DataPlane{Attachments: a.attachments}}
+}
+
+func (a *fakeAgent) Snapshot() store.Snapshot { return a.snapshot }
+
+func (a *fakeAgent) Routes() observe.Routes { return observe.Routes{} }
+
+func (a *fakeAgent) Stats(ctx context.Context) (dataplane.Stats, error) { return a.stats(ctx) }
+
+func (a *fakeAgent) Calling() time.Time { return a.calling }
+
+func (a *fakeAgent) Attached() bool { return a.attached }

@@ -87,7 +87,7 @@ func newHistory() *history {
 }
 
 // add remembers one second.
-func (h *history) add(s span) {
+func (h *history) add(s interval) {
 	total := s.totals()
 	h.totals[packetsKept][h.at] = float32(total.PacketsPerSecond)
 	h.totals[bytesKept][h.at] = float32(total.BytesPerSecond)
@@ -120,8 +120,7 @@ func (h *history) put(vip lb.VIP, rate float64) {
 	ring[h.at] = float32(rate)
 }
 
-// idle is the series of a service that has had no packets yet, as long as there
-// has been somebody to see it.
+// idle is the series of a service that has had no packets yet, where the counters could be read.
 func (h *history) idle() *series {
 	ring := new(series)
 	for i, v := range h.totals[packetsKept] {
@@ -165,7 +164,7 @@ func (h *history) points(ring *series) Points {
 const dropPrefix = "drop_"
 
 // totals sums up the services, and the exits that drop.
-func (s span) totals() Totals {
+func (s interval) totals() Totals {
 	var t Totals
 	for vip := range s.to.Services {
 		rate := s.service(vip)

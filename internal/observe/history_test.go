@@ -15,11 +15,11 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// second is a span of one second in which so many packets came for each service
+// second is a interval of one second in which so many packets came for each service
 // and were dropped.
-func second(packets map[lb.VIP]uint64, dropped uint64) span {
+func second(packets map[lb.VIP]uint64, dropped uint64) interval {
 	began := time.Unix(0, 0)
-	s := span{
+	s := interval{
 		from:  dataplane.Stats{Exits: map[string]uint64{"drop_loop": 0, "pass_not_vip": 0}, Services: map[lb.VIP]dataplane.ServiceStats{}},
 		to:    dataplane.Stats{Exits: map[string]uint64{"drop_loop": dropped, "pass_not_vip": 999}, Services: map[lb.VIP]dataplane.ServiceStats{}},
 		began: began, ended: began.Add(time.Second),
@@ -84,16 +84,5 @@ func TestPoints(t *testing.T) {
 	}
 	if text, err = json.Marshal(Points(nil)); err != nil || string(text) != "[]" {
 		t.Errorf("no points are %s (%v)", text, err)
-	}
-}
-
-func TestEvents(t *testing.T) {
-	var e Events
-	for i := range maxEvents + 5 {
-		e.Add(Event{Object: fmt.Sprint(i)})
-	}
-	latest, count := e.Latest()
-	if len(latest) != maxEvents || count != maxEvents+5 || latest[0].Object != fmt.Sprint(maxEvents+4) || latest[maxEvents-1].Object != "5" {
-		t.Errorf("%d events of %d, from %s to %s", len(latest), count, latest[0].Object, latest[len(latest)-1].Object)
 	}
 }

@@ -19,12 +19,13 @@ type Status struct {
 	Commit  string    `json:"commit"`
 	Node    string    `json:"node"`
 	PID     int       `json:"pid"`
+	Kernel  string    `json:"kernel,omitempty"` // its release
 	Started time.Time `json:"started"`
 	// Listen is the address of the status page, the metrics and the API over HTTP;
 	// empty without one.
 	Listen string `json:"listen,omitempty"`
 	Config Config `json:"config"`
-	// Kubernetes is nil for an agent that is told what to do by its file alone.
+	// Kubernetes is nil for an agent with a configuration file only.
 	Kubernetes *Kubernetes `json:"kubernetes,omitempty"`
 	Revision   uint64      `json:"revision"` // of the desired services
 	DataPlane  DataPlane   `json:"dataplane"`
@@ -35,7 +36,7 @@ type Status struct {
 	// Services and Backends count what Services and Backends list.
 	Services ServiceCounts `json:"services"`
 	Backends BackendCounts `json:"backends"`
-	// BGP sums up what Routes lists.
+	// BGP summarises what Routes lists.
 	BGP RouteCounts `json:"bgp"`
 	// Exits are the ways that packets left the data plane, by name.
 	Exits []Exit `json:"exits"`
@@ -71,7 +72,7 @@ type Attachment struct {
 }
 
 // ServiceCounts counts services: those that the data plane has as desired and
-// those whose last try failed. The rest is on its way.
+// those whose last attempt failed. The rest is pending.
 type ServiceCounts struct {
 	Total      int `json:"total"`
 	Programmed int `json:"programmed"`
@@ -122,28 +123,28 @@ type Service struct {
 	DesiredRevision    uint64 `json:"desiredRevision"`
 	ProgrammedRevision uint64 `json:"programmedRevision"`
 	Deleting           bool   `json:"deleting,omitempty"`
-	// Error is why the last try failed, Attempts counts the failures in a row.
+	// Error is why the last attempt failed, Attempts counts the failures in a row.
 	Error    string `json:"error,omitempty"`
 	Attempts int    `json:"attempts"`
 	// Backends counts the desired ones. BackendsDrained have weight 0 and are
-	// meant to be out of use.
+	// meant to be unused.
 	Backends      int `json:"backends"`
 	BackendsInUse int `json:"backendsInUse"`
 	// BackendsHealthy counts those that no health check found dead; without a
 	// check all are. Panic says that so few are healthy that health is ignored.
 	BackendsHealthy int  `json:"backendsHealthy"`
 	Panic           bool `json:"panic,omitempty"`
-	// Drained says that an operator wants the service to get no new flows here.
+	// Drained says that an operator keeps new flows from the service here.
 	Drained         bool `json:"drained,omitempty"`
 	BackendsDrained int  `json:"backendsDrained"`
 	RingSize        int  `json:"ringSize"`
-	// Tracking is what is remembered of the service's flows.
+	// Tracking counts the service's recorded flows.
 	Tracking dataplane.Tracking `json:"tracking"`
 	dataplane.Traffic
 	Rate
 }
 
-// HealthState sums up what health checks know of a backend.
+// HealthState is the result of health checks of a backend.
 type HealthState string
 
 // The states. A backend that is being checked counts as healthy or not until
@@ -175,7 +176,7 @@ type Backend struct {
 	Weight  int        `json:"weight"`
 	InUse   bool       `json:"inUse"`
 	Health  Health     `json:"health"`
-	// Drained says that an operator wants the backend to get no new flows.
+	// Drained says that an operator keeps new flows from the backend.
 	Drained bool `json:"drained,omitempty"`
 	// Reason says why the backend is not in use.
 	Reason string `json:"reason,omitempty"`
@@ -186,4 +187,32 @@ type Backend struct {
 	Share float64 `json:"share"`
 	dataplane.Traffic
 	Rate
+}
+
+// Kubernetes is how an agent follows the API server of its cluster.
+type Kubernetes struct {
+	// Server is the API server's URL.
+	Server string `json:"server"`
+	// Reachable says that it answered last, Since when that became so or ceased to be,
+	// and LastResponse when it last answered. Error is why it can't be reached.
+	Reachable    bool      `json:"reachable"`
+	Since        time.Time `json:"since"`
+	LastResponse time.Time `json:"lastResponse,omitzero"`
+	Error        string    `json:"error,omitempty"`
+	// Synced is when all objects had been read for the first time; zero before.
+	Synced time.Time `json:"synced,omitzero"`
+	// Restored is when what is served was saved, while nothing newer is known; zero
+	// otherwise.
+	Restored time.Time `json:"restored,omitzero"`
+	// Objects counts the Services and LoadBalancers for this node.
+	Objects int `json:"objects"`
+	// Problems keep objects, or parts of them, from being served as they are written.
+	Problems []Problem `json:"problems"`
+}
+
+// Problem is something that is wrong with an object.
+type Problem struct {
+	// Object is for example "Service default/web".
+	Object string `json:"object"`
+	Text   string `json:"text"`
 }

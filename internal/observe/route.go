@@ -5,15 +5,69 @@ package observe
 import (
 	"cmp"
 	"fmt"
+	"io"
+	"net/netip"
 	"slices"
+	"strings"
+	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// routes is what the agent tells of its routes.
-func (a *Agent) routes() Routes { return a.Routes().complete() }
+// RouteCounts summarises Routes.
+type RouteCounts struct {
+	// Enabled says that the configuration has a BGP section.
+	Enabled bool   `json:"enabled"`
+	ASN     uint32 `json:"asn,omitempty"`
+	// Established counts peers with a session, of Peers that are configured or connected by
+	// themselves.
+	Peers       int `json:"peers"`
+	Established int `json:"established"`
+	// Announced counts prefixes that are announced, of Routes that would be.
+	Routes    int `json:"routes"`
+	Announced int `json:"announced"`
+}
 
-// complete has no list missing: in JSON there is [] where there is nothing.
+// Routes is what the node announces, and to whom.
+type Routes struct {
+	// Enabled says that the configuration has a BGP section; all else is zero or
+	// empty without one.
+	Enabled  bool       `json:"enabled"`
+	ASN      uint32     `json:"asn,omitempty"`
+	RouterID netip.Addr `json:"routerID,omitzero"`
+	// Announcements are sorted by prefix, Peers by address.
+	Announcements []Announcement  `json:"announcements"`
+	Peers         []bgp.PeerState `json:"peers"`
+}
+
+// Announcement is a prefix that is announced, or would be.
+type Announcement struct {
+	Prefix netip.Prefix `json:"prefix"`
+	// Services are the names of those that the prefix is announced for.
+	Services []string `json:"services"`
+	// From are the clients that announce it to a route reflector, of which each next
+	// hop of a prefix is an announcement; an agent has none.
+	From []netip.Addr `json:"from,omitempty"`
+	// Announced says that the prefix is in force, Since when it became so, or ceased
+	// to be; Peers are those with an established session, to which it is announced.
+	Announced bool         `json:"announced"`
+	Since     time.Time    `json:"since,omitzero"`
+	Peers     []netip.Addr `json:"peers"`
+	// Reason is why it is not announced, or soon will not be: "web: not programmed
+	// yet", "web: 0 of 3 backends healthy, 1 wanted", "node drained", "damped for
+	// 4s".
+	Reason string `json:"reason,omitempty"`
+	// GracefulShutdown says that the route carries GRACEFUL_SHUTDOWN (RFC 8326).
+	GracefulShutdown bool `json:"gracefulShutdown,omitempty"`
+	// NextHop is the given one; the zero Addr is the node's own.
+	NextHop netip.Addr `json:"nextHop,omitzero"`
+	// Attributes are in words: "65021:100", "local-pref 200", "med 10", "prepend 2".
+	Attributes []string `json:"attributes"`
+	// Withdrawals counts how often it was withdrawn.
+	Withdrawals uint64 `json:"withdrawals"`
+}
+
+// complete replaces nil lists by empty ones, for JSON.
 func (r Routes) complete() Routes {
 	r.Peers = listed(r.Peers)
 	r.Announcements = listed(slices.Clone(r.Announcements))
@@ -26,7 +80,7 @@ func (r Routes) complete() Routes {
 	return r
 }
 
-// listed is the list, and empty instead of nil.
+// listed is the list, or an empty one instead of nil.
 func listed[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -34,7 +88,7 @@ func listed[T any](list []T) []T {
 	return list
 }
 
-// counts sums up the routes.
+// counts summarises the routes.
 func (r Routes) counts() RouteCounts {
 	c := RouteCounts{Enabled: r.Enabled, ASN: r.ASN, Peers: len(r.Peers), Routes: len(r.Announcements)}
 	for _, p := range r.Peers {
@@ -46,17 +100,17 @@ func (r Routes) counts() RouteCounts {
 	return c
 }
 
-// String is one line for people.
+// String is one line of text.
 func (c RouteCounts) String() string {
 	return fmt.Sprintf("AS %d, %d of %d peers established, %d of %d routes announced",
 		c.ASN, c.Established, c.Peers, c.Announced, c.Routes)
 }
 
-// Condition says in a few words how the announcement is.
+// Condition is the state of the announcement in a few words.
 func (a Announcement) Condition() string {
 	switch {
 	case a.Announced && a.GracefulShutdown:
-		return "leaving: " + oneLine(cmp.Or(a.Reason, "peers are asked to prefer other routes"))
+		return "leaving: " + oneLine(cmp.Or(a.Reason, "routers prefer other routes"))
 	case a.Announced && len(a.Peers) == 0:
 		return "no peer: no session is established"
 	case a.Announced:
@@ -64,4 +118,98 @@ func (a Announcement) Condition() string {
 	default:
 		return "not announced: " + oneLine(a.Reason)
 	}
+}
+
+// FormatRoutes is a table of announcements and one of peers, as they are at a time.
+func FormatRoutes(r Routes, now time.Time) string {
+	if !r.Enabled {
+		return "no BGP: the configuration has no bgp section\n"
+	}
+	announcements := table(func(t io.Writer) {
+		fmt.Fprintln(t, "PREFIX\tSERVICES\tTO\tSINCE\tNEXT HOP\tATTRIBUTES\tWITHDRAWALS\tSTATUS")
+		for _, a := range r.Announcements {
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\n", a.Prefix, a.cause(), few(a.Peers), since(a.Since, now),
+				nextHop(a), orDash(strings.Join(a.Attributes, ", ")), a.Withdrawals, a.Condition())
+		}
+	})
+	peers := table(func(t io.Writer) {
+		fmt.Fprintln(t, "PEER\tAS\tROUTER ID\tSINCE\tFLAPS\tBFD\tMESSAGES IN/OUT\tUPDATES IN/OUT\tROUTES IN/OUT\tSTATUS")
+		for _, p := range r.Peers {
+			router := ""
+			if p.RouterID.IsValid() {
+				router = p.RouterID.String()
+			}
+			fmt.Fprintf(t, "%s\t%d\t%s\t%s\t%d\t%s\t%d/%d\t%d/%d\t%d/%d\t%s\n", p.Address, p.ASN, orDash(router), since(p.Since, now), p.Flaps,
+				bfdCondition(p), p.MessagesReceived, p.MessagesSent, p.UpdatesReceived, p.UpdatesSent,
+				p.RoutesReceived, p.RoutesAnnounced, condition(p, now))
+		}
+	})
+	return fmt.Sprintf("%s, router id %s\n\n%s\n%s", r.counts(), r.RouterID, announcements, peers)
+}
+
+// condition is the state of a peer's session in a few words.
+func condition(p bgp.PeerState, now time.Time) string {
+	text := string(p.State)
+	if p.Reason != "" {
+		text += ": " + oneLine(p.Reason)
+	}
+	if left := p.NextTry.Sub(now); left > 0 {
+		text += fmt.Sprintf(", next try in %s", left.Round(100*time.Millisecond))
+	}
+	if p.OmittedRoutes > 0 {
+		text += fmt.Sprintf(", %s not announced: %s", counted(p.OmittedRoutes, "route", "routes"), oneLine(p.OmittedReason))
+	}
+	return text
+}
+
+// bfdCondition is the state of a peer's BFD session.
+func bfdCondition(p bgp.PeerState) string {
+	text := string(p.BFD)
+	if p.BFDReason != "" {
+		text += ": " + oneLine(p.BFDReason)
+	}
+	if p.BFDFlaps > 0 {
+		text += fmt.Sprintf(" (flaps: %d)", p.BFDFlaps)
+	}
+	return orDash(text)
+}
+
+// nextHop is "self" where none is configured.
+func nextHop(a Announcement) string {
+	if !a.NextHop.IsValid() {
+		return "self"
+	}
+	return a.NextHop.String()
+}
+
+// few lists the first elements, and counts the rest.
+func few[T any](list []T) string {
+	const most = 3
+	var words []string
+	for _, element := range list[:min(len(list), most)] {
+		words = append(words, fmt.Sprint(element))
+	}
+	if more := len(list) - most; more > 0 {
+		words = append(words, fmt.Sprintf("%d more", more))
+	}
+	return orDash(strings.Join(words, ", "))
+}
+
+// since writes how long something has been so, in full seconds.
+func since(then, now time.Time) string {
+	if then.IsZero() {
+		return orDash("")
+	}
+	return age(then, now).String()
+}
+
+// orDash is the text of a cell.
+func orDash(text string) string { return cmp.Or(text, "-") }
+
+// cause is what a prefix is announced for: services, or clients of a reflector.
+func (a Announcement) cause() string {
+	if len(a.From) > 0 {
+		return "from " + few(a.From)
+	}
+	return few(a.Services)
 }

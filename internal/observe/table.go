@@ -3,32 +3,29 @@
 package observe
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"io"
 	"net/netip"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 )
 
-// writeTable lays out lines of cells that end in tabs, with two blanks between
+// table lays out lines of cells that end in tabs, with two blanks between
 // columns.
-func writeTable(w io.Writer, fill func(io.Writer)) error {
-	var text bytes.Buffer
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fill(table)
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := text.WriteTo(w)
-	return err
+func table(fill func(io.Writer)) string {
+	var text strings.Builder
+	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	fill(t)
+	_ = t.Flush() // a Builder takes everything
+	return text.String()
 }
 
-// WriteServices prints services for people, in the order given.
-func WriteServices(w io.Writer, services []Service) error {
-	return writeTable(w, func(t io.Writer) {
+// FormatServices is a table of services in the order given.
+func FormatServices(services []Service) string {
+	return table(func(t io.Writer) {
 		fmt.Fprintln(t, "SERVICE\tVIP\tFORWARD\tBACKENDS\tPACKETS\tPACKETS/S\tBITS/S\tSTATUS")
 		for _, s := range services {
 			forward := "-"
@@ -41,10 +38,10 @@ func WriteServices(w io.Writer, services []Service) error {
 	})
 }
 
-// ConditionOK is the condition of a service that is as it should be.
+// ConditionOK is the condition of a healthy service.
 const ConditionOK = "ok"
 
-// Condition says in a few words how the service is.
+// Condition is the state of the service in a few words.
 func (s Service) Condition() string {
 	missing, unhealthy := s.Backends-s.BackendsDrained-s.BackendsInUse, s.Backends-s.BackendsHealthy
 	switch {
@@ -76,9 +73,9 @@ func (s Service) Condition() string {
 // oneLine puts an error that joins others on one line.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// WriteBackends prints backends for people, in the order given.
-func WriteBackends(w io.Writer, backends []Backend) error {
-	return writeTable(w, func(t io.Writer) {
+// FormatBackends is a table of backends in the order given.
+func FormatBackends(backends []Backend) string {
+	return table(func(t io.Writer) {
 		fmt.Fprintln(t, "SERVICE\tVIP\tBACKEND\tWEIGHT\tSHARE\tPACKETS\tPACKETS/S\tBITS/S\tNEXT HOP\tHEALTH\tSTATUS")
 		for _, b := range backends {
 			hop, condition := "-", "ok"
@@ -98,15 +95,15 @@ func WriteBackends(w io.Writer, backends []Backend) error {
 	})
 }
 
-// WriteStatus prints the agent's status for people, who read it at the given
-// time. Exits that no packet took are left out.
-func WriteStatus(w io.Writer, s Status, now time.Time) error {
-	err := writeTable(w, func(t io.Writer) {
+// FormatStatus is the agent's status as it is at a time. Exits that no packet took are
+// omitted.
+func FormatStatus(s Status, now time.Time) string {
+	text := table(func(t io.Writer) {
 		fmt.Fprintf(t, "node\t%s\n", s.Node)
 		fmt.Fprintf(t, "%s\t%s (commit %s)%s, up %s\n", cmp.Or(s.Role, "agent"), s.Version, s.Commit, process(s.PID), age(s.Started, now))
 		fmt.Fprintf(t, "config\t%s, loaded %s ago, digest %s\n", s.Config.Path, age(s.Config.Loaded, now), short(s.Config.Digest))
 		if s.Config.Error != "" {
-			fmt.Fprintf(t, "\trefused %s ago, what was loaded runs on:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
+			fmt.Fprintf(t, "\trefused %s ago, the loaded one stays in force:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
 		}
 		s.Kubernetes.write(t, now)
 		if s.Listen != "" {
@@ -129,10 +126,10 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 			fmt.Fprintf(t, "bgp\t%s\n", s.BGP)
 		}
 	})
-	if err != nil || s.Role == RoleReflector {
-		return err
+	if s.Role == RoleReflector {
+		return text
 	}
-	return writeTable(w, func(t io.Writer) {
+	return text + table(func(t io.Writer) {
 		fmt.Fprintln(t, "\nEXIT\tPACKETS\tPACKETS/S")
 		for _, e := range s.Exits {
 			if e.Packets > 0 {
@@ -142,8 +139,8 @@ func WriteStatus(w io.Writer, s Status, now time.Time) error {
 	})
 }
 
-// process names a process, but the only one of a container: its number is the same
-// everywhere, and not the one by which the node knows it.
+// process is the process id, but in a container: there it is always 1, and not the
+// node's number of the process.
 func process(pid int) string {
 	if pid == 1 {
 		return ""
@@ -151,7 +148,7 @@ func process(pid int) string {
 	return fmt.Sprintf(", pid %d", pid)
 }
 
-// some counts what normally isn't there.
+// some counts what is normally absent.
 func some(n int, what string) string {
 	if n == 0 {
 		return ""
@@ -173,8 +170,109 @@ func writeDataPlane(t io.Writer, d DataPlane) {
 	}
 }
 
-// short is enough of a digest to tell two apart.
+// short is enough of a digest to distinguish two.
 func short(digest string) string { return digest[:min(12, len(digest))] }
 
-// age writes how long ago a moment was, in full seconds.
+// age is how long ago a time was, in full seconds.
 func age(then, now time.Time) time.Duration { return now.Sub(then).Round(time.Second) }
+
+// write adds lines to the table of a status.
+func (k *Kubernetes) write(t io.Writer, now time.Time) {
+	if k == nil {
+		return
+	}
+	reached := "reached for " + age(k.Since, now).String()
+	if !k.Reachable {
+		reached = "not reached for " + age(k.Since, now).String()
+	}
+	fmt.Fprintf(t, "kubernetes\t%s, %s\n", k.Server, reached)
+	if k.Error != "" {
+		fmt.Fprintf(t, "\t%s\n", oneLine(k.Error))
+	}
+	switch {
+	case !k.Restored.IsZero():
+		fmt.Fprintf(t, "\tserves what was known %s ago\n", age(k.Restored, now))
+	case k.Synced.IsZero():
+		fmt.Fprint(t, "\tobjects not read yet\n")
+	default:
+		problems := ""
+		if n := len(k.Problems); n > 0 {
+			problems = ", " + counted(n, "problem", "problems")
+		}
+		fmt.Fprintf(t, "\t%s, read %s ago%s\n", counted(k.Objects, "object", "objects"), age(k.Synced, now), problems)
+	}
+	for _, p := range k.Problems {
+		fmt.Fprintf(t, "\t%s: %s\n", p.Object, p.Text)
+	}
+}
+
+// String is the state, and why the last probe failed.
+func (h Health) String() string {
+	if h.Reason == "" {
+		return string(h.State)
+	}
+	return fmt.Sprintf("%s: %s", h.State, oneLine(h.Reason))
+}
+
+// add counts one service, or one backend.
+func (c *ServiceCounts) add(s Service) {
+	c.Total++
+	c.Programmed += one(s.Programmed)
+	c.Failed += one(s.Error != "")
+	c.Panic += one(s.Panic)
+	c.Drained += one(s.Drained)
+}
+
+func (c *BackendCounts) add(b Backend) {
+	c.Total++
+	c.InUse += one(b.InUse)
+	c.Unhealthy += one(b.Health.State == HealthUnhealthy)
+	c.Drained += one(b.Drained)
+}
+
+func one(holds bool) int {
+	if holds {
+		return 1
+	}
+	return 0
+}
+
+// human writes a number with three digits and a decimal prefix: 0, 999, 1.23k,
+// 45.6M. A rate that is not 0 is never shown as 0.
+func human(v float64) string {
+	switch {
+	case v <= 0:
+		return "0"
+	case v < 1:
+		return "<1"
+	}
+	prefixes := []string{"", "k", "M", "G", "T", "P", "E"}
+	i := 0
+	for v >= 999.5 && i < len(prefixes)-1 {
+		v /= 1000
+		i++
+	}
+	decimals := 0
+	switch {
+	case i == 0 || v >= 99.95:
+	case v >= 9.995:
+		decimals = 1
+	default:
+		decimals = 2
+	}
+	return strconv.FormatFloat(v, 'f', decimals, 64) + prefixes[i]
+}
+
+// counted writes how many there are: "1 flow", "2 flows".
+func counted[N int | uint32 | uint64](n N, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
+// bits writes a rate of bytes as one of bits, which is how links are measured.
+func bits(bytesPerSecond float64) string { return human(8 * bytesPerSecond) }
+
+// percent writes a share with one decimal.
+func percent(share float64) string { return fmt.Sprintf("%.1f%%", 100*share) }

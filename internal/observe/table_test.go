@@ -3,7 +3,6 @@
 package observe_test
 
 import (
-	"bytes"
 	"errors"
 	"flag"
 	"net/netip"
@@ -19,21 +18,28 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var (
+	started = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	web     = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	dns     = lb.VIP{Address: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: lb.UDP, Segment: lb.Segment{Type: lb.SegmentVLAN, ID: 100}}
+)
 
-// golden compares what write prints with a file of testdata.
-func golden(t *testing.T, name string, out *bytes.Buffer, err error) {
+var update = flag.Bool("update", false, "regenerate the golden files")
+
+// golden compares a text with a file of testdata.
+func golden(t *testing.T, name, text string) {
 	t.Helper()
 	path := filepath.Join("testdata", name)
+	var err error
 	if *update {
-		err = errors.Join(err, os.WriteFile(path, out.Bytes(), 0o644))
+		err = os.WriteFile(path, []byte(text), 0o644)
 	}
 	want, readErr := os.ReadFile(path)
 	if err := errors.Join(err, readErr); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(string(want), out.String()); diff != "" {
-		t.Errorf("%s (go test -update writes it anew): %s", path, diff)
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("%s (go test -update regenerates it): %s", path, diff)
 	}
 }
 
@@ -63,8 +69,7 @@ func TestServiceTable(t *testing.T) {
 		variant("leaving", func(s *observe.Service) { s.Deleting = true; s.Forward = 0 }),
 		variant("stuck", func(s *observe.Service) { s.Deleting = true; s.Forward = 0; s.Error = "busy\nfull" }),
 	}
-	var out bytes.Buffer
-	golden(t, "services.txt", &out, observe.WriteServices(&out, list))
+	golden(t, "services.txt", observe.FormatServices(list))
 }
 
 func TestBackendTable(t *testing.T) {
@@ -80,8 +85,7 @@ func TestBackendTable(t *testing.T) {
 			Health: observe.Health{State: observe.HealthUnhealthy, Reason: "connection refused"}},
 		{Service: "dns", VIP: dns, Address: netip.MustParseAddr("fd00::2"), Port: 53, InUse: true, Reason: "no longer desired"},
 	}
-	var out bytes.Buffer
-	golden(t, "backends.txt", &out, observe.WriteBackends(&out, list))
+	golden(t, "backends.txt", observe.FormatBackends(list))
 }
 
 func TestStatusTable(t *testing.T) {
@@ -106,11 +110,10 @@ func TestStatusTable(t *testing.T) {
 			{Name: "pass_not_vip", Packets: 1},
 		},
 	}
-	var out bytes.Buffer
-	golden(t, "status.txt", &out, observe.WriteStatus(&out, status, started.Add(time.Hour)))
+	golden(t, "status.txt", observe.FormatStatus(status, started.Add(time.Hour)))
 }
 
-// In a container the process has no number worth a word, and one thing is no plural.
+// In a container the process has no number worth a word, and one thing is singular.
 func TestStatusOfPod(t *testing.T) {
 	status := observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", PID: 1, Started: started,
@@ -121,6 +124,5 @@ func TestStatusOfPod(t *testing.T) {
 			Problems: []observe.Problem{{Object: "Service default/web", Text: "no endpoints"}},
 		},
 	}
-	var out bytes.Buffer
-	golden(t, "status_pod.txt", &out, observe.WriteStatus(&out, status, started.Add(time.Hour)))
+	golden(t, "status_pod.txt", observe.FormatStatus(status, started.Add(time.Hour)))
 }

@@ -6,9 +6,9 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -17,9 +17,9 @@ import (
 type Top struct {
 	Node string    `json:"node"`
 	Time time.Time `json:"time"`
-	// Total is what all services forward.
+	// Total is the rate of all services.
 	Total Rate `json:"total"`
-	// BGP sums up what is announced.
+	// BGP summarises what is announced.
 	BGP      RouteCounts `json:"bgp"`
 	Services []Service   `json:"services"`
 	Backends []Backend   `json:"backends"`
@@ -27,22 +27,13 @@ type Top struct {
 	Exits []Exit `json:"exits"`
 }
 
-func (s *Server) top(w http.ResponseWriter, r *http.Request) {
-	rows := maxFlows
-	if text := r.URL.Query().Get("limit"); text != "" {
-		var err error
-		if rows, err = limitOf(text); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
+// Top has at most so many services and backends.
+func (s *Snapshot) Top(rows int) Top {
+	status := s.Status()
+	t := Top{
+		Node: status.Node, Time: time.Now(), BGP: status.BGP, Services: slices.Clone(s.Services()),
+		Backends: s.AllBackends(), Exits: []Exit{},
 	}
-	s.show(w, r, func(v view) (any, error) { return s.agent.top(v, rows), nil })
-}
-
-// top has at most so many services and backends.
-func (a *Agent) top(v view, rows int) Top {
-	status := a.status(v)
-	t := Top{Node: a.Node, Time: time.Now(), BGP: status.BGP, Services: v.services(), Backends: v.backends(), Exits: []Exit{}}
 	for _, s := range t.Services {
 		t.Total.PacketsPerSecond += s.PacketsPerSecond
 		t.Total.BytesPerSecond += s.BytesPerSecond
@@ -66,38 +57,32 @@ func (r Rate) compare(o Rate) int {
 	return cmp.Or(cmp.Compare(r.PacketsPerSecond, o.PacketsPerSecond), cmp.Compare(r.BytesPerSecond, o.BytesPerSecond))
 }
 
-// WriteTop prints rates for people.
-func WriteTop(w io.Writer, t Top) error {
-	fmt.Fprintf(w, "%s  %s  %s packets/s  %s bits/s\n", t.Node, t.Time.Format(time.TimeOnly),
+// FormatTop has a table each of services, backends and exits.
+func FormatTop(t Top) string {
+	text := fmt.Sprintf("%s  %s  %s packets/s  %s bits/s\n", t.Node, t.Time.Format(time.TimeOnly),
 		human(t.Total.PacketsPerSecond), bits(t.Total.BytesPerSecond))
 	if t.BGP.Enabled {
-		fmt.Fprintf(w, "bgp  %s\n", t.BGP)
+		text += fmt.Sprintf("bgp  %s\n", t.BGP)
 	}
-	fmt.Fprintln(w)
-	err := writeTable(w, func(w io.Writer) {
+	services := table(func(w io.Writer) {
 		fmt.Fprintln(w, "SERVICE\tVIP\tBACKENDS\tPACKETS/S\tBITS/S\tSTATUS")
 		for _, s := range t.Services {
 			fmt.Fprintf(w, "%s\t%s\t%d/%d\t%s\t%s\t%s\n", s.Name, s.VIP, s.BackendsInUse, s.Backends,
 				human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.Condition())
 		}
 	})
-	if err != nil {
-		return err
-	}
-	err = writeTable(w, func(w io.Writer) {
-		fmt.Fprintln(w, "\nSERVICE\tBACKEND\tSHARE\tPACKETS/S\tBITS/S")
+	backends := table(func(w io.Writer) {
+		fmt.Fprintln(w, "SERVICE\tBACKEND\tSHARE\tPACKETS/S\tBITS/S")
 		for _, b := range t.Backends {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", b.Service, netip.AddrPortFrom(b.Address, b.Port), percent(b.Share),
 				human(b.PacketsPerSecond), bits(b.BytesPerSecond))
 		}
 	})
-	if err != nil {
-		return err
-	}
-	return writeTable(w, func(w io.Writer) {
-		fmt.Fprintln(w, "\nEXIT\tPACKETS/S")
+	exits := table(func(w io.Writer) {
+		fmt.Fprintln(w, "EXIT\tPACKETS/S")
 		for _, e := range t.Exits {
 			fmt.Fprintf(w, "%s\t%s\n", e.Name, human(e.PacketsPerSecond))
 		}
 	})
+	return strings.Join([]string{text, services, backends, exits}, "\n")
 }

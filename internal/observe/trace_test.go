@@ -3,12 +3,8 @@
 package observe_test
 
 import (
-	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,101 +18,6 @@ var (
 	id1 = netip.MustParseAddrPort("10.0.0.21:80")
 	id2 = netip.MustParseAddrPort("10.0.0.22:80")
 )
-
-// fakeTrace says of each packet what its interface is called; "broken" can't be
-// traced.
-func fakeTrace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
-	switch packet.Interface {
-	case "broken":
-		return dataplane.Trace{}, errors.New("broken")
-	case "web":
-		return dataplane.Trace{Exit: "forward_l2dsr", Verdict: "transmit", VIP: web, Found: true, Frame: packet.Frame}, nil
-	}
-	return dataplane.Trace{Exit: "pass_not_ip", Verdict: "pass"}, nil
-}
-
-// fakeFlows has one flow of each service and one of a service that is gone.
-func fakeFlows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
-	gone := web
-	gone.Port = 81
-	flows := dataplane.Flows{Records: 7, Capacity: 8}
-	for i, vip := range []lb.VIP{web, dns, gone} {
-		if query.VIP == (lb.VIP{}) || query.VIP == vip {
-			client := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), uint16(i))
-			flows.Flows = append(flows.Flows, dataplane.Flow{VIP: vip, Client: client, Backend: id1, Age: time.Second})
-		}
-	}
-	flows.Matching = len(flows.Flows)
-	if query.Client.IsValid() {
-		flows.Flows = nil
-	}
-	flows.Flows = flows.Flows[:min(len(flows.Flows), query.Limit)]
-	return flows, nil
-}
-
-func TestTraces(t *testing.T) {
-	w := newWorld(t)
-	body, err := observe.Dial(w.socket).Traces(t.Context(), []dataplane.Packet{
-		{Interface: "web", Frame: []byte{1, 2}}, {Interface: "broken"}, {},
-	})
-	var got []string
-	for _, trace := range decode[[]observe.Trace](t, body, err) {
-		got = append(got, fmt.Sprintf("%s|%s|%s|%s|%x", trace.Service, trace.Exit, trace.Reason, trace.Error, trace.Frame))
-	}
-	want := []string{
-		"web|forward_l2dsr|sent out of the interface that it came in by: to the backend, with nothing but the link layer rewritten||0102",
-		"|||broken|",
-		"|pass_not_ip|passed to the kernel: neither IPv4 nor IPv6||",
-	}
-	if !slices.Equal(got, want) {
-		t.Errorf("got\n%q, want\n%q", got, want)
-	}
-	if _, err := observe.Dial(w.socket).Traces(t.Context(), make([]dataplane.Packet, observe.MaxTracePackets+1)); err == nil || !strings.Contains(err.Error(), "too many") {
-		t.Errorf("too many packets: error %v", err)
-	}
-	if _, err := observe.Dial(w.socket).Traces(t.Context(), []dataplane.Packet{{Frame: make([]byte, 16<<20)}}); err == nil {
-		t.Error("a packet of 16 MB was taken")
-	}
-}
-
-func TestFlows(t *testing.T) {
-	w := newWorld(t)
-	ask := func(query observe.FlowQuery) observe.Flows {
-		t.Helper()
-		body, err := observe.Dial(w.socket).Flows(t.Context(), query)
-		return decode[observe.Flows](t, body, err)
-	}
-	all := ask(observe.FlowQuery{})
-	if len(all.Flows) != 3 || all.Flows[0].Service != "web" || all.Flows[2].Service != "" || all.Records != 7 || all.Capacity != 8 {
-		t.Errorf("all flows: %+v", all)
-	}
-	if got := ask(observe.FlowQuery{Service: "dns", Limit: 5}); len(got.Flows) != 1 || got.Flows[0].VIP != dns || got.Matching != 1 {
-		t.Errorf("flows of dns: %+v", got)
-	}
-	if got := ask(observe.FlowQuery{Limit: 1, Client: netip.MustParsePrefix("10.0.0.0/8")}); len(got.Flows) != 0 || got.Matching != 3 {
-		t.Errorf("flows of no client: %+v", got)
-	}
-	for want, query := range map[string]observe.FlowQuery{
-		`"nosuch"`:     {Service: "nosuch"},
-		`limit "10000`: {Limit: 1 << 30},
-	} {
-		if _, err := observe.Dial(w.socket).Flows(t.Context(), query); err == nil {
-			t.Errorf("%+v: no error, want %s", query, want)
-		}
-	}
-}
-
-func TestTop(t *testing.T) {
-	w := newWorld(t)
-	body, err := observe.Dial(w.socket).Top(t.Context(), 3)
-	top := decode[observe.Top](t, body, err)
-	if top.Node != "lb1" || len(top.Services) != 2 || len(top.Backends) != 3 || top.Time.IsZero() {
-		t.Errorf("%+v", top)
-	}
-	if _, err := observe.Dial(w.socket).Top(t.Context(), 0); err == nil {
-		t.Error("a limit of 0 was taken")
-	}
-}
 
 // traceCases are packets of every kind, as an operator reads of them.
 func traceCases() map[string]observe.Trace {
@@ -170,22 +71,19 @@ func traceCases() map[string]observe.Trace {
 }
 
 func TestTraceTable(t *testing.T) {
-	var out bytes.Buffer
+	text := ""
 	cases := traceCases()
-	var errs []error
 	for i := range len(cases) {
 		for name, trace := range cases {
 			if strings.HasPrefix(name, fmt.Sprintf("%d ", i+1)) {
 				if trace.Error == "" {
 					trace = observe.Explain(trace.Trace, trace.Service)
 				}
-				errs = append(errs, observe.WriteTrace(&out, name, trace))
-				out.WriteByte('\n')
+				text += observe.FormatTrace(name, trace) + "\n"
 			}
 		}
 	}
-	errs = append(errs, observe.WriteTraceSummary(&out, 12, map[string]int{"forward_l2dsr": 5, "": 7}))
-	golden(t, "traces.txt", &out, errors.Join(errs...))
+	golden(t, "traces.txt", text+observe.FormatTraceSummary(12, map[string]int{"forward_l2dsr": 5, "": 7}))
 }
 
 func TestFlowTable(t *testing.T) {
@@ -201,8 +99,7 @@ func TestFlowTable(t *testing.T) {
 		Matching: 12, Records: 20, Capacity: 262144,
 		Tracking: dataplane.Tracking{Unstable: 33, Hits: 100, Misses: 5, Inserts: 25, Evictions: 1},
 	}
-	var out bytes.Buffer
-	golden(t, "flows.txt", &out, observe.WriteFlows(&out, flows))
+	golden(t, "flows.txt", observe.FormatFlows(flows))
 }
 
 func TestTopTable(t *testing.T) {
@@ -216,6 +113,5 @@ func TestTopTable(t *testing.T) {
 		Backends: []observe.Backend{{Service: "web", Address: id1.Addr(), Port: 80, Share: 0.5, Rate: rate}},
 		Exits:    []observe.Exit{{Name: "forward_l2dsr", PacketsPerSecond: 3.5e6}, {Name: "drop_too_big", PacketsPerSecond: 3}},
 	}
-	var out bytes.Buffer
-	golden(t, "top.txt", &out, observe.WriteTop(&out, top))
+	golden(t, "top.txt", observe.FormatTop(top))
 }

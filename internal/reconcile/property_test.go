@@ -12,8 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/lb"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // Whatever was desired in between, and though one call in ten fails, in the end
@@ -68,20 +68,20 @@ func converge(t *testing.T, random *rand.Rand) {
 	if want := direct(t, w.dp, desired); got != want {
 		t.Errorf("the data plane has\n%s\nwant\n%s", got, want)
 	}
-	statuses := w.reconciler.Statuses()
+	statuses := w.store.Snapshot().Statuses()
 	if len(statuses) != len(desired) {
 		t.Errorf("%d statuses, want %d", len(statuses), len(desired))
 	}
 	for i, entry := range w.store.Snapshot().Services {
 		s := statuses[i]
-		if s.VIP != entry.Service.VIP || s.Desired != entry.Revision || s.Programmed != entry.Revision || s.Error != "" || s.Deleting {
+		if s.VIP != entry.Service.VIP || s.Programmed != entry.Revision || s.Error != "" || s.Deleting {
 			t.Errorf("status %+v, want %s programmed at revision %d", s, entry.Service.VIP, entry.Revision)
 		}
 	}
 }
 
 // direct returns the dump of dp after all is removed and programmed afresh.
-func direct(t *testing.T, dp *fake.DataPlane, services []lb.Service) string {
+func direct(t *testing.T, dp *dataplanetest.Fake, services []lb.Service) string {
 	persist := func(try func() error) {
 		for try() != nil {
 			continue

@@ -11,10 +11,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/store"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // services returns n services of one backend each.
@@ -60,14 +60,14 @@ func TestBackoff(t *testing.T) {
 		if exact {
 			t.Error("no pause has jitter")
 		}
-		status := w.reconciler.Statuses()[0]
+		status := w.store.Snapshot().Statuses()[0]
 		if status.Attempts != len(tries) || !status.NextTry.After(time.Now()) {
 			t.Errorf("%d attempts, next try %v; want %d and later than now", status.Attempts, status.NextTry, len(tries))
 		}
 	})
 }
 
-// What is desired anew is tried at once, and with a short first pause.
+// A service that is desired again is tried at once, and with a short first pause.
 func TestChangeEndsBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -78,13 +78,13 @@ func TestChangeEndsBackoff(t *testing.T) {
 		changed := services(1)
 		changed[0].Backends = nil
 		w.set(changed)
-		if status := w.reconciler.Statuses()[0]; status.Attempts != 1 || time.Until(status.NextTry) > 100*time.Millisecond {
+		if status := w.store.Snapshot().Statuses()[0]; status.Attempts != 1 || time.Until(status.NextTry) > 100*time.Millisecond {
 			t.Errorf("%d attempts, next try in %v; want 1 and at most 100ms", status.Attempts, time.Until(status.NextTry))
 		}
 		w.fail("update", vip(0), nil)
 		changed[0].Affinity = lb.AffinityClient
 		snapshot := w.set(changed)
-		if status := w.reconciler.Statuses()[0]; status.Programmed != snapshot.Revision || status.Attempts != 0 || !status.NextTry.IsZero() {
+		if status := w.store.Snapshot().Statuses()[0]; status.Programmed != snapshot.Revision || status.Attempts != 0 || !status.NextTry.IsZero() {
 			t.Errorf("status %+v, want it programmed at revision %d", status, snapshot.Revision)
 		}
 	})
@@ -120,7 +120,7 @@ func TestSettled(t *testing.T) {
 		if took := time.Since(begin); took < 3*callTime {
 			t.Errorf("settled after %v, want at least three calls of %v", took, callTime)
 		}
-		for i, status := range w.reconciler.Statuses() {
+		for i, status := range w.store.Snapshot().Statuses() {
 			if failed := status.Error != ""; failed != (i == 1) || status.Took != callTime {
 				t.Errorf("service %d: error %q, took %v", i, status.Error, status.Took)
 			}
@@ -131,7 +131,7 @@ func TestSettled(t *testing.T) {
 	})
 }
 
-// The end of the context interrupts a pass, and is no failure of a service.
+// The end of the context interrupts a pass, and is not a failure of a service.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -151,7 +151,7 @@ func TestShutdown(t *testing.T) {
 		if calls := w.dp.Calls(); !slices.Equal(calls, want) {
 			t.Errorf("calls %q, want %q", calls, want)
 		}
-		for _, status := range w.reconciler.Statuses() {
+		for _, status := range w.store.Snapshot().Statuses() {
 			if status.Error != "" {
 				t.Errorf("the end is a failure: %+v", status)
 			}
@@ -162,7 +162,7 @@ func TestShutdown(t *testing.T) {
 // BenchmarkReload is the reconciler's own share of a reload: all of 100
 // services change.
 func BenchmarkReload(b *testing.B) {
-	dp, desired := fake.New(), store.New()
+	dp, desired := dataplanetest.NewFake(), store.New()
 	defer func() { _ = dp.Close() }()
 	r := reconcile.New(dp, desired, slog.New(slog.DiscardHandler))
 	ctx, cancel := context.WithCancel(b.Context())

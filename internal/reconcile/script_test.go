@@ -187,8 +187,9 @@ func (s *script) compare(at, what, file string) {
 // attempts, which chance moves.
 func (s *script) status() string {
 	var out strings.Builder
-	for _, st := range s.reconciler.Statuses() {
-		fmt.Fprintf(&out, "%s %s desired %d programmed %d", st.Name, st.VIP, st.Desired, st.Programmed)
+	for _, st := range s.store.Snapshot().Statuses() {
+		entry, _ := s.store.Snapshot().Find(st.VIP)
+		fmt.Fprintf(&out, "%s %s desired %d programmed %d", st.Name, st.VIP, entry.Revision, st.Programmed)
 		if st.State.Backends != nil {
 			fmt.Fprintf(&out, " in use %d/%d", st.State.InUse(), len(st.State.Backends))
 		}

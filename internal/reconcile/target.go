@@ -20,16 +20,15 @@ type target struct {
 	desired uint64
 	// pending says that there is something to do, at status.NextTry.
 	pending bool
-	status  Status
+	status  store.Status
 }
 
-// want sets what is desired. Where that is news it is tried at once.
+// want sets what is desired. A change is tried at once.
 func (t *target) want(entry store.Entry) {
 	if entry.Service == t.entry.Service && t.status.Deleting == (entry.Service == nil) {
 		return
 	}
 	t.entry = entry
-	t.status.Desired = entry.Revision
 	t.status.Deleting = entry.Service == nil
 	t.status.Attempts = 0
 	if entry.Service != nil {
@@ -38,7 +37,7 @@ func (t *target) want(entry store.Entry) {
 	t.due()
 }
 
-// due makes the target the next pass' work.
+// due makes the target a part of the next pass.
 func (t *target) due() {
 	t.pending = true
 	t.status.NextTry = time.Time{}
@@ -68,7 +67,7 @@ func (r *Reconciler) dueTargets(now time.Time) []*target {
 // update tries to program the target once.
 func (r *Reconciler) update(ctx context.Context, t *target) {
 	var programmed dataplane.Programmed
-	took, err := r.call(&r.work.Update, func() (err error) {
+	took, err := r.call(opUpdate, func() (err error) {
 		programmed, err = r.dp.Update(ctx, t.entry.Service)
 		return err
 	})
@@ -81,27 +80,24 @@ func (r *Reconciler) update(ctx context.Context, t *target) {
 		}
 		return
 	}
-	old := t.status
-	r.mu.Lock()
+	old, s := t.status, &t.status
 	t.pending = false
-	t.status.succeeded(programmed, took)
-	if old.Programmed != t.status.Programmed {
-		r.work.Delay.add(time.Since(t.entry.Changed))
+	s.Programmed, s.State, s.Took = t.entry.Revision, programmed, took
+	s.Error, s.Attempts, s.NextTry = "", 0, time.Time{}
+	if old.Programmed != s.Programmed {
+		r.metrics.delay.Observe(time.Since(t.entry.Changed).Seconds())
 	}
-	news := old.Error != "" || old.Programmed != t.status.Programmed || !sameState(old.State, programmed)
-	if news {
-		r.note()
+	if old.Error == "" && old.Programmed == s.Programmed && sameState(old.State, programmed) {
+		return
 	}
-	r.mu.Unlock()
-	if news {
-		r.logger(t).Info("service programmed", slog.Uint64("revision", t.status.Programmed),
-			slog.Int("inUse", programmed.InUse()), slog.Int("backends", len(programmed.Backends)), slog.Duration("took", took))
-	}
+	r.unpublished[t] = true
+	r.logger(t).Info("service programmed", slog.Uint64("revision", s.Programmed),
+		slog.Int("inUse", programmed.InUse()), slog.Int("backends", len(programmed.Backends)), slog.Duration("took", took))
 }
 
-// delete tries to delete the target once; with success it is forgotten.
+// delete tries to delete the target once, and forgets it if it succeeds.
 func (r *Reconciler) delete(ctx context.Context, t *target) {
-	took, err := r.call(&r.work.Delete, func() error { return r.dp.Delete(ctx, t.status.VIP) })
+	took, err := r.call(opDelete, func() error { return r.dp.Delete(ctx, t.status.VIP) })
 	if ctx.Err() != nil {
 		return
 	}
@@ -111,25 +107,22 @@ func (r *Reconciler) delete(ctx context.Context, t *target) {
 		}
 		return
 	}
-	r.mu.Lock()
 	delete(r.targets, t.status.VIP)
-	r.note()
-	r.mu.Unlock()
+	delete(r.unpublished, t)
+	r.deleted = append(r.deleted, t.status.VIP)
 	r.logger(t).Info("service deleted", slog.Duration("took", took))
 }
 
-// failed plans the next try. What was last programmed remains in the status, as
-// it does in the data plane. It says whether the reason is news, worth a log line.
-func (r *Reconciler) failed(t *target, err error, took time.Duration) (news bool) {
-	known := t.status.Error
-	r.mu.Lock()
-	t.status.failed(err, took)
-	news = known != t.status.Error
-	if news {
-		r.note()
-	}
-	r.mu.Unlock()
-	return news
+// failed plans the next attempt. The status keeps what was last programmed, as
+// the data plane does. It reports whether the reason differs from the last one.
+func (r *Reconciler) failed(t *target, err error, took time.Duration) (changed bool) {
+	s := &t.status
+	known := s.Error
+	s.Error, s.Took = err.Error(), took
+	s.Attempts++
+	s.NextTry = time.Now().Add(retry.Delay(s.Attempts))
+	r.unpublished[t] = true
+	return known != s.Error
 }
 
 // logger returns the logger of a target's lines.

@@ -10,17 +10,17 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/store"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // world is a reconciler with what it stands between, in a synctest bubble.
 type world struct {
 	t          *testing.T
 	store      *store.Store
-	dp         *fake.DataPlane
+	dp         *dataplanetest.Fake
 	reconciler *reconcile.Reconciler
 	log        *logBuffer
 
@@ -54,7 +54,7 @@ func (b *logBuffer) take() string {
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, store: store.New(), dp: fake.New(), log: &logBuffer{}, faults: map[fault]error{}}
+	w := &world{t: t, store: store.New(), dp: dataplanetest.NewFake(), log: &logBuffer{}, faults: map[fault]error{}}
 	w.dp.Fail = func(op string, vip lb.VIP) error {
 		w.mu.Lock()
 		defer w.mu.Unlock()

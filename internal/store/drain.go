@@ -14,19 +14,31 @@ import (
 // if no backend is given, and the node if neither is. Services are named, as
 // operators do, so a drain outlasts a change of the VIP.
 type Target struct {
-	Service string
-	Backend lb.BackendID
+	Service string `json:"service,omitempty"`
+	// Backend has port 0 in a request that means all backends at its address.
+	Backend lb.BackendID `json:"backend,omitzero"`
 }
 
-// String is for people: "node", "web" or "web 10.0.0.21:80".
+// String is "node", "web", "web 10.0.0.21" or "web 10.0.0.21:80".
 func (t Target) String() string {
 	switch {
 	case t == Target{}:
 		return "node"
-	case !t.Backend.IsValid():
+	case !t.Backend.Addr().IsValid():
 		return t.Service
+	case t.Backend.Port() == 0:
+		return t.Service + " " + t.Backend.Addr().String()
 	}
 	return t.Service + " " + t.Backend.String()
+}
+
+// Covers reports whether t, as an operator named it, includes the complete target
+// o.
+func (t Target) Covers(o Target) bool {
+	if t.Service != o.Service || t.Backend.Addr() != o.Backend.Addr() {
+		return false
+	}
+	return t.Backend.Port() == 0 || t.Backend == o.Backend
 }
 
 // Compare orders targets: the node, then services by name, each before its
@@ -35,11 +47,11 @@ func (t Target) Compare(o Target) int {
 	return cmp.Or(cmp.Compare(t.Service, o.Service), t.Backend.Compare(o.Backend))
 }
 
-// Drain is an operator's wish that a target gets no new flows. The node's own
-// is only kept here: packets that come to it are balanced all the same.
+// Drain keeps new flows from a target. The node's own only shows in the snapshot:
+// packets that arrive are balanced all the same.
 type Drain struct {
 	Target
-	Since time.Time
+	Since time.Time `json:"since"`
 }
 
 // Drain adds drains; a target that is drained already keeps its time. The target
@@ -66,7 +78,7 @@ func (s *Store) Undrain(targets ...Target) Snapshot {
 	return s.redrain(next)
 }
 
-// redrain merges the services anew that other drains concern.
+// redrain merges the services again whose drains differ.
 func (s *Store) redrain(drains []Drain) Snapshot {
 	if len(drains) == len(s.current.Drains) {
 		return s.current // drains are only added, or only removed
@@ -82,7 +94,7 @@ func (s *Store) redrain(drains []Drain) Snapshot {
 	next := s.next()
 	next.Drains = drains
 	if s.current.Revision == 0 {
-		next.Revision = 0 // nobody has said what is desired all the same
+		next.Revision = 0 // what is desired is still unknown
 	}
 	for i := range next.Services {
 		if e := &next.Services[i]; concerned[e.Configured.Name] {

@@ -11,16 +11,15 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Judge takes verdicts into account, of which the last on a backend counts.
-// Those on backends that are not desired any more are ignored. Only the services
-// that they concern are looked at.
+// Judge applies verdicts, of which the last on a backend counts. Verdicts on unknown
+// backends are ignored. Only the services of the verdicts are processed.
 func (s *Store) Judge(verdicts []health.Verdict) Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next, changed := s.next(), false
 	for vip, news := range byService(verdicts) {
 		at, found := next.find(vip)
-		if found && next.Services[at].judge(news, next.Revision) {
+		if found && next.Services[at].applyHealth(news, next.Revision) {
 			next.merge(&next.Services[at])
 			changed = true
 		}
@@ -31,7 +30,7 @@ func (s *Store) Judge(verdicts []health.Verdict) Snapshot {
 	return s.replace(next)
 }
 
-// states are what is known of a service's backends.
+// states are the health of a service's backends.
 type states = map[lb.BackendID]health.State
 
 func byService(verdicts []health.Verdict) map[lb.VIP]states {
@@ -45,9 +44,9 @@ func byService(verdicts []health.Verdict) map[lb.VIP]states {
 	return services
 }
 
-// judge takes note of what was found of the service's backends and reports whether
-// that is news, at a revision.
-func (e *Entry) judge(found states, revision uint64) (news bool) {
+// applyHealth records the health of the service's backends at a revision, and reports
+// whether anything differs.
+func (e *Entry) applyHealth(found states, revision uint64) (news bool) {
 	known := e.Health
 	for _, b := range e.Configured.Backends {
 		state, judged := found[b.ID()]
@@ -75,8 +74,7 @@ func sameState(a, b health.State) bool {
 	return since && a == b
 }
 
-// keepVerdicts takes over the verdicts on those backends that the service still
-// has.
+// keepVerdicts keeps the verdicts on those backends that the service still has.
 func (e *Entry) keepVerdicts(old states) {
 	if e.Configured.Health == nil {
 		return

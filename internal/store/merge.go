@@ -10,9 +10,9 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// merge makes the entry's Service what follows from the configured service, the
-// verdicts on its backends and the snapshot's drains. A service that comes out
-// as it was keeps its pointer and its revision.
+// merge computes the entry's Service from the configured service, the verdicts on its
+// backends and the snapshot's drains. An unchanged service keeps its pointer and its
+// revision.
 func (s *Snapshot) merge(e *Entry) {
 	_, e.Drained = drainOf(s.Drains, Target{Service: e.Configured.Name})
 	drained := func(b lb.Backend) bool {
@@ -45,7 +45,7 @@ func clone(svc *lb.Service) *lb.Service {
 	return &c
 }
 
-// effective is a configured backend with what is known and wished of it.
+// effective is a configured backend with its health and its drain applied.
 func (e *Entry) effective(b lb.Backend, drained bool) lb.Backend {
 	if drained {
 		b.Weight, b.Drained = 0, true
@@ -64,27 +64,26 @@ func (e *Entry) effective(b lb.Backend, drained bool) lb.Backend {
 	return b
 }
 
-// lost reports whether the flows of a backend that isn't healthy are to go elsewhere.
-// What has not been probed yet is not known to be dead: it may have flows, from before
-// it left the service for a while. And a server that gets no new flows may take no
-// new connections because it is about to end, and serve those that it has until they
-// end; what it doesn't serve any more its own kernel refuses, as long as anything comes
-// back from it. Of datagrams nobody can tell.
+// lost reports whether the flows of an unhealthy backend go to other backends. A
+// backend that has not been probed yet may have flows from before it left the service.
+// And a TCP server with weight 0 may refuse new connections because it is shutting
+// down, and still serve its existing ones: as long as it responds at all, its kernel
+// resets connections that it no longer serves. UDP has no such signal.
 func (e *Entry) lost(b lb.Backend) bool {
 	state := e.Health[b.ID()]
 	leaves := b.Weight == 0 && e.Configured.Protocol == lb.TCP
 	return state.Known && (state.Silent || !leaves)
 }
 
-// healthy reports whether no verdict calls a backend dead. One without a verdict
-// is taken as it was configured: living.
+// healthy reports whether no verdict found a backend unhealthy. Without a verdict it
+// is healthy.
 func (e *Entry) healthy(b lb.Backend) bool {
 	state, judged := e.Health[b.ID()]
 	return e.Configured.Health == nil || !judged || state.Healthy
 }
 
-// countHealthy counts the backends that live, and decides whether so few of
-// those that are to get flows do that health is ignored.
+// countHealthy counts the healthy backends, and decides whether so few of those with
+// weight are healthy that health is ignored.
 func (e *Entry) countHealthy(drained func(lb.Backend) bool) {
 	wanted, living := 0, 0
 	e.Healthy = 0

@@ -121,7 +121,7 @@ func TestDrain(t *testing.T) {
 }
 
 // A server that gets no new flows and refuses connections keeps those that it has,
-// until nothing comes back from it; of datagrams nobody can tell.
+// until nothing comes back from it; of datagrams that is unknown.
 func TestRefusalOfOneThatLeaves(t *testing.T) {
 	for name, test := range map[string]struct {
 		weight   int
@@ -154,7 +154,7 @@ func TestRefusalOfOneThatLeaves(t *testing.T) {
 }
 
 // With fewer than the threshold of living backends health is ignored; drained
-// backends are no part of the count.
+// backends are not counted.
 func TestPanic(t *testing.T) {
 	s, web := store.New(), checked("web", 1, 1, 2, 3, 4)
 	web.Health.PanicThreshold = 50
@@ -314,7 +314,7 @@ func (h *history) drain(s *store.Store) store.Snapshot {
 	return s.Drain(store.Drain{Target: target})
 }
 
-// fresh is what a store says that is told the outcome at once.
+// fresh is what a store that has the outcome from the start returns.
 func (h *history) fresh(t *testing.T) store.Snapshot {
 	s := store.New()
 	for target := range h.drains {

@@ -20,31 +20,35 @@ type Entry struct {
 	// it.
 	Revision uint64
 	Changed  time.Time
-	// Configured is the service as its source described it. Health checks follow
-	// it: they go on for backends that are down or drained.
+	// Configured is the service as its source described it. Health checks use it, and
+	// so also probe backends that are down or drained.
 	Configured *lb.Service
-	// Health has the last verdict on each backend; missing are those that nobody
-	// has judged. Judged is the snapshot's revision at which it last changed.
+	// Health has the last verdict on each backend that has one. Judged is the snapshot's revision at which it last changed.
 	Health map[lb.BackendID]health.State
 	Judged uint64
-	// Healthy counts the backends that no verdict calls dead. Panic says that so
+	// Healthy counts the backends that no verdict found unhealthy. Panic says that so
 	// few are healthy that verdicts are ignored.
 	Healthy int
 	Panic   bool
 	// Drained says that the whole service is drained.
 	Drained bool
+	// Status is nil until the data plane has been called for the service.
+	Status *Status
 }
 
 // Snapshot is the desired state at one revision. It is immutable.
 type Snapshot struct {
-	// Revision grows by one with each change. 0 means that nobody has said yet
-	// what is desired, which differs from wanting no services.
+	// Revision grows by one with each change of what is desired. 0 means that it
+	// isn't known yet, which differs from no services.
 	Revision uint64
 	// Services are sorted by VIP.
 	Services []Entry
-	// Drains are what operators wish, sorted by Target. Their targets need not be
+	// Drains are set by operators, sorted by Target. Their targets need not be
 	// desired.
 	Drains []Drain
+	// Deleting are the statuses of services that are no longer desired but not yet
+	// deleted, sorted by VIP.
+	Deleting []*Status
 }
 
 // find returns the index of the service with a VIP.

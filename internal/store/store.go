@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store holds which services are desired, and is the only one to
-// change that.
+// Package store holds the desired services and their status.
 //
-// Sources hand it whole sets, health checks verdicts, and operators drains; it
-// merges them, and reconcile, and whoever shows the state, take immutable
-// snapshots from it. Revisions tell what changed: a service that comes out as it
-// was keeps its revision, so those behind the store need to look at nothing
-// else.
+// The agent's intake sets services and verdicts of health checks, operators set
+// drains, and reconcile sets what the data plane made of each service. The store
+// merges them into immutable snapshots, which reconcile, announce and observe
+// watch. Unchanged services keep their revision, so consumers only process entries
+// whose revision changed.
 package store
 
 import (
@@ -18,6 +17,7 @@ import (
 
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 // Store holds the current snapshot. Its methods may be called from several
@@ -25,38 +25,31 @@ import (
 type Store struct {
 	mu      sync.Mutex
 	current Snapshot
-	// names has the VIP of each service of the current snapshot.
-	names map[string]lb.VIP
-	// changed is closed when current is replaced.
-	changed chan struct{}
+	// statuses are reconcile's, also of services that are no longer desired.
+	statuses map[lb.VIP]*Status
+	// published is the current snapshot, for readers.
+	published wait.Value[Snapshot]
 }
 
 // New returns a store at revision 0.
 func New() *Store {
-	return &Store{changed: make(chan struct{})}
+	return &Store{statuses: map[lb.VIP]*Status{}}
 }
 
 // Set replaces the desired services and returns the new snapshot, or the
 // current one if nothing differs. It refuses the whole set if two services have
 // the same VIP or the same name. The order of services, and of a service's
-// backends, has no meaning. Verdicts are taken into account in the same step, as
-// by Judge: so a new backend that counts as dead until it has been probed is never
-// seen alive before.
+// backends, has no meaning. Verdicts are applied in the same step, as by Judge, so
+// that a new backend that counts as unhealthy until its first probe never gets flows
+// before.
 func (s *Store) Set(services []lb.Service, verdicts ...health.Verdict) (Snapshot, error) {
-	entries := entriesOf(services)
-	names, err := checkDistinct(entries)
-	if err != nil {
-		return Snapshot{}, err
-	}
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := Snapshot{Revision: s.current.Revision + 1, Services: entries, Drains: s.current.Drains}
-	if !next.inherit(s.current, byService(verdicts)) {
-		return s.current, nil
+	removed := make([]lb.VIP, len(s.current.Services))
+	for i, e := range s.current.Services {
+		removed[i] = e.Configured.VIP
 	}
-	s.names = names
-	return s.replace(next), nil
+	return s.apply(entriesOf(services), removed, byService(verdicts))
 }
 
 // entriesOf makes entries of services, sorted by VIP.
@@ -73,7 +66,7 @@ func entriesOf(services []lb.Service) []Entry {
 	return entries
 }
 
-// next begins the snapshot after the current one, equal to it.
+// next returns a copy of the current snapshot with the next revision.
 func (s *Store) next() Snapshot {
 	next := s.current
 	next.Revision++
@@ -81,11 +74,16 @@ func (s *Store) next() Snapshot {
 	return next
 }
 
-// replace makes next the current snapshot and tells those who watch.
+// replace publishes next as the current snapshot.
 func (s *Store) replace(next Snapshot) Snapshot {
+	if len(next.Deleting) > 0 {
+		next.Deleting = slices.DeleteFunc(slices.Clone(next.Deleting), func(d *Status) bool {
+			_, desired := next.find(d.VIP)
+			return desired
+		})
+	}
 	s.current = next
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.published.Set(next)
 	return next
 }
 
@@ -106,28 +104,9 @@ func checkDistinct(entries []Entry) (names map[string]lb.VIP, err error) {
 	return names, errors.Join(errs...)
 }
 
-// inherit gives unchanged services the entries that they have in old and merges
-// the others, and those on which there is news. It reports whether anything
-// differs.
-func (s *Snapshot) inherit(old Snapshot, states map[lb.VIP]states) (changed bool) {
-	changed = old.Revision == 0 || len(s.Services) != len(old.Services)
-	for i := range s.Services {
-		e := &s.Services[i]
-		var before *Entry
-		if at, found := old.find(e.Configured.VIP); found {
-			before = &old.Services[at]
-		}
-		if s.succeed(e, before, states[e.Configured.VIP]) {
-			changed = true
-		}
-	}
-	return changed
-}
-
-// succeed makes the entry of a configured service what follows from the one that it
-// had before, nil if none, and from news of its backends. It reports whether
-// anything differs.
-func (s *Snapshot) succeed(e, before *Entry, news states) (changed bool) {
+// carryOver completes the entry of a configured service from the entry that it had
+// before, nil if none, and from new verdicts. It reports whether anything differs.
+func (s *Snapshot) carryOver(e, before *Entry, news states) (changed bool) {
 	same := before != nil && e.Configured.Equal(before.Configured)
 	if same {
 		*e = *before
@@ -135,7 +114,7 @@ func (s *Snapshot) succeed(e, before *Entry, news states) (changed bool) {
 		e.Service, e.Revision, e.Changed, e.Judged = before.Service, before.Revision, before.Changed, before.Judged
 		e.keepVerdicts(before.Health)
 	}
-	if judged := e.judge(news, s.Revision); same && !judged {
+	if judged := e.applyHealth(news, s.Revision); same && !judged {
 		return false
 	}
 	s.merge(e)
@@ -143,16 +122,9 @@ func (s *Snapshot) succeed(e, before *Entry, news states) (changed bool) {
 }
 
 // Snapshot returns the current snapshot.
-func (s *Store) Snapshot() Snapshot {
-	snapshot, _ := s.Watch()
-	return snapshot
-}
+func (s *Store) Snapshot() Snapshot { return s.published.Get() }
 
 // Watch returns the current snapshot and a channel that is closed when there is
-// a newer one. A watcher calls Watch again then; however late it comes, it gets
+// a newer one. A watcher calls Watch again then; however late it does, it gets
 // the newest, and the store never waits for it.
-func (s *Store) Watch() (Snapshot, <-chan struct{}) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.current, s.changed
-}
+func (s *Store) Watch() (Snapshot, <-chan struct{}) { return s.published.Watch() }

@@ -4,11 +4,14 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -16,8 +19,6 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	"fairlead.io/fairlead/test/cluster/binary"
 )
 
 // API is an API server with its etcd, and what else of the control plane a test asks
@@ -36,16 +37,19 @@ type API struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// components are the processes by name.
 	components map[string]*process
-	// flags are those of the API server beside the usual ones.
+	// flags are added to the usual ones of the API server.
 	flags []string
 }
 
-// StartAPI starts an API server at an address of the loopback network that nobody
-// else has; it is gone with the test. Without a controller manager nothing happens
-// to the objects by itself, and pods need no service account. Flags are more of the
-// API server's.
+// StartAPI starts an API server at a loopback address of its own; it ends with the test.
+// Without a controller manager objects don't change by themselves, and pods need no
+// service account. Flags are added to those of the API server. Tests that use it are called TestAPIServer…, by which scripts/test.sh
+// finds them.
 func StartAPI(t testing.TB, flags ...string) *API {
 	t.Helper()
+	if strings.HasPrefix(t.Name(), "Test") && !strings.HasPrefix(t.Name(), "TestAPIServer") {
+		t.Fatalf("%s starts an API server: its name has to begin with TestAPIServer", t.Name())
+	}
 	needRoot(t)
 	a, err := bootAPI(newPlace(t), flags)
 	if err != nil {
@@ -58,8 +62,8 @@ func StartAPI(t testing.TB, flags ...string) *API {
 	return a
 }
 
-// RunAPI is StartAPI for who is no test: the API server is gone when use, which it is
-// there for, has returned. It needs root.
+// RunAPI is StartAPI outside of tests: the API server ends when use returns. It needs
+// root.
 func RunAPI(ctx context.Context, use func(*API) error, flags ...string) (err error) {
 	if err := sweep(); err != nil {
 		return err
@@ -83,7 +87,7 @@ func RunAPI(ctx context.Context, use func(*API) error, flags ...string) (err err
 
 // bootAPI makes the machine of an API server whose files are in dir.
 func bootAPI(dir string, flags []string) (*API, error) {
-	path, err := binary.Find()
+	path, err := Kubernetes()
 	if err != nil {
 		return nil, err
 	}
@@ -96,13 +100,13 @@ func bootAPI(dir string, flags []string) (*API, error) {
 		return nil, err
 	}
 	return newAPI(m, path, endpoints[0], endpoints[1], append([]string{
-		"--endpoint-reconciler-type=none", // nobody needs the Service of the API server
+		"--endpoint-reconciler-type=none", // the Service of the API server is not used
 		"--disable-admission-plugins=ServiceAccount",
 	}, flags...)...), nil
 }
 
-// newAPI is an API server that runs on the machine when it is started, with these
-// flags beside the usual ones.
+// newAPI is an API server that runs on the machine when it is started, with these flags
+// in addition to the usual ones.
 func newAPI(m *Machine, binary string, endpoint, etcd netip.AddrPort, flags ...string) *API {
 	return &API{
 		machine: m, binary: binary, dir: m.dir, endpoint: endpoint, etcd: etcd,
@@ -175,8 +179,8 @@ func (a *API) awaitComponent(ctx context.Context, name string, ready func(contex
 	return nil
 }
 
-// Stop has the API server be away, at once and without a word to anybody, until
-// Start. Nobody's connection survives it.
+// Stop makes the API server unreachable, without closing any connection properly, until
+// Start. No connection survives it.
 func (a *API) Stop(t testing.TB) {
 	t.Helper()
 	if err := a.components["kube-apiserver"].stop(syscall.SIGKILL); err != nil {
@@ -234,3 +238,26 @@ func (a *API) kubeconfig(user string, groups ...string) (string, error) {
 	}
 	return path, nil
 }
+
+// loopbackEndpoints returns free ports of one random address of 127.0.0.0/8. The kernel
+// picks that address for no connection, so the ports stay free until they are used.
+func loopbackEndpoints(count int) ([]netip.AddrPort, error) {
+	address := [4]byte{127}
+	if _, err := rand.Read(address[1:]); err != nil {
+		return nil, err
+	}
+	address[3] |= 2 // neither 127.0.0.0 nor 127.0.0.1
+	var endpoints []netip.AddrPort
+	for range count {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(netip.AddrFrom4(address), 0).String())
+		if err != nil {
+			return nil, fmt.Errorf("free port: %w", err)
+		}
+		defer l.Close() // all at the end, so that none is given twice
+		endpoints = append(endpoints, l.Addr().(*net.TCPAddr).AddrPort())
+	}
+	return endpoints, nil
+}
+
+// port is the endpoint's, as text.
+func port(e netip.AddrPort) string { return strconv.Itoa(int(e.Port())) }

@@ -27,7 +27,7 @@ func clients(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	return c
 }
 
-// Objects survive that the API server is away; meanwhile nobody answers.
+// Objects survive while the API server is away; requests fail meanwhile.
 func TestAPIServerIsAway(t *testing.T) {
 	t.Parallel()
 	api := cluster.StartAPI(t)
@@ -46,7 +46,7 @@ func TestAPIServerIsAway(t *testing.T) {
 }
 
 // Two API servers side by side know nothing of each other.
-func TestTwoAPIServers(t *testing.T) {
+func TestAPIServerTwice(t *testing.T) {
 	t.Parallel()
 	one, two := cluster.StartAPI(t), cluster.StartAPI(t)
 	one.Kubectl(t, "create", "namespace", "mine")
@@ -60,7 +60,7 @@ func TestTwoAPIServers(t *testing.T) {
 
 // Everybody may do what RBAC allows, and no more: by certificate, by token and from
 // a program.
-func TestIdentities(t *testing.T) {
+func TestAPIServerIdentities(t *testing.T) {
 	t.Parallel()
 	api := cluster.StartAPI(t)
 	api.Kubectl(t, "create", "serviceaccount", "reader")
@@ -88,7 +88,7 @@ func TestIdentities(t *testing.T) {
 }
 
 // The controllers make an EndpointSlice of pods that only a test writes.
-func TestControllerManager(t *testing.T) {
+func TestAPIServerControllerManager(t *testing.T) {
 	t.Parallel()
 	api := cluster.StartAPI(t)
 	api.StartControllerManager(t)

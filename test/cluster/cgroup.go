@@ -65,8 +65,8 @@ func makeCgroups(name string) ([]string, error) {
 	return join, nil
 }
 
-// inheritProcessors: a new group of version 1 has no processors, and nobody can join
-// it.
+// inheritProcessors: a new group of version 1 has no processors, and no
+// process can join it.
 func inheritProcessors(dir string) error {
 	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 		text, err := os.ReadFile(filepath.Join(dir, "..", file))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cluster runs real Kubernetes for tests, out of the binary that
-// test/cluster/binary builds. It stands beside the story of DESIGN.md §1, as
-// internal/netlab does: it makes the world in which that story is played.
+// [BuildKubernetes] builds. Tests of the Kubernetes source, the
+// controller and the chart use it.
 //
 // There are two sizes. [StartAPI] is an API server with its etcd, for tests of what
 // reads and writes objects; it is there in some seconds and has no nodes. [Start] is
@@ -25,14 +25,13 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
-
-	"fairlead.io/fairlead/test/cluster/binary"
 )
 
 // Options say what is in a cluster.
@@ -67,7 +66,7 @@ type Cluster struct {
 func Start(t testing.TB, o Options) *Cluster {
 	t.Helper()
 	needRoot(t)
-	path, err := binary.Find()
+	path, err := Kubernetes()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +81,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// needRoot skips the test of somebody who may make no namespaces.
+// needRoot skips the test where namespaces can't be created.
 func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -208,4 +207,41 @@ func (c *Cluster) machines() []*Machine {
 		}
 	}
 	return all
+}
+
+// Diagnose logs the objects of the cluster, the end of its programs' logs and the routes
+// of the router. A test that fails calls it by itself.
+func (c *Cluster) Diagnose(t testing.TB) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, args := range [][]string{
+		{"get", "nodes,pods,services,endpointslices", "--all-namespaces", "--output=wide"},
+		{"get", "events", "--all-namespaces", "--sort-by=.lastTimestamp"},
+	} {
+		logOutput(t, "kubectl "+args[1], func() (string, error) {
+			return c.kubectl(ctx, append(args, "--request-timeout=5s")...)
+		})
+	}
+	for _, args := range [][]string{{"ip", "route"}, {"ip", "-6", "route"}} {
+		logOutput(t, "routes of the router", func() (string, error) { return c.Router.Run(ctx, args...) })
+	}
+	logOutput(t, "neighbours of the router", func() (string, error) { return c.RouterShell(ctx, "show bgp summary") })
+	const lines = 15
+	logs, err := filepath.Glob(filepath.Join(c.dir, "*", "*.log"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, log := range logs {
+		t.Logf("%s:\n%s", filepath.Join(filepath.Base(filepath.Dir(log)), filepath.Base(log)), tail(log, lines))
+	}
+}
+
+func logOutput(t testing.TB, what string, ask func() (string, error)) {
+	t.Helper()
+	out, err := ask()
+	if err != nil {
+		t.Logf("%s: %v", what, err)
+	}
+	t.Logf("%s:\n%s", what, out)
 }

@@ -78,8 +78,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// controlPlaneMAC holds what powerIsCut needs: nodes reach the control plane whoever
-// else comes and goes.
+// controlPlaneMAC holds what powerIsCut needs: nodes reach the control plane while
+// other machines come and go.
 func controlPlaneMAC(t *testing.T, c *cluster.Cluster) {
 	own, ports, err := c.Bridge()
 	if err != nil || len(ports) != 4 || slices.Contains(ports, own) {

@@ -60,7 +60,7 @@ func (a *API) AsServiceAccount(t testing.TB, namespace, name string) *rest.Confi
 	return config
 }
 
-// anonymous is the configuration of nobody yet.
+// anonymous is a configuration without credentials.
 func (a *API) anonymous() *rest.Config {
 	const unlimited = -1
 	return &rest.Config{

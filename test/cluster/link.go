@@ -61,7 +61,7 @@ func (m *Machine) tune(more map[string]string) error {
 func forwarding() map[string]string {
 	return map[string]string{
 		"ipv4/ip_forward": "1", "ipv6/conf/all/forwarding": "1",
-		// By five-tuple; the policy 1 would take the hash of the sender's socket (netlab/sysctl.go).
+		// By five-tuple; the policy 1 would take the hash of the sender's socket (lab/netlab).
 		"ipv4/fib_multipath_hash_policy": "3", "ipv6/fib_multipath_hash_policy": "3",
 		"ipv4/fib_multipath_hash_fields": "55", "ipv6/fib_multipath_hash_fields": "55",
 	}
@@ -97,7 +97,7 @@ func connect(a, b end) error {
 }
 
 // plug makes one end of a link behave as hardware does and turns it on. A veth pair
-// leaves checksums and VLAN tags beside the frame, where XDP doesn't see them; and
+// leaves checksums and VLAN tags outside the frame, where XDP doesn't see them; and
 // it takes what the other end's XDP program sends only if receive offload is on.
 func (m *Machine) plug(name string) error {
 	err := m.Do(func() error {

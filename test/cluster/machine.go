@@ -14,12 +14,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // Machine is a set of namespaces and the processes in them. Its first process does
@@ -92,23 +94,12 @@ func (m *Machine) cut() error {
 // sockets and starting commands, is done there; goroutines that it starts are
 // elsewhere.
 func (m *Machine) Do(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		// Without an unlock the runtime ends the thread with the goroutine.
-		runtime.LockOSThread()
-		if unix.Gettid() == unix.Getpid() {
-			// The process's first thread never ends: occupy it, and take another.
-			done <- m.Do(fn)
-			runtime.UnlockOSThread()
-			return
-		}
+	return netlab.OnThread(func() error {
 		if err := m.enter(); err != nil {
-			done <- fmt.Errorf("machine %s: %w", m.name, err)
-			return
+			return fmt.Errorf("machine %s: %w", m.name, err)
 		}
-		done <- fn()
-	}()
-	return <-done
+		return fn()
+	})
 }
 
 // enter takes the thread into the machine, for good. Its children are born there.
@@ -177,3 +168,16 @@ func (m *Machine) Name() string { return m.name }
 
 // pid is that of the first process, as the test sees it.
 func (m *Machine) pid() int { return m.init.Process.Pid }
+
+// Enter returns the beginning of a command line that runs a program on the machine from a
+// shell elsewhere: in its network, and with its files and processes if it has its own.
+func (m *Machine) Enter() []string {
+	args := []string{"nsenter", "--target", strconv.Itoa(m.pid()), "--net"}
+	if m.spaces&unix.CLONE_NEWNS != 0 {
+		args = append(args, "--mount", "--pid")
+	}
+	if m.spaces&unix.CLONE_NEWUTS != 0 {
+		args = append(args, "--uts")
+	}
+	return append(args, "--")
+}

@@ -95,13 +95,13 @@ func (c *Cluster) wireClient() error {
 	return c.API.machine.route(defaultRoutes(nodeNetwork.addresses(routerNumber)...)...)
 }
 
-// bridgeMAC is the bridge's own. Without one it has that of one of its ports, and
-// another one when that machine goes or a new one comes: what others send to the
-// control plane arrives nowhere then, until they have asked who has its address.
+// bridgeMAC is the bridge's fixed MAC address. Without one a bridge takes that of one of
+// its ports, which changes as machines come and go: packets for the control plane would
+// then be lost until neighbours have resolved its address again.
 var bridgeMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, controlPlaneNumber}
 
 // addBridge makes the bridge, which runs no spanning tree: its ports forward at
-// once. It floods multicast, since nobody would ask for the groups that IPv6 needs.
+// once. It floods multicast: without a querier, snooping would drop what IPv6 needs.
 func (m *Machine) addBridge() error {
 	err := m.withNetwork(func(h *netlink.Handle) error {
 		snooping := false
@@ -149,7 +149,7 @@ func (c *Cluster) unplug(name string) error {
 	})
 }
 
-// routePods tells every machine of the nodes' network which node has which pods.
+// routePods adds routes to the pods of all nodes on every machine of the nodes' network.
 func (c *Cluster) routePods() error {
 	for _, to := range c.nodes {
 		var routes []route

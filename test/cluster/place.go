@@ -13,7 +13,7 @@ import (
 )
 
 // placePrefix begins the names of clusters' folders below the folder for temporary
-// files. A folder that nobody has locked is what a killed run left.
+// files. A folder without a lock was left by a killed run.
 const placePrefix = "fairlead-cluster-"
 
 // newPlace makes a folder for a cluster's files, which is removed after the test,
@@ -21,7 +21,7 @@ const placePrefix = "fairlead-cluster-"
 func newPlace(t testing.TB) string {
 	t.Helper()
 	if err := sweep(); err != nil {
-		t.Log(err) // somebody else's leftover is no fault of this test
+		t.Log(err) // leftovers of others don't fail this test
 	}
 	dir, folder, err := claim()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// readyTimeout is for how long a program may take to be ready; most need a second or
-// two on a free machine.
+// readyTimeout is how long a program may take to become ready; most need a second or two
+// on a free machine.
 const readyTimeout = 2 * time.Minute
 
 // process is a program that runs on a machine until it is stopped. What it prints
@@ -24,7 +24,7 @@ type process struct {
 	name string
 	log  string
 	cmd  *exec.Cmd
-	// ended is closed when the process is there no more.
+	// ended is closed when the process has ended.
 	ended chan struct{}
 }
 

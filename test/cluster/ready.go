@@ -9,14 +9,15 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"testing"
 	"time"
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// awaitNetworks waits until the node has networks for its pods, and tells containerd
-// of them, as the agent of a network plugin would.
+// awaitNetworks waits until the node has networks for its pods, and configures containerd
+// with them, as the agent of a network plugin would.
 func (n *Node) awaitNetworks(ctx context.Context) error {
 	var networks []string
 	err := n.kubelet.await(ctx, func(ctx context.Context) error {
@@ -52,9 +53,8 @@ func (c *Cluster) awaitReady(ctx context.Context, nodes ...*Node) error {
 	return nil
 }
 
-// awaitHeartbeat waits until the node's kubelet has said since then that it is
-// ready: what the API server knows of a node is old for as long as nobody has missed
-// it.
+// awaitHeartbeat waits until the node's kubelet has reported since then that it is
+// ready: the API server keeps a node's last status until its heartbeats are missed.
 func (c *Cluster) awaitHeartbeat(ctx context.Context, n *Node, since time.Time) error {
 	err := n.kubelet.await(ctx, func(ctx context.Context) error {
 		node, err := c.clients.CoreV1().Nodes().Get(ctx, n.name, meta.GetOptions{})
@@ -65,11 +65,11 @@ func (c *Cluster) awaitHeartbeat(ctx context.Context, n *Node, since time.Time) 
 		i := slices.IndexFunc(conditions, func(c core.NodeCondition) bool { return c.Type == core.NodeReady })
 		switch {
 		case i < 0:
-			return errors.New("nothing is known of it yet")
+			return errors.New("no status yet")
 		case conditions[i].Status != core.ConditionTrue:
 			return fmt.Errorf("not ready: %s", conditions[i].Message)
 		case conditions[i].LastHeartbeatTime.Time.Before(since):
-			return errors.New("it hasn't said anything yet")
+			return errors.New("no heartbeat yet")
 		}
 		return nil
 	})
@@ -79,5 +79,38 @@ func (c *Cluster) awaitHeartbeat(ctx context.Context, n *Node, since time.Time) 
 	return nil
 }
 
-// now is the time as heartbeats have it, in whole seconds.
+// now is the time in whole seconds, as heartbeats have it.
 func now() time.Time { return time.Now().Truncate(time.Second) }
+
+// Await calls condition until it returns nil, and fails the test with the last
+// error if that takes longer than timeout.
+func Await(t testing.TB, timeout time.Duration, what string, condition func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	if err := await(ctx, condition); err != nil {
+		t.Fatalf("timeout after %s waiting for %s: %v", timeout, what, err)
+	}
+}
+
+// await calls condition until it returns nil or ctx ends, and returns its last
+// error.
+func await(ctx context.Context, condition func() error) error {
+	const pause = 50 * time.Millisecond
+	ticker := time.NewTicker(pause)
+	defer ticker.Stop()
+	for {
+		err := condition()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			if cause := context.Cause(ctx); !errors.Is(err, cause) {
+				err = fmt.Errorf("%w: %w", cause, err)
+			}
+			return err
+		case <-ticker.C:
+		}
+	}
+}

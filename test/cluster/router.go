@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/user"
 	"path/filepath"
-	"strconv"
 
-	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // AS numbers of the router and of whom it takes BGP from (RFC 6996: private use).
@@ -41,13 +39,13 @@ func startRouter(m *Machine) error {
 	var host netlab.Host
 	netlab.FRRRouter{
 		ASN: RouterASN, RouterID: RouterAddresses()[0], PeerASN: NodeASN, Networks: nodeNetwork[:],
-	}.Furnish(&host)
+	}.Configure(&host)
 	for name, text := range host.Files {
 		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {
 			return fmt.Errorf("router: %w", err)
 		}
 	}
-	if err := giveAway(m.dir, host.Owner); err != nil {
+	if err := netlab.Chown(m.dir, host.Owner); err != nil {
 		return fmt.Errorf("router: owner %s: %w", host.Owner, err)
 	}
 	for _, p := range host.Processes {
@@ -56,29 +54,6 @@ func startRouter(m *Machine) error {
 		}
 	}
 	return nil
-}
-
-// giveAway makes an account the owner of a folder and of the files in it.
-func giveAway(dir, owner string) error {
-	account, err := user.Lookup(owner)
-	if err != nil {
-		return err
-	}
-	uid, err := strconv.Atoi(account.Uid)
-	if err != nil {
-		return err
-	}
-	gid, err := strconv.Atoi(account.Gid)
-	if err != nil {
-		return err
-	}
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	for _, path := range append(files, dir) {
-		if err == nil {
-			err = os.Lchown(path, uid, gid)
-		}
-	}
-	return err
 }
 
 // Vtysh begins a command line that runs FRR's shell, on the router.

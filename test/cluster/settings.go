@@ -61,7 +61,7 @@ func (n *Node) furnish() error {
 	return n.writeIdentity(proxyKubeconfig, "system:kube-proxy")
 }
 
-// write makes a file of the folder. Who watches the folder sees it in one piece.
+// write makes a file of the folder, atomically for programs that watch it.
 func (n *Node) write(name, text string) error {
 	path := filepath.Join(n.disk(), settingsFolder, name)
 	part := path + ".part"
@@ -80,8 +80,8 @@ func (n *Node) writeIdentity(name, user string, groups ...string) error {
 	return writeKubeconfig(filepath.Join(n.disk(), settingsFolder, name), config)
 }
 
-// containerdText: nobody here may make a process less likely to be killed when
-// memory is short than the test itself is.
+// containerdText: without CAP_SYS_RESOURCE no process can be made less likely to be killed
+// when memory is short than the test itself.
 func containerdText(runc string) string {
 	return fmt.Sprintf(`version = 2
 root = "/var/lib/containerd"
@@ -112,8 +112,8 @@ disabled_plugins = [
 `, containerdSocket, pauseImage, inNode(networkFolder), runc)
 }
 
-// kubeletText: the kubelet speaks up often, so that a node that is gone is missed
-// soon. Images are never collected as garbage, since nobody could pull them again.
+// kubeletText: the kubelet sends heartbeats often, so that the loss of a node is detected
+// soon. Images are never collected as garbage, as they can't be pulled again.
 func (n *Node) kubeletText() string {
 	return fmt.Sprintf(`apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration

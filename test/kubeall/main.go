@@ -9,7 +9,7 @@
 // One binary shares what the components have in common: 140 MB instead of 500,
 // and one link instead of six. It is a module of its own, so that none of what
 // Kubernetes needs is in the go.mod of Fairlead. The version is that of
-// k8s.io/kubernetes in go.mod; test/cluster/binary builds it.
+// k8s.io/kubernetes in go.mod; cluster.BuildKubernetes of test/cluster builds it.
 package main
 
 import (

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package announce decides which routes this node announces: those of VIPs that
-// it serves.
+// Package announce decides which routes this node announces: those of the VIPs that
+// it serves. The agent runs an Announcer, which sets the routes of a speaker.
 //
-// It stands between reconcile and the BGP speaker in the story of DESIGN.md §1.
-// It follows what is desired, what health and operators say of it, and what the
-// data plane has been programmed with, and hands the routes that follow from
-// that to a speaker. No route stands before its VIP is programmed; what is lost
-// is withdrawn at once; and where packets are to go elsewhere though they could
-// be served, peers are asked to prefer other routes first (RFC 8326).
+// It watches the store: the desired services, their health and drains, and their
+// status in the data plane. No route is announced before its VIP is programmed. The
+// route of a VIP that can't be served is withdrawn at once; that of a VIP which is
+// drained first gets the community GRACEFUL_SHUTDOWN (RFC 8326).
 package announce
 
 import (
@@ -16,130 +14,116 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/internal/wait"
 )
 
-// Speaker tells peers. It holds no session before the first Configure.
+// Speaker announces routes. It has no session before the first Configure.
 type Speaker interface {
 	// Set makes routes, sorted by prefix, all that is announced.
 	Set(routes []bgp.Route) error
-	// Configure makes peers all that are told.
+	// Configure makes peers all that there are.
 	Configure(ctx context.Context, peers []bgp.Peer) error
 }
 
-// Teller is told what happens to prefixes.
-type Teller interface {
+// Recorder records changes of routes.
+type Recorder interface {
 	RouteAnnounced(prefix netip.Prefix, reason string)
 	RouteLeaving(prefix netip.Prefix, reason string)
 	RouteWithdrawn(prefix netip.Prefix, reason string)
 }
 
-// Config is what an Announcer is made of.
+// Config is what an Announcer needs.
 type Config struct {
 	// BGP is the first configuration.
 	BGP     *bgp.Config
-	Desired *store.Store
-	// Programmed returns the services' statuses, sorted by VIP, and a channel that
-	// is closed when one of them is another (reconcile.Reconciler.Watch).
-	Programmed func() ([]reconcile.Status, <-chan struct{})
-	Speaker    Speaker
-	Tell       Teller
-	Log        *slog.Logger
+	Store   *store.Store
+	Speaker Speaker
+	Events  Recorder
+	Log     *slog.Logger
 }
 
-// Announcer keeps a speaker's routes at what is served. Run does the work; the
-// other methods may be called from any goroutine, at any time.
+// Announcer keeps a speaker's routes up to date in Run. The other methods may be called
+// concurrently.
 type Announcer struct {
 	Config
 
-	// These are Run's alone.
-	ledger ledger
-	// set are the routes that the speaker has, peers the configuration whose peers it
-	// has; nil before the first ones.
+	// Only Run uses these.
+	planner planner
+	// set are the speaker's routes, peers the configuration whose peers it has; nil
+	// before the first ones. failed is the last error that was logged.
 	set    []bgp.Route
 	peers  *bgp.Config
 	failed string
 
-	mu     sync.Mutex
-	orders orders
-	// ordered is closed when orders change.
-	ordered chan struct{}
-	// plan is the latest, made when so many orders had been given; planned is closed
-	// when there is another.
-	plan    Plan
-	heard   uint64
-	planned chan struct{}
+	requests wait.Value[requests]
+	latest   wait.Value[published]
 }
 
-// New returns an Announcer that is started with Run.
+// published is a plan, and how many requests it includes.
+type published struct {
+	Plan
+	requests uint64
+}
+
+// New returns an Announcer for Run.
 func New(c Config) *Announcer {
-	return &Announcer{
-		Config:  c,
-		ledger:  ledger{prefixes: map[netip.Prefix]*record{}},
-		orders:  orders{config: c.BGP, moves: map[string]*move{}},
-		ordered: make(chan struct{}), planned: make(chan struct{}),
-	}
+	a := &Announcer{Config: c, planner: planner{prefixes: map[netip.Prefix]*record{}}}
+	a.requests.Set(requests{config: c.BGP})
+	return a
 }
 
-// completion is how long the first sessions wait for a plan that is complete. A
-// router that keeps routes over a restart drops those that it isn't told of in
-// the beginning (RFC 4724 §4.2), and the agent has yet to learn for some of its
-// services that they are served: next hops are being looked for.
-const completion = time.Second
+// startDelay is how long the first sessions wait for a complete plan. A router that
+// keeps routes over a restart removes those that are not among the first ones (RFC
+// 4724 §4.2), and the next hops of some services may not be resolved yet.
+const startDelay = time.Second
 
-// start is when the speaker may be told of a plan; zero: whenever there is one.
-func (a *Announcer) start(o *orders, plan *Plan) time.Time {
+// start is when the speaker may get a plan; zero for at once.
+func (a *Announcer) start(o *requests, plan *Plan) time.Time {
 	if a.set != nil || plan.Complete || !o.working() {
 		return time.Time{}
 	}
-	return o.began.Add(completion)
+	return o.began.Add(startDelay)
 }
 
-// retryPause is how long a speaker that refused something is left alone.
+// retryPause is the pause after an error of the speaker.
 const retryPause = time.Second
 
-// Run announces until ctx ends. It is called once. What is announced then stays
-// the speaker's to withdraw, or to leave to the next agent.
+// Run announces until ctx ends. It is called once. Afterwards the speaker withdraws the
+// routes, or leaves them to the next agent.
 func (a *Announcer) Run(ctx context.Context) {
 	for {
-		desired, wished := a.Desired.Watch()
-		statuses, programmed := a.Programmed()
-		o, ordered := a.watchOrders()
-		if !o.working() {
-			programmed = nil // until then it changes nothing
-		}
-		a.ledger.policies, a.ledger.delay = o.config.Policies, o.config.ShutdownDelay
-		plan := a.ledger.decide(time.Now(), &World{
-			Desired: desired, Programmed: statuses,
-			Working: o.working(), Stopping: o.stopping, Moving: o.moving(),
+		desired, changed := a.Store.Watch()
+		o, ordered := a.requests.Watch()
+		a.planner.policies, a.planner.delay = o.config.Policies, o.config.ShutdownDelay
+		plan := a.planner.decide(time.Now(), &Input{
+			Desired: desired, Working: o.working(), Stopping: o.stopping, Draining: o.draining(),
 		})
 		next := plan.Next
 		if a.set == nil {
-			a.introduce(ctx, o.config)
+			a.configurePeers(ctx, o.config)
 		}
 		if start := a.start(&o, &plan); start.After(time.Now()) {
 			next = start
-		} else if o.working() && !a.speak(ctx, o.config, plan.Routes()) {
+		} else if o.working() && !a.apply(ctx, o.config, plan.Routes()) {
 			next = earlier(next, time.Now().Add(retryPause))
 		}
 		a.publish(plan, o.given)
 		select {
 		case <-ctx.Done():
 			return
-		case <-wished:
-		case <-programmed:
+		case <-changed:
 		case <-ordered:
 		case <-after(next):
 		}
 	}
 }
 
-// earlier returns the earlier of two times; the zero one is never.
+// earlier returns the earlier of two times; the zero Time is never.
 func earlier(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -147,7 +131,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// after fires at a time, never at the zero one.
+// after fires at a time; the zero Time is never.
 func after(t time.Time) <-chan time.Time {
 	if t.IsZero() {
 		return nil
@@ -155,66 +139,100 @@ func after(t time.Time) <-chan time.Time {
 	return time.After(time.Until(t))
 }
 
-// introduce makes the peers known to the speaker. It is done before there is
-// anything to say: sessions wait for the first routes, but BFD doesn't, so that a
-// router has given up the former agent's BFD session when this one's BGP session
-// begins, and doesn't end it for that. It reports whether the speaker has agreed.
-func (a *Announcer) introduce(ctx context.Context, config *bgp.Config) bool {
+// configurePeers sets the speaker's peers. It is done before there are routes: sessions
+// wait for the first routes, but BFD doesn't. A router's BFD session with the former
+// agent is resumed or has expired when this agent's BGP session begins, and doesn't
+// end it. It reports whether the speaker has accepted them.
+func (a *Announcer) configurePeers(ctx context.Context, config *bgp.Config) bool {
 	if a.peers == config {
 		return true
 	}
-	if !a.agreed("peers", a.Speaker.Configure(ctx, config.Peers)) {
+	if !a.accepted("peers", a.Speaker.Configure(ctx, config.Peers)) {
 		return false
 	}
 	a.peers = config
 	return true
 }
 
-// speak makes the speaker say what was planned: routes first, so that the session
-// with a new peer begins with all of them. It reports whether the speaker has
-// agreed.
-func (a *Announcer) speak(ctx context.Context, config *bgp.Config, routes []bgp.Route) bool {
+// apply sets the speaker's routes and then its peers, so that the session with a new
+// peer begins with all routes. It reports whether the speaker has accepted them.
+func (a *Announcer) apply(ctx context.Context, config *bgp.Config, routes []bgp.Route) bool {
 	same := func(x, y bgp.Route) bool { return x.Equal(&y) }
 	if a.set == nil || !slices.EqualFunc(a.set, routes, same) {
-		if !a.agreed("routes", a.Speaker.Set(routes)) {
+		if !a.accepted("routes", a.Speaker.Set(routes)) {
 			return false
 		}
 		a.set = routes
 	}
-	if !a.introduce(ctx, config) {
+	if !a.configurePeers(ctx, config) {
 		return false
 	}
 	a.failed = ""
 	return true
 }
 
-// agreed logs an error that is news.
-func (a *Announcer) agreed(what string, err error) bool {
+// accepted logs a new error, and reports whether there is none.
+func (a *Announcer) accepted(what string, err error) bool {
 	if err == nil {
 		return true
 	}
 	if reason := err.Error(); reason != a.failed {
 		a.failed = reason
-		a.Log.Error("refused by the bgp speaker", "what", what, "error", err)
+		a.Log.Error("bgp speaker failed", "operation", what, "error", err)
 	}
 	return false
 }
 
-// publish shows a plan, and tells what it changes.
-func (a *Announcer) publish(plan Plan, heard uint64) {
-	a.mu.Lock()
-	before := a.plan
-	a.plan, a.heard = plan, heard
-	close(a.planned)
-	a.planned = make(chan struct{})
-	a.mu.Unlock()
-	tellChanges(a.Tell, before.Decisions, plan.Decisions)
+// publish publishes a plan, and records what it changes.
+func (a *Announcer) publish(plan Plan, requests uint64) {
+	before := a.latest.Get()
+	a.latest.Set(published{plan, requests})
+	recordChanges(a.Events, before.Decisions, plan.Decisions)
 }
 
-// Decisions returns what was decided last, sorted by prefix. It is not to be
-// changed.
+// Decisions returns the latest decisions, sorted by prefix. The caller must not change
+// them.
 func (a *Announcer) Decisions() []Decision {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.plan.Decisions
+	return a.latest.Get().Decisions
+}
+
+// recordChanges records the differences between two lists of decisions, sorted by prefix.
+func recordChanges(events Recorder, before, after []Decision) {
+	for i := range after {
+		d, was := &after[i], &Decision{}
+		for len(before) > 0 && before[0].Prefix.Compare(d.Prefix) < 0 {
+			recordRemoved(events, &before[0])
+			before = before[1:]
+		}
+		if len(before) > 0 && before[0].Prefix == d.Prefix {
+			was, before = &before[0], before[1:]
+		}
+		switch {
+		case was.Announced && !d.Announced:
+			events.RouteWithdrawn(d.Prefix, d.Reason)
+		case d.Route.GracefulShutdown && !was.Route.GracefulShutdown:
+			events.RouteLeaving(d.Prefix, d.Reason)
+		case d.Announced && (!was.Announced || was.Route.GracefulShutdown && !d.Route.GracefulShutdown):
+			events.RouteAnnounced(d.Prefix, "served for "+firstOf(d.Services))
+		}
+	}
+	for i := range before {
+		recordRemoved(events, &before[i])
+	}
+}
+
+// recordRemoved records the end of a prefix whose last service is removed.
+func recordRemoved(events Recorder, d *Decision) {
+	if d.Announced {
+		events.RouteWithdrawn(d.Prefix, "no service left")
+	}
+}
+
+// firstOf lists the first few services.
+func firstOf(names []string) string {
+	const most = 3
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
 }

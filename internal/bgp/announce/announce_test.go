@@ -17,22 +17,22 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/announce"
-	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/store"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
-// node is an Announcer behind a store and a reconciler on the fake data plane.
+// node is an Announcer with a store and a reconciler on the fake data plane.
 type node struct {
 	*announce.Announcer
 	store  *store.Store
-	dp     *fake.DataPlane
+	dp     *dataplanetest.Fake
 	config bgp.Config
 
 	mu     sync.Mutex
-	said   []string // what the speaker and the teller were told since the last look
+	said   []string // calls of the speaker and the recorder since the last check
 	refuse error
 }
 
@@ -43,7 +43,7 @@ func (n *node) say(format string, args ...any) error {
 	return n.refuse
 }
 
-// Set and the others make the node its Announcer's speaker and teller.
+// The node is its Announcer's speaker and recorder.
 func (n *node) Set(routes []bgp.Route) error {
 	texts := make([]string, len(routes))
 	for i, r := range routes {
@@ -90,19 +90,19 @@ func (n *node) set(t *testing.T, services ...lb.Service) {
 	}
 }
 
-func (n *node) judge(svc lb.Service, healthy bool) {
+func (n *node) evaluate(svc lb.Service, healthy bool) {
 	n.store.Judge([]health.Verdict{{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Checked: true, Known: true, Healthy: healthy, Share: lb.WholeShare}}})
 }
 
 // start runs a node until the test ends, in a bubble.
 func start(t *testing.T) *node {
-	n := &node{store: store.New(), dp: fake.New(), config: bgp.Config{
+	n := &node{store: store.New(), dp: dataplanetest.NewFake(), config: bgp.Config{
 		Peers: make([]bgp.Peer, 2), ShutdownDelay: time.Second,
 	}}
 	log := slog.New(slog.DiscardHandler)
 	reconciler := reconcile.New(n.dp, n.store, log)
 	n.Announcer = announce.New(announce.Config{
-		BGP: &n.config, Desired: n.store, Programmed: reconciler.Watch, Speaker: n, Tell: n, Log: log,
+		BGP: &n.config, Store: n.store, Speaker: n, Events: n, Log: log,
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	var parts sync.WaitGroup
@@ -151,14 +151,14 @@ func TestBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // but not for ever
 		n := start(t)
 		n.set(t, web, dns)
-		n.judge(web, false)
+		n.evaluate(web, false)
 		n.want(t)
 		n.Begin()
 		time.Sleep(999 * time.Millisecond)
 		n.want(t, "+10.1.1.2 served for dns")
 		time.Sleep(time.Millisecond)
 		n.want(t, "set [10.1.1.2]")
-		n.judge(web, true)
+		n.evaluate(web, true)
 		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web")
 	})
 	synctest.Test(t, func(t *testing.T) { // nor for what isn't meant to be
@@ -192,7 +192,7 @@ func TestFollowsTheDataPlane(t *testing.T) {
 		if d := n.Decisions()[2]; d.Reason != "new: not programmed: vip tcp 10.1.1.3:80: no room" {
 			t.Errorf("reason %q", d.Reason)
 		}
-		n.judge(dns, false)
+		n.evaluate(dns, false)
 		n.want(t, "set [10.1.1.1]", "-10.1.1.2 dns: 0 of 1 backends healthy, 1 wanted")
 		mu.Lock()
 		broken = nil
@@ -200,14 +200,14 @@ func TestFollowsTheDataPlane(t *testing.T) {
 		time.Sleep(time.Minute) // retries
 		n.want(t, "set [10.1.1.1, 10.1.1.3]", "+10.1.1.3 served for new")
 		n.set(t, web)
-		n.want(t, "set [10.1.1.1]", "-10.1.1.3 no service has it any more")
+		n.want(t, "set [10.1.1.1]", "-10.1.1.3 no service left")
 		n.dp.SetUnusable(web.Backends[0].ID(), "no neighbour")
 		n.dp.MarkStale(web.VIP)
 		n.want(t, "set []", "-10.1.1.1 web: 0 of 1 backends in use, 1 wanted (10.0.0.1:80: no neighbour)")
 	})
 }
 
-// The plan goes on by itself: a planned leave ends, and so does damping.
+// The plan changes with time: GRACEFUL_SHUTDOWN ends with a withdrawal, and damping ends.
 func TestTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t)
@@ -224,7 +224,7 @@ func TestTimes(t *testing.T) {
 		n.want(t)
 		for range 3 {
 			for _, healthy := range []bool{false, true} {
-				n.judge(web, healthy)
+				n.evaluate(web, healthy)
 				synctest.Wait()
 			}
 		}
@@ -271,7 +271,7 @@ func TestMove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t)
 		began := time.Now()
-		done, err := n.Move(t.Context(), "web")
+		done, err := n.Drain(t.Context(), "web")
 		if err != nil || time.Since(began) != 2*time.Second {
 			t.Fatalf("moved after %s (%v), want two seconds", time.Since(began), err)
 		}
@@ -282,7 +282,7 @@ func TestMove(t *testing.T) {
 
 		began = time.Now() // what is not announced needs no time
 		for _, name := range []string{"web", "nosuch"} {
-			if done, err := n.Move(t.Context(), name); err != nil || !time.Now().Equal(began) {
+			if done, err := n.Drain(t.Context(), name); err != nil || !time.Now().Equal(began) {
 				t.Errorf("%s: error %v after %s", name, err, time.Since(began))
 			} else {
 				done()
@@ -293,14 +293,14 @@ func TestMove(t *testing.T) {
 	})
 }
 
-// Whoever thinks better of a move has the route back at once.
-func TestMoveEnds(t *testing.T) {
+// The route is back at once when a drain is cancelled.
+func TestDrainEnds(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(n *node, cancel func())
 		want string
 	}{
 		"cancelled": {func(_ *node, cancel func()) { cancel() }, "context canceled"},
-		"undrained": {func(n *node, _ func()) { n.Stay("web") }, "service web: undrained meanwhile"},
+		"undrained": {func(n *node, _ func()) { n.CancelDrain("web") }, "service web: undrained meanwhile"},
 	} {
 		for _, after := range []time.Duration{500 * time.Millisecond, 1500 * time.Millisecond} {
 			t.Run(fmt.Sprintf("%s after %s", name, after), func(t *testing.T) {
@@ -309,7 +309,7 @@ func TestMoveEnds(t *testing.T) {
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					time.AfterFunc(after, func() { test.end(n, cancel) })
-					if _, err := n.Move(ctx, "web"); err == nil || err.Error() != test.want {
+					if _, err := n.Drain(ctx, "web"); err == nil || err.Error() != test.want {
 						t.Errorf("error %v, want %s", err, test.want)
 					}
 					want := []string{"set [10.1.1.1 leaving, 10.1.1.2]", "~10.1.1.1 web: drained"}
@@ -328,7 +328,7 @@ func TestConfigure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t)
 		n.Announcer.Configure(&bgp.Config{Peers: make([]bgp.Peer, 3), Policies: []bgp.Policy{{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}, Aggregate: true}}})
-		n.want(t, "set [10.1.1.0]", "peers 3", "+10.1.1.0 served for dns, web", "-10.1.1.1 no service has it any more", "-10.1.1.2 no service has it any more")
+		n.want(t, "set [10.1.1.0]", "peers 3", "+10.1.1.0 served for dns, web", "-10.1.1.1 no service left", "-10.1.1.2 no service left")
 		if err := n.Sync(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -343,7 +343,7 @@ func TestRefused(t *testing.T) {
 		n.mu.Lock()
 		n.refuse = errors.New("no")
 		n.mu.Unlock()
-		n.judge(web, false)
+		n.evaluate(web, false)
 		synctest.Wait() // it tries at once, and perhaps again when the data plane follows
 		n.mu.Lock()
 		n.refuse, n.said = nil, nil

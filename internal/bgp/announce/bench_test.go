@@ -20,9 +20,9 @@ func BenchmarkDecide(b *testing.B) {
 		vip = vip.Next()
 	}
 	s := newScene(b, services...)
-	l := ledger{prefixes: map[netip.Prefix]*record{}}
+	l := planner{prefixes: map[netip.Prefix]*record{}}
 	for b.Loop() {
-		plan := l.decide(time.Now(), &s.World)
+		plan := l.decide(time.Now(), &s.Input)
 		if len(plan.Routes()) != len(services) {
 			b.Fatal("not all are announced")
 		}

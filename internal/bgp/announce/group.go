@@ -9,33 +9,26 @@ import (
 	"strings"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/reconcile"
-	"fairlead.io/fairlead/internal/store"
 )
 
-// group are the services that one prefix is announced for.
+// group has the services of one prefix.
 type group struct {
-	verdicts []verdict
-	policy   *policy
+	states []serviceState
+	policy *policy
 }
 
-// group finds the prefix of every service.
-func (l *ledger) group(w *World) map[netip.Prefix]*group {
+// group groups the services by their prefixes.
+func (p *planner) group(in *Input) map[netip.Prefix]*group {
 	groups := map[netip.Prefix]*group{}
-	statuses := w.Programmed
-	for i := range w.Desired.Services {
-		e := &w.Desired.Services[i]
-		var status *reconcile.Status
-		if status, statuses = seek(statuses, e); status != nil {
-			statuses = statuses[1:]
-		}
-		prefix, policy := l.place(e.Configured.VIP.Address)
+	for i := range in.Desired.Services {
+		e := &in.Desired.Services[i]
+		prefix, policy := p.prefixOf(e.Configured.VIP.Address)
 		g := groups[prefix]
 		if g == nil {
 			g = &group{policy: policy}
 			groups[prefix] = g
 		}
-		g.verdicts = append(g.verdicts, w.judge(e, status))
+		g.states = append(g.states, in.evaluate(e))
 	}
 	for _, g := range groups {
 		g.dropLocal()
@@ -43,65 +36,49 @@ func (l *ledger) group(w *World) map[netip.Prefix]*group {
 	return groups
 }
 
-// seek returns the status of a service, nil if there is none yet, and the
-// statuses that are not before it.
-func seek(statuses []reconcile.Status, e *store.Entry) (*reconcile.Status, []reconcile.Status) {
-	for len(statuses) > 0 {
-		switch statuses[0].VIP.Compare(e.Configured.VIP) {
-		case 0:
-			return &statuses[0], statuses
-		case 1:
-			return nil, statuses
-		}
-		statuses = statuses[1:]
-	}
-	return nil, nil
-}
-
-// dropLocal leaves out the services that routes don't lead to, unless there are
-// no others: then they say why there is no route.
+// dropLocal removes the services that are never announced. If there are no others, they
+// are kept for the reason.
 func (g *group) dropLocal() {
-	local := func(v verdict) bool { return v.local }
-	if slices.ContainsFunc(g.verdicts, func(v verdict) bool { return !v.local }) {
-		g.verdicts = slices.DeleteFunc(g.verdicts, local)
+	local := func(v serviceState) bool { return v.local }
+	if slices.ContainsFunc(g.states, func(v serviceState) bool { return !v.local }) {
+		g.states = slices.DeleteFunc(g.states, local)
 	}
 }
 
-// sum is what the services together stand for, and how many are kept back.
-func (g *group) sum() (most standing, withheld int) {
-	for _, v := range g.verdicts {
-		most = max(most, v.standing)
-		if v.withheld {
-			withheld++
+// sum is the state of the prefix, and how many services are suppressed.
+func (g *group) sum() (most routeState, suppressed int) {
+	for _, v := range g.states {
+		most = max(most, v.routeState)
+		if v.suppressed {
+			suppressed++
 		}
 	}
-	return most, withheld
+	return most, suppressed
 }
 
-// complete reports whether no service lacks anything that may come yet.
+// complete reports whether no service may become servable yet.
 func (g *group) complete() bool {
-	return !slices.ContainsFunc(g.verdicts, func(v verdict) bool {
-		return v.standing == absent && !v.withheld && !v.local
+	return !slices.ContainsFunc(g.states, func(v serviceState) bool {
+		return v.routeState == notServing && !v.suppressed && !v.local
 	})
 }
 
 func (g *group) names() []string {
-	names := make([]string, len(g.verdicts))
-	for i, v := range g.verdicts {
+	names := make([]string, len(g.states))
+	for i, v := range g.states {
 		names[i] = v.service
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// reason says why the prefix is not announced, or will not be; empty while a
-// service stands for it. An aggregate may have thousands of services: some will
-// do.
+// reason is why the prefix is not announced, or will not be; empty if a service is
+// serving. It has those of the first few services: an aggregate may have thousands.
 func (g *group) reason() string {
 	const most = 3
 	var reasons []string
-	for _, v := range g.verdicts {
-		if v.standing == serving {
+	for _, v := range g.states {
+		if v.routeState == serving {
 			return ""
 		}
 		if !slices.Contains(reasons, v.reason) && len(reasons) <= most {
@@ -109,32 +86,32 @@ func (g *group) reason() string {
 		}
 	}
 	if len(reasons) > most {
-		reasons[most] = fmt.Sprintf("and others of %d services", len(g.verdicts))
+		reasons[most] = fmt.Sprintf("and others of %d services", len(g.states))
 	}
 	return strings.Join(reasons, "; ")
 }
 
-// policy is one of bgp.Config's, nil for that of a VIP that none has.
+// policy is one of bgp.Config's, nil for a VIP without one.
 type policy bgp.Policy
 
-// place returns the prefix that announces a VIP, and how.
-func (l *ledger) place(vip netip.Addr) (netip.Prefix, *policy) {
+// prefixOf returns the prefix of a VIP, and its policy.
+func (p *planner) prefixOf(vip netip.Addr) (netip.Prefix, *policy) {
 	host := netip.PrefixFrom(vip, vip.BitLen())
-	for i := range l.policies {
-		for _, prefix := range l.policies[i].Prefixes {
+	for i := range p.policies {
+		for _, prefix := range p.policies[i].Prefixes {
 			if !prefix.Contains(vip) {
 				continue
 			}
-			if l.policies[i].Aggregate {
-				return prefix, (*policy)(&l.policies[i])
+			if p.policies[i].Aggregate {
+				return prefix, (*policy)(&p.policies[i])
 			}
-			return host, (*policy)(&l.policies[i])
+			return host, (*policy)(&p.policies[i])
 		}
 	}
 	return host, nil
 }
 
-// route is how a prefix is announced.
+// route is the route of a prefix.
 func (p *policy) route(prefix netip.Prefix) bgp.Route {
 	r := bgp.Route{Prefix: prefix}
 	if p == nil {

@@ -1,38 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bfd finds within milliseconds that a peer, or the way to it, is dead:
-// Bidirectional Forwarding Detection (RFC 5880) in asynchronous mode over UDP,
-// for peers on the same link (RFC 5881) and for others (RFC 5883), over IPv4 and
-// IPv6, without authentication and without the echo function.
+// Package bfd is Bidirectional Forwarding Detection (RFC 5880): it detects within
+// milliseconds that a peer, or the path to it, is down. It has the asynchronous mode
+// over UDP, for peers on the same link (RFC 5881) and others (RFC 5883), over IPv4 and
+// IPv6, without authentication and echo function. Packages speaker and reflector
+// configure the peers with Set, start their sessions with Begin when BGP is
+// established, and get an Event for each change. Sessions may outlive those of BGP.
 //
-// It stands beside BGP in the story of DESIGN.md §1: whoever keeps sessions with
-// routers says with Set whom to watch, with Begin that BGP's session is established,
-// and hears of every change. From then on sessions are independent of BGP's and may
-// outlive them. They share the agent's fate: the C bit is 0. But an agent that is
-// back within the detection time goes on with the sessions of the one that died.
-//
-// A session's rules are in session.go and timing.go, which know neither clocks nor
-// sockets; a listener hears all peers of one family and one port.
+// Sessions end with the process (the C bit is 0), but a process that is back within
+// the detection time resumes them. A session's rules are in session.go, which has
+// neither clock nor sockets. A listener receives for all peers of one family and port.
 package bfd
 
 import (
-	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
+
+	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// Peer is who is watched, and how. Peers are compared by value.
+// Peer is a peer and how it is watched. Peers are compared by value.
 type Peer struct {
-	// Address is unicast and has no zone.
+	// Address is unicast, unmapped and has no zone.
 	Address netip.Addr
-	// Local is the own address, of the same family; the zero Addr leaves it to the
+	// Local is the source address, of the same family; the zero Addr leaves it to the
 	// kernel.
 	Local netip.Addr
-	// Multihop says that routers may stand in between. Both ends have to agree, as
-	// the ports differ.
+	// Multihop allows routers in between (RFC 5883 §5). Both ends have to agree, as the
+	// ports differ.
 	Multihop bool
 	bgp.BFD
 }
@@ -44,58 +43,44 @@ type Event struct {
 	Old, New bgp.BFDState
 	// Diagnostic is why the session went down.
 	Diagnostic Diagnostic
-	// RemoteAdminDown says that the peer took the session down on purpose, so that
-	// nothing follows about the way to it (RFC 5882 §3.2).
+	// RemoteAdminDown reports that the peer took the session down on purpose, which
+	// says nothing about the path (RFC 5882 §3.2).
 	RemoteAdminDown bool
 }
 
-// Status is how a session is doing.
-type Status struct {
-	State bgp.BFDState
-	// Since is when State began.
-	Since time.Time
-	// Reason is why the session isn't up, in words for an operator; empty if it is.
-	Reason string
-	// Flaps counts how often the session ceased to be up.
-	Flaps uint64
-}
+// Diagnostic is why a session last went down (RFC 5880 §4.1).
+type Diagnostic uint8
 
-// What a packet can say of intervals (microseconds in 32 bits) is far more.
+// The diagnostics used here.
 const (
-	shortestInterval = 10 * time.Millisecond
-	longestInterval  = time.Minute
+	NoDiagnostic          Diagnostic = 0
+	DetectionTimeExpired  Diagnostic = 1
+	NeighbourSignaledDown Diagnostic = 3
+	AdministrativelyDown  Diagnostic = 7
 )
 
-// check says what makes a session with the peer impossible.
-func (p *Peer) check() error {
-	local := p.Local.Unmap()
-	switch {
-	case !p.Address.IsValid() || p.Address.IsUnspecified() || p.Address.IsMulticast() || p.Address.Zone() != "":
-		return fmt.Errorf("bfd peer %s: no unicast address", p.Address)
-	case p.Local.IsValid() && local.Is4() != p.Address.Unmap().Is4():
-		return fmt.Errorf("bfd peer %s: local address %s is of the other family", p.Address, p.Local)
-	case p.Interval < shortestInterval || p.Interval > longestInterval:
-		return fmt.Errorf("bfd peer %s: interval %s: want %s to %s", p.Address, p.Interval, shortestInterval, longestInterval)
-	case p.Multiplier == 0:
-		return fmt.Errorf("bfd peer %s: multiplier 0: want 1 to 255", p.Address)
-	}
-	return nil
+// diagnostics are the names in RFC 5880 §4.1 and RFC 9384's registry.
+var diagnostics = [...]string{
+	"no diagnostic", "control detection time expired", "echo function failed", "neighbour signaled session down",
+	"forwarding plane reset", "path down", "concatenated path down", "administratively down",
+	"reverse concatenated path down", "mis-connectivity defect",
 }
 
-// index checks peers and sorts them by address, IPv4 in its own form.
-func index(peers []Peer) (map[netip.Addr]Peer, error) {
-	wanted := make(map[netip.Addr]Peer, len(peers))
-	var errs []error
-	for _, p := range peers {
-		if err := p.check(); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		p.Address, p.Local = p.Address.Unmap(), p.Local.Unmap()
-		if _, twice := wanted[p.Address]; twice {
-			errs = append(errs, fmt.Errorf("bfd peer %s: given twice", p.Address))
-		}
-		wanted[p.Address] = p
+// String is the registry's name of the diagnostic.
+func (d Diagnostic) String() string {
+	if int(d) < len(diagnostics) {
+		return diagnostics[d]
 	}
-	return wanted, errors.Join(errs...)
+	return fmt.Sprintf("diagnostic %d", uint8(d))
+}
+
+// Of returns how a BGP peer with BFD is watched.
+func Of(peer *bgp.Peer) Peer {
+	p := Peer{Address: peer.Address, Local: peer.LocalAddress, BFD: *peer.BFD}
+	p.Multihop = peer.Multihop > 0 || peer.TTLSecurity > 1
+	if !p.Multihop { // for an internal peer, only the route shows it
+		routes, err := netlink.RouteGet(net.IP(peer.Address.AsSlice()))
+		p.Multihop = err == nil && len(routes) > 0 && routes[0].Gw != nil
+	}
+	return p
 }

@@ -19,7 +19,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // TestMain makes the test binary stand in for an agent: an end of sessions that
@@ -35,20 +35,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// order is what an end is told, report what it answers: a status to each order,
-// and events when they come.
+// order is a command for an end, report its reply: a status for each order, and events
+// when they occur.
 type order struct {
-	// Set says that Peers are to be watched; else Ask's status is wanted.
+	// Set makes Peers the watched ones; otherwise Ask's status is queried.
 	Set   bool
 	Peers []Peer
 	Ask   netip.Addr
-	// Abandon ends all sessions without a word.
+	// Abandon ends all sessions silently.
 	Abandon bool
 }
 
 type report struct {
 	Event  *Event
-	Status *Status
+	Status *bgp.PeerState
 }
 
 // endMain obeys until its input ends, and leaves its peers.
@@ -74,17 +74,16 @@ func endMain(in io.Reader, out io.Writer) error {
 			return err
 		}
 		if o.Set {
-			if err := m.Set(o.Peers); err != nil {
-				return err
-			}
+			m.Set(o.Peers)
 			for _, p := range o.Peers {
-				time.AfterFunc(Listening(p.BFD), func() { m.Begin(p.Address) })
+				time.AfterFunc(PassiveHold(p.BFD), func() { m.Begin(p.Address) })
 			}
 		}
 		if o.Abandon {
 			m.Abandon()
 		}
-		s, _ := m.State(o.Ask)
+		s := bgp.PeerState{Address: o.Ask}
+		m.Describe(&s)
 		say(report{Status: &s})
 	}
 }
@@ -96,7 +95,7 @@ type end struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	orders *json.Encoder
-	status chan Status
+	status chan bgp.PeerState
 	log    bytes.Buffer // to be read when the process has ended
 
 	mu     sync.Mutex
@@ -113,7 +112,7 @@ func startEnd(t *testing.T, lab *netlab.Lab, host string, through ...string) *en
 		t.Fatal(err)
 	}
 	args := slices.Concat(through, []string{program, "end"})
-	e := &end{t: t, name: host, cmd: exec.Command(args[0], args[1:]...), status: make(chan Status)}
+	e := &end{t: t, name: host, cmd: exec.Command(args[0], args[1:]...), status: make(chan bgp.PeerState)}
 	e.news = sync.NewCond(&e.mu)
 	var out io.Reader
 	if e.in, err = e.cmd.StdinPipe(); err == nil {
@@ -165,7 +164,7 @@ func (e *end) set(peers ...Peer) {
 }
 
 // ask returns the status of a peer.
-func (e *end) ask(peer string) Status {
+func (e *end) ask(peer string) bgp.PeerState {
 	e.t.Helper()
 	if err := e.orders.Encode(order{Ask: netip.MustParseAddr(peer)}); err != nil {
 		e.t.Fatal(err)
@@ -173,7 +172,7 @@ func (e *end) ask(peer string) Status {
 	return <-e.status
 }
 
-// abandon has the end leave all peers without a word.
+// abandon makes the end abandon all sessions.
 func (e *end) abandon() {
 	e.t.Helper()
 	if err := e.orders.Encode(order{Abandon: true}); err != nil {
@@ -216,13 +215,21 @@ func (e *end) await(since int, peer string, state bgp.BFDState) Event {
 	}
 }
 
-// quiet reports whether nothing has happened since a mark.
+// quiet fails if something has happened since a mark.
 func (e *end) quiet(since int) {
+	e.t.Helper()
+	e.quietWith(since, "")
+}
+
+// quietWith is quiet for one peer; empty for all.
+func (e *end) quietWith(since int, peer string) {
 	e.t.Helper()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.events) > since {
-		e.t.Errorf("%s: %+v, want no event", e.name, e.events[since:])
+	for _, event := range e.events[since:] {
+		if peer == "" || event.Peer.String() == peer {
+			e.t.Errorf("%s: %+v, want no event", e.name, event)
+		}
 	}
 }
 
@@ -232,7 +239,7 @@ func (e *end) signal(s syscall.Signal) {
 	}
 }
 
-// leave ends the process in good order, once.
+// leave stops the process, once.
 func (e *end) leave() {
 	if e.cmd.ProcessState != nil {
 		return
@@ -245,7 +252,7 @@ func (e *end) leave() {
 	}
 }
 
-// kill ends the process without a word.
+// kill kills the process.
 func (e *end) kill() {
 	e.signal(syscall.SIGKILL)
 	for range e.status {

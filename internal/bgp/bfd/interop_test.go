@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // frrProfile has the intervals of bgp.DefaultBFD.
@@ -115,7 +115,7 @@ func (w *watched) up(since int, when string) {
 	w.t.Helper()
 	begin := time.Now()
 	for _, peer := range []string{next4, next6} {
-		until(w.t, when+", "+peer+" is up", func() bool { return w.near.ask(peer).State == bgp.BFDUp })
+		until(w.t, when+", "+peer+" is up", func() bool { return w.near.ask(peer).BFD == bgp.BFDUp })
 	}
 	for _, peer := range []string{near4, near6} {
 		until(w.t, when+", the router sees "+peer+" up", func() bool { return w.router.sees(peer, true) })
@@ -127,9 +127,9 @@ func (w *watched) up(since int, when string) {
 func (w *watched) stays() {
 	w.t.Helper()
 	mark := w.near.mark()
-	flaps := w.near.ask(next4).Flaps
+	flaps := w.near.ask(next4).BFDFlaps
 	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); {
-		if w.near.ask(next4).Flaps != flaps {
+		if w.near.ask(next4).BFDFlaps != flaps {
 			w.t.Fatalf("session flaps: %+v", w.near.events[mark:])
 		}
 		time.Sleep(50 * time.Millisecond)

@@ -5,65 +5,148 @@ package bfd
 import (
 	"container/heap"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
-// listener hears all peers of one link and serves their sessions, one after the
-// other in one goroutine on a thread of its own. What has arrived is always read
-// before a peer is called silent: a process that was not run for a while would
-// blame its peers otherwise.
+// listener receives from all peers of one link and serves their sessions in one
+// goroutine, on a thread of its own. It reads all that has arrived before it checks
+// detection times: a process that was not scheduled for a while would blame its peers
+// otherwise.
 type listener struct {
 	link link
 	log  *slog.Logger
-	// late has it said once, for all listeners, that they may be late.
-	late *sync.Once
-	// retry wakes the goroutine when it waits for the port.
+	// warnLate limits the warning about a missing real-time priority to one.
+	warnLate *sync.Once
+	// retry wakes the goroutine while it waits for the port.
 	retry chan struct{}
 
 	mu sync.Mutex
-	// running says that there is a goroutine: as long as there are sessions.
+	// running is set while there is a goroutine, as long as there are sessions.
 	running bool
-	// in is nil while the port can't be had, problem why; waiter waits for in.
+	// in is nil while the port isn't available, problem why; waiter waits for in.
 	in      *socket
 	waiter  *waiter
 	problem error
-	// peers have one session each, sessions are all, by the own discriminator: also
-	// those that are being left.
-	peers    map[netip.Addr]*member
-	sessions map[uint32]*member
+	// peers have one session each. sessions are all by their local discriminator,
+	// including those that go administratively down.
+	peers    map[netip.Addr]*entry
+	sessions map[uint32]*entry
 	queue    queue
 	buffer   receiveBuffer
 }
 
-// retryPause is between two tries to have the port.
+// retryPause is the time between two attempts to open the port.
 const retryPause = time.Second
 
-// burst is how many datagrams are read before sessions are looked at: more than
-// a socket's buffer holds, so that all that had arrived has been read.
+// burst is how many datagrams are read before sessions are served: more than a
+// socket's buffer holds, so that it includes all that had arrived.
 const burst = 1024
 
-// stall is by how much a thread that goes before all others is late at most,
-// unless it isn't its fault.
+// stall is the longest delay of a thread with real-time priority, unless the whole
+// machine was stopped.
 const stall = 20 * time.Millisecond
 
-func newListener(l link, log *slog.Logger, late *sync.Once) *listener {
+func newListener(l link, log *slog.Logger, warnLate *sync.Once) *listener {
 	return &listener{
-		link: l, log: log, late: late, retry: make(chan struct{}, 1),
-		peers: map[netip.Addr]*member{}, sessions: map[uint32]*member{},
+		link: l, log: log, warnLate: warnLate, retry: make(chan struct{}, 1),
+		peers: map[netip.Addr]*entry{}, sessions: map[uint32]*entry{},
+	}
+}
+
+// add adds a session, and reports whether the listener's goroutine has to be started.
+func (l *listener) add(s *session) (start bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := &entry{session: s}
+	l.peers[s.peer.Address], l.sessions[s.local] = m, m
+	heap.Push(&l.queue, m)
+	l.wake()
+	start, l.running = !l.running, true
+	return start
+}
+
+// begin lets a session send.
+func (l *listener) begin(address netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.peers[address]
+	m.begin()
+	l.requeue(m)
+	l.wake()
+}
+
+// disable takes a session administratively down.
+func (l *listener) disable(address netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.peers[address]
+	delete(l.peers, address)
+	m.disable(time.Now())
+	l.requeue(m)
+	l.wake()
+}
+
+// abandon removes all sessions.
+func (l *listener) abandon() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.peers)
+	for _, m := range l.sessions {
+		l.remove(m)
+	}
+	l.wake()
+}
+
+// wake makes the goroutine process its sessions.
+func (l *listener) wake() {
+	if l.waiter != nil {
+		l.waiter.wake()
+		return
+	}
+	select {
+	case l.retry <- struct{}{}:
+	default:
+	}
+}
+
+func (l *listener) has(discriminator uint32) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, ok := l.sessions[discriminator]
+	return ok
+}
+
+// describe sets the fields of a peer's session.
+func (l *listener) describe(state *bgp.PeerState) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.peers[state.Address]
+	state.BFD, state.BFDSince, state.BFDFlaps = m.state.public(), m.since, m.flaps
+	switch {
+	case m.state == up:
+	case l.problem != nil:
+		state.BFDReason = l.problem.Error()
+	default:
+		state.BFDReason = m.reason()
 	}
 }
 
 // run serves sessions until there are none.
 func (l *listener) run() {
-	if err := hurry(); err != nil {
-		l.late.Do(func() { l.log.Info("bfd may be late on a busy machine", slog.Any("reason", err)) })
+	if err := setRealtime(); err != nil {
+		l.warnLate.Do(func() {
+			l.log.Info("bfd without real-time priority: packets may be late on a busy machine", slog.Any("reason", err))
+		})
 	}
-	defer calm()
+	defer unsetRealtime()
 	for {
 		err := l.serve()
 		if l.finish(err) {
@@ -79,7 +162,7 @@ func (l *listener) run() {
 	}
 }
 
-// serve hears peers until there is no session, or the socket fails.
+// serve receives until there is no session, or the socket fails.
 func (l *listener) serve() error {
 	in, err := l.link.listen()
 	if err != nil {
@@ -93,27 +176,27 @@ func (l *listener) serve() error {
 	l.in, l.waiter, l.problem = in, waiter, nil
 	l.mu.Unlock()
 	for {
-		next, flood, err := l.attend()
+		next, flood, err := l.process()
 		if err != nil || next.IsZero() {
 			return err
 		}
 		if flood {
-			rest()
+			yieldCPU()
 			continue
 		}
 		if err := waiter.wait(next); err != nil {
 			return err
 		}
 		if time.Since(next) > stall {
-			// The whole machine stood still: let the kernel take first what is waiting
-			// at its interfaces.
-			rest()
+			// The whole machine was stopped: let the kernel receive first what waits at
+			// its interfaces.
+			yieldCPU()
 		}
 	}
 }
 
-// finish gives the port back, notes why it isn't heard and reports whether nobody
-// needs it.
+// finish closes the port, keeps why it failed, and reports whether no session needs
+// it.
 func (l *listener) finish(err error) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,10 +205,10 @@ func (l *listener) finish(err error) bool {
 		_ = l.in.close()
 	}
 	if err != nil && (l.problem == nil || err.Error() != l.problem.Error()) {
-		l.log.Warn("bfd does not hear its peers", slog.Uint64("port", uint64(l.link.port())), slog.Any("reason", err))
+		l.log.Warn("bfd port not available", slog.Uint64("port", uint64(l.link.port())), slog.Any("reason", err))
 	}
 	l.in, l.waiter, l.problem = nil, nil, err
-	// Who can't hear can't learn whether a peer knows that it is left.
+	// Without the port, no peer can confirm that a session is administratively down.
 	for _, m := range l.sessions {
 		if m.state == adminDown {
 			l.remove(m)
@@ -135,9 +218,9 @@ func (l *listener) finish(err error) bool {
 	return !l.running
 }
 
-// attend does all that is due, and returns when there will be more to do; the zero
-// Time is never, as there is no session. A flood is more packets than can be read.
-func (l *listener) attend() (next time.Time, flood bool, err error) {
+// process does all that is due, and returns when more will be due: the zero Time if
+// there is no session. A flood is more packets than can be read.
+func (l *listener) process() (next time.Time, flood bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -146,15 +229,19 @@ func (l *listener) attend() (next time.Time, flood bool, err error) {
 		return time.Time{}, false, err
 	}
 	for {
-		at, some := l.queue.next()
-		if !some || at.After(now) {
-			return at, flood, nil
+		if len(l.queue) == 0 {
+			return time.Time{}, flood, nil
 		}
-		l.look(l.queue[0], now)
+		m := l.queue[0]
+		if m.wakes.After(now) {
+			return m.wakes, flood, nil
+		}
+		l.service(m, now)
 	}
 }
 
-// read takes what has arrived, and reports whether there is no end of it.
+// read handles the datagrams that have arrived, and reports whether there are still
+// more.
 func (l *listener) read() (flood bool, err error) {
 	for range burst {
 		d, err := l.in.receive(&l.buffer)
@@ -164,20 +251,20 @@ func (l *listener) read() (flood bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		l.hear(&d)
+		l.handle(&d)
 	}
 	return true, nil
 }
 
-// hear gives a datagram to its session.
-func (l *listener) hear(d *datagram) {
+// handle passes a datagram to its session.
+func (l *listener) handle(d *datagram) {
 	p, err := parse(d.payload)
-	if err == nil {
-		err = l.link.admit(d)
+	if err == nil && !l.link.multihop && d.hops != hopLimit {
+		err = fmt.Errorf("packet with TTL %d: want %d, as from the same link (RFC 5881 §5)", d.hops, hopLimit)
 	}
 	m := l.peers[d.from]
 	if err == nil && p.your != 0 {
-		m = l.owner(m, &p)
+		m = l.resolve(m, &p)
 	}
 	switch {
 	case err == nil && m == nil:
@@ -186,7 +273,7 @@ func (l *listener) hear(d *datagram) {
 		err = m.receive(time.Now(), &p)
 	}
 	if m != nil {
-		m.refused = err
+		m.discarded = err
 		l.requeue(m)
 	}
 	if err != nil {
@@ -194,10 +281,9 @@ func (l *listener) hear(d *datagram) {
 	}
 }
 
-// owner returns whose session a packet with a discriminator is of, or nil: that of
-// another with this address, which has just begun, if no session has that
-// discriminator and it can be resumed.
-func (l *listener) owner(other *member, p *packet) *member {
+// resolve returns the session that a packet's discriminator selects, or nil. If no
+// session has it, a new session with the packet's source may resume the former one.
+func (l *listener) resolve(other *entry, p *packet) *entry {
 	m := l.sessions[p.your]
 	if m != nil || other == nil {
 		return m
@@ -211,8 +297,8 @@ func (l *listener) owner(other *member, p *packet) *member {
 	return other
 }
 
-// look does what is due in one session.
-func (l *listener) look(m *member, now time.Time) {
+// service does what is due in one session.
+func (l *listener) service(m *entry, now time.Time) {
 	m.expire(now)
 	for {
 		p, due := m.transmit(now)
@@ -221,20 +307,117 @@ func (l *listener) look(m *member, now time.Time) {
 		}
 		m.send(l.link, &p)
 	}
-	if m.left(now) {
+	if m.finished(now) {
 		l.remove(m)
 		return
 	}
 	l.requeue(m)
 }
 
-func (l *listener) requeue(m *member) {
+func (l *listener) requeue(m *entry) {
 	m.wakes = m.wake()
-	heap.Fix(&l.queue, m.place)
+	heap.Fix(&l.queue, m.index)
 }
 
-func (l *listener) remove(m *member) {
+func (l *listener) remove(m *entry) {
 	delete(l.sessions, m.local)
-	heap.Remove(&l.queue, m.place)
+	heap.Remove(&l.queue, m.index)
 	m.close()
+}
+
+// entry is a session of a listener.
+type entry struct {
+	*session
+	// wakes is when the session is to be served next, index its place in the queue.
+	wakes time.Time
+	index int
+
+	// out sends the session's packets; nil before the first one, and after an error of
+	// the path to the peer. source is its port.
+	out    *socket
+	source uint16
+	// problem is why the last packet wasn't sent, discarded why the last one received
+	// was discarded; nil otherwise.
+	problem, discarded error
+}
+
+// send sends a packet. Errors are kept for status; the next packet retries.
+func (m *entry) send(l link, p *packet) {
+	if m.out == nil {
+		m.out, m.source, m.problem = l.dial(m.peer.Local, m.peer.Address, m.source)
+		if m.problem != nil {
+			return
+		}
+	}
+	b := p.bytes()
+	m.problem = m.out.send(b[:])
+	if m.problem == nil {
+		return
+	}
+	// ICMP errors of earlier packets are returned instead of sending.
+	again := m.out.send(b[:])
+	if again != nil && !errors.Is(again, unix.EAGAIN) && !errors.Is(again, unix.ECONNREFUSED) {
+		// The local address may have changed.
+		m.close()
+	}
+}
+
+func (m *entry) close() {
+	if m.out != nil {
+		_ = m.out.close()
+		m.out = nil
+	}
+}
+
+// reason is why the session isn't up; the first applicable cause.
+func (m *entry) reason() string {
+	switch {
+	case m.passive:
+		return "waiting for the BGP session"
+	case m.remoteState == adminDown:
+		return "peer is administratively down"
+	case errors.Is(m.problem, unix.ECONNREFUSED):
+		return "peer does not run BFD: its port is closed"
+	case m.problem != nil:
+		return fmt.Sprintf("cannot send: %s", m.problem)
+	case m.discarded != nil:
+		return m.discarded.Error()
+	case m.remote != 0 && m.state == down:
+		return "received diagnostic: " + m.remoteDiagnostic.String()
+	case m.remote != 0:
+		return "peer is coming up"
+	case m.diagnostic == DetectionTimeExpired:
+		return "peer timed out"
+	}
+	return "no BFD packets received"
+}
+
+// linkOf is the link of a peer.
+func linkOf(p *Peer) link { return link{multihop: p.Multihop, v6: p.Address.Is6()} }
+
+// queue orders sessions by wakes: a heap for container/heap.
+type queue []*entry
+
+func (q queue) Len() int           { return len(q) }
+func (q queue) Less(i, j int) bool { return q[i].wakes.Before(q[j].wakes) }
+
+func (q queue) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].index, q[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (q *queue) Push(x any) {
+	m := x.(*entry)
+	m.index = len(*q)
+	*q = append(*q, m)
+}
+
+// Pop implements heap.Interface.
+func (q *queue) Pop() any {
+	last := len(*q) - 1
+	m := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	return m
 }

@@ -3,86 +3,110 @@
 package bfd
 
 import (
-	"container/heap"
+	"context"
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/wait"
 )
 
-// Manager keeps a session with each peer. Its methods may be called from several
-// goroutines.
+// Manager holds a session with each peer. Its methods may be called concurrently.
 //
-// Locks: mu, then a listener's, then the messenger's.
+// Lock order: mu, a listener's, that of events.
 type Manager struct {
-	log  *slog.Logger
-	news *messenger
-	work sync.WaitGroup
-	late sync.Once // listener.late
+	log      *slog.Logger
+	onChange func(Event)
+	events   wait.Value[[]Event] // for onChange, as sessions must not wait
+	work     sync.WaitGroup
+	ctx      context.Context // of work
+	cancel   context.CancelFunc
+	warnLate sync.Once // listener.warnLate
 
 	mu        sync.Mutex
 	listeners map[link]*listener
 	peers     map[netip.Addr]Peer
 }
 
-// New returns a Manager without peers. onChange hears of every change of a
-// session's state, one after the other; it may call the Manager's methods but
-// Close, and may take its time: sessions don't wait for it. Changes that Set and
-// Close make are not told. The Manager is to be closed.
+// New returns a Manager without peers. onChange is called for each change of a
+// session's state, one after the other, but not for those that Set and Close make. It
+// may call the Manager's methods except Close, and sessions don't wait for it. Close
+// or Abandon ends the Manager.
 func New(log *slog.Logger, onChange func(Event)) *Manager {
 	m := &Manager{
-		log: log, news: newMessenger(log, onChange),
-		listeners: map[link]*listener{}, peers: map[netip.Addr]Peer{},
+		log: log, onChange: onChange, listeners: map[link]*listener{}, peers: map[netip.Addr]Peer{},
 	}
-	m.work.Go(m.news.run)
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	m.work.Go(m.deliver)
 	return m
 }
 
-// Set says who is watched from now on. New sessions listen until Begin; those with
-// peers that are as they were go on, those of which only interval or multiplier are
-// new agree upon them; those with peers that are gone tell them so. An error is of
-// the peers alone, and changes nothing: what the kernel refuses is in State's
-// reasons, and tried again.
-func (m *Manager) Set(peers []Peer) error {
-	wanted, err := index(peers)
-	if err != nil {
-		return err
+// deliver calls onChange.
+func (m *Manager) deliver() {
+	for {
+		events, err := m.events.Await(m.ctx, func(queued []Event) bool { return len(queued) > 0 })
+		if err != nil {
+			return
+		}
+		m.events.Modify(func(queued *[]Event) { *queued = (*queued)[len(events):] })
+		for _, e := range events {
+			if m.ctx.Err() != nil {
+				return
+			}
+			m.log.Debug("bfd session changed", slog.Any("peer", e.Peer), slog.Any("from", e.Old),
+				slog.Any("to", e.New), slog.String("diagnostic", e.Diagnostic.String()))
+			m.onChange(e)
+		}
 	}
+}
+
+// notify queues an event. It never blocks.
+func (m *Manager) notify(e Event) {
+	m.events.Modify(func(queued *[]Event) { *queued = append(*queued, e) })
+}
+
+// Set makes peers, which have different addresses, all that are watched. New sessions
+// are passive until Begin; unchanged ones go on; those of removed and changed peers go
+// administratively down. What the kernel refuses is retried, and in the sessions'
+// reasons.
+func (m *Manager) Set(peers []Peer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	wanted := make(map[netip.Addr]Peer, len(peers))
+	for _, p := range peers {
+		wanted[p.Address] = p
+	}
 	for address, old := range m.peers {
-		if p, ok := wanted[address]; !ok || p.Local != old.Local || p.Multihop != old.Multihop {
-			m.listeners[linkOf(&old)].leave(address)
+		if wanted[address] != old {
+			m.listeners[linkOf(&old)].disable(address)
 			delete(m.peers, address)
 		}
 	}
 	for address, p := range wanted {
-		switch old, ok := m.peers[address]; {
-		case !ok:
+		if _, ok := m.peers[address]; !ok {
 			m.watch(p)
-		case p != old:
-			m.listeners[linkOf(&p)].change(p)
+			m.peers[address] = p
 		}
-		m.peers[address] = p
 	}
-	return nil
 }
 
-// watch begins a session.
+// watch adds a session.
 func (m *Manager) watch(p Peer) {
 	l, ok := m.listeners[linkOf(&p)]
 	if !ok {
-		l = newListener(linkOf(&p), m.log, &m.late)
+		l = newListener(linkOf(&p), m.log, &m.warnLate)
 		m.listeners[linkOf(&p)] = l
 	}
-	if l.add(newSession(time.Now(), p, m.discriminator(), rand.Float64, m.news.tell)) {
+	if l.add(newSession(time.Now(), p, m.discriminator(), rand.Float64, m.notify)) {
 		m.work.Go(l.run)
 	}
 }
 
-// discriminator returns one that no session has (RFC 5880 §6.3). Nobody can guess
-// it who doesn't see the packets.
+// discriminator returns a random one that no session has (RFC 5880 §6.3), so that it
+// can't be guessed.
 func (m *Manager) discriminator() uint32 {
 	for {
 		d, free := rand.Uint32(), true
@@ -95,136 +119,46 @@ func (m *Manager) discriminator() uint32 {
 	}
 }
 
-// Begin lets the session with a peer speak. Until then it only listens, and takes up
-// what the peer may have left of a session with a process that died at this address.
-// It is called when BGP's session is established: some routers (FRR) make their BFD
-// session anew then, and one that was up before would end BGP's with it. To begin
-// again does nothing.
+// Begin lets the session with a peer send. Until then it is passive, but resumes a
+// session that the peer still has with a former process at this address. It is called
+// when BGP's session is established: some routers (FRR) recreate their BFD session
+// then, and one that was up before would end BGP's with it. Further calls have no
+// effect.
 func (m *Manager) Begin(peer netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.peers[peer.Unmap()]; ok {
-		m.listeners[linkOf(&p)].begin(p.Address)
+	if p, ok := m.peers[peer]; ok {
+		m.listeners[linkOf(&p)].begin(peer)
 	}
 }
 
-// State returns how the session with a peer is doing; false if there is none.
-func (m *Manager) State(peer netip.Addr) (Status, bool) {
+// Describe sets the fields of a peer's session, if there is one.
+func (m *Manager) Describe(state *bgp.PeerState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p, ok := m.peers[peer.Unmap()]
-	if !ok {
-		return Status{}, false
+	if p, ok := m.peers[state.Address]; ok {
+		m.listeners[linkOf(&p)].describe(state)
 	}
-	return m.listeners[linkOf(&p)].status(p.Address), true
 }
 
-// Close leaves all peers, so that they don't take a planned stop for a failure. It
-// returns when they know it, or after a second at most. Events that were not told
-// yet are dropped.
+// Close takes all sessions administratively down, so that peers don't take a planned
+// stop for a failure. It returns when they have confirmed it, after a second at most.
+// Pending events are dropped.
 func (m *Manager) Close() {
-	_ = m.Set(nil) // no peers, nothing wrong with them
-	m.end()
+	m.cancel()
+	m.Set(nil)
+	m.work.Wait()
 }
 
-// Abandon is Close without a word: peers miss this end a detection time later, as
-// they would one that was killed.
+// Abandon ends all sessions without sending anything: peers detect it after the
+// detection time, as if the process had been killed.
 func (m *Manager) Abandon() {
+	m.cancel()
 	m.mu.Lock()
 	for _, l := range m.listeners {
 		l.abandon()
 	}
 	clear(m.peers)
 	m.mu.Unlock()
-	m.end()
-}
-
-// end waits until nobody works any more.
-func (m *Manager) end() {
-	m.news.close()
 	m.work.Wait()
-}
-
-// add takes a new session, and reports whether the listener needs a goroutine
-// for it.
-func (l *listener) add(s *session) (start bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	m := &member{session: s}
-	l.peers[s.peer.Address], l.sessions[s.local] = m, m
-	heap.Push(&l.queue, m)
-	l.wake()
-	start, l.running = !l.running, true
-	return start
-}
-
-// change gives a session other parameters.
-func (l *listener) change(p Peer) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	m := l.peers[p.Address]
-	m.change(p)
-	l.requeue(m)
-	l.wake()
-}
-
-// begin lets a session speak.
-func (l *listener) begin(address netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	m := l.peers[address]
-	m.begin()
-	l.requeue(m)
-	l.wake()
-}
-
-// leave ends a session.
-func (l *listener) leave(address netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	m := l.peers[address]
-	delete(l.peers, address)
-	m.disable(time.Now())
-	l.requeue(m)
-	l.wake()
-}
-
-// abandon forgets all sessions.
-func (l *listener) abandon() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.peers)
-	for _, m := range l.sessions {
-		l.remove(m)
-	}
-	l.wake()
-}
-
-// wake makes the goroutine look at its sessions.
-func (l *listener) wake() {
-	if l.waiter != nil {
-		l.waiter.wake()
-		return
-	}
-	select {
-	case l.retry <- struct{}{}:
-	default:
-	}
-}
-
-func (l *listener) has(discriminator uint32) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, ok := l.sessions[discriminator]
-	return ok
-}
-
-func (l *listener) status(address netip.Addr) Status {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	s := l.peers[address].status()
-	if l.problem != nil && s.State != up.word() {
-		s.Reason = l.problem.Error()
-	}
-	return s
 }

@@ -21,8 +21,8 @@ const (
 	up
 )
 
-// word is the state in the vocabulary of BGP peers.
-func (s state) word() bgp.BFDState {
+// public is the exported form of the state.
+func (s state) public() bgp.BFDState {
 	return [...]bgp.BFDState{bgp.BFDAdminDown, bgp.BFDDown, bgp.BFDInit, bgp.BFDUp}[s]
 }
 
@@ -30,21 +30,19 @@ func (s state) word() bgp.BFDState {
 type packet struct {
 	diagnostic Diagnostic
 	state      state
-	// poll and final are the P and F bits; independent is the C bit: the peer's
-	// control plane may die without its forwarding plane; demand is the D bit.
-	poll, final, independent, demand bool
-	// authenticated says that a section of authentication follows. Nothing here
-	// reads or writes one.
+	// The P, F and D bits.
+	poll, final, demand bool
+	// authenticated is set if an authentication section follows, which isn't read.
 	authenticated bool
 	multiplier    uint8
 	// my and your are discriminators; your is 0 if the sender doesn't know it.
 	my, your uint32
 	// Intervals are whole microseconds, up to 32 bits of them.
-	desiredMinTx, requiredMinRx, requiredMinEchoRx time.Duration
+	desiredMinTx, requiredMinRx time.Duration
 }
 
-// Lengths in bytes: of the mandatory section, and with the smallest section of
-// authentication (RFC 5880 §6.8.6).
+// Lengths in bytes: of the mandatory section, and with the smallest authentication
+// section (RFC 5880 §6.8.6).
 const (
 	packetLength        = 24
 	authenticatedLength = 26
@@ -54,12 +52,11 @@ const version = 1
 
 // Bits of the second byte.
 const (
-	flagMultipoint = 1 << iota
-	flagDemand
-	flagAuthentication
-	flagIndependent
-	flagFinal
-	flagPoll
+	flagMultipoint     = 0x01
+	flagDemand         = 0x02
+	flagAuthentication = 0x04
+	flagFinal          = 0x10
+	flagPoll           = 0x20
 )
 
 // Reasons to discard a packet, in the order of RFC 5880 §6.8.6.
@@ -70,12 +67,12 @@ var (
 	errMyZero        = errors.New("packet without a discriminator")
 	errYourZero      = errors.New("packet of a session that is not down, without our discriminator")
 	errUnknown       = errors.New("packet of a session that does not exist")
-	errListening     = errors.New("packet of a session that has not begun here")
+	errPassive       = errors.New("packet of a session that has not begun here")
 	errAuthenticated = errors.New("packet with authentication, which is not configured")
 )
 
-// parse reads a datagram and discards what RFC 5880 §6.8.6 wants discarded before
-// a session is looked up.
+// parse reads a datagram, with the checks of RFC 5880 §6.8.6 that precede the lookup
+// of a session.
 func parse(b []byte) (packet, error) {
 	if len(b) < packetLength {
 		return packet{}, errShort
@@ -97,10 +94,9 @@ func parse(b []byte) (packet, error) {
 	}
 	p := packet{
 		diagnostic: Diagnostic(b[0] & 0x1f), state: state(b[1] >> 6), authenticated: authenticated,
-		poll: flags&flagPoll != 0, final: flags&flagFinal != 0,
-		independent: flags&flagIndependent != 0, demand: flags&flagDemand != 0,
+		poll: flags&flagPoll != 0, final: flags&flagFinal != 0, demand: flags&flagDemand != 0,
 		multiplier: b[2], my: binary.BigEndian.Uint32(b[4:]), your: binary.BigEndian.Uint32(b[8:]),
-		desiredMinTx: microseconds(b[12:]), requiredMinRx: microseconds(b[16:]), requiredMinEchoRx: microseconds(b[20:]),
+		desiredMinTx: microseconds(b[12:]), requiredMinRx: microseconds(b[16:]),
 	}
 	switch {
 	case p.my == 0:
@@ -111,32 +107,23 @@ func parse(b []byte) (packet, error) {
 	return p, nil
 }
 
-// bytes is the packet as it is sent.
+// bytes is the packet as it is sent: without D bit and echo function.
 func (p *packet) bytes() [packetLength]byte {
 	var b [packetLength]byte
 	b[0] = version<<5 | byte(p.diagnostic)&0x1f
-	b[1] = byte(p.state)<<6 | p.flags()
+	b[1] = byte(p.state) << 6
+	if p.poll {
+		b[1] |= flagPoll
+	}
+	if p.final {
+		b[1] |= flagFinal
+	}
 	b[2], b[3] = p.multiplier, packetLength
-	for i, word := range []uint32{
-		p.my, p.your,
-		uint32(p.desiredMinTx.Microseconds()), uint32(p.requiredMinRx.Microseconds()), uint32(p.requiredMinEchoRx.Microseconds()),
-	} {
-		binary.BigEndian.PutUint32(b[4+4*i:], word)
-	}
+	binary.BigEndian.PutUint32(b[4:], p.my)
+	binary.BigEndian.PutUint32(b[8:], p.your)
+	binary.BigEndian.PutUint32(b[12:], uint32(p.desiredMinTx.Microseconds()))
+	binary.BigEndian.PutUint32(b[16:], uint32(p.requiredMinRx.Microseconds()))
 	return b
-}
-
-func (p *packet) flags() byte {
-	var flags byte
-	for _, f := range []struct {
-		set bool
-		bit byte
-	}{{p.poll, flagPoll}, {p.final, flagFinal}, {p.independent, flagIndependent}, {p.demand, flagDemand}} {
-		if f.set {
-			flags |= f.bit
-		}
-	}
-	return flags
 }
 
 func microseconds(b []byte) time.Duration {

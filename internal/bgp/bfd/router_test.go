@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"testing"
 
-	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // router is a routing daemon in a lab's host.
@@ -139,7 +139,7 @@ func (r *router) start() {
 	})
 }
 
-// kill ends the daemons without a word.
+// kill kills the daemons.
 func (r *router) kill() {
 	r.t.Helper()
 	for _, p := range r.lab.State().Host(r.host).Processes {

@@ -3,107 +3,102 @@
 package bfd
 
 import (
+	"math"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// session is one end of a session: the state machine of RFC 5880 §6.8. It takes
-// the active role. It neither waits nor sends: its owner hands in packets
-// (receive) and the time (expire, transmit), and comes back at wake.
+// session is the state machine of RFC 5880 §6.8, in the active role. It neither waits
+// nor sends: its owner passes packets (receive) and the time (expire, transmit), and
+// calls again at wake.
 type session struct {
 	peer Peer
 	// jitter returns a number from 0 up to 1.
 	jitter func() float64
-	// tell hears of every change of state but those that disable makes.
-	tell func(Event)
+	// notify is called for each change of state, but not by disable.
+	notify func(Event)
 
-	// local and remote are the discriminators; remote is 0 until the peer is heard,
-	// and when it hasn't been for the detection time.
+	// local and remote are the discriminators; remote is 0 before the first packet of
+	// the peer and after a detection time without one.
 	local, remote uint32
 	state         state
-	// listening says that the session has not begun: it says nothing, and hears only
-	// what it can resume.
-	listening  bool
+	// passive is set until begin: the session sends nothing, and accepts only what it
+	// can resume.
+	passive    bool
 	since      time.Time
 	diagnostic Diagnostic
 	flaps      uint64
 
-	// What the last packet said, heard when.
-	heard            time.Time
+	// The peer's last packet.
+	lastReceived     time.Time
 	remoteState      state
 	remoteDiagnostic Diagnostic
 	remoteDemand     bool
 	remoteMultiplier uint8
 	remoteMinTx      time.Duration
 	remoteMinRx      time.Duration
-	intervals        intervals
-	poll             poll
-	sent             time.Time     // the last packet that was due by time or state
-	part             float64       // of the interval after sent, by jitter
-	pace             time.Duration // intervals.tx as the interval after sent reckons with it
-	final            bool          // a poll is to be answered
-	urgent           bool          // there is something new to say
-	leaveEnd         time.Time     // when a disabled session stops saying so
+	poll             bool      // the peer is to acknowledge minTx (RFC 5880 §6.5)
+	sent             time.Time // the last packet that was due by time or state
+	part             float64   // of the interval after sent, by jitter
+	final            bool      // a poll is to be answered
+	urgent           bool      // a packet is due at once
+	disabledUntil    time.Time // when a disabled session stops sending
 }
 
-// farewell bounds how long a disabled session goes on saying so.
-const farewell = time.Second
+// adminDownLinger bounds how long a disabled session keeps sending.
+const adminDownLinger = time.Second
 
-// newSession starts in state down, and listens.
-func newSession(now time.Time, peer Peer, local uint32, jitter func() float64, tell func(Event)) *session {
+// newSession returns a passive session in state down.
+func newSession(now time.Time, peer Peer, local uint32, jitter func() float64, notify func(Event)) *session {
 	s := &session{
-		peer: peer, local: local, jitter: jitter, tell: tell,
-		state: down, listening: true, since: now, part: 1,
+		peer: peer, local: local, jitter: jitter, notify: notify,
+		state: down, passive: true, since: now, part: 1,
 	}
-	s.forget()
-	s.intervals = s.wanted()
+	s.resetRemote()
 	return s
 }
 
-// begin lets the session speak.
+// begin lets the session send.
 func (s *session) begin() {
-	s.urgent = s.urgent || s.listening
-	s.listening = false
+	s.urgent = s.urgent || s.passive
+	s.passive = false
 }
 
-// Listening is how long a session has to listen to hear of one that the peer has
-// and that it can resume.
-func Listening(b bgp.BFD) time.Duration { return min(b.Interval, slow) }
+// PassiveHold is how long a new session has to stay passive to find one that the peer
+// still has with a former process, and that it can resume.
+func PassiveHold(b bgp.BFD) time.Duration { return min(b.Interval, slow) }
 
-// resume takes up the session that the peer has with a process which died at this
-// address a moment ago, and whose discriminator is in what the peer still sends. So
-// a restart in less than the detection time is no failure for the peer. Nothing in
-// RFC 5880 asks for another discriminator then. It is for sessions that have heard
-// nothing yet, and only as long as the peer can believe in the former one. It
+// resume continues the session of a former process at this address, whose
+// discriminator the peer still sends, so that the peer doesn't notice a restart within
+// the detection time. RFC 5880 doesn't require another discriminator then. The session
+// must not have received anything, and the peer's detection time not be over. It
 // reports whether p is now a packet of this session.
 func (s *session) resume(now time.Time, p *packet) bool {
 	detectionTime := time.Duration(s.peer.Multiplier) * max(s.peer.Interval, p.requiredMinRx)
-	if p.state != up || s.state != down || !s.heard.IsZero() || now.Sub(s.since) > detectionTime {
+	if p.state != up || s.state != down || !s.lastReceived.IsZero() || now.Sub(s.since) > detectionTime {
 		return false
 	}
-	s.local, s.state, s.listening = p.your, initial, false
+	s.local, s.state, s.passive = p.your, initial, false
 	return true
 }
 
-// receive handles a packet of this session: RFC 5880 §6.8.6 from the look at
+// receive handles a packet of this session: RFC 5880 §6.8.6 from the check of
 // authentication on.
 func (s *session) receive(now time.Time, p *packet) error {
 	switch {
 	case p.authenticated:
 		return errAuthenticated
-	case s.listening:
-		return errListening
+	case s.passive:
+		return errPassive
 	}
-	s.heard = now
+	s.lastReceived = now
 	s.remote, s.remoteState, s.remoteDiagnostic = p.my, p.state, p.diagnostic
 	s.remoteDemand, s.remoteMultiplier = p.demand, p.multiplier
 	s.remoteMinTx, s.remoteMinRx = p.desiredMinTx, p.requiredMinRx
-	if s.poll.heard(p.final) {
-		s.intervals.agree()
-	}
+	s.poll = s.poll && !p.final
 	if s.state == adminDown {
-		// The peer has not heard it yet.
+		// The peer has not received it yet.
 		s.urgent = s.urgent || p.state > down
 		return nil
 	}
@@ -128,56 +123,141 @@ func (s *session) follow(now time.Time, remote state) {
 	}
 }
 
-// expire takes the session down if the peer has been silent for too long, and
-// forgets the peer (RFC 5880 §6.8.4, §6.8.1).
+// expire takes the session down if the detection time is over, and resets what is
+// known of the peer (RFC 5880 §6.8.4, §6.8.1).
 func (s *session) expire(now time.Time) {
 	if s.remote == 0 || now.Before(s.detectionEnd()) {
 		return
 	}
-	s.forget()
+	s.resetRemote()
 	if s.state == initial || s.state == up {
 		s.enter(now, down, DetectionTimeExpired)
 	}
 }
 
-// forget sets what is known of the peer to what RFC 5880 §6.8.1 begins with.
-func (s *session) forget() {
+// resetRemote sets the peer's variables to their initial values (RFC 5880 §6.8.1).
+func (s *session) resetRemote() {
 	s.remote, s.remoteState, s.remoteDiagnostic, s.remoteDemand = 0, down, NoDiagnostic, false
 	s.remoteMinRx = time.Microsecond
 }
 
+// set changes the state, which is sent at once.
+func (s *session) set(now time.Time, to state, why Diagnostic) {
+	former := s.minTx()
+	s.state, s.since, s.diagnostic, s.urgent = to, now, why, true
+	s.poll = s.poll || s.minTx() != former
+}
+
+// enter is set with an event.
 func (s *session) enter(now time.Time, to state, why Diagnostic) {
 	old := s.state
-	s.state, s.since, s.diagnostic, s.urgent = to, now, why, true
+	s.set(now, to, why)
 	if old == up {
 		s.flaps++
 	}
-	s.advertise()
-	s.tell(Event{
-		Peer: s.peer.Address, At: now, Old: old.word(), New: to.word(),
+	s.notify(Event{
+		Peer: s.peer.Address, At: now, Old: old.public(), New: to.public(),
 		Diagnostic: why, RemoteAdminDown: s.remoteState == adminDown,
 	})
 }
 
-// change takes other intervals or another multiplier.
-func (s *session) change(peer Peer) {
-	s.urgent = s.urgent || peer.Multiplier != s.peer.Multiplier
-	s.peer = peer
-	s.advertise()
-}
-
-// disable ends the session on purpose: the peer is told for as long as it hasn't
-// heard it, but not longer than until left (RFC 5880 §6.8.16).
+// disable takes the session administratively down, and keeps sending until the peer
+// has confirmed it or the session is finished (RFC 5880 §6.8.16).
 func (s *session) disable(now time.Time) {
-	s.state, s.since, s.diagnostic, s.urgent, s.listening = adminDown, now, AdministrativelyDown, true, false
-	s.leaveEnd = now.Add(min(s.detectionTime(), farewell))
-	s.advertise()
+	s.set(now, adminDown, AdministrativelyDown)
+	s.passive = false
+	s.disabledUntil = now.Add(min(s.detectionTime(), adminDownLinger))
 }
 
-// left reports whether a disabled session has nothing more to say.
-func (s *session) left(now time.Time) bool {
+// finished reports whether a disabled session has nothing more to send.
+func (s *session) finished(now time.Time) bool {
 	if s.state != adminDown || s.urgent {
 		return false
 	}
-	return s.remote == 0 || s.remoteState <= down || !now.Before(s.leaveEnd)
+	return s.remote == 0 || s.remoteState <= down || !now.Before(s.disabledUntil)
+}
+
+// slow is the shortest transmission interval of a session that isn't up (RFC 5880
+// §6.8.3).
+const slow = time.Second
+
+// minTx is the shortest interval between packets, which depends on the state only. So
+// it may always change at once: only a session that stays up would have to wait for
+// the peer's acknowledgement of a longer one (RFC 5880 §6.8.3).
+func (s *session) minTx() time.Duration {
+	if s.state == up {
+		return s.peer.Interval
+	}
+	return max(s.peer.Interval, slow)
+}
+
+// detectionTime is the one of RFC 5880 §6.8.4.
+func (s *session) detectionTime() time.Duration {
+	return time.Duration(s.remoteMultiplier) * max(s.peer.Interval, s.remoteMinTx)
+}
+
+func (s *session) detectionEnd() time.Time { return s.lastReceived.Add(s.detectionTime()) }
+
+// periodic reports whether packets are sent periodically: unless the peer wants none,
+// or is in demand mode and needs no poll (RFC 5880 §6.8.7).
+func (s *session) periodic() bool {
+	demand := s.remoteDemand && s.state == up && s.remoteState == up
+	return s.remoteMinRx != 0 && (!demand || s.poll)
+}
+
+// due is when the next periodic packet is to be sent (RFC 5880 §6.8.2, §6.8.7).
+func (s *session) due() time.Time {
+	return s.sent.Add(time.Duration(s.part * float64(max(s.minTx(), s.remoteMinRx))))
+}
+
+// drawPart draws the part of the next interval that is used: 75 to 100 percent, and at
+// most 90 with a multiplier of 1 (RFC 5880 §6.8.7).
+func (s *session) drawPart() float64 {
+	if s.peer.Multiplier == 1 {
+		return 0.90 - 0.15*s.jitter()
+	}
+	return 1 - 0.25*s.jitter()
+}
+
+// transmit returns the packet that is due now, if any: the answer to a poll, a change,
+// or the periodic packet.
+func (s *session) transmit(now time.Time) (p packet, ok bool) {
+	p = packet{
+		diagnostic: s.diagnostic, state: s.state, multiplier: s.peer.Multiplier, my: s.local, your: s.remote,
+		desiredMinTx: s.minTx(), requiredMinRx: s.peer.Interval,
+	}
+	switch {
+	case s.passive:
+		return packet{}, false
+	case s.final:
+		s.final, p.final = false, true
+	case s.urgent, s.periodic() && !now.Before(s.due()):
+		s.urgent, p.poll = false, s.poll
+		s.sent, s.part = now, s.drawPart()
+	default:
+		return packet{}, false
+	}
+	return p, true
+}
+
+// never is beyond every deadline.
+const never = time.Duration(math.MaxInt64)
+
+// wake is when expire, transmit or finished are due next; the zero Time is at once. A
+// peer that wants no packets has sent one, so one of the two times always applies.
+func (s *session) wake() time.Time {
+	if s.passive {
+		return s.since.Add(never)
+	}
+	if s.final || s.urgent {
+		return time.Time{}
+	}
+	at := s.due()
+	if end := s.detectionEnd(); s.remote != 0 && (end.Before(at) || !s.periodic()) {
+		at = end
+	}
+	if s.state == adminDown && s.disabledUntil.Before(at) {
+		at = s.disabledUntil
+	}
+	return at
 }

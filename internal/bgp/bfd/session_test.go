@@ -16,7 +16,7 @@ const ms = time.Millisecond
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// probe is a session under test, with the events that it told.
+// probe is a session under test, with its events.
 type probe struct {
 	*session
 	now    time.Time
@@ -36,7 +36,7 @@ func said(s state) packet {
 	return packet{state: s, multiplier: 3, my: 9, your: 7, desiredMinTx: 100 * ms, requiredMinRx: 100 * ms}
 }
 
-func (p *probe) hear(t *testing.T, packets ...packet) {
+func (p *probe) handle(t *testing.T, packets ...packet) {
 	t.Helper()
 	for i := range packets {
 		if err := p.receive(p.now, &packets[i]); err != nil {
@@ -64,7 +64,7 @@ func (p *probe) pass(d time.Duration) (sent []packet) {
 			}
 			sent = append(sent, out)
 		}
-		if p.left(p.now) {
+		if p.finished(p.now) {
 			p.now = end
 			return sent
 		}
@@ -85,11 +85,11 @@ func (p *probe) one(t *testing.T) packet {
 func (p *probe) comeUp(t *testing.T) {
 	t.Helper()
 	p.pass(0)
-	p.hear(t, said(down), said(initial))
+	p.handle(t, said(down), said(initial))
 	p.pass(0)
 	final := said(up)
 	final.final = true
-	p.hear(t, final, said(up))
+	p.handle(t, final, said(up))
 	if p.state != up {
 		t.Fatal("session does not come up")
 	}
@@ -98,8 +98,8 @@ func (p *probe) comeUp(t *testing.T) {
 // The table of RFC 5880 §6.8.6.
 func TestStates(t *testing.T) {
 	for _, c := range []struct {
-		from, hears, to state
-		why             Diagnostic
+		from, receives, to state
+		why                Diagnostic
 	}{
 		{down, adminDown, down, NoDiagnostic},
 		{down, down, initial, NoDiagnostic},
@@ -118,35 +118,34 @@ func TestStates(t *testing.T) {
 		{adminDown, initial, adminDown, NoDiagnostic},
 		{adminDown, up, adminDown, NoDiagnostic},
 	} {
-		t.Run(fmt.Sprint(c.from.word(), " hears ", c.hears.word()), func(t *testing.T) {
+		t.Run(fmt.Sprint(c.from.public(), " receives ", c.receives.public()), func(t *testing.T) {
 			p := newProbe(100*ms, 3)
 			p.state = c.from
-			p.hear(t, said(c.hears))
+			p.handle(t, said(c.receives))
 			if p.state != c.to || p.diagnostic != c.why {
-				t.Errorf("got %s (%s), want %s (%s)", p.state.word(), p.diagnostic, c.to.word(), c.why)
+				t.Errorf("got %s (%s), want %s (%s)", p.state.public(), p.diagnostic, c.to.public(), c.why)
 			}
 			if changed := len(p.events) > 0; changed != (c.from != c.to) {
-				t.Errorf("told %+v", p.events)
+				t.Errorf("events %+v", p.events)
 			}
-			if len(p.events) > 0 && p.events[0].RemoteAdminDown != (c.hears == adminDown) {
-				t.Errorf("told %+v", p.events[0])
+			if len(p.events) > 0 && p.events[0].RemoteAdminDown != (c.receives == adminDown) {
+				t.Errorf("events %+v", p.events[0])
 			}
 		})
 	}
 }
 
-// A change of state is told to the peer at once, with what it says of the
-// session.
+// A change of state is sent to the peer at once.
 func TestComesUp(t *testing.T) {
 	p := newProbe(100*ms, 3)
 	if got, want := p.one(t), (packet{state: down, multiplier: 3, my: 7, desiredMinTx: time.Second, requiredMinRx: 100 * ms}); got != want {
 		t.Errorf("first packet %+v, want %+v", got, want)
 	}
-	p.hear(t, said(down))
+	p.handle(t, said(down))
 	if got, want := p.one(t), (packet{state: initial, multiplier: 3, my: 7, your: 9, desiredMinTx: time.Second, requiredMinRx: 100 * ms}); got != want {
 		t.Errorf("then %+v, want %+v", got, want)
 	}
-	p.hear(t, said(up))
+	p.handle(t, said(up))
 	if got, want := p.one(t), (packet{state: up, poll: true, multiplier: 3, my: 7, your: 9, desiredMinTx: 100 * ms, requiredMinRx: 100 * ms}); got != want {
 		t.Errorf("then %+v, want %+v", got, want)
 	}
@@ -158,7 +157,7 @@ func TestSilence(t *testing.T) {
 	p.events = nil
 	heard := said(up)
 	heard.desiredMinTx = 200 * ms
-	p.hear(t, heard)
+	p.handle(t, heard)
 	p.pass(600*ms - 1)
 	if p.state != up {
 		t.Fatal("down before three intervals of the peer are over")
@@ -168,7 +167,7 @@ func TestSilence(t *testing.T) {
 		Peer: p.peer.Address, At: p.now, Old: bgp.BFDUp, New: bgp.BFDDown, Diagnostic: DetectionTimeExpired,
 	}
 	if len(p.events) != 1 || p.events[0] != want || p.flaps != 1 {
-		t.Errorf("told %+v, want %+v; %d flaps", p.events, want, p.flaps)
+		t.Errorf("events %+v, want %+v; %d flaps", p.events, want, p.flaps)
 	}
 	last := sent[len(sent)-1]
 	if last.state != down || last.your != 0 || last.diagnostic != DetectionTimeExpired || last.desiredMinTx != time.Second {
@@ -179,12 +178,12 @@ func TestSilence(t *testing.T) {
 // A session in init ends like one that is up; one that is down forgets the peer.
 func TestSilenceBeforeUp(t *testing.T) {
 	p := newProbe(100*ms, 3)
-	p.hear(t, said(down))
+	p.handle(t, said(down))
 	p.pass(400 * ms)
 	if p.state != down || p.diagnostic != DetectionTimeExpired || p.flaps != 0 {
-		t.Errorf("init: got %s, %s, %d flaps", p.state.word(), p.diagnostic, p.flaps)
+		t.Errorf("init: got %s, %s, %d flaps", p.state.public(), p.diagnostic, p.flaps)
 	}
-	p.hear(t, said(adminDown))
+	p.handle(t, said(adminDown))
 	p.pass(400 * ms)
 	if p.remote != 0 || p.state != down {
 		t.Errorf("down: peer is still %d", p.remote)
@@ -197,14 +196,31 @@ func TestPollIsAnswered(t *testing.T) {
 	p.pass(0)
 	asked := said(up)
 	asked.poll = true
-	p.hear(t, asked)
+	p.handle(t, asked)
 	if got := p.one(t); !got.final || got.poll {
 		t.Errorf("answer %+v: want F without P", got)
 	}
 	asked.requiredMinRx = 0
-	p.hear(t, asked)
+	p.handle(t, asked)
 	if got := p.one(t); !got.final {
 		t.Errorf("to a peer that wants no packets: %+v", got)
+	}
+}
+
+// A poll is sent also to a peer in demand mode, until it is answered.
+func TestPollInDemandMode(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.pass(0)
+	demand := said(up)
+	demand.demand = true
+	p.handle(t, said(down), demand)
+	if sent := p.pass(250 * ms); len(sent) != 3 || !sent[0].poll || !sent[2].poll {
+		t.Errorf("sent %+v, want three polls", sent)
+	}
+	demand.final = true
+	p.handle(t, demand)
+	if sent := p.pass(250 * ms); len(sent) > 0 {
+		t.Errorf("answered, but sent %+v", sent)
 	}
 }
 
@@ -216,15 +232,15 @@ func TestSilentPeers(t *testing.T) {
 	for name, heard := range map[string]packet{"min rx 0": zero, "demand mode": demand} {
 		p := newProbe(100*ms, 3)
 		p.comeUp(t)
-		p.hear(t, heard)
+		p.handle(t, heard)
 		for range 10 {
 			if sent := p.pass(100 * ms); len(sent) > 0 {
 				t.Errorf("%s: sent %+v", name, sent)
 			}
-			p.hear(t, heard)
+			p.handle(t, heard)
 		}
 		if p.state != up {
-			t.Errorf("%s: session is %s", name, p.state.word())
+			t.Errorf("%s: session is %s", name, p.state.public())
 		}
 		p.pass(400 * ms)
 		if p.state != down {
@@ -233,33 +249,12 @@ func TestSilentPeers(t *testing.T) {
 	}
 }
 
-// A poll is sent also to a peer in demand mode, until it is answered.
-func TestPollInDemandMode(t *testing.T) {
-	p := newProbe(100*ms, 3)
-	p.comeUp(t)
-	demand := said(up)
-	demand.demand = true
-	p.hear(t, demand)
-	p.pass(0)
-	slower := p.peer
-	slower.Interval = 150 * ms
-	p.change(slower)
-	if sent := p.pass(250 * ms); len(sent) != 3 || !sent[0].poll || !sent[2].poll {
-		t.Errorf("sent %+v, want three polls", sent)
-	}
-	demand.final = true
-	p.hear(t, demand)
-	if sent := p.pass(250 * ms); len(sent) > 0 {
-		t.Errorf("answered, but sent %+v", sent)
-	}
-}
-
 func TestAuthenticationIsRefused(t *testing.T) {
 	p := newProbe(100*ms, 3)
 	signed := said(down)
 	signed.authenticated = true
 	if err := p.receive(begin, &signed); !errors.Is(err, errAuthenticated) || p.state != down || p.remote != 0 {
-		t.Errorf("got %v, %s", err, p.state.word())
+		t.Errorf("got %v, %s", err, p.state.public())
 	}
 }
 
@@ -272,43 +267,43 @@ func TestDisable(t *testing.T) {
 		t.Errorf("said %+v", got)
 	}
 	p.pass(10 * ms)
-	p.hear(t, said(up)) // sent before it heard
+	p.handle(t, said(up)) // sent before it received that
 	if got := p.one(t); got.state != adminDown {
 		t.Errorf("said %+v", got)
 	}
-	if p.left(p.now) {
+	if p.finished(p.now) {
 		t.Error("left before the peer knows")
 	}
-	p.hear(t, said(down))
-	if !p.left(p.now) || len(p.events) > 0 {
-		t.Errorf("not left though the peer knows; told %+v", p.events)
+	p.handle(t, said(down))
+	if !p.finished(p.now) || len(p.events) > 0 {
+		t.Errorf("not finished though the peer has confirmed; events %+v", p.events)
 	}
 }
 
-// Who isn't heard is told once; a peer that doesn't react is left after the
-// detection time.
+// A disabled session whose peer never sent anything sends once. A peer that doesn't
+// react gets packets for the detection time.
 func TestDisableUnheard(t *testing.T) {
 	p := newProbe(100*ms, 3)
 	p.pass(0)
 	p.disable(p.now)
-	if got := p.one(t); got.state != adminDown || !p.left(p.now) {
-		t.Errorf("never heard: said %+v, left: %v", got, p.left(p.now))
+	if got := p.one(t); got.state != adminDown || !p.finished(p.now) {
+		t.Errorf("never received: sent %+v, left: %v", got, p.finished(p.now))
 	}
 	p = newProbe(100*ms, 3)
 	p.comeUp(t)
 	p.disable(p.now)
 	p.pass(299 * ms)
-	if p.left(p.now) {
+	if p.finished(p.now) {
 		t.Error("left too early")
 	}
 	p.pass(ms)
-	if !p.left(p.now) {
+	if !p.finished(p.now) {
 		t.Error("not left after the detection time")
 	}
 }
 
-// A new session takes up what the peer has of one that died, if it hears of it in
-// time and before anything else.
+// A new session resumes one that the peer still has with a former process, if that is
+// the first packet and in time.
 func TestResume(t *testing.T) {
 	stale := said(up)
 	stale.your = 1234
@@ -327,12 +322,12 @@ func TestResume(t *testing.T) {
 		"and then too late":           {packet: later, after: 901 * ms},
 		"the peer isn't up":           {packet: packet{state: initial, multiplier: 3, my: 9, your: 1234}},
 		"it has begun":                {packet: stale, before: func(p *probe) { p.begin() }, want: true},
-		"the peer was heard":          {packet: stale, before: func(p *probe) { p.begin(); p.hear(t, said(adminDown)) }},
+		"the peer has sent packets":   {packet: stale, before: func(p *probe) { p.begin(); p.handle(t, said(adminDown)) }},
 		"it is left":                  {packet: stale, before: func(p *probe) { p.disable(p.now) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProbe(100*ms, 3)
-			p.listening, p.urgent = true, false
+			p.passive, p.urgent = true, false
 			p.now = begin.Add(c.after)
 			if c.before != nil {
 				c.before(p)
@@ -343,29 +338,29 @@ func TestResume(t *testing.T) {
 			if !c.want {
 				return
 			}
-			p.hear(t, c.packet)
+			p.handle(t, c.packet)
 			if out := p.one(t); p.state != up || out.state != up || out.my != 1234 || out.your != 9 {
-				t.Errorf("%s, says %+v", p.state.word(), out)
+				t.Errorf("%s, says %+v", p.state.public(), out)
 			}
 		})
 	}
 }
 
-// A session says nothing until it begins, whatever it hears.
+// A session sends nothing until it begins, whatever it receives.
 func TestListening(t *testing.T) {
 	p := newProbe(100*ms, 3)
-	p.listening, p.urgent = true, false
+	p.passive, p.urgent = true, false
 	hello := said(down)
 	hello.your = 0
-	if err := p.receive(p.now, &hello); !errors.Is(err, errListening) {
+	if err := p.receive(p.now, &hello); !errors.Is(err, errPassive) {
 		t.Errorf("error %v", err)
 	}
 	if sent := p.pass(time.Hour); len(sent) > 0 || len(p.events) > 0 {
-		t.Errorf("sent %+v, told %+v", sent, p.events)
+		t.Errorf("sent %+v, events %+v", sent, p.events)
 	}
 	p.begin()
 	p.one(t)
-	p.hear(t, hello)
+	p.handle(t, hello)
 	if out := p.one(t); out.state != initial {
 		t.Errorf("says %+v", out)
 	}

@@ -10,12 +10,14 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"runtime"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// link is what peers have in common that are heard on one port.
+// link is what the peers of one port have in common.
 type link struct {
 	// multihop is RFC 5883's, without it RFC 5881's.
 	multihop, v6 bool
@@ -30,8 +32,7 @@ const (
 	hopLimit      = 255
 )
 
-// internetworkControl is the traffic class of routing protocols (CS6, RFC 4594
-// §3.1), so that queues prefer their packets.
+// internetworkControl is the traffic class of routing protocols (CS6, RFC 4594 §3.1).
 const internetworkControl = 48 << 2
 
 func (l link) port() uint16 {
@@ -74,7 +75,7 @@ func (l link) prepare(_, _ string, raw syscall.RawConn) error {
 	return errors.Join(failed, err)
 }
 
-// socket is a UDP socket that is read and written without waiting.
+// socket is a non-blocking UDP socket.
 type socket struct {
 	conn *net.UDPConn
 	raw  syscall.RawConn
@@ -88,7 +89,7 @@ func newSocket(conn *net.UDPConn) (*socket, error) {
 	return &socket{conn: conn, raw: raw}, nil
 }
 
-// listen opens the port on which peers are heard.
+// listen opens the port for all peers.
 func (l link) listen() (*socket, error) {
 	config := net.ListenConfig{Control: l.prepare}
 	conn, err := config.ListenPacket(context.Background(), l.network(), netip.AddrPortFrom(l.wildcard(), l.port()).String())
@@ -101,8 +102,8 @@ func (l link) listen() (*socket, error) {
 	return newSocket(conn.(*net.UDPConn))
 }
 
-// dial opens the socket from which one session's packets are sent: its own source
-// port, which stays while the session lives (RFC 5881 §4). It is preferred if not 0.
+// dial opens the socket that sends one session's packets. It has a source port of its
+// own as long as the session lives (RFC 5881 §4): preferred, if that isn't 0 or used.
 func (l link) dial(local, peer netip.Addr, preferred uint16) (*socket, uint16, error) {
 	if !local.IsValid() {
 		local = l.wildcard()
@@ -126,7 +127,7 @@ func (l link) dial(local, peer netip.Addr, preferred uint16) (*socket, uint16, e
 	}
 }
 
-// cause leaves the addresses out of the net package's errors.
+// cause drops the addresses of package net's errors.
 func cause(err error) error {
 	if number, ok := errors.AsType[syscall.Errno](err); ok {
 		return number
@@ -144,22 +145,20 @@ func (s *socket) send(b []byte) error {
 	return err
 }
 
-// datagram is one that a listener's socket received, from whom and with which hop
-// limit (TTL).
+// datagram is a received datagram with its source and hop limit (TTL).
 type datagram struct {
 	payload []byte
 	from    netip.Addr
 	hops    int
 }
 
-// receiveBuffer is room for a datagram; a control packet has 255 bytes at most.
+// receiveBuffer holds a datagram; a control packet has 255 bytes at most.
 type receiveBuffer struct {
 	payload [512]byte
 	control [64]byte
 }
 
-// receive returns the next datagram that has arrived; none is unix.EAGAIN. It is
-// valid until the next one.
+// receive returns the next datagram, valid until the next call, or unix.EAGAIN.
 func (s *socket) receive(into *receiveBuffer) (datagram, error) {
 	var n, oobn int
 	var from unix.Sockaddr
@@ -198,3 +197,72 @@ func hops(control []byte) int {
 }
 
 func (s *socket) close() error { return s.conn.Close() }
+
+// setRealtime locks the goroutine to its thread and gives that the lowest real-time
+// priority (sched(7)), so that neither a busy machine nor a busy agent delays packets.
+// The thread ends with the goroutine; threads that it starts are not affected.
+func setRealtime() error {
+	runtime.LockOSThread()
+	attributes := unix.SchedAttr{
+		Size: unix.SizeofSchedAttr, Policy: unix.SCHED_RR, Priority: 1, Flags: unix.SCHED_FLAG_RESET_ON_FORK,
+	}
+	if err := unix.SchedSetAttr(0, &attributes, 0); err != nil {
+		return fmt.Errorf("real-time priority: %w", err)
+	}
+	return nil
+}
+
+// unsetRealtime undoes setRealtime for the process's first thread, which the runtime
+// keeps when its goroutine has ended.
+func unsetRealtime() {
+	_ = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_NORMAL}, 0) // lowering it is always allowed
+}
+
+// yieldCPU lets other threads run for a moment, so that a flood of packets doesn't take
+// the CPU by the thread's priority.
+func yieldCPU() {
+	moment := unix.NsecToTimespec(int64(time.Millisecond))
+	_ = unix.Nanosleep(&moment, nil) // a shorter one is as good
+}
+
+// waiter waits for a socket in its own thread: Go's poller would wake it through a
+// thread without its priority.
+type waiter struct {
+	in *socket
+	// event is an eventfd(2).
+	event int
+}
+
+func newWaiter(in *socket) (*waiter, error) {
+	event, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("eventfd: %w", err)
+	}
+	return &waiter{in: in, event: event}, nil
+}
+
+// wait returns when there is something to receive, at the deadline, or after wake.
+func (w *waiter) wait(deadline time.Time) error {
+	timeout := unix.NsecToTimespec(int64(max(0, time.Until(deadline))))
+	var err error
+	failed := w.in.raw.Control(func(fd uintptr) {
+		files := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}, {Fd: int32(w.event), Events: unix.POLLIN}}
+		_, err = unix.Ppoll(files, &timeout, nil)
+		if files[1].Revents != 0 {
+			var count [8]byte
+			_, _ = unix.Read(w.event, count[:]) // resets it
+		}
+	})
+	if errors.Is(err, unix.EINTR) {
+		err = nil
+	}
+	return errors.Join(failed, err)
+}
+
+// wake makes wait return, even if it is called later.
+func (w *waiter) wake() {
+	one := [8]byte{0: 1, 7: 1} // not zero in any byte order
+	_, _ = unix.Write(w.event, one[:])
+}
+
+func (w *waiter) close() { _ = unix.Close(w.event) }

@@ -14,8 +14,8 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// Each listener has a thread that runs before others, no other thread does, and
-// none is left when there is nobody to watch.
+// Each listener has a thread with real-time priority, no other thread has, and none is
+// left without peers.
 func TestRealTimePriority(t *testing.T) {
 	t.Parallel()
 	lab := newWorld(t)
@@ -43,7 +43,7 @@ func TestOrdinaryPriority(t *testing.T) {
 		t.Errorf("%d threads have priority", n)
 	}
 	near.leave()
-	if n := strings.Count(near.log.String(), "bfd may be late on a busy machine"); n != 1 {
+	if n := strings.Count(near.log.String(), "bfd without real-time priority"); n != 1 {
 		t.Errorf("said %d times:\n%s", n, &near.log)
 	}
 }

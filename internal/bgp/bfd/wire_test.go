@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // wire is a foreign end that is played by the test.
@@ -23,7 +23,7 @@ type wire struct {
 	t *testing.T
 }
 
-// listenWire hears what is sent to a host, and can speak like a session.
+// listenWire receives what is sent to a host, and can send like a session.
 func listenWire(t *testing.T, lab *netlab.Lab, host string, l link) *wire {
 	t.Helper()
 	w := &wire{t: t}
@@ -42,8 +42,8 @@ func listenWire(t *testing.T, lab *netlab.Lab, host string, l link) *wire {
 	return w
 }
 
-// hear returns the next packet, its source and hop limit.
-func (w *wire) hear() (packet, netip.AddrPort, int) {
+// receive returns the next packet, its source and hop limit.
+func (w *wire) receive() (packet, netip.AddrPort, int) {
 	w.t.Helper()
 	if err := w.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		w.t.Fatal(err)
@@ -78,7 +78,7 @@ func TestSourcePorts(t *testing.T) {
 	var ports [2]uint16
 	for i, w := range []*wire{v4, v6} {
 		for n := range 3 {
-			_, from, hops := w.hear()
+			_, from, hops := w.receive()
 			if n == 0 {
 				ports[i] = from.Port()
 			}
@@ -116,13 +116,13 @@ func TestForgery(t *testing.T) {
 			w.say(victim, l, forged[:])
 		}
 	}
-	// The peer's address with less than a whole TTL: somebody behind a router. With
-	// a discriminator that isn't ours: a session of the past.
+	// The peer's address with a TTL below the maximum: a host behind a router. With
+	// an unknown discriminator: a former session.
 	speak(t, lab, 64).say(near4, link{}, forged[:])
 	reset.your = 12345
 	forged = reset.bytes()
 	speak(t, lab, hopLimit).say(near4, link{}, forged[:])
-	if s := near.ask(next4); s.State != bgp.BFDUp {
+	if s := near.ask(next4); s.BFD != bgp.BFDUp {
 		t.Errorf("%+v", s)
 	}
 	near.quiet(nearMark)

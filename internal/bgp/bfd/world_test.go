@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/netlab"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // patience is how long a condition may take that should hold in a moment: a

@@ -3,7 +3,9 @@
 package reflector_test
 
 import (
+	"bytes"
 	"net"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -12,8 +14,8 @@ import (
 	"fairlead.io/fairlead/internal/bgp/reflector"
 )
 
-// With TTL security a client whose packets have come a longer way isn't heard,
-// though its connection was taken before that was known.
+// With TTL security packets of a client that is too far away are dropped, though its
+// connection was accepted before that was known.
 func TestClientIsFurtherAwayThanAllowed(t *testing.T) {
 	config := settings()
 	config.Clients[0].TTLSecurity = 1
@@ -48,5 +50,21 @@ func setHops(t *testing.T, c *client, hops int) {
 	failed := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IP, unix.IP_TTL, hops) })
 	if failed != nil || err != nil {
 		t.Fatal(failed, err)
+	}
+}
+
+// A client that announces a loopback address as next hop is refused: the library
+// accepts such next hops on its own loopback connections.
+func TestLoopbackNextHop(t *testing.T) {
+	start(t, settings(), "")
+	c := connect(t, 11, restarting)
+	c.update(nil, []byte{
+		0x40, 1, 1, 0, // ORIGIN IGP
+		0x40, 2, 0, // AS_PATH, empty
+		0x40, 3, 4, 127, 0, 0, 1, // NEXT_HOP
+		0x40, 5, 4, 0, 0, 0, 100, // LOCAL_PREF
+	}, reach(netip.MustParsePrefix(vip4)))
+	if said := c.awaitEnd(); !bytes.Equal(said, []byte{3, 8}) {
+		t.Errorf("NOTIFICATION % x, want invalid NEXT_HOP", said)
 	}
 }

@@ -40,8 +40,7 @@ type identity struct {
 	restart bool // it has graceful restart
 }
 
-// connect has the nth client establish a session; it says that it has told all
-// when told is called.
+// connect has the nth client establish a session.
 func connect(t *testing.T, n int, who identity) *client {
 	t.Helper()
 	return connectFrom(t, clientAddress(n), n, who)
@@ -106,7 +105,7 @@ func (c *client) send(kind byte, body []byte) {
 	_, _ = c.conn.Write(append(header, body...))
 }
 
-// vanish closes the connection without a word.
+// vanish closes the connection without a NOTIFICATION.
 func (c *client) vanish() { _ = c.conn.Close() }
 
 // leave ends the session with a notification: cease, administrative shutdown.
@@ -142,8 +141,8 @@ func (c *client) open(who identity) []byte {
 	return slices.Concat(body, []byte{byte(len(capabilities) + 2), 2, byte(len(capabilities))}, capabilities)
 }
 
-// told says End-of-RIB of both families (RFC 4724 §2).
-func (c *client) told() {
+// endOfRIB sends the End-of-RIB of both families (RFC 4724 §2).
+func (c *client) endOfRIB() {
 	c.send(update, []byte{0, 0, 0, 0})
 	c.send(update, []byte{0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1})
 }

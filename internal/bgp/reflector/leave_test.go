@@ -5,36 +5,52 @@ package reflector
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
+	"os"
 	"testing"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/bgp/gobgp"
+	"fairlead.io/fairlead/internal/bgp/session"
 )
 
-// A reflector that is closed leaves routers first, also one of which it doesn't
-// know yet that the session is established: the library may have told it all.
-func TestHangUp(t *testing.T) {
-	r := &Reflector{peers: make(map[netip.Addr]*peer), cancel: func() {}}
-	var routers []net.Conn
-	for n, state := range []bgp.SessionState{bgp.OpenSent, bgp.OpenConfirm, bgp.Established} {
-		conn, router := connected(t)
-		routers = append(routers, router)
-		r.peers[netip.AddrFrom4([4]byte{192, 0, 2, byte(n)})] = &peer{router: true, state: state, link: &gobgp.Link{TCPConn: conn}}
+// A reflector that is closed leaves routers first, also those whose session it
+// doesn't know as established: the library may have sent them all routes.
+func TestCloseRouters(t *testing.T) {
+	address := netip.MustParseAddr("203.0.113.1")
+	r, err := Start(t.Context(), bgp.Reflection{
+		Local:     bgp.Local{ASN: 65021, RouterID: netip.MustParseAddr("192.0.2.1")},
+		ClusterID: netip.MustParseAddr("192.0.2.1"),
+		Clients:   []bgp.Range{{Prefix: netip.MustParsePrefix("198.51.100.0/24"), ASN: 65021, MaxClients: 1}},
+		Routers:   []bgp.Peer{{Address: address, ASN: 65021, Passive: true}},
+	}, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
 	}
-	conn, client := connected(t)
-	r.peers[netip.AddrFrom4([4]byte{192, 0, 2, 9})] = &peer{state: bgp.Established, link: &gobgp.Link{TCPConn: conn}}
-
-	r.hangUp()
-	for n, router := range routers {
-		if _, err := read(t, router); !errors.Is(err, io.EOF) {
-			t.Errorf("router %d: %v", n, err)
+	t.Cleanup(r.Close)
+	here, router := connected(t)
+	r.routers[address].Accept(here)
+	clientHere, client := connected(t)
+	r.mu.Lock()
+	err = r.offer(netip.MustParseAddr("198.51.100.1"), &session.Pending{TCPConn: clientHere})
+	r.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, conn := range []net.Conn{router, client} {
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := io.ReadFull(conn, make([]byte, 19)); err != nil {
+			t.Fatal("no OPEN:", err)
 		}
 	}
-	if _, err := read(t, client); errors.Is(err, io.EOF) {
-		t.Error("the client is left, too")
+	r.closeRouters()
+	if err := read(t, router); err != nil {
+		t.Error("router:", err)
+	}
+	if err := read(t, client); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the client is left, too:", err)
 	}
 }
 
@@ -56,11 +72,12 @@ func connected(t *testing.T) (here *net.TCPConn, there net.Conn) {
 	return here, there
 }
 
-// read reads what has come.
-func read(t *testing.T, conn net.Conn) (int, error) {
+// read reads to the end.
+func read(t *testing.T, conn net.Conn) error {
 	t.Helper()
 	if err := conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
-	return conn.Read(make([]byte, 1))
+	_, err := io.ReadAll(conn)
+	return err
 }

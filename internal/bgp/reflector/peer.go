@@ -3,206 +3,184 @@
 package reflector
 
 import (
+	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
-	"fairlead.io/fairlead/internal/bgp/gobgp"
+	"fairlead.io/fairlead/internal/bgp/session"
+	"fairlead.io/fairlead/internal/bgp/speaker"
 )
 
-// peer is a client or a router. Its fields are guarded by the reflector's lock.
-type peer struct {
+// client is a client. The reflector's lock guards its fields.
+type client struct {
 	bgp.Peer
-	router bool
-	// id is a client's router id, which tells it from others of the same address;
-	// zero if it said none. key is what the library knows the peer by.
-	id, key netip.Addr
+	// id is its router ID; zero if its first message was no OPEN.
+	id netip.Addr
+	// key is the instance's key of the client.
+	key netip.Addr
 
 	state bgp.SessionState
-	// since is when the session became, or ceased to be, established, reason why it
-	// isn't.
+	// since is when the session was established, or ended, reason why it isn't.
 	since  time.Time
 	reason string
 	flaps  uint64
-	// told is when the last End-of-RIB came; zero in a session without one.
-	told time.Time
-	// ready says that the library waits for a connection; waiting is one that came
-	// before it did.
-	ready   bool
-	waiting *gobgp.Caller
-	// link is the connection that the library had last; nil if it had none.
-	link *gobgp.Link
-	// kept is a client's connection that was lost and whose routes are kept; nil
-	// once it has told its routes again.
-	kept *gobgp.Link
-	// begun says that there has been a session.
-	begun bool
-	// watched is how BFD watches the peer, if it does; alive says that it was up in
-	// this session.
-	watched bfd.Peer
-	alive   bool
-	// again is when a router is called again; zero unless that is being waited for.
-	again time.Time
-	// retry wakes who calls a router.
-	retry chan struct{}
-	// gone is closed when the peer is no longer configured.
-	gone chan struct{}
+	// endOfRIB is when the session's last End-of-RIB came; zero before.
+	endOfRIB time.Time
+	// active is set while the instance waits for a connection, pending is the latest
+	// one that came before it did.
+	active  bool
+	pending *session.Pending
+	// session is the latest, if any. kept is the former session whose routes are kept
+	// until the End-of-RIB in the next one.
+	session, kept *session.Session
+	// bfd is how BFD watches the client; bfdUp is set if it was up in this session.
+	bfd   bfd.Peer
+	bfdUp bool
 }
 
-// described tells the log which peer it is.
-func (p *peer) described() []any {
-	if p.router {
-		return []any{"router", p.Address}
-	}
-	return []any{"client", p.Address, "routerID", p.id}
+// logAttrs identify the client in the log.
+func (p *client) logAttrs(more ...any) []any {
+	return append([]any{"client", p.Address, "routerID", p.id}, more...)
 }
 
-// discard closes a connection that nobody waits for any more.
-func (p *peer) discard() {
-	if p.waiting != nil {
-		_ = p.waiting.Close()
-		p.waiting = nil
-	}
-}
-
-// offer gives a connection to the router of that address, or to the client of that
-// address and the caller's router id, which is made if it is new. The caller of
-// this function holds the lock.
-func (r *Reflector) offer(address netip.Addr, caller *gobgp.Caller) error {
-	p := r.peers[address]
+// offer gives a connection to the client with address and router ID, which is added if
+// it is new. The caller holds the lock.
+func (r *Reflector) offer(address netip.Addr, conn *session.Pending) (err error) {
+	p := r.client(address, conn.RouterID)
 	if p == nil {
-		p = r.client(address, caller.RouterID)
-	}
-	if p != nil && p.router && !p.Passive {
-		return fmt.Errorf("router %s: it is called from here", address)
-	}
-	if p == nil {
-		var err error
-		if p, err = r.addClient(address, caller.RouterID); err != nil {
+		if p, err = r.addClient(address, conn.RouterID); err != nil {
 			return err
 		}
 	}
-	r.hand(p, caller)
+	r.connect(p, conn)
 	return nil
 }
 
-// wants reports whether the configuration has the peer, as it is.
-func (r *Reflector) wants(p *peer) bool {
-	router := r.config.Router(p.Address)
-	if p.router || router != nil {
-		return p.router && router != nil && router.Equal(&p.Peer)
-	}
+// configured reports whether the configuration has the client unchanged.
+func (r *Reflector) configured(p *client) bool {
 	from := r.config.Range(p.Address)
-	if from == nil {
+	if from == nil || r.config.Router(p.Address) != nil {
 		return false
 	}
-	client := from.Peer(p.Address)
-	return client.Equal(&p.Peer)
+	peer := from.Peer(p.Address)
+	return peer.Equal(&p.Peer)
 }
 
-// client is the one of that address and router id; nil if there is none.
-func (r *Reflector) client(address, id netip.Addr) *peer {
-	for _, p := range r.peers {
-		if !p.router && p.Address == address && p.id == id {
+// client is the one with an address and router ID, or nil.
+func (r *Reflector) client(address, id netip.Addr) *client {
+	for _, p := range r.clients {
+		if p.Address == address && p.id == id {
 			return p
 		}
 	}
 	return nil
 }
 
-// hand gives the library a connection, or keeps the latest one until the library
-// is ready: after the loss of a session whose routes it keeps that takes seconds.
-func (r *Reflector) hand(p *peer, caller *gobgp.Caller) {
-	if r.ctx.Err() != nil { // the library may take none any more
-		_ = caller.Close()
+// connect begins a session, or keeps the connection until the instance is active: if
+// it keeps routes of a session that was lost, that takes seconds.
+func (r *Reflector) connect(p *client, conn *session.Pending) {
+	if r.ctx.Err() != nil {
+		_ = conn.Close()
 		return
 	}
-	if !p.ready {
+	if !p.active {
 		p.discard()
-		p.waiting = caller
+		p.pending = conn
 		return
 	}
-	p.ready = false
-	if p.router {
-		p.link = r.library.AcceptRouter(caller, p.Peer, !p.begun)
-		return
+	p.active = false
+	var err error
+	if p.session, err = r.instance.BeginClient(r.ctx, &r.config, p.key, &p.Peer, conn); err != nil {
+		r.drop(p, err.Error())
 	}
-	p.link = r.library.AcceptClient(caller, p.key, p.Peer)
 }
 
-func (r *Reflector) addClient(address, id netip.Addr) (*peer, error) {
+// discard closes the pending connection.
+func (p *client) discard() {
+	if p.pending != nil {
+		_ = p.pending.Close()
+		p.pending = nil
+	}
+}
+
+func (r *Reflector) addClient(address, id netip.Addr) (*client, error) {
 	from := r.config.Range(address)
 	if from == nil {
 		return nil, errNoRange
 	}
 	n := 0
-	for _, p := range r.peers {
-		if !p.router && from.Prefix.Contains(p.Address) {
+	for _, p := range r.clients {
+		if from.Prefix.Contains(p.Address) {
 			n++
 		}
 	}
-	if n >= from.Most {
-		return nil, fmt.Errorf("range %s: %d clients are there already", from.Prefix, n)
+	if n >= from.MaxClients {
+		return nil, fmt.Errorf("range %s has %d clients already", from.Prefix, n)
 	}
-	r.met++
-	p := &peer{Peer: from.Peer(address), id: id, key: gobgp.ClientKey(r.met), state: bgp.Idle, gone: make(chan struct{})}
-	if err := r.library.AddClient(r.ctx, &r.config, p.key, p.Peer); err != nil {
+	p := &client{Peer: from.Peer(address), id: id, state: bgp.Idle}
+	key, err := r.instance.AddClient(r.ctx, &r.config, &p.Peer)
+	if err != nil {
 		return nil, err
 	}
-	r.peers[p.key] = p
+	p.key = key
+	r.clients[key] = p
 	return p, nil
 }
 
 // changed follows a session.
-func (r *Reflector) changed(c gobgp.Change) {
+func (r *Reflector) changed(c session.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	p := r.peers[c.Peer]
-	if p == nil || c.State == bgp.Idle && c.Removed {
-		return // removed by us, and maybe there again
+	p := r.clients[c.Key]
+	if p == nil {
+		return // removed
 	}
-	was := p.state
+	former := p.state
 	p.state = c.State
 	switch c.State {
 	case bgp.Active:
-		p.ready = true
-		if caller := p.waiting; caller != nil {
-			p.waiting = nil
-			r.hand(p, caller)
+		p.active = true
+		if conn := p.pending; conn != nil {
+			p.pending = nil
+			r.connect(p, conn)
 		}
 	case bgp.Established:
-		p.since, p.reason, p.told, p.alive, p.begun = time.Now(), "", time.Time{}, false, true
-		r.log.Info("session established", p.described()...)
-		p.survey()
+		p.since, p.reason, p.endOfRIB, p.bfdUp = time.Now(), "", time.Time{}, false
+		r.log.Info("session established", p.logAttrs()...)
+		if p.BFD != nil {
+			p.bfd = bfd.Of(&p.Peer) // by the current path
+		}
 		r.watch()
-		r.note()
+		r.saveClients()
 	case bgp.Idle:
-		r.ended(p, c, was)
+		r.ended(p, c, former)
 	case bgp.Connect, bgp.OpenSent, bgp.OpenConfirm: // on the way
 	}
 }
 
-// ended takes note of a session's end, or of an attempt that failed.
-func (r *Reflector) ended(p *peer, c gobgp.Change, was bgp.SessionState) {
+// ended handles the end of a session, or of a failed attempt.
+func (r *Reflector) ended(p *client, c session.Change, former bgp.SessionState) {
 	p.reason = "session ended"
-	if p.link != nil && p.link.Reason() != "" {
-		p.reason = p.link.Reason()
+	if p.session != nil && p.session.Reason() != "" {
+		p.reason = p.session.Reason()
 	}
-	if was == bgp.Established {
+	if former == bgp.Established {
 		p.since = time.Now()
 		p.flaps++
 	}
-	// A session that this side ended, as its hold timer does, is lost: the library
-	// would take that for a restart, but nobody knows what became of who hangs.
-	kept := c.Kept && !p.router && (p.link == nil || !p.link.Refused())
+	// The library takes an end by its own hold timer for a restart, too, but a client
+	// that hangs may not forward packets.
+	kept := c.Kept && (p.session == nil || !p.session.Refused())
 	switch {
 	case kept:
-		p.kept, p.link = p.link, nil
-		r.log.Warn("client lost, its routes are kept while it may be restarting", p.described()...)
-	case was == bgp.Established || r.quota.take(time.Now()):
-		r.log.Warn("session ended", append(p.described(), "reason", p.reason)...)
+		p.kept, p.session = p.session, nil
+		r.log.Warn("client lost, routes kept for its restart time", p.logAttrs()...)
+	case former == bgp.Established || r.logLimit.Allow():
+		r.log.Warn("session ended", p.logAttrs("reason", p.reason)...)
 	}
 	if !kept {
 		r.remove(p)
@@ -210,9 +188,9 @@ func (r *Reflector) ended(p *peer, c gobgp.Change, was bgp.SessionState) {
 	r.watch()
 }
 
-// drop ends a peer's session by our own decision. The caller holds the lock.
-func (r *Reflector) drop(p *peer, reason string) {
-	r.log.Warn("peer dropped", append(p.described(), "reason", reason)...)
+// drop ends a client's session from here. The caller holds the lock.
+func (r *Reflector) drop(p *client, reason string) {
+	r.log.Warn("session dropped", p.logAttrs("reason", reason)...)
 	if p.state == bgp.Established {
 		p.since = time.Now()
 		p.flaps++
@@ -221,43 +199,57 @@ func (r *Reflector) drop(p *peer, reason string) {
 	r.remove(p)
 }
 
-// remove makes the library forget a peer and its routes. A client is forgotten
-// too, unless it has called again already; a router is called again, unless it is
-// no longer configured.
-func (r *Reflector) remove(p *peer) {
-	if err := r.library.Remove(r.ctx, p.key); err != nil {
-		r.log.Debug("peer not removed", append(p.described(), "error", err)...)
+// remove removes a client and its routes, unless it has connected again already.
+func (r *Reflector) remove(p *client) {
+	if err := r.instance.Remove(r.ctx, p.key); err != nil {
+		r.log.Debug("peer not removed", p.logAttrs("error", err)...)
 	}
-	p.state, p.ready, p.told, p.alive = bgp.Idle, false, time.Time{}, false
-	caller := p.waiting
-	p.waiting = nil
-	if p.router && r.wants(p) {
-		r.rest(p, caller)
+	conn := p.pending
+	delete(r.clients, p.key)
+	r.saveClients()
+	if conn == nil {
 		return
 	}
-	delete(r.peers, p.key)
-	close(p.gone)
-	r.note()
-	if caller == nil {
-		return
-	}
-	if err := r.offer(p.Address, caller); err != nil {
-		_ = caller.Close()
+	if err := r.offer(p.Address, conn); err != nil {
+		_ = conn.Close()
 	}
 }
 
-// note remembers who is a client now.
-func (r *Reflector) note() {
+// saveClients saves the current clients for the next start.
+func (r *Reflector) saveClients() {
 	if r.ctx.Err() != nil {
-		return // it is us who leave, not they
+		return // clients that leave now leave for this reflector's end
 	}
 	var clients []identity
-	for _, p := range r.peers {
-		if !p.router && !p.since.IsZero() {
+	for _, p := range r.clients {
+		if !p.since.IsZero() {
 			clients = append(clients, identity{p.Address, p.id})
 		}
 	}
-	if err := r.book.write(clients); err != nil {
-		r.log.Warn("clients not remembered", "error", err)
+	if err := r.file.save(clients); err != nil {
+		r.log.Warn("clients not saved", "error", err)
 	}
+}
+
+// router is a configured router.
+type router struct {
+	*speaker.Keeper
+	bfd bfd.Peer
+}
+
+// addRouter dials a router, or waits for its connections. The caller holds the lock.
+func (r *Reflector) addRouter(peer bgp.Peer) {
+	config := r.config
+	added := &router{Keeper: speaker.Keep(speaker.KeeperOptions{
+		Local: config.Local, Peer: peer, Log: r.log.With("router", peer.Address),
+		Ready: r.ready, Waiting: "waiting for the clients",
+		Begin: func(ctx context.Context, conn *net.TCPConn, h session.Handshake) (*session.Session, error) {
+			return r.instance.BeginRouter(ctx, &config, &peer, conn, h)
+		},
+		OnEstablished: func(*session.Session) { r.bfd.Begin(peer.Address) },
+	})}
+	if peer.BFD != nil {
+		added.bfd = bfd.Of(&peer)
+	}
+	r.routers[peer.Address] = added
 }

@@ -1,96 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reflector is a BGP route reflector for balancers (RFC 4456): clients
-// call from ranges of addresses, and what they announce is passed on to routers,
-// each client's path for itself (RFC 7911).
+// Package reflector is a BGP route reflector for balancers (RFC 4456), which fairlead
+// reflector runs. Clients connect from configured ranges of addresses, and routers
+// get each client's path to a prefix (RFC 7911). It is for routers that can't peer
+// with each balancer, such as those of pods behind NAT, or should have few
+// neighbours. It forwards no packets: next hops are the clients'.
 //
-// It stands between speakers and routers in the story of DESIGN.md §1, where
-// routers can't tell balancers apart, as many share an address behind NAT, or
-// shall know only one neighbour. It moves no packets: next hops are the clients'.
-//
-// A client is in table from its connection until its session ends: then its
-// routes go at once, unless it said that it may restart and only its connection
-// was lost (RFC 4724). A client that BFD or the hold timer found dead loses them.
-// A reflector that ends leaves routers their routes, and tells them nothing new
-// before the clients that it had are back.
+// A client's routes are removed when its session ends, unless only the connection was
+// lost and the client may be restarting (RFC 4724). A client that BFD or the hold timer
+// found down loses them. A reflector that ends leaves its routes with the routers, and
+// after the next start connects to them only when its clients are back.
 package reflector
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
-	"fairlead.io/fairlead/internal/bgp/gobgp"
-	"fairlead.io/fairlead/internal/bgp/tcp"
+	"fairlead.io/fairlead/internal/bgp/session"
 )
 
-// Options are what a reflector needs beside its configuration.
+// Options are what a reflector needs besides its configuration.
 type Options struct {
-	// Book is a file that remembers clients over a restart of the reflector; empty
-	// for none.
-	Book string
-	Log  *slog.Logger
+	// ClientFile saves the clients for the next start; empty for none.
+	ClientFile string
+	Log        *slog.Logger
 }
 
-// Reflector passes routes on. Its methods may be called from several goroutines.
+// Reflector reflects routes. Its methods may be called concurrently.
 type Reflector struct {
-	log     *slog.Logger
-	library *gobgp.Server
-	watcher *bfd.Manager
-	book    *book
-	ctx     context.Context // of all that runs until Close
-	cancel  context.CancelFunc
-	work    sync.WaitGroup
-	quota   quota
+	log      *slog.Logger
+	instance *session.Instance
+	listener *session.Listener
+	bfd      *bfd.Manager
+	ctx      context.Context // of work
+	cancel   context.CancelFunc
+	work     sync.WaitGroup
+	// logLimit limits log entries that strangers can cause.
+	logLimit *rate.Limiter
+	// ready is closed when routers may be connected.
+	ready chan struct{}
 
-	mu        sync.Mutex
-	config    bgp.Reflection
-	listeners []*tcp.Listener
-	// unkeyed is why listeners lack the passwords as they are now; nil: they don't.
-	unkeyed error
-	// peers are by what the library knows them by; met counts the clients that there
-	// have ever been.
-	peers map[netip.Addr]*peer
-	met   uint64
-	// greeted counts callers who haven't said who they are.
-	greeted int
-	// begun is closed when routers may be told what there is.
-	begun   chan struct{}
-	refused uint64
+	mu      sync.Mutex
+	config  bgp.Reflection
+	file    clientFile
+	clients map[netip.Addr]*client // by their keys
+	routers map[netip.Addr]*router // by their addresses
+	// unidentified counts connections whose OPEN hasn't arrived, refused those that
+	// were closed.
+	unidentified int
+	refused      uint64
 }
 
-// Start opens the reflector for clients, and calls routers as soon as clients of
-// its earlier life are back. Close ends it.
+// Start accepts clients, and connects to routers as soon as the clients that were
+// known before the restart are back. Close ends it.
 func Start(ctx context.Context, config bgp.Reflection, o Options) (*Reflector, error) {
-	library, err := gobgp.Start(ctx, config.Local, o.Log)
-	if err != nil {
-		return nil, err
-	}
 	r := &Reflector{
-		log: o.Log, library: library, config: config, peers: make(map[netip.Addr]*peer), begun: make(chan struct{}),
+		log: o.Log, config: config, clients: make(map[netip.Addr]*client), routers: make(map[netip.Addr]*router), ready: make(chan struct{}),
+		logLimit: rate.NewLimiter(rate.Every(time.Second), 10),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
-	r.watcher = bfd.New(o.Log, r.watched)
-	if err := r.open(o.Book); err != nil {
+	var err error
+	r.instance, err = session.Start(ctx, config.Local, session.Events{Changed: r.changed, EndOfRIB: r.endOfRIB}, o.Log)
+	if err != nil {
+		r.cancel()
+		return nil, err
+	}
+	r.bfd = bfd.New(o.Log, r.bfdChanged)
+	r.listener = session.NewListener(o.Log, r.keys, r.accept)
+	if err := r.open(o.ClientFile); err != nil {
 		r.Close()
 		return nil, err
 	}
 	return r, nil
 }
 
-func (r *Reflector) open(path string) (err error) {
-	if err := r.library.Reflect(r.ctx, &r.config); err != nil {
+func (r *Reflector) open(clientFile string) (err error) {
+	if err := r.instance.Reflect(r.ctx, &r.config); err != nil {
 		return err
 	}
-	if err := r.library.Watch(r.ctx, r.changed, r.told); err != nil {
-		return fmt.Errorf("bgp: %w", err)
-	}
-	if r.book, err = openBook(path); err != nil {
+	if r.file, err = openClientFile(clientFile); err != nil {
 		return err
 	}
 	if err := r.listen(); err != nil {
@@ -101,37 +97,54 @@ func (r *Reflector) open(path string) (err error) {
 	for _, router := range r.config.Routers {
 		r.addRouter(router)
 	}
-	r.work.Go(r.awaitClients)
+	before, timeout := r.file.before, r.config.RestartWait
+	r.work.Go(func() { r.awaitClients(before, timeout) })
 	return nil
 }
 
-// Configure makes another configuration the one that holds, of which the speaker
-// itself, the cluster and the addresses to listen at are as before. Sessions with
-// those for whom nothing changes go on. An error means that none has ended.
+// Configure replaces the configuration; Local, ClusterID and the addresses to listen
+// at must not change. Sessions with unchanged peers go on. An error means that nothing
+// has changed.
 func (r *Reflector) Configure(next bgp.Reflection) error {
-	keys, err := keysOf(&next)
-	if err != nil {
+	if _, err := keysOf(&next); err != nil {
 		return err
 	}
+	if err := r.configure(next); err != nil {
+		return err
+	}
+	return r.listener.Update(r.ctx)
+}
+
+func (r *Reflector) configure(next bgp.Reflection) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.library.Reflect(r.ctx, &next); err != nil {
+	if err := r.instance.Reflect(r.ctx, &next); err != nil {
 		return err
 	}
 	r.config = next
-	r.rekey(keys, nil)
-	for key, p := range r.peers {
+	for address, old := range r.routers {
+		switch router := next.Router(address); {
+		case router == nil:
+			old.Stop(func(s *session.Session) { s.End(session.Deconfigured) })
+		case !router.Equal(&old.Peer):
+			old.Stop(func(s *session.Session) { s.End(session.ConfigurationChanged) })
+		default:
+			continue
+		}
+		delete(r.routers, address)
+	}
+	for key, p := range r.clients {
 		switch {
-		case !r.wants(p):
+		case !r.configured(p):
 			r.drop(p, "no longer configured")
-		case !p.router && p.state == bgp.Established:
-			if err := r.library.Reconsider(r.ctx, key); err != nil {
-				r.log.Warn("routes of a client not looked at again", append(p.described(), "error", err)...)
+		case p.state == bgp.Established:
+			if err := r.instance.Reevaluate(r.ctx, key); err != nil {
+				r.log.Warn("client's routes not reevaluated", p.logAttrs("error", err)...)
 			}
 		}
 	}
 	for _, router := range next.Routers {
-		if r.peers[router.Address] == nil {
+		if r.routers[router.Address] == nil {
 			r.addRouter(router)
 		}
 	}
@@ -139,48 +152,78 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 	return nil
 }
 
-// Close ends all sessions so that routers keep what they were told for the
-// restart time: a reflector that is replaced takes no route off them.
+// Close ends all sessions so that routers keep the routes for the restart time.
 func (r *Reflector) Close() {
-	r.hangUp()
-	for _, l := range r.listeners {
-		l.Close()
-	}
-	r.watcher.Close()
-	if err := r.library.Leave(context.WithoutCancel(r.ctx)); err != nil {
-		r.log.Warn("reflector not left", "error", err)
-	}
+	r.closeRouters()
+	r.listener.Close()
+	r.bfd.Close()
+	r.instance.Close()
 	r.mu.Lock()
-	for _, p := range r.peers {
+	for _, p := range r.clients {
 		p.discard()
 	}
 	r.mu.Unlock()
 	r.work.Wait()
 }
 
-// awaitClients opens the way to routers when all clients of the earlier life have
-// told their routes, or have had time enough: a router drops what it isn't told
+// closeTimeout bounds how long routers may take to close their connections.
+const closeTimeout = time.Second
+
+// closeRouters stops the reflector's own work, and closes the connections of routers
+// without a notification, so that they keep the routes (RFC 4724 §4.2). It comes before
+// everything else: a router that saw clients or BFD go down before its session would
+// remove the routes. It includes sessions that aren't established here yet, as the
+// library may have sent all routes before it reports that.
+func (r *Reflector) closeRouters() {
+	r.mu.Lock()
+	r.cancel()
+	routers := maps.Clone(r.routers)
+	r.mu.Unlock()
+	var stopping sync.WaitGroup
+	for _, router := range routers {
+		stopping.Go(func() {
+			router.Stop(func(s *session.Session) {
+				select {
+				case <-s.CloseKeepingRoutes():
+				case <-time.After(closeTimeout):
+				}
+			})
+		})
+	}
+	stopping.Wait()
+}
+
+const (
+	// checkInterval is how often awaitClients checks the clients.
+	checkInterval = 20 * time.Millisecond
+	// endOfRIBDelay is how long after an End-of-RIB that of the other family has
+	// come; noEndOfRIBDelay is how long a client that sends none gets for its routes.
+	endOfRIBDelay   = 100 * time.Millisecond
+	noEndOfRIBDelay = time.Second
+)
+
+// awaitClients closes ready when all clients from before the restart have announced
+// their routes, or the timeout is over: a router removes those that it doesn't get
 // again.
-func (r *Reflector) awaitClients() {
-	defer close(r.begun)
-	expected := r.book.earlier()
-	if len(expected) == 0 {
+func (r *Reflector) awaitClients(before []identity, timeout time.Duration) {
+	defer close(r.ready)
+	if len(before) == 0 {
 		return
 	}
-	deadline := time.NewTimer(r.config.RestartWait)
+	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	for {
-		missing := r.missing(expected)
+		missing := r.missing(before)
 		if len(missing) == 0 {
-			r.log.Info("clients are back", "clients", len(expected))
+			r.log.Info("all clients are back", "clients", len(before))
 			return
 		}
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			r.log.Warn("clients didn't come back in time", "clients", len(expected), "missing", missing)
+			r.log.Warn("not all clients are back", "clients", len(before), "missing", missing)
 			return
 		case <-r.ctx.Done():
 			return
@@ -188,35 +231,26 @@ func (r *Reflector) awaitClients() {
 	}
 }
 
-// Waiting for clients of the earlier life.
-const (
-	checkInterval = 20 * time.Millisecond
-	// settled is how long after an End-of-RIB that of the other family has come,
-	// mute how long a client may take that sends none.
-	settled = 100 * time.Millisecond
-	mute    = time.Second
-)
-
-// missing are those who haven't told all of their routes yet.
-func (r *Reflector) missing(expected []identity) (missing []identity) {
+// missing returns the clients that haven't announced all of their routes yet.
+func (r *Reflector) missing(clients []identity) (missing []identity) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, client := range expected {
-		p := r.client(client.Address, client.RouterID)
+	for _, c := range clients {
+		p := r.client(c.Address, c.RouterID)
 		back := p != nil && p.state == bgp.Established &&
-			(time.Since(p.since) > mute || !p.told.IsZero() && time.Since(p.told) > settled)
+			(time.Since(p.since) > noEndOfRIBDelay || !p.endOfRIB.IsZero() && time.Since(p.endOfRIB) > endOfRIBDelay)
 		if !back {
-			missing = append(missing, client)
+			missing = append(missing, c)
 		}
 	}
 	return missing
 }
 
-// told takes note that a peer has told all of its routes of a family.
-func (r *Reflector) told(key netip.Addr) {
+// endOfRIB handles a peer's End-of-RIB.
+func (r *Reflector) endOfRIB(key netip.Addr) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if p := r.peers[key]; p != nil {
-		p.told, p.kept = time.Now(), nil
+	if p := r.clients[key]; p != nil {
+		p.endOfRIB, p.kept = time.Now(), nil
 	}
 }

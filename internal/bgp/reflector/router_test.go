@@ -24,7 +24,7 @@ func TestRouterHasEveryPath(t *testing.T) {
 	one, two, three := connect(t, 11, restarting), connect(t, 12, restarting), connect(t, 13, identity{asn: asn})
 	for _, c := range []*client{one, two, three} {
 		c.announce(vip4, vip6)
-		c.told()
+		c.endOfRIB()
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
 	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13")
@@ -42,14 +42,14 @@ func TestRouterHasEveryPath(t *testing.T) {
 	awaitHops(t, vip6, "fd00:2::11")
 }
 
-// A client that is gone without a word keeps its routes on the router until it is
+// A client whose connection is lost keeps its routes on the router until it is
 // back; what it doesn't announce then is withdrawn.
 func TestClientRestarts(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")
 	before := connect(t, 11, restarting)
 	before.announce(vip4, "10.1.1.2/32")
-	before.told()
+	before.endOfRIB()
 	awaitHops(t, vip4, "10.0.2.11")
 	awaitHops(t, "10.1.1.2/32", "10.0.2.11")
 	changes := watchRoute(t, vip4)
@@ -60,7 +60,7 @@ func TestClientRestarts(t *testing.T) {
 		"10.1.1.2/32 via 10.0.2.11 from [127.0.1.11] stale [127.0.1.11]\n")
 	after := connect(t, 11, restarting)
 	after.announce(vip4)
-	after.told()
+	after.endOfRIB()
 	awaitHops(t, "10.1.1.2/32", "")
 	awaitHops(t, vip4, "10.0.2.11")
 	if n := changes(); n > 0 {
@@ -71,8 +71,8 @@ func TestClientRestarts(t *testing.T) {
 	}
 }
 
-// A reflector that is replaced takes no route off the router, and the next one
-// tells nothing before the clients are back, in whatever order they come.
+// A reflector that is replaced leaves its routes with the router, and the next one
+// announces nothing before the clients are back, in whatever order.
 func TestReflectorRestarts(t *testing.T) {
 	startBIRD(t, "")
 	book := filepath.Join(t.TempDir(), "clients")
@@ -80,21 +80,22 @@ func TestReflectorRestarts(t *testing.T) {
 	for n := 11; n <= 13; n++ {
 		c := connect(t, n, restarting)
 		c.announce(vip4, vip6)
-		c.told()
+		c.endOfRIB()
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
 	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13")
+	awaitSaved(t, book, 3)
 	changed4, changed6 := watchRoute(t, vip4), watchRoute(t, vip6)
 
 	before.Close()
 	after := start(t, settings(), book)
 	for n := 14; n >= 11; n-- {
-		if after.Begun() {
-			t.Errorf("the router is told before client %d is back", n)
+		if after.Ready() {
+			t.Errorf("the router is connected before client %d is back", n)
 		}
 		c := connect(t, n, restarting)
 		c.announce(vip4, vip6)
-		c.told()
+		c.endOfRIB()
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13 10.0.2.14")
 	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13 fd00:2::14")

@@ -13,7 +13,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp/reflector"
 )
 
-// Several clients behind one address, as pods behind a node that translates
+// Several clients with one address, such as pods of a node that translates
 // theirs, are clients of their own: the router has each one's path, and loses only
 // that of the one that goes.
 func TestClientsShareAnAddress(t *testing.T) {
@@ -24,7 +24,7 @@ func TestClientsShareAnAddress(t *testing.T) {
 	for n := 11; n <= 13; n++ {
 		c := connectFrom(t, node, n, restarting)
 		c.announce(vip4, vip6)
-		c.told()
+		c.endOfRIB()
 		clients = append(clients, c)
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
@@ -38,7 +38,7 @@ func TestClientsShareAnAddress(t *testing.T) {
 	awaitHops(t, vip6, "fd00:2::11 fd00:2::13")
 	back := connectFrom(t, node, 12, restarting)
 	back.announce(vip4)
-	back.told()
+	back.endOfRIB()
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
 	for _, p := range r.Peers() {
 		if p.Flaps > 0 {
@@ -47,7 +47,7 @@ func TestClientsShareAnAddress(t *testing.T) {
 	}
 }
 
-// One of them that restarts is told from the others, and keeps its routes.
+// One of them that restarts is distinguished from the others, and keeps its routes.
 func TestOneOfAnAddressRestarts(t *testing.T) {
 	startBIRD(t, "")
 	r := start(t, settings(), "")
@@ -55,7 +55,7 @@ func TestOneOfAnAddressRestarts(t *testing.T) {
 	other, before := connectFrom(t, node, 12, restarting), connectFrom(t, node, 11, restarting)
 	for _, c := range []*client{other, before} {
 		c.announce(vip4)
-		c.told()
+		c.endOfRIB()
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12")
 	changes := watchRoute(t, vip4)
@@ -64,7 +64,7 @@ func TestOneOfAnAddressRestarts(t *testing.T) {
 		"10.1.1.1/32 via 10.0.2.12 from [127.0.1.100]\n")
 	after := connectFrom(t, node, 11, restarting)
 	after.announce(vip4)
-	after.told()
+	after.endOfRIB()
 	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.11 from [127.0.1.100]\n"+
 		"10.1.1.1/32 via 10.0.2.12 from [127.0.1.100]\n")
 	if n := changes(); n > 0 {
@@ -81,21 +81,22 @@ func TestReflectorRestartsWithASharedAddress(t *testing.T) {
 	for _, n := range []int{11, 12} {
 		c := connectFrom(t, node, n, restarting)
 		c.announce(vip4)
-		c.told()
+		c.endOfRIB()
 	}
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12")
+	awaitSaved(t, book, 2)
 	changes := watchRoute(t, vip4)
 	before.Close()
 	after := start(t, settings(), book)
 	for _, n := range []int{12, 11} {
-		if after.Begun() {
-			t.Errorf("the router is told before client %d is back", n)
+		if after.Ready() {
+			t.Errorf("the router is connected before client %d is back", n)
 		}
 		c := connectFrom(t, node, n, restarting)
 		c.announce(vip4)
-		c.told()
+		c.endOfRIB()
 	}
-	await(t, "session with the router", func() bool { return after.Begun() && established(after, routerAddress) })
+	await(t, "session with the router", func() bool { return after.Ready() && established(after, routerAddress) })
 	connect(t, 13, restarting).announce(vip4)
 	awaitHops(t, vip4, "10.0.2.11 10.0.2.12 10.0.2.13")
 	if n := changes(); n > 1 { // the third client is new
@@ -103,8 +104,8 @@ func TestReflectorRestartsWithASharedAddress(t *testing.T) {
 	}
 }
 
-// A caller that never says who it is costs one connection for a while and isn't
-// taken for a client; one whose first message isn't an OPEN is told so.
+// A connection without an OPEN is closed after a while and is not a client. One whose
+// first message is another one gets a NOTIFICATION.
 func TestCallersWithoutAName(t *testing.T) {
 	r := start(t, settings(), "")
 	silent := call(t, 11)
@@ -112,10 +113,10 @@ func TestCallersWithoutAName(t *testing.T) {
 	wrong.send(keepalive, nil)
 	const stateError = 5 // finite state machine error (RFC 4271 §4.5)
 	if said := wrong.awaitEnd(); !bytes.HasPrefix(said, []byte{stateError}) {
-		t.Errorf("it was told % x", said)
+		t.Errorf("it got NOTIFICATION % x", said)
 	}
 	if said := silent.awaitEnd(); said != nil {
-		t.Errorf("the silent one was told % x", said)
+		t.Errorf("the silent one got NOTIFICATION % x", said)
 	}
 	await(t, "no client", func() bool { return len(identities(r)) == 0 })
 	if r.Refused() != 1 {

@@ -9,31 +9,48 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/bgp/gobgp"
+	"fairlead.io/fairlead/internal/bgp/session"
 )
 
-// Route is a prefix with one of its next hops, as routers are told.
+// Route is a prefix with one of its next hops, as routers get it.
 type Route struct {
 	Prefix  netip.Prefix
 	NextHop netip.Addr
-	// Clients announce it; Stale are those of them that are gone and may be
+	// Clients announce it; Stale are those of them that are lost but may be
 	// restarting.
 	Clients, Stale []netip.Addr
-	// Since is when the first of them did.
-	Since time.Time
-	// Attributes are the first one's, for people.
+	// Since is when the first of them announced it, Attributes are that one's.
+	Since      time.Time
 	Attributes []string
 }
 
-// Routes returns what is passed on, by prefix and next hop.
+// Routes returns the reflected routes, by prefix and next hop.
 func (r *Reflector) Routes() []Route {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	routes := make(map[place]*Route)
-	for _, p := range r.peers {
-		for prefix, h := range p.heard() {
-			if r.config.Accepts(prefix, h.NextHop) {
-				routes[place{prefix, h.NextHop}] = routes[place{prefix, h.NextHop}].with(p.Address, prefix, h)
+	type path struct {
+		prefix netip.Prefix
+		hop    netip.Addr
+	}
+	routes := make(map[path]*Route)
+	for _, p := range r.clients {
+		received, stale := p.received()
+		for prefix, rr := range received {
+			if !r.config.Accepts(prefix, rr.NextHop) {
+				continue
+			}
+			at := path{prefix, rr.NextHop}
+			route := routes[at]
+			if route == nil {
+				route = &Route{Prefix: prefix, NextHop: rr.NextHop, Since: rr.Since, Attributes: rr.Attributes}
+				routes[at] = route
+			}
+			if rr.Since.Before(route.Since) {
+				route.Since, route.Attributes = rr.Since, rr.Attributes
+			}
+			route.Clients = append(route.Clients, p.Address)
+			if stale[prefix] {
+				route.Stale = append(route.Stale, p.Address)
 			}
 		}
 	}
@@ -49,61 +66,38 @@ func (r *Reflector) Routes() []Route {
 	return list
 }
 
-// place is what routes differ in.
-type place struct {
-	prefix netip.Prefix
-	hop    netip.Addr
-}
-
-// with adds a client to a route, which is nil if it is the first.
-func (route *Route) with(client netip.Addr, prefix netip.Prefix, h heard) *Route {
-	if route == nil {
-		route = &Route{Prefix: prefix, NextHop: h.NextHop, Since: h.Since, Attributes: h.Attributes}
-	}
-	if h.Since.Before(route.Since) {
-		route.Since, route.Attributes = h.Since, h.Attributes
-	}
-	route.Clients = append(route.Clients, client)
-	if h.stale {
-		route.Stale = append(route.Stale, client)
-	}
-	return route
-}
-
-// heard is a route of a client; stale if it is of a session that is lost.
-type heard struct {
-	gobgp.Heard
-	stale bool
-}
-
-// heard is what a client announces: in its session, and in the one before as long
-// as the library keeps that.
-func (p *peer) heard() map[netip.Prefix]heard {
-	all := make(map[netip.Prefix]heard)
+// received returns a client's routes: those of its session, and stale ones of the
+// former session while they are kept.
+func (p *client) received() (routes map[netip.Prefix]session.ReceivedRoute, stale map[netip.Prefix]bool) {
+	routes, stale = make(map[netip.Prefix]session.ReceivedRoute), make(map[netip.Prefix]bool)
 	if p.kept != nil {
-		for prefix, h := range p.kept.Heard() {
-			all[prefix] = heard{h, true}
+		routes = p.kept.AdjRIBIn()
+		for prefix := range routes {
+			stale[prefix] = true
 		}
 	}
-	if p.link != nil && !p.router {
-		for prefix, h := range p.link.Heard() {
-			all[prefix] = heard{h, false}
+	if p.session != nil {
+		for prefix, route := range p.session.AdjRIBIn() {
+			routes[prefix] = route
+			delete(stale, prefix)
 		}
 	}
-	return all
+	return routes, stale
 }
 
-// Peers returns routers and clients by address and router id.
+// Peers returns routers and clients by address and router ID.
 func (r *Reflector) Peers() []bgp.PeerState {
 	r.mu.Lock()
-	peers := make([]bgp.PeerState, 0, len(r.peers))
-	var keys []netip.Addr
-	for key, p := range r.peers {
-		peers, keys = append(peers, p.shown()), append(keys, key)
+	peers := make([]bgp.PeerState, 0, len(r.routers)+len(r.clients))
+	for _, router := range r.routers {
+		peers = append(peers, router.State())
+	}
+	for _, p := range r.clients {
+		peers = append(peers, p.describe())
 	}
 	r.mu.Unlock()
 	for i := range peers {
-		r.complete(keys[i], &peers[i])
+		r.bfd.Describe(&peers[i])
 	}
 	slices.SortFunc(peers, func(a, b bgp.PeerState) int {
 		return cmp.Or(a.Address.Compare(b.Address), a.RouterID.Compare(b.RouterID))
@@ -111,38 +105,33 @@ func (r *Reflector) Peers() []bgp.PeerState {
 	return peers
 }
 
-// shown is what the reflector itself knows of a peer.
-func (p *peer) shown() bgp.PeerState {
+func (p *client) describe() bgp.PeerState {
 	s := bgp.PeerState{
-		Address: p.Address, ASN: p.ASN, Dynamic: !p.router, RouterID: p.id,
-		State: p.state, Since: p.since, Reason: p.reason, NextTry: p.again, Flaps: p.flaps,
+		Address: p.Address, ASN: p.ASN, Dynamic: true, RouterID: p.id,
+		State: p.state, Since: p.since, Reason: p.reason, Flaps: p.flaps,
+	}
+	if p.session != nil {
+		p.session.Count(&s)
 	}
 	if p.state == bgp.Established {
-		s.Reason, s.NextTry = "", time.Time{}
+		s.Reason = ""
+		p.session.Describe(&s)
 	}
 	return s
 }
 
-// complete adds what the library and BFD know.
-func (r *Reflector) complete(key netip.Addr, s *bgp.PeerState) {
-	r.library.Describe(r.ctx, key, s)
-	if watched, ok := r.watcher.State(s.Address); ok {
-		s.BFD, s.BFDSince, s.BFDReason, s.BFDFlaps = watched.State, watched.Since, watched.Reason, watched.Flaps
-	}
-}
-
-// Begun reports whether routers are told what there is: false while clients of
-// the earlier life are waited for.
-func (r *Reflector) Begun() bool {
+// Ready reports whether routers may be connected: false while clients from before the
+// restart are missing.
+func (r *Reflector) Ready() bool {
 	select {
-	case <-r.begun:
+	case <-r.ready:
 		return true
 	default:
 		return false
 	}
 }
 
-// Refused counts connections of strangers.
+// Refused counts refused connections.
 func (r *Reflector) Refused() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

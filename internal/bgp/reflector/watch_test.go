@@ -3,7 +3,9 @@
 package reflector_test
 
 import (
+	"bytes"
 	"net/netip"
+	"os"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -49,4 +51,14 @@ func state(r *reflector.Reflector, address netip.Addr) (bgp.PeerState, bool) {
 func established(r *reflector.Reflector, address netip.Addr) bool {
 	p, _ := state(r, address)
 	return p.State == bgp.Established
+}
+
+// awaitSaved waits until the file has that many clients: the library may pass on a
+// client's routes before it reports that the session is established.
+func awaitSaved(t *testing.T, path string, clients int) {
+	t.Helper()
+	await(t, "clients are saved", func() bool {
+		text, err := os.ReadFile(path)
+		return err == nil && bytes.Count(text, []byte("routerID")) == clients
+	})
 }

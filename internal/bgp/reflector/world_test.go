@@ -45,7 +45,7 @@ func settings() bgp.Reflection {
 		ClusterID: netip.MustParseAddr("10.0.2.10"),
 		Listen:    []netip.Addr{reflectorAddress},
 		Clients: []bgp.Range{{
-			Prefix: clientRange, ASN: asn, Most: 256, HoldTime: 90 * time.Second, RestartTime: 30 * time.Second,
+			Prefix: clientRange, ASN: asn, MaxClients: 256, HoldTime: 90 * time.Second, RestartTime: 30 * time.Second,
 		}},
 		Routers: []bgp.Peer{{
 			Address: routerAddress, ASN: asn, LocalAddress: reflectorAddress,
@@ -63,7 +63,7 @@ func settings() bgp.Reflection {
 func start(t *testing.T, config bgp.Reflection, book string) *reflector.Reflector {
 	t.Helper()
 	needsRoot(t)
-	r, err := reflector.Start(t.Context(), config, reflector.Options{Book: book, Log: log})
+	r, err := reflector.Start(t.Context(), config, reflector.Options{ClientFile: book, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func startBIRD(t *testing.T, more string) {
 	needsRoot(t)
 	program, err := exec.LookPath("bird")
 	if err != nil {
-		t.Skip("BIRD is not installed")
+		t.Fatalf("%v: scripts/install-deps.sh test", err)
 	}
 	network(t)
 	dir := t.TempDir()

@@ -32,7 +32,7 @@ type place struct {
 	near4, near6, at4, at6 netip.Addr
 }
 
-// Places beside each other.
+// Two places.
 var (
 	first  = place{"eth0", balancer4, balancer6, router4, router6}
 	second = place{
@@ -105,8 +105,8 @@ func (r *box) namespace() {
 	r.t.Cleanup(func() { close(r.work); r.ns.Close() })
 }
 
-// skipDAD has interfaces to come use their IPv6 addresses at once: nobody else has
-// them (RFC 4862 §5.4).
+// skipDAD makes later interfaces use their IPv6 addresses at once, as they are unique
+// (RFC 4862 §5.4).
 func (r *box) skipDAD() {
 	r.must(os.WriteFile("/proc/sys/net/ipv6/conf/default/dad_transmits", []byte("0"), 0))
 }

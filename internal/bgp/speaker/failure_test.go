@@ -69,7 +69,7 @@ func TestPassivePeer(t *testing.T) {
 	peer.Passive, peer.TTLSecurity, peer.Password = true, 1, secret(t, "wrong")
 	s := open(t, peer)
 	set(t, s, "10.1.1.1")
-	awaitReason(t, s, "waits for the peer's call")
+	awaitReason(t, s, "waiting for the peer to connect")
 	if err := os.WriteFile(peer.Password.File, []byte("correct"), 0o600); err != nil { // read every few seconds
 		t.Fatal(err)
 	}
@@ -94,8 +94,8 @@ func TestStates(t *testing.T) {
 		peer   bgp.Peer
 		reason string
 	}{
-		{peer("10.0.2.1", balancer4), "peer says: bad peer AS: it doesn't expect AS 65021 here, and says that it is AS 65000"},
-		{otherASN, "bad peer AS: it is AS 65000, configured is AS 65055"},
+		{peer("10.0.2.1", balancer4), "received NOTIFICATION: bad peer AS: the peer does not accept AS 65021, and is AS 65000 itself"},
+		{otherASN, "bad peer AS: the peer is AS 65000, configured is AS 65055"},
 		{peer("10.0.2.1", stranger), "peer closed the connection"},
 		{signed, "timed out: wrong password, or unreachable"},
 		{peer("fd00:2::1", balancer6), "timed out: unreachable, or it wants a password"},
@@ -104,7 +104,7 @@ func TestStates(t *testing.T) {
 		{peer("10.0.2.11", balancer4), "connection refused"},
 	} {
 		s := open(t, test.peer)
-		if got := s.Peers()[0].Reason; got != "waits for the first routes" {
+		if got := s.Peers()[0].Reason; got != "waiting for the first routes" {
 			t.Error(got)
 		}
 		speakers, reasons = append(speakers, s), append(reasons, test.reason)
@@ -136,7 +136,7 @@ func TestPeerThatCloses(t *testing.T) {
 	set(t, s, "10.1.1.1")
 	awaitEstablished(t, s)
 	r.vtysh("clear bgp *")
-	awaitReason(t, s, "peer says: administrative reset")
+	awaitReason(t, s, "received NOTIFICATION: administrative reset")
 	awaitEstablished(t, s)
 	r.stop("bgpd") // by SIGKILL
 	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 2 })

@@ -114,7 +114,7 @@ func (r *frr) vtysh(commands ...string) string {
 	return string(out)
 }
 
-// seen is what FRR tells of a neighbour.
+// seen is FRR's state of a neighbour.
 type seen struct {
 	HoldTime int `json:"bgpTimerHoldTimeMsecs"`
 	Messages struct {

@@ -59,9 +59,9 @@ func (r *box) awaitHops(prefix string, hops ...string) {
 }
 
 // watch looks at prefixes in the router's kernel until the function that it returns
-// is called, which tells those that were not there at some time: looked for each
-// millisecond, as the kernel doesn't tell of every route that goes, and told of, as
-// one may be back before the next look.
+// is called, which returns those that were missing at some time. It polls each
+// millisecond, as the kernel doesn't report every removal, and subscribes to changes, as
+// a route may be back before the next poll.
 func (r *box) watch(prefixes ...string) func() []string {
 	r.t.Helper()
 	stop, updates, lost := make(chan struct{}), make(chan netlink.RouteUpdate), make(chan []string)
@@ -135,7 +135,7 @@ func (r *box) change(change func(netlink.Link) error) {
 }
 
 // cut ends the connections with a peer's port 179 in the namespace that it is called
-// in, as if the kernel had run out of patience: the other end is told by a reset.
+// in, as if they had timed out in the kernel: the other end gets a reset.
 func cut(t *testing.T) {
 	t.Helper()
 	sockets, err := netlink.SocketDiagTCP(netlink.FAMILY_V4)

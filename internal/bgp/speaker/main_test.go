@@ -5,7 +5,12 @@ package speaker
 import (
 	"testing"
 
-	"fairlead.io/fairlead/internal/bgp/testnet"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
-func TestMain(m *testing.M) { testnet.Main(m) }
+func TestMain(m *testing.M) {
+	if err := netlab.Isolate(); err != nil {
+		panic(err)
+	}
+	m.Run()
+}

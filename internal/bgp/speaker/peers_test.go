@@ -33,8 +33,8 @@ func TestSeveralPeers(t *testing.T) {
 	b := startBIRD(t, bird(""))
 	f := startFRRIn(newBox(t, second), bgpd("65000", second.near4, "remote-as 65021", "passive")+
 		besides(second.near6, "remote-as 65021", "passive"))
-	nobody := netip.MustParseAddr("10.0.2.77")
-	s := open(t, router(router4, 65000), router(second.at4, 65000), router(second.at6, 65000), router(nobody, 65000))
+	absent := netip.MustParseAddr("10.0.2.77")
+	s := open(t, router(router4, 65000), router(second.at4, 65000), router(second.at6, 65000), router(absent, 65000))
 	set(t, s, "10.1.1.1", "fd00:10:1:1::1")
 	awaitBoth(t, s, router4, second.at4, second.at6)
 	b.awaitHops("10.1.1.1/32", "10.0.2.11") // each has its own way to the balancer
@@ -90,8 +90,8 @@ var beyond = place{
 	netip.MustParseAddr("10.0.4.1"), netip.MustParseAddr("fd00:4::1"),
 }
 
-// A router one hop further away is reached by who is configured so, and by nobody
-// else: over IPv4 by the number of hops, over IPv6 by TTL security.
+// A router one hop further away is reached by peers that are configured so, and by no
+// others: over IPv4 by the number of hops, over IPv6 by TTL security.
 func TestPeerBehindARouter(t *testing.T) {
 	between := newBox(t, first)
 	between.forward()

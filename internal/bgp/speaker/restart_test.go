@@ -31,8 +31,8 @@ func TestEndWithoutAWordKeepsRoutes(t *testing.T) {
 	}
 }
 
-// A session that is lost while the agent lives on is no restart (R bit, RFC 4724
-// §3), but the data plane went on all the same (F bit): no route may go for a moment.
+// A session that is lost while the agent runs doesn't have the R bit (RFC 4724 §3), but
+// the F bit, as the data plane wasn't interrupted: no route may be missing for a moment.
 func TestLostConnectionKeepsRoutes(t *testing.T) {
 	for name, breaks := range map[string]func(*box){
 		"reset by the router":   func(r *box) { r.do(func() { cut(r.t) }) },

@@ -147,7 +147,7 @@ func TestConfigureTouchesOnlyWhatChanged(t *testing.T) {
 	}
 	r.awaitHops("10.1.1.1/32")
 	if r.neighbour().Messages.NotificationsRecv == changed {
-		t.Error("the session that is no longer wanted ended without a notification")
+		t.Error("the session of the removed peer ended without a notification")
 	}
 }
 
@@ -158,7 +158,7 @@ func TestSetAgainSaysNothing(t *testing.T) {
 	awaitEstablished(t, s)
 	r.awaitHops("10.1.1.2/32", "10.0.2.11")
 	r.awaitHops("fd00:10:1:1::1/128", "fd00:2::11")
-	sent, heard := s.Peers()[0].UpdatesSent, r.neighbour().Messages.UpdatesRecv
+	sent, received := s.Peers()[0].UpdatesSent, r.neighbour().Messages.UpdatesRecv
 	for range 10 {
 		set(t, s, "fd00:10:1:1::1", "10.1.1.2", "10.1.1.1")
 	}
@@ -167,7 +167,7 @@ func TestSetAgainSaysNothing(t *testing.T) {
 	if got := s.Peers()[0].UpdatesSent - sent; got != 1 {
 		t.Errorf("%d updates sent, want 1", got)
 	}
-	if got := r.neighbour().Messages.UpdatesRecv - heard; got != 1 {
+	if got := r.neighbour().Messages.UpdatesRecv - received; got != 1 {
 		t.Errorf("%d updates reached the router, want 1", got)
 	}
 }

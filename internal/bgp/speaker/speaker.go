@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package speaker is the balancer's side of BGP: it announces routes to all
-// configured peers (DESIGN.md §7). It learns none, so that a balancer can never
-// become transit.
+// Package speaker is the balancer's side of BGP: it keeps sessions with the
+// configured peers and announces the routes of package announce to all of them. It
+// learns no routes, so that a balancer never becomes transit. The agent configures
+// it. Its Keeper, which keeps one peer connected, also serves the reflector's routers.
 package speaker
 
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"slices"
@@ -16,38 +16,35 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
-	"fairlead.io/fairlead/internal/bgp/gobgp"
-	"fairlead.io/fairlead/internal/bgp/neighbour"
+	"fairlead.io/fairlead/internal/bgp/session"
 )
 
-// Speaker announces routes to peers. Its methods may be called from several
-// goroutines.
+// Speaker announces routes to peers. Its methods may be called concurrently.
 type Speaker struct {
-	local     bgp.Local
-	log       *slog.Logger
-	reception *reception
-	watcher   *bfd.Manager
+	local    bgp.Local
+	log      *slog.Logger
+	listener *passiveListener
+	bfd      *bfd.Manager
 
-	mu         sync.Mutex
-	neighbours map[netip.Addr]*neighbour.Neighbour
-	// routes are what was set last; set says that it was.
+	mu    sync.Mutex
+	peers map[netip.Addr]*peer
+	// routes are those of the last Set; set is true after the first.
 	routes      []bgp.Route
 	set, closed bool
 }
 
-// Open makes a speaker without peers and routes. It is to be closed, or abandoned.
+// Open returns a speaker without peers and routes. Close or Abandon ends it.
 func Open(local bgp.Local, log *slog.Logger) *Speaker {
-	s := &Speaker{
-		local: local, log: log, reception: newReception(log),
-		neighbours: make(map[netip.Addr]*neighbour.Neighbour),
-	}
-	s.watcher = bfd.New(log, s.watched)
+	s := &Speaker{local: local, log: log, listener: newPassiveListener(log), peers: make(map[netip.Addr]*peer)}
+	s.bfd = bfd.New(log, s.bfdChanged)
 	return s
 }
 
-// Configure makes peers, which have different addresses, all that there are. One
-// that is as it was keeps its session; a changed one begins anew, and one that is
-// gone is told so.
+var errClosed = errors.New("bgp speaker closed")
+
+// Configure makes peers, which have different addresses, all that there are. An
+// unchanged peer keeps its session; sessions with changed and removed ones end with
+// a notification.
 func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,124 +52,146 @@ func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 		return errClosed
 	}
 	s.retire(peers)
-	err := s.start(ctx, peers)
-	return errors.Join(err, s.reception.expect(s.neighbours), s.watch())
+	err := errors.Join(s.start(ctx, peers), s.listener.set(ctx, s.peers))
+	s.watch()
+	return err
 }
 
-// errClosed is what a speaker says that is no more.
-var errClosed = errors.New("bgp speaker closed")
-
-// retire stops the neighbours that are not, or not so, among peers.
-func (s *Speaker) retire(peers []bgp.Peer) {
+// retire stops the peers that are not among those configured now.
+func (s *Speaker) retire(configured []bgp.Peer) {
 	var stopping sync.WaitGroup
 	defer stopping.Wait()
-	for addr, n := range s.neighbours {
-		reason := gobgp.Deconfigured
-		if i := slices.IndexFunc(peers, func(p bgp.Peer) bool { return p.Address == addr }); i >= 0 {
-			if old := n.Peer(); old.Equal(&peers[i]) {
+	for addr, p := range s.peers {
+		reason := session.Deconfigured
+		if i := slices.IndexFunc(configured, func(c bgp.Peer) bool { return c.Address == addr }); i >= 0 {
+			if p.Peer.Equal(&configured[i]) {
 				continue
 			}
-			reason = gobgp.Changed
+			reason = session.ConfigurationChanged
 		}
-		delete(s.neighbours, addr)
-		stopping.Go(func() { n.Stop(&reason) })
+		delete(s.peers, addr)
+		stopping.Go(func() { p.stop(&reason) })
 	}
 }
 
-// start starts the neighbours that there aren't yet, and only then lets them begin:
-// instances of the library write to what others read (see package gobgp).
-func (s *Speaker) start(ctx context.Context, peers []bgp.Peer) error {
-	var started []*neighbour.Neighbour
+// start starts the missing peers before any of them gets routes and connects: an
+// instance of the library must not start while others run (session.NewPeer).
+func (s *Speaker) start(ctx context.Context, configured []bgp.Peer) error {
+	var started []*peer
 	var errs []error
-	for _, peer := range peers {
-		if s.neighbours[peer.Address] != nil {
+	for _, config := range configured {
+		if s.peers[config.Address] != nil {
 			continue
 		}
-		n, err := neighbour.Start(ctx, s.local, peer, func() { s.watcher.Begin(peer.Address) }, s.log)
+		p, err := startPeer(ctx, s.local, config, func() { s.bfd.Begin(config.Address) }, s.log)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		s.neighbours[peer.Address] = n
-		started = append(started, n)
+		s.peers[config.Address] = p
+		started = append(started, p)
 	}
 	if s.set {
-		for _, n := range started {
-			errs = append(errs, s.tell(n))
+		for _, p := range started {
+			errs = append(errs, p.set(s.routes))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Set makes routes, which have different prefixes, all that is announced. What
-// differs reaches the library at once and peers as soon as they read; no peer is
-// waited for. Before the first Set no session is begun.
+// Set makes routes, which have different prefixes, all that is announced. Changes
+// are queued for the peers; none is waited for. No session begins before the first
+// Set.
 func (s *Speaker) Set(routes []bgp.Route) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.routes, s.set = slices.Clone(routes), true
 	var errs []error
-	for _, n := range s.neighbours {
-		errs = append(errs, s.tell(n))
+	for _, p := range s.peers {
+		errs = append(errs, p.set(s.routes))
 	}
 	return errors.Join(errs...)
 }
 
-func (s *Speaker) tell(n *neighbour.Neighbour) error {
-	if err := n.Set(s.routes); err != nil {
-		return fmt.Errorf("peer %s: %w", n.Peer().Address, err)
-	}
-	return nil
-}
-
-// Peers are the states of all peers, by address.
+// Peers returns the states of all peers, by address.
 func (s *Speaker) Peers() []bgp.PeerState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	states := make([]bgp.PeerState, 0, len(s.neighbours))
-	for addr, n := range s.neighbours {
-		state := n.State()
-		if b, ok := s.watcher.State(addr); ok {
-			state.BFD, state.BFDSince, state.BFDReason, state.BFDFlaps = b.State, b.Since, b.Reason, b.Flaps
-		}
+	states := make([]bgp.PeerState, 0, len(s.peers))
+	for _, p := range s.peers {
+		state := p.State()
+		s.bfd.Describe(&state)
 		states = append(states, state)
 	}
 	slices.SortFunc(states, func(a, b bgp.PeerState) int { return a.Address.Compare(b.Address) })
 	return states
 }
 
-// Close withdraws all routes, waits until the peers have been told or ctx ends, and
-// ends the sessions with a notification. To close again does nothing.
-func (s *Speaker) Close(ctx context.Context) error {
-	return s.stop(func(n *neighbour.Neighbour) error { return n.Leave(ctx) }, s.watcher.Close)
+// watch updates the peers that BFD watches. Those whose BGP session is established
+// already start at once.
+func (s *Speaker) watch() {
+	var watched []bfd.Peer
+	for _, p := range s.peers {
+		if p.Peer.BFD != nil {
+			watched = append(watched, bfd.Of(&p.Peer))
+		}
+	}
+	s.bfd.Set(watched)
+	for addr, p := range s.peers {
+		if p.State().State == bgp.Established {
+			s.bfd.Begin(addr)
+		}
+	}
 }
 
-// Abandon ends the sessions without a word: peers with graceful restart keep the
-// routes until their time is over, or until the next agent has announced its own.
-// BFD says nothing either: a router that heard from it first, before it has seen its
-// session end, would take the routes away.
-func (s *Speaker) Abandon() {
-	_ = s.stop(func(n *neighbour.Neighbour) error { n.Stop(nil); return nil }, s.watcher.Abandon) // which has no errors
-}
-
-// stop ends all neighbours at the same time, and then what served them.
-func (s *Speaker) stop(end func(*neighbour.Neighbour) error, unwatch func()) error {
+// bfdChanged is called for each change of a BFD session.
+func (s *Speaker) bfdChanged(event bfd.Event) {
 	s.mu.Lock()
-	neighbours, again := s.neighbours, s.closed
-	s.neighbours, s.closed = make(map[netip.Addr]*neighbour.Neighbour), true
+	p := s.peers[event.Peer]
 	s.mu.Unlock()
-	if again {
+	if p == nil {
+		return
+	}
+	if event.New == bgp.BFDUp {
+		s.log.Info("bfd session up", "peer", event.Peer)
+	} else if event.Old == bgp.BFDUp {
+		s.log.Warn("bfd session down", "peer", event.Peer, "reason", event.Diagnostic)
+	}
+	p.BFDChanged(event)
+}
+
+// Close withdraws all routes, waits until the withdrawals are sent or ctx ends, and
+// ends the sessions with a notification. Closing twice is allowed.
+func (s *Speaker) Close(ctx context.Context) error {
+	return s.stop(func(p *peer) error { return p.leave(ctx) }, s.bfd.Close)
+}
+
+// Abandon ends the sessions without a notification: peers with graceful restart keep
+// the routes until the restart time is over, or until the next agent has announced
+// its own. BFD sends nothing either: a router that saw BFD go down before its BGP
+// session would remove the routes.
+func (s *Speaker) Abandon() {
+	_ = s.stop(func(p *peer) error { p.stop(nil); return nil }, s.bfd.Abandon) // which has no errors
+}
+
+// stop ends all peers in parallel, and then what they use.
+func (s *Speaker) stop(end func(*peer) error, stopBFD func()) error {
+	s.mu.Lock()
+	peers, closed := s.peers, s.closed
+	s.peers, s.closed = make(map[netip.Addr]*peer), true
+	s.mu.Unlock()
+	if closed {
 		return nil
 	}
 	var wait sync.WaitGroup
-	errs := make(chan error, len(neighbours))
-	for _, n := range neighbours {
-		wait.Go(func() { errs <- end(n) })
+	errs := make(chan error, len(peers))
+	for _, p := range peers {
+		wait.Go(func() { errs <- end(p) })
 	}
 	wait.Wait()
 	close(errs)
-	s.reception.close()
-	unwatch()
+	s.listener.Close()
+	stopBFD()
 	var all []error
 	for err := range errs {
 		all = append(all, err)

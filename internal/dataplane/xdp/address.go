@@ -9,10 +9,11 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// place is an address in a segment: what a packet without ports is for.
+// place is an address in a segment: the destination of packets without ports.
 type place struct {
 	address netip.Addr
 	segment lb.Segment
@@ -20,86 +21,68 @@ type place struct {
 
 func placeOf(vip lb.VIP) place { return place{vip.Address, vip.Segment} }
 
-// addressBook holds the VIPs of every address that the program answers for, so
-// that a change of one service need not look at all others.
-type addressBook map[place]map[lb.VIP]bool
-
-// note takes the VIP in, or out if it has no service any more, and returns the
-// VIPs of its address.
-func (b addressBook) note(vip lb.VIP, served bool) map[lb.VIP]bool {
-	at := placeOf(vip)
-	vips := b[at]
-	switch {
-	case served && vips == nil:
-		b[at] = map[lb.VIP]bool{vip: true}
-	case served:
-		vips[vip] = true
-	default:
-		delete(vips, vip)
-		if len(vips) == 0 {
-			delete(b, at)
-		}
-	}
-	return b[at]
+// addresses is the table of the addresses that the program answers for. Each has
+// the flags of all its VIPs.
+type addresses struct {
+	table *ebpf.Map
+	flags map[place]map[lb.VIP]table.BalancerAddressFlag
 }
 
-// showAddress makes the table of addresses say what the services of the VIP's
-// address are now. It is idempotent.
-func (p *Plane) showAddress(vip lb.VIP) error {
-	_, served := p.services[vip]
-	vips := p.addresses.note(vip, served)
-	key := addressKey(placeOf(vip))
-	if len(vips) == 0 {
-		if err := p.kernel.maps.Addresses.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("vip %s: address table: %w", vip, err)
+func newAddresses(t *table.Tables) *addresses {
+	return &addresses{t.Maps.Addresses, make(map[place]map[lb.VIP]table.BalancerAddressFlag)}
+}
+
+// show gives a VIP these flags. It is idempotent.
+func (a *addresses) show(vip lb.VIP, flags table.BalancerAddressFlag) error {
+	at := placeOf(vip)
+	if a.flags[at] == nil {
+		a.flags[at] = make(map[lb.VIP]table.BalancerAddressFlag)
+	}
+	a.flags[at][vip] = flags
+	return a.write(at)
+}
+
+// remove takes out a VIP.
+func (a *addresses) remove(vip lb.VIP) error {
+	at := placeOf(vip)
+	delete(a.flags[at], vip)
+	return a.write(at)
+}
+
+func (a *addresses) write(at place) error {
+	var err error
+	if vips := a.flags[at]; len(vips) == 0 {
+		delete(a.flags, at)
+		if err = a.table.Delete(addressKey(at)); errors.Is(err, ebpf.ErrKeyNotExist) {
+			err = nil
 		}
-		return nil
+	} else {
+		var all table.BalancerAddressFlag
+		for _, flags := range vips {
+			all |= flags
+		}
+		err = a.table.Put(addressKey(at), uint32(all))
 	}
-	var flags balancerAddressFlag
-	for other := range vips {
-		flags |= p.services[other].addressFlags()
-	}
-	if err := p.kernel.maps.Addresses.Put(key, uint32(flags)); err != nil {
-		return fmt.Errorf("vip %s: address table: %w", vip, err)
+	if err != nil {
+		return fmt.Errorf("address table: %s: %w", at.address, err)
 	}
 	return nil
 }
 
-// addressFlags is what the service adds to those of its address.
-func (s *service) addressFlags() balancerAddressFlag {
-	var flags balancerAddressFlag
-	if s.now.flags&uint16(balancerViewFlagVIEW_EMPTY) == 0 {
-		flags |= balancerAddressFlagADDRESS_USABLE
-	}
-	if s.now.flags&uint16(balancerViewFlagVIEW_REJECT) != 0 {
-		flags |= balancerAddressFlagADDRESS_REJECT
-	}
-	if s.now.flags&uint16(balancerViewFlagVIEW_TUNNEL_END) != 0 {
-		flags |= balancerAddressFlagADDRESS_TUNNELLED
-	}
-	return flags
-}
-
-// adoptAddresses makes the table fit the adopted services, whatever an earlier
-// agent left undone.
-func (p *Plane) adoptAddresses() error {
-	for vip := range p.services {
-		if err := p.showAddress(vip); err != nil {
-			return err
-		}
-	}
-	var key balancerAddressKey
+// disown deletes the addresses that an earlier agent left without a service.
+func (a *addresses) disown() error {
+	var key table.BalancerAddressKey
 	var flags uint32
-	var gone []balancerAddressKey
-	it := p.kernel.maps.Addresses.Iterate()
+	var gone []table.BalancerAddressKey
+	it := a.table.Iterate()
 	for it.Next(&key, &flags) {
-		if p.addresses[placeOfKey(key)] == nil {
+		if a.flags[placeOfKey(key)] == nil {
 			gone = append(gone, key)
 		}
 	}
 	errs := []error{it.Err()}
 	for _, key := range gone {
-		errs = append(errs, p.kernel.maps.Addresses.Delete(key))
+		errs = append(errs, a.table.Delete(key))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("address table: %w", err)
@@ -107,13 +90,28 @@ func (p *Plane) adoptAddresses() error {
 	return nil
 }
 
+// addressFlags is what the service adds to those of its address.
+func (s *service) addressFlags() table.BalancerAddressFlag {
+	var flags table.BalancerAddressFlag
+	if !s.now.has(table.BalancerViewFlagVIEW_EMPTY) {
+		flags |= table.BalancerAddressFlagADDRESS_USABLE
+	}
+	if s.now.has(table.BalancerViewFlagVIEW_REJECT) {
+		flags |= table.BalancerAddressFlagADDRESS_REJECT
+	}
+	if s.now.has(table.BalancerViewFlagVIEW_TUNNEL_END) {
+		flags |= table.BalancerAddressFlagADDRESS_TUNNELLED
+	}
+	return flags
+}
+
 // addressKey is a place's key in the program's table.
-func addressKey(at place) balancerAddressKey {
-	key := vipKey(lb.VIP{Address: at.address, Segment: at.segment})
-	return balancerAddressKey{Address: key.Address, SegmentId: key.SegmentId, SegmentType: key.SegmentType}
+func addressKey(at place) table.BalancerAddressKey {
+	key := table.VIPKey(lb.VIP{Address: at.address, Segment: at.segment})
+	return table.BalancerAddressKey{Address: key.Address, SegmentId: key.SegmentId, SegmentType: key.SegmentType}
 }
 
 // placeOfKey is the inverse of addressKey.
-func placeOfKey(key balancerAddressKey) place {
-	return placeOf(vipOf(balancerVipKey{Address: key.Address, SegmentId: key.SegmentId, SegmentType: key.SegmentType}))
+func placeOfKey(key table.BalancerAddressKey) place {
+	return placeOf(table.VIPOf(table.BalancerVipKey{Address: key.Address, SegmentId: key.SegmentId, SegmentType: key.SegmentType}))
 }

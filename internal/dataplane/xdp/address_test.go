@@ -6,31 +6,32 @@ import (
 	"maps"
 	"testing"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
-func addressTable(t *testing.T, p *Plane) map[place]balancerAddressFlag {
+func addressTable(t *testing.T, p *Plane) map[place]table.BalancerAddressFlag {
 	t.Helper()
-	table := map[place]balancerAddressFlag{}
-	var key balancerAddressKey
+	have := map[place]table.BalancerAddressFlag{}
+	var key table.BalancerAddressKey
 	var flags uint32
-	it := p.kernel.maps.Addresses.Iterate()
+	it := p.tables.Maps.Addresses.Iterate()
 	for it.Next(&key, &flags) {
-		table[placeOfKey(key)] = balancerAddressFlag(flags)
+		have[placeOfKey(key)] = table.BalancerAddressFlag(flags)
 	}
 	if err := it.Err(); err != nil {
 		t.Fatal(err)
 	}
-	return table
+	return have
 }
 
 // The table of addresses says what the services of each are, through every
 // change and under the next agent.
 func TestAddresses(t *testing.T) {
-	const usable, reject = balancerAddressFlagADDRESS_USABLE, balancerAddressFlagADDRESS_REJECT
+	const usable, reject = table.BalancerAddressFlagADDRESS_USABLE, table.BalancerAddressFlagADDRESS_REJECT
 	dir := testPins(t)
 	p := openTestPlane(t, dir, newStaticHops())
-	want := map[place]balancerAddressFlag{}
+	want := map[place]table.BalancerAddressFlag{}
 	check := func(when string) {
 		t.Helper()
 		if got := addressTable(t, p); !maps.Equal(got, want) {
@@ -53,7 +54,7 @@ func TestAddresses(t *testing.T) {
 	check("another segment")
 
 	stray := addressKey(place{address: vip6})
-	if err := p.kernel.maps.Addresses.Put(stray, uint32(usable)); err != nil {
+	if err := p.tables.Maps.Addresses.Put(stray, uint32(usable)); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Close(); err != nil {

@@ -43,7 +43,7 @@ func addRoutes(t *testing.T, device *net.Interface) error {
 // runAt puts a frame in that came by an interface.
 func runAt(t *testing.T, p *Plane, index int, in []byte) (verdict uint32, out []byte) {
 	t.Helper()
-	program, err := p.loaded()
+	program, err := p.Program()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func runAt(t *testing.T, p *Plane, index int, in []byte) (verdict uint32, out []
 	return verdict, options.DataOut
 }
 
-// With DNAT a client's packet may come from another node: an answer to it takes the
+// With DSR a client's packet may come from another node: an answer to it takes the
 // node's own route to the client, and goes back only if there is none. With NAT it
 // always goes back.
 func TestAnswersTakeRoutes(t *testing.T) {
@@ -120,7 +120,7 @@ func TestAnswersTakeRoutes(t *testing.T) {
 		if err := addRoutes(t, device); err != nil {
 			return err
 		}
-		want("dnat", answers(true), back, nextRouter[:], device.HardwareAddr)
+		want("dsr", answers(true), back, nextRouter[:], device.HardwareAddr)
 		want("nat", answers(false), back, node[:], own[:])
 		return nil
 	})

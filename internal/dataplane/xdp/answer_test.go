@@ -16,6 +16,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -51,7 +52,7 @@ func serviceAt(vip lb.VIP, backends int) *lb.Service {
 }
 
 // A packet that doesn't fit says so to its sender: the next-hop MTU is what is
-// left beside the tunnel's header, and the quote as long as it may be.
+// left next to the tunnel's header, and the quote as long as it may be.
 func TestTooBig(t *testing.T) {
 	p, hops := newTestPlane(t)
 	eachVIP(t, func(t *testing.T, vip lb.VIP) {
@@ -92,15 +93,15 @@ func TestTooBig(t *testing.T) {
 	})
 }
 
-// Links below the least MTU of IPv6: larger packets are told of that one, and
-// those that nobody would make smaller get no answer. IPv4 goes down to 68.
+// Links below the least MTU of IPv6: larger packets are answered with that one, and
+// those that couldn't be made smaller get no answer. IPv4 goes down to 68.
 func TestTooBigForSmallLinks(t *testing.T) {
 	p, hops := newTestPlane(t)
 	for _, c := range []struct {
 		vip     netip.Addr
 		mtu     int
 		payload int
-		told    uint32 // 0: nothing
+		quoted  uint32 // in the answer; 0: none
 	}{
 		{vip6, 1200, 1400, 1280},
 		{vip6, 1279, 1216, 0}, // a packet of 1276 bytes
@@ -115,13 +116,13 @@ func TestTooBigForSmallLinks(t *testing.T) {
 		in := packetOf(f)
 		hops.mtu = min(c.mtu, len(in)-1)
 		update(t, p, svc)
-		if c.told == 0 {
+		if c.quoted == 0 {
 			wantExit(t, p, f.build(), xdpDrop, "drop_too_big")
 			continue
 		}
-		m := message{kind: 3, code: 4, rest: c.told, body: in[:min(len(in), 548)]}
+		m := message{kind: 3, code: 4, rest: c.quoted, body: in[:min(len(in), 548)]}
 		if c.vip.Is6() {
-			m = message{kind: 2, rest: c.told, body: in[:1232]}
+			m = message{kind: 2, rest: c.quoted, body: in[:1232]}
 		}
 		wantAnswer(t, p, f.build(), answerFrame(f, c.vip, client.Addr(), m), "answer_too_big")
 	}
@@ -191,7 +192,7 @@ func TestPing(t *testing.T) {
 }
 
 // wantEcho compares with a reply that is the request but for addresses, type
-// and TTL, all checksums made anew.
+// and TTL, all checksums recomputed.
 func wantEcho(t *testing.T, p *Plane, asked frame, m message) {
 	t.Helper()
 	from, to := addressesOf(asked.ip[0])
@@ -255,7 +256,7 @@ func TestPingWithOptions(t *testing.T) {
 	wantExit(t, p, chain(icmpFrame(client6.Addr(), vip6, lb.Segment{}, echoRequest["ipv6"]).build(), 43), xdpPass, "pass_not_tcp_udp")
 }
 
-// A service without backends that rejects: UDP hears "port unreachable", pings
+// A service without backends that rejects: UDP gets "port unreachable", pings
 // "host unreachable".
 func TestUnreachable(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -394,31 +395,31 @@ func TestAnswerLimit(t *testing.T) {
 		}
 	})
 	most := (1001 + uint64(time.Since(begin).Milliseconds())) * uint64(runtime.NumCPU())
-	if moved["answer_reset"] == 0 || moved["answer_reset"] > most || moved["answer_reset"]+moved["drop_answer_limited"] != 3000 {
+	if moved["answer_reset"] == 0 || moved["answer_reset"] > most || moved["answer_reset"]+moved["drop_answer_limit"] != 3000 {
 		t.Errorf("counters %v: want at most %d answers", moved, most)
 	}
 
-	setLimit(t, p, balancerAnswerANSWER_RESET, ^uint64(0))
-	wantExit(t, p, syn, xdpDrop, "drop_answer_limited")
+	setLimit(t, p, table.BalancerAnswerANSWER_RESET, ^uint64(0))
+	wantExit(t, p, syn, xdpDrop, "drop_answer_limit")
 	if verdict, _ := run(t, p, large); verdict != xdpTX {
 		t.Errorf("too big, while resets are at their limit: verdict %d", verdict)
 	}
-	setLimit(t, p, balancerAnswerANSWER_TOO_BIG, ^uint64(0))
-	wantExit(t, p, large, xdpDrop, "drop_answer_limited")
-	setLimit(t, p, balancerAnswerANSWER_RESET, 0)
+	setLimit(t, p, table.BalancerAnswerANSWER_TOO_BIG, ^uint64(0))
+	wantExit(t, p, large, xdpDrop, "drop_answer_limit")
+	setLimit(t, p, table.BalancerAnswerANSWER_RESET, 0)
 	if verdict, _ := run(t, p, syn); verdict != xdpTX {
 		t.Errorf("after a pause: verdict %d", verdict)
 	}
 }
 
 // setLimit says until when a kind of answer is used up, on every processor.
-func setLimit(t *testing.T, p *Plane, kind balancerAnswer, until uint64) {
+func setLimit(t *testing.T, p *Plane, kind table.BalancerAnswer, until uint64) {
 	t.Helper()
 	values := make([]uint64, ebpf.MustPossibleCPU())
 	for i := range values {
 		values[i] = until
 	}
-	if err := p.kernel.maps.AnswerLimits.Put(kind, values); err != nil {
+	if err := p.tables.Maps.AnswerLimits.Put(kind, values); err != nil {
 		t.Fatal(err)
 	}
 }

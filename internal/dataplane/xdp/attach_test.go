@@ -13,7 +13,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 )
 
 // inNamespace runs fn in a new network namespace with a veth pair, fl0 and fl1,
@@ -61,7 +62,7 @@ func addVeth() error {
 
 // openAttached opens a data plane, closes it again, and returns to what it was
 // attached; the kernel keeps the attachments.
-func openAttached(t *testing.T, pins string, mode Mode, interfaces ...string) map[string]Attachment {
+func openAttached(t *testing.T, pins string, mode program.Mode, interfaces ...string) map[string]program.Attachment {
 	t.Helper()
 	p, err := Open(Config{PinDir: pins, Interfaces: interfaces, Mode: mode, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -71,7 +72,7 @@ func openAttached(t *testing.T, pins string, mode Mode, interfaces ...string) ma
 	if err := p.Attach(); err != nil {
 		t.Error(err)
 	}
-	attachments := map[string]Attachment{}
+	attachments := map[string]program.Attachment{}
 	for _, a := range p.Attachments() {
 		attachments[a.Interface] = a
 	}
@@ -100,14 +101,14 @@ func attachedProgram(t *testing.T, name string) uint32 {
 func TestAttachModes(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() error {
-		got := openAttached(t, pins, hook.Auto, "fl0", "lo")
-		if a := got["fl0"]; a.Mode != hook.Native || a.Reason != "" || a.Adopted {
+		got := openAttached(t, pins, program.Auto, "fl0", "lo")
+		if a := got["fl0"]; a.Mode != program.Native || a.Reason != "" || a.Adopted {
 			t.Errorf("veth: %+v, want native", a)
 		}
-		if a := got["lo"]; a.Mode != hook.Generic || a.Reason == "" {
+		if a := got["lo"]; a.Mode != program.Generic || a.Reason == "" {
 			t.Errorf("loopback: %+v, want generic with a reason", a)
 		}
-		p, err := Open(Config{PinDir: testPins(t), Interfaces: []string{"lo"}, Mode: hook.Native, Log: slog.New(slog.DiscardHandler)})
+		p, err := Open(Config{PinDir: testPins(t), Interfaces: []string{"lo"}, Mode: program.Native, Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			return err
 		}
@@ -123,10 +124,10 @@ func TestAttachModes(t *testing.T) {
 func TestAttachAgain(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() error {
-		openAttached(t, pins, hook.Auto, "fl0", "fl1")
+		openAttached(t, pins, program.Auto, "fl0", "fl1")
 		first := attachedProgram(t, "fl0")
-		got := openAttached(t, pins, hook.Auto, "fl0")
-		if a := got["fl0"]; !a.Adopted || a.Mode != hook.Native {
+		got := openAttached(t, pins, program.Auto, "fl0")
+		if a := got["fl0"]; !a.Adopted || a.Mode != program.Native {
 			t.Errorf("the second agent's attachment: %+v, want adopted and native", a)
 		}
 		if second := attachedProgram(t, "fl0"); second == 0 || second == first {
@@ -135,18 +136,18 @@ func TestAttachAgain(t *testing.T) {
 		if id := attachedProgram(t, "fl1"); id != 0 {
 			t.Errorf("program %d is still on an interface that is not configured", id)
 		}
-		if a := openAttached(t, pins, hook.Generic, "fl0")["fl0"]; a.Adopted || a.Mode != hook.Generic {
+		if a := openAttached(t, pins, program.Generic, "fl0")["fl0"]; a.Adopted || a.Mode != program.Generic {
 			t.Errorf("asked for generic: %+v", a)
 		}
 		return nil
 	})
 }
 
-// An interface that was made anew under its old name gets a program again.
+// An interface that was recreated under its old name gets a program again.
 func TestAttachRecreatedInterface(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() error {
-		openAttached(t, pins, hook.Auto, "fl0")
+		openAttached(t, pins, program.Auto, "fl0")
 		link, err := netlink.LinkByName("fl0")
 		if err != nil {
 			return err
@@ -157,7 +158,7 @@ func TestAttachRecreatedInterface(t *testing.T) {
 		if err := addVeth(); err != nil {
 			return err
 		}
-		if a := openAttached(t, pins, hook.Auto, "fl0")["fl0"]; a.Adopted {
+		if a := openAttached(t, pins, program.Auto, "fl0")["fl0"]; a.Adopted {
 			t.Errorf("%+v, want a new attachment", a)
 		}
 		if attachedProgram(t, "fl0") == 0 {
@@ -170,14 +171,14 @@ func TestAttachRecreatedInterface(t *testing.T) {
 func TestRemove(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() error {
-		openAttached(t, pins, hook.Auto, "fl0")
+		openAttached(t, pins, program.Auto, "fl0")
 		if err := Remove(pins); err != nil {
 			return err
 		}
 		if id := attachedProgram(t, "fl0"); id != 0 {
 			t.Errorf("program %d is still attached", id)
 		}
-		if _, err := os.Stat(filepath.Join(pins, layout)); !os.IsNotExist(err) {
+		if _, err := os.Stat(filepath.Join(pins, table.Layout)); !os.IsNotExist(err) {
 			t.Errorf("pins are still there: %v, want %v", err, fs.ErrNotExist)
 		}
 		return nil
@@ -187,7 +188,7 @@ func TestRemove(t *testing.T) {
 // A directory that isn't an agent's is left alone.
 func TestRemoveRefuses(t *testing.T) {
 	dir := t.TempDir()
-	kept := filepath.Join(dir, layout)
+	kept := filepath.Join(dir, table.Layout)
 	if err := os.Mkdir(kept, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -3,19 +3,29 @@
 package xdp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
-	"unsafe"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// clientIdle is how long a client of the service may begin no flow and still be
-// remembered; 0 if clients aren't.
+// clients is the affinity of clients: all flows of a client go to one backend.
+type clients struct {
+	flagged
+	// hashed is set if the client's port is not part of the ring's hash.
+	hashed bool
+	// idle is how long a client may begin no flow and still be remembered; 0 if
+	// clients aren't.
+	idle time.Duration
+}
+
+// clientIdle is how long clients of the service are remembered.
 func clientIdle(svc *lb.Service) time.Duration {
 	if svc.Affinity != lb.AffinityClient {
 		return 0
@@ -23,70 +33,80 @@ func clientIdle(svc *lb.Service) time.Duration {
 	return svc.AffinityTimeout
 }
 
-// writeClientIdle stores it where the program reads it.
-func (t *tables) writeClientIdle(number uint32, idle time.Duration) error {
-	return write(t.clientIdle, uintptr(number)*unsafe.Sizeof(uint64(0)), uint64(idle))
+func (c *clients) describe(svc *lb.Service) {
+	c.hashed, c.idle = svc.Affinity == lb.AffinityClient, clientIdle(svc)
+}
+
+func (c *clients) needs() program.Features { return when(c.idle != 0, program.FeatureClients) }
+
+func (c *clients) flags() table.BalancerViewFlag {
+	var flags table.BalancerViewFlag
+	if c.hashed {
+		flags |= table.BalancerViewFlagVIEW_AFFINITY_CLIENT
+	}
+	if c.idle > 0 {
+		flags |= table.BalancerViewFlagVIEW_REMEMBER_CLIENTS
+	}
+	return flags
+}
+
+func (c *clients) same(old property) bool { return c.idle == old.(*clients).idle }
+
+func (c *clients) write(t *table.Tables, number, _ uint32, _ property) error {
+	return t.WriteClientIdle(number, uint64(c.idle))
+}
+
+func (c *clients) adopt(t *table.Tables, number uint32, _ *table.BalancerService, _ []slot) error {
+	idle, err := t.ReadClientIdle(number)
+	c.idle = time.Duration(idle)
+	return err
 }
 
 // remembers reports whether packets look for their clients' records.
 func (v *version) remembers() bool {
-	return v.flags&uint16(balancerViewFlagVIEW_REMEMBER_CLIENTS) != 0
-}
-
-// clientClock is the present time as records of clients have it.
-func clientClock() (uint64, error) {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now); err != nil {
-		return 0, fmt.Errorf("monotonic clock: %w", err)
-	}
-	return uint64(now.Nano()), nil
-}
-
-// clientOwners are the versions of the services that remember clients, by their
-// numbers; p.mu is held.
-func (p *Plane) clientOwners() map[uint32]*version {
-	owners := make(map[uint32]*version)
-	for _, s := range p.services {
-		if s.now.remembers() {
-			owners[s.number.base] = s.now
-		}
-	}
-	return owners
+	return v.has(table.BalancerViewFlagVIEW_REMEMBER_CLIENTS)
 }
 
 // keepsClient reports whether a client's record is still of use; it isn't without
 // a service.
-func (v *version) keepsClient(c *balancerClient, now uint64) bool {
+func (o *owner) keepsClient(c *table.BalancerClient, now uint64) bool {
 	age := time.Duration(int64(now - c.Seen))
-	return v != nil && age <= v.clientIdle+idleSlack && namesSlot(v.slots, c.Backend)
+	return o != nil && o.now.remembers() && age <= o.now.properties.clients.idle+idleSlack && named(o.now.slots, c.Backend) != nil
 }
 
-// sweepClients deletes the records of clients that nobody needs: packets don't go
-// by them any more, and a slot's generation, which tells its backends apart, comes
-// again one day.
-func (p *Plane) sweepClients() error {
-	p.mu.Lock()
-	owners, left := p.clientOwners(), p.clientsLeft
-	p.mu.Unlock()
-	if len(owners) == 0 && !left {
+// sweepClients deletes the records of clients that are not used any more: they
+// have expired or their backend has left, and generations of slots are reused.
+func (w *sweeper) sweepClients() error {
+	w.p.mu.Lock()
+	left := w.clientsLeft
+	w.clientsLeft = false
+	w.p.mu.Unlock()
+	if !left {
 		return nil
 	}
-	kept, err := p.forgetClients(owners)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clientsLeft = err != nil || kept > 0 || len(p.clientOwners()) > 0
+	owners, err := w.p.owners(context.Background())
+	kept := 0
+	if err == nil {
+		kept, err = w.forgetClients(owners)
+	}
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	w.clientsLeft = w.clientsLeft || err != nil || kept > 0
+	for _, o := range owners {
+		w.clientsLeft = w.clientsLeft || o.now.remembers()
+	}
 	return err
 }
 
 // forgetClients deletes the records that none of the owners keeps and that no
 // packet has written since they were read, and counts the others.
-func (p *Plane) forgetClients(owners map[uint32]*version) (kept int, err error) {
-	now, err := clientClock()
+func (w *sweeper) forgetClients(owners map[uint32]*owner) (kept int, err error) {
+	now, err := table.ClientClock()
 	if err != nil {
 		return 0, err
 	}
-	over := map[uint64]balancerClient{}
-	err = eachRecord(p.kernel.maps.Clients, func(key uint64, c *balancerClient) {
+	over := map[uint64]table.BalancerClient{}
+	err = table.EachRecord(w.p.tables.Maps.Clients, func(key uint64, c *table.BalancerClient) {
 		if owners[c.Service].keepsClient(c, now) {
 			kept++
 		} else {
@@ -94,13 +114,13 @@ func (p *Plane) forgetClients(owners map[uint32]*version) (kept int, err error) 
 		}
 	})
 	for key, read := range over {
-		var c balancerClient
-		lost := p.kernel.maps.Clients.Lookup(key, &c)
+		var c table.BalancerClient
+		lost := w.p.tables.Maps.Clients.Lookup(key, &c)
 		if errors.Is(lost, ebpf.ErrKeyNotExist) || lost == nil && c != read {
 			continue
 		}
 		if lost == nil {
-			_, lost = deleteRecords(p.kernel.maps.Clients, []uint64{key})
+			_, lost = table.DeleteRecords(w.p.tables.Maps.Clients, []uint64{key})
 		}
 		err = errors.Join(err, lost)
 	}
@@ -108,12 +128,4 @@ func (p *Plane) forgetClients(owners map[uint32]*version) (kept int, err error) 
 		return kept, fmt.Errorf("clients: %w", err)
 	}
 	return kept, nil
-}
-
-// adoptClients deletes the records of clients whose backends have left: their
-// generations are given again by this agent, which can't know them.
-func (p *Plane) adoptClients() error {
-	kept, err := p.forgetClients(p.clientOwners())
-	p.clientsLeft = kept > 0
-	return err
 }

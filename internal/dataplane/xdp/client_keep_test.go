@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -31,7 +33,7 @@ func (w *clientsWorld) wantHomes(homes []lb.BackendID) {
 	}
 }
 
-// An agent that adopts the tables knows the clients, before and after it has heard
+// An agent that adopts the tables knows the clients, before and after it has received
 // of the service.
 func TestClientsOutliveAgents(t *testing.T) {
 	c := clientCase{lb.L2DSR, false, vip4, lb.TCP}
@@ -46,14 +48,14 @@ func TestClientsOutliveAgents(t *testing.T) {
 	w.hops = w.p.resolver.(*staticHops)
 	w.wantHomes(homes)
 	w.change(func(*lb.Service) {})
-	if err := w.p.sweepClients(); err != nil {
+	if err := w.p.sweeper.sweepClients(); err != nil {
 		t.Fatal(err)
 	}
 	w.wantHomes(homes)
 }
 
-// Records that nobody needs are deleted: those that are too old, those of backends
-// that have left, and those of services that remember nobody any more.
+// Records that are not needed are deleted: those that are too old, those of backends
+// that have left, and those of services that don't remember clients any more.
 func TestClientsAreSwept(t *testing.T) {
 	p := quietPlane(t, testPins(t))
 	for _, c := range clientCases() {
@@ -62,7 +64,7 @@ func TestClientsAreSwept(t *testing.T) {
 			defer w.leave()
 			want := func(n int) {
 				t.Helper()
-				if err := p.sweepClients(); err != nil {
+				if err := p.sweeper.sweepClients(); err != nil {
 					t.Fatal(err)
 				}
 				if have := len(w.remembered()); have != n {
@@ -97,11 +99,11 @@ func TestClientsOfAnotherBackend(t *testing.T) {
 	p := quietPlane(t, testPins(t))
 	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip6, lb.TCP}, 12)
 	homes := w.arrive(30)
-	forge := func(change func(*balancerClient)) {
+	forge := func(change func(*table.BalancerClient)) {
 		t.Helper()
 		for key, c := range w.remembered() {
 			change(&c)
-			if err := p.kernel.maps.Clients.Put(key, c); err != nil {
+			if err := p.tables.Maps.Clients.Put(key, c); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -109,12 +111,12 @@ func TestClientsOfAnotherBackend(t *testing.T) {
 	w.grow(12)
 	rings := w.rings(30)
 	w.wantHomes(homes)
-	forge(func(c *balancerClient) { c.Backend += 1 << 16 })
+	forge(func(c *table.BalancerClient) { c.Backend += 1 << 16 })
 	w.wantHomes(rings)
-	forge(func(c *balancerClient) { c.Service++ })
+	forge(func(c *table.BalancerClient) { c.Service++ })
 	w.change(func(svc *lb.Service) { svc.Backends = svc.Backends[:12] })
 	w.wantHomes(homes)
-	forge(func(c *balancerClient) { c.Backend |= 0x7fff })
+	forge(func(c *table.BalancerClient) { c.Backend |= 0x7fff })
 	w.wantHomes(homes)
 }
 
@@ -127,7 +129,7 @@ func TestClientsGenerationsAreNotGivenAgain(t *testing.T) {
 	endAllSessions(t, w.p)
 	w.change(func(svc *lb.Service) { svc.Backends = w.service(2).Backends })
 	for later := w.p.clock(); len(slotNumbers(w.p.services[w.svc.VIP].now.slots)) > 2; later += time.Hour {
-		if err := w.p.sweep(later); err != nil {
+		if err := w.p.sweeper.sweep(later); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -146,7 +148,7 @@ func TestClientsGenerationsAreNotGivenAgain(t *testing.T) {
 	w.wantHomes(w.rings(8))
 }
 
-// A trace tells of a client's record and writes none.
+// A trace shows a client's record and writes none.
 func TestClientsTraced(t *testing.T) {
 	p := quietPlane(t, testPins(t))
 	for _, c := range clientCases() {
@@ -192,7 +194,7 @@ func TestClientsEvictedFlows(t *testing.T) {
 	w.grow(12)
 	w.wait(2 * testAffinity) // its client began no flow since, and is not remembered for new ones
 	for key := range records(t, p) {
-		if err := p.kernel.maps.Flows.Delete(key); err != nil {
+		if err := p.tables.Maps.Flows.Delete(key); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -217,7 +219,7 @@ func TestClientsOnlyWithTimeout(t *testing.T) {
 					t.Errorf("affinity %s: %d clients are remembered", affinity, n)
 				}
 			}
-			if f := featuresOf(w.svc); f&featureClients != 0 {
+			if f := propertiesOf(w.svc).needs(); f&program.FeatureClients != 0 {
 				t.Errorf("features %s", f)
 			}
 		})
@@ -241,7 +243,7 @@ func TestClientsDontHoldTheRing(t *testing.T) {
 	}
 	later := p.clock() + time.Minute
 	for range 3 {
-		if err := errors.Join(p.grace.wait(t.Context(), p.grace.now()), p.sweep(later)); err != nil {
+		if err := errors.Join(p.tables.Grace.Wait(t.Context(), p.tables.Grace.Now()), p.sweeper.sweep(later)); err != nil {
 			t.Fatal(err)
 		}
 		later += time.Minute

@@ -11,6 +11,8 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 )
@@ -21,7 +23,7 @@ const testAffinity = 3 * time.Hour
 // clientCase is a service that remembers clients.
 type clientCase struct {
 	forward  lb.Forward
-	relayed  bool // with DNAT: backends are other nodes'
+	relayed  bool // with DSR: backends are other nodes'
 	vip      netip.Addr
 	protocol lb.Protocol
 }
@@ -39,10 +41,10 @@ func (c clientCase) String() string {
 func clientCases() (cases []clientCase) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
-			for _, forward := range []lb.Forward{lb.L2DSR, lb.NAT, lb.DNAT} {
+			for _, forward := range []lb.Forward{lb.L2DSR, lb.NAT, lb.DSR} {
 				cases = append(cases, clientCase{forward, false, vip, protocol})
 			}
-			cases = append(cases, clientCase{lb.DNAT, true, vip, protocol})
+			cases = append(cases, clientCase{lb.DSR, true, vip, protocol})
 		}
 	}
 	return cases
@@ -100,21 +102,16 @@ func (w *clientsWorld) leave() {
 	clear(w.hops.lost)
 	remove(w.t, w.p, w.svc.VIP)
 	endAllSessions(w.t, w.p)
-	if err := w.p.sweepClients(); err != nil || len(w.remembered()) > 0 {
+	if err := w.p.sweeper.sweepClients(); err != nil || len(w.remembered()) > 0 {
 		w.t.Errorf("%d clients are left of a deleted service: %v", len(w.remembered()), err)
 	}
 }
 
-// quietPlane is a plane whose grace periods take no time: no packet is under way
-// while tables change.
+// quietPlane is a plane whose grace periods take no time, with one program for
+// all cases.
 func quietPlane(t *testing.T, dir string) *Plane {
-	p := openTestPlane(t, dir, newStaticHops())
-	p.grace.close()
-	p.grace = newGrace(func() error { return nil })
-	for _, a := range []*arena{p.numbers, p.rings, p.backends, p.traffic} {
-		a.grace = p.grace
-	}
-	p.needs.replace(0, allFeatures) // one program for all cases
+	p := openQuietPlane(t, dir, newStaticHops())
+	p.programs.Recount(0, program.AllFeatures)
 	return p
 }
 
@@ -235,17 +232,17 @@ func (w *clientsWorld) wait(by time.Duration) {
 	w.t.Helper()
 	for key, c := range w.remembered() {
 		c.Seen -= uint64(by)
-		if err := w.p.kernel.maps.Clients.Put(key, c); err != nil {
+		if err := w.p.tables.Maps.Clients.Put(key, c); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 }
 
 // remembered are the records of clients.
-func (w *clientsWorld) remembered() map[uint64]balancerClient {
+func (w *clientsWorld) remembered() map[uint64]table.BalancerClient {
 	w.t.Helper()
-	all := map[uint64]balancerClient{}
-	err := eachRecord(w.p.kernel.maps.Clients, func(key uint64, c *balancerClient) { all[key] = *c })
+	all := map[uint64]table.BalancerClient{}
+	err := table.EachRecord(w.p.tables.Maps.Clients, func(key uint64, c *table.BalancerClient) { all[key] = *c })
 	if err != nil {
 		w.t.Fatal(err)
 	}

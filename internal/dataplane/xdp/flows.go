@@ -9,26 +9,27 @@ import (
 	"slices"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
 // Flows lists recorded flows and NAT sessions. The tables are read without holding the plane, so
 // that a million records keep no change waiting.
 func (p *Plane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
-	vips, err := p.vipsByNumber(ctx)
+	owners, err := p.owners(ctx)
 	if err != nil {
 		return dataplane.Flows{}, err
 	}
-	now, err := flowClock()
+	now, err := table.FlowClock()
 	if err != nil {
 		return dataplane.Flows{}, err
 	}
-	out := dataplane.Flows{Capacity: p.kernel.capacity.Flows + p.kernel.capacity.Sessions}
+	out := dataplane.Flows{Capacity: p.tables.Capacity.Flows + p.tables.Capacity.Sessions}
 	latest := latestFlows{now: now, limit: query.Limit}
-	err = p.kernel.eachRemembered(func(flow *balancerFlow) {
+	err = p.tables.EachRemembered(func(flow *table.BalancerFlow) {
 		out.Records++
-		vip, known := vips[flow.Service]
-		if known && wanted(query, vip, unmapped(flow.Client)) {
+		o := owners[flow.Service]
+		if o != nil && wanted(query, o.vip, table.Unmapped(flow.Client)) {
 			out.Matching++
 			latest.add(flow)
 		}
@@ -36,21 +37,19 @@ func (p *Plane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane
 	if err != nil {
 		return dataplane.Flows{}, err
 	}
-	out.Flows, err = p.nameFlows(ctx, latest, vips)
-	return out, err
-}
-
-func (p *Plane) vipsByNumber(ctx context.Context) (map[uint32]lb.VIP, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.ready(ctx); err != nil {
-		return nil, err
+	latest.cut()
+	out.Flows = make([]dataplane.Flow, len(latest.flows))
+	for i, f := range latest.flows {
+		o := owners[f.Service]
+		out.Flows[i] = dataplane.Flow{
+			VIP:     o.vip,
+			Client:  netip.AddrPortFrom(table.Unmapped(f.Client), table.WirePort(f.Port)),
+			Backend: o.now.recorded(f.Backend),
+			Age:     table.FlowAge(latest.now, f.Seen),
+			Closing: f.Closing != 0,
+		}
 	}
-	vips := make(map[uint32]lb.VIP, len(p.services))
-	for vip, s := range p.services {
-		vips[s.number.base] = vip
-	}
-	return vips, nil
+	return out, nil
 }
 
 func wanted(query dataplane.FlowQuery, vip lb.VIP, client netip.Addr) bool {
@@ -61,10 +60,10 @@ func wanted(query dataplane.FlowQuery, vip lb.VIP, client netip.Addr) bool {
 type latestFlows struct {
 	now   uint32
 	limit int
-	flows []balancerFlow // while they are collected, up to twice the limit
+	flows []table.BalancerFlow // while they are collected, up to twice the limit
 }
 
-func (l *latestFlows) add(flow *balancerFlow) {
+func (l *latestFlows) add(flow *table.BalancerFlow) {
 	l.flows = append(l.flows, *flow)
 	if len(l.flows) >= 2*max(l.limit, 1) {
 		l.cut()
@@ -73,41 +72,13 @@ func (l *latestFlows) add(flow *balancerFlow) {
 
 // cut sorts by age, then client, and drops what is beyond the limit.
 func (l *latestFlows) cut() {
-	slices.SortFunc(l.flows, func(a, b balancerFlow) int {
+	slices.SortFunc(l.flows, func(a, b table.BalancerFlow) int {
 		return cmp.Or(
-			cmp.Compare(flowAge(l.now, a.Seen), flowAge(l.now, b.Seen)),
+			cmp.Compare(table.FlowAge(l.now, a.Seen), table.FlowAge(l.now, b.Seen)),
 			slices.Compare(a.Client[:], b.Client[:]),
-			cmp.Compare(wirePort(a.Port), wirePort(b.Port)),
+			cmp.Compare(table.WirePort(a.Port), table.WirePort(b.Port)),
 			cmp.Compare(a.Service, b.Service),
 		)
 	})
 	l.flows = l.flows[:min(len(l.flows), l.limit)]
-}
-
-// nameFlows puts records into words. Those of a service that has left since
-// they were read are left out.
-func (p *Plane) nameFlows(ctx context.Context, latest latestFlows, vips map[uint32]lb.VIP) ([]dataplane.Flow, error) {
-	latest.cut()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.ready(ctx); err != nil {
-		return nil, err
-	}
-	flows := make([]dataplane.Flow, 0, len(latest.flows))
-	for i := range latest.flows {
-		f := &latest.flows[i]
-		vip := vips[f.Service]
-		s, known := p.services[vip]
-		if !known || s.number.base != f.Service {
-			continue
-		}
-		flows = append(flows, dataplane.Flow{
-			VIP:     vip,
-			Client:  netip.AddrPortFrom(unmapped(f.Client), wirePort(f.Port)),
-			Backend: s.recorded(f.Backend),
-			Age:     flowAge(latest.now, f.Seen),
-			Closing: f.Closing != 0,
-		})
-	}
-	return flows, nil
 }

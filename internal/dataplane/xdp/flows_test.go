@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -89,7 +90,7 @@ func TestFlowOfLostBackend(t *testing.T) {
 func TestLatestFlows(t *testing.T) {
 	latest := latestFlows{now: 1000, limit: 3}
 	for _, seen := range []uint32{10, 900, 20, 1000, 30, 999, 40, 50, 1001} {
-		latest.add(&balancerFlow{Seen: seen})
+		latest.add(&table.BalancerFlow{Seen: seen})
 	}
 	latest.cut()
 	var got []uint32

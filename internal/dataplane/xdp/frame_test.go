@@ -14,6 +14,12 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+const (
+	ethernetHeader = 14
+	// maxGrowth is more than any encapsulation adds to a frame, in bytes.
+	maxGrowth = 256
+)
+
 // frame describes an Ethernet frame; build turns it into bytes. The zero value
 // of a field leaves its layer out or at its default.
 type frame struct {
@@ -97,7 +103,7 @@ func run(t *testing.T, p *Plane, in []byte) (verdict uint32, out []byte) {
 	t.Helper()
 	out = make([]byte, len(in)+256)
 	options := &ebpf.RunOptions{Data: in, DataOut: out}
-	program, err := p.loaded()
+	program, err := p.Program()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,12 +117,12 @@ func run(t *testing.T, p *Plane, in []byte) (verdict uint32, out []byte) {
 // exits returns the counters that moved while do ran.
 func exits(t *testing.T, p *Plane, do func()) map[string]uint64 {
 	t.Helper()
-	before, err := p.kernel.exits.Read()
+	before, err := p.programs.Exits()
 	if err != nil {
 		t.Fatal(err)
 	}
 	do()
-	after, err := p.kernel.exits.Read()
+	after, err := p.programs.Exits()
 	if err != nil {
 		t.Fatal(err)
 	}

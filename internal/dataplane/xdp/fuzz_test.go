@@ -107,7 +107,7 @@ func newFuzzed(t testing.TB) *fuzzed {
 // natSeeds are packets of sessions, from both sides: whole, in fragments, and as
 // errors quote them. So are those that the sessions were begun with.
 func natSeeds(t testing.TB, p *Plane) [][]byte {
-	program, err := p.loaded()
+	program, err := p.Program()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +149,11 @@ func counted(exits map[string]uint64, prefixes []string) (sum uint64) {
 // put puts packets into the program, and says what is wrong with their verdicts
 // or with the counters.
 func (f *fuzzed) put(packets [][]byte) error {
-	program, err := f.plane.loaded()
+	program, err := f.plane.Program()
 	if err != nil {
 		return err
 	}
-	before, err := f.plane.kernel.exits.Read()
+	before, err := f.plane.programs.Exits()
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (f *fuzzed) put(packets [][]byte) error {
 		}
 		verdicts[verdict]++
 	}
-	after, err := f.plane.kernel.exits.Read()
+	after, err := f.plane.programs.Exits()
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (f *fuzzed) put(packets [][]byte) error {
 			return fmt.Errorf("%d packets with verdict %d, but the exits %v count %d: %v", verdicts[verdict], verdict, prefixes, got, after)
 		}
 	}
-	if n := after["drop_state"]; n > 0 {
+	if n := after["drop_internal_error"]; n > 0 {
 		return fmt.Errorf("%d packets found tables that contradict each other", n)
 	}
 	return nil
@@ -201,7 +201,7 @@ func TestFuzz(t *testing.T) {
 	}
 	f := newFuzzed(t)
 	random := rand.New(rand.NewPCG(testSeed(t), 0))
-	whole, err := f.plane.kernel.exits.Read()
+	whole, err := f.plane.programs.Exits()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +216,7 @@ func TestFuzz(t *testing.T) {
 		}
 		packets += len(batch)
 	}
-	reached, err := f.plane.kernel.exits.Read()
+	reached, err := f.plane.programs.Exits()
 	if err != nil {
 		t.Fatal(err)
 	}

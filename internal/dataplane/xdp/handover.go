@@ -4,55 +4,54 @@ package xdp
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
-// handOver makes sure that packets can be handed over for the backends of a plan
-// that XDP can't send to (package handover), before any is. A backend whose device
-// has vanished is out of use until its next hop is known to be another; the others
-// are none the worse.
-func (p *Plane) handOver(pl plan) error {
-	gone := map[handover.Device]bool{}
-	for i, hop := range pl.hops {
-		if hop.Err != nil || !hop.Hop.Handover || pl.backends[i].Down {
-			continue
-		}
-		device := handover.Device{Index: hop.Hop.Index, MAC: hop.Hop.Source}
-		if _, known := gone[device]; !known {
-			err := p.attachHandover(device)
-			if err != nil && !errors.Is(err, handover.ErrGone) {
-				return err
-			}
-			gone[device] = err != nil
-		}
-		if !gone[device] {
-			continue
-		}
-		pl.hops[i] = nexthop.Result{Err: fmt.Errorf("interface %s is gone", hop.Hop.Interface)}
-		if i < len(pl.ring) {
-			pl.ring[i].Weight = 0
-		}
-	}
-	return nil
+// handoverDevice is a device at which packets are handed over. If it is a bridge, so
+// they are at its ports: there answers are as their senders made them, while the
+// kernel may put fragments together for its filters before the bridge has them
+// (net.bridge.bridge-nf-call-iptables), which then are too long to be sent.
+type handoverDevice struct {
+	program.Device
+	ports []nexthop.Port
 }
 
-// attachHandover puts the programs at a device and, if it is a bridge, at its
-// ports: there answers are as their senders made them, while the kernel may put
-// fragments together for its filters before the bridge has them
-// (net.bridge.bridge-nf-call-iptables), which then are too long to be sent.
-func (p *Plane) attachHandover(device handover.Device) error {
-	if err := p.handover.Attach(device); err != nil {
-		return err
+// deviceGoneError is returned if a device of a plan has vanished.
+type deviceGoneError struct{ program.Device }
+
+func (deviceGoneError) Error() string { return "device is gone" }
+
+// handoverDevices are those of the backends that XDP can't send to (package
+// handover).
+func handoverDevices(pl *plan, r resolver) []handoverDevice {
+	var devices []handoverDevice
+	for i, hop := range pl.hops {
+		device := program.Device{Index: hop.Hop.Index, MAC: hop.Hop.Source}
+		known := func(d handoverDevice) bool { return d.Device == device }
+		if hop.Err == nil && hop.Hop.Handover && !pl.backends[i].Down && !slices.ContainsFunc(devices, known) {
+			devices = append(devices, handoverDevice{device, r.Ports(device.Index)})
+		}
 	}
-	for _, port := range p.resolver.Ports(device.Index) {
-		err := p.handover.Attach(handover.Device(port))
-		if err != nil && !errors.Is(err, handover.ErrGone) {
+	return devices
+}
+
+// handOver attaches the programs to devices before packets are sent there.
+func (p *Plane) handOver(devices []handoverDevice) error {
+	for _, d := range devices {
+		if err := p.handover.Attach(d.Device); errors.Is(err, program.ErrGone) {
+			return deviceGoneError{d.Device}
+		} else if err != nil {
 			return err
+		}
+		for _, port := range d.ports {
+			if err := p.handover.Attach(program.Device(port)); err != nil && !errors.Is(err, program.ErrGone) {
+				return err
+			}
 		}
 	}
 	return nil
@@ -61,18 +60,18 @@ func (p *Plane) attachHandover(device handover.Device) error {
 // trimHandover detaches the programs from devices behind which no service has
 // backends any more.
 func (p *Plane) trimHandover() error {
-	used := map[handover.Device]struct{}{}
+	used := map[program.Device]struct{}{}
 	for _, s := range p.services {
 		for i := range s.now.slots {
 			one := &s.now.slots[i]
-			if one.usable() && one.has(balancerBackendFlagBACKEND_HANDOVER) {
-				used[handover.Device{Index: int(one.Ifindex), MAC: one.Source}] = struct{}{}
+			if one.usable() && one.has(table.BalancerBackendFlagBACKEND_HANDOVER) {
+				used[program.Device{Index: int(one.Ifindex), MAC: one.Source}] = struct{}{}
 			}
 		}
 	}
 	for _, device := range slices.Collect(maps.Keys(used)) {
 		for _, port := range p.resolver.Ports(device.Index) {
-			used[handover.Device(port)] = struct{}{}
+			used[program.Device(port)] = struct{}{}
 		}
 	}
 	return p.handover.Retain(slices.Collect(maps.Keys(used)))

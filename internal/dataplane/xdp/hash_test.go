@@ -8,11 +8,12 @@ import (
 	"net/netip"
 	"testing"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 )
 
-// flowHash is bpf/ring.h's flow_hash, written a second time.
+// flowHash is bpf/core/hash.h's flow_hash, written a second time.
 func flowHash(seed uint64, vip lb.VIP, client netip.AddrPort, affinity lb.Affinity) uint64 {
 	word := func(h, w uint64) uint64 {
 		h = (h ^ w) * 0x9e3779b97f4a7c15
@@ -31,9 +32,9 @@ func flowHash(seed uint64, vip lb.VIP, client netip.AddrPort, affinity lb.Affini
 		segment = number | uint64(vip.Segment.ID)<<8
 	}
 	h := address(0, vip.Address)
-	h = word(h, uint64(wirePort(vip.Port))|uint64(vip.Protocol)<<16|segment<<24)
+	h = word(h, uint64(table.WirePort(vip.Port))|uint64(vip.Protocol)<<16|segment<<24)
 	h ^= seed
-	port := uint64(wirePort(client.Port()))
+	port := uint64(table.WirePort(client.Port()))
 	if affinity == lb.AffinityClient {
 		port = 0
 	}

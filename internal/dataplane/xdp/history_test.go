@@ -15,17 +15,20 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket/layers"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/tracking/model"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // balanced is a plane with one service, of which time is what the test says: it
-// claims to decide like model.Balancer.
+// claims to decide like the model of dataplanetest.History.
 type balanced struct {
 	t       *testing.T
 	dir     string
 	hops    *staticHops
 	plane   *Plane
+	program *ebpf.Program
 	service lb.Service
 	clients []netip.AddrPort
 	ids     map[lb.MAC]lb.BackendID
@@ -43,22 +46,16 @@ func newBalanced(t *testing.T, svc lb.Service) *balanced {
 // replaced. As no packet is under way while tables change, its grace periods
 // take no time.
 func (b *balanced) open() {
-	p := openTestPlane(b.t, b.dir, b.hops)
-	program, err := p.kernel.compile(featureL2DSR)
+	p := openQuietPlane(b.t, b.dir, b.hops)
+	loaded, err := p.programs.Load(program.FeatureL2DSR)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	p.kernel.program = program
-	p.grace.close()
-	p.grace = newGrace(func() error { return nil })
-	for _, a := range []*arena{p.numbers, p.rings, p.backends, p.traffic} {
-		a.grace = p.grace
-	}
-	b.plane = p
+	b.plane, b.program = p, loaded
 }
 
-// Update implements model.Subject.
-func (b *balanced) Update(backends []model.Backend, reachable func(netip.AddrPort) bool) error {
+// Update implements dataplanetest.Subject.
+func (b *balanced) Update(backends []dataplanetest.Backend, reachable func(netip.AddrPort) bool) error {
 	svc := b.service
 	svc.Backends = nil
 	for _, one := range backends {
@@ -71,31 +68,31 @@ func (b *balanced) Update(backends []model.Backend, reachable func(netip.AddrPor
 	return err
 }
 
-// Pass implements model.Subject: it moves what happened into the past.
+// Pass implements dataplanetest.Subject: it moves what happened into the past.
 func (b *balanced) Pass(d time.Duration) error {
 	b.plane.epoch = b.plane.epoch.Add(-d)
-	seen := map[uint64]balancerFlow{}
-	err := b.plane.kernel.eachFlow(func(key uint64, flow *balancerFlow) { seen[key] = *flow })
+	seen := map[uint64]table.BalancerFlow{}
+	err := b.plane.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { seen[key] = *flow })
 	for key, flow := range seen {
-		flow.Seen -= uint32(d >> flowTimeShift)
+		flow.Seen -= uint32(d >> table.FlowTimeShift)
 		if err == nil {
-			err = b.plane.kernel.maps.Flows.Update(key, flow, ebpf.UpdateExist)
+			err = b.plane.tables.Maps.Flows.Update(key, flow, ebpf.UpdateExist)
 		}
 	}
 	return err
 }
 
-// Sweep implements model.Subject: a change has to be over for it.
+// Sweep implements dataplanetest.Subject: a change has to be over for it.
 func (b *balanced) Sweep() error {
 	if s := b.plane.services[b.service.VIP]; s != nil {
-		if err := b.plane.grace.wait(b.t.Context(), s.flipped); err != nil {
+		if err := b.plane.tables.Grace.Wait(b.t.Context(), s.flipped); err != nil {
 			return err
 		}
 	}
-	return b.plane.sweep(b.plane.clock())
+	return b.plane.sweeper.sweep(b.plane.clock())
 }
 
-// Restart implements model.Subject: one agent ends, the next adopts what it left.
+// Restart implements dataplanetest.Subject: one agent ends, the next adopts what it left.
 func (b *balanced) Restart() error {
 	if err := b.plane.Close(); err != nil {
 		return err
@@ -104,9 +101,9 @@ func (b *balanced) Restart() error {
 	return nil
 }
 
-// Send implements model.Subject.
-func (b *balanced) Send(flow int, phase model.Phase) (id netip.AddrPort, ok bool, err error) {
-	verdict, frame, err := testRun(b.plane.kernel.program, phasePacket(b.service.VIP, b.clients[flow], phase))
+// Send implements dataplanetest.Subject.
+func (b *balanced) Send(flow int, phase dataplanetest.Phase) (id netip.AddrPort, ok bool, err error) {
+	verdict, frame, err := testRun(b.program, phasePacket(b.service.VIP, b.clients[flow], phase))
 	switch {
 	case err != nil || verdict == xdpDrop:
 		return id, false, err
@@ -120,32 +117,32 @@ func (b *balanced) Send(flow int, phase model.Phase) (id netip.AddrPort, ok bool
 	return id, ok, err
 }
 
-// State implements model.Subject.
-func (b *balanced) State() (model.State, error) {
+// State implements dataplanetest.Subject.
+func (b *balanced) State() (dataplanetest.State, error) {
 	s := b.plane.services[b.service.VIP]
-	state := model.State{Unstable: s.now.ring.Unstable(), Seats: len(slotNumbers(s.now.slots))}
-	stats, err := b.plane.kernel.readFlowStats(b.plane.numbersUsed())
+	state := dataplanetest.State{Unstable: s.now.ring.Unstable(), Seats: len(slotNumbers(s.now.slots))}
+	stats, err := b.plane.tables.ReadFlowStats()
 	if err != nil {
 		return state, err
 	}
-	one := stats[s.number.base]
-	state.Counts = model.Counts{Hits: one.Hits, Misses: one.Misses, Inserts: one.Inserts}
-	return state, b.plane.kernel.eachFlow(func(uint64, *balancerFlow) { state.Recorded++ })
+	one := stats[s.number.Base]
+	state.Counts = dataplanetest.Counts{Hits: one.Hits, Misses: one.Misses, Inserts: one.Inserts}
+	return state, b.plane.tables.EachFlow(func(uint64, *table.BalancerFlow) { state.Recorded++ })
 }
 
 // phasePacket is a flow's packet of a phase.
-func phasePacket(vip lb.VIP, client netip.AddrPort, phase model.Phase) []byte {
+func phasePacket(vip lb.VIP, client netip.AddrPort, phase dataplanetest.Phase) []byte {
 	f := clientFrame(vip, client)
 	if tcp, ok := f.ip[1].(*layers.TCP); ok {
-		tcp.SYN, tcp.ACK = phase == model.Opening, phase == model.Open
+		tcp.SYN, tcp.ACK = phase == dataplanetest.Opening, phase == dataplanetest.Open
 	}
 	return f.build()
 }
 
 // shape is what the histories of a balancer's service are about.
-func (b *balanced) shape(flows, backends int) model.Shape {
+func (b *balanced) shape(flows, backends int) dataplanetest.Shape {
 	svc := &b.service
-	shape := model.Shape{Datagrams: svc.Protocol == lb.UDP, Learn: svc.Learn, Full: svc.Tracking == lb.TrackingFull, Seed: 1}
+	shape := dataplanetest.Shape{Datagrams: svc.Protocol == lb.UDP, Learn: svc.Learn, Full: svc.Tracking == lb.TrackingFull}
 	for i := range flows {
 		client := client4
 		if svc.Address.Is6() {
@@ -156,7 +153,7 @@ func (b *balanced) shape(flows, backends int) model.Shape {
 			client = netip.AddrPortFrom(client.Addr().Next(), client.Port())
 		}
 		b.clients = append(b.clients, client)
-		shape.Flows = append(shape.Flows, model.Flow{
+		shape.Flows = append(shape.Flows, dataplanetest.Flow{
 			Key:   flowHash(1, svc.VIP, client, lb.AffinityFlow),
 			Place: uint32(flowHash(1, svc.VIP, client, svc.Affinity) >> 32),
 		})
@@ -184,7 +181,7 @@ func testSeed(t testing.TB) uint64 {
 	return seed
 }
 
-// historyServices are services of every kind that tracking tells apart.
+// historyServices are services of every kind that tracking distinguishes.
 func historyServices() map[string]lb.Service {
 	all := map[string]lb.Service{}
 	for _, vip := range []netip.Addr{vip4, vip6} {
@@ -193,10 +190,10 @@ func historyServices() map[string]lb.Service {
 				for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 					svc := lb.Service{
 						Name: "web", VIP: lb.VIP{Address: vip, Port: 80, Protocol: protocol},
-						Forward: lb.L2DSR, Affinity: affinity, Tracking: tracking, IdleTimeout: model.Idle, MinHealthy: 1,
+						Forward: lb.L2DSR, Affinity: affinity, Tracking: tracking, IdleTimeout: dataplanetest.Idle, MinHealthy: 1,
 					}
 					if protocol == lb.UDP {
-						svc.Learn = model.Learn
+						svc.Learn = dataplanetest.Learn
 					}
 					all[fmt.Sprintf("%s/%s/%s/%s", family(vip), protocol, affinity, tracking)] = svc
 				}
@@ -215,7 +212,7 @@ func TestHistories(t *testing.T) {
 			seed := testSeed(t)
 			b := newBalanced(t, svc)
 			shape := b.shape(24, 7)
-			if err := model.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150); err != nil {
+			if err := dataplanetest.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150); err != nil {
 				t.Fatal(err)
 			}
 		})

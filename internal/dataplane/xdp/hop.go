@@ -9,16 +9,20 @@ import (
 	"slices"
 	"strconv"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
 )
+
+// loopback is the index of every network namespace's first interface.
+const loopback = 1
 
 // resolver finds how backends are reached; *nexthop.Resolver is one.
 type resolver interface {
 	Follow(vip lb.VIP, targets []nexthop.Target) []nexthop.Result
 	Forget(vip lb.VIP)
 	Ports(bridge int) []nexthop.Port
-	Changed() <-chan lb.VIP
+	Notify(changed func(lb.VIP))
 	Close() error
 }
 
@@ -32,8 +36,8 @@ func target(svc *lb.Service, b lb.Backend) nexthop.Target {
 	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC, Handover: svc.Forward.Translates()}
 }
 
-// remote is the far end of packets' way: of a tunnel or, if packets are translated,
-// the backend itself, whoever does it.
+// remote is the far end of the packets' path: of a tunnel or, if packets are
+// translated here or on another node, the backend itself.
 func remote(svc *lb.Service, b lb.Backend) netip.Addr {
 	if svc.Forward.Translates() {
 		return b.Address
@@ -42,7 +46,7 @@ func remote(svc *lb.Service, b lb.Backend) netip.Addr {
 }
 
 // vlan is the id under which packets for b are sent; 0 is untagged. What the
-// backend says counts most, then a VLAN device on the route; without either an
+// backend has takes precedence, then a VLAN device on the route; without either an
 // L2 packet stays in its VLAN and a tunnel runs untagged.
 func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 	switch {
@@ -56,46 +60,43 @@ func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 	return 0
 }
 
-// entry is a backend in the slot that was old until now.
-func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop, old slot) slot {
+// entry is a backend in its slot, without what slot.after adds.
+func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 	e := slot{
-		balancerBackend: balancerBackend{
+		BalancerBackend: table.BalancerBackend{
 			Destination: hop.Destination,
 			Source:      hop.Source,
 			Vlan:        vlan(svc, b, hop),
 			Mtu:         uint16(min(hop.MTU, 0xffff)),
 			Ifindex:     uint32(hop.Index),
-			Stats:       old.Stats,
-			Generation:  old.Generation,
 			Forward:     uint8(slices.Index(forwards(), svc.Forward)),
 			Remote:      remote(svc, b).As16(),
 		},
-		detail: balancerBackendDetail{
+		detail: table.BalancerBackendDetail{
 			Address: b.Address.As16(),
-			Port:    wirePort(b.Port),
+			Port:    table.WirePort(b.Port),
 			Mac:     b.MAC,
 			Segment: svc.SegmentOf(b).ID,
-			Before:  old.detail.Before,
 		},
-		backend: b, newFlowsBefore: old.newFlowsBefore,
+		backend: b,
 	}
 	if hop.Index != 0 && !b.Down {
-		e.Flags = uint8(balancerBackendFlagBACKEND_USABLE)
+		e.Flags = uint8(table.BalancerBackendFlagBACKEND_USABLE)
 	}
 	if clientIdle(svc) > 0 && b.Weight > 0 {
-		e.Flags |= uint8(balancerBackendFlagBACKEND_NEW_FLOWS)
+		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
 	}
 	if hop.Relay {
-		e.Flags |= uint8(balancerBackendFlagBACKEND_RELAY)
+		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_RELAY)
 	}
-	if svc.Forward == lb.DNAT && b.Own() {
-		e.Flags |= uint8(balancerBackendFlagBACKEND_OWN)
+	if svc.Forward == lb.DSR && b.Own() {
+		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_KEEP_SOURCE)
 	}
 	if svc.Membership.Is(b) {
-		e.Flags |= uint8(balancerBackendFlagBACKEND_SELF)
+		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_LOCAL)
 	}
 	if hop.Handover {
-		e.Flags |= uint8(balancerBackendFlagBACKEND_HANDOVER)
+		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_HANDOVER)
 	}
 	if hop.Local.IsValid() {
 		e.Local = hop.Local.As16()
@@ -112,14 +113,14 @@ func (s *slot) hop() nexthop.Hop {
 		Destination: s.Destination,
 		VLAN:        s.Vlan,
 		MTU:         int(s.Mtu),
-		Handover:    s.has(balancerBackendFlagBACKEND_HANDOVER),
-		Relay:       s.has(balancerBackendFlagBACKEND_RELAY),
+		Handover:    s.has(table.BalancerBackendFlagBACKEND_HANDOVER),
+		Relay:       s.has(table.BalancerBackendFlagBACKEND_RELAY),
 	}
 	if dev, err := net.InterfaceByIndex(h.Index); err == nil {
 		h.Interface = dev.Name
 	}
 	if s.Local != ([16]byte{}) {
-		h.Local = unmapped(s.Local)
+		h.Local = table.Unmapped(s.Local)
 	}
 	return h
 }
@@ -127,17 +128,17 @@ func (s *slot) hop() nexthop.Hop {
 // forwards are the modes by the program's numbers for them.
 func forwards() []lb.Forward {
 	return []lb.Forward{
-		balancerForwardFORWARD_L2DSR:  lb.L2DSR,
-		balancerForwardFORWARD_IPIP:   lb.IPIP,
-		balancerForwardFORWARD_GUE:    lb.GUE,
-		balancerForwardFORWARD_VXLAN:  lb.VXLAN,
-		balancerForwardFORWARD_GENEVE: lb.Geneve,
-		balancerForwardFORWARD_NAT:    lb.NAT,
-		balancerForwardFORWARD_DNAT:   lb.DNAT,
+		table.BalancerForwardFORWARD_L2DSR:  lb.L2DSR,
+		table.BalancerForwardFORWARD_IPIP:   lb.IPIP,
+		table.BalancerForwardFORWARD_GUE:    lb.GUE,
+		table.BalancerForwardFORWARD_VXLAN:  lb.VXLAN,
+		table.BalancerForwardFORWARD_GENEVE: lb.Geneve,
+		table.BalancerForwardFORWARD_NAT:    lb.NAT,
+		table.BalancerForwardFORWARD_DSR:    lb.DSR,
 	}
 }
 
-// describe says for people where packets for b are sent: for example "eth0
+// describe returns a text of where packets for b are sent: for example "eth0
 // 02:00:00:00:00:01 vlan 100", or with " to 10.0.2.21, vxlan 5001" behind it, or
 // " to node 10.0.2.12" if they are relayed.
 func describe(svc *lb.Service, b lb.Backend, hop nexthop.Hop) string {
@@ -153,8 +154,3 @@ func describe(svc *lb.Service, b lb.Backend, hop nexthop.Hop) string {
 	}
 	return hop.String()
 }
-
-// wirePort puts a port into network byte order, as it lies in a packet.
-func wirePort(port uint16) uint16 { return port<<8 | port>>8 }
-
-func unmapped(address [16]byte) netip.Addr { return netip.AddrFrom16(address).Unmap() }

@@ -107,7 +107,7 @@ func onWire(s lb.Segment, packet []byte) []byte {
 	return f.build()
 }
 
-// edgeFrames are packets that a VIP's address gets beside those that begin with
+// edgeFrames are packets that a VIP's address gets in addition to those that begin with
 // ports: ICMP, fragments, extension headers, and one that is too big.
 func edgeFrames(vip lb.VIP) [][]byte {
 	client := clientOf(vip.Address, 41000)

@@ -39,7 +39,7 @@ func (c steerCase) flowPacket(client netip.AddrPort) []byte {
 	return onWire(c.segment, packetOf(clientFrame(lb.VIP{Address: c.vip, Port: 80, Protocol: c.protocol}, client)))
 }
 
-// steerCases has every mode, and beside it each affinity and segment once.
+// steerCases has every mode, and each affinity and segment once.
 func steerCases() []steerCase {
 	var cases []steerCase
 	for _, vip := range []netip.Addr{vip4, vip6} {
@@ -66,7 +66,7 @@ func errorsOf(vip netip.Addr) []message {
 }
 
 // Routers' errors about what a server sent reach the server that sent it,
-// whoever the router is and however little it quotes.
+// from any router, however little it quotes.
 func TestErrorsFollowTheirFlow(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range steerCases() {

@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"testing"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -16,7 +16,7 @@ import (
 func TestInheritedProgramIsReplacedInTime(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() error {
-		cfg := Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: hook.Auto, Log: slog.New(slog.DiscardHandler)}
+		cfg := Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler)}
 		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
 		tunnelled.Forward = lb.IPIP
 		p, err := Open(cfg)
@@ -46,8 +46,8 @@ func TestInheritedProgramIsReplacedInTime(t *testing.T) {
 		if _, err := p.Update(context.Background(), tunnelled); err != nil {
 			return err
 		}
-		if id := attachedProgram(t, "fl0"); id == first || p.kernel.features&featureIPIP == 0 {
-			t.Errorf("program %d with %s runs, want another one than %d with ipip", id, p.kernel.features, first)
+		if id := attachedProgram(t, "fl0"); id == first || p.programs.Features&program.FeatureIPIP == 0 {
+			t.Errorf("program %d with %s runs, want another one than %d with ipip", id, p.programs.Features, first)
 		}
 		if err := p.Attach(); err != nil {
 			return err
@@ -55,8 +55,8 @@ func TestInheritedProgramIsReplacedInTime(t *testing.T) {
 		if n := len(p.Attachments()); n != 1 || !p.Attachments()[0].Adopted {
 			t.Errorf("attachments %+v, want one, adopted", p.Attachments())
 		}
-		if want := featureL2DSR | featureIPIP; p.kernel.features != want {
-			t.Errorf("program has %s, want %s", p.kernel.features, want)
+		if want := program.FeatureL2DSR | program.FeatureIPIP; p.programs.Features != want {
+			t.Errorf("program has %s, want %s", p.programs.Features, want)
 		}
 		return p.Close()
 	})

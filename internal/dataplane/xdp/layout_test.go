@@ -10,7 +10,8 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/hook"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 )
 
 // linkID is the kernel's id of the pinned link of an interface.
@@ -33,7 +34,7 @@ func linkID(t *testing.T, pin string) link.ID {
 func TestHandOverBetweenLayouts(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() error {
-		old := Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: hook.Auto, Log: slog.New(slog.DiscardHandler), layout: "v0"}
+		old := Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), layout: "v0"}
 		p, err := Open(old)
 		if err != nil {
 			return err
@@ -45,20 +46,20 @@ func TestHandOverBetweenLayouts(t *testing.T) {
 			return err
 		}
 		// Agents of the first layout pinned their links with their tables.
-		first := filepath.Join(pins, "v0", linkPin("fl0"))
-		if err := os.Rename(filepath.Join(pins, linkPin("fl0")), first); err != nil {
+		first := filepath.Join(pins, "v0", program.LinkPin("fl0"))
+		if err := os.Rename(filepath.Join(pins, program.LinkPin("fl0")), first); err != nil {
 			return err
 		}
-		before, program := linkID(t, first), attachedProgram(t, "fl0")
+		before, former := linkID(t, first), attachedProgram(t, "fl0")
 
-		if a := openAttached(t, pins, hook.Auto, "fl0")["fl0"]; !a.Adopted {
+		if a := openAttached(t, pins, program.Auto, "fl0")["fl0"]; !a.Adopted {
 			t.Errorf("attachment %+v, want adopted", a)
 		}
-		if after := linkID(t, filepath.Join(pins, linkPin("fl0"))); after != before {
+		if after := linkID(t, filepath.Join(pins, program.LinkPin("fl0"))); after != before {
 			t.Errorf("link %d, want the old one, %d", after, before)
 		}
-		if after := attachedProgram(t, "fl0"); after == program || after == 0 {
-			t.Errorf("program %d, want another one than %d", after, program)
+		if after := attachedProgram(t, "fl0"); after == former || after == 0 {
+			t.Errorf("program %d, want another one than %d", after, former)
 		}
 		if _, err := os.Stat(filepath.Join(pins, "v0")); !os.IsNotExist(err) {
 			t.Errorf("the old layout's tables: %v, want none", err)
@@ -72,22 +73,22 @@ func TestFlowTableIsResized(t *testing.T) {
 	pins := testPins(t)
 	open := func(flows int) *Plane {
 		t.Helper()
-		cfg := Config{PinDir: pins, Capacity: Capacity{Flows: flows, Sessions: 2 * flows}, Log: slog.New(slog.DiscardHandler)}
+		cfg := Config{PinDir: pins, Capacity: table.Capacity{Flows: flows, Sessions: 2 * flows}, Log: slog.New(slog.DiscardHandler)}
 		p, err := newPlane(cfg, newStaticHops())
 		if err != nil {
 			t.Fatal(err)
 		}
 		return p
 	}
-	want := balancerFlow{Service: 3, Backend: 0x10002, Seen: 9, Place: 77, Client: [16]uint8{15: 1}, Port: 5}
+	want := table.BalancerFlow{Service: 3, Backend: 0x10002, Seen: 9, Place: 77, Client: [16]uint8{15: 1}, Port: 5}
 	p := open(1 << 12)
 	for key := range uint64(100) {
-		if err := p.kernel.maps.Flows.Put(key, &want); err != nil {
+		if err := p.tables.Maps.Flows.Put(key, &want); err != nil {
 			t.Fatal(err)
 		}
 	}
-	session := balancerNatSession{Seen: 9, Service: 3, Backend: 0x10002, ClientPort: 5}
-	if err := p.kernel.maps.NatSessions.Put(uint64(7), session); err != nil {
+	session := table.BalancerNatSession{Seen: 9, Service: 3, Backend: 0x10002, ClientPort: 5}
+	if err := p.tables.Maps.NatSessions.Put(uint64(7), session); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Close(); err != nil {
@@ -99,17 +100,17 @@ func TestFlowTableIsResized(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if n := p.kernel.maps.Flows.MaxEntries(); n != 1<<14 {
+	if n := p.tables.Maps.Flows.MaxEntries(); n != 1<<14 {
 		t.Errorf("room for %d flows, want %d", n, 1<<14)
 	}
-	if n := p.kernel.maps.NatSessions.MaxEntries(); n != 1<<16 {
+	if n := p.tables.Maps.NatSessions.MaxEntries(); n != 1<<16 {
 		t.Errorf("room for %d entries of sessions, want %d", n, 1<<16)
 	}
 	if all := sessionsOf(t, p); len(all) != 1 || all[7] != session {
 		t.Errorf("sessions %+v, want %+v", all, session)
 	}
 	records := 0
-	err := p.kernel.eachFlow(func(_ uint64, flow *balancerFlow) {
+	err := p.tables.EachFlow(func(_ uint64, flow *table.BalancerFlow) {
 		records++
 		if *flow != want {
 			t.Errorf("record %+v, want %+v", *flow, want)

@@ -6,15 +6,33 @@ import (
 	"slices"
 	"time"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// recording is set if all flows of a service are recorded, not only those that a
+// change of the ring may move.
+type recording struct {
+	flagged
+	all bool
+}
+
+// describe records all flows of remembered clients, as the ring doesn't give their
+// backends.
+func (r *recording) describe(svc *lb.Service) {
+	r.all = svc.Forward != lb.NAT && (svc.Tracking == lb.TrackingFull || clientIdle(svc) > 0)
+}
+
+func (r *recording) flags() table.BalancerViewFlag {
+	return when(r.all, table.BalancerViewFlagVIEW_TRACK_ALL)
+}
+
 // learns reports whether the step to the ring that v desires has to wait, and
-// until when: UDP has no first packet to tell new flows by, so flows that the
-// step would move are recorded first (DESIGN.md §5.2). A step that a dead server
-// or a lost next hop asks for doesn't wait, nor does the first one after there was
-// no backend, nor one that changes of mind have kept waiting for twice the time.
+// until when: UDP has no first packet that marks new flows, so flows that the step
+// would move are recorded first. A step because of a dead server or a lost next hop
+// doesn't wait, nor does the first one after there was no backend, nor one that
+// further changes have delayed for twice the time.
 func (s *service) learns(v *version, svc *lb.Service, now time.Duration) (wait bool, learned time.Duration) {
 	if svc.Protocol != lb.UDP || svc.Forward == lb.NAT || svc.Learn == 0 || !s.serves(v) || s.lost(v) {
 		return false, 0
@@ -47,16 +65,4 @@ func (s *service) lost(v *version) bool {
 		}
 	}
 	return false
-}
-
-// awaitLearned asks for another Update when the flows have been learned.
-func (p *Plane) awaitLearned(vip lb.VIP, s *service, now time.Duration) {
-	if s.now.learned == 0 {
-		s.learning = 0
-		return
-	}
-	if s.learning == 0 {
-		s.learning = now
-	}
-	time.AfterFunc(s.now.learned-now+time.Millisecond, func() { p.stale.Add(vip) })
 }

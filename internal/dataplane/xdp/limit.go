@@ -6,21 +6,24 @@ import (
 	"time"
 	"unsafe"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
 // limitWindow is one second in the program's unit: how much of a limit may be
-// used at once (bpf/limit.h).
-const limitWindow = uint64(time.Second) << balancerLimitTimeLIMIT_TIME_SHIFT
+// used at once (bpf/pick/admit.h).
+const limitWindow = uint64(time.Second) << table.BalancerLimitTimeLIMIT_TIME_SHIFT
 
 // limits are those of a service as the program has them: the time between two
-// new flows; 0 is no limit.
+// new flows; 0 is unlimited.
 type limits struct {
+	flagged
 	service, source uint64
 }
 
-func limitsOf(l lb.FlowLimits) limits {
-	return limits{limitInterval(l.NewFlows), limitInterval(l.NewFlowsPerSource)}
+func (l *limits) describe(svc *lb.Service) {
+	l.service, l.source = limitInterval(svc.Limits.NewFlows), limitInterval(svc.Limits.NewFlowsPerSource)
 }
 
 // limitInterval is the time between two of n flows in a second. It is rounded
@@ -32,12 +35,25 @@ func limitInterval(n int) uint64 {
 	return limitWindow / uint64(n)
 }
 
-// writeLimits stores a service's limits. Packets may be using them: each is one
-// store, and what has been used of them stays.
-func (t *tables) writeLimits(number uint32, l limits) error {
-	at := serviceOffset(number) + unsafe.Offsetof(balancerService{}.Limit)
-	if err := write(t.services, at+unsafe.Offsetof(balancerLimit{}.Interval), l.service); err != nil {
+func (l *limits) needs() program.Features { return when(*l != (limits{}), program.FeatureLimits) }
+
+func (l *limits) flags() table.BalancerViewFlag {
+	return when(*l != (limits{}), table.BalancerViewFlagVIEW_LIMITS)
+}
+
+func (l *limits) same(old property) bool { return *l == *old.(*limits) }
+
+// write stores the limits. Packets may be using them: each is one store, and what
+// has been used of them stays.
+func (l *limits) write(t *table.Tables, number, _ uint32, _ property) error {
+	at := unsafe.Offsetof(table.BalancerService{}.Limit)
+	if err := table.WriteService(t, number, at+unsafe.Offsetof(table.BalancerLimit{}.Interval), l.service); err != nil {
 		return err
 	}
-	return write(t.services, at+unsafe.Offsetof(balancerLimit{}.SourceInterval), l.source)
+	return table.WriteService(t, number, at+unsafe.Offsetof(table.BalancerLimit{}.SourceInterval), l.source)
+}
+
+func (l *limits) adopt(_ *table.Tables, _ uint32, s *table.BalancerService, _ []slot) error {
+	l.service, l.source = s.Limit.Interval, s.Limit.SourceInterval
+	return nil
 }

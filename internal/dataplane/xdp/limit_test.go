@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -32,7 +33,7 @@ func newFlow(vip lb.VIP, client string, port int) []byte {
 // took.
 func offer(t *testing.T, p *Plane, packets ...[]byte) (map[string]uint64, time.Duration) {
 	t.Helper()
-	if _, err := p.loaded(); err != nil { // which may take its time
+	if _, err := p.Program(); err != nil { // which may take its time
 		t.Fatal(err)
 	}
 	begun := monotonic(t)
@@ -187,7 +188,7 @@ func TestLimitsChange(t *testing.T) {
 	}
 }
 
-// limitModel is bpf/limit.h's limit_take, written a second time.
+// limitModel is bpf/pick/admit.h's limit_take, written a second time.
 func limitModel(arrival, interval, now uint64) (uint64, bool) {
 	ahead := uint64(0)
 	if arrival-now <= 2*limitWindow {
@@ -209,21 +210,20 @@ func TestLimitModel(t *testing.T) {
 	for round, rate := range []int{1, 3, 1000, 999_983, lb.MaxNewFlows} {
 		svc := limited(vip4, lb.TCP, lb.FlowLimits{NewFlows: rate})
 		update(t, p, svc)
-		at := serviceOffset(p.services[svc.VIP].number.base) +
-			unsafe.Offsetof(balancerService{}.Limit) + unsafe.Offsetof(balancerLimit{}.Arrival)
+		at := unsafe.Offsetof(table.BalancerService{}.Limit) + unsafe.Offsetof(table.BalancerLimit{}.Arrival)
 		for range 400 {
 			// From two windows behind to three ahead, and anything at all.
-			seen := monotonic(t)<<balancerLimitTimeLIMIT_TIME_SHIFT - 2*limitWindow + random.Uint64N(5*limitWindow)
+			seen := monotonic(t)<<table.BalancerLimitTimeLIMIT_TIME_SHIFT - 2*limitWindow + random.Uint64N(5*limitWindow)
 			if random.IntN(8) == 0 {
 				seen = random.Uint64()
 			}
-			if err := write(p.kernel.services, at, seen); err != nil {
+			if err := table.WriteService(p.tables, p.services[svc.VIP].number.Base, at, seen); err != nil {
 				t.Fatal(err)
 			}
-			before := monotonic(t) << balancerLimitTimeLIMIT_TIME_SHIFT
+			before := monotonic(t) << table.BalancerLimitTimeLIMIT_TIME_SHIFT
 			verdict, _ := run(t, p, newFlow(svc.VIP, "192.0.2.7", 2000))
-			after := monotonic(t) << balancerLimitTimeLIMIT_TIME_SHIFT
-			raw, err := read[balancerService](p.kernel.services, p.services[svc.VIP].number.base)
+			after := monotonic(t) << table.BalancerLimitTimeLIMIT_TIME_SHIFT
+			raw, err := p.tables.ReadService(p.services[svc.VIP].number.Base)
 			if err != nil {
 				t.Fatal(err)
 			}

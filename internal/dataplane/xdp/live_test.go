@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -40,14 +41,14 @@ func liveFlows(t *testing.T, p *Plane, svc *lb.Service) int {
 // age makes all records older than they are.
 func age(t *testing.T, p *Plane, by time.Duration) {
 	t.Helper()
-	aged := map[uint64]balancerFlow{}
-	err := p.kernel.eachFlow(func(key uint64, flow *balancerFlow) {
-		flow.Seen -= uint32(by >> flowTimeShift)
+	aged := map[uint64]table.BalancerFlow{}
+	err := p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) {
+		flow.Seen -= uint32(by >> table.FlowTimeShift)
 		aged[key] = *flow
 	})
 	for key, flow := range aged {
 		if err == nil {
-			err = p.kernel.maps.Flows.Put(key, flow)
+			err = p.tables.Maps.Flows.Put(key, flow)
 		}
 	}
 	if err != nil {
@@ -104,7 +105,7 @@ func TestCountFlows(t *testing.T) {
 // The records of a closed flow are there for a while, in which its server may go
 // on, and then forgotten sooner than an idle one's.
 func TestClosedFlowsAreForgotten(t *testing.T) {
-	closing, open := balancerFlow{Closing: 1}, balancerFlow{}
+	closing, open := table.BalancerFlow{Closing: 1}, table.BalancerFlow{}
 	if got := idleTime(&closing, time.Hour); got != closingTimeout {
 		t.Errorf("a closed flow is idle after %s, want %s", got, closingTimeout)
 	}
@@ -116,7 +117,7 @@ func TestClosedFlowsAreForgotten(t *testing.T) {
 	}
 }
 
-// New flows are counted for the backend that has the counter now, whoever had it
+// New flows are counted for the backend that has the counter now, not for the one that had it
 // before, and for the service also when their backend has left and another agent
 // has come.
 func TestNewFlowsOutliveBackendsAndAgents(t *testing.T) {
@@ -142,7 +143,7 @@ func TestNewFlowsOutliveBackendsAndAgents(t *testing.T) {
 	update(t, p, second)
 	send(3)
 	want(second, 3, 8, "second")
-	if err := p.sweep(p.clock() + 2*first.Idle()); err != nil { // the first one's slot becomes free
+	if err := p.sweeper.sweep(p.clock() + 2*first.Idle()); err != nil { // the first one's slot becomes free
 		t.Fatal(err)
 	}
 	want(second, 3, 8, "the first has left")

@@ -10,19 +10,21 @@ import (
 
 	"github.com/cilium/ebpf"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
 // members are the nodes with which a service is shared, by what the program
 // recognises them by, and what they are (enum member).
-type members map[balancerMemberKey]uint8
+type members map[table.BalancerPeerKey]uint8
 
-// thisNode is for people where others have a next hop.
+// thisNode is shown in the place of a next hop.
 const thisNode = "this node"
 
-// stations are the balancers that are recognised by their MAC addresses.
-func stations(svc *lb.Service) []nexthop.Target {
+// balancerTargets are the balancers that are recognised by their MAC addresses.
+func balancerTargets(svc *lb.Service) []nexthop.Target {
 	if svc.Forward != lb.L2DSR {
 		return nil
 	}
@@ -33,9 +35,9 @@ func stations(svc *lb.Service) []nexthop.Target {
 	return targets
 }
 
-// stay makes the backend that is this node itself one that is always reached. No
-// packet is sent out of the loopback interface: it stands for the node's kernel.
-func (pl *plan) stay() {
+// reachLocal makes the backend that is this node itself one that is always reached.
+// No packet is sent out of the loopback interface: it stands for the node's kernel.
+func (pl *plan) reachLocal() {
 	for i, b := range pl.backends {
 		if pl.svc.Membership.Is(b) {
 			pl.hops[i] = nexthop.Result{Hop: nexthop.Hop{Interface: "lo", Index: loopback, MTU: math.MaxUint16}}
@@ -43,15 +45,27 @@ func (pl *plan) stay() {
 	}
 }
 
-// sharedFlags say how packets of a service come from its other balancers.
-func sharedFlags(svc *lb.Service) balancerViewFlag {
+// sharing is how packets of a service come from its other balancers.
+type sharing struct {
+	flagged
+	member, balancers, tunnelled bool
+}
+
+func (s *sharing) describe(svc *lb.Service) {
+	s.member, s.balancers = svc.Membership.Self.IsValid(), len(svc.Membership.Balancers) > 0
+	s.tunnelled = svc.Forward != lb.L2DSR
+}
+
+func (s *sharing) needs() program.Features { return when(s.member, program.FeatureMember) }
+
+func (s *sharing) flags() table.BalancerViewFlag {
 	switch {
-	case len(svc.Membership.Balancers) == 0:
+	case !s.balancers:
 		return 0
-	case svc.Forward == lb.L2DSR:
-		return balancerViewFlagVIEW_SHARED
+	case s.tunnelled:
+		return table.BalancerViewFlagVIEW_TUNNEL_END
 	}
-	return balancerViewFlagVIEW_TUNNEL_END
+	return table.BalancerViewFlagVIEW_SHARED
 }
 
 // membersOf are those of a service. A balancer whose MAC address isn't known yet is
@@ -64,84 +78,93 @@ func membersOf(pl plan) members {
 	}
 	for _, station := range pl.balancers {
 		if station.Err == nil {
-			key := balancerMemberKey{Forward: uint32(balancerForwardFORWARD_L2DSR)}
+			key := table.BalancerPeerKey{Forward: uint32(table.BalancerForwardFORWARD_L2DSR)}
 			copy(key.Address[:], station.Hop.Destination[:])
-			m[key] = uint8(balancerMemberMEMBER_BALANCER)
+			m[key] = uint8(table.BalancerPeerPEER_BALANCER)
 		}
 	}
 	if pl.svc.Forward == lb.L2DSR {
 		return m
 	}
-	m[tunnelKey(pl.svc.Forward, shared.Self)] = uint8(balancerMemberMEMBER_SELF)
+	m[tunnelKey(pl.svc.Forward, shared.Self)] = uint8(table.BalancerPeerPEER_LOCAL)
 	for _, a := range shared.Balancers {
-		m[tunnelKey(pl.svc.Forward, a)] = uint8(balancerMemberMEMBER_BALANCER)
+		m[tunnelKey(pl.svc.Forward, a)] = uint8(table.BalancerPeerPEER_BALANCER)
 	}
 	return m
 }
 
-// tunnelKey is what the outer headers of a mode's tunnels say of an address.
-func tunnelKey(forward lb.Forward, a netip.Addr) balancerMemberKey {
-	key := balancerMemberKey{Address: a.As16(), Forward: uint32(balancerForwardFORWARD_IPIP)}
+// tunnelKey is the key of a member by the outer header of a mode's tunnels.
+func tunnelKey(forward lb.Forward, a netip.Addr) table.BalancerPeerKey {
+	key := table.BalancerPeerKey{Address: a.As16(), Forward: uint32(table.BalancerForwardFORWARD_IPIP)}
 	if forward == lb.GUE {
-		key.Forward = uint32(balancerForwardFORWARD_GUE)
+		key.Forward = uint32(table.BalancerForwardFORWARD_GUE)
 	}
 	return key
 }
 
-// meet makes these, and no others, the members of a service. Those that it keeps are
-// never missing.
-func (p *Plane) meet(s *service, next members) error {
+// memberTable is the table of the nodes with which services are shared.
+type memberTable struct {
+	table    *ebpf.Map
+	services map[table.BalancerPeerKey]int // of each member
+}
+
+func newMemberTable(t *table.Tables) *memberTable {
+	return &memberTable{t.Maps.Peers, make(map[table.BalancerPeerKey]int)}
+}
+
+// replace gives a service other members and returns those that it has now. Those
+// that it keeps are never missing.
+func (t *memberTable) replace(old, next members) (members, error) {
 	var errs []error
 	for key, what := range next {
-		before, known := s.members[key]
+		before, known := old[key]
 		if !known {
-			p.met[key]++
+			t.services[key]++
 		}
-		if known && before == what || p.met[key] > 1 {
+		if known && before == what || t.services[key] > 1 {
 			continue // a node is the same to all services
 		}
-		if err := p.kernel.maps.Members.Put(key, what); err != nil {
-			errs = append(errs, fmt.Errorf("table members: %w", err))
+		if err := t.table.Put(key, what); err != nil {
+			errs = append(errs, fmt.Errorf("table peers: %w", err))
 			if delete(next, key); !known {
-				p.met[key]--
+				t.services[key]--
 			}
 		}
 	}
-	for key := range s.members {
+	for key := range old {
 		if _, stays := next[key]; stays {
 			continue
 		}
-		if p.met[key]--; p.met[key] > 0 {
+		if t.services[key]--; t.services[key] > 0 {
 			continue
 		}
-		delete(p.met, key)
-		errs = append(errs, p.part(key))
+		delete(t.services, key)
+		errs = append(errs, t.remove(key))
 	}
-	s.members = next
-	return errors.Join(errs...)
+	return next, errors.Join(errs...)
 }
 
-func (p *Plane) part(key balancerMemberKey) error {
-	if err := p.kernel.maps.Members.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("table members: %w", err)
+func (t *memberTable) remove(key table.BalancerPeerKey) error {
+	if err := t.table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("table peers: %w", err)
 	}
 	return nil
 }
 
-// disownMembers removes those that an earlier agent left and that nobody wants.
-func (p *Plane) disownMembers() error {
-	var key balancerMemberKey
+// disown removes the members that an earlier agent left and that no service has.
+func (t *memberTable) disown() error {
+	var key table.BalancerPeerKey
 	var what uint8
-	var gone []balancerMemberKey
-	it := p.kernel.maps.Members.Iterate()
+	var gone []table.BalancerPeerKey
+	it := t.table.Iterate()
 	for it.Next(&key, &what) {
-		if p.met[key] == 0 {
+		if t.services[key] == 0 {
 			gone = append(gone, key)
 		}
 	}
 	errs := []error{it.Err()}
 	for _, key := range gone {
-		errs = append(errs, p.part(key))
+		errs = append(errs, t.remove(key))
 	}
 	return errors.Join(errs...)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -77,7 +78,7 @@ func (c memberCase) sent(t *testing.T, p *Plane, in []byte) (out []byte, away bo
 	switch {
 	case verdict == xdpTX && maps.Equal(moved, map[string]uint64{"forward_" + c.forward.String(): 1}):
 		return c.onWire(out), true
-	case verdict == xdpPass && bytes.Equal(in, out) && maps.Equal(moved, map[string]uint64{"forward_self": 1}):
+	case verdict == xdpPass && bytes.Equal(in, out) && maps.Equal(moved, map[string]uint64{"forward_local": 1}):
 		return nil, false
 	}
 	t.Fatalf("verdict %d, counters %v, frame % x", verdict, moved, out)
@@ -108,7 +109,7 @@ func TestMembers(t *testing.T) {
 					kept++
 					continue
 				}
-				wantDelivered(t, there, out, append(bytes.Clone(out[:12]), in[12:]...), "pass_balanced")
+				wantDelivered(t, there, out, append(bytes.Clone(out[:12]), in[12:]...), "pass_from_peer")
 			}
 			own := stats(t, here).Services[c.at(c.own, c.other).VIP].Backends[netip.AddrPortFrom(c.own, 80)]
 			if kept == 0 || kept == flows || own.Packets != kept {
@@ -120,7 +121,7 @@ func TestMembers(t *testing.T) {
 	}
 }
 
-// What would go back to the node that sent it by L2 DSR is taken, though nobody knows yet
+// What would go back to the node that sent it by L2 DSR is taken, though it isn't known yet
 // that this node's MAC address is a balancer's.
 func TestMemberNotYetKnown(t *testing.T) {
 	here, _ := newTestPlane(t)
@@ -134,13 +135,13 @@ func TestMemberNotYetKnown(t *testing.T) {
 		in := flowPacket(svc.VIP, c.client(0))
 		from := macOf(c.other)
 		copy(in[6:12], from[:])
-		wantDelivered(t, here, in, in, "pass_balanced")
+		wantDelivered(t, here, in, in, "pass_from_peer")
 		remove(t, here, svc.VIP)
 	}
 }
 
-// A node takes what another balancer sends it also if it would choose somebody else:
-// so packets never go to and fro, whatever rings the nodes have.
+// A node takes what another balancer sends it also if it would choose another backend:
+// so packets never loop, whatever rings the nodes have.
 func TestMembersDisagree(t *testing.T) {
 	here, _ := newTestPlane(t)
 	there, _ := newTestPlane(t)
@@ -157,7 +158,7 @@ func TestMembersDisagree(t *testing.T) {
 			if _, back := c.sent(t, there, in); !away || !back {
 				t.Fatal("each node should choose the other one")
 			}
-			wantDelivered(t, there, out, append(bytes.Clone(out[:12]), in[12:]...), "pass_balanced")
+			wantDelivered(t, there, out, append(bytes.Clone(out[:12]), in[12:]...), "pass_from_peer")
 		})
 	}
 }
@@ -201,7 +202,7 @@ func TestTunnelsOfStrangers(t *testing.T) {
 			in := c.tunnelled(c.other, c.own, c.vip)
 			opened := frame{destination: balancerMAC, source: clientMAC, ip: transport(svc.VIP, map[bool]netip.AddrPort{true: client4, false: client6}[c.vip.Is4()]),
 				payload: "longer than the padding of a short frame"}
-			wantDelivered(t, p, in, opened.build(), "pass_balanced")
+			wantDelivered(t, p, in, opened.build(), "pass_from_peer")
 			wantExit(c.tunnelled(stranger, c.own, c.vip), passed[c.forward])
 			wantExit(c.tunnelled(c.own, c.own, c.vip), passed[c.forward])
 			wantExit(c.tunnelled(c.other, stranger, c.vip), passed[c.forward])
@@ -226,9 +227,9 @@ func TestMembersAreCounted(t *testing.T) {
 	}
 	wantMembers := func(n int) {
 		t.Helper()
-		var key balancerMemberKey
+		var key table.BalancerPeerKey
 		var what uint8
-		it, found := p.kernel.maps.Members.Iterate(), 0
+		it, found := p.tables.Maps.Peers.Iterate(), 0
 		for it.Next(&key, &what) {
 			found++
 		}
@@ -252,7 +253,7 @@ func TestMembersAreCounted(t *testing.T) {
 	wantMembers(0)
 }
 
-// A successor drops the members of services that are no more.
+// A successor drops the members of services that were deleted.
 func TestMembersOutliveTheAgent(t *testing.T) {
 	dir := testPins(t)
 	first := openTestPlane(t, dir, newStaticHops())
@@ -265,16 +266,16 @@ func TestMembersOutliveTheAgent(t *testing.T) {
 	second := openTestPlane(t, dir, newStaticHops())
 	in := c.tunnelled(c.other, c.own, c.vip)
 	out := append(append(bytes.Clone(in[:12]), 0x08, 0), in[34:]...)
-	if _, err := second.loaded(); err != nil {
+	if _, err := second.Program(); err != nil {
 		t.Fatal(err)
 	}
-	wantDelivered(t, second, in, out, "pass_balanced")
+	wantDelivered(t, second, in, out, "pass_from_peer")
 	if err := second.Prune(context.Background(), nil); err != nil {
 		t.Fatal(err)
 	}
 	wantDelivered(t, second, in, in, "pass_not_tcp_udp")
-	var key balancerMemberKey
-	if err := second.kernel.maps.Members.NextKey(nil, &key); err == nil {
+	var key table.BalancerPeerKey
+	if err := second.tables.Maps.Peers.NextKey(nil, &key); err == nil {
 		t.Errorf("left is %v", key)
 	}
 }

@@ -95,7 +95,7 @@ func afterIP(in []byte) int {
 // options are as many words as IPv4 options, or IPv6 extension headers, may be.
 func options(random *rand.Rand) []byte { return noise(random, 4*(1+random.IntN(20))) }
 
-// splice goes on with another packet from some place on.
+// splice continues with another packet from some place on.
 func splice(random *rand.Rand, in, other []byte) []byte {
 	return append(in[:random.IntN(len(in)+1)], other[random.IntN(len(other)):]...)
 }

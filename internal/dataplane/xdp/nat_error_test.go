@@ -13,6 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 	"github.com/vishvananda/netlink"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -30,7 +31,7 @@ func quoteOf(f frame, transport int) []byte {
 	return packet[:header+transport]
 }
 
-// errorFrame is an error about a packet, by a router or whoever the session's
+// errorFrame is an error about a packet, by a router or the session's
 // other side takes for the sender, with that TTL.
 func errorFrame(from, to netip.Addr, m message, quote []byte, ttl uint8) frame {
 	m.body = quote
@@ -105,7 +106,7 @@ func wantError(t *testing.T, p *Plane, in, want frame, exit string) {
 }
 
 // Errors about packets of no session: the kernel's, if they are for this node,
-// and nobody's, if they are for the VIP.
+// and of no session, if they are for the VIP.
 func TestNATErrorsOfNoSession(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range natCases() {
@@ -168,7 +169,7 @@ func TestNATReplyTooBig(t *testing.T) {
 	for _, c := range natCases() {
 		update(t, p, c.service())
 	}
-	program, err := p.loaded()
+	program, err := p.Program()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestNATReplyTooBig(t *testing.T) {
 			in := c.fromClient(tcpSYN).build()
 			options := ebpf.RunOptions{
 				Data: in, DataOut: make([]byte, 2048),
-				Context: balancerXdpMd{DataEnd: uint32(len(in)), IngressIfindex: uint32(device.Attrs().Index)},
+				Context: table.BalancerXdpMd{DataEnd: uint32(len(in)), IngressIfindex: uint32(device.Attrs().Index)},
 			}
 			if _, err := program.Run(&options); err != nil {
 				return err

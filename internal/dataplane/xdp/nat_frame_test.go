@@ -10,6 +10,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -22,7 +23,7 @@ type natCase struct {
 	tagOut  uint16
 	index   int
 	payload string
-	// keep makes the mode DNAT, which keeps the client's address and port.
+	// keep makes the mode DSR, which keeps the client's address and port.
 	keep bool
 }
 
@@ -56,7 +57,7 @@ func (c natCase) service() *lb.Service {
 	}
 	svc := &lb.Service{Name: "web", VIP: c.vip, Forward: lb.NAT, MinHealthy: 1, Backends: []lb.Backend{b}}
 	if c.keep {
-		svc.Forward = lb.DNAT
+		svc.Forward = lb.DSR
 	}
 	return svc
 }
@@ -169,24 +170,24 @@ func sourcePort(t *testing.T, frame []byte) uint16 {
 }
 
 // sessionsOf are all entries of NAT sessions.
-func sessionsOf(t *testing.T, p *Plane) map[uint64]balancerNatSession {
+func sessionsOf(t *testing.T, p *Plane) map[uint64]table.BalancerNatSession {
 	t.Helper()
-	all := map[uint64]balancerNatSession{}
-	if err := p.kernel.eachSession(func(key uint64, s *balancerNatSession) { all[key] = *s }); err != nil {
+	all := map[uint64]table.BalancerNatSession{}
+	if err := p.tables.EachSession(func(key uint64, s *table.BalancerNatSession) { all[key] = *s }); err != nil {
 		t.Fatal(err)
 	}
 	return all
 }
 
 // changeSessions rewrites or, where change says no, deletes entries.
-func changeSessions(t *testing.T, p *Plane, change func(*balancerNatSession) bool) {
+func changeSessions(t *testing.T, p *Plane, change func(*table.BalancerNatSession) bool) {
 	t.Helper()
 	for key, s := range sessionsOf(t, p) {
 		var err error
 		if change(&s) {
-			err = p.kernel.maps.NatSessions.Put(key, s)
+			err = p.tables.Maps.NatSessions.Put(key, s)
 		} else {
-			err = p.kernel.maps.NatSessions.Delete(key)
+			err = p.tables.Maps.NatSessions.Delete(key)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -196,5 +197,11 @@ func changeSessions(t *testing.T, p *Plane, change func(*balancerNatSession) boo
 
 func endAllSessions(t *testing.T, p *Plane) {
 	t.Helper()
-	changeSessions(t, p, func(*balancerNatSession) bool { return false })
+	sessions := p.tables.Maps.NatSessions
+	var key uint64
+	for sessions.NextKey(nil, &key) == nil {
+		if err := sessions.Delete(key); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

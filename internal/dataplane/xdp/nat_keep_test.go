@@ -32,7 +32,7 @@ func TestNATKeepsTheSource(t *testing.T) {
 	}
 }
 
-// A server can't tell two of its sessions apart that have the same client's
+// A server can't distinguish two of its sessions that have the same client's
 // address and port: the second one has to wait until the first is over.
 func TestNATKeepsTheSourceOnce(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -47,11 +47,11 @@ func TestNATKeepsTheSourceOnce(t *testing.T) {
 			}
 			defer endAllSessions(t, p)
 			port := begin(t, p, c)
-			wantVerdict(t, p, other.fromClient(tcpSYN).build(), xdpDrop, "drop_nat_ports")
+			wantVerdict(t, p, other.fromClient(tcpSYN).build(), xdpDrop, "drop_no_nat_port")
 			wantFrame(t, p, c.fromServer(tcpSYN|tcpACK, port), c.atClient(tcpSYN|tcpACK), xdpTX, "forward_nat_reply")
 			if c.vip.Protocol == lb.TCP {
 				run(t, p, c.fromClient(tcpRST).build())
-				wantVerdict(t, p, other.fromClient(tcpSYN).build(), xdpDrop, "drop_nat_ports")
+				wantVerdict(t, p, other.fromClient(tcpSYN).build(), xdpDrop, "drop_no_nat_port")
 				silence(t, p, 6*time.Second)
 			} else {
 				silence(t, p, time.Hour)
@@ -81,12 +81,12 @@ func TestNATBeginsToKeepTheSource(t *testing.T) {
 	}
 }
 
-// A server that asks itself sees the node, as it would not believe its own address.
+// A server that asks itself sees the node, as it would drop packets from its own address.
 func TestNATKeepsNoSourceOfItself(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range natCases() {
 		svc := c.service()
-		svc.Forward = lb.DNAT
+		svc.Forward = lb.DSR
 		c.client = netip.AddrPortFrom(c.backend.Addr(), c.client.Port())
 		update(t, p, svc)
 		port := begin(t, p, c)

@@ -12,7 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Sessions are in tables that outlive the agent: another one goes on with them,
+// Sessions are in tables that outlive the agent: the next one uses them,
 // and gives no port away that one has.
 func TestNATRestart(t *testing.T) {
 	pins := testPins(t)
@@ -29,7 +29,7 @@ func TestNATRestart(t *testing.T) {
 	second := openTestPlane(t, pins, newStaticHops())
 	check := func() {
 		t.Helper()
-		if err := second.sweepSessions(); err != nil {
+		if err := second.sweeper.sweepSessions(); err != nil {
 			t.Fatal(err)
 		}
 		for _, c := range natCases() {
@@ -63,13 +63,13 @@ func TestNATKeepsSlots(t *testing.T) {
 	taken := func() int {
 		t.Helper()
 		later += time.Hour // behind the service's own idle time-out: its ring settles
-		if err := p.sweepSessions(); err != nil {
+		if err := p.sweeper.sweepSessions(); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.grace.wait(context.Background(), p.grace.now()); err != nil {
+		if err := p.tables.Grace.Wait(context.Background(), p.tables.Grace.Now()); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.sweep(later); err != nil {
+		if err := p.sweeper.sweep(later); err != nil {
 			t.Fatal(err)
 		}
 		return len(slotNumbers(p.services[c.vip].now.slots))
@@ -142,7 +142,7 @@ func TestNATServiceLeaves(t *testing.T) {
 	}
 	wantExit(t, p, c.fromServer(tcpACK, port).build(), xdpPass, "pass_not_vip")
 	wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_reset")
-	if err := p.sweepSessions(); err != nil {
+	if err := p.sweeper.sweepSessions(); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(sessionsOf(t, p)); n != 0 {
@@ -150,7 +150,7 @@ func TestNATServiceLeaves(t *testing.T) {
 	}
 }
 
-// A refused connection is told to the agent, if the service's check is passive: a
+// A refused connection is reported to the agent, if the service's check is passive: a
 // reset that answers the first packet, and no other.
 func TestNATRefusals(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -172,11 +172,11 @@ func TestNATRefusals(t *testing.T) {
 				t.Errorf("refused by %v, want %v", got, want)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("nobody was told")
+			t.Fatal("no refusal was reported")
 		}
 		select {
 		case got := <-p.Refused():
-			t.Errorf("told of %v too", got)
+			t.Errorf("reported %v too", got)
 		default:
 		}
 	}

@@ -209,7 +209,7 @@ func retired(svc *lb.Service, backend netip.AddrPort, removed bool) *lb.Service 
 	return &after
 }
 
-// A client that repeats its first segment, as nobody has answered, goes where new ones
+// A client that repeats its SYN, as there was no answer, goes where new ones
 // go by now: the backend of the first may be dead. Of the first session nothing is left.
 // Who has been answered stays.
 func TestNATOpensElsewhere(t *testing.T) {

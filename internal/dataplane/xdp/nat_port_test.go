@@ -11,11 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
 // newNATPlane is a test's plane with addresses and ports of its own.
-func newNATPlane(t *testing.T, nat NAT) (*Plane, *staticHops) {
+func newNATPlane(t *testing.T, nat program.NAT) (*Plane, *staticHops) {
 	t.Helper()
 	hops := newStaticHops()
 	p, err := newPlane(Config{
@@ -128,13 +130,14 @@ func (m *natModel) end(t *testing.T, p *Plane, random *rand.Rand) {
 			m.taken[end.at()]--
 		}
 	}
-	changeSessions(t, p, func(s *balancerNatSession) bool {
-		vip, err := read[balancerVipKey](p.kernel.serviceVIPs, s.Service)
+	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
+		var vip table.BalancerVipKey
+		err := p.tables.Maps.ServiceVips.Lookup(s.Service, &vip)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if over[natFlow{vipOf(vip), netip.AddrPortFrom(unmapped(s.Client), wirePort(s.ClientPort))}] {
-			s.Seen -= uint32(24 * time.Hour >> flowTimeShift)
+		if over[natFlow{table.VIPOf(vip), netip.AddrPortFrom(table.Unmapped(s.Client), table.WirePort(s.ClientPort))}] {
+			s.Seen -= uint32(24 * time.Hour >> table.FlowTimeShift)
 		}
 		return true
 	})
@@ -148,7 +151,7 @@ func TestNATPortsAreUnique(t *testing.T) {
 		netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("10.9.0.2"), netip.MustParseAddr("10.9.0.3"),
 		netip.MustParseAddr("fd00:9::1"), netip.MustParseAddr("fd00:9::2"), netip.MustParseAddr("fd00:9::3"),
 	}
-	p, _ := newNATPlane(t, NAT{Addresses: addresses, FirstPort: 2000, LastPort: 2016})
+	p, _ := newNATPlane(t, program.NAT{Addresses: addresses, FirstPort: 2000, LastPort: 2016})
 	const room = 3 * 17
 	services := sharedServers()
 	for _, svc := range services {
@@ -183,7 +186,7 @@ func TestNATPortsAreUnique(t *testing.T) {
 // Every address and port is found, also the last one; then new flows are dropped,
 // and counted, until one is given up.
 func TestNATPortsRunOut(t *testing.T) {
-	for _, nat := range []NAT{
+	for _, nat := range []program.NAT{
 		{FirstPort: 65535, LastPort: 65535},
 		{FirstPort: 1, LastPort: 10},
 		{FirstPort: 30000, LastPort: 30007, Addresses: []netip.Addr{local4, local4.Next(), local6, local6.Next()}},
@@ -204,7 +207,7 @@ func TestNATPortsRunOut(t *testing.T) {
 				}
 				c.client = clientOf(c.vip.Address, 1)
 				for range 3 {
-					wantExit(t, p, c.fromClient(tcpSYN).build(), xdpDrop, "drop_nat_ports")
+					wantExit(t, p, c.fromClient(tcpSYN).build(), xdpDrop, "drop_no_nat_port")
 				}
 				testReuse(t, p, c)
 				remove(t, p, c.vip)
@@ -218,13 +221,13 @@ func testReuse(t *testing.T, p *Plane, c natCase) {
 	t.Helper()
 	var victim [16]byte
 	var port uint16
-	changeSessions(t, p, func(s *balancerNatSession) bool {
-		if port == 0 && isReply(s) && lb.Protocol(s.Protocol) == c.vip.Protocol {
+	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
+		if port == 0 && table.IsReply(s) && lb.Protocol(s.Protocol) == c.vip.Protocol {
 			victim, port = s.Client, s.ClientPort
 			if c.vip.Protocol == lb.TCP { // closed, and some seconds old
-				s.State, s.Seen = uint8(balancerNatStateNAT_CLOSING), s.Seen-uint32(6*time.Second>>flowTimeShift)
+				s.State, s.Seen = uint8(table.BalancerNatStateNAT_CLOSING), s.Seen-uint32(6*time.Second>>table.FlowTimeShift)
 			} else {
-				s.Seen -= uint32(time.Minute >> flowTimeShift)
+				s.Seen -= uint32(time.Minute >> table.FlowTimeShift)
 			}
 		}
 		return true
@@ -248,8 +251,8 @@ func TestNATPortsAreSpread(t *testing.T) {
 	for i := range flows {
 		c.client = clientOf(c.vip.Address, 1024+i)
 		_, out := run(t, p, c.fromClient(0).build())
-		port := int(sourcePort(t, out)) - defaultFirstPort
-		parts[port*len(parts)/(defaultLastPort-defaultFirstPort+1)]++
+		port := int(sourcePort(t, out)) - program.DefaultFirstPort
+		parts[port*len(parts)/(program.DefaultLastPort-program.DefaultFirstPort+1)]++
 	}
 	for _, n := range parts {
 		if n < flows/len(parts)/2 || n > flows/len(parts)*2 {

@@ -46,7 +46,7 @@ func TestNATBegunTwice(t *testing.T) {
 // can be, and returns what comes out.
 func atOnce(t *testing.T, p *Plane, in []byte) (first, second []byte) {
 	t.Helper()
-	program, err := p.loaded()
+	program, err := p.Program()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 )
 
 // Verdicts of tc programs, of linux/pkt_cls.h.
@@ -32,7 +32,7 @@ type replies struct {
 func newReplies(t *testing.T) replies {
 	t.Helper()
 	p, _ := newTestPlane(t)
-	program, err := handover.LoadReply(handover.Config{Tables: p.kernel.shared, Seed: p.seed}, 14)
+	program, err := program.LoadReply(program.HandoverConfig{Tables: p.tables.ByName, Seed: p.config.Seed}, 14)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,37 +10,40 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
 // silence makes all entries older.
 func silence(t *testing.T, p *Plane, by time.Duration) {
 	t.Helper()
-	changeSessions(t, p, func(s *balancerNatSession) bool {
-		s.Seen -= uint32(by >> flowTimeShift)
+	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
+		s.Seen -= uint32(by >> table.FlowTimeShift)
 		return true
 	})
 }
 
 // states are those of the client's entry and of the server's.
-func states(t *testing.T, p *Plane) [2]balancerNatState {
+func states(t *testing.T, p *Plane) [2]table.BalancerNatState {
 	t.Helper()
 	all := sessionsOf(t, p)
 	if len(all) != 2 {
 		t.Fatalf("%d entries, want 2: %+v", len(all), all)
 	}
-	var out [2]balancerNatState
+	var out [2]table.BalancerNatState
 	for _, s := range all {
-		if isReply(&s) {
-			out[1] = balancerNatState(s.State)
+		if table.IsReply(&s) {
+			out[1] = table.BalancerNatState(s.State)
 		} else {
-			out[0] = balancerNatState(s.State)
+			out[0] = table.BalancerNatState(s.State)
 		}
 	}
 	return out
 }
 
-func bothIn(s balancerNatState) [2]balancerNatState { return [2]balancerNatState{s, s} }
+func bothIn(s table.BalancerNatState) [2]table.BalancerNatState {
+	return [2]table.BalancerNatState{s, s}
+}
 
 // exchange sends packets of a session: "c" and "s" say by whom, what follows is
 // their flags.
@@ -66,24 +69,24 @@ func TestNATStates(t *testing.T) {
 	for _, test := range []struct {
 		protocol lb.Protocol
 		packets  []string // behind the first one
-		want     balancerNatState
+		want     table.BalancerNatState
 	}{
-		{lb.TCP, nil, balancerNatStateNAT_OPENING},
-		{lb.TCP, []string{"cS"}, balancerNatStateNAT_OPENING},
-		{lb.TCP, []string{"sSA"}, balancerNatStateNAT_ANSWERED},
-		{lb.TCP, []string{"sSA", "sSA", "cS"}, balancerNatStateNAT_ANSWERED},
-		{lb.TCP, []string{"sSA", "cA"}, balancerNatStateNAT_ESTABLISHED},
-		{lb.TCP, []string{"sSA", "cA", "cFA", "sA"}, balancerNatStateNAT_ESTABLISHED},
-		{lb.TCP, []string{"sSA", "cA", "sFA", "cA"}, balancerNatStateNAT_ESTABLISHED},
-		{lb.TCP, []string{"sSA", "cA", "cFA", "sFA"}, balancerNatStateNAT_CLOSING},
-		{lb.TCP, []string{"sSA", "cA", "sFA", "cFA", "sA"}, balancerNatStateNAT_CLOSING},
-		{lb.TCP, []string{"sSA", "cA", "cR"}, balancerNatStateNAT_CLOSING},
-		{lb.TCP, []string{"sSA", "cA", "sRA"}, balancerNatStateNAT_CLOSING},
-		{lb.TCP, []string{"sRA"}, balancerNatStateNAT_CLOSING},
-		{lb.TCP, []string{"cR"}, balancerNatStateNAT_CLOSING},
-		{lb.UDP, []string{"c", "c"}, balancerNatStateNAT_ONE_WAY},
-		{lb.UDP, []string{"s"}, balancerNatStateNAT_TWO_WAY},
-		{lb.UDP, []string{"s", "c", "s"}, balancerNatStateNAT_TWO_WAY},
+		{lb.TCP, nil, table.BalancerNatStateNAT_OPENING},
+		{lb.TCP, []string{"cS"}, table.BalancerNatStateNAT_OPENING},
+		{lb.TCP, []string{"sSA"}, table.BalancerNatStateNAT_ANSWERED},
+		{lb.TCP, []string{"sSA", "sSA", "cS"}, table.BalancerNatStateNAT_ANSWERED},
+		{lb.TCP, []string{"sSA", "cA"}, table.BalancerNatStateNAT_ESTABLISHED},
+		{lb.TCP, []string{"sSA", "cA", "cFA", "sA"}, table.BalancerNatStateNAT_ESTABLISHED},
+		{lb.TCP, []string{"sSA", "cA", "sFA", "cA"}, table.BalancerNatStateNAT_ESTABLISHED},
+		{lb.TCP, []string{"sSA", "cA", "cFA", "sFA"}, table.BalancerNatStateNAT_CLOSING},
+		{lb.TCP, []string{"sSA", "cA", "sFA", "cFA", "sA"}, table.BalancerNatStateNAT_CLOSING},
+		{lb.TCP, []string{"sSA", "cA", "cR"}, table.BalancerNatStateNAT_CLOSING},
+		{lb.TCP, []string{"sSA", "cA", "sRA"}, table.BalancerNatStateNAT_CLOSING},
+		{lb.TCP, []string{"sRA"}, table.BalancerNatStateNAT_CLOSING},
+		{lb.TCP, []string{"cR"}, table.BalancerNatStateNAT_CLOSING},
+		{lb.UDP, []string{"c", "c"}, table.BalancerNatStateNAT_ONE_WAY},
+		{lb.UDP, []string{"s"}, table.BalancerNatStateNAT_TWO_WAY},
+		{lb.UDP, []string{"s", "c", "s"}, table.BalancerNatStateNAT_TWO_WAY},
 	} {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			t.Run(fmt.Sprint(test.protocol, family(vip), test.packets), func(t *testing.T) {
@@ -140,7 +143,7 @@ func TestNATExpiry(t *testing.T) {
 			exchange(t, p, c, port, test.packets...)
 
 			silence(t, p, test.want-time.Second)
-			if err := p.sweepSessions(); err != nil {
+			if err := p.sweeper.sweepSessions(); err != nil {
 				t.Fatal(err)
 			}
 			if n := stats(t, p).Services[c.vip].Tracking.Flows; n != 1 {
@@ -153,12 +156,12 @@ func TestNATExpiry(t *testing.T) {
 				wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_reset")
 			} else {
 				wantVerdict(t, p, c.fromClient(0).build(), xdpTX, "forward_nat")
-				if got := states(t, p); got != bothIn(balancerNatStateNAT_ONE_WAY) {
+				if got := states(t, p); got != bothIn(table.BalancerNatStateNAT_ONE_WAY) {
 					t.Errorf("states %d, want a new session", got)
 				}
 				silence(t, p, test.want+3*time.Second)
 			}
-			if err := p.sweepSessions(); err != nil {
+			if err := p.sweeper.sweepSessions(); err != nil {
 				t.Fatal(err)
 			}
 			if n := len(sessionsOf(t, p)); n != 0 {
@@ -179,7 +182,7 @@ func wantVerdict(t *testing.T, p *Plane, in []byte, verdict uint32, exit string)
 	return out
 }
 
-// What belongs to no session: TCP can't go on here and its client is told so, UDP
+// What belongs to no session: TCP can't continue here and its client gets a reset, UDP
 // begins one, and what a server might have sent is none of ours.
 func TestNATWithoutSession(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -230,7 +233,7 @@ func TestNATBeginsAnew(t *testing.T) {
 	if again := begin(t, p, c); again != port {
 		t.Errorf("port %d, want %d as before", again, port)
 	}
-	if got := states(t, p); got != bothIn(balancerNatStateNAT_OPENING) {
+	if got := states(t, p); got != bothIn(table.BalancerNatStateNAT_OPENING) {
 		t.Errorf("states %d", got)
 	}
 }
@@ -265,7 +268,7 @@ func TestNATHeals(t *testing.T) {
 				port := begin(t, p, c)
 				exchange(t, p, c, port, "sA", "cA")
 				want := states(t, p)
-				changeSessions(t, p, func(s *balancerNatSession) bool { return isReply(s) != lost })
+				changeSessions(t, p, func(s *table.BalancerNatSession) bool { return table.IsReply(s) != lost })
 				silence(t, p, 3*time.Second)
 				if lost {
 					exchange(t, p, c, port, "cA", "sA")
@@ -280,7 +283,7 @@ func TestNATHeals(t *testing.T) {
 	}
 }
 
-// A session whose port is another's by now is over: its client hears of it, and
+// A session whose port is another's by now is over: its client gets a reset, and
 // the other one's server nothing.
 func TestNATLosesItsPort(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -288,8 +291,8 @@ func TestNATLosesItsPort(t *testing.T) {
 	update(t, p, c.service())
 	port := begin(t, p, c)
 	exchange(t, p, c, port, "sSA", "cA")
-	changeSessions(t, p, func(s *balancerNatSession) bool {
-		if isReply(s) {
+	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
+		if table.IsReply(s) {
 			s.ClientPort++
 		}
 		return true
@@ -297,28 +300,28 @@ func TestNATLosesItsPort(t *testing.T) {
 	silence(t, p, 3*time.Second)
 	wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_reset")
 	for _, s := range sessionsOf(t, p) {
-		if !isReply(&s) {
+		if !table.IsReply(&s) {
 			t.Errorf("the session is still there: %+v", s)
 		}
 	}
 }
 
 // A session whose client has another one by now is over too: its server gets the
-// kernel's answer, which is that nobody is there.
+// kernel's answer, which is that the port is closed.
 func TestNATLosesItsClient(t *testing.T) {
 	p, _ := newTestPlane(t)
 	c := natCaseOf(vip4, lb.UDP)
 	update(t, p, c.service())
 	port := begin(t, p, c)
-	changeSessions(t, p, func(s *balancerNatSession) bool {
-		if !isReply(s) {
+	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
+		if !table.IsReply(s) {
 			s.SnatPort++
 		}
 		return true
 	})
 	wantExit(t, p, c.fromServer(0, port).build(), xdpPass, "pass_not_vip")
 	for _, s := range sessionsOf(t, p) {
-		if isReply(&s) {
+		if table.IsReply(&s) {
 			t.Errorf("the session is still there: %+v", s)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -88,7 +89,7 @@ func testSession(t *testing.T, p *Plane, c natCase) {
 		wantFrame(t, p, c.fromClient(tcpACK), c.atServer(tcpACK, port), there, "forward_nat")
 		wantFrame(t, p, c.fromServer(tcpACK|tcpPSH, port), c.atClient(tcpACK|tcpPSH), xdpTX, "forward_nat_reply")
 	}
-	if port < defaultFirstPort || port > defaultLastPort {
+	if port < program.DefaultFirstPort || port > program.DefaultLastPort {
 		t.Errorf("port %d", port)
 	}
 	if got := stats(t, p).Services[svc.VIP]; got.Packets != 3 || got.NewFlows != 1 {

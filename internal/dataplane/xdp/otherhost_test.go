@@ -12,7 +12,7 @@ import (
 func toAnother(frame []byte) []byte { return changedTo(frame, 5, 0xee) }
 
 // What a switch gives to everybody is left to the station that it is for, in every mode,
-// where it would leave as it came in. What is for all is nobody else's.
+// where it would leave as it came in. Broadcasts are for this node, too.
 func TestOtherHost(t *testing.T) {
 	p, hops := newTestPlane(t)
 	for _, c := range forwardCases() {
@@ -29,7 +29,7 @@ func TestOtherHost(t *testing.T) {
 	}
 }
 
-// The same with NAT, for packets of a session and new ones, and with DNAT.
+// The same with NAT, for packets of a session and new ones, and with DSR.
 func TestNATOtherHost(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range natCases() {
@@ -54,7 +54,7 @@ func TestAskedOtherHost(t *testing.T) {
 		svc := c.asking()
 		svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0
 		update(t, p, svc)
-		for _, hops := range []uint8{askingHops(2), askingHops(1), askingHops(0), 64} {
+		for _, hops := range []uint8{lookupHops(2), lookupHops(1), lookupHops(0), 64} {
 			in := c.withHops(hops, macOf(svc.Backends[1].Node))
 			in.destination = lb.MAC{2, 0, 0, 0, 0, 0xee}
 			wantExit(t, p, in.build(), xdpPass, "pass_other_host")
@@ -63,7 +63,7 @@ func TestAskedOtherHost(t *testing.T) {
 	}
 }
 
-// A traced frame for nobody in particular is the balancer's; for another station it is not.
+// A traced frame for the zero address is the balancer's; for another station it is not.
 func TestTraceOtherHost(t *testing.T) {
 	p, _ := newTestPlane(t)
 	svc := manyBackends(vip4, 1)

@@ -95,7 +95,7 @@ const (
 	atInnerIP  = atInner + 14
 )
 
-// What arrives in a segment and is no VIP's there, or isn't what it seems,
+// What arrives in a segment and is not for a VIP there, or isn't what it seems,
 // reaches the kernel as it came.
 func TestPassOverlay(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -134,7 +134,7 @@ func TestPassOverlay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { wantExit(t, p, c.frame, xdpPass, c.counter) })
 	}
-	if err := p.kernel.setTunnelEnds([]netip.Addr{local6}); err != nil {
+	if err := p.tables.SetTunnelEnds([]netip.Addr{local6}); err != nil {
 		t.Fatal(err)
 	}
 	wantExit(t, p, overlayFrame(vxlan.VIP, local4).build(), xdpPass, "pass_not_vip")

@@ -30,7 +30,7 @@ func BenchmarkPacket(b *testing.B) {
 			if _, err := p.Update(context.Background(), c.svc); err != nil {
 				b.Fatal(err)
 			}
-			program, err := p.loaded()
+			program, err := p.Program()
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -60,7 +61,7 @@ func newProbeLine(t *testing.T) *probeLine {
 			}
 			continue
 		}
-		all := int(wirePort(unix.ETH_P_ALL))
+		all := int(table.WirePort(unix.ETH_P_ALL))
 		l.wire, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, all)
 		must(t, err)
 		t.Cleanup(func() { unix.Close(l.wire) })
@@ -143,7 +144,7 @@ func TestProbesAreForwardedAlike(t *testing.T) {
 	l := newProbeLine(t)
 	sent := uint64(0)
 	for _, c := range forwardCases() {
-		if c.index = l.hops.index; c.forward.DSR() && c.tagIn == 0 && !c.segment.Tagged() {
+		if c.index = l.hops.index; !c.forward.Translates() && c.tagIn == 0 && !c.segment.Tagged() {
 			l.checkAlike(t, c)
 			sent++
 		}
@@ -153,7 +154,7 @@ func TestProbesAreForwardedAlike(t *testing.T) {
 	}
 }
 
-// checkAlike sends one packet by both ways. It is no subtest, which would run on
+// checkAlike sends one packet by both ways. It is not a subtest, which would run on
 // a thread of another network namespace.
 func (l *probeLine) checkAlike(t *testing.T, c forwardCase) {
 	t.Helper()
@@ -174,7 +175,7 @@ func (l *probeLine) checkAlike(t *testing.T, c forwardCase) {
 	}
 }
 
-// probed is a service of two backends that are told apart by their MAC addresses.
+// probed is a service of two backends with different MAC addresses.
 func probed() *lb.Service {
 	return &lb.Service{
 		Name: "web", VIP: lb.VIP{Address: vip4, Port: 80, Protocol: lb.TCP}, Forward: lb.L2DSR, MinHealthy: 1,

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/tracking/model"
 	"fairlead.io/fairlead/internal/lb"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // peers are balancers of one service behind a router that sends each packet to
@@ -19,7 +19,7 @@ type peers struct {
 	t        *testing.T
 	random   *rand.Rand
 	all      []*balanced
-	backends []model.Backend
+	backends []dataplanetest.Backend
 	present  []bool
 	clients  int
 	homes    map[int]netip.AddrPort
@@ -41,7 +41,7 @@ func TestPeersDecideAlike(t *testing.T) {
 			}
 			p.wantOwnSlots()
 			for i := range p.clients {
-				p.homes[i] = p.send(p.any(), i, model.Opening)
+				p.homes[i] = p.send(p.any(), i, dataplanetest.Opening)
 			}
 			for range 20 {
 				p.change()
@@ -62,7 +62,7 @@ func newPeers(t *testing.T, svc lb.Service, random *rand.Rand) *peers {
 		b := newBalanced(t, svc)
 		for _, id := range b.shape(p.clients, 9).Backends {
 			if len(p.present) < 9 {
-				p.backends = append(p.backends, model.Backend{ID: id, Weight: 1, Usable: true})
+				p.backends = append(p.backends, dataplanetest.Backend{ID: id, Weight: 1, Usable: true})
 				p.present = append(p.present, len(p.present)%3 > 0)
 			}
 		}
@@ -81,12 +81,12 @@ func (p *peers) must(err error) {
 }
 
 func (p *peers) usable(id netip.AddrPort) bool {
-	return slices.ContainsFunc(p.backends, func(b model.Backend) bool { return b.ID == id && b.Usable })
+	return slices.ContainsFunc(p.backends, func(b dataplanetest.Backend) bool { return b.ID == id && b.Usable })
 }
 
 func (p *peers) update(b *balanced) {
 	p.t.Helper()
-	var present []model.Backend
+	var present []dataplanetest.Backend
 	for i, one := range p.backends {
 		if p.present[i] {
 			present = append(present, one)
@@ -98,13 +98,13 @@ func (p *peers) update(b *balanced) {
 // join gives a balancer a past of its own, in which backends come in an order of
 // its own, and which is over when it has the present backends.
 func (p *peers) join(b *balanced) {
-	var early []model.Backend
+	var early []dataplanetest.Backend
 	for _, i := range p.random.Perm(len(p.backends))[:5] {
 		early = append(early, p.backends[i])
 		p.must(b.Update(early, p.usable))
 	}
 	p.update(b)
-	p.must(b.Pass(model.Idle + time.Hour))
+	p.must(b.Pass(dataplanetest.Idle + time.Hour))
 	p.must(b.Sweep())
 	if state, err := b.State(); err != nil || state.Unstable > 0 {
 		p.t.Fatalf("state %+v after everything was quiet (%v)", state, err)
@@ -143,7 +143,7 @@ func (p *peers) change() {
 	}
 	for _, b := range p.all {
 		p.update(b)
-		p.must(b.Pass(model.Idle / 30))
+		p.must(b.Pass(dataplanetest.Idle / 30))
 		p.must(b.Sweep())
 	}
 	for i, home := range p.homes {
@@ -153,7 +153,7 @@ func (p *peers) change() {
 	}
 }
 
-func (p *peers) send(b *balanced, flow int, phase model.Phase) netip.AddrPort {
+func (p *peers) send(b *balanced, flow int, phase dataplanetest.Phase) netip.AddrPort {
 	p.t.Helper()
 	id, _, err := b.Send(flow, phase)
 	p.must(err)
@@ -167,20 +167,20 @@ func (p *peers) wantHome(flow int) {
 	if !lives {
 		return
 	}
-	if got := p.send(p.any(), flow, model.Open); got != home {
+	if got := p.send(p.any(), flow, dataplanetest.Open); got != home {
 		p.t.Fatalf("flow %d went to %s, before to %s", flow, got, home)
 	}
 }
 
-// A restart changes no decision: neither before the new agent has heard of the
+// A restart changes no decision: neither before the new agent has got the
 // service nor after, with flows that are recorded, flows that only the ring's
 // past knows and flows of stable entries.
 func TestRestartMovesNoFlow(t *testing.T) {
 	for name, svc := range historyServices() {
 		t.Run(name, func(t *testing.T) {
-			begin, goOn, known := model.Opening, model.Open, 2
+			begin, goOn, known := dataplanetest.Opening, dataplanetest.Open, 2
 			if svc.Protocol == lb.UDP {
-				begin, goOn, known = model.Datagram, model.Datagram, 1 // all have to be learned
+				begin, goOn, known = dataplanetest.Datagram, dataplanetest.Datagram, 1 // all have to be learned
 			}
 			p := single(t, svc, 60, 6, 0, 1, 2, 3, 4, 5)
 			b := p.all[0]
@@ -188,7 +188,7 @@ func TestRestartMovesNoFlow(t *testing.T) {
 			p.present[0], p.present[5] = false, false
 			p.update(b)
 			p.wantHomes(known, goOn)
-			p.must(b.Pass(model.Learn))
+			p.must(b.Pass(dataplanetest.Learn))
 			p.update(b)
 
 			p.must(b.Restart())
@@ -196,7 +196,7 @@ func TestRestartMovesNoFlow(t *testing.T) {
 			p.update(b)
 			p.wantHomes(1, goOn)
 			p.must(b.plane.Prune(t.Context(), []lb.VIP{svc.VIP}))
-			p.must(b.Pass(model.Idle - time.Minute))
+			p.must(b.Pass(dataplanetest.Idle - time.Minute))
 			p.must(b.Sweep())
 			p.wantHomes(1, goOn)
 		})
@@ -204,7 +204,7 @@ func TestRestartMovesNoFlow(t *testing.T) {
 }
 
 // wantHomes sends a packet of every nth flow to the first balancer.
-func (p *peers) wantHomes(nth int, phase model.Phase) {
+func (p *peers) wantHomes(nth int, phase dataplanetest.Phase) {
 	p.t.Helper()
 	for i := 0; i < len(p.homes); i += nth {
 		if got := p.send(p.all[0], i, phase); got != p.homes[i] {

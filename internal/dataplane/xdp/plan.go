@@ -4,34 +4,47 @@ package xdp
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
-// plan is a service with how each of its backends is reached.
+// plan is what a service's next version is made from.
 type plan struct {
-	svc *lb.Service
+	svc        *lb.Service
+	properties properties
+	features   program.Features
 	// backends are in the order of their names, which all nodes share; those that
-	// have left the service but may still have flows come behind them.
+	// have left the service but may still have flows come behind them. Slots are what
+	// they will have in the tables.
 	backends []lb.Backend
 	hops     []nexthop.Result
+	slots    []slot
 	// balancers are how the service's other balancers are reached, if that matters.
 	balancers []nexthop.Result
-	// kept says which hops are those of an earlier agent.
+	// kept marks the hops that an earlier agent used.
 	kept []bool
 	// ring is what the ring is built from: a backend that can't be used, or is
 	// down, has no weight. size counts it all the same, so that a neighbour or a
-	// server that comes and goes doesn't change the ring's size.
-	ring []maglev.Backend
-	size int
+	// server that comes and goes doesn't change the ring's size. indexes is the ring,
+	// if it is another one than before.
+	ring    []maglev.Backend
+	size    int
+	indexes []uint16
+	// devices are those at which packets have to be handed over, with a bridge's
+	// ports.
+	devices []handoverDevice
 }
 
-// plan finds the next hops of a service's backends.
-func (p *Plane) plan(svc *lb.Service) plan {
-	pl := plan{svc: svc, backends: slices.Clone(svc.Backends)}
+// plan finds the next hops of a service's backends, and builds its ring without
+// keeping other services waiting.
+func (p *Plane) plan(svc *lb.Service) (plan, error) {
+	pl := plan{svc: svc, properties: *propertiesOf(svc), backends: slices.Clone(svc.Backends)}
+	pl.features = pl.properties.needs()
 	slices.SortFunc(pl.backends, func(a, b lb.Backend) int { return a.ID().Compare(b.ID()) })
 	pl.ring = make([]maglev.Backend, len(pl.backends))
 	for i, b := range pl.backends {
@@ -43,16 +56,46 @@ func (p *Plane) plan(svc *lb.Service) plan {
 	for i, b := range pl.backends {
 		targets[i] = target(svc, b)
 	}
-	hops := p.resolver.Follow(svc.VIP, append(targets, stations(svc)...))
+	hops := p.resolver.Follow(svc.VIP, append(targets, balancerTargets(svc)...))
 	pl.hops, pl.balancers = hops[:len(targets)], hops[len(targets):]
-	p.keepAdopted(&pl)
-	pl.stay()
+	before := p.keepAdopted(&pl)
+	pl.reachLocal()
+	pl.devices = handoverDevices(&pl, p.resolver)
+	return pl, pl.build(p.config.Seed, before)
+}
+
+// build makes the slots, and the ring unless that is the one of the version before.
+func (pl *plan) build(seed uint64, before *version) (err error) {
+	pl.slots = make([]slot, len(pl.backends))
+	for i, b := range pl.backends {
+		pl.slots[i] = entry(pl.svc, b, pl.hops[i].Hop)
+		pl.slots[i].hopErr = pl.hops[i].Err
+		if pl.kept[i] {
+			pl.slots[i].backend = lb.Backend{} // still unknown
+		}
+	}
 	for i := range pl.ring {
 		if pl.hops[i].Err != nil || pl.backends[i].Down {
 			pl.ring[i].Weight = 0
 		}
 	}
-	return pl
+	if before == nil || !before.builtFrom(pl.ring, pl.size) {
+		pl.indexes, err = maglev.Build(seed, pl.size, pl.ring)
+	}
+	return err
+}
+
+// lose takes a device that has vanished out of the plan: backends behind it can't be
+// used until their next hop is known to be another.
+func (pl *plan) lose(device program.Device, seed uint64) error {
+	for i := range pl.hops {
+		hop := pl.hops[i].Hop
+		if pl.hops[i].Err == nil && hop.Handover && device == (program.Device{Index: hop.Index, MAC: hop.Source}) {
+			pl.hops[i] = nexthop.Result{Err: fmt.Errorf("interface %s is gone", hop.Interface)}
+		}
+	}
+	pl.devices = slices.DeleteFunc(pl.devices, func(d handoverDevice) bool { return d.Device == device })
+	return pl.build(seed, nil)
 }
 
 // leftBehind are the backends that have slots in the service but are not among
@@ -80,15 +123,15 @@ func (p *Plane) leftBehind(svc *lb.Service) []lb.Backend {
 }
 
 // keepAdopted lets backends that an earlier agent could reach be reached as
-// before until the kernel has answered for their neighbours: a restart is no
-// reason to doubt them.
-func (p *Plane) keepAdopted(pl *plan) {
+// before until the kernel has resolved their neighbours. It returns the present
+// version, or nil.
+func (p *Plane) keepAdopted(pl *plan) *version {
 	pl.kept = make([]bool, len(pl.backends))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, known := p.services[pl.svc.VIP]
 	if !known {
-		return
+		return nil
 	}
 	numbers := slotNumbers(s.now.slots)
 	for i, b := range pl.backends {
@@ -100,4 +143,5 @@ func (p *Plane) keepAdopted(pl *plan) {
 			pl.hops[i], pl.kept[i] = nexthop.Result{Hop: old.hop()}, true
 		}
 	}
+	return s.now
 }

@@ -1,5 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
+// Package xdp is the data plane that balances packets in the kernel, before the
+// network stack receives them.
+//
+// It loads bpf/balancer.bpf.c, attaches it to the node's interfaces and keeps
+// the tables that the program reads: for each service a Maglev ring and its
+// backends, ready to be written into packets. Reconcile drives it through the
+// dataplane.DataPlane interface. Everything that the kernel needs is pinned
+// under one directory, so packets are balanced also while no agent runs, and
+// the next agent adopts what it finds.
+//
+// Only this folder and those below it import an eBPF library.
 package xdp
 
 import (
@@ -9,24 +20,49 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/dataplane/stale"
-	"fairlead.io/fairlead/internal/dataplane/xdp/handover"
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
-	"fairlead.io/fairlead/internal/dataplane/xdp/probe"
+	"fairlead.io/fairlead/internal/dataplane/xdp/healthpath"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/maglev"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
-var errClosed = errors.New("data plane is closed")
+// Limits are the services that this data plane can serve.
+func Limits() dataplane.Limits {
+	return dataplane.Limits{
+		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DSR},
+		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
+		MaxServices: table.MaxServices,
+		MaxBackends: maxServiceBackends,
+	}
+}
 
-// Config says where the data plane runs.
+// maxServiceBackends is bounded by the 15 bits of a ring entry.
+const maxServiceBackends = maglev.MaxBackends
+
+// Types of Config and Attachments that the packages below declare.
+type (
+	// Capacity is how much the tables hold.
+	Capacity = table.Capacity
+	// NAT is where translated flows come from.
+	NAT = program.NAT
+	// Mode is where in the kernel the program runs.
+	Mode = program.Mode
+	// Attachment is the program on one interface.
+	Attachment = program.Attachment
+)
+
+// Config is where and how the data plane runs.
 type Config struct {
 	// PinDir is this instance's directory in a BPF file system, for example
 	// /sys/fs/bpf/fairlead/lb1.
@@ -44,68 +80,54 @@ type Config struct {
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
 	Seed uint64
 	Log  *slog.Logger
-	// Replaced is told why another program has taken the place of the one in use;
-	// nil if nobody wants to know. It must not call the plane.
+	// Replaced, if set, is called with the reason when another program has replaced
+	// the one in use. It must not call the plane.
 	Replaced func(reason string)
 
-	// For tests: the tables' layout, if it is not the present one, and whether
-	// programs do without the self-test, which takes longer than they do.
-	layout   string
-	untested bool
+	// For tests: the tables' layout, if it is not the present one, whether
+	// programs do without the self-test, which takes longer than they do, and what
+	// waits for a grace period in the kernel's place.
+	layout      string
+	untested    bool
+	synchronize func() error
 }
 
-// folder is where the tables are pinned.
-func (c *Config) folder() string { return filepath.Join(c.PinDir, cmp.Or(c.layout, layout)) }
+// What a Plane can do in addition to balancing.
+var (
+	_ dataplane.DataPlane       = (*Plane)(nil)
+	_ dataplane.Attacher        = (*Plane)(nil)
+	_ dataplane.Tracer          = (*Plane)(nil)
+	_ dataplane.FlowLister      = (*Plane)(nil)
+	_ dataplane.RefusalReporter = (*Plane)(nil)
+	_ health.Paths              = (*Plane)(nil)
+)
 
 // Plane is the XDP data plane of one node. It implements dataplane.DataPlane.
 type Plane struct {
 	config   Config
-	kernel   *kernel
+	tables   *table.Tables
 	resolver resolver
-	grace    *grace
-	endGrace func()
-	seed     uint64
 	// epoch is the zero of the tracking's clock.
-	epoch   time.Time
-	stale   *stale.Queue
-	refused chan dataplane.Refusal
-	// notes are those of refused connections.
-	notes   *ringbuf.Reader
-	done    chan struct{}
-	running sync.WaitGroup
+	epoch    time.Time
+	stale    *dataplane.StaleQueue
+	refusals *refusals
+	done     chan struct{}
+	running  sync.WaitGroup
 
 	// mu guards what follows and every write to the tables. It is never held
 	// while waiting for a grace period, the resolver or a caller.
-	mu          sync.Mutex
-	closed      bool
-	attachments []Attachment
-	// inherits says that an earlier agent's programs run on these tables, and
-	// inherited what they contain, until they are replaced.
-	inherits  bool
-	inherited features
+	mu        sync.Mutex
+	closed    bool
+	programs  *program.Set
 	services  map[lb.VIP]*service
-	needs     featureCounts
-	addresses addressBook
-	met       map[balancerMemberKey]int // services of each member
-	numbers   *arena                    // service numbers
-	rings     *arena                    // chunks of the ring table
-	backends  *arena                    // entries of the backend table
-	traffic   *arena                    // indexes of the backends' traffic counters
-	sources   *sourceLists
+	addresses *addresses
+	members   *memberTable
+	sweeper   *sweeper
+	paths     *paths
 	// deleted is when a VIP last left the table.
-	deleted ticket
-	// generation is that of the backend that was last given a slot.
-	generation uint16
-	tracer     *tracer // nil before the first trace
-	paths      paths
+	deleted table.Ticket
 	// handover is NAT's part for backends that XDP can't send to.
-	handover *handover.Handover
-
-	// sessionsLeft says that there may be NAT sessions without a service; only
-	// the sweep knows it.
-	sessionsLeft bool
-	// clientsLeft says that there may be records of clients.
-	clientsLeft bool
+	handover *program.Handover
 }
 
 // Open loads the program and adopts what an earlier agent pinned, in the current
@@ -120,10 +142,10 @@ func Open(cfg Config) (*Plane, error) {
 	if err != nil {
 		return nil, errors.Join(err, hops.Close())
 	}
-	if err := errors.Join(p.inherit(), probe.Remove()); err != nil {
+	if err := errors.Join(p.programs.Inherit(), healthpath.Remove()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	p.running.Go(func() { p.sweepEvery(sweepInterval) })
+	p.running.Go(func() { p.sweeper.run(sweepInterval) })
 	return p, nil
 }
 
@@ -131,136 +153,90 @@ func Open(cfg Config) (*Plane, error) {
 func newPlane(cfg Config, hops resolver) (*Plane, error) {
 	pins := ""
 	if cfg.PinDir != "" {
-		if err := mountBPF(cfg.PinDir); err != nil {
+		if err := table.MountBPF(cfg.PinDir); err != nil {
 			return nil, err
 		}
-		pins = cfg.folder()
+		pins = filepath.Join(cfg.PinDir, cmp.Or(cfg.layout, table.Layout))
 	}
-	synchronize, endGrace, err := synchronizer()
+	tables, err := table.Open(pins, cfg.Capacity.OrDefault(), cfg.synchronize)
 	if err != nil {
 		return nil, err
 	}
-	capacity := cfg.Capacity.orDefault()
-	kernel, err := openKernel(pins, capacity, cfg.Seed, cfg.NAT.orDefault())
+	programs, err := program.New(program.Config{
+		Tables: tables, Seed: cfg.Seed, NAT: cfg.NAT, PinDir: cfg.PinDir, Interfaces: cfg.Interfaces, Mode: cfg.Mode,
+		Log: cfg.Log, Test: cfg.selfTest(), Replaced: cfg.Replaced,
+	})
 	if err != nil {
-		endGrace()
-		return nil, err
+		return nil, errors.Join(err, tables.Close())
 	}
-	g := newGrace(synchronize)
 	p := &Plane{
-		config:       cfg,
-		kernel:       kernel,
-		resolver:     hops,
-		grace:        g,
-		endGrace:     endGrace,
-		seed:         cfg.Seed,
-		epoch:        time.Now(),
-		stale:        stale.New(),
-		refused:      make(chan dataplane.Refusal, maxRefusals),
-		done:         make(chan struct{}),
-		sessionsLeft: true,
-		services:     make(map[lb.VIP]*service),
-		addresses:    make(addressBook),
-		met:          make(map[balancerMemberKey]int),
-		numbers:      newArena("services", uint32(capacity.Services)+1, g),
-		rings:        newArena("rings", chunks(uint32(capacity.RingEntries)), g),
-		backends:     newArena("backends", uint32(capacity.Backends), g),
-		traffic:      newArena("backend_stats", uint32(capacity.Backends), g),
-		sources:      newSourceLists(kernel.maps.Sources, capacity, g),
-		handover: handover.New(handover.Config{
-			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: kernel.shared, Seed: cfg.Seed,
+		config:    cfg,
+		tables:    tables,
+		resolver:  hops,
+		programs:  programs,
+		epoch:     time.Now(),
+		stale:     dataplane.NewStaleQueue(),
+		refusals:  newRefusals(cfg.Log),
+		done:      make(chan struct{}),
+		services:  make(map[lb.VIP]*service),
+		addresses: newAddresses(tables),
+		members:   newMemberTable(tables),
+		handover: program.NewHandover(program.HandoverConfig{
+			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: tables.ByName, Seed: cfg.Seed,
 		}),
 	}
+	p.sweeper, p.paths = newSweeper(p), newPaths(p)
+	hops.Notify(p.stale.Add)
 	if err := p.begin(); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
 }
 
-// begin adopts what is in the tables, writes what only the node's configuration
-// says, and starts what runs until the plane is closed.
+// begin adopts what is in the tables, writes the node's configuration, and starts
+// the goroutines that run until the plane is closed.
 func (p *Plane) begin() error {
-	if err := p.numbers.reserve(extent{vipNever, 1}); err != nil {
-		return err
-	}
-	err := errors.Join(p.adopt(), p.kernel.setTunnelEnds(p.config.TunnelEnds), p.kernel.setNATAddresses())
+	err := errors.Join(p.adopt(), p.tables.SetTunnelEnds(p.config.TunnelEnds), p.tables.SetNATAddresses(p.config.NAT.Addresses))
 	if err != nil {
 		return err
 	}
-	if p.notes, err = ringbuf.NewReader(p.kernel.maps.NatRefusals); err != nil {
-		return fmt.Errorf("table nat_refusals: %w", err)
+	if err := p.refusals.open(p.tables); err != nil {
+		return err
 	}
-	p.running.Go(func() { p.readRefusals(p.notes) })
-	p.running.Go(p.relay)
+	p.running.Go(func() { p.refusals.run(p.nameRefusals) })
 	return nil
 }
 
 // clock is the time that tracking counts in.
 func (p *Plane) clock() time.Duration { return time.Since(p.epoch) }
 
-// relay passes on the services of which a next hop has changed.
-func (p *Plane) relay() {
-	for {
-		select {
-		case <-p.done:
-			return
-		case vip := <-p.resolver.Changed():
-			p.stale.Add(vip)
-		}
-	}
-}
-
 // Attach puts the program on the configured interfaces of the current network
 // namespace and takes it off those that no longer are. It is called once, when
-// services have been programmed, so that none of their packets is mistaken for
-// somebody else's.
+// services have been programmed, so that all their packets match a service.
 func (p *Plane) Attach() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		return errClosed
+		return table.ErrClosed
 	}
-	if err := p.specialise(); err != nil {
+	if err := p.programs.Attach(); err != nil {
 		return err
 	}
-	cfg := p.config
-	for _, name := range cfg.Interfaces {
-		if slices.ContainsFunc(p.attachments, func(a Attachment) bool { return a.Interface == name }) {
-			continue
-		}
-		if err := p.attach(name); err != nil {
-			return err
-		}
-	}
-	if err := detachOthers(cfg.PinDir, cfg.Interfaces); err != nil {
-		return err
-	}
-	return removeOtherLayouts(cfg.PinDir, filepath.Base(cfg.folder()))
-}
-
-// attach puts the program on one interface.
-func (p *Plane) attach(name string) error {
-	a, err := attach(p.kernel.program, p.config.PinDir, name, p.config.Mode)
-	if err != nil {
-		return err
-	}
-	p.attachments = append(p.attachments, a)
-	p.config.Log.Info("program attached", "interface", a.Interface, "mode", a.Mode, "reason", a.Reason, "adopted", a.Adopted)
-	return nil
+	return table.RemoveOtherLayouts(p.config.PinDir, cmp.Or(p.config.layout, table.Layout))
 }
 
 // Attachments lists the interfaces on which the program runs.
-func (p *Plane) Attachments() []Attachment {
+func (p *Plane) Attachments() []program.Attachment {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Clone(p.attachments)
+	return p.programs.Attachments()
 }
 
 // Stale delivers services of which a next hop has changed, or for which flows
 // have been learned.
 func (p *Plane) Stale() <-chan lb.VIP { return p.stale.Out() }
 
-// Close ends this process's part; the kernel goes on balancing.
+// Close ends this process's part; the kernel continues to balance.
 func (p *Plane) Close() error {
 	p.mu.Lock()
 	done := p.closed
@@ -269,26 +245,42 @@ func (p *Plane) Close() error {
 	if done {
 		return nil
 	}
-	errs := []error{p.paths.close(), p.resolver.Close()}
+	errs := []error{p.paths.close(), p.resolver.Close(), p.refusals.close()}
 	close(p.done)
-	if p.notes != nil {
-		errs = append(errs, p.notes.Close())
-	}
-	p.grace.close()
+	p.tables.Grace.Close()
 	p.running.Wait()
 	p.stale.Close()
-	p.endGrace()
-	for _, a := range p.attachments {
-		errs = append(errs, a.link.Close())
-	}
-	errs = append(errs, p.tracer.close(), p.handover.Close(), p.kernel.Close())
+	errs = append(errs, p.programs.Close(), p.handover.Close(), p.tables.Close())
 	return errors.Join(errs...)
 }
 
-// ready says whether a call may go on.
+// ready returns an error if a call has to end.
 func (p *Plane) ready(ctx context.Context) error {
 	if p.closed {
-		return errClosed
+		return table.ErrClosed
 	}
 	return ctx.Err()
+}
+
+// Remove detaches and unpins everything that agents left in a pin directory;
+// packets are no longer balanced. Nothing else in the directory is touched, and
+// one that is in no BPF file system is refused. No agent may be running.
+func Remove(dir string) error {
+	if !table.InBPF(dir) {
+		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
+	}
+	if err := errors.Join(program.DetachOthers(dir, nil), program.RemoveHandover(dir)); err != nil {
+		return err
+	}
+	if err := table.RemoveOtherLayouts(dir, ""); err != nil {
+		return fmt.Errorf("pin directory: %w", err)
+	}
+	if err := healthpath.Remove(); err != nil {
+		return err
+	}
+	// Not removed if it holds something else, or was never made.
+	if err := os.Remove(dir); err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
+		return fmt.Errorf("pin directory: %w", err)
+	}
+	return nil
 }

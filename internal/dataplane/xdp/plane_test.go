@@ -14,9 +14,11 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/dataplane/contract"
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // testIndex is the interface that BPF_PROG_TEST_RUN pretends packets came from:
@@ -33,18 +35,17 @@ type staticHops struct {
 	mtu    int
 	vlan   uint16
 	lost   map[netip.Addr]bool
-	// pending are those of which the kernel hasn't heard yet.
+	// pending are those that the kernel hasn't resolved yet.
 	pending map[netip.Addr]bool
 	// beyond are the machines behind gateways.
 	beyond map[netip.Addr]bool
 	// handover, if not 0, is a device by which the kernel sends, not XDP.
 	handover int
-	stale    chan lb.VIP
 }
 
 func newStaticHops() *staticHops {
 	return &staticHops{
-		source: ownMAC, index: testIndex, mtu: 1500, stale: make(chan lb.VIP),
+		source: ownMAC, index: testIndex, mtu: 1500,
 		lost: map[netip.Addr]bool{}, pending: map[netip.Addr]bool{}, beyond: map[netip.Addr]bool{},
 	}
 }
@@ -96,7 +97,7 @@ func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result
 
 func (h *staticHops) Forget(lb.VIP)            {}
 func (h *staticHops) Ports(int) []nexthop.Port { return nil }
-func (h *staticHops) Changed() <-chan lb.VIP   { return h.stale }
+func (h *staticHops) Notify(func(lb.VIP))      {}
 func (h *staticHops) Close() error             { return nil }
 
 func needRoot(t testing.TB) {
@@ -110,7 +111,7 @@ func needRoot(t testing.TB) {
 func testPins(t testing.TB) string {
 	t.Helper()
 	needRoot(t)
-	dir := filepath.Join(bpfRoot, fmt.Sprintf("fairlead-test-%d-%d", os.Getpid(), testNumber.Add(1)))
+	dir := filepath.Join(table.BPFRoot, fmt.Sprintf("fairlead-test-%d-%d", os.Getpid(), testNumber.Add(1)))
 	t.Cleanup(func() {
 		if err := Remove(dir); err != nil {
 			t.Error(err)
@@ -119,15 +120,27 @@ func testPins(t testing.TB) string {
 	return dir
 }
 
-// testCapacity suffices for one service of as many backends as there can be; a
-// test that opens many planes has no time for tables of the default size.
-var testCapacity = Capacity{Services: 1 << 10, Backends: 1 << 17, RingEntries: 1 << 23, Flows: 1 << 12, Clients: 1 << 10, Sessions: 1 << 13}
+// testCapacity suffices for most tests; tables of the default size take longer to make
+// than most tests run.
+var testCapacity = table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntries: 1 << 20, Flows: 1 << 12, Sources: 1 << 12, Limited: 1 << 10, Clients: 1 << 10, Sessions: 1 << 13}
 
 func openTestPlane(t testing.TB, dir string, hops resolver) *Plane {
 	t.Helper()
+	return openPlane(t, dir, hops, nil)
+}
+
+// openQuietPlane opens a plane whose grace periods take no time: no packet is
+// under way while tables change.
+func openQuietPlane(t testing.TB, dir string, hops resolver) *Plane {
+	t.Helper()
+	return openPlane(t, dir, hops, func() error { return nil })
+}
+
+func openPlane(t testing.TB, dir string, hops resolver, synchronize func() error) *Plane {
+	t.Helper()
 	p, err := newPlane(Config{
 		PinDir: dir, Capacity: testCapacity, Seed: 1, TunnelEnds: []netip.Addr{local4, local6},
-		Log: slog.New(slog.DiscardHandler), untested: true,
+		Log: slog.New(slog.DiscardHandler), untested: true, synchronize: synchronize,
 	}, hops)
 	if err != nil {
 		t.Fatal(err)
@@ -148,34 +161,43 @@ func newTestPlane(t *testing.T) (*Plane, *staticHops) {
 	return openTestPlane(t, testPins(t), hops), hops
 }
 
+// One plane of each mode passes all tests: most time goes into making tables and
+// verifying programs.
 func TestContract(t *testing.T) {
-	var v4, v6 []lb.Backend
-	for i := range byte(8) {
-		v4 = append(v4, lb.Backend{Address: netip.AddrFrom4([4]byte{10, 0, 2, 21 + i})})
-		v6 = append(v6, lb.Backend{Address: netip.AddrFrom16([16]byte{0: 0xfd, 3: 2, 15: 0x21 + i})})
-	}
-	unusable := lb.Backend{Address: netip.MustParseAddr("10.0.2.99")}
 	for _, forward := range Limits().Forwards {
-		v4, v6, unusable := reached(forward, v4), reached(forward, v6), reached(forward, []lb.Backend{unusable})[0]
 		t.Run(forward.String(), func(t *testing.T) {
-			contract.Run(t, contract.Harness{
+			t.Parallel()
+			p, hops := newTestPlane(t)
+			hops.lost[dataplanetest.Unusable] = true
+			loaded, err := p.programs.Load((&forwarding{mode: forward}).needs() | program.FeatureSources)
+			if err != nil {
+				t.Fatal(err)
+			}
+			dataplanetest.RunContract(t, dataplanetest.Harness{
 				New: func(t *testing.T) dataplane.DataPlane {
-					p, hops := newTestPlane(t)
-					hops.lost[unusable.Address] = true
+					if err := p.Prune(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
 					return p
 				},
-				Limits: Limits(), Forward: forward, V4: v4, V6: v6, Unusable: unusable,
-				Probe: func(t *testing.T, dp dataplane.DataPlane, vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool) {
-					p := dp.(*Plane)
-					endAllSessions(t, p) // a SYN of the same client is a new flow
-					return chosen(t, p, vip, client, slices.Concat(v4, v6))
+				MaxBackends: Limits().MaxBackends, Forward: forward,
+				Complete: func(backends []lb.Backend) []lb.Backend { return reached(forward, backends) },
+				Probe: func(t *testing.T, _ dataplane.DataPlane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
+					if forward.Translates() {
+						endAllSessions(t, p) // a SYN of the same client is a new flow
+					}
+					verdict, out, err := testRun(loaded, flowPacket(vip, client))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return receiver(t, verdict, out, vip, backends)
 				},
 			})
 		})
 	}
 }
 
-// reached gives backends what a mode needs to know beside their addresses: each
+// reached gives backends what a mode needs to know in addition to their addresses: each
 // is behind a tunnel end point of the same address.
 func reached(forward lb.Forward, backends []lb.Backend) []lb.Backend {
 	backends = slices.Clone(backends)
@@ -193,6 +215,12 @@ func reached(forward lb.Forward, backends []lb.Backend) []lb.Backend {
 func chosen(t *testing.T, p *Plane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
 	t.Helper()
 	verdict, frame := run(t, p, flowPacket(vip, client))
+	return receiver(t, verdict, frame, vip, backends)
+}
+
+// receiver is the backend that a program's frame is for, if it is sent.
+func receiver(t *testing.T, verdict uint32, frame []byte, vip lb.VIP, backends []lb.Backend) (lb.BackendID, bool) {
+	t.Helper()
 	if verdict != xdpTX {
 		return lb.BackendID{}, false
 	}

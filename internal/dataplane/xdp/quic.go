@@ -4,139 +4,119 @@ package xdp
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"unsafe"
 
-	"github.com/cilium/ebpf"
-
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// servers are the backends that QUIC connection ids of one service can name, as
-// records of their slots (slot.record).
-type servers map[lb.ServerID]uint32
+// quic is the form of a service's QUIC connection IDs and the backends that they
+// name. A packet with another server ID goes by its five-tuple.
+type quic struct {
+	config *lb.QUIC
+	ids    map[lb.BackendID]lb.ServerID
+	form   table.BalancerQuic
+	// servers are the backends by their server IDs, as records of their slots
+	// (slot.record).
+	servers map[lb.ServerID]uint32
+}
 
-// quicForm is the form of a service's connection ids as the program reads it.
-func quicForm(svc *lb.Service) balancerQuic {
-	if svc.QUIC == nil {
-		return balancerQuic{}
+func (q *quic) describe(svc *lb.Service) {
+	if q.config = svc.QUIC; q.config == nil {
+		return
 	}
-	return balancerQuic{
+	q.form = table.BalancerQuic{
 		Config:       uint8(svc.QUIC.ConfigID) << 5,
 		ServerLength: uint8(svc.QUIC.ServerIDLength),
 		NonceLength:  uint8(svc.QUIC.NonceLength),
 	}
-}
-
-// stageServers finds the slots of the server ids in a plan. A backend that has
-// left keeps its id with its slot, unless another one has it now.
-func (v *version) stageServers(svc *lb.Service) {
-	v.quic = quicForm(svc)
-	if svc.QUIC == nil {
-		v.servers = nil
-		return
-	}
-	numbers := slotNumbers(v.slots)
-	present := make(map[uint16]bool, len(svc.Backends))
+	q.ids = make(map[lb.BackendID]lb.ServerID, len(svc.Backends))
 	for _, b := range svc.Backends {
-		present[numbers[b.ID()]] = true
+		q.ids[b.ID()] = b.ServerID
 	}
-	next := make(servers, len(svc.Backends))
-	for id, record := range v.heldServers() {
-		if !present[uint16(record)] && len(id) == svc.QUIC.ServerIDLength {
-			next[id] = record
-		}
-	}
-	for _, b := range svc.Backends {
-		if n := numbers[b.ID()]; b.ServerID != "" {
-			next[b.ServerID] = v.slots[n].record(n)
-		}
-	}
-	v.servers = next
 }
 
-// heldServers are the server ids of backends that still have their slots.
-func (v *version) heldServers() servers {
-	held := make(servers, len(v.servers))
-	for id, record := range v.servers {
-		n := uint16(record)
-		if int(n) < len(v.slots) && v.slots[n].taken() && v.slots[n].record(n) == record {
-			held[id] = record
-		}
-	}
-	return held
+func (q *quic) needs() program.Features { return when(q.config != nil, program.FeatureQUIC) }
+
+func (q *quic) flags() table.BalancerViewFlag {
+	return when(q.config != nil, table.BalancerViewFlagVIEW_QUIC)
 }
 
-// writeQUIC stores what differs between two versions, before the second one is
-// shown; called with both exchanged it takes that back. A packet that misses a
-// server id goes by its five-tuple.
-func (p *Plane) writeQUIC(number uint32, old, next *version) error {
-	errs := []error{p.dropServers(number, old.servers, next.servers)}
-	for id, record := range next.servers {
-		if known, ok := old.servers[id]; ok && known == record {
-			continue
-		}
-		server := balancerServer{Service: number, Backend: record}
-		if err := p.kernel.maps.Servers.Put(serverKey(number, id), server); err != nil {
-			errs = append(errs, fmt.Errorf("server id %s: table servers: %w", id, err))
+// stage finds the slots of the server IDs. A backend that has left keeps its ID
+// with its slot, unless another one has the ID now.
+func (q *quic) stage(_ *table.Tables, slots []slot, old property) error {
+	if q.config == nil {
+		return nil
+	}
+	q.servers = make(map[lb.ServerID]uint32, len(q.ids))
+	numbers := slotNumbers(slots)
+	present := make(map[uint16]bool, len(q.ids))
+	for backend := range q.ids {
+		present[numbers[backend]] = true
+	}
+	for id, record := range old.(*quic).servers {
+		if named(slots, record) != nil && !present[uint16(record)] && len(id) == q.config.ServerIDLength {
+			q.servers[id] = record
 		}
 	}
-	if next.quic != old.quic {
-		at := serviceOffset(number) + unsafe.Offsetof(balancerService{}.Quic)
-		errs = append(errs, write(p.kernel.services, at, next.quic))
+	for backend, id := range q.ids {
+		if n := numbers[backend]; id != "" {
+			q.servers[id] = slots[n].record(n)
+		}
+	}
+	return nil
+}
+
+// slotsFreed removes the server IDs of backends that have no slot any more.
+func (q *quic) slotsFreed(slots []slot) {
+	q.servers = maps.Clone(q.servers)
+	maps.DeleteFunc(q.servers, func(_ lb.ServerID, record uint32) bool { return named(slots, record) == nil })
+}
+
+func (q *quic) same(old property) bool {
+	o := old.(*quic)
+	return q.form == o.form && maps.Equal(q.servers, o.servers)
+}
+
+// write stores what differs from old.
+func (q *quic) write(t *table.Tables, number, _ uint32, old property) error {
+	before := old.(*quic)
+	errs := []error{before.drop(t, number, q.servers)}
+	for id, record := range q.servers {
+		if known, ok := before.servers[id]; !ok || known != record {
+			errs = append(errs, t.PutServer(number, id, record))
+		}
+	}
+	if q.form != before.form {
+		errs = append(errs, table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.Quic), q.form))
 	}
 	return errors.Join(errs...)
 }
 
-// dropServers deletes the server ids in gone that are not kept.
-func (p *Plane) dropServers(number uint32, gone, kept servers) error {
+// drop deletes the server IDs that are not kept.
+func (q *quic) drop(t *table.Tables, number uint32, kept map[lb.ServerID]uint32) error {
 	var errs []error
-	for id := range gone {
-		if _, stays := kept[id]; stays {
-			continue
-		}
-		if err := p.kernel.maps.Servers.Delete(serverKey(number, id)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("server id %s: table servers: %w", id, err))
+	for id := range q.servers {
+		if _, stays := kept[id]; !stays {
+			errs = append(errs, t.DeleteServer(number, id))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// adoptServers reads the server ids that an earlier agent left, by service.
-func (p *Plane) adoptServers() (map[uint32]servers, error) {
-	found := make(map[uint32]servers)
-	var key balancerServerKey
-	var server balancerServer
-	it := p.kernel.maps.Servers.Iterate()
-	for it.Next(&key, &server) {
-		if found[key.Service] == nil {
-			found[key.Service] = make(servers)
-		}
-		found[key.Service][lb.ServerID(key.Id[:key.Length])] = server.Backend
+func (q *quic) retire(t *table.Tables, number uint32, next property, _ table.Ticket) error {
+	if next != nil {
+		return nil // write has dropped what next doesn't use
 	}
-	return found, it.Err()
+	return q.drop(t, number, nil)
 }
 
-// disownServers deletes the server ids that no adopted service uses: an agent
-// was stopped before it used them, or before it deleted them.
-func (p *Plane) disownServers(found map[uint32]servers) error {
-	used := make(map[uint32]servers)
-	for _, s := range p.services {
-		used[s.number.base] = s.now.servers
-	}
-	var errs []error
-	for number, gone := range found {
-		errs = append(errs, p.dropServers(number, gone, used[number]))
-	}
-	return errors.Join(errs...)
+func (q *quic) adopt(t *table.Tables, number uint32, s *table.BalancerService, slots []slot) error {
+	q.form = s.Quic
+	found := quic{servers: t.ClaimServers(number)}
+	q.servers = found.servers
+	q.slotsFreed(slots)
+	return found.drop(t, number, q.servers)
 }
-
-func serverKey(number uint32, id lb.ServerID) balancerServerKey {
-	key := balancerServerKey{Service: number, Length: uint8(len(id))}
-	copy(key.Id[:], id)
-	return key
-}
-
-// sameQUIC reports whether connection ids mean the same in two versions.
-func sameQUIC(a, b *version) bool { return a.quic == b.quic && maps.Equal(a.servers, b.servers) }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -188,12 +189,14 @@ func wantNamed(t *testing.T, p *Plane, svc *lb.Service, want ...int) {
 
 func serversListed(t *testing.T, p *Plane) (n int) {
 	t.Helper()
-	found, err := p.adoptServers()
-	if err != nil {
-		t.Fatal(err)
+	var key table.BalancerServerKey
+	var server table.BalancerServer
+	it := p.tables.Maps.Servers.Iterate()
+	for it.Next(&key, &server) {
+		n++
 	}
-	for _, ids := range found {
-		n += len(ids)
+	if err := it.Err(); err != nil {
+		t.Fatal(err)
 	}
 	return n
 }
@@ -254,8 +257,7 @@ func TestQUICChanges(t *testing.T) {
 	}
 
 	update(t, p, swapped)
-	stray := &version{servers: servers{"half": 3}}
-	if err := p.writeQUIC(p.services[svc.VIP].number.base, &version{quic: stray.quic}, stray); err != nil {
+	if err := p.tables.PutServer(p.services[svc.VIP].number.Base, "half", 3); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Close(); err != nil {
@@ -274,7 +276,7 @@ func TestQUICChanges(t *testing.T) {
 	}
 }
 
-// quicModel is bpf/quic.h's quic_server_id, written a second time: the server id
+// quicModel is bpf/pick/quic.h's quic_server_id, written a second time: the server id
 // in a datagram, or "".
 func quicModel(payload string, form lb.QUIC) string {
 	id, longest := "", len(payload)

@@ -4,92 +4,128 @@ package xdp
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
 const (
-	// refusalPause is how long notes of refusals are gathered: of many of one
-	// backend the first says it all.
+	// refusalPause is how long refusals are gathered: many of one backend count as
+	// one.
 	refusalPause = 20 * time.Millisecond
 	// maxRefusals is how many wait for the receiver; more are dropped.
 	maxRefusals = 64
 )
 
-// Refused delivers refused connections of services with NAT whose health check is
-// passive. It never waits for the receiver, and says the same seldom twice in a
-// row. The channel is never closed.
-func (p *Plane) Refused() <-chan dataplane.Refusal { return p.refused }
+// passiveCheck makes a backend's refusals count as failed health checks.
+type passiveCheck struct {
+	flagged
+	on bool
+}
 
-// readRefusals hands on what packets note, until the reader is closed.
-func (p *Plane) readRefusals(notes *ringbuf.Reader) {
+func (c *passiveCheck) describe(svc *lb.Service) { c.on = svc.Health != nil && svc.Health.Passive }
+
+func (c *passiveCheck) flags() table.BalancerViewFlag {
+	return when(c.on, table.BalancerViewFlagVIEW_PASSIVE)
+}
+
+// Refused delivers refused connections of services with NAT whose health check is
+// passive. It never waits for the receiver, and seldom delivers the same one twice
+// in a row. The channel is never closed.
+func (p *Plane) Refused() <-chan dataplane.Refusal { return p.refusals.out }
+
+// refusals reads the refused connections that packets report.
+type refusals struct {
+	reader *ringbuf.Reader
+	out    chan dataplane.Refusal
+	log    *slog.Logger
+}
+
+func newRefusals(log *slog.Logger) *refusals {
+	return &refusals{out: make(chan dataplane.Refusal, maxRefusals), log: log}
+}
+
+func (r *refusals) open(t *table.Tables) (err error) {
+	if r.reader, err = ringbuf.NewReader(t.Maps.NatRefusals); err != nil {
+		return fmt.Errorf("table nat_refusals: %w", err)
+	}
+	return nil
+}
+
+func (r *refusals) close() error {
+	if r.reader == nil {
+		return nil
+	}
+	return r.reader.Close()
+}
+
+// run delivers refusals under the names that name gives them, until the reader is
+// closed.
+func (r *refusals) run(name func(map[table.BalancerNatRefusal]struct{}) []dataplane.Refusal) {
 	for {
-		batch := map[balancerNatRefusal]struct{}{}
-		err := gatherRefusals(notes, batch)
+		batch := map[table.BalancerNatRefusal]struct{}{}
+		err := gatherRefusals(r.reader, batch)
 		if errors.Is(err, ringbuf.ErrClosed) {
 			return
 		}
 		if err != nil {
-			p.config.Log.Warn("refused connections are not noticed", "error", err)
+			r.log.Warn("refused connections are not reported", "error", err)
 			return
 		}
-		p.tellRefusals(batch)
+		for _, refusal := range name(batch) {
+			select {
+			case r.out <- refusal:
+			default:
+			}
+		}
 	}
 }
 
-// gatherRefusals waits for the first note, and takes those that come soon after.
-func gatherRefusals(notes *ringbuf.Reader, batch map[balancerNatRefusal]struct{}) error {
-	notes.SetDeadline(time.Time{})
+// gatherRefusals waits for the first refusal, and takes those that follow soon.
+func gatherRefusals(reader *ringbuf.Reader, batch map[table.BalancerNatRefusal]struct{}) error {
+	reader.SetDeadline(time.Time{})
 	for {
-		record, err := notes.Read()
+		record, err := reader.Read()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		var refusal balancerNatRefusal
+		var refusal table.BalancerNatRefusal
 		if err := binary.Read(bytes.NewReader(record.RawSample), binary.NativeEndian, &refusal); err != nil {
 			return err
 		}
 		if len(batch) == 0 {
-			notes.SetDeadline(time.Now().Add(refusalPause))
+			reader.SetDeadline(time.Now().Add(refusalPause))
 		}
 		batch[refusal] = struct{}{}
 	}
 }
 
-// tellRefusals names the backends. Those that have left since are nobody's.
-func (p *Plane) tellRefusals(batch map[balancerNatRefusal]struct{}) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for vip, s := range p.services {
-		for refusal := range batch {
-			if refusal.Service != s.number.base {
-				continue
-			}
-			if backend := s.named(refusal.Backend); backend.IsValid() {
-				select {
-				case p.refused <- dataplane.Refusal{VIP: vip, Backend: backend}:
-				default:
-				}
+// nameRefusals names the backends; those that have left since are omitted.
+func (p *Plane) nameRefusals(batch map[table.BalancerNatRefusal]struct{}) []dataplane.Refusal {
+	owners, err := p.owners(context.Background())
+	if err != nil {
+		return nil
+	}
+	var refusals []dataplane.Refusal
+	for refusal := range batch {
+		if o := owners[refusal.Service]; o != nil {
+			if one := named(o.now.slots, refusal.Backend); one != nil {
+				refusals = append(refusals, dataplane.Refusal{VIP: o.vip, Backend: one.id()})
 			}
 		}
 	}
-}
-
-// named is the backend that a record names, usable or not; the zero ID if it is
-// gone.
-func (s *service) named(record uint32) lb.BackendID {
-	if !namesSlot(s.now.slots, record) {
-		return lb.BackendID{}
-	}
-	return s.now.slots[record&0xffff].id()
+	return refusals
 }

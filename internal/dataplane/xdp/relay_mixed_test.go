@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -47,7 +48,7 @@ func TestTranslatedInstead(t *testing.T) {
 			wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_reset")
 		}
 		port := begin(t, p, c)
-		if port < defaultFirstPort || port > defaultLastPort {
+		if port < program.DefaultFirstPort || port > program.DefaultLastPort {
 			t.Errorf("port %d is none of the node's", port)
 		}
 		for range 2 {
@@ -74,7 +75,7 @@ func TestTranslatedInsteadErrors(t *testing.T) {
 }
 
 // mixed has one backend of each kind: this node's own, another node's on the link,
-// and one behind a gateway. Their next hops tell them apart.
+// and one behind a gateway. Their next hops differ.
 func (c natCase) mixed(hops *staticHops) *lb.Service {
 	svc := c.relayed()
 	own, beyond := svc.Backends[0], svc.Backends[0]
@@ -85,7 +86,7 @@ func (c natCase) mixed(hops *staticHops) *lb.Service {
 	return svc
 }
 
-// A service's backends may be of all three kinds: what becomes of a packet is up to
+// A service's backends may be of all three kinds: the path of a packet is up to
 // the backend that the ring says.
 func TestMixedService(t *testing.T) {
 	p, hops := newTestPlane(t)
@@ -114,7 +115,7 @@ func TestMixedService(t *testing.T) {
 func testMixed(t *testing.T, p *Plane, c natCase, svc *lb.Service) string {
 	t.Helper()
 	traced := trace(t, p, c.fromClient(tcpSYN).build()).Backend
-	tells := func(from, to netip.Addr) {
+	shows := func(from, to netip.Addr) {
 		t.Helper()
 		if traced == nil || traced.Local != from || traced.Remote != to {
 			t.Errorf("trace of the backend %+v, want from %s to %s", traced, from, to)
@@ -124,18 +125,18 @@ func testMixed(t *testing.T, p *Plane, c natCase, svc *lb.Service) string {
 	switch to := lb.MAC(out[:6]); to {
 	case macOf(svc.Backends[0].Node):
 		c.keep = true
-		tells(netip.Addr{}, netip.Addr{})
+		shows(netip.Addr{}, netip.Addr{})
 		wantFrame(t, p, c.fromClient(tcpACK), c.atNode(tcpACK), xdpTX, "forward_relay")
 		return "relayed"
 	case macOf(svc.Backends[1].Address):
 		c.keep, c.backend = true, netip.AddrPortFrom(svc.Backends[1].Address, c.backend.Port())
-		tells(netip.Addr{}, c.backend.Addr())
+		shows(netip.Addr{}, c.backend.Addr())
 		wantFrame(t, p, c.fromClient(tcpACK), c.atServer(tcpACK, c.client.Port()), xdpTX, "forward_nat")
 		wantFrame(t, p, c.fromServer(tcpACK, c.client.Port()), c.atClient(tcpACK), xdpTX, "forward_nat_reply")
 		return "own"
 	case macOf(svc.Backends[2].Address):
 		c.backend = netip.AddrPortFrom(svc.Backends[2].Address, c.backend.Port())
-		tells(c.snat(), c.backend.Addr())
+		shows(c.snat(), c.backend.Addr())
 		port := sourcePort(t, out)
 		wantFrame(t, p, c.fromClient(tcpACK), c.atServer(tcpACK, port), xdpTX, "forward_nat")
 		wantFrame(t, p, c.fromServer(tcpACK, port), c.atClient(tcpACK), xdpTX, "forward_nat_reply")

@@ -19,7 +19,7 @@ var (
 // relayed makes the case's backend another node's.
 func (c natCase) relayed() *lb.Service {
 	svc := c.service()
-	svc.Forward = lb.DNAT
+	svc.Forward = lb.DSR
 	svc.Backends[0].Node = node4
 	if c.vip.Address.Is6() {
 		svc.Backends[0].Node = node6
@@ -48,14 +48,14 @@ func (c natCase) atNode(flags uint8) frame {
 // relayedHops is the hop limit of a packet on that way, with which it came from 60.
 func (c natCase) relayedHops(flags uint8) uint8 {
 	if c.vip.Protocol == lb.TCP && flags&tcpSYN == 0 {
-		return askingHops(1)
+		return lookupHops(1)
 	}
 	return 59
 }
 
-// askingHops is the hop limit of a segment that a node relays which knows so many
+// lookupHops is the hop limit of a segment that a node relays which knows so many
 // others.
-func askingHops(others uint8) uint8 { return 4 + 1 + others }
+func lookupHops(others uint8) uint8 { return 4 + 1 + others }
 
 func relayCases() []natCase {
 	cases := natCases()
@@ -103,7 +103,7 @@ func TestRelayInVLAN(t *testing.T) {
 }
 
 // A packet that may make no further hop, or would go back to the node that it came
-// from, ends here: nodes that disagree don't pass it to and fro.
+// from, ends here: nodes that disagree don't loop it.
 func TestRelayEnds(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range relayCases() {
@@ -223,7 +223,7 @@ func TestRelayBeginsAnew(t *testing.T) {
 	}
 }
 
-// So it is when nobody has answered the first segment, and it is repeated: the own
+// So it is when there was no answer to the SYN, and it is repeated: the own
 // backend may be dead.
 func TestRelayOpensElsewhere(t *testing.T) {
 	p, _ := newTestPlane(t)
@@ -280,7 +280,7 @@ func TestRelayKeepsFlows(t *testing.T) {
 			after.Backends[0].Address, after.Backends[0].Node = after.Backends[0].Address.Next(), after.Backends[0].Node.Next()
 			update(t, p, after)
 			going := c.atNode(tcpACK)
-			going.ip = flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), askingHops(2), tcpACK)
+			going.ip = flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), lookupHops(2), tcpACK)
 			wantFrame(t, p, c.fromClient(tcpACK), going, xdpTX, "forward_relay")
 			opening := c.atNode(tcpSYN)
 			opening.destination = macOf(after.Backends[0].Node)

@@ -17,27 +17,36 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/nexthop"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	builder "fairlead.io/fairlead/internal/frame"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
 // selfTestHop is how every backend of a self-test is reached: index 1 is the
 // interface that test runs pretend packets came from.
-var selfTestHop = nexthop.Hop{
-	Index: 1, Source: lb.MAC{2, 0, 0, 0, 0, 1}, Destination: lb.MAC{2, 0, 0, 0, 0, 2}, MTU: 1500,
-}
+var selfTestHop = nexthop.Hop{Interface: "lo", Index: loopback, Source: lb.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500}
 
 // selfTestEnd is where frames of segments arrive.
 var selfTestEnd = netip.MustParseAddr("198.51.100.2")
 
 // selfTestCapacity suffices for the services of a self-test.
-var selfTestCapacity = Capacity{Services: 128, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64, Clients: 64, Sessions: 256}
+var selfTestCapacity = table.Capacity{Services: 128, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64, Clients: 64, Sessions: 256}
+
+// selfTest is the test of programs before they are used; nil if there is none.
+func (c *Config) selfTest() func(program.Features) error {
+	if c.untested {
+		return nil
+	}
+	return func(f program.Features) error { return selfTest(f, c.Seed) }
+}
 
 // selfTest balances a built-in set of packets by a program with these features
 // and the given seed, on tables of its own: every mode that it has, both
-// families, and a packet that is none of its business (DESIGN.md §5.4). The
-// error says which verdict was wrong; such a program must not be attached.
-func selfTest(f features, seed uint64) (err error) {
+// families, and a packet of no service. The
+// error is the first wrong verdict; such a program must not be attached.
+func selfTest(f program.Features, seed uint64) (err error) {
 	p, err := newPlane(Config{
 		Capacity: selfTestCapacity, TunnelEnds: []netip.Addr{selfTestEnd}, Seed: seed, Log: slog.New(slog.DiscardHandler),
 	}, fixedHops{})
@@ -45,15 +54,15 @@ func selfTest(f features, seed uint64) (err error) {
 		return fmt.Errorf("self-test: %w", err)
 	}
 	defer func() { err = errors.Join(err, p.Close()) }()
-	if p.kernel.program, err = p.kernel.compile(f); err != nil {
+	program, err := p.programs.Load(f)
+	if err != nil {
 		return err
 	}
-	p.kernel.features = f
 	for _, c := range selfTestCases() {
-		if featuresOf(c.svc)&^f != 0 {
+		if propertiesOf(c.svc).needs()&^f != 0 {
 			continue
 		}
-		if err := p.testService(c); err != nil {
+		if err := testService(p, program, c); err != nil {
 			return fmt.Errorf("self-test: %s to %s: %w", c.svc.VIP, c.svc.Backends[0].Address, err)
 		}
 	}
@@ -67,21 +76,21 @@ type selfTestCase struct {
 	exits []string
 }
 
-// testService sends packets to a service and checks what becomes of them, and of
-// the same packet when there is no such service.
-func (p *Plane) testService(c selfTestCase) error {
+// testService sends packets to a service and checks the verdicts, and that on the
+// same packet without the service.
+func testService(p *Plane, program *ebpf.Program, c selfTestCase) error {
 	in, packet, err := selfTestFrame(c.svc.VIP)
 	if err != nil {
 		return err
 	}
-	if verdict, out, err := testRun(p.kernel.program, in); err != nil || verdict != xdpPass || !bytes.Equal(in, out) {
+	if verdict, out, err := testRun(program, in); err != nil || verdict != xdpPass || !bytes.Equal(in, out) {
 		return errors.Join(err, fmt.Errorf("without a service: verdict %d, frame % x", verdict, out))
 	}
 	if _, err := p.Update(context.Background(), c.svc); err != nil {
 		return err
 	}
 	for _, exit := range c.exits {
-		if err := p.testPacket(in, packet, exit); err != nil {
+		if err := testPacket(p, program, in, packet, exit, c.svc.Backends[0].Address); err != nil {
 			return err
 		}
 	}
@@ -90,16 +99,16 @@ func (p *Plane) testService(c selfTestCase) error {
 
 // testPacket checks that a frame takes an exit; if that is to a backend, with
 // the client's packet as it was.
-func (p *Plane) testPacket(in, packet []byte, exit string) error {
-	before, err := p.kernel.exits.Read()
+func testPacket(p *Plane, program *ebpf.Program, in, packet []byte, exit string, backend netip.Addr) error {
+	before, err := p.programs.Exits()
 	if err != nil {
 		return err
 	}
-	verdict, out, err := testRun(p.kernel.program, in)
+	verdict, out, err := testRun(program, in)
 	if err != nil {
 		return err
 	}
-	after, err := p.kernel.exits.Read()
+	after, err := p.programs.Exits()
 	if err != nil {
 		return err
 	}
@@ -114,10 +123,10 @@ func (p *Plane) testPacket(in, packet []byte, exit string) error {
 		return fmt.Errorf("counter %s moved by %d", exit, after[exit]-before[exit])
 	case want != xdpTX:
 		return nil
-	case !bytes.HasPrefix(out, selfTestHop.Destination[:]):
+	case lb.MAC(out[:6]) != selfTestMAC(backend):
 		return fmt.Errorf("frame % x", out)
 	case exit == exitNAT:
-		return p.testSession(in, out)
+		return testTranslated(program, in, out)
 	case exit == exitRelay:
 		return testRelayed(in, out)
 	case !bytes.HasSuffix(out, packet):
@@ -172,9 +181,9 @@ func selfTestServices() []*lb.Service {
 	}
 	for i, vip := range addresses {
 		backend := []string{"198.51.100.1", "2001:db8:1::1"}[i]
-		relayed := selfTestService(lb.DNAT, vip, backend, lb.SegmentUnset)
+		relayed := selfTestService(lb.DSR, vip, backend, lb.SegmentUnset)
 		relayed.Backends[0].Node = netip.MustParseAddr("198.51.100.2")
-		translated := selfTestService(lb.DNAT, vip, backend, lb.SegmentUnset)
+		translated := selfTestService(lb.DSR, vip, backend, lb.SegmentUnset)
 		translated.Backends[0].Outside = true
 		services = append(services, relayed, translated)
 	}
@@ -214,37 +223,24 @@ func selfTestService(forward lb.Forward, vip, backend string, arrives lb.Segment
 }
 
 // selfTestFrame is a TCP packet to vip: the frame, and the IP packet in it.
-func selfTestFrame(vip lb.VIP) (frame, packet []byte, err error) {
-	ethernet := &layers.Ethernet{
-		SrcMAC: []byte{2, 0, 0, 0, 0, 3}, DstMAC: selfTestHop.Source[:], EthernetType: layers.EthernetTypeIPv4,
-	}
-	client := netip.MustParseAddr("203.0.113.1").AsSlice()
-	var ip gopacket.SerializableLayer = &layers.IPv4{
-		Version: 4, TTL: 64, Protocol: layers.IPProtocolTCP, SrcIP: client, DstIP: vip.Address.AsSlice(),
-	}
+func selfTestFrame(vip lb.VIP) (in, packet []byte, err error) {
+	client := netip.MustParseAddrPort("203.0.113.1:40000")
 	if vip.Address.Is6() {
-		ethernet.EthernetType = layers.EthernetTypeIPv6
-		client = netip.MustParseAddr("2001:db8:2::1").AsSlice()
-		ip = &layers.IPv6{
-			Version: 6, HopLimit: 64, NextHeader: layers.IPProtocolTCP, SrcIP: client, DstIP: vip.Address.AsSlice(),
-		}
+		client = netip.MustParseAddrPort("[2001:db8:2::1]:40000")
 	}
-	tcp := &layers.TCP{SrcPort: 40000, DstPort: layers.TCPPort(vip.Port), SYN: true, Window: 512}
-	if err := tcp.SetNetworkLayerForChecksum(ip.(gopacket.NetworkLayer)); err != nil {
+	described := builder.Description{From: client, To: netip.AddrPortFrom(vip.Address, vip.Port), Protocol: builder.TCP, Flags: builder.SYN}
+	if in, err = described.Build(); err != nil {
 		return nil, nil, err
 	}
-	buffer := gopacket.NewSerializeBuffer()
-	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buffer, options, ethernet, ip, tcp); err != nil {
-		return nil, nil, err
-	}
-	frame = bytes.Clone(buffer.Bytes())
-	packet = frame[14:]
+	copy(in, selfTestHop.Source[:])
+	packet = in[14:]
 	if vip.Segment.Overlay() {
-		err = gopacket.SerializeLayers(buffer, options, append(selfTestOverlay(vip.Segment), gopacket.Payload(frame))...)
-		frame = buffer.Bytes()
+		buffer := gopacket.NewSerializeBuffer()
+		options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+		err = gopacket.SerializeLayers(buffer, options, append(selfTestOverlay(vip.Segment), gopacket.Payload(in))...)
+		in = buffer.Bytes()
 	}
-	return frame, packet, err
+	return in, packet, err
 }
 
 // selfTestOverlay is what stands in front of a segment's frame.
@@ -272,14 +268,15 @@ func testRun(program *ebpf.Program, in []byte) (verdict uint32, out []byte, err 
 	return verdict, options.DataOut, err
 }
 
-// fixedHops reaches every backend in the same way.
+// fixedHops reaches every backend in the same way, but each under a MAC address of
+// its own.
 type fixedHops struct{}
 
 func (fixedHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 	results := make([]nexthop.Result, len(targets))
 	for i, t := range targets {
 		hop := selfTestHop
-		hop.Relay = t.Relay.IsValid()
+		hop.Destination, hop.Relay = selfTestMAC(t.Address), t.Relay.IsValid()
 		if !t.OnLink && !hop.Relay {
 			hop.Local = selfTestEnd
 			if t.Address.Is6() {
@@ -291,7 +288,99 @@ func (fixedHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
 	return results
 }
 
+// selfTestMAC is the MAC address of a backend.
+func selfTestMAC(backend netip.Addr) lb.MAC {
+	a := backend.As16()
+	return lb.MAC{2, 1, a[12], a[13], a[14], a[15]}
+}
+
 func (fixedHops) Forget(lb.VIP)            {}
 func (fixedHops) Ports(int) []nexthop.Port { return nil }
-func (fixedHops) Changed() <-chan lb.VIP   { return nil }
+func (fixedHops) Notify(func(lb.VIP))      {}
 func (fixedHops) Close() error             { return nil }
+
+// The exits to backends of services whose packets are translated.
+const (
+	exitNAT   = "forward_nat"
+	exitRelay = "forward_relay"
+)
+
+// testRelayed checks a client's frame on its way to another node: nothing but its
+// link layer and the hop limit differ.
+func testRelayed(in, out []byte) error {
+	want, err := rebuilt(in, 63, false)
+	if err == nil && !bytes.Equal(out[12:], want[12:]) {
+		err = fmt.Errorf("frame % x, want % x behind its addresses", out, want)
+	}
+	return err
+}
+
+// testTranslated checks a client's frame as NAT has made it: its checksums, and that
+// the server's answer comes back to the client as from the VIP.
+func testTranslated(program *ebpf.Program, in, out []byte) error {
+	sound, err := rebuilt(out, 63, false)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(sound, out) {
+		return fmt.Errorf("frame % x, want % x", out, sound)
+	}
+	answer, err := rebuilt(out, 64, true)
+	if err != nil {
+		return err
+	}
+	want, err := rebuilt(in, 63, true)
+	if err != nil {
+		return err
+	}
+	verdict, back, err := testRun(program, answer)
+	if err == nil && (verdict != xdpTX || !bytes.Equal(back, want)) {
+		err = fmt.Errorf("answer: verdict %d, frame % x, want % x", verdict, back, want)
+	}
+	return err
+}
+
+// rebuilt is an untagged TCP frame with that TTL or hop limit, and its checksums
+// recomputed; if it is turned, as its receiver would send it back.
+func rebuilt(frame []byte, hops uint8, turned bool) ([]byte, error) {
+	decoded := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
+	if failed := decoded.ErrorLayer(); failed != nil {
+		return nil, failed.Error()
+	}
+	var stack []gopacket.SerializableLayer
+	for _, layer := range decoded.Layers() {
+		if turned {
+			turnLayer(layer)
+		}
+		switch l := layer.(type) {
+		case *layers.IPv4:
+			l.TTL = hops
+		case *layers.IPv6:
+			l.HopLimit = hops
+		case *layers.TCP:
+			if err := l.SetNetworkLayerForChecksum(decoded.NetworkLayer()); err != nil {
+				return nil, err
+			}
+		}
+		if l, ok := layer.(gopacket.SerializableLayer); ok {
+			stack = append(stack, l)
+		}
+	}
+	buffer := gopacket.NewSerializeBuffer()
+	err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{ComputeChecksums: true}, stack...)
+	return buffer.Bytes(), err
+}
+
+// turnLayer exchanges source and destination.
+func turnLayer(layer gopacket.Layer) {
+	switch l := layer.(type) {
+	case *layers.Ethernet:
+		l.SrcMAC, l.DstMAC = l.DstMAC, l.SrcMAC
+	case *layers.IPv4:
+		l.SrcIP, l.DstIP = l.DstIP, l.SrcIP
+	case *layers.IPv6:
+		l.SrcIP, l.DstIP = l.DstIP, l.SrcIP
+	case *layers.TCP:
+		l.SrcPort, l.DstPort = l.DstPort, l.SrcPort
+	}
+}

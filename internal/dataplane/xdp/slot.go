@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -15,14 +16,14 @@ import (
 // name backends by their slots, so a backend keeps its own as long as either
 // may name it: also when it has left the service. The zero slot is free.
 type slot struct {
-	balancerBackend
-	detail balancerBackendDetail
+	table.BalancerBackend
+	detail table.BalancerBackendDetail
 	// backend is what the service said of it last; without an address if only an
 	// earlier agent knew.
 	backend lb.Backend
-	// unreached is why the backend has no next hop; nil if it has.
-	unreached error
-	// wasUsable says that the backend has been usable.
+	// hopErr is why the backend has no next hop; nil if it has.
+	hopErr error
+	// wasUsable is set once the backend has been usable.
 	wasUsable bool
 	// newFlowsBefore is what the counter of new flows had counted when the backend
 	// got it.
@@ -34,19 +35,35 @@ func (s *slot) taken() bool { return s.detail.Port != 0 }
 // adopted reports whether only an earlier agent knew what the backend is.
 func (s *slot) adopted() bool { return !s.backend.Address.IsValid() }
 
-func (s *slot) usable() bool { return s.has(balancerBackendFlagBACKEND_USABLE) }
+func (s *slot) usable() bool { return s.has(table.BalancerBackendFlagBACKEND_USABLE) }
 
-func (s *slot) has(flag balancerBackendFlag) bool { return s.Flags&uint8(flag) != 0 }
+func (s *slot) has(flag table.BalancerBackendFlag) bool { return s.Flags&uint8(flag) != 0 }
 
 func (s *slot) id() lb.BackendID {
-	return netip.AddrPortFrom(unmapped(s.detail.Address), wirePort(s.detail.Port))
+	return netip.AddrPortFrom(table.Unmapped(s.detail.Address), table.WirePort(s.detail.Port))
 }
 
-// record is what a flow record says of the slot's backend.
+// record is the slot's backend in flow records.
 func (s *slot) record(number uint16) uint32 { return uint32(number) | uint32(s.Generation)<<16 }
 
+// slotAt returns the slot of that number, or nil if no backend has it.
+func slotAt(slots []slot, number uint32) *slot {
+	if int(number) < len(slots) && slots[number].taken() {
+		return &slots[number]
+	}
+	return nil
+}
+
+// named returns the slot whose backend a record names, or nil.
+func named(slots []slot, record uint32) *slot {
+	if one := slotAt(slots, record&0xffff); one != nil && one.record(uint16(record)) == record {
+		return one
+	}
+	return nil
+}
+
 // traffic is where the slot's traffic is counted.
-func (s *slot) traffic() extent { return extent{s.Stats, 1} }
+func (s *slot) traffic() table.Extent { return table.Extent{Base: s.Stats, Size: 1} }
 
 // since is the traffic of the slot's backend, out of all counters' readings.
 func (s *slot) since(traffic []dataplane.Traffic) dataplane.Traffic {
@@ -58,9 +75,9 @@ func (s *slot) since(traffic []dataplane.Traffic) dataplane.Traffic {
 	}
 }
 
-// same reports whether the program can't tell two slots apart.
+// same reports whether two slots are the same for the program.
 func (s *slot) same(o *slot) bool {
-	return s.balancerBackend == o.balancerBackend && s.detail == o.detail
+	return s.BalancerBackend == o.BalancerBackend && s.detail == o.detail
 }
 
 func sameSlots(a, b []slot) bool {
@@ -78,10 +95,20 @@ func slotNumbers(slots []slot) map[lb.BackendID]uint16 {
 	return numbers
 }
 
-// seat gives a backend a free slot, with a traffic counter of its own, and
+// after is the slot with what stays of the one that its backend has now.
+func (s slot) after(now *slot) slot {
+	s.Stats, s.Generation, s.detail.Before, s.newFlowsBefore = now.Stats, now.Generation, now.detail.Before, now.newFlowsBefore
+	s.wasUsable = now.wasUsable || s.usable()
+	if s.adopted() {
+		s.backend = now.backend
+	}
+	return s
+}
+
+// allocSlot gives a backend a free slot, with a traffic counter of its own, and
 // returns the slot's number. What the counter has counted for others is known
 // exactly: they were retired before a grace period.
-func (p *Plane) seat(v *version) (uint16, error) {
+func allocSlot(t *table.Tables, v *version) (uint16, error) {
 	number := slices.IndexFunc(v.slots, func(s slot) bool { return !s.taken() })
 	if number < 0 {
 		number = len(v.slots)
@@ -90,17 +117,16 @@ func (p *Plane) seat(v *version) (uint16, error) {
 	if number >= maxServiceBackends {
 		return 0, fmt.Errorf("%d backends, with those that left not long ago, are too many: want at most %d", number+1, maxServiceBackends)
 	}
-	traffic, err := p.take(p.traffic, 1)
+	traffic, err := t.Counters.Alloc(1)
 	if err != nil {
 		return 0, err
 	}
 	v.fresh = append(v.fresh, traffic)
-	p.generation++
-	v.slots[number].Generation = p.generation
-	v.slots[number].Stats = traffic.base
-	if v.slots[number].detail.Before, err = p.kernel.counted(traffic.base); err != nil {
+	v.slots[number].Generation = t.NextGeneration()
+	v.slots[number].Stats = traffic.Base
+	if v.slots[number].detail.Before, err = t.Counted(traffic.Base); err != nil {
 		return 0, err
 	}
-	v.slots[number].newFlowsBefore, err = p.kernel.beginNewFlows(traffic.base)
+	v.slots[number].newFlowsBefore, err = t.BeginNewFlows(traffic.Base)
 	return uint16(number), err
 }

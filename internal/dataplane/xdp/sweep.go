@@ -4,15 +4,16 @@ package xdp
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 	"unsafe"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
-	"fairlead.io/fairlead/internal/lb"
 )
 
-// sweepInterval is how often there is a look at whether flow records are due to
+// sweepInterval is how often services are checked for flow records that are due to
 // be read.
 const sweepInterval = time.Second
 
@@ -20,7 +21,7 @@ const sweepInterval = time.Second
 const maxSweepPause = 30 * time.Second
 
 // idleSlack is added to idle time-outs: how late a record's time may be
-// (FLOW_TOUCH of bpf/flow.h and a tick of the coarse clock), and how long a
+// (FLOW_TOUCH of bpf/pick/flow.h and a tick of the coarse clock), and how long a
 // change takes from its time until packets see it.
 const idleSlack = 250 * time.Millisecond
 
@@ -28,74 +29,78 @@ const idleSlack = 250 * time.Millisecond
 // millisecond's worth.
 const forgetAtOnce = 512
 
+// sweeper removes what packets left in the tables and no service needs any more.
+type sweeper struct {
+	p *Plane
+	// sessionsLeft is set if there may be NAT sessions without a service; only run
+	// uses it. clientsLeft is set if there may be records of clients; the plane's mu
+	// guards it.
+	sessionsLeft, clientsLeft bool
+}
+
+func newSweeper(p *Plane) *sweeper { return &sweeper{p: p, sessionsLeft: true, clientsLeft: true} }
+
 // swept is a service while its flow records are read.
 type swept struct {
-	vip  lb.VIP
-	s    *service
-	now  *version // when reading began
-	idle time.Duration
-	// natIdle is that of established NAT sessions.
-	natIdle time.Duration
-	// disagree and used are what live records say: entries that must stay
-	// unstable, and slots that must stay taken.
+	owner
+	// disagree and used come from live records: entries that must stay unstable,
+	// and slots that must stay taken.
 	disagree []bool
 	used     []bool
 	present  int
 	inserts  uint64
 	// keys are the records of unstable entries by the entry, for those that
-	// become stable; stray those that nobody needs.
+	// become stable; stray those that are not needed.
 	keys  map[int][]uint64
 	stray []uint64
 }
 
-// sweepEvery sweeps until the plane is closed.
-func (p *Plane) sweepEvery(interval time.Duration) {
+// run sweeps until the plane is closed.
+func (w *sweeper) run(interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	sessions := time.NewTicker(sessionSweepInterval)
 	defer sessions.Stop()
 	for {
 		select {
-		case <-p.done:
+		case <-w.p.done:
 			return
 		case <-sessions.C:
-			if err := p.sweepSessions(); err != nil {
-				p.config.Log.Warn("sessions were not swept", "error", err)
-			}
-			if err := p.sweepClients(); err != nil {
-				p.config.Log.Warn("clients were not swept", "error", err)
-			}
-			continue
+			w.warn("sessions", w.sweepSessions())
+			w.warn("clients", w.sweepClients())
 		case <-tick.C:
-		}
-		if err := p.sweep(p.clock()); err != nil {
-			p.config.Log.Warn("flow records were not swept", "error", err)
-		}
-		if err := p.trim(); err != nil {
-			p.config.Log.Warn("program keeps features that nothing needs", "error", err)
+			w.warn("flow records", w.sweep(w.p.clock()))
+			w.warn("program features", w.trim())
 		}
 	}
 }
 
+// warn logs an error, unless the plane is closed meanwhile.
+func (w *sweeper) warn(what string, err error) {
+	if err != nil && !errors.Is(err, table.ErrClosed) {
+		w.p.config.Log.Warn("sweep failed, retrying", "what", what, "error", err)
+	}
+}
+
 // sweep reads the flow records if that is due for a service: records that are
-// idle or that nobody needs are deleted, entries become stable again and the
-// slots of backends that left become free (DESIGN.md §5.2).
-func (p *Plane) sweep(now time.Duration) error {
-	services, err := p.sweepable(now)
+// idle or not needed are deleted, entries become stable again and the slots of
+// backends that left become free.
+func (w *sweeper) sweep(now time.Duration) error {
+	services, err := w.sweepable(now)
 	if err != nil || len(services) == 0 {
 		return err
 	}
-	orphans, err := p.readFlows(services)
+	orphans, err := w.readFlows(services)
 	if err != nil {
 		return err
 	}
 	for _, sw := range services {
-		if err := p.settle(sw, now); err != nil {
+		if err := w.settle(sw, now); err != nil {
 			return err
 		}
 	}
 	for number, keys := range orphans {
-		if _, err := p.forget(keys, func() bool { return p.serves(number) }); err != nil {
+		if _, err := w.forget(keys, func() bool { return w.serves(number) }); err != nil {
 			return err
 		}
 	}
@@ -104,9 +109,9 @@ func (p *Plane) sweep(now time.Duration) error {
 
 // forget deletes records, as long as they aren't needed: a service may change at
 // any time.
-func (p *Plane) forget(keys []uint64, needed func() bool) (deleted int, err error) {
+func (w *sweeper) forget(keys []uint64, needed func() bool) (deleted int, err error) {
 	for portion := range slices.Chunk(keys, forgetAtOnce) {
-		n, err := p.forgetPortion(portion, needed)
+		n, err := w.forgetPortion(portion, needed)
 		if deleted += n; err != nil {
 			return deleted, err
 		}
@@ -114,19 +119,19 @@ func (p *Plane) forget(keys []uint64, needed func() bool) (deleted int, err erro
 	return deleted, nil
 }
 
-func (p *Plane) forgetPortion(keys []uint64, needed func() bool) (deleted int, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed || needed() {
+func (w *sweeper) forgetPortion(keys []uint64, needed func() bool) (deleted int, err error) {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	if w.p.closed || needed() {
 		return 0, nil
 	}
-	return p.kernel.deleteFlows(keys)
+	return w.p.tables.DeleteFlows(keys)
 }
 
 // serves reports whether there is a service of that number.
-func (p *Plane) serves(number uint32) bool {
-	for _, s := range p.services {
-		if s.number.base == number {
+func (w *sweeper) serves(number uint32) bool {
+	for _, s := range w.p.services {
+		if s.number.Base == number {
 			return true
 		}
 	}
@@ -135,21 +140,21 @@ func (p *Plane) serves(number uint32) bool {
 
 // sweepable returns the services with flow records, by number; none if no
 // service is due.
-func (p *Plane) sweepable(now time.Duration) (map[uint32]*swept, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
+func (w *sweeper) sweepable(now time.Duration) (map[uint32]*swept, error) {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	if w.p.closed {
 		return nil, nil
 	}
 	due := false
 	services := make(map[uint32]*swept)
-	for vip, s := range p.services {
+	for vip, s := range w.p.services {
 		if s.idle == 0 || !s.tracks() {
 			continue
 		}
 		due = due || now >= s.sweepAt
-		services[s.number.base] = &swept{
-			vip: vip, s: s, now: s.now, idle: s.idle, natIdle: s.natIdle(),
+		services[s.number.Base] = &swept{
+			owner:    owner{vip: vip, s: s, now: s.now, idle: s.idle},
 			disagree: make([]bool, len(s.now.ring.Entries)),
 			used:     make([]bool, len(s.now.slots)),
 			keys:     map[int][]uint64{},
@@ -158,7 +163,7 @@ func (p *Plane) sweepable(now time.Duration) (map[uint32]*swept, error) {
 	if !due {
 		return nil, nil
 	}
-	stats, err := p.kernel.readFlowStats(p.numbersUsed())
+	stats, err := w.p.tables.ReadFlowStats()
 	for number, sw := range services {
 		if err == nil {
 			sw.inserts = stats[number].Inserts
@@ -170,7 +175,7 @@ func (p *Plane) sweepable(now time.Duration) (map[uint32]*swept, error) {
 // tracks reports whether flows of the service may be recorded, or slots wait to
 // become free.
 func (s *service) tracks() bool {
-	return s.now.flags&uint16(balancerViewFlagVIEW_TRACK_ALL) != 0 || s.now.ring.Previous != nil ||
+	return s.now.has(table.BalancerViewFlagVIEW_TRACK_ALL) || s.now.ring.Previous != nil ||
 		s.flows.present > 0 || s.left > 0
 }
 
@@ -192,13 +197,13 @@ func (s *service) wanted(one *slot) bool {
 
 // readFlows sorts the flow records by their services and returns the others by
 // their services' numbers.
-func (p *Plane) readFlows(services map[uint32]*swept) (orphans map[uint32][]uint64, err error) {
-	now, err := flowClock()
+func (w *sweeper) readFlows(services map[uint32]*swept) (orphans map[uint32][]uint64, err error) {
+	now, err := table.FlowClock()
 	if err != nil {
 		return nil, err
 	}
 	orphans = map[uint32][]uint64{}
-	err = p.kernel.eachFlow(func(key uint64, flow *balancerFlow) {
+	err = w.p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) {
 		if sw := services[flow.Service]; sw != nil {
 			sw.add(key, flow, now)
 		} else {
@@ -208,9 +213,11 @@ func (p *Plane) readFlows(services map[uint32]*swept) (orphans map[uint32][]uint
 	if err != nil || !translate(services) {
 		return orphans, err
 	}
-	return orphans, p.kernel.eachSession(func(_ uint64, s *balancerNatSession) {
+	return orphans, w.p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
 		if sw := services[s.Service]; sw != nil {
-			sw.hold(s, flowAge(now, s.Seen))
+			if sw.keepsSession(s, now) {
+				sw.used[s.Backend&0xffff] = true // the backend keeps its slot
+			}
 		}
 	})
 }
@@ -218,30 +225,22 @@ func (p *Plane) readFlows(services map[uint32]*swept) (orphans map[uint32][]uint
 // translate reports whether a swept service may have NAT sessions.
 func translate(services map[uint32]*swept) bool {
 	for _, sw := range services {
-		if sw.now.flags&uint16(balancerViewFlagVIEW_NAT) != 0 {
+		if sw.now.translates() {
 			return true
 		}
 	}
 	return false
 }
 
-// hold takes note of one NAT session: its backend keeps its slot.
-func (sw *swept) hold(s *balancerNatSession, age time.Duration) {
-	owner := sessionOwner{idle: sw.natIdle, slots: sw.now.slots}
-	if owner.keeps(s, age) {
-		sw.used[s.Backend&0xffff] = true
-	}
-}
-
-// add takes note of one record.
-func (sw *swept) add(key uint64, flow *balancerFlow, now uint32) {
+// add counts one record.
+func (sw *swept) add(key uint64, flow *table.BalancerFlow, now uint32) {
 	sw.present++
 	number := flow.Backend & 0xffff
-	known := int(number) < len(sw.now.slots) && sw.now.slots[number].record(uint16(number)) == flow.Backend
-	all := sw.now.flags&uint16(balancerViewFlagVIEW_TRACK_ALL) != 0
+	known := named(sw.now.slots, flow.Backend) != nil
+	all := sw.now.has(table.BalancerViewFlagVIEW_TRACK_ALL)
 	place := sw.now.ring.Place(flow.Place)
 	stable := len(sw.now.ring.Entries) == 0 || sw.now.ring.Entries[place]&tracking.Unstable == 0
-	if !known || flowAge(now, flow.Seen) > idleTime(flow, sw.idle) || (stable && !all) {
+	if !known || table.FlowAge(now, flow.Seen) > idleTime(flow, sw.idle) || (stable && !all) {
 		sw.stray = append(sw.stray, key)
 		return
 	}
@@ -260,27 +259,26 @@ func (sw *swept) add(key uint64, flow *balancerFlow, now uint32) {
 
 // settle makes entries of a swept service stable and slots free, and deletes
 // the records that are not needed any more once no packet looks for them.
-func (p *Plane) settle(sw *swept, now time.Duration) error {
-	shown, unneeded, until, err := p.settleVersion(sw, now)
+func (w *sweeper) settle(sw *swept, now time.Duration) error {
+	shown, unneeded, until, err := w.settleVersion(sw, now)
 	if err != nil {
 		return err
 	}
 	if len(unneeded) > len(sw.stray) {
-		if err := p.grace.wait(context.Background(), until); err != nil {
+		if err := w.p.tables.Grace.Wait(context.Background(), until); err != nil {
 			return err
 		}
 	}
-	deleted, err := p.forget(unneeded, func() bool { return sw.s.now.ring != shown.ring })
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	deleted, err := w.forget(unneeded, func() bool { return sw.s.now.ring != shown.ring })
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
 	sw.s.flows.forgotten += uint64(deleted)
 	sw.s.flows.present = sw.present - deleted
 	sw.s.flows.inserts = sw.inserts
-	if p.closed || p.services[sw.vip] != sw.s {
+	if w.p.closed || w.p.services[sw.vip] != sw.s {
 		return err
 	}
-	offset := serviceOffset(sw.s.number.base) + unsafe.Offsetof(balancerService{}.Forgotten)
-	if werr := write(p.kernel.services, offset, sw.s.flows.forgotten); err == nil {
+	if werr := table.WriteService(w.p.tables, sw.s.number.Base, unsafe.Offsetof(table.BalancerService{}.Forgotten), sw.s.flows.forgotten); err == nil {
 		err = werr
 	}
 	return err
@@ -290,15 +288,15 @@ func (p *Plane) settle(sw *swept, now time.Duration) error {
 // with the records that it doesn't need; packets look for those of entries that
 // have become stable until the ticket is over. A service that has changed since
 // its records were read, or whose view is not free, waits for the next sweep.
-func (p *Plane) settleVersion(sw *swept, now time.Duration) (shown *version, unneeded []uint64, until ticket, err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, unneeded []uint64, until table.Ticket, err error) {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
 	s := sw.s
-	if p.closed || p.services[sw.vip] != s {
+	if w.p.closed || w.p.services[sw.vip] != s {
 		return nil, nil, 0, nil
 	}
 	s.sweepAt = now + min(max(sw.idle/4, sweepInterval), maxSweepPause)
-	if s.now != sw.now || !p.grace.over(s.flipped) {
+	if s.now != sw.now || !w.p.tables.Grace.Over(s.flipped) {
 		s.sweepAt = now
 		return nil, nil, 0, nil
 	}
@@ -308,12 +306,12 @@ func (p *Plane) settleVersion(sw *swept, now time.Duration) (shown *version, unn
 		next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
 	}
 	s.free(next, sw.used)
-	next.servers = next.heldServers()
-	if err := p.stageTables(s, next); err != nil {
-		p.unstage(s, next)
+	next.properties.slotsFreed(next.slots)
+	if err := next.stageTables(w.p.tables, s); err != nil {
+		next.unstage(w.p.tables, s)
 		return nil, nil, 0, nil // no room now: there is another sweep
 	}
-	if err := p.show(sw.vip, s, next, true); err != nil {
+	if err := w.p.show(sw.vip, s, next, true); err != nil {
 		return nil, nil, 0, err
 	}
 	s.countLeft()
@@ -340,4 +338,16 @@ func (s *service) free(v *version, used []bool) {
 			v.slots[i] = slot{}
 		}
 	}
+}
+
+// trim removes what no service needs any more from the program in use, and
+// programs that hand nothing over any more.
+func (w *sweeper) trim() error {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	if w.p.closed || len(w.p.programs.Attachments()) == 0 {
+		return nil
+	}
+	_, err := w.p.programs.Specialise()
+	return errors.Join(err, w.p.trimHandover())
 }

@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp/tracking/model"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // single is one balancer of a service with usable backends, of which those of
@@ -17,7 +18,7 @@ func single(t *testing.T, svc lb.Service, flows, backends int, present ...int) *
 	b := newBalanced(t, svc)
 	p := &peers{t: t, all: []*balanced{b}, homes: map[int]netip.AddrPort{}}
 	for _, id := range b.shape(flows, backends).Backends {
-		p.backends = append(p.backends, model.Backend{ID: id, Weight: 1, Usable: true})
+		p.backends = append(p.backends, dataplanetest.Backend{ID: id, Weight: 1, Usable: true})
 	}
 	p.clients = flows
 	p.present = make([]bool, backends)
@@ -29,63 +30,63 @@ func single(t *testing.T, svc lb.Service, flows, backends int, present ...int) *
 }
 
 // begin sends the first packets of all flows.
-func (p *peers) begin(phase model.Phase) {
+func (p *peers) begin(phase dataplanetest.Phase) {
 	for i := range p.clients {
 		p.homes[i] = p.send(p.all[0], i, phase)
 	}
 }
 
 // Records are swept only by who knows what they are for: those of a service that
-// a new agent has not heard of yet, or that changes while they are read, stay.
+// a new agent has not received yet, or that changes while they are read, stay.
 func TestSweepLeavesOthersRecords(t *testing.T) {
 	svc := historyServices()["ipv4/tcp/flow/minimal"]
 	p := single(t, svc, 100, 4, 0, 1)
 	b := p.all[0]
 	other := manyBackends(vip6, 3)
-	other.IdleTimeout = model.Idle
+	other.IdleTimeout = dataplanetest.Idle
 	update(t, b.plane, other)
 	other.Backends = other.Backends[1:]
 	update(t, b.plane, other)
 
 	p.present[2], p.present[3] = true, true
 	p.update(b)
-	p.begin(model.Opening) // recorded with the present backends
+	p.begin(dataplanetest.Opening) // recorded with the present backends
 	p.must(b.Restart())
 	update(t, b.plane, other)
-	p.must(b.plane.sweep(b.plane.clock()))
-	p.wantHomes(1, model.Open)
+	p.must(b.plane.sweeper.sweep(b.plane.clock()))
+	p.wantHomes(1, dataplanetest.Open)
 
 	p.update(b)
-	p.must(b.Pass(model.Idle + time.Hour))
+	p.must(b.Pass(dataplanetest.Idle + time.Hour))
 	p.must(b.Sweep())
-	reading, err := b.plane.sweepable(b.plane.clock() + time.Hour)
+	reading, err := b.plane.sweeper.sweepable(b.plane.clock() + time.Hour)
 	p.must(err)
 	p.present[0], p.present[1] = false, false
 	p.update(b)
-	p.begin(model.Opening)
-	orphans, err := b.plane.readFlows(reading)
+	p.begin(dataplanetest.Opening)
+	orphans, err := b.plane.sweeper.readFlows(reading)
 	p.must(err)
 	if len(orphans) == 0 {
 		t.Fatal("nothing was recorded meanwhile")
 	}
 	for number, keys := range orphans {
-		_, err := b.plane.forget(keys, func() bool { return b.plane.serves(number) })
+		_, err := b.plane.sweeper.forget(keys, func() bool { return b.plane.sweeper.serves(number) })
 		p.must(err)
 	}
-	p.wantHomes(1, model.Open)
+	p.wantHomes(1, dataplanetest.Open)
 }
 
 // Records of services that are gone are deleted.
 func TestSweepForgetsDeletedServices(t *testing.T) {
 	p := single(t, historyServices()["ipv4/tcp/flow/full"], 100, 3, 0, 1, 2)
-	p.begin(model.Opening)
+	p.begin(dataplanetest.Opening)
 	b := p.all[0]
 	other := manyBackends(vip6, 3)
 	other.Tracking = lb.TrackingFull // so that records are read
 	update(t, b.plane, other)
 	remove(t, b.plane, b.service.VIP)
-	p.must(b.plane.sweep(b.plane.clock() + time.Hour))
-	p.must(b.plane.kernel.eachFlow(func(key uint64, _ *balancerFlow) { t.Errorf("record %x is left", key) }))
+	p.must(b.plane.sweeper.sweep(b.plane.clock() + time.Hour))
+	p.must(b.plane.tables.EachFlow(func(key uint64, _ *table.BalancerFlow) { t.Errorf("record %x is left", key) }))
 }
 
 // A service may learn its flows for longer than they may be idle: what has been
@@ -95,19 +96,19 @@ func TestLearningOutlastsIdleTime(t *testing.T) {
 	svc.Learn, svc.IdleTimeout = time.Minute, 30*time.Second
 	p := single(t, svc, 100, 6, 0, 1, 2)
 	b := p.all[0]
-	p.begin(model.Datagram)
+	p.begin(dataplanetest.Datagram)
 	p.present = []bool{false, true, true, true, true, true}
 	p.update(b)
 	for range 3 {
-		p.wantHomes(1, model.Datagram)
+		p.wantHomes(1, dataplanetest.Datagram)
 		p.must(b.Pass(svc.Learn / 3))
 		p.must(b.Sweep())
 		p.update(b)
 	}
 	if s := b.plane.services[svc.VIP]; s.now.learned != 0 {
-		t.Error("the change waits longer than it was told to")
+		t.Error("the change waits longer than Learn")
 	}
-	p.wantHomes(1, model.Datagram)
+	p.wantHomes(1, dataplanetest.Datagram)
 }
 
 // A record names a backend, not a slot: one that was made while a sweep freed
@@ -116,20 +117,20 @@ func TestRecordsDontOutliveTheirBackends(t *testing.T) {
 	svc := historyServices()["ipv4/tcp/flow/full"]
 	p := single(t, svc, 40, 3, 0, 1)
 	b := p.all[0]
-	p.begin(model.Opening)
-	records := map[uint64]balancerFlow{}
-	p.must(b.plane.kernel.eachFlow(func(key uint64, flow *balancerFlow) { records[key] = *flow }))
+	p.begin(dataplanetest.Opening)
+	records := map[uint64]table.BalancerFlow{}
+	p.must(b.plane.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { records[key] = *flow }))
 	p.present[0] = false
 	p.update(b)
-	p.must(b.Pass(model.Idle + time.Hour))
+	p.must(b.Pass(dataplanetest.Idle + time.Hour))
 	p.must(b.Sweep())
 	for key, flow := range records {
-		p.must(b.plane.kernel.maps.Flows.Put(key, flow))
+		p.must(b.plane.tables.Maps.Flows.Put(key, flow))
 	}
 	p.present[2] = true // it gets the slot of the one that left
 	p.update(b)
 	for i, home := range p.homes {
-		if got := p.send(b, i, model.Open); home == p.backends[0].ID && got != p.backends[1].ID {
+		if got := p.send(b, i, dataplanetest.Open); home == p.backends[0].ID && got != p.backends[1].ID {
 			t.Fatalf("flow %d went to %s: where its backend was, or was before, is %s", i, got, p.backends[1].ID)
 		}
 	}

@@ -4,16 +4,16 @@ package xdp
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Trace runs a packet through a second instance of the program and tells what it
+// Trace runs a packet through a second instance of the program and returns what it
 // decided. Packets, counters and flows of the live one are not touched.
 func (p *Plane) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
 	p.mu.Lock()
@@ -21,77 +21,31 @@ func (p *Plane) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.T
 	if err := p.ready(ctx); err != nil {
 		return dataplane.Trace{}, err
 	}
-	ifindex, err := p.ingress(packet.Interface)
-	if err != nil {
-		return dataplane.Trace{}, err
-	}
-	if err := p.refreshTracer(); err != nil {
-		return dataplane.Trace{}, err
-	}
-	t, err := p.tracer.run(packet.Frame, ifindex)
+	t, err := p.programs.Trace(packet.Frame, packet.Interface)
 	if err != nil {
 		return dataplane.Trace{}, err
 	}
 	return p.explain(t)
 }
 
-// refreshTracer loads the tracer at the first trace, and again when another
-// program is live.
-func (p *Plane) refreshTracer() error {
-	if p.kernel.program == nil {
-		return errors.New("no packet is balanced yet: the first services are being programmed")
-	}
-	if p.tracer != nil && p.tracer.live == p.kernel.program {
-		return nil
-	}
-	next, err := loadTracer(p.kernel)
-	if err != nil {
-		return err
-	}
-	last := p.tracer
-	p.tracer = next
-	return last.close()
-}
-
-// loopback is the index of every network namespace's first interface.
-const loopback = 1
-
-// ingress is the index of the interface by which a packet comes in.
-func (p *Plane) ingress(name string) (int, error) {
-	if name == "" && len(p.attachments) > 0 {
-		name = p.attachments[0].Interface
-	}
-	if name == "" {
-		return loopback, nil
-	}
-	dev, err := net.InterfaceByName(name)
-	if err != nil {
-		return 0, fmt.Errorf("interface %s: %w", name, err)
-	}
-	return dev.Index, nil
-}
-
-// has reports whether a packet took the step, or one of several.
-func (t *traced) has(step balancerTraceStep) bool { return balancerTraceStep(t.Steps)&step != 0 }
-
 // explain puts a run into the words of dataplane. The service is as it was when
 // the packet met it: p.mu is held.
-func (p *Plane) explain(t traced) (dataplane.Trace, error) {
-	out := dataplane.Trace{Exit: t.exit, Verdict: verdictName(t.verdict), Frame: t.frame}
-	if t.has(balancerTraceStepTRACE_PACKET) {
+func (p *Plane) explain(t program.Traced) (dataplane.Trace, error) {
+	out := dataplane.Trace{Exit: t.Exit, Verdict: verdictName(t.Verdict), Frame: t.Frame}
+	if t.Has(table.BalancerTraceStepTRACE_PACKET) {
 		out.Length = int(t.Length)
-		switch vip := vipOf(t.Vip); vip.Protocol {
+		switch vip := table.VIPOf(t.Vip); vip.Protocol {
 		case lb.TCP, lb.UDP:
 			out.VIP = vip
-			out.Client = netip.AddrPortFrom(unmapped(t.Source), wirePort(t.SourcePort))
+			out.Client = netip.AddrPortFrom(table.Unmapped(t.Source), table.WirePort(t.SourcePort))
 		}
 	}
-	out.Found = t.has(balancerTraceStepTRACE_SERVICE)
+	out.Found = t.Has(table.BalancerTraceStepTRACE_SERVICE)
 	s := p.services[out.VIP]
-	if s == nil || !t.has(balancerTraceStepTRACE_RING|balancerTraceStepTRACE_SERVER|balancerTraceStepTRACE_HIT) {
+	if s == nil || !t.Has(table.BalancerTraceStepTRACE_RING|table.BalancerTraceStepTRACE_SERVER|table.BalancerTraceStepTRACE_HIT) {
 		return out, nil
 	}
-	if t.has(balancerTraceStepTRACE_RING) {
+	if t.Has(table.BalancerTraceStepTRACE_RING) {
 		out.Ring = s.traceRing(t)
 	}
 	out.Backend = s.traceBackend(t)
@@ -100,55 +54,55 @@ func (p *Plane) explain(t traced) (dataplane.Trace, error) {
 	return out, err
 }
 
-func (s *service) traceRing(t traced) *dataplane.TraceRing {
+func (s *service) traceRing(t program.Traced) *dataplane.TraceRing {
 	ring := &dataplane.TraceRing{
 		Place:    int(t.Place),
 		Size:     int(t.View.RingSize),
 		Backend:  s.backendIn(t.RingSlot),
-		Unstable: t.has(balancerTraceStepTRACE_UNSTABLE),
+		Unstable: t.Has(table.BalancerTraceStepTRACE_UNSTABLE),
 	}
-	if t.has(balancerTraceStepTRACE_PREVIOUS) {
+	if t.Has(table.BalancerTraceStepTRACE_PREVIOUS) {
 		ring.Previous = s.backendIn(t.PreviousSlot)
 	}
 	return ring
 }
 
-func (s *service) traceFlow(t traced) (*dataplane.TraceFlow, error) {
+func (s *service) traceFlow(t program.Traced) (*dataplane.TraceFlow, error) {
 	flow := &dataplane.TraceFlow{
-		Phase:   phaseName(balancerPhase(t.Phase)),
-		Tracked: t.has(balancerTraceStepTRACE_TRACKED),
-		Hit:     t.has(balancerTraceStepTRACE_HIT),
-		Named:   t.has(balancerTraceStepTRACE_SERVER),
-		Client:  t.has(balancerTraceStepTRACE_CLIENT),
+		Phase:   phaseName(table.BalancerPhase(t.Phase)),
+		Tracked: t.Has(table.BalancerTraceStepTRACE_TRACKED),
+		Hit:     t.Has(table.BalancerTraceStepTRACE_HIT),
+		Named:   t.Has(table.BalancerTraceStepTRACE_SERVER),
+		Client:  t.Has(table.BalancerTraceStepTRACE_CLIENT),
 	}
-	if !t.has(balancerTraceStepTRACE_RECORD) || t.Flow.Service != t.Service {
+	if !t.Has(table.BalancerTraceStepTRACE_RECORD) || t.Flow.Service != t.Service {
 		return flow, nil
 	}
-	now, err := flowClock()
-	flow.Recorded = s.recorded(t.Flow.Backend)
-	flow.Age = flowAge(now, t.Flow.Seen)
+	now, err := table.FlowClock()
+	flow.Recorded = s.now.recorded(t.Flow.Backend)
+	flow.Age = table.FlowAge(now, t.Flow.Seen)
 	return flow, err
 }
 
-func (s *service) traceBackend(t traced) *dataplane.TraceBackend {
-	if int(t.Slot) >= len(s.now.slots) || !s.now.slots[t.Slot].taken() {
+func (s *service) traceBackend(t program.Traced) *dataplane.TraceBackend {
+	one := slotAt(s.now.slots, t.Slot)
+	if one == nil {
 		return nil
 	}
-	one := &s.now.slots[t.Slot]
 	var mode lb.Forward // unknown, if another release wrote it
 	if known := forwards(); int(one.Forward) < len(known) {
 		mode = known[one.Forward]
 	}
 	b := &dataplane.TraceBackend{ID: one.id(), NextHop: one.hop().String(), Forward: mode, MTU: int(one.Mtu)}
-	if one.has(balancerBackendFlagBACKEND_SELF) {
+	if one.has(table.BalancerBackendFlagBACKEND_LOCAL) {
 		b.NextHop = thisNode
 		return b
 	}
-	if mode != lb.L2DSR && !one.has(balancerBackendFlagBACKEND_RELAY) {
-		b.Remote = unmapped(one.Remote)
+	if mode != lb.L2DSR && !one.has(table.BalancerBackendFlagBACKEND_RELAY) {
+		b.Remote = table.Unmapped(one.Remote)
 	}
-	if b.Remote.IsValid() && !one.has(balancerBackendFlagBACKEND_OWN) {
-		b.Local = unmapped(one.Local)
+	if b.Remote.IsValid() && !one.has(table.BalancerBackendFlagBACKEND_KEEP_SOURCE) {
+		b.Local = table.Unmapped(one.Local)
 	}
 	if overlay := mode.Overlay(); overlay != lb.SegmentUnset {
 		b.Segment = lb.Segment{Type: overlay, ID: one.detail.Segment}
@@ -158,33 +112,52 @@ func (s *service) traceBackend(t traced) *dataplane.TraceBackend {
 
 // backendIn names the backend of a slot; the zero ID if the slot is none.
 func (s *service) backendIn(number uint32) lb.BackendID {
-	if int(number) >= len(s.now.slots) || !s.now.slots[number].taken() {
-		return lb.BackendID{}
+	if one := slotAt(s.now.slots, number); one != nil {
+		return one.id()
 	}
-	return s.now.slots[number].id()
+	return lb.BackendID{}
 }
 
 // recorded names the backend of a flow record; the zero ID if packets are no
-// longer sent there (recorded_backend in bpf/flow.h).
-func (s *service) recorded(backend uint32) lb.BackendID {
-	number := backend & 0xffff
-	if int(number) >= len(s.now.slots) {
-		return lb.BackendID{}
+// longer sent there (recorded_backend in bpf/pick/flow.h).
+func (v *version) recorded(backend uint32) lb.BackendID {
+	if one := named(v.slots, backend); one != nil && one.usable() {
+		return one.id()
 	}
-	one := &s.now.slots[number]
-	if !one.usable() || one.record(uint16(number)) != backend {
-		return lb.BackendID{}
-	}
-	return one.id()
+	return lb.BackendID{}
 }
 
-func phaseName(phase balancerPhase) dataplane.Phase {
+func phaseName(phase table.BalancerPhase) dataplane.Phase {
 	switch phase {
-	case balancerPhasePHASE_OPENING:
+	case table.BalancerPhasePHASE_OPENING:
 		return dataplane.PhaseOpening
-	case balancerPhasePHASE_DATAGRAM:
+	case table.BalancerPhasePHASE_DATAGRAM:
 		return dataplane.PhaseDatagram
 	default:
 		return dataplane.PhaseOpen
+	}
+}
+
+// Verdicts of an XDP program (enum xdp_action in linux/bpf.h).
+const (
+	xdpDrop     = 1
+	xdpPass     = 2
+	xdpTX       = 3
+	xdpRedirect = 4
+)
+
+// verdictName is a verdict's name in a dataplane.Trace.
+func verdictName(verdict uint32) string {
+	switch verdict {
+	case xdpDrop:
+		return "drop"
+	case xdpPass:
+		return "pass"
+	case xdpTX:
+		return "transmit"
+	case xdpRedirect:
+		return "redirect"
+	default:
+		return fmt.Sprintf("verdict %d", verdict)
 	}
 }

@@ -14,12 +14,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
 func trace(t *testing.T, p *Plane, frame []byte) dataplane.Trace {
 	t.Helper()
-	if _, err := p.loaded(); err != nil {
+	if _, err := p.Program(); err != nil {
 		t.Fatal(err)
 	}
 	out, err := p.Trace(context.Background(), dataplane.Packet{Frame: frame})
@@ -30,10 +32,10 @@ func trace(t *testing.T, p *Plane, frame []byte) dataplane.Trace {
 }
 
 // records are the flow table's.
-func records(t *testing.T, p *Plane) map[uint64]balancerFlow {
+func records(t *testing.T, p *Plane) map[uint64]table.BalancerFlow {
 	t.Helper()
-	all := map[uint64]balancerFlow{}
-	if err := p.kernel.eachFlow(func(key uint64, flow *balancerFlow) { all[key] = *flow }); err != nil {
+	all := map[uint64]table.BalancerFlow{}
+	if err := p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { all[key] = *flow }); err != nil {
 		t.Fatal(err)
 	}
 	return all
@@ -149,7 +151,7 @@ func checkTrace(t *testing.T, said dataplane.Trace, c forwardCase, out []byte) {
 	}
 }
 
-// The life of a connection around a change of backends, as a trace tells it.
+// The life of a connection around a change of backends, as traces show it.
 func TestTraceFlow(t *testing.T) {
 	p, _ := newTestPlane(t)
 	svc := manyBackends(vip4, 8)
@@ -209,7 +211,7 @@ func TestTraceEnds(t *testing.T) {
 	}
 	for _, packet := range []dataplane.Packet{
 		{Frame: make([]byte, 13)},
-		{Frame: make([]byte, maxFrame+1)},
+		{Frame: make([]byte, program.MaxFrame+1)},
 		{Frame: make([]byte, 60), Interface: "nosuch"},
 	} {
 		if got, err := p.Trace(context.Background(), packet); err == nil {
@@ -229,5 +231,19 @@ func TestTraceInterface(t *testing.T) {
 	got, err := p.Trace(context.Background(), dataplane.Packet{Frame: in, Interface: "lo"})
 	if err != nil || got.Verdict != "redirect" {
 		t.Errorf("out of another interface: %+v, %v, want redirect", got, err)
+	}
+}
+
+// Every exit of the program has a text.
+func TestExitsHaveText(t *testing.T) {
+	p, _ := newTestPlane(t)
+	counts, err := p.programs.Exits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for exit := range counts {
+		if dataplane.ExitText(exit) == strings.ReplaceAll(exit, "_", " ") {
+			t.Errorf("no text for the exit %s", exit)
+		}
 	}
 }

@@ -21,8 +21,8 @@ const (
 	totalHeader = "X-Total-Count"
 )
 
-// moment returns the latest reading; without one the request has been answered.
-func (s *Server) moment(w http.ResponseWriter, r *http.Request) *observe.Moment {
+// latest returns the latest snapshot; without one the request has been answered.
+func (s *Server) latest(w http.ResponseWriter, r *http.Request) *observe.Snapshot {
 	m, err := s.Observer.Next(r.Context(), nil)
 	if err == nil && m.Err != nil {
 		err = fmt.Errorf("counters: %w", m.Err)
@@ -35,14 +35,14 @@ func (s *Server) moment(w http.ResponseWriter, r *http.Request) *observe.Moment 
 }
 
 func (s *Server) status(w http.ResponseWriter, r *http.Request) {
-	if m := s.moment(w, r); m != nil {
+	if m := s.latest(w, r); m != nil {
 		s.answer(w, m.Status())
 	}
 }
 
 func (s *Server) services(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	if m := s.moment(w, r); m != nil {
+	if m := s.latest(w, r); m != nil {
 		answerList(s, w, query, matching(m.Services(), query.Get("filter")))
 	}
 }
@@ -50,7 +50,7 @@ func (s *Server) services(w http.ResponseWriter, r *http.Request) {
 // backends are those of one service: all of them may be too many.
 func (s *Server) backends(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
-	m := s.moment(w, r)
+	m := s.latest(w, r)
 	if m == nil {
 		return
 	}
@@ -66,7 +66,7 @@ func (s *Server) history(w http.ResponseWriter, r *http.Request) {
 		s.answer(w, s.Observer.History())
 		return
 	}
-	m := s.moment(w, r)
+	m := s.latest(w, r)
 	if m == nil {
 		return
 	}
@@ -83,7 +83,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 
 // vipOf is that of the service which the query names; without one the request
 // has been answered.
-func vipOf(m *observe.Moment, w http.ResponseWriter, query url.Values) (lb.VIP, bool) {
+func vipOf(m *observe.Snapshot, w http.ResponseWriter, query url.Values) (lb.VIP, bool) {
 	name := query.Get("service")
 	for _, service := range m.Services() {
 		if service.Name == name {
@@ -147,4 +147,20 @@ func answer(w http.ResponseWriter, log *slog.Logger, shown any) {
 	if _, err := w.Write(append(body, '\n')); err != nil {
 		log.Debug("client left", slog.Any("error", err))
 	}
+}
+
+// routes answers with a part of the announcements; of peers there are maxRows at
+// most.
+func (s *Server) routes(w http.ResponseWriter, r *http.Request) {
+	m := s.latest(w, r)
+	if m == nil {
+		return
+	}
+	routes := m.Routes()
+	var ok bool
+	if routes.Announcements, ok = part(w, r.URL.Query(), routes.Announcements); !ok {
+		return
+	}
+	routes.Peers = routes.Peers[:min(len(routes.Peers), maxRows)]
+	s.answer(w, routes)
 }

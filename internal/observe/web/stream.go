@@ -3,20 +3,24 @@
 package web
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
+	"strings"
 	"time"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/observe/httpd"
 )
 
-// viewerTimeout is how long a viewer may take to take an update off.
+// viewerTimeout bounds the writing of an update.
 const viewerTimeout = 5 * time.Second
 
-// update is what a live view learns in one second.
+// update is what a live view gets each second.
 type update struct {
 	Time time.Time `json:"time"`
 	// Error says why the counters, which are zero then, couldn't be read.
@@ -43,11 +47,11 @@ type row struct {
 	History observe.Points `json:"history,omitempty"`
 }
 
-// viewer is one live view and what it knows already.
+// viewer is one live view, and what was sent to it already.
 type viewer struct {
 	server    *Server
 	selection selection
-	greeted   bool
+	welcomed  bool
 	events    uint64
 	known     map[lb.VIP]bool
 }
@@ -68,7 +72,6 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		reject(w, http.StatusServiceUnavailable, "%d live views are open: no more at once", maxStreams)
 		return
 	}
-	defer httpd.Keep(r.Context())()
 	w.Header().Set("Content-Type", "text/event-stream")
 	v := &viewer{server: s, selection: selection}
 	v.run(w, r)
@@ -76,17 +79,17 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 
 func (v *viewer) run(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
-	// The request is there: from now on only its sender's leaving is read.
+	// The request has been read. From now on reading only notices that the client left.
 	if control.SetReadDeadline(time.Time{}) != nil {
 		return
 	}
-	var moment *observe.Moment
+	var latest *observe.Snapshot
 	for {
 		var err error
-		if moment, err = v.server.Observer.Next(r.Context(), moment); err != nil {
+		if latest, err = v.server.Observer.Next(r.Context(), latest); err != nil {
 			return
 		}
-		body, err := json.Marshal(v.update(moment))
+		body, err := json.Marshal(v.update(latest))
 		if err != nil || control.SetWriteDeadline(time.Now().Add(viewerTimeout)) != nil {
 			return
 		}
@@ -96,8 +99,8 @@ func (v *viewer) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// update is what the viewer learns from a moment.
-func (v *viewer) update(m *observe.Moment) update {
+// update is what the viewer gets of a snapshot.
+func (v *viewer) update(m *observe.Snapshot) update {
 	observer := v.server.Observer
 	services, found := v.selection.services(m.Services())
 	u := update{
@@ -116,9 +119,9 @@ func (v *viewer) update(m *observe.Moment) update {
 	if count != v.events {
 		u.Events, v.events = events, count
 	}
-	if !v.greeted {
+	if !v.welcomed {
 		history := observer.History()
-		u.History, v.greeted = &history, true
+		u.History, v.welcomed = &history, true
 	}
 	return u
 }
@@ -137,4 +140,158 @@ func (v *viewer) rows(services []observe.Service) []row {
 	}
 	v.known = known
 	return rows
+}
+
+// What a live view shows of an agent with thousands of services: so many of
+// them, so many of those with their backends, and so many backends of each.
+const (
+	maxSelected = 100
+	maxOpen     = 16
+	maxBackends = 256
+	// maxFilter is the longest text to search for, in bytes.
+	maxFilter = 200
+)
+
+// selection is what one live view shows.
+type selection struct {
+	filter string
+	limit  int
+	// open are the names of the services whose backends are shown.
+	open []string
+}
+
+func readSelection(query url.Values) (selection, error) {
+	s := selection{filter: query.Get("filter"), open: query["open"]}
+	if len(s.filter) > maxFilter {
+		return s, fmt.Errorf("filter: %d bytes are too many: want at most %d", len(s.filter), maxFilter)
+	}
+	if len(s.open) > maxOpen {
+		return s, fmt.Errorf("open: %d services are too many: want at most %d", len(s.open), maxOpen)
+	}
+	var err error
+	s.limit, err = number(query, "limit", maxSelected, 1, maxSelected)
+	return s, err
+}
+
+// matching keeps the services of which every word of the filter is a part: of
+// the name, the VIP, the forwarding mode or the condition.
+func matching(services []observe.Service, filter string) []observe.Service {
+	words := strings.Fields(strings.ToLower(filter))
+	if len(words) == 0 {
+		return slices.Clone(services)
+	}
+	var kept []observe.Service
+	for _, s := range services {
+		text := strings.ToLower(fmt.Sprintf("%s %s %s %s", s.Name, s.VIP, forwardText(s.Forward), s.Condition()))
+		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// forwardText is empty for a service that is being deleted.
+func forwardText(f lb.Forward) string {
+	if f == 0 {
+		return ""
+	}
+	return f.String()
+}
+
+// services returns the services that the view shows, and how many match. Open
+// services come first, then unhealthy ones, then the busiest.
+func (s selection) services(all []observe.Service) (shown []observe.Service, found int) {
+	shown = matching(all, s.filter)
+	found = len(shown)
+	if found <= s.limit {
+		return shown, found
+	}
+	rank := func(service observe.Service) int {
+		switch {
+		case slices.Contains(s.open, service.Name):
+			return 0
+		case service.Condition() != observe.ConditionOK:
+			return 1
+		default:
+			return 2
+		}
+	}
+	slices.SortStableFunc(shown, func(a, b observe.Service) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(b.PacketsPerSecond, a.PacketsPerSecond))
+	})
+	return shown[:s.limit], found
+}
+
+// backends returns those of the services that are open: of each, the unused ones first, then the busiest.
+func (s selection) backends(m *observe.Snapshot, shown []observe.Service) []observe.Backend {
+	list := []observe.Backend{}
+	for _, service := range shown {
+		if !slices.Contains(s.open, service.Name) {
+			continue
+		}
+		some := m.Backends(func(vip lb.VIP) bool { return vip == service.VIP })
+		if len(some) > maxBackends {
+			slices.SortStableFunc(some, func(a, b observe.Backend) int {
+				if a.InUse != b.InUse {
+					return map[bool]int{false: -1, true: 1}[a.InUse]
+				}
+				return cmp.Compare(b.PacketsPerSecond, a.PacketsPerSecond)
+			})
+			some = some[:maxBackends]
+		}
+		list = append(list, some...)
+	}
+	return list
+}
+
+// A live view shows so many announcements, and so many peers. An aggregate may be
+// announced for thousands of services: so many of them are named.
+const (
+	maxRoutes = 100
+	maxNamed  = 3
+)
+
+// announced is a part of an agent's routes and peers; the status counts all.
+type announced struct {
+	Announcements []announcement  `json:"announcements"`
+	Peers         []bgp.PeerState `json:"peers"`
+}
+
+// announcement is one of a live view, with how many Services there are.
+type announcement struct {
+	observe.Announcement
+	ServiceCount int    `json:"serviceCount"`
+	Condition    string `json:"condition"`
+}
+
+// announcedIn is what a live view shows: if there is too much of it, what is not
+// in force comes first.
+func announcedIn(m *observe.Snapshot) announced {
+	routes := m.Routes()
+	a := announced{Announcements: []announcement{}}
+	for _, shown := range foremost(routes.Announcements, func(a observe.Announcement) bool { return a.Announced }) {
+		all := len(shown.Services)
+		shown.Services = shown.Services[:min(all, maxNamed)]
+		a.Announcements = append(a.Announcements, announcement{shown, all, shown.Condition()})
+	}
+	a.Peers = foremost(routes.Peers, func(p bgp.PeerState) bool { return p.State == bgp.Established })
+	return a
+}
+
+// foremost is the list, or if it is longer than maxRoutes a part of it: first those
+// for which well is false.
+func foremost[T any](list []T, well func(T) bool) []T {
+	if len(list) <= maxRoutes {
+		return list
+	}
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b T) int { return rank(well(a)) - rank(well(b)) })
+	return list[:maxRoutes]
+}
+
+func rank(well bool) int {
+	if well {
+		return 1
+	}
+	return 0
 }

@@ -104,7 +104,7 @@ func (v *viewer) until(what string, holds func(update) bool) {
 			return
 		}
 	}
-	v.t.Fatalf("waited in vain until %s", what)
+	v.t.Fatalf("timed out waiting until %s", what)
 }
 
 // A viewer learns everything once, and then what has changed.
@@ -201,7 +201,7 @@ func TestStreamOfRoutes(t *testing.T) {
 	}
 }
 
-// Viewers are bounded, and others are served meanwhile; who leaves makes room.
+// Viewers are bounded, and others are served meanwhile; one that leaves makes room.
 func TestViewersAreBounded(t *testing.T) {
 	w := newWorld(t, 1)
 	ctx, leave := context.WithCancel(t.Context())

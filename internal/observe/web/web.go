@@ -1,30 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web shows an agent to people and to scrapers over HTTP: a status page,
-// the data behind it as JSON, metrics, and whether the agent lives and is ready.
+// Package web shows an agent over HTTP: a status page, the data behind it as JSON,
+// metrics, and whether the agent is alive and ready. The agent serves it.
 //
-// It stands beside the control socket at the end of the story of ARCHITECTURE.md.
-// Unlike there, nobody proves who they are: everything can be read by whoever
-// reaches the address, and nothing can be changed. All that is answered comes
-// from the observer's latest reading, so that many questions cost the data plane
-// no more than few.
+// There is no authentication: everyone who reaches the address can read everything,
+// and nothing can be changed. All answers come from the observer's latest snapshot,
+// so that the data plane's load doesn't depend on the number of requests.
 package web
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
+	"embed"
 	"fmt"
 	"io"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
+	"net/netip"
+	"path"
+	"strings"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.io/fairlead/internal/httpd"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/observe/httpd"
 )
 
 const (
 	// connections is how many may be open at once, maxStreams how many of them may
-	// be somebody's live view.
+	// be a live view.
 	connections = 128
 	maxStreams  = 32
 )
@@ -32,11 +40,10 @@ const (
 // Config is what a Server shows.
 type Config struct {
 	Observer *observe.Observer
-	// Alive returns what hangs in the agent, nil if nothing does; Ready why it
-	// should get no traffic, nil if it should.
-	Alive, Ready func() error
-	// Metrics answers at /metrics.
-	Metrics http.Handler
+	// Ready returns why the agent should get no traffic, nil if it should.
+	Ready func() error
+	// Metrics are those of the agent's parts, which /metrics has too.
+	Metrics []prometheus.Collector
 	Log     *slog.Logger
 }
 
@@ -74,14 +81,14 @@ func (s *Server) handler(local bool) http.Handler {
 	mux.HandleFunc("/api/v1/history", s.history)
 	mux.HandleFunc("/api/v1/events", s.events)
 	mux.HandleFunc("/api/v1/stream", s.stream)
-	mux.Handle("/metrics", s.Metrics)
-	mux.HandleFunc("/healthz", check(s.Alive))
+	mux.Handle("/metrics", metricsHandler(s.Log, append(s.Metrics, agentMetrics(s.Observer))...))
+	mux.HandleFunc("/healthz", check(s.Observer.Alive))
 	mux.HandleFunc("/readyz", check(s.Ready))
-	return guard(mux, local)
+	return secure(mux, local)
 }
 
-// say answers with a line of text.
-func say(w http.ResponseWriter, status int, line string) {
+// text answers with a line of text.
+func text(w http.ResponseWriter, status int, line string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, line+"\n") // a client that left needs no answer
@@ -92,14 +99,135 @@ func say(w http.ResponseWriter, status int, line string) {
 func check(wrong func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := wrong(); err != nil {
-			say(w, http.StatusServiceUnavailable, err.Error())
+			text(w, http.StatusServiceUnavailable, err.Error())
 			return
 		}
-		say(w, http.StatusOK, "ok")
+		text(w, http.StatusOK, "ok")
 	}
 }
 
-// reject is say with the reason why a request was refused.
+// reject answers why a request was refused.
 func reject(w http.ResponseWriter, status int, format string, args ...any) {
-	say(w, status, fmt.Sprintf(format, args...))
+	text(w, status, fmt.Sprintf(format, args...))
+}
+
+// Reflector shows a route reflector over HTTP: status and routes as JSON,
+// metrics, and whether it lives and is ready. It has no page.
+type Reflector struct {
+	Reflector observe.Reflector
+	Log       *slog.Logger
+}
+
+// Serve answers on the listener, which it closes, until ctx ends.
+func (r *Reflector) Serve(ctx context.Context, listener net.Listener) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/api/v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.Log, r.Reflector.Status()) })
+	mux.HandleFunc("/api/v1/routes", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.Log, r.Reflector.Shown()) })
+	mux.Handle("/metrics", metricsHandler(r.Log, reflectorMetrics(r.Reflector)))
+	mux.HandleFunc("/healthz", check(func() error { return nil })) // it is alive if it answers
+	mux.HandleFunc("/readyz", check(r.Reflector.Ready))
+	server := &httpd.Server{
+		Name: "status page", Handler: secure(mux, isLoopback(listener.Addr())), Connections: connections, Log: r.Log,
+	}
+	return server.Serve(ctx, listener)
+}
+
+// policy is the page's Content-Security-Policy: nothing from other origins, nothing
+// inline, no framing.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+// secure sets security headers and rejects requests that don't only read, that have
+// a body or, at a loopback address, that name another host.
+func secure(next http.Handler, local bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Set("Content-Security-Policy", policy)
+		header.Set("X-Content-Type-Options", "nosniff")
+		header.Set("X-Frame-Options", "DENY")
+		header.Set("Cross-Origin-Resource-Policy", "same-origin")
+		header.Set("Referrer-Policy", "no-referrer")
+		header.Set("Cache-Control", "no-store")
+		switch {
+		case r.Method != http.MethodGet:
+			header.Set("Allow", http.MethodGet)
+			header.Set("Connection", "close") // what a body holds is not read
+			reject(w, http.StatusMethodNotAllowed, "only GET is answered here")
+		case r.ContentLength != 0: // -1 is a body of unknown length
+			header.Set("Connection", "close")
+			reject(w, http.StatusBadRequest, "a request has no body here")
+		case local && !isLocalName(r.Host):
+			reject(w, http.StatusMisdirectedRequest, "host %q: want an IP address or localhost", r.Host)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// isLocalName reports whether a Host header is valid for a loopback listener. It
+// prevents DNS rebinding: a page of another origin whose name resolves to 127.0.0.1
+// sends that name. A request of HTTP/1.0 has no host, and browsers don't send one.
+func isLocalName(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	if host == "" || strings.EqualFold(host, "localhost") {
+		return true
+	}
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
+func isLoopback(address net.Addr) bool {
+	tcp, ok := address.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// The page has no build step and loads nothing from other origins.
+//
+//go:embed assets
+var files embed.FS
+
+const indexFile = "index.html"
+
+// assets returns a handler for each file by its pattern; the index is the page.
+func assets() map[string]http.Handler {
+	handlers := map[string]http.Handler{}
+	entries, _ := files.ReadDir("assets") // what is embedded can be read
+	for _, e := range entries {
+		content, _ := files.ReadFile(path.Join("assets", e.Name()))
+		pattern := "/assets/" + e.Name()
+		if e.Name() == indexFile {
+			pattern = "/{$}"
+		}
+		handlers[pattern] = asset(e.Name(), content)
+	}
+	return handlers
+}
+
+// asset serves a file, revalidated by its ETag: another agent version may have
+// another page.
+func asset(name string, content []byte) http.Handler {
+	tag := fmt.Sprintf(`"%x"`, sha256.Sum256(content))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", contentType(name))
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", tag)
+		http.ServeContent(w, r, name, time.Time{}, bytes.NewReader(content))
+	})
+}
+
+// contentType doesn't depend on the host's MIME table, which may lack a type.
+func contentType(name string) string {
+	switch path.Ext(name) {
+	case ".js":
+		return "text/javascript; charset=utf-8"
+	case ".css":
+		return "text/css; charset=utf-8"
+	case ".svg":
+		return "image/svg+xml"
+	default:
+		return mime.TypeByExtension(path.Ext(name))
+	}
 }

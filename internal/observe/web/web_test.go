@@ -24,7 +24,7 @@ func TestPaths(t *testing.T) {
 		"/assets/app.js":                    {200, "text/javascript; charset=utf-8", "stream"},
 		"/assets/style.css":                 {200, "text/css; charset=utf-8", ":root"},
 		"/assets/icon.svg":                  {200, "image/svg+xml", "<svg"},
-		"/metrics":                          {200, "text/plain; charset=utf-8", "metrics"},
+		"/metrics":                          {200, "text/plain; version=0.0.4; charset=utf-8; escaping=underscores", "fairlead_build_info{"},
 		"/healthz":                          {200, "text/plain; charset=utf-8", "ok"},
 		"/readyz":                           {200, "text/plain; charset=utf-8", "ok"},
 		"/api/v1/status":                    {200, "application/json", `"node":"lb1"`},

@@ -19,24 +19,26 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/dataplane"
-	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/store"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // world is an agent on the fake data plane that is shown at a loopback address.
 type world struct {
 	t       *testing.T
-	dp      *fake.DataPlane
+	dp      *dataplanetest.Fake
 	address string
-	events  observe.Events
+	events  *observe.Recorder
 	// routes is what the agent announces; nil: nothing.
 	routes atomic.Pointer[observe.Routes]
 	// unready and unreadable are what the agent says of itself, nil if all is well.
 	unready, unreadable atomic.Pointer[error]
+	store               *store.Store
+	reconciler          *reconcile.Reconciler
 	// stop ends the agent.
 	stop context.CancelFunc
 }
@@ -44,7 +46,7 @@ type world struct {
 // newWorld shows an agent with so many services until the test ends. Number 3333
 // can't be programmed.
 func newWorld(t *testing.T, services int) *world {
-	w := &world{t: t, dp: fake.New()}
+	w := &world{t: t, dp: dataplanetest.NewFake()}
 	w.dp.Fail = func(_ string, of lb.VIP) error {
 		if of == vip(3333) {
 			return errors.New("no room")
@@ -54,34 +56,17 @@ func newWorld(t *testing.T, services int) *world {
 	quiet := slog.New(slog.DiscardHandler)
 	desired := store.New()
 	reconciler := reconcile.New(w.dp, desired, quiet)
-	observer := observe.NewObserver(observe.Agent{
-		Version: "v1", Commit: "abc", Node: "lb1", Started: time.Now(), Kind: "fake",
-		Kubernetes:  func() *observe.Kubernetes { return nil },
-		Config:      func() observe.Config { return observe.Config{Path: "/etc/fairlead.yaml"} },
-		Attachments: func() []observe.Attachment { return []observe.Attachment{{Interface: "eth0", Mode: "native"}} },
-		Desired:     desired.Snapshot, Programmed: reconciler.Statuses, Calling: reconciler.Calling, Events: &w.events,
-		Routes: func() observe.Routes {
-			if r := w.routes.Load(); r != nil {
-				return *r
-			}
-			return observe.Routes{}
-		},
-		Stats: func(ctx context.Context) (dataplane.Stats, error) {
-			if err := w.unreadable.Load(); err != nil {
-				return dataplane.Stats{}, *err
-			}
-			return w.dp.Stats(ctx)
-		},
-	}, quiet)
+	w.store, w.reconciler = desired, reconciler
+	w.events = observe.NewRecorder(quiet)
+	observer := observe.NewObserver(w, w.events, quiet)
 	server := web.New(web.Config{
-		Observer: observer, Log: quiet, Alive: observer.Alive,
+		Observer: observer, Log: quiet,
 		Ready: func() error {
 			if err := w.unready.Load(); err != nil {
 				return *err
 			}
 			return nil
 		},
-		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "metrics\n") }),
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -115,6 +100,34 @@ func newWorld(t *testing.T, services int) *world {
 	group.Go(func() error { return server.Serve(ctx, listener) })
 	return w
 }
+
+// Describe and the next ones make the world an agent.
+func (w *world) Describe() observe.Status {
+	return observe.Status{
+		Version: "v1", Commit: "abc", Node: "lb1", Config: observe.Config{Path: "/etc/fairlead.yaml"},
+		DataPlane: observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}},
+	}
+}
+
+func (w *world) Snapshot() store.Snapshot { return w.store.Snapshot() }
+
+func (w *world) Routes() observe.Routes {
+	if r := w.routes.Load(); r != nil {
+		return *r
+	}
+	return observe.Routes{}
+}
+
+func (w *world) Stats(ctx context.Context) (dataplane.Stats, error) {
+	if err := w.unreadable.Load(); err != nil {
+		return dataplane.Stats{}, *err
+	}
+	return w.dp.Stats(ctx)
+}
+
+func (w *world) Calling() time.Time { return w.reconciler.Calling() }
+
+func (w *world) Attached() bool { return true }
 
 // list returns services "s0", "s1" … of two backends each.
 func list(n int) []lb.Service {
@@ -156,7 +169,7 @@ func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !holds(); {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain until %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -177,7 +190,7 @@ func (w *world) get(path string) (answer, string) {
 	return w.do(request)
 }
 
-// answer is what a test looks at beside the body.
+// answer is what a test checks in addition to the body.
 type answer struct {
 	StatusCode int
 	Header     http.Header

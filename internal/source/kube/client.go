@@ -3,7 +3,8 @@
 package kube
 
 import (
-	"net/http"
+	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -14,47 +15,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// Access is one thing that an agent does with the API: with Verbs on a resource.
-// The chart's roles have to allow this, and nothing else.
-type Access struct {
-	Group, Resource string
-	Verbs           []string
-	// Namespaced is for the agents' own namespace only.
-	Namespaced bool
-	// Named is for one object only: the agents' own DaemonSet.
-	Named bool
-}
-
-// Accesses are all that an agent does with the API. It reads.
-func Accesses() []Access {
-	follow := []string{"list", "watch"}
-	return []Access{
-		{Resource: "services", Verbs: follow},
-		{Resource: "nodes", Verbs: follow},
-		{Group: discoveryv1.GroupName, Resource: "endpointslices", Verbs: follow},
-		{Group: v1alpha1.Group, Resource: "loadbalancergroups", Verbs: follow},
-		{Group: v1alpha1.Group, Resource: "loadbalancers", Verbs: follow},
-		{Group: v1alpha1.Group, Resource: "bgppeers", Verbs: follow},
-		{Group: v1alpha1.Group, Resource: "addresspools", Verbs: follow},
-		{Resource: "secrets", Verbs: follow, Namespaced: true}, // those that BGPPeers name, one by one
-		{Group: appsv1, Resource: "daemonsets", Verbs: []string{"get"}, Namespaced: true, Named: true},
-	}
-}
-
-// clients speak with the API server over one connection. They know no more types
-// than are followed, which keeps an agent small.
+// clients access the API server over one connection. They know only the types that are
+// watched, which saves memory.
 type clients struct{ core, discovery, own rest.Interface }
 
 func newClients(config *rest.Config) (c clients, err error) {
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, discoveryv1.AddToScheme, v1alpha1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return c, err
-		}
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return c, err
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
 	codecs := serializer.NewCodecFactory(scheme)
@@ -62,35 +35,23 @@ func newClients(config *rest.Config) (c clients, err error) {
 	if err != nil {
 		return c, err
 	}
-	of := func(version schema.GroupVersion, contentType string) rest.Interface {
-		client, failed := newClient(config, connection, codecs, version, contentType)
-		if failed != nil {
-			err = failed
-		}
-		return client
+	of := func(path string, version schema.GroupVersion, contentType string) (rest.Interface, error) {
+		own := rest.CopyConfig(config)
+		own.GroupVersion, own.APIPath = &version, path
+		own.NegotiatedSerializer = codecs.WithoutConversion()
+		own.ContentType, own.AcceptContentTypes = contentType, contentType+","+runtime.ContentTypeJSON
+		own.QPS = -1 // only a few watches
+		return rest.RESTClientForConfigAndClient(own, connection)
 	}
-	c = clients{
-		core:      of(corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf),
-		discovery: of(discoveryv1.SchemeGroupVersion, runtime.ContentTypeProtobuf),
-		own:       of(v1alpha1.GroupVersion(), runtime.ContentTypeJSON),
-	}
-	return c, err
+	var errs [3]error
+	c.core, errs[0] = of("/api", corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
+	c.discovery, errs[1] = of("/apis", discoveryv1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
+	c.own, errs[2] = of("/apis", v1alpha1.GroupVersion(), runtime.ContentTypeJSON)
+	return c, errors.Join(errs[:]...)
 }
 
-func newClient(config *rest.Config, connection *http.Client, codecs serializer.CodecFactory, version schema.GroupVersion, contentType string) (rest.Interface, error) {
-	own := rest.CopyConfig(config)
-	own.GroupVersion, own.APIPath = &version, "/apis"
-	if version.Group == "" {
-		own.APIPath = "/api"
-	}
-	own.NegotiatedSerializer = codecs.WithoutConversion()
-	own.ContentType, own.AcceptContentTypes = contentType, contentType+","+runtime.ContentTypeJSON
-	own.QPS = -1 // some watches are no load
-	return rest.RESTClientForConfigAndClient(own, connection)
-}
-
-// followed is one list of objects that is followed.
-type followed struct {
+// watchedList is a list of objects to watch.
+type watchedList struct {
 	kind    Kind
 	example runtime.Object
 	lists   cache.ListerWatcher
@@ -98,16 +59,15 @@ type followed struct {
 	name string
 }
 
-// list names what is followed: a kind, or one object of it.
-func (f followed) list() Object { return Object{Kind: f.kind, Name: f.name} }
+// list returns the kind, or the one object, of the list.
+func (f watchedList) list() Object { return Object{Kind: f.kind, Name: f.name} }
 
-// follows are the lists without which nothing is known. Those of Secrets come as
-// BGPPeers name them.
-func (c clients) follows() []followed {
+// lists returns the lists that are always watched. Those of Secrets depend on BGPPeers.
+func (c clients) lists() []watchedList {
 	all := func(client rest.Interface, resource string) cache.ListerWatcher {
 		return cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
 	}
-	return []followed{
+	return []watchedList{
 		{kind: KindService, example: &corev1.Service{}, lists: all(c.core, "services")},
 		{kind: KindNode, example: &corev1.Node{}, lists: all(c.core, "nodes")},
 		{kind: KindEndpointSlice, example: &discoveryv1.EndpointSlice{}, lists: c.endpointSlices()},
@@ -118,15 +78,33 @@ func (c clients) follows() []followed {
 	}
 }
 
-// endpointSlices are those that some Service may need that has an address.
+// endpointSlices returns the EndpointSlices of Services with an address.
 func (c clients) endpointSlices() cache.ListerWatcher {
 	return cache.NewFilteredListWatchFromClient(c.discovery, "endpointslices", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = discoveryv1.LabelServiceName + ",!" + corev1.IsHeadlessService
 	})
 }
 
-// secret is the list of one Secret.
-func (c clients) secret(namespace, name string) followed {
+// secret returns the list of one Secret.
+func (c clients) secret(namespace, name string) watchedList {
 	one := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
-	return followed{kind: KindSecret, name: name, example: &corev1.Secret{}, lists: cache.NewListWatchFromClient(c.core, "secrets", namespace, one)}
+	return watchedList{kind: KindSecret, name: name, example: &corev1.Secret{}, lists: cache.NewListWatchFromClient(c.core, "secrets", namespace, one)}
+}
+
+// LoadConfig returns how the API server is reached, and the agents' namespace: by a
+// kubeconfig file, or by default as a pod does.
+func LoadConfig(kubeconfig, namespace, userAgent string) (*rest.Config, string, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+	api, err := loader.ClientConfig()
+	if err != nil {
+		return nil, "", fmt.Errorf("kubernetes: %w", err)
+	}
+	api.UserAgent = userAgent
+	if namespace != "" {
+		return api, namespace, nil
+	}
+	namespace, _, err = loader.Namespace()
+	return api, namespace, err
 }

@@ -26,10 +26,11 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/dataplane/fake"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/internal/store"
 	"fairlead.io/fairlead/test/cluster"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // world is a real API server with Fairlead's kinds, and who writes objects there.
@@ -168,18 +169,18 @@ func (b *buffer) String() string {
 func startAgent(t testing.TB, api *rest.Config, node, dir string) *agent {
 	t.Helper()
 	a := &agent{t: t, store: store.New()}
-	source, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: node, Limits: fake.Limits(), ASN: 65021},
+	src, err := kube.Open(kube.Options{
+		Config: kube.Config{Node: node, Limits: dataplanetest.Limits(), ASN: 65021},
 		API:    api, Namespace: "default", DaemonSet: "agent", StateDir: dir, Log: slog.New(slog.NewTextHandler(&a.log, nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.source = source
+	a.source = src
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	source.Start(context.Background()) // what it began ends with Run
-	go func() { ended <- source.Run(ctx, a.apply) }()
+	src.Start(context.Background()) // what it began ends with Run
+	go func() { ended <- src.Run(ctx, a.apply) }()
 	a.stop = sync.OnceFunc(func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -195,20 +196,20 @@ func startAgent(t testing.TB, api *rest.Config, node, dir string) *agent {
 	return a
 }
 
-func (a *agent) apply(u kube.Update) (err error) {
+func (a *agent) apply(u source.Update) (err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, vip := range u.Left {
+	for _, vip := range u.Leaving {
 		a.left = append(a.left, vip.String())
 	}
-	if u.Routes {
-		a.peers, a.policies = u.Peers, u.Policies
+	if u.Routes != nil {
+		a.peers, a.policies = u.Routes.Peers, u.Routes.Policies
 	}
 	if u.Whole {
 		_, err = a.store.Set(u.Changed)
 		return err
 	}
-	_, err = a.store.Update(u.Changed, slices.Concat(u.Removed, u.Left))
+	_, err = a.store.Update(u.Changed, slices.Concat(u.Removed, u.Leaving))
 	return err
 }
 
@@ -239,13 +240,13 @@ func (a *agent) until(what string, holds func() bool) {
 	a.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
-			a.t.Fatalf("waited in vain until %s; desired are\n%s\nstate %+v", what, a.text(), a.source.State())
+			a.t.Fatalf("timed out waiting until %s; desired are\n%s\nstate %+v", what, a.text(), a.source.State())
 		}
 	}
 }
 
 // Slices, Services, groups and nodes are followed.
-func TestSource(t *testing.T) {
+func TestAPIServerSource(t *testing.T) {
 	w := startWorld(t)
 	t.Run("follows", w.follows)
 	t.Run("routes", w.routes)
@@ -369,7 +370,7 @@ func (w *world) rights(t *testing.T) {
 	w.must(w.objects.Create(t.Context(), peer))
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tor-password", Namespace: "default"}, Data: map[string][]byte{"password": []byte("one")}}
 	w.must(w.objects.Create(t.Context(), secret))
-	w.grant("agent", kube.Accesses())
+	w.grant("agent", accesses())
 	a := startAgent(t, w.As(t, "agent"), "lb1", t.TempDir())
 	a.until("a peer with a password is there", func() bool {
 		a.mu.Lock()
@@ -388,21 +389,47 @@ func (w *world) rights(t *testing.T) {
 	w.must(w.objects.Delete(t.Context(), peer))
 }
 
+// access is a permission that an agent needs. The chart's roles grant exactly these.
+type access struct {
+	Group, Resource string
+	Verbs           []string
+	// Namespaced is for permissions in the agents' own namespace.
+	Namespaced bool
+	// Named is for one object: the agents' own DaemonSet.
+	Named bool
+}
+
+// accesses returns all permissions of an agent, which only reads.
+func accesses() []access {
+	follow := []string{"list", "watch"}
+	return []access{
+		{Resource: "services", Verbs: follow},
+		{Resource: "nodes", Verbs: follow},
+		{Group: discoveryv1.GroupName, Resource: "endpointslices", Verbs: follow},
+		{Group: v1alpha1.Group, Resource: "loadbalancergroups", Verbs: follow},
+		{Group: v1alpha1.Group, Resource: "loadbalancers", Verbs: follow},
+		{Group: v1alpha1.Group, Resource: "bgppeers", Verbs: follow},
+		{Group: v1alpha1.Group, Resource: "addresspools", Verbs: follow},
+		{Resource: "secrets", Verbs: follow, Namespaced: true}, // those that BGPPeers refer to
+		{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, Namespaced: true, Named: true},
+	}
+}
+
 // grant gives a user rights.
-func (w *world) grant(user string, rights []kube.Access) {
+func (w *world) grant(user string, rights []access) {
 	w.t.Helper()
-	for i, access := range rights {
-		resource := access.Resource
-		if access.Group != "" {
-			resource += "." + access.Group
+	for i, right := range rights {
+		resource := right.Resource
+		if right.Group != "" {
+			resource += "." + right.Group
 		}
 		kind, binding, where := "clusterrole", "clusterrolebinding", []string{}
-		if access.Namespaced {
+		if right.Namespaced {
 			kind, binding, where = "role", "rolebinding", []string{"-n", "default"}
 		}
 		name := fmt.Sprintf("fairlead-%s-%d", user, i)
-		role := slices.Concat(where, []string{"create", kind, name, "--verb=" + strings.Join(access.Verbs, ","), "--resource=" + resource})
-		if access.Named {
+		role := slices.Concat(where, []string{"create", kind, name, "--verb=" + strings.Join(right.Verbs, ","), "--resource=" + resource})
+		if right.Named {
 			role = append(role, "--resource-name=agent")
 		}
 		w.Kubectl(w.t, role...)
@@ -411,11 +438,11 @@ func (w *world) grant(user string, rights []kube.Access) {
 }
 
 // An API server that refuses a list is there all the same: what can be followed is,
-// and what can't is a problem, which is told once, until it is allowed.
+// and what can't is a problem, which is logged once, until it is allowed.
 func (w *world) refused(t *testing.T) {
 	w.t = t
-	secrets := func(a kube.Access) bool { return a.Resource == "secrets" }
-	w.grant("poor", slices.DeleteFunc(kube.Accesses(), secrets))
+	secrets := func(a access) bool { return a.Resource == "secrets" }
+	w.grant("poor", slices.DeleteFunc(accesses(), secrets))
 	w.group("brown")
 	peer := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}}
 	peer.Spec.Address, peer.Spec.ASN = "192.0.2.1", 65000
@@ -448,12 +475,12 @@ func (w *world) refused(t *testing.T) {
 	if state := a.source.State(); state.Error != "" || !problem() {
 		t.Errorf("state %+v", state)
 	}
-	for what, most := range map[string]int{"can't be followed": 1, "API server reached": 1} {
+	for what, most := range map[string]int{"can't be watched": 1, "API server reached": 1} {
 		if n := strings.Count(a.log.String(), what); n != most {
 			t.Errorf("%q is said %d times", what, n)
 		}
 	}
-	w.grant("poor-again", slices.DeleteFunc(kube.Accesses(), func(a kube.Access) bool { return !secrets(a) }))
+	w.grant("poor-again", slices.DeleteFunc(accesses(), func(a access) bool { return !secrets(a) }))
 	w.Kubectl(t, "-n", "default", "create", "rolebinding", "poor", "--role=fairlead-poor-again-0", "--user=poor")
 	a.until("the problem is solved", func() bool { return !problem() })
 }

@@ -11,19 +11,18 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// condition is what an endpoint is good for. The zero value is nothing: such
-// endpoints are not kept.
+// condition is the usability of an endpoint. Unusable endpoints are not kept.
 type condition uint8
 
 const (
-	// retiring: serving but terminating. It keeps the flows that it has.
-	retiring condition = iota + 1
-	// ready also has those whose Service publishes addresses that are not ready:
+	// terminating endpoints serve, but get no new flows.
+	terminating condition = iota + 1
+	// ready includes endpoints of Services that publish addresses that are not ready:
 	// EndpointSlices call them ready.
 	ready
 )
 
-// slice is what is kept of an EndpointSlice.
+// slice is an EndpointSlice, reduced to what is needed.
 type slice struct {
 	four      bool // its endpoints are IPv4's
 	ports     []slicePort
@@ -37,26 +36,25 @@ type slicePort struct {
 	number   uint16
 }
 
-// endpoint is one that can be used, and perhaps not by everybody.
+// endpoint is a usable endpoint.
 type endpoint struct {
 	address netip.Addr
-	// node is where it runs; empty if that is not told.
+	// node is the endpoint's node; empty if unknown.
 	node string
 	condition
-	// zones and nodes are those that had better use it; none for all.
+	// zones and nodes are topology hints; none for all.
 	zones, nodes []string
 }
 
-// readSlice takes what is needed of an EndpointSlice: some 100 bytes an endpoint,
-// of which a cluster has many.
+// readSlice reads an EndpointSlice into about 100 bytes an endpoint: a cluster has many.
 func readSlice(es *discoveryv1.EndpointSlice) *slice {
 	s := &slice{four: es.AddressType == discoveryv1.AddressTypeIPv4}
 	if !s.four && es.AddressType != discoveryv1.AddressTypeIPv6 {
-		return s // names, which are nobody's to balance
+		return s // FQDN endpoints aren't supported
 	}
 	for _, p := range es.Ports {
 		if p.Port == nil || *p.Port < 1 || *p.Port > 65535 {
-			continue // "all ports" is for other consumers than proxies
+			continue // "all ports" is not for proxies
 		}
 		s.ports = append(s.ports, slicePort{name: intern(deref(p.Name)), protocol: defaulted(p.Protocol), number: uint16(*p.Port)})
 	}
@@ -69,12 +67,12 @@ func readSlice(es *discoveryv1.EndpointSlice) *slice {
 	return s
 }
 
-// readEndpoint reports whether an endpoint is of any use.
+// readEndpoint reads an endpoint and reports whether it is usable.
 func readEndpoint(from *discoveryv1.Endpoint) (e endpoint, usable bool) {
 	if len(from.Addresses) == 0 {
 		return e, false
 	}
-	// All addresses are the same endpoint's; proxies take the first.
+	// All addresses are of one endpoint; proxies use the first.
 	address, err := netip.ParseAddr(from.Addresses[0])
 	if e.condition = conditionOf(from.Conditions); err != nil || e.condition == 0 {
 		return e, false
@@ -91,8 +89,8 @@ func readEndpoint(from *discoveryv1.Endpoint) (e endpoint, usable bool) {
 	return e, true
 }
 
-// conditionOf reads conditions as their API documentation has it: what is not told
-// of ready is true, of serving it is as ready, of terminating false.
+// conditionOf reads conditions with the documented defaults: ready is true, serving equals ready,
+// terminating is false.
 func conditionOf(c discoveryv1.EndpointConditions) condition {
 	isReady := c.Ready == nil || *c.Ready
 	serving := isReady
@@ -103,19 +101,19 @@ func conditionOf(c discoveryv1.EndpointConditions) condition {
 	case isReady:
 		return ready
 	case serving && c.Terminating != nil && *c.Terminating:
-		return retiring
+		return terminating
 	}
 	return 0
 }
 
-// target is an endpoint at the port that a Service's port leads to.
+// target is an endpoint with the target port of a Service's port.
 type target struct {
 	endpoint
 	port uint16
 }
 
-// targets are the endpoints of one family behind a port of a Service, each once
-// though several slices may have it, sorted.
+// targets returns the endpoints of one family for a port of a Service, sorted, each once even if
+// several slices have it.
 func targets(all map[string]*slice, port *corev1.ServicePort, four bool) []target {
 	found := map[netip.AddrPort]target{}
 	for _, s := range all {
@@ -144,7 +142,7 @@ func targets(all map[string]*slice, port *corev1.ServicePort, four bool) []targe
 	return list
 }
 
-// intern keeps equal names, of which slices have thousands, in one place.
+// intern stores equal names, of which slices have thousands, once.
 func intern(name string) string { return unique.Make(name).Value() }
 
 func deref(s *string) string {
@@ -154,10 +152,44 @@ func deref(s *string) string {
 	return *s
 }
 
-// defaulted is a protocol as the API documents what is not given.
+// defaulted returns a protocol, TCP by default.
 func defaulted(p *corev1.Protocol) corev1.Protocol {
 	if p == nil || *p == "" {
 		return corev1.ProtocolTCP
 	}
 	return *p
+}
+
+// closest removes the ready targets that topology hints exclude for this node, as kube-proxy does
+// for traffic from outside the cluster too (traffic policy Cluster, spec.trafficDistribution;
+// KEP-2433 and KEP-3015): hints count only if every ready endpoint has one, and one is for
+// this node, or else its zone. Balancers in different zones may use different endpoints.
+func closest(all []target, node, zone string) []target {
+	byNode := hinted(all, func(t *target) []string { return t.nodes }, node)
+	byZone := hinted(all, func(t *target) []string { return t.zones }, zone)
+	far := func(target) bool { return false }
+	switch {
+	case byNode:
+		far = func(t target) bool { return t.condition == ready && !slices.Contains(t.nodes, node) }
+	case byZone:
+		far = func(t target) bool { return t.condition == ready && !slices.Contains(t.zones, zone) }
+	}
+	return slices.DeleteFunc(all, far)
+}
+
+// hinted reports whether every ready target has hints of a kind, and one of them is for this
+// place.
+func hinted(all []target, hints func(*target) []string, here string) bool {
+	found := false
+	for i := range all {
+		if all[i].condition != ready {
+			continue
+		}
+		h := hints(&all[i])
+		if len(h) == 0 {
+			return false
+		}
+		found = found || here != "" && slices.Contains(h, here)
+	}
+	return found
 }

@@ -14,10 +14,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
-// HealthPort is the spec.healthCheckNodePort of a Service with traffic policy
-// Local, by which other load balancers find the nodes that have endpoints.
+// HealthPort is the spec.healthCheckNodePort of a Service with traffic policy Local, which
+// other load balancers use to find nodes with endpoints.
 type HealthPort struct {
 	Object
 	Port uint16
@@ -25,16 +27,16 @@ type HealthPort struct {
 	Local int
 }
 
-// healthPort returns that of a Service, if it has one and is served here.
+// healthPort returns the health port of a Service that is served here, if it has one.
 func (t *translation) healthPort(id Object, here bool) (p HealthPort, has bool) {
-	svc := t.World.services[id]
+	svc := t.Cache.services[id]
 	if svc == nil || !here || svc.Spec.HealthCheckNodePort < 1 || svc.Spec.HealthCheckNodePort > 65535 {
 		return p, false
 	}
 	local := map[string]bool{}
 	for _, s := range t.slices[id] {
 		for i := range s.endpoints {
-			if e := &s.endpoints[i]; e.condition == ready && e.node == t.self {
+			if e := &s.endpoints[i]; e.condition == ready && e.node == t.Node {
 				local[e.address.String()] = true
 			}
 		}
@@ -42,8 +44,8 @@ func (t *translation) healthPort(id Object, here bool) (p HealthPort, has bool) 
 	return HealthPort{Object: id, Port: uint16(svc.Spec.HealthCheckNodePort), Local: len(local)}, true
 }
 
-// HealthPorts are those that this node is to answer at, by port.
-func (w *World) HealthPorts() map[uint16]HealthPort {
+// HealthPorts returns the health ports of this node, by port.
+func (w *Cache) HealthPorts() map[uint16]HealthPort {
 	ports := make(map[uint16]HealthPort, len(w.healthPorts))
 	for _, p := range w.healthPorts {
 		ports[p.Port] = p
@@ -51,33 +53,37 @@ func (w *World) HealthPorts() map[uint16]HealthPort {
 	return ports
 }
 
-// healthPorts answers at health check ports, where nobody else does: kube-proxy has
-// them wherever it runs.
+// healthPorts serves health check ports that no other process serves: where kube-proxy runs it
+// serves them.
 type healthPorts struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
 	wanted  map[uint16]HealthPort
 	servers map[uint16]*healthServer
-	// again is when ports that others have are tried once more; nil if none is.
-	again  *time.Timer
+	// retry retries ports in use; nil if there are none.
+	retry  *time.Timer
 	closed bool
 }
 
-// healthPortPause is how long a port that somebody else has is left alone.
-const healthPortPause = 30 * time.Second
+const (
+	// healthPortRetry is the delay between attempts to listen at a port in use.
+	healthPortRetry = 30 * time.Second
+	// healthPortConnections bounds the connections of one port.
+	healthPortConnections = 64
+)
 
 func newHealthPorts(log *slog.Logger) *healthPorts {
 	return &healthPorts{log: log, servers: map[uint16]*healthServer{}}
 }
 
-// healthServer answers at one port.
+// healthServer serves one port.
 type healthServer struct {
 	http  *http.Server
 	state atomic.Pointer[HealthPort]
 }
 
-// set makes ports those at which there is an answer.
+// set sets the ports to serve.
 func (h *healthPorts) set(ports map[uint16]HealthPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,8 +94,7 @@ func (h *healthPorts) set(ports map[uint16]HealthPort) {
 	h.serve()
 }
 
-// serve opens what is missing and closes what isn't wanted. It is called with the
-// lock held.
+// serve starts missing servers and stops others. It is called with the lock held.
 func (h *healthPorts) serve() {
 	for port, s := range h.servers {
 		if _, wanted := h.wanted[port]; !wanted || h.closed {
@@ -100,65 +105,63 @@ func (h *healthPorts) serve() {
 	if h.closed {
 		return
 	}
-	taken := false
+	inUse := false
 	for port, state := range h.wanted {
 		s := h.servers[port]
 		if s == nil {
-			if s = h.open(port); s == nil {
-				taken = true
-				continue
+			if !h.open(port, &state) {
+				inUse = true
 			}
+			continue
 		}
 		s.state.Store(&state)
 	}
-	if taken && h.again == nil {
-		h.again = time.AfterFunc(healthPortPause, func() {
+	if inUse && h.retry == nil {
+		h.retry = time.AfterFunc(healthPortRetry, func() {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			h.again = nil
+			h.retry = nil
 			h.serve()
 		})
 	}
 }
 
-// open begins to answer at a port; nil if somebody else has it.
-func (h *healthPorts) open(port uint16) *healthServer {
+// open starts serving a port, unless it is in use.
+func (h *healthPorts) open(port uint16, state *HealthPort) bool {
 	var config net.ListenConfig
 	listener, err := config.Listen(context.Background(), "tcp", net.JoinHostPort("", strconv.Itoa(int(port))))
 	if err != nil {
 		h.log.Debug("health check port not served", "port", port, "error", err)
-		return nil
+		return false
 	}
+	listener = netutil.LimitListener(listener, healthPortConnections)
 	s := &healthServer{}
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Second, IdleTimeout: time.Minute}
+	s.state.Store(state)
+	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Second, WriteTimeout: time.Second, IdleTimeout: time.Minute}
 	h.servers[port] = s
 	go func() {
 		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			h.log.Error("health check port lost", "port", port, "error", err)
+			h.log.Error("health check port failed", "port", port, "error", err)
 		}
 	}()
-	return s
+	return true
 }
 
-// close ends all answers.
+// close stops all servers.
 func (h *healthPorts) close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.again != nil {
-		h.again.Stop()
+	if h.retry != nil {
+		h.retry.Stop()
 	}
 	h.closed = true
 	h.serve()
 }
 
-// ServeHTTP answers as kube-proxy does (its healthcheck/service_health.go): 200 if
-// the node has ready endpoints, else 503.
+// ServeHTTP responds like kube-proxy (its healthcheck/service_health.go): 200 if the node has
+// ready endpoints, else 503.
 func (s *healthServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	state := s.state.Load()
-	if state == nil {
-		http.Error(w, "not known yet", http.StatusServiceUnavailable)
-		return
-	}
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -175,5 +178,5 @@ func (s *healthServer) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 	}{LocalEndpoints: state.Local, ServiceProxyHealthy: true}
 	answer.Service.Namespace, answer.Service.Name = state.Namespace, state.Name
-	_ = json.NewEncoder(w).Encode(answer) // a client that is gone needs none
+	_ = json.NewEncoder(w).Encode(answer) // the client may have closed the connection
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Answers are kube-proxy's; a port that somebody else has is left to him.
+// Responses are those of kube-proxy; a port in use is skipped.
 func TestHealthPorts(t *testing.T) {
 	taken, err := net.Listen("tcp", ":0")
 	if err != nil {
@@ -47,11 +47,11 @@ func TestHealthPorts(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	if len(h.servers) != 1 || h.again == nil {
+	if len(h.servers) != 1 || h.retry == nil {
 		t.Errorf("%d servers, want one, and another try for the other port", len(h.servers))
 	}
 	h.set(nil)
 	if _, err := net.Dial("tcp", "127.0.0.1:"+number); err == nil {
-		t.Error("a port is served that nobody wants")
+		t.Error("a port is served that no Service wants")
 	}
 }

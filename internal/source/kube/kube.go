@@ -1,25 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube is the source of a node of a Kubernetes cluster (DESIGN.md §8).
+// Package kube is the source of an agent in a Kubernetes cluster. It watches the objects
+// of the API server (watch.go), keeps what this node needs of them in a Cache (cache.go)
+// and translates changed objects into services (service.go, backend.go, endpoint.go) and
+// routes (routes.go, policy.go). A Source delivers the changes to the agent, and saves the
+// last state in a file, which an agent serves that starts while the API server is
+// unreachable.
 //
-// It stands at the beginning of the story of ARCHITECTURE.md. Its files are read
-// in this order: a Watcher follows the objects of the API server (watch.go), a
-// World holds what this node needs of them and what depends on what (world.go),
-// and translates, object by object, into services and routes: service.go with
-// endpoint.go and topology.go, loadbalancer.go, peer.go and policy.go. Translating
-// is pure. A Source hands over what changed, and keeps the last state in a file,
-// from which an agent serves that starts while the API server is away.
-//
-// The package writes nothing to the API: the controller decides which node serves
-// what, and says so in annotations and in the status of LoadBalancerGroups.
+// The package only reads: the controller decides which node serves which object, and
+// writes that into annotations and statuses.
 package kube
 
 import (
 	"cmp"
+	"maps"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// Kind is a kind of objects that a World holds.
+// Kind is a kind of object in a Cache.
 type Kind string
 
 // The kinds.
@@ -34,10 +39,10 @@ const (
 	KindSecret        Kind = "Secret"
 )
 
-// Object names an object of the cluster.
+// Object identifies an object of the cluster.
 type Object struct {
 	Kind Kind `json:"kind"`
-	// Namespace is empty for objects of the cluster as a whole.
+	// Namespace is empty for cluster-scoped objects.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 }
@@ -55,12 +60,45 @@ func (o Object) Compare(p Object) int {
 	return cmp.Or(cmp.Compare(o.Kind, p.Kind), strings.Compare(o.Namespace, p.Namespace), strings.Compare(o.Name, p.Name))
 }
 
-// Problem is something in an object that keeps it, or a part of it, from being
-// served as it is written.
+// Problem is an error of an object, which is not or only partly served because of it.
 type Problem struct {
 	Object
 	Text string `json:"text"`
 }
 
-// String returns the object and what is wrong with it.
+// String returns the object and the error.
 func (p Problem) String() string { return p.Object.String() + ": " + p.Text }
+
+// strip removes unused fields of an object when it arrives: a cluster has many objects.
+func strip(obj runtime.Object) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+		accessor.SetOwnerReferences(nil)
+		accessor.SetFinalizers(nil)
+	}
+	switch o := obj.(type) {
+	case *corev1.Service:
+		stripService(o)
+	case *discoveryv1.EndpointSlice:
+		o.Annotations = nil
+		o.Labels = map[string]string{discoveryv1.LabelServiceName: o.Labels[discoveryv1.LabelServiceName]}
+		for i := range o.Endpoints {
+			o.Endpoints[i].TargetRef, o.Endpoints[i].DeprecatedTopology, o.Endpoints[i].Hostname = nil, nil, nil
+		}
+	case *corev1.Node:
+		o.Annotations = nil
+		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}
+		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions, Addresses: o.Status.Addresses}
+	}
+}
+
+func stripService(svc *corev1.Service) {
+	svc.Labels = nil
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		svc.Annotations, svc.Spec, svc.Status = nil, corev1.ServiceSpec{Type: svc.Spec.Type}, corev1.ServiceStatus{}
+		return
+	}
+	maps.DeleteFunc(svc.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.Group+"/") })
+	svc.Spec.Selector = nil
+	svc.Status.Conditions = nil
+}

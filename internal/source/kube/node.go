@@ -4,40 +4,45 @@ package kube
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
-// node is what is kept of a Node.
+// node is a Node, reduced to what is needed.
 type node struct {
 	name  string
 	ready bool
 	// excluded nodes get no packets of load balancers.
 	excluded bool
 	zone     string
-	// four and six are the node's internal addresses; invalid if it has none of the
-	// family.
+	// four and six are the node's internal addresses; invalid if it has none of the family.
 	four, six netip.Addr
-	// leaving says that an agent that is told to end on the node goes for good: the
-	// node is cordoned, being deleted, or shutting down.
-	leaving bool
-	labels  map[string]string
+	// draining says that no agent will follow after the current one stops: the node is cordoned,
+	// being deleted, or shutting down.
+	draining bool
+	labels   map[string]string
 }
 
 func readNode(n *corev1.Node) *node {
 	own := &node{
 		name: n.Name, zone: n.Labels[corev1.LabelTopologyZone], labels: n.Labels,
-		leaving: n.Spec.Unschedulable || n.DeletionTimestamp != nil,
+		draining: n.Spec.Unschedulable || n.DeletionTimestamp != nil,
 	}
 	_, own.excluded = n.Labels[corev1.LabelNodeExcludeBalancers]
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
 			own.ready = c.Status == corev1.ConditionTrue && n.DeletionTimestamp == nil
-			own.leaving = own.leaving || !own.ready && shuttingDown(c)
+			own.draining = own.draining || !own.ready && shuttingDown(c)
 		}
 	}
 	for _, a := range n.Status.Addresses {
@@ -53,13 +58,12 @@ func readNode(n *corev1.Node) *node {
 	return own
 }
 
-// shuttingDown reports whether the kubelet says that its machine is about to stop
-// (its graceful shutdown, KEP-2000).
+// shuttingDown reports whether the machine is shutting down (graceful node shutdown, KEP-2000).
 func shuttingDown(c corev1.NodeCondition) bool {
 	return c.Reason == "KubeletNotReady" && strings.Contains(c.Message, "node is shutting down")
 }
 
-// address is the node's of a family.
+// address returns the node's address of a family.
 func (n *node) address(four bool) netip.Addr {
 	if four {
 		return n.four
@@ -67,15 +71,15 @@ func (n *node) address(four bool) netip.Addr {
 	return n.six
 }
 
-// either is the node's address of a family or, if it has none, of the other one.
-func (n *node) either(four bool) netip.Addr {
+// anyAddress returns the node's address of a family, or else of the other one.
+func (n *node) anyAddress(four bool) netip.Addr {
 	if a := n.address(four); a.IsValid() {
 		return a
 	}
 	return n.address(!four)
 }
 
-// sameMember reports whether nothing differs in what makes a node a backend.
+// sameMember reports whether two versions of a node are equal as backends.
 func (n *node) sameMember(o *node) bool {
 	return n != nil && o != nil && n.ready == o.ready && n.excluded == o.excluded && n.four == o.four && n.six == o.six
 }
@@ -84,3 +88,33 @@ func (n *node) sameMember(o *node) bool {
 func sortedNodes(all map[string]*node) []*node {
 	return slices.SortedFunc(maps.Values(all), func(a, b *node) int { return cmp.Compare(a.name, b.name) })
 }
+
+// group is a LoadBalancerGroup, reduced to what is needed.
+type group struct {
+	// nodes are the names of its nodes.
+	nodes   []string
+	forward lb.Forward
+	health  *lb.HealthCheck
+	// problem is an error of its specification.
+	problem string
+}
+
+func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
+	own := &group{forward: lb.DSR}
+	for _, n := range g.Status.Nodes {
+		own.nodes = append(own.nodes, n.Name)
+	}
+	if text := g.Spec.DataPlane.Forward; text != "" && own.forward.UnmarshalText([]byte(text)) != nil {
+		own.forward, own.problem = lb.DSR, fmt.Sprintf("spec.dataPlane.forward: unknown mode %q: dsr is used", text)
+	}
+	health, err := spec.HealthCheck(g.Spec.DataPlane.HealthCheck)
+	if own.health = health; err != nil {
+		own.problem = "spec.dataPlane.healthCheck: " + err.Error()
+	}
+	return own
+}
+
+// has reports whether a node is in the group.
+func (g *group) has(node string) bool { return slices.Contains(g.nodes, node) }
+
+func (g *group) equal(o *group) bool { return reflect.DeepEqual(g, o) }

@@ -3,20 +3,30 @@
 package kube
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
+	"fmt"
 	"maps"
+	"math"
+	"net/netip"
 	"reflect"
 	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
 )
 
-// Routes are to whom this node announces its VIPs, and how.
+// Routes are the peers and policies of this node.
 type Routes struct {
 	// Peers are sorted by name, and have distinct addresses.
 	Peers []Peer `json:"peers"`
-	// Policies are in the order in which they count.
+	// Policies are ordered: the first match counts.
 	Policies []bgp.Policy `json:"policies"`
 }
 
@@ -24,18 +34,17 @@ type Routes struct {
 type Peer struct {
 	Name string `json:"name"`
 	bgp.Peer
-	// Key is the password of RFC 2385, nil for none. It is never shown: whoever
-	// configures a speaker puts it into a file first.
+	// Key is the password of RFC 2385, nil for none. It is never shown.
 	Key []byte `json:"-"`
 }
 
 func (r *Routes) equal(o *Routes) bool { return reflect.DeepEqual(r, o) }
 
-// translateRoutes makes all of them anew: there are few, and they change seldom.
-func (w *World) translateRoutes() *Routes {
+// translateRoutes translates all peers and pools: there are few, and they rarely change.
+func (w *Cache) translateRoutes() *Routes {
 	maps.DeleteFunc(w.problems, func(id Object, _ []string) bool { return id.Kind == KindPeer || id.Kind == KindPool })
 	r := &Routes{}
-	if w.asn == 0 {
+	if w.ASN == 0 {
 		return r
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.peers)) {
@@ -52,4 +61,133 @@ func (w *World) translateRoutes() *Routes {
 		}
 	}
 	return r
+}
+
+// addPeer adds a BGPPeer of this node if it is valid. One whose password is missing is
+// omitted: its session could not be established.
+func (w *Cache) addPeer(r *Routes, p *v1alpha1.BGPPeer) {
+	fail := func(err error) {
+		id := Object{Kind: KindPeer, Name: p.Name}
+		w.problems[id] = append(w.problems[id], err.Error())
+	}
+	chosen, err := w.selectsSelf(p.Spec.NodeSelector)
+	if err != nil {
+		fail(fmt.Errorf("spec.nodeSelector: %w", err))
+	}
+	if !chosen {
+		return
+	}
+	own := Peer{Name: p.Name}
+	if own.Peer, err = readPeer(&p.Spec, w.ASN); err != nil {
+		fail(err)
+		return
+	}
+	if own.Key, err = w.password(p.Spec.PasswordSecretRef); err != nil {
+		fail(err)
+		return
+	}
+	if at := slices.IndexFunc(r.Peers, func(o Peer) bool { return o.Address == own.Address }); at >= 0 {
+		fail(fmt.Errorf("spec.address: %s is also the address of BGPPeer %s, which is used", own.Address, r.Peers[at].Name))
+		return
+	}
+	r.Peers = append(r.Peers, own)
+}
+
+// selectsSelf reports whether a selector matches this node.
+func (w *Cache) selectsSelf(selector *metav1.LabelSelector) (bool, error) {
+	self := w.nodes[w.Node]
+	if selector == nil || self == nil {
+		return self != nil, nil
+	}
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	return err == nil && s.Matches(labels.Set(self.labels)), err
+}
+
+// password returns the password in a Secret; nil without a reference.
+func (w *Cache) password(ref *v1alpha1.SecretKeySelector) ([]byte, error) {
+	if ref == nil {
+		return nil, nil
+	}
+	key := cmp.Or(ref.Key, "password")
+	secret := w.secrets[ref.Name]
+	if secret == nil {
+		return nil, fmt.Errorf("spec.passwordSecretRef: no Secret %s in the agents' namespace: the peer is not configured", ref.Name)
+	}
+	password := bytes.TrimRight(secret.Data[key], "\r\n") // of files
+	if err := bgp.CheckPassword(password); err != nil {
+		return nil, fmt.Errorf("spec.passwordSecretRef: Secret %s: key %s: %w: the peer is not configured", ref.Name, key, err)
+	}
+	return password, nil
+}
+
+// readPeer reads a specification and sets defaults.
+func readPeer(s *v1alpha1.BGPPeerSpec, asn uint32) (p bgp.Peer, err error) {
+	if p.Address, err = netip.ParseAddr(s.Address); err != nil || p.Address.Zone() != "" || p.Address.Is4In6() {
+		return p, fmt.Errorf("spec.address: bad address %q: want IPv4 or IPv6 without a zone", s.Address)
+	}
+	for _, number := range []struct {
+		field     string
+		value     int64
+		low, high int64
+		needed    bool
+	}{
+		{"asn", s.ASN, 1, bgp.MaxASN, true},
+		{"port", int64(s.Port), 1, math.MaxUint16, false},
+		{"multihop", int64(s.Multihop), 2, math.MaxUint8, false},
+		{"ttlSecurity", int64(s.TTLSecurity), 1, math.MaxUint8 - 1, false},
+		{"bfd.multiplier", int64(s.BFD.Multiplier), 1, math.MaxUint8, false},
+	} {
+		if n := number.value; (n != 0 || number.needed) && (n < number.low || n > number.high) {
+			return p, fmt.Errorf("spec.%s: %w", number.field, lb.OutOfRange(n, number.low, number.high))
+		}
+	}
+	if s.Multihop != 0 && s.TTLSecurity != 0 {
+		return p, errors.New("spec.multihop: not with ttlSecurity")
+	}
+	p.ASN, p.Port, p.Passive = uint32(s.ASN), uint16(s.Port), s.Passive
+	p.Multihop, p.TTLSecurity = uint8(s.Multihop), uint8(s.TTLSecurity)
+	if p.ASN == asn {
+		p.Multihop = 0 // an iBGP router may be any number of hops away
+	}
+	if p.Passive {
+		p.Port = 0 // the router connects
+	}
+	return p, readTimes(s, &p)
+}
+
+// Bounds of a peer's times: RFC 4271 §4.2, RFC 4724 §3.
+const (
+	minHold    = 3 * time.Second
+	maxHold    = math.MaxUint16 * time.Second
+	maxRestart = 4095 * time.Second
+	minBFD     = 10 * time.Millisecond
+	maxBFD     = time.Minute
+)
+
+func readTimes(s *v1alpha1.BGPPeerSpec, p *bgp.Peer) error {
+	b := bgp.DefaultBFD
+	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
+	for _, time := range []struct {
+		field     string
+		from      *metav1.Duration
+		to        *time.Duration
+		low, high time.Duration
+	}{
+		{"holdTime", s.HoldTime, &p.HoldTime, minHold, maxHold},
+		{"restartTime", s.RestartTime, &p.RestartTime, 0, maxRestart},
+		{"bfd.interval", s.BFD.Interval, &b.Interval, minBFD, maxBFD},
+	} {
+		if time.from == nil {
+			continue
+		}
+		if *time.to = time.from.Duration; *time.to < time.low || *time.to > time.high {
+			return fmt.Errorf("spec.%s: %w", time.field, lb.OutOfRange(*time.to, time.low, time.high))
+		}
+	}
+	p.HoldTime, p.RestartTime = p.HoldTime.Truncate(time.Second), p.RestartTime.Truncate(time.Second)
+	if s.BFD.Enabled == nil || *s.BFD.Enabled {
+		b.Multiplier = cmp.Or(uint8(s.BFD.Multiplier), b.Multiplier)
+		p.BFD = &b
+	}
+	return nil
 }

@@ -16,52 +16,51 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
-	"fairlead.io/fairlead/internal/source/kube/annotation"
+	"fairlead.io/fairlead/internal/spec"
 )
 
-// translation is one object on its way to services.
+// translation translates one object.
 type translation struct {
-	*World
-	// group serves the object; nil if that is not known.
+	*Cache
+	// group serves the object; nil if unknown.
 	group    *group
 	services []lb.Service
 	problems []string
-	// byNodes says that nodes are backends of it, or relay to each other.
+	// byNodes says that the services depend on nodes.
 	byNodes bool
-	// behind says that other nodes are the object's group: this one serves what they
-	// relay to its own pods, or send through tunnels to it.
-	behind bool
+	// relayTarget says that the nodes of another group serve the object: this one only receives
+	// forwarded or tunnelled packets for its own pods.
+	relayTarget bool
 }
 
-// fail takes note of a problem, once.
+// fail adds a problem once.
 func (t *translation) fail(format string, args ...any) {
 	if text := fmt.Sprintf(format, args...); !slices.Contains(t.problems, text) {
 		t.problems = append(t.problems, text)
 	}
 }
 
-// taken reports whether a Service is Fairlead's: the controller, which knows
-// whether the installation is the default for those without a class, has given it
-// a group.
-func taken(svc *corev1.Service) bool {
+// isOurs reports whether a Service is Fairlead's: the controller, which knows whether Fairlead
+// is the default for Services without class, has assigned a group.
+func isOurs(svc *corev1.Service) bool {
 	class := deref(svc.Spec.LoadBalancerClass)
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer &&
 		(class == "" || strings.HasPrefix(class, v1alpha1.Group+"/")) &&
 		svc.Annotations[v1alpha1.AnnotationGroup] != ""
 }
 
-// ingress are a Service's addresses, one of each family at most.
+// ingress returns a Service's addresses, at most one of each family.
 func (t *translation) ingress(svc *corev1.Service) (addresses []netip.Addr) {
 	for _, in := range svc.Status.LoadBalancer.Ingress {
 		if in.IP == "" {
-			continue // a name: another implementation's
+			continue // a host name, of another implementation
 		}
 		a, err := netip.ParseAddr(in.IP)
 		switch {
 		case err != nil:
 			t.fail("status.loadBalancer: bad address %q", in.IP)
 		case slices.ContainsFunc(addresses, func(b netip.Addr) bool { return a.Is4() == b.Is4() }):
-			t.fail("status.loadBalancer: %s is a second address of its family", a)
+			t.fail("status.loadBalancer: %s is a second address of the same family", a)
 		default:
 			addresses = append(addresses, a)
 		}
@@ -69,25 +68,28 @@ func (t *translation) ingress(svc *corev1.Service) (addresses []netip.Addr) {
 	return addresses
 }
 
-// service translates a Service that this node's group serves, or another's that
-// relays to this node: one service for each of its addresses and ports.
+// service translates a Service that this node's group serves, or another group that forwards
+// to this node: one service for each address and port.
 func (t *translation) service(svc *corev1.Service, g *group, all map[string]*slice) {
-	settings, err := annotation.Parse(svc)
+	settings, err := spec.ParseAnnotations(svc)
 	if err != nil {
 		t.problems = append(t.problems, strings.Split(err.Error(), "\n")...)
 	}
 	forward := cmp.Or(settings.Forward, g.forward)
 	if forward == lb.NAT && local(svc) {
-		forward = lb.DNAT // by which pods of the node itself see clients
+		forward = lb.DSR // so that pods see client addresses
 	}
-	if t.behind && !t.called(svc, forward) {
+	if t.relayTarget && !t.viaOtherGroup(svc, forward) {
 		t.problems = nil
 		return
 	}
-	t.byNodes = forward.DSR() || forward == lb.DNAT
+	t.byNodes = !forward.Translates() || forward == lb.DSR
 	health := t.health(settings, forward, g)
 	for _, address := range t.ingress(svc) {
-		sources := t.sources(svc, address)
+		sources, errs := spec.Sources(svc.Spec.LoadBalancerSourceRanges, address)
+		for _, err := range errs {
+			t.fail("spec.loadBalancerSourceRanges%v", err)
+		}
 		for i := range svc.Spec.Ports {
 			port := &svc.Spec.Ports[i]
 			if port.Port < 1 || port.Port > math.MaxUint16 {
@@ -105,44 +107,44 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 				continue
 			}
 			s.Affinity, s.AffinityTimeout = affinity(svc)
-			t.finish(&s, health)
+			spec.SetDefaults(&s, health)
 			s.Membership = t.membership(&s)
 			s.Backends = t.backends(svc, &s, targets(all, port, address.Is4()))
-			if s.Unannounced = t.behind; t.behind && forward == lb.DNAT && len(s.Backends) == 0 {
-				continue // tunnels are ended all the same: who sends may know more
+			if s.Unannounced = t.relayTarget; t.relayTarget && forward == lb.DSR && len(s.Backends) == 0 {
+				continue // services with tunnels are kept: the sender may know other backends
 			}
 			t.add(s)
 		}
 	}
 }
 
-// health is how a Service's backends are probed. Nodes are not: a probe is a connection
+// health returns the health check of a Service. Nodes are not probed: a probe is a connection
 // to the VIP, which this node's own kube-proxy would take.
-func (t *translation) health(settings annotation.Settings, forward lb.Forward, g *group) *lb.HealthCheck {
+func (t *translation) health(settings spec.Settings, forward lb.Forward, g *group) *lb.HealthCheck {
 	check := g.health
 	if settings.Health.Given {
 		check = settings.Health.Check
 	}
-	if !forward.DSR() {
+	if forward.Translates() {
 		return check
 	}
 	if settings.Health.Given && check != nil {
-		t.fail("annotation %s: not with %s: which nodes get packets follows from what Kubernetes says of them", v1alpha1.AnnotationHealthCheck, forward)
+		t.fail("annotation %s: not with %s: nodes are not probed", v1alpha1.AnnotationHealthCheck, forward)
 	}
 	return nil
 }
 
-// called reports whether nodes of another group may send packets of a Service to this
-// one that the kernel alone would not take: as they came, by L2 DSR, it does.
-func (t *translation) called(svc *corev1.Service, forward lb.Forward) bool {
-	if forward == lb.DNAT {
+// viaOtherGroup reports whether nodes of another group may send packets of a Service to this
+// node that the kernel alone would drop: L2 DSR packets it accepts.
+func (t *translation) viaOtherGroup(svc *corev1.Service, forward lb.Forward) bool {
+	if forward == lb.DSR {
 		return !local(svc) && t.hasPod(Object{KindService, svc.Namespace, svc.Name})
 	}
 	return forward == lb.IPIP || forward == lb.GUE
 }
 
-// serviceName is "namespace/name/port"; what has an IPv6 address ends in "/ipv6",
-// as both may be there, and neither changes its name when the other comes.
+// serviceName returns "namespace/name/port", with "/ipv6" for IPv6 addresses, so that adding an
+// address of the other family doesn't change a name.
 func serviceName(svc *corev1.Service, port *corev1.ServicePort, address netip.Addr) string {
 	name := svc.Namespace + "/" + svc.Name + "/" + cmp.Or(port.Name, strconv.Itoa(int(port.Port)))
 	if address.Is4() {
@@ -155,7 +157,7 @@ func local(svc *corev1.Service) bool {
 	return svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
 }
 
-// protocol is 0, with a problem, for one that isn't balanced.
+// protocol returns 0, with a problem, for protocols that aren't supported.
 func (t *translation) protocol(port *corev1.ServicePort) lb.Protocol {
 	switch p := defaulted(&port.Protocol); p {
 	case corev1.ProtocolTCP:
@@ -163,13 +165,13 @@ func (t *translation) protocol(port *corev1.ServicePort) lb.Protocol {
 	case corev1.ProtocolUDP:
 		return lb.UDP
 	default:
-		t.fail("port %d: %s is not balanced: want TCP or UDP", port.Port, p)
+		t.fail("port %d: %s is not supported: want TCP or UDP", port.Port, p)
 		return 0
 	}
 }
 
-// affinity is whose flows belong together, and how long a client is remembered that
-// begins none. spec.sessionAffinityConfig may be missing in what a file had.
+// affinity returns the affinity, and how long a client without new flows is remembered.
+// spec.sessionAffinityConfig may be missing in files.
 func affinity(svc *corev1.Service) (lb.Affinity, time.Duration) {
 	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return lb.AffinityFlow, 0
@@ -182,35 +184,17 @@ func affinity(svc *corev1.Service) (lb.Affinity, time.Duration) {
 	return lb.AffinityClient, min(max(timeout, lb.MinAffinityTimeout), lb.MaxAffinityTimeout)
 }
 
-// finish sets what follows from the mode and the protocol. Nothing is learned
-// with NAT, which knows all flows. A check that needs a connection says nothing
-// about a UDP port: it is made only where it has a port of its own.
-func (t *translation) finish(s *lb.Service, health *lb.HealthCheck) {
-	if s.Protocol == lb.UDP && s.Forward != lb.NAT {
-		s.Learn = lb.DefaultLearn
+// balancer translates a LoadBalancer that this node's group serves.
+func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
+	address, err := netip.ParseAddr(b.Status.Address)
+	if err != nil {
+		return // no address yet
 	}
-	if health != nil && (s.Protocol != lb.UDP || health.Port != 0 || health.Type == lb.HealthICMP) {
-		s.Health = health
+	services, problems := spec.LoadBalancer(b, address)
+	for _, p := range problems {
+		t.fail("%s", p)
 	}
-}
-
-// sources are who may use an address, by spec.loadBalancerSourceRanges. Ranges of
-// the other family only, or none that can be read, admit nobody.
-func (t *translation) sources(svc *corev1.Service, address netip.Addr) (s lb.Sources) {
-	if len(svc.Spec.LoadBalancerSourceRanges) == 0 {
-		return s
+	for _, s := range services {
+		t.add(s)
 	}
-	for i, text := range svc.Spec.LoadBalancerSourceRanges {
-		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		switch {
-		case err != nil || p.Addr().Is4In6():
-			t.fail("spec.loadBalancerSourceRanges[%d]: bad range %q: nobody of it is let in", i, text)
-		case p.Addr().Is4() == address.Is4() && !slices.Contains(s.Allow, p.Masked()):
-			s.Allow = append(s.Allow, p.Masked())
-		}
-	}
-	if len(s.Allow) == 0 {
-		s.Deny = []netip.Prefix{netip.PrefixFrom(address, 0).Masked()}
-	}
-	return s
 }

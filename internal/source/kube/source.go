@@ -15,85 +15,67 @@ import (
 
 	"k8s.io/client-go/rest"
 
-	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
 )
 
-// Options are what a Source is made of.
+// Options configure a Source.
 type Options struct {
 	Config
-	// API is how the API server is reached, and who the agent is there.
+	// API has the address of the API server and the agent's credentials.
 	API *rest.Config
-	// Namespace is the agents' own, in which Secrets are.
+	// Namespace is the agents' namespace, which has their Secrets.
 	Namespace string
-	// DaemonSet is the one in Namespace of whose pods the agent is one; empty if that is
-	// not known.
+	// DaemonSet is the name of the agents' DaemonSet in Namespace; empty if unknown.
 	DaemonSet string
-	// StateDir is a folder for what outlives the agent, which nobody else uses.
+	// StateDir is a folder for the saved state, used by this agent only.
 	StateDir string
 	Log      *slog.Logger
 }
 
-// Update is what an agent is to do.
-type Update struct {
-	// Whole says that Changed are all services: others are not to be served any more.
-	Whole   bool
-	Changed []lb.Service
-	// Removed are not to be served any more; for those of Left routers have to be led
-	// elsewhere first.
-	Removed, Left []lb.VIP
-	// Routes says that Peers and Policies are all that there are.
-	Routes   bool
-	Peers    []bgp.Peer
-	Policies []bgp.Policy
-}
+// startTimeout is how long a starting agent waits for the API server before it serves the
+// saved state.
+const startTimeout = 2 * time.Second
 
-// patience is how long an agent that starts waits for the API server before it
-// serves what was saved.
-const patience = 2 * time.Second
-
-// Source follows the API server. Its methods may be called from several
-// goroutines.
+// Source watches the API server. Its methods may be called concurrently.
 type Source struct {
 	Options
 	clients   clients
 	passwords passwords
-	// saved is what an earlier agent knew; nil if nothing.
+	// saved is the state of an earlier agent; nil for none.
 	saved *saved
-	// wake says that the world has changed, or that all lists have been read.
+	// wake is signalled when the cache has changed or a list has been read.
 	wake chan struct{}
-	// unsaved says that something has changed since it was last saved.
+	// unsaved is signalled when there is a state to save.
 	unsaved chan struct{}
 	checks  *healthPorts
 
-	// saving is held for one file at a time; it is taken before mu.
+	// saving serializes writing the state file; it is taken before mu.
 	saving    sync.Mutex
 	followers sync.WaitGroup
-	// begin follows one more list until the returned function is called, and end
-	// follows none any more.
-	begin func(followed) context.CancelFunc
-	end   context.CancelFunc
+	// startFollower watches a list, with the lock held. stopFollowers stops all of them.
+	startFollower func(watchedList)
+	stopFollowers context.CancelFunc
 
-	mu    sync.Mutex
-	world *World
-	// due are the lists that have not been read yet.
-	due     map[Kind]bool
-	secrets map[string]*follower
+	mu      sync.Mutex
+	cache   *Cache
+	lists   map[Object]*listState
 	state   State
-	// refused is why the API server doesn't let lists be followed.
-	refused map[Object]string
 	started time.Time
-	// told are the problems that the log has.
-	told map[Problem]bool
+	// logged are the problems that have been logged.
+	logged map[Problem]bool
 }
 
-// follower is a Secret that is followed.
-type follower struct {
-	stop   context.CancelFunc
+// listState is the state of a watched list.
+type listState struct {
+	stop context.CancelFunc
+	// listed says that the list has been read once, or is a Secret that can't be read.
 	listed bool
+	// denied is why the API server rejects the list; empty if it doesn't.
+	denied string
 }
 
-// Open makes a source, and reads what an earlier agent saved.
+// Open returns a source with the saved state of an earlier agent.
 func Open(o Options) (*Source, error) {
 	c, err := newClients(o.API)
 	if err != nil {
@@ -108,38 +90,36 @@ func Open(o Options) (*Source, error) {
 	s := &Source{
 		Options: o, clients: c, passwords: passwords{dir: o.StateDir},
 		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), checks: newHealthPorts(o.Log),
-		world: NewWorld(o.Config), due: map[Kind]bool{}, secrets: map[string]*follower{}, told: map[Problem]bool{},
-		refused: map[Object]string{},
+		cache: NewCache(o.Config), lists: map[Object]*listState{}, logged: map[Problem]bool{},
 	}
 	if s.saved, err = load(o.StateDir, o.Config); err != nil {
-		o.Log.Warn("state of an earlier agent can't be used", "error", err)
+		o.Log.Warn("saved state not usable", "error", err)
 	}
 	return s, nil
 }
 
-// Start begins to follow the API server, until ctx or Run ends.
+// Start starts to watch the API server, until ctx or Run ends.
 func (s *Source) Start(ctx context.Context) {
-	ctx, s.end = context.WithCancel(ctx)
-	s.begin = func(f followed) context.CancelFunc {
+	ctx, s.stopFollowers = context.WithCancel(ctx)
+	s.startFollower = func(f watchedList) {
 		ctx, stop := context.WithCancel(ctx)
+		s.lists[f.list()] = &listState{stop: stop}
 		s.followers.Go(func() { s.follow(ctx, f) })
-		return stop
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started = time.Now()
 	s.state.Server, s.state.Since = s.API.Host, s.started
-	for _, f := range s.clients.follows() {
-		s.due[f.kind] = true
-		s.begin(f)
+	for _, f := range s.clients.lists() {
+		s.startFollower(f)
 	}
 }
 
-// Addresses waits until the node's own internal addresses are known, as the API
-// server or an earlier agent has it. They are invalid if neither says so in time.
+// Addresses returns the node's internal addresses, from the API server or the saved state.
+// They are invalid if neither is available in time.
 func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
-	s.await(ctx, time.Now().Add(patience), func() bool {
-		four, six = s.world.Addresses()
+	s.await(ctx, time.Now().Add(startTimeout), func() bool {
+		four, six = s.cache.Addresses()
 		return four.IsValid() || six.IsValid()
 	})
 	if !four.IsValid() && !six.IsValid() && s.saved != nil {
@@ -148,8 +128,8 @@ func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
 	return four, six
 }
 
-// await waits until a condition holds, which is looked at with the lock held, or
-// the time is over; it reports whether it holds. The zero time is never over.
+// await waits until a condition, which is evaluated with the lock held, holds or until a time
+// (zero: without limit), and reports whether it holds.
 func (s *Source) await(ctx context.Context, until time.Time, holds func() bool) bool {
 	var over <-chan time.Time
 	if !until.IsZero() {
@@ -174,41 +154,41 @@ func (s *Source) await(ctx context.Context, until time.Time, holds func() bool) 
 	}
 }
 
-// Run hands over what is desired until ctx ends, and then follows the API server no
-// more: first all of it, once every list has been read, or what was saved if that
-// takes too long; then what changes. Without a saved state nothing is handed over
-// before: what an earlier agent left in the kernel goes on.
-func (s *Source) Run(ctx context.Context, apply func(Update) error) error {
+// Run delivers updates until ctx ends, and then stops watching: first all services, once
+// every list has been read, or the saved state if that takes longer than startTimeout; then
+// changes. Without a saved state nothing is delivered before all lists have been read, so
+// the kernel keeps the configuration of an earlier agent.
+func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error {
 	defer s.followers.Wait()
-	defer s.end()
+	defer s.stopFollowers()
 	defer s.checks.close()
 	var restored []lb.VIP
-	if !s.await(ctx, s.patienceEnds(), s.synced) && ctx.Err() == nil {
+	if !s.await(ctx, s.restoreAt(), s.synced) && ctx.Err() == nil {
 		restored = s.restore(apply)
 		s.await(ctx, time.Time{}, s.synced)
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
-	if err := s.hand(s.whole(restored), apply); err != nil {
+	if err := s.deliver(s.fullChange(restored), apply); err != nil {
 		return err
 	}
 	return s.run(ctx, apply)
 }
 
-// patienceEnds is when what was saved is served; never if there is nothing.
-func (s *Source) patienceEnds() time.Time {
+// restoreAt is when the saved state is served; the zero time if there is none.
+func (s *Source) restoreAt() time.Time {
 	if s.saved == nil {
 		return time.Time{}
 	}
-	return s.started.Add(patience)
+	return s.started.Add(startTimeout)
 }
 
-// run hands over changes as they come, together with all that have come meanwhile.
-func (s *Source) run(ctx context.Context, apply func(Update) error) error {
+// run delivers changes, batching those that arrive meanwhile.
+func (s *Source) run(ctx context.Context, apply func(source.Update) error) error {
 	var saver sync.WaitGroup
 	defer saver.Wait()
-	saver.Go(func() { s.keepSaved(ctx) })
+	saver.Go(func() { s.saveLoop(ctx) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -216,34 +196,34 @@ func (s *Source) run(ctx context.Context, apply func(Update) error) error {
 		case <-s.wake:
 		}
 		s.mu.Lock()
-		change := s.world.Flush()
+		change := s.cache.Flush()
 		s.mu.Unlock()
 		if change.Empty() {
-			s.observeWorld()
+			s.updateState()
 			continue
 		}
-		if err := s.hand(change, apply); err != nil {
-			s.Log.Error("change refused", "error", err)
+		if err := s.deliver(change, apply); err != nil {
+			s.Log.Error("change rejected", "error", err)
 		}
 	}
 }
 
-// hand hands a change over, and takes note of what it means besides.
-func (s *Source) hand(c Change, apply func(Update) error) error {
-	u := Update{Whole: c.whole, Changed: c.Changed, Removed: c.Removed, Left: c.Left}
+// deliver applies a change, and updates passwords, saved state and State.
+func (s *Source) deliver(c Change, apply func(source.Update) error) error {
+	u := c.Update
 	if c.Routes != nil {
-		peers, err := s.passwords.place(c.Routes.Peers)
+		peers, err := s.passwords.store(c.Routes.Peers)
 		if err != nil {
-			s.Log.Error("passwords of BGP peers can't be kept", "error", err)
+			s.Log.Error("passwords of BGP peers not stored", "error", err)
 		}
-		u.Routes, u.Peers, u.Policies = true, peers, c.Routes.Policies
+		u.Routes = &source.Routes{Peers: peers, Policies: c.Routes.Policies}
 	}
 	err := apply(u)
 	if c.Routes != nil {
-		s.save() // before what the last state names is gone
-		s.passwords.keepOnly(u.Peers)
+		s.save() // before the files that the old state refers to are removed
+		s.passwords.removeOthers(u.Routes.Peers)
 	}
-	s.observeWorld()
+	s.updateState()
 	select {
 	case s.unsaved <- struct{}{}:
 	default:
@@ -251,43 +231,42 @@ func (s *Source) hand(c Change, apply func(Update) error) error {
 	return err
 }
 
-// whole is everything that is desired now. What was restored and isn't among it
-// leaves, as if it had been served all the time.
-func (s *Source) whole(restored []lb.VIP) Change {
+// fullChange returns all services. Restored services that are not among them are leaving.
+func (s *Source) fullChange(restored []lb.VIP) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.world.Flush()
-	c := Change{whole: true, Changed: s.world.Services(), Routes: s.world.routes}
+	s.cache.Flush()
+	c := Change{Update: source.Update{Whole: true, Changed: s.cache.Services()}, Routes: s.cache.routes}
 	for _, vip := range restored {
 		if !slices.ContainsFunc(c.Changed, func(s lb.Service) bool { return s.VIP == vip }) {
-			c.Left = append(c.Left, vip)
+			c.Leaving = append(c.Leaving, vip)
 		}
 	}
 	return c
 }
 
-// restore hands over what was saved, and returns whose VIPs these are.
-func (s *Source) restore(apply func(Update) error) (vips []lb.VIP) {
-	u := Update{Whole: true, Changed: s.saved.Services, Routes: true, Peers: s.saved.Peers, Policies: s.saved.Policies}
+// restore applies the saved state, and returns its VIPs.
+func (s *Source) restore(apply func(source.Update) error) (vips []lb.VIP) {
+	u := source.Update{Whole: true, Changed: s.saved.Services, Routes: &source.Routes{Peers: s.saved.Peers, Policies: s.saved.Policies}}
 	if err := apply(u); err != nil {
-		s.Log.Error("saved state refused", "error", err)
+		s.Log.Error("saved state rejected", "error", err)
 		return nil
 	}
 	s.mu.Lock()
 	s.state.Restored = s.saved.At
 	s.mu.Unlock()
-	s.Log.Warn("the API server can't be reached, the last known state is served", "saved", s.saved.At, "services", len(u.Changed))
+	s.Log.Warn("API server unreachable, serving the saved state", "saved", s.saved.At, "services", len(u.Changed))
 	for i := range u.Changed {
 		vips = append(vips, u.Changed[i].VIP)
 	}
 	return vips
 }
 
-// changed lets a follower change the world.
-func (s *Source) changed(kind Kind, change func(*World)) {
+// changed applies a change of objects to the cache.
+func (s *Source) changed(kind Kind, change func(*Cache)) {
 	s.mu.Lock()
-	change(s.world)
-	s.reached(time.Now())
+	change(s.cache)
+	s.setReachable(time.Now())
 	if kind == KindPeer {
 		s.followSecrets()
 	}
@@ -302,69 +281,58 @@ func (s *Source) signal() {
 	}
 }
 
-// listed takes note that a list has been read as a whole.
-func (s *Source) listed(f *feed) {
+// listed records that a list has been read completely.
+func (s *Source) listed(list Object) {
 	s.mu.Lock()
-	delete(s.due, f.kind)
-	s.secretListed(f.kind, f.only)
+	if l := s.lists[list]; l != nil {
+		l.listed = true
+	}
 	s.mu.Unlock()
 	s.signal()
 }
 
-// secretListed takes note that a Secret has been looked for. It is called with the
-// lock held.
-func (s *Source) secretListed(kind Kind, name string) {
-	if one := s.secrets[name]; kind == KindSecret && one != nil {
-		one.listed = true
-	}
-}
-
-// synced reports whether every list has been read once, those of Secrets that are
-// named included. It is called with the lock held.
+// synced reports whether all lists have been read once, including those of referenced Secrets.
+// It is called with the lock held.
 func (s *Source) synced() bool {
-	if len(s.due) > 0 || s.started.IsZero() {
-		return false
-	}
-	for _, f := range s.secrets {
-		if !f.listed {
+	for _, l := range s.lists {
+		if !l.listed {
 			return false
 		}
 	}
-	return true
+	return !s.started.IsZero()
 }
 
-// followSecrets follows the Secrets that BGPPeers name, and no others. It is called
-// with the lock held.
+// followSecrets watches the Secrets that BGPPeers refer to, and no others. It is called with
+// the lock held.
 func (s *Source) followSecrets() {
 	wanted := map[string]bool{}
-	for _, p := range s.world.peers {
+	for _, p := range s.cache.peers {
 		if ref := p.Spec.PasswordSecretRef; ref != nil && s.ASN != 0 {
 			wanted[ref.Name] = true
 		}
 	}
 	for name := range wanted {
-		if s.secrets[name] != nil {
-			continue
+		if s.lists[Object{Kind: KindSecret, Name: name}] == nil {
+			s.startFollower(s.clients.secret(s.Namespace, name))
 		}
-		s.secrets[name] = &follower{stop: s.begin(s.clients.secret(s.Namespace, name))}
 	}
-	maps.DeleteFunc(s.secrets, func(name string, f *follower) bool {
-		if !wanted[name] {
-			f.stop()
-			delete(s.refused, Object{Kind: KindSecret, Name: name})
-			s.world.Delete(Object{Kind: KindSecret, Name: name})
+	maps.DeleteFunc(s.lists, func(list Object, l *listState) bool {
+		unneeded := list.Kind == KindSecret && !wanted[list.Name]
+		if unneeded {
+			l.stop()
+			s.cache.Delete(list)
 		}
-		return !wanted[name]
+		return unneeded
 	})
 }
 
-// Leaving says why the agent, if it is told to end, goes for good; empty if another
-// one will follow on this node, or if that is not known.
+// Leaving returns why no other agent will follow on this node after this one stops; empty if
+// one will, or if that is unknown.
 func (s *Source) Leaving() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.synced() {
 		return ""
 	}
-	return s.world.Leaving()
+	return s.cache.Leaving()
 }

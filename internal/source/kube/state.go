@@ -3,52 +3,57 @@
 package kube
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"net/url"
+	"os"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// State is how well the API server is followed.
+// State is the state of the connection to the API server and of the watched objects.
 type State struct {
-	// Server is its URL.
+	// Server is the URL of the API server.
 	Server string
-	// Reachable says that it answered last, Since when that became so or ceased to
-	// be, and Heard when it said something last. Error is why it can't be reached.
-	Reachable    bool
-	Since, Heard time.Time
-	Error        string
-	// Synced is when every list had been read for the first time; zero before.
+	// Reachable says whether the last request succeeded, Since when that last changed, and
+	// LastResponse when the server last responded. Error is why it is unreachable.
+	Reachable           bool
+	Since, LastResponse time.Time
+	Error               string
+	// Synced is when all lists had been read for the first time; zero before.
 	Synced time.Time
-	// Restored is when what is served was saved, before Synced; zero otherwise.
+	// Restored is when the served state was saved, if it is a restored one; zero otherwise.
 	Restored time.Time
-	// Objects counts the Services and LoadBalancers that are for this node.
+	// Objects is the number of Services and LoadBalancers for this node.
 	Objects int
-	// Problems are those of objects, and of kinds that the API server doesn't let be
-	// followed.
+	// Problems are errors of objects, and kinds that the API server doesn't allow to list.
 	Problems []Problem
 }
 
-// State returns how well the API server is followed.
+// State returns the current state.
 func (s *Source) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := s.state
 	var refused []Problem
-	for list, why := range s.refused {
-		refused = append(refused, Problem{list, "can't be followed: " + why})
+	for list, l := range s.lists {
+		if l.denied != "" {
+			refused = append(refused, Problem{list, "can't be watched: " + l.denied})
+		}
 	}
 	slices.SortFunc(refused, func(a, b Problem) int { return a.Object.Compare(b.Object) })
 	state.Problems = slices.Concat(refused, state.Problems)
 	return state
 }
 
-// reached takes note that the API server has answered. It is called with the lock
-// held.
-func (s *Source) reached(now time.Time) {
-	s.state.Heard = now
+// setReachable records a response of the API server. It is called with the lock held.
+func (s *Source) setReachable(now time.Time) {
+	s.state.LastResponse = now
 	if s.state.Reachable {
 		return
 	}
@@ -56,59 +61,55 @@ func (s *Source) reached(now time.Time) {
 	s.Log.Info("API server reached", "server", s.state.Server)
 }
 
-func (s *Source) heard() {
+func (s *Source) responded() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reached(time.Now())
+	s.setReachable(time.Now())
 }
 
-// watched takes note that a list is followed.
-func (s *Source) watched(f followed) {
+// watched records that a list is being watched.
+func (s *Source) watched(f watchedList) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reached(time.Now())
-	if s.refused[f.list()] != "" {
-		delete(s.refused, f.list())
-		s.Log.Info("list followed again", "list", f.list().String())
+	s.setReachable(time.Now())
+	if l := s.lists[f.list()]; l != nil && l.denied != "" {
+		l.denied = ""
+		s.Log.Info("list watched again", "list", f.list().String())
 	}
 }
 
-// refusal takes note of why an API server that answers doesn't let a list be followed.
-// What is forbidden won't be allowed soon: a Secret that can't be read is as one that
-// isn't there.
-func (s *Source) refusal(f followed, err error) {
+// setDenied records why the API server rejects a list. Permissions rarely change soon: a
+// Secret that can't be read counts as missing.
+func (s *Source) setDenied(f watchedList, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.reached(time.Now())
-	if apierrors.IsForbidden(err) {
-		s.secretListed(f.kind, f.name)
+	s.setReachable(time.Now())
+	l := s.lists[f.list()]
+	if l == nil {
+		return // a Secret that no BGPPeer refers to any more
+	}
+	if f.kind == KindSecret && apierrors.IsForbidden(err) {
+		l.listed = true
 		s.signal()
 	}
-	if s.refused[f.list()] == err.Error() || s.followedNoMore(f) {
-		return
+	if l.denied != err.Error() {
+		l.denied = err.Error()
+		s.Log.Warn("list can't be watched", "list", f.list().String(), "error", err)
 	}
-	s.refused[f.list()] = err.Error()
-	s.Log.Warn("list can't be followed", "list", f.list().String(), "error", err)
 }
 
-// followedNoMore reports whether a list is a Secret's that nobody names any more. It is
-// called with the lock held.
-func (s *Source) followedNoMore(f followed) bool {
-	return f.kind == KindSecret && s.secrets[f.name] == nil
-}
-
-// lost takes note that a list can't be followed: because the API server doesn't answer,
-// or because it says why not. That a version is too old is no news: all is listed then.
-func (s *Source) lost(f followed, err error) {
+// failed records that a list can't be read or watched, because the API server is unreachable
+// or rejects it. An expired version is not an error: the list is read again.
+func (s *Source) failed(f watchedList, err error) {
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		return
 	}
 	if answer, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		s.refusal(f, answer)
+		s.setDenied(f, answer)
 		return
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // the same for all lists
+		err = u.Err // equal for all lists
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,30 +120,29 @@ func (s *Source) lost(f followed, err error) {
 		s.state.Since = time.Now()
 	}
 	s.state.Reachable, s.state.Error = false, err.Error()
-	s.Log.Warn("API server can't be followed", "server", s.state.Server, "kind", f.kind, "error", err)
+	s.Log.Warn("API server unreachable", "server", s.state.Server, "kind", f.kind, "error", err)
 }
 
-// observeWorld takes note of what the world is like after it has changed, and logs
-// problems that come and go.
-func (s *Source) observeWorld() {
+// updateState updates the state after a change of the cache, and logs new and solved problems.
+func (s *Source) updateState() {
 	s.mu.Lock()
-	problems := s.world.Problems()
+	problems := s.cache.Problems()
 	if s.state.Synced.IsZero() {
 		s.state.Synced = time.Now()
-		s.Log.Info("objects of the API server known", "took", s.state.Synced.Sub(s.started).Round(time.Millisecond))
+		s.Log.Info("all objects listed", "duration", s.state.Synced.Sub(s.started).Round(time.Millisecond))
 	}
-	s.state.Restored, s.state.Problems, s.state.Objects = time.Time{}, problems, s.world.Count()
-	ports := s.world.HealthPorts()
-	before := s.told
-	s.told = make(map[Problem]bool, len(problems))
+	s.state.Restored, s.state.Problems, s.state.Objects = time.Time{}, problems, s.cache.Count()
+	ports := s.cache.HealthPorts()
+	before := s.logged
+	s.logged = make(map[Problem]bool, len(problems))
 	for _, p := range problems {
-		s.told[p] = true
+		s.logged[p] = true
 	}
-	now := s.told
+	now := s.logged
 	s.mu.Unlock()
 	for p := range now {
 		if !before[p] {
-			s.Log.Warn("object not served as it is written", "object", p.Object.String(), "problem", p.Text)
+			s.Log.Warn("object not served as specified", "object", p.Object.String(), "problem", p.Text)
 		}
 	}
 	for p := range before {
@@ -152,3 +152,60 @@ func (s *Source) observeWorld() {
 	}
 	s.checks.set(ports)
 }
+
+const (
+	// appsv1 is the API group of DaemonSets.
+	appsv1 = "apps"
+	// uninstallTimeout bounds the query of a stopping agent: its pod has little time to stop.
+	uninstallTimeout = 2 * time.Second
+	// metadataOnly requests an object of a type that the client doesn't know.
+	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+)
+
+// Uninstalled reports whether no other agent will follow on any node, because the DaemonSet
+// is deleted or being deleted. It queries the API server, as the DaemonSet isn't watched.
+//
+// Uninstalling deletes the agents' permissions together with the DaemonSet, or before: an
+// agent that is not allowed to query is uninstalled too. If only its permission was
+// removed, a restarted agent drains its node as for maintenance, and the next agent starts
+// without its state. The opposite mistake is worse: routers would send to an unmanaged
+// node. If the API server is unreachable nothing is known; then probably nothing was
+// deleted either.
+func (s *Source) Uninstalled(ctx context.Context) bool {
+	if s.DaemonSet == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, uninstallTimeout)
+	defer cancel()
+	deleted, err := s.daemonSetDeleted(ctx)
+	switch {
+	case err == nil:
+		return deleted
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+		s.Log.Info("no other agent will follow", "namespace", s.Namespace, "daemonset", s.DaemonSet, "answer", err)
+		return true
+	}
+	s.Log.Warn("unknown whether another agent will follow", "error", err)
+	return false
+}
+
+// daemonSetDeleted reports whether the DaemonSet is being deleted.
+func (s *Source) daemonSetDeleted(ctx context.Context) (bool, error) {
+	result := s.clients.core.Get().AbsPath("apis", appsv1, "v1", "namespaces", s.Namespace, "daemonsets", s.DaemonSet).
+		SetHeader("Accept", metadataOnly).Do(ctx)
+	if err := result.Error(); err != nil {
+		return false, err
+	}
+	body, err := result.Raw()
+	if err != nil {
+		return false, err
+	}
+	var object metav1.PartialObjectMetadata
+	if err := json.Unmarshal(body, &object); err != nil {
+		return false, fmt.Errorf("daemonset %s/%s: %w", s.Namespace, s.DaemonSet, err)
+	}
+	return object.DeletionTimestamp != nil, nil
+}
+
+// Forget removes the saved state, after Run has ended.
+func (s *Source) Forget() error { return os.RemoveAll(s.StateDir) }

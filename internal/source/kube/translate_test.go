@@ -18,9 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/dataplane/fake"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source/kube"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 var rewrite = flag.Bool("update", false, "write what the objects in testdata are translated into")
@@ -36,11 +36,11 @@ func decoder(t testing.TB) runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }
 
-func newTestWorld() *kube.World {
-	return kube.NewWorld(kube.Config{Node: "lb1", Limits: fake.Limits(), ASN: 65021})
+func newTestWorld() *kube.Cache {
+	return kube.NewCache(kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), ASN: 65021})
 }
 
-// Each file has objects, and beside each step what has changed for the node lb1:
+// Each file has objects, and for each step what has changed for the node lb1:
 // services, what is removed, routes, and all problems.
 func TestTranslate(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
@@ -78,7 +78,7 @@ func TestTranslate(t *testing.T) {
 }
 
 // load sets objects, or deletes those that have "delete:" in front.
-func load(t testing.TB, w *kube.World, d runtime.Decoder, manifests string) {
+func load(t testing.TB, w *kube.Cache, d runtime.Decoder, manifests string) {
 	t.Helper()
 	for text := range strings.SplitSeq(manifests, "\n---\n") {
 		if rest, found := strings.CutPrefix(strings.TrimSpace(text), "delete: "); found {
@@ -108,7 +108,7 @@ func describe(c kube.Change, problems []kube.Problem) string {
 	for _, vip := range c.Removed {
 		fmt.Fprintf(&b, "removed %s\n", vip)
 	}
-	for _, vip := range c.Left {
+	for _, vip := range c.Leaving {
 		fmt.Fprintf(&b, "left %s\n", vip)
 	}
 	if c.Routes != nil {

@@ -16,7 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/source/kube"
 )
 
-// Another agent follows unless the API server says that the DaemonSet is gone, or
+// Another agent follows unless the API server responds that the DaemonSet is deleted, or
 // knows the agent no more.
 func TestUninstalled(t *testing.T) {
 	t.Parallel()

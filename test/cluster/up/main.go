@@ -3,20 +3,21 @@
 // Command up starts etcd and an API server that knows Fairlead's kinds, runs a
 // command, or a shell, that finds it by KUBECONFIG, and takes all away when that ends:
 //
-//	go run ./test/cluster/up bin/fairlead bench kubernetes
+//	go run ./test/cluster/up bin/fairlab bench kubernetes
 //
-// It is run from within the repository, as root.
+// It is run from within the repository, as root. With --build it instead builds the
+// Kubernetes that tests run, unless it is in the cache, and prints its path.
 package main
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 	"time"
 
@@ -27,12 +28,19 @@ import (
 const definitions = "deploy/helm/fairlead/crds"
 
 func main() {
-	args := os.Args[1:]
+	build := flag.Bool("build", false, "build Kubernetes and print its path")
+	flag.Parse()
+	args := flag.Args()
 	if len(args) == 0 {
 		args = []string{cmp.Or(os.Getenv("SHELL"), "sh")}
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := cluster.RunAPI(ctx, func(api *cluster.API) error { return run(ctx, api, args) })
+	var err error
+	if *build {
+		err = buildKubernetes(ctx)
+	} else {
+		err = cluster.RunAPI(ctx, func(api *cluster.API) error { return run(ctx, api, args) })
+	}
 	stop()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		os.Exit(max(1, exit.ExitCode())) // the command has said why
@@ -43,10 +51,19 @@ func main() {
 	}
 }
 
-// run runs the command until it ends. When ctx ends it is told to, as the terminal
-// tells it.
+func buildKubernetes(ctx context.Context) error {
+	path, err := cluster.BuildKubernetes(ctx, os.Stderr)
+	if err != nil {
+		return err
+	}
+	fmt.Println(path)
+	return nil
+}
+
+// run runs the command until it ends. When ctx ends it gets the signal that a terminal
+// would send.
 func run(ctx context.Context, api *cluster.API, args []string) error {
-	dir, err := find(definitions)
+	dir, err := cluster.InRepository(definitions)
 	if err != nil {
 		return err
 	}
@@ -64,21 +81,4 @@ func run(ctx context.Context, api *cluster.API, args []string) error {
 	const patience = time.Minute
 	cmd.WaitDelay = patience
 	return cmd.Run()
-}
-
-// find looks for a folder of the repository, upwards from the working directory.
-func find(folder string) (string, error) {
-	start, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for dir := start; ; dir = filepath.Dir(dir) {
-		path := filepath.Join(dir, folder)
-		if _, err := os.Stat(path); err == nil {
-			return path, nil
-		}
-		if dir == filepath.Dir(dir) {
-			return "", fmt.Errorf("%s: no folder above %s has it", folder, start)
-		}
-	}
 }

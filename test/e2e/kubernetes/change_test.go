@@ -17,7 +17,7 @@ import (
 type damage struct {
 	toll
 	// WithPod are connections that broke with their pods, and Else those whose pod
-	// goes on.
+	// continues.
 	WithPod, Else []breakage
 }
 
@@ -28,8 +28,8 @@ func (d damage) String() string {
 
 // under has clients ask before, during and after a change of the Service "web", and
 // returns what they saw. Pods that are on the nodes named, or not there in the end,
-// are gone. A connection that nobody has answered yet is nobody's who is gone, unless
-// a node is.
+// are gone. A connection without an answer yet is not counted as that of a removed
+// pod, unless a node is removed.
 func (i *installation) under(t *testing.T, change func(l *load), lost ...string) damage {
 	t.Helper()
 	l := startLoad(t.Context(), i.Client, i.vips(t, "web"))

@@ -46,7 +46,7 @@ func (i *installation) filterReversePaths(t *testing.T, value string) {
 
 // direct is a Service of nginx whose packets go to nodes, each mode's at addresses of its
 // own: nodes that forwarded late packets of a Service that is gone track them for some
-// time, and don't ask kube-proxy again when a client uses its port anew.
+// time, and bypass kube-proxy when a client reuses its port.
 func direct(mode string) string {
 	last := map[string]string{"l2dsr": "65", "ipip": "66", "gue": "67"}[mode]
 	return fmt.Sprintf(`
@@ -82,10 +82,10 @@ func (i *installation) testDirectCluster(t *testing.T, mode string) {
 	i.balancedOnce(t, "forward_"+mode, before)
 	i.underDirect(t, vips, func(l *load) {
 		i.resizeGroup(t, 2)
-		i.awaitHops(t, vips, 2)
+		i.awaitHops(t, vips, "2 nodes", func(nodes []string) bool { return len(nodes) == 2 })
 		l.goOn(t)
 		i.resizeGroup(t, 3)
-		i.awaitHops(t, vips, 3)
+		i.awaitRoutes(t, vips, i.names()...)
 	})
 }
 
@@ -115,15 +115,7 @@ func (i *installation) testDirectLocal(t *testing.T, mode string) {
 	i.Kubectl(t, "annotate", "service/direct-local", "fairlead.io/forward="+mode)
 	vips := i.vips(t, "direct-local")
 	i.awaitRoutes(t, vips, i.names()...)
-	for family, vip := range vips {
-		for _, network := range []string{"tcp", "udp"} {
-			for pod, asker := range i.heard(t, network, netip.AddrPortFrom(vip, 8080), pods) {
-				if got, want := addressOf(t, asker), cluster.ClientAddresses()[family]; got != want {
-					t.Errorf("%s: pod %s was asked by %s, want %s", network, pod, got, want)
-				}
-			}
-		}
-	}
+	i.clientsKept(t, vips, pods)
 }
 
 // resizeGroup makes the group one of so many nodes.
@@ -132,22 +124,8 @@ func (i *installation) resizeGroup(t *testing.T, size int) {
 	i.Kubectl(t, "patch", "loadbalancergroup/default", "--type=merge", "--patch", `{"spec":{"size":`+strconv.Itoa(size)+`}}`)
 }
 
-// awaitHops waits until the router sends what is for the addresses to so many nodes.
-func (i *installation) awaitHops(t *testing.T, vips []netip.Addr, nodes int) {
-	t.Helper()
-	for _, vip := range vips {
-		cluster.Await(t, patience, fmt.Sprintf("routes to %s by way of %d nodes", vip, nodes), func() error {
-			got, err := i.nextHops(t.Context(), vip)
-			if err == nil && len(got) != nodes {
-				err = fmt.Errorf("they lead to %v", got)
-			}
-			return err
-		})
-	}
-}
-
 // balancing are the exits of packets that are balanced in these modes.
-var balancing = []string{"forward_self", "forward_l2dsr", "forward_ipip", "forward_gue", "pass_balanced", "drop_loop"}
+var balancing = []string{"forward_local", "forward_l2dsr", "forward_ipip", "forward_gue", "pass_from_peer", "drop_loop"}
 
 // exits are the packets that left all nodes' data planes, by how.
 func (i *installation) exits(t *testing.T) map[string]uint64 {
@@ -203,7 +181,7 @@ func (i *installation) balancedOnce(t *testing.T, forward string, before map[str
 	cluster.Await(t, patience, "packets to be balanced once", func() error {
 		now := i.exits(t)
 		moved := func(name string) uint64 { return now[name] - before[name] }
-		kept, sent, taken, back := moved("forward_self"), moved(forward), moved("pass_balanced"), moved("drop_loop")
+		kept, sent, taken, back := moved("forward_local"), moved(forward), moved("pass_from_peer"), moved("drop_loop")
 		text := fmt.Sprintf("%d packets kept, %d sent on, %d taken, %d would have gone back", kept, sent, taken, back)
 		if kept == 0 || sent == 0 || taken != sent || back != 0 {
 			return errors.New(text)

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/test/cluster"
-	"fairlead.io/fairlead/test/cluster/binary"
 )
 
 const (
@@ -56,11 +55,11 @@ const (
 	// nat keeps sessions on the balancer that a connection came through: it breaks when
 	// the router sends it through another one.
 	nat forwarding = "nat"
-	// dnat, which is the default, keeps them on the node that has the connection's pod.
-	dnat forwarding = ""
+	// dsr, which is the default, keeps them on the node that has the connection's pod.
+	dsr forwarding = ""
 )
 
-// stateless says that a connection goes on through whatever balancer it comes.
+// stateless says that a connection continues through any balancer.
 func (f forwarding) stateless() bool { return f != nat }
 
 // install makes a cluster, and gives it Fairlead.
@@ -68,11 +67,7 @@ func install(t *testing.T, o cluster.Options, forward forwarding) *installation 
 	t.Helper()
 	i := &installation{Cluster: cluster.Start(t, o), forward: forward}
 	i.Load(t, filepath.Join(artefacts, imageArchive), cluster.NginxImage(t), whoamiImage(t))
-	path, err := exec.CommandContext(t.Context(), "go", "tool", "-n", "-modfile="+root+"/tools/helm/go.mod", "helm").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	i.helm, i.kubeconfig = strings.TrimSpace(string(path)), i.Kubeconfig(t, i.Config())
+	i.helm, i.kubeconfig = helmPath(t), i.Kubeconfig(t, i.Config())
 	i.values = filepath.Join(t.TempDir(), "values.yaml")
 	text := i.valuesText()
 	if o.KubeProxy == "" {
@@ -85,6 +80,16 @@ func install(t *testing.T, o cluster.Options, forward forwarding) *installation 
 	i.Kubectl(t, "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=privileged")
 	i.runHelm(t, "install", "--wait")
 	return i
+}
+
+// helmPath returns the helm of tools/helm.
+func helmPath(t *testing.T) string {
+	t.Helper()
+	path, err := exec.CommandContext(t.Context(), "go", "tool", "-n", "-modfile="+root+"/tools/helm/go.mod", "helm").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(path))
 }
 
 // runHelm installs or upgrades the release.
@@ -113,7 +118,7 @@ func (i *installation) callHelm(t *testing.T, args ...string) {
 func (i *installation) valuesText() string {
 	repository, tag, _ := strings.Cut(imageName, ":")
 	forward := ""
-	if i.forward != dnat {
+	if i.forward != dsr {
 		forward = fmt.Sprintf("forward: %s, ", i.forward)
 	}
 	router := cluster.RouterAddresses()
@@ -181,7 +186,7 @@ func (i *installation) diagnose(t *testing.T) {
 		show(n.Name()+": logs", func() (string, error) { return n.Run(ctx, "sh", "-c", last) })
 	}
 	show("objects", func() (string, error) {
-		kubernetes, err := binary.Find()
+		kubernetes, err := cluster.Kubernetes()
 		if err != nil {
 			return "", err
 		}

@@ -6,13 +6,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"fairlead.io/fairlead/test/cluster"
+	"fairlead.io/fairlead/test/e2e/harness"
 )
 
 // The load of one address: visitors ask once on each connection, regulars keep
@@ -25,9 +29,10 @@ const (
 	regularPace = 100 * time.Millisecond
 	// Half of the regulars take a new connection after so many requests, so that new
 	// pods get some.
-	shortTalk     = 30
-	answerTimeout = 15 * time.Second // a client's kernel repeats the first packet after 1, 3, and 7 s
+	shortTalk = 30
 )
+
+var errPaused = errors.New("the pause is over")
 
 // load is clients who ask nginx all the time.
 type load struct {
@@ -154,7 +159,7 @@ func (l *load) stay(address string, requests int) {
 
 // keep asks on one connection until it ends, the load does, or that was enough.
 func (l *load) keep(address string, requests int) {
-	ctx, cancel := context.WithTimeout(l.over, answerTimeout)
+	ctx, cancel := context.WithTimeout(l.over, harness.AnswerTimeout)
 	conn, err := l.from.Dial(ctx, "tcp", address)
 	cancel()
 	if err != nil {
@@ -164,31 +169,62 @@ func (l *load) keep(address string, requests int) {
 		return
 	}
 	defer conn.Close()
-	c := newConversation(conn)
+	c := harness.NewClient(conn)
 	l.count(func(t *toll) { t.Connections++; l.served++ })
 	defer l.count(func(*toll) { l.served-- })
 	for ; requests > 0 && l.over.Err() == nil; requests-- {
 		began := time.Now()
-		err := c.ask()
+		err := c.Query()
 		took := time.Since(began)
 		if err == nil {
 			l.count(func(t *toll) { t.Requests++; t.Slowest = max(t.Slowest, took) })
-			err = c.idle(regularPace)
+			err = idle(c, regularPace)
 		}
 		switch {
-		case errors.Is(err, errClosed):
+		case errors.Is(err, harness.ErrClosed):
 			l.count(func(t *toll) { t.Closed++ })
 			return
 		case err != nil:
 			l.count(func(t *toll) {
-				t.Broken = append(t.Broken, breakage{c.pod, fmt.Errorf("%s to %s: %w", conn.LocalAddr(), address, err)})
+				t.Broken = append(t.Broken, breakage{c.Server, fmt.Errorf("%s to %s: %w", conn.LocalAddr(), address, err)})
 			})
 			return
 		}
 	}
 }
 
-// pause reports whether the load goes on after a while.
+// visitOnce asks once, where the thread is.
+func visitOnce(address string) error {
+	conn, err := net.DialTimeout("tcp", address, harness.AnswerTimeout)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if err := harness.NewClient(conn).Query(); err != nil && !errors.Is(err, harness.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// idle waits before the next request. The error is harness.ErrClosed if the server ends
+// the connection meanwhile.
+func idle(c *harness.Client, pace time.Duration) error {
+	if err := c.SetReadDeadline(time.Now().Add(pace)); err != nil {
+		return err
+	}
+	_, err := c.Answers.Peek(1)
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil
+	case err == io.EOF:
+		return harness.ErrClosed
+	case err == nil:
+		return errors.New("an answer to no question")
+	}
+	return err
+}
+
+// pause waits, and reports whether the load continues.
 func pause(ctx context.Context, pace time.Duration) bool {
 	ctx, cancel := context.WithTimeoutCause(ctx, pace, errPaused)
 	defer cancel()

@@ -2,9 +2,7 @@
 
 // Package kubernetes_test installs Fairlead by its chart, from its own image, in real
 // Kubernetes, and looks at it from outside: a client behind a router of FRR asks for
-// Services of type LoadBalancer while everything around them changes. It stands at
-// the end of the story of DESIGN.md §1, as test/e2e does for machines without an
-// orchestrator.
+// Services of type LoadBalancer while everything around them changes.
 //
 // One cluster of three nodes goes through all scenarios in turn, and a smaller one
 // does without kube-proxy. What a test counts are requests and connections, never
@@ -49,7 +47,7 @@ func build() (err error) {
 	if artefacts, err = os.MkdirTemp("", fmt.Sprintf("fairlead-e2e-%d-", os.Getpid())); err != nil {
 		return err
 	}
-	compile := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X main.version=e2e",
+	compile := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X fairlead.io/fairlead/internal/version.Version=e2e",
 		"-o", artefacts, "./cmd/fairlead", "./test/e2e/kubernetes/whoami")
 	compile.Env = append(os.Environ(), "CGO_ENABLED=0")
 	for _, cmd := range []*exec.Cmd{compile, exec.Command("scripts/image.sh", artefacts+"/fairlead", artefacts+"/fairlead-image.tar", imageName, "e2e", "")} {

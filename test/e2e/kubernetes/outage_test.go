@@ -78,7 +78,7 @@ func findAgent(t *testing.T, n *cluster.Node) (pid int) {
 // those that it was just answering. Connections to its pods are lost with them. If its
 // balancer kept nothing that others lack, all others go on, although the ring has
 // changed not long ago and records of flows are in the memory of one node: a node that
-// doesn't know a connection asks the others (docs/tracking.md).
+// doesn't know a connection asks the others (docs/design/tracking.md).
 func testPowerCut(t *testing.T, i *installation) {
 	const replicas = 6
 	i.scale(t, replicas)
@@ -98,8 +98,8 @@ func testPowerCut(t *testing.T, i *installation) {
 		i.awaitRoutes(t, vips, i.names()...)
 	})
 	if !i.forward.stateless() {
-		gone.told(t)
-		back.told(t)
+		gone.checkReset(t)
+		back.checkReset(t)
 		return
 	}
 	// Each visitor may have been with a pod that is gone.
@@ -115,9 +115,9 @@ func testPowerCut(t *testing.T, i *installation) {
 	back.unharmed(t)
 }
 
-// told fails the test if a connection to a living pod ended in silence: a balancer
-// that doesn't know it has to say so.
-func (d damage) told(t *testing.T) {
+// checkReset fails the test if a connection to a living pod timed out: a balancer that doesn't
+// know a connection has to reset it.
+func (d damage) checkReset(t *testing.T) {
 	t.Helper()
 	for _, b := range d.Else {
 		if !errors.Is(b.err, unix.ECONNRESET) && !errors.Is(b.err, unix.EPIPE) {

@@ -51,10 +51,16 @@ func (i *installation) nextHops(ctx context.Context, vip netip.Addr) ([]string, 
 func (i *installation) awaitRoutes(t *testing.T, vips []netip.Addr, nodes ...string) {
 	t.Helper()
 	slices.Sort(nodes)
+	i.awaitHops(t, vips, fmt.Sprint(nodes), func(got []string) bool { return slices.Equal(got, nodes) })
+}
+
+// awaitHops waits until the router sends what is for the addresses to the right nodes.
+func (i *installation) awaitHops(t *testing.T, vips []netip.Addr, want string, right func(nodes []string) bool) {
+	t.Helper()
 	for _, vip := range vips {
-		cluster.Await(t, patience, fmt.Sprintf("routes to %s by way of %v", vip, nodes), func() error {
+		cluster.Await(t, patience, fmt.Sprintf("routes to %s by way of %s", vip, want), func() error {
 			got, err := i.nextHops(t.Context(), vip)
-			if err == nil && !slices.Equal(got, nodes) {
+			if err == nil && !right(got) {
 				err = fmt.Errorf("they lead to %v", got)
 			}
 			return err

@@ -143,8 +143,8 @@ func (i *installation) deployed(t *testing.T, name string) map[string]string {
 	return found
 }
 
-// heard asks until all pods have answered, with whom they were asked by.
-func (i *installation) heard(t *testing.T, network string, vip netip.AddrPort, pods map[string]string) map[string]string {
+// clientsSeen sends requests until all pods have answered with the client address that they saw.
+func (i *installation) clientsSeen(t *testing.T, network string, vip netip.AddrPort, pods map[string]string) map[string]string {
 	t.Helper()
 	answers := map[string]string{}
 	cluster.Await(t, patience, fmt.Sprintf("answers of all pods from %s %s", network, vip), func() error {
@@ -162,6 +162,20 @@ func (i *installation) heard(t *testing.T, network string, vip netip.AddrPort, p
 		return nil
 	})
 	return answers
+}
+
+// clientsKept checks that all pods see the client's own address.
+func (i *installation) clientsKept(t *testing.T, vips []netip.Addr, pods map[string]string) {
+	t.Helper()
+	for family, vip := range vips {
+		for _, network := range []string{"tcp", "udp"} {
+			for pod, asker := range i.clientsSeen(t, network, netip.AddrPortFrom(vip, 8080), pods) {
+				if got, want := addressOf(t, asker), cluster.ClientAddresses()[family]; got != want {
+					t.Errorf("%s: pod %s was asked by %s, want %s", network, pod, got, want)
+				}
+			}
+		}
+	}
 }
 
 // who asks whoami from the client and returns the pod that answers, and as whom it

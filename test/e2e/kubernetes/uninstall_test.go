@@ -22,7 +22,7 @@ func testUninstall(t *testing.T, i *installation) {
 	defer l.stop()
 	l.goOn(t)
 	i.callHelm(t, "uninstall", "fairlead", "--wait", "--timeout", patience.String())
-	const soon = 20 * time.Second // agents are told after some seconds
+	const soon = 20 * time.Second // agents are notified after some seconds
 	cluster.Await(t, soon, "routes to go", func() error {
 		for _, vip := range vips {
 			nodes, err := i.nextHops(t.Context(), vip)

@@ -38,13 +38,16 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version }}
 {{- end }}{{ end }}
 {{- end }}
 
-{{/* Annotations for Prometheus. Takes a list: context, port. */}}
+{{/* Annotations for Prometheus. Takes a list: context, port, whether it uses TLS. */}}
 {{- define "fairlead.scrape" -}}
 {{- $ := index . 0 -}}
 {{- if $.Values.metrics.annotations -}}
 prometheus.io/scrape: "true"
 prometheus.io/port: {{ index . 1 | quote }}
 prometheus.io/path: /metrics
+{{- if gt (len .) 2 }}{{ if index . 2 }}
+prometheus.io/scheme: https
+{{- end }}{{ end }}
 {{- end }}
 {{- end }}
 

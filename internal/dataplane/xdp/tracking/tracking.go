@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package tracking decides which entries of a service's ring are unstable, and
-// what came before them, while backends come and go.
+// their earlier backends, while backends change.
 //
-// It is the agent's half of just enough tracking (DESIGN.md §5.2, after "Just
-// Enough Tracking", CoNEXT 2021, and Beamer, NSDI 2018); the program's half is
-// bpf/flow.h. The data plane asks it what to write into its tables when a
-// Maglev ring changes, and tells it which flows were seen, so that entries
-// become stable again. The package is pure.
+// It is the agent's half of just enough tracking (docs/design/tracking.md, after
+// "Just Enough Tracking", CoNEXT 2021, and Beamer, NSDI 2018); the program's half is
+// bpf/pick/flow.h. The data plane calls it when a Maglev ring changes, and with the
+// flows that it has read, so that entries become stable again. The package is pure.
 //
-// What it promises: a flow that no record names, and that has sent a packet
-// within the idle time-out, began on its entry before the entry became
-// unstable, and Previous names the backend that the entry had then.
+// Invariant: a flow without a record that has sent a packet within the idle time-out
+// began on its entry before the entry became unstable, and Previous names the
+// backend of the entry at that time.
 package tracking
 
 import (
@@ -69,7 +68,7 @@ func (r *Ring) Unstable() int {
 }
 
 // Place returns the index of the entry of a hash, given by its upper half; the
-// program does the same (bpf/ring.h).
+// program does the same (bpf/pick/ring.h).
 func (r *Ring) Place(hash uint32) int { return int(uint64(hash) * uint64(len(r.Entries)) >> 32) }
 
 // Next returns the ring with the given slots as entries. Entries whose slot
@@ -205,9 +204,9 @@ func (r *Ring) slots() []uint16 {
 	return slots
 }
 
-// Due returns the earliest time at which Settle may make a difference, if there
+// due returns the earliest time at which Settle may make a difference, if there
 // is one.
-func (r *Ring) Due(idle time.Duration) (at time.Duration, ok bool) {
+func (r *Ring) due(idle time.Duration) (at time.Duration, ok bool) {
 	if len(r.Previous) != len(r.Entries) && r.Previous != nil {
 		return r.resized + idle, true
 	}
@@ -226,7 +225,7 @@ func (r *Ring) Due(idle time.Duration) (at time.Duration, ok bool) {
 // stay unstable until all of them can go: the program takes it that a stable
 // entry has one.
 func (r *Ring) Settle(disagree []bool, idle, now time.Duration) *Ring {
-	if at, ok := r.Due(idle); !ok || now < at {
+	if at, ok := r.due(idle); !ok || now < at {
 		return r
 	}
 	next := &Ring{Entries: slices.Clone(r.Entries), Previous: slices.Clone(r.Previous), changed: r.changed, resized: r.resized}

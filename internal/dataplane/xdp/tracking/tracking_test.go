@@ -73,7 +73,7 @@ func (e event) apply(r *tracking.Ring) *tracking.Ring {
 	return r.Settle(disagree, idle, at)
 }
 
-// The rules of DESIGN.md §5.2, one history each.
+// TestRing has a history for each rule of docs/design/tracking.md.
 func TestRing(t *testing.T) {
 	for name, events := range map[string][]event{
 		"the first backends have no past": {
@@ -251,37 +251,6 @@ func TestNothingChanges(t *testing.T) {
 	} {
 		if !same {
 			t.Errorf("%s: another ring", name)
-		}
-	}
-}
-
-// Settle is due when the oldest change of an entry is over, or the change of
-// the ring's size.
-func TestDue(t *testing.T) {
-	ring := func(events ...event) *tracking.Ring {
-		r := &tracking.Ring{}
-		for _, e := range events {
-			r = e.apply(r)
-		}
-		return r
-	}
-	first := event{at: 0, do: "next", with: "0 1"}
-	for _, c := range []struct {
-		name string
-		ring *tracking.Ring
-		at   time.Duration
-		due  bool
-	}{
-		{"no backends", ring(), 0, false},
-		{"stable", ring(first), 0, false},
-		{"one change", ring(first, event{at: 5, do: "next", with: "0 2"}), 105, true},
-		{"two changes", ring(first, event{at: 5, do: "next", with: "0 2"}, event{at: 7, do: "next", with: "3 2"}), 105, true},
-		{"changed twice", ring(first, event{at: 5, do: "next", with: "0 2"}, event{at: 7, do: "next", with: "0 3"}), 107, true},
-		{"another size", ring(first, event{at: 5, do: "next", with: "0 2 1"}, event{at: 7, do: "next", with: "0 3 1"}), 105, true},
-		{"adopted", ring(first, event{at: 5, do: "next", with: "0 2 1"}, event{at: 9, do: "adopt"}), 109, true},
-	} {
-		if at, due := c.ring.Due(idle); due != c.due || at != c.at*time.Second {
-			t.Errorf("%s: due at %s (%t), want %ds (%t)", c.name, at, due, c.at, c.due)
 		}
 	}
 }

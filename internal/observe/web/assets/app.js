@@ -41,7 +41,7 @@ const stream = follow({
     const lost = since !== null;
     $("gone").hidden = !lost;
     document.body.classList.toggle("stale", lost);
-    if (lost) setText($("gone"), `The agent has not been heard of since ${since.toLocaleTimeString()}. What is shown is from then. Trying again …`);
+    if (lost) setText($("gone"), `No answer from the agent since ${since.toLocaleTimeString()}; the page shows the state of that time. Reconnecting …`);
     setSignal($("link"), lost ? "no connection" : "live", lost ? "bad" : "good");
   },
 });

@@ -39,7 +39,7 @@ export function showPeers(body, list, now) {
     setAttribute(bfd, "title", [p.bfdReason, `${count(p.bfdFlaps ?? 0)} flaps`].filter(Boolean).join(", "));
     setText(messages, `${count(p.messagesReceived)} / ${count(p.messagesSent)}`);
     setText(routes, `${count(p.routesReceived)} / ${count(p.routesAnnounced)}`);
-    const omitted = p.omittedRoutes ? `, not told of ${count(p.omittedRoutes)} routes: ${p.omittedReason}` : "";
+    const omitted = p.omittedRoutes ? `, ${count(p.omittedRoutes)} routes not announced: ${p.omittedReason}` : "";
     const next = p.nextTry && Date.parse(p.nextTry) > now ? `, next try in ${age(new Date(now).toISOString(), Date.parse(p.nextTry))}` : "";
     setState(state, [p.state, p.reason].filter(Boolean).join(": ") + next + omitted,
       p.state !== "established" ? "bad" : omitted ? "warn" : "good");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command whoami answers whoever asks at port 8080, over TCP and UDP, with a line:
-// the name of its host, and the address and port that it was asked from. "whoami URL"
-// asks itself, and prints the page. Pods of end-to-end tests run it.
+// Command whoami answers each request at port 8080, over TCP and UDP, with a line: the name
+// of its host, and the address and port of the client. "whoami URL" requests a page itself
+// and prints it. Pods of end-to-end tests run it.
 package main
 
 import (
@@ -43,7 +43,7 @@ func main() {
 			if err != nil {
 				log.Fatal(err)
 			}
-			_, _ = datagrams.WriteTo(answer(asker), asker) // who asks hears nothing otherwise
+			_, _ = datagrams.WriteTo(answer(asker), asker) // the client times out otherwise
 		}
 	}()
 	for {

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Load-time configuration: read-only data, which the verifier treats as constants.
+ */
+#pragma once
+
+#include <linux/types.h>
+
+#include "core/types.h"
+
+/*
+ * Seed of the flow hash; the same on all nodes of a cluster, so that they pick the same backends.
+ */
+const volatile __u64 hash_seed = 0;
+
+/* One less than the size of the VIP table. */
+const volatile __u32 vip_mask = 0;
+
+/*
+ * Source ports of NAT sessions, and the number of SNAT addresses of each family; 0: the source
+ * address of the route to the backend.
+ */
+const volatile __u32 nat_first_port = 1024;
+const volatile __u32 nat_ports = 31744;
+const volatile __u32 nat_ipv4_addresses = 0;
+const volatile __u32 nat_ipv6_addresses = 0;
+
+/* Set in the instance for `fairlead trace` (pick/trace.h), which doesn't write to shared tables. */
+const volatile __u8 tracing = 0;
+
+/*
+ * Features. The verifier removes the code of features that are 0: the program contains only what
+ * the configuration needs.
+ */
+const volatile __u8 feature_l2dsr = 1;
+const volatile __u8 feature_ipip = 1;
+const volatile __u8 feature_gue = 1;
+const volatile __u8 feature_vxlan = 1;
+const volatile __u8 feature_geneve = 1;
+const volatile __u8 feature_overlay = 1; /* services inside VXLAN or Geneve segments */
+const volatile __u8 feature_sources = 1;
+const volatile __u8 feature_limits = 1;
+const volatile __u8 feature_quic = 1;
+const volatile __u8 feature_reject = 1; /* a service has VIEW_REJECT */
+const volatile __u8 feature_nat = 1;
+const volatile __u8 feature_dsr = 1; /* with NAT: a service has VIEW_DSR */
+const volatile __u8 feature_clients = 1; /* a service has VIEW_REMEMBER_CLIENTS */
+const volatile __u8 feature_peers =
+	1; /* this node is a backend itself, or shares services with peers */
+
+/* Never read: they keep the types in the BTF, from which Go types are generated. */
+const enum forward *const btf_forward = 0;
+const enum segment_type *const btf_segment_type = 0;
+const enum view_flag *const btf_view_flag = 0;
+const enum vip_number *const btf_vip_number = 0;
+const enum address_flag *const btf_address_flag = 0;
+const enum backend_flag *const btf_backend_flag = 0;
+const enum peer *const btf_peer = 0;
+const enum limit_time *const btf_limit_time = 0;
+const enum peer_lookup_limit *const btf_peer_lookup_limit = 0;
+const enum nat_state *const btf_nat_state = 0;
+const enum nat_flag *const btf_nat_flag = 0;
+const enum nat_seconds *const btf_nat_seconds = 0;
+const struct nat_refusal *const btf_nat_refusal = 0;

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Hashes of a packet. The VIP's hash finds the service; the flow's hash continues it and picks the
+ * backend. Words are in wire order. The constant words of mapped IPv4 addresses are left out.
+ */
+#pragma once
+
+#include "core/config.h"
+#include "core/packet.h"
+#include "core/types.h"
+
+/* One round. Every bit of the word affects the upper half of the hash. */
+static __always_inline __u64 hash_word(__u64 hash, __u64 word)
+{
+	hash = (hash ^ word) * 0x9e3779b97f4a7c15ull;
+	return hash ^ (hash >> 32);
+}
+
+/* Final avalanche (the constants of splitmix64's second round). */
+static __always_inline __u64 hash_end(__u64 hash)
+{
+	hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebull;
+	return hash ^ (hash >> 31);
+}
+
+/* Hash of the VIP. It needs no seed, as senders of packets don't choose VIPs. */
+static __always_inline __u64 vip_hash(const struct packet *p)
+{
+	const __u64 *words = (const __u64 *)&p->vip;
+	__u64 hash = p->ipv4 ? 0 : hash_word(0, words[0]);
+
+	return hash_word(hash_word(hash, words[1]), words[2]);
+}
+
+/*
+ * Hash of the five-tuple and the segment, without the client's port if the service has client
+ * affinity. `hash` is the VIP's. The seed keeps senders from choosing their backends. The upper
+ * bits of a mapped address's second half are zero, so the port can be merged into it.
+ */
+static __always_inline __u64 flow_hash(const struct packet *p, __u64 hash, __u32 flags)
+{
+	const __u64 *source = (const __u64 *)p->source;
+	__u64 port = flags & VIEW_AFFINITY_CLIENT ? 0 : p->source_port;
+
+	hash ^= hash_seed;
+	if (p->ipv4)
+		return hash_end(hash_word(hash, source[1] | port));
+	return hash_end(hash_word(hash_word(hash, source[0]), source[1]) ^ port);
+}

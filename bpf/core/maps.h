@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Maps. The fast path uses two of them: `vips` maps a VIP to its service, `rings` a flow of the
+ * service to its backend. The agent writes arrays through memory mappings, without system calls.
+ * Most sizes are set at load time.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "core/types.h"
+
+/*
+ * VIP to service number (core/vip.h). A service keeps its number for life: a change of backends
+ * doesn't touch this table. The size is a power of two.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct vip_place);
+} vips SEC(".maps");
+
+/* Tunnel endpoints of this node: VXLAN and Geneve to them may contain packets for VIPs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct address);
+	__type(value, __u8);
+} tunnel_ends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct service);
+} services SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct ring_chunk);
+} rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct backend);
+} backends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct backend_detail);
+} backend_details SEC(".maps");
+
+/* By counter: value of `new_flows` when the present backend got the counter. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} new_flows_before SEC(".maps");
+
+/* Flow hash to recorded flow. Flows on stable ring entries need no look-up. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct flow);
+} flows SEC(".maps");
+
+/* By service number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct flow_stats);
+} flow_stats SEC(".maps");
+
+/*
+ * Lists of sources, by number. A list doesn't change while a view refers to it: a new list gets
+ * another number.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct source_key);
+	__type(value, enum access);
+} sources SEC(".maps");
+
+/* Clients of services with limits: theoretical arrival time of the client's next flow. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct limit_source);
+	__type(value, __u64);
+} limit_sources SEC(".maps");
+
+/* UDP flows accepted by services with limits. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct limit_flow);
+	__type(value, __u8);
+} limit_flows SEC(".maps");
+
+/* QUIC server ID to backend. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct server_key);
+	__type(value, struct server);
+} servers SEC(".maps");
+
+/* Hash of service and client to the client (pick/client.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct client);
+} clients SEC(".maps");
+
+/* By service number: idle timeout of clients, in ns. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} client_idle SEC(".maps");
+
+/* Address of a VIP to its ADDRESS_* flags. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct address_key);
+	__type(value, __u32);
+} addresses SEC(".maps");
+
+/* Peer to enum peer. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct peer_key);
+	__type(value, __u8);
+} peers SEC(".maps");
+
+/* By kind of answer: state of its token bucket (answer/reply.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, ANSWER_COUNT);
+	__type(key, enum answer);
+	__type(value, __u64);
+} answer_limits SEC(".maps");
+
+/* Fragmented packets of which the first fragment has been seen. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct fragment_key);
+	__type(value, struct fragment_ports);
+} fragments SEC(".maps");
+
+/* Hash of a direction's five-tuple to the NAT session (core/session.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct nat_session);
+} nat_sessions SEC(".maps");
+
+/*
+ * The session, or the entry of one, that a packet is about to make: the stack has no room for it.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct nat_session);
+} nat_fresh SEC(".maps");
+
+/* By service number: the VIP, which becomes the source of packets from servers. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct vip_key);
+} service_vips SEC(".maps");
+
+/* SNAT addresses of the node: IPv4 from 0 on, IPv6 from NAT_ADDRESSES on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * NAT_ADDRESSES);
+	__type(key, __u32);
+	__type(value, struct address);
+} nat_addresses SEC(".maps");
+
+/* Backends that refused connections, for the agent. Entries that don't fit are lost. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} nat_refusals SEC(".maps");

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * NAT sessions: keys, look-ups, lifetimes, and the synchronisation of their two entries.
+ *
+ * Both entries have the same content, so that each can restore the other after an eviction (the
+ * table is an LRU map). Keys are hashes; a packet is compared with the entry that it finds. Packets
+ * of established sessions read one entry and write nothing.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "core/address.h"
+#include "core/config.h"
+#include "core/hash.h"
+#include "core/maps.h"
+#include "core/packet.h"
+#include "core/types.h"
+
+/* A second, in units of nat_session.seen. */
+#define NAT_SECOND (1000000000ull >> FLOW_TIME_SHIFT)
+
+/* Minimum interval between updates of `seen`, in both entries. */
+#define NAT_TOUCH NAT_SECOND
+
+/* Not a verdict: the packet belongs to no live session of this node. */
+#define NAT_UNKNOWN (-1)
+
+/* Not a verdict: the connection has to be looked up at peers (translate/lookup.h). */
+#define NAT_LOOKUP (-2)
+
+/* A backend reference that refers to none. */
+#define NAT_NO_BACKEND 0xffffffff
+
+/* The same clock as flow_time() of pick/flow.h. */
+static __always_inline __u32 nat_time(void)
+{
+	return bpf_ktime_get_coarse_ns() >> FLOW_TIME_SHIFT;
+}
+
+/* Idle timeout of a session; `idle` is that of established sessions. */
+static __always_inline __u32 session_time(const struct nat_session *s, __u32 idle)
+{
+	switch (s->state) {
+	case NAT_OPENING:
+	case NAT_ANSWERED:
+		return NAT_OPENING_SECONDS * NAT_SECOND;
+	case NAT_CLOSING:
+		return NAT_CLOSING_SECONDS * NAT_SECOND;
+	case NAT_ONE_WAY:
+		return idle < NAT_ONE_WAY_SECONDS * NAT_SECOND ? idle
+							       : NAT_ONE_WAY_SECONDS * NAT_SECOND;
+	}
+	return idle;
+}
+
+/* Signed, as the time of another processor may be ahead. `seen` is up to NAT_TOUCH late. */
+static __always_inline int is_live(const struct nat_session *s, __u32 idle, __u32 now)
+{
+	__s32 age = now - *(volatile const __u32 *)&s->seen;
+
+	return age <= (__s32)(session_time(s, idle) + NAT_TOUCH);
+}
+
+/*
+ * Key of the session's entry for packets from the server. The segment isn't part of it: SNAT
+ * address and port are unique, whatever path the server's packets take.
+ */
+static __always_inline __u64 reply_key(const __u8 server[16], __be16 server_port,
+				       const __u8 snat[16], __be16 snat_port, __u8 protocol)
+{
+	const __u64 *from = (const __u64 *)server, *to = (const __u64 *)snat;
+	__u64 ports = (__u64)protocol << 32 | (__u32)server_port << 16 | snat_port;
+	__u64 hash = hash_word(~hash_seed, ports);
+
+	/* The first halves of mapped addresses are constant. */
+	if (from[0] | to[0])
+		hash = hash_word(hash_word(hash, from[0]), to[0]);
+	return hash_end(hash_word(hash_word(hash, from[1]), to[1]));
+}
+
+/* Key of the session of a packet from a server. */
+static __always_inline __u64 packet_reply_key(const struct packet *p)
+{
+	return reply_key(p->source, p->source_port, p->vip.address, p->vip.port, p->vip.protocol);
+}
+
+/* Key of the session's entry for packets from the client: the flow hash. */
+static __always_inline __u64 session_client_key(const struct nat_session *s,
+						const struct vip_key *vip)
+{
+	struct packet p = {
+		.vip = *vip,
+		.source_port = s->client_port,
+		.ipv4 = is_mapped(s->client),
+	};
+
+	__builtin_memcpy(p.source, s->client, sizeof(p.source));
+	return flow_hash(&p, vip_hash(&p), 0);
+}
+
+/* Whether two entries belong to the same session. */
+static __always_inline int same_session(const struct nat_session *a, const struct nat_session *b)
+{
+	return a->service == b->service && a->backend == b->backend &&
+	       a->client_port == b->client_port && a->snat_port == b->snat_port &&
+	       same_address(a->client, b->client) && same_address(a->snat, b->snat);
+}
+
+/* The backend of a session, usable or not. NULL if it has been removed. */
+static __always_inline struct backend *session_backend(const struct view *view, __u32 ref)
+{
+	__u32 key = view->backend_base + (ref & 0xffff);
+	struct backend *backend;
+
+	if ((ref & 0xffff) >= view->slots)
+		return NULL;
+	backend = bpf_map_lookup_elem(&backends, &key);
+	return backend && backend->generation == ref >> 16 ? backend : NULL;
+}
+
+/* Reference to a backend: slot, and generation << 16. */
+static __always_inline __u32 backend_ref(const struct view *view, const struct backend *b)
+{
+	return (b->index - view->backend_base) | (__u32)b->generation << 16;
+}
+
+/* Scratch space for a new entry. */
+static __always_inline struct nat_session *fresh_session(void)
+{
+	__u32 key = 0;
+
+	return bpf_map_lookup_elem(&nat_fresh, &key);
+}
+
+/* The service's view in use. */
+static __always_inline const struct view *active_view(const struct service *service)
+{
+	return &service->view[*(volatile const __u32 *)&service->active & 1];
+}
+
+/* The session of a packet from a server, or NULL. */
+static __always_inline struct nat_session *reply_session(const struct packet *p)
+{
+	__u64 key = packet_reply_key(p);
+	struct nat_session *s = bpf_map_lookup_elem(&nat_sessions, &key);
+
+	if (!s || !(s->flags & NAT_REPLY) || s->snat_port != p->vip.port ||
+	    s->server_port != p->source_port || s->protocol != p->vip.protocol ||
+	    !same_address(s->snat, p->vip.address))
+		return NULL;
+	return s;
+}
+
+/* The session of a client's packet to the service of that number, or NULL. */
+static __always_inline struct nat_session *client_session(const struct packet *p, __u64 key,
+							  __u32 number)
+{
+	struct nat_session *s = bpf_map_lookup_elem(&nat_sessions, &key);
+
+	if (!s || s->flags & NAT_REPLY || s->service != number ||
+	    s->client_port != p->source_port || !same_address(s->client, p->source))
+		return NULL;
+	return s;
+}
+
+/* Whether the client's packets take different paths in the two entries. */
+static __always_inline int path_differs(const struct nat_session *a, const struct nat_session *b)
+{
+	const __u16 *x = (const __u16 *)a->router_mac, *y = (const __u16 *)b->router_mac;
+
+	return x[0] != y[0] || x[1] != y[1] || x[2] != y[2] || x[3] != y[3] || x[4] != y[4] ||
+	       x[5] != y[5] || a->vlan != b->vlan || a->ifindex != b->ifindex;
+}
+
+static __always_inline void copy_path(struct nat_session *to, const struct nat_session *from)
+{
+	__builtin_memcpy(to->router_mac, from->router_mac, sizeof(to->router_mac));
+	__builtin_memcpy(to->local_mac, from->local_mac, sizeof(to->local_mac));
+	to->vlan = from->vlan;
+	to->ifindex = from->ifindex;
+}
+
+/*
+ * Updates the entry at `key` from `s`, the session's other entry, or restores it. States and flags
+ * only increase; the path comes from the client's entry. Returns 0, or -1 if another session has
+ * that key.
+ */
+__noinline int sync_session(__u64 key, const struct nat_session *s)
+{
+	struct nat_session *twin, *fresh = fresh_session();
+
+	if (!s || !fresh)
+		return -1;
+	twin = bpf_map_lookup_elem(&nat_sessions, &key);
+	if (!twin) {
+		*fresh = *s;
+		fresh->flags ^= NAT_REPLY;
+		bpf_map_update_elem(&nat_sessions, &key, fresh, BPF_NOEXIST);
+		return 0;
+	}
+	if (!((twin->flags ^ s->flags) & NAT_REPLY) || !same_session(twin, s))
+		return -1;
+	twin->seen = s->seen;
+	if (twin->state < s->state)
+		twin->state = s->state;
+	twin->flags |= s->flags & (NAT_FIN_CLIENT | NAT_FIN_SERVER);
+	if (!(s->flags & NAT_REPLY) && path_differs(twin, s))
+		copy_path(twin, s);
+	return 0;
+}
+
+/*
+ * Deletes the client's entry of a session that has lost its port, unless another session has its
+ * key.
+ */
+__noinline int drop_client_entry(const struct nat_session *s)
+{
+	struct nat_session *entry;
+	struct vip_key *vip;
+	__u32 number;
+	__u64 key;
+
+	if (!s)
+		return -1;
+	number = s->service;
+	vip = bpf_map_lookup_elem(&service_vips, &number);
+	if (!vip)
+		return -1;
+	key = session_client_key(s, vip);
+	entry = bpf_map_lookup_elem(&nat_sessions, &key);
+	if (!entry || entry->flags & NAT_REPLY || !same_session(entry, s))
+		return -1;
+	return bpf_map_delete_elem(&nat_sessions, &key);
+}

@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Decapsulation of IP in IP (RFC 2003, RFC 2473, RFC 4213) and GUE as balancers send them: without
+ * IP options, extension headers, fragments and optional fields. GUE's UDP checksum isn't verified,
+ * as the inner packet has its own.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/udp.h>
+
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "core/address.h"
+#include "core/header.h"
+#include "core/types.h"
+
+/* An encapsulated packet. */
+struct tunnel {
+	struct address source;
+	struct address destination;
+	struct address inner; /* destination of the inner packet */
+	__be16 proto; /* Ethertype of the inner packet */
+	__u16 header; /* length of the outer headers */
+	__u32 forward; /* FORWARD_IPIP or FORWARD_GUE */
+};
+
+enum tunnel_form {
+	TUNNEL_VALID,
+	TUNNEL_NONE, /* not encapsulated */
+	TUNNEL_TRUNCATED, /* the frame ends within a header */
+};
+
+static __always_inline enum tunnel_form read_inner(void *start, void *end, __u8 protocol,
+						   struct tunnel *t)
+{
+	if (protocol == IPPROTO_IPIP) {
+		struct iphdr *ip = start;
+
+		if (start + sizeof(*ip) > end)
+			return TUNNEL_TRUNCATED;
+		t->proto = bpf_htons(ETH_P_IP);
+		map_ipv4(t->inner.bytes, ip->daddr);
+		return TUNNEL_VALID;
+	}
+	if (protocol == IPPROTO_IPV6) {
+		struct ipv6hdr *ip = start;
+
+		if (start + sizeof(*ip) > end)
+			return TUNNEL_TRUNCATED;
+		t->proto = bpf_htons(ETH_P_IPV6);
+		__builtin_memcpy(t->inner.bytes, &ip->daddr, 16);
+		return TUNNEL_VALID;
+	}
+	return TUNNEL_NONE;
+}
+
+static __always_inline enum tunnel_form read_gue(void *start, void *end, struct tunnel *t)
+{
+	struct udphdr *udp = start;
+	struct gue_header *gue = (void *)(udp + 1);
+
+	if ((void *)(gue + 1) > end)
+		return TUNNEL_TRUNCATED;
+	if (udp->dest != bpf_htons(GUE_PORT) || gue->form || gue->flags)
+		return TUNNEL_NONE;
+	t->header += sizeof(*udp) + sizeof(*gue);
+	t->forward = FORWARD_GUE;
+	return read_inner(gue + 1, end, gue->proto, t);
+}
+
+/* The payload of the outer IP packet. */
+static __always_inline enum tunnel_form read_payload(void *start, void *end, __u8 protocol,
+						     struct tunnel *t)
+{
+	if (protocol == IPPROTO_UDP)
+		return read_gue(start, end, t);
+	t->forward = FORWARD_IPIP;
+	return read_inner(start, end, protocol, t);
+}
+
+/* Parses a frame without a VLAN tag. */
+static __always_inline enum tunnel_form read_tunnel(void *data, void *end, struct tunnel *t)
+{
+	struct ethhdr *eth = data;
+	void *start = eth + 1;
+
+	if (start > end)
+		return TUNNEL_TRUNCATED;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = start;
+
+		if (start + sizeof(*ip) > end)
+			return TUNNEL_TRUNCATED;
+		if (ip->version != 4 || ip->ihl != sizeof(*ip) / 4 ||
+		    ip->frag_off & bpf_htons(IP_FRAGMENT_MASK))
+			return TUNNEL_NONE;
+		map_ipv4(t->source.bytes, ip->saddr);
+		map_ipv4(t->destination.bytes, ip->daddr);
+		t->header = sizeof(*ip);
+		return read_payload(ip + 1, end, ip->protocol, t);
+	}
+	if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = start;
+
+		if (start + sizeof(*ip) > end)
+			return TUNNEL_TRUNCATED;
+		if (ip->version != 6)
+			return TUNNEL_NONE;
+		__builtin_memcpy(t->source.bytes, &ip->saddr, 16);
+		__builtin_memcpy(t->destination.bytes, &ip->daddr, 16);
+		t->header = sizeof(*ip);
+		return read_payload(ip + 1, end, ip->nexthdr, t);
+	}
+	return TUNNEL_NONE;
+}
+
+/* Removes the outer headers but keeps the link-layer addresses. Returns 0, or -1. */
+static __always_inline int decap(struct xdp_md *ctx, const struct tunnel *t)
+{
+	struct ethhdr *eth = (void *)(long)ctx->data;
+	void *end = (void *)(long)ctx->data_end;
+	struct ethhdr link;
+
+	if ((void *)(eth + 1) > end)
+		return -1;
+	link = *eth;
+	if (bpf_xdp_adjust_head(ctx, t->header))
+		return -1;
+	eth = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if ((void *)(eth + 1) > end)
+		return -1;
+	link.h_proto = t->proto;
+	*eth = link;
+	return 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * IP fragments. Only the first fragment contains ports. They are recorded for the later fragments,
+ * which are then handled like other packets of the flow. A later fragment that arrives before the
+ * first one, or after its record was evicted, can't be assigned to a flow.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "core/config.h"
+#include "core/maps.h"
+#include "core/packet.h"
+#include "core/session.h"
+#include "core/stats.h"
+#include "core/types.h"
+#include "core/vip.h"
+
+/* The payload of an IP packet. */
+struct payload {
+	__u32 header; /* offset in the IP packet */
+	__u32 id; /* identification of a fragment */
+	__u8 protocol;
+	__u8 fragment; /* enum fragment_part */
+};
+
+static __always_inline void fragment_key(const struct packet *p, const struct payload *payload,
+					 struct fragment_key *key)
+{
+	__builtin_memcpy(key->source, p->source, sizeof(key->source));
+	__builtin_memcpy(key->destination, p->vip.address, sizeof(key->destination));
+	key->id = payload->id;
+	key->segment_id = p->vip.segment_id;
+	key->segment_type = p->vip.segment_type;
+	/* With IPv6, only the first fragment's payload may begin with another extension header. */
+	key->protocol = p->ipv4 ? payload->protocol : 0;
+}
+
+/* Whether the packet is for the address of a VIP, or belongs to a NAT session. */
+static __always_inline int has_service(const struct packet *p)
+{
+	return vip_address(p) || (feature_nat && reply_session(p));
+}
+
+/* Records the ports of a parsed first fragment, if it concerns a service. */
+__noinline int record_fragment(const struct packet *p, const struct payload *payload)
+{
+	struct fragment_key key = {};
+	struct fragment_ports ports = {};
+
+	if (tracing || !p || !payload || !has_service(p))
+		return 0;
+	ports.source_port = p->source_port;
+	ports.port = p->vip.port;
+	ports.protocol = p->vip.protocol;
+	fragment_key(p, payload, &key);
+	return bpf_map_update_elem(&fragments, &key, &ports, BPF_ANY);
+}
+
+/*
+ * Gives a later fragment the recorded ports. Returns COUNTER_COUNT, or the exit if there are none.
+ */
+__noinline enum counter find_fragment(struct packet *p, const struct payload *payload)
+{
+	struct fragment_key key = {};
+	struct fragment_ports *ports;
+
+	if (!p || !payload)
+		return COUNTER_PASS_FRAGMENT;
+	fragment_key(p, payload, &key);
+	ports = bpf_map_lookup_elem(&fragments, &key);
+	if (!ports)
+		return vip_address(p) ? COUNTER_DROP_FRAGMENT : COUNTER_PASS_FRAGMENT;
+	p->vip.protocol = ports->protocol;
+	p->vip.port = ports->port;
+	p->source_port = ports->source_port;
+	p->phase = ports->protocol == IPPROTO_TCP ? PHASE_OPEN : PHASE_DATAGRAM;
+	p->header = payload->header;
+	return COUNTER_COUNT;
+}

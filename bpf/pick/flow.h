@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Flow tracking, limited to what is necessary (docs/design/tracking.md; "Just Enough Tracking",
+ * CoNEXT 2021; Beamer, NSDI 2018). A flow is recorded only while its ring entry is unstable: the
+ * record, or the previous ring, gives the backend on which the flow began. All other flows are on
+ * the backend of their ring entry.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "core/config.h"
+#include "core/hash.h"
+#include "core/maps.h"
+#include "core/packet.h"
+#include "core/stats.h"
+#include "core/types.h"
+#include "pick/client.h"
+#include "pick/quic.h"
+#include "pick/ring.h"
+#include "pick/trace.h"
+
+/*
+ * Minimum interval between updates of `seen`, in units of flow.seen: several processors may share
+ * the cache line.
+ */
+#define FLOW_TOUCH 64
+
+/* The key of a flow's record: the hash of the five-tuple, even with client affinity. */
+static __always_inline __u64 flow_key(const struct packet *p, const struct view *view, __u64 hash)
+{
+	return view->flags & VIEW_AFFINITY_CLIENT ? flow_hash(p, vip_hash(p), 0) : hash;
+}
+
+static __always_inline __u32 flow_time(void)
+{
+	return bpf_ktime_get_coarse_ns() >> FLOW_TIME_SHIFT;
+}
+
+/* The backend of a record, or NULL if it isn't usable. */
+static __always_inline struct backend *recorded_backend(const struct view *view,
+							const struct flow *flow, __u32 number)
+{
+	if (flow->service != number)
+		return NULL;
+	return usable_backend(view, *(volatile const __u32 *)&flow->backend);
+}
+
+/*
+ * The slot of a flow without a record. An open connection without one is older than the change of
+ * its ring entry, so it is on the previous ring's backend.
+ */
+static __always_inline __u32 unrecorded_slot(const struct packet *p, const struct view *view,
+					     __u64 hash, __u32 entry)
+{
+	struct backend *backend;
+	__u32 previous;
+
+	if (p->phase == PHASE_OPEN && entry & RING_UNSTABLE && view->previous_size) {
+		previous = ring_entry(view->previous_base, view->previous_size, hash);
+		previous &= RING_SLOT;
+		backend = previous < view->slots ? backend_at(view, previous) : NULL;
+		if (backend && backend->flags & BACKEND_USABLE)
+			return previous;
+	}
+	return entry & RING_SLOT;
+}
+
+/* Updates a record: time of the last packet, and whether the client has closed the flow. */
+static __always_inline void touch_flow(const struct packet *p, struct flow *flow)
+{
+	__u32 now = flow_time();
+
+	if (tracing)
+		return;
+	if (p->closing && !flow->closing)
+		flow->closing = 1;
+	if (now - flow->seen > FLOW_TOUCH)
+		flow->seen = now;
+}
+
+/* Records the flow. Returns whether it had no record. */
+static __always_inline int record_flow(const struct packet *p, const struct view *view, __u64 hash,
+				       __u32 number, __u32 backend, struct flow *known,
+				       struct flow_stats *stats)
+{
+	struct flow flow = {
+		.service = number,
+		.backend = backend,
+		.seen = flow_time(),
+		.place = hash >> 32,
+		.port = p->source_port,
+		.closing = !!p->closing,
+	};
+	__u64 key = flow_key(p, view, hash);
+
+	if (tracing)
+		return 0;
+	if (known && known->service == number) {
+		known->backend = backend;
+		known->closing = flow.closing;
+		known->seen = flow.seen;
+		return 0;
+	}
+	__builtin_memcpy(flow.client, p->source, sizeof(flow.client));
+	if (bpf_map_update_elem(&flows, &key, &flow, BPF_ANY))
+		return 0;
+	if (stats)
+		stats->inserts += 1;
+	return 1;
+}
+
+/*
+ * Whether a newly recorded packet begins a flow that isn't counted elsewhere, as NAT sessions are.
+ */
+static __always_inline int begins_flow(const struct packet *p, const struct view *view,
+				       const struct backend *b)
+{
+	return p->phase == PHASE_DATAGRAM &&
+	       (!(view->flags & VIEW_DSR) || b->flags & BACKEND_RELAY);
+}
+
+/* The backend of a flow on an unstable ring entry, or of a service that records all flows. */
+static __noinline struct backend *tracked_backend(const struct packet *p, const struct view *view,
+						  __u64 hash, __u32 number, __u32 entry)
+{
+	struct flow_stats *stats = bpf_map_lookup_elem(&flow_stats, &number);
+	__u64 key = flow_key(p, view, hash);
+	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
+	struct backend *backend = NULL;
+	__u32 slot;
+
+	trace_flow(flow);
+	if (p->phase != PHASE_OPENING) {
+		if (flow)
+			backend = recorded_backend(view, flow, number);
+		if (backend) {
+			trace_slot(flow->backend & 0xffff, TRACE_HIT);
+			touch_flow(p, flow);
+			if (stats)
+				stats->hits += 1;
+			return backend;
+		}
+		if (stats)
+			stats->misses += 1;
+	}
+	slot = unrecorded_slot(p, view, hash, entry);
+	if (feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
+		slot = client_slot(p, view, hash, number, slot);
+	trace_slot(slot, 0);
+	if (slot < view->slots)
+		backend = backend_at(view, slot);
+	/* No packets follow a reset, so it needs no record. */
+	if (backend && !p->quoted && !(p->closing & CLOSING_RST) &&
+	    record_flow(p, view, hash, number, slot | (__u32)backend->generation << 16, flow,
+			stats) &&
+	    begins_flow(p, view, backend))
+		count_new_flow(backend->stats);
+	return backend;
+}
+
+/* The backend of a flow, or NULL if there is none. */
+static __always_inline struct backend *flow_backend(const struct packet *p, const struct view *view,
+						    __u64 hash, __u32 number)
+{
+	__u32 entry = ring_entry(view->ring_base, view->ring_size, hash);
+
+	trace_ring(view, hash, entry);
+	if (entry == RING_NONE)
+		return NULL;
+	if (entry & RING_UNSTABLE || view->flags & VIEW_TRACK_ALL)
+		return tracked_backend(p, view, hash, number, entry);
+	return backend_at(view, entry);
+}
+
+/*
+ * The backend that the packet's QUIC connection id names, else that of its flow. NULL if there is
+ * none.
+ */
+static __always_inline struct backend *pick_backend(struct xdp_md *ctx, const struct packet *p,
+						    const struct service *service,
+						    const struct view *view, __u64 hash,
+						    __u32 number)
+{
+	struct backend *b = NULL;
+
+	if (feature_quic && view->flags & VIEW_QUIC && has_transport(p))
+		b = quic_backend(ctx, p, view, &service->quic, number);
+	if (!b && view->ring_size)
+		b = flow_backend(p, view, hash, number);
+	return b;
+}

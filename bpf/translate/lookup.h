@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * DSR: look-up of connections at peers. Only the node of a connection's backend has a session for
+ * it. The ring may point to another node, if the balancers that recorded the flow have failed or
+ * restarted. The packet is then forwarded from peer to peer, in the order of their MAC addresses,
+ * until one has a session for it; the last peer refuses it. (In Beamer, NSDI 2018, section 4.2,
+ * servers forward packets to the previous server; here there may be many.)
+ *
+ * Only the hop limit of the packet is modified: from the first relay on it counts the remaining
+ * peers. It is so small that packets rarely arrive with such a value; if one does, it is looked up
+ * at once and still delivered. As it only decreases, look-ups end even if peers disagree on the
+ * order.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
+#include "answer/error.h"
+#include "answer/refuse.h"
+#include "answer/reply.h"
+#include "core/maps.h"
+#include "core/packet.h"
+#include "core/session.h"
+#include "core/stats.h"
+#include "core/types.h"
+#include "nat/rewrite.h"
+#include "pick/ring.h"
+#include "send/link.h"
+
+/*
+ * Limits look-ups to 100,000 per second and processor, so that peers don't multiply a flood. The
+ * loss of a balancer causes far fewer.
+ */
+#define LOOKUP_INTERVAL_NS 10000ull
+
+/* Hops that remain at the last peer, for routers between it and a pod. */
+#define LOOKUP_SPARE_HOPS 4
+
+/* The hop limit of a packet at the start of a look-up, which may visit all peers and this node. */
+static __always_inline __u32 lookup_hops(const struct service *service)
+{
+	return service->peer_lookup.peers ? LOOKUP_SPARE_HOPS + 1 + service->peer_lookup.peers
+					  : HOPS_ANY;
+}
+
+/*
+ * Whether this packet is a peer look-up. A peer without a backend of the service counts one peer
+ * more than this node.
+ */
+static __always_inline int is_lookup(struct xdp_md *ctx, const struct packet *p,
+				     const struct service *service)
+{
+	return p->phase == PHASE_OPEN && service->peer_lookup.peers &&
+	       hops_left(ctx, p) <= lookup_hops(service) + 1;
+}
+
+/* The next peer's backend; NULL if there is none, or if the peers are those of another view. */
+static __always_inline struct backend *next_peer(const struct service *service)
+{
+	const struct view *view = active_view(service);
+	struct backend *b;
+
+	if (service->peer_lookup.next >= view->slots)
+		return NULL;
+	b = backend_at(view, service->peer_lookup.next);
+	return b && b->flags & BACKEND_RELAY ? b : NULL;
+}
+
+/* Handles a packet that no reachable peer has a session for. Returns the exit. */
+static __always_inline enum counter refuse_unknown(struct xdp_md *ctx, const struct packet *p,
+						   const struct service *service)
+{
+	return service->peer_lookup.pending ? COUNTER_DROP_NO_SESSION : refuse_packet(ctx, p);
+}
+
+/*
+ * Forwards a packet without a session on this node to the next peer, or refuses it after the last
+ * one. Returns the verdict.
+ */
+static __noinline int forward_lookup(struct xdp_md *ctx, const struct packet *p,
+				     const struct service *service)
+{
+	struct backend *b = next_peer(service), *other;
+	enum counter exit;
+	void *ip;
+
+	if (b && is_other_host(ctx, p, b))
+		return exit_with(COUNTER_PASS_OTHER_HOST, XDP_PASS);
+	if (!service->peer_lookup.peers || hops_left(ctx, p) <= LOOKUP_SPARE_HOPS + 1)
+		return exit_default(refuse_unknown(ctx, p, service));
+	if (!b) /* the peers are those of another view */
+		return exit_default(COUNTER_DROP_NO_SESSION);
+	/*
+	 * If the next peer is the sender, it has no session and may have no other peer configured.
+	 */
+	if (returns_to_sender(ctx, p, b)) {
+		other = search_ring(ctx, p, active_view(service), SEARCH_PEER);
+		if (other)
+			b = other;
+	}
+	if (p->length > b->mtu)
+		return exit_default(answer_too_big(ctx, p, b));
+	if (!within_limit(ANSWER_LOOKUP, LOOKUP_INTERVAL_NS))
+		return exit_default(COUNTER_DROP_ANSWER_LIMIT);
+	ip = write_link(ctx, p, b, p->proto, 0);
+	if (!ip)
+		return exit_default(COUNTER_DROP_HEADROOM);
+	exit = spend_hop(ctx, p, ip, lookup_hops(service));
+	if (exit != COUNTER_COUNT)
+		return exit_default(exit);
+	return exit_with(COUNTER_FORWARD_LOOKUP, transmit(ctx, b->ifindex));
+}

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+func newLabCommand(e env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "lab",
+		Short: "Network-namespace labs: whole topologies with real routers, servers and clients",
+	}
+	labs := netlab.Labs{
+		Dir:      netlab.DefaultDir,
+		Progress: func(line string) { fmt.Fprintln(e.stderr, "lab:", line) },
+	}
+	cmd.AddCommand(
+		newLabUpCommand(labs),
+		newLabDownCommand(labs),
+		newLabListCommand(e, labs),
+		newLabExecCommand(labs),
+		newLabEchoCommand(),
+	)
+	return cmd
+}
+
+// labOptions are the flags of "lab up".
+type labOptions struct {
+	name, forward, router             string
+	mtu, balancers, servers, second   int
+	reflector, dynamic, ipv6, foreign bool
+}
+
+func newLabUpCommand(labs netlab.Labs) *cobra.Command {
+	var o labOptions
+	cmd := &cobra.Command{
+		Use:   "up TOPOLOGY",
+		Short: "Build a lab and return when traffic flows",
+		Long: `Build a lab and return when traffic flows. The topologies are:
+
+  ecmp   client, router with equal-cost routes, balancers, nginx servers
+  vlan   two tenants with the same VIP in two VLANs of one switch
+  vxlan  the same in two VXLAN segments over one network
+  pods   ecmp with NAT to pods in a VXLAN overlay, as in a container cluster
+  nodes  ecmp with NAT to pods on the balancers' own nodes
+  snat   ecmp with balancers that are pods behind their node's address, and
+         announce their routes to a BGP route reflector`,
+		Example:   "  fairlab lab up ecmp --name try --forward ipip",
+		Args:      cobra.ExactArgs(1),
+		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods", "nodes", "snat"},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
+	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat")
+	flags.StringVar(&o.router, "router", "", "BGP implementation of the router: frr, bird or gobgp in ecmp (default: static routes), frr or bird in snat (default: frr)")
+	flags.BoolVar(&o.reflector, "reflector", false, "put a BGP route reflector between the router and the balancers of ecmp")
+	flags.BoolVar(&o.dynamic, "dynamic", false, "make the router of ecmp accept any BGP neighbour")
+	flags.BoolVar(&o.ipv6, "peer-ipv6", false, "use IPv6 for all BGP sessions of ecmp")
+	flags.BoolVar(&o.foreign, "foreign", false, "add a server to ecmp that announces VIPs by ExaBGP")
+	flags.IntVar(&o.second, "second", 0, "number of balancers of ecmp that also serve a second pair of VIPs")
+	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: for clients' full packets with outer headers)")
+	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp, pods, nodes and snat")
+	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp and snat, and of nodes with a pod of pods")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkLabFlags(flags, args[0]); err != nil {
+			return err
+		}
+		topology, err := o.topology(args[0])
+		if err != nil {
+			return err
+		}
+		if o.name == "" {
+			o.name = args[0]
+		}
+		lab, err := labs.Up(cmd.Context(), o.name, topology)
+		if err != nil {
+			return err
+		}
+		labs.Progress(fmt.Sprintf("%s is up in %s", o.name, lab.Dir()))
+		return nil
+	}
+	return cmd
+}
+
+// checkLabFlags returns an error if a flag is given that the topology doesn't have.
+func checkLabFlags(flags *pflag.FlagSet, topology string) (err error) {
+	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}, "nodes": {"balancers"}, "snat": {"balancers", "servers", "router"}}
+	flags.Visit(func(f *pflag.Flag) {
+		if others, limited := takes[topology]; limited && f.Name != "name" && !slices.Contains(others, f.Name) {
+			err = fmt.Errorf("topology %s takes no --%s", topology, f.Name)
+		}
+	})
+	return err
+}
+
+func (o labOptions) topology(name string) (netlab.Topology, error) {
+	fairlab, err := os.Executable()
+	if err != nil {
+		return netlab.Topology{}, err
+	}
+	gobgpd := filepath.Join(filepath.Dir(fairlab), "gobgpd") // "make gobgpd"
+	if _, err := os.Stat(gobgpd); err != nil {
+		gobgpd = ""
+	}
+	switch name {
+	case "ecmp":
+		var forward lb.Forward
+		if err := forward.UnmarshalText([]byte(o.forward)); err != nil {
+			return netlab.Topology{}, err
+		}
+		return netlab.ECMP(netlab.ECMPOptions{
+			Forward: forward, MTU: o.mtu, Balancers: o.balancers, Servers: o.servers,
+			Second: o.second, Router: netlab.RouterKind(o.router), Reflector: o.reflector, Dynamic: o.dynamic,
+			PeerIPv6: o.ipv6, Foreign: o.foreign, GoBGPD: gobgpd,
+		})
+	case "vlan":
+		return netlab.VLAN(), nil
+	case "vxlan":
+		return netlab.VXLAN(o.mtu), nil
+	case "pods":
+		return netlab.Pods(netlab.PodsOptions{Balancers: o.balancers, Nodes: o.servers})
+	case "nodes":
+		return netlab.Nodes(netlab.NodesOptions{Nodes: o.balancers})
+	case "snat":
+		return netlab.SNAT(netlab.SNATOptions{
+			Router: netlab.RouterKind(o.router), Balancers: o.balancers, Servers: o.servers,
+		})
+	default:
+		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan, pods, nodes or snat", name)
+	}
+}
+
+func newLabDownCommand(labs netlab.Labs) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "down {NAME | --all}",
+		Short: "Remove a lab with all its processes",
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "remove all labs")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if all == (len(args) == 1) || len(args) > 1 {
+			return errors.New("want the name of one lab, or --all")
+		}
+		// An interrupt doesn't stop the removal.
+		return takeDown(context.WithoutCancel(cmd.Context()), labs, args)
+	}
+	return cmd
+}
+
+// takeDown removes the named labs, or all.
+func takeDown(ctx context.Context, labs netlab.Labs, names []string) error {
+	if len(names) == 0 {
+		states, err := labs.List()
+		if err != nil {
+			return err
+		}
+		for _, s := range states {
+			names = append(names, s.Name)
+		}
+	}
+	var errs []error
+	for _, name := range names {
+		lab, err := labs.Open(name)
+		if err == nil {
+			err = lab.Down(ctx)
+		}
+		if err == nil {
+			labs.Progress(name + " is down")
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+func newLabListCommand(e env, labs netlab.Labs) *cobra.Command {
+	var output output
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "Show the labs with their hosts",
+		Args:  cobra.NoArgs,
+	}
+	output.register(cmd.Flags())
+	cmd.RunE = func(*cobra.Command, []string) error {
+		states, err := labs.List()
+		if err != nil {
+			return err
+		}
+		if output == outputJSON {
+			return writeJSON(e.stdout, states)
+		}
+		return printLabs(e.stdout, states)
+	}
+	return cmd
+}
+
+func printLabs(w io.Writer, states []netlab.State) error {
+	if len(states) == 0 {
+		_, err := fmt.Fprintln(w, "no labs")
+		return err
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "LAB\tTOPOLOGY\tHOST\tROLE\tNAMESPACE\tINTERFACES\tADDRESSES\tSOCKET")
+	for _, s := range states {
+		topology := s.Topology
+		if !s.Ready {
+			topology += " (incomplete)"
+		}
+		for _, h := range s.Hosts {
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n",
+				s.Name, topology, h.Name, roleText(h), h.Namespace,
+				dash(strings.Join(h.Interfaces, ",")), dash(joinAddresses(h.Addresses)), dash(h.Socket))
+		}
+	}
+	return table.Flush()
+}
+
+// roleText is for example "router (frr)".
+func roleText(h netlab.HostState) string {
+	if h.Software == "" {
+		return string(h.Role)
+	}
+	return fmt.Sprintf("%s (%s)", h.Role, h.Software)
+}
+
+func joinAddresses(addresses []netip.Addr) string {
+	var texts []string
+	for _, a := range addresses {
+		texts = append(texts, a.String())
+	}
+	return strings.Join(texts, ",")
+}
+
+// dash replaces an empty column.
+func dash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// newLabExecCommand replaces fairlab by the command, which thus has the terminal, and
+// gets signals.
+func newLabExecCommand(labs netlab.Labs) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "exec NAME HOST -- CMD…",
+		Short:   "Run a command in a host's network namespace",
+		Example: "  fairlab lab exec try client -- curl http://10.1.1.1/",
+		Args:    cobra.MinimumNArgs(3),
+		RunE: func(_ *cobra.Command, args []string) error {
+			lab, err := labs.Open(args[0])
+			if err != nil {
+				return err
+			}
+			command := args[2:]
+			if command[0] == "--" && len(command) > 1 {
+				command = command[1:]
+			}
+			return lab.Exec(args[1], command, os.Environ())
+		},
+	}
+	// Flags after the host are the command's, also without the dashes.
+	cmd.Flags().SetInterspersed(false)
+	return cmd
+}
+
+// newLabEchoCommand runs in a lab's servers for the service "echo".
+func newLabEchoCommand() *cobra.Command {
+	var name string
+	var listen []string
+	cmd := &cobra.Command{
+		Use:    "echo",
+		Short:  "Answer UDP datagrams and lines over TCP with a name and their content",
+		Args:   cobra.NoArgs,
+		Hidden: true,
+	}
+	cmd.Flags().StringVar(&name, "name", "", "name to answer with")
+	cmd.Flags().StringArrayVar(&listen, "listen", nil, "address and port to answer at; can be repeated")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var addresses []netip.AddrPort
+		for _, text := range listen {
+			address, err := netip.ParseAddrPort(text)
+			if err != nil {
+				return fmt.Errorf("--listen: %w", err)
+			}
+			addresses = append(addresses, address)
+		}
+		return netlab.Echo(cmd.Context(), name, addresses)
+	}
+	return cmd
+}

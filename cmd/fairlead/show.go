@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// showCommand makes a command that prints an agent's answer: as it is in JSON, or as
+// a table.
+func showCommand[T any](
+	e env, cmd *cobra.Command,
+	request func(ctx context.Context, agent *control.Client, args []string) ([]byte, error), table func(T) string,
+) *cobra.Command {
+	var r reader
+	r.register(cmd.Flags())
+	if cmd.Args == nil {
+		cmd.Args = cobra.NoArgs
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		answer, err := request(cmd.Context(), control.Dial(r.socket), args)
+		if err != nil {
+			return err
+		}
+		return printAnswer(e.stdout, r.output, answer, table)
+	}
+	return cmd
+}
+
+func newStatusCommand(e env) *cobra.Command {
+	return showCommand(e, &cobra.Command{Use: "status", Short: "Show the agent: configuration, interfaces, counters"},
+		func(ctx context.Context, agent *control.Client, _ []string) ([]byte, error) { return agent.Status(ctx) },
+		func(s observe.Status) string { return observe.FormatStatus(s, time.Now()) })
+}
+
+func newServicesCommand(e env) *cobra.Command {
+	return showCommand(e, &cobra.Command{Use: "services", Short: "Show the services: state, backends and traffic"},
+		func(ctx context.Context, agent *control.Client, _ []string) ([]byte, error) {
+			return agent.Services(ctx)
+		},
+		observe.FormatServices)
+}
+
+func newBackendsCommand(e env) *cobra.Command {
+	return showCommand(e, &cobra.Command{
+		Use: "backends [SERVICE]", Short: "Show the backends of one service or of all", Args: cobra.MaximumNArgs(1),
+	}, func(ctx context.Context, agent *control.Client, args []string) ([]byte, error) {
+		service := ""
+		if len(args) > 0 {
+			service = args[0]
+		}
+		return agent.Backends(ctx, service)
+	}, observe.FormatBackends)
+}
+
+func newRoutesCommand(e env) *cobra.Command {
+	return showCommand(e, &cobra.Command{
+		Use: "routes", Short: "Show announced prefixes and BGP peers, with reasons",
+		Long: `Show prefixes with their services and the peers that have them, or the reason why
+they are not announced, and the BGP and BFD sessions with the peers.`,
+	}, func(ctx context.Context, agent *control.Client, _ []string) ([]byte, error) { return agent.Routes(ctx) },
+		func(routes observe.Routes) string { return observe.FormatRoutes(routes, time.Now()) })
+}
+
+func newDrainsCommand(e env) *cobra.Command {
+	return showCommand(e, &cobra.Command{Use: "drains", Short: "Show drains, and how many flows are left"},
+		func(ctx context.Context, agent *control.Client, _ []string) ([]byte, error) { return agent.Drains(ctx) },
+		observe.FormatDrains)
+}
+
+func newReloadCommand() *cobra.Command {
+	var socket string
+	cmd := &cobra.Command{
+		Use:   "reload",
+		Short: "Make the agent read its configuration now",
+		Long: `Make the agent read its configuration now, and return when all services have
+been programmed or have failed, as "fairlead services" shows. A file with an error is
+refused as a whole: its errors are printed, and nothing changes.`,
+		Args: cobra.NoArgs,
+	}
+	registerSocket(cmd.Flags(), &socket)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return control.Dial(socket).Reload(cmd.Context())
+	}
+	return cmd
+}

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agent runs a balancer node: it takes what a source says, has backends
+// probed and services programmed, announces their routes, and shows all of it.
+// The commands "agent" and "reflector" call it.
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/announce"
+	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/health/check"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/web"
+	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// Source delivers what a node serves, and knows how the node is set up.
+type Source interface {
+	source.Source
+	// Config is the configuration in force: the node's own settings.
+	Config() *config.Config
+	// State describes the configuration file; Reload reads it again.
+	State() config.State
+	Reload() error
+	// Shutdown plans the end of the agent after SIGTERM. If ctx ends before the plan
+	// is known, another agent takes over.
+	Shutdown(ctx context.Context) Shutdown
+	// Forget removes what is saved for the next agent, once Run has returned.
+	Forget() error
+	// Kubernetes describes how the API server is followed; nil without one.
+	Kubernetes() *observe.Kubernetes
+}
+
+// Plane is a data plane as an agent runs it.
+type Plane interface {
+	dataplane.DataPlane
+	dataplane.Attacher
+	dataplane.Tracer
+	dataplane.FlowLister
+	dataplane.RefusalReporter
+	health.Paths
+	// Describe names its kind and its attachments.
+	Describe() observe.DataPlane
+}
+
+// Speaker announces the node's VIPs to its peers.
+type Speaker interface {
+	announce.Speaker
+	// Peers are sorted by address.
+	Peers() []bgp.PeerState
+	// Close ends all sessions and withdraws their routes. Abandon ends them so that
+	// peers with graceful restart keep the routes for the next agent. After one of
+	// them the other does nothing.
+	Close(ctx context.Context) error
+	Abandon()
+}
+
+// Config is what an agent is made of.
+type Config struct {
+	Started time.Time
+	Source  Source
+	Plane   Plane
+	// Page is where the status page listens; nil: the agent is shown on the control
+	// socket only.
+	Page net.Listener
+	// Speaker is nil without a BGP section.
+	Speaker Speaker
+	// Drains is the file in which drains are saved.
+	Drains string
+	Events *observe.Recorder
+	Log    *slog.Logger
+}
+
+// Agent runs one balancer node.
+type Agent struct {
+	Config
+	store      *store.Store
+	monitor    *health.Monitor
+	drains     *store.Drains
+	reconciler *reconcile.Reconciler
+	announcer  *announce.Announcer // nil without a speaker
+	intake     intake
+	observer   *observe.Observer
+	web        *web.Server
+	// attached says that the data plane has been put to work.
+	attached atomic.Bool
+	// permanent is Shutdown's.
+	permanent bool
+}
+
+// New returns an agent that is started with Run.
+func New(c Config) *Agent {
+	desired := store.New()
+	a := &Agent{
+		Config:     c,
+		store:      desired,
+		drains:     store.OpenDrains(c.Drains, desired, c.Log),
+		reconciler: reconcile.New(c.Plane, desired, c.Log),
+	}
+	a.monitor = health.New(health.Config{
+		Paths:  c.Plane,
+		Prober: check.New,
+		Probes: check.MaxProbes(),
+		Report: a.intake.judge,
+		Log:    c.Log,
+	})
+	a.intake.monitor, a.intake.store, a.intake.log = a.monitor, a.store, c.Log
+	if c.Speaker != nil {
+		config := c.Source.Config().BGP
+		a.announcer = announce.New(announce.Config{
+			BGP: config, Store: a.store, Speaker: c.Speaker, Events: c.Events, Log: c.Log,
+		})
+		a.intake.announcer, a.intake.local = a.announcer, config.Local
+	}
+	a.observer = observe.NewObserver(a, c.Events, c.Log)
+	a.web = web.New(web.Config{
+		Observer: a.observer, Ready: a.observer.Ready, Metrics: a.reconciler.Metrics(), Log: c.Log,
+	})
+	return a
+}
+
+// Permanent reports, once Run has returned, that no agent will run here again.
+func (a *Agent) Permanent() bool { return a.permanent }
+
+// Run runs the agent until ctx ends or one of its parts fails, and shows it on
+// the control socket. When terminate is closed the agent shuts down, which drains
+// the node first if it leaves.
+func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan struct{}) error {
+	socket, err := claim.Listen()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context){
+		a.monitor.Run,
+		a.reconciler.Run,
+		a.announce,
+		a.observer.Run,
+		a.servePage,
+		func(ctx context.Context) { a.Events.Follow(ctx, a.store.Watch) },
+		func(ctx context.Context) { reloadOnHangup(ctx, a.Source.Reload) },
+		a.probeRefused,
+		func(ctx context.Context) { a.shutDown(ctx, terminate, stop) },
+	} {
+		group.Go(func() error {
+			part(ctx)
+			return nil
+		})
+	}
+	group.Go(func() error {
+		defer a.intake.handoffs.waiting.Wait()
+		return a.Source.Run(ctx, func(u source.Update) error { return a.intake.take(ctx, u) })
+	})
+	group.Go(func() error { return control.Serve(ctx, socket, a, a.observer, a.Log) })
+	group.Go(func() error { return a.start(ctx) })
+	return group.Wait()
+}
+
+// start puts the data plane to work when each service of the first update has
+// been tried.
+func (a *Agent) start(ctx context.Context) error {
+	if a.reconciler.Settled(ctx, 1) != nil {
+		return nil //nolint:nilerr // ctx has ended, which is not an error
+	}
+	if err := a.Plane.Attach(); err != nil {
+		return err
+	}
+	a.attached.Store(true)
+	if a.announcer != nil {
+		a.announcer.Begin()
+	}
+	programmed := 0
+	snapshot := a.store.Snapshot()
+	statuses := snapshot.Statuses()
+	for _, s := range statuses {
+		if s.Error == "" {
+			programmed++
+		}
+	}
+	a.Log.Info("ready",
+		slog.Int64("milliseconds", time.Since(a.Started).Milliseconds()),
+		slog.Int("services", len(statuses)), slog.Int("programmed", programmed),
+		slog.Uint64("revision", snapshot.Revision))
+	return nil
+}
+
+// probeRefused has backends probed that refuse clients.
+func (a *Agent) probeRefused(ctx context.Context) {
+	refused := a.Plane.Refused()
+	for {
+		select {
+		case r := <-refused:
+			a.monitor.Hint(r.VIP, r.Backend)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// servePage serves the status page until ctx ends. The agent runs on without it.
+func (a *Agent) servePage(ctx context.Context) {
+	if a.Page == nil {
+		return
+	}
+	if err := a.web.Serve(ctx, a.Page); err != nil {
+		a.Log.Error("status page failed", "error", err)
+	}
+}
+
+// announce runs the announcer until ctx ends. Routes that were not withdrawn by
+// then are left to the next agent.
+func (a *Agent) announce(ctx context.Context) {
+	if a.announcer != nil {
+		a.announcer.Run(ctx)
+		a.Speaker.Abandon()
+	}
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// handoffs are services that other nodes serve from now on. They stay in the
+// store, and so in the data plane, until routers send their traffic elsewhere:
+// the route goes before the data plane's entry does. The intake's lock guards
+// them.
+type handoffs struct {
+	leaving map[lb.VIP]*handoff
+	waiting sync.WaitGroup
+}
+
+// handoff is one service that leaves.
+type handoff struct{ service lb.Service }
+
+// services are those that leave.
+func (h *handoffs) services() (all []lb.Service) {
+	for _, one := range h.leaving {
+		all = append(all, one.service)
+	}
+	return all
+}
+
+// begin records the services that leave.
+func (in *intake) begin(vips []lb.VIP) (leaving map[lb.VIP]*handoff) {
+	snapshot := in.store.Snapshot()
+	leaving = map[lb.VIP]*handoff{}
+	for _, vip := range vips {
+		if e, found := snapshot.Find(vip); found {
+			leaving[vip] = &handoff{service: *e.Configured}
+		}
+	}
+	if in.handoffs.leaving == nil {
+		in.handoffs.leaving = map[lb.VIP]*handoff{}
+	}
+	maps.Copy(in.handoffs.leaving, leaving)
+	return leaving
+}
+
+// cancel ends the hand-offs of services that come back. It returns the VIPs of
+// those that leave under the name of a changed service with another VIP: they
+// have to be removed at once.
+func (in *intake) cancel(changed []lb.Service) (obstacles []lb.VIP) {
+	if len(in.handoffs.leaving) == 0 {
+		return nil
+	}
+	end := func(vip lb.VIP) {
+		name := in.handoffs.leaving[vip].service.Name
+		delete(in.handoffs.leaving, vip)
+		if in.announcer != nil {
+			in.announcer.CancelDrain(name)
+		}
+	}
+	for i := range changed {
+		if in.handoffs.leaving[changed[i].VIP] != nil {
+			end(changed[i].VIP)
+		}
+		for vip, one := range in.handoffs.leaving {
+			if one.service.Name == changed[i].Name {
+				end(vip)
+				obstacles = append(obstacles, vip)
+			}
+		}
+	}
+	return obstacles
+}
+
+// handOff removes services once their traffic has moved away, but for those that
+// came back meanwhile. If ctx ends before, they are left to the next agent.
+func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*handoff) {
+	if len(leaving) == 0 {
+		return
+	}
+	in.log.Info("handing services off to other nodes", slog.Int("services", len(leaving)))
+	in.handoffs.waiting.Go(func() {
+		done := in.awaitHandoff(ctx, leaving)
+		if ctx.Err() != nil {
+			return
+		}
+		in.mu.Lock()
+		defer in.mu.Unlock()
+		var removed []lb.VIP
+		for vip, one := range leaving {
+			if in.handoffs.leaving[vip] == one {
+				delete(in.handoffs.leaving, vip)
+				removed = append(removed, vip)
+			}
+		}
+		if err := in.update(nil, removed); err != nil {
+			in.log.Error("services not removed", slog.Any("error", err))
+		}
+		done()
+	})
+}
+
+// awaitHandoff waits until routers send the services' traffic elsewhere. The
+// caller calls done when the services have been removed.
+func (in *intake) awaitHandoff(ctx context.Context, leaving map[lb.VIP]*handoff) (done func()) {
+	if in.announcer == nil {
+		return func() {}
+	}
+	var names []string
+	for _, one := range leaving {
+		names = append(names, one.service.Name)
+	}
+	done, err := in.announcer.Drain(ctx, names...)
+	if err != nil {
+		if ctx.Err() == nil {
+			in.log.Warn("routes not withdrawn", slog.Any("error", err))
+		}
+		return func() {}
+	}
+	return done
+}

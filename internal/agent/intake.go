@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/announce"
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// intake is the only writer of what the node serves: it takes the updates of
+// the source and the verdicts of health checks.
+//
+// An update goes to health first, because the store needs to know how new
+// backends count until they have been probed, then to the store, and then the
+// services that leave are handed off. The lock is held meanwhile, so a verdict
+// on a new backend waits until the store has the backend: the store ignores
+// verdicts on backends that it doesn't know, and health reports each only once.
+type intake struct {
+	local     bgp.Local
+	monitor   *health.Monitor
+	store     *store.Store
+	announcer *announce.Announcer // nil without BGP
+	log       *slog.Logger
+
+	// mu is taken before the locks of the monitor and the store.
+	mu       sync.Mutex
+	handoffs handoffs
+}
+
+// take applies an update. Hand-offs that it begins end with ctx.
+func (in *intake) take(ctx context.Context, u source.Update) error {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if u.Routes != nil && in.announcer != nil {
+		in.announcer.Configure(&bgp.Config{
+			Local: in.local, Peers: u.Routes.Peers, Policies: u.Routes.Policies, ShutdownDelay: u.Routes.ShutdownDelay,
+		})
+	}
+	leaving := in.begin(u.Leaving)
+	obstacles := in.cancel(u.Changed)
+	var err error
+	if u.Whole {
+		err = in.set(slices.Concat(u.Changed, in.handoffs.services()))
+	} else {
+		err = in.update(u.Changed, slices.Concat(u.Removed, obstacles))
+	}
+	in.handOff(ctx, leaving)
+	return err
+}
+
+// set replaces all services.
+func (in *intake) set(services []lb.Service) error {
+	in.monitor.Set(services)
+	_, err := in.store.Set(services, in.monitor.States()...)
+	return err
+}
+
+// update replaces single services.
+func (in *intake) update(changed []lb.Service, removed []lb.VIP) error {
+	if len(changed) == 0 && len(removed) == 0 {
+		return nil
+	}
+	in.monitor.Update(changed, removed)
+	_, err := in.store.Update(changed, removed, in.monitor.StatesOf(changed)...)
+	return err
+}
+
+// judge applies verdicts of health checks.
+func (in *intake) judge(verdicts []health.Verdict) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	in.store.Judge(verdicts)
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+
+	"fairlead.io/fairlead/internal/config"
+)
+
+// ownNode is what an agent determines about its node where the file leaves it open.
+type ownNode struct {
+	name       string
+	interfaces []string
+	// routerID is invalid without a BGP section.
+	routerID netip.Addr
+}
+
+// findOwnNode completes a configuration for a node with these internal addresses,
+// of which either, or both, may be invalid.
+func findOwnNode(name string, conf *config.Config, four, six netip.Addr) (own ownNode, err error) {
+	own = ownNode{name: name, interfaces: conf.Node.Interfaces}
+	if own.interfaces == nil {
+		if own.interfaces, err = mainInterfaces(four, six); err != nil {
+			return own, fmt.Errorf("node.interfaces: %w", err)
+		}
+	}
+	if conf.BGP == nil {
+		return own, nil
+	}
+	if own.routerID = conf.BGP.RouterID; own.routerID.IsValid() {
+		return own, nil
+	}
+	if own.routerID = four; four.IsValid() {
+		return own, nil
+	}
+	for _, one := range own.interfaces {
+		if own.routerID = firstIPv4(one); own.routerID.IsValid() {
+			return own, nil
+		}
+	}
+	return own, errors.New("bgp.routerID: missing: the node has no IPv4 address")
+}
+
+// mainInterfaces are those with the node's addresses, or else that of its default
+// route.
+func mainInterfaces(addresses ...netip.Addr) (names []string, err error) {
+	all, err := net.Interfaces()
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		for _, has := range addressesOf(&all[i]) {
+			if slices.Contains(addresses, has) && !slices.Contains(names, all[i].Name) {
+				names = append(names, all[i].Name)
+			}
+		}
+	}
+	if names != nil {
+		return names, nil
+	}
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		if name := defaultInterface(family); name != "" {
+			return []string{name}, nil
+		}
+	}
+	return nil, errors.New("none has the node's address, and there is no default route: name them in the configuration")
+}
+
+// addressesOf are an interface's global unicast addresses.
+func addressesOf(i *net.Interface) (list []netip.Addr) {
+	found, err := i.Addrs()
+	if err != nil {
+		return nil // removed meanwhile
+	}
+	for _, a := range found {
+		if p, ok := a.(*net.IPNet); ok {
+			if address, ok := netip.AddrFromSlice(p.IP); ok && address.Unmap().IsGlobalUnicast() {
+				list = append(list, address.Unmap())
+			}
+		}
+	}
+	return list
+}
+
+// defaultInterface is that of the default route; empty without one.
+func defaultInterface(family int) string {
+	routes, err := netlink.RouteListFiltered(family, &netlink.Route{Dst: nil}, netlink.RT_FILTER_DST)
+	if err != nil {
+		return ""
+	}
+	for _, r := range routes {
+		if link, err := netlink.LinkByIndex(r.LinkIndex); err == nil {
+			return link.Attrs().Name
+		}
+	}
+	return ""
+}
+
+func firstIPv4(name string) netip.Addr {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return netip.Addr{}
+	}
+	all := addressesOf(i)
+	if at := slices.IndexFunc(all, netip.Addr.Is4); at >= 0 {
+		return all[at]
+	}
+	return netip.Addr{}
+}

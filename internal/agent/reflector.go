@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/internal/bgp/reflector"
+	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/web"
+	"fairlead.io/fairlead/internal/version"
+)
+
+// RunReflector runs a route reflector with a configuration file until ctx ends. It
+// is shown as an agent is, on a control socket and over HTTP.
+func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (err error) {
+	started := time.Now()
+	settings, err := config.OpenReflector(path, log)
+	if err != nil {
+		return err
+	}
+	claim, err := control.ClaimSocket(socket)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, claim.Release()) }()
+	page, err := ListenPage(settings.Config().Observe, log)
+	if err != nil {
+		return err
+	}
+	if page != nil {
+		defer page.Close() // in case it isn't served
+	}
+	core, err := reflector.Start(ctx, settings.Config().BGP, reflector.Options{ClientFile: socket + ".clients", Log: log})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		core.Close()
+		log.Info("reflector stopped, routers keep their routes for their restart time")
+	}()
+	listener, err := claim.Listen()
+	if err != nil {
+		return err
+	}
+	shown := observe.Reflector{
+		Version:     version.Version,
+		Commit:      version.Commit(),
+		Name:        settings.Config().Name,
+		Started:     started,
+		Listen:      pageAddress(page),
+		Config:      func() observe.Config { return shownConfig(settings.State()) },
+		Routes:      func() observe.Routes { return reflectedRoutes(core, settings.Config()) },
+		ClientsBack: core.Ready,
+		Refused:     core.Refused,
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return settings.Run(ctx, func(next *config.Reflector) error { return core.Configure(next.BGP) })
+	})
+	group.Go(func() error { return control.ServeReflector(ctx, listener, shown, settings.Reload, log) })
+	group.Go(func() error {
+		reloadOnHangup(ctx, settings.Reload)
+		return nil
+	})
+	if page != nil {
+		server := &web.Reflector{Reflector: shown, Log: log}
+		group.Go(func() error { return server.Serve(ctx, page) })
+	}
+	return group.Wait()
+}
+
+// reflectedRoutes describes what a reflector passes on, and to which routers.
+func reflectedRoutes(core *reflector.Reflector, conf *config.Reflector) observe.Routes {
+	shown := observe.Routes{Enabled: true, ASN: conf.BGP.ASN, RouterID: conf.BGP.RouterID, Peers: core.Peers()}
+	peers := established(shown.Peers)
+	for _, route := range core.Routes() {
+		shown.Announcements = append(shown.Announcements, observe.Announcement{
+			Prefix: route.Prefix, NextHop: route.NextHop, From: route.Clients, Announced: true, Since: route.Since,
+			Peers: peers, Attributes: route.Attributes,
+		})
+	}
+	return shown
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// benchConfig is a file of 100 services with 16 backends each; the first changed
+// of them have a backend of the given weight.
+func benchConfig(weight, changed int) []byte {
+	var b bytes.Buffer
+	b.WriteString("node: {name: bench, interfaces: [fl0]}\nservices:\n")
+	for s := range 100 {
+		fmt.Fprintf(&b, "  - name: s%d\n    address: 10.1.0.%d\n    port: 80\n    forward: l2dsr\n    backends:\n", s, s+1)
+		for i := range 16 {
+			w := 1
+			if s < changed && i == 0 {
+				w = weight
+			}
+			fmt.Fprintf(&b, "      - {address: %s, weight: %d, mac: \"02:00:00:00:01:%02x\"}\n", netip.AddrFrom4([4]byte{10, 0, 2, byte(2 + i)}), w, i)
+		}
+	}
+	return b.Bytes()
+}
+
+// BenchmarkReload measures from the change of the file (a rename, as editors
+// do) to the kernel's tables: file events, parsing, store, reconcile, XDP.
+func BenchmarkReload(b *testing.B) {
+	if os.Geteuid() != 0 {
+		b.Skip("needs root: a network namespace and BPF programs")
+	}
+	for _, changed := range []int{1, 100} {
+		b.Run(fmt.Sprintf("changed=%d/of=100", changed), func(b *testing.B) {
+			a, path := startBenchAgent(b)
+			next := 1
+			for i := 0; b.Loop(); i++ {
+				next++
+				if err := os.WriteFile(path+".next", benchConfig(2+i%2, changed), 0o600); err != nil {
+					b.Fatal(err)
+				}
+				if err := os.Rename(path+".next", path); err != nil {
+					b.Fatal(err)
+				}
+				if err := a.reconciler.Settled(b.Context(), uint64(next)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.StopTimer()
+			touched := 0
+			for _, s := range a.store.Snapshot().Statuses() {
+				if s.Error != "" {
+					b.Errorf("service %s: %s", s.Name, s.Error)
+				}
+				if s.Programmed == uint64(next) {
+					touched++
+				}
+			}
+			if touched != changed {
+				b.Errorf("the last reload programmed %d services, want %d", touched, changed)
+			}
+		})
+	}
+}
+
+// startBenchAgent runs an agent on the XDP data plane in a network namespace of
+// its own and returns it with its configuration file.
+func startBenchAgent(b *testing.B) (*Agent, string) {
+	b.Helper()
+	path := filepath.Join(b.TempDir(), "fairlead.yaml")
+	if err := os.WriteFile(path, benchConfig(1, 100), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	source, err := config.Open(path, xdp.Limits(), log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	claim, err := control.ClaimSocket(filepath.Join(b.TempDir(), "agent.sock"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	pins := fmt.Sprintf("/sys/fs/bpf/fairlead-bench-%d-%d", os.Getpid(), time.Now().UnixNano())
+	dp := openInNamespace(b, xdp.Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log})
+	a := New(Config{
+		Started: time.Now(), Source: File{source}, Drains: path + ".drains", Events: observe.NewRecorder(log), Log: log,
+		Plane: benchPlane{xdpPlane{dp}},
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- a.Run(ctx, claim, nil) }()
+	b.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			b.Error(err)
+		}
+		if err := dp.Close(); err != nil {
+			b.Error(err)
+		}
+		if err := claim.Release(); err != nil {
+			b.Error(err)
+		}
+		if err := xdp.Remove(pins); err != nil {
+			b.Error(err)
+		}
+	})
+	if err := a.reconciler.Settled(ctx, 1); err != nil {
+		b.Fatal(err)
+	}
+	return a, path
+}
+
+// benchPlane gets no packets.
+type benchPlane struct{ xdpPlane }
+
+func (benchPlane) Attach() error { return nil }
+
+// openInNamespace opens a data plane in a new network namespace with one veth
+// pair. The namespace ends with the benchmark.
+func openInNamespace(b *testing.B, cfg xdp.Config) *xdp.Plane {
+	b.Helper()
+	type result struct {
+		plane *xdp.Plane
+		err   error
+	}
+	opened := make(chan result)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+		plane, err := func() (*xdp.Plane, error) {
+			ns, err := netns.New()
+			if err != nil {
+				return nil, err
+			}
+			b.Cleanup(func() { _ = ns.Close() })
+			if err := vethPair(); err != nil {
+				return nil, err
+			}
+			return xdp.Open(cfg)
+		}()
+		opened <- result{plane, err}
+	}()
+	r := <-opened
+	if r.err != nil {
+		b.Fatal(r.err)
+	}
+	return r.plane
+}
+
+func vethPair() error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "fl0"
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "fl1"}); err != nil {
+		return err
+	}
+	for _, name := range []string{"fl0", "fl1"} {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	link, err := netlink.LinkByName("fl0")
+	if err != nil {
+		return err
+	}
+	address, err := netlink.ParseAddr("10.0.2.1/24")
+	if err != nil {
+		return err
+	}
+	return netlink.AddrAdd(link, address)
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/source/kube"
+	"fairlead.io/fairlead/internal/version"
+)
+
+// File is the source of a node whose configuration file has everything.
+type File struct {
+	*config.Source[*config.Config]
+}
+
+// Run implements source.Source.
+func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
+	return f.Source.Run(ctx, func(c *config.Config) error { return apply(c.Update()) })
+}
+
+// Shutdown implements Source: the node leaves with its agent.
+func (File) Shutdown(context.Context) Shutdown { return Shutdown{Reason: "SIGTERM"} }
+
+// Forget implements Source.
+func (File) Forget() error { return nil }
+
+// Kubernetes implements Source.
+func (File) Kubernetes() *observe.Kubernetes { return nil }
+
+// Kubernetes are the options of an agent whose services come from a cluster.
+type Kubernetes struct {
+	On                                                   bool
+	Kubeconfig, NodeName, Namespace, DaemonSet, StateDir string
+}
+
+// node is the name of this node's Node.
+func (o *Kubernetes) node() (string, error) {
+	if name := cmp.Or(o.NodeName, os.Getenv("NODE_NAME")); name != "" {
+		return name, nil
+	}
+	host, err := os.Hostname()
+	return strings.ToLower(host), err
+}
+
+// kubernetesSource joins a cluster with a file that has the node's own settings.
+type kubernetesSource struct {
+	settings *config.Source[*config.Config]
+	cluster  *kube.Source
+	// own completes the settings.
+	own ownNode
+
+	// mu guards routes, and is held while they are applied.
+	mu sync.Mutex
+	// routes are the cluster's, with the file's delay.
+	routes source.Routes
+}
+
+// openKubernetes follows a cluster until ctx ends. It returns when this node is
+// known.
+func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Logger) (*kubernetesSource, error) {
+	settings, err := config.OpenKubernetes(path, log)
+	if err != nil {
+		return nil, err
+	}
+	conf := settings.Config()
+	name, err := o.node()
+	if err != nil {
+		return nil, err
+	}
+	api, namespace, err := kube.LoadConfig(o.Kubeconfig, o.Namespace, "fairlead-agent/"+version.Version)
+	if err != nil {
+		return nil, err
+	}
+	options := kube.Options{
+		Config: kube.Config{Node: name, Limits: Limits(), TunnelEnds: len(conf.Node.TunnelEnds) > 0},
+		API:    api, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(o.StateDir, filepath.Join(StateRoot, name)), Log: log,
+	}
+	if conf.BGP != nil {
+		options.ASN = conf.BGP.ASN
+	}
+	s := &kubernetesSource{settings: settings}
+	if conf.BGP != nil {
+		s.routes.ShutdownDelay = conf.BGP.ShutdownDelay
+	}
+	if s.cluster, err = kube.Open(options); err != nil {
+		return nil, err
+	}
+	s.cluster.Start(ctx)
+	four, six := s.cluster.Addresses(ctx)
+	s.own, err = findOwnNode(name, conf, four, six)
+	return s, err
+}
+
+// Config is the file's, completed for this node. Peers and policies come by
+// updates.
+func (s *kubernetesSource) Config() *config.Config {
+	conf := *s.settings.Config()
+	conf.Node.Name, conf.Node.Interfaces = s.own.name, s.own.interfaces
+	if conf.BGP != nil {
+		speaker := *conf.BGP
+		speaker.RouterID = s.own.routerID
+		conf.BGP = &speaker
+	}
+	return &conf
+}
+
+// State is that of the file.
+func (s *kubernetesSource) State() config.State { return s.settings.State() }
+
+// Reload reads the file again; the cluster is followed anyway.
+func (s *kubernetesSource) Reload() error { return s.settings.Reload() }
+
+// Run delivers the cluster's updates, and the routes again when the file changes.
+func (s *kubernetesSource) Run(ctx context.Context, apply func(source.Update) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return s.settings.Run(ctx, func(next *config.Config) error {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if next.BGP != nil {
+				s.routes.ShutdownDelay = next.BGP.ShutdownDelay
+			}
+			return apply(source.Update{Routes: new(s.routes)})
+		})
+	})
+	group.Go(func() error {
+		return s.cluster.Run(ctx, func(u source.Update) error {
+			if u.Routes == nil {
+				return apply(u)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.routes.Peers, s.routes.Policies = u.Routes.Peers, u.Routes.Policies
+			u.Routes = new(s.routes)
+			return apply(u)
+		})
+	})
+	return group.Wait()
+}
+
+// Shutdown has no reason while the agent is only replaced, as by a rolling update
+// of its DaemonSet.
+func (s *kubernetesSource) Shutdown(ctx context.Context) Shutdown {
+	plan := Shutdown{Reason: s.cluster.Leaving(), Permanent: s.cluster.Uninstalled(ctx)}
+	if plan.Permanent && plan.Reason == "" {
+		plan.Reason = "Fairlead is uninstalled"
+	}
+	return plan
+}
+
+// Forget implements Source.
+func (s *kubernetesSource) Forget() error { return s.cluster.Forget() }
+
+// Kubernetes implements Source.
+func (s *kubernetesSource) Kubernetes() *observe.Kubernetes {
+	state := s.cluster.State()
+	shown := &observe.Kubernetes{
+		Server: state.Server, Reachable: state.Reachable, Since: state.Since, LastResponse: state.LastResponse, Error: state.Error,
+		Synced: state.Synced, Restored: state.Restored, Objects: state.Objects, Problems: []observe.Problem{},
+	}
+	for _, p := range state.Problems {
+		shown.Problems = append(shown.Problems, observe.Problem{Object: p.Object.String(), Text: p.Text})
+	}
+	return shown
+}

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/announce"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/host/preflight"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/internal/version"
+)
+
+// Describe implements observe.Agent.
+func (a *Agent) Describe() observe.Status {
+	kernel, _ := preflight.KernelRelease() // empty if it can't be read
+	return observe.Status{
+		Version: version.Version, Commit: version.Commit(), Node: a.Source.Config().Node.Name, Kernel: kernel,
+		Started: a.Started, Listen: pageAddress(a.Page), Config: shownConfig(a.Source.State()),
+		Kubernetes: a.Source.Kubernetes(), DataPlane: a.Plane.Describe(),
+	}
+}
+
+// Snapshot implements observe.Agent.
+func (a *Agent) Snapshot() store.Snapshot { return a.store.Snapshot() }
+
+// Stats implements observe.Agent.
+func (a *Agent) Stats(ctx context.Context) (dataplane.Stats, error) { return a.Plane.Stats(ctx) }
+
+// Calling implements observe.Agent.
+func (a *Agent) Calling() time.Time { return a.reconciler.Calling() }
+
+// Attached implements observe.Agent.
+func (a *Agent) Attached() bool { return a.attached.Load() }
+
+// Trace implements control.Agent.
+func (a *Agent) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
+	return a.Plane.Trace(ctx, packet)
+}
+
+// Flows implements control.Agent.
+func (a *Agent) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
+	return a.Plane.Flows(ctx, query)
+}
+
+// CountFlows implements control.Agent.
+func (a *Agent) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
+	return a.Plane.CountFlows(ctx)
+}
+
+// Reload implements control.Agent. It waits until each changed service has been
+// tried.
+func (a *Agent) Reload(ctx context.Context) error {
+	if err := a.Source.Reload(); err != nil {
+		return err
+	}
+	return a.reconciler.Settled(ctx, a.store.Snapshot().Revision)
+}
+
+// Drain implements control.Agent. The traffic of a whole service is moved away
+// first, because a drained service gets no new flows.
+func (a *Agent) Drain(ctx context.Context, target store.Target) error {
+	if a.announcer != nil && wholeService(target) {
+		done, err := a.announcer.Drain(ctx, target.Service)
+		if err != nil {
+			return err
+		}
+		defer done()
+	}
+	return a.change(ctx, target, a.drains.Drain)
+}
+
+// Undrain implements control.Agent, also for a target that is about to be drained.
+func (a *Agent) Undrain(ctx context.Context, target store.Target) error {
+	if a.announcer != nil && wholeService(target) {
+		a.announcer.CancelDrain(target.Service)
+	}
+	return a.change(ctx, target, a.drains.Undrain)
+}
+
+func wholeService(target store.Target) bool {
+	return target.Service != "" && !target.Backend.IsValid()
+}
+
+// change applies an operator's change, and waits until the data plane and the
+// routes follow it.
+func (a *Agent) change(ctx context.Context, target store.Target, do func(store.Target) error) error {
+	if err := do(target); err != nil {
+		return err
+	}
+	if err := a.reconciler.Settled(ctx, a.store.Snapshot().Revision); err != nil || a.announcer == nil {
+		return err
+	}
+	return a.announcer.Sync(ctx)
+}
+
+// Routes implements observe.Agent.
+func (a *Agent) Routes() observe.Routes {
+	conf := a.Source.Config().BGP
+	if conf == nil || a.announcer == nil {
+		return observe.Routes{}
+	}
+	r := observe.Routes{Enabled: true, ASN: conf.ASN, RouterID: conf.RouterID, Peers: a.Speaker.Peers()}
+	peers := established(r.Peers)
+	for _, d := range a.announcer.Decisions() {
+		r.Announcements = append(r.Announcements, announcement(d, peers, time.Now()))
+	}
+	return r
+}
+
+// established are the peers with a session, without the clients of a reflector.
+func established(peers []bgp.PeerState) (addresses []netip.Addr) {
+	for _, p := range peers {
+		if !p.Dynamic && p.State == bgp.Established {
+			addresses = append(addresses, p.Address)
+		}
+	}
+	return addresses
+}
+
+// announcement describes what was decided about a prefix; peers have a session.
+func announcement(d announce.Decision, peers []netip.Addr, now time.Time) observe.Announcement {
+	shown := observe.Announcement{
+		Prefix: d.Prefix, Services: d.Services, Announced: d.Announced, Since: d.Since, Reason: d.Reason,
+		GracefulShutdown: d.Route.GracefulShutdown, NextHop: d.Route.NextHop,
+		Attributes: attributes(&d.Route.Attributes), Withdrawals: d.Withdrawals,
+	}
+	if d.Announced {
+		shown.Peers = peers
+	}
+	if !d.Damped.IsZero() {
+		shown.Reason = fmt.Sprintf("damped for %s", max(0, d.Damped.Sub(now)).Round(time.Second))
+	}
+	return shown
+}
+
+// attributes describes a route's attributes in words.
+func attributes(a *bgp.Attributes) (texts []string) {
+	for _, c := range a.Communities {
+		texts = append(texts, c.String())
+	}
+	for _, c := range a.LargeCommunities {
+		texts = append(texts, c.String())
+	}
+	if a.LocalPreference != nil {
+		texts = append(texts, fmt.Sprintf("local-pref %d", *a.LocalPreference))
+	}
+	if a.MED != nil {
+		texts = append(texts, fmt.Sprintf("med %d", *a.MED))
+	}
+	if a.Prepend > 0 {
+		texts = append(texts, fmt.Sprintf("prepend %d", a.Prepend))
+	}
+	if a.LinkBandwidth > 0 {
+		texts = append(texts, fmt.Sprintf("bandwidth %s", bitsPerSecond(float64(a.LinkBandwidth)*8)))
+	}
+	return texts
+}
+
+// bitsPerSecond is a bandwidth as the configuration has it: "10G".
+func bitsPerSecond(bits float64) string {
+	prefixes := []string{"", "k", "M", "G", "T"}
+	for len(prefixes) > 1 && bits >= 1000 {
+		bits, prefixes = bits/1000, prefixes[1:]
+	}
+	return fmt.Sprintf("%.4g%s", bits, prefixes[0])
+}

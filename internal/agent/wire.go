@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp/speaker"
+	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/host/preflight"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/store"
+)
+
+const (
+	// PinRoot has a folder for each node's data plane.
+	PinRoot = "/sys/fs/bpf/fairlead"
+	// StateRoot has a folder for each node's last state.
+	StateRoot = "/run/fairlead"
+)
+
+// Options are those of the command "agent".
+type Options struct {
+	// Config is the path of the configuration file, Socket that of the control socket.
+	Config, Socket string
+	// PinDir is the folder of the data plane; empty: in PinRoot.
+	PinDir     string
+	Kubernetes Kubernetes
+	Log        *slog.Logger
+}
+
+// Limits are those of the services that an agent can serve.
+func Limits() dataplane.Limits { return xdp.Limits() }
+
+// Run runs an agent on the XDP data plane until a signal ends it.
+func Run(ctx context.Context, o Options) (err error) {
+	started := time.Now()
+	ctx, terminate, release := signalled(ctx)
+	defer release()
+	from, err := o.open(ctx)
+	if err != nil {
+		return err
+	}
+	claim, err := control.ClaimSocket(o.Socket)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, claim.Release()) }()
+	conf := from.Config()
+	pins, err := o.pins(conf.Node.Name)
+	if err != nil {
+		return err
+	}
+	page, err := ListenPage(conf.Observe, o.Log)
+	if err != nil {
+		return err
+	}
+	if page != nil {
+		defer page.Close() // in case it isn't served
+	}
+	events := observe.NewRecorder(o.Log)
+	dp, err := openXDP(conf, pins, events.ProgramReplaced, o.Log)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dp.Close()) }()
+	c := Config{
+		Started: started, Source: from, Page: page, Drains: store.DrainsPath(o.Socket), Events: events, Log: o.Log,
+		Plane: xdpPlane{dp},
+	}
+	if conf.BGP != nil {
+		c.Speaker = speaker.Open(conf.BGP.Local, o.Log)
+	}
+	a := New(c)
+	if err := a.Run(ctx, claim, terminate); err != nil {
+		return err
+	}
+	if a.Permanent() {
+		return errors.Join(dp.Close(), o.removeState(from, pins))
+	}
+	o.Log.Info("agent stopped, the kernel keeps balancing", "pins", pins)
+	return nil
+}
+
+// open follows the agent's source until ctx ends.
+func (o Options) open(ctx context.Context) (Source, error) {
+	if o.Kubernetes.On {
+		return openKubernetes(ctx, o.Config, o.Kubernetes, o.Log)
+	}
+	settings, err := config.Open(o.Config, Limits(), o.Log)
+	if err != nil {
+		return nil, err
+	}
+	return File{settings}, nil
+}
+
+func openXDP(conf *config.Config, pins string, replaced func(string), log *slog.Logger) (*xdp.Plane, error) {
+	return xdp.Open(xdp.Config{
+		PinDir:     pins,
+		Interfaces: conf.Node.Interfaces,
+		TunnelEnds: conf.Node.TunnelEnds,
+		Mode:       xdp.Mode(conf.Dataplane.XDPMode),
+		NAT: xdp.NAT{
+			Addresses: conf.Node.NAT.Addresses,
+			FirstPort: conf.Node.NAT.Ports.First,
+			LastPort:  conf.Node.NAT.Ports.Last,
+		},
+		Capacity: xdp.Capacity{Flows: conf.Dataplane.Flows, Sessions: conf.Dataplane.NATSessions},
+		Seed:     conf.Dataplane.HashSeed,
+		Log:      log,
+		Replaced: replaced,
+	})
+}
+
+// removeState makes the node what it was before its first agent.
+func (o Options) removeState(from Source, pins string) error {
+	if err := xdp.Remove(pins); err != nil {
+		return fmt.Errorf("pins %s: %w", pins, err)
+	}
+	if o.PinDir == "" {
+		// Tests run several nodes on one kernel.
+		if err := os.Remove(PinRoot); err != nil && !errors.Is(err, syscall.ENOTEMPTY) {
+			return err
+		}
+	}
+	if err := os.Remove(store.DrainsPath(o.Socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := from.Forget(); err != nil {
+		return err
+	}
+	o.Log.Info("agent stopped and uninstalled, balancing has ended", "pins", pins)
+	return nil
+}
+
+// Remove removes what a stopped agent left in the kernel. It claims the control
+// socket, so that no running agent loses its data plane.
+func Remove(o Options) (err error) {
+	node := ""
+	switch {
+	case o.PinDir != "":
+	case o.Kubernetes.On:
+		if node, err = o.Kubernetes.node(); err != nil {
+			return err
+		}
+	default:
+		settings, err := config.Open(o.Config, Limits(), o.Log)
+		if err != nil {
+			return err
+		}
+		node = settings.Config().Node.Name
+	}
+	pins, err := o.pins(node)
+	if err != nil {
+		return err
+	}
+	claim, err := control.ClaimSocket(o.Socket)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, claim.Release()) }()
+	if err := xdp.Remove(pins); err != nil {
+		return fmt.Errorf("pins %s: %w", pins, err)
+	}
+	o.Log.Info("data plane removed", "pins", pins)
+	return nil
+}
+
+// pins is the folder of a node's data plane.
+func (o Options) pins(node string) (string, error) {
+	if o.PinDir == "" {
+		return filepath.Join(PinRoot, node), nil
+	}
+	return filepath.Abs(o.PinDir)
+}
+
+// ListenPage listens on the address of the status page; nil is none. An address
+// that was chosen has to be free. The default one may be taken: forwarding takes
+// priority.
+func ListenPage(o config.Observe, log *slog.Logger) (net.Listener, error) {
+	if !o.Listen.IsValid() {
+		return nil, nil
+	}
+	listener, err := net.Listen("tcp", o.Listen.String())
+	if err == nil {
+		log.Info("status page", "url", "http://"+listener.Addr().String()+"/")
+		return listener, nil
+	}
+	if cause, ok := errors.AsType[*net.OpError](err); ok {
+		err = cause.Err // the rest repeats the address
+	}
+	if o.Explicit {
+		return nil, fmt.Errorf("observe.listen %s: %w", o.Listen, err)
+	}
+	log.Warn("no status page and no metrics: set observe.listen", "address", o.Listen.String(), "error", err)
+	return nil, nil
+}
+
+// pageAddress is the address of the status page; empty without one.
+func pageAddress(page net.Listener) string {
+	if page == nil {
+		return ""
+	}
+	return page.Addr().String()
+}
+
+// Needs are what a configuration needs of the machine.
+func Needs(conf *config.Config) preflight.Needs {
+	needs := preflight.Needs{Native: conf.Dataplane.XDPMode == config.XDPNative}
+	for _, s := range conf.Services {
+		needs.VLAN = needs.VLAN || s.Segment.Type == lb.SegmentVLAN
+		needs.Probes = needs.Probes || s.Health != nil && !s.Forward.Translates() && s.Address.Is4()
+		for _, b := range s.Backends {
+			needs.VLAN = needs.VLAN || b.Segment.Type == lb.SegmentVLAN
+		}
+	}
+	return needs
+}
+
+// shownConfig describes a configuration file.
+func shownConfig(state config.State) observe.Config {
+	c := observe.Config{Path: state.Path, Digest: state.Digest, Loaded: state.Loaded, Refused: state.Rejected}
+	if state.Err != nil {
+		c.Error = state.Err.Error()
+	}
+	return c
+}
+
+// xdpPlane is the XDP data plane of an agent.
+type xdpPlane struct{ *xdp.Plane }
+
+// Describe implements Plane.
+func (p xdpPlane) Describe() observe.DataPlane {
+	d := observe.DataPlane{Kind: "xdp", Attachments: []observe.Attachment{}}
+	for _, a := range p.Attachments() {
+		d.Attachments = append(d.Attachments, observe.Attachment{
+			Interface: a.Interface, Mode: string(a.Mode), Reason: a.Reason, Adopted: a.Adopted,
+		})
+	}
+	return d
+}

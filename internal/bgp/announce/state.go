@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package announce
+
+import (
+	"fmt"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// Input is what a plan is made of.
+type Input struct {
+	Desired store.Snapshot
+	// Working is set when the data plane is attached.
+	Working bool
+	// Stopping is set when the agent moves all traffic away to stop.
+	Stopping bool
+	// Draining are the names of services that are about to be drained.
+	Draining map[string]bool
+}
+
+// routeState is the state of a route.
+type routeState int
+
+const (
+	// notServing: packets can't be served.
+	notServing routeState = iota
+	// leaving: packets are served, but should go to other nodes.
+	leaving
+	serving
+)
+
+// serviceState is what one service contributes to its prefix.
+type serviceState struct {
+	service string
+	routeState
+	// reason is why it is not serving.
+	reason string
+	// suppressed is set if an operator, or the agent's stop, takes it out.
+	suppressed bool
+	// local is set if the service is never announced.
+	local bool
+}
+
+// evaluate returns the state of a service.
+func (in *Input) evaluate(e *store.Entry) serviceState {
+	v := serviceState{service: e.Configured.Name}
+	if segment := e.Configured.Segment; segment.Tagged() {
+		v.local, v.reason = true, fmt.Sprintf("%s: in %s, where no route of this node leads", v.service, segment)
+		return v
+	}
+	if e.Configured.Unannounced {
+		v.local, v.reason = true, v.service+": served for other nodes"
+		return v
+	}
+	if !in.Working {
+		v.reason = "the data plane is not attached yet"
+		return v
+	}
+	suppressed := in.suppression(e)
+	lacks := missing(e)
+	v.suppressed = suppressed != ""
+	switch {
+	case v.suppressed && lacks == "":
+		v.routeState, v.reason = leaving, suppressed
+	case v.suppressed:
+		v.reason = suppressed
+	case lacks != "":
+		v.reason = v.service + ": " + lacks
+	default:
+		v.routeState = serving
+	}
+	return v
+}
+
+// suppression is why a service is suppressed; empty if it isn't.
+func (in *Input) suppression(e *store.Entry) string {
+	_, drained := in.Desired.Draining(store.Target{})
+	switch {
+	case in.Stopping:
+		return "the agent stops"
+	case drained:
+		return "node drained"
+	case e.Drained, in.Draining[e.Configured.Name]:
+		return e.Configured.Name + ": drained"
+	}
+	return ""
+}
+
+// missing is why a service can't be served; empty if it can. Backends count if they are
+// healthy in the store and in use in the data plane: whichever changes first withdraws
+// the route.
+func missing(e *store.Entry) string {
+	status := e.Status
+	switch {
+	case status == nil || status.Programmed == 0 && status.Error == "":
+		return "not programmed yet"
+	case status.Deleting:
+		return "being deleted"
+	case status.Programmed == 0:
+		return "not programmed: " + status.Error
+	}
+	svc := e.Service
+	healthy := 0
+	for i := range svc.Backends {
+		if usable(&svc.Backends[i]) {
+			healthy++
+		}
+	}
+	if healthy < svc.MinHealthy {
+		return fmt.Sprintf("%d of %d backends healthy, %d wanted", healthy, len(svc.Backends), svc.MinHealthy)
+	}
+	if used, reason := inUse(svc, status); used < svc.MinHealthy {
+		return fmt.Sprintf("%d of %d backends in use, %d wanted%s", used, len(svc.Backends), svc.MinHealthy, reason)
+	}
+	return ""
+}
+
+// usable reports whether health and drains allow new flows to a backend.
+func usable(b *lb.Backend) bool { return b.Weight > 0 && !b.Down && !b.Drained }
+
+// inUse counts the usable backends that the data plane uses, and returns why it doesn't
+// use the first of the others. Both lists are sorted by ID, but the data plane's may be
+// of an earlier version of the service.
+func inUse(svc *lb.Service, status *store.Status) (n int, reason string) {
+	programmed := status.State.Backends
+	for i := range svc.Backends {
+		id := svc.Backends[i].ID()
+		for len(programmed) > 0 && programmed[0].ID.Compare(id) < 0 {
+			programmed = programmed[1:]
+		}
+		if !usable(&svc.Backends[i]) || len(programmed) == 0 || programmed[0].ID != id {
+			continue
+		}
+		if programmed[0].InUse {
+			n++
+		} else if reason == "" && programmed[0].Reason != "" {
+			reason = fmt.Sprintf(" (%s: %s)", id, programmed[0].Reason)
+		}
+	}
+	return n, reason
+}

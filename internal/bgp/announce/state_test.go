@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package announce
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// scene is a world that tests spoil.
+type scene struct {
+	t     testing.TB
+	store *store.Store
+	Input
+	// Programmed are the statuses in the store, to which its entries point.
+	Programmed []store.Status
+}
+
+// service has three backends of weight 1, probed with a panic threshold of 0.
+func service(name, vip string, port uint16) lb.Service {
+	svc := lb.Service{
+		Name: name, VIP: lb.VIP{Address: netip.MustParseAddr(vip), Port: port, Protocol: lb.TCP}, Forward: lb.L2DSR, MinHealthy: 1,
+		Health: &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1},
+	}
+	for i := range byte(3) {
+		svc.Backends = append(svc.Backends, lb.Backend{Address: netip.AddrFrom4([4]byte{10, 0, 0, i + 1}), Port: port, Weight: 1})
+	}
+	return svc
+}
+
+// newScene has services that are programmed and served.
+func newScene(t testing.TB, services ...lb.Service) *scene {
+	s := &scene{t: t, store: store.New(), Input: Input{Working: true, Draining: map[string]bool{}}}
+	if _, err := s.store.Set(services); err != nil {
+		t.Fatal(err)
+	}
+	s.program()
+	return s
+}
+
+// program makes the statuses those of a data plane that has done everything.
+func (s *scene) program() {
+	s.Programmed = nil
+	for _, e := range s.store.Snapshot().Services {
+		status := store.Status{VIP: e.Service.VIP, Programmed: e.Revision}
+		for i := range e.Service.Backends {
+			b := &e.Service.Backends[i]
+			status.State.Backends = append(status.State.Backends, dataplane.BackendState{ID: b.ID(), InUse: usable(b)})
+		}
+		s.Programmed = append(s.Programmed, status)
+	}
+	s.store.SetStatus(s.Programmed, nil)
+	s.Desired = s.store.Snapshot()
+}
+
+// judge says that so many backends of a service live.
+func (s *scene) evaluate(svc lb.Service, living int) {
+	var states []health.Verdict
+	for i, b := range svc.Backends {
+		states = append(states, health.Verdict{VIP: svc.VIP, Backend: b.ID(), State: health.State{Checked: true, Known: true, Healthy: i < living, Share: lb.WholeShare}})
+	}
+	s.Desired = s.store.Judge(states)
+}
+
+func (s *scene) drain(targets ...store.Target) {
+	for _, t := range targets {
+		s.Desired = s.store.Drain(store.Drain{Target: t})
+	}
+}
+
+var (
+	web = service("web", "10.1.1.1", 80)
+	dns = service("dns", "10.1.1.1", 53)
+)
+
+func with(svc lb.Service, change func(*lb.Service)) lb.Service {
+	change(&svc)
+	return svc
+}
+
+// Every reason for which a prefix is not announced, or will soon not be.
+func TestReasons(t *testing.T) {
+	wide := with(web, func(s *lb.Service) { s.MinHealthy = 2 })
+	panicky := with(web, func(s *lb.Service) {
+		s.Health = &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1, PanicThreshold: 50}
+	})
+	for name, test := range map[string]struct {
+		services  []lb.Service
+		spoil     func(s *scene)
+		announced bool
+		reason    string
+	}{
+		"served":            {[]lb.Service{web}, func(*scene) {}, true, ""},
+		"not at work":       {[]lb.Service{web}, func(s *scene) { s.Working = false }, false, "the data plane is not attached yet"},
+		"no status":         {[]lb.Service{web}, func(s *scene) { s.Desired.Services[0].Status = nil }, false, "web: not programmed yet"},
+		"not programmed":    {[]lb.Service{web}, func(s *scene) { s.Programmed[0] = store.Status{VIP: web.VIP} }, false, "web: not programmed yet"},
+		"failed":            {[]lb.Service{web}, func(s *scene) { s.Programmed[0] = store.Status{VIP: web.VIP, Error: "no room"} }, false, "web: not programmed: no room"},
+		"a change failed":   {[]lb.Service{web}, func(s *scene) { s.Programmed[0].Error = "no room" }, true, ""},
+		"being deleted":     {[]lb.Service{web}, func(s *scene) { s.Programmed[0].Deleting = true }, false, "web: being deleted"},
+		"another's status":  {[]lb.Service{web, dns}, func(s *scene) { s.Desired.Services[0].Status = nil }, true, ""},
+		"unhealthy":         {[]lb.Service{web}, func(s *scene) { s.evaluate(web, 0) }, false, "web: 0 of 3 backends healthy, 1 wanted"},
+		"barely healthy":    {[]lb.Service{wide}, func(s *scene) { s.evaluate(wide, 2) }, true, ""},
+		"too few healthy":   {[]lb.Service{wide}, func(s *scene) { s.evaluate(wide, 1) }, false, "web: 1 of 3 backends healthy, 2 wanted"},
+		"in panic":          {[]lb.Service{panicky}, func(s *scene) { s.evaluate(panicky, 0) }, true, ""},
+		"no backends":       {[]lb.Service{with(web, func(s *lb.Service) { s.Backends = nil })}, func(*scene) {}, false, "web: 0 of 0 backends healthy, 1 wanted"},
+		"backends drained":  {[]lb.Service{wide}, func(s *scene) { s.drain(target(0), target(1)) }, false, "web: 1 of 3 backends healthy, 2 wanted"},
+		"unreachable":       {[]lb.Service{wide}, func(s *scene) { s.unreachable(0, 1) }, false, "web: 1 of 3 backends in use, 2 wanted (10.0.0.1:80: no neighbour)"},
+		"reachable":         {[]lb.Service{wide}, func(s *scene) { s.unreachable(1) }, true, ""},
+		"dead, unreachable": {[]lb.Service{wide}, func(s *scene) { s.evaluate(wide, 2); s.unreachable(1) }, false, "web: 1 of 3 backends in use, 2 wanted (10.0.0.2:80: no neighbour)"},
+		"recovered, not programmed yet": {[]lb.Service{web}, func(s *scene) { s.evaluate(web, 0); s.program(); s.evaluate(web, 3) }, false,
+			"web: 0 of 3 backends in use, 1 wanted"},
+		"new backends, not programmed yet": {[]lb.Service{with(web, func(s *lb.Service) { s.Backends = s.Backends[:2] })}, func(s *scene) {
+			if _, err := s.store.Set([]lb.Service{with(wide, func(s *lb.Service) { s.Backends = s.Backends[1:] })}); err != nil {
+				s.t.Error(err)
+			}
+			s.Desired = s.store.Snapshot()
+		}, false, "web: 1 of 2 backends in use, 2 wanted"},
+		"one of two": {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0) }, true, ""},
+		"both":       {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0); s.evaluate(dns, 0) }, false, "dns: 0 of 3 backends healthy, 1 wanted; web: 0 of 3 backends healthy, 1 wanted"},
+		"in a segment": {[]lb.Service{with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(*scene) {}, false,
+			"web: in vlan 7, where no route of this node leads"},
+		"another in a segment": {[]lb.Service{dns, with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(s *scene) { s.evaluate(dns, 0) }, false,
+			"dns: 0 of 3 backends healthy, 1 wanted"},
+		"service drained":  {[]lb.Service{web}, func(s *scene) { s.drain(store.Target{Service: "web"}) }, false, "web: drained"},
+		"one drained":      {[]lb.Service{web, dns}, func(s *scene) { s.drain(store.Target{Service: "web"}) }, true, ""},
+		"service moves":    {[]lb.Service{web}, func(s *scene) { s.Draining["web"] = true }, false, "web: drained"},
+		"node drained":     {[]lb.Service{web, dns}, func(s *scene) { s.drain(store.Target{}) }, false, "node drained"},
+		"stopping":         {[]lb.Service{web}, func(s *scene) { s.Stopping = true; s.drain(store.Target{}) }, false, "the agent stops"},
+		"drained and dead": {[]lb.Service{web}, func(s *scene) { s.evaluate(web, 0); s.drain(store.Target{}) }, false, "node drained"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newScene(t, test.services...)
+			test.spoil(s)
+			l := planner{prefixes: map[netip.Prefix]*record{}}
+			plan := l.decide(time.Now(), &s.Input)
+			if len(plan.Decisions) != 1 || len(plan.Routes()) == 1 != test.announced {
+				t.Fatalf("%+v, want one, announced: %t", plan, test.announced)
+			}
+			if d := plan.Decisions[0]; d.Announced != test.announced || d.Reason != test.reason || d.Prefix.String() != "10.1.1.1/32" {
+				t.Errorf("%s announced: %t (%s), want %t (%s)", d.Prefix, d.Announced, d.Reason, test.announced, test.reason)
+			}
+		})
+	}
+}
+
+func target(backend int) store.Target {
+	return store.Target{Service: "web", Backend: web.Backends[backend].ID()}
+}
+
+// unreachable takes backends of the first service out of the data plane.
+func (s *scene) unreachable(backends ...int) {
+	for _, i := range backends {
+		s.Programmed[0].State.Backends[i].InUse = false
+		s.Programmed[0].State.Backends[i].Reason = "no neighbour"
+	}
+}
+
+// The first prefix that has a VIP says how it is announced.
+func TestPolicies(t *testing.T) {
+	med := uint32(7)
+	prefix := netip.MustParsePrefix
+	l := planner{prefixes: map[netip.Prefix]*record{}, policies: []bgp.Policy{
+		{Prefixes: []netip.Prefix{prefix("10.1.1.0/24"), prefix("fd00:10::/32")}, Aggregate: true, NextHop4: netip.MustParseAddr("fd00::1"), NextHop6: netip.MustParseAddr("fd00::2")},
+		{Prefixes: []netip.Prefix{prefix("10.1.0.0/16")}, NextHop4: netip.MustParseAddr("10.0.0.9"), Attributes: bgp.Attributes{MED: &med}},
+	}}
+	s := newScene(t, web, dns, service("a", "10.1.1.255", 80), service("b", "10.1.2.1", 80), service("c", "10.2.0.1", 80), service("d", "fd00:10::1", 80), service("e", "fd00:11::1", 80))
+	s.evaluate(web, 0)
+	want := []bgp.Route{
+		{Prefix: prefix("10.1.1.0/24"), NextHop: netip.MustParseAddr("fd00::1")},
+		{Prefix: prefix("10.1.2.1/32"), NextHop: netip.MustParseAddr("10.0.0.9"), Attributes: bgp.Attributes{MED: &med}},
+		{Prefix: prefix("10.2.0.1/32")},
+		{Prefix: prefix("fd00:10::/32"), NextHop: netip.MustParseAddr("fd00::2")},
+		{Prefix: prefix("fd00:11::1/128")},
+	}
+	plan := l.decide(time.Now(), &s.Input)
+	got := plan.Routes()
+	if len(got) != len(want) {
+		t.Fatalf("%d routes %v, want %d", len(got), got, len(want))
+	}
+	for i := range want {
+		if !got[i].Equal(&want[i]) {
+			t.Errorf("route %+v, want %+v", got[i], want[i])
+		}
+	}
+	if names := plan.Decisions[0].Services; len(names) != 3 || names[0] != "a" || names[2] != "web" {
+		t.Errorf("services of the aggregate: %v", names)
+	}
+	s.evaluate(dns, 0)
+	s.evaluate(service("a", "10.1.1.255", 80), 0)
+	plan = l.decide(time.Now(), &s.Input)
+	if d := plan.Decisions[0]; d.Announced || d.Withdrawals != 1 {
+		t.Errorf("an aggregate of nothing: %+v", d)
+	}
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package reflector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/session"
+)
+
+var (
+	errNoRange      = errors.New("the address is in no range of clients")
+	errUnidentified = errors.New("too many connections without an OPEN")
+)
+
+// Bounds of connections whose OPEN hasn't arrived. Peers send it with their first
+// packet.
+const (
+	maxUnidentified = 1024
+	openTimeout     = 10 * time.Second
+)
+
+// listen opens the sockets for clients and passive routers.
+func (r *Reflector) listen() error {
+	var at []netip.AddrPort
+	for _, address := range r.config.Listen {
+		at = append(at, netip.AddrPortFrom(address, r.config.ListenPort()))
+	}
+	return r.listener.Set(r.ctx, at...)
+}
+
+// keys reads the current passwords.
+func (r *Reflector) keys() (session.Keys, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return keysOf(&r.config)
+}
+
+// keysOf reads the passwords of all that may connect.
+func keysOf(r *bgp.Reflection) (session.Keys, error) {
+	keys := session.Keys{}
+	for _, c := range r.Clients {
+		if err := keys.Add(c.Prefix, c.Password); err != nil {
+			return nil, fmt.Errorf("range %s: %w", c.Prefix, err)
+		}
+	}
+	for _, p := range r.Routers {
+		if err := keys.Add(session.HostPrefix(p.Address), p.Password); err != nil {
+			return nil, fmt.Errorf("router %s: %w", p.Address, err)
+		}
+	}
+	return keys, nil
+}
+
+// accept takes a connection of a router or a client, and closes others.
+func (r *Reflector) accept(conn *net.TCPConn) {
+	address := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.admit(address, conn); err != nil {
+		r.refuse(address, conn, err)
+	}
+}
+
+func (r *Reflector) admit(address netip.Addr, conn *net.TCPConn) error {
+	if router := r.routers[address]; router != nil {
+		if !router.Peer.Passive {
+			return fmt.Errorf("router %s is not passive", address)
+		}
+		router.Accept(conn)
+		return nil
+	}
+	from := r.config.Range(address)
+	if from == nil {
+		return errNoRange
+	}
+	if r.unidentified >= maxUnidentified {
+		return errUnidentified
+	}
+	client := from.Peer(address)
+	if err := session.SetTTL(conn, r.config.Local, &client); err != nil {
+		return err
+	}
+	r.unidentified++
+	r.work.Go(func() { r.identify(address, conn) })
+	return nil
+}
+
+// identify waits for the OPEN of a client.
+func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
+	stop := context.AfterFunc(r.ctx, func() { _ = conn.Close() })
+	pending, err := session.ReadOpen(conn, openTimeout)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.unidentified--
+	if !stop() {
+		return // the reflector is closed
+	}
+	if err == nil {
+		err = r.offer(address, pending)
+	}
+	if err != nil {
+		r.refuse(address, conn, err)
+	}
+}
+
+// refuse closes a connection. The caller holds the lock.
+func (r *Reflector) refuse(address netip.Addr, conn *net.TCPConn, err error) {
+	r.refused++
+	_ = conn.Close()
+	if r.logLimit.Allow() {
+		r.log.Warn("connection refused", "address", address, "error", err)
+	}
+}

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+// Instance is an instance of the library. It listens on a loopback address only,
+// where Sessions connect for their peers. The library knows each peer by a key: the
+// loopback address that its connection comes from.
+type Instance struct {
+	lib    *server.BgpServer
+	listen netip.AddrPort
+	log    *slog.Logger
+	cancel context.CancelFunc
+	// password signs the connections from here, so that no other process can connect.
+	password string
+	// stuck is set when the library accepts no more connections: it stops after an
+	// error, such as a shortage of file descriptors.
+	stuck atomic.Bool
+
+	mu       sync.Mutex
+	sessions map[netip.Addr]*Session // by key
+}
+
+// Events are called one after the other. They must not wait for a session.
+type Events struct {
+	// Changed is called when a peer's session changes its state.
+	Changed func(Change)
+	// EndOfRIB is called when a peer has sent an End-of-RIB.
+	EndOfRIB func(key netip.Addr)
+}
+
+// Change is a change of the state of a peer's session.
+type Change struct {
+	Key   netip.Addr
+	State bgp.SessionState
+	// Kept reports that the session is lost, but the peer may restart, so that its
+	// routes are kept (RFC 4724 §4.2).
+	Kept bool
+}
+
+// unicastFamilies are IPv4 and IPv6, by the library's numbers. Its default is tables
+// of all families, ten megabytes an instance.
+var unicastFamilies = []uint32{0, 1}
+
+// Keys are random. The first bits distinguish clients of a reflector from other peers.
+var (
+	clientKeys = netip.MustParsePrefix("127.128.0.0/10")
+	routerKeys = netip.MustParsePrefix("127.64.0.0/10")
+)
+
+func newKey(prefix netip.Prefix) netip.Addr {
+	key := prefix.Addr().As4()
+	binary.BigEndian.PutUint32(key[:], binary.BigEndian.Uint32(key[:])|rand.Uint32()>>prefix.Bits())
+	return netip.AddrFrom4(key)
+}
+
+// Start starts an instance without peers. The library writes global variables when
+// an instance starts, always the same values: the race detector reports that if
+// other instances have peers already.
+func Start(ctx context.Context, local bgp.Local, events Events, log *slog.Logger) (*Instance, error) {
+	watching, cancel := context.WithCancel(context.Background())
+	i := &Instance{
+		lib: server.NewBgpServer(server.LoggerOption(slog.New(errorsOnly{log.Handler()}), new(slog.LevelVar))),
+		log: log, cancel: cancel, password: crand.Text(), sessions: make(map[netip.Addr]*Session),
+	}
+	go i.lib.Serve()
+	err := i.listenOnLoopback(ctx, local)
+	if err == nil {
+		err = i.lib.WatchEvent(watching, server.WatchEventMessageCallbacks{
+			OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
+				if e.Type == apiutil.PEER_EVENT_STATE {
+					i.changed(&e.Peer.State, events.Changed)
+				}
+			},
+			OnPathEor: func(p *apiutil.Path, _ time.Time) { events.EndOfRIB(p.PeerAddress) },
+		}, server.WatchPeer(), server.WatchEor(false))
+	}
+	if err != nil {
+		i.Close()
+		return nil, fmt.Errorf("bgp: %w", err)
+	}
+	return i, nil
+}
+
+// listenOnLoopback starts BGP on a port that the kernel picks.
+func (i *Instance) listenOnLoopback(ctx context.Context, local bgp.Local) error {
+	const attempts = 10 // another process may take the port in between
+	for attempt := 1; ; attempt++ {
+		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			return err
+		}
+		i.listen = l.Addr().(*net.TCPAddr).AddrPort()
+		l.Close()
+		err = i.lib.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+			Asn: local.ASN, RouterId: local.RouterID.String(), Families: unicastFamilies,
+			ListenAddresses: []string{i.listen.Addr().String()}, ListenPort: int32(i.listen.Port()),
+		}})
+		if err == nil {
+			return i.setPassword(ctx)
+		}
+		if !errors.Is(err, unix.EADDRINUSE) || attempt == attempts {
+			return err
+		}
+	}
+}
+
+// loopback has the keys of all peers.
+var loopback = netip.MustParsePrefix("127.0.0.0/8")
+
+// setPassword protects the library's listener with a password. The library sets it for
+// a range of dynamic neighbours, of which there are none.
+func (i *Instance) setPassword(ctx context.Context) error {
+	const group = "relay"
+	err := i.lib.AddPeerGroup(ctx, &api.AddPeerGroupRequest{PeerGroup: &api.PeerGroup{
+		Conf: &api.PeerGroupConf{PeerGroupName: group, PeerAsn: reservedASN, AuthPassword: i.password},
+	}})
+	if err != nil {
+		return err
+	}
+	return i.lib.AddDynamicNeighbor(ctx, &api.AddDynamicNeighborRequest{
+		DynamicNeighbor: &api.DynamicNeighbor{Prefix: loopback.String(), PeerGroup: group},
+	})
+}
+
+// reservedASN is the number of none of the peers (RFC 7300).
+const reservedASN = bgp.MaxASN + 1
+
+// errorsOnly drops the library's other messages: sessions are logged by their owners.
+type errorsOnly struct{ slog.Handler }
+
+// Enabled implements slog.Handler.
+func (h errorsOnly) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelError && h.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs implements slog.Handler.
+func (h errorsOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return errorsOnly{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup implements slog.Handler.
+func (h errorsOnly) WithGroup(name string) slog.Handler { return errorsOnly{h.Handler.WithGroup(name)} }
+
+// Close drops all sessions without a notification and stops the instance.
+func (i *Instance) Close() {
+	i.cancel()
+	i.mu.Lock()
+	for _, s := range i.sessions {
+		s.Drop("stopped")
+	}
+	i.mu.Unlock()
+	i.lib.Stop()
+}
+
+// Remove ends the session of a peer and removes the peer and its routes.
+func (i *Instance) Remove(ctx context.Context, key netip.Addr) error {
+	if err := i.lib.DeletePeer(ctx, &api.DeletePeerRequest{Address: key.String()}); err != nil {
+		return fmt.Errorf("bgp: %w", err)
+	}
+	return nil
+}
+
+// add adds a peer under a new key. It is active when it can connect.
+func (i *Instance) add(ctx context.Context, local *bgp.Local, peer *bgp.Peer, keys netip.Prefix, adjust func(*api.Peer)) (netip.Addr, error) {
+	key := newKey(keys)
+	config := apiPeer(local, peer, key)
+	if adjust != nil {
+		adjust(config)
+	}
+	if err := i.lib.AddPeer(ctx, &api.AddPeerRequest{Peer: config}); err != nil {
+		return netip.Addr{}, fmt.Errorf("bgp: %w", err)
+	}
+	return key, nil
+}
+
+// begin begins the session of a peer that it adds and, afterwards, removes. The library
+// gets a new peer each time: it makes one that has had a session wait for seconds.
+func (i *Instance) begin(ctx context.Context, s *Session, adjust func(*api.Peer)) error {
+	key, err := i.add(ctx, &s.local, &s.config, routerKeys, adjust)
+	if err != nil {
+		s.peer.Close()
+		return err
+	}
+	for i.state(key) != api.PeerState_SESSION_STATE_ACTIVE && ctx.Err() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	err = i.connect(ctx, key, s)
+	if err != nil {
+		close(s.ended)
+	}
+	go func() {
+		<-s.ended
+		_ = i.Remove(context.Background(), key) // fails if the instance has stopped
+	}()
+	return err
+}
+
+// connect connects s to the library and starts it.
+func (i *Instance) connect(ctx context.Context, key netip.Addr, s *Session) error {
+	s.key = key
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: key.AsSlice()}, KeepAlive: -1, Timeout: time.Second}
+	dialer.Control = func(_, _ string, raw syscall.RawConn) error {
+		err := setKey(raw, loopback, i.password)
+		if errors.Is(err, unix.ENOPROTOOPT) { // the kernel has no signatures, the library no password
+			return nil
+		}
+		return err
+	}
+	dialer.SetMultipathTCP(false)
+	conn, err := dialer.DialContext(ctx, "tcp4", i.listen.String())
+	if err != nil {
+		s.peer.Close()
+		return fmt.Errorf("bgp: %w", err)
+	}
+	s.library = conn.(*net.TCPConn)
+	i.mu.Lock()
+	i.sessions[key] = s
+	i.mu.Unlock()
+	began := time.Now()
+	go func() {
+		s.relay()
+		if s.State() == bgp.OpenSent && s.messagesSent == 0 && time.Since(began) > dialTimeout && !i.stuck.Swap(true) {
+			i.log.Error("the bgp library accepts no more connections")
+		}
+		close(s.ended)
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		if i.sessions[key] == s {
+			delete(i.sessions, key)
+		}
+	}()
+	return nil
+}
+
+// changed follows the library's state of a peer.
+func (i *Instance) changed(state *apiutil.PeerState, changed func(Change)) {
+	c := Change{
+		Key: state.NeighborAddress, State: sessionStates[state.SessionState],
+		Kept: state.DisconnectReason == api.PeerState_DISCONNECT_REASON_GRACEFUL_RESTART,
+	}
+	i.mu.Lock()
+	s := i.sessions[c.Key]
+	i.mu.Unlock()
+	if s != nil && c.State == bgp.Established {
+		for i.state(c.Key) == api.PeerState_SESSION_STATE_OPENCONFIRM {
+			// The library reports the session as established shortly before it sends
+			// updates: a route that changes in between is lost.
+			runtime.Gosched()
+		}
+		s.establish()
+	}
+	if s != nil && c.State == bgp.Idle {
+		s.libraryEnded()
+	}
+	changed(c)
+}
+
+// state is the library's state of a peer; unspecified if the peer is removed, or the
+// instance has stopped.
+func (i *Instance) state(key netip.Addr) (state api.PeerState_SessionState) {
+	_ = i.lib.ListPeer(context.Background(), &api.ListPeerRequest{Address: key.String()}, func(p *api.Peer) {
+		state = p.GetState().GetSessionState()
+	})
+	return state
+}
+
+var sessionStates = map[wire.FSMState]bgp.SessionState{
+	wire.BGP_FSM_IDLE: bgp.Idle, wire.BGP_FSM_CONNECT: bgp.Connect, wire.BGP_FSM_ACTIVE: bgp.Active,
+	wire.BGP_FSM_OPENSENT: bgp.OpenSent, wire.BGP_FSM_OPENCONFIRM: bgp.OpenConfirm, wire.BGP_FSM_ESTABLISHED: bgp.Established,
+}
+
+// deferral bounds how long the library holds routes back after its own restart. It is
+// never notified of one, but the option has to be set.
+const deferral = 1 // second
+
+// apiPeer is the peer's configuration in the library, which connects to its key. The
+// options of the peer's own connection are not the library's.
+func apiPeer(local *bgp.Local, peer *bgp.Peer, key netip.Addr) *api.Peer {
+	config := &api.Peer{
+		Conf:      &api.PeerConf{NeighborAddress: key.String(), PeerAsn: peer.ASN, LocalAsn: local.ASN},
+		Transport: &api.Transport{PassiveMode: true},
+		Timers:    &api.Timers{Config: &api.TimersConfig{HoldTime: uint64(peer.HoldTime / time.Second)}},
+	}
+	for _, afi := range []api.Family_Afi{api.Family_AFI_IP, api.Family_AFI_IP6} {
+		config.AfiSafis = append(config.AfiSafis, &api.AfiSafi{
+			Config:            &api.AfiSafiConfig{Family: &api.Family{Afi: afi, Safi: api.Family_SAFI_UNICAST}, Enabled: true},
+			MpGracefulRestart: &api.MpGracefulRestart{Config: &api.MpGracefulRestartConfig{Enabled: peer.RestartTime > 0}},
+		})
+	}
+	if peer.RestartTime > 0 {
+		config.GracefulRestart = &api.GracefulRestart{
+			Enabled: true, RestartTime: uint32(peer.RestartTime / time.Second), DeferralTime: deferral,
+		}
+	}
+	return config
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"unicode"
+
+	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"golang.org/x/sys/unix"
+)
+
+// Notification is why a session is ended (RFC 4271 §4.5).
+type Notification struct {
+	Code, Subcode uint8
+	// Text is for people, in a Cease of the kinds that have one (RFC 9003).
+	Text string
+}
+
+// The notifications of RFC 4486 and RFC 9384 that are sent here.
+var (
+	AdministrativeShutdown = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 2}
+	Deconfigured           = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 3}
+	ConfigurationChanged   = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 6}
+	BFDDown                = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 10}
+)
+
+var (
+	// malformed is sent for a message that can't be read, outOfOrder for one that the
+	// session's state doesn't allow.
+	malformed  = Notification{Code: wire.BGP_ERROR_MESSAGE_HEADER_ERROR, Subcode: 2}
+	outOfOrder = Notification{Code: wire.BGP_ERROR_FSM_ERROR, Subcode: 0}
+	// badPeerAS is sent for an unexpected ASN, badIdentifier for an impossible router ID.
+	badPeerAS     = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 2}
+	badIdentifier = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 3}
+	badNextHop    = Notification{Code: wire.BGP_ERROR_UPDATE_MESSAGE_ERROR, Subcode: 8}
+)
+
+// names are the names of codes and subcodes; subcode 0 names the code itself.
+var names = map[Notification]string{
+	{Code: 1}:              "malformed message",
+	{Code: 1, Subcode: 1}:  "connection not synchronised",
+	{Code: 1, Subcode: 2}:  "bad message length",
+	{Code: 1, Subcode: 3}:  "bad message type",
+	{Code: 2}:              "malformed OPEN",
+	{Code: 2, Subcode: 1}:  "unsupported version",
+	{Code: 2, Subcode: 2}:  "bad peer AS",
+	{Code: 2, Subcode: 3}:  "bad BGP identifier",
+	{Code: 2, Subcode: 4}:  "unsupported optional parameter",
+	{Code: 2, Subcode: 6}:  "unacceptable hold time",
+	{Code: 2, Subcode: 7}:  "unsupported capability",
+	{Code: 3}:              "malformed UPDATE",
+	{Code: 4}:              "hold timer expired",
+	{Code: 5}:              "message out of order",
+	{Code: 6}:              "cease",
+	{Code: 6, Subcode: 1}:  "too many prefixes",
+	{Code: 6, Subcode: 2}:  "administrative shutdown",
+	{Code: 6, Subcode: 3}:  "peer de-configured",
+	{Code: 6, Subcode: 4}:  "administrative reset",
+	{Code: 6, Subcode: 5}:  "connection rejected",
+	{Code: 6, Subcode: 6}:  "configuration changed",
+	{Code: 6, Subcode: 7}:  "connection collision",
+	{Code: 6, Subcode: 8}:  "out of resources",
+	{Code: 6, Subcode: 9}:  "hard reset",
+	{Code: 6, Subcode: 10}: "BFD down",
+	{Code: 7}:              "malformed ROUTE-REFRESH",
+}
+
+// String is for operators: "administrative shutdown: maintenance".
+func (n Notification) String() string {
+	text, ok := names[Notification{Code: n.Code, Subcode: n.Subcode}]
+	if !ok {
+		text, ok = names[Notification{Code: n.Code}]
+		text = fmt.Sprintf("%s (subcode %d)", text, n.Subcode)
+	}
+	if !ok {
+		text = fmt.Sprintf("notification %d/%d", n.Code, n.Subcode)
+	}
+	if n.Text != "" {
+		text += ": " + n.Text
+	}
+	return text
+}
+
+// hasText reports whether the notification carries a text (RFC 9003 §2).
+func (n Notification) hasText() bool {
+	return n.Code == wire.BGP_ERROR_CEASE && (n.Subcode == 2 || n.Subcode == 4)
+}
+
+// message is the notification as it is sent.
+func (n Notification) message() ([]byte, error) {
+	var data []byte
+	if n.hasText() {
+		text := n.Text[:min(len(n.Text), 255)]
+		data = append([]byte{byte(len(text))}, text...)
+	}
+	return wire.NewBGPNotificationMessage(n.Code, n.Subcode, data).Serialize()
+}
+
+// readNotification reads a peer's notification, and of its text what is printable.
+func readNotification(m *wire.BGPNotification) Notification {
+	n := Notification{Code: m.ErrorCode, Subcode: m.ErrorSubcode}
+	if n.hasText() && len(m.Data) > 0 {
+		text := m.Data[1:min(len(m.Data), 1+int(m.Data[0]))]
+		n.Text = strings.Map(func(r rune) rune {
+			if unicode.IsPrint(r) {
+				return r
+			}
+			return ' '
+		}, string(text))
+	}
+	return n
+}
+
+// badMessage is the reason of a session that ends for what the peer sent.
+func badMessage(n Notification) string { return "received a bad message: " + n.String() }
+
+// describeReceived is what a peer's notification means.
+func (s *Session) describeReceived(n Notification) string {
+	text := n.String()
+	switch {
+	case n == badPeerAS:
+		text = fmt.Sprintf("bad peer AS: the peer does not accept AS %d", s.local.ASN)
+		if open := s.Open(); open != nil {
+			text += fmt.Sprintf(", and is AS %d itself", open.ASN)
+		}
+	case n.Code == wire.BGP_ERROR_FSM_ERROR: // FRR's reply in the first second of a neighbour's life
+		text = "finite state machine error: the peer may not be ready yet"
+	}
+	return "received NOTIFICATION: " + text
+}
+
+// describeSent is what the library's notification means.
+func (s *Session) describeSent(n Notification) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case n == badPeerAS && s.open != nil:
+		return fmt.Sprintf("bad peer AS: the peer is AS %d, configured is AS %d", s.open.ASN, s.config.ASN)
+	case n == badIdentifier && s.open != nil && s.open.RouterID == s.local.RouterID:
+		return fmt.Sprintf("bad BGP identifier %s: it is this node's own", s.open.RouterID)
+	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED && s.phase == established:
+		return "hold timer expired: the peer was silent"
+	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED, n.Code == wire.BGP_ERROR_CEASE:
+		return n.String()
+	}
+	return badMessage(n)
+}
+
+// connectionError is the reason of a session whose connection failed.
+func connectionError(err error) string {
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "the peer closed the connection"
+	case errors.Is(err, net.ErrClosed):
+		return errEnded.Error()
+	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return "the peer reset the connection"
+	}
+	if number, ok := errors.AsType[unix.Errno](err); ok {
+		return number.Error()
+	}
+	return err.Error()
+}

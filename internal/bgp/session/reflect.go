@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+const (
+	// maxPaths is how many paths to a prefix a router gets at most.
+	maxPaths = 255
+	// maxPrefixes is how many prefixes of a family a client may announce, accepted or
+	// not: twice the services that there may be.
+	maxPrefixes = 8192
+)
+
+// Names of the library's policies and sets, which an instance has once.
+const (
+	importPolicy = "import"
+	exportPolicy = "export"
+	routersSet   = "routers"
+	clientsSet   = "clients"
+	acceptedSet4 = "accepted4"
+	acceptedSet6 = "accepted6"
+	// allPeers is the library's name for the policies of all peers.
+	allPeers = "global"
+)
+
+// Reflect makes the instance pass the clients' accepted routes on to routers, and
+// nothing else. It applies to known routes, too, with Reevaluate.
+func (i *Instance) Reflect(ctx context.Context, r *bgp.Reflection) error {
+	request := &api.SetPoliciesRequest{
+		DefinedSets: []*api.DefinedSet{
+			{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: routersSet, List: []string{routerKeys.String()}},
+			{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: clientsSet, List: []string{clientKeys.String()}},
+			acceptedSet(acceptedSet4, r.Accept, netip.Addr.Is4),
+			acceptedSet(acceptedSet6, r.Accept, netip.Addr.Is6),
+		},
+		Policies: []*api.Policy{importFromClients(r), exportToRouters()},
+	}
+	if err := i.lib.SetPolicies(ctx, request); err != nil {
+		return fmt.Errorf("bgp policies: %w", err)
+	}
+	for name, direction := range map[string]api.PolicyDirection{
+		importPolicy: api.PolicyDirection_POLICY_DIRECTION_IMPORT,
+		exportPolicy: api.PolicyDirection_POLICY_DIRECTION_EXPORT,
+	} {
+		err := i.lib.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+			Name: allPeers, Direction: direction, Policies: []*api.Policy{{Name: name}},
+			DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
+		}})
+		if err != nil {
+			return fmt.Errorf("bgp policy %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// acceptedSet has the prefixes of one family that clients may announce.
+func acceptedSet(name string, accept []bgp.Acceptance, family func(netip.Addr) bool) *api.DefinedSet {
+	set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: name}
+	for _, a := range accept {
+		if family(a.Prefix.Addr()) {
+			set.Prefixes = append(set.Prefixes, &api.Prefix{
+				IpPrefix:      a.Prefix.String(),
+				MaskLengthMin: uint32(a.Shortest),
+				MaskLengthMax: uint32(a.Prefix.Addr().BitLen()),
+			})
+		}
+	}
+	return set
+}
+
+func importFromClients(r *bgp.Reflection) *api.Policy {
+	policy := &api.Policy{Name: importPolicy}
+	var nextHops []string
+	for _, p := range r.NextHops {
+		nextHops = append(nextHops, p.String())
+	}
+	for _, set := range []string{acceptedSet4, acceptedSet6} {
+		policy.Statements = append(policy.Statements, &api.Statement{
+			Name:       set,
+			Conditions: &api.Conditions{NeighborSet: anyOf(clientsSet), PrefixSet: anyOf(set), NextHopInList: nextHops},
+			Actions:    &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT},
+		})
+	}
+	return policy
+}
+
+// exportToRouters keeps the clients' next hops, over eBGP too.
+func exportToRouters() *api.Policy {
+	return &api.Policy{Name: exportPolicy, Statements: []*api.Statement{{
+		Name:       "to-routers",
+		Conditions: &api.Conditions{NeighborSet: anyOf(routersSet)},
+		Actions: &api.Actions{
+			RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
+			Nexthop:     &api.NexthopAction{Unchanged: true},
+		},
+	}}}
+}
+
+func anyOf(set string) *api.MatchSet {
+	return &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: set}
+}
+
+// Reevaluate applies the policies of Reflect to a client's known routes.
+func (i *Instance) Reevaluate(ctx context.Context, key netip.Addr) error {
+	return i.softReset(ctx, key, api.ResetPeerRequest_DIRECTION_IN)
+}
+
+func (i *Instance) softReset(ctx context.Context, key netip.Addr, direction api.ResetPeerRequest_Direction) error {
+	err := i.lib.ResetPeer(ctx, &api.ResetPeerRequest{Address: key.String(), Soft: true, Direction: direction})
+	if err != nil {
+		return fmt.Errorf("bgp: %w", err)
+	}
+	return nil
+}
+
+// AddClient adds a client of a reflector. The library's own dynamic neighbours can't
+// be counted, have no passwords of their range, can't share an address, and can't
+// connect in the seconds after a loss.
+func (i *Instance) AddClient(ctx context.Context, r *bgp.Reflection, client *bgp.Peer) (key netip.Addr, err error) {
+	return i.add(ctx, &r.Local, client, clientKeys, func(p *api.Peer) {
+		p.RouteReflector = reflectorClient(r, client)
+		for _, family := range p.AfiSafis {
+			family.PrefixLimits = &api.PrefixLimit{Family: family.Config.Family, MaxPrefixes: maxPrefixes}
+		}
+	})
+}
+
+// reflectorClient marks internal clients and routers alike: the library sends
+// ORIGINATOR_ID and CLUSTER_LIST (RFC 4456 §8) to clients only.
+func reflectorClient(r *bgp.Reflection, p *bgp.Peer) *api.RouteReflector {
+	if p.External(r.Local) {
+		return nil
+	}
+	return &api.RouteReflector{RouteReflectorClient: true, RouteReflectorClusterId: r.ClusterID.String()}
+}
+
+// BeginClient begins the session of an active client over a connection, which it
+// takes over.
+func (i *Instance) BeginClient(ctx context.Context, r *bgp.Reflection, key netip.Addr, client *bgp.Peer, conn *Pending) (*Session, error) {
+	s := newSession(conn, r.Local, *client)
+	s.client = true
+	return s, i.connect(ctx, key, s)
+}
+
+// BeginRouter begins the session of a router, which gets several paths to each prefix
+// (RFC 7911), over a connection, which it takes over.
+func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *bgp.Peer, conn *net.TCPConn, handshake Handshake) (*Session, error) {
+	s := newSession(&Pending{TCPConn: conn}, r.Local, *router)
+	s.handshake = handshake
+	s.updates = newUpdates(func() {
+		// It fails if the router is gone by then.
+		_ = i.softReset(context.Background(), s.key, api.ResetPeerRequest_DIRECTION_OUT)
+	})
+	return s, i.begin(ctx, s, func(p *api.Peer) {
+		p.RouteReflector = reflectorClient(r, router)
+		for _, family := range p.AfiSafis {
+			family.AddPaths = &api.AddPaths{Config: &api.AddPathsConfig{SendMax: maxPaths}}
+		}
+	})
+}
+
+// ReceivedRoute is a route that a client announces.
+type ReceivedRoute struct {
+	NextHop netip.Addr
+	// Since is when it was received, or last changed.
+	Since time.Time
+	// Attributes are for operators: "65021:100", "local-pref 200", "med 10".
+	Attributes []string
+}
+
+// AdjRIBIn returns what the client announces, accepted or not. The library's own
+// table can't be read while it changes.
+func (s *Session) AdjRIBIn() map[netip.Prefix]ReceivedRoute {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.adjRIBIn)
+}
+
+// receivedUpdate records a client's routes. The library ends the session of one that
+// announces too many.
+func (s *Session) receivedUpdate(update *wire.BGPUpdate) error {
+	withdrawn, announced := pathsOf(update)
+	route := ReceivedRoute{
+		NextHop: nextHopOf(update.PathAttributes), Since: time.Now(), Attributes: describeAttributes(update.PathAttributes),
+	}
+	if route.NextHop.IsLoopback() { // which the library accepts from peers on loopback
+		return s.refuse(badNextHop)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, n := range withdrawn {
+		delete(s.adjRIBIn, prefixOf(n.NLRI))
+	}
+	for _, n := range announced {
+		if len(s.adjRIBIn) <= 2*maxPrefixes {
+			s.adjRIBIn[prefixOf(n.NLRI)] = route
+		}
+	}
+	return nil
+}
+
+// describeAttributes returns the attributes that an operator configures.
+func describeAttributes(attrs []wire.PathAttributeInterface) (texts []string) {
+	for _, a := range attrs {
+		switch a := a.(type) {
+		case *wire.PathAttributeCommunities:
+			for _, c := range a.Value {
+				texts = append(texts, bgp.Community(c).String())
+			}
+		case *wire.PathAttributeLargeCommunities:
+			for _, c := range a.Values {
+				texts = append(texts, c.String())
+			}
+		case *wire.PathAttributeExtendedCommunities:
+			for _, c := range a.Value {
+				texts = append(texts, strings.ToLower(c.String()))
+			}
+		case *wire.PathAttributeLocalPref:
+			texts = append(texts, fmt.Sprintf("local-pref %d", a.Value))
+		case *wire.PathAttributeMultiExitDisc:
+			texts = append(texts, fmt.Sprintf("med %d", a.Value))
+		}
+	}
+	return texts
+}

@@ -1,0 +1,518 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package session holds BGP sessions (RFC 4271) with github.com/osrg/gobgp, which no
+// other package imports. Package speaker holds one with each of its peers, package
+// reflector one with each client and router.
+//
+// The library keeps the protocol's state and tables. The connections to peers are
+// made here, as the library dials seconds late, gives no reason when it can't, and
+// reads no passwords of address ranges. A Session relays between a peer's connection
+// and one to the library on the loopback interface. It changes what the library has
+// no option for, and protects the library from what peers send.
+package session
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+// Session is a session with a peer over one connection.
+type Session struct {
+	local         bgp.Local
+	config        bgp.Peer
+	peer, library *net.TCPConn
+	in            *bufio.Reader // of peer
+	handshake     Handshake
+	// key is the library's of the peer.
+	key netip.Addr
+	// client passes UPDATEs on to the library and records their routes in adjRIBIn.
+	// Those of other peers are discarded: a balancer and a reflector's routers could
+	// have all of the Internet's.
+	client bool
+	// updates, if set, rewrites what the library sends to a router of a reflector.
+	updates *updates
+	// refreshed is when the peer last requested the routes of a family again.
+	refreshed map[wire.Family]time.Time
+
+	established, ended chan struct{}
+	// sentUpdates has an element after UPDATEs were sent.
+	sentUpdates chan struct{}
+
+	mu      sync.Mutex
+	phase   phase
+	open    *Open // nil until it has arrived
+	reason  string
+	refused bool
+	// Counters of messages.
+	messagesReceived, messagesSent, updatesReceived, updatesSent uint64
+	// adjRIBOut has what is announced to the peer, adjRIBIn what a client announces.
+	adjRIBOut map[path]struct{}
+	adjRIBIn  map[netip.Prefix]ReceivedRoute
+}
+
+// phase is how far a session has come.
+type phase int
+
+const (
+	opening     phase = iota
+	opened            // OPEN was received
+	confirmed         // KEEPALIVE, too
+	established       // the library sends updates
+)
+
+// The sizes of messages (RFC 4271 §4.1, RFC 8654).
+const (
+	headerSize = wire.BGP_HEADER_LENGTH
+	maxMessage = wire.BGP_MAX_MESSAGE_LENGTH
+	maxUpdate  = wire.BGP_MAX_EXTENDED_MESSAGE_LENGTH
+)
+
+// refreshInterval is the shortest time between two answers to a peer's route refresh
+// requests for one family.
+const refreshInterval = time.Second
+
+// closeTimeout bounds how long the end of one connection waits for the other.
+const closeTimeout = time.Second
+
+// marker begins every message.
+var marker = bytes.Repeat([]byte{0xff}, 16)
+
+// keepalive is a KEEPALIVE message.
+var keepalive = append(bytes.Clone(marker), 0, headerSize, wire.BGP_MSG_KEEPALIVE)
+
+var (
+	// errEnded is that the session was ended from here, or by the library.
+	errEnded     = errors.New("session ended")
+	errMalformed = errors.New("malformed message header")
+)
+
+func newSession(conn *Pending, local bgp.Local, config bgp.Peer) *Session {
+	return &Session{
+		local: local, config: config, peer: conn.TCPConn, refreshed: make(map[wire.Family]time.Time),
+		in:          bufio.NewReader(io.MultiReader(bytes.NewReader(conn.received), conn)),
+		established: make(chan struct{}), ended: make(chan struct{}), sentUpdates: make(chan struct{}, 1),
+		adjRIBOut: make(map[path]struct{}), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
+	}
+}
+
+// relay passes messages on until both connections are closed.
+func (s *Session) relay() {
+	var work sync.WaitGroup
+	work.Go(func() {
+		err := s.receive(s.library)
+		s.setReason(connectionError(err))
+		s.stopLibrary()
+		_ = s.peer.SetWriteDeadline(time.Now().Add(closeTimeout))
+	})
+	work.Go(func() {
+		err := s.send()
+		s.setReason(connectionError(err))
+		s.peer.Close()
+		s.library.Close()
+	})
+	work.Wait()
+}
+
+// stopLibrary ends the library's session. It may still have a last message to send.
+func (s *Session) stopLibrary() {
+	_ = s.library.CloseWrite()
+	_ = s.library.SetReadDeadline(time.Now().Add(closeTimeout))
+}
+
+// receive passes on what the peer sends.
+func (s *Session) receive(library io.Writer) error {
+	for {
+		message, err := s.next()
+		if err != nil {
+			return err
+		}
+		if _, err := library.Write(message); err != nil {
+			return errEnded
+		}
+	}
+}
+
+// readMessage reads a message. A malformed header is returned with the error.
+func readMessage(in io.Reader) ([]byte, error) {
+	message := make([]byte, headerSize)
+	if _, err := io.ReadFull(in, message); err != nil {
+		return nil, err
+	}
+	size, kind, limit := int(binary.BigEndian.Uint16(message[16:])), message[18], maxMessage
+	if kind == wire.BGP_MSG_UPDATE {
+		limit = maxUpdate
+	}
+	if !bytes.Equal(message[:16], marker) || size < headerSize || size > limit ||
+		size == headerSize && kind != wire.BGP_MSG_KEEPALIVE {
+		return message, errMalformed
+	}
+	message = append(message, make([]byte, size-headerSize)...)
+	_, err := io.ReadFull(in, message[headerSize:])
+	return message, err
+}
+
+// next returns the peer's next message as the library gets it.
+func (s *Session) next() ([]byte, error) {
+	message, err := readMessage(s.in)
+	if errors.Is(err, errMalformed) {
+		return nil, s.refuse(malformed)
+	}
+	if err != nil {
+		return nil, err
+	}
+	update := message[18] == wire.BGP_MSG_UPDATE
+	s.mu.Lock()
+	s.messagesReceived++
+	if update {
+		s.updatesReceived++
+	}
+	early := update && s.phase < confirmed
+	s.mu.Unlock()
+	switch {
+	case early:
+		return nil, s.refuse(outOfOrder)
+	case update && !s.client:
+		return keepalive, nil // it resets the hold timer, too (RFC 4271 §8.2.2)
+	}
+	return message, s.inspect(message)
+}
+
+// inspect handles a message before the library does.
+func (s *Session) inspect(message []byte) error {
+	m, err := parse(message, s.options(false))
+	if fault, ok := errors.AsType[*wire.MessageError](err); ok { // to which the library replies
+		s.setReason(badMessage(Notification{Code: fault.TypeCode, Subcode: fault.SubTypeCode}))
+		return nil
+	}
+	if err != nil {
+		return s.refuse(malformed)
+	}
+	switch body := m.Body.(type) {
+	case *wire.BGPOpen:
+		return s.receivedOpen(body, message)
+	case *wire.BGPKeepAlive:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.phase == opened {
+			s.phase = confirmed
+		}
+	case *wire.BGPNotification:
+		s.setReason(s.describeReceived(readNotification(body)))
+	case *wire.BGPRouteRefresh:
+		s.pace(wire.NewFamily(body.AFI, body.SAFI))
+	case *wire.BGPUpdate:
+		return s.receivedUpdate(body)
+	}
+	return nil
+}
+
+func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) error {
+	open := readOpen(body)
+	s.mu.Lock()
+	if s.phase != opening {
+		s.mu.Unlock()
+		return s.refuse(outOfOrder)
+	}
+	s.phase, s.open = opened, open
+	if s.updates != nil {
+		s.updates.negotiate(body, open.GracefulRestart && s.config.RestartTime > 0)
+	}
+	s.mu.Unlock()
+	if s.config.HoldTime == 0 { // which the library doesn't have
+		binary.BigEndian.PutUint16(message[headerSize+3:], 0)
+	}
+	if s.handshake.Opened != nil && open.ASN == s.config.ASN {
+		s.handshake.Opened(s)
+	}
+	return nil
+}
+
+// pace delays repeated route refresh requests.
+func (s *Session) pace(family wire.Family) {
+	time.Sleep(time.Until(s.refreshed[family].Add(refreshInterval)))
+	if len(s.refreshed) > 8 { // more families than exist here
+		clear(s.refreshed)
+	}
+	s.refreshed[family] = time.Now()
+}
+
+// send passes on what the library sends. If the peer can't be reached, only the
+// library's notification is looked for, which is why the session ends.
+func (s *Session) send() (failed error) {
+	in := bufio.NewReader(s.library)
+	for {
+		message, err := readMessage(in)
+		if err != nil {
+			return cmp.Or(failed, errEnded)
+		}
+		if failed != nil && message[18] != wire.BGP_MSG_NOTIFICATION {
+			continue
+		}
+		out, err := s.rewrite(message)
+		if err != nil {
+			return err
+		}
+		if failed != nil {
+			continue
+		}
+		if _, failed = s.peer.Write(out); failed != nil {
+			s.stopLibrary()
+			continue
+		}
+		s.sent(message)
+	}
+}
+
+// rewrite returns what the peer gets instead of the library's message.
+func (s *Session) rewrite(message []byte) ([]byte, error) {
+	switch kind := message[18]; {
+	case kind == wire.BGP_MSG_OPEN:
+		return rewriteOpen(message, s.handshake.Restarted, s.config.HoldTime == 0)
+	case kind == wire.BGP_MSG_UPDATE && s.updates != nil:
+		out, err := s.updates.rewrite(message, s.options(true))
+		return slices.Concat(out...), err
+	case kind == wire.BGP_MSG_NOTIFICATION && len(message) >= headerSize+2:
+		s.setRefused(s.describeSent(Notification{Code: message[headerSize], Subcode: message[headerSize+1]}))
+	}
+	return message, nil
+}
+
+// sent records a message that the kernel has accepted.
+func (s *Session) sent(message []byte) {
+	options := s.options(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messagesSent++
+	if message[18] != wire.BGP_MSG_UPDATE {
+		return
+	}
+	s.updatesSent++
+	if m, err := parse(message, options); err == nil {
+		withdrawn, announced := pathsOf(m.Body.(*wire.BGPUpdate))
+		for _, n := range withdrawn {
+			delete(s.adjRIBOut, pathOf(n))
+		}
+		for _, n := range announced {
+			s.adjRIBOut[pathOf(n)] = struct{}{}
+		}
+	}
+	select {
+	case s.sentUpdates <- struct{}{}:
+	default:
+	}
+}
+
+// options are how messages with the peer are parsed; outgoing ones may have path
+// identifiers.
+func (s *Session) options(outgoing bool) *wire.MarshallingOption {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	o := &wire.MarshallingOption{Use2ByteAS: s.open != nil && !s.open.longASN, ExtendedMessage: true}
+	if outgoing && s.updates != nil {
+		o.AddPath = s.updates.families
+	}
+	return o
+}
+
+// establish marks the session as established.
+func (s *Session) establish() {
+	s.mu.Lock()
+	s.phase = established
+	s.mu.Unlock()
+	close(s.established)
+	if s.updates != nil {
+		s.updates.established()
+	}
+}
+
+// libraryEnded bounds how long what the library sent last may take: the peer may not
+// read.
+func (s *Session) libraryEnded() { _ = s.peer.SetWriteDeadline(time.Now().Add(closeTimeout)) }
+
+// Established is closed when the session is established.
+func (s *Session) Established() <-chan struct{} { return s.established }
+
+// Ended is closed when the session has ended.
+func (s *Session) Ended() <-chan struct{} { return s.ended }
+
+// End ends the session with a notification.
+func (s *Session) End(n Notification) {
+	s.setReason(n.String())
+	s.notify(n)
+}
+
+// Drop ends the session without a notification, as if the process had died: a peer
+// with graceful restart keeps the routes.
+func (s *Session) Drop(reason string) {
+	s.setReason(reason)
+	s.close()
+}
+
+// CloseKeepingRoutes is Drop, but returns a channel that is closed when the peer has
+// closed its end, too.
+func (s *Session) CloseKeepingRoutes() (closed <-chan struct{}) {
+	_ = s.peer.CloseWrite() // fails if the peer has closed already
+	return s.ended
+}
+
+// refuse ends the session with a notification of the peer's fault.
+func (s *Session) refuse(n Notification) error {
+	s.setRefused(badMessage(n))
+	s.notify(n)
+	return errEnded
+}
+
+func (s *Session) notify(n Notification) {
+	if message, err := n.message(); err == nil {
+		_ = s.peer.SetWriteDeadline(time.Now().Add(closeTimeout)) // then the next line fails
+		_, _ = s.peer.Write(message)                              // the connection is closed anyway
+	}
+	s.close()
+}
+
+func (s *Session) close() {
+	s.peer.Close()
+	if s.library != nil {
+		s.library.Close()
+	}
+}
+
+// setReason sets why the session ends; the first reason counts.
+func (s *Session) setReason(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reason == "" {
+		s.reason = reason
+	}
+}
+
+// setRefused is setReason for a session that this side ends by a notification.
+func (s *Session) setRefused(reason string) {
+	s.setReason(reason)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refused = true
+}
+
+// Reason is why the session ended, for an operator.
+func (s *Session) Reason() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reason
+}
+
+// Refused reports whether this side ended the session with a notification.
+func (s *Session) Refused() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.refused
+}
+
+// Open is the peer's OPEN; nil before it has arrived.
+func (s *Session) Open() *Open {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.open
+}
+
+// State is the session's state.
+func (s *Session) State() bgp.SessionState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return map[phase]bgp.SessionState{
+		opening: bgp.OpenSent, opened: bgp.OpenConfirm, confirmed: bgp.OpenConfirm, established: bgp.Established,
+	}[s.phase]
+}
+
+// Count adds the messages so far to the counters of a state.
+func (s *Session) Count(state *bgp.PeerState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state.MessagesReceived += s.messagesReceived
+	state.MessagesSent += s.messagesSent
+	state.UpdatesReceived += s.updatesReceived
+	state.UpdatesSent += s.updatesSent
+}
+
+// Describe sets the fields of an established session, but not its counters.
+func (s *Session) Describe(state *bgp.PeerState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.phase != established {
+		return
+	}
+	state.Reason = ""
+	state.LocalAddress, state.RouterID = s.LocalAddress(), s.open.RouterID
+	state.HoldTime = min(s.config.HoldTime, s.open.HoldTime)
+	state.GracefulRestart = s.open.GracefulRestart && s.config.RestartTime > 0
+	state.RoutesAnnounced, state.RoutesReceived = uint64(len(s.adjRIBOut)), uint64(len(s.adjRIBIn))
+}
+
+// AwaitWithdrawn waits until the peer has been sent the withdrawals of all routes, or
+// the session or ctx ends.
+func (s *Session) AwaitWithdrawn(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		left := len(s.adjRIBOut)
+		s.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-s.sentUpdates:
+		case <-s.ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// LocalAddress is this end of the peer's connection.
+func (s *Session) LocalAddress() netip.Addr {
+	addr, _ := s.peer.LocalAddr().(*net.TCPAddr)
+	return addr.AddrPort().Addr().Unmap()
+}
+
+// Pending is a connection whose OPEN has been read, before its session begins.
+type Pending struct {
+	*net.TCPConn
+	// RouterID is the OPEN's BGP identifier; zero if none or something else has come.
+	RouterID netip.Addr
+	received []byte
+}
+
+// ReadOpen waits for the first message on a connection: several peers may have one
+// address, and only the OPEN identifies them. Anything else is left to the session,
+// which replies to it.
+func ReadOpen(conn *net.TCPConn, timeout time.Duration) (*Pending, error) {
+	if err := conn.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		return nil, err
+	}
+	message, err := readMessage(conn)
+	if err != nil && !errors.Is(err, errMalformed) {
+		return nil, fmt.Errorf("no OPEN received: %w", err)
+	}
+	p := &Pending{TCPConn: conn, received: message}
+	if m, err := parse(message, nil); err == nil {
+		if open, ok := m.Body.(*wire.BGPOpen); ok {
+			p.RouterID = open.ID
+		}
+	}
+	return p, conn.SetReadDeadline(time.Time{})
+}

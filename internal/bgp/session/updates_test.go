@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+)
+
+// The first End-of-RIB is dropped. Paths that were sent before it, but are not
+// repeated before the second one, were lost while the session was established: they
+// are withdrawn first.
+func TestRepetition(t *testing.T) {
+	families := map[wire.Family]wire.BGPAddPathMode{wire.RF_IPv4_UC: wire.BGP_ADD_PATH_BOTH}
+	options := &wire.MarshallingOption{AddPath: families}
+	u := newUpdates(func() {})
+	u.families = families
+	end := serialized(t, wire.NewEndOfRib(wire.RF_IPv4_UC), options)
+	for i, step := range []struct {
+		message []byte
+		want    []string
+	}{
+		{announced(t, "10.1.1.1/32", options), []string{"10.1.1.1/32"}},
+		{announced(t, "10.1.1.2/32", options), []string{"10.1.1.2/32"}},
+		{end, nil},
+		{announced(t, "10.1.1.3/32", options), []string{"10.1.1.3/32"}},
+		{announced(t, "10.1.1.2/32", options), []string{"10.1.1.2/32"}},
+		{end, []string{"withdrawn 10.1.1.1/32", "end"}},
+		{end, []string{"withdrawn 10.1.1.2/32", "withdrawn 10.1.1.3/32", "end"}},
+		{end, []string{"end"}},
+	} {
+		out, err := u.rewrite(step.message, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, message := range out {
+			got = append(got, contents(t, message, options)...)
+		}
+		if slices.Sort(got[:max(len(got)-1, 0)]); !slices.Equal(got, step.want) {
+			t.Errorf("step %d: got %q, want %q", i, got, step.want)
+		}
+	}
+}
+
+// The routes of a router that gets no End-of-RIB are repeated once the session is
+// established, and only once.
+func TestRepetitionWithoutEndOfRIB(t *testing.T) {
+	reset := make(chan struct{}, 2)
+	u := newUpdates(func() { reset <- struct{}{} })
+	idle(t, reset, "before the session is established")
+	u.established()
+	begins(t, reset)
+	u.established()
+	idle(t, reset, "a second time")
+}
+
+// Those of others are repeated after their first End-of-RIB has left the library,
+// which would merge two that wait.
+func TestRepetitionAfterEndOfRIB(t *testing.T) {
+	reset := make(chan struct{}, 2)
+	u := newUpdates(func() { reset <- struct{}{} })
+	u.sendsEndOfRIB = true
+	u.established()
+	idle(t, reset, "before its End-of-RIB")
+	sends := func(family wire.Family, want int) {
+		t.Helper()
+		options := &wire.MarshallingOption{}
+		out, err := u.rewrite(serialized(t, wire.NewEndOfRib(family), options), options)
+		if err != nil || len(out) != want {
+			t.Errorf("%d messages instead of an End-of-RIB, want %d (%v)", len(out), want, err)
+		}
+	}
+	sends(wire.RF_IPv4_UC, 0)
+	begins(t, reset)
+	sends(wire.RF_IPv6_UC, 0)
+	sends(wire.RF_IPv4_UC, 1)
+	idle(t, reset, "a second time")
+}
+
+// begins waits until something begins.
+func begins(t *testing.T, begun <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-begun:
+	case <-time.After(timeout):
+		t.Fatal("it doesn't begin")
+	}
+}
+
+// idle fails if something begins.
+func idle(t *testing.T, begun <-chan struct{}, when string) {
+	t.Helper()
+	select {
+	case <-begun:
+		t.Error("it begins " + when)
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+func announced(t *testing.T, prefix string, options *wire.MarshallingOption) []byte {
+	t.Helper()
+	nlri, err := wire.NewIPAddrPrefix(netip.MustParsePrefix(prefix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	hop, err := wire.NewPathAttributeNextHop(netip.MustParseAddr("10.0.2.11"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	attributes := []wire.PathAttributeInterface{wire.NewPathAttributeOrigin(0), hop}
+	return serialized(t, wire.NewBGPUpdateMessage(nil, attributes, []wire.PathNLRI{{NLRI: nlri, ID: 1}}), options)
+}
+
+func serialized(t *testing.T, m *wire.BGPMessage, options *wire.MarshallingOption) []byte {
+	t.Helper()
+	out, err := m.Serialize(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// contents are the prefixes of an UPDATE.
+func contents(t *testing.T, message []byte, options *wire.MarshallingOption) (words []string) {
+	t.Helper()
+	m, err := parse(message, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	update := m.Body.(*wire.BGPUpdate)
+	for _, p := range update.WithdrawnRoutes {
+		words = append(words, fmt.Sprintf("withdrawn %s", prefixOf(p.NLRI)))
+	}
+	for _, p := range update.NLRI {
+		words = append(words, prefixOf(p.NLRI).String())
+	}
+	if is, _ := update.IsEndOfRib(); is {
+		words = append(words, "end")
+	}
+	return words
+}

@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package speaker
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/bfd"
+	"fairlead.io/fairlead/internal/bgp/session"
+)
+
+// Keeper keeps one configured peer connected: it dials the peer or accepts its
+// connections, and retries after a loss. The reflector's routers have one, too.
+type Keeper struct {
+	KeeperOptions
+	// incoming has the latest connection of a passive peer, downs the latest
+	// transition of BFD out of up.
+	incoming chan *net.TCPConn
+	downs    chan bfdDown
+
+	cancel context.CancelFunc
+	done   chan struct{}
+
+	mu      sync.Mutex
+	session *session.Session // nil between sessions
+	// status is what is known besides that session. Its counters are those of former
+	// sessions.
+	status bgp.PeerState
+	// bfdUp is when BFD last came up.
+	bfdUp time.Time
+	// stopped is set before the peer ends its session itself.
+	stopped bool
+	// logged is the last failure that was logged: repetitions aren't.
+	logged string
+}
+
+// KeeperOptions are what a Keeper needs.
+type KeeperOptions struct {
+	Local bgp.Local
+	Peer  bgp.Peer
+	Log   *slog.Logger
+	// Ready is closed when sessions may begin, Waiting the reason until then.
+	Ready   <-chan struct{}
+	Waiting string
+	// Begin begins a session over a connection, which it takes over.
+	Begin func(context.Context, *net.TCPConn, session.Handshake) (*session.Session, error)
+	// OnOpen, if set, is Handshake.Opened. OnEstablished is called for each established
+	// session, which waits for it.
+	OnOpen, OnEstablished func(*session.Session)
+}
+
+// openTimeout is how long a peer may take from the connection to the session.
+const openTimeout = 10 * time.Second
+
+// Keep starts a Keeper. Stop ends it.
+func Keep(o KeeperOptions) *Keeper {
+	ctx, cancel := context.WithCancel(context.Background())
+	k := &Keeper{
+		KeeperOptions: o, incoming: make(chan *net.TCPConn, 1), downs: make(chan bfdDown, 1), done: make(chan struct{}),
+		status: bgp.PeerState{
+			Address: o.Peer.Address, ASN: o.Peer.ASN, State: bgp.Idle, Reason: o.Waiting,
+		},
+		cancel: cancel,
+	}
+	go k.run(ctx)
+	return k
+}
+
+// Stop ends the session, if there is one, as end does, and the Keeper. A peer that
+// doesn't read delays it by up to a second.
+func (k *Keeper) Stop(end func(*session.Session)) {
+	k.mu.Lock()
+	k.stopped = true
+	k.mu.Unlock()
+	if s := k.Session(); s != nil {
+		end(s)
+	}
+	k.cancel()
+	<-k.done
+	select {
+	case conn := <-k.incoming:
+		conn.Close()
+	default:
+	}
+}
+
+// run holds one session after another.
+func (k *Keeper) run(ctx context.Context) {
+	defer close(k.done)
+	// BFD first resumes what the peer may have left of a former agent's session. If
+	// BGP were established before and that session expired, the peer would end the
+	// new BGP session for it.
+	hold := time.Duration(0)
+	if k.Peer.BFD != nil {
+		hold = bfd.PassiveHold(*k.Peer.BFD)
+	}
+	if !k.sleep(ctx, hold) {
+		return
+	}
+	select {
+	case <-k.Ready:
+	case <-ctx.Done():
+		return
+	}
+	var retry session.Retry
+	for restarted := true; ctx.Err() == nil; {
+		conn, reason := k.connect(ctx)
+		lived := time.Duration(0)
+		if conn != nil {
+			lived, reason = k.hold(ctx, conn, restarted)
+			restarted = restarted && lived == 0
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		delay := retry.Next(lived)
+		k.failed(reason, time.Now().Add(delay))
+		k.sleep(ctx, delay)
+	}
+}
+
+// sleep reports whether the time has passed before ctx ended.
+func (k *Keeper) sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// connect returns a connection with the peer, or why there is none.
+func (k *Keeper) connect(ctx context.Context) (*net.TCPConn, string) {
+	if k.Peer.Passive {
+		k.connecting(bgp.Active)
+		select {
+		case conn := <-k.incoming:
+			return conn, ""
+		case <-ctx.Done():
+			return nil, ""
+		}
+	}
+	k.connecting(bgp.Connect)
+	conn, err := session.Dial(ctx, k.Local, &k.Peer)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return conn, ""
+}
+
+// Accept takes a connection from the passive peer. It replaces the current session:
+// a peer that reconnects has lost that one (RFC 4724 §4.2).
+func (k *Keeper) Accept(conn *net.TCPConn) {
+	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr()
+	if k.Peer.LocalAddress.IsValid() && local != k.Peer.LocalAddress || session.SetTTL(conn, k.Local, &k.Peer) != nil {
+		conn.Close()
+		return
+	}
+	former := k.Session()
+	for {
+		select {
+		case k.incoming <- conn:
+			if former != nil {
+				former.Drop("replaced by a new connection of the peer")
+			}
+			return
+		case old := <-k.incoming:
+			old.Close()
+		}
+	}
+}
+
+// hold holds a session over conn until it ends. It returns how long it was
+// established and why it ended.
+func (k *Keeper) hold(ctx context.Context, conn *net.TCPConn, restarted bool) (time.Duration, string) {
+	opening, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	s, err := k.Begin(opening, conn, session.Handshake{Restarted: restarted, Opened: k.OnOpen})
+	if err != nil {
+		return 0, err.Error()
+	}
+	k.began(s)
+	defer k.ended(s)
+	select {
+	case <-s.Established():
+	case <-s.Ended():
+		return 0, s.Reason()
+	case <-opening.Done():
+		s.Drop(k.unanswered())
+		return 0, s.Reason()
+	}
+	since := time.Now()
+	k.established(s, since)
+	for {
+		select {
+		case <-s.Ended():
+			return time.Since(since), s.Reason()
+		case <-ctx.Done():
+			s.Drop("stopped")
+		case down := <-k.downs:
+			if k.concerns(down, since) {
+				n := session.BFDDown
+				n.Text = down.reason
+				s.End(n)
+			}
+		}
+	}
+}
+
+// unanswered is why a peer may accept a connection and then send nothing.
+func (k *Keeper) unanswered() string {
+	if k.Peer.TTLSecurity > 0 {
+		return "the peer does not respond: it may be further away than TTL security allows, or not use TTL security"
+	}
+	return "the peer does not respond: it may hang, or use TTL security"
+}
+
+// bfdDown is a transition of the peer's BFD session out of up.
+type bfdDown struct {
+	up, down time.Time
+	reason   string
+}
+
+// BFDChanged follows the peer's BFD session: when it goes down, so does BGP, unless
+// the peer took it down on purpose, which says nothing about the path (RFC 5882
+// §3.2). Events of a former peer with the same address may still arrive here.
+func (k *Keeper) BFDChanged(event bfd.Event) {
+	if k.Peer.BFD == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if event.New == bgp.BFDUp {
+		k.bfdUp = event.At
+	}
+	if event.Old != bgp.BFDUp || event.RemoteAdminDown {
+		return
+	}
+	select {
+	case k.downs <- bfdDown{k.bfdUp, event.At, event.Diagnostic.String()}:
+	default: // one is enough
+	}
+}
+
+// concerns reports whether BFD's transition is about a BGP session that was
+// established at since. The BFD of some routers lives only as long as BGP: what goes
+// down right after the session began is left from the session before, and ending the
+// new session for it would repeat for ever.
+func (k *Keeper) concerns(d bfdDown, since time.Time) bool {
+	detection := k.Peer.BFD.Interval * time.Duration(k.Peer.BFD.Multiplier)
+	return d.up.After(since) || d.down.Sub(since) >= detection
+}
+
+// Session is the current one, nil between sessions.
+func (k *Keeper) Session() *session.Session {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.session
+}
+
+// connecting notes that there is no connection yet. The reason of the last failure
+// stays until the next one.
+func (k *Keeper) connecting(state bgp.SessionState) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.State, k.status.NextTry = state, time.Time{}
+	switch {
+	case k.logged != "":
+	case state == bgp.Active:
+		k.status.Reason = "waiting for the peer to connect"
+	default:
+		k.status.Reason = "connecting"
+	}
+}
+
+// failed notes why there is no session, and when the next attempt is due.
+func (k *Keeper) failed(reason string, next time.Time) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.status.State, k.status.NextTry = bgp.Idle, next
+	k.setReason(reason)
+}
+
+// setReason is called with mu held.
+func (k *Keeper) setReason(reason string) {
+	k.status.Reason = reason
+	if k.logged != reason && !k.stopped {
+		k.logged = reason
+		k.Log.Warn("no bgp session", "reason", reason)
+	}
+}
+
+// passwordFailed notes that the passive peer can't connect, as its password could
+// not be read.
+func (k *Keeper) passwordFailed(err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.session == nil {
+		k.setReason(err.Error())
+	}
+}
+
+func (k *Keeper) began(s *session.Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.session, k.status.NextTry = s, time.Time{}
+}
+
+// established notes that the session is established.
+func (k *Keeper) established(s *session.Session, since time.Time) {
+	k.mu.Lock()
+	k.status.Since, k.status.Reason, k.logged = since, "", ""
+	k.mu.Unlock()
+	k.Log.Info("bgp session established", "local", s.LocalAddress(), "routerID", s.Open().RouterID)
+	k.OnEstablished(s)
+}
+
+func (k *Keeper) ended(s *session.Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.session = nil
+	s.Count(&k.status)
+	k.status.OmittedRoutes, k.status.OmittedReason = 0, ""
+	if s.State() == bgp.Established {
+		k.status.Since = time.Now()
+		k.status.Flaps++
+	}
+}
+
+// omitted notes how many routes are not announced to the peer, and why.
+func (k *Keeper) omitted(n int, reason string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if n > 0 && k.status.OmittedReason != reason {
+		k.Log.Warn("routes not announced to the peer", "routes", n, "reason", reason)
+	}
+	k.status.OmittedRoutes, k.status.OmittedReason = uint64(n), reason
+}
+
+// State is the peer's current state.
+func (k *Keeper) State() bgp.PeerState {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	state := k.status
+	if k.session != nil {
+		state.State = k.session.State()
+		k.session.Count(&state)
+		k.session.Describe(&state)
+	}
+	return state
+}

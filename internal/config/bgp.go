@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Default and bound of bgp.Config.ShutdownDelay: routers converge within some hundred
+// milliseconds, over many hops within minutes.
+const (
+	defaultShutdownDelay = 500 * time.Millisecond
+	maxShutdownDelay     = 10 * time.Minute
+)
+
+// bgpSection reads the node's BGP speaker, its peers and policies.
+func bgpSection(to **bgp.Config) reader {
+	return func(v value) {
+		c := &bgp.Config{ShutdownDelay: defaultShutdownDelay}
+		v.readFields(
+			required("asn", number(&c.ASN, 1, bgp.MaxASN)),
+			required("routerID", identifier(&c.RouterID, "router id")),
+			required("peers", peers(&c.Peers)),
+			optional("announce", policies(&c.Policies)),
+			shutdownDelay(c),
+		)
+		for i := range c.Peers {
+			checkMultihop(v.at(fmt.Sprintf("peers[%d]", i)), &c.Peers[i], c.Local, v.failedAny("asn"))
+		}
+		*to = c
+	}
+}
+
+func shutdownDelay(c *bgp.Config) field {
+	return optional("shutdownDelay", durationWithin(&c.ShutdownDelay, 0, maxShutdownDelay))
+}
+
+// identifier reads a router ID or cluster ID, which has the form of an IPv4 address
+// (RFC 6286, RFC 4456 §8).
+func identifier(to *netip.Addr, what string) reader {
+	return checked(address(to), func() error {
+		if !to.Is4() || to.IsUnspecified() {
+			return fmt.Errorf("bad %s %s: want an IPv4 address that is not 0.0.0.0", what, to)
+		}
+		return nil
+	})
+}
+
+// checkMultihop rejects multihop for iBGP peers, which may be any number of hops away.
+// It needs both ASNs to be valid: localInvalid says that the local one is not.
+func checkMultihop(v value, p *bgp.Peer, local bgp.Local, localInvalid bool) {
+	if p.Multihop == 0 || p.External(local) || localInvalid || v.failedAny("asn") {
+		return
+	}
+	v.at("multihop").failf("only with eBGP: this peer is in the node's own AS and may be any number of hops away")
+}
+
+// peers reads at least one BGP peer, with distinct addresses.
+func peers(to *[]bgp.Peer) reader {
+	return func(v value) {
+		taken := make(map[netip.Addr]bool)
+		nonEmpty(to, "peer", func(v value, p *bgp.Peer) {
+			readPeer(v, p)
+			if p.Address.IsValid() && taken[p.Address] && !v.failedAny("address") {
+				v.at("address").failf("%s is the address of another peer", p.Address)
+			}
+			taken[p.Address] = true
+		})(v)
+	}
+}
+
+func readPeer(v value, p *bgp.Peer) {
+	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
+	v.readFields(
+		required("address", checked(address(&p.Address), func() error { return checkPeerAddress(p.Address) })),
+		required("asn", number(&p.ASN, 1, bgp.MaxASN)),
+		optional("port", port(&p.Port)),
+		optional("localAddress", checked(address(&p.LocalAddress), func() error { return checkPeerAddress(p.LocalAddress) })),
+		optional("passive", flag(&p.Passive)),
+		optional("multihop", number(&p.Multihop, 2, math.MaxUint8)),
+		optional("ttlSecurity", number(&p.TTLSecurity, 1, math.MaxUint8-1)),
+		optional("holdTime", holdTime(&p.HoldTime)),
+		optional("restartTime", restartTime(&p.RestartTime)),
+		optional("bfd", bfd(&p.BFD)),
+		optional("passwordFile", passwordFile(&p.Password)),
+		optional("passwordEnv", passwordEnv(&p.Password)),
+	)
+	checkPeer(v, p)
+}
+
+// holdTime reads a BGP hold time.
+func holdTime(to *time.Duration) reader {
+	return checked(duration(to), func() error {
+		return checkSeconds(*to, 3*time.Second, math.MaxUint16*time.Second, "for ever")
+	})
+}
+
+// restartTime reads the restart time of graceful restart.
+func restartTime(to *time.Duration) reader {
+	return checked(duration(to), func() error {
+		return checkSeconds(*to, time.Second, maxRestartTime, "for not at all")
+	})
+}
+
+// maxRestartTime fits into 12 bits (RFC 4724 §3).
+const maxRestartTime = 4095 * time.Second
+
+// checkPeerAddress allows loopback addresses, unlike lb.CheckAddress, for a router on
+// the node itself. A link-local address would need a zone.
+func checkPeerAddress(a netip.Addr) error {
+	if a.IsLoopback() {
+		return nil
+	}
+	if a.IsLinkLocalUnicast() && a.Is6() {
+		return fmt.Errorf("%s is a link-local address: want an address without zone", a)
+	}
+	return lb.CheckAddress(a)
+}
+
+// checkSeconds allows whole seconds in a range, and 0.
+func checkSeconds(t, low, high time.Duration, zero string) error {
+	switch {
+	case t%time.Second != 0:
+		return fmt.Errorf("%s is not a whole number of seconds", t)
+	case t != 0 && (t < low || t > high):
+		return fmt.Errorf("%s is out of range: want %s to %s, or 0s %s", t, low, high, zero)
+	}
+	return nil
+}
+
+// checkPeer rejects mutually exclusive fields.
+func checkPeer(v value, p *bgp.Peer) {
+	if p.Multihop != 0 && p.TTLSecurity != 0 {
+		v.at("ttlSecurity").failf("not with multihop, which already limits the number of hops")
+	}
+	if p.Passive && p.Port != 0 {
+		v.at("port").failf("not with passive: the peer connects, not this node")
+	}
+	checkPasswordSource(v, p.Password)
+	both := p.Address.IsValid() && p.LocalAddress.IsValid() && !v.failedAny("address", "localAddress")
+	if both && p.Address.Is4() != p.LocalAddress.Is4() {
+		v.at("localAddress").failf("%s is not of the same family as the peer's address %s", p.LocalAddress, p.Address)
+	}
+}
+
+func checkPasswordSource(v value, password bgp.Secret) {
+	if password.File != "" && password.Env != "" {
+		v.at("passwordEnv").failf("not with passwordFile: want one of them")
+	}
+}
+
+// Bounds of bgp.BFD.Interval.
+const (
+	minBFDInterval = 10 * time.Millisecond
+	maxBFDInterval = time.Minute
+)
+
+// bfd reads true, false, or a mapping of BFD settings.
+func bfd(to **bgp.BFD) reader {
+	return func(v value) {
+		b, on := bgp.DefaultBFD, true
+		switch v.node.(type) {
+		case *ast.BoolNode:
+			flag(&on)(v)
+		case *ast.MappingNode:
+			v.readFields(
+				optional("interval", durationWithin(&b.Interval, minBFDInterval, maxBFDInterval)),
+				optional("multiplier", number(&b.Multiplier, 1, math.MaxUint8)),
+			)
+		default:
+			v.unexpected("true, false or a mapping")
+			return
+		}
+		if on {
+			*to = &b
+		}
+	}
+}
+
+// passwordFile reads the path of a password file, and validates the password.
+func passwordFile(to *bgp.Secret) reader {
+	return func(v value) {
+		var path string
+		if text(&path)(v); path == "" {
+			return
+		}
+		to.File = v.resolve(path)
+		info, err := os.Stat(to.File)
+		switch {
+		case err != nil:
+			v.failf("%w", err)
+			return
+		case !info.Mode().IsRegular():
+			v.failf("%s: not a regular file", to.File)
+			return
+		case info.Mode().Perm()&0o004 != 0:
+			v.warn(fmt.Sprintf("%s: world-readable", to.File))
+		}
+		_, err = bgp.Secret{File: to.File}.Read()
+		v.check(err)
+	}
+}
+
+// passwordEnv reads the name of an environment variable with a password, and validates
+// the password.
+func passwordEnv(to *bgp.Secret) reader {
+	return func(v value) {
+		if text(&to.Env)(v); to.Env != "" {
+			_, err := bgp.Secret{Env: to.Env}.Read()
+			v.check(err)
+		}
+	}
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package config reads and follows the YAML configuration file of an agent or of
+// a route reflector. Parsing is strict: all errors are reported, each with line
+// and column, and a file with an error is rejected as a whole, so that the
+// running configuration stays. Package cmd and the agent call it.
+package config
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
+)
+
+// Config is a parsed configuration file with all defaults filled in.
+type Config struct {
+	Node      Node
+	Dataplane Dataplane
+	Observe   Observe
+	// BGP is nil if the file has no such section.
+	BGP *bgp.Config
+	// Services are valid (lb.Service.Check) and within the data plane's limits;
+	// their names and VIPs are distinct.
+	Services []lb.Service
+	// Warnings are in the order of the file.
+	Warnings []Warning
+}
+
+// Backends counts the backends of all services.
+func (c *Config) Backends() int {
+	n := 0
+	for _, s := range c.Services {
+		n += len(s.Backends)
+	}
+	return n
+}
+
+// Update returns the services and routes of the file.
+func (c *Config) Update() source.Update {
+	u := source.Update{Whole: true, Changed: c.Services}
+	if c.BGP != nil {
+		u.Routes = &source.Routes{Peers: c.BGP.Peers, Policies: c.BGP.Policies, ShutdownDelay: c.BGP.ShutdownDelay}
+	}
+	return u
+}
+
+func (c *Config) warnings() []Warning { return c.Warnings }
+
+func (c *Config) size() []any {
+	return []any{"services", len(c.Services), "backends", c.Backends()}
+}
+
+// Parse reads a configuration for a data plane with the given limits. Errors refer
+// to the file by name and are of type Errors: all errors of the file, or only the
+// first one if the file is not YAML.
+func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
+	return parseConfig(&decoder{file: name, limits: limits}, data, readConfig)
+}
+
+func parseConfig(d *decoder, data []byte, read func(value, *Config)) (*Config, error) {
+	c, err := parse(d, data, read)
+	if err != nil {
+		return nil, err
+	}
+	c.Warnings = d.warnings
+	return c, nil
+}
+
+// parse reads the only document of a file.
+func parse[T any](d *decoder, data []byte, read func(value, *T)) (*T, error) {
+	to := new(T)
+	if tree := d.parseTree(data); tree != nil {
+		read(value{decoder: d, node: tree}, to)
+	}
+	if d.sort(); len(d.errs) > 0 {
+		return nil, d.errs
+	}
+	return to, nil
+}
+
+// readConfig reads the whole document. The list of services is required, even if
+// empty: a truncated file must not remove all services.
+func readConfig(v value, c *Config) {
+	c.setDefaults()
+	known := newServiceIndex()
+	v.readFields(
+		required("node", c.Node.read),
+		optional("dataplane", c.Dataplane.read),
+		optional("observe", c.Observe.read),
+		optional("bgp", bgpSection(&c.BGP)),
+		required("services", func(v value) {
+			list(&c.Services, known.readService)(v)
+			if n, most := len(c.Services), v.limits.MaxServices; n > most {
+				v.failf("%d services are too many: this data plane serves at most %d", n, most)
+			}
+		}),
+	)
+	c.checkTunnelEnds(v)
+}
+
+func (c *Config) setDefaults() {
+	c.Dataplane = Dataplane{Kind: KindAuto, XDPMode: XDPAuto, Flows: defaultFlows, NATSessions: defaultFlows}
+	c.Observe = Observe{Listen: defaultListen()}
+}
+
+// checkTunnelEnds rejects services in overlay segments if the node has no tunnel
+// end point to receive their frames.
+func (c *Config) checkTunnelEnds(v value) {
+	if len(c.Node.TunnelEnds) > 0 || v.at("node.tunnelEnds").failedWithin() {
+		return
+	}
+	for i := range c.Services {
+		segment := c.Services[i].Segment
+		if field := v.at(fmt.Sprintf("services[%d].segment.type", i)); segment.Overlay() && !field.failedWithin() {
+			field.failf("%s frames arrive at tunnel end points of this node: node.tunnelEnds has none", segment.Type)
+		}
+	}
+}
+
+// Load reads and parses a configuration file once.
+func Load(path string, limits dataplane.Limits) (*Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return Parse(path, data, limits)
+}
+
+// LoadKubernetes reads and parses once the configuration file of an agent with
+// --kubernetes.
+func LoadKubernetes(path string) (*Config, error) {
+	data, err := readFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return ParseKubernetes(path, data)
+}
+
+// Either is the configuration of a node or of a reflector; the other is nil.
+type Either struct {
+	Node      *Config
+	Reflector *Reflector
+}
+
+// LoadEither reads and parses the configuration of a node or a reflector, which has
+// the section "reflector".
+func LoadEither(path string, limits dataplane.Limits) (e Either, err error) {
+	data, err := readFile(path)
+	if err != nil {
+		return e, err
+	}
+	return ParseEither(path, data, limits)
+}
+
+// ParseEither calls Parse or ParseReflector.
+func ParseEither(name string, data []byte, limits dataplane.Limits) (e Either, err error) {
+	if hasField(data, "reflector") {
+		e.Reflector, err = ParseReflector(name, data)
+	} else {
+		e.Node, err = Parse(name, data, limits)
+	}
+	return e, err
+}
+
+// hasField reports whether a file has a top-level field of that name.
+func hasField(data []byte, name string) bool {
+	mapping, ok := new(decoder).parseTree(data).(*ast.MappingNode)
+	return ok && slices.ContainsFunc(mapping.Values, func(entry *ast.MappingValueNode) bool {
+		return entry.Key.GetToken().Value == name
+	})
+}
+
+// readFile reads at most MaxSize+1 bytes of a regular file.
+func readFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, MaxSize+1))
+}
+
+// autoInterfaces selects the interface that has the node's address.
+const autoInterfaces = "auto"
+
+// ParseKubernetes reads the file of a node of a Kubernetes cluster, which has only
+// the node's local settings: name, services, peers and policies come from the
+// cluster. Node.Interfaces is empty if the agent has to detect the interface, and
+// BGP.RouterID is invalid if it is the node's address. The file may be empty.
+func ParseKubernetes(name string, data []byte) (*Config, error) {
+	return parseConfig(&decoder{file: name, mayBeEmpty: true}, data, readKubernetes)
+}
+
+func readKubernetes(v value, c *Config) {
+	c.setDefaults()
+	c.Node.setDefaults()
+	v.readFields(
+		optional("node", c.Node.readKubernetes),
+		optional("dataplane", c.Dataplane.read),
+		optional("observe", c.Observe.read),
+		optional("bgp", kubernetesBGP(&c.BGP)),
+		optional("services", notAllowed("with --kubernetes services are the cluster's Services")),
+	)
+}
+
+// notAllowed rejects a field; where names the source of the setting instead.
+func notAllowed(where string) reader {
+	return func(v value) { v.failf("not here: %s", where) }
+}
+
+func (n *Node) readKubernetes(v value) {
+	v.readFields(append(n.common(),
+		optional("name", notAllowed("with --kubernetes the node's name is that of its Node, see --node-name")),
+		optional("interfaces", func(v value) {
+			if word, ok := v.node.(*ast.StringNode); ok && word.Value == autoInterfaces {
+				return
+			}
+			n.readInterfaces(v)
+		}),
+	)...)
+}
+
+// kubernetesBGP reads the settings of the node's own BGP speaker.
+func kubernetesBGP(to **bgp.Config) reader {
+	return func(v value) {
+		c := &bgp.Config{ShutdownDelay: defaultShutdownDelay}
+		v.readFields(
+			required("asn", number(&c.ASN, 1, bgp.MaxASN)),
+			optional("routerID", identifier(&c.RouterID, "router id")),
+			shutdownDelay(c),
+			optional("peers", notAllowed("with --kubernetes peers are the cluster's BGPPeers")),
+			optional("announce", notAllowed("with --kubernetes AddressPools define how their addresses are announced")),
+		)
+		*to = c
+	}
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config_test
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"fairlead.io/fairlead/internal/config"
+)
+
+// FuzzParse shows that no file makes Parse panic, that each error has a place
+// within the file, and that what is accepted keeps what Config promises.
+func FuzzParse(f *testing.F) {
+	design, err := os.ReadFile("testdata/design.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, seed := range []string{
+		string(design),
+		"node: {interfaces: [eth0]}\nservices: [{name: a, address: 10.1.1.1, port: 80, forward: ipip, backends: [{address: fd00::1}]}]\n",
+		withPolicies("[{prefixes: [10.1.1.0/24, '::/0'], communities: ['1:2', '1:2:3'], linkBandwidth: 2.5G, nextHop4: 'fd00::1', med: 0}]"),
+		withPeer("bfd: {interval: 10ms}, ttlSecurity: 1, passwordEnv: HOME, restartTime: 0s"),
+		"node:\n\tname: x\n", "a: |\n  b\nc: >-\n d\n", "- &a [*a]\n", "? a\n: b\n", "\"\\u00e9\": 'x'\r\n", "---\n...\n---\n", "\ufeff# x\n", "[[{", "a: b: c",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, input string) {
+		conf, err := config.Parse("f", []byte(input), limits())
+		if err == nil {
+			checkAccepted(t, conf)
+			return
+		}
+		var all config.Errors
+		if !errors.As(err, &all) || len(all) == 0 || conf != nil {
+			t.Fatalf("have %T with %v, want Errors alone", err, conf)
+		}
+		lines := strings.Count(input, "\n") + strings.Count(input, "\r") + 1
+		for _, e := range all {
+			if e.File != "f" || e.Line < 1 || e.Line > lines || e.Column < 1 || e.Err.Error() == "" {
+				t.Errorf("%#v has no place within %d lines", e, lines)
+			}
+		}
+	})
+}
+
+func checkAccepted(t *testing.T, c *config.Config) {
+	t.Helper()
+	if c.Node.Name == "" || len(c.Node.Interfaces) == 0 {
+		t.Errorf("incomplete node %v", c.Node)
+	}
+	if c.BGP != nil && (c.BGP.ASN == 0 || !c.BGP.RouterID.Is4() || len(c.BGP.Peers) == 0) {
+		t.Errorf("incomplete speaker %v", c.BGP)
+	}
+	for _, s := range c.Services {
+		if found := append(s.Check(), limits().Check(&s)...); len(found) > 0 {
+			t.Errorf("accepted a service with %v", found)
+		}
+	}
+}

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Node describes the machine the agent runs on. Only DrainTimeout can be changed
+// while the agent runs.
+type Node struct {
+	// Name is unique among nodes and names the folder of BPF pins: at most 63
+	// characters of a to z, 0 to 9, dot and hyphen. The default is the host name.
+	Name string
+	// Interfaces receive packets for VIPs; at least one, all distinct.
+	Interfaces []string
+	// TunnelEnds are the node's addresses that receive VXLAN and Geneve frames with
+	// packets for VIPs; all distinct. Services in such segments need at least one.
+	TunnelEnds []netip.Addr
+	NAT        NAT
+	// DrainTimeout is the longest time a stopping agent waits for traffic to cease;
+	// 0 doesn't wait.
+	DrainTimeout time.Duration
+}
+
+const (
+	defaultDrainTimeout = 30 * time.Second
+	maxDrainTimeout     = time.Hour
+)
+
+const maxNodeName = 63
+
+// maxInterfaceName is IFNAMSIZ of linux/if.h without its final zero.
+const maxInterfaceName = 15
+
+func (n *Node) read(v value) {
+	n.setDefaults()
+	v.readFields(append(n.common(),
+		optional("name", nodeName(&n.Name)),
+		required("interfaces", n.readInterfaces),
+	)...)
+	defaultToHost(v, &n.Name)
+}
+
+func (n *Node) setDefaults() { n.NAT.Ports, n.DrainTimeout = defaultNATPorts(), defaultDrainTimeout }
+
+// common returns the fields that nodes have with and without Kubernetes.
+func (n *Node) common() []field {
+	return []field{
+		optional("tunnelEnds", addresses(&n.TunnelEnds)),
+		optional("nat", n.NAT.read),
+		optional("drainTimeout", durationWithin(&n.DrainTimeout, 0, maxDrainTimeout)),
+	}
+}
+
+// nodeName reads the name of a node or reflector.
+func nodeName(to *string) reader {
+	return checked(text(to), func() error { return checkNodeName(*to) })
+}
+
+// defaultToHost sets the field "name" of v to the host name if it isn't given.
+func defaultToHost(v value, to *string) {
+	if *to != "" || v.failedAny("name") {
+		return
+	}
+	host, err := os.Hostname()
+	*to = strings.ToLower(host)
+	if err = errors.Join(err, checkNodeName(*to)); err != nil {
+		v.at("name").failf("missing, and the host name is unsuitable: %w", err)
+	}
+}
+
+// checkNodeName allows names that are safe as a folder name and on a command line.
+func checkNodeName(name string) error {
+	plain := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-'
+	}
+	switch {
+	case len(name) > maxNodeName:
+		return fmt.Errorf("%d characters are too many: want at most %d", len(name), maxNodeName)
+	case name == "" || strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }) ||
+		strings.Trim(name, ".-") != name:
+		return fmt.Errorf("bad node name %q: want a to z, 0 to 9, dots and hyphens, beginning and ending with a letter or digit", name)
+	}
+	return nil
+}
+
+func (n *Node) readInterfaces(v value) {
+	nonEmpty(&n.Interfaces, "interface", distinct(&n.Interfaces, text, checkInterface))(v)
+}
+
+// distinct reads an element of a list that passes a check and is not in the list yet.
+func distinct[T comparable](all *[]T, read func(*T) reader, check func(T) error) func(value, *T) {
+	return func(v value, to *T) {
+		var one, none T
+		read(&one)(v)
+		switch err := check(one); {
+		case one == none: // reported by read
+		case err != nil:
+			v.failf("%w", err)
+		case slices.Contains(*all, one):
+			v.failf("%v is given twice", one)
+		default:
+			*to = one
+		}
+	}
+}
+
+// addresses reads distinct unicast addresses.
+func addresses(to *[]netip.Addr) reader {
+	return list(to, distinct(to, address, lb.CheckAddress))
+}
+
+// checkInterface follows dev_valid_name of the kernel's net/core/dev.c.
+func checkInterface(name string) error {
+	if len(name) > maxInterfaceName || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\v\f\r") {
+		return fmt.Errorf("bad interface name %q: want at most %d characters without slash, colon and space",
+			name, maxInterfaceName)
+	}
+	return nil
+}
+
+// Kind is a type of data plane.
+type Kind string
+
+// The data planes. KindAuto is XDP if preflight allows it.
+const (
+	KindAuto Kind = "auto"
+	KindXDP  Kind = "xdp"
+)
+
+// XDPMode is the hook at which XDP programs run.
+type XDPMode string
+
+// The modes. XDPAuto is native if the interface's driver supports it, else generic.
+const (
+	XDPAuto    XDPMode = "auto"
+	XDPNative  XDPMode = "native"
+	XDPGeneric XDPMode = "generic"
+)
+
+// Dataplane configures the node's packet forwarding. It can't be changed while the
+// agent runs.
+type Dataplane struct {
+	Kind    Kind
+	XDPMode XDPMode
+	// HashSeed keys the choice of backends. It must be equal on all nodes that share
+	// VIPs: otherwise a flow that moves between nodes changes its backend.
+	HashSeed uint64
+	// Flows is the capacity of the flow table, for all services together.
+	Flows int
+	// NATSessions is the capacity of the session table of services with mode nat.
+	NATSessions int
+}
+
+// Bounds of Dataplane.Flows (about 100 bytes each) and Dataplane.NATSessions (about
+// 300 bytes each).
+const (
+	minFlows     = 1 << 10
+	maxFlows     = 1 << 24
+	defaultFlows = 1 << 18
+)
+
+func (p *Dataplane) read(v value) {
+	v.readFields(
+		optional("kind", oneOf(&p.Kind, KindAuto, KindXDP)),
+		optional("xdpMode", oneOf(&p.XDPMode, XDPAuto, XDPNative, XDPGeneric)),
+		optional("hashSeed", number(&p.HashSeed, 0, math.MaxUint64)),
+		optional("flows", number(&p.Flows, minFlows, maxFlows)),
+		optional("natSessions", number(&p.NATSessions, minFlows, maxFlows)),
+	)
+}
+
+// NAT has the node's source addresses and ports for flows of services with mode nat.
+// It can't be changed while the agent runs.
+type NAT struct {
+	// Addresses are distinct, at most MaxNATAddresses of each family. A family without
+	// any uses the preferred source address of the route to the backend.
+	Addresses []netip.Addr
+	Ports     Ports
+}
+
+// Ports is a range of ports, both ends included.
+type Ports struct {
+	First, Last uint16
+}
+
+// String returns for example "1024-32767".
+func (p Ports) String() string { return fmt.Sprintf("%d-%d", p.First, p.Last) }
+
+// MaxNATAddresses is the maximum number of addresses of each family.
+const MaxNATAddresses = 64
+
+// defaultNATPorts are below Linux's ephemeral ports (net.ipv4.ip_local_port_range),
+// which the node's own connections use, health probes among them.
+func defaultNATPorts() Ports { return Ports{First: 1024, Last: 32767} }
+
+func (n *NAT) read(v value) {
+	v.readFields(
+		optional("addresses", n.readAddresses),
+		optional("ports", n.Ports.read),
+	)
+}
+
+func (n *NAT) readAddresses(v value) {
+	addresses(&n.Addresses)(v)
+	families := map[bool]int{}
+	for _, a := range n.Addresses {
+		families[a.Is4()]++
+	}
+	if most := max(families[true], families[false]); most > MaxNATAddresses {
+		v.failf("%d addresses of one family are too many: want at most %d", most, MaxNATAddresses)
+	}
+}
+
+func (p *Ports) read(v value) {
+	v.readFields(
+		optional("first", number(&p.First, 1, math.MaxUint16)),
+		optional("last", number(&p.Last, 1, math.MaxUint16)),
+	)
+	if p.Last < p.First && !v.failedAny("first", "last") {
+		v.failf("the first port %d is above the last port %d", p.First, p.Last)
+	}
+}
+
+// Observe configures the status page. It can't be changed while the agent runs.
+type Observe struct {
+	// Listen is the TCP address of the status page, the metrics and the API; the
+	// zero value disables them. Port 0 selects a free port.
+	Listen netip.AddrPort
+	// Explicit says that the file has the address: the agent doesn't start if it can't
+	// listen there. If it can't listen at the default address it starts without a page.
+	Explicit bool
+}
+
+// listenNone disables the listener.
+const listenNone = "none"
+
+// defaultListen is a loopback address.
+func defaultListen() netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9571)
+}
+
+func (o *Observe) read(v value) {
+	v.readFields(optional("listen", o.readListen))
+}
+
+func (o *Observe) readListen(v value) {
+	const want = "an address and a port, such as 127.0.0.1:9571, or none"
+	text, ok := v.text(want)
+	if !ok {
+		return
+	}
+	o.Explicit = true
+	if text == listenNone {
+		o.Listen = netip.AddrPort{}
+		return
+	}
+	listen, err := netip.ParseAddrPort(text)
+	if err != nil || listen.Addr().Is4In6() || listen.Addr().IsMulticast() {
+		v.failf("bad address %q: want %s", text, want)
+		return
+	}
+	o.Listen = listen
+}
+
+// String returns the value as written in a file.
+func (o Observe) String() string {
+	if !o.Listen.IsValid() {
+		return listenNone
+	}
+	return fmt.Sprint(o.Listen)
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"errors"
+	"math"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// policies reads announcement policies, each for some prefixes.
+func policies(to *[]bgp.Policy) reader {
+	return func(v value) {
+		var before []netip.Prefix
+		list(to, func(v value, p *bgp.Policy) {
+			v.readFields(
+				required("prefixes", policyPrefixes(&p.Prefixes, &before)),
+				optional("aggregate", flag(&p.Aggregate)),
+				optional("nextHop4", nextHop(&p.NextHop4)),
+				optional("nextHop6", nextHop(&p.NextHop6)),
+				optional("communities", communities(&p.Attributes)),
+				optional("localPreference", uint32Pointer(&p.LocalPreference)),
+				optional("med", uint32Pointer(&p.MED)),
+				optional("prepend", number(&p.Prepend, 0, bgp.MaxPrepend)),
+				optional("linkBandwidth", bandwidth(&p.LinkBandwidth)),
+			)
+			checkPolicy(v, p)
+		})(v)
+	}
+}
+
+// policyPrefixes rejects unreachable prefixes: the first prefix that contains a VIP
+// decides, so none may lie within an earlier one.
+func policyPrefixes(to, before *[]netip.Prefix) reader {
+	return func(v value) {
+		nonEmpty(to, "prefix", func(v value, one *netip.Prefix) {
+			if prefix(v, one); !one.IsValid() {
+				return
+			}
+			if at := slices.IndexFunc(*before, func(b netip.Prefix) bool {
+				return b.Bits() <= one.Bits() && b.Contains(one.Addr())
+			}); at >= 0 {
+				v.failf("%s has no effect: it lies within %s, which comes first", one, (*before)[at])
+			}
+			*before = append(*before, *one)
+		})(v)
+	}
+}
+
+// checkPolicy rejects next hops of a family without prefix, and aggregates that are
+// default routes.
+func checkPolicy(v value, p *bgp.Policy) {
+	if v.at("prefixes").failedWithin() {
+		return
+	}
+	has := func(four bool) bool {
+		return slices.ContainsFunc(p.Prefixes, func(p netip.Prefix) bool { return p.IsValid() && p.Addr().Is4() == four })
+	}
+	all := func(p netip.Prefix) bool { return p.IsValid() && p.Bits() == 0 }
+	switch {
+	case p.NextHop4.IsValid() && !has(true):
+		v.at("nextHop4").failf("the policy has no IPv4 prefix")
+	case p.NextHop6.IsValid() && !has(false):
+		v.at("nextHop6").failf("the policy has no IPv6 prefix")
+	case p.NextHop6.Is4():
+		v.at("nextHop6").failf("%s is an IPv4 address, which can't be the next hop of an IPv6 prefix", p.NextHop6)
+	}
+	if p.Aggregate && slices.ContainsFunc(p.Prefixes, all) {
+		v.at("aggregate").failf("not with a prefix of length 0: it would be a default route")
+	}
+}
+
+// nextHop reads the address of a next hop.
+func nextHop(to *netip.Addr) reader {
+	return checked(address(to), func() error { return lb.CheckAddress(*to) })
+}
+
+// communities reads standard and large communities, in any order.
+func communities(to *bgp.Attributes) reader {
+	return func(v value) {
+		var ignored []struct{}
+		list(&ignored, func(v value, _ *struct{}) {
+			if s, ok := v.text(`a community in quotes, such as "65021:100" or "65021:1:2"`); ok {
+				v.check(to.AddCommunity(s))
+			}
+		})(v)
+	}
+}
+
+// uint32Pointer reads a number that may be any of 32 bits, 0 too.
+func uint32Pointer(to **uint32) reader {
+	return func(v value) {
+		n := new(uint32)
+		number(n, 0, math.MaxUint32)(v)
+		*to = n
+	}
+}
+
+// maxBandwidth keeps what is announced far from what 32 bits of floating point
+// can't hold; no link is so fast.
+const maxBandwidth = 1e18
+
+// bandwidth reads bits a second, of which it makes bytes: a number, or one with
+// a decimal prefix.
+func bandwidth(to *float32) reader {
+	return func(v value) {
+		s, isText := "", false
+		switch n := v.node.(type) {
+		case *ast.StringNode:
+			s, isText = n.Value, true
+		case *ast.IntegerNode:
+			s = n.GetToken().Value
+		}
+		bits, err := parseBandwidth(s)
+		switch {
+		case err == nil:
+			*to = float32(bits / 8)
+		case isText:
+			v.failf("bad bandwidth %q: %w", s, err)
+		default:
+			v.unexpected(bandwidthWant)
+		}
+	}
+}
+
+const bandwidthWant = "bits per second, such as 10G or 400M"
+
+func parseBandwidth(s string) (bits float64, err error) {
+	const factors = "kMGT"
+	factor := 1.0
+	if n := len(s); n > 0 {
+		if at := strings.IndexByte(factors, s[n-1]); at >= 0 {
+			s, factor = s[:n-1], math.Pow10(3*(at+1))
+		}
+	}
+	plain := s != "" && strings.Trim(s, "0123456789.") == ""
+	bits, err = strconv.ParseFloat(s, 64)
+	if bits *= factor; !plain || err != nil || bits < 8 || bits > maxBandwidth {
+		return 0, errors.New("want " + bandwidthWant)
+	}
+	return bits, nil
+}

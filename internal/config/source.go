@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+)
+
+// configuration is *Config or *Reflector.
+type configuration[C any] interface {
+	// checkReload returns why a running process can't switch to next.
+	checkReload(next C) error
+	warnings() []Warning
+	// size returns key-value pairs for the log.
+	size() []any
+}
+
+// Source follows one configuration file. Its methods may be called from several
+// goroutines.
+type Source[C configuration[C]] struct {
+	path  string
+	parse func(name string, data []byte) (C, error)
+	log   *slog.Logger
+
+	// loading serializes reading and applying the file; it is taken before mu.
+	loading sync.Mutex
+	// apply is guarded by loading; nil until Run.
+	apply func(C) error
+	// accepted is the content of the running configuration; guarded by loading.
+	accepted []byte
+
+	mu     sync.Mutex
+	config C
+	state  State
+}
+
+// State is the state of the file.
+type State struct {
+	// Path is absolute.
+	Path string
+	// Loaded is when the running configuration was read, Digest the SHA-256 of its
+	// bytes in hexadecimal.
+	Loaded time.Time
+	Digest string
+	// Err says why the current file was rejected, and Rejected when; nil and the zero
+	// time if it is the running configuration.
+	Err      error
+	Rejected time.Time
+}
+
+// Open reads a node's file for the first time. It returns the errors of Load.
+func Open(path string, limits dataplane.Limits, log *slog.Logger) (*Source[*Config], error) {
+	return open(path, log, func(name string, data []byte) (*Config, error) { return Parse(name, data, limits) })
+}
+
+// OpenKubernetes reads the file of a node of a Kubernetes cluster for the first
+// time.
+func OpenKubernetes(path string, log *slog.Logger) (*Source[*Config], error) {
+	return open(path, log, ParseKubernetes)
+}
+
+// OpenReflector reads a reflector's file for the first time.
+func OpenReflector(path string, log *slog.Logger) (*Source[*Reflector], error) {
+	return open(path, log, ParseReflector)
+}
+
+func open[C configuration[C]](path string, log *slog.Logger, parse func(string, []byte) (C, error)) (*Source[C], error) {
+	absolute, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := readFile(absolute)
+	if err != nil {
+		return nil, err
+	}
+	config, err := parse(absolute, data)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source[C]{path: absolute, parse: parse, log: log, state: State{Path: absolute}}
+	s.accept(config, data)
+	return s, nil
+}
+
+// Config returns the running configuration, which is read-only.
+func (s *Source[C]) Config() C {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.config
+}
+
+// State returns the state of the file.
+func (s *Source[C]) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// Run applies the configuration that Open read and then each valid change of the file,
+// until ctx ends; then it returns nil. If apply returns an error it has applied
+// nothing: Run returns the first such error, later ones reject the file.
+func (s *Source[C]) Run(ctx context.Context, apply func(C) error) error {
+	w, err := newWatch(s.path)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+
+	if err := s.start(apply); err != nil {
+		return err
+	}
+	// The file may have changed between Open and the start of the watch.
+	s.changed()
+	return w.run(ctx, s.log, s.changed)
+}
+
+func (s *Source[C]) start(apply func(C) error) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	config := s.Config()
+	if err := apply(config); err != nil {
+		return fmt.Errorf("config %s: %w", s.path, err)
+	}
+	s.apply = apply
+	s.logWarnings(config)
+	return nil
+}
+
+// changed reads the file after a notification. Errors go to the log and the state.
+func (s *Source[C]) changed() { _ = s.load(false) }
+
+// Reload reads the file now and applies it if it has changed. An error says why the
+// file was rejected; the running configuration stays.
+func (s *Source[C]) Reload() error { return s.load(true) }
+
+func (s *Source[C]) load(requested bool) error {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if s.apply == nil {
+		return fmt.Errorf("config %s: not applied for the first time yet", s.path)
+	}
+	data, err := readFile(s.path)
+	if err == nil && bytes.Equal(data, s.accepted) {
+		s.clearRejection()
+		return nil
+	}
+	if err == nil {
+		err = s.applyNew(data)
+	}
+	if err != nil {
+		s.reject(err, requested)
+	}
+	return err
+}
+
+// applyNew switches to new content, or leaves the running configuration.
+func (s *Source[C]) applyNew(data []byte) error {
+	next, err := s.parse(s.path, data)
+	if err != nil {
+		return err
+	}
+	if err := s.Config().checkReload(next); err != nil {
+		return fmt.Errorf("config %s: %w", s.path, err)
+	}
+	if err := s.apply(next); err != nil {
+		return fmt.Errorf("config %s: %w", s.path, err)
+	}
+	s.accept(next, data)
+	s.logWarnings(next)
+	s.log.Info("configuration applied", append([]any{"path", s.path}, next.size()...)...)
+	return nil
+}
+
+// accept records the running configuration.
+func (s *Source[C]) accept(config C, data []byte) {
+	s.accepted = data
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.config = config
+	s.state = State{Path: s.path, Loaded: time.Now(), Digest: fmt.Sprintf("%x", sha256.Sum256(data))}
+}
+
+// clearRejection is called when the file is the running configuration again.
+func (s *Source[C]) clearRejection() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state.Err, s.state.Rejected = nil, time.Time{}
+}
+
+// reject records why the file can't be used, and logs each of its errors, unless they
+// are the same as before and this is not a requested reload.
+func (s *Source[C]) reject(err error, requested bool) {
+	s.mu.Lock()
+	known := s.state.Err != nil && s.state.Err.Error() == err.Error()
+	s.state.Err, s.state.Rejected = err, time.Now()
+	s.mu.Unlock()
+	if known && !requested {
+		return
+	}
+	each, ok := errors.AsType[Errors](err)
+	if !ok {
+		s.log.Error("configuration rejected", "path", s.path, "error", err)
+	}
+	for _, e := range each {
+		s.log.Error("configuration rejected", "path", s.path, "error", e)
+	}
+}
+
+func (s *Source[C]) logWarnings(config C) {
+	for _, w := range config.warnings() {
+		s.log.Warn("configuration warning", "at", w.Place.String(), "warning", w.Text)
+	}
+}
+
+// RestartError says that a file changes settings that need a restart.
+type RestartError struct {
+	// Process is "agent" or "reflector".
+	Process string
+	// Changes has each such setting with its old and new value.
+	Changes []string
+}
+
+// Error names the settings.
+func (e *RestartError) Error() string {
+	return "the " + e.Process + " has to be restarted for this: " + strings.Join(e.Changes, "; ")
+}
+
+// changes collects changed settings that need a restart.
+type changes []string
+
+func (c *changes) compare(name string, was, now any) {
+	if a, b := fmt.Sprint(was), fmt.Sprint(now); a != b {
+		*c = append(*c, fmt.Sprintf("%s was %s and would be %s", name, a, b))
+	}
+}
+
+// err returns a RestartError; nil without changes.
+func (c changes) err(process string) error {
+	if c == nil {
+		return nil
+	}
+	return &RestartError{Process: process, Changes: c}
+}
+
+// checkReload returns a RestartError if the change from c to next needs a restart.
+func (c *Config) checkReload(next *Config) error {
+	var changes changes
+	changes.compare("node.name", c.Node.Name, next.Node.Name)
+	changes.compare("node.interfaces", c.Node.Interfaces, next.Node.Interfaces)
+	changes.compare("node.tunnelEnds", c.Node.TunnelEnds, next.Node.TunnelEnds)
+	changes.compare("node.nat.addresses", c.Node.NAT.Addresses, next.Node.NAT.Addresses)
+	changes.compare("node.nat.ports", c.Node.NAT.Ports, next.Node.NAT.Ports)
+	changes.compare("dataplane.kind", c.Dataplane.Kind, next.Dataplane.Kind)
+	changes.compare("dataplane.xdpMode", c.Dataplane.XDPMode, next.Dataplane.XDPMode)
+	changes.compare("dataplane.hashSeed", c.Dataplane.HashSeed, next.Dataplane.HashSeed)
+	changes.compare("dataplane.flows", c.Dataplane.Flows, next.Dataplane.Flows)
+	changes.compare("dataplane.natSessions", c.Dataplane.NATSessions, next.Dataplane.NATSessions)
+	changes.compare("observe.listen", c.Observe, next.Observe)
+	changes.compare("bgp", c.speaker(), next.speaker())
+	return changes.err("agent")
+}
+
+// speaker returns the identity of the agent's BGP speaker.
+func (c *Config) speaker() string {
+	if c.BGP == nil {
+		return "absent"
+	}
+	return fmt.Sprintf("asn %d with routerID %s", c.BGP.ASN, c.BGP.RouterID)
+}

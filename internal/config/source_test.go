@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package config_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/config"
+)
+
+// followed is a Source that runs on a file of its own folder until the test
+// ends.
+type followed struct {
+	t       *testing.T
+	path    string
+	source  *config.Source[*config.Config]
+	log     logBuffer
+	applied chan *config.Config
+	// refusal is what apply answers.
+	mu      sync.Mutex
+	refusal error
+}
+
+// logBuffer is written by the source and read by the test.
+type logBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// withServices returns a good file of so many services.
+func withServices(n int) string {
+	var b strings.Builder
+	b.WriteString("node: {name: lb1, interfaces: [eth0]}\nservices:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  - {name: s%d, address: 10.1.1.%d, port: 80, forward: l2dsr, backends: []}\n", i, i+1)
+	}
+	return b.String()
+}
+
+// follow runs a source on path, which has one service, and awaits that.
+func follow(t *testing.T, path string) *followed {
+	t.Helper()
+	f := &followed{t: t, path: path, applied: make(chan *config.Config, 100)}
+	source, err := config.Open(path, limits(), slog.New(slog.NewTextHandler(&f.log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.source = source
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- source.Run(ctx, f.apply) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	f.awaitServices(1)
+	return f
+}
+
+func (f *followed) apply(c *config.Config) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.refusal == nil {
+		f.applied <- c
+	}
+	return f.refusal
+}
+
+func (f *followed) setRefusal(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusal = err
+}
+
+// awaitServices waits for the next configuration that is applied.
+func (f *followed) awaitServices(want int) {
+	f.t.Helper()
+	select {
+	case c := <-f.applied:
+		if len(c.Services) != want {
+			f.t.Fatalf("applied %d services, want %d", len(c.Services), want)
+		}
+	case <-time.After(10 * time.Second):
+		f.t.Fatalf("nothing applied, want %d services; log:\n%s", want, &f.log)
+	}
+}
+
+func (f *followed) await(what string, holds func() bool) {
+	f.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			f.t.Fatalf("timed out waiting for %s; log:\n%s", what, &f.log)
+		}
+	}
+}
+
+func (f *followed) awaitRefusal(text string) {
+	f.t.Helper()
+	f.await("refusal "+text, func() bool {
+		err := f.source.State().Err
+		return err != nil && strings.Contains(err.Error(), text)
+	})
+}
+
+// rename replaces the file as editors do.
+func (f *followed) rename(text string) {
+	f.t.Helper()
+	write(f.t, f.path+"~", text)
+	if err := os.Rename(f.path+"~", f.path); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// start follows a new file of one service.
+func start(t *testing.T) *followed {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fairlead.yaml")
+	write(t, path, withServices(1))
+	return follow(t, path)
+}
+
+func TestSourceSeesEveryKindOfChange(t *testing.T) {
+	f := start(t)
+	before := f.source.State()
+	write(t, f.path, withServices(2))
+	f.awaitServices(2)
+	f.rename(withServices(3))
+	f.awaitServices(3)
+	if err := os.Remove(f.path); err != nil {
+		t.Fatal(err)
+	}
+	f.awaitRefusal("no such file")
+	write(t, f.path, withServices(4))
+	f.awaitServices(4)
+	f.await("settled state", func() bool { return f.source.State().Err == nil })
+
+	after := f.source.State()
+	if after.Digest == before.Digest || after.Loaded.Before(before.Loaded) || !after.Rejected.IsZero() {
+		t.Errorf("state went from %+v to %+v", before, after)
+	}
+	if n := len(f.source.Config().Services); n != 4 {
+		t.Errorf("the running configuration has %d services, want 4", n)
+	}
+}
+
+// Kubernetes projects a ConfigMap as a link to a link that is replaced.
+func TestSourceSeesSwappedLink(t *testing.T) {
+	dir := t.TempDir()
+	publish := func(version string, services int) {
+		t.Helper()
+		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, version, "fairlead.yaml"), withServices(services))
+		if err := os.Symlink(version, filepath.Join(dir, "..data_tmp")); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(filepath.Join(dir, "..data_tmp"), filepath.Join(dir, "..data")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish("..1", 1)
+	path := filepath.Join(dir, "fairlead.yaml")
+	if err := os.Symlink(filepath.Join("..data", "fairlead.yaml"), path); err != nil {
+		t.Fatal(err)
+	}
+	f := follow(t, path)
+	publish("..2", 2)
+	f.awaitServices(2)
+}
+
+func TestSourceRefusesBadFileWhole(t *testing.T) {
+	f := start(t)
+	f.rename(strings.ReplaceAll(withServices(2), "port: 80", "port: 0"))
+	f.awaitRefusal("services[1].port")
+	f.await("a line for each error", func() bool {
+		return strings.Count(f.log.String(), "configuration rejected") == 2
+	})
+	var all config.Errors
+	if err := f.source.Reload(); !errors.As(err, &all) || len(all) != 2 {
+		t.Errorf("reload of a bad file: %v, want both errors", err)
+	}
+	state := f.source.State()
+	if state.Rejected.IsZero() || len(f.source.Config().Services) != 1 {
+		t.Errorf("a bad file changed something: %+v", state)
+	}
+
+	f.rename(withServices(1)) // what runs: nothing is to be done
+	f.await("settled state", func() bool { return f.source.State().Err == nil })
+	f.rename(withServices(2))
+	f.awaitServices(2)
+}
+
+func TestSourceRefusesWhatNeedsRestart(t *testing.T) {
+	f := start(t)
+	f.rename("dataplane: {xdpMode: generic, hashSeed: 7}\nobserve: {listen: none}\n" +
+		"bgp: {asn: 65021, routerID: 10.0.0.1, peers: [{address: 10.0.0.2, asn: 65000}]}\n" +
+		strings.Replace(withServices(2), "name: lb1, interfaces: [eth0]", "name: lb2, interfaces: [eth0, eth1]", 1))
+	f.awaitRefusal("restarted")
+	var restart *config.RestartError
+	if err := f.source.Reload(); !errors.As(err, &restart) {
+		t.Fatalf("reload: %v, want a RestartError", err)
+	}
+	want := "node.name was lb1 and would be lb2; node.interfaces was [eth0] and would be [eth0 eth1]; " +
+		"dataplane.xdpMode was auto and would be generic; dataplane.hashSeed was 0 and would be 7; observe.listen was 127.0.0.1:9571 and would be none; " +
+		"bgp was absent and would be asn 65021 with routerID 10.0.0.1"
+	if !strings.HasSuffix(restart.Error(), want) {
+		t.Errorf("have %q, want it to end with %q", restart, want)
+	}
+}
+
+func TestSourceReload(t *testing.T) {
+	f := start(t)
+	loaded := f.source.State().Loaded
+	if err := f.source.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if state := f.source.State(); len(f.applied) != 0 || state.Loaded != loaded {
+		t.Errorf("a reload of the same bytes did something: %+v", state)
+	}
+
+	broken := errors.New("store is full")
+	f.setRefusal(broken)
+	f.rename(withServices(2))
+	f.awaitRefusal("store is full")
+	if err := f.source.Reload(); !errors.Is(err, broken) || len(f.source.Config().Services) != 1 {
+		t.Errorf("reload: %v, want what apply said", err)
+	}
+	f.setRefusal(nil)
+	if err := f.source.Reload(); err != nil {
+		t.Errorf("a reload does not try again: %v", err)
+	}
+	f.awaitServices(2)
+}
+
+func TestOpenErrors(t *testing.T) {
+	dir := t.TempDir()
+	log := slog.New(slog.DiscardHandler)
+	if _, err := config.Open(filepath.Join(dir, "none"), limits(), log); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	if _, err := config.Open(dir, limits(), log); err == nil || !strings.HasSuffix(err.Error(), "not a regular file") {
+		t.Errorf("folder: %v", err)
+	}
+	path := filepath.Join(dir, "bad.yaml")
+	write(t, path, "x")
+	var all config.Errors
+	if _, err := config.Open(path, limits(), log); !errors.As(err, &all) {
+		t.Errorf("bad file: %v, want Errors", err)
+	}
+	write(t, path, withServices(1))
+	source, err := config.Open(path, limits(), log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := source.Reload(); err == nil {
+		t.Error("a source that doesn't run has been reloaded")
+	}
+	broken := errors.New("no")
+	if err := source.Run(t.Context(), func(*config.Config) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("run: %v, want what apply said at the first time", err)
+	}
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// fakeDrain knows the node only.
+func fakeDrain(_ context.Context, target store.Target) error {
+	if target == (store.Target{}) {
+		return nil
+	}
+	return errors.New(target.String() + ": not in the configuration")
+}
+
+// How far a drain has come is what its targets' backends still have.
+func TestDrains(t *testing.T) {
+	w := newWorld(t)
+	one, two := netip.MustParseAddrPort("10.0.0.21:80"), netip.MustParseAddrPort("10.0.0.22:80")
+	w.dp.SetFlows(web, one, 3)
+	w.dp.SetFlows(web, two, 4)
+	w.dp.SetFlows(dns, netip.MustParseAddrPort("[fd00::21]:53"), 5)
+	since := time.Now().Add(-time.Minute)
+	for _, target := range []store.Target{{}, {Service: "web"}, {Service: "web", Backend: one}, {Service: "gone"}} {
+		w.store.Drain(store.Drain{Target: target, Since: since})
+	}
+	body, err := control.Dial(w.socket).Drains(t.Context())
+	drains := decode[[]observe.Drain](t, body, err)
+	if len(drains) != 4 {
+		t.Fatalf("%d drains, want 4", len(drains))
+	}
+	for i, want := range []struct {
+		name    string
+		flows   int
+		silent  time.Duration
+		desired bool
+	}{{"node", 12, 0, true}, {"gone", 0, 0, false}, {"web", 7, 9 * time.Minute, true}, {"web 10.0.0.21:80", 3, 9 * time.Minute, true}} {
+		d := drains[i]
+		if d.String() != want.name || d.Flows != want.flows || d.Desired != want.desired || !d.Since.Equal(since) ||
+			d.Silent > want.silent || d.Silent < want.silent-10*time.Second {
+			t.Errorf("drain %+v, want %+v", d, want)
+		}
+	}
+	if s := w.status(); !s.Draining || !s.DrainingSince.Equal(since) || s.Services.Drained != 1 || s.Backends.Drained != 4 {
+		t.Errorf("status: draining %t since %s, %+v, %+v", s.Draining, s.DrainingSince, s.Services, s.Backends)
+	}
+}
+
+// What can't be a target is refused before anybody is asked to drain it.
+func TestRefusedDrains(t *testing.T) {
+	w := newWorld(t)
+	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", w.socket)
+	}, DisableKeepAlives: true}}
+	for body, want := range map[string]int{
+		`{}`:                    http.StatusOK,
+		`{"service": "nosuch"}`: http.StatusUnprocessableEntity,
+		``:                      http.StatusBadRequest,
+		`{`:                     http.StatusBadRequest,
+		`{"service": 1}`:        http.StatusBadRequest,
+		`{"backend": "here"}`:   http.StatusBadRequest,
+		`{"nonsense": true}`:    http.StatusBadRequest,
+		`{"service": "` + strings.Repeat("a", 1<<16): http.StatusBadRequest,
+	} {
+		for _, path := range []string{"drain", "undrain"} {
+			response, err := client.Post("http://agent/v1/"+path, "application/json", strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, _ = io.Copy(io.Discard, response.Body)
+			response.Body.Close()
+			if response.StatusCode != want {
+				t.Errorf("%s %.30s: status %d, want %d", path, body, response.StatusCode, want)
+			}
+		}
+	}
+	if got := w.send("GET /v1/drain"); got != http.StatusMethodNotAllowed {
+		t.Errorf("GET: status %d", got)
+	}
+}

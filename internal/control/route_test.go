@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// What the socket answers is what the agent says, and sums of it are in the
+// status and in top.
+func TestRoutes(t *testing.T) {
+	w := newWorld(t)
+	at := netip.MustParseAddr
+	router := at("10.0.2.1")
+	said := observe.Routes{
+		Enabled: true, ASN: 65021, RouterID: at("10.0.2.11"),
+		Announcements: []observe.Announcement{
+			{Prefix: netip.MustParsePrefix("10.1.1.1/32"), Services: []string{"web"}, Announced: true, Since: started, Peers: []netip.Addr{router}},
+			{Prefix: netip.MustParsePrefix("fd00::1/128"), Services: []string{"dns"}, Reason: "no service is programmed"},
+		},
+		Peers: []bgp.PeerState{
+			{Address: router, ASN: 65000, RouterID: router, State: bgp.Established, Since: started, HoldTime: 3 * time.Second, BFD: bgp.BFDUp},
+			{Address: at("fd00:2::1"), ASN: 65000, State: bgp.Idle, Reason: "connection refused", NextTry: started.Add(time.Hour)},
+		},
+	}
+	w.routes.Store(&said)
+	body, err := control.Dial(w.socket).Routes(t.Context())
+	got := decode[observe.Routes](t, body, err)
+	if diff := cmp.Diff(said.Peers, got.Peers, exact); diff != "" {
+		t.Error(diff)
+	}
+	for i, a := range got.Announcements {
+		if want := said.Announcements[i]; a.Prefix != want.Prefix || a.Condition() != want.Condition() {
+			t.Errorf("announcement %+v, want %+v", a, want)
+		}
+	}
+	want := observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 2, Established: 1, Routes: 2, Announced: 1}
+	if got := w.status().BGP; got != want {
+		t.Errorf("the status counts %+v, want %+v", got, want)
+	}
+	body, err = control.Dial(w.socket).Top(t.Context(), 1)
+	if got := decode[observe.Top](t, body, err).BGP; got != want {
+		t.Errorf("top counts %+v, want %+v", got, want)
+	}
+}
+
+// Programs that read the JSON needn't distinguish a missing list from an empty
+// one.
+func TestRoutesHaveLists(t *testing.T) {
+	w := newWorld(t)
+	for want, said := range map[int]observe.Routes{
+		2: {},                                                         // announcements and peers
+		4: {Enabled: true, Announcements: []observe.Announcement{{}}}, // peers, and three of the announcement
+	} {
+		w.routes.Store(&said)
+		body, err := control.Dial(w.socket).Routes(t.Context())
+		if err != nil || strings.Contains(string(body), "null") {
+			t.Errorf("%+v is %s, error %v", said, body, err)
+		}
+		if lists := strings.Count(string(body), "[]"); lists != want {
+			t.Errorf("%d empty lists in %s, want %d", lists, body, want)
+		}
+		if a := said.Announcements; len(a) > 0 && a[0].Services != nil {
+			t.Error("showing the routes has changed them")
+		}
+	}
+}

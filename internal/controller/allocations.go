@@ -1,0 +1,467 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// addressRequest is what an object requests.
+type addressRequest struct {
+	// Request has no pools: they follow from the labels.
+	alloc.Request
+	// Invalid says why the request is invalid; nil if it is valid. An invalid request has no
+	// families: its owner keeps the addresses that its ports and sharing allow.
+	Invalid error
+	// Created orders pending requests (metadata.creationTimestamp).
+	Created time.Time
+	// Labels and Class are the object's, which pools and groups select by.
+	Labels labels.Set
+	Class  string
+	// KeepKey says that the sharing key is invalid: the former one stays.
+	KeepKey bool
+	// Segment is the virtual network of the address. Every tagged network has an address
+	// space of its own without pools: the address has to be requested.
+	Segment lb.Segment
+}
+
+// reject returns the request as an invalid one.
+func (q addressRequest) reject(reason string, why error) addressRequest {
+	q.Families, q.Invalid = nil, &alloc.Error{Reason: reason, Text: why.Error()}
+	return q
+}
+
+// allocation is the result of a request.
+type allocation struct {
+	// Addresses are sorted, IPv4 first; at most one of each family.
+	Addresses []netip.Addr
+	// Releasing are former addresses. They have to be removed from the owner's status, and
+	// StatusWritten called, before other addresses are added to the status.
+	Releasing []netip.Addr
+	// Err says why the request failed. Missing says why there is
+	// only one address of two families if one is sufficient.
+	Err, Missing error
+}
+
+// allocations has the addresses of all owners, the pending requests, and the reservations
+// of former addresses. Allocators know only decisions; statuses follow by writes that may
+// fail, or succeed without a response. So an address that an owner loses is reserved
+// until a version of the owner's status is known that doesn't have it: that is how no
+// address is ever in two statuses.
+//
+// Methods may be called concurrently, but not for the same owner.
+type allocations struct {
+	// enqueue is called, with the lock held, for owners whose addresses changed by other
+	// requests.
+	enqueue func(alloc.Owner)
+
+	mu         sync.Mutex
+	pools      []addressPool // in the order in which they are tried
+	namespaces map[string]labels.Set
+	// untagged has the addresses of the untagged network, tagged those of the others.
+	untagged     *alloc.Allocator
+	tagged       map[lb.Segment]*alloc.Allocator
+	records      map[alloc.Owner]*record
+	reservations []*reservation
+	// supplyChanged says that pending requests may succeed now.
+	supplyChanged bool
+}
+
+// record is the state of one owner.
+type record struct {
+	request      addressRequest
+	err, missing error
+	// pending says that the request isn't fulfilled.
+	pending bool
+}
+
+// newAllocations returns empty allocations. enqueue must neither block nor call them.
+func newAllocations(wake func(alloc.Owner)) *allocations {
+	return &allocations{
+		enqueue:    wake,
+		namespaces: map[string]labels.Set{},
+		untagged:   alloc.New(),
+		tagged:     map[lb.Segment]*alloc.Allocator{},
+		records:    map[alloc.Owner]*record{},
+	}
+}
+
+// Request sets the request of an owner, and returns what it gets.
+func (l *allocations) Request(q addressRequest) allocation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.serveWaiting()
+	r := l.records[q.Owner]
+	if r == nil {
+		r = &record{request: q}
+		l.records[q.Owner] = r
+	}
+	l.update(r, q)
+	return l.allocation(r)
+}
+
+// Get returns the current allocation of an owner.
+func (l *allocations) Get(owner alloc.Owner) allocation {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.records[owner]; r != nil {
+		return l.allocation(r)
+	}
+	return allocation{}
+}
+
+// Has reports whether an owner has a request.
+func (l *allocations) Has(owner alloc.Owner) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.records[owner] != nil
+}
+
+// StatusWritten says that a new version of the owner's status was written, which shows
+// these addresses: earlier writes can't succeed any more, so reserved addresses that
+// aren't shown are free.
+func (l *allocations) StatusWritten(owner alloc.Owner, shown []netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free(func(g *reservation) bool { return g.owner == owner && !slices.Contains(shown, g.address) })
+	l.serveWaiting()
+}
+
+// Release frees all addresses of an owner that was deleted, or has none in its status and
+// requests none.
+func (l *allocations) Release(owner alloc.Owner) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.records[owner]; r != nil {
+		l.spaceOf(r.request.Segment).Release(owner)
+		delete(l.records, owner)
+		l.supplyChanged = true
+	}
+	l.free(func(g *reservation) bool { return g.owner == owner })
+	l.serveWaiting()
+}
+
+func (l *allocations) update(r *record, q addressRequest) {
+	former, had := r.request, l.spaceOf(r.request.Segment).Of(q.Owner)
+	if len(q.Families) == 0 {
+		q.Segment = former.Segment
+	}
+	if q.KeepKey {
+		q.Sharing.Key = former.Sharing.Key
+	}
+	if former.Segment != q.Segment {
+		l.spaceOf(former.Segment).Release(q.Owner)
+	}
+	result, err := l.allocate(q)
+	r.request, r.err, r.missing = q, err, result.Missing
+	r.pending = len(q.Families) > 0 && (err != nil || r.missing != nil)
+	if former.Sharing != q.Sharing || !slices.Equal(former.Ports, q.Ports) {
+		l.supplyChanged = true // others may be able to share now
+	}
+	for _, h := range had {
+		if former.Segment != q.Segment || !slices.ContainsFunc(result.Addresses, func(a alloc.Address) bool { return a.Address == h.Address }) {
+			l.reserve(former, h.Address)
+		}
+	}
+}
+
+// allocate passes a request to the allocator.
+func (l *allocations) allocate(q addressRequest) (alloc.Result, error) {
+	if len(q.Families) == 0 {
+		return l.spaceOf(q.Segment).Keep(l.allocRequest(q)), q.Invalid
+	}
+	return l.spaceOf(q.Segment).Claim(l.allocRequest(q))
+}
+
+func (l *allocations) allocation(r *record) allocation {
+	g := allocation{Err: r.err, Missing: r.missing}
+	for _, h := range l.spaceOf(r.request.Segment).Of(r.request.Owner) {
+		g.Addresses = append(g.Addresses, h.Address)
+	}
+	for _, gone := range l.reservations {
+		if gone.owner == r.request.Owner {
+			g.Releasing = append(g.Releasing, gone.address)
+		}
+	}
+	return g
+}
+
+// serveWaiting retries pending requests, the oldest first, if the supply changed.
+func (l *allocations) serveWaiting() {
+	if !l.supplyChanged {
+		return
+	}
+	l.supplyChanged = false
+	for _, r := range l.waiting() {
+		before := l.allocation(r)
+		l.update(r, r.request)
+		if !slices.Equal(before.Addresses, l.allocation(r).Addresses) {
+			l.enqueue(r.request.Owner)
+		}
+	}
+}
+
+// waiting returns the records with pending requests, the oldest first.
+func (l *allocations) waiting() []*record {
+	var waiting []*record
+	for _, r := range l.records {
+		if r.pending {
+			waiting = append(waiting, r)
+		}
+	}
+	slices.SortFunc(waiting, func(a, b *record) int {
+		return cmp.Or(a.request.Created.Compare(b.request.Created), a.request.Owner.Compare(b.request.Owner))
+	})
+	return waiting
+}
+
+// addressPool is a pool and the objects that may use it.
+type addressPool struct {
+	alloc.Pool
+	// Priority orders pools, the greatest first.
+	Priority int32
+	// Namespaces and Objects select by labels.
+	Namespaces, Objects labels.Selector
+}
+
+// SetPools replaces the pools, which have distinct names. It returns the owners that have
+// to be reconciled: all.
+func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pools = slices.SortedFunc(slices.Values(pools), func(a, b addressPool) int {
+		return cmp.Or(cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Name, b.Name))
+	})
+	var supplies []alloc.Pool
+	for _, p := range l.pools {
+		supplies = append(supplies, p.Pool)
+	}
+	l.untagged.SetPools(supplies)
+	l.supplyChanged = true
+	l.serveWaiting()
+	return slices.Collect(maps.Keys(l.records))
+}
+
+// SetNamespace sets a namespace's labels, nil if it was deleted. If they have changed it
+// returns the owners in it, which have to be reconciled.
+func (l *allocations) SetNamespace(name string, now labels.Set) (concerned []alloc.Owner) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before, known := l.namespaces[name]; known && maps.Equal(before, now) {
+		return nil
+	}
+	if l.namespaces[name] = now; now == nil {
+		delete(l.namespaces, name)
+	}
+	for owner := range l.records {
+		if owner.Namespace == name {
+			concerned = append(concerned, owner)
+		}
+	}
+	l.supplyChanged = true
+	l.serveWaiting()
+	return concerned
+}
+
+// HasNamespace reports whether a namespace's labels are known. Before, a Request may get an
+// address of a pool with lower priority.
+func (l *allocations) HasNamespace(name string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, known := l.namespaces[name]
+	return known
+}
+
+// Usage returns how much of a pool is assigned; zero for an unknown pool.
+func (l *allocations) Usage(pool string) alloc.Usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.untagged.Usage(pool)
+}
+
+// Waiting returns the number of pending requests.
+func (l *allocations) Waiting() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.waiting())
+}
+
+// allocRequest translates a request, with the pools that the owner may use.
+func (l *allocations) allocRequest(q addressRequest) alloc.Request {
+	r := q.Request
+	r.Pools = nil
+	if q.Segment.Tagged() {
+		r.Pools = []string{anyAddress}
+		return r
+	}
+	for _, p := range l.pools {
+		if p.Namespaces.Matches(l.namespaces[q.Owner.Namespace]) && p.Objects.Matches(q.Labels) {
+			r.Pools = append(r.Pools, p.Name)
+		}
+	}
+	return r
+}
+
+// anyAddress is the only pool of a tagged network. It has only requested addresses.
+const anyAddress = "everything"
+
+// spaceOf returns the allocator of a network.
+func (l *allocations) spaceOf(s lb.Segment) *alloc.Allocator {
+	if !s.Tagged() {
+		return l.untagged
+	}
+	space := l.tagged[s]
+	if space == nil {
+		space = alloc.New()
+		l.tagged[s] = space
+		four, _ := alloc.ParseRange("0.0.0.0/0")
+		six, _ := alloc.ParseRange("::/0")
+		space.SetPools([]alloc.Pool{{Name: anyAddress, Ranges: []netipx.IPRange{four, six}}})
+	}
+	return space
+}
+
+// reservation is a former address of an owner that its status may still show. In the
+// allocator it is the holding of a pseudo-owner with the same ports and sharing.
+type reservation struct {
+	owner   alloc.Owner
+	address netip.Addr
+	space   *alloc.Allocator
+	holding alloc.Holding
+}
+
+// reserve reserves an address that an owner, by its former request, just lost.
+func (l *allocations) reserve(former addressRequest, address netip.Addr) {
+	g := &reservation{
+		owner: former.Owner, address: address, space: l.spaceOf(former.Segment),
+		holding: alloc.Holding{
+			Owner:     alloc.Owner{Kind: fmt.Sprintf("%s releasing %s", former.Owner.Kind, address), Namespace: former.Owner.Namespace, Name: former.Owner.Name},
+			Addresses: []netip.Addr{address}, Ports: former.Ports, Sharing: former.Sharing,
+		},
+	}
+	if slices.ContainsFunc(l.reservations, func(o *reservation) bool { return o.space == g.space && o.holding.Owner == g.holding.Owner }) {
+		return
+	}
+	l.reservations = append(l.reservations, g)
+	g.hold()
+}
+
+// hold has no effect while another owner has the address: it never was the owner's.
+func (g *reservation) hold() { g.space.Adopt([]alloc.Holding{g.holding}) }
+
+// free ends reservations. Other reservations of the same addresses stay.
+func (l *allocations) free(settled func(*reservation) bool) {
+	n := len(l.reservations)
+	l.reservations = slices.DeleteFunc(l.reservations, func(g *reservation) bool {
+		if !settled(g) {
+			return false
+		}
+		g.space.Release(g.holding.Owner)
+		return true
+	})
+	l.supplyChanged = l.supplyChanged || len(l.reservations) < n
+	for _, g := range l.reservations {
+		g.hold()
+	}
+}
+
+// adopted is the request of an object and the addresses in its status.
+type adopted struct {
+	addressRequest
+	Addresses []netip.Addr
+}
+
+// Adopt takes over the addresses in statuses, after SetPools and SetNamespace and before
+// the first Request. If two objects that don't share have the same address the older one
+// keeps it, and the address is to be released by the other. Then pending requests are
+// served, the oldest first. It returns the conflicts.
+func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	holdings := map[lb.Segment][]alloc.Holding{}
+	for _, o := range objects {
+		l.records[o.Owner] = &record{request: o.addressRequest}
+		holdings[o.Segment] = append(holdings[o.Segment], alloc.Holding{
+			Owner: o.Owner, Created: o.Created, Addresses: o.Addresses, Ports: o.Ports, Sharing: o.Sharing,
+		})
+	}
+	var conflicts []alloc.Conflict
+	for segment, held := range holdings {
+		conflicts = append(conflicts, l.spaceOf(segment).Adopt(held)...)
+	}
+	for _, c := range conflicts {
+		l.reserve(l.records[c.Owner].request, c.Address)
+	}
+	for _, o := range objects {
+		r := l.records[o.Owner]
+		r.pending = len(l.allocation(r).Addresses) < len(o.Families)
+	}
+	l.supplyChanged = true
+	l.serveWaiting()
+	return conflicts
+}
+
+// unitMember is an owner with the labels that groups select by.
+type unitMember struct {
+	Owner alloc.Owner
+	// Labels are the object's, Namespace those of its namespace.
+	Labels, Namespace map[string]string
+	Class             string
+}
+
+// unit is a set of owners that share addresses, so that the same nodes have to serve them.
+type unit struct {
+	// Members are at least one, sorted.
+	Members []unitMember
+	// Addresses is the number of distinct addresses.
+	Addresses int
+}
+
+// Units returns the units of all owners with addresses, sorted.
+func (l *allocations) Units() (units []unit) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := map[alloc.Owner]bool{}
+	for _, owner := range slices.SortedFunc(maps.Keys(l.records), alloc.Owner.Compare) {
+		if seen[owner] {
+			continue
+		}
+		if u := l.unit(owner); u.Addresses > 0 {
+			units = append(units, u)
+			for _, m := range u.Members {
+				seen[m.Owner] = true
+			}
+		}
+	}
+	return units
+}
+
+// unit returns the unit of an owner.
+func (l *allocations) unit(owner alloc.Owner) (u unit) {
+	space := l.spaceOf(l.records[owner].request.Segment)
+	addresses := map[netip.Addr]bool{}
+	for _, o := range space.SharingGroup(owner) {
+		r := l.records[o]
+		if r == nil {
+			continue // a reservation
+		}
+		u.Members = append(u.Members, unitMember{o, r.request.Labels, l.namespaces[o.Namespace], r.request.Class})
+		for _, h := range space.Of(o) {
+			addresses[h.Address] = true
+		}
+	}
+	u.Addresses = len(addresses)
+	return u
+}

@@ -1,0 +1,245 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"go4.org/netipx"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+func owner(name string) alloc.Owner {
+	return alloc.Owner{Kind: "Service", Namespace: "a", Name: name}
+}
+
+// request requests an IPv4 address, for an owner of that age in seconds.
+func request(name string, age int) addressRequest {
+	return addressRequest{
+		Request: alloc.Request{Owner: owner(name), Families: []alloc.Family{alloc.IPv4}},
+		Created: time.Unix(int64(1000-age), 0),
+	}
+}
+
+func addresses(texts ...string) (all []netip.Addr) {
+	for _, text := range texts {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	return all
+}
+
+// pool has one range, for the objects that selectors match.
+func pool(t *testing.T, name, text, namespaces, objects string) addressPool {
+	t.Helper()
+	r, err := alloc.ParseRange(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := addressPool{Pool: alloc.Pool{Name: name, Ranges: []netipx.IPRange{r}, Automatic: true}}
+	var wrong [2]error
+	p.Namespaces, wrong[0] = labels.Parse(namespaces)
+	p.Objects, wrong[1] = labels.Parse(objects)
+	if err := errors.Join(wrong[:]...); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// withPool returns allocations with one pool, and the owners that are enqueued.
+func withPool(t *testing.T, text string) (l *allocations, enqueued *[]string) {
+	t.Helper()
+	enqueued = new([]string)
+	l = newAllocations(func(o alloc.Owner) { *enqueued = append(*enqueued, o.Name) })
+	l.SetPools([]addressPool{pool(t, "main", text, "", "")})
+	return l, enqueued
+}
+
+func compare(t *testing.T, what string, got, want []netip.Addr) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+// What becomes free goes to those who wait, the oldest first, before anybody new.
+func TestWaiting(t *testing.T) {
+	l, enqueued := withPool(t, "192.0.2.0/32")
+	compare(t, "first", l.Request(request("first", 9)).Addresses, addresses("192.0.2.0"))
+	for name, age := range map[string]int{"young": 1, "old": 5, "middle": 3} {
+		g := l.Request(request(name, age))
+		if failed, ok := errors.AsType[*alloc.Error](g.Err); !ok || failed.Reason != alloc.Exhausted {
+			t.Errorf("%s: %+v", name, g)
+		}
+	}
+	if l.Waiting() != 3 {
+		t.Errorf("%d wait", l.Waiting())
+	}
+	l.Release(owner("first"))
+	compare(t, "new", l.Request(request("new", 0)).Addresses, nil)
+	compare(t, "old", l.Get(owner("old")).Addresses, addresses("192.0.2.0"))
+	l.SetPools([]addressPool{pool(t, "main", "192.0.2.0/31", "", "")})
+	compare(t, "middle", l.Get(owner("middle")).Addresses, addresses("192.0.2.1"))
+	if want := []string{"old", "middle"}; !slices.Equal(*enqueued, want) {
+		t.Errorf("enqueued %v, want %v", *enqueued, want)
+	}
+	if l.Waiting() != 2 || l.Has(owner("first")) || !l.Has(owner("new")) {
+		t.Errorf("%d wait", l.Waiting())
+	}
+}
+
+// A former address is reserved until a status is known that doesn't show it.
+func TestLeaving(t *testing.T) {
+	l, _ := withPool(t, "192.0.2.0/32")
+	l.Request(request("one", 2))
+	l.SetPools([]addressPool{pool(t, "main", "192.0.2.0/31", "", ""), pool(t, "other", "192.0.2.8/32", "", "")})
+	other := request("one", 2)
+	other.Pool = "other"
+	g := l.Request(other)
+	compare(t, "moved", g.Addresses, addresses("192.0.2.8"))
+	compare(t, "leaving", g.Releasing, addresses("192.0.2.0"))
+	want := request("two", 1)
+	want.Wanted = addresses("192.0.2.0")
+	compare(t, "another", l.Request(want).Addresses, nil)
+	l.StatusWritten(owner("one"), addresses("192.0.2.0")) // shown still
+	compare(t, "another, while it is shown", l.Get(owner("two")).Addresses, nil)
+	l.StatusWritten(owner("one"), addresses("192.0.2.8"))
+	compare(t, "another, afterwards", l.Get(owner("two")).Addresses, addresses("192.0.2.0"))
+	compare(t, "leaving, afterwards", l.Get(owner("one")).Releasing, nil)
+}
+
+// Of two that show one address the older keeps it. When that goes it isn't free before
+// the other one doesn't show it any more either.
+func TestConflict(t *testing.T) {
+	l, enqueued := withPool(t, "192.0.2.0/31")
+	conflicts := l.Adopt([]adopted{
+		{addressRequest: request("younger", 1), Addresses: addresses("192.0.2.0")},
+		{addressRequest: request("older", 2), Addresses: addresses("192.0.2.0")},
+		{addressRequest: request("waiting", 3)},
+		{addressRequest: request("waiting longer", 4)},
+	})
+	if len(conflicts) != 1 || conflicts[0].Owner != owner("younger") {
+		t.Errorf("conflicts %v", conflicts)
+	}
+	compare(t, "waiting longer", l.Get(owner("waiting longer")).Addresses, addresses("192.0.2.1"))
+	compare(t, "leaving", l.Get(owner("younger")).Releasing, addresses("192.0.2.0"))
+	l.Release(owner("older"))
+	compare(t, "waiting", l.Get(owner("waiting")).Addresses, nil)
+	l.StatusWritten(owner("younger"), nil)
+	compare(t, "waiting, afterwards", l.Get(owner("waiting")).Addresses, addresses("192.0.2.0"))
+	if want := []string{"waiting longer", "waiting"}; !slices.Equal(*enqueued, want) {
+		t.Errorf("enqueued %v, want %v", *enqueued, want)
+	}
+}
+
+// Who says something that can't be understood keeps what it has and gets nothing else.
+// Its ports are still known: no owner with one of them gets its address.
+func TestNotUnderstood(t *testing.T) {
+	l, _ := withPool(t, "192.0.2.0/30")
+	shared := func(name string, age int, port uint16) addressRequest {
+		w := request(name, age)
+		w.Sharing.Key, w.Ports = "k", []alloc.Port{{Number: port, Protocol: lb.TCP}}
+		return w
+	}
+	compare(t, "one", l.Request(shared("one", 3, 80)).Addresses, addresses("192.0.2.0"))
+	compare(t, "two", l.Request(shared("two", 2, 443)).Addresses, addresses("192.0.2.0"))
+	unclear := shared("one", 3, 8080)
+	unclear.Families, unclear.Sharing.Key, unclear.KeepKey = nil, "", true
+	compare(t, "another port", l.Request(unclear).Addresses, addresses("192.0.2.0"))
+	compare(t, "three, with its new port", l.Request(shared("three", 1, 8080)).Addresses, addresses("192.0.2.1"))
+	compare(t, "four, with its old port", l.Request(shared("four", 1, 80)).Addresses, addresses("192.0.2.0"))
+	unclear.Ports = []alloc.Port{{Number: 443, Protocol: lb.TCP}}
+	g := l.Request(unclear)
+	compare(t, "a port that another has", g.Addresses, nil)
+	compare(t, "leaving", g.Releasing, addresses("192.0.2.0"))
+	if l.Waiting() != 0 {
+		t.Errorf("%d wait", l.Waiting())
+	}
+	alone := shared("four", 1, 80)
+	alone.Families, alone.Sharing.Key = nil, ""
+	compare(t, "no key with another one", l.Request(alone).Addresses, nil)
+}
+
+// Pools are for the objects that their selectors match, and are tried by priority, then by
+// name.
+func TestPools(t *testing.T) {
+	l := newAllocations(func(alloc.Owner) {})
+	first := pool(t, "first", "192.0.2.1/32", "", "tier=web")
+	first.Priority = 1
+	l.SetPools([]addressPool{
+		pool(t, "b", "192.0.2.3/32", "", ""), pool(t, "a", "192.0.2.2/32", "", ""), first,
+		pool(t, "named", "192.0.2.9/32", "team=x", ""),
+	})
+	web := request("web", 1)
+	web.Labels = labels.Set{"tier": "web"}
+	compare(t, "by priority", l.Request(web).Addresses, addresses("192.0.2.1"))
+	compare(t, "by name", l.Request(request("a", 1)).Addresses, addresses("192.0.2.2"))
+	compare(t, "by name, the next", l.Request(request("b", 1)).Addresses, addresses("192.0.2.3"))
+	compare(t, "none", l.Request(request("c", 1)).Addresses, nil)
+	if concerned := l.SetNamespace("a", labels.Set{"team": "x"}); len(concerned) != 4 {
+		t.Errorf("concerned %v", concerned)
+	}
+	compare(t, "by namespace", l.Get(owner("c")).Addresses, addresses("192.0.2.9"))
+	if concerned := l.SetNamespace("a", labels.Set{"team": "x"}); concerned != nil {
+		t.Errorf("concerned %v of nothing new", concerned)
+	}
+	l.SetNamespace("a", nil)
+	g := l.Request(request("c", 1))
+	compare(t, "not by namespace", g.Addresses, nil)
+	compare(t, "leaving", g.Releasing, addresses("192.0.2.9"))
+}
+
+// Every tagged network has its own addresses, without pools.
+func TestSegments(t *testing.T) {
+	l, _ := withPool(t, "192.0.2.0/32")
+	in := func(name string, id uint32) addressRequest {
+		w := request(name, 1)
+		w.Wanted, w.Segment = addresses("192.0.2.0"), lb.Segment{Type: lb.SegmentVLAN, ID: id}
+		return w
+	}
+	compare(t, "untagged", l.Request(request("untagged", 1)).Addresses, addresses("192.0.2.0"))
+	compare(t, "7", l.Request(in("seven", 7)).Addresses, addresses("192.0.2.0"))
+	compare(t, "7 again", l.Request(in("again", 7)).Addresses, nil)
+	g := l.Request(in("seven", 8))
+	compare(t, "moved to 8", g.Addresses, addresses("192.0.2.0"))
+	compare(t, "leaving 7", g.Releasing, addresses("192.0.2.0"))
+	compare(t, "7, while it is being left", l.Get(owner("again")).Addresses, nil)
+	l.StatusWritten(owner("seven"), nil)
+	compare(t, "7, afterwards", l.Get(owner("again")).Addresses, addresses("192.0.2.0"))
+}
+
+// Who shares an address is one unit.
+func TestUnits(t *testing.T) {
+	l, _ := withPool(t, "192.0.2.0/30")
+	share := func(name string, port uint16) addressRequest {
+		w := request(name, 1)
+		w.Sharing.Key, w.Ports = "k", []alloc.Port{{Number: port, Protocol: lb.TCP}}
+		return w
+	}
+	for _, w := range []addressRequest{share("a", 80), request("b", 1), share("c", 443)} {
+		l.Request(w)
+	}
+	var got [][]string
+	for _, u := range l.Units() {
+		var names []string
+		for _, m := range u.Members {
+			names = append(names, m.Owner.Name)
+		}
+		got = append(got, names)
+		if u.Addresses != 1 {
+			t.Errorf("%v: %d addresses", names, u.Addresses)
+		}
+	}
+	if want := [][]string{{"a", "c"}, {"b"}}; !slices.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("units %v, want %v", got, want)
+	}
+	if usage := l.Usage("main"); usage.IPv4.Assigned != 2 || usage.IPv4.Size != 4 {
+		t.Errorf("usage %+v", usage)
+	}
+}

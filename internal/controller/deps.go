@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"fairlead.io/fairlead/internal/alloc"
+)
+
+// deps is shared by all reconcilers.
+type deps struct {
+	// Client reads from the cache and writes to the API server; live reads from the API
+	// server.
+	client.Client
+	live   client.Reader
+	events events.EventRecorder
+	log    *slog.Logger
+
+	options     Options
+	lease       *leaseGuard
+	allocations *allocations
+	groups      *assignments
+	// synced is closed after the initial sync; nothing is decided before.
+	synced chan struct{}
+	// Triggers of the reconcilers.
+	services, balancers, pools, members trigger
+}
+
+func newDeps(options Options) *deps {
+	o := &deps{options: options, log: options.Log, groups: newAssignments(), synced: make(chan struct{})}
+	o.allocations = newAllocations(o.enqueue)
+	return o
+}
+
+// enqueue triggers the reconciliation of an owner.
+func (o *deps) enqueue(owner alloc.Owner) {
+	switch owner.Kind {
+	case kindService:
+		o.services.enqueue(requestFor(owner))
+	case kindLoadBalancer:
+		o.balancers.enqueue(requestFor(owner))
+	}
+}
+
+// usageDelay and placementDelay batch changes, so that a thousand changed Services don't
+// cause a thousand writes of the statuses of pools and groups.
+const (
+	usageDelay     = 250 * time.Millisecond
+	placementDelay = 20 * time.Millisecond
+)
+
+// enqueueCounts triggers the reconcilers of pools and groups.
+func (o *deps) enqueueCounts() {
+	o.pools.enqueueAfter(reconcile.Request{}, usageDelay)
+	o.members.enqueueAfter(reconcile.Request{}, placementDelay)
+}
+
+// staleDelay is the retry delay after a failure because of a stale cache.
+const staleDelay = 50 * time.Millisecond
+
+// afterSync runs a reconciler after the initial sync. Conflicts because of a stale cache
+// and deleted objects are not errors.
+func (o *deps) afterSync(run reconcile.Func) reconcile.Reconciler {
+	return reconcile.Func(func(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+		select {
+		case <-o.synced:
+		case <-ctx.Done():
+			return reconcile.Result{}, ctx.Err()
+		}
+		result, err := run(ctx, request)
+		switch {
+		case apierrors.IsConflict(err):
+			return reconcile.Result{RequeueAfter: staleDelay}, nil
+		case apierrors.IsNotFound(err):
+			return reconcile.Result{}, nil // deleted; the cache will follow
+		}
+		return result, err
+	})
+}
+
+// patch writes the difference between object and base, on top of the version of base. It
+// reports whether that created a new version.
+func (o *deps) patch(ctx context.Context, object, base client.Object) (written bool, err error) {
+	err = o.Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	return err == nil && object.GetResourceVersion() != base.GetResourceVersion(), err
+}
+
+// patchStatus is patch for the status. It writes nothing if there is no difference.
+func (o *deps) patchStatus(ctx context.Context, object, base client.Object) (written bool, err error) {
+	if equality.Semantic.DeepEqual(object, base) {
+		return false, nil
+	}
+	err = o.Status().Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	return err == nil && object.GetResourceVersion() != base.GetResourceVersion(), err
+}
+
+// forget releases the addresses of an owner that is not in the cache, if it doesn't exist
+// at the API server either: the cache may be older than allocations. object is an empty
+// object of its kind.
+func (o *deps) forget(ctx context.Context, owner alloc.Owner, object client.Object) (reconcile.Result, error) {
+	if !o.allocations.Has(owner) {
+		return reconcile.Result{}, nil
+	}
+	err := o.live.Get(ctx, requestFor(owner).NamespacedName, object)
+	switch {
+	case err == nil:
+		return reconcile.Result{RequeueAfter: staleDelay}, nil
+	case !apierrors.IsNotFound(err):
+		return reconcile.Result{}, err
+	}
+	o.release(owner)
+	return reconcile.Result{}, nil
+}
+
+// release releases the addresses of an owner whose status is known not to show any.
+func (o *deps) release(owner alloc.Owner) {
+	o.allocations.Release(owner)
+	o.groups.delete(owner)
+	o.enqueueCounts()
+}
+
+// trigger is a source of requests for objects that didn't change themselves. It never
+// blocks a caller.
+type trigger struct {
+	mu    sync.Mutex
+	queue workqueue.TypedRateLimitingInterface[reconcile.Request]
+	// pending are requests from before Start.
+	pending []reconcile.Request
+}
+
+// Start implements source.Source.
+func (b *trigger) Start(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.queue = queue
+	for _, r := range b.pending {
+		queue.Add(r)
+	}
+	b.pending = nil
+	return nil
+}
+
+// enqueue adds a request.
+func (b *trigger) enqueue(r reconcile.Request) { b.enqueueAfter(r, 0) }
+
+// enqueueAfter adds a request after a delay, which merges equal requests.
+func (b *trigger) enqueueAfter(r reconcile.Request, wait time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.queue == nil {
+		b.pending = append(b.pending, r)
+		return
+	}
+	b.queue.AddAfter(r, wait)
+}
+
+// recordEvents records an Event for each condition whose reason or message changed, so
+// that neither repeated reconciliation nor a restart repeats Events. Valid annotations
+// are not reported.
+func (o *deps) recordEvents(object client.Object, before, now []metav1.Condition) {
+	for _, c := range now {
+		if c.Reason == reasonAccepted || unchanged(before, c) {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		if c.Status != metav1.ConditionTrue {
+			kind = corev1.EventTypeWarning
+		}
+		o.events.Eventf(object, nil, kind, c.Reason, "Reconcile", "%s", c.Message)
+		o.log.Info("condition changed", "object", client.ObjectKeyFromObject(object), "condition", c.Type,
+			"status", c.Status, "reason", c.Reason, "message", c.Message)
+	}
+}
+
+// Kinds of address owners.
+const (
+	kindService      = "Service"
+	kindLoadBalancer = "LoadBalancer"
+)
+
+func ownerOf(kind string, object client.Object) alloc.Owner {
+	return alloc.Owner{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()}
+}
+
+func ownerNamed(kind string, name types.NamespacedName) alloc.Owner {
+	return alloc.Owner{Kind: kind, Namespace: name.Namespace, Name: name.Name}
+}
+
+func requestFor(o alloc.Owner) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.Namespace, Name: o.Name}}
+}

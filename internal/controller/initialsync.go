@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+)
+
+// initialSync reads the decisions of earlier leaders, and invalidates their pending writes.
+// It runs once this process is the leader, before any reconciler does.
+type initialSync struct{ *deps }
+
+// NeedLeaderElection returns true.
+func (initialSync) NeedLeaderElection() bool { return true }
+
+// Start implements manager.Runnable.
+func (t initialSync) Start(ctx context.Context) error {
+	started := time.Now()
+	var held []adopted
+	err := t.retry(ctx, "initial sync", func() (err error) {
+		if err = t.readPools(ctx); err == nil {
+			held, err = t.adoptAll(ctx)
+		}
+		return err
+	})
+	if err != nil {
+		return nil //nolint:nilerr // ctx ended
+	}
+	for _, c := range t.allocations.Adopt(held) {
+		t.log.Warn("address in two statuses, older object keeps it", "object", c.Owner, "address", c.Address, "error", c.Err)
+	}
+	close(t.synced)
+	t.enqueueCounts()
+	t.log.Info("initial sync done", "objects", len(held), "waiting", t.allocations.Waiting(), "duration", time.Since(started))
+	return nil
+}
+
+// readPools reads namespaces and pools.
+func (t initialSync) readPools(ctx context.Context) error {
+	namespaces := namespaceList()
+	if err := t.List(ctx, namespaces); err != nil {
+		return fmt.Errorf("namespaces: %w", err)
+	}
+	for i := range namespaces.Items {
+		t.allocations.SetNamespace(namespaces.Items[i].Name, labelsOf(&namespaces.Items[i], true))
+	}
+	var pools v1alpha1.AddressPoolList
+	if err := t.List(ctx, &pools); err != nil {
+		return fmt.Errorf("pools: %w", err)
+	}
+	valid, _ := parsePools(pools.Items)
+	t.allocations.SetPools(valid)
+	return nil
+}
+
+// pageSize is the size of a list's pages. All pages are of the same version.
+const pageSize = 500
+
+// adoptAll lists all Services and LoadBalancers at the API server itself, fences those that
+// may get an address, and returns the addresses in their statuses.
+func (t initialSync) adoptAll(ctx context.Context) (held []adopted, err error) {
+	var services corev1.ServiceList
+	err = t.eachPage(ctx, &services, &held, func() (page []owned) {
+		for i := range services.Items {
+			page = append(page, service{&services.Items[i]})
+		}
+		return page
+	})
+	if err != nil {
+		return nil, fmt.Errorf("services: %w", err)
+	}
+	var balancers v1alpha1.LoadBalancerList
+	err = t.eachPage(ctx, &balancers, &held, func() (page []owned) {
+		for i := range balancers.Items {
+			page = append(page, balancer{&balancers.Items[i]})
+		}
+		return page
+	})
+	if err != nil {
+		return nil, fmt.Errorf("load balancers: %w", err)
+	}
+	return held, nil
+}
+
+// eachPage adopts the objects of each page of a list.
+func (t initialSync) eachPage(ctx context.Context, list client.ObjectList, held *[]adopted, page func() []owned) error {
+	for {
+		if err := t.live.List(ctx, list, client.Limit(pageSize), client.Continue(list.GetContinue())); err != nil {
+			return err
+		}
+		if err := t.adoptPage(ctx, page(), held); err != nil {
+			return err
+		}
+		if list.GetContinue() == "" {
+			return nil
+		}
+	}
+}
+
+// adoptPage adopts the objects of a page concurrently, as each may have to be written. It
+// adds the results of those that exist and are ours, in their order.
+func (t initialSync) adoptPage(ctx context.Context, page []owned, held *[]adopted) error {
+	all := make([]*adopted, len(page))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(workers)
+	for i := range page {
+		group.Go(func() (err error) {
+			all[i], err = t.adopt(ctx, page[i])
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for _, one := range all {
+		if one != nil {
+			*held = append(*held, *one)
+		}
+	}
+	return nil
+}
+
+// adopt returns an object's addresses, as read from its newest version; nil if it is not and
+// was not ours, or doesn't exist any more. If it may get another address it is fenced first.
+func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
+	for {
+		serves := true
+		if svc, is := o.(service); is {
+			if serves = t.isOurs(svc.Service); !serves && !hasOurStatus(svc.Service) {
+				return nil, nil
+			}
+		}
+		held := &adopted{addressRequest: o.request(), Addresses: o.shown()}
+		if serves && !complete(held.Families, held.Addresses) {
+			base := copyOf(o.object())
+			fence(o.conditions())
+			retry, err := t.fenceWrite(ctx, o.object(), base)
+			if retry && err == nil {
+				continue
+			}
+			if err != nil {
+				return nil, client.IgnoreNotFound(err)
+			}
+		}
+		t.groups.restore(held.Owner, o.group())
+		return held, nil
+	}
+}
+
+// complete reports whether a status has an address of every family, so that no write may
+// add one.
+func complete(families []alloc.Family, shown []netip.Addr) bool {
+	return !slices.ContainsFunc(families, func(f alloc.Family) bool {
+		return !slices.ContainsFunc(shown, func(a netip.Addr) bool { return alloc.FamilyOf(a) == f })
+	})
+}
+
+// fence sets a condition to Unknown with a new timestamp, so that the write always changes
+// resourceVersion.
+func fence(conditions *[]metav1.Condition, kind string) {
+	c := metav1.Condition{Type: kind, Reason: reasonTakenOver, Message: "controller starting"}
+	if old := meta.FindStatusCondition(*conditions, kind); old != nil {
+		c = *old
+	}
+	c.Status = metav1.ConditionUnknown
+	c.LastTransitionTime = metav1.NewTime(time.Now())
+	set(conditions, c)
+}
+
+// fenceWrite writes a new version of an object's status, so that pending writes of earlier
+// leaders, which are based on older versions, are rejected. If the object was changed
+// concurrently, or the write changed nothing, it is read again and retry is true.
+func (t initialSync) fenceWrite(ctx context.Context, object, base client.Object) (retry bool, err error) {
+	written, err := t.patchStatus(ctx, object, base)
+	if err == nil && written || apierrors.IsInvalid(err) {
+		return false, nil // nor can an earlier leader write it
+	}
+	if err != nil && !apierrors.IsConflict(err) {
+		return false, err
+	}
+	if err == nil {
+		// Timestamps have seconds: the last fence was in the same second.
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
+	return true, t.live.Get(ctx, client.ObjectKeyFromObject(object), object)
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// owned is an object that has addresses: a service or a balancer.
+type owned interface {
+	object() client.Object
+	request() addressRequest
+	// shown returns the addresses in the status, hide removes some of them.
+	shown() []netip.Addr
+	hide(addresses []netip.Addr)
+	// conditions returns those in the status, and the type of the one about addresses.
+	conditions() (all *[]metav1.Condition, allocated string)
+	// group returns the published group.
+	group() string
+}
+
+// allocate requests an object's addresses, and removes the others from its status. If retry
+// isn't 0 there is no result yet.
+func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry time.Duration, err error) {
+	req := s.request()
+	if !o.allocations.HasNamespace(req.Owner.Namespace) {
+		return allocation{}, staleDelay, nil
+	}
+	result = o.allocations.Request(req)
+	o.enqueueCounts()
+	removed := toClear(result, s.shown())
+	if len(removed) == 0 {
+		return result, 0, nil
+	}
+	base := copyOf(s.object())
+	s.hide(removed)
+	conditions, allocated := s.conditions()
+	set(conditions, releasingCondition(allocated, removed))
+	written, err := o.patchStatus(ctx, s.object(), base)
+	if err != nil || !written {
+		return allocation{}, time.Second, err
+	}
+	o.allocations.StatusWritten(req.Owner, s.shown())
+	o.enqueueCounts()
+	return o.allocations.Get(req.Owner), 0, nil
+}
+
+// toClear returns the addresses that have to be removed from a status before others are
+// added: former addresses, and those that were never assigned.
+func toClear(g allocation, shown []netip.Addr) []netip.Addr {
+	removed := slices.Clone(g.Releasing)
+	for _, a := range shown {
+		if !slices.Contains(g.Addresses, a) && !slices.Contains(removed, a) {
+			removed = append(removed, a)
+		}
+	}
+	return removed
+}
+
+// publish writes a status if it differs from base, and an Event for each condition that
+// differs from before, the conditions at the start of this run.
+func (o *deps) publish(ctx context.Context, object, base client.Object, before, conditions []metav1.Condition) error {
+	if equality.Semantic.DeepEqual(object, base) {
+		return nil
+	}
+	if err := o.lease.check(); err != nil { // after the version was read
+		return err
+	}
+	if _, err := o.patchStatus(ctx, object, base); err != nil {
+		return err
+	}
+	o.recordEvents(object, before, conditions)
+	return nil
+}
+
+func copyOf(object client.Object) client.Object {
+	return object.DeepCopyObject().(client.Object)
+}

@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+)
+
+// filter has the selectors of a group.
+type filter struct {
+	nodes, objects, namespaces labels.Selector
+	classes                    []string
+}
+
+func newFilter(g *v1alpha1.LoadBalancerGroup) (f filter, err error) {
+	f.classes = g.Spec.Services.Classes
+	if f.nodes, err = selectorOf(&g.Spec.NodeSelector); err != nil {
+		return filter{}, fmt.Errorf("nodeSelector: %w", err)
+	}
+	if f.objects, err = selectorOf(g.Spec.Services.Selector); err != nil {
+		return filter{}, fmt.Errorf("services.selector: %w", err)
+	}
+	if f.namespaces, err = selectorOf(g.Spec.Services.NamespaceSelector); err != nil {
+		return filter{}, fmt.Errorf("services.namespaceSelector: %w", err)
+	}
+	return f, nil
+}
+
+// serves reports whether a group may serve all members of a unit.
+func (f filter) serves(u unit) bool {
+	return !slices.ContainsFunc(u.Members, func(m unitMember) bool {
+		return !f.hasClass(m.Class) || !f.objects.Matches(labelSet(m.Labels)) || !f.namespaces.Matches(labelSet(m.Namespace))
+	})
+}
+
+// hasClass reports whether the group serves Services of a class. Groups without classes
+// serve Fairlead's own.
+func (f filter) hasClass(class string) bool {
+	if len(f.classes) == 0 {
+		return class == "" || class == v1alpha1.LoadBalancerClass
+	}
+	return slices.Contains(f.classes, class)
+}
+
+func labelSet(l map[string]string) labels.Set { return l }
+
+// placements are the groups of owners, and how much each group serves.
+type placements struct {
+	groups map[alloc.Owner]string
+	counts map[string]count
+}
+
+// keep restores the former group of owners that were assigned to a group.
+func (s placements) keep(group string, before *assignments) {
+	for owner, name := range s.groups {
+		if name != group {
+			continue
+		}
+		former, decided := before.of(owner)
+		s.groups[owner] = former
+		if !decided {
+			delete(s.groups, owner)
+		}
+	}
+}
+
+// count is the number of owners and addresses that a group serves.
+type count struct{ services, addresses int }
+
+// place assigns units of owners to groups.
+func (r *groupReconciler) place(groups []*group, candidates []candidate) placements {
+	units := r.allocations.Units()
+	capacities := make([]alloc.Capacity, len(groups))
+	for i, g := range groups {
+		capacities[i] = alloc.Capacity{Group: g.Name, Nodes: len(g.nodes)}
+		for _, m := range candidates {
+			if m.serving && slices.Contains(g.nodes, m.Name) {
+				capacities[i].Ready++
+			}
+		}
+	}
+	requests := make([]alloc.Unit, len(units))
+	for i, u := range units {
+		requests[i] = r.placementUnit(u, groups)
+	}
+	assigned := alloc.PlaceUnits(requests, capacities)
+	s := placements{groups: map[alloc.Owner]string{}, counts: map[string]count{}}
+	for i, u := range units {
+		name := assigned[requests[i].Key]
+		for _, m := range u.Members {
+			s.groups[m.Owner] = name
+		}
+		c := s.counts[name]
+		s.counts[name] = count{c.services + len(u.Members), c.addresses + u.Addresses}
+	}
+	return s
+}
+
+// placementUnit translates a unit. Its current group is that of its first member with one.
+func (r *groupReconciler) placementUnit(u unit, groups []*group) alloc.Unit {
+	q := alloc.Unit{Key: u.Members[0].Owner.String(), Addresses: u.Addresses}
+	for _, g := range groups {
+		if g.invalid == nil && g.filter.serves(u) {
+			q.Groups = append(q.Groups, g.Name)
+		}
+	}
+	for _, m := range u.Members {
+		if q.Group == "" {
+			q.Group, _ = r.groups.of(m.Owner)
+		}
+	}
+	return q
+}
+
+// compareAge orders groups by age and name.
+func compareAge(a, b *group) int {
+	return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+}
+
+// assignments are the last decided groups of owners.
+type assignments struct {
+	mu sync.Mutex
+	// groups has every placed owner, "" for those without group.
+	groups map[alloc.Owner]string
+}
+
+func newAssignments() *assignments { return &assignments{groups: map[alloc.Owner]string{}} }
+
+// of returns the group of an owner, "" for none, and whether it has been decided.
+func (a *assignments) of(owner alloc.Owner) (group string, decided bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	group, decided = a.groups[owner]
+	return group, decided
+}
+
+// replace sets new decisions, and returns the owners whose group changed.
+func (a *assignments) replace(groups map[alloc.Owner]string) (changed []alloc.Owner) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for owner, group := range groups {
+		if before, decided := a.groups[owner]; !decided || before != group {
+			changed = append(changed, owner)
+		}
+	}
+	a.groups = maps.Clone(groups)
+	return changed
+}
+
+// restore sets the decision of an earlier leader.
+func (a *assignments) restore(owner alloc.Owner, group string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.groups[owner] = group
+}
+
+// delete removes an owner.
+func (a *assignments) delete(owner alloc.Owner) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.groups, owner)
+}

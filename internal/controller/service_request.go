@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// isOurs reports whether a Service is of type LoadBalancer and of one of Fairlead's classes
+// or, if Fairlead is the default, without class.
+func (o *deps) isOurs(svc *corev1.Service) bool {
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+		return false
+	}
+	if svc.Spec.LoadBalancerClass == nil {
+		return o.options.DefaultClass
+	}
+	return strings.HasPrefix(*svc.Spec.LoadBalancerClass, v1alpha1.Group+"/")
+}
+
+// hasOurStatus reports whether a Service has data that only a controller writes.
+func hasOurStatus(svc *corev1.Service) bool {
+	return svc.Annotations[v1alpha1.AnnotationGroup] != "" || meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
+}
+
+// serviceRequest returns the request of a Service, and the errors of its annotations and
+// ports. The request is invalid if annotations about addresses are.
+func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
+	settings, err := spec.ParseAnnotations(svc)
+	w = addressRequest{
+		Request: alloc.Request{
+			Owner:   ownerOf(kindService, svc),
+			Partial: svc.Spec.IPFamilyPolicy != nil && *svc.Spec.IPFamilyPolicy == corev1.IPFamilyPolicyPreferDualStack,
+			Wanted:  settings.Addresses,
+			Pool:    settings.Pool,
+			Sharing: alloc.Sharing{Key: settings.SharingKey, Mode: string(svc.Spec.ExternalTrafficPolicy)},
+		},
+		Created: svc.CreationTimestamp.Time,
+		Labels:  maps.Clone(svc.Labels), // read concurrently, while the object is written
+	}
+	if svc.Spec.LoadBalancerClass != nil {
+		w.Class = *svc.Spec.LoadBalancerClass
+	}
+	for _, family := range svc.Spec.IPFamilies {
+		w.Families = append(w.Families, familyOf(family))
+	}
+	for _, port := range svc.Spec.Ports {
+		p, known := protocolOf(port.Protocol)
+		if !known {
+			err = errors.Join(err, fmt.Errorf("port %d: %s is not served: want TCP or UDP", port.Port, port.Protocol))
+			continue
+		}
+		w.Ports = append(w.Ports, alloc.Port{Number: uint16(port.Port), Protocol: p})
+	}
+	// An address other than the requested one would be worse than none.
+	addressing := about(err, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, "spec.loadBalancerIP")
+	if addressing != nil {
+		w = w.reject(reasonBadAnnotation, addressing)
+		w.KeepKey = about(err, v1alpha1.AnnotationSharingKey) != nil
+	}
+	return w, err
+}
+
+// about returns the first error of the given annotations, nil if there is none.
+func about(err error, fields ...string) error {
+	joined, several := err.(interface{ Unwrap() []error })
+	if !several {
+		if bad, is := errors.AsType[*spec.AnnotationError](err); is && slices.Contains(fields, bad.Field) {
+			return err
+		}
+		return nil
+	}
+	for _, one := range joined.Unwrap() {
+		if found := about(one, fields...); found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+func familyOf(family corev1.IPFamily) alloc.Family {
+	if family == corev1.IPv6Protocol {
+		return alloc.IPv6
+	}
+	return alloc.IPv4
+}
+
+func protocolOf(protocol corev1.Protocol) (p lb.Protocol, known bool) {
+	switch protocol {
+	case corev1.ProtocolTCP, "":
+		return lb.TCP, true
+	case corev1.ProtocolUDP:
+		return lb.UDP, true
+	default:
+		return 0, false
+	}
+}
+
+// service is a Service as an owner of addresses.
+type service struct{ *corev1.Service }
+
+func (s service) object() client.Object { return s.Service }
+
+func (s service) request() addressRequest {
+	req, _ := serviceRequest(s.Service)
+	return req
+}
+
+func (s service) shown() (shown []netip.Addr) {
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(ingress.IP); err == nil {
+			shown = append(shown, a)
+		}
+	}
+	return shown
+}
+
+func (s service) hide(addresses []netip.Addr) {
+	s.Status.LoadBalancer.Ingress = slices.DeleteFunc(s.Status.LoadBalancer.Ingress, func(i corev1.LoadBalancerIngress) bool {
+		a, err := netip.ParseAddr(i.IP)
+		return err != nil || slices.Contains(addresses, a)
+	})
+}
+
+func (s service) conditions() (all *[]metav1.Condition, allocated string) {
+	return &s.Status.Conditions, v1alpha1.ConditionServiceAllocated
+}
+
+func (s service) group() string { return s.Annotations[v1alpha1.AnnotationGroup] }

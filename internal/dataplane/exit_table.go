@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Code generated from bpf/core/stats.h; DO NOT EDIT.
+
+package dataplane
+
+var exitTexts = map[string]string{
+	"pass_not_ip":           "neither IPv4 nor IPv6",
+	"pass_vlan_stacked":     "several VLAN tags, a service tag (802.1ad), or a tag inside a segment",
+	"pass_truncated":        "the packet ends within a header",
+	"pass_malformed":        "the packet's headers contradict each other",
+	"pass_fragment":         "a later IP fragment to an address that has no service",
+	"pass_extension_header": "too many IPv6 extension headers",
+	"pass_not_tcp_udp":      "neither TCP nor UDP, nor ICMP about a flow",
+	"pass_overlay":          "VXLAN or Geneve without an identifier, a control packet, or critical options",
+	"pass_not_vip":          "no service at the destination",
+	"pass_from_peer":        "a peer has balanced the packet and sent it to this node",
+	"pass_other_host":       "the frame is for another host, as a switch floods frames for unknown hosts",
+	"drop_no_backend":       "the service has no usable backend",
+	"drop_fragment":         "a later IP fragment whose first fragment has not been seen",
+	"drop_too_big":          "larger than the MTU towards the backend, tunnel header included",
+	"drop_headroom":         "no room in front of the frame for another header",
+	"drop_loop":             "the next hop is the host that sent the frame",
+	"drop_answer_limit":     "the rate limit of answers, or of look-ups at peers, is exceeded",
+	"drop_source_denied":    "the client is not allowed to use the service",
+	"drop_source_limit":     "the client's limit of new flows is exceeded",
+	"drop_service_limit":    "the service's limit of new flows is exceeded",
+	"drop_no_session":       "a packet of an unknown connection that can't be answered with a reset",
+	"drop_no_nat_port":      "no port of this node is free for another session with the backend",
+	"drop_ttl":              "TTL or hop limit exceeded",
+	"drop_internal_error":   "the tables contradict each other: a defect of Fairlead",
+	"forward_l2dsr":         "to the backend, with new link-layer addresses",
+	"forward_ipip":          "to the backend, in an IP tunnel",
+	"forward_gue":           "to the backend, in Generic UDP Encapsulation",
+	"forward_vxlan":         "to the backend's tunnel endpoint, in VXLAN",
+	"forward_geneve":        "to the backend's tunnel endpoint, in Geneve",
+	"forward_nat":           "to the backend, with the addresses and ports of the NAT session",
+	"forward_nat_handover":  "to the backend, as forward_nat, but through the kernel",
+	"forward_relay":         "to the backend's node, unchanged except for the hop limit",
+	"forward_local":         "to the kernel of this node, which is the backend",
+	"forward_lookup":        "to the next peer, which may know the connection",
+	"forward_nat_reply":     "from a backend to its client, with the VIP as the source",
+	"answer_echo":           "an ICMP echo reply: a service at the address has a usable backend",
+	"answer_too_big":        "an ICMP error with the MTU towards the backend",
+	"answer_unreachable":    "an ICMP error: the service has no usable backend",
+	"answer_reset":          "a TCP reset: no usable backend, or an unknown connection",
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"time"
+	"unsafe"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// forwarding is the mode in which a service's packets reach its backends.
+type forwarding struct {
+	flagged
+	mode lb.Forward
+	// overlay is set if clients' packets arrive inside VXLAN or Geneve.
+	overlay bool
+	// natIdle is how long an established NAT session may be silent, in the unit of
+	// flow records; 0 in other modes.
+	natIdle uint32
+}
+
+// establishedIdle is how long an established TCP connection may be silent: two
+// hours and four minutes (RFC 5382, REQ-5).
+const establishedIdle = 2*time.Hour + 4*time.Minute
+
+func (f *forwarding) describe(svc *lb.Service) {
+	f.mode, f.overlay, f.natIdle = svc.Forward, svc.Segment.Overlay(), 0
+	if !svc.Forward.Translates() {
+		return
+	}
+	idle := svc.Idle()
+	if svc.IdleTimeout == 0 && svc.Protocol == lb.TCP {
+		idle = establishedIdle
+	}
+	f.natIdle = uint32(idle >> table.FlowTimeShift)
+}
+
+func (f *forwarding) needs() program.Features {
+	need := map[lb.Forward]program.Features{
+		lb.L2DSR:  program.FeatureL2DSR,
+		lb.IPIP:   program.FeatureIPIP,
+		lb.GUE:    program.FeatureGUE,
+		lb.VXLAN:  program.FeatureVXLAN,
+		lb.Geneve: program.FeatureGeneve,
+		lb.NAT:    program.FeatureNAT,
+		lb.DSR:    program.FeatureNAT | program.FeatureDSR,
+	}[f.mode]
+	if f.overlay {
+		need |= program.FeatureOverlay
+	}
+	return need
+}
+
+func (f *forwarding) flags() table.BalancerViewFlag {
+	switch f.mode {
+	case lb.DSR:
+		return table.BalancerViewFlagVIEW_NAT | table.BalancerViewFlagVIEW_DSR
+	case lb.NAT:
+		return table.BalancerViewFlagVIEW_NAT
+	default:
+		return 0
+	}
+}
+
+func (f *forwarding) same(old property) bool { return f.natIdle == old.(*forwarding).natIdle }
+
+func (f *forwarding) write(t *table.Tables, number, _ uint32, _ property) error {
+	return table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.NatIdle), f.natIdle)
+}
+
+func (f *forwarding) adopt(_ *table.Tables, _ uint32, s *table.BalancerService, _ []slot) error {
+	f.natIdle = s.NatIdle
+	return nil
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"errors"
+	"slices"
+	"unsafe"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
+)
+
+// peerLookup is the service's order of nodes to which a packet is relayed when this
+// node has no session for it.
+type peerLookup struct {
+	flagged
+	order table.BalancerPeerLookup
+}
+
+func (l *peerLookup) describe(*lb.Service) {}
+
+func (l *peerLookup) stage(_ *table.Tables, slots []slot, _ property) error {
+	l.order = lookupOrder(slots)
+	return nil
+}
+
+func (l *peerLookup) same(old property) bool { return l.order == old.(*peerLookup).order }
+
+func (l *peerLookup) write(t *table.Tables, number, _ uint32, _ property) error {
+	return table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.PeerLookup), l.order)
+}
+
+func (l *peerLookup) adopt(_ *table.Tables, _ uint32, s *table.BalancerService, _ []slot) error {
+	l.order = s.PeerLookup
+	return nil
+}
+
+// lookupOrder is the service's order of nodes as this one sees it: which comes next, and
+// how many others there are (bpf/translate/lookup.h). Every node has to use the same order, so
+// nodes are ordered by their MAC addresses on the network between them.
+//
+// Nodes whose backends have all gone down are left out, as the node may be dead; those
+// whose backends have never been up are not, as other nodes may already see them up. If
+// no node is left, this node is more likely the one that is cut off, for example just
+// after it returned: then all are used, as they know their connections.
+func lookupOrder(slots []slot) table.BalancerPeerLookup {
+	up := nodesWith(slots, (*slot).usable)
+	down := nodesWith(slots, func(s *slot) bool { return s.wasUsable && !s.usable() })
+	order := orderAmong(slots, func(s *slot) bool { return up[s.relayHop()] || !down[s.relayHop()] })
+	if order.Peers == 0 {
+		order = orderAmong(slots, func(*slot) bool { return true })
+	}
+	for i := range slots {
+		if slots[i].backend.Node.IsValid() && errors.Is(slots[i].hopErr, nexthop.ErrPending) {
+			order.Pending = 1
+		}
+	}
+	return order
+}
+
+// orderAmong is the order of those nodes to which packets can be relayed and that have
+// such a backend.
+func orderAmong(slots []slot, such func(*slot) bool) (order table.BalancerPeerLookup) {
+	var nodes []uint64
+	nearest := uint64(1) << 48
+	for i := range slots {
+		one := &slots[i]
+		if !one.has(table.BalancerBackendFlagBACKEND_RELAY) || !such(one) {
+			continue
+		}
+		way := macBehind(one.Destination, one.Source)
+		if !slices.Contains(nodes, way) {
+			nodes = append(nodes, way)
+		}
+		if way < nearest {
+			nearest, order.Next = way, uint16(i)
+		}
+	}
+	order.Peers = uint8(min(len(nodes), int(table.BalancerPeerLookupLimitPEER_LOOKUP_MAX)))
+	return order
+}
+
+// macBehind is how far a MAC address comes behind another one, on a circle of all.
+func macBehind(address, other [6]byte) uint64 {
+	return (macNumber(address) - macNumber(other)) & (1<<48 - 1)
+}
+
+func macNumber(address [6]byte) uint64 {
+	var n uint64
+	for _, octet := range address {
+		n = n<<8 | uint64(octet)
+	}
+	return n
+}
+
+// relayHop is the next hop of packets that are relayed to another node. It identifies
+// the node, as nothing else is known of backends that an earlier agent left.
+type relayHop struct {
+	ifindex uint32
+	vlan    uint16
+	mac     [6]byte
+}
+
+func (s *slot) relayHop() relayHop { return relayHop{s.Ifindex, s.Vlan, s.Destination} }
+
+// nodesWith are the nodes to which packets are relayed and that have such a backend.
+func nodesWith(slots []slot, such func(*slot) bool) map[relayHop]bool {
+	nodes := make(map[relayHop]bool)
+	for i := range slots {
+		if one := &slots[i]; one.has(table.BalancerBackendFlagBACKEND_RELAY) && such(one) {
+			nodes[one.relayHop()] = true
+		}
+	}
+	return nodes
+}
+
+// disableDeadNodes makes backends that have left the service unusable if they are on a
+// node that seems to be dead: of its present backends, or those of the version before,
+// one is down and none is up. The health of backends that have left isn't checked, and
+// the kernel keeps the entry of a silent neighbour for up to a minute; meanwhile packets
+// whose record is on another balancer would be sent there, and peer lookups to their
+// node (bpf/translate/lookup.h).
+func disableDeadNodes(slots []slot, present map[lb.BackendID]bool) {
+	down := nodesWith(slots, func(s *slot) bool { return s.backend.Down && s.wasUsable })
+	up := nodesWith(slots, func(s *slot) bool { return s.usable() && present[s.id()] })
+	for i := range slots {
+		one := &slots[i]
+		if one.taken() && one.has(table.BalancerBackendFlagBACKEND_RELAY) && !present[one.id()] && down[one.relayHop()] && !up[one.relayHop()] {
+			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
+		}
+	}
+}

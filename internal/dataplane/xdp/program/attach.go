@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+// Attachment is the program on one interface.
+type Attachment struct {
+	Interface string `json:"interface"`
+	// Mode is Native or Generic.
+	Mode Mode `json:"mode"`
+	// Reason is why the mode is not native although it might be.
+	Reason string `json:"reason,omitempty"`
+	// Adopted is set if an earlier agent attached a program here and this one
+	// replaced it without a gap.
+	Adopted bool `json:"adopted"`
+
+	link link.Link
+}
+
+// attach puts the program on an interface, with its link pinned in dir. Where a
+// pinned link is already there its program is replaced: one atomic step, so not
+// a packet sees an interface without a balancer.
+func attach(program *ebpf.Program, dir, name string, mode Mode) (Attachment, error) {
+	dev, err := net.InterfaceByName(name)
+	if err != nil {
+		return Attachment{}, fmt.Errorf("interface %s: %w", name, err)
+	}
+	pins, err := linkPins(dir)
+	if err != nil {
+		return Attachment{}, err
+	}
+	present := filepath.Join(dir, LinkPin(name))
+	for _, pin := range pins {
+		if linkInterface(pin) != name {
+			continue
+		}
+		a, err := adopt(program, pin, dev, mode)
+		if err == nil && a.link != nil && pin != present {
+			err = a.link.Pin(present)
+		}
+		if err != nil || a.link != nil {
+			return a, err
+		}
+	}
+	h, err := Attach(program, dev, mode)
+	if err != nil {
+		return Attachment{}, err
+	}
+	a := Attachment{Interface: name, Mode: h.Mode, Reason: h.Reason, link: h.Link}
+	if err := a.link.Pin(present); err != nil {
+		return Attachment{}, errors.Join(fmt.Errorf("interface %s: pin link: %w", name, err), a.link.Close())
+	}
+	return a, nil
+}
+
+// adopt takes over the pinned link of an interface. The result has no link if
+// there is none, or if it belongs to a removed interface or to another mode; then
+// it is removed.
+func adopt(program *ebpf.Program, pin string, dev *net.Interface, mode Mode) (Attachment, error) {
+	old, err := link.LoadPinnedLink(pin, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return Attachment{}, nil
+	}
+	if err != nil {
+		return Attachment{}, fmt.Errorf("interface %s: pinned link: %w", dev.Name, err)
+	}
+	now, err := currentMode(old, dev)
+	if err != nil || (mode != Auto && mode != now) {
+		return Attachment{}, detach(old)
+	}
+	if err := old.Update(program); err != nil {
+		return Attachment{}, errors.Join(fmt.Errorf("interface %s: replace program: %w", dev.Name, err), old.Close())
+	}
+	return Attachment{Interface: dev.Name, Mode: now, Adopted: true, link: old}, nil
+}
+
+// currentMode is the mode of a link that is attached to dev; an error if it is
+// not.
+func currentMode(l link.Link, dev *net.Interface) (Mode, error) {
+	info, err := l.Info()
+	if err != nil {
+		return "", err
+	}
+	if x := info.XDP(); x == nil || int(x.Ifindex) != dev.Index {
+		return "", fmt.Errorf("interface %s: the pinned link is not attached to it", dev.Name)
+	}
+	attrs, err := netlink.LinkByIndex(dev.Index)
+	if err != nil {
+		return "", err
+	}
+	if x := attrs.Attrs().Xdp; x != nil && x.AttachMode == nl.XDP_ATTACHED_SKB {
+		return Generic, nil
+	}
+	return Native, nil
+}
+
+// runningFeatures reads the features of the program behind a pinned link from
+// the program's name; none if the name has another form.
+func runningFeatures(pin string) (Features, error) {
+	l, err := link.LoadPinnedLink(pin, nil)
+	if err != nil {
+		return 0, fmt.Errorf("pinned link %s: %w", pin, err)
+	}
+	defer l.Close()
+	info, err := l.Info()
+	if err != nil {
+		return 0, fmt.Errorf("pinned link %s: %w", pin, err)
+	}
+	program, err := ebpf.NewProgramFromID(info.Program)
+	if err != nil {
+		return 0, nil // the interface was removed, and the program with it
+	}
+	defer program.Close()
+	about, err := program.Info()
+	if err != nil {
+		return 0, fmt.Errorf("pinned link %s: %w", pin, err)
+	}
+	var f Features
+	if _, err := fmt.Sscanf(about.Name, programName, &f); err != nil {
+		return 0, nil // another layout's
+	}
+	return f, nil
+}
+
+// detach detaches a pinned program from its interface, which may have been removed.
+// Unpinning alone would detach it later.
+func detach(l link.Link) error {
+	return errors.Join(l.Detach(), l.Unpin(), l.Close())
+}
+
+// DetachOthers takes the program off all interfaces that are not listed.
+func DetachOthers(dir string, interfaces []string) error {
+	pins, err := linkPins(dir)
+	if err != nil {
+		return err
+	}
+	for _, pin := range pins {
+		if slices.Contains(interfaces, linkInterface(pin)) {
+			continue
+		}
+		l, err := link.LoadPinnedLink(pin, nil)
+		if err != nil {
+			return fmt.Errorf("pinned link %s: %w", pin, err)
+		}
+		if err := detach(l); err != nil {
+			return fmt.Errorf("pinned link %s: %w", pin, err)
+		}
+	}
+	return nil
+}
+
+// linkPins finds the pinned links of an instance: those of agents before the
+// second layout lie with their tables.
+func linkPins(dir string) ([]string, error) {
+	present, err := filepath.Glob(filepath.Join(dir, LinkPin("*")))
+	if err != nil {
+		return nil, err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "v*", LinkPin("*")))
+	return append(present, old...), err
+}
+
+// LinkPin is the name of the pinned link of an interface.
+func LinkPin(name string) string { return "link_" + name }
+
+// linkInterface is the interface of a pinned link.
+func linkInterface(pin string) string { return strings.TrimPrefix(filepath.Base(pin), LinkPin("")) }
+
+// Mode is where in the kernel a program runs.
+type Mode string
+
+// The modes. Auto is native where the driver can, else generic.
+const (
+	Auto    Mode = "auto"
+	Native  Mode = "native"  // in the driver, before a socket buffer is made
+	Generic Mode = "generic" // in the network stack: works everywhere, slower
+)
+
+// Hook is a program on an interface; closing Link takes it off unless the link
+// is pinned.
+type Hook struct {
+	Link link.Link
+	// Mode is Native or Generic.
+	Mode Mode
+	// Reason is why the mode is not native although it might be.
+	Reason string
+}
+
+// Attach puts the program on an interface that has none.
+func Attach(program *ebpf.Program, dev *net.Interface, mode Mode) (Hook, error) {
+	h := Hook{Mode: Native}
+	var err error
+	if mode != Generic {
+		h.Link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPDriverMode})
+		switch {
+		case err == nil:
+			return h, nil
+		case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
+			return Hook{}, fmt.Errorf("interface %s: another XDP program is attached to it: %w", dev.Name, err)
+		case mode == Native:
+			return Hook{}, fmt.Errorf("interface %s: native XDP: %w", dev.Name, err)
+		}
+		h.Reason = fmt.Sprintf("native XDP refused by the driver: %v", err)
+	}
+	h.Mode = Generic
+	h.Link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPGenericMode})
+	if err != nil {
+		return Hook{}, fmt.Errorf("interface %s: generic XDP: %w", dev.Name, err)
+	}
+	return h, nil
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+//go:generate go tool bpf2go -target bpfel -no-global-types forward ../../../../bpf/nat_handover.bpf.c
+//go:generate go tool bpf2go -target bpfel -no-global-types reply ../../../../bpf/nat_reply.bpf.c
+
+// handoverPriority is that of the filters, behind those of others who want to see
+// packets first.
+const handoverPriority = 50
+
+// HandoverConfig is what the programs of a Handover work on.
+type HandoverConfig struct {
+	// Owner distinguishes the filters of several data planes in a network
+	// namespace, and is the same for one agent and the next.
+	Owner string
+	// Interfaces are those on which XDP runs.
+	Interfaces []string
+	// Tables are the data plane's by name, Seed is that of its hashes.
+	Tables map[string]*ebpf.Map
+	Seed   uint64
+}
+
+// Device is one behind which backends are.
+type Device struct {
+	Index int
+	// MAC is zero at a device without Ethernet address. It distinguishes a device
+	// from an earlier one with the same index, as containers' devices may have.
+	MAC lb.MAC
+}
+
+// ErrGone is in the chain of the error for a device that was removed.
+var ErrGone = errors.New("the device is gone")
+
+// Handover has the programs of one data plane for NAT towards backends that XDP can't
+// send to, such as pods behind an overlay's device. It works in the network namespace
+// of the thread that calls. Its methods are not safe for concurrent use.
+//
+// There are two tc programs. bpf/nat_handover.bpf.c, at the interfaces on which XDP
+// runs, sends translated packets out of the backend's device. bpf/nat_reply.bpf.c, at
+// that device, translates the answers and sends them to their clients. Their filters
+// stay in the kernel when the agent ends, and use its pinned tables.
+type Handover struct {
+	config  HandoverConfig
+	forward *ebpf.Program
+	replies map[uint32]*ebpf.Program // by the bytes of the device's link layer
+	// devices are those at which this process has attached the programs, by index;
+	// trimmed is set if the owner has no other filters.
+	devices map[int]Device
+	trimmed bool
+}
+
+// NewHandover returns a Handover that has attached nothing. What an earlier one has is at
+// work until it is replaced or detached.
+func NewHandover(cfg HandoverConfig) *Handover {
+	return &Handover{config: cfg, replies: map[uint32]*ebpf.Program{}, devices: map[int]Device{}}
+}
+
+// Attach puts the programs to work for backends behind a device. Those of an
+// earlier agent are replaced, each in one step.
+func (h *Handover) Attach(device Device) error {
+	if known, ok := h.devices[device.Index]; ok && known == device {
+		return nil
+	}
+	// Answers first: nothing is sent as long as they aren't understood.
+	if err := h.attachReply(device.Index); err != nil {
+		return fmt.Errorf("nat replies: %w", err)
+	}
+	if err := h.attachForward(); err != nil {
+		return fmt.Errorf("nat handover: %w", err)
+	}
+	h.devices[device.Index] = device
+	return nil
+}
+
+// attachReply puts the program for answers at a device.
+func (h *Handover) attachReply(device int) error {
+	program, err := h.replyProgram(device)
+	if err == nil {
+		err = h.config.replyFilter(device).Attach(program)
+	}
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone || errors.Is(err, unix.ENODEV) {
+		return fmt.Errorf("%w: %w", ErrGone, err)
+	}
+	return err
+}
+
+// attachForward puts the program for clients' packets on all interfaces.
+func (h *Handover) attachForward() error {
+	if h.forward != nil {
+		return nil
+	}
+	var objects forwardObjects
+	if err := loadForwardObjects(&objects, nil); err != nil {
+		return err
+	}
+	for _, name := range h.config.Interfaces {
+		link, err := netlink.LinkByName(name)
+		if err == nil {
+			err = h.config.forwardFilter(link.Attrs().Index).Attach(objects.HandOver)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("interface %s: %w", name, err), objects.Close())
+		}
+	}
+	h.forward = objects.HandOver
+	return nil
+}
+
+// replyProgram is the one for a device's kind.
+func (h *Handover) replyProgram(device int) (*ebpf.Program, error) {
+	link, err := netlink.LinkByIndex(device)
+	if err != nil {
+		return nil, fmt.Errorf("interface %d: %w", device, err)
+	}
+	length := linkLength(link)
+	if program := h.replies[length]; program != nil {
+		return program, nil
+	}
+	program, err := LoadReply(h.config, length)
+	if err != nil {
+		return nil, err
+	}
+	h.replies[length] = program
+	return program, nil
+}
+
+// linkLength is that of a device's link-layer header in bytes: Ethernet's, or
+// none.
+func linkLength(link netlink.Link) uint32 {
+	const ethernet = 14
+	if link.Attrs().EncapType == "ether" {
+		return ethernet
+	}
+	return 0
+}
+
+// LoadReply loads the program for answers on the data plane's tables, for devices
+// with a link-layer header of that many bytes: 14 or none. The caller closes it.
+func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
+	spec, err := loadReply()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[replyVarSkbLink].Set(length); err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[replyVarHashSeed].Set(cfg.Seed); err != nil {
+		return nil, err
+	}
+	var programs replyPrograms
+	if err := spec.LoadAndAssign(&programs, On(cfg.Tables, spec)); err != nil {
+		return nil, err
+	}
+	return programs.NatReply, nil
+}
+
+// Retain detaches the programs from all devices but those given; without any,
+// also from the interfaces. What others than this process have attached is looked
+// for once.
+func (h *Handover) Retain(devices []Device) error {
+	kept := make(map[int]bool, len(devices))
+	for _, d := range devices {
+		kept[d.Index] = true
+	}
+	var errs []error
+	for index := range h.devices {
+		if kept[index] {
+			continue
+		}
+		err := h.config.replyFilter(index).DetachOwn()
+		if errs = append(errs, err); err == nil {
+			delete(h.devices, index)
+		}
+	}
+	if !h.trimmed {
+		err := detachHandover(h.config, kept)
+		errs, h.trimmed = append(errs, err), err == nil
+	}
+	if len(devices) == 0 {
+		errs = append(errs, h.detachForward())
+	}
+	return errors.Join(errs...)
+}
+
+// detachForward takes the program for clients' packets from all interfaces.
+func (h *Handover) detachForward() error {
+	if h.forward == nil {
+		return nil
+	}
+	for _, name := range h.config.Interfaces {
+		link, err := netlink.LinkByName(name)
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+			continue
+		}
+		if err == nil {
+			err = h.config.forwardFilter(link.Attrs().Index).DetachOwn()
+		}
+		if err != nil {
+			return fmt.Errorf("nat handover: interface %s: %w", name, err)
+		}
+	}
+	err := h.forward.Close()
+	h.forward = nil
+	return err
+}
+
+// RemoveHandover detaches everything of an owner in the calling thread's network
+// namespace.
+func RemoveHandover(owner string) error { return detachHandover(HandoverConfig{Owner: owner}, nil) }
+
+// detachHandover takes the owner's filters from all devices but some, and from the
+// interfaces if there is no such device.
+func detachHandover(cfg HandoverConfig, except map[int]bool) error {
+	links, err := netlink.LinkList()
+	if err != nil {
+		return fmt.Errorf("nat handover: %w", err)
+	}
+	var errs []error
+	for _, link := range links {
+		index := link.Attrs().Index
+		if !except[index] {
+			errs = append(errs, cfg.replyFilter(index).DetachOwn())
+		}
+		if len(except) == 0 {
+			errs = append(errs, cfg.forwardFilter(index).DetachOwn())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// The two filters have places of their own: an interface may be a device too.
+func (c *HandoverConfig) forwardFilter(index int) Filter {
+	return Filter{Interface: index, Direction: Ingress, Priority: handoverPriority, Name: "fairlead nat handover " + c.Owner}
+}
+
+func (c *HandoverConfig) replyFilter(index int) Filter {
+	return Filter{Interface: index, Direction: Ingress, Priority: handoverPriority + 1, Name: "fairlead nat reply " + c.Owner}
+}
+
+// Close frees the programs; what is attached stays at work.
+func (h *Handover) Close() error {
+	var errs []error
+	if h.forward != nil {
+		errs = append(errs, h.forward.Close())
+	}
+	for _, program := range h.replies {
+		errs = append(errs, program.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,336 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package program loads BPF programs and attaches them: Set is the balancer on a data
+// plane's tables, with no more features than services need, tested before it replaces
+// another; Handover has the programs for backends that XDP can't send to; and
+// TunnelEnd is a worker's.
+//
+// Package xdp decides what is needed, and holds its lock around every call. "fairlead
+// node" runs a TunnelEnd.
+package program
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+)
+
+// Config is how programs are loaded and where they are attached.
+type Config struct {
+	Tables *table.Tables
+	// Seed of the flow hash.
+	Seed uint64
+	NAT  NAT
+	// PinDir is the directory of the pinned links.
+	PinDir     string
+	Interfaces []string
+	Mode       Mode
+	Log        *slog.Logger
+	// Test tests a program with these features before it is used; nil doesn't.
+	Test func(Features) error
+	// Replaced is called with the reason when another program has taken the place
+	// of the one in use; nil if it is of no interest.
+	Replaced func(reason string)
+}
+
+// Set is the program in use, what services need of it, and its attachments.
+type Set struct {
+	config Config
+	exits  Counters
+	needs  featureCounts
+	// program is nil until it is known what it needs.
+	program     *ebpf.Program
+	Features    Features
+	attachments []Attachment
+	// inherits is set if an earlier agent's programs run on these tables, and
+	// inherited are their features, until they are replaced.
+	inherits  bool
+	inherited Features
+	tracer    *tracer // nil before the first trace
+}
+
+// New returns a set without a program.
+func New(cfg Config) (*Set, error) {
+	s := &Set{config: cfg}
+	s.config.NAT = cfg.NAT.orDefault()
+	var err error
+	s.exits, err = NewCounters(cfg.Tables.Spec().Types, "counter", "COUNTER_", cfg.Tables.Maps.Counters)
+	return s, err
+}
+
+// Exits counts packets by the way they left the program, by name.
+func (s *Set) Exits() (map[string]uint64, error) { return s.exits.Read() }
+
+// Recount takes a service from those that need some features to those that need
+// others.
+func (s *Set) Recount(from, to Features) { s.needs.replace(from, to) }
+
+// Prepare makes sure that the program in use can serve one more service, before
+// packets see that service: also the program that an earlier agent left running.
+func (s *Set) Prepare(f Features) error {
+	switch {
+	case len(s.attachments) > 0 && f&^s.Features != 0:
+		return s.run(s.needs.needed() | f)
+	case len(s.attachments) == 0 && s.inherits && f&^s.inherited != 0:
+		return s.takeOver(s.needs.needed() | f)
+	}
+	return nil // Attach loads what is needed by then
+}
+
+// takeOver replaces the programs that an earlier agent left running.
+func (s *Set) takeOver(f Features) error {
+	if err := s.run(f); err != nil {
+		return err
+	}
+	s.inherits = false
+	pins, err := linkPins(s.config.PinDir)
+	if err != nil {
+		return err
+	}
+	for _, pin := range pins {
+		if slices.Contains(s.config.Interfaces, linkInterface(pin)) {
+			if err := s.attach(linkInterface(pin)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Inherit finds out what the programs contain that an earlier agent left
+// running on the same tables: all of them, as packets may come to any.
+func (s *Set) Inherit() error {
+	pins, err := linkPins(s.config.PinDir)
+	if err != nil {
+		return err
+	}
+	s.inherited = AllFeatures
+	for _, pin := range pins {
+		f, err := runningFeatures(pin)
+		if err != nil {
+			return err
+		}
+		s.inherits = true
+		s.inherited &= f
+	}
+	return nil
+}
+
+// Specialise returns a program that has what services need, and nothing else. It
+// replaces the one in use if that is another.
+func (s *Set) Specialise() (*ebpf.Program, error) {
+	if need := s.needs.needed(); s.program == nil || need != s.Features {
+		if err := s.run(need); err != nil {
+			return nil, err
+		}
+	}
+	return s.program, nil
+}
+
+// run puts a program with these features in the place of the one in use, on all
+// interfaces: one atomic step for each, so no packet misses the program. A program
+// that fails its test, or that the kernel refuses, never processes a packet.
+func (s *Set) run(f Features) error {
+	next, err := s.tested(f)
+	if err != nil {
+		return err
+	}
+	for _, a := range s.attachments {
+		if err := a.link.Update(next); err != nil {
+			return errors.Join(fmt.Errorf("interface %s: replace program: %w", a.Interface, err), next.Close())
+		}
+	}
+	old, before := s.program, s.Features
+	s.program, s.Features = next, f
+	if old == nil {
+		return nil
+	}
+	if s.config.Replaced != nil {
+		s.config.Replaced(replacement(before, f))
+	}
+	return old.Close()
+}
+
+// tested loads a program with these features, and tests it meanwhile on tables of
+// its own: the kernel takes most of a start's time to verify a program.
+func (s *Set) tested(f Features) (*ebpf.Program, error) {
+	var test errgroup.Group
+	if s.config.Test != nil {
+		test.Go(func() error { return s.config.Test(f) })
+	}
+	program, err := s.compile(f)
+	if failed := test.Wait(); failed != nil && err == nil {
+		return nil, errors.Join(failed, program.Close())
+	}
+	return program, err
+}
+
+// Load makes a program with these features the one in use, untested, as long as
+// there are no attachments: for self-tests.
+func (s *Set) Load(f Features) (*ebpf.Program, error) {
+	next, err := s.compile(f)
+	if err == nil && s.program != nil {
+		err = s.program.Close()
+	}
+	s.program, s.Features = next, f
+	return next, err
+}
+
+// compile loads a program with these features on the tables.
+func (s *Set) compile(f Features) (*ebpf.Program, error) {
+	spec, err := s.specification(f)
+	if err != nil {
+		return nil, err
+	}
+	var programs table.BalancerPrograms
+	if err := spec.LoadAndAssign(&programs, &ebpf.CollectionOptions{MapReplacements: s.config.Tables.ByName}); err != nil {
+		return nil, loadError(err)
+	}
+	return programs.Balance, nil
+}
+
+// programName has the program's features, for later agents. The kernel keeps 15
+// characters of a name.
+const programName = "balance_%x"
+
+// specification is the program with its constants.
+func (s *Set) specification(f Features) (*ebpf.CollectionSpec, error) {
+	spec := s.config.Tables.Spec()
+	if err := spec.Variables[table.BalancerVarHashSeed].Set(s.config.Seed); err != nil {
+		return nil, fmt.Errorf("constant %s: %w", table.BalancerVarHashSeed, err)
+	}
+	if err := spec.Variables[table.BalancerVarVipMask].Set(uint32(table.VIPPlaces(s.config.Tables.Capacity.Services) - 1)); err != nil {
+		return nil, fmt.Errorf("constant %s: %w", table.BalancerVarVipMask, err)
+	}
+	if err := s.config.NAT.set(spec); err != nil {
+		return nil, err
+	}
+	spec.Programs[table.BalancerProgBalance].Name = fmt.Sprintf(programName, uint32(f))
+	return spec, f.set(spec)
+}
+
+// On lets programs be loaded on those of a data plane's tables, by name, that they use.
+func On(tables map[string]*ebpf.Map, spec *ebpf.CollectionSpec) *ebpf.CollectionOptions {
+	options := &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
+	for name, m := range spec.Maps {
+		if table := tables[name]; table != nil {
+			m.MaxEntries = table.MaxEntries()
+			options.MapReplacements[name] = table
+		}
+	}
+	return options
+}
+
+// loadError adds what the user can do about an error of the kernel.
+func loadError(err error) error {
+	var verifier *ebpf.VerifierError
+	switch {
+	case errors.As(err, &verifier):
+		return fmt.Errorf("kernel refuses the balancer program: %w", verifier)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("loading the balancer program needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: %w", err)
+	}
+	return fmt.Errorf("balancer program: %w", err)
+}
+
+// Attach puts the program on the configured interfaces of the current network
+// namespace and takes it off those that are not configured any more. It is
+// called once, when services have been programmed.
+func (s *Set) Attach() error {
+	if _, err := s.Specialise(); err != nil {
+		return err
+	}
+	for _, name := range s.config.Interfaces {
+		if slices.ContainsFunc(s.attachments, func(a Attachment) bool { return a.Interface == name }) {
+			continue
+		}
+		if err := s.attach(name); err != nil {
+			return err
+		}
+	}
+	return DetachOthers(s.config.PinDir, s.config.Interfaces)
+}
+
+// attach puts the program on one interface.
+func (s *Set) attach(name string) error {
+	a, err := attach(s.program, s.config.PinDir, name, s.config.Mode)
+	if err != nil {
+		return err
+	}
+	s.attachments = append(s.attachments, a)
+	s.config.Log.Info("program attached", "interface", a.Interface, "mode", a.Mode, "reason", a.Reason, "adopted", a.Adopted)
+	return nil
+}
+
+// Attachments lists the interfaces on which the program runs.
+func (s *Set) Attachments() []Attachment { return slices.Clone(s.attachments) }
+
+// Close closes what the process has open; what is attached stays.
+func (s *Set) Close() error {
+	var errs []error
+	for _, a := range s.attachments {
+		errs = append(errs, a.link.Close())
+	}
+	errs = append(errs, s.tracer.close())
+	if s.program != nil {
+		errs = append(errs, s.program.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// NAT is where flows of services with mode NAT come from at their backends.
+type NAT struct {
+	// Addresses are this node's; of a family without any it is the address that
+	// the route to the backend prefers. At most 64 of each family.
+	Addresses []netip.Addr
+	// FirstPort and LastPort are the range of ports; what is 0 is 1024 and 32767,
+	// those below the ports that Linux gives to its own sockets.
+	FirstPort, LastPort uint16
+}
+
+// The range of ports that a NAT without one has.
+const (
+	DefaultFirstPort = 1024
+	DefaultLastPort  = 32767
+)
+
+// orDefault replaces what is 0.
+func (n NAT) orDefault() NAT {
+	n.FirstPort, n.LastPort = cmp.Or(n.FirstPort, DefaultFirstPort), cmp.Or(n.LastPort, DefaultLastPort)
+	return n
+}
+
+// count is the number of addresses of one family.
+func (n NAT) count(ipv4 bool) uint32 {
+	var count uint32
+	for _, a := range n.Addresses {
+		if a.Is4() == ipv4 {
+			count++
+		}
+	}
+	return count
+}
+
+// set writes the constants of a program.
+func (n NAT) set(spec *ebpf.CollectionSpec) error {
+	for name, value := range map[string]uint32{
+		table.BalancerVarNatFirstPort:     uint32(n.FirstPort),
+		table.BalancerVarNatPorts:         uint32(n.LastPort) - uint32(n.FirstPort) + 1,
+		table.BalancerVarNatIpv4Addresses: n.count(true),
+		table.BalancerVarNatIpv6Addresses: n.count(false),
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("constant %s: %w", name, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"bytes"
+	"log/slog"
+	"maps"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+const xdpPass = 2 // enum xdp_action in linux/bpf.h
+
+var (
+	balancer4 = netip.MustParseAddr("10.0.2.11")
+	balancer6 = netip.MustParseAddr("fd00:2::11")
+	server4   = netip.MustParseAddr("10.0.2.101")
+	server6   = netip.MustParseAddr("fd00:2::101")
+	vip4      = netip.MustParseAddr("10.1.1.1")
+	vip6      = netip.MustParseAddr("fd00:10:1:1::1")
+	stranger  = netip.MustParseAddr("192.0.2.1")
+)
+
+// testEnd is a tunnel end that is attached nowhere.
+func testEnd(t *testing.T) *TunnelEnd {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("loading BPF programs needs root")
+	}
+	spec, err := loadNode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &TunnelEnd{}
+	if err := spec.LoadAndAssign(&e.objects, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := e.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if e.counters, err = NewCounters(spec.Types, "node_counter", "NODE_COUNTER_", e.objects.NodeCounters); err != nil {
+		t.Fatal(err)
+	}
+	cfg := TunnelConfig{
+		VIPs:      []netip.Addr{vip4, vip6},
+		Balancers: []netip.Prefix{netip.MustParsePrefix("10.0.2.0/28"), netip.MustParsePrefix("fd00:2::/120")},
+		Log:       slog.New(slog.DiscardHandler),
+	}
+	if err := e.fill([]netip.Addr{server4, server6}, cfg); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// inner is a client's packet to a VIP.
+func inner(vip netip.Addr) []gopacket.SerializableLayer {
+	udp := &layers.UDP{SrcPort: 4000, DstPort: 7}
+	client := netip.MustParseAddr("203.0.113.9")
+	if vip.Is6() {
+		client = netip.MustParseAddr("2001:db8::9")
+	}
+	ip := header(client, vip, layers.IPProtocolUDP)
+	_ = udp.SetNetworkLayerForChecksum(ip.(gopacket.NetworkLayer)) // only fails for other layers
+	return []gopacket.SerializableLayer{ip, udp, gopacket.Payload("longer than the padding of a short frame")}
+}
+
+func header(from, to netip.Addr, protocol layers.IPProtocol) gopacket.SerializableLayer {
+	if to.Is4() {
+		return &layers.IPv4{Version: 4, TTL: 64, Protocol: protocol, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+	}
+	return &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: protocol, SrcIP: from.AsSlice(), DstIP: to.AsSlice()}
+}
+
+// build serializes a frame; its Ethertype is the first header's.
+func build(t *testing.T, stack ...gopacket.SerializableLayer) []byte {
+	t.Helper()
+	ethernet := &layers.Ethernet{
+		DstMAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}, SrcMAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}, EthernetType: layers.EthernetTypeIPv6,
+	}
+	if stack[0].LayerType() == layers.LayerTypeIPv4 {
+		ethernet.EthernetType = layers.EthernetTypeIPv4
+	}
+	buffer := gopacket.NewSerializeBuffer()
+	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
+	if err := gopacket.SerializeLayers(buffer, options, append([]gopacket.SerializableLayer{ethernet}, stack...)...); err != nil {
+		t.Fatal(err)
+	}
+	return buffer.Bytes()
+}
+
+// tunnelled is a client's packet to vip behind an outer header.
+func tunnelled(t *testing.T, from, to, vip netip.Addr) []byte {
+	t.Helper()
+	protocol := layers.IPProtocolIPv6
+	if vip.Is4() {
+		protocol = layers.IPProtocolIPv4
+	}
+	return build(t, append([]gopacket.SerializableLayer{header(from, to, protocol)}, inner(vip)...)...)
+}
+
+// gue is the same behind a GUE header with these first bytes.
+func gue(t *testing.T, from, to, vip netip.Addr, port layers.UDPPort, header4 ...byte) []byte {
+	t.Helper()
+	outer := header(from, to, layers.IPProtocolUDP)
+	udp := &layers.UDP{SrcPort: 50000, DstPort: port}
+	_ = udp.SetNetworkLayerForChecksum(outer.(gopacket.NetworkLayer)) // only fails for other layers
+	return build(t, append([]gopacket.SerializableLayer{outer, udp, gopacket.Payload(header4)}, inner(vip)...)...)
+}
+
+// wantExit runs one frame through the
+func wantExit(t *testing.T, e *TunnelEnd, in, want []byte, exit string) {
+	t.Helper()
+	before, err := e.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := &ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+64)}
+	verdict, err := e.objects.EndTunnel.Run(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := e.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	maps.DeleteFunc(moved, func(name string, n uint64) bool { return n == before[name] })
+	if verdict != xdpPass || !bytes.Equal(options.DataOut, want) {
+		t.Errorf("verdict %d, frame\n% x, want\n% x", verdict, options.DataOut, want)
+	}
+	if len(moved) != 1 || moved[exit] != before[exit]+1 {
+		t.Errorf("counters %v, want one more %s", moved, exit)
+	}
+}
+
+// All four combinations of families come out as the client sent them.
+func TestDecap(t *testing.T) {
+	e := testEnd(t)
+	for _, outer := range [][2]netip.Addr{{balancer4, server4}, {balancer6, server6}} {
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			wantExit(t, e, tunnelled(t, outer[0], outer[1], vip), build(t, inner(vip)...), "decap_ipip")
+			protocol := byte(layers.IPProtocolIPv6)
+			if vip.Is4() {
+				protocol = byte(layers.IPProtocolIPv4)
+			}
+			wantExit(t, e, gue(t, outer[0], outer[1], vip, 6080, 0, protocol, 0, 0), build(t, inner(vip)...), "decap_gue")
+		}
+	}
+}
+
+// Whatever isn't from a balancer, for this machine and for a VIP of its own,
+// stays as it is.
+func TestPassUntouched(t *testing.T) {
+	e := testEnd(t)
+	fragment := tunnelled(t, balancer4, server4, vip4)
+	fragment[14+6] = 0x20
+	for _, c := range []struct {
+		exit  string
+		frame []byte
+	}{
+		{"pass_not_tunnel", build(t, inner(vip4)...)},
+		{"pass_not_tunnel", build(t, inner(vip6)...)},
+		{"pass_not_tunnel", fragment},
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6081, 0, 4, 0, 0)},
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 0x40, 4, 0, 0)}, // version 1
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 0x20, 4, 0, 0)}, // control message
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 1, 4, 0, 0)},    // optional fields
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 0, 4, 0x80, 0)}, // flags
+		{"pass_not_tunnel", gue(t, balancer4, server4, vip4, 6080, 0, 6, 0, 0)},    // TCP inside
+		{"pass_truncated", gue(t, balancer6, server6, vip4, 6080, 0, 4, 0, 0)[:14+40+8]},
+		{"pass_not_vip", gue(t, balancer4, server4, netip.MustParseAddr("10.1.1.2"), 6080, 0, 4, 0, 0)},
+		{"pass_not_balancer", gue(t, stranger, server4, vip4, 6080, 0, 4, 0, 0)},
+		{"pass_not_local", gue(t, balancer6, netip.MustParseAddr("fd00:2::102"), vip6, 6080, 0, 41, 0, 0)},
+		{"pass_not_local", tunnelled(t, balancer4, netip.MustParseAddr("10.0.2.102"), vip4)},
+		{"pass_not_vip", tunnelled(t, balancer4, server4, netip.MustParseAddr("10.1.1.2"))},
+		{"pass_not_balancer", tunnelled(t, stranger, server4, vip4)},
+		{"pass_not_balancer", tunnelled(t, netip.MustParseAddr("10.0.2.16"), server4, vip6)},
+		{"pass_not_balancer", tunnelled(t, netip.MustParseAddr("fd00:2::1:11"), server6, vip4)},
+	} {
+		wantExit(t, e, c.frame, c.frame, c.exit)
+	}
+}
+
+func TestAttachRefuses(t *testing.T) {
+	for _, cfg := range []TunnelConfig{
+		{Interface: "lo", Balancers: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+		{Interface: "lo", VIPs: []netip.Addr{vip4}},
+	} {
+		if e, err := EndTunnels(cfg); err == nil {
+			t.Errorf("%+v: attached", cfg)
+			_ = e.Close()
+		}
+	}
+}

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"context"
+	"testing"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// The program in use contains what the services need, and nothing else.
+func TestProgramSuitsItsServices(t *testing.T) {
+	p, _ := newTestPlane(t)
+	want := func(f program.Features) {
+		t.Helper()
+		if _, err := p.Program(); err != nil {
+			t.Fatal(err)
+		}
+		if p.programs.Features != f {
+			t.Errorf("program has %s, want %s", p.programs.Features, f)
+		}
+	}
+	direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
+	tunnelled.Forward = lb.IPIP
+	update(t, p, direct)
+	want(program.FeatureL2DSR)
+	update(t, p, tunnelled)
+	want(program.FeatureL2DSR | program.FeatureIPIP)
+	direct.Forward = lb.IPIP
+	update(t, p, direct)
+	want(program.FeatureIPIP)
+	remove(t, p, direct.VIP)
+	want(program.FeatureIPIP)
+	remove(t, p, tunnelled.VIP)
+	want(0)
+}
+
+// A program that balances wrongly is found out before it is attached.
+func TestSelfTest(t *testing.T) {
+	needRoot(t)
+	if err := selfTest(program.AllFeatures, 7); err != nil {
+		t.Errorf("whole program: %v", err)
+	}
+	p, _ := newTestPlane(t)
+	for _, c := range selfTestCases() {
+		svc := c.svc
+		loaded, err := p.programs.Load(program.AllFeatures &^ propertiesOf(svc).needs())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := testService(p, loaded, c); err == nil {
+			t.Errorf("%s to %s: a program without what it needs passes", svc.VIP, c.exits)
+		}
+		if err := p.Delete(context.Background(), svc.VIP); err != nil {
+			t.Error(err)
+		}
+	}
+}

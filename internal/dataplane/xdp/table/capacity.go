@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"cmp"
+
+	"github.com/cilium/ebpf"
+)
+
+// Capacity is how much the tables hold; they are made at their full size. A
+// change of a service needs room for its old and its new version at the same
+// time.
+type Capacity struct {
+	Services    int
+	Backends    int // of all services together, those that left not long ago included
+	RingEntries int // of all services together
+	Flows       int // recorded flows
+	Sources     int // prefixes of all services' lists together
+	// Limited is the number of clients whose new flows are counted, and that of
+	// the UDP flows that services with limits have let in.
+	Limited int
+	// Clients is the number of those that services remember.
+	Clients int
+	// Sessions are those of NAT.
+	Sessions int
+}
+
+// maxMembers is the number of nodes with which services are shared, once for each of
+// the modes that they share them by.
+const maxMembers = 1 << 15
+
+// maxFragments is the number of fragmented packets on their way.
+const maxFragments = 1 << 14
+
+// DefaultCapacity is that of a Config without one.
+func DefaultCapacity() Capacity {
+	return Capacity{Services: MaxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Clients: 1 << 16, Sessions: 1 << 18}
+}
+
+// OrDefault replaces what is 0.
+func (c Capacity) OrDefault() Capacity {
+	d := DefaultCapacity()
+	return Capacity{
+		Services:    cmp.Or(c.Services, d.Services),
+		Backends:    cmp.Or(c.Backends, d.Backends),
+		RingEntries: cmp.Or(c.RingEntries, d.RingEntries),
+		Flows:       cmp.Or(c.Flows, d.Flows),
+		Sources:     cmp.Or(c.Sources, d.Sources),
+		Limited:     cmp.Or(c.Limited, d.Limited),
+		Clients:     cmp.Or(c.Clients, d.Clients),
+		Sessions:    cmp.Or(c.Sessions, d.Sessions),
+	}
+}
+
+// set writes the sizes of the tables.
+func (c Capacity) set(spec *ebpf.CollectionSpec) {
+	for name, entries := range map[string]int{
+		BalancerMapVips:           VIPPlaces(c.Services),
+		BalancerMapServices:       c.Services + 1, // none has number 0
+		BalancerMapTunnelEnds:     maxTunnelEnds,
+		BalancerMapRings:          int(Chunks(uint32(c.RingEntries))),
+		BalancerMapBackends:       c.Backends,
+		BalancerMapBackendDetails: c.Backends,
+		BalancerMapBackendStats:   int(trafficChunks(uint32(c.Backends))),
+		BalancerMapNewFlows:       int(trafficChunks(uint32(c.Backends))),
+		BalancerMapNewFlowsBefore: c.Backends,
+		BalancerMapFlows:          c.Flows,
+		BalancerMapFlowStats:      c.Services + 1,
+		BalancerMapSources:        c.Sources,
+		BalancerMapLimitSources:   c.Limited,
+		BalancerMapLimitFlows:     c.Limited,
+		BalancerMapClients:        c.Clients,
+		BalancerMapClientIdle:     c.Services + 1,
+		BalancerMapServers:        c.Backends,
+		BalancerMapAddresses:      c.Services,
+		BalancerMapPeers:          maxMembers,
+		BalancerMapFragments:      maxFragments,
+		BalancerMapNatSessions:    2 * c.Sessions, // one for each direction
+		BalancerMapServiceVips:    c.Services + 1,
+	} {
+		spec.Maps[name].MaxEntries = uint32(entries)
+	}
+}

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Layout is the version of the tables' layout: the name of the folder, in an
+// instance's pin directory, that holds the tables. It changes with every change
+// of bpf/core/types.h or bpf/core/maps.h that an older program or agent would
+// misunderstand.
+//
+// Hand-over: the links are pinned next to that folder, whatever the layout. An
+// agent of another layout makes tables of its own from its configuration, puts
+// its program in the place of the old one (one atomic step for each interface)
+// and only then removes the old tables. Nodes that are given the same backends
+// build the same rings, so flows on stable entries stay where they are; what
+// the old tables recorded of flows on unstable ones is not taken along. So the
+// quiet moment for such an upgrade is when `fairlead services` shows no
+// unstable entries.
+const Layout = "v6"
+
+// RemoveOtherLayouts removes the tables, and links, that agents of other
+// layouts left in a pin directory.
+func RemoveOtherLayouts(dir, present string) error {
+	folders, err := filepath.Glob(filepath.Join(dir, "v*"))
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, folder := range folders {
+		if filepath.Base(folder) != present {
+			errs = append(errs, os.RemoveAll(folder))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// resize gives the pinned table of that name, if there is one, the size that spec
+// has. The records move to the new table; the running program uses the old one
+// until it is replaced.
+func resize[T any](pins string, spec *ebpf.MapSpec) error {
+	pin := filepath.Join(pins, spec.Name)
+	old, err := ebpf.LoadPinnedMap(pin, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("pinned table %s: %w", spec.Name, err)
+	}
+	defer old.Close()
+	if old.MaxEntries() == spec.MaxEntries || spec.Compatible(old) == nil {
+		return nil
+	}
+	sized := spec.Copy()
+	sized.Pinning = ebpf.PinNone
+	sized.MaxEntries = old.MaxEntries()
+	if err := sized.Compatible(old); err != nil {
+		return openError(pins, err)
+	}
+	if err := replaceTable[T](pin, spec, old); err != nil {
+		return fmt.Errorf("table %s: resize: %w", spec.Name, err)
+	}
+	return nil
+}
+
+// replaceTable pins a table that has the old one's records, as far as they fit,
+// in its place.
+func replaceTable[T any](pin string, spec *ebpf.MapSpec, old *ebpf.Map) error {
+	spec = spec.Copy()
+	spec.Pinning = ebpf.PinNone
+	fresh, err := ebpf.NewMap(spec)
+	if err != nil {
+		return err
+	}
+	defer fresh.Close()
+	var failed error
+	err = EachRecord(old, func(key uint64, record *T) {
+		if err := fresh.Put(key, record); err != nil {
+			failed = err
+		}
+	})
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	if err := os.Remove(pin); err != nil {
+		return err
+	}
+	return fresh.Pin(pin)
+}
+
+// BPFRoot is where every distribution mounts the BPF file system.
+const BPFRoot = "/sys/fs/bpf"
+
+// MountBPF makes sure that dir lies in a BPF file system: it mounts one at its
+// usual place if there is none, as systemd does.
+func MountBPF(dir string) error {
+	if InBPF(dir) {
+		return nil
+	}
+	if dir != BPFRoot && !strings.HasPrefix(dir, BPFRoot+"/") {
+		return fmt.Errorf("pin directory %s is not in a BPF file system", dir)
+	}
+	if err := unix.Mount("bpf", BPFRoot, "bpf", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, "mode=0700"); err != nil {
+		return fmt.Errorf("mount the BPF file system on %s: %w", BPFRoot, err)
+	}
+	return nil
+}
+
+// InBPF looks at dir or, if it doesn't exist yet, at the nearest folder above.
+func InBPF(dir string) bool {
+	for {
+		var fs unix.Statfs_t
+		err := unix.Statfs(dir, &fs)
+		switch {
+		case err == nil:
+			return fs.Type == unix.BPF_FS_MAGIC
+		case !errors.Is(err, os.ErrNotExist) || dir == "/":
+			return false
+		}
+		dir = filepath.Dir(dir)
+	}
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// documented is a row of the table in docs/operations/memory.md.
+var documented = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| [^|]* \\| (\\d+) \\| (\\d+) \\| (\\d+) \\|$")
+
+// TestMemoryIsAsDocumented compares the rows of docs/operations/memory.md with the
+// kernel's figures, within 10 %. Each table is documented, and has at most one row.
+func TestMemoryIsAsDocumented(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("loading BPF programs needs root")
+	}
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "operations", "memory.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := Open("", DefaultCapacity(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := all.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	seen := map[string]bool{}
+	for _, row := range documented.FindAllStringSubmatch(string(text), -1) {
+		if seen[row[1]] {
+			t.Errorf("table %s is documented twice", row[1])
+		}
+		seen[row[1]] = true
+		table := all.ByName[row[1]]
+		if table == nil {
+			t.Errorf("there is no table %s", row[1])
+			continue
+		}
+		elements, bytes, each := number(t, row[2]), number(t, row[3]), number(t, row[4])
+		if elements != float64(table.MaxEntries()) {
+			t.Errorf("table %s has %d elements, documented are %v", row[1], table.MaxEntries(), elements)
+		}
+		want := elements * (bytes + each*float64(ebpf.MustPossibleCPU()))
+		have := memory(t, table)
+		if have < 0.9*want || have > 1.1*want {
+			t.Errorf("table %s takes %v bytes, documented are %v", row[1], have, want)
+		}
+	}
+	if len(seen) < 10 {
+		t.Errorf("%d rows, want at least 10", len(seen))
+	}
+	for name := range all.ByName {
+		if !strings.Contains(string(text), "`"+name+"`") {
+			t.Errorf("table %s is not documented", name)
+		}
+	}
+}
+
+func number(t *testing.T, digits string) float64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// memory is what the kernel says a table takes, in bytes.
+func memory(t *testing.T, table *ebpf.Map) float64 {
+	t.Helper()
+	info, err := table.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	bytes, ok := info.Memlock()
+	if !ok {
+		t.Fatalf("table %s: the kernel doesn't say", table)
+	}
+	return float64(bytes)
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+)
+
+// maxTunnelEnds is the number of tunnel end points of a node.
+const maxTunnelEnds = 64
+
+// SetTunnelEnds makes these addresses, and no others, the tunnel end points
+// whose VXLAN and Geneve frames are opened. Those that stay are never missing.
+func (t *Tables) SetTunnelEnds(ends []netip.Addr) error {
+	if len(ends) > maxTunnelEnds {
+		return fmt.Errorf("%d tunnel end points are too many: want at most %d", len(ends), maxTunnelEnds)
+	}
+	wanted := make(map[BalancerAddress]bool, len(ends))
+	for _, end := range ends {
+		wanted[BalancerAddress{Bytes: end.As16()}] = true
+	}
+	var old []BalancerAddress
+	var key BalancerAddress
+	var value uint8
+	it := t.Maps.TunnelEnds.Iterate()
+	for it.Next(&key, &value) {
+		if !wanted[key] {
+			old = append(old, key)
+		}
+	}
+	if err := it.Err(); err != nil {
+		return fmt.Errorf("tunnel end points: %w", err)
+	}
+	for _, key := range old {
+		if err := t.Maps.TunnelEnds.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return fmt.Errorf("tunnel end point %s: %w", Unmapped(key.Bytes), err)
+		}
+	}
+	for key := range wanted {
+		if err := t.Maps.TunnelEnds.Put(key, uint8(1)); err != nil {
+			return fmt.Errorf("tunnel end point %s: %w", Unmapped(key.Bytes), err)
+		}
+	}
+	return nil
+}
+
+// natAddresses is NAT_ADDRESSES of bpf/core/types.h: the table's places for a family.
+const natAddresses = 64
+
+// SetNATAddresses stores the addresses where programs find them.
+func (t *Tables) SetNATAddresses(addresses []netip.Addr) error {
+	for first, ipv4 := range map[int]bool{0: true, natAddresses: false} {
+		n := 0
+		for _, a := range addresses {
+			if a.Is4() != ipv4 {
+				continue
+			}
+			if n == natAddresses {
+				return fmt.Errorf("table nat_addresses: too many addresses of one family: want at most %d", natAddresses)
+			}
+			if err := t.Maps.NatAddresses.Put(uint32(first+n), a.As16()); err != nil {
+				return fmt.Errorf("table nat_addresses: %w", err)
+			}
+			n++
+		}
+	}
+	return nil
+}

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// flowBatch is how many flow records are read or deleted by one system call.
+const flowBatch = 4096
+
+// FlowTimeShift is FLOW_TIME_SHIFT of bpf/core/types.h.
+const FlowTimeShift = 20
+
+// FlowClock is the present time as flow records have it.
+func FlowClock() (uint32, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now); err != nil {
+		return 0, fmt.Errorf("monotonic clock: %w", err)
+	}
+	return uint32(now.Nano() >> FlowTimeShift), nil
+}
+
+// FlowAge is how long a flow has been silent; what was seen since now is 0 old.
+func FlowAge(now, seen uint32) time.Duration {
+	return time.Duration(max(int32(now-seen), 0)) << FlowTimeShift
+}
+
+// EachFlow calls yield with every flow record.
+func (t *Tables) EachFlow(yield func(key uint64, flow *BalancerFlow)) error {
+	return EachRecord(t.Maps.Flows, yield)
+}
+
+// EachRecord calls yield with every element of a hash table. Elements that come
+// and go meanwhile may be missed.
+func EachRecord[T any](table *ebpf.Map, yield func(key uint64, record *T)) error {
+	var cursor ebpf.MapBatchCursor
+	size := min(flowBatch, table.MaxEntries())
+	keys, records := make([]uint64, size), make([]T, size)
+	for {
+		n, err := table.BatchLookup(&cursor, keys, records, nil)
+		for i := range n {
+			yield(keys[i], &records[i])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("records of %s: %w", table, err)
+		}
+	}
+}
+
+// DeleteFlows deletes records and counts those that existed.
+func (t *Tables) DeleteFlows(keys []uint64) (deleted int, err error) {
+	return DeleteRecords(t.Maps.Flows, keys)
+}
+
+// DeleteRecords deletes elements of a hash table and counts those that existed.
+func DeleteRecords(table *ebpf.Map, keys []uint64) (deleted int, err error) {
+	for _, key := range keys {
+		err := table.Delete(key)
+		switch {
+		case err == nil:
+			deleted++
+		case !errors.Is(err, ebpf.ErrKeyNotExist):
+			return deleted, fmt.Errorf("records of %s: %w", table, err)
+		}
+	}
+	return deleted, nil
+}
+
+// EachSession calls yield with every entry of a NAT session, of which there are
+// two.
+func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) error {
+	return EachRecord(t.Maps.NatSessions, yield)
+}
+
+// IsReply reports whether the entry is that for packets of the server.
+func IsReply(s *BalancerNatSession) bool {
+	return s.Flags&uint8(BalancerNatFlagNAT_REPLY) != 0
+}
+
+// AsFlow shows a session as a record of its flow.
+func AsFlow(s *BalancerNatSession) BalancerFlow {
+	f := BalancerFlow{Service: s.Service, Backend: s.Backend, Seen: s.Seen, Client: s.Client, Port: s.ClientPort}
+	if BalancerNatState(s.State) == BalancerNatStateNAT_CLOSING {
+		f.Closing = 1
+	}
+	return f
+}
+
+// EachRemembered calls yield with every flow record, and with every NAT session as
+// one.
+func (t *Tables) EachRemembered(yield func(flow *BalancerFlow)) error {
+	err := t.EachFlow(func(_ uint64, flow *BalancerFlow) { yield(flow) })
+	if err != nil {
+		return err
+	}
+	return t.EachSession(func(_ uint64, s *BalancerNatSession) {
+		if !IsReply(s) {
+			flow := AsFlow(s)
+			yield(&flow)
+		}
+	})
+}
+
+// ClientClock is the present time as records of clients have it.
+func ClientClock() (uint64, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now); err != nil {
+		return 0, fmt.Errorf("monotonic clock: %w", err)
+	}
+	return uint64(now.Nano()), nil
+}

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// PutServer makes a server ID of a service's QUIC connections name the backend of
+// that flow record.
+func (t *Tables) PutServer(number uint32, id lb.ServerID, record uint32) error {
+	err := t.Maps.Servers.Put(serverKey(number, id), BalancerServer{Service: number, Backend: record})
+	if err != nil {
+		return fmt.Errorf("server id %s: table servers: %w", id, err)
+	}
+	return nil
+}
+
+// DeleteServer deletes a server ID, if it is there.
+func (t *Tables) DeleteServer(number uint32, id lb.ServerID) error {
+	if err := t.Maps.Servers.Delete(serverKey(number, id)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("server id %s: table servers: %w", id, err)
+	}
+	return nil
+}
+
+func serverKey(number uint32, id lb.ServerID) BalancerServerKey {
+	key := BalancerServerKey{Service: number, Length: uint8(len(id))}
+	copy(key.Id[:], id)
+	return key
+}
+
+// adoptServers reads the server IDs that an earlier agent left, by service.
+func (t *Tables) adoptServers() error {
+	t.servers = make(map[uint32]map[lb.ServerID]uint32)
+	var key BalancerServerKey
+	var server BalancerServer
+	it := t.Maps.Servers.Iterate()
+	for it.Next(&key, &server) {
+		if t.servers[key.Service] == nil {
+			t.servers[key.Service] = make(map[lb.ServerID]uint32)
+		}
+		t.servers[key.Service][lb.ServerID(key.Id[:key.Length])] = server.Backend
+	}
+	return it.Err()
+}
+
+// ClaimServers returns the adopted server IDs of a service, with their records.
+func (t *Tables) ClaimServers(number uint32) map[lb.ServerID]uint32 {
+	claimed := t.servers[number]
+	delete(t.servers, number)
+	return claimed
+}
+
+// disownServers deletes the adopted server IDs that no service has claimed: an
+// agent was stopped before it used them, or before it deleted them.
+func (t *Tables) disownServers() error {
+	var errs []error
+	for number, ids := range t.servers {
+		for id := range ids {
+			errs = append(errs, t.DeleteServer(number, id))
+		}
+	}
+	t.servers = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,263 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// States of a place of the VIP table that has no service.
+const (
+	vipUnused  = uint32(BalancerVipNumberVIP_UNUSED)
+	vipDeleted = uint32(BalancerVipNumberVIP_DELETED)
+)
+
+// vipSearch is VIP_PLACES of bpf/core/types.h.
+const vipSearch = 32
+
+// VIPPlaces is the size of the table for that many services: a power of two,
+// and so much larger that long runs of used places don't come about.
+func VIPPlaces(services int) int {
+	places := 64
+	for places < 4*services {
+		places *= 2
+	}
+	return places
+}
+
+// vipHash is vip_hash of bpf/core/hash.h.
+func vipHash(key BalancerVipKey) uint64 {
+	words := raw(&key)
+	var hash uint64
+	for i := range len(words) / 8 {
+		if i == 0 && Unmapped(key.Address).Is4() {
+			continue
+		}
+		hash = (hash ^ binary.NativeEndian.Uint64(words[8*i:])) * 0x9e3779b97f4a7c15
+		hash ^= hash >> 32
+	}
+	return hash
+}
+
+// search calls yield with the places where a VIP may be, one after the other,
+// until yield returns false. None has been changed since before it was read:
+// only the agent writes the table.
+func (t *Tables) search(key BalancerVipKey, yield func(place uint32, found BalancerVipPlace) bool) error {
+	mask := t.Maps.Vips.MaxEntries() - 1
+	home := uint32(vipHash(key)>>32) & mask
+	for i := range uint32(vipSearch) {
+		place := (home + i) & mask
+		found, err := read[BalancerVipPlace](t.vips, place)
+		if err != nil {
+			return err
+		}
+		if !yield(place, found) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// PutVIP makes packets find the service of a VIP that is not in the table.
+func (t *Tables) PutVIP(key BalancerVipKey, number uint32) error {
+	free, ok := uint32(0), false
+	err := t.search(key, func(place uint32, found BalancerVipPlace) bool {
+		free, ok = place, found.Number == vipUnused || found.Number == vipDeleted
+		return !ok
+	})
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return fmt.Errorf("vip table: no place among %d", vipSearch)
+	}
+	// The number makes the place count: it is written last.
+	if err := write(t.vips, placeOffset(free), key); err != nil {
+		return err
+	}
+	return t.setNumber(free, number)
+}
+
+// DeleteVIP makes packets not find a VIP any more.
+func (t *Tables) DeleteVIP(key BalancerVipKey) error {
+	place, ok := uint32(0), false
+	err := t.search(key, func(at uint32, found BalancerVipPlace) bool {
+		place, ok = at, found.Number != vipUnused && found.Number != vipDeleted && found.Key == key
+		return !ok && found.Number != vipUnused
+	})
+	if err != nil || !ok {
+		return err
+	}
+	if err := t.setNumber(place, vipDeleted); err != nil {
+		return err
+	}
+	return t.shorten(place)
+}
+
+// shorten ends runs of places that VIPs have left: what no VIP follows needn't
+// be passed over.
+func (t *Tables) shorten(place uint32) error {
+	mask := t.Maps.Vips.MaxEntries() - 1
+	for {
+		here, err := read[BalancerVipPlace](t.vips, place)
+		if err != nil {
+			return err
+		}
+		next, err := read[BalancerVipPlace](t.vips, (place+1)&mask)
+		if err != nil || here.Number != vipDeleted || next.Number != vipUnused {
+			return err
+		}
+		if err := t.setNumber(place, vipUnused); err != nil {
+			return err
+		}
+		place = (place - 1) & mask
+	}
+}
+
+func (t *Tables) setNumber(place, number uint32) error {
+	return write(t.vips, placeOffset(place)+unsafe.Offsetof(BalancerVipPlace{}.Number), number)
+}
+
+// EachVIP calls yield with every VIP and the number of its service.
+func (t *Tables) EachVIP(yield func(key BalancerVipKey, number uint32) error) error {
+	for place := range t.Maps.Vips.MaxEntries() {
+		found, err := read[BalancerVipPlace](t.vips, place)
+		if err != nil {
+			return err
+		}
+		if found.Number == vipUnused || found.Number == vipDeleted {
+			continue
+		}
+		if err := yield(found.Key, found.Number); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func placeOffset(place uint32) uintptr { return uintptr(place) * unsafe.Sizeof(BalancerVipPlace{}) }
+
+// VIPKey is the key of a VIP in the program's table.
+func VIPKey(vip lb.VIP) BalancerVipKey {
+	key := BalancerVipKey{
+		Address:  vip.Address.As16(),
+		Port:     WirePort(vip.Port),
+		Protocol: uint8(vip.Protocol),
+	}
+	if vip.Segment.Tagged() {
+		key.SegmentType = uint8(slices.Index(segmentTypes(), vip.Segment.Type))
+		key.SegmentId = vip.Segment.ID
+	}
+	return key
+}
+
+// VIPOf is the inverse of vipKey.
+func VIPOf(key BalancerVipKey) lb.VIP {
+	vip := lb.VIP{
+		Address:  Unmapped(key.Address),
+		Port:     WirePort(key.Port),
+		Protocol: lb.Protocol(key.Protocol),
+	}
+	if types := segmentTypes(); key.SegmentType != 0 && int(key.SegmentType) < len(types) {
+		vip.Segment = lb.Segment{Type: types[key.SegmentType], ID: key.SegmentId}
+	}
+	return vip
+}
+
+// segmentTypes are the segments' types by the program's numbers for them.
+func segmentTypes() []lb.SegmentType {
+	return []lb.SegmentType{
+		BalancerSegmentTypeSEGMENT_NONE:   lb.SegmentNone,
+		BalancerSegmentTypeSEGMENT_VLAN:   lb.SegmentVLAN,
+		BalancerSegmentTypeSEGMENT_VXLAN:  lb.SegmentVXLAN,
+		BalancerSegmentTypeSEGMENT_GENEVE: lb.SegmentGeneve,
+	}
+}
+
+// WirePort puts a port into network byte order, as it lies in a packet.
+func WirePort(port uint16) uint16 { return port<<8 | port>>8 }
+
+// Unmapped is an address as users write it: IPv4 is mapped into IPv6 in the tables.
+func Unmapped(address [16]byte) netip.Addr { return netip.AddrFrom16(address).Unmap() }
+
+// shared are the structures that programs read; they have no hidden padding.
+type shared interface {
+	BalancerService | BalancerView | BalancerVipKey | BalancerVipPlace | BalancerBackend | BalancerBackendDetail | BalancerTraffic | BalancerQuic | BalancerPeerLookup | uint32 | uint64
+}
+
+// raw is the memory of a shared structure.
+func raw[T shared](v *T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(v)), unsafe.Sizeof(*v))
+}
+
+// write and read move one structure to or from a place in mapped memory.
+func write[T shared](m *ebpf.Memory, offset uintptr, v T) error {
+	_, err := m.WriteAt(raw(&v), int64(offset))
+	return err
+}
+
+func read[T shared](m *ebpf.Memory, index uint32) (v T, err error) {
+	_, err = m.ReadAt(raw(&v), int64(index)*int64(unsafe.Sizeof(v)))
+	return v, err
+}
+
+func serviceOffset(number uint32) uintptr {
+	return uintptr(number) * unsafe.Sizeof(BalancerService{})
+}
+
+// WriteService stores one field of a service, which begins at that offset.
+func WriteService[T shared](t *Tables, number uint32, field uintptr, v T) error {
+	return write(t.services, serviceOffset(number)+field, v)
+}
+
+// ReadService is a service as the programs see it.
+func (t *Tables) ReadService(number uint32) (BalancerService, error) {
+	return read[BalancerService](t.services, number)
+}
+
+// BeginService clears a service's number for a new service.
+func (t *Tables) BeginService(number uint32, key BalancerVipKey) error {
+	return errors.Join(
+		WriteService(t, number, 0, BalancerService{}),
+		write(t.serviceVIPs, uintptr(number)*unsafe.Sizeof(key), key),
+		t.Maps.FlowStats.Put(number, make([]BalancerFlowStats, ebpf.MustPossibleCPU())),
+	)
+}
+
+// WriteView stores a view that is not in use.
+func (t *Tables) WriteView(number, view uint32, v BalancerView) error {
+	at := unsafe.Offsetof(BalancerService{}.View) + uintptr(view)*unsafe.Sizeof(v)
+	return WriteService(t, number, at, v)
+}
+
+// WriteSourceList stores the number of the list of sources of a view.
+func (t *Tables) WriteSourceList(number, view, list uint32) error {
+	at := unsafe.Offsetof(BalancerService{}.Sources) + uintptr(view)*unsafe.Sizeof(list)
+	return WriteService(t, number, at, list)
+}
+
+// Flip makes a view visible: one aligned store of four bytes, which Go's memmove
+// and the processor do at once.
+func (t *Tables) Flip(number, view uint32) error {
+	return WriteService(t, number, unsafe.Offsetof(BalancerService{}.Active), view)
+}
+
+// WriteClientIdle stores how long clients of a service are remembered; 0 if they
+// aren't.
+func (t *Tables) WriteClientIdle(number uint32, idle uint64) error {
+	return write(t.clientIdle, uintptr(number)*unsafe.Sizeof(idle), idle)
+}
+
+// ReadClientIdle is the inverse of WriteClientIdle.
+func (t *Tables) ReadClientIdle(number uint32) (uint64, error) {
+	return read[uint64](t.clientIdle, number)
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package table is the memory that the XDP data plane shares with its programs:
+// which bytes lie where, and when they may be written again.
+//
+// Package xdp opens the tables and fills them; package program loads programs on
+// them. The structures are generated from the C types, so both sides have the
+// same layout.
+package table
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type answer -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type nat_state -type nat_flag -type nat_seconds -type nat_refusal Balancer ../../../../bpf/balancer.bpf.c
+
+// MaxServices is the number of services at once.
+const MaxServices = 8192
+
+// ringChunk is the number of ring entries in one element of the ring table.
+const ringChunk = uint32(len(BalancerRingChunk{}.Entry))
+
+// Tables are the maps that programs read. The arrays are memory-mapped: writing
+// them takes no system call.
+type Tables struct {
+	Maps BalancerMaps
+	// ByName are all maps by their names.
+	ByName   map[string]*ebpf.Map
+	Capacity Capacity
+	spec     *ebpf.CollectionSpec
+
+	services    *ebpf.Memory
+	rings       *ebpf.Memory
+	backends    *ebpf.Memory
+	details     *ebpf.Memory
+	vips        *ebpf.Memory
+	before      *ebpf.Memory // new_flows_before
+	serviceVIPs *ebpf.Memory // a service's VIP by its number
+	clientIdle  *ebpf.Memory
+
+	Grace    *Grace
+	endGrace func()
+	// What is in use of the tables: service numbers, chunks of the ring table,
+	// elements of the backend table, and indexes of the backends' counters.
+	Numbers        *Arena
+	RingChunks     *Arena
+	BackendEntries *Arena
+	Counters       *Arena
+	Sources        *SourceLists
+	// servers are the adopted server IDs that no service has claimed yet.
+	servers map[uint32]map[lb.ServerID]uint32
+	// generation is that of the backend that was last given a slot.
+	generation uint16
+}
+
+// Open creates the tables, or adopts those that are pinned in the folder
+// pins. Without a folder they end with the process. Synchronize returns after a
+// grace period; nil is the kernel's.
+func Open(pins string, capacity Capacity, synchronize func() error) (*Tables, error) {
+	compiled, err := LoadBalancer()
+	if err != nil {
+		return nil, err
+	}
+	capacity.set(compiled)
+	spec := compiled.Copy()
+	spec.Programs, spec.Variables = nil, nil
+	for name, m := range spec.Maps {
+		switch {
+		case strings.HasPrefix(name, "."):
+			delete(spec.Maps, name) // read-only data belongs to a program
+		case name == BalancerMapTraces: // holds no state
+		case pins != "":
+			m.Pinning = ebpf.PinByName
+		}
+	}
+	if pins != "" {
+		if err := os.MkdirAll(pins, 0o700); err != nil {
+			return nil, fmt.Errorf("pin directory: %w", err)
+		}
+		err := errors.Join(
+			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlows]),
+			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatSessions]),
+		)
+		if err != nil {
+			return nil, err
+		}
+	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}})
+	if err != nil {
+		return nil, openError(pins, err)
+	}
+	t := &Tables{ByName: maps.Clone(collection.Maps), Capacity: capacity, spec: compiled}
+	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory())
+	if err == nil {
+		err = t.openGrace(synchronize)
+	}
+	if err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// Spec is the balancer's program as compiled, with the sizes of these tables. The
+// caller may change it.
+func (t *Tables) Spec() *ebpf.CollectionSpec { return t.spec.Copy() }
+
+// openGrace makes everything free.
+func (t *Tables) openGrace(synchronize func() error) (err error) {
+	t.endGrace = func() {}
+	if synchronize == nil {
+		if synchronize, t.endGrace, err = synchronizer(); err != nil {
+			return err
+		}
+	}
+	g := newGrace(synchronize)
+	t.Grace = g
+	t.Numbers = newArena("services", uint32(t.Capacity.Services)+1, g)
+	t.RingChunks = newArena("rings", Chunks(uint32(t.Capacity.RingEntries)), g)
+	t.BackendEntries = newArena("backends", uint32(t.Capacity.Backends), g)
+	t.Counters = newArena("backend_stats", uint32(t.Capacity.Backends), g)
+	t.Sources = newSourceLists(t.Maps.Sources, t.Capacity, g)
+	return t.Numbers.Reserve(Extent{vipUnused, 1})
+}
+
+// openError adds what the user can do about an error of the kernel.
+func openError(pins string, err error) error {
+	switch {
+	case errors.Is(err, ebpf.ErrMapIncompatible):
+		return fmt.Errorf("tables in %s were made by another version of fairlead: stop its agent and run `fairlead agent --remove`: %w", pins, err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("loading the balancer program needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: %w", err)
+	}
+	return fmt.Errorf("balancer tables: %w", err)
+}
+
+// mapMemory maps the arrays into this process.
+func (t *Tables) mapMemory() error {
+	var errs [8]error
+	t.services, errs[0] = t.Maps.Services.Memory()
+	t.rings, errs[1] = t.Maps.Rings.Memory()
+	t.backends, errs[2] = t.Maps.Backends.Memory()
+	t.details, errs[3] = t.Maps.BackendDetails.Memory()
+	t.vips, errs[4] = t.Maps.Vips.Memory()
+	t.before, errs[5] = t.Maps.NewFlowsBefore.Memory()
+	t.serviceVIPs, errs[6] = t.Maps.ServiceVips.Memory()
+	t.clientIdle, errs[7] = t.Maps.ClientIdle.Memory()
+	if err := errors.Join(errs[:]...); err != nil {
+		return fmt.Errorf("tables: %w", err)
+	}
+	return nil
+}
+
+// Close closes what the process has open; what is pinned stays.
+func (t *Tables) Close() error {
+	if t.Grace != nil {
+		t.Grace.Close()
+		t.endGrace()
+	}
+	var errs []error
+	for _, m := range t.ByName {
+		errs = append(errs, m.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Adopt reads what an earlier agent left of the services' lists of sources and
+// server IDs, and Disown removes what has not been claimed.
+func (t *Tables) Adopt() error {
+	if err := t.Sources.adopt(); err != nil {
+		return fmt.Errorf("table sources: %w", err)
+	}
+	if err := t.adoptServers(); err != nil {
+		return fmt.Errorf("table servers: %w", err)
+	}
+	return nil
+}
+
+// Disown is described with Adopt.
+func (t *Tables) Disown() error {
+	t.Sources.disown()
+	return t.disownServers()
+}
+
+// WriteRing stores a ring from the chunk base on.
+func (t *Tables) WriteRing(base uint32, ring []uint16) error {
+	buf := make([]byte, 0, 2*len(ring))
+	for _, e := range ring {
+		buf = binary.NativeEndian.AppendUint16(buf, e)
+	}
+	_, err := t.rings.WriteAt(buf, int64(base)*int64(unsafe.Sizeof(BalancerRingChunk{})))
+	return err
+}
+
+// ReadRing returns size entries of the ring at the chunk base.
+func (t *Tables) ReadRing(base, size uint32) ([]uint16, error) {
+	buf := make([]byte, 2*size)
+	if _, err := t.rings.ReadAt(buf, int64(base)*int64(unsafe.Sizeof(BalancerRingChunk{}))); err != nil {
+		return nil, err
+	}
+	ring := make([]uint16, size)
+	for i := range ring {
+		ring[i] = binary.NativeEndian.Uint16(buf[2*i:])
+	}
+	return ring, nil
+}
+
+// Chunks is the number of elements of the ring table that size entries take.
+func Chunks(size uint32) uint32 { return (size + ringChunk - 1) / ringChunk }
+
+// WriteBackend stores an element of the backend table.
+func (t *Tables) WriteBackend(index uint32, b BalancerBackend, detail BalancerBackendDetail) error {
+	b.Index = index // of no meaning elsewhere
+	if err := write(t.backends, uintptr(index)*unsafe.Sizeof(b), b); err != nil {
+		return err
+	}
+	return write(t.details, uintptr(index)*unsafe.Sizeof(detail), detail)
+}
+
+// ReadBackend is the inverse of writeBackend, without the index.
+func (t *Tables) ReadBackend(index uint32) (b BalancerBackend, detail BalancerBackendDetail, err error) {
+	if b, err = read[BalancerBackend](t.backends, index); err != nil {
+		return b, detail, err
+	}
+	b.Index = 0
+	t.generation = max(t.generation, b.Generation)
+	detail, err = read[BalancerBackendDetail](t.details, index)
+	return b, detail, err
+}
+
+// NextGeneration distinguishes a backend that gets a slot from those that had it
+// before.
+func (t *Tables) NextGeneration() uint16 {
+	t.generation++
+	return t.generation
+}

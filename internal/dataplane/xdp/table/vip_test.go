@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"maps"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"testing"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// The VIP table holds what was put and not deleted, however full it is; and
+// places that VIPs have left don't make it longer to look for others.
+func TestVIPTable(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("loading BPF programs needs root")
+	}
+	table, err := Open("", Capacity{Services: 16}.OrDefault(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	want := map[BalancerVipKey]uint32{}
+	for range 20_000 {
+		key := VIPKey(lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, byte(random.IntN(64))}), Port: 80, Protocol: lb.TCP})
+		if _, there := want[key]; there || len(want) == 48 { // three times as many as promised
+			if err := table.DeleteVIP(key); err != nil {
+				t.Fatal(err)
+			}
+			delete(want, key)
+		} else {
+			want[key] = random.Uint32N(1000) + 1
+			if err := table.PutVIP(key, want[key]); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	have := map[BalancerVipKey]uint32{}
+	err = table.EachVIP(func(key BalancerVipKey, number uint32) error {
+		have[key] = number
+		return nil
+	})
+	if err != nil || !maps.Equal(have, want) {
+		t.Errorf("table %v, error %v, want %v", have, err, want)
+	}
+	for key := range want {
+		if err := table.DeleteVIP(key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for place := range table.Maps.Vips.MaxEntries() {
+		found, err := read[BalancerVipPlace](table.vips, place)
+		if err != nil || found.Number == vipDeleted && nextIsUnused(t, table, place) {
+			t.Errorf("place %d: number %d, error %v", place, found.Number, err)
+		}
+	}
+}
+
+func nextIsUnused(t *testing.T, table *Tables, place uint32) bool {
+	t.Helper()
+	next, err := read[BalancerVipPlace](table.vips, (place+1)&(table.Maps.Vips.MaxEntries()-1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next.Number == vipUnused
+}

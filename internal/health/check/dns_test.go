@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// nameServer knows a few names, as a table would say; "mute." it doesn't answer
+// and to "noise." it answers nonsense.
+func nameServer(t *testing.T) string {
+	t.Helper()
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	go func() {
+		buffer := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			for _, answer := range answers(buffer[:n]) {
+				server.WriteTo(answer, from)
+			}
+		}
+	}()
+	return server.LocalAddr().String()
+}
+
+func answers(query []byte) [][]byte {
+	var m dnsmessage.Message
+	if err := m.Unpack(query); err != nil || len(m.Questions) != 1 {
+		return nil
+	}
+	q := m.Questions[0]
+	m.Response = true
+	name := dnsmessage.MustNewName
+	known := map[string]dnsmessage.ResourceBody{
+		"www.example.com. A":       &dnsmessage.AResource{A: [4]byte{192, 0, 2, 1}},
+		"www.example.com. AAAA":    &dnsmessage.AAAAResource{AAAA: [16]byte{0x20, 1, 0xd, 0xb8, 15: 1}},
+		"www.example.com. TXT":     &dnsmessage.TXTResource{TXT: []string{"in ", "parts"}},
+		"example.com. NS":          &dnsmessage.NSResource{NS: name("Ns.Example.com.")},
+		"alias.example.com. CNAME": &dnsmessage.CNAMEResource{CNAME: name("www.example.com.")},
+		"1.2.0.192. PTR":           &dnsmessage.PTRResource{PTR: name("www.example.com.")},
+	}
+	switch body, ok := known[q.Name.String()+" "+lb.RecordType(q.Type).String()]; {
+	case q.Name.String() == "mute.":
+		return nil
+	case q.Name.String() == "noise.":
+		return [][]byte{[]byte("hello")}
+	case !ok:
+		m.RCode = dnsmessage.RCodeNameError
+	default:
+		m.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class}, Body: body}}
+	}
+	answer, _ := m.Pack()
+	m.ID++
+	foreign, _ := m.Pack()
+	return [][]byte{foreign, query, answer} // the last one only is an answer to it
+}
+
+func TestDNS(t *testing.T) {
+	dns := func(name string, kind lb.RecordType, answer string) lb.HealthCheck {
+		return lb.HealthCheck{Type: lb.HealthDNS, DNS: &lb.DNSQuestion{Name: name, Type: kind, Answer: answer}}
+	}
+	missing := dns("nowhere.example.com", lb.RecordA, "")
+	missing.DNS.Code = lb.NXDomain
+	mute := dns("mute", lb.RecordA, "")
+	mute.Timeout = 20 * time.Millisecond
+	expectReasons(t, nameServer(t), map[string]reasonTest{
+		"address":        {dns("www.example.com", lb.RecordA, "192.0.2.1"), ""},
+		"any address":    {dns("www.example.com.", lb.RecordA, ""), ""},
+		"other address":  {dns("www.example.com", lb.RecordA, "192.0.2.2"), "answer has no A 192.0.2.2"},
+		"IPv6":           {dns("www.example.com", lb.RecordAAAA, "2001:DB8:0::1"), ""},
+		"text":           {dns("www.example.com", lb.RecordTXT, "in parts"), ""},
+		"name server":    {dns("example.com", lb.RecordNS, "NS.example.com"), ""},
+		"alias":          {dns("alias.example.com", lb.RecordCNAME, "www.example.com."), ""},
+		"reverse":        {dns("1.2.0.192", lb.RecordPTR, "www.example.com"), ""},
+		"unknown":        {dns("nowhere.example.com", lb.RecordA, ""), "rcode nxdomain, want noerror"},
+		"unknown wanted": {missing, ""},
+		"nonsense":       {dns("noise", lb.RecordA, ""), "not a DNS answer"},
+		"silence":        {mute, "timed out after 20ms"},
+	})
+	if got := ask(t, dns("a", lb.RecordA, ""), closedPort(t)); got != "connection refused" {
+		t.Errorf("closed port: %q", got)
+	}
+}

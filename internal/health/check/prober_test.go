@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package check
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// patience is the time-out of probes that are to be answered.
+const patience = 10 * time.Second
+
+// ask probes a server once and returns the reason.
+func ask(t *testing.T, check lb.HealthCheck, server string) string {
+	t.Helper()
+	return askAlong(t, check, health.Path{Target: netip.MustParseAddrPort(server)})
+}
+
+func askAlong(t *testing.T, check lb.HealthCheck, path health.Path) string {
+	t.Helper()
+	if check.Timeout == 0 {
+		check.Timeout = patience
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), check.Timeout)
+	defer cancel()
+	err := New(&check).Probe(ctx, path)
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, health.ErrLocal):
+		return "local: " + err.Error()
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("timed out after %s", check.Timeout)
+	}
+	return err.Error()
+}
+
+// expectReasons asks one server in several ways.
+func expectReasons(t *testing.T, server string, tests map[string]reasonTest) {
+	t.Helper()
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := ask(t, test.check, server); got != test.want {
+				t.Errorf("reason %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+type reasonTest struct {
+	check lb.HealthCheck
+	want  string
+}
+
+// closedPort is a port of loopback at which no process listens: for TCP none can
+// while the test runs.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	// A socket that is bound and doesn't listen holds the port.
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	name, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*unix.SockaddrInet4).Port)).String()
+}
+
+// silent is a TCP server that accepts connections and says nothing.
+func silent(t *testing.T) string {
+	t.Helper()
+	listener := listen(t)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func listen(t *testing.T) net.Listener {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
+}
+
+func TestTCP(t *testing.T) {
+	check := lb.HealthCheck{Type: lb.HealthTCP}
+	if got := ask(t, check, silent(t)); got != "" {
+		t.Error(got)
+	}
+	if got := ask(t, check, closedPort(t)); got != "connection refused" {
+		t.Error(got)
+	}
+}
+
+// A server that accepts nothing is found, and costs no more than the time-out.
+func TestTCPTimesOut(t *testing.T) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Listen(fd, 0); err != nil {
+		t.Fatal(err)
+	}
+	name, _ := unix.Getsockname(fd)
+	server := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*unix.SockaddrInet4).Port))
+	full, err := net.Dial("tcp", server.String()) // takes the only place in the queue
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	check := lb.HealthCheck{Type: lb.HealthTCP, Timeout: 50 * time.Millisecond}
+	if got := ask(t, check, server.String()); got != "timed out after 50ms" {
+		t.Error(got)
+	}
+}
+
+// The source address and the mark of a path are those of the socket.
+func TestPathIsTaken(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("socket marks need root")
+	}
+	listener := listen(t)
+	path := health.Path{Target: netip.MustParseAddrPort(listener.Addr().String()), Source: netip.MustParseAddr("127.0.0.77"), Mark: 0x1234}
+	conn, err := way{path}.dialTCP(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if got := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr(); got != path.Source {
+		t.Errorf("source %s", got)
+	}
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw.Control(func(fd uintptr) {
+		if mark, err := unix.GetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_MARK); err != nil || mark != 0x1234 {
+			t.Errorf("mark %#x, %v", mark, err)
+		}
+		if linger, err := unix.GetsockoptLinger(int(fd), unix.SOL_SOCKET, unix.SO_LINGER); err != nil || linger.Onoff != 1 || linger.Linger != 0 {
+			t.Errorf("linger %+v, %v: connections would stay in TIME_WAIT", linger, err)
+		}
+	})
+	for _, check := range []lb.HealthType{lb.HealthTCP, lb.HealthICMP} {
+		if got := askAlong(t, lb.HealthCheck{Type: check}, path); got != "" {
+			t.Errorf("%s along that path: %s", check, got)
+		}
+	}
+}
+
+// What this node lacks is not the backend's fault.
+func TestTroubleOfThisNode(t *testing.T) {
+	path := health.Path{Target: netip.MustParseAddrPort(silent(t)), Source: netip.MustParseAddr("192.0.2.1")} // no host has it
+	for _, check := range []lb.HealthType{lb.HealthTCP, lb.HealthUDP} {
+		if got := askAlong(t, lb.HealthCheck{Type: check}, path); !strings.HasPrefix(got, "local: ") {
+			t.Errorf("%s: %q, want trouble of this node", check, got)
+		}
+	}
+}
+
+func TestICMP(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("raw sockets need root")
+	}
+	for _, server := range []string{"127.0.0.1:0", "127.1.2.3:0", "[::1]:0"} {
+		if got := ask(t, lb.HealthCheck{Type: lb.HealthICMP}, server); got != "" {
+			t.Errorf("%s: %s", server, got)
+		}
+	}
+}
+
+func TestUDP(t *testing.T) {
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Close()
+	go func() {
+		buffer := make([]byte, 100)
+		for {
+			n, from, err := server.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			if string(buffer[:n]) != "quiet" {
+				server.WriteTo(append([]byte("got "), buffer[:n]...), from)
+			}
+		}
+	}()
+	udp := func(send, expect lb.Payload, timeout time.Duration) lb.HealthCheck {
+		return lb.HealthCheck{Type: lb.HealthUDP, Send: send, Expect: expect, Timeout: timeout}
+	}
+	expectReasons(t, server.LocalAddr().String(), map[string]reasonTest{
+		"expected":     {udp(`a\x00\n`, `t a\x00\n`, 0), ""},
+		"anything":     {udp("", "", 0), ""},
+		"other":        {udp("a", "b", 0), "answer doesn't match"},
+		"silence":      {udp("quiet", "", 20*time.Millisecond), ""},
+		"not silence":  {udp("quiet", "a", 20*time.Millisecond), "timed out after 20ms"},
+		"not sendable": {udp(`\`, "", 0), `bad escape in "\\": want for example \n, \\ or \x00`},
+	})
+	for _, expect := range []lb.Payload{"", "a"} {
+		if got := ask(t, udp("a", expect, 0), closedPort(t)); got != "connection refused" {
+			t.Errorf("closed port: %q", got)
+		}
+	}
+}
+
+// A server that can't be reached is silent; one that refuses isn't.
+func TestSilence(t *testing.T) {
+	for err, want := range map[error]bool{
+		unix.EHOSTUNREACH: true, unix.ENETUNREACH: true, unix.ECONNREFUSED: false, unix.ECONNRESET: false,
+	} {
+		said := explain(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)})
+		if _, is := errors.AsType[health.Unresponsive](said); is != want {
+			t.Errorf("%v is %v: silence %t, want %t", err, said, is, want)
+		}
+	}
+}

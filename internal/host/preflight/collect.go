@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Collect reads the facts about this machine, this process and the named
+// interfaces of the current network namespace. Pins is the directory in which
+// an agent would pin; it need not exist.
+func Collect(interfaces []string, pins string) (Facts, error) {
+	f := Facts{BPFFS: BPFFS{Dir: pins}}
+	var err error
+	if f.Kernel, err = KernelRelease(); err != nil {
+		return f, fmt.Errorf("kernel release: %w", err)
+	}
+	if f.Capabilities, err = effectiveCapabilities(); err != nil {
+		return f, fmt.Errorf("capabilities: %w", err)
+	}
+	if f.Memlock, err = lockedMemory(); err != nil {
+		return f, fmt.Errorf("memory lock: %w", err)
+	}
+	if f.BPFFS.Mounted, err = onBPFFS(pins); err != nil {
+		return f, fmt.Errorf("bpffs at %s: %w", pins, err)
+	}
+	if f.BPFFS.Known, err = knowsBPFFS(); err != nil {
+		return f, fmt.Errorf("bpffs: %w", err)
+	}
+	_, missing := os.Stat("/sys/kernel/btf/vmlinux")
+	f.BTF = missing == nil
+	// Root of a user namespace may not read it: that is a finding, no error.
+	if text, err := os.ReadFile("/proc/sys/net/core/bpf_jit_enable"); err == nil {
+		f.JIT = strings.TrimSpace(string(text))
+	}
+	f.Interfaces, err = collectInterfaces(interfaces)
+	return f, err
+}
+
+// KernelRelease is the running kernel's, for example "6.1.0-18-amd64".
+func KernelRelease() (string, error) {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "", err
+	}
+	return unix.ByteSliceToString(name.Release[:]), nil
+}
+
+// effectiveCapabilities are those of this process, a bit each.
+func effectiveCapabilities() (uint64, error) {
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData // 32 capabilities each
+	err := unix.Capget(&header, &data[0])
+	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), err
+}
+
+func lockedMemory() (uint64, error) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
+		return 0, err
+	}
+	return limit.Cur, nil // RLIM_INFINITY is NoLimit
+}
+
+// onBPFFS reports whether dir, or the nearest folder above it that exists, is
+// in a BPF file system.
+func onBPFFS(dir string) (bool, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return false, err
+	}
+	for {
+		var s unix.Statfs_t
+		err := unix.Statfs(dir, &s)
+		if !errors.Is(err, fs.ErrNotExist) {
+			return uint64(s.Type) == unix.BPF_FS_MAGIC, err
+		}
+		dir = filepath.Dir(dir) // ends at the root, which exists
+	}
+}
+
+func knowsBPFFS() (bool, error) {
+	text, err := os.ReadFile("/proc/filesystems")
+	return bytes.Contains(text, []byte("\tbpf\n")), err
+}

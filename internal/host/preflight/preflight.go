@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package preflight checks what this kernel and these interfaces can do for Fairlead,
+// what is missing and how to fix it. "fairlead preflight" runs it. [Collect] reads the
+// system, [Check] is pure. Nothing is changed, and nothing is loaded into the kernel.
+package preflight
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// Result is how a check ended.
+type Result string
+
+// The results. OK needs nothing; Warn works with a restriction; with Fail the
+// agent would not work.
+const (
+	OK   Result = "ok"
+	Warn Result = "warn"
+	Fail Result = "fail"
+)
+
+// Finding is the outcome of one check, in words for people.
+type Finding struct {
+	// Check names what was looked at, for example "kernel" or "xdp".
+	Check string `json:"check"`
+	// Interface is set for the checks of one interface.
+	Interface string `json:"interface,omitempty"`
+	Result    Result `json:"result"`
+	// Found and Needed are what there is and what Fairlead wants.
+	Found  string `json:"found"`
+	Needed string `json:"needed"`
+	// Fix says what to do; empty if there is nothing to do.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Needs is what is going to be run.
+type Needs struct {
+	// VLAN says that a service or a backend is in a VLAN, so that tags must be
+	// visible to XDP programs.
+	VLAN bool
+	// Probes says that backends which answer clients directly have health checks,
+	// whose answers come from IPv4 VIPs.
+	Probes bool
+	// Native says that XDP must run in the driver: generic mode is an error and
+	// not a warning.
+	Native bool
+}
+
+// Check judges the facts. The findings are in the order in which one thing
+// needs another: the kernel, the process, the interfaces.
+func Check(f Facts, n Needs) []Finding {
+	findings := []Finding{
+		kernel(f.Kernel),
+		btf(f.BTF),
+		jit(f.JIT),
+		capabilities(f.Capabilities),
+		memlock(f),
+		bpffs(f),
+	}
+	for _, i := range f.Interfaces {
+		findings = append(findings, checkInterface(i, f.Kernel, n)...)
+	}
+	return findings
+}
+
+// Failed reports whether a finding is a failure.
+func Failed(findings []Finding) bool {
+	return slices.ContainsFunc(findings, func(f Finding) bool { return f.Result == Fail })
+}
+
+// WriteTable prints the findings: a line each, and below those with a fix what is
+// needed and how to fix it.
+func WriteTable(w io.Writer, findings []Finding) error {
+	var text strings.Builder
+	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	for _, f := range findings {
+		check := f.Check
+		if f.Interface != "" {
+			check = f.Interface + ": " + check
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", f.Result, check, f.Found)
+		if f.Result != OK {
+			fmt.Fprintf(table, "\t\t  needed: %s\n", f.Needed)
+		}
+		if f.Fix != "" {
+			fmt.Fprintf(table, "\t\t  fix: %s\n", f.Fix)
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := io.WriteString(w, text.String())
+	return err
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package preflight
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// good are facts with which nothing is wrong.
+func good() Facts {
+	features := uint64(xdpBasic | xdpRedirect)
+	return Facts{
+		Kernel: "6.12.5-amd64", BTF: true, JIT: "1",
+		Capabilities: 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_BPF | 1<<unix.CAP_PERFMON,
+		Memlock:      8 << 20,
+		BPFFS:        BPFFS{Dir: "/sys/fs/bpf/fairlead/lb1", Mounted: true, Known: true},
+		Interfaces: []Interface{{
+			Name: "eth0", Exists: true, Up: true, Driver: "mlx5_core", MTU: 1500, XDPFeatures: &features,
+		}},
+	}
+}
+
+func TestCheck(t *testing.T) {
+	none, basic := uint64(0), uint64(xdpBasic)
+	tests := []struct {
+		name   string
+		change func(*Facts)
+		needs  Needs
+		// want are the findings that are not ok, as "result check: found".
+		want []string
+	}{
+		{name: "good"},
+		{name: "good with VLANs in native mode", needs: Needs{VLAN: true, Native: true}},
+		{
+			name:   "old kernel",
+			change: func(f *Facts) { f.Kernel = "5.14.0-503.el9" },
+			want:   []string{"fail kernel: 5.14.0-503.el9"},
+		},
+		{
+			name:   "oldest kernel",
+			change: func(f *Facts) { f.Kernel = "5.15.0" },
+		},
+		{
+			name:   "kernel before cgroup accounting",
+			change: func(f *Facts) { f.Kernel = "5.10.0-33-amd64"; f.Memlock = 64 << 10 },
+			want:   []string{"fail kernel: 5.10.0-33-amd64", "fail memory lock: 64 KiB"},
+		},
+		{
+			name:   "kernel before cgroup accounting, no limit",
+			change: func(f *Facts) { f.Kernel = "5.10.0"; f.Memlock = NoLimit },
+			want:   []string{"fail kernel: 5.10.0"},
+		},
+		{
+			name:   "kernel of another name",
+			change: func(f *Facts) { f.Kernel = "next" },
+			want:   []string{"warn kernel: next"},
+		},
+		{
+			name:   "no BTF, no JIT",
+			change: func(f *Facts) { f.BTF = false; f.JIT = "0" },
+			want:   []string{"warn btf: no /sys/kernel/btf/vmlinux", "warn jit: net.core.bpf_jit_enable = 0"},
+		},
+		{
+			name:   "JIT unreadable",
+			change: func(f *Facts) { f.JIT = "" },
+			want:   []string{"warn jit: net.core.bpf_jit_enable can't be read here"},
+		},
+		{
+			name:   "JIT debugging",
+			change: func(f *Facts) { f.JIT = "2" },
+			want:   []string{"warn jit: net.core.bpf_jit_enable = 2"},
+		},
+		{
+			name:   "no capabilities",
+			change: func(f *Facts) { f.Capabilities = 0 },
+			want:   []string{"fail capabilities: missing: CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON"},
+		},
+		{
+			name:   "CAP_SYS_ADMIN instead of BPF's",
+			change: func(f *Facts) { f.Capabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN },
+		},
+		{
+			name:   "bpffs not mounted, may mount",
+			change: func(f *Facts) { f.BPFFS.Mounted = false; f.Capabilities |= 1 << unix.CAP_SYS_ADMIN },
+		},
+		{
+			name:   "bpffs not mounted, may not mount",
+			change: func(f *Facts) { f.BPFFS.Mounted = false },
+			want:   []string{"fail bpffs: not mounted at /sys/fs/bpf/fairlead/lb1, and mounting needs CAP_SYS_ADMIN"},
+		},
+		{
+			name:   "bpffs unknown",
+			change: func(f *Facts) { f.BPFFS = BPFFS{} },
+			want:   []string{"fail bpffs: unknown to the kernel"},
+		},
+		{
+			name:   "no interface",
+			change: func(f *Facts) { f.Interfaces[0] = Interface{Name: "eth7"} },
+			want:   []string{"fail eth7 link: no such interface"},
+		},
+		{
+			name:   "interface down",
+			change: func(f *Facts) { f.Interfaces[0].Up = false },
+			want:   []string{"fail eth0 link: down"},
+		},
+		{
+			name:   "features unknown",
+			change: func(f *Facts) { f.Kernel = "6.1.0"; f.Interfaces[0].XDPFeatures = nil },
+			want:   []string{"warn eth0 xdp: unknown until attached: kernel 6.1.0 does not report it"},
+		},
+		{
+			name:   "generic only",
+			change: func(f *Facts) { f.Interfaces[0].XDPFeatures = &none },
+			want:   []string{"warn eth0 xdp: driver mlx5_core has none: generic mode"},
+		},
+		{
+			name:   "generic only, native wanted",
+			change: func(f *Facts) { f.Interfaces[0].XDPFeatures = &none },
+			needs:  Needs{Native: true},
+			want:   []string{"fail eth0 xdp: driver mlx5_core has none: generic mode"},
+		},
+		{
+			name:   "no redirect",
+			change: func(f *Facts) { f.Interfaces[0].XDPFeatures = &basic },
+			want:   []string{"warn eth0 xdp: native, without redirect: backends must be reached through the same interface"},
+		},
+		{
+			name: "another's program",
+			change: func(f *Facts) {
+				f.Interfaces[0].Program = &Program{ID: 7, Native: true, Holders: []string{"other (pid 3)"}}
+			},
+			want: []string{"fail eth0 xdp program: id 7, native, held by other (pid 3)"},
+		},
+		{
+			name: "own program",
+			change: func(f *Facts) {
+				f.Interfaces[0].Program = &Program{ID: 7, Holders: []string{"fairlead (pid 3)"}, Own: true}
+			},
+		},
+		{
+			name:   "program left behind",
+			change: func(f *Facts) { f.Interfaces[0].Program = &Program{ID: 7} },
+			want:   []string{"warn eth0 xdp program: id 7, generic, held by no process"},
+		},
+		{
+			name:   "jumbo frames",
+			change: func(f *Facts) { f.Interfaces[0].MTU = 9000 },
+			want:   []string{"warn eth0 mtu: 9000"},
+		},
+		{
+			name:   "jumbo frames, native wanted",
+			change: func(f *Facts) { f.Interfaces[0].MTU = 9000 },
+			needs:  Needs{Native: true},
+			want:   []string{"fail eth0 mtu: 9000"},
+		},
+		{
+			name:   "a driver that takes less",
+			change: func(f *Facts) { f.Interfaces[0].MTU = 3400; f.Interfaces[0].Driver = "i40e" },
+			want:   []string{"warn eth0 mtu: 3400"},
+		},
+		{
+			name:   "jumbo frames in generic mode",
+			change: func(f *Facts) { f.Interfaces[0].MTU = 65536; f.Interfaces[0].XDPFeatures = &none },
+			want:   []string{"warn eth0 xdp: driver mlx5_core has none: generic mode"},
+		},
+		{
+			name:   "strict filter without probes",
+			change: func(f *Facts) { f.Interfaces[0].ReversePath = Strict },
+		},
+		{
+			name:   "strict filter",
+			change: func(f *Facts) { f.Interfaces[0].ReversePath = Strict },
+			needs:  Needs{Probes: true},
+			want:   []string{"warn eth0 rp_filter: strict (1): answers from VIPs whose route leads elsewhere are dropped, and their backends found dead"},
+		},
+		{
+			name:   "loose filter",
+			change: func(f *Facts) { f.Interfaces[0].ReversePath = Loose },
+			needs:  Needs{Probes: true},
+		},
+		{
+			name:   "hidden VLAN tags that no service needs",
+			change: func(f *Facts) { f.Interfaces[0].HidesVLAN = true },
+		},
+		{
+			name:   "hidden VLAN tags",
+			change: func(f *Facts) { f.Interfaces[0].HidesVLAN = true },
+			needs:  Needs{VLAN: true},
+			want:   []string{"warn eth0 vlan tags: taken out by rx-vlan-offload: XDP takes tagged frames for untagged ones"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			facts := good()
+			if tt.change != nil {
+				tt.change(&facts)
+			}
+			findings := Check(facts, tt.needs)
+			if got := notOK(findings); !slices.Equal(got, tt.want) {
+				t.Errorf("got %q, want %q", got, tt.want)
+			}
+			wantFailed := slices.ContainsFunc(tt.want, func(s string) bool { return strings.HasPrefix(s, "fail ") })
+			if Failed(findings) != wantFailed {
+				t.Errorf("failed %t, want %t", !wantFailed, wantFailed)
+			}
+			for _, f := range findings {
+				if f.Found == "" || f.Needed == "" || (f.Result == Fail && f.Fix == "") {
+					t.Errorf("%s: something is unsaid: %+v", f.Check, f)
+				}
+			}
+		})
+	}
+}
+
+func notOK(findings []Finding) []string {
+	var list []string
+	for _, f := range findings {
+		if f.Result != OK {
+			list = append(list, strings.Join(strings.Fields(string(f.Result)+" "+f.Interface+" "+f.Check), " ")+": "+f.Found)
+		}
+	}
+	return list
+}
+
+func TestVethHint(t *testing.T) {
+	facts := good()
+	facts.Interfaces[0].Driver = "veth"
+	for _, f := range Check(facts, Needs{}) {
+		if hint := strings.Contains(f.Fix, "PEER gro on"); hint != (f.Check == "xdp") {
+			t.Errorf("%s: hint %t", f.Check, hint)
+		}
+	}
+}
+
+func FuzzParseRelease(f *testing.F) {
+	for _, seed := range []string{"6.1.0-18-amd64", "5.15", "6.", ".1", "", "7.0-rc1", "99999999999999999999.1"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		r, err := parseRelease(text)
+		if err != nil {
+			return
+		}
+		again, err := parseRelease(r.String() + ".0-test")
+		if err != nil || again != r {
+			t.Errorf("%q: %v, then %v (%v)", text, r, again, err)
+		}
+	})
+}
+
+func TestWriteTable(t *testing.T) {
+	var out strings.Builder
+	findings := []Finding{
+		{Check: "kernel", Result: OK, Found: "6.12.5", Needed: "5.15 or newer"},
+		{Check: "link", Interface: "eth0", Result: Fail, Found: "down", Needed: "an interface that is up", Fix: "ip link set eth0 up"},
+	}
+	if err := WriteTable(&out, findings); err != nil {
+		t.Fatal(err)
+	}
+	want := `ok    kernel      6.12.5
+fail  eth0: link  down
+                    needed: an interface that is up
+                    fix: ip link set eth0 up
+`
+	if out.String() != want {
+		t.Errorf("got\n%s\nwant\n%s", out.String(), want)
+	}
+}
+
+func TestFindingJSON(t *testing.T) {
+	got, err := json.Marshal(Finding{Check: "link", Interface: "eth0", Result: Fail, Found: "down", Needed: "up", Fix: "set it up"})
+	want := `{"check":"link","interface":"eth0","result":"fail","found":"down","needed":"up","fix":"set it up"}`
+	if err != nil || string(got) != want {
+		t.Errorf("got %s (%v), want %s", got, err, want)
+	}
+}

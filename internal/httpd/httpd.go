@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package httpd is the HTTP server of the control socket, the status page and the
+// metrics. Clients are untrusted: the time and the size of requests, and the
+// number of connections, are limited.
+package httpd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+const (
+	// requestTimeout is for reading a request, its body included; answerTimeout for
+	// writing the response, counted from the end of the request's header.
+	requestTimeout = 5 * time.Second
+	answerTimeout  = 15 * time.Second
+	idleTimeout    = time.Minute
+	// maxHeaderBytes is for the request line and all headers together. net/http
+	// adds 4 KiB of its own.
+	maxHeaderBytes = 8 << 10
+	// shutdownGrace is how long requests may take to end.
+	shutdownGrace = 2 * time.Second
+)
+
+// Server answers on one listener.
+type Server struct {
+	// Name says in errors which listener it is.
+	Name    string
+	Handler http.Handler
+	// Connections is the largest number of connections at once; others wait.
+	Connections int
+	Log         *slog.Logger
+}
+
+// Serve answers on the listener, which it closes, until ctx ends. Requests get a
+// moment to end then; the error is that of a listener that broke before.
+func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	server := &http.Server{
+		Handler:           http.AllowQuerySemicolons(s.Handler), // net/http would log each semicolon
+		ReadHeaderTimeout: requestTimeout,
+		ReadTimeout:       requestTimeout,
+		WriteTimeout:      answerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.Log.With("listener", s.Name).Handler(), slog.LevelWarn),
+		// Without this "OPTIONS *" would bypass the handler.
+		DisableGeneralOptionsHandler: true,
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(netutil.LimitListener(listener, s.Connections)) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("%s: %w", s.Name, err)
+	case <-ctx.Done():
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
+	defer cancel()
+	err := server.Shutdown(grace)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = server.Close()
+	}
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
+	return err
+}

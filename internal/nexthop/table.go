@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nexthop
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// kernel is the part of the kernel's tables that the table reads.
+type kernel interface {
+	links() ([]link, error)
+	addresses() ([]address, error)
+	route(netip.Addr) route
+	neighbour(neighbourKey) (neighbour, error)
+	// probe makes the kernel resolve a neighbour and, where it can, keep it
+	// resolved. exists is whether the table has seen an entry.
+	probe(key neighbourKey, exists bool) error
+	// release lets an entry become an ordinary one again.
+	release(neighbourKey) error
+}
+
+// table holds the followed targets, what each depends on and what became of it.
+// Events only mark what they concern; settle does the work, once for all events
+// that came together. It isn't safe for concurrent use.
+type table struct {
+	kernel kernel
+	log    *slog.Logger
+	view   view
+
+	entries    map[Target]*entry
+	owners     map[lb.VIP]map[*entry]struct{} // the entries that a service follows
+	neighbours map[neighbourKey]*watched
+	index      index
+	// stale are the entries to be decided again, suspects the neighbours that
+	// may need a probe.
+	stale    map[*entry]struct{}
+	suspects map[*watched]struct{}
+	// unsynced means that events may have been lost and nothing that is known
+	// counts, oldAddresses that view.addresses has to be read again.
+	unsynced, oldAddresses bool
+}
+
+// entry is a followed target.
+type entry struct {
+	target Target
+	owners map[lb.VIP]struct{}
+	// rerouted means that the route has to be looked up again, failed that the
+	// kernel couldn't be queried for all that was needed.
+	rerouted, failed bool
+	route            route
+	neighbours       []neighbourKey
+	result           Result
+}
+
+func newTable(log *slog.Logger, k kernel, interfaces []string) *table {
+	t := &table{
+		kernel:       k,
+		log:          log,
+		entries:      map[Target]*entry{},
+		owners:       map[lb.VIP]map[*entry]struct{}{},
+		neighbours:   map[neighbourKey]*watched{},
+		index:        index{byDevice: map[int]map[*entry]struct{}{}},
+		stale:        map[*entry]struct{}{},
+		suspects:     map[*watched]struct{}{},
+		oldAddresses: true,
+	}
+	t.view = view{interfaces: interfaces, links: map[int]link{}, neighbour: t.neighbour}
+	return t
+}
+
+func (t *table) neighbour(key neighbourKey) (neighbour, error) {
+	if w, ok := t.neighbours[key]; ok {
+		return w.neighbour, w.refused
+	}
+	return neighbour{}, nil
+}
+
+// follow makes targets those of vip and returns how each is reached.
+func (t *table) follow(vip lb.VIP, targets []Target) []Result {
+	before := t.owners[vip]
+	now := make(map[*entry]struct{}, len(targets))
+	t.owners[vip] = now
+	results := make([]Result, len(targets))
+	for i, target := range targets {
+		results[i] = t.reach(vip, target)
+	}
+	for e := range before {
+		if _, still := now[e]; !still {
+			t.leave(vip, e)
+		}
+	}
+	return results
+}
+
+// reach makes a target one of the service's. One with a relay stands for two: if the
+// relay is directly connected, the other is not looked up.
+func (t *table) reach(vip lb.VIP, target Target) Result {
+	if !target.Relay.IsValid() {
+		return t.own(vip, target)
+	}
+	relay := t.own(vip, Target{Address: target.Relay, OnLink: true, MAC: target.MAC})
+	if errors.Is(relay.Err, errIndirect) {
+		target.Relay = netip.Addr{}
+		return t.own(vip, target)
+	}
+	relay.Hop.Relay = relay.Err == nil
+	return relay
+}
+
+// own makes the service follow what has no relay.
+func (t *table) own(vip lb.VIP, target Target) Result {
+	e := t.entry(target)
+	e.owners[vip] = struct{}{}
+	t.owners[vip][e] = struct{}{}
+	return e.result
+}
+
+func (t *table) forget(vip lb.VIP) {
+	for e := range t.owners[vip] {
+		t.leave(vip, e)
+	}
+	delete(t.owners, vip)
+}
+
+// entry returns the entry of target; a new one is decided at once.
+func (t *table) entry(target Target) *entry {
+	if e, ok := t.entries[target]; ok {
+		return e
+	}
+	e := &entry{target: target, owners: map[lb.VIP]struct{}{}, rerouted: true}
+	t.entries[target] = e
+	t.index.add(e)
+	t.decide(e)
+	return e
+}
+
+// leave drops an entry when its last owner leaves it.
+func (t *table) leave(vip lb.VIP, e *entry) {
+	delete(e.owners, vip)
+	if len(e.owners) > 0 {
+		return
+	}
+	delete(t.entries, e.target)
+	delete(t.stale, e)
+	t.index.remove(e)
+	for _, key := range e.neighbours {
+		t.unwatch(key, e)
+	}
+}
+
+// decide finds out how an entry is reached now, and reports whether that has
+// changed.
+func (t *table) decide(e *entry) bool {
+	if e.rerouted {
+		t.index.unroute(e)
+		e.route = t.kernel.route(e.target.Address)
+		t.index.route(e)
+		e.rerouted = false
+	}
+	t.depend(e, t.view.neighbours(e.target, &e.route))
+	before := e.result
+	err := e.route.err
+	if err == nil && !e.target.OnLink {
+		err = t.readAddresses()
+	}
+	e.failed = err != nil
+	e.result = Result{Err: err}
+	if err == nil {
+		e.result.Hop, e.result.Err = t.view.decide(e.target, &e.route)
+	}
+	return !e.result.equal(before)
+}
+
+func (t *table) readAddresses() error {
+	if !t.oldAddresses {
+		return nil
+	}
+	all, err := t.kernel.addresses()
+	if err != nil {
+		return fmt.Errorf("addresses of this machine: %w", err)
+	}
+	t.view.addresses, t.oldAddresses = all, false
+	return nil
+}
+
+// ports returns those of a bridge.
+func (t *table) ports(bridge int) []Port {
+	var ports []Port
+	for _, l := range t.view.links {
+		if l.master == bridge {
+			ports = append(ports, Port{l.index, l.mac})
+		}
+	}
+	return ports
+}
+
+// settle decides again what events have marked since the last call, and returns
+// the services of which a target is reached differently now, in order.
+func (t *table) settle() ([]lb.VIP, error) {
+	if t.unsynced {
+		if err := t.sync(); err != nil {
+			return nil, err
+		}
+	}
+	for w := range t.suspects {
+		t.probe(w)
+	}
+	clear(t.suspects)
+	concerned := map[lb.VIP]struct{}{}
+	for e := range t.stale {
+		if t.decide(e) {
+			maps.Copy(concerned, e.owners)
+		}
+	}
+	clear(t.stale)
+	return slices.SortedFunc(maps.Keys(concerned), lb.VIP.Compare), nil
+}
+
+// sync reads again what events keep up to date otherwise.
+func (t *table) sync() error {
+	links, err := t.kernel.links()
+	if err != nil {
+		return fmt.Errorf("network devices: %w", err)
+	}
+	clear(t.view.links)
+	for _, l := range links {
+		t.view.links[l.index] = l
+	}
+	t.oldAddresses = true
+	for _, w := range t.neighbours {
+		t.read(w)
+		t.suspects[w] = struct{}{}
+	}
+	t.rerouteAll()
+	t.unsynced = false
+	return nil
+}
+
+// tick does what is due without an event: neighbours that the kernel doesn't
+// keep resolved are probed, and failed look-ups are repeated.
+func (t *table) tick() {
+	for _, w := range t.neighbours {
+		if !w.managed {
+			t.suspects[w] = struct{}{}
+		}
+	}
+	for _, e := range t.entries {
+		if e.failed {
+			t.reroute(e)
+		}
+	}
+}
+
+// index finds the entries that an event concerns without a look at all of them: a
+// node of a container cluster has thousands, and hundreds of devices that come and
+// go.
+type index struct {
+	// byAddress holds the entries in the order of their addresses, to find those
+	// within a route's prefix; nil before the first event that needs them.
+	byAddress []*entry
+	// byDevice holds those whose route uses a device, by its index.
+	byDevice map[int]map[*entry]struct{}
+}
+
+// sort puts all entries in order, if they aren't yet.
+func (x *index) sort(all map[Target]*entry) []*entry {
+	if x.byAddress == nil {
+		x.byAddress = make([]*entry, 0, len(all))
+		for _, e := range all {
+			x.byAddress = append(x.byAddress, e)
+		}
+		slices.SortFunc(x.byAddress, func(a, b *entry) int {
+			return a.target.Address.Compare(b.target.Address)
+		})
+	}
+	return x.byAddress
+}
+
+// from returns where the entries of an address, and of those behind it, begin.
+func (x *index) from(address netip.Addr) int {
+	i, _ := slices.BinarySearchFunc(x.byAddress, address, func(e *entry, a netip.Addr) int {
+		return e.target.Address.Compare(a)
+	})
+	return i
+}
+
+// add takes in a new entry, which has no route yet.
+func (x *index) add(e *entry) {
+	if x.byAddress != nil {
+		x.byAddress = slices.Insert(x.byAddress, x.from(e.target.Address), e)
+	}
+}
+
+// remove forgets an entry.
+func (x *index) remove(e *entry) {
+	x.unroute(e)
+	if x.byAddress == nil {
+		return
+	}
+	first := x.from(e.target.Address)
+	if i := slices.Index(x.byAddress[first:], e); i >= 0 {
+		x.byAddress = slices.Delete(x.byAddress, first+i, first+i+1)
+	}
+}
+
+// route indexes the devices that the entry's route uses.
+func (x *index) route(e *entry) {
+	for _, p := range e.route.paths {
+		if x.byDevice[p.index] == nil {
+			x.byDevice[p.index] = map[*entry]struct{}{}
+		}
+		x.byDevice[p.index][e] = struct{}{}
+	}
+}
+
+// unroute is the reverse of route.
+func (x *index) unroute(e *entry) {
+	for _, p := range e.route.paths {
+		delete(x.byDevice[p.index], e)
+		if len(x.byDevice[p.index]) == 0 {
+			delete(x.byDevice, p.index)
+		}
+	}
+}
+
+// link is what the decision needs to know of a network device. It is
+// comparable: an event that doesn't change it is ignored.
+type link struct {
+	index int
+	name  string
+	// mac is zero if the device has no Ethernet address.
+	mac lb.MAC
+	mtu int
+	// up means that the device is switched on and has a carrier.
+	up bool
+	// vlan is the id of a VLAN device, else 0; parent is the index of the device
+	// below it, and protocol the EtherType of its tags.
+	vlan     uint16
+	parent   int
+	protocol uint16
+	// master is the index of the bridge of which the device is a port, or of another
+	// device that has its packets; else 0.
+	master int
+}
+
+func linkOf(l netlink.Link) link {
+	a := l.Attrs()
+	out := link{
+		index: a.Index,
+		name:  a.Name,
+		mtu:   a.MTU,
+		// IFF_LOWER_UP and not IFF_RUNNING: it follows the carrier at once, as
+		// the flags of routes do.
+		up:     a.RawFlags&unix.IFF_UP != 0 && a.RawFlags&unix.IFF_LOWER_UP != 0,
+		master: a.MasterIndex,
+	}
+	if len(a.HardwareAddr) == len(out.mac) {
+		out.mac = lb.MAC(a.HardwareAddr)
+	}
+	if v, ok := l.(*netlink.Vlan); ok {
+		out.vlan, out.parent, out.protocol = uint16(v.VlanId), a.ParentIndex, uint16(v.VlanProtocol)
+	}
+	return out
+}

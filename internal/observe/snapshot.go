@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"cmp"
+	"maps"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// Snapshot is an agent at one reading of its counters. What is derived from it is
+// computed once, for all readers; it is not to be changed.
+type Snapshot struct {
+	// Time is when the counters were read. Err says why they couldn't be: all
+	// counters are zero then.
+	Time time.Time
+	Err  error
+
+	desired store.Snapshot
+	stats   dataplane.Stats
+	// rates are those of the last full second.
+	rates interval
+
+	status   func() Status
+	services func() []Service
+	routes   func() Routes
+	totals   func() Totals
+}
+
+func newSnapshot(agent Agent, stats dataplane.Stats, rates interval, err error) *Snapshot {
+	s := &Snapshot{Time: time.Now(), Err: err, desired: agent.Snapshot(), stats: stats, rates: rates}
+	s.services = sync.OnceValue(s.listServices)
+	s.routes = sync.OnceValue(func() Routes { return agent.Routes().complete() })
+	s.totals = sync.OnceValue(rates.totals)
+	s.status = sync.OnceValue(func() Status { return s.complete(agent.Describe()) })
+	return s
+}
+
+// Status is the agent as a whole.
+func (s *Snapshot) Status() Status { return s.status() }
+
+// Services are all services by VIP.
+func (s *Snapshot) Services() []Service { return s.services() }
+
+// Routes are what is announced, and the peers.
+func (s *Snapshot) Routes() Routes { return s.routes() }
+
+// Totals are the rates of all services together.
+func (s *Snapshot) Totals() Totals { return s.totals() }
+
+// VIP is that of the desired service with a name.
+func (s *Snapshot) VIP(service string) (lb.VIP, bool) {
+	for _, entry := range s.desired.Services {
+		if entry.Service.Name == service {
+			return entry.Service.VIP, true
+		}
+	}
+	return lb.VIP{}, false
+}
+
+// Backends are those of the desired services for which wanted is true, by VIP
+// and address.
+func (s *Snapshot) Backends(wanted func(lb.VIP) bool) []Backend {
+	backends := []Backend{}
+	for _, entry := range s.desired.Services {
+		if wanted(entry.Service.VIP) {
+			backends = append(backends, s.backendsOf(entry)...)
+		}
+	}
+	return backends
+}
+
+// AllBackends are those of all desired services.
+func (s *Snapshot) AllBackends() []Backend { return s.Backends(func(lb.VIP) bool { return true }) }
+
+// complete adds counts, routes and exits to the description of an agent.
+func (s *Snapshot) complete(status Status) Status {
+	status.PID, status.Revision, status.BGP, status.Exits = os.Getpid(), s.desired.Revision, s.routes().counts(), []Exit{}
+	if d, draining := s.desired.Draining(store.Target{}); draining {
+		status.Draining, status.DrainingSince = true, d.Since
+	}
+	for _, service := range s.services() {
+		status.Services.add(service)
+	}
+	for _, backend := range s.AllBackends() {
+		status.Backends.add(backend)
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.stats.Exits)) {
+		status.Exits = append(status.Exits, Exit{Name: name, Packets: s.stats.Exits[name], PacketsPerSecond: s.rates.exit(name)})
+	}
+	return status
+}
+
+// services lists the desired services and those whose deletion is not done, by
+// VIP.
+func (s *Snapshot) listServices() []Service {
+	services := make([]Service, 0, len(s.desired.Services))
+	for _, entry := range s.desired.Services {
+		services = append(services, s.service(entry))
+	}
+	for _, status := range s.desired.Deleting {
+		services = append(services, s.deleted(status))
+	}
+	slices.SortFunc(services, func(a, b Service) int { return a.VIP.Compare(b.VIP) })
+	return services
+}
+
+// statusOf is the zero value until the data plane has been called for the service.
+func statusOf(entry store.Entry) store.Status {
+	if entry.Status == nil {
+		return store.Status{}
+	}
+	return *entry.Status
+}
+
+// service shows a desired service.
+func (s *Snapshot) service(entry store.Entry) Service {
+	svc, status := entry.Service, statusOf(entry)
+	shown := Service{
+		Name: svc.Name, VIP: svc.VIP, Forward: svc.Forward, Affinity: svc.Affinity, AffinityTimeout: svc.AffinityTimeout,
+		Programmed:         status.Programmed == entry.Revision,
+		DesiredRevision:    entry.Revision,
+		ProgrammedRevision: status.Programmed,
+		Error:              status.Error, Attempts: status.Attempts,
+		Backends: len(svc.Backends), BackendsInUse: status.State.InUse(),
+		BackendsHealthy: entry.Healthy, Panic: entry.Panic, Drained: entry.Drained,
+		RingSize: status.State.RingSize,
+		Tracking: s.stats.Services[svc.VIP].Tracking,
+		Traffic:  s.stats.Services[svc.VIP].Traffic,
+		Rate:     s.rates.service(svc.VIP),
+	}
+	for _, b := range svc.Backends {
+		if b.Weight == 0 {
+			shown.BackendsDrained++
+		}
+	}
+	return shown
+}
+
+// deleted shows a service that is no longer desired but not yet gone.
+func (s *Snapshot) deleted(status *store.Status) Service {
+	return Service{
+		Name: status.Name, VIP: status.VIP, Deleting: true,
+		ProgrammedRevision: status.Programmed,
+		Error:              status.Error, Attempts: status.Attempts,
+		BackendsInUse: status.State.InUse(), RingSize: status.State.RingSize,
+		Tracking: s.stats.Services[status.VIP].Tracking,
+		Traffic:  s.stats.Services[status.VIP].Traffic,
+		Rate:     s.rates.service(status.VIP),
+	}
+}
+
+// backendsOf lists the desired backends, and while the desired revision is not
+// programmed also those that are balanced instead of them.
+func (s *Snapshot) backendsOf(entry store.Entry) []Backend {
+	svc, status := entry.Service, statusOf(entry)
+	states := map[lb.BackendID]dataplane.BackendState{}
+	for _, state := range status.State.Backends {
+		states[state.ID] = state
+	}
+	list := make([]Backend, 0, len(svc.Backends))
+	for i, b := range svc.Backends {
+		state, known := states[b.ID()]
+		if !known {
+			state.Reason = "not programmed"
+		}
+		delete(states, b.ID())
+		shown := s.backend(svc, b, state, status.State.RingSize)
+		shown.Weight = entry.Configured.Backends[i].Weight
+		shown.Health = healthOf(entry, b.ID())
+		if entry.Configured.Backends[i].Weight > 0 && b.Weight == 0 && !b.Drained {
+			shown.Reason = "not probed yet"
+		}
+		list = append(list, shown)
+	}
+	for id, state := range states {
+		state.Reason = cmp.Or(state.Reason, "no longer desired")
+		list = append(list, s.backend(svc, lb.Backend{Address: id.Addr(), Port: id.Port()}, state, status.State.RingSize))
+	}
+	slices.SortFunc(list, func(a, b Backend) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Port, b.Port))
+	})
+	return list
+}
+
+func (s *Snapshot) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendState, ringSize int) Backend {
+	shown := Backend{
+		Service: svc.Name, VIP: svc.VIP,
+		Address: b.Address, Port: b.Port, Weight: b.Weight, Drained: b.Drained,
+		Health: Health{State: HealthUnchecked},
+		InUse:  state.InUse, Reason: state.Reason, NextHop: state.NextHop,
+		RingEntries: state.RingEntries,
+		Traffic:     s.stats.Services[svc.VIP].Backends[b.ID()],
+		Rate:        s.rates.backend(svc.VIP, b.ID()),
+	}
+	if ringSize > 0 {
+		shown.Share = float64(state.RingEntries) / float64(ringSize)
+	}
+	return shown
+}
+
+// healthOf says what is known of a backend of a service.
+func healthOf(entry store.Entry, id lb.BackendID) Health {
+	state, judged := entry.Health[id]
+	h := Health{Reason: state.Reason, Since: state.Since, Took: state.Took}
+	switch {
+	case entry.Configured.Health == nil:
+		return Health{State: HealthUnchecked}
+	case !judged || !state.Known:
+		h.State = HealthChecking
+	case state.Healthy:
+		h.State = HealthHealthy
+	default:
+		h.State = HealthUnhealthy
+	}
+	return h
+}

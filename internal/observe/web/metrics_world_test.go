@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package web
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/store"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
+)
+
+var (
+	loaded = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	webVIP = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	dnsVIP = lb.VIP{Address: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: lb.UDP, Segment: lb.Segment{Type: lb.SegmentVLAN, ID: 100}}
+)
+
+// world is an agent on the fake data plane, in a synctest bubble: there calls
+// take no time unless a test lets them.
+type world struct {
+	t          *testing.T
+	dp         *dataplanetest.Fake
+	store      *store.Store
+	reconciler *reconcile.Reconciler
+	observer   *observe.Observer
+	// unreadable lets the counters be so.
+	unreadable atomic.Bool
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, dp: dataplanetest.NewFake(), store: store.New()}
+	w.reconciler = reconcile.New(w.dp, w.store, slog.New(slog.DiscardHandler))
+	w.observer = observe.NewObserver(w, observe.NewRecorder(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
+	return w
+}
+
+// collectors are those of the agent and its parts.
+func (w *world) collectors() []prometheus.Collector {
+	return append(w.reconciler.Metrics(), agentMetrics(w.observer))
+}
+
+// Describe and the next ones make the world an agent.
+func (w *world) Describe() observe.Status {
+	return observe.Status{
+		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded,
+		Kubernetes: &observe.Kubernetes{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []observe.Problem{{Object: "Service default/web", Text: "wrong"}}},
+		Config:     observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
+		DataPlane: observe.DataPlane{
+			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}},
+		},
+	}
+}
+
+func (w *world) Snapshot() store.Snapshot { return w.store.Snapshot() }
+
+func (w *world) Routes() observe.Routes { return routes() }
+
+func (w *world) Stats(ctx context.Context) (dataplane.Stats, error) {
+	if w.unreadable.Load() {
+		return dataplane.Stats{}, errors.New("broken")
+	}
+	return w.dp.Stats(ctx)
+}
+
+func (w *world) Calling() time.Time { return w.reconciler.Calling() }
+
+func (w *world) Attached() bool { return true }
+
+// routes are two prefixes and two peers, one each in trouble.
+func routes() observe.Routes {
+	router, router6 := netip.MustParseAddr("10.0.2.1"), netip.MustParseAddr("fd00:2::1")
+	return observe.Routes{
+		Enabled: true, ASN: 65021, RouterID: netip.MustParseAddr("10.0.2.11"),
+		Announcements: []observe.Announcement{
+			{Prefix: netip.MustParsePrefix("10.1.1.1/32"), Announced: true, Peers: []netip.Addr{router}, GracefulShutdown: true},
+			{Prefix: netip.MustParsePrefix("fd00::1/128"), Reason: "dns: 0 of 1 backends healthy, 1 wanted", Withdrawals: 3},
+		},
+		Peers: []bgp.PeerState{
+			{Address: router, ASN: 65000, State: bgp.Established, Flaps: 1, BFD: bgp.BFDUp, BFDFlaps: 2,
+				MessagesReceived: 10, MessagesSent: 20, UpdatesReceived: 3, UpdatesSent: 4, RoutesReceived: 5, RoutesAnnounced: 1},
+			{Address: router6, ASN: 65000, State: bgp.OpenSent},
+		},
+	}
+}
+
+// run lets the reconciler work until the test ends.
+func (w *world) run() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.reconciler.Run(ctx)
+	}()
+	w.t.Cleanup(func() {
+		cancel()
+		<-ended
+		if err := w.dp.Close(); err != nil {
+			w.t.Error(err)
+		}
+	})
+}
+
+func (w *world) set(services ...lb.Service) {
+	w.t.Helper()
+	if _, err := w.store.Set(services); err != nil {
+		w.t.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// scraped returns an answer of the handler.
+func scraped(t *testing.T, handler http.Handler) (status int, body string) {
+	t.Helper()
+	recorder := httptest.NewRecorder()
+	handler.ServeHTTP(recorder, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody))
+	response := recorder.Result()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text)
+}
+
+// only keeps the lines of an exposition that are about the metrics with a prefix.
+func only(body, prefix string) string {
+	var kept strings.Builder
+	for line := range strings.Lines(body) {
+		name := strings.TrimPrefix(strings.TrimPrefix(line, "# HELP "), "# TYPE ")
+		if strings.HasPrefix(name, prefix) {
+			kept.WriteString(line)
+		}
+	}
+	return kept.String()
+}
+
+// service has backends 10.0.0.1 to 10.0.0.n, or more networks if need be.
+func service(name string, at lb.VIP, backends int) lb.Service {
+	svc := lb.Service{Name: name, VIP: at, Forward: lb.L2DSR, MinHealthy: 1}
+	address := netip.MustParseAddr("10.0.0.0")
+	for range backends {
+		address = address.Next()
+		svc.Backends = append(svc.Backends, lb.Backend{Address: address, Port: at.Port, Weight: 1})
+	}
+	return svc
+}

@@ -1,0 +1,447 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
+)
+
+// Config describes the node of a Cache.
+type Config struct {
+	// Node is the name of its Node object.
+	Node   string
+	Limits dataplane.Limits
+	// ASN is that of the node's BGP speaker; 0 without one.
+	ASN uint32
+	// TunnelEnds says that the node has tunnel end points for services in VXLAN and Geneve
+	// segments.
+	TunnelEnds bool
+}
+
+// Cache has the objects that a node needs, and the services and routes translated from them.
+// A changed object marks only dependent objects as dirty; Flush translates those. A Cache
+// is not safe for concurrent use.
+type Cache struct {
+	Config
+
+	services  map[Object]*corev1.Service
+	balancers map[Object]*v1alpha1.LoadBalancer
+	groups    map[string]*group
+	nodes     map[string]*node
+	peers     map[string]*v1alpha1.BGPPeer
+	pools     map[string]*v1alpha1.AddressPool
+	secrets   map[string]*corev1.Secret
+	// slices are those of a Service, by name; owners has the Service of each slice.
+	slices map[Object]map[string]*slice
+	owners map[Object]Object
+
+	// grouped are the Services and LoadBalancers of each group, byNodes those with nodes as
+	// backends.
+	grouped map[string]map[Object]bool
+	byNodes map[Object]bool
+	// dirty are the Services and LoadBalancers to translate.
+	dirty       map[Object]bool
+	routesDirty bool
+
+	vips     *vipOwners
+	routes   *Routes
+	problems map[Object][]string
+	// healthPorts are those of Services that this node's group serves.
+	healthPorts map[Object]HealthPort
+}
+
+// NewCache returns an empty cache.
+func NewCache(c Config) *Cache {
+	return &Cache{
+		Config:   c,
+		services: map[Object]*corev1.Service{}, balancers: map[Object]*v1alpha1.LoadBalancer{},
+		groups: map[string]*group{}, nodes: map[string]*node{},
+		peers: map[string]*v1alpha1.BGPPeer{}, pools: map[string]*v1alpha1.AddressPool{}, secrets: map[string]*corev1.Secret{},
+		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
+		grouped: map[string]map[Object]bool{}, byNodes: map[Object]bool{},
+		dirty: map[Object]bool{}, routesDirty: true,
+		vips: newVIPOwners(c.Limits.MaxServices), problems: map[Object][]string{},
+		healthPorts: map[Object]HealthPort{},
+	}
+}
+
+// name identifies an object; false for kinds that a Cache doesn't hold.
+func name(obj runtime.Object) (Object, bool) {
+	switch o := obj.(type) {
+	case *corev1.Service:
+		return Object{KindService, o.Namespace, o.Name}, true
+	case *discoveryv1.EndpointSlice:
+		return Object{KindEndpointSlice, o.Namespace, o.Name}, true
+	case *corev1.Node:
+		return Object{Kind: KindNode, Name: o.Name}, true
+	case *v1alpha1.LoadBalancerGroup:
+		return Object{Kind: KindGroup, Name: o.Name}, true
+	case *v1alpha1.LoadBalancer:
+		return Object{KindLoadBalancer, o.Namespace, o.Name}, true
+	case *v1alpha1.BGPPeer:
+		return Object{Kind: KindPeer, Name: o.Name}, true
+	case *v1alpha1.AddressPool:
+		return Object{Kind: KindPool, Name: o.Name}, true
+	case *corev1.Secret:
+		return Object{Kind: KindSecret, Name: o.Name}, true // of the agents' namespace
+	}
+	return Object{}, false
+}
+
+// Set adds or replaces an object, which must not be changed afterwards.
+func (w *Cache) Set(obj runtime.Object) {
+	id, known := name(obj)
+	if !known {
+		return
+	}
+	switch o := obj.(type) {
+	case *corev1.Service:
+		w.setService(id, o)
+	case *discoveryv1.EndpointSlice:
+		w.setSlice(id, o)
+	case *corev1.Node:
+		w.setNode(readNode(o))
+	case *v1alpha1.LoadBalancerGroup:
+		w.setGroup(id, readGroup(o))
+	case *v1alpha1.LoadBalancer:
+		w.regroup(id, w.groupOf(id), o.Status.Group)
+		w.balancers[id], w.dirty[id] = o, true
+	case *v1alpha1.BGPPeer:
+		w.peers[id.Name], w.routesDirty = o, true
+	case *v1alpha1.AddressPool:
+		w.pools[id.Name], w.routesDirty = o, true
+	case *corev1.Secret:
+		w.secrets[id.Name], w.routesDirty = o, true
+	}
+}
+
+// Delete removes an object.
+func (w *Cache) Delete(id Object) {
+	switch id.Kind {
+	case KindService, KindLoadBalancer:
+		w.regroup(id, w.groupOf(id), "")
+		delete(w.services, id)
+		delete(w.balancers, id)
+		w.dirty[id] = true
+	case KindEndpointSlice:
+		w.deleteSlice(id)
+	case KindNode:
+		w.deleteNode(id.Name)
+	case KindGroup:
+		delete(w.groups, id.Name)
+		delete(w.problems, id)
+		maps.Copy(w.dirty, w.grouped[id.Name])
+	case KindPeer:
+		delete(w.peers, id.Name)
+		w.routesDirty = true
+	case KindPool:
+		delete(w.pools, id.Name)
+		w.routesDirty = true
+	case KindSecret:
+		delete(w.secrets, id.Name)
+		w.routesDirty = true
+	}
+}
+
+// Names returns the objects of a kind.
+func (w *Cache) Names(kind Kind) []Object {
+	switch kind {
+	case KindService:
+		return slices.Collect(maps.Keys(w.services))
+	case KindEndpointSlice:
+		return slices.Collect(maps.Keys(w.owners))
+	case KindLoadBalancer:
+		return slices.Collect(maps.Keys(w.balancers))
+	case KindNode:
+		return named(kind, w.nodes)
+	case KindGroup:
+		return named(kind, w.groups)
+	case KindPeer:
+		return named(kind, w.peers)
+	case KindPool:
+		return named(kind, w.pools)
+	case KindSecret:
+		return named(kind, w.secrets)
+	}
+	return nil
+}
+
+func named[V any](kind Kind, all map[string]V) (objects []Object) {
+	for n := range all {
+		objects = append(objects, Object{Kind: kind, Name: n})
+	}
+	return objects
+}
+
+// setService ignores Services that aren't Fairlead's.
+func (w *Cache) setService(id Object, svc *corev1.Service) {
+	if !isOurs(svc) {
+		if w.services[id] != nil {
+			w.Delete(id)
+		}
+		return
+	}
+	w.regroup(id, w.groupOf(id), svc.Annotations[v1alpha1.AnnotationGroup])
+	w.services[id], w.dirty[id] = svc, true
+}
+
+// groupOf returns the group of a Service or LoadBalancer.
+func (w *Cache) groupOf(id Object) string {
+	if svc := w.services[id]; svc != nil {
+		return svc.Annotations[v1alpha1.AnnotationGroup]
+	}
+	if b := w.balancers[id]; b != nil {
+		return b.Status.Group
+	}
+	return ""
+}
+
+func (w *Cache) regroup(id Object, from, to string) {
+	if from == to {
+		return
+	}
+	delete(w.grouped[from], id)
+	if len(w.grouped[from]) == 0 {
+		delete(w.grouped, from)
+	}
+	if to == "" {
+		return
+	}
+	if w.grouped[to] == nil {
+		w.grouped[to] = map[Object]bool{}
+	}
+	w.grouped[to][id] = true
+}
+
+func (w *Cache) setSlice(id Object, es *discoveryv1.EndpointSlice) {
+	owner := Object{KindService, es.Namespace, es.Labels[discoveryv1.LabelServiceName]}
+	if before, known := w.owners[id]; known && before != owner {
+		w.deleteSlice(id)
+	}
+	if owner.Name == "" {
+		return // without Service
+	}
+	if w.slices[owner] == nil {
+		w.slices[owner] = map[string]*slice{}
+	}
+	w.slices[owner][id.Name], w.owners[id] = readSlice(es), owner
+	w.markDirty(owner)
+}
+
+func (w *Cache) deleteSlice(id Object) {
+	owner, known := w.owners[id]
+	if !known {
+		return
+	}
+	delete(w.owners, id)
+	delete(w.slices[owner], id.Name)
+	if len(w.slices[owner]) == 0 {
+		delete(w.slices, owner)
+	}
+	w.markDirty(owner)
+}
+
+func (w *Cache) markDirty(svc Object) {
+	if w.services[svc] != nil {
+		w.dirty[svc] = true
+	}
+}
+
+func (w *Cache) setNode(n *node) {
+	before := w.nodes[n.name]
+	if n.name != w.Node {
+		n.labels = nil
+	} else if before == nil || before.zone != n.zone {
+		w.allDirty() // hints of zones
+	}
+	w.nodes[n.name] = n
+	if !before.sameMember(n) {
+		maps.Copy(w.dirty, w.byNodes)
+	}
+	w.routesDirty = w.routesDirty || n.name == w.Node && (before == nil || !maps.Equal(before.labels, n.labels))
+}
+
+func (w *Cache) deleteNode(name string) {
+	if w.nodes[name] == nil {
+		return
+	}
+	delete(w.nodes, name)
+	maps.Copy(w.dirty, w.byNodes)
+	if name == w.Node {
+		w.allDirty()
+		w.routesDirty = true
+	}
+}
+
+func (w *Cache) allDirty() {
+	for id := range w.services {
+		w.dirty[id] = true
+	}
+	for id := range w.balancers {
+		w.dirty[id] = true
+	}
+}
+
+func (w *Cache) setGroup(id Object, g *group) {
+	if before := w.groups[id.Name]; before != nil && before.equal(g) {
+		return // only counters in its status have changed
+	}
+	w.groups[id.Name] = g
+	maps.Copy(w.dirty, w.grouped[id.Name])
+	delete(w.problems, id)
+	if g.problem != "" {
+		w.problems[id] = []string{g.problem}
+	}
+}
+
+// zone returns this node's zone.
+func (w *Cache) zone() string {
+	if n := w.nodes[w.Node]; n != nil {
+		return n.zone
+	}
+	return ""
+}
+
+// Addresses returns this node's internal addresses; invalid if it has none of a family or
+// is unknown.
+func (w *Cache) Addresses() (four, six netip.Addr) {
+	if n := w.nodes[w.Node]; n != nil {
+		return n.four, n.six
+	}
+	return netip.Addr{}, netip.Addr{}
+}
+
+// Leaving returns why no other agent will follow on this node; empty if one will.
+func (w *Cache) Leaving() string {
+	n := w.nodes[w.Node]
+	switch {
+	case n == nil:
+		return "node deleted"
+	case n.draining:
+		return "node cordoned or shutting down"
+	}
+	for _, g := range w.groups {
+		if g.has(w.Node) {
+			return ""
+		}
+	}
+	if len(w.vips.served) > 0 {
+		return "" // other nodes forward to it
+	}
+	return "node in no group"
+}
+
+// Count returns the number of Services and LoadBalancers for this node.
+func (w *Cache) Count() int {
+	n := 0
+	for name, members := range w.grouped {
+		if g := w.groups[name]; g != nil && g.has(w.Node) {
+			n += len(members)
+		}
+	}
+	return n
+}
+
+// Problems returns the problems of all objects, sorted by object.
+func (w *Cache) Problems() []Problem {
+	all := w.vips.problems()
+	for id, texts := range w.problems {
+		for _, text := range texts {
+			all = append(all, Problem{id, text})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Problem) int { return a.Object.Compare(b.Object) })
+	return all
+}
+
+// Change is the difference to the services and routes of the last Flush.
+type Change struct {
+	// Update has no routes.
+	source.Update
+	// Routes is nil if peers and policies are unchanged.
+	Routes *Routes
+}
+
+// Empty reports whether nothing has changed.
+func (c *Change) Empty() bool {
+	return len(c.Changed) == 0 && len(c.Removed) == 0 && len(c.Leaving) == 0 && c.Routes == nil
+}
+
+// Services returns all services, sorted by VIP.
+func (w *Cache) Services() []lb.Service { return w.vips.services() }
+
+// Flush translates dirty objects, and returns what has changed.
+func (w *Cache) Flush() Change {
+	for id := range w.dirty {
+		w.translate(id)
+	}
+	clear(w.dirty)
+	c := w.vips.flush()
+	if w.routesDirty {
+		w.routesDirty = false
+		if r := w.translateRoutes(); w.routes == nil || !r.equal(w.routes) {
+			w.routes, c.Routes = r, r
+		}
+	}
+	return c
+}
+
+// hasPod reports whether a Service has an endpoint on this node.
+func (w *Cache) hasPod(svc Object) bool {
+	for _, s := range w.slices[svc] {
+		if slices.ContainsFunc(s.endpoints, func(e endpoint) bool { return e.node == w.Node }) {
+			return true
+		}
+	}
+	return false
+}
+
+// translate translates one Service or LoadBalancer.
+func (w *Cache) translate(id Object) {
+	g := w.groups[w.groupOf(id)]
+	t := translation{Cache: w, group: g}
+	here := g != nil && g.has(w.Node) && w.nodes[w.Node] != nil
+	claim := claims{object: id, moved: !here}
+	if svc := w.services[id]; svc != nil {
+		claim.created = svc.CreationTimestamp.Time
+		claim.addresses = t.ingress(svc)
+		t.problems, t.relayTarget = nil, !here
+		if here || g != nil && w.nodes[w.Node] != nil {
+			t.service(svc, g, w.slices[id])
+		}
+	}
+	if b := w.balancers[id]; b != nil {
+		claim.created = b.CreationTimestamp.Time
+		if a, err := netip.ParseAddr(b.Status.Address); err == nil {
+			claim.addresses = []netip.Addr{a}
+		}
+		if here {
+			t.balancer(b)
+		}
+	}
+	delete(w.healthPorts, id)
+	if port, has := t.healthPort(id, here); has {
+		w.healthPorts[id] = port
+	}
+	delete(w.byNodes, id)
+	if t.byNodes {
+		w.byNodes[id] = true
+	}
+	delete(w.problems, id)
+	if len(t.problems) > 0 {
+		w.problems[id] = t.problems
+	}
+	claim.services = t.services
+	w.vips.set(claim)
+}

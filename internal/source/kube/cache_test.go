@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/source/kube"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// chooser makes objects of choices that a fuzzer, or chance, has.
+type chooser struct{ random *rand.Rand }
+
+func (c chooser) n(most int) int { return c.random.IntN(most) }
+
+func (c chooser) of(texts ...string) string { return texts[c.n(len(texts))] }
+
+func (c chooser) flag() *bool {
+	return []*bool{nil, new(false), new(true)}[c.n(3)]
+}
+
+// object makes an object of any kind, sound or not.
+func (c chooser) object() runtime.Object {
+	switch c.n(7) {
+	case 0, 1:
+		return c.service()
+	case 2, 3:
+		return c.slice()
+	case 4:
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.of("lb1", "lb2", "n3"), Labels: map[string]string{corev1.LabelTopologyZone: c.of("a", "b", "")}}}
+		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(c.of("True", "False"))}}
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.of("192.0.2.1", "192.0.2.2", "::1", "x")}}
+		return n
+	case 5:
+		g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: c.of("g", "h")}}
+		g.Status.Nodes = []v1alpha1.GroupNode{{Name: c.of("lb1", "lb1", "lb2")}}
+		g.Spec.DataPlane.Forward = c.of("", "nat", "dsr", "ipip", "x")
+		if c.n(2) == 0 {
+			g.Spec.DataPlane.HealthCheck = &v1alpha1.HealthCheck{Type: c.of("tcp", "http", "x"), Port: int32(c.n(3)) * 40000}
+		}
+		return g
+	default:
+		return c.balancer()
+	}
+}
+
+func (c chooser) service() *corev1.Service {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: c.of("a", "b", "c"), CreationTimestamp: metav1.Unix(int64(c.n(4)), 0)}}
+	svc.Annotations = map[string]string{
+		v1alpha1.AnnotationGroup: c.of("g", "h", "x", ""), v1alpha1.AnnotationForward: c.of("nat", "dsr", "l2dsr", "gue", "x"),
+		v1alpha1.AnnotationHealthCheck: c.of("none", "tcp", "http", "x"), v1alpha1.AnnotationHealthCheckInterval: c.of("1s", "1ns", "x"),
+	}
+	class := c.of(v1alpha1.LoadBalancerClass, "other", "")
+	svc.Spec = corev1.ServiceSpec{
+		Type: corev1.ServiceType(c.of("LoadBalancer", "LoadBalancer", "ClusterIP")), LoadBalancerClass: &class,
+		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicy(c.of("Local", "Cluster")),
+		SessionAffinity:       corev1.ServiceAffinity(c.of("ClientIP", "None")),
+		HealthCheckNodePort:   int32(c.n(3) * 30000),
+	}
+	if timeout := int32(c.n(4)) * 30000; timeout > 0 {
+		svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
+	}
+	for range c.n(4) {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{
+			Name: c.of("", "p", "q"), Protocol: corev1.Protocol(c.of("TCP", "UDP", "SCTP", "")), Port: int32(c.n(4)) * 40,
+		})
+	}
+	for range c.n(3) {
+		svc.Spec.LoadBalancerSourceRanges = append(svc.Spec.LoadBalancerSourceRanges, c.of("10.0.0.0/8", "10.0.0.1/8", "fd00::/8", "x", "::ffff:0:0/96"))
+	}
+	for range c.n(4) {
+		svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress,
+			corev1.LoadBalancerIngress{IP: c.of("198.51.100.1", "198.51.100.2", "2001:db8::1", "x", "", "127.0.0.1", "::ffff:1.2.3.4")})
+	}
+	return svc
+}
+
+func (c chooser) slice() *discoveryv1.EndpointSlice {
+	es := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "d", Name: c.of("s", "t", "u"), Labels: map[string]string{discoveryv1.LabelServiceName: c.of("a", "b", "c", "")},
+	}}
+	es.AddressType = discoveryv1.AddressType(c.of("IPv4", "IPv6", "FQDN"))
+	name, number := c.of("", "p"), int32(c.n(3)*40000)
+	es.Ports = []discoveryv1.EndpointPort{{Name: &name, Port: &number}, {}}
+	for range c.n(4) {
+		node := c.of("lb1", "n3")
+		es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{c.of("10.0.0.1", "10.0.0.2", "fd00::1", "x", "127.0.0.1", "198.51.100.1", "::ffff:10.0.0.9")},
+			NodeName:   &node,
+			Conditions: discoveryv1.EndpointConditions{Ready: c.flag(), Serving: c.flag(), Terminating: c.flag()},
+			Hints:      &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: c.of("a", "b")}}},
+		})
+	}
+	return es
+}
+
+func (c chooser) balancer() *v1alpha1.LoadBalancer {
+	b := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: c.of("a", "b"), CreationTimestamp: metav1.Unix(int64(c.n(4)), 0)}}
+	b.Spec.Forward = c.of("l2dsr", "nat", "vxlan", "x")
+	b.Status.Address, b.Status.Group = c.of("198.51.100.1", "198.51.100.3", "x", ""), c.of("g", "h", "")
+	if c.n(3) == 0 {
+		b.Spec.Segment = &v1alpha1.Segment{Type: c.of("vlan", "vxlan", "x"), ID: int64(c.n(3)) * 4000}
+	}
+	for _, name := range []string{"l", "m"} {
+		b.Spec.Listeners = append(b.Spec.Listeners, v1alpha1.Listener{Name: name, Port: int32(c.n(3)) * 40, Protocol: c.of("TCP", "UDP"), Pool: c.of("p", "q"), Enabled: c.flag()})
+	}
+	pool := v1alpha1.Pool{Name: "p"}
+	for range c.n(3) {
+		m := v1alpha1.Member{Port: int32(c.n(3)) * 40, MAC: c.of("", "02:00:00:00:00:01", "x")}
+		m.Address = v1alpha1.IPAddress(c.of("10.0.0.1", "fd00::1", "x"))
+		pool.Members = append(pool.Members, m)
+	}
+	b.Spec.Pools = []v1alpha1.Pool{pool}
+	return b
+}
+
+// identity names an object in a map.
+func identity(obj runtime.Object) kube.Object {
+	m, kind := obj.(metav1.Object), kube.Kind("")
+	switch obj.(type) {
+	case *corev1.Service:
+		kind = kube.KindService
+	case *discoveryv1.EndpointSlice:
+		kind = kube.KindEndpointSlice
+	case *corev1.Node:
+		kind = kube.KindNode
+	case *v1alpha1.LoadBalancerGroup:
+		kind = kube.KindGroup
+	case *v1alpha1.LoadBalancer:
+		kind = kube.KindLoadBalancer
+	}
+	return kube.Object{Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName()}
+}
+
+// history has a world follow random changes. Whatever comes, what is handed over is
+// sound, a store takes it, and in the end it is what a world says that sees only the
+// last of each object.
+func history(t *testing.T, seed uint64) {
+	c := chooser{rand.New(rand.NewPCG(seed, 0))}
+	w, desired := newTestWorld(), store.New()
+	last := map[kube.Object]runtime.Object{}
+	for range 60 {
+		for range 1 + c.n(3) {
+			obj := c.object()
+			id := identity(obj)
+			if c.n(4) == 0 {
+				delete(last, id)
+				w.Delete(id)
+				continue
+			}
+			last[id] = obj
+			w.Set(obj.DeepCopyObject())
+		}
+		change := w.Flush()
+		for i := range change.Changed {
+			if wrong := change.Changed[i].Check(); len(wrong) > 0 {
+				t.Fatalf("seed %d: %s is unsound: %v", seed, change.Changed[i].Name, wrong)
+			}
+		}
+		if _, err := desired.Update(change.Changed, slices.Concat(change.Removed, change.Leaving)); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		if again := w.Flush(); !again.Empty() {
+			t.Fatalf("seed %d: nothing has changed, and yet %+v", seed, again)
+		}
+	}
+	fresh := newTestWorld()
+	for _, id := range slices.SortedFunc(maps.Keys(last), kube.Object.Compare) {
+		fresh.Set(last[id])
+	}
+	fresh.Flush()
+	want := describe(kube.Change{Update: source.Update{Changed: fresh.Services()}}, sorted(fresh.Problems()))
+	if got := describe(kube.Change{Update: source.Update{Changed: w.Services()}}, sorted(w.Problems())); got != want {
+		t.Fatalf("seed %d: after changes\n%s\nfresh\n%s", seed, got, want)
+	}
+	if got := text(desired.Snapshot()); got != text(setOf(t, fresh.Services())) {
+		t.Fatalf("seed %d: the store has\n%s", seed, got)
+	}
+}
+
+func sorted(problems []kube.Problem) []kube.Problem {
+	slices.SortFunc(problems, func(a, b kube.Problem) int { return slices.Compare([]string{a.String()}, []string{b.String()}) })
+	return problems
+}
+
+func setOf(t *testing.T, services []lb.Service) store.Snapshot {
+	snapshot, err := store.New().Set(services)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot
+}
+
+func text(s store.Snapshot) (out string) {
+	for _, e := range s.Services {
+		out += fmt.Sprintf("%s %v\n", e.Service.Name, e.Service.Backends)
+	}
+	return out
+}
+
+func TestHistories(t *testing.T) {
+	for began, n := time.Now(), 0; n < 300 && time.Since(began) < 20*time.Second; n++ {
+		history(t, rand.Uint64())
+	}
+}
+
+func FuzzHistory(f *testing.F) {
+	f.Add(uint64(1))
+	f.Fuzz(history)
+}

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// claims are the services of one object.
+type claims struct {
+	object  Object
+	created time.Time
+	// services have distinct names and VIPs.
+	services []lb.Service
+	// addresses are the object's, whichever node serves it; moved says that it is not for this
+	// node.
+	addresses []netip.Addr
+	moved     bool
+}
+
+// vipOwners decides which object has a VIP: the oldest of those that claim it.
+type vipOwners struct {
+	limit  int
+	owners map[Object]claims
+	// claimants of a VIP are sorted, its owner first.
+	claimants map[lb.VIP][]Object
+	// served are the delivered services; overflow are VIPs beyond the limit.
+	served   map[lb.VIP]*lb.Service
+	overflow map[lb.VIP]bool
+	// dirty are VIPs to check; the value is whether traffic has to be moved to other nodes if
+	// the VIP has no claimant any more.
+	dirty map[lb.VIP]bool
+}
+
+func newVIPOwners(most int) *vipOwners {
+	return &vipOwners{
+		limit: most, owners: map[Object]claims{}, claimants: map[lb.VIP][]Object{},
+		served: map[lb.VIP]*lb.Service{}, overflow: map[lb.VIP]bool{}, dirty: map[lb.VIP]bool{},
+	}
+}
+
+// set replaces the claims of an object.
+func (r *vipOwners) set(c claims) {
+	before := r.owners[c.object]
+	for i := range before.services {
+		vip := before.services[i].VIP
+		r.claimants[vip] = slices.DeleteFunc(r.claimants[vip], func(o Object) bool { return o == c.object })
+		if len(r.claimants[vip]) == 0 {
+			delete(r.claimants, vip)
+		}
+		r.dirty[vip] = c.moved && slices.Contains(c.addresses, vip.Address)
+	}
+	if len(c.services) == 0 {
+		delete(r.owners, c.object)
+		return
+	}
+	r.owners[c.object] = c
+	for i := range c.services {
+		vip := c.services[i].VIP
+		r.dirty[vip] = false
+		r.claimants[vip] = append(r.claimants[vip], c.object)
+		slices.SortFunc(r.claimants[vip], func(a, b Object) int {
+			return cmp.Or(r.owners[a].created.Compare(r.owners[b].created), a.Compare(b))
+		})
+	}
+}
+
+// service returns the service of a VIP; nil without claimant.
+func (r *vipOwners) service(vip lb.VIP) *lb.Service {
+	if len(r.claimants[vip]) == 0 {
+		return nil
+	}
+	own := r.owners[r.claimants[vip][0]].services
+	for i := range own {
+		if own[i].VIP == vip {
+			return &own[i]
+		}
+	}
+	return nil
+}
+
+// flush returns the changes since the last call. Services are removed first, to make room for
+// others.
+func (r *vipOwners) flush() (c Change) {
+	vips := slices.SortedFunc(maps.Keys(r.dirty), lb.VIP.Compare)
+	for _, vip := range vips {
+		if r.service(vip) != nil {
+			continue
+		}
+		delete(r.overflow, vip)
+		if r.served[vip] == nil {
+			continue
+		}
+		delete(r.served, vip)
+		if r.dirty[vip] {
+			c.Leaving = append(c.Leaving, vip)
+		} else {
+			c.Removed = append(c.Removed, vip)
+		}
+	}
+	for _, vip := range vips {
+		r.serve(vip, &c)
+	}
+	for vip := range r.overflow {
+		if len(r.served) >= r.limit {
+			break
+		}
+		r.serve(vip, &c)
+	}
+	clear(r.dirty)
+	return c
+}
+
+// serve adds the service of a VIP to the change if it differs, and there is room for it.
+func (r *vipOwners) serve(vip lb.VIP, c *Change) {
+	s, before := r.service(vip), r.served[vip]
+	switch {
+	case s == nil || s.Equal(before):
+		return
+	case before == nil && len(r.served) >= r.limit:
+		r.overflow[vip] = true
+		return
+	}
+	delete(r.overflow, vip)
+	r.served[vip] = s
+	c.Changed = append(c.Changed, *s)
+}
+
+// services returns the delivered services, sorted by VIP.
+func (r *vipOwners) services() []lb.Service {
+	all := make([]lb.Service, 0, len(r.served))
+	for _, vip := range slices.SortedFunc(maps.Keys(r.served), lb.VIP.Compare) {
+		all = append(all, *r.served[vip])
+	}
+	return all
+}
+
+// problems returns those of objects whose VIPs others own, or that exceed the limit.
+func (r *vipOwners) problems() (all []Problem) {
+	for vip, objects := range r.claimants {
+		for _, o := range objects[1:] {
+			all = append(all, Problem{o, fmt.Sprintf("%s belongs to %s, which is older", vip, objects[0])})
+		}
+		if r.overflow[vip] {
+			all = append(all, Problem{objects[0], fmt.Sprintf("%s: this data plane serves at most %d services", vip, r.limit)})
+		}
+	}
+	return all
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Health is how endpoints are probed in addition to their readiness.
+type Health struct {
+	// Given says that the Service has a health-check annotation; otherwise the group's
+	// check is used.
+	Given bool
+	// Check is nil for no probes.
+	Check *lb.HealthCheck
+}
+
+// healthNone disables probes.
+const healthNone = "none"
+
+// Defaults of health checks in annotations and in Fairlead's kinds.
+const (
+	defaultInterval = 2 * time.Second
+	defaultTimeout  = time.Second
+	defaultRise     = 2
+	defaultFall     = 3
+	defaultPath     = "/"
+)
+
+// HealthCheck returns a check with its defaults; nil for nil.
+func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
+	if c == nil {
+		return nil, nil
+	}
+	h := &lb.HealthCheck{
+		Path: c.Path, Interval: defaultInterval,
+		Rise: cmp.Or(int(c.Rise), defaultRise), Fall: cmp.Or(int(c.Fall), defaultFall),
+	}
+	if err := h.Type.UnmarshalText([]byte(c.Type)); err != nil {
+		return nil, err
+	}
+	if c.Port < 0 || c.Port > math.MaxUint16 {
+		return nil, fmt.Errorf("port: %w", lb.OutOfRange(c.Port, 1, math.MaxUint16))
+	}
+	h.Port = uint16(c.Port)
+	if web := h.Type == lb.HealthHTTP || h.Type == lb.HealthHTTPS; web {
+		h.Path = cmp.Or(h.Path, defaultPath)
+	}
+	if c.Interval != nil {
+		h.Interval = c.Interval.Duration
+	}
+	h.Timeout = min(defaultTimeout, max(h.Interval, time.Nanosecond))
+	if c.Timeout != nil {
+		h.Timeout = c.Timeout.Duration
+	}
+	return h, nil
+}
+
+// health reads the annotations of a health check. With an error in any of them none
+// counts.
+func (r *reader) health() Health {
+	text, given := r.annotations[v1alpha1.AnnotationHealthCheck]
+	before := len(r.errs)
+	h := lb.HealthCheck{Interval: defaultInterval, Rise: defaultRise, Fall: defaultFall}
+	if err := h.Type.UnmarshalText([]byte(text)); given && text != healthNone &&
+		(err != nil || h.Type == lb.HealthDNS || h.Type == lb.HealthUDP) {
+		r.fail(v1alpha1.AnnotationHealthCheck, "unknown health check %q: want one of none, tcp, http, https, grpc, icmp", text)
+		return Health{}
+	}
+	web := h.Type == lb.HealthHTTP || h.Type == lb.HealthHTTPS
+	if web {
+		h.Path = defaultPath
+	}
+	r.refinement(v1alpha1.AnnotationHealthCheckPath, web, func(text string) (err error) {
+		h.Path, err = path(text)
+		return err
+	})
+	r.refinement(v1alpha1.AnnotationHealthCheckPort, h.Type != 0 && h.Type != lb.HealthICMP, func(text string) (err error) {
+		h.Port, err = port(text)
+		return err
+	})
+	r.refinement(v1alpha1.AnnotationHealthCheckInterval, h.Type != 0, func(text string) (err error) {
+		h.Interval, err = interval(text)
+		return err
+	})
+	h.Timeout = min(defaultTimeout, h.Interval)
+	switch {
+	case !given || len(r.errs) > before:
+		return Health{}
+	case text == healthNone:
+		return Health{Given: true}
+	}
+	return Health{Given: true, Check: &h}
+}
+
+// refinement reads an annotation with a detail of the check, which is valid only for
+// some types.
+func (r *reader) refinement(field string, fits bool, read func(string) error) {
+	text, given := r.annotations[field]
+	if !given {
+		return
+	}
+	if !fits {
+		kind := r.annotations[v1alpha1.AnnotationHealthCheck]
+		if kind == "" {
+			r.fail(field, "only with %s", v1alpha1.AnnotationHealthCheck)
+			return
+		}
+		r.fail(field, "not with %s %q", v1alpha1.AnnotationHealthCheck, kind)
+		return
+	}
+	if err := read(text); err != nil {
+		r.fail(field, "%w", err)
+	}
+}
+
+// maxPath is equal to that of Fairlead's kinds.
+const maxPath = 1024
+
+func path(text string) (string, error) {
+	unfit := func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }
+	if !strings.HasPrefix(text, "/") || len(text) > maxPath || strings.ContainsFunc(text, unfit) {
+		return "", fmt.Errorf("bad path %q: want one that begins with / and has no spaces", text)
+	}
+	return text, nil
+}
+
+func port(text string) (uint16, error) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil || n == 0 {
+		return 0, fmt.Errorf("bad port %q: want 1 to 65535", text)
+	}
+	return uint16(n), nil
+}
+
+func interval(text string) (time.Duration, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("bad duration %q: want for example 500ms", text)
+	}
+	if d < lb.MinHealthInterval || d > lb.MaxHealthInterval {
+		return 0, lb.OutOfRange(d, lb.MinHealthInterval, lb.MaxHealthInterval)
+	}
+	return d, nil
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package spec translates specifications of the API into load-balancer services: those
+// of LoadBalancers, Fairlead's annotations of Services, and health checks. The agent's
+// Kubernetes source and the controller call it, so that both read an object in the
+// same way.
+package spec
+
+import (
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// LoadBalancer returns one service for each enabled listener of a LoadBalancer with
+// that address, and what is wrong with the others. The services still have to be
+// checked (lb.Service.Check).
+func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.Service, problems []string) {
+	var forward lb.Forward
+	if err := forward.UnmarshalText([]byte(b.Spec.Forward)); err != nil {
+		return nil, []string{fmt.Sprintf("spec.forward: %v", err)}
+	}
+	t := &translation{}
+	for i := range b.Spec.Listeners {
+		l := &b.Spec.Listeners[i]
+		at := slices.IndexFunc(b.Spec.Pools, func(p v1alpha1.Pool) bool { return p.Name == l.Pool })
+		switch {
+		case l.Enabled != nil && !*l.Enabled:
+		case at < 0:
+			t.fail("listener %s: pool %s is missing", l.Name, l.Pool)
+		default:
+			t.listener(l, &b.Spec.Pools[at], lb.Service{
+				// Names of Services have no colon.
+				Name:    "flb:" + b.Namespace + "/" + b.Name + "/" + l.Name,
+				VIP:     lb.VIP{Address: address, Port: uint16(l.Port), Protocol: lb.TCP, Segment: segmentOf(b.Spec.Segment)},
+				Forward: forward, MinHealthy: 1,
+			})
+		}
+	}
+	return t.services, t.problems
+}
+
+// translation collects the services and problems of one LoadBalancer.
+type translation struct {
+	services []lb.Service
+	problems []string
+}
+
+// fail adds a problem once.
+func (t *translation) fail(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(t.problems, text) {
+		t.problems = append(t.problems, text)
+	}
+}
+
+// listener adds the service of a listener and its pool.
+func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Service) {
+	if l.Protocol == "UDP" {
+		s.Protocol = lb.UDP
+	}
+	if l.Port < 1 || l.Port > math.MaxUint16 {
+		t.fail("listener %s: port: %v", l.Name, lb.OutOfRange(l.Port, 1, math.MaxUint16))
+		return
+	}
+	if p.SessionAffinity == "ClientIP" {
+		s.Affinity = lb.AffinityClient
+	}
+	sources, errs := Sources(l.SourceRanges, s.Address)
+	s.Sources = sources
+	for _, err := range errs {
+		t.fail("listener %s: sourceRanges%v", l.Name, err)
+	}
+	health, err := HealthCheck(p.HealthCheck)
+	if err != nil {
+		t.fail("pool %s: healthCheck: %v", p.Name, err)
+	}
+	SetDefaults(&s, health)
+	for i := range p.Members {
+		if m, err := member(&p.Members[i]); err != nil {
+			t.fail("pool %s: member %s: %v", p.Name, p.Members[i].Address, err)
+		} else {
+			s.Backends = append(s.Backends, m)
+		}
+	}
+	t.services = append(t.services, s)
+}
+
+// Sources returns the prefixes of the address's family as allowed sources. If there are
+// prefixes but none of this family, or no valid one, all sources are denied. Errors
+// begin with the prefix's index.
+func Sources(prefixes []string, address netip.Addr) (s lb.Sources, errs []error) {
+	for i, text := range prefixes {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		switch {
+		case err != nil || p.Addr().Is4In6():
+			errs = append(errs, fmt.Errorf("[%d]: invalid prefix %q ignored", i, text))
+		case p.Addr().Is4() == address.Is4() && !slices.Contains(s.Allow, p.Masked()):
+			s.Allow = append(s.Allow, p.Masked())
+		}
+	}
+	if len(prefixes) > 0 && len(s.Allow) == 0 {
+		s.Deny = []netip.Prefix{netip.PrefixFrom(address, 0).Masked()}
+	}
+	return s, errs
+}
+
+// SetDefaults sets what follows from the mode and the protocol: mode nat learns no
+// flows, as it has a session for each. A check that needs a connection is used for a
+// UDP service only if it has a port of its own.
+func SetDefaults(s *lb.Service, health *lb.HealthCheck) {
+	if s.Protocol == lb.UDP && s.Forward != lb.NAT {
+		s.Learn = lb.DefaultLearn
+	}
+	if health != nil && (s.Protocol != lb.UDP || health.Port != 0 || health.Type == lb.HealthICMP) {
+		s.Health = health
+	}
+}
+
+func member(m *v1alpha1.Member) (b lb.Backend, err error) {
+	if b.Address, err = netip.ParseAddr(string(m.Address)); err != nil {
+		return b, err
+	}
+	if m.Port < 1 || m.Port > math.MaxUint16 {
+		return b, lb.OutOfRange(m.Port, 1, math.MaxUint16)
+	}
+	b.Port, b.Weight, b.Segment = uint16(m.Port), 1, segmentOf(m.Segment)
+	if m.Weight != nil {
+		b.Weight = int(*m.Weight)
+	}
+	if m.MAC != "" {
+		if err := b.MAC.UnmarshalText([]byte(m.MAC)); err != nil {
+			return b, err
+		}
+	}
+	if m.TunnelEnd != "" {
+		b.TunnelEnd, err = netip.ParseAddr(string(m.TunnelEnd))
+	}
+	return b, err
+}
+
+// segmentOf returns the zero Segment for nil, and one that lb.Service.Check rejects for
+// an invalid one.
+func segmentOf(s *v1alpha1.Segment) (segment lb.Segment) {
+	if s == nil {
+		return segment
+	}
+	if segment.Type.UnmarshalText([]byte(s.Type)) != nil || s.ID < 0 || s.ID > math.MaxUint32 {
+		return lb.Segment{Type: math.MaxUint8}
+	}
+	segment.ID = uint32(s.ID)
+	return segment
+}
+
+// Problem says why a listener of a LoadBalancer, or a member of its pool, can't be
+// served by any node.
+type Problem struct {
+	Listener, Pool string
+	// Member is the member's address and port; empty for a problem of the listener.
+	Member string
+	Text   string
+}
+
+// CheckLoadBalancer returns the problems of all listeners of a LoadBalancer with that
+// address.
+func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (problems []Problem) {
+	for i, l := range b.Spec.Listeners {
+		one := *b
+		one.Spec.Listeners = b.Spec.Listeners[i : i+1]
+		services, texts := LoadBalancer(&one, address)
+		var found []Problem
+		for _, s := range services {
+			found = checkService(s)
+		}
+		for _, text := range texts {
+			found = append(found, Problem{Text: text})
+		}
+		for _, p := range found {
+			p.Listener, p.Pool = l.Name, l.Pool
+			problems = append(problems, p)
+		}
+	}
+	return problems
+}
+
+// checkService returns the errors of a service, those of backends as errors of members.
+func checkService(s lb.Service) (found []Problem) {
+	for _, f := range s.Check() {
+		p := Problem{Text: f.Error()}
+		var at int
+		if n, _ := fmt.Sscanf(f.Path, "backends[%d]", &at); n == 1 {
+			member := s.Backends[at]
+			p.Member = netip.AddrPortFrom(member.Address, member.Port).String()
+			_, p.Text, _ = strings.Cut(p.Text, "]")
+			p.Text = strings.TrimLeft(p.Text, ".: ")
+		}
+		found = append(found, p)
+	}
+	return found
+}

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"bytes"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
+)
+
+var vip = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+
+func services() []lb.Service {
+	at := func(text string) lb.Backend {
+		id := netip.MustParseAddrPort(text)
+		return lb.Backend{Address: id.Addr(), Port: id.Port(), Weight: 1}
+	}
+	return []lb.Service{{Name: "web", VIP: vip, Forward: lb.NAT, MinHealthy: 1, Backends: []lb.Backend{
+		at("10.0.0.1:80"), at("10.0.0.1:81"), at("10.0.0.2:80"),
+	}}}
+}
+
+func target(service, address string, port uint16) store.Target {
+	t := store.Target{Service: service}
+	if address != "" {
+		t.Backend = netip.AddrPortFrom(netip.MustParseAddr(address), port)
+	}
+	return t
+}
+
+// desk is an agent's store with its book; open is what the next agent does.
+type desk struct {
+	t     *testing.T
+	path  string
+	log   bytes.Buffer
+	store *store.Store
+	book  *store.Drains
+}
+
+func newDesk(t *testing.T) *desk {
+	d := &desk{t: t, path: filepath.Join(t.TempDir(), "agent.drains.json")}
+	d.open()
+	return d
+}
+
+func (d *desk) open() {
+	d.t.Helper()
+	d.store = store.New()
+	d.book = store.OpenDrains(d.path, d.store, slog.New(slog.NewTextHandler(&d.log, nil)))
+	if _, err := d.store.Set(services()); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// want checks what is drained, in the store and after the next start.
+func (d *desk) want(names ...string) {
+	d.t.Helper()
+	for range 2 {
+		var got []string
+		for _, one := range d.store.Snapshot().Drains {
+			got = append(got, one.String())
+		}
+		if strings.Join(got, ", ") != strings.Join(names, ", ") {
+			d.t.Errorf("drained are %q, want %q", got, names)
+		}
+		d.open()
+	}
+}
+
+func (d *desk) must(err error) {
+	d.t.Helper()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+func TestBook(t *testing.T) {
+	d := newDesk(t)
+	d.want()
+	for range 2 { // it is idempotent
+		d.must(d.book.Drain(target("web", "10.0.0.2", 80)))
+	}
+	d.want("web 10.0.0.2:80")
+	since := d.store.Snapshot().Drains[0].Since
+	d.must(d.book.Drain(target("web", "10.0.0.1", 0)))
+	d.want("web 10.0.0.1:80", "web 10.0.0.1:81", "web 10.0.0.2:80")
+	if got := d.store.Snapshot().Drains[2].Since; !got.Equal(since) {
+		t.Errorf("drained since %s, want %s", got, since)
+	}
+	d.must(d.book.Drain(target("web", "", 0)))
+	d.must(d.book.Drain(target("", "", 0)))
+	d.must(d.book.Undrain(target("web", "10.0.0.1", 81)))
+	d.want("node", "web", "web 10.0.0.1:80", "web 10.0.0.2:80")
+	for range 2 {
+		d.must(d.book.Undrain(target("", "", 0)))
+		d.must(d.book.Undrain(target("web", "", 0)))
+	}
+	d.want("web 10.0.0.1:80", "web 10.0.0.2:80")
+	if info, err := os.Stat(d.path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file is %v (%v), want mode 0600", info.Mode(), err)
+	}
+	if d.log.Len() > 0 {
+		t.Errorf("log: %s", &d.log)
+	}
+}
+
+func TestUnknownTargets(t *testing.T) {
+	d := newDesk(t)
+	for want, target := range map[string]store.Target{
+		`service "dns": not in the configuration`:           target("dns", "", 0),
+		`service "dns": not in the configuration `:          target("dns", "10.0.0.1", 80),
+		`backend web 10.0.0.3: not in the configuration`:    target("web", "10.0.0.3", 0),
+		`backend web 10.0.0.2:81: not in the configuration`: target("web", "10.0.0.2", 81),
+		`backend 10.0.0.2:80: of which service?`:            target("", "10.0.0.2", 80),
+	} {
+		for what, err := range map[string]error{"drain": d.book.Drain(target), "undrain": d.book.Undrain(target)} {
+			if err == nil || err.Error() != strings.TrimSpace(want) {
+				t.Errorf("%s %s: error %v, want %s", what, target, err, want)
+			}
+		}
+	}
+	d.want()
+}
+
+// What was drained can be undrained when it has left the configuration.
+func TestUndrainOfTheUnconfigured(t *testing.T) {
+	d := newDesk(t)
+	d.must(d.book.Drain(target("web", "10.0.0.2", 80)))
+	if _, err := d.store.Set(nil); err != nil {
+		t.Fatal(err)
+	}
+	d.must(d.book.Undrain(target("web", "10.0.0.2", 0)))
+	d.want()
+}
+
+// A node that is drained because its agent ends is not drained when it is back.
+func TestBookKeepsItsOwnOnly(t *testing.T) {
+	d := newDesk(t)
+	d.store.Drain(store.Drain{Since: time.Now()})
+	d.must(d.book.Drain(target("web", "", 0)))
+	d.open()
+	d.want("web")
+}
+
+func TestBadFile(t *testing.T) {
+	for _, text := range []string{"", "[", `{"service": "web"}`, `[{"service": 1}]`, `[{"backend": "10.0.0.1:80"}]`, "\x00\xff"} {
+		d := newDesk(t)
+		d.must(os.WriteFile(d.path, []byte(text), 0o600))
+		d.open()
+		if !strings.Contains(d.log.String(), "level=ERROR") || len(d.store.Snapshot().Drains) > 0 {
+			t.Errorf("%q: drains %v, log %q", text, d.store.Snapshot().Drains, &d.log)
+		}
+		d.must(d.book.Drain(target("web", "", 0)))
+		d.want("web")
+	}
+}
+
+// What can't be written down is not done.
+func TestUnwritable(t *testing.T) {
+	d := newDesk(t)
+	d.book = store.OpenDrains(filepath.Join(d.path, "nosuch", "file"), d.store, slog.New(slog.DiscardHandler))
+	if err := d.book.Drain(target("web", "", 0)); err == nil || len(d.store.Snapshot().Drains) > 0 {
+		t.Errorf("error %v, drains %v", err, d.store.Snapshot().Drains)
+	}
+}
+
+func TestPath(t *testing.T) {
+	for socket, want := range map[string]string{
+		"/run/fairlead/agent.sock": "/run/fairlead/agent.drains.json",
+		"agent":                    "agent.drains.json",
+	} {
+		if got := store.DrainsPath(socket); got != want {
+			t.Errorf("%s: %s, want %s", socket, got, want)
+		}
+	}
+}
+
+func TestTargetCovers(t *testing.T) {
+	at := func(service, backend string, port uint16) store.Target {
+		target := store.Target{Service: service}
+		if backend != "" {
+			target.Backend = netip.AddrPortFrom(netip.MustParseAddr(backend), port)
+		}
+		return target
+	}
+	one := at("web", "10.0.0.1", 80)
+	for _, tt := range []struct {
+		named store.Target
+		want  bool
+	}{
+		{one, true}, {at("web", "10.0.0.1", 0), true}, {at("web", "10.0.0.1", 81), false}, {at("dns", "10.0.0.1", 0), false},
+		{at("web", "", 0), false}, {at("", "", 0), false}, {at("web", "10.0.0.2", 0), false},
+	} {
+		if got := tt.named.Covers(one); got != tt.want {
+			t.Errorf("%s covers %s: %t", tt.named, one, got)
+		}
+	}
+}

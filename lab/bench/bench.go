@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bench is what all benches share: configuration, alternating rounds, the
+// report with its ratios and verdicts, and clients of VIPs (Load). The benches in the folders below it use
+// it, and cmd/fairlab prints their reports.
+//
+// Absolute figures of a shared machine mean little: a bench alternates the sides
+// that it compares within one run, and reports ratios. docs/reference/benchmarks.md says how
+// each is measured.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+// Config is the part of a bench's configuration that all benches have.
+type Config struct {
+	// Labs is where the bench builds its networks.
+	Labs netlab.Labs
+	// Commit is that of this binary, for the report.
+	Commit string
+	// Quick measures less, in under a minute.
+	Quick bool
+	// Progress, if not nil, receives one line at each step.
+	Progress func(line string)
+}
+
+// Log reports progress.
+func (c *Config) Log(format string, args ...any) {
+	if c.Progress != nil {
+		c.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// NewReport returns an empty report, or an error if this process isn't root, which
+// network namespaces and BPF programs need.
+func (c *Config) NewReport(bench string) (*Report, error) {
+	if os.Geteuid() != 0 {
+		return nil, fmt.Errorf("bench %s needs root", bench)
+	}
+	return NewReport(bench, c.Commit, c.Quick)
+}
+
+// Alternate calls measure for all subjects in each round, in reverse order in every
+// second one, so that no subject always follows the same other one.
+func Alternate[T any](ctx context.Context, rounds int, subjects []T, measure func(T) error) error {
+	order := slices.Clone(subjects)
+	for range rounds {
+		for _, s := range order {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := measure(s); err != nil {
+				return err
+			}
+		}
+		slices.Reverse(order)
+	}
+	return nil
+}
+
+// Sleep waits, or until ctx ends, whose error it returns.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Milliseconds is the unit of times in reports.
+func Milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
+
+// Backend returns a backend for a forwarding mode: in the modes of segments its
+// address is also its tunnel end point.
+func Backend(mode lb.Forward, address netip.Addr) lb.Backend {
+	b := lb.Backend{Address: address, Port: 80, Weight: 1}
+	if segment := mode.Overlay(); segment != lb.SegmentUnset {
+		b.TunnelEnd = address
+		b.MAC = lb.MAC{2, 0, 0, 0, 0, 3}
+		b.Segment = lb.Segment{Type: segment, ID: 100}
+	}
+	return b
+}
+
+// ClaimProcessor pins the calling thread to the last processor that it may use (the
+// first one has most of the machine's other work) with real-time priority, so that
+// other processes don't add to the measured time. The receivers' soft interrupts run on
+// the sender's processor. The claim ends with the thread.
+func ClaimProcessor() error {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		return fmt.Errorf("processor affinity: %w", err)
+	}
+	last := 0
+	for cpu := range len(allowed) * 64 {
+		if allowed.IsSet(cpu) {
+			last = cpu
+		}
+	}
+	var claimed unix.CPUSet
+	claimed.Set(last)
+	if err := unix.SchedSetaffinity(0, &claimed); err != nil {
+		return fmt.Errorf("processor affinity: %w", err)
+	}
+	attr := unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}
+	// Without the capability (a container) the figures are noisier.
+	if err := unix.SchedSetAttr(0, &attr, 0); err != nil && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("real-time priority: %w", err)
+	}
+	return nil
+}
+
+// OnProcessor calls fn on a thread with a claimed processor.
+func OnProcessor(fn func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // without an unlock the thread ends with the goroutine
+		if err := ClaimProcessor(); err != nil {
+			done <- err
+			return
+		}
+		done <- fn()
+	}()
+	return <-done
+}

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package cost measures processor time on this machine, without a network: that of one
+// packet in the balancer's program, and that of health checks. cmd/fairlab calls Packet,
+// Checks and ServeChecks.
+package cost
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/bench"
+)
+
+// Packet measures the cost of one packet in the balancer's program.
+//
+// BPF_PROG_TEST_RUN runs a front that makes the next packet of a load and calls
+// the program under test. The cost of the same front with an empty program is
+// subtracted. All compared programs and numbers of flows take turns in a round.
+//
+// Packet leaves nothing, also if it fails or ctx ends.
+func Packet(ctx context.Context, cfg bench.Config) (*bench.Report, error) {
+	report, err := cfg.NewReport("packet")
+	if err != nil {
+		return nil, err
+	}
+	found, err := measureAll(ctx, cfg, newPlan(cfg.Quick))
+	if err != nil {
+		return nil, err
+	}
+	return report, found.report(report)
+}
+
+// measureAll measures the groups of a plan one after the other.
+func measureAll(ctx context.Context, cfg bench.Config, p plan) (findings, error) {
+	found := findings{}
+	for i, g := range p.groups {
+		cfg.Log("%d of %d: %s, %d programs, %d numbers of flows", i+1, len(p.groups), g.workload, len(g.subjects), len(g.flows))
+		if err := measure(ctx, g, p, found); err != nil {
+			return nil, fmt.Errorf("%s: %w", g.workload, err)
+		}
+	}
+	return found, nil
+}
+
+// measure compares the programs of a group: a warm-up of each, then rounds of all
+// programs with all numbers of flows.
+func measure(ctx context.Context, g group, p plan, found findings) (err error) {
+	w := &workbench{planes: map[subject]*xdp.Plane{}}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.open(ctx, g); err != nil {
+		return err
+	}
+	for _, s := range w.series {
+		if _, err := s.run(max(p.packets, 2*s.flows)); err != nil {
+			return err
+		}
+	}
+	err = bench.Alternate(ctx, p.rounds, w.series, func(s *series) error {
+		perPacket, err := s.run(p.packets)
+		found[s.conditions] = append(found[s.conditions], perPacket)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return w.check(ctx)
+}
+
+// findings are the nanoseconds per packet, those of the front included.
+type findings map[conditions]bench.Runs
+
+// report adds all results, ratios and verdicts.
+func (f findings) report(r *bench.Report) error {
+	for _, c := range slices.SortedFunc(maps.Keys(f), compareConditions) {
+		if c.subject == bare {
+			r.Add("front_cost", "ns/packet", f[c], c.labels())
+		} else {
+			r.Add("packet_cost", "ns/packet", f.cost(c), c.labels())
+		}
+	}
+	usual := conditions{workload{oneService, lb.TCP, false}, balancer(lb.L2DSR, lb.TrackingMinimal), manyFlows}
+	oneFlow, tracked := usual, usual
+	oneFlow.flows = 1
+	tracked.tracking = lb.TrackingFull
+	return r.Compare(
+		bench.Comparison{
+			Name: "flows_1m_over_1", A: f.cost(usual), B: f.cost(oneFlow), Source: bench.Documented, Target: bench.AtMost(1.5),
+			Claim: "cost per packet at 1M flows over that at one flow (one VIP, 255 backends)",
+		},
+		bench.Comparison{
+			Name: "stable_over_full_tracking_1m", A: f.cost(usual), B: f.cost(tracked), Source: bench.Documented, Target: bench.AtMost(0.25),
+			Claim: "cost per packet in steady state over that with every flow tracked, 1M flows",
+		},
+	)
+}
+
+// cost is the cost of a program alone: the front's is subtracted, round by round. It
+// is nil if one of them wasn't measured.
+func (f findings) cost(c conditions) bench.Runs {
+	front := c
+	front.subject = bare
+	whole, own := f[c], f[front]
+	if len(whole) == 0 || len(whole) != len(own) {
+		return nil
+	}
+	costs := make(bench.Runs, len(whole))
+	for i := range whole {
+		costs[i] = whole[i] - own[i]
+	}
+	return costs
+}
+
+// compareConditions orders by the services, the traffic, the program and the
+// number of flows.
+func compareConditions(a, b conditions) int {
+	return cmp.Or(
+		cmp.Compare(a.vips, b.vips),
+		cmp.Compare(a.family(), b.family()),
+		cmp.Compare(a.protocol, b.protocol),
+		cmp.Compare(a.mode, b.mode),
+		cmp.Compare(a.name, b.name),
+		cmp.Compare(a.tracking, b.tracking),
+		cmp.Compare(a.flows, b.flows),
+	)
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ecmp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netns"
+)
+
+// host is a test's own network namespace, with an interface in 192.0.2.0/24
+// and 2001:db8::/64.
+type host string
+
+func newHost(t *testing.T) host {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes a network namespace")
+	}
+	h := host("ecmp-" + strings.ToLower(rand.Text()))
+	if err := ip("netns", "add", string(h)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := ip("netns", "delete", string(h)); err != nil {
+			t.Error(err)
+		}
+	})
+	h.ip(t, "link add eth0 type veth peer name eth1")
+	for _, name := range []string{"lo", "eth0", "eth1"} {
+		h.ip(t, "link set "+name+" up")
+	}
+	h.ip(t, "address add 192.0.2.1/24 dev eth0")
+	h.ip(t, "-6 address add 2001:db8::1/64 dev eth0 nodad")
+	return h
+}
+
+// ip runs ip(8) in the namespace; "ip -n" would need a mount that not every
+// container allows.
+func (h host) ip(t *testing.T, line string) {
+	t.Helper()
+	h.do(t, func() error { return ip(strings.Fields(line)...) })
+}
+
+func ip(args ...string) error {
+	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// do runs something in the namespace.
+func (h host) do(t *testing.T, work func() error) {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // the thread ends with the goroutine, in its namespace
+		ns, err := netns.GetFromName(string(h))
+		if err == nil {
+			defer ns.Close()
+			err = netns.Set(ns)
+		}
+		if err == nil {
+			err = work()
+		}
+		done <- err
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h host) watch(t *testing.T, prefixes ...netip.Prefix) (w *routeWatcher) {
+	t.Helper()
+	h.do(t, func() (err error) {
+		w, err = watchRoutes(prefixes...)
+		return err
+	})
+	t.Cleanup(w.close)
+	return w
+}
+
+var (
+	vip4 = netip.MustParsePrefix("10.1.1.1/32")
+	vip6 = netip.MustParsePrefix("fd00:10:1:1::1/128")
+)
+
+func via4(ends ...string) hops { return viaNetwork("192.0.2.", ends) }
+
+func via6(ends ...string) hops { return viaNetwork("2001:db8::", ends) }
+
+func viaNetwork(network string, ends []string) hops {
+	var gateways []netip.Addr
+	for _, end := range ends {
+		gateways = append(gateways, netip.MustParseAddr(network+end))
+	}
+	return equalHops(gateways...)
+}
+
+// await fails unless the prefix gets these next hops.
+func await(t *testing.T, w *routeWatcher, prefix netip.Prefix, want hops) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := w.await(ctx, map[netip.Prefix]hops{prefix: want}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Routes that contain their next hops, as BIRD writes them.
+func TestWatchMultipath(t *testing.T) {
+	h := newHost(t)
+	h.ip(t, "route add 10.1.1.1 metric 32 nexthop via 192.0.2.11 nexthop via 192.0.2.12")
+	w := h.watch(t, vip4, vip6)
+	await(t, w, vip4, via4("11", "12"))
+	await(t, w, vip6, nil)
+	for _, step := range []struct {
+		command string
+		prefix  netip.Prefix
+		want    hops
+	}{
+		{"route replace 10.1.1.1 metric 32 nexthop via 192.0.2.13 nexthop via 192.0.2.12 nexthop via 192.0.2.11", vip4, via4("11", "12", "13")},
+		{"route replace 10.1.1.1 metric 32 via 192.0.2.12", vip4, via4("12")},
+		{"route add 10.1.1.1 metric 5 via 192.0.2.14", vip4, via4("14")},
+		{"route delete 10.1.1.1 metric 5", vip4, via4("12")},
+		{"route delete 10.1.1.1", vip4, nil},
+		{"-6 route add fd00:10:1:1::1 nexthop via 2001:db8::11 nexthop via 2001:db8::12", vip6, via6("11", "12")},
+		{"-6 route append fd00:10:1:1::1 via 2001:db8::13", vip6, via6("11", "12", "13")},
+		{"-6 route delete fd00:10:1:1::1 via 2001:db8::12", vip6, via6("11", "13")},
+		{"-6 route replace fd00:10:1:1::1 nexthop via 2001:db8::12 nexthop via 2001:db8::13", vip6, via6("12", "13")},
+		{"-6 route delete fd00:10:1:1::1", vip6, nil},
+		{"route add 10.1.1.1 via inet6 2001:db8::11 dev eth0", vip4, via6("11")},
+	} {
+		h.ip(t, step.command)
+		await(t, w, step.prefix, step.want)
+	}
+}
+
+// Routes with a nexthop object, as FRR writes them.
+func TestWatchNexthopObjects(t *testing.T) {
+	h := newHost(t)
+	for _, n := range []string{"11", "12", "13"} {
+		h.ip(t, "nexthop add id "+n+" via 192.0.2."+n+" dev eth0")
+		h.ip(t, "nexthop add id 1"+n+" via 2001:db8::"+n+" dev eth0")
+	}
+	h.ip(t, "nexthop add id 20 group 11/12")
+	h.ip(t, "route add 10.1.1.1 nhid 20 metric 20")
+	w := h.watch(t, vip4, vip6)
+	await(t, w, vip4, via4("11", "12"))
+	for _, step := range []struct {
+		command string
+		prefix  netip.Prefix
+		want    hops
+	}{
+		{"nexthop add id 21 group 11/12/13", vip4, via4("11", "12")},
+		{"route replace 10.1.1.1 nhid 21 metric 20", vip4, via4("11", "12", "13")},
+		{"nexthop replace id 21 group 12/13", vip4, via4("12", "13")},
+		{"nexthop delete id 12", vip4, via4("13")},
+		{"route replace 10.1.1.1 nhid 11 metric 20", vip4, via4("11")},
+		{"nexthop replace id 11 via 192.0.2.14 dev eth0", vip4, via4("14")},
+		{"nexthop delete id 11", vip4, nil},
+		{"nexthop add id 30 group 111/112", vip6, nil},
+		{"-6 route add fd00:10:1:1::1 nhid 30", vip6, via6("11", "12")},
+		{"nexthop replace id 30 group 111/112/113", vip6, via6("11", "12", "13")},
+		{"nexthop delete id 113", vip6, via6("11", "12")},
+		{"nexthop delete id 30", vip6, nil},
+	} {
+		h.ip(t, step.command)
+		await(t, w, step.prefix, step.want)
+	}
+}
+
+// Each state is an event, in the order of time, also one that lasts only a moment.
+func TestRouteEvents(t *testing.T) {
+	h := newHost(t)
+	w := h.watch(t, vip4)
+	before := time.Now()
+	h.ip(t, "route add 10.1.1.1 via 192.0.2.11")
+	h.ip(t, "route add 10.9.9.9 via 192.0.2.11")
+	h.ip(t, "route delete 10.1.1.1")
+	h.ip(t, "route add 10.1.1.1 nexthop via 192.0.2.11 weight 3 nexthop via 192.0.2.12")
+	heavy := hops{{gateway: via4("11")[0].gateway, weight: 3}, via4("12")[0]}
+	await(t, w, vip4, heavy)
+	events, err := w.take()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []hops{via4("11"), nil, heavy}
+	if len(events) != len(want) {
+		t.Fatalf("events %v, want %v", events, want)
+	}
+	for i, e := range events {
+		if e.prefix != vip4 || !e.hops.equal(want[i]) || e.at.Before(before) {
+			t.Errorf("event %d: %s at %s, want %s", i, e.hops, e.at, want[i])
+		}
+		before = e.at
+	}
+	if events, _ := w.take(); len(events) != 0 {
+		t.Errorf("events %v come twice", events)
+	}
+}
+
+func TestRoutesAwaitNamesDifferences(t *testing.T) {
+	w := newHost(t).watch(t, vip4)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := w.await(ctx, map[netip.Prefix]hops{vip4: via4("11")})
+	if err == nil || !strings.Contains(err.Error(), "10.1.1.1/32: no route, want via 192.0.2.11 weight 1") {
+		t.Errorf("error %v", err)
+	}
+}

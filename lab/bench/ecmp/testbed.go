@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ecmp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+const (
+	balancers = 4 // the most that the dissertation has
+	servers   = 4
+
+	// webPort and echoPort are those of the lab's services.
+	webPort  = 80
+	echoPort = 7
+
+	routerHost   = "router"
+	clientHost   = "client"
+	agentProcess = "agent"
+)
+
+// stepTimeout bounds steps without a limit of their own: an agent starts, a session
+// is established.
+const stepTimeout = 30 * time.Second
+
+// family is an address family, as results are labelled.
+type family string
+
+const (
+	ipv4 family = "ipv4"
+	ipv6 family = "ipv6"
+)
+
+// families are in the order of the report.
+func families() []family { return []family{ipv4, ipv6} }
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+// testbed is a lab whose balancers come and go while its router is observed.
+type testbed struct {
+	*netlab.Lab
+	config   *Config
+	setting  Setting
+	report   *bench.Report
+	topology netlab.Topology
+	// names of the balancers by number, and the state of each.
+	names []string
+	fleet fleet
+	// vips are the host routes to the services' addresses.
+	vips map[family]netip.Prefix
+	// routes are the router's to the VIPs, tap records the packets that it sends.
+	routes *routeWatcher
+	tap    *tap
+}
+
+// newTestbed builds the lab of a setting and starts to observe its router.
+func newTestbed(ctx context.Context, c *Config, setting Setting, report *bench.Report) (t *testbed, err error) {
+	t = &testbed{config: c, setting: setting, report: report, fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
+	t.topology, err = netlab.ECMP(netlab.ECMPOptions{
+		Forward: lb.L2DSR, Balancers: balancers, Servers: servers,
+		Router: setting.Router, Reflector: setting.Reflector,
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.addTCPEcho()
+	for _, service := range t.topology.Services {
+		t.vips[familyOf(service.Address)] = netip.PrefixFrom(service.Address, service.Address.BitLen())
+	}
+	for _, h := range t.topology.Hosts {
+		if h.Role == netlab.Balancer {
+			t.names = append(t.names, h.Name)
+		}
+	}
+	if t.Lab, err = c.Labs.Up(ctx, c.Name+"-"+setting.slug(), t.topology); err != nil {
+		return nil, err
+	}
+	if err := t.observe(); err != nil {
+		return nil, errors.Join(err, t.close(ctx))
+	}
+	return t, nil
+}
+
+// addTCPEcho adds a TCP service to each UDP echo service: echo servers answer lines
+// too.
+func (t *testbed) addTCPEcho() {
+	services := slices.Clone(t.topology.Services)
+	for _, service := range t.topology.Services {
+		if service.Protocol == lb.UDP {
+			service.Name, service.Protocol = "lines-"+service.Name, lb.TCP
+			services = append(services, service)
+		}
+	}
+	t.topology.SetServices(services)
+}
+
+// observe starts to watch the router's routes, and what it sends to the balancers.
+func (t *testbed) observe() error {
+	device := ""
+	for _, link := range t.topology.Links {
+		for _, ends := range [][2]netlab.End{{link.A, link.B}, {link.B, link.A}} {
+			if ends[0].Host == routerHost && ends[1].Host != clientHost {
+				device = ends[0].Interface
+			}
+		}
+	}
+	var prefixes []netip.Prefix
+	var vips []netip.Addr
+	for _, f := range families() {
+		prefixes = append(prefixes, t.vips[f], secondVIP(f))
+		vips = append(vips, t.vips[f].Addr())
+	}
+	return t.Do(routerHost, func() (err error) {
+		if t.routes, err = watchRoutes(prefixes...); err == nil {
+			t.tap, err = openTap(device, vips)
+		}
+		return err
+	})
+}
+
+// close removes the lab, also if ctx has ended.
+func (t *testbed) close(ctx context.Context) error {
+	var err error
+	if t.routes != nil {
+		t.routes.close()
+	}
+	if t.tap != nil {
+		err = t.tap.close()
+	}
+	return errors.Join(err, t.Down(context.WithoutCancel(ctx)))
+}
+
+// dial opens connections of the client.
+func (t *testbed) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	return t.Dial(ctx, clientHost, network, address)
+}
+
+// hops are equal next hops through these balancers.
+func (t *testbed) hops(f family, balancers []int) hops {
+	var gateways []netip.Addr
+	for _, n := range balancers {
+		gateways = append(gateways, t.gateway(f, n))
+	}
+	return equalHops(gateways...)
+}
+
+// gateway is a balancer's address.
+func (t *testbed) gateway(f family, n int) netip.Addr {
+	all := t.State().Host(t.names[n]).Addresses
+	return all[slices.IndexFunc(all, func(a netip.Addr) bool { return familyOf(a) == f })]
+}
+
+// tables are the right ones for a state of the fleet.
+func (t *testbed) tables(now fleet) map[netip.Prefix]hops {
+	tables := map[netip.Prefix]hops{}
+	for family, prefix := range t.vips {
+		tables[prefix] = t.hops(family, now.in(serving))
+	}
+	return tables
+}
+
+// await waits until the router's tables are these.
+func (t *testbed) await(ctx context.Context, tables map[netip.Prefix]hops) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	return t.routes.await(ctx, tables)
+}
+
+// restore makes all balancers serve again.
+func (t *testbed) restore(ctx context.Context) error {
+	for state, action := range map[state]action{drained: undrain, stopped: start} {
+		if err := t.apply(ctx, change{action, t.fleet.in(state)}); err != nil {
+			return err
+		}
+	}
+	if err := t.await(ctx, t.tables(t.fleet)); err != nil {
+		return err
+	}
+	return t.settle(ctx)
+}
+
+// apply makes a change of all its balancers at once, and returns when the agents
+// have accepted it.
+func (t *testbed) apply(ctx context.Context, c change) error {
+	group, working := errgroup.WithContext(ctx)
+	for _, n := range c.balancers {
+		group.Go(func() error {
+			if err := t.act(working, c.action, t.names[n]); err != nil {
+				return fmt.Errorf("%s %s: %w", c.action, t.names[n], err)
+			}
+			return nil
+		})
+	}
+	t.fleet = t.fleet.after(c)
+	return group.Wait()
+}
+
+func (t *testbed) act(ctx context.Context, a action, name string) error {
+	agent := control.Dial(t.State().Host(name).Socket)
+	switch a {
+	case drain:
+		return agent.Drain(ctx, store.Target{})
+	case undrain:
+		return agent.Undrain(ctx, store.Target{})
+	case stop:
+		return t.Stop(ctx, name, agentProcess)
+	default:
+		return t.Restart(ctx, name, agentProcess)
+	}
+}
+
+// settle waits until all sessions of the running agents are up.
+func (t *testbed) settle(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	var sockets []string
+	lab := t.State()
+	for n, name := range t.names {
+		if t.fleet[n] != stopped {
+			sockets = append(sockets, lab.Host(name).Socket)
+		}
+	}
+	return netlab.AwaitSessions(ctx, sockets, t.setting.bfd())
+}
+
+// echoes are the echo services of a protocol.
+func (t *testbed) echoes(protocol lb.Protocol) []netip.AddrPort {
+	var all []netip.AddrPort
+	for _, service := range t.topology.Services {
+		if service.Protocol == protocol && service.Port == echoPort {
+			all = append(all, netip.AddrPortFrom(service.Address, service.Port))
+		}
+	}
+	return all
+}

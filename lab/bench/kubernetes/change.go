@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	discovery "k8s.io/api/discovery/v1"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/frame"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+const (
+	// tracePause is the time between two traces, which leave the agent most of its
+	// time.
+	tracePause    = 500 * time.Microsecond
+	changeTimeout = 30 * time.Second
+)
+
+// clientAddress is the source of the traced flows, in the block reserved for
+// benchmarks (RFC 2544, appendix C.2.2).
+var clientAddress = netip.MustParseAddrPort("198.18.0.1:40000")
+
+// flow is a flow to a Service, and the endpoint to which the program sends it.
+type flow struct {
+	service, endpoint int
+	syn               []byte
+}
+
+// change makes endpoints, each of another Service, unready and then ready again. Each
+// time it waits until the program sends a new flow to another endpoint, or back.
+func (f *findings) change(ctx context.Context, o *objects, t *testbed, addresses []netip.Addr, changes int) error {
+	for len(f.decided) < changes {
+		var flows []flow
+		services := rand.Perm(len(addresses))
+		for _, n := range services[:min(len(services), (changes-len(f.decided)+1)/2)] {
+			one, err := o.flow(ctx, t, n, addresses[n])
+			if err != nil {
+				return fmt.Errorf("service %s: %w", addresses[n], err)
+			}
+			flows = append(flows, one)
+		}
+		for _, ready := range []bool{false, true} {
+			for _, one := range flows {
+				if err := f.changeOne(ctx, o, t, one, ready); err != nil {
+					return fmt.Errorf("change %d: service %s: %w", len(f.decided), addresses[one.service], err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// flow traces a flow to the nth Service.
+func (o *objects) flow(ctx context.Context, t *testbed, n int, address netip.Addr) (one flow, err error) {
+	one.service = n
+	one.syn, err = (frame.Description{
+		Protocol: frame.TCP, Flags: frame.SYN, From: clientAddress, To: netip.AddrPortFrom(address, servicePort),
+	}).Build()
+	if err != nil {
+		return one, err
+	}
+	chosen, err := t.decide(ctx, one.syn)
+	if err != nil {
+		return one, err
+	}
+	one.endpoint = slices.IndexFunc(o.slices[n].Endpoints, func(e discovery.Endpoint) bool { return e.Addresses[0] == chosen.String() })
+	if one.endpoint < 0 {
+		return one, fmt.Errorf("the program chooses %s, which isn't an endpoint", chosen)
+	}
+	return one, nil
+}
+
+// changeOne writes the readiness of an endpoint and measures the time to the program's
+// decision. It traces also during the write: the program may be faster than the API
+// server's answer.
+func (f *findings) changeOne(ctx context.Context, o *objects, t *testbed, one flow, ready bool) error {
+	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+	defer cancel()
+	var decided time.Time
+	group, ctx := errgroup.WithContext(ctx)
+	began := time.Now()
+	group.Go(func() (err error) {
+		decided, err = t.awaitDecision(ctx, one.syn, podAddress(one.endpoint, one.service), ready)
+		return err
+	})
+	err := o.setReady(ctx, one.service, one.endpoint, ready)
+	answered := time.Now()
+	if err != nil {
+		cancel()
+	}
+	if err := errors.Join(err, group.Wait()); err != nil {
+		return err
+	}
+	f.decided = append(f.decided, bench.Milliseconds(decided.Sub(began)))
+	f.written = append(f.written, bench.Milliseconds(answered.Sub(began)))
+	f.followed = append(f.followed, bench.Milliseconds(max(0, decided.Sub(answered))))
+	return nil
+}
+
+// awaitDecision traces until the program sends the packet to a backend (chosen), or to
+// another one, and returns the time.
+func (t *testbed) awaitDecision(ctx context.Context, syn []byte, backend netip.Addr, chosen bool) (time.Time, error) {
+	for {
+		now, err := t.decide(ctx, syn)
+		if err != nil {
+			return time.Time{}, err
+		}
+		if (now == backend) == chosen {
+			return time.Now(), nil
+		}
+		if err := bench.Sleep(ctx, tracePause); err != nil {
+			return time.Time{}, fmt.Errorf("the program chooses %s: %w", now, err)
+		}
+	}
+}
+
+// decide returns the backend to which the program would send a packet.
+func (t *testbed) decide(ctx context.Context, packet []byte) (netip.Addr, error) {
+	traces, err := netlab.Decode[[]observe.Trace](t.agent.Traces(ctx, []dataplane.Packet{{Frame: packet}}))
+	if err != nil {
+		return netip.Addr{}, err
+	}
+	if len(traces) != 1 || traces[0].Backend == nil {
+		return netip.Addr{}, fmt.Errorf("agent: the program has no backend for a packet: %+v", traces)
+	}
+	return traces[0].Backend.ID.Addr(), nil
+}

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package kubernetes measures how Fairlead follows a Kubernetes cluster: the time from
+// a change of an EndpointSlice to the program's decision, the time that the controller
+// and an agent take to synchronise thousands of Services, and their cost at rest.
+//
+// It writes objects into a real API server, runs the processes of controller and agent
+// (testbed.go), and traces packets through the program (change.go). The pods of the
+// objects don't run. cmd/fairlab calls Run.
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"fairlead.io/fairlead/lab/bench"
+)
+
+// Config says what is measured.
+type Config struct {
+	bench.Config
+	// Name is that of the lab, and of the objects in the cluster.
+	Name string
+	// Kubeconfig has an administrator's access to the API server.
+	Kubeconfig *clientcmdapi.Config
+	// Services is the number of Services, with ten endpoints each, and Changes that of
+	// changes of EndpointSlices.
+	Services, Changes int
+}
+
+// endpoints is the number of endpoints of each Service.
+const endpoints = 10
+
+// maxServices bounds the numbers of podAddress.
+const maxServices = 1 << 14
+
+// removeTimeout bounds the removal of lab and objects.
+const removeTimeout = time.Minute
+
+// plan is that of the measurement at rest.
+type plan struct {
+	// settle is the time for the effects of the last change.
+	settle time.Duration
+	rounds int
+	round  time.Duration
+}
+
+func newPlan(quick bool) plan {
+	if quick {
+		return plan{settle: 3 * time.Second, rounds: 3, round: 2 * time.Second}
+	}
+	return plan{settle: 10 * time.Second, rounds: 6, round: 10 * time.Second}
+}
+
+// Run measures; it leaves nothing, also if it fails or ctx ends.
+func Run(ctx context.Context, cfg Config) (report *bench.Report, err error) {
+	if cfg.Services < 1 || cfg.Services > maxServices {
+		return nil, fmt.Errorf("%d services: want 1 to %d", cfg.Services, maxServices)
+	}
+	if report, err = bench.NewReport("kubernetes", cfg.Commit, cfg.Quick); err != nil {
+		return nil, err
+	}
+	api, err := clientcmd.NewDefaultClientConfig(*cfg.Kubeconfig, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	o, err := newObjects(api, cfg.Name, cfg.Services)
+	if err != nil {
+		return nil, err
+	}
+	if err := o.check(ctx); err != nil {
+		return nil, err
+	}
+	t, err := newTestbed(ctx, cfg, api)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeTimeout)
+		defer cancel()
+		err = errors.Join(err, t.close(ctx), o.remove(ctx))
+	}()
+	return report, measure(ctx, cfg, o, t, report)
+}
+
+// measure fills the cluster, starts the controller and then an agent, changes
+// endpoints, and measures the processes at rest.
+func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *bench.Report) error {
+	f := findings{services: cfg.Services}
+	cfg.Log("writing %d Services with %d endpoints each", cfg.Services, endpoints)
+	if err := o.fill(ctx); err != nil {
+		return err
+	}
+	cfg.Log("the controller assigns addresses")
+	addresses, err := f.synchronise(ctx, o, t)
+	if err != nil {
+		return err
+	}
+	cfg.Log("%d changes of EndpointSlices", cfg.Changes)
+	if err := f.change(ctx, o, t, addresses, cfg.Changes); err != nil {
+		return err
+	}
+	p := newPlan(cfg.Quick)
+	cfg.Log("at rest, %d rounds of %s", p.rounds, p.round)
+	if err := f.rest(ctx, t, p); err != nil {
+		return err
+	}
+	f.report(report)
+	return nil
+}
+
+// synchronise starts the controller and then the agent, measures the time of their
+// initial synchronisation, and returns the addresses of the Services.
+func (f *findings) synchronise(ctx context.Context, o *objects, t *testbed) ([]netip.Addr, error) {
+	began := time.Now()
+	if err := t.startController(ctx, o.name); err != nil {
+		return nil, err
+	}
+	addresses, err := o.awaitAddresses(ctx, func() error { return t.running(controllerProcess) })
+	if err != nil {
+		return nil, err
+	}
+	f.controllerSync = time.Since(began).Seconds()
+	began = time.Now()
+	if err := t.startAgent(ctx); err != nil {
+		return nil, err
+	}
+	if err := t.awaitProgrammed(ctx, len(addresses)); err != nil {
+		return nil, err
+	}
+	f.agentSync = time.Since(began).Seconds()
+	return addresses, nil
+}
+
+type findings struct {
+	services int
+	// controllerSync and agentSync are seconds.
+	controllerSync, agentSync float64
+	// decided and written are the milliseconds from before the write of a change to the
+	// program's decision, and to the API server's answer. followed is the difference;
+	// 0 where the program was first.
+	decided, written, followed bench.Runs
+	// atRest is by process name.
+	atRest map[string]*usage
+}
+
+// usage is the cost of a process.
+type usage struct {
+	cores, memory, heap bench.Runs // processors, and MiB
+}
+
+// rest measures the cost of the processes while nothing changes.
+func (f *findings) rest(ctx context.Context, t *testbed, p plan) error {
+	pages := map[string]string{agentProcess: agentPage, controllerProcess: controllerPage}
+	if err := bench.Sleep(ctx, p.settle); err != nil {
+		return err
+	}
+	f.atRest = map[string]*usage{agentProcess: {}, controllerProcess: {}}
+	for range p.rounds {
+		began, before := time.Now(), map[string]time.Duration{}
+		for process := range pages {
+			busy, err := t.busy(process)
+			if err != nil {
+				return err
+			}
+			before[process] = busy
+		}
+		if err := bench.Sleep(ctx, p.round); err != nil {
+			return err
+		}
+		passed := time.Since(began)
+		for process := range pages {
+			busy, err := t.busy(process)
+			if err != nil {
+				return err
+			}
+			f.atRest[process].cores = append(f.atRest[process].cores, (busy-before[process]).Seconds()/passed.Seconds())
+		}
+	}
+	for process, page := range pages {
+		if err := f.atRest[process].measureMemory(ctx, t, process, page); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// measureMemory measures the memory of a process.
+func (u *usage) measureMemory(ctx context.Context, t *testbed, process, page string) error {
+	memory, err := t.resident(process)
+	if err != nil {
+		return err
+	}
+	heap, err := t.heap(ctx, process, page)
+	if err != nil {
+		return err
+	}
+	u.memory, u.heap = bench.Runs{memory / mib}, bench.Runs{heap / mib}
+	return nil
+}
+
+// target is the 99th percentile of the milliseconds from the change of an
+// EndpointSlice to the program's decision.
+const target = 50
+
+// report adds the results and the verdict.
+func (f *findings) report(r *bench.Report) {
+	labels := map[string]string{"services": fmt.Sprint(f.services), "endpoints": fmt.Sprint(f.services * endpoints)}
+	r.AddDistribution("endpointslice_to_program_ms", "ms", f.decided, labels)
+	r.AddDistribution("endpointslice_write_ms", "ms", f.written, labels)
+	r.AddDistribution("answer_to_program_ms", "ms", f.followed, labels)
+	r.Add("controller_sync", "s", bench.Runs{f.controllerSync}, labels)
+	r.Add("agent_sync", "s", bench.Runs{f.agentSync}, labels)
+	for _, process := range []string{agentProcess, controllerProcess} {
+		u := f.atRest[process]
+		r.Add(process+"_memory", "MiB", u.memory, labels)
+		r.Add(process+"_heap", "MiB", u.heap, labels)
+		r.Add(process+"_rest_cores", "cores", u.cores, labels)
+	}
+	slow := f.decided.Percentile(99)
+	r.Add("endpointslice_to_program_p99_ms", "ms", bench.Runs{slow}, labels)
+	r.Judge("endpointslice_to_program_p99_ms: 99 of 100 changes are decided by within so many milliseconds",
+		bench.Documented, bench.AtMost(target), slow)
+}

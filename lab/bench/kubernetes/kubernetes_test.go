@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// The measurement runs from the API server to the report, in small. Where the
+// cluster lacks Fairlead's kinds it says so, and it leaves nothing.
+func TestAPIServerQuick(t *testing.T) {
+	api := cluster.StartAPI(t)
+	config, err := clientcmd.LoadFromFile(api.Kubeconfig(t, api.Config()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	build(t)
+	cfg := Config{
+		Config: bench.Config{
+			Labs: netlab.Labs{Dir: t.TempDir()}, Commit: "abc123", Quick: true,
+			Progress: func(line string) { t.Log(line) },
+		},
+		Name: fmt.Sprintf("bench-%d", os.Getpid()), Kubeconfig: config, Services: 20, Changes: 10,
+	}
+	if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "deploy/helm/fairlead/crds") {
+		t.Fatalf("without Fairlead's kinds: error %v, want what to do", err)
+	}
+	if err := api.Define(t.Context(), "../../../deploy/helm/fairlead/crds"); err != nil {
+		t.Fatal(err)
+	}
+	report, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkReport(t, report, cfg.Changes)
+	checkNothingLeft(t, api, cfg)
+}
+
+// build puts the executable that is measured into PATH.
+func build(t *testing.T) {
+	t.Helper()
+	dir := t.TempDir()
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", dir, "fairlead.io/fairlead/cmd/fairlead")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+}
+
+func checkReport(t *testing.T, report *bench.Report, changes int) {
+	t.Helper()
+	found := map[string]bench.Result{}
+	for _, r := range report.Results {
+		found[r.Name] = r
+	}
+	for _, name := range []string{
+		"endpointslice_to_program_ms", "endpointslice_write_ms", "endpointslice_to_program_p99_ms", "controller_sync", "agent_sync",
+		"agent_memory", "agent_heap", "controller_memory", "controller_heap",
+	} {
+		if r := found[name]; r.Runs < 1 || r.Median <= 0 {
+			t.Errorf("%s: %+v, want something", name, r)
+		}
+	}
+	for _, name := range []string{"agent_rest_cores", "controller_rest_cores"} {
+		if found[name].Runs < 1 {
+			t.Errorf("%s: nothing", name)
+		}
+	}
+	if r := found["endpointslice_to_program_ms"]; r.Runs != changes || r.Distribution == nil {
+		t.Errorf("%d changes were measured, want %d, with their distribution", r.Runs, changes)
+	}
+	if len(report.Verdicts) != 1 || !strings.HasPrefix(report.Verdicts[0].Claim, "endpointslice_to_program_p99_ms") {
+		t.Errorf("verdicts %+v", report.Verdicts)
+	}
+}
+
+// checkNothingLeft looks for all that the measurement makes but its namespace, which
+// Kubernetes' controllers would take away.
+func checkNothingLeft(t *testing.T, api *cluster.API, cfg Config) {
+	t.Helper()
+	w, err := newObjects(api.Config(), cfg.Name, cfg.Services)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, list := range []client.ObjectList{
+		&core.ServiceList{}, &discovery.EndpointSliceList{}, &core.PodList{}, &core.NodeList{},
+		&v1alpha1.AddressPoolList{}, &v1alpha1.LoadBalancerGroupList{},
+	} {
+		// The API server's own Service isn't the measurement's.
+		if err := w.client.List(t.Context(), list, client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector("metadata.name", "kubernetes")}); err != nil {
+			t.Fatal(err)
+		}
+		if left := apimeta.LenList(list); left > 0 {
+			t.Errorf("%T: %d are left", list, left)
+		}
+	}
+	if labs, err := cfg.Labs.List(); err != nil || len(labs) > 0 {
+		t.Errorf("%d labs are left, error %v", len(labs), err)
+	}
+}
+
+// All endpoints have addresses of their own, in the networks that lead to their
+// workers.
+func TestPodAddresses(t *testing.T) {
+	seen := map[netip.Addr]bool{}
+	lab := topology()
+	balancer := lab.Host(balancerHost)
+	for n := range endpoints {
+		for service := range maxServices {
+			a := podAddress(n, service)
+			if seen[a] || !balancer.Routes[n].Destination.Contains(a) {
+				t.Fatalf("endpoint %d of service %d: %s, again or beyond %s", n, service, a, balancer.Routes[n].Destination)
+			}
+			seen[a] = true
+		}
+	}
+}

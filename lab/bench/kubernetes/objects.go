@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	core "k8s.io/api/core/v1"
+	discovery "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// objects writes the objects of the measurement.
+type objects struct {
+	client client.WithWatch
+	// name is that of the namespace, and of objects without one.
+	name     string
+	services int
+	// slices are the EndpointSlices of the API server by the Service's number.
+	slices []*discovery.EndpointSlice
+}
+
+// writers is the number of concurrent writes.
+const writers = 16
+
+func newObjects(config *rest.Config, name string, services int) (*objects, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1
+	kinds := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1alpha1.AddToScheme} {
+		if err := add(kinds); err != nil {
+			return nil, err
+		}
+	}
+	api, err := client.NewWithWatch(config, client.Options{Scheme: kinds})
+	if err != nil {
+		return nil, err
+	}
+	return &objects{client: api, name: name, services: services, slices: make([]*discovery.EndpointSlice, services)}, nil
+}
+
+// check returns an error if the cluster lacks Fairlead's kinds, or is in use.
+func (o *objects) check(ctx context.Context) error {
+	var groups v1alpha1.LoadBalancerGroupList
+	err := o.client.List(ctx, &groups)
+	switch {
+	case apimeta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+		return errors.New("cluster: Fairlead's kinds are missing: apply deploy/helm/fairlead/crds")
+	case err != nil:
+		return fmt.Errorf("cluster: %w", err)
+	case len(groups.Items) > 0:
+		return fmt.Errorf("cluster: it has the LoadBalancerGroup %s: use a cluster without Fairlead", groups.Items[0].Name)
+	}
+	return nil
+}
+
+// fill writes all objects.
+func (o *objects) fill(ctx context.Context) error {
+	for _, obj := range o.fixtures() {
+		status := obj.DeepCopyObject().(client.Object)
+		if err := o.client.Create(ctx, obj); err != nil {
+			return fmt.Errorf("%T %s: %w", obj, obj.GetName(), err)
+		}
+		switch status.(type) {
+		case *core.Node, *core.Pod:
+			status.SetResourceVersion(obj.GetResourceVersion())
+			status.SetUID(obj.GetUID())
+			if err := o.client.Status().Update(ctx, status); err != nil {
+				return fmt.Errorf("%T %s: status: %w", obj, obj.GetName(), err)
+			}
+		}
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for n := range o.services {
+		group.Go(func() error {
+			o.slices[n] = o.slice(n)
+			return errors.Join(o.client.Create(ctx, o.service(n)), o.client.Create(ctx, o.slices[n]))
+		})
+	}
+	return group.Wait()
+}
+
+// awaitAddresses waits until every Service has an address and a group, and returns the
+// addresses by the Services' numbers. An error of alive ends the wait.
+func (o *objects) awaitAddresses(ctx context.Context, alive func() error) ([]netip.Addr, error) {
+	events, err := o.client.Watch(ctx, &core.ServiceList{}, client.InNamespace(o.name))
+	if err != nil {
+		return nil, fmt.Errorf("services: %w", err)
+	}
+	defer events.Stop()
+	addresses, missing := make([]netip.Addr, o.services), o.services
+	check := time.NewTicker(time.Second)
+	defer check.Stop()
+	for missing > 0 {
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-check.C:
+			if err := alive(); err != nil {
+				return nil, err
+			}
+		case e, open := <-events.ResultChan():
+			svc, is := e.Object.(*core.Service)
+			if !open || !is {
+				return nil, fmt.Errorf("services: the watch ended with %d of %d without an address: %v", missing, o.services, e.Object)
+			}
+			n, address := assigned(svc)
+			if address.IsValid() && !addresses[n].IsValid() {
+				addresses[n] = address
+				missing--
+			}
+		}
+	}
+	return addresses, nil
+}
+
+// assigned returns the number of a Service, and its address if it has a group too.
+func assigned(svc *core.Service) (n int, address netip.Addr) {
+	if _, err := fmt.Sscanf(svc.Name, serviceName, &n); err != nil || svc.Annotations[v1alpha1.AnnotationGroup] == "" {
+		return n, address
+	}
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		if a, err := netip.ParseAddr(in.IP); err == nil {
+			return n, a
+		}
+	}
+	return n, address
+}
+
+// setReady writes the readiness of an endpoint of the nth Service.
+func (o *objects) setReady(ctx context.Context, n, endpoint int, ready bool) error {
+	s := o.slices[n]
+	s.Endpoints[endpoint].Conditions.Ready = &ready
+	if err := o.client.Update(ctx, s); err != nil {
+		return fmt.Errorf("endpointslice %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// remove removes everything. Without Kubernetes' own controllers the empty namespace
+// remains in deletion.
+func (o *objects) remove(ctx context.Context) error {
+	var errs []error
+	for _, kind := range []client.Object{&core.Service{}, &discovery.EndpointSlice{}, &core.Pod{}} {
+		err := o.client.DeleteAllOf(ctx, kind, client.InNamespace(o.name), client.GracePeriodSeconds(0))
+		errs = append(errs, client.IgnoreNotFound(err))
+	}
+	for _, obj := range o.fixtures() {
+		errs = append(errs, client.IgnoreNotFound(o.client.Delete(ctx, obj, client.GracePeriodSeconds(0))))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("cluster: objects are left: %w", err)
+	}
+	return nil
+}
+
+// labels select the objects of the measurement in group and pool.
+func (o *objects) labels() map[string]string { return map[string]string{"fairlead.io/bench": o.name} }
+
+func (o *objects) selector() meta.LabelSelector { return meta.LabelSelector{MatchLabels: o.labels()} }
+
+const (
+	// serviceName makes the name of the nth Service, and its EndpointSlice's.
+	serviceName = "web-%d"
+	servicePort = 80
+	podPort     = 8080
+	// pool contains the addresses of the Services.
+	pool = "10.64.0.0/16"
+)
+
+// balancerNode is the agent's Node, workerNode that of the nth endpoints.
+func (o *objects) balancerNode() string { return o.name + "-lb" }
+
+func (o *objects) workerNode(n int) string { return fmt.Sprintf("%s-worker%d", o.name, n) }
+
+// fixtures are all objects but Services and EndpointSlices, in the order of their
+// creation. The controller takes a node into a group if an agent's pod is ready on it.
+func (o *objects) fixtures() []client.Object {
+	balancer := o.node(o.balancerNode(), balancerAddress)
+	balancer.Labels = o.labels()
+	all := []client.Object{&core.Namespace{ObjectMeta: meta.ObjectMeta{Name: o.name}}, balancer}
+	for n := range endpoints {
+		all = append(all, o.node(o.workerNode(n), workerAddress(n)))
+	}
+	return append(all, o.agentPod(),
+		&v1alpha1.AddressPool{
+			ObjectMeta: meta.ObjectMeta{Name: o.name},
+			Spec: v1alpha1.AddressPoolSpec{
+				Addresses: []v1alpha1.AddressRange{pool}, ServiceSelector: new(o.selector()),
+			},
+		},
+		&v1alpha1.LoadBalancerGroup{
+			ObjectMeta: meta.ObjectMeta{Name: o.name},
+			Spec: v1alpha1.LoadBalancerGroupSpec{
+				Size: 1, NodeSelector: o.selector(), Services: v1alpha1.ServiceFilter{Selector: new(o.selector())},
+			},
+		})
+}
+
+// node is a ready node.
+func (o *objects) node(name string, address netip.Addr) *core.Node {
+	return &core.Node{
+		ObjectMeta: meta.ObjectMeta{Name: name},
+		Status: core.NodeStatus{
+			Addresses:  []core.NodeAddress{{Type: core.NodeInternalIP, Address: address.String()}},
+			Conditions: []core.NodeCondition{{Type: core.NodeReady, Status: core.ConditionTrue}},
+		},
+	}
+}
+
+// agentPod is the pod that the DaemonSet would create.
+func (o *objects) agentPod() *core.Pod {
+	return &core.Pod{
+		ObjectMeta: meta.ObjectMeta{
+			Name: "agent", Namespace: o.name,
+			Labels: map[string]string{"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/component": "agent"},
+		},
+		Spec: core.PodSpec{
+			NodeName: o.balancerNode(), AutomountServiceAccountToken: new(false),
+			Containers: []core.Container{{Name: "agent", Image: "localhost/fairlead"}},
+		},
+		Status: core.PodStatus{
+			Phase:      core.PodRunning,
+			Conditions: []core.PodCondition{{Type: core.PodReady, Status: core.ConditionTrue}},
+		},
+	}
+}
+
+// service is the nth Service.
+func (o *objects) service(n int) *core.Service {
+	return &core.Service{
+		ObjectMeta: meta.ObjectMeta{Name: fmt.Sprintf(serviceName, n), Namespace: o.name, Labels: o.labels()},
+		Spec: core.ServiceSpec{
+			Type: core.ServiceTypeLoadBalancer, LoadBalancerClass: new(v1alpha1.LoadBalancerClass),
+			AllocateLoadBalancerNodePorts: new(false),
+			Ports:                         []core.ServicePort{{Name: "http", Port: servicePort}},
+		},
+	}
+}
+
+// slice is the EndpointSlice of the nth Service, with one endpoint on each worker, as
+// Kubernetes' own controller writes it.
+func (o *objects) slice(n int) *discovery.EndpointSlice {
+	name := fmt.Sprintf(serviceName, n)
+	s := &discovery.EndpointSlice{
+		ObjectMeta: meta.ObjectMeta{
+			Name: name, Namespace: o.name, Labels: map[string]string{discovery.LabelServiceName: name},
+		},
+		AddressType: discovery.AddressTypeIPv4,
+		Ports:       []discovery.EndpointPort{{Name: new("http"), Port: new(int32(podPort)), Protocol: new(core.ProtocolTCP)}},
+	}
+	for i := range endpoints {
+		s.Endpoints = append(s.Endpoints, discovery.Endpoint{
+			Addresses:  []string{podAddress(i, n).String()},
+			Conditions: discovery.EndpointConditions{Ready: new(true), Serving: new(true), Terminating: new(false)},
+			NodeName:   new(o.workerNode(i)),
+			TargetRef:  &core.ObjectReference{Kind: "Pod", Namespace: o.name, Name: fmt.Sprintf("%s-%d", name, i)},
+		})
+	}
+	return s
+}

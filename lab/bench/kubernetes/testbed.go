@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+// The lab: the balancer, which runs agent and controller, and one host for all
+// workers. Pods of the nth worker are in 10.(128+n).0.0/16.
+const (
+	balancerHost      = "balancer"
+	workersHost       = "workers"
+	device            = "eth0"
+	agentProcess      = "agent"
+	controllerProcess = "controller"
+	socketFile        = "agent.sock"
+	kubeconfigFile    = "kubeconfig"
+	configFile        = "fairlead.yaml"
+	agentPage         = "127.0.0.1:9571"
+	controllerPage    = "127.0.0.1:9573"
+)
+
+var balancerAddress = netip.AddrFrom4([4]byte{10, 0, 2, 1})
+
+func workerAddress(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 2, byte(11 + n)}) }
+
+// podAddress is the address of the nth worker's pod of a Service.
+func podAddress(n, service int) netip.Addr {
+	service += 256 // not the first addresses
+	return netip.AddrFrom4([4]byte{10, byte(128 + n), byte(service >> 8), byte(service)})
+}
+
+// topology is the lab without its processes.
+func topology() netlab.Topology {
+	balancer := netlab.Host{
+		Name: balancerHost, Role: netlab.Balancer, Socket: socketFile,
+		Interfaces: []netlab.Interface{{Name: device, Addresses: []netip.Prefix{netip.PrefixFrom(balancerAddress, 24)}}},
+		Files:      map[string]string{configFile: "observe: {listen: \"" + agentPage + "\"}\n"},
+	}
+	workers := netlab.Host{Name: workersHost, Role: netlab.Client, Interfaces: []netlab.Interface{{Name: device}}}
+	for n := range endpoints {
+		at := workerAddress(n)
+		workers.Interfaces[0].Addresses = append(workers.Interfaces[0].Addresses, netip.PrefixFrom(at, 24))
+		balancer.Routes = append(balancer.Routes, netlab.Route{
+			Destination: netip.PrefixFrom(podAddress(n, 0), 16).Masked(), Gateways: []netip.Addr{at},
+		})
+	}
+	return netlab.Topology{
+		Name: "bench-kubernetes", Hosts: []netlab.Host{balancer, workers},
+		Links: []netlab.Link{{A: netlab.End{Host: balancerHost, Interface: device}, B: netlab.End{Host: workersHost, Interface: device}}},
+	}
+}
+
+// testbed is the running lab.
+type testbed struct {
+	*netlab.Lab
+	host  *netlab.HostState
+	proxy *proxy
+	node  string
+	page  http.Client // in the balancer's namespace
+	agent *control.Client
+}
+
+// newTestbed builds the lab, whose processes reach the API server through a proxy on
+// their loopback interface. On an error it removes everything.
+func newTestbed(ctx context.Context, cfg Config, api *rest.Config) (*testbed, error) {
+	lab, err := cfg.Labs.Up(ctx, cfg.Name, topology())
+	if err != nil {
+		return nil, err
+	}
+	state := lab.State()
+	t := &testbed{Lab: lab, host: state.Host(balancerHost), node: cfg.Name + "-lb"}
+	t.agent = control.Dial(t.host.Socket)
+	t.page = http.Client{
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return lab.Dial(ctx, balancerHost, network, address)
+		}},
+	}
+	if err := t.connect(cfg, api); err != nil {
+		return nil, errors.Join(err, t.close(context.WithoutCancel(ctx)))
+	}
+	return t, nil
+}
+
+// connect starts the proxy and writes the kubeconfig for it.
+func (t *testbed) connect(cfg Config, api *rest.Config) (err error) {
+	err = t.Do(balancerHost, func() error {
+		t.proxy, err = newProxy(api)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	text, err := t.proxy.kubeconfig(cfg.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	return t.host.ReplaceFile(kubeconfigFile, string(text))
+}
+
+func (t *testbed) close(ctx context.Context) error {
+	err := t.Down(ctx)
+	if t.proxy != nil {
+		t.proxy.close()
+	}
+	return err
+}
+
+func (t *testbed) startController(ctx context.Context, namespace string) error {
+	return t.Start(ctx, balancerHost, netlab.Process{Name: controllerProcess, Args: []string{
+		"fairlead", "controller", "--kubeconfig", kubeconfigFile, "--namespace", namespace,
+		"--metrics-address", controllerPage, "--health-address", "",
+	}})
+}
+
+func (t *testbed) startAgent(ctx context.Context) error {
+	return t.Start(ctx, balancerHost, netlab.Process{Name: agentProcess, Args: []string{
+		"fairlead", "agent", "--kubernetes", "--kubeconfig", kubeconfigFile, "--node-name", t.node,
+		"--config", configFile, "--socket", socketFile, "--pin-dir", "bpf/fairlead", "--state-dir", "state",
+	}})
+}
+
+// syncTimeout bounds the agent's initial synchronisation.
+const syncTimeout = 5 * time.Minute
+
+// awaitProgrammed waits until the agent is ready and has programmed that many services
+// with all their backends; the first ones may have to wait for neighbour entries.
+func (t *testbed) awaitProgrammed(ctx context.Context, services int) error {
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	for {
+		_, err := t.get(ctx, agentPage+"/readyz")
+		if err == nil {
+			err = t.checkProgrammed(ctx, services)
+		}
+		if err == nil {
+			return nil
+		}
+		if err := t.running(agentProcess); err != nil {
+			return err
+		}
+		if bench.Sleep(ctx, 20*time.Millisecond) != nil {
+			return errors.Join(err, ctx.Err())
+		}
+	}
+}
+
+// get returns a page of a process.
+func (t *testbed) get(ctx context.Context, url string) (string, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+url, http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := t.page.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %s", url, response.Status)
+	}
+	text, err := io.ReadAll(response.Body)
+	return string(text), err
+}
+
+// checkProgrammed returns an error unless that many services are programmed.
+func (t *testbed) checkProgrammed(ctx context.Context, services int) error {
+	status, err := netlab.Decode[observe.Status](t.agent.Status(ctx))
+	if err != nil {
+		return err
+	}
+	if status.Services.Programmed != services || status.Backends.InUse != services*endpoints {
+		return fmt.Errorf("agent: %d services are programmed and %d backends in use: want %d and %d",
+			status.Services.Programmed, status.Backends.InUse, services, services*endpoints)
+	}
+	return nil
+}
+
+// tick is the unit of processor time in /proc (USER_HZ, proc_pid_stat(5)).
+const tick = time.Second / 100
+
+const kib, mib = 1 << 10, 1 << 20
+
+// pid is that of a process; 0 if it was never started.
+func (t *testbed) pid(process string) int {
+	for _, p := range t.State().Host(balancerHost).Processes {
+		if p.Name == process {
+			return p.PID
+		}
+	}
+	return 0
+}
+
+// running returns an error with the end of its log if a process has ended.
+func (t *testbed) running(process string) error {
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d", t.pid(process))); err == nil {
+		return nil
+	}
+	text, err := os.ReadFile(filepath.Join(t.host.Directory, process+".log"))
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return errors.Join(fmt.Errorf("%s has ended: %s", process, lines[len(lines)-1]), err)
+}
+
+// busy is the processor time of a process.
+func (t *testbed) busy(process string) (time.Duration, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.pid(process)))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", process, err)
+	}
+	// The third field follows the name, which may contain blanks and parentheses.
+	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+	const userField, systemField = 14 - 3, 15 - 3
+	if len(fields) <= systemField {
+		return 0, fmt.Errorf("%s: %d fields of stat", process, len(fields))
+	}
+	var ticks int64
+	for _, field := range []string{fields[userField], fields[systemField]} {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("%s: stat: %w", process, err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick, nil
+}
+
+// resident is the proportional set size of a process in bytes (proc_pid_smaps(5)).
+func (t *testbed) resident(process string) (float64, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", t.pid(process)))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", process, err)
+	}
+	size, err := valueOf(string(text), "Pss:")
+	if err != nil {
+		return 0, fmt.Errorf("%s: smaps: %w", process, err)
+	}
+	return size * kib, nil
+}
+
+// heap is the heap in use, in bytes, by the metrics of a process.
+func (t *testbed) heap(ctx context.Context, process, page string) (float64, error) {
+	text, err := t.get(ctx, page+"/metrics")
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", process, err)
+	}
+	size, err := valueOf(text, "go_memstats_heap_inuse_bytes")
+	if err != nil {
+		return 0, fmt.Errorf("%s: metrics: %w", process, err)
+	}
+	return size, nil
+}
+
+// valueOf returns the number after the first word of a line.
+func valueOf(text, word string) (float64, error) {
+	for line := range strings.Lines(text) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == word {
+			return strconv.ParseFloat(fields[1], 64)
+		}
+	}
+	return 0, fmt.Errorf("no %s", word)
+}

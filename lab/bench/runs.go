@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Runs are the measurements of one quantity, in the order of the rounds.
+type Runs []float64
+
+// Median is the middle measurement, or the mean of the two in the middle; 0 if there
+// is none.
+func (r Runs) Median() float64 {
+	if len(r) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(r))
+	middle := len(sorted) / 2
+	if len(sorted)%2 == 1 {
+		return sorted[middle]
+	}
+	return (sorted[middle-1] + sorted[middle]) / 2
+}
+
+// Percentile is the smallest measurement that p percent, 1 to 100, don't exceed; 0 if
+// there is none.
+func (r Runs) Percentile(p int) float64 {
+	if len(r) == 0 {
+		return 0
+	}
+	const hundred = 100
+	sorted := slices.Sorted(slices.Values(r))
+	return sorted[(len(r)*p+hundred-1)/hundred-1]
+}
+
+// Sum adds all measurements.
+func (r Runs) Sum() float64 {
+	total := 0.0
+	for _, v := range r {
+		total += v
+	}
+	return total
+}
+
+// Bounds are the smallest and the largest measurement; 0 if there is none.
+func (r Runs) Bounds() (low, high float64) {
+	if len(r) == 0 {
+		return 0, 0
+	}
+	return slices.Min(r), slices.Max(r)
+}
+
+// Ratio is the median of a[i]/b[i]. Both sides of a round are measured one after
+// the other, so what slows the whole machine for a while cancels out.
+func Ratio(a, b Runs) (float64, error) {
+	if len(a) != len(b) || len(a) == 0 {
+		return 0, fmt.Errorf("%d rounds over %d", len(a), len(b))
+	}
+	ratios := make(Runs, len(a))
+	for i := range a {
+		if b[i] == 0 {
+			return 0, errors.New("division by zero")
+		}
+		ratios[i] = a[i] / b[i]
+	}
+	return ratios.Median(), nil
+}
+
+const (
+	// precision is that of the histogram: a thousandth of the unit (a microsecond of
+	// times in milliseconds), and three digits.
+	precision = 1e-3
+	digits    = 3
+	// maxBuckets and barWidth bound how a distribution is shown.
+	maxBuckets = 24
+	barWidth   = 50
+)
+
+// Distribution summarises many measurements of one quantity.
+type Distribution struct {
+	// P90, P99 and P999 are percentiles.
+	P90  float64 `json:"p90"`
+	P99  float64 `json:"p99"`
+	P999 float64 `json:"p99.9"`
+	// Buckets are equally wide; empty ones are left out.
+	Buckets []Bucket `json:"buckets"`
+}
+
+// Bucket counts the measurements from From on to below To.
+type Bucket struct {
+	From  float64 `json:"from"`
+	To    float64 `json:"to"`
+	Count int64   `json:"count"`
+}
+
+// AddDistribution adds the measurements of one quantity, none negative, with their
+// distribution.
+func (r *Report) AddDistribution(name, unit string, runs Runs, labels map[string]string) {
+	if len(runs) == 0 {
+		return
+	}
+	r.Add(name, unit, runs, labels)
+	r.Results[len(r.Results)-1].Distribution = distribute(runs)
+}
+
+func distribute(runs Runs) *Distribution {
+	_, largest := runs.Bounds()
+	ticks := func(v float64) int64 { return int64(math.Round(v / precision)) }
+	histogram := hdrhistogram.New(1, max(2, ticks(largest)), digits)
+	for _, v := range runs {
+		// It fails only for values above the maximum.
+		_ = histogram.RecordValue(ticks(v))
+	}
+	percentile := func(p float64) float64 { return float64(histogram.ValueAtPercentile(p)) * precision }
+	return &Distribution{P90: percentile(90), P99: percentile(99), P999: percentile(99.9), Buckets: count(runs)}
+}
+
+// count puts measurements into buckets.
+func count(runs Runs) []Bucket {
+	_, largest := runs.Bounds()
+	width := bucketWidth(largest)
+	counts := map[int]int64{}
+	for _, v := range runs {
+		counts[int(v/width)]++
+	}
+	var buckets []Bucket
+	for _, n := range slices.Sorted(maps.Keys(counts)) {
+		buckets = append(buckets, Bucket{From: float64(n) * width, To: float64(n+1) * width, Count: counts[n]})
+	}
+	return buckets
+}
+
+// bucketWidth is 1, 2 or 5 times a power of ten, and wide enough for few buckets.
+func bucketWidth(largest float64) float64 {
+	for width := precision; ; width *= 10 {
+		for _, step := range []float64{1, 2, 5} {
+			if largest < width*step*maxBuckets {
+				return width * step
+			}
+		}
+	}
+}
+
+// write draws a bar for each bucket.
+func (d *Distribution) write(w io.Writer, unit string) {
+	most := int64(1)
+	for _, b := range d.Buckets {
+		most = max(most, b.Count)
+	}
+	for _, b := range d.Buckets {
+		bar := strings.Repeat("#", int((b.Count*barWidth+most-1)/most))
+		fmt.Fprintf(w, "  %s to %s %s\t%d\t%s\n", number(b.From), number(b.To), unit, b.Count, bar)
+	}
+	fmt.Fprintf(w, "  90 %% within %s %s, 99 %% within %s, 99.9 %% within %s\n", number(d.P90), unit, number(d.P99), number(d.P999))
+}

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"text/tabwriter"
+
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+// packets counts forwarded packets by balancer and server.
+type packets map[string]map[string]uint64
+
+// forwarded reads the counters of all balancers.
+func (s show) forwarded(ctx context.Context) (packets, error) {
+	names := map[netip.Addr]string{}
+	for _, h := range s.lab.State().Hosts {
+		if h.Role == netlab.Server {
+			for _, a := range h.Addresses {
+				names[a] = h.Name
+			}
+		}
+	}
+	all := packets{}
+	for _, h := range s.balancers() {
+		backends, err := netlab.Decode[[]observe.Backend](control.Dial(h.Socket).Backends(ctx, ""))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", h.Name, err)
+		}
+		all[h.Name] = map[string]uint64{}
+		for _, b := range backends {
+			all[h.Name][names[b.Address]] += b.Packets
+		}
+	}
+	return all, nil
+}
+
+// minus subtracts an earlier reading.
+func (p packets) minus(before packets) packets {
+	for balancer, row := range p {
+		for server := range row {
+			row[server] -= before[balancer][server]
+		}
+	}
+	return p
+}
+
+// print writes a table with a line for each balancer and a column for each server.
+func (p packets) print(out io.Writer) {
+	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	columns := map[string]bool{}
+	for _, row := range p {
+		for server := range row {
+			columns[server] = true
+		}
+	}
+	names := slices.Sorted(maps.Keys(columns))
+	fmt.Fprint(t, "\t")
+	for _, server := range names {
+		fmt.Fprintf(t, "%s\t", server)
+	}
+	fmt.Fprintln(t, "total\t")
+	for _, balancer := range slices.Sorted(maps.Keys(p)) {
+		fmt.Fprintf(t, "%s\t", balancer)
+		total := uint64(0)
+		for _, server := range names {
+			fmt.Fprintf(t, "%d\t", p[balancer][server])
+			total += p[balancer][server]
+		}
+		fmt.Fprintf(t, "%d\t\n", total)
+	}
+	_ = t.Flush() // the writer is a terminal or a buffer
+}
+
+// passed counts packets for other hosts in the balancers' kernels, forwarded or
+// refused: servers' answers would be such packets. Those of BGP and BFD aren't, and
+// clients' requests don't reach the kernel.
+func (s show) passed() (sum uint64, err error) {
+	for _, h := range s.balancers() {
+		err := s.lab.Do(h.Name, func() error {
+			n, err := foreignPackets()
+			sum += n
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", h.Name, err)
+		}
+	}
+	return sum, nil
+}
+
+// foreignPackets counts packets for other hosts in the thread's network namespace (RFC
+// 4293's counters in proc_pid_net(5)).
+func foreignPackets() (uint64, error) {
+	v4, err := os.ReadFile("/proc/thread-self/net/snmp")
+	if err != nil {
+		return 0, fmt.Errorf("counters of IPv4: %w", err)
+	}
+	v6, err := os.ReadFile("/proc/thread-self/net/snmp6")
+	if err != nil {
+		return 0, fmt.Errorf("counters of IPv6: %w", err)
+	}
+	found := counters(v4)
+	for line := range bytes.Lines(v6) {
+		if f := bytes.Fields(line); len(f) == 2 {
+			found[string(f[0])], _ = strconv.ParseUint(string(f[1]), 10, 64)
+		}
+	}
+	sum := uint64(0)
+	for _, name := range []string{"InAddrErrors", "ForwDatagrams", "Ip6InAddrErrors", "Ip6InNoRoutes", "Ip6OutForwDatagrams"} {
+		n, known := found[name]
+		if !known {
+			return 0, fmt.Errorf("the kernel has no counter %s", name)
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+// counters parses the lines "Ip:" of names and of values.
+func counters(snmp []byte) map[string]uint64 {
+	found, names := make(map[string]uint64), [][]byte(nil)
+	for line := range bytes.Lines(snmp) {
+		f := bytes.Fields(line)
+		switch {
+		case len(f) == 0 || string(f[0]) != "Ip:":
+		case names == nil:
+			names = f
+		default:
+			for i := 1; i < min(len(f), len(names)); i++ {
+				found[string(names[i])], _ = strconv.ParseUint(string(f[i]), 10, 64)
+			}
+		}
+	}
+	return found
+}

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+// check is the health check of the web servers.
+var check = lb.HealthCheck{
+	Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 2, Fall: 3,
+}
+
+const (
+	// victim is the server that is killed.
+	victim = "server3"
+	// waitTimeout is how long balancers and router may take to detect a change.
+	waitTimeout = 10 * time.Second
+)
+
+// checked adds a health check to the TCP services.
+func checked(services []lb.Service) []lb.Service {
+	services = slices.Clone(services)
+	for i := range services {
+		if services[i].Protocol == lb.TCP {
+			services[i].Health = &check
+		}
+	}
+	return services
+}
+
+// failure kills a server while requests run, each on its own connection, and starts it
+// again; health checks detect both.
+func (s show) failure(ctx context.Context) error {
+	s.print("\n== wrk sends requests for 4 s, each on a new connection; meanwhile %s is killed, and started again\n"+
+		"   Health check: %s every %s along the path of requests, unhealthy after %d failures, healthy after %d answers",
+		victim, check.Type, check.Interval, check.Fall, check.Rise)
+	if err := s.configure(ctx, checked(s.without(0))); err != nil {
+		return err
+	}
+	if err := s.awaitVictim(ctx, true); err != nil {
+		return err
+	}
+	load, err := s.load(ctx, 4*time.Second, "-H", "Connection: close", "http://10.1.1.1:80/")
+	if err != nil {
+		return err
+	}
+	if err := s.killAndStart(ctx); err != nil {
+		return errors.Join(err, load.kill())
+	}
+	result, err := load.wait()
+	if err != nil {
+		return err
+	}
+	s.print("   %s", result)
+	s.print("   requests that failed: %d, those to %s from its end until it was out of the rings.", result.broken(), victim)
+	return nil
+}
+
+func (s show) killAndStart(ctx context.Context) error {
+	if err := pause(ctx, time.Second); err != nil { // wrk gives up if its first connection is refused
+		return err
+	}
+	killed := time.Now()
+	if err := s.lab.Kill(ctx, victim, "nginx"); err != nil {
+		return err
+	}
+	if err := s.awaitVictim(ctx, false); err != nil {
+		return err
+	}
+	s.print("   %s is out of the rings of all balancers %s after it was killed", victim, time.Since(killed).Round(time.Millisecond))
+	if err := s.lab.Restart(ctx, victim, "nginx"); err != nil {
+		return err
+	}
+	started := time.Now()
+	if err := s.awaitVictim(ctx, true); err != nil {
+		return err
+	}
+	s.print("   %s is in again %s after it was started", victim, time.Since(started).Round(time.Millisecond))
+	return nil
+}
+
+// awaitVictim waits until every balancer uses the victim, and reports it healthy, or
+// doesn't.
+func (s show) awaitVictim(ctx context.Context, used bool) error {
+	ctx, cancel := context.WithTimeout(ctx, waitTimeout)
+	defer cancel()
+	addresses := s.lab.State().Host(victim).Addresses
+	for _, h := range s.balancers() {
+		for {
+			backends, err := netlab.Decode[[]observe.Backend](control.Dial(h.Socket).Backends(ctx, "web"))
+			if err != nil {
+				return fmt.Errorf("%s: %w", h.Name, err)
+			}
+			if slices.ContainsFunc(backends, func(b observe.Backend) bool {
+				return slices.Contains(addresses, b.Address) && b.InUse == used &&
+					(b.Health.State == observe.HealthHealthy) == used
+			}) {
+				break
+			}
+			if err := pause(ctx, 5*time.Millisecond); err != nil {
+				return fmt.Errorf("%s: %s in use: want %v: %w", h.Name, victim, used, err)
+			}
+		}
+	}
+	return nil
+}
+
+// pause waits, or until ctx ends.
+func pause(ctx context.Context, length time.Duration) error {
+	select {
+	case <-time.After(length):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+const webURL = "http://10.1.1.1:80/"
+
+// cutOff disconnects a balancer while requests run on persistent connections, and
+// connects it again.
+func (s show) cutOff(ctx context.Context) error {
+	const lost, connections = "lb2", 64
+	s.print("\n== wrk keeps %d connections busy for 6 s; meanwhile the link of %s is cut, and mended\n"+
+		"   BFD: the router and each balancer send a packet every 100 ms, and detect a failure after 3 missing ones", connections, lost)
+	if err := s.awaitBFD(ctx, lost); err != nil {
+		return err
+	}
+	load, err := s.load(ctx, 6*time.Second, "-c", fmt.Sprint(connections), webURL)
+	if err != nil {
+		return err
+	}
+	if err := s.cutAndMend(ctx, lost); err != nil {
+		return errors.Join(err, load.kill())
+	}
+	result, err := load.wait()
+	if err != nil {
+		return err
+	}
+	s.print("   %s", result)
+	s.print("   connections broken: %d of %d. Those through %s continue through the others, which have the same rings.",
+		result.broken(), connections, lost)
+	return nil
+}
+
+func (s show) cutAndMend(ctx context.Context, balancer string) error {
+	if err := pause(ctx, time.Second); err != nil { // so that every connection has been used
+		return err
+	}
+	if err := s.lab.Cut(balancer); err != nil {
+		return err
+	}
+	took, err := s.awaitRoutes(ctx, balancer)
+	if err != nil {
+		return err
+	}
+	s.print("   %s is out of the router's routes %s after its link was cut", balancer, took)
+	if err := s.lab.Mend(balancer); err != nil {
+		return err
+	}
+	if took, err = s.awaitRoutes(ctx); err != nil {
+		return err
+	}
+	s.print("   %s is back %s after it was mended", balancer, took)
+	return nil
+}
+
+// leave stops a balancer's agent while requests run, each on its own connection, and
+// starts it again.
+func (s show) leave(ctx context.Context) error {
+	const leaving = "lb3"
+	s.print("\n== wrk sends requests for 4 s, each on a new connection; meanwhile %s is stopped by SIGTERM, and started again", leaving)
+	load, err := s.load(ctx, 4*time.Second, "-H", "Connection: close", webURL)
+	if err != nil {
+		return err
+	}
+	if err := s.leaveAndReturn(ctx, leaving); err != nil {
+		return errors.Join(err, load.kill())
+	}
+	result, err := load.wait()
+	if err != nil {
+		return err
+	}
+	s.print("   %s", result)
+	s.print("   requests that failed: %d. The agent withdraws its routes before it stops, and announces them when it is ready.", result.broken())
+	return nil
+}
+
+func (s show) leaveAndReturn(ctx context.Context, balancer string) error {
+	if err := pause(ctx, time.Second); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := s.lab.Stop(ctx, balancer, "agent"); err != nil {
+		return err
+	}
+	s.print("   %s withdrew its routes, waited for its traffic to end, and stopped after %s", balancer, time.Since(began).Round(time.Millisecond))
+	if _, err := s.awaitRoutes(ctx, balancer); err != nil {
+		return err
+	}
+	if err := s.lab.Restart(ctx, balancer, "agent"); err != nil {
+		return err
+	}
+	took, err := s.awaitRoutes(ctx)
+	if err != nil {
+		return err
+	}
+	s.print("   %s is in the routes again %s after it was started", balancer, took)
+	return nil
+}

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// AgentFile is the balancer's configuration in its host's directory.
+const AgentFile = "fairlead.yaml"
+
+// The executables that run in hosts, looked up in PATH.
+const (
+	fairlead = "fairlead"
+	fairlab  = "fairlab"
+)
+
+const agentSocket = "agent.sock"
+
+// AgentSettings is a balancer's configuration. A topology keeps it for each balancer,
+// so that its services can be changed later:
+//
+//	text := topology.Host("lb1").Agent.With(services).YAML()
+type AgentSettings struct {
+	// Node is the balancer's name. It balances on its interface eth0.
+	Node string
+	// TunnelEnds are what services in VXLAN or Geneve segments need.
+	TunnelEnds []netip.Addr
+	// BGP announces the VIPs; nil: static routes. Then the agent doesn't wait for the
+	// end of traffic when it is stopped, since no route would change.
+	BGP      *bgp.Config
+	Services []lb.Service
+	// Nodes are the nodes of other nodes' backends by backend address, for lb.DSR.
+	Nodes map[netip.Addr]netip.Addr
+}
+
+// With returns the settings with other services.
+func (s AgentSettings) With(services []lb.Service) AgentSettings {
+	s.Services = services
+	return s
+}
+
+// YAML returns the file.
+func (s AgentSettings) YAML() string {
+	drainTimeout := ""
+	if s.BGP == nil {
+		drainTimeout = "0s"
+	}
+	services := []yaml.MapSlice{}
+	for _, service := range s.Services {
+		services = append(services, serviceSection(s.withNodes(service)))
+	}
+	return yamlText(mapping(
+		"node", mapping("name", s.Node, "interfaces", []string{eth0}, "drainTimeout", drainTimeout, "tunnelEnds", s.TunnelEnds),
+		"dataplane", mapping("kind", "xdp", "xdpMode", "auto"),
+		"bgp", bgpSection(s.BGP),
+		"services", &services,
+	))
+}
+
+// withNodes sets the nodes of a service's backends.
+func (s AgentSettings) withNodes(service lb.Service) lb.Service {
+	if service.Forward != lb.DSR {
+		return service
+	}
+	service.Backends = slices.Clone(service.Backends)
+	for i := range service.Backends {
+		b := &service.Backends[i]
+		b.Node = s.Nodes[b.Address]
+	}
+	return service
+}
+
+// agent runs a balancer with the configuration in its directory.
+func agent() Process {
+	return Process{Name: "agent", Args: []string{
+		fairlead, "agent", "--config", AgentFile, "--socket", agentSocket, "--pin-dir", pinDir + "/fairlead",
+	}}
+}
+
+// tunnelEnd ends the balancers' tunnels on a server.
+func tunnelEnd(vips []netip.Addr, balancers []netip.Prefix) Process {
+	args := []string{fairlead, "node", "--interface", eth0}
+	for _, v := range vips {
+		args = append(args, "--vip", v.String())
+	}
+	for _, p := range balancers {
+		args = append(args, "--balancer", p.Masked().String())
+	}
+	return Process{Name: "node", Args: args}
+}
+
+// echo answers at port 7 of the addresses (RFC 862's port), over UDP and TCP.
+func echo(name string, addresses []netip.Addr) Process {
+	args := []string{fairlab, "lab", "echo", "--name", name}
+	for _, a := range addresses {
+		args = append(args, "--listen", netip.AddrPortFrom(a, echoPort).String())
+	}
+	return Process{Name: "echo", Args: args}
+}
+
+// Configure replaces the settings of the balancer's agent and returns when they
+// are programmed, or have failed.
+func (h *HostState) Configure(ctx context.Context, settings AgentSettings) error {
+	if err := h.ReplaceFile(AgentFile, settings.YAML()); err != nil {
+		return err
+	}
+	if err := control.Dial(h.Socket).Reload(ctx); err != nil {
+		return fmt.Errorf("%s: reload: %w", h.Name, err)
+	}
+	return nil
+}
+
+// Decode decodes the answer of an agent to a query.
+func Decode[T any](text []byte, err error) (answer T, _ error) {
+	if err != nil {
+		return answer, err
+	}
+	return answer, json.Unmarshal(text, &answer)
+}
+
+// sessionPoll is the time between two queries of an agent's sessions.
+const sessionPoll = 20 * time.Millisecond
+
+// AwaitSessions waits until every BGP session of the agents at these control
+// sockets is established and, with bfd, monitored by BFD: earlier failures are
+// detected later than they should be. An agent without peers is still starting.
+// If ctx ends, the error names what is missing.
+func AwaitSessions(ctx context.Context, sockets []string, bfd bool) error {
+	for _, socket := range sockets {
+		for {
+			missing, err := missingSession(ctx, socket, bfd)
+			if err == nil && missing == "" {
+				break
+			}
+			select {
+			case <-time.After(sessionPoll):
+			case <-ctx.Done():
+				return errors.Join(fmt.Errorf("%s: waiting for %s", socket, missing), err, ctx.Err())
+			}
+		}
+	}
+	return nil
+}
+
+// missingSession describes the first session that isn't up, empty if all are.
+func missingSession(ctx context.Context, socket string, bfd bool) (string, error) {
+	routes, err := Decode[observe.Routes](control.Dial(socket).Routes(ctx))
+	if err != nil {
+		return "the agent", err
+	}
+	if len(routes.Peers) == 0 {
+		return "peers", nil
+	}
+	for _, p := range routes.Peers {
+		if p.State != bgp.Established {
+			return fmt.Sprintf("peer %s: %s: %s", p.Address, p.State, p.Reason), nil
+		}
+		if bfd && p.BFD != bgp.BFDUp {
+			return fmt.Sprintf("peer %s: BFD %s: %s", p.Address, p.BFD, p.BFDReason), nil
+		}
+	}
+	return "", nil
+}

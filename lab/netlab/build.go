@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// pinDir is the BPF file system in a balancer's directory, which is removed with the
+// lab.
+const pinDir = "bpf"
+
+// builder builds a topology.
+type builder struct {
+	topology *Topology
+	lab      *Lab
+}
+
+// build creates everything in the order of dependencies. After an error demolish is
+// called.
+func (b *builder) build(ctx context.Context) error {
+	hosts := []struct {
+		what string
+		step func(*Host) error
+	}{
+		{"namespaces", b.createNamespace},
+		{"directories", b.populate},
+		{"sysctls", b.tune},
+	}
+	network := []struct {
+		what string
+		step func(*Host) error
+	}{
+		{"interface programs", b.program},
+		{"interfaces", b.plumb},
+		{"overlays", b.overlay},
+		{"bridges", b.bridge},
+		{"addresses", b.address},
+		{"routes", b.route},
+		{"rules", b.filter},
+		{"processes", b.startProcesses},
+	}
+	for _, s := range hosts {
+		if err := b.eachHost(ctx, s.what, s.step); err != nil {
+			return err
+		}
+	}
+	b.lab.labs.progress("%d links", len(b.topology.Links))
+	for _, l := range b.topology.Links {
+		if err := b.wire(l); err != nil {
+			return fmt.Errorf("link %s to %s: %w", l.A, l.B, err)
+		}
+	}
+	for _, s := range network {
+		if err := b.eachHost(ctx, s.what, s.step); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) eachHost(ctx context.Context, what string, step func(*Host) error) error {
+	b.lab.labs.progress("%s of %d hosts", what, len(b.topology.Hosts))
+	for i := range b.topology.Hosts {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := step(&b.topology.Hosts[i]); err != nil {
+			return fmt.Errorf("host %s: %w", b.topology.Hosts[i].Name, err)
+		}
+	}
+	return nil
+}
+
+func (b *builder) namespace(host string) namespace {
+	return namespace(b.lab.state.Host(host).Namespace)
+}
+
+// withHandle calls fn with a netlink socket in the host's namespace.
+func (b *builder) withHandle(host string, fn func(*netlink.Handle) error) error {
+	ns, err := netns.GetFromPath(b.namespace(host).path())
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	h, err := netlink.NewHandleAt(ns, unix.NETLINK_ROUTE)
+	if err != nil {
+		return fmt.Errorf("netlink: %w", err)
+	}
+	defer h.Close()
+	return fn(h)
+}
+
+func (b *builder) createNamespace(host *Host) error { return b.namespace(host.Name).create() }
+
+// populate creates the host's directory with its files, and a balancer's BPF file
+// system.
+func (b *builder) populate(host *Host) error {
+	dir := b.lab.state.Host(host.Name).Directory
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	files := map[string]string{}
+	if host.Agent != nil {
+		files[AgentFile] = host.Agent.YAML()
+	}
+	maps.Copy(files, host.Files)
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			return err
+		}
+	}
+	if err := Chown(dir, host.Owner); err != nil {
+		return fmt.Errorf("owner %s: %w", host.Owner, err)
+	}
+	if host.Role != Balancer {
+		return nil
+	}
+	pins := filepath.Join(dir, pinDir)
+	if err := os.Mkdir(pins, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("bpf", pins, "bpf", 0, "mode=0700"); err != nil {
+		return fmt.Errorf("mount %s: %w", pins, err)
+	}
+	return nil
+}
+
+// Chown makes an account the owner of a directory with its files; empty: none.
+func Chown(dir, owner string) error {
+	if owner == "" {
+		return nil
+	}
+	account, err := user.Lookup(owner)
+	if err != nil {
+		return err
+	}
+	uid, err := strconv.Atoi(account.Uid)
+	if err != nil {
+		return err
+	}
+	gid, err := strconv.Atoi(account.Gid)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, uid, gid))
+	})
+}
+
+func (b *builder) startProcesses(host *Host) error {
+	for _, p := range host.Processes {
+		if err := b.lab.start(host.Name, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// demolish removes everything that the state names. It can be called again after an
+// error.
+func demolish(dir string, s State) error {
+	errs := []error{evict(s)}
+	for _, h := range s.Hosts {
+		errs = append(errs,
+			unmount(filepath.Join(h.Directory, pinDir)),
+			namespace(h.Namespace).remove())
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// evict stops the processes of the state and all others in the lab's namespaces, also
+// those missing in the state because their starter was killed. Agents are killed: their
+// orderly shutdown would wait for routers that are stopped too.
+func evict(s State) error {
+	var processes []ProcessState
+	for _, h := range s.Hosts {
+		processes = append(processes, h.Processes...)
+		for _, p := range h.Processes {
+			if h.Role == Balancer {
+				_ = p.signal(unix.SIGKILL) // stop handles those that survive or have ended
+			}
+		}
+	}
+	var errs []error
+	// The second round is for processes that were started during the first.
+	for range 2 {
+		for _, h := range s.Hosts {
+			found, err := namespace(h.Namespace).processes()
+			errs = append(errs, err)
+			processes = append(processes, found...)
+		}
+		errs = append(errs, stop(processes, evictGrace))
+		processes = nil
+	}
+	return errors.Join(errs...)
+}
+
+// A router hashes flows by the five-tuple of their packets. Policy 1 does so only if
+// the kernel has no hash of the packet yet: here it has that of the sender's socket,
+// which other packets of the flow lack, such as a reset after the socket was closed.
+const (
+	multipathCustom    = "3"
+	multipathFiveTuple = "55" // 0x37: both addresses, protocol, both ports
+)
+
+// tune sets a host's sysctls, before interfaces inherit those of "default". Sysctls
+// outside of "net." would be the whole machine's.
+func (b *builder) tune(host *Host) error {
+	settings := roleSysctls(host.Role)
+	maps.Copy(settings, host.Sysctls)
+	return b.namespace(host.Name).do(func() error {
+		for _, name := range slices.Sorted(maps.Keys(settings)) {
+			if !strings.HasPrefix(name, "net.") || strings.Contains(name, "/") {
+				return fmt.Errorf("sysctl %q: want a dotted name below net", name)
+			}
+			path := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
+			if err := os.WriteFile(path, []byte(settings[name]), 0o644); err != nil {
+				return fmt.Errorf("sysctl %s: %w", name, err)
+			}
+		}
+		return nil
+	})
+}
+
+// roleSysctls are the sysctls of a role.
+func roleSysctls(role Role) map[string]string {
+	settings := map[string]string{
+		// Answers take another path than requests.
+		"net.ipv4.conf.all.rp_filter":     "0",
+		"net.ipv4.conf.default.rp_filter": "0",
+		// IPv6 is on, without duplicate address detection and router advertisements,
+		// independent of the machine's defaults.
+		"net.ipv6.conf.all.disable_ipv6":      "0",
+		"net.ipv6.conf.default.disable_ipv6":  "0",
+		"net.ipv6.conf.default.accept_dad":    "0",
+		"net.ipv6.conf.default.dad_transmits": "0",
+		"net.ipv6.conf.default.accept_ra":     "0",
+	}
+	switch role {
+	case Router:
+		maps.Copy(settings, map[string]string{
+			"net.ipv4.ip_forward":                "1",
+			"net.ipv6.conf.all.forwarding":       "1",
+			"net.ipv4.fib_multipath_hash_policy": multipathCustom,
+			"net.ipv6.fib_multipath_hash_policy": multipathCustom,
+			"net.ipv4.fib_multipath_hash_fields": multipathFiveTuple,
+			"net.ipv6.fib_multipath_hash_fields": multipathFiveTuple,
+		})
+	case Server:
+		// Every server has the VIPs: ARP must neither answer for them nor use them as
+		// source. IPv6 doesn't answer for another interface.
+		maps.Copy(settings, map[string]string{
+			"net.ipv4.conf.all.arp_ignore":   "1",
+			"net.ipv4.conf.all.arp_announce": "2",
+		})
+	case Client, Switch, Balancer, Reflector:
+	}
+	return settings
+}
+
+// filter loads a host's nftables rules.
+func (b *builder) filter(host *Host) error {
+	if host.Rules == "" {
+		return nil
+	}
+	var output bytes.Buffer
+	nft := exec.Command("nft", "-f", "-")
+	nft.Stdin, nft.Stdout, nft.Stderr = strings.NewReader(host.Rules), &output, &output
+	// A child is born in the namespace of the thread that forks it.
+	if err := b.namespace(host.Name).do(nft.Start); err != nil {
+		return fmt.Errorf("nft: %w", err)
+	}
+	if err := nft.Wait(); err != nil {
+		return fmt.Errorf("nft: %w: %s", err, bytes.TrimSpace(output.Bytes()))
+	}
+	return nil
+}

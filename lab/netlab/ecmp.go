@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// tunnelMTU carries a packet of defaultMTU with the outer headers of any mode.
+const tunnelMTU = 1600
+
+// ECMPOptions are what the lab "ecmp" can be varied in.
+type ECMPOptions struct {
+	// Forward is any mode. Servers decapsulate IPIP and GUE by "fairlead node", VXLAN by
+	// kernel devices and Geneve by lab/wire.
+	Forward lb.Forward
+	// MTU is that of the links to balancers and servers in bytes. 0 is 1500 or, in modes
+	// that tunnel, enough for clients' full packets with outer headers.
+	MTU int
+	// Balancers is their number, 1 to MaxBalancers, Servers 1 to MaxServers.
+	Balancers, Servers int
+	// Second is the number of balancers, the first ones, that also serve a second pair
+	// of VIPs.
+	Second int
+	// Router is the router's BGP implementation; with "" its routes are static, and the
+	// fields below must not be set.
+	Router RouterKind
+	// GoBGPD is the gobgpd that a GoBGP router runs: Debian's is too old for FRR's
+	// zebra, "go build -modfile=tools/go.mod" builds another. "" is the one in PATH.
+	GoBGPD string
+	// Reflector puts a BGP route reflector between the router and the balancers.
+	Reflector bool
+	// Dynamic makes the router accept any balancer ("dynamic neighbours").
+	Dynamic bool
+	// PeerIPv6 uses IPv6 for all BGP sessions.
+	PeerIPv6 bool
+	// Foreign adds a server that announces VIPs by ExaBGP.
+	Foreign bool
+}
+
+// ECMP is a client behind a router that spreads two VIPs, one for each address
+// family, over balancers by equal-cost routes. The servers answer through the
+// router, past the balancers; with lb.NAT, where they see connections of the
+// balancer's address, through the balancer:
+//
+//	client ── router ── switch ─┬─ lb1, lb2 …
+//	                            └─ server1, server2 …
+//
+// The client's network is 10.0.1.0/24 and fd00:1::/64, the others' is
+// 10.0.2.0/24 and fd00:2::/64. The services are "web" (TCP port 80) and "echo"
+// (UDP port 7) at 10.1.1.1, "web6" and "echo6" at fd00:10:1:1::1. With lb.NAT
+// nginx listens at port 8080 of the servers' own addresses.
+//
+// The second pair of VIPs is 10.1.2.1 and fd00:10:1:2::1, with the services
+// "second" and "second6" (TCP port 80).
+//
+// With a Router the balancers, of AS 65021, announce the VIPs to the router, of AS
+// 65000, over IPv4 for both families, with BFD. With a Reflector all speakers are of AS
+// 65021, and peer only with the host "reflector", 10.0.2.2. A Foreign speaker is the
+// host "exabgp", 10.0.2.3, which serves and announces the first pair of VIPs, and
+// 10.1.9.1 and fd00:10:1:9::1. The lab is up when the router has all learned routes.
+func ECMP(o ECMPOptions) (Topology, error) {
+	mtu := o.MTU
+	switch o.Forward {
+	case lb.L2DSR, lb.NAT:
+	case lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve:
+		mtu = cmp.Or(mtu, tunnelMTU)
+	default:
+		return Topology{}, fmt.Errorf("topology ecmp: forwarding mode %s: want l2dsr, ipip, gue, vxlan, geneve or nat", o.Forward)
+	}
+	if mtu != 0 && (mtu < minMTU || mtu > maxMTU) {
+		return Topology{}, fmt.Errorf("topology ecmp: mtu %d is not in %d to %d", mtu, minMTU, maxMTU)
+	}
+	if o.Balancers < 1 || o.Balancers > MaxBalancers {
+		return Topology{}, fmt.Errorf("topology ecmp: %d balancers: want 1 to %d", o.Balancers, MaxBalancers)
+	}
+	if o.Servers < 1 || o.Servers > MaxServers {
+		return Topology{}, fmt.Errorf("topology ecmp: %d servers: want 1 to %d", o.Servers, MaxServers)
+	}
+	if o.Second < 0 || o.Second > o.Balancers {
+		return Topology{}, fmt.Errorf("topology ecmp: %d balancers of the second VIPs: want 0 to %d", o.Second, o.Balancers)
+	}
+	only := site{
+		forward: o.Forward, balancers: o.Balancers, servers: o.Servers, second: o.Second, mtu: mtu,
+		peering: peering{
+			router: o.Router, gobgpd: cmp.Or(o.GoBGPD, "gobgpd"), reflector: o.Reflector, dynamic: o.Dynamic,
+			ipv6: o.PeerIPv6, foreign: o.Foreign, balancers: o.Balancers,
+		},
+	}
+	if err := only.peering.check(); err != nil {
+		return Topology{}, fmt.Errorf("topology ecmp: %w", err)
+	}
+	return only.ecmp(), nil
+}
+
+// ecmp draws the whole topology.
+func (s *site) ecmp() Topology {
+	d := newDrawing("ecmp")
+	s.draw(d)
+	if s.peering.foreign {
+		s.foreignSpeaker(d)
+	}
+	if s.peering.reflector {
+		s.reflector(d)
+	}
+	for n := range s.balancers {
+		d.balancer(n+1, s.mtu)
+		h := &d.Hosts[len(d.Hosts)-1]
+		h.Routes = defaultRoutes(serviceNetwork)
+		if s.peering.speaks() {
+			h.Agent.BGP = s.peering.announcer(balancerNumber + n + 1)
+		}
+		if n >= s.second {
+			h.Agent.Services = slices.DeleteFunc(slices.Clone(d.Services), func(service lb.Service) bool {
+				return !slices.Contains(vips(), service.Address)
+			})
+		}
+	}
+	return d.finish()
+}
+
+// VLAN is two tenants that have the same VIPs, and the same addresses
+// everywhere, in VLANs 100 (red) and 200 (blue) of one switch. Two balancers
+// serve both:
+//
+//	client-red ── router-red ── switch ─┬─ lb1, lb2
+//	client-blue ─ router-blue ──┘       └─ server-red1, …, server-blue2
+//
+// Addresses and services are those of ECMP; services are called "web-red",
+// "web6-red" and so on.
+func VLAN() Topology {
+	const balancers, servers = 2, 2
+	d := newDrawing("vlan")
+	for _, tenant := range []struct {
+		name string
+		vlan uint16
+	}{{"red", 100}, {"blue", 200}} {
+		s := site{
+			forward: lb.L2DSR, tenant: tenant.name, vlan: tenant.vlan,
+			balancers: balancers, servers: servers,
+		}
+		s.draw(d)
+	}
+	for n := range balancers {
+		d.balancer(n+1, 0)
+	}
+	return d.finish()
+}
+
+// VXLAN is two tenants that have the same VIPs, and the same addresses
+// everywhere, in two VXLAN segments over one network: red has identifier 5001
+// and its tunnels run over IPv4, blue has 5002 and its tunnels run over IPv6.
+// Routers and servers have VXLAN devices of the kernel. Two balancers serve
+// both; they get frames of the segments from the routers, and send frames of the
+// segments to the servers:
+//
+//	client-red ── router-red ── switch ─┬─ lb1, lb2
+//	client-blue ─ router-blue ──┘       └─ server-red1, …, server-blue2
+//
+// The tenants' clients are in 10.0.1.0/24 and fd00:1::/64, their servers in
+// 10.0.3.0/24 and fd00:3::/64. What carries the segments is 10.0.2.0/24 and
+// fd00:2::/64. Services are called "web-red", "web6-red" and so on.
+//
+// The links that carry the segments have the given MTU in bytes; 0 is as much as
+// clients' full packets need. With less, routers send ICMP errors
+// to clients.
+func VXLAN(mtu int) Topology {
+	const balancers, servers = 2, 2
+	mtu = cmp.Or(mtu, tunnelMTU)
+	d := newDrawing("vxlan")
+	for i, tenant := range []string{"red", "blue"} {
+		s := site{
+			forward: lb.VXLAN, tenant: tenant, balancers: balancers, servers: servers, mtu: mtu,
+			overlay: &overlayNetwork{id: firstVNI + uint32(i), family: i, tenant: i, servers: i * servers},
+		}
+		s.draw(d)
+	}
+	for n := range balancers {
+		d.balancer(n+1, mtu)
+	}
+	return d.finish()
+}

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// flannel is the name of the overlay's devices, as flannel names them in Kubernetes;
+// podSegment is its segment.
+const (
+	flannel    = "flannel.1"
+	podSegment = 1
+)
+
+// podMTU leaves room for the overlay's headers over IPv4 in packets of
+// defaultMTU.
+const podMTU = defaultMTU - 50
+
+// podNumber is a pod's number in its node's network, in which the node is 1.
+const podNumber = 2
+
+// PodsOptions are what the lab "pods" can be varied in.
+type PodsOptions struct {
+	// Balancers is their number, 1 to MaxBalancers, Nodes 1 to MaxServers.
+	Balancers, Nodes int
+}
+
+// Pods is a client behind a router that spreads two VIPs over balancers as in
+// ECMP. The backends are pods of a container cluster in an overlay of VXLAN devices,
+// with a network for each host, as flannel builds it for Kubernetes.
+//
+//	client ── router ── switch ─┬─ lb1, lb2 …    flannel.1: 10.244.(100+N).0
+//	                            └─ node1 ── pod1  flannel.1: 10.244.N.0
+//
+// The Nth pod is 10.244.N.2 and fd00:244:N::2. Services are those of ECMP with lb.NAT.
+// Packets in the overlay have at most 1450 bytes, all others 1500.
+func Pods(o PodsOptions) (Topology, error) {
+	if o.Balancers < 1 || o.Balancers > MaxBalancers {
+		return Topology{}, fmt.Errorf("topology pods: %d balancers: want 1 to %d", o.Balancers, MaxBalancers)
+	}
+	if o.Nodes < 1 || o.Nodes > MaxServers {
+		return Topology{}, fmt.Errorf("topology pods: %d nodes: want 1 to %d", o.Nodes, MaxServers)
+	}
+	c := cluster{site{forward: lb.NAT, balancers: o.Balancers, servers: o.Nodes}}
+	return c.draw(), nil
+}
+
+// cluster is a site whose servers are pods.
+type cluster struct{ site }
+
+func (c *cluster) draw() Topology {
+	d := newDrawing("pods")
+	d.Hosts = append(d.Hosts, c.client())
+	d.Links = append(d.Links, Link{A: End{"client", eth0}, B: End{"router", eth0}})
+	c.router(d)
+	for n := range c.servers {
+		c.node(d, n+1)
+		c.pod(d, n+1)
+	}
+	c.podServices(d, func(i int) (string, []netip.Addr) { return podName(i + 1), podAddresses(i+1, podNumber) })
+	for n := range c.balancers {
+		d.balancer(n+1, 0)
+		h := &d.Hosts[len(d.Hosts)-1]
+		h.Routes = defaultRoutes(serviceNetwork)
+		c.join(h, balancerPods+n+1)
+	}
+	return d.finish()
+}
+
+func podName(n int) string { return fmt.Sprintf("pod%d", n) }
+
+// podServices draws the services of ECMP with pods for servers, in their order.
+func (c *cluster) podServices(d *drawing, pod func(i int) (name string, addresses []netip.Addr)) {
+	c.service(d, "web", lb.TCP, webPort, vips())
+	c.service(d, "echo", lb.UDP, echoPort, vips())
+	for s := range d.Services {
+		for i := range c.servers {
+			name, addresses := pod(i)
+			d.Services[s].Backends[i].Address, d.Probes[s].Answers[i] = addresses[s%2], name
+		}
+	}
+}
+
+// node draws the nth node, which forwards between its pod and the overlay.
+func (c *cluster) node(d *drawing, n int) {
+	h := Host{
+		Name: fmt.Sprintf("node%d", n), Role: Router,
+		Interfaces: []Interface{{Name: eth1, Addresses: podNetworks(n, 1)}},
+		Routes:     defaultRoutes(serviceNetwork),
+	}
+	d.plug(&h, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, serverNumber+n)}, 0)
+	c.join(&h, n)
+	d.Hosts = append(d.Hosts, h)
+}
+
+// pod draws the nth node's pod.
+func (c *cluster) pod(d *drawing, n int) {
+	name, own, gateway := podName(n), podAddresses(n, podNumber), podAddresses(n, 1)
+	d.Hosts = append(d.Hosts, Host{
+		Name: name, Role: Server,
+		Interfaces: []Interface{{Name: eth0, Addresses: podNetworks(n, podNumber)}},
+		Routes: []Route{
+			{Destination: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Gateways: gateway[:1]},
+			{Destination: netip.PrefixFrom(netip.IPv6Unspecified(), 0), Gateways: gateway[1:]},
+		},
+		Files:     map[string]string{nginxConfig: nginxText(name, ownWebPort)},
+		Processes: []Process{nginx(), echo(name, own)},
+	})
+	d.Links = append(d.Links, Link{A: End{fmt.Sprintf("node%d", n), eth1}, B: End{name, eth0}, MTU: podMTU})
+}
+
+// balancerPods plus a balancer's number is the number of its network in the overlay,
+// in which only its device is.
+const balancerPods = 100
+
+// join adds the overlay's device to a host, with its network's first address and
+// entries for all others.
+func (c *cluster) join(h *Host, network int) {
+	device := Overlay{
+		Name: flannel, ID: podSegment, Local: c.underlay(network), MAC: overlayMAC(podSegment, network), MTU: podMTU,
+	}
+	for _, a := range podAddresses(network, 0) {
+		device.Addresses = append(device.Addresses, netip.PrefixFrom(a, a.BitLen()))
+	}
+	for _, other := range c.networks() {
+		if other == network {
+			continue
+		}
+		mac := overlayMAC(podSegment, other)
+		// IPv6 floods some frames, which would count as dropped otherwise.
+		device.Members = append(device.Members, c.underlay(other))
+		device.Stations = append(device.Stations, Station{mac, c.underlay(other)})
+		for family, gateway := range podAddresses(other, 0) {
+			h.Neighbours = append(h.Neighbours, Neighbour{flannel, gateway, mac})
+			h.Routes = append(h.Routes, Route{
+				Destination: podNetworks(other, 0)[family], Gateways: []netip.Addr{gateway}, Device: flannel,
+			})
+		}
+	}
+	h.Overlays = []Overlay{device}
+}
+
+// networks are the numbers of all networks in the overlay.
+func (c *cluster) networks() []int {
+	var all []int
+	for n := range c.servers {
+		all = append(all, n+1)
+	}
+	for n := range c.balancers {
+		all = append(all, balancerPods+n+1)
+	}
+	return all
+}
+
+// underlay is the tunnel end point of a network's host.
+func (c *cluster) underlay(network int) netip.Addr {
+	number := serverNumber + network
+	if network > balancerPods {
+		number = balancerNumber + network - balancerPods
+	}
+	return addresses(serviceNetwork, number)[0]
+}
+
+// podAddresses are those of a number in a host's network of the overlay: IPv4,
+// then IPv6.
+func podAddresses(network, number int) []netip.Addr {
+	decimal := addresses(0, network)[1].As16() // its last bytes read as the number
+	return []netip.Addr{
+		netip.AddrFrom4([4]byte{10, 244, byte(network), byte(number)}),
+		netip.AddrFrom16([16]byte{
+			0: 0xfd, 2: 0x02, 3: 0x44, 4: decimal[14], 5: decimal[15], 15: byte(number),
+		}),
+	}
+}
+
+// podNetworks returns addresses with the lengths of their networks.
+func podNetworks(network, number int) []netip.Prefix {
+	a := podAddresses(network, number)
+	return []netip.Prefix{netip.PrefixFrom(a[0], 24), netip.PrefixFrom(a[1], 64)}
+}

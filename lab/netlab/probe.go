@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// A probe is answered when probeRun requests in a row have been, each from another
+// port, and every server has answered. With three routes the chance to miss a dead
+// one is (2/3)^32, two in a million.
+const (
+	probeRun     = 32
+	probeTimeout = 500 * time.Millisecond
+	probePause   = 20 * time.Millisecond // after a failure
+)
+
+// awaitReady returns when the topology's routers have learned their routes and
+// its probes are answered.
+func (l *Lab) awaitReady(ctx context.Context, t *Topology) error {
+	if err := l.awaitRoutes(ctx, t.Learned); err != nil {
+		return err
+	}
+	return l.awaitProbes(ctx, t.Probes)
+}
+
+// awaitProbes waits until all probes have been answered. The error names processes
+// that have ended, and the result of the last request.
+func (l *Lab) awaitProbes(ctx context.Context, probes []Probe) error {
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	for _, p := range probes {
+		l.labs.progress("waiting for %s %s", p.Protocol, p.Address)
+		if err := l.awaitProbe(ctx, p); err != nil {
+			return fmt.Errorf("probe of %s %s from %s: %w", p.Protocol, p.Address, p.From, err)
+		}
+	}
+	return nil
+}
+
+func (l *Lab) awaitProbe(ctx context.Context, p Probe) error {
+	answered := map[string]bool{}
+	missing := func() []string {
+		return slices.DeleteFunc(slices.Clone(p.Answers), func(s string) bool { return answered[s] })
+	}
+	for run := 0; run < probeRun || len(missing()) > 0; run++ {
+		name, err := l.query(ctx, p)
+		if err == nil && !slices.Contains(p.Answers, name) {
+			err = fmt.Errorf("answered by %q", name)
+		}
+		if ended := l.unexpectedEnds(); ended != nil {
+			return errors.Join(ended, err)
+		}
+		switch {
+		case ctx.Err() != nil && err == nil:
+			return fmt.Errorf("no answer from %s: %w", strings.Join(missing(), ", "), ctx.Err())
+		case ctx.Err() != nil:
+			return errors.Join(err, ctx.Err())
+		case err != nil:
+			run = -1
+			clear(answered)
+			pause(ctx, probePause)
+		default:
+			answered[name] = true
+		}
+	}
+	return nil
+}
+
+// pause waits for some time, at most until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	<-ctx.Done()
+}
+
+// unexpectedEnds names all processes that have ended by themselves. The lab is locked.
+func (l *Lab) unexpectedEnds() error {
+	var errs []error
+	for i := range l.state.Hosts {
+		for _, p := range l.state.Hosts[i].Processes {
+			errs = append(errs, unexpectedEnd(&l.state.Hosts[i], p))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// query sends one request and returns the name of the answering server.
+func (l *Lab) query(ctx context.Context, p Probe) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if p.Protocol == lb.UDP {
+		return l.queryEcho(ctx, p)
+	}
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		// The transport's own context outlives the request.
+		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
+			return l.Dial(ctx, p.From, network, address)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Address.String()+"/", http.NoBody)
+	if err != nil {
+		return "", err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxDatagram))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %s", response.Status)
+	}
+	return strings.TrimSpace(string(body)), err
+}
+
+func (l *Lab) queryEcho(ctx context.Context, p Probe) (string, error) {
+	conn, err := l.Dial(ctx, p.From, "udp", p.Address.String())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return "", err
+		}
+	}
+	if _, err := conn.Write([]byte("probe")); err != nil {
+		return "", err
+	}
+	answer := make([]byte, maxDatagram)
+	n, err := conn.Read(answer)
+	if err != nil {
+		return "", err
+	}
+	name, payload, _ := strings.Cut(string(answer[:n]), " ")
+	if payload != "probe" {
+		return "", fmt.Errorf("echo of %q instead of %q", payload, "probe")
+	}
+	return name, nil
+}

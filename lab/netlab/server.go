@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// nginxConfig is the name of nginx's configuration file in a host's directory.
+const nginxConfig = "nginx.conf"
+
+// nginxText makes nginx answer every request on the port with the server's name, and
+// /client with the client's address. Connections are kept for a load generator's
+// requests. nginx creates the temporary paths without using them.
+func nginxText(name string, port uint16) string {
+	return fmt.Sprintf(`daemon off;
+user www-data;
+worker_processes 1;
+pid nginx.pid;
+error_log stderr warn;
+events {
+  worker_connections 8192;
+}
+http {
+  access_log off;
+  keepalive_timeout 75s;
+  keepalive_requests 100000000;
+  client_body_temp_path tmp-body;
+  proxy_temp_path tmp-proxy;
+  fastcgi_temp_path tmp-fastcgi;
+  uwsgi_temp_path tmp-uwsgi;
+  scgi_temp_path tmp-scgi;
+  default_type text/plain;
+  server {
+    listen %[2]d backlog=4096;
+    listen [::]:%[2]d ipv6only=on backlog=4096;
+    location = /client {
+      return 200 "$remote_addr\n";
+    }
+    location / {
+      return 200 "%[1]s\n";
+    }
+  }
+}
+`, name, port)
+}
+
+// nginx runs with the host's directory as prefix instead of the machine's folders.
+func nginx() Process {
+	return Process{Name: "nginx", Args: []string{"nginx", "-p", ".", "-c", nginxConfig, "-e", "stderr"}}
+}
+
+// maxDatagram is the largest UDP payload (RFC 768) in bytes.
+const maxDatagram = 65507
+
+// Echo answers datagrams and lines over TCP at the addresses with the server's name, a
+// blank and the content, until ctx ends; it then returns nil. Each address has its own
+// sockets, so that the answer comes from the address of the request.
+func Echo(ctx context.Context, name string, addresses []netip.AddrPort) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, a := range addresses {
+		listener, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(a))
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(a))
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		stop := context.AfterFunc(ctx, func() {
+			_ = listener.Close()
+			_ = conn.Close()
+		})
+		defer stop()
+		group.Go(func() error { return answer(conn, name) })
+		group.Go(func() error { return accept(ctx, group, listener, name) })
+	}
+	return group.Wait()
+}
+
+func answer(conn *net.UDPConn, name string) error {
+	prefix := []byte(name + " ")
+	buffer := make([]byte, len(prefix)+maxDatagram)
+	copy(buffer, prefix)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(buffer[len(prefix):])
+		if errors.Is(err, net.ErrClosed) {
+			return nil // ctx has ended
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", conn.LocalAddr(), err)
+		}
+		// The other clients are served even if one can't be answered.
+		_, _ = conn.WriteToUDPAddrPort(buffer[:len(prefix)+n], from)
+	}
+}
+
+// maxLine is the longest line in bytes, its end included; longer ones close the
+// connection. It bounds the memory of thousands of connections.
+const maxLine = 4096
+
+// accept serves all connections in goroutines of the group until ctx ends.
+func accept(ctx context.Context, group *errgroup.Group, listener *net.TCPListener, name string) error {
+	for {
+		conn, err := listener.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return nil // ctx has ended
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", listener.Addr(), err)
+		}
+		group.Go(func() error {
+			serveLines(ctx, conn, name)
+			return nil
+		})
+	}
+}
+
+// serveLines answers the lines of one connection, each with one write.
+func serveLines(ctx context.Context, conn *net.TCPConn, name string) {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	lines := bufio.NewReaderSize(conn, maxLine)
+	answer := []byte(name + " ")
+	prefix := len(answer)
+	for {
+		line, err := lines.ReadSlice('\n')
+		if err != nil {
+			return
+		}
+		answer = append(answer[:prefix], line...)
+		if _, err := conn.Write(answer); err != nil {
+			return
+		}
+	}
+}

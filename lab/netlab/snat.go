@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// The node of the lab "snat", its number in the service network, and the switch
+// that its pods are on.
+const (
+	nodeName    = "node"
+	nodeNumber  = 4
+	clusterName = "cluster"
+	// nodePods is the number of its network of pods.
+	nodePods = 1
+)
+
+// translation translates the source of packets that leave the node, as the network of a
+// cluster does.
+const translation = `table inet nat {
+  chain postrouting {
+    type nat hook postrouting priority srcnat;
+    oifname "eth0" masquerade
+  }
+}
+`
+
+// SNATOptions are what the lab "snat" can be varied in.
+type SNATOptions struct {
+	// Router is FRR, the default, or BIRD.
+	Router RouterKind
+	// Balancers is their number, 1 to MaxBalancers, Servers 1 to MaxServers.
+	Balancers, Servers int
+}
+
+// SNAT is ECMP with balancers that are pods of one node of a container cluster.
+// Each has the service network as eth0, on which it balances, and the cluster's
+// network of pods as eth1. The node translates the source of packets from the pods to
+// its own address, 10.0.2.4 (nftables masquerade): the reflector has a session with
+// the same neighbour address for each pod.
+//
+//	client ── router ── switch ─┬─ reflector
+//	                            ├─ node ── cluster ── lb1, lb2 … (eth1)
+//	                            ├─ lb1, lb2 … (eth0)
+//	                            └─ server1, server2 …
+//
+// The Nth pod is 10.0.2.(10+N) and, behind the node, 10.244.1.(1+N); it announces
+// the former as next hop. Both families' routes use IPv4 sessions. BFD runs between the
+// reflector and the router only: its packets carry no port that would bring the answer
+// back through the node.
+func SNAT(o SNATOptions) (Topology, error) {
+	if o.Balancers < 1 || o.Balancers > MaxBalancers {
+		return Topology{}, fmt.Errorf("topology snat: %d balancers: want 1 to %d", o.Balancers, MaxBalancers)
+	}
+	if o.Servers < 1 || o.Servers > MaxServers {
+		return Topology{}, fmt.Errorf("topology snat: %d servers: want 1 to %d", o.Servers, MaxServers)
+	}
+	if o.Router == "" {
+		o.Router = FRR
+	}
+	if o.Router != FRR && o.Router != BIRD {
+		return Topology{}, fmt.Errorf("topology snat: router %q: want frr or bird", o.Router)
+	}
+	n := translated{site{
+		forward: lb.L2DSR, balancers: o.Balancers, servers: o.Servers,
+		peering: peering{router: o.Router, reflector: true, behindNAT: true, balancers: o.Balancers},
+	}}
+	return n.draw(), nil
+}
+
+// translated is a site whose balancers are behind a node's address.
+type translated struct{ site }
+
+func (s *translated) draw() Topology {
+	d := newDrawing("snat")
+	s.site.draw(d)
+	s.reflector(d)
+	cluster := Host{Name: clusterName, Role: Switch}
+	join := func(h *Host, i Interface) {
+		h.Interfaces = append(h.Interfaces, i)
+		cluster.Interfaces = append(cluster.Interfaces, Interface{Name: h.Name})
+		d.Links = append(d.Links, Link{A: End{h.Name, i.Name}, B: End{clusterName, h.Name}})
+	}
+	node := Host{Name: nodeName, Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation}
+	d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, nodeNumber)}, 0)
+	join(&node, Interface{Name: eth1, Addresses: podNetworks(nodePods, 1)})
+	d.Hosts = append(d.Hosts, node)
+	for n := range s.balancers {
+		d.balancer(n+1, 0)
+		h := &d.Hosts[len(d.Hosts)-1]
+		join(h, Interface{Name: eth1, Addresses: podNetworks(nodePods, podNumber+n)})
+		h.Routes = append(defaultRoutes(serviceNetwork), Route{
+			Destination: hostPrefix(s.peering.address(reflectorNumber)), Gateways: podAddresses(nodePods, 1)[:1],
+		})
+		h.Agent.BGP = s.announcer(n + 1)
+	}
+	d.Hosts = append(d.Hosts, cluster)
+	return d.finish()
+}
+
+// announcer is the nth pod's BGP configuration. Its session uses the other interface,
+// so its next hops are configured.
+func (s *translated) announcer(n int) *bgp.Config {
+	c := s.peering.announcer(balancerNumber + n)
+	own := addresses(serviceNetwork, balancerNumber+n)
+	var prefixes []netip.Prefix
+	for _, vip := range vips() {
+		prefixes = append(prefixes, hostPrefix(vip))
+	}
+	c.Policies = []bgp.Policy{{Prefixes: prefixes, NextHop4: own[0], NextHop6: own[1]}}
+	return c
+}

@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"net/netip"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Role is a host's function, which decides the sysctls of its namespace.
+type Role string
+
+// The roles.
+const (
+	Client    Role = "client"
+	Router    Role = "router"    // forwards, and hashes flows over equal routes
+	Switch    Role = "switch"    // bridges all its interfaces
+	Balancer  Role = "balancer"  // has a BPF file system of its own
+	Server    Role = "server"    // has VIPs on its loopback, silent in ARP
+	Reflector Role = "reflector" // BGP route reflector
+)
+
+// Topology is a whole network, as a pure value.
+type Topology struct {
+	Name  string
+	Hosts []Host
+	// Links join every interface of every host with exactly one other.
+	Links []Link
+	// Services are what the balancers are configured to balance.
+	Services []lb.Service
+	// A lab is up when all Learned routes exist and all Probes are answered.
+	Learned []LearnedRoute
+	Probes  []Probe
+}
+
+// Host is a network namespace and its processes.
+type Host struct {
+	Name string
+	Role Role
+	// Software is the implementation where there is a choice, such as "frr".
+	Software   string
+	Interfaces []Interface
+	Overlays   []Overlay
+	Bridges    []Bridge
+	// Loopback addresses are put on lo: the VIPs of a server.
+	Loopback   []netip.Addr
+	Routes     []Route
+	Neighbours []Neighbour
+	// Rules are nftables rules.
+	Rules string
+	// Sysctls below "net.", by dotted name, are set in addition to the role's.
+	Sysctls map[string]string
+	// Files are written into the host's directory before anything is started.
+	Files map[string]string
+	// Processes are started in this order.
+	Processes []Process
+	// Agent, if not nil, is the content of the balancer's AgentFile, unless it is in
+	// Files.
+	Agent *AgentSettings
+	// Owner owns the host's directory and files, for programs that drop root; empty:
+	// root.
+	Owner string
+	// Socket is the balancer's control socket, a file name in the host's
+	// directory; empty if there is none.
+	Socket string
+}
+
+// Interface is one end of a link.
+type Interface struct {
+	Name string
+	// MAC is the interface's Ethernet address; the zero MAC leaves it to the kernel.
+	MAC lb.MAC
+	// Addresses are the interface's own with the length of their network.
+	Addresses []netip.Prefix
+	// VLAN, if not 0, makes the interface an access port of that VLAN (IEEE 802.1Q).
+	VLAN uint16
+	// Geneve, if not 0, makes the interface's addresses receiving ends of that Geneve
+	// segment; inner frames have the interface's MAC address.
+	Geneve uint32
+	// Container keeps the kernel's offloads of an interface between a node and a
+	// container.
+	Container bool
+}
+
+// Link is a veth pair.
+type Link struct {
+	A, B End
+	// MTU is that of both ends in bytes; 0 means 1500.
+	MTU int
+}
+
+// End names an interface by its host's name and its own.
+type End struct{ Host, Interface string }
+
+func (e End) String() string { return e.Host + "/" + e.Interface }
+
+// Route is a route through one gateway, or through several of equal cost. Without a
+// gateway the destination is on the device's link.
+type Route struct {
+	Destination netip.Prefix
+	Gateways    []netip.Addr
+	// Device, if given, is the interface of a single gateway outside of its networks
+	// ("onlink").
+	Device string
+}
+
+// LearnedRoute is a route that a host's router learns by a routing protocol.
+type LearnedRoute struct {
+	Host   string
+	Prefix netip.Prefix
+	// Via are the names of the next hops.
+	Via []string
+}
+
+// Neighbour is a permanent entry of the neighbour table.
+type Neighbour struct {
+	Interface string
+	Address   netip.Addr
+	MAC       lb.MAC
+}
+
+// Process is a program that runs in a host until the lab is removed, in the host's
+// directory. Its output is appended to NAME.log there.
+type Process struct {
+	Name string `json:"name"`
+	// Args begins with the program, which is looked up in PATH if it has no
+	// slash.
+	Args []string `json:"args"`
+	// Env is added to the environment, as KEY=value.
+	Env []string `json:"env,omitempty"`
+}
+
+// Probe is a request that a lab has to answer.
+type Probe struct {
+	// From is the client.
+	From string
+	// Protocol is TCP for an HTTP request for / and UDP for a datagram to an
+	// echo server (see Echo).
+	Protocol lb.Protocol
+	Address  netip.AddrPort
+	// Answers are the names of the servers; each of them must answer.
+	Answers []string
+}
+
+// Host returns the host of that name, or nil.
+func (t *Topology) Host(name string) *Host {
+	for i := range t.Hosts {
+		if t.Hosts[i].Name == name {
+			return &t.Hosts[i]
+		}
+	}
+	return nil
+}
+
+// eachDevice calls fn with the host's interfaces, overlays and bridges.
+func (h *Host) eachDevice(fn func(device string, addresses []netip.Prefix) error) error {
+	for _, i := range h.Interfaces {
+		if err := fn(i.Name, i.Addresses); err != nil {
+			return err
+		}
+	}
+	for _, o := range h.Overlays {
+		if err := fn(o.Name, o.Addresses); err != nil {
+			return err
+		}
+	}
+	for _, b := range h.Bridges {
+		if err := fn(b.Name, b.Addresses); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SetServices replaces the services in the topology and in the settings of all
+// balancers.
+func (t *Topology) SetServices(services []lb.Service) {
+	t.Services = services
+	for i := range t.Hosts {
+		if agent := t.Hosts[i].Agent; agent != nil {
+			agent.Services = services
+		}
+	}
+}
+
+// iface returns the host's interface of that name, or nil.
+func (h *Host) iface(name string) *Interface {
+	for i := range h.Interfaces {
+		if h.Interfaces[i].Name == name {
+			return &h.Interfaces[i]
+		}
+	}
+	return nil
+}

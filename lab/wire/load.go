@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// MaxFlows is the largest number of flows: their ports end below 65536.
+const MaxFlows = 1 << 28
+
+// Sizes of a frame in bytes, without the frame check sequence. Of 12 frames of
+// a Mix 7 have 64 bytes, 4 have 570 and 1 has 1510.
+const (
+	Mix     = 0
+	MaxSize = 1510
+)
+
+// minSizes are those of Ethernet, IP and TCP headers.
+const (
+	minSize4 = 14 + 20 + 20
+	minSize6 = 14 + 40 + 20
+)
+
+// Load describes packets; consecutive ones belong to different flows.
+type Load struct {
+	// Destination and Source are the frames' Ethernet addresses.
+	Destination, Source lb.MAC
+	// Client is the source address of flow 0, of the VIP's family; the next 65,535
+	// flows have the next addresses, then the port is increased.
+	Client netip.Addr
+	// VIP is the destination of flow 0; its segment is ignored.
+	VIP lb.VIP
+	// VIPs is the number of VIPs, a power of two: flow i goes to the address VIP plus
+	// i % VIPs.
+	VIPs int
+	// Flows is a power of two, at most MaxFlows.
+	Flows int
+	// Size is that of every frame, or Mix.
+	Size int
+	// SYN makes TCP packets SYNs; otherwise they are ACKs.
+	SYN bool
+}
+
+func (l *Load) check() error {
+	smallest := minSize4
+	if l.VIP.Address.Is6() {
+		smallest = minSize6
+	}
+	switch {
+	case l.Client.Is4() != l.VIP.Address.Is4():
+		return fmt.Errorf("client %s and VIP %s are of two families", l.Client, l.VIP.Address)
+	case l.Flows < 1 || l.Flows > MaxFlows || bits.OnesCount(uint(l.Flows)) != 1:
+		return fmt.Errorf("%d flows: want a power of two up to %d", l.Flows, MaxFlows)
+	case l.VIPs < 1 || l.VIPs > l.Flows || bits.OnesCount(uint(l.VIPs)) != 1:
+		return fmt.Errorf("%d VIPs: want a power of two up to the number of flows", l.VIPs)
+	case l.Size != Mix && (l.Size < smallest || l.Size > MaxSize):
+		return fmt.Errorf("frames of %d bytes: want %d to %d", l.Size, smallest, MaxSize)
+	}
+	return nil
+}
+
+// constants is the load in the program's form; ifindex is that of the sending
+// interface.
+func (l *Load) constants(ifindex int) wireLoadShape {
+	c := wireLoadShape{
+		Protocol: uint8(l.VIP.Protocol),
+		Port:     l.VIP.Port<<8 | l.VIP.Port>>8, // wire order
+		Size:     uint16(l.Size),
+		FlowBits: uint32(bits.TrailingZeros(uint(l.Flows))),
+		Vips:     uint32(l.VIPs),
+		Ifindex:  uint32(ifindex),
+	}
+	client, vip := l.Client.As16(), l.VIP.Address.As16()
+	fill(c.Macs[:], append(l.Destination[:], l.Source[:]...))
+	fill(c.Client[:], client[:])
+	fill(c.Vip[:], vip[:])
+	if l.VIP.Address.Is6() {
+		c.Ipv6 = 1
+	}
+	if l.SYN {
+		c.Syn = 1
+	}
+	for i := range 3 {
+		c.PrefixSum += c.Client[i]&0xffff + c.Client[i]>>16 + c.Vip[i]&0xffff + c.Vip[i]>>16
+	}
+	return c
+}
+
+// fill copies bytes into words.
+func fill(words []uint32, bytes []byte) {
+	for i := range words {
+		words[i] = binary.NativeEndian.Uint32(bytes[4*i:])
+	}
+}
+
+func (l *Load) specification(ifindex int) (*ebpf.CollectionSpec, error) {
+	if err := l.check(); err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	spec, err := loadWire()
+	if err != nil {
+		return nil, err
+	}
+	if err := spec.Variables[wireVarLoad].Set(l.constants(ifindex)); err != nil {
+		return nil, fmt.Errorf("load: %w", err)
+	}
+	return spec, nil
+}

@@ -1,0 +1,119 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Runs one part of the tests with gotestsum: "fast" is make test, "rest" is what that
+# leaves out. Both say at the end which tests were skipped and which failed, and why.
+# What every test did, and for how long, is in bin/test/PART-*.json.
+#
+#   scripts/test.sh fast|rest    run a part
+#   scripts/test.sh summary      summarise the parts that have run
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+export CGO_ENABLED=1 # the race detector needs it
+
+readonly results=$PWD/bin/test module=fairlead.io/fairlead
+readonly part=${1:?fast, rest or summary}
+failed=0
+
+# Tests that start an API server have this name (test/cluster sees to it). They leave
+# no processor to tests that measure time.
+readonly api='^TestAPIServer'
+
+gotestsum() { go tool -modfile=tools/go.mod gotestsum "$@"; }
+
+# run NAME FLAG|PACKAGE... runs one round of tests; of the module in DIR, if that is set.
+# With -trimpath a clone uses what another one has compiled.
+run() {
+	local name=$1 start=$SECONDS
+	shift
+	printf '== %s\n' "$name"
+	gotestsum --format=pkgname --format-hide-empty-pkg --hide-summary=skipped --jsonfile="$results/$part-$name.json" \
+		--raw-command -- go -C "${DIR:-.}" test -json -trimpath -shuffle=on -timeout=25m "$@" || failed=1
+	printf '== %s: %ds\n' "$name" $((SECONDS - start))
+}
+
+# build DIR FLAG... builds the executables that end-to-end tests start, once for all.
+build() {
+	export FAIRLEAD_BIN=$results/$1
+	go build -trimpath "${@:2}" -o "$FAIRLEAD_BIN/" ./cmd/fairlead ./cmd/fairlab
+}
+
+# packages [-v] PATTERN lists the folders of packages that match, or don't (grep -E).
+packages() { go list ./... | sed "s#^$module#.#" | grep -E "$@"; }
+
+# Packages whose tests run without the race detector: they share no state between
+# goroutines, start processes, or compare what BPF programs do with packets.
+readonly plain='^\./(api|cmd|deploy|lab|test)(/|$)|^\./internal/(alloc|dataplane|frame|lb|maglev|version)(/|$)'
+# Packages that take longest, in this order; they begin first.
+longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp ./test/e2e/{operate,routes})
+readonly longest
+# Packages that make test leaves to make test-all, and tests of test/e2e/operate: those
+# that need a browser or Prometheus, or hold connections for a minute, and the
+# laboratory's own commands.
+readonly later='^\./lab/|^\./test/(cluster|guest)(/|$)|^\./test/e2e/kubernetes$'
+readonly operators='^Test(StatusPage|Prometheus|HostileClients)$' commands='^Test(BenchECMP|BenchChurn|Demo)$'
+
+fast() {
+	local now with without
+	CGO_ENABLED=0 build plain
+	mapfile -t now < <(echo "$longest" && packages -v "$later" | grep -vxF "$longest")
+	mapfile -t without < <(printf '%s\n' "${now[@]}" | grep -E "$plain")
+	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
+	run plain -skip "$api|$operators|$commands" "${without[@]}"
+	run race -race -skip "$api" "${with[@]}"
+	DIR=tools run tools ./kubeschema ./prose
+}
+
+rest() {
+	go run ./test/cluster/up --build >/dev/null
+	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s} FAIRLEAD_ROUTERS=all
+	run fuzz -race ./internal/dataplane/... ./test/dataplane ./internal/alloc/...
+	build race -race
+	run e2e -race -skip "$commands" ./test/e2e/{traffic,operate}
+	# With the race detector an agent may be too slow for BFD.
+	CGO_ENABLED=0 build plain
+	run routes ./test/e2e/routes
+	# Benches keep all processors in the kernel, longer than BFD waits.
+	run commands -run "$commands" ./test/e2e/operate
+	run lab -p=1 -skip "$api" ./lab/...
+	run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
+	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes ./test/guest/...
+}
+
+# summary FILE... prints what was retried, each skip and each failure with the first
+# lines of its output, and the counts. A package that fails without a failed test (it
+# does not build, or exits) counts as one failed test.
+summary() {
+	[[ -e $1 ]] || { echo "0 passed, 1 failed, 0 skipped" && return; }
+	# Tests report with t.Attr what they had to repeat.
+	sed -nE 's#.*"Action":"attr","Package":"[^"/]*/fairlead/([^"]*)","Test":"([^"]*)","Key":"retried","Value":"(.*)"\}$#=== Retried: \1 \2: \3#p' "$@"
+	{ gotestsum --format=none --raw-command -- cat "$@" 2>&1 || true; } | awk '
+		/^DONE/ {
+			for (i = 2; i < NF; i++) {
+				if ($(i + 1) ~ /^tests?/) tests = $i
+				if ($(i + 1) ~ /^skipped/) skipped = $i
+				if ($(i + 1) ~ /^failures?/) failed = $i
+			}
+			tests += packages
+			next
+		}
+		/^=== FAIL: [^ ]+  \(/ { packages++ }
+		/^===/ { lines = 0 }
+		NF && lines++ < 12 { print substr($0, 1, 300) }
+		END { printf "%d passed, %d failed, %d skipped\n", tests - failed - skipped, failed, skipped }'
+}
+
+case $part in
+fast | rest)
+	mkdir -p "$results"
+	rm -f "$results/$part-"*.json
+	"$part"
+	summary "$results/$part-"*.json
+	exit "$failed"
+	;;
+summary) summary "$results"/*.json ;;
+*)
+	echo "test.sh: no part is called $part: use fast, rest or summary" >&2
+	exit 2
+	;;
+esac

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arch
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+var update = flag.Bool("update", false, "write the figures of reference/benchmarks.md from the reports")
+
+// report has the fields of a bench's report that pages show.
+type report struct {
+	Results []struct {
+		Name   string
+		Median float64
+		Labels map[string]string
+	}
+	Ratios   map[string]float64
+	Verdicts []struct {
+		Target string
+		Value  float64
+		Holds  bool
+	}
+}
+
+// figures is a generated table: the report, what is shown of it, and its rows.
+var figures = regexp.MustCompile(`(?s)(<!-- (\w+) of reports/(\w+)\.json, made by go test \./test/arch -update -->\n).*?(<!-- end -->)`)
+
+// TestFigures compares the tables of reference/benchmarks.md with the committed reports.
+func TestFigures(t *testing.T) {
+	path := filepath.Join(root, "docs", "reference", "benchmarks.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := 0
+	current := figures.ReplaceAllStringFunc(string(text), func(block string) string {
+		tables++
+		m := figures.FindStringSubmatch(block)
+		r := readReport(t, m[3])
+		switch m[2] {
+		case "ratios":
+			return m[1] + r.ratios() + m[4]
+		case "costs":
+			return m[1] + r.costs() + m[4]
+		case "throughput":
+			return m[1] + r.throughput() + m[4]
+		}
+		t.Errorf("%s: unknown table %s", path, m[2])
+		return block
+	})
+	if tables < 4 {
+		t.Errorf("%s: %d tables, want at least 4", path, tables)
+	}
+	if *update {
+		if err := os.WriteFile(path, []byte(current), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if current != string(text) {
+		t.Errorf("%s differs from the reports: go test ./test/arch -run TestFigures -update", path)
+	}
+}
+
+func readReport(t *testing.T, bench string) report {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(root, "docs", "reports", bench+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r report
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatalf("%s: %v", bench, err)
+	}
+	return r
+}
+
+// ratios has a row for each ratio of the report, with its target.
+func (r report) ratios() string {
+	rows := "| ratio | value | target |\n| --- | --- | --- |\n"
+	var names []string
+	for name := range r.Ratios {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		target := "–"
+		for _, v := range r.Verdicts {
+			if v.Value == r.Ratios[name] {
+				target = strings.NewReplacer("<=", "≤", ">=", "≥").Replace(v.Target)
+				if !v.Holds {
+					target += ": missed"
+				}
+			}
+		}
+		rows += fmt.Sprintf("| `%s` | %s | %s |\n", name, strconv.FormatFloat(r.Ratios[name], 'g', 3, 64), target)
+	}
+	return rows
+}
+
+// costs has a row for each program of bench packet, with TCP over IPv4 and a column for
+// each number of flows.
+func (r report) costs() string {
+	var programs, flows []string
+	cells := map[[2]string]float64{}
+	for _, result := range r.Results {
+		l := result.Labels
+		if result.Name != "packet_cost" || l["family"] != "ipv4" || l["protocol"] != "tcp" {
+			continue
+		}
+		program := fmt.Sprintf("%s × %s, %s", l["vips"], l["backends"], l["program"])
+		if l["tracking"] == "full" {
+			program += ", every flow tracked"
+		}
+		programs, flows = appendNew(programs, program), appendNew(flows, l["flows"])
+		cells[[2]string{program, l["flows"]}] = result.Median
+	}
+	slices.SortFunc(flows, func(a, b string) int { return len(a) - len(b) })
+	rows := "| VIPs × backends, program; flows: | " + strings.Join(flows, " | ") + " |\n|" + strings.Repeat(" --- |", len(flows)+1) + "\n"
+	for _, program := range programs {
+		rows += "| " + program + " |"
+		for _, n := range flows {
+			rows += fmt.Sprintf(" %.0f |", cells[[2]string{program, n}])
+		}
+		rows += "\n"
+	}
+	return rows
+}
+
+// throughput has a row for each kind of traffic of bench forward, and a column for each
+// device.
+func (r report) throughput() string {
+	devices := []string{"none", "reflector", "l2dsr", "ipip", "gue", "vxlan", "geneve", "nat", "nftables", "iptables"}
+	var kinds []string
+	cells := map[[2]string]float64{}
+	for _, result := range r.Results {
+		l := result.Labels
+		kind := fmt.Sprintf("%s, %s, %s", l["traffic"], l["state"], l["frame"])
+		switch {
+		case result.Name == "throughput":
+			result.Median /= 1e6
+		case result.Name == "device_cost" && l["traffic"] == "udp" && l["frame"] == "64":
+			kind = "device cost, ns (" + kind + ")"
+		default:
+			continue
+		}
+		kinds = appendNew(kinds, kind)
+		cells[[2]string{kind, l["device"]}] = result.Median
+	}
+	slices.SortStableFunc(kinds, func(a, b string) int {
+		return strings.Count(a, "device") - strings.Count(b, "device")
+	})
+	rows := "| traffic, state, frame | " + strings.Join(devices, " | ") + " |\n|" + strings.Repeat(" --- |", len(devices)+1) + "\n"
+	for _, kind := range kinds {
+		rows += "| " + kind + " |"
+		for _, device := range devices {
+			value, there := cells[[2]string{kind, device}]
+			switch {
+			case !there:
+				rows += " – |"
+			case strings.HasPrefix(kind, "device"):
+				rows += fmt.Sprintf(" %.0f |", value)
+			default:
+				rows += fmt.Sprintf(" %.2f |", value)
+			}
+		}
+		rows += "\n"
+	}
+	return rows
+}
+
+func appendNew(all []string, s string) []string {
+	if slices.Contains(all, s) {
+		return all
+	}
+	return append(all, s)
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package harness
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+// AwaitHealth waits until the first balancer reports these states for the backends of
+// services.
+func (l *Lab) AwaitHealth(t *testing.T, services []string, want ...observe.HealthState) {
+	t.Helper()
+	h := l.State().Host("lb1")
+	for _, service := range services {
+		got := make([]observe.Health, len(want))
+		holds := Within(Timeout, func() bool {
+			known := Backends(t, h, service)
+			for i, b := range l.Service(service).Backends {
+				got[i] = known[b.Address.String()].Health
+			}
+			return slices.EqualFunc(got, want, func(h observe.Health, s observe.HealthState) bool { return h.State == s })
+		})
+		if !holds {
+			t.Fatalf("%s: the backends' health is %+v, want %v", service, got, want)
+		}
+	}
+}
+
+// Service returns the service of the lab with that name.
+func (l *Lab) Service(name string) *lb.Service {
+	i := slices.IndexFunc(l.Topology.Services, func(s lb.Service) bool { return s.Name == name })
+	return &l.Topology.Services[i]
+}
+
+// Checked adds a health check to the services "web" and "web6" of a topology.
+func Checked(topology netlab.Topology) netlab.Topology {
+	for i := range topology.Services {
+		if s := &topology.Services[i]; s.Protocol == lb.TCP {
+			s.Health = &lb.HealthCheck{
+				Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 150 * time.Millisecond, Rise: 2, Fall: 2,
+			}
+		}
+	}
+	topology.SetServices(topology.Services)
+	return topology
+}
+
+// Check is the health check of the tests' web services.
+var Check = lb.HealthCheck{
+	Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 2, Fall: 3,
+}
+
+// Checked returns the lab's services; those of the web have a health check and reject
+// clients while no backend is in use.
+func (l *Lab) Checked(check lb.HealthCheck) []lb.Service {
+	services := slices.Clone(l.Topology.Services)
+	for i := range services {
+		if s := &services[i]; s.Protocol == lb.TCP {
+			s.Health, s.Unavailable = &check, lb.Reject
+		}
+	}
+	return services
+}
+
+// AwaitInUse waits until each balancer uses that many backends of both web services, and
+// returns how long it took.
+func (l *Lab) AwaitInUse(t *testing.T, count int) time.Duration {
+	t.Helper()
+	began := time.Now()
+	for _, h := range l.Hosts(netlab.Balancer) {
+		for _, name := range []string{"web", "web6"} {
+			Until(t, h.Name+" has the right backends of "+name, func() bool {
+				s := Services(t, &h)[name]
+				return s.BackendsInUse == count && !s.Panic && s.BackendsHealthy == count
+			})
+		}
+	}
+	return time.Since(began)
+}
+
+// KillServer kills a server's nginx, workers included, and returns when.
+func (l *Lab) KillServer(t *testing.T, name string) time.Time {
+	t.Helper()
+	killed := time.Now()
+	if err := l.Kill(t.Context(), name, "nginx"); err != nil {
+		t.Fatal(err)
+	}
+	return killed
+}
+
+// StartServer starts the web server of a host.
+func (l *Lab) StartServer(t *testing.T, name string) {
+	t.Helper()
+	if err := l.Restart(t.Context(), name, "nginx"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ServerNames returns the names of all servers.
+func (l *Lab) ServerNames() []string {
+	byName := map[string]bool{}
+	for _, h := range l.Hosts(netlab.Server) {
+		byName[h.Name] = true
+	}
+	return slices.Sorted(maps.Keys(byName))
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package harness brings up the labs of the end-to-end tests and has what several of
+// their packages do with them: it configures agents, sends requests, and counts packets.
+//
+// Each test has labs of its own, in a directory of its own, and takes them down. What
+// the packets did is read from the kernels of the namespaces (packets.go), what
+// Fairlead reports from its control sockets (agent.go).
+package harness
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"fairlead.io/fairlead/internal/control"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/netlab"
+)
+
+// The VIPs of every lab.
+const (
+	VIP4 = "10.1.1.1"
+	VIP6 = "fd00:10:1:1::1"
+)
+
+// Timeout is how long to wait for a condition that should hold in a moment; long
+// enough for a busy machine.
+const Timeout = 10 * time.Second
+
+// Lab is a topology that is up.
+type Lab struct {
+	*netlab.Lab
+	Topology netlab.Topology
+}
+
+// ECMP is the lab "ecmp" with three balancers and four servers.
+func ECMP(t *testing.T, forward lb.Forward) netlab.Topology {
+	t.Helper()
+	topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: forward, Balancers: 3, Servers: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topology
+}
+
+// BringUp builds a lab that is taken down when the test ends. The label
+// is unique in this process.
+func BringUp(t *testing.T, label string, topology netlab.Topology) *Lab {
+	t.Helper()
+	NeedRoot(t)
+	labs := netlab.Labs{Dir: t.TempDir()}
+	up, err := labs.Up(t.Context(), LabName(label), topology)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Lab{up, topology}
+	t.Cleanup(func() {
+		checkRaces(t, l)
+		if t.Failed() {
+			logAgents(t, l)
+		}
+		if err := l.Down(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	for _, h := range append(l.Hosts(netlab.Client), l.Hosts(netlab.Server)...) {
+		l.Sysctl(t, h.Name, "ipv4/tcp_wmem", sendBuffer)
+	}
+	return l
+}
+
+// sendBuffer are the sizes of a TCP socket's send buffer. A veth interface holds 256
+// frames, and drops more while a busy machine doesn't run its NAPI. With the default,
+// 4 MiB, one connection sends more than that in a round trip; with 16 KiB, which the
+// kernel exceeds by a write of 64 KiB, it's 64 frames.
+const sendBuffer = "4096 16384 16384"
+
+// Sysctl writes a file below /proc/sys/net in a host.
+func (l *Lab) Sysctl(t *testing.T, host, name, value string) {
+	t.Helper()
+	err := l.Do(host, func() error { return os.WriteFile(filepath.Join("/proc/sys/net", name), []byte(value), 0o644) })
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// LabName returns a name that is unique on this machine.
+func LabName(label string) string { return fmt.Sprintf("e2e-%d-%s", os.Getpid(), label) }
+
+// NeedRoot skips a test that is not run by root.
+func NeedRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	if err := statSources(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// statSources makes results of "go test" outdated when the executables would be others:
+// it remembers which files a test has looked at.
+var statSources = sync.OnceValue(func() error {
+	const top = "../../.."
+	for _, root := range []string{"go.mod", "cmd", "internal", "lab"} {
+		err := filepath.WalkDir(filepath.Join(top, root), func(path string, _ fs.DirEntry, err error) error {
+			if err == nil {
+				_, err = os.Stat(path)
+			}
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil // a temporary file of another process
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+})
+
+// Hosts returns the hosts of a role.
+func (l *Lab) Hosts(role netlab.Role) []netlab.HostState {
+	return slices.DeleteFunc(l.State().Hosts, func(h netlab.HostState) bool { return h.Role != role })
+}
+
+// Process returns the process of the topology with that name in a host.
+func (l *Lab) Process(t *testing.T, host, name string) netlab.Process {
+	t.Helper()
+	processes := l.Topology.Host(host).Processes
+	i := slices.IndexFunc(processes, func(p netlab.Process) bool { return p.Name == name })
+	if i < 0 {
+		t.Fatalf("%s runs no %s", host, name)
+	}
+	return processes[i]
+}
+
+// Run runs a command in a host, which has to succeed, and returns its output.
+func (l *Lab) Run(t *testing.T, host string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+	var stdout, stderr bytes.Buffer
+	cmd.Dir = l.State().Host(host).Directory
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := l.Do(host, cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		t.Fatalf("%s: %q: %v: %s", host, args, err, &stderr)
+	}
+	return stdout.String()
+}
+
+// checkRaces reports data races that agents were built to find and have found.
+func checkRaces(t *testing.T, l *Lab) {
+	for _, h := range l.State().Hosts {
+		logs, err := filepath.Glob(filepath.Join(h.Directory, "*.log"))
+		if err != nil {
+			t.Error(err)
+		}
+		for _, name := range logs {
+			text, err := os.ReadFile(name)
+			if _, race, found := strings.Cut(string(text), "WARNING: DATA RACE"); found || err != nil {
+				t.Errorf("%s: %v: data race:%s", name, err, race[:min(len(race), 4000)])
+			}
+		}
+	}
+}
+
+// logAgents logs what the agents of a lab have logged and counted.
+func logAgents(t *testing.T, l *Lab) {
+	ctx, cancel := context.WithTimeout(context.Background(), Timeout) // the test's is over
+	defer cancel()
+	for _, h := range l.Hosts(netlab.Balancer) {
+		text, err := os.ReadFile(filepath.Join(h.Directory, "agent.log"))
+		t.Logf("%s: %v\n%s", h.Name, err, text)
+		var status observe.Status
+		if text, err = control.Dial(h.Socket).Status(ctx); err == nil {
+			err = json.Unmarshal(text, &status)
+		}
+		t.Logf("%s: exits: %v %+v", h.Name, err, status.Exits)
+	}
+}
+
+// Until waits for a condition.
+func Until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	if !Within(Timeout, holds) {
+		t.Fatalf("timeout waiting until %s", what)
+	}
+}
+
+// Retried reports that a test repeats a step because the machine was too busy for it.
+// scripts/test.sh lists such reports at its end, so that a retry hides nothing.
+func Retried(t *testing.T, format string, args ...any) {
+	t.Helper()
+	text := fmt.Sprintf(format, args...)
+	t.Log("retried: " + text)
+	t.Attr("retried", text)
+}
+
+// Within reports whether a condition holds before the time is over.
+func Within(limit time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(limit); !holds(); {
+		if time.Now().After(deadline) {
+			return false
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return true
+}
+
+// Fairlead runs fairlead, or fairlab for its commands, and returns exit status and
+// output.
+func Fairlead(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	// Not the test's context: cleaning up comes after its end.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	program := "fairlead"
+	if slices.Contains([]string{"lab", "bench", "demo"}, args[0]) {
+		program = "fairlab"
+	}
+	cmd := exec.CommandContext(ctx, program, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// Show runs a command of fairlead or fairlab that has to succeed.
+func Show(t *testing.T, args ...string) string {
+	t.Helper()
+	status, stdout, stderr := Fairlead(t, args...)
+	if status != 0 {
+		t.Fatalf("%s: status %d: %s", strings.Join(args, " "), status, stderr)
+	}
+	return stdout
+}
+
+// PagePort is the default port of the status page.
+const PagePort = "9571"
+
+// The server that the tests change, and its addresses.
+const (
+	Moved  = "server1"
+	Moved4 = "10.0.2.101"
+	Moved6 = "fd00:2::101"
+)
+
+// Link changes an interface of a host.
+func Link(t *testing.T, l *Lab, host, name string, change func(netlink.Link) error) {
+	t.Helper()
+	err := l.Do(host, func() error {
+		link, err := netlink.LinkByName(name)
+		return errors.Join(err, change(link))
+	})
+	if err != nil {
+		t.Fatalf("%s: interface %s: %v", host, name, err)
+	}
+}

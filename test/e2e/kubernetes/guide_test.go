@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/test/cluster"
+)
+
+const (
+	guide = "docs/guides/kubernetes.md"
+	// webImage is the image of the guide's Deployment, as nodes call it.
+	webImage = "docker.io/library/nginx:1.29"
+	// stepLimit is how long a step of the guide may take on a busy machine.
+	stepLimit = 3 * time.Minute
+)
+
+// TestGuide plays docs/guides/kubernetes.md, word for word: its files are written, its
+// commands are run, and they have to print what the guide shows.
+//
+// The guide's world is that of test/cluster: nodes n1 to n3 at 172.30.0.11 to .13, and
+// a router at 172.30.0.254. What is different here is that the client is also the
+// workstation, that ssh is a way into a namespace, that the router's system has no
+// service manager, and that images of others are there already.
+func TestGuide(t *testing.T) {
+	blocks := readBlocks(t)
+	s := newStage(t)
+	for _, b := range blocks {
+		t.Logf("%s: %s %s", b, b.language, b.target)
+		if err := s.play(t, b); err != nil {
+			t.Fatalf("%s: %v\n%s", b, err, b.text)
+		}
+	}
+	// The guide ends with the uninstallation.
+	for _, n := range s.Nodes() {
+		const pins, saved = "ls -d /sys/fs/bpf/fairlead", "find /run/fairlead -type f ! -name agent.sock.lock"
+		if left, err := n.Run(t.Context(), "sh", "-c", pins+"; "+saved); err != nil || left != "" {
+			t.Errorf("%s: %v: still there are\n%s", n.Name(), err, left)
+		}
+		if links, err := n.Run(t.Context(), "ip", "link", "show"); err != nil || strings.Contains(links, "xdp") {
+			t.Errorf("%s: %v: a program is still there:\n%s", n.Name(), err, links)
+		}
+	}
+}
+
+// play does what a reader does with a block.
+func (s *stage) play(t *testing.T, b block) error {
+	ctx, cancel := context.WithTimeout(t.Context(), stepLimit)
+	defer cancel()
+	switch b.language + " " + b.target {
+	case "sh workstation", "sh client":
+		return s.run(ctx, t, s.Client, b)
+	case "sh router":
+		return s.run(ctx, t, s.Router, b)
+	case "sysctl router":
+		return s.feed(ctx, "sysctl -q -p", b)
+	case "frr router":
+		return s.feed(ctx, "vtysh -f", b)
+	}
+	if filepath.Ext(b.target) == ".yaml" {
+		return os.WriteFile(filepath.Join(s.clone, b.target), []byte(b.text), 0o600)
+	}
+	switch {
+	case b.language == "yaml" && b.target == "":
+		return s.examine(ctx, b)
+	case b.target != "":
+		return fmt.Errorf("unknown target %q", b.target)
+	}
+	return nil
+}
+
+// examine has the API server say whether it would take an example.
+func (s *stage) examine(ctx context.Context, b block) error {
+	out, err := s.shell(ctx, s.Client, "kubectl apply --dry-run=server -f - <<'.'\n"+b.text+".\n")
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	return err
+}
+
+// run runs a script, which is looked at again until it prints what the guide shows.
+func (s *stage) run(ctx context.Context, t *testing.T, on *cluster.Machine, b block) error {
+	if b.shown == "" {
+		out, err := s.shell(ctx, on, b.text)
+		if err != nil {
+			err = fmt.Errorf("%w\n%s", err, out)
+		}
+		return err
+	}
+	cluster.Await(t, stepLimit, b.String(), func() error {
+		once, cancel := context.WithTimeout(t.Context(), stepLimit/4) // a try that hangs isn't the last
+		defer cancel()
+		out, err := s.shell(once, on, b.text)
+		if err != nil {
+			return fmt.Errorf("%w\n%s", err, out)
+		}
+		return compare(b.shown, out)
+	})
+	return nil
+}
+
+// feed has a command of the router read a file that has the block's text.
+func (s *stage) feed(ctx context.Context, command string, b block) error {
+	path := filepath.Join(s.clone, "router.conf")
+	if err := os.WriteFile(path, []byte(b.text), 0o644); err != nil {
+		return err
+	}
+	out, err := s.shell(ctx, s.Router, command+" "+path)
+	if err != nil {
+		err = fmt.Errorf("%w\n%s", err, out)
+	}
+	return err
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operate_test
+
+import (
+	"slices"
+	"testing"
+
+	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/test/e2e/harness"
+)
+
+// runBench runs a bench and returns its report. If the test fails, it logs what the bench
+// wrote meanwhile: which connections broke, for example.
+func runBench(t *testing.T, args ...string) (report bench.Report) {
+	t.Helper()
+	harness.NeedRoot(t)
+	status, out, progress := harness.Fairlead(t, slices.Concat([]string{"bench"}, args, []string{"-o", "json"})...)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(progress)
+		}
+	})
+	if status != 0 {
+		t.Fatalf("status %d", status)
+	}
+	harness.Decode(t, out, &report)
+	return report
+}
+
+// The measurement of routes runs from the lab to the report, in small: it finds
+// the right tables, and reports every quantity that others read, for both
+// families.
+func TestBenchECMP(t *testing.T) {
+	report := runBench(t, "ecmp", "--quick", "--router", "bird", "--changes", "9", "--seed", "5")
+	found := map[string]map[string]bench.Result{}
+	for _, r := range report.Results {
+		if r.Labels["router"] != "bird" || r.Labels["reflector"] != "no" {
+			t.Errorf("%s: labels %v", r.Name, r.Labels)
+		}
+		if found[r.Name] == nil {
+			found[r.Name] = map[string]bench.Result{}
+		}
+		found[r.Name][r.Labels["family"]] = r
+	}
+	perFamily := []string{"tables_wrong", "update_delay_ms", "wrong_tables", "node_loss_outage_ms", "hung_agent_outage_ms",
+		"agent_restart_lost", "clean_stop_lost", "drain_lost"}
+	for _, name := range perFamily {
+		for _, family := range []string{"ipv4", "ipv6"} {
+			if r, there := found[name][family]; !there || r.Runs < 1 {
+				t.Errorf("%s: nothing of %s", name, family)
+			}
+		}
+	}
+	for _, name := range []string{"agent_restart_tcp_broken", "clean_stop_tcp_broken", "drain_tcp_broken"} {
+		if found[name][""].Runs < 1 {
+			t.Errorf("%s: nothing", name)
+		}
+	}
+	for _, family := range []string{"ipv4", "ipv6"} {
+		if wrong := found["tables_wrong"][family]; wrong.Max != 0 {
+			t.Errorf("%s: %.0f tables are not those of table 6.2", family, wrong.Max)
+		}
+		if d := found["update_delay_ms"][family].Distribution; d == nil || len(d.Buckets) == 0 {
+			t.Errorf("%s: delays without a distribution", family)
+		}
+	}
+	if len(report.Verdicts) == 0 || report.Verdicts[0].Value != 0 || !report.Verdicts[0].Holds {
+		t.Errorf("verdicts %+v, want first that no table is wrong", report.Verdicts)
+	}
+}
+
+// The measurement of broken connections runs from the lab to the report, in
+// small. No change of backends breaks a connection, nor does the loss of a
+// balancer while there are none; the loss of one among changes may.
+func TestBenchChurn(t *testing.T) {
+	report := runBench(t, "churn", "--connections", "60", "--changes", "24", "--seed", "5")
+	results := map[string]bench.Result{}
+	for _, r := range report.Results {
+		results[r.Name] = r
+	}
+	type bounds struct{ least, most float64 }
+	for _, phase := range []struct {
+		suffix                    string
+		changes, moved, datagrams bounds
+	}{
+		{"_balancer_loss", bounds{0, 0}, bounds{0, 0}, bounds{0, 1e5}},
+		{"", bounds{24, 24}, bounds{0, 10}, bounds{0, 0}},
+		{"_health", bounds{24, 24}, bounds{0, 10}, bounds{0, 1e5}}, // those to dead servers
+		{"_balancer_loss_changes", bounds{24, 24}, bounds{0, 10}, bounds{0, 1e5}},
+	} {
+		for name, want := range map[string]bounds{
+			"changes": phase.changes, "tcp_connections": {60, 1000}, "tcp_lines": {120, 1e5}, "tcp_broken": {0, 1000},
+			"udp_flows": {10, 10}, "udp_datagrams": {20, 1e5}, "udp_moved": phase.moved, "packets_lost": phase.datagrams,
+		} {
+			got, there := results[name+phase.suffix]
+			if !there || got.Runs != 1 || got.Median < want.least || got.Median > want.most {
+				t.Errorf("%s: %+v, want one in %.0f to %.0f", name+phase.suffix, got, want.least, want.most)
+			}
+		}
+	}
+	if seed := results["changes"].Labels["seed"]; seed != "5" {
+		t.Errorf("seed %q, want 5", seed)
+	}
+	judged := []string{"tcp_broken_balancer_loss", "udp_moved_balancer_loss", "tcp_broken", "tcp_broken_health"}
+	if len(report.Verdicts) != len(judged) {
+		t.Fatalf("verdicts %+v, want those of %v", report.Verdicts, judged)
+	}
+	for i, name := range judged {
+		found := results[name].Median
+		if v := report.Verdicts[i]; v.Value != found || !v.Holds {
+			t.Errorf("%s: verdict %+v, want %.0f, and that it holds", name, v, found)
+		}
+	}
+	if results["deaths_health"].Median < 1 {
+		t.Errorf("%.0f servers died, want at least one", results["deaths_health"].Median)
+	}
+}

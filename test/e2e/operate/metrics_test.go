@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operate_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/e2e/harness"
+)
+
+// What agents say of themselves to a real Prometheus is true, the dashboard and
+// the alerts of deploy/ can do something with it.
+func TestPrometheus(t *testing.T) {
+	t.Parallel()
+	topology := harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR, Servers: 4})
+	targets := observed(t, &topology)
+	l := bringUp(t, "metrics", topology)
+	m := l.watch(t, "lb1", targets)
+
+	t.Run("probes", m.checkProbes)
+	w := l.Load(t, "client", harness.LoadLimit, harness.Origin(harness.VIP4))
+	t.Run("dashboard", m.checkDashboard)
+	w.End(t)
+	t.Run("counters", m.checkCounters)
+	t.Run("routes", m.checkRoutes)
+	t.Run("router gone", m.checkRouterGone)
+	t.Run("dead server", m.checkDeadServer)
+	t.Run("dead agent", m.checkDeadAgent)
+}
+
+// observed lets web servers be probed, and all agents but the first, which is
+// where Prometheus runs, listen on an address that others reach. It returns where
+// the agents are scraped.
+func observed(t *testing.T, topology *netlab.Topology) (targets []string) {
+	t.Helper()
+	for i := range topology.Hosts {
+		h := &topology.Hosts[i]
+		if h.Role != netlab.Balancer {
+			continue
+		}
+		address := net.JoinHostPort("127.0.0.1", harness.PagePort)
+		text := strings.ReplaceAll(h.Agent.YAML(), "    protocol: tcp\n",
+			"    protocol: tcp\n    health: {type: http, path: /, interval: 200ms, timeout: 200ms, fall: 2}\n")
+		if len(targets) > 0 {
+			address = net.JoinHostPort(h.Interfaces[0].Addresses[0].Addr().String(), harness.PagePort)
+			text += fmt.Sprintf("observe: {listen: %q}\n", address)
+		}
+		h.Files = map[string]string{netlab.AgentFile: text}
+		targets = append(targets, address)
+	}
+	return targets
+}
+
+// A node that balances lives and is ready.
+func (m *monitor) checkProbes(t *testing.T) {
+	for _, path := range []string{"/healthz", "/readyz"} {
+		said, err := m.get(t.Context(), "http://127.0.0.1:"+harness.PagePort+path)
+		if err != nil || string(said) != "ok\n" {
+			t.Errorf("%s: %q, %v", path, said, err)
+		}
+	}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:"+harness.PagePort+"/metrics", http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := m.web.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("POST /metrics: status %d", response.StatusCode)
+	}
+}
+
+// checkDashboard runs every query of the dashboard under load; each shows
+// something.
+func (m *monitor) checkDashboard(t *testing.T) {
+	harness.Until(t, "Prometheus has seen traffic", func() bool { return m.sum(t, `sum(rate(fairlead_service_packets_total[10s]))`) > 100 })
+	queries := dashboardQueries(t)
+	if len(queries) < 30 {
+		t.Errorf("%d queries", len(queries))
+	}
+	for _, q := range queries {
+		samples, err := m.query(t.Context(), q)
+		if err != nil || len(samples) == 0 {
+			t.Errorf("%s: %d samples, %v", q, len(samples), err)
+		}
+	}
+	for _, busy := range []string{
+		`sum(rate(fairlead_service_bytes_total[10s]))`, `sum(rate(fairlead_backend_packets_total[10s]))`,
+		`sum(rate(fairlead_dataplane_packets_total{exit="forward_l2dsr"}[10s]))`, `sum(fairlead_service_new_flows_total)`,
+	} {
+		if got := m.sum(t, busy); got <= 0 {
+			t.Errorf("%s is %v under load", busy, got)
+		}
+	}
+}
+
+// dashboardQueries are the expressions of the dashboard, with its variables
+// replaced as Grafana does when everything is chosen.
+func dashboardQueries(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "grafana", "fairlead.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct{ Targets []struct{ Expr string } }
+	}
+	if err := json.Unmarshal(text, &board); err != nil {
+		t.Fatal(err)
+	}
+	var queries []string
+	variables := strings.NewReplacer("$instance", ".+", "$service", ".+", "$__rate_interval", "10s")
+	for _, panel := range board.Panels {
+		for _, target := range panel.Targets {
+			query := variables.Replace(target.Expr)
+			if strings.Contains(query, "$") {
+				t.Errorf("%s: an unknown variable", query)
+			}
+			queries = append(queries, query)
+		}
+	}
+	return queries
+}
+
+// checkCounters compares Prometheus with "fairlead services" before and after the
+// agents were scraped: what it has lies between them.
+func (m *monitor) checkCounters(t *testing.T) {
+	for _, h := range m.lab.Hosts(netlab.Balancer) {
+		before := harness.Services(t, &h)
+		m.scraped(t)
+		of := fmt.Sprintf(` and on (instance) fairlead_build_info{node=%q}`, h.Name)
+		shown := map[string]float64{}
+		for _, metric := range figures(observe.Service{}) {
+			for name := range before {
+				shown[metric.name+name] = m.sum(t, fmt.Sprintf("%s{service=%q}", metric.name, name)+of)
+			}
+		}
+		for name, s := range harness.Services(t, &h) {
+			most := figures(s)
+			for i, least := range figures(before[name]) {
+				if got := shown[least.name+name]; got < least.value || got > most[i].value {
+					t.Errorf("%s: %s of %s: Prometheus has %.0f, the agent %.0f to %.0f", h.Name, least.name, name, got, least.value, most[i].value)
+				}
+			}
+		}
+	}
+	if sum := m.sum(t, `sum(fairlead_service_packets_total{service="web"})`); sum < 1000 {
+		t.Errorf("%.0f packets, want thousands", sum)
+	}
+}
+
+// figure is what a metric should be.
+type figure struct {
+	name  string
+	value float64
+}
+
+// figures are a service's. None of its backends has gone, so that theirs add up
+// to its own.
+func figures(s observe.Service) []figure {
+	return []figure{
+		{"fairlead_service_packets_total", float64(s.Packets)},
+		{"fairlead_backend_packets_total", float64(s.Packets)},
+		{"fairlead_service_bytes_total", float64(s.Bytes)},
+		{"fairlead_backend_bytes_total", float64(s.Bytes)},
+		{"fairlead_service_new_flows_total", float64(s.NewFlows)},
+		{"fairlead_service_backends", float64(s.Backends)},
+		{"fairlead_service_backends_in_use", float64(s.BackendsInUse)},
+		{"fairlead_service_backends_healthy", float64(s.BackendsHealthy)},
+		{"fairlead_service_ring_entries", float64(s.RingSize)},
+	}
+}
+
+// checkRoutes compares Prometheus with "fairlead routes" before and after the
+// agents were scraped: counters are between, all else is as it was.
+func (m *monitor) checkRoutes(t *testing.T) {
+	for _, h := range m.lab.Hosts(netlab.Balancer) {
+		before := m.lab.Routes(t, h.Name)
+		m.scraped(t)
+		of := fmt.Sprintf(` and on (instance) fairlead_build_info{node=%q}`, h.Name)
+		shown := map[string]float64{}
+		for name := range routeFigures(before) {
+			shown[name] = m.sum(t, name+of)
+		}
+		least, most := routeFigures(before), routeFigures(m.lab.Routes(t, h.Name))
+		for name, got := range shown {
+			if got < least[name] || got > most[name] {
+				t.Errorf("%s: Prometheus has %s %.0f, the agent %.0f to %.0f", h.Name, name, got, least[name], most[name])
+			}
+		}
+	}
+	for query, want := range map[string]float64{
+		`sum(fairlead_bgp_session_up)`: 3, `sum(fairlead_bgp_bfd_up)`: 3, `sum(fairlead_bgp_route_announced)`: 6,
+		`min(fairlead_bgp_session_state)`: 6, `sum(fairlead_bgp_session_routes_omitted)`: 0,
+	} {
+		if got := m.sum(t, query); got != want {
+			t.Errorf("%s is %.0f, want %.0f", query, got, want)
+		}
+	}
+}
+
+// routeFigures are what metrics should be, summed up over peers and prefixes.
+func routeFigures(r observe.Routes) map[string]float64 {
+	f := map[string]float64{}
+	for _, p := range r.Peers {
+		f["fairlead_bgp_session_flaps_total"] += float64(p.Flaps)
+		f["fairlead_bgp_session_routes_announced"] += float64(p.RoutesAnnounced)
+		f["fairlead_bgp_session_routes_received"] += float64(p.RoutesReceived)
+		f[`fairlead_bgp_messages_total{direction="sent", type="update"}`] += float64(p.UpdatesSent)
+		f[`fairlead_bgp_messages_total{direction="sent", type="other"}`] += float64(p.MessagesSent - p.UpdatesSent)
+		f[`fairlead_bgp_messages_total{direction="received", type="update"}`] += float64(p.UpdatesReceived)
+		f[`fairlead_bgp_messages_total{direction="received", type="other"}`] += float64(p.MessagesReceived - p.UpdatesReceived)
+	}
+	for _, a := range r.Announcements {
+		f["fairlead_bgp_route_peers"] += float64(len(a.Peers))
+		f["fairlead_bgp_route_withdrawals_total"] += float64(a.Withdrawals)
+	}
+	return f
+}
+
+// A router that is gone is an alert of every balancer, until it is back.
+func (m *monitor) checkRouterGone(t *testing.T) {
+	m.awaitAlert(t, "FairleadAllPeersDown", false)
+	if err := m.lab.Stop(t.Context(), "router", "bgpd"); err != nil {
+		t.Fatal(err)
+	}
+	m.awaitAlert(t, "FairleadAllPeersDown", true)
+	m.awaitAlert(t, "FairleadSessionDown", true, fmt.Sprintf("peer=%q", m.lab.Address("router")))
+	if err := m.lab.Start(t.Context(), "router", m.lab.Process(t, "router", "bgpd")); err != nil {
+		t.Fatal(err)
+	}
+	m.awaitAlert(t, "FairleadAllPeersDown", false)
+	m.awaitAlert(t, "FairleadSessionDown", false)
+	harness.Until(t, "the routes are back", func() bool { return len(harness.ReceivedRoutes(t, m.lab.Lab)[harness.VIP4+"/32"]) == 3 })
+}
+
+// A server that dies is an alert of every balancer, until it is back.
+func (m *monitor) checkDeadServer(t *testing.T) {
+	const server = "server1"
+	m.awaitAlert(t, "FairleadBackendUnhealthy", false)
+	if err := m.lab.Stop(t.Context(), server, "nginx"); err != nil {
+		t.Fatal(err)
+	}
+	address := m.lab.Topology.Host(server).Interfaces[0].Addresses[0].Addr()
+	backend := fmt.Sprintf("backend=%q", net.JoinHostPort(address.String(), "80"))
+	m.awaitAlert(t, "FairleadBackendUnhealthy", true, `service="web"`, backend)
+	if got := m.sum(t, `min(fairlead_service_backends_unhealthy{service="web"})`); got != 1 {
+		t.Errorf("%.0f backends of web are unhealthy, want 1", got)
+	}
+	if err := m.lab.Restart(t.Context(), server, "nginx"); err != nil {
+		t.Fatal(err)
+	}
+	m.awaitAlert(t, "FairleadBackendUnhealthy", false)
+}
+
+// So is an agent that dies; the kernel continues forwarding, and the next agent continues
+// its counters.
+func (m *monitor) checkDeadAgent(t *testing.T) {
+	const ofIt = ` and on (instance) last_over_time(fairlead_build_info{node="lb3"}[5m])`
+	before := m.sum(t, `fairlead_service_packets_total{service="web"}`+ofIt)
+	h := m.lab.State().Host("lb3")
+	m.lab.KillAgent(t, h, "agent")
+	m.awaitAlert(t, "FairleadAgentDown", true)
+	m.lab.Gets(t, "client", harness.Origin(harness.VIP4), 10)
+	m.lab.StartAgent(t, h)
+	m.awaitAlert(t, "FairleadAgentDown", false)
+	m.scraped(t)
+	if after := m.sum(t, `fairlead_service_packets_total{service="web"}`+ofIt); before < 1 || after < before {
+		t.Errorf("%.0f packets before the agent was killed, %.0f after", before, after)
+	}
+	if got := m.sum(t, `resets(fairlead_service_packets_total{service="web"}[5m])`+ofIt); got != 0 {
+		t.Errorf("the counter was reset %.0f times", got)
+	}
+}

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operate_test
+
+import (
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/lab/wire"
+	"fairlead.io/fairlead/test/e2e/harness"
+)
+
+// fault is something on the way to the lab's first server that takes client's
+// packets from it, while its own address answers as before.
+type fault struct {
+	name string
+	// services find out.
+	services []string
+	// strike makes the fault, mend takes it away again.
+	strike, mend func(*testing.T, *lab)
+}
+
+// In every mode and family a server that can't get clients' packets is found
+// down, though its address still answers, and up again when it can.
+func TestHealthAlongThePath(t *testing.T) {
+	t.Parallel()
+	both := []string{"web", "web6"}
+	tunnel := []fault{{"no tunnel end", both, stopTunnel, startTunnel}}
+	for _, c := range []struct {
+		name   string
+		made   func(*testing.T) netlab.Topology
+		faults []fault
+	}{
+		{"l2dsr", small(lb.L2DSR), nil},
+		{"vlan", behindVLAN, []fault{{"wrong vlan", both, vlanOfFirst(200), vlanOfFirst(serverVLAN)}}},
+		{"ipip", small(lb.IPIP), tunnel},
+		{"gue", small(lb.GUE), tunnel},
+		{"vxlan", small(lb.VXLAN), []fault{
+			{"no device of the segment", both[:1], setDevice("vx4", false), setDevice("vx4", true)},
+			{"no device of the segment", both[1:], setDevice("vx6", false), setDevice("vx6", true)},
+		}},
+		{"geneve", small(lb.Geneve), []fault{{"no tunnel end", both, closeSegment, openSegment}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			l := bringUp(t, "path-"+c.name, harness.Checked(c.made(t)))
+			clients := l.Traffic(t, "web").NewFlows
+			for _, f := range append(c.faults, withoutVIP(harness.VIP4, "web"), withoutVIP(harness.VIP6, "web6")) {
+				t.Run(f.name+" "+f.services[0], func(t *testing.T) { l.checkFault(t, f) })
+			}
+			if now := l.Traffic(t, "web").NewFlows; now != clients {
+				t.Errorf("probes count as clients' flows: there were %d, and now %d", clients, now)
+			}
+		})
+	}
+}
+
+// checkFault has both servers healthy before the fault and after it, and only
+// the second one in between.
+func (l *lab) checkFault(t *testing.T, f fault) {
+	l.AwaitHealth(t, f.services, observe.HealthHealthy, observe.HealthHealthy)
+	f.strike(t, l)
+	l.AwaitHealth(t, f.services, observe.HealthUnhealthy, observe.HealthHealthy)
+	for _, service := range []string{"web", "web6"} {
+		first := l.Service(service).Backends[0]
+		if name, err := l.Get(t.Context(), "lb1", "http://"+first.ID().String()); err != nil || name != "server1" {
+			t.Errorf("%s is answered by %q (%v): the fault is to leave that alone", first.ID(), name, err)
+		}
+		if !slices.Contains(f.services, service) {
+			l.AwaitHealth(t, []string{service}, observe.HealthHealthy, observe.HealthHealthy)
+		}
+	}
+	f.mend(t, l)
+	l.AwaitHealth(t, f.services, observe.HealthHealthy, observe.HealthHealthy)
+}
+
+// What probes need in the kernel is replaced by the agent after one that was
+// killed, and taken away with the data plane.
+func TestProbesAfterKill(t *testing.T) {
+	t.Parallel()
+	l := bringUp(t, "path-kill", harness.Checked(small(lb.L2DSR)(t)))
+	h := l.State().Host("lb1")
+	l.AwaitHealth(t, []string{"web", "web6"}, observe.HealthHealthy, observe.HealthHealthy)
+	before := l.probeDevice(t)
+	l.KillAgent(t, h, "agent")
+	if left := l.probeDevice(t); left == 0 || left != before {
+		t.Fatalf("the device of probes is %d, and was %d: the test is to leave it behind", left, before)
+	}
+	l.StartAgent(t, h)
+	l.checkFault(t, withoutVIP(harness.VIP4, "web"))
+	l.KillAgent(t, l.State().Host("lb1"), "agent")
+	l.Run(t, h.Name, append(slices.Clone(l.Process(t, h.Name, "agent").Args), "--remove")...)
+	if left := l.probeDevice(t); left != 0 {
+		t.Error("the device of probes is left")
+	}
+	for _, family := range []string{"-4", "-6"} {
+		if rules := l.Run(t, h.Name, "ip", family, "rule"); strings.Contains(rules, "fwmark") {
+			t.Errorf("rules are left:\n%s", rules)
+		}
+	}
+}
+
+// probeDevice is the index of the device that the balancer's probes enter, or 0.
+func (l *lab) probeDevice(t *testing.T) (index int) {
+	t.Helper()
+	err := l.Do("lb1", func() error {
+		device, err := net.InterfaceByName("fairlead-probe")
+		if err == nil {
+			index = device.Index
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return index
+}
+
+// small is a lab of one balancer and two servers.
+func small(forward lb.Forward) func(*testing.T) netlab.Topology {
+	return func(t *testing.T) netlab.Topology {
+		t.Helper()
+		topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: forward, Balancers: 1, Servers: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return topology
+	}
+}
+
+// serverVLAN is that of the servers in the lab behindVLAN.
+const serverVLAN = 100
+
+// behindVLAN is the lab with the servers in a VLAN and a network of their own, to
+// which the router has a second interface. The balancer has no address there:
+// servers answer its probes through the router.
+func behindVLAN(t *testing.T) netlab.Topology {
+	topology := small(lb.L2DSR)(t)
+	move := func(a netip.Addr) netip.Addr { // from 10.0.2.0/24 to 10.0.4.0/24
+		b := a.AsSlice()
+		if a.Is4() {
+			b[2] = 4
+		} else {
+			b[3] = 4
+		}
+		moved, _ := netip.AddrFromSlice(b)
+		return moved
+	}
+	router, wiring := topology.Host("router"), topology.Host("switch")
+	port := netlab.Interface{Name: "eth2", VLAN: serverVLAN}
+	for _, p := range router.Interfaces[1].Addresses {
+		port.Addresses = append(port.Addresses, netip.PrefixFrom(move(p.Addr()), p.Bits()))
+	}
+	router.Interfaces = append(router.Interfaces, port)
+	wiring.Interfaces = append(wiring.Interfaces, netlab.Interface{Name: "router-vlan"})
+	topology.Links = append(topology.Links, netlab.Link{A: netlab.End{Host: "router", Interface: "eth2"}, B: netlab.End{Host: "switch", Interface: "router-vlan"}})
+	for n, name := range []string{"server1", "server2"} {
+		server := topology.Host(name)
+		eth0 := &server.Interfaces[0]
+		eth0.VLAN = serverVLAN
+		for i, p := range eth0.Addresses {
+			eth0.Addresses[i] = netip.PrefixFrom(move(p.Addr()), p.Bits())
+			server.Routes[i].Gateways = []netip.Addr{move(server.Routes[i].Gateways[0])}
+		}
+		for i := range topology.Services {
+			b := &topology.Services[i].Backends[n]
+			b.Address, b.MAC, b.Segment = move(b.Address), eth0.MAC, lb.Segment{Type: lb.SegmentVLAN, ID: serverVLAN}
+		}
+	}
+	return topology
+}
+
+// vlanOfFirst configures in which VLAN the first server is.
+func vlanOfFirst(id uint32) func(*testing.T, *lab) {
+	return func(t *testing.T, l *lab) {
+		t.Helper()
+		for i := range l.Topology.Services {
+			l.Topology.Services[i].Backends[0].Segment.ID = id
+		}
+		l.Configure(t, l.Topology.Services)
+	}
+}
+
+// withoutVIP takes a VIP from the loopback of the first server.
+func withoutVIP(vip, service string) fault {
+	change := func(do func(netlink.Link, *netlink.Addr) error) func(*testing.T, *lab) {
+		return func(t *testing.T, l *lab) {
+			t.Helper()
+			a := netip.MustParseAddr(vip)
+			text := netip.PrefixFrom(a, a.BitLen()).String()
+			harness.Link(t, l.Lab, "server1", "lo", func(lo netlink.Link) error {
+				address, err := netlink.ParseAddr(text)
+				if err != nil {
+					return err
+				}
+				return do(lo, address)
+			})
+		}
+	}
+	return fault{"without VIP", []string{service}, change(netlink.AddrDel), change(netlink.AddrAdd)}
+}
+
+// stopTunnel ends the first server's tunnel end, startTunnel begins it again.
+func stopTunnel(t *testing.T, l *lab) {
+	t.Helper()
+	if err := l.Stop(t.Context(), "server1", "node"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startTunnel(t *testing.T, l *lab) {
+	t.Helper()
+	if err := l.Restart(t.Context(), "server1", "node"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// setDevice switches a device of the first server on or off.
+func setDevice(name string, up bool) func(*testing.T, *lab) {
+	return func(t *testing.T, l *lab) {
+		t.Helper()
+		harness.Link(t, l.Lab, "server1", name, func(device netlink.Link) error {
+			if up {
+				return netlink.LinkSetUp(device)
+			}
+			return netlink.LinkSetDown(device)
+		})
+	}
+}
+
+// closeSegment takes the end of the Geneve segment from the first server,
+// openSegment puts it back.
+func closeSegment(t *testing.T, l *lab) {
+	t.Helper()
+	harness.Link(t, l.Lab, "server1", "eth0", func(eth0 netlink.Link) error {
+		return netlink.LinkSetXdpFdWithFlags(eth0, -1, unix.XDP_FLAGS_DRV_MODE)
+	})
+}
+
+func openSegment(t *testing.T, l *lab) {
+	t.Helper()
+	end := l.Topology.Host("server1").Interfaces[0]
+	var addresses []netip.Addr
+	for _, p := range end.Addresses {
+		addresses = append(addresses, p.Addr())
+	}
+	harness.Link(t, l.Lab, "server1", "eth0", func(eth0 netlink.Link) error {
+		return wire.AttachGeneve(eth0.Attrs().Index, end.Geneve, addresses)
+	})
+}

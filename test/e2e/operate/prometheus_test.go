@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package operate_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/e2e/harness"
+)
+
+// monitorAddress is where Prometheus listens, in a namespace of its own.
+const monitorAddress = "127.0.0.1:9090"
+
+// monitor is a real Prometheus that runs on a balancer.
+type monitor struct {
+	lab  *lab
+	host string
+	web  http.Client
+}
+
+// watch starts a Prometheus on a host, with the alerts of deploy/ and the agents
+// at the given addresses. It is stopped with the lab.
+func (l *lab) watch(t *testing.T, host string, targets []string) *monitor {
+	t.Helper()
+	list, err := json.Marshal(targets) // which is YAML too
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "prometheus", "alerts.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{
+		"prometheus.yaml": fmt.Sprintf(`global: {scrape_interval: 1s, scrape_timeout: 1s, evaluation_interval: 1s}
+rule_files: [alerts.yaml]
+scrape_configs:
+  - job_name: fairlead
+    static_configs: [{targets: %s}]
+`, list),
+		"alerts.yaml": impatient(string(alerts)),
+	} {
+		if err := os.WriteFile(filepath.Join(l.State().Host(host).Directory, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	err = l.Start(t.Context(), host, netlab.Process{Name: "prometheus", Args: []string{
+		"prometheus", "--config.file=prometheus.yaml", "--storage.tsdb.path=prometheus",
+		"--web.listen-address=" + monitorAddress, "--log.level=warn",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &monitor{lab: l, host: host}
+	m.web.Transport = &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+		return l.Dial(ctx, host, network, address)
+	}}
+	t.Cleanup(m.web.CloseIdleConnections)
+	up := func() bool { return m.sum(t, `up{job="fairlead"}`) == float64(len(targets)) }
+	if !harness.Within(3*harness.Timeout, up) {
+		log, err := os.ReadFile(filepath.Join(l.State().Host(host).Directory, "prometheus.log"))
+		t.Fatalf("prometheus doesn't see %d agents: %v\n%s", len(targets), err, log)
+	}
+	return m
+}
+
+var patient = regexp.MustCompile(`(?m)^        for: .*$`)
+
+// impatient shortens how long an alert's condition has to hold.
+func impatient(rules string) string { return patient.ReplaceAllString(rules, "        for: 1s") }
+
+// sample is one element of a query's result.
+type sample struct {
+	labels map[string]string
+	value  float64
+}
+
+// query asks Prometheus for the present value of an expression.
+func (m *monitor) query(ctx context.Context, expression string) ([]sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, harness.Timeout)
+	defer cancel()
+	form := url.Values{"query": {expression}}
+	body, err := m.get(ctx, "http://"+monitorAddress+"/api/v1/query?"+form.Encode())
+	if err != nil {
+		return nil, err
+	}
+	var answer struct {
+		Status, Error string
+		Data          struct {
+			Result []struct {
+				Metric map[string]string
+				Value  [2]any
+			}
+		}
+	}
+	if err := json.Unmarshal(body, &answer); err != nil {
+		return nil, fmt.Errorf("%w in %s", err, body)
+	}
+	if answer.Status != "success" {
+		return nil, errors.New(answer.Error)
+	}
+	samples := make([]sample, len(answer.Data.Result))
+	for i, r := range answer.Data.Result {
+		value, err := strconv.ParseFloat(fmt.Sprint(r.Value[1]), 64)
+		if err != nil {
+			return nil, err
+		}
+		samples[i] = sample{r.Metric, value}
+	}
+	return samples, nil
+}
+
+func (m *monitor) get(ctx context.Context, address string) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := m.web.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	return io.ReadAll(response.Body)
+}
+
+// sum adds up what a query returns; -1 is an empty result, or no answer.
+func (m *monitor) sum(t *testing.T, expression string) float64 {
+	samples, err := m.query(t.Context(), expression)
+	if err != nil || len(samples) == 0 {
+		return -1
+	}
+	sum := 0.0
+	for _, s := range samples {
+		sum += s.value
+	}
+	return sum
+}
+
+// awaitAlert waits until an alert fires for the labels, or no longer does.
+func (m *monitor) awaitAlert(t *testing.T, name string, fires bool, labels ...string) {
+	t.Helper()
+	matchers := append([]string{fmt.Sprintf("alertname=%q", name), `alertstate="firing"`}, labels...)
+	expression := "ALERTS{" + strings.Join(matchers, ", ") + "}"
+	if !harness.Within(2*harness.Timeout, func() bool { return (m.sum(t, expression) > 0) == fires }) {
+		firing, err := m.query(t.Context(), "ALERTS")
+		t.Errorf("%s fires: want %t; all alerts: %v %v", expression, fires, firing, err)
+	}
+}
+
+// scraped waits until all agents have been scraped after now.
+func (m *monitor) scraped(t *testing.T) {
+	t.Helper()
+	now := float64(time.Now().UnixMilli()) / 1000
+	harness.Until(t, "all agents are scraped", func() bool {
+		return m.sum(t, fmt.Sprintf(`count(up == 1) - count(timestamp(up) > %f)`, now)) == 0
+	})
+}

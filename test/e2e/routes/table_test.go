@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package routes_test
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/e2e/harness"
+)
+
+// gateways are the names of the next hops of a route.
+type gateways []string
+
+// Prefixes of the VIPs of both families: those that all balancers serve, those
+// that some do, and those of the foreign speaker.
+var (
+	firstVIPs   = []string{harness.VIP4 + "/32", harness.VIP6 + "/128"}
+	secondVIPs  = []string{"10.1.2.1/32", "fd00:10:1:2::1/128"}
+	foreignVIPs = []string{"10.1.9.1/32", "fd00:10:1:9::1/128"}
+)
+
+// The upstream router's kernel has the tables of the dissertation (6.2 a, b and
+// c), with every router, with and without the reflector, for both families.
+func TestRouteTables(t *testing.T) {
+	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD, netlab.GoBGP} {
+		for _, reflector := range []bool{false, true} {
+			name := string(router)
+			if reflector {
+				name += "-reflector"
+			}
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				topology := harness.Routed(t, netlab.ECMPOptions{Router: router, Reflector: reflector, Second: 2})
+				bringUp(t, name, topology).checkTables(t)
+			})
+		}
+	}
+}
+
+// checkTables goes through the tables from the last one to the first.
+func (l *lab) checkTables(t *testing.T) {
+	// (c): two services with different sets of balancers.
+	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
+	l.checkTable(t, secondVIPs, gateways{"lb1", "lb2"})
+	// (b): one service with three balancers.
+	l.Configure(t, slices.DeleteFunc(slices.Clone(l.Topology.Services), func(s lb.Service) bool {
+		return s.Address != netip.MustParseAddr(harness.VIP4) && s.Address != netip.MustParseAddr(harness.VIP6)
+	}))
+	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
+	l.checkTable(t, secondVIPs, nil)
+	// (a): a single balancer.
+	others := []string{"lb2", "lb3"}
+	for _, gone := range others {
+		if err := l.Signal(t.Context(), gone, "agent", unix.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.checkTable(t, firstVIPs, gateways{"lb1"})
+	// And back again.
+	for _, back := range others {
+		var err error
+		if !harness.Within(harness.Timeout, func() bool { err = l.Restart(t.Context(), back, "agent"); return err == nil }) {
+			t.Fatalf("%s has not ended: %v", back, err)
+		}
+	}
+	l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
+	l.checkTable(t, secondVIPs, nil)
+}
+
+// Another BGP speaker shares the router with the balancers, with its own VIPs and with
+// theirs, and neither disturbs the other.
+func TestForeignSpeaker(t *testing.T) {
+	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD} {
+		t.Run(string(router), func(t *testing.T) {
+			t.Parallel()
+			l := bringUp(t, "foreign-"+string(router), harness.Routed(t, netlab.ECMPOptions{Router: router, Foreign: true}))
+			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb2", "lb3"})
+			l.checkTable(t, foreignVIPs, gateways{"exabgp"})
+			if err := l.Stop(t.Context(), "lb2", "agent"); err != nil {
+				t.Fatal(err)
+			}
+			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb3"})
+			if err := l.Kill(t.Context(), "exabgp", "exabgp"); err != nil {
+				t.Fatal(err)
+			}
+			l.checkTable(t, firstVIPs, gateways{"lb1", "lb3"})
+			l.checkTable(t, foreignVIPs, nil)
+			l.checkUndisturbed(t, "lb1", "lb3")
+		})
+	}
+}
+
+// checkTable waits until the router's kernel has exactly these next hops, each
+// with the same weight.
+func (l *lab) checkTable(t *testing.T, prefixes []string, want gateways) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+	defer cancel()
+	for _, prefix := range prefixes {
+		err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.MustParsePrefix(prefix), Via: want})
+		if err != nil {
+			t.Error(fmt.Errorf("%s: %w", l.State().Name, err))
+		}
+	}
+}
