@@ -22,34 +22,31 @@ const (
 	maxShutdownDelay     = 10 * time.Minute
 )
 
-// bgpSection reads the node's BGP speaker, its peers and policies.
-func bgpSection(to **bgp.Config) reader {
-	return func(v value) {
-		c := &bgp.Config{ShutdownDelay: defaultShutdownDelay}
-		v.readFields(
-			required("asn", number(&c.ASN, 1, bgp.MaxASN)),
-			required("routerID", identifier(&c.RouterID, "router id")),
-			required("peers", peers(&c.Peers)),
-			optional("announce", policies(&c.Policies)),
-			shutdownDelay(c),
-		)
-		for i := range c.Peers {
-			checkMultihop(v.at(fmt.Sprintf("peers[%d]", i)), &c.Peers[i], c.Local, v.failedAny("asn"))
-		}
-		*to = c
+// readBGP reads the node's BGP speaker, its peers and policies.
+func readBGP(v value, c *bgp.Config) {
+	v.readFields(
+		required("asn", &c.ASN, number[uint32](1, bgp.MaxASN)),
+		required("routerID", &c.RouterID, identifier("router id")),
+		required("peers", &c.Peers, peers),
+		optional("announce", &c.Policies, policies),
+		shutdownDelay(c),
+	)
+	for i := range c.Peers {
+		checkMultihop(v.at(fmt.Sprintf("peers[%d]", i)), &c.Peers[i], c.Local, v.failedAny("asn"))
 	}
 }
 
 func shutdownDelay(c *bgp.Config) field {
-	return optional("shutdownDelay", durationWithin(&c.ShutdownDelay, 0, maxShutdownDelay))
+	c.ShutdownDelay = defaultShutdownDelay
+	return optional("shutdownDelay", &c.ShutdownDelay, durationWithin(0, maxShutdownDelay))
 }
 
 // identifier reads a router ID or cluster ID, which has the form of an IPv4 address
 // (RFC 6286, RFC 4456 §8).
-func identifier(to *netip.Addr, what string) reader {
-	return checked(address(to), func() error {
-		if !to.Is4() || to.IsUnspecified() {
-			return fmt.Errorf("bad %s %s: want an IPv4 address that is not 0.0.0.0", what, to)
+func identifier(what string) reader[netip.Addr] {
+	return checked(address, func(a netip.Addr) error {
+		if !a.Is4() || a.IsUnspecified() {
+			return fmt.Errorf("bad %s %s: want an IPv4 address that is not 0.0.0.0", what, a)
 		}
 		return nil
 	})
@@ -65,50 +62,44 @@ func checkMultihop(v value, p *bgp.Peer, local bgp.Local, localInvalid bool) {
 }
 
 // peers reads at least one BGP peer, with distinct addresses.
-func peers(to *[]bgp.Peer) reader {
-	return func(v value) {
-		taken := make(map[netip.Addr]bool)
-		nonEmpty(to, "peer", func(v value, p *bgp.Peer) {
-			readPeer(v, p)
-			if p.Address.IsValid() && taken[p.Address] && !v.failedAny("address") {
-				v.at("address").failf("%s is the address of another peer", p.Address)
-			}
-			taken[p.Address] = true
-		})(v)
-	}
+func peers(v value, to *[]bgp.Peer) {
+	taken := make(map[netip.Addr]bool)
+	nonEmpty("peer", list(func(v value, p *bgp.Peer) {
+		readPeer(v, p)
+		if p.Address.IsValid() && taken[p.Address] && !v.failedAny("address") {
+			v.at("address").failf("%s is the address of another peer", p.Address)
+		}
+		taken[p.Address] = true
+	}))(v, to)
 }
 
 func readPeer(v value, p *bgp.Peer) {
 	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
 	v.readFields(
-		required("address", checked(address(&p.Address), func() error { return checkPeerAddress(p.Address) })),
-		required("asn", number(&p.ASN, 1, bgp.MaxASN)),
-		optional("port", port(&p.Port)),
-		optional("localAddress", checked(address(&p.LocalAddress), func() error { return checkPeerAddress(p.LocalAddress) })),
-		optional("passive", flag(&p.Passive)),
-		optional("multihop", number(&p.Multihop, 2, math.MaxUint8)),
-		optional("ttlSecurity", number(&p.TTLSecurity, 1, math.MaxUint8-1)),
-		optional("holdTime", holdTime(&p.HoldTime)),
-		optional("restartTime", restartTime(&p.RestartTime)),
-		optional("bfd", bfd(&p.BFD)),
-		optional("passwordFile", passwordFile(&p.Password)),
-		optional("passwordEnv", passwordEnv(&p.Password)),
+		required("address", &p.Address, checked(address, checkPeerAddress)),
+		required("asn", &p.ASN, number[uint32](1, bgp.MaxASN)),
+		optional("port", &p.Port, port),
+		optional("localAddress", &p.LocalAddress, checked(address, checkPeerAddress)),
+		optional("passive", &p.Passive, flag),
+		optional("multihop", &p.Multihop, number[uint8](2, math.MaxUint8)),
+		optional("ttlSecurity", &p.TTLSecurity, number[uint8](1, math.MaxUint8-1)),
+		optional("holdTime", &p.HoldTime, holdTime),
+		optional("restartTime", &p.RestartTime, restartTime),
+		optional("bfd", &p.BFD, bfd),
+		optional("passwordFile", &p.Password, passwordFile),
+		optional("passwordEnv", &p.Password, passwordEnv),
 	)
 	checkPeer(v, p)
 }
 
 // holdTime reads a BGP hold time.
-func holdTime(to *time.Duration) reader {
-	return checked(duration(to), func() error {
-		return checkSeconds(*to, 3*time.Second, math.MaxUint16*time.Second, "for ever")
-	})
+func holdTime(v value, to *time.Duration) {
+	seconds(3*time.Second, math.MaxUint16*time.Second, "for ever")(v, to)
 }
 
 // restartTime reads the restart time of graceful restart.
-func restartTime(to *time.Duration) reader {
-	return checked(duration(to), func() error {
-		return checkSeconds(*to, time.Second, maxRestartTime, "for not at all")
-	})
+func restartTime(v value, to *time.Duration) {
+	seconds(time.Second, maxRestartTime, "for not at all")(v, to)
 }
 
 // maxRestartTime fits into 12 bits (RFC 4724 §3).
@@ -126,15 +117,17 @@ func checkPeerAddress(a netip.Addr) error {
 	return lb.CheckAddress(a)
 }
 
-// checkSeconds allows whole seconds in a range, and 0.
-func checkSeconds(t, low, high time.Duration, zero string) error {
-	switch {
-	case t%time.Second != 0:
-		return fmt.Errorf("%s is not a whole number of seconds", t)
-	case t != 0 && (t < low || t > high):
-		return fmt.Errorf("%s is out of range: want %s to %s, or 0s %s", t, low, high, zero)
-	}
-	return nil
+// seconds reads whole seconds in a range, or 0.
+func seconds(low, high time.Duration, zero string) reader[time.Duration] {
+	return checked(duration, func(t time.Duration) error {
+		switch {
+		case t%time.Second != 0:
+			return fmt.Errorf("%s is not a whole number of seconds", t)
+		case t != 0 && (t < low || t > high):
+			return fmt.Errorf("%s is out of range: want %s to %s, or 0s %s", t, low, high, zero)
+		}
+		return nil
+	})
 }
 
 // checkPeer rejects mutually exclusive fields.
@@ -165,58 +158,52 @@ const (
 )
 
 // bfd reads true, false, or a mapping of BFD settings.
-func bfd(to **bgp.BFD) reader {
-	return func(v value) {
-		b, on := bgp.DefaultBFD, true
-		switch v.node.(type) {
-		case *ast.BoolNode:
-			flag(&on)(v)
-		case *ast.MappingNode:
-			v.readFields(
-				optional("interval", durationWithin(&b.Interval, minBFDInterval, maxBFDInterval)),
-				optional("multiplier", number(&b.Multiplier, 1, math.MaxUint8)),
-			)
-		default:
-			v.unexpected("true, false or a mapping")
-			return
-		}
-		if on {
-			*to = &b
-		}
+func bfd(v value, to **bgp.BFD) {
+	b, on := bgp.DefaultBFD, true
+	switch v.node.(type) {
+	case *ast.BoolNode:
+		flag(v, &on)
+	case *ast.MappingNode:
+		v.readFields(
+			optional("interval", &b.Interval, durationWithin(minBFDInterval, maxBFDInterval)),
+			optional("multiplier", &b.Multiplier, number[uint8](1, math.MaxUint8)),
+		)
+	default:
+		v.unexpected("true, false or a mapping")
+		return
+	}
+	if on {
+		*to = &b
 	}
 }
 
 // passwordFile reads the path of a password file, and validates the password.
-func passwordFile(to *bgp.Secret) reader {
-	return func(v value) {
-		var path string
-		if text(&path)(v); path == "" {
-			return
-		}
-		to.File = v.resolve(path)
-		info, err := os.Stat(to.File)
-		switch {
-		case err != nil:
-			v.failf("%w", err)
-			return
-		case !info.Mode().IsRegular():
-			v.failf("%s: not a regular file", to.File)
-			return
-		case info.Mode().Perm()&0o004 != 0:
-			v.warn(fmt.Sprintf("%s: world-readable", to.File))
-		}
-		_, err = bgp.Secret{File: to.File}.Read()
-		v.check(err)
+func passwordFile(v value, to *bgp.Secret) {
+	var path string
+	if text(v, &path); path == "" {
+		return
 	}
+	to.File = v.resolve(path)
+	info, err := os.Stat(to.File)
+	switch {
+	case err != nil:
+		v.failf("%w", err)
+		return
+	case !info.Mode().IsRegular():
+		v.failf("%s: not a regular file", to.File)
+		return
+	case info.Mode().Perm()&0o004 != 0:
+		v.warn(fmt.Sprintf("%s: world-readable", to.File))
+	}
+	_, err = bgp.Secret{File: to.File}.Read()
+	v.check(err)
 }
 
 // passwordEnv reads the name of an environment variable with a password, and validates
 // the password.
-func passwordEnv(to *bgp.Secret) reader {
-	return func(v value) {
-		if text(&to.Env)(v); to.Env != "" {
-			_, err := bgp.Secret{Env: to.Env}.Read()
-			v.check(err)
-		}
+func passwordEnv(v value, to *bgp.Secret) {
+	if text(v, &to.Env); to.Env != "" {
+		_, err := bgp.Secret{Env: to.Env}.Read()
+		v.check(err)
 	}
 }

@@ -92,13 +92,13 @@ func readConfig(v value, c *Config) {
 	c.setDefaults()
 	known := newServiceIndex()
 	v.readFields(
-		required("node", c.Node.read),
-		optional("dataplane", c.Dataplane.read),
-		optional("observe", c.Observe.read),
-		optional("bgp", bgpSection(&c.BGP)),
-		required("services", func(v value) {
-			list(&c.Services, known.readService)(v)
-			if n, most := len(c.Services), v.limits.MaxServices; n > most {
+		required("node", &c.Node, readNode),
+		optional("dataplane", &c.Dataplane, readDataplane),
+		optional("observe", &c.Observe, observe),
+		optional("bgp", &c.BGP, pointer(readBGP)),
+		required("services", &c.Services, func(v value, to *[]lb.Service) {
+			list(known.readService)(v, to)
+			if n, most := len(*to), v.limits.MaxServices; n > most {
 				v.failf("%d services are too many: this data plane serves at most %d", n, most)
 			}
 		}),
@@ -210,42 +210,32 @@ func readKubernetes(v value, c *Config) {
 	c.setDefaults()
 	c.Node.setDefaults()
 	v.readFields(
-		optional("node", c.Node.readKubernetes),
-		optional("dataplane", c.Dataplane.read),
-		optional("observe", c.Observe.read),
-		optional("bgp", kubernetesBGP(&c.BGP)),
-		optional("services", notAllowed("with --kubernetes services are the cluster's Services")),
+		optional("node", &c.Node, readKubernetesNode),
+		optional("dataplane", &c.Dataplane, readDataplane),
+		optional("observe", &c.Observe, observe),
+		optional("bgp", &c.BGP, pointer(readKubernetesBGP)),
+		notAllowed("services", "with --kubernetes services are the cluster's Services"),
 	)
 }
 
-// notAllowed rejects a field; where names the source of the setting instead.
-func notAllowed(where string) reader {
-	return func(v value) { v.failf("not here: %s", where) }
-}
-
-func (n *Node) readKubernetes(v value) {
+func readKubernetesNode(v value, n *Node) {
 	v.readFields(append(n.common(),
-		optional("name", notAllowed("with --kubernetes the node's name is that of its Node, see --node-name")),
-		optional("interfaces", func(v value) {
-			if word, ok := v.node.(*ast.StringNode); ok && word.Value == autoInterfaces {
-				return
+		notAllowed("name", "with --kubernetes the node's name is that of its Node, see --node-name"),
+		optional("interfaces", &n.Interfaces, func(v value, to *[]string) {
+			if word, ok := v.node.(*ast.StringNode); !ok || word.Value != autoInterfaces {
+				interfaces(v, to)
 			}
-			n.readInterfaces(v)
 		}),
 	)...)
 }
 
-// kubernetesBGP reads the settings of the node's own BGP speaker.
-func kubernetesBGP(to **bgp.Config) reader {
-	return func(v value) {
-		c := &bgp.Config{ShutdownDelay: defaultShutdownDelay}
-		v.readFields(
-			required("asn", number(&c.ASN, 1, bgp.MaxASN)),
-			optional("routerID", identifier(&c.RouterID, "router id")),
-			shutdownDelay(c),
-			optional("peers", notAllowed("with --kubernetes peers are the cluster's BGPPeers")),
-			optional("announce", notAllowed("with --kubernetes AddressPools define how their addresses are announced")),
-		)
-		*to = c
-	}
+// readKubernetesBGP reads the settings of the node's own BGP speaker.
+func readKubernetesBGP(v value, c *bgp.Config) {
+	v.readFields(
+		required("asn", &c.ASN, number[uint32](1, bgp.MaxASN)),
+		optional("routerID", &c.RouterID, identifier("router id")),
+		shutdownDelay(c),
+		notAllowed("peers", "with --kubernetes peers are the cluster's BGPPeers"),
+		notAllowed("announce", "with --kubernetes AddressPools define how their addresses are announced"),
+	)
 }

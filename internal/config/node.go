@@ -42,11 +42,11 @@ const maxNodeName = 63
 // maxInterfaceName is IFNAMSIZ of linux/if.h without its final zero.
 const maxInterfaceName = 15
 
-func (n *Node) read(v value) {
+func readNode(v value, n *Node) {
 	n.setDefaults()
 	v.readFields(append(n.common(),
-		optional("name", nodeName(&n.Name)),
-		required("interfaces", n.readInterfaces),
+		optional("name", &n.Name, nodeName),
+		required("interfaces", &n.Interfaces, interfaces),
 	)...)
 	defaultToHost(v, &n.Name)
 }
@@ -56,16 +56,14 @@ func (n *Node) setDefaults() { n.NAT.Ports, n.DrainTimeout = defaultNATPorts(), 
 // common returns the fields that nodes have with and without Kubernetes.
 func (n *Node) common() []field {
 	return []field{
-		optional("tunnelEnds", addresses(&n.TunnelEnds)),
-		optional("nat", n.NAT.read),
-		optional("drainTimeout", durationWithin(&n.DrainTimeout, 0, maxDrainTimeout)),
+		optional("tunnelEnds", &n.TunnelEnds, addresses),
+		optional("nat", &n.NAT, readNAT),
+		optional("drainTimeout", &n.DrainTimeout, durationWithin(0, maxDrainTimeout)),
 	}
 }
 
 // nodeName reads the name of a node or reflector.
-func nodeName(to *string) reader {
-	return checked(text(to), func() error { return checkNodeName(*to) })
-}
+func nodeName(v value, to *string) { checked(text, checkNodeName)(v, to) }
 
 // defaultToHost sets the field "name" of v to the host name if it isn't given.
 func defaultToHost(v value, to *string) {
@@ -94,31 +92,31 @@ func checkNodeName(name string) error {
 	return nil
 }
 
-func (n *Node) readInterfaces(v value) {
-	nonEmpty(&n.Interfaces, "interface", distinct(&n.Interfaces, text, checkInterface))(v)
+func interfaces(v value, to *[]string) {
+	nonEmpty("interface", distinct(text, checkInterface))(v, to)
 }
 
-// distinct reads an element of a list that passes a check and is not in the list yet.
-func distinct[T comparable](all *[]T, read func(*T) reader, check func(T) error) func(value, *T) {
-	return func(v value, to *T) {
-		var one, none T
-		read(&one)(v)
-		switch err := check(one); {
-		case one == none: // reported by read
-		case err != nil:
-			v.failf("%w", err)
-		case slices.Contains(*all, one):
-			v.failf("%v is given twice", one)
-		default:
-			*to = one
-		}
+// distinct reads a list of distinct elements that pass a check.
+func distinct[T comparable](read reader[T], check func(T) error) reader[[]T] {
+	return func(v value, all *[]T) {
+		list(func(v value, to *T) {
+			var one, none T
+			read(v, &one)
+			switch err := check(one); {
+			case one == none: // reported by read
+			case err != nil:
+				v.failf("%w", err)
+			case slices.Contains(*all, one):
+				v.failf("%v is given twice", one)
+			default:
+				*to = one
+			}
+		})(v, all)
 	}
 }
 
 // addresses reads distinct unicast addresses.
-func addresses(to *[]netip.Addr) reader {
-	return list(to, distinct(to, address, lb.CheckAddress))
-}
+func addresses(v value, to *[]netip.Addr) { distinct(address, lb.CheckAddress)(v, to) }
 
 // checkInterface follows dev_valid_name of the kernel's net/core/dev.c.
 func checkInterface(name string) error {
@@ -170,13 +168,13 @@ const (
 	defaultFlows = 1 << 18
 )
 
-func (p *Dataplane) read(v value) {
+func readDataplane(v value, p *Dataplane) {
 	v.readFields(
-		optional("kind", oneOf(&p.Kind, KindAuto, KindXDP)),
-		optional("xdpMode", oneOf(&p.XDPMode, XDPAuto, XDPNative, XDPGeneric)),
-		optional("hashSeed", number(&p.HashSeed, 0, math.MaxUint64)),
-		optional("flows", number(&p.Flows, minFlows, maxFlows)),
-		optional("natSessions", number(&p.NATSessions, minFlows, maxFlows)),
+		optional("kind", &p.Kind, oneOf(KindAuto, KindXDP)),
+		optional("xdpMode", &p.XDPMode, oneOf(XDPAuto, XDPNative, XDPGeneric)),
+		optional("hashSeed", &p.HashSeed, number[uint64](0, math.MaxUint64)),
+		optional("flows", &p.Flows, number[int](minFlows, maxFlows)),
+		optional("natSessions", &p.NATSessions, number[int](minFlows, maxFlows)),
 	)
 }
 
@@ -204,17 +202,17 @@ const MaxNATAddresses = 64
 // which the node's own connections use, health probes among them.
 func defaultNATPorts() Ports { return Ports{First: 1024, Last: 32767} }
 
-func (n *NAT) read(v value) {
+func readNAT(v value, n *NAT) {
 	v.readFields(
-		optional("addresses", n.readAddresses),
-		optional("ports", n.Ports.read),
+		optional("addresses", &n.Addresses, natAddresses),
+		optional("ports", &n.Ports, readPorts),
 	)
 }
 
-func (n *NAT) readAddresses(v value) {
-	addresses(&n.Addresses)(v)
+func natAddresses(v value, to *[]netip.Addr) {
+	addresses(v, to)
 	families := map[bool]int{}
-	for _, a := range n.Addresses {
+	for _, a := range *to {
 		families[a.Is4()]++
 	}
 	if most := max(families[true], families[false]); most > MaxNATAddresses {
@@ -222,10 +220,10 @@ func (n *NAT) readAddresses(v value) {
 	}
 }
 
-func (p *Ports) read(v value) {
+func readPorts(v value, p *Ports) {
 	v.readFields(
-		optional("first", number(&p.First, 1, math.MaxUint16)),
-		optional("last", number(&p.Last, 1, math.MaxUint16)),
+		optional("first", &p.First, port),
+		optional("last", &p.Last, port),
 	)
 	if p.Last < p.First && !v.failedAny("first", "last") {
 		v.failf("the first port %d is above the last port %d", p.First, p.Last)
@@ -246,15 +244,13 @@ type Observe struct {
 const listenNone = "none"
 
 // defaultListen is a loopback address.
-func defaultListen() netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9571)
+func defaultListen() netip.AddrPort { return netip.MustParseAddrPort("127.0.0.1:9571") }
+
+func observe(v value, o *Observe) {
+	v.readFields(optional("listen", o, listenAddress))
 }
 
-func (o *Observe) read(v value) {
-	v.readFields(optional("listen", o.readListen))
-}
-
-func (o *Observe) readListen(v value) {
+func listenAddress(v value, o *Observe) {
 	const want = "an address and a port, such as 127.0.0.1:9571, or none"
 	text, ok := v.text(want)
 	if !ok {

@@ -17,41 +17,37 @@ import (
 )
 
 // policies reads announcement policies, each for some prefixes.
-func policies(to *[]bgp.Policy) reader {
-	return func(v value) {
-		var before []netip.Prefix
-		list(to, func(v value, p *bgp.Policy) {
-			v.readFields(
-				required("prefixes", policyPrefixes(&p.Prefixes, &before)),
-				optional("aggregate", flag(&p.Aggregate)),
-				optional("nextHop4", nextHop(&p.NextHop4)),
-				optional("nextHop6", nextHop(&p.NextHop6)),
-				optional("communities", communities(&p.Attributes)),
-				optional("localPreference", uint32Pointer(&p.LocalPreference)),
-				optional("med", uint32Pointer(&p.MED)),
-				optional("prepend", number(&p.Prepend, 0, bgp.MaxPrepend)),
-				optional("linkBandwidth", bandwidth(&p.LinkBandwidth)),
-			)
-			checkPolicy(v, p)
-		})(v)
-	}
+func policies(v value, to *[]bgp.Policy) {
+	var before []netip.Prefix
+	list(func(v value, p *bgp.Policy) {
+		v.readFields(
+			required("prefixes", &p.Prefixes, nonEmpty("prefix", list(policyPrefix(&before)))),
+			optional("aggregate", &p.Aggregate, flag),
+			optional("nextHop4", &p.NextHop4, checked(address, lb.CheckAddress)),
+			optional("nextHop6", &p.NextHop6, checked(address, lb.CheckAddress)),
+			optional("communities", &p.Attributes, communities),
+			optional("localPreference", &p.LocalPreference, pointer(number[uint32](0, math.MaxUint32))),
+			optional("med", &p.MED, pointer(number[uint32](0, math.MaxUint32))),
+			optional("prepend", &p.Prepend, number[int](0, bgp.MaxPrepend)),
+			optional("linkBandwidth", &p.LinkBandwidth, bandwidth),
+		)
+		checkPolicy(v, p)
+	})(v, to)
 }
 
-// policyPrefixes rejects unreachable prefixes: the first prefix that contains a VIP
+// policyPrefix rejects an unreachable prefix: the first prefix that contains a VIP
 // decides, so none may lie within an earlier one.
-func policyPrefixes(to, before *[]netip.Prefix) reader {
-	return func(v value) {
-		nonEmpty(to, "prefix", func(v value, one *netip.Prefix) {
-			if prefix(v, one); !one.IsValid() {
-				return
-			}
-			if at := slices.IndexFunc(*before, func(b netip.Prefix) bool {
-				return b.Bits() <= one.Bits() && b.Contains(one.Addr())
-			}); at >= 0 {
-				v.failf("%s has no effect: it lies within %s, which comes first", one, (*before)[at])
-			}
-			*before = append(*before, *one)
-		})(v)
+func policyPrefix(before *[]netip.Prefix) reader[netip.Prefix] {
+	return func(v value, one *netip.Prefix) {
+		if prefix(v, one); !one.IsValid() {
+			return
+		}
+		if at := slices.IndexFunc(*before, func(b netip.Prefix) bool {
+			return b.Bits() <= one.Bits() && b.Contains(one.Addr())
+		}); at >= 0 {
+			v.failf("%s has no effect: it lies within %s, which comes first", one, (*before)[at])
+		}
+		*before = append(*before, *one)
 	}
 }
 
@@ -78,30 +74,14 @@ func checkPolicy(v value, p *bgp.Policy) {
 	}
 }
 
-// nextHop reads the address of a next hop.
-func nextHop(to *netip.Addr) reader {
-	return checked(address(to), func() error { return lb.CheckAddress(*to) })
-}
-
 // communities reads standard and large communities, in any order.
-func communities(to *bgp.Attributes) reader {
-	return func(v value) {
-		var ignored []struct{}
-		list(&ignored, func(v value, _ *struct{}) {
-			if s, ok := v.text(`a community in quotes, such as "65021:100" or "65021:1:2"`); ok {
-				v.check(to.AddCommunity(s))
-			}
-		})(v)
-	}
-}
-
-// uint32Pointer reads a number that may be any of 32 bits, 0 too.
-func uint32Pointer(to **uint32) reader {
-	return func(v value) {
-		n := new(uint32)
-		number(n, 0, math.MaxUint32)(v)
-		*to = n
-	}
+func communities(v value, to *bgp.Attributes) {
+	var ignored []struct{}
+	list(func(v value, _ *struct{}) {
+		if s, ok := v.text(`a community in quotes, such as "65021:100" or "65021:1:2"`); ok {
+			v.check(to.AddCommunity(s))
+		}
+	})(v, &ignored)
 }
 
 // maxBandwidth keeps what is announced far from what 32 bits of floating point
@@ -110,24 +90,22 @@ const maxBandwidth = 1e18
 
 // bandwidth reads bits a second, of which it makes bytes: a number, or one with
 // a decimal prefix.
-func bandwidth(to *float32) reader {
-	return func(v value) {
-		s, isText := "", false
-		switch n := v.node.(type) {
-		case *ast.StringNode:
-			s, isText = n.Value, true
-		case *ast.IntegerNode:
-			s = n.GetToken().Value
-		}
-		bits, err := parseBandwidth(s)
-		switch {
-		case err == nil:
-			*to = float32(bits / 8)
-		case isText:
-			v.failf("bad bandwidth %q: %w", s, err)
-		default:
-			v.unexpected(bandwidthWant)
-		}
+func bandwidth(v value, to *float32) {
+	s, isText := "", false
+	switch n := v.node.(type) {
+	case *ast.StringNode:
+		s, isText = n.Value, true
+	case *ast.IntegerNode:
+		s = n.GetToken().Value
+	}
+	bits, err := parseBandwidth(s)
+	switch {
+	case err == nil:
+		*to = float32(bits / 8)
+	case isText:
+		v.failf("bad bandwidth %q: %w", s, err)
+	default:
+		v.unexpected(bandwidthWant)
 	}
 }
 

@@ -33,9 +33,7 @@ const (
 )
 
 // defaultReflectorListen differs from an agent's, as both may run on one node.
-func defaultReflectorListen() netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 9572)
-}
+func defaultReflectorListen() netip.AddrPort { return netip.MustParseAddrPort("127.0.0.1:9572") }
 
 // ParseReflector reads a reflector's configuration; errors are those of Parse.
 func ParseReflector(name string, data []byte) (*Reflector, error) {
@@ -53,13 +51,13 @@ func readReflector(v value, c *Reflector) {
 	b := &c.BGP
 	b.RestartWait = bgp.DefaultRestartWait
 	v.readFields(
-		required("reflector", c.readSelf),
-		optional("listen", listenAt(&b.Listen)),
-		required("clients", nonEmpty(&b.Clients, "range of clients", readRange)),
-		required("routers", peers(&b.Routers)),
-		required("accept", nonEmpty(&b.Accept, "prefix", readAcceptPrefix)),
-		optional("nextHops", nonEmpty(&b.NextHops, "prefix", prefix)),
-		optional("observe", c.Observe.read),
+		required("reflector", c, readSelf),
+		optional("listen", &b.Listen, listenAt),
+		required("clients", &b.Clients, nonEmpty("range of clients", list(readRange))),
+		required("routers", &b.Routers, peers),
+		required("accept", &b.Accept, nonEmpty("prefix", list(readAcceptPrefix))),
+		optional("nextHops", &b.NextHops, nonEmpty("prefix", list(prefix))),
+		optional("observe", &c.Observe, observe),
 	)
 	if b.Listen == nil {
 		b.Listen = []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
@@ -73,42 +71,42 @@ func readReflector(v value, c *Reflector) {
 	c.check(v)
 }
 
-func (c *Reflector) readSelf(v value) {
+func readSelf(v value, c *Reflector) {
 	b := &c.BGP
 	v.readFields(
-		optional("name", nodeName(&c.Name)),
-		required("asn", number(&b.ASN, 1, bgp.MaxASN)),
-		required("routerID", identifier(&b.RouterID, "router id")),
-		optional("clusterID", identifier(&b.ClusterID, "cluster id")),
-		optional("port", port(&b.Port)),
-		optional("restartWait", durationWithin(&b.RestartWait, 0, maxRestartWait)),
+		optional("name", &c.Name, nodeName),
+		required("asn", &b.ASN, number[uint32](1, bgp.MaxASN)),
+		required("routerID", &b.RouterID, identifier("router id")),
+		optional("clusterID", &b.ClusterID, identifier("cluster id")),
+		optional("port", &b.Port, port),
+		optional("restartWait", &b.RestartWait, durationWithin(0, maxRestartWait)),
 	)
 	defaultToHost(v, &c.Name)
 }
 
 // listenAt reads listen addresses for clients; unspecified addresses are allowed.
-func listenAt(to *[]netip.Addr) reader {
-	return nonEmpty(to, "address", distinct(to, address, func(a netip.Addr) error {
+func listenAt(v value, to *[]netip.Addr) {
+	nonEmpty("address", distinct(address, func(a netip.Addr) error {
 		if a.IsMulticast() || a.Is4In6() || a.Zone() != "" {
 			return fmt.Errorf("%s is not a listen address: want a unicast address without zone", a)
 		}
 		return nil
-	}))
+	}))(v, to)
 }
 
 // readRange leaves the ASN at 0 if it is not given; read replaces it by the reflector's.
 func readRange(v value, r *bgp.Range) {
 	r.MaxClients, r.HoldTime, r.RestartTime = bgp.DefaultMaxClients, bgp.DefaultHoldTime, bgp.DefaultRestartTime
 	v.readFields(
-		required("prefix", func(v value) { prefix(v, &r.Prefix) }),
-		optional("asn", number(&r.ASN, 1, bgp.MaxASN)),
-		optional("maxClients", number(&r.MaxClients, 1, maxClients)),
-		optional("ttlSecurity", number(&r.TTLSecurity, 1, math.MaxUint8-1)),
-		optional("holdTime", holdTime(&r.HoldTime)),
-		optional("restartTime", restartTime(&r.RestartTime)),
-		optional("bfd", bfd(&r.BFD)),
-		optional("passwordFile", passwordFile(&r.Password)),
-		optional("passwordEnv", passwordEnv(&r.Password)),
+		required("prefix", &r.Prefix, prefix),
+		optional("asn", &r.ASN, number[uint32](1, bgp.MaxASN)),
+		optional("maxClients", &r.MaxClients, number[int](1, maxClients)),
+		optional("ttlSecurity", &r.TTLSecurity, number[uint8](1, math.MaxUint8-1)),
+		optional("holdTime", &r.HoldTime, holdTime),
+		optional("restartTime", &r.RestartTime, restartTime),
+		optional("bfd", &r.BFD, bfd),
+		optional("passwordFile", &r.Password, passwordFile),
+		optional("passwordEnv", &r.Password, passwordEnv),
 	)
 	checkPasswordSource(v, r.Password)
 }
@@ -116,19 +114,19 @@ func readRange(v value, r *bgp.Range) {
 // readAcceptPrefix reads a prefix whose host routes are accepted, or a mapping with the
 // shortest accepted prefix length.
 func readAcceptPrefix(v value, a *bgp.Acceptance) {
-	within := func(v value) {
-		if prefix(v, &a.Prefix); a.Prefix.IsValid() && a.Prefix.Bits() == 0 {
-			v.failf("%s would allow clients to announce any address", a.Prefix)
+	within := func(v value, to *netip.Prefix) {
+		if prefix(v, to); to.IsValid() && to.Bits() == 0 {
+			v.failf("%s would allow clients to announce any address", to)
 		}
 	}
 	if _, ok := v.node.(*ast.MappingNode); !ok {
-		within(v)
+		within(v, &a.Prefix)
 		a.Shortest = a.Prefix.Addr().BitLen()
 		return
 	}
 	v.readFields(
-		required("prefix", within),
-		required("shortest", number(&a.Shortest, 1, 128)),
+		required("prefix", &a.Prefix, within),
+		required("shortest", &a.Shortest, number[int](1, 128)),
 	)
 	if v.failedAny("prefix", "shortest") {
 		return

@@ -18,12 +18,11 @@ import (
 )
 
 // checked reads a value and then checks it.
-func checked(read reader, check func() error) reader {
-	return func(v value) {
-		if read(v); v.failed[v.path] {
-			return
+func checked[T any](read reader[T], check func(T) error) reader[T] {
+	return func(v value, to *T) {
+		if read(v, to); !v.failed[v.path] {
+			v.check(check(*to))
 		}
-		v.check(check())
 	}
 }
 
@@ -50,37 +49,34 @@ func isPlainScalar(n ast.Node) bool {
 }
 
 // text reads any text.
-func text(to *string) reader {
-	return func(v value) {
-		if s, ok := v.text("text"); ok {
-			*to = s
-		}
+func text[T ~string](v value, to *T) {
+	if s, ok := v.text("text"); ok {
+		*to = T(s)
 	}
 }
 
 // textUnmarshaler reads text that the target parses.
-func textUnmarshaler(to encoding.TextUnmarshaler) reader {
-	return func(v value) {
-		if s, ok := v.text("a word"); ok {
-			v.check(to.UnmarshalText([]byte(s)))
-		}
+func textUnmarshaler[T any, P interface {
+	*T
+	encoding.TextUnmarshaler
+}](v value, to *T) {
+	if s, ok := v.text("a word"); ok {
+		v.check(P(to).UnmarshalText([]byte(s)))
 	}
 }
 
 // flag reads true or false.
-func flag(to *bool) reader {
-	return func(v value) {
-		if b, ok := v.node.(*ast.BoolNode); ok {
-			*to = b.Value
-			return
-		}
-		v.unexpected("true or false")
+func flag(v value, to *bool) {
+	if b, ok := v.node.(*ast.BoolNode); ok {
+		*to = b.Value
+		return
 	}
+	v.unexpected("true or false")
 }
 
 // number reads a whole number from low to high.
-func number[T int | uint8 | uint16 | uint32 | uint64](to *T, low, high T) reader {
-	return func(v value) {
+func number[T int | uint8 | uint16 | uint32 | uint64](low, high T) reader[T] {
+	return func(v value, to *T) {
 		t := v.node.GetToken()
 		plain := t.Type != token.SingleQuoteType && t.Type != token.DoubleQuoteType
 		n, err := strconv.ParseUint(t.Value, 10, 64)
@@ -105,49 +101,43 @@ func isNegative(s string) bool {
 }
 
 // port reads a transport port.
-func port(to *uint16) reader { return number(to, 1, math.MaxUint16) }
+func port(v value, to *uint16) { number[uint16](1, math.MaxUint16)(v, to) }
 
-// duration reads a time with its unit.
-func duration(to *time.Duration) reader {
-	const want = "a time with its unit, such as 500ms or 2s"
-	return func(v value) {
+// parsed reads text with a function of the standard library. Errors name what it is and
+// what is wanted.
+func parsed[T any](what, want string, parse func(string) (T, error)) reader[T] {
+	return func(v value, to *T) {
 		s, ok := v.text(want)
 		if !ok {
 			return
 		}
-		d, err := time.ParseDuration(s)
+		read, err := parse(s)
 		if err != nil {
-			v.failf("bad time %q: want %s", s, want)
+			v.failf("bad %s %q: want %s", what, s, want)
 			return
 		}
-		*to = d
+		*to = read
 	}
 }
 
+// duration reads a time with its unit.
+func duration(v value, to *time.Duration) {
+	parsed("time", "a time with its unit, such as 500ms or 2s", time.ParseDuration)(v, to)
+}
+
 // durationWithin reads a time from low to high.
-func durationWithin(to *time.Duration, low, high time.Duration) reader {
-	return checked(duration(to), func() error {
-		if *to < low || *to > high {
-			return lb.OutOfRange(*to, low, high)
+func durationWithin(low, high time.Duration) reader[time.Duration] {
+	return checked(duration, func(d time.Duration) error {
+		if d < low || d > high {
+			return lb.OutOfRange(d, low, high)
 		}
 		return nil
 	})
 }
 
 // address reads an IPv4 or IPv6 address.
-func address(to *netip.Addr) reader {
-	return func(v value) {
-		s, ok := v.text("an IPv4 or IPv6 address")
-		if !ok {
-			return
-		}
-		a, err := netip.ParseAddr(s)
-		if err != nil {
-			v.failf("bad address %q: want an IPv4 or IPv6 address", s)
-			return
-		}
-		*to = a
-	}
+func address(v value, to *netip.Addr) {
+	parsed("address", "an IPv4 or IPv6 address", netip.ParseAddr)(v, to)
 }
 
 // prefix reads an address prefix, whose host bits have to be zero: otherwise a single
@@ -169,8 +159,8 @@ func prefix(v value, to *netip.Prefix) {
 }
 
 // oneOf reads one of the given words.
-func oneOf[T ~string](to *T, words ...T) reader {
-	return func(v value) {
+func oneOf[T ~string](words ...T) reader[T] {
+	return func(v value, to *T) {
 		s, ok := v.text("a word")
 		if !ok {
 			return

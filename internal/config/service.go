@@ -29,34 +29,30 @@ func newServiceIndex() *serviceIndex {
 // readService reads and checks one service.
 func (c *serviceIndex) readService(v value, s *lb.Service) {
 	*s = lb.Service{VIP: lb.VIP{Protocol: lb.TCP}, MinHealthy: 1}
-	learn := false
 	v.readFields(
-		required("name", text(&s.Name)),
-		required("address", address(&s.Address)),
-		required("port", port(&s.Port)),
-		optional("protocol", textUnmarshaler(&s.Protocol)),
-		optional("segment", segment(&s.Segment)),
-		required("forward", textUnmarshaler(&s.Forward)),
-		optional("affinity", textUnmarshaler(&s.Affinity)),
-		optional("affinityTimeout", duration(&s.AffinityTimeout)),
-		optional("quic", quic(&s.QUIC)),
-		optional("tracking", textUnmarshaler(&s.Tracking)),
-		optional("idleTimeout", duration(&s.IdleTimeout)),
-		optional("learn", func(v value) {
-			learn = true
-			duration(&s.Learn)(v)
-		}),
-		optional("unavailable", textUnmarshaler(&s.Unavailable)),
-		optional("minHealthy", number(&s.MinHealthy, 1, math.MaxUint16)),
-		optional("health", health(&s.Health)),
-		optional("limits", limits(&s.Limits)),
-		optional("sources", sources(&s.Sources)),
-		required("backends", list(&s.Backends, readBackend)),
+		required("name", &s.Name, text),
+		required("address", &s.Address, address),
+		required("port", &s.Port, port),
+		optional("protocol", &s.Protocol, textUnmarshaler),
+		optional("segment", &s.Segment, segment),
+		required("forward", &s.Forward, textUnmarshaler),
+		optional("affinity", &s.Affinity, textUnmarshaler),
+		optional("affinityTimeout", &s.AffinityTimeout, duration),
+		optional("quic", &s.QUIC, pointer(quic)),
+		optional("tracking", &s.Tracking, textUnmarshaler),
+		optional("idleTimeout", &s.IdleTimeout, duration),
+		optional("learn", &s.Learn, duration),
+		optional("unavailable", &s.Unavailable, textUnmarshaler),
+		optional("minHealthy", &s.MinHealthy, number[int](1, math.MaxUint16)),
+		optional("health", &s.Health, pointer(health)),
+		optional("limits", &s.Limits, limits),
+		optional("sources", &s.Sources, sources),
+		required("backends", &s.Backends, list(readBackend)),
 	)
 	if s.Segment.Type == lb.SegmentNone {
 		s.Segment.Type = lb.SegmentUnset // one value for the untagged network
 	}
-	if s.Protocol == lb.UDP && !learn {
+	if s.Protocol == lb.UDP && !v.has("learn") {
 		s.Learn = lb.DefaultLearn
 	}
 	for i := range s.Backends {
@@ -90,70 +86,57 @@ func (c *serviceIndex) add(v value, s *lb.Service) {
 func readBackend(v value, b *lb.Backend) {
 	b.Weight = 1
 	v.readFields(
-		required("address", address(&b.Address)),
-		optional("port", port(&b.Port)),
-		optional("weight", number(&b.Weight, 0, lb.MaxWeight)),
-		optional("node", address(&b.Node)),
-		optional("outside", flag(&b.Outside)),
-		optional("tunnelEnd", address(&b.TunnelEnd)),
-		optional("mac", textUnmarshaler(&b.MAC)),
-		optional("segment", segment(&b.Segment)),
-		optional("serverID", textUnmarshaler(&b.ServerID)),
+		required("address", &b.Address, address),
+		optional("port", &b.Port, port),
+		optional("weight", &b.Weight, number[int](0, lb.MaxWeight)),
+		optional("node", &b.Node, address),
+		optional("outside", &b.Outside, flag),
+		optional("tunnelEnd", &b.TunnelEnd, address),
+		optional("mac", &b.MAC, textUnmarshaler),
+		optional("segment", &b.Segment, segment),
+		optional("serverID", &b.ServerID, textUnmarshaler),
 	)
 }
 
 // limits reads rate limits of new flows. 0 is rejected, as it is ambiguous: internally
 // it means no limit, an author may mean no flows.
-func limits(to *lb.FlowLimits) reader {
-	return func(v value) {
-		v.readFields(
-			optional("newFlows", number(&to.NewFlows, 1, lb.MaxNewFlows)),
-			optional("newFlowsPerSource", number(&to.NewFlowsPerSource, 1, lb.MaxNewFlows)),
-		)
-	}
+func limits(v value, to *lb.FlowLimits) {
+	v.readFields(
+		optional("newFlows", &to.NewFlows, number[int](1, lb.MaxNewFlows)),
+		optional("newFlowsPerSource", &to.NewFlowsPerSource, number[int](1, lb.MaxNewFlows)),
+	)
 }
 
 // quic reads the format of QUIC connection IDs. Bounds that depend on each other are
 // checked by lb.
-func quic(to **lb.QUIC) reader {
-	return func(v value) {
-		q := &lb.QUIC{}
-		v.readFields(
-			optional("configID", number(&q.ConfigID, 0, lb.MaxQUICConfig)),
-			required("serverIDLength", number(&q.ServerIDLength, 1, lb.MaxServerIDLength)),
-			required("nonceLength", number(&q.NonceLength, 0, 255)),
-		)
-		*to = q
-	}
+func quic(v value, q *lb.QUIC) {
+	v.readFields(
+		optional("configID", &q.ConfigID, number[int](0, lb.MaxQUICConfig)),
+		required("serverIDLength", &q.ServerIDLength, number[int](1, lb.MaxServerIDLength)),
+		required("nonceLength", &q.NonceLength, number[int](0, 255)),
+	)
 }
 
 // segment reads a virtual network. The range of IDs is checked by lb.
-func segment(to *lb.Segment) reader {
-	return func(v value) {
-		v.readFields(
-			required("type", textUnmarshaler(&to.Type)),
-			optional("id", number(&to.ID, 0, math.MaxUint32)),
-		)
-	}
+func segment(v value, to *lb.Segment) {
+	v.readFields(
+		required("type", &to.Type, textUnmarshaler),
+		optional("id", &to.ID, number[uint32](0, math.MaxUint32)),
+	)
 }
 
 // sources reads the source prefixes that are allowed and denied.
-func sources(to *lb.Sources) reader {
-	return func(v value) {
-		v.readFields(
-			optional("allow", allowed(&to.Allow)),
-			optional("deny", list(&to.Deny, prefix)),
-		)
-	}
+func sources(v value, to *lb.Sources) {
+	v.readFields(
+		optional("allow", &to.Allow, allowed),
+		optional("deny", &to.Deny, list(prefix)),
+	)
 }
 
 // allowed reads the allowed prefixes. An empty list is rejected, as it is ambiguous:
 // internally it allows all sources, an author may mean none.
-func allowed(to *[]netip.Prefix) reader {
-	return func(v value) {
-		list(to, prefix)(v)
-		if *to != nil && len(*to) == 0 {
-			v.failf("empty list: omit it to allow all sources, deny 0.0.0.0/0 or ::/0 to allow none")
-		}
+func allowed(v value, to *[]netip.Prefix) {
+	if list(prefix)(v, to); *to != nil && len(*to) == 0 {
+		v.failf("empty list: omit it to allow all sources, deny 0.0.0.0/0 or ::/0 to allow none")
 	}
 }

@@ -52,18 +52,28 @@ type value struct {
 	node ast.Node
 }
 
-// reader stores a value, or reports an error.
-type reader func(v value)
+// reader reads a value into a target, or reports an error.
+type reader[T any] func(v value, to *T)
 
 // field is a field of a mapping.
 type field struct {
 	name     string
 	required bool
-	read     reader
+	read     func(value)
 }
 
-func required(name string, read reader) field { return field{name: name, required: true, read: read} }
-func optional(name string, read reader) field { return field{name: name, read: read} }
+func required[T any](name string, to *T, read reader[T]) field {
+	return field{name: name, required: true, read: func(v value) { read(v, to) }}
+}
+
+func optional[T any](name string, to *T, read reader[T]) field {
+	return field{name: name, read: func(v value) { read(v, to) }}
+}
+
+// notAllowed is a field that is rejected; where names the source of the setting instead.
+func notAllowed(name, where string) field {
+	return field{name: name, read: func(v value) { v.failf("not here: %s", where) }}
+}
 
 func (v value) failf(format string, args ...any) {
 	v.fail(position(v.node), v.path, fmt.Errorf(format, args...))
@@ -113,7 +123,7 @@ func (v value) readFields(fields ...field) {
 	for _, entry := range mapping.Values {
 		key, at := entry.Key.GetToken().Value, position(entry.Key)
 		path := v.pathOf(key)
-		switch i := indexOf(fields, key); {
+		switch i := slices.IndexFunc(fields, func(f field) bool { return f.name == key }); {
 		case i < 0:
 			near := closest(key, fields)
 			v.fail(at, path, unknownField(near, fields))
@@ -134,18 +144,9 @@ func (v value) readFields(fields ...field) {
 	}
 }
 
-func indexOf(fields []field, name string) int {
-	for i, f := range fields {
-		if f.name == name {
-			return i
-		}
-	}
-	return -1
-}
-
-// list returns a reader of a list, which reads each element with read.
-func list[T any](to *[]T, read func(v value, to *T)) reader {
-	return func(v value) {
+// list reads a list, each element with read.
+func list[T any](read reader[T]) reader[[]T] {
+	return func(v value, to *[]T) {
 		sequence, ok := v.node.(*ast.SequenceNode)
 		if !ok {
 			v.unexpected("a list")
@@ -159,12 +160,19 @@ func list[T any](to *[]T, read func(v value, to *T)) reader {
 }
 
 // nonEmpty reads a list that has at least one element.
-func nonEmpty[T any](to *[]T, what string, read func(v value, to *T)) reader {
-	return func(v value) {
-		list(to, read)(v)
-		if *to != nil && len(*to) == 0 {
+func nonEmpty[T any](what string, read reader[[]T]) reader[[]T] {
+	return func(v value, to *[]T) {
+		if read(v, to); *to != nil && len(*to) == 0 {
 			v.failf("no %s: want at least one", what)
 		}
+	}
+}
+
+// pointer reads a value into a new target.
+func pointer[T any](read reader[T]) reader[*T] {
+	return func(v value, to **T) {
+		*to = new(T)
+		read(v, *to)
 	}
 }
 

@@ -60,7 +60,7 @@ func (w *watch) run(ctx context.Context, log *slog.Logger, changed func()) error
 			first, due = time.Time{}, nil
 			changed()
 		case event := <-w.watcher.Events:
-			concerns = w.relevant(event)
+			concerns = w.replaced() || event.Name == w.path
 			if event.Name == filepath.Dir(w.path) && event.Has(fsnotify.Remove) {
 				log.Error("configuration folder removed: changes are detected only on reload", "path", event.Name)
 			}
@@ -76,13 +76,6 @@ func (w *watch) run(ctx context.Context, log *slog.Logger, changed func()) error
 			due = time.After(min(settleTime, time.Until(first.Add(maxDelay))))
 		}
 	}
-}
-
-// relevant reports whether an event has the file's name, or the path leads to another
-// file than before.
-func (w *watch) relevant(event fsnotify.Event) bool {
-	replaced := w.replaced()
-	return replaced || event.Name == w.path
 }
 
 // replaced reports whether the path leads to another file than at the last call.
