@@ -9,7 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
-CGO_ENABLED=0 go build -o "$bin" ./cmd/fairlead ./cmd/fairlab
+CGO_ENABLED=0 go build -trimpath -o "$bin" ./cmd/fairlead ./cmd/fairlab
 
 # describe COMMAND... prints the help of a command and of those below it.
 describe() {

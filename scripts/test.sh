@@ -9,7 +9,10 @@
 #   scripts/test.sh summary      summarise the parts that have run
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export CGO_ENABLED=1 # the race detector needs it
+# What is compiled once serves every test, those that build executables too, and other
+# clones. Only the race detector needs C.
+GOFLAGS="$(go env GOFLAGS) -trimpath"
+export GOFLAGS CGO_ENABLED=0
 
 readonly results=$PWD/bin/test module=fairlead.io/fairlead
 readonly part=${1:?fast, rest or summary}
@@ -22,20 +25,19 @@ readonly api='^TestAPIServer'
 gotestsum() { go tool -modfile=tools/go.mod gotestsum "$@"; }
 
 # run NAME FLAG|PACKAGE... runs one round of tests; of the module in DIR, if that is set.
-# With -trimpath a clone uses what another one has compiled.
 run() {
 	local name=$1 start=$SECONDS
 	shift
 	printf '== %s\n' "$name"
 	gotestsum --format=pkgname --format-hide-empty-pkg --hide-summary=skipped --jsonfile="$results/$part-$name.json" \
-		--raw-command -- go -C "${DIR:-.}" test -json -trimpath -shuffle=on -timeout=25m "$@" || failed=1
+		--raw-command -- go -C "${DIR:-.}" test -json -shuffle=on -timeout=25m "$@" || failed=1
 	printf '== %s: %ds\n' "$name" $((SECONDS - start))
 }
 
 # build DIR FLAG... builds the executables that end-to-end tests start, once for all.
 build() {
 	export FAIRLEAD_BIN=$results/$1
-	go build -trimpath "${@:2}" -o "$FAIRLEAD_BIN/" ./cmd/fairlead ./cmd/fairlab
+	go build "${@:2}" -o "$FAIRLEAD_BIN/" ./cmd/fairlead ./cmd/fairlab
 }
 
 # packages [-v] PATTERN lists the folders of packages that match, or don't (grep -E).
@@ -55,28 +57,28 @@ readonly operators='^Test(StatusPage|Prometheus|HostileClients)$' commands='^Tes
 
 fast() {
 	local now with without
-	CGO_ENABLED=0 build plain
+	build plain
 	mapfile -t now < <(echo "$longest" && packages -v "$later" | grep -vxF "$longest")
 	mapfile -t without < <(printf '%s\n' "${now[@]}" | grep -E "$plain")
 	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
 	run plain -skip "$api|$operators|$commands" "${without[@]}"
-	run race -race -skip "$api" "${with[@]}"
+	CGO_ENABLED=1 run race -race -skip "$api" "${with[@]}"
 	DIR=tools run tools ./kubeschema ./prose
 }
 
 rest() {
 	go run ./test/cluster/up --build >/dev/null
 	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s} FAIRLEAD_ROUTERS=all
-	run fuzz -race ./internal/dataplane/... ./test/dataplane ./internal/alloc/...
-	build race -race
-	run e2e -race -skip "$commands" ./test/e2e/{traffic,operate}
+	CGO_ENABLED=1 run fuzz -race ./internal/dataplane/... ./test/dataplane ./internal/alloc/...
+	CGO_ENABLED=1 build race -race
+	CGO_ENABLED=1 run e2e -race -skip "$commands" ./test/e2e/{traffic,operate}
 	# With the race detector an agent may be too slow for BFD.
-	CGO_ENABLED=0 build plain
+	build plain
 	run routes ./test/e2e/routes
 	# Benches keep all processors in the kernel, longer than BFD waits.
 	run commands -run "$commands" ./test/e2e/operate
 	run lab -p=1 -skip "$api" ./lab/...
-	run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
+	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes ./test/guest/...
 }
 
