@@ -17,7 +17,6 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -60,8 +59,8 @@ func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
 		w.Families = append(w.Families, familyOf(family))
 	}
 	for _, port := range svc.Spec.Ports {
-		p, known := protocolOf(port.Protocol)
-		if !known {
+		p, served := spec.Protocol(port.Protocol)
+		if !served {
 			err = errors.Join(err, fmt.Errorf("port %d: %s is not served: want TCP or UDP", port.Port, port.Protocol))
 			continue
 		}
@@ -98,17 +97,6 @@ func familyOf(family corev1.IPFamily) alloc.Family {
 		return alloc.IPv6
 	}
 	return alloc.IPv4
-}
-
-func protocolOf(protocol corev1.Protocol) (p lb.Protocol, known bool) {
-	switch protocol {
-	case corev1.ProtocolTCP, "":
-		return lb.TCP, true
-	case corev1.ProtocolUDP:
-		return lb.UDP, true
-	default:
-		return 0, false
-	}
 }
 
 // service is a Service as an owner of addresses.

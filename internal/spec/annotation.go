@@ -60,6 +60,17 @@ func ParseAnnotations(svc *corev1.Service) (Settings, error) {
 	return s, errors.Join(r.errs...)
 }
 
+// Protocol translates a port's protocol, TCP by default; false if it is not served.
+func Protocol(name corev1.Protocol) (p lb.Protocol, served bool) {
+	switch name {
+	case corev1.ProtocolTCP, "":
+		return lb.TCP, true
+	case corev1.ProtocolUDP:
+		return lb.UDP, true
+	}
+	return 0, false
+}
+
 // reader reads annotations and collects errors.
 type reader struct {
 	annotations map[string]string

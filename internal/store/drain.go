@@ -59,37 +59,32 @@ type Drain struct {
 func (s *Store) Drain(drains ...Drain) Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := slices.Clone(s.current.Drains)
+	next, concerned := slices.Clone(s.current.Drains), map[string]bool{}
 	for _, d := range drains {
 		if at, drained := drainOf(next, d.Target); !drained {
-			next = slices.Insert(next, at, d)
+			next, concerned[d.Service] = slices.Insert(next, at, d), true
 		}
 	}
-	return s.redrain(next)
+	return s.redrain(next, concerned)
 }
 
 // Undrain removes the drains of targets; there need not be any.
 func (s *Store) Undrain(targets ...Target) Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next := slices.DeleteFunc(slices.Clone(s.current.Drains), func(d Drain) bool {
-		return slices.Contains(targets, d.Target)
-	})
-	return s.redrain(next)
+	next, concerned := slices.Clone(s.current.Drains), map[string]bool{}
+	for _, t := range targets {
+		if at, drained := drainOf(next, t); drained {
+			next, concerned[t.Service] = slices.Delete(next, at, at+1), true
+		}
+	}
+	return s.redrain(next, concerned)
 }
 
 // redrain merges the services again whose drains differ.
-func (s *Store) redrain(drains []Drain) Snapshot {
-	if len(drains) == len(s.current.Drains) {
-		return s.current // drains are only added, or only removed
-	}
-	concerned := map[string]bool{}
-	for _, d := range slices.Concat(drains, s.current.Drains) {
-		_, is := drainOf(drains, d.Target)
-		_, was := drainOf(s.current.Drains, d.Target)
-		if is != was {
-			concerned[d.Service] = true
-		}
+func (s *Store) redrain(drains []Drain, concerned map[string]bool) Snapshot {
+	if len(concerned) == 0 {
+		return s.current
 	}
 	next := s.next()
 	next.Drains = drains

@@ -55,10 +55,8 @@ func (e *Entry) applyHealth(found states, revision uint64) (news bool) {
 			continue
 		}
 		if !news {
-			e.Health = maps.Clone(known)
-			if e.Health == nil {
-				e.Health = states{}
-			}
+			e.Health = states{}
+			maps.Copy(e.Health, known)
 		}
 		e.Health[b.ID()], news = state, true
 		e.Judged = revision
@@ -79,15 +77,8 @@ func (e *Entry) keepVerdicts(old states) {
 	if e.Configured.Health == nil {
 		return
 	}
-	present := func(id lb.BackendID) bool {
-		return slices.ContainsFunc(e.Configured.Backends, func(b lb.Backend) bool { return b.ID() == id })
-	}
-	for id := range old {
-		if !present(id) {
-			old = maps.Clone(old)
-			maps.DeleteFunc(old, func(id lb.BackendID, _ health.State) bool { return !present(id) })
-			break
-		}
-	}
-	e.Health = old
+	e.Health = maps.Clone(old)
+	maps.DeleteFunc(e.Health, func(id lb.BackendID, _ health.State) bool {
+		return !slices.ContainsFunc(e.Configured.Backends, func(b lb.Backend) bool { return b.ID() == id })
+	})
 }

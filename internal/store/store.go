@@ -52,6 +52,56 @@ func (s *Store) Set(services []lb.Service, verdicts ...health.Verdict) (Snapshot
 	return s.apply(entriesOf(services), removed, byService(verdicts))
 }
 
+// Update replaces the services with the VIPs of the changed ones, adds those whose
+// VIPs are new, and removes those of the removed VIPs; other services stay as they
+// are. A VIP that is in both lists is changed. It refuses the whole change if a VIP or
+// a name would occur twice.
+func (s *Store) Update(changed []lb.Service, removed []lb.VIP, verdicts ...health.Verdict) (Snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.apply(entriesOf(changed), removed, byService(verdicts))
+}
+
+// apply replaces the services of entries, and removes the others that are removed.
+func (s *Store) apply(entries []Entry, removed []lb.VIP, news map[lb.VIP]states) (Snapshot, error) {
+	changed, gone := make(map[lb.VIP]bool, len(entries)), make(map[lb.VIP]bool, len(removed))
+	for _, e := range entries {
+		changed[e.Configured.VIP] = true
+	}
+	for _, vip := range removed {
+		gone[vip] = !changed[vip]
+	}
+	next, differs := s.next(), s.current.Revision == 0
+	next.Services = slices.DeleteFunc(next.Services, func(e Entry) bool { return gone[e.Configured.VIP] })
+	differs = differs || len(next.Services) < len(s.current.Services)
+	if err := checkDistinct(entries, next.Services, changed); err != nil {
+		return Snapshot{}, err
+	}
+	var added []Entry
+	for i := range entries {
+		e := &entries[i]
+		e.Status = s.statuses[e.Configured.VIP]
+		at, found := next.find(e.Configured.VIP)
+		if !found {
+			next.carryOver(e, nil, news[e.Configured.VIP])
+			added = append(added, *e)
+			continue
+		}
+		before := next.Services[at]
+		if next.carryOver(e, &before, news[e.Configured.VIP]) {
+			next.Services[at], differs = *e, true
+		}
+	}
+	if !differs && added == nil {
+		return s.current, nil
+	}
+	if added != nil {
+		next.Services = append(next.Services, added...)
+		slices.SortFunc(next.Services, func(a, b Entry) int { return a.Configured.VIP.Compare(b.Configured.VIP) })
+	}
+	return s.replace(next), nil
+}
+
 // entriesOf makes entries of services, sorted by VIP.
 func entriesOf(services []lb.Service) []Entry {
 	entries := make([]Entry, len(services))
@@ -87,11 +137,11 @@ func (s *Store) replace(next Snapshot) Snapshot {
 	return next
 }
 
-// checkDistinct names all VIPs and names that entries, sorted by VIP, have
-// twice. It returns the VIP of each name.
-func checkDistinct(entries []Entry) (names map[string]lb.VIP, err error) {
+// checkDistinct names all VIPs and names that entries, sorted by VIP, have twice, and the
+// names that other services have already, which are not changed.
+func checkDistinct(entries, services []Entry, changed map[lb.VIP]bool) error {
 	var errs []error
-	names = make(map[string]lb.VIP, len(entries))
+	names := make(map[string]lb.VIP, len(entries))
 	for i, e := range entries {
 		if i > 0 && e.Configured.VIP == entries[i-1].Configured.VIP {
 			errs = append(errs, fmt.Errorf("vip %s: services %q and %q have it", e.Configured.VIP, entries[i-1].Configured.Name, e.Configured.Name))
@@ -101,7 +151,12 @@ func checkDistinct(entries []Entry) (names map[string]lb.VIP, err error) {
 		}
 		names[e.Configured.Name] = e.Configured.VIP
 	}
-	return names, errors.Join(errs...)
+	for _, e := range services {
+		if vip, taken := names[e.Configured.Name]; taken && !changed[e.Configured.VIP] {
+			errs = append(errs, fmt.Errorf("service %q: the name is taken by vip %s, vip %s can't have it", e.Configured.Name, e.Configured.VIP, vip))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // carryOver completes the entry of a configured service from the entry that it had

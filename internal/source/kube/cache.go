@@ -3,13 +3,15 @@
 package kube
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
@@ -35,13 +37,10 @@ type Config struct {
 type Cache struct {
 	Config
 
-	services  map[Object]*corev1.Service
-	balancers map[Object]*v1alpha1.LoadBalancer
-	groups    map[string]*group
-	nodes     map[string]*node
-	peers     map[string]*v1alpha1.BGPPeer
-	pools     map[string]*v1alpha1.AddressPool
-	secrets   map[string]*corev1.Secret
+	// objects are those of kinds that aren't reduced: all but the following ones.
+	objects map[Object]metav1.Object
+	groups  map[string]*group
+	nodes   map[string]*node
 	// slices are those of a Service, by name; owners has the Service of each slice.
 	slices map[Object]map[string]*slice
 	owners map[Object]Object
@@ -64,10 +63,8 @@ type Cache struct {
 // NewCache returns an empty cache.
 func NewCache(c Config) *Cache {
 	return &Cache{
-		Config:   c,
-		services: map[Object]*corev1.Service{}, balancers: map[Object]*v1alpha1.LoadBalancer{},
-		groups: map[string]*group{}, nodes: map[string]*node{},
-		peers: map[string]*v1alpha1.BGPPeer{}, pools: map[string]*v1alpha1.AddressPool{}, secrets: map[string]*corev1.Secret{},
+		Config:  c,
+		objects: map[Object]metav1.Object{}, groups: map[string]*group{}, nodes: map[string]*node{},
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
 		grouped: map[string]map[Object]bool{}, byNodes: map[Object]bool{},
 		dirty: map[Object]bool{}, routesDirty: true,
@@ -76,35 +73,19 @@ func NewCache(c Config) *Cache {
 	}
 }
 
-// name identifies an object; false for kinds that a Cache doesn't hold.
-func name(obj runtime.Object) (Object, bool) {
-	switch o := obj.(type) {
-	case *corev1.Service:
-		return Object{KindService, o.Namespace, o.Name}, true
-	case *discoveryv1.EndpointSlice:
-		return Object{KindEndpointSlice, o.Namespace, o.Name}, true
-	case *corev1.Node:
-		return Object{Kind: KindNode, Name: o.Name}, true
-	case *v1alpha1.LoadBalancerGroup:
-		return Object{Kind: KindGroup, Name: o.Name}, true
-	case *v1alpha1.LoadBalancer:
-		return Object{KindLoadBalancer, o.Namespace, o.Name}, true
-	case *v1alpha1.BGPPeer:
-		return Object{Kind: KindPeer, Name: o.Name}, true
-	case *v1alpha1.AddressPool:
-		return Object{Kind: KindPool, Name: o.Name}, true
-	case *corev1.Secret:
-		return Object{Kind: KindSecret, Name: o.Name}, true // of the agents' namespace
+// name identifies an object, whose type has the name of its kind.
+func name(obj metav1.Object) Object {
+	id := Object{Kind(reflect.TypeOf(obj).Elem().Name()), obj.GetNamespace(), obj.GetName()}
+	if id.Kind == KindSecret {
+		id.Namespace = "" // the agents'
 	}
-	return Object{}, false
+	return id
 }
 
-// Set adds or replaces an object, which must not be changed afterwards.
-func (w *Cache) Set(obj runtime.Object) {
-	id, known := name(obj)
-	if !known {
-		return
-	}
+// Set adds or replaces an object, which must not be changed afterwards. Other kinds than
+// those of a Cache are ignored.
+func (w *Cache) Set(obj metav1.Object) {
+	id := name(obj)
 	switch o := obj.(type) {
 	case *corev1.Service:
 		w.setService(id, o)
@@ -115,14 +96,9 @@ func (w *Cache) Set(obj runtime.Object) {
 	case *v1alpha1.LoadBalancerGroup:
 		w.setGroup(id, readGroup(o))
 	case *v1alpha1.LoadBalancer:
-		w.regroup(id, w.groupOf(id), o.Status.Group)
-		w.balancers[id], w.dirty[id] = o, true
-	case *v1alpha1.BGPPeer:
-		w.peers[id.Name], w.routesDirty = o, true
-	case *v1alpha1.AddressPool:
-		w.pools[id.Name], w.routesDirty = o, true
-	case *corev1.Secret:
-		w.secrets[id.Name], w.routesDirty = o, true
+		w.setGrouped(id, o)
+	case *v1alpha1.BGPPeer, *v1alpha1.AddressPool, *corev1.Secret:
+		w.objects[id], w.routesDirty = o, true
 	}
 }
 
@@ -130,10 +106,7 @@ func (w *Cache) Set(obj runtime.Object) {
 func (w *Cache) Delete(id Object) {
 	switch id.Kind {
 	case KindService, KindLoadBalancer:
-		w.regroup(id, w.groupOf(id), "")
-		delete(w.services, id)
-		delete(w.balancers, id)
-		w.dirty[id] = true
+		w.setGrouped(id, nil)
 	case KindEndpointSlice:
 		w.deleteSlice(id)
 	case KindNode:
@@ -142,39 +115,28 @@ func (w *Cache) Delete(id Object) {
 		delete(w.groups, id.Name)
 		delete(w.problems, id)
 		maps.Copy(w.dirty, w.grouped[id.Name])
-	case KindPeer:
-		delete(w.peers, id.Name)
-		w.routesDirty = true
-	case KindPool:
-		delete(w.pools, id.Name)
-		w.routesDirty = true
-	case KindSecret:
-		delete(w.secrets, id.Name)
+	case KindPeer, KindPool, KindSecret:
+		delete(w.objects, id)
 		w.routesDirty = true
 	}
 }
 
 // Names returns the objects of a kind.
-func (w *Cache) Names(kind Kind) []Object {
+func (w *Cache) Names(kind Kind) (names []Object) {
 	switch kind {
-	case KindService:
-		return slices.Collect(maps.Keys(w.services))
 	case KindEndpointSlice:
 		return slices.Collect(maps.Keys(w.owners))
-	case KindLoadBalancer:
-		return slices.Collect(maps.Keys(w.balancers))
 	case KindNode:
 		return named(kind, w.nodes)
 	case KindGroup:
 		return named(kind, w.groups)
-	case KindPeer:
-		return named(kind, w.peers)
-	case KindPool:
-		return named(kind, w.pools)
-	case KindSecret:
-		return named(kind, w.secrets)
 	}
-	return nil
+	for id := range w.objects {
+		if id.Kind == kind {
+			names = append(names, id)
+		}
+	}
+	return names
 }
 
 func named[V any](kind Kind, all map[string]V) (objects []Object) {
@@ -184,30 +146,46 @@ func named[V any](kind Kind, all map[string]V) (objects []Object) {
 	return objects
 }
 
+// sortedObjects returns the objects of a type, by name.
+func sortedObjects[T metav1.Object](w *Cache) (all []T) {
+	for _, obj := range w.objects {
+		if o, is := obj.(T); is {
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b T) int { return cmp.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
 // setService ignores Services that aren't Fairlead's.
 func (w *Cache) setService(id Object, svc *corev1.Service) {
-	if !isOurs(svc) {
-		if w.services[id] != nil {
-			w.Delete(id)
-		}
-		return
+	switch {
+	case isOurs(svc):
+		w.setGrouped(id, svc)
+	case w.objects[id] != nil:
+		w.Delete(id)
 	}
-	w.regroup(id, w.groupOf(id), svc.Annotations[v1alpha1.AnnotationGroup])
-	w.services[id], w.dirty[id] = svc, true
 }
 
 // groupOf returns the group of a Service or LoadBalancer.
 func (w *Cache) groupOf(id Object) string {
-	if svc := w.services[id]; svc != nil {
-		return svc.Annotations[v1alpha1.AnnotationGroup]
-	}
-	if b := w.balancers[id]; b != nil {
-		return b.Status.Group
+	switch o := w.objects[id].(type) {
+	case *corev1.Service:
+		return o.Annotations[v1alpha1.AnnotationGroup]
+	case *v1alpha1.LoadBalancer:
+		return o.Status.Group
 	}
 	return ""
 }
 
-func (w *Cache) regroup(id Object, from, to string) {
+// setGrouped sets a Service or LoadBalancer, nil if it was deleted.
+func (w *Cache) setGrouped(id Object, o metav1.Object) {
+	from := w.groupOf(id)
+	w.objects[id], w.dirty[id] = o, true
+	if o == nil {
+		delete(w.objects, id)
+	}
+	to := w.groupOf(id)
 	if from == to {
 		return
 	}
@@ -253,7 +231,7 @@ func (w *Cache) deleteSlice(id Object) {
 }
 
 func (w *Cache) markDirty(svc Object) {
-	if w.services[svc] != nil {
+	if w.objects[svc] != nil {
 		w.dirty[svc] = true
 	}
 }
@@ -285,16 +263,15 @@ func (w *Cache) deleteNode(name string) {
 }
 
 func (w *Cache) allDirty() {
-	for id := range w.services {
-		w.dirty[id] = true
-	}
-	for id := range w.balancers {
-		w.dirty[id] = true
+	for id := range w.objects {
+		if id.Kind == KindService || id.Kind == KindLoadBalancer {
+			w.dirty[id] = true
+		}
 	}
 }
 
 func (w *Cache) setGroup(id Object, g *group) {
-	if before := w.groups[id.Name]; before != nil && before.equal(g) {
+	if before := w.groups[id.Name]; before != nil && reflect.DeepEqual(before, g) {
 		return // only counters in its status have changed
 	}
 	w.groups[id.Name] = g
@@ -390,7 +367,7 @@ func (w *Cache) Flush() Change {
 	c := w.vips.flush()
 	if w.routesDirty {
 		w.routesDirty = false
-		if r := w.translateRoutes(); w.routes == nil || !r.equal(w.routes) {
+		if r := w.translateRoutes(); w.routes == nil || !reflect.DeepEqual(r, w.routes) {
 			w.routes, c.Routes = r, r
 		}
 	}
@@ -413,26 +390,26 @@ func (w *Cache) translate(id Object) {
 	t := translation{Cache: w, group: g}
 	here := g != nil && g.has(w.Node) && w.nodes[w.Node] != nil
 	claim := claims{object: id, moved: !here}
-	if svc := w.services[id]; svc != nil {
-		claim.created = svc.CreationTimestamp.Time
-		claim.addresses = t.ingress(svc)
+	delete(w.healthPorts, id)
+	switch o := w.objects[id].(type) {
+	case *corev1.Service:
+		claim.created = o.CreationTimestamp.Time
+		claim.addresses = t.ingress(o)
 		t.problems, t.relayTarget = nil, !here
 		if here || g != nil && w.nodes[w.Node] != nil {
-			t.service(svc, g, w.slices[id])
+			t.service(o, g, w.slices[id])
 		}
-	}
-	if b := w.balancers[id]; b != nil {
-		claim.created = b.CreationTimestamp.Time
-		if a, err := netip.ParseAddr(b.Status.Address); err == nil {
+		if here {
+			t.addHealthPort(id, o.Spec.HealthCheckNodePort)
+		}
+	case *v1alpha1.LoadBalancer:
+		claim.created = o.CreationTimestamp.Time
+		if a, err := netip.ParseAddr(o.Status.Address); err == nil {
 			claim.addresses = []netip.Addr{a}
 		}
 		if here {
-			t.balancer(b)
+			t.balancer(o)
 		}
-	}
-	delete(w.healthPorts, id)
-	if port, has := t.healthPort(id, here); has {
-		w.healthPorts[id] = port
 	}
 	delete(w.byNodes, id)
 	if t.byNodes {

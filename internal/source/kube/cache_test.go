@@ -163,7 +163,7 @@ func history(t *testing.T, seed uint64) {
 				continue
 			}
 			last[id] = obj
-			w.Set(obj.DeepCopyObject())
+			w.Set(obj.DeepCopyObject().(metav1.Object))
 		}
 		change := w.Flush()
 		for i := range change.Changed {
@@ -180,7 +180,7 @@ func history(t *testing.T, seed uint64) {
 	}
 	fresh := newTestWorld()
 	for _, id := range slices.SortedFunc(maps.Keys(last), kube.Object.Compare) {
-		fresh.Set(last[id])
+		fresh.Set(last[id].(metav1.Object))
 	}
 	fresh.Flush()
 	want := describe(kube.Change{Update: source.Update{Changed: fresh.Services()}}, sorted(fresh.Problems()))

@@ -3,6 +3,8 @@
 package kube
 
 import (
+	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"unique"
@@ -92,15 +94,10 @@ func readEndpoint(from *discoveryv1.Endpoint) (e endpoint, usable bool) {
 // conditionOf reads conditions with the documented defaults: ready is true, serving equals ready,
 // terminating is false.
 func conditionOf(c discoveryv1.EndpointConditions) condition {
-	isReady := c.Ready == nil || *c.Ready
-	serving := isReady
-	if c.Serving != nil {
-		serving = *c.Serving
-	}
 	switch {
-	case isReady:
+	case c.Ready == nil || *c.Ready:
 		return ready
-	case serving && c.Terminating != nil && *c.Terminating:
+	case deref(c.Serving) && deref(c.Terminating):
 		return terminating
 	}
 	return 0
@@ -132,49 +129,38 @@ func targets(all map[string]*slice, port *corev1.ServicePort, four bool) []targe
 			}
 		}
 	}
-	list := make([]target, 0, len(found))
-	for _, t := range found {
-		list = append(list, t)
-	}
-	slices.SortFunc(list, func(a, b target) int {
+	return slices.SortedFunc(maps.Values(found), func(a, b target) int {
 		return netip.AddrPortFrom(a.address, a.port).Compare(netip.AddrPortFrom(b.address, b.port))
 	})
-	return list
 }
 
 // intern stores equal names, of which slices have thousands, once.
 func intern(name string) string { return unique.Make(name).Value() }
 
-func deref(s *string) string {
-	if s == nil {
-		return ""
+// deref returns the zero value for nil.
+func deref[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return *s
+	return v
 }
 
 // defaulted returns a protocol, TCP by default.
-func defaulted(p *corev1.Protocol) corev1.Protocol {
-	if p == nil || *p == "" {
-		return corev1.ProtocolTCP
-	}
-	return *p
-}
+func defaulted(p *corev1.Protocol) corev1.Protocol { return cmp.Or(deref(p), corev1.ProtocolTCP) }
 
 // closest removes the ready targets that topology hints exclude for this node, as kube-proxy does
 // for traffic from outside the cluster too (traffic policy Cluster, spec.trafficDistribution;
 // KEP-2433 and KEP-3015): hints count only if every ready endpoint has one, and one is for
 // this node, or else its zone. Balancers in different zones may use different endpoints.
 func closest(all []target, node, zone string) []target {
-	byNode := hinted(all, func(t *target) []string { return t.nodes }, node)
-	byZone := hinted(all, func(t *target) []string { return t.zones }, zone)
-	far := func(target) bool { return false }
-	switch {
-	case byNode:
-		far = func(t target) bool { return t.condition == ready && !slices.Contains(t.nodes, node) }
-	case byZone:
-		far = func(t target) bool { return t.condition == ready && !slices.Contains(t.zones, zone) }
+	hints, here := func(t *target) []string { return t.nodes }, node
+	if !hinted(all, hints, here) {
+		hints, here = func(t *target) []string { return t.zones }, zone
+		if !hinted(all, hints, here) {
+			return all
+		}
 	}
-	return slices.DeleteFunc(all, far)
+	return slices.DeleteFunc(all, func(t target) bool { return t.condition == ready && !slices.Contains(hints(&t), here) })
 }
 
 // hinted reports whether every ready target has hints of a kind, and one of them is for this

@@ -27,21 +27,20 @@ type HealthPort struct {
 	Local int
 }
 
-// healthPort returns the health port of a Service that is served here, if it has one.
-func (t *translation) healthPort(id Object, here bool) (p HealthPort, has bool) {
-	svc := t.Cache.services[id]
-	if svc == nil || !here || svc.Spec.HealthCheckNodePort < 1 || svc.Spec.HealthCheckNodePort > 65535 {
-		return p, false
+// addHealthPort adds the health port of a Service that is served here, if it has one.
+func (w *Cache) addHealthPort(id Object, port int32) {
+	if port < 1 || port > 65535 {
+		return
 	}
 	local := map[string]bool{}
-	for _, s := range t.slices[id] {
+	for _, s := range w.slices[id] {
 		for i := range s.endpoints {
-			if e := &s.endpoints[i]; e.condition == ready && e.node == t.Node {
+			if e := &s.endpoints[i]; e.condition == ready && e.node == w.Node {
 				local[e.address.String()] = true
 			}
 		}
 	}
-	return HealthPort{Object: id, Port: uint16(svc.Spec.HealthCheckNodePort), Local: len(local)}, true
+	w.healthPorts[id] = HealthPort{Object: id, Port: uint16(port), Local: len(local)}
 }
 
 // HealthPorts returns the health ports of this node, by port.
@@ -72,10 +71,6 @@ const (
 	// healthPortConnections bounds the connections of one port.
 	healthPortConnections = 64
 )
-
-func newHealthPorts(log *slog.Logger) *healthPorts {
-	return &healthPorts{log: log, servers: map[uint16]*healthServer{}}
-}
 
 // healthServer serves one port.
 type healthServer struct {

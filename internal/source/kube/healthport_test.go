@@ -26,7 +26,7 @@ func TestHealthPorts(t *testing.T) {
 	_, number, _ := net.SplitHostPort(free.Addr().String())
 	free.Close()
 	web := Object{KindService, "default", "web"}
-	h := newHealthPorts(slog.New(slog.DiscardHandler))
+	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
 	defer h.close()
 	for local, want := range []string{
 		`503 {"service":{"namespace":"default","name":"web"},"localEndpoints":0,"serviceProxyHealthy":true}`,

@@ -18,8 +18,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
@@ -70,12 +69,10 @@ type Problem struct {
 func (p Problem) String() string { return p.Object.String() + ": " + p.Text }
 
 // strip removes unused fields of an object when it arrives: a cluster has many objects.
-func strip(obj runtime.Object) {
-	if accessor, err := meta.Accessor(obj); err == nil {
-		accessor.SetManagedFields(nil)
-		accessor.SetOwnerReferences(nil)
-		accessor.SetFinalizers(nil)
-	}
+func strip(obj metav1.Object) {
+	obj.SetManagedFields(nil)
+	obj.SetOwnerReferences(nil)
+	obj.SetFinalizers(nil)
 	switch o := obj.(type) {
 	case *corev1.Service:
 		stripService(o)

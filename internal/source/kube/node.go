@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -116,5 +115,3 @@ func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
 
 // has reports whether a node is in the group.
 func (g *group) has(node string) bool { return slices.Contains(g.nodes, node) }
-
-func (g *group) equal(o *group) bool { return reflect.DeepEqual(g, o) }

@@ -10,10 +10,10 @@ import (
 	"maps"
 	"math"
 	"net/netip"
-	"reflect"
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -38,8 +38,6 @@ type Peer struct {
 	Key []byte `json:"-"`
 }
 
-func (r *Routes) equal(o *Routes) bool { return reflect.DeepEqual(r, o) }
-
 // translateRoutes translates all peers and pools: there are few, and they rarely change.
 func (w *Cache) translateRoutes() *Routes {
 	maps.DeleteFunc(w.problems, func(id Object, _ []string) bool { return id.Kind == KindPeer || id.Kind == KindPool })
@@ -47,13 +45,12 @@ func (w *Cache) translateRoutes() *Routes {
 	if w.ASN == 0 {
 		return r
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.peers)) {
-		w.addPeer(r, w.peers[name])
+	for _, peer := range sortedObjects[*v1alpha1.BGPPeer](w) {
+		w.addPeer(r, peer)
 	}
-	byPriority := slices.SortedFunc(maps.Values(w.pools), func(a, b *v1alpha1.AddressPool) int {
-		return cmp.Or(cmp.Compare(b.Spec.Priority, a.Spec.Priority), cmp.Compare(a.Name, b.Name))
-	})
-	for _, pool := range byPriority {
+	pools := sortedObjects[*v1alpha1.AddressPool](w)
+	slices.SortStableFunc(pools, func(a, b *v1alpha1.AddressPool) int { return cmp.Compare(b.Spec.Priority, a.Spec.Priority) })
+	for _, pool := range pools {
 		policies, problems := poolPolicies(pool)
 		r.Policies = append(r.Policies, policies...)
 		if problems != nil {
@@ -109,7 +106,7 @@ func (w *Cache) password(ref *v1alpha1.SecretKeySelector) ([]byte, error) {
 		return nil, nil
 	}
 	key := cmp.Or(ref.Key, "password")
-	secret := w.secrets[ref.Name]
+	secret, _ := w.objects[Object{Kind: KindSecret, Name: ref.Name}].(*corev1.Secret)
 	if secret == nil {
 		return nil, fmt.Errorf("spec.passwordSecretRef: no Secret %s in the agents' namespace: the peer is not configured", ref.Name)
 	}

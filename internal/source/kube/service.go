@@ -96,15 +96,17 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 				t.fail("port %d: %v", port.Port, lb.OutOfRange(port.Port, 1, math.MaxUint16))
 				continue
 			}
+			protocol, served := spec.Protocol(port.Protocol)
+			if !served {
+				t.fail("port %d: %s is not supported: want TCP or UDP", port.Port, port.Protocol)
+				continue
+			}
 			s := lb.Service{
 				Name:       serviceName(svc, port, address),
-				VIP:        lb.VIP{Address: address, Port: uint16(port.Port)},
+				VIP:        lb.VIP{Address: address, Port: uint16(port.Port), Protocol: protocol},
 				Forward:    forward,
 				Sources:    sources,
 				MinHealthy: 1,
-			}
-			if s.Protocol = t.protocol(port); s.Protocol == 0 {
-				continue
 			}
 			s.Affinity, s.AffinityTimeout = affinity(svc)
 			spec.SetDefaults(&s, health)
@@ -155,19 +157,6 @@ func serviceName(svc *corev1.Service, port *corev1.ServicePort, address netip.Ad
 
 func local(svc *corev1.Service) bool {
 	return svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-}
-
-// protocol returns 0, with a problem, for protocols that aren't supported.
-func (t *translation) protocol(port *corev1.ServicePort) lb.Protocol {
-	switch p := defaulted(&port.Protocol); p {
-	case corev1.ProtocolTCP:
-		return lb.TCP
-	case corev1.ProtocolUDP:
-		return lb.UDP
-	default:
-		t.fail("port %d: %s is not supported: want TCP or UDP", port.Port, p)
-		return 0
-	}
 }
 
 // affinity returns the affinity, and how long a client without new flows is remembered.

@@ -15,6 +15,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
 )
@@ -89,7 +90,7 @@ func Open(o Options) (*Source, error) {
 	}
 	s := &Source{
 		Options: o, clients: c, passwords: passwords{dir: o.StateDir},
-		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), checks: newHealthPorts(o.Log),
+		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), checks: &healthPorts{log: o.Log, servers: map[uint16]*healthServer{}},
 		cache: NewCache(o.Config), lists: map[Object]*listState{}, logged: map[Problem]bool{},
 	}
 	if s.saved, err = load(o.StateDir, o.Config); err != nil {
@@ -306,7 +307,7 @@ func (s *Source) synced() bool {
 // the lock held.
 func (s *Source) followSecrets() {
 	wanted := map[string]bool{}
-	for _, p := range s.cache.peers {
+	for _, p := range sortedObjects[*v1alpha1.BGPPeer](s.cache) {
 		if ref := p.Spec.PasswordSecretRef; ref != nil && s.ASN != 0 {
 			wanted[ref.Name] = true
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
@@ -94,7 +95,7 @@ func load(t testing.TB, w *kube.Cache, d runtime.Decoder, manifests string) {
 		if err != nil {
 			t.Fatalf("%v in\n%s", err, text)
 		}
-		w.Set(obj)
+		w.Set(obj.(metav1.Object))
 	}
 }
 

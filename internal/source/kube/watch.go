@@ -102,7 +102,7 @@ var errNoObject = errors.New("not an object")
 
 // Add implements cache.ReflectorStore.
 func (f *follower) Add(obj any) error {
-	o, ok := obj.(runtime.Object)
+	o, ok := obj.(metav1.Object)
 	if !ok {
 		return errNoObject
 	}
@@ -116,13 +116,11 @@ func (f *follower) Update(obj any) error { return f.Add(obj) }
 
 // Delete implements cache.ReflectorStore.
 func (f *follower) Delete(obj any) error {
-	o, ok := obj.(runtime.Object)
+	o, ok := obj.(metav1.Object)
 	if !ok {
 		return errNoObject
 	}
-	if id, known := name(o); known {
-		f.source.changed(f.kind, func(w *Cache) { w.Delete(id) })
-	}
+	f.source.changed(f.kind, func(w *Cache) { w.Delete(name(o)) })
 	return nil
 }
 
@@ -132,9 +130,8 @@ func (f *follower) Replace(list []any, _ string) error {
 	f.source.changed(f.kind, func(w *Cache) {
 		listed := make(map[Object]bool, len(list))
 		for _, obj := range list {
-			if o, ok := obj.(runtime.Object); ok {
-				id, _ := name(o)
-				listed[id] = true
+			if o, ok := obj.(metav1.Object); ok {
+				listed[name(o)] = true
 				strip(o)
 				w.Set(o)
 			}
