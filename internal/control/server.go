@@ -51,12 +51,8 @@ const (
 
 // Agent carries out requests. Its methods may be called from several goroutines.
 type Agent interface {
-	// Trace returns what the data plane would do with a packet, Flows which flows it
-	// has recorded.
-	Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error)
-	Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error)
-	// CountFlows counts the live recorded flows of all backends.
-	CountFlows(ctx context.Context) (dataplane.FlowCounts, error)
+	dataplane.Tracer
+	dataplane.FlowLister
 	// Drain and Undrain take a target out of service and back; they return when the
 	// data plane and the routes follow, or why the target can't be drained.
 	Drain(ctx context.Context, target store.Target) error
@@ -69,27 +65,24 @@ type Agent interface {
 type server struct {
 	agent    Agent
 	observer *observe.Observer
-	log      *slog.Logger
+	json     httpd.JSON
 }
 
 // Serve shows an agent on a listener, which it closes, and carries out requests
 // until ctx ends.
 func Serve(ctx context.Context, listener net.Listener, agent Agent, observer *observe.Observer, log *slog.Logger) error {
-	s := &server{agent: agent, observer: observer, log: log}
+	s := &server{agent: agent, observer: observer, json: httpd.JSON{Log: log, Indent: true}}
 	return serve(ctx, listener, s.handler(), log)
 }
 
 // ServeReflector shows a route reflector as Serve does an agent: its status and
 // routes, and reload.
 func ServeReflector(ctx context.Context, listener net.Listener, r observe.Reflector, reload func() error, log *slog.Logger) error {
+	answer := httpd.JSON{Log: log, Indent: true}.Handler
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+statusPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, log, r.Status()) })
-	mux.HandleFunc("GET "+routesPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, log, r.Shown()) })
-	mux.HandleFunc("POST "+reloadPath, func(w http.ResponseWriter, _ *http.Request) {
-		if err := reload(); err != nil {
-			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-		}
-	})
+	mux.HandleFunc("GET "+statusPath, answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Status(), nil }))
+	mux.HandleFunc("GET "+routesPath, answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Shown(), nil }))
+	mux.HandleFunc("POST "+reloadPath, answer(func(http.ResponseWriter, *http.Request) (any, error) { return nil, refused(reload()) }))
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, fmt.Sprintf("%s: this is a route reflector, which has status and routes only", r.URL.Path), http.StatusNotFound)
 	})
@@ -123,50 +116,39 @@ func (s *server) handler() http.Handler {
 	mux.HandleFunc("GET "+drainsPath, s.show(func(r *http.Request, now *observe.Snapshot) (any, error) {
 		flows, err := s.agent.CountFlows(r.Context())
 		if err != nil {
-			return nil, internalError{err}
+			return nil, err
 		}
 		return now.Drains(flows), nil
 	}))
-	mux.HandleFunc("GET "+routesPath, func(w http.ResponseWriter, _ *http.Request) { answer(w, s.log, s.observer.Routes()) })
-	mux.HandleFunc("POST "+tracePath, s.traces) // changes nothing, but packets need a body
-	mux.HandleFunc("POST "+drainPath, drains(s.agent.Drain))
-	mux.HandleFunc("POST "+undrainPath, drains(s.agent.Undrain))
-	mux.HandleFunc("POST "+reloadPath, func(w http.ResponseWriter, r *http.Request) {
-		if err := s.agent.Reload(r.Context()); err != nil {
-			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-		}
-	})
+	mux.HandleFunc("GET "+routesPath, s.json.Handler(func(http.ResponseWriter, *http.Request) (any, error) {
+		return s.observer.Routes(), nil
+	}))
+	mux.HandleFunc("POST "+tracePath, s.json.Handler(s.traces)) // changes nothing, but packets need a body
+	mux.HandleFunc("POST "+drainPath, s.drains(s.agent.Drain))
+	mux.HandleFunc("POST "+undrainPath, s.drains(s.agent.Undrain))
+	mux.HandleFunc("POST "+reloadPath, s.json.Handler(func(_ http.ResponseWriter, r *http.Request) (any, error) {
+		return nil, refused(s.agent.Reload(r.Context()))
+	}))
 	return mux
 }
 
-// badRequest is an error of a query, internalError one of the agent. Other errors
-// say that there is no such service.
-type (
-	badRequest    struct{ error }
-	internalError struct{ error }
-)
+// refused is the error of a change that wasn't made.
+func refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	return httpd.Errorf(http.StatusUnprocessableEntity, "%w", err)
+}
 
 // show answers with what is made of a new snapshot.
 func (s *server) show(what func(*http.Request, *observe.Snapshot) (any, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+	return s.json.Handler(func(_ http.ResponseWriter, r *http.Request) (any, error) {
 		now, err := s.observer.Read(r.Context())
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
+			return nil, err
 		}
-		shown, err := what(r, now)
-		if err == nil {
-			answer(w, s.log, shown)
-			return
-		}
-		status := http.StatusNotFound
-		if _, bad := errors.AsType[badRequest](err); bad {
-			status = http.StatusBadRequest
-		} else if _, internal := errors.AsType[internalError](err); internal {
-			status = http.StatusInternalServerError
-		}
-		http.Error(w, err.Error(), status)
-	}
+		return what(r, now)
+	})
 }
 
 // only keeps the elements of the service that the request names.
@@ -177,7 +159,7 @@ func only[T any](list []T, r *http.Request, service func(T) string) ([]T, error)
 	}
 	list = slices.DeleteFunc(slices.Clone(list), func(element T) bool { return service(element) != wanted })
 	if len(list) == 0 {
-		return nil, fmt.Errorf("service %q: not here, or without backends", wanted)
+		return nil, httpd.Errorf(http.StatusNotFound, "service %q: not here, or without backends", wanted)
 	}
 	return list, nil
 }
@@ -190,7 +172,7 @@ func limitOf(r *http.Request) (int, error) {
 	}
 	limit, err := strconv.Atoi(text)
 	if err != nil || limit < 1 || limit > maxRows {
-		return 0, badRequest{fmt.Errorf("limit %q: want 1 to %d", text, maxRows)}
+		return 0, httpd.Errorf(http.StatusBadRequest, "limit %q: want 1 to %d", text, maxRows)
 	}
 	return limit, nil
 }
@@ -202,13 +184,13 @@ func (s *server) flows(r *http.Request, now *observe.Snapshot) (any, error) {
 	if name := values.Get("service"); name != "" {
 		vip, found := now.VIP(name)
 		if !found {
-			return nil, badRequest{fmt.Errorf("service %q: not here", name)}
+			return nil, httpd.Errorf(http.StatusBadRequest, "service %q: not here", name)
 		}
 		query.VIP = vip
 	}
 	if text := values.Get("client"); text != "" {
 		if query.Client, err = netip.ParsePrefix(text); err != nil {
-			return nil, badRequest{err}
+			return nil, httpd.Errorf(http.StatusBadRequest, "%w", err)
 		}
 	}
 	if query.Limit, err = limitOf(r); err != nil {
@@ -216,7 +198,7 @@ func (s *server) flows(r *http.Request, now *observe.Snapshot) (any, error) {
 	}
 	found, err := s.agent.Flows(r.Context(), query)
 	if err != nil {
-		return nil, internalError{err}
+		return nil, err
 	}
 	return now.Flows(found), nil
 }
@@ -227,15 +209,13 @@ type traceRequest struct {
 }
 
 // traces answers with a list of observe.Trace, one for each packet.
-func (s *server) traces(w http.ResponseWriter, r *http.Request) {
+func (s *server) traces(w http.ResponseWriter, r *http.Request) (any, error) {
 	var request traceRequest
 	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxTraceBytes)).Decode(&request); err != nil {
-		http.Error(w, fmt.Sprintf("packets: %v", err), http.StatusBadRequest)
-		return
+		return nil, httpd.Errorf(http.StatusBadRequest, "packets: %w", err)
 	}
 	if len(request.Packets) > MaxTracePackets {
-		http.Error(w, fmt.Sprintf("%d packets are too many: want at most %d", len(request.Packets), MaxTracePackets), http.StatusBadRequest)
-		return
+		return nil, httpd.Errorf(http.StatusBadRequest, "%d packets are too many: want at most %d", len(request.Packets), MaxTracePackets)
 	}
 	traces := make([]observe.Trace, len(request.Packets))
 	for i, packet := range request.Packets {
@@ -246,40 +226,23 @@ func (s *server) traces(w http.ResponseWriter, r *http.Request) {
 		}
 		traces[i] = s.observer.Explain(traced)
 	}
-	answer(w, s.log, traces)
+	return traces, nil
 }
 
 // drains answers a request to drain, or undrain, a target.
-func drains(do func(context.Context, store.Target) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
+func (s *server) drains(do func(context.Context, store.Target) error) http.HandlerFunc {
+	return s.json.Handler(func(w http.ResponseWriter, r *http.Request) (any, error) {
 		var target store.Target
 		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxDrainBytes))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(&target); err != nil {
-			http.Error(w, fmt.Sprintf("target: %v", err), http.StatusBadRequest)
-			return
+			return nil, httpd.Errorf(http.StatusBadRequest, "target: %w", err)
 		}
 		// Routers may take longer to follow than any other answer takes.
 		response := http.NewResponseController(w)
 		if err := errors.Join(response.SetReadDeadline(time.Time{}), response.SetWriteDeadline(time.Time{})); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
+			return nil, err
 		}
-		if err := do(r.Context(), target); err != nil {
-			http.Error(w, err.Error(), http.StatusUnprocessableEntity)
-		}
-	}
-}
-
-// answer writes JSON.
-func answer(w http.ResponseWriter, log *slog.Logger, shown any) {
-	body, err := json.MarshalIndent(shown, "", "  ")
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if _, err := w.Write(append(body, '\n')); err != nil {
-		log.Debug("client left", slog.Any("error", err))
-	}
+		return nil, refused(do(r.Context(), target))
+	})
 }

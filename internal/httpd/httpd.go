@@ -7,6 +7,7 @@ package httpd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -71,4 +72,56 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, served)
 	}
 	return err
+}
+
+// requestError is an error with the status code of its response.
+type requestError struct {
+	status int
+	error
+}
+
+// Errorf returns an error that JSON answers with a status code.
+func Errorf(status int, format string, args ...any) error {
+	return requestError{status, fmt.Errorf(format, args...)}
+}
+
+// JSON answers requests with JSON, and errors as text.
+type JSON struct {
+	Log *slog.Logger
+	// Indent is for answers that people read.
+	Indent bool
+}
+
+// Handler answers with what make returns; with nothing if that is nil. An error that
+// Errorf didn't make is the server's.
+func (j JSON) Handler(make func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		shown, err := make(w, r)
+		if err == nil && shown == nil {
+			return
+		}
+		var body []byte
+		if err == nil {
+			body, err = j.marshal(shown)
+		}
+		if err != nil {
+			status := http.StatusInternalServerError
+			if known, ok := errors.AsType[requestError](err); ok {
+				status = known.status
+			}
+			http.Error(w, err.Error(), status)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		if _, err := w.Write(append(body, '\n')); err != nil {
+			j.Log.Debug("client left", slog.Any("error", err))
+		}
+	}
+}
+
+func (j JSON) marshal(shown any) ([]byte, error) {
+	if j.Indent {
+		return json.MarshalIndent(shown, "", "  ")
+	}
+	return json.Marshal(shown)
 }

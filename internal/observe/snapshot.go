@@ -28,32 +28,24 @@ type Snapshot struct {
 	// rates are those of the last full second.
 	rates interval
 
-	status   func() Status
-	services func() []Service
-	routes   func() Routes
-	totals   func() Totals
+	// Status is the agent as a whole.
+	Status func() Status
+	// Services are all services by VIP.
+	Services func() []Service
+	// Routes are what is announced, and the peers.
+	Routes func() Routes
+	// Totals are the rates of all services together.
+	Totals func() Totals
 }
 
 func newSnapshot(agent Agent, stats dataplane.Stats, rates interval, err error) *Snapshot {
 	s := &Snapshot{Time: time.Now(), Err: err, desired: agent.Snapshot(), stats: stats, rates: rates}
-	s.services = sync.OnceValue(s.listServices)
-	s.routes = sync.OnceValue(func() Routes { return agent.Routes().complete() })
-	s.totals = sync.OnceValue(rates.totals)
-	s.status = sync.OnceValue(func() Status { return s.complete(agent.Describe()) })
+	s.Services = sync.OnceValue(s.services)
+	s.Routes = sync.OnceValue(func() Routes { return agent.Routes().complete() })
+	s.Totals = sync.OnceValue(rates.totals)
+	s.Status = sync.OnceValue(func() Status { return s.complete(agent.Describe()) })
 	return s
 }
-
-// Status is the agent as a whole.
-func (s *Snapshot) Status() Status { return s.status() }
-
-// Services are all services by VIP.
-func (s *Snapshot) Services() []Service { return s.services() }
-
-// Routes are what is announced, and the peers.
-func (s *Snapshot) Routes() Routes { return s.routes() }
-
-// Totals are the rates of all services together.
-func (s *Snapshot) Totals() Totals { return s.totals() }
 
 // VIP is that of the desired service with a name.
 func (s *Snapshot) VIP(service string) (lb.VIP, bool) {
@@ -82,11 +74,11 @@ func (s *Snapshot) AllBackends() []Backend { return s.Backends(func(lb.VIP) bool
 
 // complete adds counts, routes and exits to the description of an agent.
 func (s *Snapshot) complete(status Status) Status {
-	status.PID, status.Revision, status.BGP, status.Exits = os.Getpid(), s.desired.Revision, s.routes().counts(), []Exit{}
+	status.PID, status.Revision, status.BGP, status.Exits = os.Getpid(), s.desired.Revision, s.Routes().counts(), []Exit{}
 	if d, draining := s.desired.Draining(store.Target{}); draining {
 		status.Draining, status.DrainingSince = true, d.Since
 	}
-	for _, service := range s.services() {
+	for _, service := range s.Services() {
 		status.Services.add(service)
 	}
 	for _, backend := range s.AllBackends() {
@@ -100,7 +92,7 @@ func (s *Snapshot) complete(status Status) Status {
 
 // services lists the desired services and those whose deletion is not done, by
 // VIP.
-func (s *Snapshot) listServices() []Service {
+func (s *Snapshot) services() []Service {
 	services := make([]Service, 0, len(s.desired.Services))
 	for _, entry := range s.desired.Services {
 		services = append(services, s.service(entry))

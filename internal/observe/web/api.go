@@ -3,13 +3,12 @@
 package web
 
 import (
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/url"
 	"strconv"
 
+	"fairlead.io/fairlead/internal/httpd"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 )
@@ -21,104 +20,103 @@ const (
 	totalHeader = "X-Total-Count"
 )
 
-// latest returns the latest snapshot; without one the request has been answered.
-func (s *Server) latest(w http.ResponseWriter, r *http.Request) *observe.Snapshot {
+// latest returns the latest snapshot, unless its counters couldn't be read.
+func (s *Server) latest(r *http.Request) (*observe.Snapshot, error) {
 	m, err := s.Observer.Next(r.Context(), nil)
 	if err == nil && m.Err != nil {
 		err = fmt.Errorf("counters: %w", m.Err)
 	}
 	if err != nil {
-		reject(w, http.StatusServiceUnavailable, "%v", err)
-		return nil
+		return nil, httpd.Errorf(http.StatusServiceUnavailable, "%w", err)
 	}
-	return m
+	return m, nil
 }
 
-func (s *Server) status(w http.ResponseWriter, r *http.Request) {
-	if m := s.latest(w, r); m != nil {
-		s.answer(w, m.Status())
+func (s *Server) status(_ http.ResponseWriter, r *http.Request) (any, error) {
+	m, err := s.latest(r)
+	if err != nil {
+		return nil, err
 	}
+	return m.Status(), nil
 }
 
-func (s *Server) services(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	if m := s.latest(w, r); m != nil {
-		answerList(s, w, query, matching(m.Services(), query.Get("filter")))
+func (s *Server) services(w http.ResponseWriter, r *http.Request) (any, error) {
+	m, err := s.latest(r)
+	if err != nil {
+		return nil, err
 	}
+	return part(w, r, matching(m.Services(), r.URL.Query().Get("filter")))
 }
 
 // backends are those of one service: all of them may be too many.
-func (s *Server) backends(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	m := s.latest(w, r)
-	if m == nil {
-		return
+func (s *Server) backends(w http.ResponseWriter, r *http.Request) (any, error) {
+	m, vip, err := s.service(r)
+	if err != nil {
+		return nil, err
 	}
-	if vip, found := vipOf(m, w, query); found {
-		answerList(s, w, query, m.Backends(func(v lb.VIP) bool { return v == vip }))
-	}
+	return part(w, r, m.Backends(func(v lb.VIP) bool { return v == vip }))
 }
 
 // history is that of the totals, or of one service.
-func (s *Server) history(w http.ResponseWriter, r *http.Request) {
-	query := r.URL.Query()
-	if !query.Has("service") {
-		s.answer(w, s.Observer.History())
-		return
+func (s *Server) history(_ http.ResponseWriter, r *http.Request) (any, error) {
+	if !r.URL.Query().Has("service") {
+		return s.Observer.History(), nil
 	}
-	m := s.latest(w, r)
-	if m == nil {
-		return
+	_, vip, err := s.service(r)
+	if err != nil {
+		return nil, err
 	}
-	if vip, found := vipOf(m, w, query); found {
-		points := s.Observer.ServiceHistory(vip)
-		s.answer(w, map[string]observe.Points{"packetsPerSecond": points})
-	}
+	return map[string]observe.Points{"packetsPerSecond": s.Observer.ServiceHistory(vip)}, nil
 }
 
-func (s *Server) events(w http.ResponseWriter, r *http.Request) {
+func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
 	latest, _ := s.Observer.Events()
-	answerList(s, w, r.URL.Query(), latest)
+	return part(w, r, latest)
 }
 
-// vipOf is that of the service which the query names; without one the request
-// has been answered.
-func vipOf(m *observe.Snapshot, w http.ResponseWriter, query url.Values) (lb.VIP, bool) {
-	name := query.Get("service")
+// routes answers with a part of the announcements; of peers there are maxRows at
+// most.
+func (s *Server) routes(w http.ResponseWriter, r *http.Request) (any, error) {
+	m, err := s.latest(r)
+	if err != nil {
+		return nil, err
+	}
+	routes := m.Routes()
+	routes.Announcements, err = part(w, r, routes.Announcements)
+	routes.Peers = routes.Peers[:min(len(routes.Peers), maxRows)]
+	return routes, err
+}
+
+// service returns the latest snapshot with the VIP of the service that a request names.
+func (s *Server) service(r *http.Request) (m *observe.Snapshot, vip lb.VIP, err error) {
+	if m, err = s.latest(r); err != nil {
+		return nil, vip, err
+	}
+	name := r.URL.Query().Get("service")
 	for _, service := range m.Services() {
 		if service.Name == name {
-			return service.VIP, true
+			return m, service.VIP, nil
 		}
 	}
-	reject(w, http.StatusNotFound, "service %q: not here", name)
-	return lb.VIP{}, false
+	return nil, vip, httpd.Errorf(http.StatusNotFound, "service %q: not here", name)
 }
 
-// answerList answers with a part of a list.
-func answerList[T any](s *Server, w http.ResponseWriter, query url.Values, list []T) {
-	if list, ok := part(w, query, list); ok {
-		s.answer(w, list)
-	}
-}
-
-// part is that of a list from offset on, limit elements at most; false: the
-// request has been answered.
-func part[T any](w http.ResponseWriter, query url.Values, list []T) ([]T, bool) {
+// part is that of a list from offset on, limit elements at most.
+func part[T any](w http.ResponseWriter, r *http.Request, list []T) ([]T, error) {
+	query := r.URL.Query()
 	offset, err := number(query, "offset", 0, 0, len(list))
-	if err == nil {
-		var limit int
-		limit, err = number(query, "limit", maxRows, 1, maxRows)
-		w.Header().Set(totalHeader, strconv.Itoa(len(list)))
-		list = list[offset:min(len(list), offset+limit)]
-	}
 	if err != nil {
-		reject(w, http.StatusBadRequest, "%v", err)
-		return nil, false
+		return nil, err
 	}
+	limit, err := number(query, "limit", maxRows, 1, maxRows)
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set(totalHeader, strconv.Itoa(len(list)))
 	if list == nil {
-		list = []T{}
+		return []T{}, nil
 	}
-	return list, true
+	return list[offset:min(len(list), offset+limit)], nil
 }
 
 // number reads a query's whole number from low to high.
@@ -129,38 +127,7 @@ func number(query url.Values, name string, otherwise, low, high int) (int, error
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < low || n > high {
-		return low, fmt.Errorf("%s %q: want %d to %d", name, text, low, high)
+		return low, httpd.Errorf(http.StatusBadRequest, "%s %q: want %d to %d", name, text, low, high)
 	}
 	return n, nil
-}
-
-func (s *Server) answer(w http.ResponseWriter, shown any) { answer(w, s.Log, shown) }
-
-// answer writes JSON.
-func answer(w http.ResponseWriter, log *slog.Logger, shown any) {
-	body, err := json.Marshal(shown)
-	if err != nil {
-		reject(w, http.StatusInternalServerError, "%v", err)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	if _, err := w.Write(append(body, '\n')); err != nil {
-		log.Debug("client left", slog.Any("error", err))
-	}
-}
-
-// routes answers with a part of the announcements; of peers there are maxRows at
-// most.
-func (s *Server) routes(w http.ResponseWriter, r *http.Request) {
-	m := s.latest(w, r)
-	if m == nil {
-		return
-	}
-	routes := m.Routes()
-	var ok bool
-	if routes.Announcements, ok = part(w, r.URL.Query(), routes.Announcements); !ok {
-		return
-	}
-	routes.Peers = routes.Peers[:min(len(routes.Peers), maxRows)]
-	s.answer(w, routes)
 }

@@ -61,7 +61,7 @@ type viewer struct {
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	selection, err := readSelection(r.URL.Query())
 	if err != nil {
-		reject(w, http.StatusBadRequest, "%v", err)
+		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
 	select {
@@ -69,7 +69,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 		defer func() { <-s.streams }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		reject(w, http.StatusServiceUnavailable, "%d live views are open: no more at once", maxStreams)
+		http.Error(w, fmt.Sprintf("%d live views are open: no more at once", maxStreams), http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -232,10 +232,7 @@ func (s selection) backends(m *observe.Snapshot, shown []observe.Service) []obse
 		some := m.Backends(func(vip lb.VIP) bool { return vip == service.VIP })
 		if len(some) > maxBackends {
 			slices.SortStableFunc(some, func(a, b observe.Backend) int {
-				if a.InUse != b.InUse {
-					return map[bool]int{false: -1, true: 1}[a.InUse]
-				}
-				return cmp.Compare(b.PacketsPerSecond, a.PacketsPerSecond)
+				return cmp.Or(rank(a.InUse)-rank(b.InUse), cmp.Compare(b.PacketsPerSecond, a.PacketsPerSecond))
 			})
 			some = some[:maxBackends]
 		}

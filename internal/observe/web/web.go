@@ -14,7 +14,6 @@ import (
 	"crypto/sha256"
 	"embed"
 	"fmt"
-	"io"
 	"log/slog"
 	"mime"
 	"net"
@@ -74,12 +73,13 @@ func (s *Server) handler(local bool) http.Handler {
 	for path, asset := range assets() {
 		mux.Handle(path, asset)
 	}
-	mux.HandleFunc("/api/v1/status", s.status)
-	mux.HandleFunc("/api/v1/services", s.services)
-	mux.HandleFunc("/api/v1/backends", s.backends)
-	mux.HandleFunc("/api/v1/routes", s.routes)
-	mux.HandleFunc("/api/v1/history", s.history)
-	mux.HandleFunc("/api/v1/events", s.events)
+	answer := httpd.JSON{Log: s.Log}.Handler
+	mux.HandleFunc("/api/v1/status", answer(s.status))
+	mux.HandleFunc("/api/v1/services", answer(s.services))
+	mux.HandleFunc("/api/v1/backends", answer(s.backends))
+	mux.HandleFunc("/api/v1/routes", answer(s.routes))
+	mux.HandleFunc("/api/v1/history", answer(s.history))
+	mux.HandleFunc("/api/v1/events", answer(s.events))
 	mux.HandleFunc("/api/v1/stream", s.stream)
 	mux.Handle("/metrics", metricsHandler(s.Log, append(s.Metrics, agentMetrics(s.Observer))...))
 	mux.HandleFunc("/healthz", check(s.Observer.Alive))
@@ -87,28 +87,16 @@ func (s *Server) handler(local bool) http.Handler {
 	return secure(mux, local)
 }
 
-// text answers with a line of text.
-func text(w http.ResponseWriter, status int, line string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, line+"\n") // a client that left needs no answer
-}
-
 // check answers whether something finds nothing wrong: 200 and "ok", or 503 and
 // what it found, one reason a line.
 func check(wrong func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if err := wrong(); err != nil {
-			text(w, http.StatusServiceUnavailable, err.Error())
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		text(w, http.StatusOK, "ok")
+		http.Error(w, "ok", http.StatusOK)
 	}
-}
-
-// reject answers why a request was refused.
-func reject(w http.ResponseWriter, status int, format string, args ...any) {
-	text(w, status, fmt.Sprintf(format, args...))
 }
 
 // Reflector shows a route reflector over HTTP: status and routes as JSON,
@@ -121,8 +109,9 @@ type Reflector struct {
 // Serve answers on the listener, which it closes, until ctx ends.
 func (r *Reflector) Serve(ctx context.Context, listener net.Listener) error {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/api/v1/status", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.Log, r.Reflector.Status()) })
-	mux.HandleFunc("/api/v1/routes", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.Log, r.Reflector.Shown()) })
+	answer := httpd.JSON{Log: r.Log}.Handler
+	mux.HandleFunc("/api/v1/status", answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Reflector.Status(), nil }))
+	mux.HandleFunc("/api/v1/routes", answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Reflector.Shown(), nil }))
 	mux.Handle("/metrics", metricsHandler(r.Log, reflectorMetrics(r.Reflector)))
 	mux.HandleFunc("/healthz", check(func() error { return nil })) // it is alive if it answers
 	mux.HandleFunc("/readyz", check(r.Reflector.Ready))
@@ -152,12 +141,12 @@ func secure(next http.Handler, local bool) http.Handler {
 		case r.Method != http.MethodGet:
 			header.Set("Allow", http.MethodGet)
 			header.Set("Connection", "close") // what a body holds is not read
-			reject(w, http.StatusMethodNotAllowed, "only GET is answered here")
+			http.Error(w, "only GET is answered here", http.StatusMethodNotAllowed)
 		case r.ContentLength != 0: // -1 is a body of unknown length
 			header.Set("Connection", "close")
-			reject(w, http.StatusBadRequest, "a request has no body here")
+			http.Error(w, "a request has no body here", http.StatusBadRequest)
 		case local && !isLocalName(r.Host):
-			reject(w, http.StatusMisdirectedRequest, "host %q: want an IP address or localhost", r.Host)
+			http.Error(w, fmt.Sprintf("host %q: want an IP address or localhost", r.Host), http.StatusMisdirectedRequest)
 		default:
 			next.ServeHTTP(w, r)
 		}
