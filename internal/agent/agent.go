@@ -88,6 +88,10 @@ type Config struct {
 // Agent runs one balancer node.
 type Agent struct {
 	Config
+	// The plane's, for control.Agent.
+	dataplane.Tracer
+	dataplane.FlowLister
+
 	store      *store.Store
 	monitor    *health.Monitor
 	drains     *store.Drains
@@ -107,6 +111,8 @@ func New(c Config) *Agent {
 	desired := store.New()
 	a := &Agent{
 		Config:     c,
+		Tracer:     c.Plane,
+		FlowLister: c.Plane,
 		store:      desired,
 		drains:     store.OpenDrains(c.Drains, desired, c.Log),
 		reconciler: reconcile.New(c.Plane, desired, c.Log),

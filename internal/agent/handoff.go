@@ -16,32 +16,31 @@ import (
 // the route goes before the data plane's entry does. The intake's lock guards
 // them.
 type handoffs struct {
-	leaving map[lb.VIP]*handoff
+	// leaving has a copy of each service, which distinguishes its hand-off from another
+	// one of the same VIP.
+	leaving map[lb.VIP]*lb.Service
 	waiting sync.WaitGroup
 }
-
-// handoff is one service that leaves.
-type handoff struct{ service lb.Service }
 
 // services are those that leave.
 func (h *handoffs) services() (all []lb.Service) {
 	for _, one := range h.leaving {
-		all = append(all, one.service)
+		all = append(all, *one)
 	}
 	return all
 }
 
 // begin records the services that leave.
-func (in *intake) begin(vips []lb.VIP) (leaving map[lb.VIP]*handoff) {
+func (in *intake) begin(vips []lb.VIP) (leaving map[lb.VIP]*lb.Service) {
 	snapshot := in.store.Snapshot()
-	leaving = map[lb.VIP]*handoff{}
+	leaving = map[lb.VIP]*lb.Service{}
 	for _, vip := range vips {
 		if e, found := snapshot.Find(vip); found {
-			leaving[vip] = &handoff{service: *e.Configured}
+			leaving[vip] = new(*e.Configured)
 		}
 	}
 	if in.handoffs.leaving == nil {
-		in.handoffs.leaving = map[lb.VIP]*handoff{}
+		in.handoffs.leaving = map[lb.VIP]*lb.Service{}
 	}
 	maps.Copy(in.handoffs.leaving, leaving)
 	return leaving
@@ -55,7 +54,7 @@ func (in *intake) cancel(changed []lb.Service) (obstacles []lb.VIP) {
 		return nil
 	}
 	end := func(vip lb.VIP) {
-		name := in.handoffs.leaving[vip].service.Name
+		name := in.handoffs.leaving[vip].Name
 		delete(in.handoffs.leaving, vip)
 		if in.announcer != nil {
 			in.announcer.CancelDrain(name)
@@ -66,7 +65,7 @@ func (in *intake) cancel(changed []lb.Service) (obstacles []lb.VIP) {
 			end(changed[i].VIP)
 		}
 		for vip, one := range in.handoffs.leaving {
-			if one.service.Name == changed[i].Name {
+			if one.Name == changed[i].Name {
 				end(vip)
 				obstacles = append(obstacles, vip)
 			}
@@ -77,7 +76,7 @@ func (in *intake) cancel(changed []lb.Service) (obstacles []lb.VIP) {
 
 // handOff removes services once their traffic has moved away, but for those that
 // came back meanwhile. If ctx ends before, they are left to the next agent.
-func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*handoff) {
+func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*lb.Service) {
 	if len(leaving) == 0 {
 		return
 	}
@@ -105,13 +104,13 @@ func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*handoff) {
 
 // awaitHandoff waits until routers send the services' traffic elsewhere. The
 // caller calls done when the services have been removed.
-func (in *intake) awaitHandoff(ctx context.Context, leaving map[lb.VIP]*handoff) (done func()) {
+func (in *intake) awaitHandoff(ctx context.Context, leaving map[lb.VIP]*lb.Service) (done func()) {
 	if in.announcer == nil {
 		return func() {}
 	}
 	var names []string
 	for _, one := range leaving {
-		names = append(names, one.service.Name)
+		names = append(names, one.Name)
 	}
 	done, err := in.announcer.Drain(ctx, names...)
 	if err != nil {

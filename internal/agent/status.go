@@ -39,21 +39,6 @@ func (a *Agent) Calling() time.Time { return a.reconciler.Calling() }
 // Attached implements observe.Agent.
 func (a *Agent) Attached() bool { return a.attached.Load() }
 
-// Trace implements control.Agent.
-func (a *Agent) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
-	return a.Plane.Trace(ctx, packet)
-}
-
-// Flows implements control.Agent.
-func (a *Agent) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
-	return a.Plane.Flows(ctx, query)
-}
-
-// CountFlows implements control.Agent.
-func (a *Agent) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
-	return a.Plane.CountFlows(ctx)
-}
-
 // Reload implements control.Agent. It waits until each changed service has been
 // tried.
 func (a *Agent) Reload(ctx context.Context) error {
