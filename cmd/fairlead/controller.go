@@ -3,9 +3,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"time"
 
@@ -14,15 +12,10 @@ import (
 	"fairlead.io/fairlead/internal/controller"
 )
 
-// controllerOptions are the flags of "controller".
-type controllerOptions struct {
-	controller.Options
-	kubeconfig string
-	format     format
-}
-
 func newControllerCommand(e env) *cobra.Command {
-	var o controllerOptions
+	var o controller.Options
+	var log format
+	kubeconfig := ""
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Assign addresses and nodes to the Services of a Kubernetes cluster",
@@ -35,7 +28,7 @@ when it ends. All assignments are kept in the statuses of objects.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account)")
+	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account)")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the controller's Lease and of the agents' pods (environment: POD_NAMESPACE)")
 	flags.BoolVar(&o.DefaultClass, "default-class", false, "serve Services without a loadBalancerClass too")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding the Lease; if false, no other controller may run")
@@ -43,18 +36,13 @@ when it ends. All assignments are kept in the statuses of objects.`,
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":9573", `address of /metrics; "" disables it`)
 	flags.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve /metrics over TLS, to clients with a token that may get it")
 	flags.StringVar(&o.HealthAddress, "health-address", ":9574", `address of /healthz and /readyz; "" disables them`)
-	o.format.registerLog(flags)
+	log.registerLog(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return o.run(cmd.Context(), o.format.logger(e.stderr))
+		if o.Namespace == "" {
+			return errors.New("--namespace: none, and no POD_NAMESPACE in the environment")
+		}
+		o.Log = log.logger(e.stderr)
+		return controller.RunWithKubeconfig(cmd.Context(), kubeconfig, o)
 	}
 	return cmd
-}
-
-// run runs a controller until a signal ends it.
-func (o controllerOptions) run(ctx context.Context, log *slog.Logger) error {
-	if o.Namespace == "" {
-		return errors.New("--namespace: none, and no POD_NAMESPACE in the environment")
-	}
-	o.Log = log
-	return controller.RunWithKubeconfig(ctx, o.kubeconfig, o.Options)
 }

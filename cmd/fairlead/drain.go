@@ -28,28 +28,20 @@ drained node is not ready (/readyz), but balances packets that arrive. Routes ar
 withdrawn first, and announced again by "fairlead undrain".`
 
 func newDrainCommand(e env) *cobra.Command {
-	d := drainer{env: e}
-	return d.command("drain", "Take a backend, a service or the node out of service", drainLong,
-		(*control.Client).Drain, true)
+	return newDrainer(e, "drain", "Take a backend, a service or the node out of service", drainLong, (*control.Client).Drain, true)
 }
 
 func newUndrainCommand(e env) *cobra.Command {
-	d := drainer{env: e}
-	return d.command("undrain", "Return a backend, a service or the node to service",
+	return newDrainer(e, "undrain", "Return a backend, a service or the node to service",
 		"Return a backend, a service or the node to service, at once.", (*control.Client).Undrain, false)
 }
 
-// drainer is what "drain" and "undrain" have in common.
-type drainer struct {
-	env
-	reader
-	waiting drainWait
-	change  func(*control.Client, context.Context, control.Target) error
-}
-
-// command makes the command with its three kinds of targets.
-func (d *drainer) command(use, short, long string, change func(*control.Client, context.Context, control.Target) error, waits bool) *cobra.Command {
-	d.change = change
+// newDrainer makes "drain", which waits, or "undrain", with their three kinds of targets.
+func newDrainer(
+	e env, use, short, long string, change func(*control.Client, context.Context, control.Target) error, waits bool,
+) *cobra.Command {
+	var r reader
+	var waiting drainWait
 	cmd := &cobra.Command{Use: use, Short: short, Long: long}
 	for _, kind := range []struct {
 		use, short string
@@ -67,32 +59,24 @@ func (d *drainer) command(use, short, long string, change func(*control.Client, 
 		}},
 	} {
 		sub := &cobra.Command{Use: kind.use, Short: kind.short, Long: kind.short + ". " + long, Args: cobra.ExactArgs(kind.args)}
-		d.register(sub.Flags())
+		r.register(sub.Flags())
 		if waits {
-			d.waiting.register(sub.Flags())
+			waiting.register(sub.Flags())
 		}
 		sub.RunE = func(cmd *cobra.Command, args []string) error {
 			target, err := kind.target(args)
 			if err != nil {
 				return err
 			}
-			return d.run(cmd.Context(), target, waits)
+			client := control.Dial(r.socket)
+			if err := change(client, cmd.Context(), target); err != nil || !waits {
+				return err
+			}
+			return waiting.follow(cmd.Context(), client, target, e.stdout, r.output)
 		}
 		cmd.AddCommand(sub)
 	}
 	return cmd
-}
-
-// run changes the target, and shows how far its drain has come.
-func (d *drainer) run(ctx context.Context, target control.Target, drains bool) error {
-	client := control.Dial(d.socket)
-	if err := d.change(client, ctx, target); err != nil {
-		return err
-	}
-	if !drains {
-		return nil
-	}
-	return d.waiting.follow(ctx, client, target, d.stdout, d.output)
 }
 
 // drainPoll is how often the progress of a drain is read.

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
@@ -16,7 +17,6 @@ import (
 const defaultFlows = 100
 
 func newFlowsCommand(e env) *cobra.Command {
-	var r reader
 	var client string
 	query := control.FlowQuery{}
 	cmd := &cobra.Command{
@@ -26,28 +26,22 @@ func newFlowsCommand(e env) *cobra.Command {
 move are recorded, and all flows of services with "tracking: full"; other
 flows follow the ring ("fairlead trace" shows where).`,
 		Example: "  fairlead flows --service web --client 192.0.2.0/24",
-		Args:    cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) (err error) {
+			if query.Client, err = prefix(client); err != nil {
+				return fmt.Errorf("--client: %w", err)
+			}
+			if query.Limit < 1 {
+				return fmt.Errorf("--limit %d: want at least 1", query.Limit)
+			}
+			return nil
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&query.Service, "service", "", "only flows of this service")
 	flags.StringVar(&client, "client", "", "only flows of clients with this address or prefix")
 	flags.IntVar(&query.Limit, "limit", defaultFlows, "maximum number of flows")
-	r.register(flags)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		var err error
-		if query.Client, err = prefix(client); err != nil {
-			return fmt.Errorf("--client: %w", err)
-		}
-		if query.Limit < 1 {
-			return fmt.Errorf("--limit %d: want at least 1", query.Limit)
-		}
-		answer, err := control.Dial(r.socket).Flows(cmd.Context(), query)
-		if err != nil {
-			return err
-		}
-		return printAnswer(e.stdout, r.output, answer, observe.FormatFlows)
-	}
-	return cmd
+	return showCommand(e, cmd, func(agent *control.Client, ctx context.Context) ([]byte, error) { return agent.Flows(ctx, query) },
+		observe.FormatFlows)
 }
 
 // prefix reads a prefix, or an address as one of its full length; the empty text

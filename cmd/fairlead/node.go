@@ -3,9 +3,7 @@
 package main
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"net/netip"
 
 	"github.com/spf13/cobra"
@@ -13,15 +11,10 @@ import (
 	"fairlead.io/fairlead/internal/agent"
 )
 
-// nodeOptions are the flags of "node".
-type nodeOptions struct {
-	device          string
-	vips, balancers []string
-	format          format
-}
-
 func newNodeCommand(e env) *cobra.Command {
-	var o nodeOptions
+	var device string
+	var vips, balancers []string
+	var log format
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "End the balancers' tunnels on a worker",
@@ -32,30 +25,25 @@ VIPs must be on a loopback of the worker.`,
 		Args:    cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.device, "interface", "", "interface on which the balancers' packets arrive (required)")
-	flags.StringSliceVar(&o.vips, "vip", nil, "VIP of this worker (required; may be repeated)")
-	flags.StringSliceVar(&o.balancers, "balancer", nil, "prefix of the balancers' addresses; other tunnels are not ended (required; may be repeated)")
-	o.format.registerLog(flags)
+	flags.StringVar(&device, "interface", "", "interface on which the balancers' packets arrive (required)")
+	flags.StringSliceVar(&vips, "vip", nil, "VIP of this worker (required; may be repeated)")
+	flags.StringSliceVar(&balancers, "balancer", nil, "prefix of the balancers' addresses; other tunnels are not ended (required; may be repeated)")
+	log.registerLog(flags)
 	for _, name := range []string{"interface", "vip", "balancer"} {
 		_ = cmd.MarkFlagRequired(name) // fails only for a flag that isn't there
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return o.run(cmd.Context(), o.format.logger(e.stderr))
+		addresses, err := parseEach("vip", vips, netip.ParseAddr)
+		if err != nil {
+			return err
+		}
+		prefixes, err := parseEach("balancer", balancers, netip.ParsePrefix)
+		if err != nil {
+			return err
+		}
+		return agent.EndTunnels(cmd.Context(), device, addresses, prefixes, log.logger(e.stderr))
 	}
 	return cmd
-}
-
-// run ends tunnels until ctx ends.
-func (o nodeOptions) run(ctx context.Context, log *slog.Logger) error {
-	vips, err := parseEach("vip", o.vips, netip.ParseAddr)
-	if err != nil {
-		return err
-	}
-	balancers, err := parseEach("balancer", o.balancers, netip.ParsePrefix)
-	if err != nil {
-		return err
-	}
-	return agent.EndTunnels(ctx, o.device, vips, balancers, log)
 }
 
 // parseEach reads the values of a flag.

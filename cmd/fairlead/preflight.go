@@ -60,20 +60,18 @@ func (o preflightOptions) run(e env) error {
 		return err
 	}
 	findings := preflight.Check(facts, needs)
-	if err := o.print(e, findings); err != nil {
+	if o.output.json {
+		err = printJSON(e.stdout, findings)
+	} else {
+		err = preflight.WriteTable(e.stdout, findings)
+	}
+	if err != nil {
 		return err
 	}
 	if preflight.Failed(findings) {
 		return exitError(1)
 	}
 	return nil
-}
-
-func (o preflightOptions) print(e env, findings []preflight.Finding) error {
-	if o.output.json {
-		return printJSON(e.stdout, findings)
-	}
-	return preflight.WriteTable(e.stdout, findings)
 }
 
 // interfacesUp are the interfaces of this network namespace that are up,

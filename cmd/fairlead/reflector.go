@@ -13,14 +13,9 @@ const (
 	defaultReflectorSocket = "/run/fairlead/reflector.sock"
 )
 
-// reflectorOptions are the flags of "reflector".
-type reflectorOptions struct {
-	config, socket string
-	format         format
-}
-
 func newReflectorCommand(e env) *cobra.Command {
-	var o reflectorOptions
+	var config, socket string
+	var log format
 	cmd := &cobra.Command{
 		Use:   "reflector",
 		Short: "Run a BGP route reflector between many balancers and their routers",
@@ -35,11 +30,11 @@ takes over. "fairlead routes" and "fairlead status" with its --socket show it.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.config, "config", defaultReflectorConfig, "configuration file")
-	flags.StringVar(&o.socket, "socket", defaultReflectorSocket, "the reflector's control socket; the list of known clients is kept next to it")
-	o.format.registerLog(flags)
+	flags.StringVar(&config, "config", defaultReflectorConfig, "configuration file")
+	flags.StringVar(&socket, "socket", defaultReflectorSocket, "the reflector's control socket; the list of known clients is kept next to it")
+	log.registerLog(flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return printedConfigError(e, agent.RunReflector(cmd.Context(), o.config, o.socket, o.format.logger(e.stderr)))
+		return printedConfigError(e, agent.RunReflector(cmd.Context(), config, socket, log.logger(e.stderr)))
 	}
 	return cmd
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,16 +16,15 @@ import (
 // showCommand makes a command that prints an agent's answer: as it is in JSON, or as
 // a table.
 func showCommand[T any](
-	e env, cmd *cobra.Command,
-	request func(ctx context.Context, agent *control.Client, args []string) ([]byte, error), table func(T) string,
+	e env, cmd *cobra.Command, request func(*control.Client, context.Context) ([]byte, error), table func(T) string,
 ) *cobra.Command {
 	var r reader
 	r.register(cmd.Flags())
 	if cmd.Args == nil {
 		cmd.Args = cobra.NoArgs
 	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		answer, err := request(cmd.Context(), control.Dial(r.socket), args)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		answer, err := request(control.Dial(r.socket), cmd.Context())
 		if err != nil {
 			return err
 		}
@@ -35,28 +35,20 @@ func showCommand[T any](
 
 func newStatusCommand(e env) *cobra.Command {
 	return showCommand(e, &cobra.Command{Use: "status", Short: "Show the agent: configuration, interfaces, counters"},
-		func(ctx context.Context, agent *control.Client, _ []string) ([]byte, error) { return agent.Status(ctx) },
-		func(s observe.Status) string { return observe.FormatStatus(s, time.Now()) })
+		(*control.Client).Status, func(s observe.Status) string { return observe.FormatStatus(s, time.Now()) })
 }
 
 func newServicesCommand(e env) *cobra.Command {
 	return showCommand(e, &cobra.Command{Use: "services", Short: "Show the services: state, backends and traffic"},
-		func(ctx context.Context, agent *control.Client, _ []string) ([]byte, error) {
-			return agent.Services(ctx)
-		},
-		observe.FormatServices)
+		(*control.Client).Services, observe.FormatServices)
 }
 
 func newBackendsCommand(e env) *cobra.Command {
+	service := ""
 	return showCommand(e, &cobra.Command{
 		Use: "backends [SERVICE]", Short: "Show the backends of one service or of all", Args: cobra.MaximumNArgs(1),
-	}, func(ctx context.Context, agent *control.Client, args []string) ([]byte, error) {
-		service := ""
-		if len(args) > 0 {
-			service = args[0]
-		}
-		return agent.Backends(ctx, service)
-	}, observe.FormatBackends)
+		PreRun: func(_ *cobra.Command, args []string) { service = strings.Join(args, "") },
+	}, func(agent *control.Client, ctx context.Context) ([]byte, error) { return agent.Backends(ctx, service) }, observe.FormatBackends)
 }
 
 func newRoutesCommand(e env) *cobra.Command {
@@ -64,14 +56,12 @@ func newRoutesCommand(e env) *cobra.Command {
 		Use: "routes", Short: "Show announced prefixes and BGP peers, with reasons",
 		Long: `Show prefixes with their services and the peers that have them, or the reason why
 they are not announced, and the BGP and BFD sessions with the peers.`,
-	}, func(ctx context.Context, agent *control.Client, _ []string) ([]byte, error) { return agent.Routes(ctx) },
-		func(routes observe.Routes) string { return observe.FormatRoutes(routes, time.Now()) })
+	}, (*control.Client).Routes, func(routes observe.Routes) string { return observe.FormatRoutes(routes, time.Now()) })
 }
 
 func newDrainsCommand(e env) *cobra.Command {
 	return showCommand(e, &cobra.Command{Use: "drains", Short: "Show drains, and how many flows are left"},
-		func(ctx context.Context, agent *control.Client, _ []string) ([]byte, error) { return agent.Drains(ctx) },
-		observe.FormatDrains)
+		(*control.Client).Drains, observe.FormatDrains)
 }
 
 func newReloadCommand() *cobra.Command {
