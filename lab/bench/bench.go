@@ -71,16 +71,6 @@ func Alternate[T any](ctx context.Context, rounds int, subjects []T, measure fun
 	return nil
 }
 
-// Sleep waits, or until ctx ends, whose error it returns.
-func Sleep(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Milliseconds is the unit of times in reports.
 func Milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 

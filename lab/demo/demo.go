@@ -93,6 +93,25 @@ To keep a lab and look around:
 
 func (d Demo) print(format string, args ...any) { fmt.Fprintf(d.Out, format+"\n", args...) }
 
+const webURL = "http://10.1.1.1:80/"
+
+// during acts while wrk sends requests of the client, and prints their result.
+func (s show) during(
+	ctx context.Context, act func(context.Context) error, length time.Duration, args ...string,
+) (result netlab.WrkResult, err error) {
+	load, err := s.lab.Wrk(ctx, "client", length, args...)
+	if err != nil {
+		return result, err
+	}
+	if err := act(ctx); err != nil {
+		return result, errors.Join(err, load.Kill())
+	}
+	if result, err = load.Wait(); err == nil {
+		s.print("   %s", result)
+	}
+	return result, err
+}
+
 // spread sends requests, each on its own connection, and shows their distribution.
 func (s show) spread(ctx context.Context) error {
 	before, err := s.forwarded(ctx)
@@ -104,17 +123,12 @@ func (s show) spread(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, url := range []string{"http://10.1.1.1:80/", "http://[fd00:10:1:1::1]:80/"} {
+	for _, url := range []string{webURL, "http://[fd00:10:1:1::1]:80/"} {
 		s.print("\n== wrk sends requests to %s for 3 s, each on a new connection", url)
-		load, err := s.load(ctx, 3*time.Second, "-H", "Connection: close", url)
-		if err != nil {
+		nothing := func(context.Context) error { return nil }
+		if _, err := s.during(ctx, nothing, 3*time.Second, "-H", "Connection: close", url); err != nil {
 			return err
 		}
-		result, err := load.wait()
-		if err != nil {
-			return err
-		}
-		s.print("   %s", result)
 	}
 	after, err := s.forwarded(ctx)
 	if err != nil {
@@ -135,23 +149,18 @@ func (s show) spread(ctx context.Context) error {
 func (s show) change(ctx context.Context) error {
 	const connections = 64
 	s.print("\n== wrk keeps %d connections busy for 5 s; meanwhile server1 leaves and server%d comes", connections, servers)
-	load, err := s.load(ctx, 5*time.Second, "-c", fmt.Sprint(connections), "http://10.1.1.1:80/")
+	replace := func(ctx context.Context) error {
+		if err := netlab.Sleep(ctx, 2*time.Second); err != nil { // every connection has been used
+			return err
+		}
+		return s.configure(ctx, s.without(0))
+	}
+	result, err := s.during(ctx, replace, 5*time.Second, "-c", fmt.Sprint(connections), webURL)
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, 2*time.Second); err != nil { // every connection has been used
-		return errors.Join(err, load.kill())
-	}
-	if err := s.configure(ctx, s.without(0)); err != nil {
-		return errors.Join(err, load.kill())
-	}
-	result, err := load.wait()
-	if err != nil {
-		return err
-	}
-	s.print("   %s", result)
 	s.print("   connections broken: %d of %d. New connections go to the servers that are left and to server%d; those that\n"+
-		"   were there before the change stay where they are, also on server1, until they end.", result.broken(), connections, servers)
+		"   were there before the change stay where they are, also on server1, until they end.", result.Broken(), connections, servers)
 	return nil
 }
 

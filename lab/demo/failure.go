@@ -4,7 +4,6 @@ package demo
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -50,24 +49,16 @@ func (s show) failure(ctx context.Context) error {
 	if err := s.awaitVictim(ctx, true); err != nil {
 		return err
 	}
-	load, err := s.load(ctx, 4*time.Second, "-H", "Connection: close", "http://10.1.1.1:80/")
+	result, err := s.during(ctx, s.killAndStart, 4*time.Second, "-H", "Connection: close", webURL)
 	if err != nil {
 		return err
 	}
-	if err := s.killAndStart(ctx); err != nil {
-		return errors.Join(err, load.kill())
-	}
-	result, err := load.wait()
-	if err != nil {
-		return err
-	}
-	s.print("   %s", result)
-	s.print("   requests that failed: %d, those to %s from its end until it was out of the rings.", result.broken(), victim)
+	s.print("   requests that failed: %d, those to %s from its end until it was out of the rings.", result.Broken(), victim)
 	return nil
 }
 
 func (s show) killAndStart(ctx context.Context) error {
-	if err := pause(ctx, time.Second); err != nil { // wrk gives up if its first connection is refused
+	if err := netlab.Sleep(ctx, time.Second); err != nil { // wrk gives up if its first connection is refused
 		return err
 	}
 	killed := time.Now()
@@ -107,25 +98,13 @@ func (s show) awaitVictim(ctx context.Context, used bool) error {
 			}) {
 				break
 			}
-			if err := pause(ctx, 5*time.Millisecond); err != nil {
+			if err := netlab.Sleep(ctx, 5*time.Millisecond); err != nil {
 				return fmt.Errorf("%s: %s in use: want %v: %w", h.Name, victim, used, err)
 			}
 		}
 	}
 	return nil
 }
-
-// pause waits, or until ctx ends.
-func pause(ctx context.Context, length time.Duration) error {
-	select {
-	case <-time.After(length):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-const webURL = "http://10.1.1.1:80/"
 
 // cutOff disconnects a balancer while requests run on persistent connections, and
 // connects it again.
@@ -136,25 +115,18 @@ func (s show) cutOff(ctx context.Context) error {
 	if err := s.awaitBFD(ctx, lost); err != nil {
 		return err
 	}
-	load, err := s.load(ctx, 6*time.Second, "-c", fmt.Sprint(connections), webURL)
+	cutAndMend := func(ctx context.Context) error { return s.cutAndMend(ctx, lost) }
+	result, err := s.during(ctx, cutAndMend, 6*time.Second, "-c", fmt.Sprint(connections), webURL)
 	if err != nil {
 		return err
 	}
-	if err := s.cutAndMend(ctx, lost); err != nil {
-		return errors.Join(err, load.kill())
-	}
-	result, err := load.wait()
-	if err != nil {
-		return err
-	}
-	s.print("   %s", result)
 	s.print("   connections broken: %d of %d. Those through %s continue through the others, which have the same rings.",
-		result.broken(), connections, lost)
+		result.Broken(), connections, lost)
 	return nil
 }
 
 func (s show) cutAndMend(ctx context.Context, balancer string) error {
-	if err := pause(ctx, time.Second); err != nil { // so that every connection has been used
+	if err := netlab.Sleep(ctx, time.Second); err != nil { // so that every connection has been used
 		return err
 	}
 	if err := s.lab.Cut(balancer); err != nil {
@@ -180,24 +152,17 @@ func (s show) cutAndMend(ctx context.Context, balancer string) error {
 func (s show) leave(ctx context.Context) error {
 	const leaving = "lb3"
 	s.print("\n== wrk sends requests for 4 s, each on a new connection; meanwhile %s is stopped by SIGTERM, and started again", leaving)
-	load, err := s.load(ctx, 4*time.Second, "-H", "Connection: close", webURL)
+	leaveAndReturn := func(ctx context.Context) error { return s.leaveAndReturn(ctx, leaving) }
+	result, err := s.during(ctx, leaveAndReturn, 4*time.Second, "-H", "Connection: close", webURL)
 	if err != nil {
 		return err
 	}
-	if err := s.leaveAndReturn(ctx, leaving); err != nil {
-		return errors.Join(err, load.kill())
-	}
-	result, err := load.wait()
-	if err != nil {
-		return err
-	}
-	s.print("   %s", result)
-	s.print("   requests that failed: %d. The agent withdraws its routes before it stops, and announces them when it is ready.", result.broken())
+	s.print("   requests that failed: %d. The agent withdraws its routes before it stops, and announces them when it is ready.", result.Broken())
 	return nil
 }
 
 func (s show) leaveAndReturn(ctx context.Context, balancer string) error {
-	if err := pause(ctx, time.Second); err != nil {
+	if err := netlab.Sleep(ctx, time.Second); err != nil {
 		return err
 	}
 	began := time.Now()

@@ -105,6 +105,6 @@ func waitFor(t *testing.T, what string, condition func() bool) {
 		if ctx.Err() != nil {
 			t.Fatalf("timeout: %s", what)
 		}
-		pause(ctx, 5*time.Millisecond)
+		_ = Sleep(ctx, 5*time.Millisecond)
 	}
 }

@@ -69,7 +69,7 @@ func (l *Lab) awaitProbe(ctx context.Context, p Probe) error {
 		case err != nil:
 			run = -1
 			clear(answered)
-			pause(ctx, probePause)
+			_ = Sleep(ctx, probePause)
 		default:
 			answered[name] = true
 		}
@@ -77,11 +77,14 @@ func (l *Lab) awaitProbe(ctx context.Context, p Probe) error {
 	return nil
 }
 
-// pause waits for some time, at most until ctx ends.
-func pause(ctx context.Context, d time.Duration) {
-	ctx, cancel := context.WithTimeout(ctx, d)
-	defer cancel()
-	<-ctx.Done()
+// Sleep waits, or until ctx ends, whose error it returns.
+func Sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // unexpectedEnds names all processes that have ended by themselves. The lab is locked.
@@ -89,7 +92,7 @@ func (l *Lab) unexpectedEnds() error {
 	var errs []error
 	for i := range l.state.Hosts {
 		for _, p := range l.state.Hosts[i].Processes {
-			errs = append(errs, unexpectedEnd(&l.state.Hosts[i], p))
+			errs = append(errs, l.state.Hosts[i].Check(p))
 		}
 	}
 	return errors.Join(errs...)
@@ -102,14 +105,20 @@ func (l *Lab) query(ctx context.Context, p Probe) (string, error) {
 	if p.Protocol == lb.UDP {
 		return l.queryEcho(ctx, p)
 	}
+	return l.Get(ctx, p.From, "http://"+p.Address.String()+"/")
+}
+
+// Get requests a page from a host, on a new connection, and returns it without blanks
+// around it.
+func (l *Lab) Get(ctx context.Context, host, url string) (string, error) {
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		// The transport's own context outlives the request.
 		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			return l.Dial(ctx, p.From, network, address)
+			return l.Dial(ctx, host, network, address)
 		},
 	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+p.Address.String()+"/", http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
 		return "", err
 	}
@@ -118,10 +127,10 @@ func (l *Lab) query(ctx context.Context, p Probe) (string, error) {
 		return "", err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxDatagram))
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %s", response.Status)
+	if response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: status %s", url, response.Status)
 	}
+	body, err := io.ReadAll(response.Body)
 	return strings.TrimSpace(string(body)), err
 }
 

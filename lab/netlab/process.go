@@ -52,19 +52,39 @@ func logFile(h *HostState, process string) string {
 	return filepath.Join(h.Directory, process+".log")
 }
 
-// startTime is field 22 of proc_pid_stat(5), counted after the name, which may contain
-// blanks and parentheses.
-func startTime(pid int) (uint64, error) {
+// startTime is in clock ticks since boot.
+func startTime(pid int) (uint64, error) { return stat(pid, 22) }
+
+// stat returns the sum of fields of proc_pid_stat(5), counted after the name, which may
+// contain blanks and parentheses.
+func stat(pid int, numbers ...int) (sum uint64, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, err
 	}
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	const startField = 22 - 3 // the first field behind the name is the third
-	if len(fields) <= startField {
-		return 0, fmt.Errorf("/proc/%d/stat: %d fields behind the name", pid, len(fields))
+	for _, number := range numbers {
+		number -= 3 // the first field behind the name is the third
+		if len(fields) <= number {
+			return 0, fmt.Errorf("/proc/%d/stat: %d fields behind the name", pid, len(fields))
+		}
+		n, err := strconv.ParseUint(fields[number], 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+		}
+		sum += n
 	}
-	return strconv.ParseUint(fields[startField], 10, 64)
+	return sum, nil
+}
+
+// tick is the unit of processor time in /proc (USER_HZ).
+const tick = time.Second / 100
+
+// Busy is the processor time of a process.
+func (p ProcessState) Busy() (time.Duration, error) {
+	const user, system = 14, 15
+	ticks, err := stat(p.PID, user, system)
+	return time.Duration(ticks) * tick, err
 }
 
 // running returns a pidfd of the process, nil if it has ended.
@@ -161,9 +181,9 @@ func (n namespace) processes() ([]ProcessState, error) {
 	return found, nil
 }
 
-// unexpectedEnd returns an error with the last line of the log if a process has ended
-// that wasn't stopped.
-func unexpectedEnd(h *HostState, p ProcessState) error {
+// Check returns an error with the last line of the log if a process of the host has
+// ended that wasn't stopped.
+func (h *HostState) Check(p ProcessState) error {
 	if p.PID == 0 {
 		return nil
 	}
@@ -220,7 +240,7 @@ func (l *Lab) start(host string, p Process) error {
 	if h == nil {
 		return fmt.Errorf("no host %s", host)
 	}
-	known := h.process(p.Name)
+	known := h.Process(p.Name)
 	if known != nil {
 		if f := known.running(); f != nil {
 			return errors.Join(fmt.Errorf("process %s: runs already", p.Name), f.Close())
@@ -287,7 +307,7 @@ func (l *Lab) process(host, name string) (*ProcessState, error) {
 	if h == nil {
 		return nil, fmt.Errorf("no host %s", host)
 	}
-	p := h.process(name)
+	p := h.Process(name)
 	if p == nil {
 		return nil, fmt.Errorf("host %s: no process %s", host, name)
 	}

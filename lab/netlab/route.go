@@ -182,28 +182,45 @@ func (t *Table) Via(prefix netip.Prefix) ([]string, error) {
 // the name, as in "lb1*2". The kernel lists the next hops of nexthop objects too,
 // unless net.ipv4.nexthop_compat_mode is 0.
 func (t *Table) Names(r *netlink.Route) []string {
-	hops := r.MultiPath
-	if len(hops) == 0 {
-		hops = []*netlink.NexthopInfo{{Gw: r.Gw, Via: r.Via}}
-	}
 	var names []string
-	for _, hop := range hops {
-		gateway, _ := netip.AddrFromSlice(hop.Gw)
-		if via, ok := hop.Via.(*netlink.Via); ok {
-			gateway, _ = netip.AddrFromSlice(via.Addr) // an IPv6 gateway of an IPv4 route
-		}
-		gateway = gateway.Unmap()
-		name, known := t.names[gateway]
+	for _, hop := range NextHops(r) {
+		name, known := t.names[hop.Gateway]
 		if !known {
-			name = gateway.String()
+			name = hop.Gateway.String()
 		}
-		if hop.Hops > 0 {
-			name = fmt.Sprintf("%s*%d", name, hop.Hops+1)
+		if hop.Weight > 1 {
+			name = fmt.Sprintf("%s*%d", name, hop.Weight)
 		}
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	return names
+}
+
+// NextHop is one of a route; Weight is its share of the flows, 1 by default. The zero
+// Gateway is none.
+type NextHop struct {
+	Gateway netip.Addr
+	Weight  int
+}
+
+// String is written as ip-route(8) does.
+func (h NextHop) String() string { return fmt.Sprintf("via %s weight %d", h.Gateway, h.Weight) }
+
+// NextHops are those of a route, at least one.
+func NextHops(r *netlink.Route) (hops []NextHop) {
+	paths := r.MultiPath
+	if len(paths) == 0 {
+		paths = []*netlink.NexthopInfo{{Gw: r.Gw, Via: r.Via}}
+	}
+	for _, p := range paths {
+		gateway, _ := netip.AddrFromSlice(p.Gw)
+		if via, ok := p.Via.(*netlink.Via); ok {
+			gateway, _ = netip.AddrFromSlice(via.Addr) // an IPv6 gateway of an IPv4 route
+		}
+		hops = append(hops, NextHop{gateway.Unmap(), p.Hops + 1}) // the kernel stores weights less one
+	}
+	return hops
 }
 
 // routePoll is the time between two reads of a table.
@@ -230,7 +247,7 @@ func (l *Lab) AwaitRoute(ctx context.Context, r LearnedRoute) error {
 			return fmt.Errorf("host %s: route %s leads to [%s], want [%s]: %w",
 				r.Host, r.Prefix, strings.Join(via, " "), strings.Join(want, " "), ctx.Err())
 		}
-		pause(ctx, routePoll)
+		_ = Sleep(ctx, routePoll)
 	}
 }
 

@@ -67,8 +67,8 @@ func (s State) Host(name string) *HostState {
 	return nil
 }
 
-// process returns the host's process of that name, or nil.
-func (h *HostState) process(name string) *ProcessState {
+// Process returns the host's process of that name, or nil.
+func (h *HostState) Process(name string) *ProcessState {
 	for i := range h.Processes {
 		if h.Processes[i].Name == name {
 			return &h.Processes[i]

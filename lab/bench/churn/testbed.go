@@ -303,7 +303,7 @@ func (t *testbed) await(ctx context.Context, server string, state observe.Health
 			if left == 0 {
 				break
 			}
-			if bench.Sleep(ctx, 20*time.Millisecond) != nil {
+			if netlab.Sleep(ctx, 20*time.Millisecond) != nil {
 				return fmt.Errorf("%s: %s is not %s in %d services: %w", balancer, server, state, left, ctx.Err())
 			}
 		}
@@ -386,11 +386,11 @@ func (t *testbed) awaitRoutes(ctx context.Context) error {
 
 // loseOnly loses the last balancer while no backend changes.
 func (t *testbed) loseOnly(ctx context.Context) error {
-	if err := bench.Sleep(ctx, around); err != nil {
+	if err := netlab.Sleep(ctx, around); err != nil {
 		return err
 	}
 	if err := t.loseBalancer(ctx); err != nil {
 		return err
 	}
-	return bench.Sleep(ctx, around)
+	return netlab.Sleep(ctx, around)
 }

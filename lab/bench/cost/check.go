@@ -18,6 +18,7 @@ import (
 	"fairlead.io/fairlead/internal/health/check"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // CheckConfig says what is measured.
@@ -150,7 +151,7 @@ type sample struct {
 
 // sampleAfter waits and takes a sample.
 func sampleAfter(ctx context.Context, counts *probeCounts, wait time.Duration) (sample, error) {
-	if err := bench.Sleep(ctx, wait); err != nil {
+	if err := netlab.Sleep(ctx, wait); err != nil {
 		return sample{}, err
 	}
 	var used unix.Rusage

@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 const (
@@ -212,11 +213,11 @@ func (t *testbed) recoverFault(ctx context.Context, f fault, n int, aftermath ti
 	if err := t.await(ctx, t.tables(t.fleet)); err != nil {
 		return err
 	}
-	if err := bench.Sleep(ctx, aftermath); err != nil {
+	if err := netlab.Sleep(ctx, aftermath); err != nil {
 		return err
 	}
 	w.back = time.Now()
-	return bench.Sleep(ctx, answerTimeout)
+	return netlab.Sleep(ctx, answerTimeout)
 }
 
 // addImpact adds the impact of a fault on one family.

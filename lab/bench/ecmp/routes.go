@@ -15,22 +15,18 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/lab/netlab"
 )
 
-// hop is a next hop; weight is its share of the flows, 1 by default.
-type hop struct {
-	gateway netip.Addr
-	weight  int
-}
-
-// String is written as ip-route(8) does.
-func (h hop) String() string { return fmt.Sprintf("via %s weight %d", h.gateway, h.weight) }
+// hop is a next hop.
+type hop = netlab.NextHop
 
 // hops are the next hops of a route, sorted by gateway; empty: no route.
 type hops []hop
 
 func newHops(list []hop) hops {
-	slices.SortFunc(list, func(a, b hop) int { return a.gateway.Compare(b.gateway) })
+	slices.SortFunc(list, func(a, b hop) int { return a.Gateway.Compare(b.Gateway) })
 	return list
 }
 
@@ -38,7 +34,7 @@ func newHops(list []hop) hops {
 func equalHops(gateways ...netip.Addr) hops {
 	var list []hop
 	for _, g := range gateways {
-		list = append(list, hop{g, 1})
+		list = append(list, hop{Gateway: g, Weight: 1})
 	}
 	return newHops(list)
 }
@@ -46,7 +42,7 @@ func equalHops(gateways ...netip.Addr) hops {
 func (h hops) equal(o hops) bool { return slices.Equal(h, o) }
 
 func (h hops) contain(gateway netip.Addr) bool {
-	return slices.ContainsFunc(h, func(hop hop) bool { return hop.gateway == gateway })
+	return slices.ContainsFunc(h, func(hop hop) bool { return hop.Gateway == gateway })
 }
 
 // String lists the next hops.
@@ -204,7 +200,7 @@ func (w *routeWatcher) apply(deleted bool, r *netlink.Route) {
 	}
 	var left hops
 	if address.Is6() {
-		left = slices.DeleteFunc(slices.Clone(w.routes[key]), func(h hop) bool { return named.contain(h.gateway) })
+		left = slices.DeleteFunc(slices.Clone(w.routes[key]), func(h hop) bool { return named.contain(h.Gateway) })
 	}
 	if w.routes[key] = left; len(left) == 0 {
 		delete(w.routes, key)
@@ -212,26 +208,7 @@ func (w *routeWatcher) apply(deleted bool, r *netlink.Route) {
 }
 
 func routeHops(r *netlink.Route) hops {
-	paths := r.MultiPath
-	if len(paths) == 0 {
-		paths = []*netlink.NexthopInfo{{Gw: r.Gw, Via: r.Via}}
-	}
-	var list []hop
-	for _, p := range paths {
-		gateway := p.Gw
-		if via, ok := p.Via.(*netlink.Via); ok { // an IPv6 gateway of an IPv4 route
-			gateway = via.Addr
-		}
-		address, ok := netip.AddrFromSlice(gateway)
-		if !ok {
-			continue
-		}
-		if p.Via == nil {
-			address = address.Unmap()
-		}
-		list = append(list, hop{address, p.Hops + 1}) // the kernel stores weights less one
-	}
-	return newHops(list)
+	return newHops(slices.DeleteFunc(netlab.NextHops(r), func(h hop) bool { return !h.Gateway.IsValid() }))
 }
 
 // publish records an event for every prefix whose next hops have changed. The

@@ -188,7 +188,7 @@ func TestRouteEvents(t *testing.T) {
 	h.ip(t, "route add 10.9.9.9 via 192.0.2.11")
 	h.ip(t, "route delete 10.1.1.1")
 	h.ip(t, "route add 10.1.1.1 nexthop via 192.0.2.11 weight 3 nexthop via 192.0.2.12")
-	heavy := hops{{gateway: via4("11")[0].gateway, weight: 3}, via4("12")[0]}
+	heavy := hops{{Gateway: via4("11")[0].Gateway, Weight: 3}, via4("12")[0]}
 	await(t, w, vip4, heavy)
 	events, err := w.take()
 	if err != nil {

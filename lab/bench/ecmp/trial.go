@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // limit is how long the table may take to become right after a change,
@@ -94,14 +94,14 @@ func trackGap(gaps *[]time.Duration, since, now time.Time, lacking bool) time.Ti
 // not the subject.
 func (t *trial) lacks(table hops) bool {
 	return slices.ContainsFunc(t.before, func(h hop) bool {
-		return h.gateway != t.subject && t.after.contain(h.gateway) && !table.contain(h.gateway)
+		return h.Gateway != t.subject && t.after.contain(h.Gateway) && !table.contain(h.Gateway)
 	})
 }
 
 // foreign names a next hop that serves neither before nor after.
 func (t *trial) foreign(table hops) string {
 	for _, h := range table {
-		if !t.before.contain(h.gateway) && !t.after.contain(h.gateway) {
+		if !t.before.contain(h.Gateway) && !t.after.contain(h.Gateway) {
 			return "has " + h.String()
 		}
 	}
@@ -151,7 +151,7 @@ func (t *testbed) followForGood(ctx context.Context, w *window, while time.Durat
 		if err := t.follow(ctx, w); err != nil {
 			return err
 		}
-		if err := bench.Sleep(ctx, while); err != nil {
+		if err := netlab.Sleep(ctx, while); err != nil {
 			return err
 		}
 		if t.right(w.after) || time.Since(w.cause) > w.limit {

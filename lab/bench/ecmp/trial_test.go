@@ -27,7 +27,7 @@ type at struct {
 
 func TestJudge(t *testing.T) {
 	uneven := via(11, 12)
-	uneven[0].weight = 2
+	uneven[0].Weight = 2
 	for name, test := range map[string]struct {
 		before, after hops
 		events        []at
@@ -113,7 +113,7 @@ func TestJudgeSubject(t *testing.T) {
 		"never returns":      {[]at{{300, via(11, 12)}}, nil, []time.Duration{milli(2700)}, "in the end"},
 	} {
 		tr := newTrial(all, all, test.events)
-		tr.subject = via(13)[0].gateway
+		tr.subject = via(13)[0].Gateway
 		got := tr.judge()
 		if !reflect.DeepEqual(got.gaps, test.gaps) || !reflect.DeepEqual(got.absences, test.absences) ||
 			!strings.Contains(got.wrong, test.wrong) || (test.wrong == "") != (got.wrong == "") {

@@ -77,7 +77,7 @@ func (t *testbed) try(ctx context.Context, c change, next time.Time, random *ran
 		return nil, err
 	}
 	still := pause/2 + time.Duration(random.Int64N(int64(pause)))
-	if err := bench.Sleep(ctx, max(still, time.Until(next))); err != nil {
+	if err := netlab.Sleep(ctx, max(still, time.Until(next))); err != nil {
 		return nil, err
 	}
 	return t.closeWindow(&w)

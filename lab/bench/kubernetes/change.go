@@ -120,7 +120,7 @@ func (t *testbed) awaitDecision(ctx context.Context, syn []byte, backend netip.A
 		if (now == backend) == chosen {
 			return time.Now(), nil
 		}
-		if err := bench.Sleep(ctx, tracePause); err != nil {
+		if err := netlab.Sleep(ctx, tracePause); err != nil {
 			return time.Time{}, fmt.Errorf("the program chooses %s: %w", now, err)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // Config says what is measured.
@@ -158,27 +159,27 @@ type usage struct {
 // rest measures the cost of the processes while nothing changes.
 func (f *findings) rest(ctx context.Context, t *testbed, p plan) error {
 	pages := map[string]string{agentProcess: agentPage, controllerProcess: controllerPage}
-	if err := bench.Sleep(ctx, p.settle); err != nil {
+	if err := netlab.Sleep(ctx, p.settle); err != nil {
 		return err
 	}
 	f.atRest = map[string]*usage{agentProcess: {}, controllerProcess: {}}
 	for range p.rounds {
 		began, before := time.Now(), map[string]time.Duration{}
 		for process := range pages {
-			busy, err := t.busy(process)
+			busy, err := t.process(process).Busy()
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", process, err)
 			}
 			before[process] = busy
 		}
-		if err := bench.Sleep(ctx, p.round); err != nil {
+		if err := netlab.Sleep(ctx, p.round); err != nil {
 			return err
 		}
 		passed := time.Since(began)
 		for process := range pages {
-			busy, err := t.busy(process)
+			busy, err := t.process(process).Busy()
 			if err != nil {
-				return err
+				return fmt.Errorf("%s: %w", process, err)
 			}
 			f.atRest[process].cores = append(f.atRest[process].cores, (busy-before[process]).Seconds()/passed.Seconds())
 		}

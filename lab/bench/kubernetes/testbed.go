@@ -3,16 +3,11 @@
 package kubernetes
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -21,7 +16,6 @@ import (
 
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 )
 
@@ -77,7 +71,6 @@ type testbed struct {
 	host  *netlab.HostState
 	proxy *proxy
 	node  string
-	page  http.Client // in the balancer's namespace
 	agent *control.Client
 }
 
@@ -91,12 +84,6 @@ func newTestbed(ctx context.Context, cfg Config, api *rest.Config) (*testbed, er
 	state := lab.State()
 	t := &testbed{Lab: lab, host: state.Host(balancerHost), node: cfg.Name + "-lb"}
 	t.agent = control.Dial(t.host.Socket)
-	t.page = http.Client{
-		Timeout: 5 * time.Second,
-		Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			return lab.Dial(ctx, balancerHost, network, address)
-		}},
-	}
 	if err := t.connect(cfg, api); err != nil {
 		return nil, errors.Join(err, t.close(context.WithoutCancel(ctx)))
 	}
@@ -160,7 +147,7 @@ func (t *testbed) awaitProgrammed(ctx context.Context, services int) error {
 		if err := t.running(agentProcess); err != nil {
 			return err
 		}
-		if bench.Sleep(ctx, 20*time.Millisecond) != nil {
+		if netlab.Sleep(ctx, 20*time.Millisecond) != nil {
 			return errors.Join(err, ctx.Err())
 		}
 	}
@@ -168,20 +155,9 @@ func (t *testbed) awaitProgrammed(ctx context.Context, services int) error {
 
 // get returns a page of a process.
 func (t *testbed) get(ctx context.Context, url string) (string, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	response, err := t.page.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("%s: %s", url, response.Status)
-	}
-	text, err := io.ReadAll(response.Body)
-	return string(text), err
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return t.Get(ctx, balancerHost, "http://"+url)
 }
 
 // checkProgrammed returns an error unless that many services are programmed.
@@ -197,57 +173,19 @@ func (t *testbed) checkProgrammed(ctx context.Context, services int) error {
 	return nil
 }
 
-// tick is the unit of processor time in /proc (USER_HZ, proc_pid_stat(5)).
-const tick = time.Second / 100
-
 const kib, mib = 1 << 10, 1 << 20
 
-// pid is that of a process; 0 if it was never started.
-func (t *testbed) pid(process string) int {
-	for _, p := range t.State().Host(balancerHost).Processes {
-		if p.Name == process {
-			return p.PID
-		}
-	}
-	return 0
+// process returns one that was started.
+func (t *testbed) process(name string) netlab.ProcessState {
+	return *t.State().Host(balancerHost).Process(name)
 }
 
 // running returns an error with the end of its log if a process has ended.
-func (t *testbed) running(process string) error {
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d", t.pid(process))); err == nil {
-		return nil
-	}
-	text, err := os.ReadFile(filepath.Join(t.host.Directory, process+".log"))
-	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-	return errors.Join(fmt.Errorf("%s has ended: %s", process, lines[len(lines)-1]), err)
-}
-
-// busy is the processor time of a process.
-func (t *testbed) busy(process string) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", t.pid(process)))
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", process, err)
-	}
-	// The third field follows the name, which may contain blanks and parentheses.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	const userField, systemField = 14 - 3, 15 - 3
-	if len(fields) <= systemField {
-		return 0, fmt.Errorf("%s: %d fields of stat", process, len(fields))
-	}
-	var ticks int64
-	for _, field := range []string{fields[userField], fields[systemField]} {
-		n, err := strconv.ParseInt(field, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%s: stat: %w", process, err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * tick, nil
-}
+func (t *testbed) running(process string) error { return t.host.Check(t.process(process)) }
 
 // resident is the proportional set size of a process in bytes (proc_pid_smaps(5)).
 func (t *testbed) resident(process string) (float64, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", t.pid(process)))
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", t.process(process).PID))
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", process, err)
 	}

@@ -4,71 +4,60 @@ package harness
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"os"
-	"os/exec"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // Load is a wrk that runs in a client's namespace.
-type Load struct {
-	cmd    *exec.Cmd
-	output bytes.Buffer
-}
+type Load struct{ wrk *netlab.Wrk }
 
 // Load starts wrk with one thread and so many connections that each balancer
 // and each server gets some.
 func (l *Lab) Load(t *testing.T, client string, length time.Duration, args ...string) *Load {
 	t.Helper()
-	w := &Load{}
-	w.cmd = exec.CommandContext(t.Context(), "wrk", append([]string{"-t", "1", "-c", "64", "-d", fmt.Sprintf("%.0fs", length.Seconds())}, args...)...)
-	w.cmd.Stdout, w.cmd.Stderr = &w.output, &w.output
-	if err := l.Do(client, w.cmd.Start); err != nil {
-		t.Fatalf("wrk: %v", err)
+	wrk, err := l.Wrk(t.Context(), client, length, append([]string{"-c", "64"}, args...)...)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return w
+	return &Load{wrk}
 }
-
-var wrkRequests = regexp.MustCompile(`(?m)^\s*(\d+) requests in `)
 
 // Wait returns how many requests were answered. wrk has to end well, which it
 // also does when requests fail.
 func (w *Load) Wait(t *testing.T) int {
 	t.Helper()
-	if err := w.cmd.Wait(); err != nil {
-		t.Fatalf("wrk: %v: %s", err, &w.output)
-	}
-	match := wrkRequests.FindStringSubmatch(w.output.String())
-	if match == nil {
-		t.Fatalf("wrk said nothing of its requests: %s", &w.output)
-	}
-	requests, err := strconv.Atoi(match[1])
-	if err != nil || requests == 0 {
-		t.Fatalf("no request was answered: %s", &w.output)
-	}
-	return requests
+	return w.wait(t).Requests
 }
 
-// WaitFlawless is wait, and no request may have failed.
+func (w *Load) wait(t *testing.T) netlab.WrkResult {
+	t.Helper()
+	result, err := w.wrk.Wait()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if result.Requests == 0 {
+		t.Fatalf("no request was answered: %s", result)
+	}
+	return result
+}
+
+// WaitFlawless is Wait, and no request may have failed.
 func (w *Load) WaitFlawless(t *testing.T) int {
 	t.Helper()
-	requests := w.Wait(t)
-	for _, flaw := range []string{"Socket errors", "Non-2xx"} {
-		if strings.Contains(w.output.String(), flaw) {
-			t.Errorf("requests failed: %s", &w.output)
-		}
+	result := w.wait(t)
+	if result.Broken()+result.NotOK > 0 {
+		t.Errorf("requests failed: %s", result)
 	}
-	return requests
+	return result.Requests
 }
 
 // LoadLimit is the length of a load that ends earlier.
@@ -84,8 +73,8 @@ func (w *Load) End(t *testing.T) int {
 // Interrupt has wrk end now and say what it has done.
 func (w *Load) Interrupt(t *testing.T) {
 	t.Helper()
-	if err := w.cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Fatalf("wrk: %v: %s", err, &w.output)
+	if err := w.wrk.Interrupt(); err != nil {
+		t.Fatalf("wrk: %v", err)
 	}
 }
 
@@ -97,26 +86,7 @@ func Origin(vip string) string { return "http://" + net.JoinHostPort(vip, "80") 
 func (l *Lab) Get(ctx context.Context, client, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	browser := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(_ context.Context, network, address string) (net.Conn, error) {
-			return l.Dial(ctx, client, network, address)
-		},
-	}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	response, err := browser.Do(request)
-	if err != nil {
-		return "", err
-	}
-	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("status %s", response.Status)
-	}
-	body, err := io.ReadAll(response.Body)
-	return strings.TrimSpace(string(body)), err
+	return l.Lab.Get(ctx, client, url)
 }
 
 // Gets counts the answers to so many requests by server. None may fail.

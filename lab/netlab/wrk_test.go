@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package demo
+package netlab
 
 import "testing"
 
@@ -18,15 +18,15 @@ Requests/sec:      3.00
 `
 	for _, c := range []struct {
 		name, text string
-		want       wrkResult
+		want       WrkResult
 		broken     int
 	}{
-		{"clean", clean, wrkResult{requests: 134582, rate: 44830.33}, 0},
-		{"failing", failing, wrkResult{requests: 9, notOK: 5, rate: 3, connect: 1, read: 2, write: 3, timeout: 4}, 10},
+		{"clean", clean, WrkResult{Requests: 134582, rate: 44830.33}, 0},
+		{"failing", failing, WrkResult{Requests: 9, NotOK: 5, rate: 3, connect: 1, read: 2, write: 3, timeout: 4}, 10},
 	} {
 		got, err := parseWrk(c.text)
-		if err != nil || got != c.want || got.broken() != c.broken {
-			t.Errorf("%s: %+v, %d broken, %v; want %+v, %d broken", c.name, got, got.broken(), err, c.want, c.broken)
+		if err != nil || got != c.want || got.Broken() != c.broken {
+			t.Errorf("%s: %+v, %d broken, %v; want %+v, %d broken", c.name, got, got.Broken(), err, c.want, c.broken)
 		}
 	}
 	if _, err := parseWrk("unable to connect to 10.1.1.1:http Connection refused\n"); err == nil {
