@@ -30,12 +30,12 @@ func fakeDrain(_ context.Context, target store.Target) error {
 func TestDrains(t *testing.T) {
 	w := newWorld(t)
 	one, two := netip.MustParseAddrPort("10.0.0.21:80"), netip.MustParseAddrPort("10.0.0.22:80")
-	w.dp.SetFlows(web, one, 3)
-	w.dp.SetFlows(web, two, 4)
-	w.dp.SetFlows(dns, netip.MustParseAddrPort("[fd00::21]:53"), 5)
+	w.DP.SetFlows(web, one, 3)
+	w.DP.SetFlows(web, two, 4)
+	w.DP.SetFlows(dns, netip.MustParseAddrPort("[fd00::21]:53"), 5)
 	since := time.Now().Add(-time.Minute)
 	for _, target := range []store.Target{{}, {Service: "web"}, {Service: "web", Backend: one}, {Service: "gone"}} {
-		w.store.Drain(store.Drain{Target: target, Since: since})
+		w.Store.Drain(store.Drain{Target: target, Since: since})
 	}
 	body, err := control.Dial(w.socket).Drains(t.Context())
 	drains := decode[[]observe.Drain](t, body, err)

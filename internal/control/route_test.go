@@ -32,7 +32,7 @@ func TestRoutes(t *testing.T) {
 			{Address: at("fd00:2::1"), ASN: 65000, State: bgp.Idle, Reason: "connection refused", NextTry: started.Add(time.Hour)},
 		},
 	}
-	w.routes.Store(&said)
+	w.Announced.Store(&said)
 	body, err := control.Dial(w.socket).Routes(t.Context())
 	got := decode[observe.Routes](t, body, err)
 	if diff := cmp.Diff(said.Peers, got.Peers, exact); diff != "" {
@@ -61,7 +61,7 @@ func TestRoutesHaveLists(t *testing.T) {
 		2: {},                                                         // announcements and peers
 		4: {Enabled: true, Announcements: []observe.Announcement{{}}}, // peers, and three of the announcement
 	} {
-		w.routes.Store(&said)
+		w.Announced.Store(&said)
 		body, err := control.Dial(w.socket).Routes(t.Context())
 		if err != nil || strings.Contains(string(body), "null") {
 			t.Errorf("%+v is %s, error %v", said, body, err)

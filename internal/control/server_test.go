@@ -47,7 +47,7 @@ func (w *world) backends(service string) []observe.Backend {
 
 func TestStatus(t *testing.T) {
 	w := newWorld(t)
-	w.dp.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
+	w.DP.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
 	want := observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", PID: os.Getpid(), Started: started,
 		Config:   observe.Config{Path: "/etc/fairlead.yaml", Digest: "d1", Loaded: started},
@@ -70,7 +70,7 @@ func TestStatus(t *testing.T) {
 
 func TestServicesAndBackends(t *testing.T) {
 	w := newWorld(t)
-	id, _ := w.dp.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
+	id, _ := w.DP.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
 	one := dataplane.Traffic{Packets: 1, Bytes: dataplanetest.FrameSize}
 
 	got := w.services()
@@ -118,7 +118,7 @@ func TestFailures(t *testing.T) {
 	changed := services()
 	changed[1].Backends = []lb.Backend{changed[1].Backends[1], {Address: netip.MustParseAddr("10.0.0.29"), Port: 80, Weight: 1}}
 	w.broken.Store(true)
-	w.set(changed[1]) // dns goes, web changes
+	w.Set(t, changed[1]) // dns goes, web changes
 
 	list := w.services()
 	if len(list) != 2 {

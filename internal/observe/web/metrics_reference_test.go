@@ -47,14 +47,14 @@ func described(t *testing.T, check func(agent, reflector []*dto.MetricFamily)) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.run()
+		w.Start(t)
 		checked := service("web", webVIP, 3)
 		checked.Health = &lb.HealthCheck{Type: lb.HealthTCP}
-		w.set(checked, service("dns", dnsVIP, 1))
-		w.store.Judge([]health.Verdict{{
+		w.Set(t, checked, service("dns", dnsVIP, 1))
+		w.Store.Judge([]health.Verdict{{
 			VIP: webVIP, Backend: checked.Backends[0].ID(), State: health.State{Checked: true, Known: true, Healthy: true, Took: 1},
 		}})
-		w.dp.Probe(webVIP, netip.MustParseAddrPort("192.0.2.1:1234")) // one packet, one exit
+		w.DP.Probe(webVIP, netip.MustParseAddrPort("192.0.2.1:1234")) // one packet, one exit
 		reflector := gather(reflectorMetrics(reflecting()))
 		check(gather(w.collectors()...), slices.DeleteFunc(reflector, func(f *dto.MetricFamily) bool {
 			return !strings.HasPrefix(f.GetName(), "fairlead_reflector_")

@@ -51,19 +51,19 @@ func TestExposition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		began := time.Now()
-		w.dp.Fail = func(op string, _ lb.VIP) error {
+		w.DP.Fail = func(op string, _ lb.VIP) error {
 			time.Sleep(time.Millisecond)
 			if op == "prune" && time.Since(began) < 10*time.Millisecond {
 				return errors.New("busy")
 			}
 			return nil
 		}
-		w.dp.SetUnusable(netip.MustParseAddrPort("10.0.0.2:80"), "no route")
-		w.run()
-		w.set(service("web", webVIP, 3), service("dns", dnsVIP, 1))
+		w.DP.SetUnusable(netip.MustParseAddrPort("10.0.0.2:80"), "no route")
+		w.Start(t)
+		w.Set(t, service("web", webVIP, 3), service("dns", dnsVIP, 1))
 		time.Sleep(time.Second)
 		for port := range uint16(10) {
-			w.dp.Probe(webVIP, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port))
+			w.DP.Probe(webVIP, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port))
 		}
 		status, body := scraped(t, metricsHandler(slog.New(slog.DiscardHandler), w.collectors()...))
 		if status != http.StatusOK {
@@ -84,11 +84,11 @@ func TestExposition(t *testing.T) {
 func TestUnreadable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.run()
-		w.set(service("web", webVIP, 1))
+		w.Start(t)
+		w.Set(t, service("web", webVIP, 1))
 		var log bytes.Buffer
 		handler := metricsHandler(slog.New(slog.NewTextHandler(&log, nil)), w.collectors()...)
-		w.unreadable.Store(true)
+		w.Unreadable.Store(new(errors.New("broken")))
 		status, body := scraped(t, handler)
 		if status != http.StatusOK || only(body, "fairlead_") != only(body, "fairlead_reconcile_") || only(body, "go_goroutines") == "" {
 			t.Errorf("status %d: %s: want those of the process and of reconcile alone", status, body)
@@ -96,7 +96,7 @@ func TestUnreadable(t *testing.T) {
 		if !strings.Contains(log.String(), "broken") {
 			t.Errorf("log %q, want the reason", log.String())
 		}
-		w.unreadable.Store(false)
+		w.Unreadable.Store(nil)
 		_, body = scraped(t, handler)
 		if only(body, "fairlead_service_packets_total{") == "" {
 			t.Errorf("%s: want packets again", body)

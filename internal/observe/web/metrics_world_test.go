@@ -3,28 +3,21 @@
 package web
 
 import (
-	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/reconcile"
-	"fairlead.io/fairlead/internal/store"
-	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/observed"
 )
 
 var (
@@ -36,53 +29,28 @@ var (
 // world is an agent on the fake data plane, in a synctest bubble: there calls
 // take no time unless a test lets them.
 type world struct {
-	t          *testing.T
-	dp         *dataplanetest.Fake
-	store      *store.Store
-	reconciler *reconcile.Reconciler
-	observer   *observe.Observer
-	// unreadable lets the counters be so.
-	unreadable atomic.Bool
+	*observed.Agent
+	observer *observe.Observer
 }
 
 func newWorld(t *testing.T) *world {
-	w := &world{t: t, dp: dataplanetest.NewFake(), store: store.New()}
-	w.reconciler = reconcile.New(w.dp, w.store, slog.New(slog.DiscardHandler))
-	w.observer = observe.NewObserver(w, observe.NewRecorder(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
-	return w
-}
-
-// collectors are those of the agent and its parts.
-func (w *world) collectors() []prometheus.Collector {
-	return append(w.reconciler.Metrics(), agentMetrics(w.observer))
-}
-
-// Describe and the next ones make the world an agent.
-func (w *world) Describe() observe.Status {
-	return observe.Status{
+	w := &world{Agent: observed.New(t, observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded,
 		Kubernetes: &observe.Kubernetes{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []observe.Problem{{Object: "Service default/web", Text: "wrong"}}},
 		Config:     observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}},
 		},
-	}
+	})}
+	w.Announced.Store(new(routes()))
+	w.observer = observe.NewObserver(w, observe.NewRecorder(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
+	return w
 }
 
-func (w *world) Snapshot() store.Snapshot { return w.store.Snapshot() }
-
-func (w *world) Routes() observe.Routes { return routes() }
-
-func (w *world) Stats(ctx context.Context) (dataplane.Stats, error) {
-	if w.unreadable.Load() {
-		return dataplane.Stats{}, errors.New("broken")
-	}
-	return w.dp.Stats(ctx)
+// collectors are those of the agent and its parts.
+func (w *world) collectors() []prometheus.Collector {
+	return append(w.Reconciler.Metrics(), agentMetrics(w.observer))
 }
-
-func (w *world) Calling() time.Time { return w.reconciler.Calling() }
-
-func (w *world) Attached() bool { return true }
 
 // routes are two prefixes and two peers, one each in trouble.
 func routes() observe.Routes {
@@ -99,31 +67,6 @@ func routes() observe.Routes {
 			{Address: router6, ASN: 65000, State: bgp.OpenSent},
 		},
 	}
-}
-
-// run lets the reconciler work until the test ends.
-func (w *world) run() {
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.reconciler.Run(ctx)
-	}()
-	w.t.Cleanup(func() {
-		cancel()
-		<-ended
-		if err := w.dp.Close(); err != nil {
-			w.t.Error(err)
-		}
-	})
-}
-
-func (w *world) set(services ...lb.Service) {
-	w.t.Helper()
-	if _, err := w.store.Set(services); err != nil {
-		w.t.Fatal(err)
-	}
-	synctest.Wait()
 }
 
 // scraped returns an answer of the handler.

@@ -124,7 +124,7 @@ func TestStream(t *testing.T) {
 	}
 
 	for range 100 {
-		w.dp.Probe(vip(1), netip.MustParseAddrPort("192.0.2.1:1000"))
+		w.DP.Probe(vip(1), netip.MustParseAddrPort("192.0.2.1:1000"))
 	}
 	v.until("the rates are there", func(u update) bool {
 		return u.Totals.PacketsPerSecond > 10 && u.Services[0].PacketsPerSecond > 10
@@ -137,13 +137,13 @@ func TestStream(t *testing.T) {
 	}
 
 	unreadable, unready := errors.New("no tables"), errors.New("draining")
-	w.unreadable.Store(&unreadable)
+	w.Unreadable.Store(&unreadable)
 	w.unready.Store(&unready)
 	v.until("the counters are missed", func(u update) bool { return u.Error == "no tables" && u.NotReady == "draining" })
 	if response, body := w.get("/api/v1/status"); response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "no tables") {
 		t.Errorf("status %d, %q", response.StatusCode, body)
 	}
-	w.unreadable.Store(nil)
+	w.Unreadable.Store(nil)
 	v.until("they are back", func(u update) bool { return u.Error == "" })
 
 	w.stop()
@@ -166,7 +166,7 @@ func TestStreamIsBounded(t *testing.T) {
 			len(first.Services), first.Matching, first.Services[0].Name)
 	}
 	v.until("the busiest service is in view", func(u update) bool {
-		w.dp.Probe(vip(3001), netip.MustParseAddrPort("192.0.2.1:1000"))
+		w.DP.Probe(vip(3001), netip.MustParseAddrPort("192.0.2.1:1000"))
 		return u.Services[1].Name == "s3001"
 	})
 	found, _ := w.watch("filter=s2222&open=s2222").next()
@@ -178,7 +178,7 @@ func TestStreamIsBounded(t *testing.T) {
 // Of thousands of routes and peers a viewer sees those in trouble first.
 func TestStreamOfRoutes(t *testing.T) {
 	w := newWorld(t, 1)
-	w.routes.Store(announcing(4096, 300))
+	w.Announced.Store(announcing(4096, 300))
 	var seen update
 	w.watch("").until("the routes are there", func(u update) bool {
 		seen = u

@@ -91,7 +91,7 @@ func TestLists(t *testing.T) {
 // What is announced is answered in parts, as there may be a route for each VIP.
 func TestRoutes(t *testing.T) {
 	w := newWorld(t, 1)
-	w.routes.Store(announcing(3, 1))
+	w.Announced.Store(announcing(3, 1))
 	until(t, "the routes are read", func() bool {
 		_, body := w.get("/api/v1/routes")
 		return strings.Contains(body, `"enabled":true`)

@@ -15,30 +15,21 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
-	"fairlead.io/fairlead/internal/reconcile"
-	"fairlead.io/fairlead/internal/store"
-	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/observed"
 )
 
 // world is an agent on the fake data plane that is shown at a loopback address.
 type world struct {
+	*observed.Agent
 	t       *testing.T
-	dp      *dataplanetest.Fake
 	address string
 	events  *observe.Recorder
-	// routes is what the agent announces; nil: nothing.
-	routes atomic.Pointer[observe.Routes]
-	// unready and unreadable are what the agent says of itself, nil if all is well.
-	unready, unreadable atomic.Pointer[error]
-	store               *store.Store
-	reconciler          *reconcile.Reconciler
+	// unready is why the agent is not, nil if it is.
+	unready atomic.Pointer[error]
 	// stop ends the agent.
 	stop context.CancelFunc
 }
@@ -46,17 +37,18 @@ type world struct {
 // newWorld shows an agent with so many services until the test ends. Number 3333
 // can't be programmed.
 func newWorld(t *testing.T, services int) *world {
-	w := &world{t: t, dp: dataplanetest.NewFake()}
-	w.dp.Fail = func(_ string, of lb.VIP) error {
+	w := &world{t: t}
+	w.Agent = observed.New(t, observe.Status{
+		Version: "v1", Commit: "abc", Node: "lb1", Config: observe.Config{Path: "/etc/fairlead.yaml"},
+		DataPlane: observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}},
+	})
+	w.DP.Fail = func(_ string, of lb.VIP) error {
 		if of == vip(3333) {
 			return errors.New("no room")
 		}
 		return nil
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	desired := store.New()
-	reconciler := reconcile.New(w.dp, desired, quiet)
-	w.store, w.reconciler = desired, reconciler
 	w.events = observe.NewRecorder(quiet)
 	observer := observe.NewObserver(w, w.events, quiet)
 	server := web.New(web.Config{
@@ -73,61 +65,11 @@ func newWorld(t *testing.T, services int) *world {
 		t.Fatal(err)
 	}
 	w.address = listener.Addr().String()
-	var ctx context.Context
-	ctx, w.stop = context.WithCancel(context.Background())
-	var group errgroup.Group
-	group.Go(func() error {
-		reconciler.Run(ctx)
-		return nil
-	})
-	t.Cleanup(func() {
-		w.stop()
-		if err := errors.Join(group.Wait(), w.dp.Close()); err != nil {
-			t.Error(err)
-		}
-	})
-	snapshot, err := desired.Set(list(services))
-	if err == nil {
-		err = reconciler.Settled(t.Context(), snapshot.Revision)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	group.Go(func() error {
-		observer.Run(ctx)
-		return nil
-	})
-	group.Go(func() error { return server.Serve(ctx, listener) })
+	w.Start(t)
+	w.Set(t, list(services)...)
+	w.stop = observed.Run(t, observed.Part(observer.Run), func(ctx context.Context) error { return server.Serve(ctx, listener) })
 	return w
 }
-
-// Describe and the next ones make the world an agent.
-func (w *world) Describe() observe.Status {
-	return observe.Status{
-		Version: "v1", Commit: "abc", Node: "lb1", Config: observe.Config{Path: "/etc/fairlead.yaml"},
-		DataPlane: observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}},
-	}
-}
-
-func (w *world) Snapshot() store.Snapshot { return w.store.Snapshot() }
-
-func (w *world) Routes() observe.Routes {
-	if r := w.routes.Load(); r != nil {
-		return *r
-	}
-	return observe.Routes{}
-}
-
-func (w *world) Stats(ctx context.Context) (dataplane.Stats, error) {
-	if err := w.unreadable.Load(); err != nil {
-		return dataplane.Stats{}, *err
-	}
-	return w.dp.Stats(ctx)
-}
-
-func (w *world) Calling() time.Time { return w.reconciler.Calling() }
-
-func (w *world) Attached() bool { return true }
 
 // list returns services "s0", "s1" … of two backends each.
 func list(n int) []lb.Service {

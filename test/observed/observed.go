@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package observed has an agent on the fake data plane, for tests of what shows
+// agents.
+package observed
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/store"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
+)
+
+// Agent is an observe.Agent.
+type Agent struct {
+	// Status is what it says of itself.
+	Status     observe.Status
+	DP         *dataplanetest.Fake
+	Store      *store.Store
+	Reconciler *reconcile.Reconciler
+	// Announced are its routes; nil: none.
+	Announced atomic.Pointer[observe.Routes]
+	// Unreadable is why its counters can't be read; nil: they can.
+	Unreadable atomic.Pointer[error]
+}
+
+// New returns an agent without services, whose data plane is closed when the test ends.
+func New(t *testing.T, status observe.Status) *Agent {
+	a := &Agent{Status: status, DP: dataplanetest.NewFake(), Store: store.New()}
+	a.Reconciler = reconcile.New(a.DP, a.Store, slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		if err := a.DP.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return a
+}
+
+// Run runs parts until stop is called, or the test ends.
+func Run(t *testing.T, parts ...func(context.Context) error) (stop context.CancelFunc) {
+	ctx, stop := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	for _, part := range parts {
+		running.Go(func() {
+			if err := part(ctx); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	return stop
+}
+
+// Start runs the reconciler until the test ends.
+func (a *Agent) Start(t *testing.T) { Run(t, Part(a.Reconciler.Run)) }
+
+// Part is one for Run that can't fail.
+func Part(run func(context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		run(ctx)
+		return nil
+	}
+}
+
+// Set desires services and waits until the data plane has them or failed.
+func (a *Agent) Set(t *testing.T, services ...lb.Service) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	snapshot, err := a.Store.Set(services)
+	if err == nil {
+		err = a.Reconciler.Settled(ctx, snapshot.Revision)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Describe implements observe.Agent.
+func (a *Agent) Describe() observe.Status { return a.Status }
+
+// Snapshot implements observe.Agent.
+func (a *Agent) Snapshot() store.Snapshot { return a.Store.Snapshot() }
+
+// Routes implements observe.Agent.
+func (a *Agent) Routes() observe.Routes {
+	if r := a.Announced.Load(); r != nil {
+		return *r
+	}
+	return observe.Routes{}
+}
+
+// Stats implements observe.Agent.
+func (a *Agent) Stats(ctx context.Context) (dataplane.Stats, error) {
+	if err := a.Unreadable.Load(); err != nil {
+		return dataplane.Stats{}, *err
+	}
+	return a.DP.Stats(ctx)
+}
+
+// Calling implements observe.Agent.
+func (a *Agent) Calling() time.Time { return a.Reconciler.Calling() }
+
+// Attached implements observe.Agent.
+func (a *Agent) Attached() bool { return true }
