@@ -92,35 +92,27 @@ func (b Backend) ID() BackendID { return netip.AddrPortFrom(b.Address, b.Port) }
 func (s *Service) checkBackends(f *findings) {
 	first := make(map[BackendID]int, len(s.Backends))
 	for i, b := range s.Backends {
-		path := func(field string) string { return fmt.Sprintf("backends[%d].%s", i, field) }
+		add := func(field string, err error) {
+			if err != nil {
+				f.add(fmt.Sprintf("backends[%d].%s", i, field), err)
+			}
+		}
 		address := s.checkBackendAddress(b.Address)
 		if j, taken := first[b.ID()]; taken && address == nil {
 			address = fmt.Errorf("%s is also backends[%d]", b.ID(), j)
 		} else if !taken {
 			first[b.ID()] = i
 		}
-		if address != nil {
-			f.add(path("address"), address)
-		}
-		if err := s.checkBackendPort(b.Port); err != nil {
-			f.add(path("port"), err)
-		}
-		if err := s.checkNode(b.Node); err != nil {
-			f.add(path("node"), err)
-		}
-		if err := s.checkOutside(b); err != nil {
-			f.add(path("outside"), err)
-		}
-		if b.Weight < 0 || b.Weight > MaxWeight {
-			f.add(path("weight"), OutOfRange(b.Weight, 0, MaxWeight))
-		}
-		if b.Segment != (Segment{}) {
-			b.Segment.check(f, path("segment"))
-		}
+		add("address", address)
+		add("port", s.checkBackendPort(b.Port))
+		add("node", s.checkNode(b.Node))
+		add("outside", s.checkOutside(b))
+		add("weight", checkRange(b.Weight, 0, MaxWeight))
+		b.Segment.check(add, "segment")
 		if s.Forward.Overlay() != SegmentUnset {
-			s.checkBehindTunnel(f, b, path)
+			s.checkBehindTunnel(add, b)
 		} else {
-			s.checkBeforeTunnel(f, b, path)
+			s.checkBeforeTunnel(add, b)
 		}
 	}
 }
@@ -167,36 +159,36 @@ func (s *Service) checkOutside(b Backend) error {
 }
 
 // checkBehindTunnel checks a backend in a VXLAN or Geneve segment.
-func (s *Service) checkBehindTunnel(f *findings, b Backend, path func(string) string) {
+func (s *Service) checkBehindTunnel(add func(field string, err error), b Backend) {
 	switch {
 	case !b.TunnelEnd.IsValid():
-		f.add(path("tunnelEnd"), fmt.Errorf("missing: %s needs the backend's tunnel end point", s.Forward))
+		add("tunnelEnd", fmt.Errorf("missing: %s needs the backend's tunnel end point", s.Forward))
 	case b.TunnelEnd == s.Address && !s.Segment.Overlay():
-		f.add(path("tunnelEnd"), fmt.Errorf("%s is the VIP itself", b.TunnelEnd))
+		add("tunnelEnd", fmt.Errorf("%s is the VIP itself", b.TunnelEnd))
 	default:
-		f.add(path("tunnelEnd"), CheckAddress(b.TunnelEnd))
+		add("tunnelEnd", CheckAddress(b.TunnelEnd))
 	}
 	if b.MAC.IsZero() {
-		f.add(path("mac"), fmt.Errorf("missing: %s needs the backend's own address within its segment", s.Forward))
+		add("mac", fmt.Errorf("missing: %s needs the backend's own address within its segment", s.Forward))
 	}
 	switch want := s.Forward.Overlay(); {
 	case b.Segment.Type != SegmentUnset && b.Segment.Type != want:
-		f.add(path("segment.type"), fmt.Errorf("%s delivers in segments of type %s, not %s", s.Forward, want, b.Segment.Type))
+		add("segment.type", fmt.Errorf("%s delivers in segments of type %s, not %s", s.Forward, want, b.Segment.Type))
 	case s.SegmentOf(b) == Segment{}:
-		f.add(path("segment"), fmt.Errorf("missing: the service is in no %s segment, so the backend's has to be given", want))
+		add("segment", fmt.Errorf("missing: the service is in no %s segment, so the backend's has to be given", want))
 	}
 }
 
 // checkBeforeTunnel rejects fields for VXLAN and Geneve in other modes.
-func (s *Service) checkBeforeTunnel(f *findings, b Backend, path func(string) string) {
+func (s *Service) checkBeforeTunnel(add func(field string, err error), b Backend) {
 	if s.Forward == 0 {
 		return // reported elsewhere
 	}
 	if b.TunnelEnd.IsValid() {
-		f.add(path("tunnelEnd"), fmt.Errorf("not with %s: only with vxlan and geneve", s.Forward))
+		add("tunnelEnd", fmt.Errorf("not with %s: only with vxlan and geneve", s.Forward))
 	}
 	if b.Segment.Overlay() {
-		f.add(path("segment.type"), fmt.Errorf("%s delivers in no %s segments: want none or vlan", s.Forward, b.Segment.Type))
+		add("segment.type", fmt.Errorf("%s delivers in no %s segments: want none or vlan", s.Forward, b.Segment.Type))
 	}
 }
 

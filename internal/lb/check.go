@@ -3,6 +3,7 @@
 package lb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -43,7 +44,7 @@ func (s *Service) Check() []FieldError {
 	f.add("affinityTimeout", s.checkAffinityTimeout())
 	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
 	s.checkTracking(&f)
-	s.Segment.check(&f, "segment")
+	s.Segment.check(f.add, "segment")
 	switch {
 	case s.Segment.Type == SegmentNone:
 		f.add("segment.type", errors.New("a service of the untagged network has no segment"))
@@ -87,6 +88,14 @@ func OutOfRange(n, low, high any) error {
 	return fmt.Errorf("%v is out of range: want %v to %v", n, low, high)
 }
 
+// checkRange checks a number against its bounds.
+func checkRange[T cmp.Ordered](n, low, high T) error {
+	if n < low || n > high {
+		return OutOfRange(n, low, high)
+	}
+	return nil
+}
+
 // findings collects field errors.
 type findings []FieldError
 
@@ -102,8 +111,7 @@ func (w words) check(kind string, v uint8) error {
 	if int(v) < len(w) && w[v] != "" {
 		return nil
 	}
-	_, err := w.parse(kind, w.text(v))
-	return err
+	return w.read(kind, w.text(v), &v)
 }
 
 // maxNameLength leaves room for a Kubernetes namespace, name and port.
@@ -122,12 +130,7 @@ func checkName(name string) error {
 	return nil
 }
 
-func checkPort(port uint16) error {
-	if port == 0 {
-		return OutOfRange(port, 1, math.MaxUint16)
-	}
-	return nil
-}
+func checkPort(port uint16) error { return checkRange(port, 1, math.MaxUint16) }
 
 // Bounds of Service.AffinityTimeout. Kubernetes' own are 1s and 24h.
 const (
@@ -141,10 +144,9 @@ func (s *Service) checkAffinityTimeout() error {
 		return nil
 	case s.Affinity != AffinityClient:
 		return fmt.Errorf("only with affinity client, this service has %s", s.Affinity)
-	case t < MinAffinityTimeout || t > MaxAffinityTimeout:
-		return OutOfRange(t, MinAffinityTimeout, MaxAffinityTimeout)
+	default:
+		return checkRange(t, MinAffinityTimeout, MaxAffinityTimeout)
 	}
-	return nil
 }
 
 // checkMinHealthy allows services without backends, such as deployments with no replicas.
@@ -165,23 +167,17 @@ const (
 	maxVNI  = 1<<24 - 1
 )
 
-func (s Segment) check(f *findings, path string) {
+func (s Segment) check(add func(path string, err error), path string) {
 	switch s.Type {
 	case SegmentUnset, SegmentNone:
 		if s.ID != 0 {
-			f.add(path+".id", fmt.Errorf("%d names no segment: want none without type vlan, vxlan or geneve", s.ID))
+			add(path+".id", fmt.Errorf("%d names no segment: want none without type vlan, vxlan or geneve", s.ID))
 		}
 	case SegmentVLAN:
-		s.checkID(f, path, maxVLAN)
+		add(path+".id", checkRange(s.ID, 1, maxVLAN))
 	case SegmentVXLAN, SegmentGeneve:
-		s.checkID(f, path, maxVNI)
+		add(path+".id", checkRange(s.ID, 1, maxVNI))
 	default:
-		f.add(path+".type", segmentWords.check("segment type", uint8(s.Type)))
-	}
-}
-
-func (s Segment) checkID(f *findings, path string, high uint32) {
-	if s.ID < 1 || s.ID > high {
-		f.add(path+".id", OutOfRange(s.ID, 1, high))
+		add(path+".type", segmentWords.check("segment type", uint8(s.Type)))
 	}
 }

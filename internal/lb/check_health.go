@@ -6,10 +6,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 )
 
 // check checks a health check.
@@ -20,9 +20,7 @@ func (h *HealthCheck) check(f *findings, path string, forward Forward) {
 	f.add(path+".rise", checkCount(h.Rise))
 	f.add(path+".fall", checkCount(h.Fall))
 	f.add(path+".initially", initiallyWords.check("word", uint8(h.Initially)))
-	if h.PanicThreshold < 0 || h.PanicThreshold > 100 {
-		f.add(path+".panicThreshold", OutOfRange(h.PanicThreshold, 0, 100))
-	}
+	f.add(path+".panicThreshold", checkRange(h.PanicThreshold, 0, 100))
 	if h.Passive && forward != 0 && forward != NAT {
 		f.add(path+".passive", fmt.Errorf("only with nat: with %s the balancer doesn't see responses", forward))
 	}
@@ -50,18 +48,14 @@ func (h *HealthCheck) check(f *findings, path string, forward Forward) {
 }
 
 func (h *HealthCheck) checkTimes(f *findings, path string) {
-	if h.Interval < MinHealthInterval || h.Interval > MaxHealthInterval {
-		f.add(path+".interval", OutOfRange(h.Interval, MinHealthInterval, MaxHealthInterval))
-	}
+	f.add(path+".interval", checkRange(h.Interval, MinHealthInterval, MaxHealthInterval))
 	if h.Timeout <= 0 {
 		f.add(path+".timeout", fmt.Errorf("%s is out of range: want more than 0s", h.Timeout))
 	}
 	if h.Interval >= MinHealthInterval && h.Timeout > h.Interval {
 		f.add(path+".timeout", fmt.Errorf("%s is longer than the interval of %s", h.Timeout, h.Interval))
 	}
-	if h.SlowStart < 0 || h.SlowStart > MaxSlowStart {
-		f.add(path+".slowStart", OutOfRange(h.SlowStart, time.Duration(0), MaxSlowStart))
-	}
+	f.add(path+".slowStart", checkRange(h.SlowStart, 0, MaxSlowStart))
 }
 
 // checkCount checks a number of probes in a row.
@@ -119,12 +113,7 @@ func notVisible(r rune) bool { return r <= ' ' || r == 0x7f }
 
 // checkHeaders never repeats a value, which may be a secret.
 func checkHeaders(headers map[string]string) error {
-	names := make([]string, 0, len(headers))
-	for name := range headers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		switch lower := strings.ToLower(name); {
 		case name == "" || strings.ContainsFunc(name, notTokenRune):
 			return fmt.Errorf("bad name %q: want letters, digits and hyphens", name)

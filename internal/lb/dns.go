@@ -39,9 +39,7 @@ func (t RecordType) MarshalText() ([]byte, error) { return []byte(t.String()), n
 
 // UnmarshalText reads what MarshalText writes, in capitals or not.
 func (t *RecordType) UnmarshalText(text []byte) error {
-	v, err := recordWords.parse("record type", strings.ToUpper(string(text)))
-	*t = RecordType(v)
-	return err
+	return recordWords.read("record type", strings.ToUpper(string(text)), (*uint8)(t))
 }
 
 // ResponseCode is the response code of a DNS server (RFC 1035 §4.1.1).
@@ -69,9 +67,7 @@ func (c ResponseCode) MarshalText() ([]byte, error) { return []byte(c.String()),
 
 // UnmarshalText reads what MarshalText writes; any other text is an error.
 func (c *ResponseCode) UnmarshalText(text []byte) error {
-	v, err := responseWords.parse("response code", string(text))
-	*c = ResponseCode(v)
-	return err
+	return responseWords.read("response code", string(text), (*uint8)(c))
 }
 
 // DNSQuestion is the query of a DNS check, and the expected response.

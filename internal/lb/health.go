@@ -44,9 +44,7 @@ func (t HealthType) MarshalText() ([]byte, error) { return []byte(t.String()), n
 
 // UnmarshalText reads what MarshalText writes; any other text is an error.
 func (t *HealthType) UnmarshalText(text []byte) error {
-	v, err := healthWords.parse("health check", string(text))
-	*t = HealthType(v)
-	return err
+	return healthWords.read("health check", string(text), (*uint8)(t))
 }
 
 // Bounds of a health check's times.
@@ -155,9 +153,7 @@ func (i Initially) MarshalText() ([]byte, error) { return []byte(i.String()), ni
 
 // UnmarshalText reads what MarshalText writes; any other text is an error.
 func (i *Initially) UnmarshalText(text []byte) error {
-	v, err := initiallyWords.parse("word", string(text))
-	*i = Initially(v)
-	return err
+	return initiallyWords.read("word", string(text), (*uint8)(i))
 }
 
 // Payload is the content of a datagram, with Go's escapes for bytes that aren't text: \n, \r,

@@ -33,9 +33,7 @@ func (p Protocol) MarshalText() ([]byte, error) { return []byte(p.String()), nil
 
 // UnmarshalText reads "tcp" or "udp"; any other text is an error.
 func (p *Protocol) UnmarshalText(text []byte) error {
-	v, err := protocolWords.parse("protocol", string(text))
-	*p = Protocol(v)
-	return err
+	return protocolWords.read("protocol", string(text), (*uint8)(p))
 }
 
 // SegmentType is the type of virtual network of a packet. The segment is a part of the
@@ -72,9 +70,7 @@ func (t *SegmentType) UnmarshalText(text []byte) error {
 		*t = SegmentUnset
 		return nil
 	}
-	v, err := segmentWords.parse("segment type", string(text))
-	*t = SegmentType(v)
-	return err
+	return segmentWords.read("segment type", string(text), (*uint8)(t))
 }
 
 // Segment is one virtual network. Two services with the same address, port and
@@ -142,10 +138,13 @@ func (w words) text(v uint8) string {
 	return fmt.Sprintf("unknown(%d)", v)
 }
 
-func (w words) parse(kind, text string) (uint8, error) {
+// read sets v to the value of a text, or to 0 with an error.
+func (w words) read(kind, text string, v *uint8) error {
+	*v = 0
 	if i := slices.Index(w, text); i >= 0 && text != "" {
-		return uint8(i), nil
+		*v = uint8(i)
+		return nil
 	}
 	known := slices.DeleteFunc(slices.Clone(w), func(s string) bool { return s == "" })
-	return 0, fmt.Errorf("unknown %s %q: want one of %s", kind, text, strings.Join(known, ", "))
+	return fmt.Errorf("unknown %s %q: want one of %s", kind, text, strings.Join(known, ", "))
 }

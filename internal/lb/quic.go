@@ -90,14 +90,10 @@ func (s *Service) checkServerID(id ServerID) error {
 }
 
 func (q *QUIC) check(f *findings, path string) {
-	if q.ConfigID < 0 || q.ConfigID > MaxQUICConfig {
-		f.add(path+".configID", OutOfRange(q.ConfigID, 0, MaxQUICConfig))
-	}
-	if q.ServerIDLength < 1 || q.ServerIDLength > MaxServerIDLength {
-		f.add(path+".serverIDLength", OutOfRange(q.ServerIDLength, 1, MaxServerIDLength))
+	f.add(path+".configID", checkRange(q.ConfigID, 0, MaxQUICConfig))
+	if err := checkRange(q.ServerIDLength, 1, MaxServerIDLength); err != nil {
+		f.add(path+".serverIDLength", err)
 		return
 	}
-	if most := maxServerAndNonce - q.ServerIDLength; q.NonceLength < MinNonceLength || q.NonceLength > most {
-		f.add(path+".nonceLength", OutOfRange(q.NonceLength, MinNonceLength, most))
-	}
+	f.add(path+".nonceLength", checkRange(q.NonceLength, MinNonceLength, maxServerAndNonce-q.ServerIDLength))
 }

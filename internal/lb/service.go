@@ -44,9 +44,7 @@ func (f Forward) MarshalText() ([]byte, error) { return []byte(f.String()), nil 
 
 // UnmarshalText reads what MarshalText writes; any other text is an error.
 func (f *Forward) UnmarshalText(text []byte) error {
-	v, err := forwardWords.parse("forwarding mode", string(text))
-	*f = Forward(v)
-	return err
+	return forwardWords.read("forwarding mode", string(text), (*uint8)(f))
 }
 
 // Translates reports whether the mode rewrites the destination to the backend's address and
@@ -89,9 +87,7 @@ func (a Affinity) MarshalText() ([]byte, error) { return []byte(a.String()), nil
 
 // UnmarshalText reads what MarshalText writes; any other text is an error.
 func (a *Affinity) UnmarshalText(text []byte) error {
-	v, err := affinityWords.parse("affinity", string(text))
-	*a = Affinity(v)
-	return err
+	return affinityWords.read("affinity", string(text), (*uint8)(a))
 }
 
 // Service is one VIP with its backends. Services are immutable once they are in the store.
@@ -186,9 +182,7 @@ func (u Unavailable) MarshalText() ([]byte, error) { return []byte(u.String()), 
 
 // UnmarshalText reads what MarshalText writes; any other text is an error.
 func (u *Unavailable) UnmarshalText(text []byte) error {
-	v, err := unavailableWords.parse("policy", string(text))
-	*u = Unavailable(v)
-	return err
+	return unavailableWords.read("policy", string(text), (*uint8)(u))
 }
 
 // Tracking defines which flows a data plane records (docs/design/tracking.md).
@@ -212,9 +206,7 @@ func (t Tracking) MarshalText() ([]byte, error) { return []byte(t.String()), nil
 
 // UnmarshalText reads what MarshalText writes; any other text is an error.
 func (t *Tracking) UnmarshalText(text []byte) error {
-	v, err := trackingWords.parse("tracking", string(text))
-	*t = Tracking(v)
-	return err
+	return trackingWords.read("tracking", string(text), (*uint8)(t))
 }
 
 // Bounds of a service's times.
@@ -229,15 +221,14 @@ const (
 // checkTracking checks the fields about tracking.
 func (s *Service) checkTracking(f *findings) {
 	f.add("tracking", trackingWords.check("tracking", uint8(s.Tracking)))
-	if t := s.IdleTimeout; t != 0 && (t < MinIdleTimeout || t > MaxIdleTimeout) {
-		f.add("idleTimeout", OutOfRange(t, MinIdleTimeout, MaxIdleTimeout))
+	if s.IdleTimeout != 0 {
+		f.add("idleTimeout", checkRange(s.IdleTimeout, MinIdleTimeout, MaxIdleTimeout))
 	}
-	switch {
-	case s.Learn < 0 || s.Learn > MaxLearn:
-		f.add("learn", OutOfRange(s.Learn, time.Duration(0), MaxLearn))
-	case s.Learn > 0 && s.Protocol != UDP:
-		f.add("learn", fmt.Errorf("only udp flows are learned, this service is %s", s.Protocol))
+	learn := checkRange(s.Learn, 0, MaxLearn)
+	if learn == nil && s.Learn > 0 && s.Protocol != UDP {
+		learn = fmt.Errorf("only udp flows are learned, this service is %s", s.Protocol)
 	}
+	f.add("learn", learn)
 }
 
 // MaxNewFlows is the largest limit of new flows in a second.
@@ -253,13 +244,8 @@ type FlowLimits struct {
 }
 
 func (l FlowLimits) check(f *findings, path string) {
-	check := func(field string, n int) {
-		if n < 0 || n > MaxNewFlows {
-			f.add(path+"."+field, OutOfRange(n, 0, MaxNewFlows))
-		}
-	}
-	check("newFlows", l.NewFlows)
-	check("newFlowsPerSource", l.NewFlowsPerSource)
+	f.add(path+".newFlows", checkRange(l.NewFlows, 0, MaxNewFlows))
+	f.add(path+".newFlowsPerSource", checkRange(l.NewFlowsPerSource, 0, MaxNewFlows))
 }
 
 // Membership says that nodes are balancers and backends of a service at once, in the modes
