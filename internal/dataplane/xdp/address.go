@@ -3,7 +3,6 @@
 package xdp
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 
@@ -53,9 +52,7 @@ func (a *addresses) write(at place) error {
 	var err error
 	if vips := a.flags[at]; len(vips) == 0 {
 		delete(a.flags, at)
-		if err = a.table.Delete(addressKey(at)); errors.Is(err, ebpf.ErrKeyNotExist) {
-			err = nil
-		}
+		err = table.Delete(a.table, addressKey(at))
 	} else {
 		var all table.BalancerAddressFlag
 		for _, flags := range vips {
@@ -71,20 +68,8 @@ func (a *addresses) write(at place) error {
 
 // disown deletes the addresses that an earlier agent left without a service.
 func (a *addresses) disown() error {
-	var key table.BalancerAddressKey
-	var flags uint32
-	var gone []table.BalancerAddressKey
-	it := a.table.Iterate()
-	for it.Next(&key, &flags) {
-		if a.flags[placeOfKey(key)] == nil {
-			gone = append(gone, key)
-		}
-	}
-	errs := []error{it.Err()}
-	for _, key := range gone {
-		errs = append(errs, a.table.Delete(key))
-	}
-	if err := errors.Join(errs...); err != nil {
+	err := table.DeleteOthers(a.table, func(key table.BalancerAddressKey) bool { return a.flags[placeOfKey(key)] != nil })
+	if err != nil {
 		return fmt.Errorf("address table: %w", err)
 	}
 	return nil
@@ -92,17 +77,9 @@ func (a *addresses) disown() error {
 
 // addressFlags is what the service adds to those of its address.
 func (s *service) addressFlags() table.BalancerAddressFlag {
-	var flags table.BalancerAddressFlag
-	if !s.now.has(table.BalancerViewFlagVIEW_EMPTY) {
-		flags |= table.BalancerAddressFlagADDRESS_USABLE
-	}
-	if s.now.has(table.BalancerViewFlagVIEW_REJECT) {
-		flags |= table.BalancerAddressFlagADDRESS_REJECT
-	}
-	if s.now.has(table.BalancerViewFlagVIEW_TUNNEL_END) {
-		flags |= table.BalancerAddressFlagADDRESS_TUNNELLED
-	}
-	return flags
+	return when(!s.now.has(table.BalancerViewFlagVIEW_EMPTY), table.BalancerAddressFlagADDRESS_USABLE) |
+		when(s.now.has(table.BalancerViewFlagVIEW_REJECT), table.BalancerAddressFlagADDRESS_REJECT) |
+		when(s.now.has(table.BalancerViewFlagVIEW_TUNNEL_END), table.BalancerAddressFlagADDRESS_TUNNELLED)
 }
 
 // addressKey is a place's key in the program's table.

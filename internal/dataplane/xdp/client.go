@@ -40,14 +40,8 @@ func (c *clients) describe(svc *lb.Service) {
 func (c *clients) needs() program.Features { return when(c.idle != 0, program.FeatureClients) }
 
 func (c *clients) flags() table.BalancerViewFlag {
-	var flags table.BalancerViewFlag
-	if c.hashed {
-		flags |= table.BalancerViewFlagVIEW_AFFINITY_CLIENT
-	}
-	if c.idle > 0 {
-		flags |= table.BalancerViewFlagVIEW_REMEMBER_CLIENTS
-	}
-	return flags
+	return when(c.hashed, table.BalancerViewFlagVIEW_AFFINITY_CLIENT) |
+		when(c.idle > 0, table.BalancerViewFlagVIEW_REMEMBER_CLIENTS)
 }
 
 func (c *clients) same(old property) bool { return c.idle == old.(*clients).idle }

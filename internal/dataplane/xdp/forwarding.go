@@ -39,7 +39,7 @@ func (f *forwarding) describe(svc *lb.Service) {
 }
 
 func (f *forwarding) needs() program.Features {
-	need := map[lb.Forward]program.Features{
+	return when(f.overlay, program.FeatureOverlay) | map[lb.Forward]program.Features{
 		lb.L2DSR:  program.FeatureL2DSR,
 		lb.IPIP:   program.FeatureIPIP,
 		lb.GUE:    program.FeatureGUE,
@@ -48,10 +48,6 @@ func (f *forwarding) needs() program.Features {
 		lb.NAT:    program.FeatureNAT,
 		lb.DSR:    program.FeatureNAT | program.FeatureDSR,
 	}[f.mode]
-	if f.overlay {
-		need |= program.FeatureOverlay
-	}
-	return need
 }
 
 func (f *forwarding) flags() table.BalancerViewFlag {

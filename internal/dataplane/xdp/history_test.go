@@ -72,7 +72,7 @@ func (b *balanced) Update(backends []dataplanetest.Backend, reachable func(netip
 func (b *balanced) Pass(d time.Duration) error {
 	b.plane.epoch = b.plane.epoch.Add(-d)
 	seen := map[uint64]table.BalancerFlow{}
-	err := b.plane.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { seen[key] = *flow })
+	err := table.EachRecord(b.plane.tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) { seen[key] = *flow })
 	for key, flow := range seen {
 		flow.Seen -= uint32(d >> table.FlowTimeShift)
 		if err == nil {
@@ -127,7 +127,7 @@ func (b *balanced) State() (dataplanetest.State, error) {
 	}
 	one := stats[s.number.Base]
 	state.Counts = dataplanetest.Counts{Hits: one.Hits, Misses: one.Misses, Inserts: one.Inserts}
-	return state, b.plane.tables.EachFlow(func(uint64, *table.BalancerFlow) { state.Recorded++ })
+	return state, table.EachRecord(b.plane.tables.Maps.Flows, func(uint64, *table.BalancerFlow) { state.Recorded++ })
 }
 
 // phasePacket is a flow's packet of a phase.

@@ -80,24 +80,12 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 		},
 		backend: b,
 	}
-	if hop.Index != 0 && !b.Down {
-		e.Flags = uint8(table.BalancerBackendFlagBACKEND_USABLE)
-	}
-	if clientIdle(svc) > 0 && b.Weight > 0 {
-		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
-	}
-	if hop.Relay {
-		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_RELAY)
-	}
-	if svc.Forward == lb.DSR && b.Own() {
-		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_KEEP_SOURCE)
-	}
-	if svc.Membership.Is(b) {
-		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_LOCAL)
-	}
-	if hop.Handover {
-		e.Flags |= uint8(table.BalancerBackendFlagBACKEND_HANDOVER)
-	}
+	e.Flags = uint8(when(hop.Index != 0 && !b.Down, table.BalancerBackendFlagBACKEND_USABLE) |
+		when(clientIdle(svc) > 0 && b.Weight > 0, table.BalancerBackendFlagBACKEND_NEW_FLOWS) |
+		when(hop.Relay, table.BalancerBackendFlagBACKEND_RELAY) |
+		when(svc.Forward == lb.DSR && b.Own(), table.BalancerBackendFlagBACKEND_KEEP_SOURCE) |
+		when(svc.Membership.Is(b), table.BalancerBackendFlagBACKEND_LOCAL) |
+		when(hop.Handover, table.BalancerBackendFlagBACKEND_HANDOVER))
 	if hop.Local.IsValid() {
 		e.Local = hop.Local.As16()
 	}

@@ -110,7 +110,7 @@ func TestFlowTableIsResized(t *testing.T) {
 		t.Errorf("sessions %+v, want %+v", all, session)
 	}
 	records := 0
-	err := p.tables.EachFlow(func(_ uint64, flow *table.BalancerFlow) {
+	err := table.EachRecord(p.tables.Maps.Flows, func(_ uint64, flow *table.BalancerFlow) {
 		records++
 		if *flow != want {
 			t.Errorf("record %+v, want %+v", *flow, want)

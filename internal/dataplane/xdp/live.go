@@ -58,7 +58,7 @@ func (p *Plane) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
 		}
 		counts[o.vip][backend]++
 	}
-	err = p.tables.EachFlow(func(_ uint64, flow *table.BalancerFlow) {
+	err = table.EachRecord(p.tables.Maps.Flows, func(_ uint64, flow *table.BalancerFlow) {
 		if o := owners[flow.Service]; o != nil {
 			count(o, flow, o.idle)
 		}
@@ -66,7 +66,7 @@ func (p *Plane) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
+	err = table.EachRecord(p.tables.Maps.NatSessions, func(_ uint64, s *table.BalancerNatSession) {
 		if o := owners[s.Service]; o != nil && !table.IsReply(s) {
 			flow := table.AsFlow(s)
 			count(o, &flow, o.now.sessionIdle(s)+sessionTouch)

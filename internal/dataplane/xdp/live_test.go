@@ -42,7 +42,7 @@ func liveFlows(t *testing.T, p *Plane, svc *lb.Service) int {
 func age(t *testing.T, p *Plane, by time.Duration) {
 	t.Helper()
 	aged := map[uint64]table.BalancerFlow{}
-	err := p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) {
+	err := table.EachRecord(p.tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) {
 		flow.Seen -= uint32(by >> table.FlowTimeShift)
 		aged[key] = *flow
 	})

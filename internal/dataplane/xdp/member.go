@@ -139,32 +139,18 @@ func (t *memberTable) replace(old, next members) (members, error) {
 			continue
 		}
 		delete(t.services, key)
-		errs = append(errs, t.remove(key))
+		if err := table.Delete(t.table, key); err != nil {
+			errs = append(errs, fmt.Errorf("table peers: %w", err))
+		}
 	}
 	return next, errors.Join(errs...)
 }
 
-func (t *memberTable) remove(key table.BalancerPeerKey) error {
-	if err := t.table.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+// disown removes the members that an earlier agent left and that no service has.
+func (t *memberTable) disown() error {
+	err := table.DeleteOthers(t.table, func(key table.BalancerPeerKey) bool { return t.services[key] > 0 })
+	if err != nil {
 		return fmt.Errorf("table peers: %w", err)
 	}
 	return nil
-}
-
-// disown removes the members that an earlier agent left and that no service has.
-func (t *memberTable) disown() error {
-	var key table.BalancerPeerKey
-	var what uint8
-	var gone []table.BalancerPeerKey
-	it := t.table.Iterate()
-	for it.Next(&key, &what) {
-		if t.services[key] == 0 {
-			gone = append(gone, key)
-		}
-	}
-	errs := []error{it.Err()}
-	for _, key := range gone {
-		errs = append(errs, t.remove(key))
-	}
-	return errors.Join(errs...)
 }

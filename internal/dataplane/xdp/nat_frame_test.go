@@ -173,7 +173,7 @@ func sourcePort(t *testing.T, frame []byte) uint16 {
 func sessionsOf(t *testing.T, p *Plane) map[uint64]table.BalancerNatSession {
 	t.Helper()
 	all := map[uint64]table.BalancerNatSession{}
-	if err := p.tables.EachSession(func(key uint64, s *table.BalancerNatSession) { all[key] = *s }); err != nil {
+	if err := table.EachRecord(p.tables.Maps.NatSessions, func(key uint64, s *table.BalancerNatSession) { all[key] = *s }); err != nil {
 		t.Fatal(err)
 	}
 	return all

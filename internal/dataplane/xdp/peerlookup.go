@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"encoding/binary"
 	"errors"
 	"slices"
 	"unsafe"
@@ -88,11 +89,7 @@ func macBehind(address, other [6]byte) uint64 {
 }
 
 func macNumber(address [6]byte) uint64 {
-	var n uint64
-	for _, octet := range address {
-		n = n<<8 | uint64(octet)
-	}
-	return n
+	return uint64(binary.BigEndian.Uint16(address[:]))<<32 | uint64(binary.BigEndian.Uint32(address[2:]))
 }
 
 // relayHop is the next hop of packets that are relayed to another node. It identifies

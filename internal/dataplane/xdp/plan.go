@@ -24,6 +24,8 @@ type plan struct {
 	backends []lb.Backend
 	hops     []nexthop.Result
 	slots    []slot
+	// present are the service's backends.
+	present map[lb.BackendID]bool
 	// balancers are how the service's other balancers are reached, if that matters.
 	balancers []nexthop.Result
 	// kept marks the hops that an earlier agent used.
@@ -47,11 +49,13 @@ func (p *Plane) plan(svc *lb.Service) (plan, error) {
 	pl.features = pl.properties.needs()
 	slices.SortFunc(pl.backends, func(a, b lb.Backend) int { return a.ID().Compare(b.ID()) })
 	pl.ring = make([]maglev.Backend, len(pl.backends))
+	pl.present = make(map[lb.BackendID]bool, len(pl.backends))
 	for i, b := range pl.backends {
+		pl.present[b.ID()] = true
 		pl.ring[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight, Share: b.Share}
 	}
 	pl.size = maglev.Size(pl.ring)
-	pl.backends = append(pl.backends, p.leftBehind(svc)...)
+	pl.backends = append(pl.backends, p.leftBehind(&pl)...)
 	targets := make([]nexthop.Target, len(pl.backends))
 	for i, b := range pl.backends {
 		targets[i] = target(svc, b)
@@ -100,20 +104,16 @@ func (pl *plan) lose(device program.Device, seed uint64) error {
 
 // leftBehind are the backends that have slots in the service but are not among
 // its backends any more. They get no new flows.
-func (p *Plane) leftBehind(svc *lb.Service) []lb.Backend {
+func (p *Plane) leftBehind(pl *plan) []lb.Backend {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s, known := p.services[svc.VIP]
+	s, known := p.services[pl.svc.VIP]
 	if !known {
 		return nil
 	}
-	present := make(map[lb.BackendID]bool, len(svc.Backends))
-	for _, b := range svc.Backends {
-		present[b.ID()] = true
-	}
 	var left []lb.Backend
 	for i := range s.now.slots {
-		if one := &s.now.slots[i]; one.taken() && !one.adopted() && !present[one.id()] {
+		if one := &s.now.slots[i]; one.taken() && !one.adopted() && !pl.present[one.id()] {
 			b := one.backend
 			b.Weight = 0
 			left = append(left, b)

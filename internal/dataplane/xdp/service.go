@@ -11,7 +11,6 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
-	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -23,7 +22,7 @@ type service struct {
 	flipped table.Ticket // when it came into use; the other view may be written when it is over
 	// backends are the service's as last updated; nil if only an earlier agent
 	// knew. idle is how long its flows may be silent, with idleSlack.
-	backends map[lb.BackendID]struct{}
+	backends map[lb.BackendID]bool
 	idle     time.Duration
 	// left counts the slots of backends that have left the service.
 	left int
@@ -40,10 +39,6 @@ type service struct {
 	gone     dataplane.Traffic
 	flows    flowCounts
 	sessions int // of NAT, when they were last counted
-}
-
-func newService() *service {
-	return &service{now: &version{ring: &tracking.Ring{}}}
 }
 
 // leaver is a backend that left while packets to it may be on their way.

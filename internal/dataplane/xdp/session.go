@@ -70,7 +70,7 @@ func (w *sweeper) sweepSessions() error {
 		return err
 	}
 	over := map[uint64]uint32{} // by key: when it was last seen
-	err = w.p.tables.EachSession(func(key uint64, s *table.BalancerNatSession) {
+	err = table.EachRecord(w.p.tables.Maps.NatSessions, func(key uint64, s *table.BalancerNatSession) {
 		if o := owners[s.Service]; !o.keepsSession(s, now) {
 			over[key] = s.Seen
 		} else if !table.IsReply(s) {

@@ -125,7 +125,7 @@ func (w *sweeper) forgetPortion(keys []uint64, needed func() bool) (deleted int,
 	if w.p.closed || needed() {
 		return 0, nil
 	}
-	return w.p.tables.DeleteFlows(keys)
+	return table.DeleteRecords(w.p.tables.Maps.Flows, keys)
 }
 
 // serves reports whether there is a service of that number.
@@ -191,8 +191,7 @@ func (s *service) countLeft() {
 
 // wanted reports whether the backend of a slot is one of the service's.
 func (s *service) wanted(one *slot) bool {
-	_, ok := s.backends[one.id()]
-	return ok || s.backends == nil
+	return s.backends == nil || s.backends[one.id()]
 }
 
 // readFlows sorts the flow records by their services and returns the others by
@@ -203,7 +202,7 @@ func (w *sweeper) readFlows(services map[uint32]*swept) (orphans map[uint32][]ui
 		return nil, err
 	}
 	orphans = map[uint32][]uint64{}
-	err = w.p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) {
+	err = table.EachRecord(w.p.tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) {
 		if sw := services[flow.Service]; sw != nil {
 			sw.add(key, flow, now)
 		} else {
@@ -213,7 +212,7 @@ func (w *sweeper) readFlows(services map[uint32]*swept) (orphans map[uint32][]ui
 	if err != nil || !translate(services) {
 		return orphans, err
 	}
-	return orphans, w.p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
+	return orphans, table.EachRecord(w.p.tables.Maps.NatSessions, func(_ uint64, s *table.BalancerNatSession) {
 		if sw := services[s.Service]; sw != nil {
 			if sw.keepsSession(s, now) {
 				sw.used[s.Backend&0xffff] = true // the backend keeps its slot

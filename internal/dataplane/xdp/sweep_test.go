@@ -86,7 +86,7 @@ func TestSweepForgetsDeletedServices(t *testing.T) {
 	update(t, b.plane, other)
 	remove(t, b.plane, b.service.VIP)
 	p.must(b.plane.sweeper.sweep(b.plane.clock() + time.Hour))
-	p.must(b.plane.tables.EachFlow(func(key uint64, _ *table.BalancerFlow) { t.Errorf("record %x is left", key) }))
+	p.must(table.EachRecord(b.plane.tables.Maps.Flows, func(key uint64, _ *table.BalancerFlow) { t.Errorf("record %x is left", key) }))
 }
 
 // A service may learn its flows for longer than they may be idle: what has been
@@ -119,7 +119,7 @@ func TestRecordsDontOutliveTheirBackends(t *testing.T) {
 	b := p.all[0]
 	p.begin(dataplanetest.Opening)
 	records := map[uint64]table.BalancerFlow{}
-	p.must(b.plane.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { records[key] = *flow }))
+	p.must(table.EachRecord(b.plane.tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) { records[key] = *flow }))
 	p.present[0] = false
 	p.update(b)
 	p.must(b.Pass(dataplanetest.Idle + time.Hour))

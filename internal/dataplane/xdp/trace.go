@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -128,14 +129,10 @@ func (v *version) recorded(backend uint32) lb.BackendID {
 }
 
 func phaseName(phase table.BalancerPhase) dataplane.Phase {
-	switch phase {
-	case table.BalancerPhasePHASE_OPENING:
-		return dataplane.PhaseOpening
-	case table.BalancerPhasePHASE_DATAGRAM:
-		return dataplane.PhaseDatagram
-	default:
-		return dataplane.PhaseOpen
-	}
+	return cmp.Or(map[table.BalancerPhase]dataplane.Phase{
+		table.BalancerPhasePHASE_OPENING:  dataplane.PhaseOpening,
+		table.BalancerPhasePHASE_DATAGRAM: dataplane.PhaseDatagram,
+	}[phase], dataplane.PhaseOpen)
 }
 
 // Verdicts of an XDP program (enum xdp_action in linux/bpf.h).
@@ -148,16 +145,6 @@ const (
 
 // verdictName is a verdict's name in a dataplane.Trace.
 func verdictName(verdict uint32) string {
-	switch verdict {
-	case xdpDrop:
-		return "drop"
-	case xdpPass:
-		return "pass"
-	case xdpTX:
-		return "transmit"
-	case xdpRedirect:
-		return "redirect"
-	default:
-		return fmt.Sprintf("verdict %d", verdict)
-	}
+	names := map[uint32]string{xdpDrop: "drop", xdpPass: "pass", xdpTX: "transmit", xdpRedirect: "redirect"}
+	return cmp.Or(names[verdict], fmt.Sprintf("verdict %d", verdict))
 }

@@ -35,7 +35,7 @@ func trace(t *testing.T, p *Plane, frame []byte) dataplane.Trace {
 func records(t *testing.T, p *Plane) map[uint64]table.BalancerFlow {
 	t.Helper()
 	all := map[uint64]table.BalancerFlow{}
-	if err := p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { all[key] = *flow }); err != nil {
+	if err := table.EachRecord(p.tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) { all[key] = *flow }); err != nil {
 		t.Fatal(err)
 	}
 	return all

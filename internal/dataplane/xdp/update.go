@@ -11,6 +11,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 )
@@ -47,7 +48,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	vip := pl.svc.VIP
 	s, known := p.services[vip]
 	if !known {
-		s = newService()
+		s = &service{now: &version{ring: &tracking.Ring{}}}
 	}
 	if err := p.awaitReusable(s, known); err != nil {
 		return dataplane.Programmed{}, err
@@ -77,10 +78,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 func (s *service) record(pl plan) {
 	s.features = pl.features
 	s.idle = pl.svc.Idle() + idleSlack
-	s.backends = make(map[lb.BackendID]struct{}, len(pl.svc.Backends))
-	for _, b := range pl.svc.Backends {
-		s.backends[b.ID()] = struct{}{}
-	}
+	s.backends = pl.present
 	s.countLeft()
 }
 
@@ -154,11 +152,7 @@ func (v *version) stageSlots(t *table.Tables, pl plan) (map[lb.BackendID]uint16,
 		}
 		v.slots[n] = pl.slots[i].after(&v.slots[n])
 	}
-	present := make(map[lb.BackendID]bool, len(pl.ring))
-	for _, b := range pl.ring {
-		present[b.ID] = true
-	}
-	disableDeadNodes(v.slots, present)
+	disableDeadNodes(v.slots, pl.present)
 	return numbers, nil
 }
 

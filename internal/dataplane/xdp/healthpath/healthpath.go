@@ -66,7 +66,7 @@ type Sender struct {
 	objects  objects
 	counters program.Counters
 	device   device
-	hook     program.Hook
+	hook     program.Attachment
 	done     chan struct{}
 	running  sync.WaitGroup
 	claim    *net.UnixConn
@@ -170,10 +170,7 @@ func (s *Sender) Counters() (map[string]uint64, error) { return s.counters.Read(
 func (s *Sender) Close() error {
 	close(s.done)
 	s.running.Wait()
-	var errs []error
-	if s.hook.Link != nil {
-		errs = append(errs, s.hook.Link.Close())
-	}
+	errs := []error{s.hook.Close()}
 	if s.netlink != nil {
 		errs = append(errs, clean(s.netlink))
 		s.netlink.Close()
@@ -242,8 +239,8 @@ func load(cfg Config) (objects, program.Counters, error) {
 		return o, program.Counters{}, err
 	}
 	spec.Maps[probeMapProbeTargets].MaxEntries = uint32(cfg.Targets)
-	if err := spec.Variables[probeVarHashSeed].Set(cfg.Seed); err != nil {
-		return o, program.Counters{}, fmt.Errorf("constant %s: %w", probeVarHashSeed, err)
+	if err := program.SetConstants(spec, map[string]any{probeVarHashSeed: cfg.Seed}); err != nil {
+		return o, program.Counters{}, err
 	}
 	if err := spec.LoadAndAssign(&o, program.On(cfg.Tables, spec)); err != nil {
 		return o, program.Counters{}, fmt.Errorf("probe programs: %w", err)

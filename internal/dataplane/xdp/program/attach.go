@@ -32,6 +32,14 @@ type Attachment struct {
 	link link.Link
 }
 
+// Close takes the program off the interface, if there is one, unless the link is pinned.
+func (a Attachment) Close() error {
+	if a.link == nil {
+		return nil
+	}
+	return a.link.Close()
+}
+
 // attach puts the program on an interface, with its link pinned in dir. Where a
 // pinned link is already there its program is replaced: one atomic step, so not
 // a packet sees an interface without a balancer.
@@ -57,13 +65,12 @@ func attach(program *ebpf.Program, dir, name string, mode Mode) (Attachment, err
 			return a, err
 		}
 	}
-	h, err := Attach(program, dev, mode)
+	a, err := Attach(program, dev, mode)
 	if err != nil {
 		return Attachment{}, err
 	}
-	a := Attachment{Interface: name, Mode: h.Mode, Reason: h.Reason, link: h.Link}
 	if err := a.link.Pin(present); err != nil {
-		return Attachment{}, errors.Join(fmt.Errorf("interface %s: pin link: %w", name, err), a.link.Close())
+		return Attachment{}, errors.Join(fmt.Errorf("interface %s: pin link: %w", name, err), a.Close())
 	}
 	return a, nil
 }
@@ -191,36 +198,26 @@ const (
 	Generic Mode = "generic" // in the network stack: works everywhere, slower
 )
 
-// Hook is a program on an interface; closing Link takes it off unless the link
-// is pinned.
-type Hook struct {
-	Link link.Link
-	// Mode is Native or Generic.
-	Mode Mode
-	// Reason is why the mode is not native although it might be.
-	Reason string
-}
-
 // Attach puts the program on an interface that has none.
-func Attach(program *ebpf.Program, dev *net.Interface, mode Mode) (Hook, error) {
-	h := Hook{Mode: Native}
+func Attach(program *ebpf.Program, dev *net.Interface, mode Mode) (Attachment, error) {
+	a := Attachment{Interface: dev.Name, Mode: Native}
 	var err error
 	if mode != Generic {
-		h.Link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPDriverMode})
+		a.link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPDriverMode})
 		switch {
 		case err == nil:
-			return h, nil
+			return a, nil
 		case errors.Is(err, unix.EBUSY), errors.Is(err, unix.EEXIST):
-			return Hook{}, fmt.Errorf("interface %s: another XDP program is attached to it: %w", dev.Name, err)
+			return Attachment{}, fmt.Errorf("interface %s: another XDP program is attached to it: %w", dev.Name, err)
 		case mode == Native:
-			return Hook{}, fmt.Errorf("interface %s: native XDP: %w", dev.Name, err)
+			return Attachment{}, fmt.Errorf("interface %s: native XDP: %w", dev.Name, err)
 		}
-		h.Reason = fmt.Sprintf("native XDP refused by the driver: %v", err)
+		a.Reason = fmt.Sprintf("native XDP refused by the driver: %v", err)
 	}
-	h.Mode = Generic
-	h.Link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPGenericMode})
+	a.Mode = Generic
+	a.link, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: dev.Index, Flags: link.XDPGenericMode})
 	if err != nil {
-		return Hook{}, fmt.Errorf("interface %s: generic XDP: %w", dev.Name, err)
+		return Attachment{}, fmt.Errorf("interface %s: generic XDP: %w", dev.Name, err)
 	}
-	return h, nil
+	return a, nil
 }

@@ -3,17 +3,13 @@
 package program
 
 import (
-	"fmt"
 	"strings"
-
-	"github.com/cilium/ebpf"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 )
 
 // Features are the parts of the program that services need. The others are
-// switched off by load-time constants, and the verifier removes their code
-// .
+// switched off by load-time constants, and the verifier removes their code.
 type Features uint32
 
 // The features, by their bits in program names.
@@ -56,16 +52,6 @@ func featureConstants() []string {
 	}
 }
 
-// set writes the constants of a program that has these features.
-func (f Features) set(spec *ebpf.CollectionSpec) error {
-	for bit, name := range featureConstants() {
-		if err := spec.Variables[name].Set(uint8(f >> bit & 1)); err != nil {
-			return fmt.Errorf("constant %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
 // String lists the features by their names in bpf/core/config.h.
 func (f Features) String() string {
 	var names []string
@@ -96,12 +82,7 @@ type featureCounts [32]int
 // others.
 func (c *featureCounts) replace(from, to Features) {
 	for bit := range c {
-		if from>>bit&1 != 0 {
-			c[bit]--
-		}
-		if to>>bit&1 != 0 {
-			c[bit]++
-		}
+		c[bit] += int(to>>bit&1) - int(from>>bit&1)
 	}
 }
 

@@ -153,10 +153,7 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[replyVarSkbLink].Set(length); err != nil {
-		return nil, err
-	}
-	if err := spec.Variables[replyVarHashSeed].Set(cfg.Seed); err != nil {
+	if err := SetConstants(spec, map[string]any{replyVarSkbLink: length, replyVarHashSeed: cfg.Seed}); err != nil {
 		return nil, err
 	}
 	var programs replyPrograms

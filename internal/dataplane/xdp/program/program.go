@@ -204,18 +204,30 @@ const programName = "balance_%x"
 
 // specification is the program with its constants.
 func (s *Set) specification(f Features) (*ebpf.CollectionSpec, error) {
-	spec := s.config.Tables.Spec()
-	if err := spec.Variables[table.BalancerVarHashSeed].Set(s.config.Seed); err != nil {
-		return nil, fmt.Errorf("constant %s: %w", table.BalancerVarHashSeed, err)
-	}
-	if err := spec.Variables[table.BalancerVarVipMask].Set(uint32(table.VIPPlaces(s.config.Tables.Capacity.Services) - 1)); err != nil {
-		return nil, fmt.Errorf("constant %s: %w", table.BalancerVarVipMask, err)
-	}
-	if err := s.config.NAT.set(spec); err != nil {
-		return nil, err
-	}
+	spec, nat := s.config.Tables.Spec(), s.config.NAT
 	spec.Programs[table.BalancerProgBalance].Name = fmt.Sprintf(programName, uint32(f))
-	return spec, f.set(spec)
+	constants := map[string]any{
+		table.BalancerVarHashSeed:         s.config.Seed,
+		table.BalancerVarVipMask:          uint32(table.VIPPlaces(s.config.Tables.Capacity.Services) - 1),
+		table.BalancerVarNatFirstPort:     uint32(nat.FirstPort),
+		table.BalancerVarNatPorts:         uint32(nat.LastPort) - uint32(nat.FirstPort) + 1,
+		table.BalancerVarNatIpv4Addresses: nat.count(true),
+		table.BalancerVarNatIpv6Addresses: nat.count(false),
+	}
+	for bit, name := range featureConstants() {
+		constants[name] = uint8(f >> bit & 1)
+	}
+	return spec, SetConstants(spec, constants)
+}
+
+// SetConstants sets load-time constants of programs, by name.
+func SetConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
+	for name, value := range values {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return fmt.Errorf("constant %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // On lets programs be loaded on those of a data plane's tables, by name, that they use.
@@ -278,7 +290,7 @@ func (s *Set) Attachments() []Attachment { return slices.Clone(s.attachments) }
 func (s *Set) Close() error {
 	var errs []error
 	for _, a := range s.attachments {
-		errs = append(errs, a.link.Close())
+		errs = append(errs, a.Close())
 	}
 	errs = append(errs, s.tracer.close())
 	if s.program != nil {
@@ -318,19 +330,4 @@ func (n NAT) count(ipv4 bool) uint32 {
 		}
 	}
 	return count
-}
-
-// set writes the constants of a program.
-func (n NAT) set(spec *ebpf.CollectionSpec) error {
-	for name, value := range map[string]uint32{
-		table.BalancerVarNatFirstPort:     uint32(n.FirstPort),
-		table.BalancerVarNatPorts:         uint32(n.LastPort) - uint32(n.FirstPort) + 1,
-		table.BalancerVarNatIpv4Addresses: n.count(true),
-		table.BalancerVarNatIpv6Addresses: n.count(false),
-	} {
-		if err := spec.Variables[name].Set(value); err != nil {
-			return fmt.Errorf("constant %s: %w", name, err)
-		}
-	}
-	return nil
 }

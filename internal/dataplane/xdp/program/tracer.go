@@ -56,8 +56,8 @@ func (s *Set) loadTracer() (*tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := spec.Variables[table.BalancerVarTracing].Set(uint8(1)); err != nil {
-		return nil, fmt.Errorf("constant %s: %w", table.BalancerVarTracing, err)
+	if err := SetConstants(spec, map[string]any{table.BalancerVarTracing: uint8(1)}); err != nil {
+		return nil, err
 	}
 	for name, size := range tracerOwn(spec.Maps[table.BalancerMapCounters].MaxEntries) {
 		spec.Maps[name].MaxEntries = size

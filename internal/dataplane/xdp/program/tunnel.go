@@ -31,7 +31,7 @@ type TunnelConfig struct {
 // without tunnel devices, and any other: its program, bpf/node.bpf.c, runs as XDP.
 type TunnelEnd struct {
 	objects  nodeObjects
-	hook     Hook
+	hook     Attachment
 	counters Counters
 }
 
@@ -126,9 +126,5 @@ func (e *TunnelEnd) Counters() (map[string]uint64, error) { return e.counters.Re
 
 // Close detaches the program: packets are no longer opened.
 func (e *TunnelEnd) Close() error {
-	var err error
-	if e.hook.Link != nil {
-		err = e.hook.Link.Close()
-	}
-	return errors.Join(err, e.objects.Close())
+	return errors.Join(e.hook.Close(), e.objects.Close())
 }

@@ -3,11 +3,8 @@
 package table
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-
-	"github.com/cilium/ebpf"
 )
 
 // maxTunnelEnds is the number of tunnel end points of a node.
@@ -23,22 +20,8 @@ func (t *Tables) SetTunnelEnds(ends []netip.Addr) error {
 	for _, end := range ends {
 		wanted[BalancerAddress{Bytes: end.As16()}] = true
 	}
-	var old []BalancerAddress
-	var key BalancerAddress
-	var value uint8
-	it := t.Maps.TunnelEnds.Iterate()
-	for it.Next(&key, &value) {
-		if !wanted[key] {
-			old = append(old, key)
-		}
-	}
-	if err := it.Err(); err != nil {
+	if err := DeleteOthers(t.Maps.TunnelEnds, func(key BalancerAddress) bool { return wanted[key] }); err != nil {
 		return fmt.Errorf("tunnel end points: %w", err)
-	}
-	for _, key := range old {
-		if err := t.Maps.TunnelEnds.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return fmt.Errorf("tunnel end point %s: %w", Unmapped(key.Bytes), err)
-		}
 	}
 	for key := range wanted {
 		if err := t.Maps.TunnelEnds.Put(key, uint8(1)); err != nil {

@@ -19,21 +19,13 @@ const FlowTimeShift = 20
 
 // FlowClock is the present time as flow records have it.
 func FlowClock() (uint32, error) {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now); err != nil {
-		return 0, fmt.Errorf("monotonic clock: %w", err)
-	}
-	return uint32(now.Nano() >> FlowTimeShift), nil
+	now, err := ClientClock()
+	return uint32(now >> FlowTimeShift), err
 }
 
 // FlowAge is how long a flow has been silent; what was seen since now is 0 old.
 func FlowAge(now, seen uint32) time.Duration {
 	return time.Duration(max(int32(now-seen), 0)) << FlowTimeShift
-}
-
-// EachFlow calls yield with every flow record.
-func (t *Tables) EachFlow(yield func(key uint64, flow *BalancerFlow)) error {
-	return EachRecord(t.Maps.Flows, yield)
 }
 
 // EachRecord calls yield with every element of a hash table. Elements that come
@@ -56,9 +48,29 @@ func EachRecord[T any](table *ebpf.Map, yield func(key uint64, record *T)) error
 	}
 }
 
-// DeleteFlows deletes records and counts those that existed.
-func (t *Tables) DeleteFlows(keys []uint64) (deleted int, err error) {
-	return DeleteRecords(t.Maps.Flows, keys)
+// Delete deletes an element of a hash table, if it is there.
+func Delete(table *ebpf.Map, key any) error {
+	if err := table.Delete(key); !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	return nil
+}
+
+// DeleteOthers deletes the elements of a hash table whose keys are not wanted.
+func DeleteOthers[K any](table *ebpf.Map, wanted func(K) bool) error {
+	var key K
+	var others []K
+	it := table.Iterate()
+	for it.Next(&key, new([]byte)) {
+		if !wanted(key) {
+			others = append(others, key)
+		}
+	}
+	errs := []error{it.Err()}
+	for _, key := range others {
+		errs = append(errs, Delete(table, key))
+	}
+	return errors.Join(errs...)
 }
 
 // DeleteRecords deletes elements of a hash table and counts those that existed.
@@ -75,13 +87,8 @@ func DeleteRecords(table *ebpf.Map, keys []uint64) (deleted int, err error) {
 	return deleted, nil
 }
 
-// EachSession calls yield with every entry of a NAT session, of which there are
-// two.
-func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) error {
-	return EachRecord(t.Maps.NatSessions, yield)
-}
-
-// IsReply reports whether the entry is that for packets of the server.
+// IsReply reports whether the entry is that for packets of the server: each NAT session
+// has two.
 func IsReply(s *BalancerNatSession) bool {
 	return s.Flags&uint8(BalancerNatFlagNAT_REPLY) != 0
 }
@@ -98,11 +105,11 @@ func AsFlow(s *BalancerNatSession) BalancerFlow {
 // EachRemembered calls yield with every flow record, and with every NAT session as
 // one.
 func (t *Tables) EachRemembered(yield func(flow *BalancerFlow)) error {
-	err := t.EachFlow(func(_ uint64, flow *BalancerFlow) { yield(flow) })
+	err := EachRecord(t.Maps.Flows, func(_ uint64, flow *BalancerFlow) { yield(flow) })
 	if err != nil {
 		return err
 	}
-	return t.EachSession(func(_ uint64, s *BalancerNatSession) {
+	return EachRecord(t.Maps.NatSessions, func(_ uint64, s *BalancerNatSession) {
 		if !IsReply(s) {
 			flow := AsFlow(s)
 			yield(&flow)

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cilium/ebpf"
-
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -23,7 +21,7 @@ func (t *Tables) PutServer(number uint32, id lb.ServerID, record uint32) error {
 
 // DeleteServer deletes a server ID, if it is there.
 func (t *Tables) DeleteServer(number uint32, id lb.ServerID) error {
-	if err := t.Maps.Servers.Delete(serverKey(number, id)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := Delete(t.Maps.Servers, serverKey(number, id)); err != nil {
 		return fmt.Errorf("server id %s: table servers: %w", id, err)
 	}
 	return nil

@@ -3,7 +3,6 @@
 package table
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -106,8 +105,7 @@ func (l *SourceLists) Sweep() {
 
 func (l *SourceLists) remove(list SourceList) error {
 	for prefix := range list.verdicts {
-		err := l.table.Delete(sourceKey(list.Number.Base, prefix))
-		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		if err := Delete(l.table, sourceKey(list.Number.Base, prefix)); err != nil {
 			return err
 		}
 	}
