@@ -10,14 +10,14 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-func addressTable(t *testing.T, p *Plane) map[place]table.BalancerAddressFlag {
+func addressTable(t *testing.T, p *Plane) map[table.BalancerAddressKey]table.BalancerAddressFlag {
 	t.Helper()
-	have := map[place]table.BalancerAddressFlag{}
+	have := map[table.BalancerAddressKey]table.BalancerAddressFlag{}
 	var key table.BalancerAddressKey
 	var flags uint32
 	it := p.tables.Maps.Addresses.Iterate()
 	for it.Next(&key, &flags) {
-		have[placeOfKey(key)] = table.BalancerAddressFlag(flags)
+		have[key] = table.BalancerAddressFlag(flags)
 	}
 	if err := it.Err(); err != nil {
 		t.Fatal(err)
@@ -31,14 +31,14 @@ func TestAddresses(t *testing.T) {
 	const usable, reject = table.BalancerAddressFlagADDRESS_USABLE, table.BalancerAddressFlagADDRESS_REJECT
 	dir := testPins(t)
 	p := openTestPlane(t, dir, newStaticHops())
-	want := map[place]table.BalancerAddressFlag{}
+	want := map[table.BalancerAddressKey]table.BalancerAddressFlag{}
 	check := func(when string) {
 		t.Helper()
 		if got := addressTable(t, p); !maps.Equal(got, want) {
 			t.Errorf("%s: addresses %v, want %v", when, got, want)
 		}
 	}
-	untagged, tagged := place{address: vip4}, place{vip4, segment(100)}
+	untagged, tagged := addressKey(lb.VIP{Address: vip4}), addressKey(lb.VIP{Address: vip4, Segment: segment(100)})
 	web, empty, tenant := manyBackends(vip4, 2), manyBackends(vip4, 0), manyBackends(vip4, 1)
 	empty.Port, empty.Unavailable = 81, lb.Reject
 	tenant.Segment = segment(100)
@@ -53,7 +53,7 @@ func TestAddresses(t *testing.T) {
 	want[tagged] = usable
 	check("another segment")
 
-	stray := addressKey(place{address: vip6})
+	stray := addressKey(lb.VIP{Address: vip6})
 	if err := p.tables.Maps.Addresses.Put(stray, uint32(usable)); err != nil {
 		t.Fatal(err)
 	}

@@ -58,11 +58,8 @@ func (s *service) serves(v *version) bool {
 
 // lost reports whether a backend on the ring can't be used any more.
 func (s *service) lost(v *version) bool {
-	for _, e := range v.ring.Entries {
+	return slices.ContainsFunc(v.ring.Entries, func(e uint16) bool {
 		n := tracking.Slot(e)
-		if int(n) < len(s.now.slots) && s.now.slots[n].usable() && !v.slots[n].usable() {
-			return true
-		}
-	}
-	return false
+		return int(n) < len(s.now.slots) && s.now.slots[n].usable() && !v.slots[n].usable()
+	})
 }

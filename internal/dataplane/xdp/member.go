@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -95,11 +96,7 @@ func membersOf(pl plan) members {
 
 // tunnelKey is the key of a member by the outer header of a mode's tunnels.
 func tunnelKey(forward lb.Forward, a netip.Addr) table.BalancerPeerKey {
-	key := table.BalancerPeerKey{Address: a.As16(), Forward: uint32(table.BalancerForwardFORWARD_IPIP)}
-	if forward == lb.GUE {
-		key.Forward = uint32(table.BalancerForwardFORWARD_GUE)
-	}
-	return key
+	return table.BalancerPeerKey{Address: a.As16(), Forward: uint32(slices.Index(forwards(), forward))}
 }
 
 // memberTable is the table of the nodes with which services are shared.

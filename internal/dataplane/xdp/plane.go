@@ -162,12 +162,16 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
+	refusals, err := newRefusals(tables, cfg.Log)
+	if err != nil {
+		return nil, errors.Join(err, tables.Close())
+	}
 	programs, err := program.New(program.Config{
 		Tables: tables, Seed: cfg.Seed, NAT: cfg.NAT, PinDir: cfg.PinDir, Interfaces: cfg.Interfaces, Mode: cfg.Mode,
 		Log: cfg.Log, Test: cfg.selfTest(), Replaced: cfg.Replaced,
 	})
 	if err != nil {
-		return nil, errors.Join(err, tables.Close())
+		return nil, errors.Join(err, refusals.reader.Close(), tables.Close())
 	}
 	p := &Plane{
 		config:    cfg,
@@ -176,7 +180,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		programs:  programs,
 		epoch:     time.Now(),
 		stale:     dataplane.NewStaleQueue(),
-		refusals:  newRefusals(cfg.Log),
+		refusals:  refusals,
 		done:      make(chan struct{}),
 		services:  make(map[lb.VIP]*service),
 		addresses: newAddresses(tables),
@@ -198,9 +202,6 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 func (p *Plane) begin() error {
 	err := errors.Join(p.adopt(), p.tables.SetTunnelEnds(p.config.TunnelEnds), p.tables.SetNATAddresses(p.config.NAT.Addresses))
 	if err != nil {
-		return err
-	}
-	if err := p.refusals.open(p.tables); err != nil {
 		return err
 	}
 	p.running.Go(func() { p.refusals.run(p.nameRefusals) })
@@ -245,7 +246,7 @@ func (p *Plane) Close() error {
 	if done {
 		return nil
 	}
-	errs := []error{p.paths.close(), p.resolver.Close(), p.refusals.close()}
+	errs := []error{p.paths.close(), p.resolver.Close(), p.refusals.reader.Close()}
 	close(p.done)
 	p.tables.Grace.Close()
 	p.running.Wait()

@@ -56,15 +56,6 @@ func (p *properties) all() []property {
 	}
 }
 
-// slotsFreed updates properties that name slots of backends that have left.
-func (p *properties) slotsFreed(slots []slot) {
-	for _, one := range p.all() {
-		if names, ok := one.(interface{ slotsFreed([]slot) }); ok {
-			names.slotsFreed(slots)
-		}
-	}
-}
-
 // flagged is the part of properties that have nothing in the tables but a flag of
 // the view or a feature of the program.
 type flagged struct{}

@@ -51,22 +51,12 @@ type refusals struct {
 	log    *slog.Logger
 }
 
-func newRefusals(log *slog.Logger) *refusals {
-	return &refusals{out: make(chan dataplane.Refusal, maxRefusals), log: log}
-}
-
-func (r *refusals) open(t *table.Tables) (err error) {
-	if r.reader, err = ringbuf.NewReader(t.Maps.NatRefusals); err != nil {
-		return fmt.Errorf("table nat_refusals: %w", err)
+func newRefusals(t *table.Tables, log *slog.Logger) (*refusals, error) {
+	reader, err := ringbuf.NewReader(t.Maps.NatRefusals)
+	if err != nil {
+		return nil, fmt.Errorf("table nat_refusals: %w", err)
 	}
-	return nil
-}
-
-func (r *refusals) close() error {
-	if r.reader == nil {
-		return nil
-	}
-	return r.reader.Close()
+	return &refusals{reader: reader, out: make(chan dataplane.Refusal, maxRefusals), log: log}, nil
 }
 
 // run delivers refusals under the names that name gives them, until the reader is

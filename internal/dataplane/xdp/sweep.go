@@ -305,7 +305,7 @@ func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, u
 		next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
 	}
 	s.free(next, sw.used)
-	next.properties.slotsFreed(next.slots)
+	next.properties.quic.slotsFreed(next.slots)
 	if err := next.stageTables(w.p.tables, s); err != nil {
 		next.unstage(w.p.tables, s)
 		return nil, nil, 0, nil // no room now: there is another sweep

@@ -29,7 +29,7 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 	if f.Memlock, err = lockedMemory(); err != nil {
 		return f, fmt.Errorf("memory lock: %w", err)
 	}
-	if f.BPFFS.Mounted, err = onBPFFS(pins); err != nil {
+	if f.BPFFS.Mounted, err = OnBPFFS(pins); err != nil {
 		return f, fmt.Errorf("bpffs at %s: %w", pins, err)
 	}
 	if f.BPFFS.Known, err = knowsBPFFS(); err != nil {
@@ -70,9 +70,9 @@ func lockedMemory() (uint64, error) {
 	return limit.Cur, nil // RLIM_INFINITY is NoLimit
 }
 
-// onBPFFS reports whether dir, or the nearest folder above it that exists, is
+// OnBPFFS reports whether dir, or the nearest folder above it that exists, is
 // in a BPF file system.
-func onBPFFS(dir string) (bool, error) {
+func OnBPFFS(dir string) (bool, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return false, err

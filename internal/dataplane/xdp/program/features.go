@@ -78,14 +78,6 @@ func replacement(before, after Features) string {
 // featureCounts counts the services that need each feature, by its bit.
 type featureCounts [32]int
 
-// replace takes a service from those that need some features to those that need
-// others.
-func (c *featureCounts) replace(from, to Features) {
-	for bit := range c {
-		c[bit] += int(to>>bit&1) - int(from>>bit&1)
-	}
-}
-
 // needed is what at least one service needs.
 func (c *featureCounts) needed() Features {
 	var f Features

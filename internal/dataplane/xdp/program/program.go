@@ -72,7 +72,11 @@ func (s *Set) Exits() (map[string]uint64, error) { return s.exits.Read() }
 
 // Recount takes a service from those that need some features to those that need
 // others.
-func (s *Set) Recount(from, to Features) { s.needs.replace(from, to) }
+func (s *Set) Recount(from, to Features) {
+	for bit := range s.needs {
+		s.needs[bit] += int(to>>bit&1) - int(from>>bit&1)
+	}
+}
 
 // Prepare makes sure that the program in use can serve one more service, before
 // packets see that service: also the program that an earlier agent left running.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/host/preflight"
 )
 
 // Layout is the version of the tables' layout: the name of the folder, in an
@@ -115,17 +117,8 @@ func MountBPF(dir string) error {
 	return nil
 }
 
-// InBPF looks at dir or, if it doesn't exist yet, at the nearest folder above.
+// InBPF reports whether dir is known to lie in a BPF file system, or would if it existed.
 func InBPF(dir string) bool {
-	for {
-		var fs unix.Statfs_t
-		err := unix.Statfs(dir, &fs)
-		switch {
-		case err == nil:
-			return fs.Type == unix.BPF_FS_MAGIC
-		case !errors.Is(err, os.ErrNotExist) || dir == "/":
-			return false
-		}
-		dir = filepath.Dir(dir)
-	}
+	in, err := preflight.OnBPFFS(dir)
+	return err == nil && in
 }

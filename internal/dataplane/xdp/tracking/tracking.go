@@ -87,7 +87,7 @@ func (r *Ring) Next(slots []uint16, now time.Duration) *Ring {
 		return r.resize(slots, now)
 	}
 	next := r.mark(slots, now)
-	if next == r && !r.differs(slots) {
+	if next == r && slices.EqualFunc(r.Entries, slots, func(e, slot uint16) bool { return Slot(e) == slot }) {
 		return r
 	}
 	out := *next
@@ -133,15 +133,6 @@ func (r *Ring) fill(slots []uint16) []uint16 {
 		return slices.Repeat([]uint16{None}, len(r.Entries))
 	}
 	return slots
-}
-
-func (r *Ring) differs(slots []uint16) bool {
-	for i, e := range r.Entries {
-		if Slot(e) != slots[i] {
-			return true
-		}
-	}
-	return false
 }
 
 // mark marks the entries whose slots differ, which stay what they are. Marked
