@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -48,10 +49,7 @@ func (p *Peer) External(local Local) bool { return p.ASN != local.ASN }
 
 // Equal compares by value.
 func (p *Peer) Equal(o *Peer) bool {
-	a, b := *p, *o
-	sameBFD := a.BFD == b.BFD || a.BFD != nil && b.BFD != nil && *a.BFD == *b.BFD
-	a.BFD, b.BFD = nil, nil
-	return a == b && sameBFD
+	return reflect.DeepEqual(p, o)
 }
 
 // TTL is the TTL of packets to the peer, 0 for the kernel's default. By convention it is

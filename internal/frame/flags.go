@@ -4,6 +4,7 @@ package frame
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/gopacket/gopacket/layers"
@@ -40,16 +41,11 @@ func (f Flags) String() string {
 func (f *Flags) Set(text string) error {
 	*f = 0
 	for name := range strings.SplitSeq(text, ",") {
-		found := false
-		for i, known := range flagNames {
-			if name == known {
-				*f |= 1 << i
-				found = true
-			}
-		}
-		if !found {
+		i := slices.Index(flagNames[:], name)
+		if i < 0 {
 			return fmt.Errorf("flag %q: want some of %s", name, strings.Join(flagNames[:], ","))
 		}
+		*f |= 1 << i
 	}
 	return nil
 }

@@ -30,13 +30,7 @@ type Config struct {
 // the same way is probed once for all of them.
 // Its methods may be called at any time, by several goroutines.
 type Monitor struct {
-	paths     Paths
-	report    func([]Verdict)
-	log       *slog.Logger
-	newProber func(*lb.HealthCheck) Prober
-	// most is how many probes may be on their way at the same time.
-	most int
-
+	config Config
 	// news notifies the reporter of verdicts.
 	news chan struct{}
 
@@ -57,8 +51,7 @@ type Monitor struct {
 // New returns a Monitor that probes nothing yet.
 func New(c Config) *Monitor {
 	return &Monitor{
-		paths: c.Paths, report: c.Report, log: c.Log, newProber: c.Prober, most: c.Probes,
-		news:    make(chan struct{}, 1),
+		config: c, news: make(chan struct{}, 1),
 		targets: make(map[targetKey]*target), members: make(map[subject]*member),
 	}
 }
@@ -66,7 +59,7 @@ func New(c Config) *Monitor {
 // Run probes until ctx ends, once in a Monitor's life. It returns when the last
 // probe is over and all paths are released.
 func (m *Monitor) Run(ctx context.Context) {
-	p := &probing{ctx: ctx, slots: make(chan struct{}, m.most)}
+	p := &probing{ctx: ctx, slots: make(chan struct{}, m.config.Probes)}
 	m.mu.Lock()
 	m.probing = p
 	for _, t := range m.targets {
@@ -157,7 +150,7 @@ func (m *Monitor) deliver(ctx context.Context) {
 		case <-time.After(gather):
 		}
 		if verdicts := m.takeChanged(); len(verdicts) > 0 {
-			m.report(verdicts)
+			m.config.Report(verdicts)
 		}
 	}
 }

@@ -33,7 +33,7 @@ func (w *ways) Open(svc *lb.Service, b lb.Backend, port uint16) (Path, func(), e
 
 func newWays(t *testing.T) *ways {
 	w := &ways{world: newWorld(t)}
-	w.Monitor.paths = w
+	w.Monitor.config.Paths = w
 	w.run()
 	return w
 }

@@ -71,7 +71,7 @@ func later(a, b time.Time) time.Time {
 
 // probe probes a target once.
 func (m *Monitor) probe(ctx context.Context, t *target) {
-	err := t.open(m.paths) // takes none of the probe's time: it may be the first way of all
+	err := t.open(m.config.Paths) // takes none of the probe's time: it may be the first way of all
 	start := time.Now()
 	if err == nil {
 		limited, cancel := context.WithTimeout(ctx, t.check.Timeout)
@@ -87,7 +87,7 @@ func (m *Monitor) probe(ctx context.Context, t *target) {
 		release()
 	}
 	if log && ctx.Err() == nil {
-		m.log.Warn("health check failed locally", "backend", t.key.backend.Address, "error", err)
+		m.config.Log.Warn("health check failed locally", "backend", t.key.backend.Address, "error", err)
 	}
 }
 

@@ -131,7 +131,7 @@ func (r *targetChange) target(svc *lb.Service, backend lb.Backend, key targetKey
 	}
 	p := r.probers[key.wire]
 	if p == nil {
-		p = r.newProber(svc.Health)
+		p = r.config.Prober(svc.Health)
 		r.probers[key.wire] = p
 	}
 	t := &target{key: key, service: svc, backend: backend, check: svc.Health, prober: p}

@@ -183,7 +183,7 @@ func TestFirstCheckOfAServiceTakesNobodyOut(t *testing.T) {
 func TestManyBackends(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.most = 300
+		w.config.Probes = 300
 		w.takes = 100 * time.Millisecond
 		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), addresses(2000)...)})
 		w.run()

@@ -3,6 +3,7 @@
 package health
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,11 +28,7 @@ type targetKey struct {
 
 // newTargetKey returns the key of a backend; wire is its check's WireKey.
 func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
-	port := backend.Port
-	if svc.Health.Port != 0 {
-		port = svc.Health.Port
-	}
-	k := targetKey{port: port, wire: wire, backend: lb.Backend{
+	k := targetKey{port: cmp.Or(svc.Health.Port, backend.Port), wire: wire, backend: lb.Backend{
 		Address: backend.Address, TunnelEnd: backend.TunnelEnd, MAC: backend.MAC, Segment: backend.Segment,
 	}}
 	if !svc.Forward.Translates() {

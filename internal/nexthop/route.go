@@ -6,7 +6,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/bits"
 	"net"
 	"net/netip"
 	"slices"
@@ -50,12 +49,7 @@ type path struct {
 }
 
 // next returns the neighbour that packets to t are sent to.
-func (p path) next(t Target) netip.Addr {
-	if p.gateway.IsValid() {
-		return p.gateway
-	}
-	return t.Address
-}
+func (p path) next(t Target) netip.Addr { return cmp.Or(p.gateway, t.Address) }
 
 // noRoute turns the error of a look-up into a route. The kernel answers with an
 // error number where the matching route refuses to forward.
@@ -213,14 +207,9 @@ func match(own netip.Prefix, towards netip.Addr) int {
 	if own.Addr().Is4() {
 		return one(own.Contains(towards))
 	}
-	a, b := own.Addr().As16(), towards.As16()
-	n := 0
-	for i := range a {
-		zeros := bits.LeadingZeros8(a[i] ^ b[i])
-		n += zeros
-		if zeros < 8 {
-			break
-		}
+	length := own.Bits()
+	for length > 0 && !netip.PrefixFrom(own.Addr(), length).Contains(towards) {
+		length--
 	}
-	return min(n, own.Bits())
+	return length
 }

@@ -3,6 +3,7 @@
 package bfd
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -139,10 +140,8 @@ func cause(err error) error {
 // is full.
 func (s *socket) send(b []byte) error {
 	var err error
-	if failed := s.raw.Control(func(fd uintptr) { _, err = unix.Write(int(fd), b) }); failed != nil {
-		return failed
-	}
-	return err
+	failed := s.raw.Control(func(fd uintptr) { _, err = unix.Write(int(fd), b) })
+	return cmp.Or(failed, err)
 }
 
 // datagram is a received datagram with its source and hop limit (TTL).

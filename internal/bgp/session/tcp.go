@@ -3,6 +3,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -69,11 +70,8 @@ func Dial(ctx context.Context, local bgp.Local, peer *bgp.Peer) (*net.TCPConn, e
 	if peer.LocalAddress.IsValid() {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(peer.LocalAddress, 0))
 	}
-	port := peer.Port
-	if port == 0 {
-		port = bgp.Port
-	}
-	conn, err := dialer.DialContext(ctx, "tcp", netip.AddrPortFrom(peer.Address, port).String())
+	to := netip.AddrPortFrom(peer.Address, cmp.Or(peer.Port, bgp.Port))
+	conn, err := dialer.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return nil, dialError(err, peer, len(keys) > 0)
 	}
@@ -349,8 +347,6 @@ func setKey(raw syscall.RawConn, to netip.Prefix, key string) error {
 // control runs set on a socket.
 func control(raw syscall.RawConn, set func(fd int) error) error {
 	var err error
-	if e := raw.Control(func(fd uintptr) { err = set(int(fd)) }); e != nil {
-		return e
-	}
-	return err
+	failed := raw.Control(func(fd uintptr) { err = set(int(fd)) })
+	return cmp.Or(failed, err)
 }

@@ -3,6 +3,7 @@
 package speaker
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 
@@ -81,11 +82,8 @@ func (h hops) resolve(routes []bgp.Route, open *session.Open) (resolved []bgp.Ro
 
 // nextHop is the next hop of a route, or why it has none.
 func (h hops) nextHop(route *bgp.Route, open *session.Open) (hop netip.Addr, failure string) {
-	hop = route.NextHop
 	if route.Prefix.Addr().Is6() {
-		if !hop.IsValid() {
-			hop = h.v6
-		}
+		hop = cmp.Or(route.NextHop, h.v6)
 		switch {
 		case !open.IPv6:
 			return hop, "the peer accepts no IPv6 routes"
@@ -94,9 +92,7 @@ func (h hops) nextHop(route *bgp.Route, open *session.Open) (hop netip.Addr, fai
 		}
 		return hop, ""
 	}
-	if !hop.IsValid() {
-		hop = h.v4
-	}
+	hop = cmp.Or(route.NextHop, h.v4)
 	if !hop.IsValid() && open.IPv4OverIPv6 {
 		hop = h.v6
 	}

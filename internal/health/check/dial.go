@@ -3,6 +3,7 @@
 package check
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -86,14 +87,9 @@ func (p way) local() netip.AddrPort {
 
 // control prepares a socket before it is bound.
 func (p way) control(_, _ string, raw syscall.RawConn) error {
-	if p.Mark == 0 && !p.Source.IsValid() {
-		return nil
-	}
 	var err error
-	if failed := raw.Control(func(fd uintptr) { err = p.prepare(int(fd)) }); failed != nil {
-		return failed
-	}
-	return err
+	failed := raw.Control(func(fd uintptr) { err = p.prepare(int(fd)) })
+	return cmp.Or(failed, err)
 }
 
 // prepare marks a socket, and leaves its port open until it is connected: ports

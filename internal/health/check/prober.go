@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -77,17 +78,10 @@ func (e localError) Unwrap() error { return e.error }
 // isLocal reports whether a probe failed because this node lacks open files, memory,
 // ports, an address or a privilege.
 func isLocal(err error) bool {
-	if _, ok := errors.AsType[localError](err); ok {
-		return true
-	}
-	for _, lack := range []error{
+	_, local := errors.AsType[localError](err)
+	return local || slices.ContainsFunc([]error{
 		unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL, unix.EADDRINUSE, unix.EPERM, unix.EACCES,
-	} {
-		if errors.Is(err, lack) {
-			return true
-		}
-	}
-	return false
+	}, func(lack error) bool { return errors.Is(err, lack) })
 }
 
 // explain maps an error to those of health.Prober.

@@ -3,6 +3,7 @@
 package check
 
 import (
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -24,10 +25,7 @@ func tlsConfig(check *lb.HealthCheck, protocol string) (*tls.Config, error) {
 	if t == nil {
 		return c, nil
 	}
-	c.InsecureSkipVerify = !t.Verify
-	if t.ServerName != "" {
-		c.ServerName = t.ServerName
-	}
+	c.InsecureSkipVerify, c.ServerName = !t.Verify, cmp.Or(t.ServerName, c.ServerName)
 	if t.CA != "" {
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM([]byte(t.CA)) {

@@ -65,14 +65,8 @@ func collectInterface(tool *ethtool.Ethtool, name string) (Interface, error) {
 // reversePathOf reads an interface's rp_filter; one that can't be read filters
 // nothing.
 func reversePathOf(name string) ReversePath {
-	text, err := os.ReadFile(filepath.Join("/proc/sys/net/ipv4/conf", name, "rp_filter"))
-	if err != nil {
-		return Off
-	}
-	value, err := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err != nil {
-		return Off
-	}
+	text, _ := os.ReadFile(filepath.Join("/proc/sys/net/ipv4/conf", name, "rp_filter"))
+	value, _ := strconv.Atoi(strings.TrimSpace(string(text)))
 	return ReversePath(value)
 }
 

@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -30,7 +31,7 @@ func checkInterface(i Interface, kernel string, n Needs) []Finding {
 	case !i.Up:
 		link.Result, link.Found, link.Fix = Fail, "down", "ip link set "+i.Name+" up"
 	default:
-		link.Found = "up, driver " + driverName(i)
+		link.Found = "up, driver " + cmp.Or(i.Driver, "none")
 	}
 	findings := []Finding{link}
 	if i.Exists {
@@ -48,13 +49,6 @@ func checkInterface(i Interface, kernel string, n Needs) []Finding {
 	return findings
 }
 
-func driverName(i Interface) string {
-	if i.Driver == "" {
-		return "none"
-	}
-	return i.Driver
-}
-
 // worse is the result of what only costs speed, unless native mode is wanted.
 func worse(n Needs) Result {
 	if n.Native {
@@ -69,7 +63,7 @@ func nativeXDP(i Interface, kernel string, n Needs) Finding {
 	case i.XDPFeatures == nil:
 		f.Result, f.Found = Warn, "unknown until attached: kernel "+kernel+" does not report it"
 	case *i.XDPFeatures&xdpBasic == 0:
-		f.Result, f.Found = worse(n), "driver "+driverName(i)+" has none: generic mode"
+		f.Result, f.Found = worse(n), "driver "+cmp.Or(i.Driver, "none")+" has none: generic mode"
 		f.Fix = "use an interface whose driver has XDP, or set dataplane.xdpMode to auto or generic"
 	case *i.XDPFeatures&xdpRedirect == 0:
 		f.Result, f.Found = Warn, "native, without redirect: backends must be reached through the same interface"
@@ -79,7 +73,7 @@ func nativeXDP(i Interface, kernel string, n Needs) Finding {
 	// A veth drops what XDP sends to it unless its peer receives with NAPI, and
 	// the peer is out of sight in another namespace.
 	if i.Driver == "veth" {
-		f.Fix = join(f.Fix, "turn GRO on at the veth's peer (ethtool -K PEER gro on) if no XDP program runs there")
+		f.Fix = strings.TrimPrefix(f.Fix+"; turn GRO on at the veth's peer (ethtool -K PEER gro on) if no XDP program runs there", "; ")
 	}
 	return f
 }
@@ -149,12 +143,4 @@ func reversePath(i Interface) Finding {
 	case Off:
 	}
 	return f
-}
-
-// join puts two hints together.
-func join(a, b string) string {
-	if a == "" {
-		return b
-	}
-	return a + "; " + b
 }

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"text/tabwriter"
 )
 
@@ -76,8 +75,7 @@ func Failed(findings []Finding) bool {
 // WriteTable prints the findings: a line each, and below those with a fix what is
 // needed and how to fix it.
 func WriteTable(w io.Writer, findings []Finding) error {
-	var text strings.Builder
-	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, f := range findings {
 		check := f.Check
 		if f.Interface != "" {
@@ -91,9 +89,5 @@ func WriteTable(w io.Writer, findings []Finding) error {
 			fmt.Fprintf(table, "\t\t  fix: %s\n", f.Fix)
 		}
 	}
-	if err := table.Flush(); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, text.String())
-	return err
+	return table.Flush()
 }
