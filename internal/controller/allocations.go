@@ -417,7 +417,7 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 type unitMember struct {
 	Owner alloc.Owner
 	// Labels are the object's, Namespace those of its namespace.
-	Labels, Namespace map[string]string
+	Labels, Namespace labels.Set
 	Class             string
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -85,7 +86,7 @@ func slimNode(object any) (any, error) {
 			Labels: n.Labels, DeletionTimestamp: n.DeletionTimestamp,
 		}
 		n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable}
-		n.Status = corev1.NodeStatus{Conditions: only(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })}
+		n.Status = corev1.NodeStatus{Conditions: without(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type != corev1.NodeReady })}
 	}
 	return object, nil
 }
@@ -94,19 +95,14 @@ func slimPod(object any) (any, error) {
 	if p, is := object.(*corev1.Pod); is {
 		p.ManagedFields, p.Annotations = nil, nil
 		p.Spec = corev1.PodSpec{NodeName: p.Spec.NodeName}
-		p.Status = corev1.PodStatus{Conditions: only(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })}
+		p.Status = corev1.PodStatus{Conditions: without(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type != corev1.PodReady })}
 	}
 	return object, nil
 }
 
-// only returns a new slice of the wanted elements.
-func only[T any](all []T, wanted func(T) bool) (some []T) {
-	for _, one := range all {
-		if wanted(one) {
-			some = append(some, one)
-		}
-	}
-	return some
+// without returns a new slice without the unwanted elements.
+func without[T any](all []T, unwanted func(T) bool) []T {
+	return slices.Clone(slices.DeleteFunc(all, unwanted))
 }
 
 // cacheFiller fills the caches as soon as the API server responds, in followers too, so
@@ -118,15 +114,8 @@ type cacheFiller struct {
 	done chan struct{}
 }
 
-func newCacheFiller(o *deps, c cache.Cache) *cacheFiller {
-	return &cacheFiller{deps: o, cache: c, done: make(chan struct{})}
-}
-
-// NeedLeaderElection returns false: every controller fills its caches.
-func (*cacheFiller) NeedLeaderElection() bool { return false }
-
-// Start waits for the API server, and fills the caches.
-func (f *cacheFiller) Start(ctx context.Context) error {
+// fill waits for the API server, and fills the caches.
+func (f *cacheFiller) fill(ctx context.Context) error {
 	err := f.retry(ctx, "reach the API server", func() error {
 		return f.live.List(ctx, namespaceList(), client.Limit(1))
 	})

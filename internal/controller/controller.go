@@ -95,6 +95,7 @@ const (
 func Run(ctx context.Context, config *rest.Config, options Options) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the API server's own priority and fairness is the limit
+	options.LeaseDuration = cmp.Or(options.LeaseDuration, defaultLeaseDuration)
 	d := newDeps(options)
 	if options.LeaderElect {
 		lease, err := newLease(config, options)
@@ -109,7 +110,7 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	d.Client, d.live = mgr.GetClient(), mgr.GetAPIReader()
 	d.events = mgr.GetEventRecorder(leaseName)
-	if err := errors.Join(addCacheFiller(mgr, d), mgr.Add(initialSync{d}), addReconcilers(mgr, d)); err != nil {
+	if err := errors.Join(addCacheFiller(mgr, d), mgr.Add(manager.RunnableFunc(initialSync{d}.run)), addReconcilers(mgr, d)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -122,17 +123,13 @@ func newLease(config *rest.Config, options Options) (*leaseGuard, error) {
 		return nil, err
 	}
 	identity := fmt.Sprintf("%s_%d_%d", host, os.Getpid(), time.Now().UnixNano())
-	duration := leaseDuration(options)
+	term := renewal(options.LeaseDuration)
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, options.Namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: identity}, config, renewal(duration))
+		resourcelock.ResourceLockConfig{Identity: identity}, config, term)
 	if err != nil {
 		return nil, fmt.Errorf("lease %s/%s: %w", options.Namespace, leaseName, err)
 	}
-	return newLeaseGuard(lock, renewal(duration)), nil
-}
-
-func leaseDuration(options Options) time.Duration {
-	return cmp.Or(options.LeaseDuration, defaultLeaseDuration)
+	return newLeaseGuard(lock, term), nil
 }
 
 // renewal is how long a leader continues without renewing its Lease: less than the lease
@@ -144,7 +141,6 @@ func newManager(config *rest.Config, options Options, d *deps) (manager.Manager,
 	if err != nil {
 		return nil, err
 	}
-	duration := leaseDuration(options)
 	o := manager.Options{
 		Scheme:                  scheme,
 		MapperProvider:          func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return newMapper(scheme), nil },
@@ -153,9 +149,9 @@ func newManager(config *rest.Config, options Options, d *deps) (manager.Manager,
 		Metrics:                 metricsOptions(options),
 		HealthProbeBindAddress:  options.HealthAddress,
 		LeaderElection:          options.LeaderElect,
-		LeaseDuration:           new(duration),
-		RenewDeadline:           new(renewal(duration)),
-		RetryPeriod:             new(duration / 8),
+		LeaseDuration:           new(options.LeaseDuration),
+		RenewDeadline:           new(renewal(options.LeaseDuration)),
+		RetryPeriod:             new(options.LeaseDuration / 8),
 		GracefulShutdownTimeout: new(shutdownGrace),
 		// The Lease is released after all reconcilers have ended.
 		LeaderElectionReleaseOnCancel: true,
@@ -177,21 +173,40 @@ func newManager(config *rest.Config, options Options, d *deps) (manager.Manager,
 
 // addCacheFiller adds the cache filler and a readiness check.
 func addCacheFiller(mgr manager.Manager, d *deps) error {
-	f := newCacheFiller(d, mgr.GetCache())
-	return errors.Join(mgr.Add(f), mgr.AddReadyzCheck("cache", f.ready))
+	f := &cacheFiller{deps: d, cache: mgr.GetCache(), done: make(chan struct{})}
+	return errors.Join(mgr.Add(everywhere(f.fill)), mgr.AddReadyzCheck("cache", f.ready))
 }
 
 // addReconcilers adds the reconcilers. All groups are one request, and so are all pools.
 func addReconcilers(mgr manager.Manager, o *deps) error {
-	many := controller.Options{MaxConcurrentReconciles: workers}
-	groups := newGroupReconciler(o)
+	each := &handler.EnqueueRequestForObject{}
+	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
+		return []reconcile.Request{{}}
+	})
+	// add calls run for the requests of changed objects of some kinds, and those of t.
+	add := func(name string, run reconcile.Func, concurrent int, t *trigger, requests handler.EventHandler, kinds ...client.Object) error {
+		c, err := controller.New(name, mgr, controller.Options{
+			Reconciler:              o.afterSync(run),
+			MaxConcurrentReconciles: concurrent,
+			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryLast),
+		})
+		if err != nil {
+			return fmt.Errorf("reconciler %s: %w", name, err)
+		}
+		for _, kind := range kinds {
+			if err := c.Watch(source.Kind(mgr.GetCache(), kind, requests)); err != nil {
+				return fmt.Errorf("reconciler %s: %w", name, err)
+			}
+		}
+		return c.Watch(t)
+	}
 	pools := &poolReconciler{deps: o}
 	return errors.Join(
-		newReconciler(mgr, "service", serviceReconciler{o}.reconcile, o, &o.services, many, &corev1.Service{}),
-		newReconciler(mgr, "loadbalancer", balancerReconciler{o}.reconcile, o, &o.balancers, many, &v1alpha1.LoadBalancer{}),
-		newReconciler(mgr, "namespace", namespaceReconciler{o}.reconcile, o, &trigger{}, controller.Options{}, namespaceMetadata()),
-		newSingle(mgr, "addresspool", pools.reconcile, o, &o.pools, &v1alpha1.AddressPool{}),
-		newSingle(mgr, "loadbalancergroup", groups.reconcile, o, &o.members, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
+		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, &corev1.Service{}),
+		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, &v1alpha1.LoadBalancer{}),
+		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, namespaceMetadata()),
+		add("addresspool", pools.reconcile, 1, &o.pools, all, &v1alpha1.AddressPool{}),
+		add("loadbalancergroup", newGroupReconciler(o).reconcile, 1, &o.members, all, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
 		addMetrics(mgr, o),
 	)
 }
@@ -203,39 +218,6 @@ const (
 	retryFirst = 5 * time.Millisecond
 	retryLast  = 10 * time.Second
 )
-
-// newReconciler calls run for each changed object of a kind, and for requests of t.
-func newReconciler(
-	mgr manager.Manager, name string, run reconcile.Func, o *deps, t *trigger, options controller.Options, kind client.Object,
-) error {
-	return watch(mgr, name, run, o, t, options, &handler.EnqueueRequestForObject{}, kind)
-}
-
-// newSingle calls run once when any object of some kinds changes, and for requests of t.
-func newSingle(mgr manager.Manager, name string, run reconcile.Func, o *deps, t *trigger, kinds ...client.Object) error {
-	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{}}
-	})
-	return watch(mgr, name, run, o, t, controller.Options{}, all, kinds...)
-}
-
-func watch(
-	mgr manager.Manager, name string, run reconcile.Func, o *deps, t *trigger,
-	options controller.Options, requests handler.EventHandler, kinds ...client.Object,
-) error {
-	options.Reconciler = o.afterSync(run)
-	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](retryFirst, retryLast)
-	c, err := controller.New(name, mgr, options)
-	if err != nil {
-		return fmt.Errorf("reconciler %s: %w", name, err)
-	}
-	for _, kind := range kinds {
-		if err := c.Watch(source.Kind(mgr.GetCache(), kind, requests)); err != nil {
-			return fmt.Errorf("reconciler %s: %w", name, err)
-		}
-	}
-	return c.Watch(t)
-}
 
 // RunWithKubeconfig is Run with the API server of a kubeconfig file, or if the path
 // is empty with that of the pod's service account. The libraries log to o.Log.

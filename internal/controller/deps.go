@@ -41,7 +41,7 @@ type deps struct {
 }
 
 func newDeps(options Options) *deps {
-	o := &deps{options: options, log: options.Log, groups: newAssignments(), synced: make(chan struct{})}
+	o := &deps{options: options, log: options.Log, groups: &assignments{groups: map[alloc.Owner]string{}}, synced: make(chan struct{})}
 	o.allocations = newAllocations(o.enqueue)
 	return o
 }
@@ -92,30 +92,31 @@ func (o *deps) afterSync(run reconcile.Func) reconcile.Reconciler {
 	})
 }
 
-// patch writes the difference between object and base, on top of the version of base. It
-// reports whether that created a new version.
-func (o *deps) patch(ctx context.Context, object, base client.Object) (written bool, err error) {
-	err = o.Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
-	return err == nil && object.GetResourceVersion() != base.GetResourceVersion(), err
+// onVersion is a patch that writes the difference to base, on top of the version of base.
+func onVersion(base client.Object) client.Patch {
+	return client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{})
 }
 
-// patchStatus is patch for the status. It writes nothing if there is no difference.
+// patchStatus writes the difference between the statuses of object and base, on top of the
+// version of base. It reports whether that created a new version, and writes nothing if
+// there is no difference.
 func (o *deps) patchStatus(ctx context.Context, object, base client.Object) (written bool, err error) {
 	if equality.Semantic.DeepEqual(object, base) {
 		return false, nil
 	}
-	err = o.Status().Patch(ctx, object, client.MergeFromWithOptions(base, client.MergeFromWithOptimisticLock{}))
+	err = o.Status().Patch(ctx, object, onVersion(base))
 	return err == nil && object.GetResourceVersion() != base.GetResourceVersion(), err
 }
 
 // forget releases the addresses of an owner that is not in the cache, if it doesn't exist
 // at the API server either: the cache may be older than allocations. object is an empty
 // object of its kind.
-func (o *deps) forget(ctx context.Context, owner alloc.Owner, object client.Object) (reconcile.Result, error) {
+func (o *deps) forget(ctx context.Context, kind string, name types.NamespacedName, object client.Object) (reconcile.Result, error) {
+	owner := alloc.Owner{Kind: kind, Namespace: name.Namespace, Name: name.Name}
 	if !o.allocations.Has(owner) {
 		return reconcile.Result{}, nil
 	}
-	err := o.live.Get(ctx, requestFor(owner).NamespacedName, object)
+	err := o.live.Get(ctx, name, object)
 	switch {
 	case err == nil:
 		return reconcile.Result{RequeueAfter: staleDelay}, nil
@@ -194,10 +195,6 @@ const (
 
 func ownerOf(kind string, object client.Object) alloc.Owner {
 	return alloc.Owner{Kind: kind, Namespace: object.GetNamespace(), Name: object.GetName()}
-}
-
-func ownerNamed(kind string, name types.NamespacedName) alloc.Owner {
-	return alloc.Owner{Kind: kind, Namespace: name.Namespace, Name: name.Name}
 }
 
 func requestFor(o alloc.Owner) reconcile.Request {

@@ -24,11 +24,7 @@ import (
 // It runs once this process is the leader, before any reconciler does.
 type initialSync struct{ *deps }
 
-// NeedLeaderElection returns true.
-func (initialSync) NeedLeaderElection() bool { return true }
-
-// Start implements manager.Runnable.
-func (t initialSync) Start(ctx context.Context) error {
+func (t initialSync) run(ctx context.Context) error {
 	started := time.Now()
 	var held []adopted
 	err := t.retry(ctx, "initial sync", func() (err error) {
@@ -73,65 +69,53 @@ const pageSize = 500
 // adoptAll lists all Services and LoadBalancers at the API server itself, fences those that
 // may get an address, and returns the addresses in their statuses.
 func (t initialSync) adoptAll(ctx context.Context) (held []adopted, err error) {
-	var services corev1.ServiceList
-	err = t.eachPage(ctx, &services, &held, func() (page []owned) {
-		for i := range services.Items {
-			page = append(page, service{&services.Items[i]})
+	for _, all := range []struct {
+		of   string
+		list client.ObjectList
+	}{{"services", &corev1.ServiceList{}}, {"load balancers", &v1alpha1.LoadBalancerList{}}} {
+		for more := true; more; more = all.list.GetContinue() != "" {
+			err := t.live.List(ctx, all.list, client.Limit(pageSize), client.Continue(all.list.GetContinue()))
+			if err == nil {
+				held, err = t.adoptPage(ctx, all.list, held)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", all.of, err)
+			}
 		}
-		return page
-	})
-	if err != nil {
-		return nil, fmt.Errorf("services: %w", err)
-	}
-	var balancers v1alpha1.LoadBalancerList
-	err = t.eachPage(ctx, &balancers, &held, func() (page []owned) {
-		for i := range balancers.Items {
-			page = append(page, balancer{&balancers.Items[i]})
-		}
-		return page
-	})
-	if err != nil {
-		return nil, fmt.Errorf("load balancers: %w", err)
 	}
 	return held, nil
 }
 
-// eachPage adopts the objects of each page of a list.
-func (t initialSync) eachPage(ctx context.Context, list client.ObjectList, held *[]adopted, page func() []owned) error {
-	for {
-		if err := t.live.List(ctx, list, client.Limit(pageSize), client.Continue(list.GetContinue())); err != nil {
-			return err
-		}
-		if err := t.adoptPage(ctx, page(), held); err != nil {
-			return err
-		}
-		if list.GetContinue() == "" {
-			return nil
-		}
-	}
-}
-
 // adoptPage adopts the objects of a page concurrently, as each may have to be written. It
 // adds the results of those that exist and are ours, in their order.
-func (t initialSync) adoptPage(ctx context.Context, page []owned, held *[]adopted) error {
+func (t initialSync) adoptPage(ctx context.Context, list client.ObjectList, held []adopted) ([]adopted, error) {
+	page, err := meta.ExtractList(list)
+	if err != nil {
+		return nil, err
+	}
 	all := make([]*adopted, len(page))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	for i := range page {
 		group.Go(func() (err error) {
-			all[i], err = t.adopt(ctx, page[i])
+			switch o := page[i].(type) {
+			case *corev1.Service:
+				all[i], err = t.adopt(ctx, service{o})
+			case *v1alpha1.LoadBalancer:
+				all[i], err = t.adopt(ctx, balancer{o})
+			}
 			return err
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return nil, err
 	}
 	for _, one := range all {
 		if one != nil {
-			*held = append(*held, *one)
+			held = append(held, *one)
 		}
 	}
-	return nil
+	return held, nil
 }
 
 // adopt returns an object's addresses, as read from its newest version; nil if it is not and

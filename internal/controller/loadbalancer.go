@@ -29,7 +29,7 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 	err := r.Get(ctx, request.NamespacedName, &b)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.forget(ctx, ownerNamed(kindLoadBalancer, request.NamespacedName), &b)
+		return r.forget(ctx, kindLoadBalancer, request.NamespacedName, &b)
 	case err != nil:
 		return reconcile.Result{}, err
 	}
@@ -46,8 +46,7 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 // balancer is a LoadBalancer as an owner of addresses.
 type balancer struct{ *v1alpha1.LoadBalancer }
 
-func (b balancer) object() client.Object   { return b.LoadBalancer }
-func (b balancer) request() addressRequest { return balancerRequest(b.LoadBalancer) }
+func (b balancer) object() client.Object { return b.LoadBalancer }
 
 func (b balancer) shown() []netip.Addr {
 	if a, err := netip.ParseAddr(b.Status.Address); err == nil {
@@ -64,11 +63,11 @@ func (b balancer) conditions() (all *[]metav1.Condition, allocated string) {
 
 func (b balancer) group() string { return b.Status.Group }
 
-// balancerRequest returns the request of a LoadBalancer. Usually the API server rejects an
-// invalid specification.
-func balancerRequest(b *v1alpha1.LoadBalancer) addressRequest {
+// request returns the request of a LoadBalancer. Usually the API server rejects an invalid
+// specification.
+func (b balancer) request() addressRequest {
 	w := addressRequest{
-		Request: alloc.Request{Owner: ownerOf(kindLoadBalancer, b), Families: []alloc.Family{balancerFamily(b)}, Pool: b.Spec.AddressPool},
+		Request: alloc.Request{Owner: ownerOf(kindLoadBalancer, b), Families: []alloc.Family{balancerFamily(b.LoadBalancer)}, Pool: b.Spec.AddressPool},
 		Created: b.CreationTimestamp.Time,
 		Labels:  maps.Clone(b.Labels),
 	}

@@ -136,7 +136,7 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate) {
 	for _, g := range groups {
 		request := alloc.Group{Name: g.Name, Size: int(g.Spec.Size), Members: r.assigned[string(g.UID)]}
 		for _, m := range candidates {
-			if g.invalid == nil && g.filter.nodes.Matches(labelSet(m.labels)) {
+			if g.invalid == nil && g.filter.nodes.Matches(m.labels) {
 				request.Eligible = append(request.Eligible, m.Name)
 			}
 		}

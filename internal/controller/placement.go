@@ -38,7 +38,7 @@ func newFilter(g *v1alpha1.LoadBalancerGroup) (f filter, err error) {
 // serves reports whether a group may serve all members of a unit.
 func (f filter) serves(u unit) bool {
 	return !slices.ContainsFunc(u.Members, func(m unitMember) bool {
-		return !f.hasClass(m.Class) || !f.objects.Matches(labelSet(m.Labels)) || !f.namespaces.Matches(labelSet(m.Namespace))
+		return !f.hasClass(m.Class) || !f.objects.Matches(m.Labels) || !f.namespaces.Matches(m.Namespace)
 	})
 }
 
@@ -50,8 +50,6 @@ func (f filter) hasClass(class string) bool {
 	}
 	return slices.Contains(f.classes, class)
 }
-
-func labelSet(l map[string]string) labels.Set { return l }
 
 // placements are the groups of owners, and how much each group serves.
 type placements struct {
@@ -132,8 +130,6 @@ type assignments struct {
 	// groups has every placed owner, "" for those without group.
 	groups map[alloc.Owner]string
 }
-
-func newAssignments() *assignments { return &assignments{groups: map[alloc.Owner]string{}} }
 
 // of returns the group of an owner, "" for none, and whether it has been decided.
 func (a *assignments) of(owner alloc.Owner) (group string, decided bool) {

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -29,7 +30,7 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 	err := r.Get(ctx, request.NamespacedName, &svc)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.forget(ctx, ownerNamed(kindService, request.NamespacedName), &svc)
+		return r.forget(ctx, kindService, request.NamespacedName, &svc)
 	case err != nil:
 		return reconcile.Result{}, err
 	case r.isOurs(&svc):
@@ -79,8 +80,7 @@ func (r serviceReconciler) annotate(ctx context.Context, svc *corev1.Service, gr
 	} else {
 		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, v1alpha1.AnnotationGroup, group)
 	}
-	_, err := r.patch(ctx, svc, base)
-	return err
+	return r.Patch(ctx, svc, onVersion(base))
 }
 
 // withdraw removes everything from a Service that isn't ours any more. The addresses in its
@@ -107,7 +107,7 @@ func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) er
 // confirms that: the cache may be older than allocations.
 func (r serviceReconciler) disown(ctx context.Context, svc *corev1.Service) (reconcile.Result, error) {
 	var now corev1.Service
-	if err := r.live.Get(ctx, requestFor(ownerOf(kindService, svc)).NamespacedName, &now); err != nil {
+	if err := r.live.Get(ctx, client.ObjectKeyFromObject(svc), &now); err != nil {
 		return reconcile.Result{}, err
 	}
 	if r.isOurs(&now) || hasOurStatus(&now) {
