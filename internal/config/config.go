@@ -62,21 +62,12 @@ func (c *Config) size() []any {
 // to the file by name and are of type Errors: all errors of the file, or only the
 // first one if the file is not YAML.
 func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
-	return parseConfig(&decoder{file: name, limits: limits}, data, readConfig)
-}
-
-func parseConfig(d *decoder, data []byte, read func(value, *Config)) (*Config, error) {
-	c, err := parse(d, data, read)
-	if err != nil {
-		return nil, err
-	}
-	c.Warnings = d.warnings
-	return c, nil
+	c := &Config{}
+	return parse(&decoder{file: name, limits: limits, warnings: &c.Warnings}, data, c, readConfig)
 }
 
 // parse reads the only document of a file.
-func parse[T any](d *decoder, data []byte, read func(value, *T)) (*T, error) {
-	to := new(T)
+func parse[T any](d *decoder, data []byte, to *T, read reader[T]) (*T, error) {
 	if tree := d.parseTree(data); tree != nil {
 		read(value{decoder: d, node: tree}, to)
 	}
@@ -90,7 +81,7 @@ func parse[T any](d *decoder, data []byte, read func(value, *T)) (*T, error) {
 // empty: a truncated file must not remove all services.
 func readConfig(v value, c *Config) {
 	c.setDefaults()
-	known := newServiceIndex()
+	known := serviceIndex{names: map[string]int{}, vips: map[lb.VIP]vipOwner{}}
 	v.readFields(
 		required("node", &c.Node, readNode),
 		optional("dataplane", &c.Dataplane, readDataplane),
@@ -203,7 +194,8 @@ const autoInterfaces = "auto"
 // cluster. Node.Interfaces is empty if the agent has to detect the interface, and
 // BGP.RouterID is invalid if it is the node's address. The file may be empty.
 func ParseKubernetes(name string, data []byte) (*Config, error) {
-	return parseConfig(&decoder{file: name, mayBeEmpty: true}, data, readKubernetes)
+	c := &Config{}
+	return parse(&decoder{file: name, mayBeEmpty: true, warnings: &c.Warnings}, data, c, readKubernetes)
 }
 
 func readKubernetes(v value, c *Config) {

@@ -37,13 +37,8 @@ func defaultReflectorListen() netip.AddrPort { return netip.MustParseAddrPort("1
 
 // ParseReflector reads a reflector's configuration; errors are those of Parse.
 func ParseReflector(name string, data []byte) (*Reflector, error) {
-	d := &decoder{file: name}
-	c, err := parse(d, data, readReflector)
-	if err != nil {
-		return nil, err
-	}
-	c.Warnings = d.warnings
-	return c, nil
+	c := &Reflector{}
+	return parse(&decoder{file: name, warnings: &c.Warnings}, data, c, readReflector)
 }
 
 func readReflector(v value, c *Reflector) {

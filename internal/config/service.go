@@ -22,12 +22,8 @@ type vipOwner struct {
 	line int
 }
 
-func newServiceIndex() *serviceIndex {
-	return &serviceIndex{names: make(map[string]int), vips: make(map[lb.VIP]vipOwner)}
-}
-
 // readService reads and checks one service.
-func (c *serviceIndex) readService(v value, s *lb.Service) {
+func (c serviceIndex) readService(v value, s *lb.Service) {
 	*s = lb.Service{VIP: lb.VIP{Protocol: lb.TCP}, MinHealthy: 1}
 	v.readFields(
 		required("name", &s.Name, text),
@@ -64,7 +60,7 @@ func (c *serviceIndex) readService(v value, s *lb.Service) {
 }
 
 // add reports a duplicate name or VIP.
-func (c *serviceIndex) add(v value, s *lb.Service) {
+func (c serviceIndex) add(v value, s *lb.Service) {
 	line := position(v.node).Line
 	if other, taken := c.names[s.Name]; taken {
 		v.at("name").failf("%q is already the name of the service on line %d", s.Name, other)

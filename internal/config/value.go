@@ -21,7 +21,7 @@ type decoder struct {
 	mayBeEmpty bool
 
 	errs     Errors
-	warnings []Warning
+	warnings *[]Warning
 	// failed has the paths of fields that couldn't be read, to suppress errors that
 	// are consequences.
 	failed map[string]bool
@@ -38,7 +38,7 @@ func (d *decoder) fail(at *token.Position, path string, err error) {
 // sort puts errors and warnings in the order of the file.
 func (d *decoder) sort() {
 	slices.SortStableFunc(d.errs, func(a, b *Error) int { return a.compare(b.Place) })
-	slices.SortStableFunc(d.warnings, func(a, b Warning) int { return a.compare(b.Place) })
+	slices.SortStableFunc(*d.warnings, func(a, b Warning) int { return a.compare(b.Place) })
 }
 
 func (d *decoder) place(at *token.Position, path string) Place {
@@ -88,10 +88,9 @@ func (v value) check(err error) {
 
 // warn adds a warning once per text, at the first place.
 func (v value) warn(text string) {
-	if slices.ContainsFunc(v.warnings, func(w Warning) bool { return w.Text == text }) {
-		return
+	if !slices.ContainsFunc(*v.warnings, func(w Warning) bool { return w.Text == text }) {
+		*v.warnings = append(*v.warnings, Warning{Place: v.place(position(v.node), v.path), Text: text})
 	}
-	v.warnings = append(v.warnings, Warning{Place: v.place(position(v.node), v.path), Text: text})
 }
 
 // pathOf returns the path of a field of the value.

@@ -80,18 +80,9 @@ func (r *reader) health() Health {
 	if web {
 		h.Path = defaultPath
 	}
-	r.refinement(v1alpha1.AnnotationHealthCheckPath, web, func(text string) (err error) {
-		h.Path, err = path(text)
-		return err
-	})
-	r.refinement(v1alpha1.AnnotationHealthCheckPort, h.Type != 0 && h.Type != lb.HealthICMP, func(text string) (err error) {
-		h.Port, err = port(text)
-		return err
-	})
-	r.refinement(v1alpha1.AnnotationHealthCheckInterval, h.Type != 0, func(text string) (err error) {
-		h.Interval, err = interval(text)
-		return err
-	})
+	refine(r, v1alpha1.AnnotationHealthCheckPath, web, &h.Path, path)
+	refine(r, v1alpha1.AnnotationHealthCheckPort, h.Type != 0 && h.Type != lb.HealthICMP, &h.Port, port)
+	refine(r, v1alpha1.AnnotationHealthCheckInterval, h.Type != 0, &h.Interval, interval)
 	h.Timeout = min(defaultTimeout, h.Interval)
 	switch {
 	case !given || len(r.errs) > before:
@@ -102,24 +93,21 @@ func (r *reader) health() Health {
 	return Health{Given: true, Check: &h}
 }
 
-// refinement reads an annotation with a detail of the check, which is valid only for
-// some types.
-func (r *reader) refinement(field string, fits bool, read func(string) error) {
+// refine reads an annotation with a detail of the check, which is valid only for some types.
+func refine[T any](r *reader, field string, fits bool, to *T, read func(string) (T, error)) {
 	text, given := r.annotations[field]
-	if !given {
-		return
-	}
-	if !fits {
-		kind := r.annotations[v1alpha1.AnnotationHealthCheck]
-		if kind == "" {
-			r.fail(field, "only with %s", v1alpha1.AnnotationHealthCheck)
-			return
-		}
+	kind := r.annotations[v1alpha1.AnnotationHealthCheck]
+	switch {
+	case !given:
+	case !fits && kind == "":
+		r.fail(field, "only with %s", v1alpha1.AnnotationHealthCheck)
+	case !fits:
 		r.fail(field, "not with %s %q", v1alpha1.AnnotationHealthCheck, kind)
-		return
-	}
-	if err := read(text); err != nil {
-		r.fail(field, "%w", err)
+	default:
+		var err error
+		if *to, err = read(text); err != nil {
+			r.fail(field, "%w", err)
+		}
 	}
 }
 

@@ -52,9 +52,9 @@ func newClients(config *rest.Config) (c clients, err error) {
 
 // watchedList is a list of objects to watch.
 type watchedList struct {
+	*cache.ListWatch
 	kind    Kind
 	example runtime.Object
-	lists   cache.ListerWatcher
 	// name is that of the only object; empty for all.
 	name string
 }
@@ -64,31 +64,28 @@ func (f watchedList) list() Object { return Object{Kind: f.kind, Name: f.name} }
 
 // lists returns the lists that are always watched. Those of Secrets depend on BGPPeers.
 func (c clients) lists() []watchedList {
-	all := func(client rest.Interface, resource string) cache.ListerWatcher {
+	all := func(client rest.Interface, resource string) *cache.ListWatch {
 		return cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
 	}
-	return []watchedList{
-		{kind: KindService, example: &corev1.Service{}, lists: all(c.core, "services")},
-		{kind: KindNode, example: &corev1.Node{}, lists: all(c.core, "nodes")},
-		{kind: KindEndpointSlice, example: &discoveryv1.EndpointSlice{}, lists: c.endpointSlices()},
-		{kind: KindGroup, example: &v1alpha1.LoadBalancerGroup{}, lists: all(c.own, "loadbalancergroups")},
-		{kind: KindLoadBalancer, example: &v1alpha1.LoadBalancer{}, lists: all(c.own, "loadbalancers")},
-		{kind: KindPeer, example: &v1alpha1.BGPPeer{}, lists: all(c.own, "bgppeers")},
-		{kind: KindPool, example: &v1alpha1.AddressPool{}, lists: all(c.own, "addresspools")},
-	}
-}
-
-// endpointSlices returns the EndpointSlices of Services with an address.
-func (c clients) endpointSlices() cache.ListerWatcher {
-	return cache.NewFilteredListWatchFromClient(c.discovery, "endpointslices", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+	// The EndpointSlices are those of Services with an address.
+	endpointSlices := cache.NewFilteredListWatchFromClient(c.discovery, "endpointslices", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = discoveryv1.LabelServiceName + ",!" + corev1.IsHeadlessService
 	})
+	return []watchedList{
+		{all(c.core, "services"), KindService, &corev1.Service{}, ""},
+		{all(c.core, "nodes"), KindNode, &corev1.Node{}, ""},
+		{endpointSlices, KindEndpointSlice, &discoveryv1.EndpointSlice{}, ""},
+		{all(c.own, "loadbalancergroups"), KindGroup, &v1alpha1.LoadBalancerGroup{}, ""},
+		{all(c.own, "loadbalancers"), KindLoadBalancer, &v1alpha1.LoadBalancer{}, ""},
+		{all(c.own, "bgppeers"), KindPeer, &v1alpha1.BGPPeer{}, ""},
+		{all(c.own, "addresspools"), KindPool, &v1alpha1.AddressPool{}, ""},
+	}
 }
 
 // secret returns the list of one Secret.
 func (c clients) secret(namespace, name string) watchedList {
 	one := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
-	return watchedList{kind: KindSecret, name: name, example: &corev1.Secret{}, lists: cache.NewListWatchFromClient(c.core, "secrets", namespace, one)}
+	return watchedList{cache.NewListWatchFromClient(c.core, "secrets", namespace, one), KindSecret, &corev1.Secret{}, name}
 }
 
 // LoadConfig returns how the API server is reached, and the agents' namespace: by a

@@ -30,7 +30,7 @@ const backoffReset = 10 * time.Second
 // is logged once for all lists.
 func (s *Source) follow(ctx context.Context, f watchedList) {
 	silent := logr.Discard()
-	one := &follower{watchedList: f, source: s, watcher: cache.ToListerWatcherWithContext(f.lists)}
+	one := &follower{watchedList: f, source: s}
 	reflector := cache.NewReflectorWithOptions(one, f.example, one, cache.ReflectorOptions{
 		Name: string(f.kind), Logger: &silent, Backoff: &apiwait.Backoff{
 			Duration: retryDelay.First, Factor: 2, Jitter: retryDelay.Jitter, Steps: 4, Cap: retryDelay.Max,
@@ -56,8 +56,7 @@ func (s *Source) follow(ctx context.Context, f watchedList) {
 // list in the cache. It records the result of requests, which reflectors retry silently.
 type follower struct {
 	watchedList
-	source  *Source
-	watcher cache.ListerWatcherWithContext
+	source *Source
 }
 
 func (f *follower) note(err error, well func()) {
@@ -71,14 +70,14 @@ func (f *follower) note(err error, well func()) {
 
 // ListWithContext implements cache.ListerWithContext.
 func (f *follower) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	list, err := f.watcher.ListWithContext(ctx, o)
+	list, err := f.watchedList.ListWithContext(ctx, o)
 	f.note(err, f.source.responded)
 	return list, err
 }
 
 // WatchWithContext implements cache.WatcherWithContext.
 func (f *follower) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	w, err := f.watcher.WatchWithContext(ctx, o)
+	w, err := f.watchedList.WatchWithContext(ctx, o)
 	f.note(err, func() { f.source.watched(f.watchedList) })
 	return w, err
 }
@@ -87,16 +86,6 @@ func (f *follower) WatchWithContext(ctx context.Context, o metav1.ListOptions) (
 // answers at once. A streamed list (KEP-3157) ends only when the server's cache has caught
 // up with etcd, which takes long with older etcds.
 func (*follower) IsWatchListSemanticsUnSupported() bool { return true }
-
-// List implements cache.Lister; it is unused.
-func (f *follower) List(o metav1.ListOptions) (runtime.Object, error) {
-	return f.ListWithContext(context.Background(), o)
-}
-
-// Watch implements cache.Watcher; it is unused.
-func (f *follower) Watch(o metav1.ListOptions) (watch.Interface, error) {
-	return f.WatchWithContext(context.Background(), o)
-}
 
 var errNoObject = errors.New("not an object")
 
