@@ -4,10 +4,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -56,20 +58,32 @@ other.`,
 
 // run shows screens until the count is reached, a key ends it or ctx does.
 func (o topOptions) run(ctx context.Context, e env) (err error) {
-	show, wait := o.lines(e), waitForTick
+	var s *screen
+	wait := waitForTick
 	if !o.output.json {
-		if screen := openScreen(e); screen != nil {
-			defer func() { err = errors.Join(err, screen.close()) }()
-			show, wait = o.screens(screen), screen.wait
-		}
+		s = openScreen(e)
+	}
+	if s != nil {
+		defer func() { err = errors.Join(err, s.close()) }()
+		wait = s.wait
 	}
 	tick := time.NewTicker(o.interval)
 	defer tick.Stop()
 	agent := control.Dial(o.socket)
 	for shown := 1; ; shown++ {
-		err := show(ctx, agent)
+		text, err := o.text(ctx, agent, s)
 		if ctx.Err() != nil {
 			return nil
+		}
+		switch {
+		case err != nil:
+			return err
+		case s != nil:
+			err = s.show(text)
+		case shown > 1 && !o.output.json:
+			_, err = io.WriteString(e.stdout, "\n"+text)
+		default:
+			_, err = io.WriteString(e.stdout, text)
 		}
 		if err != nil || shown == o.count || wait(ctx, tick.C) {
 			return err
@@ -87,60 +101,33 @@ func waitForTick(ctx context.Context, tick <-chan time.Time) (quit bool) {
 	}
 }
 
-// defaultRows is how many services and backends are listed where there is no
-// screen.
-const defaultRows = 20
+const (
+	// defaultRows is how many services and backends are listed where there is no
+	// screen.
+	defaultRows = 20
+	// headings is how many lines a screen has in addition to services, backends and exits.
+	headings = 8
+)
 
-// lines returns what writes one screen after the other; JSON is one object a
-// line.
-func (o topOptions) lines(e env) func(context.Context, *control.Client) error {
-	first := true
-	rows := o.rows
-	if rows == 0 {
-		rows = defaultRows
+// text is one screen, or without one what is written; JSON is one object a line.
+func (o topOptions) text(ctx context.Context, agent *control.Client, s *screen) (string, error) {
+	rows := cmp.Or(o.rows, defaultRows)
+	if s != nil && o.rows == 0 {
+		// Thirds for services, backends and exits.
+		_, height := s.size()
+		rows = max((height-headings)/3, 1)
 	}
-	return func(ctx context.Context, agent *control.Client) error {
-		answer, err := agent.Top(ctx, rows)
-		if err != nil {
-			return err
-		}
-		if o.output.json {
-			var line bytes.Buffer
-			if err := json.Compact(&line, answer); err != nil {
-				return fmt.Errorf("the agent's answer: %w", err)
-			}
-			line.WriteByte('\n')
-			_, err := line.WriteTo(e.stdout)
-			return err
-		}
-		if !first {
-			fmt.Fprintln(e.stdout)
-		}
-		first = false
-		return printAnswer(e.stdout, o.output, answer, observe.FormatTop)
+	answer, err := agent.Top(ctx, rows)
+	if err != nil {
+		return "", err
 	}
-}
-
-// headings is how many lines a screen has in addition to services, backends and exits.
-const headings = 8
-
-// screens returns what replaces the screen's content.
-func (o topOptions) screens(s *screen) func(context.Context, *control.Client) error {
-	return func(ctx context.Context, agent *control.Client) error {
-		rows := o.rows
-		if rows == 0 {
-			// Thirds for services, backends and exits.
-			_, height := s.size()
-			rows = max((height-headings)/3, 1)
-		}
-		answer, err := agent.Top(ctx, rows)
-		if err != nil {
-			return err
-		}
-		var text bytes.Buffer
-		if err := printAnswer(&text, o.output, answer, observe.FormatTop); err != nil {
-			return err
-		}
-		return s.show(text.String())
+	var text bytes.Buffer
+	if !o.output.json {
+		err := printAnswer(&text, o.output, answer, observe.FormatTop)
+		return text.String(), err
 	}
+	if err := json.Compact(&text, answer); err != nil {
+		return "", fmt.Errorf("the agent's answer: %w", err)
+	}
+	return text.String() + "\n", nil
 }

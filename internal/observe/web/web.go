@@ -59,16 +59,17 @@ func New(c Config) *Server {
 
 // Serve answers on the listener, which it closes, until ctx ends.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
+	return serve(ctx, listener, s.handler(), s.Log)
+}
+
+func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
 	server := &httpd.Server{
-		Name:        "status page",
-		Handler:     s.handler(isLoopback(listener.Addr())),
-		Connections: connections,
-		Log:         s.Log,
+		Name: "status page", Handler: secure(handler, isLoopback(listener.Addr())), Connections: connections, Log: log,
 	}
 	return server.Serve(ctx, listener)
 }
 
-func (s *Server) handler(local bool) http.Handler {
+func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
 	for path, asset := range assets() {
 		mux.Handle(path, asset)
@@ -84,7 +85,7 @@ func (s *Server) handler(local bool) http.Handler {
 	mux.Handle("/metrics", metricsHandler(s.Log, append(s.Metrics, agentMetrics(s.Observer))...))
 	mux.HandleFunc("/healthz", check(s.Observer.Alive))
 	mux.HandleFunc("/readyz", check(s.Ready))
-	return secure(mux, local)
+	return mux
 }
 
 // check answers whether something finds nothing wrong: 200 and "ok", or 503 and
@@ -115,10 +116,7 @@ func (r *Reflector) Serve(ctx context.Context, listener net.Listener) error {
 	mux.Handle("/metrics", metricsHandler(r.Log, reflectorMetrics(r.Reflector)))
 	mux.HandleFunc("/healthz", check(func() error { return nil })) // it is alive if it answers
 	mux.HandleFunc("/readyz", check(r.Reflector.Ready))
-	server := &httpd.Server{
-		Name: "status page", Handler: secure(mux, isLoopback(listener.Addr())), Connections: connections, Log: r.Log,
-	}
-	return server.Serve(ctx, listener)
+	return serve(ctx, listener, mux, r.Log)
 }
 
 // policy is the page's Content-Security-Policy: nothing from other origins, nothing
