@@ -114,27 +114,29 @@ func (s *testSpeaker) await(t *testing.T, want ...string) {
 // startRouted runs an agent that announces its VIP.
 func startRouted(t *testing.T) (*testAgent, *testSpeaker) {
 	t.Helper()
-	s, attach := &testSpeaker{}, make(chan struct{})
-	a := launchAgent(t, routedConfig, s, func() error {
-		<-attach
-		return nil
-	})
-	// Not before: a service that is late by a second would have no route yet.
-	until(t, "the service is programmed", func() bool { return a.dp.Dump() != "" })
+	a, s, attach := launchRouted(t)
 	close(attach)
 	s.await(t, "configure", "set 10.1.1.1/32")
 	return a, s
 }
 
-// Peers are known at once, but no session is begun before the data plane works, and
-// then with all routes at once.
-func TestRoutesBeginWithTheDataPlane(t *testing.T) {
-	s, attach := &testSpeaker{}, make(chan struct{})
-	a := launchAgent(t, routedConfig, s, func() error {
+// launchRouted runs the agent, which is ready when attach is closed.
+func launchRouted(t *testing.T) (a *testAgent, s *testSpeaker, attach chan struct{}) {
+	t.Helper()
+	s, attach = &testSpeaker{}, make(chan struct{})
+	a = launchAgent(t, routedConfig, s, func() error {
 		<-attach
 		return nil
 	})
+	// Not before: a service that is late by a second would have no route yet.
 	until(t, "the service is programmed", func() bool { return a.dp.Dump() != "" })
+	return a, s, attach
+}
+
+// Peers are known at once, but no session is begun before the data plane works, and
+// then with all routes at once.
+func TestRoutesBeginWithTheDataPlane(t *testing.T) {
+	a, s, attach := launchRouted(t)
 	var r observe.Routes
 	until(t, "the reason is shown", func() bool {
 		r = observe.Routes{}

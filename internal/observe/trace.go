@@ -50,23 +50,15 @@ func reason(t dataplane.Trace) string {
 	case t.Backend != nil && t.Exit == exitTooBig:
 		why += fmt.Sprintf(": the packet has %d bytes, the MTU is %d", t.Length, t.Backend.MTU)
 	}
-	return verdictWords(t.Verdict) + ": " + why
+	return cmp.Or(verdictWords[t.Verdict], t.Verdict) + ": " + why
 }
 
-// verdictWords says what happens to the frame.
-func verdictWords(verdict string) string {
-	switch verdict {
-	case "pass":
-		return "passed to the kernel"
-	case "drop":
-		return "dropped"
-	case "transmit":
-		return "sent out of the interface that it came in by"
-	case "redirect":
-		return "sent out of another interface"
-	default:
-		return verdict
-	}
+// verdictWords say what happens to the frame.
+var verdictWords = map[string]string{
+	"pass":     "passed to the kernel",
+	"drop":     "dropped",
+	"transmit": "sent out of the interface that it came in by",
+	"redirect": "sent out of another interface",
 }
 
 // Exits whose text is completed with details of the packet.

@@ -81,8 +81,7 @@ func (c *nodes) addresses(n int) []netip.Addr { return addresses(c.network(n), b
 
 func (c *nodes) draw() Topology {
 	d := newDrawing("nodes")
-	d.Hosts = append(d.Hosts, c.client())
-	d.Links = append(d.Links, Link{A: End{"client", eth0}, B: End{"router", eth0}})
+	c.client(d)
 	c.router(d)
 	c.routeToNodes(&d.Hosts[len(d.Hosts)-1])
 	for n := range c.balancers {

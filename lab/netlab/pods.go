@@ -54,8 +54,7 @@ type cluster struct{ site }
 
 func (c *cluster) draw() Topology {
 	d := newDrawing("pods")
-	d.Hosts = append(d.Hosts, c.client())
-	d.Links = append(d.Links, Link{A: End{"client", eth0}, B: End{"router", eth0}})
+	c.client(d)
 	c.router(d)
 	for n := range c.servers {
 		c.node(d, n+1)

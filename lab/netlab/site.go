@@ -43,11 +43,7 @@ type site struct {
 
 // draw adds the site's hosts, services and probes.
 func (s *site) draw(d *drawing) {
-	d.Hosts = append(d.Hosts, s.client())
-	d.Links = append(d.Links, Link{
-		A: End{s.named("client"), eth0},
-		B: End{s.named("router"), eth0},
-	})
+	s.client(d)
 	s.router(d)
 	for n := range s.servers {
 		s.server(d, n+1)
@@ -117,12 +113,14 @@ func (s *site) mac(number int) lb.MAC {
 	return lb.MAC{0x02, 0, byte(network >> 8), byte(network), serverNumber, byte(number)}
 }
 
-func (s *site) client() Host {
-	return Host{
+// client draws the client and its link to the router.
+func (s *site) client(d *drawing) {
+	d.Hosts = append(d.Hosts, Host{
 		Name: s.named("client"), Role: Client,
 		Interfaces: []Interface{{Name: eth0, Addresses: networkAddresses(clientNetwork, clientNumber)}},
 		Routes:     defaultRoutes(clientNetwork),
-	}
+	})
+	d.Links = append(d.Links, Link{A: End{s.named("client"), eth0}, B: End{s.named("router"), eth0}})
 }
 
 // router draws the router, which spreads the VIPs over the balancers. In a VLAN or a

@@ -59,22 +59,12 @@ type ProcessState struct {
 
 // Host returns the host of that name, or nil.
 func (s State) Host(name string) *HostState {
-	for i := range s.Hosts {
-		if s.Hosts[i].Name == name {
-			return &s.Hosts[i]
-		}
-	}
-	return nil
+	return find(s.Hosts, func(h *HostState) bool { return h.Name == name })
 }
 
 // Process returns the host's process of that name, or nil.
 func (h *HostState) Process(name string) *ProcessState {
-	for i := range h.Processes {
-		if h.Processes[i].Name == name {
-			return &h.Processes[i]
-		}
-	}
-	return nil
+	return find(h.Processes, func(p *ProcessState) bool { return p.Name == name })
 }
 
 // ReplaceFile atomically replaces a file in the host's directory.

@@ -145,9 +145,14 @@ type Probe struct {
 
 // Host returns the host of that name, or nil.
 func (t *Topology) Host(name string) *Host {
-	for i := range t.Hosts {
-		if t.Hosts[i].Name == name {
-			return &t.Hosts[i]
+	return find(t.Hosts, func(h *Host) bool { return h.Name == name })
+}
+
+// find returns the first element that is wanted, or nil.
+func find[T any](list []T, wanted func(*T) bool) *T {
+	for i := range list {
+		if wanted(&list[i]) {
+			return &list[i]
 		}
 	}
 	return nil
@@ -186,10 +191,5 @@ func (t *Topology) SetServices(services []lb.Service) {
 
 // iface returns the host's interface of that name, or nil.
 func (h *Host) iface(name string) *Interface {
-	for i := range h.Interfaces {
-		if h.Interfaces[i].Name == name {
-			return &h.Interfaces[i]
-		}
-	}
-	return nil
+	return find(h.Interfaces, func(i *Interface) bool { return i.Name == name })
 }

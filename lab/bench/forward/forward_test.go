@@ -47,20 +47,27 @@ func smallPlan(devices []device) plan {
 	}
 }
 
+// openTestbed is closed when the test ends.
+func openTestbed(t *testing.T, devices []device) *testbed {
+	t.Helper()
+	b, err := newTestbed(t.Context(), netlab.Labs{Dir: t.TempDir()}, devices)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return b
+}
+
 // Every frame that is sent over any of the wires arrives, and Fairlead counts
 // what the sink counts.
 func TestSmallRun(t *testing.T) {
 	devices := presentDevices(t)
 	p := smallPlan(devices)
-	b, err := newTestbed(t.Context(), netlab.Labs{Dir: t.TempDir()}, devices)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := b.close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	b := openTestbed(t, devices)
 	for _, c := range p.cases {
 		found, err := b.compare(t.Context(), c, p)
 		if err != nil {
@@ -116,15 +123,7 @@ func TestFramesKeepTheirSize(t *testing.T) {
 	devices := slices.DeleteFunc(presentDevices(t), func(d device) bool {
 		return d.name != l2dsrDevice && d.name != natDevice && d.name != iptablesDevice && d.name != nftablesDevice && d.name != reflectorDevice
 	})
-	b, err := newTestbed(t.Context(), netlab.Labs{Dir: t.TempDir()}, devices)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := b.close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	b := openTestbed(t, devices)
 	if _, err := b.compare(t.Context(), conditions{lb.UDP, establishedFlows, "512"}, smallPlan(devices)); err != nil {
 		t.Fatal(err)
 	}

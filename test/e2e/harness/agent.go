@@ -227,9 +227,7 @@ func (l *Lab) SignalAgent(t *testing.T, h *netlab.HostState, signal unix.Signal)
 // Agent opens a balancer's agent as a file descriptor (pidfd_open(2)).
 func (l *Lab) Agent(t *testing.T, h *netlab.HostState) (pidfd int) {
 	t.Helper()
-	processes := l.State().Host(h.Name).Processes
-	i := slices.IndexFunc(processes, func(p netlab.ProcessState) bool { return p.Name == "agent" })
-	pidfd, err := unix.PidfdOpen(processes[i].PID, 0)
+	pidfd, err := unix.PidfdOpen(l.State().Host(h.Name).Process("agent").PID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

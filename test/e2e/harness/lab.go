@@ -38,6 +38,13 @@ const (
 	VIP6 = "fd00:10:1:1::1"
 )
 
+// EachFamily runs a test for the VIP of each address family.
+func EachFamily(t *testing.T, test func(t *testing.T, vip string)) {
+	for family, vip := range map[string]string{"ipv4": VIP4, "ipv6": VIP6} {
+		t.Run(family, func(t *testing.T) { test(t, vip) })
+	}
+}
+
 // Timeout is how long to wait for a condition that should hold in a moment; long
 // enough for a busy machine.
 const Timeout = 10 * time.Second

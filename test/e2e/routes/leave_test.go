@@ -103,11 +103,16 @@ func (l *lab) awaitVia(t *testing.T, balancers ...string) {
 // or has no route.
 func (l *lab) awaitRouteOf(t *testing.T, vip string, balancers ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
-	defer cancel()
-	if err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: hostRoute(vip), Via: balancers}); err != nil {
+	if err := l.awaitRoute(t, hostRoute(vip), balancers); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// awaitRoute waits until the router's route to a prefix leads to these hosts.
+func (l *lab) awaitRoute(t *testing.T, prefix netip.Prefix, via []string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
+	defer cancel()
+	return l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: prefix, Via: via})
 }
 
 func hostRoute(vip string) netip.Prefix {

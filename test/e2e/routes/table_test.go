@@ -3,8 +3,6 @@
 package routes_test
 
 import (
-	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"testing"
@@ -102,12 +100,9 @@ func TestForeignSpeaker(t *testing.T) {
 // with the same weight.
 func (l *lab) checkTable(t *testing.T, prefixes []string, want gateways) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Timeout)
-	defer cancel()
 	for _, prefix := range prefixes {
-		err := l.AwaitRoute(ctx, netlab.LearnedRoute{Host: "router", Prefix: netip.MustParsePrefix(prefix), Via: want})
-		if err != nil {
-			t.Error(fmt.Errorf("%s: %w", l.State().Name, err))
+		if err := l.awaitRoute(t, netip.MustParsePrefix(prefix), want); err != nil {
+			t.Errorf("%s: %v", l.State().Name, err)
 		}
 	}
 }

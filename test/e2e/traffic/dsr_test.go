@@ -30,19 +30,13 @@ func TestDSR(t *testing.T) {
 	t.Parallel()
 	l := bringUp(t, "dsr", withLines(workers(t, lb.DSR, 3, false)))
 	l.checkUnaware(t)
-	before := l.forwarded(t)
-	for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-		t.Run(family, func(t *testing.T) {
-			l.checkFamily(t, dsrForwarded, vip)
-			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
-		})
-	}
+	checkForwarding := l.watchForwarding(t)
+	harness.EachFamily(t, func(t *testing.T, vip string) {
+		l.checkFamily(t, dsrForwarded, vip)
+		t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+	})
 	t.Run("refused", l.checkUnknownRefused)
-	for name, packets := range l.forwarded(t) {
-		if packets != before[name] {
-			t.Errorf("%s: the kernel has forwarded %d packets", name, packets-before[name])
-		}
-	}
+	checkForwarding()
 	t.Run("seen", l.checkClientsSeen)
 	t.Run("hairpin", func(t *testing.T) {
 		l.checkHairpin(t, harness.VIP4)
@@ -123,14 +117,12 @@ func TestDSRBeyond(t *testing.T) {
 	}
 	l := bringUp(t, "dsrbeyond", withLines(topology))
 	l.checkUnaware(t)
-	for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-		t.Run(family, func(t *testing.T) {
-			l.checkFamily(t, forwarded, vip)
-			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
-			t.Run("seen", func(t *testing.T) { l.checkClientsSeenBeyond(t, vip) })
-			t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
-		})
-	}
+	harness.EachFamily(t, func(t *testing.T, vip string) {
+		l.checkFamily(t, forwarded, vip)
+		t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+		t.Run("seen", func(t *testing.T) { l.checkClientsSeenBeyond(t, vip) })
+		t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
+	})
 	t.Run("killed", func(t *testing.T) { l.checkAllKilled(t, forwarded) })
 	t.Run("rerouted among neighbours", l.checkReroutedAmongNeighbours)
 	t.Run("filtered", l.checkNothingInvalid)

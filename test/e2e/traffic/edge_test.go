@@ -30,13 +30,11 @@ func TestEdges(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := bringUp(t, "edges-"+forward.String(), topology)
-			for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-				t.Run(family, func(t *testing.T) {
-					t.Run("upload", func(t *testing.T) { l.checkDiscovery(t, forward, vip) })
-					t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
-					t.Run("ping", func(t *testing.T) { l.checkPing(t, vip) })
-				})
-			}
+			harness.EachFamily(t, func(t *testing.T, vip string) {
+				t.Run("upload", func(t *testing.T) { l.checkDiscovery(t, forward, vip) })
+				t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
+				t.Run("ping", func(t *testing.T) { l.checkPing(t, vip) })
+			})
 			t.Run("small link", l.checkSmallLink)
 			t.Run("unavailable", l.checkUnavailable)
 		})

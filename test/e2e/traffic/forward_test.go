@@ -19,9 +19,7 @@ func TestForward(t *testing.T) {
 			t.Parallel()
 			l := bringUp(t, forward.String(), harness.ECMP(t, forward))
 			t.Run("native", l.checkNative)
-			for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-				t.Run(family, func(t *testing.T) { l.checkFamily(t, "forward_"+forward.String(), vip) })
-			}
+			harness.EachFamily(t, func(t *testing.T, vip string) { l.checkFamily(t, "forward_"+forward.String(), vip) })
 		})
 	}
 }

@@ -32,14 +32,12 @@ func TestNATToLocalPods(t *testing.T) {
 	const forwarded = "forward_nat+forward_nat_handover"
 	l := bringUp(t, "workers", withLines(workers(t, lb.NAT, 3, false)))
 	l.checkUnaware(t)
-	for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-		t.Run(family, func(t *testing.T) {
-			l.checkFamily(t, forwarded, vip)
-			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
-			t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
-			t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
-		})
-	}
+	harness.EachFamily(t, func(t *testing.T, vip string) {
+		l.checkFamily(t, forwarded, vip)
+		t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+		t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
+		t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
+	})
 	t.Run("held", func(t *testing.T) { l.checkHeld(t, forwarded) })
 	t.Run("filtered", l.checkNothingInvalid)
 }
@@ -50,21 +48,28 @@ func TestDSRToOwnPods(t *testing.T) {
 	t.Parallel()
 	const forwarded = "forward_nat_handover"
 	l := bringUp(t, "dsrown", workers(t, lb.DSR, 2, true))
-	before := l.forwarded(t)
-	for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-		t.Run(family, func(t *testing.T) { l.checkFamily(t, forwarded, vip) })
-	}
-	for name, packets := range l.forwarded(t) {
-		if packets != before[name] {
-			t.Errorf("%s: the kernel has forwarded %d packets", name, packets-before[name])
-		}
-	}
+	checkForwarding := l.watchForwarding(t)
+	harness.EachFamily(t, func(t *testing.T, vip string) { l.checkFamily(t, forwarded, vip) })
+	checkForwarding()
 	t.Run("filtered", l.checkNothingInvalid)
 	t.Run("seen", l.checkClientsSeen)
 	t.Run("hairpin", func(t *testing.T) {
 		l.checkHairpin(t, harness.VIP4)
 		l.checkHairpin(t, harness.VIP6)
 	})
+}
+
+// watchForwarding returns a check that no node's kernel has forwarded a packet since.
+func (l *lab) watchForwarding(t *testing.T) (check func()) {
+	before := l.forwarded(t)
+	return func() {
+		t.Helper()
+		for name, packets := range l.forwarded(t) {
+			if packets != before[name] {
+				t.Errorf("%s: the kernel has forwarded %d packets", name, packets-before[name])
+			}
+		}
+	}
 }
 
 // forwarded is how many packets the kernel of each node has forwarded by itself.

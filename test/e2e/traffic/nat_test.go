@@ -30,13 +30,11 @@ func TestNAT(t *testing.T) {
 	t.Parallel()
 	l := bringUp(t, "nat", withLines(harness.ECMP(t, lb.NAT)))
 	l.checkUnaware(t)
-	for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-		t.Run(family, func(t *testing.T) {
-			l.checkFamily(t, "forward_nat", vip)
-			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
-			t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
-		})
-	}
+	harness.EachFamily(t, func(t *testing.T, vip string) {
+		l.checkFamily(t, "forward_nat", vip)
+		t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+		t.Run("hairpin", func(t *testing.T) { l.checkHairpin(t, vip) })
+	})
 	t.Run("held", func(t *testing.T) { l.checkHeld(t, "forward_nat") })
 }
 

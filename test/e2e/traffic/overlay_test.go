@@ -30,14 +30,12 @@ func TestNATIntoOverlay(t *testing.T) {
 	const forwarded = "forward_nat_handover"
 	l := bringUp(t, "pods", pods(t))
 	l.checkUnaware(t)
-	for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-		t.Run(family, func(t *testing.T) {
-			l.checkFamily(t, forwarded, vip)
-			t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
-			t.Run("mtu", func(t *testing.T) { l.checkOverlayMTU(t, vip) })
-			t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
-		})
-	}
+	harness.EachFamily(t, func(t *testing.T, vip string) {
+		l.checkFamily(t, forwarded, vip)
+		t.Run("bulk", func(t *testing.T) { l.checkBulk(t, vip) })
+		t.Run("mtu", func(t *testing.T) { l.checkOverlayMTU(t, vip) })
+		t.Run("long datagrams", func(t *testing.T) { l.checkLongDatagrams(t, vip) })
+	})
 	t.Run("held", func(t *testing.T) { l.checkHeld(t, forwarded) })
 	t.Run("hairpin", l.checkPodsAskThemselves)
 }

@@ -28,14 +28,12 @@ func TestPathMTU(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := bringUp(t, forward.String()+"1500", topology)
-			for family, vip := range map[string]string{"ipv4": harness.VIP4, "ipv6": harness.VIP6} {
-				t.Run(family, func(t *testing.T) {
-					l.checkUpload(t, "client", vip)
-					if got, want := l.pathMTU(t, "client", vip), 1500-overhead[vip]; got != want {
-						t.Errorf("the client takes %d for the MTU to %s, want %d", got, vip, want)
-					}
-				})
-			}
+			harness.EachFamily(t, func(t *testing.T, vip string) {
+				l.checkUpload(t, "client", vip)
+				if got, want := l.pathMTU(t, "client", vip), 1500-overhead[vip]; got != want {
+					t.Errorf("the client takes %d for the MTU to %s, want %d", got, vip, want)
+				}
+			})
 			answers := uint64(0)
 			for _, h := range l.Hosts(netlab.Balancer) {
 				answers += harness.ExitsOf(t, &h)["answer_too_big"]
