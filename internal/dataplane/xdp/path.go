@@ -175,15 +175,11 @@ func (w *paths) repoint(vip lb.VIP, v *version) {
 }
 
 // point makes a place of the backend table the path's target.
-func (w *path) point(number, place uint32) (err error) {
-	switch place {
-	case w.place:
+func (w *path) point(number, place uint32) error {
+	if place == w.place {
 		return nil
-	case 0:
-		err = w.sender.Drop(number)
-	default:
-		err = w.sender.Aim(number, place-1)
 	}
+	err := w.sender.Aim(number, place)
 	if err == nil {
 		w.place = place
 	}

@@ -189,7 +189,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: tables.ByName, Seed: cfg.Seed,
 		}),
 	}
-	p.sweeper, p.paths = newSweeper(p), newPaths(p)
+	p.sweeper, p.paths = &sweeper{p: p, sessionsLeft: true, clientsLeft: true}, newPaths(p)
 	hops.Notify(p.stale.Add)
 	if err := p.begin(); err != nil {
 		return nil, errors.Join(err, p.Close())

@@ -75,13 +75,9 @@ func (s *slot) since(traffic []dataplane.Traffic) dataplane.Traffic {
 	}
 }
 
-// same reports whether two slots are the same for the program.
-func (s *slot) same(o *slot) bool {
-	return s.BalancerBackend == o.BalancerBackend && s.detail == o.detail
-}
-
+// sameSlots reports whether slots are the same for the program.
 func sameSlots(a, b []slot) bool {
-	return slices.EqualFunc(a, b, func(x, y slot) bool { return x.same(&y) })
+	return slices.EqualFunc(a, b, func(x, y slot) bool { return x.BalancerBackend == y.BalancerBackend && x.detail == y.detail })
 }
 
 // slotNumbers maps the backends of a service to their slots.

@@ -38,8 +38,6 @@ type sweeper struct {
 	sessionsLeft, clientsLeft bool
 }
 
-func newSweeper(p *Plane) *sweeper { return &sweeper{p: p, sessionsLeft: true, clientsLeft: true} }
-
 // swept is a service while its flow records are read.
 type swept struct {
 	owner

@@ -146,16 +146,10 @@ func (s *Sender) keep() {
 // Mark is the socket mark of the target with that number, below Config.Targets.
 func Mark(number uint32) uint32 { return uint32(probeProbeMarkPROBE_MARK) | number }
 
-// Aim makes the entry of the balancer's backend table with that index the target
-// of a number. Packets in flight may still go to the one before.
-func (s *Sender) Aim(number, index uint32) error {
-	return s.write(number, index+1)
-}
-
-// Drop leaves a number without a target: its packets are dropped.
-func (s *Sender) Drop(number uint32) error { return s.write(number, 0) }
-
-func (s *Sender) write(number, place uint32) error {
+// Aim makes the entry of the balancer's backend table with that index, plus 1, the
+// target of a number; at 0 its packets are dropped. Packets in flight may still go to
+// the one before.
+func (s *Sender) Aim(number, place uint32) error {
 	if err := s.objects.Targets.Put(number, place); err != nil {
 		return fmt.Errorf("probe target %d: %w", number, err)
 	}

@@ -67,24 +67,20 @@ func (f Filter) Attach(program *ebpf.Program) error {
 	return nil
 }
 
-// Detach removes the filter, if it is there. The queueing discipline stays: another
-// program may use it and have no filter at the moment.
+// Detach removes the filter, if it is there; another program's in its place is left
+// alone. The queueing discipline stays: another program may use it and have no filter
+// at the moment.
 func (f Filter) Detach() error {
 	found, err := f.find()
+	if errors.Is(err, errForeign) {
+		return nil
+	}
 	if err != nil || found == nil {
 		return err
 	}
 	err = netlink.FilterDel(found)
 	if err != nil && !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%s: detach: %w", f, err)
-	}
-	return nil
-}
-
-// DetachOwn is Detach, but leaves another program's filter in its place alone.
-func (f Filter) DetachOwn() error {
-	if err := f.Detach(); !errors.Is(err, errForeign) {
-		return err
 	}
 	return nil
 }

@@ -176,7 +176,7 @@ func (h *Handover) Retain(devices []Device) error {
 		if kept[index] {
 			continue
 		}
-		err := h.config.replyFilter(index).DetachOwn()
+		err := h.config.replyFilter(index).Detach()
 		if errs = append(errs, err); err == nil {
 			delete(h.devices, index)
 		}
@@ -202,7 +202,7 @@ func (h *Handover) detachForward() error {
 			continue
 		}
 		if err == nil {
-			err = h.config.forwardFilter(link.Attrs().Index).DetachOwn()
+			err = h.config.forwardFilter(link.Attrs().Index).Detach()
 		}
 		if err != nil {
 			return fmt.Errorf("nat handover: interface %s: %w", name, err)
@@ -228,10 +228,10 @@ func detachHandover(cfg HandoverConfig, except map[int]bool) error {
 	for _, link := range links {
 		index := link.Attrs().Index
 		if !except[index] {
-			errs = append(errs, cfg.replyFilter(index).DetachOwn())
+			errs = append(errs, cfg.replyFilter(index).Detach())
 		}
 		if len(except) == 0 {
-			errs = append(errs, cfg.forwardFilter(index).DetachOwn())
+			errs = append(errs, cfg.forwardFilter(index).Detach())
 		}
 	}
 	return errors.Join(errs...)

@@ -61,7 +61,8 @@ type Set struct {
 // New returns a set without a program.
 func New(cfg Config) (*Set, error) {
 	s := &Set{config: cfg}
-	s.config.NAT = cfg.NAT.orDefault()
+	s.config.NAT.FirstPort = cmp.Or(cfg.NAT.FirstPort, DefaultFirstPort)
+	s.config.NAT.LastPort = cmp.Or(cfg.NAT.LastPort, DefaultLastPort)
 	var err error
 	s.exits, err = NewCounters(cfg.Tables.Spec().Types, "counter", "COUNTER_", cfg.Tables.Maps.Counters)
 	return s, err
@@ -318,12 +319,6 @@ const (
 	DefaultFirstPort = 1024
 	DefaultLastPort  = 32767
 )
-
-// orDefault replaces what is 0.
-func (n NAT) orDefault() NAT {
-	n.FirstPort, n.LastPort = cmp.Or(n.FirstPort, DefaultFirstPort), cmp.Or(n.LastPort, DefaultLastPort)
-	return n
-}
 
 // count is the number of addresses of one family.
 func (n NAT) count(ipv4 bool) uint32 {
