@@ -62,13 +62,6 @@ func (m *Monitor) begin(t *target) {
 	})
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // probe probes a target once.
 func (m *Monitor) probe(ctx context.Context, t *target) {
 	err := t.open(m.config.Paths) // takes none of the probe's time: it may be the first way of all

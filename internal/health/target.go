@@ -103,7 +103,10 @@ func (t *target) next(failed bool, now time.Time) time.Time {
 		t.fastProbes = max(0, t.fastProbes-1)
 		spacing, from = min(spacing, max(t.check.Interval/20, lb.MinHealthInterval)), now
 	}
-	return later(from.Add(spacing), now)
+	if due := from.Add(spacing); due.After(now) {
+		return due
+	}
+	return now
 }
 
 // leave takes a member from the target.

@@ -151,13 +151,10 @@ func (s *Service) checkAffinityTimeout() error {
 
 // checkMinHealthy allows services without backends, such as deployments with no replicas.
 func (s *Service) checkMinHealthy() error {
-	switch n := len(s.Backends); {
-	case s.MinHealthy < 1:
-		return fmt.Errorf("%d is out of range: want at least 1", s.MinHealthy)
-	case n > 0 && s.MinHealthy > n:
+	if n := len(s.Backends); n > 0 && s.MinHealthy > n {
 		return fmt.Errorf("%d is more than the service's %d backends", s.MinHealthy, n)
 	}
-	return nil
+	return checkCount(s.MinHealthy)
 }
 
 // Bounds of segment IDs: IEEE 802.1Q reserves 0 and 4095, RFC 7348 and RFC 8926 have 24

@@ -58,7 +58,7 @@ func (h *HealthCheck) checkTimes(f *findings, path string) {
 	f.add(path+".slowStart", checkRange(h.SlowStart, 0, MaxSlowStart))
 }
 
-// checkCount checks a number of probes in a row.
+// checkCount checks a number of probes in a row, or of backends.
 func checkCount(n int) error {
 	if n < 1 {
 		return fmt.Errorf("%d is out of range: want at least 1", n)

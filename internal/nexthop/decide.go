@@ -181,13 +181,7 @@ func (v *view) down() []string {
 	for _, l := range v.links {
 		up[l.name] = up[l.name] || l.up
 	}
-	var down []string
-	for _, name := range v.interfaces {
-		if !up[name] {
-			down = append(down, name)
-		}
-	}
-	return down
+	return slices.DeleteFunc(slices.Clone(v.interfaces), func(name string) bool { return up[name] })
 }
 
 // neighbours returns the neighbours that decide would like to be resolved: those

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -35,20 +36,18 @@ func newPassiveListener(log *slog.Logger) *passiveListener {
 // set makes the passive ones among peers all that may connect.
 func (l *passiveListener) set(ctx context.Context, peers map[netip.Addr]*peer) error {
 	passive := make(map[netip.Addr]*peer)
-	families := make(map[netip.Addr]bool)
+	var at []netip.AddrPort
 	for addr, p := range peers {
 		if p.Peer.Passive {
 			passive[addr] = p
-			families[wildcard(addr)] = true
+			if all := netip.AddrPortFrom(wildcard(addr), bgp.Port); !slices.Contains(at, all) {
+				at = append(at, all)
+			}
 		}
 	}
 	l.mu.Lock()
 	l.peers = passive
 	l.mu.Unlock()
-	var at []netip.AddrPort
-	for addr := range families {
-		at = append(at, netip.AddrPortFrom(addr, bgp.Port))
-	}
 	return l.Set(ctx, at...)
 }
 

@@ -97,14 +97,14 @@ func (p way) control(_, _ string, raw syscall.RawConn) error {
 func (p way) prepare(fd int) error {
 	if p.Mark != 0 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_MARK, int(p.Mark)); err != nil {
-			return localError{fmt.Errorf("socket mark: %w", err)}
+			return fmt.Errorf("%w: socket mark: %w", health.ErrLocal, err)
 		}
 	}
 	if !p.Source.IsValid() {
 		return nil
 	}
 	if err := unix.SetsockoptInt(fd, unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1); err != nil {
-		return localError{fmt.Errorf("socket option IP_BIND_ADDRESS_NO_PORT: %w", err)}
+		return fmt.Errorf("%w: socket option IP_BIND_ADDRESS_NO_PORT: %w", health.ErrLocal, err)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ import (
 // the same time.
 type prober interface {
 	// probe sends one probe, until ctx ends, and returns why the answer isn't a healthy
-	// one. A localError says nothing about the backend.
+	// one. An error that explain maps to health.ErrLocal says nothing about the backend.
 	probe(ctx context.Context, path way) error
 }
 
@@ -69,17 +69,10 @@ type invalid struct{ error }
 
 func (u invalid) probe(context.Context, way) error { return u.error }
 
-// localError is a probe that failed because of a local resource shortage. It says
-// nothing about the backend.
-type localError struct{ error }
-
-func (e localError) Unwrap() error { return e.error }
-
 // isLocal reports whether a probe failed because this node lacks open files, memory,
 // ports, an address or a privilege.
 func isLocal(err error) bool {
-	_, local := errors.AsType[localError](err)
-	return local || slices.ContainsFunc([]error{
+	return slices.ContainsFunc([]error{
 		unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL, unix.EADDRINUSE, unix.EPERM, unix.EACCES,
 	}, func(lack error) bool { return errors.Is(err, lack) })
 }
@@ -90,6 +83,8 @@ func explain(err error) error {
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, health.ErrLocal):
+		return err
 	case isLocal(err):
 		return fmt.Errorf("%w: %w", health.ErrLocal, err)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
