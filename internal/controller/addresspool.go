@@ -185,23 +185,11 @@ func (r namespaceReconciler) reconcile(ctx context.Context, request reconcile.Re
 	if err != nil && !apierrors.IsNotFound(err) {
 		return reconcile.Result{}, err
 	}
-	for _, owner := range r.allocations.SetNamespace(request.Name, labelsOf(namespace, err == nil)) {
+	for _, owner := range r.allocations.SetNamespace(request.Name, namespace.Labels, err == nil) {
 		r.enqueue(owner)
 	}
 	r.enqueueCounts()
 	return reconcile.Result{}, nil
-}
-
-// labelsOf returns a namespace's labels; nil only if it doesn't exist.
-func labelsOf(namespace *metav1.PartialObjectMetadata, exists bool) labels.Set {
-	switch {
-	case !exists:
-		return nil
-	case namespace.Labels == nil:
-		return labels.Set{}
-	default:
-		return namespace.Labels
-	}
 }
 
 // namespaceMetadata returns a namespace without specification and status.

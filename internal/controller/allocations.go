@@ -254,15 +254,15 @@ func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 	return slices.Collect(maps.Keys(l.records))
 }
 
-// SetNamespace sets a namespace's labels, nil if it was deleted. If they have changed it
-// returns the owners in it, which have to be reconciled.
-func (l *allocations) SetNamespace(name string, now labels.Set) (concerned []alloc.Owner) {
+// SetNamespace sets the labels of a namespace that exists, or was deleted. If that is new
+// it returns the owners in it, which have to be reconciled.
+func (l *allocations) SetNamespace(name string, now labels.Set, exists bool) (concerned []alloc.Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before, known := l.namespaces[name]; known && maps.Equal(before, now) {
+	if before, known := l.namespaces[name]; known && exists && maps.Equal(before, now) {
 		return nil
 	}
-	if l.namespaces[name] = now; now == nil {
+	if l.namespaces[name] = now; !exists {
 		delete(l.namespaces, name)
 	}
 	for owner := range l.records {

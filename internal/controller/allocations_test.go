@@ -182,14 +182,14 @@ func TestPools(t *testing.T) {
 	compare(t, "by name", l.Request(request("a", 1)).Addresses, addresses("192.0.2.2"))
 	compare(t, "by name, the next", l.Request(request("b", 1)).Addresses, addresses("192.0.2.3"))
 	compare(t, "none", l.Request(request("c", 1)).Addresses, nil)
-	if concerned := l.SetNamespace("a", labels.Set{"team": "x"}); len(concerned) != 4 {
+	if concerned := l.SetNamespace("a", labels.Set{"team": "x"}, true); len(concerned) != 4 {
 		t.Errorf("concerned %v", concerned)
 	}
 	compare(t, "by namespace", l.Get(owner("c")).Addresses, addresses("192.0.2.9"))
-	if concerned := l.SetNamespace("a", labels.Set{"team": "x"}); concerned != nil {
+	if concerned := l.SetNamespace("a", labels.Set{"team": "x"}, true); concerned != nil {
 		t.Errorf("concerned %v of nothing new", concerned)
 	}
-	l.SetNamespace("a", nil)
+	l.SetNamespace("a", nil, false)
 	g := l.Request(request("c", 1))
 	compare(t, "not by namespace", g.Addresses, nil)
 	compare(t, "leaving", g.Releasing, addresses("192.0.2.9"))

@@ -78,12 +78,6 @@ func set(conditions *[]metav1.Condition, c metav1.Condition) {
 	meta.SetStatusCondition(conditions, c)
 }
 
-// unchanged reports whether there is a condition of equal type, reason and message.
-func unchanged(conditions []metav1.Condition, c metav1.Condition) bool {
-	old := meta.FindStatusCondition(conditions, c.Type)
-	return old != nil && old.Reason == c.Reason && old.Message == c.Message
-}
-
 // list joins addresses with commas.
 func list(addresses []netip.Addr) string {
 	texts := make([]string, len(addresses))

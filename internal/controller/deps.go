@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -174,7 +175,8 @@ func (b *trigger) enqueueAfter(r reconcile.Request, wait time.Duration) {
 // are not reported.
 func (o *deps) recordEvents(object client.Object, before, now []metav1.Condition) {
 	for _, c := range now {
-		if c.Reason == reasonAccepted || unchanged(before, c) {
+		old := meta.FindStatusCondition(before, c.Type)
+		if c.Reason == reasonAccepted || old != nil && old.Reason == c.Reason && old.Message == c.Message {
 			continue
 		}
 		kind := corev1.EventTypeNormal

@@ -52,7 +52,7 @@ func (t initialSync) readPools(ctx context.Context) error {
 		return fmt.Errorf("namespaces: %w", err)
 	}
 	for i := range namespaces.Items {
-		t.allocations.SetNamespace(namespaces.Items[i].Name, labelsOf(&namespaces.Items[i], true))
+		t.allocations.SetNamespace(namespaces.Items[i].Name, namespaces.Items[i].Labels, true)
 	}
 	var pools v1alpha1.AddressPoolList
 	if err := t.List(ctx, &pools); err != nil {

@@ -50,12 +50,12 @@ func (r *groupReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 		return reconcile.Result{}, err
 	}
 	r.assignNodes(groups, nodes)
-	placed := r.place(groups, nodes)
+	placed := r.place(groups)
 	// Nodes are published first, so that the agents of a group know their membership
 	// before they get services.
 	var errs []error
 	for _, g := range groups {
-		if err := r.publish(ctx, g, nodes, placed.counts[g.Name]); apierrors.IsConflict(err) {
+		if err := r.publish(ctx, g, placed.counts[g.Name]); apierrors.IsConflict(err) {
 			return reconcile.Result{}, err
 		} else if err != nil {
 			errs = append(errs, fmt.Errorf("group %s: %w", g.Name, err))
@@ -74,7 +74,9 @@ type group struct {
 	filter filter
 	// invalid is the error of a selector: the group matches nothing then.
 	invalid error
-	nodes   []string
+	nodes   []v1alpha1.GroupNode
+	// ready is the number of ready nodes.
+	ready int
 }
 
 // read returns the groups, in the order of their creation, the nodes, and after what time
@@ -144,22 +146,21 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate) {
 	}
 	assigned := alloc.PlaceNodes(requests, nodes)
 	for _, g := range groups {
-		g.nodes = assigned[g.Name]
-		r.assigned[string(g.UID)] = g.nodes
+		r.assigned[string(g.UID)] = assigned[g.Name]
+		for _, name := range assigned[g.Name] {
+			ready := slices.ContainsFunc(candidates, func(m candidate) bool { return m.Name == name && m.serving })
+			g.nodes = append(g.nodes, v1alpha1.GroupNode{Name: name, Ready: ready})
+			if ready {
+				g.ready++
+			}
+		}
 	}
 }
 
 // publish writes a group's status if it has changed.
-func (r *groupReconciler) publish(ctx context.Context, g *group, candidates []candidate, c count) error {
+func (r *groupReconciler) publish(ctx context.Context, g *group, c count) error {
 	base := g.DeepCopy()
-	g.Status.Nodes, g.Status.ReadyNodes = nil, 0
-	for _, name := range g.nodes {
-		ready := slices.ContainsFunc(candidates, func(m candidate) bool { return m.Name == name && m.serving })
-		g.Status.Nodes = append(g.Status.Nodes, v1alpha1.GroupNode{Name: name, Ready: ready})
-		if ready {
-			g.Status.ReadyNodes++
-		}
-	}
+	g.Status.Nodes, g.Status.ReadyNodes = g.nodes, int32(g.ready)
 	g.Status.Services, g.Status.Addresses = int32(c.services), int32(c.addresses)
 	set(&g.Status.Conditions, groupCondition(g))
 	_, err := r.patchStatus(ctx, g.LoadBalancerGroup, base)
@@ -168,17 +169,16 @@ func (r *groupReconciler) publish(ctx context.Context, g *group, candidates []ca
 
 // groupCondition says whether a group can serve, which needs one ready node.
 func groupCondition(g *group) metav1.Condition {
-	ready, has := int(g.Status.ReadyNodes), len(g.nodes)
-	message := fmt.Sprintf("%d nodes of %d, %d ready", has, g.Spec.Size, ready)
-	c := condition(v1alpha1.ConditionReady, ready > 0, reasonSomeNodesReady, message)
+	message := fmt.Sprintf("%d nodes of %d, %d ready", len(g.nodes), g.Spec.Size, g.ready)
+	c := condition(v1alpha1.ConditionReady, g.ready > 0, reasonSomeNodesReady, message)
 	switch {
 	case g.invalid != nil:
 		c = condition(v1alpha1.ConditionReady, false, reasonBadSpec, g.invalid.Error())
-	case has == 0:
+	case len(g.nodes) == 0:
 		c.Reason = reasonNoNodes
-	case ready == 0:
+	case g.ready == 0:
 		c.Reason = reasonNoReadyNodes
-	case ready == int(g.Spec.Size):
+	case g.ready == int(g.Spec.Size):
 		c.Reason = reasonAllNodesReady
 	}
 	c.ObservedGeneration = g.Generation

@@ -75,16 +75,11 @@ func (s placements) keep(group string, before *assignments) {
 type count struct{ services, addresses int }
 
 // place assigns units of owners to groups.
-func (r *groupReconciler) place(groups []*group, candidates []candidate) placements {
+func (r *groupReconciler) place(groups []*group) placements {
 	units := r.allocations.Units()
 	capacities := make([]alloc.Capacity, len(groups))
 	for i, g := range groups {
-		capacities[i] = alloc.Capacity{Group: g.Name, Nodes: len(g.nodes)}
-		for _, m := range candidates {
-			if m.serving && slices.Contains(g.nodes, m.Name) {
-				capacities[i].Ready++
-			}
-		}
+		capacities[i] = alloc.Capacity{Group: g.Name, Nodes: len(g.nodes), Ready: g.ready}
 	}
 	requests := make([]alloc.Unit, len(units))
 	for i, u := range units {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -90,7 +91,7 @@ func (r *reader) addresses(deprecated string) []netip.Addr {
 	if !given {
 		return nil
 	}
-	var four, six []netip.Addr
+	var found []netip.Addr
 	for part := range strings.SplitSeq(text, ",") {
 		a, err := netip.ParseAddr(strings.TrimSpace(part))
 		if err != nil {
@@ -101,17 +102,14 @@ func (r *reader) addresses(deprecated string) []netip.Addr {
 			r.fail(field, "%w", err)
 			return nil
 		}
-		if a.Is4() {
-			four = append(four, a)
-		} else {
-			six = append(six, a)
-		}
+		found = append(found, a)
 	}
-	if len(four) > 1 || len(six) > 1 {
+	slices.SortFunc(found, netip.Addr.Compare) // IPv4 first
+	if n := len(found); n > 2 || n == 2 && found[0].Is4() == found[1].Is4() {
 		r.fail(field, "two addresses of one family: want at most one of each")
 		return nil
 	}
-	return append(four, six...)
+	return found
 }
 
 // name reads the name of a cluster-scoped object.

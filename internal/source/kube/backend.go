@@ -20,7 +20,7 @@ func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target)
 	case s.Forward == lb.DSR && (local(svc) || t.relayTarget):
 		return t.localBackends(s, all)
 	case s.Forward == lb.NAT:
-		return weighted(closest(all, t.Node, t.zone()))
+		return weighted(closest(all, t.Node, t.self().zone))
 	case s.Forward == lb.DSR:
 		return t.withNodes(s, weighted(all), all)
 	case local(svc):

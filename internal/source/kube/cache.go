@@ -282,22 +282,12 @@ func (w *Cache) setGroup(id Object, g *group) {
 	}
 }
 
-// zone returns this node's zone.
-func (w *Cache) zone() string {
-	if n := w.nodes[w.Node]; n != nil {
-		return n.zone
-	}
-	return ""
-}
+// self returns this node; the zero node if it is unknown.
+func (w *Cache) self() *node { return cmp.Or(w.nodes[w.Node], &node{}) }
 
 // Addresses returns this node's internal addresses; invalid if it has none of a family or
 // is unknown.
-func (w *Cache) Addresses() (four, six netip.Addr) {
-	if n := w.nodes[w.Node]; n != nil {
-		return n.four, n.six
-	}
-	return netip.Addr{}, netip.Addr{}
-}
+func (w *Cache) Addresses() (four, six netip.Addr) { return w.self().four, w.self().six }
 
 // Leaving returns why no other agent will follow on this node; empty if one will.
 func (w *Cache) Leaving() string {
