@@ -51,6 +51,18 @@ func (r Runs) Sum() float64 {
 	return total
 }
 
+// Minus subtracts the measurements of the same rounds; nil unless both sides have them.
+func (r Runs) Minus(o Runs) Runs {
+	if len(r) == 0 || len(r) != len(o) {
+		return nil
+	}
+	difference := slices.Clone(r)
+	for i := range difference {
+		difference[i] -= o[i]
+	}
+	return difference
+}
+
 // Bounds are the smallest and the largest measurement; 0 if there is none.
 func (r Runs) Bounds() (low, high float64) {
 	if len(r) == 0 {

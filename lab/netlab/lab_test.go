@@ -24,12 +24,18 @@ func TestRouterSpreadsOverServers(t *testing.T) {
 	if err != nil || len(states) != 1 || !states[0].Ready {
 		t.Fatalf("list: %+v, %v: want one lab that is ready", states, err)
 	}
-	state := lab.State()
-	for _, h := range state.Hosts {
+	for _, h := range lab.State().Hosts {
 		if !namespace(h.Namespace).exists() {
 			t.Errorf("host %s: no namespace %s", h.Name, h.Namespace)
 		}
 	}
+	removeAll(t, labs, lab)
+}
+
+// removeAll takes a lab down, and reports what is left of it.
+func removeAll(t *testing.T, labs Labs, lab *Lab) {
+	t.Helper()
+	state := lab.State()
 	if err := lab.Down(context.Background()); err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@
 package netlab
 
 import (
-	"context"
 	"os/exec"
 	"strings"
 	"testing"
@@ -65,11 +64,7 @@ func TestStartAndStop(t *testing.T) {
 	if err := lab.Stop(t.Context(), "server1", "nginx"); err == nil {
 		t.Error("stopped twice")
 	}
-	state := lab.State()
-	if err := lab.Down(context.Background()); err != nil {
-		t.Error(err)
-	}
-	checkGone(t, labs, state)
+	removeAll(t, labs, lab)
 }
 
 // A process can be halted, killed with its children, and started again, also by

@@ -61,11 +61,7 @@ func TestRoutersMergeRoutes(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			state := lab.State()
-			if err := lab.Down(context.Background()); err != nil {
-				t.Fatal(err)
-			}
-			checkGone(t, labs, state)
+			removeAll(t, labs, lab)
 		})
 	}
 }

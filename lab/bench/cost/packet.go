@@ -106,15 +106,7 @@ func (f findings) report(r *bench.Report) error {
 func (f findings) cost(c conditions) bench.Runs {
 	front := c
 	front.subject = bare
-	whole, own := f[c], f[front]
-	if len(whole) == 0 || len(whole) != len(own) {
-		return nil
-	}
-	costs := make(bench.Runs, len(whole))
-	for i := range whole {
-		costs[i] = whole[i] - own[i]
-	}
-	return costs
+	return f[c].Minus(f[front])
 }
 
 // compareConditions orders by the services, the traffic, the program and the

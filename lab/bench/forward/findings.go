@@ -74,12 +74,8 @@ func (f findings) rate(c conditions, device string) bench.Runs { return f[c][dev
 // deviceCost is the time of a packet in the device alone: the time without a device
 // is subtracted, round by round. It is nil if one of them wasn't measured.
 func (f findings) deviceCost(c conditions, device string) bench.Runs {
-	whole, bare := f[c][device].cost(), f[c][noDevice].cost()
-	if device == noDevice || len(whole) == 0 || len(whole) != len(bare) {
+	if device == noDevice {
 		return nil
 	}
-	for i := range whole {
-		whole[i] -= bare[i]
-	}
-	return whole
+	return f[c][device].cost().Minus(f[c][noDevice].cost())
 }
