@@ -68,8 +68,9 @@ func Protocol(name corev1.Protocol) (p lb.Protocol, served bool) {
 		return lb.TCP, true
 	case corev1.ProtocolUDP:
 		return lb.UDP, true
+	default:
+		return 0, false
 	}
-	return 0, false
 }
 
 // reader reads annotations and collects errors.

@@ -130,13 +130,14 @@ func (w *Cache) Names(kind Kind) (names []Object) {
 		return named(kind, w.nodes)
 	case KindGroup:
 		return named(kind, w.groups)
-	}
-	for id := range w.objects {
-		if id.Kind == kind {
-			names = append(names, id)
+	default:
+		for id := range w.objects {
+			if id.Kind == kind {
+				names = append(names, id)
+			}
 		}
+		return names
 	}
-	return names
 }
 
 func named[V any](kind Kind, all map[string]V) (objects []Object) {

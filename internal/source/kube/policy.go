@@ -78,6 +78,5 @@ func readMetric(field string, n *int64) (*uint32, error) {
 	if *n < 0 || *n > math.MaxUint32 {
 		return nil, fmt.Errorf("%s %d is out of range: want 0 to %d", field, *n, uint32(math.MaxUint32))
 	}
-	own := uint32(*n)
-	return &own, nil
+	return new(uint32(*n)), nil
 }
