@@ -44,10 +44,13 @@ const (
 	frrRanges = " bgp listen range 10.0.9.0/24 peer-group LB\n bgp listen range fd00:9::/64 peer-group LB\n"
 )
 
-// birdPeers are a BIRD's, static or taken from ranges.
+// birdPeers are a BIRD's, static or taken from ranges. Without options of BFD it takes no
+// port of BFD's.
 func birdPeers(own, asn, bfd string, peers ...string) string {
-	text := "router id " + own + ";\nprotocol device {}\n" +
-		"protocol bfd { interface \"eth0\" { min rx interval 100 ms; min tx interval 100 ms; multiplier 3; }; }\n"
+	text := "router id " + own + ";\nprotocol device {}\n"
+	if bfd != "" {
+		text += "protocol bfd { interface \"eth0\" { min rx interval 100 ms; min tx interval 100 ms; multiplier 3; }; }\n"
+	}
 	for i, peer := range peers {
 		family := "ipv4"
 		if i > 0 {

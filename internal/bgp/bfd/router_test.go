@@ -5,7 +5,6 @@ package bfd
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"fairlead.io/fairlead/lab/netlab"
@@ -139,17 +137,13 @@ func (r *router) start() {
 	})
 }
 
-// kill kills the daemons.
+// kill kills the daemons, and returns when their ports are free.
 func (r *router) kill() {
 	r.t.Helper()
-	for _, p := range r.lab.State().Host(r.host).Processes {
-		if err := syscall.Kill(p.PID, syscall.SIGKILL); err != nil {
+	for _, p := range r.processes {
+		if err := r.lab.Kill(context.Background(), r.host, p.Name); err != nil {
 			r.t.Fatal(err)
 		}
-		until(r.t, p.Name+" is gone", func() bool {
-			text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
-			return errors.Is(err, fs.ErrNotExist) || strings.Contains(string(text), ") Z ")
-		})
 	}
 }
 
