@@ -12,10 +12,11 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// frrProfile has the intervals of bgp.DefaultBFD.
+// Both sides find a failure within a second: a busy machine may keep a process from
+// running for longer than bgp.DefaultBFD waits.
 const frrProfile = `bfd
  profile fast
-  detect-multiplier 3
+  detect-multiplier 10
   receive-interval 100
   transmit-interval 100
  exit
@@ -49,7 +50,7 @@ const (
 func birdPeers(own, asn, bfd string, peers ...string) string {
 	text := "router id " + own + ";\nprotocol device {}\n"
 	if bfd != "" {
-		text += "protocol bfd { interface \"eth0\" { min rx interval 100 ms; min tx interval 100 ms; multiplier 3; }; }\n"
+		text += "protocol bfd { interface \"eth0\" { min rx interval 100 ms; min tx interval 100 ms; multiplier 10; }; }\n"
 	}
 	for i, peer := range peers {
 		family := "ipv4"
@@ -88,7 +89,9 @@ func TestRouters(t *testing.T) {
 			t.Parallel()
 			lab := newWorld(t)
 			near := startEnd(t, lab, "near")
-			near.set(to(next4), to(next6))
+			next := [...]Peer{to(next4), to(next6)}
+			next[0].Multiplier, next[1].Multiplier = 10, 10
+			near.set(next[:]...)
 			r := start(t, lab)
 			r.start()
 			bird(t, lab, "near", birdPeers(near4, "65021", "", next4, next6)).start()
