@@ -50,10 +50,10 @@ readonly plain='^\./(api|cmd|deploy|lab|test)(/|$)|^\./internal/(alloc|dataplane
 longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp ./test/e2e/{operate,routes})
 readonly longest
 # Packages that make test leaves to make test-all, and tests of test/e2e/operate: those
-# that need a browser or Prometheus, or hold connections for a minute, and the
-# laboratory's own commands.
+# that need a browser or Prometheus, and those that run with the executables of a release
+# and nothing else beside them, as benches do and who measures memory.
 readonly later='^\./lab/|^\./test/(cluster|guest)(/|$)|^\./test/e2e/kubernetes$'
-readonly operators='^Test(StatusPage|Prometheus|HostileClients)$' commands='^Test(BenchECMP|BenchChurn|Demo)$'
+readonly operators='^Test(StatusPage|Prometheus)$' alone='^Test(BenchECMP|BenchChurn|Demo|HostileClients)$'
 
 fast() {
 	local now with without
@@ -61,7 +61,7 @@ fast() {
 	mapfile -t now < <(echo "$longest" && packages -v "$later" | grep -vxF "$longest")
 	mapfile -t without < <(printf '%s\n' "${now[@]}" | grep -E "$plain")
 	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
-	run plain -skip "$api|$operators|$commands" "${without[@]}"
+	run plain -skip "$api|$operators|$alone" "${without[@]}"
 	CGO_ENABLED=1 run race -race -skip "$api" "${with[@]}"
 	DIR=tools run tools ./kubeschema ./prose
 }
@@ -71,12 +71,12 @@ rest() {
 	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s} FAIRLEAD_ROUTERS=all
 	CGO_ENABLED=1 run fuzz -race ./internal/dataplane/... ./test/dataplane ./internal/alloc/...
 	CGO_ENABLED=1 build race -race
-	CGO_ENABLED=1 run e2e -race -skip "$commands" ./test/e2e/{traffic,operate}
+	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/{traffic,operate}
 	# With the race detector an agent may be too slow for BFD.
 	build plain
 	run routes ./test/e2e/routes
 	# Benches keep all processors in the kernel, longer than BFD waits.
-	run commands -run "$commands" ./test/e2e/operate
+	run alone -run "$alone" ./test/e2e/operate
 	run lab -p=1 -skip "$api" ./lab/...
 	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes ./test/guest/...

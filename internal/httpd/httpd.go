@@ -92,11 +92,11 @@ type JSON struct {
 	Indent bool
 }
 
-// Handler answers with what make returns; with nothing if that is nil. An error that
+// Handler answers with what read returns; with nothing if that is nil. An error that
 // Errorf didn't make is the server's.
-func (j JSON) Handler(make func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
+func (j JSON) Handler(read func(http.ResponseWriter, *http.Request) (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		shown, err := make(w, r)
+		shown, err := read(w, r)
 		if err == nil && shown == nil {
 			return
 		}

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"fairlead.io/fairlead/lab/netlab"
 )
@@ -36,18 +37,12 @@ type Totals struct {
 func (l *Lab) Totals(t *testing.T) Totals {
 	t.Helper()
 	b := Totals{balancers: map[string]Exits{}, lost: map[string]uint64{}}
+	b.clients, b.servers = l.ends(t)
 	for _, h := range l.State().Hosts {
-		counters := Kernel(t, l, h.Name)
 		for name, frames := range Frames(t, l, h.Name) {
 			b.lost[h.Name+" "+name] = frames.dropped
 		}
-		switch h.Role { //nolint:exhaustive // other hosts only forward
-		case netlab.Client:
-			b.clients.add(counters)
-		case netlab.Server:
-			b.servers.add(counters)
-			b.servers.received -= carrierPackets(t, l, h.Name)
-		case netlab.Balancer:
+		if h.Role == netlab.Balancer {
 			b.balancers[h.Name] = ExitsOf(t, &h)
 			if host := l.Topology.Host(h.Name); len(host.Overlays) > 0 || len(host.Interfaces) > 1 || host.Agent.BGP != nil {
 				delete(b.balancers[h.Name], "pass_not_vip") // tunnel packets, those for pods, and BGP
@@ -56,6 +51,25 @@ func (l *Lab) Totals(t *testing.T) Totals {
 	}
 	return b
 }
+
+// ends reads what the kernels of clients and servers have counted.
+func (l *Lab) ends(t *testing.T) (clients, servers packetCounts) {
+	t.Helper()
+	for _, h := range l.State().Hosts {
+		switch h.Role { //nolint:exhaustive // other hosts only forward
+		case netlab.Client:
+			clients.add(Kernel(t, l, h.Name))
+		case netlab.Server:
+			servers.add(Kernel(t, l, h.Name))
+			servers.received -= carrierPackets(t, l, h.Name)
+		}
+	}
+	return clients, servers
+}
+
+// settleLimit bounds the wait for the last packets in flight. On a busy machine one
+// reading of all counters takes a second.
+const settleLimit = time.Minute
 
 // CheckPackets runs traffic and compares the counters of senders, XDP and receivers,
 // which must agree to a packet: every packet of the client was forwarded by one
@@ -69,7 +83,7 @@ func (l *Lab) CheckPackets(t *testing.T, forwarded string, traffic func()) {
 	before := l.SettledTotals(t)
 	traffic()
 	var b Totals
-	settled := Within(Timeout, func() bool {
+	settled := Within(settleLimit, func() bool {
 		b = l.Totals(t).Minus(before)
 		return b.balanced(forwarded)
 	})
@@ -118,22 +132,26 @@ func carrierPackets(t *testing.T, l *Lab, host string) uint64 {
 
 // settledReadings is the number of equal readings in a row after which no packet is
 // assumed to be in flight: a connection of an earlier test may still be closing.
-const settledReadings = 10
+const settledReadings = 20
 
 // SettledTotals reads the totals when no packet is in flight.
 func (l *Lab) SettledTotals(t *testing.T) Totals {
 	t.Helper()
-	last, alike := l.Totals(t), 0
-	Until(t, "the lab is quiet", func() bool {
-		b := l.Totals(t)
+	lastClients, lastServers := l.ends(t)
+	alike := 0
+	quiet := Within(settleLimit, func() bool {
+		clients, servers := l.ends(t)
 		alike++
-		if b.clients != last.clients || b.servers != last.servers {
+		if clients != lastClients || servers != lastServers {
 			alike = 0
 		}
-		last = b
+		lastClients, lastServers = clients, servers
 		return alike == settledReadings
 	})
-	return last
+	if !quiet {
+		t.Fatal("clients and servers don't stop to send")
+	}
+	return l.Totals(t)
 }
 
 // Minus returns what was counted since before.
