@@ -107,9 +107,15 @@ func (p *Peer) Announce(routes []bgp.Route) error {
 		if err := p.instance.lib.DeletePath(apiutil.DeletePathRequest{Paths: withdraw}); err != nil {
 			return fmt.Errorf("withdraw: %w", err)
 		}
+		for _, path := range withdraw {
+			delete(p.routes, prefixOf(path.Nlri))
+		}
 	}
 	if len(announce) > 0 {
 		if _, err := p.instance.lib.AddPath(apiutil.AddPathRequest{Paths: announce}); err != nil {
+			for _, path := range announce { // some may be announced
+				p.routes[prefixOf(path.Nlri)] = bgp.Route{}
+			}
 			return fmt.Errorf("announce: %w", err)
 		}
 	}

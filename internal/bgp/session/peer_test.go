@@ -104,6 +104,32 @@ func TestAnnounceSendsOnlyDifferences(t *testing.T) {
 	}
 }
 
+// A route that was withdrawn beside one that could not be announced is announced when it
+// returns.
+func TestAnnounceAfterAnError(t *testing.T) {
+	p := newPeer(t, router)
+	route := to("10.1.1.1/32", "10.0.2.11")
+	d := begin(t, p, false, route)
+	d.answer()
+	if announced, _ := prefixes(d.update()); !slices.Equal(announced, []string{"10.1.1.1/32"}) {
+		t.Errorf("announced %v", announced)
+	}
+	bad := to("10.1.1.2/32", "10.0.2.11")
+	bad.NextHop = netip.Addr{}
+	if err := p.Announce([]bgp.Route{bad}); err == nil {
+		t.Error("a route without a next hop is announced")
+	}
+	if _, withdrawn := prefixes(d.update()); !slices.Equal(withdrawn, []string{"10.1.1.1/32"}) {
+		t.Errorf("withdrawn %v", withdrawn)
+	}
+	if err := p.Announce([]bgp.Route{route}); err != nil {
+		t.Fatal(err)
+	}
+	if announced, _ := prefixes(d.update()); !slices.Equal(announced, []string{"10.1.1.1/32"}) {
+		t.Errorf("announced again %v", announced)
+	}
+}
+
 func TestAwaitWithdrawnWaitsForTheSocket(t *testing.T) {
 	p := newPeer(t, router)
 	d := begin(t, p, false, to("10.1.1.1/32", "10.0.2.11"))
