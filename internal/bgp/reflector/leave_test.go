@@ -54,6 +54,42 @@ func TestCloseRouters(t *testing.T) {
 	}
 }
 
+// A configuration whose passwords can't be set changes nothing.
+func TestConfigureAfterAnError(t *testing.T) {
+	address := netip.MustParseAddr("203.0.113.1")
+	config := bgp.Reflection{
+		Local:     bgp.Local{ASN: 65021, RouterID: netip.MustParseAddr("192.0.2.1")},
+		ClusterID: netip.MustParseAddr("192.0.2.1"),
+		Routers:   []bgp.Peer{{Address: address, ASN: 65021, Passive: true}},
+	}
+	r, err := Start(t.Context(), config, Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	taken, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	if err := r.listener.Set(t.Context(), taken.Addr().(*net.TCPAddr).AddrPort()); err == nil {
+		t.Fatal("an address is listened at twice")
+	}
+	before := r.routers[address]
+	next := config
+	next.Routers = nil
+	if err := r.Configure(next); err == nil {
+		t.Error("no error")
+	}
+	if len(r.config.Routers) != 1 || r.routers[address] != before {
+		t.Errorf("the configuration is %+v", r.config)
+	}
+	taken.Close()
+	if err := r.Configure(next); err != nil || len(r.config.Routers) != 0 || len(r.routers) != 0 {
+		t.Errorf("the configuration is %+v: %v", r.config, err)
+	}
+}
+
 // connected are both ends of a connection.
 func connected(t *testing.T) (here *net.TCPConn, there net.Conn) {
 	t.Helper()

@@ -3,6 +3,7 @@
 package reflector
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,11 +36,11 @@ func (r *Reflector) listen() error {
 	return r.listener.Set(r.ctx, at...)
 }
 
-// keys reads the current passwords.
+// keys reads the current passwords, or those that are to replace them.
 func (r *Reflector) keys() (session.Keys, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return keysOf(&r.config)
+	return keysOf(cmp.Or(r.next, &r.config))
 }
 
 // keysOf reads the passwords of all that may connect.

@@ -50,6 +50,7 @@ type Reflector struct {
 
 	mu      sync.Mutex
 	config  bgp.Reflection
+	next    *bgp.Reflection // while Configure sets its passwords
 	file    clientFile
 	clients map[netip.Addr]*client // by their keys
 	routers map[netip.Addr]*router // by their addresses
@@ -109,10 +110,22 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 	if _, err := keysOf(&next); err != nil {
 		return err
 	}
-	if err := r.configure(next); err != nil {
-		return err
+	r.setNext(&next)
+	err := r.listener.Update(r.ctx)
+	if err == nil {
+		err = r.configure(next)
 	}
-	return r.listener.Update(r.ctx)
+	r.setNext(nil)
+	if err != nil {
+		_ = r.listener.Update(r.ctx) // its errors repeat err, and the listener tries again
+	}
+	return err
+}
+
+func (r *Reflector) setNext(next *bgp.Reflection) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = next
 }
 
 func (r *Reflector) configure(next bgp.Reflection) error {
