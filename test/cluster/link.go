@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -205,5 +204,3 @@ func (n network) prefixes(host int) []netip.Prefix {
 
 // network is one of IPv4 and one of IPv6, which the same hosts are in.
 type network [2]netip.Prefix
-
-func (n network) String() string { return strings.Join([]string{n[0].String(), n[1].String()}, ",") }
