@@ -18,10 +18,10 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// rogueASN is that of all misbehaving peers.
+// hostileASN is that of all misbehaving peers.
 const hostileASN = 64999
 
-// rogue is a host that has a misbehaving BGP speaker at each of its addresses.
+// hostilePeer is a host that has a misbehaving BGP speaker at each of its addresses.
 type hostilePeer struct {
 	t     *testing.T
 	mu    sync.Mutex
@@ -148,7 +148,7 @@ func message(kind byte, body []byte) []byte {
 	return append(append(b, kind), body...)
 }
 
-// openBody is what a good peer of rogueASN says first: version, AS, hold time,
+// openBody is what a good peer of hostileASN says first: version, AS, hold time,
 // identifier and capabilities (IPv4 unicast, four-octet AS numbers).
 func openBody() []byte {
 	return []byte{

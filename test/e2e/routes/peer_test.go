@@ -214,7 +214,7 @@ func (l *lab) reconfigureBGP(t *testing.T, h *netlab.HostState, config *bgp.Conf
 	})
 }
 
-// keepVisiting has visitors ask all the time, on connections that last and on new
+// keepRequesting has visitors ask all the time, on connections that last and on new
 // ones, without filling the machine. What it returns ends that, and returns how
 // many requests were answered; each that wasn't is an error.
 func (l *lab) keepRequesting(t *testing.T) (end func() int) {

@@ -17,7 +17,7 @@ import (
 )
 
 // neighbourPatience is how long the balancers' kernels may take to notice that a
-// server is gone and back elsewhere, see hurryNeighbours: two times 5 s, their
+// server is gone and back elsewhere, see speedUpNeighbours: two times 5 s, their
 // probes, and what a busy machine adds.
 const neighbourPatience = 30 * time.Second
 
@@ -31,7 +31,7 @@ func TestNextHops(t *testing.T) {
 	t.Run("silent", func(t *testing.T) { l.checkMoved(t, "0", "02:00:00:00:99:02") })
 }
 
-// hurryNeighbours makes the balancers' kernels notice within some seconds that a
+// speedUpNeighbours makes the balancers' kernels notice within some seconds that a
 // neighbour is gone, instead of within a minute. What remains is mostly the 5 s
 // after which the kernel looks at its managed neighbours again, which is the
 // whole machine's: interval_probe_time_ms of the tables, not of an interface.
