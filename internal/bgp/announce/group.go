@@ -14,7 +14,7 @@ import (
 // group has the services of one prefix.
 type group struct {
 	states []serviceState
-	policy *policy
+	policy *bgp.Policy // nil without one
 }
 
 // group groups the services by their prefixes.
@@ -91,35 +91,31 @@ func (g *group) reason() string {
 	return strings.Join(reasons, "; ")
 }
 
-// policy is one of bgp.Config's, nil for a VIP without one.
-type policy bgp.Policy
-
-// prefixOf returns the prefix of a VIP, and its policy.
-func (p *planner) prefixOf(vip netip.Addr) (netip.Prefix, *policy) {
+// prefixOf returns the prefix of a VIP, and its policy if there is one.
+func (p *planner) prefixOf(vip netip.Addr) (netip.Prefix, *bgp.Policy) {
 	host := netip.PrefixFrom(vip, vip.BitLen())
 	for i := range p.policies {
-		for _, prefix := range p.policies[i].Prefixes {
-			if !prefix.Contains(vip) {
-				continue
-			}
-			if p.policies[i].Aggregate {
-				return prefix, (*policy)(&p.policies[i])
-			}
-			return host, (*policy)(&p.policies[i])
+		policy := &p.policies[i]
+		at := slices.IndexFunc(policy.Prefixes, func(prefix netip.Prefix) bool { return prefix.Contains(vip) })
+		switch {
+		case at >= 0 && policy.Aggregate:
+			return policy.Prefixes[at], policy
+		case at >= 0:
+			return host, policy
 		}
 	}
 	return host, nil
 }
 
-// route is the route of a prefix.
-func (p *policy) route(prefix netip.Prefix) bgp.Route {
+// route is the route of the group's prefix.
+func (g *group) route(prefix netip.Prefix) bgp.Route {
 	r := bgp.Route{Prefix: prefix}
-	if p == nil {
+	if g.policy == nil {
 		return r
 	}
-	r.NextHop, r.Attributes = p.NextHop6, p.Attributes
+	r.NextHop, r.Attributes = g.policy.NextHop6, g.policy.Attributes
 	if prefix.Addr().Is4() {
-		r.NextHop = p.NextHop4
+		r.NextHop = g.policy.NextHop4
 	}
 	return r
 }

@@ -87,7 +87,7 @@ func (p *planner) decide(now time.Time, in *Input) Plan {
 		}
 		d, next := r.follow(now, groups[prefix], p.delay)
 		d.Prefix = prefix
-		d.Route = groups[prefix].policy.route(prefix)
+		d.Route = groups[prefix].route(prefix)
 		d.Route.GracefulShutdown = d.Announced && !r.leaving.IsZero()
 		plan.Decisions = append(plan.Decisions, d)
 		plan.Complete = plan.Complete && groups[prefix].complete()
