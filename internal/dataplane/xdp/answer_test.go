@@ -79,12 +79,7 @@ func TestTooBig(t *testing.T) {
 			hops.mtu--
 			update(t, p, svc)
 			before := stats(t, p).Services[vip].Traffic
-			m, quote := message{kind: 3, code: 4, rest: uint32(length - 1)}, 576-28
-			if vip.Address.Is6() {
-				m, quote = message{kind: 2, rest: uint32(length - 1)}, 1280-48
-			}
-			m.body = packetOf(f)[:quote]
-			wantAnswer(t, p, f.build(), answerFrame(f, vip.Address, client.Addr(), m), "answer_too_big")
+			wantAnswer(t, p, f.build(), answerFrame(f, vip.Address, client.Addr(), tooBig(f, vip.Address, uint32(length-1))), "answer_too_big")
 			if after := stats(t, p).Services[vip].Traffic; after != before {
 				t.Errorf("%s: a dropped packet was credited: %+v, before %+v", c.forward, after, before)
 			}

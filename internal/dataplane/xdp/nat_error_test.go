@@ -148,16 +148,7 @@ func TestNATTooBig(t *testing.T) {
 		update(t, p, c.service())
 		begin(t, p, c)
 		c.payload = string(bytes.Repeat([]byte("x"), 1420))
-		in := c.fromClient(tcpACK)
-		out := wantVerdict(t, p, in.build(), xdpTX, "answer_too_big")
-		m, length := message{kind: 3, code: 4, rest: 1400}, 576-28
-		if c.vip.Address.Is6() {
-			m, length = message{kind: 2, rest: 1400}, 1280-48
-		}
-		m.body = packetOf(in)[:length]
-		if want := answerFrame(in, c.vip.Address, c.client.Addr(), m).unpadded(); !bytes.Equal(out, want) {
-			t.Errorf("%s: % x, want % x", c.vip, out, want)
-		}
+		wantTooBig(t, p, c.fromClient(tcpACK), c.vip.Address, c.client.Addr())
 	}
 }
 
@@ -194,21 +185,25 @@ func TestNATReplyTooBig(t *testing.T) {
 			c.payload = string(bytes.Repeat([]byte("x"), 1300))
 			wantVerdict(t, p, c.fromServer(tcpACK, port).build(), xdpRedirect, "forward_nat_reply")
 			c.payload = string(bytes.Repeat([]byte("x"), 1420))
-			wantReplyTooBig(t, p, c, c.fromServer(tcpACK, port))
+			wantTooBig(t, p, c.fromServer(tcpACK, port), c.snat(), c.backend.Addr())
 		}
 		return nil
 	})
 }
 
-func wantReplyTooBig(t *testing.T, p *Plane, c natCase, in frame) {
+// wantTooBig sends a packet that an address answers, as it doesn't fit.
+func wantTooBig(t *testing.T, p *Plane, in frame, from, to netip.Addr) {
 	t.Helper()
-	m, length := message{kind: 3, code: 4, rest: 1400}, 576-28
-	if c.vip.Address.Is6() {
-		m, length = message{kind: 2, rest: 1400}, 1280-48
-	}
-	m.body = packetOf(in)[:length]
 	out := wantVerdict(t, p, in.build(), xdpTX, "answer_too_big")
-	if want := answerFrame(in, c.snat(), c.backend.Addr(), m).unpadded(); !bytes.Equal(out, want) {
-		t.Errorf("%s: % x, want % x", c.vip, out, want)
+	if want := answerFrame(in, from, to, tooBig(in, from, 1400)).unpadded(); !bytes.Equal(out, want) {
+		t.Errorf("%s: % x, want % x", from, out, want)
 	}
+}
+
+// tooBig is the message about a packet that doesn't fit, by an address.
+func tooBig(in frame, by netip.Addr, mtu uint32) message {
+	if by.Is6() {
+		return message{kind: 2, rest: mtu, body: packetOf(in)[:1280-48]}
+	}
+	return message{kind: 3, code: 4, rest: mtu, body: packetOf(in)[:576-28]}
 }
