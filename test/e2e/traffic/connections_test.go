@@ -19,8 +19,13 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
-// dialing is how many connections of a crowd are opened at a time.
-const dialing = 32
+const (
+	// dialing is how many connections of a crowd are opened at a time.
+	dialing = 32
+	// speaking is how many have a line on its way: a link of the lab holds 256 frames,
+	// which a busy machine may leave there, and a relayed line passes it twice.
+	speaking = 64
+)
 
 // connections are many TCP connections to the echo service of a VIP that are held open
 // (netlab.Echo over TCP, at port 7).
@@ -107,10 +112,11 @@ func (m *connection) speak() error {
 	return nil
 }
 
-// speak has every member speak once, all at the same time.
+// speak has every member speak once.
 func (c *connections) speak(t *testing.T) {
 	t.Helper()
 	var group errgroup.Group
+	group.SetLimit(speaking)
 	for _, m := range c.members {
 		group.Go(m.speak)
 	}
@@ -123,10 +129,10 @@ func (c *connections) speak(t *testing.T) {
 // may wait for some lines more.
 func (c *connections) during(t *testing.T, do func(heard func())) {
 	t.Helper()
-	done := make(chan struct{})
+	done, turns := make(chan struct{}), make(chan struct{}, speaking)
 	errs := make(chan error, len(c.members))
 	for _, m := range c.members {
-		go func() { errs <- m.converse(done) }()
+		go func() { errs <- m.converse(done, turns) }()
 	}
 	do(func() { c.await(t) })
 	close(done)
@@ -139,7 +145,7 @@ func (c *connections) during(t *testing.T, do func(heard func())) {
 	}
 }
 
-func (m *connection) converse(done <-chan struct{}) error {
+func (m *connection) converse(done <-chan struct{}, turns chan struct{}) error {
 	ticker := time.NewTicker(harness.Pace)
 	defer ticker.Stop()
 	for {
@@ -148,7 +154,10 @@ func (m *connection) converse(done <-chan struct{}) error {
 			return nil
 		case <-ticker.C:
 		}
-		if err := m.speak(); err != nil {
+		turns <- struct{}{}
+		err := m.speak()
+		<-turns
+		if err != nil {
 			return err
 		}
 	}
