@@ -51,7 +51,7 @@ longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp ./test/e2e/{
 readonly longest
 # Packages that make test leaves to make test-all, and tests of test/e2e/operate: those
 # that need a browser or Prometheus, and those that run with the executables of a release
-# and nothing else beside them, as benches do and who measures memory.
+# and with no other test, as benches do and who measures memory.
 readonly later='^\./lab/|^\./test/(cluster|guest)(/|$)|^\./test/e2e/kubernetes$'
 readonly operators='^Test(StatusPage|Prometheus)$' alone='^Test(BenchECMP|BenchChurn|Demo|HostileClients)$'
 

@@ -104,8 +104,8 @@ func TestAnnounceSendsOnlyDifferences(t *testing.T) {
 	}
 }
 
-// A route that was withdrawn beside one that could not be announced is announced when it
-// returns.
+// A route that was withdrawn in the call that could not announce another one is announced
+// when it returns.
 func TestAnnounceAfterAnError(t *testing.T) {
 	p := newPeer(t, router)
 	route := to("10.1.1.1/32", "10.0.2.11")
