@@ -182,9 +182,11 @@ func (w *Cache) groupOf(id Object) string {
 // setGrouped sets a Service or LoadBalancer, nil if it was deleted.
 func (w *Cache) setGrouped(id Object, o metav1.Object) {
 	from := w.groupOf(id)
-	w.objects[id], w.dirty[id] = o, true
+	w.dirty[id] = true
 	if o == nil {
 		delete(w.objects, id)
+	} else {
+		w.objects[id] = o
 	}
 	to := w.groupOf(id)
 	if from == to {
