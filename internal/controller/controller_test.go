@@ -29,6 +29,7 @@ func TestAPIServerController(t *testing.T) {
 	w := newWorld(t)
 	w.sub(t, "allocation", allocation)
 	w.sub(t, "not ours", notOurs)
+	w.sub(t, "no longer ours", noLongerOurs)
 	w.sub(t, "two families", twoFamilies)
 	w.sub(t, "sharing", sharing)
 	w.sub(t, "wishes", wishes)
@@ -92,6 +93,19 @@ func notOurs(w *world) {
 	if len(foreign.Status.Conditions)+len(none.Status.Conditions) > 0 {
 		w.Error("others' Services have conditions of ours")
 	}
+}
+
+// noLongerOurs starts a controller after a Service has lost its class, and its address.
+func noLongerOurs(w *world) {
+	w.pool("main", "192.0.2.0/31")
+	former := newService("former", "group=g")
+	former.Spec.LoadBalancerClass = nil
+	w.create(former)
+	ours := w.service("ours")
+	w.run()
+	w.has(ours, "192.0.2.0")
+	w.servedBy(former, "")
+	w.has(former, "")
 }
 
 func twoFamilies(w *world) {

@@ -129,6 +129,9 @@ func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 			}
 		}
 		held := &adopted{addressRequest: o.request(), Addresses: o.shown()}
+		if !serves {
+			held.Families = nil // gets no address
+		}
 		if serves && !complete(held.Families, held.Addresses) {
 			base := copyOf(o.object())
 			fence(o.conditions())
