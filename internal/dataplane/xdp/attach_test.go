@@ -3,15 +3,20 @@
 package xdp
 
 import (
+	"context"
+	"errors"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -116,6 +121,59 @@ func TestAttachModes(t *testing.T) {
 			t.Error("native XDP on the loopback was not refused")
 		}
 		return p.Close()
+	})
+}
+
+// Neighbours that answer late do not change a ring: the program is attached after
+// their answers, and no entry is unstable.
+func TestAttachAfterNeighbours(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		kernel, err := netlink.NewHandle()
+		if err != nil {
+			return err
+		}
+		defer kernel.Close()
+		fl0, err := kernel.LinkByName("fl0")
+		if err != nil {
+			return err
+		}
+		own := &netlink.Addr{IPNet: &net.IPNet{IP: local4.AsSlice(), Mask: net.CIDRMask(24, 32)}}
+		if err := kernel.AddrAdd(fl0, own); err != nil {
+			return err
+		}
+		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Seed: 1, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		svc := manyBackends(vip4, 2)
+		programmed, err := p.Update(context.Background(), svc)
+		if n := programmed.InUse(); n > 0 || err != nil {
+			t.Errorf("%d backends are in use before their neighbours have answered: %v", n, err)
+		}
+		var others errgroup.Group
+		others.Go(func() (err error) {
+			for i, b := range svc.Backends {
+				answer := &netlink.Neigh{
+					LinkIndex: fl0.Attrs().Index, IP: b.Address.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, byte(i + 1)}, State: netlink.NUD_REACHABLE,
+				}
+				time.Sleep(100 * time.Millisecond) // Attach has begun
+				err = errors.Join(err, kernel.NeighSet(answer))
+				<-p.Stale()
+				var wrong error
+				programmed, wrong = p.Update(context.Background(), svc)
+				err = errors.Join(err, wrong)
+			}
+			return err
+		})
+		if err := p.Attach(); err != nil {
+			return err
+		}
+		err = others.Wait()
+		if n, unstable := programmed.InUse(), p.services[svc.VIP].now.ring.Unstable(); n != 2 || unstable > 0 {
+			t.Errorf("%d of 2 backends are in use, %d entries are unstable, want none", n, unstable)
+		}
+		return errors.Join(err, p.Close())
 	})
 }
 

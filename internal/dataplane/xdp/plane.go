@@ -22,6 +22,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -116,8 +117,11 @@ type Plane struct {
 
 	// mu guards what follows and every write to the tables. It is never held
 	// while waiting for a grace period, the resolver or a caller.
-	mu        sync.Mutex
-	closed    bool
+	mu     sync.Mutex
+	closed bool
+	// unread is set until packets read the tables: Attach has not been called, and no
+	// earlier agent left a service.
+	unread    bool
 	programs  *program.Set
 	services  map[lb.VIP]*service
 	addresses *addresses
@@ -145,6 +149,7 @@ func Open(cfg Config) (*Plane, error) {
 	if err := errors.Join(p.programs.Inherit(), healthpath.Remove()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
+	p.unread = len(p.services) == 0
 	p.running.Go(func() { p.sweeper.run(sweepInterval) })
 	return p, nil
 }
@@ -213,17 +218,53 @@ func (p *Plane) clock() time.Duration { return time.Since(p.epoch) }
 
 // Attach puts the program on the configured interfaces of the current network
 // namespace and takes it off those that no longer are. It is called once, when
-// services have been programmed, so that all their packets match a service.
+// services have been programmed, so that all their packets match a service, and waits
+// for the neighbours that their backends need.
 func (p *Plane) Attach() error {
+	p.awaitNeighbours()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		return table.ErrClosed
 	}
+	p.unread = false
 	if err := p.programs.Attach(); err != nil {
 		return err
 	}
 	return table.RemoveOtherLayouts(p.config.PinDir, cmp.Or(p.config.layout, table.Layout))
+}
+
+// neighbourLimit is how long Attach waits for neighbours: by default the kernel requests
+// an address three times, a second apart, before it gives up (arp(7)).
+const neighbourLimit = 3 * time.Second
+
+// awaitNeighbours waits until the kernel knows of each backend's next hop whether it
+// answers. Packets that came before would find some backends missing, and would
+// be sent otherwise than by other balancers.
+func (p *Plane) awaitNeighbours() {
+	limit, retry := time.After(neighbourLimit), time.NewTicker(5*time.Millisecond)
+	defer retry.Stop()
+	for p.pending() {
+		select {
+		case <-retry.C:
+		case <-limit:
+			return
+		case <-p.done:
+			return
+		}
+	}
+}
+
+// pending reports whether the kernel is still asking for a backend's neighbour.
+func (p *Plane) pending() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.services {
+		if slices.ContainsFunc(s.now.slots, func(one slot) bool { return one.taken() && errors.Is(one.hopErr, nexthop.ErrPending) }) {
+			return true
+		}
+	}
+	return false
 }
 
 // Attachments lists the interfaces on which the program runs.

@@ -165,6 +165,10 @@ func (p *Plane) stageRing(s *service, v *version, pl plan, numbers map[lb.Backen
 		}
 	}
 	now := p.clock()
+	if p.unread { // no flow is older than the change
+		v.ring = (&tracking.Ring{}).Next(v.desired, now)
+		return
+	}
 	if wait, learned := s.learns(v, pl.svc, now); wait {
 		v.ring, v.learned = v.ring.Learn(v.desired, now), learned
 		return
