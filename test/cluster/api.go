@@ -197,18 +197,6 @@ func (a *API) Start(t testing.TB) {
 	}
 }
 
-// StartControllerManager has Kubernetes' controllers act on objects, as the one that
-// makes EndpointSlices of Services and pods. Controllers that take nodes without a
-// kubelet for dead are not among them. It returns when they have made the
-// default namespace's service account.
-func (a *API) StartControllerManager(t testing.TB) {
-	t.Helper()
-	without := "--controllers=*,-node-lifecycle-controller,-taint-eviction-controller,-pod-garbage-collector-controller"
-	if err := a.startControllers(t.Context(), without); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func (a *API) startControllers(ctx context.Context, flags ...string) error {
 	args, err := a.controllerArgs()
 	if err != nil {

@@ -26,10 +26,10 @@ func (a *API) Config() *rest.Config { return rest.CopyConfig(a.admin) }
 // Clients are an administrator's.
 func (a *API) Clients() *kubernetes.Clientset { return a.clients }
 
-// As is the configuration of a user in these groups, who may do what RBAC says.
-func (a *API) As(t testing.TB, user string, groups ...string) *rest.Config {
+// As is the configuration of a user, who may do what RBAC says.
+func (a *API) As(t testing.TB, user string) *rest.Config {
 	t.Helper()
-	config, err := a.as(user, groups...)
+	config, err := a.as(user)
 	if err != nil {
 		t.Fatal(err)
 	}

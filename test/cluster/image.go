@@ -5,7 +5,6 @@ package cluster
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -28,8 +27,6 @@ type Image struct {
 	// from a path of this machine.
 	Files  map[string]string
 	Copies map[string]string
-	// Links are symbolic ones: what they point to by their paths.
-	Links map[string]string
 	// Entrypoint is what the image runs, StopSignal what asks it to end; the empty
 	// one is SIGTERM.
 	Entrypoint []string
@@ -118,12 +115,6 @@ func (i Image) fill(ctx context.Context, root string) error {
 			err = place(filepath.Join(root, to), text, 0o755)
 		}
 		if err != nil {
-			return err
-		}
-	}
-	for path, to := range i.Links {
-		path = filepath.Join(root, path)
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.Symlink(to, path)); err != nil {
 			return err
 		}
 	}

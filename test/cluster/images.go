@@ -4,17 +4,13 @@ package cluster
 
 import (
 	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 )
 
 // Names of images that tests have in common.
 const (
 	// NginxName is the name of NginxImage.
-	NginxName = "localhost/nginx:1"
-	// ToolsName is the name of ToolsImage.
-	ToolsName  = "localhost/tools:1"
+	NginxName  = "localhost/nginx:1"
 	pauseImage = "localhost/pause:1"
 )
 
@@ -63,23 +59,6 @@ http {
   }
 }
 `
-
-// ToolsImage has busybox with all its commands in /bin, and runs its shell.
-func ToolsImage(t testing.TB) string {
-	t.Helper()
-	busybox := lookPath(t, "busybox")
-	list, err := exec.CommandContext(t.Context(), busybox, "--list").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	links := map[string]string{}
-	for name := range strings.FieldsSeq(string(list)) {
-		if path := filepath.Join("/bin", name); path != busybox {
-			links[path] = busybox
-		}
-	}
-	return Image{Name: ToolsName, Programs: []string{busybox}, Links: links, Entrypoint: []string{busybox, "sh"}}.Build(t)
-}
 
 // buildPause makes what holds the namespaces of every pod.
 func buildPause(t testing.TB) string {
