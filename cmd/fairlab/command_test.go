@@ -29,6 +29,8 @@ func TestLabRefuses(t *testing.T) {
 		"up ecmp --second 4":            "4 balancers of the second VIPs: want 0 to 3",
 		"up pods --router frr":          "topology pods takes no --router",
 		"up snat --router gobgp":        `topology snat: router "gobgp": want frr or bird`,
+		"up snat --balancers 0":         "topology snat: 0 balancers: want 1 to 80",
+		"up snat --servers 101":         "topology snat: 101 servers: want 1 to 100",
 		"up snat --reflector":           "topology snat takes no --reflector",
 		"up vlan --servers 3":           "topology vlan takes no --servers",
 		"down":                          "want the name of one lab, or --all",

@@ -56,12 +56,7 @@ func checkDocumented(t *testing.T, path string, reflector bool) {
 // reflector that they announce to.
 func routerFile(t *testing.T, kind RouterKind, name string, reflector bool) string {
 	t.Helper()
-	topology, err := ECMP(ECMPOptions{
-		Forward: lb.L2DSR, Balancers: 2, Servers: 1, Router: kind, Reflector: reflector,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	topology := drawn(t, ECMP, ECMPOptions{Forward: lb.L2DSR, Balancers: 2, Servers: 1, Router: kind, Reflector: reflector})
 	file, there := topology.Host("router").Files[name]
 	if !there {
 		t.Fatalf("%s has no file %s", kind, name)

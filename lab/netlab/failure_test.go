@@ -27,6 +27,10 @@ func TestFailureRemovesEverything(t *testing.T) {
 			func(tp *Topology) { tp.Hosts[2].Routes[0].Gateways = []netip.Addr{netip.MustParseAddr("192.0.2.1")} },
 			"host server1: route 0.0.0.0/0",
 		},
+		"rules": {
+			func(tp *Topology) { tp.Host("router").Rules = "nonsense" },
+			"host router: ",
+		},
 		"program": {
 			func(tp *Topology) { tp.Hosts[2].Processes[1].Args[0] = "/nonexistent" },
 			"host server1: process echo",

@@ -12,6 +12,8 @@ import (
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
+
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // Up returns only after every server has answered through the router's routes,
@@ -109,7 +111,7 @@ func TestUpRefusesNamesInUse(t *testing.T) {
 // the BPF file system.
 func TestBalancerHosts(t *testing.T) {
 	labs := newLabs(t)
-	topology := ecmp(t, 1, 2, 1)
+	topology := drawn(t, ECMP, ECMPOptions{Forward: lb.L2DSR, Balancers: 2, Servers: 1})
 	topology.Probes = nil
 	for i := range topology.Hosts {
 		topology.Hosts[i].Processes = nil

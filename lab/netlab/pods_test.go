@@ -13,7 +13,7 @@ import (
 // host of the network below knows.
 func TestPodsAreReachedThroughTheOverlay(t *testing.T) {
 	labs := newLabs(t)
-	topology := pods(t, 1, 2)
+	topology := drawn(t, Pods, PodsOptions{Balancers: 1, Nodes: 2})
 	topology.Probes, topology.Host("lb1").Processes = nil, nil
 	for _, service := range topology.Services {
 		for n, b := range service.Backends {
@@ -32,7 +32,7 @@ func TestPodsAreReachedThroughTheOverlay(t *testing.T) {
 }
 
 func TestPodsAddressesAreAsDocumented(t *testing.T) {
-	topology := pods(t, 3, 12)
+	topology := drawn(t, Pods, PodsOptions{Balancers: 3, Nodes: 12})
 	if got := topology.Host("lb2").Overlays[0].Addresses; got[0].String() != "10.244.102.0/32" || got[1].String() != "fd00:244:102::/128" {
 		t.Errorf("lb2: %v", got)
 	}

@@ -15,10 +15,7 @@ import (
 func announced(t *testing.T, o ECMPOptions) Topology {
 	t.Helper()
 	o.Forward, o.Balancers, o.Servers = lb.L2DSR, 3, 1
-	topology, err := ECMP(o)
-	if err != nil {
-		t.Fatal(err)
-	}
+	topology := drawn(t, ECMP, o)
 	topology.Probes = nil
 	for i := range topology.Hosts {
 		switch h := &topology.Hosts[i]; h.Role {
