@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -20,7 +19,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -38,29 +36,15 @@ type world struct {
 	*cluster.API
 	t       testing.TB
 	objects client.Client
-	core    *kubernetes.Clientset
 }
 
 func startWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{API: cluster.StartAPI(t), t: t}
-	crds, err := filepath.Glob("../../../deploy/helm/fairlead/crds/*.yaml")
-	if err != nil || len(crds) == 0 {
-		t.Fatalf("%d definitions of kinds, error %v", len(crds), err)
-	}
-	for _, path := range crds {
-		text, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		w.Apply(t, string(text))
-	}
-	w.Kubectl(t, append([]string{"wait", "--for=condition=Established", "crd"}, strings.Fields(
-		"loadbalancergroups.fairlead.io loadbalancers.fairlead.io bgppeers.fairlead.io addresspools.fairlead.io")...)...)
-	w.core, err = kubernetes.NewForConfig(w.Config())
+	w.must(w.Define(t.Context(), "../../../deploy/helm/fairlead/crds"))
+	objects, err := client.New(w.Config(), client.Options{})
 	w.must(err)
-	w.objects, err = client.New(w.Config(), client.Options{})
-	w.must(err)
+	w.objects = objects
 	w.must(v1alpha1.AddToScheme(w.objects.Scheme()))
 	return w
 }
@@ -250,7 +234,6 @@ func TestAPIServerSource(t *testing.T) {
 	w := startWorld(t)
 	t.Run("follows", w.follows)
 	t.Run("routes", w.routes)
-	t.Run("rights", w.rights)
 	t.Run("refused", w.refused)
 	t.Run("away", w.away)
 }
@@ -300,11 +283,7 @@ func (w *world) routes(t *testing.T) {
 	w.node("lb3", "192.0.2.13")
 	dir := t.TempDir()
 	a := startAgent(t, w.Config(), "lb3", dir)
-	peer := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}}
-	peer.Spec.Address, peer.Spec.ASN = "192.0.2.1", 65000
-	peer.Spec.NodeSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"rack": "lb3"}}
-	peer.Spec.PasswordSecretRef = &v1alpha1.SecretKeySelector{Name: "tor-password"}
-	w.must(w.objects.Create(t.Context(), peer))
+	peer := w.passwordPeer(&metav1.LabelSelector{MatchLabels: map[string]string{"rack": "lb3"}})
 	a.until("the missing Secret is a problem", func() bool {
 		problems := a.source.State().Problems
 		return len(problems) == 1 && strings.Contains(problems[0].Text, "no Secret tor-password")
@@ -360,94 +339,28 @@ func (w *world) routes(t *testing.T) {
 	a.until("the problem is gone with its peer", func() bool { return len(a.source.State().Problems) == 0 })
 }
 
-// What Accesses has is enough; that it isn't too much is tested in deploy/helm.
-func (w *world) rights(t *testing.T) {
-	w.t = t
-	w.group("green", "lb1")
+// passwordPeer makes a BGPPeer, on nodes that a selector selects, whose password is in a Secret
+// that isn't there yet.
+func (w *world) passwordPeer(nodes *metav1.LabelSelector) *v1alpha1.BGPPeer {
 	peer := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}}
-	peer.Spec.Address, peer.Spec.ASN = "192.0.2.1", 65000
+	peer.Spec.Address, peer.Spec.ASN, peer.Spec.NodeSelector = "192.0.2.1", 65000, nodes
 	peer.Spec.PasswordSecretRef = &v1alpha1.SecretKeySelector{Name: "tor-password"}
-	w.must(w.objects.Create(t.Context(), peer))
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "tor-password", Namespace: "default"}, Data: map[string][]byte{"password": []byte("one")}}
-	w.must(w.objects.Create(t.Context(), secret))
-	w.grant("agent", accesses())
-	a := startAgent(t, w.As(t, "agent"), "lb1", t.TempDir())
-	a.until("a peer with a password is there", func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		return len(a.peers) == 1 && a.peers[0].Password.File != ""
-	})
-	if state := a.source.State(); state.Error != "" || !state.Reachable {
-		t.Errorf("state %+v", state)
-	}
-	if !a.source.Uninstalled(t.Context()) {
-		t.Error("not uninstalled without a DaemonSet")
-	}
-	if log := a.log.String(); strings.Contains(log, "forbidden") {
-		t.Errorf("the agent wants more than it may:\n%s", log)
-	}
-	w.must(w.objects.Delete(t.Context(), peer))
-}
-
-// access is a permission that an agent needs. The chart's roles grant exactly these.
-type access struct {
-	Group, Resource string
-	Verbs           []string
-	// Namespaced is for permissions in the agents' own namespace.
-	Namespaced bool
-	// Named is for one object: the agents' own DaemonSet.
-	Named bool
-}
-
-// accesses returns all permissions of an agent, which only reads.
-func accesses() []access {
-	follow := []string{"list", "watch"}
-	return []access{
-		{Resource: "services", Verbs: follow},
-		{Resource: "nodes", Verbs: follow},
-		{Group: discoveryv1.GroupName, Resource: "endpointslices", Verbs: follow},
-		{Group: v1alpha1.Group, Resource: "loadbalancergroups", Verbs: follow},
-		{Group: v1alpha1.Group, Resource: "loadbalancers", Verbs: follow},
-		{Group: v1alpha1.Group, Resource: "bgppeers", Verbs: follow},
-		{Group: v1alpha1.Group, Resource: "addresspools", Verbs: follow},
-		{Resource: "secrets", Verbs: follow, Namespaced: true}, // those that BGPPeers refer to
-		{Group: "apps", Resource: "daemonsets", Verbs: []string{"get"}, Namespaced: true, Named: true},
-	}
-}
-
-// grant gives a user rights.
-func (w *world) grant(user string, rights []access) {
-	w.t.Helper()
-	for i, right := range rights {
-		resource := right.Resource
-		if right.Group != "" {
-			resource += "." + right.Group
-		}
-		kind, binding, where := "clusterrole", "clusterrolebinding", []string{}
-		if right.Namespaced {
-			kind, binding, where = "role", "rolebinding", []string{"-n", "default"}
-		}
-		name := fmt.Sprintf("fairlead-%s-%d", user, i)
-		role := slices.Concat(where, []string{"create", kind, name, "--verb=" + strings.Join(right.Verbs, ","), "--resource=" + resource})
-		if right.Named {
-			role = append(role, "--resource-name=agent")
-		}
-		w.Kubectl(w.t, role...)
-		w.Kubectl(w.t, append(where, "create", binding, name, "--"+kind+"="+name, "--user="+user)...)
-	}
+	w.must(w.objects.Create(w.t.Context(), peer))
+	return peer
 }
 
 // An API server that refuses a list is there all the same: what can be followed is,
 // and what can't is a problem, which is logged once, until it is allowed.
 func (w *world) refused(t *testing.T) {
 	w.t = t
-	secrets := func(a access) bool { return a.Resource == "secrets" }
-	w.grant("poor", slices.DeleteFunc(accesses(), secrets))
+	grant := func(role, resources string) {
+		w.Kubectl(t, "create", "clusterrole", role, "--verb=list,watch", "--resource="+resources)
+		w.Kubectl(t, "create", "clusterrolebinding", role, "--clusterrole="+role, "--user=poor")
+	}
+	grant("all-but-secrets", "services,nodes,endpointslices.discovery.k8s.io,loadbalancergroups.fairlead.io,"+
+		"loadbalancers.fairlead.io,bgppeers.fairlead.io,addresspools.fairlead.io")
 	w.group("brown")
-	peer := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}}
-	peer.Spec.Address, peer.Spec.ASN = "192.0.2.1", 65000
-	peer.Spec.PasswordSecretRef = &v1alpha1.SecretKeySelector{Name: "tor-password"}
-	w.must(w.objects.Create(t.Context(), peer))
+	peer := w.passwordPeer(nil)
 	defer func() { w.must(w.objects.Delete(context.WithoutCancel(t.Context()), peer)) }()
 	config := w.As(t, "poor")
 	var asked atomic.Int32
@@ -480,8 +393,7 @@ func (w *world) refused(t *testing.T) {
 			t.Errorf("%q is said %d times", what, n)
 		}
 	}
-	w.grant("poor-again", slices.DeleteFunc(accesses(), func(a access) bool { return !secrets(a) }))
-	w.Kubectl(t, "-n", "default", "create", "rolebinding", "poor", "--role=fairlead-poor-again-0", "--user=poor")
+	grant("secrets", "secrets")
 	a.until("the problem is solved", func() bool { return !problem() })
 }
 

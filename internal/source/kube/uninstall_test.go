@@ -48,25 +48,25 @@ func TestUninstalled(t *testing.T) {
 			t.Parallel()
 			server := httptest.NewServer(c.answer)
 			t.Cleanup(server.Close)
-			if got := openAt(t, server.URL, "agent").Uninstalled(t.Context()); got != c.want {
+			if got := openAt(t, t.TempDir(), server.URL, "agent").Uninstalled(t.Context()); got != c.want {
 				t.Errorf("uninstalled: %t, want %t", got, c.want)
 			}
-			if openAt(t, server.URL, "").Uninstalled(t.Context()) {
+			if openAt(t, t.TempDir(), server.URL, "").Uninstalled(t.Context()) {
 				t.Error("an agent of no DaemonSet is uninstalled")
 			}
 			server.Close()
-			if openAt(t, server.URL, "agent").Uninstalled(t.Context()) {
+			if openAt(t, t.TempDir(), server.URL, "agent").Uninstalled(t.Context()) {
 				t.Error("uninstalled while the API server is away")
 			}
 		})
 	}
 }
 
-func openAt(t *testing.T, server, daemonSet string) *kube.Source {
+func openAt(t *testing.T, dir, server, daemonSet string) *kube.Source {
 	t.Helper()
 	s, err := kube.Open(kube.Options{
 		Config: kube.Config{Node: "lb1"}, API: &rest.Config{Host: server}, Namespace: "lb", DaemonSet: daemonSet,
-		StateDir: filepath.Join(t.TempDir(), "lb1"), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -77,10 +77,7 @@ func openAt(t *testing.T, server, daemonSet string) *kube.Source {
 // What was saved for a next agent is removed.
 func TestForget(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "lb1")
-	s, err := kube.Open(kube.Options{Config: kube.Config{Node: "lb1"}, API: &rest.Config{}, StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := openAt(t, dir, "", "")
 	if err := os.WriteFile(filepath.Join(dir, "state.json"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
