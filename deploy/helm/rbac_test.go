@@ -155,32 +155,3 @@ func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 	})
 	return src
 }
-
-// Agents detect an uninstallation by their missing DaemonSet, and by missing rights to
-// read it.
-func TestAPIServerUninstalled(t *testing.T) {
-	t.Parallel()
-	api := cluster.StartAPI(t)
-	install(t, api)
-	agent := startAgent(t, api)
-	role := []string{"role/fairlead-agent", "rolebinding/fairlead-agent"}
-	for _, gone := range [][]string{{"daemonset/fairlead-agent"}, role} {
-		if agent.Uninstalled(t.Context()) {
-			t.Errorf("uninstalled before %v is gone", gone)
-		}
-		api.Kubectl(t, append([]string{"-n", namespace, "delete"}, gone...)...)
-		cluster.Await(t, time.Minute, fmt.Sprintf("agents to know that %v is gone", gone), func() error {
-			if !agent.Uninstalled(t.Context()) {
-				return errors.New("they don't")
-			}
-			return nil
-		})
-		install(t, api)
-		cluster.Await(t, time.Minute, fmt.Sprintf("agents to know that %v is there again", gone), func() error {
-			if agent.Uninstalled(t.Context()) {
-				return errors.New("they don't")
-			}
-			return nil
-		})
-	}
-}
