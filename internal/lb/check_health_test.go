@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -25,10 +23,7 @@ func TestCheckHealth(t *testing.T) {
 	question := func(q lb.DNSQuestion) func(*lb.Service) {
 		return probing(lb.HealthDNS, func(h *lb.HealthCheck) { h.DNS = &q })
 	}
-	tests := map[string]struct {
-		spoil func(s *lb.Service)
-		want  []string
-	}{
+	checkSpoilt(t, sound, map[string]spoilt{
 		"everything": {probing(lb.HealthHTTPS, func(h *lb.HealthCheck) {
 			h.Port, h.PanicThreshold, h.SlowStart, h.Passive, h.Initially = 8080, 50, time.Minute, true, lb.InitiallyUnhealthy
 			h.Path, h.Host, h.Headers = "/healthz?full=1", "[fd00::1]:8080", map[string]string{"X-Probe": "a b"}
@@ -99,20 +94,7 @@ func TestCheckHealth(t *testing.T) {
 		"escape": {probing(lb.HealthUDP, func(h *lb.HealthCheck) { h.Send = `a\` }), []string{`health.send: bad escape in "a\\": want for example \n, \\ or \x00`}},
 		"datagram": {probing(lb.HealthUDP, func(h *lb.HealthCheck) { h.Expect = lb.Payload(strings.Repeat("é", 601)) }),
 			[]string{"health.expect: 1202 bytes are too many: want at most 1200"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			s := sound()
-			test.spoil(s)
-			var got []string
-			for _, e := range s.Check() {
-				got = append(got, e.Error())
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
-	}
+	})
 }
 
 func TestStatusSet(t *testing.T) {

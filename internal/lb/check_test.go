@@ -38,12 +38,31 @@ func overlay(s *lb.Service, forward lb.Forward) {
 	b.Segment = lb.Segment{Type: forward.Overlay(), ID: 5001}
 }
 
+// spoilt is what is done to a sound service, and what Check has against it then.
+type spoilt struct {
+	spoil func(s *lb.Service)
+	want  []string
+}
+
+func checkSpoilt(t *testing.T, sound func() *lb.Service, tests map[string]spoilt) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := sound()
+			test.spoil(s)
+			var got []string
+			for _, e := range s.Check() {
+				got = append(got, e.Error())
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestCheck(t *testing.T) {
 	addr := netip.MustParseAddr
-	tests := map[string]struct {
-		spoil func(s *lb.Service)
-		want  []string
-	}{
+	checkSpoilt(t, sound, map[string]spoilt{
 		"sound":               {func(*lb.Service) {}, nil},
 		"no backends":         {func(s *lb.Service) { s.Backends = nil }, nil},
 		"backend of weight 0": {func(s *lb.Service) { s.Backends[0].Weight = 0 }, nil},
@@ -185,18 +204,5 @@ func TestCheck(t *testing.T) {
 			"backends[0].tunnelEnd: not with gue: only with vxlan and geneve",
 			"backends[0].segment.type: gue delivers in no vxlan segments: want none or vlan"}},
 		"backend segment": {func(s *lb.Service) { s.Backends[1].Segment.Type = lb.SegmentVLAN }, []string{"backends[1].segment.id: 0 is out of range: want 1 to 4094"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			s := sound()
-			test.spoil(s)
-			var got []string
-			for _, e := range s.Check() {
-				got = append(got, e.Error())
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
-	}
+	})
 }

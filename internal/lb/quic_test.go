@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -22,10 +20,7 @@ func soundQUIC() *lb.Service {
 }
 
 func TestCheckQUIC(t *testing.T) {
-	for name, test := range map[string]struct {
-		spoil func(s *lb.Service)
-		want  []string
-	}{
+	checkSpoilt(t, soundQUIC, map[string]spoilt{
 		"sound":        {func(*lb.Service) {}, nil},
 		"no server id": {func(s *lb.Service) { s.Backends[0].ServerID = "" }, nil},
 		"longest":      {func(s *lb.Service) { s.QUIC.NonceLength = 17 }, nil},
@@ -44,19 +39,7 @@ func TestCheckQUIC(t *testing.T) {
 			"quic: only with affinity quic, this service has client",
 			"backends[0].serverID: only with affinity quic, this service has client",
 			"backends[1].serverID: only with affinity quic, this service has client"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := soundQUIC()
-			test.spoil(s)
-			var got []string
-			for _, e := range s.Check() {
-				got = append(got, e.Error())
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
-	}
+	})
 }
 
 func TestQUICText(t *testing.T) {
