@@ -16,16 +16,11 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-var vip = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
-
+// services are "web" with backends 10.0.0.1:80, 10.0.0.1:81 and 10.0.0.2:80.
 func services() []lb.Service {
-	at := func(text string) lb.Backend {
-		id := netip.MustParseAddrPort(text)
-		return lb.Backend{Address: id.Addr(), Port: id.Port(), Weight: 1}
-	}
-	return []lb.Service{{Name: "web", VIP: vip, Forward: lb.NAT, MinHealthy: 1, Backends: []lb.Backend{
-		at("10.0.0.1:80"), at("10.0.0.1:81"), at("10.0.0.2:80"),
-	}}}
+	web := service("web", 1, 1, 1, 2)
+	web.Forward, web.Backends[1].Port = lb.NAT, 81
+	return []lb.Service{web}
 }
 
 func target(service, address string, port uint16) store.Target {
@@ -184,20 +179,13 @@ func TestPath(t *testing.T) {
 }
 
 func TestTargetCovers(t *testing.T) {
-	at := func(service, backend string, port uint16) store.Target {
-		target := store.Target{Service: service}
-		if backend != "" {
-			target.Backend = netip.AddrPortFrom(netip.MustParseAddr(backend), port)
-		}
-		return target
-	}
-	one := at("web", "10.0.0.1", 80)
+	one := target("web", "10.0.0.1", 80)
 	for _, tt := range []struct {
 		named store.Target
 		want  bool
 	}{
-		{one, true}, {at("web", "10.0.0.1", 0), true}, {at("web", "10.0.0.1", 81), false}, {at("dns", "10.0.0.1", 0), false},
-		{at("web", "", 0), false}, {at("", "", 0), false}, {at("web", "10.0.0.2", 0), false},
+		{one, true}, {target("web", "10.0.0.1", 0), true}, {target("web", "10.0.0.1", 81), false}, {target("dns", "10.0.0.1", 0), false},
+		{target("web", "", 0), false}, {target("", "", 0), false}, {target("web", "10.0.0.2", 0), false},
 	} {
 		if got := tt.named.Covers(one); got != tt.want {
 			t.Errorf("%s covers %s: %t", tt.named, one, got)

@@ -192,18 +192,6 @@ func TestSetWithVerdicts(t *testing.T) {
 	}
 }
 
-// A change touches the services that it concerns, and no other.
-func TestOthersStay(t *testing.T) {
-	s, web, dns := store.New(), checked("web", 1, 1, 2), checked("dns", 2, 1, 2)
-	before := set(t, s, web, dns)
-	s.Judge([]health.Verdict{verdict(web, 0, health.State{})})
-	after := s.Drain(store.Drain{Target: store.Target{Service: "web"}})
-	was, _ := before.Find(dns.VIP)
-	if is, _ := after.Find(dns.VIP); is.Service != was.Service || is.Revision != was.Revision {
-		t.Errorf("another service is %+v, was %+v", is, was)
-	}
-}
-
 // Whatever came in whatever order, the outcome is that of the last configuration,
 // the last verdicts and the present drains; and a service whose content is as it
 // was keeps its pointer.
@@ -278,6 +266,7 @@ func (h *history) configure() {
 				known[fmt.Sprint(svc.VIP, svc.Backends[len(svc.Backends)-1].ID())] = true
 			}
 		}
+		h.random.Shuffle(len(svc.Backends), func(i, j int) { svc.Backends[i], svc.Backends[j] = svc.Backends[j], svc.Backends[i] })
 		h.services = append(h.services, svc)
 	}
 	for key := range h.verdicts {

@@ -81,15 +81,6 @@ func TestRevisions(t *testing.T) {
 	}
 }
 
-func TestUnchangedServiceKeepsItsPointer(t *testing.T) {
-	s := store.New()
-	first := set(t, s, service("web", 1, 1, 2))
-	second := set(t, s, service("web", 1, 2, 1), service("dns", 2))
-	if first.Services[0].Service != second.Services[0].Service {
-		t.Error("an unchanged service is another pointer")
-	}
-}
-
 // What the caller does with its slices later must not reach a snapshot.
 func TestSnapshotIsImmutable(t *testing.T) {
 	s := store.New()
