@@ -3,7 +3,6 @@
 package check
 
 import (
-	"net"
 	"testing"
 	"time"
 
@@ -12,30 +11,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// nameServer knows a few names, as a table would say; "mute." it doesn't answer
-// and to "noise." it answers nonsense.
-func nameServer(t *testing.T) string {
-	t.Helper()
-	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { server.Close() })
-	go func() {
-		buffer := make([]byte, 512)
-		for {
-			n, from, err := server.ReadFrom(buffer)
-			if err != nil {
-				return
-			}
-			for _, answer := range answers(buffer[:n]) {
-				server.WriteTo(answer, from)
-			}
-		}
-	}()
-	return server.LocalAddr().String()
-}
-
+// answers are those of a name server that knows a few names, as a table would say; "mute."
+// it doesn't answer and to "noise." it answers nonsense.
 func answers(query []byte) [][]byte {
 	var m dnsmessage.Message
 	if err := m.Unpack(query); err != nil || len(m.Questions) != 1 {
@@ -76,7 +53,7 @@ func TestDNS(t *testing.T) {
 	missing.DNS.Code = lb.NXDomain
 	mute := dns("mute", lb.RecordA, "")
 	mute.Timeout = 20 * time.Millisecond
-	expectReasons(t, nameServer(t), map[string]reasonTest{
+	expectReasons(t, answerUDP(t, answers), map[string]reasonTest{
 		"address":        {dns("www.example.com", lb.RecordA, "192.0.2.1"), ""},
 		"any address":    {dns("www.example.com.", lb.RecordA, ""), ""},
 		"other address":  {dns("www.example.com", lb.RecordA, "192.0.2.2"), "answer has no A 192.0.2.2"},

@@ -68,7 +68,13 @@ type reasonTest struct {
 // while the test runs.
 func closedPort(t *testing.T) string {
 	t.Helper()
-	// A socket that is bound and doesn't listen holds the port.
+	_, address := boundSocket(t)
+	return address
+}
+
+// boundSocket is a TCP socket that is bound and doesn't listen, which holds its port.
+func boundSocket(t *testing.T) (fd int, address string) {
+	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +87,30 @@ func closedPort(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*unix.SockaddrInet4).Port)).String()
+	return fd, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*unix.SockaddrInet4).Port)).String()
+}
+
+// answerUDP is a UDP server that answers with what answers returns for a datagram.
+func answerUDP(t *testing.T, answers func(datagram []byte) [][]byte) string {
+	t.Helper()
+	server, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	go func() {
+		buffer := make([]byte, 512)
+		for {
+			n, from, err := server.ReadFrom(buffer)
+			if err != nil {
+				return
+			}
+			for _, answer := range answers(buffer[:n]) {
+				server.WriteTo(answer, from)
+			}
+		}
+	}()
+	return server.LocalAddr().String()
 }
 
 // silent is a TCP server that accepts connections and says nothing.
@@ -122,26 +151,17 @@ func TestTCP(t *testing.T) {
 
 // A server that accepts nothing is found, and costs no more than the time-out.
 func TestTCPTimesOut(t *testing.T) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(fd)
-	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
-		t.Fatal(err)
-	}
+	fd, server := boundSocket(t)
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
-	name, _ := unix.Getsockname(fd)
-	server := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(name.(*unix.SockaddrInet4).Port))
-	full, err := net.Dial("tcp", server.String()) // takes the only place in the queue
+	full, err := net.Dial("tcp", server) // takes the only place in the queue
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer full.Close()
 	check := lb.HealthCheck{Type: lb.HealthTCP, Timeout: 50 * time.Millisecond}
-	if got := ask(t, check, server.String()); got != "timed out after 50ms" {
+	if got := ask(t, check, server); got != "timed out after 50ms" {
 		t.Error(got)
 	}
 }
@@ -202,27 +222,16 @@ func TestICMP(t *testing.T) {
 }
 
 func TestUDP(t *testing.T) {
-	server, err := net.ListenPacket("udp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer server.Close()
-	go func() {
-		buffer := make([]byte, 100)
-		for {
-			n, from, err := server.ReadFrom(buffer)
-			if err != nil {
-				return
-			}
-			if string(buffer[:n]) != "quiet" {
-				server.WriteTo(append([]byte("got "), buffer[:n]...), from)
-			}
+	server := answerUDP(t, func(datagram []byte) [][]byte {
+		if string(datagram) == "quiet" {
+			return nil
 		}
-	}()
+		return [][]byte{append([]byte("got "), datagram...)}
+	})
 	udp := func(send, expect lb.Payload, timeout time.Duration) lb.HealthCheck {
 		return lb.HealthCheck{Type: lb.HealthUDP, Send: send, Expect: expect, Timeout: timeout}
 	}
-	expectReasons(t, server.LocalAddr().String(), map[string]reasonTest{
+	expectReasons(t, server, map[string]reasonTest{
 		"expected":     {udp(`a\x00\n`, `t a\x00\n`, 0), ""},
 		"anything":     {udp("", "", 0), ""},
 		"other":        {udp("a", "b", 0), "answer doesn't match"},
