@@ -18,13 +18,15 @@ import (
 	"fairlead.io/fairlead/internal/store"
 )
 
-// fakeDrain knows the node only.
-func fakeDrain(_ context.Context, target store.Target) error {
+// Drain knows the node only.
+func (*world) Drain(_ context.Context, target store.Target) error {
 	if target == (store.Target{}) {
 		return nil
 	}
 	return errors.New(target.String() + ": not in the configuration")
 }
+
+func (w *world) Undrain(ctx context.Context, target store.Target) error { return w.Drain(ctx, target) }
 
 // How far a drain has come is what its targets' backends still have.
 func TestDrains(t *testing.T) {

@@ -18,9 +18,8 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// fakeTrace says of each packet what its interface is called; "broken" can't be
-// traced.
-func fakeTrace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
+// Trace says of each packet what its interface is called; "broken" can't be traced.
+func (*world) Trace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
 	switch packet.Interface {
 	case "broken":
 		return dataplane.Trace{}, errors.New("broken")
@@ -30,8 +29,8 @@ func fakeTrace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, err
 	return dataplane.Trace{Exit: "pass_not_ip", Verdict: "pass"}, nil
 }
 
-// fakeFlows has one flow of each service and one of a service that is gone.
-func fakeFlows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
+// Flows has one flow of each service and one of a service that is gone.
+func (*world) Flows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
 	gone := web
 	gone.Port = 81
 	flows := dataplane.Flows{Records: 7, Capacity: 8}

@@ -17,7 +17,6 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/internal/store"
 	"fairlead.io/fairlead/test/observed"
 )
 
@@ -88,22 +87,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
-	return fakeTrace(ctx, packet)
-}
-
-func (w *world) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
-	return fakeFlows(ctx, query)
-}
-
 func (w *world) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
 	return w.DP.CountFlows(ctx)
-}
-
-func (w *world) Drain(ctx context.Context, target store.Target) error { return fakeDrain(ctx, target) }
-
-func (w *world) Undrain(ctx context.Context, target store.Target) error {
-	return fakeDrain(ctx, target)
 }
 
 func (w *world) Reload(context.Context) error {
