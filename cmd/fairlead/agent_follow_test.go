@@ -73,12 +73,8 @@ func podService(name string, n byte) lb.Service {
 func launchFollower(t *testing.T) (*testAgent, *scriptedSource, *testSpeaker) {
 	t.Helper()
 	a := &testAgent{t: t, dp: dataplanetest.NewFake(), terminate: make(chan struct{}), socket: filepath.Join(t.TempDir(), "agent.sock")}
-	speaker := &testSpeaker{look: func() string {
-		if strings.Contains(a.dp.Dump(), "10.1.1.2:80") {
-			return " (served)"
-		}
-		return ""
-	}}
+	speaker := &testSpeaker{}
+	speaker.mark("served", a.dp.Dump, "10.1.1.2:80")
 	s := &scriptedSource{updates: make(chan source.Update), done: make(chan struct{})}
 	a.launch(s, speaker, func() error { return nil })
 	s.send(source.Update{Whole: true, Changed: []lb.Service{podService("d/a/80", 1), podService("d/b/80", 2)}})
@@ -150,21 +146,14 @@ func TestTerminatedFollower(t *testing.T) {
 		t.Error("the data plane serves nothing any more")
 	}
 
-	a, s, speaker := launchFollower(t)
-	s.plan.Reason = "cordoned"
-	close(a.terminate)
-	a.await(`msg="agent stopping, node leaves" reason=cordoned`, 1)
-	a.until("all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
-	if err := a.stop(); err != nil || a.wired.Permanent() {
-		t.Errorf("error %v, permanent %t of an agent that may come back", err, a.wired.Permanent())
-	}
-
-	a, s, speaker = launchFollower(t)
-	s.plan = agent.Shutdown{Reason: "uninstalled", Permanent: true}
-	close(a.terminate)
-	a.await(`msg="agent stopping, node leaves" reason=uninstalled`, 1)
-	a.until("all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
-	if err := a.stop(); err != nil || !a.wired.Permanent() {
-		t.Errorf("error %v, permanent %t of an agent that doesn't come back", err, a.wired.Permanent())
+	for _, plan := range []agent.Shutdown{{Reason: "cordoned"}, {Reason: "uninstalled", Permanent: true}} {
+		a, s, speaker := launchFollower(t)
+		s.plan = plan
+		close(a.terminate)
+		a.await(`msg="agent stopping, node leaves" reason=`+plan.Reason, 1)
+		a.until("all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
+		if err := a.stop(); err != nil || a.wired.Permanent() != plan.Permanent {
+			t.Errorf("error %v, permanent %t, want that of %+v", err, a.wired.Permanent(), plan)
+		}
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -37,15 +36,27 @@ type testSpeaker struct {
 }
 
 func (s *testSpeaker) note(line string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.look != nil {
 		line += s.look()
 	}
 	s.lines = append(s.lines, line)
 }
 
-func (s *testSpeaker) Set(routes []bgp.Route) error {
+// mark adds a word to what is recorded while a text is in where.
+func (s *testSpeaker) mark(word string, where func() string, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.look = func() string {
+		if strings.Contains(where(), text) {
+			return " (" + word + ")"
+		}
+		return ""
+	}
+}
+
+func (s *testSpeaker) Set(routes []bgp.Route) error {
 	line := "set"
 	for _, r := range routes {
 		line += " " + r.Prefix.String()
@@ -59,8 +70,8 @@ func (s *testSpeaker) Set(routes []bgp.Route) error {
 
 func (s *testSpeaker) Configure(_ context.Context, peers []bgp.Peer) error {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.peers = peers
+	s.mu.Unlock()
 	s.note("configure")
 	return nil
 }
@@ -81,17 +92,11 @@ func (s *testSpeaker) Peers() []bgp.PeerState {
 }
 
 func (s *testSpeaker) Close(context.Context) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.note("close")
 	return nil
 }
 
-func (s *testSpeaker) Abandon() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.note("abandon")
-}
+func (s *testSpeaker) Abandon() { s.note("abandon") }
 
 // said returns the recorded routes.
 func (s *testSpeaker) said() []string {
@@ -170,15 +175,14 @@ func TestRoutesAreShown(t *testing.T) {
 // What is lost is withdrawn; a reload changes peers and policies.
 func TestRoutesFollow(t *testing.T) {
 	a, s := startRouted(t)
-	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
 	for _, backend := range []string{"10.0.0.21", "10.0.0.22"} {
 		a.dp.SetUnusable(netip.AddrPortFrom(netip.MustParseAddr(backend), 80), "no neighbour")
 	}
-	a.dp.MarkStale(vip)
+	a.dp.MarkStale(webVIP)
 	s.await(t, "configure", "set 10.1.1.1/32", "set")
 	a.await(`msg="route withdrawn" prefix=10.1.1.1/32 reason="web: 0 of 2 backends in use, 1 wanted (10.0.0.21:80: no neighbour)"`, 1)
 	a.dp.SetUnusable(netip.MustParseAddrPort("10.0.0.21:80"), "")
-	a.dp.MarkStale(vip)
+	a.dp.MarkStale(webVIP)
 	s.await(t, "configure", "set 10.1.1.1/32", "set", "set 10.1.1.1/32")
 	a.write(strings.Replace(strings.Replace(routedConfig, "10.1.0.0/16]", "10.1.0.0/16], aggregate: true", 1), "    - {address: 10.0.2.1, asn: 65000}\n", "", 1))
 	a.show("reload")
@@ -193,14 +197,7 @@ func TestRoutesFollow(t *testing.T) {
 // again. A drained node's go while it serves.
 func TestRoutesAndDrains(t *testing.T) {
 	a, s := startRouted(t)
-	s.mu.Lock()
-	s.look = func() string {
-		if strings.Contains(a.dp.Dump(), "out: drained") {
-			return " (refusing)"
-		}
-		return ""
-	}
-	s.mu.Unlock()
+	s.mark("refusing", a.dp.Dump, "out: drained")
 	begun := []string{"configure", "set 10.1.1.1/32"}
 	a.show("drain", "service", "web")
 	s.await(t, append(begun, "set 10.1.1.1/32 leaving", "set")...)
@@ -220,14 +217,7 @@ func TestRoutesAndDrains(t *testing.T) {
 // waits, then the sessions end.
 func TestRoutesAndTermination(t *testing.T) {
 	a, s := startRouted(t)
-	s.mu.Lock()
-	s.look = func() string {
-		if strings.Contains(a.log.String(), "waiting for traffic to cease") {
-			return " (quiet)"
-		}
-		return ""
-	}
-	s.mu.Unlock()
+	s.mark("quiet", a.log.String, "waiting for traffic to cease")
 	close(a.terminate)
 	s.await(t, "configure", "set 10.1.1.1/32", "set 10.1.1.1/32 leaving", "set", "close (quiet)", "abandon (quiet)")
 	if err := a.stop(); err != nil {

@@ -43,6 +43,9 @@ services:
       - {address: 10.0.0.22, port: 80, weight: 1}
 `
 
+// webVIP is that of the service in testConfig.
+var webVIP = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+
 // testAgent is an agent on the fake data plane, in this process.
 type testAgent struct {
 	t            *testing.T
@@ -68,14 +71,6 @@ func (p fakePlane) Attach() error { return p.attach() }
 
 func (fakePlane) Describe() observe.DataPlane {
 	return observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}}
-}
-
-func (fakePlane) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
-	return traceOf(ctx, packet)
-}
-
-func (fakePlane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
-	return noFlows(ctx, query)
 }
 
 func (fakePlane) Refused() <-chan dataplane.Refusal { return nil }
@@ -204,8 +199,7 @@ func (a *testAgent) show(line ...string) string {
 
 func TestAgentIsShown(t *testing.T) {
 	a := startAgent(t)
-	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
-	a.dp.Probe(vip, netip.MustParseAddrPort("192.0.2.1:1000"))
+	a.dp.Probe(webVIP, netip.MustParseAddrPort("192.0.2.1:1000"))
 
 	status := a.show("status")
 	for _, want := range []string{"node        lb1\n", "services    1: 1 programmed, 0 failed\n", "eth0 native\n", "\nforward  1 "} {
@@ -272,9 +266,8 @@ func TestAgentReloads(t *testing.T) {
 // flows are counted.
 func TestAgentDrains(t *testing.T) {
 	a := startAgent(t)
-	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
 	id := netip.MustParseAddrPort("10.0.0.21:80")
-	a.dp.SetFlows(vip, id, 3)
+	a.dp.SetFlows(webVIP, id, 3)
 	if said := a.show("drain", "backend", "web", "10.0.0.21"); !strings.HasPrefix(said, "web 10.0.0.21:80: 3 flows left") {
 		t.Errorf("drain says %q", said)
 	}
@@ -289,7 +282,7 @@ func TestAgentDrains(t *testing.T) {
 	if code, _, stderr := command(append(wait, "10ms")...); code != 1 || stderr != "fairlead: web 10.0.0.21:80: flows are left after 10ms\n" {
 		t.Errorf("waiting without an end: status %d, %s", code, stderr)
 	}
-	a.dp.SetFlows(vip, id, 0)
+	a.dp.SetFlows(webVIP, id, 0)
 	if code, stdout, stderr := command(append(wait, "10s")...); code != 0 || !strings.Contains(stdout, ": 0 flows left") {
 		t.Errorf("waiting: status %d, %s%s", code, stdout, stderr)
 	}

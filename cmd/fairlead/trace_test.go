@@ -26,21 +26,19 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 )
 
-// traceOf stands in for a data plane: it knows what comes by which interface,
-// and calls frames of a jumbo's size impossible.
-func traceOf(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
+// Trace knows what comes by which interface, and calls frames of a jumbo's size impossible.
+func (fakePlane) Trace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
 	if len(packet.Frame) > 9000 {
 		return dataplane.Trace{}, fmt.Errorf("frame of %d bytes: larger than can be", len(packet.Frame))
 	}
-	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
 	if packet.Interface == "eth1" {
-		return dataplane.Trace{Exit: "pass_not_vip", Verdict: "pass", VIP: vip}, nil
+		return dataplane.Trace{Exit: "pass_not_vip", Verdict: "pass", VIP: webVIP}, nil
 	}
-	return dataplane.Trace{Exit: "drop_no_backend", Verdict: "drop", VIP: vip, Found: true, Length: len(packet.Frame)}, nil
+	return dataplane.Trace{Exit: "drop_no_backend", Verdict: "drop", VIP: webVIP, Found: true, Length: len(packet.Frame)}, nil
 }
 
-// noFlows stands in for a data plane that repeats what it is asked.
-func noFlows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
+// Flows repeats what it is asked.
+func (fakePlane) Flows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
 	client := netip.AddrPortFrom(netip.MustParseAddr("192.0.2.7"), 41000)
 	if query.VIP == (lb.VIP{}) {
 		query.VIP = lb.VIP{Address: netip.MustParseAddr("10.1.1.9"), Port: 80, Protocol: lb.TCP}
