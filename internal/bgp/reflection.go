@@ -33,25 +33,21 @@ type Reflection struct {
 	RestartWait time.Duration
 }
 
-// Range is a range of addresses of clients. Other fields are those of Peer.
+// Range is a range of addresses of clients, which are passive and have no other
+// configuration than the range's.
 type Range struct {
 	Prefix netip.Prefix
-	ASN    uint32
 	// MaxClients is how many clients of the range there may be at once.
-	MaxClients  int
-	Password    Secret
-	TTLSecurity uint8
-	HoldTime    time.Duration
-	RestartTime time.Duration
-	BFD         *BFD
+	MaxClients int
+	// Peer has what all clients of the range have in common.
+	Peer
 }
 
-// Peer is the configuration of the client with that address.
-func (r *Range) Peer(address netip.Addr) Peer {
-	return Peer{
-		Address: address, ASN: r.ASN, Passive: true, Password: r.Password, TTLSecurity: r.TTLSecurity,
-		HoldTime: r.HoldTime, RestartTime: r.RestartTime, BFD: r.BFD,
-	}
+// Client is the configuration of the client with that address.
+func (r *Range) Client(address netip.Addr) Peer {
+	client := r.Peer
+	client.Address, client.Passive = address, true
+	return client
 }
 
 // Acceptance is a prefix within which clients may announce.

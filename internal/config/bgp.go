@@ -74,32 +74,31 @@ func peers(v value, to *[]bgp.Peer) {
 }
 
 func readPeer(v value, p *bgp.Peer) {
-	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
-	v.readFields(
+	readSession(v, p,
 		required("address", &p.Address, checked(address, checkPeerAddress)),
 		required("asn", &p.ASN, number[uint32](1, bgp.MaxASN)),
 		optional("port", &p.Port, port),
 		optional("localAddress", &p.LocalAddress, checked(address, checkPeerAddress)),
 		optional("passive", &p.Passive, flag),
 		optional("multihop", &p.Multihop, number[uint8](2, math.MaxUint8)),
-		optional("ttlSecurity", &p.TTLSecurity, number[uint8](1, math.MaxUint8-1)),
-		optional("holdTime", &p.HoldTime, holdTime),
-		optional("restartTime", &p.RestartTime, restartTime),
-		optional("bfd", &p.BFD, bfd),
-		optional("passwordFile", &p.Password, passwordFile),
-		optional("passwordEnv", &p.Password, passwordEnv),
 	)
 	checkPeer(v, p)
 }
 
-// holdTime reads a BGP hold time.
-func holdTime(v value, to *time.Duration) {
-	seconds(3*time.Second, math.MaxUint16*time.Second, "for ever")(v, to)
-}
-
-// restartTime reads the restart time of graceful restart.
-func restartTime(v value, to *time.Duration) {
-	seconds(time.Second, maxRestartTime, "for not at all")(v, to)
+// readSession reads the fields that single peers and ranges of clients have, and more.
+func readSession(v value, p *bgp.Peer, more ...field) {
+	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
+	v.readFields(append(more,
+		optional("ttlSecurity", &p.TTLSecurity, number[uint8](1, math.MaxUint8-1)),
+		optional("holdTime", &p.HoldTime, seconds(3*time.Second, math.MaxUint16*time.Second, "for ever")),
+		optional("restartTime", &p.RestartTime, seconds(time.Second, maxRestartTime, "for not at all")),
+		optional("bfd", &p.BFD, bfd),
+		optional("passwordFile", &p.Password, passwordFile),
+		optional("passwordEnv", &p.Password, passwordEnv),
+	)...)
+	if p.Password.File != "" && p.Password.Env != "" {
+		v.at("passwordEnv").failf("not with passwordFile: want one of them")
+	}
 }
 
 // maxRestartTime fits into 12 bits (RFC 4724 §3).
@@ -138,16 +137,9 @@ func checkPeer(v value, p *bgp.Peer) {
 	if p.Passive && p.Port != 0 {
 		v.at("port").failf("not with passive: the peer connects, not this node")
 	}
-	checkPasswordSource(v, p.Password)
 	both := p.Address.IsValid() && p.LocalAddress.IsValid() && !v.failedAny("address", "localAddress")
 	if both && p.Address.Is4() != p.LocalAddress.Is4() {
 		v.at("localAddress").failf("%s is not of the same family as the peer's address %s", p.LocalAddress, p.Address)
-	}
-}
-
-func checkPasswordSource(v value, password bgp.Secret) {
-	if password.File != "" && password.Env != "" {
-		v.at("passwordEnv").failf("not with passwordFile: want one of them")
 	}
 }
 

@@ -5,7 +5,6 @@ package config
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"net/netip"
 	"time"
 
@@ -91,19 +90,12 @@ func listenAt(v value, to *[]netip.Addr) {
 
 // readRange leaves the ASN at 0 if it is not given; read replaces it by the reflector's.
 func readRange(v value, r *bgp.Range) {
-	r.MaxClients, r.HoldTime, r.RestartTime = bgp.DefaultMaxClients, bgp.DefaultHoldTime, bgp.DefaultRestartTime
-	v.readFields(
+	r.MaxClients = bgp.DefaultMaxClients
+	readSession(v, &r.Peer,
 		required("prefix", &r.Prefix, prefix),
 		optional("asn", &r.ASN, number[uint32](1, bgp.MaxASN)),
 		optional("maxClients", &r.MaxClients, number[int](1, maxClients)),
-		optional("ttlSecurity", &r.TTLSecurity, number[uint8](1, math.MaxUint8-1)),
-		optional("holdTime", &r.HoldTime, holdTime),
-		optional("restartTime", &r.RestartTime, restartTime),
-		optional("bfd", &r.BFD, bfd),
-		optional("passwordFile", &r.Password, passwordFile),
-		optional("passwordEnv", &r.Password, passwordEnv),
 	)
-	checkPasswordSource(v, r.Password)
 }
 
 // readAcceptPrefix reads a prefix whose host routes are accepted, or a mapping with the

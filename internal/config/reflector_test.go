@@ -52,10 +52,15 @@ observe: {listen: "127.0.0.1:9999"}
 		Port:      1179,
 		Clients: []bgp.Range{
 			{
-				Prefix: prefix("10.0.2.0/24"), ASN: 65021, MaxClients: 16, TTLSecurity: 1, HoldTime: 3 * time.Second,
-				RestartTime: 30 * time.Second, BFD: &bgp.DefaultBFD, Password: bgp.Secret{File: filepath.Join(dir, "secret")},
+				Prefix: prefix("10.0.2.0/24"), MaxClients: 16, Peer: bgp.Peer{
+					ASN: 65021, TTLSecurity: 1, HoldTime: 3 * time.Second, RestartTime: 30 * time.Second,
+					BFD: &bgp.DefaultBFD, Password: bgp.Secret{File: filepath.Join(dir, "secret")},
+				},
 			},
-			{Prefix: prefix("fd00:2::/64"), ASN: 65022, MaxClients: bgp.DefaultMaxClients, HoldTime: 90 * time.Second, RestartTime: time.Minute},
+			{
+				Prefix: prefix("fd00:2::/64"), MaxClients: bgp.DefaultMaxClients,
+				Peer: bgp.Peer{ASN: 65022, HoldTime: 90 * time.Second, RestartTime: time.Minute},
+			},
 		},
 		Routers:     []bgp.Peer{{Address: address("10.0.2.1"), ASN: 65021, HoldTime: 9 * time.Second, RestartTime: time.Minute}},
 		Accept:      []bgp.Acceptance{{Prefix: prefix("10.1.0.0/16"), Shortest: 32}, {Prefix: prefix("fd00:10::/32"), Shortest: 64}},

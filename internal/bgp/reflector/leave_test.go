@@ -23,7 +23,7 @@ func TestCloseRouters(t *testing.T) {
 	r, err := Start(t.Context(), bgp.Reflection{
 		Local:     bgp.Local{ASN: 65021, RouterID: netip.MustParseAddr("192.0.2.1")},
 		ClusterID: netip.MustParseAddr("192.0.2.1"),
-		Clients:   []bgp.Range{{Prefix: netip.MustParsePrefix("198.51.100.0/24"), ASN: 65021, MaxClients: 1}},
+		Clients:   []bgp.Range{{Prefix: netip.MustParsePrefix("198.51.100.0/24"), MaxClients: 1, Peer: bgp.Peer{ASN: 65021}}},
 		Routers:   []bgp.Peer{{Address: address, ASN: 65021, Passive: true}},
 	}, Options{Log: slog.New(slog.DiscardHandler)})
 	if err != nil {

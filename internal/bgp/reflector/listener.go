@@ -84,7 +84,7 @@ func (r *Reflector) admit(address netip.Addr, conn *net.TCPConn) error {
 	if r.unidentified >= maxUnidentified {
 		return errUnidentified
 	}
-	client := from.Peer(address)
+	client := from.Client(address)
 	if err := session.SetTTL(conn, r.config.Local, &client); err != nil {
 		return err
 	}

@@ -66,8 +66,8 @@ func (r *Reflector) configured(p *client) bool {
 	if from == nil || r.config.Router(p.Address) != nil {
 		return false
 	}
-	peer := from.Peer(p.Address)
-	return peer.Equal(&p.Peer)
+	client := from.Client(p.Address)
+	return client.Equal(&p.Peer)
 }
 
 // client is the one with an address and router ID, or nil.
@@ -121,7 +121,7 @@ func (r *Reflector) addClient(address, id netip.Addr) (*client, error) {
 	if n >= from.MaxClients {
 		return nil, fmt.Errorf("range %s has %d clients already", from.Prefix, n)
 	}
-	p := &client{Peer: from.Peer(address), id: id, state: bgp.Idle}
+	p := &client{Peer: from.Client(address), id: id, state: bgp.Idle}
 	key, err := r.instance.AddClient(r.ctx, &r.config, &p.Peer)
 	if err != nil {
 		return nil, err

@@ -45,7 +45,7 @@ func settings() bgp.Reflection {
 		ClusterID: netip.MustParseAddr("10.0.2.10"),
 		Listen:    []netip.Addr{reflectorAddress},
 		Clients: []bgp.Range{{
-			Prefix: clientRange, ASN: asn, MaxClients: 256, HoldTime: 90 * time.Second, RestartTime: 30 * time.Second,
+			Prefix: clientRange, MaxClients: 256, Peer: bgp.Peer{ASN: asn, HoldTime: 90 * time.Second, RestartTime: 30 * time.Second},
 		}},
 		Routers: []bgp.Peer{{
 			Address: routerAddress, ASN: asn, LocalAddress: reflectorAddress,
