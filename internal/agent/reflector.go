@@ -56,7 +56,7 @@ func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (e
 		Name:        settings.Config().Name,
 		Started:     started,
 		Listen:      pageAddress(page),
-		Config:      func() observe.Config { return shownConfig(settings.State()) },
+		Config:      func() observe.Config { return observe.Config(settings.State()) },
 		Routes:      func() observe.Routes { return reflectedRoutes(core, settings.Config()) },
 		ClientsBack: core.Ready,
 		Refused:     core.Refused,

@@ -22,7 +22,7 @@ func (a *Agent) Describe() observe.Status {
 	kernel, _ := preflight.KernelRelease() // empty if it can't be read
 	return observe.Status{
 		Version: version.Version, Commit: version.Commit(), Node: a.Source.Config().Node.Name, Kernel: kernel,
-		Started: a.Started, Listen: pageAddress(a.Page), Config: shownConfig(a.Source.State()),
+		Started: a.Started, Listen: pageAddress(a.Page), Config: observe.Config(a.Source.State()),
 		Kubernetes: a.Source.Kubernetes(), DataPlane: a.Plane.Describe(),
 	}
 }

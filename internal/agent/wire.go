@@ -230,15 +230,6 @@ func Needs(conf *config.Config) preflight.Needs {
 	return needs
 }
 
-// shownConfig describes a configuration file.
-func shownConfig(state config.State) observe.Config {
-	c := observe.Config{Path: state.Path, Digest: state.Digest, Loaded: state.Loaded, Refused: state.Rejected}
-	if state.Err != nil {
-		c.Error = state.Err.Error()
-	}
-	return c
-}
-
 // xdpPlane is the XDP data plane of an agent.
 type xdpPlane struct{ *xdp.Plane }
 

@@ -45,18 +45,18 @@ type Source[C configuration[C]] struct {
 	state  State
 }
 
-// State is the state of the file.
+// State is the state of the file. Its fields are those of observe.Config.
 type State struct {
 	// Path is absolute.
 	Path string
-	// Loaded is when the running configuration was read, Digest the SHA-256 of its
-	// bytes in hexadecimal.
-	Loaded time.Time
+	// Digest is the SHA-256 of the running configuration's bytes in hexadecimal, Loaded
+	// when it was read.
 	Digest string
-	// Err says why the current file was rejected, and Rejected when; nil and the zero
+	Loaded time.Time
+	// Error says why the current file was refused, and Refused when; empty and the zero
 	// time if it is the running configuration.
-	Err      error
-	Rejected time.Time
+	Error   string
+	Refused time.Time
 }
 
 // Open reads a node's file for the first time. It returns the errors of Load.
@@ -195,15 +195,15 @@ func (s *Source[C]) accept(config C, data []byte) {
 func (s *Source[C]) clearRejection() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.state.Err, s.state.Rejected = nil, time.Time{}
+	s.state.Error, s.state.Refused = "", time.Time{}
 }
 
 // reject records why the file can't be used, and logs each of its errors, unless they
 // are the same as before and this is not a requested reload.
 func (s *Source[C]) reject(err error, requested bool) {
 	s.mu.Lock()
-	known := s.state.Err != nil && s.state.Err.Error() == err.Error()
-	s.state.Err, s.state.Rejected = err, time.Now()
+	known := s.state.Error == err.Error()
+	s.state.Error, s.state.Refused = err.Error(), time.Now()
 	s.mu.Unlock()
 	if known && !requested {
 		return

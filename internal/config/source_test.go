@@ -122,8 +122,7 @@ func (f *followed) await(what string, holds func() bool) {
 func (f *followed) awaitRefusal(text string) {
 	f.t.Helper()
 	f.await("refusal "+text, func() bool {
-		err := f.source.State().Err
-		return err != nil && strings.Contains(err.Error(), text)
+		return strings.Contains(f.source.State().Error, text)
 	})
 }
 
@@ -164,10 +163,10 @@ func TestSourceSeesEveryKindOfChange(t *testing.T) {
 	f.awaitRefusal("no such file")
 	write(t, f.path, withServices(4))
 	f.awaitServices(4)
-	f.await("settled state", func() bool { return f.source.State().Err == nil })
+	f.await("settled state", func() bool { return f.source.State().Error == "" })
 
 	after := f.source.State()
-	if after.Digest == before.Digest || after.Loaded.Before(before.Loaded) || !after.Rejected.IsZero() {
+	if after.Digest == before.Digest || after.Loaded.Before(before.Loaded) || !after.Refused.IsZero() {
 		t.Errorf("state went from %+v to %+v", before, after)
 	}
 	if n := len(f.source.Config().Services); n != 4 {
@@ -213,12 +212,12 @@ func TestSourceRefusesBadFileWhole(t *testing.T) {
 		t.Errorf("reload of a bad file: %v, want both errors", err)
 	}
 	state := f.source.State()
-	if state.Rejected.IsZero() || len(f.source.Config().Services) != 1 {
+	if state.Refused.IsZero() || len(f.source.Config().Services) != 1 {
 		t.Errorf("a bad file changed something: %+v", state)
 	}
 
 	f.rename(withServices(1)) // what runs: nothing is to be done
-	f.await("settled state", func() bool { return f.source.State().Err == nil })
+	f.await("settled state", func() bool { return f.source.State().Error == "" })
 	f.rename(withServices(2))
 	f.awaitServices(2)
 }
