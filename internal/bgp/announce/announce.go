@@ -61,13 +61,7 @@ type Announcer struct {
 	failed string
 
 	requests wait.Value[requests]
-	latest   wait.Value[published]
-}
-
-// published is a plan, and how many requests it includes.
-type published struct {
-	Plan
-	requests uint64
+	latest   wait.Value[Plan]
 }
 
 // New returns an Announcer for Run.
@@ -101,7 +95,7 @@ func (a *Announcer) Run(ctx context.Context) {
 		o, ordered := a.requests.Watch()
 		a.planner.policies, a.planner.delay = o.config.Policies, o.config.ShutdownDelay
 		plan := a.planner.decide(time.Now(), &Input{
-			Desired: desired, Working: o.working(), Stopping: o.stopping, Draining: o.draining(),
+			Desired: desired, Working: o.working(), Stopping: o.stopping, Draining: o.drains,
 		})
 		next := plan.Next
 		if a.set == nil {
@@ -112,7 +106,10 @@ func (a *Announcer) Run(ctx context.Context) {
 		} else if o.working() && !a.apply(ctx, o.config, plan.Routes()) {
 			next = earlier(next, time.Now().Add(retryPause))
 		}
-		a.publish(plan, o.given)
+		plan.requests = o.given
+		before := a.Decisions()
+		a.latest.Set(plan)
+		recordChanges(a.Events, before, plan.Decisions)
 		select {
 		case <-ctx.Done():
 			return
@@ -181,13 +178,6 @@ func (a *Announcer) accepted(what string, err error) bool {
 		a.Log.Error("bgp speaker failed", "operation", what, "error", err)
 	}
 	return false
-}
-
-// publish publishes a plan, and records what it changes.
-func (a *Announcer) publish(plan Plan, requests uint64) {
-	before := a.latest.Get()
-	a.latest.Set(published{plan, requests})
-	recordChanges(a.Events, before.Decisions, plan.Decisions)
 }
 
 // Decisions returns the latest decisions, sorted by prefix. The caller must not change

@@ -39,6 +39,8 @@ type Plan struct {
 	Complete bool
 	// Next is when the plan changes by time alone; zero for never.
 	Next time.Time
+
+	requests uint64 // how many it includes
 }
 
 // Routes returns the announced routes.
@@ -62,12 +64,10 @@ type planner struct {
 
 // record is the history of a prefix.
 type record struct {
-	announced bool
-	since     time.Time
+	Decision // the last one
 	// leaving is since when the route has GRACEFUL_SHUTDOWN; zero if it hasn't.
-	leaving     time.Time
-	withdrawals uint64
-	damper      damper
+	leaving time.Time
+	damper  damper
 	// serving and suppressed are those of the last decision: whether a service was
 	// serving, and how many were suppressed.
 	serving    bool
@@ -82,14 +82,13 @@ func (p *planner) decide(now time.Time, in *Input) Plan {
 	for _, prefix := range slices.SortedFunc(maps.Keys(groups), netip.Prefix.Compare) {
 		r := p.prefixes[prefix]
 		if r == nil {
-			r = &record{since: now}
+			r = &record{Decision: Decision{Prefix: prefix, Since: now}}
 			p.prefixes[prefix] = r
 		}
-		d, next := r.follow(now, groups[prefix], p.delay)
-		d.Prefix = prefix
-		d.Route = groups[prefix].route(prefix)
-		d.Route.GracefulShutdown = d.Announced && !r.leaving.IsZero()
-		plan.Decisions = append(plan.Decisions, d)
+		next := r.follow(now, groups[prefix], p.delay)
+		r.Route = groups[prefix].route(prefix)
+		r.Route.GracefulShutdown = r.Announced && !r.leaving.IsZero()
+		plan.Decisions = append(plan.Decisions, r.Decision)
 		plan.Complete = plan.Complete && groups[prefix].complete()
 		plan.Next = earlier(plan.Next, next)
 	}
@@ -97,7 +96,7 @@ func (p *planner) decide(now time.Time, in *Input) Plan {
 }
 
 // follow decides about one prefix, and returns when the decision changes by time alone.
-func (r *record) follow(now time.Time, g *group, delay time.Duration) (d Decision, next time.Time) {
+func (r *record) follow(now time.Time, g *group, delay time.Duration) (next time.Time) {
 	routeState, suppressed := g.sum()
 	if suppressed < r.suppressed {
 		r.damper = damper{} // an operator's drain doesn't count as a loss
@@ -108,36 +107,30 @@ func (r *record) follow(now time.Time, g *group, delay time.Duration) (d Decisio
 	r.serving, r.suppressed = routeState == serving, suppressed
 
 	announce := false
+	r.Damped = time.Time{}
 	switch routeState {
 	case serving:
 		r.leaving = time.Time{}
 		next = r.damper.until(now)
-		announce, d.Damped = next.IsZero(), next
+		announce, r.Damped = next.IsZero(), next
 	case leaving:
 		if r.leaving.IsZero() {
 			r.leaving = now
 		}
-		if end := r.leaving.Add(delay); r.announced && end.After(now) {
+		if end := r.leaving.Add(delay); r.Announced && end.After(now) {
 			announce, next = true, end
 		}
 	case notServing:
 		r.leaving = time.Time{}
 	}
-	r.announce(now, announce)
-	d.Services, d.Announced, d.Since, d.Withdrawals = g.names(), r.announced, r.since, r.withdrawals
-	d.Reason = g.reason()
-	return d, next
-}
-
-// announce records the decision.
-func (r *record) announce(now time.Time, announced bool) {
-	if announced == r.announced {
-		return
+	if announce != r.Announced {
+		r.Announced, r.Since = announce, now
+		if !announce {
+			r.Withdrawals++
+		}
 	}
-	r.announced, r.since = announced, now
-	if !announced {
-		r.withdrawals++
-	}
+	r.Services, r.Reason = g.names(), g.reason()
+	return next
 }
 
 // Damping as in RFC 2439 with other figures: a penalty of 1000 there is 1 here, and

@@ -59,7 +59,7 @@ func TestPlannedLeave(t *testing.T) {
 			func(d *desk) { d.Desired = d.store.Undrain(store.Target{}) },
 		},
 		"service": {
-			func(d *desk) { d.Draining["web"] = true },
+			func(d *desk) { d.Draining["web"] = &drain{} },
 			func(d *desk) { delete(d.Draining, "web") },
 		},
 		"stop": {
@@ -250,7 +250,7 @@ func (d *desk) happen(random *rand.Rand) {
 	case 1, 2:
 		d.Desired = d.store.Undrain(store.Target{})
 	case 3:
-		d.Draining[service.Name] = true
+		d.Draining[service.Name] = &drain{}
 	case 4, 5:
 		delete(d.Draining, service.Name)
 	case 6, 7, 8:
@@ -277,7 +277,7 @@ func (d *desk) oracle() (served, meant bool) {
 		}
 		if both > 0 {
 			served = true
-			meant = meant || !node && !d.Draining[e.Service.Name]
+			meant = meant || !node && d.Draining[e.Service.Name] == nil
 		}
 	}
 	return served, meant

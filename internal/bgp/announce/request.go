@@ -35,15 +35,6 @@ type drain struct {
 
 func (o *requests) working() bool { return !o.began.IsZero() }
 
-// draining are the names of the services in drains.
-func (o *requests) draining() map[string]bool {
-	names := make(map[string]bool, len(o.drains))
-	for name := range o.drains {
-		names[name] = true
-	}
-	return names
-}
-
 // request changes the requests, and returns how many there are. Watchers keep their copy
 // of drains.
 func (a *Announcer) request(change func(o *requests)) (given uint64) {
@@ -62,8 +53,7 @@ func (a *Announcer) request(change func(o *requests)) (given uint64) {
 // await waits for a plan that includes a request and meets a condition, or the end of
 // ctx.
 func (a *Announcer) await(ctx context.Context, request uint64, holds func(Plan) bool) (Plan, error) {
-	latest, err := a.latest.Await(ctx, func(p published) bool { return p.requests >= request && holds(p.Plan) })
-	return latest.Plan, err
+	return a.latest.Await(ctx, func(p Plan) bool { return p.requests >= request && holds(p) })
 }
 
 func always(Plan) bool { return true }

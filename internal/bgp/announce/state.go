@@ -16,8 +16,8 @@ type Input struct {
 	Working bool
 	// Stopping is set when the agent moves all traffic away to stop.
 	Stopping bool
-	// Draining are the names of services that are about to be drained.
-	Draining map[string]bool
+	// Draining has the names of services that are about to be drained.
+	Draining map[string]*drain
 }
 
 // routeState is the state of a route.
@@ -82,7 +82,7 @@ func (in *Input) suppression(e *store.Entry) string {
 		return "the agent stops"
 	case drained:
 		return "node drained"
-	case e.Drained, in.Draining[e.Configured.Name]:
+	case e.Drained, in.Draining[e.Configured.Name] != nil:
 		return e.Configured.Name + ": drained"
 	}
 	return ""

@@ -37,7 +37,7 @@ func service(name, vip string, port uint16) lb.Service {
 
 // newScene has services that are programmed and served.
 func newScene(t testing.TB, services ...lb.Service) *scene {
-	s := &scene{t: t, store: store.New(), Input: Input{Working: true, Draining: map[string]bool{}}}
+	s := &scene{t: t, store: store.New(), Input: Input{Working: true, Draining: map[string]*drain{}}}
 	if _, err := s.store.Set(services); err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func TestReasons(t *testing.T) {
 			"dns: 0 of 3 backends healthy, 1 wanted"},
 		"service drained":  {[]lb.Service{web}, func(s *scene) { s.drain(store.Target{Service: "web"}) }, false, "web: drained"},
 		"one drained":      {[]lb.Service{web, dns}, func(s *scene) { s.drain(store.Target{Service: "web"}) }, true, ""},
-		"service moves":    {[]lb.Service{web}, func(s *scene) { s.Draining["web"] = true }, false, "web: drained"},
+		"service moves":    {[]lb.Service{web}, func(s *scene) { s.Draining["web"] = &drain{} }, false, "web: drained"},
 		"node drained":     {[]lb.Service{web, dns}, func(s *scene) { s.drain(store.Target{}) }, false, "node drained"},
 		"stopping":         {[]lb.Service{web}, func(s *scene) { s.Stopping = true; s.drain(store.Target{}) }, false, "the agent stops"},
 		"drained and dead": {[]lb.Service{web}, func(s *scene) { s.evaluate(web, 0); s.drain(store.Target{}) }, false, "node drained"},
