@@ -38,14 +38,25 @@ type Peer struct {
 
 // Event is a change of a session's state.
 type Event struct {
-	Peer     netip.Addr
-	At       time.Time
-	Old, New bgp.BFDState
+	Peer netip.Addr
+	// Began is when Old began, At when New did.
+	Began, At time.Time
+	Old, New  bgp.BFDState
 	// Diagnostic is why the session went down.
 	Diagnostic Diagnostic
 	// RemoteAdminDown reports that the peer took the session down on purpose, which
 	// says nothing about the path (RFC 5882 §3.2).
 	RemoteAdminDown bool
+}
+
+// Concerns reports whether the end of a session that was up is about the peer's BGP session
+// that was established at since. The BFD of some routers lives only as long as BGP: what
+// goes down right after the session began is left from the session before, and ending
+// the new session for it would repeat for ever. A peer that takes BFD down on purpose
+// says nothing about the path (RFC 5882 §3.2).
+func (e *Event) Concerns(since time.Time, b *bgp.BFD) bool {
+	detection := b.Interval * time.Duration(b.Multiplier)
+	return e.Old == bgp.BFDUp && !e.RemoteAdminDown && (e.Began.After(since) || e.At.Sub(since) >= detection)
 }
 
 // Diagnostic is why a session last went down (RFC 5880 §4.1).

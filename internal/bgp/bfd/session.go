@@ -150,13 +150,13 @@ func (s *session) set(now time.Time, to state, why Diagnostic) {
 
 // enter is set with an event.
 func (s *session) enter(now time.Time, to state, why Diagnostic) {
-	old := s.state
+	old, began := s.state, s.since
 	s.set(now, to, why)
 	if old == up {
 		s.flaps++
 	}
 	s.notify(Event{
-		Peer: s.peer.Address, At: now, Old: old.public(), New: to.public(),
+		Peer: s.peer.Address, Began: began, At: now, Old: old.public(), New: to.public(),
 		Diagnostic: why, RemoteAdminDown: s.remoteState == adminDown,
 	})
 }

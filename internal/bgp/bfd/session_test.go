@@ -155,6 +155,7 @@ func TestSilence(t *testing.T) {
 	p := newProbe(100*ms, 5)
 	p.comeUp(t)
 	p.events = nil
+	began := p.since
 	heard := said(up)
 	heard.desiredMinTx = 200 * ms
 	p.handle(t, heard)
@@ -164,7 +165,7 @@ func TestSilence(t *testing.T) {
 	}
 	sent := p.pass(1)
 	want := Event{
-		Peer: p.peer.Address, At: p.now, Old: bgp.BFDUp, New: bgp.BFDDown, Diagnostic: DetectionTimeExpired,
+		Peer: p.peer.Address, Began: began, At: p.now, Old: bgp.BFDUp, New: bgp.BFDDown, Diagnostic: DetectionTimeExpired,
 	}
 	if len(p.events) != 1 || p.events[0] != want || p.flaps != 1 {
 		t.Errorf("events %+v, want %+v; %d flaps", p.events, want, p.flaps)
@@ -172,6 +173,29 @@ func TestSilence(t *testing.T) {
 	last := sent[len(sent)-1]
 	if last.state != down || last.your != 0 || last.diagnostic != DetectionTimeExpired || last.desiredMinTx != time.Second {
 		t.Errorf("said %+v: want down for that reason, slow, without the peer's discriminator", last)
+	}
+}
+
+func TestEventOfABGPSession(t *testing.T) {
+	at := func(after int) time.Time { return begin.Add(time.Duration(after) * ms) }
+	since := at(0)
+	for name, test := range map[string]struct {
+		up, down time.Time
+		want     bool
+	}{
+		"came up in the session":               {at(10), at(20), true},
+		"was up before, and long in it":        {at(-500), at(300), true},
+		"was up before, and briefly in it":     {at(-500), at(299), false},
+		"fell before the session":              {at(-500), at(-1), false},
+		"fell before, after a session earlier": {at(-50000), at(-40000), false},
+	} {
+		event := Event{Old: bgp.BFDUp, New: bgp.BFDDown, Began: test.up, At: test.down}
+		if got := event.Concerns(since, &bgp.DefaultBFD); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
+		}
+		if event.RemoteAdminDown = true; event.Concerns(since, &bgp.DefaultBFD) {
+			t.Errorf("%s: concerned by what the peer does on purpose", name)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ package reflector
 
 import (
 	"net/netip"
-	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
@@ -36,9 +35,7 @@ func (r *Reflector) watch() {
 	}
 }
 
-// bfdChanged ends the session with a client that BFD found down, if BFD was up in that
-// session: the BFD of some peers lives only as long as BGP. A peer that takes BFD down
-// on purpose isn't down (RFC 5882 §3.2).
+// bfdChanged ends the session with a client that BFD found down.
 func (r *Reflector) bfdChanged(e bfd.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,21 +43,9 @@ func (r *Reflector) bfdChanged(e bfd.Event) {
 		router.BFDChanged(e)
 	}
 	for _, p := range r.clients {
-		if p.Address != e.Peer || p.BFD == nil || p.state != bgp.Established {
-			continue
-		}
-		switch {
-		case e.New == bgp.BFDUp:
-			p.bfdUp = true
-		case e.Old == bgp.BFDUp && e.New == bgp.BFDDown && !e.RemoteAdminDown && p.wasUp(e.At):
+		if p.Address == e.Peer && p.BFD != nil && p.state == bgp.Established && e.Concerns(p.since, p.BFD) {
 			r.drop(p, "BFD down: "+e.Diagnostic.String())
 		}
 	}
 	r.watch()
-}
-
-// wasUp reports whether BFD was up in the session: it came up during it, or the
-// session is older than the detection time.
-func (p *client) wasUp(now time.Time) bool {
-	return p.bfdUp || now.Sub(p.since) > p.BFD.Interval*time.Duration(p.BFD.Multiplier)
 }

@@ -37,9 +37,8 @@ type client struct {
 	// session is the latest, if any. kept is the former session whose routes are kept
 	// until the End-of-RIB in the next one.
 	session, kept *session.Session
-	// bfd is how BFD watches the client; bfdUp is set if it was up in this session.
-	bfd   bfd.Peer
-	bfdUp bool
+	// bfd is how BFD watches the client.
+	bfd bfd.Peer
 }
 
 // logAttrs identify the client in the log.
@@ -149,7 +148,7 @@ func (r *Reflector) changed(c session.Change) {
 			r.connect(p, conn)
 		}
 	case bgp.Established:
-		p.since, p.reason, p.endOfRIB, p.bfdUp = time.Now(), "", time.Time{}, false
+		p.since, p.reason, p.endOfRIB = time.Now(), "", time.Time{}
 		r.log.Info("session established", p.logAttrs()...)
 		if p.BFD != nil {
 			p.bfd = bfd.Of(&p.Peer) // by the current path
@@ -243,8 +242,8 @@ func (r *Reflector) addRouter(peer bgp.Peer) {
 	added := &router{Keeper: speaker.Keep(speaker.KeeperOptions{
 		Local: config.Local, Peer: peer, Log: r.log.With("router", peer.Address),
 		Ready: r.ready, Waiting: "waiting for the clients",
-		Begin: func(ctx context.Context, conn *net.TCPConn, h session.Handshake) (*session.Session, error) {
-			return r.instance.BeginRouter(ctx, &config, &peer, conn, h)
+		Begin: func(ctx context.Context, conn *net.TCPConn, restarted bool) (*session.Session, error) {
+			return r.instance.BeginRouter(ctx, &config, &peer, conn, restarted)
 		},
 		OnEstablished: func(*session.Session) { r.bfd.Begin(peer.Address) },
 	})}

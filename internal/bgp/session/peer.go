@@ -23,24 +23,18 @@ type Peer struct {
 	local  bgp.Local
 	config bgp.Peer
 	log    *slog.Logger
+	opened func(*Session)
 
 	mu       sync.Mutex
 	instance *Instance
 	routes   map[netip.Prefix]bgp.Route // of the instance
 }
 
-// Handshake is how a session begins.
-type Handshake struct {
-	// Restarted reports that this is the peer's first session since the agent started.
-	Restarted bool
-	// Opened is called when the peer's OPEN has arrived, while the library waits:
-	// routes announced in it are those that the session begins with.
-	Opened func(*Session)
-}
-
-// NewPeer starts an instance of the library without routes; see Start for when.
-func NewPeer(ctx context.Context, local bgp.Local, config bgp.Peer, log *slog.Logger) (*Peer, error) {
-	p := &Peer{local: local, config: config, log: log}
+// NewPeer starts an instance of the library without routes; see Start for when. opened is
+// called when the peer's OPEN has arrived, while the library waits: routes announced in
+// it are those that the session begins with.
+func NewPeer(ctx context.Context, local bgp.Local, config bgp.Peer, opened func(*Session), log *slog.Logger) (*Peer, error) {
+	p := &Peer{local: local, config: config, opened: opened, log: log}
 	return p, p.start(ctx)
 }
 
@@ -63,10 +57,10 @@ func (p *Peer) start(ctx context.Context) error {
 func (p *Peer) Close() { p.instance.Close() }
 
 // Begin begins a session over a connection, which it takes over. The session before
-// has ended.
-func (p *Peer) Begin(ctx context.Context, conn *net.TCPConn, handshake Handshake) (*Session, error) {
+// has ended. restarted reports that this is the peer's first one since the agent started.
+func (p *Peer) Begin(ctx context.Context, conn *net.TCPConn, restarted bool) (*Session, error) {
 	s := newSession(&Pending{TCPConn: conn}, p.local, p.config)
-	s.handshake = handshake
+	s.restarted, s.opened = restarted, p.opened
 	if p.instance.stuck.Load() {
 		if err := p.start(ctx); err != nil {
 			conn.Close()
@@ -78,7 +72,7 @@ func (p *Peer) Begin(ctx context.Context, conn *net.TCPConn, handshake Handshake
 
 // Announce makes routes, which have next hops and different prefixes, all that is
 // announced to the peer; only differences are sent. Between a session's OPEN and its
-// being established only Handshake.Opened may call it: the library loses changes
+// being established only NewPeer's opened may call it: the library loses changes
 // while it establishes the session.
 func (p *Peer) Announce(routes []bgp.Route) error {
 	p.mu.Lock()

@@ -411,7 +411,7 @@ func FuzzReceived(f *testing.F) {
 			t.Skip(err)
 		}
 		session := newSession(&Pending{TCPConn: ours}, balancer, router)
-		session.handshake.Opened = func(*Session) {}
+		session.opened = func(*Session) {}
 		defer session.close()
 		go func() { _, _ = theirs.Write(sent); theirs.Close() }()
 		_ = session.receive(io.Discard)

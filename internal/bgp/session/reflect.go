@@ -158,9 +158,9 @@ func (i *Instance) BeginClient(ctx context.Context, r *bgp.Reflection, key netip
 
 // BeginRouter begins the session of a router, which gets several paths to each prefix
 // (RFC 7911), over a connection, which it takes over.
-func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *bgp.Peer, conn *net.TCPConn, handshake Handshake) (*Session, error) {
+func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *bgp.Peer, conn *net.TCPConn, restarted bool) (*Session, error) {
 	s := newSession(&Pending{TCPConn: conn}, r.Local, *router)
-	s.handshake = handshake
+	s.restarted = restarted
 	s.updates = newUpdates(func() {
 		// It fails if the router is gone by then.
 		_ = i.softReset(context.Background(), s.key, api.ResetPeerRequest_DIRECTION_OUT)

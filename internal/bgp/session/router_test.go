@@ -38,7 +38,7 @@ type dialogue struct {
 // newPeer starts the library for a peer.
 func newPeer(t *testing.T, peer bgp.Peer) *Peer {
 	t.Helper()
-	p, err := NewPeer(t.Context(), balancer, peer, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	p, err := NewPeer(t.Context(), balancer, peer, nil, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +64,12 @@ func begin(t *testing.T, p *Peer, restarted bool, routes ...bgp.Route) *dialogue
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
-	session, err := p.Begin(ctx, ours, Handshake{Restarted: restarted, Opened: func(*Session) {
+	p.opened = func(*Session) {
 		if err := p.Announce(routes); err != nil {
 			t.Error(err)
 		}
-	}})
+	}
+	session, err := p.Begin(ctx, ours, restarted)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,9 @@ type Session struct {
 	config        bgp.Peer
 	peer, library *net.TCPConn
 	in            *bufio.Reader // of peer
-	handshake     Handshake
+	// restarted and opened are those of Peer.Begin and NewPeer; opened may be nil.
+	restarted bool
+	opened    func(*Session)
 	// key is the library's of the peer.
 	key netip.Addr
 	// client passes UPDATEs on to the library and records their routes in adjRIBIn.
@@ -236,8 +238,8 @@ func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) error {
 	if s.config.HoldTime == 0 { // which the library doesn't have
 		binary.BigEndian.PutUint16(message[headerSize+3:], 0)
 	}
-	if s.handshake.Opened != nil && open.ASN == s.config.ASN {
-		s.handshake.Opened(s)
+	if s.opened != nil && open.ASN == s.config.ASN {
+		s.opened(s)
 	}
 	return nil
 }
@@ -282,7 +284,7 @@ func (s *Session) send() (failed error) {
 func (s *Session) rewrite(message []byte) ([]byte, error) {
 	switch kind := message[18]; {
 	case kind == wire.BGP_MSG_OPEN:
-		return rewriteOpen(message, s.handshake.Restarted, s.config.HoldTime == 0)
+		return rewriteOpen(message, s.restarted, s.config.HoldTime == 0)
 	case kind == wire.BGP_MSG_UPDATE && s.updates != nil:
 		out, err := s.updates.rewrite(message, s.options(true))
 		return slices.Concat(out...), err

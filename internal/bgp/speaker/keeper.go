@@ -21,7 +21,7 @@ type Keeper struct {
 	// incoming has the latest connection of a passive peer, downs the latest
 	// transition of BFD out of up.
 	incoming chan *net.TCPConn
-	downs    chan bfdDown
+	downs    chan bfd.Event
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -31,8 +31,6 @@ type Keeper struct {
 	// status is what is known besides that session. Its counters are those of former
 	// sessions.
 	status bgp.PeerState
-	// bfdUp is when BFD last came up.
-	bfdUp time.Time
 	// stopped is set before the peer ends its session itself.
 	stopped bool
 	// logged is the last failure that was logged: repetitions aren't.
@@ -47,11 +45,11 @@ type KeeperOptions struct {
 	// Ready is closed when sessions may begin, Waiting the reason until then.
 	Ready   <-chan struct{}
 	Waiting string
-	// Begin begins a session over a connection, which it takes over.
-	Begin func(context.Context, *net.TCPConn, session.Handshake) (*session.Session, error)
-	// OnOpen, if set, is Handshake.Opened. OnEstablished is called for each established
-	// session, which waits for it.
-	OnOpen, OnEstablished func(*session.Session)
+	// Begin begins a session over a connection, which it takes over. restarted is set
+	// until one was established.
+	Begin func(ctx context.Context, conn *net.TCPConn, restarted bool) (*session.Session, error)
+	// OnEstablished is called for each established session, which waits for it.
+	OnEstablished func(*session.Session)
 }
 
 // openTimeout is how long a peer may take from the connection to the session.
@@ -61,7 +59,7 @@ const openTimeout = 10 * time.Second
 func Keep(o KeeperOptions) *Keeper {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &Keeper{
-		KeeperOptions: o, incoming: make(chan *net.TCPConn, 1), downs: make(chan bfdDown, 1), done: make(chan struct{}),
+		KeeperOptions: o, incoming: make(chan *net.TCPConn, 1), downs: make(chan bfd.Event, 1), done: make(chan struct{}),
 		status: bgp.PeerState{
 			Address: o.Peer.Address, ASN: o.Peer.ASN, State: bgp.Idle, Reason: o.Waiting,
 		},
@@ -180,7 +178,7 @@ func (k *Keeper) Accept(conn *net.TCPConn) {
 func (k *Keeper) hold(ctx context.Context, conn *net.TCPConn, restarted bool) (time.Duration, string) {
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
-	s, err := k.Begin(opening, conn, session.Handshake{Restarted: restarted, Opened: k.OnOpen})
+	s, err := k.Begin(opening, conn, restarted)
 	if err != nil {
 		return 0, err.Error()
 	}
@@ -203,9 +201,9 @@ func (k *Keeper) hold(ctx context.Context, conn *net.TCPConn, restarted bool) (t
 		case <-ctx.Done():
 			s.Drop("stopped")
 		case down := <-k.downs:
-			if k.concerns(down, since) {
+			if down.Concerns(since, k.Peer.BFD) {
 				n := session.BFDDown
-				n.Text = down.reason
+				n.Text = down.Diagnostic.String()
 				s.End(n)
 			}
 		}
@@ -220,40 +218,16 @@ func (k *Keeper) unanswered() string {
 	return "the peer does not respond: it may hang, or use TTL security"
 }
 
-// bfdDown is a transition of the peer's BFD session out of up.
-type bfdDown struct {
-	up, down time.Time
-	reason   string
-}
-
-// BFDChanged follows the peer's BFD session: when it goes down, so does BGP, unless
-// the peer took it down on purpose, which says nothing about the path (RFC 5882
-// §3.2). Events of a former peer with the same address may still arrive here.
+// BFDChanged follows the peer's BFD session: when it goes down, so does BGP. Events of a
+// former peer with the same address may still arrive here.
 func (k *Keeper) BFDChanged(event bfd.Event) {
-	if k.Peer.BFD == nil {
-		return
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if event.New == bgp.BFDUp {
-		k.bfdUp = event.At
-	}
-	if event.Old != bgp.BFDUp || event.RemoteAdminDown {
+	if k.Peer.BFD == nil || event.Old != bgp.BFDUp || event.RemoteAdminDown {
 		return
 	}
 	select {
-	case k.downs <- bfdDown{k.bfdUp, event.At, event.Diagnostic.String()}:
+	case k.downs <- event:
 	default: // one is enough
 	}
-}
-
-// concerns reports whether BFD's transition is about a BGP session that was
-// established at since. The BFD of some routers lives only as long as BGP: what goes
-// down right after the session began is left from the session before, and ending the
-// new session for it would repeat for ever.
-func (k *Keeper) concerns(d bfdDown, since time.Time) bool {
-	detection := k.Peer.BFD.Interval * time.Duration(k.Peer.BFD.Multiplier)
-	return d.up.After(since) || d.down.Sub(since) >= detection
 }
 
 // Session is the current one, nil between sessions.

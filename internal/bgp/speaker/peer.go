@@ -27,20 +27,18 @@ type peer struct {
 
 func startPeer(ctx context.Context, local bgp.Local, config bgp.Peer, onEstablished func(), log *slog.Logger) (*peer, error) {
 	log = log.With("peer", config.Address, "asn", config.ASN)
-	instance, err := session.NewPeer(ctx, local, config, log)
-	if err != nil {
+	ready := make(chan struct{})
+	p := &peer{first: sync.OnceFunc(func() { close(ready) })}
+	var err error
+	if p.instance, err = session.NewPeer(ctx, local, config, p.resync, log); err != nil {
 		return nil, fmt.Errorf("peer %s: %w", config.Address, err)
 	}
-	ready := make(chan struct{})
-	p := &peer{instance: instance, first: sync.OnceFunc(func() { close(ready) })}
 	p.Keeper = Keep(KeeperOptions{
 		Local: local, Peer: config, Log: log, Ready: ready, Waiting: "waiting for the first routes",
-		Begin: instance.Begin, OnOpen: p.opened,
-		OnEstablished: func(*session.Session) {
+		Begin: p.instance.Begin,
+		OnEstablished: func(s *session.Session) {
 			onEstablished()
-			p.announcing.Lock()
-			defer p.announcing.Unlock()
-			p.logError(p.update()) // what has changed since the OPEN
+			p.resync(s) // what has changed since the OPEN
 		},
 	})
 	return p, nil
@@ -52,7 +50,11 @@ func (p *peer) set(routes []bgp.Route) error {
 	defer p.announcing.Unlock()
 	p.routes = routes
 	p.first()
-	if err := p.update(); err != nil {
+	s := p.Session()
+	if s == nil || s.State() != bgp.Established {
+		return nil // resync does it
+	}
+	if err := p.announce(s); err != nil {
 		return fmt.Errorf("peer %s: %w", p.Peer.Address, err)
 	}
 	return nil
@@ -83,22 +85,14 @@ func (p *peer) leave(ctx context.Context) error {
 	return nil
 }
 
-// opened is called when the peer's OPEN has arrived: its capabilities decide which
-// routes it gets.
-func (p *peer) opened(s *session.Session) {
+// resync is called when the peer's OPEN has arrived, whose capabilities decide which
+// routes it gets, and when the session is established.
+func (p *peer) resync(s *session.Session) {
 	p.announcing.Lock()
 	defer p.announcing.Unlock()
-	p.logError(p.announce(s))
-}
-
-// update announces the routes if a session is established. It is called with
-// announcing held. In a session that is not, opened and established do it.
-func (p *peer) update() error {
-	s := p.Session()
-	if s == nil || s.State() != bgp.Established {
-		return nil
+	if err := p.announce(s); err != nil {
+		p.Log.Error("routes not announced", "error", err)
 	}
-	return p.announce(s)
 }
 
 func (p *peer) announce(s *session.Session) error {
@@ -106,10 +100,4 @@ func (p *peer) announce(s *session.Session) error {
 	routes, omitted, reason := own.resolve(p.routes, s.Open())
 	p.omitted(omitted, reason)
 	return p.instance.Announce(routes)
-}
-
-func (p *peer) logError(err error) {
-	if err != nil {
-		p.Log.Error("routes not announced", "error", err)
-	}
 }
