@@ -14,7 +14,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -91,17 +90,6 @@ func TestDefinitions(t *testing.T) {
 	}
 	if slices.Sort(want); !slices.Equal(got, want) {
 		t.Errorf("CRDs are %v, want %v", got, want)
-	}
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
-	}
-	for _, k := range kinds() {
-		for _, kind := range []string{k.kind, k.kind + "List"} {
-			if !scheme.Recognizes(v1alpha1.GroupVersion().WithKind(kind)) {
-				t.Errorf("the scheme has no %s", kind)
-			}
-		}
 	}
 }
 
