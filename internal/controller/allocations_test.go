@@ -28,6 +28,13 @@ func request(name string, age int) addressRequest {
 	}
 }
 
+// sharing is a request with a port on an address that is shared with the key "k".
+func sharing(name string, age int, port uint16) addressRequest {
+	w := request(name, age)
+	w.Sharing.Key, w.Ports = "k", []alloc.Port{{Number: port, Protocol: lb.TCP}}
+	return w
+}
+
 func addresses(texts ...string) (all []netip.Addr) {
 	for _, text := range texts {
 		all = append(all, netip.MustParseAddr(text))
@@ -142,18 +149,13 @@ func TestConflict(t *testing.T) {
 // Its ports are still known: no owner with one of them gets its address.
 func TestNotUnderstood(t *testing.T) {
 	l, _ := withPool(t, "192.0.2.0/30")
-	shared := func(name string, age int, port uint16) addressRequest {
-		w := request(name, age)
-		w.Sharing.Key, w.Ports = "k", []alloc.Port{{Number: port, Protocol: lb.TCP}}
-		return w
-	}
-	compare(t, "one", l.Request(shared("one", 3, 80)).Addresses, addresses("192.0.2.0"))
-	compare(t, "two", l.Request(shared("two", 2, 443)).Addresses, addresses("192.0.2.0"))
-	unclear := shared("one", 3, 8080)
+	compare(t, "one", l.Request(sharing("one", 3, 80)).Addresses, addresses("192.0.2.0"))
+	compare(t, "two", l.Request(sharing("two", 2, 443)).Addresses, addresses("192.0.2.0"))
+	unclear := sharing("one", 3, 8080)
 	unclear.Families, unclear.Sharing.Key, unclear.KeepKey = nil, "", true
 	compare(t, "another port", l.Request(unclear).Addresses, addresses("192.0.2.0"))
-	compare(t, "three, with its new port", l.Request(shared("three", 1, 8080)).Addresses, addresses("192.0.2.1"))
-	compare(t, "four, with its old port", l.Request(shared("four", 1, 80)).Addresses, addresses("192.0.2.0"))
+	compare(t, "three, with its new port", l.Request(sharing("three", 1, 8080)).Addresses, addresses("192.0.2.1"))
+	compare(t, "four, with its old port", l.Request(sharing("four", 1, 80)).Addresses, addresses("192.0.2.0"))
 	unclear.Ports = []alloc.Port{{Number: 443, Protocol: lb.TCP}}
 	g := l.Request(unclear)
 	compare(t, "a port that another has", g.Addresses, nil)
@@ -161,7 +163,7 @@ func TestNotUnderstood(t *testing.T) {
 	if l.Waiting() != 0 {
 		t.Errorf("%d wait", l.Waiting())
 	}
-	alone := shared("four", 1, 80)
+	alone := sharing("four", 1, 80)
 	alone.Families, alone.Sharing.Key = nil, ""
 	compare(t, "no key with another one", l.Request(alone).Addresses, nil)
 }
@@ -217,12 +219,7 @@ func TestSegments(t *testing.T) {
 // Who shares an address is one unit.
 func TestUnits(t *testing.T) {
 	l, _ := withPool(t, "192.0.2.0/30")
-	share := func(name string, port uint16) addressRequest {
-		w := request(name, 1)
-		w.Sharing.Key, w.Ports = "k", []alloc.Port{{Number: port, Protocol: lb.TCP}}
-		return w
-	}
-	for _, w := range []addressRequest{share("a", 80), request("b", 1), share("c", 443)} {
+	for _, w := range []addressRequest{sharing("a", 1, 80), request("b", 1), sharing("c", 1, 443)} {
 		l.Request(w)
 	}
 	var got [][]string

@@ -14,7 +14,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -83,17 +82,11 @@ func TestMetrics(t *testing.T) {
 	o := newDeps(Options{})
 	o.Client = cached{}
 	c := collector{o}
-	r, err := alloc.ParseRange("192.0.2.0/30")
-	if err != nil {
-		t.Fatal(err)
-	}
-	everything, err := selectorOf(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.allocations.SetPools([]addressPool{{Pool: alloc.Pool{Name: "main", Ranges: []netipx.IPRange{r}, Automatic: true}, Namespaces: everything, Objects: everything}})
-	o.allocations.Request(addressRequest{Request: alloc.Request{Owner: alloc.Owner{Kind: kindService, Namespace: "a", Name: "b"}, Families: []alloc.Family{alloc.IPv4}}})
-	o.allocations.Request(addressRequest{Request: alloc.Request{Owner: alloc.Owner{Kind: kindService, Namespace: "a", Name: "c"}, Families: []alloc.Family{alloc.IPv6}}})
+	o.allocations.SetPools([]addressPool{pool(t, "main", "192.0.2.0/30", "", "")})
+	pending := request("c", 0)
+	pending.Families = []alloc.Family{alloc.IPv6}
+	o.allocations.Request(request("b", 0))
+	o.allocations.Request(pending)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(c)
 	if n, err := testutil.GatherAndCount(registry); err != nil || n != 1 {
