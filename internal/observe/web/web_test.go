@@ -114,19 +114,13 @@ func TestMethods(t *testing.T) {
 	w := newWorld(t, 1)
 	for _, method := range []string{"HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get"} {
 		for _, path := range []string{"/", "/assets/app.js", "/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/stream", "/x"} {
-			request, err := http.NewRequestWithContext(t.Context(), method, "http://"+w.address+path, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
+			request := w.request(method, path, http.NoBody)
 			if response, _ := w.do(request); response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != "GET" {
 				t.Errorf("%s %s: status %d, allowed is %q", method, path, response.StatusCode, response.Header.Get("Allow"))
 			}
 		}
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.address+"/", strings.NewReader("x"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := w.request(http.MethodGet, "/", strings.NewReader("x"))
 	if response, _ := w.do(request); response.StatusCode != http.StatusBadRequest {
 		t.Errorf("GET with a body: status %d, want 400", response.StatusCode)
 	}
@@ -139,10 +133,7 @@ func TestHosts(t *testing.T) {
 		"127.0.0.1": 200, "127.0.0.1:9571": 200, "[::1]:9571": 200, "localhost": 200, "LocalHost:9571": 200,
 		"evil.example": 421, "evil.example:9571": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.address+"/api/v1/status", http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
+		request := w.request(http.MethodGet, "/api/v1/status", http.NoBody)
 		request.Host = host
 		if response, body := w.do(request); response.StatusCode != want {
 			t.Errorf("host %s: status %d, want %d: %s", host, response.StatusCode, want, body)
@@ -166,20 +157,17 @@ func TestReadiness(t *testing.T) {
 func TestAssetsAreKept(t *testing.T) {
 	w := newWorld(t, 1)
 	response, _ := w.get("/assets/app.js")
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.address+"/assets/app.js", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
+	request := w.request(http.MethodGet, "/assets/app.js", http.NoBody)
 	request.Header.Set("If-None-Match", response.Header.Get("ETag"))
 	if response, body := w.do(request); response.StatusCode != http.StatusNotModified || body != "" {
 		t.Errorf("status %d, %d bytes", response.StatusCode, len(body))
 	}
 }
 
-// What the page loads is there, and it comes from nowhere else.
 // reference finds what a file loads.
 var reference = regexp.MustCompile(`(?:src="|href="|from ")((?:/assets|\.)/[a-z.]+)"`)
 
+// What the page loads is there, and it comes from nowhere else.
 func TestPageIsSelfContained(t *testing.T) {
 	w := newWorld(t, 1)
 	waiting, seen := []string{"/"}, []string{}

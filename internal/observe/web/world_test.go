@@ -125,11 +125,16 @@ func vip(i int) lb.VIP {
 // get asks for a path.
 func (w *world) get(path string) (answer, string) {
 	w.t.Helper()
-	request, err := http.NewRequestWithContext(w.t.Context(), http.MethodGet, "http://"+w.address+path, http.NoBody)
+	return w.do(w.request(http.MethodGet, path, http.NoBody))
+}
+
+func (w *world) request(method, path string, body io.Reader) *http.Request {
+	w.t.Helper()
+	request, err := http.NewRequestWithContext(w.t.Context(), method, "http://"+w.address+path, body)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return w.do(request)
+	return request
 }
 
 // answer is what a test checks in addition to the body.
