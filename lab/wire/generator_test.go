@@ -111,17 +111,12 @@ func reserialize(t *testing.T, frame []byte) []byte {
 	if err := checked.SetNetworkLayerForChecksum(packet.NetworkLayer()); err != nil {
 		t.Fatal(err)
 	}
-	stack := []gopacket.SerializableLayer{
+	return build(t,
 		packet.LinkLayer().(gopacket.SerializableLayer),
 		packet.NetworkLayer().(gopacket.SerializableLayer),
 		transport.(gopacket.SerializableLayer),
 		gopacket.Payload(transport.LayerPayload()), // whatever the port makes it look like
-	}
-	buffer := gopacket.NewSerializeBuffer()
-	if err := gopacket.SerializeLayers(buffer, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...); err != nil {
-		t.Fatal(err)
-	}
-	return buffer.Bytes()
+	)
 }
 
 func TestEveryFlowOfAWalkComesOnce(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"net"
 	"net/netip"
-	"os"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -24,9 +23,7 @@ var (
 // testPort is the program of an end in the segment, attached nowhere.
 func testPort(t *testing.T) *ebpf.Program {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("loading BPF programs needs root")
-	}
+	needRoot(t)
 	program, err := loadGeneve(segment, []netip.Addr{server4, server6})
 	if err != nil {
 		t.Fatal(err)
