@@ -3,7 +3,6 @@
 package v1alpha1_test
 
 import (
-	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -16,9 +15,8 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/test/golden"
 )
-
-var update = flag.Bool("update", false, "regenerate the tables of docs/reference/kubernetes-api.md")
 
 // referencePath is the page with a table of each kind's fields.
 var referencePath = filepath.Join("..", "..", "docs", "reference", "kubernetes-api.md")
@@ -40,15 +38,7 @@ func TestReference(t *testing.T) {
 		part := shown.FindStringSubmatch(block)
 		return part[1] + table(t, part[2]) + part[3]
 	})
-	if *update {
-		if err := os.WriteFile(referencePath, []byte(current), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if current != string(text) {
-		t.Errorf("%s: the schemas say otherwise: go test ./api/v1alpha1 -run TestReference -update regenerates it", referencePath)
-	}
+	golden.File(t, referencePath, current)
 	want := 1 // that of annotations
 	for _, k := range kinds() {
 		want++

@@ -5,12 +5,13 @@ package helm_test
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"fairlead.io/fairlead/test/golden"
 )
 
 const schemaFile = chart + "/values.schema.json"
@@ -73,8 +74,7 @@ func strict(schema map[string]any) map[string]any {
 // Lists of objects in values have a name and the fields of the kinds' specs.
 func TestSchemaHasTheKinds(t *testing.T) {
 	var schema map[string]any
-	was := readFile(t, schemaFile)
-	if err := json.Unmarshal(was, &schema); err != nil {
+	if err := json.Unmarshal(readFile(t, schemaFile), &schema); err != nil {
 		t.Fatal(err)
 	}
 	defs, _ := schema["$defs"].(map[string]any)
@@ -97,13 +97,5 @@ func TestSchemaHasTheKinds(t *testing.T) {
 	if err := encoder.Encode(schema); err != nil {
 		t.Fatal(err)
 	}
-	switch {
-	case bytes.Equal(now.Bytes(), was):
-	case *update:
-		if err := os.WriteFile(schemaFile, now.Bytes(), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s is not what the kinds are: go test ./deploy/helm -update", schemaFile)
-	}
+	golden.File(t, schemaFile, now.String())
 }

@@ -4,20 +4,13 @@ package helm_test
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/goccy/go-yaml"
-)
 
-const reference = "../../docs/reference/helm.md"
-
-// The rows of docs/reference/helm.md are between these lines.
-const (
-	rowsBegin = "<!-- made of deploy/helm/fairlead/values.yaml by go test ./deploy/helm -update -->\n"
-	rowsEnd   = "<!-- end -->\n"
+	"fairlead.io/fairlead/test/golden"
 )
 
 // documented is a value of values.yaml: its path, and the comment above it.
@@ -88,19 +81,5 @@ func TestValuesReference(t *testing.T) {
 			t.Errorf("values.yaml: no comment stands above %s", d.path)
 		}
 	}
-	page := string(readFile(t, reference))
-	before, rest, begins := strings.Cut(page, rowsBegin)
-	_, after, ends := strings.Cut(rest, rowsEnd)
-	if !begins || !ends {
-		t.Fatalf("%s: no place for the rows", reference)
-	}
-	switch now := before + rowsBegin + rows.String() + rowsEnd + after; {
-	case now == page:
-	case *update:
-		if err := os.WriteFile(reference, []byte(now), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s is not what values.yaml says: go test ./deploy/helm -update", reference)
-	}
+	golden.Parts(t, "../../docs/reference/helm.md", "<!-- made of deploy/helm/fairlead/values.yaml by go test ./deploy/helm -update -->\n", rows.String())
 }

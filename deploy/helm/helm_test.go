@@ -7,7 +7,6 @@ package helm_test
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,8 +19,6 @@ import (
 )
 
 //go:generate go test -run "Reference|Kinds" -update
-
-var update = flag.Bool("update", false, "regenerate docs/reference/helm.md, and the parts of values.schema.json that the kinds have")
 
 const (
 	chart     = "fairlead"

@@ -4,10 +4,7 @@ package controller
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,33 +16,12 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/test/golden"
 )
-
-var update = flag.Bool("update", false, "regenerate docs/reference/metrics.md")
 
 // The reference has every metric with its help text.
 func TestMetricReference(t *testing.T) {
-	const begins, ends = "<!-- made by go test ./internal/controller -update -->\n", "<!-- end -->\n"
-	path := filepath.Join("..", "..", "docs", "reference", "metrics.md")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, found, _ := strings.Cut(string(text), begins)
-	_, after, complete := strings.Cut(found, ends)
-	if !complete {
-		t.Fatalf("%s has no lines %q and %q", path, begins, ends)
-	}
-	want := before + begins + metricTable() + ends + after
-	switch {
-	case want == string(text):
-	case *update:
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Errorf("%s is not current: go test ./internal/controller -run TestMetricReference -update", path)
-	}
+	golden.Parts(t, "../../docs/reference/metrics.md", "<!-- made by go test ./internal/controller -update -->\n", metricTable())
 }
 
 func metricTable() string {

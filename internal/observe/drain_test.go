@@ -9,6 +9,7 @@ import (
 
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/golden"
 )
 
 func TestDrainTable(t *testing.T) {
@@ -26,5 +27,5 @@ func TestDrainTable(t *testing.T) {
 	for _, d := range drains {
 		text += d.Progress() + "\n"
 	}
-	golden(t, "drains.txt", text)
+	golden.File(t, "testdata/drains.txt", text)
 }

@@ -10,6 +10,7 @@ import (
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/golden"
 )
 
 // announced are routes in every condition, and peers in every one.
@@ -46,7 +47,7 @@ func announced() observe.Routes {
 }
 
 func TestRouteTable(t *testing.T) {
-	golden(t, "routes.txt", observe.FormatRoutes(announced(), started.Add(time.Hour)))
+	golden.File(t, "testdata/routes.txt", observe.FormatRoutes(announced(), started.Add(time.Hour)))
 	if text := observe.FormatRoutes(observe.Routes{}, started); text != "no BGP: the configuration has no bgp section\n" {
 		t.Errorf("without BGP it says %q", text)
 	}

@@ -3,19 +3,14 @@
 package observe_test
 
 import (
-	"errors"
-	"flag"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/golden"
 )
 
 var (
@@ -23,25 +18,6 @@ var (
 	web     = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
 	dns     = lb.VIP{Address: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: lb.UDP, Segment: lb.Segment{Type: lb.SegmentVLAN, ID: 100}}
 )
-
-var update = flag.Bool("update", false, "regenerate the golden files")
-
-// golden compares a text with a file of testdata.
-func golden(t *testing.T, name, text string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	var err error
-	if *update {
-		err = os.WriteFile(path, []byte(text), 0o644)
-	}
-	want, readErr := os.ReadFile(path)
-	if err := errors.Join(err, readErr); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("%s (go test -update regenerates it): %s", path, diff)
-	}
-}
 
 func TestServiceTable(t *testing.T) {
 	busy := observe.Service{
@@ -69,7 +45,7 @@ func TestServiceTable(t *testing.T) {
 		variant("leaving", func(s *observe.Service) { s.Deleting = true; s.Forward = 0 }),
 		variant("stuck", func(s *observe.Service) { s.Deleting = true; s.Forward = 0; s.Error = "busy\nfull" }),
 	}
-	golden(t, "services.txt", observe.FormatServices(list))
+	golden.File(t, "testdata/services.txt", observe.FormatServices(list))
 }
 
 func TestBackendTable(t *testing.T) {
@@ -85,7 +61,7 @@ func TestBackendTable(t *testing.T) {
 			Health: observe.Health{State: observe.HealthUnhealthy, Reason: "connection refused"}},
 		{Service: "dns", VIP: dns, Address: netip.MustParseAddr("fd00::2"), Port: 53, InUse: true, Reason: "no longer desired"},
 	}
-	golden(t, "backends.txt", observe.FormatBackends(list))
+	golden.File(t, "testdata/backends.txt", observe.FormatBackends(list))
 }
 
 func TestStatusTable(t *testing.T) {
@@ -110,7 +86,7 @@ func TestStatusTable(t *testing.T) {
 			{Name: "pass_not_vip", Packets: 1},
 		},
 	}
-	golden(t, "status.txt", observe.FormatStatus(status, started.Add(time.Hour)))
+	golden.File(t, "testdata/status.txt", observe.FormatStatus(status, started.Add(time.Hour)))
 }
 
 // In a container the process has no number worth a word, and one thing is singular.
@@ -124,5 +100,5 @@ func TestStatusOfPod(t *testing.T) {
 			Problems: []observe.Problem{{Object: "Service default/web", Text: "no endpoints"}},
 		},
 	}
-	golden(t, "status_pod.txt", observe.FormatStatus(status, started.Add(time.Hour)))
+	golden.File(t, "testdata/status_pod.txt", observe.FormatStatus(status, started.Add(time.Hour)))
 }

@@ -12,6 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/golden"
 )
 
 var (
@@ -83,7 +84,7 @@ func TestTraceTable(t *testing.T) {
 			}
 		}
 	}
-	golden(t, "traces.txt", text+observe.FormatTraceSummary(12, map[string]int{"forward_l2dsr": 5, "": 7}))
+	golden.File(t, "testdata/traces.txt", text+observe.FormatTraceSummary(12, map[string]int{"forward_l2dsr": 5, "": 7}))
 }
 
 func TestFlowTable(t *testing.T) {
@@ -99,7 +100,7 @@ func TestFlowTable(t *testing.T) {
 		Matching: 12, Records: 20, Capacity: 262144,
 		Tracking: dataplane.Tracking{Unstable: 33, Hits: 100, Misses: 5, Inserts: 25, Evictions: 1},
 	}
-	golden(t, "flows.txt", observe.FormatFlows(flows))
+	golden.File(t, "testdata/flows.txt", observe.FormatFlows(flows))
 }
 
 func TestTopTable(t *testing.T) {
@@ -113,5 +114,5 @@ func TestTopTable(t *testing.T) {
 		Backends: []observe.Backend{{Service: "web", Address: id1.Addr(), Port: 80, Share: 0.5, Rate: rate}},
 		Exits:    []observe.Exit{{Name: "forward_l2dsr", PacketsPerSecond: 3.5e6}, {Name: "drop_too_big", PacketsPerSecond: 3}},
 	}
-	golden(t, "top.txt", observe.FormatTop(top))
+	golden.File(t, "testdata/top.txt", observe.FormatTop(top))
 }

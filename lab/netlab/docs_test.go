@@ -3,7 +3,6 @@
 package netlab
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,9 +10,8 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/golden"
 )
-
-var update = flag.Bool("update", false, "write the routers' configurations in docs/guides/routers.md and docs/guides/reflector.md again")
 
 // shown is a router's file in the documentation: the kind of router, its file's
 // name and what it says.
@@ -38,15 +36,7 @@ func checkDocumented(t *testing.T, path string, reflector bool) {
 		part := shown.FindStringSubmatch(block)
 		return part[1] + routerFile(t, RouterKind(part[2]), part[3], reflector) + part[5]
 	})
-	if *update {
-		if err := os.WriteFile(path, []byte(current), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if current != string(text) {
-		t.Errorf("%s: the labs' routers have another configuration: go test ./lab/netlab -run TestDocumentedRouters -update writes it", path)
-	}
+	golden.File(t, path, current)
 	if blocks < 2 {
 		t.Errorf("%d configurations of routers in %s", blocks, path)
 	}

@@ -5,8 +5,6 @@ package web
 import (
 	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,13 +17,7 @@ import (
 
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
-)
-
-// Rows of docs/reference/metrics.md are between these lines: the agent's, then those that
-// only a reflector has.
-const (
-	tableBegins = "<!-- made by go test ./internal/observe/web -update -->\n"
-	tableEnds   = "<!-- end -->\n"
+	"fairlead.io/fairlead/test/golden"
 )
 
 // described calls check with all metrics of an agent, and those that only a reflector
@@ -70,25 +62,11 @@ func labels(f *dto.MetricFamily) (names []string) {
 	return names
 }
 
-// The reference describes every metric as the agent, or the reflector, does.
+// The reference describes every metric as the agent does, then those that only a reflector
+// has.
 func TestReference(t *testing.T) {
-	path := filepath.Join("..", "..", "..", "docs", "reference", "metrics.md")
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	described(t, func(agent, reflector []*dto.MetricFamily) {
-		current, rest := "", string(text)
-		for _, rows := range [][]*dto.MetricFamily{agent, reflector} {
-			before, found, begins := strings.Cut(rest, tableBegins)
-			_, after, ends := strings.Cut(found, tableEnds)
-			if !begins || !ends {
-				t.Fatalf("%s has no two pairs of lines %q and %q", path, tableBegins, tableEnds)
-			}
-			current += before + tableBegins + table(rows) + tableEnds
-			rest = after
-		}
-		golden(t, path, current+rest)
+		golden.Parts(t, "../../../docs/reference/metrics.md", "<!-- made by go test ./internal/observe/web -update -->\n", table(agent), table(reflector))
 	})
 }
 

@@ -5,45 +5,24 @@ package web
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/golden"
 )
-
-var regenerate = flag.Bool("update", false, "regenerate the golden files and docs/reference/metrics.md")
-
-// golden compares a text with a file, or writes it.
-func golden(t *testing.T, path, text string) {
-	t.Helper()
-	var err error
-	if *regenerate {
-		err = os.WriteFile(path, []byte(text), 0o644)
-	}
-	want, readErr := os.ReadFile(path)
-	if err := errors.Join(err, readErr); err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), text); diff != "" {
-		t.Errorf("%s (go test -update regenerates it): %s", path, diff)
-	}
-}
 
 // The whole page, line by line: a service with traffic and a backend that can't
 // be reached, one in a segment, and a prune that fails at first.
@@ -70,7 +49,7 @@ func TestExposition(t *testing.T) {
 			t.Errorf("status %d: %s", status, body)
 		}
 		shown := strings.ReplaceAll(only(body, "fairlead_"), runtime.Version(), "go1.0")
-		golden(t, filepath.Join("testdata", "metrics.txt"), shown)
+		golden.File(t, "testdata/metrics.txt", shown)
 		for _, other := range []string{"go_goroutines", "process_resident_memory_bytes", "promhttp_metric_handler_errors_total"} {
 			if only(body, other) == "" {
 				t.Errorf("no %s", other)

@@ -3,9 +3,7 @@
 package kube_test
 
 import (
-	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -22,9 +20,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source/kube"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/golden"
 )
-
-var rewrite = flag.Bool("update", false, "write what the objects in testdata are translated into")
 
 // decoder reads objects as they are written in manifests.
 func decoder(t testing.TB) runtime.Decoder {
@@ -62,18 +59,9 @@ func TestTranslate(t *testing.T) {
 					load(t, w, decoder, string(f.Data))
 					continue
 				}
-				got := describe(w.Flush(), w.Problems())
-				if *rewrite {
-					f.Data = []byte(got)
-				} else if got != string(f.Data) {
-					t.Errorf("%s: got\n%swant\n%s", f.Name, got, f.Data)
-				}
+				f.Data = []byte(describe(w.Flush(), w.Problems()))
 			}
-			if *rewrite {
-				if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil { //nolint:gosec // a file of the repository
-					t.Fatal(err)
-				}
-			}
+			golden.File(t, path, string(txtar.Format(archive)))
 		})
 	}
 }
