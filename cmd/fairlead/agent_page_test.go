@@ -3,10 +3,8 @@
 package main
 
 import (
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
@@ -41,32 +39,5 @@ func TestTakenAddress(t *testing.T) {
 	page, err = agent.ListenPage(config.Observe{}, log)
 	if page != nil || err != nil {
 		t.Errorf("none: %v, error %v, want neither", page, err)
-	}
-}
-
-func TestAgentHasPage(t *testing.T) {
-	a := startAgent(t)
-	_, where, _ := strings.Cut(a.show("status"), "page        ")
-	origin, _, _ := strings.Cut(where, "\n")
-	for path, want := range map[string]string{
-		"":              "<title>Fairlead</title>",
-		"api/v1/status": `"node":"lb1"`,
-		"metrics":       "fairlead_build_info",
-		"readyz":        "ok",
-		"healthz":       "ok",
-	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, origin+path, http.NoBody)
-		if err != nil {
-			t.Fatal(err)
-		}
-		response, err := http.DefaultClient.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(response.Body)
-		response.Body.Close()
-		if err != nil || response.StatusCode != http.StatusOK || !strings.Contains(string(body), want) {
-			t.Errorf("/%s: status %d, error %v, want %q in\n%.300s", path, response.StatusCode, err, want, body)
-		}
 	}
 }
