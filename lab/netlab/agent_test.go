@@ -3,6 +3,7 @@
 package netlab_test
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -17,41 +18,33 @@ import (
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
-// An agent reads the checks that the lab's author wrote.
-func TestAgentConfigHasHealthChecks(t *testing.T) {
-	check := func(h lb.HealthCheck) *lb.HealthCheck {
-		h.Interval, h.Timeout, h.Rise, h.Fall = 200*time.Millisecond, 100*time.Millisecond, 2, 3
-		return &h
-	}
-	for name, want := range map[string]*lb.HealthCheck{
-		"none": nil,
-		"tcp":  check(lb.HealthCheck{Type: lb.HealthTCP, Port: 8080, Initially: lb.InitiallyUnhealthy, PanicThreshold: 50, SlowStart: time.Minute, Passive: true}),
-		"https": check(lb.HealthCheck{
+// checked has a service for each kind of health check, and one without.
+func checked() netlab.AgentSettings {
+	settings := netlab.AgentSettings{Node: "lb1", Services: []lb.Service{{}}}
+	for _, h := range []lb.HealthCheck{
+		{Type: lb.HealthTCP, Port: 8080, Initially: lb.InitiallyUnhealthy, PanicThreshold: 50, SlowStart: time.Minute, Passive: true},
+		{
 			Type: lb.HealthHTTPS, Path: `/a?b='c'`, Host: "example.com", Headers: map[string]string{"A": "it's: x", "B": "{}"},
 			Status: lb.StatusSet{{Low: 200, High: 299}, {Low: 404, High: 404}}, Body: `"ok\s"`, TLS: &lb.HealthTLS{Verify: true, ServerName: "example.com"},
-		}),
-		"grpc": check(lb.HealthCheck{Type: lb.HealthGRPC, Service: "shop.Cart", TLS: &lb.HealthTLS{}}),
-		"dns":  check(lb.HealthCheck{Type: lb.HealthDNS, DNS: &lb.DNSQuestion{Name: "example.com", Type: lb.RecordAAAA, Answer: "fd00::1"}}),
-		"udp":  check(lb.HealthCheck{Type: lb.HealthUDP, Send: `\x00 it's`, Expect: `\n`}),
-		"icmp": check(lb.HealthCheck{Type: lb.HealthICMP}),
+		},
+		{Type: lb.HealthGRPC, Service: "shop.Cart", TLS: &lb.HealthTLS{}},
+		{Type: lb.HealthDNS, DNS: &lb.DNSQuestion{Name: "example.com", Type: lb.RecordAAAA, Answer: "fd00::1"}},
+		{Type: lb.HealthUDP, Send: `\x00 it's`, Expect: `\n`},
+		{Type: lb.HealthICMP},
 	} {
-		service := lb.Service{
-			Name: "web", VIP: lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP},
-			Forward: lb.NAT, MinHealthy: 1, Health: want,
-			Backends: []lb.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}},
-		}
-		conf, err := config.Parse(name, []byte(netlab.AgentSettings{Node: "lb1", Services: []lb.Service{service}}.YAML()), dataplanetest.Limits())
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		if diff := cmp.Diff(want, conf.Services[0].Health); diff != "" {
-			t.Errorf("%s: -written +read:\n%s", name, diff)
-		}
+		h.Interval, h.Timeout, h.Rise, h.Fall = 200*time.Millisecond, 100*time.Millisecond, 2, 3
+		settings.Services = append(settings.Services, lb.Service{Health: &h})
 	}
+	for i := range settings.Services {
+		s := &settings.Services[i]
+		s.Name, s.Forward, s.MinHealthy = fmt.Sprint("s", i), lb.NAT, 1
+		s.VIP = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: uint16(80 + i), Protocol: lb.TCP}
+		s.Backends = []lb.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}}
+	}
+	return settings
 }
 
-// An agent reads the services and routes that the lab's author wrote.
+// An agent reads the services, checks and routes that the lab's author wrote.
 func TestAgentConfig(t *testing.T) {
 	ecmp, err := netlab.ECMP(netlab.ECMPOptions{Forward: lb.L2DSR, Balancers: 1, Servers: 2, Router: netlab.FRR})
 	if err != nil {
@@ -86,7 +79,7 @@ func TestAgentConfig(t *testing.T) {
 	}}}
 	defaults := cmpopts.IgnoreFields(lb.Service{}, "Learn")
 	for name, settings := range map[string]netlab.AgentSettings{
-		"ecmp": announced, "every field": everything, "no services": announced.With(nil),
+		"ecmp": announced, "every field": everything, "no services": announced.With(nil), "checks": checked(),
 		"vlan": *vlan.Host("lb1").Agent, "vxlan": *vxlan.Host("lb2").Agent,
 	} {
 		conf, err := config.Parse(name, []byte(settings.YAML()), dataplanetest.Limits())

@@ -4,7 +4,6 @@ package netlab
 
 import (
 	"context"
-	"net"
 	"os"
 	"slices"
 	"strings"
@@ -72,16 +71,6 @@ func checkGone(t *testing.T, labs Labs, state State) {
 		if strings.Contains(string(mounts), mine) {
 			t.Errorf("a mount of %s is left", mine)
 		}
-	}
-}
-
-func TestLabsLiveSideBySide(t *testing.T) {
-	labs := newLabs(t)
-	one, two := bringUp(t, labs, plain(1)), bringUp(t, labs, plain(1))
-	takeDown(t, labs, one.State().Name)
-	probe := plain(1).Probes[0]
-	if name, err := two.query(t.Context(), probe); name != "server1" || err != nil {
-		t.Errorf("the other lab answers %q, %v", name, err)
 	}
 }
 
@@ -211,35 +200,5 @@ func TestReroute(t *testing.T) {
 	}
 	if err := lab.Reroute("missing", topology.Host("router").Routes[0]); err == nil {
 		t.Error("rerouted a host that isn't there")
-	}
-}
-
-// Echo answers from the address that was asked, over both protocols.
-func TestEcho(t *testing.T) {
-	labs := newLabs(t)
-	lab := bringUp(t, labs, plain(1))
-	for _, vip := range vips() {
-		for _, protocol := range []string{"udp", "tcp"} {
-			checkEcho(t, lab, protocol, net.JoinHostPort(vip.String(), "7"))
-		}
-	}
-}
-
-func checkEcho(t *testing.T, lab *Lab, protocol, address string) {
-	t.Helper()
-	conn, err := lab.Dial(t.Context(), "client", protocol, address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	for _, text := range []string{"how now\n", "brown cow\n"} {
-		if _, err := conn.Write([]byte(text)); err != nil {
-			t.Fatal(err)
-		}
-		answer := make([]byte, 100)
-		n, err := conn.Read(answer) // from no other address: the socket is connected
-		if got := string(answer[:n]); got != "server1 "+text || err != nil {
-			t.Errorf("%s %s answers %q, %v", protocol, address, got, err)
-		}
 	}
 }
