@@ -116,6 +116,21 @@ func await(t *testing.T, w *routeWatcher, prefix netip.Prefix, want hops) {
 	}
 }
 
+// step is a command of ip(8), and the next hops that a prefix gets by it.
+type step struct {
+	command string
+	prefix  netip.Prefix
+	want    hops
+}
+
+func (h host) follow(t *testing.T, w *routeWatcher, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		h.ip(t, s.command)
+		await(t, w, s.prefix, s.want)
+	}
+}
+
 // Routes that contain their next hops, as BIRD writes them.
 func TestWatchMultipath(t *testing.T) {
 	h := newHost(t)
@@ -123,11 +138,7 @@ func TestWatchMultipath(t *testing.T) {
 	w := h.watch(t, vip4, vip6)
 	await(t, w, vip4, via4("11", "12"))
 	await(t, w, vip6, nil)
-	for _, step := range []struct {
-		command string
-		prefix  netip.Prefix
-		want    hops
-	}{
+	h.follow(t, w, []step{
 		{"route replace 10.1.1.1 metric 32 nexthop via 192.0.2.13 nexthop via 192.0.2.12 nexthop via 192.0.2.11", vip4, via4("11", "12", "13")},
 		{"route replace 10.1.1.1 metric 32 via 192.0.2.12", vip4, via4("12")},
 		{"route add 10.1.1.1 metric 5 via 192.0.2.14", vip4, via4("14")},
@@ -139,10 +150,7 @@ func TestWatchMultipath(t *testing.T) {
 		{"-6 route replace fd00:10:1:1::1 nexthop via 2001:db8::12 nexthop via 2001:db8::13", vip6, via6("12", "13")},
 		{"-6 route delete fd00:10:1:1::1", vip6, nil},
 		{"route add 10.1.1.1 via inet6 2001:db8::11 dev eth0", vip4, via6("11")},
-	} {
-		h.ip(t, step.command)
-		await(t, w, step.prefix, step.want)
-	}
+	})
 }
 
 // Routes with a nexthop object, as FRR writes them.
@@ -156,11 +164,7 @@ func TestWatchNexthopObjects(t *testing.T) {
 	h.ip(t, "route add 10.1.1.1 nhid 20 metric 20")
 	w := h.watch(t, vip4, vip6)
 	await(t, w, vip4, via4("11", "12"))
-	for _, step := range []struct {
-		command string
-		prefix  netip.Prefix
-		want    hops
-	}{
+	h.follow(t, w, []step{
 		{"nexthop add id 21 group 11/12/13", vip4, via4("11", "12")},
 		{"route replace 10.1.1.1 nhid 21 metric 20", vip4, via4("11", "12", "13")},
 		{"nexthop replace id 21 group 12/13", vip4, via4("12", "13")},
@@ -173,10 +177,7 @@ func TestWatchNexthopObjects(t *testing.T) {
 		{"nexthop replace id 30 group 111/112/113", vip6, via6("11", "12", "13")},
 		{"nexthop delete id 113", vip6, via6("11", "12")},
 		{"nexthop delete id 30", vip6, nil},
-	} {
-		h.ip(t, step.command)
-		await(t, w, step.prefix, step.want)
-	}
+	})
 }
 
 // Each state is an event, in the order of time, also one that lasts only a moment.
