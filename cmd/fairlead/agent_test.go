@@ -109,7 +109,7 @@ func launchAgent(t *testing.T, text string, speaker agent.Speaker, attach func()
 	dir := t.TempDir()
 	a := &testAgent{t: t, dp: dataplanetest.NewFake(), terminate: make(chan struct{}), path: filepath.Join(dir, "fairlead.yaml"), socket: filepath.Join(dir, "agent.sock")}
 	a.write(text)
-	settings, err := config.Open(a.path, dataplanetest.Limits(), a.logger())
+	settings, err := config.Open(a.path, a.logger(), config.Parser(dataplanetest.Limits()))
 	if err != nil {
 		t.Fatal(err)
 	}

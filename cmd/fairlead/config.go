@@ -105,10 +105,12 @@ func checkConfig(path string, kubernetes bool) configCheck {
 
 func loadConfig(path string, kubernetes bool) (c config.Either, err error) {
 	if kubernetes {
-		c.Node, err = config.LoadKubernetes(path)
+		c.Node, err = config.Load(path, config.ParseKubernetes)
 		return c, err
 	}
-	return config.LoadEither(path, agent.Limits())
+	return config.Load(path, func(name string, data []byte) (config.Either, error) {
+		return config.ParseEither(name, data, agent.Limits())
+	})
 }
 
 // count notes what a valid file has.

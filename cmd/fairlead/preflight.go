@@ -43,7 +43,7 @@ an agent could not run.`,
 func (o preflightOptions) run(e env) error {
 	interfaces, pins, needs := o.interfaces, agent.PinRoot, preflight.Needs{}
 	if o.config != "" {
-		conf, err := config.Load(o.config, agent.Limits())
+		conf, err := config.Load(o.config, config.Parser(agent.Limits()))
 		if err != nil {
 			return printedConfigError(e, err)
 		}

@@ -22,7 +22,7 @@ import (
 // is shown as an agent is, on a control socket and over HTTP.
 func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (err error) {
 	started := time.Now()
-	settings, err := config.OpenReflector(path, log)
+	settings, err := config.Open(path, log, config.ParseReflector)
 	if err != nil {
 		return err
 	}

@@ -89,7 +89,7 @@ func startBenchAgent(b *testing.B) (*Agent, string) {
 		b.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
-	source, err := config.Open(path, xdp.Limits(), log)
+	source, err := config.Open(path, log, config.Parser(xdp.Limits()))
 	if err != nil {
 		b.Fatal(err)
 	}

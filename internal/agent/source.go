@@ -70,7 +70,7 @@ type kubernetesSource struct {
 // openKubernetes follows a cluster until ctx ends. It returns when this node is
 // known.
 func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Logger) (*kubernetesSource, error) {
-	settings, err := config.OpenKubernetes(path, log)
+	settings, err := config.Open(path, log, config.ParseKubernetes)
 	if err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ func (o Options) open(ctx context.Context) (Source, error) {
 	if o.Kubernetes.On {
 		return openKubernetes(ctx, o.Config, o.Kubernetes, o.Log)
 	}
-	settings, err := config.Open(o.Config, Limits(), o.Log)
+	settings, err := config.Open(o.Config, o.Log, config.Parser(Limits()))
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func Remove(o Options) (err error) {
 			return err
 		}
 	default:
-		settings, err := config.Open(o.Config, Limits(), o.Log)
+		settings, err := config.Open(o.Config, o.Log, config.Parser(Limits()))
 		if err != nil {
 			return err
 		}

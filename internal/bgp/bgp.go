@@ -5,6 +5,7 @@
 package bgp
 
 import (
+	"math"
 	"net/netip"
 	"time"
 )
@@ -29,6 +30,16 @@ const (
 	// DefaultRestartTime is how long a peer keeps the routes of a speaker that may be
 	// restarting (RFC 4724 §3). An agent takes seconds.
 	DefaultRestartTime = 60 * time.Second
+)
+
+// Bounds of Peer.HoldTime (RFC 4271 §4.2), Peer.RestartTime, which fits into 12 bits (RFC
+// 4724 §3), and BFD.Interval.
+const (
+	MinHoldTime    = 3 * time.Second
+	MaxHoldTime    = math.MaxUint16 * time.Second
+	MaxRestartTime = 4095 * time.Second
+	MinBFDInterval = 10 * time.Millisecond
+	MaxBFDInterval = time.Minute
 )
 
 // Config is a balancer node's BGP configuration.

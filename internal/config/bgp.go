@@ -90,8 +90,8 @@ func readSession(v value, p *bgp.Peer, more ...field) {
 	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
 	v.readFields(append(more,
 		optional("ttlSecurity", &p.TTLSecurity, number[uint8](1, math.MaxUint8-1)),
-		optional("holdTime", &p.HoldTime, seconds(3*time.Second, math.MaxUint16*time.Second, "for ever")),
-		optional("restartTime", &p.RestartTime, seconds(time.Second, maxRestartTime, "for not at all")),
+		optional("holdTime", &p.HoldTime, seconds(bgp.MinHoldTime, bgp.MaxHoldTime, "for ever")),
+		optional("restartTime", &p.RestartTime, seconds(time.Second, bgp.MaxRestartTime, "for not at all")),
 		optional("bfd", &p.BFD, bfd),
 		optional("passwordFile", &p.Password, passwordFile),
 		optional("passwordEnv", &p.Password, passwordEnv),
@@ -100,9 +100,6 @@ func readSession(v value, p *bgp.Peer, more ...field) {
 		v.at("passwordEnv").failf("not with passwordFile: want one of them")
 	}
 }
-
-// maxRestartTime fits into 12 bits (RFC 4724 §3).
-const maxRestartTime = 4095 * time.Second
 
 // checkPeerAddress allows loopback addresses, unlike lb.CheckAddress, for a router on
 // the node itself. A link-local address would need a zone.
@@ -143,12 +140,6 @@ func checkPeer(v value, p *bgp.Peer) {
 	}
 }
 
-// Bounds of bgp.BFD.Interval.
-const (
-	minBFDInterval = 10 * time.Millisecond
-	maxBFDInterval = time.Minute
-)
-
 // bfd reads true, false, or a mapping of BFD settings.
 func bfd(v value, to **bgp.BFD) {
 	b, on := bgp.DefaultBFD, true
@@ -157,7 +148,7 @@ func bfd(v value, to **bgp.BFD) {
 		flag(v, &on)
 	case *ast.MappingNode:
 		v.readFields(
-			optional("interval", &b.Interval, durationWithin(minBFDInterval, maxBFDInterval)),
+			optional("interval", &b.Interval, durationWithin(bgp.MinBFDInterval, bgp.MaxBFDInterval)),
 			optional("multiplier", &b.Multiplier, number[uint8](1, math.MaxUint8)),
 		)
 	default:

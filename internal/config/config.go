@@ -66,6 +66,11 @@ func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
 	return parse(&decoder{file: name, limits: limits, warnings: &c.Warnings}, data, c, readConfig)
 }
 
+// Parser returns Parse with these limits.
+func Parser(limits dataplane.Limits) func(name string, data []byte) (*Config, error) {
+	return func(name string, data []byte) (*Config, error) { return Parse(name, data, limits) }
+}
+
 // parse reads the only document of a file.
 func parse[T any](d *decoder, data []byte, to *T, read reader[T]) (*T, error) {
 	if tree := d.parseTree(data); tree != nil {
@@ -116,23 +121,13 @@ func (c *Config) checkTunnelEnds(v value) {
 	}
 }
 
-// Load reads and parses a configuration file once.
-func Load(path string, limits dataplane.Limits) (*Config, error) {
+// Load reads a configuration file once and parses it, for example by ParseKubernetes.
+func Load[C any](path string, parse func(name string, data []byte) (C, error)) (config C, err error) {
 	data, err := readFile(path)
 	if err != nil {
-		return nil, err
+		return config, err
 	}
-	return Parse(path, data, limits)
-}
-
-// LoadKubernetes reads and parses once the configuration file of an agent with
-// --kubernetes.
-func LoadKubernetes(path string) (*Config, error) {
-	data, err := readFile(path)
-	if err != nil {
-		return nil, err
-	}
-	return ParseKubernetes(path, data)
+	return parse(path, data)
 }
 
 // Either is the configuration of a node or of a reflector; the other is nil.
@@ -141,17 +136,7 @@ type Either struct {
 	Reflector *Reflector
 }
 
-// LoadEither reads and parses the configuration of a node or a reflector, which has
-// the section "reflector".
-func LoadEither(path string, limits dataplane.Limits) (e Either, err error) {
-	data, err := readFile(path)
-	if err != nil {
-		return e, err
-	}
-	return ParseEither(path, data, limits)
-}
-
-// ParseEither calls Parse or ParseReflector.
+// ParseEither calls Parse, or ParseReflector for a file with the section "reflector".
 func ParseEither(name string, data []byte, limits dataplane.Limits) (e Either, err error) {
 	if hasField(data, "reflector") {
 		e.Reflector, err = ParseReflector(name, data)

@@ -13,8 +13,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"fairlead.io/fairlead/internal/dataplane"
 )
 
 // configuration is *Config or *Reflector.
@@ -59,23 +57,8 @@ type State struct {
 	Refused time.Time
 }
 
-// Open reads a node's file for the first time. It returns the errors of Load.
-func Open(path string, limits dataplane.Limits, log *slog.Logger) (*Source[*Config], error) {
-	return open(path, log, func(name string, data []byte) (*Config, error) { return Parse(name, data, limits) })
-}
-
-// OpenKubernetes reads the file of a node of a Kubernetes cluster for the first
-// time.
-func OpenKubernetes(path string, log *slog.Logger) (*Source[*Config], error) {
-	return open(path, log, ParseKubernetes)
-}
-
-// OpenReflector reads a reflector's file for the first time.
-func OpenReflector(path string, log *slog.Logger) (*Source[*Reflector], error) {
-	return open(path, log, ParseReflector)
-}
-
-func open[C configuration[C]](path string, log *slog.Logger, parse func(string, []byte) (C, error)) (*Source[C], error) {
+// Open reads a file for the first time and parses it, for example by ParseKubernetes.
+func Open[C configuration[C]](path string, log *slog.Logger, parse func(name string, data []byte) (C, error)) (*Source[C], error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err

@@ -64,7 +64,7 @@ func withServices(n int) string {
 func follow(t *testing.T, path string) *followed {
 	t.Helper()
 	f := &followed{t: t, path: path, applied: make(chan *config.Config, 100)}
-	source, err := config.Open(path, limits(), slog.New(slog.NewTextHandler(&f.log, nil)))
+	source, err := config.Open(path, slog.New(slog.NewTextHandler(&f.log, nil)), config.Parser(limits()))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,20 +267,20 @@ func TestSourceReload(t *testing.T) {
 func TestOpenErrors(t *testing.T) {
 	dir := t.TempDir()
 	log := slog.New(slog.DiscardHandler)
-	if _, err := config.Open(filepath.Join(dir, "none"), limits(), log); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := config.Open(filepath.Join(dir, "none"), log, config.Parser(limits())); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
 	}
-	if _, err := config.Open(dir, limits(), log); err == nil || !strings.HasSuffix(err.Error(), "not a regular file") {
+	if _, err := config.Open(dir, log, config.Parser(limits())); err == nil || !strings.HasSuffix(err.Error(), "not a regular file") {
 		t.Errorf("folder: %v", err)
 	}
 	path := filepath.Join(dir, "bad.yaml")
 	write(t, path, "x")
 	var all config.Errors
-	if _, err := config.Open(path, limits(), log); !errors.As(err, &all) {
+	if _, err := config.Open(path, log, config.Parser(limits())); !errors.As(err, &all) {
 		t.Errorf("bad file: %v, want Errors", err)
 	}
 	write(t, path, withServices(1))
-	source, err := config.Open(path, limits(), log)
+	source, err := config.Open(path, log, config.Parser(limits()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -108,14 +108,12 @@ func (d *decoder) failSyntax(text string, err error) {
 }
 
 func indentedByTab(text string, line int) bool {
-	n := 0
-	for l := range strings.Lines(text) {
-		if n++; n == line {
-			indent := l[:len(l)-len(strings.TrimLeft(l, " \t"))]
-			return strings.Contains(indent, "\t")
-		}
+	lines := strings.Split(text, "\n")
+	if line < 1 || line > len(lines) {
+		return false
 	}
-	return false
+	l := lines[line-1]
+	return strings.Contains(l[:len(l)-len(strings.TrimLeft(l, " \t"))], "\t")
 }
 
 // firstInvalid returns the position of the first byte that is not UTF-8, or nil.
@@ -123,17 +121,14 @@ func firstInvalid(text string) *token.Position {
 	if utf8.ValidString(text) {
 		return nil
 	}
-	at := startOfFile()
 	for i, r := range text {
 		if r == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)) {
-			break
-		}
-		at.Column++
-		if r == '\n' {
-			at.Line, at.Column = at.Line+1, 1
+			before := text[:i]
+			line := before[strings.LastIndexByte(before, '\n')+1:]
+			return &token.Position{Line: strings.Count(before, "\n") + 1, Column: utf8.RuneCountInString(line) + 1}
 		}
 	}
-	return at
+	return nil
 }
 
 // startOfFile returns the position of a file's first character.

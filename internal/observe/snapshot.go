@@ -98,7 +98,9 @@ func (s *Snapshot) services() []Service {
 		services = append(services, s.service(entry))
 	}
 	for _, status := range s.desired.Deleting {
-		services = append(services, s.deleted(status))
+		deleted := s.programmed(status.Name, status.VIP, status)
+		deleted.Deleting = true
+		services = append(services, deleted)
 	}
 	slices.SortFunc(services, func(a, b Service) int { return a.VIP.Compare(b.VIP) })
 	return services
@@ -115,19 +117,11 @@ func statusOf(entry store.Entry) store.Status {
 // service shows a desired service.
 func (s *Snapshot) service(entry store.Entry) Service {
 	svc, status := entry.Service, statusOf(entry)
-	shown := Service{
-		Name: svc.Name, VIP: svc.VIP, Forward: svc.Forward, Affinity: svc.Affinity, AffinityTimeout: svc.AffinityTimeout,
-		Programmed:         status.Programmed == entry.Revision,
-		DesiredRevision:    entry.Revision,
-		ProgrammedRevision: status.Programmed,
-		Error:              status.Error, Attempts: status.Attempts,
-		Backends: len(svc.Backends), BackendsInUse: status.State.InUse(),
-		BackendsHealthy: entry.Healthy, Panic: entry.Panic, Drained: entry.Drained,
-		RingSize: status.State.RingSize,
-		Tracking: s.stats.Services[svc.VIP].Tracking,
-		Traffic:  s.stats.Services[svc.VIP].Traffic,
-		Rate:     s.rates.service(svc.VIP),
-	}
+	shown := s.programmed(svc.Name, svc.VIP, &status)
+	shown.Forward, shown.Affinity, shown.AffinityTimeout = svc.Forward, svc.Affinity, svc.AffinityTimeout
+	shown.DesiredRevision, shown.Programmed = entry.Revision, status.Programmed == entry.Revision
+	shown.Backends, shown.BackendsHealthy = len(svc.Backends), entry.Healthy
+	shown.Panic, shown.Drained = entry.Panic, entry.Drained
 	for _, b := range svc.Backends {
 		if b.Weight == 0 {
 			shown.BackendsDrained++
@@ -136,16 +130,16 @@ func (s *Snapshot) service(entry store.Entry) Service {
 	return shown
 }
 
-// deleted shows a service that is no longer desired but not yet gone.
-func (s *Snapshot) deleted(status *store.Status) Service {
+// programmed shows what the data plane has of a service.
+func (s *Snapshot) programmed(name string, vip lb.VIP, status *store.Status) Service {
 	return Service{
-		Name: status.Name, VIP: status.VIP, Deleting: true,
+		Name: name, VIP: vip,
 		ProgrammedRevision: status.Programmed,
 		Error:              status.Error, Attempts: status.Attempts,
 		BackendsInUse: status.State.InUse(), RingSize: status.State.RingSize,
-		Tracking: s.stats.Services[status.VIP].Tracking,
-		Traffic:  s.stats.Services[status.VIP].Traffic,
-		Rate:     s.rates.service(status.VIP),
+		Tracking: s.stats.Services[vip].Tracking,
+		Traffic:  s.stats.Services[vip].Traffic,
+		Rate:     s.rates.service(vip),
 	}
 }
 

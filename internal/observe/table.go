@@ -78,10 +78,7 @@ func FormatBackends(backends []Backend) string {
 	return table(func(t io.Writer) {
 		fmt.Fprintln(t, "SERVICE\tVIP\tBACKEND\tWEIGHT\tSHARE\tPACKETS\tPACKETS/S\tBITS/S\tNEXT HOP\tHEALTH\tSTATUS")
 		for _, b := range backends {
-			hop, condition := "-", "ok"
-			if b.NextHop != "" {
-				hop = b.NextHop
-			}
+			condition := "ok"
 			switch {
 			case b.InUse && b.Reason != "":
 				condition = "in use: " + b.Reason
@@ -90,7 +87,7 @@ func FormatBackends(backends []Backend) string {
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.VIP,
 				netip.AddrPortFrom(b.Address, b.Port), b.Weight, percent(b.Share),
-				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), hop, b.Health, condition)
+				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), orDash(b.NextHop), b.Health, condition)
 		}
 	})
 }

@@ -45,9 +45,7 @@ type Cache struct {
 	slices map[Object]map[string]*slice
 	owners map[Object]Object
 
-	// grouped are the Services and LoadBalancers of each group, byNodes those with nodes as
-	// backends.
-	grouped map[string]map[Object]bool
+	// byNodes are the Services with nodes as backends.
 	byNodes map[Object]bool
 	// dirty are the Services and LoadBalancers to translate.
 	dirty       map[Object]bool
@@ -66,8 +64,8 @@ func NewCache(c Config) *Cache {
 		Config:  c,
 		objects: map[Object]metav1.Object{}, groups: map[string]*group{}, nodes: map[string]*node{},
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
-		grouped: map[string]map[Object]bool{}, byNodes: map[Object]bool{},
-		dirty: map[Object]bool{}, routesDirty: true,
+		byNodes: map[Object]bool{},
+		dirty:   map[Object]bool{}, routesDirty: true,
 		vips: newVIPOwners(c.Limits.MaxServices), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 	}
@@ -96,7 +94,7 @@ func (w *Cache) Set(obj metav1.Object) {
 	case *v1alpha1.LoadBalancerGroup:
 		w.setGroup(id, readGroup(o))
 	case *v1alpha1.LoadBalancer:
-		w.setGrouped(id, o)
+		w.objects[id], w.dirty[id] = o, true
 	case *v1alpha1.BGPPeer, *v1alpha1.AddressPool, *corev1.Secret:
 		w.objects[id], w.routesDirty = o, true
 	}
@@ -106,7 +104,8 @@ func (w *Cache) Set(obj metav1.Object) {
 func (w *Cache) Delete(id Object) {
 	switch id.Kind {
 	case KindService, KindLoadBalancer:
-		w.setGrouped(id, nil)
+		delete(w.objects, id)
+		w.dirty[id] = true
 	case KindEndpointSlice:
 		w.deleteSlice(id)
 	case KindNode:
@@ -114,7 +113,7 @@ func (w *Cache) Delete(id Object) {
 	case KindGroup:
 		delete(w.groups, id.Name)
 		delete(w.problems, id)
-		maps.Copy(w.dirty, w.grouped[id.Name])
+		w.groupDirty(id.Name)
 	case KindPeer, KindPool, KindSecret:
 		delete(w.objects, id)
 		w.routesDirty = true
@@ -162,7 +161,7 @@ func sortedObjects[T metav1.Object](w *Cache) (all []T) {
 func (w *Cache) setService(id Object, svc *corev1.Service) {
 	switch {
 	case isOurs(svc):
-		w.setGrouped(id, svc)
+		w.objects[id], w.dirty[id] = svc, true
 	case w.objects[id] != nil:
 		w.Delete(id)
 	}
@@ -179,30 +178,13 @@ func (w *Cache) groupOf(id Object) string {
 	return ""
 }
 
-// setGrouped sets a Service or LoadBalancer, nil if it was deleted.
-func (w *Cache) setGrouped(id Object, o metav1.Object) {
-	from := w.groupOf(id)
-	w.dirty[id] = true
-	if o == nil {
-		delete(w.objects, id)
-	} else {
-		w.objects[id] = o
+// groupDirty marks the Services and LoadBalancers of a group.
+func (w *Cache) groupDirty(group string) {
+	for id := range w.objects {
+		if w.groupOf(id) == group {
+			w.dirty[id] = true
+		}
 	}
-	to := w.groupOf(id)
-	if from == to {
-		return
-	}
-	delete(w.grouped[from], id)
-	if len(w.grouped[from]) == 0 {
-		delete(w.grouped, from)
-	}
-	if to == "" {
-		return
-	}
-	if w.grouped[to] == nil {
-		w.grouped[to] = map[Object]bool{}
-	}
-	w.grouped[to][id] = true
 }
 
 func (w *Cache) setSlice(id Object, es *discoveryv1.EndpointSlice) {
@@ -278,7 +260,7 @@ func (w *Cache) setGroup(id Object, g *group) {
 		return // only counters in its status have changed
 	}
 	w.groups[id.Name] = g
-	maps.Copy(w.dirty, w.grouped[id.Name])
+	w.groupDirty(id.Name)
 	delete(w.problems, id)
 	if g.problem != "" {
 		w.problems[id] = []string{g.problem}
@@ -315,9 +297,9 @@ func (w *Cache) Leaving() string {
 // Count returns the number of Services and LoadBalancers for this node.
 func (w *Cache) Count() int {
 	n := 0
-	for name, members := range w.grouped {
-		if g := w.groups[name]; g != nil && g.has(w.Node) {
-			n += len(members)
+	for id := range w.objects {
+		if g := w.groups[w.groupOf(id)]; g != nil && g.has(w.Node) {
+			n++
 		}
 	}
 	return n

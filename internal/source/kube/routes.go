@@ -152,15 +152,6 @@ func readPeer(s *v1alpha1.BGPPeerSpec, asn uint32) (p bgp.Peer, err error) {
 	return p, readTimes(s, &p)
 }
 
-// Bounds of a peer's times: RFC 4271 §4.2, RFC 4724 §3.
-const (
-	minHold    = 3 * time.Second
-	maxHold    = math.MaxUint16 * time.Second
-	maxRestart = 4095 * time.Second
-	minBFD     = 10 * time.Millisecond
-	maxBFD     = time.Minute
-)
-
 func readTimes(s *v1alpha1.BGPPeerSpec, p *bgp.Peer) error {
 	b := bgp.DefaultBFD
 	p.HoldTime, p.RestartTime = bgp.DefaultHoldTime, bgp.DefaultRestartTime
@@ -170,9 +161,9 @@ func readTimes(s *v1alpha1.BGPPeerSpec, p *bgp.Peer) error {
 		to        *time.Duration
 		low, high time.Duration
 	}{
-		{"holdTime", s.HoldTime, &p.HoldTime, minHold, maxHold},
-		{"restartTime", s.RestartTime, &p.RestartTime, 0, maxRestart},
-		{"bfd.interval", s.BFD.Interval, &b.Interval, minBFD, maxBFD},
+		{"holdTime", s.HoldTime, &p.HoldTime, bgp.MinHoldTime, bgp.MaxHoldTime},
+		{"restartTime", s.RestartTime, &p.RestartTime, 0, bgp.MaxRestartTime},
+		{"bfd.interval", s.BFD.Interval, &b.Interval, bgp.MinBFDInterval, bgp.MaxBFDInterval},
 	} {
 		if time.from == nil {
 			continue
