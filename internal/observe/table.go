@@ -28,14 +28,18 @@ func FormatServices(services []Service) string {
 	return table(func(t io.Writer) {
 		fmt.Fprintln(t, "SERVICE\tVIP\tFORWARD\tBACKENDS\tPACKETS\tPACKETS/S\tBITS/S\tSTATUS")
 		for _, s := range services {
-			forward := "-"
-			if s.Forward != 0 {
-				forward = s.Forward.String()
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.Name, s.VIP, forward,
+			fmt.Fprintf(t, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.Name, s.VIP, orDash(s.ForwardText()),
 				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.Condition())
 		}
 	})
+}
+
+// ForwardText is the forwarding mode; empty while the service is deleted.
+func (s Service) ForwardText() string {
+	if s.Forward == 0 {
+		return ""
+	}
+	return s.Forward.String()
 }
 
 // ConditionOK is the condition of a healthy service.

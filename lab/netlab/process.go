@@ -225,13 +225,7 @@ func (l *Lab) Start(ctx context.Context, host string, p Process) error {
 
 // Restart starts a process of a host that has ended.
 func (l *Lab) Restart(ctx context.Context, host, process string) error {
-	return l.change(ctx, func() error {
-		p, err := l.process(host, process)
-		if err != nil {
-			return err
-		}
-		return l.start(host, p.Process)
-	})
+	return l.withProcess(ctx, host, process, func(p *ProcessState) error { return l.start(host, p.Process) })
 }
 
 // start is Start with the lab locked.
@@ -271,11 +265,7 @@ func (l *Lab) Kill(ctx context.Context, host, process string) error {
 
 // end calls first and stops a process.
 func (l *Lab) end(ctx context.Context, host, process string, first func(ProcessState) error) error {
-	return l.change(ctx, func() error {
-		p, err := l.process(host, process)
-		if err != nil {
-			return err
-		}
+	return l.withProcess(ctx, host, process, func(p *ProcessState) error {
 		if p.PID == 0 {
 			return fmt.Errorf("host %s: process %s was stopped before", host, process)
 		}
@@ -289,11 +279,7 @@ func (l *Lab) end(ctx context.Context, host, process string, first func(ProcessS
 
 // Signal sends a signal to a process of a host and its children.
 func (l *Lab) Signal(ctx context.Context, host, process string, signal unix.Signal) error {
-	return l.change(ctx, func() error {
-		p, err := l.process(host, process)
-		if err != nil {
-			return err
-		}
+	return l.withProcess(ctx, host, process, func(p *ProcessState) error {
 		if err := p.signal(signal); err != nil {
 			return fmt.Errorf("host %s: %w", host, err)
 		}
@@ -301,15 +287,17 @@ func (l *Lab) Signal(ctx context.Context, host, process string, signal unix.Sign
 	})
 }
 
-// process returns a host's process. The lab is locked.
-func (l *Lab) process(host, name string) (*ProcessState, error) {
-	h := l.state.Host(host)
-	if h == nil {
-		return nil, fmt.Errorf("no host %s", host)
-	}
-	p := h.Process(name)
-	if p == nil {
-		return nil, fmt.Errorf("host %s: no process %s", host, name)
-	}
-	return p, nil
+// withProcess calls fn with a host's process and the lab locked.
+func (l *Lab) withProcess(ctx context.Context, host, name string, fn func(*ProcessState) error) error {
+	return l.change(ctx, func() error {
+		h := l.state.Host(host)
+		if h == nil {
+			return fmt.Errorf("no host %s", host)
+		}
+		p := h.Process(name)
+		if p == nil {
+			return fmt.Errorf("host %s: no process %s", host, name)
+		}
+		return fn(p)
+	})
 }

@@ -182,20 +182,12 @@ func matching(services []observe.Service, filter string) []observe.Service {
 	}
 	var kept []observe.Service
 	for _, s := range services {
-		text := strings.ToLower(fmt.Sprintf("%s %s %s %s", s.Name, s.VIP, forwardText(s.Forward), s.Condition()))
+		text := strings.ToLower(fmt.Sprintf("%s %s %s %s", s.Name, s.VIP, s.ForwardText(), s.Condition()))
 		if !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) }) {
 			kept = append(kept, s)
 		}
 	}
 	return kept
-}
-
-// forwardText is empty for a service that is being deleted.
-func forwardText(f lb.Forward) string {
-	if f == 0 {
-		return ""
-	}
-	return f.String()
 }
 
 // services returns the services that the view shows, and how many match. Open
