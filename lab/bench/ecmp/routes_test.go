@@ -9,72 +9,56 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/vishvananda/netns"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
-// host is a test's own network namespace, with an interface in 192.0.2.0/24
-// and 2001:db8::/64.
-type host string
+// host is in a test's own lab, with an interface in 192.0.2.0/24 and 2001:db8::/64.
+type host struct{ lab *netlab.Lab }
 
 func newHost(t *testing.T) host {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: makes a network namespace")
 	}
-	h := host("ecmp-" + strings.ToLower(rand.Text()))
-	if err := ip("netns", "add", string(h)); err != nil {
+	own := netlab.Interface{Name: "eth0", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24"), netip.MustParsePrefix("2001:db8::1/64")}}
+	lab, err := netlab.Labs{Dir: t.TempDir()}.Up(t.Context(), "ecmp-"+strings.ToLower(rand.Text()), netlab.Topology{
+		Hosts: []netlab.Host{
+			{Name: "host", Role: netlab.Client, Interfaces: []netlab.Interface{own}},
+			{Name: "peer", Role: netlab.Client, Interfaces: []netlab.Interface{{Name: "eth0"}}},
+		},
+		Links: []netlab.Link{{A: netlab.End{Host: "host", Interface: "eth0"}, B: netlab.End{Host: "peer", Interface: "eth0"}}},
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := ip("netns", "delete", string(h)); err != nil {
+		if err := lab.Down(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
-	h.ip(t, "link add eth0 type veth peer name eth1")
-	for _, name := range []string{"lo", "eth0", "eth1"} {
-		h.ip(t, "link set "+name+" up")
-	}
-	h.ip(t, "address add 192.0.2.1/24 dev eth0")
-	h.ip(t, "-6 address add 2001:db8::1/64 dev eth0 nodad")
-	return h
+	return host{lab}
 }
 
 // ip runs ip(8) in the namespace; "ip -n" would need a mount that not every
 // container allows.
 func (h host) ip(t *testing.T, line string) {
 	t.Helper()
-	h.do(t, func() error { return ip(strings.Fields(line)...) })
-}
-
-func ip(args ...string) error {
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, out)
-	}
-	return nil
+	h.do(t, func() error {
+		if out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput(); err != nil {
+			return fmt.Errorf("ip %s: %w: %s", line, err, out)
+		}
+		return nil
+	})
 }
 
 // do runs something in the namespace.
 func (h host) do(t *testing.T, work func() error) {
 	t.Helper()
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // the thread ends with the goroutine, in its namespace
-		ns, err := netns.GetFromName(string(h))
-		if err == nil {
-			defer ns.Close()
-			err = netns.Set(ns)
-		}
-		if err == nil {
-			err = work()
-		}
-		done <- err
-	}()
-	if err := <-done; err != nil {
+	if err := h.lab.Do("host", work); err != nil {
 		t.Fatal(err)
 	}
 }
