@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
@@ -104,18 +105,16 @@ func (w *world) slice(service string, addresses ...string) {
 	es := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Name: service + "-1", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: service},
 	}}
-	missing := w.objects.Get(w.t.Context(), client.ObjectKeyFromObject(es), es) != nil
-	es.AddressType = discoveryv1.AddressTypeIPv4
-	es.Ports = []discoveryv1.EndpointPort{{Name: &name, Port: &number}}
-	es.Endpoints = nil
-	for _, a := range addresses {
-		es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
-	}
-	if missing {
-		w.must(w.objects.Create(w.t.Context(), es))
-		return
-	}
-	w.must(w.objects.Update(w.t.Context(), es))
+	_, err := controllerutil.CreateOrUpdate(w.t.Context(), w.objects, es, func() error {
+		es.AddressType = discoveryv1.AddressTypeIPv4
+		es.Ports = []discoveryv1.EndpointPort{{Name: &name, Port: &number}}
+		es.Endpoints = nil
+		for _, a := range addresses {
+			es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+		}
+		return nil
+	})
+	w.must(err)
 }
 
 // agent follows the world for one node, into a store.
