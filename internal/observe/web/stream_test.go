@@ -12,7 +12,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"fairlead.io/fairlead/internal/observe"
 )
@@ -222,17 +221,12 @@ func TestViewersAreBounded(t *testing.T) {
 		t.Errorf("status %d", response.StatusCode)
 	}
 	leave()
-	for deadline := time.Now().Add(10 * time.Second); ; {
+	until(t, "viewers that left count no more", func() bool {
 		response, err := w.open(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		response.Body.Close()
-		switch {
-		case response.StatusCode == http.StatusOK:
-			return
-		case time.Now().After(deadline):
-			t.Fatal("viewers that left still count")
-		}
-	}
+		return response.StatusCode == http.StatusOK
+	})
 }
