@@ -16,10 +16,9 @@ import (
 // each keeps its own, identified by the keys of lists.
 func (s *server) testApply(t *testing.T) {
 	tests := map[string]struct {
-		kind        string
-		one, other  string
-		want        string
-		subresource []string
+		kind       string
+		one, other string
+		want       string
 	}{
 		"addresses": {kind: "AddressPool",
 			one: `{addresses: [192.0.2.0/24]}`, other: `{addresses: ["2001:db8::/64"]}`,
