@@ -21,7 +21,7 @@ func (r *Reflector) watch() {
 		}
 	}
 	for _, p := range r.clients {
-		if p.BFD == nil || p.state != bgp.Established || seen[p.Address] {
+		if p.BFD == nil || p.status.State != bgp.Established || seen[p.Address] {
 			continue
 		}
 		seen[p.Address] = true
@@ -29,7 +29,7 @@ func (r *Reflector) watch() {
 	}
 	r.bfd.Set(watched)
 	for _, p := range r.clients {
-		if p.state == bgp.Established {
+		if p.status.State == bgp.Established {
 			r.bfd.Begin(p.Address)
 		}
 	}
@@ -43,7 +43,7 @@ func (r *Reflector) bfdChanged(e bfd.Event) {
 		router.BFDChanged(e)
 	}
 	for _, p := range r.clients {
-		if p.Address == e.Peer && p.BFD != nil && p.state == bgp.Established && e.Concerns(p.since, p.BFD) {
+		if p.Address == e.Peer && p.BFD != nil && p.status.State == bgp.Established && e.Concerns(p.status.Since, p.BFD) {
 			r.drop(p, "BFD down: "+e.Diagnostic.String())
 		}
 	}

@@ -27,15 +27,6 @@ const (
 	openTimeout     = 10 * time.Second
 )
 
-// listen opens the sockets for clients and passive routers.
-func (r *Reflector) listen() error {
-	var at []netip.AddrPort
-	for _, address := range r.config.Listen {
-		at = append(at, netip.AddrPortFrom(address, r.config.ListenPort()))
-	}
-	return r.listener.Set(r.ctx, at...)
-}
-
 // keys reads the current passwords, or those that are to replace them.
 func (r *Reflector) keys() (session.Keys, error) {
 	r.mu.Lock()

@@ -18,16 +18,12 @@ import (
 // client is a client. The reflector's lock guards its fields.
 type client struct {
 	bgp.Peer
-	// id is its router ID; zero if its first message was no OPEN.
-	id netip.Addr
 	// key is the instance's key of the client.
 	key netip.Addr
 
-	state bgp.SessionState
-	// since is when the session was established, or ended, reason why it isn't.
-	since  time.Time
-	reason string
-	flaps  uint64
+	// status is what is known besides the session. Its router ID distinguishes clients
+	// with one address, and is zero if the first message was no OPEN.
+	status bgp.PeerState
 	// endOfRIB is when the session's last End-of-RIB came; zero before.
 	endOfRIB time.Time
 	// active is set while the instance waits for a connection, pending is the latest
@@ -43,7 +39,7 @@ type client struct {
 
 // logAttrs identify the client in the log.
 func (p *client) logAttrs(more ...any) []any {
-	return append([]any{"client", p.Address, "routerID", p.id}, more...)
+	return append([]any{"client", p.Address, "routerID", p.status.RouterID}, more...)
 }
 
 // offer gives a connection to the client with address and router ID, which is added if
@@ -72,7 +68,7 @@ func (r *Reflector) configured(p *client) bool {
 // client is the one with an address and router ID, or nil.
 func (r *Reflector) client(address, id netip.Addr) *client {
 	for _, p := range r.clients {
-		if p.Address == address && p.id == id {
+		if p.Address == address && p.status.RouterID == id {
 			return p
 		}
 	}
@@ -120,7 +116,8 @@ func (r *Reflector) addClient(address, id netip.Addr) (*client, error) {
 	if n >= from.MaxClients {
 		return nil, fmt.Errorf("range %s has %d clients already", from.Prefix, n)
 	}
-	p := &client{Peer: from.Client(address), id: id, state: bgp.Idle}
+	p := &client{Peer: from.Client(address)}
+	p.status = bgp.PeerState{Address: address, ASN: p.ASN, Dynamic: true, RouterID: id, State: bgp.Idle}
 	key, err := r.instance.AddClient(r.ctx, &r.config, &p.Peer)
 	if err != nil {
 		return nil, err
@@ -138,8 +135,8 @@ func (r *Reflector) changed(c session.Change) {
 	if p == nil {
 		return // removed
 	}
-	former := p.state
-	p.state = c.State
+	former := p.status.State
+	p.status.State = c.State
 	switch c.State {
 	case bgp.Active:
 		p.active = true
@@ -148,7 +145,7 @@ func (r *Reflector) changed(c session.Change) {
 			r.connect(p, conn)
 		}
 	case bgp.Established:
-		p.since, p.reason, p.endOfRIB = time.Now(), "", time.Time{}
+		p.status.Since, p.status.Reason, p.endOfRIB = time.Now(), "", time.Time{}
 		r.log.Info("session established", p.logAttrs()...)
 		if p.BFD != nil {
 			p.bfd = bfd.Of(&p.Peer) // by the current path
@@ -163,13 +160,13 @@ func (r *Reflector) changed(c session.Change) {
 
 // ended handles the end of a session, or of a failed attempt.
 func (r *Reflector) ended(p *client, c session.Change, former bgp.SessionState) {
-	p.reason = "session ended"
+	p.status.Reason = "session ended"
 	if p.session != nil && p.session.Reason() != "" {
-		p.reason = p.session.Reason()
+		p.status.Reason = p.session.Reason()
 	}
 	if former == bgp.Established {
-		p.since = time.Now()
-		p.flaps++
+		p.status.Since = time.Now()
+		p.status.Flaps++
 	}
 	// The library takes an end by its own hold timer for a restart, too, but a client
 	// that hangs may not forward packets.
@@ -179,7 +176,7 @@ func (r *Reflector) ended(p *client, c session.Change, former bgp.SessionState) 
 		p.kept, p.session = p.session, nil
 		r.log.Warn("client lost, routes kept for its restart time", p.logAttrs()...)
 	case former == bgp.Established || r.logLimit.Allow():
-		r.log.Warn("session ended", p.logAttrs("reason", p.reason)...)
+		r.log.Warn("session ended", p.logAttrs("reason", p.status.Reason)...)
 	}
 	if !kept {
 		r.remove(p)
@@ -190,11 +187,11 @@ func (r *Reflector) ended(p *client, c session.Change, former bgp.SessionState) 
 // drop ends a client's session from here. The caller holds the lock.
 func (r *Reflector) drop(p *client, reason string) {
 	r.log.Warn("session dropped", p.logAttrs("reason", reason)...)
-	if p.state == bgp.Established {
-		p.since = time.Now()
-		p.flaps++
+	if p.status.State == bgp.Established {
+		p.status.Since = time.Now()
+		p.status.Flaps++
 	}
-	p.reason = reason
+	p.status.Reason = reason
 	r.remove(p)
 }
 
@@ -221,8 +218,8 @@ func (r *Reflector) saveClients() {
 	}
 	var clients []identity
 	for _, p := range r.clients {
-		if !p.since.IsZero() {
-			clients = append(clients, identity{p.Address, p.id})
+		if !p.status.Since.IsZero() {
+			clients = append(clients, identity{p.Address, p.status.RouterID})
 		}
 	}
 	if err := r.file.save(clients); err != nil {

@@ -90,7 +90,11 @@ func (r *Reflector) open(clientFile string) (err error) {
 	if r.file, err = openClientFile(clientFile); err != nil {
 		return err
 	}
-	if err := r.listen(); err != nil {
+	var at []netip.AddrPort
+	for _, address := range r.config.Listen {
+		at = append(at, netip.AddrPortFrom(address, r.config.ListenPort()))
+	}
+	if err := r.listener.Set(r.ctx, at...); err != nil {
 		return err
 	}
 	r.mu.Lock()
@@ -150,7 +154,7 @@ func (r *Reflector) configure(next bgp.Reflection) error {
 		switch {
 		case !r.configured(p):
 			r.drop(p, "no longer configured")
-		case p.state == bgp.Established:
+		case p.status.State == bgp.Established:
 			if err := r.instance.Reevaluate(r.ctx, key); err != nil {
 				r.log.Warn("client's routes not reevaluated", p.logAttrs("error", err)...)
 			}
@@ -250,8 +254,8 @@ func (r *Reflector) missing(clients []identity) (missing []identity) {
 	defer r.mu.Unlock()
 	for _, c := range clients {
 		p := r.client(c.Address, c.RouterID)
-		back := p != nil && p.state == bgp.Established &&
-			(time.Since(p.since) > noEndOfRIBDelay || !p.endOfRIB.IsZero() && time.Since(p.endOfRIB) > endOfRIBDelay)
+		back := p != nil && p.status.State == bgp.Established &&
+			(time.Since(p.status.Since) > noEndOfRIBDelay || !p.endOfRIB.IsZero() && time.Since(p.endOfRIB) > endOfRIBDelay)
 		if !back {
 			missing = append(missing, c)
 		}

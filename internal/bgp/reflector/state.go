@@ -106,14 +106,11 @@ func (r *Reflector) Peers() []bgp.PeerState {
 }
 
 func (p *client) describe() bgp.PeerState {
-	s := bgp.PeerState{
-		Address: p.Address, ASN: p.ASN, Dynamic: true, RouterID: p.id,
-		State: p.state, Since: p.since, Reason: p.reason, Flaps: p.flaps,
-	}
+	s := p.status
 	if p.session != nil {
 		p.session.Count(&s)
 	}
-	if p.state == bgp.Established {
+	if p.status.State == bgp.Established {
 		s.Reason = ""
 		p.session.Describe(&s)
 	}
