@@ -71,8 +71,7 @@ func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (e
 		return nil
 	})
 	if page != nil {
-		server := &web.Reflector{Reflector: shown, Log: log}
-		group.Go(func() error { return server.Serve(ctx, page) })
+		group.Go(func() error { return web.ServeReflector(ctx, page, shown, log) })
 	}
 	return group.Wait()
 }

@@ -135,7 +135,9 @@ func (s *Source[C]) load(requested bool) error {
 	}
 	data, err := readFile(s.path)
 	if err == nil && bytes.Equal(data, s.accepted) {
-		s.clearRejection()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.state.Error, s.state.Refused = "", time.Time{}
 		return nil
 	}
 	if err == nil {
@@ -172,13 +174,6 @@ func (s *Source[C]) accept(config C, data []byte) {
 	defer s.mu.Unlock()
 	s.config = config
 	s.state = State{Path: s.path, Loaded: time.Now(), Digest: fmt.Sprintf("%x", sha256.Sum256(data))}
-}
-
-// clearRejection is called when the file is the running configuration again.
-func (s *Source[C]) clearRejection() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.state.Error, s.state.Refused = "", time.Time{}
 }
 
 // reject records why the file can't be used, and logs each of its errors, unless they

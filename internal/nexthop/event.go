@@ -93,14 +93,11 @@ func (t *table) rerouteThrough(before, now link) {
 // rerouteUsers marks the entries whose route uses a device, or a VLAN device on
 // top of it.
 func (t *table) rerouteUsers(index int) {
-	for e := range t.index.byDevice[index] {
-		t.reroute(e)
-	}
-	for _, l := range t.view.links {
-		if l.parent != index {
+	for device, users := range t.index.byDevice {
+		if device != index && t.view.links[device].parent != index {
 			continue
 		}
-		for e := range t.index.byDevice[l.index] {
+		for e := range users {
 			t.reroute(e)
 		}
 	}

@@ -100,23 +100,18 @@ func check(wrong func() error) http.HandlerFunc {
 	}
 }
 
-// Reflector shows a route reflector over HTTP: status and routes as JSON,
-// metrics, and whether it lives and is ready. It has no page.
-type Reflector struct {
-	Reflector observe.Reflector
-	Log       *slog.Logger
-}
-
-// Serve answers on the listener, which it closes, until ctx ends.
-func (r *Reflector) Serve(ctx context.Context, listener net.Listener) error {
+// ServeReflector shows a route reflector over HTTP: status and routes as JSON, metrics,
+// and whether it lives and is ready. It has no page. It answers on the listener, which
+// it closes, until ctx ends.
+func ServeReflector(ctx context.Context, listener net.Listener, r observe.Reflector, log *slog.Logger) error {
 	mux := http.NewServeMux()
-	answer := httpd.JSON{Log: r.Log}.Handler
-	mux.HandleFunc("/api/v1/status", answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Reflector.Status(), nil }))
-	mux.HandleFunc("/api/v1/routes", answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Reflector.Shown(), nil }))
-	mux.Handle("/metrics", metricsHandler(r.Log, reflectorMetrics(r.Reflector)))
+	answer := httpd.JSON{Log: log}.Handler
+	mux.HandleFunc("/api/v1/status", answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Status(), nil }))
+	mux.HandleFunc("/api/v1/routes", answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Shown(), nil }))
+	mux.Handle("/metrics", metricsHandler(log, reflectorMetrics(r)))
 	mux.HandleFunc("/healthz", check(func() error { return nil })) // it is alive if it answers
-	mux.HandleFunc("/readyz", check(r.Reflector.Ready))
-	return serve(ctx, listener, mux, r.Log)
+	mux.HandleFunc("/readyz", check(r.Ready))
+	return serve(ctx, listener, mux, log)
 }
 
 // policy is the page's Content-Security-Policy: nothing from other origins, nothing

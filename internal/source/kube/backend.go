@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -72,7 +73,7 @@ func (t *translation) withNodes(s *lb.Service, backends []lb.Backend, all []targ
 			continue
 		}
 		if n := t.nodes[name]; n != nil {
-			b.Node = n.anyAddress(s.Address.Is4())
+			b.Node = cmp.Or(n.address(s.Address.Is4()), n.four, n.six) // of the other family if need be
 		}
 		b.Outside = !b.Node.IsValid()
 	}

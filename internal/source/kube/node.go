@@ -70,14 +70,6 @@ func (n *node) address(four bool) netip.Addr {
 	return n.six
 }
 
-// anyAddress returns the node's address of a family, or else of the other one.
-func (n *node) anyAddress(four bool) netip.Addr {
-	if a := n.address(four); a.IsValid() {
-		return a
-	}
-	return n.address(!four)
-}
-
 // sameMember reports whether two versions of a node are equal as backends.
 func (n *node) sameMember(o *node) bool {
 	return n != nil && o != nil && n.ready == o.ready && n.excluded == o.excluded && n.four == o.four && n.six == o.six

@@ -225,10 +225,7 @@ func (s *Source) deliver(c Change, apply func(source.Update) error) error {
 		s.passwords.removeOthers(u.Routes.Peers)
 	}
 	s.updateState()
-	select {
-	case s.unsaved <- struct{}{}:
-	default:
-	}
+	signal(s.unsaved)
 	return err
 }
 
@@ -272,12 +269,13 @@ func (s *Source) changed(kind Kind, change func(*Cache)) {
 		s.followSecrets()
 	}
 	s.mu.Unlock()
-	s.signal()
+	signal(s.wake)
 }
 
-func (s *Source) signal() {
+// signal wakes who waits for a channel with room for one signal.
+func signal(c chan<- struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -289,7 +287,7 @@ func (s *Source) listed(list Object) {
 		l.listed = true
 	}
 	s.mu.Unlock()
-	s.signal()
+	signal(s.wake)
 }
 
 // synced reports whether all lists have been read once, including those of referenced Secrets.

@@ -90,7 +90,7 @@ func (s *Source) setDenied(f watchedList, err error) {
 	}
 	if f.kind == KindSecret && apierrors.IsForbidden(err) {
 		l.listed = true
-		s.signal()
+		signal(s.wake)
 	}
 	if l.denied != err.Error() {
 		l.denied = err.Error()
