@@ -63,7 +63,7 @@ fast() {
 	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
 	run plain -skip "$api|$operators|$alone" "${without[@]}"
 	CGO_ENABLED=1 run race -race -skip "$api" "${with[@]}"
-	DIR=tools run tools ./kubeschema ./prose
+	DIR=tools run tools ./prose
 }
 
 rest() {

@@ -233,7 +233,6 @@ func selectors(w *world) {
 	w.has(svc, "203.0.113.0")
 }
 
-// Those who wait are served in the order in which they were created.
 // A Service gets its address when its namespace is known, however late that is: before,
 // the wrong pool may be the first to match.
 func newNamespaces(w *world) {
@@ -258,6 +257,7 @@ func newNamespaces(w *world) {
 	w.awaitEvents(svc, "Normal Allocated")
 }
 
+// Those who wait are served in the order in which they were created.
 func exhaustion(w *world) {
 	w.run()
 	p := w.knownPool("small", "192.0.2.0/32")
