@@ -146,9 +146,7 @@ func AwaitSessions(ctx context.Context, sockets []string, bfd bool) error {
 			if err == nil && missing == "" {
 				break
 			}
-			select {
-			case <-time.After(sessionPoll):
-			case <-ctx.Done():
+			if Sleep(ctx, sessionPoll) != nil {
 				return errors.Join(fmt.Errorf("%s: waiting for %s", socket, missing), err, ctx.Err())
 			}
 		}

@@ -35,31 +35,13 @@ type builder struct {
 // build creates everything in the order of dependencies. After an error demolish is
 // called.
 func (b *builder) build(ctx context.Context) error {
-	hosts := []struct {
-		what string
-		step func(*Host) error
-	}{
-		{"namespaces", b.createNamespace},
-		{"directories", b.populate},
-		{"sysctls", b.tune},
-	}
-	network := []struct {
-		what string
-		step func(*Host) error
-	}{
-		{"interface programs", b.program},
-		{"interfaces", b.plumb},
-		{"overlays", b.overlay},
-		{"bridges", b.bridge},
-		{"addresses", b.address},
-		{"routes", b.route},
-		{"rules", b.filter},
-		{"processes", b.startProcesses},
-	}
-	for _, s := range hosts {
-		if err := b.eachHost(ctx, s.what, s.step); err != nil {
-			return err
-		}
+	err := b.eachHost(ctx,
+		step{"namespaces", b.createNamespace},
+		step{"directories", b.populate},
+		step{"sysctls", b.tune},
+	)
+	if err != nil {
+		return err
 	}
 	b.lab.labs.progress("%d links", len(b.topology.Links))
 	for _, l := range b.topology.Links {
@@ -67,22 +49,35 @@ func (b *builder) build(ctx context.Context) error {
 			return fmt.Errorf("link %s to %s: %w", l.A, l.B, err)
 		}
 	}
-	for _, s := range network {
-		if err := b.eachHost(ctx, s.what, s.step); err != nil {
-			return err
-		}
-	}
-	return nil
+	return b.eachHost(ctx,
+		step{"interface programs", b.program},
+		step{"interfaces", b.plumb},
+		step{"overlays", b.overlay},
+		step{"bridges", b.bridge},
+		step{"addresses", b.address},
+		step{"routes", b.route},
+		step{"rules", b.filter},
+		step{"processes", b.startProcesses},
+	)
 }
 
-func (b *builder) eachHost(ctx context.Context, what string, step func(*Host) error) error {
-	b.lab.labs.progress("%s of %d hosts", what, len(b.topology.Hosts))
-	for i := range b.topology.Hosts {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := step(&b.topology.Hosts[i]); err != nil {
-			return fmt.Errorf("host %s: %w", b.topology.Hosts[i].Name, err)
+// step is a part of the building of each host.
+type step struct {
+	what string
+	do   func(*Host) error
+}
+
+// eachHost takes one step after the other with all hosts.
+func (b *builder) eachHost(ctx context.Context, steps ...step) error {
+	for _, s := range steps {
+		b.lab.labs.progress("%s of %d hosts", s.what, len(b.topology.Hosts))
+		for i := range b.topology.Hosts {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := s.do(&b.topology.Hosts[i]); err != nil {
+				return fmt.Errorf("host %s: %w", b.topology.Hosts[i].Name, err)
+			}
 		}
 	}
 	return nil
@@ -151,12 +146,9 @@ func Chown(dir, owner string) error {
 	if err != nil {
 		return err
 	}
-	uid, err := strconv.Atoi(account.Uid)
-	if err != nil {
-		return err
-	}
-	gid, err := strconv.Atoi(account.Gid)
-	if err != nil {
+	uid, err1 := strconv.Atoi(account.Uid)
+	gid, err2 := strconv.Atoi(account.Gid)
+	if err := errors.Join(err1, err2); err != nil {
 		return err
 	}
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {

@@ -147,6 +147,9 @@ func claim(dir string, s State) error {
 	return nil
 }
 
+// lockPoll is the time between two attempts to lock a lab.
+const lockPoll = 10 * time.Millisecond
+
 // lock locks the lab against other processes and calls until the returned function is
 // called. It waits until ctx ends.
 func lock(ctx context.Context, dir string) (unlock func(), err error) {
@@ -154,24 +157,22 @@ func lock(ctx context.Context, dir string) (unlock func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	retry := time.NewTicker(10 * time.Millisecond)
-	defer retry.Stop()
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return func() { _ = f.Close() }, nil
 		}
 		if !errors.Is(err, unix.EWOULDBLOCK) {
-			_ = f.Close()
-			return nil, fmt.Errorf("lock %s: %w", dir, err)
+			err = fmt.Errorf("lock %s: %w", dir, err)
+			break
 		}
-		select {
-		case <-ctx.Done():
-			_ = f.Close()
-			return nil, fmt.Errorf("another process is changing it: %w", ctx.Err())
-		case <-retry.C:
+		if err = Sleep(ctx, lockPoll); err != nil {
+			err = fmt.Errorf("another process is changing it: %w", err)
+			break
 		}
 	}
+	_ = f.Close()
+	return nil, err
 }
 
 // listStates returns the states of all labs below base, by name.
