@@ -62,21 +62,13 @@ type series [HistoryLength]float32
 // history remembers the last HistoryLength seconds.
 type history struct {
 	// at is where the next second goes.
-	at     int
-	totals [totalsKept]series
+	at int
+	// The totals.
+	packets, bytes, flows, drops series
 	// services have their packets a second. Those that have been idle all the time
 	// have no series, nor have more than maxSeries.
 	services map[lb.VIP]*series
 }
-
-// What is remembered of the totals, by its place in history.totals.
-const (
-	packetsKept = iota
-	bytesKept
-	flowsKept
-	dropsKept
-	totalsKept
-)
 
 func newHistory() *history {
 	h := &history{services: map[lb.VIP]*series{}}
@@ -89,10 +81,10 @@ func newHistory() *history {
 // add remembers one second.
 func (h *history) add(s interval) {
 	total := s.totals()
-	h.totals[packetsKept][h.at] = float32(total.PacketsPerSecond)
-	h.totals[bytesKept][h.at] = float32(total.BytesPerSecond)
-	h.totals[flowsKept][h.at] = float32(total.NewFlowsPerSecond)
-	h.totals[dropsKept][h.at] = float32(total.DropsPerSecond)
+	h.packets[h.at] = float32(total.PacketsPerSecond)
+	h.bytes[h.at] = float32(total.BytesPerSecond)
+	h.flows[h.at] = float32(total.NewFlowsPerSecond)
+	h.drops[h.at] = float32(total.DropsPerSecond)
 	for vip, ring := range h.services {
 		if _, present := s.to.Services[vip]; !present {
 			delete(h.services, vip)
@@ -123,7 +115,7 @@ func (h *history) put(vip lb.VIP, rate float64) {
 // idle is the series of a service that has had no packets yet, where the counters could be read.
 func (h *history) idle() *series {
 	ring := new(series)
-	for i, v := range h.totals[packetsKept] {
+	for i, v := range h.packets {
 		if v != v { // not a number
 			ring[i] = v
 		}
@@ -134,8 +126,8 @@ func (h *history) idle() *series {
 // gap remembers a second of which nothing is known.
 func (h *history) gap() {
 	unknown := float32(math.NaN())
-	for i := range h.totals {
-		h.totals[i][h.at] = unknown
+	for _, ring := range []*series{&h.packets, &h.bytes, &h.flows, &h.drops} {
+		ring[h.at] = unknown
 	}
 	for _, ring := range h.services {
 		ring[h.at] = unknown
@@ -146,10 +138,10 @@ func (h *history) gap() {
 // shown is the history of the totals.
 func (h *history) shown() History {
 	return History{
-		PacketsPerSecond:  h.points(&h.totals[packetsKept]),
-		BytesPerSecond:    h.points(&h.totals[bytesKept]),
-		NewFlowsPerSecond: h.points(&h.totals[flowsKept]),
-		DropsPerSecond:    h.points(&h.totals[dropsKept]),
+		PacketsPerSecond:  h.points(&h.packets),
+		BytesPerSecond:    h.points(&h.bytes),
+		NewFlowsPerSecond: h.points(&h.flows),
+		DropsPerSecond:    h.points(&h.drops),
 	}
 }
 
