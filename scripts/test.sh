@@ -47,7 +47,7 @@ packages() { go list ./... | sed "s#^$module#.#" | grep -E "$@"; }
 # goroutines, start processes, or compare what BPF programs do with packets.
 readonly plain='^\./(api|cmd|deploy|lab|test)(/|$)|^\./internal/(alloc|dataplane|frame|lb|maglev|version)(/|$)'
 # Packages that take longest, in this order; they begin first.
-longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp ./test/e2e/{operate,routes})
+longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp/packets ./test/e2e/{operate,routes})
 readonly longest
 # Packages that make test leaves to make test-all, and tests of test/e2e/operate: those
 # that need a browser or Prometheus, and those that run with the executables of a release

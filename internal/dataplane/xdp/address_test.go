@@ -30,7 +30,7 @@ func addressTable(t *testing.T, p *Plane) map[table.BalancerAddressKey]table.Bal
 func TestAddresses(t *testing.T) {
 	const usable, reject = table.BalancerAddressFlagADDRESS_USABLE, table.BalancerAddressFlagADDRESS_REJECT
 	dir := testPins(t)
-	p := openTestPlane(t, dir, newStaticHops())
+	p := openTestPlane(t, dir)
 	want := map[table.BalancerAddressKey]table.BalancerAddressFlag{}
 	check := func(when string) {
 		t.Helper()
@@ -38,10 +38,11 @@ func TestAddresses(t *testing.T) {
 			t.Errorf("%s: addresses %v, want %v", when, got, want)
 		}
 	}
-	untagged, tagged := addressKey(lb.VIP{Address: vip4}), addressKey(lb.VIP{Address: vip4, Segment: segment(100)})
+	segment := lb.Segment{Type: lb.SegmentVLAN, ID: 100}
+	untagged, tagged := addressKey(lb.VIP{Address: vip4}), addressKey(lb.VIP{Address: vip4, Segment: segment})
 	web, empty, tenant := manyBackends(vip4, 2), manyBackends(vip4, 0), manyBackends(vip4, 1)
 	empty.Port, empty.Unavailable = 81, lb.Reject
-	tenant.Segment = segment(100)
+	tenant.Segment = segment
 
 	update(t, p, empty)
 	want[untagged] = reject
@@ -60,7 +61,7 @@ func TestAddresses(t *testing.T) {
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	p = openTestPlane(t, dir, newStaticHops())
+	p = openTestPlane(t, dir)
 	check("adopted")
 	remove(t, p, empty.VIP)
 	want[untagged] = usable

@@ -28,7 +28,7 @@ func (deviceGoneError) Error() string { return "device is gone" }
 
 // handoverDevices are those of the backends that XDP can't send to (package
 // handover).
-func handoverDevices(pl *plan, r resolver) []handoverDevice {
+func handoverDevices(pl *plan, r Resolver) []handoverDevice {
 	var devices []handoverDevice
 	for i, hop := range pl.hops {
 		device := program.Device{Index: hop.Hop.Index, MAC: hop.Hop.Source}

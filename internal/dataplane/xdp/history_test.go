@@ -7,16 +7,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"strconv"
 	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
-	"github.com/gopacket/gopacket/layers"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	builder "fairlead.io/fairlead/internal/frame"
 	"fairlead.io/fairlead/internal/lb"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
@@ -26,7 +24,7 @@ import (
 type balanced struct {
 	t       *testing.T
 	dir     string
-	hops    *staticHops
+	hops    lossyHops
 	plane   *Plane
 	program *ebpf.Program
 	service lb.Service
@@ -37,7 +35,7 @@ type balanced struct {
 // newBalanced returns a balancer of a service whose clients and backends are to
 // be set.
 func newBalanced(t *testing.T, svc lb.Service) *balanced {
-	b := &balanced{t: t, dir: testPins(t), hops: newStaticHops(), service: svc, ids: map[lb.MAC]lb.BackendID{}}
+	b := &balanced{t: t, dir: testPins(t), hops: lossyHops{lost: map[netip.Addr]bool{}}, service: svc, ids: map[lb.MAC]lb.BackendID{}}
 	b.open()
 	return b
 }
@@ -103,7 +101,11 @@ func (b *balanced) Restart() error {
 
 // Send implements dataplanetest.Subject.
 func (b *balanced) Send(flow int, phase dataplanetest.Phase) (id netip.AddrPort, ok bool, err error) {
-	verdict, frame, err := testRun(b.program, phasePacket(b.service.VIP, b.clients[flow], phase))
+	in, err := phasePacket(b.service.VIP, b.clients[flow], phase)
+	if err != nil {
+		return id, false, err
+	}
+	verdict, frame, err := testRun(b.program, in)
 	switch {
 	case err != nil || verdict == xdpDrop:
 		return id, false, err
@@ -131,12 +133,15 @@ func (b *balanced) State() (dataplanetest.State, error) {
 }
 
 // phasePacket is a flow's packet of a phase.
-func phasePacket(vip lb.VIP, client netip.AddrPort, phase dataplanetest.Phase) []byte {
-	f := clientFrame(vip, client)
-	if tcp, ok := f.ip[1].(*layers.TCP); ok {
-		tcp.SYN, tcp.ACK = phase == dataplanetest.Opening, phase == dataplanetest.Open
+func phasePacket(vip lb.VIP, client netip.AddrPort, phase dataplanetest.Phase) ([]byte, error) {
+	packet := builder.Description{From: client, To: netip.AddrPortFrom(vip.Address, vip.Port), Protocol: builder.UDP}
+	if vip.Protocol == lb.TCP {
+		packet.Protocol = builder.TCP
+		packet.Flags = map[dataplanetest.Phase]builder.Flags{dataplanetest.Opening: builder.SYN, dataplanetest.Open: builder.ACK}[phase]
 	}
-	return f.build()
+	frame, err := packet.Build()
+	copy(frame, selfTestHop.Source[:])
+	return frame, err
 }
 
 // shape is what the histories of a balancer's service are about.
@@ -154,37 +159,22 @@ func (b *balanced) shape(flows, backends int) dataplanetest.Shape {
 		}
 		b.clients = append(b.clients, client)
 		shape.Flows = append(shape.Flows, dataplanetest.Flow{
-			Key:   flowHash(1, svc.VIP, client, lb.AffinityFlow),
-			Place: uint32(flowHash(1, svc.VIP, client, svc.Affinity) >> 32),
+			Key:   dataplanetest.FlowHash(1, svc.VIP, client, lb.AffinityFlow),
+			Place: uint32(dataplanetest.FlowHash(1, svc.VIP, client, svc.Affinity) >> 32),
 		})
 	}
 	for i := range backends {
 		id := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 0, 2, byte(21 + i)}), svc.Port)
-		b.ids[macOf(id.Addr())] = id
+		b.ids[selfTestMAC(id.Addr())] = id
 		shape.Backends = append(shape.Backends, id)
 	}
 	return shape
 }
 
-// testSeed is the seed of a random test: another one in each run, or that of a
-// run that failed, from the environment's FAIRLEAD_SEED.
-func testSeed(t testing.TB) uint64 {
-	t.Helper()
-	seed := rand.Uint64()
-	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("FAIRLEAD_SEED=%d", seed)
-	return seed
-}
-
 // historyServices are services of every kind that tracking distinguishes.
 func historyServices() map[string]lb.Service {
 	all := map[string]lb.Service{}
-	for _, vip := range []netip.Addr{vip4, vip6} {
+	for family, vip := range map[string]netip.Addr{"ipv4": vip4, "ipv6": vip6} {
 		for _, affinity := range []lb.Affinity{lb.AffinityFlow, lb.AffinityClient} {
 			for _, tracking := range []lb.Tracking{lb.TrackingMinimal, lb.TrackingFull} {
 				for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
@@ -195,7 +185,7 @@ func historyServices() map[string]lb.Service {
 					if protocol == lb.UDP {
 						svc.Learn = dataplanetest.Learn
 					}
-					all[fmt.Sprintf("%s/%s/%s/%s", family(vip), protocol, affinity, tracking)] = svc
+					all[fmt.Sprintf("%s/%s/%s/%s", family, protocol, affinity, tracking)] = svc
 				}
 			}
 		}
@@ -209,7 +199,7 @@ func historyServices() map[string]lb.Service {
 func TestHistories(t *testing.T) {
 	for name, svc := range historyServices() {
 		t.Run(name, func(t *testing.T) {
-			seed := testSeed(t)
+			seed := dataplanetest.RandomSeed(t)
 			b := newBalanced(t, svc)
 			shape := b.shape(24, 7)
 			if err := dataplanetest.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150); err != nil {

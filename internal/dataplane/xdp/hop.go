@@ -17,8 +17,8 @@ import (
 // loopback is the index of every network namespace's first interface.
 const loopback = 1
 
-// resolver finds how backends are reached; *nexthop.Resolver is one.
-type resolver interface {
+// Resolver finds how backends are reached; *nexthop.Resolver is one.
+type Resolver interface {
 	Follow(vip lb.VIP, targets []nexthop.Target) []nexthop.Result
 	Forget(vip lb.VIP)
 	Ports(bridge int) []nexthop.Port

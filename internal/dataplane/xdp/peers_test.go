@@ -35,7 +35,7 @@ func TestPeersDecideAlike(t *testing.T) {
 			continue // a balancer can't know UDP flows that it has not seen
 		}
 		t.Run(name, func(t *testing.T) {
-			p := newPeers(t, svc, rand.New(rand.NewPCG(testSeed(t), 0)))
+			p := newPeers(t, svc, rand.New(rand.NewPCG(dataplanetest.RandomSeed(t), 0)))
 			for _, b := range p.all {
 				p.join(b)
 			}

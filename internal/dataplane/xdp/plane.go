@@ -85,12 +85,13 @@ type Config struct {
 	// the one in use. It must not call the plane.
 	Replaced func(reason string)
 
-	// For tests: the tables' layout, if it is not the present one, whether
-	// programs do without the self-test, which takes longer than they do, and what
-	// waits for a grace period in the kernel's place.
-	layout      string
-	untested    bool
-	synchronize func() error
+	// Synchronize, if set, waits for a grace period in the kernel's place, for tests.
+	Synchronize func() error
+
+	// For tests: the tables' layout, if it is not the present one, and whether
+	// programs do without the self-test, which takes longer than they do.
+	layout   string
+	untested bool
 }
 
 // What a Plane can do in addition to balancing.
@@ -107,7 +108,7 @@ var (
 type Plane struct {
 	config   Config
 	tables   *table.Tables
-	resolver resolver
+	resolver Resolver
 	// epoch is the zero of the tracking's clock.
 	epoch    time.Time
 	stale    *dataplane.StaleQueue
@@ -155,7 +156,7 @@ func Open(cfg Config) (*Plane, error) {
 }
 
 // newPlane is a plane that is attached nowhere.
-func newPlane(cfg Config, hops resolver) (*Plane, error) {
+func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 	pins := ""
 	if cfg.PinDir != "" {
 		if err := table.MountBPF(cfg.PinDir); err != nil {
@@ -163,7 +164,7 @@ func newPlane(cfg Config, hops resolver) (*Plane, error) {
 		}
 		pins = filepath.Join(cfg.PinDir, cmp.Or(cfg.layout, table.Layout))
 	}
-	tables, err := table.Open(pins, cfg.Capacity.OrDefault(), cfg.synchronize)
+	tables, err := table.Open(pins, cfg.Capacity.OrDefault(), cfg.Synchronize)
 	if err != nil {
 		return nil, err
 	}

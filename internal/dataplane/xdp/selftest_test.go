@@ -12,10 +12,10 @@ import (
 
 // The program in use contains what the services need, and nothing else.
 func TestProgramSuitsItsServices(t *testing.T) {
-	p, _ := newTestPlane(t)
+	p := openTestPlane(t, testPins(t))
 	want := func(f program.Features) {
 		t.Helper()
-		if _, err := p.Program(); err != nil {
+		if _, err := p.programs.Specialise(); err != nil {
 			t.Fatal(err)
 		}
 		if p.programs.Features != f {
@@ -43,7 +43,7 @@ func TestSelfTest(t *testing.T) {
 	if err := selfTest(program.AllFeatures, 7); err != nil {
 		t.Errorf("whole program: %v", err)
 	}
-	p, _ := newTestPlane(t)
+	p := openTestPlane(t, testPins(t))
 	for _, c := range selfTestCases() {
 		svc := c.svc
 		loaded, err := p.programs.Load(program.AllFeatures &^ propertiesOf(svc).needs())

@@ -135,3 +135,34 @@ func TestRecordsDontOutliveTheirBackends(t *testing.T) {
 		}
 	}
 }
+
+// The records of a closed flow are there for a while, in which its server may go
+// on, and then forgotten sooner than an idle one's.
+func TestClosedFlowsAreForgotten(t *testing.T) {
+	closing, open := table.BalancerFlow{Closing: 1}, table.BalancerFlow{}
+	if got := idleTime(&closing, time.Hour); got != closingTimeout {
+		t.Errorf("a closed flow is idle after %s, want %s", got, closingTimeout)
+	}
+	if got := idleTime(&closing, time.Second); got != time.Second {
+		t.Errorf("a closed flow is idle after %s, want the service's second", got)
+	}
+	if got := idleTime(&open, time.Hour); got != time.Hour {
+		t.Errorf("an open flow is idle after %s, want an hour", got)
+	}
+}
+
+// The latest are kept, whatever the order in which records come.
+func TestLatestFlows(t *testing.T) {
+	latest := latestFlows{now: 1000, limit: 3}
+	for _, seen := range []uint32{10, 900, 20, 1000, 30, 999, 40, 50, 1001} {
+		latest.add(&table.BalancerFlow{Seen: seen})
+	}
+	latest.cut()
+	var got []uint32
+	for _, f := range latest.flows {
+		got = append(got, f.Seen)
+	}
+	if len(got) != 3 || got[0]+got[1] != 2001 || got[2] != 999 {
+		t.Errorf("latest %v, want 1000 and 1001, then 999", got)
+	}
+}

@@ -52,7 +52,7 @@ func measureAll(ctx context.Context, cfg bench.Config, p plan) (findings, error)
 // measure compares the programs of a group: a warm-up of each, then rounds of all
 // programs with all numbers of flows.
 func measure(ctx context.Context, g group, p plan, found findings) (err error) {
-	w := &workbench{planes: map[subject]*xdp.Plane{}}
+	w := &workbench{planes: map[subject]*xdp.Unattached{}}
 	defer func() { err = errors.Join(err, w.close()) }()
 	if err := w.open(ctx, g); err != nil {
 		return err

@@ -51,7 +51,7 @@ func TestRefusedPacketsAreAnError(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
-	w := &workbench{planes: map[subject]*xdp.Plane{}}
+	w := &workbench{planes: map[subject]*xdp.Unattached{}}
 	defer func() {
 		if err := w.close(); err != nil {
 			t.Error(err)

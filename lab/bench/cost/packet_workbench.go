@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -35,7 +36,7 @@ func (s *series) run(n int) (perPacket float64, err error) {
 // workbench holds the programs of one group.
 type workbench struct {
 	series []*series
-	planes map[subject]*xdp.Plane
+	planes map[subject]*xdp.Unattached
 	closes []func() error
 }
 
@@ -99,8 +100,8 @@ func (w *workbench) load(ctx context.Context, t workload, s subject) (func(wire.
 	return func(l wire.Load) (*wire.Front, error) { return wire.NewFront(program, l) }, nil
 }
 
-func (w *workbench) loadBalancer(ctx context.Context, t workload, s subject) (*xdp.Plane, error) {
-	plane, err := xdp.OpenUnattached(t.capacity(s))
+func (w *workbench) loadBalancer(ctx context.Context, t workload, s subject) (*xdp.Unattached, error) {
+	plane, err := xdp.OpenUnattached(xdp.Config{Capacity: t.capacity(s), Seed: 1, Log: slog.New(slog.DiscardHandler)}, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets_test
+
+import (
+	"context"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// tcpSegment is a TCP segment of a flow with the flags that flag sets.
+func tcpSegment(vip lb.VIP, client netip.AddrPort, flag func(*layers.TCP)) []byte {
+	f := clientFrame(vip, client)
+	tcp := f.ip[1].(*layers.TCP)
+	tcp.SYN, tcp.ACK = false, true
+	flag(tcp)
+	f.ip = []gopacket.SerializableLayer{f.ip[0], tcp}
+	return f.build()
+}
+
+func liveFlows(t *testing.T, p *xdp.Unattached, svc *lb.Service) int {
+	t.Helper()
+	counts, err := p.CountFlows(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := 0
+	for _, n := range counts[svc.VIP] {
+		total += n
+	}
+	return total
+}
+
+// age makes all records older than they are.
+func age(t *testing.T, p *xdp.Unattached, by time.Duration) {
+	t.Helper()
+	aged := map[uint64]table.BalancerFlow{}
+	err := table.EachRecord(p.Tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) {
+		flow.Seen -= uint32(by >> table.FlowTimeShift)
+		aged[key] = *flow
+	})
+	for key, flow := range aged {
+		if err == nil {
+			err = p.Tables.Maps.Flows.Put(key, flow)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A flow that its client has closed doesn't count after some seconds of silence,
+// a SYN opens it again, and a live one counts until it is idle.
+func TestCountFlows(t *testing.T) {
+	const closedSilence = 3 * time.Second // until a closed flow doesn't count
+	none := func(*layers.TCP) {}
+	fin := func(tcp *layers.TCP) { tcp.FIN = true }
+	rst := func(tcp *layers.TCP) { tcp.RST = true }
+	p, _ := newTestPlane(t)
+	svc := manyBackends(vip4, 3)
+	svc.Tracking = lb.TrackingFull
+	update(t, p, svc)
+	clients := make([]netip.AddrPort, 3)
+	for i := range clients {
+		clients[i] = netip.AddrPortFrom(client4.Addr(), uint16(1000+i))
+		run(t, p, flowPacket(svc.VIP, clients[i]))
+		run(t, p, tcpSegment(svc.VIP, clients[i], none))
+	}
+	want := func(live int, when string) {
+		t.Helper()
+		if got := liveFlows(t, p, svc); got != live {
+			t.Errorf("%s: %d flows are live, want %d", when, got, live)
+		}
+	}
+	want(3, "open")
+	run(t, p, tcpSegment(svc.VIP, clients[0], fin))
+	run(t, p, tcpSegment(svc.VIP, clients[1], rst))
+	want(3, "just closed")
+	stray := netip.AddrPortFrom(client4.Addr(), 2000)
+	run(t, p, tcpSegment(svc.VIP, stray, rst))
+	want(3, "a reset of nothing")
+	age(t, p, 2*closedSilence)
+	want(1, "closed a while ago")
+	run(t, p, tcpSegment(svc.VIP, clients[0], none)) // acknowledges what the server still sends
+	want(2, "half closed")
+	age(t, p, 2*closedSilence)
+	run(t, p, flowPacket(svc.VIP, clients[1]))
+	age(t, p, 2*closedSilence)
+	want(2, "opened again")
+	age(t, p, svc.Idle()+time.Minute)
+	want(0, "idle")
+
+	update(t, p, svc)
+	if got := stats(t, p).Services[svc.VIP].NewFlows; got != 4 {
+		t.Errorf("%d new flows, want the 4 SYNs", got)
+	}
+}
+
+// New flows are counted for the backend that has the counter now, not for the one that had it
+// before, and for the service also when their backend has left and another agent
+// has come.
+func TestNewFlowsOutliveBackendsAndAgents(t *testing.T) {
+	dir, hops := testPins(t), newStaticHops()
+	p := openTestPlane(t, dir, hops)
+	first, second := manyBackends(vip4, 1), manyBackends(vip4, 1)
+	second.Backends[0].Address = netip.MustParseAddr("10.0.2.99")
+	send := func(n int) {
+		for i := range n {
+			run(t, p, flowPacket(first.VIP, netip.AddrPortFrom(client4.Addr(), uint16(1000+i))))
+		}
+	}
+	want := func(svc *lb.Service, backend, all uint64, when string) {
+		t.Helper()
+		got := stats(t, p).Services[svc.VIP]
+		if b := got.Backends[svc.Backends[0].ID()].NewFlows; b != backend || got.NewFlows != all {
+			t.Errorf("%s: %d new flows of the backend and %d of the service, want %d and %d", when, b, got.NewFlows, backend, all)
+		}
+	}
+	update(t, p, first)
+	send(5)
+	want(first, 5, 5, "first")
+	update(t, p, second)
+	send(3)
+	want(second, 3, 8, "second")
+	if err := p.SweepFlows(2 * first.Idle()); err != nil { // the first one's slot becomes free
+		t.Fatal(err)
+	}
+	want(second, 3, 8, "the first has left")
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p = openTestPlane(t, dir, hops)
+	update(t, p, second)
+	send(2)
+	want(second, 5, 10, "another agent")
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets_test
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+)
+
+// Verdicts of tc programs, of linux/pkt_cls.h.
+const (
+	tcUnspecified = 0xffffffff // the kernel's
+	tcShot        = 2
+	tcRedirect    = 7
+)
+
+// replies is the program at the devices behind which XDP can't send, on the
+// tables of a plane whose sessions it answers.
+type replies struct {
+	plane   *xdp.Unattached
+	program *ebpf.Program
+}
+
+func newReplies(t *testing.T) replies {
+	t.Helper()
+	p, _ := newTestPlane(t)
+	program, err := program.LoadReply(program.HandoverConfig{Tables: p.Tables.ByName, Seed: 1}, 14)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := program.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return replies{p, program}
+}
+
+// want puts a frame in, and checks the verdict, the frame that comes out and the
+// exact set of counters; no exit means that nothing counts.
+func (r replies) want(t *testing.T, in, want []byte, verdict uint32, exit string) {
+	t.Helper()
+	var got uint32
+	out := make([]byte, len(in)+maxGrowth)
+	moved := exits(t, r.plane, func() {
+		var err error
+		options := ebpf.RunOptions{Data: in, DataOut: out}
+		got, err = r.program.Run(&options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = options.DataOut
+	})
+	if got != verdict {
+		t.Errorf("verdict %d, want %d", got, verdict)
+	}
+	if !bytes.Equal(out, want) {
+		t.Errorf("frame differs:\n%s", cmp.Diff(dump(want), dump(out)))
+	}
+	counted := map[string]uint64{}
+	if exit != "" {
+		counted[exit] = 1
+	}
+	if !maps.Equal(moved, counted) {
+		t.Errorf("counters %v, want %v", moved, counted)
+	}
+}
+
+// Answers, whole and in fragments, and errors become what XDP would make of
+// them, to a byte.
+func TestRepliesAsXDP(t *testing.T) {
+	r := newReplies(t)
+	for _, c := range natCases() {
+		t.Run(c.vip.String(), func(t *testing.T) {
+			update(t, r.plane, c.service())
+			endAllSessions(t, r.plane)
+			port := begin(t, r.plane, c)
+			for _, flags := range []uint8{tcpSYN | tcpACK, tcpACK, tcpACK | tcpPSH, tcpACK | tcpFIN} {
+				r.want(t, c.fromServer(flags, port).build(), c.atClient(flags).build(), tcRedirect, "forward_nat_reply")
+			}
+			for _, m := range errorsOf(c.vip.Address) {
+				for _, transport := range []int{8, 18, 0} {
+					in := errorFrame(router(c.vip.Address), c.snat(), m, quoteOf(c.atServer(tcpACK, port), transport), 60)
+					want := errorFrame(c.vip.Address, c.client.Addr(), m, retimed(quoteOf(c.fromClient(tcpACK), transport), 59), 59)
+					in.source, in.destination = macOf(c.backend.Addr()), ownMAC
+					want.source, want.destination = balancerMAC, clientMAC
+					r.want(t, in.build(), want.build(), tcRedirect, "forward_nat_reply")
+				}
+			}
+			c.payload = string(bytes.Repeat([]byte("fragments"), 150))
+			in, want := inFragments(c.fromServer(tcpACK, port), 7, 512), inFragments(c.atClient(tcpACK), 7, 512)
+			for i := range in {
+				r.want(t, in[i], want[i], tcRedirect, "forward_nat_reply")
+			}
+		})
+	}
+}
+
+// A session follows what the servers say: also here it is established, and closed.
+func TestRepliesMoveStates(t *testing.T) {
+	r := newReplies(t)
+	for _, c := range natCases() {
+		update(t, r.plane, c.service())
+		endAllSessions(t, r.plane)
+		port := begin(t, r.plane, c)
+		before := states(t, r.plane)
+		r.want(t, c.fromServer(tcpSYN|tcpACK, port).build(), c.atClient(tcpSYN|tcpACK).build(), tcRedirect, "forward_nat_reply")
+		if after := states(t, r.plane); after == before {
+			t.Errorf("%s: states are %v as before", c.vip, after)
+		}
+	}
+}
+
+// What is of no session goes to the kernel as it came; what may make no further
+// hop is dropped.
+func TestRepliesOfNoSession(t *testing.T) {
+	r := newReplies(t)
+	for _, c := range natCases() {
+		update(t, r.plane, c.service())
+		endAllSessions(t, r.plane)
+		port := begin(t, r.plane, c)
+		others := map[string][]byte{
+			"another port": c.fromServer(tcpACK, port+1).build(),
+			"to the VIP":   c.fromClient(tcpACK).build(),
+			"a later fragment": func() []byte {
+				c.payload = string(bytes.Repeat([]byte("fragments"), 150))
+				return inFragments(c.fromServer(tcpACK, port), 9, 512)[1]
+			}(),
+			"arp": append(bytes.Repeat([]byte{2}, 12), append([]byte{8, 6}, make([]byte, 46)...)...),
+		}
+		for name, frame := range others {
+			t.Run(fmt.Sprintf("%s %s", c.vip, name), func(t *testing.T) {
+				r.want(t, frame, frame, tcUnspecified, "")
+			})
+		}
+		last := c.fromServer(tcpACK, port)
+		last.ip = flowIP(c.vip.Protocol, c.backend, sessionEnd(c, port), 1, tcpACK)
+		r.want(t, last.build(), last.build(), tcShot, "drop_ttl")
+	}
+}
+
+// sessionEnd is this node's end of a session towards the backend.
+func sessionEnd(c natCase, port uint16) netip.AddrPort { return netip.AddrPortFrom(c.snat(), port) }

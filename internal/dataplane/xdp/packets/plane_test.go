@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package packets_test puts packets into the program of the XDP data plane and checks
+// what comes out: the verdict, the bytes, the counters, and what is left in the tables.
+package packets_test
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
+)
+
+// testIndex is the interface that BPF_PROG_TEST_RUN pretends packets came from:
+// the loopback. A hop through it is transmitted, any other one redirected.
+const testIndex = 1
+
+var testNumber atomic.Int64
+
+// staticHops reaches every address except those that are lost; the MAC address
+// of a hop says which one it is.
+type staticHops struct {
+	source lb.MAC
+	index  int
+	mtu    int
+	vlan   uint16
+	lost   map[netip.Addr]bool
+	// pending are those that the kernel hasn't resolved yet.
+	pending map[netip.Addr]bool
+	// beyond are the machines behind gateways.
+	beyond map[netip.Addr]bool
+	// handover, if not 0, is a device by which the kernel sends, not XDP.
+	handover int
+}
+
+func newStaticHops() *staticHops {
+	return &staticHops{
+		source: ownMAC, index: testIndex, mtu: 1500,
+		lost: map[netip.Addr]bool{}, pending: map[netip.Addr]bool{}, beyond: map[netip.Addr]bool{},
+	}
+}
+
+var (
+	ownMAC  = balancerMAC // interfaces have one address
+	local4  = netip.MustParseAddr("10.0.2.11")
+	local6  = netip.MustParseAddr("fd00:2::11")
+	errLost = errors.New("neighbour is unresolved")
+)
+
+func macOf(a netip.Addr) lb.MAC {
+	b := a.As16()
+	return lb.MAC{2, b[11], b[12], b[13], b[14], b[15]}
+}
+
+func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result {
+	results := make([]nexthop.Result, len(targets))
+	for i, t := range targets {
+		relay := t.Relay.IsValid() && !h.beyond[t.Relay]
+		if relay {
+			t = nexthop.Target{Address: t.Relay, OnLink: true, MAC: t.MAC}
+		}
+		if h.lost[t.Address] {
+			results[i].Err = errLost
+			continue
+		}
+		if h.pending[t.Address] {
+			results[i].Err = nexthop.ErrPending
+			continue
+		}
+		hop := nexthop.Hop{Interface: "lo", Index: h.index, Source: h.source, Destination: macOf(t.Address), VLAN: h.vlan, MTU: h.mtu, Relay: relay}
+		if t.Handover && h.handover != 0 {
+			hop = nexthop.Hop{Interface: "tunnel", Index: h.handover, Handover: true, MTU: h.mtu}
+		}
+		if !t.MAC.IsZero() {
+			hop.Destination = t.MAC
+		}
+		if !t.OnLink {
+			hop.Local = local6
+			if t.Address.Is4() {
+				hop.Local = local4
+			}
+		}
+		results[i].Hop = hop
+	}
+	return results
+}
+
+func (h *staticHops) Forget(lb.VIP)            {}
+func (h *staticHops) Ports(int) []nexthop.Port { return nil }
+func (h *staticHops) Notify(func(lb.VIP))      {}
+func (h *staticHops) Close() error             { return nil }
+
+func needRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("loading BPF programs needs root")
+	}
+}
+
+// inNamespace runs fn in a new network namespace with a veth pair, fl0 and fl1, on a
+// thread that ends with it.
+func inNamespace(t *testing.T, fn func() error) {
+	t.Helper()
+	needRoot(t)
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		done <- func() error {
+			ns, err := netns.New()
+			if err != nil {
+				return err
+			}
+			defer ns.Close()
+			if err := errors.Join(addVeth("fl0", "fl1"), setUp("lo")); err != nil {
+				return err
+			}
+			return fn()
+		}()
+	}()
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// addVeth makes a veth pair whose ends are up.
+func addVeth(name, peer string) error {
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: peer}); err != nil {
+		return err
+	}
+	return setUp(name, peer)
+}
+
+func setUp(names ...string) error {
+	for _, name := range names {
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkSetUp(link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// testPins returns a pin directory of the test's own.
+func testPins(t testing.TB) string {
+	t.Helper()
+	needRoot(t)
+	dir := filepath.Join(table.BPFRoot, fmt.Sprintf("fairlead-test-%d-%d", os.Getpid(), testNumber.Add(1)))
+	t.Cleanup(func() {
+		if err := xdp.Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// testCapacity suffices for most tests; tables of the default size take longer to make
+// than most tests run.
+var testCapacity = table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntries: 1 << 20, Flows: 1 << 12, Sources: 1 << 12, Limited: 1 << 10, Clients: 1 << 10, Sessions: 1 << 13}
+
+func openTestPlane(t testing.TB, dir string, hops xdp.Resolver) *xdp.Unattached {
+	t.Helper()
+	return openPlane(t, dir, hops, nil)
+}
+
+// openQuietPlane opens a plane whose grace periods take no time: no packet is
+// under way while tables change.
+func openQuietPlane(t testing.TB, dir string, hops xdp.Resolver) *xdp.Unattached {
+	t.Helper()
+	return openPlane(t, dir, hops, func() error { return nil })
+}
+
+func openPlane(t testing.TB, dir string, hops xdp.Resolver, synchronize func() error) *xdp.Unattached {
+	t.Helper()
+	p, err := xdp.OpenUnattached(xdp.Config{
+		PinDir: dir, Capacity: testCapacity, Seed: 1, TunnelEnds: []netip.Addr{local4, local6},
+		Log: slog.New(slog.DiscardHandler), Synchronize: synchronize,
+	}, hops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+// newTestPlane returns a plane that is attached nowhere; packets are put into
+// its program by run.
+func newTestPlane(t *testing.T) (*xdp.Unattached, *staticHops) {
+	t.Helper()
+	hops := newStaticHops()
+	return openTestPlane(t, testPins(t), hops), hops
+}
+
+// One plane of each mode passes all tests: most time goes into making tables and
+// verifying programs.
+func TestContract(t *testing.T) {
+	for _, forward := range xdp.Limits().Forwards {
+		t.Run(forward.String(), func(t *testing.T) {
+			t.Parallel()
+			p, hops := newTestPlane(t)
+			hops.lost[dataplanetest.Unusable] = true
+			needs := manyBackends(vip4, 1) // what all services of the suite need
+			needs.Forward, needs.Sources.Deny = forward, prefixes("192.0.2.0/24")
+			update(t, p, needs)
+			loaded, err := p.Program()
+			if err != nil {
+				t.Fatal(err)
+			}
+			dataplanetest.RunContract(t, dataplanetest.Harness{
+				New: func(t *testing.T) dataplane.DataPlane {
+					if err := p.Prune(t.Context(), nil); err != nil {
+						t.Fatal(err)
+					}
+					return p
+				},
+				MaxBackends: xdp.Limits().MaxBackends, Forward: forward,
+				Complete: func(backends []lb.Backend) []lb.Backend { return reached(forward, backends) },
+				Probe: func(t *testing.T, _ dataplane.DataPlane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
+					if forward.Translates() {
+						endAllSessions(t, p) // a SYN of the same client is a new flow
+					}
+					verdict, out, err := testRun(loaded, flowPacket(vip, client))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return receiver(t, verdict, out, vip, backends)
+				},
+			})
+		})
+	}
+}
+
+// reached gives backends what a mode needs to know in addition to their addresses: each
+// is behind a tunnel end point of the same address.
+func reached(forward lb.Forward, backends []lb.Backend) []lb.Backend {
+	backends = slices.Clone(backends)
+	if overlay := forward.Overlay(); overlay != lb.SegmentUnset {
+		for i := range backends {
+			b := &backends[i]
+			b.TunnelEnd, b.MAC, b.Segment = b.Address, segmentMAC, lb.Segment{Type: overlay, ID: 7}
+		}
+	}
+	return backends
+}
+
+// chosen finds the backend to which a flow's packet is sent by the MAC address
+// on the frame that comes out.
+func chosen(t *testing.T, p *xdp.Unattached, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
+	t.Helper()
+	verdict, frame := run(t, p, flowPacket(vip, client))
+	return receiver(t, verdict, frame, vip, backends)
+}
+
+// receiver is the backend that a program's frame is for, if it is sent.
+func receiver(t *testing.T, verdict uint32, frame []byte, vip lb.VIP, backends []lb.Backend) (lb.BackendID, bool) {
+	t.Helper()
+	if verdict != xdpTX {
+		return lb.BackendID{}, false
+	}
+	for _, b := range backends {
+		if lb.MAC(frame[:6]) == macOf(b.Address) {
+			return netip.AddrPortFrom(b.Address, vip.Port), true
+		}
+	}
+	t.Fatalf("%s: frame for an unknown backend: % x", vip, frame[:14])
+	return lb.BackendID{}, false
+}

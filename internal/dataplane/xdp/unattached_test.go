@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
+)
+
+var (
+	vip4    = netip.MustParseAddr("10.1.1.1")
+	vip6    = netip.MustParseAddr("fd00:10:1:1::1")
+	client4 = netip.MustParseAddrPort("192.0.2.7:41000")
+	client6 = netip.MustParseAddrPort("[2001:db8::7]:41000")
+	errLost = errors.New("neighbour is unresolved")
+)
+
+// lossyHops reaches every backend as fixedHops does, except those that are lost.
+type lossyHops struct {
+	fixedHops
+	lost map[netip.Addr]bool
+}
+
+func (h lossyHops) Follow(vip lb.VIP, targets []nexthop.Target) []nexthop.Result {
+	results := h.fixedHops.Follow(vip, targets)
+	for i, t := range targets {
+		if h.lost[t.Address] {
+			results[i] = nexthop.Result{Err: errLost}
+		}
+	}
+	return results
+}
+
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("loading BPF programs needs root")
+	}
+}
+
+var testNumber atomic.Int64
+
+// testPins returns a pin directory of the test's own.
+func testPins(t *testing.T) string {
+	t.Helper()
+	needRoot(t)
+	dir := filepath.Join(table.BPFRoot, fmt.Sprintf("fairlead-xdp-test-%d-%d", os.Getpid(), testNumber.Add(1)))
+	t.Cleanup(func() {
+		if err := Remove(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+func openTestPlane(t *testing.T, dir string) *Plane {
+	t.Helper()
+	return openPlane(t, dir, fixedHops{}, nil)
+}
+
+// openQuietPlane opens a plane whose grace periods take no time: no packet is
+// under way while tables change.
+func openQuietPlane(t *testing.T, dir string, hops Resolver) *Plane {
+	t.Helper()
+	return openPlane(t, dir, hops, func() error { return nil })
+}
+
+// openPlane opens a plane that is attached nowhere.
+func openPlane(t *testing.T, dir string, hops Resolver, synchronize func() error) *Plane {
+	t.Helper()
+	p, err := newPlane(Config{
+		PinDir: dir, Seed: 1, TunnelEnds: []netip.Addr{selfTestEnd}, Log: slog.New(slog.DiscardHandler), untested: true, Synchronize: synchronize,
+		Capacity: table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntries: 1 << 20, Flows: 1 << 12, Sources: 1 << 12, Limited: 1 << 10, Clients: 1 << 10, Sessions: 1 << 13},
+	}, hops)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return p
+}
+
+func manyBackends(vip netip.Addr, n int) *lb.Service {
+	svc := &lb.Service{Name: "web", VIP: lb.VIP{Address: vip, Port: 80, Protocol: lb.TCP}, Forward: lb.L2DSR, MinHealthy: 1}
+	for i := range n {
+		address := netip.AddrFrom4([4]byte{10, 0, byte(2 + i/250), byte(1 + i%250)})
+		svc.Backends = append(svc.Backends, lb.Backend{Address: address, Port: 80, Weight: 1})
+	}
+	return svc
+}
+
+func update(t *testing.T, p *Plane, svc *lb.Service) {
+	t.Helper()
+	if _, err := p.Update(t.Context(), svc); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func remove(t *testing.T, p *Plane, vip lb.VIP) {
+	t.Helper()
+	if err := p.Delete(t.Context(), vip); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRoundOf(t *testing.T) {
+	at := func(last byte, flags table.BalancerBackendFlag) slot {
+		return slot{BalancerBackend: table.BalancerBackend{Source: [6]byte{2, 0, 0, 0, 1, 0}, Destination: [6]byte{2, 0, 0, 0, 1, last}, Flags: uint8(flags)}}
+	}
+	relay := table.BalancerBackendFlagBACKEND_RELAY | table.BalancerBackendFlagBACKEND_USABLE
+	fallen := func(last byte) slot {
+		s := at(last, table.BalancerBackendFlagBACKEND_RELAY)
+		s.wasUsable = true
+		return s
+	}
+	lost := func(err error) slot {
+		return slot{backend: lb.Backend{Node: netip.MustParseAddr("10.0.2.12")}, hopErr: err}
+	}
+	before := at(7, relay)
+	before.Destination = [6]byte{2}
+	var crowd []slot
+	for i := range byte(40) {
+		crowd = append(crowd, at(200-i, relay))
+	}
+	for name, c := range map[string]struct {
+		slots []slot
+		want  table.BalancerPeerLookup
+	}{
+		"none":                   {nil, table.BalancerPeerLookup{}},
+		"own backends":           {[]slot{at(1, table.BalancerBackendFlagBACKEND_USABLE)}, table.BalancerPeerLookup{}},
+		"node that is down":      {[]slot{fallen(1), at(2, relay)}, table.BalancerPeerLookup{Next: 1, Peers: 1}},
+		"not up yet":             {[]slot{at(1, table.BalancerBackendFlagBACKEND_RELAY), at(2, relay)}, table.BalancerPeerLookup{Next: 0, Peers: 2}},
+		"down, another new":      {[]slot{fallen(1), at(1, table.BalancerBackendFlagBACKEND_RELAY), at(2, relay)}, table.BalancerPeerLookup{Next: 2, Peers: 1}},
+		"down, another up":       {[]slot{fallen(1), at(1, relay), at(2, relay)}, table.BalancerPeerLookup{Next: 0, Peers: 2}},
+		"all down":               {[]slot{fallen(2), fallen(1)}, table.BalancerPeerLookup{Next: 1, Peers: 2}},
+		"lost":                   {[]slot{lost(errLost)}, table.BalancerPeerLookup{}},
+		"not reached yet":        {[]slot{at(2, relay), lost(nexthop.ErrPending)}, table.BalancerPeerLookup{Peers: 1, Pending: 1}},
+		"next one up":            {[]slot{at(9, relay), at(5, relay), at(7, relay)}, table.BalancerPeerLookup{Next: 1, Peers: 3}},
+		"two of one node":        {[]slot{at(9, relay), at(5, relay), at(5, relay)}, table.BalancerPeerLookup{Next: 1, Peers: 2}},
+		"from the last round":    {[]slot{before}, table.BalancerPeerLookup{Next: 0, Peers: 1}},
+		"rather up":              {[]slot{before, at(9, relay)}, table.BalancerPeerLookup{Next: 1, Peers: 2}},
+		"more than are lookedUp": {crowd, table.BalancerPeerLookup{Next: 39, Peers: uint8(table.BalancerPeerLookupLimitPEER_LOOKUP_MAX)}},
+	} {
+		if got := lookupOrder(c.slots); got != c.want {
+			t.Errorf("%s: %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// In NAT mode nothing is needed but the backend's address.
+func TestProbesOfNAT(t *testing.T) {
+	svc := manyBackends(vip4, 2)
+	svc.Forward = lb.NAT
+	p := &Plane{config: Config{Log: slog.New(slog.DiscardHandler)}}
+	way, release, err := p.Open(svc, svc.Backends[1], 8080)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if want := (health.Path{Target: netip.MustParseAddrPort("10.0.2.2:8080")}); way != want {
+		t.Errorf("path %+v, want %+v", way, want)
+	}
+}
