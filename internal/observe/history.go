@@ -159,10 +159,7 @@ const dropPrefix = "drop_"
 func (s interval) totals() Totals {
 	var t Totals
 	for vip := range s.to.Services {
-		rate := s.service(vip)
-		t.PacketsPerSecond += rate.PacketsPerSecond
-		t.BytesPerSecond += rate.BytesPerSecond
-		t.NewFlowsPerSecond += rate.NewFlowsPerSecond
+		t.add(s.service(vip))
 	}
 	for name := range s.to.Exits {
 		if strings.HasPrefix(name, dropPrefix) {

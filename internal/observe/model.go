@@ -107,6 +107,12 @@ type Rate struct {
 	NewFlowsPerSecond float64 `json:"newFlowsPerSecond"`
 }
 
+func (r *Rate) add(o Rate) {
+	r.PacketsPerSecond += o.PacketsPerSecond
+	r.BytesPerSecond += o.BytesPerSecond
+	r.NewFlowsPerSecond += o.NewFlowsPerSecond
+}
+
 // Service is one service, desired and in the data plane.
 type Service struct {
 	Name string `json:"name"`

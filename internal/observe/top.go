@@ -35,8 +35,7 @@ func (s *Snapshot) Top(rows int) Top {
 		Backends: s.AllBackends(), Exits: []Exit{},
 	}
 	for _, s := range t.Services {
-		t.Total.PacketsPerSecond += s.PacketsPerSecond
-		t.Total.BytesPerSecond += s.BytesPerSecond
+		t.Total.add(s.Rate)
 	}
 	for _, e := range status.Exits {
 		if e.PacketsPerSecond > 0 {
