@@ -5,10 +5,12 @@ package bench
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,7 +31,7 @@ const (
 	// dialers bounds the connections that are being opened: each takes a thread in
 	// the client's namespace.
 	dialers = 64
-	// maxReports is how many broken connections are described.
+	// maxReports is how many broken connections, and lost datagrams, are described.
 	maxReports = 10
 )
 
@@ -188,7 +190,9 @@ func (l *Load) flow(ctx context.Context, s *Destination, opened func()) error {
 			opened()
 			l.pause(DatagramPace)
 		}
-		l.tally.flow(f)
+		if lost, n := slices.Sorted(maps.Keys(f.pending)), l.tally.flow(f); len(lost) > 0 && n <= maxReports {
+			l.Progress("lost: udp %s to %s: of %d datagrams %d", conn.LocalAddr(), s.VIP, f.sent, lost)
+		}
 		return nil
 	})
 }

@@ -83,8 +83,8 @@ func (t *tally) died(lines int) {
 	t.counts.Died++
 }
 
-// flow counts a flow that has ended.
-func (t *tally) flow(f *flow) {
+// flow counts a flow that has ended. It returns how many datagrams were lost so far.
+func (t *tally) flow(f *flow) int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.counts.Flows++
@@ -93,6 +93,7 @@ func (t *tally) flow(f *flow) {
 	if f.moved {
 		t.counts.Moved++
 	}
+	return t.counts.Lost
 }
 
 // Presence records since when servers have been in the configuration of one service
