@@ -27,16 +27,9 @@ type result struct {
 	took   time.Duration
 }
 
-// Initial is how a backend counts until its first probe is over. It joins if a
-// running agent's service didn't have it before.
-func Initial(check *lb.HealthCheck, joins bool) State {
-	healthy := check.Initially == lb.InitiallyHealthy || check.Initially == lb.InitiallyAuto && !joins
-	return State{Checked: true, Healthy: healthy, Share: lb.WholeShare}
-}
-
-// newMachine knows no more than that.
-func newMachine(check *lb.HealthCheck, initial State) machine {
-	m := machine{State: initial}
+// newMachine knows only how a backend counts until its first probe is over.
+func newMachine(check *lb.HealthCheck, healthy bool) machine {
+	m := machine{State: State{Checked: true, Healthy: healthy, Share: lb.WholeShare}}
 	m.configure(check)
 	return m
 }
@@ -82,10 +75,6 @@ func (m *machine) judge(healthy bool, now time.Time) bool {
 	m.turn(healthy, now)
 	return true
 }
-
-// unconfirmed reports whether a backend counts as healthy that no probe has found so
-// yet.
-func (m *machine) unconfirmed() bool { return m.Healthy && !m.Known }
 
 // turn begins slow start only where a backend gets flows again that it didn't
 // have: one that counted as healthy all the time stays as it was.

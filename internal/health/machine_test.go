@@ -13,11 +13,6 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// counting is how a backend may begin.
-func counting(healthy bool) State {
-	return State{Checked: true, Healthy: healthy, Share: lb.WholeShare}
-}
-
 // inRow reports whether the last n results all were the same.
 func inRow(results []bool, n int, want bool) bool {
 	return len(results) >= n && !slices.Contains(results[len(results)-n:], !want)
@@ -31,7 +26,7 @@ func TestVerdictsFollowResultsInARow(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		check := &lb.HealthCheck{Rise: 1 + random.IntN(4), Fall: 1 + random.IntN(4)}
 		initially := random.IntN(2) == 0
-		m := newMachine(check, counting(initially))
+		m := newMachine(check, initially)
 		if m.Known || m.Healthy != initially || m.Share != lb.WholeShare {
 			t.Fatalf("seed %d: begins as %+v", seed, m.State)
 		}
@@ -70,7 +65,7 @@ func TestSlowStart(t *testing.T) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		slowStart := 1 + time.Duration(random.Int64N(int64(time.Minute)))
-		m := newMachine(&lb.HealthCheck{Rise: 1, Fall: 1, SlowStart: slowStart}, counting(false))
+		m := newMachine(&lb.HealthCheck{Rise: 1, Fall: 1, SlowStart: slowStart}, false)
 		m.observe(result{}, epoch)
 		if m.Share != 1 {
 			t.Fatalf("begins with %d sixteenths", m.Share)
@@ -92,7 +87,7 @@ func TestSlowStart(t *testing.T) {
 
 func TestSlowStartIsForThoseWhoReturn(t *testing.T) {
 	check := &lb.HealthCheck{Rise: 1, Fall: 1, SlowStart: time.Minute}
-	m := newMachine(check, counting(true))
+	m := newMachine(check, true)
 	if m.observe(result{}, epoch); m.Share != lb.WholeShare {
 		t.Errorf("a backend that counted as healthy has %d sixteenths", m.Share)
 	}

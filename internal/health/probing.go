@@ -112,7 +112,10 @@ func (m *Monitor) finish(t *target, err error, took time.Duration, now time.Time
 		}
 	}
 	m.plan(t, t.next(err != nil, now))
-	return t.releasePath(err != nil || t.pathStale()), log
+	if err != nil || t.pathStale() { // opening the next path says what is known of the way
+		release, t.release = t.release, nil
+	}
+	return release, log
 }
 
 // reason says why a probe failed.

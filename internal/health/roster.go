@@ -3,6 +3,8 @@
 package health
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"fairlead.io/fairlead/internal/lb"
@@ -16,42 +18,24 @@ const burst = 256
 // is known of a backend stays as long as its service and its check do. Setting
 // the same services again changes nothing.
 func (m *Monitor) Set(services []lb.Service) {
-	m.mu.Lock()
-	stay := make(map[lb.VIP]bool, len(services))
-	for i := range services {
-		stay[services[i].VIP] = true
-	}
-	var removed []lb.VIP
-	for vip := range m.present {
-		if !stay[vip] {
-			removed = append(removed, vip)
-		}
-	}
-	released := m.enrolAll(services, removed)
-	m.mu.Unlock()
-	for _, release := range released {
-		release()
-	}
+	m.enrolAll(services, func() []lb.VIP { return slices.Collect(maps.Keys(m.present)) })
 }
 
 // Update says which services have changed, or are new, and which are gone: it is as
 // Set with all that there are now, but looks at these only.
 func (m *Monitor) Update(changed []lb.Service, removed []lb.VIP) {
-	m.mu.Lock()
-	released := m.enrolAll(changed, removed)
-	m.mu.Unlock()
-	for _, release := range released {
-		release()
-	}
+	m.enrolAll(changed, func() []lb.VIP { return removed })
 }
 
-// enrolAll takes services over, and returns what is to be called without the lock.
-func (m *Monitor) enrolAll(changed []lb.Service, removed []lb.VIP) (released []func()) {
+// enrolAll takes services over. It calls removed with the lock held; those of its VIPs
+// that have changed stay.
+func (m *Monitor) enrolAll(changed []lb.Service, removed func() []lb.VIP) {
+	m.mu.Lock()
 	r := targetChange{Monitor: m, now: time.Now(), next: make(map[lb.VIP]backends, len(changed)), probers: make(map[string]Prober)}
 	for i := range changed {
 		r.add(&changed[i])
 	}
-	for _, vip := range removed {
+	for _, vip := range removed() {
 		if r.next[vip] == nil {
 			r.next[vip] = backends{}
 		}
@@ -59,7 +43,10 @@ func (m *Monitor) enrolAll(changed []lb.Service, removed []lb.VIP) (released []f
 	r.removeOthers()
 	r.startNew()
 	r.settle()
-	return r.released
+	m.mu.Unlock()
+	for _, release := range r.released {
+		release()
+	}
 }
 
 // backends says of each backend of a service whether it is checked.
@@ -103,24 +90,20 @@ func (r *targetChange) enrol(s subject, svc *lb.Service, backend lb.Backend, key
 		b.target.service, b.target.backend = svc, backend
 		return
 	}
-	initial := Initial(svc.Health, r.joins(s))
+	_, present := r.present[s.vip][s.backend]
+	joins := !present && r.present != nil // a running agent's service didn't have it before
+	healthy := svc.Health.Initially == lb.InitiallyHealthy || svc.Health.Initially == lb.InitiallyAuto && !joins
 	if b != nil { // its check has changed
-		initial.Healthy = b.Healthy
+		healthy = b.Healthy
 		r.remove(b)
 	}
-	b = &member{subject: s, machine: newMachine(svc.Health, initial), passive: svc.Health.Passive}
+	b = &member{subject: s, machine: newMachine(svc.Health, healthy), passive: svc.Health.Passive}
 	m := r.Monitor
 	b.growth = stopped(func() { m.grow(b) })
 	b.target = r.target(svc, backend, key)
 	b.target.members = append(b.target.members, b)
 	r.members[s] = b
 	r.note(b)
-}
-
-// joins reports whether a backend was not there before.
-func (r *targetChange) joins(s subject) bool {
-	_, known := r.present[s.vip][s.backend]
-	return !known && r.present != nil
 }
 
 // target returns the target of that key. A new one is not planned yet.
@@ -174,7 +157,7 @@ func (r *targetChange) remove(b *member) {
 	b.growth.Stop()
 	delete(r.members, b.subject)
 	b.target = nil
-	t.leave(b)
+	t.members = slices.DeleteFunc(t.members, func(other *member) bool { return other == b })
 	if len(t.members) > 0 {
 		return
 	}

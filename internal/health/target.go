@@ -82,16 +82,6 @@ func (t *target) pathStale() bool {
 	return t.release != nil && !slices.ContainsFunc(t.members, func(b *member) bool { return b.vip == t.through.VIP })
 }
 
-// releasePath returns what releases the target's path, if it is to be left: after a
-// failure, as opening the next one says what is known of the way.
-func (t *target) releasePath(leave bool) (release func()) {
-	if !leave {
-		return nil
-	}
-	release, t.release = t.release, nil
-	return release
-}
-
 // next is when the probe after one that was due at t.due, and is over now, is
 // due. A backend is not left in doubt for long.
 func (t *target) next(failed bool, now time.Time) time.Time {
@@ -99,7 +89,7 @@ func (t *target) next(failed bool, now time.Time) time.Time {
 	switch {
 	case !failed:
 		t.fastProbes = 0
-	case t.fastProbes > 0 || slices.ContainsFunc(t.members, func(b *member) bool { return b.unconfirmed() }):
+	case t.fastProbes > 0 || slices.ContainsFunc(t.members, func(b *member) bool { return b.Healthy && !b.Known }):
 		t.fastProbes = max(0, t.fastProbes-1)
 		spacing, from = min(spacing, max(t.check.Interval/20, lb.MinHealthInterval)), now
 	}
@@ -107,11 +97,6 @@ func (t *target) next(failed bool, now time.Time) time.Time {
 		return due
 	}
 	return now
-}
-
-// leave takes a member from the target.
-func (t *target) leave(b *member) {
-	t.members = slices.DeleteFunc(t.members, func(other *member) bool { return other == b })
 }
 
 // subject is a backend of one service.

@@ -14,12 +14,10 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// icmpProber sends one echo request (RFC 792, RFC 4443 §4). It needs the right
+// probeICMP sends one echo request (RFC 792, RFC 4443 §4). It needs the right
 // to open raw sockets, as not every network namespace lets anybody have one for
 // echoes only (net.ipv4.ping_group_range).
-type icmpProber struct{}
-
-func (icmpProber) probe(ctx context.Context, path way) error {
+func probeICMP(ctx context.Context, path way) error {
 	want := echo{v4: path.Target.Addr().Is4(), id: rand.Uint64(), data: rand.Uint64()}
 	request, err := want.request()
 	if err != nil {

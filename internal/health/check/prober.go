@@ -20,54 +20,44 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// prober speaks the protocol of one check. It may be used for many backends at
-// the same time.
-type prober interface {
-	// probe sends one probe, until ctx ends, and returns why the answer isn't a healthy
-	// one. An error that explain maps to health.ErrLocal says nothing about the backend.
-	probe(ctx context.Context, path way) error
-}
+// prober speaks the protocol of one check: it sends one probe, until ctx ends, and returns
+// why the answer isn't a healthy one.
+type prober func(ctx context.Context, path way) error
+
+// Probe maps errors to those of health.Prober.
+func (p prober) Probe(ctx context.Context, path health.Path) error { return explain(p(ctx, way{path})) }
 
 // New returns the prober of a check. A check that lb.Service.Check rejects gets one
 // that always fails.
-func New(check *lb.HealthCheck) health.Prober { return errorMapper{newProber(check)} }
-
-// errorMapper is a prober whose errors are mapped to those of health.Prober.
-type errorMapper struct{ prober }
-
-func (m errorMapper) Probe(ctx context.Context, path health.Path) error {
-	return explain(m.probe(ctx, way{path}))
-}
-
-func newProber(check *lb.HealthCheck) prober {
-	var p prober
-	var err error
-	switch check.Type {
-	case lb.HealthTCP:
-		p = tcpProber{}
-	case lb.HealthHTTP, lb.HealthHTTPS:
-		p, err = newHTTPProber(check)
-	case lb.HealthGRPC:
-		p, err = newGRPCProber(check)
-	case lb.HealthDNS:
-		p, err = newDNSProber(check)
-	case lb.HealthUDP:
-		p, err = newUDPProber(check)
-	case lb.HealthICMP:
-		p = icmpProber{}
-	default:
-		err = fmt.Errorf("%s checks aren't supported", check.Type)
-	}
+func New(check *lb.HealthCheck) health.Prober {
+	p, err := newProber(check)
 	if err != nil {
-		return invalid{err}
+		return prober(func(context.Context, way) error { return err })
 	}
 	return p
 }
 
-// invalid is the prober of a check that can't be made.
-type invalid struct{ error }
-
-func (u invalid) probe(context.Context, way) error { return u.error }
+func newProber(check *lb.HealthCheck) (prober, error) {
+	switch check.Type {
+	case lb.HealthTCP:
+		return probeTCP, nil
+	case lb.HealthHTTP, lb.HealthHTTPS:
+		p, err := newHTTPProber(check)
+		return p.probe, err
+	case lb.HealthGRPC:
+		p, err := newGRPCProber(check)
+		return p.probe, err
+	case lb.HealthDNS:
+		p, err := newDNSProber(check)
+		return p.probe, err
+	case lb.HealthUDP:
+		return newUDPProber(check)
+	case lb.HealthICMP:
+		return probeICMP, nil
+	default:
+		return nil, fmt.Errorf("%s checks aren't supported", check.Type)
+	}
+}
 
 // isLocal reports whether a probe failed because this node lacks open files, memory,
 // ports, an address or a privilege.
@@ -102,10 +92,8 @@ func explain(err error) error {
 	return err
 }
 
-// tcpProber opens a connection and closes it.
-type tcpProber struct{}
-
-func (tcpProber) probe(ctx context.Context, path way) error {
+// probeTCP opens a connection and closes it.
+func probeTCP(ctx context.Context, path way) error {
 	conn, err := path.dialTCP(ctx)
 	if err != nil {
 		return err
@@ -113,34 +101,28 @@ func (tcpProber) probe(ctx context.Context, path way) error {
 	return conn.Close()
 }
 
-// udpProber sends one datagram.
-type udpProber struct {
-	send   []byte
-	expect []byte // empty: anything, and silence
-}
-
-func newUDPProber(check *lb.HealthCheck) (*udpProber, error) {
+// newUDPProber sends one datagram. Without an expected text any answer is a healthy one,
+// and so is silence.
+func newUDPProber(check *lb.HealthCheck) (prober, error) {
 	send, err := check.Send.Bytes()
 	if err != nil {
 		return nil, err
 	}
 	expect, err := check.Expect.Bytes()
-	return &udpProber{send: send, expect: expect}, err
-}
-
-func (p *udpProber) probe(ctx context.Context, path way) error {
-	conn, err := path.dialUDP(ctx)
-	if err != nil {
-		return err
-	}
-	err = exchange(ctx, conn, p.send, func(answer []byte) (bool, error) {
-		if !bytes.Contains(answer, p.expect) {
-			return true, errors.New("answer doesn't match")
+	return func(ctx context.Context, path way) error {
+		conn, err := path.dialUDP(ctx)
+		if err != nil {
+			return err
 		}
-		return true, nil
-	})
-	if len(p.expect) == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil // no ICMP error, so the port isn't known to be closed
-	}
-	return err
+		err = exchange(ctx, conn, send, func(answer []byte) (bool, error) {
+			if !bytes.Contains(answer, expect) {
+				return true, errors.New("answer doesn't match")
+			}
+			return true, nil
+		})
+		if len(expect) == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil // no ICMP error, so the port isn't known to be closed
+		}
+		return err
+	}, err
 }
