@@ -158,7 +158,11 @@ func awaitQuiet(ctx context.Context, read func(context.Context) (dataplane.Stats
 		if len(stats.Services) == 0 {
 			return nil
 		}
-		if packets := forwarded(stats); packets != last {
+		packets := uint64(0)
+		for _, s := range stats.Services {
+			packets += s.Packets
+		}
+		if packets != last {
 			last, since = packets, time.Now()
 		}
 		if time.Since(since) >= quietTime {
@@ -170,12 +174,4 @@ func awaitQuiet(ctx context.Context, read func(context.Context) (dataplane.Stats
 			return ctx.Err()
 		}
 	}
-}
-
-func forwarded(stats dataplane.Stats) uint64 {
-	sum := uint64(0)
-	for _, s := range stats.Services {
-		sum += s.Packets
-	}
-	return sum
 }

@@ -56,8 +56,8 @@ func (o *Kubernetes) node() (string, error) {
 
 // kubernetesSource joins a cluster with a file that has the node's own settings.
 type kubernetesSource struct {
-	settings *config.Source[*config.Config]
-	cluster  *kube.Source
+	*config.Source[*config.Config] // the file's; the cluster is followed anyway
+	cluster                        *kube.Source
 	// own completes the settings.
 	own ownNode
 
@@ -83,16 +83,13 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
+	s := &kubernetesSource{Source: settings}
 	options := kube.Options{
 		Config: kube.Config{Node: name, Limits: Limits(), TunnelEnds: len(conf.Node.TunnelEnds) > 0},
 		API:    api, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(o.StateDir, filepath.Join(StateRoot, name)), Log: log,
 	}
 	if conf.BGP != nil {
-		options.ASN = conf.BGP.ASN
-	}
-	s := &kubernetesSource{settings: settings}
-	if conf.BGP != nil {
-		s.routes.ShutdownDelay = conf.BGP.ShutdownDelay
+		options.ASN, s.routes.ShutdownDelay = conf.BGP.ASN, conf.BGP.ShutdownDelay
 	}
 	if s.cluster, err = kube.Open(options); err != nil {
 		return nil, err
@@ -106,7 +103,7 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 // Config is the file's, completed for this node. Peers and policies come by
 // updates.
 func (s *kubernetesSource) Config() *config.Config {
-	conf := *s.settings.Config()
+	conf := *s.Source.Config()
 	conf.Node.Name, conf.Node.Interfaces = s.own.name, s.own.interfaces
 	if conf.BGP != nil {
 		speaker := *conf.BGP
@@ -116,17 +113,11 @@ func (s *kubernetesSource) Config() *config.Config {
 	return &conf
 }
 
-// State is that of the file.
-func (s *kubernetesSource) State() config.State { return s.settings.State() }
-
-// Reload reads the file again; the cluster is followed anyway.
-func (s *kubernetesSource) Reload() error { return s.settings.Reload() }
-
 // Run delivers the cluster's updates, and the routes again when the file changes.
 func (s *kubernetesSource) Run(ctx context.Context, apply func(source.Update) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
-		return s.settings.Run(ctx, func(next *config.Config) error {
+		return s.Source.Run(ctx, func(next *config.Config) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if next.BGP != nil {

@@ -29,17 +29,12 @@ func EndTunnels(ctx context.Context, device string, vips []netip.Addr, balancers
 	if err != nil {
 		return fmt.Errorf("counters: %w", err)
 	}
-	log.Info("stopped, tunnels are no longer ended", slog.Any("packets", slog.GroupValue(countAttrs(counters)...)))
-	return nil
-}
-
-// countAttrs has the counters that are not zero, by name.
-func countAttrs(counters map[string]uint64) []slog.Attr {
-	var attrs []slog.Attr
+	var packets []slog.Attr
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
 		if counters[name] > 0 {
-			attrs = append(attrs, slog.Uint64(name, counters[name]))
+			packets = append(packets, slog.Uint64(name, counters[name]))
 		}
 	}
-	return attrs
+	log.Info("stopped, tunnels are no longer ended", slog.Any("packets", slog.GroupValue(packets...)))
+	return nil
 }

@@ -36,7 +36,10 @@ func Dial(socket string) *Client {
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, "unix", socket)
 		if err != nil {
-			return nil, noAgentError{socket, err}
+			if op, ok := errors.AsType[*net.OpError](err); ok {
+				err = op.Err // the rest repeats the address
+			}
+			return nil, noAgentError{fmt.Errorf("no agent at %s: %w", socket, err)}
 		}
 		return conn, nil
 	}
@@ -47,21 +50,7 @@ func Dial(socket string) *Client {
 }
 
 // noAgentError says that no agent listens on a socket.
-type noAgentError struct {
-	socket string
-	cause  error
-}
-
-func (e noAgentError) Error() string {
-	// The rest repeats the address.
-	cause := e.cause
-	if op, ok := errors.AsType[*net.OpError](cause); ok {
-		cause = op.Err
-	}
-	return fmt.Sprintf("no agent at %s: %v", e.socket, cause)
-}
-
-func (e noAgentError) Unwrap() error { return e.cause }
+type noAgentError struct{ error }
 
 // Status returns an observe.Status as JSON.
 func (c *Client) Status(ctx context.Context) ([]byte, error) {
@@ -153,7 +142,7 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	}
 	response, err := c.http.Do(request)
 	if none, ok := errors.AsType[noAgentError](err); ok {
-		return nil, none
+		return nil, none.error
 	}
 	if err != nil {
 		return nil, err

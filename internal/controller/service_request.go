@@ -17,6 +17,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -79,7 +80,7 @@ func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
 func about(err error, fields ...string) error {
 	joined, several := err.(interface{ Unwrap() []error })
 	if !several {
-		if bad, is := errors.AsType[*spec.AnnotationError](err); is && slices.Contains(fields, bad.Field) {
+		if bad, is := errors.AsType[lb.FieldError](err); is && slices.Contains(fields, bad.Path) {
 			return err
 		}
 		return nil

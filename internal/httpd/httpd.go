@@ -6,6 +6,7 @@
 package httpd
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,9 +101,13 @@ func (j JSON) Handler(read func(http.ResponseWriter, *http.Request) (any, error)
 		if err == nil && shown == nil {
 			return
 		}
-		var body []byte
+		var body bytes.Buffer
 		if err == nil {
-			body, err = j.marshal(shown)
+			encoder := json.NewEncoder(&body)
+			if j.Indent {
+				encoder.SetIndent("", "  ")
+			}
+			err = encoder.Encode(shown)
 		}
 		if err != nil {
 			status := http.StatusInternalServerError
@@ -113,15 +118,8 @@ func (j JSON) Handler(read func(http.ResponseWriter, *http.Request) (any, error)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		if _, err := w.Write(append(body, '\n')); err != nil {
+		if _, err := w.Write(body.Bytes()); err != nil {
 			j.Log.Debug("client left", slog.Any("error", err))
 		}
 	}
-}
-
-func (j JSON) marshal(shown any) ([]byte, error) {
-	if j.Indent {
-		return json.MarshalIndent(shown, "", "  ")
-	}
-	return json.Marshal(shown)
 }

@@ -32,22 +32,9 @@ type Settings struct {
 	Group string
 }
 
-// AnnotationError is an invalid annotation.
-type AnnotationError struct {
-	// Field is the annotation's name, or "spec.loadBalancerIP".
-	Field string
-	Err   error
-}
-
-// Error returns the annotation's name and the error.
-func (e *AnnotationError) Error() string { return e.Field + ": " + e.Err.Error() }
-
-// Unwrap returns the error without the annotation's name.
-func (e *AnnotationError) Unwrap() error { return e.Err }
-
 // ParseAnnotations reads a Service's annotations and, without an annotation of
-// addresses, its deprecated spec.loadBalancerIP. The error joins an *AnnotationError for
-// each invalid one, which is ignored.
+// addresses, its deprecated spec.loadBalancerIP. The error joins an lb.FieldError for each
+// invalid one, which is ignored: its Path is the annotation's name, or "spec.loadBalancerIP".
 func ParseAnnotations(svc *corev1.Service) (Settings, error) {
 	r := reader{annotations: svc.Annotations}
 	s := Settings{
@@ -80,7 +67,7 @@ type reader struct {
 }
 
 func (r *reader) fail(field, format string, args ...any) {
-	r.errs = append(r.errs, &AnnotationError{Field: field, Err: fmt.Errorf(format, args...)})
+	r.errs = append(r.errs, lb.FieldError{Path: field, Err: fmt.Errorf(format, args...)})
 }
 
 func (r *reader) addresses(deprecated string) []netip.Addr {

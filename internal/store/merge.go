@@ -30,19 +30,14 @@ func (s *Snapshot) merge(e *Entry) {
 			continue
 		}
 		if merged == e.Configured {
-			merged = clone(e.Configured)
+			merged = new(*e.Configured)
+			merged.Backends = slices.Clone(merged.Backends)
 		}
 		merged.Backends[i] = effective
 	}
 	if !merged.Equal(e.Service) {
 		e.Service, e.Revision, e.Changed = merged, s.Revision, time.Now()
 	}
-}
-
-func clone(svc *lb.Service) *lb.Service {
-	c := *svc
-	c.Backends = slices.Clone(svc.Backends)
-	return &c
 }
 
 // effective is a configured backend with its health and its drain applied.

@@ -26,15 +26,19 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 	if f.Capabilities, err = effectiveCapabilities(); err != nil {
 		return f, fmt.Errorf("capabilities: %w", err)
 	}
-	if f.Memlock, err = lockedMemory(); err != nil {
+	var memlock unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &memlock); err != nil {
 		return f, fmt.Errorf("memory lock: %w", err)
 	}
+	f.Memlock = memlock.Cur // RLIM_INFINITY is NoLimit
 	if f.BPFFS.Mounted, err = OnBPFFS(pins); err != nil {
 		return f, fmt.Errorf("bpffs at %s: %w", pins, err)
 	}
-	if f.BPFFS.Known, err = knowsBPFFS(); err != nil {
+	types, err := os.ReadFile("/proc/filesystems")
+	if err != nil {
 		return f, fmt.Errorf("bpffs: %w", err)
 	}
+	f.BPFFS.Known = bytes.Contains(types, []byte("\tbpf\n"))
 	_, missing := os.Stat("/sys/kernel/btf/vmlinux")
 	f.BTF = missing == nil
 	// Root of a user namespace may not read it: that is a finding, no error.
@@ -62,14 +66,6 @@ func effectiveCapabilities() (uint64, error) {
 	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), err
 }
 
-func lockedMemory() (uint64, error) {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {
-		return 0, err
-	}
-	return limit.Cur, nil // RLIM_INFINITY is NoLimit
-}
-
 // OnBPFFS reports whether dir, or the nearest folder above it that exists, is
 // in a BPF file system.
 func OnBPFFS(dir string) (bool, error) {
@@ -85,9 +81,4 @@ func OnBPFFS(dir string) (bool, error) {
 		}
 		dir = filepath.Dir(dir) // ends at the root, which exists
 	}
-}
-
-func knowsBPFFS() (bool, error) {
-	text, err := os.ReadFile("/proc/filesystems")
-	return bytes.Contains(text, []byte("\tbpf\n")), err
 }

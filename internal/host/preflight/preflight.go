@@ -57,7 +57,7 @@ func Check(f Facts, n Needs) []Finding {
 		kernel(f.Kernel),
 		btf(f.BTF),
 		jit(f.JIT),
-		capabilities(f.Capabilities),
+		capabilities(f),
 		memlock(f),
 		bpffs(f),
 	}

@@ -14,8 +14,7 @@ func (f Facts) has(capability int) bool { return f.Capabilities&(1<<capability) 
 
 // capabilities wants what loading and attaching XDP programs needs since 5.8:
 // before that, and still today, CAP_SYS_ADMIN includes the two of BPF.
-func capabilities(mask uint64) Finding {
-	own := Facts{Capabilities: mask}
+func capabilities(own Facts) Finding {
 	f := Finding{
 		Check: "capabilities", Result: OK,
 		Needed: "CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON (or CAP_SYS_ADMIN for the last two)",
