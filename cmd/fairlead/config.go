@@ -13,17 +13,9 @@ import (
 )
 
 func newConfigCommand(e env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "config",
-		Short: "Check configuration files",
-	}
-	cmd.AddCommand(newConfigCheckCommand(e))
-	return cmd
-}
-
-func newConfigCheckCommand(e env) *cobra.Command {
 	var out format
 	kubernetes := false
+	parent := &cobra.Command{Use: "config", Short: "Check configuration files"}
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Validate configuration files without an agent",
@@ -49,7 +41,8 @@ has one.`,
 		}
 		return nil
 	}
-	return cmd
+	parent.AddCommand(cmd)
+	return parent
 }
 
 // configCheck is what "config check -o json" says of one file.
@@ -89,10 +82,14 @@ func checkConfig(path string, kubernetes bool) configCheck {
 	check := configCheck{File: path, Errors: []configError{}, Warnings: []config.Warning{}}
 	conf, err := loadConfig(path, kubernetes)
 	wrong, placed := errors.AsType[config.Errors](err)
-	switch {
+	check.Valid = err == nil
+	switch r := conf.Reflector; {
+	case err == nil && r != nil:
+		check.Reflector = &reflectorSize{Ranges: len(r.BGP.Clients), Routers: len(r.BGP.Routers)}
+		check.Warnings = append(check.Warnings, r.Warnings...)
 	case err == nil:
-		check.Valid = true
-		check.count(conf)
+		check.Services, check.Backends = len(conf.Node.Services), conf.Node.Backends()
+		check.Warnings = append(check.Warnings, conf.Node.Warnings...)
 	case placed:
 		for _, w := range wrong {
 			check.Errors = append(check.Errors, configError{Place: &w.Place, Text: w.Err.Error()})
@@ -111,17 +108,6 @@ func loadConfig(path string, kubernetes bool) (c config.Either, err error) {
 	return config.Load(path, func(name string, data []byte) (config.Either, error) {
 		return config.ParseEither(name, data, agent.Limits())
 	})
-}
-
-// count notes what a valid file has.
-func (c *configCheck) count(conf config.Either) {
-	if r := conf.Reflector; r != nil {
-		c.Reflector = &reflectorSize{Ranges: len(r.BGP.Clients), Routers: len(r.BGP.Routers)}
-		c.Warnings = append(c.Warnings, r.Warnings...)
-		return
-	}
-	c.Services, c.Backends = len(conf.Node.Services), conf.Node.Backends()
-	c.Warnings = append(c.Warnings, conf.Node.Warnings...)
 }
 
 // contents says in a few words what a valid file has.

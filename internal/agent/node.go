@@ -41,7 +41,13 @@ func findOwnNode(name string, conf *config.Config, four, six netip.Addr) (own ow
 		return own, nil
 	}
 	for _, one := range own.interfaces {
-		if own.routerID = firstIPv4(one); own.routerID.IsValid() {
+		i, err := net.InterfaceByName(one)
+		if err != nil {
+			continue
+		}
+		all := addressesOf(i)
+		if at := slices.IndexFunc(all, netip.Addr.Is4); at >= 0 {
+			own.routerID = all[at]
 			return own, nil
 		}
 	}
@@ -101,16 +107,4 @@ func defaultInterface(family int) string {
 		}
 	}
 	return ""
-}
-
-func firstIPv4(name string) netip.Addr {
-	i, err := net.InterfaceByName(name)
-	if err != nil {
-		return netip.Addr{}
-	}
-	all := addressesOf(i)
-	if at := slices.IndexFunc(all, netip.Addr.Is4); at >= 0 {
-		return all[at]
-	}
-	return netip.Addr{}
 }

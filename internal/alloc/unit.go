@@ -55,7 +55,13 @@ func PlaceUnits(units []Unit, groups []Capacity) map[string]string {
 		return cmp.Or(cmp.Compare(b.Addresses, a.Addresses), cmp.Compare(a.Key, b.Key))
 	})
 	for _, u := range open {
-		best := lightest(u, capacities)
+		var best *load
+		for _, name := range u.Groups {
+			g := capacities[name]
+			if g != nil && g.Nodes > 0 && (best == nil || g.compare(best, u.Addresses) < 0) {
+				best = g
+			}
+		}
 		if best == nil && slices.Contains(u.Groups, u.Group) {
 			best = capacities[u.Group] // without nodes, as all others
 		}
@@ -72,18 +78,6 @@ type load struct {
 	Capacity
 	addresses int
 	order     int
-}
-
-// lightest returns the matching group that will have the fewest addresses per node with a
-// unit; nil if none has nodes.
-func lightest(u Unit, capacities map[string]*load) (best *load) {
-	for _, name := range u.Groups {
-		g := capacities[name]
-		if g != nil && g.Nodes > 0 && (best == nil || g.compare(best, u.Addresses) < 0) {
-			best = g
-		}
-	}
-	return best
 }
 
 // compare orders groups by their load with more addresses.

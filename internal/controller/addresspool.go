@@ -78,12 +78,11 @@ func parsePools(pools []v1alpha1.AddressPool) (valid []addressPool, invalid map[
 		if !p.DeletionTimestamp.IsZero() {
 			continue
 		}
-		read, err := parsePool(p)
-		if err != nil {
+		if read, err := parsePool(p); err != nil {
 			invalid[p.Name] = err
-			continue
+		} else {
+			valid = append(valid, read)
 		}
-		valid = append(valid, read)
 	}
 	return valid, invalid
 }
@@ -125,8 +124,9 @@ func poolCondition(name string, valid []addressPool, invalid error) metav1.Condi
 		return condition(v1alpha1.ConditionReady, false, reasonBadSpec, "being deleted")
 	}
 	var overlaps []string
+	within := func(r netipx.IPRange) bool { return slices.ContainsFunc(valid[at].Ranges, r.Overlaps) }
 	for i, other := range valid {
-		if i != at && overlap(valid[at].Ranges, other.Ranges) {
+		if i != at && slices.ContainsFunc(other.Ranges, within) {
 			overlaps = append(overlaps, other.Name)
 		}
 	}
@@ -136,15 +136,6 @@ func poolCondition(name string, valid []addressPool, invalid error) metav1.Condi
 	slices.Sort(overlaps)
 	return condition(v1alpha1.ConditionReady, true, reasonOverlaps,
 		"overlaps "+strings.Join(overlaps, ", "))
-}
-
-func overlap(a, b []netipx.IPRange) bool {
-	for _, r := range a {
-		if slices.ContainsFunc(b, r.Overlaps) {
-			return true
-		}
-	}
-	return false
 }
 
 // publish writes a pool's status if it has changed.

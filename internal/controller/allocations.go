@@ -215,12 +215,7 @@ func (l *allocations) serveWaiting() {
 
 // waiting returns the records with pending requests, the oldest first.
 func (l *allocations) waiting() []*record {
-	var waiting []*record
-	for _, r := range l.records {
-		if r.pending {
-			waiting = append(waiting, r)
-		}
-	}
+	waiting := slices.DeleteFunc(slices.Collect(maps.Values(l.records)), func(r *record) bool { return !r.pending })
 	slices.SortFunc(waiting, func(a, b *record) int {
 		return cmp.Or(a.request.Created.Compare(b.request.Created), a.request.Owner.Compare(b.request.Owner))
 	})

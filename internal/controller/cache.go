@@ -23,12 +23,6 @@ import (
 	"fairlead.io/fairlead/internal/wait"
 )
 
-// newScheme returns a scheme of the kinds that the controller uses.
-func newScheme() (*runtime.Scheme, error) {
-	scheme := runtime.NewScheme()
-	return scheme, errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
-}
-
 // newMapper returns a static mapping of the kinds, so that a controller can start while
 // the API server is unreachable.
 func newMapper(scheme *runtime.Scheme) meta.RESTMapper {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,14 +39,6 @@ func condition(kind string, holds bool, reason, message string) metav1.Condition
 		message = strings.ToValidUTF8(message[:maxMessage], "") + "…"
 	}
 	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: message}
-}
-
-// releasingCondition says that addresses are being removed from a status. Its time is
-// now, so that each write creates a new version.
-func releasingCondition(kind string, addresses []netip.Addr) metav1.Condition {
-	c := condition(kind, false, reasonReleasing, "releasing "+list(addresses))
-	c.LastTransitionTime = metav1.NewTime(time.Now())
-	return c
 }
 
 // allocatedCondition returns the result of a request.

@@ -37,6 +37,7 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -110,7 +111,9 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	}
 	d.Client, d.live = mgr.GetClient(), mgr.GetAPIReader()
 	d.events = mgr.GetEventRecorder(leaseName)
-	if err := errors.Join(addCacheFiller(mgr, d), mgr.Add(manager.RunnableFunc(initialSync{d}.run)), addReconcilers(mgr, d)); err != nil {
+	f := &cacheFiller{deps: d, cache: mgr.GetCache(), done: make(chan struct{})}
+	if err := errors.Join(mgr.Add(everywhere(f.fill)), mgr.AddReadyzCheck("cache", f.ready),
+		mgr.Add(manager.RunnableFunc(initialSync{d}.run)), addReconcilers(mgr, d)); err != nil {
 		return err
 	}
 	return mgr.Start(ctx)
@@ -137,8 +140,8 @@ func newLease(config *rest.Config, options Options) (*leaseGuard, error) {
 func renewal(lease time.Duration) time.Duration { return lease * 2 / 3 }
 
 func newManager(config *rest.Config, options Options, d *deps) (manager.Manager, error) {
-	scheme, err := newScheme()
-	if err != nil {
+	scheme := runtime.NewScheme()
+	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	o := manager.Options{
@@ -171,12 +174,6 @@ func newManager(config *rest.Config, options Options, d *deps) (manager.Manager,
 	return mgr, mgr.AddHealthzCheck("ping", healthz.Ping)
 }
 
-// addCacheFiller adds the cache filler and a readiness check.
-func addCacheFiller(mgr manager.Manager, d *deps) error {
-	f := &cacheFiller{deps: d, cache: mgr.GetCache(), done: make(chan struct{})}
-	return errors.Join(mgr.Add(everywhere(f.fill)), mgr.AddReadyzCheck("cache", f.ready))
-}
-
 // addReconcilers adds the reconcilers. All groups are one request, and so are all pools.
 func addReconcilers(mgr manager.Manager, o *deps) error {
 	each := &handler.EnqueueRequestForObject{}
@@ -201,12 +198,17 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		return c.Watch(t)
 	}
 	pools := &poolReconciler{deps: o}
+	groups := &groupReconciler{
+		deps:     o,
+		nodes:    nodeTracker{grace: o.options.AgentGrace, lastReady: map[string]time.Time{}},
+		assigned: map[string][]string{},
+	}
 	return errors.Join(
 		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, &corev1.Service{}),
 		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, &v1alpha1.LoadBalancer{}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, namespaceMetadata()),
 		add("addresspool", pools.reconcile, 1, &o.pools, all, &v1alpha1.AddressPool{}),
-		add("loadbalancergroup", newGroupReconciler(o).reconcile, 1, &o.members, all, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
+		add("loadbalancergroup", groups.reconcile, 1, &o.members, all, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
 		addMetrics(mgr, o),
 	)
 }

@@ -51,9 +51,9 @@ func newDeps(options Options) *deps {
 func (o *deps) enqueue(owner alloc.Owner) {
 	switch owner.Kind {
 	case kindService:
-		o.services.enqueue(requestFor(owner))
+		o.services.enqueueAfter(requestFor(owner), 0)
 	case kindLoadBalancer:
-		o.balancers.enqueue(requestFor(owner))
+		o.balancers.enqueueAfter(requestFor(owner), 0)
 	}
 }
 
@@ -155,9 +155,6 @@ func (b *trigger) Start(_ context.Context, queue workqueue.TypedRateLimitingInte
 	b.pending = nil
 	return nil
 }
-
-// enqueue adds a request.
-func (b *trigger) enqueue(r reconcile.Request) { b.enqueueAfter(r, 0) }
 
 // enqueueAfter adds a request after a delay, which merges equal requests.
 func (b *trigger) enqueueAfter(r reconcile.Request, wait time.Duration) {

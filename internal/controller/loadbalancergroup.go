@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,14 +35,6 @@ type groupReconciler struct {
 	nodes nodeTracker
 	// assigned has the last decided nodes of groups, by UID, as the cache may be stale.
 	assigned map[string][]string
-}
-
-func newGroupReconciler(o *deps) *groupReconciler {
-	return &groupReconciler{
-		deps:     o,
-		nodes:    nodeTracker{grace: o.options.AgentGrace, lastReady: map[string]time.Time{}},
-		assigned: map[string][]string{},
-	}
 }
 
 func (r *groupReconciler) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
@@ -99,7 +92,9 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 			groups = append(groups, made)
 		}
 	}
-	slices.SortFunc(groups, compareAge)
+	slices.SortFunc(groups, func(a, b *group) int {
+		return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
 	now := time.Now()
 	r.restore(groups, now)
 	candidates, recheck = r.nodes.candidates(nodes.Items, pods.Items, now)

@@ -35,14 +35,22 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 	}
 	result = o.allocations.Request(req)
 	o.enqueueCounts()
-	removed := toClear(result, s.shown())
+	// Former addresses, and those that were never assigned.
+	removed := slices.Clone(result.Releasing)
+	for _, a := range s.shown() {
+		if !slices.Contains(result.Addresses, a) && !slices.Contains(removed, a) {
+			removed = append(removed, a)
+		}
+	}
 	if len(removed) == 0 {
 		return result, 0, nil
 	}
 	base := copyOf(s.object())
 	s.hide(removed)
 	conditions, allocated := s.conditions()
-	set(conditions, releasingCondition(allocated, removed))
+	releasing := condition(allocated, false, reasonReleasing, "releasing "+list(removed))
+	releasing.LastTransitionTime = metav1.NewTime(time.Now()) // so that each write creates a new version
+	set(conditions, releasing)
 	written, err := o.patchStatus(ctx, s.object(), base)
 	if err != nil || !written {
 		return allocation{}, time.Second, err
@@ -50,18 +58,6 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 	o.allocations.StatusWritten(req.Owner, s.shown())
 	o.enqueueCounts()
 	return o.allocations.Get(req.Owner), 0, nil
-}
-
-// toClear returns the addresses that have to be removed from a status before others are
-// added: former addresses, and those that were never assigned.
-func toClear(g allocation, shown []netip.Addr) []netip.Addr {
-	removed := slices.Clone(g.Releasing)
-	for _, a := range shown {
-		if !slices.Contains(g.Addresses, a) && !slices.Contains(removed, a) {
-			removed = append(removed, a)
-		}
-	}
-	return removed
 }
 
 // publish writes a status if it differs from base, and an Event for each condition that

@@ -3,7 +3,6 @@
 package controller
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -112,11 +111,6 @@ func (r *groupReconciler) placementUnit(u unit, groups []*group) alloc.Unit {
 		}
 	}
 	return q
-}
-
-// compareAge orders groups by age and name.
-func compareAge(a, b *group) int {
-	return cmp.Or(a.CreationTimestamp.Time.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // assignments are the last decided groups of owners.

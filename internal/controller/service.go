@@ -50,7 +50,11 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 	if err != nil || retry > 0 {
 		return reconcile.Result{RequeueAfter: retry}, err
 	}
-	conditions := serviceConditions(svc, result)
+	accepted := condition(v1alpha1.ConditionServiceAccepted, true, reasonAccepted, "")
+	if _, notAccepted := serviceRequest(svc); notAccepted != nil {
+		accepted = condition(v1alpha1.ConditionServiceAccepted, false, reasonBadAnnotation, notAccepted.Error())
+	}
+	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionServiceAllocated, result), accepted}
 	group, decided := r.groups.of(ownerOf(kindService, svc))
 	if len(result.Addresses) == 0 {
 		group, decided = "", true
@@ -115,15 +119,6 @@ func (r serviceReconciler) disown(ctx context.Context, svc *corev1.Service) (rec
 	}
 	r.release(ownerOf(kindService, svc))
 	return reconcile.Result{}, nil
-}
-
-// serviceConditions returns the conditions of a Service, without servedConditions.
-func serviceConditions(svc *corev1.Service, g allocation) []metav1.Condition {
-	accepted := condition(v1alpha1.ConditionServiceAccepted, true, reasonAccepted, "")
-	if _, notAccepted := serviceRequest(svc); notAccepted != nil {
-		accepted = condition(v1alpha1.ConditionServiceAccepted, false, reasonBadAnnotation, notAccepted.Error())
-	}
-	return []metav1.Condition{allocatedCondition(v1alpha1.ConditionServiceAllocated, g), accepted}
 }
 
 // servedConditions says whether a group serves a Service. It exists only for Services that

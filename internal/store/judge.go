@@ -4,7 +4,6 @@ package store
 
 import (
 	"maps"
-	"slices"
 	"time"
 
 	"fairlead.io/fairlead/internal/health"
@@ -70,15 +69,4 @@ func sameState(a, b health.State) bool {
 	since := a.Since.Equal(b.Since)
 	a.Took, b.Took, a.Since, b.Since = 0, 0, time.Time{}, time.Time{}
 	return since && a == b
-}
-
-// keepVerdicts keeps the verdicts on those backends that the service still has.
-func (e *Entry) keepVerdicts(old states) {
-	if e.Configured.Health == nil {
-		return
-	}
-	e.Health = maps.Clone(old)
-	maps.DeleteFunc(e.Health, func(id lb.BackendID, _ health.State) bool {
-		return !slices.ContainsFunc(e.Configured.Backends, func(b lb.Backend) bool { return b.ID() == id })
-	})
 }

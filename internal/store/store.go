@@ -12,6 +12,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 
@@ -167,7 +168,12 @@ func (s *Snapshot) carryOver(e, before *Entry, news states) (changed bool) {
 		*e = *before
 	} else if before != nil {
 		e.Service, e.Revision, e.Changed, e.Judged = before.Service, before.Revision, before.Changed, before.Judged
-		e.keepVerdicts(before.Health)
+		if e.Configured.Health != nil {
+			e.Health = maps.Clone(before.Health)
+			maps.DeleteFunc(e.Health, func(id lb.BackendID, _ health.State) bool {
+				return !slices.ContainsFunc(e.Configured.Backends, func(b lb.Backend) bool { return b.ID() == id })
+			})
+		}
 	}
 	if judged := e.applyHealth(news, s.Revision); same && !judged {
 		return false

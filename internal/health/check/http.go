@@ -14,7 +14,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"strconv"
+	"strings"
 	"time"
 
 	"fairlead.io/fairlead/internal/lb"
@@ -113,18 +113,11 @@ func (p *httpProber) request(path way) *http.Request {
 // defaultHost is the target, with its port if that isn't the scheme's own (RFC
 // 9110 §7.2).
 func (p *httpProber) defaultHost(path way) string {
-	standard := uint16(80)
+	standard := ":80"
 	if p.tls != nil {
-		standard = 443
+		standard = ":443"
 	}
-	host := path.Target.Addr().String()
-	if path.Target.Addr().Is6() {
-		host = "[" + host + "]"
-	}
-	if path.Target.Port() != standard {
-		host += ":" + strconv.Itoa(int(path.Target.Port()))
-	}
-	return host
+	return strings.TrimSuffix(path.Target.String(), standard)
 }
 
 func (p *httpProber) judge(resp *http.Response) error {

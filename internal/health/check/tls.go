@@ -16,10 +16,14 @@ import (
 // tlsConfig returns what a check wants of TLS. Its ServerName is empty where the
 // target's address takes its place.
 func tlsConfig(check *lb.HealthCheck, protocol string) (*tls.Config, error) {
+	host, _, err := net.SplitHostPort(check.Host)
+	if err != nil {
+		host = check.Host // without a port
+	}
 	c := &tls.Config{
 		InsecureSkipVerify: true, // a check verifies only if it says so
 		NextProtos:         []string{protocol},
-		ServerName:         hostName(check.Host),
+		ServerName:         host,
 	}
 	t := check.TLS
 	if t == nil {
@@ -33,14 +37,6 @@ func tlsConfig(check *lb.HealthCheck, protocol string) (*tls.Config, error) {
 		}
 	}
 	return c, nil
-}
-
-// hostName is a host without its port.
-func hostName(host string) string {
-	if name, _, err := net.SplitHostPort(host); err == nil {
-		return name
-	}
-	return host
 }
 
 // handshake makes a connection one of TLS.
