@@ -64,8 +64,9 @@ type Allocator struct {
 	owners  map[Owner]*holder
 	holders map[netip.Addr][]*holder
 	// shared has the shareable addresses of each group, sorted.
-	shared       map[sharingKey][]netip.Addr
-	used4, used6 addressSet
+	shared map[sharingKey][]netip.Addr
+	// used has the assigned addresses of each family.
+	used map[Family]*addressSet
 }
 
 // holder is an owner with its addresses, at most one of each family, and its last request.
@@ -82,6 +83,7 @@ func New() *Allocator {
 		owners:  map[Owner]*holder{},
 		holders: map[netip.Addr][]*holder{},
 		shared:  map[sharingKey][]netip.Addr{},
+		used:    map[Family]*addressSet{IPv4: {}, IPv6: {}},
 	}
 }
 
@@ -121,7 +123,7 @@ func (a *Allocator) assign(t *holder, h Address) {
 	if len(a.holders[h.Address]) > 1 {
 		return
 	}
-	a.used(FamilyOf(h.Address)).add(h.Address.AsSlice())
+	a.used[FamilyOf(h.Address)].add(h.Address.AsSlice())
 	a.count(h.Address, 1)
 	a.share(t, h.Address)
 }
@@ -137,7 +139,7 @@ func (a *Allocator) unassign(t *holder, address netip.Addr) {
 		return
 	}
 	delete(a.holders, address)
-	a.used(FamilyOf(address)).remove(address.AsSlice())
+	a.used[FamilyOf(address)].remove(address.AsSlice())
 	a.count(address, -1)
 	a.unshare(t, address)
 }
@@ -149,12 +151,4 @@ func (a *Allocator) unassignAll(t *holder) []Address {
 		a.unassign(t, h.Address)
 	}
 	return held
-}
-
-// used returns the set of a family's assigned addresses.
-func (a *Allocator) used(f Family) *addressSet {
-	if f == IPv4 {
-		return &a.used4
-	}
-	return &a.used6
 }

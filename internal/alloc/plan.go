@@ -134,7 +134,7 @@ func (a *Allocator) free(f Family, pools []*pool) (Address, *Error) {
 			if FamilyOf(r.From()) != f {
 				continue
 			}
-			if address, found := a.used(f).freeIn(r); found {
+			if address, found := a.used[f].freeIn(r); found {
 				return Address{address, p.Name}, nil
 			}
 		}

@@ -40,9 +40,8 @@ func (m *Monitor) enrolAll(changed []lb.Service, removed func() []lb.VIP) {
 			r.next[vip] = backends{}
 		}
 	}
-	r.removeOthers()
-	r.startNew()
 	r.settle()
+	r.startNew()
 	m.mu.Unlock()
 	for _, release := range r.released {
 		release()
@@ -125,24 +124,18 @@ func (r *targetChange) target(svc *lb.Service, backend lb.Backend, key targetKey
 	return t
 }
 
-// removeOthers ends the members of services that change which these have not any
-// more, or don't check.
-func (r *targetChange) removeOthers() {
+// settle makes the change what is there. It ends the members of services that change
+// which these have not any more, or don't check.
+func (r *targetChange) settle() {
+	if r.present == nil {
+		r.present = make(map[lb.VIP]backends, len(r.next))
+	}
 	for vip, next := range r.next {
 		for id := range r.present[vip] {
 			if b := r.members[subject{vip, id}]; b != nil && !next[id] {
 				r.remove(b)
 			}
 		}
-	}
-}
-
-// settle makes the change what is there.
-func (r *targetChange) settle() {
-	if r.present == nil {
-		r.present = make(map[lb.VIP]backends, len(r.next))
-	}
-	for vip, next := range r.next {
 		if len(next) == 0 {
 			delete(r.present, vip)
 		} else {

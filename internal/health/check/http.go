@@ -72,9 +72,11 @@ func (p *httpProber) probe(ctx context.Context, path way) error {
 	defer until(ctx, plain)()
 	conn := net.Conn(plain)
 	if p.tls != nil {
-		if conn, err = handshake(plain, p.tls, path); err != nil {
-			return err
+		secure := tls.Client(plain, named(p.tls, path))
+		if err := secure.Handshake(); err != nil {
+			return handshakeError(err)
 		}
+		conn = secure
 	}
 	if err := p.request(path).Write(conn); err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/binary"
 	"math/rand/v2"
-	"net"
 
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
@@ -23,20 +22,16 @@ func probeICMP(ctx context.Context, path way) error {
 	if err != nil {
 		return err
 	}
-	conn, err := path.dialICMP(ctx)
+	network := "ip6:ipv6-icmp"
+	if want.v4 {
+		network = "ip4:icmp"
+	}
+	// The socket sees the ICMP messages of the target only.
+	conn, err := path.dialer().DialIP(ctx, network, path.Source, path.Target.Addr())
 	if err != nil {
 		return err
 	}
 	return exchange(ctx, conn, request, func(answer []byte) (bool, error) { return want.answeredBy(answer), nil })
-}
-
-// dialICMP opens a socket that sees the ICMP messages of the target only.
-func (p way) dialICMP(ctx context.Context) (*net.IPConn, error) {
-	network := "ip6:ipv6-icmp"
-	if p.Target.Addr().Is4() {
-		network = "ip4:icmp"
-	}
-	return p.dialer().DialIP(ctx, network, p.Source, p.Target.Addr())
 }
 
 // echo is an exchange of echo request and reply, identified by what is in

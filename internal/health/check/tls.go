@@ -39,15 +39,6 @@ func tlsConfig(check *lb.HealthCheck, protocol string) (*tls.Config, error) {
 	return c, nil
 }
 
-// handshake makes a connection one of TLS.
-func handshake(conn net.Conn, config *tls.Config, path way) (net.Conn, error) {
-	secure := tls.Client(conn, named(config, path))
-	if err := secure.Handshake(); err != nil {
-		return nil, handshakeError(err)
-	}
-	return secure, nil
-}
-
 // named has a server verified by its address if it has no name.
 func named(config *tls.Config, path way) *tls.Config {
 	if config.ServerName != "" || config.InsecureSkipVerify {
