@@ -73,7 +73,7 @@ type Allocator struct {
 type holder struct {
 	owner   Owner
 	ports   []Port
-	sharing Sharing
+	sharing sharingKey
 	held    []Address
 }
 

@@ -83,7 +83,7 @@ func (a *Allocator) revalidate(r Request) *holder {
 		t = &holder{owner: r.Owner}
 	}
 	held := a.unassignAll(t)
-	t.ports, t.sharing = slices.Clone(r.Ports), r.Sharing
+	t.ports, t.sharing = slices.Clone(r.Ports), sharingKey{r.Owner.Namespace, r.Sharing}
 	usable := a.poolsNamed(r.Pools)
 	for _, h := range held {
 		if !slices.Contains(r.Families, FamilyOf(h.Address)) || a.checkSharing(t, h.Address) != nil {
@@ -136,15 +136,31 @@ func (a *Allocator) Adopt(holdings []Holding) []Conflict {
 		return cmp.Or(a.Created.Compare(b.Created), a.Owner.Compare(b.Owner))
 	}) {
 		if a.owners[h.Owner] == nil {
-			conflicts = append(conflicts, a.adopt(h)...)
+			conflicts = append(conflicts, a.adopt(h.holder(), h.Addresses)...)
 		}
 	}
 	return conflicts
 }
 
-func (a *Allocator) adopt(h Holding) (conflicts []Conflict) {
-	t := &holder{owner: h.Owner, ports: slices.Clone(h.Ports), sharing: h.Sharing}
-	for _, address := range h.Addresses {
+// Reserve has an owner hold an address that it lost while packets may still be its own. While
+// others have the address it is one of them, with the ports that they don't have, whatever
+// its own sharing is, so that no other owner gets these ports.
+func (a *Allocator) Reserve(h Holding) {
+	a.Release(h.Owner)
+	t := h.holder()
+	for _, other := range a.holders[h.Addresses[0]] {
+		t.sharing = other.sharing
+		t.ports = slices.DeleteFunc(t.ports, func(p Port) bool { return slices.Contains(other.ports, p) })
+	}
+	a.adopt(t, h.Addresses)
+}
+
+func (h *Holding) holder() *holder {
+	return &holder{owner: h.Owner, ports: slices.Clone(h.Ports), sharing: sharingKey{h.Owner.Namespace, h.Sharing}}
+}
+
+func (a *Allocator) adopt(t *holder, addresses []netip.Addr) (conflicts []Conflict) {
+	for _, address := range addresses {
 		address = address.Unmap().WithZone("")
 		held, second := t.address(FamilyOf(address))
 		if !address.IsValid() || second && held.Address == address {
@@ -155,7 +171,7 @@ func (a *Allocator) adopt(h Holding) (conflicts []Conflict) {
 			err = secondOfFamily(address)
 		}
 		if err != nil {
-			conflicts = append(conflicts, Conflict{h.Owner, address, err})
+			conflicts = append(conflicts, Conflict{t.owner, address, err})
 			continue
 		}
 		taken, _ := findPool(a.pools, address, "")

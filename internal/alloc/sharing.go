@@ -24,14 +24,9 @@ type sharingKey struct {
 	Sharing
 }
 
-// sharingKey returns the key of a holder, and whether it shares addresses.
-func (t *holder) sharingKey() (sharingKey, bool) {
-	return sharingKey{t.owner.Namespace, t.sharing}, t.sharing.Key != ""
-}
-
 // share adds an address of its first holder to the shareable ones.
 func (a *Allocator) share(t *holder, address netip.Addr) {
-	if c, shares := t.sharingKey(); shares {
+	if c := t.sharing; c.Key != "" {
 		at, _ := slices.BinarySearchFunc(a.shared[c], address, netip.Addr.Compare)
 		a.shared[c] = slices.Insert(a.shared[c], at, address)
 	}
@@ -39,15 +34,12 @@ func (a *Allocator) share(t *holder, address netip.Addr) {
 
 // unshare undoes share when an address has lost its last holder.
 func (a *Allocator) unshare(t *holder, address netip.Addr) {
-	c, shares := t.sharingKey()
-	if !shares {
-		return
+	shared := a.shared[t.sharing]
+	if at, found := slices.BinarySearchFunc(shared, address, netip.Addr.Compare); found {
+		a.shared[t.sharing] = slices.Delete(shared, at, at+1)
 	}
-	if at, found := slices.BinarySearchFunc(a.shared[c], address, netip.Addr.Compare); found {
-		a.shared[c] = slices.Delete(a.shared[c], at, at+1)
-	}
-	if len(a.shared[c]) == 0 {
-		delete(a.shared, c)
+	if len(a.shared[t.sharing]) == 0 {
+		delete(a.shared, t.sharing)
 	}
 }
 
@@ -68,7 +60,7 @@ func (t *holder) sharingConflict(o *holder) string {
 		return "neither has a sharing key"
 	case t.sharing.Key != o.sharing.Key:
 		return "the sharing keys differ"
-	case t.owner.Namespace != o.owner.Namespace:
+	case t.sharing.namespace != o.sharing.namespace:
 		return "only owners of one namespace can share it"
 	case t.sharing.Mode != o.sharing.Mode:
 		return fmt.Sprintf("one is %q, the other %q", o.sharing.Mode, t.sharing.Mode)
@@ -84,12 +76,11 @@ func (t *holder) sharingConflict(o *holder) string {
 // shareable returns the first address of a family that a holder can share, in the order of
 // pools.
 func (a *Allocator) shareable(t *holder, f Family, pools []*pool) (Address, bool) {
-	c, shares := t.sharingKey()
-	if !shares {
+	if t.sharing.Key == "" {
 		return Address{}, false
 	}
 	for _, p := range pools {
-		for _, address := range a.shared[c] {
+		for _, address := range a.shared[t.sharing] {
 			if FamilyOf(address) == f && p.addresses.Contains(address) && a.checkSharing(t, address) == nil {
 				return Address{address, p.Name}, true
 			}

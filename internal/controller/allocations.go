@@ -350,11 +350,8 @@ func (l *allocations) reserve(former addressRequest, address netip.Addr) {
 		return
 	}
 	l.reservations = append(l.reservations, g)
-	g.hold()
+	g.space.Reserve(g.holding)
 }
-
-// hold has no effect while another owner has the address: it never was the owner's.
-func (g *reservation) hold() { g.space.Adopt([]alloc.Holding{g.holding}) }
 
 // free ends reservations. Other reservations of the same addresses stay.
 func (l *allocations) free(settled func(*reservation) bool) {
@@ -368,7 +365,7 @@ func (l *allocations) free(settled func(*reservation) bool) {
 	})
 	l.supplyChanged = l.supplyChanged || len(l.reservations) < n
 	for _, g := range l.reservations {
-		g.hold()
+		g.space.Reserve(g.holding)
 	}
 }
 

@@ -145,6 +145,25 @@ func TestConflict(t *testing.T) {
 	}
 }
 
+// Two share an address, and one changes its key while there is no controller. Its ports at
+// that address aren't given to others until it no longer shows the address.
+func TestConflictOfSharers(t *testing.T) {
+	l, _ := withPool(t, "192.0.2.0/31")
+	changed := sharing("changed", 2, 81)
+	changed.Sharing.Key = "other"
+	l.Adopt([]adopted{
+		{addressRequest: sharing("older", 9, 80), Addresses: addresses("192.0.2.0")},
+		{addressRequest: changed, Addresses: addresses("192.0.2.0")},
+	})
+	compare(t, "changed", l.Get(owner("changed")).Addresses, addresses("192.0.2.1"))
+	third := sharing("third", 3, 81)
+	compare(t, "third", l.Request(third).Addresses, nil)
+	l.Request(sharing("fourth", 4, 82))
+	compare(t, "another port", l.Get(owner("fourth")).Addresses, addresses("192.0.2.0"))
+	l.StatusWritten(owner("changed"), addresses("192.0.2.1"))
+	compare(t, "third, afterwards", l.Get(owner("third")).Addresses, addresses("192.0.2.0"))
+}
+
 // Who says something that can't be understood keeps what it has and gets nothing else.
 // Its ports are still known: no owner with one of them gets its address.
 func TestNotUnderstood(t *testing.T) {
