@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,8 +66,7 @@ func ECMP(t *testing.T, forward lb.Forward) netlab.Topology {
 	return topology
 }
 
-// BringUp builds a lab that is taken down when the test ends. The label
-// is unique in this process.
+// BringUp builds a lab that is taken down when the test ends.
 func BringUp(t *testing.T, label string, topology netlab.Topology) *Lab {
 	t.Helper()
 	NeedRoot(t)
@@ -106,8 +106,13 @@ func (l *Lab) Sysctl(t *testing.T, host, name, value string) {
 	}
 }
 
-// LabName returns a name that is unique on this machine.
-func LabName(label string) string { return fmt.Sprintf("e2e-%d-%s", os.Getpid(), label) }
+// LabName returns a name that is unique on this machine, also if tests choose the same label.
+func LabName(label string) string {
+	return fmt.Sprintf("e2e-%d-%d-%s", os.Getpid(), labCount.Add(1), label)
+}
+
+// labCount numbers the labs of this process.
+var labCount atomic.Int64
 
 // NeedRoot skips a test that is not run by root.
 func NeedRoot(t *testing.T) {
