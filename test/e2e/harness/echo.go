@@ -103,7 +103,6 @@ func Exchange(conns map[int]*net.UDPConn, payload func(port int) []byte) (map[in
 	}
 	names := map[int]string{}
 	deadline := time.Now().Add(time.Second)
-	answer := make([]byte, 2*MaxPayload)
 	for _, port := range ports {
 		// A read after its deadline fails even if the answer has arrived.
 		soon := time.Now().Add(time.Millisecond)
@@ -113,21 +112,36 @@ func Exchange(conns map[int]*net.UDPConn, payload func(port int) []byte) (map[in
 		if err := conns[port].SetReadDeadline(deadline); err != nil {
 			return nil, err
 		}
-		n, err := conns[port].Read(answer)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			names[port] = ""
-			continue
-		}
+		name, err := answerTo(conns[port], payload(port))
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("port %d: %w", port, err)
 		}
-		name, echoed, _ := bytes.Cut(answer[:n], []byte(" "))
-		if !bytes.Equal(echoed, payload(port)) {
-			return nil, fmt.Errorf("port %d: %d bytes came back changed", port, len(payload(port)))
-		}
-		names[port] = string(name)
+		names[port] = name
 	}
 	return names, nil
+}
+
+// answerTo returns the server that sends a payload back before the read deadline, "" for
+// none. Other bytes before it are an answer to an earlier payload that was late; other bytes
+// alone are an error.
+func answerTo(conn *net.UDPConn, payload []byte) (server string, err error) {
+	answer, others := make([]byte, 2*MaxPayload), 0
+	for {
+		n, err := conn.Read(answer)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded) && others == 0:
+			return "", nil
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return "", fmt.Errorf("%d bytes came back changed", len(payload))
+		case err != nil:
+			return "", err
+		}
+		name, echoed, _ := bytes.Cut(answer[:n], []byte(" "))
+		if bytes.Equal(echoed, payload) {
+			return string(name), nil
+		}
+		others++
+	}
 }
 
 // Payload returns payloads that differ for each port and round. The lengths of those of a
