@@ -66,6 +66,7 @@ func TestClientRestarts(t *testing.T) {
 	if n := changes(); n > 0 {
 		t.Errorf("the router's route changed %d times", n)
 	}
+	await(t, "the client's state", func() bool { return established(r, clientAddress(11)) }) // after its routes
 	if p, _ := state(r, clientAddress(11)); p.Flaps != 1 || !p.Dynamic || p.State != bgp.Established {
 		t.Errorf("the client is %+v", p)
 	}
