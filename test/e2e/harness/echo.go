@@ -10,9 +10,11 @@ import (
 	"net"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -102,23 +104,27 @@ func Exchange(conns map[int]*net.UDPConn, payload func(port int) []byte) (map[in
 		}
 	}
 	names := map[int]string{}
+	var mu sync.Mutex
+	var group errgroup.Group
 	deadline := time.Now().Add(time.Second)
 	for _, port := range ports {
-		// A read after its deadline fails even if the answer has arrived.
-		soon := time.Now().Add(time.Millisecond)
-		if deadline.Before(soon) {
-			deadline = soon
-		}
-		if err := conns[port].SetReadDeadline(deadline); err != nil {
-			return nil, err
-		}
-		name, err := answerTo(conns[port], payload(port))
-		if err != nil {
-			return nil, fmt.Errorf("port %d: %w", port, err)
-		}
-		names[port] = name
+		// All are read at once: a read that begins after its deadline fails even if the
+		// answer has arrived.
+		group.Go(func() error {
+			if err := conns[port].SetReadDeadline(deadline); err != nil {
+				return err
+			}
+			name, err := answerTo(conns[port], payload(port))
+			if err != nil {
+				return fmt.Errorf("port %d: %w", port, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			names[port] = name
+			return nil
+		})
 	}
-	return names, nil
+	return names, group.Wait()
 }
 
 // answerTo returns the server that sends a payload back before the read deadline, "" for
