@@ -45,8 +45,9 @@ type Cache struct {
 	slices map[Object]map[string]*slice
 	owners map[Object]Object
 
-	// byNodes are the Services with nodes as backends.
-	byNodes map[Object]bool
+	// byNodes are the Services with nodes as backends, own the Services and LoadBalancers
+	// whose group has this node.
+	byNodes, own map[Object]bool
 	// dirty are the Services and LoadBalancers to translate.
 	dirty       map[Object]bool
 	routesDirty bool
@@ -64,8 +65,8 @@ func NewCache(c Config) *Cache {
 		Config:  c,
 		objects: map[Object]metav1.Object{}, groups: map[string]*group{}, nodes: map[string]*node{},
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
-		byNodes: map[Object]bool{},
-		dirty:   map[Object]bool{}, routesDirty: true,
+		byNodes: map[Object]bool{}, own: map[Object]bool{},
+		dirty: map[Object]bool{}, routesDirty: true,
 		vips: newVIPOwners(c.Limits.MaxServices), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 	}
@@ -295,15 +296,7 @@ func (w *Cache) Leaving() string {
 }
 
 // Count returns the number of Services and LoadBalancers for this node.
-func (w *Cache) Count() int {
-	n := 0
-	for id := range w.objects {
-		if g := w.groups[w.groupOf(id)]; g != nil && g.has(w.Node) {
-			n++
-		}
-	}
-	return n
-}
+func (w *Cache) Count() int { return len(w.own) }
 
 // Problems returns the problems of all objects, sorted by object.
 func (w *Cache) Problems() []Problem {
@@ -363,7 +356,11 @@ func (w *Cache) hasPod(svc Object) bool {
 func (w *Cache) translate(id Object) {
 	g := w.groups[w.groupOf(id)]
 	t := translation{Cache: w, group: g}
-	here := g != nil && g.has(w.Node) && w.nodes[w.Node] != nil
+	delete(w.own, id)
+	if g != nil && g.has(w.Node) {
+		w.own[id] = true
+	}
+	here := w.own[id] && w.nodes[w.Node] != nil
 	claim := claims{object: id, moved: !here}
 	delete(w.healthPorts, id)
 	switch o := w.objects[id].(type) {
