@@ -220,9 +220,9 @@ func TestClientsOnlyWithTimeout(t *testing.T) {
 					t.Errorf("affinity %s: %d clients are remembered", affinity, have)
 				}
 			}
-			beside := *w.svc
-			beside.Port += uint16(n)
-			update(t, special, &beside)
+			another := *w.svc
+			another.Port += uint16(n)
+			update(t, special, &another)
 			if _, err := special.Program(); err != nil {
 				t.Fatal(err)
 			}
