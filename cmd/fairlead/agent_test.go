@@ -67,7 +67,7 @@ type fakePlane struct {
 	attach func() error
 }
 
-func (p fakePlane) Attach() error { return p.attach() }
+func (p fakePlane) Attach(context.Context) error { return p.attach() }
 
 func (fakePlane) Describe() observe.DataPlane {
 	return observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}}

@@ -181,10 +181,14 @@ func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan 
 // start puts the data plane to work when each service of the first update has
 // been tried.
 func (a *Agent) start(ctx context.Context) error {
-	if a.reconciler.Settled(ctx, 1) != nil {
-		return nil //nolint:nilerr // ctx has ended, which is not an error
+	err := a.reconciler.Settled(ctx, 1)
+	if err == nil {
+		err = a.Plane.Attach(ctx)
 	}
-	if err := a.Plane.Attach(); err != nil {
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // the end of ctx is not an error
+	}
+	if err != nil {
 		return err
 	}
 	a.attached.Store(true)

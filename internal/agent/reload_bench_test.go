@@ -130,7 +130,7 @@ func startBenchAgent(b *testing.B) (*Agent, string) {
 // benchPlane gets no packets.
 type benchPlane struct{ xdpPlane }
 
-func (benchPlane) Attach() error { return nil }
+func (benchPlane) Attach(context.Context) error { return nil }
 
 // openInNamespace opens a data plane in a new network namespace with one veth
 // pair. The namespace ends with the benchmark.

@@ -51,7 +51,7 @@ type Limits struct {
 // Attacher is a data plane that packets reach only once it is attached.
 type Attacher interface {
 	// Attach is called once, when the first services have been programmed.
-	Attach() error
+	Attach(ctx context.Context) error
 }
 
 // RefusalReporter is a data plane that reports refused connections.

@@ -75,7 +75,7 @@ func openAttached(t *testing.T, pins string, mode program.Mode, interfaces ...st
 		t.Error(err)
 		return nil
 	}
-	if err := p.Attach(); err != nil {
+	if err := p.Attach(t.Context()); err != nil {
 		t.Error(err)
 	}
 	attachments := map[string]program.Attachment{}
@@ -118,7 +118,7 @@ func TestAttachModes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if p.Attach() == nil {
+		if p.Attach(t.Context()) == nil {
 			t.Error("native XDP on the loopback was not refused")
 		}
 		return p.Close()
@@ -152,6 +152,11 @@ func TestAttachAfterNeighbours(t *testing.T) {
 		if n := programmed.InUse(); n > 0 || err != nil {
 			t.Errorf("%d backends are in use before their neighbours have answered: %v", n, err)
 		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := p.Attach(ended); !errors.Is(err, context.Canceled) || attachedProgram(t, "fl0") != 0 {
+			t.Errorf("after the end of its context: %v, program %d", err, attachedProgram(t, "fl0"))
+		}
 		var others errgroup.Group
 		others.Go(func() (err error) {
 			for i, b := range svc.Backends {
@@ -167,7 +172,7 @@ func TestAttachAfterNeighbours(t *testing.T) {
 			}
 			return err
 		})
-		if err := p.Attach(); err != nil {
+		if err := p.Attach(t.Context()); err != nil {
 			return err
 		}
 		err = others.Wait()
@@ -274,7 +279,7 @@ func TestInheritedProgramIsReplacedInTime(t *testing.T) {
 		if _, err := p.Update(context.Background(), direct); err != nil {
 			return err
 		}
-		if err := p.Attach(); err != nil {
+		if err := p.Attach(t.Context()); err != nil {
 			return err
 		}
 		if err := p.Close(); err != nil {
@@ -297,7 +302,7 @@ func TestInheritedProgramIsReplacedInTime(t *testing.T) {
 		if id := attachedProgram(t, "fl0"); id == first || p.programs.Features&program.FeatureIPIP == 0 {
 			t.Errorf("program %d with %s runs, want another one than %d with ipip", id, p.programs.Features, first)
 		}
-		if err := p.Attach(); err != nil {
+		if err := p.Attach(t.Context()); err != nil {
 			return err
 		}
 		if n := len(p.Attachments()); n != 1 || !p.Attachments()[0].Adopted {

@@ -39,7 +39,7 @@ func TestHandOverBetweenLayouts(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := p.Attach(); err != nil {
+		if err := p.Attach(t.Context()); err != nil {
 			return err
 		}
 		if err := p.Close(); err != nil {

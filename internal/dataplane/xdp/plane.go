@@ -221,12 +221,12 @@ func (p *Plane) clock() time.Duration { return time.Since(p.epoch) }
 // namespace and takes it off those that no longer are. It is called once, when
 // services have been programmed, so that all their packets match a service, and waits
 // for the neighbours that their backends need.
-func (p *Plane) Attach() error {
-	p.awaitNeighbours()
+func (p *Plane) Attach(ctx context.Context) error {
+	p.awaitNeighbours(ctx)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed {
-		return table.ErrClosed
+	if err := p.ready(ctx); err != nil {
+		return err
 	}
 	p.unread = false
 	if err := p.programs.Attach(); err != nil {
@@ -242,15 +242,15 @@ const neighbourLimit = 3 * time.Second
 // awaitNeighbours waits until the kernel knows of each backend's next hop whether it
 // answers. Packets that came before would find some backends missing, and would
 // be sent otherwise than by other balancers.
-func (p *Plane) awaitNeighbours() {
-	limit, retry := time.After(neighbourLimit), time.NewTicker(5*time.Millisecond)
+func (p *Plane) awaitNeighbours(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, neighbourLimit)
+	defer cancel()
+	retry := time.NewTicker(5 * time.Millisecond)
 	defer retry.Stop()
 	for p.pending() {
 		select {
 		case <-retry.C:
-		case <-limit:
-			return
-		case <-p.done:
+		case <-ctx.Done():
 			return
 		}
 	}

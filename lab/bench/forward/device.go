@@ -125,7 +125,7 @@ func openPlane(ctx context.Context, pins string, mode lb.Forward) (*xdp.Plane, e
 			return nil, errors.Join(err, plane.Close())
 		}
 	}
-	if err := plane.Attach(); err != nil {
+	if err := plane.Attach(ctx); err != nil {
 		return nil, errors.Join(err, plane.Close())
 	}
 	return plane, nil

@@ -38,7 +38,7 @@ func openBalancer(t *testing.T, lab *netlab.Lab, host string) balancer {
 			Log:        slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 		if err == nil {
-			err = b.Attach()
+			err = b.Attach(t.Context())
 		}
 		return err
 	})

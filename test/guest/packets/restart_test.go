@@ -44,6 +44,6 @@ func TestRestart(t *testing.T) {
 			return err
 		}
 		defer second.Close()
-		return second.Attach()
+		return second.Attach(t.Context())
 	})
 }
