@@ -114,7 +114,9 @@ func (i *installation) callHelm(t *testing.T, args ...string) {
 }
 
 // valuesText are the chart's values: one pool, one group, and the router as a peer at
-// both of its addresses.
+// both of its addresses. BFD waits for 3 s: pods have no real-time priority, and when a
+// busy machine delays all nodes at once the router would be left without a route, and
+// refuse clients.
 func (i *installation) valuesText() string {
 	repository, tag, _ := strings.Cut(imageName, ":")
 	forward := ""
@@ -128,8 +130,8 @@ logFormat: text
 bgp:
   asn: %d
   peers:
-    - {name: router, address: %s, asn: %d, bfd: {interval: 200ms, multiplier: 5}}
-    - {name: router-v6, address: "%s", asn: %d, bfd: {interval: 200ms, multiplier: 5}}
+    - {name: router, address: %s, asn: %d, bfd: {interval: 1s}}
+    - {name: router-v6, address: "%s", asn: %d, bfd: {interval: 1s}}
 addressPools:
   - {name: default, addresses: [%s, "%s"]}
 groups:
