@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 	"time"
 
@@ -36,19 +34,7 @@ const fuzzDuration = 3 * time.Second
 // repeat runs random histories, for FAIRLEAD_FUZZ (a duration such as 60s).
 func repeat(t *testing.T, run func(*rand.Rand) error) {
 	t.Helper()
-	seed, long := rand.Uint64(), fuzzDuration
-	if text, ok := os.LookupEnv("FAIRLEAD_FUZZ"); ok {
-		var err error
-		if long, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed, long := fuzzrand.Seed(t), fuzzrand.Duration(t, fuzzDuration)
 	histories := 0
 	for begin := time.Now(); histories < 20 || time.Since(begin) < long; seed++ {
 		if err := run(rand.New(rand.NewPCG(seed, 0))); err != nil {

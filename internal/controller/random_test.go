@@ -8,9 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // TestAPIServerRandom does at random what users, administrators and failures do: creates,
@@ -30,21 +29,7 @@ import (
 func TestAPIServerRandom(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	length := 12 * time.Second
-	if text := os.Getenv("FAIRLEAD_FUZZ"); text != "" {
-		var err error
-		if length, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	seed := uint64(time.Now().UnixNano())
-	if text := os.Getenv("FAIRLEAD_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("FAIRLEAD_SEED=%d", seed)
+	length, seed := fuzzrand.Duration(t, 12*time.Second), fuzzrand.Seed(t)
 	r := &randomHistory{world: w, rand: rand.New(rand.NewPCG(seed, seed)), watch: w.watchOwners()}
 	r.pools()
 	steps := 0

@@ -4,29 +4,10 @@ package dataplanetest
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
 	"net/netip"
-	"os"
-	"strconv"
-	"testing"
 
 	"fairlead.io/fairlead/internal/lb"
 )
-
-// RandomSeed is the seed of a random test: another one in each run, or that of a
-// run that failed, from the environment's FAIRLEAD_SEED.
-func RandomSeed(t testing.TB) uint64 {
-	t.Helper()
-	seed := rand.Uint64()
-	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("FAIRLEAD_SEED=%d", seed)
-	return seed
-}
 
 // FlowHash is bpf/core/hash.h's flow_hash, written a second time.
 func FlowHash(seed uint64, vip lb.VIP, client netip.AddrPort, affinity lb.Affinity) uint64 {

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
-	"strconv"
 	"testing"
 
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
@@ -40,16 +38,9 @@ func shapes(random *rand.Rand, flows, backends int) []dataplanetest.Shape {
 // learned UDP flow neither, new ones go where they may, and in the end nothing
 // is left of the past.
 func TestHistories(t *testing.T) {
-	first, histories := rand.Uint64(), 150
-	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
-		var err error
-		if first, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-		histories = 1
-	}
-	for i := range histories {
-		seed := first + uint64(i)
+	const histories = 150
+	first := fuzzrand.Seed(t)
+	for seed := first; seed < first+histories; seed++ {
 		random := rand.New(rand.NewPCG(seed, 0))
 		for kind, shape := range shapes(random, 24, 7) {
 			if err := dataplanetest.NewHistory(random, shape, nil).Run(120); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fuzzrand turns the input of a fuzz test into a source of randomness. Fuzz
-// tests of pure packages use it to generate histories.
+// Package fuzzrand has what random tests share: their seed, their duration, and a source
+// of randomness that is the input of a fuzz test.
 package fuzzrand
 
 import (

@@ -5,12 +5,12 @@ package bfd
 import (
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"strconv"
 	"testing"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // pair is two sessions and the wire between them, in a time of its own.
@@ -138,16 +138,10 @@ func (p *pair) wantStates(what string, want state) {
 // Whatever two ends are configured to do: they come up; while nothing is lost
 // they stay up; and a cut is found in time.
 func TestPairs(t *testing.T) {
-	seed := rand.Uint64()
-	if text := os.Getenv("FAIRLEAD_SEED"); text != "" {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
+	seed := fuzzrand.Seed(t)
 	for n := range uint64(300) {
 		if !t.Run(strconv.FormatUint(n, 10), func(t *testing.T) { history(newPair(t, rand.New(rand.NewPCG(seed, n)))) }) {
-			t.Fatalf("FAIRLEAD_SEED=%d", seed)
+			return
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	builder "fairlead.io/fairlead/internal/frame"
 	"fairlead.io/fairlead/internal/lb"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // balanced is a plane with one service, of which time is what the test says: it
@@ -199,7 +200,7 @@ func historyServices() map[string]lb.Service {
 func TestHistories(t *testing.T) {
 	for name, svc := range historyServices() {
 		t.Run(name, func(t *testing.T) {
-			seed := dataplanetest.RandomSeed(t)
+			seed := fuzzrand.Seed(t)
 			b := newBalanced(t, svc)
 			shape := b.shape(24, 7)
 			if err := dataplanetest.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150); err != nil {

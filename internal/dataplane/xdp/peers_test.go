@@ -11,6 +11,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // peers are balancers of one service behind a router that sends each packet to
@@ -35,7 +36,7 @@ func TestPeersDecideAlike(t *testing.T) {
 			continue // a balancer can't know UDP flows that it has not seen
 		}
 		t.Run(name, func(t *testing.T) {
-			p := newPeers(t, svc, rand.New(rand.NewPCG(dataplanetest.RandomSeed(t), 0)))
+			p := newPeers(t, svc, rand.New(rand.NewPCG(fuzzrand.Seed(t), 0)))
 			for _, b := range p.all {
 				p.join(b)
 			}

@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // door is something that an agent listens on.
@@ -140,15 +140,7 @@ func (d door) send(t *testing.T, text string, ends bool) int {
 
 // checkRandom sends what looks more or less like requests.
 func (d door) checkRandom(t *testing.T) {
-	seed := rand.Uint64()
-	if text, ok := os.LookupEnv("FAIRLEAD_SEED"); ok {
-		var err error
-		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("FAIRLEAD_SEED=%d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
 	for range 400 {
 		d.send(t, nonsense(random), true)
 	}

@@ -8,7 +8,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,7 +17,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/lb"
-	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // fuzzPage is the size of the largest frames that are made up. Of one that is
@@ -194,15 +193,9 @@ func (f *fuzzed) put(packets [][]byte) error {
 // 60s): the program gives a verdict that it has a counter for, counts every
 // packet exactly once, and passes what it passes untouched.
 func TestFuzz(t *testing.T) {
-	long := fuzzDuration
-	if text, ok := os.LookupEnv("FAIRLEAD_FUZZ"); ok {
-		var err error
-		if long, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	}
+	long := fuzzrand.Duration(t, fuzzDuration)
 	f := newFuzzed(t)
-	random := rand.New(rand.NewPCG(dataplanetest.RandomSeed(t), 0))
+	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
 	whole, err := f.plane.Programs.Exits()
 	if err != nil {
 		t.Fatal(err)

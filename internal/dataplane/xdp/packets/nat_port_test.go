@@ -20,7 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
-	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // newNATPlane is a test's plane with addresses and ports of its own.
@@ -164,7 +164,7 @@ func TestNATPortsAreUnique(t *testing.T) {
 	for _, svc := range services {
 		update(t, p, svc)
 	}
-	random := rand.New(rand.NewPCG(dataplanetest.RandomSeed(t), 0))
+	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
 	m := natModel{map[natFlow]natEnd{}, map[natEnd]natFlow{}, map[natServer]int{}}
 	drops := 0
 	for n := range 8000 {

@@ -14,7 +14,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
-	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // wantFrame puts a frame in, and checks what comes out and the exit.
@@ -109,7 +109,7 @@ func testSession(t *testing.T, p *xdp.Unattached, c natCase) {
 // Checksums are right whatever the packet holds; and one that is missing stays so.
 func TestNATChecksums(t *testing.T) {
 	p, _ := newTestPlane(t)
-	random := rand.New(rand.NewPCG(dataplanetest.RandomSeed(t), 0))
+	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
 	for _, c := range natCases() {
 		update(t, p, c.service())
 		c.payload = "odd"
