@@ -17,7 +17,7 @@ import (
 )
 
 // timeout is how long tests wait for what should happen at once.
-const timeout = 10 * time.Second
+const timeout = 30 * time.Second
 
 // The two ends.
 var (

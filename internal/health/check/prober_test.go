@@ -20,7 +20,7 @@ import (
 )
 
 // patience is the time-out of probes that are to be answered.
-const patience = 10 * time.Second
+const patience = 30 * time.Second
 
 // ask probes a server once and returns the reason.
 func ask(t *testing.T, check lb.HealthCheck, server string) string {

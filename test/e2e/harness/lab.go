@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/lb"
@@ -48,7 +49,10 @@ func EachFamily(t *testing.T, test func(t *testing.T, vip string)) {
 
 // Timeout is how long to wait for a condition that should hold in a moment; long
 // enough for a busy machine.
-const Timeout = 10 * time.Second
+const Timeout = 30 * time.Second
+
+// commandLimit is how long a command may take: benches have a lab, and traffic in it.
+const commandLimit = 5 * time.Minute
 
 // Lab is a topology that is up.
 type Lab struct {
@@ -243,13 +247,15 @@ func Within(limit time.Duration, holds func() bool) bool {
 func Fairlead(t *testing.T, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	// Not the test's context: cleaning up comes after its end.
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), commandLimit)
 	defer cancel()
 	program := "fairlead"
 	if slices.Contains([]string{"lab", "bench", "demo"}, args[0]) {
 		program = "fairlab"
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) } // a bench ends its lab
+	cmd.WaitDelay = Timeout
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()
