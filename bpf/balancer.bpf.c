@@ -9,6 +9,7 @@
 #include "answer/echo.h"
 #include "answer/error.h"
 #include "answer/refuse.h"
+#include "answer/unserved.h"
 #include "core/hash.h"
 #include "core/maps.h"
 #include "core/stats.h"
@@ -26,12 +27,18 @@
 /* A packet that matches no service: VIP echo requests and NAT return traffic are handled here. */
 static __always_inline int no_service(struct xdp_md *ctx, const struct packet *p)
 {
+	enum counter exit = COUNTER_PASS_NOT_VIP;
+	int verdict;
+
 	trace_packet(p);
-	if (p->vip.protocol == IPPROTO_ICMP || p->vip.protocol == IPPROTO_ICMPV6)
-		return exit_default(answer_echo(ctx, p));
-	if (feature_nat)
-		return nat_from_server(ctx, p);
-	return exit_with(COUNTER_PASS_NOT_VIP, XDP_PASS);
+	if (p->vip.protocol == IPPROTO_ICMP || p->vip.protocol == IPPROTO_ICMPV6) {
+		exit = answer_echo(ctx, p);
+	} else if (feature_nat) {
+		verdict = nat_from_server(ctx, p);
+		if (verdict != NAT_UNKNOWN)
+			return verdict;
+	}
+	return exit_default(unserved(ctx, p, exit));
 }
 
 /* Sends the packet to its backend. Returns the verdict. */
@@ -73,7 +80,7 @@ int balance(struct xdp_md *ctx)
 	if (feature_overlay && exit == COUNTER_COUNT && is_overlay(&packet))
 		exit = parse_overlay(ctx, &packet);
 	if (exit != COUNTER_COUNT)
-		return exit_default(exit);
+		return exit_default(unserved(ctx, &packet, exit));
 	hash = vip_hash(&packet);
 	number = service_number(&packet, hash);
 	if (number == VIP_UNUSED)

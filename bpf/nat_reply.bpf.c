@@ -134,8 +134,8 @@ static __always_inline int send_by_route(struct __sk_buff *skb, const struct ser
 	struct bpf_redir_neigh hop = {};
 	struct bpf_fib_lookup fib = {};
 
-	switch (find_route(skb, a->vip, a->session->client, a->session->client_port, skb->ifindex,
-			   &fib)) {
+	switch (find_client_route(skb, a->vip, a->session->client, a->session->client_port,
+				  skb->ifindex, &fib)) {
 	case BPF_FIB_LKUP_RET_SUCCESS:
 	case BPF_FIB_LKUP_RET_NO_NEIGH:
 		if (!next_hop(&fib, a->session->client, &hop) && fib.ifindex != path->ifindex)

@@ -38,8 +38,8 @@ __noinline int route_answer(struct xdp_md *ctx, const struct packet *p)
 
 	if (!p || (void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return -1;
-	if (find_route(ctx, &p->vip, p->source, p->source_port, ctx->ingress_ifindex, &fib) !=
-	    BPF_FIB_LKUP_RET_SUCCESS)
+	if (find_client_route(ctx, &p->vip, p->source, p->source_port, ctx->ingress_ifindex,
+			      &fib) != BPF_FIB_LKUP_RET_SUCCESS)
 		return -1;
 	if (fib.ifindex != ctx->ingress_ifindex)
 		return -1;

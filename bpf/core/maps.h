@@ -151,6 +151,15 @@ struct {
 	__type(value, __u32);
 } addresses SEC(".maps");
 
+/* The aggregates that this node announces. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_AGGREGATES);
+	__type(key, struct prefix_key);
+	__type(value, __u8);
+} aggregates SEC(".maps");
+
 /* Peer to enum peer. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);

@@ -67,6 +67,16 @@ struct address_key {
 };
 _Static_assert(sizeof(struct address_key) == 24, "address_key has no implicit padding");
 
+/* Maximum number of aggregates. */
+#define MAX_AGGREGATES 4096
+
+/* A prefix that this node announces as a whole. */
+struct prefix_key {
+	__u32 prefix_length; /* of the mapped address */
+	__u8 address[16];
+};
+_Static_assert(sizeof(struct prefix_key) == 20, "prefix_key has no implicit padding");
+
 enum address_flag {
 	ADDRESS_USABLE = 1 << 0, /* a service of it has a usable backend */
 	ADDRESS_REJECT = 1 << 1, /* a service of it has VIEW_REJECT */

@@ -20,25 +20,35 @@
 #define FAMILY_IPV4 2 /* AF_INET, whose header isn't usable in BPF programs */
 #define FAMILY_IPV6 10
 
-/* Looks up the route from a VIP to a client. Returns a BPF_FIB_LKUP_RET_*, or < 0. */
-static __always_inline long find_route(void *ctx, const struct vip_key *vip, const __u8 client[16],
-				       __be16 client_port, __u32 ingress,
+/*
+ * Looks up the route of a packet that arrived through interface `fib->ifindex`; `fib` has the
+ * protocol and the ports, too. Returns a BPF_FIB_LKUP_RET_*, or < 0.
+ */
+static __always_inline long find_route(void *ctx, const __u8 source[16], const __u8 destination[16],
 				       struct bpf_fib_lookup *fib)
+{
+	if (is_mapped(destination)) {
+		fib->family = FAMILY_IPV4;
+		fib->ipv4_src = unmap_ipv4(source);
+		fib->ipv4_dst = unmap_ipv4(destination);
+	} else {
+		fib->family = FAMILY_IPV6;
+		__builtin_memcpy(fib->ipv6_src, source, sizeof(fib->ipv6_src));
+		__builtin_memcpy(fib->ipv6_dst, destination, sizeof(fib->ipv6_dst));
+	}
+	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+}
+
+/* Looks up the route from a VIP to a client. Returns a BPF_FIB_LKUP_RET_*, or < 0. */
+static __always_inline long find_client_route(void *ctx, const struct vip_key *vip,
+					      const __u8 client[16], __be16 client_port,
+					      __u32 ingress, struct bpf_fib_lookup *fib)
 {
 	fib->l4_protocol = vip->protocol;
 	fib->sport = vip->port;
 	fib->dport = client_port;
 	fib->ifindex = ingress;
-	if (is_mapped(client)) {
-		fib->family = FAMILY_IPV4;
-		fib->ipv4_src = unmap_ipv4(vip->address);
-		fib->ipv4_dst = unmap_ipv4(client);
-	} else {
-		fib->family = FAMILY_IPV6;
-		__builtin_memcpy(fib->ipv6_src, vip->address, sizeof(fib->ipv6_src));
-		__builtin_memcpy(fib->ipv6_dst, client, sizeof(fib->ipv6_dst));
-	}
-	return bpf_fib_lookup(ctx, fib, sizeof(*fib), 0);
+	return find_route(ctx, vip->address, client, fib);
 }
 
 /* Egress interface and link-layer header of packets to the client. */

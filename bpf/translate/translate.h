@@ -184,8 +184,8 @@ static __always_inline void find_client_path(struct xdp_md *ctx, const struct pa
 	reverse_path(a->session, path);
 	if (!feature_dsr || !(a->view_flags & VIEW_DSR) || path->vlan || p->tagged)
 		return;
-	if (find_route(ctx, a->vip, a->session->client, a->session->client_port,
-		       ctx->ingress_ifindex, &fib) != BPF_FIB_LKUP_RET_SUCCESS)
+	if (find_client_route(ctx, a->vip, a->session->client, a->session->client_port,
+			      ctx->ingress_ifindex, &fib) != BPF_FIB_LKUP_RET_SUCCESS)
 		return;
 	if (fib.ifindex != ctx->ingress_ifindex && fib.ifindex != path->ifindex)
 		return;
@@ -235,7 +235,10 @@ static __always_inline __u32 exceeded_mtu(struct xdp_md *ctx, const struct packe
 	return length;
 }
 
-/* Handles a packet that matches no service; it may be a server's reply. Returns the verdict. */
+/*
+ * Handles a packet that matches no service; it may be a server's reply. Returns the verdict, or
+ * NAT_UNKNOWN.
+ */
 __noinline int nat_from_server(struct xdp_md *ctx, const struct packet *p)
 {
 	struct server_reply a = {};
@@ -244,9 +247,9 @@ __noinline int nat_from_server(struct xdp_md *ctx, const struct packet *p)
 	__u32 mtu;
 
 	if (!feature_nat || !p || find_server_reply(p, &a))
-		return exit_with(COUNTER_PASS_NOT_VIP, XDP_PASS);
+		return NAT_UNKNOWN;
 	if (!p->quoted && follow_server(&a, tcp_flags(ctx, p)))
-		return exit_with(COUNTER_PASS_NOT_VIP, XDP_PASS);
+		return NAT_UNKNOWN;
 	find_client_path(ctx, p, &a, &path);
 	mtu = exceeded_mtu(ctx, p, path.ifindex);
 	if (mtu)

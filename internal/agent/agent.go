@@ -49,6 +49,7 @@ type Source interface {
 type Plane interface {
 	dataplane.DataPlane
 	dataplane.Attacher
+	dataplane.Discarder
 	dataplane.Tracer
 	dataplane.FlowLister
 	dataplane.RefusalReporter
@@ -130,7 +131,8 @@ func New(c Config) *Agent {
 		a.announcer = announce.New(announce.Config{
 			BGP: config, Store: a.store, Speaker: c.Speaker, Events: c.Events, Log: c.Log,
 		})
-		a.intake.announcer, a.intake.local = a.announcer, config.Local
+		a.intake.announcer, a.intake.local, a.intake.plane = a.announcer, config.Local, c.Plane
+		a.intake.discard(config.Policies)
 	}
 	a.observer = observe.NewObserver(a, c.Events, c.Log)
 	a.web = web.New(web.Config{

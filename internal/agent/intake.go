@@ -5,11 +5,13 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"sync"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/announce"
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
@@ -29,6 +31,7 @@ type intake struct {
 	monitor   *health.Monitor
 	store     *store.Store
 	announcer *announce.Announcer // nil without BGP
+	plane     dataplane.Discarder // nil without BGP
 	log       *slog.Logger
 
 	// mu is taken before the locks of the monitor and the store.
@@ -44,6 +47,7 @@ func (in *intake) take(ctx context.Context, u source.Update) error {
 		in.announcer.Configure(&bgp.Config{
 			Local: in.local, Peers: u.Routes.Peers, Policies: u.Routes.Policies, ShutdownDelay: u.Routes.ShutdownDelay,
 		})
+		in.discard(u.Routes.Policies)
 	}
 	leaving := in.begin(u.Leaving)
 	obstacles := in.cancel(u.Changed)
@@ -55,6 +59,19 @@ func (in *intake) take(ctx context.Context, u source.Update) error {
 	}
 	in.handOff(ctx, leaving)
 	return err
+}
+
+// discard has packets for unused addresses of aggregates discarded.
+func (in *intake) discard(policies []bgp.Policy) {
+	var aggregates []netip.Prefix
+	for _, p := range policies {
+		if p.Aggregate {
+			aggregates = append(aggregates, p.Prefixes...)
+		}
+	}
+	if err := in.plane.Discard(aggregates); err != nil {
+		in.log.Error("unused addresses not discarded", slog.Any("error", err))
+	}
 }
 
 // set replaces all services.

@@ -8,6 +8,7 @@ package dataplane
 
 import (
 	"context"
+	"net/netip"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -52,6 +53,14 @@ type Limits struct {
 type Attacher interface {
 	// Attach is called once, when the first services have been programmed.
 	Attach(ctx context.Context) error
+}
+
+// Discarder is a data plane that discards packets for addresses without a service, which
+// the kernel would route back to the router that sent them.
+type Discarder interface {
+	// Discard makes prefixes, which are announced as a whole, all those whose unused
+	// addresses get no packets. The addresses of VIPs never do.
+	Discard(prefixes []netip.Prefix) error
 }
 
 // RefusalReporter is a data plane that reports refused connections.

@@ -4,6 +4,7 @@ package xdp
 
 import (
 	"fmt"
+	"net/netip"
 
 	"github.com/cilium/ebpf"
 
@@ -62,6 +63,26 @@ func (a *addresses) disown() error {
 	err := table.DeleteOthers(a.table, func(key table.BalancerAddressKey) bool { return a.flags[key] != nil })
 	if err != nil {
 		return fmt.Errorf("address table: %w", err)
+	}
+	return nil
+}
+
+// Discard implements dataplane.Discarder.
+func (p *Plane) Discard(prefixes []netip.Prefix) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	wanted := make(map[table.BalancerPrefixKey]bool)
+	for _, prefix := range prefixes {
+		bits := prefix.Bits() + 128 - prefix.Addr().BitLen()
+		key := table.BalancerPrefixKey{PrefixLength: uint32(bits), Address: prefix.Addr().As16()}
+		wanted[key] = true
+		if err := p.tables.Maps.Aggregates.Put(key, uint8(1)); err != nil {
+			return fmt.Errorf("aggregate %s: %w", prefix, err)
+		}
+	}
+	err := table.DeleteOthers(p.tables.Maps.Aggregates, func(key table.BalancerPrefixKey) bool { return wanted[key] })
+	if err != nil {
+		return fmt.Errorf("aggregates: %w", err)
 	}
 	return nil
 }

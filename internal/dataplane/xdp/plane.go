@@ -98,6 +98,7 @@ type Config struct {
 var (
 	_ dataplane.DataPlane       = (*Plane)(nil)
 	_ dataplane.Attacher        = (*Plane)(nil)
+	_ dataplane.Discarder       = (*Plane)(nil)
 	_ dataplane.Tracer          = (*Plane)(nil)
 	_ dataplane.FlowLister      = (*Plane)(nil)
 	_ dataplane.RefusalReporter = (*Plane)(nil)

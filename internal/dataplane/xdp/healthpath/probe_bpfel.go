@@ -24,6 +24,7 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	probeMapAddresses          = "addresses"
+	probeMapAggregates         = "aggregates"
 	probeMapAnswerLimits       = "answer_limits"
 	probeMapBackendDetails     = "backend_details"
 	probeMapBackendStats       = "backend_stats"
@@ -142,6 +143,7 @@ type probeProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeMapSpecs struct {
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
+	Aggregates     *ebpf.MapSpec `ebpf:"aggregates"`
 	AnswerLimits   *ebpf.MapSpec `ebpf:"answer_limits"`
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
@@ -234,6 +236,7 @@ func (o *probeObjects) Close() error {
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeMaps struct {
 	Addresses      *ebpf.Map `ebpf:"addresses"`
+	Aggregates     *ebpf.Map `ebpf:"aggregates"`
 	AnswerLimits   *ebpf.Map `ebpf:"answer_limits"`
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
@@ -267,6 +270,7 @@ type probeMaps struct {
 func (m *probeMaps) Close() error {
 	return _ProbeClose(
 		m.Addresses,
+		m.Aggregates,
 		m.AnswerLimits,
 		m.BackendDetails,
 		m.BackendStats,

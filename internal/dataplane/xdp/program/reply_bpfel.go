@@ -17,6 +17,7 @@ import (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	replyMapAddresses          = "addresses"
+	replyMapAggregates         = "aggregates"
 	replyMapAnswerLimits       = "answer_limits"
 	replyMapBackendDetails     = "backend_details"
 	replyMapBackendStats       = "backend_stats"
@@ -131,6 +132,7 @@ type replyProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type replyMapSpecs struct {
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
+	Aggregates     *ebpf.MapSpec `ebpf:"aggregates"`
 	AnswerLimits   *ebpf.MapSpec `ebpf:"answer_limits"`
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
@@ -221,6 +223,7 @@ func (o *replyObjects) Close() error {
 // It can be passed to loadReplyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type replyMaps struct {
 	Addresses      *ebpf.Map `ebpf:"addresses"`
+	Aggregates     *ebpf.Map `ebpf:"aggregates"`
 	AnswerLimits   *ebpf.Map `ebpf:"answer_limits"`
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
@@ -252,6 +255,7 @@ type replyMaps struct {
 func (m *replyMaps) Close() error {
 	return _ReplyClose(
 		m.Addresses,
+		m.Aggregates,
 		m.AnswerLimits,
 		m.BackendDetails,
 		m.BackendStats,

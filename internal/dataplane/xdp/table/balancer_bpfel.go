@@ -120,24 +120,25 @@ const (
 	BalancerCounterCOUNTER_DROP_SERVICE_LIMIT    BalancerCounter = 19
 	BalancerCounterCOUNTER_DROP_NO_SESSION       BalancerCounter = 20
 	BalancerCounterCOUNTER_DROP_NO_NAT_PORT      BalancerCounter = 21
-	BalancerCounterCOUNTER_DROP_TTL              BalancerCounter = 22
-	BalancerCounterCOUNTER_DROP_INTERNAL_ERROR   BalancerCounter = 23
-	BalancerCounterCOUNTER_FORWARD_L2DSR         BalancerCounter = 24
-	BalancerCounterCOUNTER_FORWARD_IPIP          BalancerCounter = 25
-	BalancerCounterCOUNTER_FORWARD_GUE           BalancerCounter = 26
-	BalancerCounterCOUNTER_FORWARD_VXLAN         BalancerCounter = 27
-	BalancerCounterCOUNTER_FORWARD_GENEVE        BalancerCounter = 28
-	BalancerCounterCOUNTER_FORWARD_NAT           BalancerCounter = 29
-	BalancerCounterCOUNTER_FORWARD_NAT_HANDOVER  BalancerCounter = 30
-	BalancerCounterCOUNTER_FORWARD_RELAY         BalancerCounter = 31
-	BalancerCounterCOUNTER_FORWARD_LOCAL         BalancerCounter = 32
-	BalancerCounterCOUNTER_FORWARD_LOOKUP        BalancerCounter = 33
-	BalancerCounterCOUNTER_FORWARD_NAT_REPLY     BalancerCounter = 34
-	BalancerCounterCOUNTER_ANSWER_ECHO           BalancerCounter = 35
-	BalancerCounterCOUNTER_ANSWER_TOO_BIG        BalancerCounter = 36
-	BalancerCounterCOUNTER_ANSWER_UNREACHABLE    BalancerCounter = 37
-	BalancerCounterCOUNTER_ANSWER_RESET          BalancerCounter = 38
-	BalancerCounterCOUNTER_COUNT                 BalancerCounter = 39
+	BalancerCounterCOUNTER_DROP_UNSERVED         BalancerCounter = 22
+	BalancerCounterCOUNTER_DROP_TTL              BalancerCounter = 23
+	BalancerCounterCOUNTER_DROP_INTERNAL_ERROR   BalancerCounter = 24
+	BalancerCounterCOUNTER_FORWARD_L2DSR         BalancerCounter = 25
+	BalancerCounterCOUNTER_FORWARD_IPIP          BalancerCounter = 26
+	BalancerCounterCOUNTER_FORWARD_GUE           BalancerCounter = 27
+	BalancerCounterCOUNTER_FORWARD_VXLAN         BalancerCounter = 28
+	BalancerCounterCOUNTER_FORWARD_GENEVE        BalancerCounter = 29
+	BalancerCounterCOUNTER_FORWARD_NAT           BalancerCounter = 30
+	BalancerCounterCOUNTER_FORWARD_NAT_HANDOVER  BalancerCounter = 31
+	BalancerCounterCOUNTER_FORWARD_RELAY         BalancerCounter = 32
+	BalancerCounterCOUNTER_FORWARD_LOCAL         BalancerCounter = 33
+	BalancerCounterCOUNTER_FORWARD_LOOKUP        BalancerCounter = 34
+	BalancerCounterCOUNTER_FORWARD_NAT_REPLY     BalancerCounter = 35
+	BalancerCounterCOUNTER_ANSWER_ECHO           BalancerCounter = 36
+	BalancerCounterCOUNTER_ANSWER_TOO_BIG        BalancerCounter = 37
+	BalancerCounterCOUNTER_ANSWER_UNREACHABLE    BalancerCounter = 38
+	BalancerCounterCOUNTER_ANSWER_RESET          BalancerCounter = 39
+	BalancerCounterCOUNTER_COUNT                 BalancerCounter = 40
 )
 
 type BalancerFlow struct {
@@ -310,6 +311,12 @@ const (
 	BalancerPhasePHASE_DATAGRAM BalancerPhase = 2
 )
 
+type BalancerPrefixKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Address      [16]uint8
+}
+
 type BalancerQuic struct {
 	_            structs.HostLayout
 	Config       uint8
@@ -477,6 +484,7 @@ type BalancerXdpMd struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	BalancerMapAddresses          = "addresses"
+	BalancerMapAggregates         = "aggregates"
 	BalancerMapAnswerLimits       = "answer_limits"
 	BalancerMapBackendDetails     = "backend_details"
 	BalancerMapBackendStats       = "backend_stats"
@@ -593,6 +601,7 @@ type BalancerProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type BalancerMapSpecs struct {
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
+	Aggregates     *ebpf.MapSpec `ebpf:"aggregates"`
 	AnswerLimits   *ebpf.MapSpec `ebpf:"answer_limits"`
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
@@ -685,6 +694,7 @@ func (o *BalancerObjects) Close() error {
 // It can be passed to LoadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BalancerMaps struct {
 	Addresses      *ebpf.Map `ebpf:"addresses"`
+	Aggregates     *ebpf.Map `ebpf:"aggregates"`
 	AnswerLimits   *ebpf.Map `ebpf:"answer_limits"`
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
@@ -717,6 +727,7 @@ type BalancerMaps struct {
 func (m *BalancerMaps) Close() error {
 	return _BalancerClose(
 		m.Addresses,
+		m.Aggregates,
 		m.AnswerLimits,
 		m.BackendDetails,
 		m.BackendStats,

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package packets_test
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// A packet to an announced address that no service takes is never left to a kernel that
+// would route it back to the router. A kernel that has the address, or doesn't route,
+// gets it.
+func TestUnserved(t *testing.T) {
+	p, _ := newTestPlane(t)
+	unused4, unused6 := netip.MustParseAddr("10.200.7.7"), netip.MustParseAddr("fd00:200::7")
+	other4, other6 := netip.MustParseAddr("10.201.0.1"), netip.MustParseAddr("fd00:201::1")
+	at := func(vip netip.Addr, protocol lb.Protocol, port uint16) []byte {
+		client := client4
+		if vip.Is6() {
+			client = client6
+		}
+		return flowPacket(lb.VIP{Address: vip, Port: port, Protocol: protocol}, client)
+	}
+	announced := []struct {
+		name, passed string // the exit where the kernel doesn't route the packet
+		frame        []byte
+	}{
+		{"other port, ipv4", "pass_not_vip", at(vip4, lb.TCP, 81)},
+		{"other port, ipv6", "pass_not_vip", at(vip6, lb.TCP, 81)},
+		{"udp", "pass_not_vip", at(vip4, lb.UDP, 80)},
+		{"sctp", "pass_not_tcp_udp", changed(web4, client4, atProtocol, 132)},
+		{"mobility", "pass_not_tcp_udp", changed(web6, client6, atNext6, 135)},
+		{"within tcp, ipv4", "pass_truncated", changed(web4, client4, atLength4, 0, 39)},
+		{"no transport, ipv6", "pass_truncated", changed(web6, client6, atLength6, 0, 0)},
+		{"unused address, ipv4", "pass_not_vip", at(unused4, lb.TCP, 80)},
+		{"unused address, ipv6", "pass_not_vip", at(unused6, lb.UDP, 80)},
+	}
+	strangers := [][]byte{at(other4, lb.TCP, 80), at(other6, lb.UDP, 53)}
+	for _, service := range []struct {
+		name string
+		of   func(netip.Addr) *lb.Service
+	}{
+		{"l2dsr", func(vip netip.Addr) *lb.Service { return manyBackends(vip, 3) }},
+		{"nat", func(vip netip.Addr) *lb.Service { return natCaseOf(vip, lb.TCP).service() }},
+	} {
+		update(t, p, service.of(vip4))
+		update(t, p, service.of(vip6))
+		err := p.Discard([]netip.Prefix{netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("fd00:200::/64")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inNamespace(t, func() error {
+			device, err := net.InterfaceByName("fl0")
+			if err != nil {
+				return err
+			}
+			want := func(name string, frame []byte, verdict uint32, exit string) {
+				var got uint32
+				moved := exits(t, p, func() { got, _ = runAt(t, p, device.Index, frame) })
+				if got != verdict || moved[exit] != 1 {
+					t.Errorf("%s, %s: verdict %d, exits %v, want %s", service.name, name, got, moved, exit)
+				}
+			}
+			for _, c := range announced {
+				want(c.name+", no router", c.frame, xdpPass, c.passed)
+			}
+			if err := addRoutes(t, device); err != nil {
+				return err
+			}
+			for _, c := range announced {
+				want(c.name, c.frame, xdpDrop, "drop_unserved")
+			}
+			for _, frame := range strangers {
+				want("stranger", frame, xdpPass, "pass_not_vip")
+			}
+			for _, own := range []string{vip4.String() + "/32", vip6.String() + "/128", unused4.String() + "/32", unused6.String() + "/128"} {
+				addr, err := netlink.ParseAddr(own)
+				if err != nil {
+					return err
+				}
+				if err := netlink.AddrReplace(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 1}}, addr); err != nil {
+					return err
+				}
+			}
+			for _, c := range announced {
+				want(c.name+", own address", c.frame, xdpPass, c.passed)
+			}
+			return nil
+		})
+		if err := p.Discard(nil); err != nil {
+			t.Fatal(err)
+		}
+		inNamespace(t, func() error {
+			device, err := net.InterfaceByName("fl0")
+			if err != nil {
+				return err
+			}
+			if err := addRoutes(t, device); err != nil {
+				return err
+			}
+			for _, c := range announced[7:] {
+				moved := exits(t, p, func() { runAt(t, p, device.Index, c.frame) })
+				if moved[c.passed] != 1 {
+					t.Errorf("%s, no longer announced: exits %v", c.name, moved)
+				}
+			}
+			return nil
+		})
+	}
+}
