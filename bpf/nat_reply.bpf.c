@@ -196,7 +196,7 @@ __noinline int reply_packet(struct __sk_buff *skb)
 		record_skb_fragment(&b);
 	if (b.hops <= 1)
 		return exit_skb(skb, COUNTER_DROP_TTL, TC_ACT_SHOT);
-	if (follow_server(&a, b.tcp_flags))
+	if (follow_reply(&a, &b.segment))
 		return TC_ACT_UNSPEC;
 	to_client(&a, &to);
 	if (rewrite_skb(skb, &b, &to))

@@ -13,6 +13,9 @@
  */
 const volatile __u64 hash_seed = 0;
 
+/* Secret of this node: the keys of recorded flows, sessions and clients depend on it. */
+const volatile __u64 key_seed = 0;
+
 /* One less than the size of the VIP table. */
 const volatile __u32 vip_mask = 0;
 

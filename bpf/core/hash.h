@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "core/address.h"
 #include "core/config.h"
 #include "core/packet.h"
 #include "core/types.h"
@@ -46,4 +47,18 @@ static __always_inline __u64 flow_hash(const struct packet *p, __u64 hash, __u32
 	if (p->ipv4)
 		return hash_end(hash_word(hash, source[1] | port));
 	return hash_end(hash_word(hash_word(hash, source[0]), source[1]) ^ port);
+}
+
+/*
+ * Key of what is recorded of a client's port at the service of that number. The secret is the first
+ * word, so that senders can't choose packets whose keys are equal.
+ */
+static __always_inline __u64 record_key(__u32 number, const __u8 client[16], __be16 port)
+{
+	const __u64 *words = (const __u64 *)client;
+	__u64 hash = hash_word(key_seed, (__u64)number << 16 | port);
+
+	if (!is_mapped(client))
+		hash = hash_word(hash, words[0]);
+	return hash_end(hash_word(hash, words[1]));
 }

@@ -185,13 +185,32 @@ struct {
 	__type(value, struct fragment_ports);
 } fragments SEC(".maps");
 
-/* Hash of a direction's five-tuple to the NAT session (core/session.h). */
+/* `key_seed`, for the next agent. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} secrets SEC(".maps");
+
+/* Key of a direction to the NAT session (core/session.h): established and closing ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1);
 	__type(key, __u64);
 	__type(value, struct nat_session);
 } nat_sessions SEC(".maps");
+
+/*
+ * The same for sessions whose client hasn't proved its address: a flood of forged packets evicts
+ * only these.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct nat_session);
+} nat_pending SEC(".maps");
 
 /*
  * The session, or the entry of one, that a packet is about to make: the stack has no room for it.

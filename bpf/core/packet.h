@@ -56,6 +56,20 @@ struct packet {
 	__u32 overlay; /* bytes of VXLAN or Geneve headers before the packet (parse/overlay.h) */
 };
 
+#define TCP_FLAGS 13 /* their offset */
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+
+/* What a session needs of a TCP header, in network byte order; zero for other protocols. */
+struct segment {
+	__be32 seq;
+	__be32 ack;
+	__u8 flags; /* TCP_* */
+	__u8 pad[3];
+};
+
 #define OFFSET_MASK \
 	0x3fff /* bounds offsets for the verifier; headers are never further into a frame */
 

@@ -3,8 +3,11 @@
  * NAT sessions: keys, look-ups, lifetimes, and the synchronisation of their two entries.
  *
  * Both entries have the same content, so that each can restore the other after an eviction (the
- * table is an LRU map). Keys are hashes; a packet is compared with the entry that it finds. Packets
- * of established sessions read one entry and write nothing.
+ * tables are LRU maps). Keys are hashes; a packet is compared with the entry that it finds. Packets
+ * of established sessions read one entry, and write at most their acknowledgement number.
+ *
+ * A session begins in `nat_pending`. It moves to `nat_sessions` when the client has acknowledged
+ * the server's answer, or with UDP, when the server has answered.
  */
 #pragma once
 
@@ -65,6 +68,40 @@ static __always_inline int is_live(const struct nat_session *s, __u32 idle, __u3
 	return age <= (__s32)(session_time(s, idle) + NAT_TOUCH);
 }
 
+/* The protocol of the session's packets. */
+static __always_inline __u8 session_protocol(const struct nat_session *s)
+{
+	return s->state < NAT_ONE_WAY ? IPPROTO_TCP : IPPROTO_UDP;
+}
+
+/* Whether the session belongs into `nat_sessions`. */
+static __always_inline int is_confirmed(const struct nat_session *s)
+{
+	return s->state == NAT_ESTABLISHED || s->state == NAT_TWO_WAY;
+}
+
+/* The entry with that key, or NULL. */
+static __always_inline struct nat_session *find_session(__u64 key)
+{
+	struct nat_session *s = bpf_map_lookup_elem(&nat_sessions, &key);
+
+	return s ? s : bpf_map_lookup_elem(&nat_pending, &key);
+}
+
+/* Inserts an entry into its table. Returns 0, or an error if there is one with that key. */
+static __always_inline long insert_entry(__u64 key, const struct nat_session *s)
+{
+	if (s->flags & NAT_PENDING)
+		return bpf_map_update_elem(&nat_pending, &key, s, BPF_NOEXIST);
+	return bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST);
+}
+
+static __always_inline void delete_entry(__u64 key)
+{
+	bpf_map_delete_elem(&nat_sessions, &key);
+	bpf_map_delete_elem(&nat_pending, &key);
+}
+
 /*
  * Key of the session's entry for packets from the server. The segment isn't part of it: SNAT
  * address and port are unique, whatever path the server's packets take.
@@ -74,7 +111,7 @@ static __always_inline __u64 reply_key(const __u8 server[16], __be16 server_port
 {
 	const __u64 *from = (const __u64 *)server, *to = (const __u64 *)snat;
 	__u64 ports = (__u64)protocol << 32 | (__u32)server_port << 16 | snat_port;
-	__u64 hash = hash_word(~hash_seed, ports);
+	__u64 hash = hash_word(~key_seed, ports);
 
 	/* The first halves of mapped addresses are constant. */
 	if (from[0] | to[0])
@@ -88,18 +125,22 @@ static __always_inline __u64 packet_reply_key(const struct packet *p)
 	return reply_key(p->source, p->source_port, p->vip.address, p->vip.port, p->vip.protocol);
 }
 
-/* Key of the session's entry for packets from the client: the flow hash. */
-static __always_inline __u64 session_client_key(const struct nat_session *s,
-						const struct vip_key *vip)
+/* Key of the entry of a session with backend `server` for its packets. */
+static __always_inline __u64 session_reply_key(const struct nat_session *s, const __u8 server[16])
 {
-	struct packet p = {
-		.vip = *vip,
-		.source_port = s->client_port,
-		.ipv4 = is_mapped(s->client),
-	};
+	return reply_key(server, s->server_port, s->snat, s->snat_port, session_protocol(s));
+}
 
-	__builtin_memcpy(p.source, s->client, sizeof(p.source));
-	return flow_hash(&p, vip_hash(&p), 0);
+/* Key of the session of a client's packet to the service of that number. */
+static __always_inline __u64 packet_client_key(const struct packet *p, __u32 number)
+{
+	return record_key(number, p->source, p->source_port);
+}
+
+/* Key of the session's entry for packets from the client. */
+static __always_inline __u64 session_client_key(const struct nat_session *s)
+{
+	return record_key(s->service, s->client, s->client_port);
 }
 
 /* Whether two entries belong to the same session. */
@@ -145,11 +186,10 @@ static __always_inline const struct view *active_view(const struct service *serv
 /* The session of a packet from a server, or NULL. */
 static __always_inline struct nat_session *reply_session(const struct packet *p)
 {
-	__u64 key = packet_reply_key(p);
-	struct nat_session *s = bpf_map_lookup_elem(&nat_sessions, &key);
+	struct nat_session *s = find_session(packet_reply_key(p));
 
 	if (!s || !(s->flags & NAT_REPLY) || s->snat_port != p->vip.port ||
-	    s->server_port != p->source_port || s->protocol != p->vip.protocol ||
+	    s->server_port != p->source_port || session_protocol(s) != p->vip.protocol ||
 	    !same_address(s->snat, p->vip.address))
 		return NULL;
 	return s;
@@ -159,7 +199,7 @@ static __always_inline struct nat_session *reply_session(const struct packet *p)
 static __always_inline struct nat_session *client_session(const struct packet *p, __u64 key,
 							  __u32 number)
 {
-	struct nat_session *s = bpf_map_lookup_elem(&nat_sessions, &key);
+	struct nat_session *s = find_session(key);
 
 	if (!s || s->flags & NAT_REPLY || s->service != number ||
 	    s->client_port != p->source_port || !same_address(s->client, p->source))
@@ -184,8 +224,11 @@ static __always_inline void copy_path(struct nat_session *to, const struct nat_s
 	to->ifindex = from->ifindex;
 }
 
+/* What both entries have of flags: each sees the packets of one direction. */
+#define NAT_SHARED (NAT_FIN_CLIENT | NAT_FIN_SERVER)
+
 /*
- * Updates the entry at `key` from `s`, the session's other entry, or restores it. States and flags
+ * Updates the entry at `key` from `s`, the session's other entry, or restores it. States and FINs
  * only increase; the path comes from the client's entry. Returns 0, or -1 if another session has
  * that key.
  */
@@ -195,11 +238,12 @@ __noinline int sync_session(__u64 key, const struct nat_session *s)
 
 	if (!s || !fresh)
 		return -1;
-	twin = bpf_map_lookup_elem(&nat_sessions, &key);
+	twin = find_session(key);
 	if (!twin) {
 		*fresh = *s;
 		fresh->flags ^= NAT_REPLY;
-		bpf_map_update_elem(&nat_sessions, &key, fresh, BPF_NOEXIST);
+		fresh->acked = 0;
+		insert_entry(key, fresh);
 		return 0;
 	}
 	if (!((twin->flags ^ s->flags) & NAT_REPLY) || !same_session(twin, s))
@@ -207,10 +251,23 @@ __noinline int sync_session(__u64 key, const struct nat_session *s)
 	twin->seen = s->seen;
 	if (twin->state < s->state)
 		twin->state = s->state;
-	twin->flags |= s->flags & (NAT_FIN_CLIENT | NAT_FIN_SERVER);
+	twin->flags = (twin->flags & ~NAT_RESET) | (s->flags & (NAT_SHARED | NAT_RESET));
 	if (!(s->flags & NAT_REPLY) && path_differs(twin, s))
 		copy_path(twin, s);
 	return 0;
+}
+
+/* Moves the entry with that key to `nat_sessions`. */
+__noinline int confirm_entry(__u64 key)
+{
+	struct nat_session *s = bpf_map_lookup_elem(&nat_pending, &key), *fresh = fresh_session();
+
+	if (!s || !fresh)
+		return 0;
+	*fresh = *s;
+	fresh->flags &= ~NAT_PENDING;
+	bpf_map_update_elem(&nat_sessions, &key, fresh, BPF_NOEXIST);
+	return bpf_map_delete_elem(&nat_pending, &key);
 }
 
 /*
@@ -220,19 +277,14 @@ __noinline int sync_session(__u64 key, const struct nat_session *s)
 __noinline int drop_client_entry(const struct nat_session *s)
 {
 	struct nat_session *entry;
-	struct vip_key *vip;
-	__u32 number;
 	__u64 key;
 
 	if (!s)
 		return -1;
-	number = s->service;
-	vip = bpf_map_lookup_elem(&service_vips, &number);
-	if (!vip)
-		return -1;
-	key = session_client_key(s, vip);
-	entry = bpf_map_lookup_elem(&nat_sessions, &key);
+	key = session_client_key(s);
+	entry = find_session(key);
 	if (!entry || entry->flags & NAT_REPLY || !same_session(entry, s))
 		return -1;
-	return bpf_map_delete_elem(&nat_sessions, &key);
+	delete_entry(key);
+	return 0;
 }

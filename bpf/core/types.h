@@ -307,19 +307,20 @@ struct flow {
 	__u8 client[16];
 	__be16 port; /* the client's */
 	__u8 closing; /* the client has sent FIN or RST, and no SYN since */
-	__u8 pad[5];
+	__u8 open; /* the client has sent more than a SYN */
+	__u8 pad[4];
 };
 _Static_assert(sizeof(struct flow) == 40, "flow has no implicit padding");
 
 /* Unit of flow.seen: 2^20 ns, about a millisecond. */
 #define FLOW_TIME_SHIFT 20
 
-/* State of a NAT session; within a protocol it only increases. */
+/* State of a NAT session; it only increases. It also tells TCP from UDP. */
 enum nat_state {
 	NAT_OPENING = 1, /* TCP: the client's SYN was seen */
 	NAT_ANSWERED, /* TCP: the server has answered */
-	NAT_ESTABLISHED, /* TCP: the client has acknowledged the answer */
-	NAT_CLOSING, /* TCP: FINs from both sides, or a RST */
+	NAT_ESTABLISHED, /* TCP: the client has acknowledged the answer, so its address isn't forged */
+	NAT_CLOSING, /* TCP: FINs from both sides, or a RST with the right sequence number */
 	NAT_ONE_WAY, /* UDP: packets from the client only */
 	NAT_TWO_WAY, /* UDP: packets from both sides */
 };
@@ -341,11 +342,13 @@ enum nat_flag {
 	NAT_REPLY = 1 << 0, /* the session's entry for packets from the server */
 	NAT_FIN_CLIENT = 1 << 1, /* the client has sent a FIN */
 	NAT_FIN_SERVER = 1 << 2, /* the server has sent a FIN */
+	NAT_PENDING = 1 << 3, /* the entry is in `nat_pending` */
+	NAT_RESET = 1 << 4, /* the last segment was a RST with another sequence number */
 };
 
 /*
  * A NAT session: client to VIP on one side, SNAT address to backend on the other. Each direction
- * has an entry with the same content (core/session.h). With the 48 bytes of the hash table's
+ * has an entry with the same content, except for `acked` (core/session.h). With the 48 bytes of the hash table's
  * element and a key of 8, an entry takes two cache lines; the fields that are compared with a
  * packet are in the first.
  */
@@ -353,15 +356,14 @@ struct nat_session {
 	__u32 seen; /* time of the last packet, to about a second; unit of flow.seen */
 	__u8 state; /* enum nat_state */
 	__u8 flags; /* NAT_* */
-	__u8 protocol;
-	__u8 pad;
+	__u16 service; /* number */
 	__u8 client[16];
 	__u8 snat[16]; /* this node's address towards the backend */
 	__be16 client_port;
 	__be16 snat_port;
 	__be16 server_port;
 	__u16 vlan; /* of the client's packets: id, host order; 0: untagged */
-	__u32 service; /* number */
+	__u32 acked; /* last TCP acknowledgement number of this entry's direction (nat/state.h) */
 	__u32 backend; /* slot, and generation << 16 */
 	__u32 ifindex; /* ingress interface of the client's packets */
 	__u8 router_mac[6]; /* their source MAC address */

@@ -19,6 +19,7 @@
 
 /* With 90 % of the ports in use, 64 attempts fail for one session in a thousand. */
 #define NAT_ATTEMPTS 64
+#define NAT_PENDING_ATTEMPTS 16
 
 /*
  * When the port of a closed connection may be reused: the server accepts a new SYN (RFC 9293,
@@ -26,10 +27,12 @@
  */
 #define NAT_REUSE_TIME (5 * NAT_SECOND)
 
+/* The better choice is the larger one, but for a claimed port. */
 enum port_claim {
 	PORT_CLAIMED,
 	PORT_TAKEN,
-	PORT_CLOSING, /* used by a closing session: available if no other port is */
+	PORT_CLOSING, /* of a session that has ended: available if no other port is */
+	PORT_PENDING, /* of a session that isn't confirmed: the same, and taken first */
 };
 
 /* Whether a session has expired, so that its port is free. */
@@ -42,9 +45,31 @@ static __always_inline int is_over(const struct nat_session *s, __u32 now)
 	       !session_backend(active_view(service), s->backend);
 }
 
+/* Whether a session was silent for more than `time`. */
+static __always_inline int is_silent(const struct nat_session *s, __u32 now, __u32 time)
+{
+	return (__s32)(now - s->seen) > (__s32)time;
+}
+
 static __always_inline int is_closing(const struct nat_session *s, __u32 now)
 {
-	return s->state == NAT_CLOSING && (__s32)(now - s->seen) > (__s32)NAT_REUSE_TIME;
+	return s->state == NAT_CLOSING && is_silent(s, now, NAT_REUSE_TIME);
+}
+
+/*
+ * Whether the port of a live session may be reused if no other is free. Nothing followed a RST with
+ * another sequence number, of a client with data under way, if the connection has ended. UDP is
+ * mostly done after an answer.
+ */
+static __always_inline enum port_claim available(const struct nat_session *s, __u32 now)
+{
+	if (is_closing(s, now) ||
+	    (s->state == NAT_TWO_WAY && is_silent(s, now, NAT_ONE_WAY_SECONDS * NAT_SECOND)) ||
+	    (s->flags & NAT_RESET && is_silent(s, now, NAT_CLOSING_SECONDS * NAT_SECOND)))
+		return PORT_CLOSING;
+	if (s->flags & NAT_PENDING && s->state != NAT_CLOSING)
+		return PORT_PENDING;
+	return PORT_TAKEN;
 }
 
 /* Replaces the entry of another session by `s`. Of several processors one succeeds. */
@@ -56,31 +81,35 @@ static __always_inline int take_over(__u64 key, struct nat_session *other,
 	if (__sync_val_compare_and_swap(&other->seen, seen, now + 1) != seen)
 		return -1;
 	drop_client_entry(other);
-	bpf_map_delete_elem(&nat_sessions, &key);
-	return bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST) ? -1 : 0;
+	delete_entry(key);
+	return insert_entry(key, s) ? -1 : 0;
 }
 
 /*
  * Tries to insert the fresh session, an entry for packets from the server, with its SNAT address
- * and port. With `force`, ports of closing sessions are reused. Returns an enum port_claim.
+ * and port. A port of another session is reused if it is no better than `most`. Returns an enum
+ * port_claim.
  */
-__noinline int claim_port(const struct backend *b, __u32 force)
+__noinline int claim_port(const struct backend *b, __u32 most)
 {
 	struct nat_session *s = fresh_session(), *other;
+	enum port_claim claim = PORT_CLAIMED;
 	__u32 now = nat_time();
 	__u64 key;
 
 	if (!s || !b)
 		return PORT_TAKEN;
-	key = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
-	if (!tracing && !bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST))
+	key = session_reply_key(s, b->remote);
+	other = find_session(key);
+	if (other && !is_over(other, now))
+		claim = available(other, now);
+	if (claim == PORT_TAKEN || claim > most)
+		return claim;
+	if (tracing)
 		return PORT_CLAIMED;
-	other = bpf_map_lookup_elem(&nat_sessions, &key);
-	if (!other)
-		return tracing ? PORT_CLAIMED : PORT_TAKEN;
-	if (is_over(other, now) || (force && is_closing(other, now)))
-		return tracing || !take_over(key, other, s, now) ? PORT_CLAIMED : PORT_TAKEN;
-	return is_closing(other, now) ? PORT_CLOSING : PORT_TAKEN;
+	if (other ? take_over(key, other, s, now) : insert_entry(key, s) != 0)
+		return PORT_TAKEN;
+	return PORT_CLAIMED;
 }
 
 /* Sets the SNAT address and port of the fresh session to the nth combination for the backend. */
@@ -137,15 +166,16 @@ static __always_inline int keep_source(const struct backend *b)
 		return -1;
 	__builtin_memcpy(s->snat, s->client, sizeof(s->snat));
 	s->snat_port = s->client_port;
-	if (claim_port(b, 1) == PORT_CLAIMED)
+	if (claim_port(b, PORT_CLOSING) == PORT_CLAIMED)
 		return 0;
-	key = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
-	same = bpf_map_lookup_elem(&nat_sessions, &key);
+	key = session_reply_key(s, b->remote);
+	same = find_session(key);
 	if (!same || !same_session(same, s))
 		return -1;
-	if (!tracing)
-		bpf_map_update_elem(&nat_sessions, &key, s, BPF_ANY);
-	return 0;
+	if (tracing)
+		return 0;
+	delete_entry(key);
+	return insert_entry(key, s) ? -1 : 0;
 }
 
 /*
@@ -153,30 +183,33 @@ static __always_inline int keep_source(const struct backend *b)
  * from the server. The search starts at a position given by the flow's hash, so that a flow that
  * returns gets the same port again. A small range is searched linearly. In a large one, steps
  * depend on the flow and increase: constant steps could divide the number of ports and visit few of
- * them. Returns 0, or -1 if no port is free.
+ * them. In a flood most ports are of sessions that aren't confirmed, and the search ends early.
+ * Returns 0, or -1 if no port is available.
  */
 __noinline int find_port(const struct backend *b, __u64 hash)
 {
 	__u32 few = nat_ports <= NAT_ATTEMPTS, place = hash, spare = 0;
 	__u32 step = few ? 1 : 1 + (hash >> 32) % nat_ports;
-	int claim, closing = 0;
+	__u32 claim, best = PORT_TAKEN, pending = 0;
 
 	if (!b)
 		return -1;
-	for (int i = 0; i < NAT_ATTEMPTS; i++) {
+	for (int i = 0; i < NAT_ATTEMPTS && pending < NAT_PENDING_ATTEMPTS; i++) {
 		if (choose_port(b, place))
 			return -1;
-		claim = claim_port(b, 0);
+		claim = claim_port(b, PORT_CLAIMED);
 		if (claim == PORT_CLAIMED)
 			return 0;
-		if (claim == PORT_CLOSING && !closing) {
-			closing = 1;
+		if (claim > best) {
+			best = claim;
 			spare = place;
 		}
+		/* Without a branch, which the verifier would follow for each number. */
+		pending += (claim + 1) / (PORT_PENDING + 1);
 		place += step;
 		step += !few;
 	}
-	if (!closing || choose_port(b, spare))
+	if (best == PORT_TAKEN || choose_port(b, spare))
 		return -1;
-	return claim_port(b, 1) == PORT_CLAIMED ? 0 : -1;
+	return claim_port(b, PORT_PENDING) == PORT_CLAIMED ? 0 : -1;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * State tracking of NAT sessions. TCP is tracked just enough to choose an idle timeout (RFC 5382,
- * section 5). A connection is established only once the client has acknowledged the server's
- * answer, so that a SYN flood creates short-lived sessions only.
+ * section 5), and not to believe forged segments. A connection is established once the client has
+ * acknowledged the server's answer with the right number. A RST counts if its sequence number is
+ * what the other side has acknowledged (RFC 5961, section 3.2); with another one, the session goes
+ * on until its port is needed.
  */
 #pragma once
 
@@ -22,72 +24,155 @@
 #include "nat/path.h"
 #include "nat/rewrite.h"
 
-#define TCP_FLAGS 13 /* their offset */
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-
-/* The TCP flags of the packet; 0 for other protocols. */
-static __always_inline __u8 tcp_flags(struct xdp_md *ctx, const struct packet *p)
+static __always_inline void read_segment(struct xdp_md *ctx, const struct packet *p,
+					 struct segment *t)
 {
-	__u8 *tcp = packet_at(ctx, p, p->header);
+	struct tcphdr *tcp = packet_at(ctx, p, p->header);
 
 	if (p->vip.protocol != IPPROTO_TCP || !has_transport(p) ||
-	    (void *)(tcp + sizeof(struct tcphdr)) > (void *)(long)ctx->data_end)
-		return 0;
-	return tcp[TCP_FLAGS];
+	    (void *)(tcp + 1) > (void *)(long)ctx->data_end)
+		return;
+	t->seq = tcp->seq;
+	t->ack = tcp->ack_seq;
+	t->flags = ((__u8 *)tcp)[TCP_FLAGS];
 }
 
-static __always_inline __u8 fin_flag(__u8 flags, __u8 fin)
+/* The flags of an entry after a segment; `fin` is the sender's NAT_FIN_*. */
+static __always_inline __u8 flags_after(const struct nat_session *s, const struct segment *t,
+					__u8 fin)
 {
-	return flags & TCP_FIN ? fin : 0;
+	return (s->flags & ~NAT_RESET) | (t->flags & TCP_FIN ? fin : 0);
 }
 
-static __always_inline int is_closed(__u8 session_flags, __u8 flags)
+static __always_inline int is_finished(__u8 flags)
 {
 	const __u8 both = NAT_FIN_CLIENT | NAT_FIN_SERVER;
 
-	return flags & TCP_RST || (session_flags & both) == both;
+	return (flags & both) == both;
 }
 
-/* The state after a packet from the client. */
-static __always_inline __u8 after_client(const struct nat_session *s, __u8 flags)
+/* Whether the side that the entry at `key` is for has acknowledged all that precedes a RST. */
+static __always_inline int is_acked(__u64 key, const struct segment *t)
 {
-	if (is_closed(s->flags | fin_flag(flags, NAT_FIN_CLIENT), flags))
+	struct nat_session *twin = find_session(key);
+
+	return twin && twin->acked && twin->acked == t->seq;
+}
+
+/* How far beyond the server's SYN the first acknowledgement may be: TCP Fast Open (RFC 7413). */
+#define NAT_FIRST_WINDOW 65536
+
+/* Whether a client's segment acknowledges the server's SYN. */
+static __always_inline int acks_syn(const struct nat_session *s, const struct segment *t)
+{
+	if ((t->flags & (TCP_SYN | TCP_RST | TCP_ACK)) != TCP_ACK || !s->acked)
+		return 0;
+	return bpf_ntohl(t->ack) - bpf_ntohl(s->acked) < NAT_FIRST_WINDOW;
+}
+
+/* Sets what the client has to acknowledge, in its entry at `key`, which isn't established. */
+static __always_inline void expect_ack(__u64 key, const struct segment *t)
+{
+	struct nat_session *s = find_session(key);
+
+	if (s && s->flags & NAT_PENDING && !(s->flags & NAT_REPLY))
+		s->acked = bpf_htonl(bpf_ntohl(t->seq) + 1);
+}
+
+/* Stores the acknowledgement number of an entry's segment. Few packets change it twice. */
+static __always_inline void store_ack(struct nat_session *s, const struct segment *t)
+{
+	if (t->flags & TCP_ACK && s->acked != t->ack)
+		s->acked = t->ack;
+}
+
+/* The state after a packet from the client, and the entry's flags; `key` is the server's. */
+static __always_inline __u8 after_client(const struct nat_session *s, const struct segment *t,
+					 __u64 key, __u8 *flags)
+{
+	*flags = flags_after(s, t, NAT_FIN_CLIENT);
+	if (t->flags & TCP_RST) {
+		if (is_acked(key, t))
+			return NAT_CLOSING;
+		*flags |= NAT_RESET;
+	}
+	if (is_finished(*flags))
 		return NAT_CLOSING;
-	return s->state == NAT_ANSWERED && !(flags & TCP_SYN) ? NAT_ESTABLISHED : s->state;
+	return s->state == NAT_ANSWERED && acks_syn(s, t) ? NAT_ESTABLISHED : s->state;
 }
 
-/* The state after a packet from the server. */
-static __always_inline __u8 after_server(const struct nat_session *s, __u8 flags)
+/* The state after a packet from the server, and the entry's flags; `key` is the client's. */
+static __always_inline __u8 after_server(const struct nat_session *s, const struct segment *t,
+					 __u64 key, __u8 *flags)
 {
-	if (is_closed(s->flags | fin_flag(flags, NAT_FIN_SERVER), flags))
+	*flags = flags_after(s, t, NAT_FIN_SERVER);
+	if (t->flags & TCP_RST) {
+		if (s->state == NAT_OPENING || is_acked(key, t))
+			return NAT_CLOSING;
+		*flags |= NAT_RESET;
+	}
+	if (is_finished(*flags))
 		return NAT_CLOSING;
 	if (s->state == NAT_OPENING)
 		return NAT_ANSWERED;
 	return s->state == NAT_ONE_WAY ? NAT_TWO_WAY : s->state;
 }
 
-/*
- * Updates the session of a client's packet, with backend `b`. Returns 0, or -1 if another session
- * has the port: the server's entry of this session was evicted and the port allocated again.
- */
-static __always_inline int follow_client(struct xdp_md *ctx, const struct packet *p,
-					 struct nat_session *s, const struct backend *b, __u32 now)
-{
-	__u8 flags = tcp_flags(ctx, p), state = after_client(s, flags);
-	__u8 fin = fin_flag(flags, NAT_FIN_CLIENT) & ~s->flags;
-	int rerouted = is_rerouted(ctx, p, s);
+/* What follow_client and follow_server return. */
+enum followed {
+	SESSION_LOST = -1, /* the session's other key is another session's */
+	SESSION_STAYS,
+	SESSION_MOVED, /* to `nat_sessions`: the entry has to be looked up again */
+};
 
-	if (tracing || (state == s->state && !fin && !rerouted && now - s->seen <= NAT_TOUCH))
-		return 0;
+/*
+ * Updates the session's other entry at `other`. Both move if the session is confirmed now. The
+ * entry of a lost session is deleted.
+ */
+static __always_inline int sync_entries(struct nat_session *s, __u64 key, __u64 other)
+{
+	if (sync_session(other, s)) {
+		delete_entry(key);
+		return SESSION_LOST;
+	}
+	if (!(s->flags & NAT_PENDING) || !is_confirmed(s))
+		return SESSION_STAYS;
+	confirm_entry(other);
+	confirm_entry(key);
+	return SESSION_MOVED;
+}
+
+/*
+ * Updates the session of a client's packet, with backend `b`. If it is lost, the server's entry was
+ * evicted and the port allocated again.
+ */
+__noinline int follow_client(struct xdp_md *ctx, const struct packet *p, struct nat_session *s,
+			     const struct backend *b)
+{
+	__u32 now = nat_time();
+	struct segment t = {};
+	__u8 state, flags;
+	int rerouted;
+	__u64 key;
+
+	if (!p || !s || !b)
+		return SESSION_LOST;
+	read_segment(ctx, p, &t);
+	rerouted = is_rerouted(ctx, p, s);
+	key = session_reply_key(s, b->remote);
+	state = after_client(s, &t, key, &flags);
+	if (tracing)
+		return SESSION_STAYS;
+	if (state >= NAT_ESTABLISHED)
+		store_ack(s, &t);
+	if (state == s->state && flags == s->flags && !rerouted && now - s->seen <= NAT_TOUCH)
+		return SESSION_STAYS;
 	s->state = state;
-	s->flags |= fin;
+	s->flags = flags;
 	s->seen = now;
 	if (rerouted)
 		read_path(ctx, p, s);
-	return sync_session(
-		reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol), s);
+	return sync_entries(s, session_client_key(s), key);
 }
 
 /* Reports a refused connection to the agent. */
@@ -132,26 +217,44 @@ static __always_inline int find_server_reply(const struct packet *p, struct serv
 }
 
 /*
- * Updates the session of a server's packet with these TCP flags. Returns -1 if the client has a new
- * session: this one's entry is deleted, and the kernel refuses the packet.
+ * Updates the session of a server's packet, whose entry is at `key`, with a service that has these
+ * VIEW_* flags. If it is lost, the client has a new session: this one's entry is deleted, and the
+ * kernel refuses the packet.
  */
-static __always_inline int follow_server(const struct server_reply *a, __u8 flags)
+__noinline int follow_server(struct nat_session *s, const struct segment *t, __u64 key,
+			     __u32 view_flags)
 {
-	struct nat_session *s = a->session;
-	__u8 state = after_server(s, flags), fin = fin_flag(flags, NAT_FIN_SERVER) & ~s->flags;
 	__u32 now = nat_time();
+	__u8 state, flags;
+	__u64 other;
 
-	if (tracing || (state == s->state && !fin && now - s->seen <= NAT_TOUCH))
-		return 0;
-	if (a->view_flags & VIEW_PASSIVE && s->state == NAT_OPENING && flags & TCP_RST)
+	if (!s || !t)
+		return SESSION_LOST;
+	other = session_client_key(s);
+	state = after_server(s, t, other, &flags);
+	if (tracing)
+		return SESSION_STAYS;
+	store_ack(s, t);
+	if (t->flags & TCP_SYN)
+		expect_ack(other, t);
+	if (state == s->state && flags == s->flags && now - s->seen <= NAT_TOUCH)
+		return SESSION_STAYS;
+	if (view_flags & VIEW_PASSIVE && s->state == NAT_OPENING && t->flags & TCP_RST)
 		report_refusal(s);
 	s->state = state;
-	s->flags |= fin;
+	s->flags = flags;
 	s->seen = now;
-	if (!sync_session(session_client_key(s, a->vip), s))
-		return 0;
-	bpf_map_delete_elem(&nat_sessions, &a->key);
-	return -1;
+	return sync_entries(s, key, other);
+}
+
+/* Updates the session of a server's packet. Returns 0, or -1 if it is lost. */
+static __always_inline int follow_reply(struct server_reply *a, const struct segment *t)
+{
+	int followed = follow_server(a->session, t, a->key, a->view_flags);
+
+	if (followed == SESSION_MOVED)
+		a->session = find_session(a->key);
+	return followed == SESSION_LOST || !a->session ? -1 : 0;
 }
 
 /* The translation of a server's packet: from the VIP to the client. */

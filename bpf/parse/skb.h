@@ -43,9 +43,9 @@ static __always_inline __u8 skb_protocol(struct __sk_buff *skb)
 struct skb_packet {
 	struct packet p; /* `vip` is the destination */
 	struct payload payload;
-	__u8 tcp_flags; /* byte 13 of the TCP header */
+	struct segment segment;
 	__u8 hops; /* time to live, or hop limit */
-	__u16 pad;
+	__u8 pad[3];
 };
 
 static __always_inline int parse_skb_ipv4(struct __sk_buff *skb, struct skb_packet *b)
@@ -98,10 +98,11 @@ static __always_inline int parse_skb_ipv6(struct __sk_buff *skb, struct skb_pack
 	return 0;
 }
 
-/* Parses ports and TCP flags. Returns 0, or -1 if there are no ports. */
+/* Parses ports and what a session needs of a TCP header. Returns 0, or -1 if there are no ports. */
 static __always_inline int parse_skb_ports(struct __sk_buff *skb, struct skb_packet *b)
 {
 	__u32 at = skb_link + b->payload.header;
+	struct tcphdr tcp;
 	__be16 ports[2];
 
 	if (!has_ports(b->payload.protocol) || bpf_skb_load_bytes(skb, at, ports, sizeof(ports)))
@@ -113,7 +114,12 @@ static __always_inline int parse_skb_ports(struct __sk_buff *skb, struct skb_pac
 	if (b->payload.protocol != IPPROTO_TCP)
 		return 0;
 	b->p.phase = PHASE_OPEN;
-	return bpf_skb_load_bytes(skb, at + 13, &b->tcp_flags, sizeof(b->tcp_flags));
+	if (bpf_skb_load_bytes(skb, at, &tcp, sizeof(tcp)))
+		return -1;
+	b->segment.seq = tcp.seq;
+	b->segment.ack = tcp.ack_seq;
+	b->segment.flags = ((__u8 *)&tcp)[TCP_FLAGS];
+	return 0;
 }
 
 /* Parses the IP headers. Returns 0, or -1 if this isn't an IP packet. */

@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/config.h"
+#include "core/hash.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/types.h"
@@ -23,6 +24,11 @@
  * line.
  */
 #define CLIENT_TOUCH (1ull << 26)
+
+static __always_inline __u64 client_key(const struct packet *p, __u32 number)
+{
+	return record_key(number, p->source, 0);
+}
 
 /* Whether the client's idle timeout hasn't expired. The time of another processor may be ahead. */
 static __always_inline int is_remembered(const struct client *client, __u32 number, __u64 now)
@@ -51,9 +57,10 @@ static __always_inline void remember_client(__u64 key, __u32 number, struct clie
 }
 
 /* Records that a client has begun a flow with another backend than its own. */
-static __always_inline void move_client(const struct view *view, __u64 key, __u32 number,
-					const struct backend *b)
+static __always_inline void move_client(const struct packet *p, const struct view *view,
+					__u32 number, const struct backend *b)
 {
+	__u64 key = client_key(p, number);
 	struct client *client = bpf_map_lookup_elem(&clients, &key);
 
 	if (client && client->service == number && !tracing)
@@ -61,14 +68,15 @@ static __always_inline void move_client(const struct view *view, __u64 key, __u3
 }
 
 /*
- * The slot for a packet without a recorded flow, whose ring entry has `slot`. `hash` selects the
- * ring entry and is the client's key. A packet that doesn't begin a flow goes to the client's last
- * backend, even if that has expired: there is no better information.
+ * The slot for a packet without a recorded flow, whose ring entry has `slot`. A packet that doesn't
+ * begin a flow goes to the client's last backend, even if that has expired: there is no better
+ * information.
  */
 static __always_inline __u32 client_slot(const struct packet *p, const struct view *view,
-					 __u64 hash, __u32 number, __u32 slot)
+					 __u32 number, __u32 slot)
 {
-	struct client *client = bpf_map_lookup_elem(&clients, &hash);
+	__u64 key = client_key(p, number);
+	struct client *client = bpf_map_lookup_elem(&clients, &key);
 	struct backend *b = NULL;
 	__u64 now = bpf_ktime_get_coarse_ns();
 	__u32 ref = 0;
@@ -84,7 +92,7 @@ static __always_inline __u32 client_slot(const struct packet *p, const struct vi
 		if (!b)
 			return slot;
 	} else if (!b || !(b->flags & BACKEND_NEW_FLOWS) || !is_remembered(client, number, now)) {
-		remember_client(hash, number, client, view, slot, now);
+		remember_client(key, number, client, view, slot, now);
 		return slot;
 	} else if (!tracing && now - client->seen > CLIENT_TOUCH) {
 		client->seen = now;

@@ -28,12 +28,6 @@
  */
 #define FLOW_TOUCH 64
 
-/* The key of a flow's record: the hash of the five-tuple, even with client affinity. */
-static __always_inline __u64 flow_key(const struct packet *p, const struct view *view, __u64 hash)
-{
-	return view->flags & VIEW_AFFINITY_CLIENT ? flow_hash(p, vip_hash(p), 0) : hash;
-}
-
 static __always_inline __u32 flow_time(void)
 {
 	return bpf_ktime_get_coarse_ns() >> FLOW_TIME_SHIFT;
@@ -68,23 +62,29 @@ static __always_inline __u32 unrecorded_slot(const struct packet *p, const struc
 	return entry & RING_SLOT;
 }
 
-/* Updates a record: time of the last packet, and whether the client has closed the flow. */
+/*
+ * Updates a record: time of the last packet, whether the flow is open, and whether the client has
+ * closed it.
+ */
 static __always_inline void touch_flow(const struct packet *p, struct flow *flow)
 {
 	__u32 now = flow_time();
 
 	if (tracing)
 		return;
-	if (p->closing && !flow->closing)
+	if (p->phase != PHASE_OPENING && !flow->open)
+		flow->open = 1;
+	if (p->phase == PHASE_OPENING)
+		flow->closing = 0;
+	else if (p->closing && !flow->closing)
 		flow->closing = 1;
 	if (now - flow->seen > FLOW_TOUCH)
 		flow->seen = now;
 }
 
 /* Records the flow. Returns whether it had no record. */
-static __always_inline int record_flow(const struct packet *p, const struct view *view, __u64 hash,
-				       __u32 number, __u32 backend, struct flow *known,
-				       struct flow_stats *stats)
+static __always_inline int record_flow(const struct packet *p, __u64 hash, __u32 number,
+				       __u32 backend, struct flow *known, struct flow_stats *stats)
 {
 	struct flow flow = {
 		.service = number,
@@ -93,14 +93,16 @@ static __always_inline int record_flow(const struct packet *p, const struct view
 		.place = hash >> 32,
 		.port = p->source_port,
 		.closing = !!p->closing,
+		.open = p->phase != PHASE_OPENING,
 	};
-	__u64 key = flow_key(p, view, hash);
+	__u64 key = record_key(number, p->source, p->source_port);
 
 	if (tracing)
 		return 0;
 	if (known && known->service == number) {
 		known->backend = backend;
 		known->closing = flow.closing;
+		known->open = flow.open;
 		known->seen = flow.seen;
 		return 0;
 	}
@@ -127,13 +129,14 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 						  __u64 hash, __u32 number, __u32 entry)
 {
 	struct flow_stats *stats = bpf_map_lookup_elem(&flow_stats, &number);
-	__u64 key = flow_key(p, view, hash);
+	__u64 key = record_key(number, p->source, p->source_port);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 	struct backend *backend = NULL;
 	__u32 slot;
 
 	trace_flow(flow);
-	if (p->phase != PHASE_OPENING) {
+	/* A SYN may be forged: it doesn't move an open flow. */
+	if (p->phase != PHASE_OPENING || (flow && flow->open)) {
 		if (flow)
 			backend = recorded_backend(view, flow, number);
 		if (backend) {
@@ -148,14 +151,13 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	}
 	slot = unrecorded_slot(p, view, hash, entry);
 	if (feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
-		slot = client_slot(p, view, hash, number, slot);
+		slot = client_slot(p, view, number, slot);
 	trace_slot(slot, 0);
 	if (slot < view->slots)
 		backend = backend_at(view, slot);
 	/* No packets follow a reset, so it needs no record. */
 	if (backend && !p->quoted && !(p->closing & CLOSING_RST) &&
-	    record_flow(p, view, hash, number, slot | (__u32)backend->generation << 16, flow,
-			stats) &&
+	    record_flow(p, hash, number, slot | (__u32)backend->generation << 16, flow, stats) &&
 	    begins_flow(p, view, backend))
 		count_new_flow(backend->stats);
 	return backend;

@@ -36,12 +36,12 @@ static __always_inline void delete_session(const struct packet *p, const struct 
 		return;
 	b = session_backend(view, s->backend);
 	if (b) {
-		other = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
-		twin = bpf_map_lookup_elem(&nat_sessions, &other);
+		other = session_reply_key(s, b->remote);
+		twin = find_session(other);
 		if (twin && twin->flags & NAT_REPLY && same_session(twin, s))
-			bpf_map_delete_elem(&nat_sessions, &other);
+			delete_entry(other);
 	}
-	bpf_map_delete_elem(&nat_sessions, &key);
+	delete_entry(key);
 }
 
 static __always_inline __be16 backend_port(const struct backend *b)
@@ -71,7 +71,7 @@ static __always_inline struct backend *ring_backend(const struct packet *p, cons
 		return NULL;
 	slot = entry & RING_SLOT;
 	if (feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
-		slot = client_slot(p, view, hash, number, slot);
+		slot = client_slot(p, view, number, slot);
 	if (slot >= view->slots)
 		return NULL;
 	backend = backend_at(view, slot);
@@ -110,35 +110,34 @@ static __always_inline struct backend *new_backend(struct xdp_md *ctx, const str
 /*
  * Handles a client key that is in use. If the entry is of the same flow, another processor has
  * begun the session at the same time: that session is used for this packet too, and the fresh
- * session's entry for the server is deleted. Else the entry is replaced.
+ * session's entry for the server is deleted. An entry of another flow stays. Returns COUNTER_COUNT,
+ * or the exit.
  */
-static __always_inline void adopt_session(const struct packet *p, const struct backend *b,
-					  __u64 key, struct nat_session *s)
+static __always_inline enum counter adopt_session(const struct packet *p, const struct backend *b,
+						  __u64 key, struct nat_session *s)
 {
-	__u64 reply = reply_key(b->remote, s->server_port, s->snat, s->snat_port, s->protocol);
 	struct nat_session *first = client_session(p, key, s->service);
 
-	if (!first) {
-		bpf_map_update_elem(&nat_sessions, &key, s, BPF_ANY);
-		return;
-	}
-	if (!same_session(first, s))
-		bpf_map_delete_elem(&nat_sessions, &reply);
+	if (!first || !same_session(first, s))
+		delete_entry(session_reply_key(s, b->remote));
+	if (!first)
+		return COUNTER_DROP_NO_SESSION;
 	*s = *first;
+	return COUNTER_COUNT;
 }
 
 /* Inserts both entries of the fresh session. Returns COUNTER_COUNT, or the exit. */
 static __always_inline enum counter insert_session(const struct packet *p, const struct backend *b,
 						   struct nat_session *s)
 {
-	__u64 key = flow_hash(p, vip_hash(p), 0);
+	__u64 key = session_client_key(s);
 
-	s->flags = NAT_REPLY;
+	s->flags = NAT_REPLY | NAT_PENDING;
 	if (keeps_source(s, b) ? keep_source(b) : find_port(b, key))
 		return COUNTER_DROP_NO_NAT_PORT;
-	s->flags = 0;
-	if (!tracing && bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST))
-		adopt_session(p, b, key, s);
+	s->flags = NAT_PENDING;
+	if (!tracing && insert_entry(key, s))
+		return adopt_session(p, b, key, s);
 	return COUNTER_COUNT;
 }
 
@@ -151,7 +150,7 @@ static __always_inline enum counter open_session(struct xdp_md *ctx, const struc
 		return COUNTER_DROP_INTERNAL_ERROR;
 	s->seen = nat_time();
 	s->state = p->phase == PHASE_OPENING ? NAT_OPENING : NAT_ONE_WAY;
-	s->protocol = p->vip.protocol;
+	s->acked = 0;
 	__builtin_memcpy(s->client, p->source, sizeof(s->client));
 	s->client_port = p->source_port;
 	s->server_port = backend_port(b);
@@ -177,9 +176,9 @@ __noinline enum counter begin_session(struct xdp_md *ctx, const struct packet *p
 	view = active_view(service);
 	if (p->quoted)
 		return COUNTER_DROP_NO_SESSION;
-	delete_session(p, view, flow_hash(p, vip_hash(p), 0), number);
 	if (p->phase == PHASE_OPEN)
 		return refuse_packet(ctx, p);
+	delete_session(p, view, packet_client_key(p, number), number);
 	if (feature_dsr && view->flags & VIEW_DSR)
 		b = session_backend(view, s->backend);
 	else

@@ -81,7 +81,7 @@ static __always_inline struct backend *keep_returned_flow(struct xdp_md *ctx,
 	struct backend *b = search_ring(ctx, p, view, SEARCH_LOCAL);
 
 	if (b && feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
-		move_client(view, flow_hash(p, vip_hash(p), view->flags), number, b);
+		move_client(p, view, number, b);
 	return b;
 }
 
@@ -149,7 +149,7 @@ __noinline int relay_flow(struct xdp_md *ctx, const struct packet *p, const stru
 	if (b && b->flags & BACKEND_RELAY) {
 		/* A session of an earlier connection would get the packets of this one. */
 		if (p->phase == PHASE_OPENING)
-			delete_session(p, active_view(service), flow_hash(p, vip_hash(p), 0),
+			delete_session(p, active_view(service), packet_client_key(p, number),
 				       number);
 		return relay(ctx, p, service, b, bytes);
 	}

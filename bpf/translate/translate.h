@@ -31,15 +31,32 @@
 #include "translate/relay.h"
 
 /*
+ * Whether a forged SYN has begun the session: the client's segment doesn't acknowledge the server's
+ * SYN. With DSR it may be of a connection that another node knows.
+ */
+static __always_inline int is_forged(struct xdp_md *ctx, const struct packet *p,
+				     const struct nat_session *s)
+{
+	struct segment t = {};
+
+	if (p->phase != PHASE_OPEN || p->quoted || s->state > NAT_ANSWERED)
+		return 0;
+	read_segment(ctx, p, &t);
+	return t.flags & TCP_ACK && !(t.flags & TCP_RST) && !acks_syn(s, &t);
+}
+
+/*
  * The backend of the client's live session. NULL if there is none, or if the packet begins a new
  * one.
  */
 static __always_inline struct backend *client_backend(struct xdp_md *ctx, const struct packet *p,
 						      const struct service *service,
-						      struct nat_session *s)
+						      struct nat_session **session)
 {
+	struct nat_session *s = *session;
 	__u32 now = nat_time();
 	struct backend *b;
+	int followed;
 
 	if (!s || !is_live(s, service->nat_idle, now))
 		return NULL;
@@ -56,9 +73,17 @@ static __always_inline struct backend *client_backend(struct xdp_md *ctx, const 
 		return NULL;
 	if (is_reassigned(p, active_view(service), s, b))
 		return NULL;
-	if (!p->quoted && follow_client(ctx, p, s, b, now))
+	if (feature_dsr && active_view(service)->flags & VIEW_DSR && is_forged(ctx, p, s))
 		return NULL;
+	if (!p->quoted) {
+		followed = follow_client(ctx, p, s, b);
+		if (followed == SESSION_MOVED)
+			s = find_session(packet_client_key(p, s->service));
+		if (followed == SESSION_LOST || !s)
+			return NULL;
+	}
 	trace_session(s);
+	*session = s;
 	return b;
 }
 
@@ -124,8 +149,8 @@ __noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
 	if (!feature_nat || !p || !service)
 		return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
 	if (number) {
-		s = client_session(p, flow_hash(p, vip_hash(p), 0), number);
-		b = client_backend(ctx, p, service, s);
+		s = client_session(p, packet_client_key(p, number), number);
+		b = client_backend(ctx, p, service, &s);
 		if (!b)
 			return NAT_UNKNOWN;
 	} else {
@@ -242,14 +267,18 @@ static __always_inline __u32 exceeded_mtu(struct xdp_md *ctx, const struct packe
 __noinline int nat_from_server(struct xdp_md *ctx, const struct packet *p)
 {
 	struct server_reply a = {};
+	struct segment t = {};
 	struct path path = {};
 	enum counter exit;
 	__u32 mtu;
 
 	if (!feature_nat || !p || find_server_reply(p, &a))
 		return NAT_UNKNOWN;
-	if (!p->quoted && follow_server(&a, tcp_flags(ctx, p)))
-		return NAT_UNKNOWN;
+	if (!p->quoted) {
+		read_segment(ctx, p, &t);
+		if (follow_reply(&a, &t))
+			return NAT_UNKNOWN;
+	}
 	find_client_path(ctx, p, &a, &path);
 	mtu = exceeded_mtu(ctx, p, path.ifindex);
 	if (mtu)

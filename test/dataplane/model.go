@@ -58,6 +58,7 @@ type record struct {
 	seat  *seat
 	place uint32
 	seen  time.Duration
+	open  bool // more than a SYN has come
 }
 
 // step is what an update did to the ring.
@@ -112,9 +113,9 @@ func (m *model) send(flow Flow, phase Phase, now time.Duration) (id netip.AddrPo
 		return id, true // without a look: an entry that is stable has a backend
 	}
 	known := m.flows[flow.Key]
-	if phase != Opening {
+	if phase != Opening || known != nil && known.open {
 		if m.remembers(flow) {
-			known.seen = now
+			known.seen, known.open = now, true
 			m.counts.Hits++
 			return known.seat.ID, true
 		}
@@ -137,8 +138,17 @@ func (m *model) send(flow Flow, phase Phase, now time.Duration) (id netip.AddrPo
 		known = &record{place: flow.Place}
 		m.flows[flow.Key] = known
 	}
-	known.slot, known.seat, known.seen = slot, chosen, now
+	known.slot, known.seat, known.seen, known.open = slot, chosen, now, phase != Opening
 	return chosen.ID, true
+}
+
+// holds reports whether a SYN of the flow, which may be forged, goes where its record says.
+func (m *model) holds(flow Flow) bool {
+	known := m.flows[flow.Key]
+	if len(m.ring.Entries) == 0 || known == nil || !known.open || !m.remembers(flow) {
+		return false
+	}
+	return m.full || m.ring.Entries[m.ring.Place(flow.Place)]&tracking.Unstable != 0
 }
 
 // remembers reports whether a flow is recorded with a backend that lives.

@@ -193,7 +193,7 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 		addresses: newAddresses(tables),
 		members:   newMemberTable(tables),
 		handover: program.NewHandover(program.HandoverConfig{
-			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: tables.ByName, Seed: cfg.Seed,
+			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: tables.ByName,
 		}),
 	}
 	p.sweeper, p.paths = &sweeper{p: p, sessionsLeft: true, clientsLeft: true}, newPaths(p)

@@ -69,10 +69,10 @@ func (w *sweeper) sweepSessions() error {
 	if err != nil {
 		return err
 	}
-	over := map[uint64]uint32{} // by key: when it was last seen
-	err = table.EachRecord(w.p.tables.Maps.NatSessions, func(key uint64, s *table.BalancerNatSession) {
-		if o := owners[s.Service]; !o.keepsSession(s, now) {
-			over[key] = s.Seen
+	over := map[uint64]table.BalancerNatSession{} // by key
+	err = w.p.tables.EachSession(func(key uint64, s *table.BalancerNatSession) {
+		if o := owners[uint32(s.Service)]; !o.keepsSession(s, now) {
+			over[key] = *s
 		} else if !table.IsReply(s) {
 			counts[o.s]++
 		}
@@ -91,16 +91,16 @@ func (w *sweeper) sweepSessions() error {
 
 // endSessions deletes entries that are over, if no packet has come for them since
 // they were read. Services may have changed meanwhile, so they are read again.
-func (w *sweeper) endSessions(over map[uint64]uint32, now uint32) error {
+func (w *sweeper) endSessions(over map[uint64]table.BalancerNatSession, now uint32) error {
 	owners, err := w.p.owners(context.Background())
 	if err != nil {
 		return err
 	}
-	sessions := w.p.tables.Maps.NatSessions
-	for key, seen := range over {
+	for key, last := range over {
 		var s table.BalancerNatSession
+		sessions := w.p.tables.SessionTable(&last)
 		err := sessions.Lookup(key, &s)
-		if errors.Is(err, ebpf.ErrKeyNotExist) || s.Seen != seen || owners[s.Service].keepsSession(&s, now) {
+		if errors.Is(err, ebpf.ErrKeyNotExist) || s.Seen != last.Seen || owners[uint32(s.Service)].keepsSession(&s, now) {
 			continue
 		}
 		if err == nil {

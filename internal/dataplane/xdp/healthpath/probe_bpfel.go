@@ -39,6 +39,7 @@ const (
 	probeMapLimitSources       = "limit_sources"
 	probeMapNatAddresses       = "nat_addresses"
 	probeMapNatFresh           = "nat_fresh"
+	probeMapNatPending         = "nat_pending"
 	probeMapNatRefusals        = "nat_refusals"
 	probeMapNatSessions        = "nat_sessions"
 	probeMapNewFlows           = "new_flows"
@@ -47,6 +48,7 @@ const (
 	probeMapProbeCounters      = "probe_counters"
 	probeMapProbeTargets       = "probe_targets"
 	probeMapRings              = "rings"
+	probeMapSecrets            = "secrets"
 	probeMapServers            = "servers"
 	probeMapServiceVips        = "service_vips"
 	probeMapServices           = "services"
@@ -84,6 +86,7 @@ const (
 	probeVarFeatureSources     = "feature_sources"
 	probeVarFeatureVxlan       = "feature_vxlan"
 	probeVarHashSeed           = "hash_seed"
+	probeVarKeySeed            = "key_seed"
 	probeVarNatFirstPort       = "nat_first_port"
 	probeVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	probeVarNatIpv6Addresses   = "nat_ipv6_addresses"
@@ -158,6 +161,7 @@ type probeMapSpecs struct {
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
+	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
@@ -166,6 +170,7 @@ type probeMapSpecs struct {
 	ProbeCounters  *ebpf.MapSpec `ebpf:"probe_counters"`
 	ProbeTargets   *ebpf.MapSpec `ebpf:"probe_targets"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
+	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
@@ -207,6 +212,7 @@ type probeVariableSpecs struct {
 	FeatureSources     *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.VariableSpec `ebpf:"hash_seed"`
+	KeySeed            *ebpf.VariableSpec `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.VariableSpec `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
@@ -251,6 +257,7 @@ type probeMaps struct {
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
+	NatPending     *ebpf.Map `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.Map `ebpf:"new_flows"`
@@ -259,6 +266,7 @@ type probeMaps struct {
 	ProbeCounters  *ebpf.Map `ebpf:"probe_counters"`
 	ProbeTargets   *ebpf.Map `ebpf:"probe_targets"`
 	Rings          *ebpf.Map `ebpf:"rings"`
+	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
 	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
 	Services       *ebpf.Map `ebpf:"services"`
@@ -285,6 +293,7 @@ func (m *probeMaps) Close() error {
 		m.LimitSources,
 		m.NatAddresses,
 		m.NatFresh,
+		m.NatPending,
 		m.NatRefusals,
 		m.NatSessions,
 		m.NewFlows,
@@ -293,6 +302,7 @@ func (m *probeMaps) Close() error {
 		m.ProbeCounters,
 		m.ProbeTargets,
 		m.Rings,
+		m.Secrets,
 		m.Servers,
 		m.ServiceVips,
 		m.Services,
@@ -335,6 +345,7 @@ type probeVariables struct {
 	FeatureSources     *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.Variable `ebpf:"hash_seed"`
+	KeySeed            *ebpf.Variable `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.Variable `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`

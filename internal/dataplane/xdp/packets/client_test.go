@@ -185,7 +185,9 @@ func (w *clientsWorld) sent(in []byte) lb.BackendID {
 func (w *clientsWorld) begin(client netip.Addr) lb.BackendID {
 	w.t.Helper()
 	w.port++
-	return w.sent(flowPacket(w.svc.VIP, netip.AddrPortFrom(client, uint16(w.port))))
+	id := w.sent(flowPacket(w.svc.VIP, netip.AddrPortFrom(client, uint16(w.port))))
+	confirmSessions(w.t, w.p)
+	return id
 }
 
 // goOn sends another packet of the flow that began with that port.

@@ -97,7 +97,21 @@ func flowIP(protocol lb.Protocol, from, to netip.AddrPort, ttl, flags uint8) []g
 	if tcp, ok := stack[1].(*layers.TCP); ok {
 		tcp.FIN, tcp.SYN, tcp.RST = flags&tcpFIN != 0, flags&tcpSYN != 0, flags&tcpRST != 0
 		tcp.PSH, tcp.ACK = flags&tcpPSH != 0, flags&tcpACK != 0
-		tcp.Seq, tcp.Ack = 0x01020304, 0xf1f2f3f4
+		tcp.Seq, tcp.Ack = 0x01020305, 0xf1f2f3f4
+		if tcp.SYN {
+			tcp.Seq--
+		}
+	}
+	return stack
+}
+
+// answering gives a packet of flowIP the numbers of the server's side.
+func answering(stack []gopacket.SerializableLayer) []gopacket.SerializableLayer {
+	if tcp, ok := stack[1].(*layers.TCP); ok {
+		tcp.Seq, tcp.Ack = 0xf1f2f3f4, 0x01020305
+		if tcp.SYN {
+			tcp.Seq--
+		}
 	}
 	return stack
 }
@@ -134,7 +148,7 @@ func (c natCase) atServer(flags uint8, port uint16) frame {
 func (c natCase) fromServer(flags uint8, port uint16) frame {
 	f := frame{
 		destination: ownMAC, source: macOf(c.backend.Addr()), payload: c.payload,
-		ip: flowIP(c.vip.Protocol, c.backend, netip.AddrPortFrom(c.snat(), port), 60, flags),
+		ip: answering(flowIP(c.vip.Protocol, c.backend, netip.AddrPortFrom(c.snat(), port), 60, flags)),
 	}
 	if c.tagOut != 0 {
 		f.tags = []uint16{3<<13 | c.tagOut}
@@ -145,7 +159,7 @@ func (c natCase) fromServer(flags uint8, port uint16) frame {
 func (c natCase) atClient(flags uint8) frame {
 	f := frame{
 		destination: clientMAC, source: balancerMAC, payload: c.payload,
-		ip: flowIP(c.vip.Protocol, netip.AddrPortFrom(c.vip.Address, c.vip.Port), c.client, 59, flags),
+		ip: answering(flowIP(c.vip.Protocol, netip.AddrPortFrom(c.vip.Address, c.vip.Port), c.client, 59, flags)),
 	}
 	if c.vip.Segment.Tagged() {
 		f.tags = []uint16{uint16(c.vip.Segment.ID)}
@@ -174,7 +188,7 @@ func sourcePort(t *testing.T, frame []byte) uint16 {
 func sessionsOf(t *testing.T, p *xdp.Unattached) map[uint64]table.BalancerNatSession {
 	t.Helper()
 	all := map[uint64]table.BalancerNatSession{}
-	if err := table.EachRecord(p.Tables.Maps.NatSessions, func(key uint64, s *table.BalancerNatSession) { all[key] = *s }); err != nil {
+	if err := p.Tables.EachSession(func(key uint64, s *table.BalancerNatSession) { all[key] = *s }); err != nil {
 		t.Fatal(err)
 	}
 	return all
@@ -185,10 +199,11 @@ func changeSessions(t *testing.T, p *xdp.Unattached, change func(*table.Balancer
 	t.Helper()
 	for key, s := range sessionsOf(t, p) {
 		var err error
-		if change(&s) {
-			err = p.Tables.Maps.NatSessions.Put(key, s)
-		} else {
-			err = p.Tables.Maps.NatSessions.Delete(key)
+		at := p.Tables.SessionTable(&s)
+		if keep := change(&s); keep && p.Tables.SessionTable(&s) == at {
+			err = at.Put(key, s)
+		} else if err = at.Delete(key); keep && err == nil {
+			err = p.Tables.SessionTable(&s).Put(key, s)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -196,13 +211,32 @@ func changeSessions(t *testing.T, p *xdp.Unattached, change func(*table.Balancer
 	}
 }
 
+// protocolOf is that of a session's packets.
+func protocolOf(s *table.BalancerNatSession) lb.Protocol {
+	if table.BalancerNatState(s.State) < table.BalancerNatStateNAT_ONE_WAY {
+		return lb.TCP
+	}
+	return lb.UDP
+}
+
+// confirmSessions makes pending sessions established ones.
+func confirmSessions(t *testing.T, p *xdp.Unattached) {
+	t.Helper()
+	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
+		if s.Flags&uint8(table.BalancerNatFlagNAT_PENDING) == 0 {
+			return true
+		}
+		s.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
+		if protocolOf(s) == lb.TCP {
+			s.State = uint8(table.BalancerNatStateNAT_ESTABLISHED)
+		} else {
+			s.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
+		}
+		return true
+	})
+}
+
 func endAllSessions(t *testing.T, p *xdp.Unattached) {
 	t.Helper()
-	sessions := p.Tables.Maps.NatSessions
-	var key uint64
-	for sessions.NextKey(nil, &key) == nil {
-		if err := sessions.Delete(key); err != nil {
-			t.Fatal(err)
-		}
-	}
+	changeSessions(t, p, func(*table.BalancerNatSession) bool { return false })
 }

@@ -24,6 +24,7 @@ func TestNATKeepsTheSource(t *testing.T) {
 			if port != c.client.Port() {
 				t.Errorf("port %d, want the client's %d", port, c.client.Port())
 			}
+			exchange(t, p, c, port, "sSA")
 			for range 2 {
 				wantFrame(t, p, c.fromServer(tcpACK, port), c.atClient(tcpACK), xdpTX, "forward_nat_reply")
 				wantFrame(t, p, c.fromClient(tcpACK), c.atServer(tcpACK, port), xdpTX, "forward_nat")
@@ -70,6 +71,7 @@ func TestNATBeginsToKeepTheSource(t *testing.T) {
 	for _, c := range natCases() {
 		update(t, p, c.service())
 		port := begin(t, p, c)
+		exchange(t, p, c, port, "sSA", "cA")
 		kept := c
 		kept.keep = true
 		update(t, p, kept.service())

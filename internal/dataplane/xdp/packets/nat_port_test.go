@@ -139,7 +139,7 @@ func (m *natModel) end(t *testing.T, p *xdp.Unattached, random *rand.Rand) {
 	}
 	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
 		var vip table.BalancerVipKey
-		err := p.Tables.Maps.ServiceVips.Lookup(s.Service, &vip)
+		err := p.Tables.Maps.ServiceVips.Lookup(uint32(s.Service), &vip)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -177,6 +177,7 @@ func TestNATPortsAreUnique(t *testing.T) {
 			err = m.dropped(flow, room)
 		} else {
 			err = m.saw(flow, endOf(svc.Protocol, out))
+			confirmSessions(t, p)
 		}
 		if err != nil {
 			t.Fatalf("packet %d: %v", n, err)
@@ -208,6 +209,7 @@ func TestNATPortsRunOut(t *testing.T) {
 				for i := range room {
 					c.client = clientOf(c.vip.Address, 1024+i)
 					ends[endOf(c.vip.Protocol, wantVerdict(t, p, c.fromClient(tcpSYN).build(), xdpTX, "forward_nat"))] = true
+					confirmSessions(t, p)
 				}
 				if len(ends) != room {
 					t.Errorf("%s: %d ends, want %d", c.vip, len(ends), room)
@@ -229,7 +231,7 @@ func testReuse(t *testing.T, p *xdp.Unattached, c natCase) {
 	var victim [16]byte
 	var port uint16
 	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
-		if port == 0 && table.IsReply(s) && lb.Protocol(s.Protocol) == c.vip.Protocol {
+		if port == 0 && table.IsReply(s) && protocolOf(s) == c.vip.Protocol {
 			victim, port = s.Client, s.ClientPort
 			if c.vip.Protocol == lb.TCP { // closed, and some seconds old
 				s.State, s.Seen = uint8(table.BalancerNatStateNAT_CLOSING), s.Seen-uint32(6*time.Second>>table.FlowTimeShift)
@@ -241,7 +243,7 @@ func testReuse(t *testing.T, p *xdp.Unattached, c natCase) {
 	})
 	wantVerdict(t, p, c.fromClient(tcpSYN).build(), xdpTX, "forward_nat")
 	for _, s := range sessionsOf(t, p) {
-		if s.Client == victim && s.ClientPort == port && lb.Protocol(s.Protocol) == c.vip.Protocol {
+		if s.Client == victim && s.ClientPort == port && protocolOf(&s) == c.vip.Protocol {
 			t.Errorf("%s: of the session that was replaced there is still %+v", c.vip, s)
 		}
 	}

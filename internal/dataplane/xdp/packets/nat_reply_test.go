@@ -33,7 +33,7 @@ type replies struct {
 func newReplies(t *testing.T) replies {
 	t.Helper()
 	p, _ := newTestPlane(t)
-	program, err := program.LoadReply(program.HandoverConfig{Tables: p.Tables.ByName, Seed: 1}, 14)
+	program, err := program.LoadReply(program.HandoverConfig{Tables: p.Tables.ByName}, 14)
 	if err != nil {
 		t.Fatal(err)
 	}

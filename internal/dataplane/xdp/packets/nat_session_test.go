@@ -84,7 +84,9 @@ func TestNATStates(t *testing.T) {
 		{lb.TCP, []string{"sSA", "cA", "cR"}, table.BalancerNatStateNAT_CLOSING},
 		{lb.TCP, []string{"sSA", "cA", "sRA"}, table.BalancerNatStateNAT_CLOSING},
 		{lb.TCP, []string{"sRA"}, table.BalancerNatStateNAT_CLOSING},
-		{lb.TCP, []string{"cR"}, table.BalancerNatStateNAT_CLOSING},
+		{lb.TCP, []string{"cR"}, table.BalancerNatStateNAT_OPENING},
+		{lb.TCP, []string{"sSA", "c"}, table.BalancerNatStateNAT_ANSWERED},
+		{lb.TCP, []string{"sSA", "cP"}, table.BalancerNatStateNAT_ANSWERED},
 		{lb.UDP, []string{"c", "c"}, table.BalancerNatStateNAT_ONE_WAY},
 		{lb.UDP, []string{"s"}, table.BalancerNatStateNAT_TWO_WAY},
 		{lb.UDP, []string{"s", "c", "s"}, table.BalancerNatStateNAT_TWO_WAY},
@@ -267,7 +269,7 @@ func TestNATHeals(t *testing.T) {
 				update(t, p, c.service())
 				endAllSessions(t, p)
 				port := begin(t, p, c)
-				exchange(t, p, c, port, "sA", "cA")
+				exchange(t, p, c, port, "sSA", "cA")
 				want := states(t, p)
 				changeSessions(t, p, func(s *table.BalancerNatSession) bool { return table.IsReply(s) != lost })
 				silence(t, p, 3*time.Second)

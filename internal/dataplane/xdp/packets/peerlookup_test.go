@@ -223,6 +223,7 @@ func TestAskedNodeKnows(t *testing.T) {
 			defer remove(t, p, c.vip)
 			defer endAllSessions(t, p)
 			port := begin(t, p, c)
+			confirmSessions(t, p)
 			update(t, p, c.asking())
 			want := c.atServer(tcpACK, port)
 			want.ip = flowIP(c.vip.Protocol, netip.AddrPortFrom(c.snat(), port), c.backend, 4, tcpACK)
@@ -433,6 +434,7 @@ func surviveAsked(t *testing.T, c natCase, seed uint64) {
 			if began.pod = n.send(t, one(n.alive()), began.fromClient(tcpSYN)); began.pod == refused {
 				t.Fatalf("connection %d is refused", port)
 			}
+			confirmSessions(t, n.nodes[began.pod.node].plane)
 			open = append(open, began)
 		}
 		for _, o := range open {

@@ -52,6 +52,7 @@ func TestTranslatedInstead(t *testing.T) {
 		if port < program.DefaultFirstPort || port > program.DefaultLastPort {
 			t.Errorf("port %d is none of the node's", port)
 		}
+		exchange(t, p, c, port, "sSA")
 		for range 2 {
 			wantFrame(t, p, c.fromServer(tcpACK, port), c.atClient(tcpACK), xdpTX, "forward_nat_reply")
 			wantFrame(t, p, c.fromClient(tcpACK), c.atServer(tcpACK, port), xdpTX, "forward_nat")
@@ -123,6 +124,7 @@ func testMixed(t *testing.T, p *xdp.Unattached, c natCase, svc *lb.Service) stri
 		}
 	}
 	_, out := run(t, p, c.fromClient(tcpSYN).build())
+	confirmSessions(t, p)
 	switch to := lb.MAC(out[:6]); to {
 	case macOf(svc.Backends[0].Node):
 		c.keep = true
@@ -161,6 +163,7 @@ func TestRelayComesAndGoes(t *testing.T) {
 			defer remove(t, p, c.vip)
 			defer endAllSessions(t, p)
 			port := begin(t, p, c)
+			confirmSessions(t, p)
 			clear(hops.beyond)
 			update(t, p, svc)
 			toNode := c.atServer(tcpACK, port)

@@ -175,6 +175,7 @@ func TestRelayArrives(t *testing.T) {
 			in := c.fromClient(tcpSYN)
 			in.source = macOf(node4)
 			wantFrame(t, p, in, c.atServer(tcpSYN, c.client.Port()), xdpTX, "forward_nat")
+			confirmSessions(t, p)
 			in = c.fromClient(tcpACK)
 			in.source = macOf(node6)
 			wantFrame(t, p, in, c.atServer(tcpACK, c.client.Port()), xdpTX, "forward_nat")
@@ -192,6 +193,7 @@ func TestRelaySessionFirst(t *testing.T) {
 			defer remove(t, p, c.vip)
 			defer endAllSessions(t, p)
 			port := begin(t, p, c)
+			confirmSessions(t, p)
 			update(t, p, c.retiring(svc))
 			wantFrame(t, p, c.fromClient(tcpACK), c.atServer(tcpACK, port), xdpTX, "forward_nat")
 			other := c
@@ -215,7 +217,7 @@ func TestRelayBeginsAnew(t *testing.T) {
 			defer remove(t, p, c.vip)
 			defer endAllSessions(t, p)
 			port := begin(t, p, c)
-			wantFrame(t, p, c.fromClient(tcpRST), c.atServer(tcpRST, port), xdpTX, "forward_nat")
+			exchange(t, p, c, port, "sSA", "cA", "cR")
 			update(t, p, c.retiring(svc))
 			for _, flags := range []uint8{tcpSYN, tcpACK} {
 				wantFrame(t, p, c.fromClient(flags), c.atNode(flags), xdpTX, "forward_relay")
@@ -283,9 +285,11 @@ func TestRelayKeepsFlows(t *testing.T) {
 			going := c.atNode(tcpACK)
 			going.ip = flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), lookupHops(2), tcpACK)
 			wantFrame(t, p, c.fromClient(tcpACK), going, xdpTX, "forward_relay")
-			opening := c.atNode(tcpSYN)
+			other := c
+			other.client = netip.AddrPortFrom(c.client.Addr(), c.client.Port()+1)
+			opening := other.atNode(tcpSYN)
 			opening.destination = macOf(after.Backends[0].Node)
-			wantFrame(t, p, c.fromClient(tcpSYN), opening, xdpTX, "forward_relay")
+			wantFrame(t, p, other.fromClient(tcpSYN), opening, xdpTX, "forward_relay")
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -27,9 +28,8 @@ type HandoverConfig struct {
 	Owner string
 	// Interfaces are those on which XDP runs.
 	Interfaces []string
-	// Tables are the data plane's by name, Seed is that of its hashes.
+	// Tables are the data plane's by name.
 	Tables map[string]*ebpf.Map
-	Seed   uint64
 }
 
 // Device is one behind which backends are.
@@ -153,7 +153,11 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := SetConstants(spec, map[string]any{replyVarSkbLink: length, replyVarHashSeed: cfg.Seed}); err != nil {
+	var seed uint64
+	if err := cfg.Tables[table.BalancerMapSecrets].Lookup(uint32(0), &seed); err != nil {
+		return nil, fmt.Errorf("table secrets: %w", err)
+	}
+	if err := SetConstants(spec, map[string]any{replyVarSkbLink: length, replyVarKeySeed: seed}); err != nil {
 		return nil, err
 	}
 	var programs replyPrograms

@@ -32,12 +32,14 @@ const (
 	replyMapLimitSources       = "limit_sources"
 	replyMapNatAddresses       = "nat_addresses"
 	replyMapNatFresh           = "nat_fresh"
+	replyMapNatPending         = "nat_pending"
 	replyMapNatRefusals        = "nat_refusals"
 	replyMapNatSessions        = "nat_sessions"
 	replyMapNewFlows           = "new_flows"
 	replyMapNewFlowsBefore     = "new_flows_before"
 	replyMapPeers              = "peers"
 	replyMapRings              = "rings"
+	replyMapSecrets            = "secrets"
 	replyMapServers            = "servers"
 	replyMapServiceVips        = "service_vips"
 	replyMapServices           = "services"
@@ -73,6 +75,7 @@ const (
 	replyVarFeatureSources     = "feature_sources"
 	replyVarFeatureVxlan       = "feature_vxlan"
 	replyVarHashSeed           = "hash_seed"
+	replyVarKeySeed            = "key_seed"
 	replyVarNatFirstPort       = "nat_first_port"
 	replyVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	replyVarNatIpv6Addresses   = "nat_ipv6_addresses"
@@ -147,12 +150,14 @@ type replyMapSpecs struct {
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
+	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
 	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
+	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
@@ -193,6 +198,7 @@ type replyVariableSpecs struct {
 	FeatureSources     *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.VariableSpec `ebpf:"hash_seed"`
+	KeySeed            *ebpf.VariableSpec `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.VariableSpec `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
@@ -238,12 +244,14 @@ type replyMaps struct {
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
+	NatPending     *ebpf.Map `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.Map `ebpf:"new_flows"`
 	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Peers          *ebpf.Map `ebpf:"peers"`
 	Rings          *ebpf.Map `ebpf:"rings"`
+	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
 	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
 	Services       *ebpf.Map `ebpf:"services"`
@@ -270,12 +278,14 @@ func (m *replyMaps) Close() error {
 		m.LimitSources,
 		m.NatAddresses,
 		m.NatFresh,
+		m.NatPending,
 		m.NatRefusals,
 		m.NatSessions,
 		m.NewFlows,
 		m.NewFlowsBefore,
 		m.Peers,
 		m.Rings,
+		m.Secrets,
 		m.Servers,
 		m.ServiceVips,
 		m.Services,
@@ -317,6 +327,7 @@ type replyVariables struct {
 	FeatureSources     *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.Variable `ebpf:"hash_seed"`
+	KeySeed            *ebpf.Variable `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.Variable `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`

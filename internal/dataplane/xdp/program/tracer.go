@@ -34,7 +34,7 @@ func sharedWithTracer() []string {
 		table.BalancerMapVips, table.BalancerMapTunnelEnds, table.BalancerMapServices, table.BalancerMapRings,
 		table.BalancerMapBackends, table.BalancerMapBackendDetails, table.BalancerMapNewFlowsBefore, table.BalancerMapFlows,
 		table.BalancerMapSources, table.BalancerMapServers, table.BalancerMapAddresses, table.BalancerMapPeers, table.BalancerMapFragments,
-		table.BalancerMapNatSessions, table.BalancerMapClients, table.BalancerMapClientIdle, table.BalancerMapServiceVips, table.BalancerMapNatAddresses, table.BalancerMapNatRefusals,
+		table.BalancerMapNatSessions, table.BalancerMapNatPending, table.BalancerMapAggregates, table.BalancerMapSecrets, table.BalancerMapClients, table.BalancerMapClientIdle, table.BalancerMapServiceVips, table.BalancerMapNatAddresses, table.BalancerMapNatRefusals,
 	}
 }
 

@@ -150,7 +150,8 @@ type BalancerFlow struct {
 	Client  [16]uint8
 	Port    uint16
 	Closing uint8
-	Pad     [5]uint8
+	Open    uint8
+	Pad     [4]uint8
 }
 
 type BalancerFlowStats struct {
@@ -225,6 +226,8 @@ const (
 	BalancerNatFlagNAT_REPLY      BalancerNatFlag = 1
 	BalancerNatFlagNAT_FIN_CLIENT BalancerNatFlag = 2
 	BalancerNatFlagNAT_FIN_SERVER BalancerNatFlag = 4
+	BalancerNatFlagNAT_PENDING    BalancerNatFlag = 8
+	BalancerNatFlagNAT_RESET      BalancerNatFlag = 16
 )
 
 type BalancerNatRefusal struct {
@@ -246,15 +249,14 @@ type BalancerNatSession struct {
 	Seen       uint32
 	State      uint8
 	Flags      uint8
-	Protocol   uint8
-	Pad        uint8
+	Service    uint16
 	Client     [16]uint8
 	Snat       [16]uint8
 	ClientPort uint16
 	SnatPort   uint16
 	ServerPort uint16
 	Vlan       uint16
-	Service    uint32
+	Acked      uint32
 	Backend    uint32
 	Ifindex    uint32
 	RouterMac  [6]uint8
@@ -499,12 +501,14 @@ const (
 	BalancerMapLimitSources       = "limit_sources"
 	BalancerMapNatAddresses       = "nat_addresses"
 	BalancerMapNatFresh           = "nat_fresh"
+	BalancerMapNatPending         = "nat_pending"
 	BalancerMapNatRefusals        = "nat_refusals"
 	BalancerMapNatSessions        = "nat_sessions"
 	BalancerMapNewFlows           = "new_flows"
 	BalancerMapNewFlowsBefore     = "new_flows_before"
 	BalancerMapPeers              = "peers"
 	BalancerMapRings              = "rings"
+	BalancerMapSecrets            = "secrets"
 	BalancerMapServers            = "servers"
 	BalancerMapServiceVips        = "service_vips"
 	BalancerMapServices           = "services"
@@ -543,6 +547,7 @@ const (
 	BalancerVarFeatureSources     = "feature_sources"
 	BalancerVarFeatureVxlan       = "feature_vxlan"
 	BalancerVarHashSeed           = "hash_seed"
+	BalancerVarKeySeed            = "key_seed"
 	BalancerVarNatFirstPort       = "nat_first_port"
 	BalancerVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	BalancerVarNatIpv6Addresses   = "nat_ipv6_addresses"
@@ -616,12 +621,14 @@ type BalancerMapSpecs struct {
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
+	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
 	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
+	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
 	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
@@ -665,6 +672,7 @@ type BalancerVariableSpecs struct {
 	FeatureSources     *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.VariableSpec `ebpf:"hash_seed"`
+	KeySeed            *ebpf.VariableSpec `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.VariableSpec `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
@@ -709,12 +717,14 @@ type BalancerMaps struct {
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
+	NatPending     *ebpf.Map `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
 	NewFlows       *ebpf.Map `ebpf:"new_flows"`
 	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Peers          *ebpf.Map `ebpf:"peers"`
 	Rings          *ebpf.Map `ebpf:"rings"`
+	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
 	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
 	Services       *ebpf.Map `ebpf:"services"`
@@ -742,12 +752,14 @@ func (m *BalancerMaps) Close() error {
 		m.LimitSources,
 		m.NatAddresses,
 		m.NatFresh,
+		m.NatPending,
 		m.NatRefusals,
 		m.NatSessions,
 		m.NewFlows,
 		m.NewFlowsBefore,
 		m.Peers,
 		m.Rings,
+		m.Secrets,
 		m.Servers,
 		m.ServiceVips,
 		m.Services,
@@ -792,6 +804,7 @@ type BalancerVariables struct {
 	FeatureSources     *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.Variable `ebpf:"hash_seed"`
+	KeySeed            *ebpf.Variable `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.Variable `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`

@@ -77,6 +77,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapPeers:          maxMembers,
 		BalancerMapFragments:      maxFragments,
 		BalancerMapNatSessions:    2 * c.Sessions, // one for each direction
+		BalancerMapNatPending:     c.Sessions,
 		BalancerMapServiceVips:    c.Services + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(entries)

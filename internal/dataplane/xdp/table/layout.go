@@ -28,7 +28,7 @@ import (
 // the old tables recorded of flows on unstable ones is not taken along. So the
 // quiet moment for such an upgrade is when `fairlead services` shows no
 // unstable entries.
-const Layout = "v6"
+const Layout = "v7"
 
 // RemoveOtherLayouts removes the tables, and links, that agents of other
 // layouts left in a pin directory.

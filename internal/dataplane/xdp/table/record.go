@@ -93,9 +93,22 @@ func IsReply(s *BalancerNatSession) bool {
 	return s.Flags&uint8(BalancerNatFlagNAT_REPLY) != 0
 }
 
+// EachSession calls yield with both entries of every NAT session, by their keys.
+func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) error {
+	return errors.Join(EachRecord(t.Maps.NatSessions, yield), EachRecord(t.Maps.NatPending, yield))
+}
+
+// SessionTable is the table that has the entry.
+func (t *Tables) SessionTable(s *BalancerNatSession) *ebpf.Map {
+	if s.Flags&uint8(BalancerNatFlagNAT_PENDING) != 0 {
+		return t.Maps.NatPending
+	}
+	return t.Maps.NatSessions
+}
+
 // AsFlow shows a session as a record of its flow.
 func AsFlow(s *BalancerNatSession) BalancerFlow {
-	f := BalancerFlow{Service: s.Service, Backend: s.Backend, Seen: s.Seen, Client: s.Client, Port: s.ClientPort}
+	f := BalancerFlow{Service: uint32(s.Service), Backend: s.Backend, Seen: s.Seen, Client: s.Client, Port: s.ClientPort}
 	if BalancerNatState(s.State) == BalancerNatStateNAT_CLOSING {
 		f.Closing = 1
 	}
@@ -109,7 +122,7 @@ func (t *Tables) EachRemembered(yield func(flow *BalancerFlow)) error {
 	if err != nil {
 		return err
 	}
-	return EachRecord(t.Maps.NatSessions, func(_ uint64, s *BalancerNatSession) {
+	return t.EachSession(func(_ uint64, s *BalancerNatSession) {
 		if !IsReply(s) {
 			flow := AsFlow(s)
 			yield(&flow)

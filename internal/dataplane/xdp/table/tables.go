@@ -9,6 +9,7 @@
 package table
 
 import (
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -91,6 +92,7 @@ func Open(pins string, capacity Capacity, synchronize func() error) (*Tables, er
 		err := errors.Join(
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlows]),
 			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatSessions]),
+			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatPending]),
 		)
 		if err != nil {
 			return nil, err
@@ -101,7 +103,7 @@ func Open(pins string, capacity Capacity, synchronize func() error) (*Tables, er
 		return nil, openError(pins, err)
 	}
 	t := &Tables{ByName: maps.Clone(collection.Maps), Capacity: capacity, spec: compiled}
-	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory())
+	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory(), t.setKeySeed())
 	if err == nil {
 		err = t.openGrace(synchronize)
 	}
@@ -109,6 +111,22 @@ func Open(pins string, capacity Capacity, synchronize func() error) (*Tables, er
 		return nil, errors.Join(err, t.Close())
 	}
 	return t, nil
+}
+
+// setKeySeed makes the tables' secret, unless an earlier agent has.
+func (t *Tables) setKeySeed() error {
+	var seed uint64
+	err := t.Maps.Secrets.Lookup(uint32(0), &seed)
+	if err == nil && seed == 0 {
+		var random [8]byte
+		rand.Read(random[:]) //nolint:errcheck // it never fails
+		seed = binary.NativeEndian.Uint64(random[:])
+		err = t.Maps.Secrets.Put(uint32(0), seed)
+	}
+	if err != nil {
+		return fmt.Errorf("table secrets: %w", err)
+	}
+	return t.spec.Variables[BalancerVarKeySeed].Set(seed)
 }
 
 // Spec is the balancer's program as compiled, with the sizes of these tables. The
