@@ -83,7 +83,8 @@ func testService(p *Plane, program *ebpf.Program, c selfTestCase) error {
 	if err != nil {
 		return err
 	}
-	if verdict, out, err := testRun(program, in); err != nil || verdict != xdpPass || !bytes.Equal(in, out) {
+	// It is dropped on a node that routes, if another case has had the address.
+	if verdict, out, err := testRun(program, in); err != nil || verdict != xdpPass && verdict != xdpDrop || !bytes.Equal(in, out) {
 		return errors.Join(err, fmt.Errorf("without a service: verdict %d, frame % x", verdict, out))
 	}
 	if _, err := p.Update(context.Background(), c.svc); err != nil {
