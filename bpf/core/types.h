@@ -315,7 +315,7 @@ _Static_assert(sizeof(struct flow) == 40, "flow has no implicit padding");
 /* Unit of flow.seen: 2^20 ns, about a millisecond. */
 #define FLOW_TIME_SHIFT 20
 
-/* State of a NAT session; it only increases. It also tells TCP from UDP. */
+/* State of a NAT session; it only increases. TCP and UDP have different ones. */
 enum nat_state {
 	NAT_OPENING = 1, /* TCP: the client's SYN was seen */
 	NAT_ANSWERED, /* TCP: the server has answered */

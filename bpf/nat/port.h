@@ -87,7 +87,7 @@ static __always_inline int take_over(__u64 key, struct nat_session *other,
 
 /*
  * Tries to insert the fresh session, an entry for packets from the server, with its SNAT address
- * and port. A port of another session is reused if it is no better than `most`. Returns an enum
+ * and port. A port of another session is reused up to the class `most`. Returns an enum
  * port_claim.
  */
 __noinline int claim_port(const struct backend *b, __u32 most)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * State tracking of NAT sessions. TCP is tracked just enough to choose an idle timeout (RFC 5382,
- * section 5), and not to believe forged segments. A connection is established once the client has
+ * section 5), and to ignore forged segments. A connection is established once the client has
  * acknowledged the server's answer with the right number. A RST counts if its sequence number is
  * what the other side has acknowledged (RFC 5961, section 3.2); with another one, the session goes
  * on until its port is needed.

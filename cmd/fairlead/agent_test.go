@@ -73,6 +73,8 @@ func (fakePlane) Describe() observe.DataPlane {
 	return observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}}
 }
 
+func (fakePlane) Discard([]netip.Prefix) error { return nil }
+
 func (fakePlane) Refused() <-chan dataplane.Refusal { return nil }
 
 // syncBuffer is a buffer that is written and read at the same time.

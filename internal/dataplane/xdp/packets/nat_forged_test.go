@@ -92,7 +92,7 @@ func TestForgedSegments(t *testing.T) {
 	}
 }
 
-// A connection isn't established by an ACK of somebody who hasn't got the server's SYN.
+// A connection isn't established by an ACK of a sender that hasn't received the server's SYN.
 func TestForgedHandshake(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range forgedCases() {
@@ -183,7 +183,7 @@ func TestPortAfterReset(t *testing.T) {
 	endAllSessions(t, p)
 	established(t, p, c)
 	run(t, p, c.numbered(tcpRST, clientNext+1000, 0))
-	run(t, p, c.fromClient(tcpACK).build()) // the connection goes on
+	run(t, p, c.fromClient(tcpACK).build()) // the connection continues
 	silence(t, p, 3*time.Minute)
 	wantVerdict(t, p, other.fromClient(tcpSYN).build(), xdpDrop, "drop_no_nat_port")
 }
