@@ -190,7 +190,7 @@ func (t workload) capacity(s subject) xdp.Capacity {
 		Sessions:    1,
 	}
 	if s.mode.Translates() {
-		c.Sessions = 2 * manyFlows
+		c.Sessions = 4 * manyFlows // of which half is for those that aren't established
 	}
 	if s.tracking == lb.TrackingFull {
 		c.Flows = 2 * manyFlows // an LRU table evicts long before it is full

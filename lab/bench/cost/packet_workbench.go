@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/wire"
 )
@@ -53,7 +54,7 @@ func (w *workbench) open(ctx context.Context, g group) error {
 				return fmt.Errorf("program %s: %w", s.name, err)
 			}
 			if s.mode.Translates() {
-				err = establish(behind, g.load(flows, true))
+				err = establish(behind, g.load(flows, true), w.planes[s].Tables)
 			}
 			if err != nil {
 				return fmt.Errorf("program %s: %w", s.name, errors.Join(err, front.Close()))
@@ -65,14 +66,33 @@ func (w *workbench) open(ctx context.Context, g group) error {
 	return nil
 }
 
-// establish sends the first packets of all flows, which create the sessions of NAT.
-func establish(behind func(wire.Load) (*wire.Front, error), load wire.Load) error {
+// establish sends the first packets of all flows, which create the sessions of NAT, and
+// makes them established ones, as there are no servers that answer.
+func establish(behind func(wire.Load) (*wire.Front, error), load wire.Load, t *table.Tables) error {
 	front, err := behind(load)
 	if err != nil {
 		return err
 	}
 	_, err = front.Run(max(load.Flows, wire.MinFrames))
-	return errors.Join(err, front.Close())
+	if err := errors.Join(err, front.Close()); err != nil {
+		return err
+	}
+	var keys []uint64
+	var sessions []table.BalancerNatSession
+	err = table.EachRecord(t.Maps.NatPending, func(key uint64, s *table.BalancerNatSession) {
+		established := *s
+		established.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
+		established.State = uint8(table.BalancerNatStateNAT_ESTABLISHED)
+		if !load.SYN {
+			established.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
+		}
+		keys, sessions = append(keys, key), append(sessions, established)
+	})
+	if err != nil {
+		return err
+	}
+	_, err = t.Maps.NatSessions.BatchUpdate(keys, sessions, nil)
+	return err
 }
 
 // load loads a program and returns the function that makes fronts for it.
