@@ -61,6 +61,7 @@ const enum backend_flag *const btf_backend_flag = 0;
 const enum peer *const btf_peer = 0;
 const enum limit_time *const btf_limit_time = 0;
 const enum peer_lookup_limit *const btf_peer_lookup_limit = 0;
+const enum flow_open *const btf_flow_open = 0;
 const enum nat_state *const btf_nat_state = 0;
 const enum nat_flag *const btf_nat_flag = 0;
 const enum nat_seconds *const btf_nat_seconds = 0;

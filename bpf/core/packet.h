@@ -38,6 +38,7 @@ struct packet {
 	struct vip_key vip __attribute__((
 		aligned(8))); /* protocol ICMP, port 0: an echo request to the address */
 	__u8 source[16] __attribute__((aligned(8)));
+	__be32 seq; /* TCP sequence number */
 	__be16 source_port;
 	__be16 proto; /* Ethertype after the VLAN tag */
 	__be16 tci;

@@ -298,6 +298,12 @@ struct backend_detail {
 };
 _Static_assert(sizeof(struct backend_detail) == 48, "backend_detail has no implicit padding");
 
+enum flow_open {
+	FLOW_OPENING, /* only SYNs have come */
+	FLOW_OPEN,
+	FLOW_REOPENED, /* a SYN has come for an open flow (pick/flow.h) */
+};
+
 /* A recorded flow. */
 struct flow {
 	__u32 service; /* number */
@@ -307,10 +313,12 @@ struct flow {
 	__u8 client[16];
 	__be16 port; /* the client's */
 	__u8 closing; /* the client has sent FIN or RST, and no SYN since */
-	__u8 open; /* the client has sent more than a SYN */
-	__u8 pad[4];
+	__u8 open; /* enum flow_open */
+	__u32 opening; /* with FLOW_REOPENED: the backend of the latest SYN */
+	__be32 opening_seq; /* and its sequence number */
+	__u32 pad;
 };
-_Static_assert(sizeof(struct flow) == 40, "flow has no implicit padding");
+_Static_assert(sizeof(struct flow) == 48, "flow has no implicit padding");
 
 /* Unit of flow.seen: 2^20 ns, about a millisecond. */
 #define FLOW_TIME_SHIFT 20

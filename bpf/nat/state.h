@@ -86,13 +86,13 @@ static __always_inline void store_ack(struct nat_session *s, const struct segmen
 		s->acked = t->ack;
 }
 
-/* The state after a packet from the client, and the entry's flags; `key` is the server's. */
+/* The state after a packet from the client, and the entry's flags. */
 static __always_inline __u8 after_client(const struct nat_session *s, const struct segment *t,
-					 __u64 key, __u8 *flags)
+					 const struct backend *b, __u8 *flags)
 {
 	*flags = flags_after(s, t, NAT_FIN_CLIENT);
 	if (t->flags & TCP_RST) {
-		if (is_acked(key, t))
+		if (is_acked(session_reply_key(s, b->remote), t))
 			return NAT_CLOSING;
 		*flags |= NAT_RESET;
 	}
@@ -101,13 +101,13 @@ static __always_inline __u8 after_client(const struct nat_session *s, const stru
 	return s->state == NAT_ANSWERED && acks_syn(s, t) ? NAT_ESTABLISHED : s->state;
 }
 
-/* The state after a packet from the server, and the entry's flags; `key` is the client's. */
+/* The state after a packet from the server, and the entry's flags. */
 static __always_inline __u8 after_server(const struct nat_session *s, const struct segment *t,
-					 __u64 key, __u8 *flags)
+					 __u8 *flags)
 {
 	*flags = flags_after(s, t, NAT_FIN_SERVER);
 	if (t->flags & TCP_RST) {
-		if (s->state == NAT_OPENING || is_acked(key, t))
+		if (s->state == NAT_OPENING || is_acked(session_client_key(s), t))
 			return NAT_CLOSING;
 		*flags |= NAT_RESET;
 	}
@@ -153,14 +153,12 @@ __noinline int follow_client(struct xdp_md *ctx, const struct packet *p, struct 
 	struct segment t = {};
 	__u8 state, flags;
 	int rerouted;
-	__u64 key;
 
 	if (!p || !s || !b)
 		return SESSION_LOST;
 	read_segment(ctx, p, &t);
 	rerouted = is_rerouted(ctx, p, s);
-	key = session_reply_key(s, b->remote);
-	state = after_client(s, &t, key, &flags);
+	state = after_client(s, &t, b, &flags);
 	if (tracing)
 		return SESSION_STAYS;
 	if (state >= NAT_ESTABLISHED)
@@ -172,7 +170,7 @@ __noinline int follow_client(struct xdp_md *ctx, const struct packet *p, struct 
 	s->seen = now;
 	if (rerouted)
 		read_path(ctx, p, s);
-	return sync_entries(s, session_client_key(s), key);
+	return sync_entries(s, session_client_key(s), session_reply_key(s, b->remote));
 }
 
 /* Reports a refused connection to the agent. */
@@ -226,17 +224,15 @@ __noinline int follow_server(struct nat_session *s, const struct segment *t, __u
 {
 	__u32 now = nat_time();
 	__u8 state, flags;
-	__u64 other;
 
 	if (!s || !t)
 		return SESSION_LOST;
-	other = session_client_key(s);
-	state = after_server(s, t, other, &flags);
+	state = after_server(s, t, &flags);
 	if (tracing)
 		return SESSION_STAYS;
 	store_ack(s, t);
 	if (t->flags & TCP_SYN)
-		expect_ack(other, t);
+		expect_ack(session_client_key(s), t);
 	if (state == s->state && flags == s->flags && now - s->seen <= NAT_TOUCH)
 		return SESSION_STAYS;
 	if (view_flags & VIEW_PASSIVE && s->state == NAT_OPENING && t->flags & TCP_RST)
@@ -244,7 +240,7 @@ __noinline int follow_server(struct nat_session *s, const struct segment *t, __u
 	s->state = state;
 	s->flags = flags;
 	s->seen = now;
-	return sync_entries(s, key, other);
+	return sync_entries(s, key, session_client_key(s));
 }
 
 /* Updates the session of a server's packet. Returns 0, or -1 if it is lost. */

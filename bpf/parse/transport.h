@@ -40,6 +40,7 @@ static __always_inline enum counter parse_ports(void *start, void *end, __u32 he
 		if ((void *)(tcp + 1) > end)
 			return COUNTER_PASS_TRUNCATED;
 		p->phase = tcp->syn && !tcp->ack ? PHASE_OPENING : PHASE_OPEN;
+		p->seq = tcp->seq;
 		p->closing = tcp->fin | tcp->rst << 1; /* CLOSING_FIN, CLOSING_RST */
 		size = sizeof(*tcp);
 	}

@@ -33,12 +33,25 @@ static __always_inline __u32 flow_time(void)
 	return bpf_ktime_get_coarse_ns() >> FLOW_TIME_SHIFT;
 }
 
-/* The backend of a record, or NULL if it isn't usable. */
-static __always_inline struct backend *recorded_backend(const struct view *view,
+/* How far behind its SYN a client's segment may be to belong to the same connection. */
+#define FLOW_OPENING_WINDOW 65536
+
+/* Whether the packet follows the SYN that came for an open flow. */
+static __always_inline int follows_syn(const struct packet *p, const struct flow *flow)
+{
+	return flow->open == FLOW_REOPENED && p->phase != PHASE_OPENING &&
+	       bpf_ntohl(p->seq) - bpf_ntohl(flow->opening_seq) < FLOW_OPENING_WINDOW;
+}
+
+/* The backend of a packet's record, or NULL if it isn't usable. */
+static __always_inline struct backend *recorded_backend(const struct packet *p,
+							const struct view *view,
 							const struct flow *flow, __u32 number)
 {
 	if (flow->service != number)
 		return NULL;
+	if (follows_syn(p, flow))
+		return usable_backend(view, flow->opening);
 	return usable_backend(view, *(volatile const __u32 *)&flow->backend);
 }
 
@@ -63,20 +76,34 @@ static __always_inline __u32 unrecorded_slot(const struct packet *p, const struc
 }
 
 /*
- * Updates a record: time of the last packet, whether the flow is open, and whether the client has
- * closed it.
+ * Notes the backend of a SYN for an open flow: it may be forged, or begin a new connection from the
+ * same port. The client's next segment decides.
  */
+static __always_inline void reopen_flow(const struct packet *p, struct flow *flow, __u32 backend)
+{
+	if (tracing)
+		return;
+	flow->opening = backend;
+	flow->opening_seq = p->seq;
+	flow->open = FLOW_REOPENED;
+	flow->seen = flow_time();
+}
+
+/* Updates a record for a packet that isn't a SYN. */
 static __always_inline void touch_flow(const struct packet *p, struct flow *flow)
 {
 	__u32 now = flow_time();
 
 	if (tracing)
 		return;
-	if (p->phase != PHASE_OPENING && !flow->open)
-		flow->open = 1;
-	if (p->phase == PHASE_OPENING)
+	if (follows_syn(p, flow)) {
+		flow->backend = flow->opening;
 		flow->closing = 0;
-	else if (p->closing && !flow->closing)
+		flow->open = FLOW_OPEN;
+	} else if (flow->open == FLOW_OPENING) {
+		flow->open = FLOW_OPEN;
+	}
+	if (p->closing && !flow->closing)
 		flow->closing = 1;
 	if (now - flow->seen > FLOW_TOUCH)
 		flow->seen = now;
@@ -93,7 +120,7 @@ static __always_inline int record_flow(const struct packet *p, __u64 hash, __u32
 		.place = hash >> 32,
 		.port = p->source_port,
 		.closing = !!p->closing,
-		.open = p->phase != PHASE_OPENING,
+		.open = p->phase == PHASE_OPENING ? FLOW_OPENING : FLOW_OPEN,
 	};
 	__u64 key = record_key(number, p->source, p->source_port);
 
@@ -132,15 +159,14 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	__u64 key = record_key(number, p->source, p->source_port);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 	struct backend *backend = NULL;
-	__u32 slot;
+	__u32 slot, ref;
 
 	trace_flow(flow);
-	/* A SYN may be forged: it doesn't move an open flow. */
-	if (p->phase != PHASE_OPENING || (flow && flow->open)) {
+	if (p->phase != PHASE_OPENING) {
 		if (flow)
-			backend = recorded_backend(view, flow, number);
+			backend = recorded_backend(p, view, flow, number);
 		if (backend) {
-			trace_slot(flow->backend & 0xffff, TRACE_HIT);
+			trace_slot(backend->index - view->backend_base, TRACE_HIT);
 			touch_flow(p, flow);
 			if (stats)
 				stats->hits += 1;
@@ -156,9 +182,13 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	if (slot < view->slots)
 		backend = backend_at(view, slot);
 	/* No packets follow a reset, so it needs no record. */
-	if (backend && !p->quoted && !(p->closing & CLOSING_RST) &&
-	    record_flow(p, hash, number, slot | (__u32)backend->generation << 16, flow, stats) &&
-	    begins_flow(p, view, backend))
+	if (!backend || p->quoted || p->closing & CLOSING_RST)
+		return backend;
+	ref = slot | (__u32)backend->generation << 16;
+	if (p->phase == PHASE_OPENING && flow && flow->open &&
+	    recorded_backend(p, view, flow, number))
+		reopen_flow(p, flow, ref);
+	else if (record_flow(p, hash, number, ref, flow, stats) && begins_flow(p, view, backend))
 		count_new_flow(backend->stats);
 	return backend;
 }

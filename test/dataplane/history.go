@@ -338,7 +338,6 @@ func (h *History) everybody() error {
 
 // send sends one packet, compares the decisions and checks what is promised.
 func (h *History) send(i int, phase Phase) error {
-	begins := phase == Opening && !h.model.holds(h.Flows[i])
 	id, ok := h.model.send(h.Flows[i], phase, h.now)
 	if h.subject != nil {
 		got, sent, err := h.subject.Send(i, phase)
@@ -350,8 +349,7 @@ func (h *History) send(i int, phase Phase) error {
 		}
 	}
 	c := &h.clients[i]
-	begins = begins || phase == Datagram && !c.sent && c.last == 0
-	if err := h.promised(c, begins, id, ok); err != nil {
+	if err := h.promised(c, phase, id, ok); err != nil {
 		return fmt.Errorf("flow %d (%s): %w", i, phase, err)
 	}
 	c.home, c.sent, c.last, c.loose = id, ok, h.now, false
@@ -359,7 +357,8 @@ func (h *History) send(i int, phase Phase) error {
 }
 
 // promised says which promise a decision breaks, if any.
-func (h *History) promised(c *endpoint, begins bool, id netip.AddrPort, ok bool) error {
+func (h *History) promised(c *endpoint, phase Phase, id netip.AddrPort, ok bool) error {
+	begins := phase == Opening || phase == Datagram && !c.sent && c.last == 0
 	switch {
 	case ok && !h.lives(id):
 		return fmt.Errorf("it was sent to %s, which can't be reached", id)

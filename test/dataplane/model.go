@@ -59,6 +59,9 @@ type record struct {
 	place uint32
 	seen  time.Duration
 	open  bool // more than a SYN has come
+	// opening is the seat of a SYN for an open flow, nil if there was none since.
+	openingSlot uint16
+	opening     *seat
 }
 
 // step is what an update did to the ring.
@@ -113,7 +116,10 @@ func (m *model) send(flow Flow, phase Phase, now time.Duration) (id netip.AddrPo
 		return id, true // without a look: an entry that is stable has a backend
 	}
 	known := m.flows[flow.Key]
-	if phase != Opening || known != nil && known.open {
+	if phase != Opening {
+		if known != nil && known.opening != nil {
+			known.slot, known.seat, known.opening = known.openingSlot, known.opening, nil
+		}
 		if m.remembers(flow) {
 			known.seen, known.open = now, true
 			m.counts.Hits++
@@ -138,23 +144,26 @@ func (m *model) send(flow Flow, phase Phase, now time.Duration) (id netip.AddrPo
 		known = &record{place: flow.Place}
 		m.flows[flow.Key] = known
 	}
-	known.slot, known.seat, known.seen, known.open = slot, chosen, now, phase != Opening
-	return chosen.ID, true
-}
-
-// holds reports whether a SYN of the flow, which may be forged, goes where its record says.
-func (m *model) holds(flow Flow) bool {
-	known := m.flows[flow.Key]
-	if len(m.ring.Entries) == 0 || known == nil || !known.open || !m.remembers(flow) {
-		return false
+	if phase == Opening && known.open && m.remembers(flow) {
+		known.openingSlot, known.opening, known.seen = slot, chosen, now // until the next segment confirms it
+		return chosen.ID, true
 	}
-	return m.full || m.ring.Entries[m.ring.Place(flow.Place)]&tracking.Unstable != 0
+	known.slot, known.seat, known.seen, known.open, known.opening = slot, chosen, now, phase != Opening, nil
+	return chosen.ID, true
 }
 
 // remembers reports whether a flow is recorded with a backend that lives.
 func (m *model) remembers(flow Flow) bool {
 	known := m.flows[flow.Key]
 	return known != nil && m.slots[known.slot] == known.seat && known.seat.Usable
+}
+
+// named are the slots that a record names.
+func (m *model) named(r *record) []uint16 {
+	if r.opening != nil && m.slots[r.openingSlot] == r.opening {
+		return []uint16{r.slot, r.openingSlot}
+	}
+	return []uint16{r.slot}
 }
 
 // update takes the service's backends, and reachable says which backends that
@@ -280,7 +289,9 @@ func (m *model) sweep(now time.Duration) {
 		}
 		if len(disagree) > 0 {
 			place := m.ring.Place(r.place)
-			disagree[place] = disagree[place] || r.slot != tracking.Slot(m.ring.Entries[place])
+			for _, slot := range m.named(r) {
+				disagree[place] = disagree[place] || slot != tracking.Slot(m.ring.Entries[place])
+			}
 		}
 	}
 	if !m.waits {
@@ -293,7 +304,9 @@ func (m *model) sweep(now time.Duration) {
 			delete(m.flows, key)
 			continue
 		}
-		named[r.slot] = true
+		for _, slot := range m.named(r) {
+			named[slot] = true
+		}
 	}
 	maps.DeleteFunc(m.slots, func(n uint16, s *seat) bool { return !s.wanted && !named[n] })
 }

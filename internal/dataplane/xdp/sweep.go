@@ -241,13 +241,19 @@ func (sw *swept) add(key uint64, flow *table.BalancerFlow, now uint32) {
 		sw.stray = append(sw.stray, key)
 		return
 	}
-	sw.used[number] = true
+	name := func(number uint32) {
+		sw.used[number] = true
+		// Flows of remembered clients need no past of the ring, and may never agree with it.
+		if !stable && uint16(number) != tracking.Slot(sw.now.ring.Entries[place]) && !sw.now.remembers() {
+			sw.disagree[place] = true
+		}
+	}
+	name(number)
+	if flow.Open == uint8(table.BalancerFlowOpenFLOW_REOPENED) && named(sw.now.slots, flow.Opening) != nil {
+		name(flow.Opening & 0xffff)
+	}
 	if stable {
 		return
-	}
-	// Flows of remembered clients need no past of the ring, and may never agree with it.
-	if uint16(number) != tracking.Slot(sw.now.ring.Entries[place]) && !sw.now.remembers() {
-		sw.disagree[place] = true
 	}
 	if !all {
 		sw.keys[place] = append(sw.keys[place], key)

@@ -59,6 +59,7 @@ const (
 	probeProgSendProbe         = "send_probe"
 	probeVarBtfAddressFlag     = "btf_address_flag"
 	probeVarBtfBackendFlag     = "btf_backend_flag"
+	probeVarBtfFlowOpen        = "btf_flow_open"
 	probeVarBtfForward         = "btf_forward"
 	probeVarBtfLimitTime       = "btf_limit_time"
 	probeVarBtfNatFlag         = "btf_nat_flag"
@@ -185,6 +186,7 @@ type probeMapSpecs struct {
 type probeVariableSpecs struct {
 	BtfAddressFlag     *ebpf.VariableSpec `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
+	BtfFlowOpen        *ebpf.VariableSpec `ebpf:"btf_flow_open"`
 	BtfForward         *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfLimitTime       *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfNatFlag         *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
@@ -318,6 +320,7 @@ func (m *probeMaps) Close() error {
 type probeVariables struct {
 	BtfAddressFlag     *ebpf.Variable `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.Variable `ebpf:"btf_backend_flag"`
+	BtfFlowOpen        *ebpf.Variable `ebpf:"btf_flow_open"`
 	BtfForward         *ebpf.Variable `ebpf:"btf_forward"`
 	BtfLimitTime       *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfNatFlag         *ebpf.Variable `ebpf:"btf_nat_flag"`

@@ -93,6 +93,7 @@ func TestCountFlows(t *testing.T) {
 	want(2, "half closed")
 	age(t, p, 2*closedSilence)
 	run(t, p, flowPacket(svc.VIP, clients[1]))
+	run(t, p, tcpSegment(svc.VIP, clients[1], none))
 	age(t, p, 2*closedSilence)
 	want(2, "opened again")
 	age(t, p, svc.Idle()+time.Minute)

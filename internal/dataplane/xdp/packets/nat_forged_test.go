@@ -188,39 +188,44 @@ func TestPortAfterReset(t *testing.T) {
 	wantVerdict(t, p, other.fromClient(tcpSYN).build(), xdpDrop, "drop_no_nat_port")
 }
 
-// A SYN doesn't move an open flow to its entry's new backend; the flow of which it is the
-// first packet, whose server may be dead, moves.
+// A SYN for an open flow may be forged: the flow stays until a segment follows the SYN's
+// number, as that of a new connection from the same port does.
 func TestForgedSYNMovesNoFlow(t *testing.T) {
 	p := quietPlane(t, testPins(t))
 	svc := manyBackends(vip4, 2)
 	update(t, p, svc)
-	before := map[netip.AddrPort]lb.BackendID{}
-	for i := range 400 {
+	homes := map[netip.AddrPort]lb.BackendID{}
+	for i := range 200 {
 		client := netip.AddrPortFrom(client4.Addr(), uint16(1000+i))
-		before[client], _ = chosen(t, p, svc.VIP, client, svc.Backends)
-		if i%2 == 0 {
-			run(t, p, tcpSegment(svc.VIP, client, func(*layers.TCP) {}))
-		}
+		homes[client], _ = chosen(t, p, svc.VIP, client, svc.Backends)
 	}
 	more := manyBackends(vip4, 5)
 	update(t, p, more)
-	for client := range before { // on unstable entries: open flows are recorded by their segments
-		if client.Port()%2 == 0 {
-			run(t, p, tcpSegment(svc.VIP, client, func(*layers.TCP) {}))
-		}
+	at := func(client netip.AddrPort, syn bool, seq uint32) lb.BackendID {
+		t.Helper()
+		frame := tcpSegment(svc.VIP, client, func(tcp *layers.TCP) { tcp.SYN, tcp.ACK, tcp.Seq = syn, !syn, seq })
+		verdict, out := run(t, p, frame)
+		id, _ := receiver(t, verdict, out, svc.VIP, more.Backends)
+		return id
 	}
 	moved := 0
-	for client, was := range before {
-		now, _ := chosen(t, p, svc.VIP, client, more.Backends) // by a SYN
-		switch {
-		case now == was:
-		case client.Port()%2 == 0:
-			t.Errorf("flow of %s moved from %s to %s", client, was, now)
-		default:
+	for client, home := range homes {
+		if got := at(client, false, 100); got != home {
+			t.Fatalf("%s is at %s, began at %s", client, got, home)
+		}
+		to := at(client, true, 0x12345678)
+		if got := at(client, false, 200); got != home {
+			t.Errorf("%s moved from %s to %s by a forged SYN", client, home, got)
+		}
+		at(client, true, 0x40000000)
+		if got := at(client, false, 0x40000001); got != to {
+			t.Errorf("a new connection of %s is at %s, its SYN went to %s", client, got, to)
+		}
+		if to != home {
 			moved++
 		}
 	}
 	if moved == 0 {
-		t.Error("no flow of which only a SYN has come moved")
+		t.Error("no flow's entry has another backend")
 	}
 }

@@ -189,7 +189,7 @@ func TestTraceFlow(t *testing.T) {
 	ask("an older connection", ack, old, dataplane.TraceFlow{Phase: dataplane.PhaseOpen, Tracked: true})
 	run(t, p, ack)
 	ask("its next packet", ack, old, dataplane.TraceFlow{Phase: dataplane.PhaseOpen, Tracked: true, Hit: true, Recorded: old})
-	ask("a SYN of its ports", syn, old, dataplane.TraceFlow{Phase: dataplane.PhaseOpening, Tracked: true, Hit: true, Recorded: old})
+	ask("a new one of its ports", syn, now, dataplane.TraceFlow{Phase: dataplane.PhaseOpening, Tracked: true, Recorded: old})
 }
 
 var exactly = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })

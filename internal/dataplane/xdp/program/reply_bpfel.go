@@ -49,6 +49,7 @@ const (
 	replyProgNatReply          = "nat_reply"
 	replyVarBtfAddressFlag     = "btf_address_flag"
 	replyVarBtfBackendFlag     = "btf_backend_flag"
+	replyVarBtfFlowOpen        = "btf_flow_open"
 	replyVarBtfForward         = "btf_forward"
 	replyVarBtfLimitTime       = "btf_limit_time"
 	replyVarBtfNatFlag         = "btf_nat_flag"
@@ -172,6 +173,7 @@ type replyMapSpecs struct {
 type replyVariableSpecs struct {
 	BtfAddressFlag     *ebpf.VariableSpec `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
+	BtfFlowOpen        *ebpf.VariableSpec `ebpf:"btf_flow_open"`
 	BtfForward         *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfLimitTime       *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfNatFlag         *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
@@ -301,6 +303,7 @@ func (m *replyMaps) Close() error {
 type replyVariables struct {
 	BtfAddressFlag     *ebpf.Variable `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.Variable `ebpf:"btf_backend_flag"`
+	BtfFlowOpen        *ebpf.Variable `ebpf:"btf_flow_open"`
 	BtfForward         *ebpf.Variable `ebpf:"btf_forward"`
 	BtfLimitTime       *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfNatFlag         *ebpf.Variable `ebpf:"btf_nat_flag"`

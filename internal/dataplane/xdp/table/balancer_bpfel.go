@@ -142,17 +142,27 @@ const (
 )
 
 type BalancerFlow struct {
-	_       structs.HostLayout
-	Service uint32
-	Backend uint32
-	Seen    uint32
-	Place   uint32
-	Client  [16]uint8
-	Port    uint16
-	Closing uint8
-	Open    uint8
-	Pad     [4]uint8
+	_          structs.HostLayout
+	Service    uint32
+	Backend    uint32
+	Seen       uint32
+	Place      uint32
+	Client     [16]uint8
+	Port       uint16
+	Closing    uint8
+	Open       uint8
+	Opening    uint32
+	OpeningSeq uint32
+	Pad        uint32
 }
+
+type BalancerFlowOpen uint32
+
+const (
+	BalancerFlowOpenFLOW_OPENING  BalancerFlowOpen = 0
+	BalancerFlowOpenFLOW_OPEN     BalancerFlowOpen = 1
+	BalancerFlowOpenFLOW_REOPENED BalancerFlowOpen = 2
+)
 
 type BalancerFlowStats struct {
 	_       structs.HostLayout
@@ -519,6 +529,7 @@ const (
 	BalancerProgBalance           = "balance"
 	BalancerVarBtfAddressFlag     = "btf_address_flag"
 	BalancerVarBtfBackendFlag     = "btf_backend_flag"
+	BalancerVarBtfFlowOpen        = "btf_flow_open"
 	BalancerVarBtfForward         = "btf_forward"
 	BalancerVarBtfLimitTime       = "btf_limit_time"
 	BalancerVarBtfNatFlag         = "btf_nat_flag"
@@ -644,6 +655,7 @@ type BalancerMapSpecs struct {
 type BalancerVariableSpecs struct {
 	BtfAddressFlag     *ebpf.VariableSpec `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
+	BtfFlowOpen        *ebpf.VariableSpec `ebpf:"btf_flow_open"`
 	BtfForward         *ebpf.VariableSpec `ebpf:"btf_forward"`
 	BtfLimitTime       *ebpf.VariableSpec `ebpf:"btf_limit_time"`
 	BtfNatFlag         *ebpf.VariableSpec `ebpf:"btf_nat_flag"`
@@ -776,6 +788,7 @@ func (m *BalancerMaps) Close() error {
 type BalancerVariables struct {
 	BtfAddressFlag     *ebpf.Variable `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.Variable `ebpf:"btf_backend_flag"`
+	BtfFlowOpen        *ebpf.Variable `ebpf:"btf_flow_open"`
 	BtfForward         *ebpf.Variable `ebpf:"btf_forward"`
 	BtfLimitTime       *ebpf.Variable `ebpf:"btf_limit_time"`
 	BtfNatFlag         *ebpf.Variable `ebpf:"btf_nat_flag"`
