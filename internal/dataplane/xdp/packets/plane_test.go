@@ -118,9 +118,10 @@ func needRoot(t testing.TB) {
 func inNamespace(t *testing.T, fn func() error) {
 	t.Helper()
 	needRoot(t)
-	done := make(chan error)
+	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked
+		defer close(done)      // also when fn calls t.FailNow, which ends this goroutine
 		done <- func() error {
 			ns, err := netns.New()
 			if err != nil {
