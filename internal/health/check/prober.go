@@ -64,7 +64,15 @@ func newProber(check *lb.HealthCheck) (prober, error) {
 func isLocal(err error) bool {
 	return slices.ContainsFunc([]error{
 		unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.ENOBUFS, unix.EADDRNOTAVAIL, unix.EADDRINUSE, unix.EPERM, unix.EACCES,
-	}, func(lack error) bool { return errors.Is(err, lack) })
+	}, func(lack error) bool { return errors.Is(err, lack) }) && !isProhibited(err)
+}
+
+// isProhibited reports whether the network has answered that the destination is
+// administratively prohibited, which ICMPv6 errors make EACCES (RFC 4443 §3.1), as opposed
+// to a socket that this node doesn't allow.
+func isProhibited(err error) bool {
+	call, ok := errors.AsType[*os.SyscallError](err)
+	return ok && errors.Is(err, unix.EACCES) && slices.Contains([]string{"connect", "read", "recvfrom", "recvmsg"}, call.Syscall)
 }
 
 // explain maps an error to those of health.Prober.
@@ -80,6 +88,8 @@ func explain(err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.Is(err, unix.ETIMEDOUT), errors.As(err, &network) && network.Timeout():
 		return context.DeadlineExceeded
+	case isProhibited(err):
+		return errors.New("administratively prohibited")
 	case errors.Is(err, unix.ECONNREFUSED):
 		return errors.New("connection refused")
 	case errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):

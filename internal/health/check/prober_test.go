@@ -9,10 +9,12 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/health"
@@ -254,6 +256,47 @@ func TestSilence(t *testing.T) {
 		said := explain(&net.OpError{Op: "dial", Err: os.NewSyscallError("connect", err)})
 		if _, is := errors.AsType[health.Unresponsive](said); is != want {
 			t.Errorf("%v is %v: silence %t, want %t", err, said, is, want)
+		}
+	}
+}
+
+// A network that answers that a backend is administratively prohibited has said that it is
+// down: over IPv6 the kernel makes that EACCES, which isn't for lack of a privilege.
+func TestProhibited(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("making a network namespace needs root")
+	}
+	reasons := make(chan map[string]string, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		defer close(reasons)   // also when t.FailNow ends this goroutine
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			t.Error(err)
+			return
+		}
+		got := map[string]string{}
+		for _, server := range []string{"[fd00:99::1]:80", "10.99.0.1:80"} {
+			to := netip.MustParseAddrPort(server).Addr()
+			loopback, err := netlink.LinkByIndex(1)
+			if err == nil {
+				err = netlink.LinkSetUp(loopback)
+			}
+			if err == nil {
+				err = netlink.RouteAdd(&netlink.Route{
+					Type: unix.RTN_PROHIBIT, Dst: &net.IPNet{IP: to.AsSlice(), Mask: net.CIDRMask(to.BitLen(), to.BitLen())},
+				})
+			}
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			got[server] = ask(t, lb.HealthCheck{Type: lb.HealthTCP}, server)
+		}
+		reasons <- got
+	}()
+	for server, got := range <-reasons {
+		if want := "administratively prohibited"; got != want {
+			t.Errorf("%s: reason %q, want %q", server, got, want)
 		}
 	}
 }
