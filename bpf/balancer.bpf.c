@@ -71,12 +71,15 @@ int balance(struct xdp_md *ctx)
 	struct service *service;
 	struct backend *backend;
 	__u32 number, active;
-	enum counter exit;
+	enum counter exit, ended;
 	struct view *view;
 
 	exit = parse(ctx, &packet);
-	if (feature_peers && may_be_peer_tunnel(exit, &packet) && decap_from_peer(ctx))
-		return exit_with(COUNTER_PASS_FROM_PEER, XDP_PASS);
+	if (feature_peers && may_be_peer_tunnel(exit, &packet)) {
+		ended = decap_from_peer(ctx);
+		if (ended != COUNTER_COUNT)
+			return exit_default(ended);
+	}
 	if (feature_overlay && exit == COUNTER_COUNT && is_overlay(&packet))
 		exit = parse_overlay(ctx, &packet);
 	if (exit != COUNTER_COUNT)

@@ -19,6 +19,7 @@ enum node_counter {
 	NODE_COUNTER_PASS_NOT_VIP, /* the inner destination isn't a VIP */
 	NODE_COUNTER_PASS_NOT_BALANCER, /* the outer source isn't in an allowed prefix */
 	NODE_COUNTER_DROP_HEADROOM, /* the kernel refused to move the frame's start */
+	NODE_COUNTER_DROP_CONGESTED, /* a congestion mark on a packet whose sender does not understand it */
 	NODE_COUNTER_DECAP_IPIP, /* decapsulated and passed to the kernel */
 	NODE_COUNTER_DECAP_GUE,
 	NODE_COUNTER_COUNT,
@@ -87,8 +88,14 @@ int end_tunnel(struct xdp_md *ctx)
 	source.address = t.source;
 	if (!bpf_map_lookup_elem(&node_balancers, &source))
 		return exit_with(NODE_COUNTER_PASS_NOT_BALANCER, XDP_PASS);
-	if (decap(ctx, &t))
+	switch (decap(ctx, &t)) {
+	case DECAP_FAILED:
 		return exit_with(NODE_COUNTER_DROP_HEADROOM, XDP_DROP);
+	case DECAP_CONGESTED:
+		return exit_with(NODE_COUNTER_DROP_CONGESTED, XDP_DROP);
+	case DECAP_DONE:
+		break;
+	}
 	return exit_with(t.forward == FORWARD_GUE ? NODE_COUNTER_DECAP_GUE
 						  : NODE_COUNTER_DECAP_IPIP,
 			 XDP_PASS);

@@ -97,13 +97,18 @@ static __always_inline __u16 ipv4_checksum(const struct iphdr *ip)
 	return ~fold(sum_words(ip, sizeof(*ip)));
 }
 
-/* Whether a transport header is within `end` and has a checksum. */
-static __always_inline int has_checksum(const void *start, const void *end, __u8 protocol)
+/*
+ * Whether a transport header is within `end` and has a checksum, which covers `length` bytes. A UDP
+ * datagram may be shorter than the IP packet's payload (RFC 9868).
+ */
+static __always_inline int has_checksum(const void *start, const void *end, __u8 protocol,
+					__u32 length)
 {
 	const struct udphdr *udp = start;
 
 	return protocol == IPPROTO_TCP ||
-	       (protocol == IPPROTO_UDP && (const void *)(udp + 1) <= end && udp->check);
+	       (protocol == IPPROTO_UDP && (const void *)(udp + 1) <= end && udp->check &&
+		udp->len == bpf_htons(length));
 }
 
 #define SUM_UNKNOWN 0xffffffff
@@ -123,7 +128,7 @@ static __always_inline __u32 packet_sum(const struct packet *p, const void *star
 		if ((const void *)(ip + 1) > end || ip->frag_off & bpf_htons(IP_FRAGMENT_MASK))
 			return SUM_UNKNOWN;
 		header = ip->ihl * 4;
-		if (!has_checksum(start + header, end, ip->protocol))
+		if (!has_checksum(start + header, end, ip->protocol, p->length - header))
 			return SUM_UNKNOWN;
 		pseudo = sum_words(&ip->saddr, 8) + bpf_htons(ip->protocol) +
 			 bpf_htons(p->length - header);
@@ -131,7 +136,8 @@ static __always_inline __u32 packet_sum(const struct packet *p, const void *star
 	} else {
 		const struct ipv6hdr *ip = start;
 
-		if ((const void *)(ip + 1) > end || !has_checksum(ip + 1, end, ip->nexthdr))
+		if ((const void *)(ip + 1) > end ||
+		    !has_checksum(ip + 1, end, ip->nexthdr, p->length - sizeof(*ip)))
 			return SUM_UNKNOWN;
 		/*
 		 * Addresses and length cancel out: the transport's sum contains their complement.

@@ -41,6 +41,7 @@ enum counter {
 	COUNTER_DROP_NO_SESSION, /* a packet of an unknown connection that can't be answered with a reset */
 	COUNTER_DROP_NO_NAT_PORT, /* no port of this node is free for another session with the backend */
 	COUNTER_DROP_UNSERVED, /* the address is announced, but no service takes the packet, and the kernel would route it back */
+	COUNTER_DROP_CONGESTED, /* a tunnel's packet with a congestion mark, whose sender does not understand marks (RFC 6040) */
 	COUNTER_DROP_TTL, /* TTL or hop limit exceeded */
 	COUNTER_DROP_INTERNAL_ERROR, /* the tables contradict each other: a defect of Fairlead */
 	/* Forwarded */

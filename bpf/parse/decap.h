@@ -17,6 +17,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/address.h"
+#include "core/checksum.h"
 #include "core/header.h"
 #include "core/types.h"
 
@@ -27,8 +28,16 @@ struct tunnel {
 	struct address inner; /* destination of the inner packet */
 	__be16 proto; /* Ethertype of the inner packet */
 	__u16 header; /* length of the outer headers */
-	__u32 forward; /* FORWARD_IPIP or FORWARD_GUE */
+	__u8 forward; /* FORWARD_IPIP or FORWARD_GUE */
+	__u8 ecn; /* of the outer header: ECN_* */
+	__u8 pad[2];
 };
+
+/* The codepoints of explicit congestion notification (RFC 3168, section 5). */
+#define ECN_MASK 3
+#define ECN_NONE 0
+#define ECN_ECT1 1
+#define ECN_CE 3
 
 enum tunnel_form {
 	TUNNEL_VALID,
@@ -102,6 +111,7 @@ static __always_inline enum tunnel_form read_tunnel(void *data, void *end, struc
 			return TUNNEL_NONE;
 		map_ipv4(t->source.bytes, ip->saddr);
 		map_ipv4(t->destination.bytes, ip->daddr);
+		t->ecn = ip->tos & ECN_MASK;
 		t->header = sizeof(*ip);
 		return read_payload(ip + 1, end, ip->protocol, t);
 	}
@@ -114,29 +124,69 @@ static __always_inline enum tunnel_form read_tunnel(void *data, void *end, struc
 			return TUNNEL_NONE;
 		__builtin_memcpy(t->source.bytes, &ip->saddr, 16);
 		__builtin_memcpy(t->destination.bytes, &ip->daddr, 16);
+		t->ecn = ip->flow_lbl[0] >> 4 & ECN_MASK;
 		t->header = sizeof(*ip);
 		return read_payload(ip + 1, end, ip->nexthdr, t);
 	}
 	return TUNNEL_NONE;
 }
 
-/* Removes the outer headers but keeps the link-layer addresses. Returns 0, or -1. */
-static __always_inline int decap(struct xdp_md *ctx, const struct tunnel *t)
+/*
+ * Gives the inner packet the congestion mark of the outer one (RFC 6040, section 4.2). Returns 0,
+ * or -1 if the packet has to be dropped: its sender doesn't understand marks.
+ */
+static __always_inline int copy_ecn(void *start, void *end, const struct tunnel *t)
+{
+	__u8 ecn;
+
+	if (t->proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = start;
+		__u16 *word = start, before; /* version, length, type of service */
+
+		if (start + sizeof(*ip) > end)
+			return -1;
+		ecn = ip->tos & ECN_MASK;
+		if (ecn == ECN_NONE || ecn == ECN_CE || (t->ecn != ECN_CE && t->ecn != ECN_ECT1))
+			return ecn == ECN_NONE && t->ecn == ECN_CE ? -1 : 0;
+		before = *word;
+		ip->tos = (ip->tos & ~ECN_MASK) | t->ecn;
+		ip->check = adjust_checksum(ip->check, change_word(before, *word));
+		return 0;
+	}
+	struct ipv6hdr *ip6 = start;
+
+	if (start + sizeof(*ip6) > end)
+		return -1;
+	ecn = ip6->flow_lbl[0] >> 4 & ECN_MASK;
+	if (ecn == ECN_NONE || ecn == ECN_CE || (t->ecn != ECN_CE && t->ecn != ECN_ECT1))
+		return ecn == ECN_NONE && t->ecn == ECN_CE ? -1 : 0;
+	ip6->flow_lbl[0] = (ip6->flow_lbl[0] & ~(ECN_MASK << 4)) | t->ecn << 4;
+	return 0;
+}
+
+enum decapped {
+	DECAP_DONE,
+	DECAP_FAILED, /* nothing is changed */
+	DECAP_CONGESTED, /* the packet has to be dropped */
+};
+
+/* Removes the outer headers but keeps the link-layer addresses. */
+static __always_inline enum decapped decap(struct xdp_md *ctx, const struct tunnel *t)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
 	void *end = (void *)(long)ctx->data_end;
 	struct ethhdr link;
 
 	if ((void *)(eth + 1) > end)
-		return -1;
+		return DECAP_FAILED;
 	link = *eth;
 	if (bpf_xdp_adjust_head(ctx, t->header))
-		return -1;
+		return DECAP_FAILED;
 	eth = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
 	if ((void *)(eth + 1) > end)
-		return -1;
+		return DECAP_FAILED;
 	link.h_proto = t->proto;
 	*eth = link;
-	return 0;
+	return copy_ecn(eth + 1, end, t) ? DECAP_CONGESTED : DECAP_DONE;
 }

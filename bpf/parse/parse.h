@@ -60,6 +60,9 @@ static __always_inline enum counter parse_ipv6(struct xdp_md *ctx, void *start, 
 		return COUNTER_PASS_TRUNCATED;
 	p->ipv4 = 0;
 	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
+	/* They stand for IPv4 in tables, and are on no wire (RFC 4291, section 2.5.5.2). */
+	if (is_mapped((const __u8 *)&ip->saddr) || is_mapped((const __u8 *)&ip->daddr))
+		return COUNTER_PASS_MALFORMED;
 	__builtin_memcpy(p->source, &ip->saddr, 16);
 	__builtin_memcpy(p->vip.address, &ip->daddr, 16);
 	if (!has_ports(ip->nexthdr))

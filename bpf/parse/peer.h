@@ -64,20 +64,32 @@ static __always_inline int is_tunnel_vip(const struct tunnel *t)
 	return flags && *flags & ADDRESS_TUNNELLED;
 }
 
-/* Decapsulates a packet from a peer. Returns whether it was one. */
-static __noinline int decap_from_peer(struct xdp_md *ctx)
+/*
+ * Decapsulates a packet from a peer. Returns COUNTER_PASS_FROM_PEER, the exit if it is dropped, or
+ * COUNTER_COUNT if it isn't one.
+ */
+static __noinline enum counter decap_from_peer(struct xdp_md *ctx)
 {
 	struct tunnel t = {};
 	struct peer_key key = {};
 
 	if (read_tunnel((void *)(long)ctx->data, (void *)(long)ctx->data_end, &t) != TUNNEL_VALID)
-		return 0;
+		return COUNTER_COUNT;
 	key.forward = t.forward;
 	__builtin_memcpy(key.address, t.destination.bytes, sizeof(key.address));
 	if (!is_peer(&key, PEER_LOCAL))
-		return 0;
+		return COUNTER_COUNT;
 	__builtin_memcpy(key.address, t.source.bytes, sizeof(key.address));
 	if (!is_peer(&key, PEER_BALANCER))
-		return 0;
-	return is_tunnel_vip(&t) && !decap(ctx, &t);
+		return COUNTER_COUNT;
+	if (!is_tunnel_vip(&t))
+		return COUNTER_COUNT;
+	switch (decap(ctx, &t)) {
+	case DECAP_DONE:
+		return COUNTER_PASS_FROM_PEER;
+	case DECAP_CONGESTED:
+		return COUNTER_DROP_CONGESTED;
+	default:
+		return COUNTER_COUNT;
+	}
 }

@@ -28,6 +28,7 @@ var exitTexts = map[string]string{
 	"drop_no_session":       "a packet of an unknown connection that can't be answered with a reset",
 	"drop_no_nat_port":      "no port of this node is free for another session with the backend",
 	"drop_unserved":         "the address is announced, but no service takes the packet, and the kernel would route it back",
+	"drop_congested":        "a tunnel's packet with a congestion mark, whose sender does not understand marks (RFC 6040)",
 	"drop_ttl":              "TTL or hop limit exceeded",
 	"drop_internal_error":   "the tables contradict each other: a defect of Fairlead",
 	"forward_l2dsr":         "to the backend, with new link-layer addresses",

@@ -40,18 +40,24 @@ func TestTunnelChecksum(t *testing.T) {
 		for _, c := range []struct {
 			vip      lb.VIP
 			unsummed bool
+			surplus  bool // the IP packet is longer than the datagram (RFC 9868)
 		}{
 			{vip: lb.VIP{Address: vip4, Port: 80, Protocol: lb.TCP}},
 			{vip: lb.VIP{Address: vip6, Port: 80, Protocol: lb.TCP}},
 			{vip: lb.VIP{Address: vip4, Port: 80, Protocol: lb.UDP}},
 			{vip: lb.VIP{Address: vip6, Port: 80, Protocol: lb.UDP}},
 			{vip: lb.VIP{Address: vip4, Port: 80, Protocol: lb.UDP}, unsummed: true},
+			{vip: lb.VIP{Address: vip4, Port: 80, Protocol: lb.UDP}, surplus: true},
+			{vip: lb.VIP{Address: vip6, Port: 80, Protocol: lb.UDP}, surplus: true},
 		} {
 			svc := &lb.Service{VIP: c.vip, Forward: forward, MinHealthy: 1}
 			svc.Backends = reached(forward, []lb.Backend{{Address: backend6, Port: 80, Weight: 1}})
 			update(t, p, svc)
 			for range 200 {
 				in := randomPacket(random, c.vip, c.unsummed)
+				if c.surplus {
+					in = withSurplus(in, 1+random.IntN(9))
+				}
 				_, out := run(t, p, in)
 				check := binary.BigEndian.Uint16(out[atIP+40+6:])
 				if check == 0 || udpSum(out) != 0xffff {
@@ -87,5 +93,20 @@ func randomPacket(random *rand.Rand, vip lb.VIP, unsummed bool) []byte {
 	if unsummed {
 		copy(frame[atIP+header+6:], []byte{0, 0})
 	}
+	return frame
+}
+
+// withSurplus appends bytes to a packet that its datagram doesn't have.
+func withSurplus(frame []byte, n int) []byte {
+	for range n {
+		frame = append(frame, 0xa5)
+	}
+	ip := frame[atIP:]
+	if ip[0]>>4 == 6 {
+		binary.BigEndian.PutUint16(ip[4:], binary.BigEndian.Uint16(ip[4:])+uint16(n))
+		return frame
+	}
+	binary.BigEndian.PutUint16(ip[2:], binary.BigEndian.Uint16(ip[2:])+uint16(n))
+	fixChecksum(ip)
 	return frame
 }

@@ -37,6 +37,22 @@ func changed(vip lb.VIP, client netip.AddrPort, offset int, values ...byte) []by
 	return frame
 }
 
+// flowPacketTo is an IPv6 packet to that address, as it is.
+func flowPacketTo(to netip.Addr, client netip.AddrPort) []byte {
+	frame := flowPacket(web6, client)
+	destination := to.As16()
+	copy(frame[atIP+24:], destination[:])
+	return frame
+}
+
+// mappedSource is an IPv6 packet from the mapped address of an IPv4 client.
+func mappedSource() []byte {
+	frame := flowPacket(web6, client6)
+	source := client4.Addr().As16()
+	copy(frame[atIP+8:], source[:])
+	return frame
+}
+
 // withTags returns a VIP's packet behind VLAN tags.
 func withTags(tags ...uint16) []byte {
 	f := clientFrame(web4, client4)
@@ -79,6 +95,8 @@ func TestPass(t *testing.T) {
 		{"pass_truncated", "ipv4: options leave no room for tcp", changed(web4, client4, atIP, 0x4f, 0, 0, 79)},
 		{"pass_not_tcp_udp", "ipv4: icmpv6", changed(web4, client4, atProtocol, 58)},
 		{"pass_not_tcp_udp", "ipv4: sctp", changed(web4, client4, atProtocol, 132)},
+		{"pass_malformed", "ipv6: mapped destination", flowPacketTo(netip.AddrFrom16(vip4.As16()), client6)},
+		{"pass_malformed", "ipv6: mapped source", mappedSource()},
 		{"pass_malformed", "ipv6: wrong version", changed(web6, client6, atIP, 0x40)},
 		{"pass_truncated", "ipv6: length beyond the frame", changed(web6, client6, atLength6, 4, 0)},
 		{"pass_truncated", "ipv6: ends within tcp", changed(web6, client6, atLength6, 0, 19)},

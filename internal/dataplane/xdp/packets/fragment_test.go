@@ -54,7 +54,7 @@ func fragment4(header, payload []byte, id uint32, offset int, more bool) []byte 
 // fixChecksum makes the checksum of an IPv4 header right.
 func fixChecksum(ip []byte) {
 	ip[10], ip[11] = 0, 0
-	binary.BigEndian.PutUint16(ip[10:], ^sum16(ip[:20]))
+	binary.BigEndian.PutUint16(ip[10:], ^sum16(ip[:4*(ip[0]&0xf)]))
 }
 
 // sum16 is the sum of RFC 1071.

@@ -27,9 +27,10 @@ const (
 	nodeNodeCounterNODE_COUNTER_PASS_NOT_VIP      nodeNodeCounter = 3
 	nodeNodeCounterNODE_COUNTER_PASS_NOT_BALANCER nodeNodeCounter = 4
 	nodeNodeCounterNODE_COUNTER_DROP_HEADROOM     nodeNodeCounter = 5
-	nodeNodeCounterNODE_COUNTER_DECAP_IPIP        nodeNodeCounter = 6
-	nodeNodeCounterNODE_COUNTER_DECAP_GUE         nodeNodeCounter = 7
-	nodeNodeCounterNODE_COUNTER_COUNT             nodeNodeCounter = 8
+	nodeNodeCounterNODE_COUNTER_DROP_CONGESTED    nodeNodeCounter = 6
+	nodeNodeCounterNODE_COUNTER_DECAP_IPIP        nodeNodeCounter = 7
+	nodeNodeCounterNODE_COUNTER_DECAP_GUE         nodeNodeCounter = 8
+	nodeNodeCounterNODE_COUNTER_COUNT             nodeNodeCounter = 9
 )
 
 type nodePrefix struct {

@@ -16,7 +16,11 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-const xdpPass = 2 // enum xdp_action in linux/bpf.h
+// enum xdp_action in linux/bpf.h
+const (
+	xdpDrop = 1
+	xdpPass = 2
+)
 
 var (
 	balancer4 = netip.MustParseAddr("10.0.2.11")
@@ -197,6 +201,54 @@ func TestAttachRefuses(t *testing.T) {
 		if e, err := EndTunnels(cfg); err == nil {
 			t.Errorf("%+v: attached", cfg)
 			_ = e.Close()
+		}
+	}
+}
+
+// withECN is a client's packet to vip, marked so, behind an outer header with another mark.
+func withECN(t *testing.T, from, to, vip netip.Addr, outer, within uint8) (in, bare []byte) {
+	t.Helper()
+	mark := func(layer gopacket.SerializableLayer, ecn uint8) {
+		switch ip := layer.(type) {
+		case *layers.IPv4:
+			ip.TOS = 0xb8 | ecn
+		case *layers.IPv6:
+			ip.TrafficClass = 0xb8 | ecn
+		}
+	}
+	protocol := layers.IPProtocolIPv6
+	if vip.Is4() {
+		protocol = layers.IPProtocolIPv4
+	}
+	outside, packet := header(from, to, protocol), inner(vip)
+	mark(outside, outer)
+	mark(packet[0], within)
+	return build(t, append([]gopacket.SerializableLayer{outside}, packet...)...), build(t, packet...)
+}
+
+// The congestion marks of routers reach the client's packet as RFC 6040, figure 4, has it.
+func TestTunnelECN(t *testing.T) {
+	const none, ect1, ect0, ce = 0, 1, 2, 3
+	e := testEnd(t)
+	for _, c := range []struct{ outer, within, want uint8 }{
+		{none, none, none}, {none, ect0, ect0}, {none, ect1, ect1}, {none, ce, ce},
+		{ect0, none, none}, {ect0, ect0, ect0}, {ect0, ect1, ect1}, {ect0, ce, ce},
+		{ect1, none, none}, {ect1, ect0, ect1}, {ect1, ect1, ect1}, {ect1, ce, ce},
+		{ce, ect0, ce}, {ce, ect1, ce}, {ce, ce, ce},
+	} {
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			for _, ends := range [][2]netip.Addr{{balancer4, server4}, {balancer6, server6}} {
+				in, _ := withECN(t, ends[0], ends[1], vip, c.outer, c.within)
+				_, want := withECN(t, ends[0], ends[1], vip, c.outer, c.want)
+				wantExit(t, e, in, want, "decap_ipip")
+			}
+		}
+	}
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		in, _ := withECN(t, balancer4, server4, vip, ce, none)
+		options := &ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+64)}
+		if verdict, err := e.objects.EndTunnel.Run(options); err != nil || verdict != xdpDrop {
+			t.Errorf("%s: a mark for a sender that doesn't understand it: verdict %d, %v", vip, verdict, err)
 		}
 	}
 }

@@ -121,24 +121,25 @@ const (
 	BalancerCounterCOUNTER_DROP_NO_SESSION       BalancerCounter = 20
 	BalancerCounterCOUNTER_DROP_NO_NAT_PORT      BalancerCounter = 21
 	BalancerCounterCOUNTER_DROP_UNSERVED         BalancerCounter = 22
-	BalancerCounterCOUNTER_DROP_TTL              BalancerCounter = 23
-	BalancerCounterCOUNTER_DROP_INTERNAL_ERROR   BalancerCounter = 24
-	BalancerCounterCOUNTER_FORWARD_L2DSR         BalancerCounter = 25
-	BalancerCounterCOUNTER_FORWARD_IPIP          BalancerCounter = 26
-	BalancerCounterCOUNTER_FORWARD_GUE           BalancerCounter = 27
-	BalancerCounterCOUNTER_FORWARD_VXLAN         BalancerCounter = 28
-	BalancerCounterCOUNTER_FORWARD_GENEVE        BalancerCounter = 29
-	BalancerCounterCOUNTER_FORWARD_NAT           BalancerCounter = 30
-	BalancerCounterCOUNTER_FORWARD_NAT_HANDOVER  BalancerCounter = 31
-	BalancerCounterCOUNTER_FORWARD_RELAY         BalancerCounter = 32
-	BalancerCounterCOUNTER_FORWARD_LOCAL         BalancerCounter = 33
-	BalancerCounterCOUNTER_FORWARD_LOOKUP        BalancerCounter = 34
-	BalancerCounterCOUNTER_FORWARD_NAT_REPLY     BalancerCounter = 35
-	BalancerCounterCOUNTER_ANSWER_ECHO           BalancerCounter = 36
-	BalancerCounterCOUNTER_ANSWER_TOO_BIG        BalancerCounter = 37
-	BalancerCounterCOUNTER_ANSWER_UNREACHABLE    BalancerCounter = 38
-	BalancerCounterCOUNTER_ANSWER_RESET          BalancerCounter = 39
-	BalancerCounterCOUNTER_COUNT                 BalancerCounter = 40
+	BalancerCounterCOUNTER_DROP_CONGESTED        BalancerCounter = 23
+	BalancerCounterCOUNTER_DROP_TTL              BalancerCounter = 24
+	BalancerCounterCOUNTER_DROP_INTERNAL_ERROR   BalancerCounter = 25
+	BalancerCounterCOUNTER_FORWARD_L2DSR         BalancerCounter = 26
+	BalancerCounterCOUNTER_FORWARD_IPIP          BalancerCounter = 27
+	BalancerCounterCOUNTER_FORWARD_GUE           BalancerCounter = 28
+	BalancerCounterCOUNTER_FORWARD_VXLAN         BalancerCounter = 29
+	BalancerCounterCOUNTER_FORWARD_GENEVE        BalancerCounter = 30
+	BalancerCounterCOUNTER_FORWARD_NAT           BalancerCounter = 31
+	BalancerCounterCOUNTER_FORWARD_NAT_HANDOVER  BalancerCounter = 32
+	BalancerCounterCOUNTER_FORWARD_RELAY         BalancerCounter = 33
+	BalancerCounterCOUNTER_FORWARD_LOCAL         BalancerCounter = 34
+	BalancerCounterCOUNTER_FORWARD_LOOKUP        BalancerCounter = 35
+	BalancerCounterCOUNTER_FORWARD_NAT_REPLY     BalancerCounter = 36
+	BalancerCounterCOUNTER_ANSWER_ECHO           BalancerCounter = 37
+	BalancerCounterCOUNTER_ANSWER_TOO_BIG        BalancerCounter = 38
+	BalancerCounterCOUNTER_ANSWER_UNREACHABLE    BalancerCounter = 39
+	BalancerCounterCOUNTER_ANSWER_RESET          BalancerCounter = 40
+	BalancerCounterCOUNTER_COUNT                 BalancerCounter = 41
 )
 
 type BalancerFlow struct {
