@@ -70,17 +70,23 @@ const pageSize = 500
 // may get an address, and returns the addresses in their statuses.
 func (t initialSync) adoptAll(ctx context.Context) (held []adopted, err error) {
 	for _, all := range []struct {
-		of   string
-		list client.ObjectList
-	}{{"services", &corev1.ServiceList{}}, {"load balancers", &v1alpha1.LoadBalancerList{}}} {
-		for more := true; more; more = all.list.GetContinue() != "" {
-			err := t.live.List(ctx, all.list, client.Limit(pageSize), client.Continue(all.list.GetContinue()))
+		of string
+		// page returns an empty list: JSON is decoded into the objects that a list has.
+		page func() client.ObjectList
+	}{
+		{"services", func() client.ObjectList { return &corev1.ServiceList{} }},
+		{"load balancers", func() client.ObjectList { return &v1alpha1.LoadBalancerList{} }},
+	} {
+		for token, more := "", true; more; more = token != "" {
+			page := all.page()
+			err := t.live.List(ctx, page, client.Limit(pageSize), client.Continue(token))
 			if err == nil {
-				held, err = t.adoptPage(ctx, all.list, held)
+				held, err = t.adoptPage(ctx, page, held)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", all.of, err)
 			}
+			token = page.GetContinue()
 		}
 	}
 	return held, nil
