@@ -123,8 +123,9 @@ func (s *Source[C]) start(apply func(C) error) error {
 // changed reads the file after a notification. Errors go to the log and the state.
 func (s *Source[C]) changed() { _ = s.load(false) }
 
-// Reload reads the file now and applies it if it has changed. An error says why the
-// file was rejected; the running configuration stays.
+// Reload reads the file now and applies it, also if it hasn't changed: files that it names,
+// such as certificates, may have. An error says why the file was rejected; the running
+// configuration stays.
 func (s *Source[C]) Reload() error { return s.load(true) }
 
 func (s *Source[C]) load(requested bool) error {
@@ -134,7 +135,7 @@ func (s *Source[C]) load(requested bool) error {
 		return fmt.Errorf("config %s: not applied for the first time yet", s.path)
 	}
 	data, err := readFile(s.path)
-	if err == nil && bytes.Equal(data, s.accepted) {
+	if err == nil && !requested && bytes.Equal(data, s.accepted) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.state.Error, s.state.Refused = "", time.Time{}

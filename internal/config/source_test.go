@@ -5,10 +5,16 @@ package config_test
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -242,13 +248,10 @@ func TestSourceRefusesWhatNeedsRestart(t *testing.T) {
 
 func TestSourceReload(t *testing.T) {
 	f := start(t)
-	loaded := f.source.State().Loaded
 	if err := f.source.Reload(); err != nil {
 		t.Fatal(err)
 	}
-	if state := f.source.State(); len(f.applied) != 0 || state.Loaded != loaded {
-		t.Errorf("a reload of the same bytes did something: %+v", state)
-	}
+	f.awaitServices(1)
 
 	broken := errors.New("store is full")
 	f.setRefusal(broken)
@@ -262,6 +265,47 @@ func TestSourceReload(t *testing.T) {
 		t.Errorf("a reload does not try again: %v", err)
 	}
 	f.awaitServices(2)
+}
+
+// A reload reads the files that the configuration names, also if that hasn't changed.
+func TestSourceReloadReadsCertificates(t *testing.T) {
+	f := start(t)
+	ca := func() string {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		template := x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true}
+		der, err := x509.CreateCertificate(rand.Reader, &template, &template, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	}
+	applied := func() string {
+		t.Helper()
+		select {
+		case c := <-f.applied:
+			return c.Services[0].Health.TLS.CA
+		case <-time.After(10 * time.Second):
+			t.Fatal("nothing applied")
+			return ""
+		}
+	}
+	before, after := ca(), ca()
+	path := filepath.Join(filepath.Dir(f.path), "ca.pem")
+	write(t, path, before)
+	f.rename(strings.Replace(withServices(1), "backends: []", "backends: [], health: {type: https, path: /, tls: {verify: true, ca: ca.pem}}", 1))
+	if got := applied(); got != before {
+		t.Fatalf("CA %q", got)
+	}
+	write(t, path, after)
+	if err := f.source.Reload(); err != nil {
+		t.Fatal(err)
+	}
+	if got := applied(); got != after {
+		t.Error("the reload hasn't read the new CA")
+	}
 }
 
 func TestOpenErrors(t *testing.T) {
