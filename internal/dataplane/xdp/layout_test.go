@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf/link"
@@ -120,5 +121,29 @@ func TestFlowTableIsResized(t *testing.T) {
 	})
 	if err != nil || records != 100 {
 		t.Errorf("%d records, error %v, want 100", records, err)
+	}
+}
+
+// A pin directory has one agent at a time, whatever their control sockets and layouts are.
+func TestPinsHaveOneAgent(t *testing.T) {
+	pins := testPins(t)
+	first := openTestPlane(t, pins)
+	open := func(layout string) error {
+		p, err := OpenUnattached(Config{PinDir: pins, Capacity: selfTestCapacity, Log: slog.New(slog.DiscardHandler), layout: layout}, nil)
+		if err == nil {
+			err = p.Close()
+		}
+		return err
+	}
+	for _, layout := range []string{"", "v0"} {
+		if err := open(layout); err == nil || !strings.Contains(err.Error(), "another agent") {
+			t.Errorf("layout %q: %v", layout, err)
+		}
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := open("v0"); err != nil {
+		t.Error(err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"strings"
 	"unsafe"
 
@@ -40,6 +41,7 @@ type Tables struct {
 	ByName   map[string]*ebpf.Map
 	Capacity Capacity
 	spec     *ebpf.CollectionSpec
+	lock     *os.File // of the pin directory; nil without one
 
 	services    *ebpf.Memory
 	rings       *ebpf.Memory
@@ -66,9 +68,15 @@ type Tables struct {
 }
 
 // Open creates the tables, or adopts those that are pinned in the folder
-// pins. Without a folder they end with the process. Synchronize returns after a
+// pins, whose parent is locked. Without a folder they end with the process. Synchronize returns after a
 // grace period; nil is the kernel's.
-func Open(pins string, capacity Capacity, synchronize func() error) (*Tables, error) {
+func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, err error) {
+	t := &Tables{Capacity: capacity}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.Close())
+		}
+	}()
 	compiled, err := LoadBalancer()
 	if err != nil {
 		return nil, err
@@ -89,6 +97,9 @@ func Open(pins string, capacity Capacity, synchronize func() error) (*Tables, er
 		if err := os.MkdirAll(pins, 0o700); err != nil {
 			return nil, fmt.Errorf("pin directory: %w", err)
 		}
+		if t.lock, err = lockPins(filepath.Dir(pins)); err != nil {
+			return nil, err
+		}
 		err := errors.Join(
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlows]),
 			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatSessions]),
@@ -102,15 +113,32 @@ func Open(pins string, capacity Capacity, synchronize func() error) (*Tables, er
 	if err != nil {
 		return nil, openError(pins, err)
 	}
-	t := &Tables{ByName: maps.Clone(collection.Maps), Capacity: capacity, spec: compiled}
+	t.ByName, t.spec = maps.Clone(collection.Maps), compiled
 	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory(), t.setKeySeed())
 	if err == nil {
 		err = t.openGrace(synchronize)
 	}
 	if err != nil {
-		return nil, errors.Join(err, t.Close())
+		return nil, err
 	}
 	return t, nil
+}
+
+// lockPins locks an instance's pin directory until the file is closed: the tables have one
+// writer. Agents with different control sockets may be given one directory.
+func lockPins(dir string) (*os.File, error) {
+	lock, err := os.Open(dir)
+	if err != nil {
+		return nil, fmt.Errorf("pin directory: %w", err)
+	}
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = errors.New("another agent has it")
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("pin directory %s: %w", dir, err), lock.Close())
+	}
+	return lock, nil
 }
 
 // setKeySeed makes the tables' secret, unless an earlier agent has.
@@ -188,6 +216,9 @@ func (t *Tables) Close() error {
 	var errs []error
 	for _, m := range t.ByName {
 		errs = append(errs, m.Close())
+	}
+	if t.lock != nil {
+		errs = append(errs, t.lock.Close())
 	}
 	return errors.Join(errs...)
 }
