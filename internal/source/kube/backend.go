@@ -89,14 +89,21 @@ func (t *translation) nodesOf(s *lb.Service, all []target) []target {
 	return t.nodeTargets(s, func(n *node) condition { return best[n.name] })
 }
 
-// allNodes returns the ready nodes: each of them forwards packets to any pod.
+// allNodes returns the ready nodes: each of them forwards packets to any pod. If none is ready
+// the cause isn't the nodes, which may work: then it returns all that aren't leaving.
 func (t *translation) allNodes(s *lb.Service) []target {
-	return t.nodeTargets(s, func(n *node) condition {
-		if n.ready && !n.excluded {
-			return ready
-		}
-		return 0
-	})
+	nodes := func(used func(*node) bool) []target {
+		return t.nodeTargets(s, func(n *node) condition {
+			if !n.excluded && used(n) {
+				return ready
+			}
+			return 0
+		})
+	}
+	if some := nodes(func(n *node) bool { return n.ready }); len(some) > 0 {
+		return some
+	}
+	return nodes(func(n *node) bool { return !n.draining })
 }
 
 // nodeTargets returns nodes as targets.
