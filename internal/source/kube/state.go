@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -158,6 +159,8 @@ const (
 	appsv1 = "apps"
 	// uninstallTimeout bounds the query of a stopping agent: its pod has little time to stop.
 	uninstallTimeout = 2 * time.Second
+	// uninstallInterval is the pause after a denied query.
+	uninstallInterval = 200 * time.Millisecond
 	// metadataOnly requests an object of a type that the client doesn't know.
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
@@ -166,8 +169,9 @@ const (
 // is deleted or being deleted. It queries the API server, as the DaemonSet isn't watched.
 //
 // Uninstalling deletes the agents' permissions together with the DaemonSet, or before: an
-// agent that is not allowed to query is uninstalled too. If only its permission was
-// removed, a restarted agent drains its node as for maintenance, and the next agent starts
+// agent that is not allowed to query is uninstalled too, unless the API server allows it
+// again within the timeout: while it starts, it doesn't know all permissions. If only the
+// permission was removed, a restarted agent drains its node as for maintenance, and the next agent starts
 // without its state. The opposite mistake is worse: routers would send to an unmanaged
 // node. If the API server is unreachable nothing is known; then probably nothing was
 // deleted either.
@@ -177,16 +181,26 @@ func (s *Source) Uninstalled(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, uninstallTimeout)
 	defer cancel()
-	deleted, err := s.daemonSetDeleted(ctx)
-	switch {
-	case err == nil:
-		return deleted
-	case apierrors.IsNotFound(err), apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		s.Log.Info("no other agent will follow", "namespace", s.Namespace, "daemonset", s.DaemonSet, "answer", err)
-		return true
+	var denied error
+	for {
+		deleted, err := s.daemonSetDeleted(ctx)
+		switch {
+		case err == nil:
+			return deleted
+		case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
+			denied = err
+		case apierrors.IsNotFound(err), denied != nil && ctx.Err() != nil:
+			s.Log.Info("no other agent will follow", "namespace", s.Namespace, "daemonset", s.DaemonSet, "answer", cmp.Or(denied, err))
+			return true
+		default:
+			s.Log.Warn("unknown whether another agent will follow", "error", err)
+			return false
+		}
+		select {
+		case <-time.After(uninstallInterval):
+		case <-ctx.Done():
+		}
 	}
-	s.Log.Warn("unknown whether another agent will follow", "error", err)
-	return false
 }
 
 // daemonSetDeleted reports whether the DaemonSet is being deleted.

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -40,6 +41,7 @@ func TestUninstalled(t *testing.T) {
 		"gone":          {answer(http.StatusNotFound, "{}"), true},
 		"no right":      {answer(http.StatusForbidden, "{}"), true},
 		"no account":    {answer(http.StatusUnauthorized, "{}"), true},
+		"no right yet":  {allowedAfter(3, answer(http.StatusForbidden, "{}"), answer(http.StatusOK, fmt.Sprintf(object, ""))), false},
 		"out of order":  {answer(http.StatusInternalServerError, "{}"), false},
 		"not JSON":      {answer(http.StatusOK, "<html>"), false},
 		"no answer":     {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, false},
@@ -59,6 +61,18 @@ func TestUninstalled(t *testing.T) {
 				t.Error("uninstalled while the API server is away")
 			}
 		})
+	}
+}
+
+// allowedAfter has the first answer n times, and then the other one.
+func allowedAfter(n int64, denied, allowed http.HandlerFunc) http.HandlerFunc {
+	var queries atomic.Int64
+	return func(w http.ResponseWriter, r *http.Request) {
+		if queries.Add(1) <= n {
+			denied(w, r)
+		} else {
+			allowed(w, r)
+		}
 	}
 }
 
