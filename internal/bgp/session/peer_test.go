@@ -325,6 +325,27 @@ func TestPeerThatReadsNothingDoesNotBlock(t *testing.T) {
 	d.ends("peer de-configured")
 }
 
+// The next connection comes after the peer has read the notification and closed this one.
+func TestEndWaitsForThePeer(t *testing.T) {
+	d := begin(t, newPeer(t, router), false)
+	d.answer()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		d.session.End(ConfigurationChanged)
+	}()
+	if got := readNotification(d.next().Body.(*wire.BGPNotification)); got != ConfigurationChanged {
+		t.Errorf("sent %+v", got)
+	}
+	select {
+	case <-ended:
+		t.Error("ended before the peer closed its end")
+	case <-time.After(closeTimeout / 4):
+	}
+	d.router.Close()
+	d.await(ended, "the end")
+}
+
 func TestHoldTimeForEver(t *testing.T) {
 	peer := router
 	peer.HoldTime = 0

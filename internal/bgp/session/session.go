@@ -352,10 +352,18 @@ func (s *Session) Established() <-chan struct{} { return s.established }
 // Ended is closed when the session has ended.
 func (s *Session) Ended() <-chan struct{} { return s.ended }
 
-// End ends the session with a notification.
+// End ends the session with a notification, and waits up to a second until the peer has
+// closed its end, too: until it has read the notification, it may take a new connection for
+// a collision with this one (RFC 4271 §6.8).
 func (s *Session) End(n Notification) {
 	s.setReason(n.String())
-	s.notify(n)
+	s.write(n)
+	_ = s.peer.CloseWrite() // fails if the peer has closed already
+	select {
+	case <-s.ended:
+	case <-time.After(closeTimeout):
+	}
+	s.close()
 }
 
 // Drop ends the session without a notification, as if the process had died: a peer
@@ -375,16 +383,17 @@ func (s *Session) CloseKeepingRoutes() (closed <-chan struct{}) {
 // refuse ends the session with a notification of the peer's fault.
 func (s *Session) refuse(n Notification) error {
 	s.setRefused(badMessage(n))
-	s.notify(n)
+	s.write(n)
+	s.close()
 	return errEnded
 }
 
-func (s *Session) notify(n Notification) {
+// write writes a notification to the peer.
+func (s *Session) write(n Notification) {
 	if message, err := n.message(); err == nil {
 		_ = s.peer.SetWriteDeadline(time.Now().Add(closeTimeout)) // then the next line fails
 		_, _ = s.peer.Write(message)                              // the connection is closed anyway
 	}
-	s.close()
 }
 
 func (s *Session) close() {
