@@ -89,8 +89,12 @@ func TestRights(t *testing.T) {
 	if want := []any{"NET_ADMIN", "BPF", "PERFMON", "NET_RAW"}; !slices.Equal(agent.capabilities, want) {
 		t.Errorf("agent: capabilities %v, want %v", agent.capabilities, want)
 	}
-	if agent.grace != uint64(75) {
-		t.Errorf("agent: %v seconds to end (%[1]T), want 15 more than the 60 of the drain", agent.grace)
+	if agent.grace != uint64(76) {
+		t.Errorf("agent: %v seconds to end (%[1]T), want 15 more than the 60 of the drain, and one for routers", agent.grace)
+	}
+	slow := containerOf(t, rendered(t, "bgp: {asn: 65021, shutdownDelay: 1m30.2s200ms}")["DaemonSet/fairlead-agent"])
+	if slow.grace != uint64(30+15+91) {
+		t.Errorf("agent: %v seconds to end, want 91 for routers", slow.grace)
 	}
 	if c := containerOf(t, all["Deployment/fairlead-controller"]).capabilities; len(c) > 0 {
 		t.Errorf("controller: capabilities %v", c)

@@ -22,6 +22,17 @@ app.kubernetes.io/managed-by: {{ $.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version }}
 {{- end }}
 
+{{/* The seconds of a duration, such as 1m30s, rounded up. */}}
+{{- define "fairlead.seconds" -}}
+{{- $units := dict "ms" 0.001 "s" 1.0 "m" 60.0 -}}
+{{- $sum := 0.0 -}}
+{{- range regexFindAll "[0-9.]+(ms|s|m)" . -1 -}}
+{{- $unit := regexReplaceAll "[0-9.]+" . "" -}}
+{{- $sum = addf $sum (mulf (trimSuffix $unit . | float64) (get $units $unit)) -}}
+{{- end -}}
+{{- ceil $sum -}}
+{{- end }}
+
 {{- define "fairlead.image" -}}
 {{- with .Values.image -}}
 {{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
