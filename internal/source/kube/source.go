@@ -116,12 +116,17 @@ func (s *Source) Start(ctx context.Context) {
 	}
 }
 
-// Addresses returns the node's internal addresses, from the API server or the saved state.
-// They are invalid if neither is available in time.
+// Addresses returns the node's internal addresses, from the API server or the saved state;
+// invalid if its Node has none. Without a saved state it waits for the API server: the agent
+// has nothing to serve before, and keeps the interface that it chooses by them.
 func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
-	s.await(ctx, time.Now().Add(startTimeout), func() bool {
+	until := time.Now().Add(startTimeout)
+	if s.saved == nil {
+		until = time.Time{}
+	}
+	s.await(ctx, until, func() bool {
 		four, six = s.cache.Addresses()
-		return four.IsValid() || six.IsValid()
+		return s.cache.nodes[s.Node] != nil
 	})
 	if !four.IsValid() && !six.IsValid() && s.saved != nil {
 		return s.saved.Four, s.saved.Six
