@@ -4,8 +4,10 @@ package packets_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -222,18 +224,27 @@ func protocolOf(s *table.BalancerNatSession) lb.Protocol {
 // confirmSessions makes pending sessions established ones.
 func confirmSessions(t *testing.T, p *xdp.Unattached) {
 	t.Helper()
-	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
-		if s.Flags&uint8(table.BalancerNatFlagNAT_PENDING) == 0 {
-			return true
-		}
+	confirmSessionsUntil(t, p, 0)
+}
+
+// confirmSessionsUntil is confirmSessions; the last packets came so long from now.
+func confirmSessionsUntil(t *testing.T, p *xdp.Unattached, from time.Duration) {
+	t.Helper()
+	pending := map[uint64]table.BalancerNatSession{}
+	err := table.EachRecord(p.Tables.Maps.NatPending, func(key uint64, s *table.BalancerNatSession) { pending[key] = *s })
+	for key, s := range pending {
 		s.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
-		if protocolOf(s) == lb.TCP {
+		s.Seen += uint32(from >> table.FlowTimeShift)
+		if protocolOf(&s) == lb.TCP {
 			s.State = uint8(table.BalancerNatStateNAT_ESTABLISHED)
 		} else {
 			s.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
 		}
-		return true
-	})
+		err = errors.Join(err, p.Tables.Maps.NatSessions.Put(key, s), p.Tables.Maps.NatPending.Delete(key))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func endAllSessions(t *testing.T, p *xdp.Unattached) {
