@@ -147,7 +147,7 @@ func (t *Tables) setKeySeed() error {
 	err := t.Maps.Secrets.Lookup(uint32(0), &seed)
 	if err == nil && seed == 0 {
 		var random [8]byte
-		rand.Read(random[:]) //nolint:errcheck // it never fails
+		rand.Read(random[:]) // which never fails
 		seed = binary.NativeEndian.Uint64(random[:])
 		err = t.Maps.Secrets.Put(uint32(0), seed)
 	}
