@@ -356,9 +356,9 @@ enum nat_flag {
 
 /*
  * A NAT session: client to VIP on one side, SNAT address to backend on the other. Each direction
- * has an entry with the same content, except for `acked` (core/session.h). With the 48 bytes of the hash table's
- * element and a key of 8, an entry takes two cache lines; the fields that are compared with a
- * packet are in the first.
+ * has an entry with the same content, except for `acked` (core/session.h). With the 48 bytes of the
+ * hash table's element and a key of 8, an entry takes two cache lines; the fields that are compared
+ * with a packet are in the first.
  */
 struct nat_session {
 	__u32 seen; /* time of the last packet, to about a second; unit of flow.seen */

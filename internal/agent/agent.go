@@ -125,15 +125,16 @@ func New(c Config) *Agent {
 		Report: a.intake.judge,
 		Log:    c.Log,
 	})
-	a.intake.monitor, a.intake.store, a.intake.log = a.monitor, a.store, c.Log
+	a.intake.monitor, a.intake.store, a.intake.plane, a.intake.log = a.monitor, a.store, c.Plane, c.Log
+	var policies []bgp.Policy // without BGP those of an earlier agent have ended, too
 	if c.Speaker != nil {
 		config := c.Source.Config().BGP
 		a.announcer = announce.New(announce.Config{
 			BGP: config, Store: a.store, Speaker: c.Speaker, Events: c.Events, Log: c.Log,
 		})
-		a.intake.announcer, a.intake.local, a.intake.plane = a.announcer, config.Local, c.Plane
-		a.intake.discard(config.Policies)
+		a.intake.announcer, a.intake.local, policies = a.announcer, config.Local, config.Policies
 	}
+	a.intake.discard(policies)
 	a.observer = observe.NewObserver(a, c.Events, c.Log)
 	a.web = web.New(web.Config{
 		Observer: a.observer, Ready: a.observer.Ready, Metrics: a.reconciler.Metrics(), Log: c.Log,

@@ -31,7 +31,7 @@ type intake struct {
 	monitor   *health.Monitor
 	store     *store.Store
 	announcer *announce.Announcer // nil without BGP
-	plane     dataplane.Discarder // nil without BGP
+	plane     dataplane.Discarder
 	log       *slog.Logger
 
 	// mu is taken before the locks of the monitor and the store.

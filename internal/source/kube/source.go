@@ -126,7 +126,7 @@ func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
 	}
 	s.await(ctx, until, func() bool {
 		four, six = s.cache.Addresses()
-		return s.cache.nodes[s.Node] != nil
+		return s.cache.nodes[s.Node] != nil || s.synced() // which has no such Node
 	})
 	if !four.IsValid() && !six.IsValid() && s.saved != nil {
 		return s.saved.Four, s.saved.Six

@@ -68,8 +68,8 @@ type Tables struct {
 }
 
 // Open creates the tables, or adopts those that are pinned in the folder
-// pins, whose parent is locked. Without a folder they end with the process. Synchronize returns after a
-// grace period; nil is the kernel's.
+// pins, whose parent is locked. Without a folder they end with the process.
+// Synchronize returns after a grace period; nil is the kernel's.
 func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, err error) {
 	t := &Tables{Capacity: capacity}
 	defer func() {
