@@ -65,6 +65,8 @@ type fakePlane struct {
 	*dataplanetest.Fake
 	health.DirectPaths
 	attach func() error
+	// discarded has what Discard was called with.
+	discarded chan []netip.Prefix
 }
 
 func (p fakePlane) Attach(context.Context) error { return p.attach() }
@@ -73,7 +75,10 @@ func (fakePlane) Describe() observe.DataPlane {
 	return observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}}
 }
 
-func (fakePlane) Discard([]netip.Prefix) error { return nil }
+func (p fakePlane) Discard(prefixes []netip.Prefix) error {
+	p.discarded <- prefixes
+	return nil
+}
 
 func (fakePlane) Refused() <-chan dataplane.Refusal { return nil }
 
@@ -135,8 +140,12 @@ func (a *testAgent) launch(source agent.Source, speaker agent.Speaker, attach fu
 	}
 	wired := agent.New(agent.Config{
 		Started: time.Now(), Source: source, Page: page, Speaker: speaker, Drains: store.DrainsPath(a.socket), Events: observe.NewRecorder(log), Log: log,
-		Plane: fakePlane{Fake: a.dp, attach: attach},
+		Plane: fakePlane{Fake: a.dp, attach: attach, discarded: make(chan []netip.Prefix, 100)},
 	})
+	// Also without BGP: an earlier agent may have announced aggregates.
+	if plane := wired.Plane.(fakePlane); len(plane.discarded) != 1 || len(<-plane.discarded) != 0 {
+		t.Error("the agent begins with aggregates, or with those of an earlier one")
+	}
 	a.wired = wired
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
