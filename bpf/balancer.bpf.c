@@ -3,6 +3,8 @@
  * The balancer: parse, look up the VIP, pick a backend, encapsulate, transmit.
  */
 #include <linux/bpf.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
 
 #include <bpf/bpf_helpers.h>
 
@@ -10,6 +12,7 @@
 #include "answer/error.h"
 #include "answer/refuse.h"
 #include "answer/unserved.h"
+#include "core/address.h"
 #include "core/hash.h"
 #include "core/maps.h"
 #include "core/stats.h"
@@ -39,6 +42,90 @@ static __always_inline int no_service(struct xdp_md *ctx, const struct packet *p
 			return verdict;
 	}
 	return exit_default(unserved(ctx, p, exit));
+}
+
+/* Whether the service's list of sources denies the client. */
+static __always_inline int client_denied(const struct packet *p, const struct service *service,
+					 const struct view *view, __u32 active)
+{
+	return feature_sources && view->flags & VIEW_SOURCES &&
+	       !source_allowed(p, service->sources[active]);
+}
+
+/*
+ * Whether the list denies the sender of an ICMP error, whose `source` is the quoted client. It may
+ * be any router on the path to the client, so a list of allowed clients doesn't matter.
+ */
+__noinline int sender_denied(struct xdp_md *ctx, const struct packet *p, __u32 list)
+{
+	struct source_key key = { .prefix_length = SOURCE_KEY_BITS, .list = list };
+	void *end = (void *)(long)ctx->data_end;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip;
+	enum access *access;
+
+	if (!p)
+		return 1;
+	ip = packet_at(ctx, p, 0);
+	ip6 = (void *)ip;
+	if (p->ipv4 && (void *)(ip + 1) <= end)
+		map_ipv4(key.address, ip->saddr);
+	else if (!p->ipv4 && (void *)(ip6 + 1) <= end)
+		__builtin_memcpy(key.address, &ip6->saddr, sizeof(key.address));
+	access = bpf_map_lookup_elem(&sources, &key);
+	return !access || *access == ACCESS_DENIED;
+}
+
+/*
+ * Whether tunnels of peers may contain the packet. Returns COUNTER_PASS_FROM_PEER, the exit if it
+ * is dropped, or COUNTER_COUNT if it isn't for such a service.
+ */
+static __always_inline enum counter admit_inner(const struct packet *inner)
+{
+	struct service *service;
+	__u32 number, active;
+	struct view *view;
+	__u32 *flags;
+
+	if (inner->fragment == FRAGMENT_LATER) {
+		flags = vip_address(inner);
+		return flags && *flags & ADDRESS_TUNNELLED ? COUNTER_PASS_FROM_PEER : COUNTER_COUNT;
+	}
+	number = service_number(inner, vip_hash(inner));
+	service = bpf_map_lookup_elem(&services, &number);
+	if (number == VIP_UNUSED || !service)
+		return COUNTER_COUNT;
+	active = *(volatile __u32 *)&service->active & 1;
+	view = &service->view[active];
+	if (!(view->flags & VIEW_TUNNEL_END))
+		return COUNTER_COUNT;
+	return client_denied(inner, service, view, active) ? COUNTER_DROP_SOURCE_DENIED
+							   : COUNTER_PASS_FROM_PEER;
+}
+
+/*
+ * Decapsulates a packet from a peer. Returns COUNTER_PASS_FROM_PEER, the exit if it is dropped, or
+ * COUNTER_COUNT if it isn't one.
+ */
+__noinline enum counter end_peer_tunnel(struct xdp_md *ctx)
+{
+	struct packet inner = {};
+	struct tunnel t = {};
+	enum counter exit;
+
+	if (!read_peer_tunnel(ctx, &t) || parse_inner(ctx, &t, &inner) != COUNTER_COUNT)
+		return COUNTER_COUNT;
+	exit = admit_inner(&inner);
+	if (exit != COUNTER_PASS_FROM_PEER)
+		return exit;
+	switch (decap(ctx, &t)) {
+	case DECAP_DONE:
+		return COUNTER_PASS_FROM_PEER;
+	case DECAP_CONGESTED:
+		return COUNTER_DROP_CONGESTED;
+	default:
+		return COUNTER_COUNT;
+	}
 }
 
 /* Sends the packet to its backend. Returns the verdict. */
@@ -76,7 +163,7 @@ int balance(struct xdp_md *ctx)
 
 	exit = parse(ctx, &packet);
 	if (feature_peers && may_be_peer_tunnel(exit, &packet)) {
-		ended = decap_from_peer(ctx);
+		ended = end_peer_tunnel(ctx);
 		if (ended != COUNTER_COUNT)
 			return exit_default(ended);
 	}
@@ -93,9 +180,15 @@ int balance(struct xdp_md *ctx)
 		return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
 	active = *(volatile __u32 *)&service->active & 1;
 	view = &service->view[active];
+	packet.view = active;
 	trace_service(&packet, view, number);
 	if (feature_peers && view->flags & VIEW_SHARED && is_from_peer(ctx))
-		return exit_with(COUNTER_PASS_FROM_PEER, XDP_PASS);
+		return exit_default(client_denied(&packet, service, view, active)
+					    ? COUNTER_DROP_SOURCE_DENIED
+					    : COUNTER_PASS_FROM_PEER);
+	if (feature_sources && view->flags & VIEW_SOURCES && packet.quoted &&
+	    sender_denied(ctx, &packet, service->sources[active]))
+		return exit_with(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
 	exit = admit(&packet, service, view, active, number);
 	if (exit != COUNTER_COUNT)
 		return exit_with(exit, XDP_DROP);

@@ -53,7 +53,7 @@ readonly longest
 # that need a browser or Prometheus, and those that run with the executables of a release
 # and with no other test, as benches do and who measures memory.
 readonly later='^\./lab/|^\./test/(cluster|guest)(/|$)|^\./test/e2e/kubernetes$'
-readonly operators='^Test(StatusPage|Prometheus)$' alone='^Test(BenchECMP|BenchChurn|Demo|HostileClients)$'
+readonly operators='^Test(StatusPage|Prometheus)$' alone='^Test(BenchECMP|BenchChurn|BenchFlood|Demo|HostileClients)$'
 
 fast() {
 	local now with without
@@ -66,10 +66,22 @@ fast() {
 	DIR=tools run tools ./prose
 }
 
+# targets runs each fuzz target for some seconds, with one worker a processor.
+# Minimizing inputs is bounded, as coverage of servers isn't repeatable.
+targets() {
+	local file target
+	while IFS=: read -r file target; do
+		target=${target#func } file=${file%/*}
+		run "${file//\//-}-$target" -run='^$' -fuzz="^$target\$" -fuzztime=5s -fuzzminimizetime=10x "./$file"
+	done < <(grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9]+' api internal test | sort)
+}
+
 rest() {
 	go run ./test/cluster/up --build >/dev/null
 	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s} FAIRLEAD_ROUTERS=all
 	CGO_ENABLED=1 run fuzz -race ./internal/dataplane/... ./test/dataplane ./internal/alloc/...
+	targets
+	run services -run '^TestServicesOneByOne$' ./internal/agent
 	CGO_ENABLED=1 build race -race
 	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/{traffic,operate}
 	# With the race detector an agent may be too slow for BFD.

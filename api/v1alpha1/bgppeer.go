@@ -115,6 +115,12 @@ type BFD struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=255
 	Multiplier int32 `json:"multiplier,omitempty"`
+	// Multihop sets whether packets may pass routers: true for UDP port 4784 (RFC 5883),
+	// false for 3784 (RFC 5881). The default is true with the peer's multihop, with a
+	// ttlSecurity above 1, and if the node's route to the router has a gateway.
+	//
+	// +optional
+	Multihop *bool `json:"multihop,omitempty"`
 }
 
 // SecretKeySelector names a key of a Secret in the agents' namespace.

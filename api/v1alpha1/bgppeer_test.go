@@ -18,7 +18,7 @@ passwordSecretRef: {name: bgp, key: tor}
 multihop: 2
 holdTime: 9s
 restartTime: 2m0s
-bfd: {enabled: true, interval: 50ms, multiplier: 5}
+bfd: {enabled: true, interval: 50ms, multiplier: 5, multihop: false}
 `,
 		accepted: map[string]accepted{
 			"minimal":           {``, ``},
@@ -73,6 +73,7 @@ bfd: {enabled: true, interval: 50ms, multiplier: 5}
 			"short interval":   {`{bfd: {interval: 9ms}}`, "spec.bfd.interval: want 10ms to 60s"},
 			"long interval":    {`{bfd: {interval: 61s}}`, "spec.bfd.interval: want 10ms to 60s"},
 			"low multiplier":   {`{bfd: {multiplier: 0}}`, "spec.bfd.multiplier: greater than or equal to 1"},
+			"hops of bfd":      {`{bfd: {multihop: 2}}`, "spec.bfd.multihop: "},
 			"high multiplier":  {`{bfd: {multiplier: 256}}`, "spec.bfd.multiplier: less than or equal to 255"},
 		},
 	}

@@ -145,6 +145,10 @@ type Listener struct {
 	// +kubebuilder:validation:items:MaxLength=43
 	// +kubebuilder:validation:items:XValidation:rule="isCIDR(self) && string(cidr(self).masked()) == self",message="want a CIDR in canonical form without host bits, such as 192.0.2.0/24"
 	SourceRanges []string `json:"sourceRanges,omitempty"`
+	// Limits are the limits of new flows. The default is the group's.
+	//
+	// +optional
+	Limits FlowLimits `json:"limits,omitzero"`
 	// Enabled is false for a listener that accepts no traffic. The default is true.
 	//
 	// +optional

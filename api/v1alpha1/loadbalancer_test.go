@@ -22,7 +22,7 @@ ipFamily: IPv4
 segment: {type: vxlan, id: 5001}
 forward: vxlan
 listeners:
-  - {name: web, port: 80, protocol: TCP, pool: web, sourceRanges: [192.0.2.0/24, "2001:db8::/32"], enabled: true}
+  - {name: web, port: 80, protocol: TCP, pool: web, sourceRanges: [192.0.2.0/24, "2001:db8::/32"], limits: {newFlows: 1, newFlowsPerSource: 10000000}, enabled: true}
   - {name: dns, port: 53, protocol: UDP, pool: dns, enabled: false}
 pools:
   - name: web
@@ -69,6 +69,7 @@ pools:
 	addListeners(k)
 	addPools(k)
 	addMembers(k)
+	addLimits(k, `{listeners: [{name: web, port: 80, pool: web, limits: %s}]}`, "spec.listeners[0].limits")
 	addHealthChecks(k, `{pools: [{name: web, sessionAffinity: None, healthCheck: %s}]}`, "spec.pools[0].healthCheck", ``)
 	return k
 }

@@ -96,6 +96,28 @@ type DataPlane struct {
 	//
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+	// Limits are the limits of new flows of Services and listeners without limits of their
+	// own. By default there is no limit.
+	//
+	// +optional
+	Limits FlowLimits `json:"limits,omitzero"`
+}
+
+// FlowLimits limits the rate of new flows on each node. Existing flows are not limited.
+type FlowLimits struct {
+	// NewFlows is the maximum number of new flows per second of an address and port.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000000
+	NewFlows int32 `json:"newFlows,omitempty"`
+	// NewFlowsPerSource is the maximum number of new flows per second of one client, an
+	// IPv4 address or an IPv6 /64.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=10000000
+	NewFlowsPerSource int32 `json:"newFlowsPerSource,omitempty"`
 }
 
 // LoadBalancerGroupStatus has the nodes and the load of the group.

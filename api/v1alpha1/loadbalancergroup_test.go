@@ -2,7 +2,10 @@
 
 package v1alpha1_test
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 func loadBalancerGroups() *samples {
 	k := &samples{
@@ -18,6 +21,7 @@ services:
 dataPlane:
   forward: gue
   healthCheck: {type: http, port: 8080, path: /healthz, interval: 500ms, timeout: 100ms, rise: 1, fall: 100}
+  limits: {newFlows: 10000000, newFlowsPerSource: 1}
 `,
 		accepted: map[string]accepted{
 			"minimal":  {``, `{size: 3, dataPlane: {forward: dsr}}`},
@@ -42,6 +46,15 @@ dataPlane:
 			"forward":        {`{dataPlane: {forward: vxlan}}`, "spec.dataPlane.forward: Unsupported value"},
 		},
 	}
+	addLimits(k, `{dataPlane: {limits: %s}}`, "spec.dataPlane.limits")
 	addHealthChecks(k, `{dataPlane: {healthCheck: %s}}`, "spec.dataPlane.healthCheck", `{size: 3, dataPlane: {forward: dsr}}`)
 	return k
+}
+
+// addLimits adds limits of new flows that are out of range.
+func addLimits(k *samples, patch, field string) {
+	for _, limit := range []string{"newFlows", "newFlowsPerSource"} {
+		k.refused["no "+limit] = refusal{fmt.Sprintf(patch, "{"+limit+": 0}"), field + "." + limit + ": greater than or equal to 1"}
+		k.refused["many "+limit] = refusal{fmt.Sprintf(patch, "{"+limit+": 10000001}"), field + "." + limit + ": less than or equal to 10000000"}
+	}
 }

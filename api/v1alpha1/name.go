@@ -30,10 +30,19 @@ const (
 	// AnnotationHealthCheckInterval is the time between two probes, such as "500ms".
 	// The default is "2s".
 	AnnotationHealthCheckInterval = "fairlead.io/health-check-interval"
+	// AnnotationNewFlows is the maximum number of new flows per second of each address and
+	// port on each node. The default is the group's.
+	AnnotationNewFlows = "fairlead.io/new-flows"
+	// AnnotationNewFlowsPerSource is the same for each client, an IPv4 address or an IPv6
+	// /64.
+	AnnotationNewFlowsPerSource = "fairlead.io/new-flows-per-source"
 	// AnnotationGroup is the LoadBalancerGroup that serves the Service. Only the
 	// controller writes it.
 	AnnotationGroup = "fairlead.io/group"
 )
+
+// HashSeedKey is the key of the hash seed in its Secret: a decimal number of 64 bits.
+const HashSeedKey = "seed"
 
 // Types of conditions. The status of each kind lists its own.
 const (

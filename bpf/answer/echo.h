@@ -89,9 +89,11 @@ __noinline enum counter answer_echo(struct xdp_md *ctx, const struct packet *p)
 	flags = vip_address(p);
 	if (!flags)
 		return COUNTER_PASS_NOT_VIP;
-	if (p->overlay || !is_plain(p) || !is_unicast(p))
+	if (p->overlay || !is_plain(p) || !is_unicast(p->source))
 		return COUNTER_PASS_NOT_TCP_UDP;
 	if (!(*flags & ADDRESS_USABLE))
 		return refuse_echo(ctx, p, *flags);
+	if (!within_limit(RATE_ECHO, ANSWER_INTERVAL_NS))
+		return COUNTER_DROP_ANSWER_LIMIT;
 	return write_echo(ctx, p) ? COUNTER_DROP_INTERNAL_ERROR : COUNTER_ANSWER_ECHO;
 }

@@ -11,6 +11,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "answer/reply.h"
+#include "core/limit.h"
 #include "core/packet.h"
 #include "core/stats.h"
 #include "core/types.h"
@@ -99,7 +100,7 @@ static __always_inline enum counter answer_unreachable(struct xdp_md *ctx, const
 		.code = code,
 	};
 
-	if (!within_limit(ANSWER_UNREACHABLE, ANSWER_INTERVAL_NS))
+	if (!within_limit(RATE_UNREACHABLE, ANSWER_INTERVAL_NS))
 		return COUNTER_DROP_ANSWER_LIMIT;
 	return answer_error(ctx, p, &error) ? COUNTER_DROP_HEADROOM : COUNTER_ANSWER_UNREACHABLE;
 }
@@ -125,7 +126,7 @@ __noinline enum counter answer_mtu(struct xdp_md *ctx, const struct packet *p, _
 		mtu = least;
 	if (p->length <= mtu || !may_answer(ctx, p))
 		return COUNTER_DROP_TOO_BIG;
-	if (!within_limit(ANSWER_TOO_BIG, ANSWER_INTERVAL_NS))
+	if (!within_limit(RATE_TOO_BIG, ANSWER_INTERVAL_NS))
 		return COUNTER_DROP_ANSWER_LIMIT;
 	error.type = p->ipv4 ? ICMP_UNREACHABLE : ICMP6_TOO_BIG;
 	error.code = p->ipv4 ? ICMP_UNREACHABLE_FRAGMENTATION : 0;

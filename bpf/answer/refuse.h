@@ -13,6 +13,7 @@
 
 #include "answer/error.h"
 #include "answer/reply.h"
+#include "core/limit.h"
 #include "core/packet.h"
 #include "core/stats.h"
 #include "core/types.h"
@@ -78,7 +79,7 @@ static __always_inline enum counter answer_reset(struct xdp_md *ctx, const struc
 	/* The length of a fragmented packet isn't known. */
 	if (p->fragment || make_reset(tcp, p, &reset))
 		return COUNTER_DROP_NO_BACKEND;
-	if (!within_limit(ANSWER_RESET, ANSWER_INTERVAL_NS))
+	if (!within_limit(RATE_RESET, ANSWER_INTERVAL_NS))
 		return COUNTER_DROP_ANSWER_LIMIT;
 	return write_reset(ctx, p, &reset) ? COUNTER_DROP_HEADROOM : COUNTER_ANSWER_RESET;
 }

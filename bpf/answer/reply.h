@@ -16,7 +16,7 @@
 
 #include "core/address.h"
 #include "core/checksum.h"
-#include "core/config.h"
+#include "core/limit.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "nat/path.h"
@@ -52,40 +52,6 @@ __noinline int route_answer(struct xdp_md *ctx, const struct packet *p)
 #define IPV6_FLOW_LABEL_WORD 0x60000000 /* version 6, nothing else */
 
 /*
- * A token bucket per processor and kind of answer, so that this node can't be used to flood others
- * with spoofed requests. Its state is the time up to which tokens are used: an answer takes an
- * interval (ns), and unused tokens allow one burst.
- */
-static __always_inline int within_limit(enum answer kind, __u64 interval)
-{
-	__u64 *due = bpf_map_lookup_elem(&answer_limits, &kind);
-	__u64 now = bpf_ktime_get_coarse_ns();
-
-	if (tracing)
-		return 1;
-	if (!due || *due > now)
-		return 0;
-	if (now - *due > ANSWER_BURST_NS)
-		*due = now - ANSWER_BURST_NS;
-	*due += interval;
-	return 1;
-}
-
-/* Whether the source is the address of a single host (RFC 1122, section 3.2.2). */
-static __always_inline int is_unicast(const struct packet *p)
-{
-	const __u32 *words = (const __u32 *)p->source;
-
-	if (p->ipv4) {
-		__u8 first = p->source[12];
-
-		return first && first != 127 && first < 224;
-	}
-	return p->source[0] != 0xff &&
-	       (words[0] || words[1] || words[2] || bpf_ntohl(words[3]) > 1);
-}
-
-/*
  * Whether the packet may be answered with an error: it isn't an error, a later fragment, a
  * multicast, or from an address that isn't a single host's (RFC 1812, section 4.3.2.7; RFC 4443,
  * section 2.4). Packets in VXLAN and Geneve segments aren't answered, as the answer would have to
@@ -97,7 +63,7 @@ static __always_inline int may_answer(struct xdp_md *ctx, const struct packet *p
 
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end || eth->h_dest[0] & 1)
 		return 0;
-	return has_transport(p) && !p->overlay && is_unicast(p);
+	return has_transport(p) && !p->overlay && is_unicast(p->source);
 }
 
 /* Trims the IP packet to `length` bytes. Returns 0, or an error. */

@@ -61,5 +61,7 @@ __noinline enum counter unserved(struct xdp_md *ctx, const struct packet *p, enu
 		return exit;
 	if (!vip_address(p) && !is_aggregated(p))
 		return exit;
-	return is_routed(ctx, p) ? COUNTER_DROP_UNSERVED : exit;
+	if (!is_routed(ctx, p))
+		return exit;
+	return exit == COUNTER_PASS_FRAGMENT ? COUNTER_DROP_FRAGMENT : COUNTER_DROP_UNSERVED;
 }

@@ -34,6 +34,16 @@ static __always_inline int is_mapped(const __u8 address[16])
 	return !words[0] && !words[1] && words[2] == bpf_htonl(0xffff);
 }
 
+/* Whether it may be the address of a single host (RFC 1122, section 3.2.2). */
+static __always_inline int is_unicast(const __u8 address[16])
+{
+	const __u32 *words = (const __u32 *)address;
+
+	if (is_mapped(address))
+		return address[12] && address[12] != 127 && address[12] < 224;
+	return address[0] != 0xff && (words[0] || words[1] || words[2] || bpf_ntohl(words[3]) > 1);
+}
+
 static __always_inline int same_address(const void *a, const void *b)
 {
 	const __u32 *x = a, *y = b;

@@ -16,6 +16,12 @@ const volatile __u64 hash_seed = 0;
 /* Secret of this node: the keys of recorded flows, sessions and clients depend on it. */
 const volatile __u64 key_seed = 0;
 
+/*
+ * Minimum interval in ns between new records of a processor: all processors together fill
+ * `flows_pending` in some seconds.
+ */
+const volatile __u64 record_interval = 20000;
+
 /* One less than the size of the VIP table. */
 const volatile __u32 vip_mask = 0;
 

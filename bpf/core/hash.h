@@ -24,7 +24,7 @@ static __always_inline __u64 hash_end(__u64 hash)
 	return hash ^ (hash >> 31);
 }
 
-/* Hash of the VIP. It needs no seed, as senders of packets don't choose VIPs. */
+/* Hash of the VIP. It needs no seed, as senders of packets don't choose VIPs (core/vip.h). */
 static __always_inline __u64 vip_hash(const struct packet *p)
 {
 	const __u64 *words = (const __u64 *)&p->vip;
@@ -55,10 +55,13 @@ static __always_inline __u64 flow_hash(const struct packet *p, __u64 hash, __u32
  */
 static __always_inline __u64 record_key(__u32 number, const __u8 client[16], __be16 port)
 {
+	__u64 flow = (__u64)number << 16 | port;
 	const __u64 *words = (const __u64 *)client;
-	__u64 hash = hash_word(key_seed, (__u64)number << 16 | port);
+	__u64 hash;
 
-	if (!is_mapped(client))
-		hash = hash_word(hash, words[0]);
+	/* Half of a mapped address's second word is constant. */
+	if (is_mapped(client))
+		return hash_end(hash_word(key_seed, words[1] ^ flow));
+	hash = hash_word(hash_word(key_seed, flow), words[0]);
 	return hash_end(hash_word(hash, words[1]));
 }

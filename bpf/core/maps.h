@@ -32,6 +32,15 @@ struct {
 	__type(value, __u8);
 } tunnel_ends SEC(".maps");
 
+/* The outer source addresses from which VXLAN and Geneve are decapsulated. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, MAX_TUNNEL_PEERS);
+	__type(key, struct prefix_key);
+	__type(value, __u8);
+} tunnel_peers SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -80,6 +89,17 @@ struct {
 	__type(key, __u64);
 	__type(value, struct flow);
 } flows SEC(".maps");
+
+/*
+ * The same for flows that have sent one packet only, and for those that the previous ring knows: a
+ * flood of forged packets evicts only these.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, struct flow);
+} flows_pending SEC(".maps");
 
 /* By service number. */
 struct {
@@ -172,10 +192,10 @@ struct {
 /* By kind of answer: state of its token bucket (answer/reply.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, ANSWER_COUNT);
-	__type(key, enum answer);
+	__uint(max_entries, RATE_COUNT);
+	__type(key, enum rate);
 	__type(value, __u64);
-} answer_limits SEC(".maps");
+} rates SEC(".maps");
 
 /* Fragmented packets of which the first fragment has been seen. */
 struct {

@@ -51,7 +51,8 @@ struct packet {
 	__u8 quoted; /* an ICMP error */
 	__u8 closing; /* enum closing */
 	__u8 routed; /* answers follow this node's routes (answer/reply.h) */
-	__u8 pad[2];
+	__u8 view; /* which one of the service's: a packet sees all of a change or nothing */
+	__u8 pad;
 	__u16 quote; /* of an ICMP error: offset of the quoted transport header in the IP packet */
 	__u32 length; /* of the IP packet, header included */
 	__u32 overlay; /* bytes of VXLAN or Geneve headers before the packet (parse/overlay.h) */

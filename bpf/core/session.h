@@ -183,6 +183,13 @@ static __always_inline const struct view *active_view(const struct service *serv
 	return &service->view[*(volatile const __u32 *)&service->active & 1];
 }
 
+/* The service's view that was in use when the packet came. */
+static __always_inline const struct view *packet_view(const struct packet *p,
+						      const struct service *service)
+{
+	return &service->view[p->view & 1];
+}
+
 /* The session of a packet from a server, or NULL. */
 static __always_inline struct nat_session *reply_session(const struct packet *p)
 {

@@ -67,10 +67,10 @@ struct address_key {
 };
 _Static_assert(sizeof(struct address_key) == 24, "address_key has no implicit padding");
 
-/* Maximum number of aggregates. */
 #define MAX_AGGREGATES 4096
+#define MAX_TUNNEL_PEERS 1024
 
-/* A prefix that this node announces as a whole. */
+/* A prefix of addresses. */
 struct prefix_key {
 	__u32 prefix_length; /* of the mapped address */
 	__u8 address[16];
@@ -80,7 +80,7 @@ _Static_assert(sizeof(struct prefix_key) == 20, "prefix_key has no implicit padd
 enum address_flag {
 	ADDRESS_USABLE = 1 << 0, /* a service of it has a usable backend */
 	ADDRESS_REJECT = 1 << 1, /* a service of it has VIEW_REJECT */
-	ADDRESS_TUNNELLED = 1 << 2, /* tunnels from peers to it end here (parse/peer.h) */
+	ADDRESS_TUNNELLED = 1 << 2, /* a service of it has VIEW_TUNNEL_END */
 };
 
 /*
@@ -98,18 +98,22 @@ enum peer {
 	PEER_LOCAL, /* this node: where tunnels from peers end */
 };
 
-/* What the balancer itself sends, with a rate limit for each kind. */
-enum answer {
-	ANSWER_TOO_BIG,
-	ANSWER_UNREACHABLE,
-	ANSWER_RESET,
-	ANSWER_LOOKUP, /* a packet sent to the next peer (translate/lookup.h) */
-	ANSWER_COUNT,
+/* What has a rate limit on each processor: answers, unless they say otherwise. */
+enum rate {
+	RATE_TOO_BIG,
+	RATE_UNREACHABLE,
+	RATE_RESET,
+	RATE_LOOKUP, /* a packet sent to the next peer (translate/lookup.h) */
+	RATE_RECORD, /* a new record of a flow or client (pick/flow.h) */
+	RATE_ECHO,
+	RATE_QUOTED, /* an ICMP error, forwarded to the server whose packet it quotes */
+	RATE_COUNT,
 };
 
 /* 1000 per second and processor, with bursts of 1000. */
 #define ANSWER_INTERVAL_NS 1000000ull
-#define ANSWER_BURST_NS 1000000000ull
+#define RATE_BURST_NS 1000000000ull
+#define QUOTED_INTERVAL_NS 100000ull /* 10000 per second and processor */
 
 /* Identifies the fragments of one packet (RFC 791, section 3.2; RFC 8200, section 4.5). */
 struct fragment_key {
@@ -299,8 +303,9 @@ struct backend_detail {
 _Static_assert(sizeof(struct backend_detail) == 48, "backend_detail has no implicit padding");
 
 enum flow_open {
-	FLOW_OPENING, /* only SYNs have come */
+	FLOW_OPENING, /* only SYNs, or one datagram, have come */
 	FLOW_OPEN,
+	FLOW_OLDER, /* older than the change of its ring entry, which names its backend too */
 	FLOW_REOPENED, /* a SYN has come for an open flow (pick/flow.h) */
 };
 
@@ -405,12 +410,14 @@ struct flow_stats {
 	__u64 hits; /* packets sent to the recorded backend */
 	__u64 misses; /* no record, or its backend isn't usable */
 	__u64 inserts; /* new records */
+	__u64 unrecorded; /* flows without a record, as there were too many new ones */
 };
 
 /* Whether a client may use a service. */
 enum access {
 	ACCESS_DENIED,
 	ACCESS_ALLOWED,
+	ACCESS_UNLISTED, /* denied, as only others are allowed: it may be a router on the path to them */
 };
 
 /* A prefix in a list of sources. Prefixes include all bits of the list's number. */

@@ -8,13 +8,15 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "core/config.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/types.h"
 
 /*
  * The VIP table uses open addressing in an array that user space writes. It is so sparse that the
- * first place nearly always decides.
+ * first place nearly always decides. Places depend on the node's secret, so that no
+ * choice of VIPs keeps another one out.
  */
 static __always_inline int same_vip(const struct vip_key *a, const struct vip_key *b)
 {
@@ -26,7 +28,7 @@ static __always_inline int same_vip(const struct vip_key *a, const struct vip_ke
 /* Returns the number of the packet's service, or VIP_UNUSED if there is none. */
 static __always_inline __u32 service_number(const struct packet *p, __u64 hash)
 {
-	__u32 home = (hash >> 32) & vip_mask;
+	__u32 home = (hash * (key_seed | 1) >> 32) & vip_mask;
 
 	for (__u32 i = 0; i < VIP_PLACES; i++) {
 		__u32 key = (home + i) & vip_mask;

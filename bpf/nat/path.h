@@ -8,14 +8,12 @@
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 
-#include "core/packet.h"
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "core/address.h"
 #include "core/packet.h"
 #include "core/types.h"
-#include <bpf/bpf_endian.h>
 
 #define FAMILY_IPV4 2 /* AF_INET, whose header isn't usable in BPF programs */
 #define FAMILY_IPV6 10

@@ -112,6 +112,15 @@ __noinline int claim_port(const struct backend *b, __u32 most)
 	return PORT_CLAIMED;
 }
 
+/*
+ * Whether a session with the backend keeps the client's address, and its port if that is free. If the
+ * backend is the client, it would reject packets from its own address as spoofed.
+ */
+static __always_inline int keeps_source(const struct nat_session *s, const struct backend *b)
+{
+	return b->flags & BACKEND_KEEP_SOURCE && !same_address(s->client, b->remote);
+}
+
 /* Sets the SNAT address and port of the fresh session to the nth combination for the backend. */
 static __always_inline int choose_port(const struct backend *b, __u32 n)
 {
@@ -123,6 +132,10 @@ static __always_inline int choose_port(const struct backend *b, __u32 n)
 	if (!s)
 		return -1;
 	s->snat_port = bpf_htons(nat_first_port + n % nat_ports);
+	if (keeps_source(s, b)) {
+		__builtin_memcpy(s->snat, s->client, sizeof(s->snat));
+		return 0;
+	}
 	if (!addresses) {
 		__builtin_memcpy(s->snat, b->local, sizeof(s->snat));
 		return 0;
@@ -133,15 +146,6 @@ static __always_inline int choose_port(const struct backend *b, __u32 n)
 		return -1;
 	__builtin_memcpy(s->snat, address->bytes, sizeof(s->snat));
 	return 0;
-}
-
-/*
- * Whether a session with the backend keeps the client's address and port. If the backend is the
- * client, it would reject packets from its own address as spoofed.
- */
-static __always_inline int keeps_source(const struct nat_session *s, const struct backend *b)
-{
-	return b->flags & BACKEND_KEEP_SOURCE && !same_address(s->client, b->remote);
 }
 
 /*

@@ -143,6 +143,25 @@ static __always_inline int sync_entries(struct nat_session *s, __u64 key, __u64 
 }
 
 /*
+ * Whether a client's packet changes nothing of its session but the acknowledgement number, which is
+ * stored: so it is with nearly all packets.
+ */
+static __always_inline int is_steady(struct xdp_md *ctx, const struct packet *p,
+				     struct nat_session *s, __u32 now)
+{
+	struct segment t = {};
+
+	read_segment(ctx, p, &t);
+	if ((!is_confirmed(s) && s->state != NAT_ONE_WAY) || s->flags & NAT_RESET ||
+	    t.flags & (TCP_FIN | TCP_SYN | TCP_RST) || now - s->seen > NAT_TOUCH ||
+	    is_rerouted(ctx, p, s))
+		return 0;
+	if (!tracing)
+		store_ack(s, &t);
+	return 1;
+}
+
+/*
  * Updates the session of a client's packet, with backend `b`. If it is lost, the server's entry was
  * evicted and the port allocated again.
  */
@@ -194,6 +213,7 @@ struct server_reply {
 static __always_inline int find_server_reply(const struct packet *p, struct server_reply *a)
 {
 	struct nat_session *s = reply_session(p);
+	const struct view *view;
 	struct service *service;
 	struct backend *b;
 	__u32 number;
@@ -205,12 +225,13 @@ static __always_inline int find_server_reply(const struct packet *p, struct serv
 	a->vip = bpf_map_lookup_elem(&service_vips, &number);
 	if (!service || !a->vip || !is_live(s, service->nat_idle, nat_time()))
 		return -1;
-	b = session_backend(active_view(service), s->backend);
+	view = active_view(service);
+	b = session_backend(view, s->backend);
 	if (!b || !same_address(b->remote, p->source))
 		return -1;
 	a->session = s;
 	a->key = packet_reply_key(p);
-	a->view_flags = active_view(service)->flags;
+	a->view_flags = view->flags;
 	return 0;
 }
 

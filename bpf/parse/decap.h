@@ -19,13 +19,15 @@
 #include "core/address.h"
 #include "core/checksum.h"
 #include "core/header.h"
+#include "core/packet.h"
 #include "core/types.h"
+#include "parse/ip.h"
 
 /* An encapsulated packet. */
 struct tunnel {
 	struct address source;
 	struct address destination;
-	struct address inner; /* destination of the inner packet */
+	struct address sender; /* source of the inner packet */
 	__be16 proto; /* Ethertype of the inner packet */
 	__u16 header; /* length of the outer headers */
 	__u8 forward; /* FORWARD_IPIP or FORWARD_GUE */
@@ -54,7 +56,7 @@ static __always_inline enum tunnel_form read_inner(void *start, void *end, __u8 
 		if (start + sizeof(*ip) > end)
 			return TUNNEL_TRUNCATED;
 		t->proto = bpf_htons(ETH_P_IP);
-		map_ipv4(t->inner.bytes, ip->daddr);
+		map_ipv4(t->sender.bytes, ip->saddr);
 		return TUNNEL_VALID;
 	}
 	if (protocol == IPPROTO_IPV6) {
@@ -63,7 +65,7 @@ static __always_inline enum tunnel_form read_inner(void *start, void *end, __u8 
 		if (start + sizeof(*ip) > end)
 			return TUNNEL_TRUNCATED;
 		t->proto = bpf_htons(ETH_P_IPV6);
-		__builtin_memcpy(t->inner.bytes, &ip->daddr, 16);
+		__builtin_memcpy(t->sender.bytes, &ip->saddr, 16);
 		return TUNNEL_VALID;
 	}
 	return TUNNEL_NONE;
@@ -131,36 +133,66 @@ static __always_inline enum tunnel_form read_tunnel(void *data, void *end, struc
 	return TUNNEL_NONE;
 }
 
+/* Parses the inner packet. A later fragment gets neither protocol nor port. */
+static __always_inline enum counter parse_inner(struct xdp_md *ctx, const struct tunnel *t,
+						struct packet *inner)
+{
+	void *start, *end = (void *)(long)ctx->data_end;
+	struct payload payload = {};
+	enum counter exit;
+
+	inner->overlay = t->header;
+	inner->proto = t->proto;
+	start = packet_at(ctx, inner, 0);
+	if (t->proto == bpf_htons(ETH_P_IP))
+		exit = read_ipv4(start, end, inner);
+	else
+		exit = read_ipv6(start, end, inner);
+	if (exit == COUNTER_COUNT)
+		exit = find_payload(ctx, inner, &payload);
+	if (exit == COUNTER_COUNT && inner->fragment != FRAGMENT_LATER)
+		exit = parse_payload(ctx, &payload, inner);
+	return exit;
+}
+
 /*
- * Gives the inner packet the congestion mark of the outer one (RFC 6040, section 4.2). Returns 0,
- * or -1 if the packet has to be dropped: its sender doesn't understand marks.
+ * The congestion mark of an inner packet with the mark `inner` (RFC 6040, section 4.2), or -1 if
+ * the packet has to be dropped: its sender doesn't understand marks.
  */
+static __always_inline int merge_ecn(__u8 inner, __u8 outer)
+{
+	if (inner == ECN_NONE && outer == ECN_CE)
+		return -1;
+	if (inner == ECN_NONE || inner == ECN_CE || (outer != ECN_CE && outer != ECN_ECT1))
+		return inner;
+	return outer;
+}
+
+/* Gives the inner packet the mark. Returns 0, or -1 if it has to be dropped. */
 static __always_inline int copy_ecn(void *start, void *end, const struct tunnel *t)
 {
-	__u8 ecn;
+	struct iphdr *ip = start;
+	struct ipv6hdr *ip6 = start;
+	__u16 *word = start, before; /* IPv4: version, length, type of service */
+	int mark;
 
 	if (t->proto == bpf_htons(ETH_P_IP)) {
-		struct iphdr *ip = start;
-		__u16 *word = start, before; /* version, length, type of service */
-
 		if (start + sizeof(*ip) > end)
 			return -1;
-		ecn = ip->tos & ECN_MASK;
-		if (ecn == ECN_NONE || ecn == ECN_CE || (t->ecn != ECN_CE && t->ecn != ECN_ECT1))
-			return ecn == ECN_NONE && t->ecn == ECN_CE ? -1 : 0;
+		mark = merge_ecn(ip->tos & ECN_MASK, t->ecn);
+		if (mark < 0)
+			return -1;
 		before = *word;
-		ip->tos = (ip->tos & ~ECN_MASK) | t->ecn;
+		ip->tos = (ip->tos & ~ECN_MASK) | mark;
 		ip->check = adjust_checksum(ip->check, change_word(before, *word));
 		return 0;
 	}
-	struct ipv6hdr *ip6 = start;
-
 	if (start + sizeof(*ip6) > end)
 		return -1;
-	ecn = ip6->flow_lbl[0] >> 4 & ECN_MASK;
-	if (ecn == ECN_NONE || ecn == ECN_CE || (t->ecn != ECN_CE && t->ecn != ECN_ECT1))
-		return ecn == ECN_NONE && t->ecn == ECN_CE ? -1 : 0;
-	ip6->flow_lbl[0] = (ip6->flow_lbl[0] & ~(ECN_MASK << 4)) | t->ecn << 4;
+	mark = merge_ecn(ip6->flow_lbl[0] >> 4 & ECN_MASK, t->ecn);
+	if (mark < 0)
+		return -1;
+	ip6->flow_lbl[0] = (ip6->flow_lbl[0] & ~(ECN_MASK << 4)) | mark << 4;
 	return 0;
 }
 

@@ -11,8 +11,8 @@
 
 #include <bpf/bpf_endian.h>
 
+#include "core/exit.h"
 #include "core/packet.h"
-#include "core/stats.h"
 
 #define MAX_EXTENSIONS 6
 

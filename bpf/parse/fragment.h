@@ -2,7 +2,8 @@
 /*
  * IP fragments. Only the first fragment contains ports. They are recorded for the later fragments,
  * which are then handled like other packets of the flow. A later fragment that arrives before the
- * first one, or after its record was evicted, can't be assigned to a flow.
+ * first one, or after its record was evicted, can't be assigned to a flow. It may belong to a packet
+ * for this node itself, if this has the VIP's address.
  */
 #pragma once
 
@@ -12,20 +13,14 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/config.h"
+#include "core/hash.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/session.h"
 #include "core/stats.h"
 #include "core/types.h"
 #include "core/vip.h"
-
-/* The payload of an IP packet. */
-struct payload {
-	__u32 header; /* offset in the IP packet */
-	__u32 id; /* identification of a fragment */
-	__u8 protocol;
-	__u8 fragment; /* enum fragment_part */
-};
+#include "parse/ip.h"
 
 static __always_inline void fragment_key(const struct packet *p, const struct payload *payload,
 					 struct fragment_key *key)
@@ -39,10 +34,14 @@ static __always_inline void fragment_key(const struct packet *p, const struct pa
 	key->protocol = p->ipv4 ? payload->protocol : 0;
 }
 
-/* Whether the packet is for the address of a VIP, or belongs to a NAT session. */
-static __always_inline int has_service(const struct packet *p)
+/* Whether the packet is for a service, an echo request to a VIP, or belongs to a NAT session. */
+__noinline int has_service(const struct packet *p)
 {
-	return vip_address(p) || (feature_nat && reply_session(p));
+	if (!p)
+		return 0;
+	if (!has_ports(p->vip.protocol))
+		return vip_address(p) != NULL;
+	return service_number(p, vip_hash(p)) != VIP_UNUSED || (feature_nat && reply_session(p));
 }
 
 /* Records the ports of a parsed first fragment, if it concerns a service. */
@@ -73,7 +72,7 @@ __noinline enum counter find_fragment(struct packet *p, const struct payload *pa
 	fragment_key(p, payload, &key);
 	ports = bpf_map_lookup_elem(&fragments, &key);
 	if (!ports)
-		return vip_address(p) ? COUNTER_DROP_FRAGMENT : COUNTER_PASS_FRAGMENT;
+		return COUNTER_PASS_FRAGMENT;
 	p->vip.protocol = ports->protocol;
 	p->vip.port = ports->port;
 	p->source_port = ports->source_port;

@@ -14,8 +14,8 @@
 #include <bpf/bpf_endian.h>
 
 #include "core/address.h"
+#include "core/exit.h"
 #include "core/packet.h"
-#include "core/stats.h"
 #include "parse/extension.h"
 #include "parse/transport.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Services in VXLAN (RFC 7348) and Geneve (RFC 8926) segments. Of a packet to a tunnel endpoint of
- * this node, the inner packet is parsed, whose VIP belongs to the segment. The packet isn't
+ * Services in VXLAN (RFC 7348) and Geneve (RFC 8926) segments. Of a packet from a tunnel peer to a
+ * tunnel endpoint of this node, the inner packet is parsed, whose VIP belongs to the segment. The packet isn't
  * modified: if it is for no VIP, the kernel's own tunnel devices may receive it.
  */
 #pragma once
@@ -28,6 +28,15 @@ static __always_inline int is_overlay(const struct packet *p)
 	if (p->vip.port != bpf_htons(VXLAN_PORT) && p->vip.port != bpf_htons(GENEVE_PORT))
 		return 0;
 	return bpf_map_lookup_elem(&tunnel_ends, p->vip.address) != NULL;
+}
+
+/* Whether the packet's source may send frames of segments: nothing within them is authenticated. */
+static __always_inline int is_tunnel_peer(const struct packet *p)
+{
+	struct prefix_key key = { .prefix_length = 8 * sizeof(key.address) };
+
+	__builtin_memcpy(key.address, p->source, sizeof(key.address));
+	return bpf_map_lookup_elem(&tunnel_peers, &key) != NULL;
 }
 
 /*
@@ -70,6 +79,8 @@ static __noinline enum counter parse_overlay(struct xdp_md *ctx, struct packet *
 	enum counter exit;
 	struct ethhdr *eth;
 
+	if (!is_tunnel_peer(p))
+		return COUNTER_PASS_NOT_TUNNEL_PEER;
 	if (p->fragment)
 		return COUNTER_PASS_FRAGMENT;
 	header = p->vip.port == bpf_htons(VXLAN_PORT) ? parse_vxlan(start, end, p)

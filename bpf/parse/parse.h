@@ -18,53 +18,31 @@
 #include "core/packet.h"
 #include "core/stats.h"
 #include "core/types.h"
+#include "parse/ip.h"
 #include "parse/slow.h"
 #include "parse/transport.h"
 
-/* IPv4 (RFC 791), options included. */
 static __always_inline enum counter parse_ipv4(struct xdp_md *ctx, void *start, void *end,
 					       struct packet *p)
 {
+	enum counter exit = read_ipv4(start, end, p);
 	struct iphdr *ip = start;
-	__u32 header;
 
-	if (start + sizeof(*ip) > end)
-		return COUNTER_PASS_TRUNCATED;
-	header = ip->ihl * 4;
-	p->length = bpf_ntohs(ip->tot_len);
-	if (ip->version != 4 || header < sizeof(*ip) || p->length < header)
-		return COUNTER_PASS_MALFORMED;
-	if (p->length > end - start) /* the verifier of Linux 6.1 has no bound for start + length */
-		return COUNTER_PASS_TRUNCATED;
-	p->ipv4 = 1;
-	p->tos = ip->tos;
-	map_ipv4(p->source, ip->saddr);
-	map_ipv4(p->vip.address, ip->daddr);
+	if (exit != COUNTER_COUNT)
+		return exit;
 	if (ip->frag_off & bpf_htons(IP_FRAGMENT_MASK) || !has_ports(ip->protocol))
 		return parse_slow(ctx, p);
-	return parse_ports(start + header, end, header, ip->protocol, p);
+	return parse_ports(start + ip->ihl * 4, end, ip->ihl * 4, ip->protocol, p);
 }
 
-/* IPv6 (RFC 8200). */
 static __always_inline enum counter parse_ipv6(struct xdp_md *ctx, void *start, void *end,
 					       struct packet *p)
 {
+	enum counter exit = read_ipv6(start, end, p);
 	struct ipv6hdr *ip = start;
 
-	if (start + sizeof(*ip) > end)
-		return COUNTER_PASS_TRUNCATED;
-	p->length = sizeof(*ip) + bpf_ntohs(ip->payload_len);
-	if (ip->version != 6)
-		return COUNTER_PASS_MALFORMED;
-	if (p->length > end - start)
-		return COUNTER_PASS_TRUNCATED;
-	p->ipv4 = 0;
-	p->tos = ip->priority << 4 | ip->flow_lbl[0] >> 4;
-	/* They stand for IPv4 in tables, and are on no wire (RFC 4291, section 2.5.5.2). */
-	if (is_mapped((const __u8 *)&ip->saddr) || is_mapped((const __u8 *)&ip->daddr))
-		return COUNTER_PASS_MALFORMED;
-	__builtin_memcpy(p->source, &ip->saddr, 16);
-	__builtin_memcpy(p->vip.address, &ip->daddr, 16);
+	if (exit != COUNTER_COUNT)
+		return exit;
 	if (!has_ports(ip->nexthdr))
 		return parse_slow(ctx, p);
 	return parse_ports(start + sizeof(*ip), end, sizeof(*ip), ip->nexthdr, p);

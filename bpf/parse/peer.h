@@ -6,8 +6,8 @@
  * flow. So a packet is forwarded at most once, and peers with different rings can't loop it.
  *
  * With L2 DSR, the source MAC address identifies the peer. A tunnel ends here if it comes from a
- * peer, to this node's tunnel endpoint, in the mode of a shared service, and its inner destination
- * is the address of such a service. Other hosts can't use it to bypass the network's filters.
+ * peer, to this node's tunnel endpoint, in the mode of a shared service, and the inner packet is for
+ * such a service. Other hosts can't use it to bypass the network's filters.
  */
 #pragma once
 
@@ -53,43 +53,21 @@ static __always_inline int may_be_peer_tunnel(enum counter exit, const struct pa
 		p->vip.protocol == IPPROTO_UDP);
 }
 
-/* Whether tunnels to the inner destination end here. */
-static __always_inline int is_tunnel_vip(const struct tunnel *t)
+/* Parses a packet's tunnel. Returns whether it is one from a peer to this node. */
+static __always_inline int read_peer_tunnel(struct xdp_md *ctx, struct tunnel *t)
 {
-	struct address_key key = {};
-	__u32 *flags;
-
-	__builtin_memcpy(key.address, t->inner.bytes, sizeof(key.address));
-	flags = bpf_map_lookup_elem(&addresses, &key);
-	return flags && *flags & ADDRESS_TUNNELLED;
-}
-
-/*
- * Decapsulates a packet from a peer. Returns COUNTER_PASS_FROM_PEER, the exit if it is dropped, or
- * COUNTER_COUNT if it isn't one.
- */
-static __noinline enum counter decap_from_peer(struct xdp_md *ctx)
-{
-	struct tunnel t = {};
 	struct peer_key key = {};
 
-	if (read_tunnel((void *)(long)ctx->data, (void *)(long)ctx->data_end, &t) != TUNNEL_VALID)
-		return COUNTER_COUNT;
-	key.forward = t.forward;
-	__builtin_memcpy(key.address, t.destination.bytes, sizeof(key.address));
+	if (read_tunnel((void *)(long)ctx->data, (void *)(long)ctx->data_end, t) != TUNNEL_VALID)
+		return 0;
+	key.forward = t->forward;
+	__builtin_memcpy(key.address, t->destination.bytes, sizeof(key.address));
 	if (!is_peer(&key, PEER_LOCAL))
-		return COUNTER_COUNT;
-	__builtin_memcpy(key.address, t.source.bytes, sizeof(key.address));
+		return 0;
+	__builtin_memcpy(key.address, t->source.bytes, sizeof(key.address));
 	if (!is_peer(&key, PEER_BALANCER))
-		return COUNTER_COUNT;
-	if (!is_tunnel_vip(&t))
-		return COUNTER_COUNT;
-	switch (decap(ctx, &t)) {
-	case DECAP_DONE:
-		return COUNTER_PASS_FROM_PEER;
-	case DECAP_CONGESTED:
-		return COUNTER_DROP_CONGESTED;
-	default:
-		return COUNTER_COUNT;
-	}
+		return 0;
+	/* Packets with this node's own address as source are forged. */
+	__builtin_memcpy(key.address, t->sender.bytes, sizeof(key.address));
+	return is_unicast(t->sender.bytes) && !is_peer(&key, PEER_LOCAL);
 }

@@ -9,8 +9,8 @@
 #include <linux/tcp.h>
 #include <linux/udp.h>
 
+#include "core/exit.h"
 #include "core/packet.h"
-#include "core/stats.h"
 
 static __always_inline int has_ports(__u8 protocol)
 {

@@ -13,6 +13,7 @@
 
 #include "core/config.h"
 #include "core/hash.h"
+#include "core/limit.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/types.h"
@@ -51,7 +52,7 @@ static __always_inline void remember_client(__u64 key, __u32 number, struct clie
 	if (known) {
 		known->backend = client.backend;
 		known->seen = now;
-	} else {
+	} else if (within_limit(RATE_RECORD, record_interval)) {
 		bpf_map_update_elem(&clients, &key, &client, BPF_ANY);
 	}
 }

@@ -4,6 +4,11 @@
  * CoNEXT 2021; Beamer, NSDI 2018). A flow is recorded only while its ring entry is unstable: the
  * record, or the previous ring, gives the backend on which the flow began. All other flows are on
  * the backend of their ring entry.
+ *
+ * A record begins in `flows_pending`. It moves to `flows` with the flow's second packet, if the
+ * flow began after the change: nothing else knows its backend. When there are too many new flows,
+ * they aren't recorded; their connections begin on the previous ring's backend, where their later
+ * packets go without a record.
  */
 #pragma once
 
@@ -13,6 +18,7 @@
 
 #include "core/config.h"
 #include "core/hash.h"
+#include "core/limit.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/stats.h"
@@ -57,15 +63,17 @@ static __always_inline struct backend *recorded_backend(const struct packet *p,
 
 /*
  * The slot of a flow without a record. An open connection without one is older than the change of
- * its ring entry, so it is on the previous ring's backend.
+ * its ring entry, or began without a record on purpose (`recordable` is 0), so it is on the
+ * previous ring's backend.
  */
 static __always_inline __u32 unrecorded_slot(const struct packet *p, const struct view *view,
-					     __u64 hash, __u32 entry)
+					     __u64 hash, __u32 entry, int recordable)
 {
 	struct backend *backend;
 	__u32 previous;
 
-	if (p->phase == PHASE_OPEN && entry & RING_UNSTABLE && view->previous_size) {
+	if ((p->phase == PHASE_OPEN || (p->phase == PHASE_OPENING && !recordable)) &&
+	    entry & RING_UNSTABLE && view->previous_size) {
 		previous = ring_entry(view->previous_base, view->previous_size, hash);
 		previous &= RING_SLOT;
 		backend = previous < view->slots ? backend_at(view, previous) : NULL;
@@ -109,9 +117,27 @@ static __always_inline void touch_flow(const struct packet *p, struct flow *flow
 		flow->seen = now;
 }
 
+/* Moves a record to `flows`. */
+static __always_inline void confirm_flow(__u64 key, const struct flow *flow)
+{
+	struct flow copy = *flow;
+
+	if (!bpf_map_update_elem(&flows, &key, &copy, BPF_ANY))
+		bpf_map_delete_elem(&flows_pending, &key);
+}
+
+/* The state of a flow without a record. */
+static __always_inline enum flow_open first_state(const struct packet *p, const struct view *view)
+{
+	if (p->phase != PHASE_OPEN)
+		return FLOW_OPENING;
+	return view->flags & VIEW_TRACK_ALL ? FLOW_OPEN : FLOW_OLDER;
+}
+
 /* Records the flow. Returns whether it had no record. */
-static __always_inline int record_flow(const struct packet *p, __u64 hash, __u32 number,
-				       __u32 backend, struct flow *known, struct flow_stats *stats)
+static __always_inline int record_flow(const struct packet *p, const struct view *view, __u64 hash,
+				       __u32 number, __u32 backend, struct flow *known,
+				       struct flow_stats *stats)
 {
 	struct flow flow = {
 		.service = number,
@@ -120,7 +146,7 @@ static __always_inline int record_flow(const struct packet *p, __u64 hash, __u32
 		.place = hash >> 32,
 		.port = p->source_port,
 		.closing = !!p->closing,
-		.open = p->phase == PHASE_OPENING ? FLOW_OPENING : FLOW_OPEN,
+		.open = first_state(p, view),
 	};
 	__u64 key = record_key(number, p->source, p->source_port);
 
@@ -134,7 +160,7 @@ static __always_inline int record_flow(const struct packet *p, __u64 hash, __u32
 		return 0;
 	}
 	__builtin_memcpy(flow.client, p->source, sizeof(flow.client));
-	if (bpf_map_update_elem(&flows, &key, &flow, BPF_ANY))
+	if (bpf_map_update_elem(&flows_pending, &key, &flow, BPF_ANY))
 		return 0;
 	if (stats)
 		stats->inserts += 1;
@@ -159,8 +185,11 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	__u64 key = record_key(number, p->source, p->source_port);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 	struct backend *backend = NULL;
+	int pending = !flow, recordable;
 	__u32 slot, ref;
 
+	if (pending)
+		flow = bpf_map_lookup_elem(&flows_pending, &key);
 	trace_flow(flow);
 	if (p->phase != PHASE_OPENING) {
 		if (flow)
@@ -168,6 +197,8 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 		if (backend) {
 			trace_slot(backend->index - view->backend_base, TRACE_HIT);
 			touch_flow(p, flow);
+			if (pending && flow->open == FLOW_OPEN && !tracing)
+				confirm_flow(key, flow);
 			if (stats)
 				stats->hits += 1;
 			return backend;
@@ -175,7 +206,8 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 		if (stats)
 			stats->misses += 1;
 	}
-	slot = unrecorded_slot(p, view, hash, entry);
+	recordable = flow || within_limit(RATE_RECORD, record_interval);
+	slot = unrecorded_slot(p, view, hash, entry, recordable);
 	if (feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
 		slot = client_slot(p, view, number, slot);
 	trace_slot(slot, 0);
@@ -184,11 +216,17 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	/* No packets follow a reset, so it needs no record. */
 	if (!backend || p->quoted || p->closing & CLOSING_RST)
 		return backend;
+	if (!recordable) {
+		if (stats)
+			stats->unrecorded += 1;
+		return backend;
+	}
 	ref = slot | (__u32)backend->generation << 16;
 	if (p->phase == PHASE_OPENING && flow && flow->open &&
 	    recorded_backend(p, view, flow, number))
 		reopen_flow(p, flow, ref);
-	else if (record_flow(p, hash, number, ref, flow, stats) && begins_flow(p, view, backend))
+	else if (record_flow(p, view, hash, number, ref, flow, stats) &&
+		 begins_flow(p, view, backend))
 		count_new_flow(backend->stats);
 	return backend;
 }

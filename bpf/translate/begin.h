@@ -99,7 +99,7 @@ static __always_inline int is_reassigned(const struct packet *p, const struct vi
 static __always_inline struct backend *new_backend(struct xdp_md *ctx, const struct packet *p,
 						   const struct service *service, __u32 number)
 {
-	const struct view *view = active_view(service);
+	const struct view *view = packet_view(p, service);
 	struct backend *backend = NULL;
 
 	if (feature_quic && view->flags & VIEW_QUIC && has_transport(p))
@@ -133,7 +133,8 @@ static __always_inline enum counter insert_session(const struct packet *p, const
 	__u64 key = session_client_key(s);
 
 	s->flags = NAT_REPLY | NAT_PENDING;
-	if (keeps_source(s, b) ? keep_source(b) : find_port(b, key))
+	/* A client has one port for connections to several VIPs, which may have the same backend. */
+	if ((!keeps_source(s, b) || keep_source(b)) && find_port(b, key))
 		return COUNTER_DROP_NO_NAT_PORT;
 	s->flags = NAT_PENDING;
 	if (!tracing && insert_entry(key, s))
@@ -173,7 +174,7 @@ __noinline enum counter begin_session(struct xdp_md *ctx, const struct packet *p
 
 	if (!feature_nat || !p || !service || !s)
 		return COUNTER_DROP_INTERNAL_ERROR;
-	view = active_view(service);
+	view = packet_view(p, service);
 	if (p->quoted)
 		return COUNTER_DROP_NO_SESSION;
 	if (p->phase == PHASE_OPEN)

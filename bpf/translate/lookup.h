@@ -20,6 +20,7 @@
 #include "answer/error.h"
 #include "answer/refuse.h"
 #include "answer/reply.h"
+#include "core/limit.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/session.h"
@@ -57,9 +58,10 @@ static __always_inline int is_lookup(struct xdp_md *ctx, const struct packet *p,
 }
 
 /* The next peer's backend; NULL if there is none, or if the peers are those of another view. */
-static __always_inline struct backend *next_peer(const struct service *service)
+static __always_inline struct backend *next_peer(const struct packet *p,
+						 const struct service *service)
 {
-	const struct view *view = active_view(service);
+	const struct view *view = packet_view(p, service);
 	struct backend *b;
 
 	if (service->peer_lookup.next >= view->slots)
@@ -82,7 +84,7 @@ static __always_inline enum counter refuse_unknown(struct xdp_md *ctx, const str
 static __noinline int forward_lookup(struct xdp_md *ctx, const struct packet *p,
 				     const struct service *service)
 {
-	struct backend *b = next_peer(service), *other;
+	struct backend *b = next_peer(p, service), *other;
 	enum counter exit;
 	void *ip;
 
@@ -96,13 +98,13 @@ static __noinline int forward_lookup(struct xdp_md *ctx, const struct packet *p,
 	 * If the next peer is the sender, it has no session and may have no other peer configured.
 	 */
 	if (returns_to_sender(ctx, p, b)) {
-		other = search_ring(ctx, p, active_view(service), SEARCH_PEER);
+		other = search_ring(ctx, p, packet_view(p, service), SEARCH_PEER);
 		if (other)
 			b = other;
 	}
 	if (p->length > b->mtu)
 		return exit_default(answer_too_big(ctx, p, b));
-	if (!within_limit(ANSWER_LOOKUP, LOOKUP_INTERVAL_NS))
+	if (!within_limit(RATE_LOOKUP, LOOKUP_INTERVAL_NS))
 		return exit_default(COUNTER_DROP_ANSWER_LIMIT);
 	ip = write_link(ctx, p, b, p->proto, 0);
 	if (!ip)

@@ -57,7 +57,7 @@ static __always_inline struct backend *other_backend(const struct view *view, __
 static __always_inline struct backend *dsr_backend(struct xdp_md *ctx, const struct packet *p,
 						   const struct service *service, __u32 number)
 {
-	const struct view *view = active_view(service);
+	const struct view *view = packet_view(p, service);
 	__u64 hash = flow_hash(p, vip_hash(p), view->flags);
 	struct backend *b = pick_backend(ctx, p, service, view, hash, number), *other = NULL;
 
@@ -77,7 +77,7 @@ static __always_inline struct backend *keep_returned_flow(struct xdp_md *ctx,
 							  const struct service *service,
 							  __u32 number)
 {
-	const struct view *view = active_view(service);
+	const struct view *view = packet_view(p, service);
 	struct backend *b = search_ring(ctx, p, view, SEARCH_LOCAL);
 
 	if (b && feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
@@ -149,12 +149,12 @@ __noinline int relay_flow(struct xdp_md *ctx, const struct packet *p, const stru
 	if (b && b->flags & BACKEND_RELAY) {
 		/* A session of an earlier connection would get the packets of this one. */
 		if (p->phase == PHASE_OPENING)
-			delete_session(p, active_view(service), packet_client_key(p, number),
+			delete_session(p, packet_view(p, service), packet_client_key(p, number),
 				       number);
 		return relay(ctx, p, service, b, bytes);
 	}
 	if (p->phase == PHASE_OPEN)
 		return NAT_LOOKUP;
-	fresh->backend = b ? backend_ref(active_view(service), b) : NAT_NO_BACKEND;
+	fresh->backend = b ? backend_ref(packet_view(p, service), b) : NAT_NO_BACKEND;
 	return NAT_UNKNOWN;
 }

@@ -63,19 +63,19 @@ static __always_inline struct backend *client_backend(struct xdp_md *ctx, const 
 	if (p->phase == PHASE_OPENING && s->state == NAT_CLOSING)
 		return NULL;
 	/* With DSR the client may have opened a new connection through another node. */
-	if (feature_dsr && active_view(service)->flags & VIEW_DSR && is_closing(s, now))
+	if (feature_dsr && packet_view(p, service)->flags & VIEW_DSR && is_closing(s, now))
 		return NULL;
-	b = session_backend(active_view(service), s->backend);
+	b = session_backend(packet_view(p, service), s->backend);
 	if (!b || !(b->flags & BACKEND_USABLE))
 		return NULL;
 	/* A backend on another node keeps only sessions with SNAT, whose replies arrive here. */
 	if (b->flags & BACKEND_RELAY && kept_source(s))
 		return NULL;
-	if (is_reassigned(p, active_view(service), s, b))
+	if (is_reassigned(p, packet_view(p, service), s, b))
 		return NULL;
-	if (feature_dsr && active_view(service)->flags & VIEW_DSR && is_forged(ctx, p, s))
+	if (feature_dsr && packet_view(p, service)->flags & VIEW_DSR && is_forged(ctx, p, s))
 		return NULL;
-	if (!p->quoted) {
+	if (!p->quoted && !is_steady(ctx, p, s, now)) {
 		followed = follow_client(ctx, p, s, b);
 		if (followed == SESSION_MOVED)
 			s = find_session(packet_client_key(p, s->service));
@@ -155,7 +155,7 @@ __noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
 			return NAT_UNKNOWN;
 	} else {
 		s = fresh_session();
-		b = s ? session_backend(active_view(service), s->backend) : NULL;
+		b = s ? session_backend(packet_view(p, service), s->backend) : NULL;
 		if (!b)
 			return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
 		count_new_flow(b->stats);
@@ -182,7 +182,7 @@ static __always_inline int nat_from_client(struct xdp_md *ctx, const struct pack
 
 	if (verdict != NAT_UNKNOWN)
 		return verdict;
-	if (feature_dsr && active_view(service)->flags & VIEW_DSR) {
+	if (feature_dsr && packet_view(p, service)->flags & VIEW_DSR) {
 		verdict = relay_flow(ctx, p, service, number, bytes);
 		if (verdict == NAT_LOOKUP)
 			return forward_lookup(ctx, p, service);
@@ -191,7 +191,7 @@ static __always_inline int nat_from_client(struct xdp_md *ctx, const struct pack
 	}
 	exit = begin_session(ctx, p, service, number);
 	if (exit == COUNTER_DROP_NO_BACKEND)
-		exit = refuse_flow(ctx, p, active_view(service)->flags);
+		exit = refuse_flow(ctx, p, packet_view(p, service)->flags);
 	if (exit != COUNTER_COUNT)
 		return exit_default(exit);
 	return continue_session(ctx, p, service, 0, bytes);

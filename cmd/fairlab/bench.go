@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -20,6 +21,7 @@ import (
 	"fairlead.io/fairlead/lab/bench/churn"
 	"fairlead.io/fairlead/lab/bench/cost"
 	"fairlead.io/fairlead/lab/bench/ecmp"
+	"fairlead.io/fairlead/lab/bench/flood"
 	"fairlead.io/fairlead/lab/bench/forward"
 	"fairlead.io/fairlead/lab/bench/kubernetes"
 	"fairlead.io/fairlead/lab/netlab"
@@ -34,7 +36,7 @@ run on this machine. The report goes to standard output, as a table or as one
 JSON object; progress goes to standard error. Root is needed.`,
 		Args: cobra.NoArgs,
 	}
-	cmd.AddCommand(newBenchChurnCommand(e), newBenchECMPCommand(e), newBenchForwardCommand(e),
+	cmd.AddCommand(newBenchChurnCommand(e), newBenchECMPCommand(e), newBenchFloodCommand(e), newBenchForwardCommand(e),
 		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchKubernetesCommand(e), newBenchPacketCommand(e),
 		newBenchReportsCommand(e))
 	return cmd
@@ -159,6 +161,27 @@ when a node is lost, or an agent hangs, is killed, stopped or drained. Without
 	flags.DurationVar(&cfg.Duration, "duration", 0, "change the number of balancers for this time instead, for example 20h")
 	flags.DurationVar(&cfg.Interval, "interval", 0, "least time between two changes (default: until the table is right)")
 	flags.Uint64Var(&cfg.Seed, "seed", 0, "repeat the changes of an earlier run (default: random)")
+	return cmd
+}
+
+func newBenchFloodCommand(e env) *cobra.Command {
+	var cfg flood.Config
+	cmd, flags := newMeasureCommand(e, "flood", "Flood one service with forged SYNs and count what breaks at another one",
+		`Flood one service with SYNs of forged addresses and count what breaks at another
+one of the same balancer: connections that are silent for ten seconds, and new ones.
+Fairlead's stateful modes and the kernel's connection tracking get the same flood.
+Without --quick it takes some minutes.`,
+		func(ctx context.Context, o *benchOptions) (*bench.Report, error) {
+			cfg.Config, cfg.Name = o.config(), labName("flood")
+			o.reduce("connections", &cfg.Connections, 100)
+			if o.quick && !o.flags.Changed("duration") {
+				cfg.Duration = 10 * time.Second
+			}
+			return flood.Run(ctx, cfg)
+		})
+	flags.IntVar(&cfg.Connections, "connections", 1000, "connections that are silent during the flood; 100 with --quick")
+	flags.IntVar(&cfg.Rate, "rate", 200000, "forged SYNs a second, as far as the machine can make them")
+	flags.DurationVar(&cfg.Duration, "duration", 30*time.Second, "time of each flood; 10s with --quick")
 	return cmd
 }
 

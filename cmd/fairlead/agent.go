@@ -46,6 +46,7 @@ deleted the node leaves too, and nothing is left in its kernel.`,
 	flags.StringVar(&o.Kubernetes.NodeName, "node-name", "", "name of this node's Node (default: $NODE_NAME, else the host's name)")
 	flags.StringVar(&o.Kubernetes.Namespace, "namespace", "", "namespace with the Secrets of BGPPeers (default: the pod's)")
 	flags.StringVar(&o.Kubernetes.DaemonSet, "daemonset", "", "the agents' DaemonSet: an agent that is terminated after its deletion leaves nothing on the node")
+	flags.StringVar(&o.Kubernetes.HashSeedSecret, "hash-seed-secret", "", "Secret with the hash seed, in place of dataplane.hashSeed")
 	flags.StringVar(&o.Kubernetes.StateDir, "state-dir", "", "folder for the last known state (default: "+agent.StateRoot+"/NODE)")
 	log.registerLog(flags)
 	registerSocket(flags, &o.Socket)

@@ -71,6 +71,8 @@ type fakePlane struct {
 
 func (p fakePlane) Attach(context.Context) error { return p.attach() }
 
+func (fakePlane) KeepAttached(context.Context, func(error)) {}
+
 func (fakePlane) Describe() observe.DataPlane {
 	return observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}}
 }
@@ -139,7 +141,8 @@ func (a *testAgent) launch(source agent.Source, speaker agent.Speaker, attach fu
 		t.Fatal(err)
 	}
 	wired := agent.New(agent.Config{
-		Started: time.Now(), Source: source, Page: page, Speaker: speaker, Drains: store.DrainsPath(a.socket), Events: observe.NewRecorder(log), Log: log,
+		Started: time.Now(), Source: source, Page: page, Speaker: speaker, Events: observe.NewRecorder(log), Log: log,
+		Drains: store.DrainsPath(a.socket), Verdicts: store.VerdictsPath(a.socket),
 		Plane: fakePlane{Fake: a.dp, attach: attach, discarded: make(chan []netip.Prefix, 100)},
 	})
 	// Also without BGP: an earlier agent may have announced aggregates.

@@ -32,6 +32,7 @@ when it ends. All assignments are kept in the statuses of objects.`,
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the controller's Lease and of the agents' pods (environment: POD_NAMESPACE)")
 	flags.BoolVar(&o.DefaultClass, "default-class", false, "serve Services without a loadBalancerClass too")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding the Lease; if false, no other controller may run")
+	flags.StringVar(&o.HashSeedSecret, "hash-seed-secret", "", "Secret in which the controller puts a random hash seed for the agents, if it has none")
 	flags.DurationVar(&o.AgentGrace, "agent-grace", time.Minute, "how long an agent may be absent before a spare node replaces its node")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":9573", `address of /metrics; "" disables it`)
 	flags.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve /metrics over TLS, to clients with a token that may get it")

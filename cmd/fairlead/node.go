@@ -21,19 +21,19 @@ func newNodeCommand(e env) *cobra.Command {
 		Long: `End the balancers' tunnels on a worker that has no tunnel device: decapsulate
 packets of the modes ipip and gue and pass them to the kernel, until SIGTERM. The
 VIPs must be on a loopback of the worker.`,
-		Example: "  fairlead node --interface eth0 --vip 10.1.1.1 --balancer 10.0.2.0/24",
+		Example: "  fairlead node --interface eth0 --vip 10.1.1.1:80/tcp --balancer 10.0.2.0/24",
 		Args:    cobra.NoArgs,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&device, "interface", "", "interface on which the balancers' packets arrive (required)")
-	flags.StringSliceVar(&vips, "vip", nil, "VIP of this worker (required; may be repeated)")
+	flags.StringSliceVar(&vips, "vip", nil, "VIP of this worker, as address:port/protocol (required; may be repeated)")
 	flags.StringSliceVar(&balancers, "balancer", nil, "prefix of the balancers' addresses; other tunnels are not ended (required; may be repeated)")
 	log.registerLog(flags)
 	for _, name := range []string{"interface", "vip", "balancer"} {
 		_ = cmd.MarkFlagRequired(name) // fails only for a flag that isn't there
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		addresses, err := parseEach("vip", vips, netip.ParseAddr)
+		services, err := parseEach("vip", vips, agent.ParseVIP)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ VIPs must be on a loopback of the worker.`,
 		if err != nil {
 			return err
 		}
-		return agent.EndTunnels(cmd.Context(), device, addresses, prefixes, log.logger(e.stderr))
+		return agent.EndTunnels(cmd.Context(), device, services, prefixes, log.logger(e.stderr))
 	}
 	return cmd
 }

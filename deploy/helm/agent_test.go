@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,49 @@ func TestAgentConfiguration(t *testing.T) {
 			conf.Node.NAT.Ports != (config.Ports{First: 1024, Last: 29999}) ||
 			conf.Observe.Listen.String() != "[::]:9571" || conf.BGP == nil || conf.BGP.ASN != 65021 {
 			t.Errorf("%+v, speaker %+v, of\n%s", conf, conf.BGP, text)
+		}
+	}
+}
+
+// The hash seed is in no ConfigMap. Without one in the values the controller makes it, and may
+// write nothing else.
+func TestHashSeed(t *testing.T) {
+	for values, want := range map[string]string{
+		"{}": "", "agent: {dataplane: {hashSeed: 0}}": "MA==", "agent: {dataplane: {hashSeed: 9007199254740991}}": "OTAwNzE5OTI1NDc0MDk5MQ==",
+	} {
+		all := rendered(t, values)
+		if text := all["ConfigMap/fairlead-agent"].Data["fairlead.yaml"]; strings.Contains(text, "hashSeed") {
+			t.Errorf("%s: the ConfigMap has the seed:\n%s", values, text)
+		}
+		if got := all["Secret/"+seedSecret].Data["seed"]; got != want {
+			t.Errorf("%s: the Secret has %q, want %q", values, got, want)
+		}
+		writer := slices.Contains(containerOf(t, all["Deployment/fairlead-controller"]).args, "--hash-seed-secret="+seedSecret)
+		right := allowed(t, all)[access{"fairlead-controller", namespace, "", "secrets", "patch", seedSecret}]
+		if random := want == ""; writer != random || right != random {
+			t.Errorf("%s: the controller writes: %t, may: %t, want %t", values, writer, right, random)
+		}
+	}
+}
+
+// Agents may read the Secrets that the values name, and no others.
+func TestSecrets(t *testing.T) {
+	for values, want := range map[string][]string{
+		"{}":                            {"get " + seedSecret},
+		"{bgp: {passwordSecrets: [a]}}": {"get " + seedSecret, "list a", "watch a"},
+		"{bgp: {asn: 1, passwordSecrets: [a], peers: [{name: p1, address: 192.0.2.1, asn: 2}, " +
+			"{name: p2, address: 192.0.2.2, asn: 2, passwordSecretRef: {name: b}}, {name: p3, address: 192.0.2.3, asn: 2, passwordSecretRef: {name: a}}]}}": {
+			"get " + seedSecret, "list a", "list b", "watch a", "watch b",
+		},
+	} {
+		var got []string
+		for a := range allowed(t, rendered(t, values)) {
+			if a.account == "fairlead-agent" && a.resource == "secrets" {
+				got = append(got, a.verb+" "+a.name)
+			}
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%s: agents may %q, want %q", values, got, want)
 		}
 	}
 }

@@ -19,6 +19,9 @@ import (
 	"fairlead.io/fairlead/test/cluster"
 )
 
+// seedSecret is the chart's Secret with the hash seed.
+const seedSecret = "fairlead-hash-seed"
+
 // world is the input of a controller and an agent: all of Fairlead's kinds, a node
 // with an agent, Services that can be served, and one that can't, for a reason in two
 // conditions, which repeats an Event.
@@ -77,10 +80,19 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 	api := cluster.StartAPI(t, "--audit-policy-file="+policy, "--audit-log-path="+audit)
 	install(t, api)
+	const values = "{bgp: {passwordSecrets: [bgp]}}"
+	text, err := template(t, values)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, api, text)
 	startController(t, api)
 	agent := startAgent(t, api)
 	api.Apply(t, world)
 
+	if seed, err := agent.HashSeed(t.Context(), seedSecret); err != nil || seed == 0 {
+		t.Errorf("hash seed %d, %v", seed, err)
+	}
 	awaitServed(t, api, "service/web", "{.metadata.annotations.fairlead\\.io/group}", "default")
 	awaitServed(t, api, "loadbalancer/database", "{.status.group}", "default")
 	// Check deletions with the API server itself.
@@ -90,7 +102,7 @@ func TestAPIServerRoles(t *testing.T) {
 		t.Error("agents of a DaemonSet that is there are uninstalled")
 	}
 
-	allowed := allowed(t, rendered(t, "{}"))
+	allowed := allowed(t, rendered(t, values))
 	cluster.Await(t, time.Minute, "every right to be used", func() error {
 		missing, unused := compare(allowed, asked(t, audit))
 		if len(missing)+len(unused) > 0 {
@@ -120,7 +132,7 @@ func startController(t *testing.T, api *cluster.API) {
 	go func() {
 		ended <- controller.Run(ctx, config, controller.Options{
 			Namespace: namespace, DefaultClass: true, LeaderElect: true,
-			AgentGrace: time.Minute, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+			HashSeedSecret: seedSecret, AgentGrace: time.Minute, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 	}()
 	t.Cleanup(func() {

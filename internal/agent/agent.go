@@ -80,10 +80,11 @@ type Config struct {
 	Page net.Listener
 	// Speaker is nil without a BGP section.
 	Speaker Speaker
-	// Drains is the file in which drains are saved.
-	Drains string
-	Events *observe.Recorder
-	Log    *slog.Logger
+	// Drains is the file in which drains are saved, Verdicts that of the verdicts of
+	// health checks.
+	Drains, Verdicts string
+	Events           *observe.Recorder
+	Log              *slog.Logger
 }
 
 // Agent runs one balancer node.
@@ -119,11 +120,12 @@ func New(c Config) *Agent {
 		reconciler: reconcile.New(c.Plane, desired, c.Log),
 	}
 	a.monitor = health.New(health.Config{
-		Paths:  c.Plane,
-		Prober: check.New,
-		Probes: check.MaxProbes(),
-		Report: a.intake.judge,
-		Log:    c.Log,
+		Paths:   c.Plane,
+		Prober:  check.New,
+		Probes:  check.MaxProbes(),
+		Report:  a.intake.judge,
+		Earlier: store.LoadVerdicts(c.Verdicts, c.Log),
+		Log:     c.Log,
 	})
 	a.intake.monitor, a.intake.store, a.intake.plane, a.intake.log = a.monitor, a.store, c.Plane, c.Log
 	var policies []bgp.Policy // without BGP those of an earlier agent have ended, too
@@ -163,6 +165,7 @@ func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan 
 		a.observer.Run,
 		a.servePage,
 		func(ctx context.Context) { a.Events.Follow(ctx, a.store.Watch) },
+		func(ctx context.Context) { a.store.SaveVerdicts(ctx, a.Verdicts, a.Log) },
 		func(ctx context.Context) { reloadOnHangup(ctx, a.Source.Reload) },
 		a.probeRefused,
 		func(ctx context.Context) { a.shutDown(ctx, terminate, stop) },
@@ -182,7 +185,7 @@ func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan 
 }
 
 // start puts the data plane to work when each service of the first update has
-// been tried.
+// been tried, and keeps it at work until ctx ends.
 func (a *Agent) start(ctx context.Context) error {
 	err := a.reconciler.Settled(ctx, 1)
 	if err == nil {
@@ -210,6 +213,11 @@ func (a *Agent) start(ctx context.Context) error {
 		slog.Int64("milliseconds", time.Since(a.Started).Milliseconds()),
 		slog.Int("services", len(statuses)), slog.Int("programmed", programmed),
 		slog.Uint64("revision", snapshot.Revision))
+	a.Plane.KeepAttached(ctx, func(missing error) {
+		if a.announcer != nil {
+			a.announcer.SetMissing(missing)
+		}
+	})
 	return nil
 }
 

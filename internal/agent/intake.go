@@ -23,9 +23,9 @@ import (
 //
 // An update goes to health first, because the store needs to know how new
 // backends count until they have been probed, then to the store, and then the
-// services that leave are handed off. The lock is held meanwhile, so a verdict
-// on a new backend waits until the store has the backend: the store ignores
-// verdicts on backends that it doesn't know, and health reports each only once.
+// services that leave are handed off. The lock is held meanwhile, so verdicts are
+// taken before or after an update: the store ignores those on backends that it
+// doesn't know, and health reports each only once.
 type intake struct {
 	local     bgp.Local
 	monitor   *health.Monitor
@@ -78,7 +78,7 @@ func (in *intake) discard(policies []bgp.Policy) {
 func (in *intake) set(services []lb.Service) error {
 	in.monitor.Set(services)
 	_, err := in.store.Set(services, in.monitor.States()...)
-	return err
+	return in.refused(err)
 }
 
 // update replaces single services.
@@ -88,12 +88,26 @@ func (in *intake) update(changed []lb.Service, removed []lb.VIP) error {
 	}
 	in.monitor.Update(changed, removed)
 	_, err := in.store.Update(changed, removed, in.monitor.StatesOf(changed)...)
+	return in.refused(err)
+}
+
+// refused has health probe what the store still desires if err isn't nil, and returns err.
+func (in *intake) refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	entries := in.store.Snapshot().Services
+	services := make([]lb.Service, len(entries))
+	for i := range entries {
+		services[i] = *entries[i].Configured
+	}
+	in.monitor.Set(services)
 	return err
 }
 
-// judge applies verdicts of health checks.
-func (in *intake) judge(verdicts []health.Verdict) {
+// judge applies verdicts of health checks, as they are when no update is under way.
+func (in *intake) judge(take func() []health.Verdict) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.store.Judge(verdicts)
+	in.store.Judge(take())
 }

@@ -7,13 +7,19 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os"
+	"slices"
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/store"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/observed"
 )
 
 // instantProber answers every probe at once.
@@ -40,10 +46,23 @@ func checkedServices(first, count int) []lb.Service {
 	return services
 }
 
+// probedAtOnce is health's burst.
+const probedAtOnce = 256
+
+// startIntake runs an intake whose backends answer at once, until the test ends.
+func startIntake(t *testing.T) *intake {
+	in := &intake{store: store.New(), log: slog.New(slog.DiscardHandler)}
+	in.monitor = health.New(health.Config{
+		Paths: health.DirectPaths{}, Prober: func(*lb.HealthCheck) health.Prober { return instantProber{} },
+		Probes: 2 * probedAtOnce, Report: in.judge, Log: in.log,
+	})
+	observed.Run(t, observed.Part(in.monitor.Run))
+	return in
+}
+
 // Health reports a verdict once. One that comes before the store has the backend
 // must not be lost: the backend would stay unused until its health changes.
 func TestVerdictsOfProbesThatAnswerAtOnce(t *testing.T) {
-	const probedAtOnce = 256 // health's burst
 	const rounds, count = 30, 2000
 	for name, update := range map[string]func(round int) source.Update{
 		"whole": func(round int) source.Update {
@@ -60,21 +79,7 @@ func TestVerdictsOfProbesThatAnswerAtOnce(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in := &intake{store: store.New(), log: slog.New(slog.DiscardHandler)}
-			in.monitor = health.New(health.Config{
-				Paths: health.DirectPaths{}, Prober: func(*lb.HealthCheck) health.Prober { return instantProber{} },
-				Probes: 2 * probedAtOnce, Report: in.judge, Log: in.log,
-			})
-			ctx, stop := context.WithCancel(t.Context())
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				in.monitor.Run(ctx)
-			}()
-			defer func() {
-				stop()
-				<-ended
-			}()
+			in := startIntake(t)
 			known := func() (n int) {
 				for _, v := range in.monitor.States() {
 					if v.Known {
@@ -92,7 +97,7 @@ func TestVerdictsOfProbesThatAnswerAtOnce(t *testing.T) {
 				return n
 			}
 			for round := range rounds {
-				if err := in.take(ctx, update(round)); err != nil {
+				if err := in.take(t.Context(), update(round)); err != nil {
 					t.Fatal(err)
 				}
 				for deadline := time.Now().Add(30 * time.Second); known() < probedAtOnce || judged() < known(); time.Sleep(time.Millisecond) {
@@ -103,4 +108,96 @@ func TestVerdictsOfProbesThatAnswerAtOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// countingPlane has room for any number of services. It notes whether the last update of
+// each had a backend in use.
+type countingPlane struct {
+	*dataplanetest.Fake
+	inUse map[lb.VIP]bool // only the reconciler's until that has ended
+}
+
+func (p countingPlane) Update(_ context.Context, svc *lb.Service) (dataplane.Programmed, error) {
+	p.inUse[svc.VIP] = svc.Backends[0].Weight > 0
+	return dataplane.Programmed{}, nil
+}
+
+// Services that come one by one, as objects do in a cluster, are probed and programmed, all
+// of them: no verdict is lost between health, store and data plane.
+func TestServicesOneByOne(t *testing.T) {
+	count := 2000
+	if os.Getenv("FAIRLEAD_FUZZ") != "" { // make test-all
+		count = 20_000
+	}
+	in, plane := startIntake(t), countingPlane{dataplanetest.NewFake(), map[lb.VIP]bool{}}
+	defer plane.Close()
+	ended := make(chan struct{})
+	stop := observed.Run(t, func(ctx context.Context) error {
+		defer close(ended)
+		reconcile.New(plane, in.store, in.log).Run(ctx)
+		return nil
+	})
+	services := checkedServices(0, count)
+	if err := in.take(t.Context(), source.Update{Whole: true}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range services {
+		if err := in.take(t.Context(), source.Update{Changed: services[i : i+1]}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lacking := func() (n int) {
+		for _, e := range in.store.Snapshot().Services {
+			if e.Service.Backends[0].Weight == 0 || e.Status == nil || e.Status.Programmed != e.Revision {
+				n++
+			}
+		}
+		return n
+	}
+	for deadline := time.Now().Add(2 * time.Minute); lacking() > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d services have no backend in use", lacking(), count)
+		}
+	}
+	stop()
+	<-ended
+	for vip, inUse := range plane.inUse {
+		if !inUse {
+			t.Errorf("%s has no backend in use", vip)
+		}
+	}
+	if len(plane.inUse) != count || len(in.store.Snapshot().Services) != count {
+		t.Errorf("%d services are programmed, %d desired, want %d", len(plane.inUse), len(in.store.Snapshot().Services), count)
+	}
+}
+
+// An update that the store refuses changes nothing: what it has is probed as before.
+func TestRefusedUpdate(t *testing.T) {
+	in := startIntake(t)
+	services := checkedServices(0, 3)
+	if err := in.take(t.Context(), source.Update{Whole: true, Changed: services[:2]}); err != nil {
+		t.Fatal(err)
+	}
+	want := states(in)
+	services[2].Name = services[0].Name
+	for name, u := range map[string]source.Update{
+		"whole":  {Whole: true, Changed: []lb.Service{services[0], services[2]}},
+		"change": {Changed: services[2:], Removed: []lb.VIP{services[1].VIP}},
+	} {
+		if err := in.take(t.Context(), u); err == nil {
+			t.Errorf("%s: two services with the same name are accepted", name)
+		}
+		if got := states(in); !slices.Equal(got, want) {
+			t.Errorf("%s: %v are probed, want %v", name, got, want)
+		}
+	}
+}
+
+// states are the VIPs of the backends that are probed.
+func states(in *intake) (vips []string) {
+	for _, v := range in.monitor.States() {
+		vips = append(vips, v.VIP.String())
+	}
+	slices.Sort(vips)
+	return vips
 }

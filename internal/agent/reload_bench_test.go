@@ -100,7 +100,7 @@ func startBenchAgent(b *testing.B) (*Agent, string) {
 	pins := fmt.Sprintf("/sys/fs/bpf/fairlead-bench-%d-%d", os.Getpid(), time.Now().UnixNano())
 	dp := openInNamespace(b, xdp.Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log})
 	a := New(Config{
-		Started: time.Now(), Source: File{source}, Drains: path + ".drains", Events: observe.NewRecorder(log), Log: log,
+		Started: time.Now(), Source: File{source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
 		Plane: benchPlane{xdpPlane{dp}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,6 +131,8 @@ func startBenchAgent(b *testing.B) (*Agent, string) {
 type benchPlane struct{ xdpPlane }
 
 func (benchPlane) Attach(context.Context) error { return nil }
+
+func (benchPlane) KeepAttached(context.Context, func(error)) {}
 
 // openInNamespace opens a data plane in a new network namespace with one veth
 // pair. The namespace ends with the benchmark.

@@ -43,6 +43,8 @@ func (File) Kubernetes() *observe.Kubernetes { return nil }
 type Kubernetes struct {
 	On                                                   bool
 	Kubeconfig, NodeName, Namespace, DaemonSet, StateDir string
+	// HashSeedSecret is the Secret with the hash seed; empty for that of the file.
+	HashSeedSecret string
 }
 
 // node is the name of this node's Node.
@@ -59,7 +61,8 @@ type kubernetesSource struct {
 	*config.Source[*config.Config] // the file's; the cluster is followed anyway
 	cluster                        *kube.Source
 	// own completes the settings.
-	own ownNode
+	own  ownNode
+	seed uint64
 
 	// mu guards routes, and is held while they are applied.
 	mu sync.Mutex
@@ -83,7 +86,7 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	s := &kubernetesSource{Source: settings}
+	s := &kubernetesSource{Source: settings, seed: conf.Dataplane.HashSeed}
 	options := kube.Options{
 		Config: kube.Config{Node: name, Limits: Limits(), TunnelEnds: len(conf.Node.TunnelEnds) > 0},
 		API:    api, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(o.StateDir, filepath.Join(StateRoot, name)), Log: log,
@@ -95,6 +98,11 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 		return nil, err
 	}
 	s.cluster.Start(ctx)
+	if o.HashSeedSecret != "" {
+		if s.seed, err = s.cluster.HashSeed(ctx, o.HashSeedSecret); err != nil {
+			return nil, err
+		}
+	}
 	four, six := s.cluster.Addresses(ctx)
 	s.own, err = findOwnNode(name, conf, four, six)
 	return s, err
@@ -105,6 +113,7 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 func (s *kubernetesSource) Config() *config.Config {
 	conf := *s.Source.Config()
 	conf.Node.Name, conf.Node.Interfaces = s.own.name, s.own.interfaces
+	conf.Dataplane.HashSeed = s.seed
 	if conf.BGP != nil {
 		speaker := *conf.BGP
 		speaker.RouterID = s.own.routerID

@@ -10,13 +10,15 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // EndTunnels decapsulates packets of balancers for VIPs on a worker's interface
 // until ctx ends, and then logs its counters.
-func EndTunnels(ctx context.Context, device string, vips []netip.Addr, balancers []netip.Prefix, log *slog.Logger) (err error) {
+func EndTunnels(ctx context.Context, device string, vips []lb.VIP, balancers []netip.Prefix, log *slog.Logger) (err error) {
 	end, err := program.EndTunnels(program.TunnelConfig{Interface: device, VIPs: vips, Balancers: balancers, Log: log})
 	if err != nil {
 		return err
@@ -37,4 +39,19 @@ func EndTunnels(ctx context.Context, device string, vips []netip.Addr, balancers
 	}
 	log.Info("stopped, tunnels are no longer ended", slog.Any("packets", slog.GroupValue(packets...)))
 	return nil
+}
+
+// ParseVIP reads for example 10.1.1.1:80/tcp or [fd00::1]:53/udp.
+func ParseVIP(text string) (vip lb.VIP, err error) {
+	const want = "want address:port/protocol, such as 10.1.1.1:80/tcp"
+	end, protocol, found := strings.Cut(text, "/")
+	if !found {
+		return vip, fmt.Errorf("vip %q has no protocol: %s", text, want)
+	}
+	at, err := netip.ParseAddrPort(end)
+	if err != nil || at.Port() == 0 {
+		return vip, fmt.Errorf("vip %q: %s", text, want)
+	}
+	vip = lb.VIP{Address: at.Addr(), Port: at.Port()}
+	return vip, errors.Join(lb.CheckAddress(vip.Address), vip.Protocol.UnmarshalText([]byte(protocol)))
 }

@@ -60,6 +60,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
 	conf := from.Config()
+	checkSeed(conf, o.Log)
 	pins, err := o.pins(conf.Node.Name)
 	if err != nil {
 		return err
@@ -72,14 +73,14 @@ func Run(ctx context.Context, o Options) (err error) {
 		defer page.Close() // in case it isn't served
 	}
 	events := observe.NewRecorder(o.Log)
-	dp, err := openXDP(conf, pins, events.ProgramReplaced, o.Log)
+	dp, err := openXDP(conf, pins, events, o.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dp.Close()) }()
 	c := Config{
-		Started: started, Source: from, Page: page, Drains: store.DrainsPath(o.Socket), Events: events, Log: o.Log,
-		Plane: xdpPlane{dp},
+		Started: started, Source: from, Page: page, Events: events, Log: o.Log, Plane: xdpPlane{dp},
+		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
 	if conf.BGP != nil {
 		c.Speaker = speaker.Open(conf.BGP.Local, o.Log)
@@ -95,6 +96,13 @@ func Run(ctx context.Context, o Options) (err error) {
 	return nil
 }
 
+// checkSeed warns of the seed that everyone knows.
+func checkSeed(conf *config.Config, log *slog.Logger) {
+	if conf.Dataplane.HashSeed == 0 {
+		log.Warn("hash seed 0: senders can choose their backends; set dataplane.hashSeed to a random number, the same on all nodes")
+	}
+}
+
 // open follows the agent's source until ctx ends.
 func (o Options) open(ctx context.Context) (Source, error) {
 	if o.Kubernetes.On {
@@ -107,21 +115,23 @@ func (o Options) open(ctx context.Context) (Source, error) {
 	return File{settings}, nil
 }
 
-func openXDP(conf *config.Config, pins string, replaced func(string), log *slog.Logger) (*xdp.Plane, error) {
+func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (*xdp.Plane, error) {
 	return xdp.Open(xdp.Config{
-		PinDir:     pins,
-		Interfaces: conf.Node.Interfaces,
-		TunnelEnds: conf.Node.TunnelEnds,
-		Mode:       xdp.Mode(conf.Dataplane.XDPMode),
+		PinDir:      pins,
+		Interfaces:  conf.Node.Interfaces,
+		TunnelEnds:  conf.Node.TunnelEnds,
+		TunnelPeers: conf.Node.TunnelPeers,
+		Mode:        xdp.Mode(conf.Dataplane.XDPMode),
 		NAT: xdp.NAT{
 			Addresses: conf.Node.NAT.Addresses,
 			FirstPort: conf.Node.NAT.Ports.First,
 			LastPort:  conf.Node.NAT.Ports.Last,
 		},
-		Capacity: xdp.Capacity{Flows: conf.Dataplane.Flows, Sessions: conf.Dataplane.NATSessions},
-		Seed:     conf.Dataplane.HashSeed,
-		Log:      log,
-		Replaced: replaced,
+		Capacity:   xdp.Capacity{Flows: conf.Dataplane.Flows, Sessions: conf.Dataplane.NATSessions},
+		Seed:       conf.Dataplane.HashSeed,
+		Log:        log,
+		Replaced:   events.ProgramReplaced,
+		Unrecorded: events.FlowsUnrecorded,
 	})
 }
 
@@ -136,8 +146,10 @@ func (o Options) removeState(from Source, pins string) error {
 			return err
 		}
 	}
-	if err := os.Remove(store.DrainsPath(o.Socket)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
+	for _, path := range []string{store.DrainsPath(o.Socket), store.VerdictsPath(o.Socket)} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	if err := from.Forget(); err != nil {
 		return err

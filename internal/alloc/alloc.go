@@ -50,6 +50,13 @@ type Port struct {
 // String returns for example "443/tcp".
 func (p Port) String() string { return fmt.Sprintf("%d/%s", p.Number, p.Protocol) }
 
+func (p Port) compare(o Port) int {
+	return cmp.Or(cmp.Compare(p.Number, o.Number), cmp.Compare(p.Protocol, o.Protocol))
+}
+
+// sortedPorts returns a sorted copy.
+func sortedPorts(ports []Port) []Port { return slices.SortedFunc(slices.Values(ports), Port.compare) }
+
 // Address is an assigned address. Pool is the pool that it is counted in, "" if no pool
 // contains it any more.
 type Address struct {
@@ -72,7 +79,7 @@ type Allocator struct {
 // holder is an owner with its addresses, at most one of each family, and its last request.
 type holder struct {
 	owner   Owner
-	ports   []Port
+	ports   []Port // sorted
 	sharing sharingKey
 	held    []Address
 }
@@ -94,6 +101,9 @@ func (a *Allocator) Of(owner Owner) []Address {
 	}
 	return nil
 }
+
+// Empty reports whether no owner has an address.
+func (a *Allocator) Empty() bool { return len(a.owners) == 0 }
 
 // Release frees an owner's addresses, if any.
 func (a *Allocator) Release(owner Owner) {

@@ -83,7 +83,7 @@ func (a *Allocator) revalidate(r Request) *holder {
 		t = &holder{owner: r.Owner}
 	}
 	held := a.unassignAll(t)
-	t.ports, t.sharing = slices.Clone(r.Ports), sharingKey{r.Owner.Namespace, r.Sharing}
+	t.ports, t.sharing = sortedPorts(r.Ports), sharingKey{r.Owner.Namespace, r.Sharing}
 	usable := a.poolsNamed(r.Pools)
 	for _, h := range held {
 		if !slices.Contains(r.Families, FamilyOf(h.Address)) || a.checkSharing(t, h.Address) != nil {
@@ -150,13 +150,16 @@ func (a *Allocator) Reserve(h Holding) {
 	t := h.holder()
 	for _, other := range a.holders[h.Addresses[0]] {
 		t.sharing = other.sharing
-		t.ports = slices.DeleteFunc(t.ports, func(p Port) bool { return slices.Contains(other.ports, p) })
+		t.ports = slices.DeleteFunc(t.ports, func(p Port) bool {
+			_, taken := slices.BinarySearchFunc(other.ports, p, Port.compare)
+			return taken
+		})
 	}
 	a.adopt(t, h.Addresses)
 }
 
 func (h *Holding) holder() *holder {
-	return &holder{owner: h.Owner, ports: slices.Clone(h.Ports), sharing: sharingKey{h.Owner.Namespace, h.Sharing}}
+	return &holder{owner: h.Owner, ports: sortedPorts(h.Ports), sharing: sharingKey{h.Owner.Namespace, h.Sharing}}
 }
 
 func (a *Allocator) adopt(t *holder, addresses []netip.Addr) (conflicts []Conflict) {

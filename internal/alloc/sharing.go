@@ -65,9 +65,14 @@ func (t *holder) sharingConflict(o *holder) string {
 	case t.sharing.Mode != o.sharing.Mode:
 		return fmt.Sprintf("one is %q, the other %q", o.sharing.Mode, t.sharing.Mode)
 	}
-	for _, p := range t.ports {
-		if slices.Contains(o.ports, p) {
-			return fmt.Sprintf("both have port %s", p)
+	for i, j := 0, 0; i < len(t.ports) && j < len(o.ports); {
+		switch order := t.ports[i].compare(o.ports[j]); {
+		case order == 0:
+			return fmt.Sprintf("both have port %s", t.ports[i])
+		case order < 0:
+			i++
+		default:
+			j++
 		}
 	}
 	return ""

@@ -71,7 +71,19 @@ type BFD struct {
 	// Multiplier how many may be lost, 1 to 255.
 	Interval   time.Duration
 	Multiplier uint8
+	// Path decides whether there may be routers in between.
+	Path BFDPath
 }
+
+// BFDPath is the kind of path that a BFD session is over. Both ends have to agree.
+type BFDPath uint8
+
+// The kinds of paths. ByRoute is multihop if the route to the peer has a gateway.
+const (
+	ByRoute   BFDPath = iota
+	SingleHop         // RFC 5881
+	Multihop          // RFC 5883
+)
 
 // DefaultBFD detects a failure within 300 ms.
 var DefaultBFD = BFD{Interval: 100 * time.Millisecond, Multiplier: 3}

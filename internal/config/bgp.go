@@ -150,6 +150,7 @@ func bfd(v value, to **bgp.BFD) {
 		v.readFields(
 			optional("interval", &b.Interval, durationWithin(bgp.MinBFDInterval, bgp.MaxBFDInterval)),
 			optional("multiplier", &b.Multiplier, number[uint8](1, math.MaxUint8)),
+			optional("multihop", &b.Path, bfdPath),
 		)
 	default:
 		v.unexpected("true, false or a mapping")
@@ -157,6 +158,15 @@ func bfd(v value, to **bgp.BFD) {
 	}
 	if on {
 		*to = &b
+	}
+}
+
+func bfdPath(v value, to *bgp.BFDPath) {
+	multihop := false
+	if flag(v, &multihop); multihop {
+		*to = bgp.Multihop
+	} else {
+		*to = bgp.SingleHop
 	}
 }
 

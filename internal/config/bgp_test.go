@@ -48,6 +48,8 @@ bgp:
     - {address: 10.0.2.1, asn: 65000, bfd: true, holdTime: 3s, passwordFile: secret, multihop: 3, port: 1179, localAddress: 10.0.2.11}
     - {address: "fd00:2::1", asn: 65000, bfd: {interval: 50ms}, restartTime: 0s, passwordEnv: FAIRLEAD_TEST_PASSWORD, ttlSecurity: 1}
     - {address: 127.0.0.1, asn: 65021, bfd: false, passive: true, holdTime: 0s}
+    - {address: 10.0.2.3, asn: 65021, bfd: {multihop: true}}
+    - {address: 10.0.2.4, asn: 65021, bfd: {multihop: false}}
   announce:
     - prefixes: [10.1.1.0/24, "fd00:10::/32"]
       aggregate: true
@@ -79,6 +81,14 @@ services: []
 				BFD: &bgp.BFD{Interval: 50 * time.Millisecond, Multiplier: 3}, Password: bgp.Secret{Env: "FAIRLEAD_TEST_PASSWORD"},
 			},
 			{Address: netip.MustParseAddr("127.0.0.1"), ASN: 65021, Passive: true, RestartTime: time.Minute},
+			{
+				Address: netip.MustParseAddr("10.0.2.3"), ASN: 65021, HoldTime: 90 * time.Second, RestartTime: time.Minute,
+				BFD: &bgp.BFD{Interval: 100 * time.Millisecond, Multiplier: 3, Path: bgp.Multihop},
+			},
+			{
+				Address: netip.MustParseAddr("10.0.2.4"), ASN: 65021, HoldTime: 90 * time.Second, RestartTime: time.Minute,
+				BFD: &bgp.BFD{Interval: 100 * time.Millisecond, Multiplier: 3, Path: bgp.SingleHop},
+			},
 		},
 		Policies: []bgp.Policy{
 			{
@@ -128,6 +138,7 @@ func TestPeerErrors(t *testing.T) {
 		"BFD as text":        {"bfd: yes", "yes", `bfd: have the text "yes": want true, false or a mapping`},
 		"BFD interval":       {"bfd: {interval: 5ms}", "5ms", "bfd.interval: 5ms is out of range: want 10ms to 1m0s"},
 		"BFD multiplier":     {"bfd: {multiplier: 256}", "256", "bfd.multiplier: 256 is out of range: want 1 to 255"},
+		"BFD path":           {"bfd: {multihop: 2}", "2", "bfd.multihop: have 2: want true or false"},
 		"BFD field":          {"bfd: {intervall: 5ms}", "intervall", `bfd.intervall: unknown field: did you mean "interval"?`},
 		"no such file":       {"passwordFile: /nosuch", "/nosuch", "passwordFile: stat /nosuch: no such file or directory"},
 		"device":             {"passwordFile: /dev/zero", "/dev/zero", "passwordFile: /dev/zero: not a regular file"},

@@ -204,6 +204,7 @@ func readKubernetesNode(v value, n *Node) {
 			}
 		}),
 	)...)
+	n.checkTunnels(v)
 }
 
 // readKubernetesBGP reads the settings of the node's own BGP speaker.

@@ -46,6 +46,26 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
+// FuzzParseReflector shows the same for the file of a reflector.
+func FuzzParseReflector(f *testing.F) {
+	const peers = "reflector: {asn: 65021, routerID: 10.0.2.2}\nclients: [{prefix: 10.0.2.0/24, bfd: {multihop: true}}]\n" +
+		"routers: [{address: 10.0.2.1, asn: 65000, multihop: 2}]\n"
+	f.Add(peers + "accept: [10.1.0.0/16, {prefix: 'fd00::/32', shortest: 64}]\nnextHops: [10.0.2.0/24]\nlisten: ['::']\n")
+	f.Add(peers + "accept: [0.0.0.0/0]\nclients: [{}, {prefix: 10.0.2.0/99}]\n")
+	f.Fuzz(func(t *testing.T, input string) {
+		c, err := config.ParseReflector("f", []byte(input))
+		if err == nil {
+			if b := &c.BGP; b.ASN == 0 || !b.RouterID.Is4() || !b.ClusterID.Is4() || len(b.Listen)*len(b.Clients)*len(b.Routers)*len(b.Accept) == 0 {
+				t.Errorf("accepted %+v", b)
+			}
+			return
+		}
+		if all := (config.Errors)(nil); !errors.As(err, &all) || len(all) == 0 || c != nil {
+			t.Fatalf("have %T with %v, want Errors alone", err, c)
+		}
+	})
+}
+
 func checkAccepted(t *testing.T, c *config.Config) {
 	t.Helper()
 	if c.Node.Name == "" || len(c.Node.Interfaces) == 0 {

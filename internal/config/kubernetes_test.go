@@ -23,7 +23,7 @@ func TestKubernetes(t *testing.T) {
 			t.Errorf("%q became %+v", text, c)
 		}
 	}
-	c, err := config.ParseKubernetes("f", []byte("node: {interfaces: [eth1], tunnelEnds: [10.0.0.1], drainTimeout: 5s}\nbgp: {asn: 65021, shutdownDelay: 1s}\n"))
+	c, err := config.ParseKubernetes("f", []byte("node: {interfaces: [eth1], tunnelEnds: [10.0.0.1], tunnelPeers: [10.0.0.0/8], drainTimeout: 5s}\nbgp: {asn: 65021, shutdownDelay: 1s}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,7 +26,10 @@ type Node struct {
 	// TunnelEnds are the node's addresses that receive VXLAN and Geneve frames with
 	// packets for VIPs; all distinct. Services in such segments need at least one.
 	TunnelEnds []netip.Addr
-	NAT        NAT
+	// TunnelPeers have the outer source addresses of these frames; at least one with
+	// TunnelEnds, none without.
+	TunnelPeers []netip.Prefix
+	NAT         NAT
 	// DrainTimeout is the longest time a stopping agent waits for traffic to cease;
 	// 0 doesn't wait.
 	DrainTimeout time.Duration
@@ -48,6 +51,7 @@ func readNode(v value, n *Node) {
 		optional("name", &n.Name, nodeName),
 		required("interfaces", &n.Interfaces, interfaces),
 	)...)
+	n.checkTunnels(v)
 	defaultToHost(v, &n.Name)
 }
 
@@ -57,8 +61,33 @@ func (n *Node) setDefaults() { n.NAT.Ports, n.DrainTimeout = defaultNATPorts(), 
 func (n *Node) common() []field {
 	return []field{
 		optional("tunnelEnds", &n.TunnelEnds, addresses),
+		optional("tunnelPeers", &n.TunnelPeers, tunnelPeers),
 		optional("nat", &n.NAT, readNAT),
 		optional("drainTimeout", &n.DrainTimeout, durationWithin(0, maxDrainTimeout)),
+	}
+}
+
+// maxTunnelPeers is the size of the data plane's table.
+const maxTunnelPeers = 1024
+
+func tunnelPeers(v value, to *[]netip.Prefix) {
+	list(prefix)(v, to)
+	if len(*to) > maxTunnelPeers {
+		v.failf("%d prefixes are too many: want at most %d", len(*to), maxTunnelPeers)
+	}
+}
+
+// checkTunnels rejects tunnel end points without peers: only the outer source address says
+// who sent a segment's frame.
+func (n *Node) checkTunnels(v value) {
+	if v.failedAny("tunnelEnds", "tunnelPeers") {
+		return
+	}
+	switch ends, peers := len(n.TunnelEnds), len(n.TunnelPeers); {
+	case ends > 0 && peers == 0:
+		v.at("tunnelEnds").failf("want tunnelPeers too: the prefixes of the hosts that send VXLAN and Geneve frames to this node")
+	case ends == 0 && peers > 0:
+		v.at("tunnelPeers").failf("only with tunnelEnds")
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
-const overlayInput = `node: {name: lb1, interfaces: [eth0], tunnelEnds: [10.0.2.11, "fd00:2::11"]}
+const overlayInput = `node: {name: lb1, interfaces: [eth0], tunnelEnds: [10.0.2.11, "fd00:2::11"], tunnelPeers: [10.0.2.0/24, "fd00:2::/64"]}
 services:
 - name: web
   address: 10.1.1.1
@@ -36,6 +36,10 @@ func TestParseOverlay(t *testing.T) {
 	if diff := cmp.Diff(ends, c.Node.TunnelEnds, equateAddresses()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
+	peers := []netip.Prefix{netip.MustParsePrefix("10.0.2.0/24"), netip.MustParsePrefix("fd00:2::/64")}
+	if diff := cmp.Diff(peers, c.Node.TunnelPeers, equateAddresses()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
 	want := []lb.Backend{{
 		Address: netip.MustParseAddr("192.168.0.9"), Port: 80, Weight: 1, TunnelEnd: netip.MustParseAddr("fd00:2::21"),
 		MAC: lb.MAC{2, 0, 0, 0, 0, 9}, Segment: lb.Segment{Type: lb.SegmentGeneve, ID: 7},
@@ -47,10 +51,15 @@ func TestParseOverlay(t *testing.T) {
 
 func TestOverlayErrors(t *testing.T) {
 	for name, test := range map[string]struct{ old, new, want string }{
-		"no tunnel ends": {`, tunnelEnds: [10.0.2.11, "fd00:2::11"]`, "",
+		"no tunnel ends": {`, tunnelEnds: [10.0.2.11, "fd00:2::11"], tunnelPeers: [10.0.2.0/24, "fd00:2::/64"]`, "",
 			"f:6:19: services[0].segment.type: vxlan frames arrive at tunnel end points of this node: node.tunnelEnds has none"},
-		"empty tunnel ends": {`[10.0.2.11, "fd00:2::11"]`, "[]",
+		"empty tunnel ends": {`[10.0.2.11, "fd00:2::11"], tunnelPeers: [10.0.2.0/24, "fd00:2::/64"]`, "[]",
 			"f:6:19: services[0].segment.type: vxlan frames arrive at tunnel end points of this node: node.tunnelEnds has none"},
+		"no tunnel peers": {`, tunnelPeers: [10.0.2.0/24, "fd00:2::/64"]`, "",
+			"f:1:51: node.tunnelEnds: want tunnelPeers too: the prefixes of the hosts that send VXLAN and Geneve frames to this node"},
+		"tunnel peers only": {`, tunnelEnds: [10.0.2.11, "fd00:2::11"]`, "",
+			`f:1:52: node.tunnelPeers: only with tunnelEnds
+f:6:19: services[0].segment.type: vxlan frames arrive at tunnel end points of this node: node.tunnelEnds has none`},
 		"bad tunnel ends": {"[10.0.2.11,", "[10.0.2.11, 10.0.2.11, \"::1\", x,",
 			`f:1:63: node.tunnelEnds[1]: 10.0.2.11 is given twice
 f:1:74: node.tunnelEnds[2]: ::1 is a loopback address: want one that others can reach

@@ -238,6 +238,7 @@ func (c *Config) checkReload(next *Config) error {
 	changes.compare("node.name", c.Node.Name, next.Node.Name)
 	changes.compare("node.interfaces", c.Node.Interfaces, next.Node.Interfaces)
 	changes.compare("node.tunnelEnds", c.Node.TunnelEnds, next.Node.TunnelEnds)
+	changes.compare("node.tunnelPeers", c.Node.TunnelPeers, next.Node.TunnelPeers)
 	changes.compare("node.nat.addresses", c.Node.NAT.Addresses, next.Node.NAT.Addresses)
 	changes.compare("node.nat.ports", c.Node.NAT.Ports, next.Node.NAT.Ports)
 	changes.compare("dataplane.kind", c.Dataplane.Kind, next.Dataplane.Kind)

@@ -43,14 +43,14 @@ func services() []lb.Service {
 // world is an agent on the fake data plane, served on a socket.
 type world struct {
 	*observed.Agent
-	t      *testing.T
+	t      testing.TB
 	socket string
 	// broken makes every call of the data plane fail.
 	broken atomic.Bool
 }
 
 // newWorld programs the services and serves them until the test ends.
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	w := &world{t: t, socket: filepath.Join(t.TempDir(), "agent.sock")}
 	w.Agent = observed.New(t, observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Started: started,
@@ -96,7 +96,7 @@ func (w *world) Reload(context.Context) error {
 }
 
 // decode reads an answer of the client into to.
-func decode[T any](t *testing.T, body []byte, err error) T {
+func decode[T any](t testing.TB, body []byte, err error) T {
 	t.Helper()
 	var to T
 	if err == nil {

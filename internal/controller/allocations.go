@@ -137,6 +137,7 @@ func (l *allocations) StatusWritten(owner alloc.Owner, shown []netip.Addr) {
 	defer l.mu.Unlock()
 	l.free(func(g *reservation) bool { return g.owner == owner && !slices.Contains(shown, g.address) })
 	l.serveWaiting()
+	l.dropEmpty()
 }
 
 // Release frees all addresses of an owner that was deleted, or has none in its status and
@@ -151,6 +152,7 @@ func (l *allocations) Release(owner alloc.Owner) {
 	}
 	l.free(func(g *reservation) bool { return g.owner == owner })
 	l.serveWaiting()
+	l.dropEmpty()
 }
 
 func (l *allocations) update(r *record, q addressRequest) {
@@ -326,6 +328,11 @@ func (l *allocations) spaceOf(s lb.Segment) *alloc.Allocator {
 		space.SetPools([]alloc.Pool{{Name: anyAddress, Ranges: []netipx.IPRange{four, six}}})
 	}
 	return space
+}
+
+// dropEmpty removes the allocators of networks without addresses.
+func (l *allocations) dropEmpty() {
+	maps.DeleteFunc(l.tagged, func(_ lb.Segment, space *alloc.Allocator) bool { return space.Empty() })
 }
 
 // reservation is a former address of an owner that its status may still show. In the

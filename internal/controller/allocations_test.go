@@ -6,14 +6,17 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"go4.org/netipx"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 func owner(name string) alloc.Owner {
@@ -233,6 +236,11 @@ func TestSegments(t *testing.T) {
 	compare(t, "7, while it is being left", l.Get(owner("again")).Addresses, nil)
 	l.StatusWritten(owner("seven"), nil)
 	compare(t, "7, afterwards", l.Get(owner("again")).Addresses, addresses("192.0.2.0"))
+	l.Release(owner("again"))
+	l.Release(owner("seven"))
+	if len(l.tagged) > 0 {
+		t.Errorf("allocators of networks without addresses: %v", l.tagged)
+	}
 }
 
 // Who shares an address is one unit.
@@ -257,5 +265,22 @@ func TestUnits(t *testing.T) {
 	}
 	if usage := l.Usage("main"); usage.IPv4.Assigned != 2 || usage.IPv4.Size != 4 {
 		t.Errorf("usage %+v", usage)
+	}
+}
+
+// A Service with too many ports gets no address.
+func TestTooManyPorts(t *testing.T) {
+	svc := &corev1.Service{}
+	svc.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol}
+	for i := range 10_000 {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Port: int32(i + 1), Protocol: corev1.ProtocolSCTP})
+	}
+	w, err := serviceRequest(svc)
+	if err == nil || !strings.HasPrefix(err.Error(), "spec.ports: 10000 are too many: want at most 1000") || w.Invalid == nil || len(w.Families) > 0 {
+		t.Errorf("%.80v; families %v, invalid: %v", err, w.Families, w.Invalid)
+	}
+	svc.Spec.Ports = svc.Spec.Ports[:spec.MaxPorts]
+	if w, err := serviceRequest(svc); w.Invalid != nil || strings.Count(err.Error(), "\n") != spec.MaxPorts-1 {
+		t.Errorf("invalid: %v, %.80v", w.Invalid, err)
 	}
 }

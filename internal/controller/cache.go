@@ -33,7 +33,7 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 		scope   meta.RESTScope
 		kinds   []string
 	}{
-		{core, meta.RESTScopeNamespace, []string{"Service", "Pod"}},
+		{core, meta.RESTScopeNamespace, []string{"Service", "Pod", "Secret"}},
 		{core, meta.RESTScopeRoot, []string{"Node", "Namespace"}},
 		{own, meta.RESTScopeNamespace, []string{"LoadBalancer"}},
 		{own, meta.RESTScopeRoot, []string{"AddressPool", "LoadBalancerGroup"}},

@@ -21,7 +21,9 @@
 //  5. A new leader lists all objects at the API server itself. For objects whose status
 //     has room for an address it writes a new version before it assigns any address
 //     (initialSync): delayed writes of an earlier leader are then rejected by rule 1, and
-//     the earlier leader can't have read a newer version, by rule 4.
+//     the earlier leader can't have read a newer version, by rule 4. An object whose
+//     write the API server rejects for a minute is adopted without it, so that it delays
+//     no others: a policy that rejects it rejects an earlier leader's write too.
 package controller
 
 import (
@@ -71,6 +73,9 @@ type Options struct {
 	// MetricsSecure serves metrics over TLS, to clients that authenticate with a token and
 	// are authorized to get /metrics.
 	MetricsSecure bool
+	// HashSeedSecret is a Secret in Namespace that gets a random hash seed if it has none;
+	// empty for none.
+	HashSeedSecret string
 	// AgentGrace is how long an agent may be not ready before a spare node replaces its
 	// node.
 	AgentGrace time.Duration
@@ -113,8 +118,13 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	d.events = mgr.GetEventRecorder(leaseName)
 	f := &cacheFiller{deps: d, cache: mgr.GetCache(), done: make(chan struct{})}
 	if err := errors.Join(mgr.Add(everywhere(f.fill)), mgr.AddReadyzCheck("cache", f.ready),
-		mgr.Add(manager.RunnableFunc(initialSync{d}.run)), addReconcilers(mgr, d)); err != nil {
+		mgr.Add(manager.RunnableFunc(initialSync{deps: d}.run)), addReconcilers(mgr, d)); err != nil {
 		return err
+	}
+	if options.HashSeedSecret != "" {
+		if err := mgr.Add(manager.RunnableFunc(d.writeSeed)); err != nil {
+			return err
+		}
 	}
 	return mgr.Start(ctx)
 }

@@ -22,10 +22,19 @@ import (
 
 // initialSync reads the decisions of earlier leaders, and invalidates their pending writes.
 // It runs once this process is the leader, before any reconciler does.
-type initialSync struct{ *deps }
+type initialSync struct {
+	*deps
+	// until is when an object whose write the API server rejects is adopted without it.
+	until time.Time
+}
+
+// rejectionTimeout is how long an initial sync retries rejected writes: the default time-out of
+// requests at an API server, after which one that an earlier leader began has ended.
+const rejectionTimeout = time.Minute
 
 func (t initialSync) run(ctx context.Context) error {
 	started := time.Now()
+	t.until = started.Add(rejectionTimeout)
 	var held []adopted
 	err := t.retry(ctx, "initial sync", func() (err error) {
 		if err = t.readPools(ctx); err == nil {
@@ -179,14 +188,17 @@ func fence(conditions *[]metav1.Condition, kind string) {
 // concurrently, or the write changed nothing, it is read again and retry is true.
 func (t initialSync) fenceWrite(ctx context.Context, object, base client.Object) (retry bool, err error) {
 	written, err := t.patchStatus(ctx, object, base)
-	if err == nil && written || apierrors.IsInvalid(err) {
+	switch {
+	case err == nil && written || apierrors.IsInvalid(err):
 		return false, nil // nor can an earlier leader write it
-	}
-	if err != nil && !apierrors.IsConflict(err) {
+	case isRejection(err) && time.Now().After(t.until):
+		t.log.Warn("object can't be written, its address is assigned when it can", "object", client.ObjectKeyFromObject(object), "error", err)
+		return false, nil
+	case err != nil && !isRejection(err) && !apierrors.IsConflict(err):
 		return false, err
-	}
-	if err == nil {
-		// Timestamps have seconds: the last fence was in the same second.
+	case !apierrors.IsConflict(err):
+		// Timestamps have seconds: the last fence was in the same second. A policy or a webhook
+		// that rejects the object may be changed.
 		select {
 		case <-time.After(time.Second):
 		case <-ctx.Done():
@@ -194,4 +206,10 @@ func (t initialSync) fenceWrite(ctx context.Context, object, base client.Object)
 		}
 	}
 	return true, t.live.Get(ctx, client.ObjectKeyFromObject(object), object)
+}
+
+// isRejection reports whether the API server rejects a write because of its content, as a
+// policy or a webhook does, and not because it is unavailable.
+func isRejection(err error) bool {
+	return apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err)
 }

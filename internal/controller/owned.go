@@ -52,8 +52,11 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 	releasing.LastTransitionTime = metav1.NewTime(time.Now()) // so that each write creates a new version
 	set(conditions, releasing)
 	written, err := o.patchStatus(ctx, s.object(), base)
-	if err != nil || !written {
-		return allocation{}, time.Second, err
+	switch {
+	case err != nil:
+		return allocation{}, 0, err // retried with backoff
+	case !written:
+		return allocation{}, time.Second, nil
 	}
 	o.allocations.StatusWritten(req.Owner, s.shown())
 	o.enqueueCounts()

@@ -59,16 +59,19 @@ func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
 	for _, family := range svc.Spec.IPFamilies {
 		w.Families = append(w.Families, familyOf(family))
 	}
-	for _, port := range svc.Spec.Ports {
+	ports, tooMany := spec.Ports(svc)
+	errs := []error{err, tooMany}
+	for _, port := range ports {
 		p, served := spec.Protocol(port.Protocol)
 		if !served {
-			err = errors.Join(err, fmt.Errorf("port %d: %s is not served: want TCP or UDP", port.Port, port.Protocol))
+			errs = append(errs, fmt.Errorf("port %d: %s is not served: want TCP or UDP", port.Port, port.Protocol))
 			continue
 		}
 		w.Ports = append(w.Ports, alloc.Port{Number: uint16(port.Port), Protocol: p})
 	}
+	err = errors.Join(errs...)
 	// An address other than the requested one would be worse than none.
-	addressing := about(err, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, "spec.loadBalancerIP")
+	addressing := about(err, v1alpha1.AnnotationAddresses, v1alpha1.AnnotationAddressPool, v1alpha1.AnnotationSharingKey, "spec.loadBalancerIP", "spec.ports")
 	if addressing != nil {
 		w = w.reject(reasonBadAnnotation, addressing)
 		w.KeepKey = about(err, v1alpha1.AnnotationSharingKey) != nil

@@ -53,6 +53,10 @@ type Limits struct {
 type Attacher interface {
 	// Attach is called once, when the first services have been programmed.
 	Attach(ctx context.Context) error
+	// KeepAttached attaches interfaces again that are deleted and created again, from
+	// Attach until ctx ends. It calls report when the reason changes why packets of a
+	// configured interface don't reach the data plane; nil is that all do.
+	KeepAttached(ctx context.Context, report func(missing error))
 }
 
 // Discarder is a data plane that discards packets for addresses without a service, which
@@ -157,12 +161,14 @@ type Tracking struct {
 	Hits    uint64 `json:"hits"`
 	Misses  uint64 `json:"misses"`
 	Inserts uint64 `json:"inserts"`
+	// Unrecorded counts new flows that were not recorded, as there were too many.
+	Unrecorded uint64 `json:"unrecorded"`
 }
 
 // Add returns the sum of two services'.
 func (t Tracking) Add(o Tracking) Tracking {
 	return Tracking{
 		Unstable: t.Unstable + o.Unstable, Flows: t.Flows + o.Flows, Evictions: t.Evictions + o.Evictions,
-		Hits: t.Hits + o.Hits, Misses: t.Misses + o.Misses, Inserts: t.Inserts + o.Inserts,
+		Hits: t.Hits + o.Hits, Misses: t.Misses + o.Misses, Inserts: t.Inserts + o.Inserts, Unrecorded: t.Unrecorded + o.Unrecorded,
 	}
 }

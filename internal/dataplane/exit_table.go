@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Code generated from bpf/core/stats.h; DO NOT EDIT.
+// Code generated from bpf/core/exit.h; DO NOT EDIT.
 
 package dataplane
 
@@ -12,6 +12,7 @@ var exitTexts = map[string]string{
 	"pass_fragment":         "a later IP fragment to an address that has no service",
 	"pass_extension_header": "too many IPv6 extension headers",
 	"pass_not_tcp_udp":      "neither TCP nor UDP, nor ICMP about a flow",
+	"pass_not_tunnel_peer":  "VXLAN or Geneve to a tunnel end point of this node, from a host that is not in tunnelPeers",
 	"pass_overlay":          "VXLAN or Geneve without an identifier, a control packet, or critical options",
 	"pass_not_vip":          "no service at the destination",
 	"pass_from_peer":        "a peer has balanced the packet and sent it to this node",
@@ -21,7 +22,7 @@ var exitTexts = map[string]string{
 	"drop_too_big":          "larger than the MTU towards the backend, tunnel header included",
 	"drop_headroom":         "no room in front of the frame for another header",
 	"drop_loop":             "the next hop is the host that sent the frame",
-	"drop_answer_limit":     "the rate limit of answers, or of look-ups at peers, is exceeded",
+	"drop_answer_limit":     "the rate limit of answers, of look-ups at peers, or of ICMP errors for servers, is exceeded",
 	"drop_source_denied":    "the client is not allowed to use the service",
 	"drop_source_limit":     "the client's limit of new flows is exceeded",
 	"drop_service_limit":    "the service's limit of new flows is exceeded",

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the generated texts of exits")
 
 // Where the texts of exits are written by hand, and where they are generated.
 const (
-	exitSource = "../../bpf/core/stats.h"
+	exitSource = "../../bpf/core/exit.h"
 	exitTable  = "exit_table.go"
 	exitPage   = "../../docs/reference/exits.md"
 )
@@ -25,7 +25,7 @@ const pageHead = `# Exits
 
 Every packet that a balancer receives leaves the XDP data plane through exactly one exit, which counts it: the label
 ` + "`" + `exit` + "`" + ` of ` + "`" + `fairlead_dataplane_packets_total` + "`" + ` ([metrics](metrics.md)) and what ` + "`" + `fairlead trace` + "`" + ` shows for one packet.
-This page is generated from ` + "`" + `enum counter` + "`" + ` in [bpf/core/stats.h](../../bpf/core/stats.h).
+This page is generated from ` + "`" + `enum counter` + "`" + ` in [bpf/core/exit.h](../../bpf/core/exit.h).
 `
 
 var (
@@ -59,7 +59,7 @@ func generate(t *testing.T) (table, page string) {
 		fmt.Fprintf(&rows, "%q: %q,\n", name, words)
 		fmt.Fprintf(&text, "| `%s` | %s |\n", name, words)
 	}
-	code := "// SPDX-License-Identifier: Apache-2.0\n\n// Code generated from bpf/core/stats.h; DO NOT EDIT.\n\n" +
+	code := "// SPDX-License-Identifier: Apache-2.0\n\n// Code generated from bpf/core/exit.h; DO NOT EDIT.\n\n" +
 		"package dataplane\n\nvar exitTexts = map[string]string{\n" + rows.String() + "}\n"
 	formatted, err := format.Source([]byte(code))
 	if err != nil {

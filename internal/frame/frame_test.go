@@ -103,7 +103,7 @@ func FuzzSummary(f *testing.F) {
 var moment = time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
 
 // classic is a pcap file with one packet of which only a part was captured.
-func classic(t *testing.T, link layers.LinkType, data []byte, length int) []byte {
+func classic(t testing.TB, link layers.LinkType, data []byte, length int) []byte {
 	t.Helper()
 	var file bytes.Buffer
 	w := pcapgo.NewWriter(&file)
@@ -115,7 +115,7 @@ func classic(t *testing.T, link layers.LinkType, data []byte, length int) []byte
 	return file.Bytes()
 }
 
-func nextGeneration(t *testing.T, data []byte) []byte {
+func nextGeneration(t testing.TB, data []byte) []byte {
 	t.Helper()
 	var file bytes.Buffer
 	w, err := pcapgo.NewNgWriter(&file, layers.LinkTypeEthernet)
@@ -174,4 +174,25 @@ func TestCaptureRefuses(t *testing.T) {
 	if _, err := c.Next(); err == nil || !strings.Contains(err.Error(), "link type") {
 		t.Errorf("a wireless frame: error %v", err)
 	}
+}
+
+// FuzzCapture shows that a damaged capture ends with an error, and that what is read is
+// no larger than a packet can be.
+func FuzzCapture(f *testing.F) {
+	frame, err := Description{From: from4, To: to4, Protocol: TCP, Flags: SYN}.Build()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(classic(f, layers.LinkTypeEthernet, frame, len(frame)))
+	f.Add(classic(f, linkLinuxSLL2, frame, 1500))
+	f.Add(nextGeneration(f, frame))
+	f.Fuzz(func(t *testing.T, file []byte) {
+		c, err := NewCapture(bytes.NewReader(file))
+		for err == nil {
+			var p Captured
+			if p, err = c.Next(); len(p.Frame) > len(file)+1<<16+14 {
+				t.Errorf("packet of %d bytes in a file of %d", len(p.Frame), len(file))
+			}
+		}
+	})
 }

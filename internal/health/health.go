@@ -46,9 +46,9 @@ var ErrPending = errors.New("not known yet")
 // the same time.
 type Prober interface {
 	// Probe sends one probe, until ctx ends. Its error says in a few stable words why
-	// the answer isn't a healthy one; it is context.DeadlineExceeded if there was none
-	// in time, Unresponsive if there can't be one, and has ErrLocal in its chain if it
-	// says nothing about the backend.
+	// the answer isn't a healthy one; it has context.Canceled in its chain, or
+	// context.DeadlineExceeded, if there was none in time, is Unresponsive if there
+	// can't be one, and has ErrLocal in its chain if it says nothing about the backend.
 	Probe(ctx context.Context, path Path) error
 }
 

@@ -34,6 +34,14 @@ func newMachine(check *lb.HealthCheck, healthy bool) machine {
 	return m
 }
 
+// resume continues with what an earlier process knew.
+func (m *machine) resume(earlier State) {
+	earlier.Checked, earlier.Share = true, lb.WholeShare
+	if m.State = earlier; m.Silent {
+		m.quiet = m.fall
+	}
+}
+
 // configure changes how results are judged from now on. What is known stays.
 func (m *machine) configure(check *lb.HealthCheck) {
 	m.rise, m.fall, m.slowStart = check.Rise, check.Fall, check.SlowStart

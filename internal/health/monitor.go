@@ -19,11 +19,15 @@ type Config struct {
 	Prober func(*lb.HealthCheck) Prober
 	// Probes is how many probes may be on their way at the same time; more than 0.
 	Probes int
-	// Report is called with new verdicts, by one goroutine and in order: first how a
-	// backend counts before its first probe, then every change of Known, Healthy and
-	// Share.
-	Report func([]Verdict)
-	Log    *slog.Logger
+	// Report is called, by one goroutine, when there are new verdicts: first how a
+	// backend counts before its first probe, then on every change of Known, Healthy and
+	// Share. They are as take returns them; it returns each once, and is called before
+	// Report returns.
+	Report func(take func() []Verdict)
+	// Earlier are verdicts of an earlier process by Identity. The backends of the first
+	// services have them.
+	Earlier map[string]State
+	Log     *slog.Logger
 }
 
 // Monitor probes the backends of services. A backend that several services check in
@@ -149,9 +153,7 @@ func (m *Monitor) deliver(ctx context.Context) {
 			return
 		case <-time.After(gather):
 		}
-		if verdicts := m.takeChanged(); len(verdicts) > 0 {
-			m.config.Report(verdicts)
-		}
+		m.config.Report(m.takeChanged)
 	}
 }
 

@@ -218,3 +218,22 @@ func TestTroubleOfThisNodeChangesNothing(t *testing.T) {
 		}
 	})
 }
+
+// A reporter that is late gets verdicts as they are then, not as they were.
+func TestLateReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		late := make(chan struct{})
+		w.Monitor.config.Report = func(take func() []Verdict) {
+			<-late
+			w.take(take)
+		}
+		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
+		w.run()
+		time.Sleep(time.Second / 2)
+		w.breaks("10.0.0.1", errRefused)
+		time.Sleep(4 * time.Second)
+		close(late)
+		w.expect("10.1.1.1 10.0.0.1:80 unhealthy")
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -67,8 +68,10 @@ func (m *Monitor) probe(ctx context.Context, t *target) {
 	err := t.open(m.config.Paths) // takes none of the probe's time: it may be the first way of all
 	start := time.Now()
 	if err == nil {
-		limited, cancel := context.WithTimeout(ctx, t.check.Timeout)
-		err = t.prober.Probe(limited, t.path)
+		limited, cancel := limit(ctx, t.check.Timeout)
+		if err = t.prober.Probe(limited, t.path); errors.Is(err, context.Canceled) {
+			err = context.DeadlineExceeded
+		}
 		cancel()
 	}
 	now := time.Now()
@@ -81,6 +84,32 @@ func (m *Monitor) probe(ctx context.Context, t *target) {
 	}
 	if log && ctx.Err() == nil {
 		m.config.Log.Warn("health check failed locally", "backend", t.key.backend.Address, "error", err)
+	}
+}
+
+// timeoutSteps is how many steps a time-out has: more than a probe has round trips.
+const timeoutSteps = 8
+
+// limit returns a context that is canceled after a time-out in which this process was
+// running. Each step begins when the end of the last one has been noticed, and answers
+// that arrived before have been read. So a process that is short of processor time, or
+// was stopped, extends the time-out by its own delay, once for each step.
+func limit(ctx context.Context, timeout time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var timer *time.Timer
+	steps := 0
+	timer = stopped(func() {
+		runtime.Gosched() // timers have priority over goroutines whose sockets are ready
+		if steps++; steps == timeoutSteps {
+			cancel()
+		} else if ctx.Err() == nil {
+			timer.Reset(timeout / timeoutSteps)
+		}
+	})
+	timer.Reset(timeout / timeoutSteps)
+	return ctx, func() {
+		timer.Stop()
+		cancel()
 	}
 }
 

@@ -42,6 +42,7 @@ func (m *Monitor) enrolAll(changed []lb.Service, removed func() []lb.VIP) {
 	}
 	r.settle()
 	r.startNew()
+	m.config.Earlier = nil
 	m.mu.Unlock()
 	for _, release := range r.released {
 		release()
@@ -91,12 +92,20 @@ func (r *targetChange) enrol(s subject, svc *lb.Service, backend lb.Backend, key
 	}
 	_, present := r.present[s.vip][s.backend]
 	joins := !present && r.present != nil // a running agent's service didn't have it before
+	if svc.Ephemeral && svc.Forward == lb.DSR && backend.Own() {
+		joins = false // other nodes may have probed this node's pod already, and relay its flows here
+	}
 	healthy := svc.Health.Initially == lb.InitiallyHealthy || svc.Health.Initially == lb.InitiallyAuto && !joins
 	if b != nil { // its check has changed
 		healthy = b.Healthy
 		r.remove(b)
 	}
 	b = &member{subject: s, machine: newMachine(svc.Health, healthy), passive: svc.Health.Passive}
+	if len(r.config.Earlier) > 0 {
+		if earlier, found := r.config.Earlier[Identity(svc, backend)]; found {
+			b.resume(earlier)
+		}
+	}
 	m := r.Monitor
 	b.growth = stopped(func() { m.grow(b) })
 	b.target = r.target(svc, backend, key)

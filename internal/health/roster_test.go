@@ -3,6 +3,7 @@
 package health
 
 import (
+	"context"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -165,6 +166,24 @@ func TestInitially(t *testing.T) {
 	}
 }
 
+// A pod that joins its own node counts as healthy at once, for flows that other nodes relay.
+func TestInitiallyOwnPod(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.takes = 5 * time.Millisecond
+		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
+		w.run()
+		time.Sleep(time.Second / 2)
+		w.reported()
+		pods := service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2", "10.0.0.3")
+		pods.Forward, pods.Ephemeral = lb.DSR, true
+		pods.Backends[2].Node = netip.MustParseAddr("10.0.9.1")
+		w.Set([]lb.Service{pods})
+		time.Sleep(2 * time.Millisecond)
+		w.expect("10.1.1.1 10.0.0.2:80 perhaps healthy", "10.1.1.1 10.0.0.3:80 perhaps unhealthy")
+	})
+}
+
 // A backend that had flows before its service got a check keeps them.
 func TestFirstCheckOfAServiceTakesNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -238,5 +257,60 @@ func TestComingAndGoing(t *testing.T) {
 		if len(w.States()) != 20 || w.open != 20 {
 			t.Errorf("%d states, %d paths at the end", len(w.States()), w.open)
 		}
+	})
+}
+
+// A new process begins with the verdicts of an earlier one, by which a backend returns
+// or not as if there had been no restart. A changed check or backend doesn't have them.
+func TestEarlierVerdicts(t *testing.T) {
+	dead := State{Known: true, Silent: true, Reason: "timed out after 500ms", Since: time.Unix(1, 0)}
+	own := service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2")
+	for name, test := range map[string]struct {
+		change func(*lb.Service)
+		want   string
+	}{
+		"same":        {func(*lb.Service) {}, "silent"},
+		"rise":        {func(s *lb.Service) { s.Health.Rise = 1 }, "silent"},
+		"weight":      {func(s *lb.Service) { s.Backends[0].Weight = 2 }, "silent"},
+		"path":        {func(s *lb.Service) { s.Health.Type, s.Health.Path = lb.HealthHTTP, "/" }, "perhaps healthy"},
+		"header":      {func(s *lb.Service) { s.Health.Headers = map[string]string{"a": "b"} }, "perhaps healthy"},
+		"check port":  {func(s *lb.Service) { s.Health.Port = 81 }, "perhaps healthy"},
+		"mode":        {func(s *lb.Service) { s.Forward = lb.L2DSR }, "perhaps healthy"},
+		"VIP":         {func(s *lb.Service) { s.Address = netip.MustParseAddr("10.1.1.2") }, "perhaps healthy"},
+		"backend MAC": {func(s *lb.Service) { s.Backends[0].MAC = lb.MAC{2} }, "perhaps healthy"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.takes = 5 * time.Millisecond
+				w.config.Earlier = map[string]State{Identity(&own, own.Backends[0]): dead}
+				svc := service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2")
+				test.change(&svc)
+				w.Set([]lb.Service{svc})
+				w.run()
+				time.Sleep(2 * time.Millisecond)
+				vip := svc.Address.String()
+				w.expect(vip+" 10.0.0.1:80 "+test.want, vip+" 10.0.0.2:80 perhaps healthy")
+				w.breaks("10.0.0.1", context.DeadlineExceeded)
+				w.breaks("10.0.0.2", context.DeadlineExceeded)
+				time.Sleep(10 * time.Millisecond)
+				w.expect() // no probe brought anything that isn't known
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.takes = 5 * time.Millisecond
+		w.config.Earlier = map[string]State{Identity(&own, own.Backends[0]): dead}
+		w.Set([]lb.Service{own})
+		w.run()
+		time.Sleep(10 * time.Millisecond)
+		w.reported()
+		time.Sleep(1100 * time.Millisecond)
+		w.expect("10.1.1.1 10.0.0.1:80 healthy") // by two successes
+		w.Set(nil)
+		w.Set([]lb.Service{own})
+		time.Sleep(2 * time.Millisecond)
+		w.expect("10.1.1.1 10.0.0.1:80 perhaps unhealthy", "10.1.1.1 10.0.0.2:80 perhaps unhealthy")
 	})
 }

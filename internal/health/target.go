@@ -4,6 +4,7 @@ package health
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -35,6 +36,16 @@ func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
 		k.vip, k.segment, k.forward = svc.Address, svc.Segment, svc.Forward
 	}
 	return k
+}
+
+// Identity names a backend of a service and its check, for example "10.1.1.1:80/tcp
+// 10.0.0.1:80 1f2e3d4c5b6a7988". It differs if anything does by which the backend is
+// reached or probed, and is the same in another process. Of the check it has a digest,
+// because headers may be secrets.
+func Identity(svc *lb.Service, b lb.Backend) string {
+	own := newTargetKey(svc, b, "")
+	digest := sha256.Sum256(fmt.Appendf(nil, "%s %+v %d %s", svc.Forward, own.backend, own.port, svc.Health.WireKey()))
+	return fmt.Sprintf("%s %s %x", svc.VIP, b.ID(), digest[:8])
 }
 
 // target is what is probed: one backend in one way.

@@ -19,7 +19,7 @@ import (
 func TestUpdateIsSet(t *testing.T) {
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	newMonitor := func() *Monitor {
-		return New(Config{Paths: DirectPaths{}, Prober: func(*lb.HealthCheck) Prober { return nil }, Probes: 1, Report: func([]Verdict) {}, Log: slog.New(slog.DiscardHandler)})
+		return New(Config{Paths: DirectPaths{}, Prober: func(*lb.HealthCheck) Prober { return nil }, Probes: 1, Report: func(take func() []Verdict) { take() }, Log: slog.New(slog.DiscardHandler)})
 	}
 	updated, whole := newMonitor(), newMonitor()
 	want := map[lb.VIP]lb.Service{}

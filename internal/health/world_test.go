@@ -110,7 +110,8 @@ func (w *world) Probe(ctx context.Context, path Path) error {
 	return err
 }
 
-func (w *world) take(verdicts []Verdict) {
+func (w *world) take(take func() []Verdict) {
+	verdicts := take()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.verdicts = append(w.verdicts, verdicts...)

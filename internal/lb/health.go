@@ -135,8 +135,8 @@ type Initially uint8
 // The initial states. The zero value is the default.
 const (
 	// InitiallyAuto is unhealthy for a backend added to a service of a running agent, so that a
-	// dead one never gets a flow. All others are healthy, or as an earlier check found: neither
-	// a start of the agent nor a new check removes backends.
+	// dead one never gets a flow. All others are healthy, or as an earlier agent or check found:
+	// neither a start of the agent nor a new check removes backends.
 	InitiallyAuto Initially = iota
 	// InitiallyHealthy and InitiallyUnhealthy make no such difference.
 	InitiallyHealthy

@@ -3,6 +3,7 @@
 package lb
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"reflect"
@@ -118,6 +119,10 @@ type Service struct {
 	// effect, so that active flows keep their backend; 0 changes at once. Other protocols
 	// don't need it.
 	Learn time.Duration `json:"learn,omitzero"`
+	// Ephemeral says that backends exist as long as they are listed, as pods do. UDP flows
+	// have no end, so those of a removed backend go to others at once; otherwise they stay
+	// while they are active.
+	Ephemeral bool `json:"ephemeral,omitempty"`
 	// Sources are the source prefixes that are allowed and denied.
 	Sources Sources `json:"sources,omitzero"`
 	// Limits are the rate limits of new flows.
@@ -241,6 +246,11 @@ type FlowLimits struct {
 	// client: an IPv4 address or an IPv6 /64. 0 is unlimited.
 	NewFlows          int `json:"newFlows,omitzero"`
 	NewFlowsPerSource int `json:"newFlowsPerSource,omitzero"`
+}
+
+// Or returns the limits, with those of another for the unlimited ones.
+func (l FlowLimits) Or(o FlowLimits) FlowLimits {
+	return FlowLimits{NewFlows: cmp.Or(l.NewFlows, o.NewFlows), NewFlowsPerSource: cmp.Or(l.NewFlowsPerSource, o.NewFlowsPerSource)}
 }
 
 func (l FlowLimits) check(f *findings, path string) {

@@ -83,6 +83,7 @@ func (t *table) rerouteThrough(before, now link) {
 	if !t.view.runs(before) && !t.view.runs(now) {
 		return
 	}
+	t.relinked = true
 	for _, e := range t.entries {
 		if len(e.route.paths) == 0 {
 			t.reroute(e)

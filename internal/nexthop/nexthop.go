@@ -96,6 +96,9 @@ type Result struct {
 // asking for a neighbour, and it has not failed to answer before.
 var ErrPending = errors.New("no answer yet")
 
+// ErrLocal is in the chain of a Result's error if the target is an address of this machine.
+var ErrLocal = errors.New("local address")
+
 // errIndirect is in the chain of a Result's error if a target that has to be
 // OnLink isn't, and may well be reached otherwise.
 var errIndirect = errors.New("not directly connected")

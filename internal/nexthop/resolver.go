@@ -38,8 +38,11 @@ type Resolver struct {
 	notify func(lb.VIP)
 	closed bool
 
-	// marked wakes the goroutine that settles; it has room for one wake-up.
-	marked  chan struct{}
+	// marked wakes the goroutine that settles, interfaces the reader of Interfaces;
+	// each has room for one wake-up.
+	marked     chan struct{}
+	interfaces chan struct{}
+
 	done    chan struct{}
 	running sync.WaitGroup
 }
@@ -64,6 +67,8 @@ func New(log *slog.Logger, interfaces []string) (*Resolver, error) {
 		notify: func(lb.VIP) {},
 		marked: make(chan struct{}, 1),
 		done:   make(chan struct{}),
+
+		interfaces: make(chan struct{}, 1),
 	}
 	if err := r.table.sync(); err != nil {
 		k.close()
@@ -114,6 +119,10 @@ func (r *Resolver) Notify(changed func(lb.VIP)) {
 	r.notify = changed
 }
 
+// Interfaces receives after an interface on which XDP runs may have been created, removed
+// or changed otherwise.
+func (r *Resolver) Interfaces() <-chan struct{} { return r.interfaces }
+
 // Close ends the following and gives the neighbours back to the kernel.
 func (r *Resolver) Close() error {
 	r.mu.Lock()
@@ -146,10 +155,15 @@ func (r *Resolver) listen() {
 		}
 		if err != nil {
 			r.log.Warn("next hops are read again", "error", err)
-			r.table.unsynced = true
+			r.table.unsynced, r.table.relinked = true, true
 		}
+		relinked := r.table.relinked
+		r.table.relinked = false
 		r.mu.Unlock()
-		r.wake()
+		wake(r.marked)
+		if relinked {
+			wake(r.interfaces)
+		}
 	}
 }
 
@@ -162,9 +176,9 @@ func (r *Resolver) stopped() bool {
 	}
 }
 
-func (r *Resolver) wake() {
+func wake(waiting chan<- struct{}) {
 	select {
-	case r.marked <- struct{}{}:
+	case waiting <- struct{}{}:
 	default:
 	}
 }
@@ -195,7 +209,7 @@ func (r *Resolver) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.table.tick()
-	r.wake()
+	wake(r.marked)
 }
 
 // settle notifies of the services that are reached differently now. After an error

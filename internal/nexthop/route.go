@@ -118,7 +118,7 @@ func (r *route) unusable(address netip.Addr) error {
 	case unix.RTN_UNSPEC:
 		return fmt.Errorf("no route to %s", address)
 	case unix.RTN_LOCAL:
-		return fmt.Errorf("%s is an address of this machine", address)
+		return reason{fmt.Errorf("%s is an address of this machine", address), ErrLocal}
 	case unix.RTN_BLACKHOLE:
 		return fmt.Errorf("route to %s is a blackhole", address)
 	case unix.RTN_UNREACHABLE:

@@ -48,6 +48,8 @@ type table struct {
 	// unsynced means that events may have been lost and nothing that is known
 	// counts, oldAddresses that view.addresses has to be read again.
 	unsynced, oldAddresses bool
+	// relinked means that there was an event of an interface on which XDP runs.
+	relinked bool
 }
 
 // entry is a followed target.

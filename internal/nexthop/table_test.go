@@ -438,3 +438,36 @@ func BenchmarkOneMorePod(b *testing.B) {
 		}
 	}
 }
+
+// An interface on which XDP runs, or another one by its name, is noticed when it comes, is
+// renamed or goes, and others aren't.
+func TestInterfacesOfXDP(t *testing.T) {
+	table, k := newFake(t)
+	events := func(happens func()) bool {
+		table.relinked = false
+		happens()
+		return table.relinked
+	}
+	other, again := k.device[eth0], k.device[eth0]
+	other.index, other.name = 900, "eth9"
+	again.index = 901
+	for _, c := range []struct {
+		what    string
+		happens func()
+		want    bool
+	}{
+		{"another device comes", func() { table.linkChanged(other) }, false},
+		{"the interface stays as it is", func() { table.linkChanged(k.device[eth0]) }, false},
+		{"the interface goes", func() { table.linkGone(eth0) }, true},
+		{"it comes again", func() { table.linkChanged(again) }, true},
+		{"it is renamed", func() {
+			again.name = "eth8"
+			table.linkChanged(again)
+		}, true},
+		{"another device goes", func() { table.linkGone(900) }, false},
+	} {
+		if got := events(c.happens); got != c.want {
+			t.Errorf("%s: noticed is %v, want %v", c.what, got, c.want)
+		}
+	}
+}

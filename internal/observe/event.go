@@ -22,7 +22,7 @@ import (
 // Event is something that happened.
 type Event struct {
 	Time time.Time `json:"time"`
-	// Kind is "health", "drain", "route" or "program".
+	// Kind is "health", "drain", "route", "program" or "flows".
 	Kind string `json:"kind"`
 	// Object is for example "web 10.0.0.21:80".
 	Object string `json:"object"`
@@ -79,6 +79,13 @@ func (r *Recorder) remember(kind, object, reason string) {
 func (r *Recorder) ProgramReplaced(reason string) {
 	r.log.Info("program replaced", slog.String("reason", reason))
 	r.remember("program", "data plane", "replaced: "+reason)
+}
+
+// FlowsUnrecorded records that a service has more new flows than are recorded
+// (docs/design/tracking.md).
+func (r *Recorder) FlowsUnrecorded(vip lb.VIP) {
+	r.log.Warn("too many new flows to record", slog.String("vip", vip.String()))
+	r.remember("flows", vip.String(), "too many new flows to record")
 }
 
 // RouteAnnounced records that a prefix is announced, or no longer leaving.

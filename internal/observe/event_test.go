@@ -109,6 +109,9 @@ msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
 			{func() { s.Drain(store.Drain{}) }, `msg="node draining" reason="an operator's command, or SIGTERM"`},
 			{func() { s.Undrain(store.Target{}) }, `msg="node no longer draining" reason="an operator's command"`},
 			{func() { recorder.ProgramReplaced("services need quic") }, `msg="program replaced" reason="services need quic"`},
+			{func() {
+				recorder.FlowsUnrecorded(lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP})
+			}, `msg="too many new flows to record" vip="tcp 10.1.1.1:80"`},
 		} {
 			time.Sleep(time.Second)
 			step.do()
@@ -120,7 +123,7 @@ msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
 		cancel()
 		<-ended
 		latest, count := recorder.Latest()
-		if count != 15 || len(latest) != 15 || latest[0].Kind != "program" || latest[14].Object != "web 10.0.0.2:80" {
+		if count != 16 || len(latest) != 16 || latest[0].Kind != "flows" || latest[15].Object != "web 10.0.0.2:80" {
 			t.Errorf("%d events remembered: %+v", count, latest)
 		}
 	})

@@ -64,7 +64,7 @@ func FormatFlows(flows Flows) string {
 		text += fmt.Sprintf("the latest %d of %d: --limit shows more\n", shown, flows.Matching)
 	}
 	tracking := flows.Tracking
-	return text + fmt.Sprintf("\n%s recorded, room for %d; %s unstable\nhits %d, misses %d, inserts %d, evictions %d\n",
+	return text + fmt.Sprintf("\n%s recorded, room for %d; %s unstable\nhits %d, misses %d, inserts %d, unrecorded %d, evictions %d\n",
 		counted(flows.Records, "flow", "flows"), flows.Capacity, counted(tracking.Unstable, "ring entry", "ring entries"),
-		tracking.Hits, tracking.Misses, tracking.Inserts, tracking.Evictions)
+		tracking.Hits, tracking.Misses, tracking.Inserts, tracking.Unrecorded, tracking.Evictions)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -28,6 +29,8 @@ type Settings struct {
 	// Forward is the forwarding mode; 0 for that of the group.
 	Forward lb.Forward
 	Health  Health
+	// Limits are those of each port; 0 for that of the group.
+	Limits lb.FlowLimits
 	// Group is the LoadBalancerGroup that serves the Service; empty for none.
 	Group string
 }
@@ -43,9 +46,22 @@ func ParseAnnotations(svc *corev1.Service) (Settings, error) {
 		SharingKey: r.sharingKey(),
 		Forward:    r.forward(),
 		Health:     r.health(),
+		Limits:     r.limits(),
 		Group:      r.name(v1alpha1.AnnotationGroup),
 	}
 	return s, errors.Join(r.errs...)
+}
+
+// MaxPorts is the number of ports of a Service that are served: the work for a Service grows
+// with the product of its ports and endpoints.
+const MaxPorts = 1000
+
+// Ports returns the ports of a Service that are served, and an error if there are more.
+func Ports(svc *corev1.Service) ([]corev1.ServicePort, error) {
+	if n := len(svc.Spec.Ports); n > MaxPorts {
+		return svc.Spec.Ports[:MaxPorts], lb.FieldError{Path: "spec.ports", Err: fmt.Errorf("%d are too many: want at most %d", n, MaxPorts)}
+	}
+	return svc.Spec.Ports, nil
 }
 
 // Protocol translates a port's protocol, TCP by default; false if it is not served.
@@ -137,4 +153,22 @@ func (r *reader) forward() lb.Forward {
 		return 0
 	}
 	return f
+}
+
+func (r *reader) limits() lb.FlowLimits {
+	return lb.FlowLimits{NewFlows: r.limit(v1alpha1.AnnotationNewFlows), NewFlowsPerSource: r.limit(v1alpha1.AnnotationNewFlowsPerSource)}
+}
+
+// limit reads a number of new flows per second; 0 without annotation.
+func (r *reader) limit(field string) int {
+	text, given := r.annotations[field]
+	if !given {
+		return 0
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > lb.MaxNewFlows {
+		r.fail(field, "bad number %q: want 1 to %d", text, lb.MaxNewFlows)
+		return 0
+	}
+	return n
 }

@@ -50,6 +50,7 @@ func TestParse(t *testing.T) {
 		"pool and key":    {[]string{"address-pool=office.eu", "sharing-key=a/b"}, spec.Settings{Pool: "office.eu", SharingKey: "a/b"}},
 		"group":           {[]string{"group=default"}, spec.Settings{Group: "default"}},
 		"forward":         {[]string{"forward=l2dsr"}, spec.Settings{Forward: lb.L2DSR}},
+		"limits":          {[]string{"new-flows=20000", "new-flows-per-source=50"}, spec.Settings{Limits: lb.FlowLimits{NewFlows: 20000, NewFlowsPerSource: 50}}},
 		"no health check": {[]string{"health-check=none"}, spec.Settings{Health: spec.Health{Given: true}}},
 		"tcp":             {[]string{"health-check=tcp"}, spec.Settings{Health: check(func(*lb.HealthCheck) {})}},
 		"http": {[]string{"health-check=http", "health-check-path=/ok?a=b", "health-check-port=8081", "health-check-interval=500ms"},
@@ -91,6 +92,8 @@ func TestErrors(t *testing.T) {
 		"interval":         {[]string{"health-check=tcp", "health-check-interval=1"}, `fairlead.io/health-check-interval: bad duration "1": want for example 500ms`},
 		"short interval":   {[]string{"health-check=tcp", "health-check-interval=1ms"}, "fairlead.io/health-check-interval: 1ms is out of range: want 10ms to 1h0m0s"},
 		"interval of none": {[]string{"health-check=none", "health-check-interval=1s"}, `fairlead.io/health-check-interval: not with fairlead.io/health-check "none"`},
+		"limit":            {[]string{"new-flows=0"}, `fairlead.io/new-flows: bad number "0": want 1 to 10000000`},
+		"limit of sources": {[]string{"new-flows-per-source=1e3"}, `fairlead.io/new-flows-per-source: bad number "1e3": want 1 to 10000000`},
 		"interval alone":   {[]string{"health-check-interval=1s"}, "fairlead.io/health-check-interval: only with fairlead.io/health-check"},
 	} {
 		t.Run(name, func(t *testing.T) {

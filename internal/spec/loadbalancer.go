@@ -75,6 +75,7 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Serv
 	for _, err := range errs {
 		t.fail("listener %s: sourceRanges%v", l.Name, err)
 	}
+	s.Limits = Limits(l.Limits)
 	health, err := HealthCheck(p.HealthCheck)
 	if err != nil {
 		t.fail("pool %s: healthCheck: %v", p.Name, err)
@@ -107,6 +108,11 @@ func Sources(prefixes []string, address netip.Addr) (s lb.Sources, errs []error)
 		s.Deny = []netip.Prefix{netip.PrefixFrom(address, 0).Masked()}
 	}
 	return s, errs
+}
+
+// Limits translates limits of new flows.
+func Limits(l v1alpha1.FlowLimits) lb.FlowLimits {
+	return lb.FlowLimits{NewFlows: int(l.NewFlows), NewFlowsPerSource: int(l.NewFlowsPerSource)}
 }
 
 // SetDefaults sets what follows from the mode and the protocol: mode nat learns no

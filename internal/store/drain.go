@@ -86,7 +86,7 @@ func (s *Store) redrain(drains []Drain, concerned map[string]bool) Snapshot {
 	if len(concerned) == 0 {
 		return s.current
 	}
-	next := s.next()
+	next := s.next(0)
 	next.Drains = drains
 	if s.current.Revision == 0 {
 		next.Revision = 0 // what is desired is still unknown

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -191,4 +192,27 @@ func TestTargetCovers(t *testing.T) {
 			t.Errorf("%s covers %s: %t", tt.named, one, got)
 		}
 	}
+}
+
+// FuzzDrains shows that no file of drains stops an agent, and that what is read is saved
+// unchanged.
+func FuzzDrains(f *testing.F) {
+	for _, seed := range []string{
+		"", "[", "null", `[{"service":"web","backend":"10.0.0.1:80","since":"2026-01-01T00:00:00Z"}]`, `[{"service":"web","ba`,
+		`[{}, {"service":"web"}]`, `[{"backend":"[fe80::1%eth0]:80"}]`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		d := newDesk(t)
+		d.must(os.WriteFile(d.path, data, 0o600))
+		d.open()
+		d.must(d.book.Drain(store.Target{}))
+		want := d.store.Snapshot().Drains
+		d.open()
+		got := d.store.Snapshot().Drains
+		if !slices.EqualFunc(got, want, func(a, b store.Drain) bool { return a.Target == b.Target && a.Since.Equal(b.Since) }) {
+			t.Errorf("read %v, saved %v", got, want)
+		}
+	})
 }

@@ -15,7 +15,7 @@ import (
 func (s *Store) Judge(verdicts []health.Verdict) Snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	next, changed := s.next(), false
+	next, changed := s.next(0), false
 	for vip, news := range byService(verdicts) {
 		at, found := next.find(vip)
 		if found && next.Services[at].applyHealth(news, next.Revision) {

@@ -72,8 +72,10 @@ func (s *Store) apply(entries []Entry, removed []lb.VIP, news map[lb.VIP]states)
 	for _, vip := range removed {
 		gone[vip] = !changed[vip]
 	}
-	next, differs := s.next(), s.current.Revision == 0
-	next.Services = slices.DeleteFunc(next.Services, func(e Entry) bool { return gone[e.Configured.VIP] })
+	next, differs := s.next(len(entries)), s.current.Revision == 0
+	if len(gone) > 0 {
+		next.Services = slices.DeleteFunc(next.Services, func(e Entry) bool { return gone[e.Configured.VIP] })
+	}
 	differs = differs || len(next.Services) < len(s.current.Services)
 	if err := checkDistinct(entries, next.Services, changed); err != nil {
 		return Snapshot{}, err
@@ -96,7 +98,10 @@ func (s *Store) apply(entries []Entry, removed []lb.VIP, news map[lb.VIP]states)
 	if !differs && added == nil {
 		return s.current, nil
 	}
-	if added != nil {
+	if len(added) == 1 { // the usual change is fast with many services
+		at, _ := next.find(added[0].Configured.VIP)
+		next.Services = slices.Insert(next.Services, at, added[0])
+	} else if added != nil {
 		next.Services = append(next.Services, added...)
 		slices.SortFunc(next.Services, func(a, b Entry) int { return a.Configured.VIP.Compare(b.Configured.VIP) })
 	}
@@ -117,11 +122,12 @@ func entriesOf(services []lb.Service) []Entry {
 	return entries
 }
 
-// next returns a copy of the current snapshot with the next revision.
-func (s *Store) next() Snapshot {
+// next returns a copy of the current snapshot with the next revision, and with room for
+// more services.
+func (s *Store) next(more int) Snapshot {
 	next := s.current
 	next.Revision++
-	next.Services = slices.Clone(next.Services)
+	next.Services = append(make([]Entry, 0, len(next.Services)+more), next.Services...)
 	return next
 }
 

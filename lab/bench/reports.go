@@ -33,6 +33,7 @@ var measures = map[string][]string{
 	"packet":     {program},
 	"forward":    {program},
 	"churn":      {program, "internal/dataplane/xdp"},
+	"flood":      {program},
 	"ecmp":       {"internal/bgp"},
 	"health":     {"internal/health"},
 	"kubernetes": {"internal/source/kube", "internal/controller"},

@@ -37,8 +37,9 @@ const agentSocket = "agent.sock"
 type AgentSettings struct {
 	// Node is the balancer's name. It balances on its interface eth0.
 	Node string
-	// TunnelEnds are what services in VXLAN or Geneve segments need.
-	TunnelEnds []netip.Addr
+	// TunnelEnds and TunnelPeers are what services in VXLAN or Geneve segments need.
+	TunnelEnds  []netip.Addr
+	TunnelPeers []netip.Prefix
 	// BGP announces the VIPs; nil: static routes. Then the agent doesn't wait for the
 	// end of traffic when it is stopped, since no route would change.
 	BGP      *bgp.Config
@@ -64,7 +65,8 @@ func (s AgentSettings) YAML() string {
 		services = append(services, serviceSection(s.withNodes(service)))
 	}
 	return yamlText(mapping(
-		"node", mapping("name", s.Node, "interfaces", []string{eth0}, "drainTimeout", drainTimeout, "tunnelEnds", s.TunnelEnds),
+		"node", mapping("name", s.Node, "interfaces", []string{eth0}, "drainTimeout", drainTimeout,
+			"tunnelEnds", s.TunnelEnds, "tunnelPeers", s.TunnelPeers),
 		"dataplane", mapping("kind", "xdp", "xdpMode", "auto"),
 		"bgp", bgpSection(s.BGP),
 		"services", &services,
@@ -95,7 +97,11 @@ func agent() Process {
 func tunnelEnd(vips []netip.Addr, balancers []netip.Prefix) Process {
 	args := []string{fairlead, "node", "--interface", eth0}
 	for _, v := range vips {
-		args = append(args, "--vip", v.String())
+		for _, port := range []uint16{webPort, echoPort} {
+			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
+				args = append(args, "--vip", fmt.Sprintf("%s/%s", netip.AddrPortFrom(v, port), protocol))
+			}
+		}
 	}
 	for _, p := range balancers {
 		args = append(args, "--balancer", p.Masked().String())

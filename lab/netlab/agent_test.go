@@ -87,7 +87,7 @@ func TestAgentConfig(t *testing.T) {
 			t.Errorf("%s: %v\n%s", name, err, settings.YAML())
 			continue
 		}
-		read := netlab.AgentSettings{Node: conf.Node.Name, TunnelEnds: conf.Node.TunnelEnds, BGP: conf.BGP, Services: conf.Services}
+		read := netlab.AgentSettings{Node: conf.Node.Name, TunnelEnds: conf.Node.TunnelEnds, TunnelPeers: conf.Node.TunnelPeers, BGP: conf.BGP, Services: conf.Services}
 		if diff := cmp.Diff(settings, read, defaults, cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
 			t.Errorf("%s: -written +read:\n%s", name, diff)
 		}

@@ -87,12 +87,16 @@ func (d *drawing) balancer(n, mtu int) {
 func (d *drawing) unplugged(n int) Host {
 	name := balancerName(n)
 	var ends []netip.Addr
+	var peers []netip.Prefix
 	if slices.ContainsFunc(d.Services, func(s lb.Service) bool { return s.Segment.Overlay() }) {
 		ends = addresses(serviceNetwork, balancerNumber+n)
+		for _, own := range networkAddresses(serviceNetwork, balancerNumber+n) {
+			peers = append(peers, own.Masked())
+		}
 	}
 	return Host{
 		Name: name, Role: Balancer,
-		Agent:     &AgentSettings{Node: name, TunnelEnds: ends, Services: d.Services},
+		Agent:     &AgentSettings{Node: name, TunnelEnds: ends, TunnelPeers: peers, Services: d.Services},
 		Processes: []Process{agent()},
 		Socket:    agentSocket,
 	}

@@ -34,7 +34,7 @@ type Agent struct {
 }
 
 // New returns an agent without services, whose data plane is closed when the test ends.
-func New(t *testing.T, status observe.Status) *Agent {
+func New(t testing.TB, status observe.Status) *Agent {
 	a := &Agent{Status: status, DP: dataplanetest.NewFake(), Store: store.New()}
 	a.Reconciler = reconcile.New(a.DP, a.Store, slog.New(slog.DiscardHandler))
 	t.Cleanup(func() {
@@ -46,7 +46,7 @@ func New(t *testing.T, status observe.Status) *Agent {
 }
 
 // Run runs parts until stop is called, or the test ends.
-func Run(t *testing.T, parts ...func(context.Context) error) (stop context.CancelFunc) {
+func Run(t testing.TB, parts ...func(context.Context) error) (stop context.CancelFunc) {
 	ctx, stop := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	for _, part := range parts {
@@ -64,7 +64,7 @@ func Run(t *testing.T, parts ...func(context.Context) error) (stop context.Cance
 }
 
 // Start runs the reconciler until the test ends.
-func (a *Agent) Start(t *testing.T) { Run(t, Part(a.Reconciler.Run)) }
+func (a *Agent) Start(t testing.TB) { Run(t, Part(a.Reconciler.Run)) }
 
 // Part is one for Run that can't fail.
 func Part(run func(context.Context)) func(context.Context) error {
@@ -75,7 +75,7 @@ func Part(run func(context.Context)) func(context.Context) error {
 }
 
 // Set desires services and waits until the data plane has them or failed.
-func (a *Agent) Set(t *testing.T, services ...lb.Service) {
+func (a *Agent) Set(t testing.TB, services ...lb.Service) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()

@@ -95,21 +95,29 @@ func (a *Announcer) Run(ctx context.Context) {
 		o, ordered := a.requests.Watch()
 		a.planner.policies, a.planner.delay = o.config.Policies, o.config.ShutdownDelay
 		plan := a.planner.decide(time.Now(), &Input{
-			Desired: desired, Working: o.working(), Stopping: o.stopping, Draining: o.drains,
+			Desired: desired, Working: o.working(), Missing: o.missing, Stopping: o.stopping, Draining: o.drains,
 		})
 		next := plan.Next
 		if a.set == nil {
 			a.configurePeers(ctx, o.config)
 		}
+		set := true
 		if start := a.start(&o, &plan); start.After(time.Now()) {
 			next = start
-		} else if o.working() && !a.apply(ctx, o.config, plan.Routes()) {
-			next = earlier(next, time.Now().Add(retryPause))
+		} else if o.working() {
+			set = a.setRoutes(plan.Routes())
+			if set && a.configurePeers(ctx, o.config) {
+				a.failed = ""
+			} else {
+				next = earlier(next, time.Now().Add(retryPause))
+			}
 		}
-		plan.requests = o.given
-		before := a.Decisions()
-		a.latest.Set(plan)
-		recordChanges(a.Events, before, plan.Decisions)
+		if set { // otherwise the speaker has the routes of the plan before
+			plan.requests = o.given
+			before := a.Decisions()
+			a.latest.Set(plan)
+			recordChanges(a.Events, before, plan.Decisions)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -141,19 +149,18 @@ func after(t time.Time) <-chan time.Time {
 // agent is resumed or has expired when this agent's BGP session begins, and doesn't
 // end it. It reports whether the speaker has accepted them.
 func (a *Announcer) configurePeers(ctx context.Context, config *bgp.Config) bool {
-	if a.peers == config {
-		return true
+	if a.peers != config {
+		if !a.accepted("peers", a.Speaker.Configure(ctx, config.Peers)) {
+			return false
+		}
+		a.peers = config
 	}
-	if !a.accepted("peers", a.Speaker.Configure(ctx, config.Peers)) {
-		return false
-	}
-	a.peers = config
 	return true
 }
 
-// apply sets the speaker's routes and then its peers, so that the session with a new
+// setRoutes sets the speaker's routes, before its peers, so that the session with a new
 // peer begins with all routes. It reports whether the speaker has accepted them.
-func (a *Announcer) apply(ctx context.Context, config *bgp.Config, routes []bgp.Route) bool {
+func (a *Announcer) setRoutes(routes []bgp.Route) bool {
 	same := func(x, y bgp.Route) bool { return x.Equal(&y) }
 	if a.set == nil || !slices.EqualFunc(a.set, routes, same) {
 		if !a.accepted("routes", a.Speaker.Set(routes)) {
@@ -161,10 +168,6 @@ func (a *Announcer) apply(ctx context.Context, config *bgp.Config, routes []bgp.
 		}
 		a.set = routes
 	}
-	if !a.configurePeers(ctx, config) {
-		return false
-	}
-	a.failed = ""
 	return true
 }
 

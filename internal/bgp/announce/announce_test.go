@@ -171,6 +171,20 @@ func TestBeginning(t *testing.T) {
 	})
 }
 
+// No route is announced while an interface is without the program.
+func TestMissingInterface(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		n.SetMissing(errors.Join(errors.New("interface eth1: gone"), errors.New("interface eth2: gone")))
+		const reason = "interface eth1: gone; interface eth2: gone"
+		n.want(t, "set []", "-10.1.1.1 "+reason, "-10.1.1.2 "+reason)
+		time.Sleep(time.Minute)
+		n.want(t)
+		n.SetMissing(nil)
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web", "+10.1.1.2 served for dns")
+	})
+}
+
 // A route follows the data plane, not what is desired of it; a loss needs nothing
 // of the data plane.
 func TestFollowsTheDataPlane(t *testing.T) {
@@ -344,12 +358,21 @@ func TestRefused(t *testing.T) {
 		n.refuse = errors.New("no")
 		n.mu.Unlock()
 		n.evaluate(web, false)
-		synctest.Wait() // it tries at once, and perhaps again when the data plane follows
+		stopped := make(chan error, 1)
+		go func() { stopped <- n.Stop(t.Context()) }()
+		time.Sleep(2 * n.config.ShutdownDelay) // it tries at once, and again
+		synctest.Wait()
+		if len(stopped) > 0 || !n.Decisions()[0].Announced {
+			t.Error("routes count as withdrawn that the speaker still has")
+		}
 		n.mu.Lock()
 		n.refuse, n.said = nil, nil
 		n.mu.Unlock()
 		time.Sleep(time.Second)
-		n.want(t, "set [10.1.1.2]")
+		n.want(t, "set []", "-10.1.1.1 the agent stops", "-10.1.1.2 the agent stops")
+		if err := <-stopped; err != nil {
+			t.Error(err)
+		}
 		time.Sleep(time.Minute)
 		n.want(t)
 	})

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -17,7 +18,9 @@ import (
 type requests struct {
 	config *bgp.Config
 	// began is when the data plane was attached; zero before.
-	began    time.Time
+	began time.Time
+	// missing is the reason of SetMissing.
+	missing  string
 	stopping bool
 	// drains are the services whose traffic is being moved away.
 	drains map[string]*drain
@@ -61,6 +64,17 @@ func always(Plan) bool { return true }
 // Begin reports that the data plane is attached. Nothing is announced, and no session
 // begins, before.
 func (a *Announcer) Begin() { a.request(func(o *requests) { o.began = time.Now() }) }
+
+// SetMissing withdraws all routes while packets of a configured interface don't reach the
+// data plane, for that reason; nil is that all do.
+func (a *Announcer) SetMissing(reason error) {
+	a.request(func(o *requests) {
+		o.missing = ""
+		if reason != nil {
+			o.missing = strings.ReplaceAll(reason.Error(), "\n", "; ")
+		}
+	})
+}
 
 // Configure applies another configuration, whose Local is the same. An equal one
 // changes nothing.

@@ -14,6 +14,9 @@ type Input struct {
 	Desired store.Snapshot
 	// Working is set when the data plane is attached.
 	Working bool
+	// Missing is why packets of a configured interface don't reach the data plane; empty
+	// if all do.
+	Missing string
 	// Stopping is set when the agent moves all traffic away to stop.
 	Stopping bool
 	// Draining has the names of services that are about to be drained.
@@ -56,6 +59,10 @@ func (in *Input) evaluate(e *store.Entry) serviceState {
 	}
 	if !in.Working {
 		v.reason = "the data plane is not attached yet"
+		return v
+	}
+	if in.Missing != "" {
+		v.reason = in.Missing
 		return v
 	}
 	suppressed := in.suppression(e)

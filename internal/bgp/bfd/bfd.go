@@ -14,7 +14,6 @@ package bfd
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
@@ -30,9 +29,9 @@ type Peer struct {
 	// Local is the source address, of the same family; the zero Addr leaves it to the
 	// kernel.
 	Local netip.Addr
-	// Multihop allows routers in between (RFC 5883 §5). Both ends have to agree, as the
-	// ports differ.
-	Multihop bool
+	// MaxHops is how many hops the peer of a multihop session may be away, 1 to 254;
+	// 0 for any number.
+	MaxHops uint8
 	bgp.BFD
 }
 
@@ -87,11 +86,20 @@ func (d Diagnostic) String() string {
 
 // Of returns how a BGP peer with BFD is watched.
 func Of(peer *bgp.Peer) Peer {
-	p := Peer{Address: peer.Address, Local: peer.LocalAddress, BFD: *peer.BFD}
-	p.Multihop = peer.Multihop > 0 || peer.TTLSecurity > 1
-	if !p.Multihop { // for an internal peer, only the route shows it
-		routes, err := netlink.RouteGet(net.IP(peer.Address.AsSlice()))
-		p.Multihop = err == nil && len(routes) > 0 && routes[0].Gw != nil
+	// Not from Multihop: BIRD sends multihop packets with the kernel's default TTL.
+	p := Peer{Address: peer.Address, Local: peer.LocalAddress, MaxHops: peer.TTLSecurity, BFD: *peer.BFD}
+	if p.Path == bgp.ByRoute && (peer.Multihop > 0 || peer.TTLSecurity > 1) {
+		p.Path = bgp.Multihop
 	}
 	return p
+}
+
+// route is the current route to a peer.
+func (p *Peer) route() (*netlink.Route, error) {
+	options := &netlink.RouteGetOptions{SrcAddr: p.Local.AsSlice()}
+	routes, err := netlink.RouteGetWithOptions(p.Address.AsSlice(), options)
+	if err != nil {
+		return nil, err
+	}
+	return &routes[0], nil
 }

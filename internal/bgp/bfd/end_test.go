@@ -76,7 +76,7 @@ func endMain(in io.Reader, out io.Writer) error {
 		if o.Set {
 			m.Set(o.Peers)
 			for _, p := range o.Peers {
-				time.AfterFunc(PassiveHold(p.BFD), func() { m.Begin(p.Address) })
+				time.AfterFunc(PassiveHold(p.BFD), func() { m.Established(p.Address) })
 			}
 		}
 		if o.Abandon {

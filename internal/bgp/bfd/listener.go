@@ -124,6 +124,13 @@ func (l *listener) has(discriminator uint32) bool {
 	return ok
 }
 
+// isUp reports whether a peer's session is up.
+func (l *listener) isUp(address netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.peers[address].state == up
+}
+
 // describe sets the fields of a peer's session.
 func (l *listener) describe(state *bgp.PeerState) {
 	l.mu.Lock()
@@ -258,19 +265,23 @@ func (l *listener) read() (flood bool, err error) {
 
 // handle passes a datagram to its session.
 func (l *listener) handle(d *datagram) {
-	p, err := parse(d.payload)
-	if err == nil && !l.link.multihop && d.hops != hopLimit {
-		err = fmt.Errorf("packet with TTL %d: want %d, as from the same link (RFC 5881 §5)", d.hops, hopLimit)
-	}
+	now := time.Now()
 	m := l.peers[d.from]
+	p, err := parse(d.payload)
+	if other := l.sessions[p.your]; other != nil {
+		m = other
+	}
+	if err == nil && m != nil {
+		err = m.checkPath(now, l.link, d)
+	}
 	if err == nil && p.your != 0 {
-		m = l.resolve(m, &p)
+		m = l.resolve(now, m, &p)
 	}
 	switch {
 	case err == nil && m == nil:
 		err = errUnknown
 	case err == nil:
-		err = m.receive(time.Now(), &p)
+		err = m.receive(now, &p)
 	}
 	if m != nil {
 		m.discarded = err
@@ -283,13 +294,13 @@ func (l *listener) handle(d *datagram) {
 
 // resolve returns the session that a packet's discriminator selects, or nil. If no
 // session has it, a new session with the packet's source may resume the former one.
-func (l *listener) resolve(other *entry, p *packet) *entry {
+func (l *listener) resolve(now time.Time, other *entry, p *packet) *entry {
 	m := l.sessions[p.your]
 	if m != nil || other == nil {
 		return m
 	}
 	old := other.local
-	if !other.resume(time.Now(), p) {
+	if !other.resume(now, p) {
 		return nil
 	}
 	delete(l.sessions, old)
@@ -336,9 +347,40 @@ type entry struct {
 	// the path to the peer. source is its port.
 	out    *socket
 	source uint16
+	// device is the interface towards the peer of a single-hop session, by the route at
+	// routed.
+	device int
+	routed time.Time
 	// problem is why the last packet wasn't sent, discarded why the last one received
 	// was discarded; nil otherwise.
 	problem, discarded error
+}
+
+// routeInterval is the shortest time between two queries of the route to a peer.
+const routeInterval = time.Second
+
+// checkPath returns why a datagram can't have come over the path to the peer. Packets of a
+// single-hop session come from the same link, and through the interface towards the peer:
+// others on the node, such as pods, can send with the peer's address.
+func (m *entry) checkPath(now time.Time, l link, d *datagram) error {
+	switch {
+	case !l.multihop && d.hops != hopLimit:
+		return fmt.Errorf("packet with TTL %d: want %d, as from the same link (RFC 5881 §5)", d.hops, hopLimit)
+	case l.multihop && m.peer.MaxHops > 0 && d.hops < hopLimit+1-int(m.peer.MaxHops):
+		return fmt.Errorf("packet with TTL %d: want at least %d by TTL security", d.hops, hopLimit+1-int(m.peer.MaxHops))
+	case l.multihop || d.device == m.device:
+		return nil
+	}
+	if now.Sub(m.routed) >= routeInterval {
+		m.routed = now
+		if route, err := m.peer.route(); err == nil {
+			m.device = route.LinkIndex
+		}
+	}
+	if d.device != m.device {
+		return errInterface
+	}
+	return nil
 }
 
 // send sends a packet. Errors are kept for status; the next packet retries.
@@ -391,9 +433,6 @@ func (m *entry) reason() string {
 	}
 	return "no BFD packets received"
 }
-
-// linkOf is the link of a peer.
-func linkOf(p *Peer) link { return link{multihop: p.Multihop, v6: p.Address.Is6()} }
 
 // queue orders sessions by wakes: a heap for container/heap.
 type queue []*entry

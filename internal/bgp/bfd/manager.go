@@ -28,7 +28,13 @@ type Manager struct {
 
 	mu        sync.Mutex
 	listeners map[link]*listener
-	peers     map[netip.Addr]Peer
+	peers     map[netip.Addr]*watchedPeer
+}
+
+// watchedPeer is a peer with the link that its session is on.
+type watchedPeer struct {
+	Peer
+	link link
 }
 
 // New returns a Manager without peers. onChange is called for each change of a
@@ -37,7 +43,7 @@ type Manager struct {
 // or Abandon ends the Manager.
 func New(log *slog.Logger, onChange func(Event)) *Manager {
 	m := &Manager{
-		log: log, onChange: onChange, listeners: map[link]*listener{}, peers: map[netip.Addr]Peer{},
+		log: log, onChange: onChange, listeners: map[link]*listener{}, peers: map[netip.Addr]*watchedPeer{},
 	}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.work.Go(m.deliver)
@@ -80,29 +86,43 @@ func (m *Manager) Set(peers []Peer) {
 		wanted[p.Address] = p
 	}
 	for address, old := range m.peers {
-		if wanted[address] != old {
-			m.listeners[linkOf(&old)].disable(address)
+		if wanted[address] != old.Peer {
+			m.listeners[old.link].disable(address)
 			delete(m.peers, address)
 		}
 	}
 	for address, p := range wanted {
 		if _, ok := m.peers[address]; !ok {
-			m.watch(p)
-			m.peers[address] = p
+			w := &watchedPeer{Peer: p}
+			w.link = w.currentLink()
+			m.peers[address] = w
+			m.watch(w)
 		}
 	}
 }
 
 // watch adds a session.
-func (m *Manager) watch(p Peer) {
-	l, ok := m.listeners[linkOf(&p)]
+func (m *Manager) watch(p *watchedPeer) {
+	l, ok := m.listeners[p.link]
 	if !ok {
-		l = newListener(linkOf(&p), m.log, &m.warnLate)
-		m.listeners[linkOf(&p)] = l
+		l = newListener(p.link, m.log, &m.warnLate)
+		m.listeners[p.link] = l
 	}
-	if l.add(newSession(time.Now(), p, m.discriminator(), rand.Float64, m.notify)) {
+	if l.add(newSession(time.Now(), p.Peer, m.discriminator(), rand.Float64, m.notify)) {
 		m.work.Go(l.run)
 	}
+}
+
+// currentLink is the link that the session belongs on now. Without a route it is the
+// former one.
+func (p *watchedPeer) currentLink() link {
+	l := link{multihop: p.link.multihop, v6: p.Address.Is6()}
+	if p.Path != bgp.ByRoute {
+		l.multihop = p.Path == bgp.Multihop
+	} else if route, err := p.route(); err == nil {
+		l.multihop = route.Gw != nil || len(route.MultiPath) > 0
+	}
+	return l
 }
 
 // discriminator returns a random one that no session has (RFC 5880 §6.3), so that it
@@ -128,8 +148,24 @@ func (m *Manager) Begin(peer netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p, ok := m.peers[peer]; ok {
-		m.listeners[linkOf(&p)].begin(peer)
+		m.listeners[p.link].begin(peer)
 	}
+}
+
+// Established is Begin for a peer that BFD watched before its BGP session was established:
+// the route may have come later, or changed. A session that isn't up moves to the link that
+// the route shows now.
+func (m *Manager) Established(peer netip.Addr) {
+	m.mu.Lock()
+	if p, ok := m.peers[peer]; ok && !m.listeners[p.link].isUp(peer) {
+		if now := p.currentLink(); now != p.link {
+			m.listeners[p.link].disable(peer)
+			p.link = now
+			m.watch(p)
+		}
+	}
+	m.mu.Unlock()
+	m.Begin(peer)
 }
 
 // Describe sets the fields of a peer's session, if there is one.
@@ -137,7 +173,7 @@ func (m *Manager) Describe(state *bgp.PeerState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p, ok := m.peers[state.Address]; ok {
-		m.listeners[linkOf(&p)].describe(state)
+		m.listeners[p.link].describe(state)
 	}
 }
 

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/vishvananda/netlink"
+
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
 )
@@ -85,11 +87,41 @@ func TestMultihop(t *testing.T) {
 	for _, peer := range []string{far4, far6} {
 		near.await(0, peer, bgp.BFDUp)
 	}
-	near.set(to(far4))
-	far.set(to(near4))
+	bounded, one, other := over(far4), to(far4), to(near4)
+	bounded.MaxHops, one.Path, other.Path = 1, bgp.SingleHop, bgp.SingleHop
+	near.set(bounded)
+	until(t, "TTL security rejects the hop", func() bool {
+		return strings.Contains(near.ask(far4).BFDReason, "packet with TTL 254: want at least 255")
+	})
+	bounded.MaxHops = 2
+	mark := near.mark()
+	near.set(bounded)
+	near.await(mark, far4, bgp.BFDUp)
+	near.set(one)
+	far.set(other)
 	until(t, "the hop is seen", func() bool {
 		return strings.Contains(far.ask(near4).BFDReason, "packet with TTL 254: want 255")
 	})
+}
+
+// The route to a peer may come after BFD's configuration: when the BGP session is
+// established, there is one.
+func TestLateRoute(t *testing.T) {
+	t.Parallel()
+	lab := newWorld(t)
+	gateway := &netlink.Route{Gw: net.ParseIP("10.0.9.254"), Dst: &net.IPNet{IP: net.ParseIP("10.0.8.0"), Mask: net.CIDRMask(24, 32)}}
+	near, far := startEnd(t, lab, "near"), startEnd(t, lab, "far")
+	if err := lab.Do("near", func() error { return netlink.RouteDel(gateway) }); err != nil {
+		t.Fatal(err)
+	}
+	near.set(to(far4))
+	far.set(over(near4))
+	until(t, "the missing route is seen", func() bool { return strings.Contains(near.ask(far4).BFDReason, "cannot send") })
+	if err := lab.Do("near", func() error { return netlink.RouteAdd(gateway) }); err != nil {
+		t.Fatal(err)
+	}
+	near.set(to(far4)) // changes nothing, and the BGP session is established again
+	near.await(0, far4, bgp.BFDUp)
 }
 
 // A session that is ended on purpose is not a failure, whether the process stops or is

@@ -67,6 +67,8 @@ var (
 	errMyZero        = errors.New("packet without a discriminator")
 	errYourZero      = errors.New("packet of a session that is not down, without our discriminator")
 	errUnknown       = errors.New("packet of a session that does not exist")
+	errInterface     = errors.New("packet received on another interface than that of the route to the peer (RFC 5881 §3)")
+	errUnproven      = errors.New("packet without our discriminator, while the session is up")
 	errPassive       = errors.New("packet of a session that has not begun here")
 	errAuthenticated = errors.New("packet with authentication, which is not configured")
 )

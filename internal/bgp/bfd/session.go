@@ -32,6 +32,7 @@ type session struct {
 
 	// The peer's last packet.
 	lastReceived     time.Time
+	signalled        time.Time // since when it may not know this session; zero if it does
 	remoteState      state
 	remoteDiagnostic Diagnostic
 	remoteDemand     bool
@@ -91,8 +92,15 @@ func (s *session) receive(now time.Time, p *packet) error {
 		return errAuthenticated
 	case s.passive:
 		return errPassive
+	case s.state == up && p.your == 0:
+		// Anyone can send this. If the peer has started a new session, packets with our
+		// discriminator end.
+		if s.signalled.IsZero() {
+			s.signalled = now
+		}
+		return errUnproven
 	}
-	s.lastReceived = now
+	s.lastReceived, s.signalled = now, time.Time{}
 	s.remote, s.remoteState, s.remoteDiagnostic = p.my, p.state, p.diagnostic
 	s.remoteDemand, s.remoteMultiplier = p.demand, p.multiplier
 	s.remoteMinTx, s.remoteMinRx = p.desiredMinTx, p.requiredMinRx
@@ -129,16 +137,20 @@ func (s *session) expire(now time.Time) {
 	if s.remote == 0 || now.Before(s.detectionEnd()) {
 		return
 	}
+	at, why := now, DetectionTimeExpired
+	if !s.signalled.IsZero() {
+		at, why = s.signalled, NeighbourSignaledDown
+	}
 	s.resetRemote()
 	if s.state == initial || s.state == up {
-		s.enter(now, down, DetectionTimeExpired)
+		s.enter(at, down, why)
 	}
 }
 
 // resetRemote sets the peer's variables to their initial values (RFC 5880 §6.8.1).
 func (s *session) resetRemote() {
 	s.remote, s.remoteState, s.remoteDiagnostic, s.remoteDemand = 0, down, NoDiagnostic, false
-	s.remoteMinRx = time.Microsecond
+	s.remoteMinRx, s.signalled = time.Microsecond, time.Time{}
 }
 
 // set changes the state, which is sent at once.

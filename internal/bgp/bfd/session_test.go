@@ -176,6 +176,38 @@ func TestSilence(t *testing.T) {
 	}
 }
 
+// Anyone can send that the session is down, without its discriminator. It counts if the
+// peer's own packets end, and from then on.
+func TestDownWithoutDiscriminator(t *testing.T) {
+	p := newProbe(100*ms, 3)
+	p.comeUp(t)
+	p.events = nil
+	forged := said(down)
+	forged.your, forged.my = 0, 99
+	forge := func() {
+		t.Helper()
+		if err := p.receive(p.now, &forged); !errors.Is(err, errUnproven) {
+			t.Errorf("error %v", err)
+		}
+	}
+	for range 10 {
+		forge()
+		p.pass(100 * ms)
+		p.handle(t, said(up))
+	}
+	if p.state != up || p.remote != 9 {
+		t.Fatalf("session is %s, with peer %d", p.state.public(), p.remote)
+	}
+	at := p.now
+	for range 3 {
+		forge()
+		p.pass(100 * ms)
+	}
+	if len(p.events) != 1 || p.events[0].Diagnostic != NeighbourSignaledDown || !p.events[0].At.Equal(at) {
+		t.Errorf("events %+v", p.events)
+	}
+}
+
 func TestEventOfABGPSession(t *testing.T) {
 	at := func(after int) time.Time { return begin.Add(time.Duration(after) * ms) }
 	since := at(0)

@@ -60,11 +60,12 @@ func (l link) wildcard() netip.Addr {
 // prepare sets a socket's options before it is bound.
 func (l link) prepare(_, _ string, raw syscall.RawConn) error {
 	level, options := unix.IPPROTO_IP, []struct{ name, value int }{
-		{unix.IP_TTL, hopLimit}, {unix.IP_TOS, internetworkControl}, {unix.IP_RECVTTL, 1},
+		{unix.IP_TTL, hopLimit}, {unix.IP_TOS, internetworkControl}, {unix.IP_RECVTTL, 1}, {unix.IP_PKTINFO, 1},
 	}
 	if l.v6 {
 		level, options = unix.IPPROTO_IPV6, []struct{ name, value int }{
-			{unix.IPV6_UNICAST_HOPS, hopLimit}, {unix.IPV6_TCLASS, internetworkControl}, {unix.IPV6_RECVHOPLIMIT, 1},
+			{unix.IPV6_UNICAST_HOPS, hopLimit}, {unix.IPV6_TCLASS, internetworkControl},
+			{unix.IPV6_RECVHOPLIMIT, 1}, {unix.IPV6_RECVPKTINFO, 1},
 		}
 	}
 	var err error
@@ -144,17 +145,18 @@ func (s *socket) send(b []byte) error {
 	return cmp.Or(failed, err)
 }
 
-// datagram is a received datagram with its source and hop limit (TTL).
+// datagram is a received datagram with its source, hop limit (TTL) and the index of the
+// interface that it came through.
 type datagram struct {
-	payload []byte
-	from    netip.Addr
-	hops    int
+	payload      []byte
+	from         netip.Addr
+	hops, device int
 }
 
 // receiveBuffer holds a datagram; a control packet has 255 bytes at most.
 type receiveBuffer struct {
 	payload [512]byte
-	control [64]byte
+	control [128]byte
 }
 
 // receive returns the next datagram, valid until the next call, or unix.EAGAIN.
@@ -168,7 +170,8 @@ func (s *socket) receive(into *receiveBuffer) (datagram, error) {
 	if err = errors.Join(failed, err); err != nil {
 		return datagram{}, err
 	}
-	d := datagram{payload: into.payload[:n], hops: hops(into.control[:oobn])}
+	d := datagram{payload: into.payload[:n]}
+	d.hops, d.device = arrival(into.control[:oobn])
 	switch from := from.(type) {
 	case *unix.SockaddrInet4:
 		d.from = netip.AddrFrom4(from.Addr)
@@ -178,21 +181,28 @@ func (s *socket) receive(into *receiveBuffer) (datagram, error) {
 	return d, nil
 }
 
-// hops reads the hop limit from a datagram's control messages; -1 if there is none.
-func hops(control []byte) int {
-	messages, err := unix.ParseSocketControlMessage(control)
-	if err != nil {
-		return -1
-	}
+// arrival reads hop limit and interface from a datagram's control messages; -1 if there is
+// none.
+func arrival(control []byte) (hops, device int) {
+	hops, device = -1, -1
+	messages, _ := unix.ParseSocketControlMessage(control) // the kernel's
 	for _, m := range messages {
-		ttl := m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_TTL
-		limit := m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_HOPLIMIT
-		// The kernel puts an int in its own byte order there.
-		if (ttl || limit) && len(m.Data) >= 4 {
-			return int(binary.NativeEndian.Uint32(m.Data))
+		at := 0 // of an int in the kernel's byte order
+		to := &hops
+		switch [2]int32{m.Header.Level, m.Header.Type} {
+		case [2]int32{unix.IPPROTO_IP, unix.IP_TTL}, [2]int32{unix.IPPROTO_IPV6, unix.IPV6_HOPLIMIT}:
+		case [2]int32{unix.IPPROTO_IP, unix.IP_PKTINFO}: // struct in_pktinfo begins with it
+			to = &device
+		case [2]int32{unix.IPPROTO_IPV6, unix.IPV6_PKTINFO}: // in struct in6_pktinfo after the address
+			at, to = 16, &device
+		default:
+			continue
+		}
+		if len(m.Data) >= at+4 {
+			*to = int(binary.NativeEndian.Uint32(m.Data[at:]))
 		}
 	}
-	return -1
+	return hops, device
 }
 
 func (s *socket) close() error { return s.conn.Close() }

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -57,7 +58,8 @@ func (w *wire) receive() (packet, netip.AddrPort, int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	return p, from, hops(control[:controls])
+	hops, _ := arrival(control[:controls])
+	return p, from, hops
 }
 
 func (w *wire) say(to string, l link, payload []byte) {
@@ -116,6 +118,10 @@ func TestForgery(t *testing.T) {
 			w.say(victim, l, forged[:])
 		}
 	}
+	// On the peer's link: only its discriminator is missing.
+	for range 50 {
+		speak(t, lab, hopLimit).say(near4, link{}, forged[:])
+	}
 	// The peer's address with a TTL below the maximum: a host behind a router. With
 	// an unknown discriminator: a former session.
 	speak(t, lab, 64).say(near4, link{}, forged[:])
@@ -127,6 +133,40 @@ func TestForgery(t *testing.T) {
 	}
 	near.quiet(nearMark)
 	next.quiet(nextMark)
+}
+
+// A pod of the node can send with the peer's address and TTL, but comes through another
+// interface.
+func TestOtherInterface(t *testing.T) {
+	t.Parallel()
+	lab := newWorld(t)
+	near := startEnd(t, lab, "near")
+	near.set(to(next4), to(next6))
+	begins := packet{state: down, multiplier: 3, my: 99, desiredMinTx: ms, requiredMinRx: ms}
+	b := begins.bytes()
+	for _, l := range []link{{}, {v6: true}} {
+		w, victim, peer := &wire{t: t}, near4, next4
+		if l.v6 {
+			victim, peer = near6, next6
+		}
+		err := lab.Do("pod", func() (err error) {
+			config := net.ListenConfig{Control: l.prepare}
+			conn, err := config.ListenPacket(t.Context(), l.network(), net.JoinHostPort(peer, "50000"))
+			if err == nil {
+				w.UDPConn = conn.(*net.UDPConn)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		until(t, "the interface is seen", func() bool {
+			w.say(victim, l, b[:])
+			return strings.Contains(near.ask(peer).BFDReason, "another interface")
+		})
+	}
+	near.quiet(0)
 }
 
 // speak opens a socket with the peer's address and a TTL.

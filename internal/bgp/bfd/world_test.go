@@ -70,7 +70,7 @@ func world() netlab.Topology {
 		})
 		return h
 	}
-	near := host("near", netlab.Client, device("eth0", near4+"/24", near6+"/64"))
+	near := host("near", netlab.Client, device("eth0", near4+"/24", near6+"/64"), device("eth1", "10.0.7.1/24", "fd00:7::1/64"))
 	far := host("far", netlab.Client, device("eth0", far4+"/24", far6+"/64"))
 	return netlab.Topology{
 		Name: "bfd",
@@ -79,10 +79,14 @@ func world() netlab.Topology {
 			host("next", netlab.Client, device("eth0", next4+"/24", next6+"/64")),
 			host("router", netlab.Router, device("eth0", "10.0.9.254/24", "fd00:9::fe/64"), device("eth1", "10.0.8.254/24", "fd00:8::fe/64")),
 			via(via(far, "10.0.9.0/24", "10.0.8.254"), "fd00:9::/64", "fd00:8::fe"),
+			// A pod on near, with the addresses of next.
+			via(via(host("pod", netlab.Client, device("eth0", "10.0.7.2/24", next4+"/32", "fd00:7::2/64", next6+"/128")),
+				near4+"/32", "10.0.7.1"), near6+"/128", "fd00:7::1"),
 			host("switch", netlab.Switch, device("near"), device("next"), device("router")),
 		},
 		Links: []netlab.Link{
 			link("near", "near"), link("next", "next"), link("router", "router"),
+			{A: netlab.End{Host: "pod", Interface: "eth0"}, B: netlab.End{Host: "near", Interface: "eth1"}},
 			{A: netlab.End{Host: "far", Interface: "eth0"}, B: netlab.End{Host: "router", Interface: "eth1"}},
 		},
 	}
@@ -118,6 +122,6 @@ func to(address string) Peer {
 // over is one behind routers.
 func over(address string) Peer {
 	p := to(address)
-	p.Multihop = true
+	p.Path = bgp.Multihop
 	return p
 }

@@ -17,7 +17,7 @@ func (r *Reflector) watch() {
 	seen := make(map[netip.Addr]bool)
 	for _, router := range r.routers {
 		if router.Peer.BFD != nil {
-			watched = append(watched, router.bfd)
+			watched = append(watched, bfd.Of(&router.Peer))
 		}
 	}
 	for _, p := range r.clients {
@@ -25,7 +25,7 @@ func (r *Reflector) watch() {
 			continue
 		}
 		seen[p.Address] = true
-		watched = append(watched, p.bfd)
+		watched = append(watched, bfd.Of(&p.Peer))
 	}
 	r.bfd.Set(watched)
 	for _, p := range r.clients {

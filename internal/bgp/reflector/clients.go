@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net/netip"
 	"os"
 	"slices"
@@ -37,7 +38,9 @@ func (i identity) compare(other identity) int {
 // String is for the log.
 func (i identity) String() string { return fmt.Sprintf("%s (%s)", i.Address, i.RouterID) }
 
-func openClientFile(path string) (f clientFile, err error) {
+// openClientFile reads the clients. A malformed file is logged and counts as empty: it
+// must not keep the reflector from starting.
+func openClientFile(path string, log *slog.Logger) (f clientFile, err error) {
 	f.path = path
 	if path == "" {
 		return f, nil
@@ -50,7 +53,8 @@ func openClientFile(path string) (f clientFile, err error) {
 		return f, fmt.Errorf("clients: %w", err)
 	}
 	if err := json.Unmarshal(data, &f.before); err != nil {
-		return f, fmt.Errorf("clients: %s: %w", path, err)
+		log.Warn("saved clients ignored", "file", path, "error", err)
+		f.before = nil
 	}
 	return f, nil
 }

@@ -5,12 +5,10 @@ package reflector
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/bgp/bfd"
 	"fairlead.io/fairlead/internal/bgp/session"
 	"fairlead.io/fairlead/internal/bgp/speaker"
 )
@@ -33,8 +31,6 @@ type client struct {
 	// session is the latest, if any. kept is the former session whose routes are kept
 	// until the End-of-RIB in the next one.
 	session, kept *session.Session
-	// bfd is how BFD watches the client.
-	bfd bfd.Peer
 }
 
 // logAttrs identify the client in the log.
@@ -45,9 +41,9 @@ func (p *client) logAttrs(more ...any) []any {
 // offer gives a connection to the client with address and router ID, which is added if
 // it is new. The caller holds the lock.
 func (r *Reflector) offer(address netip.Addr, conn *session.Pending) (err error) {
-	p := r.client(address, conn.RouterID)
+	p := r.client(address, conn.Open.RouterID)
 	if p == nil {
-		if p, err = r.addClient(address, conn.RouterID); err != nil {
+		if p, err = r.addClient(address, conn.Open.RouterID); err != nil {
 			return err
 		}
 	}
@@ -147,9 +143,6 @@ func (r *Reflector) changed(c session.Change) {
 	case bgp.Established:
 		p.status.Since, p.status.Reason, p.endOfRIB = time.Now(), "", time.Time{}
 		r.log.Info("session established", p.logAttrs()...)
-		if p.BFD != nil {
-			p.bfd = bfd.Of(&p.Peer) // by the current path
-		}
 		r.watch()
 		r.saveClients()
 	case bgp.Idle:
@@ -227,25 +220,15 @@ func (r *Reflector) saveClients() {
 	}
 }
 
-// router is a configured router.
-type router struct {
-	*speaker.Keeper
-	bfd bfd.Peer
-}
-
 // addRouter dials a router, or waits for its connections. The caller holds the lock.
 func (r *Reflector) addRouter(peer bgp.Peer) {
 	config := r.config
-	added := &router{Keeper: speaker.Keep(speaker.KeeperOptions{
+	r.routers[peer.Address] = speaker.Keep(speaker.KeeperOptions{
 		Local: config.Local, Peer: peer, Log: r.log.With("router", peer.Address),
 		Ready: r.ready, Waiting: "waiting for the clients",
-		Begin: func(ctx context.Context, conn *net.TCPConn, restarted bool) (*session.Session, error) {
+		Begin: func(ctx context.Context, conn *session.Pending, restarted bool) (*session.Session, error) {
 			return r.instance.BeginRouter(ctx, &config, &peer, conn, restarted)
 		},
-		OnEstablished: func(*session.Session) { r.bfd.Begin(peer.Address) },
-	})}
-	if peer.BFD != nil {
-		added.bfd = bfd.Of(&peer)
-	}
-	r.routers[peer.Address] = added
+		OnEstablished: func(*session.Session) { r.bfd.Established(peer.Address) },
+	})
 }

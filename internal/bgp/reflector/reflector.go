@@ -25,6 +25,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
 	"fairlead.io/fairlead/internal/bgp/session"
+	"fairlead.io/fairlead/internal/bgp/speaker"
 )
 
 // Options are what a reflector needs besides its configuration.
@@ -52,8 +53,8 @@ type Reflector struct {
 	config  bgp.Reflection
 	next    *bgp.Reflection // while Configure sets its passwords
 	file    clientFile
-	clients map[netip.Addr]*client // by their keys
-	routers map[netip.Addr]*router // by their addresses
+	clients map[netip.Addr]*client         // by their keys
+	routers map[netip.Addr]*speaker.Keeper // by their addresses
 	// unidentified counts connections whose OPEN hasn't arrived, refused those that
 	// were closed.
 	unidentified int
@@ -64,7 +65,7 @@ type Reflector struct {
 // known before the restart are back. Close ends it.
 func Start(ctx context.Context, config bgp.Reflection, o Options) (*Reflector, error) {
 	r := &Reflector{
-		log: o.Log, config: config, clients: make(map[netip.Addr]*client), routers: make(map[netip.Addr]*router), ready: make(chan struct{}),
+		log: o.Log, config: config, clients: make(map[netip.Addr]*client), routers: make(map[netip.Addr]*speaker.Keeper), ready: make(chan struct{}),
 		logLimit: rate.NewLimiter(rate.Every(time.Second), 10),
 	}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
@@ -87,7 +88,7 @@ func (r *Reflector) open(clientFile string) (err error) {
 	if err := r.instance.Reflect(r.ctx, &r.config); err != nil {
 		return err
 	}
-	if r.file, err = openClientFile(clientFile); err != nil {
+	if r.file, err = openClientFile(clientFile, r.log); err != nil {
 		return err
 	}
 	var at []netip.AddrPort

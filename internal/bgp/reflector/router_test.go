@@ -5,6 +5,7 @@ package reflector_test
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
 )
@@ -102,5 +103,31 @@ func TestReflectorRestarts(t *testing.T) {
 	awaitHops(t, vip6, "fd00:2::11 fd00:2::12 fd00:2::13 fd00:2::14")
 	if a, b := changed4(), changed6(); a > 1 || b > 1 { // the fourth client is new
 		t.Errorf("the router's routes changed %d and %d times", a, b)
+	}
+}
+
+// A router without graceful restart gets later changes, too, and none of the library's
+// End-of-RIB.
+func TestRouterWithoutGracefulRestart(t *testing.T) {
+	for name, off := range map[string]struct {
+		bird        string
+		restartTime time.Duration
+	}{"the router": {"graceful restart off;", 30 * time.Second}, "the reflector": {"", 0}} {
+		t.Run(name, func(t *testing.T) {
+			startBIRD(t, off.bird)
+			config := settings()
+			config.Routers[0].RestartTime = off.restartTime
+			r := start(t, config, "")
+			c := connect(t, 11, restarting)
+			c.announce("10.1.1.1/32", "10.1.1.2/32")
+			awaitHops(t, "10.1.1.1/32", "10.0.2.11")
+			c.withdraw("10.1.1.1/32")
+			awaitHops(t, "10.1.1.1/32", "")
+			awaitHops(t, "10.1.1.2/32", "10.0.2.11")
+			if p, ok := state(r, routerAddress); !ok || p.GracefulRestart || p.Flaps > 0 {
+				t.Errorf("%+v", p)
+			}
+			c.leave()
+		})
 	}
 }

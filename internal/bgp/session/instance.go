@@ -41,6 +41,8 @@ type Instance struct {
 	// error, such as a shortage of file descriptors.
 	stuck atomic.Bool
 
+	relays sync.WaitGroup // of sessions
+
 	mu       sync.Mutex
 	sessions map[netip.Addr]*Session // by key
 }
@@ -166,7 +168,9 @@ func (h errorsOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (h errorsOnly) WithGroup(name string) slog.Handler { return errorsOnly{h.Handler.WithGroup(name)} }
 
-// Close drops all sessions without a notification and stops the instance.
+// Close drops all sessions without a notification and stops the instance. The library
+// forgets its own configuration then, without which it can't answer a connection: a
+// connection that it may be taking is awaited.
 func (i *Instance) Close() {
 	i.cancel()
 	i.mu.Lock()
@@ -174,6 +178,7 @@ func (i *Instance) Close() {
 		s.Drop("stopped")
 	}
 	i.mu.Unlock()
+	i.relays.Wait()
 	i.lib.Stop()
 }
 
@@ -242,7 +247,7 @@ func (i *Instance) connect(ctx context.Context, key netip.Addr, s *Session) erro
 	i.sessions[key] = s
 	i.mu.Unlock()
 	began := time.Now()
-	go func() {
+	i.relays.Go(func() {
 		s.relay()
 		if s.State() == bgp.OpenSent && s.messagesSent == 0 && time.Since(began) > dialTimeout && !i.stuck.Swap(true) {
 			i.log.Error("the bgp library accepts no more connections")
@@ -253,7 +258,7 @@ func (i *Instance) connect(ctx context.Context, key netip.Addr, s *Session) erro
 		if i.sessions[key] == s {
 			delete(i.sessions, key)
 		}
-	}()
+	})
 	return nil
 }
 

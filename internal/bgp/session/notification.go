@@ -26,6 +26,7 @@ var (
 	AdministrativeShutdown = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 2}
 	Deconfigured           = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 3}
 	ConfigurationChanged   = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 6}
+	Collision              = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 7}
 	BFDDown                = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 10}
 )
 

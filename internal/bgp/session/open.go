@@ -3,11 +3,15 @@
 package session
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
 // Open is what a peer's OPEN message contains (RFC 4271 §4.2).
@@ -83,15 +87,27 @@ func capabilities(m *wire.BGPOpen) (all []wire.ParameterCapabilityInterface) {
 // state preserved") to its own restart, and then holds routes back until all peers
 // have sent theirs. Here the kernel forwards packets whatever happens to sessions, and
 // no routes are learnt: the F bit is always set, and the R bit in the first session
-// after a start. The library has no hold time of 0 either.
-func rewriteOpen(message []byte, restarted, forever bool) ([]byte, error) {
+// after a start. The library has no hold time of 0 either. Without a restart time, routers
+// of a reflector don't get the capability, which the library needs for its End-of-RIB.
+func rewriteOpen(message []byte, restarted bool, peer *bgp.Peer) ([]byte, error) {
 	m, err := parse(message, nil)
 	if err != nil {
 		return nil, err
 	}
 	open := m.Body.(*wire.BGPOpen)
-	if forever {
+	if peer.HoldTime == 0 {
 		open.HoldTime = 0
+	}
+	if peer.RestartTime == 0 {
+		open.OptParams = slices.DeleteFunc(open.OptParams, func(o wire.OptionParameterInterface) bool {
+			p, ok := o.(*wire.OptionParameterCapability)
+			if ok {
+				p.Capability = slices.DeleteFunc(p.Capability, func(c wire.ParameterCapabilityInterface) bool {
+					return c.Code() == wire.BGP_CAP_GRACEFUL_RESTART
+				})
+			}
+			return ok && len(p.Capability) == 0
+		})
 	}
 	for _, c := range capabilities(open) {
 		c, ok := c.(*wire.CapGracefulRestart)
@@ -105,5 +121,20 @@ func rewriteOpen(message []byte, restarted, forever bool) ([]byte, error) {
 			t.Flags |= forwardingState
 		}
 	}
+	m.Header.Len = 0 // computed again
 	return m.Serialize()
+}
+
+// addGracefulRestart adds the capability without families to a valid OPEN: the library then
+// sends End-of-RIB (RFC 4724 §3). An OPEN without room stays as it is.
+func addGracefulRestart(message []byte) []byte {
+	const size = headerSize + 9 // where the size of the parameters is
+	added := []byte{wire.BGP_OPT_CAPABILITY, 4, byte(wire.BGP_CAP_GRACEFUL_RESTART), 2, 0, 0}
+	if int(message[size])+len(added) >= 255 { // RFC 9072
+		return message
+	}
+	message = append(message, added...)
+	message[size] += byte(len(added))
+	binary.BigEndian.PutUint16(message[16:], uint16(len(message)))
+	return message
 }

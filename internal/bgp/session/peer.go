@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/netip"
 	"sync"
 
@@ -58,8 +57,8 @@ func (p *Peer) Close() { p.instance.Close() }
 
 // Begin begins a session over a connection, which it takes over. The session before
 // has ended. restarted reports that this is the peer's first one since the agent started.
-func (p *Peer) Begin(ctx context.Context, conn *net.TCPConn, restarted bool) (*Session, error) {
-	s := newSession(&Pending{TCPConn: conn}, p.local, p.config)
+func (p *Peer) Begin(ctx context.Context, conn *Pending, restarted bool) (*Session, error) {
+	s := newSession(conn, p.local, p.config)
 	s.restarted, s.opened = restarted, p.opened
 	if p.instance.stuck.Load() {
 		if err := p.start(ctx); err != nil {

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -500,5 +501,26 @@ func TestOtherProcess(t *testing.T) {
 	if conn, err := dialer.DialContext(t.Context(), "tcp4", p.instance.listen.String()); err == nil {
 		conn.Close()
 		t.Error("connected without the password")
+	}
+}
+
+// The library forgets its own configuration when it stops: a connection that it takes at
+// this moment has to be answered before.
+func TestCloseDuringHandshake(t *testing.T) {
+	for range 200 {
+		p, err := NewPeer(t.Context(), balancer, router, func(*Session) {}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ours, theirs := connect(t)
+		if _, err := theirs.Write(make([]byte, headerSize)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := p.Begin(t.Context(), &Pending{TCPConn: ours}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-s.Ended()
+		p.Close()
 	}
 }

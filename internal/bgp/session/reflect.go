@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"net"
 	"net/netip"
 	"strings"
 	"time"
@@ -158,8 +157,8 @@ func (i *Instance) BeginClient(ctx context.Context, r *bgp.Reflection, key netip
 
 // BeginRouter begins the session of a router, which gets several paths to each prefix
 // (RFC 7911), over a connection, which it takes over.
-func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *bgp.Peer, conn *net.TCPConn, restarted bool) (*Session, error) {
-	s := newSession(&Pending{TCPConn: conn}, r.Local, *router)
+func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *bgp.Peer, conn *Pending, restarted bool) (*Session, error) {
+	s := newSession(conn, r.Local, *router)
 	s.restarted = restarted
 	s.updates = newUpdates(func() {
 		// It fails if the router is gone by then.
@@ -167,7 +166,11 @@ func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *b
 	})
 	return s, i.begin(ctx, s, func(p *api.Peer) {
 		p.RouteReflector = reflectorClient(r, router)
+		p.GracefulRestart = &api.GracefulRestart{
+			Enabled: true, RestartTime: uint32(router.RestartTime / time.Second), DeferralTime: deferral,
+		}
 		for _, family := range p.AfiSafis {
+			family.MpGracefulRestart.Config.Enabled = true
 			family.AddPaths = &api.AddPaths{Config: &api.AddPathsConfig{SendMax: maxPaths}}
 		}
 	})

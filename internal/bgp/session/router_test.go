@@ -46,22 +46,28 @@ func newPeer(t *testing.T, peer bgp.Peer) *Peer {
 	return p
 }
 
-// begin begins a session, in whose handshake routes are announced.
-func begin(t *testing.T, p *Peer, restarted bool, routes ...bgp.Route) *dialogue {
+// connect returns both ends of a connection.
+func connect(t *testing.T) (ours, theirs *net.TCPConn) {
 	t.Helper()
 	l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	ours, err := net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr))
-	if err != nil {
+	if ours, err = net.DialTCP("tcp4", nil, l.Addr().(*net.TCPAddr)); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := l.AcceptTCP()
-	if err != nil {
+	if theirs, err = l.AcceptTCP(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { theirs.Close() })
+	return ours, theirs
+}
+
+// begin begins a session, in whose handshake routes are announced.
+func begin(t *testing.T, p *Peer, restarted bool, routes ...bgp.Route) *dialogue {
+	t.Helper()
+	ours, theirs := connect(t)
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	p.opened = func(*Session) {
@@ -69,11 +75,11 @@ func begin(t *testing.T, p *Peer, restarted bool, routes ...bgp.Route) *dialogue
 			t.Error(err)
 		}
 	}
-	session, err := p.Begin(ctx, ours, restarted)
+	session, err := p.Begin(ctx, &Pending{TCPConn: ours}, restarted)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { session.Drop("the test is over"); theirs.Close() })
+	t.Cleanup(func() { session.Drop("the test is over") })
 	return &dialogue{t, p, session, theirs}
 }
 

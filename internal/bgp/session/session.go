@@ -88,8 +88,12 @@ const (
 // requests for one family.
 const refreshInterval = time.Second
 
-// closeTimeout bounds how long the end of one connection waits for the other.
-const closeTimeout = time.Second
+// closeTimeout bounds how long a peer may take to read the last message, libraryTimeout
+// how long the library may take to close its end: it has then stopped accepting connections.
+const (
+	closeTimeout   = time.Second
+	libraryTimeout = 10 * time.Second
+)
 
 // marker begins every message.
 var marker = bytes.Repeat([]byte{0xff}, 16)
@@ -130,10 +134,11 @@ func (s *Session) relay() {
 	work.Wait()
 }
 
-// stopLibrary ends the library's session. It may still have a last message to send.
+// stopLibrary ends the library's session, which closes its end after its last message.
+// relay waits for that: the library must not stop while it takes a connection.
 func (s *Session) stopLibrary() {
 	_ = s.library.CloseWrite()
-	_ = s.library.SetReadDeadline(time.Now().Add(closeTimeout))
+	_ = s.library.SetReadDeadline(time.Now().Add(libraryTimeout))
 }
 
 // receive passes on what the peer sends.
@@ -191,7 +196,13 @@ func (s *Session) next() ([]byte, error) {
 	case update && !s.client:
 		return keepalive, nil // it resets the hold timer, too (RFC 4271 §8.2.2)
 	}
-	return message, s.inspect(message)
+	if err := s.inspect(message); err != nil {
+		return nil, err
+	}
+	if message[18] == wire.BGP_MSG_OPEN && s.updates != nil && !s.Open().GracefulRestart {
+		message = addGracefulRestart(message)
+	}
+	return message, nil
 }
 
 // inspect handles a message before the library does.
@@ -266,13 +277,13 @@ func (s *Session) send() (failed error) {
 			continue
 		}
 		out, err := s.rewrite(message)
-		if err != nil {
-			return err
-		}
 		if failed != nil {
 			continue
 		}
-		if _, failed = s.peer.Write(out); failed != nil {
+		if err == nil {
+			_, err = s.peer.Write(out)
+		}
+		if failed = err; failed != nil {
 			s.stopLibrary()
 			continue
 		}
@@ -284,7 +295,7 @@ func (s *Session) send() (failed error) {
 func (s *Session) rewrite(message []byte) ([]byte, error) {
 	switch kind := message[18]; {
 	case kind == wire.BGP_MSG_OPEN:
-		return rewriteOpen(message, s.restarted, s.config.HoldTime == 0)
+		return rewriteOpen(message, s.restarted, &s.config)
 	case kind == wire.BGP_MSG_UPDATE && s.updates != nil:
 		out, err := s.updates.rewrite(message, s.options(true))
 		return slices.Concat(out...), err
@@ -337,9 +348,6 @@ func (s *Session) establish() {
 	s.phase = established
 	s.mu.Unlock()
 	close(s.established)
-	if s.updates != nil {
-		s.updates.established()
-	}
 }
 
 // libraryEnded bounds how long what the library sent last may take: the peer may not
@@ -357,7 +365,7 @@ func (s *Session) Ended() <-chan struct{} { return s.ended }
 // a collision with this one (RFC 4271 §6.8).
 func (s *Session) End(n Notification) {
 	s.setReason(n.String())
-	s.write(n)
+	write(s.peer, n)
 	_ = s.peer.CloseWrite() // fails if the peer has closed already
 	select {
 	case <-s.ended:
@@ -383,23 +391,29 @@ func (s *Session) CloseKeepingRoutes() (closed <-chan struct{}) {
 // refuse ends the session with a notification of the peer's fault.
 func (s *Session) refuse(n Notification) error {
 	s.setRefused(badMessage(n))
-	s.write(n)
+	write(s.peer, n)
 	s.close()
 	return errEnded
 }
 
-// write writes a notification to the peer.
-func (s *Session) write(n Notification) {
+// write writes the last message to a peer.
+func write(peer *net.TCPConn, n Notification) {
 	if message, err := n.message(); err == nil {
-		_ = s.peer.SetWriteDeadline(time.Now().Add(closeTimeout)) // then the next line fails
-		_, _ = s.peer.Write(message)                              // the connection is closed anyway
+		_ = peer.SetWriteDeadline(time.Now().Add(closeTimeout)) // then the next line fails
+		_, _ = peer.Write(message)                              // the connection is closed anyway
 	}
+}
+
+// Probe sends the peer of an established session a KEEPALIVE: a peer that has lost the
+// connection, as after its restart, resets it.
+func (s *Session) Probe() {
+	_, _ = s.peer.Write(keepalive) // an error ends the session by itself
 }
 
 func (s *Session) close() {
 	s.peer.Close()
 	if s.library != nil {
-		s.library.Close()
+		s.stopLibrary()
 	}
 }
 
@@ -503,9 +517,15 @@ func (s *Session) LocalAddress() netip.Addr {
 // Pending is a connection whose OPEN has been read, before its session begins.
 type Pending struct {
 	*net.TCPConn
-	// RouterID is the OPEN's BGP identifier; zero if none or something else has come.
-	RouterID netip.Addr
+	// Open is what the OPEN contains; zero if something else has come.
+	Open     Open
 	received []byte
+}
+
+// Refuse closes the connection with a notification.
+func (p *Pending) Refuse(n Notification) {
+	write(p.TCPConn, n)
+	p.Close()
 }
 
 // ReadOpen waits for the first message on a connection: several peers may have one
@@ -522,7 +542,7 @@ func ReadOpen(conn *net.TCPConn, timeout time.Duration) (*Pending, error) {
 	p := &Pending{TCPConn: conn, received: message}
 	if m, err := parse(message, nil); err == nil {
 		if open, ok := m.Body.(*wire.BGPOpen); ok {
-			p.RouterID = open.ID
+			p.Open = *readOpen(open)
 		}
 	}
 	return p, conn.SetReadDeadline(time.Time{})

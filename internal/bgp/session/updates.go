@@ -22,7 +22,8 @@ import (
 // went would stay. Therefore the first End-of-RIB is dropped, a soft reset has the
 // library send all routes again, and those that aren't repeated are withdrawn before
 // the second End-of-RIB. The library merges messages that wait to be sent: a reset
-// before it has sent the first End-of-RIB would leave only one.
+// before it has sent the first End-of-RIB would leave only one. It sends one with graceful
+// restart only, which the OPEN of every router has when the library gets it.
 type updates struct {
 	// families are those in which the router accepts several paths to a prefix.
 	families map[wire.Family]wire.BGPAddPathMode
@@ -33,10 +34,10 @@ type updates struct {
 	// rounds counts the End-of-RIBs of a family.
 	rounds map[wire.Family]int
 
-	// reset starts the soft reset. sendsEndOfRIB is set if the router gets any.
-	reset         func()
-	once          sync.Once
-	sendsEndOfRIB bool
+	// reset starts the soft reset. endOfRIB is set if the router gets one, too.
+	reset    func()
+	once     sync.Once
+	endOfRIB bool
 }
 
 // assigned is an identifier, and the round in which its path was sent last.
@@ -52,8 +53,8 @@ func newUpdates(reset func()) *updates {
 }
 
 // negotiate reads the router's OPEN, before the library sends it an UPDATE.
-func (u *updates) negotiate(open *wire.BGPOpen, sendsEndOfRIB bool) {
-	u.sendsEndOfRIB = sendsEndOfRIB
+func (u *updates) negotiate(open *wire.BGPOpen, endOfRIB bool) {
+	u.endOfRIB = endOfRIB
 	u.families = make(map[wire.Family]wire.BGPAddPathMode)
 	for _, c := range capabilities(open) {
 		if c, ok := c.(*wire.CapAddPath); ok {
@@ -65,15 +66,6 @@ func (u *updates) negotiate(open *wire.BGPOpen, sendsEndOfRIB bool) {
 		}
 	}
 }
-
-// established starts the soft reset for a router that gets no End-of-RIB.
-func (u *updates) established() {
-	if !u.sendsEndOfRIB {
-		u.resetOnce()
-	}
-}
-
-func (u *updates) resetOnce() { u.once.Do(func() { go u.reset() }) }
 
 // rewrite returns what is sent instead of an UPDATE.
 func (u *updates) rewrite(message []byte, options *wire.MarshallingOption) (out [][]byte, err error) {
@@ -87,10 +79,13 @@ func (u *updates) rewrite(message []byte, options *wire.MarshallingOption) (out 
 			return nil, err
 		}
 		if u.rounds[family] == 1 {
-			u.resetOnce()
+			u.once.Do(func() { go u.reset() })
 			return out, nil
 		}
-		return append(out, message), nil
+		if u.endOfRIB {
+			out = append(out, message)
+		}
+		return out, nil
 	}
 	withdrawn, announced := pathsOf(update)
 	withdrawn = u.withdrawn(withdrawn)

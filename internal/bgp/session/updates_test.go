@@ -3,6 +3,8 @@
 package session
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,6 +12,8 @@ import (
 	"time"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
 // The first End-of-RIB is dropped. Paths that were sent before it, but are not
@@ -19,7 +23,7 @@ func TestRepetition(t *testing.T) {
 	families := map[wire.Family]wire.BGPAddPathMode{wire.RF_IPv4_UC: wire.BGP_ADD_PATH_BOTH}
 	options := &wire.MarshallingOption{AddPath: families}
 	u := newUpdates(func() {})
-	u.families = families
+	u.families, u.endOfRIB = families, true
 	end := serialized(t, wire.NewEndOfRib(wire.RF_IPv4_UC), options)
 	for i, step := range []struct {
 		message []byte
@@ -48,25 +52,36 @@ func TestRepetition(t *testing.T) {
 	}
 }
 
-// The routes of a router that gets no End-of-RIB are repeated once the session is
-// established, and only once.
+// A router without graceful restart gets the same, but no End-of-RIB.
 func TestRepetitionWithoutEndOfRIB(t *testing.T) {
-	reset := make(chan struct{}, 2)
-	u := newUpdates(func() { reset <- struct{}{} })
-	idle(t, reset, "before the session is established")
-	u.established()
-	begins(t, reset)
-	u.established()
-	idle(t, reset, "a second time")
+	u := newUpdates(func() {})
+	options := &wire.MarshallingOption{}
+	end := serialized(t, wire.NewEndOfRib(wire.RF_IPv4_UC), options)
+	for i, want := range [][]string{{"10.1.1.1/32"}, nil, {"withdrawn 10.1.1.1/32"}} {
+		message := end
+		if i == 0 {
+			message = announced(t, "10.1.1.1/32", options)
+		}
+		out, err := u.rewrite(message, options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, message := range out {
+			got = append(got, contents(t, message, options)...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("message %d: got %q, want %q", i, got, want)
+		}
+	}
 }
 
-// Those of others are repeated after their first End-of-RIB has left the library,
-// which would merge two that wait.
+// Routes are repeated after the first End-of-RIB has left the library, which would merge
+// two that wait.
 func TestRepetitionAfterEndOfRIB(t *testing.T) {
 	reset := make(chan struct{}, 2)
 	u := newUpdates(func() { reset <- struct{}{} })
-	u.sendsEndOfRIB = true
-	u.established()
+	u.endOfRIB = true
 	idle(t, reset, "before its End-of-RIB")
 	sends := func(family wire.Family, want int) {
 		t.Helper()
@@ -81,6 +96,40 @@ func TestRepetitionAfterEndOfRIB(t *testing.T) {
 	sends(wire.RF_IPv6_UC, 0)
 	sends(wire.RF_IPv4_UC, 1)
 	idle(t, reset, "a second time")
+}
+
+// The library has graceful restart with every router of a reflector, whatever the OPENs of
+// both say.
+func TestGracefulRestartForEndOfRIB(t *testing.T) {
+	theirs, err := openFrom(65000, wire.NewCapRouteRefresh()).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		message []byte
+		want    bool
+	}{
+		"the router's, for the library": {addGracefulRestart(bytes.Clone(theirs)), true},
+		"the library's, for the router": {addGracefulRestart(bytes.Clone(theirs)), false},
+		"the router's own":              {theirs, false},
+	} {
+		if !c.want {
+			if c.message, err = rewriteOpen(c.message, false, &bgp.Peer{HoldTime: time.Minute}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := parse(c.message, nil)
+		if err == nil && int(binary.BigEndian.Uint16(c.message[16:])) != len(c.message) {
+			err = errMalformed
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := m.Body.(*wire.BGPOpen)
+		if got := readOpen(body).GracefulRestart; got != c.want || len(capabilities(body)) == 0 {
+			t.Errorf("%s: graceful restart %t, want %t", name, got, c.want)
+		}
+	}
 }
 
 // begins waits until something begins.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,9 +19,9 @@ import (
 // connections, and retries after a loss. The reflector's routers have one, too.
 type Keeper struct {
 	KeeperOptions
-	// incoming has the latest connection of a passive peer, downs the latest
-	// transition of BFD out of up.
-	incoming chan *net.TCPConn
+	// incoming has the next connection of a passive peer, downs the latest transition of
+	// BFD out of up.
+	incoming chan *session.Pending
 	downs    chan bfd.Event
 
 	cancel context.CancelFunc
@@ -28,6 +29,10 @@ type Keeper struct {
 
 	mu      sync.Mutex
 	session *session.Session // nil between sessions
+	// vacant is set while any connection of a passive peer would begin a session.
+	vacant bool
+	// unidentified are connections of a passive peer without an OPEN, oldest first.
+	unidentified []*net.TCPConn
 	// status is what is known besides that session. Its counters are those of former
 	// sessions.
 	status bgp.PeerState
@@ -47,7 +52,7 @@ type KeeperOptions struct {
 	Waiting string
 	// Begin begins a session over a connection, which it takes over. restarted is set
 	// until one was established.
-	Begin func(ctx context.Context, conn *net.TCPConn, restarted bool) (*session.Session, error)
+	Begin func(ctx context.Context, conn *session.Pending, restarted bool) (*session.Session, error)
 	// OnEstablished is called for each established session, which waits for it.
 	OnEstablished func(*session.Session)
 }
@@ -59,7 +64,7 @@ const openTimeout = 10 * time.Second
 func Keep(o KeeperOptions) *Keeper {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &Keeper{
-		KeeperOptions: o, incoming: make(chan *net.TCPConn, 1), downs: make(chan bfd.Event, 1), done: make(chan struct{}),
+		KeeperOptions: o, incoming: make(chan *session.Pending, 1), downs: make(chan bfd.Event, 1), done: make(chan struct{}),
 		status: bgp.PeerState{
 			Address: o.Peer.Address, ASN: o.Peer.ASN, State: bgp.Idle, Reason: o.Waiting,
 		},
@@ -74,6 +79,9 @@ func Keep(o KeeperOptions) *Keeper {
 func (k *Keeper) Stop(end func(*session.Session)) {
 	k.mu.Lock()
 	k.stopped = true
+	for _, conn := range k.unidentified {
+		conn.Close()
+	}
 	k.mu.Unlock()
 	if s := k.Session(); s != nil {
 		end(s)
@@ -133,7 +141,7 @@ func (k *Keeper) sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // connect returns a connection with the peer, or why there is none.
-func (k *Keeper) connect(ctx context.Context) (*net.TCPConn, string) {
+func (k *Keeper) connect(ctx context.Context) (*session.Pending, string) {
 	if k.Peer.Passive {
 		k.connecting(bgp.Active)
 		select {
@@ -148,34 +156,106 @@ func (k *Keeper) connect(ctx context.Context) (*net.TCPConn, string) {
 	if err != nil {
 		return nil, err.Error()
 	}
-	return conn, ""
+	return &session.Pending{TCPConn: conn}, ""
 }
 
-// Accept takes a connection from the passive peer. It replaces the current session:
-// a peer that reconnects has lost that one (RFC 4724 §4.2).
+// maxUnidentified bounds a passive peer's connections without an OPEN. Peers send it with
+// their first packet.
+const maxUnidentified = 16
+
+// Accept takes a connection from the address of the passive peer. If there is a session,
+// only the connection's OPEN can replace it: hosts whose addresses the router translates to
+// its own can connect, too.
 func (k *Keeper) Accept(conn *net.TCPConn) {
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr()
 	if k.Peer.LocalAddress.IsValid() && local != k.Peer.LocalAddress || session.SetTTL(conn, k.Local, &k.Peer) != nil {
 		conn.Close()
 		return
 	}
-	former := k.Session()
-	for {
-		select {
-		case k.incoming <- conn:
-			if former != nil {
-				former.Drop("replaced by a new connection of the peer")
-			}
-			return
-		case old := <-k.incoming:
-			old.Close()
-		}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped {
+		conn.Close()
+		return
+	}
+	if k.vacant {
+		k.vacant = false
+		k.incoming <- &session.Pending{TCPConn: conn} // the peer may wait for an OPEN, too
+		return
+	}
+	if len(k.unidentified) == maxUnidentified {
+		k.unidentified[0].Close()
+		k.unidentified = k.unidentified[1:]
+	}
+	k.unidentified = append(k.unidentified, conn)
+	go k.identify(conn)
+}
+
+// identify waits for the OPEN on a connection.
+func (k *Keeper) identify(conn *net.TCPConn) {
+	pending, err := session.ReadOpen(conn, openTimeout)
+	k.mu.Lock()
+	k.unidentified = slices.DeleteFunc(k.unidentified, func(c *net.TCPConn) bool { return c == conn })
+	former := k.session
+	k.mu.Unlock()
+	switch {
+	case err != nil:
+		conn.Close()
+	case former != nil && !k.supersedes(pending, former):
+		pending.Refuse(session.Collision)
+	default:
+		k.offer(pending, former)
+	}
+}
+
+// supersedes reports whether a connection replaces the one of a session. Both come from the
+// peer, so that RFC 4271 §6.8 doesn't compare identifiers: the later one counts while the
+// session isn't established. An established session ends for a peer with graceful restart
+// (RFC 4724 §5), otherwise only if the peer has lost its connection.
+func (k *Keeper) supersedes(conn *session.Pending, s *session.Session) bool {
+	if s.State() != bgp.Established {
+		return true
+	}
+	open := s.Open()
+	same := conn.Open.ASN == open.ASN && conn.Open.RouterID == open.RouterID
+	if same && open.GracefulRestart && k.Peer.RestartTime > 0 {
+		return true
+	}
+	go s.Probe()
+	select {
+	case <-s.Ended():
+		return true
+	case <-time.After(probeTimeout):
+		return false
+	}
+}
+
+// probeTimeout is how long a peer may take to reset a connection that it has lost.
+const probeTimeout = time.Second
+
+// offer makes a connection of the peer the next session's, in place of a former session.
+func (k *Keeper) offer(conn *session.Pending, former *session.Session) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped || conn.Open.ASN != k.Peer.ASN && !k.vacant {
+		conn.Close()
+		return
+	}
+	select {
+	case old := <-k.incoming:
+		old.Close()
+	default:
+	}
+	k.vacant = false
+	k.incoming <- conn
+	if former != nil {
+		former.Drop("replaced by a new connection of the peer")
 	}
 }
 
 // hold holds a session over conn until it ends. It returns how long it was
 // established and why it ended.
-func (k *Keeper) hold(ctx context.Context, conn *net.TCPConn, restarted bool) (time.Duration, string) {
+func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool) (time.Duration, string) {
 	opening, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	s, err := k.Begin(opening, conn, restarted)
@@ -242,6 +322,7 @@ func (k *Keeper) Session() *session.Session {
 func (k *Keeper) connecting(state bgp.SessionState) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.vacant = k.Peer.Passive && len(k.incoming) == 0
 	k.status.State, k.status.NextTry = state, time.Time{}
 	switch {
 	case k.logged != "":
@@ -283,6 +364,9 @@ func (k *Keeper) began(s *session.Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.session, k.status.NextTry = s, time.Time{}
+	if len(k.incoming) > 0 { // its OPEN arrived before the session was here
+		s.Drop("replaced by a new connection of the peer")
+	}
 }
 
 // established notes that the session is established.

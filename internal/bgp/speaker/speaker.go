@@ -83,7 +83,7 @@ func (s *Speaker) start(ctx context.Context, configured []bgp.Peer) error {
 		if s.peers[config.Address] != nil {
 			continue
 		}
-		p, err := startPeer(ctx, s.local, config, func() { s.bfd.Begin(config.Address) }, s.log)
+		p, err := startPeer(ctx, s.local, config, func() { s.bfd.Established(config.Address) }, s.log)
 		if err != nil {
 			errs = append(errs, err)
 			continue

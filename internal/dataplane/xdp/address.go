@@ -17,10 +17,47 @@ import (
 type addresses struct {
 	table *ebpf.Map
 	flags map[table.BalancerAddressKey]map[lb.VIP]table.BalancerAddressFlag
+	// vips has one of the VIPs of each address outside of overlay segments, and changed the
+	// addresses that have come or gone: backends there have to be checked.
+	vips    map[netip.Addr]lb.VIP
+	changed map[netip.Addr]bool
 }
 
 func newAddresses(t *table.Tables) *addresses {
-	return &addresses{t.Maps.Addresses, make(map[table.BalancerAddressKey]map[lb.VIP]table.BalancerAddressFlag)}
+	return &addresses{
+		table: t.Maps.Addresses, flags: make(map[table.BalancerAddressKey]map[lb.VIP]table.BalancerAddressFlag),
+		vips: make(map[netip.Addr]lb.VIP), changed: make(map[netip.Addr]bool),
+	}
+}
+
+// among returns the usable backends of a plan whose packets would go to a VIP.
+func (a *addresses) among(pl *plan) map[lb.BackendID]lb.VIP {
+	found := make(map[lb.BackendID]lb.VIP)
+	for i, b := range pl.backends {
+		if vip, known := a.vips[farEnd(b)]; known && pl.hops[i].Err == nil {
+			found[b.ID()] = vip
+		}
+	}
+	return found
+}
+
+// recheck queues the services with backends at addresses that have become those of VIPs, or
+// no longer are.
+func (p *Plane) recheck() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.addresses.changed) == 0 {
+		return
+	}
+	for vip, s := range p.services {
+		for i := range s.now.slots {
+			if one := &s.now.slots[i]; one.taken() && !one.adopted() && p.addresses.changed[farEnd(one.backend)] {
+				p.stale.Add(vip)
+				break
+			}
+		}
+	}
+	clear(p.addresses.changed)
 }
 
 // show gives a VIP these flags. It is idempotent.
@@ -30,6 +67,9 @@ func (a *addresses) show(vip lb.VIP, flags table.BalancerAddressFlag) error {
 		a.flags[at] = make(map[lb.VIP]table.BalancerAddressFlag)
 	}
 	a.flags[at][vip] = flags
+	if _, known := a.vips[vip.Address]; !known && !vip.Segment.Overlay() {
+		a.vips[vip.Address], a.changed[vip.Address] = vip, true
+	}
 	return a.write(at)
 }
 
@@ -37,6 +77,13 @@ func (a *addresses) show(vip lb.VIP, flags table.BalancerAddressFlag) error {
 func (a *addresses) remove(vip lb.VIP) error {
 	at := addressKey(vip)
 	delete(a.flags[at], vip)
+	if a.vips[vip.Address] == vip {
+		delete(a.vips, vip.Address)
+		a.changed[vip.Address] = true
+		for other := range a.flags[at] {
+			a.vips[vip.Address] = other
+		}
+	}
 	return a.write(at)
 }
 
@@ -71,17 +118,7 @@ func (a *addresses) disown() error {
 func (p *Plane) Discard(prefixes []netip.Prefix) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	wanted := make(map[table.BalancerPrefixKey]bool)
-	for _, prefix := range prefixes {
-		bits := prefix.Bits() + 128 - prefix.Addr().BitLen()
-		key := table.BalancerPrefixKey{PrefixLength: uint32(bits), Address: prefix.Addr().As16()}
-		wanted[key] = true
-		if err := p.tables.Maps.Aggregates.Put(key, uint8(1)); err != nil {
-			return fmt.Errorf("aggregate %s: %w", prefix, err)
-		}
-	}
-	err := table.DeleteOthers(p.tables.Maps.Aggregates, func(key table.BalancerPrefixKey) bool { return wanted[key] })
-	if err != nil {
+	if err := table.SetPrefixes(p.tables.Maps.Aggregates, prefixes); err != nil {
 		return fmt.Errorf("aggregates: %w", err)
 	}
 	return nil

@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -230,6 +232,169 @@ func TestAttachRecreatedInterface(t *testing.T) {
 			t.Error("no program on the new interface")
 		}
 		return nil
+	})
+}
+
+// recreate deletes fl0 and creates it again, after meanwhile.
+func recreate(kernel *netlink.Handle, meanwhile func() error) error {
+	link, err := kernel.LinkByName("fl0")
+	if err == nil {
+		err = kernel.LinkDel(link)
+	}
+	if err == nil {
+		err = meanwhile()
+	}
+	if err != nil {
+		return err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = "fl0"
+	return kernel.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "fl1"})
+}
+
+// A live agent attaches the program again to an interface that is deleted and created
+// again, and reports that it is missing until then. Changes of the program don't wait
+// for the interface.
+func TestInterfaceIsRecreated(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		kernel, err := netlink.NewHandle()
+		if err != nil {
+			return err
+		}
+		defer kernel.Close()
+		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0", "lo"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		if err := p.Attach(t.Context()); err != nil {
+			return err
+		}
+		ctx, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		reports := make(chan error)
+		var others errgroup.Group
+		others.Go(func() error {
+			defer end()
+			err := recreate(kernel, func() error {
+				if missing := <-reports; missing == nil || !strings.HasPrefix(missing.Error(), "interface fl0: ") {
+					t.Errorf("without the interface: %v", missing)
+				}
+				if n := len(p.Attachments()); n != 1 {
+					t.Errorf("%d attachments, want that to lo", n)
+				}
+				tunnelled := manyBackends(vip4, 2)
+				tunnelled.Forward = lb.IPIP
+				_, err := p.Update(ctx, tunnelled)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			if missing := <-reports; missing != nil {
+				t.Errorf("after it was created again: %v", missing)
+			}
+			return nil
+		})
+		p.KeepAttached(ctx, func(missing error) {
+			select {
+			case reports <- missing:
+			case <-ctx.Done():
+				close(reports)
+			}
+		})
+		if err := others.Wait(); err != nil {
+			return err
+		}
+		if n := len(p.Attachments()); n != 2 || attachedProgram(t, "fl0") == 0 || attachedProgram(t, "fl0") != attachedProgram(t, "lo") {
+			t.Errorf("%d attachments, programs %d and %d: want one program on both", n, attachedProgram(t, "fl0"), attachedProgram(t, "lo"))
+		}
+		return p.Close()
+	})
+}
+
+// A link whose interface has been deleted doesn't keep another program from being used.
+func TestLinkWithoutInterface(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0", "lo"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			return err
+		}
+		if err := p.Attach(t.Context()); err != nil {
+			return err
+		}
+		before := attachedProgram(t, "lo")
+		link, err := netlink.LinkByName("fl0")
+		if err == nil {
+			err = netlink.LinkDel(link)
+		}
+		if err != nil {
+			return err
+		}
+		if _, err := p.Update(t.Context(), manyBackends(vip4, 2)); err != nil {
+			t.Error(err)
+		}
+		if after := attachedProgram(t, "lo"); after == before {
+			t.Error("the program was not replaced")
+		}
+		return p.Close()
+	})
+}
+
+// While a program is loaded, changes that don't need it are made at once.
+func TestLoadDoesNotHoldUpdates(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		loads, loaded := make(chan program.Features), make(chan struct{})
+		held := func(f program.Features) error {
+			if f&program.FeatureIPIP != 0 {
+				loads <- f
+				<-loaded
+			}
+			return nil
+		}
+		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), test: held})
+		if err != nil {
+			return err
+		}
+		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
+		tunnelled.Forward = lb.IPIP
+		update(t, p, direct)
+		if err := p.Attach(t.Context()); err != nil {
+			return err
+		}
+		var others errgroup.Group
+		others.Go(func() error {
+			_, err := p.Update(context.Background(), tunnelled)
+			return err
+		})
+		<-loads
+		updated := make(chan error, 1)
+		go func() {
+			direct.Backends[0].Down = true // as a backend that has died
+			_, err := p.Update(context.Background(), direct)
+			// Another service needs by now what the program that is being loaded lacks.
+			limited := manyBackends(netip.MustParseAddr("10.1.1.2"), 2)
+			limited.Unavailable = lb.Reject
+			p.mu.Lock()
+			p.programs.Recount(0, propertiesOf(limited).needs())
+			p.mu.Unlock()
+			updated <- err
+		}()
+		select {
+		case err = <-updated:
+		case <-time.After(time.Minute):
+			err = errors.New("an update waits for a program that it doesn't need")
+		}
+		loaded <- struct{}{}
+		if err == nil {
+			if f := <-loads; f&program.FeatureReject == 0 {
+				t.Errorf("program with %s, want all that is needed by now", f)
+			}
+			loaded <- struct{}{}
+		}
+		return errors.Join(err, others.Wait(), p.Close())
 	})
 }
 

@@ -26,14 +26,23 @@ func (p *Plane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane
 	}
 	out := dataplane.Flows{Capacity: p.tables.Capacity.Flows + p.tables.Capacity.Sessions}
 	latest := latestFlows{now: now, limit: query.Limit}
-	err = p.tables.EachRemembered(func(flow *table.BalancerFlow) {
+	count := func(flow *table.BalancerFlow) {
 		out.Records++
 		o := owners[flow.Service]
 		if o != nil && wanted(query, o.vip, table.Unmapped(flow.Client)) {
 			out.Matching++
 			latest.add(flow)
 		}
-	})
+	}
+	err = p.tables.EachFlow(func(_ uint64, flow *table.BalancerFlow) { count(flow) })
+	if err == nil {
+		err = p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
+			if !table.IsReply(s) {
+				flow := table.AsFlow(s)
+				count(&flow)
+			}
+		})
+	}
 	if err != nil {
 		return dataplane.Flows{}, err
 	}

@@ -4,6 +4,7 @@ package xdp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -70,15 +71,18 @@ func (b *balanced) Update(backends []dataplanetest.Backend, reachable func(netip
 // Pass implements dataplanetest.Subject: it moves what happened into the past.
 func (b *balanced) Pass(d time.Duration) error {
 	b.plane.epoch = b.plane.epoch.Add(-d)
-	seen := map[uint64]table.BalancerFlow{}
-	err := table.EachRecord(b.plane.tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) { seen[key] = *flow })
-	for key, flow := range seen {
-		flow.Seen -= uint32(d >> table.FlowTimeShift)
-		if err == nil {
-			err = b.plane.tables.Maps.Flows.Update(key, flow, ebpf.UpdateExist)
+	for _, flows := range []*ebpf.Map{b.plane.tables.Maps.Flows, b.plane.tables.Maps.FlowsPending} {
+		seen := map[uint64]table.BalancerFlow{}
+		err := table.EachRecord(flows, func(key uint64, flow *table.BalancerFlow) { seen[key] = *flow })
+		for key, flow := range seen {
+			flow.Seen -= uint32(d >> table.FlowTimeShift)
+			err = errors.Join(err, flows.Update(key, flow, ebpf.UpdateExist))
+		}
+		if err != nil {
+			return err
 		}
 	}
-	return err
+	return nil
 }
 
 // Sweep implements dataplanetest.Subject: a change has to be over for it.
@@ -130,7 +134,7 @@ func (b *balanced) State() (dataplanetest.State, error) {
 	}
 	one := stats[s.number.Base]
 	state.Counts = dataplanetest.Counts{Hits: one.Hits, Misses: one.Misses, Inserts: one.Inserts}
-	return state, table.EachRecord(b.plane.tables.Maps.Flows, func(uint64, *table.BalancerFlow) { state.Recorded++ })
+	return state, b.plane.tables.EachFlow(func(uint64, *table.BalancerFlow) { state.Recorded++ })
 }
 
 // phasePacket is a flow's packet of a phase.

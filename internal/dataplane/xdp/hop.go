@@ -23,6 +23,7 @@ type Resolver interface {
 	Forget(vip lb.VIP)
 	Ports(bridge int) []nexthop.Port
 	Notify(changed func(lb.VIP))
+	Interfaces() <-chan struct{}
 	Close() error
 }
 
@@ -34,6 +35,14 @@ func target(svc *lb.Service, b lb.Backend) nexthop.Target {
 		return nexthop.Target{Address: b.Address, Relay: b.Node, MAC: b.MAC, Handover: true}
 	}
 	return nexthop.Target{Address: b.Address, OnLink: svc.Forward == lb.L2DSR, MAC: b.MAC, Handover: svc.Forward.Translates()}
+}
+
+// farEnd is where packets for a backend are sent to.
+func farEnd(b lb.Backend) netip.Addr {
+	if b.TunnelEnd.IsValid() {
+		return b.TunnelEnd
+	}
+	return b.Address
 }
 
 // remote is the far end of the packets' path: of a tunnel or, if packets are

@@ -3,12 +3,16 @@
 package xdp
 
 import (
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
@@ -113,7 +117,7 @@ func TestFlowTableIsResized(t *testing.T) {
 		t.Errorf("sessions %+v, error %v, want %+v", sessions, err, session)
 	}
 	records := 0
-	err = table.EachRecord(p.tables.Maps.Flows, func(_ uint64, flow *table.BalancerFlow) {
+	err = p.tables.EachFlow(func(_ uint64, flow *table.BalancerFlow) {
 		records++
 		if *flow != want {
 			t.Errorf("record %+v, want %+v", *flow, want)
@@ -121,6 +125,55 @@ func TestFlowTableIsResized(t *testing.T) {
 	})
 	if err != nil || records != 100 {
 		t.Errorf("%d records, error %v, want 100", records, err)
+	}
+}
+
+// While a table is resized its pin is always there: an agent that is killed meanwhile
+// leaves one of the two tables, and a second pin that doesn't matter.
+func TestResizedTableStaysPinned(t *testing.T) {
+	pins := testPins(t)
+	pin := filepath.Join(pins, table.Layout, table.BalancerMapFlows)
+	resize := func(flows int) error {
+		p, err := newPlane(Config{PinDir: pins, Capacity: table.Capacity{Flows: flows}, Log: slog.New(slog.DiscardHandler)}, fixedHops{})
+		if err != nil {
+			return err
+		}
+		return p.Close()
+	}
+	if err := resize(1 << 10); err != nil {
+		t.Fatal(err)
+	}
+	left, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err == nil {
+		err = errors.Join(left.Pin(pin+"_new"), left.Close()) // as by an agent that was killed
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var missing atomic.Int64
+	done := make(chan struct{})
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				if _, err := os.Stat(pin); err != nil {
+					missing.Add(1)
+				}
+			}
+		}
+	})
+	for i := range 20 {
+		if err := resize(1 << (11 + i%2)); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	watching.Wait()
+	if n := missing.Load(); n > 0 {
+		t.Errorf("the table was not pinned %d times", n)
 	}
 }
 

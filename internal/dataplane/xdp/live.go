@@ -58,7 +58,7 @@ func (p *Plane) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
 		}
 		counts[o.vip][backend]++
 	}
-	err = table.EachRecord(p.tables.Maps.Flows, func(_ uint64, flow *table.BalancerFlow) {
+	err = p.tables.EachFlow(func(_ uint64, flow *table.BalancerFlow) {
 		if o := owners[flow.Service]; o != nil {
 			count(o, flow, o.idle)
 		}

@@ -5,6 +5,7 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
@@ -34,6 +35,27 @@ func balancerTargets(svc *lb.Service) []nexthop.Target {
 		targets[i] = nexthop.Target{Address: a, OnLink: true}
 	}
 	return targets
+}
+
+// sharedByServers returns a service of which this node is found to be a server, with the other
+// servers as possible balancers; nil for others. With l2dsr nodes that are each other's servers
+// would send a packet in a circle, as no hop limit ends it.
+func sharedByServers(pl *plan) *lb.Service {
+	if pl.svc.Forward != lb.L2DSR || pl.svc.Membership.Self.IsValid() {
+		return nil
+	}
+	own := slices.IndexFunc(pl.hops, func(hop nexthop.Result) bool { return errors.Is(hop.Err, nexthop.ErrLocal) })
+	if own < 0 {
+		return nil
+	}
+	shared := *pl.svc
+	shared.Membership.Self = pl.backends[own].Address
+	for _, b := range pl.svc.Backends {
+		if b.Address != shared.Membership.Self {
+			shared.Membership.Balancers = append(shared.Membership.Balancers, b.Address)
+		}
+	}
+	return &shared
 }
 
 // reachLocal makes the backend that is this node itself one that is always reached.
@@ -109,8 +131,8 @@ func newMemberTable(t *table.Tables) *memberTable {
 	return &memberTable{t.Maps.Peers, make(map[table.BalancerPeerKey]int)}
 }
 
-// replace gives a service other members and returns those that it has now. Those
-// that it keeps are never missing.
+// replace gives a service other members and returns those that it has now: after an error
+// also some that it should not have. Those that it keeps are never missing.
 func (t *memberTable) replace(old, next members) (members, error) {
 	var errs []error
 	for key, what := range next {
@@ -128,19 +150,24 @@ func (t *memberTable) replace(old, next members) (members, error) {
 			}
 		}
 	}
-	for key := range old {
+	kept := members{}
+	for key, what := range old {
 		if _, stays := next[key]; stays {
 			continue
 		}
-		if t.services[key]--; t.services[key] > 0 {
-			continue
+		if t.services[key] == 1 {
+			if err := table.Delete(t.table, key); err != nil {
+				errs = append(errs, fmt.Errorf("table peers: %w", err))
+				kept[key] = what
+				continue
+			}
 		}
-		delete(t.services, key)
-		if err := table.Delete(t.table, key); err != nil {
-			errs = append(errs, fmt.Errorf("table peers: %w", err))
+		if t.services[key]--; t.services[key] == 0 {
+			delete(t.services, key)
 		}
 	}
-	return next, errors.Join(errs...)
+	maps.Copy(kept, next)
+	return kept, errors.Join(errs...)
 }
 
 // disown removes the members that an earlier agent left and that no service has.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/healthpath"
@@ -186,18 +185,10 @@ func (w *path) point(number, place uint32) error {
 	return err
 }
 
-// find returns the slot of a backend, or -1.
-func (v *version) find(id lb.BackendID) int {
-	address, port := id.Addr().As16(), table.WirePort(id.Port())
-	return slices.IndexFunc(v.slots, func(s slot) bool {
-		return s.detail.Port == port && s.detail.Address == address
-	})
-}
-
 // place is where a backend is in the backend table, plus 1; 0 if it isn't.
 func (v *version) place(id lb.BackendID) uint32 {
-	n := v.find(id)
-	if n < 0 {
+	n, found := v.number(id)
+	if !found {
 		return 0
 	}
 	return v.table.Base + uint32(n) + 1
@@ -205,9 +196,9 @@ func (v *version) place(id lb.BackendID) uint32 {
 
 // noHop is why a backend can't be sent anything, or nil.
 func (v *version) noHop(id lb.BackendID) error {
-	n := v.find(id)
+	n, found := v.number(id)
 	switch {
-	case n < 0:
+	case !found:
 		return fmt.Errorf("no next hop: the backend is not programmed: %w", health.ErrPending)
 	case v.slots[n].Ifindex != 0:
 		return nil

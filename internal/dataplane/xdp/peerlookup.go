@@ -5,7 +5,6 @@ package xdp
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
 	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -64,7 +63,7 @@ func lookupOrder(slots []slot) table.BalancerPeerLookup {
 // orderAmong is the order of those nodes to which packets can be relayed and that have
 // such a backend.
 func orderAmong(slots []slot, such func(*slot) bool) (order table.BalancerPeerLookup) {
-	var nodes []uint64
+	nodes := make(map[uint64]struct{})
 	nearest := uint64(1) << 48
 	for i := range slots {
 		one := &slots[i]
@@ -72,9 +71,7 @@ func orderAmong(slots []slot, such func(*slot) bool) (order table.BalancerPeerLo
 			continue
 		}
 		way := macBehind(one.Destination, one.Source)
-		if !slices.Contains(nodes, way) {
-			nodes = append(nodes, way)
-		}
+		nodes[way] = struct{}{}
 		if way < nearest {
 			nearest, order.Next = way, uint16(i)
 		}

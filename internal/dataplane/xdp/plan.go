@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 	"fairlead.io/fairlead/internal/nexthop"
@@ -62,9 +63,16 @@ func (p *Plane) plan(svc *lb.Service) (plan, error) {
 	}
 	hops := p.resolver.Follow(svc.VIP, append(targets, balancerTargets(svc)...))
 	pl.hops, pl.balancers = hops[:len(targets)], hops[len(targets):]
+	if shared := sharedByServers(&pl); shared != nil {
+		return p.plan(shared)
+	}
 	before := p.keepAdopted(&pl)
+	pl.loseRoutes(before)
 	pl.reachLocal()
 	pl.devices = handoverDevices(&pl, p.resolver)
+	if err := p.loader.handover(pl.devices); err != nil {
+		return pl, err
+	}
 	return pl, pl.build(p.config.Seed, before)
 }
 
@@ -87,6 +95,22 @@ func (pl *plan) build(seed uint64, before *version) (err error) {
 		pl.indexes, err = maglev.Build(seed, pl.size, pl.ring)
 	}
 	return err
+}
+
+// vipError says that backends are addresses of VIPs: balancers would send their packets to each
+// other, or to themselves.
+type vipError struct{ backends map[lb.BackendID]lb.VIP }
+
+func (vipError) Error() string { return "backends are VIPs" }
+
+// refuse takes backends out of the plan.
+func (pl *plan) refuse(e vipError, seed uint64) error {
+	for i, b := range pl.backends {
+		if vip, refused := e.backends[b.ID()]; refused {
+			pl.hops[i], pl.kept[i] = nexthop.Result{Err: fmt.Errorf("%s is the address of a VIP, %s", farEnd(b), vip)}, false
+		}
+	}
+	return pl.build(seed, nil)
 }
 
 // lose takes a device that has vanished out of the plan: backends behind it can't be
@@ -122,6 +146,22 @@ func (p *Plane) leftBehind(pl *plan) []lb.Backend {
 	return left
 }
 
+// loseRoutes makes backends that have left unreachable if they were behind a device of their
+// own, as pods are, and the route there is gone: the default route would take its place, and
+// clients would get no answers.
+func (pl *plan) loseRoutes(before *version) {
+	if before == nil {
+		return
+	}
+	numbers := slotNumbers(before.slots)
+	for i := len(pl.ring); i < len(pl.backends); i++ {
+		n, known := numbers[pl.backends[i].ID()]
+		if known && before.slots[n].has(table.BalancerBackendFlagBACKEND_HANDOVER) && pl.hops[i].Err == nil && !pl.hops[i].Hop.Handover {
+			pl.hops[i] = nexthop.Result{Err: fmt.Errorf("the route to %s is gone", pl.backends[i].Address)}
+		}
+	}
+}
+
 // keepAdopted lets backends that an earlier agent could reach be reached as
 // before until the kernel has resolved their neighbours. It returns the present
 // version, or nil.
@@ -133,9 +173,8 @@ func (p *Plane) keepAdopted(pl *plan) *version {
 	if !known {
 		return nil
 	}
-	numbers := slotNumbers(s.now.slots)
 	for i, b := range pl.backends {
-		n, known := numbers[b.ID()]
+		n, known := s.now.number(b.ID())
 		if !known || !errors.Is(pl.hops[i].Err, nexthop.ErrPending) {
 			continue
 		}

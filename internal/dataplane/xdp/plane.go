@@ -22,7 +22,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -72,10 +71,11 @@ type Config struct {
 	// backends are reached.
 	Interfaces []string
 	// TunnelEnds are the addresses of this node at which VXLAN and Geneve frames
-	// hold packets for VIPs.
-	TunnelEnds []netip.Addr
-	Mode       Mode
-	NAT        NAT
+	// hold packets for VIPs, if they come from one of TunnelPeers.
+	TunnelEnds  []netip.Addr
+	TunnelPeers []netip.Prefix
+	Mode        Mode
+	NAT         NAT
 	// Capacity of the tables; what is 0 is DefaultCapacity's.
 	Capacity Capacity
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
@@ -84,14 +84,17 @@ type Config struct {
 	// Replaced, if set, is called with the reason when another program has replaced
 	// the one in use. It must not call the plane.
 	Replaced func(reason string)
+	// Unrecorded, if set, is called when a service begins to have more new flows than
+	// are recorded.
+	Unrecorded func(lb.VIP)
 
 	// Synchronize, if set, waits for a grace period in the kernel's place, for tests.
 	Synchronize func() error
 
-	// For tests: the tables' layout, if it is not the present one, and whether
-	// programs do without the self-test, which takes longer than they do.
-	layout   string
-	untested bool
+	// For tests: the tables' layout, if it is not the present one, and what is called
+	// in the place of the self-test, which takes longer than the tests do.
+	layout string
+	test   func(program.Features) error
 }
 
 // What a Plane can do in addition to balancing.
@@ -117,8 +120,9 @@ type Plane struct {
 	done     chan struct{}
 	running  sync.WaitGroup
 
-	// mu guards what follows and every write to the tables. It is never held
-	// while waiting for a grace period, the resolver or a caller.
+	loader loader
+	// mu guards what follows and every write to the tables. It is never held while
+	// waiting for a grace period, the kernel's verifier, the resolver or a caller.
 	mu     sync.Mutex
 	closed bool
 	// unread is set until packets read the tables: Attach has not been called, and no
@@ -196,6 +200,7 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: tables.ByName,
 		}),
 	}
+	p.loader.p = p
 	p.sweeper, p.paths = &sweeper{p: p, sessionsLeft: true, clientsLeft: true}, newPaths(p)
 	hops.Notify(p.stale.Add)
 	if err := p.begin(); err != nil {
@@ -207,7 +212,7 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 // begin adopts what is in the tables, writes the node's configuration, and starts
 // the goroutines that run until the plane is closed.
 func (p *Plane) begin() error {
-	err := errors.Join(p.adopt(), p.tables.SetTunnelEnds(p.config.TunnelEnds), p.tables.SetNATAddresses(p.config.NAT.Addresses))
+	err := errors.Join(p.adopt(), p.tables.SetTunnels(p.config.TunnelEnds, p.config.TunnelPeers), p.tables.SetNATAddresses(p.config.NAT.Addresses))
 	if err != nil {
 		return err
 	}
@@ -217,64 +222,6 @@ func (p *Plane) begin() error {
 
 // clock is the time that tracking counts in.
 func (p *Plane) clock() time.Duration { return time.Since(p.epoch) }
-
-// Attach puts the program on the configured interfaces of the current network
-// namespace and takes it off those that no longer are. It is called once, when
-// services have been programmed, so that all their packets match a service, and waits
-// for the neighbours that their backends need.
-func (p *Plane) Attach(ctx context.Context) error {
-	p.awaitNeighbours(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if err := p.ready(ctx); err != nil {
-		return err
-	}
-	p.unread = false
-	if err := p.programs.Attach(); err != nil {
-		return err
-	}
-	return table.RemoveOtherLayouts(p.config.PinDir, cmp.Or(p.config.layout, table.Layout))
-}
-
-// neighbourLimit is how long Attach waits for neighbours: by default the kernel requests
-// an address three times, a second apart, before it gives up (arp(7)).
-const neighbourLimit = 3 * time.Second
-
-// awaitNeighbours waits until the kernel knows of each backend's next hop whether it
-// answers. Packets that came before would find some backends missing, and would
-// be sent otherwise than by other balancers.
-func (p *Plane) awaitNeighbours(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, neighbourLimit)
-	defer cancel()
-	retry := time.NewTicker(5 * time.Millisecond)
-	defer retry.Stop()
-	for p.pending() {
-		select {
-		case <-retry.C:
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// pending reports whether the kernel is still asking for a backend's neighbour.
-func (p *Plane) pending() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, s := range p.services {
-		if slices.ContainsFunc(s.now.slots, func(one slot) bool { return one.taken() && errors.Is(one.hopErr, nexthop.ErrPending) }) {
-			return true
-		}
-	}
-	return false
-}
-
-// Attachments lists the interfaces on which the program runs.
-func (p *Plane) Attachments() []program.Attachment {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.programs.Attachments()
-}
 
 // Stale delivers services of which a next hop has changed, or for which flows
 // have been learned.
@@ -293,6 +240,8 @@ func (p *Plane) Close() error {
 	close(p.done)
 	p.tables.Grace.Close()
 	p.running.Wait()
+	p.loader.mu.Lock()
+	defer p.loader.mu.Unlock()
 	p.stale.Close()
 	errs = append(errs, p.programs.Close(), p.handover.Close(), p.tables.Close())
 	return errors.Join(errs...)

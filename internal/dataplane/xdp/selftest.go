@@ -31,13 +31,16 @@ var selfTestHop = nexthop.Hop{Interface: "lo", Index: loopback, Source: lb.MAC{2
 // selfTestEnd is where frames of segments arrive.
 var selfTestEnd = netip.MustParseAddr("198.51.100.2")
 
+// selfTestPeer is where they come from.
+var selfTestPeer = netip.MustParsePrefix("198.51.100.3/32")
+
 // selfTestCapacity suffices for the services of a self-test.
 var selfTestCapacity = table.Capacity{Services: 128, Backends: 256, RingEntries: 1 << 14, Flows: 256, Sources: 64, Limited: 64, Clients: 64, Sessions: 256}
 
-// selfTest is the test of programs before they are used; nil if there is none.
+// selfTest is the test of programs before they are used.
 func (c *Config) selfTest() func(program.Features) error {
-	if c.untested {
-		return nil
+	if c.test != nil {
+		return c.test
 	}
 	return func(f program.Features) error { return selfTest(f, c.Seed) }
 }
@@ -48,7 +51,7 @@ func (c *Config) selfTest() func(program.Features) error {
 // error is the first wrong verdict; such a program must not be attached.
 func selfTest(f program.Features, seed uint64) (err error) {
 	p, err := newPlane(Config{
-		Capacity: selfTestCapacity, TunnelEnds: []netip.Addr{selfTestEnd}, Seed: seed, Log: slog.New(slog.DiscardHandler),
+		Capacity: selfTestCapacity, TunnelEnds: []netip.Addr{selfTestEnd}, TunnelPeers: []netip.Prefix{selfTestPeer}, Seed: seed, Log: slog.New(slog.DiscardHandler),
 	}, fixedHops{})
 	if err != nil {
 		return fmt.Errorf("self-test: %w", err)
@@ -257,7 +260,7 @@ func selfTestFrame(vip lb.VIP) (in, packet []byte, err error) {
 // selfTestOverlay is what stands in front of a segment's frame.
 func selfTestOverlay(s lb.Segment) []gopacket.SerializableLayer {
 	ip := &layers.IPv4{
-		Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: []byte{198, 51, 100, 3}, DstIP: selfTestEnd.AsSlice(),
+		Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: selfTestPeer.Addr().AsSlice(), DstIP: selfTestEnd.AsSlice(),
 	}
 	udp := &layers.UDP{SrcPort: 50000, DstPort: 4789}
 	_ = udp.SetNetworkLayerForChecksum(ip) // only fails for other layers
@@ -305,10 +308,11 @@ func selfTestMAC(backend netip.Addr) lb.MAC {
 	return lb.MAC{2, 1, a[12], a[13], a[14], a[15]}
 }
 
-func (fixedHops) Forget(lb.VIP)            {}
-func (fixedHops) Ports(int) []nexthop.Port { return nil }
-func (fixedHops) Notify(func(lb.VIP))      {}
-func (fixedHops) Close() error             { return nil }
+func (fixedHops) Forget(lb.VIP)               {}
+func (fixedHops) Ports(int) []nexthop.Port    { return nil }
+func (fixedHops) Notify(func(lb.VIP))         {}
+func (fixedHops) Interfaces() <-chan struct{} { return nil }
+func (fixedHops) Close() error                { return nil }
 
 // The exits to backends of services whose packets are translated.
 const (

@@ -15,7 +15,7 @@ func TestProgramSuitsItsServices(t *testing.T) {
 	p := openTestPlane(t, testPins(t))
 	want := func(f program.Features) {
 		t.Helper()
-		if _, err := p.programs.Specialise(); err != nil {
+		if err := p.loader.program(t.Context(), 0, p.programs.Suits, func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if p.programs.Features != f {

@@ -20,6 +20,8 @@ type service struct {
 	number  table.Extent // of size 1; 0 before packets see the service
 	active  uint32       // the view in use
 	flipped table.Ticket // when it came into use; the other view may be written when it is over
+	// deleting is set once the VIP is no longer in the table.
+	deleting bool
 	// backends are the service's as last updated; nil if only an earlier agent
 	// knew. idle is how long its flows may be silent, with idleSlack.
 	backends map[lb.BackendID]bool
@@ -80,6 +82,8 @@ func (p *Plane) Delete(ctx context.Context, vip lb.VIP) error {
 	return p.delete(vip)
 }
 
+// delete deletes a service. After an error it is still one of the plane's, and what has
+// been done may be done again.
 func (p *Plane) delete(vip lb.VIP) error {
 	s, known := p.services[vip]
 	if !known {
@@ -88,12 +92,17 @@ func (p *Plane) delete(vip lb.VIP) error {
 	if err := p.tables.DeleteVIP(table.VIPKey(vip)); err != nil {
 		return fmt.Errorf("vip %s: %w", vip, err)
 	}
+	now := p.tables.Grace.Now()
+	s.deleting, p.deleted = true, now
+	left, err := p.members.replace(s.members, nil)
+	s.members = left
+	if err = errors.Join(err, p.addresses.remove(vip), s.now.properties.retire(p.tables, s.number.Base, nil, now)); err != nil {
+		return fmt.Errorf("vip %s: %w", vip, err)
+	}
 	delete(p.services, vip)
 	p.paths.repoint(vip, nil)
 	p.programs.Recount(s.features, 0)
 	p.resolver.Forget(vip)
-	now := p.tables.Grace.Now()
-	p.deleted = now
 	p.tables.Numbers.Retire(s.number, now)
 	for _, m := range s.now.memory(p.tables) {
 		m.Retire(m.extent, now)
@@ -105,11 +114,6 @@ func (p *Plane) delete(vip lb.VIP) error {
 	}
 	for _, l := range s.leaving {
 		p.tables.Counters.Retire(l.traffic(), now)
-	}
-	err := s.now.properties.retire(p.tables, s.number.Base, nil, now)
-	_, left := p.members.replace(s.members, nil)
-	if err = errors.Join(err, p.addresses.remove(vip), left); err != nil {
-		return fmt.Errorf("vip %s: %w", vip, err)
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ func (w *sweeper) endSessions(over map[uint64]table.BalancerNatSession, now uint
 	}
 	for key, last := range over {
 		var s table.BalancerNatSession
-		sessions := w.p.tables.SessionTable(&last)
+		sessions := table.SessionTable(w.p.tables, &last)
 		err := sessions.Lookup(key, &s)
 		if errors.Is(err, ebpf.ErrKeyNotExist) || s.Seen != last.Seen || owners[uint32(s.Service)].keepsSession(&s, now) {
 			continue
@@ -118,6 +118,10 @@ type flowCounts struct {
 	present   int    // when they were last counted
 	inserts   uint64 // at that time
 	forgotten uint64 // deleted by this and earlier agents
+	// unrecorded is the number of flows without a record at the last sweep, flooded
+	// whether there were some since the one before.
+	unrecorded uint64
+	flooded    bool
 }
 
 // evicted counts the records that made room for others. Inserts are read before

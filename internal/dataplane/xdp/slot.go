@@ -101,28 +101,27 @@ func (s slot) after(now *slot) slot {
 	return s
 }
 
-// allocSlot gives a backend a free slot, with a traffic counter of its own, and
-// returns the slot's number. What the counter has counted for others is known
+// allocSlot gives a backend the first free slot from one on, with a traffic counter of
+// its own, and returns the slot's number. What the counter has counted for others is known
 // exactly: they were retired before a grace period.
-func allocSlot(t *table.Tables, v *version) (uint16, error) {
-	number := slices.IndexFunc(v.slots, func(s slot) bool { return !s.taken() })
-	if number < 0 {
-		number = len(v.slots)
-		v.slots = append(v.slots, slot{})
+func allocSlot(t *table.Tables, v *version, from uint16, counters *table.CounterReader) (uint16, error) {
+	number := int(from)
+	for number < len(v.slots) && v.slots[number].taken() {
+		number++
 	}
 	if number >= maxServiceBackends {
 		return 0, fmt.Errorf("%d backends, with those that left not long ago, are too many: want at most %d", number+1, maxServiceBackends)
+	}
+	if number == len(v.slots) {
+		v.slots = append(v.slots, slot{})
 	}
 	traffic, err := t.Counters.Alloc(1)
 	if err != nil {
 		return 0, err
 	}
 	v.fresh = append(v.fresh, traffic)
-	v.slots[number].Generation = t.NextGeneration()
-	v.slots[number].Stats = traffic.Base
-	if v.slots[number].detail.Before, err = t.Counted(traffic.Base); err != nil {
-		return 0, err
-	}
-	v.slots[number].newFlowsBefore, err = t.BeginNewFlows(traffic.Base)
+	one := &v.slots[number]
+	one.Generation, one.Stats = t.NextGeneration(), traffic.Base
+	one.detail.Before, one.newFlowsBefore, err = counters.Begin(traffic.Base)
 	return uint16(number), err
 }

@@ -39,6 +39,7 @@ func (l *sources) write(t *table.Tables, number, view uint32, _ property) error 
 func (l *sources) retire(t *table.Tables, _ uint32, next property, after table.Ticket) error {
 	if next == nil || !l.same(next) {
 		t.Sources.Retire(l.list, after)
+		l.list = table.SourceList{}
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 func (s *service) tracking(f table.BalancerFlowStats) dataplane.Tracking {
 	return dataplane.Tracking{
 		Unstable: s.now.ring.Unstable(), Flows: s.flows.present + s.sessions,
-		Hits: f.Hits, Misses: f.Misses, Inserts: f.Inserts, Evictions: s.flows.evicted(),
+		Hits: f.Hits, Misses: f.Misses, Inserts: f.Inserts, Unrecorded: f.Unrecorded, Evictions: s.flows.evicted(),
 	}
 }
 

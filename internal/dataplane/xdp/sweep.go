@@ -46,7 +46,9 @@ type swept struct {
 	disagree []bool
 	used     []bool
 	present  int
-	inserts  uint64
+	stats    table.BalancerFlowStats
+	// flooded is set if there have been too many new flows to record.
+	flooded bool
 	// keys are the records of unstable entries by the entry, for those that
 	// become stable; stray those that are not needed.
 	keys  map[int][]uint64
@@ -67,6 +69,7 @@ func (w *sweeper) run(interval time.Duration) {
 			w.warn("sessions", w.sweepSessions())
 			w.warn("clients", w.sweepClients())
 		case <-tick.C:
+			w.p.recheck()
 			w.warn("flow records", w.sweep(w.p.clock()))
 			w.warn("program features", w.trim())
 		}
@@ -93,6 +96,9 @@ func (w *sweeper) sweep(now time.Duration) error {
 		return err
 	}
 	for _, sw := range services {
+		if sw.flooded && w.p.config.Unrecorded != nil {
+			w.p.config.Unrecorded(sw.vip)
+		}
 		if err := w.settle(sw, now); err != nil {
 			return err
 		}
@@ -103,6 +109,15 @@ func (w *sweeper) sweep(now time.Duration) error {
 		}
 	}
 	return nil
+}
+
+// countUnrecorded takes the count of flows without a record and reports whether there are
+// some since the last sweep, and were none before.
+func (c *flowCounts) countUnrecorded(count uint64) (flooded bool) {
+	more := count > c.unrecorded
+	flooded = more && !c.flooded
+	c.unrecorded, c.flooded = count, more
+	return flooded
 }
 
 // forget deletes records, as long as they aren't needed: a service may change at
@@ -123,7 +138,7 @@ func (w *sweeper) forgetPortion(keys []uint64, needed func() bool) (deleted int,
 	if w.p.closed || needed() {
 		return 0, nil
 	}
-	return table.DeleteRecords(w.p.tables.Maps.Flows, keys)
+	return table.DeleteFlows(w.p.tables, keys)
 }
 
 // serves reports whether there is a service of that number.
@@ -164,7 +179,8 @@ func (w *sweeper) sweepable(now time.Duration) (map[uint32]*swept, error) {
 	stats, err := w.p.tables.ReadFlowStats()
 	for number, sw := range services {
 		if err == nil {
-			sw.inserts = stats[number].Inserts
+			sw.stats = stats[number]
+			sw.flooded = sw.s.flows.countUnrecorded(sw.stats.Unrecorded)
 		}
 	}
 	return services, err
@@ -200,7 +216,7 @@ func (w *sweeper) readFlows(services map[uint32]*swept) (orphans map[uint32][]ui
 		return nil, err
 	}
 	orphans = map[uint32][]uint64{}
-	err = table.EachRecord(w.p.tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) {
+	err = w.p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) {
 		if sw := services[flow.Service]; sw != nil {
 			sw.add(key, flow, now)
 		} else {
@@ -277,7 +293,7 @@ func (w *sweeper) settle(sw *swept, now time.Duration) error {
 	defer w.p.mu.Unlock()
 	sw.s.flows.forgotten += uint64(deleted)
 	sw.s.flows.present = sw.present - deleted
-	sw.s.flows.inserts = sw.inserts
+	sw.s.flows.inserts = sw.stats.Inserts
 	if w.p.closed || w.p.services[sw.vip] != sw.s {
 		return err
 	}
@@ -346,11 +362,11 @@ func (s *service) free(v *version, used []bool) {
 // trim removes what no service needs any more from the program in use, and
 // programs that hand nothing over any more.
 func (w *sweeper) trim() error {
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	if w.p.closed || len(w.p.programs.Attachments()) == 0 {
-		return nil
-	}
-	_, err := w.p.programs.Specialise()
-	return errors.Join(err, w.p.trimHandover())
+	attached := w.p.programs.Attached
+	return w.p.loader.program(context.Background(), 0, func() bool { return !attached() || w.p.programs.Suits() }, func() error {
+		if !attached() {
+			return nil
+		}
+		return w.p.trimHandover()
+	})
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
@@ -86,7 +88,7 @@ func TestSweepForgetsDeletedServices(t *testing.T) {
 	update(t, b.plane, other)
 	remove(t, b.plane, b.service.VIP)
 	p.must(b.plane.sweeper.sweep(b.plane.clock() + time.Hour))
-	p.must(table.EachRecord(b.plane.tables.Maps.Flows, func(key uint64, _ *table.BalancerFlow) { t.Errorf("record %x is left", key) }))
+	p.must(b.plane.tables.EachFlow(func(key uint64, _ *table.BalancerFlow) { t.Errorf("record %x is left", key) }))
 }
 
 // A service may learn its flows for longer than they may be idle: what has been
@@ -119,7 +121,7 @@ func TestRecordsDontOutliveTheirBackends(t *testing.T) {
 	b := p.all[0]
 	p.begin(dataplanetest.Opening)
 	records := map[uint64]table.BalancerFlow{}
-	p.must(table.EachRecord(b.plane.tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) { records[key] = *flow }))
+	p.must(b.plane.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { records[key] = *flow }))
 	p.present[0] = false
 	p.update(b)
 	p.must(b.Pass(dataplanetest.Idle + time.Hour))
@@ -164,5 +166,29 @@ func TestLatestFlows(t *testing.T) {
 	}
 	if len(got) != 3 || got[0]+got[1] != 2001 || got[2] != 999 {
 		t.Errorf("latest %v, want 1000 and 1001, then 999", got)
+	}
+}
+
+// New flows that aren't recorded are reported once, until there are none for a sweep.
+func TestUnrecordedFlowsAreReported(t *testing.T) {
+	svc := historyServices()["ipv4/tcp/flow/full"]
+	p := single(t, svc, 40, 3, 0)
+	b := p.all[0]
+	reports := 0
+	b.plane.config.Unrecorded = func(vip lb.VIP) {
+		reports++
+		if vip != svc.VIP {
+			t.Errorf("report of %s", vip)
+		}
+	}
+	for i, step := range []struct{ unrecorded, reports int }{{0, 0}, {5, 1}, {9, 1}, {9, 1}, {10, 2}} {
+		values := make([]table.BalancerFlowStats, ebpf.MustPossibleCPU())
+		values[0].Unrecorded = uint64(step.unrecorded)
+		p.must(b.plane.tables.Maps.FlowStats.Put(b.plane.services[svc.VIP].number.Base, values))
+		p.must(b.Pass(time.Hour))
+		p.must(b.Sweep())
+		if reports != step.reports {
+			t.Errorf("step %d: %d reports, want %d", i, reports, step.reports)
+		}
 	}
 }

@@ -17,6 +17,14 @@ import (
 // Trace runs a packet through a second instance of the program and returns what it
 // decided. Packets, counters and flows of the live one are not touched.
 func (p *Plane) Trace(ctx context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
+	p.loader.mu.Lock() // the program in use stays
+	defer p.loader.mu.Unlock()
+	if err := p.loader.ready(ctx); err != nil {
+		return dataplane.Trace{}, err
+	}
+	if err := p.programs.RefreshTracer(); err != nil {
+		return dataplane.Trace{}, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.ready(ctx); err != nil {

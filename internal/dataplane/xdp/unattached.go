@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"context"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -31,7 +32,7 @@ func OpenUnattached(cfg Config, hops Resolver) (*Unattached, error) {
 	if hops == nil {
 		hops = fixedHops{}
 	}
-	cfg.untested = true
+	cfg.test = func(program.Features) error { return nil }
 	p, err := newPlane(cfg, hops)
 	if err != nil {
 		return nil, err
@@ -41,13 +42,12 @@ func OpenUnattached(cfg Config, hops Resolver) (*Unattached, error) {
 
 // Program is one that suits the services as they are now, as Attach would take
 // it. It is closed with the data plane.
-func (u *Unattached) Program() (*ebpf.Program, error) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.closed {
-		return nil, table.ErrClosed
-	}
-	return u.programs.Specialise()
+func (u *Unattached) Program() (program *ebpf.Program, err error) {
+	err = u.loader.program(context.Background(), 0, u.programs.Suits, func() error {
+		program = u.programs.Program()
+		return nil
+	})
+	return program, err
 }
 
 // SweepFlows deletes the flow records that no service will need when so much time has
@@ -58,6 +58,9 @@ func (u *Unattached) SweepFlows(later time.Duration) error {
 
 // SweepSessions deletes the NAT sessions that have expired or have no service.
 func (u *Unattached) SweepSessions() error { return u.sweeper.sweepSessions() }
+
+// Recheck queues services that a VIP that has come or gone concerns.
+func (u *Unattached) Recheck() { u.recheck() }
 
 // SweepClients deletes the clients that no service has to remember.
 func (u *Unattached) SweepClients() error { return u.sweeper.sweepClients() }

@@ -32,29 +32,46 @@ func (p *Plane) Update(ctx context.Context, svc *lb.Service) (dataplane.Programm
 			err = p.tables.Grace.Wait(ctx, busy.Until)
 		} else if gone, ok := errors.AsType[deviceGoneError](err); ok {
 			err = pl.lose(gone.Device, p.config.Seed)
+		} else if errors.Is(err, errProgramLacks) {
+			err = p.loader.program(ctx, pl.features, func() bool { return !p.programs.Lacks(pl.features) }, func() error { return nil })
+		} else if vips, ok := errors.AsType[vipError](err); ok {
+			err = pl.refuse(vips, p.config.Seed)
 		}
 	}
 	return dataplane.Programmed{}, fmt.Errorf("vip %s: %w", svc.VIP, err)
 }
 
-// apply writes the next version of the service, or returns table.BusyError or
-// deviceGoneError.
+// errProgramLacks is returned by a change that needs a feature that the program in use
+// lacks.
+var errProgramLacks = errors.New("the program lacks what the service needs")
+
+// apply writes the next version of the service, or returns table.BusyError,
+// deviceGoneError, errProgramLacks or vipError.
 func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.ready(ctx); err != nil {
 		return dataplane.Programmed{}, err
 	}
+	if vips := p.addresses.among(&pl); len(vips) > 0 {
+		return dataplane.Programmed{}, vipError{vips}
+	}
 	vip := pl.svc.VIP
 	s, known := p.services[vip]
+	if known && s.deleting { // its end failed
+		if err := p.delete(vip); err != nil {
+			return dataplane.Programmed{}, err
+		}
+		known = false
+	}
 	if !known {
 		s = &service{now: &version{ring: &tracking.Ring{}}}
 	}
 	if err := p.awaitReusable(s, known); err != nil {
 		return dataplane.Programmed{}, err
 	}
-	if err := p.programs.Prepare(pl.features); err != nil {
-		return dataplane.Programmed{}, err
+	if p.programs.Lacks(pl.features) {
+		return dataplane.Programmed{}, errProgramLacks
 	}
 	if err := p.handOver(pl.devices); err != nil {
 		return dataplane.Programmed{}, err
@@ -100,9 +117,10 @@ func (p *Plane) awaitReusable(s *service, known bool) error {
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	v := s.now.next()
 	v.properties = pl.properties
-	numbers, err := v.stageSlots(p.tables, pl)
+	err := v.stageSlots(p.tables, pl)
 	if err == nil {
-		p.stageRing(s, v, pl, numbers)
+		p.stageRing(s, v, pl)
+		v.endDatagrams(pl)
 		err = v.stageTables(p.tables, s)
 	}
 	if err == nil {
@@ -133,35 +151,35 @@ func (v *version) unstage(t *table.Tables, s *service) {
 	}
 }
 
-// stageSlots gives each backend of the plan its slot's new content and returns
-// the slots' numbers. One that left and whose slot has been freed since is left
-// out.
-func (v *version) stageSlots(t *table.Tables, pl plan) (map[lb.BackendID]uint16, error) {
-	numbers := slotNumbers(v.slots)
+// stageSlots gives each backend of the plan its slot's new content. One that left and
+// whose slot has been freed since is left out.
+func (v *version) stageSlots(t *table.Tables, pl plan) error {
+	v.numbers = slotNumbers(v.slots)
+	counters, free := t.CounterReader(), uint16(0)
 	for i, b := range pl.backends {
-		n, known := numbers[b.ID()]
+		n, known := v.numbers[b.ID()]
 		if !known && i >= len(pl.ring) {
 			continue
 		}
 		if !known {
 			var err error
-			if n, err = allocSlot(t, v); err != nil {
-				return nil, err
+			if n, err = allocSlot(t, v, free, counters); err != nil {
+				return err
 			}
-			numbers[b.ID()] = n
+			v.numbers[b.ID()], free = n, n+1
 		}
 		v.slots[n] = pl.slots[i].after(&v.slots[n])
 	}
 	disableDeadNodes(v.slots, pl.present)
-	return numbers, nil
+	return nil
 }
 
 // stageRing takes the step to the ring that is desired now, or prepares it.
-func (p *Plane) stageRing(s *service, v *version, pl plan, numbers map[lb.BackendID]uint16) {
+func (p *Plane) stageRing(s *service, v *version, pl plan) {
 	if !v.builtFrom(pl.ring, pl.size) {
 		v.built, v.size, v.desired = pl.ring, pl.size, make([]uint16, len(pl.indexes))
 		for i, index := range pl.indexes {
-			v.desired[i] = numbers[pl.ring[index].ID]
+			v.desired[i] = v.numbers[pl.ring[index].ID]
 		}
 	}
 	now := p.clock()
@@ -174,6 +192,23 @@ func (p *Plane) stageRing(s *service, v *version, pl plan, numbers map[lb.Backen
 		return
 	}
 	v.ring = v.ring.Next(v.desired, now)
+}
+
+// endDatagrams makes backends that have left a UDP service unusable once the ring doesn't
+// name them, if they don't exist any more.
+func (v *version) endDatagrams(pl plan) {
+	if pl.svc.Protocol != lb.UDP || !pl.svc.Ephemeral {
+		return
+	}
+	named := make(map[uint16]bool, len(v.slots))
+	for _, e := range v.ring.Entries {
+		named[tracking.Slot(e)] = true
+	}
+	for i := range v.slots {
+		if one := &v.slots[i]; one.taken() && !pl.present[one.id()] && !named[uint16(i)] {
+			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
+		}
+	}
 }
 
 // stageTables writes what differs from the present version.
@@ -336,7 +371,7 @@ func (v *version) same(o *version) bool {
 func (v *version) next() *version {
 	n := *v
 	n.slots = slices.Clone(v.slots)
-	n.fresh, n.learned = nil, 0
+	n.numbers, n.fresh, n.learned = nil, nil, 0
 	return &n
 }
 

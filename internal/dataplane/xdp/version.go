@@ -21,8 +21,11 @@ type version struct {
 	entries    table.Extent // where the ring lies
 	previous   table.Extent // where the ring's past lies
 	slots      []slot
-	table      table.Extent // where the slots lie
-	flags      table.BalancerViewFlag
+	// numbers are the slots by their backends; nil before number is called. The plane's
+	// mu guards it.
+	numbers map[lb.BackendID]uint16
+	table   table.Extent // where the slots lie
+	flags   table.BalancerViewFlag
 	// built is what the ring was last built from, size how large, and desired the
 	// slots that came out; built is nil if the ring was adopted.
 	built   []maglev.Backend
@@ -49,6 +52,15 @@ type used struct {
 // has reports whether the view has a flag.
 func (v *version) has(flag table.BalancerViewFlag) bool { return v.flags&flag != 0 }
 
+// number returns the slot of a backend.
+func (v *version) number(id lb.BackendID) (n uint16, found bool) {
+	if v.numbers == nil {
+		v.numbers = slotNumbers(v.slots)
+	}
+	n, found = v.numbers[id]
+	return n, found
+}
+
 // programmed describes the version in the order of the service's backends.
 func (v *version) programmed(pl plan) dataplane.Programmed {
 	shares := make([]int, len(v.slots))
@@ -57,10 +69,10 @@ func (v *version) programmed(pl plan) dataplane.Programmed {
 			shares[n]++
 		}
 	}
-	numbers := slotNumbers(v.slots)
 	states := make(map[lb.BackendID]dataplane.BackendState, len(pl.ring))
 	for i, b := range pl.backends[:len(pl.ring)] {
-		states[b.ID()] = backendState(pl.svc, b, pl.hops[i], shares[numbers[b.ID()]])
+		n, _ := v.number(b.ID())
+		states[b.ID()] = backendState(pl.svc, b, pl.hops[i], shares[n])
 	}
 	out := dataplane.Programmed{Backends: make([]dataplane.BackendState, len(pl.svc.Backends))}
 	if !v.has(table.BalancerViewFlagVIEW_EMPTY) {

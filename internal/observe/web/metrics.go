@@ -164,6 +164,7 @@ func (s *scrape) services(all []observe.Service) {
 		m.counter("fairlead_tracking_hits_total", "Flow look-ups that found a record.", v.Tracking.Hits)
 		m.counter("fairlead_tracking_misses_total", "Flow look-ups that found no record.", v.Tracking.Misses)
 		m.counter("fairlead_tracking_inserts_total", "New flow records.", v.Tracking.Inserts)
+		m.counter("fairlead_tracking_unrecorded_total", "New flows that were not recorded, as there were too many.", v.Tracking.Unrecorded)
 		m.counter("fairlead_tracking_evictions_total", "Flow records evicted from the full table.", v.Tracking.Evictions)
 	}
 }

@@ -46,7 +46,7 @@ type update struct {
 
 // viewer reads a stream.
 type viewer struct {
-	t     *testing.T
+	t     testing.TB
 	body  io.ReadCloser
 	lines *bufio.Scanner
 }

@@ -25,7 +25,7 @@ import (
 // world is an agent on the fake data plane that is shown at a loopback address.
 type world struct {
 	*observed.Agent
-	t       *testing.T
+	t       testing.TB
 	address string
 	events  *observe.Recorder
 	// unready is why the agent is not, nil if it is.
@@ -36,7 +36,7 @@ type world struct {
 
 // newWorld shows an agent with so many services until the test ends. Number 3333
 // can't be programmed.
-func newWorld(t *testing.T, services int) *world {
+func newWorld(t testing.TB, services int) *world {
 	w := &world{t: t}
 	w.Agent = observed.New(t, observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Config: observe.Config{Path: "/etc/fairlead.yaml"},

@@ -155,6 +155,7 @@ func (t *translation) add(s lb.Service) {
 	}
 	if len(found) == 0 {
 		t.services = append(t.services, s)
+		t.vips[s.VIP], t.names[s.Name] = true, s.VIP
 	}
 }
 
@@ -167,13 +168,10 @@ func (t *translation) check(s *lb.Service) []lb.FieldError {
 	if s.Segment.Overlay() && !t.TunnelEnds {
 		add("segment", "%s frames need a tunnel end point, this node's agent has none", s.Segment.Type)
 	}
-	for i := range t.services {
-		switch o := &t.services[i]; {
-		case o.VIP == s.VIP:
-			add("port", "duplicate")
-		case o.Name == s.Name:
-			add("name", "%s is also the name of %s", s.Name, o.VIP)
-		}
+	if other, named := t.names[s.Name]; t.vips[s.VIP] {
+		add("port", "duplicate")
+	} else if named {
+		add("name", "%s is also the name of %s", s.Name, other)
 	}
 	return found
 }

@@ -355,7 +355,7 @@ func (w *Cache) hasPod(svc Object) bool {
 // translate translates one Service or LoadBalancer.
 func (w *Cache) translate(id Object) {
 	g := w.groups[w.groupOf(id)]
-	t := translation{Cache: w, group: g}
+	t := translation{Cache: w, group: g, vips: map[lb.VIP]bool{}, names: map[string]lb.VIP{}}
 	delete(w.own, id)
 	if g != nil && g.has(w.Node) {
 		w.own[id] = true

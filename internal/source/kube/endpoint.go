@@ -109,23 +109,41 @@ type target struct {
 	port uint16
 }
 
-// targets returns the endpoints of one family for a port of a Service, sorted, each once even if
-// several slices have it.
-func targets(all map[string]*slice, port *corev1.ServicePort, four bool) []target {
+// portKey is what a Service's port and a slice's have in common, and the family.
+type portKey struct {
+	name     string
+	protocol corev1.Protocol
+	four     bool
+}
+
+// portSlice is a slice with the number that a port has there.
+type portSlice struct {
+	*slice
+	number uint16
+}
+
+// indexPorts returns the slices of each port, so that a Service with many ports doesn't search
+// all slices for each.
+func indexPorts(all map[string]*slice) map[portKey][]portSlice {
+	index := map[portKey][]portSlice{}
+	for _, s := range all {
+		for _, p := range s.ports {
+			key := portKey{p.name, p.protocol, s.four}
+			index[key] = append(index[key], portSlice{s, p.number})
+		}
+	}
+	return index
+}
+
+// targets returns the endpoints of the slices of a port, sorted, each once even if several slices
+// have it.
+func targets(all []portSlice) []target {
 	found := map[netip.AddrPort]target{}
 	for _, s := range all {
-		if s.four != four {
-			continue
-		}
-		for _, p := range s.ports {
-			if p.name != port.Name || p.protocol != defaulted(&port.Protocol) {
-				continue
-			}
-			for _, e := range s.endpoints {
-				id := netip.AddrPortFrom(e.address, p.number)
-				if known, twice := found[id]; !twice || e.condition > known.condition {
-					found[id] = target{endpoint: e, port: p.number}
-				}
+		for _, e := range s.endpoints {
+			id := netip.AddrPortFrom(e.address, s.number)
+			if known, twice := found[id]; !twice || e.condition > known.condition {
+				found[id] = target{endpoint: e, port: s.number}
 			}
 		}
 	}

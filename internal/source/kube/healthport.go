@@ -70,6 +70,8 @@ const (
 	healthPortRetry = 30 * time.Second
 	// healthPortConnections bounds the connections of one port.
 	healthPortConnections = 64
+	// healthPortHeader bounds the header of a request, in bytes; net/http adds 4 KiB.
+	healthPortHeader = 4 << 10
 )
 
 // healthServer serves one port.
@@ -132,7 +134,9 @@ func (h *healthPorts) open(port uint16, state *HealthPort) bool {
 	listener = netutil.LimitListener(listener, healthPortConnections)
 	s := &healthServer{}
 	s.state.Store(state)
-	s.http = &http.Server{Handler: s, ReadHeaderTimeout: time.Second, WriteTimeout: time.Second, IdleTimeout: time.Minute}
+	s.http = &http.Server{
+		Handler: s, ReadTimeout: time.Second, WriteTimeout: time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: healthPortHeader,
+	}
 	h.servers[port] = s
 	go func() {
 		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -3,12 +3,15 @@
 package kube
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 )
 
 // Responses are those of kube-proxy; a port in use is skipped.
@@ -53,5 +56,40 @@ func TestHealthPorts(t *testing.T) {
 	h.set(nil)
 	if _, err := net.Dial("tcp", "127.0.0.1:"+number); err == nil {
 		t.Error("a port is served that no Service wants")
+	}
+}
+
+// Clients that never finish a request, neither its header nor its body, don't keep others
+// out: their connections end.
+func TestHealthPortEndsSlowRequests(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().(*net.TCPAddr)
+	free.Close()
+	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
+	defer h.close()
+	h.set(map[uint16]HealthPort{uint16(address.Port): {Local: 1}})
+	for _, request := range []string{
+		"GET / HTTP/1.1\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n",
+		"GET / HTTP/1.1\r\nA: " + strings.Repeat("a", 12<<10),
+	} {
+		conn, err := net.Dial("tcp", address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, err = io.WriteString(conn, request)
+		if err == nil {
+			err = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%.20q: connection not closed", request)
+		}
 	}
 }

@@ -86,12 +86,13 @@ type group struct {
 	nodes   []string
 	forward lb.Forward
 	health  *lb.HealthCheck
+	limits  lb.FlowLimits
 	// problem is an error of its specification.
 	problem string
 }
 
 func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
-	own := &group{forward: lb.DSR}
+	own := &group{forward: lb.DSR, limits: spec.Limits(g.Spec.DataPlane.Limits)}
 	for _, n := range g.Status.Nodes {
 		own.nodes = append(own.nodes, n.Name)
 	}

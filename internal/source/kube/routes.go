@@ -173,8 +173,13 @@ func readTimes(s *v1alpha1.BGPPeerSpec, p *bgp.Peer) error {
 		}
 	}
 	p.HoldTime, p.RestartTime = p.HoldTime.Truncate(time.Second), p.RestartTime.Truncate(time.Second)
-	if s.BFD.Enabled == nil || *s.BFD.Enabled {
+	if s.BFD != (v1alpha1.BFD{}) && (s.BFD.Enabled == nil || *s.BFD.Enabled) {
 		b.Multiplier = cmp.Or(uint8(s.BFD.Multiplier), b.Multiplier)
+		if multihop := s.BFD.Multihop; multihop != nil && *multihop {
+			b.Path = bgp.Multihop
+		} else if multihop != nil {
+			b.Path = bgp.SingleHop
+		}
 		p.BFD = &b
 	}
 	return nil

@@ -28,17 +28,35 @@ type translation struct {
 	problems []string
 	// byNodes says that the services depend on nodes.
 	byNodes bool
+	// vips and names are those of services, targets the number of their endpoints.
+	vips    map[lb.VIP]bool
+	names   map[string]lb.VIP
+	targets int
 	// relayTarget says that the nodes of another group serve the object: this one only receives
 	// forwarded or tunnelled packets for its own pods.
 	relayTarget bool
 }
 
-// fail adds a problem once.
+// maxProblems is the number of problems of one object that are shown: each is a line of the log.
+const maxProblems = 32
+
+// fail adds a problem once, up to maxProblems.
 func (t *translation) fail(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(t.problems, text) {
+	if len(t.problems) > maxProblems {
+		return
+	}
+	text := fmt.Sprintf(format, args...)
+	if len(t.problems) == maxProblems {
+		text = "more problems, which are not shown"
+	}
+	if !slices.Contains(t.problems, text) {
 		t.problems = append(t.problems, text)
 	}
 }
+
+// maxTargets is the number of endpoints, of all ports and addresses of a Service, that a data
+// plane has room for.
+const maxTargets = 1 << 17
 
 // isOurs reports whether a Service is Fairlead's: the controller, which knows whether Fairlead
 // is the default for Services without class, has assigned a group.
@@ -75,6 +93,11 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 	if err != nil {
 		t.problems = append(t.problems, strings.Split(err.Error(), "\n")...)
 	}
+	ports, err := spec.Ports(svc)
+	if err != nil {
+		t.fail("%v", err)
+	}
+	byPort := indexPorts(all)
 	forward := cmp.Or(settings.Forward, g.forward)
 	if forward == lb.NAT && local(svc) {
 		forward = lb.DSR // so that pods see client addresses
@@ -85,13 +108,14 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 	}
 	t.byNodes = !forward.Translates() || forward == lb.DSR
 	health := t.health(settings, forward, g)
+	limits := settings.Limits.Or(g.limits)
 	for _, address := range t.ingress(svc) {
 		sources, errs := spec.Sources(svc.Spec.LoadBalancerSourceRanges, address)
 		for _, err := range errs {
 			t.fail("spec.loadBalancerSourceRanges%v", err)
 		}
-		for i := range svc.Spec.Ports {
-			port := &svc.Spec.Ports[i]
+		for i := range ports {
+			port := &ports[i]
 			if port.Port < 1 || port.Port > math.MaxUint16 {
 				t.fail("port %d: %v", port.Port, lb.OutOfRange(port.Port, 1, math.MaxUint16))
 				continue
@@ -106,12 +130,19 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 				VIP:        lb.VIP{Address: address, Port: uint16(port.Port), Protocol: protocol},
 				Forward:    forward,
 				Sources:    sources,
+				Limits:     limits,
 				MinHealthy: 1,
+				Ephemeral:  true,
 			}
 			s.Affinity, s.AffinityTimeout = affinity(svc)
 			spec.SetDefaults(&s, health)
 			s.Membership = t.membership(&s)
-			s.Backends = t.backends(svc, &s, targets(all, port, address.Is4()))
+			endpoints := targets(byPort[portKey{port.Name, defaulted(&port.Protocol), address.Is4()}])
+			if t.targets += len(endpoints); t.targets > maxTargets {
+				t.fail("the endpoints of all ports are too many: want at most %d", maxTargets)
+				return
+			}
+			s.Backends = t.backends(svc, &s, endpoints)
 			if s.Unannounced = t.relayTarget; t.relayTarget && forward == lb.DSR && len(s.Backends) == 0 {
 				continue // services with tunnels are kept: the sender may know other backends
 			}
@@ -184,6 +215,7 @@ func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
 		t.fail("%s", p)
 	}
 	for _, s := range services {
+		s.Limits = s.Limits.Or(t.group.limits)
 		t.add(s)
 	}
 }

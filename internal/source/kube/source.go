@@ -176,10 +176,8 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	if ctx.Err() != nil {
 		return nil
 	}
-	if err := s.deliver(s.fullChange(restored), apply); err != nil {
-		return err
-	}
-	return s.run(ctx, apply)
+	s.run(ctx, s.fullChange(restored), apply)
+	return nil
 }
 
 // restoreAt is when the saved state is served; the zero time if there is none.
@@ -190,27 +188,35 @@ func (s *Source) restoreAt() time.Time {
 	return s.started.Add(startTimeout)
 }
 
-// run delivers changes, batching those that arrive meanwhile.
-func (s *Source) run(ctx context.Context, apply func(source.Update) error) error {
+// run delivers the first change and then those that follow, batching those that arrive
+// meanwhile. After a rejected one it delivers all services, until they are accepted.
+func (s *Source) run(ctx context.Context, change Change, apply func(source.Update) error) {
 	var saver sync.WaitGroup
 	defer saver.Wait()
 	saver.Go(func() { s.saveLoop(ctx) })
-	for {
+	for rejected := 0; ; {
+		var retry <-chan time.Time
+		if change.Empty() && !change.Whole {
+			s.updateState()
+		} else if err := s.deliver(change, apply); err != nil {
+			s.Log.Error("change rejected, retrying", "error", err)
+			rejected++
+			retry = time.After(retryDelay.Delay(rejected))
+		} else {
+			rejected = 0
+		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-s.wake:
+		case <-retry:
 		}
 		s.mu.Lock()
-		change := s.cache.Flush()
+		change = s.cache.Flush()
+		if rejected > 0 {
+			change.Whole, change.Changed = true, s.cache.Services()
+		}
 		s.mu.Unlock()
-		if change.Empty() {
-			s.updateState()
-			continue
-		}
-		if err := s.deliver(change, apply); err != nil {
-			s.Log.Error("change rejected", "error", err)
-		}
 	}
 }
 
@@ -266,11 +272,11 @@ func (s *Source) restore(apply func(source.Update) error) (vips []lb.VIP) {
 }
 
 // changed applies a change of objects to the cache.
-func (s *Source) changed(kind Kind, change func(*Cache)) {
+func (s *Source) changed(change func(*Cache)) {
 	s.mu.Lock()
 	change(s.cache)
 	s.setReachable(time.Now())
-	if kind == KindPeer {
+	if s.cache.routesDirty { // a peer, or this node's labels
 		s.followSecrets()
 	}
 	s.mu.Unlock()
@@ -306,12 +312,13 @@ func (s *Source) synced() bool {
 	return !s.started.IsZero()
 }
 
-// followSecrets watches the Secrets that BGPPeers refer to, and no others. It is called with
+// followSecrets watches the Secrets that this node's BGPPeers refer to, and no others. It is called with
 // the lock held.
 func (s *Source) followSecrets() {
 	wanted := map[string]bool{}
 	for _, p := range sortedObjects[*v1alpha1.BGPPeer](s.cache) {
-		if ref := p.Spec.PasswordSecretRef; ref != nil && s.ASN != 0 {
+		here, _ := s.cache.selectsSelf(p.Spec.NodeSelector)
+		if ref := p.Spec.PasswordSecretRef; ref != nil && here && s.ASN != 0 {
 			wanted[ref.Name] = true
 		}
 	}

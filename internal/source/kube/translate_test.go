@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source/kube"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
@@ -87,6 +88,9 @@ func load(t testing.TB, w *kube.Cache, d runtime.Decoder, manifests string) {
 	}
 }
 
+// bfdPaths describe BFD's paths that are set.
+var bfdPaths = map[bgp.BFDPath]string{bgp.SingleHop: " single hop", bgp.Multihop: " multihop"}
+
 // describe prints what has changed.
 func describe(c kube.Change, problems []kube.Problem) string {
 	var b strings.Builder
@@ -104,7 +108,7 @@ func describe(c kube.Change, problems []kube.Problem) string {
 		for _, p := range c.Routes.Peers {
 			fmt.Fprintf(&b, "peer %s: %s asn %d port %d hold %s restart %s", p.Name, p.Address, p.ASN, p.Port, p.HoldTime, p.RestartTime)
 			if p.BFD != nil {
-				fmt.Fprintf(&b, " bfd %s × %d", p.BFD.Interval, p.BFD.Multiplier)
+				fmt.Fprintf(&b, " bfd %s × %d%s", p.BFD.Interval, p.BFD.Multiplier, bfdPaths[p.BFD.Path])
 			}
 			if p.Key != nil {
 				fmt.Fprintf(&b, " password of %d bytes", len(p.Key))
@@ -137,6 +141,9 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	}
 	if len(s.Sources.Allow)+len(s.Sources.Deny) > 0 {
 		fmt.Fprintf(b, " allow %s deny %s", s.Sources.Allow, s.Sources.Deny)
+	}
+	if l := s.Limits; l != (lb.FlowLimits{}) {
+		fmt.Fprintf(b, " limits %d, per source %d", l.NewFlows, l.NewFlowsPerSource)
 	}
 	if h := s.Health; h != nil {
 		fmt.Fprintf(b, " health %s port %d path %q every %s", h.Type, h.Port, h.Path, h.Interval)

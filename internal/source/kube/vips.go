@@ -17,8 +17,9 @@ import (
 type claims struct {
 	object  Object
 	created time.Time
-	// services have distinct names and VIPs.
+	// services have distinct names and VIPs; byVIP refers to them.
 	services []lb.Service
+	byVIP    map[lb.VIP]*lb.Service
 	// addresses are the object's, whichever node serves it; moved says that it is not for this
 	// node.
 	addresses []netip.Addr
@@ -61,6 +62,10 @@ func (r *vipOwners) set(c claims) {
 		delete(r.owners, c.object)
 		return
 	}
+	c.byVIP = make(map[lb.VIP]*lb.Service, len(c.services))
+	for i := range c.services {
+		c.byVIP[c.services[i].VIP] = &c.services[i]
+	}
 	r.owners[c.object] = c
 	for i := range c.services {
 		vip := c.services[i].VIP
@@ -77,13 +82,7 @@ func (r *vipOwners) service(vip lb.VIP) *lb.Service {
 	if len(r.claimants[vip]) == 0 {
 		return nil
 	}
-	own := r.owners[r.claimants[vip][0]].services
-	for i := range own {
-		if own[i].VIP == vip {
-			return &own[i]
-		}
-	}
-	return nil
+	return r.owners[r.claimants[vip][0]].byVIP[vip]
 }
 
 // flush returns the changes since the last call. Services are removed first, to make room for
@@ -142,14 +141,29 @@ func (r *vipOwners) services() []lb.Service {
 	return all
 }
 
-// problems returns those of objects whose VIPs others own, or that exceed the limit.
+// problems returns those of objects whose VIPs others own, or that exceed the limit, in the order
+// of VIPs, up to maxProblems of each object.
 func (r *vipOwners) problems() (all []Problem) {
+	found := map[Object]int{}
+	add := func(o Object, format string, args ...any) {
+		if found[o]++; found[o] <= maxProblems {
+			all = append(all, Problem{o, fmt.Sprintf(format, args...)})
+		}
+	}
+	var vips []lb.VIP
 	for vip, objects := range r.claimants {
+		if len(objects) > 1 || r.overflow[vip] {
+			vips = append(vips, vip)
+		}
+	}
+	slices.SortFunc(vips, lb.VIP.Compare)
+	for _, vip := range vips {
+		objects := r.claimants[vip]
 		for _, o := range objects[1:] {
-			all = append(all, Problem{o, fmt.Sprintf("%s belongs to %s, which is older", vip, objects[0])})
+			add(o, "%s belongs to %s, which is older", vip, objects[0])
 		}
 		if r.overflow[vip] {
-			all = append(all, Problem{objects[0], fmt.Sprintf("%s: this data plane serves at most %d services", vip, r.limit)})
+			add(objects[0], "%s: this data plane serves at most %d services", vip, r.limit)
 		}
 	}
 	return all

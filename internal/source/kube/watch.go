@@ -96,7 +96,7 @@ func (f *follower) Add(obj any) error {
 		return errNoObject
 	}
 	strip(o)
-	f.source.changed(f.kind, func(w *Cache) { w.Set(o) })
+	f.source.changed(func(w *Cache) { w.Set(o) })
 	return nil
 }
 
@@ -109,14 +109,14 @@ func (f *follower) Delete(obj any) error {
 	if !ok {
 		return errNoObject
 	}
-	f.source.changed(f.kind, func(w *Cache) { w.Delete(name(o)) })
+	f.source.changed(func(w *Cache) { w.Delete(name(o)) })
 	return nil
 }
 
 // Replace implements cache.ReflectorStore for a complete list. Objects that are not in the
 // list are deleted.
 func (f *follower) Replace(list []any, _ string) error {
-	f.source.changed(f.kind, func(w *Cache) {
+	f.source.changed(func(w *Cache) {
 		listed := make(map[Object]bool, len(list))
 		for _, obj := range list {
 			if o, ok := obj.(metav1.Object); ok {

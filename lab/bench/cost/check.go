@@ -97,7 +97,7 @@ func measureCheck(ctx context.Context, kind lb.HealthType, backends int, port ui
 	monitor := health.New(health.Config{
 		Paths: health.DirectPaths{}, Probes: check.MaxProbes(),
 		Prober: func(c *lb.HealthCheck) health.Prober { return countingProber{check.New(c), &counts} },
-		Report: func([]health.Verdict) {}, Log: slog.New(slog.DiscardHandler),
+		Report: func(take func() []health.Verdict) { take() }, Log: slog.New(slog.DiscardHandler),
 	})
 	monitor.Set([]lb.Service{checked(kind, backends, port)})
 	var running sync.WaitGroup

@@ -58,7 +58,11 @@ func measure(ctx context.Context, g group, p plan, found findings) (err error) {
 		return err
 	}
 	for _, s := range w.series {
-		if _, err := s.run(max(p.packets, 2*s.flows)); err != nil {
+		passes := 2
+		if s.tracking == lb.TrackingFull {
+			passes = 8 // records are limited to a third of the table a second
+		}
+		if _, err := s.run(max(p.packets, passes*s.flows)); err != nil {
 			return err
 		}
 	}

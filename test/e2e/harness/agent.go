@@ -261,7 +261,7 @@ func (l *Lab) KillAgent(t *testing.T, h *netlab.HostState, process string) {
 }
 
 // StartAgent starts a balancer's agent again and waits until it has programmed
-// its services with all backends.
+// its services with all backends, and has attached its program.
 func (l *Lab) StartAgent(t *testing.T, h *netlab.HostState) {
 	t.Helper()
 	if err := l.Restart(t.Context(), h.Name, "agent"); err != nil {
@@ -272,6 +272,6 @@ func (l *Lab) StartAgent(t *testing.T, h *netlab.HostState) {
 			return false
 		}
 		s := Status(t, h)
-		return s.Services.Programmed == len(l.Topology.Services) && s.Backends.InUse == s.Backends.Total
+		return s.Services.Programmed == len(l.Topology.Services) && s.Backends.InUse == s.Backends.Total && len(s.DataPlane.Attachments) > 0
 	})
 }

@@ -5,10 +5,12 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -31,6 +33,7 @@ func TestCluster(t *testing.T) {
 		{"local policy", testLocalPolicy},
 		{"session affinity", testAffinity},
 		{"source ranges", testSourceRanges},
+		{"UDP after a pod", testUDPAfterAPod},
 		{"inside", testInside},
 		{"direct server return", testDirectReturn},
 		{"scale", testScale},
@@ -110,6 +113,54 @@ func testAffinity(t *testing.T, i *installation) {
 		}
 	}
 	i.Kubectl(t, "delete", "service", "sticky")
+}
+
+// A client with a fixed port is answered by another pod when its own has been deleted,
+// though it never stops sending.
+func testUDPAfterAPod(t *testing.T, i *installation) {
+	pods := i.deployed(t, "whoami")
+	i.Apply(t, exposed("fixed", ""))
+	to := netip.AddrPortFrom(i.vips(t, "fixed")[0], 8080)
+	i.clientsSeen(t, "udp", to, pods)
+	conn, err := i.Client.Dial(t.Context(), "udp", to.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var first string
+	cluster.Await(t, patience, "an answer", func() (err error) {
+		first, err = whoOver(conn)
+		return err
+	})
+	i.Kubectl(t, "delete", "pod", first, "--wait=false")
+	last := time.Now() // of the first pod's answers
+	for deadline := time.Now().Add(patience); ; {
+		pod, err := whoOver(conn)
+		switch {
+		case err == nil && pod == first:
+			last = time.Now()
+		case err == nil:
+			t.Logf("pod %s answered %s after the last answer of %s", pod, time.Since(last).Round(time.Millisecond), first)
+			i.Kubectl(t, "delete", "service", "fixed")
+			i.deployed(t, "whoami")
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("no answer for %s, the last one was of the deleted pod %s: %v", time.Since(last), first, err)
+		}
+	}
+}
+
+// whoOver sends a datagram to whoami and returns the pod that answers.
+func whoOver(conn net.Conn) (pod string, err error) {
+	_ = conn.SetDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := conn.Write([]byte("who?\n")); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 256)
+	n, err := conn.Read(answer)
+	pod, _, _ = strings.Cut(string(answer[:n]), " ")
+	return pod, err
 }
 
 // loadBalancerSourceRanges shut the client out, and let it in again.

@@ -15,6 +15,7 @@ func TestWithoutKubeProxy(t *testing.T) {
 	testInstall(t, i)
 	i.Apply(t, whoami)
 	i.deployed(t, "whoami")
+	testUDPAfterAPod(t, i)
 	pods := i.deployed(t, "web")
 	for _, vip := range i.vips(t, "web") {
 		i.answeredInside(t, vip, pods)

@@ -116,3 +116,35 @@ func TestBenchChurn(t *testing.T) {
 		t.Errorf("%.0f servers died, want at least one", results["deaths_health"].Median)
 	}
 }
+
+// The measurement of floods runs from the labs to the report, in small: a flood breaks no
+// connection to another service.
+func TestBenchFlood(t *testing.T) {
+	report := runBench(t, "flood", "--quick", "--connections", "20")
+	found := map[string]map[string]bench.Result{}
+	for _, r := range report.Results {
+		if balancer := r.Labels["balancer"]; found[balancer] == nil {
+			found[balancer] = map[string]bench.Result{}
+		}
+		found[r.Labels["balancer"]][r.Name+r.Labels["service"]+r.Labels["flood"]] = r
+	}
+	for _, balancer := range []string{"nat", "nat with a limit", "dsr", "l2dsr with records", "kernel"} {
+		results := found[balancer]
+		if results["forged_syns"].Median < 1000 {
+			t.Errorf("%s: a flood of %.0f SYNs a second", balancer, results["forged_syns"].Median)
+		}
+		for _, name := range []string{"silent_broken", "new_failedfloodedno", "new_failedotherno"} {
+			if r, there := results[name]; !there || r.Median != 0 {
+				t.Errorf("%s: %s: %+v, want 0", balancer, name, r)
+			}
+		}
+	}
+	if len(report.Verdicts) != 8 {
+		t.Errorf("%d verdicts, want two for each mode of Fairlead", len(report.Verdicts))
+	}
+	for _, v := range report.Verdicts {
+		if !v.Holds {
+			t.Errorf("verdict %+v", v)
+		}
+	}
+}

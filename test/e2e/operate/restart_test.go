@@ -10,8 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
@@ -101,5 +106,93 @@ func (l *lab) checkRemoved(t *testing.T) {
 	}
 	if n := harness.ByServer(l.Echo(t, "client", harness.VIP4, some))[""]; n > 0 {
 		t.Errorf("agent started: no answer to %d of %d ports", n, len(some))
+	}
+}
+
+// An agent that is restarted, or killed and started, doesn't send clients to servers that
+// its predecessor found dead. One that hardly gets to run finds dead servers, and takes
+// no living ones out.
+func TestDeadServersAndRestarts(t *testing.T) {
+	topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: lb.L2DSR, Balancers: 1, Servers: 10})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := bringUp(t, "deadservers", topology)
+	l.Configure(t, l.Checked(harness.Check))
+	l.AwaitInUse(t, 10)
+	h := l.State().Host("lb1")
+	l.KillServer(t, "server2")
+	l.KillServer(t, "server3")
+	l.AwaitInUse(t, 8)
+	for _, signal := range []unix.Signal{unix.SIGINT, unix.SIGKILL} {
+		t.Run(unix.SignalName(signal), func(t *testing.T) { l.checkRestart(t, h, signal) })
+	}
+	t.Run("stopped", func(t *testing.T) { l.checkStopped(t, h) })
+}
+
+// checkRestart restarts an agent under load: each request has a connection of its own, and
+// none fails.
+func (l *lab) checkRestart(t *testing.T, h *netlab.HostState, signal unix.Signal) {
+	// Slow enough to show it if backends count as healthy until they are probed.
+	slow := harness.Check
+	slow.Interval, slow.Timeout = 2*time.Second, time.Second
+	l.Configure(t, l.Checked(slow))
+	l.AwaitInUse(t, 8)
+	w := l.Load(t, "client", harness.LoadLimit, "-c", "8", "-H", "Connection: close", harness.Origin(harness.VIP4))
+	more := func(what string) {
+		passed := harness.Frames(t, l.Lab, "switch")[h.Name].Received
+		harness.Until(t, "packets pass "+what, func() bool {
+			return harness.Frames(t, l.Lab, "switch")[h.Name].Received > passed+2000
+		})
+	}
+	more("before")
+	<-l.SignalAgent(t, h, signal)
+	if err := l.Restart(t.Context(), h.Name, "agent"); err != nil {
+		t.Fatal(err)
+	}
+	harness.Until(t, "the agent answers", func() bool {
+		_, err := control.Dial(h.Socket).Status(t.Context())
+		return err == nil
+	})
+	more("afterwards")
+	l.AwaitInUse(t, 8)
+	w.End(t)
+}
+
+// checkStopped kills a server while its balancer's agent is stopped nearly all the time.
+func (l *lab) checkStopped(t *testing.T, h *netlab.HostState) {
+	l.Configure(t, l.Checked(harness.Check))
+	var before map[string]observe.Backend
+	harness.Until(t, "8 servers are healthy", func() bool {
+		before = harness.Backends(t, h, "web")
+		healthy := 0
+		for _, b := range before {
+			if b.Health.State == observe.HealthHealthy {
+				healthy++
+			}
+		}
+		return healthy == 8
+	})
+	pidfd := l.Agent(t, h)
+	defer unix.Close(pidfd)
+	turn := func(signal unix.Signal, pause time.Duration) {
+		if err := unix.PidfdSendSignal(pidfd, signal, nil, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(pause)
+	}
+	l.KillServer(t, harness.Moved)
+	for range 30 {
+		turn(unix.SIGSTOP, harness.Check.Timeout+harness.Check.Timeout/4)
+		turn(unix.SIGCONT, harness.Check.Timeout/100)
+	}
+	ended := time.Now()
+	for address, b := range harness.Backends(t, h, "web") {
+		switch was := before[address].Health; {
+		case address == harness.Moved4 && (b.Health.State != observe.HealthUnhealthy || b.Health.Since.After(ended)):
+			t.Errorf("the killed server %s: %+v", address, b.Health)
+		case address != harness.Moved4 && (b.Health.State != was.State || !b.Health.Since.Equal(was.Since)):
+			t.Errorf("the server %s: %+v, before %+v", address, b.Health, was)
+		}
 	}
 }

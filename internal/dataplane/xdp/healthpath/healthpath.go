@@ -42,8 +42,8 @@ import (
 
 //go:generate go tool bpf2go -target bpfel -no-global-types -type probe_mark probe ../../../../bpf/probe.bpf.c
 
-// keepInterval is how often rules and routes are checked: other programs flush
-// what they don't know.
+// keepInterval is how often the device, rules and routes are checked: other programs
+// delete what they don't know.
 const keepInterval = 2 * time.Second
 
 // Config is what a Sender sends by.
@@ -97,17 +97,23 @@ func Open(cfg Config) (s *Sender, err error) {
 	if s.objects, s.counters, err = load(cfg); err != nil {
 		return s, err
 	}
-	if s.device, err = makeDevice(s.netlink); err != nil {
-		return s, err
-	}
-	if err = s.attach(); err != nil {
-		return s, err
-	}
-	if _, err = s.device.route(s.netlink); err != nil {
+	if err = s.makePath(); err != nil {
 		return s, err
 	}
 	s.running.Go(s.keep)
 	return s, nil
+}
+
+// makePath makes the device, with the programs, and leads probes there.
+func (s *Sender) makePath() (err error) {
+	if s.device, err = makeDevice(s.netlink); err != nil {
+		return err
+	}
+	if err = s.attach(); err != nil {
+		return err
+	}
+	_, err = s.device.route(s.netlink)
+	return err
 }
 
 // attach puts the programs on the two ends, and switches those on.
@@ -123,8 +129,8 @@ func (s *Sender) attach() (err error) {
 	return s.device.up(s.netlink)
 }
 
-// keep restores rules and routes that other programs remove: without them probes
-// would follow the VIP's route and reach another backend.
+// keep restores what other programs remove: without it probes would follow the VIP's
+// route and reach another backend.
 func (s *Sender) keep() {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
@@ -134,13 +140,24 @@ func (s *Sender) keep() {
 			return
 		case <-tick.C:
 		}
-		switch missing, err := s.device.route(s.netlink); {
-		case err != nil:
+		if err := s.restore(); err != nil {
 			s.log.Warn("probes have no route", "error", err)
-		case missing:
-			s.log.Warn("routing rule of probes was missing", "device", deviceName)
 		}
 	}
+}
+
+// restore makes again what is missing of the device, the routes and the rules.
+func (s *Sender) restore() error {
+	_, err := s.netlink.LinkByIndex(s.device.near)
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+		s.log.Warn("device of probes was missing", "device", deviceName)
+		return errors.Join(s.hook.Close(), clean(s.netlink), s.makePath())
+	}
+	missing, err := s.device.route(s.netlink)
+	if missing {
+		s.log.Warn("routing rule of probes was missing", "device", deviceName)
+	}
+	return err
 }
 
 // Mark is the socket mark of the target with that number, below Config.Targets.

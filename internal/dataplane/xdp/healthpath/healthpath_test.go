@@ -178,6 +178,29 @@ func TestRulesAreKept(t *testing.T) {
 	}
 }
 
+// A device that is deleted is made again, with its programs and routes.
+func TestDeviceIsRestored(t *testing.T) {
+	ownNamespace(t)
+	s, err := Open(config(silent()))
+	must(t, err)
+	// On this thread, which is in the namespace.
+	close(s.done)
+	s.running.Wait()
+	s.done = make(chan struct{})
+	defer s.Close()
+	link, err := netlink.LinkByName(deviceName)
+	must(t, err)
+	must(t, netlink.LinkDel(link))
+	wantLeft(t, "without the device", []string{"rule", "rule"})
+	must(t, s.restore())
+	wantLeft(t, "after restoring", whole())
+	far, err := netlink.LinkByName(peerName)
+	must(t, err)
+	if x := far.Attrs().Xdp; x == nil || !x.Attached {
+		t.Error("the device has no program")
+	}
+}
+
 // lockedText is a log that is written and read at the same time.
 type lockedText struct {
 	mu   sync.Mutex

@@ -25,7 +25,6 @@ const (
 const (
 	probeMapAddresses          = "addresses"
 	probeMapAggregates         = "aggregates"
-	probeMapAnswerLimits       = "answer_limits"
 	probeMapBackendDetails     = "backend_details"
 	probeMapBackendStats       = "backend_stats"
 	probeMapBackends           = "backends"
@@ -34,6 +33,7 @@ const (
 	probeMapCounters           = "counters"
 	probeMapFlowStats          = "flow_stats"
 	probeMapFlows              = "flows"
+	probeMapFlowsPending       = "flows_pending"
 	probeMapFragments          = "fragments"
 	probeMapLimitFlows         = "limit_flows"
 	probeMapLimitSources       = "limit_sources"
@@ -47,6 +47,7 @@ const (
 	probeMapPeers              = "peers"
 	probeMapProbeCounters      = "probe_counters"
 	probeMapProbeTargets       = "probe_targets"
+	probeMapRates              = "rates"
 	probeMapRings              = "rings"
 	probeMapSecrets            = "secrets"
 	probeMapServers            = "servers"
@@ -54,6 +55,7 @@ const (
 	probeMapServices           = "services"
 	probeMapSources            = "sources"
 	probeMapTunnelEnds         = "tunnel_ends"
+	probeMapTunnelPeers        = "tunnel_peers"
 	probeMapVips               = "vips"
 	probeProgAddressProbe      = "address_probe"
 	probeProgSendProbe         = "send_probe"
@@ -92,6 +94,7 @@ const (
 	probeVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	probeVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	probeVarNatPorts           = "nat_ports"
+	probeVarRecordInterval     = "record_interval"
 	probeVarTracing            = "tracing"
 	probeVarVipMask            = "vip_mask"
 )
@@ -148,7 +151,6 @@ type probeProgramSpecs struct {
 type probeMapSpecs struct {
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
 	Aggregates     *ebpf.MapSpec `ebpf:"aggregates"`
-	AnswerLimits   *ebpf.MapSpec `ebpf:"answer_limits"`
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
@@ -157,6 +159,7 @@ type probeMapSpecs struct {
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	FlowsPending   *ebpf.MapSpec `ebpf:"flows_pending"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
@@ -170,6 +173,7 @@ type probeMapSpecs struct {
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	ProbeCounters  *ebpf.MapSpec `ebpf:"probe_counters"`
 	ProbeTargets   *ebpf.MapSpec `ebpf:"probe_targets"`
+	Rates          *ebpf.MapSpec `ebpf:"rates"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
@@ -177,6 +181,7 @@ type probeMapSpecs struct {
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
+	TunnelPeers    *ebpf.MapSpec `ebpf:"tunnel_peers"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -219,6 +224,7 @@ type probeVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
@@ -245,7 +251,6 @@ func (o *probeObjects) Close() error {
 type probeMaps struct {
 	Addresses      *ebpf.Map `ebpf:"addresses"`
 	Aggregates     *ebpf.Map `ebpf:"aggregates"`
-	AnswerLimits   *ebpf.Map `ebpf:"answer_limits"`
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
 	Backends       *ebpf.Map `ebpf:"backends"`
@@ -254,6 +259,7 @@ type probeMaps struct {
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	FlowsPending   *ebpf.Map `ebpf:"flows_pending"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
@@ -267,6 +273,7 @@ type probeMaps struct {
 	Peers          *ebpf.Map `ebpf:"peers"`
 	ProbeCounters  *ebpf.Map `ebpf:"probe_counters"`
 	ProbeTargets   *ebpf.Map `ebpf:"probe_targets"`
+	Rates          *ebpf.Map `ebpf:"rates"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
@@ -274,6 +281,7 @@ type probeMaps struct {
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
+	TunnelPeers    *ebpf.Map `ebpf:"tunnel_peers"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
 
@@ -281,7 +289,6 @@ func (m *probeMaps) Close() error {
 	return _ProbeClose(
 		m.Addresses,
 		m.Aggregates,
-		m.AnswerLimits,
 		m.BackendDetails,
 		m.BackendStats,
 		m.Backends,
@@ -290,6 +297,7 @@ func (m *probeMaps) Close() error {
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
+		m.FlowsPending,
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
@@ -303,6 +311,7 @@ func (m *probeMaps) Close() error {
 		m.Peers,
 		m.ProbeCounters,
 		m.ProbeTargets,
+		m.Rates,
 		m.Rings,
 		m.Secrets,
 		m.Servers,
@@ -310,6 +319,7 @@ func (m *probeMaps) Close() error {
 		m.Services,
 		m.Sources,
 		m.TunnelEnds,
+		m.TunnelPeers,
 		m.Vips,
 	)
 }
@@ -353,6 +363,7 @@ type probeVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`
 }

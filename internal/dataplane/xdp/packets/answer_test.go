@@ -395,27 +395,41 @@ func TestAnswerLimit(t *testing.T) {
 		t.Errorf("counters %v: want at most %d answers", moved, most)
 	}
 
-	setLimit(t, p, table.BalancerAnswerANSWER_RESET, ^uint64(0))
+	setLimit(t, p, table.BalancerRateRATE_RESET, ^uint64(0))
 	wantExit(t, p, syn, xdpDrop, "drop_answer_limit")
 	if verdict, _ := run(t, p, large); verdict != xdpTX {
 		t.Errorf("too big, while resets are at their limit: verdict %d", verdict)
 	}
-	setLimit(t, p, table.BalancerAnswerANSWER_TOO_BIG, ^uint64(0))
+	setLimit(t, p, table.BalancerRateRATE_TOO_BIG, ^uint64(0))
 	wantExit(t, p, large, xdpDrop, "drop_answer_limit")
-	setLimit(t, p, table.BalancerAnswerANSWER_RESET, 0)
+	ping := icmpFrame(client6.Addr(), svc.Address, lb.Segment{}, message{kind: 128}).build()
+	moved = exits(t, p, func() { run(t, p, ping) })
+	if moved["answer_echo"] != 1 {
+		t.Errorf("ping, while other answers are at their limit: %v", moved)
+	}
+	setLimit(t, p, table.BalancerRateRATE_ECHO, ^uint64(0))
+	wantExit(t, p, ping, xdpDrop, "drop_answer_limit")
+	quoted := errorsOf(svc.Address)[0]
+	quoted.body = packetOf(serverFrame(svc.VIP, client6))
+	setLimit(t, p, table.BalancerRateRATE_QUOTED, ^uint64(0))
+	wantExit(t, p, icmpFrame(router(vip6), svc.Address, lb.Segment{}, quoted).build(), xdpDrop, "drop_answer_limit")
+	// Errors about other addresses aren't the balancer's.
+	quoted.body = packetOf(serverFrame(lb.VIP{Address: svc.Address.Next(), Port: 80, Protocol: lb.TCP}, client6))
+	wantExit(t, p, icmpFrame(router(vip6), svc.Address.Next(), lb.Segment{}, quoted).build(), xdpPass, "pass_not_vip")
+	setLimit(t, p, table.BalancerRateRATE_RESET, 0)
 	if verdict, _ := run(t, p, syn); verdict != xdpTX {
 		t.Errorf("after a pause: verdict %d", verdict)
 	}
 }
 
 // setLimit says until when a kind of answer is used up, on every processor.
-func setLimit(t *testing.T, p *xdp.Unattached, kind table.BalancerAnswer, until uint64) {
+func setLimit(t *testing.T, p *xdp.Unattached, kind table.BalancerRate, until uint64) {
 	t.Helper()
 	values := make([]uint64, ebpf.MustPossibleCPU())
 	for i := range values {
 		values[i] = until
 	}
-	if err := p.Tables.Maps.AnswerLimits.Put(kind, values); err != nil {
+	if err := p.Tables.Maps.Rates.Put(kind, values); err != nil {
 		t.Fatal(err)
 	}
 }

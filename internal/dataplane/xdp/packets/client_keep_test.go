@@ -4,7 +4,9 @@ package packets_test
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,10 +195,8 @@ func TestClientsEvictedFlows(t *testing.T) {
 	homes := w.arrive(20)
 	w.grow(12)
 	w.wait(2 * testAffinity) // its client began no flow since, and is not remembered for new ones
-	for key := range records(t, p) {
-		if err := p.Tables.Maps.Flows.Delete(key); err != nil {
-			t.Fatal(err)
-		}
+	if _, err := table.DeleteFlows(p.Tables, slices.Collect(maps.Keys(records(t, p)))); err != nil {
+		t.Fatal(err)
 	}
 	for n, home := range homes {
 		if id := w.goOn(w.visitor(n), 2001+n); id != home {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -100,7 +101,7 @@ func TestFragmentsFollowTheFirst(t *testing.T) {
 	}
 }
 
-// Fragments that can't be attributed: a VIP's are dropped, others are not ours.
+// Fragments that can't be attributed are the kernel's, unless it would route them (TestUnserved).
 func TestUnknownFragments(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
@@ -121,14 +122,14 @@ func TestUnknownFragments(t *testing.T) {
 			}
 
 			known := parts(svc, client, 1)
-			wantExit(t, p, known[1], xdpDrop, "drop_fragment") // before the first
+			wantExit(t, p, known[1], xdpPass, "pass_fragment") // before the first
 			run(t, p, known[0])
 			if verdict, _ := run(t, p, known[1]); verdict != xdpTX {
 				t.Errorf("behind the first: verdict %d", verdict)
 			}
-			wantExit(t, p, parts(svc, client, 2)[1], xdpDrop, "drop_fragment")
+			wantExit(t, p, parts(svc, client, 2)[1], xdpPass, "pass_fragment")
 			other := netip.AddrPortFrom(router(vip), 1)
-			wantExit(t, p, parts(svc, other, 1)[1], xdpDrop, "drop_fragment")
+			wantExit(t, p, parts(svc, other, 1)[1], xdpPass, "pass_fragment")
 			wantExit(t, p, parts(&tagged, client, 1)[1], xdpPass, "pass_fragment")
 			wantExit(t, p, parts(&elsewhere, client, 3)[0], xdpPass, "pass_not_vip")
 			wantExit(t, p, parts(&elsewhere, client, 3)[1], xdpPass, "pass_fragment")
@@ -136,20 +137,23 @@ func TestUnknownFragments(t *testing.T) {
 	}
 }
 
-// The first fragment is a note only for its own packet's others: a port without
-// service stays one.
+// A first fragment to a port without a service isn't recorded.
 func TestFragmentsOfNoService(t *testing.T) {
 	p, _ := newTestPlane(t)
 	svc := manyBackends(vip4, 3)
 	update(t, p, svc)
 	other := *svc
 	other.Port = 81
-	for _, part := range split(packetOf(longFrame(&other, client4, 400)), 1, 200) {
-		wantExit(t, p, onWire(svc.Segment, part), xdpPass, "pass_not_vip")
+	for i, part := range split(packetOf(longFrame(&other, client4, 400)), 1, 200) {
+		wantExit(t, p, onWire(svc.Segment, part), xdpPass, []string{"pass_not_vip", "pass_fragment"}[min(i, 1)])
+	}
+	var key table.BalancerFragmentKey
+	if err := p.Tables.Maps.Fragments.NextKey(nil, &key); err == nil {
+		t.Errorf("recorded is %+v", key)
 	}
 	short := split(packetOf(longFrame(svc, client4, 400)), 2, 8)
 	wantExit(t, p, onWire(svc.Segment, short[0]), xdpPass, "pass_truncated") // RFC 1858: half a TCP header
-	wantExit(t, p, onWire(svc.Segment, short[1]), xdpDrop, "drop_fragment")
+	wantExit(t, p, onWire(svc.Segment, short[1]), xdpPass, "pass_fragment")
 }
 
 // A tunnel's UDP over IPv6 has a right checksum also around what has none of its

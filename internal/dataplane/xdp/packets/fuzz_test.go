@@ -169,6 +169,9 @@ func (f *fuzzed) put(packets [][]byte) error {
 		case verdict == xdpPass && !bytes.Equal(in, out):
 			return fmt.Errorf("packet % x: passed, but changed: % x", in, out)
 		}
+		if verdict == xdpTX && wrongSum(in) == "" && wrongSum(out) != "" {
+			return fmt.Errorf("packet % x: sent with a wrong %s: % x", in, wrongSum(out), out)
+		}
 		verdicts[verdict]++
 	}
 	after, err := f.plane.Programs.Exits()
@@ -191,7 +194,8 @@ func (f *fuzzed) put(packets [][]byte) error {
 
 // Random and damaged packets of all kinds, for FAIRLEAD_FUZZ (a duration such as
 // 60s): the program gives a verdict that it has a counter for, counts every
-// packet exactly once, and passes what it passes untouched.
+// packet exactly once, and passes what it passes untouched. If all checksums of a packet are
+// right, those of what is sent are.
 func TestFuzz(t *testing.T) {
 	long := fuzzrand.Duration(t, fuzzDuration)
 	f := newFuzzed(t)

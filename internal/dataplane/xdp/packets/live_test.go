@@ -4,10 +4,12 @@ package packets_test
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -42,18 +44,18 @@ func liveFlows(t *testing.T, p *xdp.Unattached, svc *lb.Service) int {
 // age makes all records older than they are.
 func age(t *testing.T, p *xdp.Unattached, by time.Duration) {
 	t.Helper()
-	aged := map[uint64]table.BalancerFlow{}
-	err := table.EachRecord(p.Tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) {
-		flow.Seen -= uint32(by >> table.FlowTimeShift)
-		aged[key] = *flow
-	})
-	for key, flow := range aged {
-		if err == nil {
-			err = p.Tables.Maps.Flows.Put(key, flow)
+	for _, flows := range []*ebpf.Map{p.Tables.Maps.Flows, p.Tables.Maps.FlowsPending} {
+		aged := map[uint64]table.BalancerFlow{}
+		err := table.EachRecord(flows, func(key uint64, flow *table.BalancerFlow) {
+			flow.Seen -= uint32(by >> table.FlowTimeShift)
+			aged[key] = *flow
+		})
+		for key, flow := range aged {
+			err = errors.Join(err, flows.Put(key, flow))
 		}
-	}
-	if err != nil {
-		t.Fatal(err)
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

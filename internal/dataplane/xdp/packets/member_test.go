@@ -141,6 +141,24 @@ func TestMemberNotYetKnown(t *testing.T) {
 	}
 }
 
+// A frame with the MAC address of a balancer doesn't pass a service's list of sources.
+func TestMembersSources(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range memberCases() {
+		if c.forward != lb.L2DSR {
+			continue
+		}
+		svc := c.at(c.own, c.other)
+		svc.Sources.Deny = []netip.Prefix{netip.PrefixFrom(c.client(0).Addr(), c.vip.BitLen())}
+		update(t, p, svc)
+		in := flowPacket(svc.VIP, c.client(0))
+		from := macOf(c.other)
+		copy(in[6:12], from[:])
+		wantBytes(t, p, in, in, xdpDrop, "drop_source_denied")
+		remove(t, p, svc.VIP)
+	}
+}
+
 // A node takes what another balancer sends it also if it would choose another backend:
 // so packets never loop, whatever rings the nodes have.
 func TestMembersDisagree(t *testing.T) {
@@ -166,11 +184,18 @@ func TestMembersDisagree(t *testing.T) {
 
 // tunnelled is a client's packet in a tunnel, with one thing that may be wrong.
 func (c memberCase) tunnelled(from, to, vip netip.Addr, tags ...uint16) []byte {
-	protocol := layers.IPProtocolIPv6
-	inner := transport(lb.VIP{Address: vip, Port: 80, Protocol: lb.TCP}, client6)
+	client := client6
 	if vip.Is4() {
+		client = client4
+	}
+	return c.carrying(from, to, transport(lb.VIP{Address: vip, Port: 80, Protocol: lb.TCP}, client), tags...)
+}
+
+// carrying is a packet in a tunnel.
+func (c memberCase) carrying(from, to netip.Addr, inner []gopacket.SerializableLayer, tags ...uint16) []byte {
+	protocol := layers.IPProtocolIPv6
+	if ethertype(inner) == layers.EthernetTypeIPv4 {
 		protocol = layers.IPProtocolIPv4
-		inner = transport(lb.VIP{Address: vip, Port: 80, Protocol: lb.TCP}, client4)
 	}
 	f := frame{destination: balancerMAC, source: clientMAC, tags: tags, payload: "longer than the padding of a short frame"}
 	if c.forward == lb.GUE {
@@ -210,6 +235,19 @@ func TestTunnelsOfStrangers(t *testing.T) {
 			wantExit(c.tunnelled(c.other, c.own, otherVIP), passed[c.forward])
 			wantExit(c.tunnelled(c.other, c.own, c.vip, 100), passed[c.forward])
 			wantExit(other.tunnelled(c.other, c.own, c.vip), passed[other.forward])
+			otherPort, otherProtocol := svc.VIP, svc.VIP
+			otherPort.Port, otherProtocol.Protocol = 22, lb.UDP
+			wantExit(c.carrying(c.other, c.own, transport(otherPort, c.client(0))), passed[c.forward])
+			wantExit(c.carrying(c.other, c.own, transport(otherProtocol, c.client(0))), passed[c.forward])
+			for _, source := range []string{"127.0.0.1", "224.0.0.1", "::1", "ff02::1", c.own.String()} {
+				if from := netip.MustParseAddr(source); from.Is4() == c.vip.Is4() {
+					wantExit(c.carrying(c.other, c.own, transport(svc.VIP, netip.AddrPortFrom(from, 40000))), passed[c.forward])
+				}
+			}
+			denied := *svc
+			denied.Sources.Deny = []netip.Prefix{netip.PrefixFrom(c.client(0).Addr(), c.vip.BitLen())}
+			update(t, p, &denied)
+			wantBytes(t, p, in, in, xdpDrop, "drop_source_denied")
 			remove(t, p, svc.VIP)
 			wantExit(in, passed[c.forward])
 		})

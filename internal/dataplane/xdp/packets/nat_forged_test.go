@@ -67,7 +67,7 @@ func TestForgedSegments(t *testing.T) {
 			defer remove(t, p, c.vip)
 			defer endAllSessions(t, p)
 			port := established(t, p, c)
-			for range 2000 {
+			for range 65535 {
 				seq, ack := random.Uint32(), random.Uint32()
 				if seq-clientNext < 2 || ack-serverNext < 1<<17 {
 					continue
@@ -228,5 +228,69 @@ func TestForgedSYNMovesNoFlow(t *testing.T) {
 	}
 	if moved == 0 {
 		t.Error("no flow's entry has another backend")
+	}
+}
+
+// A flood on one service, on entries that are unstable too, evicts no record of a flow that
+// began after the change: neither SYNs nor segments of unknown connections do.
+func TestFloodEvictsNoFlow(t *testing.T) {
+	for _, syn := range []bool{true, false} {
+		p := quietPlane(t, testPins(t))
+		svc, other := manyBackends(vip4, 2), manyBackends(vip4, 2)
+		other.VIP.Port = 81
+		update(t, p, svc)
+		update(t, p, other)
+		svc, other = manyBackends(vip4, 8), manyBackends(vip4, 8)
+		other.VIP.Port = 81
+		update(t, p, svc)
+		update(t, p, other)
+		at := func(vip lb.VIP, client netip.AddrPort, syn bool) lb.BackendID {
+			frame := tcpSegment(vip, client, func(tcp *layers.TCP) { tcp.SYN, tcp.ACK = syn, !syn })
+			verdict, out := run(t, p, frame)
+			id, _ := receiver(t, verdict, out, vip, svc.Backends)
+			return id
+		}
+		homes := map[netip.AddrPort]lb.BackendID{}
+		for i := range 200 {
+			client := netip.AddrPortFrom(client4.Addr(), uint16(1000+i))
+			homes[client] = at(svc.VIP, client, true)
+			at(svc.VIP, client, false)
+		}
+		for i := range 2 * testCapacity.Flows {
+			setLimit(t, p, table.BalancerRateRATE_RECORD, 0)
+			at(other.VIP, netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, byte(i >> 16), 1}), uint16(i)), syn)
+		}
+		if stats(t, p).Services[other.VIP].Tracking.Inserts < uint64(testCapacity.Flows) {
+			t.Error("the flood made too few records")
+		}
+		for client, home := range homes {
+			if got := at(svc.VIP, client, false); got != home {
+				t.Errorf("syn %v: %s moved from %s to %s", syn, client, home, got)
+			}
+		}
+	}
+}
+
+// When there are too many new flows, they begin where their later packets go without a
+// record: on the previous ring's backend.
+func TestTooManyNewFlows(t *testing.T) {
+	p := quietPlane(t, testPins(t))
+	update(t, p, manyBackends(vip4, 2))
+	svc := manyBackends(vip4, 8)
+	update(t, p, svc)
+	setLimit(t, p, table.BalancerRateRATE_RECORD, ^uint64(0))
+	for i := range 200 {
+		var ids [2]lb.BackendID
+		for n, syn := range []bool{true, false} {
+			frame := tcpSegment(svc.VIP, netip.AddrPortFrom(client4.Addr(), uint16(1000+i)), func(tcp *layers.TCP) { tcp.SYN, tcp.ACK = syn, !syn })
+			verdict, out := run(t, p, frame)
+			ids[n], _ = receiver(t, verdict, out, svc.VIP, svc.Backends)
+		}
+		if ids[0] != ids[1] {
+			t.Errorf("flow %d began at %s and is at %s", i, ids[0], ids[1])
+		}
+	}
+	if got := stats(t, p).Services[svc.VIP].Tracking; got.Inserts != 0 || got.Unrecorded == 0 {
+		t.Errorf("%+v, want flows without records", got)
 	}
 }

@@ -201,11 +201,11 @@ func changeSessions(t *testing.T, p *xdp.Unattached, change func(*table.Balancer
 	t.Helper()
 	for key, s := range sessionsOf(t, p) {
 		var err error
-		at := p.Tables.SessionTable(&s)
-		if keep := change(&s); keep && p.Tables.SessionTable(&s) == at {
+		at := table.SessionTable(p.Tables, &s)
+		if keep := change(&s); keep && table.SessionTable(p.Tables, &s) == at {
 			err = at.Put(key, s)
 		} else if err = at.Delete(key); keep && err == nil {
-			err = p.Tables.SessionTable(&s).Put(key, s)
+			err = table.SessionTable(p.Tables, &s).Put(key, s)
 		}
 		if err != nil {
 			t.Fatal(err)

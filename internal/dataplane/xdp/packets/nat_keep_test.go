@@ -34,7 +34,7 @@ func TestNATKeepsTheSource(t *testing.T) {
 }
 
 // A server can't distinguish two of its sessions that have the same client's
-// address and port: the second one has to wait until the first is over.
+// address and port: the second one gets another port, and keeps the address.
 func TestNATKeepsTheSourceOnce(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range natCases() {
@@ -47,20 +47,21 @@ func TestNATKeepsTheSourceOnce(t *testing.T) {
 				defer remove(t, p, one.vip)
 			}
 			defer endAllSessions(t, p)
-			port := begin(t, p, c)
-			wantVerdict(t, p, other.fromClient(tcpSYN).build(), xdpDrop, "drop_no_nat_port")
-			wantFrame(t, p, c.fromServer(tcpSYN|tcpACK, port), c.atClient(tcpSYN|tcpACK), xdpTX, "forward_nat_reply")
-			if c.vip.Protocol == lb.TCP {
-				run(t, p, c.fromClient(tcpRST).build())
-				wantVerdict(t, p, other.fromClient(tcpSYN).build(), xdpDrop, "drop_no_nat_port")
-				silence(t, p, 6*time.Second)
-			} else {
-				silence(t, p, time.Hour)
+			port, second := begin(t, p, c), begin(t, p, other)
+			if port != c.client.Port() || second == port {
+				t.Fatalf("ports %d and %d of client %s", port, second, c.client)
 			}
+			for _, one := range []struct {
+				natCase
+				port uint16
+			}{{c, port}, {other, second}} {
+				wantFrame(t, p, one.fromServer(tcpSYN|tcpACK, one.port), one.atClient(tcpSYN|tcpACK), xdpTX, "forward_nat_reply")
+				wantFrame(t, p, one.fromClient(tcpACK), one.atServer(tcpACK, one.port), xdpTX, "forward_nat")
+			}
+			silence(t, p, 3*time.Hour)
 			if begin(t, p, other) != port {
-				t.Error("the port isn't the client's")
+				t.Error("the port isn't the client's, though it is free")
 			}
-			wantFrame(t, p, other.fromServer(tcpSYN|tcpACK, port), other.atClient(tcpSYN|tcpACK), xdpTX, "forward_nat_reply")
 		})
 	}
 }

@@ -106,6 +106,16 @@ func TestPassOverlay(t *testing.T) {
 	other, plain := vxlan.VIP, vxlan.VIP
 	other.Segment.ID = 5002
 	plain.Segment = lb.Segment{}
+	foreign := func(vip lb.VIP, end netip.Addr) []byte {
+		f := overlayFrame(vip, end)
+		switch outer := f.ip[0].(type) {
+		case *layers.IPv4:
+			outer.SrcIP = net.IP{10, 0, 2, 2}
+		case *layers.IPv6:
+			outer.SrcIP[15]++
+		}
+		return f.build()
+	}
 	in := func(vip lb.VIP, offset int, values ...byte) []byte {
 		return changedTo(overlayFrame(vip, local4).build(), offset, values...)
 	}
@@ -119,6 +129,9 @@ func TestPassOverlay(t *testing.T) {
 		{"pass_not_vip", "tunnel end of another node", overlayFrame(vxlan.VIP, netip.MustParseAddr("10.0.2.12")).build()},
 		{"pass_not_vip", "tunnel end of another node, ipv6", overlayFrame(geneve.VIP, netip.MustParseAddr("fd00:2::12")).build()},
 		{"pass_not_vip", "other port", in(vxlan.VIP, atOuterUDP+2, 0x12, 0xb6)},
+		{"pass_not_tunnel_peer", "vxlan from another host", foreign(vxlan.VIP, local4)},
+		{"pass_not_tunnel_peer", "vxlan from another host, ipv6", foreign(vxlan.VIP, local6)},
+		{"pass_not_tunnel_peer", "geneve from another host", foreign(geneve.VIP, local4)},
 		{"pass_overlay", "vxlan without identifier", in(vxlan.VIP, atSegment, 0)},
 		{"pass_overlay", "geneve version", in(geneve.VIP, atSegment, 0x40)},
 		{"pass_overlay", "geneve control packet", in(geneve.VIP, atSegment+1, 0x80)},
@@ -134,10 +147,11 @@ func TestPassOverlay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { wantExit(t, p, c.frame, xdpPass, c.counter) })
 	}
-	if err := p.Tables.SetTunnelEnds([]netip.Addr{local6}); err != nil {
+	if err := p.Tables.SetTunnels([]netip.Addr{local6}, []netip.Prefix{netip.PrefixFrom(gateway4, 32)}); err != nil {
 		t.Fatal(err)
 	}
 	wantExit(t, p, overlayFrame(vxlan.VIP, local4).build(), xdpPass, "pass_not_vip")
+	wantExit(t, p, overlayFrame(vxlan.VIP, local6).build(), xdpPass, "pass_not_tunnel_peer")
 }
 
 // Options of Geneve that may be ignored are, however long they are.

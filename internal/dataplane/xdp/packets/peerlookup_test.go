@@ -245,9 +245,9 @@ func TestAskLimits(t *testing.T) {
 		wantVerdict(t, p, first.build(), xdpTX, "forward_nat")
 		endAllSessions(t, p)
 		if c.vip.Protocol == lb.TCP {
-			setLimit(t, p, table.BalancerAnswerANSWER_LOOKUP, ^uint64(0))
+			setLimit(t, p, table.BalancerRateRATE_LOOKUP, ^uint64(0))
 			wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpDrop, "drop_answer_limit")
-			setLimit(t, p, table.BalancerAnswerANSWER_LOOKUP, 0)
+			setLimit(t, p, table.BalancerRateRATE_LOOKUP, 0)
 			wantFrame(t, p, c.withHops(6, clientMAC), c.lookedUp(5), xdpTX, "forward_lookup")
 		}
 		remove(t, p, c.vip)

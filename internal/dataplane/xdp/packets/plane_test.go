@@ -43,6 +43,7 @@ type staticHops struct {
 	lost   map[netip.Addr]bool
 	// pending are those that the kernel hasn't resolved yet.
 	pending map[netip.Addr]bool
+	local   map[netip.Addr]bool // are addresses of this machine
 	// beyond are the machines behind gateways.
 	beyond map[netip.Addr]bool
 	// handover, if not 0, is a device by which the kernel sends, not XDP.
@@ -79,6 +80,10 @@ func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result
 			results[i].Err = errLost
 			continue
 		}
+		if h.local[t.Address] {
+			results[i].Err = nexthop.ErrLocal
+			continue
+		}
 		if h.pending[t.Address] {
 			results[i].Err = nexthop.ErrPending
 			continue
@@ -103,8 +108,10 @@ func (h *staticHops) Follow(_ lb.VIP, targets []nexthop.Target) []nexthop.Result
 
 func (h *staticHops) Forget(lb.VIP)            {}
 func (h *staticHops) Ports(int) []nexthop.Port { return nil }
-func (h *staticHops) Notify(func(lb.VIP))      {}
-func (h *staticHops) Close() error             { return nil }
+
+func (h *staticHops) Interfaces() <-chan struct{} { return nil }
+func (h *staticHops) Notify(func(lb.VIP))         {}
+func (h *staticHops) Close() error                { return nil }
 
 func needRoot(t testing.TB) {
 	t.Helper()
@@ -176,8 +183,9 @@ func testPins(t testing.TB) string {
 }
 
 // testCapacity suffices for most tests; tables of the default size take longer to make
-// than most tests run.
-var testCapacity = table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntries: 1 << 20, Flows: 1 << 12, Sources: 1 << 12, Limited: 1 << 10, Clients: 1 << 10, Sessions: 1 << 13}
+// than most tests run. Flows are so many that their rate limit, which depends on that
+// number, lets pass what tests send.
+var testCapacity = table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntries: 1 << 20, Flows: 1 << 16, Sources: 1 << 12, Limited: 1 << 10, Clients: 1 << 10, Sessions: 1 << 13}
 
 func openTestPlane(t testing.TB, dir string, hops xdp.Resolver) *xdp.Unattached {
 	t.Helper()
@@ -195,7 +203,8 @@ func openPlane(t testing.TB, dir string, hops xdp.Resolver, synchronize func() e
 	t.Helper()
 	p, err := xdp.OpenUnattached(xdp.Config{
 		PinDir: dir, Capacity: testCapacity, Seed: 1, TunnelEnds: []netip.Addr{local4, local6},
-		Log: slog.New(slog.DiscardHandler), Synchronize: synchronize,
+		TunnelPeers: []netip.Prefix{netip.PrefixFrom(gateway4, 32), netip.PrefixFrom(gateway6, 128)},
+		Log:         slog.New(slog.DiscardHandler), Synchronize: synchronize,
 	}, hops)
 	if err != nil {
 		t.Fatal(err)

@@ -78,6 +78,38 @@ func TestSources(t *testing.T) {
 	wantNoLists(t, p)
 }
 
+// An ICMP error is for a client's server if neither the client nor the router that sent it is
+// denied. Routers needn't be among the allowed clients.
+func TestSourcesOfErrors(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		client, sender := clientOf(vip, 2000), router(vip)
+		all, one := netip.PrefixFrom(sender, 0).Masked(), netip.PrefixFrom(sender, vip.BitLen())
+		for name, c := range map[string]struct {
+			sources lb.Sources
+			passes  bool
+		}{
+			"all allowed":    {lb.Sources{Allow: []netip.Prefix{all}}, true},
+			"client allowed": {lb.Sources{Allow: []netip.Prefix{netip.PrefixFrom(client.Addr(), vip.BitLen())}}, true},
+			"router denied":  {lb.Sources{Deny: []netip.Prefix{one}}, false},
+			"client denied":  {lb.Sources{Deny: []netip.Prefix{netip.PrefixFrom(client.Addr(), vip.BitLen())}}, false},
+			"router allowed": {lb.Sources{Allow: []netip.Prefix{one}}, false},
+		} {
+			svc := manyBackends(vip, 3)
+			svc.Sources = c.sources
+			update(t, p, svc)
+			m := errorsOf(vip)[0]
+			m.body = packetOf(serverFrame(svc.VIP, client))
+			in := icmpFrame(sender, vip, lb.Segment{}, m).build()
+			moved := exits(t, p, func() { run(t, p, in) })
+			if want := map[bool]string{true: "forward_l2dsr", false: "drop_source_denied"}[c.passes]; len(moved) != 1 || moved[want] != 1 {
+				t.Errorf("%s, %s: counters %v, want one %s", vip, name, moved, want)
+			}
+			remove(t, p, svc.VIP)
+		}
+	}
+}
+
 // wantNoLists checks that lists are removed once they aren't read any more.
 func wantNoLists(t *testing.T, p *xdp.Unattached) {
 	t.Helper()

@@ -36,7 +36,7 @@ func trace(t *testing.T, p *xdp.Unattached, frame []byte) dataplane.Trace {
 func records(t *testing.T, p *xdp.Unattached) map[uint64]table.BalancerFlow {
 	t.Helper()
 	all := map[uint64]table.BalancerFlow{}
-	if err := table.EachRecord(p.Tables.Maps.Flows, func(key uint64, flow *table.BalancerFlow) { all[key] = *flow }); err != nil {
+	if err := p.Tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { all[key] = *flow }); err != nil {
 		t.Fatal(err)
 	}
 	return all

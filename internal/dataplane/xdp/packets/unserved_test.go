@@ -3,11 +3,14 @@
 package packets_test
 
 import (
+	"fmt"
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -37,6 +40,7 @@ func TestUnserved(t *testing.T) {
 		{"mobility", "pass_not_tcp_udp", changed(web6, client6, atNext6, 135)},
 		{"within tcp, ipv4", "pass_truncated", changed(web4, client4, atLength4, 0, 39)},
 		{"no transport, ipv6", "pass_truncated", changed(web6, client6, atLength6, 0, 0)},
+		{"later fragment, ipv4", "pass_fragment", changed(web4, client4, atFragment, 0, 9)},
 		{"unused address, ipv4", "pass_not_vip", at(unused4, lb.TCP, 80)},
 		{"unused address, ipv6", "pass_not_vip", at(unused6, lb.UDP, 80)},
 	}
@@ -73,7 +77,11 @@ func TestUnserved(t *testing.T) {
 				return err
 			}
 			for _, c := range announced {
-				want(c.name, c.frame, xdpDrop, "drop_unserved")
+				dropped := "drop_unserved"
+				if c.passed == "pass_fragment" {
+					dropped = "drop_fragment"
+				}
+				want(c.name, c.frame, xdpDrop, dropped)
 			}
 			for _, frame := range strangers {
 				want("stranger", frame, xdpPass, "pass_not_vip")
@@ -84,6 +92,9 @@ func TestUnserved(t *testing.T) {
 					return err
 				}
 				if err := netlink.AddrReplace(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 1}}, addr); err != nil {
+					return err
+				}
+				if err := waitForLocal(addr.IP); err != nil {
 					return err
 				}
 			}
@@ -103,7 +114,7 @@ func TestUnserved(t *testing.T) {
 			if err := addRoutes(t, device); err != nil {
 				return err
 			}
-			for _, c := range announced[7:] {
+			for _, c := range announced[8:] {
 				moved := exits(t, p, func() { runAt(t, p, device.Index, c.frame) })
 				if moved[c.passed] != 1 {
 					t.Errorf("%s, no longer announced: exits %v", c.name, moved)
@@ -111,5 +122,19 @@ func TestUnserved(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// waitForLocal waits until the kernel takes packets to one of its new addresses: with IPv6 a
+// worker of the kernel adds the route.
+func waitForLocal(address net.IP) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		routes, err := netlink.RouteGet(address)
+		if err == nil && len(routes) == 1 && routes[0].Type == unix.RTN_LOCAL {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("routes to own address %s: %v, error %w", address, routes, err)
+		}
 	}
 }

@@ -40,6 +40,22 @@ func (a Attachment) Close() error {
 	return a.link.Close()
 }
 
+// live reports whether the link is attached to the interface that has the name now.
+func (a Attachment) live() bool {
+	info, err := a.link.Info()
+	if err != nil || info.XDP() == nil {
+		return false
+	}
+	dev, err := netlink.LinkByName(a.Interface)
+	return err == nil && dev.Attrs().Index == int(info.XDP().Ifindex)
+}
+
+// interfaceExists reports whether there is an interface of that name.
+func interfaceExists(name string) bool {
+	_, err := netlink.LinkByName(name)
+	return err == nil
+}
+
 // attach puts the program on an interface, with its link pinned in dir. Where a
 // pinned link is already there its program is replaced: one atomic step, so not
 // a packet sees an interface without a balancer.

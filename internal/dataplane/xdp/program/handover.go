@@ -8,6 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -52,13 +53,16 @@ var ErrGone = errors.New("the device is gone")
 // that device, translates the answers and sends them to their clients. Their filters
 // stay in the kernel when the agent ends, and use its pinned tables.
 type Handover struct {
-	config  HandoverConfig
+	config HandoverConfig
+	// forward and replies are nil before Load.
 	forward *ebpf.Program
 	replies map[uint32]*ebpf.Program // by the bytes of the device's link layer
-	// devices are those at which this process has attached the programs, by index;
-	// trimmed is set if the owner has no other filters.
-	devices map[int]Device
-	trimmed bool
+	// devices are those at which this process has attached the programs, by index, and
+	// forwards is set if it has at the interfaces; trimmed is set if the owner has no
+	// other filters.
+	devices  map[int]Device
+	forwards bool
+	trimmed  bool
 }
 
 // NewHandover returns a Handover that has attached nothing. What an earlier one has is at
@@ -67,11 +71,41 @@ func NewHandover(cfg HandoverConfig) *Handover {
 	return &Handover{config: cfg, replies: map[uint32]*ebpf.Program{}, devices: map[int]Device{}}
 }
 
+// Load loads the programs, once. Unlike the other methods it may be called together with
+// any that doesn't use what it loads.
+func (h *Handover) Load() error {
+	if h.forward != nil {
+		return nil
+	}
+	var objects forwardObjects
+	var replies [2]*ebpf.Program
+	var loads errgroup.Group
+	loads.Go(func() error { return loadForwardObjects(&objects, nil) })
+	lengths := []uint32{0, ethernetHeader}
+	for i, length := range lengths {
+		loads.Go(func() (err error) {
+			replies[i], err = LoadReply(h.config, length)
+			return err
+		})
+	}
+	if err := loads.Wait(); err != nil {
+		return errors.Join(fmt.Errorf("nat handover: %w", err), objects.Close(), replies[0].Close(), replies[1].Close())
+	}
+	for i, length := range lengths {
+		h.replies[length] = replies[i]
+	}
+	h.forward = objects.HandOver
+	return nil
+}
+
 // Attach puts the programs to work for backends behind a device. Those of an
 // earlier agent are replaced, each in one step.
 func (h *Handover) Attach(device Device) error {
 	if known, ok := h.devices[device.Index]; ok && known == device {
 		return nil
+	}
+	if err := h.Load(); err != nil {
+		return err
 	}
 	// Answers first: nothing is sent as long as they aren't understood.
 	if err := h.attachReply(device.Index); err != nil {
@@ -86,62 +120,53 @@ func (h *Handover) Attach(device Device) error {
 
 // attachReply puts the program for answers at a device.
 func (h *Handover) attachReply(device int) error {
-	program, err := h.replyProgram(device)
+	link, err := netlink.LinkByIndex(device)
 	if err == nil {
-		err = h.config.replyFilter(device).Attach(program)
+		err = h.config.replyFilter(device).Attach(h.replies[linkLength(link)])
 	}
 	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone || errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("%w: %w", ErrGone, err)
+		return fmt.Errorf("%w: interface %d: %w", ErrGone, device, err)
 	}
 	return err
 }
 
-// attachForward puts the program for clients' packets on all interfaces.
+// attachForward puts the program for clients' packets on all interfaces that exist; the
+// others are left to Reattach.
 func (h *Handover) attachForward() error {
-	if h.forward != nil {
+	if h.forwards {
 		return nil
 	}
-	var objects forwardObjects
-	if err := loadForwardObjects(&objects, nil); err != nil {
-		return err
-	}
+	h.forwards = true
 	for _, name := range h.config.Interfaces {
-		link, err := netlink.LinkByName(name)
-		if err == nil {
-			err = h.config.forwardFilter(link.Attrs().Index).Attach(objects.HandOver)
-		}
-		if err != nil {
-			return errors.Join(fmt.Errorf("interface %s: %w", name, err), objects.Close())
+		if err := h.Reattach(name); err != nil {
+			h.forwards = false
+			return err
 		}
 	}
-	h.forward = objects.HandOver
 	return nil
 }
 
-// replyProgram is the one for a device's kind.
-func (h *Handover) replyProgram(device int) (*ebpf.Program, error) {
-	link, err := netlink.LinkByIndex(device)
-	if err != nil {
-		return nil, fmt.Errorf("interface %d: %w", device, err)
+// Reattach puts the program for clients' packets on an interface that was created again,
+// if there is work for it.
+func (h *Handover) Reattach(name string) error {
+	if !h.forwards {
+		return nil
 	}
-	length := linkLength(link)
-	if program := h.replies[length]; program != nil {
-		return program, nil
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = h.config.forwardFilter(link.Attrs().Index).Attach(h.forward)
 	}
-	program, err := LoadReply(h.config, length)
-	if err != nil {
-		return nil, err
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone || err == nil {
+		return nil
 	}
-	h.replies[length] = program
-	return program, nil
+	return fmt.Errorf("interface %s: %w", name, err)
 }
 
 // linkLength is that of a device's link-layer header in bytes: Ethernet's, or
 // none.
 func linkLength(link netlink.Link) uint32 {
-	const ethernet = 14
 	if link.Attrs().EncapType == "ether" {
-		return ethernet
+		return ethernetHeader
 	}
 	return 0
 }
@@ -197,7 +222,7 @@ func (h *Handover) Retain(devices []Device) error {
 
 // detachForward takes the program for clients' packets from all interfaces.
 func (h *Handover) detachForward() error {
-	if h.forward == nil {
+	if !h.forwards {
 		return nil
 	}
 	for _, name := range h.config.Interfaces {
@@ -212,9 +237,8 @@ func (h *Handover) detachForward() error {
 			return fmt.Errorf("nat handover: interface %s: %w", name, err)
 		}
 	}
-	err := h.forward.Close()
-	h.forward = nil
-	return err
+	h.forwards = false
+	return nil
 }
 
 // RemoveHandover detaches everything of an owner in the calling thread's network

@@ -25,18 +25,28 @@ const (
 	nodeNodeCounterNODE_COUNTER_PASS_TRUNCATED    nodeNodeCounter = 1
 	nodeNodeCounterNODE_COUNTER_PASS_NOT_LOCAL    nodeNodeCounter = 2
 	nodeNodeCounterNODE_COUNTER_PASS_NOT_VIP      nodeNodeCounter = 3
-	nodeNodeCounterNODE_COUNTER_PASS_NOT_BALANCER nodeNodeCounter = 4
-	nodeNodeCounterNODE_COUNTER_DROP_HEADROOM     nodeNodeCounter = 5
-	nodeNodeCounterNODE_COUNTER_DROP_CONGESTED    nodeNodeCounter = 6
-	nodeNodeCounterNODE_COUNTER_DECAP_IPIP        nodeNodeCounter = 7
-	nodeNodeCounterNODE_COUNTER_DECAP_GUE         nodeNodeCounter = 8
-	nodeNodeCounterNODE_COUNTER_COUNT             nodeNodeCounter = 9
+	nodeNodeCounterNODE_COUNTER_PASS_FORGED       nodeNodeCounter = 4
+	nodeNodeCounterNODE_COUNTER_PASS_NOT_BALANCER nodeNodeCounter = 5
+	nodeNodeCounterNODE_COUNTER_DROP_HEADROOM     nodeNodeCounter = 6
+	nodeNodeCounterNODE_COUNTER_DROP_CONGESTED    nodeNodeCounter = 7
+	nodeNodeCounterNODE_COUNTER_DECAP_IPIP        nodeNodeCounter = 8
+	nodeNodeCounterNODE_COUNTER_DECAP_GUE         nodeNodeCounter = 9
+	nodeNodeCounterNODE_COUNTER_COUNT             nodeNodeCounter = 10
 )
 
-type nodePrefix struct {
-	_       structs.HostLayout
-	Length  uint32
-	Address nodeAddress
+type nodePrefixKey struct {
+	_            structs.HostLayout
+	PrefixLength uint32
+	Address      [16]uint8
+}
+
+type nodeVipKey struct {
+	_           structs.HostLayout
+	Address     [16]uint8
+	Port        uint16
+	Protocol    uint8
+	SegmentType uint8
+	SegmentId   uint32
 }
 
 // Names of all BPF objects in the ELF.

@@ -5,8 +5,8 @@
 // another; Handover has the programs for backends that XDP can't send to; and
 // TunnelEnd is a worker's.
 //
-// Package xdp decides what is needed, and holds its lock around every call. "fairlead
-// node" runs a TunnelEnd.
+// Package xdp decides what is needed, and holds its lock around every call that isn't
+// said to need none. "fairlead node" runs a TunnelEnd.
 package program
 
 import (
@@ -48,8 +48,10 @@ type Set struct {
 	exits  Counters
 	needs  featureCounts
 	// program is nil until it is known what it needs.
-	program     *ebpf.Program
-	Features    Features
+	program  *ebpf.Program
+	Features Features
+	// attached is set once interfaces are to have the program.
+	attached    bool
 	attachments []Attachment
 	// inherits is set if an earlier agent's programs run on these tables, and
 	// inherited are their features, until they are replaced.
@@ -79,35 +81,46 @@ func (s *Set) Recount(from, to Features) {
 	}
 }
 
-// Prepare makes sure that the program in use can serve one more service, before
-// packets see that service: also the program that an earlier agent left running.
-func (s *Set) Prepare(f Features) error {
+// Needs is what at least one service needs.
+func (s *Set) Needs() Features { return s.needs.needed() }
+
+// Lacks reports whether the program in use can't serve a service with these features:
+// also the program that an earlier agent left running.
+func (s *Set) Lacks(f Features) bool {
 	switch {
-	case len(s.attachments) > 0 && f&^s.Features != 0:
-		return s.run(s.needs.needed() | f)
-	case len(s.attachments) == 0 && s.inherits && f&^s.inherited != 0:
-		return s.takeOver(s.needs.needed() | f)
+	case s.inherits:
+		return f&^s.inherited != 0
+	case s.attached:
+		return f&^s.Features != 0
 	}
-	return nil // Attach loads what is needed by then
+	return false // Attach is preceded by a program with what is needed by then
 }
 
+// Program is the one in use; nil before the first.
+func (s *Set) Program() *ebpf.Program { return s.program }
+
+// Suits reports whether the program in use has what services need, and nothing else.
+func (s *Set) Suits() bool { return s.program != nil && s.Features == s.Needs() }
+
+// Attached reports whether Attach has been called, or programs of an earlier agent have
+// been replaced.
+func (s *Set) Attached() bool { return s.attached }
+
 // takeOver replaces the programs that an earlier agent left running.
-func (s *Set) takeOver(f Features) error {
-	if err := s.run(f); err != nil {
-		return err
-	}
-	s.inherits = false
+func (s *Set) takeOver() error {
 	pins, err := linkPins(s.config.PinDir)
 	if err != nil {
 		return err
 	}
+	s.attached = true
 	for _, pin := range pins {
-		if slices.Contains(s.config.Interfaces, linkInterface(pin)) {
-			if err := s.attach(linkInterface(pin)); err != nil {
+		if name := linkInterface(pin); slices.Contains(s.config.Interfaces, name) {
+			if err := s.attachTo(name); err != nil && interfaceExists(name) {
 				return err
 			}
 		}
 	}
+	s.inherits = false
 	return nil
 }
 
@@ -130,44 +143,52 @@ func (s *Set) Inherit() error {
 	return nil
 }
 
-// Specialise returns a program that has what services need, and nothing else. It
-// replaces the one in use if that is another.
-func (s *Set) Specialise() (*ebpf.Program, error) {
-	if need := s.needs.needed(); s.program == nil || need != s.Features {
-		if err := s.run(need); err != nil {
-			return nil, err
-		}
-	}
-	return s.program, nil
-}
-
-// run puts a program with these features in the place of the one in use, on all
-// interfaces: one atomic step for each, so no packet misses the program. A program
-// that fails its test, or that the kernel refuses, never processes a packet.
-func (s *Set) run(f Features) error {
-	next, err := s.tested(f)
-	if err != nil {
-		return err
-	}
-	for _, a := range s.attachments {
-		if err := a.link.Update(next); err != nil {
-			return errors.Join(fmt.Errorf("interface %s: replace program: %w", a.Interface, err), next.Close())
-		}
+// Use puts a program with these features, from Compile, in the place of the one in
+// use, on all interfaces: one atomic step for each, so no packet misses the program.
+// After an error all interfaces have the program that they had, and the new one is
+// closed. Interfaces that have been deleted are left to Reattach.
+func (s *Set) Use(next *ebpf.Program, f Features) error {
+	if err := s.replace(next); err != nil {
+		return errors.Join(err, next.Close())
 	}
 	old, before := s.program, s.Features
 	s.program, s.Features = next, f
-	if old == nil {
-		return nil
+	var err error
+	if old != nil {
+		if s.config.Replaced != nil {
+			s.config.Replaced(replacement(before, f))
+		}
+		err = old.Close()
 	}
-	if s.config.Replaced != nil {
-		s.config.Replaced(replacement(before, f))
+	if s.inherits {
+		err = errors.Join(err, s.takeOver())
 	}
-	return old.Close()
+	return err
 }
 
-// tested loads a program with these features, and tests it meanwhile on tables of
-// its own: the kernel takes most of a start's time to verify a program.
-func (s *Set) tested(f Features) (*ebpf.Program, error) {
+// replace updates the links to another program.
+func (s *Set) replace(next *ebpf.Program) error {
+	for i, a := range s.attachments {
+		err := a.link.Update(next)
+		if err == nil || errors.Is(err, unix.ENOLINK) { // the interface has been deleted
+			continue
+		}
+		errs := []error{fmt.Errorf("interface %s: replace program: %w", a.Interface, err)}
+		for _, done := range s.attachments[:i] {
+			if err := done.link.Update(s.program); err != nil && !errors.Is(err, unix.ENOLINK) {
+				errs = append(errs, fmt.Errorf("interface %s: restore program: %w", done.Interface, err))
+			}
+		}
+		return errors.Join(errs...)
+	}
+	return nil
+}
+
+// Compile loads a program with these features for Use, and tests it meanwhile on tables
+// of its own. That takes the kernel hundreds of milliseconds: unlike the other methods,
+// Compile may be called together with any of them. A program that fails its test, or
+// that the kernel refuses, never processes a packet.
+func (s *Set) Compile(f Features) (*ebpf.Program, error) {
 	var test errgroup.Group
 	if s.config.Test != nil {
 		test.Go(func() error { return s.config.Test(f) })
@@ -213,6 +234,7 @@ func (s *Set) specification(f Features) (*ebpf.CollectionSpec, error) {
 	spec.Programs[table.BalancerProgBalance].Name = fmt.Sprintf(programName, uint32(f))
 	constants := map[string]any{
 		table.BalancerVarHashSeed:         s.config.Seed,
+		table.BalancerVarRecordInterval:   s.config.Tables.Capacity.RecordInterval(),
 		table.BalancerVarVipMask:          uint32(table.VIPPlaces(s.config.Tables.Capacity.Services) - 1),
 		table.BalancerVarNatFirstPort:     uint32(nat.FirstPort),
 		table.BalancerVarNatPorts:         uint32(nat.LastPort) - uint32(nat.FirstPort) + 1,
@@ -259,26 +281,24 @@ func loadError(err error) error {
 	return fmt.Errorf("balancer program: %w", err)
 }
 
-// Attach puts the program on the configured interfaces of the current network
-// namespace and takes it off those that are not configured any more. It is
-// called once, when services have been programmed.
+// Attach puts the program in use on the configured interfaces of the current network
+// namespace and takes it off those that are not configured any more. It is called once,
+// when services have been programmed.
 func (s *Set) Attach() error {
-	if _, err := s.Specialise(); err != nil {
-		return err
-	}
+	s.attached = true
 	for _, name := range s.config.Interfaces {
-		if slices.ContainsFunc(s.attachments, func(a Attachment) bool { return a.Interface == name }) {
-			continue
-		}
-		if err := s.attach(name); err != nil {
+		if err := s.attachTo(name); err != nil {
 			return err
 		}
 	}
 	return DetachOthers(s.config.PinDir, s.config.Interfaces)
 }
 
-// attach puts the program on one interface.
-func (s *Set) attach(name string) error {
+// attachTo puts the program on one interface, unless it is there.
+func (s *Set) attachTo(name string) error {
+	if slices.ContainsFunc(s.attachments, func(a Attachment) bool { return a.Interface == name }) {
+		return nil
+	}
 	a, err := attach(s.program, s.config.PinDir, name, s.config.Mode)
 	if err != nil {
 		return err
@@ -286,6 +306,29 @@ func (s *Set) attach(name string) error {
 	s.attachments = append(s.attachments, a)
 	s.config.Log.Info("program attached", "interface", a.Interface, "mode", a.Mode, "reason", a.Reason, "adopted", a.Adopted)
 	return nil
+}
+
+// Reattach puts the program on the configured interfaces that have lost it, as those do
+// that are deleted and created again. It returns them, and why others are without it.
+func (s *Set) Reattach() (again []string, missing error) {
+	s.attachments = slices.DeleteFunc(s.attachments, func(a Attachment) bool {
+		if a.live() {
+			return false
+		}
+		if err := a.Close(); err != nil {
+			s.config.Log.Warn("link not closed", "interface", a.Interface, "error", err)
+		}
+		return true
+	})
+	var errs []error
+	for _, name := range s.config.Interfaces {
+		before := len(s.attachments)
+		errs = append(errs, s.attachTo(name))
+		if len(s.attachments) > before {
+			again = append(again, name)
+		}
+	}
+	return again, errors.Join(errs...)
 }
 
 // Attachments lists the interfaces on which the program runs.

@@ -18,7 +18,6 @@ import (
 const (
 	replyMapAddresses          = "addresses"
 	replyMapAggregates         = "aggregates"
-	replyMapAnswerLimits       = "answer_limits"
 	replyMapBackendDetails     = "backend_details"
 	replyMapBackendStats       = "backend_stats"
 	replyMapBackends           = "backends"
@@ -27,6 +26,7 @@ const (
 	replyMapCounters           = "counters"
 	replyMapFlowStats          = "flow_stats"
 	replyMapFlows              = "flows"
+	replyMapFlowsPending       = "flows_pending"
 	replyMapFragments          = "fragments"
 	replyMapLimitFlows         = "limit_flows"
 	replyMapLimitSources       = "limit_sources"
@@ -38,6 +38,7 @@ const (
 	replyMapNewFlows           = "new_flows"
 	replyMapNewFlowsBefore     = "new_flows_before"
 	replyMapPeers              = "peers"
+	replyMapRates              = "rates"
 	replyMapRings              = "rings"
 	replyMapSecrets            = "secrets"
 	replyMapServers            = "servers"
@@ -45,6 +46,7 @@ const (
 	replyMapServices           = "services"
 	replyMapSources            = "sources"
 	replyMapTunnelEnds         = "tunnel_ends"
+	replyMapTunnelPeers        = "tunnel_peers"
 	replyMapVips               = "vips"
 	replyProgNatReply          = "nat_reply"
 	replyVarBtfAddressFlag     = "btf_address_flag"
@@ -81,6 +83,7 @@ const (
 	replyVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	replyVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	replyVarNatPorts           = "nat_ports"
+	replyVarRecordInterval     = "record_interval"
 	replyVarSkbLink            = "skb_link"
 	replyVarTracing            = "tracing"
 	replyVarVipMask            = "vip_mask"
@@ -137,7 +140,6 @@ type replyProgramSpecs struct {
 type replyMapSpecs struct {
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
 	Aggregates     *ebpf.MapSpec `ebpf:"aggregates"`
-	AnswerLimits   *ebpf.MapSpec `ebpf:"answer_limits"`
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
@@ -146,6 +148,7 @@ type replyMapSpecs struct {
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	FlowsPending   *ebpf.MapSpec `ebpf:"flows_pending"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
@@ -157,6 +160,7 @@ type replyMapSpecs struct {
 	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
 	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	Rates          *ebpf.MapSpec `ebpf:"rates"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
@@ -164,6 +168,7 @@ type replyMapSpecs struct {
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
+	TunnelPeers    *ebpf.MapSpec `ebpf:"tunnel_peers"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -205,6 +210,7 @@ type replyVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
 	SkbLink            *ebpf.VariableSpec `ebpf:"skb_link"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
@@ -232,7 +238,6 @@ func (o *replyObjects) Close() error {
 type replyMaps struct {
 	Addresses      *ebpf.Map `ebpf:"addresses"`
 	Aggregates     *ebpf.Map `ebpf:"aggregates"`
-	AnswerLimits   *ebpf.Map `ebpf:"answer_limits"`
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
 	Backends       *ebpf.Map `ebpf:"backends"`
@@ -241,6 +246,7 @@ type replyMaps struct {
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	FlowsPending   *ebpf.Map `ebpf:"flows_pending"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
@@ -252,6 +258,7 @@ type replyMaps struct {
 	NewFlows       *ebpf.Map `ebpf:"new_flows"`
 	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Peers          *ebpf.Map `ebpf:"peers"`
+	Rates          *ebpf.Map `ebpf:"rates"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
@@ -259,6 +266,7 @@ type replyMaps struct {
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
+	TunnelPeers    *ebpf.Map `ebpf:"tunnel_peers"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
 
@@ -266,7 +274,6 @@ func (m *replyMaps) Close() error {
 	return _ReplyClose(
 		m.Addresses,
 		m.Aggregates,
-		m.AnswerLimits,
 		m.BackendDetails,
 		m.BackendStats,
 		m.Backends,
@@ -275,6 +282,7 @@ func (m *replyMaps) Close() error {
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
+		m.FlowsPending,
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
@@ -286,6 +294,7 @@ func (m *replyMaps) Close() error {
 		m.NewFlows,
 		m.NewFlowsBefore,
 		m.Peers,
+		m.Rates,
 		m.Rings,
 		m.Secrets,
 		m.Servers,
@@ -293,6 +302,7 @@ func (m *replyMaps) Close() error {
 		m.Services,
 		m.Sources,
 		m.TunnelEnds,
+		m.TunnelPeers,
 		m.Vips,
 	)
 }
@@ -335,6 +345,7 @@ type replyVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
 	SkbLink            *ebpf.Variable `ebpf:"skb_link"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`

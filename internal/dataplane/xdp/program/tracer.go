@@ -31,8 +31,8 @@ type tracerObjects struct {
 // sharedWithTracer are the tables that a trace has to see as they are.
 func sharedWithTracer() []string {
 	return []string{
-		table.BalancerMapVips, table.BalancerMapTunnelEnds, table.BalancerMapServices, table.BalancerMapRings,
-		table.BalancerMapBackends, table.BalancerMapBackendDetails, table.BalancerMapNewFlowsBefore, table.BalancerMapFlows,
+		table.BalancerMapVips, table.BalancerMapTunnelEnds, table.BalancerMapTunnelPeers, table.BalancerMapServices, table.BalancerMapRings,
+		table.BalancerMapBackends, table.BalancerMapBackendDetails, table.BalancerMapNewFlowsBefore, table.BalancerMapFlows, table.BalancerMapFlowsPending,
 		table.BalancerMapSources, table.BalancerMapServers, table.BalancerMapAddresses, table.BalancerMapPeers, table.BalancerMapFragments,
 		table.BalancerMapNatSessions, table.BalancerMapNatPending, table.BalancerMapAggregates, table.BalancerMapSecrets, table.BalancerMapClients, table.BalancerMapClientIdle, table.BalancerMapServiceVips, table.BalancerMapNatAddresses, table.BalancerMapNatRefusals,
 	}
@@ -44,7 +44,7 @@ func sharedWithTracer() []string {
 func tracerOwn(exits uint32) map[string]uint32 {
 	return map[string]uint32{
 		table.BalancerMapCounters: exits, table.BalancerMapTraces: 1, table.BalancerMapBackendStats: 1, table.BalancerMapNewFlows: 1, table.BalancerMapFlowStats: 1,
-		table.BalancerMapLimitSources: 1, table.BalancerMapLimitFlows: 1, table.BalancerMapAnswerLimits: 1,
+		table.BalancerMapLimitSources: 1, table.BalancerMapLimitFlows: 1, table.BalancerMapRates: 1,
 		table.BalancerMapNatFresh: 1,
 	}
 }
@@ -104,15 +104,12 @@ func (s *Set) Trace(frame []byte, in string) (Traced, error) {
 	if err != nil {
 		return Traced{}, err
 	}
-	if err := s.refreshTracer(); err != nil {
-		return Traced{}, err
-	}
 	return s.tracer.run(frame, ifindex)
 }
 
-// refreshTracer loads the tracer at the first trace, and again when another
-// program is in use.
-func (s *Set) refreshTracer() error {
+// RefreshTracer loads the program for Trace, at first and when another program is in use.
+// It may be called together with any method but Use, Trace and Close.
+func (s *Set) RefreshTracer() error {
 	if s.program == nil {
 		return errors.New("no packet is balanced yet: the first services are being programmed")
 	}

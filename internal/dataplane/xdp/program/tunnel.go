@@ -8,6 +8,9 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 //go:generate go tool bpf2go -target bpfel node ../../../../bpf/node.bpf.c
@@ -18,8 +21,8 @@ type TunnelConfig struct {
 	// Interface is where the balancers' packets arrive; its addresses are the
 	// tunnel's ends. Addresses that it gets later are not.
 	Interface string
-	// VIPs are the inner destinations; at least one.
-	VIPs []netip.Addr
+	// VIPs are what the inner packets are for; at least one, in no segment.
+	VIPs []lb.VIP
 	// Balancers are the outer sources; at least one.
 	Balancers []netip.Prefix
 	Log       *slog.Logger
@@ -95,27 +98,19 @@ func (e *TunnelEnd) fill(local []netip.Addr, cfg TunnelConfig) error {
 		}
 	}
 	for _, vip := range cfg.VIPs {
-		if err := e.objects.NodeVips.Put(vip.As16(), uint8(1)); err != nil {
-			return fmt.Errorf("vip %s: %w", vip, err)
+		fragment := lb.VIP{Address: vip.Address}
+		for _, key := range []lb.VIP{vip, fragment} {
+			if err := e.objects.NodeVips.Put(table.VIPKey(key), uint8(1)); err != nil {
+				return fmt.Errorf("vip %s: %w", vip, err)
+			}
 		}
 	}
 	for _, b := range cfg.Balancers {
-		if err := e.objects.NodeBalancers.Put(prefixKey(b), uint8(1)); err != nil {
+		if err := e.objects.NodeBalancers.Put(table.PrefixKey(b), uint8(1)); err != nil {
 			return fmt.Errorf("balancer %s: %w", b, err)
 		}
 	}
 	return nil
-}
-
-// prefixKey is a prefix with its address mapped into IPv6.
-func prefixKey(p netip.Prefix) nodePrefix {
-	length := p.Bits()
-	if p.Addr().Is4() {
-		length += 96
-	}
-	key := nodePrefix{Length: uint32(length)}
-	key.Address.Bytes = p.Masked().Addr().As16()
-	return key
 }
 
 // Mode is where in the kernel the program runs.

@@ -14,6 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // enum xdp_action in linux/bpf.h
@@ -55,7 +57,7 @@ func testEnd(t *testing.T) *TunnelEnd {
 		t.Fatal(err)
 	}
 	cfg := TunnelConfig{
-		VIPs:      []netip.Addr{vip4, vip6},
+		VIPs:      []lb.VIP{{Address: vip4, Port: 7, Protocol: lb.UDP}, {Address: vip6, Port: 7, Protocol: lb.UDP}},
 		Balancers: []netip.Prefix{netip.MustParsePrefix("10.0.2.0/28"), netip.MustParsePrefix("fd00:2::/120")},
 		Log:       slog.New(slog.DiscardHandler),
 	}
@@ -75,6 +77,16 @@ func inner(vip netip.Addr) []gopacket.SerializableLayer {
 	ip := header(client, vip, layers.IPProtocolUDP)
 	_ = udp.SetNetworkLayerForChecksum(ip.(gopacket.NetworkLayer)) // only fails for other layers
 	return []gopacket.SerializableLayer{ip, udp, gopacket.Payload("longer than the padding of a short frame")}
+}
+
+// inTunnel is a packet in an IP in IP tunnel of a balancer.
+func inTunnel(t *testing.T, packet []gopacket.SerializableLayer) []byte {
+	t.Helper()
+	protocol := layers.IPProtocolIPv6
+	if packet[0].LayerType() == layers.LayerTypeIPv4 {
+		protocol = layers.IPProtocolIPv4
+	}
+	return build(t, append([]gopacket.SerializableLayer{header(balancer4, server4, protocol)}, packet...)...)
 }
 
 func header(from, to netip.Addr, protocol layers.IPProtocol) gopacket.SerializableLayer {
@@ -193,10 +205,79 @@ func TestPassUntouched(t *testing.T) {
 	}
 }
 
+// Of the inner packets, only those of the VIPs' services reach the kernel, and none that
+// claims to be from this machine.
+func TestInnerPackets(t *testing.T) {
+	e := testEnd(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		client, own, other := netip.MustParseAddr("203.0.113.9"), server4, netip.MustParseAddr("127.0.0.1")
+		multicast := netip.MustParseAddr("224.0.0.1")
+		if vip.Is6() {
+			client, own, other = netip.MustParseAddr("2001:db8::9"), server6, netip.IPv6Loopback()
+			multicast = netip.MustParseAddr("ff02::1")
+		}
+		packet := func(from netip.Addr, protocol layers.IPProtocol, port byte) []gopacket.SerializableLayer {
+			return []gopacket.SerializableLayer{header(from, vip, protocol), gopacket.Payload{0x0f, 0xa0, 0, port, 39: 0}}
+		}
+		for name, c := range map[string]struct {
+			packet []gopacket.SerializableLayer
+			exit   string
+		}{
+			"a service":          {packet(client, layers.IPProtocolUDP, 7), "decap_ipip"},
+			"another port":       {packet(client, layers.IPProtocolUDP, 22), "pass_not_vip"},
+			"another protocol":   {packet(client, layers.IPProtocolTCP, 7), "pass_not_vip"},
+			"no port":            {packet(client, layers.IPProtocolGRE, 7), "pass_not_vip"},
+			"own source":         {packet(own, layers.IPProtocolUDP, 7), "pass_forged"},
+			"loopback source":    {packet(other, layers.IPProtocolUDP, 7), "pass_forged"},
+			"multicast source":   {packet(multicast, layers.IPProtocolUDP, 7), "pass_forged"},
+			"an error":           {errorAbout(vip, 7), "decap_ipip"},
+			"an error, other":    {errorAbout(vip, 22), "pass_not_vip"},
+			"a later fragment":   {laterFragment(client, vip), "decap_ipip"},
+			"another's fragment": {laterFragment(client, client), "pass_not_vip"},
+		} {
+			t.Run(vip.String()+" "+name, func(t *testing.T) {
+				in := inTunnel(t, c.packet)
+				want := in
+				if c.exit == "decap_ipip" {
+					want = build(t, c.packet...)
+				}
+				wantExit(t, e, in, want, c.exit)
+			})
+		}
+	}
+}
+
+// errorAbout is an ICMP error of a router that quotes an answer of a VIP's port.
+func errorAbout(vip netip.Addr, port byte) []gopacket.SerializableLayer {
+	router, client, kind := stranger, netip.MustParseAddr("203.0.113.9"), []byte{3, 4, 0, 0, 0, 0, 5, 0}
+	protocol := layers.IPProtocolICMPv4
+	if vip.Is6() {
+		router, client, kind = netip.MustParseAddr("2001:db8::1"), netip.MustParseAddr("2001:db8::9"), []byte{2, 0, 0, 0, 0, 0, 5, 0}
+		protocol = layers.IPProtocolICMPv6
+	}
+	return []gopacket.SerializableLayer{
+		header(router, vip, protocol), gopacket.Payload(kind), header(vip, client, layers.IPProtocolUDP),
+		gopacket.Payload{0, port, 0x0f, 0xa0, 0, 8, 0, 0},
+	}
+}
+
+// laterFragment has no ports.
+func laterFragment(from, to netip.Addr) []gopacket.SerializableLayer {
+	rest := gopacket.Payload(make([]byte, 40))
+	if to.Is4() {
+		ip := header(from, to, layers.IPProtocolUDP).(*layers.IPv4)
+		ip.Id, ip.FragOffset = 9, 100
+		return []gopacket.SerializableLayer{ip, rest}
+	}
+	return []gopacket.SerializableLayer{
+		header(from, to, layers.IPProtocolIPv6Fragment), gopacket.Payload{17, 0, 0x03, 0x20, 0, 0, 0, 9}, rest,
+	}
+}
+
 func TestAttachRefuses(t *testing.T) {
 	for _, cfg := range []TunnelConfig{
 		{Interface: "lo", Balancers: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
-		{Interface: "lo", VIPs: []netip.Addr{vip4}},
+		{Interface: "lo", VIPs: []lb.VIP{{Address: vip4, Port: 7, Protocol: lb.UDP}}},
 	} {
 		if e, err := EndTunnels(cfg); err == nil {
 			t.Errorf("%+v: attached", cfg)

@@ -16,8 +16,9 @@ import (
 type BalancerAccess uint32
 
 const (
-	BalancerAccessACCESS_DENIED  BalancerAccess = 0
-	BalancerAccessACCESS_ALLOWED BalancerAccess = 1
+	BalancerAccessACCESS_DENIED   BalancerAccess = 0
+	BalancerAccessACCESS_ALLOWED  BalancerAccess = 1
+	BalancerAccessACCESS_UNLISTED BalancerAccess = 2
 )
 
 type BalancerAddress struct {
@@ -40,16 +41,6 @@ type BalancerAddressKey struct {
 	SegmentType uint8
 	Pad         [3]uint8
 }
-
-type BalancerAnswer uint32
-
-const (
-	BalancerAnswerANSWER_TOO_BIG     BalancerAnswer = 0
-	BalancerAnswerANSWER_UNREACHABLE BalancerAnswer = 1
-	BalancerAnswerANSWER_RESET       BalancerAnswer = 2
-	BalancerAnswerANSWER_LOOKUP      BalancerAnswer = 3
-	BalancerAnswerANSWER_COUNT       BalancerAnswer = 4
-)
 
 type BalancerBackend struct {
 	_           structs.HostLayout
@@ -105,41 +96,42 @@ const (
 	BalancerCounterCOUNTER_PASS_FRAGMENT         BalancerCounter = 4
 	BalancerCounterCOUNTER_PASS_EXTENSION_HEADER BalancerCounter = 5
 	BalancerCounterCOUNTER_PASS_NOT_TCP_UDP      BalancerCounter = 6
-	BalancerCounterCOUNTER_PASS_OVERLAY          BalancerCounter = 7
-	BalancerCounterCOUNTER_PASS_NOT_VIP          BalancerCounter = 8
-	BalancerCounterCOUNTER_PASS_FROM_PEER        BalancerCounter = 9
-	BalancerCounterCOUNTER_PASS_OTHER_HOST       BalancerCounter = 10
-	BalancerCounterCOUNTER_DROP_NO_BACKEND       BalancerCounter = 11
-	BalancerCounterCOUNTER_DROP_FRAGMENT         BalancerCounter = 12
-	BalancerCounterCOUNTER_DROP_TOO_BIG          BalancerCounter = 13
-	BalancerCounterCOUNTER_DROP_HEADROOM         BalancerCounter = 14
-	BalancerCounterCOUNTER_DROP_LOOP             BalancerCounter = 15
-	BalancerCounterCOUNTER_DROP_ANSWER_LIMIT     BalancerCounter = 16
-	BalancerCounterCOUNTER_DROP_SOURCE_DENIED    BalancerCounter = 17
-	BalancerCounterCOUNTER_DROP_SOURCE_LIMIT     BalancerCounter = 18
-	BalancerCounterCOUNTER_DROP_SERVICE_LIMIT    BalancerCounter = 19
-	BalancerCounterCOUNTER_DROP_NO_SESSION       BalancerCounter = 20
-	BalancerCounterCOUNTER_DROP_NO_NAT_PORT      BalancerCounter = 21
-	BalancerCounterCOUNTER_DROP_UNSERVED         BalancerCounter = 22
-	BalancerCounterCOUNTER_DROP_CONGESTED        BalancerCounter = 23
-	BalancerCounterCOUNTER_DROP_TTL              BalancerCounter = 24
-	BalancerCounterCOUNTER_DROP_INTERNAL_ERROR   BalancerCounter = 25
-	BalancerCounterCOUNTER_FORWARD_L2DSR         BalancerCounter = 26
-	BalancerCounterCOUNTER_FORWARD_IPIP          BalancerCounter = 27
-	BalancerCounterCOUNTER_FORWARD_GUE           BalancerCounter = 28
-	BalancerCounterCOUNTER_FORWARD_VXLAN         BalancerCounter = 29
-	BalancerCounterCOUNTER_FORWARD_GENEVE        BalancerCounter = 30
-	BalancerCounterCOUNTER_FORWARD_NAT           BalancerCounter = 31
-	BalancerCounterCOUNTER_FORWARD_NAT_HANDOVER  BalancerCounter = 32
-	BalancerCounterCOUNTER_FORWARD_RELAY         BalancerCounter = 33
-	BalancerCounterCOUNTER_FORWARD_LOCAL         BalancerCounter = 34
-	BalancerCounterCOUNTER_FORWARD_LOOKUP        BalancerCounter = 35
-	BalancerCounterCOUNTER_FORWARD_NAT_REPLY     BalancerCounter = 36
-	BalancerCounterCOUNTER_ANSWER_ECHO           BalancerCounter = 37
-	BalancerCounterCOUNTER_ANSWER_TOO_BIG        BalancerCounter = 38
-	BalancerCounterCOUNTER_ANSWER_UNREACHABLE    BalancerCounter = 39
-	BalancerCounterCOUNTER_ANSWER_RESET          BalancerCounter = 40
-	BalancerCounterCOUNTER_COUNT                 BalancerCounter = 41
+	BalancerCounterCOUNTER_PASS_NOT_TUNNEL_PEER  BalancerCounter = 7
+	BalancerCounterCOUNTER_PASS_OVERLAY          BalancerCounter = 8
+	BalancerCounterCOUNTER_PASS_NOT_VIP          BalancerCounter = 9
+	BalancerCounterCOUNTER_PASS_FROM_PEER        BalancerCounter = 10
+	BalancerCounterCOUNTER_PASS_OTHER_HOST       BalancerCounter = 11
+	BalancerCounterCOUNTER_DROP_NO_BACKEND       BalancerCounter = 12
+	BalancerCounterCOUNTER_DROP_FRAGMENT         BalancerCounter = 13
+	BalancerCounterCOUNTER_DROP_TOO_BIG          BalancerCounter = 14
+	BalancerCounterCOUNTER_DROP_HEADROOM         BalancerCounter = 15
+	BalancerCounterCOUNTER_DROP_LOOP             BalancerCounter = 16
+	BalancerCounterCOUNTER_DROP_ANSWER_LIMIT     BalancerCounter = 17
+	BalancerCounterCOUNTER_DROP_SOURCE_DENIED    BalancerCounter = 18
+	BalancerCounterCOUNTER_DROP_SOURCE_LIMIT     BalancerCounter = 19
+	BalancerCounterCOUNTER_DROP_SERVICE_LIMIT    BalancerCounter = 20
+	BalancerCounterCOUNTER_DROP_NO_SESSION       BalancerCounter = 21
+	BalancerCounterCOUNTER_DROP_NO_NAT_PORT      BalancerCounter = 22
+	BalancerCounterCOUNTER_DROP_UNSERVED         BalancerCounter = 23
+	BalancerCounterCOUNTER_DROP_CONGESTED        BalancerCounter = 24
+	BalancerCounterCOUNTER_DROP_TTL              BalancerCounter = 25
+	BalancerCounterCOUNTER_DROP_INTERNAL_ERROR   BalancerCounter = 26
+	BalancerCounterCOUNTER_FORWARD_L2DSR         BalancerCounter = 27
+	BalancerCounterCOUNTER_FORWARD_IPIP          BalancerCounter = 28
+	BalancerCounterCOUNTER_FORWARD_GUE           BalancerCounter = 29
+	BalancerCounterCOUNTER_FORWARD_VXLAN         BalancerCounter = 30
+	BalancerCounterCOUNTER_FORWARD_GENEVE        BalancerCounter = 31
+	BalancerCounterCOUNTER_FORWARD_NAT           BalancerCounter = 32
+	BalancerCounterCOUNTER_FORWARD_NAT_HANDOVER  BalancerCounter = 33
+	BalancerCounterCOUNTER_FORWARD_RELAY         BalancerCounter = 34
+	BalancerCounterCOUNTER_FORWARD_LOCAL         BalancerCounter = 35
+	BalancerCounterCOUNTER_FORWARD_LOOKUP        BalancerCounter = 36
+	BalancerCounterCOUNTER_FORWARD_NAT_REPLY     BalancerCounter = 37
+	BalancerCounterCOUNTER_ANSWER_ECHO           BalancerCounter = 38
+	BalancerCounterCOUNTER_ANSWER_TOO_BIG        BalancerCounter = 39
+	BalancerCounterCOUNTER_ANSWER_UNREACHABLE    BalancerCounter = 40
+	BalancerCounterCOUNTER_ANSWER_RESET          BalancerCounter = 41
+	BalancerCounterCOUNTER_COUNT                 BalancerCounter = 42
 )
 
 type BalancerFlow struct {
@@ -162,14 +154,16 @@ type BalancerFlowOpen uint32
 const (
 	BalancerFlowOpenFLOW_OPENING  BalancerFlowOpen = 0
 	BalancerFlowOpenFLOW_OPEN     BalancerFlowOpen = 1
-	BalancerFlowOpenFLOW_REOPENED BalancerFlowOpen = 2
+	BalancerFlowOpenFLOW_OLDER    BalancerFlowOpen = 2
+	BalancerFlowOpenFLOW_REOPENED BalancerFlowOpen = 3
 )
 
 type BalancerFlowStats struct {
-	_       structs.HostLayout
-	Hits    uint64
-	Misses  uint64
-	Inserts uint64
+	_          structs.HostLayout
+	Hits       uint64
+	Misses     uint64
+	Inserts    uint64
+	Unrecorded uint64
 }
 
 type BalancerForward uint32
@@ -338,6 +332,19 @@ type BalancerQuic struct {
 	Pad          uint8
 }
 
+type BalancerRate uint32
+
+const (
+	BalancerRateRATE_TOO_BIG     BalancerRate = 0
+	BalancerRateRATE_UNREACHABLE BalancerRate = 1
+	BalancerRateRATE_RESET       BalancerRate = 2
+	BalancerRateRATE_LOOKUP      BalancerRate = 3
+	BalancerRateRATE_RECORD      BalancerRate = 4
+	BalancerRateRATE_ECHO        BalancerRate = 5
+	BalancerRateRATE_QUOTED      BalancerRate = 6
+	BalancerRateRATE_COUNT       BalancerRate = 7
+)
+
 type BalancerRingChunk struct {
 	_     structs.HostLayout
 	Entry [32]uint16
@@ -498,7 +505,6 @@ type BalancerXdpMd struct {
 const (
 	BalancerMapAddresses          = "addresses"
 	BalancerMapAggregates         = "aggregates"
-	BalancerMapAnswerLimits       = "answer_limits"
 	BalancerMapBackendDetails     = "backend_details"
 	BalancerMapBackendStats       = "backend_stats"
 	BalancerMapBackends           = "backends"
@@ -507,6 +513,7 @@ const (
 	BalancerMapCounters           = "counters"
 	BalancerMapFlowStats          = "flow_stats"
 	BalancerMapFlows              = "flows"
+	BalancerMapFlowsPending       = "flows_pending"
 	BalancerMapFragments          = "fragments"
 	BalancerMapLimitFlows         = "limit_flows"
 	BalancerMapLimitSources       = "limit_sources"
@@ -518,6 +525,7 @@ const (
 	BalancerMapNewFlows           = "new_flows"
 	BalancerMapNewFlowsBefore     = "new_flows_before"
 	BalancerMapPeers              = "peers"
+	BalancerMapRates              = "rates"
 	BalancerMapRings              = "rings"
 	BalancerMapSecrets            = "secrets"
 	BalancerMapServers            = "servers"
@@ -526,6 +534,7 @@ const (
 	BalancerMapSources            = "sources"
 	BalancerMapTraces             = "traces"
 	BalancerMapTunnelEnds         = "tunnel_ends"
+	BalancerMapTunnelPeers        = "tunnel_peers"
 	BalancerMapVips               = "vips"
 	BalancerProgBalance           = "balance"
 	BalancerVarBtfAddressFlag     = "btf_address_flag"
@@ -564,6 +573,7 @@ const (
 	BalancerVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	BalancerVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	BalancerVarNatPorts           = "nat_ports"
+	BalancerVarRecordInterval     = "record_interval"
 	BalancerVarTracing            = "tracing"
 	BalancerVarVipMask            = "vip_mask"
 )
@@ -619,7 +629,6 @@ type BalancerProgramSpecs struct {
 type BalancerMapSpecs struct {
 	Addresses      *ebpf.MapSpec `ebpf:"addresses"`
 	Aggregates     *ebpf.MapSpec `ebpf:"aggregates"`
-	AnswerLimits   *ebpf.MapSpec `ebpf:"answer_limits"`
 	BackendDetails *ebpf.MapSpec `ebpf:"backend_details"`
 	BackendStats   *ebpf.MapSpec `ebpf:"backend_stats"`
 	Backends       *ebpf.MapSpec `ebpf:"backends"`
@@ -628,6 +637,7 @@ type BalancerMapSpecs struct {
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
+	FlowsPending   *ebpf.MapSpec `ebpf:"flows_pending"`
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
@@ -639,6 +649,7 @@ type BalancerMapSpecs struct {
 	NewFlows       *ebpf.MapSpec `ebpf:"new_flows"`
 	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
+	Rates          *ebpf.MapSpec `ebpf:"rates"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
@@ -647,6 +658,7 @@ type BalancerMapSpecs struct {
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	Traces         *ebpf.MapSpec `ebpf:"traces"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
+	TunnelPeers    *ebpf.MapSpec `ebpf:"tunnel_peers"`
 	Vips           *ebpf.MapSpec `ebpf:"vips"`
 }
 
@@ -690,6 +702,7 @@ type BalancerVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
 }
@@ -716,7 +729,6 @@ func (o *BalancerObjects) Close() error {
 type BalancerMaps struct {
 	Addresses      *ebpf.Map `ebpf:"addresses"`
 	Aggregates     *ebpf.Map `ebpf:"aggregates"`
-	AnswerLimits   *ebpf.Map `ebpf:"answer_limits"`
 	BackendDetails *ebpf.Map `ebpf:"backend_details"`
 	BackendStats   *ebpf.Map `ebpf:"backend_stats"`
 	Backends       *ebpf.Map `ebpf:"backends"`
@@ -725,6 +737,7 @@ type BalancerMaps struct {
 	Counters       *ebpf.Map `ebpf:"counters"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
+	FlowsPending   *ebpf.Map `ebpf:"flows_pending"`
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
@@ -736,6 +749,7 @@ type BalancerMaps struct {
 	NewFlows       *ebpf.Map `ebpf:"new_flows"`
 	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Peers          *ebpf.Map `ebpf:"peers"`
+	Rates          *ebpf.Map `ebpf:"rates"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
@@ -744,6 +758,7 @@ type BalancerMaps struct {
 	Sources        *ebpf.Map `ebpf:"sources"`
 	Traces         *ebpf.Map `ebpf:"traces"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
+	TunnelPeers    *ebpf.Map `ebpf:"tunnel_peers"`
 	Vips           *ebpf.Map `ebpf:"vips"`
 }
 
@@ -751,7 +766,6 @@ func (m *BalancerMaps) Close() error {
 	return _BalancerClose(
 		m.Addresses,
 		m.Aggregates,
-		m.AnswerLimits,
 		m.BackendDetails,
 		m.BackendStats,
 		m.Backends,
@@ -760,6 +774,7 @@ func (m *BalancerMaps) Close() error {
 		m.Counters,
 		m.FlowStats,
 		m.Flows,
+		m.FlowsPending,
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
@@ -771,6 +786,7 @@ func (m *BalancerMaps) Close() error {
 		m.NewFlows,
 		m.NewFlowsBefore,
 		m.Peers,
+		m.Rates,
 		m.Rings,
 		m.Secrets,
 		m.Servers,
@@ -779,6 +795,7 @@ func (m *BalancerMaps) Close() error {
 		m.Sources,
 		m.Traces,
 		m.TunnelEnds,
+		m.TunnelPeers,
 		m.Vips,
 	)
 }
@@ -823,6 +840,7 @@ type BalancerVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`
 }

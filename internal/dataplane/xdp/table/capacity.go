@@ -4,6 +4,7 @@ package table
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/cilium/ebpf"
 )
@@ -53,6 +54,16 @@ func (c Capacity) OrDefault() Capacity {
 	}
 }
 
+// fillTime is the least time in which new flow records can fill their table: a flow's
+// second packet comes within it.
+const fillTime = 3 * time.Second
+
+// RecordInterval is the least time in nanoseconds between new flow records of a
+// processor.
+func (c Capacity) RecordInterval() uint64 {
+	return uint64(int(fillTime) * ebpf.MustPossibleCPU() / c.Flows)
+}
+
 // set writes the sizes of the tables.
 func (c Capacity) set(spec *ebpf.CollectionSpec) {
 	for name, entries := range map[string]int{
@@ -66,6 +77,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapNewFlows:       int(trafficChunks(uint32(c.Backends))),
 		BalancerMapNewFlowsBefore: c.Backends,
 		BalancerMapFlows:          c.Flows,
+		BalancerMapFlowsPending:   c.Flows,
 		BalancerMapFlowStats:      c.Services + 1,
 		BalancerMapSources:        c.Sources,
 		BalancerMapLimitSources:   c.Limited,

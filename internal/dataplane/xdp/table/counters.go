@@ -18,17 +18,38 @@ const trafficChunk = uint32(len(BalancerTrafficChunk{}.Entry))
 // trafficChunks is the number of elements that hold n counters.
 func trafficChunks(n uint32) uint32 { return (n + trafficChunk - 1) / trafficChunk }
 
-// Counted is what a counter has counted since the tables were made.
-func (t *Tables) Counted(index uint32) (sum BalancerTraffic, err error) {
-	var values []BalancerTrafficChunk
-	if err := t.Maps.BackendStats.Lookup(index/trafficChunk, &values); err != nil {
-		return sum, fmt.Errorf("traffic counter: %w", err)
+// CounterReader reads counters that count nothing at present, each element of their
+// tables once as long as they are read in order.
+type CounterReader struct {
+	t       *Tables
+	traffic []BalancerTrafficChunk // by processor; nil before the first
+	flows   []BalancerNewFlowsChunk
+	chunk   uint32
+}
+
+// CounterReader returns a reader for counters that are now free.
+func (t *Tables) CounterReader() *CounterReader { return &CounterReader{t: t} }
+
+// Begin returns what a counter has counted since the tables were made, and notes for
+// later agents where its new flows begin: the backend that has it from now on begins
+// there.
+func (r *CounterReader) Begin(index uint32) (sum BalancerTraffic, flows uint64, err error) {
+	if chunk := index / trafficChunk; r.traffic == nil || r.chunk != chunk {
+		r.traffic, r.flows = nil, nil
+		if err := r.t.Maps.BackendStats.Lookup(chunk, &r.traffic); err != nil {
+			return sum, 0, fmt.Errorf("traffic counter: %w", err)
+		}
+		if err := r.t.Maps.NewFlows.Lookup(chunk, &r.flows); err != nil {
+			return sum, 0, fmt.Errorf("counter of new flows: %w", err)
+		}
+		r.chunk = chunk
 	}
-	for i := range values {
-		sum.Packets += values[i].Entry[index%trafficChunk].Packets
-		sum.Bytes += values[i].Entry[index%trafficChunk].Bytes
+	for i := range r.traffic {
+		sum.Packets += r.traffic[i].Entry[index%trafficChunk].Packets
+		sum.Bytes += r.traffic[i].Entry[index%trafficChunk].Bytes
+		flows += r.flows[i].Entry[index%trafficChunk]
 	}
-	return sum, nil
+	return sum, flows, write(r.t.before, uintptr(index)*unsafe.Sizeof(flows), flows)
 }
 
 // ReadTraffic returns what at least the counters in use have counted since the
@@ -52,23 +73,9 @@ func (t *Tables) ReadTraffic() ([]dataplane.Traffic, error) {
 	})
 }
 
-// NewFlowsBefore is what the counter had counted when beginNewFlows was last called.
+// NewFlowsBefore is what the counter had counted at the last CounterReader.Begin.
 func (t *Tables) NewFlowsBefore(index uint32) (uint64, error) {
 	return read[uint64](t.before, index)
-}
-
-// BeginNewFlows notes, also for a later agent, what a counter of new flows has
-// counted since the tables were made: the backend that has it from now on begins
-// there.
-func (t *Tables) BeginNewFlows(index uint32) (counted uint64, err error) {
-	var values []BalancerNewFlowsChunk
-	if err := t.Maps.NewFlows.Lookup(index/trafficChunk, &values); err != nil {
-		return 0, fmt.Errorf("counter of new flows: %w", err)
-	}
-	for i := range values {
-		counted += values[i].Entry[index%trafficChunk]
-	}
-	return counted, write(t.before, uintptr(index)*unsafe.Sizeof(counted), counted)
 }
 
 // ReadFlowStats returns the counts of flows by the services' numbers, up to the
@@ -80,6 +87,7 @@ func (t *Tables) ReadFlowStats() ([]BalancerFlowStats, error) {
 		sums[i].Hits += v.Hits
 		sums[i].Misses += v.Misses
 		sums[i].Inserts += v.Inserts
+		sums[i].Unrecorded += v.Unrecorded
 	})
 	return sums, err
 }

@@ -28,7 +28,7 @@ import (
 // the old tables recorded of flows on unstable ones is not taken along. So the
 // quiet moment for such an upgrade is when `fairlead services` shows no
 // unstable entries.
-const Layout = "v7"
+const Layout = "v8"
 
 // RemoveOtherLayouts removes the tables, and links, that agents of other
 // layouts left in a pin directory.
@@ -93,10 +93,14 @@ func replaceTable[T any](pin string, spec *ebpf.MapSpec, old *ebpf.Map) error {
 	if err := errors.Join(err, failed); err != nil {
 		return err
 	}
-	if err := os.Remove(pin); err != nil {
+	second := pin + "_new"
+	if err := os.Remove(second); err != nil && !errors.Is(err, os.ErrNotExist) { // of an agent that was killed
 		return err
 	}
-	return fresh.Pin(pin)
+	if err := fresh.Pin(second); err != nil {
+		return err
+	}
+	return os.Rename(second, pin)
 }
 
 // BPFRoot is where every distribution mounts the BPF file system.

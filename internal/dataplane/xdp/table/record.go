@@ -87,6 +87,19 @@ func DeleteRecords(table *ebpf.Map, keys []uint64) (deleted int, err error) {
 	return deleted, nil
 }
 
+// EachFlow calls yield with every flow record, by its key. A record that moves
+// meanwhile from one table to the other may be seen twice.
+func (t *Tables) EachFlow(yield func(key uint64, flow *BalancerFlow)) error {
+	return errors.Join(EachRecord(t.Maps.Flows, yield), EachRecord(t.Maps.FlowsPending, yield))
+}
+
+// DeleteFlows deletes flow records and counts those that existed.
+func DeleteFlows(t *Tables, keys []uint64) (deleted int, err error) {
+	deleted, err = DeleteRecords(t.Maps.Flows, keys)
+	pending, errPending := DeleteRecords(t.Maps.FlowsPending, keys)
+	return deleted + pending, errors.Join(err, errPending)
+}
+
 // IsReply reports whether the entry is that for packets of the server: each NAT session
 // has two.
 func IsReply(s *BalancerNatSession) bool {
@@ -99,7 +112,7 @@ func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) erro
 }
 
 // SessionTable is the table that has the entry.
-func (t *Tables) SessionTable(s *BalancerNatSession) *ebpf.Map {
+func SessionTable(t *Tables, s *BalancerNatSession) *ebpf.Map {
 	if s.Flags&uint8(BalancerNatFlagNAT_PENDING) != 0 {
 		return t.Maps.NatPending
 	}
@@ -113,21 +126,6 @@ func AsFlow(s *BalancerNatSession) BalancerFlow {
 		f.Closing = 1
 	}
 	return f
-}
-
-// EachRemembered calls yield with every flow record, and with every NAT session as
-// one.
-func (t *Tables) EachRemembered(yield func(flow *BalancerFlow)) error {
-	err := EachRecord(t.Maps.Flows, func(_ uint64, flow *BalancerFlow) { yield(flow) })
-	if err != nil {
-		return err
-	}
-	return t.EachSession(func(_ uint64, s *BalancerNatSession) {
-		if !IsReply(s) {
-			flow := AsFlow(s)
-			yield(&flow)
-		}
-	})
 }
 
 // ClientClock is the present time as records of clients have it.

@@ -53,7 +53,7 @@ func vipHash(key BalancerVipKey) uint64 {
 // only the agent writes the table.
 func (t *Tables) search(key BalancerVipKey, yield func(place uint32, found BalancerVipPlace) bool) error {
 	mask := t.Maps.Vips.MaxEntries() - 1
-	home := uint32(vipHash(key)>>32) & mask
+	home := uint32(vipHash(key)*(t.keySeed|1)>>32) & mask
 	for i := range uint32(vipSearch) {
 		place := (home + i) & mask
 		found, err := read[BalancerVipPlace](t.vips, place)
@@ -84,10 +84,13 @@ func (t *Tables) PutVIP(key BalancerVipKey, number uint32) error {
 	if err := write(t.vips, placeOffset(free), key); err != nil {
 		return err
 	}
+	t.orderStores()
 	return t.setNumber(free, number)
 }
 
-// DeleteVIP makes packets not find a VIP any more.
+// DeleteVIP makes packets not find a VIP any more. The place gets another VIP only after a
+// grace period; as it has no key until then, it doesn't matter whether the program loads
+// the number first or the key.
 func (t *Tables) DeleteVIP(key BalancerVipKey) error {
 	place, ok := uint32(0), false
 	err := t.search(key, func(at uint32, found BalancerVipPlace) bool {
@@ -98,6 +101,9 @@ func (t *Tables) DeleteVIP(key BalancerVipKey) error {
 		return err
 	}
 	if err := t.setNumber(place, vipDeleted); err != nil {
+		return err
+	}
+	if err := write(t.vips, placeOffset(place), BalancerVipKey{}); err != nil {
 		return err
 	}
 	return t.shorten(place)
@@ -210,6 +216,15 @@ func read[T shared](m *ebpf.Memory, index uint32) (v T, err error) {
 	return v, err
 }
 
+// orderStores lets programs see what was stored before no later than what is stored next;
+// arm64 may exchange plain stores. A store with release semantics and a load of it with
+// acquire semantics, as Go's atomic operations are, keep what is before the one and behind
+// the other apart (Arm Architecture Reference Manual DDI 0487, B2.3, barrier-ordered-before).
+func (t *Tables) orderStores() {
+	t.stores.Add(1)
+	t.stores.Load()
+}
+
 func serviceOffset(number uint32) uintptr {
 	return uintptr(number) * unsafe.Sizeof(BalancerService{})
 }
@@ -248,6 +263,7 @@ func (t *Tables) WriteSourceList(number, view, list uint32) error {
 // Flip makes a view visible: one aligned store of four bytes, which Go's memmove
 // and the processor do at once.
 func (t *Tables) Flip(number, view uint32) error {
+	t.orderStores()
 	return WriteService(t, number, unsafe.Offsetof(BalancerService{}.Active), view)
 }
 

@@ -73,8 +73,11 @@ func (l *SourceLists) Stage(present SourceList, want map[netip.Prefix]bool) (Sou
 func (l *SourceLists) write(list SourceList) error {
 	for prefix, allowed := range list.verdicts {
 		verdict := BalancerAccessACCESS_DENIED
-		if allowed {
+		switch {
+		case allowed:
 			verdict = BalancerAccessACCESS_ALLOWED
+		case prefix.Bits() == 0:
+			verdict = BalancerAccessACCESS_UNLISTED
 		}
 		if err := l.table.Put(sourceKey(list.Number.Base, prefix), verdict); err != nil {
 			return fmt.Errorf("table sources: %s: %w", prefix, err)

@@ -17,6 +17,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
@@ -25,7 +26,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type answer -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal Balancer ../../../../bpf/balancer.bpf.c
+//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type rate -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal Balancer ../../../../bpf/balancer.bpf.c
 
 // MaxServices is the number of services at once.
 const MaxServices = 8192
@@ -42,6 +43,7 @@ type Tables struct {
 	Capacity Capacity
 	spec     *ebpf.CollectionSpec
 	lock     *os.File // of the pin directory; nil without one
+	keySeed  uint64
 
 	services    *ebpf.Memory
 	rings       *ebpf.Memory
@@ -51,6 +53,7 @@ type Tables struct {
 	before      *ebpf.Memory // new_flows_before
 	serviceVIPs *ebpf.Memory // a service's VIP by its number
 	clientIdle  *ebpf.Memory
+	stores      atomic.Uint32 // of orderStores
 
 	Grace    *Grace
 	endGrace func()
@@ -102,6 +105,7 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 		}
 		err := errors.Join(
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlows]),
+			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlowsPending]),
 			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatSessions]),
 			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatPending]),
 		)
@@ -154,6 +158,7 @@ func (t *Tables) setKeySeed() error {
 	if err != nil {
 		return fmt.Errorf("table secrets: %w", err)
 	}
+	t.keySeed = seed
 	return t.spec.Variables[BalancerVarKeySeed].Set(seed)
 }
 

@@ -63,6 +63,44 @@ func TestVIPTable(t *testing.T) {
 		if err != nil || found.Number == vipDeleted && nextIsUnused(t, table, place) {
 			t.Errorf("place %d: number %d, error %v", place, found.Number, err)
 		}
+		if found.Key != (BalancerVipKey{}) {
+			t.Errorf("place %d: number %d, key of %s", place, found.Number, VIPOf(found.Key))
+		}
+	}
+}
+
+// VIPs that would share places without the node's secret keep no other one out.
+func TestVIPPlacesAreSecret(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("loading BPF programs needs root")
+	}
+	table, err := Open("", Capacity{Services: 1024}.OrDefault(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := table.Close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	mask := table.Maps.Vips.MaxEntries() - 1
+	home := func(key BalancerVipKey) uint32 { return uint32(vipHash(key)>>32) & mask }
+	victim := VIPKey(lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 443, Protocol: lb.TCP})
+	placed := map[uint32]bool{}
+	for port := uint16(1); len(placed) < vipSearch && port < 65535; port++ {
+		key := VIPKey(lb.VIP{Address: netip.MustParseAddr("10.1.1.2"), Port: port, Protocol: lb.TCP})
+		if after := (home(key) - home(victim)) & mask; after < vipSearch && !placed[after] {
+			placed[after] = true
+			if err := table.PutVIP(key, uint32(port)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(placed) < vipSearch {
+		t.Fatalf("only %d places are covered", len(placed))
+	}
+	if err := table.PutVIP(victim, 7); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -38,8 +38,11 @@ type Ring struct {
 	// It may have another length than Entries: that of the ring as it was when
 	// the oldest of those changes was made. It is nil if no entry is unstable.
 	Previous []uint16
-	// changed has the time of each entry's last change; nil if none is unstable.
-	changed []time.Duration
+	// changed has the time of each entry's last change, as its index in times, which
+	// ascends; nil if no entry is unstable. Rings have millions of entries, and few
+	// changes.
+	changed []uint16
+	times   []time.Duration
 	// resized is when the length last changed, if Previous has another one.
 	resized time.Duration
 }
@@ -52,8 +55,32 @@ func Adopt(entries, previous []uint16, now time.Duration) *Ring {
 		r.Previous = nil
 		return r
 	}
-	r.changed = slices.Repeat([]time.Duration{now}, len(entries))
+	r.changed, r.times = make([]uint16, len(entries)), []time.Duration{now}
 	return r
+}
+
+// maxTimes is how many times of changes a ring has.
+const maxTimes = 1 << 12
+
+// at returns the time of an entry's last change.
+func (r *Ring) at(entry int) time.Duration { return r.times[r.changed[entry]] }
+
+// epoch returns the index of a time that is not before the others. If there are too many,
+// those of the older half become the latest of them: their entries stay unstable a little
+// longer. r.changed is not shared.
+func (r *Ring) epoch(now time.Duration) uint16 {
+	if n := len(r.times); n > 0 && r.times[n-1] == now {
+		return uint16(n - 1)
+	}
+	if len(r.times) == maxTimes {
+		const merged = maxTimes/2 - 1
+		r.times = r.times[merged:]
+		for i, at := range r.changed {
+			r.changed[i] = max(at, merged) - merged
+		}
+	}
+	r.times = append(slices.Clip(r.times), now)
+	return uint16(len(r.times) - 1)
 }
 
 // Unstable counts the unstable entries.
@@ -93,10 +120,11 @@ func (r *Ring) Next(slots []uint16, now time.Duration) *Ring {
 	out := *next
 	out.Entries = slices.Clone(next.Entries)
 	out.changed = slices.Clone(next.changed)
+	at := out.epoch(now)
 	for i, slot := range slots {
 		if Slot(out.Entries[i]) != slot {
 			out.Entries[i] = slot | Unstable
-			out.changed[i] = now
+			out.changed[i] = at
 		}
 	}
 	return &out
@@ -122,7 +150,7 @@ func (r *Ring) Learned(slots []uint16, long time.Duration) (at time.Duration, al
 		if e&Unstable == 0 {
 			return 0, false
 		}
-		at = max(at, r.changed[i]+long)
+		at = max(at, r.at(i)+long)
 	}
 	return at, true
 }
@@ -138,28 +166,29 @@ func (r *Ring) fill(slots []uint16) []uint16 {
 // mark marks the entries whose slots differ, which stay what they are. Marked
 // entries that were stable are what they were before.
 func (r *Ring) mark(slots []uint16, now time.Duration) *Ring {
-	out := r
+	out, at := r, uint16(0)
 	for i, e := range r.Entries {
 		if Slot(e) == slots[i] || e&Unstable != 0 {
 			continue
 		}
 		if out == r {
-			out = r.unsettled(now)
+			out = r.unsettled()
+			at = out.epoch(now)
 		}
 		out.Entries[i] |= Unstable
-		out.changed[i] = now
+		out.changed[i] = at
 	}
 	return out
 }
 
 // unsettled is a copy in which entries can be marked: it has a past.
-func (r *Ring) unsettled(now time.Duration) *Ring {
+func (r *Ring) unsettled() *Ring {
 	c := &Ring{
 		Entries: slices.Clone(r.Entries), Previous: r.Previous,
-		changed: slices.Clone(r.changed), resized: r.resized,
+		changed: slices.Clone(r.changed), times: r.times, resized: r.resized,
 	}
 	if c.changed == nil {
-		c.changed = slices.Repeat([]time.Duration{now}, len(c.Entries))
+		c.changed = make([]uint16, len(c.Entries))
 	}
 	if c.Previous == nil {
 		c.Previous = c.slots()
@@ -174,7 +203,8 @@ func (r *Ring) resize(slots []uint16, now time.Duration) *Ring {
 	next := &Ring{
 		Entries:  make([]uint16, len(slots)),
 		Previous: r.Previous,
-		changed:  slices.Repeat([]time.Duration{now}, len(slots)),
+		changed:  make([]uint16, len(slots)),
+		times:    []time.Duration{now},
 		resized:  now,
 	}
 	for i, slot := range slots {
@@ -202,8 +232,8 @@ func (r *Ring) due(idle time.Duration) (at time.Duration, ok bool) {
 		return r.resized + idle, true
 	}
 	for i, e := range r.Entries {
-		if e&Unstable != 0 && (!ok || r.changed[i]+idle < at) {
-			at, ok = r.changed[i]+idle, true
+		if e&Unstable != 0 && (!ok || r.at(i)+idle < at) {
+			at, ok = r.at(i)+idle, true
 		}
 	}
 	return at, ok
@@ -219,7 +249,7 @@ func (r *Ring) Settle(disagree []bool, idle, now time.Duration) *Ring {
 	if at, ok := r.due(idle); !ok || now < at {
 		return r
 	}
-	next := &Ring{Entries: slices.Clone(r.Entries), Previous: slices.Clone(r.Previous), changed: r.changed, resized: r.resized}
+	next := &Ring{Entries: slices.Clone(r.Entries), Previous: slices.Clone(r.Previous), changed: r.changed, times: r.times, resized: r.resized}
 	if len(next.Previous) != len(next.Entries) {
 		next.Previous = r.slots() // every flow that is older has been recorded, or is idle
 	}
@@ -228,7 +258,7 @@ func (r *Ring) Settle(disagree []bool, idle, now time.Duration) *Ring {
 		switch {
 		case e&Unstable == 0:
 			continue
-		case now < r.changed[i]+idle:
+		case now < r.at(i)+idle:
 			left++
 			continue
 		}

@@ -3,6 +3,7 @@
 package tracking_test
 
 import (
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -298,5 +299,38 @@ func TestPlaceAndUses(t *testing.T) {
 	used = slices.Compact(used)
 	if want := []uint16{0, 1, 2, 3, 5}; !slices.Equal(used, want) {
 		t.Errorf("uses %v, want %v", used, want)
+	}
+}
+
+// Rings have millions of entries, all of which may be unstable.
+func TestMemory(t *testing.T) {
+	const size = 1 << 20
+	r := (&tracking.Ring{}).Next(make([]uint16, size/2), 0)
+	slots := make([]uint16, size)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r = r.Next(slots, time.Second)
+	runtime.ReadMemStats(&after)
+	if n := (after.TotalAlloc - before.TotalAlloc) / size; n > 5 || r.Unstable() != size {
+		t.Errorf("%d bytes for an entry of %d that are unstable", n, r.Unstable())
+	}
+}
+
+// After any number of changes no entry becomes stable too early, and all do in the end.
+func TestManyChanges(t *testing.T) {
+	r := (&tracking.Ring{}).Next([]uint16{0, 0}, 0).Next([]uint16{1, 0}, time.Second)
+	last := time.Second
+	for i := range 20_000 {
+		last += time.Millisecond
+		r = r.Next([]uint16{1, uint16(1 + i%2)}, last)
+		if r = r.Settle(make([]bool, 2), idle, last); r.Unstable() != 2 {
+			t.Fatalf("%v: entries %s", last, draw(r.Entries))
+		}
+	}
+	if r = r.Settle(make([]bool, 2), idle, last+idle-1); draw(r.Entries) != "1 2*" {
+		t.Errorf("entries %s", draw(r.Entries))
+	}
+	if r = r.Settle(make([]bool, 2), idle, last+idle); draw(r.Entries) != "1 2" {
+		t.Errorf("entries %s", draw(r.Entries))
 	}
 }

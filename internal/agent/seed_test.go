@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"bytes"
+	"log/slog"
+	"testing"
+
+	"fairlead.io/fairlead/internal/config"
+)
+
+// A file without hash seed, or with 0, causes a warning.
+func TestSeedWarning(t *testing.T) {
+	for text, want := range map[string]bool{"": true, "dataplane: {hashSeed: 0}": true, "dataplane: {hashSeed: 1}": false} {
+		conf, err := config.ParseKubernetes("f", []byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		if checkSeed(conf, slog.New(slog.NewTextHandler(&out, nil))); (out.Len() > 0) != want {
+			t.Errorf("%q: %q", text, out.String())
+		}
+	}
+}

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package session
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"slices"
+	"testing"
+
+	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+
+	"fairlead.io/fairlead/internal/bgp"
+)
+
+// framed makes messages of fuzzed bytes, which would rarely have a valid header: each is a
+// byte for the type, one for the length, and the body. The first byte of the input decides
+// whether a handshake precedes them.
+func framed(input []byte) (sent []byte) {
+	if len(input) == 0 {
+		return nil
+	}
+	if input[0]&1 != 0 {
+		open, _ := openFrom(router.ASN).Serialize()
+		sent = slices.Concat(open, keepalive)
+	}
+	if input[0]&2 != 0 {
+		return append(sent, input[1:]...)
+	}
+	for input = input[1:]; len(input) >= 2; {
+		body := input[2:min(len(input), 2+int(input[1]))]
+		sent = binary.BigEndian.AppendUint16(append(sent, marker...), uint16(headerSize+len(body)))
+		sent = append(append(sent, input[0]), body...)
+		input = input[2+len(body):]
+	}
+	return sent
+}
+
+// FuzzSession shows that nothing that a router sends, through relay and library, ends the
+// agent or the next session: each one ends with its connection, and routes can be announced
+// afterwards.
+func FuzzSession(f *testing.F) {
+	open, _ := openFrom(router.ASN).Serialize()
+	f.Add([]byte{0})
+	f.Add([]byte{1, wire.BGP_MSG_UPDATE, 4, 0, 0, 0, 0, wire.BGP_MSG_ROUTE_REFRESH, 4, 0, 1, 0, 1})
+	f.Add([]byte{1, wire.BGP_MSG_NOTIFICATION, 4, 6, 2, 1, 'x'})
+	f.Add(slices.Concat([]byte{0, wire.BGP_MSG_OPEN, byte(len(open) - headerSize)}, open[headerSize:], []byte{wire.BGP_MSG_KEEPALIVE, 0}))
+	f.Add(slices.Concat([]byte{3}, open))
+	p, err := NewPeer(f.Context(), balancer, router, func(*Session) {}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(p.Close)
+	f.Fuzz(func(t *testing.T, input []byte) {
+		ours, theirs := connect(t)
+		ctx, cancel := context.WithTimeout(t.Context(), timeout)
+		defer cancel()
+		s, err := p.Begin(ctx, &Pending{TCPConn: ours}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() {
+			_, _ = theirs.Write(framed(input))
+			_ = theirs.CloseWrite()
+			_, _ = io.Copy(io.Discard, theirs)
+		}()
+		select {
+		case <-s.Ended():
+		case <-ctx.Done():
+			t.Fatal("session does not end with its connection")
+		}
+		route := to("10.1.1.1/32", "10.0.2.11")
+		route.MED = new(uint32(len(input)))
+		if err := p.Announce([]bgp.Route{route}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

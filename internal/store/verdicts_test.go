@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package store_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/store"
+)
+
+// verdictsOf judges the backends of a service and returns what the next agent loads, by
+// backend and after the file's age.
+func verdictsOf(t *testing.T, svc lb.Service, state func(i int) health.State, age time.Duration) map[string]health.State {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "agent.health.json")
+	s := store.New()
+	var verdicts []health.Verdict
+	for i, b := range svc.Backends {
+		verdicts = append(verdicts, health.Verdict{VIP: svc.VIP, Backend: b.ID(), State: state(i)})
+	}
+	if _, err := s.Set([]lb.Service{svc}, verdicts...); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop() // what is known at the end is saved
+	s.SaveVerdicts(ctx, path, slog.New(slog.DiscardHandler))
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Fatalf("%v, %v: want a file with mode 0600", info, err)
+	}
+	if err := os.Chtimes(path, time.Time{}, info.ModTime().Add(-age)); err != nil {
+		t.Fatal(err)
+	}
+	return store.LoadVerdicts(path, slog.New(slog.DiscardHandler))
+}
+
+func checkedService() lb.Service {
+	svc := services()[0]
+	svc.Health = &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
+	return svc
+}
+
+// Only what differs from how backends count initially is saved, for a short time.
+func TestSavedVerdicts(t *testing.T) {
+	dead := health.State{Checked: true, Known: true, Silent: true, Share: lb.WholeShare, Reason: "timed out after 1s", Since: time.Unix(1e9, 0).UTC()}
+	alive := health.State{Checked: true, Known: true, Healthy: true, Share: lb.WholeShare}
+	firstDead := func(i int) health.State {
+		if i == 0 {
+			return dead
+		}
+		return alive
+	}
+	svc := checkedService()
+	first := health.Identity(&svc, svc.Backends[0])
+	if got := verdictsOf(t, svc, firstDead, 0); len(got) != 1 || got[first] != dead {
+		t.Errorf("saved %+v, want the dead backend %s", got, first)
+	}
+	svc.Health.Initially = lb.InitiallyUnhealthy
+	if got := verdictsOf(t, svc, firstDead, 0); len(got) != len(svc.Backends)-1 || slices.Contains(slices.Collect(maps.Keys(got)), first) {
+		t.Errorf("initially unhealthy: saved %+v, want the living backends", got)
+	}
+	for _, age := range []time.Duration{11 * time.Minute, -11 * time.Minute} {
+		if got := verdictsOf(t, svc, firstDead, age); got != nil {
+			t.Errorf("after %s: %+v, want none", age, got)
+		}
+	}
+}
+
+// Verdicts are saved as they come; those of an earlier agent stay until the first update.
+func TestVerdictsAreSavedAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.health.json")
+	if err := os.WriteFile(path, []byte(`{"earlier": {}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	s := store.New()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.SaveVerdicts(ctx, path, log)
+	}()
+	defer func() {
+		stop()
+		<-ended
+	}()
+	s.Drain(store.Drain{Target: store.Target{Service: "web"}})
+	if _, early := store.LoadVerdicts(path, log)["earlier"]; !early {
+		t.Fatal("verdicts are lost before the first update")
+	}
+	svc := checkedService()
+	if _, err := s.Set([]lb.Service{svc}); err != nil {
+		t.Fatal(err)
+	}
+	for _, healthy := range []bool{false, true, false} {
+		s.Judge([]health.Verdict{{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Known: true, Healthy: healthy}}})
+		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
+			_, early := store.LoadVerdicts(path, log)["earlier"]
+			if saved := len(store.LoadVerdicts(path, log)); !early && saved == 1 != healthy {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("healthy %t isn't saved", healthy)
+			}
+		}
+	}
+}
+
+func TestBadVerdicts(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "agent.health.json")
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	if got := store.LoadVerdicts(path, logger); got != nil || log.Len() > 0 {
+		t.Errorf("without a file: %v, log %s", got, &log)
+	}
+	for _, text := range []string{"", "[]", `{"a": 1}`, "\x00"} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		log.Reset()
+		if got := store.LoadVerdicts(path, logger); got != nil || !strings.Contains(log.String(), "level=ERROR") {
+			t.Errorf("%q: %v, log %s", text, got, &log)
+		}
+	}
+}

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flood
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/lab/wire"
+)
+
+// The two services are ports of one address.
+const (
+	flooded uint16 = 8081
+	other   uint16 = 8082
+)
+
+var (
+	vip = netip.MustParseAddr("10.1.1.1")
+	// forged is the first of the flood's source addresses, in the block reserved for
+	// benchmarks (RFC 2544, appendix C.2.2).
+	forged = netip.MustParseAddr("198.18.0.0")
+)
+
+const (
+	servers = 2
+	// flows is the number of the flood's flows, more than it has SYNs.
+	flows = 1 << 24
+	// limit is that of new flows a second of a limited service.
+	limit = 1000
+)
+
+// subject is a balancer that is flooded.
+type subject struct {
+	name    string
+	forward lb.Forward
+	// tracking is that of both services; with lb.TrackingFull all flows are recorded.
+	tracking lb.Tracking
+	// limited is set if the flooded service has a limit of new flows.
+	limited bool
+	// kernel is set if the kernel translates in Fairlead's place.
+	kernel bool
+}
+
+func subjects() []subject {
+	return []subject{
+		{name: "nat", forward: lb.NAT},
+		{name: "nat with a limit", forward: lb.NAT, limited: true},
+		{name: "dsr", forward: lb.DSR},
+		{name: "l2dsr with records", forward: lb.L2DSR, tracking: lb.TrackingFull},
+		{name: "kernel", forward: lb.NAT, kernel: true},
+	}
+}
+
+// testbed is a lab with one balancer, which has two servers.
+type testbed struct{ *netlab.Lab }
+
+func newTestbed(ctx context.Context, c *Config, of subject) (*testbed, error) {
+	topology, err := draw(of)
+	if err != nil {
+		return nil, err
+	}
+	lab, err := c.Labs.Up(ctx, c.Name, topology)
+	if err != nil {
+		return nil, err
+	}
+	t := &testbed{lab}
+	// The flood enters the switch from a program.
+	err = t.Do("switch", func() error { return withInterface("router", wire.AttachSwitch) })
+	if err != nil {
+		return nil, errors.Join(err, t.Down(context.WithoutCancel(ctx)))
+	}
+	return t, nil
+}
+
+// draw is "nodes" for pods of the balancer's own node, else "ecmp".
+func draw(of subject) (topology netlab.Topology, err error) {
+	if of.forward == lb.DSR {
+		topology, err = netlab.Nodes(netlab.NodesOptions{Nodes: 1, Forward: lb.DSR})
+	} else {
+		topology, err = netlab.ECMP(netlab.ECMPOptions{Forward: of.forward, Balancers: 1, Servers: servers})
+	}
+	if err != nil {
+		return topology, err
+	}
+	web := topology.Services[0]
+	var services []lb.Service
+	for _, port := range []uint16{flooded, other} {
+		s := lb.Service{
+			Name: fmt.Sprint("port", port), VIP: lb.VIP{Address: vip, Port: port, Protocol: lb.TCP},
+			Forward: of.forward, Tracking: of.tracking, MinHealthy: 1,
+		}
+		if of.limited && port == flooded {
+			s.Limits.NewFlows = limit
+		}
+		for _, b := range web.Backends {
+			b.Port = port
+			s.Backends = append(s.Backends, b)
+		}
+		services = append(services, s)
+	}
+	topology.SetServices(services)
+	topology.Probes = nil
+	n := 0
+	for i := range topology.Hosts {
+		switch h := &topology.Hosts[i]; {
+		case h.Role == netlab.Server:
+			at := web.Backends[n].Address
+			if !of.forward.Translates() {
+				at = vip
+			}
+			h.Processes = []netlab.Process{{Name: "echo", Args: []string{
+				"fairlab", "lab", "echo", "--name", h.Name,
+				"--listen", netip.AddrPortFrom(at, flooded).String(), "--listen", netip.AddrPortFrom(at, other).String(),
+			}}}
+			n++
+		case h.Role == netlab.Balancer && of.kernel:
+			h.Role, h.Agent, h.Processes, h.Socket, h.Rules = netlab.Router, nil, nil, "", rules(web.Backends)
+		}
+	}
+	return topology, nil
+}
+
+// rules are kube-proxy's for services with externalTrafficPolicy Cluster, in short.
+func rules(backends []lb.Backend) string {
+	var endpoints []string
+	for i, b := range backends {
+		endpoints = append(endpoints, fmt.Sprintf("%d : %s", i, b.Address))
+	}
+	return fmt.Sprintf(`table ip proxy {
+	chain prerouting {
+		type nat hook prerouting priority dstnat
+		ip daddr %s tcp dport { %d, %d } dnat to numgen random mod %d map { %s }
+	}
+	chain postrouting {
+		type nat hook postrouting priority srcnat
+		masquerade
+	}
+}
+`, vip, flooded, other, len(backends), strings.Join(endpoints, ", "))
+}
+
+// withInterface calls fn with the index of an interface of the thread's namespace.
+func withInterface(name string, fn func(index int) error) error {
+	dev, err := net.InterfaceByName(name)
+	if err != nil {
+		return err
+	}
+	return fn(dev.Index)
+}
+
+// step is the time in which a portion of the flood is sent, minRate the rate at which a
+// portion is as large as wire.Sender wants it.
+const (
+	step    = 50 * time.Millisecond
+	minRate = wire.MinFrames * int(time.Second/step)
+)
+
+// flood sends SYNs from the router to the balancer and returns their rate.
+func (t *testbed) flood(ctx context.Context, rate int, duration time.Duration) (achieved float64, err error) {
+	var balancer net.HardwareAddr
+	err = t.Do("lb1", func() error {
+		dev, err := net.InterfaceByName("eth0")
+		if err == nil {
+			balancer = dev.HardwareAddr
+		}
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	err = t.Do("router", func() error {
+		return withInterface("eth1", func(index int) error {
+			dev, err := net.InterfaceByIndex(index)
+			if err != nil {
+				return err
+			}
+			sender, err := wire.NewSender(index, wire.Load{
+				Destination: lb.MAC(balancer), Source: lb.MAC(dev.HardwareAddr), Client: forged,
+				VIP: lb.VIP{Address: vip, Port: flooded, Protocol: lb.TCP}, VIPs: 1, Flows: flows, Size: 64, SYN: true,
+			})
+			if err != nil {
+				return err
+			}
+			achieved, err = send(ctx, sender, rate, duration)
+			return errors.Join(err, sender.Close())
+		})
+	})
+	return achieved, err
+}
+
+// send sends a portion in each step, or as fast as it can.
+func send(ctx context.Context, sender *wire.Sender, rate int, duration time.Duration) (achieved float64, err error) {
+	tick := time.NewTicker(step)
+	defer tick.Stop()
+	begin := time.Now()
+	for time.Since(begin) < duration {
+		if _, err := sender.Send(rate / int(time.Second/step)); err != nil {
+			return 0, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		case <-tick.C:
+		}
+	}
+	sent, err := sender.Sent()
+	return float64(sent) / time.Since(begin).Seconds(), err
+}
