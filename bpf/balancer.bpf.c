@@ -91,7 +91,7 @@ static __always_inline enum counter admit_inner(const struct packet *inner)
 		flags = vip_address(inner);
 		return flags && *flags & ADDRESS_TUNNELLED ? COUNTER_PASS_FROM_PEER : COUNTER_COUNT;
 	}
-	number = service_number(inner, vip_hash(inner));
+	number = service_number(inner);
 	service = bpf_map_lookup_elem(&services, &number);
 	if (number == VIP_UNUSED || !service)
 		return COUNTER_COUNT;
@@ -171,8 +171,7 @@ int balance(struct xdp_md *ctx)
 		exit = parse_overlay(ctx, &packet);
 	if (exit != COUNTER_COUNT)
 		return exit_default(unserved(ctx, &packet, exit));
-	hash = vip_hash(&packet);
-	number = service_number(&packet, hash);
+	number = service_number(&packet);
 	if (number == VIP_UNUSED)
 		return no_service(ctx, &packet);
 	service = bpf_map_lookup_elem(&services, &number);
@@ -196,7 +195,7 @@ int balance(struct xdp_md *ctx)
 		packet.routed = feature_dsr && view->flags & VIEW_DSR;
 		return nat_from_client(ctx, &packet, service, number, bytes);
 	}
-	hash = flow_hash(&packet, hash, view->flags);
+	hash = flow_hash(&packet, view->flags);
 	backend = pick_backend(ctx, &packet, service, view, hash, number);
 	if (!backend)
 		return exit_default(refuse_flow(ctx, &packet, view->flags));

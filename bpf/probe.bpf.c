@@ -161,7 +161,7 @@ int send_probe(struct xdp_md *ctx)
 		return count_probe(PROBE_COUNTER_NO_NEXT_HOP, XDP_DROP);
 	if (read_probe(ctx, &packet))
 		return count_probe(PROBE_COUNTER_REFUSED, XDP_DROP);
-	exit = encap(ctx, &packet, backend, flow_hash(&packet, vip_hash(&packet), 0));
+	exit = encap(ctx, &packet, backend, flow_hash(&packet, 0));
 	if (!is_forward(exit) || exit == COUNTER_FORWARD_LOCAL)
 		return count_probe(PROBE_COUNTER_REFUSED, XDP_DROP);
 	return count_probe(PROBE_COUNTER_SENT, bpf_redirect(backend->ifindex, 0));

@@ -22,8 +22,12 @@ const volatile __u64 key_seed = 0;
  */
 const volatile __u64 record_interval = 20000;
 
-/* One less than the size of the VIP table. */
+/* The VIP table has 2^(64 - vip_shift) places; vip_mask is one less. */
 const volatile __u32 vip_mask = 0;
+const volatile __u32 vip_shift = 64;
+
+/* Secrets of this node: the places of VIPs depend on them. */
+const volatile __u64 vip_secrets[3] = {};
 
 /*
  * Source ports of NAT sessions, and the number of SNAT addresses of each family; 0: the source

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Hashes of a packet. The VIP's hash finds the service; the flow's hash continues it and picks the
- * backend. Words are in wire order. The constant words of mapped IPv4 addresses are left out.
+ * Hashes of a packet: the flow's hash picks the backend, keys find what is recorded of the flow.
+ * Words are in wire order. The constant words of mapped IPv4 addresses are left out.
  */
 #pragma once
 
@@ -24,34 +24,27 @@ static __always_inline __u64 hash_end(__u64 hash)
 	return hash ^ (hash >> 31);
 }
 
-/* Hash of the VIP. It needs no seed, as senders of packets don't choose VIPs (core/vip.h). */
-static __always_inline __u64 vip_hash(const struct packet *p)
-{
-	const __u64 *words = (const __u64 *)&p->vip;
-	__u64 hash = p->ipv4 ? 0 : hash_word(0, words[0]);
-
-	return hash_word(hash_word(hash, words[1]), words[2]);
-}
-
 /*
  * Hash of the five-tuple and the segment, without the client's port if the service has client
- * affinity. `hash` is the VIP's. The seed keeps senders from choosing their backends. The upper
- * bits of a mapped address's second half are zero, so the port can be merged into it.
+ * affinity. The seed keeps senders from choosing their backends. The upper bits of a mapped
+ * address's second half are zero, so the port can be merged into it.
  */
-static __always_inline __u64 flow_hash(const struct packet *p, __u64 hash, __u32 flags)
+static __always_inline __u64 flow_hash(const struct packet *p, __u32 flags)
 {
-	const __u64 *source = (const __u64 *)p->source;
+	const __u64 *vip = (const __u64 *)&p->vip, *source = (const __u64 *)p->source;
 	__u64 port = flags & VIEW_AFFINITY_CLIENT ? 0 : p->source_port;
+	__u64 hash = p->ipv4 ? 0 : hash_word(0, vip[0]);
 
-	hash ^= hash_seed;
+	hash = hash_word(hash_word(hash, vip[1]), vip[2]) ^ hash_seed;
 	if (p->ipv4)
 		return hash_end(hash_word(hash, source[1] | port));
 	return hash_end(hash_word(hash_word(hash, source[0]), source[1]) ^ port);
 }
 
 /*
- * Key of what is recorded of a client's port at the service of that number. The secret is the first
- * word, so that senders can't choose packets whose keys are equal.
+ * Key of what is recorded of a client's port at the service of that number. It depends on the
+ * node's secret, so that senders can't choose packets whose keys are equal: half of a mapped
+ * address's second word is constant, so all that differs between IPv4 clients fits into a word.
  */
 static __always_inline __u64 record_key(__u32 number, const __u8 client[16], __be16 port)
 {
@@ -59,9 +52,8 @@ static __always_inline __u64 record_key(__u32 number, const __u8 client[16], __b
 	const __u64 *words = (const __u64 *)client;
 	__u64 hash;
 
-	/* Half of a mapped address's second word is constant. */
 	if (is_mapped(client))
-		return hash_end(hash_word(key_seed, words[1] ^ flow));
+		return key_seed ^ words[1] ^ flow;
 	hash = hash_word(hash_word(key_seed, flow), words[0]);
 	return hash_end(hash_word(hash, words[1]));
 }

@@ -205,10 +205,10 @@ struct {
 	__type(value, struct fragment_ports);
 } fragments SEC(".maps");
 
-/* `key_seed`, for the next agent. */
+/* `key_seed` and `vip_secrets`, for the next agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
+	__uint(max_entries, 4);
 	__type(key, __u32);
 	__type(value, __u64);
 } secrets SEC(".maps");

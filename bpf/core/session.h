@@ -113,9 +113,10 @@ static __always_inline __u64 reply_key(const __u8 server[16], __be16 server_port
 	__u64 ports = (__u64)protocol << 32 | (__u32)server_port << 16 | snat_port;
 	__u64 hash = hash_word(~key_seed, ports);
 
-	/* The first halves of mapped addresses are constant. */
-	if (from[0] | to[0])
-		hash = hash_word(hash_word(hash, from[0]), to[0]);
+	/* The addresses of two mapped ones are one word. */
+	if (!(from[0] | to[0]))
+		return hash_end(hash_word(hash, from[1] ^ to[1] >> 32));
+	hash = hash_word(hash_word(hash, from[0]), to[0]);
 	return hash_end(hash_word(hash_word(hash, from[1]), to[1]));
 }
 

@@ -15,8 +15,7 @@
 
 /*
  * The VIP table uses open addressing in an array that user space writes. It is so sparse that the
- * first place nearly always decides. Places depend on the node's secret, so that no
- * choice of VIPs keeps another one out.
+ * first place nearly always decides.
  */
 static __always_inline int same_vip(const struct vip_key *a, const struct vip_key *b)
 {
@@ -25,10 +24,24 @@ static __always_inline int same_vip(const struct vip_key *a, const struct vip_ke
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2];
 }
 
-/* Returns the number of the packet's service, or VIP_UNUSED if there is none. */
-static __always_inline __u32 service_number(const struct packet *p, __u64 hash)
+/*
+ * The first place of a VIP: the upper bits of a sum of products with secrets, so that no choice of
+ * VIPs keeps another one out (Dietzfelbinger, "Universal hashing and k-wise independence via
+ * integer arithmetic without primes", STACS 1996).
+ */
+static __always_inline __u32 vip_home(const struct vip_key *vip)
 {
-	__u32 home = (hash * (key_seed | 1) >> 32) & vip_mask;
+	const __u64 *words = (const __u64 *)vip;
+
+	return (words[0] * vip_secrets[0] + words[1] * vip_secrets[1] +
+		words[2] * vip_secrets[2]) >>
+	       vip_shift;
+}
+
+/* Returns the number of the packet's service, or VIP_UNUSED if there is none. */
+static __always_inline __u32 service_number(const struct packet *p)
+{
+	__u32 home = vip_home(&p->vip);
 
 	for (__u32 i = 0; i < VIP_PLACES; i++) {
 		__u32 key = (home + i) & vip_mask;

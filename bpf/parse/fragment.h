@@ -41,7 +41,7 @@ __noinline int has_service(const struct packet *p)
 		return 0;
 	if (!has_ports(p->vip.protocol))
 		return vip_address(p) != NULL;
-	return service_number(p, vip_hash(p)) != VIP_UNUSED || (feature_nat && reply_session(p));
+	return service_number(p) != VIP_UNUSED || (feature_nat && reply_session(p));
 }
 
 /* Records the ports of a parsed first fragment, if it concerns a service. */

@@ -81,7 +81,7 @@ static __always_inline int search_matches(struct xdp_md *ctx, const struct packe
 static __noinline struct backend *search_ring(struct xdp_md *ctx, const struct packet *p,
 					      const struct view *view, enum search where)
 {
-	__u64 hash = flow_hash(p, vip_hash(p), 0);
+	__u64 hash = flow_hash(p, 0);
 	struct backend *b;
 	__u32 entry;
 

@@ -59,7 +59,7 @@ static __always_inline __be16 backend_port(const struct backend *b)
 static __always_inline struct backend *ring_backend(const struct packet *p, const struct view *view,
 						    __u32 number)
 {
-	__u64 hash = flow_hash(p, vip_hash(p), view->flags);
+	__u64 hash = flow_hash(p, view->flags);
 	struct backend *backend;
 	__u32 entry, slot;
 

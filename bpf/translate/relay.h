@@ -58,7 +58,7 @@ static __always_inline struct backend *dsr_backend(struct xdp_md *ctx, const str
 						   const struct service *service, __u32 number)
 {
 	const struct view *view = packet_view(p, service);
-	__u64 hash = flow_hash(p, vip_hash(p), view->flags);
+	__u64 hash = flow_hash(p, view->flags);
 	struct backend *b = pick_backend(ctx, p, service, view, hash, number), *other = NULL;
 
 	if (b && p->phase == PHASE_OPEN && !(b->flags & BACKEND_RELAY))

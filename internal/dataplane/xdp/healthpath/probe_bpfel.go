@@ -97,6 +97,8 @@ const (
 	probeVarRecordInterval     = "record_interval"
 	probeVarTracing            = "tracing"
 	probeVarVipMask            = "vip_mask"
+	probeVarVipSecrets         = "vip_secrets"
+	probeVarVipShift           = "vip_shift"
 )
 
 // loadProbe returns the embedded CollectionSpec for probe.
@@ -227,6 +229,8 @@ type probeVariableSpecs struct {
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
+	VipSecrets         *ebpf.VariableSpec `ebpf:"vip_secrets"`
+	VipShift           *ebpf.VariableSpec `ebpf:"vip_shift"`
 }
 
 // probeObjects contains all objects after they have been loaded into the kernel.
@@ -366,6 +370,8 @@ type probeVariables struct {
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`
+	VipSecrets         *ebpf.Variable `ebpf:"vip_secrets"`
+	VipShift           *ebpf.Variable `ebpf:"vip_shift"`
 }
 
 // probePrograms contains all programs after they have been loaded into the kernel.

@@ -235,7 +235,6 @@ func (s *Set) specification(f Features) (*ebpf.CollectionSpec, error) {
 	constants := map[string]any{
 		table.BalancerVarHashSeed:         s.config.Seed,
 		table.BalancerVarRecordInterval:   s.config.Tables.Capacity.RecordInterval(),
-		table.BalancerVarVipMask:          uint32(table.VIPPlaces(s.config.Tables.Capacity.Services) - 1),
 		table.BalancerVarNatFirstPort:     uint32(nat.FirstPort),
 		table.BalancerVarNatPorts:         uint32(nat.LastPort) - uint32(nat.FirstPort) + 1,
 		table.BalancerVarNatIpv4Addresses: nat.count(true),

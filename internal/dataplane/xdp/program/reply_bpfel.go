@@ -87,6 +87,8 @@ const (
 	replyVarSkbLink            = "skb_link"
 	replyVarTracing            = "tracing"
 	replyVarVipMask            = "vip_mask"
+	replyVarVipSecrets         = "vip_secrets"
+	replyVarVipShift           = "vip_shift"
 )
 
 // loadReply returns the embedded CollectionSpec for reply.
@@ -214,6 +216,8 @@ type replyVariableSpecs struct {
 	SkbLink            *ebpf.VariableSpec `ebpf:"skb_link"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
+	VipSecrets         *ebpf.VariableSpec `ebpf:"vip_secrets"`
+	VipShift           *ebpf.VariableSpec `ebpf:"vip_shift"`
 }
 
 // replyObjects contains all objects after they have been loaded into the kernel.
@@ -349,6 +353,8 @@ type replyVariables struct {
 	SkbLink            *ebpf.Variable `ebpf:"skb_link"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`
+	VipSecrets         *ebpf.Variable `ebpf:"vip_secrets"`
+	VipShift           *ebpf.Variable `ebpf:"vip_shift"`
 }
 
 // replyPrograms contains all programs after they have been loaded into the kernel.

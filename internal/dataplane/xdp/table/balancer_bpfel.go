@@ -576,6 +576,8 @@ const (
 	BalancerVarRecordInterval     = "record_interval"
 	BalancerVarTracing            = "tracing"
 	BalancerVarVipMask            = "vip_mask"
+	BalancerVarVipSecrets         = "vip_secrets"
+	BalancerVarVipShift           = "vip_shift"
 )
 
 // LoadBalancer returns the embedded CollectionSpec for Balancer.
@@ -705,6 +707,8 @@ type BalancerVariableSpecs struct {
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
+	VipSecrets         *ebpf.VariableSpec `ebpf:"vip_secrets"`
+	VipShift           *ebpf.VariableSpec `ebpf:"vip_shift"`
 }
 
 // BalancerObjects contains all objects after they have been loaded into the kernel.
@@ -843,6 +847,8 @@ type BalancerVariables struct {
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`
+	VipSecrets         *ebpf.Variable `ebpf:"vip_secrets"`
+	VipShift           *ebpf.Variable `ebpf:"vip_shift"`
 }
 
 // BalancerPrograms contains all programs after they have been loaded into the kernel.

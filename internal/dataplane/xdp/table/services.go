@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net/netip"
 	"slices"
 	"unsafe"
@@ -34,18 +35,17 @@ func VIPPlaces(services int) int {
 	return places
 }
 
-// vipHash is vip_hash of bpf/core/hash.h.
-func vipHash(key BalancerVipKey) uint64 {
+// vipShift leaves as many bits of a word as the place in a table of that size has.
+func vipShift(places uint32) uint32 { return uint32(64 - bits.TrailingZeros32(places)) }
+
+// vipHome is vip_home of bpf/core/vip.h: the first place where a VIP may be.
+func (t *Tables) vipHome(key BalancerVipKey) uint32 {
 	words := raw(&key)
-	var hash uint64
-	for i := range len(words) / 8 {
-		if i == 0 && Unmapped(key.Address).Is4() {
-			continue
-		}
-		hash = (hash ^ binary.NativeEndian.Uint64(words[8*i:])) * 0x9e3779b97f4a7c15
-		hash ^= hash >> 32
+	var sum uint64
+	for i, secret := range t.vipSecrets {
+		sum += binary.NativeEndian.Uint64(words[8*i:]) * secret
 	}
-	return hash
+	return uint32(sum >> vipShift(t.Maps.Vips.MaxEntries()))
 }
 
 // search calls yield with the places where a VIP may be, one after the other,
@@ -53,7 +53,7 @@ func vipHash(key BalancerVipKey) uint64 {
 // only the agent writes the table.
 func (t *Tables) search(key BalancerVipKey, yield func(place uint32, found BalancerVipPlace) bool) error {
 	mask := t.Maps.Vips.MaxEntries() - 1
-	home := uint32(vipHash(key)*(t.keySeed|1)>>32) & mask
+	home := t.vipHome(key)
 	for i := range uint32(vipSearch) {
 		place := (home + i) & mask
 		found, err := read[BalancerVipPlace](t.vips, place)

@@ -43,7 +43,9 @@ type Tables struct {
 	Capacity Capacity
 	spec     *ebpf.CollectionSpec
 	lock     *os.File // of the pin directory; nil without one
-	keySeed  uint64
+	// vipSecrets are this node's random numbers for the places of VIPs, as vip_secrets of
+	// bpf/core/config.h.
+	vipSecrets [3]uint64
 
 	services    *ebpf.Memory
 	rings       *ebpf.Memory
@@ -118,7 +120,7 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 		return nil, openError(pins, err)
 	}
 	t.ByName, t.spec = maps.Clone(collection.Maps), compiled
-	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory(), t.setKeySeed())
+	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory(), t.setSecrets())
 	if err == nil {
 		err = t.openGrace(synchronize)
 	}
@@ -145,21 +147,29 @@ func lockPins(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// setKeySeed makes the tables' secret, unless an earlier agent has.
-func (t *Tables) setKeySeed() error {
-	var seed uint64
-	err := t.Maps.Secrets.Lookup(uint32(0), &seed)
-	if err == nil && seed == 0 {
+// setSecrets makes the tables' secrets, unless an earlier agent has.
+func (t *Tables) setSecrets() error {
+	var words [4]uint64
+	for i := range words {
+		if err := t.Maps.Secrets.Lookup(uint32(i), &words[i]); err != nil {
+			return fmt.Errorf("table secrets: %w", err)
+		}
+		if words[i] != 0 {
+			continue
+		}
 		var random [8]byte
 		rand.Read(random[:]) // which never fails
-		seed = binary.NativeEndian.Uint64(random[:])
-		err = t.Maps.Secrets.Put(uint32(0), seed)
+		words[i] = binary.NativeEndian.Uint64(random[:])
+		if err := t.Maps.Secrets.Put(uint32(i), words[i]); err != nil {
+			return fmt.Errorf("table secrets: %w", err)
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("table secrets: %w", err)
-	}
-	t.keySeed = seed
-	return t.spec.Variables[BalancerVarKeySeed].Set(seed)
+	t.vipSecrets = [3]uint64(words[1:])
+	return errors.Join(
+		t.spec.Variables[BalancerVarKeySeed].Set(words[0]),
+		t.spec.Variables[BalancerVarVipSecrets].Set(t.vipSecrets),
+		t.spec.Variables[BalancerVarVipMask].Set(t.Maps.Vips.MaxEntries()-1),
+		t.spec.Variables[BalancerVarVipShift].Set(vipShift(t.Maps.Vips.MaxEntries())))
 }
 
 // Spec is the balancer's program as compiled, with the sizes of these tables. The

@@ -69,37 +69,46 @@ func TestVIPTable(t *testing.T) {
 	}
 }
 
-// VIPs that would share places without the node's secret keep no other one out.
+// VIPs that keep another one out of one node's table don't do so at another node.
 func TestVIPPlacesAreSecret(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}
-	table, err := Open("", Capacity{Services: 1024}.OrDefault(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := table.Close(); err != nil {
-			t.Error(err)
+	var nodes [2]*Tables
+	for i := range nodes {
+		table, err := Open("", Capacity{Services: 1024}.OrDefault(), nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	mask := table.Maps.Vips.MaxEntries() - 1
-	home := func(key BalancerVipKey) uint32 { return uint32(vipHash(key)>>32) & mask }
+		defer func() {
+			if err := table.Close(); err != nil {
+				t.Error(err)
+			}
+		}()
+		nodes[i] = table
+	}
+	mask := nodes[0].Maps.Vips.MaxEntries() - 1
 	victim := VIPKey(lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 443, Protocol: lb.TCP})
 	placed := map[uint32]bool{}
-	for port := uint16(1); len(placed) < vipSearch && port < 65535; port++ {
-		key := VIPKey(lb.VIP{Address: netip.MustParseAddr("10.1.1.2"), Port: port, Protocol: lb.TCP})
-		if after := (home(key) - home(victim)) & mask; after < vipSearch && !placed[after] {
-			placed[after] = true
-			if err := table.PutVIP(key, uint32(port)); err != nil {
+	for port := 1; len(placed) < vipSearch && port < 1<<24; port++ {
+		key := VIPKey(lb.VIP{
+			Address: netip.AddrFrom4([4]byte{10, 1, 2, byte(port >> 16)}), Port: uint16(port), Protocol: lb.TCP,
+		})
+		after := (nodes[0].vipHome(key) - nodes[0].vipHome(victim)) & mask
+		if after >= vipSearch || placed[after] {
+			continue
+		}
+		placed[after] = true
+		for _, node := range nodes {
+			if err := node.PutVIP(key, uint32(len(placed))); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if len(placed) < vipSearch {
-		t.Fatalf("only %d places are covered", len(placed))
+	if err := nodes[0].PutVIP(victim, 777); err == nil {
+		t.Fatalf("%d VIPs keep none out of the table that they are for", len(placed))
 	}
-	if err := table.PutVIP(victim, 7); err != nil {
+	if err := nodes[1].PutVIP(victim, 777); err != nil {
 		t.Error(err)
 	}
 }
