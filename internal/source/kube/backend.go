@@ -165,6 +165,11 @@ func (t *translation) check(s *lb.Service) []lb.FieldError {
 	add := func(path, format string, args ...any) {
 		found = append(found, lb.FieldError{Path: path, Err: fmt.Errorf(format, args...)})
 	}
+	for i, b := range s.Backends {
+		if at := cmp.Or(b.TunnelEnd, b.Address); t.allocated.users[at] > 0 && at != s.Address {
+			add(fmt.Sprintf("backends[%d]", i), "%s is the address of a VIP", at)
+		}
+	}
 	if s.Segment.Overlay() && !t.TunnelEnds {
 		add("segment", "%s frames need a tunnel end point, this node's agent has none", s.Segment.Type)
 	}

@@ -52,9 +52,11 @@ type Cache struct {
 	dirty       map[Object]bool
 	routesDirty bool
 
-	vips     *vipOwners
-	routes   *Routes
-	problems map[Object][]string
+	vips *vipOwners
+	// allocated are the addresses of Services and LoadBalancers of all groups.
+	allocated allocated
+	routes    *Routes
+	problems  map[Object][]string
 	// healthPorts are those of Services that this node's group serves.
 	healthPorts map[Object]HealthPort
 }
@@ -67,7 +69,7 @@ func NewCache(c Config) *Cache {
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
 		byNodes: map[Object]bool{}, own: map[Object]bool{},
 		dirty: map[Object]bool{}, routesDirty: true,
-		vips: newVIPOwners(c.Limits.MaxServices), problems: map[Object][]string{},
+		vips: newVIPOwners(c.Limits.MaxServices), allocated: newAllocated(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 	}
 }
@@ -328,6 +330,7 @@ func (w *Cache) Services() []lb.Service { return w.vips.services() }
 
 // Flush translates dirty objects, and returns what has changed.
 func (w *Cache) Flush() Change {
+	w.allocate()
 	for id := range w.dirty {
 		w.translate(id)
 	}
@@ -366,8 +369,7 @@ func (w *Cache) translate(id Object) {
 	switch o := w.objects[id].(type) {
 	case *corev1.Service:
 		claim.created = o.CreationTimestamp.Time
-		claim.addresses = t.ingress(o)
-		t.problems, t.relayTarget = nil, !here
+		claim.addresses, t.relayTarget = w.allocated.of[id], !here
 		if here || g != nil && w.nodes[w.Node] != nil {
 			t.service(o, g, w.slices[id])
 		}
@@ -376,9 +378,7 @@ func (w *Cache) translate(id Object) {
 		}
 	case *v1alpha1.LoadBalancer:
 		claim.created = o.CreationTimestamp.Time
-		if a, err := netip.ParseAddr(o.Status.Address); err == nil {
-			claim.addresses = []netip.Addr{a}
-		}
+		claim.addresses = []netip.Addr{parseAddress(o.Status.Address)}
 		if here {
 			t.balancer(o)
 		}
