@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
  * Rate limits of what packets may cause on this node.
+ *
+ * Limits of services and clients use the generic cell rate algorithm (ITU-T I.371, annex A, virtual
+ * scheduling). The state is one word, the theoretical arrival time of the next flow. It may be up
+ * to one second ahead of the clock, which allows bursts of a second's worth of flows.
  */
 #pragma once
 
@@ -30,4 +34,32 @@ static __always_inline int within_limit(enum rate kind, __u64 interval)
 		*due = now - RATE_BURST_NS;
 	*due += interval;
 	return 1;
+}
+
+#define LIMIT_WINDOW (1000000000ull << LIMIT_TIME_SHIFT)
+
+/* An attempt fails only if another processor succeeds. */
+#define LIMIT_ATTEMPTS 8
+
+/*
+ * Counts one flow at time `now` (LIMIT_TIME units) against a limit of all processors together.
+ * Returns whether it may begin.
+ */
+static __always_inline int limit_take(__u64 *arrival, __u64 interval, __u64 now)
+{
+	for (int i = 0; i < LIMIT_ATTEMPTS; i++) {
+		__u64 seen = *(volatile __u64 *)arrival;
+		__u64 ahead = seen - now;
+
+		/*
+		 * Further than possible, even with slightly different clocks: the time has passed.
+		 */
+		if (ahead > 2 * LIMIT_WINDOW)
+			ahead = 0;
+		if (ahead + interval > LIMIT_WINDOW)
+			return 0;
+		if (__sync_val_compare_and_swap(arrival, seen, now + ahead + interval) == seen)
+			return 1;
+	}
+	return 0;
 }

@@ -197,6 +197,14 @@ struct {
 	__type(value, __u64);
 } rates SEC(".maps");
 
+/* By service number: theoretical arrival time of the next peer look-up (translate/lookup.h). */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} lookups SEC(".maps");
+
 /* Fragmented packets of which the first fragment has been seen. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);

@@ -2,10 +2,6 @@
 /*
  * Which clients may use a service, and how many new flows the service and each of its clients may
  * begin in a second.
- *
- * Limits use the generic cell rate algorithm (ITU-T I.371, annex A, virtual scheduling). The state
- * is one word, the theoretical arrival time of the next flow. It may be up to one second ahead of
- * the clock, which allows bursts of a second's worth of flows.
  */
 #pragma once
 
@@ -14,6 +10,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/config.h"
+#include "core/limit.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/stats.h"
@@ -35,31 +32,6 @@ static __noinline int source_allowed(const struct packet *p, __u32 list)
 	__builtin_memcpy(key.address, p->source, sizeof(key.address));
 	access = bpf_map_lookup_elem(&sources, &key);
 	return access && *access == ACCESS_ALLOWED;
-}
-
-#define LIMIT_WINDOW (1000000000ull << LIMIT_TIME_SHIFT)
-
-/* An attempt fails only if another processor succeeds. */
-#define LIMIT_ATTEMPTS 8
-
-/* Counts one flow at time `now` against a limit. Returns whether it may begin. */
-static __always_inline int limit_take(__u64 *arrival, __u64 interval, __u64 now)
-{
-	for (int i = 0; i < LIMIT_ATTEMPTS; i++) {
-		__u64 seen = *(volatile __u64 *)arrival;
-		__u64 ahead = seen - now;
-
-		/*
-		 * Further than possible, even with slightly different clocks: the time has passed.
-		 */
-		if (ahead > 2 * LIMIT_WINDOW)
-			ahead = 0;
-		if (ahead + interval > LIMIT_WINDOW)
-			return 0;
-		if (__sync_val_compare_and_swap(arrival, seen, now + ahead + interval) == seen)
-			return 1;
-	}
-	return 0;
 }
 
 /*

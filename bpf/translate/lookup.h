@@ -31,10 +31,25 @@
 #include "send/link.h"
 
 /*
- * Limits look-ups to 100,000 per second and processor, so that peers don't multiply a flood. The
- * loss of a balancer causes far fewer.
+ * Limits look-ups, so that peers don't multiply a flood: to 20,000 per second and service, so that
+ * a flood to one leaves those of others, and to 100,000 per second and processor. The loss of a
+ * balancer causes far fewer.
  */
+#define LOOKUP_SERVICE_INTERVAL_NS 50000ull
 #define LOOKUP_INTERVAL_NS 10000ull
+
+/* Whether this node may forward one more look-up for the service of that number. */
+static __always_inline int may_look_up(__u32 number)
+{
+	__u64 now = bpf_ktime_get_coarse_ns() << LIMIT_TIME_SHIFT;
+	__u64 *arrival = bpf_map_lookup_elem(&lookups, &number);
+
+	if (tracing)
+		return 1;
+	return arrival &&
+	       limit_take(arrival, LOOKUP_SERVICE_INTERVAL_NS << LIMIT_TIME_SHIFT, now) &&
+	       within_limit(RATE_LOOKUP, LOOKUP_INTERVAL_NS);
+}
 
 /* Hops that remain at the last peer, for routers between it and a pod. */
 #define LOOKUP_SPARE_HOPS 4
@@ -82,7 +97,7 @@ static __always_inline enum counter refuse_unknown(struct xdp_md *ctx, const str
  * one. Returns the verdict.
  */
 static __noinline int forward_lookup(struct xdp_md *ctx, const struct packet *p,
-				     const struct service *service)
+				     const struct service *service, __u32 number)
 {
 	struct backend *b = next_peer(p, service), *other;
 	enum counter exit;
@@ -104,7 +119,7 @@ static __noinline int forward_lookup(struct xdp_md *ctx, const struct packet *p,
 	}
 	if (p->length > b->mtu)
 		return exit_default(answer_too_big(ctx, p, b));
-	if (!within_limit(RATE_LOOKUP, LOOKUP_INTERVAL_NS))
+	if (!may_look_up(number))
 		return exit_default(COUNTER_DROP_ANSWER_LIMIT);
 	ip = write_link(ctx, p, b, p->proto, 0);
 	if (!ip)

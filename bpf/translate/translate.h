@@ -185,7 +185,7 @@ static __always_inline int nat_from_client(struct xdp_md *ctx, const struct pack
 	if (feature_dsr && packet_view(p, service)->flags & VIEW_DSR) {
 		verdict = relay_flow(ctx, p, service, number, bytes);
 		if (verdict == NAT_LOOKUP)
-			return forward_lookup(ctx, p, service);
+			return forward_lookup(ctx, p, service, number);
 		if (verdict != NAT_UNKNOWN)
 			return verdict;
 	}

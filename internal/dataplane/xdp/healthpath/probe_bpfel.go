@@ -37,6 +37,7 @@ const (
 	probeMapFragments          = "fragments"
 	probeMapLimitFlows         = "limit_flows"
 	probeMapLimitSources       = "limit_sources"
+	probeMapLookups            = "lookups"
 	probeMapNatAddresses       = "nat_addresses"
 	probeMapNatFresh           = "nat_fresh"
 	probeMapNatPending         = "nat_pending"
@@ -165,6 +166,7 @@ type probeMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	Lookups        *ebpf.MapSpec `ebpf:"lookups"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
@@ -267,6 +269,7 @@ type probeMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	Lookups        *ebpf.Map `ebpf:"lookups"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatPending     *ebpf.Map `ebpf:"nat_pending"`
@@ -305,6 +308,7 @@ func (m *probeMaps) Close() error {
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.Lookups,
 		m.NatAddresses,
 		m.NatFresh,
 		m.NatPending,

@@ -254,6 +254,37 @@ func TestAskLimits(t *testing.T) {
 	}
 }
 
+// A flood of segments to one service leaves the look-ups of others.
+func TestLookupLimitOfAService(t *testing.T) {
+	p, _ := newTestPlane(t)
+	cases := tcpRelayCases()
+	for i := range cases {
+		svc := cases[i].asking()
+		svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0
+		update(t, p, svc)
+	}
+	flooded, other := cases[0], cases[1]
+	used := func(arrival uint64) {
+		if err := p.Tables.Maps.Lookups.Put(serviceNumber(t, p, flooded.vip), arrival); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dropped := false
+	for range 20 { // the limit has to be still used up when the packet comes
+		used(monotonic(t)<<table.BalancerLimitTimeLIMIT_TIME_SHIFT + 2*limitWindow)
+		verdict, _ := run(t, p, flooded.fromClient(tcpACK).build())
+		if dropped = verdict == xdpDrop; dropped {
+			break
+		}
+	}
+	if !dropped {
+		t.Error("look-ups beyond the service's limit are forwarded")
+	}
+	wantVerdict(t, p, other.fromClient(tcpACK).build(), xdpTX, "forward_lookup")
+	used(0)
+	wantVerdict(t, p, flooded.fromClient(tcpACK).build(), xdpTX, "forward_lookup")
+}
+
 // netNode is a node of a cluster, with a pod of its own.
 type netNode struct {
 	plane *xdp.Unattached

@@ -30,6 +30,7 @@ const (
 	replyMapFragments          = "fragments"
 	replyMapLimitFlows         = "limit_flows"
 	replyMapLimitSources       = "limit_sources"
+	replyMapLookups            = "lookups"
 	replyMapNatAddresses       = "nat_addresses"
 	replyMapNatFresh           = "nat_fresh"
 	replyMapNatPending         = "nat_pending"
@@ -154,6 +155,7 @@ type replyMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	Lookups        *ebpf.MapSpec `ebpf:"lookups"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
@@ -254,6 +256,7 @@ type replyMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	Lookups        *ebpf.Map `ebpf:"lookups"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatPending     *ebpf.Map `ebpf:"nat_pending"`
@@ -290,6 +293,7 @@ func (m *replyMaps) Close() error {
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.Lookups,
 		m.NatAddresses,
 		m.NatFresh,
 		m.NatPending,

@@ -44,7 +44,7 @@ func sharedWithTracer() []string {
 func tracerOwn(exits uint32) map[string]uint32 {
 	return map[string]uint32{
 		table.BalancerMapCounters: exits, table.BalancerMapTraces: 1, table.BalancerMapBackendStats: 1, table.BalancerMapNewFlows: 1, table.BalancerMapFlowStats: 1,
-		table.BalancerMapLimitSources: 1, table.BalancerMapLimitFlows: 1, table.BalancerMapRates: 1,
+		table.BalancerMapLimitSources: 1, table.BalancerMapLimitFlows: 1, table.BalancerMapRates: 1, table.BalancerMapLookups: 1,
 		table.BalancerMapNatFresh: 1,
 	}
 }

@@ -517,6 +517,7 @@ const (
 	BalancerMapFragments          = "fragments"
 	BalancerMapLimitFlows         = "limit_flows"
 	BalancerMapLimitSources       = "limit_sources"
+	BalancerMapLookups            = "lookups"
 	BalancerMapNatAddresses       = "nat_addresses"
 	BalancerMapNatFresh           = "nat_fresh"
 	BalancerMapNatPending         = "nat_pending"
@@ -643,6 +644,7 @@ type BalancerMapSpecs struct {
 	Fragments      *ebpf.MapSpec `ebpf:"fragments"`
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
+	Lookups        *ebpf.MapSpec `ebpf:"lookups"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
 	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
@@ -745,6 +747,7 @@ type BalancerMaps struct {
 	Fragments      *ebpf.Map `ebpf:"fragments"`
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
+	Lookups        *ebpf.Map `ebpf:"lookups"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
 	NatPending     *ebpf.Map `ebpf:"nat_pending"`
@@ -782,6 +785,7 @@ func (m *BalancerMaps) Close() error {
 		m.Fragments,
 		m.LimitFlows,
 		m.LimitSources,
+		m.Lookups,
 		m.NatAddresses,
 		m.NatFresh,
 		m.NatPending,

@@ -91,6 +91,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapNatSessions:    2 * c.Sessions, // one for each direction
 		BalancerMapNatPending:     c.Sessions,
 		BalancerMapServiceVips:    c.Services + 1,
+		BalancerMapLookups:        c.Services + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(entries)
 	}
