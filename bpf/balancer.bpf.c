@@ -95,7 +95,7 @@ static __always_inline enum counter admit_inner(const struct packet *inner)
 	service = bpf_map_lookup_elem(&services, &number);
 	if (number == VIP_UNUSED || !service)
 		return COUNTER_COUNT;
-	active = *(volatile __u32 *)&service->active & 1;
+	active = *(volatile __u16 *)&service->active & 1;
 	view = &service->view[active];
 	if (!(view->flags & VIEW_TUNNEL_END))
 		return COUNTER_COUNT;
@@ -177,7 +177,7 @@ int balance(struct xdp_md *ctx)
 	service = bpf_map_lookup_elem(&services, &number);
 	if (!service)
 		return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
-	active = *(volatile __u32 *)&service->active & 1;
+	active = *(volatile __u16 *)&service->active & 1;
 	view = &service->view[active];
 	packet.view = active;
 	trace_service(&packet, view, number);

@@ -181,7 +181,7 @@ static __always_inline struct nat_session *fresh_session(void)
 /* The service's view in use. */
 static __always_inline const struct view *active_view(const struct service *service)
 {
-	return &service->view[*(volatile const __u32 *)&service->active & 1];
+	return &service->view[*(volatile const __u16 *)&service->active & 1];
 }
 
 /* The service's view that was in use when the packet came. */

@@ -228,7 +228,8 @@ enum peer_lookup_limit {
  * an RCU grace period. A packet needs the first cache line only.
  */
 struct service {
-	__u32 active; /* 0 or 1 */
+	__u16 active; /* 0 or 1 */
+	__u16 local; /* with DSR: slot of this node's newest backend, plus 1; 0: none */
 	struct peer_lookup peer_lookup;
 	struct view view[2];
 	__u32 sources[2]; /* number of the list of sources of each view with VIEW_SOURCES */

@@ -66,11 +66,24 @@ static __always_inline struct backend *dsr_backend(struct xdp_md *ctx, const str
 	return other ? other : b;
 }
 
+/* This node's newest backend, or NULL. It may not be in the ring yet. */
+static __always_inline struct backend *newest_local(const struct view *view,
+						    const struct service *service)
+{
+	__u32 slot = *(volatile const __u16 *)&service->local;
+	struct backend *b;
+
+	if (!slot || slot > view->slots)
+		return NULL;
+	b = backend_at(view, slot - 1);
+	return b && (b->flags & (BACKEND_USABLE | BACKEND_RELAY)) == BACKEND_USABLE ? b : NULL;
+}
+
 /*
  * The local backend of a new flow that a peer relayed here, while this node would relay it back:
- * the two disagree on the ring or on the client's backend. The peer will relay the flow's later
- * packets here too, so the flow begins here, and so do the client's next ones. NULL if there is no
- * local backend.
+ * the two disagree on the ring or on the client's backend, or the peer's health check of a new
+ * backend succeeded first. The peer will relay the flow's later packets here too, so the flow
+ * begins here, and so do the client's next ones. NULL if there is no local backend.
  */
 static __always_inline struct backend *keep_returned_flow(struct xdp_md *ctx,
 							  const struct packet *p,
@@ -80,6 +93,8 @@ static __always_inline struct backend *keep_returned_flow(struct xdp_md *ctx,
 	const struct view *view = packet_view(p, service);
 	struct backend *b = search_ring(ctx, p, view, SEARCH_LOCAL);
 
+	if (!b)
+		b = newest_local(view, service);
 	if (b && feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
 		move_client(p, view, number, b);
 	return b;

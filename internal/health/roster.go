@@ -92,9 +92,6 @@ func (r *targetChange) enrol(s subject, svc *lb.Service, backend lb.Backend, key
 	}
 	_, present := r.present[s.vip][s.backend]
 	joins := !present && r.present != nil // a running agent's service didn't have it before
-	if svc.Ephemeral && svc.Forward == lb.DSR && backend.Own() {
-		joins = false // other nodes may have probed this node's pod already, and relay its flows here
-	}
 	healthy := svc.Health.Initially == lb.InitiallyHealthy || svc.Health.Initially == lb.InitiallyAuto && !joins
 	if b != nil { // its check has changed
 		healthy = b.Healthy

@@ -166,24 +166,6 @@ func TestInitially(t *testing.T) {
 	}
 }
 
-// A pod that joins its own node counts as healthy at once, for flows that other nodes relay.
-func TestInitiallyOwnPod(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.takes = 5 * time.Millisecond
-		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
-		w.run()
-		time.Sleep(time.Second / 2)
-		w.reported()
-		pods := service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2", "10.0.0.3")
-		pods.Forward, pods.Ephemeral = lb.DSR, true
-		pods.Backends[2].Node = netip.MustParseAddr("10.0.9.1")
-		w.Set([]lb.Service{pods})
-		time.Sleep(2 * time.Millisecond)
-		w.expect("10.1.1.1 10.0.0.2:80 perhaps healthy", "10.1.1.1 10.0.0.3:80 perhaps unhealthy")
-	})
-}
-
 // A backend that had flows before its service got a check keeps them.
 func TestFirstCheckOfAServiceTakesNobodyOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

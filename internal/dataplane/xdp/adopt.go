@@ -52,7 +52,7 @@ func adoptService(t *table.Tables, number uint32, now time.Duration) (*service, 
 	s := &service{
 		now:      v,
 		number:   table.Extent{Base: number, Size: 1},
-		active:   raw.Active & 1,
+		active:   uint32(raw.Active & 1),
 		features: program.AllFeatures, // as long as only an earlier agent knows
 		gone:     dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes, NewFlows: raw.GoneFlows},
 		flows:    flowCounts{forgotten: raw.Forgotten},

@@ -12,29 +12,50 @@ import (
 	"fairlead.io/fairlead/internal/nexthop"
 )
 
-// peerLookup is the service's order of nodes to which a packet is relayed when this
-// node has no session for it.
+// peerLookup says what happens to packets of other nodes: to which nodes one is relayed
+// when this node has no session for it, in order, and which backend of this node gets a new
+// flow that other nodes relay here.
 type peerLookup struct {
 	flagged
 	order table.BalancerPeerLookup
+	// local is the slot of that backend, plus 1; 0 if there is none.
+	local uint16
 }
 
 func (l *peerLookup) describe(*lb.Service) {}
 
 func (l *peerLookup) stage(_ *table.Tables, slots []slot, _ property) error {
-	l.order = lookupOrder(slots)
+	l.order, l.local = lookupOrder(slots), newestLocal(slots)
 	return nil
 }
 
-func (l *peerLookup) same(old property) bool { return l.order == old.(*peerLookup).order }
+func (l *peerLookup) same(old property) bool { return *l == *old.(*peerLookup) }
 
 func (l *peerLookup) write(t *table.Tables, number, _ uint32, _ property) error {
-	return table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.PeerLookup), l.order)
+	return errors.Join(
+		table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.PeerLookup), l.order),
+		table.WriteService(t, number, unsafe.Offsetof(table.BalancerService{}.Local), l.local))
 }
 
 func (l *peerLookup) adopt(_ *table.Tables, _ uint32, s *table.BalancerService, _ []slot) error {
-	l.order = s.PeerLookup
+	l.order, l.local = s.PeerLookup, s.Local
 	return nil
+}
+
+// newestLocal is the slot of this node's newest usable backend, plus 1. Other nodes may
+// have found it healthy, and relay flows to it, while this node's health check is still to
+// succeed and no ring entry has it.
+func newestLocal(slots []slot) (local uint16) {
+	for i := range slots {
+		one := &slots[i]
+		if !one.usable() || one.has(table.BalancerBackendFlagBACKEND_RELAY) || one.adopted() || !one.backend.Own() {
+			continue
+		}
+		if local == 0 || int16(one.Generation-slots[local-1].Generation) > 0 {
+			local = uint16(i + 1)
+		}
+	}
+	return local
 }
 
 // lookupOrder is the service's order of nodes as this one sees it: which comes next, and

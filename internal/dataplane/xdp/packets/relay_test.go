@@ -145,6 +145,26 @@ func TestRelayReturned(t *testing.T) {
 	}
 }
 
+// Other nodes may find a new backend of this node healthy first: the new flows that they relay
+// begin, although the ring doesn't have the backend yet.
+func TestRelayToNewBackend(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range relayCases() {
+		t.Run(c.vip.String(), func(t *testing.T) {
+			svc := c.retiring(c.service())
+			update(t, p, svc)
+			defer remove(t, p, c.vip)
+			defer endAllSessions(t, p)
+			in := c.fromClient(tcpSYN)
+			in.source = macOf(svc.Backends[0].Node)
+			wantFrame(t, p, in, c.atServer(tcpSYN, c.client.Port()), xdpTX, "forward_nat")
+			other := c
+			other.client = netip.AddrPortFrom(c.client.Addr(), c.client.Port()+1)
+			wantFrame(t, p, other.fromClient(tcpSYN), other.atNode(tcpSYN), xdpTX, "forward_relay")
+		})
+	}
+}
+
 // toAnotherNode changes the client's address until new flows go to another node, and
 // returns to which.
 func (c *natCase) toAnotherNode(t *testing.T, p *xdp.Unattached) lb.MAC {

@@ -375,7 +375,8 @@ type BalancerServerKey struct {
 
 type BalancerService struct {
 	_          structs.HostLayout
-	Active     uint32
+	Active     uint16
+	Local      uint16
 	PeerLookup BalancerPeerLookup
 	View       [2]BalancerView
 	Sources    [2]uint32

@@ -197,7 +197,7 @@ func Unmapped(address [16]byte) netip.Addr { return netip.AddrFrom16(address).Un
 
 // shared are the structures that programs read; they have no hidden padding.
 type shared interface {
-	BalancerService | BalancerView | BalancerVipKey | BalancerVipPlace | BalancerBackend | BalancerBackendDetail | BalancerTraffic | BalancerQuic | BalancerPeerLookup | uint32 | uint64
+	BalancerService | BalancerView | BalancerVipKey | BalancerVipPlace | BalancerBackend | BalancerBackendDetail | BalancerTraffic | BalancerQuic | BalancerPeerLookup | uint16 | uint32 | uint64
 }
 
 // raw is the memory of a shared structure.
@@ -260,11 +260,11 @@ func (t *Tables) WriteSourceList(number, view, list uint32) error {
 	return WriteService(t, number, at, list)
 }
 
-// Flip makes a view visible: one aligned store of four bytes, which Go's memmove
+// Flip makes a view visible: one aligned store of two bytes, which Go's memmove
 // and the processor do at once.
 func (t *Tables) Flip(number, view uint32) error {
 	t.orderStores()
-	return WriteService(t, number, unsafe.Offsetof(BalancerService{}.Active), view)
+	return WriteService(t, number, unsafe.Offsetof(BalancerService{}.Active), uint16(view))
 }
 
 // WriteClientIdle stores how long clients of a service are remembered; 0 if they
