@@ -43,17 +43,16 @@ static __always_inline __u64 flow_hash(const struct packet *p, __u32 flags)
 
 /*
  * Key of what is recorded of a client's port at the service of that number. It depends on the
- * node's secret, so that senders can't choose packets whose keys are equal: half of a mapped
- * address's second word is constant, so all that differs between IPv4 clients fits into a word.
+ * node's secret, so that senders can't choose packets whose keys are equal. Half of a mapped
+ * address's second word is constant, so all that differs between IPv4 clients fits into a word. The
+ * kernel hashes keys itself: they need no final avalanche.
  */
 static __always_inline __u64 record_key(__u32 number, const __u8 client[16], __be16 port)
 {
 	__u64 flow = (__u64)number << 16 | port;
 	const __u64 *words = (const __u64 *)client;
-	__u64 hash;
 
 	if (is_mapped(client))
 		return key_seed ^ words[1] ^ flow;
-	hash = hash_word(hash_word(key_seed, flow), words[0]);
-	return hash_end(hash_word(hash, words[1]));
+	return hash_word(hash_word(key_seed, words[0]), words[1]) ^ flow;
 }

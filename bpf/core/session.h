@@ -115,9 +115,9 @@ static __always_inline __u64 reply_key(const __u8 server[16], __be16 server_port
 
 	/* The addresses of two mapped ones are one word. */
 	if (!(from[0] | to[0]))
-		return hash_end(hash_word(hash, from[1] ^ to[1] >> 32));
+		return hash_word(hash, from[1] ^ to[1] >> 32);
 	hash = hash_word(hash_word(hash, from[0]), to[0]);
-	return hash_end(hash_word(hash_word(hash, from[1]), to[1]));
+	return hash_word(hash_word(hash, from[1]), to[1]);
 }
 
 /* Key of the session of a packet from a server. */
