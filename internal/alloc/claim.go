@@ -158,6 +158,9 @@ func (a *Allocator) Reserve(h Holding) {
 	a.adopt(t, h.Addresses)
 }
 
+// CanShare reports whether the owners of two holdings can share an address.
+func (h *Holding) CanShare(o *Holding) bool { return h.holder().sharingConflict(o.holder()) == "" }
+
 func (h *Holding) holder() *holder {
 	return &holder{owner: h.Owner, ports: sortedPorts(h.Ports), sharing: sharingKey{h.Owner.Namespace, h.Sharing}}
 }

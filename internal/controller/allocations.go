@@ -13,6 +13,7 @@ import (
 
 	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/lb"
@@ -25,6 +26,8 @@ type addressRequest struct {
 	// Invalid says why the request is invalid; nil if it is valid. An invalid request has no
 	// families: its owner keeps the addresses that its ports and sharing allow.
 	Invalid error
+	// Version is the object's (metadata.resourceVersion).
+	Version string
 	// Created orders pending requests (metadata.creationTimestamp).
 	Created time.Time
 	// Labels and Class are the object's, which pools and groups select by.
@@ -50,9 +53,17 @@ type allocation struct {
 	// Releasing are former addresses. They have to be removed from the owner's status, and
 	// StatusWritten called, before other addresses are added to the status.
 	Releasing []netip.Addr
+	// Withheld are those of Addresses that another owner's status may still show, who can't share
+	// them. They may stay in the owner's status, but must not be added to it.
+	Withheld []netip.Addr
 	// Err says why the request failed. Missing says why there is
 	// only one address of two families if one is sufficient.
 	Err, Missing error
+}
+
+// waits reports whether a status that shows these addresses must not be written yet.
+func (g allocation) waits(shown []netip.Addr) bool {
+	return slices.ContainsFunc(g.Withheld, func(a netip.Addr) bool { return !slices.Contains(shown, a) })
 }
 
 // allocations has the addresses of all owners, the pending requests, and the reservations
@@ -96,6 +107,19 @@ func newAllocations(wake func(alloc.Owner)) *allocations {
 		tagged:     map[lb.Segment]*alloc.Allocator{},
 		records:    map[alloc.Owner]*record{},
 	}
+}
+
+// Outdated reports whether a request is of an older version of the object than its last
+// one: caches may be behind what was adopted.
+func (l *allocations) Outdated(q addressRequest) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.records[q.Owner]
+	if r == nil {
+		return false
+	}
+	order, err := resourceversion.CompareResourceVersion(q.Version, r.request.Version)
+	return err == nil && order < 0
 }
 
 // Request sets the request of an owner, and returns what it gets.
@@ -193,8 +217,12 @@ func (l *allocations) allocation(r *record) allocation {
 		g.Addresses = append(g.Addresses, h.Address)
 	}
 	for _, gone := range l.reservations {
-		if gone.owner == r.request.Owner {
+		switch {
+		case gone.owner == r.request.Owner:
 			g.Releasing = append(g.Releasing, gone.address)
+		case gone.space == l.spaceOf(r.request.Segment) && slices.Contains(g.Addresses, gone.address) &&
+			!gone.holding.CanShare(&alloc.Holding{Owner: r.request.Owner, Ports: r.request.Ports, Sharing: r.request.Sharing}):
+			g.Withheld = append(g.Withheld, gone.address)
 		}
 	}
 	return g

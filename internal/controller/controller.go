@@ -7,7 +7,7 @@
 // Kubernetes.
 //
 // No address is ever in two statuses. Only the holder of a Lease writes, and its writes
-// obey five rules, whatever fails or stalls in between:
+// obey six rules, whatever fails or stalls in between:
 //
 //  1. A write is based on the version of the object for which it was decided; the API
 //     server rejects it for any other version (metadata.resourceVersion).
@@ -15,15 +15,19 @@
 //     address takes two writes: one removes it, another adds the new one.
 //  3. An address that an owner loses is reserved until a later version of the owner's
 //     status without it was written, or the owner was read from the API server itself,
-//     not the cache, and not found (allocations).
+//     not the cache, and not found (allocations). Meanwhile the address is added to no
+//     status of an owner who can't share it.
 //  4. A write that adds addresses is made only if the Lease was renewed recently,
 //     measured from after the object was read (leaseGuard).
 //  5. A new leader lists all objects at the API server itself. For objects whose status
-//     has room for an address it writes a new version before it assigns any address
-//     (initialSync): delayed writes of an earlier leader are then rejected by rule 1, and
-//     the earlier leader can't have read a newer version, by rule 4. An object whose
+//     has room for an address, or whose request is invalid, it writes a new version before
+//     it assigns any address (initialSync). Rule 1 then rejects delayed writes of an
+//     earlier leader, which can't have read a newer version by rule 4. An object whose
 //     write the API server rejects for a minute is adopted without it, so that it delays
 //     no others: a policy that rejects it rejects an earlier leader's write too.
+//  6. A version of an object that is older than what was decided on last is not decided on,
+//     unless the API server itself has no newer one: a cache may be behind the list of
+//     rule 5.
 package controller
 
 import (

@@ -88,8 +88,10 @@ func (o *deps) afterSync(run reconcile.Func) reconcile.Reconciler {
 			return reconcile.Result{RequeueAfter: staleDelay}, nil
 		case apierrors.IsNotFound(err):
 			return reconcile.Result{}, nil // deleted; the cache will follow
+		case err != nil:
+			return reconcile.Result{}, err // retried with backoff
 		}
-		return result, err
+		return result, nil
 	})
 }
 

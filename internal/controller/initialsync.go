@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -147,7 +148,7 @@ func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 		if !serves {
 			held.Families = nil // gets no address
 		}
-		if serves && !complete(held.Families, held.Addresses) {
+		if serves && mayGrow(held.addressRequest, held.Addresses) {
 			base := copyOf(o.object())
 			fence(o.conditions())
 			retry, err := t.fenceWrite(ctx, o.object(), base)
@@ -163,10 +164,11 @@ func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 	}
 }
 
-// complete reports whether a status has an address of every family, so that no write may
-// add one.
-func complete(families []alloc.Family, shown []netip.Addr) bool {
-	return !slices.ContainsFunc(families, func(f alloc.Family) bool {
+// mayGrow reports whether a pending write of an earlier leader may add an address to a
+// status: one of a family that it lacks, or one that the object was given before its request
+// became invalid.
+func mayGrow(q addressRequest, shown []netip.Addr) bool {
+	return q.Invalid != nil || slices.ContainsFunc(q.Families, func(f alloc.Family) bool {
 		return !slices.ContainsFunc(shown, func(a netip.Addr) bool { return alloc.FamilyOf(a) == f })
 	})
 }
@@ -205,11 +207,14 @@ func (t initialSync) fenceWrite(ctx context.Context, object, base client.Object)
 			return false, ctx.Err()
 		}
 	}
-	return true, t.live.Get(ctx, client.ObjectKeyFromObject(object), object)
+	key := client.ObjectKeyFromObject(object)
+	reflect.ValueOf(object).Elem().SetZero() // decoding JSON keeps fields that it lacks
+	return true, t.live.Get(ctx, key, object)
 }
 
 // isRejection reports whether the API server rejects a write because of its content, as a
-// policy or a webhook does, and not because it is unavailable.
+// policy or a webhook does, also by a time-out, and not because it is unavailable.
 func isRejection(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err)
+	return apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) || apierrors.IsInternalError(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err)
 }

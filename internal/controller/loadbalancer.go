@@ -68,6 +68,7 @@ func (b balancer) group() string { return b.Status.Group }
 func (b balancer) request() addressRequest {
 	w := addressRequest{
 		Request: alloc.Request{Owner: ownerOf(kindLoadBalancer, b), Families: []alloc.Family{balancerFamily(b.LoadBalancer)}, Pool: b.Spec.AddressPool},
+		Version: b.ResourceVersion,
 		Created: b.CreationTimestamp.Time,
 		Labels:  maps.Clone(b.Labels),
 	}

@@ -5,6 +5,7 @@ package controller
 import (
 	"context"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -33,6 +34,12 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 	if !o.allocations.HasNamespace(req.Owner.Namespace) {
 		return allocation{}, staleDelay, nil
 	}
+	if o.allocations.Outdated(req) {
+		newest, err := o.isNewest(ctx, s.object())
+		if err != nil || !newest {
+			return allocation{}, staleDelay, err
+		}
+	}
 	result = o.allocations.Request(req)
 	o.enqueueCounts()
 	// Former addresses, and those that were never assigned.
@@ -42,9 +49,33 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 			removed = append(removed, a)
 		}
 	}
-	if len(removed) == 0 {
-		return result, 0, nil
+	if len(removed) > 0 {
+		if result, retry, err = o.hide(ctx, s, removed); retry > 0 || err != nil {
+			return allocation{}, retry, err
+		}
 	}
+	if result.waits(s.shown()) {
+		return allocation{}, withheldDelay, nil
+	}
+	return result, 0, nil
+}
+
+// withheldDelay is the retry delay while another object's status shows an address. That may
+// last: a policy may reject its write.
+const withheldDelay = 250 * time.Millisecond
+
+// isNewest reports whether the API server itself has no newer version of an object.
+// Versions decrease when its database is restored.
+func (o *deps) isNewest(ctx context.Context, object client.Object) (bool, error) {
+	now := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
+	if err := o.live.Get(ctx, client.ObjectKeyFromObject(object), now); err != nil {
+		return false, err
+	}
+	return now.GetResourceVersion() == object.GetResourceVersion(), nil
+}
+
+// hide removes addresses from an object's status, and returns what it has then.
+func (o *deps) hide(ctx context.Context, s owned, removed []netip.Addr) (result allocation, retry time.Duration, err error) {
 	base := copyOf(s.object())
 	s.hide(removed)
 	conditions, allocated := s.conditions()
@@ -58,9 +89,10 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 	case !written:
 		return allocation{}, time.Second, nil
 	}
-	o.allocations.StatusWritten(req.Owner, s.shown())
+	owner := s.request().Owner
+	o.allocations.StatusWritten(owner, s.shown())
 	o.enqueueCounts()
-	return o.allocations.Get(req.Owner), 0, nil
+	return o.allocations.Get(owner), 0, nil
 }
 
 // publish writes a status if it differs from base, and an Event for each condition that

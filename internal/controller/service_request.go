@@ -50,6 +50,7 @@ func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
 			Pool:    settings.Pool,
 			Sharing: alloc.Sharing{Key: settings.SharingKey, Mode: string(svc.Spec.ExternalTrafficPolicy)},
 		},
+		Version: svc.ResourceVersion,
 		Created: svc.CreationTimestamp.Time,
 		Labels:  maps.Clone(svc.Labels), // read concurrently, while the object is written
 	}
