@@ -5,7 +5,9 @@ package bfd
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"sync"
 	"testing"
 	"time"
 
@@ -397,6 +399,36 @@ func TestResume(t *testing.T) {
 			p.handle(t, c.packet)
 			if out := p.one(t); p.state != up || out.state != up || out.my != 1234 || out.your != 9 {
 				t.Errorf("%s, says %+v", p.state.public(), out)
+			}
+		})
+	}
+}
+
+// A packet that hasn't come over the path to the peer resumes no session.
+func TestResumeForged(t *testing.T) {
+	const loopback = 1
+	peer := Peer{Address: netip.MustParseAddr("127.0.0.1"), MaxHops: 2, BFD: bgp.DefaultBFD}
+	stale := packet{state: up, multiplier: 3, my: 9, your: 1234, requiredMinRx: time.Hour}
+	payload := stale.bytes()
+	for name, c := range map[string]struct {
+		multihop bool
+		datagram datagram
+		want     uint32
+	}{
+		"peer":                        {false, datagram{from: peer.Address, hops: hopLimit, device: loopback}, stale.your},
+		"behind a router":             {false, datagram{from: peer.Address, hops: hopLimit - 1, device: loopback}, 7},
+		"other interface":             {false, datagram{from: peer.Address, hops: hopLimit, device: loopback + 1}, 7},
+		"other address":               {false, datagram{from: peer.Address.Next(), hops: hopLimit, device: loopback}, 7},
+		"multihop":                    {true, datagram{from: peer.Address, hops: hopLimit - 1, device: loopback + 1}, stale.your},
+		"multihop beyond the maximum": {true, datagram{from: peer.Address, hops: hopLimit - 2, device: loopback}, 7},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newListener(link{multihop: c.multihop}, slog.New(slog.DiscardHandler), new(sync.Once))
+			l.add(newSession(time.Now(), peer, 7, func() float64 { return 0 }, func(Event) {}))
+			c.datagram.payload = payload[:]
+			l.handle(&c.datagram)
+			if m := l.peers[peer.Address]; m.local != c.want || m.passive != (c.want == 7) || l.sessions[c.want] != m {
+				t.Errorf("the session has discriminator %d, passive %t; want %d", m.local, m.passive, c.want)
 			}
 		})
 	}

@@ -3,11 +3,14 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"io"
 	"log/slog"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
@@ -54,27 +57,93 @@ func FuzzSession(f *testing.F) {
 	}
 	f.Cleanup(p.Close)
 	f.Fuzz(func(t *testing.T, input []byte) {
-		ours, theirs := connect(t)
-		ctx, cancel := context.WithTimeout(t.Context(), timeout)
-		defer cancel()
-		s, err := p.Begin(ctx, &Pending{TCPConn: ours}, false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			_, _ = theirs.Write(framed(input))
-			_ = theirs.CloseWrite()
-			_, _ = io.Copy(io.Discard, theirs)
-		}()
-		select {
-		case <-s.Ended():
-		case <-ctx.Done():
-			t.Fatal("session does not end with its connection")
-		}
+		endsWithConnection(t, input, func(ctx context.Context, conn *Pending) (*Session, error) {
+			return p.Begin(ctx, conn, false)
+		})
 		route := to("10.1.1.1/32", "10.0.2.11")
 		route.MED = new(uint32(len(input)))
 		if err := p.Announce([]bgp.Route{route}); err != nil {
 			t.Fatal(err)
 		}
 	})
+}
+
+// FuzzRouterSession is FuzzSession for a router of a reflector, whose OPEN is changed on its
+// way to the library.
+func FuzzRouterSession(f *testing.F) {
+	for _, messages := range malformedOpens() {
+		f.Add(append([]byte{2}, messages...))
+	}
+	f.Add([]byte{1, wire.BGP_MSG_OPEN, 1, 4})
+	f.Add([]byte{1, wire.BGP_MSG_ROUTE_REFRESH, 4, 0, 1, 0, 1})
+	i := reflectorInstance(f)
+	f.Fuzz(func(t *testing.T, input []byte) { endsWithConnection(t, input, beginRouter(i)) })
+}
+
+// endsWithConnection begins a session whose peer sends the messages of framed and closes the
+// connection, and waits until the session has ended.
+func endsWithConnection(t *testing.T, input []byte, begin func(context.Context, *Pending) (*Session, error)) *Session {
+	t.Helper()
+	ours, theirs := connect(t)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	s, err := begin(ctx, &Pending{TCPConn: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, _ = theirs.Write(framed(input))
+		_ = theirs.CloseWrite()
+		_, _ = io.Copy(io.Discard, theirs)
+	}()
+	select {
+	case <-s.Ended():
+	case <-ctx.Done():
+		t.Fatal("session does not end with its connection")
+	}
+	return s
+}
+
+// reflectorInstance starts the library for a reflector.
+func reflectorInstance(t testing.TB) *Instance {
+	t.Helper()
+	i, err := Start(t.Context(), balancer, Events{Changed: func(Change) {}, EndOfRIB: func(netip.Addr) {}}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.Close)
+	return i
+}
+
+// beginRouter begins sessions of a reflector with a router.
+func beginRouter(i *Instance) func(context.Context, *Pending) (*Session, error) {
+	reflection := &bgp.Reflection{Local: balancer, ClusterID: balancer.RouterID}
+	return func(ctx context.Context, conn *Pending) (*Session, error) {
+		return i.BeginRouter(ctx, reflection, &router, conn, false)
+	}
+}
+
+// malformedOpens are messages that the parser of OPENs rejects.
+func malformedOpens() map[string][]byte {
+	open, _ := openFrom(router.ASN).Serialize()
+	parameters := bytes.Clone(open)
+	parameters[headerSize+9]++
+	short := slices.Concat(marker, []byte{0, headerSize + 1, wire.BGP_MSG_OPEN, 4})
+	return map[string][]byte{
+		"short body":                  short,
+		"length of parameters":        parameters,
+		"short body after valid OPEN": slices.Concat(open, short),
+	}
+}
+
+// A malformed OPEN of a router ends its session, and nothing else.
+func TestMalformedOpenOfRouter(t *testing.T) {
+	for name, messages := range malformedOpens() {
+		t.Run(name, func(t *testing.T) {
+			s := endsWithConnection(t, append([]byte{2}, messages...), beginRouter(reflectorInstance(t)))
+			if got, want := s.Reason(), "received a bad message: "; !strings.HasPrefix(got, want) {
+				t.Errorf("ended: %s, want %s", got, want)
+			}
+		})
+	}
 }

@@ -196,24 +196,18 @@ func (s *Session) next() ([]byte, error) {
 	case update && !s.client:
 		return keepalive, nil // it resets the hold timer, too (RFC 4271 §8.2.2)
 	}
-	if err := s.inspect(message); err != nil {
-		return nil, err
-	}
-	if message[18] == wire.BGP_MSG_OPEN && s.updates != nil && !s.Open().GracefulRestart {
-		message = addGracefulRestart(message)
-	}
-	return message, nil
+	return s.inspect(message)
 }
 
-// inspect handles a message before the library does.
-func (s *Session) inspect(message []byte) error {
+// inspect handles a message before the library does, and returns it as the library gets it.
+func (s *Session) inspect(message []byte) ([]byte, error) {
 	m, err := parse(message, s.options(false))
 	if fault, ok := errors.AsType[*wire.MessageError](err); ok { // to which the library replies
 		s.setReason(badMessage(Notification{Code: fault.TypeCode, Subcode: fault.SubTypeCode}))
-		return nil
+		return message, nil
 	}
 	if err != nil {
-		return s.refuse(malformed)
+		return nil, s.refuse(malformed)
 	}
 	switch body := m.Body.(type) {
 	case *wire.BGPOpen:
@@ -229,17 +223,18 @@ func (s *Session) inspect(message []byte) error {
 	case *wire.BGPRouteRefresh:
 		s.pace(wire.NewFamily(body.AFI, body.SAFI))
 	case *wire.BGPUpdate:
-		return s.receivedUpdate(body)
+		return message, s.receivedUpdate(body)
 	}
-	return nil
+	return message, nil
 }
 
-func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) error {
+// receivedOpen handles a valid OPEN, and returns it as the library gets it.
+func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) ([]byte, error) {
 	open := readOpen(body)
 	s.mu.Lock()
 	if s.phase != opening {
 		s.mu.Unlock()
-		return s.refuse(outOfOrder)
+		return nil, s.refuse(outOfOrder)
 	}
 	s.phase, s.open = opened, open
 	if s.updates != nil {
@@ -252,7 +247,10 @@ func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) error {
 	if s.opened != nil && open.ASN == s.config.ASN {
 		s.opened(s)
 	}
-	return nil
+	if s.updates != nil && !open.GracefulRestart {
+		message = addGracefulRestart(message)
+	}
+	return message, nil
 }
 
 // pace delays repeated route refresh requests.
