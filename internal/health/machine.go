@@ -37,6 +37,7 @@ func newMachine(check *lb.HealthCheck, healthy bool) machine {
 // resume continues with what an earlier process knew.
 func (m *machine) resume(earlier State) {
 	earlier.Checked, earlier.Share = true, lb.WholeShare
+	earlier.Silent = earlier.Silent && !earlier.Healthy
 	if m.State = earlier; m.Silent {
 		m.quiet = m.fall
 	}

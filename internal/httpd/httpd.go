@@ -14,6 +14,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"golang.org/x/net/netutil"
@@ -37,7 +38,8 @@ type Server struct {
 	// Name says in errors which listener it is.
 	Name    string
 	Handler http.Handler
-	// Connections is the largest number of connections at once; others wait.
+	// Connections is the largest number of connections at once; others wait. While it is
+	// reached, each connection ends with its response, and idle ones are closed.
 	Connections int
 	Log         *slog.Logger
 }
@@ -56,6 +58,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		// Without this "OPTIONS *" would bypass the handler.
 		DisableGeneralOptionsHandler: true,
 	}
+	server.ConnState = s.limitIdle(server.SetKeepAlivesEnabled)
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(netutil.LimitListener(listener, s.Connections)) }()
 	select {
@@ -73,6 +76,26 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, served)
 	}
 	return err
+}
+
+// limitIdle returns a hook that disables keep-alives, which closes idle connections, while all
+// connections are in use.
+func (s *Server) limitIdle(setKeepAlives func(bool)) func(net.Conn, http.ConnState) {
+	var mu sync.Mutex
+	open := 0
+	return func(_ net.Conn, state http.ConnState) {
+		mu.Lock()
+		defer mu.Unlock()
+		switch state {
+		case http.StateNew:
+			open++
+		case http.StateClosed, http.StateHijacked:
+			open--
+		default:
+			return
+		}
+		setKeepAlives(open < s.Connections)
+	}
 }
 
 // requestError is an error with the status code of its response.

@@ -94,6 +94,26 @@ func TestSilentConnectionsAreClosed(t *testing.T) {
 	}
 }
 
+// Idle connections are kept, but not while all connections are in use: clients that send a
+// request now and then don't keep others out.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	address, _ := serve(t)
+	first := dial(t, address, "")
+	for range 2 {
+		if _, err := io.WriteString(first, request); err != nil {
+			t.Fatal(err)
+		}
+		if got := answer(first); got != "hello" {
+			t.Fatalf("the answer to the first client is %q", got)
+		}
+	}
+	for i := 2; i <= 3*connections; i++ {
+		if got := answer(dial(t, address, request)); got != "hello" {
+			t.Fatalf("the answer to client %d is %q", i, got)
+		}
+	}
+}
+
 // A server whose connections are all in use accepts no more until one is closed.
 func TestConnectionsAreLimited(t *testing.T) {
 	address, _ := serve(t)

@@ -134,3 +134,40 @@ func TestBadVerdicts(t *testing.T) {
 		}
 	}
 }
+
+// FuzzVerdicts shows that no file of verdicts keeps an agent from starting: health and store
+// use what can be read of it. THIS is the first backend.
+func FuzzVerdicts(f *testing.F) {
+	svc := checkedService()
+	first := health.Identity(&svc, svc.Backends[0])
+	for _, seed := range []string{
+		`{"THIS": {"Checked": true, "Known": true, "Silent": true, "Share": 16, "Reason": "timed out after 1s", "Since": "2001-09-09T01:46:40Z", "Took": 1}}`,
+		`{"THIS": {"Healthy": true, "Silent": true, "Share": -1, "Reason": "\ud800", "Since": "0000-01-01T00:00:00+23:59"}}`,
+		`{"THIS": {}, "": {"Took": -1}}`, `{"THIS": null}`, `{"THIS": 1}`, `{"THIS": {"share": 1e9}}`, `null`, `[]`, ``,
+	} {
+		f.Add(seed)
+	}
+	path := filepath.Join(f.TempDir(), "agent.health.json")
+	f.Fuzz(func(t *testing.T, text string) {
+		if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "THIS", first)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		monitor := health.New(health.Config{
+			Paths: health.DirectPaths{}, Prober: func(*lb.HealthCheck) health.Prober { return nil }, // it isn't run
+			Earlier: store.LoadVerdicts(path, slog.New(slog.DiscardHandler)), Log: slog.New(slog.DiscardHandler),
+		})
+		monitor.Set([]lb.Service{svc})
+		states, s := monitor.States(), store.New()
+		if _, err := s.Set([]lb.Service{svc}, states...); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range states {
+			if !v.Checked || v.Share != lb.WholeShare || v.Healthy && v.Silent {
+				t.Errorf("%s begins with %+v", v.Backend, v.State)
+			}
+			if got := s.Snapshot().Services[0].Health[v.Backend]; got != v.State {
+				t.Errorf("%s: the store has %+v, want %+v", v.Backend, got, v.State)
+			}
+		}
+	})
+}

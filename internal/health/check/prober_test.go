@@ -290,13 +290,15 @@ func TestProhibited(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			got[server] = ask(t, lb.HealthCheck{Type: lb.HealthTCP}, server)
+			for _, check := range []lb.HealthType{lb.HealthTCP, lb.HealthUDP} {
+				got[check.String()+" "+server] = ask(t, lb.HealthCheck{Type: check, Send: "?"}, server)
+			}
 		}
 		reasons <- got
 	}()
-	for server, got := range <-reasons {
+	for probe, got := range <-reasons {
 		if want := "administratively prohibited"; got != want {
-			t.Errorf("%s: reason %q, want %q", server, got, want)
+			t.Errorf("%s: reason %q, want %q", probe, got, want)
 		}
 	}
 }

@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -62,13 +64,13 @@ func (s *listServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"apiVersion": %q, "kind": %q, "metadata": {"resourceVersion": "1"}, "items": [%s]}`, version, kind, s.lists[resource])
 }
 
-// runSource runs a source of the node lb1 with these lists until the test ends.
-func runSource(t *testing.T, api *listServer, apply func(source.Update) error) {
+// runSource runs a source of the node lb1 until the test ends.
+func runSource(t *testing.T, api http.Handler, dir string, apply func(source.Update) error) {
 	t.Helper()
 	server := httptest.NewServer(api)
 	s, err := kube.Open(kube.Options{
 		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), ASN: 65021}, API: &rest.Config{Host: server.URL}, Namespace: "lb",
-		StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +109,7 @@ func TestSecretsOfOwnPeers(t *testing.T) {
 		"bgppeers": fmt.Sprintf(peer+","+peer, "a", "192.0.2.1", "own", "r1", "b", "192.0.2.2", "other", "r2"),
 	}}
 	delivered := make(chan struct{}, 1)
-	runSource(t, api, func(source.Update) error {
+	runSource(t, api, t.TempDir(), func(source.Update) error {
 		select {
 		case delivered <- struct{}{}:
 		default:
@@ -133,11 +135,38 @@ func TestRejectedUpdate(t *testing.T) {
 	const deliveries = 3
 	updates := make(chan source.Update, deliveries)
 	calls := 0
-	runSource(t, api, func(u source.Update) error {
+	runSource(t, api, t.TempDir(), func(u source.Update) error {
 		if calls++; calls <= deliveries {
 			updates <- u
 		}
 		if calls < deliveries {
+			return errors.New("not now")
+		}
+		return nil
+	})
+	for i := range deliveries {
+		if u := receive(t, updates); !u.Whole || len(u.Changed) != 1 || u.Changed[0].Name != "default/web/80" {
+			t.Errorf("update %d: %+v, want all services", i, u)
+		}
+	}
+}
+
+// A saved state that is rejected is served later, although the API server is still away.
+func TestRejectedSavedState(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	state := `{"version": 1, "node": "lb1", "asn": 65021, "services": [{"name": "default/web/80", "address": "198.51.100.1", "port": 80,
+		"protocol": "tcp", "forward": "nat", "minHealthy": 1, "backends": [{"address": "192.0.2.21", "port": 80, "weight": 1}]}]}`
+	if err := os.WriteFile(filepath.Join(dir, "state.json"), []byte(state), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	away := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) })
+	const deliveries = 3
+	updates := make(chan source.Update, deliveries)
+	calls := 0
+	runSource(t, away, dir, func(u source.Update) error {
+		updates <- u
+		if calls++; calls < deliveries {
 			return errors.New("not now")
 		}
 		return nil

@@ -135,8 +135,9 @@ func (h *healthPorts) open(port uint16, state *HealthPort) bool {
 	s := &healthServer{}
 	s.state.Store(state)
 	s.http = &http.Server{
-		Handler: s, ReadTimeout: time.Second, WriteTimeout: time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: healthPortHeader,
+		Handler: s, ReadTimeout: time.Second, WriteTimeout: time.Second, MaxHeaderBytes: healthPortHeader,
 	}
+	s.http.SetKeepAlivesEnabled(false) // idle connections would keep others out
 	h.servers[port] = s
 	go func() {
 		if err := s.http.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

@@ -93,3 +93,33 @@ func TestHealthPortEndsSlowRequests(t *testing.T) {
 		}
 	}
 }
+
+// Clients that keep their connections don't keep others out.
+func TestHealthPortClosesConnections(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().(*net.TCPAddr)
+	free.Close()
+	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
+	defer h.close()
+	h.set(map[uint16]HealthPort{uint16(address.Port): {Local: 1}})
+	for i := range healthPortConnections + 1 {
+		conn, err := net.Dial("tcp", address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+		if err == nil {
+			err = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Read(make([]byte, 1)); err != nil {
+			t.Fatalf("no answer to client %d: %v", i+1, err)
+		}
+	}
+}

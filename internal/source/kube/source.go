@@ -168,11 +168,7 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	defer s.followers.Wait()
 	defer s.stopFollowers()
 	defer s.checks.close()
-	var restored []lb.VIP
-	if !s.await(ctx, s.restoreAt(), s.synced) && ctx.Err() == nil {
-		restored = s.restore(apply)
-		s.await(ctx, time.Time{}, s.synced)
-	}
+	restored := s.awaitSynced(ctx, apply)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -180,12 +176,26 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	return nil
 }
 
-// restoreAt is when the saved state is served; the zero time if there is none.
-func (s *Source) restoreAt() time.Time {
-	if s.saved == nil {
-		return time.Time{}
+// awaitSynced waits until every list has been read or ctx ends. From startTimeout on it
+// applies the saved state, until that is accepted, and returns its VIPs.
+func (s *Source) awaitSynced(ctx context.Context, apply func(source.Update) error) (restored []lb.VIP) {
+	var restoreAt time.Time // zero: not
+	if s.saved != nil {
+		restoreAt = s.started.Add(startTimeout)
 	}
-	return s.started.Add(startTimeout)
+	for rejected := 0; !s.await(ctx, restoreAt, s.synced) && ctx.Err() == nil; {
+		if err := s.restore(apply); err != nil {
+			s.Log.Error("saved state rejected, retrying", "error", err)
+			rejected++
+			restoreAt = time.Now().Add(retryDelay.Delay(rejected))
+			continue
+		}
+		restoreAt = time.Time{}
+		for i := range s.saved.Services {
+			restored = append(restored, s.saved.Services[i].VIP)
+		}
+	}
+	return restored
 }
 
 // run delivers the first change and then those that follow, batching those that arrive
@@ -254,21 +264,17 @@ func (s *Source) fullChange(restored []lb.VIP) Change {
 	return c
 }
 
-// restore applies the saved state, and returns its VIPs.
-func (s *Source) restore(apply func(source.Update) error) (vips []lb.VIP) {
+// restore applies the saved state.
+func (s *Source) restore(apply func(source.Update) error) error {
 	u := source.Update{Whole: true, Changed: s.saved.Services, Routes: &source.Routes{Peers: s.saved.Peers, Policies: s.saved.Policies}}
 	if err := apply(u); err != nil {
-		s.Log.Error("saved state rejected", "error", err)
-		return nil
+		return err
 	}
 	s.mu.Lock()
 	s.state.Restored = s.saved.At
 	s.mu.Unlock()
 	s.Log.Warn("API server unreachable, serving the saved state", "saved", s.saved.At, "services", len(u.Changed))
-	for i := range u.Changed {
-		vips = append(vips, u.Changed[i].VIP)
-	}
-	return vips
+	return nil
 }
 
 // changed applies a change of objects to the cache.
