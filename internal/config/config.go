@@ -7,8 +7,10 @@
 package config
 
 import (
+	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"slices"
 
@@ -43,13 +45,35 @@ func (c *Config) Backends() int {
 	return n
 }
 
-// Update returns the services and routes of the file.
-func (c *Config) Update() source.Update {
-	u := source.Update{Whole: true, Changed: c.Services}
+// Update returns the routes of the file, and what its services differ in from those of a
+// configuration that has been applied: all services if that is nil.
+func (c *Config) Update(applied *Config) source.Update {
+	u := source.Update{Whole: applied == nil, Changed: c.Services}
+	if applied != nil {
+		u.Changed, u.Removed = difference(applied.Services, c.Services)
+	}
 	if c.BGP != nil {
 		u.Routes = &source.Routes{Peers: c.BGP.Peers, Policies: c.BGP.Policies, ShutdownDelay: c.BGP.ShutdownDelay}
 	}
 	return u
+}
+
+// difference returns the services that are new or differ, and the VIPs that are gone.
+func difference(before, now []lb.Service) (changed []lb.Service, removed []lb.VIP) {
+	for len(before) > 0 && len(now) > 0 && before[0].Equal(&now[0]) {
+		before, now = before[1:], now[1:]
+	}
+	known := make(map[lb.VIP]*lb.Service, len(before))
+	for i := range before {
+		known[before[i].VIP] = &before[i]
+	}
+	for i := range now {
+		if !now[i].Equal(known[now[i].VIP]) {
+			changed = append(changed, now[i])
+		}
+		delete(known, now[i].VIP)
+	}
+	return changed, slices.SortedFunc(maps.Keys(known), lb.VIP.Compare)
 }
 
 func (c *Config) warnings() []Warning { return c.Warnings }
@@ -64,11 +88,6 @@ func (c *Config) size() []any {
 func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
 	c := &Config{}
 	return parse(&decoder{file: name, limits: limits, warnings: &c.Warnings}, data, c, readConfig)
-}
-
-// Parser returns Parse with these limits.
-func Parser(limits dataplane.Limits) func(name string, data []byte) (*Config, error) {
-	return func(name string, data []byte) (*Config, error) { return Parse(name, data, limits) }
 }
 
 // parse reads the only document of a file.
@@ -168,7 +187,10 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, MaxSize+1))
+	var data bytes.Buffer
+	data.Grow(int(min(info.Size(), MaxSize)) + bytes.MinRead) // large files aren't copied as they are read
+	_, err = data.ReadFrom(io.LimitReader(f, MaxSize+1))
+	return data.Bytes(), err
 }
 
 // autoInterfaces selects the interface that has the node's address.

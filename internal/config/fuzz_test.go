@@ -66,6 +66,29 @@ func FuzzParseReflector(f *testing.F) {
 	})
 }
 
+// FuzzParseKubernetes shows the same for the file of an agent in Kubernetes.
+func FuzzParseKubernetes(f *testing.F) {
+	for _, seed := range []string{
+		"", "node: {interfaces: [eth1], tunnelEnds: [10.0.0.1], tunnelPeers: [10.0.0.0/8], drainTimeout: 5s, nat: {addresses: [10.0.0.1], ports: 1024-2047}}\n",
+		"bgp: {asn: 65021, routerID: 10.0.0.1, shutdownDelay: 1s}\n", "services: []\nnode:\n  name: lb1\nbgp: {peers: [], announce: {}}\n",
+		"dataplane: {kind: xdp, xdpMode: generic, hashSeed: 7}\nobserve: {listen: '[::1]:80'}\n", "node: {interfaces: auto}\nbgp: null\n",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, input string) {
+		c, err := config.ParseKubernetes("f", []byte(input))
+		if err == nil {
+			if len(c.Services) != 0 || c.Node.Name != "" || c.BGP != nil && (c.BGP.ASN == 0 || len(c.BGP.Peers)+len(c.BGP.Policies) != 0) {
+				t.Errorf("accepted %+v with %+v", c, c.BGP)
+			}
+			return
+		}
+		if all := (config.Errors)(nil); !errors.As(err, &all) || len(all) == 0 || c != nil {
+			t.Fatalf("have %T with %v, want Errors alone", err, c)
+		}
+	})
+}
+
 func checkAccepted(t *testing.T, c *config.Config) {
 	t.Helper()
 	if c.Node.Name == "" || len(c.Node.Interfaces) == 0 {

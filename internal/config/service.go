@@ -38,6 +38,7 @@ func (c serviceIndex) readService(v value, s *lb.Service) {
 		optional("tracking", &s.Tracking, textUnmarshaler),
 		optional("idleTimeout", &s.IdleTimeout, duration),
 		optional("learn", &s.Learn, duration),
+		optional("ephemeral", &s.Ephemeral, flag),
 		optional("unavailable", &s.Unavailable, textUnmarshaler),
 		optional("minHealthy", &s.MinHealthy, number[int](1, math.MaxUint16)),
 		optional("health", &s.Health, pointer(health)),
