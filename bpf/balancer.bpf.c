@@ -28,7 +28,7 @@
 #include "translate/translate.h"
 
 /* A packet that matches no service: VIP echo requests and NAT return traffic are handled here. */
-static __always_inline int no_service(struct xdp_md *ctx, const struct packet *p)
+static __always_inline int no_service(struct xdp_md *ctx, struct packet *p)
 {
 	enum counter exit = COUNTER_PASS_NOT_VIP;
 	int verdict;
@@ -50,30 +50,6 @@ static __always_inline int client_denied(const struct packet *p, const struct se
 {
 	return feature_sources && view->flags & VIEW_SOURCES &&
 	       !source_allowed(p, service->sources[active]);
-}
-
-/*
- * Whether the list denies the sender of an ICMP error, whose `source` is the quoted client. It may
- * be any router on the path to the client, so a list of allowed clients doesn't matter.
- */
-__noinline int sender_denied(struct xdp_md *ctx, const struct packet *p, __u32 list)
-{
-	struct source_key key = { .prefix_length = SOURCE_KEY_BITS, .list = list };
-	void *end = (void *)(long)ctx->data_end;
-	struct ipv6hdr *ip6;
-	struct iphdr *ip;
-	enum access *access;
-
-	if (!p)
-		return 1;
-	ip = packet_at(ctx, p, 0);
-	ip6 = (void *)ip;
-	if (p->ipv4 && (void *)(ip + 1) <= end)
-		map_ipv4(key.address, ip->saddr);
-	else if (!p->ipv4 && (void *)(ip6 + 1) <= end)
-		__builtin_memcpy(key.address, &ip6->saddr, sizeof(key.address));
-	access = bpf_map_lookup_elem(&sources, &key);
-	return !access || *access == ACCESS_DENIED;
 }
 
 /*
@@ -129,14 +105,20 @@ __noinline enum counter end_peer_tunnel(struct xdp_md *ctx)
 }
 
 /* Sends the packet to its backend. Returns the verdict. */
-static __always_inline int forward(struct xdp_md *ctx, const struct packet *p,
-				   const struct view *view, const struct backend *b, __u64 hash,
-				   __u64 bytes)
+static __always_inline int forward(struct xdp_md *ctx, struct packet *p, const struct view *view,
+				   const struct backend *b, __u64 hash, __u64 bytes)
 {
-	enum counter exit = encap(ctx, p, b, hash);
+	const struct egress *out = egress_of(b);
+	enum counter exit;
 
+	if (!out)
+		return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
+	/* The kernel decapsulates what it gets. */
+	if (feature_overlay && p->overlay && !(b->flags & BACKEND_LOCAL) && merge_outer_ecn(ctx, p))
+		return exit_with(COUNTER_DROP_CONGESTED, XDP_DROP);
+	exit = encap(ctx, p, b, out, hash);
 	if (exit == COUNTER_DROP_TOO_BIG)
-		exit = answer_too_big(ctx, p, b);
+		exit = answer_mtu(ctx, p, out->mtu);
 	/* The frame is from a peer whose MAC address isn't in `peers` yet. */
 	if (feature_peers && exit == COUNTER_DROP_LOOP && view->flags & VIEW_SHARED)
 		exit = COUNTER_PASS_FROM_PEER;
@@ -147,7 +129,7 @@ static __always_inline int forward(struct xdp_md *ctx, const struct packet *p,
 		count_new_flow(b->stats);
 	if (feature_peers && exit == COUNTER_FORWARD_LOCAL)
 		return exit_with(exit, XDP_PASS);
-	return exit_with(exit, transmit(ctx, b->ifindex));
+	return exit_with(exit, transmit(ctx, out->ifindex));
 }
 
 SEC("xdp")
@@ -181,14 +163,11 @@ int balance(struct xdp_md *ctx)
 	view = &service->view[active];
 	packet.view = active;
 	trace_service(&packet, view, number);
-	if (feature_peers && view->flags & VIEW_SHARED && is_from_peer(ctx))
+	if (feature_peers && view->flags & VIEW_SHARED && is_from_peer(ctx, FORWARD_L2DSR))
 		return exit_default(client_denied(&packet, service, view, active)
 					    ? COUNTER_DROP_SOURCE_DENIED
 					    : COUNTER_PASS_FROM_PEER);
-	if (feature_sources && view->flags & VIEW_SOURCES && packet.quoted &&
-	    sender_denied(ctx, &packet, service->sources[active]))
-		return exit_with(COUNTER_DROP_SOURCE_DENIED, XDP_DROP);
-	exit = admit(&packet, service, view, active, number);
+	exit = admit(ctx, &packet, service, view, active, number);
 	if (exit != COUNTER_COUNT)
 		return exit_with(exit, XDP_DROP);
 	if (feature_nat && view->flags & VIEW_NAT) {

@@ -150,6 +150,7 @@ int send_probe(struct xdp_md *ctx)
 	__u32 index, number = target_number(ctx);
 	__u32 *target = bpf_map_lookup_elem(&probe_targets, &number);
 	struct packet packet = {};
+	const struct egress *out;
 	struct backend *backend;
 	enum counter exit;
 
@@ -157,14 +158,15 @@ int send_probe(struct xdp_md *ctx)
 		return count_probe(PROBE_COUNTER_NO_TARGET, XDP_DROP);
 	index = *target - 1;
 	backend = bpf_map_lookup_elem(&backends, &index);
-	if (!backend || !backend->ifindex)
+	out = backend ? egress_of(backend) : NULL;
+	if (!out || !out->ifindex)
 		return count_probe(PROBE_COUNTER_NO_NEXT_HOP, XDP_DROP);
 	if (read_probe(ctx, &packet))
 		return count_probe(PROBE_COUNTER_REFUSED, XDP_DROP);
-	exit = encap(ctx, &packet, backend, flow_hash(&packet, 0));
+	exit = encap(ctx, &packet, backend, out, flow_hash(&packet, 0));
 	if (!is_forward(exit) || exit == COUNTER_FORWARD_LOCAL)
 		return count_probe(PROBE_COUNTER_REFUSED, XDP_DROP);
-	return count_probe(PROBE_COUNTER_SENT, bpf_redirect(backend->ifindex, 0));
+	return count_probe(PROBE_COUNTER_SENT, bpf_redirect(out->ifindex, 0));
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -12,9 +12,11 @@
 
 #include "answer/reply.h"
 #include "core/limit.h"
+#include "core/maps.h"
 #include "core/packet.h"
 #include "core/stats.h"
 #include "core/types.h"
+#include "core/vip.h"
 #include "parse/icmp.h"
 #include "send/encap.h"
 
@@ -113,6 +115,24 @@ static __always_inline enum counter answer_unreachable(struct xdp_md *ctx, const
 #define IPV4_MIN_MTU 68 /* RFC 791, section 3.2 */
 #define IPV6_MIN_MTU 1280 /* RFC 8200, section 5: hosts don't reduce packets below it */
 
+/*
+ * Whether one more "too big" may be sent. Clients can't send large packets without it, so large
+ * packets to one service leave the answers of others. Not inlined, as the callers' stack has no room
+ * for it.
+ */
+__noinline int may_answer_too_big(const struct packet *p)
+{
+	__u64 now = bpf_ktime_get_coarse_ns() << LIMIT_TIME_SHIFT, *arrival;
+	__u32 number;
+
+	if (!p || tracing)
+		return tracing;
+	number = service_number(p);
+	arrival = bpf_map_lookup_elem(&mtu_answers, &number);
+	return arrival && limit_take(arrival, ANSWER_INTERVAL_NS << LIMIT_TIME_SHIFT, now) &&
+	       within_limit(RATE_TOO_BIG, TOO_BIG_INTERVAL_NS);
+}
+
 /* Handles a packet that is longer than `mtu`. Returns the exit. */
 __noinline enum counter answer_mtu(struct xdp_md *ctx, const struct packet *p, __u32 mtu)
 {
@@ -126,19 +146,10 @@ __noinline enum counter answer_mtu(struct xdp_md *ctx, const struct packet *p, _
 		mtu = least;
 	if (p->length <= mtu || !may_answer(ctx, p))
 		return COUNTER_DROP_TOO_BIG;
-	if (!within_limit(RATE_TOO_BIG, ANSWER_INTERVAL_NS))
+	if (!may_answer_too_big(p))
 		return COUNTER_DROP_ANSWER_LIMIT;
 	error.type = p->ipv4 ? ICMP_UNREACHABLE : ICMP6_TOO_BIG;
 	error.code = p->ipv4 ? ICMP_UNREACHABLE_FRAGMENTATION : 0;
 	error.rest = bpf_htonl(mtu); /* IPv4: the lower half */
 	return answer_error(ctx, p, &error) ? COUNTER_DROP_HEADROOM : COUNTER_ANSWER_TOO_BIG;
-}
-
-/* Handles a packet that exceeds the MTU towards the backend. Returns the exit. */
-static __always_inline enum counter answer_too_big(struct xdp_md *ctx, const struct packet *p,
-						   const struct backend *b)
-{
-	__u32 extra = overhead(b);
-
-	return answer_mtu(ctx, p, b->mtu > extra ? b->mtu - extra : 0);
 }

@@ -30,7 +30,10 @@ static __always_inline int is_aggregated(const struct packet *p)
 
 /*
  * Whether the kernel would route the packet. It doesn't if this node has the address, or isn't a
- * router.
+ * router. Whether it is one is a property of the ingress interface: for tagged packets it is the
+ * VLAN device's in the kernel, which isn't known here. A tagged packet that the interface itself
+ * wouldn't forward isn't dropped, as the look-up ends before it shows whether the node has the
+ * address.
  */
 static __always_inline int is_routed(struct xdp_md *ctx, const struct packet *p)
 {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /*
- * Addresses have 16 bytes; IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2).
+ * Addresses have 16 bytes; IPv4 addresses are mapped into IPv6 (RFC 4291, section 2.5.5.2). MAC
+ * addresses in packets and tables are read and written as a word and a half, as bytes would take
+ * three times the instructions; on the stack that takes alignment.
  */
 #pragma once
 
@@ -49,4 +51,16 @@ static __always_inline int same_address(const void *a, const void *b)
 	const __u32 *x = a, *y = b;
 
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
+}
+
+static __always_inline void copy_mac(void *to, const void *from)
+{
+	*(__u32 *)to = *(const __u32 *)from;
+	*(__u16 *)(to + 4) = *(const __u16 *)(from + 4);
+}
+
+static __always_inline int same_mac(const void *a, const void *b)
+{
+	return *(const __u32 *)a == *(const __u32 *)b &&
+	       *(const __u16 *)(a + 4) == *(const __u16 *)(b + 4);
 }

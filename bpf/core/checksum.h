@@ -152,8 +152,8 @@ static __always_inline __u32 packet_sum(const struct packet *p, const void *star
  * many receivers drop them.
  */
 static __always_inline __u16 tunnel_checksum(struct xdp_md *ctx, const struct packet *p,
-					     const struct backend *b, const struct udphdr *udp,
-					     __u32 extra, const void *end)
+					     const __u8 local[16], const __u8 remote[16],
+					     const struct udphdr *udp, __u32 extra, const void *end)
 {
 	const void *inner = (const void *)(udp + 1) + extra;
 	__u32 sum = packet_sum(p, inner, end);
@@ -161,7 +161,7 @@ static __always_inline __u16 tunnel_checksum(struct xdp_md *ctx, const struct pa
 
 	if (sum == SUM_UNKNOWN)
 		sum = sum_bytes(ctx, inner - (void *)(long)ctx->data, p->length);
-	sum += sum_words(b->local, 16) + sum_words(b->remote, 16);
+	sum += sum_words(local, 16) + sum_words(remote, 16);
 	sum += udp->len + bpf_htons(IPPROTO_UDP);
 	sum += sum_words(udp, sizeof(*udp) + extra);
 	check = ~fold(sum);

@@ -13,8 +13,9 @@
  */
 const volatile __u64 hash_seed = 0;
 
-/* Secret of this node: the keys of recorded flows, sessions and clients depend on it. */
+/* Secrets of this node: the keys of recorded flows, sessions and clients depend on them. */
 const volatile __u64 key_seed = 0;
+const volatile __u64 key_secrets[2][KEY_WORDS] = {};
 
 /*
  * Minimum interval in ns between new records of a processor: all processors together fill
@@ -22,12 +23,15 @@ const volatile __u64 key_seed = 0;
  */
 const volatile __u64 record_interval = 20000;
 
+/* The same for new clients: all processors together fill `clients` in a minute. */
+const volatile __u64 client_interval = 2000000;
+
 /* The VIP table has 2^(64 - vip_shift) places; vip_mask is one less. */
 const volatile __u32 vip_mask = 0;
 const volatile __u32 vip_shift = 64;
 
 /* Secrets of this node: the places of VIPs depend on them. */
-const volatile __u64 vip_secrets[3] = {};
+const volatile __u64 vip_secrets[6] = {};
 
 /*
  * Source ports of NAT sessions, and the number of SNAT addresses of each family; 0: the source

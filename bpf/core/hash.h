@@ -41,18 +41,44 @@ static __always_inline __u64 flow_hash(const struct packet *p, __u32 flags)
 	return hash_end(hash_word(hash_word(hash, source[0]), source[1]) ^ port);
 }
 
+/* A sum of products of the address's words with secrets. */
+static __always_inline __u64 address_sum(const void *address, const volatile __u64 secrets[4])
+{
+	const __u32 *words = address;
+
+	return words[0] * secrets[0] + words[1] * secrets[1] + words[2] * secrets[2] +
+	       words[3] * secrets[3];
+}
+
 /*
- * Key of what is recorded of a client's port at the service of that number. It depends on the
- * node's secret, so that senders can't choose packets whose keys are equal. Half of a mapped
+ * Key of ports and two addresses; NULL is an address of zeros. The upper halves of the two sums are
+ * independent, so the keys of any two inputs are equal with a probability of at most 2^-62 over the
+ * secrets, whatever the inputs differ in (Dietzfelbinger, as in core/vip.h). A function of its own, as
+ * inlined it takes the stack that its callers need.
+ */
+static __noinline __u64 address_key(__u64 ports, const void *a, const void *b)
+{
+	__u64 high = ports * key_secrets[0][0] + address_sum(a, &key_secrets[0][1]);
+	__u64 low = ports * key_secrets[1][0] + address_sum(a, &key_secrets[1][1]);
+
+	if (b) {
+		high += address_sum(b, &key_secrets[0][5]);
+		low += address_sum(b, &key_secrets[1][5]);
+	}
+	return high ^ low >> 32;
+}
+
+/*
+ * Key of what is recorded of a client's port at the service of that number. It depends on secrets
+ * of the node, so that senders can't choose packets whose keys are equal. Half of a mapped
  * address's second word is constant, so all that differs between IPv4 clients fits into a word. The
  * kernel hashes keys itself: they need no final avalanche.
  */
 static __always_inline __u64 record_key(__u32 number, const __u8 client[16], __be16 port)
 {
 	__u64 flow = (__u64)number << 16 | port;
-	const __u64 *words = (const __u64 *)client;
 
 	if (is_mapped(client))
-		return key_seed ^ words[1] ^ flow;
-	return hash_word(hash_word(key_seed, words[0]), words[1]) ^ flow;
+		return key_seed ^ ((const __u64 *)client)[1] ^ flow;
+	return address_key(flow, client, NULL);
 }

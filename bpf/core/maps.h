@@ -65,6 +65,27 @@ struct {
 	__type(value, struct backend);
 } backends SEC(".maps");
 
+/* Index 0 is that of unused slots. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct egress);
+} egress SEC(".maps");
+
+/*
+ * By the index of a backend: remote tunnel endpoint; with NAT the backend's address. Packets of L2
+ * DSR need none.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct address);
+} remotes SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -91,8 +112,8 @@ struct {
 } flows SEC(".maps");
 
 /*
- * The same for flows that have sent one packet only, and for those that the previous ring knows: a
- * flood of forged packets evicts only these.
+ * The same for flows whose client hasn't followed its first packet, and for those that the previous
+ * ring knows: a flood of forged packets evicts only these.
  */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -205,6 +226,17 @@ struct {
 	__type(value, __u64);
 } lookups SEC(".maps");
 
+/*
+ * By service number: theoretical arrival time of the next "too big" answer (answer/error.h). Servers'
+ * packets have number 0.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u64);
+} mtu_answers SEC(".maps");
+
 /* Fragmented packets of which the first fragment has been seen. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
@@ -213,12 +245,12 @@ struct {
 	__type(value, struct fragment_ports);
 } fragments SEC(".maps");
 
-/* `key_seed` and `vip_secrets`, for the next agent. */
+/* For the next agent. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 4);
+	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, __u64);
+	__type(value, struct secrets);
 } secrets SEC(".maps");
 
 /* Key of a direction to the NAT session (core/session.h): established and closing ones. */
@@ -249,6 +281,14 @@ struct {
 	__type(key, __u32);
 	__type(value, struct nat_session);
 } nat_fresh SEC(".maps");
+
+/* Whether the session of the processor's last datagram was in `nat_pending`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} nat_one_way SEC(".maps");
 
 /* By service number: the VIP, which becomes the source of packets from servers. */
 struct {

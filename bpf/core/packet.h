@@ -18,12 +18,6 @@ enum phase {
 	PHASE_DATAGRAM, /* UDP: any packet may be the first */
 };
 
-/* Whether the packet closes its connection. */
-enum closing {
-	CLOSING_FIN = 1 << 0, /* TCP: the sender is done */
-	CLOSING_RST = 1 << 1, /* TCP: the connection is aborted */
-};
-
 enum fragment_part {
 	FRAGMENT_NONE, /* the packet is whole */
 	FRAGMENT_FIRST,
@@ -49,9 +43,11 @@ struct packet {
 	__u8 phase; /* enum phase */
 	__u8 fragment; /* enum fragment_part */
 	__u8 quoted; /* an ICMP error */
-	__u8 closing; /* enum closing */
+	__u8 flags; /* of TCP: TCP_* */
 	__u8 routed; /* answers follow this node's routes (answer/reply.h) */
 	__u8 view; /* which one of the service's: a packet sees all of a change or nothing */
+	__u8 ecn; /* of a packet in a segment: congestion mark of the outer header (parse/decap.h) */
+	__u8 tcp_words; /* length of the TCP header, in units of 4 bytes */
 	__u8 pad;
 	__u16 quote; /* of an ICMP error: offset of the quoted transport header in the IP packet */
 	__u32 length; /* of the IP packet, header included */

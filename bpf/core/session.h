@@ -17,6 +17,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/address.h"
+#include "core/backend.h"
 #include "core/config.h"
 #include "core/hash.h"
 #include "core/maps.h"
@@ -74,18 +75,45 @@ static __always_inline __u8 session_protocol(const struct nat_session *s)
 	return s->state < NAT_ONE_WAY ? IPPROTO_TCP : IPPROTO_UDP;
 }
 
-/* Whether the session belongs into `nat_sessions`. */
-static __always_inline int is_confirmed(const struct nat_session *s)
+/* Whether both sides of a session in that state have sent packets. */
+static __always_inline int is_confirmed(__u8 state)
 {
-	return s->state == NAT_ESTABLISHED || s->state == NAT_TWO_WAY;
+	return state == NAT_ESTABLISHED || state == NAT_TWO_WAY;
 }
 
-/* The entry with that key, or NULL. */
+/*
+ * The entry with that key, or NULL. Entries move from `nat_pending` only, so one that moves between
+ * the two look-ups is found.
+ */
 static __always_inline struct nat_session *find_session(__u64 key)
 {
-	struct nat_session *s = bpf_map_lookup_elem(&nat_sessions, &key);
+	struct nat_session *s = bpf_map_lookup_elem(&nat_pending, &key);
 
-	return s ? s : bpf_map_lookup_elem(&nat_pending, &key);
+	return s ? s : bpf_map_lookup_elem(&nat_sessions, &key);
+}
+
+/* The entry of a packet with that key, or NULL. Most but SYNs belong to a session that has moved. */
+static __always_inline struct nat_session *packet_session(const struct packet *p, __u64 key)
+{
+	struct nat_session *s = NULL;
+
+	if (p->phase != PHASE_OPENING)
+		s = bpf_map_lookup_elem(&nat_sessions, &key);
+	return s ? s : find_session(key);
+}
+
+/* The same for a client's datagram, of which many follow each other without an answer. */
+static __always_inline struct nat_session *datagram_session(const struct packet *p, __u64 key)
+{
+	struct nat_session *s;
+	__u32 zero = 0, *one_way = bpf_map_lookup_elem(&nat_one_way, &zero);
+
+	if (!one_way)
+		return NULL;
+	s = *one_way ? find_session(key) : packet_session(p, key);
+	if (s)
+		*one_way = s->flags & NAT_PENDING;
+	return s;
 }
 
 /* Inserts an entry into its table. Returns 0, or an error if there is one with that key. */
@@ -111,13 +139,11 @@ static __always_inline __u64 reply_key(const __u8 server[16], __be16 server_port
 {
 	const __u64 *from = (const __u64 *)server, *to = (const __u64 *)snat;
 	__u64 ports = (__u64)protocol << 32 | (__u32)server_port << 16 | snat_port;
-	__u64 hash = hash_word(~key_seed, ports);
 
+	if (from[0] | to[0])
+		return address_key(ports, server, snat);
 	/* The addresses of two mapped ones are one word. */
-	if (!(from[0] | to[0]))
-		return hash_word(hash, from[1] ^ to[1] >> 32);
-	hash = hash_word(hash_word(hash, from[0]), to[0]);
-	return hash_word(hash_word(hash, from[1]), to[1]);
+	return hash_word(hash_word(~key_seed, ports), from[1] ^ to[1] >> 32);
 }
 
 /* Key of the session of a packet from a server. */
@@ -126,7 +152,7 @@ static __always_inline __u64 packet_reply_key(const struct packet *p)
 	return reply_key(p->source, p->source_port, p->vip.address, p->vip.port, p->vip.protocol);
 }
 
-/* Key of the entry of a session with backend `server` for its packets. */
+/* Key of the entry of a session for packets of the server with that address. */
 static __always_inline __u64 session_reply_key(const struct nat_session *s, const __u8 server[16])
 {
 	return reply_key(server, s->server_port, s->snat, s->snat_port, session_protocol(s));
@@ -167,7 +193,7 @@ static __always_inline struct backend *session_backend(const struct view *view, 
 /* Reference to a backend: slot, and generation << 16. */
 static __always_inline __u32 backend_ref(const struct view *view, const struct backend *b)
 {
-	return (b->index - view->backend_base) | (__u32)b->generation << 16;
+	return (backend_index(b) - view->backend_base) | (__u32)b->generation << 16;
 }
 
 /* Scratch space for a new entry. */
@@ -194,7 +220,7 @@ static __always_inline const struct view *packet_view(const struct packet *p,
 /* The session of a packet from a server, or NULL. */
 static __always_inline struct nat_session *reply_session(const struct packet *p)
 {
-	struct nat_session *s = find_session(packet_reply_key(p));
+	struct nat_session *s = packet_session(p, packet_reply_key(p));
 
 	if (!s || !(s->flags & NAT_REPLY) || s->snat_port != p->vip.port ||
 	    s->server_port != p->source_port || session_protocol(s) != p->vip.protocol ||
@@ -207,7 +233,8 @@ static __always_inline struct nat_session *reply_session(const struct packet *p)
 static __always_inline struct nat_session *client_session(const struct packet *p, __u64 key,
 							  __u32 number)
 {
-	struct nat_session *s = find_session(key);
+	struct nat_session *s =
+		p->phase == PHASE_DATAGRAM ? datagram_session(p, key) : packet_session(p, key);
 
 	if (!s || s->flags & NAT_REPLY || s->service != number ||
 	    s->client_port != p->source_port || !same_address(s->client, p->source))
@@ -279,15 +306,16 @@ __noinline int confirm_entry(__u64 key)
 }
 
 /*
- * Deletes the client's entry of a session that has lost its port, unless another session has its
- * key.
+ * Deletes the client's entry of a session whose port the fresh session takes. The entry `s` may have
+ * been evicted and be another session's by now, with another port.
  */
 __noinline int drop_client_entry(const struct nat_session *s)
 {
-	struct nat_session *entry;
+	struct nat_session *entry, *fresh = fresh_session();
 	__u64 key;
 
-	if (!s)
+	if (!s || !fresh || s->snat_port != fresh->snat_port ||
+	    s->server_port != fresh->server_port || !same_address(s->snat, fresh->snat))
 		return -1;
 	key = session_client_key(s);
 	entry = find_session(key);

@@ -58,6 +58,16 @@ enum vip_number {
 
 #define VIP_PLACES 32
 
+/* Words of a key's input: one for ports, and four for each of two addresses (core/hash.h). */
+#define KEY_WORDS 9
+
+/* This node's secrets (core/config.h). */
+struct secrets {
+	__u64 key_seed;
+	__u64 key_secrets[2][KEY_WORDS];
+	__u64 vip_secrets[6];
+};
+
 /* The address of one or more VIPs, regardless of ports. */
 struct address_key {
 	__u8 address[16];
@@ -85,7 +95,8 @@ enum address_flag {
 
 /*
  * A peer: a balancer that shares services with this node (parse/peer.h). It is identified by its
- * MAC address with L2 DSR, and by the address of its tunnel endpoint with the other modes.
+ * MAC address with L2 DSR and DSR, and by the address of its tunnel endpoint with the other modes.
+ * With DSR only nodes with backends are peers.
  */
 struct peer_key {
 	__u8 address[16]; /* a MAC address is followed by zeros */
@@ -104,7 +115,9 @@ enum rate {
 	RATE_UNREACHABLE,
 	RATE_RESET,
 	RATE_LOOKUP, /* a packet sent to the next peer (translate/lookup.h) */
-	RATE_RECORD, /* a new record of a flow or client (pick/flow.h) */
+	RATE_RECORD, /* a new record of a flow (pick/flow.h) */
+	RATE_CONFIRM, /* a record moved to `flows` */
+	RATE_CLIENT, /* a new record of a client (pick/client.h) */
 	RATE_ECHO,
 	RATE_QUOTED, /* an ICMP error, forwarded to the server whose packet it quotes */
 	RATE_COUNT,
@@ -114,6 +127,7 @@ enum rate {
 #define ANSWER_INTERVAL_NS 1000000ull
 #define RATE_BURST_NS 1000000000ull
 #define QUOTED_INTERVAL_NS 100000ull /* 10000 per second and processor */
+#define TOO_BIG_INTERVAL_NS 100000ull /* the same; 1000 per second and service */
 
 /* Identifies the fragments of one packet (RFC 791, section 3.2; RFC 8200, section 4.5). */
 struct fragment_key {
@@ -131,8 +145,9 @@ _Static_assert(sizeof(struct fragment_key) == 44, "fragment_key has no implicit 
 struct fragment_ports {
 	__be16 source_port;
 	__be16 port;
-	__u8 protocol;
+	__u8 protocol; /* 0: several packets have this identification */
 	__u8 pad[3];
+	__u32 seen; /* time of the first fragment; unit of flow.seen */
 };
 
 /* Packets and bytes of received frames. */
@@ -263,34 +278,41 @@ _Static_assert(sizeof(struct ring_chunk) == 64, "ring_chunk is one cache line");
 enum backend_flag {
 	BACKEND_USABLE = 1 << 0, /* its next hop is known; it may still have no ring entry */
 	BACKEND_HANDOVER =
-		1 << 1, /* with NAT: the kernel sends, through `ifindex` (nat_handover.bpf.c) */
+		1 << 1, /* with NAT: the kernel sends, through its interface (nat_handover.bpf.c) */
 	BACKEND_RELAY = 1 << 2, /* with DSR: on another node, to which packets are relayed */
 	BACKEND_KEEP_SOURCE = 1 << 3, /* with DSR: on this node, where the client's address stays */
 	BACKEND_LOCAL = 1 << 4, /* this node itself: packets are passed to its kernel */
 	BACKEND_NEW_FLOWS =
-		1 << 5, /* with VIEW_REMEMBER_CLIENTS: it takes new flows, as its weight isn't 0 */
+		1 << 5, /* it takes new flows: it is in the service, and its weight isn't 0 */
 };
 
 /*
- * A backend of one service, with everything that is written into a packet. It keeps its slot as
- * long as a ring or a flow may refer to it. One cache line.
+ * A backend of one service. It keeps its slot as long as a ring or a flow may refer to it. Four of
+ * them are a cache line; the rest of what is written into a packet is in `egress`, which few have
+ * of their own, and in `remotes`.
  */
 struct backend {
 	__u8 destination[6]; /* MAC address of the next hop */
-	__u8 source[6]; /* MAC address of the egress interface */
-	__u16 vlan; /* id, host order; 0: untagged */
-	__u16 mtu; /* towards the backend, tunnel header included */
-	__u32 ifindex; /* egress interface */
+	__u16 egress; /* index of its egress */
 	__u32 stats; /* index of its counter in `backend_stats`: chunk * TRAFFIC_CHUNK + entry */
 	__u16 generation; /* distinguishes successive backends of the slot */
-	__u8 forward; /* enum forward */
 	__u8 flags; /* BACKEND_* */
-	__u32 index; /* of the backend in `backends` and `backend_details` */
-	__u8 remote[16]; /* remote tunnel endpoint; with NAT the backend's address */
+	__u8 pad;
+};
+_Static_assert(sizeof(struct backend) == 16, "a backend's index is its distance from the first");
+
+/* How packets leave towards backends, which share it. Two of them are a cache line. */
+struct egress {
+	__u8 source[6]; /* MAC address of the interface */
+	__u16 vlan; /* id, host order; 0: untagged */
+	__u32 ifindex;
+	__u16 mtu; /* the largest packet of a client, which a tunnel header makes longer */
+	__u8 forward; /* enum forward */
+	__u8 pad;
 	__u8 local
 		[16]; /* local tunnel endpoint; with NAT this node's address towards the backend */
 };
-_Static_assert(sizeof(struct backend) == 64, "backend is one cache line");
+_Static_assert(sizeof(struct egress) == 32, "egress has no implicit padding");
 
 /* The rarely needed part of a backend, at the same index. */
 struct backend_detail {
@@ -306,8 +328,8 @@ _Static_assert(sizeof(struct backend_detail) == 48, "backend_detail has no impli
 enum flow_open {
 	FLOW_OPENING, /* only SYNs, or one datagram, have come */
 	FLOW_OPEN,
-	FLOW_OLDER, /* older than the change of its ring entry, which names its backend too */
-	FLOW_REOPENED, /* a SYN has come for an open flow (pick/flow.h) */
+	FLOW_OLDER, /* without a SYN: the present or the previous ring names its backend too */
+	FLOW_REOPENED, /* a SYN has come, and the flow's backend takes no new flows */
 };
 
 /* A recorded flow. */
@@ -318,11 +340,11 @@ struct flow {
 	__u32 place; /* upper half of the hash that selects the ring entry */
 	__u8 client[16];
 	__be16 port; /* the client's */
-	__u8 closing; /* the client has sent FIN or RST, and no SYN since */
+	__u8 closing; /* the client has sent FIN or RST with the right sequence number */
 	__u8 open; /* enum flow_open */
 	__u32 opening; /* with FLOW_REOPENED: the backend of the latest SYN */
-	__be32 opening_seq; /* and its sequence number */
-	__u32 pad;
+	__u32 opening_seq; /* of the latest SYN, with FLOW_OPENING and FLOW_REOPENED */
+	__u32 next; /* the client's next sequence number (RFC 9293: SND.NXT) */
 };
 _Static_assert(sizeof(struct flow) == 48, "flow has no implicit padding");
 
@@ -462,8 +484,9 @@ struct client {
 	__u32 service; /* number */
 	__u32 backend; /* slot, and generation << 16: one store */
 	__u64 seen; /* time of the latest flow: CLOCK_MONOTONIC in ns, up to CLIENT_TOUCH late */
+	__u8 address[16];
 };
-_Static_assert(sizeof(struct client) == 16, "client has no implicit padding");
+_Static_assert(sizeof(struct client) == 32, "client has no implicit padding");
 
 /* The backend with a QUIC server ID. */
 struct server {

@@ -27,21 +27,26 @@ static __always_inline int same_vip(const struct vip_key *a, const struct vip_ke
 /*
  * The first place of a VIP: the upper bits of a sum of products with secrets, so that no choice of
  * VIPs keeps another one out (Dietzfelbinger, "Universal hashing and k-wise independence via
- * integer arithmetic without primes", STACS 1996).
+ * integer arithmetic without primes", STACS 1996). Words have half the length of the products: the
+ * upper bits of longer ones would depend on a few bits of a secret only. The constant words of
+ * mapped addresses are left out.
  */
-static __always_inline __u32 vip_home(const struct vip_key *vip)
+static __always_inline __u32 vip_home(const struct vip_key *vip, int ipv4)
 {
-	const __u64 *words = (const __u64 *)vip;
+	const __u32 *words = (const __u32 *)vip;
+	__u64 sum =
+		words[3] * vip_secrets[3] + words[4] * vip_secrets[4] + words[5] * vip_secrets[5];
 
-	return (words[0] * vip_secrets[0] + words[1] * vip_secrets[1] +
-		words[2] * vip_secrets[2]) >>
-	       vip_shift;
+	if (!ipv4)
+		sum += words[0] * vip_secrets[0] + words[1] * vip_secrets[1] +
+		       words[2] * vip_secrets[2];
+	return sum >> vip_shift;
 }
 
 /* Returns the number of the packet's service, or VIP_UNUSED if there is none. */
 static __always_inline __u32 service_number(const struct packet *p)
 {
-	__u32 home = vip_home(&p->vip);
+	__u32 home = vip_home(&p->vip, p->ipv4);
 
 	for (__u32 i = 0; i < VIP_PLACES; i++) {
 		__u32 key = (home + i) & vip_mask;

@@ -49,11 +49,11 @@ static __always_inline long find_client_route(void *ctx, const struct vip_key *v
 	return find_route(ctx, vip->address, client, fib);
 }
 
-/* Egress interface and link-layer header of packets to the client. */
+/* Egress interface and link-layer header of packets to the client. The addresses are aligned. */
 struct path {
 	__u8 destination[ETH_ALEN];
-	__u8 source[ETH_ALEN];
 	__u16 vlan; /* id, host order; 0: untagged */
+	__u8 source[ETH_ALEN];
 	__u16 pad;
 	__u32 ifindex;
 };
@@ -61,8 +61,8 @@ struct path {
 /* The reverse of the path of the client's packets. */
 static __always_inline void reverse_path(const struct nat_session *s, struct path *path)
 {
-	__builtin_memcpy(path->destination, s->router_mac, ETH_ALEN);
-	__builtin_memcpy(path->source, s->local_mac, ETH_ALEN);
+	copy_mac(path->destination, s->router_mac);
+	copy_mac(path->source, s->local_mac);
 	path->vlan = s->vlan;
 	path->ifindex = s->ifindex;
 }
@@ -75,8 +75,8 @@ static __always_inline int read_path(struct xdp_md *ctx, const struct packet *p,
 
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return -1;
-	__builtin_memcpy(s->router_mac, eth->h_source, ETH_ALEN);
-	__builtin_memcpy(s->local_mac, eth->h_dest, ETH_ALEN);
+	copy_mac(s->router_mac, eth->h_source);
+	copy_mac(s->local_mac, eth->h_dest);
 	s->vlan = bpf_ntohs(p->tci) & VLAN_ID_MASK;
 	s->ifindex = ctx->ingress_ifindex;
 	return 0;
@@ -87,11 +87,9 @@ static __always_inline int is_rerouted(struct xdp_md *ctx, const struct packet *
 				       const struct nat_session *s)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
-	const __u16 *x = (const __u16 *)s->router_mac, *y;
 
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return 0;
-	y = (const __u16 *)eth->h_source;
-	return x[0] != y[0] || x[1] != y[1] || x[2] != y[2] ||
+	return !same_mac(s->router_mac, eth->h_source) ||
 	       s->vlan != (bpf_ntohs(p->tci) & VLAN_ID_MASK) || s->ifindex != ctx->ingress_ifindex;
 }

@@ -72,7 +72,9 @@ static __always_inline enum port_claim available(const struct nat_session *s, __
 	return PORT_TAKEN;
 }
 
-/* Replaces the entry of another session by `s`. Of several processors one succeeds. */
+/*
+ * Replaces the entry of another session with the backend by `s`. Of several processors one succeeds.
+ */
 static __always_inline int take_over(__u64 key, struct nat_session *other,
 				     const struct nat_session *s, __u32 now)
 {
@@ -95,11 +97,13 @@ __noinline int claim_port(const struct backend *b, __u32 most)
 	struct nat_session *s = fresh_session(), *other;
 	enum port_claim claim = PORT_CLAIMED;
 	__u32 now = nat_time();
+	const __u8 *server;
 	__u64 key;
 
-	if (!s || !b)
+	server = b ? remote_of(b) : NULL;
+	if (!s || !server)
 		return PORT_TAKEN;
-	key = session_reply_key(s, b->remote);
+	key = session_reply_key(s, server);
 	other = find_session(key);
 	if (other && !is_over(other, now))
 		claim = available(other, now);
@@ -118,26 +122,31 @@ __noinline int claim_port(const struct backend *b, __u32 most)
  */
 static __always_inline int keeps_source(const struct nat_session *s, const struct backend *b)
 {
-	return b->flags & BACKEND_KEEP_SOURCE && !same_address(s->client, b->remote);
+	const __u8 *server = remote_of(b);
+
+	return b->flags & BACKEND_KEEP_SOURCE && server && !same_address(s->client, server);
 }
 
 /* Sets the SNAT address and port of the fresh session to the nth combination for the backend. */
 static __always_inline int choose_port(const struct backend *b, __u32 n)
 {
-	__u32 addresses = is_mapped(b->remote) ? nat_ipv4_addresses : nat_ipv6_addresses;
-	__u32 first = is_mapped(b->remote) ? 0 : NAT_ADDRESSES, key;
+	const struct egress *out = egress_of(b);
+	const __u8 *server = remote_of(b);
 	struct nat_session *s = fresh_session();
+	__u32 addresses, first, key;
 	struct address *address;
 
-	if (!s)
+	if (!s || !out || !server)
 		return -1;
+	addresses = is_mapped(server) ? nat_ipv4_addresses : nat_ipv6_addresses;
+	first = is_mapped(server) ? 0 : NAT_ADDRESSES;
 	s->snat_port = bpf_htons(nat_first_port + n % nat_ports);
 	if (keeps_source(s, b)) {
 		__builtin_memcpy(s->snat, s->client, sizeof(s->snat));
 		return 0;
 	}
 	if (!addresses) {
-		__builtin_memcpy(s->snat, b->local, sizeof(s->snat));
+		__builtin_memcpy(s->snat, out->local, sizeof(s->snat));
 		return 0;
 	}
 	key = first + n / nat_ports % addresses;
@@ -164,15 +173,16 @@ static __always_inline int kept_source(const struct nat_session *s)
 static __always_inline int keep_source(const struct backend *b)
 {
 	struct nat_session *s = fresh_session(), *same;
+	const __u8 *server = remote_of(b);
 	__u64 key;
 
-	if (!s)
+	if (!s || !server)
 		return -1;
 	__builtin_memcpy(s->snat, s->client, sizeof(s->snat));
 	s->snat_port = s->client_port;
 	if (claim_port(b, PORT_CLOSING) == PORT_CLAIMED)
 		return 0;
-	key = session_reply_key(s, b->remote);
+	key = session_reply_key(s, server);
 	same = find_session(key);
 	if (!same || !same_session(same, s))
 		return -1;
@@ -184,8 +194,8 @@ static __always_inline int keep_source(const struct backend *b)
 
 /*
  * Allocates an address and a port for the fresh session and inserts it, as an entry for packets
- * from the server. The search starts at a position given by the flow's hash, so that a flow that
- * returns gets the same port again. A small range is searched linearly. In a large one, steps
+ * from the server. The search starts at a position given by a hash of the client's key, so that a
+ * flow that returns gets the same port again. A small range is searched linearly. In a large one, steps
  * depend on the flow and increase: constant steps could divide the number of ports and visit few of
  * them. In a flood most ports are of sessions that aren't confirmed, and the search ends early.
  * Returns 0, or -1 if no port is available.

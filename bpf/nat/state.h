@@ -5,6 +5,9 @@
  * acknowledged the server's answer with the right number. A RST counts if its sequence number is
  * what the other side has acknowledged (RFC 5961, section 3.2); with another one, the session goes
  * on until its port is needed.
+ *
+ * Flags aren't changed atomically: of the FINs of both sides, if they come at the same moment on two
+ * processors, one may be lost. If it is in neither entry, the session stays until its idle timeout.
  */
 #pragma once
 
@@ -88,11 +91,11 @@ static __always_inline void store_ack(struct nat_session *s, const struct segmen
 
 /* The state after a packet from the client, and the entry's flags. */
 static __always_inline __u8 after_client(const struct nat_session *s, const struct segment *t,
-					 const struct backend *b, __u8 *flags)
+					 const __u8 server[16], __u8 *flags)
 {
 	*flags = flags_after(s, t, NAT_FIN_CLIENT);
 	if (t->flags & TCP_RST) {
-		if (is_acked(session_reply_key(s, b->remote), t))
+		if (is_acked(session_reply_key(s, server), t))
 			return NAT_CLOSING;
 		*flags |= NAT_RESET;
 	}
@@ -125,17 +128,23 @@ enum followed {
 	SESSION_MOVED, /* to `nat_sessions`: the entry has to be looked up again */
 };
 
+/* Whether a session that has that state now moves to `nat_sessions`. */
+static __always_inline int moves(const struct nat_session *s, __u8 state)
+{
+	return s->flags & NAT_PENDING && is_confirmed(state);
+}
+
 /*
- * Updates the session's other entry at `other`. Both move if the session is confirmed now. The
- * entry of a lost session is deleted.
+ * Updates the session's other entry at `other`. Both move if `move` is set. The entry of a lost
+ * session is deleted.
  */
-static __always_inline int sync_entries(struct nat_session *s, __u64 key, __u64 other)
+static __always_inline int sync_entries(struct nat_session *s, __u64 key, __u64 other, int move)
 {
 	if (sync_session(other, s)) {
 		delete_entry(key);
 		return SESSION_LOST;
 	}
-	if (!(s->flags & NAT_PENDING) || !is_confirmed(s))
+	if (!move)
 		return SESSION_STAYS;
 	confirm_entry(other);
 	confirm_entry(key);
@@ -149,11 +158,14 @@ static __always_inline int sync_entries(struct nat_session *s, __u64 key, __u64 
 static __always_inline int is_steady(struct xdp_md *ctx, const struct packet *p,
 				     struct nat_session *s, __u32 now)
 {
+	int repeated = p->phase == PHASE_OPENING && s->state == NAT_OPENING;
 	struct segment t = {};
 
 	read_segment(ctx, p, &t);
-	if ((!is_confirmed(s) && s->state != NAT_ONE_WAY) || s->flags & NAT_RESET ||
-	    t.flags & (TCP_FIN | TCP_SYN | TCP_RST) || now - s->seen > NAT_TOUCH ||
+	if (!repeated &&
+	    ((!is_confirmed(s->state) && s->state != NAT_ONE_WAY) || t.flags & TCP_SYN))
+		return 0;
+	if (s->flags & NAT_RESET || t.flags & (TCP_FIN | TCP_RST) || now - s->seen > NAT_TOUCH ||
 	    is_rerouted(ctx, p, s))
 		return 0;
 	if (!tracing)
@@ -170,26 +182,29 @@ __noinline int follow_client(struct xdp_md *ctx, const struct packet *p, struct 
 {
 	__u32 now = nat_time();
 	struct segment t = {};
+	const __u8 *server = b ? remote_of(b) : NULL;
+	int rerouted, move;
 	__u8 state, flags;
-	int rerouted;
 
-	if (!p || !s || !b)
+	if (!p || !s || !server)
 		return SESSION_LOST;
 	read_segment(ctx, p, &t);
 	rerouted = is_rerouted(ctx, p, s);
-	state = after_client(s, &t, b, &flags);
+	state = after_client(s, &t, server, &flags);
 	if (tracing)
 		return SESSION_STAYS;
 	if (state >= NAT_ESTABLISHED)
 		store_ack(s, &t);
-	if (state == s->state && flags == s->flags && !rerouted && now - s->seen <= NAT_TOUCH)
+	move = moves(s, state);
+	if (state == s->state && flags == s->flags && !rerouted && !move &&
+	    now - s->seen <= NAT_TOUCH)
 		return SESSION_STAYS;
 	s->state = state;
 	s->flags = flags;
 	s->seen = now;
 	if (rerouted)
 		read_path(ctx, p, s);
-	return sync_entries(s, session_client_key(s), session_reply_key(s, b->remote));
+	return sync_entries(s, session_client_key(s), session_reply_key(s, server), move);
 }
 
 /* Reports a refused connection to the agent. */
@@ -215,6 +230,7 @@ static __always_inline int find_server_reply(const struct packet *p, struct serv
 	struct nat_session *s = reply_session(p);
 	const struct view *view;
 	struct service *service;
+	const __u8 *server;
 	struct backend *b;
 	__u32 number;
 
@@ -227,7 +243,8 @@ static __always_inline int find_server_reply(const struct packet *p, struct serv
 		return -1;
 	view = active_view(service);
 	b = session_backend(view, s->backend);
-	if (!b || !same_address(b->remote, p->source))
+	server = b ? remote_of(b) : NULL;
+	if (!server || !same_address(server, p->source))
 		return -1;
 	a->session = s;
 	a->key = packet_reply_key(p);
@@ -245,6 +262,7 @@ __noinline int follow_server(struct nat_session *s, const struct segment *t, __u
 {
 	__u32 now = nat_time();
 	__u8 state, flags;
+	int move;
 
 	if (!s || !t)
 		return SESSION_LOST;
@@ -254,14 +272,15 @@ __noinline int follow_server(struct nat_session *s, const struct segment *t, __u
 	store_ack(s, t);
 	if (t->flags & TCP_SYN)
 		expect_ack(session_client_key(s), t);
-	if (state == s->state && flags == s->flags && now - s->seen <= NAT_TOUCH)
+	move = moves(s, state);
+	if (state == s->state && flags == s->flags && !move && now - s->seen <= NAT_TOUCH)
 		return SESSION_STAYS;
 	if (view_flags & VIEW_PASSIVE && s->state == NAT_OPENING && t->flags & TCP_RST)
 		report_refusal(s);
 	s->state = state;
 	s->flags = flags;
 	s->seen = now;
-	return sync_entries(s, key, session_client_key(s));
+	return sync_entries(s, key, session_client_key(s), move);
 }
 
 /* Updates the session of a server's packet. Returns 0, or -1 if it is lost. */

@@ -168,32 +168,35 @@ static __always_inline int merge_ecn(__u8 inner, __u8 outer)
 	return outer;
 }
 
-/* Gives the inner packet the mark. Returns 0, or -1 if it has to be dropped. */
-static __always_inline int copy_ecn(void *start, void *end, const struct tunnel *t)
+/*
+ * Merges the outer header's mark into the inner packet. Returns the packet's mark, or -1 if it has
+ * to be dropped.
+ */
+static __always_inline int copy_ecn(void *start, void *end, int ipv4, __u8 outer)
 {
 	struct iphdr *ip = start;
 	struct ipv6hdr *ip6 = start;
 	__u16 *word = start, before; /* IPv4: version, length, type of service */
 	int mark;
 
-	if (t->proto == bpf_htons(ETH_P_IP)) {
+	if (ipv4) {
 		if (start + sizeof(*ip) > end)
 			return -1;
-		mark = merge_ecn(ip->tos & ECN_MASK, t->ecn);
+		mark = merge_ecn(ip->tos & ECN_MASK, outer);
 		if (mark < 0)
 			return -1;
 		before = *word;
 		ip->tos = (ip->tos & ~ECN_MASK) | mark;
 		ip->check = adjust_checksum(ip->check, change_word(before, *word));
-		return 0;
+		return mark;
 	}
 	if (start + sizeof(*ip6) > end)
 		return -1;
-	mark = merge_ecn(ip6->flow_lbl[0] >> 4 & ECN_MASK, t->ecn);
+	mark = merge_ecn(ip6->flow_lbl[0] >> 4 & ECN_MASK, outer);
 	if (mark < 0)
 		return -1;
 	ip6->flow_lbl[0] = (ip6->flow_lbl[0] & ~(ECN_MASK << 4)) | mark << 4;
-	return 0;
+	return mark;
 }
 
 enum decapped {
@@ -220,5 +223,7 @@ static __always_inline enum decapped decap(struct xdp_md *ctx, const struct tunn
 		return DECAP_FAILED;
 	link.h_proto = t->proto;
 	*eth = link;
-	return copy_ecn(eth + 1, end, t) ? DECAP_CONGESTED : DECAP_DONE;
+	if (copy_ecn(eth + 1, end, t->proto == bpf_htons(ETH_P_IP), t->ecn) < 0)
+		return DECAP_CONGESTED;
+	return DECAP_DONE;
 }

@@ -18,6 +18,7 @@
 #include "core/maps.h"
 #include "core/stats.h"
 #include "core/types.h"
+#include "parse/decap.h"
 #include "parse/parse.h"
 
 /* Whether a parsed packet is for a tunnel endpoint of this node. */
@@ -93,8 +94,26 @@ static __noinline enum counter parse_overlay(struct xdp_md *ctx, struct packet *
 		return COUNTER_PASS_TRUNCATED;
 	p->overlay = outer + sizeof(*eth);
 	p->proto = eth->h_proto;
+	p->ecn = p->tos & ECN_MASK;
 	exit = parse_ip(ctx, eth + 1, end, p);
 	if (exit == COUNTER_COUNT && p->overlay + p->length > whole)
 		return COUNTER_PASS_MALFORMED;
 	return exit;
+}
+
+/*
+ * Gives a packet of a segment the congestion mark of its outer header, which will be removed.
+ * Returns 0, or -1 if it has to be dropped.
+ */
+__noinline int merge_outer_ecn(struct xdp_md *ctx, struct packet *p)
+{
+	int mark;
+
+	if (!p)
+		return -1;
+	mark = copy_ecn(packet_at(ctx, p, 0), (void *)(long)ctx->data_end, p->ipv4, p->ecn);
+	if (mark < 0)
+		return -1;
+	p->tos = (p->tos & ~ECN_MASK) | mark;
+	return 0;
 }

@@ -31,11 +31,11 @@ static __always_inline int is_peer(const struct peer_key *key, enum peer role)
 	return found && *found == role;
 }
 
-/* Whether the frame is from a peer that shares services by L2 DSR. */
-static __noinline int is_from_peer(struct xdp_md *ctx)
+/* Whether the frame is from a peer of services with that enum forward, L2 DSR or DSR. */
+static __noinline int is_from_peer(struct xdp_md *ctx, __u32 forward)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
-	struct peer_key key = { .forward = FORWARD_L2DSR };
+	struct peer_key key = { .forward = forward };
 
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return 0;

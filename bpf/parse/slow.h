@@ -9,12 +9,68 @@
 #pragma once
 
 #include <linux/bpf.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
 
+#include <bpf/bpf_helpers.h>
+
+#include "core/address.h"
+#include "core/config.h"
 #include "core/exit.h"
 #include "core/limit.h"
+#include "core/maps.h"
 #include "core/packet.h"
+#include "core/types.h"
+#include "core/vip.h"
 #include "parse/fragment.h"
 #include "parse/ip.h"
+
+/*
+ * Whether the list denies the sender of an ICMP error, whose `source` is the quoted client. It may
+ * be any router on the path to the client, so a list of allowed clients doesn't matter.
+ */
+static __always_inline int sender_denied(struct xdp_md *ctx, const struct packet *p, __u32 list)
+{
+	struct source_key key = { .prefix_length = SOURCE_KEY_BITS, .list = list };
+	void *end = (void *)(long)ctx->data_end;
+	struct ipv6hdr *ip6;
+	struct iphdr *ip;
+	enum access *access;
+
+	ip = packet_at(ctx, p, 0);
+	ip6 = (void *)ip;
+	if (p->ipv4 && (void *)(ip + 1) <= end)
+		map_ipv4(key.address, ip->saddr);
+	else if (!p->ipv4 && (void *)(ip6 + 1) <= end)
+		__builtin_memcpy(key.address, &ip6->saddr, sizeof(key.address));
+	access = bpf_map_lookup_elem(&sources, &key);
+	return !access || *access == ACCESS_DENIED;
+}
+
+/*
+ * Whether an ICMP error may be forwarded to a server. Returns COUNTER_COUNT, also if it is for none,
+ * or the exit. Denied senders don't use up what other senders may send.
+ */
+__noinline enum counter admit_error(struct xdp_md *ctx, const struct packet *p)
+{
+	struct service *service;
+	struct view *view;
+	__u32 number, active;
+
+	if (!p || !has_service(p))
+		return COUNTER_COUNT;
+	number = service_number(p);
+	service = bpf_map_lookup_elem(&services, &number);
+	if (feature_sources && number != VIP_UNUSED && service) {
+		active = *(volatile __u16 *)&service->active & 1;
+		view = &service->view[active];
+		if (view->flags & VIEW_SOURCES && sender_denied(ctx, p, service->sources[active]))
+			return COUNTER_DROP_SOURCE_DENIED;
+	}
+	/* Servers get no more errors than hosts send (RFC 4443, section 2.4 (f)). */
+	return within_limit(RATE_QUOTED, QUOTED_INTERVAL_NS) ? COUNTER_COUNT
+							     : COUNTER_DROP_ANSWER_LIMIT;
+}
 
 /*
  * Addresses have been parsed. Returns COUNTER_COUNT if the packet may be for a VIP, else the exit.
@@ -32,11 +88,7 @@ __noinline enum counter parse_slow(struct xdp_md *ctx, struct packet *p)
 	if (payload.fragment == FRAGMENT_LATER)
 		return find_fragment(p, &payload);
 	exit = parse_payload(ctx, &payload, p);
-	if (exit == COUNTER_COUNT && p->fragment)
+	if (exit == COUNTER_COUNT && p->fragment && has_service(p))
 		record_fragment(p, &payload);
-	/* Servers get no more errors than hosts send (RFC 4443, section 2.4 (f)). */
-	if (exit == COUNTER_COUNT && p->quoted && has_service(p) &&
-	    !within_limit(RATE_QUOTED, QUOTED_INTERVAL_NS))
-		return COUNTER_DROP_ANSWER_LIMIT;
-	return exit;
+	return exit == COUNTER_COUNT && p->quoted ? admit_error(ctx, p) : exit;
 }

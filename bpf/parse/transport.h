@@ -41,7 +41,8 @@ static __always_inline enum counter parse_ports(void *start, void *end, __u32 he
 			return COUNTER_PASS_TRUNCATED;
 		p->phase = tcp->syn && !tcp->ack ? PHASE_OPENING : PHASE_OPEN;
 		p->seq = tcp->seq;
-		p->closing = tcp->fin | tcp->rst << 1; /* CLOSING_FIN, CLOSING_RST */
+		p->flags = ((__u8 *)tcp)[TCP_FLAGS];
+		p->tcp_words = tcp->doff;
 		size = sizeof(*tcp);
 	}
 	if (start + size > end || p->length < header + size)

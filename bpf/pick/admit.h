@@ -15,6 +15,7 @@
 #include "core/packet.h"
 #include "core/stats.h"
 #include "core/types.h"
+#include "parse/peer.h"
 
 /*
  * Whether the list allows the client: the longest matching prefix decides. Every list has a
@@ -95,16 +96,27 @@ static __noinline enum counter limit_new_flow(const struct packet *p, struct ser
 	return COUNTER_COUNT;
 }
 
+/*
+ * Whether limits count the packet. With DSR the first balancer counts a flow, and not the node of
+ * the backend once more: one that relayed it is a peer. A traced packet doesn't count either.
+ */
+static __always_inline int is_limited(struct xdp_md *ctx, const struct packet *p,
+				      const struct view *view)
+{
+	if (tracing || !(view->flags & VIEW_LIMITS) || p->phase == PHASE_OPEN || p->quoted)
+		return 0;
+	return !feature_dsr || !(view->flags & VIEW_DSR) || !is_from_peer(ctx, FORWARD_DSR);
+}
+
 /* Whether the client may use the service's view `active`. Returns COUNTER_COUNT, or the exit. */
-static __always_inline enum counter admit(const struct packet *p, struct service *service,
-					  const struct view *view, __u32 active, __u32 number)
+static __always_inline enum counter admit(struct xdp_md *ctx, const struct packet *p,
+					  struct service *service, const struct view *view,
+					  __u32 active, __u32 number)
 {
 	if (feature_sources && view->flags & VIEW_SOURCES &&
 	    !source_allowed(p, service->sources[active]))
 		return COUNTER_DROP_SOURCE_DENIED;
-	/* A traced packet doesn't count against the limits of live traffic. */
-	if (feature_limits && !tracing && view->flags & VIEW_LIMITS && p->phase != PHASE_OPEN &&
-	    !p->quoted)
+	if (feature_limits && is_limited(ctx, p, view))
 		return limit_new_flow(p, service, number);
 	return COUNTER_COUNT;
 }

@@ -11,6 +11,7 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "core/address.h"
 #include "core/config.h"
 #include "core/hash.h"
 #include "core/limit.h"
@@ -31,6 +32,16 @@ static __always_inline __u64 client_key(const struct packet *p, __u32 number)
 	return record_key(number, p->source, 0);
 }
 
+/* The packet's client, or NULL. Keys of two clients may be equal, and LRU elements are reused. */
+static __always_inline struct client *find_client(const struct packet *p, __u64 key, __u32 number)
+{
+	struct client *client = bpf_map_lookup_elem(&clients, &key);
+
+	return client && client->service == number && same_address(client->address, p->source)
+		       ? client
+		       : NULL;
+}
+
 /* Whether the client's idle timeout hasn't expired. The time of another processor may be ahead. */
 static __always_inline int is_remembered(const struct client *client, __u32 number, __u64 now)
 {
@@ -40,8 +51,9 @@ static __always_inline int is_remembered(const struct client *client, __u32 numb
 }
 
 /* Records the backend of a client's new flow. */
-static __always_inline void remember_client(__u64 key, __u32 number, struct client *known,
-					    const struct view *view, __u32 slot, __u64 now)
+static __always_inline void remember_client(const struct packet *p, __u64 key, __u32 number,
+					    struct client *known, const struct view *view,
+					    __u32 slot, __u64 now)
 {
 	struct backend *b = slot < view->slots ? backend_at(view, slot) : NULL;
 	struct client client = { .service = number, .seen = now };
@@ -52,8 +64,9 @@ static __always_inline void remember_client(__u64 key, __u32 number, struct clie
 	if (known) {
 		known->backend = client.backend;
 		known->seen = now;
-	} else if (within_limit(RATE_RECORD, record_interval)) {
-		bpf_map_update_elem(&clients, &key, &client, BPF_ANY);
+	} else if (within_limit(RATE_CLIENT, client_interval)) {
+		__builtin_memcpy(client.address, p->source, sizeof(client.address));
+		bpf_map_update_elem(&clients, &key, &client, BPF_NOEXIST);
 	}
 }
 
@@ -62,10 +75,11 @@ static __always_inline void move_client(const struct packet *p, const struct vie
 					__u32 number, const struct backend *b)
 {
 	__u64 key = client_key(p, number);
-	struct client *client = bpf_map_lookup_elem(&clients, &key);
+	struct client *client = find_client(p, key, number);
 
-	if (client && client->service == number && !tracing)
-		client->backend = (b->index - view->backend_base) | (__u32)b->generation << 16;
+	if (client && !tracing)
+		client->backend = (backend_index(b) - view->backend_base) | (__u32)b->generation
+										    << 16;
 }
 
 /*
@@ -77,14 +91,11 @@ static __always_inline __u32 client_slot(const struct packet *p, const struct vi
 					 __u32 number, __u32 slot)
 {
 	__u64 key = client_key(p, number);
-	struct client *client = bpf_map_lookup_elem(&clients, &key);
+	struct client *client = find_client(p, key, number);
 	struct backend *b = NULL;
 	__u64 now = bpf_ktime_get_coarse_ns();
 	__u32 ref = 0;
 
-	/* LRU elements can be reused for another key while they are read. */
-	if (client && client->service != number)
-		client = NULL;
 	if (client) {
 		ref = *(volatile const __u32 *)&client->backend;
 		b = usable_backend(view, ref);
@@ -93,7 +104,7 @@ static __always_inline __u32 client_slot(const struct packet *p, const struct vi
 		if (!b)
 			return slot;
 	} else if (!b || !(b->flags & BACKEND_NEW_FLOWS) || !is_remembered(client, number, now)) {
-		remember_client(key, number, client, view, slot, now);
+		remember_client(p, key, number, client, view, slot, now);
 		return slot;
 	} else if (!tracing && now - client->seen > CLIENT_TOUCH) {
 		client->seen = now;

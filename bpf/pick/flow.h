@@ -5,10 +5,10 @@
  * record, or the previous ring, gives the backend on which the flow began. All other flows are on
  * the backend of their ring entry.
  *
- * A record begins in `flows_pending`. It moves to `flows` with the flow's second packet, if the
- * flow began after the change: nothing else knows its backend. When there are too many new flows,
- * they aren't recorded; their connections begin on the previous ring's backend, where their later
- * packets go without a record.
+ * A record begins in `flows_pending`. If the flow began after the change, nothing else knows its
+ * backend, and the record moves to `flows` with the second datagram, or with a segment that follows
+ * the SYN. When there are too many new flows, they aren't recorded; their connections begin on the
+ * previous ring's backend, where their later packets go without a record.
  */
 #pragma once
 
@@ -16,6 +16,7 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "core/address.h"
 #include "core/config.h"
 #include "core/hash.h"
 #include "core/limit.h"
@@ -39,24 +40,43 @@ static __always_inline __u32 flow_time(void)
 	return bpf_ktime_get_coarse_ns() >> FLOW_TIME_SHIFT;
 }
 
-/* How far behind its SYN a client's segment may be to belong to the same connection. */
-#define FLOW_OPENING_WINDOW 65536
+/*
+ * Least time between a processor's moves of records to `flows`, which takes all processors together
+ * a minute to fill: SYNs with forged addresses may be followed by forged segments.
+ */
+#define CONFIRM_INTERVAL (20 * record_interval)
 
-/* Whether the packet follows the SYN that came for an open flow. */
-static __always_inline int follows_syn(const struct packet *p, const struct flow *flow)
+/* How far a segment may be ahead of the client's last one, as others of it may have been lost. */
+#define FLOW_WINDOW 65536
+
+/* Whether the record is the flow's: keys of two flows may be equal, and LRU elements are reused. */
+static __always_inline int is_recorded(const struct packet *p, const struct flow *flow,
+				       __u32 number)
 {
-	return flow->open == FLOW_REOPENED && p->phase != PHASE_OPENING &&
-	       bpf_ntohl(p->seq) - bpf_ntohl(flow->opening_seq) < FLOW_OPENING_WINDOW;
+	return flow->service == number && flow->port == p->source_port &&
+	       same_address(flow->client, p->source);
 }
 
-/* The backend of a packet's record, or NULL if it isn't usable. */
-static __always_inline struct backend *recorded_backend(const struct packet *p,
-							const struct view *view,
-							const struct flow *flow, __u32 number)
+/* The sequence number after the segment (RFC 9293, section 3.4). */
+static __always_inline __u32 segment_end(const struct packet *p)
 {
-	if (flow->service != number)
-		return NULL;
-	if (follows_syn(p, flow))
+	__u32 payload = p->length - p->header - p->tcp_words * 4;
+
+	return bpf_ntohl(p->seq) + payload + !!(p->flags & (TCP_SYN | TCP_FIN));
+}
+
+/* Whether the packet follows the flow's latest SYN. */
+static __always_inline int follows_syn(const struct packet *p, const struct flow *flow)
+{
+	return (p->flags & (TCP_SYN | TCP_RST | TCP_ACK)) == TCP_ACK &&
+	       bpf_ntohl(p->seq) - flow->opening_seq - 1 < FLOW_WINDOW;
+}
+
+/* The backend of the flow's record, or NULL if it isn't usable. */
+static __always_inline struct backend *
+recorded_backend(const struct packet *p, const struct view *view, const struct flow *flow)
+{
+	if (flow->open == FLOW_REOPENED && follows_syn(p, flow))
 		return usable_backend(view, flow->opening);
 	return usable_backend(view, *(volatile const __u32 *)&flow->backend);
 }
@@ -84,35 +104,61 @@ static __always_inline __u32 unrecorded_slot(const struct packet *p, const struc
 }
 
 /*
- * Notes the backend of a SYN for an open flow: it may be forged, or begin a new connection from the
- * same port. The client's next segment decides.
+ * Notes the backend of a SYN for an open flow whose own backend takes no new flows: it may be
+ * forged, or begin a new connection from the same port. The client's next segment decides.
  */
 static __always_inline void reopen_flow(const struct packet *p, struct flow *flow, __u32 backend)
 {
 	if (tracing)
 		return;
 	flow->opening = backend;
-	flow->opening_seq = p->seq;
+	flow->opening_seq = bpf_ntohl(p->seq);
 	flow->open = FLOW_REOPENED;
 	flow->seen = flow_time();
 }
 
-/* Updates a record for a packet that isn't a SYN. */
+/*
+ * Follows the client's sequence numbers. FIN and RST count only with the right one, as others may
+ * be forged (RFC 5961, section 3), or one more: of the packets before, the first that was recorded
+ * may have been a keep-alive probe (RFC 9293, section 3.8.4). If other numbers follow, the flow is a
+ * later connection. Another processor may have a packet of the flow: only what this one changes is
+ * written.
+ */
+static __always_inline void follow_segment(const struct packet *p, struct flow *flow)
+{
+	__u32 seq = bpf_ntohl(p->seq), end = segment_end(p);
+
+	if (p->flags & (TCP_RST | TCP_FIN)) {
+		if (seq - flow->next <= 1 || (!(p->flags & TCP_RST) && end - 1 - flow->next <= 1))
+			flow->closing = 1;
+	} else if (flow->closing && seq - flow->next + FLOW_WINDOW > 2 * FLOW_WINDOW) {
+		flow->next = end;
+		flow->closing = 0;
+	} else if (end - flow->next - 1 < FLOW_WINDOW) {
+		flow->next = end;
+	}
+}
+
+/* Updates a record whose backend gets the packet. */
 static __always_inline void touch_flow(const struct packet *p, struct flow *flow)
 {
 	__u32 now = flow_time();
 
 	if (tracing)
 		return;
-	if (follows_syn(p, flow)) {
+	if (flow->open == FLOW_REOPENED && follows_syn(p, flow)) {
 		flow->backend = flow->opening;
+		flow->next = bpf_ntohl(p->seq);
 		flow->closing = 0;
 		flow->open = FLOW_OPEN;
-	} else if (flow->open == FLOW_OPENING) {
+	} else if (flow->open == FLOW_OPENING &&
+		   (p->phase == PHASE_DATAGRAM || follows_syn(p, flow))) {
+		flow->open = FLOW_OPEN;
+	} else if (flow->open == FLOW_REOPENED && p->phase == PHASE_OPENING) {
 		flow->open = FLOW_OPEN;
 	}
-	if (p->closing && !flow->closing)
-		flow->closing = 1;
+	if (p->phase == PHASE_OPEN && has_transport(p))
+		follow_segment(p, flow);
 	if (now - flow->seen > FLOW_TOUCH)
 		flow->seen = now;
 }
@@ -126,18 +172,9 @@ static __always_inline void confirm_flow(__u64 key, const struct flow *flow)
 		bpf_map_delete_elem(&flows_pending, &key);
 }
 
-/* The state of a flow without a record. */
-static __always_inline enum flow_open first_state(const struct packet *p, const struct view *view)
-{
-	if (p->phase != PHASE_OPEN)
-		return FLOW_OPENING;
-	return view->flags & VIEW_TRACK_ALL ? FLOW_OPEN : FLOW_OLDER;
-}
-
 /* Records the flow. Returns whether it had no record. */
-static __always_inline int record_flow(const struct packet *p, const struct view *view, __u64 hash,
-				       __u32 number, __u32 backend, struct flow *known,
-				       struct flow_stats *stats)
+static __always_inline int record_flow(const struct packet *p, __u64 hash, __u32 number,
+				       __u32 backend, struct flow *known, struct flow_stats *stats)
 {
 	struct flow flow = {
 		.service = number,
@@ -145,17 +182,21 @@ static __always_inline int record_flow(const struct packet *p, const struct view
 		.seen = flow_time(),
 		.place = hash >> 32,
 		.port = p->source_port,
-		.closing = !!p->closing,
-		.open = first_state(p, view),
+		.closing = !!(p->flags & TCP_FIN),
+		.open = p->phase == PHASE_OPEN ? FLOW_OLDER : FLOW_OPENING,
+		.opening_seq = bpf_ntohl(p->seq),
+		.next = segment_end(p),
 	};
 	__u64 key = record_key(number, p->source, p->source_port);
 
 	if (tracing)
 		return 0;
-	if (known && known->service == number) {
+	if (known) {
 		known->backend = backend;
 		known->closing = flow.closing;
 		known->open = flow.open;
+		known->opening_seq = flow.opening_seq;
+		known->next = flow.next;
 		known->seen = flow.seen;
 		return 0;
 	}
@@ -177,6 +218,18 @@ static __always_inline int begins_flow(const struct packet *p, const struct view
 	       (!(view->flags & VIEW_DSR) || b->flags & BACKEND_RELAY);
 }
 
+/*
+ * Whether the record's backend gets the packet. A SYN for an open flow may be forged: it goes there
+ * while the backend takes new flows, and the server decides (RFC 5961, section 4).
+ */
+static __always_inline int stays(const struct packet *p, const struct flow *flow,
+				 const struct backend *backend)
+{
+	if (p->phase != PHASE_OPENING)
+		return 1;
+	return flow->open && !flow->closing && backend->flags & BACKEND_NEW_FLOWS;
+}
+
 /* The backend of a flow on an unstable ring entry, or of a service that records all flows. */
 static __noinline struct backend *tracked_backend(const struct packet *p, const struct view *view,
 						  __u64 hash, __u32 number, __u32 entry)
@@ -185,36 +238,43 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	__u64 key = record_key(number, p->source, p->source_port);
 	struct flow *flow = bpf_map_lookup_elem(&flows, &key);
 	struct backend *backend = NULL;
-	int pending = !flow, recordable;
+	int pending = !flow, taken = 0, reopened, recordable;
 	__u32 slot, ref;
 
 	if (pending)
 		flow = bpf_map_lookup_elem(&flows_pending, &key);
-	trace_flow(flow);
-	if (p->phase != PHASE_OPENING) {
-		if (flow)
-			backend = recorded_backend(p, view, flow, number);
-		if (backend) {
-			trace_slot(backend->index - view->backend_base, TRACE_HIT);
-			touch_flow(p, flow);
-			if (pending && flow->open == FLOW_OPEN && !tracing)
-				confirm_flow(key, flow);
-			if (stats)
-				stats->hits += 1;
-			return backend;
-		}
-		if (stats)
-			stats->misses += 1;
+	if (!flow) { /* another processor may have moved it between the two look-ups */
+		flow = bpf_map_lookup_elem(&flows, &key);
+		pending = !flow;
 	}
-	recordable = flow || within_limit(RATE_RECORD, record_interval);
+	if (flow && !is_recorded(p, flow, number)) {
+		flow = NULL;
+		taken = 1;
+	}
+	trace_flow(flow);
+	if (flow)
+		backend = recorded_backend(p, view, flow);
+	if (backend && stays(p, flow, backend)) {
+		trace_slot(backend_index(backend) - view->backend_base, TRACE_HIT);
+		touch_flow(p, flow);
+		if (pending && flow->open == FLOW_OPEN && !tracing &&
+		    within_limit(RATE_CONFIRM, CONFIRM_INTERVAL))
+			confirm_flow(key, flow);
+		if (stats)
+			stats->hits += 1;
+		return backend;
+	}
+	if (stats && p->phase != PHASE_OPENING)
+		stats->misses += 1;
+	recordable = flow || (!taken && within_limit(RATE_RECORD, record_interval));
 	slot = unrecorded_slot(p, view, hash, entry, recordable);
 	if (feature_clients && view->flags & VIEW_REMEMBER_CLIENTS)
 		slot = client_slot(p, view, number, slot);
 	trace_slot(slot, 0);
-	if (slot < view->slots)
-		backend = backend_at(view, slot);
+	reopened = backend && p->phase == PHASE_OPENING && flow->open && !flow->closing;
+	backend = slot < view->slots ? backend_at(view, slot) : NULL;
 	/* No packets follow a reset, so it needs no record. */
-	if (!backend || p->quoted || p->closing & CLOSING_RST)
+	if (!backend || p->quoted || p->flags & TCP_RST)
 		return backend;
 	if (!recordable) {
 		if (stats)
@@ -222,11 +282,9 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 		return backend;
 	}
 	ref = slot | (__u32)backend->generation << 16;
-	if (p->phase == PHASE_OPENING && flow && flow->open &&
-	    recorded_backend(p, view, flow, number))
+	if (reopened)
 		reopen_flow(p, flow, ref);
-	else if (record_flow(p, view, hash, number, ref, flow, stats) &&
-		 begins_flow(p, view, backend))
+	else if (record_flow(p, hash, number, ref, flow, stats) && begins_flow(p, view, backend))
 		count_new_flow(backend->stats);
 	return backend;
 }

@@ -68,11 +68,13 @@ enum search { SEARCH_LOCAL, SEARCH_PEER };
 static __always_inline int search_matches(struct xdp_md *ctx, const struct packet *p,
 					  const struct backend *b, enum search where)
 {
-	if (!(b->flags & BACKEND_USABLE))
+	const struct egress *out = egress_of(b);
+
+	if (!out || !(b->flags & BACKEND_USABLE))
 		return 0;
 	if (!(b->flags & BACKEND_RELAY))
 		return where == SEARCH_LOCAL;
-	return where == SEARCH_PEER && !returns_to_sender(ctx, p, b);
+	return where == SEARCH_PEER && !returns_to_sender(ctx, p, b, out);
 }
 
 /*

@@ -23,27 +23,30 @@
 
 /* L2 DSR: only the link-layer header changes. */
 static __always_inline enum counter forward_l2dsr(struct xdp_md *ctx, const struct packet *p,
-						  const struct backend *b)
+						  const struct backend *b, const struct egress *out)
 {
-	if (returns_to_sender(ctx, p, b))
+	if (returns_to_sender(ctx, p, b, out))
 		return COUNTER_DROP_LOOP;
-	return write_link(ctx, p, b, p->proto, 0) ? COUNTER_FORWARD_L2DSR : COUNTER_DROP_HEADROOM;
+	return write_link(ctx, p, b, out, p->proto, 0) ? COUNTER_FORWARD_L2DSR
+						       : COUNTER_DROP_HEADROOM;
 }
 
 /* IP in IP (RFC 2003, RFC 2473, RFC 4213). */
 static __always_inline enum counter forward_ipip(struct xdp_md *ctx, const struct packet *p,
-						 const struct backend *b, __u64 hash)
+						 const struct backend *b, const struct egress *out,
+						 __u64 hash)
 {
-	return write_outer(ctx, p, b, hash, ip_protocol(p), 0) ? COUNTER_FORWARD_IPIP
-							       : COUNTER_DROP_HEADROOM;
+	return write_outer(ctx, p, b, out, hash, ip_protocol(p), 0) ? COUNTER_FORWARD_IPIP
+								    : COUNTER_DROP_HEADROOM;
 }
 
 /* Generic UDP Encapsulation, in the form of Linux's fou module. */
 static __always_inline enum counter forward_gue(struct xdp_md *ctx, const struct packet *p,
-						const struct backend *b, __u64 hash)
+						const struct backend *b, const struct egress *out,
+						__u64 hash)
 {
 	struct gue_header *gue;
-	struct udphdr *udp = write_udp(ctx, p, b, hash, GUE_PORT, sizeof(*gue));
+	struct udphdr *udp = write_udp(ctx, p, b, out, hash, GUE_PORT, sizeof(*gue));
 
 	if (!udp)
 		return COUNTER_DROP_HEADROOM;
@@ -51,25 +54,8 @@ static __always_inline enum counter forward_gue(struct xdp_md *ctx, const struct
 	gue->form = 0;
 	gue->proto = ip_protocol(p);
 	gue->flags = 0;
-	finish_udp(ctx, p, b, udp, sizeof(*gue));
+	finish_udp(ctx, p, b, out, udp, sizeof(*gue));
 	return COUNTER_FORWARD_GUE;
-}
-
-/* Bytes that encapsulation adds to the client's IP packet. */
-static __always_inline __u32 overhead(const struct backend *b)
-{
-	__u32 ip = is_mapped(b->remote) ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-
-	switch (b->forward) {
-	case FORWARD_IPIP:
-		return ip;
-	case FORWARD_GUE:
-		return ip + sizeof(struct udphdr) + sizeof(struct gue_header);
-	case FORWARD_VXLAN:
-	case FORWARD_GENEVE:
-		return ip + sizeof(struct udphdr) + SEGMENT_HEADERS;
-	}
-	return 0;
 }
 
 /*
@@ -77,23 +63,24 @@ static __always_inline __u32 overhead(const struct backend *b)
  * sent.
  */
 static __always_inline enum counter encap(struct xdp_md *ctx, const struct packet *p,
-					  const struct backend *b, __u64 hash)
+					  const struct backend *b, const struct egress *out,
+					  __u64 hash)
 {
 	if (feature_peers && b->flags & BACKEND_LOCAL)
 		return COUNTER_FORWARD_LOCAL;
-	if (is_other_host(ctx, p, b))
+	if (is_other_host(ctx, p, out))
 		return COUNTER_PASS_OTHER_HOST;
-	if (p->length + overhead(b) > b->mtu)
+	if (p->length > out->mtu)
 		return COUNTER_DROP_TOO_BIG;
-	if (feature_l2dsr && b->forward == FORWARD_L2DSR)
-		return forward_l2dsr(ctx, p, b);
-	if (feature_ipip && b->forward == FORWARD_IPIP)
-		return forward_ipip(ctx, p, b, hash);
-	if (feature_gue && b->forward == FORWARD_GUE)
-		return forward_gue(ctx, p, b, hash);
-	if (feature_vxlan && b->forward == FORWARD_VXLAN)
-		return forward_vxlan(ctx, p, b, hash);
-	if (feature_geneve && b->forward == FORWARD_GENEVE)
-		return forward_geneve(ctx, p, b, hash);
+	if (feature_l2dsr && out->forward == FORWARD_L2DSR)
+		return forward_l2dsr(ctx, p, b, out);
+	if (feature_ipip && out->forward == FORWARD_IPIP)
+		return forward_ipip(ctx, p, b, out, hash);
+	if (feature_gue && out->forward == FORWARD_GUE)
+		return forward_gue(ctx, p, b, out, hash);
+	if (feature_vxlan && out->forward == FORWARD_VXLAN)
+		return forward_vxlan(ctx, p, b, out, hash);
+	if (feature_geneve && out->forward == FORWARD_GENEVE)
+		return forward_geneve(ctx, p, b, out, hash);
 	return COUNTER_DROP_INTERNAL_ERROR;
 }

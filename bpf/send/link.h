@@ -10,6 +10,8 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "core/address.h"
+#include "core/backend.h"
 #include "core/config.h"
 #include "core/packet.h"
 #include "core/types.h"
@@ -44,8 +46,8 @@ static __always_inline void *write_frame(struct xdp_md *ctx, const struct packet
 	next = eth + 1;
 	if (next + tag + extra > end)
 		return NULL;
-	__builtin_memcpy(eth->h_dest, destination, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, source, ETH_ALEN);
+	copy_mac(eth->h_dest, destination);
+	copy_mac(eth->h_source, source);
 	if (vlan_id) {
 		struct vlan_tag *vlan = next;
 
@@ -61,9 +63,18 @@ static __always_inline void *write_frame(struct xdp_md *ctx, const struct packet
 
 /* Writes the link-layer header towards a backend. */
 static __always_inline void *write_link(struct xdp_md *ctx, const struct packet *p,
-					const struct backend *b, __be16 proto, __u32 extra)
+					const struct backend *b, const struct egress *out,
+					__be16 proto, __u32 extra)
 {
-	return write_frame(ctx, p, b->destination, b->source, b->vlan, proto, extra);
+	return write_frame(ctx, p, b->destination, out->source, out->vlan, proto, extra);
+}
+
+/* Whether the packet would leave through the interface and VLAN of its arrival. */
+static __always_inline int same_link(struct xdp_md *ctx, const struct packet *p,
+				     const struct egress *out)
+{
+	return out->ifindex == ctx->ingress_ifindex &&
+	       out->vlan == (bpf_ntohs(p->tci) & VLAN_ID_MASK) && !p->overlay;
 }
 
 /*
@@ -71,39 +82,34 @@ static __always_inline void *write_link(struct xdp_md *ctx, const struct packet 
  * the hop limit: two balancers that are each other's backends would loop packets for ever.
  */
 static __always_inline int returns_to_sender(struct xdp_md *ctx, const struct packet *p,
-					     const struct backend *b)
+					     const struct backend *b, const struct egress *out)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
-	const __u16 *from, *to = (const __u16 *)b->destination;
 
 	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
 		return 1;
-	from = (const __u16 *)eth->h_source;
-	return from[2] == to[2] && from[1] == to[1] && from[0] == to[0] && !p->overlay &&
-	       b->ifindex == ctx->ingress_ifindex && b->vlan == (bpf_ntohs(p->tci) & VLAN_ID_MASK);
+	return same_mac(eth->h_source, b->destination) && same_link(ctx, p, out);
 }
 
 /*
  * Whether the frame is for another host. This is known only if the packet would leave through the
- * interface and VLAN of its arrival, with `b->source` as its source. Switches flood frames whose
+ * interface and VLAN of its arrival, with `out->source` as its source. Switches flood frames whose
  * destination they don't know, for example a host that has just failed, and interfaces pass them on
  * if they are promiscuous, as ports of bridges are. If every balancer forwarded such a frame to the
  * failed host, the switch would flood it again.
  */
 static __always_inline int is_other_host(struct xdp_md *ctx, const struct packet *p,
-					 const struct backend *b)
+					 const struct egress *out)
 {
 	struct ethhdr *eth = (void *)(long)ctx->data;
-	const __u16 *to, *local = (const __u16 *)b->source;
+	const __u16 *to;
 
-	if ((void *)(eth + 1) > (void *)(long)ctx->data_end)
+	if ((void *)(eth + 1) > (void *)(long)ctx->data_end || same_mac(eth->h_dest, out->source))
 		return 0;
 	to = (const __u16 *)eth->h_dest;
 	if (tracing && !(to[0] | to[1] | to[2])) /* the described packet has no destination */
 		return 0;
-	return (to[2] != local[2] || to[1] != local[1] || to[0] != local[0]) &&
-	       !(eth->h_dest[0] & 1) && !p->overlay && b->ifindex == ctx->ingress_ifindex &&
-	       b->vlan == (bpf_ntohs(p->tci) & VLAN_ID_MASK);
+	return !(eth->h_dest[0] & 1) && same_link(ctx, p, out);
 }
 
 /* Sends the frame out of the ingress interface or another one. Returns the verdict. */

@@ -37,36 +37,39 @@ static __always_inline __u8 ip_protocol(const struct packet *p)
 
 /*
  * Writes an outer IPv4 header. ECN and DSCP are copied (RFC 6040, normal mode). "Don't fragment" is
- * always set, so the identification may be zero (RFC 6864).
+ * always set, so the identification may be zero (RFC 6864). Words are written and summed up in
+ * registers: the processor would wait for a sum of words that were written as bytes.
  */
 static __always_inline void *write_outer_ipv4(struct xdp_md *ctx, const struct packet *p,
-					      const struct backend *b, __u8 protocol, __u32 extra)
+					      const struct backend *b, const struct egress *out,
+					      const __u8 to[16], __u8 protocol, __u32 extra)
 {
-	struct iphdr *ip = write_link(ctx, p, b, bpf_htons(ETH_P_IP), sizeof(*ip) + extra);
+	void *ip = write_link(ctx, p, b, out, bpf_htons(ETH_P_IP), sizeof(struct iphdr) + extra);
+	__u32 length = p->length + sizeof(struct iphdr) + extra;
+	__be32 local = unmap_ipv4(out->local), remote = unmap_ipv4(to);
+	__u16 first = bpf_htons(0x4500 | p->tos), lived = bpf_htons(TUNNEL_TTL << 8 | protocol);
+	__be32 *words = ip;
+	__u32 check;
 
 	if (!ip)
 		return NULL;
-	ip->version = 4;
-	ip->ihl = sizeof(*ip) / 4;
-	ip->tos = p->tos;
-	ip->tot_len = bpf_htons(p->length + sizeof(*ip) + extra);
-	ip->id = 0;
-	ip->frag_off = bpf_htons(IP_DONT_FRAGMENT);
-	ip->ttl = TUNNEL_TTL;
-	ip->protocol = protocol;
-	ip->check = 0;
-	ip->saddr = unmap_ipv4(b->local);
-	ip->daddr = unmap_ipv4(b->remote);
-	ip->check = ipv4_checksum(ip);
-	return ip + 1;
+	check = first + bpf_htons(length) + bpf_htons(IP_DONT_FRAGMENT) + lived;
+	check += (local & 0xffff) + (local >> 16) + (remote & 0xffff) + (remote >> 16);
+	words[0] = first | (__u32)bpf_htons(length) << 16;
+	words[1] = (__u32)bpf_htons(IP_DONT_FRAGMENT) << 16;
+	words[2] = lived | (__u32)(__u16)~fold(check) << 16;
+	words[3] = local;
+	words[4] = remote;
+	return words + 5;
 }
 
 /* Writes an outer IPv6 header. The flow label carries the flow's entropy (RFC 6438). */
 static __always_inline void *write_outer_ipv6(struct xdp_md *ctx, const struct packet *p,
-					      const struct backend *b, __u64 hash, __u8 protocol,
+					      const struct backend *b, const struct egress *out,
+					      const __u8 to[16], __u64 hash, __u8 protocol,
 					      __u32 extra)
 {
-	struct ipv6hdr *ip = write_link(ctx, p, b, bpf_htons(ETH_P_IPV6), sizeof(*ip) + extra);
+	struct ipv6hdr *ip = write_link(ctx, p, b, out, bpf_htons(ETH_P_IPV6), sizeof(*ip) + extra);
 
 	if (!ip)
 		return NULL;
@@ -78,8 +81,8 @@ static __always_inline void *write_outer_ipv6(struct xdp_md *ctx, const struct p
 	ip->payload_len = bpf_htons(p->length + extra);
 	ip->nexthdr = protocol;
 	ip->hop_limit = TUNNEL_TTL;
-	__builtin_memcpy(&ip->saddr, b->local, 16);
-	__builtin_memcpy(&ip->daddr, b->remote, 16);
+	__builtin_memcpy(&ip->saddr, out->local, 16);
+	__builtin_memcpy(&ip->daddr, to, 16);
 	return ip + 1;
 }
 
@@ -88,11 +91,15 @@ static __always_inline void *write_outer_ipv6(struct xdp_md *ctx, const struct p
  * front of the client's packet, or NULL if there is no room.
  */
 static __always_inline void *write_outer(struct xdp_md *ctx, const struct packet *p,
-					 const struct backend *b, __u64 hash, __u8 protocol,
-					 __u32 extra)
+					 const struct backend *b, const struct egress *out,
+					 __u64 hash, __u8 protocol, __u32 extra)
 {
-	return is_mapped(b->remote) ? write_outer_ipv4(ctx, p, b, protocol, extra)
-				    : write_outer_ipv6(ctx, p, b, hash, protocol, extra);
+	const __u8 *to = remote_of(b);
+
+	if (!to)
+		return NULL;
+	return is_mapped(to) ? write_outer_ipv4(ctx, p, b, out, to, protocol, extra)
+			     : write_outer_ipv6(ctx, p, b, out, to, hash, protocol, extra);
 }
 
 /*
@@ -101,10 +108,10 @@ static __always_inline void *write_outer(struct xdp_md *ctx, const struct packet
  * finish_udp().
  */
 static __always_inline struct udphdr *write_udp(struct xdp_md *ctx, const struct packet *p,
-						const struct backend *b, __u64 hash, __u16 port,
-						__u32 extra)
+						const struct backend *b, const struct egress *out,
+						__u64 hash, __u16 port, __u32 extra)
 {
-	struct udphdr *udp = write_outer(ctx, p, b, hash, IPPROTO_UDP, sizeof(*udp) + extra);
+	struct udphdr *udp = write_outer(ctx, p, b, out, hash, IPPROTO_UDP, sizeof(*udp) + extra);
 
 	if (!udp)
 		return NULL;
@@ -121,10 +128,12 @@ static __always_inline struct udphdr *write_udp(struct xdp_md *ctx, const struct
  * example Linux's VXLAN.
  */
 static __always_inline void finish_udp(struct xdp_md *ctx, const struct packet *p,
-				       const struct backend *b, struct udphdr *udp, __u32 extra)
+				       const struct backend *b, const struct egress *out,
+				       struct udphdr *udp, __u32 extra)
 {
 	void *end = (void *)(long)ctx->data_end;
+	const __u8 *to = remote_of(b);
 
-	if (!is_mapped(b->remote))
-		udp->check = tunnel_checksum(ctx, p, b, udp, extra, end);
+	if (to && !is_mapped(to))
+		udp->check = tunnel_checksum(ctx, p, out->local, to, udp, extra, end);
 }

@@ -26,44 +26,46 @@ _Static_assert(sizeof(struct vxlan_header) == sizeof(struct geneve_header),
 
 /* Writes the link-layer header inside the segment. */
 static __always_inline void write_inner_link(struct ethhdr *eth, const struct packet *p,
-					     const struct backend *b,
+					     const struct egress *out,
 					     const struct backend_detail *detail)
 {
 	__builtin_memcpy(eth->h_dest, detail->mac, ETH_ALEN);
-	__builtin_memcpy(eth->h_source, b->source, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, out->source, ETH_ALEN);
 	eth->h_proto = p->proto;
 }
 
 static __always_inline enum counter forward_vxlan(struct xdp_md *ctx, const struct packet *p,
-						  const struct backend *b, __u64 hash)
+						  const struct backend *b, const struct egress *out,
+						  __u64 hash)
 {
-	struct backend_detail *detail = bpf_map_lookup_elem(&backend_details, &b->index);
+	struct backend_detail *detail = detail_of(b);
 	struct vxlan_header *vxlan;
 	struct udphdr *udp;
 
 	if (!detail)
 		return COUNTER_DROP_INTERNAL_ERROR;
-	udp = write_udp(ctx, p, b, hash, VXLAN_PORT, SEGMENT_HEADERS);
+	udp = write_udp(ctx, p, b, out, hash, VXLAN_PORT, SEGMENT_HEADERS);
 	if (!udp)
 		return COUNTER_DROP_HEADROOM;
 	vxlan = (void *)(udp + 1);
 	vxlan->flags = bpf_htonl(VXLAN_HAS_VNI);
 	vxlan->vni = bpf_htonl(detail->segment << 8);
-	write_inner_link((void *)(vxlan + 1), p, b, detail);
-	finish_udp(ctx, p, b, udp, SEGMENT_HEADERS);
+	write_inner_link((void *)(vxlan + 1), p, out, detail);
+	finish_udp(ctx, p, b, out, udp, SEGMENT_HEADERS);
 	return COUNTER_FORWARD_VXLAN;
 }
 
 static __always_inline enum counter forward_geneve(struct xdp_md *ctx, const struct packet *p,
-						   const struct backend *b, __u64 hash)
+						   const struct backend *b,
+						   const struct egress *out, __u64 hash)
 {
-	struct backend_detail *detail = bpf_map_lookup_elem(&backend_details, &b->index);
+	struct backend_detail *detail = detail_of(b);
 	struct geneve_header *geneve;
 	struct udphdr *udp;
 
 	if (!detail)
 		return COUNTER_DROP_INTERNAL_ERROR;
-	udp = write_udp(ctx, p, b, hash, GENEVE_PORT, SEGMENT_HEADERS);
+	udp = write_udp(ctx, p, b, out, hash, GENEVE_PORT, SEGMENT_HEADERS);
 	if (!udp)
 		return COUNTER_DROP_HEADROOM;
 	geneve = (void *)(udp + 1);
@@ -71,7 +73,7 @@ static __always_inline enum counter forward_geneve(struct xdp_md *ctx, const str
 	geneve->flags = 0;
 	geneve->proto = bpf_htons(GENEVE_ETHERNET);
 	geneve->vni = bpf_htonl(detail->segment << 8);
-	write_inner_link((void *)(geneve + 1), p, b, detail);
-	finish_udp(ctx, p, b, udp, SEGMENT_HEADERS);
+	write_inner_link((void *)(geneve + 1), p, out, detail);
+	finish_udp(ctx, p, b, out, udp, SEGMENT_HEADERS);
 	return COUNTER_FORWARD_GENEVE;
 }

@@ -29,14 +29,16 @@ static __always_inline void delete_session(const struct packet *p, const struct 
 					   __u64 key, __u32 number)
 {
 	struct nat_session *s = client_session(p, key, number), *twin;
+	const __u8 *server;
 	struct backend *b;
 	__u64 other;
 
 	if (!s || tracing)
 		return;
 	b = session_backend(view, s->backend);
-	if (b) {
-		other = session_reply_key(s, b->remote);
+	server = b ? remote_of(b) : NULL;
+	if (server) {
+		other = session_reply_key(s, server);
 		twin = find_session(other);
 		if (twin && twin->flags & NAT_REPLY && same_session(twin, s))
 			delete_entry(other);
@@ -46,8 +48,7 @@ static __always_inline void delete_session(const struct packet *p, const struct 
 
 static __always_inline __be16 backend_port(const struct backend *b)
 {
-	__u32 index = b->index;
-	struct backend_detail *detail = bpf_map_lookup_elem(&backend_details, &index);
+	struct backend_detail *detail = detail_of(b);
 
 	return detail ? detail->port : 0;
 }
@@ -90,7 +91,7 @@ static __always_inline int is_reassigned(const struct packet *p, const struct vi
 	if (p->phase != PHASE_OPENING || p->quoted || s->state != NAT_OPENING)
 		return 0;
 	now = ring_backend(p, view, s->service);
-	return !now || now->index != b->index;
+	return now != b;
 }
 
 /*
@@ -117,9 +118,10 @@ static __always_inline enum counter adopt_session(const struct packet *p, const 
 						  __u64 key, struct nat_session *s)
 {
 	struct nat_session *first = client_session(p, key, s->service);
+	const __u8 *server = remote_of(b);
 
-	if (!first || !same_session(first, s))
-		delete_entry(session_reply_key(s, b->remote));
+	if (server && (!first || !same_session(first, s)))
+		delete_entry(session_reply_key(s, server));
 	if (!first)
 		return COUNTER_DROP_NO_SESSION;
 	*s = *first;
@@ -134,7 +136,8 @@ static __always_inline enum counter insert_session(const struct packet *p, const
 
 	s->flags = NAT_REPLY | NAT_PENDING;
 	/* A client has one port for connections to several VIPs, which may have the same backend. */
-	if ((!keeps_source(s, b) || keep_source(b)) && find_port(b, key))
+	if ((!keeps_source(s, b) || keep_source(b)) &&
+	    find_port(b, hash_end(hash_word(key_seed, key))))
 		return COUNTER_DROP_NO_NAT_PORT;
 	s->flags = NAT_PENDING;
 	if (!tracing && insert_entry(key, s))

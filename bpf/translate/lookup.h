@@ -32,8 +32,11 @@
 
 /*
  * Limits look-ups, so that peers don't multiply a flood: to 20,000 per second and service, so that
- * a flood to one leaves those of others, and to 100,000 per second and processor. The loss of a
- * balancer causes far fewer.
+ * a flood to one leaves those of others, and to 100,000 per second and processor. No node stores the
+ * result of a look-up, so each packet of a misrouted connection is one, at each node that it visits:
+ * after the loss of a balancer 20,000 are the packets of 1,000 connections that send 20 a second, or
+ * the acknowledgements of one download at 500 Mbit/s. A lower limit would break them. A flood can
+ * cause as many packets per second at most from each node to the next.
  */
 #define LOOKUP_SERVICE_INTERVAL_NS 50000ull
 #define LOOKUP_INTERVAL_NS 10000ull
@@ -100,32 +103,36 @@ static __noinline int forward_lookup(struct xdp_md *ctx, const struct packet *p,
 				     const struct service *service, __u32 number)
 {
 	struct backend *b = next_peer(p, service), *other;
+	const struct egress *out = b ? egress_of(b) : NULL;
 	enum counter exit;
 	void *ip;
 
-	if (b && is_other_host(ctx, p, b))
+	if (out && is_other_host(ctx, p, out))
 		return exit_with(COUNTER_PASS_OTHER_HOST, XDP_PASS);
 	if (!service->peer_lookup.peers || hops_left(ctx, p) <= LOOKUP_SPARE_HOPS + 1)
 		return exit_default(refuse_unknown(ctx, p, service));
-	if (!b) /* the peers are those of another view */
+	if (!out) /* the peers are those of another view */
 		return exit_default(COUNTER_DROP_NO_SESSION);
 	/*
 	 * If the next peer is the sender, it has no session and may have no other peer configured.
 	 */
-	if (returns_to_sender(ctx, p, b)) {
+	if (returns_to_sender(ctx, p, b, out)) {
 		other = search_ring(ctx, p, packet_view(p, service), SEARCH_PEER);
 		if (other)
 			b = other;
+		out = egress_of(b);
+		if (!out)
+			return exit_default(COUNTER_DROP_NO_SESSION);
 	}
-	if (p->length > b->mtu)
-		return exit_default(answer_too_big(ctx, p, b));
+	if (p->length > out->mtu)
+		return exit_default(answer_mtu(ctx, p, out->mtu));
 	if (!may_look_up(number))
 		return exit_default(COUNTER_DROP_ANSWER_LIMIT);
-	ip = write_link(ctx, p, b, p->proto, 0);
+	ip = write_link(ctx, p, b, out, p->proto, 0);
 	if (!ip)
 		return exit_default(COUNTER_DROP_HEADROOM);
 	exit = spend_hop(ctx, p, ip, lookup_hops(service));
 	if (exit != COUNTER_COUNT)
 		return exit_default(exit);
-	return exit_with(COUNTER_FORWARD_LOOKUP, transmit(ctx, b->ifindex));
+	return exit_with(COUNTER_FORWARD_LOOKUP, transmit(ctx, out->ifindex));
 }

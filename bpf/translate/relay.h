@@ -42,7 +42,7 @@ static __always_inline struct backend *other_backend(const struct view *view, __
 
 	if (entry == RING_NONE || !(entry & RING_UNSTABLE) || !view->previous_size)
 		return NULL;
-	if (view->backend_base + (entry & RING_SLOT) == local->index)
+	if (view->backend_base + (entry & RING_SLOT) == backend_index(local))
 		entry = ring_entry(view->previous_base, view->previous_size, hash);
 	if (entry == RING_NONE || (entry & RING_SLOT) >= view->slots)
 		return NULL;
@@ -103,9 +103,9 @@ static __always_inline struct backend *keep_returned_flow(struct xdp_md *ctx,
 /* Writes the frame for the backend's node. Returns COUNTER_FORWARD_RELAY, or the exit. */
 static __always_inline enum counter write_relay(struct xdp_md *ctx, const struct packet *p,
 						const struct service *service,
-						const struct backend *b)
+						const struct backend *b, const struct egress *out)
 {
-	void *ip = write_link(ctx, p, b, p->proto, 0);
+	void *ip = write_link(ctx, p, b, out, p->proto, 0);
 	enum counter exit;
 
 	if (!ip)
@@ -122,21 +122,24 @@ static __always_inline enum counter write_relay(struct xdp_md *ctx, const struct
 static __noinline int relay(struct xdp_md *ctx, const struct packet *p,
 			    const struct service *service, const struct backend *b, __u32 bytes)
 {
+	const struct egress *out = egress_of(b);
 	enum counter exit;
 
-	if (is_other_host(ctx, p, b))
+	if (!out)
+		return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
+	if (is_other_host(ctx, p, out))
 		return exit_with(COUNTER_PASS_OTHER_HOST, XDP_PASS);
-	if (returns_to_sender(ctx, p, b)) /* the sender has no session either */
+	if (returns_to_sender(ctx, p, b, out)) /* the sender has no session either */
 		return p->phase == PHASE_OPEN ? NAT_LOOKUP : exit_default(COUNTER_DROP_LOOP);
-	if (p->length > b->mtu)
-		return exit_default(answer_too_big(ctx, p, b));
-	exit = write_relay(ctx, p, service, b);
+	if (p->length > out->mtu)
+		return exit_default(answer_mtu(ctx, p, out->mtu));
+	exit = write_relay(ctx, p, service, b, out);
 	if (!is_forward(exit))
 		return exit_default(exit);
 	count_backend(b->stats, bytes);
 	if (p->phase == PHASE_OPENING)
 		count_new_flow(b->stats);
-	return exit_with(exit, transmit(ctx, b->ifindex));
+	return exit_with(exit, transmit(ctx, out->ifindex));
 }
 
 /*
@@ -148,6 +151,7 @@ __noinline int relay_flow(struct xdp_md *ctx, const struct packet *p, const stru
 			  __u32 number, __u32 bytes)
 {
 	struct nat_session *fresh = fresh_session();
+	const struct egress *out;
 	struct backend *b;
 
 	if (!feature_dsr || !p || !service || !fresh)
@@ -155,8 +159,9 @@ __noinline int relay_flow(struct xdp_md *ctx, const struct packet *p, const stru
 	if (is_lookup(ctx, p, service))
 		return NAT_LOOKUP;
 	b = dsr_backend(ctx, p, service, number);
-	if (b && b->flags & BACKEND_RELAY && p->phase != PHASE_OPEN && !p->quoted &&
-	    returns_to_sender(ctx, p, b)) {
+	out = b ? egress_of(b) : NULL;
+	if (out && b->flags & BACKEND_RELAY && p->phase != PHASE_OPEN && !p->quoted &&
+	    returns_to_sender(ctx, p, b, out)) {
 		b = keep_returned_flow(ctx, p, service, number);
 		if (!b)
 			return exit_default(COUNTER_DROP_LOOP);

@@ -24,6 +24,7 @@
 #include "nat/path.h"
 #include "nat/rewrite.h"
 #include "nat/state.h"
+#include "parse/overlay.h"
 #include "pick/trace.h"
 #include "send/link.h"
 #include "translate/begin.h"
@@ -91,7 +92,7 @@ static __always_inline struct backend *client_backend(struct xdp_md *ctx, const 
  * Adds the metadata with which a tc program forwards the packet to a backend that XDP can't send
  * to. Returns the exit.
  */
-static __always_inline enum counter hand_over(struct xdp_md *ctx, const struct backend *b)
+static __always_inline enum counter hand_over(struct xdp_md *ctx, const struct egress *out)
 {
 	struct nat_handover *handover;
 
@@ -101,23 +102,28 @@ static __always_inline enum counter hand_over(struct xdp_md *ctx, const struct b
 	if ((void *)(handover + 1) > (void *)(long)ctx->data)
 		return COUNTER_DROP_HEADROOM;
 	handover->magic = NAT_HANDOVER_MAGIC;
-	handover->ifindex = b->ifindex;
+	handover->ifindex = out->ifindex;
 	return COUNTER_FORWARD_NAT_HANDOVER;
 }
 
 /* Translates the packet for the backend. Returns the exit. */
 static __always_inline enum counter write_to_server(struct xdp_md *ctx, const struct packet *p,
 						    const struct nat_session *s,
-						    const struct backend *b)
+						    const struct backend *b,
+						    const struct egress *out)
 {
 	enum counter exit = COUNTER_COUNT;
+	const __u8 *server = remote_of(b);
 	void *ip;
+
+	if (!server)
+		return COUNTER_DROP_INTERNAL_ERROR;
 
 	if (p->quoted) {
 		struct translation to = { .source_port = s->snat_port, .port = s->server_port };
 
 		__builtin_memcpy(to.source, s->snat, sizeof(to.source));
-		__builtin_memcpy(to.destination, b->remote, sizeof(to.destination));
+		__builtin_memcpy(to.destination, server, sizeof(to.destination));
 		exit = translate_error(ctx, p, &to);
 		if (exit != COUNTER_COUNT)
 			return exit;
@@ -125,14 +131,14 @@ static __always_inline enum counter write_to_server(struct xdp_md *ctx, const st
 	if (b->flags & BACKEND_HANDOVER)
 		ip = write_frame(ctx, p, s->local_mac, s->router_mac, 0, p->proto, 0);
 	else
-		ip = write_link(ctx, p, b, p->proto, 0);
+		ip = write_link(ctx, p, b, out, p->proto, 0);
 	if (!ip)
 		return COUNTER_DROP_HEADROOM;
 	if (!p->quoted)
-		exit = translate(ctx, p, ip, s->snat, b->remote, s->snat_port, s->server_port);
+		exit = translate(ctx, p, ip, s->snat, server, s->snat_port, s->server_port);
 	if (exit != COUNTER_COUNT)
 		return exit;
-	return b->flags & BACKEND_HANDOVER ? hand_over(ctx, b) : COUNTER_FORWARD_NAT;
+	return b->flags & BACKEND_HANDOVER ? hand_over(ctx, out) : COUNTER_FORWARD_NAT;
 }
 
 /*
@@ -142,6 +148,7 @@ static __always_inline enum counter write_to_server(struct xdp_md *ctx, const st
 __noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
 				const struct service *service, __u32 number, __u32 bytes)
 {
+	const struct egress *out;
 	struct nat_session *s;
 	struct backend *b;
 	enum counter exit;
@@ -160,17 +167,20 @@ __noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
 			return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
 		count_new_flow(b->stats);
 	}
-	if (is_other_host(ctx, p, b))
+	out = egress_of(b);
+	if (!out)
+		return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
+	if (is_other_host(ctx, p, out))
 		return exit_with(COUNTER_PASS_OTHER_HOST, XDP_PASS);
-	if (p->length > b->mtu)
-		return exit_default(answer_too_big(ctx, p, b));
-	exit = write_to_server(ctx, p, s, b);
+	if (p->length > out->mtu)
+		return exit_default(answer_mtu(ctx, p, out->mtu));
+	exit = write_to_server(ctx, p, s, b, out);
 	if (!is_forward(exit))
 		return exit_default(exit);
 	count_backend(b->stats, bytes);
 	if (exit == COUNTER_FORWARD_NAT_HANDOVER)
 		return exit_with(exit, XDP_PASS);
-	return exit_with(exit, transmit(ctx, b->ifindex));
+	return exit_with(exit, transmit(ctx, out->ifindex));
 }
 
 /* Handles a packet of `bytes` for a service with VIEW_NAT. Returns the verdict. */
@@ -264,7 +274,7 @@ static __always_inline __u32 exceeded_mtu(struct xdp_md *ctx, const struct packe
  * Handles a packet that matches no service; it may be a server's reply. Returns the verdict, or
  * NAT_UNKNOWN.
  */
-__noinline int nat_from_server(struct xdp_md *ctx, const struct packet *p)
+__noinline int nat_from_server(struct xdp_md *ctx, struct packet *p)
 {
 	struct server_reply a = {};
 	struct segment t = {};
@@ -283,6 +293,8 @@ __noinline int nat_from_server(struct xdp_md *ctx, const struct packet *p)
 	mtu = exceeded_mtu(ctx, p, path.ifindex);
 	if (mtu)
 		return exit_default(answer_mtu(ctx, p, mtu));
+	if (feature_overlay && p->overlay && merge_outer_ecn(ctx, p))
+		return exit_with(COUNTER_DROP_CONGESTED, XDP_DROP);
 	exit = write_to_client(ctx, p, &a, &path);
 	if (exit != COUNTER_COUNT)
 		return exit_default(exit);

@@ -37,8 +37,8 @@ JSON object; progress goes to standard error. Root is needed.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newBenchChurnCommand(e), newBenchECMPCommand(e), newBenchFloodCommand(e), newBenchForwardCommand(e),
-		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchKubernetesCommand(e), newBenchPacketCommand(e),
-		newBenchReportsCommand(e))
+		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchKubernetesCommand(e), newBenchLookupsCommand(e),
+		newBenchPacketCommand(e), newBenchReportsCommand(e))
 	return cmd
 }
 
@@ -95,11 +95,32 @@ func (o *benchOptions) seed(seed *uint64) {
 }
 
 func newBenchPacketCommand(e env) *cobra.Command {
-	cmd, _ := newMeasureCommand(e, "packet", "Measure the cost of a packet in the program",
+	var cfg cost.PacketConfig
+	cmd, flags := newMeasureCommand(e, "packet", "Measure the cost of a packet in the program",
 		`Measure the time of the balancer's program for one packet, without a network: for
 one flow up to a million, for one service and for many, in each forwarding mode,
 and with every flow tracked; a bare reflector is measured for comparison.`,
-		func(ctx context.Context, o *benchOptions) (*bench.Report, error) { return cost.Packet(ctx, o.config()) })
+		func(ctx context.Context, o *benchOptions) (*bench.Report, error) {
+			cfg.Config = o.config()
+			return cost.Packet(ctx, cfg)
+		})
+	flags.StringSliceVar(&cfg.Shapes, "shape", nil, "measure only these services x backends, such as 4096x16 (default: all)")
+	flags.StringSliceVar(&cfg.Programs, "program", nil, "measure only these programs, such as l2dsr (default: all)")
+	flags.IntSliceVar(&cfg.Flows, "flows", nil, "measure only these numbers of flows (default: all)")
+	return cmd
+}
+
+func newBenchLookupsCommand(e env) *cobra.Command {
+	var layouts []string
+	cmd, flags := newMeasureCommand(e, "lookups", "Measure bare look-ups in tables of any size",
+		`Measure the time of a program that only reads tables, to try their layout before
+it is built. A layout such as "16384x32>65536x64,65536x16" has tables of elements x
+bytes, of which a packet reads one element each, at random; those behind a ">" are
+found by what was read before it.`,
+		func(ctx context.Context, o *benchOptions) (*bench.Report, error) {
+			return cost.Lookups(ctx, o.config(), layouts)
+		})
+	flags.StringArrayVar(&layouts, "layout", []string{"32768x32>8193x128>2048x64>2048x16>64x512"}, "tables that a packet reads; several are compared")
 	return cmd
 }
 

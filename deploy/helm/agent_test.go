@@ -144,3 +144,18 @@ func TestRights(t *testing.T) {
 		t.Errorf("controller: capabilities %v", c)
 	}
 }
+
+// Of the node's files an agent sees its own only: it can't replace what others have pinned in
+// the BPF file system.
+func TestFilesOfTheNode(t *testing.T) {
+	pod := dig(t, rendered(t, full)["DaemonSet/fairlead-agent"].Spec, "template", "spec").(map[string]any)
+	var paths []string
+	for _, volume := range pod["volumes"].([]any) {
+		if host, is := volume.(map[string]any)["hostPath"].(map[string]any); is {
+			paths = append(paths, host["path"].(string))
+		}
+	}
+	if want := []string{"/run/fairlead", "/sys/fs/bpf/fairlead"}; !slices.Equal(paths, want) {
+		t.Errorf("mounted are %q, want %q", paths, want)
+	}
+}

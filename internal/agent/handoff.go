@@ -82,7 +82,7 @@ func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*lb.Service) {
 	}
 	in.log.Info("handing services off to other nodes", slog.Int("services", len(leaving)))
 	in.handoffs.waiting.Go(func() {
-		done := in.awaitHandoff(ctx, leaving)
+		done, err := in.awaitHandoff(ctx, leaving)
 		if ctx.Err() != nil {
 			return
 		}
@@ -95,6 +95,9 @@ func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*lb.Service) {
 				removed = append(removed, vip)
 			}
 		}
+		if err != nil && len(removed) > 0 {
+			in.log.Warn("routes not withdrawn", slog.Any("error", err))
+		}
 		if err := in.update(nil, removed); err != nil {
 			in.log.Error("services not removed", slog.Any("error", err))
 		}
@@ -102,22 +105,18 @@ func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*lb.Service) {
 	})
 }
 
-// awaitHandoff waits until routers send the services' traffic elsewhere. The
-// caller calls done when the services have been removed.
-func (in *intake) awaitHandoff(ctx context.Context, leaving map[lb.VIP]*lb.Service) (done func()) {
+// awaitHandoff waits until routers send the services' traffic elsewhere; an error is that they
+// may not. The caller calls done when the services have been removed.
+func (in *intake) awaitHandoff(ctx context.Context, leaving map[lb.VIP]*lb.Service) (done func(), err error) {
 	if in.announcer == nil {
-		return func() {}
+		return func() {}, nil
 	}
 	var names []string
 	for _, one := range leaving {
 		names = append(names, one.Name)
 	}
-	done, err := in.announcer.Drain(ctx, names...)
-	if err != nil {
-		if ctx.Err() == nil {
-			in.log.Warn("routes not withdrawn", slog.Any("error", err))
-		}
-		return func() {}
+	if done, err = in.announcer.Drain(ctx, names...); err != nil {
+		return func() {}, err
 	}
-	return done
+	return done, nil
 }

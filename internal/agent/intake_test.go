@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,12 +123,25 @@ func (p countingPlane) Update(_ context.Context, svc *lb.Service) (dataplane.Pro
 	return dataplane.Programmed{}, nil
 }
 
+// keepBusy has goroutines use processor time until the test ends.
+func keepBusy(t *testing.T, loops int) {
+	var ended atomic.Bool
+	t.Cleanup(func() { ended.Store(true) })
+	for range loops {
+		go func() {
+			for !ended.Load() { //nolint:revive // it is to be busy
+			}
+		}()
+	}
+}
+
 // Services that come one by one, as objects do in a cluster, are probed and programmed, all
 // of them: no verdict is lost between health, store and data plane.
 func TestServicesOneByOne(t *testing.T) {
 	count := 2000
 	if os.Getenv("FAIRLEAD_FUZZ") != "" { // make test-all
 		count = 20_000
+		keepBusy(t, 2)
 	}
 	in, plane := startIntake(t), countingPlane{dataplanetest.NewFake(), map[lb.VIP]bool{}}
 	defer plane.Close()

@@ -25,9 +25,16 @@ type File struct {
 	*config.Source[*config.Config]
 }
 
-// Run implements source.Source.
+// Run implements source.Source. After the first file, only what differs is applied.
 func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
-	return f.Source.Run(ctx, func(c *config.Config) error { return apply(c.Update()) })
+	var applied *config.Config
+	return f.Source.Run(ctx, func(c *config.Config) error {
+		err := apply(c.Update(applied))
+		if err == nil {
+			applied = c
+		}
+		return err
+	})
 }
 
 // Shutdown implements Source: the node leaves with its agent.

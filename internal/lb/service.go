@@ -162,7 +162,20 @@ func (s *Service) Idle() time.Duration {
 
 // Equal reports whether two services are the same in every field.
 func (s *Service) Equal(o *Service) bool {
-	return s == o || (s != nil && o != nil && reflect.DeepEqual(*s, *o))
+	if s == o || s == nil || o == nil {
+		return s == o
+	}
+	if !sameElements(s.Backends, o.Backends) && !slices.Equal(s.Backends, o.Backends) {
+		return false
+	}
+	a, b := *s, *o
+	a.Backends, b.Backends = nil, nil // compared without reflection: there may be thousands
+	return reflect.DeepEqual(&a, &b)
+}
+
+// sameElements reports whether two slices are the same elements in memory.
+func sameElements(a, b []Backend) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 // Unavailable is what happens to a client's packet while its service has no usable backend.

@@ -100,10 +100,10 @@ func TestBalancePaper(t *testing.T) {
 }
 
 // Section 3.4 asks for "minimal disruption" rather than none: when one backend
-// of N goes, its 1/N of the entries must change, and a few others do too. At 100
-// entries a backend we allow 6 % of the entries to move between two backends that
-// stay, on the average of all removals 4 %: bounds of our own, a good quarter above what
-// five backends, the worst case, were seen to need.
+// of N goes, its 1/N of the entries must change, and a few others do too. We allow 10 % of
+// the entries to move between two backends that stay, on the average of all removals 8 %:
+// bounds of our own, a good quarter above what 16 backends, the worst case, were seen to
+// need.
 func TestDisruptionOnRemovalPaper(t *testing.T) {
 	for _, n := range []int{5, 16, 255, 1000} {
 		backends := equal(n, 1)
@@ -125,7 +125,7 @@ func TestDisruptionOnRemovalPaper(t *testing.T) {
 		}
 		mean := sum / float64(removals)
 		t.Logf("%4d backends, %6d entries: moved between survivors: mean %.4f, worst %.4f", n, size, mean, worst)
-		if worst > 0.06 || mean > 0.04 {
+		if worst > 0.1 || mean > 0.08 {
 			t.Errorf("%d backends: moved between survivors: mean %.4f, worst %.4f", n, mean, worst)
 		}
 	}
@@ -199,14 +199,14 @@ func TestSeedAndPortMatter(t *testing.T) {
 func TestGolden(t *testing.T) {
 	backends := append(weighted(1, 2, 3, 4, 0), maglev.Backend{ID: netip.MustParseAddrPort("[fd00::1]:8080"), Weight: 2})
 	ring := build(t, maglev.Size(backends), backends)
-	if want := []uint16{1, 2, 3, 1, 2, 3, 2, 2}; len(ring) != 2039 || !slices.Equal(ring[:len(want)], want) {
-		t.Errorf("%d entries %v…, want 2039 entries %v…", len(ring), ring[:len(want)], want)
+	if want := []uint16{1, 3, 2, 3, 1, 3, 5, 0}; len(ring) != 251 || !slices.Equal(ring[:len(want)], want) {
+		t.Errorf("%d entries %v…, want 251 entries %v…", len(ring), ring[:len(want)], want)
 	}
 	sum := fnv.New64a()
 	for _, index := range ring {
 		sum.Write([]byte{byte(index), byte(index >> 8)})
 	}
-	if got, want := sum.Sum64(), uint64(0xe9403ba4a0824747); got != want {
+	if got, want := sum.Sum64(), uint64(0x58e24e09edd88e85); got != want {
 		t.Errorf("the ring's hash is %#x, want %#x", got, want)
 	}
 }

@@ -5,27 +5,25 @@ package maglev
 import "slices"
 
 const (
-	// entriesPerTurn keeps the shares of equal backends within 1 % of each other
-	// (section 3.4: "we recommend that M be at least 100 × N").
-	entriesPerTurn = 100
-	// weightedSize is the largest size because of weights alone: 256 KiB,
-	// which a second-level cache holds. Beyond it the size follows the number of
-	// backends, and shares are as exact as that size allows.
-	weightedSize = 131_071
+	// entriesPerBackend makes the shares of equal backends differ by less than 7 %. The
+	// paper recommends 100 entries for each (section 3.4), for shares within 1 %; flows, of
+	// which a backend has some hundreds, differ by more. What packets read of all services
+	// has to stay in a cache.
+	entriesPerBackend = 15
+	// weightedSize is the largest size because of weights alone. Beyond it the size
+	// follows the number of backends, and shares are as exact as that size allows.
+	weightedSize = 65_521
 )
 
-// ladder holds the sizes that a ring can have: for each power of two the
-// largest prime below it, so that a ring fills the power of two of entries that
-// is set aside for it.
-var ladder = [...]int{
-	127, 251, 509, 1021, 2039, 4093, 8191, 16381, 32749, 65521, weightedSize,
-	262_139, 524_287, 1_048_573, 2_097_143, 4_194_301,
-}
+// ladder holds the sizes that a ring can have: primes, so that a ring fills the power of
+// two of entries that is set aside for it. They have room for 8, 16, 68, 272, 1,092 and 4,368
+// equal backends, then for 17,475 and MaxBackends.
+var ladder = [...]int{127, 251, 1021, 4093, 16_381, weightedSize, 262_139, 524_287}
 
-// Size returns the number of entries that suits the backends: the smallest size
-// of the ladder that has 100 entries for each turn, where a backend takes as
-// many turns as its weight, divided by what all weights have in common. It is 0
-// if no backend has a weight.
+// Size returns the number of entries that suits the backends: the smallest size of the
+// ladder with 15 entries for each turn, where a backend takes as many turns as its
+// weight, divided by what all weights have in common; or with 15 entries for each
+// backend, if that is beyond weightedSize. It is 0 if no backend has a weight.
 //
 // A change of size reshuffles the whole ring, so it must be rare. That is the
 // work of the ladder's coarse steps, not of a memory of earlier sizes: nodes
@@ -44,12 +42,9 @@ func Size(backends []Backend) int {
 	if total == 0 {
 		return 0
 	}
-	want := entriesPerTurn * (total/common + idle)
-	if want > weightedSize {
-		want = max(weightedSize, entriesPerTurn*len(backends))
-	}
-	step, _ := slices.BinarySearch(ladder[:], want)
-	return ladder[min(step, len(ladder)-1)]
+	want := min(entriesPerBackend*(total/common+idle), weightedSize)
+	step, _ := slices.BinarySearch(ladder[:], max(want, entriesPerBackend*len(backends)))
+	return ladder[step]
 }
 
 func gcd(a, b int) int {

@@ -17,8 +17,10 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/lb"
@@ -90,19 +92,25 @@ func Backend(mode lb.Forward, address netip.Addr) lb.Backend {
 // first one has most of the machine's other work) with real-time priority, so that
 // other processes don't add to the measured time. The receivers' soft interrupts run on
 // the sender's processor. The claim ends with the thread.
-func ClaimProcessor() error {
+func ClaimProcessor() error { return claimProcessor(0) }
+
+// claimProcessor claims the nth processor before the last one.
+func claimProcessor(nth int) error {
 	var allowed unix.CPUSet
 	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
 		return fmt.Errorf("processor affinity: %w", err)
 	}
-	last := 0
+	var processors []int
 	for cpu := range len(allowed) * 64 {
 		if allowed.IsSet(cpu) {
-			last = cpu
+			processors = append(processors, cpu)
 		}
 	}
+	if nth >= len(processors) {
+		return fmt.Errorf("%d processors are needed, there are %d", nth+1, len(processors))
+	}
 	var claimed unix.CPUSet
-	claimed.Set(last)
+	claimed.Set(processors[len(processors)-1-nth])
 	if err := unix.SchedSetaffinity(0, &claimed); err != nil {
 		return fmt.Errorf("processor affinity: %w", err)
 	}
@@ -116,14 +124,25 @@ func ClaimProcessor() error {
 
 // OnProcessor calls fn on a thread with a claimed processor.
 func OnProcessor(fn func() error) error {
-	done := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // without an unlock the thread ends with the goroutine
-		if err := ClaimProcessor(); err != nil {
-			done <- err
-			return
-		}
-		done <- fn()
-	}()
-	return <-done
+	return OnProcessors(1, func(int) error { return fn() })
+}
+
+// OnProcessors calls fn at once on n threads with a claimed processor each.
+func OnProcessors(n int, fn func(nth int) error) error {
+	var claimed sync.WaitGroup
+	claimed.Add(n)
+	var threads errgroup.Group
+	for nth := range n {
+		threads.Go(func() error {
+			runtime.LockOSThread() // without an unlock the thread ends with the goroutine
+			err := claimProcessor(nth)
+			claimed.Done()
+			claimed.Wait()
+			if err != nil {
+				return err
+			}
+			return fn(nth)
+		})
+	}
+	return threads.Wait()
 }

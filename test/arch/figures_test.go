@@ -128,7 +128,11 @@ func (r report) costs() string {
 	for _, program := range programs {
 		rows += "| " + program + " |"
 		for _, n := range flows {
-			rows += fmt.Sprintf(" %.0f |", cells[[2]string{program, n}])
+			if cost, there := cells[[2]string{program, n}]; there {
+				rows += fmt.Sprintf(" %.0f |", cost)
+			} else {
+				rows += " – |"
+			}
 		}
 		rows += "\n"
 	}

@@ -59,8 +59,8 @@ func TestDump(t *testing.T) {
 	if _, err := dp.Update(t.Context(), svc); err != nil {
 		t.Fatal(err)
 	}
-	want := `tcp 10.1.1.1:80 web l2dsr flow ring 509
-  10.0.0.21:80 weight 1 entries 509
+	want := `tcp 10.1.1.1:80 web l2dsr flow ring 127
+  10.0.0.21:80 weight 1 entries 127
   10.0.0.22:80 weight 1 out: no route
   10.0.0.23:80 weight 0 out: weight 0
 `

@@ -50,6 +50,8 @@ type seat struct {
 	// wanted is whether the backend is configured; known is whether this agent
 	// has configured it, or only an earlier one.
 	wanted, known bool
+	// begins is whether it takes new flows.
+	begins bool
 }
 
 // record is a recorded flow.
@@ -59,7 +61,8 @@ type record struct {
 	place uint32
 	seen  time.Duration
 	open  bool // more than a SYN has come
-	// opening is the seat of a SYN for an open flow, nil if there was none since.
+	// opening is the seat of a SYN for an open flow whose own takes no new flows, nil if there
+	// was none since.
 	openingSlot uint16
 	opening     *seat
 }
@@ -116,15 +119,15 @@ func (m *model) send(flow Flow, phase Phase, now time.Duration) (id netip.AddrPo
 		return id, true // without a look: an entry that is stable has a backend
 	}
 	known := m.flows[flow.Key]
+	if phase != Opening && known != nil && known.opening != nil {
+		known.slot, known.seat, known.opening = known.openingSlot, known.opening, nil
+	}
+	if m.remembers(flow) && (phase != Opening || known.open && known.seat.begins) {
+		known.seen, known.open, known.opening = now, true, nil
+		m.counts.Hits++
+		return known.seat.ID, true
+	}
 	if phase != Opening {
-		if known != nil && known.opening != nil {
-			known.slot, known.seat, known.opening = known.openingSlot, known.opening, nil
-		}
-		if m.remembers(flow) {
-			known.seen, known.open = now, true
-			m.counts.Hits++
-			return known.seat.ID, true
-		}
 		m.counts.Misses++
 	}
 	slot := tracking.Slot(entry)
@@ -193,14 +196,14 @@ func (m *model) seatAll(backends []Backend, reachable func(netip.AddrPort) bool)
 	before := map[*seat]bool{}
 	for _, s := range m.slots {
 		before[s] = s.Usable
-		s.wanted = false
+		s.wanted, s.begins = false, false
 		if s.known {
 			s.Usable = reachable(s.ID)
 		}
 	}
 	backends = slices.SortedFunc(slices.Values(backends), func(x, y Backend) int { return x.ID.Compare(y.ID) })
 	for _, b := range backends {
-		*m.seat(b.ID) = seat{Backend: b, wanted: true, known: true}
+		*m.seat(b.ID) = seat{Backend: b, wanted: true, known: true, begins: b.Weight > 0}
 	}
 	for _, e := range m.ring.Entries {
 		if s := m.slots[tracking.Slot(e)]; before[s] {

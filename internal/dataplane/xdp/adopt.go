@@ -79,7 +79,7 @@ func adoptVersion(t *table.Tables, view table.BalancerView, now time.Duration) (
 	}
 	for i := range v.slots {
 		one := &v.slots[i]
-		if one.BalancerBackend, one.detail, err = t.ReadBackend(view.BackendBase + uint32(i)); err != nil {
+		if one.Backend, one.detail, err = t.ReadBackend(view.BackendBase + uint32(i)); err != nil {
 			return nil, err
 		}
 		one.wasUsable = one.usable()

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -339,62 +338,6 @@ func TestLinkWithoutInterface(t *testing.T) {
 			t.Error("the program was not replaced")
 		}
 		return p.Close()
-	})
-}
-
-// While a program is loaded, changes that don't need it are made at once.
-func TestLoadDoesNotHoldUpdates(t *testing.T) {
-	pins := testPins(t)
-	inNamespace(t, func() error {
-		loads, loaded := make(chan program.Features), make(chan struct{})
-		held := func(f program.Features) error {
-			if f&program.FeatureIPIP != 0 {
-				loads <- f
-				<-loaded
-			}
-			return nil
-		}
-		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), test: held})
-		if err != nil {
-			return err
-		}
-		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
-		tunnelled.Forward = lb.IPIP
-		update(t, p, direct)
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
-		var others errgroup.Group
-		others.Go(func() error {
-			_, err := p.Update(context.Background(), tunnelled)
-			return err
-		})
-		<-loads
-		updated := make(chan error, 1)
-		go func() {
-			direct.Backends[0].Down = true // as a backend that has died
-			_, err := p.Update(context.Background(), direct)
-			// Another service needs by now what the program that is being loaded lacks.
-			limited := manyBackends(netip.MustParseAddr("10.1.1.2"), 2)
-			limited.Unavailable = lb.Reject
-			p.mu.Lock()
-			p.programs.Recount(0, propertiesOf(limited).needs())
-			p.mu.Unlock()
-			updated <- err
-		}()
-		select {
-		case err = <-updated:
-		case <-time.After(time.Minute):
-			err = errors.New("an update waits for a program that it doesn't need")
-		}
-		loaded <- struct{}{}
-		if err == nil {
-			if f := <-loads; f&program.FeatureReject == 0 {
-				t.Errorf("program with %s, want all that is needed by now", f)
-			}
-			loaded <- struct{}{}
-		}
-		return errors.Join(err, others.Wait(), p.Close())
 	})
 }
 

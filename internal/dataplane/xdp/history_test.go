@@ -4,6 +4,7 @@ package xdp
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -32,12 +33,14 @@ type balanced struct {
 	service lb.Service
 	clients []netip.AddrPort
 	ids     map[lb.MAC]lb.BackendID
+	// syns are the sequence numbers of the flows' latest SYNs that were sent to a backend.
+	syns map[int]uint32
 }
 
 // newBalanced returns a balancer of a service whose clients and backends are to
 // be set.
 func newBalanced(t *testing.T, svc lb.Service) *balanced {
-	b := &balanced{t: t, dir: testPins(t), hops: lossyHops{lost: map[netip.Addr]bool{}}, service: svc, ids: map[lb.MAC]lb.BackendID{}}
+	b := &balanced{t: t, dir: testPins(t), hops: lossyHops{lost: map[netip.Addr]bool{}}, service: svc, ids: map[lb.MAC]lb.BackendID{}, syns: map[int]uint32{}}
 	b.open()
 	return b
 }
@@ -106,7 +109,11 @@ func (b *balanced) Restart() error {
 
 // Send implements dataplanetest.Subject.
 func (b *balanced) Send(flow int, phase dataplanetest.Phase) (id netip.AddrPort, ok bool, err error) {
-	in, err := phasePacket(b.service.VIP, b.clients[flow], phase)
+	syn := b.syns[flow]
+	if phase == dataplanetest.Opening {
+		syn += 1 << 20
+	}
+	in, err := phasePacket(b.service.VIP, b.clients[flow], phase, syn)
 	if err != nil {
 		return id, false, err
 	}
@@ -117,6 +124,7 @@ func (b *balanced) Send(flow int, phase dataplanetest.Phase) (id netip.AddrPort,
 	case verdict != xdpTX:
 		return id, false, fmt.Errorf("verdict %d", verdict)
 	}
+	b.syns[flow] = syn
 	id, ok = b.ids[lb.MAC(frame[:6])]
 	if !ok {
 		err = fmt.Errorf("frame for an unknown backend: % x", frame[:14])
@@ -137,8 +145,8 @@ func (b *balanced) State() (dataplanetest.State, error) {
 	return state, b.plane.tables.EachFlow(func(uint64, *table.BalancerFlow) { state.Recorded++ })
 }
 
-// phasePacket is a flow's packet of a phase.
-func phasePacket(vip lb.VIP, client netip.AddrPort, phase dataplanetest.Phase) ([]byte, error) {
+// phasePacket is a flow's packet of a phase. A segment follows the SYN of that number.
+func phasePacket(vip lb.VIP, client netip.AddrPort, phase dataplanetest.Phase, syn uint32) ([]byte, error) {
 	packet := builder.Description{From: client, To: netip.AddrPortFrom(vip.Address, vip.Port), Protocol: builder.UDP}
 	if vip.Protocol == lb.TCP {
 		packet.Protocol = builder.TCP
@@ -146,6 +154,16 @@ func phasePacket(vip lb.VIP, client netip.AddrPort, phase dataplanetest.Phase) (
 	}
 	frame, err := packet.Build()
 	copy(frame, selfTestHop.Source[:])
+	if vip.Protocol == lb.TCP && err == nil {
+		if phase == dataplanetest.Open {
+			syn++
+		}
+		seq := 14 + 20 + 4 // Ethernet, IPv4, ports
+		if vip.Address.Is6() {
+			seq += 20
+		}
+		binary.BigEndian.PutUint32(frame[seq:], syn)
+	}
 	return frame, err
 }
 

@@ -72,14 +72,16 @@ func vlan(svc *lb.Service, b lb.Backend, hop nexthop.Hop) uint16 {
 // entry is a backend in its slot, without what slot.after adds.
 func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 	e := slot{
-		BalancerBackend: table.BalancerBackend{
-			Destination: hop.Destination,
-			Source:      hop.Source,
-			Vlan:        vlan(svc, b, hop),
-			Mtu:         uint16(min(hop.MTU, 0xffff)),
-			Ifindex:     uint32(hop.Index),
-			Forward:     uint8(slices.Index(forwards(), svc.Forward)),
-			Remote:      remote(svc, b).As16(),
+		Backend: table.Backend{
+			BalancerBackend: table.BalancerBackend{Destination: hop.Destination},
+			BalancerEgress: table.BalancerEgress{
+				Source:  hop.Source,
+				Vlan:    vlan(svc, b, hop),
+				Mtu:     uint16(min(max(hop.MTU-overhead(svc.Forward, remote(svc, b)), 0), 0xffff)),
+				Ifindex: uint32(hop.Index),
+				Forward: uint8(slices.Index(forwards(), svc.Forward)),
+			},
+			Remote: remote(svc, b).As16(),
 		},
 		detail: table.BalancerBackendDetail{
 			Address: b.Address.As16(),
@@ -90,7 +92,7 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 		backend: b,
 	}
 	e.Flags = uint8(when(hop.Index != 0 && !b.Down, table.BalancerBackendFlagBACKEND_USABLE) |
-		when(clientIdle(svc) > 0 && b.Weight > 0, table.BalancerBackendFlagBACKEND_NEW_FLOWS) |
+		when(b.Weight > 0, table.BalancerBackendFlagBACKEND_NEW_FLOWS) |
 		when(hop.Relay, table.BalancerBackendFlagBACKEND_RELAY) |
 		when(svc.Forward == lb.DSR && b.Own(), table.BalancerBackendFlagBACKEND_KEEP_SOURCE) |
 		when(svc.Membership.Is(b), table.BalancerBackendFlagBACKEND_LOCAL) |
@@ -101,6 +103,38 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 	return e
 }
 
+// overhead is how many bytes a tunnel to that end point adds to a client's packet.
+func overhead(mode lb.Forward, end netip.Addr) int {
+	const udp, gue, segment = 8, 4, 8 + 14 // of VXLAN or Geneve, and an Ethernet header
+	ip := 40
+	if end.Is4() {
+		ip = 20
+	}
+	switch mode {
+	case lb.IPIP:
+		return ip
+	case lb.GUE:
+		return ip + udp + gue
+	case lb.VXLAN, lb.Geneve:
+		return ip + udp + segment
+	default:
+		return 0
+	}
+}
+
+// mode is how packets get to the slot's backend; 0 if another release wrote an unknown one.
+func (s *slot) mode() lb.Forward {
+	if known := forwards(); int(s.Forward) < len(known) {
+		return known[s.Forward]
+	}
+	return 0
+}
+
+// pathMTU is the MTU of the path to the backend, tunnel headers included.
+func (s *slot) pathMTU() int {
+	return int(s.Mtu) + overhead(s.mode(), table.Unmapped(s.Remote))
+}
+
 // hop is how the slot's backend was last reached.
 func (s *slot) hop() nexthop.Hop {
 	h := nexthop.Hop{
@@ -109,7 +143,7 @@ func (s *slot) hop() nexthop.Hop {
 		Source:      s.Source,
 		Destination: s.Destination,
 		VLAN:        s.Vlan,
-		MTU:         int(s.Mtu),
+		MTU:         s.pathMTU(),
 		Handover:    s.has(table.BalancerBackendFlagBACKEND_HANDOVER),
 		Relay:       s.has(table.BalancerBackendFlagBACKEND_RELAY),
 	}

@@ -19,7 +19,7 @@ import (
 )
 
 // members are the nodes with which a service is shared, by what the program
-// recognises them by, and what they are (enum member).
+// recognises them by, and what they are (enum peer).
 type members map[table.BalancerPeerKey]uint8
 
 // thisNode is shown in the place of a next hop.
@@ -92,21 +92,22 @@ func (s *sharing) flags() table.BalancerViewFlag {
 }
 
 // membersOf are those of a service. A balancer whose MAC address isn't known yet is
-// missing: what it sends is balanced once more, mostly to where it was sent.
+// missing: what it sends is balanced once more, mostly to where it was sent. With DSR they are
+// the nodes to which packets are relayed, as limits don't count what comes from them.
 func membersOf(pl plan) members {
 	m := members{}
 	shared := &pl.svc.Membership
-	if len(shared.Balancers) == 0 {
-		return m
-	}
 	for _, station := range pl.balancers {
 		if station.Err == nil {
-			key := table.BalancerPeerKey{Forward: uint32(table.BalancerForwardFORWARD_L2DSR)}
-			copy(key.Address[:], station.Hop.Destination[:])
-			m[key] = uint8(table.BalancerPeerPEER_BALANCER)
+			m[stationKey(pl.svc.Forward, station.Hop)] = uint8(table.BalancerPeerPEER_BALANCER)
 		}
 	}
-	if pl.svc.Forward == lb.L2DSR {
+	for _, hop := range pl.hops {
+		if hop.Err == nil && hop.Hop.Relay {
+			m[stationKey(pl.svc.Forward, hop.Hop)] = uint8(table.BalancerPeerPEER_BALANCER)
+		}
+	}
+	if pl.svc.Forward == lb.L2DSR || len(shared.Balancers) == 0 {
 		return m
 	}
 	m[tunnelKey(pl.svc.Forward, shared.Self)] = uint8(table.BalancerPeerPEER_LOCAL)
@@ -114,6 +115,13 @@ func membersOf(pl plan) members {
 		m[tunnelKey(pl.svc.Forward, a)] = uint8(table.BalancerPeerPEER_BALANCER)
 	}
 	return m
+}
+
+// stationKey is the key of a member by its MAC address.
+func stationKey(forward lb.Forward, hop nexthop.Hop) table.BalancerPeerKey {
+	key := table.BalancerPeerKey{Forward: uint32(slices.Index(forwards(), forward))}
+	copy(key.Address[:], hop.Destination[:])
+	return key
 }
 
 // tunnelKey is the key of a member by the outer header of a mode's tunnels.

@@ -13,7 +13,10 @@ import (
 
 func TestRoundOf(t *testing.T) {
 	at := func(last byte, flags table.BalancerBackendFlag) slot {
-		return slot{BalancerBackend: table.BalancerBackend{Source: [6]byte{2, 0, 0, 0, 1, 0}, Destination: [6]byte{2, 0, 0, 0, 1, last}, Flags: uint8(flags)}}
+		return slot{Backend: table.Backend{
+			BalancerBackend: table.BalancerBackend{Destination: [6]byte{2, 0, 0, 0, 1, last}, Flags: uint8(flags)},
+			BalancerEgress:  table.BalancerEgress{Source: [6]byte{2, 0, 0, 0, 1, 0}},
+		}}
 	}
 	relay := table.BalancerBackendFlagBACKEND_RELAY | table.BalancerBackendFlagBACKEND_USABLE
 	fallen := func(last byte) slot {

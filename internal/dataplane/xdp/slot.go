@@ -16,7 +16,7 @@ import (
 // name backends by their slots, so a backend keeps its own as long as either
 // may name it: also when it has left the service. The zero slot is free.
 type slot struct {
-	table.BalancerBackend
+	table.Backend
 	detail table.BalancerBackendDetail
 	// backend is what the service said of it last; without an address if only an
 	// earlier agent knew.
@@ -77,7 +77,7 @@ func (s *slot) since(traffic []dataplane.Traffic) dataplane.Traffic {
 
 // sameSlots reports whether slots are the same for the program.
 func sameSlots(a, b []slot) bool {
-	return slices.EqualFunc(a, b, func(x, y slot) bool { return x.BalancerBackend == y.BalancerBackend && x.detail == y.detail })
+	return slices.EqualFunc(a, b, func(x, y slot) bool { return x.Backend == y.Backend && x.detail == y.detail })
 }
 
 // slotNumbers maps the backends of a service to their slots.

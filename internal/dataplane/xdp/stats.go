@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -33,11 +34,11 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 	if err != nil {
 		return dataplane.Stats{}, err
 	}
+	if err := retireTraffic(p.tables, p.services, quiet, traffic); err != nil {
+		return dataplane.Stats{}, err
+	}
 	stats := dataplane.Stats{Exits: exits, Services: make(map[lb.VIP]dataplane.ServiceStats, len(p.services))}
 	for vip, s := range p.services {
-		if err := s.retireTraffic(p.tables, quiet, traffic); err != nil {
-			return dataplane.Stats{}, fmt.Errorf("vip %s: %w", vip, err)
-		}
 		st := s.stats(traffic)
 		st.Tracking = s.tracking(flows[s.number.Base])
 		stats.Services[vip] = st
@@ -71,6 +72,26 @@ func (s *service) tracking(f table.BalancerFlowStats) dataplane.Tracking {
 		Unstable: s.now.ring.Unstable(), Flows: s.flows.present + s.sessions,
 		Hits: f.Hits, Misses: f.Misses, Inserts: f.Inserts, Unrecorded: f.Unrecorded, Evictions: s.flows.evicted(),
 	}
+}
+
+// hasLeavers reports whether a service has backends that left before that ticket.
+func hasLeavers(services map[lb.VIP]*service, quiet table.Ticket) bool {
+	for _, s := range services {
+		if slices.ContainsFunc(s.leaving, func(l leaver) bool { return l.after <= quiet }) {
+			return true
+		}
+	}
+	return false
+}
+
+// retireTraffic is service.retireTraffic of all services.
+func retireTraffic(t *table.Tables, services map[lb.VIP]*service, quiet table.Ticket, traffic []dataplane.Traffic) error {
+	for vip, s := range services {
+		if err := s.retireTraffic(t, quiet, traffic); err != nil {
+			return fmt.Errorf("vip %s: %w", vip, err)
+		}
+	}
+	return nil
 }
 
 // retireTraffic adds the traffic of backends that left, and to which no packet is on

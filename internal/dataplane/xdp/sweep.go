@@ -71,6 +71,7 @@ func (w *sweeper) run(interval time.Duration) {
 		case <-tick.C:
 			w.p.recheck()
 			w.warn("flow records", w.sweep(w.p.clock()))
+			w.warn("counters", w.retireTraffic())
 			w.warn("program features", w.trim())
 		}
 	}
@@ -357,6 +358,22 @@ func (s *service) free(v *version, used []bool) {
 			v.slots[i] = slot{}
 		}
 	}
+}
+
+// retireTraffic adds what backends that left have counted to the totals of their services, which
+// the next agent reads from the tables.
+func (w *sweeper) retireTraffic() error {
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	quiet := w.p.tables.Grace.Newest()
+	if w.p.closed || !hasLeavers(w.p.services, quiet) {
+		return nil
+	}
+	traffic, err := w.p.tables.ReadTraffic()
+	if err != nil {
+		return err
+	}
+	return retireTraffic(w.p.tables, w.p.services, quiet, traffic)
 }
 
 // trim removes what no service needs any more from the program in use, and

@@ -192,3 +192,35 @@ func TestUnrecordedFlowsAreReported(t *testing.T) {
 		}
 	}
 }
+
+// What backends that left have counted is in the tables soon, so that the total doesn't go back
+// if the agent is killed and the next one adopts them.
+func TestSweepRetiresTraffic(t *testing.T) {
+	svc := historyServices()["ipv4/tcp/flow/minimal"]
+	p := single(t, svc, 100, 4, 0, 1, 2, 3)
+	b := p.all[0]
+	p.begin(dataplanetest.Opening)
+	p.present[2], p.present[3] = false, false
+	p.update(b)
+	p.must(b.Pass(dataplanetest.Idle + time.Hour))
+	p.must(b.Sweep()) // the slots become free
+	p.must(b.plane.tables.Grace.Wait(t.Context(), b.plane.tables.Grace.Now()))
+	number := b.plane.services[svc.VIP].number.Base
+	b.plane.running.Go(func() { b.plane.sweeper.run(time.Millisecond) })
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		raw, err := b.plane.tables.ReadService(number)
+		p.must(err)
+		if raw.Gone.Packets > 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the traffic of two backends that left is only in the agent's memory")
+		}
+	}
+	p.must(b.Restart())
+	stats, err := b.plane.Stats(t.Context())
+	p.must(err)
+	if got := stats.Services[svc.VIP]; got.Packets != 100 || got.NewFlows != 100 {
+		t.Errorf("after a restart the service has %+v, want 100 packets and new flows", got.Traffic)
+	}
+}

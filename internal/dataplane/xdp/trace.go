@@ -98,11 +98,8 @@ func (s *service) traceBackend(t program.Traced) *dataplane.TraceBackend {
 	if one == nil {
 		return nil
 	}
-	var mode lb.Forward // unknown, if another release wrote it
-	if known := forwards(); int(one.Forward) < len(known) {
-		mode = known[one.Forward]
-	}
-	b := &dataplane.TraceBackend{ID: one.id(), NextHop: one.hop().String(), Forward: mode, MTU: int(one.Mtu)}
+	mode := one.mode()
+	b := &dataplane.TraceBackend{ID: one.id(), NextHop: one.hop().String(), Forward: mode, MTU: one.pathMTU()}
 	if one.has(table.BalancerBackendFlagBACKEND_LOCAL) {
 		b.NextHop = thisNode
 		return b

@@ -170,6 +170,11 @@ func (v *version) stageSlots(t *table.Tables, pl plan) error {
 		}
 		v.slots[n] = pl.slots[i].after(&v.slots[n])
 	}
+	for i := range v.slots {
+		if !pl.present[v.slots[i].id()] { // it may not be in the plan, if only an earlier agent knew it
+			v.slots[i].Flags &^= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
+		}
+	}
 	disableDeadNodes(v.slots, pl.present)
 	return nil
 }
@@ -234,7 +239,7 @@ func (v *version) stageTables(t *table.Tables, s *service) (err error) {
 		return err
 	}
 	for i := range v.slots {
-		if err := t.WriteBackend(v.table.Base+uint32(i), v.slots[i].BalancerBackend, v.slots[i].detail); err != nil {
+		if err := t.WriteBackend(v.table.Base+uint32(i), v.slots[i].Backend, v.slots[i].detail); err != nil {
 			return err
 		}
 	}

@@ -45,8 +45,15 @@ func (v *version) memory(t *table.Tables) [3]used {
 
 // used is an extent of an arena.
 type used struct {
-	*table.Arena
+	arena
 	extent table.Extent
+}
+
+// arena is a table.Arena or table.BackendArena.
+type arena interface {
+	Retire(run table.Extent, after table.Ticket)
+	Release(run table.Extent)
+	Reserve(run table.Extent) error
 }
 
 // has reports whether the view has a flag.

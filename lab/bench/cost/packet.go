@@ -18,6 +18,15 @@ import (
 	"fairlead.io/fairlead/lab/bench"
 )
 
+// PacketConfig is what Packet measures.
+type PacketConfig struct {
+	bench.Config
+	// Shapes ("4096x16": services, and backends of each), Programs ("l2dsr") and numbers
+	// of Flows restrict the measurements; empty: all.
+	Shapes, Programs []string
+	Flows            []int
+}
+
 // Packet measures the cost of one packet in the balancer's program.
 //
 // BPF_PROG_TEST_RUN runs a front that makes the next packet of a load and calls
@@ -25,12 +34,16 @@ import (
 // subtracted. All compared programs and numbers of flows take turns in a round.
 //
 // Packet leaves nothing, also if it fails or ctx ends.
-func Packet(ctx context.Context, cfg bench.Config) (*bench.Report, error) {
+func Packet(ctx context.Context, cfg PacketConfig) (*bench.Report, error) {
 	report, err := cfg.NewReport("packet")
 	if err != nil {
 		return nil, err
 	}
-	found, err := measureAll(ctx, cfg, newPlan(cfg.Quick))
+	p := newPlan(cfg.Quick)
+	if err := p.restrict(cfg.Shapes, cfg.Programs, cfg.Flows); err != nil {
+		return nil, err
+	}
+	found, err := measureAll(ctx, cfg.Config, p)
 	if err != nil {
 		return nil, err
 	}
@@ -89,10 +102,25 @@ func (f findings) report(r *bench.Report) error {
 			r.Add("packet_cost", "ns/packet", f.cost(c), c.labels())
 		}
 	}
-	usual := conditions{workload{oneService, lb.TCP, false}, balancer(lb.L2DSR, lb.TrackingMinimal), manyFlows}
-	oneFlow, tracked := usual, usual
-	oneFlow.flows = 1
+	usual := conditions{workload{oneService, lb.TCP, false}, balancer(lb.L2DSR, lb.TrackingMinimal), manyFlows, 0}
+	oneFlow, fewFlows, tracked, services, backends := usual, usual, usual, usual, usual
+	oneFlow.flows, fewFlows.flows = 1, 1<<16
 	tracked.tracking = lb.TrackingFull
+	services.shape, backends.shape = most, largest
+	servicesFew := services
+	servicesFew.flows = fewFlows.flows
+	for _, s := range shared() {
+		one := conditions{usual.workload, s, sharedFlows, 0}
+		two := one
+		two.more = 1
+		err := r.Compare(bench.Comparison{
+			Name: fmt.Sprintf("two_processors_over_one_%s_%s", s.name, s.tracking), A: f[one], B: f[two], Source: bench.Documented, Target: bench.AtLeast(1.9),
+			Claim: fmt.Sprintf("packets that two processors handle over those of one, %s, tracking %s, %d flows each, those of the front included", s.name, s.tracking, sharedFlows),
+		})
+		if err != nil {
+			return err
+		}
+	}
 	return r.Compare(
 		bench.Comparison{
 			Name: "flows_1m_over_1", A: f.cost(usual), B: f.cost(oneFlow), Source: bench.Documented, Target: bench.AtMost(1.5),
@@ -101,6 +129,18 @@ func (f findings) report(r *bench.Report) error {
 		bench.Comparison{
 			Name: "stable_over_full_tracking_1m", A: f.cost(usual), B: f.cost(tracked), Source: bench.Documented, Target: bench.AtMost(0.25),
 			Claim: "cost per packet in steady state over that with every flow tracked, 1M flows",
+		},
+		bench.Comparison{
+			Name: "vips_4096_over_1", A: f.cost(services), B: f.cost(usual), Source: bench.Documented, Target: bench.AtMost(3),
+			Claim: "cost per packet with 4,096 services of 16 backends over that with one of 255, 1M flows",
+		},
+		bench.Comparison{
+			Name: "vips_4096_over_1_64k", A: f.cost(servicesFew), B: f.cost(fewFlows), Source: bench.Documented, Target: bench.AtMost(3),
+			Claim: "cost per packet with 4,096 services of 16 backends over that with one of 255, 65,536 flows",
+		},
+		bench.Comparison{
+			Name: "vips_32x4000_over_1", A: f.cost(backends), B: f.cost(usual), Source: bench.Documented, Target: bench.AtMost(3.5),
+			Claim: "cost per packet with 32 services of 4,000 backends over that with one of 255, 1M flows",
 		},
 	)
 }
@@ -124,5 +164,6 @@ func compareConditions(a, b conditions) int {
 		cmp.Compare(a.name, b.name),
 		cmp.Compare(a.tracking, b.tracking),
 		cmp.Compare(a.flows, b.flows),
+		cmp.Compare(a.more, b.more),
 	)
 }

@@ -3,8 +3,11 @@
 package cost
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
+	"slices"
 	"strconv"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -22,8 +25,17 @@ type shape struct{ vips, backends int }
 
 var (
 	oneService = shape{1, 255}
-	whole      = shape{128, 4000}
+	// paper has 4,000 backends in all (Kakao paper, section VI).
+	paper   = shape{128, 31}
+	medium  = shape{512, 16}
+	most    = shape{4096, 16} // the services of the Kakao paper's table
+	largest = shape{32, 4000}
 )
+
+// hosts is the number of servers that all services share.
+const hosts = 4000
+
+func (s shape) String() string { return fmt.Sprintf("%dx%d", s.vips, s.backends) }
 
 // workload is the common part of all packets.
 type workload struct {
@@ -32,9 +44,9 @@ type workload struct {
 	ipv6     bool
 }
 
-// String returns for example "tcp over ipv4, 1 x 255".
+// String returns for example "tcp over ipv4, 1x255".
 func (t workload) String() string {
-	return fmt.Sprintf("%s over %s, %d x %d", t.protocol, t.family(), t.vips, t.backends)
+	return fmt.Sprintf("%s over %s, %s", t.protocol, t.family(), t.shape)
 }
 
 func (t workload) family() string {
@@ -75,6 +87,9 @@ type conditions struct {
 	workload
 	subject
 	flows int
+	// more is how many processors in addition to the first have packets at the same time,
+	// each of as many flows of its own.
+	more int
 }
 
 func (c conditions) labels() map[string]string {
@@ -82,17 +97,38 @@ func (c conditions) labels() map[string]string {
 		"program": c.name, "protocol": c.protocol.String(), "family": c.family(), "flows": strconv.Itoa(c.flows),
 		"vips": strconv.Itoa(c.vips), "backends": strconv.Itoa(c.backends),
 	}
+	if c.more > 0 {
+		labels["processors"] = strconv.Itoa(1 + c.more)
+	}
 	if c.mode != 0 {
 		labels["tracking"] = c.tracking.String()
 	}
 	return labels
 }
 
+// shared are the programs that are measured on two processors at once, and sharedFlows
+// how many flows each has: they share counters, records of flows, and sessions.
+func shared() []subject {
+	return []subject{balancer(lb.L2DSR, lb.TrackingMinimal), balancer(lb.L2DSR, lb.TrackingFull), balancer(lb.NAT, lb.TrackingMinimal)}
+}
+
+const sharedFlows = 1 << 15
+
 // group is compared within the same rounds.
 type group struct {
 	workload
 	subjects []subject
 	flows    []int
+	// two is set to compare one processor with two.
+	two bool
+}
+
+// processors is how many the group is measured on at most.
+func (g group) processors() int {
+	if g.two {
+		return 2
+	}
+	return 1
 }
 
 type plan struct {
@@ -107,21 +143,56 @@ func newPlan(quick bool) plan {
 		all = append(all, balancer(mode, lb.TrackingMinimal))
 	}
 	flows := []int{1, 1 << 10, 1 << 16, manyFlows}
-	two := []subject{bare, balancer(lb.L2DSR, lb.TrackingMinimal)}
+	many := []int{1 << 16, manyFlows}
+	one := []subject{bare, balancer(lb.L2DSR, lb.TrackingMinimal)}
+	four := slices.Clone(one)
+	for _, mode := range []lb.Forward{lb.IPIP, lb.NAT, lb.DSR} {
+		four = append(four, balancer(mode, lb.TrackingMinimal))
+	}
+	two := group{workload: workload{oneService, lb.TCP, false}, subjects: append([]subject{bare}, shared()...), flows: []int{sharedFlows}, two: true}
 	if quick {
-		return plan{rounds: 4, packets: 1 << 18, groups: []group{
-			{workload{oneService, lb.TCP, false}, all, flows},
-			{workload{oneService, lb.TCP, true}, two, []int{1, manyFlows}},
-			{workload{oneService, lb.UDP, false}, two, []int{1, manyFlows}},
-			{workload{whole, lb.TCP, false}, two, []int{manyFlows}},
+		return plan{rounds: 3, packets: 1 << 18, groups: []group{
+			{workload: workload{oneService, lb.TCP, false}, subjects: all, flows: flows},
+			{workload: workload{oneService, lb.TCP, true}, subjects: one, flows: []int{1, manyFlows}},
+			{workload: workload{oneService, lb.UDP, false}, subjects: one, flows: []int{1, manyFlows}},
+			{workload: workload{most, lb.TCP, false}, subjects: one, flows: many},
+			{workload: workload{largest, lb.TCP, false}, subjects: one, flows: []int{manyFlows}},
+			two,
 		}}
 	}
 	return plan{rounds: 5, packets: 1 << 19, groups: []group{
-		{workload{oneService, lb.TCP, false}, all, flows},
-		{workload{oneService, lb.TCP, true}, all, []int{1, manyFlows}},
-		{workload{oneService, lb.UDP, false}, two, []int{1, manyFlows}},
-		{workload{whole, lb.TCP, false}, all, flows},
+		{workload: workload{oneService, lb.TCP, false}, subjects: all, flows: flows},
+		{workload: workload{oneService, lb.TCP, true}, subjects: all, flows: []int{1, manyFlows}},
+		{workload: workload{oneService, lb.UDP, false}, subjects: four, flows: []int{1, manyFlows}},
+		{workload: workload{oneService, lb.UDP, true}, subjects: four, flows: []int{1, manyFlows}},
+		{workload: workload{paper, lb.TCP, false}, subjects: four, flows: many},
+		{workload: workload{medium, lb.TCP, false}, subjects: four, flows: many},
+		{workload: workload{largest, lb.TCP, false}, subjects: four, flows: many},
+		{workload: workload{most, lb.TCP, false}, subjects: four, flows: many},
+		{workload: workload{most, lb.TCP, true}, subjects: four, flows: many},
+		{workload: workload{most, lb.UDP, false}, subjects: four, flows: many},
+		{workload: workload{most, lb.UDP, true}, subjects: four, flows: many},
+		two,
 	}}
+}
+
+// restrict leaves the groups, programs and numbers of flows that are named, and the
+// front, which all are compared with. Empty lists leave all. It returns an error if
+// nothing is left.
+func (p *plan) restrict(shapes, programs []string, flows []int) error {
+	named := func(names []string, name string) bool { return len(names) == 0 || slices.Contains(names, name) }
+	for i := range p.groups {
+		g := &p.groups[i]
+		g.subjects = slices.DeleteFunc(slices.Clone(g.subjects), func(s subject) bool { return s != bare && !named(programs, s.name) })
+		g.flows = slices.DeleteFunc(slices.Clone(g.flows), func(n int) bool { return len(flows) > 0 && !slices.Contains(flows, n) })
+	}
+	p.groups = slices.DeleteFunc(p.groups, func(g group) bool {
+		return !named(shapes, g.shape.String()) || g.two && runtime.NumCPU() == 1 || len(g.subjects) < 2 || len(g.flows) == 0
+	})
+	if len(p.groups) == 0 {
+		return errors.New("no measurement has these shapes, programs and numbers of flows")
+	}
+	return nil
 }
 
 // frameSize is the smallest that holds a TCP packet of either family.
@@ -138,14 +209,14 @@ func (t workload) client() netip.Addr {
 
 // vip is that of service i.
 func (t workload) vip(i int) lb.VIP {
-	address := netip.AddrFrom4([4]byte{10, 1, 0, byte(i)})
+	address := netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)})
 	if t.ipv6 {
-		address = netip.AddrFrom16([16]byte{0: 0xfd, 2: 1, 15: byte(i)})
+		address = netip.AddrFrom16([16]byte{0: 0xfd, 2: 1, 14: byte(i >> 8), 15: byte(i)})
 	}
 	return lb.VIP{Address: address, Port: 80, Protocol: t.protocol}
 }
 
-// server is the address of backend i of every service.
+// server is the address of host i.
 func (t workload) server(i int) netip.Addr {
 	high, low := byte((i+1)>>8), byte(i+1)
 	if t.ipv6 {
@@ -158,19 +229,22 @@ func (t workload) server(i int) netip.Addr {
 func (t workload) service(i int, s subject) *lb.Service {
 	svc := &lb.Service{VIP: t.vip(i), Forward: s.mode, Tracking: s.tracking, MinHealthy: 1}
 	for j := range t.backends {
-		svc.Backends = append(svc.Backends, bench.Backend(s.mode, t.server(j)))
+		svc.Backends = append(svc.Backends, bench.Backend(s.mode, t.server((i*t.backends+j)%hosts)))
 	}
 	return svc
 }
 
 // load is the packets of flows spread over the services: their first ones (opening),
-// or later ones.
-func (t workload) load(flows int, opening bool) wire.Load {
+// or later ones. Those of the nth processor have clients of their own.
+func (t workload) load(flows, nth int, opening bool) wire.Load {
+	client := t.client().AsSlice()
+	client[len(client)-3] += byte(nth)
+	first, _ := netip.AddrFromSlice(client)
 	return wire.Load{
 		SYN: opening && t.protocol == lb.TCP,
 
 		Destination: lb.MAC{2, 0, 0, 0, 0, 1}, Source: lb.MAC{2, 0, 0, 0, 0, 2},
-		Client: t.client(), VIP: t.vip(0), VIPs: min(t.vips, flows), Flows: flows, Size: frameSize,
+		Client: first, VIP: t.vip(0), VIPs: min(t.vips, flows), Flows: flows, Size: frameSize,
 	}
 }
 
@@ -190,7 +264,7 @@ func (t workload) capacity(s subject) xdp.Capacity {
 		Sessions:    1,
 	}
 	if s.mode.Translates() {
-		c.Sessions = 4 * manyFlows // of which half is for those that aren't established
+		c.Sessions = 2 * manyFlows // with an entry for each direction
 	}
 	if s.tracking == lb.TrackingFull {
 		c.Flows = 2 * manyFlows // an LRU table evicts long before it is full

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -20,8 +21,8 @@ func smallPlan() plan {
 		subjects = append(subjects, balancer(mode, lb.TrackingMinimal))
 	}
 	return plan{rounds: 2, packets: 1 << 12, groups: []group{
-		{workload{shape{1, 4}, lb.TCP, false}, subjects, []int{1, 1 << 10}},
-		{workload{shape{4, 3}, lb.UDP, true}, subjects, []int{1 << 10}},
+		{workload: workload{shape{1, 4}, lb.TCP, false}, subjects: subjects, flows: []int{1, 1 << 10}},
+		{workload: workload{shape{4, 3}, lb.UDP, true}, subjects: subjects, flows: []int{1 << 10}, two: runtime.NumCPU() > 1},
 	}}
 }
 
@@ -37,9 +38,11 @@ func TestSmallRun(t *testing.T) {
 	for _, g := range p.groups {
 		for _, s := range g.subjects {
 			for _, flows := range g.flows {
-				runs := found[conditions{g.workload, s, flows}]
-				if low, _ := runs.Bounds(); len(runs) != p.rounds || low <= 0 {
-					t.Errorf("%s, %s, %d flows: %v", g.workload, s.name, flows, runs)
+				for more := range g.processors() {
+					runs := found[conditions{g.workload, s, flows, more}]
+					if low, _ := runs.Bounds(); len(runs) != p.rounds || low <= 0 {
+						t.Errorf("%s, %s, %d flows, %d processors more: %v", g.workload, s.name, flows, more, runs)
+					}
 				}
 			}
 		}
@@ -57,7 +60,7 @@ func TestRefusedPacketsAreAnError(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	g := group{workload{shape{1, 4}, lb.TCP, false}, []subject{balancer(lb.L2DSR, lb.TrackingMinimal)}, []int{1}}
+	g := group{workload: workload{shape{1, 4}, lb.TCP, false}, subjects: []subject{balancer(lb.L2DSR, lb.TrackingMinimal)}, flows: []int{1}}
 	if err := w.open(t.Context(), g); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +92,9 @@ func TestPlans(t *testing.T) {
 		for _, g := range p.groups {
 			for _, s := range g.subjects {
 				for _, flows := range g.flows {
-					found[conditions{g.workload, s, flows}] = bench.Runs{100 + float64(len(found))}
+					for more := range g.processors() {
+						found[conditions{g.workload, s, flows, more}] = bench.Runs{100 + float64(len(found))}
+					}
 				}
 			}
 		}
@@ -97,7 +102,7 @@ func TestPlans(t *testing.T) {
 		if err := found.report(r); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"flows_1m_over_1", "stable_over_full_tracking_1m"} {
+		for _, name := range []string{"flows_1m_over_1", "stable_over_full_tracking_1m", "vips_4096_over_1", "vips_32x4000_over_1", "two_processors_over_one_nat_minimal"} {
 			if _, ok := r.Ratios[name]; !ok {
 				t.Errorf("quick=%v: no ratio %s", quick, name)
 			}
@@ -110,7 +115,7 @@ func TestPlans(t *testing.T) {
 
 // The front's own time is taken off within each round.
 func TestCostSubtractsTheFront(t *testing.T) {
-	of := conditions{workload{oneService, lb.TCP, false}, reflector, 1}
+	of := conditions{workload{oneService, lb.TCP, false}, reflector, 1, 0}
 	front := of
 	front.subject = bare
 	f := findings{of: {50, 70}, front: {40, 45}}

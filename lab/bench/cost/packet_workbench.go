@@ -9,29 +9,38 @@ import (
 	"log/slog"
 	"slices"
 
+	"github.com/cilium/ebpf"
+
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/wire"
 )
 
-// series is a program with a front that makes a number of flows.
+// series is a program with a front on each processor that makes a number of flows.
 type series struct {
 	conditions
-	front *wire.Front
+	fronts []*wire.Front
 }
 
-// run measures n packets and returns the nanoseconds per packet, those of the front
-// included.
+// run measures n packets on each processor and returns the nanoseconds in which all of
+// them together had one, those of the front included.
 func (s *series) run(n int) (perPacket float64, err error) {
-	err = bench.OnProcessor(func() (err error) {
-		perPacket, err = s.front.Run(n)
+	rates := make([]float64, len(s.fronts))
+	err = bench.OnProcessors(len(s.fronts), func(nth int) error {
+		perPacket, err := s.fronts[nth].Run(n)
+		rates[nth] = 1 / perPacket
 		return err
 	})
 	if err != nil {
 		return 0, fmt.Errorf("program %s: %w", s.name, err)
 	}
-	return perPacket, nil
+	var all float64
+	for _, rate := range rates {
+		all += rate
+	}
+	return 1 / all, nil
 }
 
 // workbench holds the programs of one group.
@@ -49,49 +58,85 @@ func (w *workbench) open(ctx context.Context, g group) error {
 			return fmt.Errorf("program %s: %w", s.name, err)
 		}
 		for _, flows := range g.flows {
-			front, err := behind(g.load(flows, false))
+			fronts, err := w.fronts(g, s, flows, behind)
 			if err != nil {
 				return fmt.Errorf("program %s: %w", s.name, err)
 			}
-			if s.mode.Translates() {
-				err = establish(behind, g.load(flows, true), w.planes[s].Tables)
+			for more := range fronts {
+				w.series = append(w.series, &series{conditions{g.workload, s, flows, more}, fronts[:1+more]})
 			}
-			if err != nil {
-				return fmt.Errorf("program %s: %w", s.name, errors.Join(err, front.Close()))
-			}
-			w.closes = append(w.closes, front.Close)
-			w.series = append(w.series, &series{conditions{g.workload, s, flows}, front})
 		}
 	}
 	return nil
 }
 
-// establish sends the first packets of all flows, which create the sessions of NAT, and
-// makes them established ones, as there are no servers that answer.
+// fronts returns a front for each processor, and adds what NAT and records need.
+func (w *workbench) fronts(g group, s subject, flows int, behind func(wire.Load) (*wire.Front, error)) (all []*wire.Front, err error) {
+	for nth := range g.processors() {
+		front, err := behind(g.load(flows, nth, false))
+		if err != nil {
+			return nil, err
+		}
+		w.closes = append(w.closes, front.Close)
+		all = append(all, front)
+		if s.mode.Translates() || s.tracking == lb.TrackingFull {
+			err = establish(behind, g.load(flows, nth, true), w.planes[s].Tables)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// establish sends the first packets of all flows, which create sessions of NAT or
+// records, and makes them established ones, as there are neither servers that answer nor
+// clients that go on. The tables of those that aren't established have room for a part of
+// the flows at a time.
 func establish(behind func(wire.Load) (*wire.Front, error), load wire.Load, t *table.Tables) error {
 	front, err := behind(load)
 	if err != nil {
 		return err
 	}
-	_, err = front.Run(max(load.Flows, wire.MinFrames))
-	if err := errors.Join(err, front.Close()); err != nil {
-		return err
+	n := max(min(load.Flows, 1<<16), wire.MinFrames)
+	for sent := 0; sent < load.Flows && err == nil; sent += n {
+		_, err = front.Run(n)
+		err = errors.Join(err, confirm(t, load.SYN))
 	}
+	return errors.Join(err, front.Close())
+}
+
+// confirm makes all sessions and records established ones.
+func confirm(t *table.Tables, tcp bool) error {
+	return errors.Join(
+		move(t.Maps.NatPending, t.Maps.NatSessions, func(s *table.BalancerNatSession) {
+			s.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
+			s.State = uint8(table.BalancerNatStateNAT_ESTABLISHED)
+			if !tcp {
+				s.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
+			}
+		}),
+		move(t.Maps.FlowsPending, t.Maps.Flows, func(f *table.BalancerFlow) {
+			f.Open = uint8(table.BalancerFlowOpenFLOW_OPEN)
+		}))
+}
+
+// move moves the records of a table to another one, changed.
+func move[R any](from, to *ebpf.Map, change func(*R)) error {
 	var keys []uint64
-	var sessions []table.BalancerNatSession
-	err = table.EachRecord(t.Maps.NatPending, func(key uint64, s *table.BalancerNatSession) {
-		established := *s
-		established.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
-		established.State = uint8(table.BalancerNatStateNAT_ESTABLISHED)
-		if !load.SYN {
-			established.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
-		}
-		keys, sessions = append(keys, key), append(sessions, established)
+	var records []R
+	err := table.EachRecord(from, func(key uint64, r *R) {
+		changed := *r
+		change(&changed)
+		keys, records = append(keys, key), append(records, changed)
 	})
-	if err != nil {
+	if err != nil || len(keys) == 0 {
 		return err
 	}
-	_, err = t.Maps.NatSessions.BatchUpdate(keys, sessions, nil)
+	_, err = to.BatchUpdate(keys, records, nil)
+	if err == nil {
+		_, err = from.BatchDelete(keys, nil)
+	}
 	return err
 }
 

@@ -87,18 +87,18 @@ func (o *opened) share() float64 {
 func (s *seen) report(r *bench.Report, of subject) {
 	labels := map[string]string{"balancer": of.name}
 	r.Add("forged_syns", "1/s", bench.Runs{s.rate}, labels)
-	r.Add("silent_broken", "connections", bench.Runs{float64(s.broken)}, labels)
-	for i, service := range []string{"flooded", "other"} {
+	r.Add("idle_broken", "connections", bench.Runs{float64(s.broken)}, labels)
+	for i, name := range []string{"flooded_failed", "others_failed"} {
 		for _, phase := range []struct {
 			flood string
 			count *opened
 		}{{"no", &s.before[i]}, {"yes", &s.during[i]}} {
-			r.Add("new_failed", "%", bench.Runs{phase.count.share()}, map[string]string{"balancer": of.name, "service": service, "flood": phase.flood})
+			r.Add(name, "%", bench.Runs{phase.count.share()}, map[string]string{"balancer": of.name, "flood": phase.flood})
 		}
 	}
 	if !of.kernel {
-		r.Judge("silent_broken of "+of.name, bench.Documented, bench.AtMost(0), float64(s.broken))
-		r.Judge("new_failed of "+of.name+", other service", bench.Documented, bench.AtMost(1), s.during[1].share())
+		r.Judge("idle_broken of "+of.name, bench.Documented, bench.AtMost(0), float64(s.broken))
+		r.Judge("others_failed of "+of.name, bench.Documented, bench.AtMost(1), s.during[1].share())
 	}
 }
 

@@ -73,6 +73,7 @@ func (i *installation) testDirectCluster(t *testing.T, mode string) {
 	i.Apply(t, direct(mode))
 	defer i.Kubectl(t, "delete", "service", "direct")
 	vips := i.vips(t, "direct")
+	i.awaitProxies(t, vips, 80)
 	i.awaitRoutes(t, vips, i.names()...)
 	for _, vip := range vips {
 		i.answered(t, vip, pods)
@@ -114,6 +115,7 @@ func (i *installation) testDirectLocal(t *testing.T, mode string) {
 	defer i.Kubectl(t, "delete", "service", "direct-local")
 	i.Kubectl(t, "annotate", "service/direct-local", "fairlead.io/forward="+mode)
 	vips := i.vips(t, "direct-local")
+	i.awaitProxies(t, vips, 8080)
 	i.awaitRoutes(t, vips, i.names()...)
 	i.clientsKept(t, vips, pods)
 }

@@ -40,7 +40,7 @@ func TestGuide(t *testing.T) {
 	}
 	// The guide ends with the uninstallation.
 	for _, n := range s.Nodes() {
-		const pins, saved = "ls -d /sys/fs/bpf/fairlead", "find /run/fairlead -type f ! -name agent.sock.lock"
+		const pins, saved = "ls -A /sys/fs/bpf/fairlead", "find /run/fairlead -type f ! -name agent.sock.lock"
 		if left, err := n.Run(t.Context(), "sh", "-c", pins+"; "+saved); err != nil || left != "" {
 			t.Errorf("%s: %v: still there are\n%s", n.Name(), err, left)
 		}

@@ -115,8 +115,9 @@ func testAffinity(t *testing.T, i *installation) {
 	i.Kubectl(t, "delete", "service", "sticky")
 }
 
-// A client with a fixed port is answered by another pod when its own has been deleted,
-// though it never stops sending.
+// A client with a fixed port, which never stops sending, is answered by another pod within
+// two seconds after its own has ended. On a busy machine one pod of three has to be
+// followed so fast.
 func testUDPAfterAPod(t *testing.T, i *installation) {
 	pods := i.deployed(t, "whoami")
 	i.Apply(t, exposed("fixed", ""))
@@ -127,6 +128,25 @@ func testUDPAfterAPod(t *testing.T, i *installation) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
+	const limit, attempts = 2 * time.Second, 3
+	for attempt := 1; ; attempt++ {
+		silence := i.deletePodOf(t, conn)
+		if silence <= limit {
+			break
+		}
+		if attempt == attempts {
+			t.Errorf("no answer for %s after a pod, in attempt %d of %d; want %s", silence, attempt, attempts, limit)
+			break
+		}
+		harness.Retried(t, "attempt %d of %d: no answer for %s after a pod, want %s", attempt, attempts, silence, limit)
+	}
+	i.Kubectl(t, "delete", "service", "fixed")
+}
+
+// deletePodOf deletes the pod that answers a client. It returns the time from the pod's
+// last answer to the first one of another pod.
+func (i *installation) deletePodOf(t *testing.T, conn net.Conn) time.Duration {
+	t.Helper()
 	var first string
 	cluster.Await(t, patience, "an answer", func() (err error) {
 		first, err = whoOver(conn)
@@ -140,10 +160,10 @@ func testUDPAfterAPod(t *testing.T, i *installation) {
 		case err == nil && pod == first:
 			last = time.Now()
 		case err == nil:
-			t.Logf("pod %s answered %s after the last answer of %s", pod, time.Since(last).Round(time.Millisecond), first)
-			i.Kubectl(t, "delete", "service", "fixed")
+			silence := time.Since(last)
+			t.Logf("pod %s answered %s after the last answer of %s", pod, silence.Round(time.Millisecond), first)
 			i.deployed(t, "whoami")
-			return
+			return silence
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("no answer for %s, the last one was of the deleted pod %s: %v", time.Since(last), first, err)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/test/cluster"
@@ -65,6 +66,29 @@ func (i *installation) awaitHops(t *testing.T, vips []netip.Addr, want string, r
 			}
 			return err
 		})
+	}
+}
+
+// awaitProxies waits until the kube-proxies of all nodes know the port of the addresses. A
+// connection that a node's kernel has routed before has no translation for as long as
+// the kernel tracks it, nor has a later one from the same port of the client.
+func (i *installation) awaitProxies(t *testing.T, vips []netip.Addr, port int) {
+	t.Helper()
+	for _, vip := range vips {
+		family := "ip"
+		if vip.Is6() {
+			family = "ip6"
+		}
+		key := fmt.Sprintf("%s . tcp . %d ", vip, port)
+		for _, n := range i.Nodes() {
+			cluster.Await(t, patience, n.Name()+"'s kube-proxy to know "+key, func() error {
+				known, err := n.Run(t.Context(), "nft", "list", "map", family, "kube-proxy", "service-ips")
+				if err == nil && !strings.Contains(known, key) {
+					err = fmt.Errorf("it knows %s", known)
+				}
+				return err
+			})
+		}
 	}
 }
 

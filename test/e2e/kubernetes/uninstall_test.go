@@ -43,14 +43,15 @@ func testUninstall(t *testing.T, i *installation) {
 	}
 }
 
-// remains is an error if there is anything left of an agent on a node but an empty lock.
+// remains is an error if there is anything left of an agent on a node but an empty lock and
+// an empty folder.
 func remains(t *testing.T, n *cluster.Node) error {
 	const list = `ip -details link show | grep -w xdp
 for device in $(ls /sys/class/net); do
   tc filter show dev "$device" ingress
   tc filter show dev "$device" egress
 done | grep fairlead
-ls -d /sys/fs/bpf/fairlead
+ls -A /sys/fs/bpf/fairlead
 find /run/fairlead -type f ! -name agent.sock.lock
 true`
 	if findAgent(t, n) != 0 {

@@ -126,14 +126,14 @@ func TestBenchFlood(t *testing.T) {
 		if balancer := r.Labels["balancer"]; found[balancer] == nil {
 			found[balancer] = map[string]bench.Result{}
 		}
-		found[r.Labels["balancer"]][r.Name+r.Labels["service"]+r.Labels["flood"]] = r
+		found[r.Labels["balancer"]][r.Name+r.Labels["flood"]] = r
 	}
 	for _, balancer := range []string{"nat", "nat with a limit", "dsr", "l2dsr with records", "kernel"} {
 		results := found[balancer]
 		if results["forged_syns"].Median < 1000 {
 			t.Errorf("%s: a flood of %.0f SYNs a second", balancer, results["forged_syns"].Median)
 		}
-		for _, name := range []string{"silent_broken", "new_failedfloodedno", "new_failedotherno"} {
+		for _, name := range []string{"idle_broken", "flooded_failedno", "others_failedno"} {
 			if r, there := results[name]; !there || r.Median != 0 {
 				t.Errorf("%s: %s: %+v, want 0", balancer, name, r)
 			}

@@ -3,6 +3,9 @@
 package routes_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,40 +20,71 @@ import (
 
 // An interface that is deleted and created again, as by a driver that is reset: the
 // agent announces no route while the interface is without the program, puts the program
-// on the new one, and then announces and forwards as before.
+// on the new one, and then announces and forwards as before, within a second. On a busy
+// machine one of the balancers has to be so fast: the next time at the same one is damped.
 func TestInterfaceIsRecreated(t *testing.T) {
 	t.Parallel()
 	l := bringUp(t, "recreated", harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR}))
-	name := l.Topology.Host("lb1").Interfaces[0].Name
-	l.Run(t, "lb1", "ip", "link", "delete", name)
-	harness.Until(t, "lb1 announces nothing", func() bool {
-		for _, r := range l.Routes(t, "lb1").Announcements {
+	const limit = time.Second
+	all := []string{"lb1", "lb2", "lb3"}
+	for i, host := range all {
+		took := l.lostAndBack(t, host, slices.Delete(slices.Clone(all), i, i+1))
+		if took <= limit {
+			return
+		}
+		harness.Retried(t, "%s forwards %s after its interface was back, want %s", host, took, limit)
+	}
+	t.Errorf("none of the balancers forwards within %s after its interface was back", limit)
+}
+
+// lostAndBack deletes the interface of a balancer and creates it again. It returns the time
+// from then until the balancer forwards packets of clients, as others do.
+func (l *lab) lostAndBack(t *testing.T, host string, others []string) time.Duration {
+	t.Helper()
+	h, name := l.State().Host(host), l.Topology.Host(host).Interfaces[0].Name
+	logged := len(agentLog(t, h))
+	l.Run(t, host, "ip", "link", "delete", name)
+	harness.Until(t, host+" announces nothing", func() bool {
+		for _, r := range l.Routes(t, host).Announcements {
 			if r.Announced || !strings.Contains(r.Reason, "interface "+name) {
 				return false
 			}
 		}
 		return true
 	})
-	if attached := harness.Status(t, l.State().Host("lb1")).DataPlane.Attachments; len(attached) != 0 {
+	if attached := harness.Status(t, h).DataPlane.Attachments; len(attached) != 0 {
 		t.Errorf("attachments without the interface: %v", attached)
 	}
-	l.awaitRouteOf(t, harness.VIP4, "lb2", "lb3")
-	l.awaitRouteOf(t, harness.VIP6, "lb2", "lb3")
-	begun := time.Now()
-	l.recreate(t, "lb1")
-	harness.Until(t, "lb1 has the program on the new interface", func() bool {
-		return len(harness.Status(t, l.State().Host("lb1")).DataPlane.Attachments) == 1
-	})
-	t.Logf("program attached after %s", time.Since(begun))
+	l.awaitRouteOf(t, harness.VIP4, others...)
+	l.awaitRouteOf(t, harness.VIP6, others...)
+	before := harness.ExitsOf(t, h)
+	l.recreate(t, host)
+	back := time.Now()
 	l.awaitRouteOf(t, harness.VIP4, "lb1", "lb2", "lb3")
 	l.awaitRouteOf(t, harness.VIP6, "lb1", "lb2", "lb3")
-	t.Logf("routes learned after %s", time.Since(begun))
-	before := harness.ExitsOf(t, l.State().Host("lb1"))
-	harness.Until(t, "lb1 forwards again", func() bool {
+	t.Logf("routes learned after %s", time.Since(back))
+	harness.Until(t, host+" forwards again", func() bool {
 		l.Gets(t, "client", harness.Origin(harness.VIP4), 10)
-		return harness.ExitsOf(t, l.State().Host("lb1")).Minus(before)["forward_l2dsr"] > 0
+		return harness.ExitsOf(t, h).Minus(before)["forward_l2dsr"] > 0
 	})
-	t.Logf("packets forwarded after %s", time.Since(begun))
+	took := time.Since(back)
+	t.Logf("packets forwarded after %s", took)
+	since := agentLog(t, h)[logged:]
+	attached, announced := strings.Index(since, "program attached"), strings.Index(since, "route announced")
+	if attached < 0 || announced < attached {
+		t.Errorf("a route was announced without the program on the interface; the agent has logged\n%s", since)
+	}
+	return took
+}
+
+// agentLog is what the agents of a balancer have logged.
+func agentLog(t *testing.T, h *netlab.HostState) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(h.Directory, "agent.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // recreate creates the interface of a balancer that has been deleted, with all that the

@@ -31,6 +31,7 @@ const (
 	probeMapClientIdle         = "client_idle"
 	probeMapClients            = "clients"
 	probeMapCounters           = "counters"
+	probeMapEgress             = "egress"
 	probeMapFlowStats          = "flow_stats"
 	probeMapFlows              = "flows"
 	probeMapFlowsPending       = "flows_pending"
@@ -38,8 +39,10 @@ const (
 	probeMapLimitFlows         = "limit_flows"
 	probeMapLimitSources       = "limit_sources"
 	probeMapLookups            = "lookups"
+	probeMapMtuAnswers         = "mtu_answers"
 	probeMapNatAddresses       = "nat_addresses"
 	probeMapNatFresh           = "nat_fresh"
+	probeMapNatOneWay          = "nat_one_way"
 	probeMapNatPending         = "nat_pending"
 	probeMapNatRefusals        = "nat_refusals"
 	probeMapNatSessions        = "nat_sessions"
@@ -49,6 +52,7 @@ const (
 	probeMapProbeCounters      = "probe_counters"
 	probeMapProbeTargets       = "probe_targets"
 	probeMapRates              = "rates"
+	probeMapRemotes            = "remotes"
 	probeMapRings              = "rings"
 	probeMapSecrets            = "secrets"
 	probeMapServers            = "servers"
@@ -75,6 +79,7 @@ const (
 	probeVarBtfSegmentType     = "btf_segment_type"
 	probeVarBtfViewFlag        = "btf_view_flag"
 	probeVarBtfVipNumber       = "btf_vip_number"
+	probeVarClientInterval     = "client_interval"
 	probeVarFeatureClients     = "feature_clients"
 	probeVarFeatureDsr         = "feature_dsr"
 	probeVarFeatureGeneve      = "feature_geneve"
@@ -90,6 +95,7 @@ const (
 	probeVarFeatureSources     = "feature_sources"
 	probeVarFeatureVxlan       = "feature_vxlan"
 	probeVarHashSeed           = "hash_seed"
+	probeVarKeySecrets         = "key_secrets"
 	probeVarKeySeed            = "key_seed"
 	probeVarNatFirstPort       = "nat_first_port"
 	probeVarNatIpv4Addresses   = "nat_ipv4_addresses"
@@ -160,6 +166,7 @@ type probeMapSpecs struct {
 	ClientIdle     *ebpf.MapSpec `ebpf:"client_idle"`
 	Clients        *ebpf.MapSpec `ebpf:"clients"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	Egress         *ebpf.MapSpec `ebpf:"egress"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	FlowsPending   *ebpf.MapSpec `ebpf:"flows_pending"`
@@ -167,8 +174,10 @@ type probeMapSpecs struct {
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	Lookups        *ebpf.MapSpec `ebpf:"lookups"`
+	MtuAnswers     *ebpf.MapSpec `ebpf:"mtu_answers"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
+	NatOneWay      *ebpf.MapSpec `ebpf:"nat_one_way"`
 	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
@@ -178,6 +187,7 @@ type probeMapSpecs struct {
 	ProbeCounters  *ebpf.MapSpec `ebpf:"probe_counters"`
 	ProbeTargets   *ebpf.MapSpec `ebpf:"probe_targets"`
 	Rates          *ebpf.MapSpec `ebpf:"rates"`
+	Remotes        *ebpf.MapSpec `ebpf:"remotes"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
@@ -208,6 +218,7 @@ type probeVariableSpecs struct {
 	BtfSegmentType     *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	ClientInterval     *ebpf.VariableSpec `ebpf:"client_interval"`
 	FeatureClients     *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.VariableSpec `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.VariableSpec `ebpf:"feature_geneve"`
@@ -223,6 +234,7 @@ type probeVariableSpecs struct {
 	FeatureSources     *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.VariableSpec `ebpf:"hash_seed"`
+	KeySecrets         *ebpf.VariableSpec `ebpf:"key_secrets"`
 	KeySeed            *ebpf.VariableSpec `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.VariableSpec `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
@@ -263,6 +275,7 @@ type probeMaps struct {
 	ClientIdle     *ebpf.Map `ebpf:"client_idle"`
 	Clients        *ebpf.Map `ebpf:"clients"`
 	Counters       *ebpf.Map `ebpf:"counters"`
+	Egress         *ebpf.Map `ebpf:"egress"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	FlowsPending   *ebpf.Map `ebpf:"flows_pending"`
@@ -270,8 +283,10 @@ type probeMaps struct {
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	Lookups        *ebpf.Map `ebpf:"lookups"`
+	MtuAnswers     *ebpf.Map `ebpf:"mtu_answers"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
+	NatOneWay      *ebpf.Map `ebpf:"nat_one_way"`
 	NatPending     *ebpf.Map `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
@@ -281,6 +296,7 @@ type probeMaps struct {
 	ProbeCounters  *ebpf.Map `ebpf:"probe_counters"`
 	ProbeTargets   *ebpf.Map `ebpf:"probe_targets"`
 	Rates          *ebpf.Map `ebpf:"rates"`
+	Remotes        *ebpf.Map `ebpf:"remotes"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
@@ -302,6 +318,7 @@ func (m *probeMaps) Close() error {
 		m.ClientIdle,
 		m.Clients,
 		m.Counters,
+		m.Egress,
 		m.FlowStats,
 		m.Flows,
 		m.FlowsPending,
@@ -309,8 +326,10 @@ func (m *probeMaps) Close() error {
 		m.LimitFlows,
 		m.LimitSources,
 		m.Lookups,
+		m.MtuAnswers,
 		m.NatAddresses,
 		m.NatFresh,
+		m.NatOneWay,
 		m.NatPending,
 		m.NatRefusals,
 		m.NatSessions,
@@ -320,6 +339,7 @@ func (m *probeMaps) Close() error {
 		m.ProbeCounters,
 		m.ProbeTargets,
 		m.Rates,
+		m.Remotes,
 		m.Rings,
 		m.Secrets,
 		m.Servers,
@@ -351,6 +371,7 @@ type probeVariables struct {
 	BtfSegmentType     *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`
+	ClientInterval     *ebpf.Variable `ebpf:"client_interval"`
 	FeatureClients     *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.Variable `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.Variable `ebpf:"feature_geneve"`
@@ -366,6 +387,7 @@ type probeVariables struct {
 	FeatureSources     *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.Variable `ebpf:"hash_seed"`
+	KeySecrets         *ebpf.Variable `ebpf:"key_secrets"`
 	KeySeed            *ebpf.Variable `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.Variable `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`

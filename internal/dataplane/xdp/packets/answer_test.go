@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -420,6 +421,38 @@ func TestAnswerLimit(t *testing.T) {
 	if verdict, _ := run(t, p, syn); verdict != xdpTX {
 		t.Errorf("after a pause: verdict %d", verdict)
 	}
+}
+
+// coarseClock is the clock that limits read. It has ticks.
+func coarseClock(t *testing.T) time.Duration {
+	t.Helper()
+	var now unix.Timespec
+	must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC_COARSE, &now))
+	return time.Duration(now.Nano())
+}
+
+// A flood of packets that are too big for one service leaves the answers of others, on the same
+// processor.
+func TestTooBigLimitOfAService(t *testing.T) {
+	runtime.LockOSThread() // never unlocked: the thread ends with the test
+	var one unix.CPUSet
+	one.Set(0)
+	must(t, unix.SchedSetaffinity(0, &one))
+	p, hops := newTestPlane(t)
+	hops.mtu = 1280
+	flooded, other := manyBackends(vip4, 3), manyBackends(vip6, 3)
+	update(t, p, flooded)
+	update(t, p, other)
+	large := longFrame(flooded, client4, 1400).build()
+	frames := many(4000, func(int) []byte { return large })
+	begin := coarseClock(t)
+	moved, _ := offer(t, p, frames...)
+	took := coarseClock(t) - begin
+	most := 1001 + uint64(took.Milliseconds())
+	if n := moved["answer_too_big"]; n < 1000 || n > most || n+moved["drop_answer_limit"] != 4000 {
+		t.Errorf("counters %v in %s: want 1000 to %d answers", moved, took, most)
+	}
+	wantVerdict(t, p, longFrame(other, client6, 1400).build(), xdpTX, "answer_too_big")
 }
 
 // setLimit says until when a kind of answer is used up, on every processor.

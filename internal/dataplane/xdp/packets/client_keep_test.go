@@ -120,6 +120,15 @@ func TestClientsOfAnotherBackend(t *testing.T) {
 	w.wantHomes(homes)
 	forge(func(c *table.BalancerClient) { c.Backend |= 0x7fff })
 	w.wantHomes(homes)
+	w.grow(12)
+	forge(func(c *table.BalancerClient) { c.Address[15] ^= 1 })
+	before := w.remembered()
+	w.wantHomes(rings)
+	for key, c := range w.remembered() {
+		if before[key] != c {
+			t.Errorf("a record of another client was overwritten: %+v", c)
+		}
+	}
 }
 
 // A successor gives no backend a generation that a record still has.
@@ -202,6 +211,52 @@ func TestClientsEvictedFlows(t *testing.T) {
 		if id := w.goOn(w.visitor(n), 2001+n); id != home {
 			t.Errorf("the flow of client %d moved from %s to %s", n, home, id)
 		}
+	}
+}
+
+// When there are too many new clients and flows, none is recorded: each flow stays where it
+// began, and the clients that are remembered where they were.
+func TestTooManyNewClients(t *testing.T) {
+	const clients = 20
+	p := quietPlane(t, testPins(t))
+	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
+	homes := w.arrive(clients)
+	w.grow(12)
+	w.set(homes[0], func(b *lb.Backend) { b.Weight = 0 })
+	setLimit(t, p, table.BalancerRateRATE_RECORD, ^uint64(0))
+	setLimit(t, p, table.BalancerRateRATE_CLIENT, ^uint64(0))
+	for n := range 3 * clients {
+		id := w.sent(flowPacket(w.svc.VIP, netip.AddrPortFrom(w.visitor(n), 9000)))
+		if n < clients && homes[n] != homes[0] && id != homes[n] {
+			t.Errorf("client %d went to %s, was at %s", n, id, homes[n])
+		}
+		if got := w.goOn(w.visitor(n), 9000); got != id {
+			t.Errorf("the flow of client %d moved from %s to %s", n, id, got)
+		}
+	}
+	if have := len(w.remembered()); have != clients {
+		t.Errorf("%d clients are remembered, want %d", have, clients)
+	}
+}
+
+// A flood of new clients evicts none that are remembered.
+func TestFloodEvictsNoClient(t *testing.T) {
+	p := quietPlane(t, testPins(t))
+	for _, c := range clientCases() {
+		if c.vip.Is6() {
+			continue
+		}
+		t.Run(c.String(), func(t *testing.T) {
+			w := newClientsWorld(t, p, c, 4)
+			defer w.leave()
+			homes := w.arrive(100)
+			for n := range 4 * testCapacity.Clients {
+				setLimit(t, p, table.BalancerRateRATE_RECORD, 0)
+				run(t, p, flowPacket(w.svc.VIP, clientNumber(n)))
+			}
+			w.grow(12)
+			w.wantHomes(homes)
+		})
 	}
 }
 

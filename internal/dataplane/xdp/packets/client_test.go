@@ -181,9 +181,10 @@ func (w *clientsWorld) sent(in []byte) lb.BackendID {
 	return lb.BackendID{}
 }
 
-// begin begins a flow of a client and returns its backend.
+// begin begins a flow of a client, as if no other was new, and returns its backend.
 func (w *clientsWorld) begin(client netip.Addr) lb.BackendID {
 	w.t.Helper()
+	setLimit(w.t, w.p, table.BalancerRateRATE_CLIENT, 0)
 	w.port++
 	id := w.sent(flowPacket(w.svc.VIP, netip.AddrPortFrom(client, uint16(w.port))))
 	confirmSessions(w.t, w.p)

@@ -156,6 +156,73 @@ func TestFragmentsOfNoService(t *testing.T) {
 	wantExit(t, p, onWire(svc.Segment, short[1]), xdpPass, "pass_fragment")
 }
 
+// A flood of first fragments doesn't end a packet in progress: half the table's size may come
+// between its fragments.
+func TestFragmentFlood(t *testing.T) {
+	p, _ := newTestPlane(t)
+	svc := manyBackends(vip4, 3)
+	svc.Protocol = lb.UDP
+	update(t, p, svc)
+	parts := split(packetOf(longFrame(svc, client4, 400)), 1, 200)
+	run(t, p, onWire(svc.Segment, parts[0]))
+	forged := onWire(svc.Segment, split(packetOf(longFrame(svc, clientOf(vip4, 1000), 400)), 2, 200)[0])
+	for i := range p.Tables.Maps.Fragments.MaxEntries() / 2 {
+		binary.BigEndian.PutUint32(forged[atIP+12:], 0x0a420000+i)
+		fixChecksum(forged[atIP:])
+		run(t, p, forged)
+	}
+	for _, part := range parts[1:] {
+		if verdict, _ := run(t, p, onWire(svc.Segment, part)); verdict != xdpTX {
+			t.Errorf("later fragment: verdict %d", verdict)
+		}
+	}
+}
+
+// A second first fragment with the same identification but other ports, forged or of another
+// host behind the same address, doesn't redirect later fragments: they are dropped until the
+// identification may be used again (RFC 4963).
+func TestFragmentsWithOneIdentification(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		one, other := manyBackends(vip, 3), manyBackends(vip, 3)
+		other.Port = 81
+		update(t, p, one)
+		update(t, p, other)
+		client := clientOf(vip, 4000)
+		parts := func(svc *lb.Service) (parts [][]byte) {
+			for _, part := range split(packetOf(longFrame(svc, client, 400)), 7, 200) {
+				parts = append(parts, onWire(svc.Segment, part))
+			}
+			return parts
+		}
+		first, second := parts(one), parts(other)
+		wantForwarded := func(frames ...[]byte) {
+			t.Helper()
+			for _, frame := range frames {
+				if verdict, _ := run(t, p, frame); verdict != xdpTX {
+					t.Errorf("%s: verdict %d", vip, verdict)
+				}
+			}
+		}
+		var key table.BalancerFragmentKey
+		later := func(milliseconds int) {
+			t.Helper()
+			var ports table.BalancerFragmentPorts
+			must(t, p.Tables.Maps.Fragments.NextKey(nil, &key))
+			must(t, p.Tables.Maps.Fragments.Lookup(key, &ports))
+			ports.Seen -= uint32(milliseconds)
+			must(t, p.Tables.Maps.Fragments.Put(key, ports))
+		}
+		wantForwarded(first[0], first[1], first[0], first[1])
+		later(-1_000_000) // the record stays live however slow the test is
+		wantForwarded(second[0])
+		wantExit(t, p, first[1], xdpPass, "pass_fragment")
+		later(1_000_000)
+		wantForwarded(second[0], second[1])
+		must(t, p.Tables.Maps.Fragments.Delete(key))
+	}
+}
+
 // A tunnel's UDP over IPv6 has a right checksum also around what has none of its
 // own to go by: fragments and ICMP errors, of even and odd lengths.
 func TestTunnelledFragmentsAreSummed(t *testing.T) {

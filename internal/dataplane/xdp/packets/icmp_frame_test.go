@@ -118,7 +118,7 @@ func edgeFrames(vip lb.VIP) [][]byte {
 	}
 	packets = append(packets, packetOf(icmpFrame(client.Addr(), vip.Address, lb.Segment{}, echoRequest[family(vip.Address)])))
 	long := packetOf(longFrame(manyBackends(vip.Address, 1), client, 1600))
-	packets = append(append(packets, long), split(long, 1, 600)...)
+	packets = append(append(packets, long), split(long, uint32(vip.Protocol), 600)...)
 	var frames [][]byte
 	for _, packet := range packets {
 		frames = append(frames, onWire(vip.Segment, packet))

@@ -61,7 +61,7 @@ func monotonic(t *testing.T) uint64 {
 // left by one exit.
 func wantLimited(t *testing.T, moved map[string]uint64, took time.Duration, limit, offered int, exit string) {
 	t.Helper()
-	passed, most := int(moved["forward_l2dsr"]), limit+1+int(took.Seconds()*float64(limit))
+	passed, most := int(moved["forward_l2dsr"]+moved["forward_nat"]), limit+1+int(took.Seconds()*float64(limit))
 	if passed < min(limit, offered) || passed > most {
 		t.Errorf("%d of %d new flows passed in %s, want %d to %d", passed, offered, took, limit, most)
 	}
@@ -136,6 +136,37 @@ func TestBothLimits(t *testing.T) {
 	others["forward_l2dsr"] += greedy["forward_l2dsr"]
 	all := 60 + int(greedy["forward_l2dsr"])
 	wantLimited(t, others, time.Duration(monotonic(t)-begun), 20, all, "drop_service_limit")
+}
+
+// With DSR the balancer that a new flow reaches first counts it: the node of the backend doesn't
+// count what other nodes with backends relay to it.
+func TestLimitsOfRelayedFlows(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range relayCases() {
+		t.Run(c.vip.String(), func(t *testing.T) {
+			svc := c.asking()
+			svc.Backends[1].Weight, svc.Backends[2].Weight = 0, 0 // the ring names the own backend
+			svc.Limits = lb.FlowLimits{NewFlows: 20}
+			update(t, p, svc)
+			defer remove(t, p, c.vip)
+			defer endAllSessions(t, p)
+			flows := func(port int, from lb.MAC) [][]byte {
+				return many(200, func(i int) []byte {
+					flow := c
+					flow.client = clientOf(c.vip.Address, port+i)
+					in := flow.fromClient(tcpSYN)
+					in.source = from
+					return in.build()
+				})
+			}
+			relayed, _ := offer(t, p, flows(2000, macOf(svc.Backends[2].Node))...)
+			if want := map[string]uint64{"forward_nat": 200}; !maps.Equal(relayed, want) {
+				t.Errorf("relayed flows: counters %v, want %v", relayed, want)
+			}
+			direct, took := offer(t, p, flows(3000, clientMAC)...)
+			wantLimited(t, direct, took, 20, 200, "drop_service_limit")
+		})
+	}
 }
 
 // Flows that are there already go on, however many new ones are refused, and

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"runtime"
 	"testing"
 	"time"
 
@@ -18,12 +19,16 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// tcpSegment is a TCP segment of a flow with the flags that flag sets.
+// tcpSegment is a TCP segment of a flow with the flags that flag sets. A SYN has the number 0,
+// unless flag sets another one, and others the one after it.
 func tcpSegment(vip lb.VIP, client netip.AddrPort, flag func(*layers.TCP)) []byte {
 	f := clientFrame(vip, client)
 	tcp := f.ip[1].(*layers.TCP)
 	tcp.SYN, tcp.ACK = false, true
 	flag(tcp)
+	if !tcp.SYN {
+		tcp.Seq++
+	}
 	f.ip = []gopacket.SerializableLayer{f.ip[0], tcp}
 	return f.build()
 }
@@ -65,7 +70,9 @@ func TestCountFlows(t *testing.T) {
 	const closedSilence = 3 * time.Second // until a closed flow doesn't count
 	none := func(*layers.TCP) {}
 	fin := func(tcp *layers.TCP) { tcp.FIN = true }
-	rst := func(tcp *layers.TCP) { tcp.RST = true }
+	rst := func(tcp *layers.TCP) { // after the payload
+		tcp.RST, tcp.Seq = true, uint32(len(clientFrame(lb.VIP{Address: vip4}, client4).payload))
+	}
 	p, _ := newTestPlane(t)
 	svc := manyBackends(vip4, 3)
 	svc.Tracking = lb.TrackingFull
@@ -144,4 +151,50 @@ func TestNewFlowsOutliveBackendsAndAgents(t *testing.T) {
 	update(t, p, second)
 	send(2)
 	want(second, 5, 10, "another agent")
+}
+
+// Packets of a flow may come on two processors at once: it has one record, which says that
+// the client has closed.
+func TestFlowsOnTwoProcessors(t *testing.T) {
+	if runtime.NumCPU() < 2 {
+		t.Skip("one processor handles one packet after the other")
+	}
+	const flows = 4000
+	p, _ := newTestPlane(t)
+	svc := manyBackends(vip4, 2)
+	svc.Tracking, svc.IdleTimeout = lb.TrackingFull, 8*time.Hour
+	update(t, p, svc)
+	segment := func(client netip.AddrPort, fin bool) []byte {
+		return tcpSegment(svc.VIP, client, func(tcp *layers.TCP) { tcp.FIN = fin })
+	}
+	for n := range flows {
+		client := clientNumber(n)
+		run(t, p, tcpSegment(svc.VIP, client, func(tcp *layers.TCP) { tcp.SYN, tcp.ACK = true, false }))
+		setLimit(t, p, table.BalancerRateRATE_CONFIRM, 0)
+		atOnce(t, p, segment(client, false), segment(client, false))
+		atOnce(t, p, segment(client, true), segment(client, false))
+	}
+	records := countRecords(t, p.Tables.Maps.Flows) + countRecords(t, p.Tables.Maps.FlowsPending)
+	age(t, p, time.Minute)
+	if live := liveFlows(t, p, svc); records != flows || live != 0 {
+		t.Errorf("%d records, want %d; %d of closed flows count as live", records, flows, live)
+	}
+}
+
+// The first packet that is recorded of a connection may be a keep-alive probe, which has the
+// number before the next one (RFC 9293, section 3.8.4).
+func TestCloseAfterKeepAlive(t *testing.T) {
+	p, _ := newTestPlane(t)
+	s := newUnstableService(t, p, webVIP)
+	s.Tracking = lb.TrackingFull
+	s.change(2)
+	for i, flags := range []uint8{tcpFIN | tcpACK, tcpRST, tcpRST | tcpACK} {
+		s.at(clientNumber(i), tcpACK, clientNext-1)
+		s.at(clientNumber(i), flags, clientNext)
+	}
+	records := countRecords(t, p.Tables.Maps.FlowsPending)
+	age(t, p, time.Minute)
+	if live := liveFlows(t, p, s.Service); records != 3 || live != 0 {
+		t.Errorf("%d records, want 3; %d of closed flows count as live", records, live)
+	}
 }

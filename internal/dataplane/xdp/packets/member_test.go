@@ -254,6 +254,38 @@ func TestTunnelsOfStrangers(t *testing.T) {
 	}
 }
 
+// The congestion marks of tunnels between balancers reach the packet.
+func TestMembersECN(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range memberCases() {
+		if c.forward != lb.IPIP {
+			continue
+		}
+		svc := c.at(c.own, c.other)
+		update(t, p, svc)
+		for _, e := range ecnCases() {
+			inner := transport(svc.VIP, c.client(0))
+			mark(inner[0], e.within)
+			protocol := layers.IPProtocolIPv6
+			if c.vip.Is4() {
+				protocol = layers.IPProtocolIPv4
+			}
+			in := frame{destination: balancerMAC, source: clientMAC, payload: "longer than the padding of a short frame"}
+			in.ip = append([]gopacket.SerializableLayer{ipLayer(c.other, c.own, protocol)}, inner...)
+			mark(in.ip[0], e.outer)
+			sent := in.build()
+			if e.want < 0 {
+				wantVerdict(t, p, sent, xdpDrop, "drop_congested")
+				continue
+			}
+			mark(inner[0], uint8(e.want))
+			in.ip = inner
+			wantDelivered(t, p, sent, in.build(), "pass_from_peer")
+		}
+		remove(t, p, svc.VIP)
+	}
+}
+
 // What came by L2 DSR is taken for as long as a service has the balancer that sent
 // it: a member of two is one until it has left both.
 func TestMembersAreCounted(t *testing.T) {

@@ -31,18 +31,20 @@ func inFragments(f frame, id uint32, size int) [][]byte {
 // whole packet's checksum, all get the addresses.
 func TestNATFragments(t *testing.T) {
 	p, _ := newTestPlane(t)
+	id := uint32(0)
 	for _, c := range natCases() {
 		t.Run(c.vip.String(), func(t *testing.T) {
 			update(t, p, c.service())
 			endAllSessions(t, p)
 			port := begin(t, p, c)
 			c.payload = string(bytes.Repeat([]byte("fragments"), 150))
-			for id, size := range []int{24, 512, 1024} {
-				in, want := inFragments(c.fromClient(tcpACK), uint32(id+1), size), inFragments(c.atServer(tcpACK, port), uint32(id+1), size)
+			for _, size := range []int{24, 512, 1024} {
+				id++
+				in, want := inFragments(c.fromClient(tcpACK), id, size), inFragments(c.atServer(tcpACK, port), id, size)
 				for i := range in {
 					wantBytes(t, p, in[i], want[i], xdpTX, "forward_nat")
 				}
-				in, want = inFragments(c.fromServer(tcpACK, port), uint32(id+1), size), inFragments(c.atClient(tcpACK), uint32(id+1), size)
+				in, want = inFragments(c.fromServer(tcpACK, port), id, size), inFragments(c.atClient(tcpACK), id, size)
 				for i := range in {
 					wantBytes(t, p, in[i], want[i], xdpTX, "forward_nat_reply")
 				}

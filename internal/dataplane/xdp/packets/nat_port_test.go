@@ -249,16 +249,64 @@ func testReuse(t *testing.T, p *xdp.Unattached, c natCase) {
 	}
 }
 
-// Flows begin at places that their hashes say: the ports of many flows are spread
-// over the whole range.
+// The entry of a port that is taken over may become another session's at that moment, as the
+// kernel reuses the memory of evicted entries: the other session keeps its own entries.
+func TestNATPortTakenOverLate(t *testing.T) {
+	p, _ := newNATPlane(t, program.NAT{FirstPort: 65534, LastPort: 65535})
+	for _, c := range natCases() {
+		if c.vip.Protocol != lb.TCP {
+			continue
+		}
+		update(t, p, c.service())
+		ended, other := c, c
+		ended.client, other.client = clientOf(c.vip.Address, 1001), clientOf(c.vip.Address, 1002)
+		begin(t, p, ended)
+		port := begin(t, p, other)
+		confirmSessions(t, p)
+		var at uint64
+		var evicted table.BalancerNatSession
+		for key, s := range sessionsOf(t, p) {
+			switch {
+			case !table.IsReply(&s):
+			case table.WirePort(s.ClientPort) == ended.client.Port():
+				at = key
+			default:
+				evicted = s
+			}
+		}
+		evicted.State, evicted.Seen = uint8(table.BalancerNatStateNAT_CLOSING), evicted.Seen-uint32(6*time.Second>>table.FlowTimeShift)
+		must(t, p.Tables.Maps.NatSessions.Put(at, evicted))
+		wantVerdict(t, p, c.fromClient(tcpSYN).build(), xdpTX, "forward_nat")
+		wantFrame(t, p, other.fromClient(tcpACK), other.atServer(tcpACK, port), xdpTX, "forward_nat")
+		endAllSessions(t, p)
+		remove(t, p, c.vip)
+	}
+}
+
+// Flows begin at places that their hashes select: the ports of many flows are spread
+// over the whole range, those of one client and those of clients with the same port.
 func TestNATPortsAreSpread(t *testing.T) {
-	p, _ := newTestPlane(t)
-	c := natCaseOf(vip4, lb.UDP)
-	update(t, p, c.service())
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for name, client := range map[string]func(i int) netip.AddrPort{
+			"ports":     func(i int) netip.AddrPort { return clientOf(vip, 1024+i) },
+			"addresses": func(i int) netip.AddrPort { return netip.AddrPortFrom(nthAddress(vip, i), 1024) },
+		} {
+			t.Run(fmt.Sprintf("%s/%s", vip, name), func(t *testing.T) {
+				p, _ := newTestPlane(t)
+				c := natCaseOf(vip, lb.UDP)
+				update(t, p, c.service())
+				testSpread(t, p, c, client)
+			})
+		}
+	}
+}
+
+func testSpread(t *testing.T, p *xdp.Unattached, c natCase, client func(i int) netip.AddrPort) {
+	t.Helper()
 	var parts [8]int
 	const flows = 800
 	for i := range flows {
-		c.client = clientOf(c.vip.Address, 1024+i)
+		c.client = client(i)
 		_, out := run(t, p, c.fromClient(0).build())
 		port := int(sourcePort(t, out)) - program.DefaultFirstPort
 		parts[port*len(parts)/(program.DefaultLastPort-program.DefaultFirstPort+1)]++
@@ -268,6 +316,17 @@ func TestNATPortsAreSpread(t *testing.T) {
 			t.Errorf("flows in each eighth of the range: %d", parts)
 		}
 	}
+	if n := len(sessionsOf(t, p)); n != 2*flows {
+		t.Errorf("%d entries of sessions, want %d: none takes another's port", n, 2*flows)
+	}
+}
+
+// nthAddress is the nth of many clients' addresses of a family.
+func nthAddress(family netip.Addr, n int) netip.Addr {
+	if family.Is4() {
+		return netip.AddrFrom4([4]byte{198, 18, byte(n >> 8), byte(n)})
+	}
+	return netip.AddrFrom16([16]byte{0x20, 0x01, 0, 2, 14: byte(n >> 8), 15: byte(n)})
 }
 
 // The first packets of a flow may come on several processors at once, and one of
@@ -285,7 +344,7 @@ func TestNATBegunTwice(t *testing.T) {
 	split := 0
 	for n := range flows {
 		c.client = netip.AddrPortFrom(c.client.Addr(), uint16(20000+n))
-		first, second := atOnce(t, p, c.fromClient(0).build())
+		first, second := atOnce(t, p, c.fromClient(0).build(), c.fromClient(0).build())
 		if sourcePort(t, first) != sourcePort(t, second) {
 			split++
 		}
@@ -298,9 +357,9 @@ func TestNATBegunTwice(t *testing.T) {
 	}
 }
 
-// atOnce puts the same frame in on two processors, as nearly at the same time as
-// can be, and returns what comes out.
-func atOnce(t *testing.T, p *xdp.Unattached, in []byte) (first, second []byte) {
+// atOnce puts a frame in on each of two processors, as nearly at the same time as can be,
+// and returns what comes out.
+func atOnce(t *testing.T, p *xdp.Unattached, one, other []byte) (first, second []byte) {
 	t.Helper()
 	program, err := p.Program()
 	if err != nil {
@@ -308,7 +367,7 @@ func atOnce(t *testing.T, p *xdp.Unattached, in []byte) (first, second []byte) {
 	}
 	var ready atomic.Int32
 	var group errgroup.Group
-	for _, out := range []*[]byte{&first, &second} {
+	for out, in := range map[*[]byte][]byte{&first: one, &second: other} {
 		options := &ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+256)}
 		group.Go(func() error {
 			runtime.LockOSThread()

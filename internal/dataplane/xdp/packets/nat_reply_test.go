@@ -79,7 +79,7 @@ func (r replies) want(t *testing.T, in, want []byte, verdict uint32, exit string
 // them, to a byte.
 func TestRepliesAsXDP(t *testing.T) {
 	r := newReplies(t)
-	for _, c := range natCases() {
+	for n, c := range natCases() {
 		t.Run(c.vip.String(), func(t *testing.T) {
 			update(t, r.plane, c.service())
 			endAllSessions(t, r.plane)
@@ -97,7 +97,7 @@ func TestRepliesAsXDP(t *testing.T) {
 				}
 			}
 			c.payload = string(bytes.Repeat([]byte("fragments"), 150))
-			in, want := inFragments(c.fromServer(tcpACK, port), 7, 512), inFragments(c.atClient(tcpACK), 7, 512)
+			in, want := inFragments(c.fromServer(tcpACK, port), uint32(n), 512), inFragments(c.atClient(tcpACK), uint32(n), 512)
 			for i := range in {
 				r.want(t, in[i], want[i], tcRedirect, "forward_nat_reply")
 			}

@@ -11,6 +11,7 @@ import (
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -191,4 +192,100 @@ func TestSameVIPInEverySegment(t *testing.T) {
 			t.Errorf("%s: went to %s, want %s", vip, got, all[i].ID())
 		}
 	}
+}
+
+// mark sets the congestion mark of an IP header, and keeps the rest of its type of service.
+func mark(layer gopacket.SerializableLayer, ecn uint8) {
+	switch ip := layer.(type) {
+	case *layers.IPv4:
+		ip.TOS = ip.TOS&^3 | ecn
+	case *layers.IPv6:
+		ip.TrafficClass = ip.TrafficClass&^3 | ecn
+	}
+}
+
+// ecnCases are the congestion marks of RFC 6040, figure 4; a negative one drops the packet.
+func ecnCases() (cases []struct {
+	outer, within uint8
+	want          int
+}) {
+	const none, ect1, ect0, ce = 0, 1, 2, 3
+	for outer, wants := range [][4]int{
+		none: {none: none, ect1: ect1, ect0: ect0, ce: ce},
+		ect1: {none: none, ect1: ect1, ect0: ect1, ce: ce},
+		ect0: {none: none, ect1: ect1, ect0: ect0, ce: ce},
+		ce:   {none: -1, ect1: ce, ect0: ce, ce: ce},
+	} {
+		for within, want := range wants {
+			cases = append(cases, struct {
+				outer, within uint8
+				want          int
+			}{uint8(outer), uint8(within), want})
+		}
+	}
+	return cases
+}
+
+// The congestion marks of the network below a segment reach the packet that leaves, and its
+// next tunnel: of a VIP's packet, and of a server's reply. Others stay as they came.
+func TestSegmentECN(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, a := range []arrival{{segment: redVXLAN, end: local4}, {segment: redGeneve, end: local6}} {
+			for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE} {
+				c := forwardCase{forward, vip, backend4, lb.TCP, a, testIndex}
+				svc := c.service()
+				update(t, p, svc)
+				for _, e := range ecnCases() {
+					client := transport(svc.VIP, c.client())
+					mark(client[0], e.within)
+					in := frame{destination: balancerMAC, source: clientMAC, ip: arriving(a.segment, a.end, client), payload: c.payload()}
+					mark(in.ip[0], e.outer)
+					wantMarked(t, p, in, e.want, c.marked(uint8(max(e.want, 0))), "forward_"+forward.String())
+				}
+				remove(t, p, svc.VIP)
+			}
+		}
+		nat, other := natCaseOf(vip, lb.TCP), manyBackends(vip, 1)
+		other.Segment = redVXLAN
+		update(t, p, other)
+		update(t, p, nat.service())
+		port := begin(t, p, nat)
+		for _, e := range ecnCases() {
+			in, want := nat.fromServer(tcpACK, port), nat.atClient(tcpACK)
+			mark(in.ip[0], e.within)
+			mark(want.ip[0], uint8(max(e.want, 0)))
+			in.ip = arriving(redVXLAN, local6, in.ip)
+			mark(in.ip[0], e.outer)
+			wantMarked(t, p, in, e.want, want.build(), "forward_nat_reply")
+		}
+		stranger := clientFrame(lb.VIP{Address: vip, Port: 81, Protocol: lb.TCP, Segment: redVXLAN}, clientOf(vip, 41000))
+		mark(stranger.ip[0], 3)
+		wantExit(t, p, stranger.build(), xdpPass, "pass_not_vip")
+		remove(t, p, nat.vip)
+		remove(t, p, other.VIP)
+	}
+}
+
+// marked is the frame that must come out, with a mark in all its headers.
+func (c forwardCase) marked(ecn uint8) []byte {
+	f := frame{destination: macOf(c.backend), source: ownMAC, payload: c.payload()}
+	f.ip = slices.Concat(c.outer(), transport(c.service().VIP, c.client()))
+	mark(f.ip[0], ecn)
+	mark(f.ip[len(f.ip)-2], ecn)
+	out := f.build()
+	if c.forward > lb.IPIP {
+		copy(out[atOuterUDP+6:], []byte{0, 0})
+	}
+	return out
+}
+
+// wantMarked checks the frame that comes out. It is dropped as congested if the mark is negative.
+func wantMarked(t *testing.T, p *xdp.Unattached, in frame, ecn int, want []byte, exit string) {
+	t.Helper()
+	if ecn < 0 {
+		wantVerdict(t, p, in.build(), xdpDrop, "drop_congested")
+		return
+	}
+	wantBytes(t, p, in.build(), want, xdpTX, exit)
 }

@@ -71,7 +71,7 @@ func relayCases() []natCase {
 // fragments.
 func TestRelay(t *testing.T) {
 	p, _ := newTestPlane(t)
-	for _, c := range relayCases() {
+	for n, c := range relayCases() {
 		t.Run(c.vip.String(), func(t *testing.T) {
 			update(t, p, c.relayed())
 			defer remove(t, p, c.vip)
@@ -79,7 +79,7 @@ func TestRelay(t *testing.T) {
 				wantFrame(t, p, c.fromClient(flags), c.atNode(flags), xdpTX, "forward_relay")
 			}
 			c.payload = string(bytes.Repeat([]byte("fragments"), 150))
-			in, want := inFragments(c.fromClient(tcpACK), 7, 512), inFragments(c.atNode(tcpACK), 7, 512)
+			in, want := inFragments(c.fromClient(tcpACK), uint32(n), 512), inFragments(c.atNode(tcpACK), uint32(n), 512)
 			for i := range in {
 				wantBytes(t, p, in[i], want[i], xdpTX, "forward_relay")
 			}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -105,6 +106,32 @@ func TestSourcesOfErrors(t *testing.T) {
 			if want := map[bool]string{true: "forward_l2dsr", false: "drop_source_denied"}[c.passes]; len(moved) != 1 || moved[want] != 1 {
 				t.Errorf("%s, %s: counters %v, want one %s", vip, name, moved, want)
 			}
+			remove(t, p, svc.VIP)
+		}
+	}
+}
+
+// Denied senders don't use up what other senders may send.
+func TestDeniedErrorsAreNotCounted(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, vip := range []netip.Addr{vip4, vip6} {
+		for _, forward := range []lb.Forward{lb.L2DSR, lb.NAT, lb.DSR} {
+			sender := router(vip)
+			svc := manyBackends(vip, 3)
+			svc.Forward, svc.Sources.Deny = forward, []netip.Prefix{netip.PrefixFrom(sender, vip.BitLen())}
+			update(t, p, svc)
+			m := errorsOf(vip)[0]
+			m.body = packetOf(serverFrame(svc.VIP, clientOf(vip, 2000)))
+			denied := icmpFrame(sender, vip, lb.Segment{}, m).build()
+			setLimit(t, p, table.BalancerRateRATE_QUOTED, 0)
+			wantExit(t, p, denied, xdpDrop, "drop_source_denied")
+			var spent []uint64
+			if err := p.Tables.Maps.Rates.Lookup(table.BalancerRateRATE_QUOTED, &spent); err != nil || slices.Max(spent) > 0 {
+				t.Errorf("%s, %s: limits of the processors %v, error %v", vip, forward, spent, err)
+			}
+			setLimit(t, p, table.BalancerRateRATE_QUOTED, ^uint64(0))
+			wantExit(t, p, denied, xdpDrop, "drop_source_denied")
+			wantExit(t, p, icmpFrame(sender.Next(), vip, lb.Segment{}, m).build(), xdpDrop, "drop_answer_limit")
 			remove(t, p, svc.VIP)
 		}
 	}

@@ -22,12 +22,15 @@ func TestUnserved(t *testing.T) {
 	p, _ := newTestPlane(t)
 	unused4, unused6 := netip.MustParseAddr("10.200.7.7"), netip.MustParseAddr("fd00:200::7")
 	other4, other6 := netip.MustParseAddr("10.201.0.1"), netip.MustParseAddr("fd00:201::1")
-	at := func(vip netip.Addr, protocol lb.Protocol, port uint16) []byte {
+	in := func(s lb.Segment, vip netip.Addr, protocol lb.Protocol, port uint16) []byte {
 		client := client4
 		if vip.Is6() {
 			client = client6
 		}
-		return flowPacket(lb.VIP{Address: vip, Port: port, Protocol: protocol}, client)
+		return flowPacket(lb.VIP{Address: vip, Port: port, Protocol: protocol, Segment: s}, client)
+	}
+	at := func(vip netip.Addr, protocol lb.Protocol, port uint16) []byte {
+		return in(lb.Segment{}, vip, protocol, port)
 	}
 	announced := []struct {
 		name, passed string // the exit where the kernel doesn't route the packet
@@ -36,6 +39,8 @@ func TestUnserved(t *testing.T) {
 		{"other port, ipv4", "pass_not_vip", at(vip4, lb.TCP, 81)},
 		{"other port, ipv6", "pass_not_vip", at(vip6, lb.TCP, 81)},
 		{"udp", "pass_not_vip", at(vip4, lb.UDP, 80)},
+		{"other port in a VLAN, ipv4", "pass_not_vip", in(segment(100), vip4, lb.TCP, 81)},
+		{"other port in a VLAN, ipv6", "pass_not_vip", in(segment(100), vip6, lb.TCP, 81)},
 		{"sctp", "pass_not_tcp_udp", changed(web4, client4, atProtocol, 132)},
 		{"mobility", "pass_not_tcp_udp", changed(web6, client6, atNext6, 135)},
 		{"within tcp, ipv4", "pass_truncated", changed(web4, client4, atLength4, 0, 39)},
@@ -44,7 +49,7 @@ func TestUnserved(t *testing.T) {
 		{"unused address, ipv4", "pass_not_vip", at(unused4, lb.TCP, 80)},
 		{"unused address, ipv6", "pass_not_vip", at(unused6, lb.UDP, 80)},
 	}
-	strangers := [][]byte{at(other4, lb.TCP, 80), at(other6, lb.UDP, 53)}
+	strangers := [][]byte{at(other4, lb.TCP, 80), at(other6, lb.UDP, 53), in(segment(200), vip4, lb.TCP, 81)}
 	for _, service := range []struct {
 		name string
 		of   func(netip.Addr) *lb.Service
@@ -52,8 +57,12 @@ func TestUnserved(t *testing.T) {
 		{"l2dsr", func(vip netip.Addr) *lb.Service { return manyBackends(vip, 3) }},
 		{"nat", func(vip netip.Addr) *lb.Service { return natCaseOf(vip, lb.TCP).service() }},
 	} {
-		update(t, p, service.of(vip4))
-		update(t, p, service.of(vip6))
+		for _, vip := range []netip.Addr{vip4, vip6} {
+			tagged := service.of(vip)
+			tagged.Segment = segment(100)
+			update(t, p, service.of(vip))
+			update(t, p, tagged)
+		}
 		err := p.Discard([]netip.Prefix{netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("fd00:200::/64")})
 		if err != nil {
 			t.Fatal(err)
@@ -114,7 +123,7 @@ func TestUnserved(t *testing.T) {
 			if err := addRoutes(t, device); err != nil {
 				return err
 			}
-			for _, c := range announced[8:] {
+			for _, c := range announced[10:] {
 				moved := exits(t, p, func() { runAt(t, p, device.Index, c.frame) })
 				if moved[c.passed] != 1 {
 					t.Errorf("%s, no longer announced: exits %v", c.name, moved)

@@ -178,11 +178,11 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	var seed uint64
-	if err := cfg.Tables[table.BalancerMapSecrets].Lookup(uint32(0), &seed); err != nil {
+	var secrets table.BalancerSecrets
+	if err := cfg.Tables[table.BalancerMapSecrets].Lookup(uint32(0), &secrets); err != nil {
 		return nil, fmt.Errorf("table secrets: %w", err)
 	}
-	if err := SetConstants(spec, map[string]any{replyVarSkbLink: length, replyVarKeySeed: seed}); err != nil {
+	if err := SetConstants(spec, map[string]any{replyVarSkbLink: length, replyVarKeySeed: secrets.KeySeed, replyVarKeySecrets: secrets.KeySecrets}); err != nil {
 		return nil, err
 	}
 	var programs replyPrograms

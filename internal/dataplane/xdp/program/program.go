@@ -217,6 +217,7 @@ func (s *Set) compile(f Features) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	inlineConstants(spec)
 	var programs table.BalancerPrograms
 	if err := spec.LoadAndAssign(&programs, &ebpf.CollectionOptions{MapReplacements: s.config.Tables.ByName}); err != nil {
 		return nil, loadError(err)
@@ -235,6 +236,7 @@ func (s *Set) specification(f Features) (*ebpf.CollectionSpec, error) {
 	constants := map[string]any{
 		table.BalancerVarHashSeed:         s.config.Seed,
 		table.BalancerVarRecordInterval:   s.config.Tables.Capacity.RecordInterval(),
+		table.BalancerVarClientInterval:   s.config.Tables.Capacity.ClientInterval(),
 		table.BalancerVarNatFirstPort:     uint32(nat.FirstPort),
 		table.BalancerVarNatPorts:         uint32(nat.LastPort) - uint32(nat.FirstPort) + 1,
 		table.BalancerVarNatIpv4Addresses: nat.count(true),

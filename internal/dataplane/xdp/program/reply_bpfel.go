@@ -24,6 +24,7 @@ const (
 	replyMapClientIdle         = "client_idle"
 	replyMapClients            = "clients"
 	replyMapCounters           = "counters"
+	replyMapEgress             = "egress"
 	replyMapFlowStats          = "flow_stats"
 	replyMapFlows              = "flows"
 	replyMapFlowsPending       = "flows_pending"
@@ -31,8 +32,10 @@ const (
 	replyMapLimitFlows         = "limit_flows"
 	replyMapLimitSources       = "limit_sources"
 	replyMapLookups            = "lookups"
+	replyMapMtuAnswers         = "mtu_answers"
 	replyMapNatAddresses       = "nat_addresses"
 	replyMapNatFresh           = "nat_fresh"
+	replyMapNatOneWay          = "nat_one_way"
 	replyMapNatPending         = "nat_pending"
 	replyMapNatRefusals        = "nat_refusals"
 	replyMapNatSessions        = "nat_sessions"
@@ -40,6 +43,7 @@ const (
 	replyMapNewFlowsBefore     = "new_flows_before"
 	replyMapPeers              = "peers"
 	replyMapRates              = "rates"
+	replyMapRemotes            = "remotes"
 	replyMapRings              = "rings"
 	replyMapSecrets            = "secrets"
 	replyMapServers            = "servers"
@@ -64,6 +68,7 @@ const (
 	replyVarBtfSegmentType     = "btf_segment_type"
 	replyVarBtfViewFlag        = "btf_view_flag"
 	replyVarBtfVipNumber       = "btf_vip_number"
+	replyVarClientInterval     = "client_interval"
 	replyVarFeatureClients     = "feature_clients"
 	replyVarFeatureDsr         = "feature_dsr"
 	replyVarFeatureGeneve      = "feature_geneve"
@@ -79,6 +84,7 @@ const (
 	replyVarFeatureSources     = "feature_sources"
 	replyVarFeatureVxlan       = "feature_vxlan"
 	replyVarHashSeed           = "hash_seed"
+	replyVarKeySecrets         = "key_secrets"
 	replyVarKeySeed            = "key_seed"
 	replyVarNatFirstPort       = "nat_first_port"
 	replyVarNatIpv4Addresses   = "nat_ipv4_addresses"
@@ -149,6 +155,7 @@ type replyMapSpecs struct {
 	ClientIdle     *ebpf.MapSpec `ebpf:"client_idle"`
 	Clients        *ebpf.MapSpec `ebpf:"clients"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	Egress         *ebpf.MapSpec `ebpf:"egress"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	FlowsPending   *ebpf.MapSpec `ebpf:"flows_pending"`
@@ -156,8 +163,10 @@ type replyMapSpecs struct {
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	Lookups        *ebpf.MapSpec `ebpf:"lookups"`
+	MtuAnswers     *ebpf.MapSpec `ebpf:"mtu_answers"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
+	NatOneWay      *ebpf.MapSpec `ebpf:"nat_one_way"`
 	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
@@ -165,6 +174,7 @@ type replyMapSpecs struct {
 	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	Rates          *ebpf.MapSpec `ebpf:"rates"`
+	Remotes        *ebpf.MapSpec `ebpf:"remotes"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
@@ -194,6 +204,7 @@ type replyVariableSpecs struct {
 	BtfSegmentType     *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	ClientInterval     *ebpf.VariableSpec `ebpf:"client_interval"`
 	FeatureClients     *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.VariableSpec `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.VariableSpec `ebpf:"feature_geneve"`
@@ -209,6 +220,7 @@ type replyVariableSpecs struct {
 	FeatureSources     *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.VariableSpec `ebpf:"hash_seed"`
+	KeySecrets         *ebpf.VariableSpec `ebpf:"key_secrets"`
 	KeySeed            *ebpf.VariableSpec `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.VariableSpec `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
@@ -250,6 +262,7 @@ type replyMaps struct {
 	ClientIdle     *ebpf.Map `ebpf:"client_idle"`
 	Clients        *ebpf.Map `ebpf:"clients"`
 	Counters       *ebpf.Map `ebpf:"counters"`
+	Egress         *ebpf.Map `ebpf:"egress"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	FlowsPending   *ebpf.Map `ebpf:"flows_pending"`
@@ -257,8 +270,10 @@ type replyMaps struct {
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	Lookups        *ebpf.Map `ebpf:"lookups"`
+	MtuAnswers     *ebpf.Map `ebpf:"mtu_answers"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
+	NatOneWay      *ebpf.Map `ebpf:"nat_one_way"`
 	NatPending     *ebpf.Map `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
@@ -266,6 +281,7 @@ type replyMaps struct {
 	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Peers          *ebpf.Map `ebpf:"peers"`
 	Rates          *ebpf.Map `ebpf:"rates"`
+	Remotes        *ebpf.Map `ebpf:"remotes"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
@@ -287,6 +303,7 @@ func (m *replyMaps) Close() error {
 		m.ClientIdle,
 		m.Clients,
 		m.Counters,
+		m.Egress,
 		m.FlowStats,
 		m.Flows,
 		m.FlowsPending,
@@ -294,8 +311,10 @@ func (m *replyMaps) Close() error {
 		m.LimitFlows,
 		m.LimitSources,
 		m.Lookups,
+		m.MtuAnswers,
 		m.NatAddresses,
 		m.NatFresh,
+		m.NatOneWay,
 		m.NatPending,
 		m.NatRefusals,
 		m.NatSessions,
@@ -303,6 +322,7 @@ func (m *replyMaps) Close() error {
 		m.NewFlowsBefore,
 		m.Peers,
 		m.Rates,
+		m.Remotes,
 		m.Rings,
 		m.Secrets,
 		m.Servers,
@@ -333,6 +353,7 @@ type replyVariables struct {
 	BtfSegmentType     *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`
+	ClientInterval     *ebpf.Variable `ebpf:"client_interval"`
 	FeatureClients     *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.Variable `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.Variable `ebpf:"feature_geneve"`
@@ -348,6 +369,7 @@ type replyVariables struct {
 	FeatureSources     *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.Variable `ebpf:"hash_seed"`
+	KeySecrets         *ebpf.Variable `ebpf:"key_secrets"`
 	KeySeed            *ebpf.Variable `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.Variable `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`

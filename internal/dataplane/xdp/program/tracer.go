@@ -32,7 +32,7 @@ type tracerObjects struct {
 func sharedWithTracer() []string {
 	return []string{
 		table.BalancerMapVips, table.BalancerMapTunnelEnds, table.BalancerMapTunnelPeers, table.BalancerMapServices, table.BalancerMapRings,
-		table.BalancerMapBackends, table.BalancerMapBackendDetails, table.BalancerMapNewFlowsBefore, table.BalancerMapFlows, table.BalancerMapFlowsPending,
+		table.BalancerMapBackends, table.BalancerMapEgress, table.BalancerMapRemotes, table.BalancerMapBackendDetails, table.BalancerMapNewFlowsBefore, table.BalancerMapFlows, table.BalancerMapFlowsPending,
 		table.BalancerMapSources, table.BalancerMapServers, table.BalancerMapAddresses, table.BalancerMapPeers, table.BalancerMapFragments,
 		table.BalancerMapNatSessions, table.BalancerMapNatPending, table.BalancerMapAggregates, table.BalancerMapSecrets, table.BalancerMapClients, table.BalancerMapClientIdle, table.BalancerMapServiceVips, table.BalancerMapNatAddresses, table.BalancerMapNatRefusals,
 	}
@@ -44,8 +44,8 @@ func sharedWithTracer() []string {
 func tracerOwn(exits uint32) map[string]uint32 {
 	return map[string]uint32{
 		table.BalancerMapCounters: exits, table.BalancerMapTraces: 1, table.BalancerMapBackendStats: 1, table.BalancerMapNewFlows: 1, table.BalancerMapFlowStats: 1,
-		table.BalancerMapLimitSources: 1, table.BalancerMapLimitFlows: 1, table.BalancerMapRates: 1, table.BalancerMapLookups: 1,
-		table.BalancerMapNatFresh: 1,
+		table.BalancerMapLimitSources: 1, table.BalancerMapLimitFlows: 1, table.BalancerMapRates: 1, table.BalancerMapLookups: 1, table.BalancerMapMtuAnswers: 1,
+		table.BalancerMapNatFresh: 1, table.BalancerMapNatOneWay: 1,
 	}
 }
 
@@ -59,6 +59,7 @@ func (s *Set) loadTracer() (*tracer, error) {
 	if err := SetConstants(spec, map[string]any{table.BalancerVarTracing: uint8(1)}); err != nil {
 		return nil, err
 	}
+	inlineConstants(spec)
 	for name, size := range tracerOwn(spec.Maps[table.BalancerMapCounters].MaxEntries) {
 		spec.Maps[name].MaxEntries = size
 	}

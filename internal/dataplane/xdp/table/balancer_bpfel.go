@@ -45,17 +45,11 @@ type BalancerAddressKey struct {
 type BalancerBackend struct {
 	_           structs.HostLayout
 	Destination [6]uint8
-	Source      [6]uint8
-	Vlan        uint16
-	Mtu         uint16
-	Ifindex     uint32
+	Egress      uint16
 	Stats       uint32
 	Generation  uint16
-	Forward     uint8
 	Flags       uint8
-	Index       uint32
-	Remote      [16]uint8
-	Local       [16]uint8
+	Pad         uint8
 }
 
 type BalancerBackendDetail struct {
@@ -84,6 +78,7 @@ type BalancerClient struct {
 	Service uint32
 	Backend uint32
 	Seen    uint64
+	Address [16]uint8
 }
 
 type BalancerCounter uint32
@@ -134,6 +129,17 @@ const (
 	BalancerCounterCOUNTER_COUNT                 BalancerCounter = 42
 )
 
+type BalancerEgress struct {
+	_       structs.HostLayout
+	Source  [6]uint8
+	Vlan    uint16
+	Ifindex uint32
+	Mtu     uint16
+	Forward uint8
+	Pad     uint8
+	Local   [16]uint8
+}
+
 type BalancerFlow struct {
 	_          structs.HostLayout
 	Service    uint32
@@ -146,7 +152,7 @@ type BalancerFlow struct {
 	Open       uint8
 	Opening    uint32
 	OpeningSeq uint32
-	Pad        uint32
+	Next       uint32
 }
 
 type BalancerFlowOpen uint32
@@ -195,6 +201,7 @@ type BalancerFragmentPorts struct {
 	Port       uint16
 	Protocol   uint8
 	Pad        [3]uint8
+	Seen       uint32
 }
 
 type BalancerLimit struct {
@@ -340,14 +347,23 @@ const (
 	BalancerRateRATE_RESET       BalancerRate = 2
 	BalancerRateRATE_LOOKUP      BalancerRate = 3
 	BalancerRateRATE_RECORD      BalancerRate = 4
-	BalancerRateRATE_ECHO        BalancerRate = 5
-	BalancerRateRATE_QUOTED      BalancerRate = 6
-	BalancerRateRATE_COUNT       BalancerRate = 7
+	BalancerRateRATE_CONFIRM     BalancerRate = 5
+	BalancerRateRATE_CLIENT      BalancerRate = 6
+	BalancerRateRATE_ECHO        BalancerRate = 7
+	BalancerRateRATE_QUOTED      BalancerRate = 8
+	BalancerRateRATE_COUNT       BalancerRate = 9
 )
 
 type BalancerRingChunk struct {
 	_     structs.HostLayout
 	Entry [32]uint16
+}
+
+type BalancerSecrets struct {
+	_          structs.HostLayout
+	KeySeed    uint64
+	KeySecrets [2][9]uint64
+	VipSecrets [6]uint64
 }
 
 type BalancerSegmentType uint32
@@ -512,6 +528,7 @@ const (
 	BalancerMapClientIdle         = "client_idle"
 	BalancerMapClients            = "clients"
 	BalancerMapCounters           = "counters"
+	BalancerMapEgress             = "egress"
 	BalancerMapFlowStats          = "flow_stats"
 	BalancerMapFlows              = "flows"
 	BalancerMapFlowsPending       = "flows_pending"
@@ -519,8 +536,10 @@ const (
 	BalancerMapLimitFlows         = "limit_flows"
 	BalancerMapLimitSources       = "limit_sources"
 	BalancerMapLookups            = "lookups"
+	BalancerMapMtuAnswers         = "mtu_answers"
 	BalancerMapNatAddresses       = "nat_addresses"
 	BalancerMapNatFresh           = "nat_fresh"
+	BalancerMapNatOneWay          = "nat_one_way"
 	BalancerMapNatPending         = "nat_pending"
 	BalancerMapNatRefusals        = "nat_refusals"
 	BalancerMapNatSessions        = "nat_sessions"
@@ -528,6 +547,7 @@ const (
 	BalancerMapNewFlowsBefore     = "new_flows_before"
 	BalancerMapPeers              = "peers"
 	BalancerMapRates              = "rates"
+	BalancerMapRemotes            = "remotes"
 	BalancerMapRings              = "rings"
 	BalancerMapSecrets            = "secrets"
 	BalancerMapServers            = "servers"
@@ -555,6 +575,7 @@ const (
 	BalancerVarBtfTraceStep       = "btf_trace_step"
 	BalancerVarBtfViewFlag        = "btf_view_flag"
 	BalancerVarBtfVipNumber       = "btf_vip_number"
+	BalancerVarClientInterval     = "client_interval"
 	BalancerVarFeatureClients     = "feature_clients"
 	BalancerVarFeatureDsr         = "feature_dsr"
 	BalancerVarFeatureGeneve      = "feature_geneve"
@@ -570,6 +591,7 @@ const (
 	BalancerVarFeatureSources     = "feature_sources"
 	BalancerVarFeatureVxlan       = "feature_vxlan"
 	BalancerVarHashSeed           = "hash_seed"
+	BalancerVarKeySecrets         = "key_secrets"
 	BalancerVarKeySeed            = "key_seed"
 	BalancerVarNatFirstPort       = "nat_first_port"
 	BalancerVarNatIpv4Addresses   = "nat_ipv4_addresses"
@@ -639,6 +661,7 @@ type BalancerMapSpecs struct {
 	ClientIdle     *ebpf.MapSpec `ebpf:"client_idle"`
 	Clients        *ebpf.MapSpec `ebpf:"clients"`
 	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	Egress         *ebpf.MapSpec `ebpf:"egress"`
 	FlowStats      *ebpf.MapSpec `ebpf:"flow_stats"`
 	Flows          *ebpf.MapSpec `ebpf:"flows"`
 	FlowsPending   *ebpf.MapSpec `ebpf:"flows_pending"`
@@ -646,8 +669,10 @@ type BalancerMapSpecs struct {
 	LimitFlows     *ebpf.MapSpec `ebpf:"limit_flows"`
 	LimitSources   *ebpf.MapSpec `ebpf:"limit_sources"`
 	Lookups        *ebpf.MapSpec `ebpf:"lookups"`
+	MtuAnswers     *ebpf.MapSpec `ebpf:"mtu_answers"`
 	NatAddresses   *ebpf.MapSpec `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.MapSpec `ebpf:"nat_fresh"`
+	NatOneWay      *ebpf.MapSpec `ebpf:"nat_one_way"`
 	NatPending     *ebpf.MapSpec `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.MapSpec `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.MapSpec `ebpf:"nat_sessions"`
@@ -655,6 +680,7 @@ type BalancerMapSpecs struct {
 	NewFlowsBefore *ebpf.MapSpec `ebpf:"new_flows_before"`
 	Peers          *ebpf.MapSpec `ebpf:"peers"`
 	Rates          *ebpf.MapSpec `ebpf:"rates"`
+	Remotes        *ebpf.MapSpec `ebpf:"remotes"`
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
@@ -687,6 +713,7 @@ type BalancerVariableSpecs struct {
 	BtfTraceStep       *ebpf.VariableSpec `ebpf:"btf_trace_step"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
+	ClientInterval     *ebpf.VariableSpec `ebpf:"client_interval"`
 	FeatureClients     *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.VariableSpec `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.VariableSpec `ebpf:"feature_geneve"`
@@ -702,6 +729,7 @@ type BalancerVariableSpecs struct {
 	FeatureSources     *ebpf.VariableSpec `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.VariableSpec `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.VariableSpec `ebpf:"hash_seed"`
+	KeySecrets         *ebpf.VariableSpec `ebpf:"key_secrets"`
 	KeySeed            *ebpf.VariableSpec `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.VariableSpec `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
@@ -742,6 +770,7 @@ type BalancerMaps struct {
 	ClientIdle     *ebpf.Map `ebpf:"client_idle"`
 	Clients        *ebpf.Map `ebpf:"clients"`
 	Counters       *ebpf.Map `ebpf:"counters"`
+	Egress         *ebpf.Map `ebpf:"egress"`
 	FlowStats      *ebpf.Map `ebpf:"flow_stats"`
 	Flows          *ebpf.Map `ebpf:"flows"`
 	FlowsPending   *ebpf.Map `ebpf:"flows_pending"`
@@ -749,8 +778,10 @@ type BalancerMaps struct {
 	LimitFlows     *ebpf.Map `ebpf:"limit_flows"`
 	LimitSources   *ebpf.Map `ebpf:"limit_sources"`
 	Lookups        *ebpf.Map `ebpf:"lookups"`
+	MtuAnswers     *ebpf.Map `ebpf:"mtu_answers"`
 	NatAddresses   *ebpf.Map `ebpf:"nat_addresses"`
 	NatFresh       *ebpf.Map `ebpf:"nat_fresh"`
+	NatOneWay      *ebpf.Map `ebpf:"nat_one_way"`
 	NatPending     *ebpf.Map `ebpf:"nat_pending"`
 	NatRefusals    *ebpf.Map `ebpf:"nat_refusals"`
 	NatSessions    *ebpf.Map `ebpf:"nat_sessions"`
@@ -758,6 +789,7 @@ type BalancerMaps struct {
 	NewFlowsBefore *ebpf.Map `ebpf:"new_flows_before"`
 	Peers          *ebpf.Map `ebpf:"peers"`
 	Rates          *ebpf.Map `ebpf:"rates"`
+	Remotes        *ebpf.Map `ebpf:"remotes"`
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
@@ -780,6 +812,7 @@ func (m *BalancerMaps) Close() error {
 		m.ClientIdle,
 		m.Clients,
 		m.Counters,
+		m.Egress,
 		m.FlowStats,
 		m.Flows,
 		m.FlowsPending,
@@ -787,8 +820,10 @@ func (m *BalancerMaps) Close() error {
 		m.LimitFlows,
 		m.LimitSources,
 		m.Lookups,
+		m.MtuAnswers,
 		m.NatAddresses,
 		m.NatFresh,
+		m.NatOneWay,
 		m.NatPending,
 		m.NatRefusals,
 		m.NatSessions,
@@ -796,6 +831,7 @@ func (m *BalancerMaps) Close() error {
 		m.NewFlowsBefore,
 		m.Peers,
 		m.Rates,
+		m.Remotes,
 		m.Rings,
 		m.Secrets,
 		m.Servers,
@@ -829,6 +865,7 @@ type BalancerVariables struct {
 	BtfTraceStep       *ebpf.Variable `ebpf:"btf_trace_step"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`
+	ClientInterval     *ebpf.Variable `ebpf:"client_interval"`
 	FeatureClients     *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.Variable `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.Variable `ebpf:"feature_geneve"`
@@ -844,6 +881,7 @@ type BalancerVariables struct {
 	FeatureSources     *ebpf.Variable `ebpf:"feature_sources"`
 	FeatureVxlan       *ebpf.Variable `ebpf:"feature_vxlan"`
 	HashSeed           *ebpf.Variable `ebpf:"hash_seed"`
+	KeySecrets         *ebpf.Variable `ebpf:"key_secrets"`
 	KeySeed            *ebpf.Variable `ebpf:"key_seed"`
 	NatFirstPort       *ebpf.Variable `ebpf:"nat_first_port"`
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`

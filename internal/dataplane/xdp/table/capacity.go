@@ -31,12 +31,16 @@ type Capacity struct {
 // the modes that they share them by.
 const maxMembers = 1 << 15
 
+// maxEgress is the number of egresses: of interfaces with the modes, MTUs, VLANs and local
+// addresses with which backends are reached through them.
+const maxEgress = 1 << 15
+
 // maxFragments is the number of fragmented packets on their way.
 const maxFragments = 1 << 14
 
 // DefaultCapacity is that of a Config without one.
 func DefaultCapacity() Capacity {
-	return Capacity{Services: MaxServices, Backends: 1 << 17, RingEntries: 1 << 25, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Clients: 1 << 16, Sessions: 1 << 18}
+	return Capacity{Services: MaxServices, Backends: 1 << 17, RingEntries: 1 << 24, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Clients: 1 << 16, Sessions: 1 << 18}
 }
 
 // OrDefault replaces what is 0.
@@ -54,14 +58,22 @@ func (c Capacity) OrDefault() Capacity {
 	}
 }
 
-// fillTime is the least time in which new flow records can fill their table: a flow's
-// second packet comes within it.
-const fillTime = 3 * time.Second
+// Least times in which all processors together fill a table with new records. A flow's second
+// packet comes within that of flows; see also CONFIRM_INTERVAL of bpf/pick/flow.h.
+const (
+	flowFillTime   = 3 * time.Second
+	clientFillTime = time.Minute
+)
 
 // RecordInterval is the least time in nanoseconds between new flow records of a
-// processor.
-func (c Capacity) RecordInterval() uint64 {
-	return uint64(int(fillTime) * ebpf.MustPossibleCPU() / c.Flows)
+// processor, and ClientInterval between new records of clients.
+func (c Capacity) RecordInterval() uint64 { return interval(flowFillTime, c.Flows) }
+
+// ClientInterval is described with RecordInterval.
+func (c Capacity) ClientInterval() uint64 { return interval(clientFillTime, c.Clients) }
+
+func interval(fill time.Duration, records int) uint64 {
+	return uint64(int(fill) * ebpf.MustPossibleCPU() / records)
 }
 
 // set writes the sizes of the tables.
@@ -73,6 +85,8 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapRings:          int(Chunks(uint32(c.RingEntries))),
 		BalancerMapBackends:       c.Backends,
 		BalancerMapBackendDetails: c.Backends,
+		BalancerMapRemotes:        c.Backends,
+		BalancerMapEgress:         maxEgress,
 		BalancerMapBackendStats:   int(trafficChunks(uint32(c.Backends))),
 		BalancerMapNewFlows:       int(trafficChunks(uint32(c.Backends))),
 		BalancerMapNewFlowsBefore: c.Backends,
@@ -92,6 +106,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapNatPending:     c.Sessions,
 		BalancerMapServiceVips:    c.Services + 1,
 		BalancerMapLookups:        c.Services + 1,
+		BalancerMapMtuAnswers:     c.Services + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(entries)
 	}

@@ -19,22 +19,11 @@ var documented = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| [^|]* \\| (\\d+) \\| 
 // TestMemoryIsAsDocumented compares the rows of docs/operations/memory.md with the
 // kernel's figures, within 10 %. Each table is documented, and has at most one row.
 func TestMemoryIsAsDocumented(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("loading BPF programs needs root")
-	}
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "operations", "memory.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := Open("", DefaultCapacity(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := all.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	all := openTables(t, Capacity{})
 	seen := map[string]bool{}
 	for _, row := range documented.FindAllStringSubmatch(string(text), -1) {
 		if seen[row[1]] {

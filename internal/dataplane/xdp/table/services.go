@@ -40,10 +40,13 @@ func vipShift(places uint32) uint32 { return uint32(64 - bits.TrailingZeros32(pl
 
 // vipHome is vip_home of bpf/core/vip.h: the first place where a VIP may be.
 func (t *Tables) vipHome(key BalancerVipKey) uint32 {
-	words := raw(&key)
+	words, first := raw(&key), 0
+	if netip.AddrFrom16(key.Address).Is4In6() {
+		first = 3
+	}
 	var sum uint64
-	for i, secret := range t.vipSecrets {
-		sum += binary.NativeEndian.Uint64(words[8*i:]) * secret
+	for i := first; i < len(t.vipSecrets); i++ {
+		sum += uint64(binary.NativeEndian.Uint32(words[4*i:])) * t.vipSecrets[i]
 	}
 	return uint32(sum >> vipShift(t.Maps.Vips.MaxEntries()))
 }
@@ -197,7 +200,7 @@ func Unmapped(address [16]byte) netip.Addr { return netip.AddrFrom16(address).Un
 
 // shared are the structures that programs read; they have no hidden padding.
 type shared interface {
-	BalancerService | BalancerView | BalancerVipKey | BalancerVipPlace | BalancerBackend | BalancerBackendDetail | BalancerTraffic | BalancerQuic | BalancerPeerLookup | uint16 | uint32 | uint64
+	BalancerService | BalancerView | BalancerVipKey | BalancerVipPlace | BalancerBackend | BalancerBackendDetail | BalancerEgress | BalancerAddress | BalancerTraffic | BalancerQuic | BalancerPeerLookup | uint16 | uint32 | uint64
 }
 
 // raw is the memory of a shared structure.

@@ -45,12 +45,14 @@ type Tables struct {
 	lock     *os.File // of the pin directory; nil without one
 	// vipSecrets are this node's random numbers for the places of VIPs, as vip_secrets of
 	// bpf/core/config.h.
-	vipSecrets [3]uint64
+	vipSecrets [6]uint64
 
 	services    *ebpf.Memory
 	rings       *ebpf.Memory
 	backends    *ebpf.Memory
 	details     *ebpf.Memory
+	egress      *ebpf.Memory
+	remotes     *ebpf.Memory
 	vips        *ebpf.Memory
 	before      *ebpf.Memory // new_flows_before
 	serviceVIPs *ebpf.Memory // a service's VIP by its number
@@ -63,7 +65,7 @@ type Tables struct {
 	// elements of the backend table, and indexes of the backends' counters.
 	Numbers        *Arena
 	RingChunks     *Arena
-	BackendEntries *Arena
+	BackendEntries *BackendArena
 	Counters       *Arena
 	Sources        *SourceLists
 	// servers are the adopted server IDs that no service has claimed yet.
@@ -149,24 +151,21 @@ func lockPins(dir string) (*os.File, error) {
 
 // setSecrets makes the tables' secrets, unless an earlier agent has.
 func (t *Tables) setSecrets() error {
-	var words [4]uint64
-	for i := range words {
-		if err := t.Maps.Secrets.Lookup(uint32(i), &words[i]); err != nil {
-			return fmt.Errorf("table secrets: %w", err)
-		}
-		if words[i] != 0 {
-			continue
-		}
-		var random [8]byte
-		rand.Read(random[:]) // which never fails
-		words[i] = binary.NativeEndian.Uint64(random[:])
-		if err := t.Maps.Secrets.Put(uint32(i), words[i]); err != nil {
-			return fmt.Errorf("table secrets: %w", err)
+	var secrets BalancerSecrets
+	err := t.Maps.Secrets.Lookup(uint32(0), &secrets)
+	if err == nil && secrets == (BalancerSecrets{}) {
+		err = binary.Read(rand.Reader, binary.NativeEndian, &secrets)
+		if err == nil {
+			err = t.Maps.Secrets.Put(uint32(0), secrets)
 		}
 	}
-	t.vipSecrets = [3]uint64(words[1:])
+	if err != nil {
+		return fmt.Errorf("table secrets: %w", err)
+	}
+	t.vipSecrets = secrets.VipSecrets
 	return errors.Join(
-		t.spec.Variables[BalancerVarKeySeed].Set(words[0]),
+		t.spec.Variables[BalancerVarKeySeed].Set(secrets.KeySeed),
+		t.spec.Variables[BalancerVarKeySecrets].Set(secrets.KeySecrets),
 		t.spec.Variables[BalancerVarVipSecrets].Set(t.vipSecrets),
 		t.spec.Variables[BalancerVarVipMask].Set(t.Maps.Vips.MaxEntries()-1),
 		t.spec.Variables[BalancerVarVipShift].Set(vipShift(t.Maps.Vips.MaxEntries())))
@@ -188,7 +187,7 @@ func (t *Tables) openGrace(synchronize func() error) (err error) {
 	t.Grace = g
 	t.Numbers = newArena("services", uint32(t.Capacity.Services)+1, g)
 	t.RingChunks = newArena("rings", Chunks(uint32(t.Capacity.RingEntries)), g)
-	t.BackendEntries = newArena("backends", uint32(t.Capacity.Backends), g)
+	t.BackendEntries = newBackendArena(t, g)
 	t.Counters = newArena("backend_stats", uint32(t.Capacity.Backends), g)
 	t.Sources = newSourceLists(t.Maps.Sources, t.Capacity, g)
 	return t.Numbers.Reserve(Extent{vipUnused, 1})
@@ -207,7 +206,7 @@ func openError(pins string, err error) error {
 
 // mapMemory maps the arrays into this process.
 func (t *Tables) mapMemory() error {
-	var errs [8]error
+	var errs [10]error
 	t.services, errs[0] = t.Maps.Services.Memory()
 	t.rings, errs[1] = t.Maps.Rings.Memory()
 	t.backends, errs[2] = t.Maps.Backends.Memory()
@@ -216,6 +215,8 @@ func (t *Tables) mapMemory() error {
 	t.before, errs[5] = t.Maps.NewFlowsBefore.Memory()
 	t.serviceVIPs, errs[6] = t.Maps.ServiceVips.Memory()
 	t.clientIdle, errs[7] = t.Maps.ClientIdle.Memory()
+	t.egress, errs[8] = t.Maps.Egress.Memory()
+	t.remotes, errs[9] = t.Maps.Remotes.Memory()
 	if err := errors.Join(errs[:]...); err != nil {
 		return fmt.Errorf("tables: %w", err)
 	}
@@ -281,26 +282,6 @@ func (t *Tables) ReadRing(base, size uint32) ([]uint16, error) {
 
 // Chunks is the number of elements of the ring table that size entries take.
 func Chunks(size uint32) uint32 { return (size + ringChunk - 1) / ringChunk }
-
-// WriteBackend stores an element of the backend table.
-func (t *Tables) WriteBackend(index uint32, b BalancerBackend, detail BalancerBackendDetail) error {
-	b.Index = index // of no meaning elsewhere
-	if err := write(t.backends, uintptr(index)*unsafe.Sizeof(b), b); err != nil {
-		return err
-	}
-	return write(t.details, uintptr(index)*unsafe.Sizeof(detail), detail)
-}
-
-// ReadBackend is the inverse of writeBackend, without the index.
-func (t *Tables) ReadBackend(index uint32) (b BalancerBackend, detail BalancerBackendDetail, err error) {
-	if b, err = read[BalancerBackend](t.backends, index); err != nil {
-		return b, detail, err
-	}
-	b.Index = 0
-	t.generation = max(t.generation, b.Generation)
-	detail, err = read[BalancerBackendDetail](t.details, index)
-	return b, detail, err
-}
 
 // NextGeneration distinguishes a backend that gets a slot from those that had it
 // before.

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"testing"
 
 	"fairlead.io/fairlead/internal/lb"
@@ -15,18 +14,7 @@ import (
 // The VIP table holds what was put and not deleted, however full it is; and
 // places that VIPs have left don't make it longer to look for others.
 func TestVIPTable(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("loading BPF programs needs root")
-	}
-	table, err := Open("", Capacity{Services: 16}.OrDefault(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := table.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	table := openTables(t, Capacity{Services: 16})
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -46,7 +34,7 @@ func TestVIPTable(t *testing.T) {
 		}
 	}
 	have := map[BalancerVipKey]uint32{}
-	err = table.EachVIP(func(key BalancerVipKey, number uint32) error {
+	err := table.EachVIP(func(key BalancerVipKey, number uint32) error {
 		have[key] = number
 		return nil
 	})
@@ -71,22 +59,7 @@ func TestVIPTable(t *testing.T) {
 
 // VIPs that keep another one out of one node's table don't do so at another node.
 func TestVIPPlacesAreSecret(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("loading BPF programs needs root")
-	}
-	var nodes [2]*Tables
-	for i := range nodes {
-		table, err := Open("", Capacity{Services: 1024}.OrDefault(), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := table.Close(); err != nil {
-				t.Error(err)
-			}
-		}()
-		nodes[i] = table
-	}
+	nodes := [2]*Tables{openTables(t, Capacity{Services: 1024}), openTables(t, Capacity{Services: 1024})}
 	mask := nodes[0].Maps.Vips.MaxEntries() - 1
 	victim := VIPKey(lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 443, Protocol: lb.TCP})
 	placed := map[uint32]bool{}
@@ -120,4 +93,24 @@ func nextIsUnused(t *testing.T, table *Tables, place uint32) bool {
 		t.Fatal(err)
 	}
 	return next.Number == vipUnused
+}
+
+// The places of neighbouring addresses are spread whatever the lower bits of secrets are,
+// which products of long words with them would depend on.
+func TestVIPPlacesAreSpread(t *testing.T) {
+	table := openTables(t, Capacity{Services: 256})
+	for i := range table.vipSecrets {
+		table.vipSecrets[i] = 0x9e3779b97f4a7c15 * uint64(i+1) &^ 0xff
+	}
+	homes := map[uint32]bool{}
+	for i := range 256 {
+		key := VIPKey(lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), Port: 80, Protocol: lb.TCP})
+		homes[table.vipHome(key)] = true
+		if err := table.PutVIP(key, uint32(i+1)); err != nil {
+			t.Fatalf("VIP %d, after %d places: %v", i, len(homes), err)
+		}
+	}
+	if len(homes) < 128 {
+		t.Errorf("256 VIPs begin at %d places", len(homes))
+	}
 }

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * What belongs to a backend. Its index isn't stored: it is the distance from the first backend.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "core/maps.h"
+#include "core/types.h"
+
+/* The backend's index in `backends`, `remotes` and `backend_details`. */
+static __always_inline __u32 backend_index(const struct backend *b)
+{
+	__u32 key = 0;
+	const struct backend *first = bpf_map_lookup_elem(&backends, &key);
+
+	return first ? b - first : 0;
+}
+
+/* How packets leave towards the backend; NULL is a defect. */
+static __always_inline const struct egress *egress_of(const struct backend *b)
+{
+	__u32 key = b->egress;
+
+	return bpf_map_lookup_elem(&egress, &key);
+}
+
+/* Remote tunnel endpoint; with NAT the backend's address. NULL is a defect. */
+static __always_inline const __u8 *remote_of(const struct backend *b)
+{
+	__u32 key = backend_index(b);
+	struct address *remote = bpf_map_lookup_elem(&remotes, &key);
+
+	return remote ? remote->bytes : NULL;
+}
+
+static __always_inline struct backend_detail *detail_of(const struct backend *b)
+{
+	__u32 key = backend_index(b);
+
+	return bpf_map_lookup_elem(&backend_details, &key);
+}

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/lb"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
+)
+
+// While a program is loaded, changes that don't need it are made at once.
+func TestLoadDoesNotHoldUpdates(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		loads, loaded := make(chan program.Features), make(chan struct{})
+		held := func(f program.Features) error {
+			if f&program.FeatureIPIP != 0 {
+				loads <- f
+				<-loaded
+			}
+			return nil
+		}
+		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), test: held})
+		if err != nil {
+			return err
+		}
+		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
+		tunnelled.Forward = lb.IPIP
+		update(t, p, direct)
+		if err := p.Attach(t.Context()); err != nil {
+			return err
+		}
+		var others errgroup.Group
+		others.Go(func() error {
+			_, err := p.Update(context.Background(), tunnelled)
+			return err
+		})
+		<-loads
+		updated := make(chan error, 1)
+		go func() {
+			direct.Backends[0].Down = true // as a backend that has died
+			_, err := p.Update(context.Background(), direct)
+			// Another service needs by now what the program that is being loaded lacks.
+			limited := manyBackends(netip.MustParseAddr("10.1.1.2"), 2)
+			limited.Unavailable = lb.Reject
+			p.mu.Lock()
+			p.programs.Recount(0, propertiesOf(limited).needs())
+			p.mu.Unlock()
+			updated <- err
+		}()
+		select {
+		case err = <-updated:
+		case <-time.After(time.Minute):
+			err = errors.New("an update waits for a program that it doesn't need")
+		}
+		loaded <- struct{}{}
+		if err == nil {
+			if f := <-loads; f&program.FeatureReject == 0 {
+				t.Errorf("program with %s, want all that is needed by now", f)
+			}
+			loaded <- struct{}{}
+		}
+		return errors.Join(err, others.Wait(), p.Close())
+	})
+}
+
+// So it is while the sweeper loads a program without a feature that no service needs any more.
+func TestTrimDoesNotHoldUpdates(t *testing.T) {
+	pins := testPins(t)
+	inNamespace(t, func() error {
+		loads, loaded := make(chan program.Features, 16), make(chan struct{})
+		var trims atomic.Bool
+		held := func(f program.Features) error {
+			if trims.Load() {
+				loads <- f
+				<-loaded
+			}
+			return nil
+		}
+		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), test: held})
+		if err != nil {
+			return err
+		}
+		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
+		tunnelled.Forward = lb.IPIP
+		update(t, p, direct)
+		update(t, p, tunnelled)
+		if err := p.Attach(t.Context()); err != nil {
+			return err
+		}
+		trims.Store(true)
+		if err := p.Delete(t.Context(), tunnelled.VIP); err != nil {
+			return err
+		}
+		if f := <-loads; f&program.FeatureIPIP != 0 {
+			t.Errorf("program with %s, want none that isn't needed", f)
+		}
+		updated := make(chan error, 1)
+		go func() {
+			direct.Backends[0].Down = true
+			_, err := p.Update(context.Background(), direct)
+			updated <- err
+		}()
+		select {
+		case err = <-updated:
+		case <-time.After(time.Minute):
+			err = errors.New("an update waits for a program that it doesn't need")
+		}
+		close(loaded)
+		return errors.Join(err, p.Close())
+	})
+}
+
+// So it is while the program for tracing is loaded: the lock that changes need is free for most of
+// that time.
+func TestTraceDoesNotHoldUpdates(t *testing.T) {
+	p := openTestPlane(t, testPins(t))
+	svc := manyBackends(vip4, 2)
+	update(t, p, svc)
+	if _, err := p.programs.Load(program.AllFeatures); err != nil {
+		t.Fatal(err)
+	}
+	frame, err := phasePacket(svc.VIP, client4, dataplanetest.Opening, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	traced := make(chan error, 1)
+	go func() {
+		_, err := p.Trace(context.Background(), dataplane.Packet{Frame: frame})
+		traced <- err
+	}()
+	free, taken := 0, 0
+	for {
+		select {
+		case err := <-traced:
+			if err != nil || free <= taken {
+				t.Errorf("error %v, the lock was free %d times and taken %d times", err, free, taken)
+			}
+			return
+		default:
+		}
+		switch {
+		case p.loader.mu.TryLock(): // the trace hasn't begun, or has ended
+			p.loader.mu.Unlock()
+		case p.mu.TryLock():
+			free++
+			p.mu.Unlock()
+		default:
+			taken++
+		}
+		runtime.Gosched()
+	}
+}

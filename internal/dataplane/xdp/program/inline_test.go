@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package program
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+)
+
+// The balancer's constants are inlined, but for those of 64 bits that keep their address.
+func TestInlineConstants(t *testing.T) {
+	spec, err := table.LoadBalancer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := constantLoads(spec)
+	inlineConstants(spec)
+	if after := constantLoads(spec); before < 100 || after*4 > before {
+		t.Errorf("%d loads of constants, then %d", before, after)
+	}
+}
+
+func constantLoads(spec *ebpf.CollectionSpec) (n int) {
+	for _, p := range spec.Programs {
+		for i := range p.Instructions {
+			if p.Instructions[i].Reference() == constantSection {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// What a jump leads to stays: the address may come from elsewhere.
+func TestInlineKeepsJumpTargets(t *testing.T) {
+	load := func(offset int64) asm.Instructions {
+		return asm.Instructions{
+			asm.LoadMapValue(asm.R1, 0, uint32(offset)).WithReference(constantSection),
+			asm.LoadMem(asm.R1, asm.R1, 0, asm.Half),
+		}
+	}
+	jump := asm.Instruction{OpCode: asm.OpCode(asm.JumpClass).SetJumpOp(asm.JEq), Dst: asm.R2, Offset: 5}
+	all := append(append(asm.Instructions{jump}, load(0)...), load(2)...)
+	inline(all, []byte{1, 0, 2, 0})
+	if all[1].Reference() != "" || all[1].Constant != 1 {
+		t.Errorf("%v isn't inlined", all[1])
+	}
+	if all[3].Reference() == "" {
+		t.Errorf("%v is inlined, though %v jumps behind it", all[3], jump)
+	}
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/lab/bench"
+)
+
+// array is a table of a layout: its elements, and the bytes of each.
+type array struct{ elements, size uint32 }
+
+// layout is what one packet reads: an element of each table, chosen by its hash. The
+// places in the tables of a step are known when those of the step before have been read.
+type layout [][]array
+
+// parseLayout reads for example "16384x32>65536x64,65536x16": one look-up, then two that
+// depend on it and not on each other.
+func parseLayout(text string) (l layout, err error) {
+	for step := range strings.SplitSeq(text, ">") {
+		var tables []array
+		for name := range strings.SplitSeq(step, ",") {
+			elements, size, found := strings.Cut(name, "x")
+			n, errN := strconv.ParseUint(elements, 10, 31)
+			bytes, errBytes := strconv.ParseUint(size, 10, 31)
+			if !found || errors.Join(errN, errBytes) != nil || n == 0 || bytes < 4 {
+				return nil, fmt.Errorf("layout %q: table %q: want elements x bytes, of 4 bytes at least, such as 65536x64", text, name)
+			}
+			tables = append(tables, array{uint32(n), uint32(bytes)})
+		}
+		l = append(l, tables)
+	}
+	return l, nil
+}
+
+// Lookups measures bare look-ups, to try layouts of tables before they are built: each is
+// a text such as "16384x32>65536x64,65536x16", tables of elements x bytes, of which those
+// behind a ">" are read when those before it have been. The cost of a program that
+// reads nothing is subtracted.
+func Lookups(ctx context.Context, cfg bench.Config, layouts []string) (*bench.Report, error) {
+	report, err := cfg.NewReport("lookups")
+	if err != nil {
+		return nil, err
+	}
+	rounds, packets := 5, 1<<20
+	if cfg.Quick {
+		rounds, packets = 3, 1<<18
+	}
+	programs := make([]*ebpf.Program, 1+len(layouts)) // the first reads nothing
+	for i := range programs {
+		var l layout
+		if i > 0 {
+			if l, err = parseLayout(layouts[i-1]); err != nil {
+				return nil, err
+			}
+		}
+		if programs[i], err = l.load(); err != nil {
+			return nil, err
+		}
+		defer programs[i].Close()
+	}
+	runs := map[*ebpf.Program]bench.Runs{}
+	err = bench.Alternate(ctx, rounds, programs, func(p *ebpf.Program) error {
+		return bench.OnProcessor(func() error {
+			_, perPacket, err := p.Benchmark(make([]byte, frameSize), packets, nil)
+			runs[p] = append(runs[p], float64(perPacket.Nanoseconds()))
+			return err
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, text := range layouts {
+		report.Add("lookup_cost", "ns/packet", runs[programs[1+i]].Minus(runs[programs[0]]), map[string]string{"layout": text})
+	}
+	return report, nil
+}
+
+// load loads a program that makes the look-ups of a layout, whose tables go with it. A
+// packet begins with what the one before has read: a processor would else read for
+// several of so short a program at once.
+func (l layout) load() (program *ebpf.Program, err error) {
+	const hash, known, read, before, odd = asm.R6, asm.R7, asm.R8, asm.R9, 0x5851f42d
+	memory, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer memory.Close()
+	code := asm.Instructions{
+		asm.LoadMapValue(before, memory.FD(), 0), asm.LoadMem(known, before, 0, asm.DWord),
+		asm.FnGetPrandomU32.Call(), asm.Mov.Reg(hash, asm.R0),
+	}
+	for _, step := range l {
+		code = append(code, asm.Mov.Imm(read, 0))
+		for _, a := range step {
+			m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: a.size, MaxEntries: a.elements, Flags: unix.BPF_F_MMAPABLE})
+			if err != nil {
+				return nil, fmt.Errorf("table %dx%d: %w", a.elements, a.size, err)
+			}
+			defer m.Close()
+			code = append(code,
+				asm.Mul.Imm(hash, odd), asm.Mov.Reg(asm.R1, hash), asm.Add.Reg(asm.R1, known),
+				asm.Mov.Reg32(asm.R1, asm.R1), asm.Mul.Imm(asm.R1, int32(a.elements)), asm.RSh.Imm(asm.R1, 32), // a fraction of the table
+				asm.StoreMem(asm.R10, -4, asm.R1, asm.Word),
+				asm.LoadMapPtr(asm.R1, m.FD()), asm.Mov.Reg(asm.R2, asm.R10), asm.Add.Imm(asm.R2, -4),
+				asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "end"),
+				asm.LoadMem(asm.R0, asm.R0, 0, asm.Word), asm.Add.Reg(read, asm.R0))
+		}
+		code = append(code, asm.Mov.Reg(known, read))
+	}
+	code = append(code, asm.StoreMem(before, 0, known, asm.DWord), asm.Mov.Imm(asm.R0, 1).WithSymbol("end"), asm.Return())
+	program, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "lookups", Type: ebpf.XDP, Instructions: code, License: "Dual BSD/GPL"})
+	if err != nil {
+		return nil, fmt.Errorf("program of %v: %w", l, err)
+	}
+	return program, nil
+}
