@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -170,14 +171,22 @@ func (h errorsOnly) WithGroup(name string) slog.Handler { return errorsOnly{h.Ha
 
 // Close drops all sessions without a notification and stops the instance. The library
 // forgets its own configuration then, without which it can't answer a connection: a
-// connection that it may be taking is awaited.
+// connection that it may be taking is awaited. Sessions end one after the other: the
+// library overwrites the configuration of a peer that it loses soon after its
+// beginning, while the loss of another one may read it.
 func (i *Instance) Close() {
 	i.cancel()
 	i.mu.Lock()
-	for _, s := range i.sessions {
-		s.Drop("stopped")
-	}
+	sessions := maps.Clone(i.sessions)
 	i.mu.Unlock()
+	ctx, done := context.WithTimeout(context.Background(), libraryTimeout)
+	defer done()
+	for key, s := range sessions {
+		s.Drop("stopped")
+		for i.state(key) == api.PeerState_SESSION_STATE_ESTABLISHED && ctx.Err() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}
 	i.relays.Wait()
 	i.lib.Stop()
 }
