@@ -33,6 +33,11 @@ const volatile __u32 vip_shift = 64;
 /* Secrets of this node: the places of VIPs depend on them. */
 const volatile __u64 vip_secrets[6] = {};
 
+/* The same for places of records (core/places.h), and how many keys of sessions select. */
+const volatile __u64 place_secret_low = 0;
+const volatile __u64 place_secret_high = 0;
+const volatile __u32 session_places = 1;
+
 /*
  * Source ports of NAT sessions, and the number of SNAT addresses of each family; 0: the source
  * address of the route to the backend.
@@ -80,3 +85,5 @@ const enum nat_state *const btf_nat_state = 0;
 const enum nat_flag *const btf_nat_flag = 0;
 const enum nat_seconds *const btf_nat_seconds = 0;
 const struct nat_refusal *const btf_nat_refusal = 0;
+const enum place_window *const btf_place_window = 0;
+const enum place_key *const btf_place_key = 0;

@@ -2,8 +2,8 @@
 /*
  * NAT sessions: keys, look-ups, lifetimes, and the synchronisation of their two entries.
  *
- * Both entries have the same content, so that each can restore the other after an eviction (the
- * tables are LRU maps). Keys are hashes; a packet is compared with the entry that it finds. Packets
+ * Both entries have the same content, so that each can restore the other after an eviction. Keys are
+ * hashes; a packet is compared with the entry that it finds. Packets
  * of established sessions read one entry, and write at most their acknowledgement number.
  *
  * A session begins in `nat_pending`. It moves to `nat_sessions` when the client has acknowledged
@@ -22,13 +22,20 @@
 #include "core/hash.h"
 #include "core/maps.h"
 #include "core/packet.h"
+#include "core/places.h"
 #include "core/types.h"
 
 /* A second, in units of nat_session.seen. */
 #define NAT_SECOND (1000000000ull >> FLOW_TIME_SHIFT)
 
-/* Minimum interval between updates of `seen`, in both entries. */
+/* Minimum interval between updates of `seen`. */
 #define NAT_TOUCH NAT_SECOND
+
+/*
+ * Interval between updates of `seen` in a confirmed session's other entry, unless its idle timeout is
+ * shorter than eight of them: reading that entry costs as much as all the rest. A power of two.
+ */
+#define NAT_SYNC (1u << 13)
 
 /* Not a verdict: the packet belongs to no live session of this node. */
 #define NAT_UNKNOWN (-1)
@@ -58,7 +65,7 @@ static __always_inline __u32 session_time(const struct nat_session *s, __u32 idl
 		return idle < NAT_ONE_WAY_SECONDS * NAT_SECOND ? idle
 							       : NAT_ONE_WAY_SECONDS * NAT_SECOND;
 	}
-	return idle;
+	return idle < 8 * NAT_SYNC ? idle : idle + NAT_SYNC; /* this entry may be the other one */
 }
 
 /* Signed, as the time of another processor may be ahead. `seen` is up to NAT_TOUCH late. */
@@ -81,6 +88,87 @@ static __always_inline int is_confirmed(__u8 state)
 	return state == NAT_ESTABLISHED || state == NAT_TWO_WAY;
 }
 
+/* The place of a key, or PLACE_NONE. */
+__noinline __u32 find_settled(__u64 key)
+{
+	return find_place(&nat_sessions, key, first_place(key, session_places));
+}
+
+/* The entry with that key in `nat_sessions`, or NULL. */
+static __always_inline struct nat_session *settled_session(__u64 key)
+{
+	__u32 index = first_place(key, session_places);
+	struct session_place *p = bpf_map_lookup_elem(&nat_sessions, &index);
+
+	if (p && *(volatile __u64 *)&p->key == key)
+		return &p->session;
+	if (!p || p->near <= 1)
+		return NULL;
+	index = find_settled(key);
+	p = bpf_map_lookup_elem(&nat_sessions, &index);
+	if (!p)
+		return NULL;
+	barrier_var(p); /* or the compiler adds to the pointer before the comparison */
+	return &p->session;
+}
+
+/* choose_place for an entry with that first place. */
+__noinline __u64 choose_settled(__u32 first, __u32 now)
+{
+	return choose_place(&nat_sessions, first, now);
+}
+
+__noinline int evict_settled(__u32 index)
+{
+	return evict_place(&nat_sessions, index, session_places);
+}
+
+/* Inserts an entry into `nat_sessions`. Returns 0, or -1 if there is one with that key. */
+__noinline int insert_settled(__u64 key, const struct nat_session *s)
+{
+	__u32 index = first_place(key, session_places);
+	struct place *home = bpf_map_lookup_elem(&nat_sessions, &index);
+	struct session_place *p = NULL;
+	__u64 choice;
+
+	if (!s || !home || key <= PLACE_BUSY || !lock_window(home))
+		return -1;
+	choice = find_settled(key) == PLACE_NONE ? choose_settled(index, s->seen) : PLACE_NONE;
+	if (!(choice & PLACE_EVICT) || evict_settled(choice)) {
+		index = choice;
+		p = bpf_map_lookup_elem(&nat_sessions, &index);
+	}
+	if (p) {
+		p->session = *s;
+		show_place(home, index - first_place(key, session_places), (struct place *)p, key);
+	}
+	unlock_window(home);
+	return p ? 0 : -1;
+}
+
+__noinline int delete_settled(__u64 key)
+{
+	delete_place(&nat_sessions, key, session_places);
+	return 0;
+}
+
+/* Whether a packet updates the session's other entry, too, though nothing else has changed. */
+static __always_inline int is_due(const struct nat_session *s, __u32 idle, __u32 now)
+{
+	__u32 seen = *(volatile const __u32 *)&s->seen;
+
+	if ((__s32)(now - seen) <= (__s32)NAT_TOUCH)
+		return 0;
+	return !is_confirmed(s->state) || idle < 8 * NAT_SYNC || (now ^ seen) >= NAT_SYNC;
+}
+
+/* Updates the time of the entry. */
+static __always_inline void touch_session(struct nat_session *s, __u32 now)
+{
+	if ((__s32)(now - s->seen) > (__s32)NAT_TOUCH)
+		s->seen = now;
+}
+
 /*
  * The entry with that key, or NULL. Entries move from `nat_pending` only, so one that moves between
  * the two look-ups is found.
@@ -89,7 +177,7 @@ static __always_inline struct nat_session *find_session(__u64 key)
 {
 	struct nat_session *s = bpf_map_lookup_elem(&nat_pending, &key);
 
-	return s ? s : bpf_map_lookup_elem(&nat_sessions, &key);
+	return s ? s : settled_session(key);
 }
 
 /* The entry of a packet with that key, or NULL. Most but SYNs belong to a session that has moved. */
@@ -98,7 +186,7 @@ static __always_inline struct nat_session *packet_session(const struct packet *p
 	struct nat_session *s = NULL;
 
 	if (p->phase != PHASE_OPENING)
-		s = bpf_map_lookup_elem(&nat_sessions, &key);
+		s = settled_session(key);
 	return s ? s : find_session(key);
 }
 
@@ -121,12 +209,12 @@ static __always_inline long insert_entry(__u64 key, const struct nat_session *s)
 {
 	if (s->flags & NAT_PENDING)
 		return bpf_map_update_elem(&nat_pending, &key, s, BPF_NOEXIST);
-	return bpf_map_update_elem(&nat_sessions, &key, s, BPF_NOEXIST);
+	return insert_settled(key, s);
 }
 
 static __always_inline void delete_entry(__u64 key)
 {
-	bpf_map_delete_elem(&nat_sessions, &key);
+	delete_settled(key);
 	bpf_map_delete_elem(&nat_pending, &key);
 }
 
@@ -263,9 +351,9 @@ static __always_inline void copy_path(struct nat_session *to, const struct nat_s
 #define NAT_SHARED (NAT_FIN_CLIENT | NAT_FIN_SERVER)
 
 /*
- * Updates the entry at `key` from `s`, the session's other entry, or restores it. States and FINs
- * only increase; the path comes from the client's entry. Returns 0, or -1 if another session has
- * that key.
+ * Updates the entry at `key` from `s`, the session's other entry. States and FINs only increase; the
+ * path comes from the client's entry. Returns 0, -1 if another session has that key, or 1 if the
+ * entry is missing: the fresh session is what it was.
  */
 __noinline int sync_session(__u64 key, const struct nat_session *s)
 {
@@ -273,13 +361,14 @@ __noinline int sync_session(__u64 key, const struct nat_session *s)
 
 	if (!s || !fresh)
 		return -1;
-	twin = find_session(key);
+	twin = s->flags & NAT_PENDING ? NULL : settled_session(key);
+	if (!twin)
+		twin = find_session(key);
 	if (!twin) {
 		*fresh = *s;
 		fresh->flags ^= NAT_REPLY;
 		fresh->acked = 0;
-		insert_entry(key, fresh);
-		return 0;
+		return 1;
 	}
 	if (!((twin->flags ^ s->flags) & NAT_REPLY) || !same_session(twin, s))
 		return -1;
@@ -301,7 +390,7 @@ __noinline int confirm_entry(__u64 key)
 		return 0;
 	*fresh = *s;
 	fresh->flags &= ~NAT_PENDING;
-	bpf_map_update_elem(&nat_sessions, &key, fresh, BPF_NOEXIST);
+	insert_settled(key, fresh);
 	return bpf_map_delete_elem(&nat_pending, &key);
 }
 

@@ -66,6 +66,26 @@ struct secrets {
 	__u64 key_seed;
 	__u64 key_secrets[2][KEY_WORDS];
 	__u64 vip_secrets[6];
+	__u64 place_secrets[2];
+};
+
+/* How far a record may be from the first place of its key (core/places.h). */
+enum place_window {
+	PLACE_WINDOW = 63,
+};
+
+/* Values of place.key that aren't the key of a record. */
+enum place_key {
+	PLACE_FREE,
+	PLACE_BUSY, /* one writer owns the place */
+};
+
+/* What each place of a table begins with (core/places.h); `seen` is the first field of the record. */
+struct place {
+	__u64 key;
+	__u64 near; /* bit i: the place i further has a record whose first place is this one */
+	__u32 seen; /* time of the last packet; unit of flow.seen */
+	__u32 pad;
 };
 
 /* The address of one or more VIPs, regardless of ports. */
@@ -384,9 +404,7 @@ enum nat_flag {
 
 /*
  * A NAT session: client to VIP on one side, SNAT address to backend on the other. Each direction
- * has an entry with the same content, except for `acked` (core/session.h). With the 48 bytes of the
- * hash table's element and a key of 8, an entry takes two cache lines; the fields that are compared
- * with a packet are in the first.
+ * has an entry with the same content, except for `acked` (core/session.h).
  */
 struct nat_session {
 	__u32 seen; /* time of the last packet, to about a second; unit of flow.seen */
@@ -405,7 +423,19 @@ struct nat_session {
 	__u8 router_mac[6]; /* their source MAC address */
 	__u8 local_mac[6]; /* their destination MAC address */
 };
-_Static_assert(sizeof(struct nat_session) == 72, "128 bytes with key and hash element");
+_Static_assert(sizeof(struct nat_session) == 72, "nat_session has no implicit padding");
+
+/* An entry at its place in `nat_sessions`. */
+struct session_place {
+	__u64 key;
+	__u64 near;
+	struct nat_session session;
+	__u64 pad;
+};
+_Static_assert(sizeof(struct session_place) == 96, "each place is in two cache lines");
+_Static_assert(__builtin_offsetof(struct session_place, session.seen) ==
+		       __builtin_offsetof(struct place, seen),
+	       "session_place begins as place does");
 
 /* A backend that refused a connection: it answered a SYN with RST. */
 struct nat_refusal {

@@ -64,7 +64,8 @@ static __always_inline int is_closing(const struct nat_session *s, __u32 now)
 static __always_inline enum port_claim available(const struct nat_session *s, __u32 now)
 {
 	if (is_closing(s, now) ||
-	    (s->state == NAT_TWO_WAY && is_silent(s, now, NAT_ONE_WAY_SECONDS * NAT_SECOND)) ||
+	    (s->state == NAT_TWO_WAY &&
+	     is_silent(s, now, NAT_ONE_WAY_SECONDS * NAT_SECOND + NAT_SYNC)) ||
 	    (s->flags & NAT_RESET && is_silent(s, now, NAT_CLOSING_SECONDS * NAT_SECOND)))
 		return PORT_CLOSING;
 	if (s->flags & NAT_PENDING && s->state != NAT_CLOSING)

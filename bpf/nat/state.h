@@ -121,11 +121,14 @@ static __always_inline __u8 after_server(const struct nat_session *s, const stru
 	return s->state == NAT_ONE_WAY ? NAT_TWO_WAY : s->state;
 }
 
-/* What follow_client and follow_server return. */
+/*
+ * What follow_client and follow_server return: SESSION_LOST, if the session's other key is another
+ * session's, or what update_entries has to do. The stack has no room for that in these functions.
+ */
 enum followed {
-	SESSION_LOST = -1, /* the session's other key is another session's */
-	SESSION_STAYS,
-	SESSION_MOVED, /* to `nat_sessions`: the entry has to be looked up again */
+	SESSION_LOST = -1,
+	SESSION_CONFIRMED = 1 << 0, /* move both entries to `nat_sessions` */
+	SESSION_HALF = 1 << 1, /* insert the fresh session, the other entry, which was evicted */
 };
 
 /* Whether a session that has that state now moves to `nat_sessions`. */
@@ -134,29 +137,39 @@ static __always_inline int moves(const struct nat_session *s, __u8 state)
 	return s->flags & NAT_PENDING && is_confirmed(state);
 }
 
-/*
- * Updates the session's other entry at `other`. Both move if `move` is set. The entry of a lost
- * session is deleted.
- */
-static __always_inline int sync_entries(struct nat_session *s, __u64 key, __u64 other, int move)
+/* Updates the session's other entry at `other`. Returns an enum followed. */
+static __always_inline int sync_entries(const struct nat_session *s, __u64 other, int move)
 {
-	if (sync_session(other, s)) {
-		delete_entry(key);
+	int synced = sync_session(other, s);
+
+	if (synced < 0)
 		return SESSION_LOST;
+	return (move ? SESSION_CONFIRMED : 0) | (synced ? SESSION_HALF : 0);
+}
+
+/* Does what follow_client or follow_server has returned for the session with these keys. */
+static __always_inline void update_entries(int followed, __u64 key, __u64 other)
+{
+	const struct nat_session *fresh = fresh_session();
+
+	if (followed == SESSION_LOST) {
+		delete_entry(key);
+		return;
 	}
-	if (!move)
-		return SESSION_STAYS;
-	confirm_entry(other);
-	confirm_entry(key);
-	return SESSION_MOVED;
+	if (followed & SESSION_HALF && fresh)
+		insert_entry(other, fresh);
+	if (followed & SESSION_CONFIRMED) {
+		confirm_entry(other);
+		confirm_entry(key);
+	}
 }
 
 /*
- * Whether a client's packet changes nothing of its session but the acknowledgement number, which is
- * stored: so it is with nearly all packets.
+ * Whether a client's packet changes nothing of its session but what is stored here, in its own entry:
+ * so it is with nearly all packets. `idle` is the idle timeout of established sessions.
  */
 static __always_inline int is_steady(struct xdp_md *ctx, const struct packet *p,
-				     struct nat_session *s, __u32 now)
+				     struct nat_session *s, __u32 idle, __u32 now)
 {
 	int repeated = p->phase == PHASE_OPENING && s->state == NAT_OPENING;
 	struct segment t = {};
@@ -165,11 +178,13 @@ static __always_inline int is_steady(struct xdp_md *ctx, const struct packet *p,
 	if (!repeated &&
 	    ((!is_confirmed(s->state) && s->state != NAT_ONE_WAY) || t.flags & TCP_SYN))
 		return 0;
-	if (s->flags & NAT_RESET || t.flags & (TCP_FIN | TCP_RST) || now - s->seen > NAT_TOUCH ||
+	if (s->flags & NAT_RESET || t.flags & (TCP_FIN | TCP_RST) || is_due(s, idle, now) ||
 	    is_rerouted(ctx, p, s))
 		return 0;
-	if (!tracing)
+	if (!tracing) {
 		store_ack(s, &t);
+		touch_session(s, now);
+	}
 	return 1;
 }
 
@@ -178,7 +193,7 @@ static __always_inline int is_steady(struct xdp_md *ctx, const struct packet *p,
  * evicted and the port allocated again.
  */
 __noinline int follow_client(struct xdp_md *ctx, const struct packet *p, struct nat_session *s,
-			     const struct backend *b)
+			     const struct backend *b, __u32 idle)
 {
 	__u32 now = nat_time();
 	struct segment t = {};
@@ -192,19 +207,20 @@ __noinline int follow_client(struct xdp_md *ctx, const struct packet *p, struct 
 	rerouted = is_rerouted(ctx, p, s);
 	state = after_client(s, &t, server, &flags);
 	if (tracing)
-		return SESSION_STAYS;
+		return 0;
 	if (state >= NAT_ESTABLISHED)
 		store_ack(s, &t);
 	move = moves(s, state);
-	if (state == s->state && flags == s->flags && !rerouted && !move &&
-	    now - s->seen <= NAT_TOUCH)
-		return SESSION_STAYS;
+	if (state == s->state && flags == s->flags && !rerouted && !move && !is_due(s, idle, now)) {
+		touch_session(s, now);
+		return 0;
+	}
 	s->state = state;
 	s->flags = flags;
 	s->seen = now;
 	if (rerouted)
 		read_path(ctx, p, s);
-	return sync_entries(s, session_client_key(s), session_reply_key(s, server), move);
+	return sync_entries(s, session_reply_key(s, server), move);
 }
 
 /* Reports a refused connection to the agent. */
@@ -221,7 +237,7 @@ struct server_reply {
 	const struct vip_key *vip;
 	__u64 key; /* of the session's entry */
 	__u32 view_flags; /* VIEW_* */
-	__u32 pad;
+	__u32 idle; /* idle timeout of established sessions */
 };
 
 /* Finds the session of a packet from a server. Returns 0, or -1 if it belongs to none. */
@@ -249,16 +265,17 @@ static __always_inline int find_server_reply(const struct packet *p, struct serv
 	a->session = s;
 	a->key = packet_reply_key(p);
 	a->view_flags = view->flags;
+	a->idle = service->nat_idle;
 	return 0;
 }
 
 /*
- * Updates the session of a server's packet, whose entry is at `key`, with a service that has these
- * VIEW_* flags. If it is lost, the client has a new session: this one's entry is deleted, and the
- * kernel refuses the packet.
+ * Updates the session of a server's packet, with a service that has these VIEW_* flags. If it is
+ * lost, the client has a new session: the caller deletes this one's entry, and the kernel refuses
+ * the packet.
  */
-__noinline int follow_server(struct nat_session *s, const struct segment *t, __u64 key,
-			     __u32 view_flags)
+__noinline int follow_server(struct nat_session *s, const struct segment *t, __u32 view_flags,
+			     __u32 idle)
 {
 	__u32 now = nat_time();
 	__u8 state, flags;
@@ -268,28 +285,32 @@ __noinline int follow_server(struct nat_session *s, const struct segment *t, __u
 		return SESSION_LOST;
 	state = after_server(s, t, &flags);
 	if (tracing)
-		return SESSION_STAYS;
+		return 0;
 	store_ack(s, t);
 	if (t->flags & TCP_SYN)
 		expect_ack(session_client_key(s), t);
 	move = moves(s, state);
-	if (state == s->state && flags == s->flags && !move && now - s->seen <= NAT_TOUCH)
-		return SESSION_STAYS;
+	if (state == s->state && flags == s->flags && !move && !is_due(s, idle, now)) {
+		touch_session(s, now);
+		return 0;
+	}
 	if (view_flags & VIEW_PASSIVE && s->state == NAT_OPENING && t->flags & TCP_RST)
 		report_refusal(s);
 	s->state = state;
 	s->flags = flags;
 	s->seen = now;
-	return sync_entries(s, key, session_client_key(s), move);
+	return sync_entries(s, session_client_key(s), move);
 }
 
 /* Updates the session of a server's packet. Returns 0, or -1 if it is lost. */
 static __always_inline int follow_reply(struct server_reply *a, const struct segment *t)
 {
-	int followed = follow_server(a->session, t, a->key, a->view_flags);
+	int followed = follow_server(a->session, t, a->view_flags, a->idle);
 
-	if (followed == SESSION_MOVED)
+	if (followed) {
+		update_entries(followed, a->key, session_client_key(a->session));
 		a->session = find_session(a->key);
+	}
 	return followed == SESSION_LOST || !a->session ? -1 : 0;
 }
 

@@ -56,8 +56,10 @@ static __always_inline struct backend *client_backend(struct xdp_md *ctx, const 
 {
 	struct nat_session *s = *session;
 	__u32 now = nat_time();
+	const __u8 *server;
 	struct backend *b;
 	int followed;
+	__u64 key;
 
 	if (!s || !is_live(s, service->nat_idle, now))
 		return NULL;
@@ -76,10 +78,14 @@ static __always_inline struct backend *client_backend(struct xdp_md *ctx, const 
 		return NULL;
 	if (feature_dsr && packet_view(p, service)->flags & VIEW_DSR && is_forged(ctx, p, s))
 		return NULL;
-	if (!p->quoted && !is_steady(ctx, p, s, now)) {
-		followed = follow_client(ctx, p, s, b);
-		if (followed == SESSION_MOVED)
-			s = find_session(packet_client_key(p, s->service));
+	if (!p->quoted && !is_steady(ctx, p, s, service->nat_idle, now)) {
+		followed = follow_client(ctx, p, s, b, service->nat_idle);
+		server = remote_of(b);
+		if (followed && server) {
+			key = packet_client_key(p, s->service);
+			update_entries(followed, key, session_reply_key(s, server));
+			s = find_session(key);
+		}
 		if (followed == SESSION_LOST || !s)
 			return NULL;
 	}

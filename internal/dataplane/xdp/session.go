@@ -4,11 +4,8 @@ package xdp
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/cilium/ebpf"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 )
@@ -18,6 +15,9 @@ const (
 	sessionOpening = time.Duration(table.BalancerNatSecondsNAT_OPENING_SECONDS) * time.Second
 	sessionClosing = time.Duration(table.BalancerNatSecondsNAT_CLOSING_SECONDS) * time.Second
 	sessionOneWay  = time.Duration(table.BalancerNatSecondsNAT_ONE_WAY_SECONDS) * time.Second
+	// sessionSync is how late the time of a session's second entry may be, with an idle
+	// time-out of eight times that at least (NAT_SYNC of bpf/core/session.h).
+	sessionSync = time.Duration(1<<13) << table.FlowTimeShift
 	// sessionTouch is how late a session's time may be.
 	sessionTouch = time.Second + idleSlack
 )
@@ -37,6 +37,9 @@ func (v *version) sessionIdle(s *table.BalancerNatSession) time.Duration {
 	case table.BalancerNatStateNAT_ONE_WAY:
 		return min(established, sessionOneWay)
 	default:
+		if established >= 8*sessionSync {
+			established += sessionSync
+		}
 		return established
 	}
 }
@@ -97,14 +100,9 @@ func (w *sweeper) endSessions(over map[uint64]table.BalancerNatSession, now uint
 		return err
 	}
 	for key, last := range over {
-		var s table.BalancerNatSession
-		sessions := table.SessionTable(w.p.tables, &last)
-		err := sessions.Lookup(key, &s)
-		if errors.Is(err, ebpf.ErrKeyNotExist) || s.Seen != last.Seen || owners[uint32(s.Service)].keepsSession(&s, now) {
-			continue
-		}
-		if err == nil {
-			_, err = table.DeleteRecords(sessions, []uint64{key})
+		s, ok, err := w.p.tables.LookupSession(key, &last)
+		if ok && s.Seen == last.Seen && !owners[uint32(s.Service)].keepsSession(&s, now) {
+			err = w.p.tables.DeleteSession(key, &last)
 		}
 		if err != nil {
 			return fmt.Errorf("nat sessions: %w", err)

@@ -109,34 +109,32 @@ func establish(behind func(wire.Load) (*wire.Front, error), load wire.Load, t *t
 // confirm makes all sessions and records established ones.
 func confirm(t *table.Tables, tcp bool) error {
 	return errors.Join(
-		move(t.Maps.NatPending, t.Maps.NatSessions, func(s *table.BalancerNatSession) {
+		move(t.Maps.NatPending, func(key uint64, s *table.BalancerNatSession) error {
 			s.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
 			s.State = uint8(table.BalancerNatStateNAT_ESTABLISHED)
 			if !tcp {
 				s.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
 			}
+			return t.PutSession(key, s)
 		}),
-		move(t.Maps.FlowsPending, t.Maps.Flows, func(f *table.BalancerFlow) {
+		move(t.Maps.FlowsPending, func(key uint64, f *table.BalancerFlow) error {
 			f.Open = uint8(table.BalancerFlowOpenFLOW_OPEN)
+			return t.Maps.Flows.Put(key, f)
 		}))
 }
 
-// move moves the records of a table to another one, changed.
-func move[R any](from, to *ebpf.Map, change func(*R)) error {
+// move moves the records of a table to where put puts them.
+func move[R any](from *ebpf.Map, put func(key uint64, record *R) error) error {
 	var keys []uint64
-	var records []R
+	var errs []error
 	err := table.EachRecord(from, func(key uint64, r *R) {
-		changed := *r
-		change(&changed)
-		keys, records = append(keys, key), append(records, changed)
+		moved := *r
+		keys, errs = append(keys, key), append(errs, put(key, &moved))
 	})
-	if err != nil || len(keys) == 0 {
+	if err = errors.Join(append(errs, err)...); err != nil || len(keys) == 0 {
 		return err
 	}
-	_, err = to.BatchUpdate(keys, records, nil)
-	if err == nil {
-		_, err = from.BatchDelete(keys, nil)
-	}
+	_, err = from.BatchDelete(keys, nil)
 	return err
 }
 

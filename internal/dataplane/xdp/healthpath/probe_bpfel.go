@@ -75,6 +75,8 @@ const (
 	probeVarBtfNatState        = "btf_nat_state"
 	probeVarBtfPeer            = "btf_peer"
 	probeVarBtfPeerLookupLimit = "btf_peer_lookup_limit"
+	probeVarBtfPlaceKey        = "btf_place_key"
+	probeVarBtfPlaceWindow     = "btf_place_window"
 	probeVarBtfProbeMark       = "btf_probe_mark"
 	probeVarBtfSegmentType     = "btf_segment_type"
 	probeVarBtfViewFlag        = "btf_view_flag"
@@ -101,7 +103,10 @@ const (
 	probeVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	probeVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	probeVarNatPorts           = "nat_ports"
+	probeVarPlaceSecretHigh    = "place_secret_high"
+	probeVarPlaceSecretLow     = "place_secret_low"
 	probeVarRecordInterval     = "record_interval"
+	probeVarSessionPlaces      = "session_places"
 	probeVarTracing            = "tracing"
 	probeVarVipMask            = "vip_mask"
 	probeVarVipSecrets         = "vip_secrets"
@@ -214,6 +219,8 @@ type probeVariableSpecs struct {
 	BtfNatState        *ebpf.VariableSpec `ebpf:"btf_nat_state"`
 	BtfPeer            *ebpf.VariableSpec `ebpf:"btf_peer"`
 	BtfPeerLookupLimit *ebpf.VariableSpec `ebpf:"btf_peer_lookup_limit"`
+	BtfPlaceKey        *ebpf.VariableSpec `ebpf:"btf_place_key"`
+	BtfPlaceWindow     *ebpf.VariableSpec `ebpf:"btf_place_window"`
 	BtfProbeMark       *ebpf.VariableSpec `ebpf:"btf_probe_mark"`
 	BtfSegmentType     *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
@@ -240,7 +247,10 @@ type probeVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
+	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
+	SessionPlaces      *ebpf.VariableSpec `ebpf:"session_places"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
 	VipSecrets         *ebpf.VariableSpec `ebpf:"vip_secrets"`
@@ -367,6 +377,8 @@ type probeVariables struct {
 	BtfNatState        *ebpf.Variable `ebpf:"btf_nat_state"`
 	BtfPeer            *ebpf.Variable `ebpf:"btf_peer"`
 	BtfPeerLookupLimit *ebpf.Variable `ebpf:"btf_peer_lookup_limit"`
+	BtfPlaceKey        *ebpf.Variable `ebpf:"btf_place_key"`
+	BtfPlaceWindow     *ebpf.Variable `ebpf:"btf_place_window"`
 	BtfProbeMark       *ebpf.Variable `ebpf:"btf_probe_mark"`
 	BtfSegmentType     *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
@@ -393,7 +405,10 @@ type probeVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
+	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
+	SessionPlaces      *ebpf.Variable `ebpf:"session_places"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`
 	VipSecrets         *ebpf.Variable `ebpf:"vip_secrets"`

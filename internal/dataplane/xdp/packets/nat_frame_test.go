@@ -200,12 +200,13 @@ func sessionsOf(t *testing.T, p *xdp.Unattached) map[uint64]table.BalancerNatSes
 func changeSessions(t *testing.T, p *xdp.Unattached, change func(*table.BalancerNatSession) bool) {
 	t.Helper()
 	for key, s := range sessionsOf(t, p) {
+		last, keep := s, change(&s)
 		var err error
-		at := table.SessionTable(p.Tables, &s)
-		if keep := change(&s); keep && table.SessionTable(p.Tables, &s) == at {
-			err = at.Put(key, s)
-		} else if err = at.Delete(key); keep && err == nil {
-			err = table.SessionTable(p.Tables, &s).Put(key, s)
+		if !keep || (s.Flags^last.Flags)&uint8(table.BalancerNatFlagNAT_PENDING) != 0 {
+			err = p.Tables.DeleteSession(key, &last)
+		}
+		if keep && err == nil {
+			err = p.Tables.PutSession(key, &s)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -240,7 +241,7 @@ func confirmSessionsUntil(t *testing.T, p *xdp.Unattached, from time.Duration) {
 		} else {
 			s.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
 		}
-		err = errors.Join(err, p.Tables.Maps.NatSessions.Put(key, s), p.Tables.Maps.NatPending.Delete(key))
+		err = errors.Join(err, p.Tables.PutSession(key, &s), p.Tables.Maps.NatPending.Delete(key))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -152,7 +152,7 @@ func TestNATExpiry(t *testing.T) {
 			if n := stats(t, p).Services[c.vip].Tracking.Flows; n != 1 {
 				t.Errorf("%d flows, want 1", n)
 			}
-			silence(t, p, 3*time.Second)
+			silence(t, p, 13*time.Second)
 			in := c.fromServer(tcpACK, port).build()
 			wantExit(t, p, in, xdpPass, "pass_not_vip")
 			if c.vip.Protocol == lb.TCP {
@@ -272,7 +272,7 @@ func TestNATHeals(t *testing.T) {
 				exchange(t, p, c, port, "sSA", "cA")
 				want := states(t, p)
 				changeSessions(t, p, func(s *table.BalancerNatSession) bool { return table.IsReply(s) != lost })
-				silence(t, p, 3*time.Second)
+				silence(t, p, 10*time.Second)
 				if lost {
 					exchange(t, p, c, port, "cA", "sA")
 				} else {
@@ -300,7 +300,7 @@ func TestNATLosesItsPort(t *testing.T) {
 		}
 		return true
 	})
-	silence(t, p, 3*time.Second)
+	silence(t, p, 10*time.Second)
 	wantVerdict(t, p, c.fromClient(tcpACK).build(), xdpTX, "answer_reset")
 	for _, s := range sessionsOf(t, p) {
 		if !table.IsReply(&s) {

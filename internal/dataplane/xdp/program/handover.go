@@ -182,7 +182,12 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 	if err := cfg.Tables[table.BalancerMapSecrets].Lookup(uint32(0), &secrets); err != nil {
 		return nil, fmt.Errorf("table secrets: %w", err)
 	}
-	if err := SetConstants(spec, map[string]any{replyVarSkbLink: length, replyVarKeySeed: secrets.KeySeed, replyVarKeySecrets: secrets.KeySecrets}); err != nil {
+	err = SetConstants(spec, map[string]any{
+		replyVarSkbLink: length, replyVarKeySeed: secrets.KeySeed, replyVarKeySecrets: secrets.KeySecrets,
+		replyVarPlaceSecretLow: secrets.PlaceSecrets[0], replyVarPlaceSecretHigh: secrets.PlaceSecrets[1],
+		replyVarSessionPlaces: table.KeyedPlaces(cfg.Tables[table.BalancerMapNatSessions]),
+	})
+	if err != nil {
 		return nil, err
 	}
 	var programs replyPrograms

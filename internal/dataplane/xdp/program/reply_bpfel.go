@@ -65,6 +65,8 @@ const (
 	replyVarBtfNatState        = "btf_nat_state"
 	replyVarBtfPeer            = "btf_peer"
 	replyVarBtfPeerLookupLimit = "btf_peer_lookup_limit"
+	replyVarBtfPlaceKey        = "btf_place_key"
+	replyVarBtfPlaceWindow     = "btf_place_window"
 	replyVarBtfSegmentType     = "btf_segment_type"
 	replyVarBtfViewFlag        = "btf_view_flag"
 	replyVarBtfVipNumber       = "btf_vip_number"
@@ -90,7 +92,10 @@ const (
 	replyVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	replyVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	replyVarNatPorts           = "nat_ports"
+	replyVarPlaceSecretHigh    = "place_secret_high"
+	replyVarPlaceSecretLow     = "place_secret_low"
 	replyVarRecordInterval     = "record_interval"
+	replyVarSessionPlaces      = "session_places"
 	replyVarSkbLink            = "skb_link"
 	replyVarTracing            = "tracing"
 	replyVarVipMask            = "vip_mask"
@@ -201,6 +206,8 @@ type replyVariableSpecs struct {
 	BtfNatState        *ebpf.VariableSpec `ebpf:"btf_nat_state"`
 	BtfPeer            *ebpf.VariableSpec `ebpf:"btf_peer"`
 	BtfPeerLookupLimit *ebpf.VariableSpec `ebpf:"btf_peer_lookup_limit"`
+	BtfPlaceKey        *ebpf.VariableSpec `ebpf:"btf_place_key"`
+	BtfPlaceWindow     *ebpf.VariableSpec `ebpf:"btf_place_window"`
 	BtfSegmentType     *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
@@ -226,7 +233,10 @@ type replyVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
+	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
+	SessionPlaces      *ebpf.VariableSpec `ebpf:"session_places"`
 	SkbLink            *ebpf.VariableSpec `ebpf:"skb_link"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
@@ -350,6 +360,8 @@ type replyVariables struct {
 	BtfNatState        *ebpf.Variable `ebpf:"btf_nat_state"`
 	BtfPeer            *ebpf.Variable `ebpf:"btf_peer"`
 	BtfPeerLookupLimit *ebpf.Variable `ebpf:"btf_peer_lookup_limit"`
+	BtfPlaceKey        *ebpf.Variable `ebpf:"btf_place_key"`
+	BtfPlaceWindow     *ebpf.Variable `ebpf:"btf_place_window"`
 	BtfSegmentType     *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`
@@ -375,7 +387,10 @@ type replyVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
+	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
+	SessionPlaces      *ebpf.Variable `ebpf:"session_places"`
 	SkbLink            *ebpf.Variable `ebpf:"skb_link"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`

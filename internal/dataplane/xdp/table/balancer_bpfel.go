@@ -325,6 +325,19 @@ const (
 	BalancerPhasePHASE_DATAGRAM BalancerPhase = 2
 )
 
+type BalancerPlaceKey uint32
+
+const (
+	BalancerPlaceKeyPLACE_FREE BalancerPlaceKey = 0
+	BalancerPlaceKeyPLACE_BUSY BalancerPlaceKey = 1
+)
+
+type BalancerPlaceWindow uint32
+
+const (
+	BalancerPlaceWindowPLACE_WINDOW BalancerPlaceWindow = 63
+)
+
 type BalancerPrefixKey struct {
 	_            structs.HostLayout
 	PrefixLength uint32
@@ -360,10 +373,11 @@ type BalancerRingChunk struct {
 }
 
 type BalancerSecrets struct {
-	_          structs.HostLayout
-	KeySeed    uint64
-	KeySecrets [2][9]uint64
-	VipSecrets [6]uint64
+	_            structs.HostLayout
+	KeySeed      uint64
+	KeySecrets   [2][9]uint64
+	VipSecrets   [6]uint64
+	PlaceSecrets [2]uint64
 }
 
 type BalancerSegmentType uint32
@@ -402,6 +416,14 @@ type BalancerService struct {
 	Quic       BalancerQuic
 	NatIdle    uint32
 	GoneFlows  uint64
+}
+
+type BalancerSessionPlace struct {
+	_       structs.HostLayout
+	Key     uint64
+	Near    uint64
+	Session BalancerNatSession
+	Pad     uint64
 }
 
 type BalancerSourceKey struct {
@@ -571,6 +593,8 @@ const (
 	BalancerVarBtfPeer            = "btf_peer"
 	BalancerVarBtfPeerLookupLimit = "btf_peer_lookup_limit"
 	BalancerVarBtfPhase           = "btf_phase"
+	BalancerVarBtfPlaceKey        = "btf_place_key"
+	BalancerVarBtfPlaceWindow     = "btf_place_window"
 	BalancerVarBtfSegmentType     = "btf_segment_type"
 	BalancerVarBtfTraceStep       = "btf_trace_step"
 	BalancerVarBtfViewFlag        = "btf_view_flag"
@@ -597,7 +621,10 @@ const (
 	BalancerVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	BalancerVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	BalancerVarNatPorts           = "nat_ports"
+	BalancerVarPlaceSecretHigh    = "place_secret_high"
+	BalancerVarPlaceSecretLow     = "place_secret_low"
 	BalancerVarRecordInterval     = "record_interval"
+	BalancerVarSessionPlaces      = "session_places"
 	BalancerVarTracing            = "tracing"
 	BalancerVarVipMask            = "vip_mask"
 	BalancerVarVipSecrets         = "vip_secrets"
@@ -709,6 +736,8 @@ type BalancerVariableSpecs struct {
 	BtfPeer            *ebpf.VariableSpec `ebpf:"btf_peer"`
 	BtfPeerLookupLimit *ebpf.VariableSpec `ebpf:"btf_peer_lookup_limit"`
 	BtfPhase           *ebpf.VariableSpec `ebpf:"btf_phase"`
+	BtfPlaceKey        *ebpf.VariableSpec `ebpf:"btf_place_key"`
+	BtfPlaceWindow     *ebpf.VariableSpec `ebpf:"btf_place_window"`
 	BtfSegmentType     *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfTraceStep       *ebpf.VariableSpec `ebpf:"btf_trace_step"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
@@ -735,7 +764,10 @@ type BalancerVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
+	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
+	SessionPlaces      *ebpf.VariableSpec `ebpf:"session_places"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
 	VipSecrets         *ebpf.VariableSpec `ebpf:"vip_secrets"`
@@ -861,6 +893,8 @@ type BalancerVariables struct {
 	BtfPeer            *ebpf.Variable `ebpf:"btf_peer"`
 	BtfPeerLookupLimit *ebpf.Variable `ebpf:"btf_peer_lookup_limit"`
 	BtfPhase           *ebpf.Variable `ebpf:"btf_phase"`
+	BtfPlaceKey        *ebpf.Variable `ebpf:"btf_place_key"`
+	BtfPlaceWindow     *ebpf.Variable `ebpf:"btf_place_window"`
 	BtfSegmentType     *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfTraceStep       *ebpf.Variable `ebpf:"btf_trace_step"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
@@ -887,7 +921,10 @@ type BalancerVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
+	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
+	SessionPlaces      *ebpf.Variable `ebpf:"session_places"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`
 	VipSecrets         *ebpf.Variable `ebpf:"vip_secrets"`

@@ -102,7 +102,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapAddresses:      c.Services,
 		BalancerMapPeers:          maxMembers,
 		BalancerMapFragments:      maxFragments,
-		BalancerMapNatSessions:    2 * c.Sessions, // one for each direction
+		BalancerMapNatSessions:    sessionPlaces(2 * c.Sessions), // one for each direction
 		BalancerMapNatPending:     c.Sessions,
 		BalancerMapServiceVips:    c.Services + 1,
 		BalancerMapLookups:        c.Services + 1,

@@ -50,6 +50,48 @@ func RemoveOtherLayouts(dir, present string) error {
 // has. The records move to the new table; the running program uses the old one
 // until it is replaced.
 func resize[T any](pins string, spec *ebpf.MapSpec) error {
+	return replace(pins, spec, func(fresh, old *ebpf.Map) error {
+		var failed error
+		err := EachRecord(old, func(key uint64, record *T) {
+			if err := fresh.Put(key, record); err != nil {
+				failed = err
+			}
+		})
+		return errors.Join(err, failed)
+	})
+}
+
+// resizeSessions is resize for the table of settled sessions. Those without a place in
+// a smaller table are lost.
+func resizeSessions(pins string, spec *ebpf.MapSpec) error {
+	return replace(pins, spec, func(fresh, old *ebpf.Map) error {
+		var secrets BalancerSecrets
+		pinned, err := ebpf.LoadPinnedMap(filepath.Join(pins, BalancerMapSecrets), nil)
+		if err != nil {
+			return err
+		}
+		defer pinned.Close()
+		if err := pinned.Lookup(uint32(0), &secrets); err != nil {
+			return err
+		}
+		from, err := newSessions(old, secrets.PlaceSecrets)
+		if err != nil {
+			return err
+		}
+		defer from.Close()
+		to, err := newSessions(fresh, secrets.PlaceSecrets)
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		from.Each(func(key uint64, entry *BalancerNatSession) { _ = to.Put(key, entry) })
+		return nil
+	})
+}
+
+// replace gives the pinned table of that name, if there is one, the size that spec has:
+// move moves the records to the new one, as far as they fit.
+func replace(pins string, spec *ebpf.MapSpec, move func(fresh, old *ebpf.Map) error) error {
 	pin := filepath.Join(pins, spec.Name)
 	old, err := ebpf.LoadPinnedMap(pin, nil)
 	if errors.Is(err, os.ErrNotExist) {
@@ -68,15 +110,14 @@ func resize[T any](pins string, spec *ebpf.MapSpec) error {
 	if err := sized.Compatible(old); err != nil {
 		return openError(pins, err)
 	}
-	if err := replaceTable[T](pin, spec, old); err != nil {
+	if err := replacePinned(pin, spec, old, move); err != nil {
 		return fmt.Errorf("table %s: resize: %w", spec.Name, err)
 	}
 	return nil
 }
 
-// replaceTable pins a table that has the old one's records, as far as they fit,
-// in its place.
-func replaceTable[T any](pin string, spec *ebpf.MapSpec, old *ebpf.Map) error {
+// replacePinned pins a new table in the place of the old one.
+func replacePinned(pin string, spec *ebpf.MapSpec, old *ebpf.Map, move func(fresh, old *ebpf.Map) error) error {
 	spec = spec.Copy()
 	spec.Pinning = ebpf.PinNone
 	fresh, err := ebpf.NewMap(spec)
@@ -84,13 +125,7 @@ func replaceTable[T any](pin string, spec *ebpf.MapSpec, old *ebpf.Map) error {
 		return err
 	}
 	defer fresh.Close()
-	var failed error
-	err = EachRecord(old, func(key uint64, record *T) {
-		if err := fresh.Put(key, record); err != nil {
-			failed = err
-		}
-	})
-	if err := errors.Join(err, failed); err != nil {
+	if err := move(fresh, old); err != nil {
 		return err
 	}
 	second := pin + "_new"

@@ -45,8 +45,8 @@ func (t *Tables) vipHome(key BalancerVipKey) uint32 {
 		first = 3
 	}
 	var sum uint64
-	for i := first; i < len(t.vipSecrets); i++ {
-		sum += uint64(binary.NativeEndian.Uint32(words[4*i:])) * t.vipSecrets[i]
+	for i := first; i < len(t.secrets.VipSecrets); i++ {
+		sum += uint64(binary.NativeEndian.Uint32(words[4*i:])) * t.secrets.VipSecrets[i]
 	}
 	return uint32(sum >> vipShift(t.Maps.Vips.MaxEntries()))
 }

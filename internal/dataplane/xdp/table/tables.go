@@ -26,7 +26,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type rate -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal Balancer ../../../../bpf/balancer.bpf.c
+//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type rate -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal -type place_window -type place_key Balancer ../../../../bpf/balancer.bpf.c
 
 // MaxServices is the number of services at once.
 const MaxServices = 8192
@@ -43,9 +43,10 @@ type Tables struct {
 	Capacity Capacity
 	spec     *ebpf.CollectionSpec
 	lock     *os.File // of the pin directory; nil without one
-	// vipSecrets are this node's random numbers for the places of VIPs, as vip_secrets of
-	// bpf/core/config.h.
-	vipSecrets [6]uint64
+	// Sessions are the settled NAT sessions.
+	Sessions *Sessions
+	// secrets are this node's random numbers (bpf/core/config.h).
+	secrets BalancerSecrets
 
 	services    *ebpf.Memory
 	rings       *ebpf.Memory
@@ -110,7 +111,7 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 		err := errors.Join(
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlows]),
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlowsPending]),
-			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatSessions]),
+			resizeSessions(pins, spec.Maps[BalancerMapNatSessions]),
 			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatPending]),
 		)
 		if err != nil {
@@ -123,6 +124,9 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 	}
 	t.ByName, t.spec = maps.Clone(collection.Maps), compiled
 	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory(), t.setSecrets())
+	if err == nil {
+		t.Sessions, err = newSessions(t.Maps.NatSessions, t.secrets.PlaceSecrets)
+	}
 	if err == nil {
 		err = t.openGrace(synchronize)
 	}
@@ -162,11 +166,14 @@ func (t *Tables) setSecrets() error {
 	if err != nil {
 		return fmt.Errorf("table secrets: %w", err)
 	}
-	t.vipSecrets = secrets.VipSecrets
+	t.secrets = secrets
 	return errors.Join(
 		t.spec.Variables[BalancerVarKeySeed].Set(secrets.KeySeed),
 		t.spec.Variables[BalancerVarKeySecrets].Set(secrets.KeySecrets),
-		t.spec.Variables[BalancerVarVipSecrets].Set(t.vipSecrets),
+		t.spec.Variables[BalancerVarVipSecrets].Set(secrets.VipSecrets),
+		t.spec.Variables[BalancerVarPlaceSecretLow].Set(secrets.PlaceSecrets[0]),
+		t.spec.Variables[BalancerVarPlaceSecretHigh].Set(secrets.PlaceSecrets[1]),
+		t.spec.Variables[BalancerVarSessionPlaces].Set(KeyedPlaces(t.Maps.NatSessions)),
 		t.spec.Variables[BalancerVarVipMask].Set(t.Maps.Vips.MaxEntries()-1),
 		t.spec.Variables[BalancerVarVipShift].Set(vipShift(t.Maps.Vips.MaxEntries())))
 }
@@ -230,6 +237,9 @@ func (t *Tables) Close() error {
 		t.endGrace()
 	}
 	var errs []error
+	if t.Sessions != nil {
+		errs = append(errs, t.Sessions.Close())
+	}
 	for _, m := range t.ByName {
 		errs = append(errs, m.Close())
 	}

@@ -99,8 +99,8 @@ func nextIsUnused(t *testing.T, table *Tables, place uint32) bool {
 // which products of long words with them would depend on.
 func TestVIPPlacesAreSpread(t *testing.T) {
 	table := openTables(t, Capacity{Services: 256})
-	for i := range table.vipSecrets {
-		table.vipSecrets[i] = 0x9e3779b97f4a7c15 * uint64(i+1) &^ 0xff
+	for i := range table.secrets.VipSecrets {
+		table.secrets.VipSecrets[i] = 0x9e3779b97f4a7c15 * uint64(i+1) &^ 0xff
 	}
 	homes := map[uint32]bool{}
 	for i := range 256 {

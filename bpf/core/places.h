@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Hash tables in arrays, for records that packets read and make. In a kernel's hash table a packet
+ * waits for memory several times: for the bucket, and for each element of its list up to its own.
+ * Here a record lies at the place that its key selects or, if others have that, up to PLACE_WINDOW
+ * - 1 places further ("Hopscotch Hashing", DISC 2008). A mask at the first place says which of them
+ * have keys that select it, so nearly always a packet reads one element.
+ *
+ * Each place is owned by whoever sets its key from PLACE_FREE, or from the key of a record, to
+ * PLACE_BUSY. Programs insert under a lock of the first place, so a key occurs once; records are
+ * deleted without it, by the agent too. A record that is read may be deleted and its place be
+ * another record's by then: readers compare it with their packet. If a window is full, which
+ * doesn't happen before the table is nearly so, the record in it that is silent longest goes.
+ */
+#pragma once
+
+#include <linux/bpf.h>
+
+#include <bpf/bpf_helpers.h>
+
+#include "core/config.h"
+#include "core/types.h"
+
+#define PLACE_NONE 0xffffffff
+#define PLACE_EVICT (1ull << 32)
+
+/* The bit of place.near that is the lock. */
+#define PLACE_LOCK (1ull << PLACE_WINDOW)
+
+/* How far the time of another processor may be ahead, in units of place.seen. */
+#define PLACE_SKEW 1024
+
+/* How often a lock is tried: about as long as ten insertions take. */
+#define PLACE_LOCK_TRIES 256
+
+static __always_inline struct place *place_at(void *table, __u32 index)
+{
+	return bpf_map_lookup_elem(table, &index);
+}
+
+/* The first place of a key in a table of `places`. Senders know neither keys nor secrets. */
+static __always_inline __u32 first_place(__u64 key, __u32 places)
+{
+	__u64 hash = (__u32)key * place_secret_low + (key >> 32) * place_secret_high;
+
+	return (hash >> 32) * places >> 32;
+}
+
+/* Returns the place of the key's record, whose first place is `first`, or PLACE_NONE. */
+static __always_inline __u32 find_place(void *table, __u64 key, __u32 first)
+{
+	struct place *p = place_at(table, first);
+	__u64 near = p ? *(volatile __u64 *)&p->near : 0;
+
+	for (__u32 i = 0; i < PLACE_WINDOW && near; i++, near >>= 1) {
+		p = place_at(table, first + i);
+		if (near & 1 && p && *(volatile __u64 *)&p->key == key)
+			return first + i;
+	}
+	return PLACE_NONE;
+}
+
+/* Whether the caller owns the place now, which had that key. */
+static __always_inline int own_place(struct place *p, __u64 key)
+{
+	return __sync_val_compare_and_swap(&p->key, key, PLACE_BUSY) == key;
+}
+
+/* Clears the bit of an owned place whose record had that key. */
+static __always_inline void leave_window(void *table, __u64 key, __u32 index, __u32 places)
+{
+	__u32 first = first_place(key, places);
+	struct place *p = place_at(table, first);
+
+	if (p)
+		__sync_fetch_and_and(&p->near, ~(1ull << ((index - first) & 63)));
+}
+
+/*
+ * Owns a free place of the window. Returns its index or, if there is none, PLACE_EVICT and the index
+ * of the record silent longest.
+ */
+static __always_inline __u64 choose_place(void *table, __u32 first, __u32 now)
+{
+	__u64 oldest = 0, candidate, key;
+	struct place *p;
+	__u32 index;
+
+	for (__u32 i = 0; i < PLACE_WINDOW; i++) {
+		index = first + i;
+		p = bpf_map_lookup_elem(table, &index);
+		if (!p)
+			break;
+		key = *(volatile __u64 *)&p->key;
+		if (key == PLACE_FREE && own_place(p, PLACE_FREE))
+			return index;
+		/* One number, so that the verifier needn't follow each choice. */
+		candidate = (__u64)(now - p->seen + PLACE_SKEW) << 32 | index;
+		if (key != PLACE_BUSY && candidate > oldest)
+			oldest = candidate;
+	}
+	return PLACE_EVICT | (__u32)oldest;
+}
+
+/* Deletes the record at a place, which the caller then owns. Returns whether it does. */
+static __always_inline int evict_place(void *table, __u32 index, __u32 places)
+{
+	struct place *p = place_at(table, index);
+	__u64 key = p ? *(volatile __u64 *)&p->key : PLACE_BUSY;
+
+	if (!p || key <= PLACE_BUSY || !own_place(p, key))
+		return 0;
+	leave_window(table, key, index, places);
+	return 1;
+}
+
+/* Locks the window of a first place. Returns whether it is locked. */
+static __always_inline int lock_window(struct place *first)
+{
+	for (int i = 0; i < PLACE_LOCK_TRIES; i++) {
+		if (!(__sync_fetch_and_or(&first->near, PLACE_LOCK) & PLACE_LOCK))
+			return 1;
+	}
+	return 0;
+}
+
+static __always_inline void unlock_window(struct place *first)
+{
+	__sync_fetch_and_and(&first->near, ~PLACE_LOCK);
+}
+
+/* Shows the record at an owned place of a locked window: all before is written before the key. */
+static __always_inline void show_place(struct place *first, __u32 distance, struct place *p,
+				       __u64 key)
+{
+	__sync_fetch_and_or(&first->near, 1ull << (distance & 63));
+	__sync_lock_test_and_set(&p->key, key);
+}
+
+/* Deletes the key's record, if there is one. */
+static __always_inline void delete_place(void *table, __u64 key, __u32 places)
+{
+	__u32 first = first_place(key, places), index = first;
+	struct place *home = bpf_map_lookup_elem(table, &index), *p;
+	__u64 near = home ? *(volatile __u64 *)&home->near : 0;
+
+	for (__u32 i = 0; i < PLACE_WINDOW && near; i++, near >>= 1) {
+		index = first + i;
+		p = bpf_map_lookup_elem(table, &index);
+		if (!(near & 1) || !p || *(volatile __u64 *)&p->key != key || !own_place(p, key))
+			continue;
+		__sync_fetch_and_and(&home->near, ~(1ull << i));
+		__sync_lock_test_and_set(&p->key, PLACE_FREE);
+		return;
+	}
+}

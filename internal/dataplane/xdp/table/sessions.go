@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// Sessions is the table of settled NAT sessions, whose entries are at places of an array
+// (bpf/core/places.h).
+type Sessions struct {
+	secrets [2]uint64 // place_secret_low and _high of bpf/core/config.h
+
+	mu     sync.RWMutex // no reader is left when the mapping ends
+	memory []byte
+	places []BalancerSessionPlace // none in a closed table
+}
+
+// The values of a place's key that aren't the key of an entry, and how many places beyond
+// those that keys select a table has.
+const (
+	placeFree  = uint64(BalancerPlaceKeyPLACE_FREE)
+	placeBusy  = uint64(BalancerPlaceKeyPLACE_BUSY)
+	placesMore = int(BalancerPlaceWindowPLACE_WINDOW)
+)
+
+// sessionPlaces is the size of a table for that many entries: hardly a window is full
+// before two thirds of the table are.
+func sessionPlaces(entries int) int { return entries + entries/2 + placesMore }
+
+// KeyedPlaces is how many places of a table keys select.
+func KeyedPlaces(m *ebpf.Map) uint32 { return m.MaxEntries() - uint32(placesMore) }
+
+// newSessions maps a table into this process.
+func newSessions(m *ebpf.Map, secrets [2]uint64) (*Sessions, error) {
+	size := int(m.MaxEntries()) * int(m.ValueSize())
+	memory, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, fmt.Errorf("table %s: %w", m, err)
+	}
+	places := unsafe.Slice((*BalancerSessionPlace)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries())
+	return &Sessions{memory: memory, places: places, secrets: secrets}, nil
+}
+
+// Close ends the use of the table, which stays.
+func (s *Sessions) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.places = nil
+	return unix.Munmap(s.memory)
+}
+
+// first is the first place of a key (first_place of bpf/core/places.h).
+func (s *Sessions) first(key uint64) int {
+	hash := uint64(uint32(key))*s.secrets[0] + (key>>32)*s.secrets[1]
+	return int((hash >> 32) * uint64(len(s.places)-placesMore) >> 32)
+}
+
+// find returns the index of the key's place, or -1.
+func (s *Sessions) find(key uint64) int {
+	if len(s.places) == 0 {
+		return -1
+	}
+	first := s.first(key)
+	near := atomic.LoadUint64(&s.places[first].Near)
+	for i := range placesMore {
+		if near>>i&1 == 1 && atomic.LoadUint64(&s.places[first+i].Key) == key {
+			return first + i
+		}
+	}
+	return -1
+}
+
+// read copies the entry at a place, unless a packet changes the place meanwhile.
+func (s *Sessions) read(index int, key uint64) (entry BalancerNatSession, ok bool) {
+	entry = s.places[index].Session
+	return entry, atomic.LoadUint64(&s.places[index].Key) == key
+}
+
+// Each calls yield with every entry, by its key. Entries that come and go meanwhile may
+// be missed.
+func (s *Sessions) Each(yield func(key uint64, entry *BalancerNatSession)) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for i := range s.places {
+		key := atomic.LoadUint64(&s.places[i].Key)
+		if key <= placeBusy {
+			continue
+		}
+		if entry, ok := s.read(i, key); ok {
+			yield(key, &entry)
+		}
+	}
+}
+
+// Lookup returns the entry with that key.
+func (s *Sessions) Lookup(key uint64) (entry BalancerNatSession, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	index := s.find(key)
+	if index < 0 {
+		return entry, false
+	}
+	return s.read(index, key)
+}
+
+// Delete deletes the entry with that key, if there is one.
+func (s *Sessions) Delete(key uint64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	index := s.find(key)
+	if index < 0 || !atomic.CompareAndSwapUint64(&s.places[index].Key, key, placeBusy) {
+		return
+	}
+	first := s.first(key)
+	atomic.AndUint64(&s.places[first].Near, ^(uint64(1) << (index - first)))
+	atomic.StoreUint64(&s.places[index].Key, placeFree)
+}
+
+// Put inserts an entry, or replaces that with the same key. Packets may not insert it at
+// the same time.
+func (s *Sessions) Put(key uint64, entry *BalancerNatSession) error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if len(s.places) == 0 || key <= placeBusy {
+		return errNoPlace
+	}
+	if index := s.find(key); index >= 0 {
+		s.places[index].Session = *entry
+		return nil
+	}
+	first := s.first(key)
+	for i := range placesMore {
+		place := &s.places[first+i]
+		if atomic.CompareAndSwapUint64(&place.Key, placeFree, placeBusy) {
+			place.Session = *entry
+			atomic.OrUint64(&s.places[first].Near, 1<<i)
+			atomic.StoreUint64(&place.Key, key)
+			return nil
+		}
+	}
+	return errNoPlace
+}
+
+var errNoPlace = errors.New("no place for the session")

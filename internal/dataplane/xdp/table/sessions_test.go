@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// checkPlaces reports places that no key leads to, and marks of windows without a record.
+func checkPlaces(t *testing.T, s *Sessions) (entries int) {
+	t.Helper()
+	near := make([]uint64, len(s.places))
+	for i := range s.places {
+		key := s.places[i].Key
+		if key == placeFree {
+			continue
+		}
+		first := s.first(key)
+		if key == placeBusy || i < first || i >= first+placesMore {
+			t.Errorf("place %d has key %#x, whose first place is %d", i, key, first)
+			continue
+		}
+		near[first] |= 1 << (i - first)
+		entries++
+	}
+	for i := range s.places {
+		if s.places[i].Near != near[i] {
+			t.Errorf("place %d has mask %#x, want %#x", i, s.places[i].Near, near[i])
+		}
+	}
+	return entries
+}
+
+// Entries are found where programs look for them, whatever was deleted before. In a table
+// that has as many as it is for, less than one of a thousand has no place.
+func TestSessions(t *testing.T) {
+	const most = 1 << 14
+	s := openTables(t, Capacity{Sessions: most / 2}).Sessions
+	want := map[uint64]uint32{}
+	var keys []uint64
+	refused := 0
+	for n := range uint32(4 * most) {
+		if len(keys) == most {
+			i := rand.IntN(len(keys))
+			s.Delete(keys[i])
+			delete(want, keys[i])
+			keys[i] = keys[len(keys)-1]
+			keys = keys[:len(keys)-1]
+		}
+		key := rand.Uint64() >> (n % 40) // of few or many bits, as keys of IPv4 clients are
+		if err := s.Put(key, &BalancerNatSession{Backend: n}); err != nil {
+			refused++
+			continue
+		}
+		if _, ok := want[key]; !ok {
+			keys = append(keys, key)
+		}
+		want[key] = n
+	}
+	if refused > 4*most/1000 {
+		t.Errorf("%d of %d entries have no place", refused, 4*most)
+	}
+	for key, n := range want {
+		if e, ok := s.Lookup(key); !ok || e.Backend != n {
+			t.Errorf("entry of %#x: %v %d, want %d", key, ok, e.Backend, n)
+		}
+	}
+	s.Each(func(key uint64, e *BalancerNatSession) {
+		if want[key] != e.Backend {
+			t.Errorf("entry of %#x: %d, want %d", key, e.Backend, want[key])
+		}
+	})
+	if n := checkPlaces(t, s); n != len(want) {
+		t.Errorf("%d entries, want %d", n, len(want))
+	}
+	for key := range want {
+		s.Delete(key)
+	}
+	if n := checkPlaces(t, s); n != 0 {
+		t.Errorf("%d entries are left", n)
+	}
+}
+
+// A key leads to the same place as before in a table that is opened again, and to none
+// in one that is closed.
+func TestSessionsAreClosed(t *testing.T) {
+	s := openTables(t, Capacity{Sessions: 64}).Sessions
+	if err := s.Put(7, &BalancerNatSession{}); err != nil {
+		t.Fatal(err)
+	}
+	places := s.places
+	s.places = nil
+	s.Delete(7)
+	s.Each(func(uint64, *BalancerNatSession) { t.Error("a closed table has an entry") })
+	if _, ok := s.Lookup(7); ok || s.Put(7, &BalancerNatSession{}) == nil {
+		t.Error("a closed table is used")
+	}
+	s.places = places
+}
