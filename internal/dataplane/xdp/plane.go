@@ -173,6 +173,7 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 	if err != nil {
 		return nil, err
 	}
+	logLarger(cfg.Capacity, tables.Capacity, cfg.Log)
 	refusals, err := newRefusals(tables, cfg.Log)
 	if err != nil {
 		return nil, errors.Join(err, tables.Close())
@@ -207,6 +208,17 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	return p, nil
+}
+
+// logLarger logs which tables an earlier agent has made larger than they are configured now.
+func logLarger(configured, has Capacity, log *slog.Logger) {
+	for setting, size := range map[string][2]int{
+		"dataplane.services": {configured.Services, has.Services}, "dataplane.backends": {configured.Backends, has.Backends},
+	} {
+		if size[0] != 0 && size[0] < size[1] {
+			log.Info("tables stay as large as they are until they are removed", "setting", setting, "configured", size[0], "size", size[1])
+		}
+	}
 }
 
 // begin adopts what is in the tables, writes the node's configuration, and starts

@@ -18,6 +18,7 @@ func (e Extent) end() uint32 { return e.Base + e.Size }
 // period.
 type Arena struct {
 	name    string
+	setting string   // that the table's size follows from; empty for none
 	free    []Extent // sorted by base, never adjacent
 	retired []retirement
 	grace   *Grace
@@ -28,8 +29,8 @@ type retirement struct {
 	after Ticket
 }
 
-func newArena(name string, size uint32, g *Grace) *Arena {
-	return &Arena{name: name, free: []Extent{{0, size}}, grace: g}
+func newArena(name, setting string, size uint32, g *Grace) *Arena {
+	return &Arena{name: name, setting: setting, free: []Extent{{0, size}}, grace: g}
 }
 
 // Alloc returns the first run of size elements; a run of none is always there.
@@ -56,7 +57,11 @@ func (a *Arena) Alloc(size uint32) (Extent, error) {
 	if len(a.retired) > 0 {
 		return Extent{}, BusyError{a.grace.Now()}
 	}
-	return Extent{}, fmt.Errorf("table %s is full: no %d elements in a row", a.name, size)
+	err := fmt.Errorf("table %s is full: no %d elements in a row", a.name, size)
+	if a.setting != "" {
+		err = fmt.Errorf("%w: raise %s", err, a.setting)
+	}
+	return Extent{}, err
 }
 
 // used is one more than the largest index in use of a table of that size.

@@ -39,7 +39,7 @@ func TestArena(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	g, end := stepped(t)
-	a := newArena("test", size, g)
+	a := newArena("test", "", size, g)
 	owned := make([]bool, size)
 	mark := func(e Extent, to bool) {
 		for i := e.Base; i < e.end(); i++ {
@@ -96,7 +96,7 @@ func TestArena(t *testing.T) {
 
 func TestArenaReserve(t *testing.T) {
 	g, _ := stepped(t)
-	a := newArena("test", 10, g)
+	a := newArena("test", "", 10, g)
 	for _, e := range []Extent{{3, 2}, {0, 1}, {9, 1}, {5, 0}} {
 		if err := a.Reserve(e); err != nil {
 			t.Error(err)

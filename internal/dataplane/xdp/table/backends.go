@@ -35,10 +35,10 @@ type egressUse struct {
 
 func newBackendArena(t *Tables, g *Grace) *BackendArena {
 	a := &BackendArena{
-		Arena:    newArena("backends", uint32(t.Capacity.Backends), g),
+		Arena:    newArena("backends", "dataplane.backends", uint32(t.Capacity.Backends), g),
 		backends: t.backends,
 		table:    t.egress,
-		numbers:  newArena("egress", maxEgress, g),
+		numbers:  newArena("egress", "", maxEgress, g),
 		uses:     map[BalancerEgress]*egressUse{},
 	}
 	_ = a.numbers.Reserve(Extent{0, 1}) // that of unused slots

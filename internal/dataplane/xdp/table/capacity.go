@@ -38,24 +38,30 @@ const maxEgress = 1 << 15
 // maxFragments is the number of fragmented packets on their way.
 const maxFragments = 1 << 14
 
-// DefaultCapacity is that of a Config without one.
+// ringsFor is the number of ring entries for that many backends and services. A ring has at
+// most 60 entries for each of equal backends, and at least 127; the previous one is as large.
+func ringsFor(backends, services int) int { return max(128*backends, 256*services) }
+
+// DefaultCapacity is that of a Config without one. Ring entries follow from the rest.
 func DefaultCapacity() Capacity {
-	return Capacity{Services: MaxServices, Backends: 1 << 17, RingEntries: 1 << 24, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Clients: 1 << 16, Sessions: 1 << 18}
+	return Capacity{Services: 1 << 13, Backends: 1 << 17, Flows: 1 << 18, Sources: 1 << 17, Limited: 1 << 16, Clients: 1 << 16, Sessions: 1 << 18}
 }
 
 // OrDefault replaces what is 0.
 func (c Capacity) OrDefault() Capacity {
 	d := DefaultCapacity()
-	return Capacity{
+	c = Capacity{
+		RingEntries: c.RingEntries,
 		Services:    cmp.Or(c.Services, d.Services),
 		Backends:    cmp.Or(c.Backends, d.Backends),
-		RingEntries: cmp.Or(c.RingEntries, d.RingEntries),
 		Flows:       cmp.Or(c.Flows, d.Flows),
 		Sources:     cmp.Or(c.Sources, d.Sources),
 		Limited:     cmp.Or(c.Limited, d.Limited),
 		Clients:     cmp.Or(c.Clients, d.Clients),
 		Sessions:    cmp.Or(c.Sessions, d.Sessions),
 	}
+	c.RingEntries = cmp.Or(c.RingEntries, ringsFor(c.Backends, c.Services))
+	return c
 }
 
 // Least times in which all processors together fill a table with new records. A flow's second

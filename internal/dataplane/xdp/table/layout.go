@@ -110,14 +110,14 @@ func replace(pins string, spec *ebpf.MapSpec, move func(fresh, old *ebpf.Map) er
 	if err := sized.Compatible(old); err != nil {
 		return openError(pins, err)
 	}
-	if err := replacePinned(pin, spec, old, move); err != nil {
+	if err := replaceTable(pin, spec, func(fresh *ebpf.Map) error { return move(fresh, old) }); err != nil {
 		return fmt.Errorf("table %s: resize: %w", spec.Name, err)
 	}
 	return nil
 }
 
-// replacePinned pins a new table in the place of the old one.
-func replacePinned(pin string, spec *ebpf.MapSpec, old *ebpf.Map, move func(fresh, old *ebpf.Map) error) error {
+// replaceTable pins a table that fill has written in the place of another one.
+func replaceTable(pin string, spec *ebpf.MapSpec, fill func(fresh *ebpf.Map) error) error {
 	spec = spec.Copy()
 	spec.Pinning = ebpf.PinNone
 	fresh, err := ebpf.NewMap(spec)
@@ -125,7 +125,7 @@ func replacePinned(pin string, spec *ebpf.MapSpec, old *ebpf.Map, move func(fres
 		return err
 	}
 	defer fresh.Close()
-	if err := move(fresh, old); err != nil {
+	if err := fill(fresh); err != nil {
 		return err
 	}
 	second := pin + "_new"

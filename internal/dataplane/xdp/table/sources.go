@@ -40,7 +40,7 @@ type retiredList struct {
 
 func newSourceLists(table *ebpf.Map, c Capacity, g *Grace) *SourceLists {
 	// A change needs the old number and the new one.
-	return &SourceLists{table: table, numbers: newArena("lists of sources", 2*uint32(c.Services), g), grace: g, room: c.Sources}
+	return &SourceLists{table: table, numbers: newArena("lists of sources", "dataplane.services", 2*uint32(c.Services), g), grace: g, room: c.Sources}
 }
 
 // Stage returns a list with these verdicts: the present one if it has them. On an

@@ -108,6 +108,12 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 		if t.lock, err = lockPins(filepath.Dir(pins)); err != nil {
 			return nil, err
 		}
+		if err := t.Capacity.grow(pins, spec); err != nil {
+			return nil, err
+		}
+		for name, m := range spec.Maps { // programs are loaded on tables of these sizes
+			compiled.Maps[name].MaxEntries = m.MaxEntries
+		}
 		err := errors.Join(
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlows]),
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlowsPending]),
@@ -192,10 +198,10 @@ func (t *Tables) openGrace(synchronize func() error) (err error) {
 	}
 	g := newGrace(synchronize)
 	t.Grace = g
-	t.Numbers = newArena("services", uint32(t.Capacity.Services)+1, g)
-	t.RingChunks = newArena("rings", Chunks(uint32(t.Capacity.RingEntries)), g)
+	t.Numbers = newArena("services", "dataplane.services", uint32(t.Capacity.Services)+1, g)
+	t.RingChunks = newArena("rings", "dataplane.backends", Chunks(uint32(t.Capacity.RingEntries)), g)
 	t.BackendEntries = newBackendArena(t, g)
-	t.Counters = newArena("backend_stats", uint32(t.Capacity.Backends), g)
+	t.Counters = newArena("backend_stats", "dataplane.backends", uint32(t.Capacity.Backends), g)
 	t.Sources = newSourceLists(t.Maps.Sources, t.Capacity, g)
 	return t.Numbers.Reserve(Extent{vipUnused, 1})
 }

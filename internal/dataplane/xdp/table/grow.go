@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package table
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// grown are the tables whose sizes follow from Capacity.RingEntries, Backends and Services.
+// The last one of each is that of which the capacity is read, so an agent that is killed
+// while it makes tables larger leaves some that are larger than they need to be.
+var grown = []string{
+	BalancerMapRings,
+
+	BalancerMapBackendDetails, BalancerMapRemotes, BalancerMapBackendStats, BalancerMapNewFlows, BalancerMapNewFlowsBefore,
+	BalancerMapServers, BalancerMapBackends,
+
+	BalancerMapVips, BalancerMapFlowStats, BalancerMapClientIdle, BalancerMapAddresses, BalancerMapServiceVips,
+	BalancerMapLookups, BalancerMapMtuAnswers, BalancerMapServices,
+}
+
+// grow replaces pinned tables that are smaller than their specifications. A larger one stays,
+// as its last elements may be in use: the specification gets its size, and the capacity
+// follows.
+func (c *Capacity) grow(pins string, spec *ebpf.CollectionSpec) error {
+	for _, name := range grown {
+		if err := growTable(pins, spec.Maps[name]); err != nil {
+			return fmt.Errorf("table %s: %w", name, err)
+		}
+	}
+	c.RingEntries = int(spec.Maps[BalancerMapRings].MaxEntries * ringChunk)
+	c.Backends = int(spec.Maps[BalancerMapBackends].MaxEntries)
+	c.Services = int(spec.Maps[BalancerMapServices].MaxEntries) - 1
+	return nil
+}
+
+// growTable gives the table that is pinned by the name of a specification the
+// specification's size, or the specification the size of the table: the larger one.
+func growTable(pins string, spec *ebpf.MapSpec) error {
+	pin := filepath.Join(pins, spec.Name)
+	old, err := ebpf.LoadPinnedMap(pin, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer old.Close()
+	wanted := spec.MaxEntries
+	spec.MaxEntries = old.MaxEntries()
+	if err := spec.Compatible(old); err != nil {
+		return openError(pins, err)
+	}
+	if wanted <= spec.MaxEntries {
+		return nil
+	}
+	spec.MaxEntries = wanted
+	return replaceTable(pin, spec, func(fresh *ebpf.Map) error { return copyTable(pins, spec, fresh, old) })
+}
+
+// copyTable copies the elements of a table to the same indexes or keys of a larger one, those
+// of the VIPs to other places.
+func copyTable(pins string, spec *ebpf.MapSpec, to, from *ebpf.Map) error {
+	switch {
+	case spec.Name == BalancerMapVips:
+		return copyVIPs(pins, to, from)
+	case spec.Name == BalancerMapBackendStats:
+		return copyPerCPU[BalancerTrafficChunk](to, from)
+	case spec.Name == BalancerMapNewFlows:
+		return copyPerCPU[BalancerNewFlowsChunk](to, from)
+	case spec.Name == BalancerMapFlowStats:
+		return copyPerCPU[BalancerFlowStats](to, from)
+	case spec.Type == ebpf.Hash:
+		return copyHash(to, from)
+	case spec.Flags&unix.BPF_F_MMAPABLE != 0:
+		return copyMemory(to, from)
+	default: // of limits on rates
+		return nil
+	}
+}
+
+func copyMemory(to, from *ebpf.Map) error {
+	source, err := from.Memory()
+	if err != nil {
+		return err
+	}
+	target, err := to.Memory()
+	if err != nil {
+		return err
+	}
+	size := int64(from.MaxEntries()) * int64(from.ValueSize())
+	_, err = io.Copy(io.NewOffsetWriter(target, 0), io.NewSectionReader(source, 0, size))
+	return err
+}
+
+func copyPerCPU[T any](to, from *ebpf.Map) error {
+	for i := range from.MaxEntries() {
+		var values []T // by processor
+		if err := from.Lookup(i, &values); err != nil {
+			return err
+		}
+		if err := to.Put(i, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyHash(to, from *ebpf.Map) error {
+	var key, value []byte
+	it := from.Iterate()
+	for it.Next(&key, &value) {
+		if err := to.Put(key, value); err != nil {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+// copyVIPs puts VIPs into the places that they have in a table of another size.
+func copyVIPs(pins string, to, from *ebpf.Map) error {
+	pinned, err := ebpf.LoadPinnedMap(filepath.Join(pins, BalancerMapSecrets), nil)
+	if err != nil {
+		return err
+	}
+	defer pinned.Close()
+	var secrets BalancerSecrets
+	if err := pinned.Lookup(uint32(0), &secrets); err != nil {
+		return err
+	}
+	source, target := &Tables{}, &Tables{secrets: secrets}
+	source.Maps.Vips, target.Maps.Vips = from, to
+	if source.vips, err = from.Memory(); err != nil {
+		return err
+	}
+	if target.vips, err = to.Memory(); err != nil {
+		return err
+	}
+	return source.EachVIP(target.PutVIP)
+}
