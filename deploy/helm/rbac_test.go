@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/controller"
-	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/test/cluster"
@@ -148,7 +147,7 @@ func startController(t *testing.T, api *cluster.API) {
 func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 	t.Helper()
 	src, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: "n1", Limits: dataplane.Limits{MaxServices: 8}, ASN: 65021},
+		Config: kube.Config{Node: "n1", MaxServices: 8, ASN: 65021},
 		API:    api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace,
 		DaemonSet: "fairlead-agent", StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

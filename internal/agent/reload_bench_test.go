@@ -50,7 +50,7 @@ func BenchmarkReload(b *testing.B) {
 	for _, size := range []struct{ services, changed int }{{100, 1}, {100, 100}, {4096, 1}} {
 		b.Run(fmt.Sprintf("changed=%d/of=%d", size.changed, size.services), func(b *testing.B) {
 			begun := time.Now()
-			a, path := startBenchAgent(b, size.services)
+			a, path := startOnXDP(b, benchConfig(size.services, 1, size.services))
 			started := time.Since(begun)
 			files := [2][]byte{benchConfig(size.services, 2, size.changed), benchConfig(size.services, 3, size.changed)}
 			next := 1
@@ -92,15 +92,15 @@ func BenchmarkReload(b *testing.B) {
 	}
 }
 
-// startBenchAgent runs an agent on the XDP data plane in a network namespace of
-// its own and returns it with its configuration file.
-func startBenchAgent(b *testing.B, services int) (*Agent, string) {
+// startOnXDP runs an agent on the XDP data plane in a network namespace of its own until all
+// services are programmed, and returns it with its configuration file.
+func startOnXDP(b testing.TB, file []byte) (*Agent, string) {
 	b.Helper()
 	if os.Geteuid() != 0 {
-		b.Skip("needs root: a network namespace and BPF programs")
+		b.Skip("a network namespace and BPF programs need root")
 	}
 	path := filepath.Join(b.TempDir(), "fairlead.yaml")
-	if err := os.WriteFile(path, benchConfig(services, 1, services), 0o600); err != nil {
+	if err := os.WriteFile(path, file, 0o600); err != nil {
 		b.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
@@ -113,7 +113,9 @@ func startBenchAgent(b *testing.B, services int) (*Agent, string) {
 		b.Fatal(err)
 	}
 	pins := fmt.Sprintf("/sys/fs/bpf/fairlead-bench-%d-%d", os.Getpid(), time.Now().UnixNano())
-	dp := openInNamespace(b, xdp.Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log})
+	dp := openInNamespace(b, xdp.Config{
+		PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log, Capacity: capacity(source.Config()),
+	})
 	a := New(Config{
 		Started: time.Now(), Source: File{source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
 		Plane: benchPlane{xdpPlane{dp}},
@@ -150,8 +152,8 @@ func (benchPlane) Attach(context.Context) error { return nil }
 func (benchPlane) KeepAttached(context.Context, func(error)) {}
 
 // openInNamespace opens a data plane in a new network namespace with one veth
-// pair. The namespace ends with the benchmark.
-func openInNamespace(b *testing.B, cfg xdp.Config) *xdp.Plane {
+// pair. The namespace ends with the test.
+func openInNamespace(b testing.TB, cfg xdp.Config) *xdp.Plane {
 	b.Helper()
 	type result struct {
 		plane *xdp.Plane
@@ -199,7 +201,7 @@ func vethPair() error {
 	if err != nil {
 		return err
 	}
-	address, err := netlink.ParseAddr("10.0.2.1/24")
+	address, err := netlink.ParseAddr("10.0.2.1/8")
 	if err != nil {
 		return err
 	}

@@ -127,12 +127,20 @@ func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *sl
 			FirstPort: conf.Node.NAT.Ports.First,
 			LastPort:  conf.Node.NAT.Ports.Last,
 		},
-		Capacity:   xdp.Capacity{Flows: conf.Dataplane.Flows, Sessions: conf.Dataplane.NATSessions},
+		Capacity:   capacity(conf),
 		Seed:       conf.Dataplane.HashSeed,
 		Log:        log,
 		Replaced:   events.ProgramReplaced,
 		Unrecorded: events.FlowsUnrecorded,
 	})
+}
+
+// capacity is that of the data plane's tables.
+func capacity(conf *config.Config) xdp.Capacity {
+	return xdp.Capacity{
+		Services: conf.Dataplane.Services, Backends: conf.Dataplane.Backends,
+		Flows: conf.Dataplane.Flows, Sessions: conf.Dataplane.NATSessions,
+	}
 }
 
 // removeState makes the node what it was before its first agent.

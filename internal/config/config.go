@@ -87,7 +87,7 @@ func (c *Config) size() []any {
 // first one if the file is not YAML.
 func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
 	c := &Config{}
-	return parse(&decoder{file: name, limits: limits, warnings: &c.Warnings}, data, c, readConfig)
+	return parse(&decoder{file: name, limits: limits, warnings: &c.Warnings, services: newServiceIndex()}, data, c, readConfig)
 }
 
 // parse reads the only document of a file.
@@ -105,24 +105,35 @@ func parse[T any](d *decoder, data []byte, to *T, read reader[T]) (*T, error) {
 // empty: a truncated file must not remove all services.
 func readConfig(v value, c *Config) {
 	c.setDefaults()
-	known := serviceIndex{names: map[string]int{}, vips: map[lb.VIP]vipOwner{}}
 	v.readFields(
 		required("node", &c.Node, readNode),
 		optional("dataplane", &c.Dataplane, readDataplane),
 		optional("observe", &c.Observe, observe),
 		optional("bgp", &c.BGP, pointer(readBGP)),
-		required("services", &c.Services, func(v value, to *[]lb.Service) {
-			list(known.readService)(v, to)
-			if n, most := len(*to), v.limits.MaxServices; n > most {
-				v.failf("%d services are too many: this data plane serves at most %d", n, most)
-			}
-		}),
+		required("services", &c.Services, list(v.services.readService)),
 	)
 	c.checkTunnelEnds(v)
+	if !v.failedAny("services", "dataplane", "dataplane.services", "dataplane.backends") {
+		v.at("services").check(c.checkCapacity())
+	}
+}
+
+// checkCapacity returns an error if there are more services or backends than
+// the data plane is configured for.
+func (c *Config) checkCapacity() error {
+	if n, most := len(c.Services), c.Dataplane.Services; n > most {
+		return fmt.Errorf("%d services are too many: dataplane.services is %d", n, most)
+	}
+	if n, most := c.Backends(), c.Dataplane.Backends; n > most {
+		return fmt.Errorf("%d backends are too many: dataplane.backends is %d", n, most)
+	}
+	return nil
 }
 
 func (c *Config) setDefaults() {
-	c.Dataplane = Dataplane{Kind: KindAuto, XDPMode: XDPAuto, Flows: defaultFlows, NATSessions: defaultFlows}
+	c.Dataplane = Dataplane{
+		Kind: KindAuto, XDPMode: XDPAuto, Services: defaultServices, Backends: defaultBackends, Flows: defaultFlows, NATSessions: defaultFlows,
+	}
 	c.Observe = Observe{Listen: defaultListen()}
 }
 
@@ -134,7 +145,9 @@ func (c *Config) checkTunnelEnds(v value) {
 	}
 	for i := range c.Services {
 		segment := c.Services[i].Segment
-		if field := v.at(fmt.Sprintf("services[%d].segment.type", i)); segment.Overlay() && !field.failedWithin() {
+		field := v.at(fmt.Sprintf("services[%d].segment.type", i))
+		field.path = fmt.Sprintf("services[%d].segment.type", v.part.first+i)
+		if segment.Overlay() && !field.failedWithin() {
 			field.failf("%s frames arrive at tunnel end points of this node: node.tunnelEnds has none", segment.Type)
 		}
 	}
@@ -155,12 +168,12 @@ type Either struct {
 	Reflector *Reflector
 }
 
-// ParseEither calls Parse, or ParseReflector for a file with the section "reflector".
+// ParseEither does as Parser, or ParseReflector for a file with the section "reflector".
 func ParseEither(name string, data []byte, limits dataplane.Limits) (e Either, err error) {
 	if hasField(data, "reflector") {
 		e.Reflector, err = ParseReflector(name, data)
 	} else {
-		e.Node, err = Parse(name, data, limits)
+		e.Node, err = Parser(limits)(name, data)
 	}
 	return e, err
 }
@@ -173,7 +186,7 @@ func hasField(data []byte, name string) bool {
 	})
 }
 
-// readFile reads at most MaxSize+1 bytes of a regular file.
+// readFile reads a regular file of at most MaxSize bytes.
 func readFile(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -182,14 +195,17 @@ func readFile(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
+	if info.Size() > MaxSize {
+		return nil, fmt.Errorf("%s: %d bytes are too many: want at most %d", path, info.Size(), MaxSize)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
 	var data bytes.Buffer
-	data.Grow(int(min(info.Size(), MaxSize)) + bytes.MinRead) // large files aren't copied as they are read
-	_, err = data.ReadFrom(io.LimitReader(f, MaxSize+1))
+	data.Grow(int(info.Size()) + bytes.MinRead) // large files aren't copied as they are read
+	_, err = data.ReadFrom(io.LimitReader(f, MaxSize))
 	return data.Bytes(), err
 }
 

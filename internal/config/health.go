@@ -81,8 +81,6 @@ func (v value) readContent(path string) string {
 		v.failf("%w", err)
 	case len(data) == 0:
 		v.failf("%s: the file is empty", path)
-	case len(data) > MaxSize:
-		v.failf("%s: the file is too large: want at most %d bytes", path, MaxSize)
 	}
 	return string(data)
 }

@@ -183,6 +183,9 @@ type Dataplane struct {
 	// HashSeed keys the choice of backends. It must be equal on all nodes that share
 	// VIPs: otherwise a flow that moves between nodes changes its backend.
 	HashSeed uint64
+	// Services and Backends are the capacities of the tables of services, and of the
+	// backends of all services: two versions of a service while it changes.
+	Services, Backends int
 	// Flows is the capacity of the flow table, for all services together.
 	Flows int
 	// NATSessions is the capacity of the session table of services with mode nat.
@@ -197,11 +200,23 @@ const (
 	defaultFlows = 1 << 18
 )
 
+// Bounds of Dataplane.Services, whose numbers have 16 bits in sessions, and of
+// Dataplane.Backends (about 360 bytes each).
+const (
+	maxServices     = math.MaxUint16
+	defaultServices = 1 << 13
+	minBackends     = 1 << 10
+	maxBackends     = 1 << 20
+	defaultBackends = 1 << 17
+)
+
 func readDataplane(v value, p *Dataplane) {
 	v.readFields(
 		optional("kind", &p.Kind, oneOf(KindAuto, KindXDP)),
 		optional("xdpMode", &p.XDPMode, oneOf(XDPAuto, XDPNative, XDPGeneric)),
 		optional("hashSeed", &p.HashSeed, number[uint64](0, math.MaxUint64)),
+		optional("services", &p.Services, number[int](1, maxServices)),
+		optional("backends", &p.Backends, number[int](minBackends, maxBackends)),
 		optional("flows", &p.Flows, number[int](minFlows, maxFlows)),
 		optional("natSessions", &p.NATSessions, number[int](minFlows, maxFlows)),
 	)

@@ -23,7 +23,6 @@ func limits() dataplane.Limits {
 	return dataplane.Limits{
 		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP},
 		Segments:    []lb.SegmentType{lb.SegmentVLAN},
-		MaxServices: 4096,
 		MaxBackends: 32767,
 	}
 }
@@ -44,7 +43,7 @@ func TestParseDesignExample(t *testing.T) {
 	}
 	want := &config.Config{
 		Node:      config.Node{Name: "lb1", Interfaces: []string{"eth0"}, NAT: config.NAT{Ports: config.Ports{First: 1024, Last: 32767}}, DrainTimeout: 30 * time.Second},
-		Dataplane: config.Dataplane{Kind: config.KindAuto, XDPMode: config.XDPAuto, Flows: 1 << 18, NATSessions: 1 << 18},
+		Dataplane: config.Dataplane{Kind: config.KindAuto, XDPMode: config.XDPAuto, Services: 1 << 13, Backends: 1 << 17, Flows: 1 << 18, NATSessions: 1 << 18},
 		Observe:   config.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
 		BGP: &bgp.Config{
 			Local: bgp.Local{ASN: 65021, RouterID: netip.MustParseAddr("10.0.0.106")}, ShutdownDelay: 500 * time.Millisecond,
@@ -102,7 +101,7 @@ services:
 	}
 	want := &config.Config{
 		Node:      config.Node{Name: strings.ToLower(host), Interfaces: []string{"eth0", "eth1"}, NAT: config.NAT{Ports: config.Ports{First: 1024, Last: 32767}}, DrainTimeout: 30 * time.Second},
-		Dataplane: config.Dataplane{Kind: config.KindAuto, XDPMode: config.XDPAuto, HashSeed: 1<<64 - 1, Flows: 1 << 18, NATSessions: 1 << 18},
+		Dataplane: config.Dataplane{Kind: config.KindAuto, XDPMode: config.XDPAuto, HashSeed: 1<<64 - 1, Services: 1 << 13, Backends: 1 << 17, Flows: 1 << 18, NATSessions: 1 << 18},
 		Observe:   config.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:9571")},
 		BGP: &bgp.Config{
 			Local: bgp.Local{ASN: 1, RouterID: netip.MustParseAddr("10.0.0.1")}, ShutdownDelay: 500 * time.Millisecond,
@@ -274,8 +273,9 @@ func TestFileErrors(t *testing.T) {
 				"f:2:11: anchors, aliases and merge keys are not supported: repeat the value"},
 		"tag":       {node + "services: !!seq []\n", "f:2:11: tags are not supported"},
 		"directive": {"%YAML 1.2\n---\n" + node + "services: []\n", "f:1:1: directives are not supported"},
-		"too large": {strings.Repeat("#", config.MaxSize+1), "f:1:1: 8388609 bytes are too many: want at most 8388608"},
-		"too deep":  {node + "services: " + strings.Repeat("[", 100), "f:2:26: nested too deeply: want at most 16 levels"},
+		"too large": {strings.Repeat("#", 8<<20+1), "f:1:1: 8388609 bytes are too many: want at most 8388608, " +
+			"or services that are listed one by one, each from a line with a dash"},
+		"too deep": {node + "services: " + strings.Repeat("[", 100), "f:2:26: nested too deeply: want at most 16 levels"},
 		"too deep in a block": {strings.Repeat("- ", 1e6),
 			"f:1:33: nested too deeply: want at most 16 levels"},
 		"too wide":  {wide(1e5), "f:65:1: too many fields in one mapping: want at most 64"},
@@ -347,13 +347,14 @@ func wide(n int) string {
 
 func TestLimits(t *testing.T) {
 	l := limits()
-	l.MaxServices, l.MaxBackends = 1, 1
+	l.MaxBackends = 1
 	const input = `node: {name: lb1, interfaces: [eth0]}
 services:
   - {name: a, address: 10.1.1.1, port: 80, forward: ipip, backends: [{address: 10.0.0.1}, {address: 10.0.0.2}]}
   - {name: b, address: 10.1.1.2, port: 80, forward: ipip, backends: []}
+dataplane: {services: 1}
 `
-	const want = `f:3:3: services: 2 services are too many: this data plane serves at most 1
+	const want = `f:3:3: services: 2 services are too many: dataplane.services is 1
 f:3:69: services[0].backends: 2 backends are too many: this data plane serves at most 1`
 	_, err := config.Parse("f", []byte(input), l)
 	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {

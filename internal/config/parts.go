@@ -3,6 +3,8 @@
 package config
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"runtime"
 	"slices"
@@ -20,6 +22,8 @@ type parts struct {
 	// before ends behind the line "services:" and comments, after begins with the next field.
 	before, after string
 	services      []string
+	// lines has for each service, and for after, the number of lines before it.
+	lines []int
 }
 
 // cut finds the services of a file that lists them as most do: behind a line of its own,
@@ -30,6 +34,7 @@ func cut(text string) (p parts, found bool) {
 	}
 	p.before, p.after = text, ""
 	from, at, dash := 0, 0, "" // of the service; of the line
+	n := 0                     // lines before this one
 	inside := false
 	for line := range strings.Lines(text) {
 		content := strings.TrimLeft(line, " ")
@@ -46,18 +51,19 @@ func cut(text string) (p parts, found bool) {
 				p.services = append(p.services, text[from:at])
 			}
 			from, dash = at, indent+"- "
+			p.lines = append(p.lines, n)
 		case dash == "":
 			return p, false
 		default:
-			p.services, p.after = append(p.services, text[from:at]), text[at:]
+			p.services, p.after, p.lines = append(p.services, text[from:at]), text[at:], append(p.lines, n)
 			return p, startsField(p.after)
 		}
-		at += len(line)
+		at, n = at+len(line), n+1
 	}
 	if dash == "" {
 		return p, false
 	}
-	p.services = append(p.services, text[from:])
+	p.services, p.lines = append(p.services, text[from:]), append(p.lines, n)
 	return p, true
 }
 
@@ -87,11 +93,12 @@ func Parser(limits dataplane.Limits) func(name string, data []byte) (*Config, er
 }
 
 func (p *partsParser) parse(name string, data []byte) (*Config, error) {
-	if len(data) <= MaxSize {
-		if text, found := cut(string(data)); found {
-			if c := p.assemble(name, text); c != nil {
-				return c, nil
-			}
+	if text, found := cut(string(data)); found {
+		if c := p.assemble(name, text); c != nil {
+			return c, nil
+		}
+		if len(data) > maxTree {
+			return nil, p.findErrors(name, text)
 		}
 	}
 	return Parse(name, data, p.limits)
@@ -137,38 +144,52 @@ func (p *partsParser) assemble(name string, text parts) *Config {
 			known[service] = &c.Services[i]
 		}
 	}
-	if len(c.Services) > p.limits.MaxServices || !distinctServices(c.Services) {
+	if c.checkCapacity() != nil || !distinctServices(c.Services) {
 		return nil
 	}
 	p.last, p.known = text, known
 	return c
 }
 
-// partSize is the least size of the services of one part in bytes. The rest of the file is
-// parsed with each part.
-const partSize = 64 << 10
+// Sizes of the services of one part in bytes. The rest of the file is parsed with each part:
+// parts are larger if that is, but a tree takes a hundred times as much memory.
+const (
+	minPart = 64 << 10
+	maxPart = 1 << 20
+)
+
+// partSize is the size of the services of one part, the last of which may exceed it.
+func (p parts) partSize() int {
+	return min(max(minPart, 8*(len(p.before)+len(p.after))), maxPart)
+}
 
 // parseServices returns a configuration with the services at the given indexes, or nil.
 func (p *partsParser) parseServices(name string, text parts, indexes []int) *Config {
-	size, filled := max(partSize, 8*(len(text.before)+len(text.after))), 0
-	var chunks [][]string
+	size, filled := text.partSize(), 0
+	var chunks []chunk
 	for _, i := range indexes {
 		if filled == 0 {
-			chunks = append(chunks, nil)
+			chunks = append(chunks, chunk{})
 		}
-		last := len(chunks) - 1
-		chunks[last] = append(chunks[last], text.services[i])
+		last := &chunks[len(chunks)-1]
+		last.services = append(last.services, text.services[i])
+		last.lines += text.lines[i+1] - text.lines[i]
 		if filled += len(text.services[i]); filled >= size {
 			filled = 0
 		}
 	}
 	parsed := make([]*Config, len(chunks))
-	var group errgroup.Group
+	group, ctx := errgroup.WithContext(context.Background()) // ends with the first error
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	for i, services := range chunks {
+	for i, some := range chunks {
 		group.Go(func() error {
-			c, err := Parse(name, []byte(text.with(services)), p.limits)
-			if err == nil && (len(c.Services) != len(services) || c.warnsBehind(strings.Count(text.before, "\n"))) {
+			if ctx.Err() != nil {
+				return nil
+			}
+			// The lines of errors and warnings within services don't matter.
+			at := part{before: text.lines[0], services: some.lines, rest: text.lines[len(text.services)] - text.lines[0] - some.lines}
+			c, err := p.parsePart(name, text.with(some.services), at, newServiceIndex())
+			if err == nil && (len(c.Services) != len(some.services) || c.warnsWithin(at.before, at.before+at.services)) {
 				err = errWhole
 			}
 			parsed[i] = c
@@ -184,12 +205,24 @@ func (p *partsParser) parseServices(name string, text parts, indexes []int) *Con
 	return parsed[0]
 }
 
-// errWhole says that parts don't say what they do in their file.
-var errWhole = errors.New("the file has to be parsed as a whole")
+// chunk are services that are parsed together, and the number of their lines.
+type chunk struct {
+	services []string
+	lines    int
+}
 
-// warnsBehind reports whether there are warnings about lines behind the given one.
-func (c *Config) warnsBehind(line int) bool {
-	return slices.ContainsFunc(c.Warnings, func(w Warning) bool { return w.Line > line })
+// parsePart parses a part of a file; known are the services before it.
+func (p *partsParser) parsePart(name, text string, at part, known serviceIndex) (*Config, error) {
+	c := &Config{}
+	return parse(&decoder{file: name, limits: p.limits, warnings: &c.Warnings, services: known, part: at}, []byte(text), c, readConfig)
+}
+
+// errWhole says that parts don't say what they do in their file.
+var errWhole = errors.New("each service has to begin on a line with a dash, as the file is large")
+
+// warnsWithin reports whether there are warnings about lines behind first, up to last.
+func (c *Config) warnsWithin(first, last int) bool {
+	return slices.ContainsFunc(c.Warnings, func(w Warning) bool { return w.Line > first && w.Line <= last })
 }
 
 // distinctServices reports whether services have different names and VIPs.
@@ -199,4 +232,45 @@ func distinctServices(services []lb.Service) bool {
 		names[services[i].Name], vips[services[i].VIP] = true, true
 	}
 	return len(names) == len(services) && len(vips) == len(services)
+}
+
+// part says where the services of a text are in the file that it is a part of. The zero part
+// is the whole file.
+type part struct {
+	// first is the index of the first service.
+	first int
+	// before and services are the text's numbers of lines, skipped those of the services
+	// before them in the file, and rest those behind them.
+	before, services, skipped, rest int
+}
+
+// line returns the line of the file for one of the text.
+func (p part) line(n int) int {
+	if n > p.before {
+		n += p.skipped
+	}
+	if n > p.before+p.skipped+p.services {
+		n += p.rest
+	}
+	return n
+}
+
+// findErrors returns the errors of a file that is too large for one tree: those of the first
+// part that has any.
+func (p *partsParser) findErrors(name string, text parts) error {
+	all, known := &Config{}, newServiceIndex()
+	size, lines, end := text.partSize(), text.lines, text.lines[len(text.services)]
+	for first, next := 0, 0; first < len(text.services); first = next {
+		for filled := 0; next < len(text.services) && filled < size; next++ {
+			filled += len(text.services[next])
+		}
+		at := part{first: first, before: lines[0], services: lines[next] - lines[first], skipped: lines[first] - lines[0], rest: end - lines[next]}
+		c, err := p.parsePart(name, text.with(text.services[first:next]), at, known)
+		if err != nil {
+			return err
+		}
+		all.Dataplane, all.Services = c.Dataplane, append(all.Services, c.Services...)
+	}
+	err := cmp.Or(all.checkCapacity(), errWhole)
+	return Errors{{Place: Place{File: name, Line: lines[0] + 1, Column: 1, Path: "services"}, Err: err}}
 }

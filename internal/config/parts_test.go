@@ -3,6 +3,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -12,22 +13,15 @@ import (
 	"strings"
 	"testing"
 
-	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
-
-func partsLimits() dataplane.Limits {
-	limits := dataplanetest.Limits()
-	limits.MaxServices = 10
-	return limits
-}
 
 // fileOf is a file of services with these addresses, with comments and a section behind
 // them.
 func fileOf(addresses []int) string {
 	var b strings.Builder
-	b.WriteString("node: {name: lb1, interfaces: [eth0]}\nservices:\n  # all of them\n")
+	b.WriteString("node: {name: lb1, interfaces: [eth0]}\ndataplane: {services: 10}\nservices:\n  # all of them\n")
 	for i, a := range addresses {
 		fmt.Fprintf(&b, "  - name: web%d-%d\n    address: 10.1.0.%d\n    port: 80\n    forward: l2dsr\n", i, a, a)
 		b.WriteString("    backends:\n    # two\n\n    - address: 10.0.0.1\n    - {address: 10.0.0.2}\n")
@@ -39,7 +33,7 @@ func fileOf(addresses []int) string {
 // Of a file in which one service has changed, only that is parsed.
 func TestPartsParserParsesWhatChanged(t *testing.T) {
 	addresses := []int{1, 2, 3, 4, 5}
-	p := &partsParser{limits: partsLimits()}
+	p := &partsParser{limits: dataplanetest.Limits()}
 	if _, err := p.parse("f", []byte(fileOf(addresses))); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +54,7 @@ func TestPartsParserIsParse(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		addresses := []int{1, 2, 3, 4, 5}
 		text := fileOf(addresses)
-		p := Parser(partsLimits())
+		p := Parser(dataplanetest.Limits())
 		for range 12 {
 			switch r.IntN(6) {
 			case 0:
@@ -96,7 +90,7 @@ func TestPartsParserIsParseOfFiles(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v, error %v", files, err)
 	}
-	p := Parser(partsLimits())
+	p := Parser(dataplanetest.Limits())
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		if err != nil {
@@ -109,7 +103,7 @@ func TestPartsParserIsParseOfFiles(t *testing.T) {
 
 func compareParsers(t *testing.T, p func(string, []byte) (*Config, error), text string) {
 	t.Helper()
-	want, wrong := Parse("f", []byte(text), partsLimits())
+	want, wrong := Parse("f", []byte(text), dataplanetest.Limits())
 	got, err := p("f", []byte(text))
 	if fmt.Sprint(err) != fmt.Sprint(wrong) {
 		t.Fatalf("%s\ngot error %v\nwant %v", text, err, wrong)
@@ -121,7 +115,7 @@ func compareParsers(t *testing.T, p func(string, []byte) (*Config, error), text 
 
 // What a file says is not changed by the next one.
 func TestPartsParserKeepsConfigs(t *testing.T) {
-	p := Parser(partsLimits())
+	p := Parser(dataplanetest.Limits())
 	var all []*Config
 	var copies [][]lb.Service
 	for i := range 5 {
@@ -135,5 +129,65 @@ func TestPartsParserKeepsConfigs(t *testing.T) {
 		if !reflect.DeepEqual(c.Services, copies[i]) {
 			t.Errorf("file %d: %v, was %v", i, c.Services, copies[i])
 		}
+	}
+}
+
+// Of a file that is too large for one tree, each error has its line and path.
+func TestErrorsOfLargeFile(t *testing.T) {
+	lines := []string{"node: {name: lb1, interfaces: [eth0]}", "dataplane: {backends: 2048}", "services:"}
+	const services, each, first = 20, 60, 4 // lines of a service, and the line of the first
+	for s := range services {
+		lines = append(lines, fmt.Sprintf("  - name: s%d", s), fmt.Sprintf("    address: 10.1.0.%d", s), "    port: 80", "    forward: l2dsr", "    backends:")
+		for b := range each - 6 {
+			lines = append(lines, fmt.Sprintf("      - {address: 10.0.%d.%d}", s, b))
+		}
+		lines = append(lines, "    # "+strings.Repeat("x", maxTree/services))
+	}
+	lines = append(lines, "observe: {listen: none}", "")
+	parse := func() (*Config, error) {
+		return Parser(dataplanetest.Limits())("f", []byte(strings.Join(lines, "\n")))
+	}
+	if c, err := parse(); err != nil || len(c.Services) != services || c.Backends() != services*(each-6) {
+		t.Fatalf("%v, error %v", c, err)
+	}
+	line := func(service, i int) int { return first + service*each + i }
+	for _, change := range []struct {
+		line       int
+		text, want string
+	}{
+		{2, "dataplane: {services: 19}", "f:4:1: services: 20 services are too many: dataplane.services is 19"},
+		{2, "dataplane: {backends: 1}", "f:2:23: dataplane.backends: 1 is out of range: want 1024 to 1048576"},
+		{line(0, 0), "  - name: s15", `f:904:11: services[15].name: "s15" is already the name of the service on line 4`},
+		{line(10, 5), "      - {address: a}", `f:609:19: services[10].backends[0].address: bad address "a": want an IPv4 or IPv6 address`},
+		{line(19, 6), "      - {wight: 1, address: 10.0.0.1}", `f:1150:10: services[19].backends[1].wight: unknown field: did you mean "weight"?`},
+		{line(14, 7), "      - {weight: 1, weight: 1, address: 10.0.0.1}", "f:851:21: services[14].backends[2].weight: already given on line 851"},
+		{line(14, 0), "  - segment: {type: vxlan, id: 1}\n    name: x", "f:844:21: services[14].segment.type: vxlan frames arrive at tunnel end points of this node: node.tunnelEnds has none"},
+		{line(14, 8), "      - ]", "f:852:9: syntax: could not find '[' character corresponding to ']'"},
+		{line(20, 0), "observe: {listen: a}", `f:1204:19: observe.listen: bad address "a": want an address and a port, such as 127.0.0.1:9571, or none`},
+		{3, "services: # all", "f:1:1: 8422146 bytes are too many: want at most 8388608, or services that are listed one by one, each from a line with a dash"},
+	} {
+		was := lines[change.line-1]
+		lines[change.line-1] = change.text
+		_, err := parse()
+		if got := fmt.Sprint(err); got != change.want {
+			t.Errorf("line %d %q:\ngot  %s\nwant %s", change.line, change.text, got, change.want)
+		}
+		lines[change.line-1] = was
+	}
+}
+
+// A file's size is checked before it is read.
+func TestFileTooLarge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fairlead.yaml")
+	f, err := os.Create(path)
+	if err == nil {
+		err = errors.Join(f.Truncate(MaxSize+1), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = Load(path, ParseKubernetes)
+	if want := path + ": 134217729 bytes are too many: want at most 134217728"; fmt.Sprint(err) != want {
+		t.Errorf("error %v, want %s", err, want)
 	}
 }

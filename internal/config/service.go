@@ -16,6 +16,10 @@ type serviceIndex struct {
 	vips  map[lb.VIP]vipOwner
 }
 
+func newServiceIndex() serviceIndex {
+	return serviceIndex{names: map[string]int{}, vips: map[lb.VIP]vipOwner{}}
+}
+
 // vipOwner is the service with a VIP.
 type vipOwner struct {
 	name string
@@ -62,7 +66,7 @@ func (c serviceIndex) readService(v value, s *lb.Service) {
 
 // add reports a duplicate name or VIP.
 func (c serviceIndex) add(v value, s *lb.Service) {
-	line := position(v.node).Line
+	line := v.part.line(position(v.node).Line)
 	if other, taken := c.names[s.Name]; taken {
 		v.at("name").failf("%q is already the name of the service on line %d", s.Name, other)
 	} else if s.Name != "" {

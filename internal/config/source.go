@@ -244,6 +244,8 @@ func (c *Config) checkReload(next *Config) error {
 	changes.compare("dataplane.kind", c.Dataplane.Kind, next.Dataplane.Kind)
 	changes.compare("dataplane.xdpMode", c.Dataplane.XDPMode, next.Dataplane.XDPMode)
 	changes.compare("dataplane.hashSeed", c.Dataplane.HashSeed, next.Dataplane.HashSeed)
+	changes.compare("dataplane.services", c.Dataplane.Services, next.Dataplane.Services)
+	changes.compare("dataplane.backends", c.Dataplane.Backends, next.Dataplane.Backends)
 	changes.compare("dataplane.flows", c.Dataplane.Flows, next.Dataplane.Flows)
 	changes.compare("dataplane.natSessions", c.Dataplane.NATSessions, next.Dataplane.NATSessions)
 	changes.compare("observe.listen", c.Observe, next.Observe)

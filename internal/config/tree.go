@@ -16,14 +16,19 @@ import (
 )
 
 // MaxSize is the largest size of a configuration file in bytes: about twice that of
-// 4,096 services with 32 backends each.
-const MaxSize = 8 << 20
+// 1,048,576 backends.
+const MaxSize = 128 << 20
+
+// maxTree is the largest size of a text in bytes that becomes one tree, which takes more
+// than a hundred times as much memory. Larger files are parsed in parts.
+const maxTree = 8 << 20
 
 // parseTree returns the syntax tree of the file's only document, or nil with the
 // errors in d.
 func (d *decoder) parseTree(data []byte) ast.Node {
-	if len(data) > MaxSize {
-		d.fail(startOfFile(), "", fmt.Errorf("%d bytes are too many: want at most %d", len(data), MaxSize))
+	if len(data) > maxTree {
+		d.fail(startOfFile(), "", fmt.Errorf(
+			"%d bytes are too many: want at most %d, or services that are listed one by one, each from a line with a dash", len(data), maxTree))
 		return nil
 	}
 	text := strings.TrimPrefix(string(data), "\ufeff")

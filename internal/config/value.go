@@ -17,6 +17,9 @@ import (
 type decoder struct {
 	file   string
 	limits dataplane.Limits
+	// services are those that have been read.
+	services serviceIndex
+	part     part
 	// mayBeEmpty takes a file without document as one without fields.
 	mayBeEmpty bool
 
@@ -42,7 +45,7 @@ func (d *decoder) sort() {
 }
 
 func (d *decoder) place(at *token.Position, path string) Place {
-	return Place{File: d.file, Line: at.Line, Column: at.Column, Path: path}
+	return Place{File: d.file, Line: d.part.line(at.Line), Column: at.Column, Path: path}
 }
 
 // value is a node of the tree and its path.
@@ -130,7 +133,7 @@ func (v value) readFields(fields ...field) {
 				v.failed[v.pathOf(near)] = true // misspelt, not missing
 			}
 		case lines[i] != 0:
-			v.fail(at, path, fmt.Errorf("already given on line %d", lines[i]))
+			v.fail(at, path, fmt.Errorf("already given on line %d", v.part.line(lines[i])))
 		default:
 			lines[i] = at.Line
 			fields[i].read(value{decoder: v.decoder, path: path, node: entry.Value})
@@ -152,8 +155,12 @@ func list[T any](read reader[T]) reader[[]T] {
 			return
 		}
 		*to = make([]T, len(sequence.Values))
+		first := 0
+		if v.path == "services" {
+			first = v.part.first
+		}
 		for i, node := range sequence.Values {
-			read(value{decoder: v.decoder, path: fmt.Sprintf("%s[%d]", v.path, i), node: node}, &(*to)[i])
+			read(value{decoder: v.decoder, path: fmt.Sprintf("%s[%d]", v.path, first+i), node: node}, &(*to)[i])
 		}
 	}
 }

@@ -44,9 +44,8 @@ type Limits struct {
 	// Segments are the segment types that services and backends may have,
 	// in addition to the untagged network.
 	Segments []lb.SegmentType
-	// MaxServices is the number of services at once, MaxBackends that of the
-	// backends of one service.
-	MaxServices, MaxBackends int
+	// MaxBackends is the number of backends of one service.
+	MaxBackends int
 }
 
 // Attacher is a data plane that packets reach only once it is attached.

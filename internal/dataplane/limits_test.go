@@ -16,7 +16,7 @@ func TestLimitsCheck(t *testing.T) {
 	some := dataplane.Limits{
 		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP},
 		Segments:    []lb.SegmentType{lb.SegmentVLAN},
-		MaxServices: 1, MaxBackends: 1,
+		MaxBackends: 1,
 	}
 	backend := lb.Backend{Address: netip.MustParseAddr("10.0.0.21"), Port: 80, Weight: 1}
 	vxlan := lb.Segment{Type: lb.SegmentVXLAN, ID: 7}

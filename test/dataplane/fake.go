@@ -66,13 +66,15 @@ func NewFake() *Fake {
 	}
 }
 
+// maxServices is the number of services at once.
+const maxServices = 4096
+
 // Limits returns what the data plane serves: every mode and segment, and
-// enough services and backends for any test.
+// enough backends for any test.
 func Limits() dataplane.Limits {
 	return dataplane.Limits{
 		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DSR},
 		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
-		MaxServices: 4096,
 		MaxBackends: 4096,
 	}
 }
@@ -87,7 +89,7 @@ func (d *Fake) Update(ctx context.Context, svc *lb.Service) (dataplane.Programme
 	old, exists := d.services[svc.VIP]
 	if limits := Limits(); len(svc.Backends) > limits.MaxBackends {
 		return dataplane.Programmed{}, fmt.Errorf("vip %s: %d backends: at most %d", svc.VIP, len(svc.Backends), limits.MaxBackends)
-	} else if !exists && len(d.services) >= limits.MaxServices {
+	} else if !exists && len(d.services) >= maxServices {
 		return dataplane.Programmed{}, fmt.Errorf("vip %s: no room: %d services", svc.VIP, len(d.services))
 	}
 	next, err := d.program(svc)

@@ -42,7 +42,6 @@ func Limits() dataplane.Limits {
 	return dataplane.Limits{
 		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DSR},
 		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
-		MaxServices: table.MaxServices,
 		MaxBackends: maxServiceBackends,
 	}
 }

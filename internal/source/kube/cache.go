@@ -24,6 +24,9 @@ type Config struct {
 	// Node is the name of its Node object.
 	Node   string
 	Limits dataplane.Limits
+	// MaxServices and MaxBackends are the capacities of the node's data plane: of services,
+	// and of the backends of all services together.
+	MaxServices, MaxBackends int
 	// ASN is that of the node's BGP speaker; 0 without one.
 	ASN uint32
 	// TunnelEnds says that the node has tunnel end points for services in VXLAN and Geneve
@@ -69,7 +72,7 @@ func NewCache(c Config) *Cache {
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
 		byNodes: map[Object]bool{}, own: map[Object]bool{},
 		dirty: map[Object]bool{}, routesDirty: true,
-		vips: newVIPOwners(c.Limits.MaxServices), allocated: newAllocated(), problems: map[Object][]string{},
+		vips: newVIPOwners(c.MaxServices), allocated: newAllocated(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 	}
 }

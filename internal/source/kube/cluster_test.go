@@ -153,7 +153,7 @@ func startAgent(t testing.TB, api *rest.Config, node, dir string) *agent {
 	t.Helper()
 	a := &agent{t: t, store: store.New()}
 	src, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: node, Limits: dataplanetest.Limits(), ASN: 65021},
+		Config: kube.Config{Node: node, Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021},
 		API:    api, Namespace: "default", DaemonSet: "agent", StateDir: dir, Log: slog.New(slog.NewTextHandler(&a.log, nil)),
 	})
 	if err != nil {

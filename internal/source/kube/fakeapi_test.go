@@ -69,7 +69,7 @@ func runSource(t *testing.T, api http.Handler, dir string, apply func(source.Upd
 	t.Helper()
 	server := httptest.NewServer(api)
 	s, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), ASN: 65021}, API: &rest.Config{Host: server.URL}, Namespace: "lb",
+		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021}, API: &rest.Config{Host: server.URL}, Namespace: "lb",
 		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

@@ -25,7 +25,7 @@ func FuzzSaved(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	config := Config{Node: "a", ASN: 65021, Limits: dataplane.Limits{
-		Forwards: []lb.Forward{lb.L2DSR, lb.NAT}, MaxServices: 4096, MaxBackends: 1024,
+		Forwards: []lb.Forward{lb.L2DSR, lb.NAT}, MaxBackends: 1024,
 	}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		dir := t.TempDir()

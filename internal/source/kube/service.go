@@ -54,10 +54,6 @@ func (t *translation) fail(format string, args ...any) {
 	}
 }
 
-// maxTargets is the number of endpoints, of all ports and addresses of a Service, that a data
-// plane has room for.
-const maxTargets = 1 << 17
-
 // isOurs reports whether a Service is Fairlead's: the controller, which knows whether Fairlead
 // is the default for Services without class, has assigned a group.
 func isOurs(svc *corev1.Service) bool {
@@ -138,8 +134,8 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 			spec.SetDefaults(&s, health)
 			s.Membership = t.membership(&s)
 			endpoints := targets(byPort[portKey{port.Name, defaulted(&port.Protocol), address.Is4()}])
-			if t.targets += len(endpoints); t.targets > maxTargets {
-				t.fail("the endpoints of all ports are too many: want at most %d", maxTargets)
+			if t.targets += len(endpoints); t.targets > t.MaxBackends {
+				t.fail("the endpoints of all ports are more than %d: raise dataplane.backends", t.MaxBackends)
 				return
 			}
 			s.Backends = t.backends(svc, &s, endpoints)

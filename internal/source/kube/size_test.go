@@ -21,9 +21,7 @@ import (
 // hugeCache has a Service of a group of this node with so many ports, all with the same name in
 // its slices.
 func hugeCache(ports, endpoints int, protocol corev1.Protocol) *kube.Cache {
-	limits := dataplanetest.Limits()
-	limits.MaxServices = 1 << 20
-	w := kube.NewCache(kube.Config{Node: "lb1", Limits: limits})
+	w := kube.NewCache(kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 1 << 20, MaxBackends: 1 << 17})
 	w.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lb1"}, Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}}}})
 	group := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: "main"}}
 	group.Spec.DataPlane.Forward = "nat"

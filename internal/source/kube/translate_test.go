@@ -36,7 +36,7 @@ func decoder(t testing.TB) runtime.Decoder {
 }
 
 func newTestWorld() *kube.Cache {
-	return kube.NewCache(kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), ASN: 65021})
+	return kube.NewCache(kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021})
 }
 
 // Each file has objects, and for each step what has changed for the node lb1:

@@ -163,7 +163,7 @@ func (r *vipOwners) problems() (all []Problem) {
 			add(o, "%s belongs to %s, which is older", vip, objects[0])
 		}
 		if r.overflow[vip] {
-			add(objects[0], "%s: this data plane serves at most %d services", vip, r.limit)
+			add(objects[0], "%s: more than %d services: raise dataplane.services", vip, r.limit)
 		}
 	}
 	return all

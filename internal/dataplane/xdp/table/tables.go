@@ -28,9 +28,6 @@ import (
 
 //go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type rate -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal -type place_window -type place_key Balancer ../../../../bpf/balancer.bpf.c
 
-// MaxServices is the number of services at once.
-const MaxServices = 8192
-
 // ringChunk is the number of ring entries in one element of the ring table.
 const ringChunk = uint32(len(BalancerRingChunk{}.Entry))
 
