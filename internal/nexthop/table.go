@@ -268,14 +268,29 @@ func (t *table) tick() {
 // go.
 type index struct {
 	// byAddress holds the entries in the order of their addresses, to find those
-	// within a route's prefix; nil before the first event that needs them.
+	// within a route's prefix; nil if the next event that needs them has to sort them.
 	byAddress []*entry
+	// edits counts the entries that have come and gone since byAddress was last needed.
+	edits int
 	// byDevice holds those whose route uses a device, by its index.
 	byDevice map[int]map[*entry]struct{}
 }
 
+// maxEdits is about the number of edits that take as long as sorting: each moves half of
+// the entries.
+const maxEdits = 512
+
+// edit reports whether an entry that comes or goes does so in byAddress.
+func (x *index) edit() bool {
+	if x.edits++; x.edits > maxEdits {
+		x.byAddress = nil
+	}
+	return x.byAddress != nil
+}
+
 // sort puts all entries in order, if they aren't yet.
 func (x *index) sort(all map[Target]*entry) []*entry {
+	x.edits = 0
 	if x.byAddress == nil {
 		x.byAddress = make([]*entry, 0, len(all))
 		for _, e := range all {
@@ -298,7 +313,7 @@ func (x *index) from(address netip.Addr) int {
 
 // add takes in a new entry, which has no route yet.
 func (x *index) add(e *entry) {
-	if x.byAddress != nil {
+	if x.edit() {
 		x.byAddress = slices.Insert(x.byAddress, x.from(e.target.Address), e)
 	}
 }
@@ -306,7 +321,7 @@ func (x *index) add(e *entry) {
 // remove forgets an entry.
 func (x *index) remove(e *entry) {
 	x.unroute(e)
-	if x.byAddress == nil {
+	if !x.edit() {
 		return
 	}
 	first := x.from(e.target.Address)

@@ -471,3 +471,32 @@ func TestInterfacesOfXDP(t *testing.T) {
 		}
 	}
 }
+
+// The entries in the order of their addresses are those that there are, whether they come and
+// go one by one between events or many at once.
+func TestIndexKeepsOrder(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	x, all := index{byDevice: map[int]map[*entry]struct{}{}}, map[Target]*entry{}
+	for _, edits := range []int{10, 1, maxEdits, 0, 3 * maxEdits, 20, maxEdits + 1} {
+		for range edits {
+			address := netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(4)), byte(r.IntN(256))})
+			target := Target{Address: address}
+			if e, known := all[target]; known {
+				delete(all, target)
+				x.remove(e)
+			} else {
+				all[target] = &entry{target: target}
+				x.add(all[target])
+			}
+		}
+		sorted := x.sort(all)
+		if len(sorted) != len(all) || !slices.IsSortedFunc(sorted, func(a, b *entry) int { return a.target.Address.Compare(b.target.Address) }) {
+			t.Errorf("after %d edits %d entries, want %d, sorted", edits, len(sorted), len(all))
+		}
+		for _, e := range sorted {
+			if all[e.target] != e {
+				t.Errorf("after %d edits: %s has left", edits, e.target.Address)
+			}
+		}
+	}
+}
