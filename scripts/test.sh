@@ -87,7 +87,7 @@ rest() {
 	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s} FAIRLEAD_ROUTERS=all
 	CGO_ENABLED=1 run fuzz -race ./internal/dataplane/... ./test/dataplane ./internal/alloc/...
 	targets
-	run services -run '^TestServicesOneByOne$' ./internal/agent
+	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	CGO_ENABLED=1 build race -race
 	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/{traffic,operate}
 	# With the race detector an agent may be too slow for BFD.
