@@ -183,8 +183,8 @@ func (p *partsParser) parseServices(name string, text parts, indexes []int) *Con
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i, some := range chunks {
 		group.Go(func() error {
-			if ctx.Err() != nil {
-				return nil
+			if err := ctx.Err(); err != nil {
+				return err
 			}
 			// The lines of errors and warnings within services don't matter.
 			at := part{before: text.lines[0], services: some.lines, rest: text.lines[len(text.services)] - text.lines[0] - some.lines}

@@ -191,3 +191,21 @@ func TestFileTooLarge(t *testing.T) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
+
+// Warnings of the sections around the services have their lines in the file.
+func TestPartsParserWarns(t *testing.T) {
+	password := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(password, []byte("secret\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	bgp := fmt.Sprintf("bgp: {asn: 65021, routerID: 10.0.2.1, peers: [{address: 10.0.2.2, asn: 65021, passwordFile: %s}]}\n", password)
+	services := fileOf([]int{1, 2, 3})
+	for _, text := range []string{services + bgp, bgp + services} {
+		p := Parser(dataplanetest.Limits())
+		compareParsers(t, p, text)
+		compareParsers(t, p, strings.Replace(text, "10.1.0.2", "10.1.0.9\n    # moved", 1))
+		if found, ok := cut(text); !ok || (&partsParser{limits: dataplanetest.Limits()}).assemble("f", found) == nil {
+			t.Error("not parsed in parts")
+		}
+	}
+}
