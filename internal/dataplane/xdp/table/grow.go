@@ -126,13 +126,8 @@ func copyHash(to, from *ebpf.Map) error {
 
 // copyVIPs puts VIPs into the places that they have in a table of another size.
 func copyVIPs(pins string, to, from *ebpf.Map) error {
-	pinned, err := ebpf.LoadPinnedMap(filepath.Join(pins, BalancerMapSecrets), nil)
+	secrets, err := pinnedSecrets(pins)
 	if err != nil {
-		return err
-	}
-	defer pinned.Close()
-	var secrets BalancerSecrets
-	if err := pinned.Lookup(uint32(0), &secrets); err != nil {
 		return err
 	}
 	source, target := &Tables{}, &Tables{secrets: secrets}

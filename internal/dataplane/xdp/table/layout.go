@@ -65,13 +65,8 @@ func resize[T any](pins string, spec *ebpf.MapSpec) error {
 // a smaller table are lost.
 func resizeSessions(pins string, spec *ebpf.MapSpec) error {
 	return replace(pins, spec, func(fresh, old *ebpf.Map) error {
-		var secrets BalancerSecrets
-		pinned, err := ebpf.LoadPinnedMap(filepath.Join(pins, BalancerMapSecrets), nil)
+		secrets, err := pinnedSecrets(pins)
 		if err != nil {
-			return err
-		}
-		defer pinned.Close()
-		if err := pinned.Lookup(uint32(0), &secrets); err != nil {
 			return err
 		}
 		from, err := newSessions(old, secrets.PlaceSecrets)
@@ -87,6 +82,16 @@ func resizeSessions(pins string, spec *ebpf.MapSpec) error {
 		from.Each(func(key uint64, entry *BalancerNatSession) { _ = to.Put(key, entry) })
 		return nil
 	})
+}
+
+// pinnedSecrets are those on which places in pinned tables depend.
+func pinnedSecrets(pins string) (secrets BalancerSecrets, err error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(pins, BalancerMapSecrets), nil)
+	if err != nil {
+		return secrets, err
+	}
+	defer m.Close()
+	return secrets, m.Lookup(uint32(0), &secrets)
 }
 
 // replace gives the pinned table of that name, if there is one, the size that spec has:
