@@ -85,5 +85,6 @@ const enum nat_state *const btf_nat_state = 0;
 const enum nat_flag *const btf_nat_flag = 0;
 const enum nat_seconds *const btf_nat_seconds = 0;
 const struct nat_refusal *const btf_nat_refusal = 0;
+const enum ring_few *const btf_ring_few = 0;
 const enum place_window *const btf_place_window = 0;
 const enum place_key *const btf_place_key = 0;

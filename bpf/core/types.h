@@ -278,10 +278,14 @@ struct service {
 _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
 
 /*
- * Ring entries are packed into chunks of a cache line: a BPF array pads every element to 8 bytes,
- * which would waste three quarters of the cache.
+ * Ring entries are packed into chunks of a cache line, as a BPF array pads every element to 8 bytes.
+ * Those of views with few slots are bytes: the rings of thousands of services compete for the cache.
  */
 #define RING_CHUNK 32
+
+enum ring_few {
+	RING_FEW_SLOTS = 127,
+};
 
 /*
  * A ring entry is the slot of a backend within its service and a mark. A marked entry is unstable:
@@ -291,7 +295,10 @@ _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
 #define RING_UNSTABLE 0x8000
 
 struct ring_chunk {
-	__u16 entry[RING_CHUNK];
+	union {
+		__u16 entry[RING_CHUNK];
+		__u8 few[2 * RING_CHUNK]; /* with RING_FEW_SLOTS at most: the mark is bit 7 */
+	};
 };
 _Static_assert(sizeof(struct ring_chunk) == 64, "ring_chunk is one cache line");
 

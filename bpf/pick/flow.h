@@ -94,7 +94,7 @@ static __always_inline __u32 unrecorded_slot(const struct packet *p, const struc
 
 	if ((p->phase == PHASE_OPEN || (p->phase == PHASE_OPENING && !recordable)) &&
 	    entry & RING_UNSTABLE && view->previous_size) {
-		previous = ring_entry(view->previous_base, view->previous_size, hash);
+		previous = ring_entry(view, view->previous_base, view->previous_size, hash);
 		previous &= RING_SLOT;
 		backend = previous < view->slots ? backend_at(view, previous) : NULL;
 		if (backend && backend->flags & BACKEND_USABLE)
@@ -293,7 +293,7 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 static __always_inline struct backend *flow_backend(const struct packet *p, const struct view *view,
 						    __u64 hash, __u32 number)
 {
-	__u32 entry = ring_entry(view->ring_base, view->ring_size, hash);
+	__u32 entry = ring_entry(view, view->ring_base, view->ring_size, hash);
 
 	trace_ring(view, hash, entry);
 	if (entry == RING_NONE)

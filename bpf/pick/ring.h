@@ -26,14 +26,22 @@ static __always_inline __u32 ring_place(__u32 size, __u64 hash)
 	return (hash >> 32) * size >> 32;
 }
 
-/* The entry of a hash in the ring of `size` entries at chunk `base`. */
-static __always_inline __u32 ring_entry(__u32 base, __u32 size, __u64 hash)
+/*
+ * The entry of a hash in the view's ring of `size` entries at chunk `base`. A slot that the view
+ * doesn't have is none.
+ */
+static __always_inline __u32 ring_entry(const struct view *view, __u32 base, __u32 size, __u64 hash)
 {
-	__u32 place = ring_place(size, hash);
-	__u32 chunk_key = base + place / RING_CHUNK;
+	__u32 place = ring_place(size, hash), few = view->slots <= RING_FEW_SLOTS, entry;
+	__u32 chunk_key = base + (place / RING_CHUNK >> few);
 	struct ring_chunk *chunk = bpf_map_lookup_elem(&rings, &chunk_key);
 
-	return chunk ? chunk->entry[place % RING_CHUNK] : RING_NONE;
+	if (!chunk)
+		return RING_NONE;
+	if (!few)
+		return chunk->entry[place % RING_CHUNK];
+	entry = chunk->few[place % (2 * RING_CHUNK)];
+	return (entry & 0x80) << 8 | (entry & 0x7f);
 }
 
 static __always_inline struct backend *backend_at(const struct view *view, __u32 slot)
@@ -91,7 +99,7 @@ static __noinline struct backend *search_ring(struct xdp_md *ctx, const struct p
 		return NULL;
 	for (int i = 0; i < SEARCH_PLACES; i++) {
 		hash = hash_end(hash_word(hash, i));
-		entry = ring_entry(view->ring_base, view->ring_size, hash);
+		entry = ring_entry(view, view->ring_base, view->ring_size, hash);
 		if (entry == RING_NONE || (entry & RING_SLOT) >= view->slots)
 			return NULL;
 		b = backend_at(view, entry & RING_SLOT);

@@ -113,7 +113,7 @@ static __always_inline void trace_ring(const struct view *view, __u64 hash, __u3
 		t->steps |= TRACE_UNSTABLE;
 	if (!view->previous_size)
 		return;
-	entry = ring_entry(view->previous_base, view->previous_size, hash);
+	entry = ring_entry(view, view->previous_base, view->previous_size, hash);
 	if (entry == RING_NONE)
 		return;
 	t->previous_slot = entry & RING_SLOT;

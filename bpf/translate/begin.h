@@ -66,7 +66,7 @@ static __always_inline struct backend *ring_backend(const struct packet *p, cons
 
 	if (!view->ring_size)
 		return NULL;
-	entry = ring_entry(view->ring_base, view->ring_size, hash);
+	entry = ring_entry(view, view->ring_base, view->ring_size, hash);
 	trace_ring(view, hash, entry);
 	if (entry == RING_NONE)
 		return NULL;

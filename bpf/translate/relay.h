@@ -37,13 +37,13 @@
 static __always_inline struct backend *other_backend(const struct view *view, __u64 hash,
 						     const struct backend *local)
 {
-	__u32 entry = ring_entry(view->ring_base, view->ring_size, hash);
+	__u32 entry = ring_entry(view, view->ring_base, view->ring_size, hash);
 	struct backend *b;
 
 	if (entry == RING_NONE || !(entry & RING_UNSTABLE) || !view->previous_size)
 		return NULL;
 	if (view->backend_base + (entry & RING_SLOT) == backend_index(local))
-		entry = ring_entry(view->previous_base, view->previous_size, hash);
+		entry = ring_entry(view, view->previous_base, view->previous_size, hash);
 	if (entry == RING_NONE || (entry & RING_SLOT) >= view->slots)
 		return NULL;
 	b = backend_at(view, entry & RING_SLOT);

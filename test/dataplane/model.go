@@ -119,10 +119,13 @@ func (m *model) send(flow Flow, phase Phase, now time.Duration) (id netip.AddrPo
 		return id, true // without a look: an entry that is stable has a backend
 	}
 	known := m.flows[flow.Key]
+	lost := false // the backend of the SYN that the segment follows
 	if phase != Opening && known != nil && known.opening != nil {
-		known.slot, known.seat, known.opening = known.openingSlot, known.opening, nil
+		if lost = !m.lives(known.openingSlot, known.opening); !lost {
+			known.slot, known.seat, known.opening = known.openingSlot, known.opening, nil
+		}
 	}
-	if m.remembers(flow) && (phase != Opening || known.open && known.seat.begins) {
+	if !lost && m.remembers(flow) && (phase != Opening || known.open && known.seat.begins) {
 		known.seen, known.open, known.opening = now, true, nil
 		m.counts.Hits++
 		return known.seat.ID, true
@@ -158,8 +161,11 @@ func (m *model) send(flow Flow, phase Phase, now time.Duration) (id netip.AddrPo
 // remembers reports whether a flow is recorded with a backend that lives.
 func (m *model) remembers(flow Flow) bool {
 	known := m.flows[flow.Key]
-	return known != nil && m.slots[known.slot] == known.seat && known.seat.Usable
+	return known != nil && m.lives(known.slot, known.seat)
 }
+
+// lives reports whether a seat that a record names is still there, and usable.
+func (m *model) lives(slot uint16, s *seat) bool { return m.slots[slot] == s && s.Usable }
 
 // named are the slots that a record names.
 func (m *model) named(r *record) []uint16 {

@@ -61,18 +61,18 @@ func adoptService(t *table.Tables, number uint32, now time.Duration) (*service, 
 }
 
 func adoptVersion(t *table.Tables, view table.BalancerView, now time.Duration) (*version, error) {
-	entries, err := t.ReadRing(view.RingBase, view.RingSize)
+	entries, err := t.ReadRing(view.RingBase, view.RingSize, int(view.Slots))
 	if err != nil {
 		return nil, err
 	}
-	previous, err := t.ReadRing(view.PreviousBase, view.PreviousSize)
+	previous, err := t.ReadRing(view.PreviousBase, view.PreviousSize, int(view.Slots))
 	if err != nil {
 		return nil, err
 	}
 	v := &version{
 		ring:     tracking.Adopt(entries, previous, now),
-		entries:  table.Extent{Base: view.RingBase, Size: table.Chunks(view.RingSize)},
-		previous: table.Extent{Base: view.PreviousBase, Size: table.Chunks(view.PreviousSize)},
+		entries:  table.Extent{Base: view.RingBase, Size: table.Chunks(view.RingSize, int(view.Slots))},
+		previous: table.Extent{Base: view.PreviousBase, Size: table.Chunks(view.PreviousSize, int(view.Slots))},
 		table:    table.Extent{Base: view.BackendBase, Size: uint32(view.Slots)},
 		slots:    make([]slot, view.Slots),
 		flags:    table.BalancerViewFlag(view.Flags),

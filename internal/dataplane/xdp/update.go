@@ -221,12 +221,12 @@ func (v *version) stageTables(t *table.Tables, s *service) (err error) {
 	for len(v.slots) > 0 && !v.slots[len(v.slots)-1].taken() {
 		v.slots = v.slots[:len(v.slots)-1]
 	}
-	if v.ring != s.now.ring {
-		if v.entries, err = stageEntries(t, v.ring.Entries); err != nil {
+	if v.ring != s.now.ring || table.Few(len(v.slots)) != table.Few(len(s.now.slots)) {
+		if v.entries, err = stageEntries(t, v.ring.Entries, len(v.slots)); err != nil {
 			v.entries = s.now.entries
 			return err
 		}
-		if v.previous, err = stageEntries(t, v.ring.Previous); err != nil {
+		if v.previous, err = stageEntries(t, v.ring.Previous, len(v.slots)); err != nil {
 			v.previous = s.now.previous
 			return err
 		}
@@ -246,12 +246,12 @@ func (v *version) stageTables(t *table.Tables, s *service) (err error) {
 	return nil
 }
 
-func stageEntries(t *table.Tables, entries []uint16) (table.Extent, error) {
-	e, err := t.RingChunks.Alloc(table.Chunks(uint32(len(entries))))
+func stageEntries(t *table.Tables, entries []uint16, slots int) (table.Extent, error) {
+	e, err := t.RingChunks.Alloc(table.Chunks(uint32(len(entries)), slots))
 	if err != nil {
 		return table.Extent{}, err
 	}
-	if err := t.WriteRing(e.Base, entries); err != nil {
+	if err := t.WriteRing(e.Base, entries, slots); err != nil {
 		t.RingChunks.Release(e)
 		return table.Extent{}, err
 	}

@@ -78,6 +78,7 @@ const (
 	probeVarBtfPlaceKey        = "btf_place_key"
 	probeVarBtfPlaceWindow     = "btf_place_window"
 	probeVarBtfProbeMark       = "btf_probe_mark"
+	probeVarBtfRingFew         = "btf_ring_few"
 	probeVarBtfSegmentType     = "btf_segment_type"
 	probeVarBtfViewFlag        = "btf_view_flag"
 	probeVarBtfVipNumber       = "btf_vip_number"
@@ -222,6 +223,7 @@ type probeVariableSpecs struct {
 	BtfPlaceKey        *ebpf.VariableSpec `ebpf:"btf_place_key"`
 	BtfPlaceWindow     *ebpf.VariableSpec `ebpf:"btf_place_window"`
 	BtfProbeMark       *ebpf.VariableSpec `ebpf:"btf_probe_mark"`
+	BtfRingFew         *ebpf.VariableSpec `ebpf:"btf_ring_few"`
 	BtfSegmentType     *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
@@ -380,6 +382,7 @@ type probeVariables struct {
 	BtfPlaceKey        *ebpf.Variable `ebpf:"btf_place_key"`
 	BtfPlaceWindow     *ebpf.Variable `ebpf:"btf_place_window"`
 	BtfProbeMark       *ebpf.Variable `ebpf:"btf_probe_mark"`
+	BtfRingFew         *ebpf.Variable `ebpf:"btf_ring_few"`
 	BtfSegmentType     *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`

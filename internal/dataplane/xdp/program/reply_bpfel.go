@@ -67,6 +67,7 @@ const (
 	replyVarBtfPeerLookupLimit = "btf_peer_lookup_limit"
 	replyVarBtfPlaceKey        = "btf_place_key"
 	replyVarBtfPlaceWindow     = "btf_place_window"
+	replyVarBtfRingFew         = "btf_ring_few"
 	replyVarBtfSegmentType     = "btf_segment_type"
 	replyVarBtfViewFlag        = "btf_view_flag"
 	replyVarBtfVipNumber       = "btf_vip_number"
@@ -208,6 +209,7 @@ type replyVariableSpecs struct {
 	BtfPeerLookupLimit *ebpf.VariableSpec `ebpf:"btf_peer_lookup_limit"`
 	BtfPlaceKey        *ebpf.VariableSpec `ebpf:"btf_place_key"`
 	BtfPlaceWindow     *ebpf.VariableSpec `ebpf:"btf_place_window"`
+	BtfRingFew         *ebpf.VariableSpec `ebpf:"btf_ring_few"`
 	BtfSegmentType     *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
@@ -362,6 +364,7 @@ type replyVariables struct {
 	BtfPeerLookupLimit *ebpf.Variable `ebpf:"btf_peer_lookup_limit"`
 	BtfPlaceKey        *ebpf.Variable `ebpf:"btf_place_key"`
 	BtfPlaceWindow     *ebpf.Variable `ebpf:"btf_place_window"`
+	BtfRingFew         *ebpf.Variable `ebpf:"btf_ring_few"`
 	BtfSegmentType     *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`

@@ -372,6 +372,12 @@ type BalancerRingChunk struct {
 	Entry [32]uint16
 }
 
+type BalancerRingFew uint32
+
+const (
+	BalancerRingFewRING_FEW_SLOTS BalancerRingFew = 127
+)
+
 type BalancerSecrets struct {
 	_            structs.HostLayout
 	KeySeed      uint64
@@ -595,6 +601,7 @@ const (
 	BalancerVarBtfPhase           = "btf_phase"
 	BalancerVarBtfPlaceKey        = "btf_place_key"
 	BalancerVarBtfPlaceWindow     = "btf_place_window"
+	BalancerVarBtfRingFew         = "btf_ring_few"
 	BalancerVarBtfSegmentType     = "btf_segment_type"
 	BalancerVarBtfTraceStep       = "btf_trace_step"
 	BalancerVarBtfViewFlag        = "btf_view_flag"
@@ -738,6 +745,7 @@ type BalancerVariableSpecs struct {
 	BtfPhase           *ebpf.VariableSpec `ebpf:"btf_phase"`
 	BtfPlaceKey        *ebpf.VariableSpec `ebpf:"btf_place_key"`
 	BtfPlaceWindow     *ebpf.VariableSpec `ebpf:"btf_place_window"`
+	BtfRingFew         *ebpf.VariableSpec `ebpf:"btf_ring_few"`
 	BtfSegmentType     *ebpf.VariableSpec `ebpf:"btf_segment_type"`
 	BtfTraceStep       *ebpf.VariableSpec `ebpf:"btf_trace_step"`
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
@@ -895,6 +903,7 @@ type BalancerVariables struct {
 	BtfPhase           *ebpf.Variable `ebpf:"btf_phase"`
 	BtfPlaceKey        *ebpf.Variable `ebpf:"btf_place_key"`
 	BtfPlaceWindow     *ebpf.Variable `ebpf:"btf_place_window"`
+	BtfRingFew         *ebpf.Variable `ebpf:"btf_ring_few"`
 	BtfSegmentType     *ebpf.Variable `ebpf:"btf_segment_type"`
 	BtfTraceStep       *ebpf.Variable `ebpf:"btf_trace_step"`
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`

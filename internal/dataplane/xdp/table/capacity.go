@@ -88,7 +88,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapVips:           VIPPlaces(c.Services),
 		BalancerMapServices:       c.Services + 1, // none has number 0
 		BalancerMapTunnelEnds:     maxTunnelEnds,
-		BalancerMapRings:          int(Chunks(uint32(c.RingEntries))),
+		BalancerMapRings:          c.RingEntries / int(ringChunk),
 		BalancerMapBackends:       c.Backends,
 		BalancerMapBackendDetails: c.Backends,
 		BalancerMapRemotes:        c.Backends,

@@ -26,10 +26,11 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type rate -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal -type place_window -type place_key Balancer ../../../../bpf/balancer.bpf.c
+//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type rate -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal -type ring_few -type place_window -type place_key Balancer ../../../../bpf/balancer.bpf.c
 
-// ringChunk is the number of ring entries in one element of the ring table.
-const ringChunk = uint32(len(BalancerRingChunk{}.Entry))
+// ringChunk is the number of ring entries in one element of the ring table, of services
+// with many slots.
+const ringChunk = uint32(unsafe.Sizeof(BalancerRingChunk{}) / 2)
 
 // Tables are the maps that programs read. The arrays are memory-mapped: writing
 // them takes no system call.
@@ -196,7 +197,7 @@ func (t *Tables) openGrace(synchronize func() error) (err error) {
 	g := newGrace(synchronize)
 	t.Grace = g
 	t.Numbers = newArena("services", "dataplane.services", uint32(t.Capacity.Services)+1, g)
-	t.RingChunks = newArena("rings", "dataplane.backends", Chunks(uint32(t.Capacity.RingEntries)), g)
+	t.RingChunks = newArena("rings", "dataplane.backends", uint32(t.Capacity.RingEntries)/ringChunk, g)
 	t.BackendEntries = newBackendArena(t, g)
 	t.Counters = newArena("backend_stats", "dataplane.backends", uint32(t.Capacity.Backends), g)
 	t.Sources = newSourceLists(t.Maps.Sources, t.Capacity, g)
@@ -270,31 +271,55 @@ func (t *Tables) Disown() error {
 	return t.disownServers()
 }
 
-// WriteRing stores a ring from the chunk base on.
-func (t *Tables) WriteRing(base uint32, ring []uint16) error {
+// WriteRing stores a ring of a service with that many slots from the chunk base on.
+func (t *Tables) WriteRing(base uint32, ring []uint16, slots int) error {
 	buf := make([]byte, 0, 2*len(ring))
 	for _, e := range ring {
-		buf = binary.NativeEndian.AppendUint16(buf, e)
+		if Few(slots) {
+			buf = append(buf, byte(e>>8&0x80|e&0x7f))
+		} else {
+			buf = binary.NativeEndian.AppendUint16(buf, e)
+		}
 	}
 	_, err := t.rings.WriteAt(buf, int64(base)*int64(unsafe.Sizeof(BalancerRingChunk{})))
 	return err
 }
 
-// ReadRing returns size entries of the ring at the chunk base.
-func (t *Tables) ReadRing(base, size uint32) ([]uint16, error) {
+// Few reports whether ring entries of a service with that many slots are bytes.
+func Few(slots int) bool { return slots <= int(BalancerRingFewRING_FEW_SLOTS) }
+
+// ReadRing returns size entries of the ring at the chunk base, of a service with that
+// many slots.
+func (t *Tables) ReadRing(base, size uint32, slots int) ([]uint16, error) {
 	buf := make([]byte, 2*size)
+	if Few(slots) {
+		buf = buf[:size]
+	}
 	if _, err := t.rings.ReadAt(buf, int64(base)*int64(unsafe.Sizeof(BalancerRingChunk{}))); err != nil {
 		return nil, err
 	}
 	ring := make([]uint16, size)
 	for i := range ring {
-		ring[i] = binary.NativeEndian.Uint16(buf[2*i:])
+		switch {
+		case !Few(slots):
+			ring[i] = binary.NativeEndian.Uint16(buf[2*i:])
+		case buf[i]&0x7f == 0x7f: // no slot
+			ring[i] = uint16(buf[i])<<8 | 0xff
+		default:
+			ring[i] = uint16(buf[i]&0x80)<<8 | uint16(buf[i]&0x7f)
+		}
 	}
 	return ring, nil
 }
 
-// Chunks is the number of elements of the ring table that size entries take.
-func Chunks(size uint32) uint32 { return (size + ringChunk - 1) / ringChunk }
+// Chunks is the number of elements of the ring table that size entries take, of a service
+// with that many slots.
+func Chunks(size uint32, slots int) uint32 {
+	if Few(slots) {
+		size = (size + 1) / 2
+	}
+	return (size + ringChunk - 1) / ringChunk
+}
 
 // NextGeneration distinguishes a backend that gets a slot from those that had it
 // before.
