@@ -7,37 +7,45 @@ import (
 	"net/netip"
 	"testing"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/maglev"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
 // The program picks the backend that Maglev's ring and the hash say, for every
-// affinity and both families.
+// affinity and both families, and with one byte for a ring entry or two.
 func TestFlowsFollowTheRing(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, affinity := range []lb.Affinity{lb.AffinityFlow, lb.AffinityClient} {
-			svc := manyBackends(vip, 16)
-			svc.Affinity = affinity
-			update(t, p, svc)
-			var ids []maglev.Backend
-			for _, b := range svc.Backends {
-				ids = append(ids, maglev.Backend{ID: b.ID(), Weight: b.Weight})
+			for _, backends := range []int{16, 127, 128, 16} {
+				svc := manyBackends(vip, backends)
+				svc.Affinity = affinity
+				update(t, p, svc)
+				testRing(t, p, svc)
 			}
-			ring, err := maglev.Build(1, maglev.Size(ids), ids)
-			if err != nil {
-				t.Fatal(err)
-			}
-			for i := range 500 {
-				client := netip.AddrPortFrom(vip, uint16(1024+i)) // any address will do
-				slot := dataplanetest.FlowHash(1, svc.VIP, client, affinity) >> 32 * uint64(len(ring)) >> 32
-				want := svc.Backends[ring[slot]].ID()
-				if got, _ := chosen(t, p, svc.VIP, client, svc.Backends); got != want {
-					t.Fatalf("%s %s: flow %s went to %s, want %s", vip, affinity, client, got, want)
-				}
-			}
-			remove(t, p, svc.VIP)
+			remove(t, p, manyBackends(vip, 0).VIP)
+		}
+	}
+}
+
+func testRing(t *testing.T, p *xdp.Unattached, svc *lb.Service) {
+	t.Helper()
+	var ids []maglev.Backend
+	for _, b := range svc.Backends {
+		ids = append(ids, maglev.Backend{ID: b.ID(), Weight: b.Weight})
+	}
+	ring, err := maglev.Build(1, maglev.Size(ids), ids)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 500 {
+		client := netip.AddrPortFrom(svc.VIP.Address, uint16(1024+i)) // any address will do
+		slot := dataplanetest.FlowHash(1, svc.VIP, client, svc.Affinity) >> 32 * uint64(len(ring)) >> 32
+		want := svc.Backends[ring[slot]].ID()
+		if got, _ := chosen(t, p, svc.VIP, client, svc.Backends); got != want {
+			t.Fatalf("%s %s, %d backends: flow %s went to %s, want %s", svc.VIP, svc.Affinity, len(svc.Backends), client, got, want)
 		}
 	}
 }
