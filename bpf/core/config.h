@@ -33,10 +33,11 @@ const volatile __u32 vip_shift = 64;
 /* Secrets of this node: the places of VIPs depend on them. */
 const volatile __u64 vip_secrets[6] = {};
 
-/* The same for places of records (core/places.h), and how many keys of sessions select. */
+/* The same for places of records (core/places.h), and how many of them keys select in the tables of sessions. */
 const volatile __u64 place_secret_low = 0;
 const volatile __u64 place_secret_high = 0;
 const volatile __u32 session_places = 1;
+const volatile __u32 pending_places = 1;
 
 /*
  * Source ports of NAT sessions, and the number of SNAT addresses of each family; 0: the source

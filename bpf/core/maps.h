@@ -253,7 +253,7 @@ struct {
 	__type(value, struct secrets);
 } secrets SEC(".maps");
 
-/* Entries of NAT sessions (core/places.h): established and closing ones. */
+/* Entries of NAT sessions at their places (core/places.h): established and closing ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -263,14 +263,15 @@ struct {
 } nat_sessions SEC(".maps");
 
 /*
- * Key of a direction to the NAT session (core/session.h), of those whose client hasn't proved its
- * address: a flood of forged packets evicts only these.
+ * The same for sessions whose client hasn't proved its address: a flood of forged packets evicts
+ * only these.
  */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
-	__type(key, __u64);
-	__type(value, struct nat_session);
+	__type(key, __u32);
+	__type(value, struct session_place);
 } nat_pending SEC(".maps");
 
 /*

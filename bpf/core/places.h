@@ -7,10 +7,12 @@
  * have keys that select it, so nearly always a packet reads one element.
  *
  * Each place is owned by whoever sets its key from PLACE_FREE, or from the key of a record, to
- * PLACE_BUSY. Programs insert under a lock of the first place, so a key occurs once; records are
- * deleted without it, by the agent too. A record that is read may be deleted and its place be
- * another record's by then: readers compare it with their packet. If a window is full, which
- * doesn't happen before the table is nearly so, the record in it that is silent longest goes.
+ * PLACE_BUSY. A record can be found when its bit is set in the mask of its first place: with one
+ * comparison and exchange of the mask as it was before the key was looked for, so a key occurs once.
+ * Nothing is locked, and the agent deletes records too. A record that is read may be deleted and its
+ * place be another record's by then: readers compare it with their packet. If a window is full, which
+ * doesn't happen before the table is nearly so, the record in it that is silent longest goes. A table
+ * that floods fill has a smaller window.
  */
 #pragma once
 
@@ -24,14 +26,12 @@
 #define PLACE_NONE 0xffffffff
 #define PLACE_EVICT (1ull << 32)
 
-/* The bit of place.near that is the lock. */
-#define PLACE_LOCK (1ull << PLACE_WINDOW)
+/* The mask of place.near, and what is added to it at each insertion: equal masks mean no insertion. */
+#define PLACE_MASK ((1ull << PLACE_WINDOW) - 1)
+#define PLACE_VERSION (1ull << PLACE_WINDOW)
 
 /* How far the time of another processor may be ahead, in units of place.seen. */
 #define PLACE_SKEW 1024
-
-/* How often a lock is tried: about as long as ten insertions take. */
-#define PLACE_LOCK_TRIES 256
 
 static __always_inline struct place *place_at(void *table, __u32 index)
 {
@@ -50,7 +50,7 @@ static __always_inline __u32 first_place(__u64 key, __u32 places)
 static __always_inline __u32 find_place(void *table, __u64 key, __u32 first)
 {
 	struct place *p = place_at(table, first);
-	__u64 near = p ? *(volatile __u64 *)&p->near : 0;
+	__u64 near = p ? *(volatile __u64 *)&p->near & PLACE_MASK : 0;
 
 	for (__u32 i = 0; i < PLACE_WINDOW && near; i++, near >>= 1) {
 		p = place_at(table, first + i);
@@ -80,13 +80,13 @@ static __always_inline void leave_window(void *table, __u64 key, __u32 index, __
  * Owns a free place of the window. Returns its index or, if there is none, PLACE_EVICT and the index
  * of the record silent longest.
  */
-static __always_inline __u64 choose_place(void *table, __u32 first, __u32 now)
+static __always_inline __u64 choose_place(void *table, __u32 first, __u32 now, __u32 window)
 {
 	__u64 oldest = 0, candidate, key;
 	struct place *p;
 	__u32 index;
 
-	for (__u32 i = 0; i < PLACE_WINDOW; i++) {
+	for (__u32 i = 0; i < window; i++) {
 		index = first + i;
 		p = bpf_map_lookup_elem(table, &index);
 		if (!p)
@@ -114,27 +114,34 @@ static __always_inline int evict_place(void *table, __u32 index, __u32 places)
 	return 1;
 }
 
-/* Locks the window of a first place. Returns whether it is locked. */
-static __always_inline int lock_window(struct place *first)
+/* place.near of the key's first place. */
+static __always_inline __u64 read_mask(void *table, __u64 key, __u32 places)
 {
-	for (int i = 0; i < PLACE_LOCK_TRIES; i++) {
-		if (!(__sync_fetch_and_or(&first->near, PLACE_LOCK) & PLACE_LOCK))
-			return 1;
-	}
-	return 0;
+	struct place *home = place_at(table, first_place(key, places));
+
+	return home ? *(volatile __u64 *)&home->near : 0;
 }
 
-static __always_inline void unlock_window(struct place *first)
+/*
+ * Makes the record at an owned place one that can be found, if the mask of the key's first place is
+ * still `near`. Returns whether it is.
+ */
+static __always_inline int show_place(void *table, __u64 key, __u32 index, __u64 near, __u32 places)
 {
-	__sync_fetch_and_and(&first->near, ~PLACE_LOCK);
+	__u32 first = first_place(key, places);
+	__u64 next = (near | 1ull << ((index - first) & 63)) + PLACE_VERSION;
+	struct place *home = place_at(table, first);
+
+	return home && __sync_val_compare_and_swap(&home->near, near, next) == near;
 }
 
-/* Shows the record at an owned place of a locked window: all before is written before the key. */
-static __always_inline void show_place(struct place *first, __u32 distance, struct place *p,
-				       __u64 key)
+/* Frees the place of a record that couldn't be found. */
+static __always_inline void free_place(void *table, __u64 key, __u32 index)
 {
-	__sync_fetch_and_or(&first->near, 1ull << (distance & 63));
-	__sync_lock_test_and_set(&p->key, key);
+	struct place *p = place_at(table, index);
+
+	if (p && own_place(p, key))
+		__sync_lock_test_and_set(&p->key, PLACE_FREE);
 }
 
 /* Deletes the key's record, if there is one. */
@@ -142,7 +149,7 @@ static __always_inline void delete_place(void *table, __u64 key, __u32 places)
 {
 	__u32 first = first_place(key, places), index = first;
 	struct place *home = bpf_map_lookup_elem(table, &index), *p;
-	__u64 near = home ? *(volatile __u64 *)&home->near : 0;
+	__u64 near = home ? *(volatile __u64 *)&home->near & PLACE_MASK : 0;
 
 	for (__u32 i = 0; i < PLACE_WINDOW && near; i++, near >>= 1) {
 		index = first + i;

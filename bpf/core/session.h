@@ -88,34 +88,81 @@ static __always_inline int is_confirmed(__u8 state)
 	return state == NAT_ESTABLISHED || state == NAT_TWO_WAY;
 }
 
-/* The place of a key, or PLACE_NONE. */
-__noinline __u32 find_settled(__u64 key)
-{
-	return find_place(&nat_sessions, key, first_place(key, session_places));
-}
+/* How far pending entries are from their first place: a flood costs a look at each of these. */
+#define PENDING_WINDOW 8
 
-/* The entry with that key in `nat_sessions`, or NULL. */
-static __always_inline struct nat_session *settled_session(__u64 key)
+/* The entry with that key in a table of which so many places are selected, or NULL. */
+static __always_inline struct nat_session *session_in(void *table, __u64 key, __u32 places,
+						      __u32 (*find)(__u64 key))
 {
-	__u32 index = first_place(key, session_places);
-	struct session_place *p = bpf_map_lookup_elem(&nat_sessions, &index);
+	__u32 index = first_place(key, places);
+	struct session_place *p = bpf_map_lookup_elem(table, &index);
 
 	if (p && *(volatile __u64 *)&p->key == key)
 		return &p->session;
-	if (!p || p->near <= 1)
+	if (!p || (p->near & PLACE_MASK) <= 1)
 		return NULL;
-	index = find_settled(key);
-	p = bpf_map_lookup_elem(&nat_sessions, &index);
+	index = find(key);
+	p = bpf_map_lookup_elem(table, &index);
 	if (!p)
 		return NULL;
 	barrier_var(p); /* or the compiler adds to the pointer before the comparison */
 	return &p->session;
 }
 
-/* choose_place for an entry with that first place. */
-__noinline __u64 choose_settled(__u32 first, __u32 now)
+/* Inserts an entry. Returns 0, or -1 if there is one with that key. */
+static __always_inline int insert_into(void *table, __u64 key, const struct nat_session *s,
+				       __u64 (*mask)(__u64 key), __u32 (*find)(__u64 key),
+				       __u64 (*choose)(__u64 key, __u32 now),
+				       int (*evict)(__u32 index),
+				       int (*show)(__u64 key, __u32 index, __u64 near))
 {
-	return choose_place(&nat_sessions, first, now);
+	struct session_place *p;
+	__u64 near, choice;
+	__u32 index;
+
+	if (!s || key <= PLACE_BUSY)
+		return -1;
+	near = mask(key);
+	if (find(key) != PLACE_NONE)
+		return -1;
+	choice = choose(key, s->seen);
+	index = choice;
+	if (choice & PLACE_EVICT && !evict(index))
+		return -1;
+	p = bpf_map_lookup_elem(table, &index);
+	if (!p)
+		return -1;
+	p->session = *s;
+	__sync_lock_test_and_set(&p->key, key); /* after the entry, before the mask */
+	if (show(key, index, near))
+		return 0;
+	near = mask(key);
+	if (find(key) == PLACE_NONE && show(key, index, near))
+		return 0;
+	free_place(table, key, index);
+	return -1;
+}
+
+/* The functions of `nat_sessions`. None is inlined, as the stack of a function is small. */
+__noinline __u32 find_settled(__u64 key)
+{
+	return find_place(&nat_sessions, key, first_place(key, session_places));
+}
+
+__noinline __u64 choose_settled(__u64 key, __u32 now)
+{
+	return choose_place(&nat_sessions, first_place(key, session_places), now, PLACE_WINDOW);
+}
+
+__noinline __u64 mask_settled(__u64 key)
+{
+	return read_mask(&nat_sessions, key, session_places);
+}
+
+__noinline int show_settled(__u64 key, __u32 index, __u64 near)
+{
+	return show_place(&nat_sessions, key, index, near, session_places);
 }
 
 __noinline int evict_settled(__u32 index)
@@ -123,33 +170,64 @@ __noinline int evict_settled(__u32 index)
 	return evict_place(&nat_sessions, index, session_places);
 }
 
-/* Inserts an entry into `nat_sessions`. Returns 0, or -1 if there is one with that key. */
 __noinline int insert_settled(__u64 key, const struct nat_session *s)
 {
-	__u32 index = first_place(key, session_places);
-	struct place *home = bpf_map_lookup_elem(&nat_sessions, &index);
-	struct session_place *p = NULL;
-	__u64 choice;
-
-	if (!s || !home || key <= PLACE_BUSY || !lock_window(home))
-		return -1;
-	choice = find_settled(key) == PLACE_NONE ? choose_settled(index, s->seen) : PLACE_NONE;
-	if (!(choice & PLACE_EVICT) || evict_settled(choice)) {
-		index = choice;
-		p = bpf_map_lookup_elem(&nat_sessions, &index);
-	}
-	if (p) {
-		p->session = *s;
-		show_place(home, index - first_place(key, session_places), (struct place *)p, key);
-	}
-	unlock_window(home);
-	return p ? 0 : -1;
+	return insert_into(&nat_sessions, key, s, mask_settled, find_settled, choose_settled,
+			   evict_settled, show_settled);
 }
 
 __noinline int delete_settled(__u64 key)
 {
 	delete_place(&nat_sessions, key, session_places);
 	return 0;
+}
+
+static __always_inline struct nat_session *settled_session(__u64 key)
+{
+	return session_in(&nat_sessions, key, session_places, find_settled);
+}
+
+/* The functions of `nat_pending`. */
+__noinline __u32 find_pending(__u64 key)
+{
+	return find_place(&nat_pending, key, first_place(key, pending_places));
+}
+
+__noinline __u64 choose_pending(__u64 key, __u32 now)
+{
+	return choose_place(&nat_pending, first_place(key, pending_places), now, PENDING_WINDOW);
+}
+
+__noinline __u64 mask_pending(__u64 key)
+{
+	return read_mask(&nat_pending, key, pending_places);
+}
+
+__noinline int show_pending(__u64 key, __u32 index, __u64 near)
+{
+	return show_place(&nat_pending, key, index, near, pending_places);
+}
+
+__noinline int evict_pending(__u32 index)
+{
+	return evict_place(&nat_pending, index, pending_places);
+}
+
+__noinline int insert_pending(__u64 key, const struct nat_session *s)
+{
+	return insert_into(&nat_pending, key, s, mask_pending, find_pending, choose_pending,
+			   evict_pending, show_pending);
+}
+
+__noinline int delete_pending(__u64 key)
+{
+	delete_place(&nat_pending, key, pending_places);
+	return 0;
+}
+
+static __always_inline struct nat_session *pending_session(__u64 key)
+{
+	return session_in(&nat_pending, key, pending_places, find_pending);
 }
 
 /* Whether a packet updates the session's other entry, too, though nothing else has changed. */
@@ -175,7 +253,7 @@ static __always_inline void touch_session(struct nat_session *s, __u32 now)
  */
 static __always_inline struct nat_session *find_session(__u64 key)
 {
-	struct nat_session *s = bpf_map_lookup_elem(&nat_pending, &key);
+	struct nat_session *s = pending_session(key);
 
 	return s ? s : settled_session(key);
 }
@@ -207,15 +285,13 @@ static __always_inline struct nat_session *datagram_session(const struct packet 
 /* Inserts an entry into its table. Returns 0, or an error if there is one with that key. */
 static __always_inline long insert_entry(__u64 key, const struct nat_session *s)
 {
-	if (s->flags & NAT_PENDING)
-		return bpf_map_update_elem(&nat_pending, &key, s, BPF_NOEXIST);
-	return insert_settled(key, s);
+	return s->flags & NAT_PENDING ? insert_pending(key, s) : insert_settled(key, s);
 }
 
 static __always_inline void delete_entry(__u64 key)
 {
 	delete_settled(key);
-	bpf_map_delete_elem(&nat_pending, &key);
+	delete_pending(key);
 }
 
 /*
@@ -384,14 +460,14 @@ __noinline int sync_session(__u64 key, const struct nat_session *s)
 /* Moves the entry with that key to `nat_sessions`. */
 __noinline int confirm_entry(__u64 key)
 {
-	struct nat_session *s = bpf_map_lookup_elem(&nat_pending, &key), *fresh = fresh_session();
+	struct nat_session *s = pending_session(key), *fresh = fresh_session();
 
 	if (!s || !fresh)
 		return 0;
 	*fresh = *s;
 	fresh->flags &= ~NAT_PENDING;
 	insert_settled(key, fresh);
-	return bpf_map_delete_elem(&nat_pending, &key);
+	return delete_pending(key);
 }
 
 /*

@@ -71,7 +71,7 @@ struct secrets {
 
 /* How far a record may be from the first place of its key (core/places.h). */
 enum place_window {
-	PLACE_WINDOW = 63,
+	PLACE_WINDOW = 48,
 };
 
 /* Values of place.key that aren't the key of a record. */
@@ -83,7 +83,8 @@ enum place_key {
 /* What each place of a table begins with (core/places.h); `seen` is the first field of the record. */
 struct place {
 	__u64 key;
-	__u64 near; /* bit i: the place i further has a record whose first place is this one */
+	/* Bit i: the place i further has a record whose first place is this one. Above: a version. */
+	__u64 near;
 	__u32 seen; /* time of the last packet; unit of flow.seen */
 	__u32 pad;
 };

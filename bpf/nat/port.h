@@ -36,12 +36,12 @@ enum port_claim {
 };
 
 /* Whether a session has expired, so that its port is free. */
-static __always_inline int is_over(const struct nat_session *s, __u32 now)
+__noinline int is_over(const struct nat_session *s, __u32 now)
 {
-	__u32 number = s->service;
+	__u32 number = s ? s->service : 0;
 	struct service *service = bpf_map_lookup_elem(&services, &number);
 
-	return !service || !is_live(s, service->nat_idle, now) ||
+	return !s || !service || !is_live(s, service->nat_idle, now) ||
 	       !session_backend(active_view(service), s->backend);
 }
 

@@ -36,7 +36,7 @@ func (p *Plane) Flows(ctx context.Context, query dataplane.FlowQuery) (dataplane
 	}
 	err = p.tables.EachFlow(func(_ uint64, flow *table.BalancerFlow) { count(flow) })
 	if err == nil {
-		err = p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
+		p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
 			if !table.IsReply(s) {
 				flow := table.AsFlow(s)
 				count(&flow)

@@ -4,7 +4,6 @@ package xdp
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -73,16 +72,14 @@ func (w *sweeper) sweepSessions() error {
 		return err
 	}
 	over := map[uint64]table.BalancerNatSession{} // by key
-	err = w.p.tables.EachSession(func(key uint64, s *table.BalancerNatSession) {
+	w.p.tables.EachSession(func(key uint64, s *table.BalancerNatSession) {
 		if o := owners[uint32(s.Service)]; !o.keepsSession(s, now) {
 			over[key] = *s
 		} else if !table.IsReply(s) {
 			counts[o.s]++
 		}
 	})
-	if err == nil {
-		err = w.endSessions(over, now)
-	}
+	err = w.endSessions(over, now)
 	w.sessionsLeft = len(counts) > 0 || err != nil
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
@@ -100,12 +97,9 @@ func (w *sweeper) endSessions(over map[uint64]table.BalancerNatSession, now uint
 		return err
 	}
 	for key, last := range over {
-		s, ok, err := w.p.tables.LookupSession(key, &last)
-		if ok && s.Seen == last.Seen && !owners[uint32(s.Service)].keepsSession(&s, now) {
-			err = w.p.tables.DeleteSession(key, &last)
-		}
-		if err != nil {
-			return fmt.Errorf("nat sessions: %w", err)
+		sessions := w.p.tables.SessionTable(&last)
+		if s, ok := sessions.Lookup(key); ok && s.Seen == last.Seen && !owners[uint32(s.Service)].keepsSession(&s, now) {
+			sessions.Delete(key)
 		}
 	}
 	return nil

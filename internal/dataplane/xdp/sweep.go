@@ -227,13 +227,14 @@ func (w *sweeper) readFlows(services map[uint32]*swept) (orphans map[uint32][]ui
 	if err != nil || !translate(services) {
 		return orphans, err
 	}
-	return orphans, w.p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
+	w.p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
 		if sw := services[uint32(s.Service)]; sw != nil {
 			if sw.keepsSession(s, now) {
 				sw.used[s.Backend&0xffff] = true // the backend keeps its slot
 			}
 		}
 	})
+	return orphans, nil
 }
 
 // translate reports whether a swept service may have NAT sessions.

@@ -9,8 +9,6 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/cilium/ebpf"
-
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
@@ -108,34 +106,26 @@ func establish(behind func(wire.Load) (*wire.Front, error), load wire.Load, t *t
 
 // confirm makes all sessions and records established ones.
 func confirm(t *table.Tables, tcp bool) error {
-	return errors.Join(
-		move(t.Maps.NatPending, func(key uint64, s *table.BalancerNatSession) error {
-			s.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
-			s.State = uint8(table.BalancerNatStateNAT_ESTABLISHED)
-			if !tcp {
-				s.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
-			}
-			return t.PutSession(key, s)
-		}),
-		move(t.Maps.FlowsPending, func(key uint64, f *table.BalancerFlow) error {
-			f.Open = uint8(table.BalancerFlowOpenFLOW_OPEN)
-			return t.Maps.Flows.Put(key, f)
-		}))
-}
-
-// move moves the records of a table to where put puts them.
-func move[R any](from *ebpf.Map, put func(key uint64, record *R) error) error {
-	var keys []uint64
 	var errs []error
-	err := table.EachRecord(from, func(key uint64, r *R) {
-		moved := *r
-		keys, errs = append(keys, key), append(errs, put(key, &moved))
+	t.Pending.Each(func(key uint64, s *table.BalancerNatSession) {
+		s.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
+		s.State = uint8(table.BalancerNatStateNAT_ESTABLISHED)
+		if !tcp {
+			s.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
+		}
+		errs = append(errs, t.Sessions.Put(key, s))
+		t.Pending.Delete(key)
 	})
-	if err = errors.Join(append(errs, err)...); err != nil || len(keys) == 0 {
-		return err
+	var keys []uint64
+	errs = append(errs, table.EachRecord(t.Maps.FlowsPending, func(key uint64, f *table.BalancerFlow) {
+		f.Open = uint8(table.BalancerFlowOpenFLOW_OPEN)
+		keys, errs = append(keys, key), append(errs, t.Maps.Flows.Put(key, f))
+	}))
+	if len(keys) > 0 {
+		_, err := t.Maps.FlowsPending.BatchDelete(keys, nil)
+		errs = append(errs, err)
 	}
-	_, err = from.BatchDelete(keys, nil)
-	return err
+	return errors.Join(errs...)
 }
 
 // load loads a program and returns the function that makes fronts for it.

@@ -104,6 +104,7 @@ const (
 	probeVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	probeVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	probeVarNatPorts           = "nat_ports"
+	probeVarPendingPlaces      = "pending_places"
 	probeVarPlaceSecretHigh    = "place_secret_high"
 	probeVarPlaceSecretLow     = "place_secret_low"
 	probeVarRecordInterval     = "record_interval"
@@ -249,6 +250,7 @@ type probeVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	PendingPlaces      *ebpf.VariableSpec `ebpf:"pending_places"`
 	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
@@ -408,6 +410,7 @@ type probeVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	PendingPlaces      *ebpf.Variable `ebpf:"pending_places"`
 	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`

@@ -4,7 +4,6 @@ package packets_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -190,9 +189,7 @@ func sourcePort(t *testing.T, frame []byte) uint16 {
 func sessionsOf(t *testing.T, p *xdp.Unattached) map[uint64]table.BalancerNatSession {
 	t.Helper()
 	all := map[uint64]table.BalancerNatSession{}
-	if err := p.Tables.EachSession(func(key uint64, s *table.BalancerNatSession) { all[key] = *s }); err != nil {
-		t.Fatal(err)
-	}
+	p.Tables.EachSession(func(key uint64, s *table.BalancerNatSession) { all[key] = *s })
 	return all
 }
 
@@ -201,15 +198,11 @@ func changeSessions(t *testing.T, p *xdp.Unattached, change func(*table.Balancer
 	t.Helper()
 	for key, s := range sessionsOf(t, p) {
 		last, keep := s, change(&s)
-		var err error
 		if !keep || (s.Flags^last.Flags)&uint8(table.BalancerNatFlagNAT_PENDING) != 0 {
-			err = p.Tables.DeleteSession(key, &last)
+			p.Tables.SessionTable(&last).Delete(key)
 		}
-		if keep && err == nil {
-			err = p.Tables.PutSession(key, &s)
-		}
-		if err != nil {
-			t.Fatal(err)
+		if keep {
+			must(t, p.Tables.SessionTable(&s).Put(key, &s))
 		}
 	}
 }
@@ -232,7 +225,7 @@ func confirmSessions(t *testing.T, p *xdp.Unattached) {
 func confirmSessionsUntil(t *testing.T, p *xdp.Unattached, from time.Duration) {
 	t.Helper()
 	pending := map[uint64]table.BalancerNatSession{}
-	err := table.EachRecord(p.Tables.Maps.NatPending, func(key uint64, s *table.BalancerNatSession) { pending[key] = *s })
+	p.Tables.Pending.Each(func(key uint64, s *table.BalancerNatSession) { pending[key] = *s })
 	for key, s := range pending {
 		s.Flags &^= uint8(table.BalancerNatFlagNAT_PENDING)
 		s.Seen += uint32(from >> table.FlowTimeShift)
@@ -241,10 +234,8 @@ func confirmSessionsUntil(t *testing.T, p *xdp.Unattached, from time.Duration) {
 		} else {
 			s.State = uint8(table.BalancerNatStateNAT_TWO_WAY)
 		}
-		err = errors.Join(err, p.Tables.PutSession(key, &s), p.Tables.Maps.NatPending.Delete(key))
-	}
-	if err != nil {
-		t.Fatal(err)
+		must(t, p.Tables.Sessions.Put(key, &s))
+		p.Tables.Pending.Delete(key)
 	}
 }
 

@@ -28,21 +28,21 @@ func openSessions(t *testing.T, p *xdp.Unattached, c natCase, clients int) []uin
 	return ports
 }
 
-// emptyPlaces deletes all settled sessions and reports what is left at their places.
+// emptyPlaces deletes all sessions and reports what is left at their places.
 func emptyPlaces(t *testing.T, p *xdp.Unattached) {
 	t.Helper()
-	for _, key := range settledKeys(p) {
-		p.Tables.Sessions.Delete(key)
-	}
-	places := make([]table.BalancerSessionPlace, p.Tables.Maps.NatSessions.MaxEntries())
-	keys := make([]uint32, len(places))
-	var cursor ebpf.MapBatchCursor
-	if _, err := p.Tables.Maps.NatSessions.BatchLookup(&cursor, keys, places, nil); err != nil {
-		t.Fatal(err)
-	}
-	for i := range places {
-		if places[i].Key != 0 || places[i].Near != 0 {
-			t.Errorf("empty place %d has key %#x and mask %#x", keys[i], places[i].Key, places[i].Near)
+	endAllSessions(t, p)
+	for _, m := range []*ebpf.Map{p.Tables.Maps.NatSessions, p.Tables.Maps.NatPending} {
+		places := make([]table.BalancerSessionPlace, m.MaxEntries())
+		keys := make([]uint32, len(places))
+		var cursor ebpf.MapBatchCursor
+		if _, err := m.BatchLookup(&cursor, keys, places, nil); err != nil {
+			t.Fatal(err)
+		}
+		for i := range places {
+			if near := places[i].Near & (1<<table.BalancerPlaceWindowPLACE_WINDOW - 1); places[i].Key != 0 || near != 0 {
+				t.Errorf("%s: empty place %d has key %#x and mask %#x", m, keys[i], places[i].Key, near)
+			}
 		}
 	}
 }
@@ -119,9 +119,7 @@ func silenceSettled(t *testing.T, p *xdp.Unattached) {
 	t.Helper()
 	for key, s := range sessionsOf(t, p) {
 		s.Seen -= 1000
-		if err := p.Tables.PutSession(key, &s); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.Tables.SessionTable(&s).Put(key, &s))
 	}
 }
 

@@ -186,6 +186,7 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 		replyVarSkbLink: length, replyVarKeySeed: secrets.KeySeed, replyVarKeySecrets: secrets.KeySecrets,
 		replyVarPlaceSecretLow: secrets.PlaceSecrets[0], replyVarPlaceSecretHigh: secrets.PlaceSecrets[1],
 		replyVarSessionPlaces: table.KeyedPlaces(cfg.Tables[table.BalancerMapNatSessions]),
+		replyVarPendingPlaces: table.KeyedPlaces(cfg.Tables[table.BalancerMapNatPending]),
 	})
 	if err != nil {
 		return nil, err

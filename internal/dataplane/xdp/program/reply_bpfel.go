@@ -93,6 +93,7 @@ const (
 	replyVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	replyVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	replyVarNatPorts           = "nat_ports"
+	replyVarPendingPlaces      = "pending_places"
 	replyVarPlaceSecretHigh    = "place_secret_high"
 	replyVarPlaceSecretLow     = "place_secret_low"
 	replyVarRecordInterval     = "record_interval"
@@ -235,6 +236,7 @@ type replyVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	PendingPlaces      *ebpf.VariableSpec `ebpf:"pending_places"`
 	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
@@ -390,6 +392,7 @@ type replyVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	PendingPlaces      *ebpf.Variable `ebpf:"pending_places"`
 	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`

@@ -335,7 +335,7 @@ const (
 type BalancerPlaceWindow uint32
 
 const (
-	BalancerPlaceWindowPLACE_WINDOW BalancerPlaceWindow = 63
+	BalancerPlaceWindowPLACE_WINDOW BalancerPlaceWindow = 48
 )
 
 type BalancerPrefixKey struct {
@@ -628,6 +628,7 @@ const (
 	BalancerVarNatIpv4Addresses   = "nat_ipv4_addresses"
 	BalancerVarNatIpv6Addresses   = "nat_ipv6_addresses"
 	BalancerVarNatPorts           = "nat_ports"
+	BalancerVarPendingPlaces      = "pending_places"
 	BalancerVarPlaceSecretHigh    = "place_secret_high"
 	BalancerVarPlaceSecretLow     = "place_secret_low"
 	BalancerVarRecordInterval     = "record_interval"
@@ -772,6 +773,7 @@ type BalancerVariableSpecs struct {
 	NatIpv4Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.VariableSpec `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.VariableSpec `ebpf:"nat_ports"`
+	PendingPlaces      *ebpf.VariableSpec `ebpf:"pending_places"`
 	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
@@ -930,6 +932,7 @@ type BalancerVariables struct {
 	NatIpv4Addresses   *ebpf.Variable `ebpf:"nat_ipv4_addresses"`
 	NatIpv6Addresses   *ebpf.Variable `ebpf:"nat_ipv6_addresses"`
 	NatPorts           *ebpf.Variable `ebpf:"nat_ports"`
+	PendingPlaces      *ebpf.Variable `ebpf:"pending_places"`
 	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`

@@ -109,7 +109,7 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapPeers:          maxMembers,
 		BalancerMapFragments:      maxFragments,
 		BalancerMapNatSessions:    sessionPlaces(2 * c.Sessions), // one for each direction
-		BalancerMapNatPending:     c.Sessions,
+		BalancerMapNatPending:     sessionPlaces(c.Sessions),
 		BalancerMapServiceVips:    c.Services + 1,
 		BalancerMapLookups:        c.Services + 1,
 		BalancerMapMtuAnswers:     c.Services + 1,

@@ -107,44 +107,17 @@ func IsReply(s *BalancerNatSession) bool {
 }
 
 // EachSession calls yield with both entries of every NAT session, by their keys.
-func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) error {
+func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) {
 	t.Sessions.Each(yield)
-	return EachRecord(t.Maps.NatPending, yield)
+	t.Pending.Each(yield)
 }
 
-// isPending reports whether the entry is in the table of pending ones.
-func isPending(s *BalancerNatSession) bool {
-	return s.Flags&uint8(BalancerNatFlagNAT_PENDING) != 0
-}
-
-// LookupSession returns the present entry that was `last`; false if there is none.
-func (t *Tables) LookupSession(key uint64, last *BalancerNatSession) (s BalancerNatSession, ok bool, err error) {
-	if !isPending(last) {
-		s, ok = t.Sessions.Lookup(key)
-		return s, ok, nil
+// SessionTable is the table that has the entry.
+func (t *Tables) SessionTable(s *BalancerNatSession) *Sessions {
+	if s.Flags&uint8(BalancerNatFlagNAT_PENDING) != 0 {
+		return t.Pending
 	}
-	err = t.Maps.NatPending.Lookup(key, &s)
-	if errors.Is(err, ebpf.ErrKeyNotExist) {
-		return s, false, nil
-	}
-	return s, err == nil, err
-}
-
-// PutSession inserts an entry, or replaces that with the same key.
-func (t *Tables) PutSession(key uint64, s *BalancerNatSession) error {
-	if isPending(s) {
-		return t.Maps.NatPending.Put(key, s)
-	}
-	return t.Sessions.Put(key, s)
-}
-
-// DeleteSession deletes the entry that was `last`.
-func (t *Tables) DeleteSession(key uint64, last *BalancerNatSession) error {
-	if isPending(last) {
-		return Delete(t.Maps.NatPending, key)
-	}
-	t.Sessions.Delete(key)
-	return nil
+	return t.Sessions
 }
 
 // AsFlow shows a session as a record of its flow.

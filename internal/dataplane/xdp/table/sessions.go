@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sessions is the table of settled NAT sessions, whose entries are at places of an array
+// Sessions is a table of NAT sessions, whose entries are at places of an array
 // (bpf/core/places.h).
 type Sessions struct {
 	secrets [2]uint64 // place_secret_low and _high of bpf/core/config.h

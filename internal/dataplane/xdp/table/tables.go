@@ -41,8 +41,9 @@ type Tables struct {
 	Capacity Capacity
 	spec     *ebpf.CollectionSpec
 	lock     *os.File // of the pin directory; nil without one
-	// Sessions are the settled NAT sessions.
-	Sessions *Sessions
+	// Sessions are the settled NAT sessions, Pending those whose client hasn't proved
+	// its address.
+	Sessions, Pending *Sessions
 	// secrets are this node's random numbers (bpf/core/config.h).
 	secrets BalancerSecrets
 
@@ -116,7 +117,7 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlows]),
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlowsPending]),
 			resizeSessions(pins, spec.Maps[BalancerMapNatSessions]),
-			resize[BalancerNatSession](pins, spec.Maps[BalancerMapNatPending]),
+			resizeSessions(pins, spec.Maps[BalancerMapNatPending]),
 		)
 		if err != nil {
 			return nil, err
@@ -130,6 +131,9 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory(), t.setSecrets())
 	if err == nil {
 		t.Sessions, err = newSessions(t.Maps.NatSessions, t.secrets.PlaceSecrets)
+	}
+	if err == nil {
+		t.Pending, err = newSessions(t.Maps.NatPending, t.secrets.PlaceSecrets)
 	}
 	if err == nil {
 		err = t.openGrace(synchronize)
@@ -178,6 +182,7 @@ func (t *Tables) setSecrets() error {
 		t.spec.Variables[BalancerVarPlaceSecretLow].Set(secrets.PlaceSecrets[0]),
 		t.spec.Variables[BalancerVarPlaceSecretHigh].Set(secrets.PlaceSecrets[1]),
 		t.spec.Variables[BalancerVarSessionPlaces].Set(KeyedPlaces(t.Maps.NatSessions)),
+		t.spec.Variables[BalancerVarPendingPlaces].Set(KeyedPlaces(t.Maps.NatPending)),
 		t.spec.Variables[BalancerVarVipMask].Set(t.Maps.Vips.MaxEntries()-1),
 		t.spec.Variables[BalancerVarVipShift].Set(vipShift(t.Maps.Vips.MaxEntries())))
 }
@@ -241,8 +246,10 @@ func (t *Tables) Close() error {
 		t.endGrace()
 	}
 	var errs []error
-	if t.Sessions != nil {
-		errs = append(errs, t.Sessions.Close())
+	for _, s := range []*Sessions{t.Sessions, t.Pending} {
+		if s != nil {
+			errs = append(errs, s.Close())
+		}
 	}
 	for _, m := range t.ByName {
 		errs = append(errs, m.Close())
