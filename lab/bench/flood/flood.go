@@ -145,17 +145,19 @@ func (c *Config) measure(ctx context.Context, of subject) (_ *seen, err error) {
 	return s, nil
 }
 
-// ready waits until the services answer.
+// ready waits until the services answer some times in a row: a connection is to one of the
+// servers at random.
 func (t *testbed) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, errors.New("the services don't answer"))
 	defer cancel()
 	for _, port := range []uint16{flooded, other} {
-		for {
+		for answers := 0; answers < 16; answers++ {
 			conn, err := t.open(ctx, port)
 			if err == nil {
 				_ = conn.Close()
-				break
+				continue
 			}
+			answers = -1
 			select {
 			case <-ctx.Done():
 				return fmt.Errorf("%w: %w", context.Cause(ctx), err)
