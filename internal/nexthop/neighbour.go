@@ -3,6 +3,8 @@
 package nexthop
 
 import (
+	"iter"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -62,7 +64,7 @@ const (
 type watched struct {
 	neighbour
 	key   neighbourKey
-	users map[*entry]struct{}
+	users set[entry]
 	// probed is when resolution of the neighbour was last requested, and
 	// refused its answer if it refused.
 	probed  time.Time
@@ -114,12 +116,12 @@ func (t *table) depend(e *entry, keys []neighbourKey) {
 func (t *table) watch(key neighbourKey, e *entry) {
 	w, ok := t.neighbours[key]
 	if !ok {
-		w = &watched{key: key, users: map[*entry]struct{}{}}
+		w = &watched{key: key}
 		t.neighbours[key] = w
 		t.read(w)
 		t.probe(w)
 	}
-	w.users[e] = struct{}{}
+	w.users.add(e)
 }
 
 func (t *table) unwatch(key neighbourKey, e *entry) {
@@ -127,8 +129,7 @@ func (t *table) unwatch(key neighbourKey, e *entry) {
 	if !ok {
 		return
 	}
-	delete(w.users, e)
-	if len(w.users) > 0 {
+	if !w.users.remove(e) || !w.users.empty() {
 		return
 	}
 	delete(t.neighbours, key)
@@ -174,7 +175,44 @@ func (t *table) release(w *watched) {
 }
 
 func (t *table) staleUsers(w *watched) {
-	for e := range w.users {
+	for e := range w.users.all() {
 		t.stale[e] = struct{}{}
 	}
+}
+
+// set is a set of pointers. Most have one element, of many thousands of sets: only more take
+// a map.
+type set[T any] struct {
+	one  *T // nil if the set is empty, or has a map
+	more map[*T]struct{}
+}
+
+func (s *set[T]) add(e *T) {
+	switch {
+	case s.more != nil:
+		s.more[e] = struct{}{}
+	case s.one == nil || s.one == e:
+		s.one = e
+	default:
+		s.more, s.one = map[*T]struct{}{s.one: {}, e: {}}, nil
+	}
+}
+
+// remove reports whether the element was in the set.
+func (s *set[T]) remove(e *T) bool {
+	_, found := s.more[e]
+	delete(s.more, e)
+	if s.one == e {
+		s.one, found = nil, true
+	}
+	return found
+}
+
+func (s *set[T]) empty() bool { return s.one == nil && len(s.more) == 0 }
+
+func (s *set[T]) all() iter.Seq[*T] {
+	if s.one == nil {
+		return maps.Keys(s.more)
+	}
+	return func(yield func(*T) bool) { yield(s.one) }
 }

@@ -50,6 +50,8 @@ type Hop struct {
 	// MAC addresses from here. Source is the device's all the same, as it may be the
 	// only thing that distinguishes it from a removed one.
 	Handover bool
+	// Relay is set if this is the hop to the target's Relay.
+	Relay bool
 	// Source is the MAC address of this machine, Destination that of the next
 	// hop.
 	Source, Destination lb.MAC
@@ -63,8 +65,6 @@ type Hop struct {
 	// MTU is the size of the largest IP packet in bytes: the device's, or the
 	// route's if that is smaller.
 	MTU int
-	// Relay is set if this is the hop to the target's Relay.
-	Relay bool
 }
 
 // Port is a device that is a part of another.

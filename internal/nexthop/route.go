@@ -37,6 +37,12 @@ type route struct {
 	paths []path
 }
 
+// equal reports whether two routes are the same; unknown ones are not.
+func (r *route) equal(o *route) bool {
+	return r.err == nil && o.err == nil && r.kind == o.kind && r.prefix == o.prefix && r.table == o.table &&
+		r.source == o.source && r.mtu == o.mtu && r.encapsulated == o.encapsulated && slices.Equal(r.paths, o.paths)
+}
+
 // path is one next hop of a route.
 type path struct {
 	// index is the interface's.

@@ -38,7 +38,7 @@ type table struct {
 	view   view
 
 	entries    map[Target]*entry
-	owners     map[lb.VIP]map[*entry]struct{} // the entries that a service follows
+	owners     map[lb.VIP]*owner
 	neighbours map[neighbourKey]*watched
 	index      index
 	// stale are the entries to be decided again, suspects the neighbours that
@@ -50,16 +50,24 @@ type table struct {
 	unsynced, oldAddresses bool
 	// relinked means that there was an event of an interface on which XDP runs.
 	relinked bool
+	// latest is the route that was looked up last: targets of one network share it.
+	latest *route
+}
+
+// owner is a service with the entries that it follows, in the order of its targets.
+type owner struct {
+	vip     lb.VIP
+	entries []*entry
 }
 
 // entry is a followed target.
 type entry struct {
 	target Target
-	owners map[lb.VIP]struct{}
+	owners set[owner]
 	// rerouted means that the route has to be looked up again, failed that the
 	// kernel couldn't be queried for all that was needed.
 	rerouted, failed bool
-	route            route
+	route            *route // immutable
 	neighbours       []neighbourKey
 	result           Result
 }
@@ -69,7 +77,7 @@ func newTable(log *slog.Logger, k kernel, interfaces []string) *table {
 		kernel:       k,
 		log:          log,
 		entries:      map[Target]*entry{},
-		owners:       map[lb.VIP]map[*entry]struct{}{},
+		owners:       map[lb.VIP]*owner{},
 		neighbours:   map[neighbourKey]*watched{},
 		index:        index{byDevice: map[int]map[*entry]struct{}{}},
 		stale:        map[*entry]struct{}{},
@@ -89,16 +97,27 @@ func (t *table) neighbour(key neighbourKey) (neighbour, error) {
 
 // follow makes targets those of vip and returns how each is reached.
 func (t *table) follow(vip lb.VIP, targets []Target) []Result {
-	before := t.owners[vip]
-	now := make(map[*entry]struct{}, len(targets))
-	t.owners[vip] = now
+	o := t.owners[vip]
+	if o == nil {
+		o = &owner{vip: vip}
+		t.owners[vip] = o
+	}
+	before := o.entries
+	o.entries = make([]*entry, 0, len(targets))
 	results := make([]Result, len(targets))
 	for i, target := range targets {
-		results[i] = t.reach(vip, target)
+		results[i] = t.reach(o, target)
 	}
-	for e := range before {
+	if slices.Equal(before, o.entries) {
+		return results
+	}
+	now := make(map[*entry]struct{}, len(o.entries))
+	for _, e := range o.entries {
+		now[e] = struct{}{}
+	}
+	for _, e := range before {
 		if _, still := now[e]; !still {
-			t.leave(vip, e)
+			t.leave(o, e)
 		}
 	}
 	return results
@@ -106,30 +125,34 @@ func (t *table) follow(vip lb.VIP, targets []Target) []Result {
 
 // reach makes a target one of the service's. One with a relay stands for two: if the
 // relay is directly connected, the other is not looked up.
-func (t *table) reach(vip lb.VIP, target Target) Result {
+func (t *table) reach(o *owner, target Target) Result {
 	if !target.Relay.IsValid() {
-		return t.own(vip, target)
+		return t.own(o, target)
 	}
-	relay := t.own(vip, Target{Address: target.Relay, OnLink: true, MAC: target.MAC})
+	relay := t.own(o, Target{Address: target.Relay, OnLink: true, MAC: target.MAC})
 	if errors.Is(relay.Err, errIndirect) {
 		target.Relay = netip.Addr{}
-		return t.own(vip, target)
+		return t.own(o, target)
 	}
 	relay.Hop.Relay = relay.Err == nil
 	return relay
 }
 
 // own makes the service follow what has no relay.
-func (t *table) own(vip lb.VIP, target Target) Result {
+func (t *table) own(o *owner, target Target) Result {
 	e := t.entry(target)
-	e.owners[vip] = struct{}{}
-	t.owners[vip][e] = struct{}{}
+	e.owners.add(o)
+	o.entries = append(o.entries, e)
 	return e.result
 }
 
 func (t *table) forget(vip lb.VIP) {
-	for e := range t.owners[vip] {
-		t.leave(vip, e)
+	o := t.owners[vip]
+	if o == nil {
+		return
+	}
+	for _, e := range o.entries {
+		t.leave(o, e)
 	}
 	delete(t.owners, vip)
 }
@@ -139,17 +162,17 @@ func (t *table) entry(target Target) *entry {
 	if e, ok := t.entries[target]; ok {
 		return e
 	}
-	e := &entry{target: target, owners: map[lb.VIP]struct{}{}, rerouted: true}
+	e := &entry{target: target, rerouted: true}
 	t.entries[target] = e
 	t.index.add(e)
 	t.decide(e)
 	return e
 }
 
-// leave drops an entry when its last owner leaves it.
-func (t *table) leave(vip lb.VIP, e *entry) {
-	delete(e.owners, vip)
-	if len(e.owners) > 0 {
+// leave drops an entry when its last owner leaves it. An owner with several equal targets
+// leaves it once.
+func (t *table) leave(o *owner, e *entry) {
+	if !e.owners.remove(o) || !e.owners.empty() {
 		return
 	}
 	delete(t.entries, e.target)
@@ -165,11 +188,11 @@ func (t *table) leave(vip lb.VIP, e *entry) {
 func (t *table) decide(e *entry) bool {
 	if e.rerouted {
 		t.index.unroute(e)
-		e.route = t.kernel.route(e.target.Address)
+		e.route = t.route(e.target.Address)
 		t.index.route(e)
 		e.rerouted = false
 	}
-	t.depend(e, t.view.neighbours(e.target, &e.route))
+	t.depend(e, t.view.neighbours(e.target, e.route))
 	before := e.result
 	err := e.route.err
 	if err == nil && !e.target.OnLink {
@@ -178,9 +201,18 @@ func (t *table) decide(e *entry) bool {
 	e.failed = err != nil
 	e.result = Result{Err: err}
 	if err == nil {
-		e.result.Hop, e.result.Err = t.view.decide(e.target, &e.route)
+		e.result.Hop, e.result.Err = t.view.decide(e.target, e.route)
 	}
 	return !e.result.equal(before)
+}
+
+// route looks up the route to an address.
+func (t *table) route(address netip.Addr) *route {
+	found := t.kernel.route(address)
+	if t.latest == nil || !found.equal(t.latest) {
+		t.latest = &found
+	}
+	return t.latest
 }
 
 func (t *table) readAddresses() error {
@@ -221,7 +253,9 @@ func (t *table) settle() ([]lb.VIP, error) {
 	concerned := map[lb.VIP]struct{}{}
 	for e := range t.stale {
 		if t.decide(e) {
-			maps.Copy(concerned, e.owners)
+			for o := range e.owners.all() {
+				concerned[o.vip] = struct{}{}
+			}
 		}
 	}
 	clear(t.stale)
@@ -342,6 +376,9 @@ func (x *index) route(e *entry) {
 
 // unroute is the reverse of route.
 func (x *index) unroute(e *entry) {
+	if e.route == nil {
+		return
+	}
 	for _, p := range e.route.paths {
 		delete(x.byDevice[p.index], e)
 		if len(x.byDevice[p.index]) == 0 {
