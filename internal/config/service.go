@@ -62,6 +62,7 @@ func (c serviceIndex) readService(v value, s *lb.Service) {
 	v.reportFieldErrors(s.Check())
 	v.reportFieldErrors(v.limits.Check(s))
 	c.add(v, s)
+	s.Backends = lb.SortBackends(s.Backends) // as the store has them, which then shares them
 }
 
 // add reports a duplicate name or VIP.

@@ -36,7 +36,7 @@ func (m *Monitor) enrolAll(changed []lb.Service, removed func() []lb.VIP) {
 		r.add(&changed[i])
 	}
 	for _, vip := range removed() {
-		if r.next[vip] == nil {
+		if _, changed := r.next[vip]; !changed {
 			r.next[vip] = backends{}
 		}
 	}
@@ -49,8 +49,16 @@ func (m *Monitor) enrolAll(changed []lb.Service, removed func() []lb.VIP) {
 	}
 }
 
-// backends says of each backend of a service whether it is checked.
-type backends map[lb.BackendID]bool
+// backends are those of a service, sorted, and whether they are checked.
+type backends struct {
+	sorted  []lb.Backend
+	checked bool
+}
+
+func (b backends) has(id lb.BackendID) bool {
+	_, found := lb.FindBackend(b.sorted, id)
+	return found
+}
 
 // targetChange is one change in the making.
 type targetChange struct {
@@ -65,18 +73,13 @@ type targetChange struct {
 }
 
 func (r *targetChange) add(svc *lb.Service) {
-	present := make(backends, len(svc.Backends))
-	r.next[svc.VIP] = present
+	r.next[svc.VIP] = backends{sorted: lb.SortBackends(svc.Backends), checked: svc.Health != nil}
 	if svc.Health == nil {
-		for _, b := range svc.Backends {
-			present[b.ID()] = false
-		}
 		return
 	}
 	own := *svc // the caller's may change
 	wire := own.Health.WireKey()
 	for _, b := range own.Backends {
-		present[b.ID()] = true
 		r.enrol(subject{own.VIP, b.ID()}, &own, b, newTargetKey(&own, b, wire))
 	}
 }
@@ -90,8 +93,7 @@ func (r *targetChange) enrol(s subject, svc *lb.Service, backend lb.Backend, key
 		b.target.service, b.target.backend = svc, backend
 		return
 	}
-	_, present := r.present[s.vip][s.backend]
-	joins := !present && r.present != nil // a running agent's service didn't have it before
+	joins := r.present != nil && !r.present[s.vip].has(s.backend) // a running agent's service didn't have it before
 	healthy := svc.Health.Initially == lb.InitiallyHealthy || svc.Health.Initially == lb.InitiallyAuto && !joins
 	if b != nil { // its check has changed
 		healthy = b.Healthy
@@ -137,12 +139,15 @@ func (r *targetChange) settle() {
 		r.present = make(map[lb.VIP]backends, len(r.next))
 	}
 	for vip, next := range r.next {
-		for id := range r.present[vip] {
-			if b := r.members[subject{vip, id}]; b != nil && !next[id] {
-				r.remove(b)
+		if before := r.present[vip]; before.checked {
+			for i := range before.sorted {
+				id := before.sorted[i].ID()
+				if b := r.members[subject{vip, id}]; b != nil && (!next.checked || !next.has(id)) {
+					r.remove(b)
+				}
 			}
 		}
-		if len(next) == 0 {
+		if len(next.sorted) == 0 {
 			delete(r.present, vip)
 		} else {
 			r.present[vip] = next

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // MaxWeight is the largest weight of a backend (as in OpenStack Octavia).
@@ -87,6 +88,20 @@ func (b Backend) Own() bool { return !b.Node.IsValid() && !b.Outside }
 
 // ID returns the backend's name within its service.
 func (b Backend) ID() BackendID { return netip.AddrPortFrom(b.Address, b.Port) }
+
+// SortBackends returns backends in the order of their IDs: the same slice if they are in order.
+func SortBackends(backends []Backend) []Backend {
+	byID := func(a, b Backend) int { return a.ID().Compare(b.ID()) }
+	if slices.IsSortedFunc(backends, byID) {
+		return backends
+	}
+	return slices.SortedFunc(slices.Values(backends), byID)
+}
+
+// FindBackend returns the index of the backend with an ID among sorted ones.
+func FindBackend(sorted []Backend, id BackendID) (at int, found bool) {
+	return slices.BinarySearchFunc(sorted, id, func(b Backend, id BackendID) int { return b.ID().Compare(id) })
+}
 
 // checkBackends checks backends and finds duplicates.
 func (s *Service) checkBackends(f *findings) {

@@ -42,7 +42,7 @@ func New() *Store {
 // the same VIP or the same name. The order of services, and of a service's
 // backends, has no meaning. Verdicts are applied in the same step, as by Judge, so
 // that a new backend that counts as unhealthy until its first probe never gets flows
-// before.
+// before. Backends must not be changed afterwards: they aren't copied if they are sorted.
 func (s *Store) Set(services []lb.Service, verdicts ...health.Verdict) (Snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -113,9 +113,7 @@ func entriesOf(services []lb.Service) []Entry {
 	entries := make([]Entry, len(services))
 	for i := range services {
 		svc := services[i]
-		svc.Backends = slices.SortedFunc(slices.Values(svc.Backends), func(a, b lb.Backend) int {
-			return a.ID().Compare(b.ID())
-		})
+		svc.Backends = lb.SortBackends(svc.Backends)
 		entries[i].Configured = &svc
 	}
 	slices.SortStableFunc(entries, func(a, b Entry) int { return a.Configured.VIP.Compare(b.Configured.VIP) })
