@@ -51,7 +51,7 @@ func (p *Plane) recheck() {
 	}
 	for vip, s := range p.services {
 		for i := range s.now.slots {
-			if one := &s.now.slots[i]; one.taken() && !one.adopted() && p.addresses.changed[farEnd(one.backend)] {
+			if one := &s.now.slots[i]; one.taken() && !one.adopted() && p.addresses.changed[farEnd(*one.backend)] {
 				p.stale.Add(vip)
 				break
 			}

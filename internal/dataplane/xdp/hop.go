@@ -89,7 +89,6 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 			Mac:     b.MAC,
 			Segment: svc.SegmentOf(b).ID,
 		},
-		backend: b,
 	}
 	e.Flags = uint8(when(hop.Index != 0 && !b.Down, table.BalancerBackendFlagBACKEND_USABLE) |
 		when(b.Weight > 0, table.BalancerBackendFlagBACKEND_NEW_FLOWS) |

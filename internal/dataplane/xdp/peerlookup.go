@@ -74,7 +74,7 @@ func lookupOrder(slots []slot) table.BalancerPeerLookup {
 		order = orderAmong(slots, func(*slot) bool { return true })
 	}
 	for i := range slots {
-		if slots[i].backend.Node.IsValid() && errors.Is(slots[i].hopErr, nexthop.ErrPending) {
+		if !slots[i].adopted() && slots[i].backend.Node.IsValid() && errors.Is(slots[i].hopErr, nexthop.ErrPending) {
 			order.Pending = 1
 		}
 	}
@@ -137,12 +137,12 @@ func nodesWith(slots []slot, such func(*slot) bool) map[relayHop]bool {
 // the kernel keeps the entry of a silent neighbour for up to a minute; meanwhile packets
 // whose record is on another balancer would be sent there, and peer lookups to their
 // node (bpf/translate/lookup.h).
-func disableDeadNodes(slots []slot, present map[lb.BackendID]bool) {
-	down := nodesWith(slots, func(s *slot) bool { return s.backend.Down && s.wasUsable })
-	up := nodesWith(slots, func(s *slot) bool { return s.usable() && present[s.id()] })
+func disableDeadNodes(slots []slot, present func(lb.BackendID) bool) {
+	down := nodesWith(slots, func(s *slot) bool { return !s.adopted() && s.backend.Down && s.wasUsable })
+	up := nodesWith(slots, func(s *slot) bool { return s.usable() && present(s.id()) })
 	for i := range slots {
 		one := &slots[i]
-		if one.taken() && one.has(table.BalancerBackendFlagBACKEND_RELAY) && !present[one.id()] && down[one.relayHop()] && !up[one.relayHop()] {
+		if one.taken() && one.has(table.BalancerBackendFlagBACKEND_RELAY) && !present(one.id()) && down[one.relayHop()] && !up[one.relayHop()] {
 			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
 		}
 	}

@@ -25,7 +25,7 @@ func TestRoundOf(t *testing.T) {
 		return s
 	}
 	lost := func(err error) slot {
-		return slot{backend: lb.Backend{Node: netip.MustParseAddr("10.0.2.12")}, hopErr: err}
+		return slot{backend: &lb.Backend{Node: netip.MustParseAddr("10.0.2.12")}, hopErr: err}
 	}
 	before := at(7, relay)
 	before.Destination = [6]byte{2}

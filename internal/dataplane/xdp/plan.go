@@ -21,12 +21,10 @@ type plan struct {
 	features   program.Features
 	// backends are in the order of their names, which all nodes share; those that
 	// have left the service but may still have flows come behind them. Slots are what
-	// they will have in the tables.
+	// they will have in the tables, and refer to them.
 	backends []lb.Backend
 	hops     []nexthop.Result
 	slots    []slot
-	// present are the service's backends.
-	present map[lb.BackendID]bool
 	// balancers are how the service's other balancers are reached, if that matters.
 	balancers []nexthop.Result
 	// kept marks the hops that an earlier agent used.
@@ -46,13 +44,10 @@ type plan struct {
 // plan finds the next hops of a service's backends, and builds its ring without
 // keeping other services waiting.
 func (p *Plane) plan(svc *lb.Service) (plan, error) {
-	pl := plan{svc: svc, properties: *propertiesOf(svc), backends: slices.Clone(svc.Backends)}
+	pl := plan{svc: svc, properties: *propertiesOf(svc), backends: slices.Clip(lb.SortBackends(svc.Backends))}
 	pl.features = pl.properties.needs()
-	slices.SortFunc(pl.backends, func(a, b lb.Backend) int { return a.ID().Compare(b.ID()) })
 	pl.ring = make([]maglev.Backend, len(pl.backends))
-	pl.present = make(map[lb.BackendID]bool, len(pl.backends))
 	for i, b := range pl.backends {
-		pl.present[b.ID()] = true
 		pl.ring[i] = maglev.Backend{ID: b.ID(), Weight: b.Weight, Share: b.Share}
 	}
 	pl.size = maglev.Size(pl.ring)
@@ -79,11 +74,11 @@ func (p *Plane) plan(svc *lb.Service) (plan, error) {
 // build makes the slots, and the ring unless that is the one of the version before.
 func (pl *plan) build(seed uint64, before *version) (err error) {
 	pl.slots = make([]slot, len(pl.backends))
-	for i, b := range pl.backends {
-		pl.slots[i] = entry(pl.svc, b, pl.hops[i].Hop)
+	for i := range pl.backends {
+		pl.slots[i] = entry(pl.svc, pl.backends[i], pl.hops[i].Hop)
 		pl.slots[i].hopErr = pl.hops[i].Err
-		if pl.kept[i] {
-			pl.slots[i].backend = lb.Backend{} // still unknown
+		if !pl.kept[i] { // or else it is still unknown
+			pl.slots[i].backend = &pl.backends[i]
 		}
 	}
 	for i := range pl.ring {
@@ -95,6 +90,12 @@ func (pl *plan) build(seed uint64, before *version) (err error) {
 		pl.indexes, err = maglev.Build(seed, pl.size, pl.ring)
 	}
 	return err
+}
+
+// present reports whether a backend is one of the service's.
+func (pl *plan) present(id lb.BackendID) bool {
+	_, found := lb.FindBackend(pl.backends[:len(pl.ring)], id)
+	return found
 }
 
 // vipError says that backends are addresses of VIPs: balancers would send their packets to each
@@ -137,8 +138,8 @@ func (p *Plane) leftBehind(pl *plan) []lb.Backend {
 	}
 	var left []lb.Backend
 	for i := range s.now.slots {
-		if one := &s.now.slots[i]; one.taken() && !one.adopted() && !pl.present[one.id()] {
-			b := one.backend
+		if one := &s.now.slots[i]; one.taken() && !one.adopted() && !pl.present(one.id()) {
+			b := *one.backend
 			b.Weight = 0
 			left = append(left, b)
 		}
@@ -150,7 +151,7 @@ func (p *Plane) leftBehind(pl *plan) []lb.Backend {
 // own, as pods are, and the route there is gone: the default route would take its place, and
 // clients would get no answers.
 func (pl *plan) loseRoutes(before *version) {
-	if before == nil {
+	if before == nil || len(pl.backends) == len(pl.ring) {
 		return
 	}
 	numbers := slotNumbers(before.slots)
@@ -174,8 +175,11 @@ func (p *Plane) keepAdopted(pl *plan) *version {
 		return nil
 	}
 	for i, b := range pl.backends {
+		if !errors.Is(pl.hops[i].Err, nexthop.ErrPending) {
+			continue
+		}
 		n, known := s.now.number(b.ID())
-		if !known || !errors.Is(pl.hops[i].Err, nexthop.ErrPending) {
+		if !known {
 			continue
 		}
 		if old := &s.now.slots[n]; old.adopted() && old.usable() {

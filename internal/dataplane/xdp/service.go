@@ -22,9 +22,10 @@ type service struct {
 	flipped table.Ticket // when it came into use; the other view may be written when it is over
 	// deleting is set once the VIP is no longer in the table.
 	deleting bool
-	// backends are the service's as last updated; nil if only an earlier agent
-	// knew. idle is how long its flows may be silent, with idleSlack.
-	backends map[lb.BackendID]bool
+	// backends are the service's as last updated, sorted; known is false if only an
+	// earlier agent knew them. idle is how long its flows may be silent, with idleSlack.
+	backends []lb.Backend
+	known    bool
 	idle     time.Duration
 	// left counts the slots of backends that have left the service.
 	left int

@@ -18,9 +18,8 @@ import (
 type slot struct {
 	table.Backend
 	detail table.BalancerBackendDetail
-	// backend is what the service said of it last; without an address if only an
-	// earlier agent knew.
-	backend lb.Backend
+	// backend is what the service said of it last; nil if only an earlier agent knew.
+	backend *lb.Backend
 	// hopErr is why the backend has no next hop; nil if it has.
 	hopErr error
 	// wasUsable is set once the backend has been usable.
@@ -33,7 +32,7 @@ type slot struct {
 func (s *slot) taken() bool { return s.detail.Port != 0 }
 
 // adopted reports whether only an earlier agent knew what the backend is.
-func (s *slot) adopted() bool { return !s.backend.Address.IsValid() }
+func (s *slot) adopted() bool { return s.backend == nil }
 
 func (s *slot) usable() bool { return s.has(table.BalancerBackendFlagBACKEND_USABLE) }
 

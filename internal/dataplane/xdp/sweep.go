@@ -11,6 +11,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // sweepInterval is how often services are checked for flow records that are due to
@@ -206,7 +207,8 @@ func (s *service) countLeft() {
 
 // wanted reports whether the backend of a slot is one of the service's.
 func (s *service) wanted(one *slot) bool {
-	return s.backends == nil || s.backends[one.id()]
+	_, found := lb.FindBackend(s.backends, one.id())
+	return found || !s.known
 }
 
 // readFlows sorts the flow records by their services and returns the others by

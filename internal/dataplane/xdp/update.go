@@ -88,14 +88,16 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	p.awaitLearned(vip, s, p.clock())
 	members, err := p.members.replace(s.members, membersOf(pl))
 	s.members = members
-	return next.programmed(pl), errors.Join(p.addresses.show(vip, s.addressFlags()), err)
+	programmed := next.programmed(pl)
+	next.numbers = nil
+	return programmed, errors.Join(p.addresses.show(vip, s.addressFlags()), err)
 }
 
 // record notes what packets don't see of the service.
 func (s *service) record(pl plan) {
 	s.features = pl.features
 	s.idle = pl.svc.Idle() + idleSlack
-	s.backends = pl.present
+	s.backends, s.known = pl.backends[:len(pl.ring)], true
 	s.countLeft()
 }
 
@@ -155,6 +157,7 @@ func (v *version) unstage(t *table.Tables, s *service) {
 // whose slot has been freed since is left out.
 func (v *version) stageSlots(t *table.Tables, pl plan) error {
 	v.numbers = slotNumbers(v.slots)
+	v.slots = slices.Grow(v.slots, max(0, len(pl.backends)-len(v.slots)))
 	counters, free := t.CounterReader(), uint16(0)
 	for i, b := range pl.backends {
 		n, known := v.numbers[b.ID()]
@@ -171,7 +174,7 @@ func (v *version) stageSlots(t *table.Tables, pl plan) error {
 		v.slots[n] = pl.slots[i].after(&v.slots[n])
 	}
 	for i := range v.slots {
-		if !pl.present[v.slots[i].id()] { // it may not be in the plan, if only an earlier agent knew it
+		if !pl.present(v.slots[i].id()) { // it may not be in the plan, if only an earlier agent knew it
 			v.slots[i].Flags &^= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
 		}
 	}
@@ -210,7 +213,7 @@ func (v *version) endDatagrams(pl plan) {
 		named[tracking.Slot(e)] = true
 	}
 	for i := range v.slots {
-		if one := &v.slots[i]; one.taken() && !pl.present[one.id()] && !named[uint16(i)] {
+		if one := &v.slots[i]; one.taken() && !pl.present(one.id()) && !named[uint16(i)] {
 			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
 		}
 	}

@@ -76,17 +76,14 @@ func (v *version) programmed(pl plan) dataplane.Programmed {
 			shares[n]++
 		}
 	}
-	states := make(map[lb.BackendID]dataplane.BackendState, len(pl.ring))
-	for i, b := range pl.backends[:len(pl.ring)] {
-		n, _ := v.number(b.ID())
-		states[b.ID()] = backendState(pl.svc, b, pl.hops[i], shares[n])
-	}
 	out := dataplane.Programmed{Backends: make([]dataplane.BackendState, len(pl.svc.Backends))}
 	if !v.has(table.BalancerViewFlagVIEW_EMPTY) {
 		out.RingSize = len(v.ring.Entries)
 	}
 	for i, b := range pl.svc.Backends {
-		out.Backends[i] = states[b.ID()]
+		at, _ := lb.FindBackend(pl.backends[:len(pl.ring)], b.ID())
+		n, _ := v.number(b.ID())
+		out.Backends[i] = backendState(pl.svc, b, pl.hops[at], shares[n])
 	}
 	return out
 }
