@@ -3,7 +3,6 @@
 package config
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -35,8 +34,8 @@ type Source[C configuration[C]] struct {
 	loading sync.Mutex
 	// apply is guarded by loading; nil until Run.
 	apply func(C) error
-	// accepted is the content of the running configuration; guarded by loading.
-	accepted []byte
+	// accepted is the digest of the running configuration; guarded by loading.
+	accepted [sha256.Size]byte
 
 	mu     sync.Mutex
 	config C
@@ -135,7 +134,7 @@ func (s *Source[C]) load(requested bool) error {
 		return fmt.Errorf("config %s: not applied for the first time yet", s.path)
 	}
 	data, err := readFile(s.path)
-	if err == nil && !requested && bytes.Equal(data, s.accepted) {
+	if err == nil && !requested && sha256.Sum256(data) == s.accepted {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.state.Error, s.state.Refused = "", time.Time{}
@@ -170,11 +169,11 @@ func (s *Source[C]) applyNew(data []byte) error {
 
 // accept records the running configuration.
 func (s *Source[C]) accept(config C, data []byte) {
-	s.accepted = data
+	s.accepted = sha256.Sum256(data)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.config = config
-	s.state = State{Path: s.path, Loaded: time.Now(), Digest: fmt.Sprintf("%x", sha256.Sum256(data))}
+	s.state = State{Path: s.path, Loaded: time.Now(), Digest: fmt.Sprintf("%x", s.accepted)}
 }
 
 // reject records why the file can't be used, and logs each of its errors, unless they

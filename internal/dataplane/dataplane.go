@@ -9,6 +9,7 @@ package dataplane
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -141,9 +142,24 @@ type Stats struct {
 type ServiceStats struct {
 	// Traffic is the service's total; it includes backends that have left.
 	Traffic
-	// Backends holds the present backends' shares.
-	Backends map[lb.BackendID]Traffic
+	// Backends holds the present backends' shares, sorted by ID.
+	Backends []BackendTraffic
 	Tracking Tracking
+}
+
+// BackendTraffic is the traffic of one backend.
+type BackendTraffic struct {
+	ID lb.BackendID
+	Traffic
+}
+
+// Backend returns the share of a present backend.
+func (s ServiceStats) Backend(id lb.BackendID) (t Traffic, present bool) {
+	at, present := slices.BinarySearchFunc(s.Backends, id, func(b BackendTraffic, id lb.BackendID) int { return b.ID.Compare(id) })
+	if present {
+		t = s.Backends[at].Traffic
+	}
+	return t, present
 }
 
 // Tracking counts a service's recorded flows (docs/design/tracking.md).

@@ -75,12 +75,12 @@ type Backend struct {
 	// existing ones. Only the store sets it; for servers without new TCP flows only if they
 	// don't respond at all.
 	Down bool `json:"down,omitempty"`
-	// Share is the part of its weight that a backend in slow start gets, in sixteenths: 1 to
-	// 15, or 0 for the whole. Only the store sets it.
-	Share int `json:"share,omitempty"`
 	// Drained says that an operator drained the server; its Weight is 0 then. Only the store
 	// sets it.
 	Drained bool `json:"drained,omitempty"`
+	// Share is the part of its weight that a backend in slow start gets, in sixteenths: 1 to
+	// 15, or 0 for the whole. Only the store sets it.
+	Share int `json:"share,omitempty"`
 }
 
 // Own reports whether the backend, in mode DSR, runs on this node.

@@ -44,11 +44,12 @@ func (s interval) service(vip lb.VIP) Rate {
 }
 
 func (s interval) backend(vip lb.VIP, id lb.BackendID) Rate {
-	from, known := s.from.Services[vip].Backends[id]
+	from, known := s.from.Services[vip].Backend(id)
 	if !known {
 		return Rate{}
 	}
-	return s.rate(from, s.to.Services[vip].Backends[id])
+	to, _ := s.to.Services[vip].Backend(id)
+	return s.rate(from, to)
 }
 
 func (s interval) rate(from, to dataplane.Traffic) Rate {

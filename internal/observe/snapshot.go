@@ -177,13 +177,14 @@ func (s *Snapshot) backendsOf(entry store.Entry) []Backend {
 }
 
 func (s *Snapshot) backend(svc *lb.Service, b lb.Backend, state dataplane.BackendState, ringSize int) Backend {
+	traffic, _ := s.stats.Services[svc.VIP].Backend(b.ID())
 	shown := Backend{
 		Service: svc.Name, VIP: svc.VIP,
 		Address: b.Address, Port: b.Port, Weight: b.Weight, Drained: b.Drained,
 		Health: Health{State: HealthUnchecked},
 		InUse:  state.InUse, Reason: state.Reason, NextHop: state.NextHop,
 		RingEntries: state.RingEntries,
-		Traffic:     s.stats.Services[svc.VIP].Backends[b.ID()],
+		Traffic:     traffic,
 		Rate:        s.rates.backend(svc.VIP, b.ID()),
 	}
 	if ringSize > 0 {

@@ -182,10 +182,11 @@ func (s *suite) wantTraffic(svc *lb.Service, sent map[lb.BackendID]uint64) {
 	}
 	var sum dataplane.Traffic
 	for _, b := range svc.Backends {
-		if got := got.Backends[b.ID()]; got.Packets != sent[b.ID()] {
-			s.Errorf("backend %s: %d packets are counted, want %d", b.ID(), got.Packets, sent[b.ID()])
+		traffic, _ := got.Backend(b.ID())
+		if traffic.Packets != sent[b.ID()] {
+			s.Errorf("backend %s: %d packets are counted, want %d", b.ID(), traffic.Packets, sent[b.ID()])
 		}
-		sum = sum.Add(got.Backends[b.ID()])
+		sum = sum.Add(traffic)
 	}
 	if sum.Bytes > got.Bytes {
 		s.Errorf("the backends' %d bytes are more than the service's %d", sum.Bytes, got.Bytes)

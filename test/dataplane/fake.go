@@ -365,7 +365,11 @@ func (d *Fake) Stats(ctx context.Context) (dataplane.Stats, error) {
 	defer d.mu.Unlock()
 	stats := dataplane.Stats{Exits: maps.Clone(d.exits), Services: map[lb.VIP]dataplane.ServiceStats{}}
 	for vip, s := range d.services {
-		stats.Services[vip] = dataplane.ServiceStats{Traffic: s.total, Backends: maps.Clone(s.backends)}
+		service := dataplane.ServiceStats{Traffic: s.total}
+		for _, id := range slices.SortedFunc(maps.Keys(s.backends), lb.BackendID.Compare) {
+			service.Backends = append(service.Backends, dataplane.BackendTraffic{ID: id, Traffic: s.backends[id]})
+		}
+		stats.Services[vip] = service
 	}
 	return stats, nil
 }

@@ -49,7 +49,7 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 // stats sums up a service: its present backends and those that have left. A
 // backend that left but may still have flows is not among the present ones.
 func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
-	st := dataplane.ServiceStats{Traffic: s.gone, Backends: make(map[lb.BackendID]dataplane.Traffic, len(s.backends))}
+	st := dataplane.ServiceStats{Traffic: s.gone, Backends: make([]dataplane.BackendTraffic, 0, len(s.backends))}
 	for _, l := range s.leaving {
 		st.Traffic = st.Add(l.since(traffic))
 	}
@@ -60,9 +60,10 @@ func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 		}
 		st.Traffic = st.Add(one.since(traffic))
 		if s.wanted(one) {
-			st.Backends[one.id()] = one.since(traffic)
+			st.Backends = append(st.Backends, dataplane.BackendTraffic{ID: one.id(), Traffic: one.since(traffic)})
 		}
 	}
+	slices.SortFunc(st.Backends, func(a, b dataplane.BackendTraffic) int { return a.ID.Compare(b.ID) })
 	return st
 }
 

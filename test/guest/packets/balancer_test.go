@@ -78,7 +78,11 @@ func (b balancer) forwarded(t *testing.T, vip lb.VIP) map[lb.BackendID]dataplane
 	if err != nil {
 		t.Fatal(err)
 	}
-	return stats.Services[vip].Backends
+	forwarded := map[lb.BackendID]dataplane.Traffic{}
+	for _, backend := range stats.Services[vip].Backends {
+		forwarded[backend.ID] = backend.Traffic
+	}
+	return forwarded
 }
 
 // checkExits fails the test if a packet of a VIP was dropped, or if an answer

@@ -242,7 +242,8 @@ func TestForward(t *testing.T) {
 				wantTraffic.NewFlows = 1
 			}
 			checkTrace(t, trace(t, p, in), c, out)
-			if got := stats(t, p).Services[svc.VIP]; got.Traffic != wantTraffic || got.Backends[svc.Backends[0].ID()] != wantTraffic {
+			got := stats(t, p).Services[svc.VIP]
+			if backend, _ := got.Backend(svc.Backends[0].ID()); got.Traffic != wantTraffic || backend != wantTraffic {
 				t.Errorf("traffic %+v, want %+v", got, wantTraffic)
 			}
 		})

@@ -130,8 +130,8 @@ func TestNewFlowsOutliveBackendsAndAgents(t *testing.T) {
 	want := func(svc *lb.Service, backend, all uint64, when string) {
 		t.Helper()
 		got := stats(t, p).Services[svc.VIP]
-		if b := got.Backends[svc.Backends[0].ID()].NewFlows; b != backend || got.NewFlows != all {
-			t.Errorf("%s: %d new flows of the backend and %d of the service, want %d and %d", when, b, got.NewFlows, backend, all)
+		if b, _ := got.Backend(svc.Backends[0].ID()); b.NewFlows != backend || got.NewFlows != all {
+			t.Errorf("%s: %d new flows of the backend and %d of the service, want %d and %d", when, b.NewFlows, got.NewFlows, backend, all)
 		}
 	}
 	update(t, p, first)

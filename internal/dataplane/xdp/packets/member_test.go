@@ -112,7 +112,7 @@ func TestMembers(t *testing.T) {
 				}
 				wantDelivered(t, there, out, append(bytes.Clone(out[:12]), in[12:]...), "pass_from_peer")
 			}
-			own := stats(t, here).Services[c.at(c.own, c.other).VIP].Backends[netip.AddrPortFrom(c.own, 80)]
+			own, _ := stats(t, here).Services[c.at(c.own, c.other).VIP].Backend(netip.AddrPortFrom(c.own, 80))
 			if kept == 0 || kept == flows || own.Packets != kept {
 				t.Errorf("%d of %d flows kept, %d packets counted", kept, flows, own.Packets)
 			}
