@@ -105,8 +105,8 @@ func loadConfig(path string, kubernetes bool) (c config.Either, err error) {
 		c.Node, err = config.Load(path, config.ParseKubernetes)
 		return c, err
 	}
-	return config.Load(path, func(name string, data []byte) (config.Either, error) {
-		return config.ParseEither(name, data, agent.Limits())
+	return config.Load(path, func(name, text string) (config.Either, error) {
+		return config.ParseEither(name, text, agent.Limits())
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 func TestAgentConfiguration(t *testing.T) {
 	for name, values := range map[string]string{"defaults": "{}", "everything": full} {
 		text := rendered(t, values)["ConfigMap/fairlead-agent"].Data["fairlead.yaml"]
-		conf, err := config.ParseKubernetes(name, []byte(text))
+		conf, err := config.ParseKubernetes(name, text)
 		if err != nil {
 			t.Errorf("%v in\n%s", err, text)
 			continue

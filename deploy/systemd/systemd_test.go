@@ -80,7 +80,7 @@ func verify(t *testing.T, binary string) {
 // systemd waits longer for the end of the agent than the agent waits by default for
 // packets.
 func TestStopOutlastsDrain(t *testing.T) {
-	conf, err := config.Parse(unit, []byte("node: {name: lb1, interfaces: [eth0]}\nservices: []\n"), dataplane.Limits{})
+	conf, err := config.Parse(unit, "node: {name: lb1, interfaces: [eth0]}\nservices: []\n", dataplane.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 // A file without hash seed, or with 0, causes a warning.
 func TestSeedWarning(t *testing.T) {
 	for text, want := range map[string]bool{"": true, "dataplane: {hashSeed: 0}": true, "dataplane: {hashSeed: 1}": false} {
-		conf, err := config.ParseKubernetes("f", []byte(text))
+		conf, err := config.ParseKubernetes("f", text)
 		if err != nil {
 			t.Fatal(err)
 		}

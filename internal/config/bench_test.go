@@ -15,10 +15,10 @@ import (
 func BenchmarkParse(b *testing.B) {
 	for _, services := range []int{100, 4096} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
-			data := []byte(manyServices(services, 16))
-			b.SetBytes(int64(len(data)))
+			text := manyServices(services, 16)
+			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				if _, err := config.Parse("f", data, limits()); err != nil {
+				if _, err := config.Parse("f", text, limits()); err != nil {
 					b.Fatal(err)
 				}
 			}

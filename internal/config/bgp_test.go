@@ -63,7 +63,7 @@ bgp:
     - {prefixes: [10.1.0.0/16], linkBandwidth: 2500000000}
 services: []
 `
-	got, err := config.Parse(filepath.Join(dir, "f"), []byte(input), limits())
+	got, err := config.Parse(filepath.Join(dir, "f"), input, limits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -214,7 +214,7 @@ func TestPasswordFile(t *testing.T) {
 		if err := os.Chmod(path, test.mode); err != nil {
 			t.Fatal(err)
 		}
-		conf, err := config.Parse("f", []byte(withPeer("passwordFile: "+path)), limits())
+		conf, err := config.Parse("f", withPeer("passwordFile: "+path), limits())
 		if test.err != "" {
 			if err == nil || !strings.HasSuffix(err.Error(), test.err) || strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("%s: error %v, want %s", test.mode, err, test.err)

@@ -7,12 +7,12 @@
 package config
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"maps"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -60,20 +60,30 @@ func (c *Config) Update(applied *Config) source.Update {
 
 // difference returns the services that are new or differ, and the VIPs that are gone.
 func difference(before, now []lb.Service) (changed []lb.Service, removed []lb.VIP) {
-	for len(before) > 0 && len(now) > 0 && before[0].Equal(&now[0]) {
+	for len(before) > 0 && len(now) > 0 && same(&before[0], &now[0]) {
 		before, now = before[1:], now[1:]
+	}
+	for len(before) > 0 && len(now) > 0 && same(&before[len(before)-1], &now[len(now)-1]) {
+		before, now = before[:len(before)-1], now[:len(now)-1]
 	}
 	known := make(map[lb.VIP]*lb.Service, len(before))
 	for i := range before {
 		known[before[i].VIP] = &before[i]
 	}
 	for i := range now {
-		if !now[i].Equal(known[now[i].VIP]) {
+		if was := known[now[i].VIP]; was == nil || !same(was, &now[i]) {
 			changed = append(changed, now[i])
 		}
 		delete(known, now[i].VIP)
 	}
 	return changed, slices.SortedFunc(maps.Keys(known), lb.VIP.Compare)
+}
+
+// same reports whether two services are equal. Those from the same text, as nearly all are
+// after a change, share their backends, and aren't compared.
+func same(a, b *lb.Service) bool {
+	shared := len(a.Backends) > 0 && len(b.Backends) > 0 && &a.Backends[0] == &b.Backends[0]
+	return shared || a.Equal(b)
 }
 
 func (c *Config) warnings() []Warning { return c.Warnings }
@@ -85,14 +95,14 @@ func (c *Config) size() []any {
 // Parse reads a configuration for a data plane with the given limits. Errors refer
 // to the file by name and are of type Errors: all errors of the file, or only the
 // first one if the file is not YAML.
-func Parse(name string, data []byte, limits dataplane.Limits) (*Config, error) {
+func Parse(name, text string, limits dataplane.Limits) (*Config, error) {
 	c := &Config{}
-	return parse(&decoder{file: name, limits: limits, warnings: &c.Warnings, services: newServiceIndex()}, data, c, readConfig)
+	return parse(&decoder{file: name, limits: limits, warnings: &c.Warnings, services: newServiceIndex()}, text, c, readConfig)
 }
 
 // parse reads the only document of a file.
-func parse[T any](d *decoder, data []byte, to *T, read reader[T]) (*T, error) {
-	if tree := d.parseTree(data); tree != nil {
+func parse[T any](d *decoder, text string, to *T, read reader[T]) (*T, error) {
+	if tree := d.parseTree(text); tree != nil {
 		read(value{decoder: d, node: tree}, to)
 	}
 	if d.sort(); len(d.errs) > 0 {
@@ -154,12 +164,12 @@ func (c *Config) checkTunnelEnds(v value) {
 }
 
 // Load reads a configuration file once and parses it, for example by ParseKubernetes.
-func Load[C any](path string, parse func(name string, data []byte) (C, error)) (config C, err error) {
-	data, err := readFile(path)
+func Load[C any](path string, parse func(name, text string) (C, error)) (config C, err error) {
+	text, err := readFile(path)
 	if err != nil {
 		return config, err
 	}
-	return parse(path, data)
+	return parse(path, text)
 }
 
 // Either is the configuration of a node or of a reflector; the other is nil.
@@ -169,44 +179,44 @@ type Either struct {
 }
 
 // ParseEither does as Parser, or ParseReflector for a file with the section "reflector".
-func ParseEither(name string, data []byte, limits dataplane.Limits) (e Either, err error) {
-	if hasField(data, "reflector") {
-		e.Reflector, err = ParseReflector(name, data)
+func ParseEither(name, text string, limits dataplane.Limits) (e Either, err error) {
+	if hasField(text, "reflector") {
+		e.Reflector, err = ParseReflector(name, text)
 	} else {
-		e.Node, err = Parser(limits)(name, data)
+		e.Node, err = Parser(limits)(name, text)
 	}
 	return e, err
 }
 
 // hasField reports whether a file has a top-level field of that name.
-func hasField(data []byte, name string) bool {
-	mapping, ok := new(decoder).parseTree(data).(*ast.MappingNode)
+func hasField(text, name string) bool {
+	mapping, ok := new(decoder).parseTree(text).(*ast.MappingNode)
 	return ok && slices.ContainsFunc(mapping.Values, func(entry *ast.MappingValueNode) bool {
 		return entry.Key.GetToken().Value == name
 	})
 }
 
 // readFile reads a regular file of at most MaxSize bytes.
-func readFile(path string) ([]byte, error) {
+func readFile(path string) (string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a regular file", path)
+		return "", fmt.Errorf("%s: not a regular file", path)
 	}
 	if info.Size() > MaxSize {
-		return nil, fmt.Errorf("%s: %d bytes are too many: want at most %d", path, info.Size(), MaxSize)
+		return "", fmt.Errorf("%s: %d bytes are too many: want at most %d", path, info.Size(), MaxSize)
 	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	defer f.Close()
-	var data bytes.Buffer
-	data.Grow(int(info.Size()) + bytes.MinRead) // large files aren't copied as they are read
-	_, err = data.ReadFrom(io.LimitReader(f, MaxSize))
-	return data.Bytes(), err
+	var text strings.Builder
+	text.Grow(int(info.Size())) // large files aren't copied as they are read
+	_, err = io.Copy(&text, io.LimitReader(f, MaxSize))
+	return text.String(), err
 }
 
 // autoInterfaces selects the interface that has the node's address.
@@ -216,9 +226,9 @@ const autoInterfaces = "auto"
 // the node's local settings: name, services, peers and policies come from the
 // cluster. Node.Interfaces is empty if the agent has to detect the interface, and
 // BGP.RouterID is invalid if it is the node's address. The file may be empty.
-func ParseKubernetes(name string, data []byte) (*Config, error) {
+func ParseKubernetes(name, text string) (*Config, error) {
 	c := &Config{}
-	return parse(&decoder{file: name, mayBeEmpty: true, warnings: &c.Warnings}, data, c, readKubernetes)
+	return parse(&decoder{file: name, mayBeEmpty: true, warnings: &c.Warnings}, text, c, readKubernetes)
 }
 
 func readKubernetes(v value, c *Config) {

@@ -19,7 +19,7 @@ func TestUpdateHasDifference(t *testing.T) {
 	}
 	parse := func(services ...string) *config.Config {
 		t.Helper()
-		c, err := config.Parse("f", []byte("node: {name: lb1, interfaces: [eth0]}\nservices:\n"+strings.Join(services, "")), limits())
+		c, err := config.Parse("f", "node: {name: lb1, interfaces: [eth0]}\nservices:\n"+strings.Join(services, ""), limits())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -40,7 +40,7 @@ func TestDocumentedConfigurations(t *testing.T) {
 		}
 		for _, block := range yamlBlock.FindAllSubmatch(text, -1) {
 			blocks++
-			if _, err := config.ParseEither(filepath.Base(name), block[1], dataplanetest.Limits()); err != nil {
+			if _, err := config.ParseEither(filepath.Base(name), string(block[1]), dataplanetest.Limits()); err != nil {
 				t.Error(err)
 			}
 		}

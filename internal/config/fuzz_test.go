@@ -28,7 +28,7 @@ func FuzzParse(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, input string) {
-		conf, err := config.Parse("f", []byte(input), limits())
+		conf, err := config.Parse("f", input, limits())
 		if err == nil {
 			checkAccepted(t, conf)
 			return
@@ -53,7 +53,7 @@ func FuzzParseReflector(f *testing.F) {
 	f.Add(peers + "accept: [10.1.0.0/16, {prefix: 'fd00::/32', shortest: 64}]\nnextHops: [10.0.2.0/24]\nlisten: ['::']\n")
 	f.Add(peers + "accept: [0.0.0.0/0]\nclients: [{}, {prefix: 10.0.2.0/99}]\n")
 	f.Fuzz(func(t *testing.T, input string) {
-		c, err := config.ParseReflector("f", []byte(input))
+		c, err := config.ParseReflector("f", input)
 		if err == nil {
 			if b := &c.BGP; b.ASN == 0 || !b.RouterID.Is4() || !b.ClusterID.Is4() || len(b.Listen)*len(b.Clients)*len(b.Routers)*len(b.Accept) == 0 {
 				t.Errorf("accepted %+v", b)
@@ -76,7 +76,7 @@ func FuzzParseKubernetes(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, input string) {
-		c, err := config.ParseKubernetes("f", []byte(input))
+		c, err := config.ParseKubernetes("f", input)
 		if err == nil {
 			if len(c.Services) != 0 || c.Node.Name != "" || c.BGP != nil && (c.BGP.ASN == 0 || len(c.BGP.Peers)+len(c.BGP.Policies) != 0) {
 				t.Errorf("accepted %+v with %+v", c, c.BGP)

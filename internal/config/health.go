@@ -75,14 +75,14 @@ func (v value) resolve(path string) string {
 // readContent returns the content of a file.
 func (v value) readContent(path string) string {
 	path = v.resolve(path)
-	data, err := readFile(path)
+	content, err := readFile(path)
 	switch {
 	case err != nil:
 		v.failf("%w", err)
-	case len(data) == 0:
+	case len(content) == 0:
 		v.failf("%s: the file is empty", path)
 	}
-	return string(data)
+	return content
 }
 
 // dnsQuestion reads the query of a DNS check and the expected answer.

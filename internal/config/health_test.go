@@ -53,7 +53,7 @@ func TestHealth(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			conf, err := config.Parse(filepath.Join(dir, "f"), []byte(withHealth(test.check)), limits())
+			conf, err := config.Parse(filepath.Join(dir, "f"), withHealth(test.check), limits())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestHealthErrors(t *testing.T) {
 
 // What a header holds may be a secret: it is in no error.
 func TestHeaderValuesStaySecret(t *testing.T) {
-	_, err := config.Parse("f", []byte(withHealth(`{type: http, headers: {Authorization: "s3cret\r\nA: b", "a b": "s3cret"}}`)), limits())
+	_, err := config.Parse("f", withHealth(`{type: http, headers: {Authorization: "s3cret\r\nA: b", "a b": "s3cret"}}`), limits())
 	if err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("%v", err)
 	}

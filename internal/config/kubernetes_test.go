@@ -13,7 +13,7 @@ import (
 
 func TestKubernetes(t *testing.T) {
 	for _, text := range []string{"", "# nothing\n  \n", "node: {interfaces: auto}", "dataplane: {xdpMode: generic}"} {
-		c, err := config.ParseKubernetes("f", []byte(text))
+		c, err := config.ParseKubernetes("f", text)
 		if err != nil {
 			t.Errorf("%q: %v", text, err)
 			continue
@@ -23,7 +23,7 @@ func TestKubernetes(t *testing.T) {
 			t.Errorf("%q became %+v", text, c)
 		}
 	}
-	c, err := config.ParseKubernetes("f", []byte("node: {interfaces: [eth1], tunnelEnds: [10.0.0.1], tunnelPeers: [10.0.0.0/8], drainTimeout: 5s}\nbgp: {asn: 65021, shutdownDelay: 1s}\n"))
+	c, err := config.ParseKubernetes("f", "node: {interfaces: [eth1], tunnelEnds: [10.0.0.1], tunnelPeers: [10.0.0.0/8], drainTimeout: 5s}\nbgp: {asn: 65021, shutdownDelay: 1s}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestKubernetes(t *testing.T) {
 		c.BGP.ASN != 65021 || c.BGP.RouterID.IsValid() || c.BGP.ShutdownDelay != time.Second || len(c.Node.TunnelEnds) != 1 {
 		t.Errorf("became %+v, bgp %+v", c, c.BGP)
 	}
-	c, err = config.ParseKubernetes("f", []byte("bgp: {asn: 65021, routerID: 10.0.0.1}"))
+	c, err = config.ParseKubernetes("f", "bgp: {asn: 65021, routerID: 10.0.0.1}")
 	if err != nil || c.BGP.RouterID != netip.MustParseAddr("10.0.0.1") {
 		t.Errorf("router id %v, error %v", c, err)
 	}
@@ -48,7 +48,7 @@ func TestKubernetesErrors(t *testing.T) {
 		"node: {interfaces: []}":         "f:1:20: node.interfaces: no interface: want at least one",
 		"nodes: {}":                      `f:1:1: nodes: unknown field: did you mean "node"?`,
 	} {
-		_, err := config.ParseKubernetes("f", []byte(text))
+		_, err := config.ParseKubernetes("f", text)
 		if err == nil || err.Error() != want {
 			t.Errorf("%q: error\n%v, want\n%s", text, err, want)
 		}

@@ -32,7 +32,7 @@ func TestNAT(t *testing.T) {
 		"no mapping": {"[]", config.NAT{}, "f:1:30: node.nat: have a list: want a mapping"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := config.Parse("f", []byte("node: {interfaces: [a], nat: "+c.text+"}\nservices: []\n"), limits())
+			got, err := config.Parse("f", "node: {interfaces: [a], nat: "+c.text+"}\nservices: []\n", limits())
 			if c.err != "" || err != nil {
 				if err == nil || err.Error() != c.err {
 					t.Fatalf("error %v, want %s", err, c.err)
@@ -49,7 +49,7 @@ func TestNAT(t *testing.T) {
 // The table has room for so many addresses of each family.
 func TestNATAddresses(t *testing.T) {
 	parse := func(addresses ...string) error {
-		_, err := config.Parse("f", []byte("node: {interfaces: [a], nat: {addresses: ["+strings.Join(addresses, ", ")+"]}}\nservices: []\n"), limits())
+		_, err := config.Parse("f", "node: {interfaces: [a], nat: {addresses: ["+strings.Join(addresses, ", ")+"]}}\nservices: []\n", limits())
 		return err
 	}
 	var many []string

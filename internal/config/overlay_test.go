@@ -28,7 +28,7 @@ services:
 `
 
 func TestParseOverlay(t *testing.T) {
-	c, err := config.Parse("f", []byte(overlayInput), dataplanetest.Limits())
+	c, err := config.Parse("f", overlayInput, dataplanetest.Limits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ f:1:81: node.tunnelEnds[3]: bad address "x": want an IPv4 or IPv6 address`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			input := spoil(t, overlayInput, test.old, test.new)
-			_, err := config.Parse("f", []byte(input), dataplanetest.Limits())
+			_, err := config.Parse("f", input, dataplanetest.Limits())
 			checkErrors(t, err, input, test.want)
 		})
 	}

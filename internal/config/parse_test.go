@@ -37,7 +37,7 @@ func TestParseDesignExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, err := config.Parse("f", data, limits())
+	got, err := config.Parse("f", string(data), limits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ services:
   - {address: fd00::22, weight: 0, segment: {type: vlan, id: 7}}
 - {name: none, address: 10.1.1.1, port: 80, forward: l2dsr, backends: [], sources: {}}
 `
-	got, err := config.Parse("f", []byte(input), limits())
+	got, err := config.Parse("f", input, limits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,7 +142,7 @@ services:
 // check compares the errors of a file with the lines that are wanted.
 func check(t *testing.T, input, want string) {
 	t.Helper()
-	_, err := config.Parse("f", []byte(input), limits())
+	_, err := config.Parse("f", input, limits())
 	checkErrors(t, err, input, want)
 }
 
@@ -356,7 +356,7 @@ dataplane: {services: 1}
 `
 	const want = `f:3:3: services: 2 services are too many: dataplane.services is 1
 f:3:69: services[0].backends: 2 backends are too many: this data plane serves at most 1`
-	_, err := config.Parse("f", []byte(input), l)
+	_, err := config.Parse("f", input, l)
 	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

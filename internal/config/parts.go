@@ -87,21 +87,21 @@ type partsParser struct {
 
 // Parser returns a function that does as Parse with these limits. It needs less time for a
 // file that differs little from the last one. It must not be called concurrently.
-func Parser(limits dataplane.Limits) func(name string, data []byte) (*Config, error) {
+func Parser(limits dataplane.Limits) func(name, text string) (*Config, error) {
 	p := &partsParser{limits: limits}
 	return p.parse
 }
 
-func (p *partsParser) parse(name string, data []byte) (*Config, error) {
-	if text, found := cut(string(data)); found {
-		if c := p.assemble(name, text); c != nil {
+func (p *partsParser) parse(name, text string) (*Config, error) {
+	if parts, found := cut(text); found {
+		if c := p.assemble(name, parts); c != nil {
 			return c, nil
 		}
-		if len(data) > maxTree {
-			return nil, p.findErrors(name, text)
+		if len(text) > maxTree {
+			return nil, p.findErrors(name, parts)
 		}
 	}
-	return Parse(name, data, p.limits)
+	return Parse(name, text, p.limits)
 }
 
 // unknown returns the indexes of the services that have to be parsed: at least one, with
@@ -214,7 +214,7 @@ type chunk struct {
 // parsePart parses a part of a file; known are the services before it.
 func (p *partsParser) parsePart(name, text string, at part, known serviceIndex) (*Config, error) {
 	c := &Config{}
-	return parse(&decoder{file: name, limits: p.limits, warnings: &c.Warnings, services: known, part: at}, []byte(text), c, readConfig)
+	return parse(&decoder{file: name, limits: p.limits, warnings: &c.Warnings, services: known, part: at}, text, c, readConfig)
 }
 
 // errWhole says that parts don't say what they do in their file.

@@ -34,7 +34,7 @@ func fileOf(addresses []int) string {
 func TestPartsParserParsesWhatChanged(t *testing.T) {
 	addresses := []int{1, 2, 3, 4, 5}
 	p := &partsParser{limits: dataplanetest.Limits()}
-	if _, err := p.parse("f", []byte(fileOf(addresses))); err != nil {
+	if _, err := p.parse("f", fileOf(addresses)); err != nil {
 		t.Fatal(err)
 	}
 	addresses[3] = 9
@@ -101,10 +101,10 @@ func TestPartsParserIsParseOfFiles(t *testing.T) {
 	}
 }
 
-func compareParsers(t *testing.T, p func(string, []byte) (*Config, error), text string) {
+func compareParsers(t *testing.T, p func(string, string) (*Config, error), text string) {
 	t.Helper()
-	want, wrong := Parse("f", []byte(text), dataplanetest.Limits())
-	got, err := p("f", []byte(text))
+	want, wrong := Parse("f", text, dataplanetest.Limits())
+	got, err := p("f", text)
 	if fmt.Sprint(err) != fmt.Sprint(wrong) {
 		t.Fatalf("%s\ngot error %v\nwant %v", text, err, wrong)
 	}
@@ -119,7 +119,7 @@ func TestPartsParserKeepsConfigs(t *testing.T) {
 	var all []*Config
 	var copies [][]lb.Service
 	for i := range 5 {
-		c, err := p("f", []byte(fileOf([]int{1, 2 + i, 100})))
+		c, err := p("f", fileOf([]int{1, 2 + i, 100}))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +145,7 @@ func TestErrorsOfLargeFile(t *testing.T) {
 	}
 	lines = append(lines, "observe: {listen: none}", "")
 	parse := func() (*Config, error) {
-		return Parser(dataplanetest.Limits())("f", []byte(strings.Join(lines, "\n")))
+		return Parser(dataplanetest.Limits())("f", strings.Join(lines, "\n"))
 	}
 	if c, err := parse(); err != nil || len(c.Services) != services || c.Backends() != services*(each-6) {
 		t.Fatalf("%v, error %v", c, err)

@@ -35,9 +35,9 @@ const (
 func defaultReflectorListen() netip.AddrPort { return netip.MustParseAddrPort("127.0.0.1:9572") }
 
 // ParseReflector reads a reflector's configuration; errors are those of Parse.
-func ParseReflector(name string, data []byte) (*Reflector, error) {
+func ParseReflector(name, text string) (*Reflector, error) {
 	c := &Reflector{}
-	return parse(&decoder{file: name, warnings: &c.Warnings}, data, c, readReflector)
+	return parse(&decoder{file: name, warnings: &c.Warnings}, text, c, readReflector)
 }
 
 func readReflector(v value, c *Reflector) {

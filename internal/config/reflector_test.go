@@ -40,7 +40,7 @@ accept:
 nextHops: [10.0.2.0/24, "fd00:2::/64"]
 observe: {listen: "127.0.0.1:9999"}
 `
-	got, err := config.ParseReflector(filepath.Join(dir, "f"), []byte(input))
+	got, err := config.ParseReflector(filepath.Join(dir, "f"), input)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ observe: {listen: "127.0.0.1:9999"}
 
 // What needn't be said has a value all the same.
 func TestReflectorDefaults(t *testing.T) {
-	got, err := config.ParseReflector("f", []byte(goodReflector))
+	got, err := config.ParseReflector("f", goodReflector)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestReflectorErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			input := spoil(t, goodReflector, test.old, test.new)
-			_, err := config.ParseReflector("f", []byte(input))
+			_, err := config.ParseReflector("f", input)
 			checkErrors(t, err, input, test.want)
 		})
 	}
@@ -128,15 +128,15 @@ func TestReflectorErrors(t *testing.T) {
 
 // A file is a reflector's if it has that section, and a node's if not.
 func TestParseEither(t *testing.T) {
-	e, err := config.ParseEither("f", []byte(goodReflector), limits())
+	e, err := config.ParseEither("f", goodReflector, limits())
 	if err != nil || e.Reflector == nil || e.Node != nil {
 		t.Errorf("%+v, %v", e, err)
 	}
-	e, err = config.ParseEither("f", []byte(withPeer("")), limits())
+	e, err = config.ParseEither("f", withPeer(""), limits())
 	if err != nil || e.Node == nil || e.Reflector != nil {
 		t.Errorf("%+v, %v", e, err)
 	}
-	if _, err = config.ParseEither("f", []byte("\t"), limits()); err == nil {
+	if _, err = config.ParseEither("f", "\t", limits()); err == nil {
 		t.Error("no error")
 	}
 }

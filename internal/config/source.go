@@ -5,8 +5,10 @@ package config
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"path/filepath"
 	"strings"
@@ -27,15 +29,15 @@ type configuration[C any] interface {
 // goroutines.
 type Source[C configuration[C]] struct {
 	path  string
-	parse func(name string, data []byte) (C, error)
+	parse func(name, text string) (C, error)
 	log   *slog.Logger
 
 	// loading serializes reading and applying the file; it is taken before mu.
 	loading sync.Mutex
 	// apply is guarded by loading; nil until Run.
 	apply func(C) error
-	// accepted is the digest of the running configuration; guarded by loading.
-	accepted [sha256.Size]byte
+	// accepted is the text of the running configuration; guarded by loading.
+	accepted string
 
 	mu     sync.Mutex
 	config C
@@ -57,21 +59,21 @@ type State struct {
 }
 
 // Open reads a file for the first time and parses it, for example by ParseKubernetes.
-func Open[C configuration[C]](path string, log *slog.Logger, parse func(name string, data []byte) (C, error)) (*Source[C], error) {
+func Open[C configuration[C]](path string, log *slog.Logger, parse func(name, text string) (C, error)) (*Source[C], error) {
 	absolute, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	data, err := readFile(absolute)
+	text, err := readFile(absolute)
 	if err != nil {
 		return nil, err
 	}
-	config, err := parse(absolute, data)
+	config, err := parse(absolute, text)
 	if err != nil {
 		return nil, err
 	}
 	s := &Source[C]{path: absolute, parse: parse, log: log, state: State{Path: absolute}}
-	s.accept(config, data)
+	s.accept(config, text)
 	return s, nil
 }
 
@@ -133,15 +135,15 @@ func (s *Source[C]) load(requested bool) error {
 	if s.apply == nil {
 		return fmt.Errorf("config %s: not applied for the first time yet", s.path)
 	}
-	data, err := readFile(s.path)
-	if err == nil && !requested && sha256.Sum256(data) == s.accepted {
+	text, err := readFile(s.path)
+	if err == nil && !requested && text == s.accepted {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.state.Error, s.state.Refused = "", time.Time{}
 		return nil
 	}
 	if err == nil {
-		err = s.applyNew(data)
+		err = s.applyNew(text)
 	}
 	if err != nil {
 		s.reject(err, requested)
@@ -150,8 +152,8 @@ func (s *Source[C]) load(requested bool) error {
 }
 
 // applyNew switches to new content, or leaves the running configuration.
-func (s *Source[C]) applyNew(data []byte) error {
-	next, err := s.parse(s.path, data)
+func (s *Source[C]) applyNew(text string) error {
+	next, err := s.parse(s.path, text)
 	if err != nil {
 		return err
 	}
@@ -161,19 +163,27 @@ func (s *Source[C]) applyNew(data []byte) error {
 	if err := s.apply(next); err != nil {
 		return fmt.Errorf("config %s: %w", s.path, err)
 	}
-	s.accept(next, data)
+	s.accept(next, text)
 	s.logWarnings(next)
 	s.log.Info("configuration applied", append([]any{"path", s.path}, next.size()...)...)
 	return nil
 }
 
 // accept records the running configuration.
-func (s *Source[C]) accept(config C, data []byte) {
-	s.accepted = sha256.Sum256(data)
+func (s *Source[C]) accept(config C, text string) {
+	s.accepted = text
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.config = config
-	s.state = State{Path: s.path, Loaded: time.Now(), Digest: fmt.Sprintf("%x", s.accepted)}
+	s.state = State{Path: s.path, Loaded: time.Now(), Digest: digest(text)}
+}
+
+// digest is the SHA-256 of a text in hexadecimal.
+func digest(text string) string {
+	hash := sha256.New()
+	pieces := struct{ io.Reader }{strings.NewReader(text)} // as a strings.Reader it would be copied as a whole
+	_, _ = io.Copy(hash, pieces)
+	return hex.EncodeToString(hash.Sum(nil))
 }
 
 // reject records why the file can't be used, and logs each of its errors, unless they

@@ -25,13 +25,13 @@ const maxTree = 8 << 20
 
 // parseTree returns the syntax tree of the file's only document, or nil with the
 // errors in d.
-func (d *decoder) parseTree(data []byte) ast.Node {
-	if len(data) > maxTree {
+func (d *decoder) parseTree(text string) ast.Node {
+	if len(text) > maxTree {
 		d.fail(startOfFile(), "", fmt.Errorf(
-			"%d bytes are too many: want at most %d, or services that are listed one by one, each from a line with a dash", len(data), maxTree))
+			"%d bytes are too many: want at most %d, or services that are listed one by one, each from a line with a dash", len(text), maxTree))
 		return nil
 	}
-	text := strings.TrimPrefix(string(data), "\ufeff")
+	text = strings.TrimPrefix(text, "\ufeff")
 	if at := firstInvalid(text); at != nil {
 		d.fail(at, "", errors.New("not UTF-8 text"))
 		return nil

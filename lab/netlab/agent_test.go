@@ -82,7 +82,7 @@ func TestAgentConfig(t *testing.T) {
 		"ecmp": announced, "every field": everything, "no services": announced.With(nil), "checks": checked(),
 		"vlan": *vlan.Host("lb1").Agent, "vxlan": *vxlan.Host("lb2").Agent,
 	} {
-		conf, err := config.Parse(name, []byte(settings.YAML()), dataplanetest.Limits())
+		conf, err := config.Parse(name, settings.YAML(), dataplanetest.Limits())
 		if err != nil {
 			t.Errorf("%s: %v\n%s", name, err, settings.YAML())
 			continue
