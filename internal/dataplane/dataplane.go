@@ -9,7 +9,6 @@ package dataplane
 import (
 	"context"
 	"net/netip"
-	"slices"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -142,22 +141,18 @@ type Stats struct {
 type ServiceStats struct {
 	// Traffic is the service's total; it includes backends that have left.
 	Traffic
-	// Backends holds the present backends' shares, sorted by ID.
-	Backends []BackendTraffic
+	// Backends are the present ones, sorted; of those that an earlier process left only
+	// the IDs are known. Shares holds the traffic of each.
+	Backends []lb.Backend
+	Shares   []Traffic
 	Tracking Tracking
 }
 
-// BackendTraffic is the traffic of one backend.
-type BackendTraffic struct {
-	ID lb.BackendID
-	Traffic
-}
-
-// Backend returns the share of a present backend.
+// Backend returns the traffic of a present backend.
 func (s ServiceStats) Backend(id lb.BackendID) (t Traffic, present bool) {
-	at, present := slices.BinarySearchFunc(s.Backends, id, func(b BackendTraffic, id lb.BackendID) int { return b.ID.Compare(id) })
+	at, present := lb.FindBackend(s.Backends, id)
 	if present {
-		t = s.Backends[at].Traffic
+		t = s.Shares[at]
 	}
 	return t, present
 }

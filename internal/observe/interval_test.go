@@ -27,7 +27,7 @@ func TestRates(t *testing.T) {
 		return dataplane.Stats{
 			Exits: map[string]uint64{"forward": n},
 			Services: map[lb.VIP]dataplane.ServiceStats{
-				vip: {Traffic: traffic, Backends: []dataplane.BackendTraffic{{ID: id, Traffic: traffic}}},
+				vip: {Traffic: traffic, Backends: []lb.Backend{{Address: id.Addr(), Port: id.Port()}}, Shares: []dataplane.Traffic{traffic}},
 			},
 		}
 	}

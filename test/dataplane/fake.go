@@ -367,7 +367,8 @@ func (d *Fake) Stats(ctx context.Context) (dataplane.Stats, error) {
 	for vip, s := range d.services {
 		service := dataplane.ServiceStats{Traffic: s.total}
 		for _, id := range slices.SortedFunc(maps.Keys(s.backends), lb.BackendID.Compare) {
-			service.Backends = append(service.Backends, dataplane.BackendTraffic{ID: id, Traffic: s.backends[id]})
+			service.Backends = append(service.Backends, lb.Backend{Address: id.Addr(), Port: id.Port()})
+			service.Shares = append(service.Shares, s.backends[id])
 		}
 		stats.Services[vip] = service
 	}

@@ -49,7 +49,11 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 // stats sums up a service: its present backends and those that have left. A
 // backend that left but may still have flows is not among the present ones.
 func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
-	st := dataplane.ServiceStats{Traffic: s.gone, Backends: make([]dataplane.BackendTraffic, 0, len(s.backends))}
+	st := dataplane.ServiceStats{Traffic: s.gone, Backends: s.backends}
+	if !s.known {
+		st.Backends = adoptedBackends(s.now.slots)
+	}
+	st.Shares = make([]dataplane.Traffic, len(st.Backends))
 	for _, l := range s.leaving {
 		st.Traffic = st.Add(l.since(traffic))
 	}
@@ -58,13 +62,25 @@ func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 		if !one.taken() {
 			continue
 		}
-		st.Traffic = st.Add(one.since(traffic))
-		if s.wanted(one) {
-			st.Backends = append(st.Backends, dataplane.BackendTraffic{ID: one.id(), Traffic: one.since(traffic)})
+		share := one.since(traffic)
+		st.Traffic = st.Add(share)
+		if at, present := lb.FindBackend(st.Backends, one.id()); present {
+			st.Shares[at] = share
 		}
 	}
-	slices.SortFunc(st.Backends, func(a, b dataplane.BackendTraffic) int { return a.ID.Compare(b.ID) })
 	return st
+}
+
+// adoptedBackends are those of slots that an earlier agent left, sorted.
+func adoptedBackends(slots []slot) []lb.Backend {
+	var backends []lb.Backend
+	for i := range slots {
+		if slots[i].taken() {
+			id := slots[i].id()
+			backends = append(backends, lb.Backend{Address: id.Addr(), Port: id.Port()})
+		}
+	}
+	return lb.SortBackends(backends)
 }
 
 // tracking sums up what is remembered of a service's flows.

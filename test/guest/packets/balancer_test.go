@@ -79,8 +79,9 @@ func (b balancer) forwarded(t *testing.T, vip lb.VIP) map[lb.BackendID]dataplane
 		t.Fatal(err)
 	}
 	forwarded := map[lb.BackendID]dataplane.Traffic{}
-	for _, backend := range stats.Services[vip].Backends {
-		forwarded[backend.ID] = backend.Traffic
+	service := stats.Services[vip]
+	for i, backend := range service.Backends {
+		forwarded[backend.ID()] = service.Shares[i]
 	}
 	return forwarded
 }
