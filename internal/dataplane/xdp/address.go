@@ -5,6 +5,7 @@ package xdp
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -16,16 +17,22 @@ import (
 // for. Each has the flags of all its VIPs.
 type addresses struct {
 	table *ebpf.Map
-	flags map[table.BalancerAddressKey]map[lb.VIP]table.BalancerAddressFlag
+	flags map[table.BalancerAddressKey][]vipFlags
 	// vips has one of the VIPs of each address outside of overlay segments, and changed the
 	// addresses that have come or gone: backends there have to be checked.
 	vips    map[netip.Addr]lb.VIP
 	changed map[netip.Addr]bool
 }
 
+// vipFlags are those that a VIP adds to its address.
+type vipFlags struct {
+	vip   lb.VIP
+	flags table.BalancerAddressFlag
+}
+
 func newAddresses(t *table.Tables) *addresses {
 	return &addresses{
-		table: t.Maps.Addresses, flags: make(map[table.BalancerAddressKey]map[lb.VIP]table.BalancerAddressFlag),
+		table: t.Maps.Addresses, flags: make(map[table.BalancerAddressKey][]vipFlags),
 		vips: make(map[netip.Addr]lb.VIP), changed: make(map[netip.Addr]bool),
 	}
 }
@@ -63,10 +70,12 @@ func (p *Plane) recheck() {
 // show gives a VIP these flags. It is idempotent.
 func (a *addresses) show(vip lb.VIP, flags table.BalancerAddressFlag) error {
 	at := addressKey(vip)
-	if a.flags[at] == nil {
-		a.flags[at] = make(map[lb.VIP]table.BalancerAddressFlag)
+	vips := a.flags[at]
+	if i := slices.IndexFunc(vips, func(f vipFlags) bool { return f.vip == vip }); i >= 0 {
+		vips[i].flags = flags
+	} else {
+		a.flags[at] = append(vips, vipFlags{vip, flags})
 	}
-	a.flags[at][vip] = flags
 	if _, known := a.vips[vip.Address]; !known && !vip.Segment.Overlay() {
 		a.vips[vip.Address], a.changed[vip.Address] = vip, true
 	}
@@ -76,12 +85,12 @@ func (a *addresses) show(vip lb.VIP, flags table.BalancerAddressFlag) error {
 // remove takes out a VIP.
 func (a *addresses) remove(vip lb.VIP) error {
 	at := addressKey(vip)
-	delete(a.flags[at], vip)
+	a.flags[at] = slices.DeleteFunc(a.flags[at], func(f vipFlags) bool { return f.vip == vip })
 	if a.vips[vip.Address] == vip {
 		delete(a.vips, vip.Address)
 		a.changed[vip.Address] = true
-		for other := range a.flags[at] {
-			a.vips[vip.Address] = other
+		if others := a.flags[at]; len(others) > 0 {
+			a.vips[vip.Address] = others[0].vip
 		}
 	}
 	return a.write(at)
@@ -94,8 +103,8 @@ func (a *addresses) write(at table.BalancerAddressKey) error {
 		err = table.Delete(a.table, at)
 	} else {
 		var all table.BalancerAddressFlag
-		for _, flags := range vips {
-			all |= flags
+		for _, f := range vips {
+			all |= f.flags
 		}
 		err = a.table.Put(at, uint32(all))
 	}
