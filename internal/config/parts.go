@@ -80,9 +80,9 @@ func (p parts) with(services []string) string {
 // a whole, so errors have their lines.
 type partsParser struct {
 	limits dataplane.Limits
-	// last are the parts of the last file, and known its services by their text.
-	last  parts
-	known map[string]*lb.Service
+	// last are the parts of the last file, and services what was parsed from them.
+	last     parts
+	services []lb.Service
 }
 
 // Parser returns a function that does as Parse with these limits. It needs less time for a
@@ -104,19 +104,32 @@ func (p *partsParser) parse(name, text string) (*Config, error) {
 	return Parse(name, text, p.limits)
 }
 
-// unknown returns the indexes of the services that have to be parsed: at least one, with
-// which the rest of the file is parsed.
-func (p *partsParser) unknown(text parts) (indexes []int) {
-	same := text.before == p.last.before && text.after == p.last.after
-	for i, service := range text.services {
-		if p.known[service] == nil || !same {
-			indexes = append(indexes, i)
-		}
+// known returns for each service of a file one of the last file with the same text, or nil,
+// and what lies between the services with which both files begin and end: all others.
+func (p *partsParser) known(text parts) (known []*lb.Service, first, end int) {
+	known = make([]*lb.Service, len(text.services))
+	if text.before != p.last.before || text.after != p.last.after {
+		return known, 0, len(known)
 	}
-	if len(indexes) == 0 {
-		indexes = []int{0}
+	was, now := p.last.services, text.services
+	for first < min(len(was), len(now)) && was[first] == now[first] {
+		known[first] = &p.services[first]
+		first++
 	}
-	return indexes
+	tail := 0
+	for tail < min(len(was), len(now))-first && was[len(was)-1-tail] == now[len(now)-1-tail] {
+		known[len(now)-1-tail] = &p.services[len(was)-1-tail]
+		tail++
+	}
+	moved := make(map[string]*lb.Service)
+	for i := first; i < len(was)-tail; i++ {
+		moved[was[i]] = &p.services[i]
+	}
+	end = len(now) - tail
+	for i := first; i < end; i++ {
+		known[i] = moved[now[i]]
+	}
+	return known, first, end
 }
 
 // readsFile reports whether a service has what was read from another file, which may change.
@@ -126,28 +139,33 @@ func readsFile(s *lb.Service) bool {
 
 // assemble returns nil if the file has to be parsed as a whole.
 func (p *partsParser) assemble(name string, text parts) *Config {
-	unknown := p.unknown(text)
+	known, first, end := p.known(text)
+	var unknown []int
+	for i, service := range known {
+		if service == nil || readsFile(service) {
+			unknown = append(unknown, i)
+		}
+	}
+	if len(unknown) == 0 {
+		unknown = []int{0} // with which the rest of the file is parsed
+	}
 	c := p.parseServices(name, text, unknown)
 	if c == nil {
 		return nil
 	}
 	parsed := c.Services
 	c.Services = make([]lb.Service, len(text.services))
-	known := make(map[string]*lb.Service, len(text.services))
-	for i, service := range text.services {
+	for i, service := range known {
 		if len(unknown) > 0 && unknown[0] == i {
 			c.Services[i], parsed, unknown = parsed[0], parsed[1:], unknown[1:]
 		} else {
-			c.Services[i] = *p.known[service]
-		}
-		if !readsFile(&c.Services[i]) {
-			known[service] = &c.Services[i]
+			c.Services[i] = *service
 		}
 	}
-	if c.checkCapacity() != nil || !distinctServices(c.Services) {
+	if c.checkCapacity() != nil || !distinctServices(c.Services, first, end) {
 		return nil
 	}
-	p.last, p.known = text, known
+	p.last, p.services = text, c.Services
 	return c
 }
 
@@ -225,13 +243,19 @@ func (c *Config) warnsWithin(first, last int) bool {
 	return slices.ContainsFunc(c.Warnings, func(w Warning) bool { return w.Line > first && w.Line <= last })
 }
 
-// distinctServices reports whether services have different names and VIPs.
-func distinctServices(services []lb.Service) bool {
-	names, vips := make(map[string]bool, len(services)), make(map[lb.VIP]bool, len(services))
-	for i := range services {
+// distinctServices reports whether services have different names and VIPs, if those before
+// first and from end on have.
+func distinctServices(services []lb.Service, first, end int) bool {
+	names, vips := make(map[string]bool, end-first), make(map[lb.VIP]bool, end-first)
+	for i := first; i < end; i++ {
 		names[services[i].Name], vips[services[i].VIP] = true, true
 	}
-	return len(names) == len(services) && len(vips) == len(services)
+	for i := range services {
+		if (i < first || i >= end) && (names[services[i].Name] || vips[services[i].VIP]) {
+			return false
+		}
+	}
+	return len(names) == end-first && len(vips) == end-first
 }
 
 // part says where the services of a text are in the file that it is a part of. The zero part

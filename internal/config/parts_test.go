@@ -39,12 +39,16 @@ func TestPartsParserParsesWhatChanged(t *testing.T) {
 	}
 	addresses[3] = 9
 	text, found := cut(fileOf(addresses))
-	if got := p.unknown(text); !found || len(text.services) != 5 || !slices.Equal(got, []int{3}) {
-		t.Errorf("%d services, found %t, parsed %v, want 5 and the fourth", len(text.services), found, got)
+	if known, first, end := p.known(text); !found || len(known) != 5 || first != 3 || end != 4 || slices.Index(known, nil) != 3 {
+		t.Errorf("known %v, found %t, differs from %d to %d: want 5 without the fourth", known, found, first, end)
+	}
+	text.services[1], text.services[2] = text.services[2], text.services[1]
+	if known, first, end := p.known(text); first != 1 || end != 4 || known[1] != &p.services[2] || known[2] != &p.services[1] {
+		t.Errorf("known %v, differs from %d to %d: want the second and the third to have changed places", known, first, end)
 	}
 	text.after += "# a comment\n"
-	if got := p.unknown(text); len(got) != 5 {
-		t.Errorf("parsed %v, want all: another section has changed", got)
+	if known, _, _ := p.known(text); slices.ContainsFunc(known, func(s *lb.Service) bool { return s != nil }) {
+		t.Errorf("known %v, want none: another section has changed", known)
 	}
 }
 
