@@ -74,7 +74,9 @@ func BenchmarkReload(b *testing.B) {
 			}
 			b.StopTimer()
 			slices.Sort(times)
-			b.ReportMetric(float64(times[len(times)*99/100].Microseconds())/1000, "p99-ms")
+			for _, percent := range []int{50, 90, 99} {
+				b.ReportMetric(float64(times[len(times)*percent/100].Microseconds())/1000, fmt.Sprintf("p%d-ms", percent))
+			}
 			b.ReportMetric(float64(started.Milliseconds()), "start-ms")
 			touched := 0
 			for _, s := range a.store.Snapshot().Statuses() {
