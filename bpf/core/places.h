@@ -6,7 +6,7 @@
  * - 1 places further ("Hopscotch Hashing", DISC 2008). A mask at the first place says which of them
  * have keys that select it, so nearly always a packet reads one element.
  *
- * Each place is owned by whoever sets its key from PLACE_FREE, or from the key of a record, to
+ * A writer owns a place when it has changed its key from PLACE_FREE, or from the key of a record, to
  * PLACE_BUSY. A record can be found when its bit is set in the mask of its first place: with one
  * comparison and exchange of the mask as it was before the key was looked for, so a key occurs once.
  * Nothing is locked, and the agent deletes records too. A record that is read may be deleted and its

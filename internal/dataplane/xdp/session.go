@@ -97,7 +97,7 @@ func (w *sweeper) endSessions(over map[uint64]table.BalancerNatSession, now uint
 		return err
 	}
 	for key, last := range over {
-		sessions := w.p.tables.SessionTable(&last)
+		sessions := table.SessionTable(w.p.tables, &last)
 		if s, ok := sessions.Lookup(key); ok && s.Seen == last.Seen && !owners[uint32(s.Service)].keepsSession(&s, now) {
 			sessions.Delete(key)
 		}

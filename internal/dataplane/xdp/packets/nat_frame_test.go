@@ -199,10 +199,10 @@ func changeSessions(t *testing.T, p *xdp.Unattached, change func(*table.Balancer
 	for key, s := range sessionsOf(t, p) {
 		last, keep := s, change(&s)
 		if !keep || (s.Flags^last.Flags)&uint8(table.BalancerNatFlagNAT_PENDING) != 0 {
-			p.Tables.SessionTable(&last).Delete(key)
+			table.SessionTable(p.Tables, &last).Delete(key)
 		}
 		if keep {
-			must(t, p.Tables.SessionTable(&s).Put(key, &s))
+			must(t, table.SessionTable(p.Tables, &s).Put(key, &s))
 		}
 	}
 }

@@ -119,7 +119,7 @@ func silenceSettled(t *testing.T, p *xdp.Unattached) {
 	t.Helper()
 	for key, s := range sessionsOf(t, p) {
 		s.Seen -= 1000
-		must(t, p.Tables.SessionTable(&s).Put(key, &s))
+		must(t, table.SessionTable(p.Tables, &s).Put(key, &s))
 	}
 }
 

@@ -275,7 +275,7 @@ func TestNATPortTakenOverLate(t *testing.T) {
 			}
 		}
 		evicted.State, evicted.Seen = uint8(table.BalancerNatStateNAT_CLOSING), evicted.Seen-uint32(6*time.Second>>table.FlowTimeShift)
-		must(t, p.Tables.SessionTable(&evicted).Put(at, &evicted))
+		must(t, table.SessionTable(p.Tables, &evicted).Put(at, &evicted))
 		wantVerdict(t, p, c.fromClient(tcpSYN).build(), xdpTX, "forward_nat")
 		wantFrame(t, p, other.fromClient(tcpACK), other.atServer(tcpACK, port), xdpTX, "forward_nat")
 		endAllSessions(t, p)

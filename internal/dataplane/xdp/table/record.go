@@ -113,7 +113,7 @@ func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) {
 }
 
 // SessionTable is the table that has the entry.
-func (t *Tables) SessionTable(s *BalancerNatSession) *Sessions {
+func SessionTable(t *Tables, s *BalancerNatSession) *Sessions {
 	if s.Flags&uint8(BalancerNatFlagNAT_PENDING) != 0 {
 		return t.Pending
 	}
