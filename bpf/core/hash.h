@@ -71,8 +71,8 @@ static __noinline __u64 address_key(__u64 ports, const void *a, const void *b)
 /*
  * Key of what is recorded of a client's port at the service of that number. It depends on secrets
  * of the node, so that senders can't choose packets whose keys are equal. Half of a mapped
- * address's second word is constant, so all that differs between IPv4 clients fits into a word. The
- * kernel hashes keys itself: they need no final avalanche.
+ * address's second word is constant, so all that differs between IPv4 clients fits into a word. Keys
+ * are hashed once more, by the kernel or in first_place(): they need no final avalanche.
  */
 static __always_inline __u64 record_key(__u32 number, const __u8 client[16], __be16 port)
 {

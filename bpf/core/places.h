@@ -4,15 +4,15 @@
  * waits for memory several times: for the bucket, and for each element of its list up to its own.
  * Here a record lies at the place that its key selects or, if others have that, up to PLACE_WINDOW
  * - 1 places further ("Hopscotch Hashing", DISC 2008). A mask at the first place says which of them
- * have keys that select it, so nearly always a packet reads one element.
+ * have keys that select it, so a packet mostly reads one element, in a full table two neighbours.
  *
  * A writer owns a place when it has changed its key from PLACE_FREE, or from the key of a record, to
- * PLACE_BUSY. A record can be found when its bit is set in the mask of its first place: with one
- * comparison and exchange of the mask as it was before the key was looked for, so a key occurs once.
+ * PLACE_BUSY. A record becomes visible when its bit is set in the mask of its first place, by an
+ * exchange that fails if anything was inserted since the key was looked for, so a key occurs once.
  * Nothing is locked, and the agent deletes records too. A record that is read may be deleted and its
  * place be another record's by then: readers compare it with their packet. If a window is full, which
- * doesn't happen before the table is nearly so, the record in it that is silent longest goes. A table
- * that floods fill has a smaller window.
+ * is rare until two thirds of the table are, the record in it that is silent longest is evicted. A
+ * table that floods fill has a smaller window.
  */
 #pragma once
 
@@ -26,7 +26,10 @@
 #define PLACE_NONE 0xffffffff
 #define PLACE_EVICT (1ull << 32)
 
-/* The mask of place.near, and what is added to it at each insertion: equal masks mean no insertion. */
+/*
+ * The mask of place.near, and what is added to it at each insertion: if it is the same as before,
+ * nothing was inserted (but for a multiple of 65,536 records).
+ */
 #define PLACE_MASK ((1ull << PLACE_WINDOW) - 1)
 #define PLACE_VERSION (1ull << PLACE_WINDOW)
 
@@ -82,7 +85,7 @@ static __always_inline void leave_window(void *table, __u64 key, __u32 index, __
  */
 static __always_inline __u64 choose_place(void *table, __u32 first, __u32 now, __u32 window)
 {
-	__u64 oldest = 0, candidate, key;
+	__u64 oldest = PLACE_NONE, candidate, key;
 	struct place *p;
 	__u32 index;
 
@@ -96,7 +99,7 @@ static __always_inline __u64 choose_place(void *table, __u32 first, __u32 now, _
 			return index;
 		/* One number, so that the verifier needn't follow each choice. */
 		candidate = (__u64)(now - p->seen + PLACE_SKEW) << 32 | index;
-		if (key != PLACE_BUSY && candidate > oldest)
+		if (key > PLACE_BUSY && candidate > oldest)
 			oldest = candidate;
 	}
 	return PLACE_EVICT | (__u32)oldest;
@@ -114,12 +117,12 @@ static __always_inline int evict_place(void *table, __u32 index, __u32 places)
 	return 1;
 }
 
-/* place.near of the key's first place. */
+/* place.near of the key's first place, before all that is read or written next. */
 static __always_inline __u64 read_mask(void *table, __u64 key, __u32 places)
 {
 	struct place *home = place_at(table, first_place(key, places));
 
-	return home ? *(volatile __u64 *)&home->near : 0;
+	return home ? __sync_fetch_and_or(&home->near, 0) : 0;
 }
 
 /*

@@ -65,7 +65,7 @@ static __always_inline __u32 session_time(const struct nat_session *s, __u32 idl
 		return idle < NAT_ONE_WAY_SECONDS * NAT_SECOND ? idle
 							       : NAT_ONE_WAY_SECONDS * NAT_SECOND;
 	}
-	return idle < 8 * NAT_SYNC ? idle : idle + NAT_SYNC; /* this entry may be the other one */
+	return idle < 8 * NAT_SYNC ? idle : idle + NAT_SYNC; /* how late the entry's time may be */
 }
 
 /* Signed, as the time of another processor may be ahead. `seen` is up to NAT_TOUCH late. */
@@ -237,6 +237,9 @@ static __always_inline int is_due(const struct nat_session *s, __u32 idle, __u32
 
 	if ((__s32)(now - seen) <= (__s32)NAT_TOUCH)
 		return 0;
+	/* Not at the same time for all sessions. */
+	now += s->snat_port;
+	seen += s->snat_port;
 	return !is_confirmed(s->state) || idle < 8 * NAT_SYNC || (now ^ seen) >= NAT_SYNC;
 }
 
@@ -434,19 +437,26 @@ static __always_inline void copy_path(struct nat_session *to, const struct nat_s
 __noinline int sync_session(__u64 key, const struct nat_session *s)
 {
 	struct nat_session *twin, *fresh = fresh_session();
+	int same = 0;
 
 	if (!s || !fresh)
 		return -1;
-	twin = s->flags & NAT_PENDING ? NULL : settled_session(key);
-	if (!twin)
-		twin = find_session(key);
-	if (!twin) {
-		*fresh = *s;
-		fresh->flags ^= NAT_REPLY;
-		fresh->acked = 0;
-		return 1;
+	/* One that differs may be new here, or another session's by now: it is read again. */
+	for (int i = 0; i < 2 && !same; i++) {
+		if (i)
+			mask_settled(key);
+		twin = s->flags & NAT_PENDING ? NULL : settled_session(key);
+		if (!twin)
+			twin = find_session(key);
+		if (!twin) {
+			*fresh = *s;
+			fresh->flags ^= NAT_REPLY;
+			fresh->acked = 0;
+			return 1;
+		}
+		same = (twin->flags ^ s->flags) & NAT_REPLY && same_session(twin, s);
 	}
-	if (!((twin->flags ^ s->flags) & NAT_REPLY) || !same_session(twin, s))
+	if (!same)
 		return -1;
 	twin->seen = s->seen;
 	if (twin->state < s->state)
@@ -457,7 +467,7 @@ __noinline int sync_session(__u64 key, const struct nat_session *s)
 	return 0;
 }
 
-/* Moves the entry with that key to `nat_sessions`. */
+/* Moves the entry with that key to `nat_sessions`. If there is no place, the next packet tries again. */
 __noinline int confirm_entry(__u64 key)
 {
 	struct nat_session *s = pending_session(key), *fresh = fresh_session();
@@ -465,8 +475,11 @@ __noinline int confirm_entry(__u64 key)
 	if (!s || !fresh)
 		return 0;
 	*fresh = *s;
+	if (pending_session(key) != s) /* it was evicted, and the copy may be another session's */
+		return 0;
 	fresh->flags &= ~NAT_PENDING;
-	insert_settled(key, fresh);
+	if (insert_settled(key, fresh) && find_settled(key) == PLACE_NONE)
+		return 0;
 	return delete_pending(key);
 }
 

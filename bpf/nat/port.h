@@ -81,7 +81,7 @@ static __always_inline int take_over(__u64 key, struct nat_session *other,
 {
 	__u32 seen = *(volatile __u32 *)&other->seen;
 
-	if (__sync_val_compare_and_swap(&other->seen, seen, now + 1) != seen)
+	if (seen == now + 1 || __sync_val_compare_and_swap(&other->seen, seen, now + 1) != seen)
 		return -1;
 	drop_client_entry(other);
 	delete_entry(key);

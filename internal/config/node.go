@@ -193,7 +193,7 @@ type Dataplane struct {
 }
 
 // Bounds of Dataplane.Flows (about 100 bytes each) and Dataplane.NATSessions (about
-// 300 bytes each).
+// 430 bytes each).
 const (
 	minFlows     = 1 << 10
 	maxFlows     = 1 << 24

@@ -71,15 +71,17 @@ func (w *sweeper) sweepSessions() error {
 	if err != nil {
 		return err
 	}
-	over := map[uint64]table.BalancerNatSession{} // by key
-	w.p.tables.EachSession(func(key uint64, s *table.BalancerNatSession) {
+	over := false
+	w.p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
 		if o := owners[uint32(s.Service)]; !o.keepsSession(s, now) {
-			over[key] = *s
+			over = true
 		} else if !table.IsReply(s) {
 			counts[o.s]++
 		}
 	})
-	err = w.endSessions(over, now)
+	if over {
+		err = w.endSessions(now)
+	}
 	w.sessionsLeft = len(counts) > 0 || err != nil
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
@@ -89,18 +91,15 @@ func (w *sweeper) sweepSessions() error {
 	return err
 }
 
-// endSessions deletes entries that are over, if no packet has come for them since
-// they were read. Services may have changed meanwhile, so they are read again.
-func (w *sweeper) endSessions(over map[uint64]table.BalancerNatSession, now uint32) error {
+// endSessions deletes the entries that are over. Services may have changed since they
+// were read, so they are read again.
+func (w *sweeper) endSessions(now uint32) error {
 	owners, err := w.p.owners(context.Background())
 	if err != nil {
 		return err
 	}
-	for key, last := range over {
-		sessions := table.SessionTable(w.p.tables, &last)
-		if s, ok := sessions.Lookup(key); ok && s.Seen == last.Seen && !owners[uint32(s.Service)].keepsSession(&s, now) {
-			sessions.Delete(key)
-		}
+	for _, sessions := range []*table.Sessions{w.p.tables.Pending, w.p.tables.Sessions} {
+		sessions.DeleteWhere(func(s *table.BalancerNatSession) bool { return !owners[uint32(s.Service)].keepsSession(s, now) })
 	}
 	return nil
 }

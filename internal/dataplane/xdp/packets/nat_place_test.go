@@ -171,10 +171,10 @@ func TestPlacesAtOnce(t *testing.T) {
 	sending.Wait()
 	close(done)
 	deleting.Wait()
-	for _, key := range settledKeys(p) {
-		if s, ok := p.Tables.Sessions.Lookup(key); !ok || s.State != uint8(table.BalancerNatStateNAT_TWO_WAY) {
+	p.Tables.Sessions.Each(func(key uint64, s *table.BalancerNatSession) {
+		if s.State != uint8(table.BalancerNatStateNAT_TWO_WAY) {
 			t.Errorf("session %#x is incomplete: %+v", key, s)
 		}
-	}
+	})
 	emptyPlaces(t, p)
 }

@@ -106,10 +106,11 @@ func IsReply(s *BalancerNatSession) bool {
 	return s.Flags&uint8(BalancerNatFlagNAT_REPLY) != 0
 }
 
-// EachSession calls yield with both entries of every NAT session, by their keys.
+// EachSession calls yield with both entries of every NAT session, by their keys. One
+// that is confirmed meanwhile may be seen twice.
 func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) {
+	t.Pending.Each(yield) // first, as sessions move to the other table
 	t.Sessions.Each(yield)
-	t.Pending.Each(yield)
 }
 
 // SessionTable is the table that has the entry.

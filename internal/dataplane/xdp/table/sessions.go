@@ -100,23 +100,33 @@ func (s *Sessions) Each(yield func(key uint64, entry *BalancerNatSession)) {
 	}
 }
 
-// Lookup returns the entry with that key.
-func (s *Sessions) Lookup(key uint64) (entry BalancerNatSession, ok bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	index := s.find(key)
-	if index < 0 {
-		return entry, false
-	}
-	return s.read(index, key)
-}
-
 // Delete deletes the entry with that key, if there is one.
 func (s *Sessions) Delete(key uint64) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	index := s.find(key)
-	if index < 0 || !atomic.CompareAndSwapUint64(&s.places[index].Key, key, placeBusy) {
+	if index := s.find(key); index >= 0 {
+		s.delete(index, key)
+	}
+}
+
+// DeleteWhere deletes the entries that are over.
+func (s *Sessions) DeleteWhere(over func(entry *BalancerNatSession) bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for i := range s.places {
+		key := atomic.LoadUint64(&s.places[i].Key)
+		if key <= placeBusy {
+			continue
+		}
+		if entry, ok := s.read(i, key); ok && over(&entry) {
+			s.delete(i, key)
+		}
+	}
+}
+
+// delete deletes the entry at a place, if it still has that key.
+func (s *Sessions) delete(index int, key uint64) {
+	if !atomic.CompareAndSwapUint64(&s.places[index].Key, key, placeBusy) {
 		return
 	}
 	first := s.first(key)
@@ -124,7 +134,7 @@ func (s *Sessions) Delete(key uint64) {
 	atomic.StoreUint64(&s.places[index].Key, placeFree)
 }
 
-// Put inserts an entry, or replaces that with the same key. Packets may not insert it at
+// Put inserts an entry, or replaces that with the same key. Packets must not insert it at
 // the same time.
 func (s *Sessions) Put(key uint64, entry *BalancerNatSession) error {
 	s.mu.RLock()
