@@ -31,6 +31,9 @@ func TestCloseRouters(t *testing.T) {
 	}
 	t.Cleanup(r.Close)
 	here, router := connected(t)
+	for keeper := r.routers[address]; keeper.State().State != bgp.Active; { // or the router's OPEN is awaited
+		time.Sleep(time.Millisecond)
+	}
 	r.routers[address].Accept(here)
 	clientHere, client := connected(t)
 	r.mu.Lock()
