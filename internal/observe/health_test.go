@@ -5,6 +5,7 @@ package observe_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
@@ -122,3 +123,32 @@ func (a *fakeAgent) Stats(ctx context.Context) (dataplane.Stats, error) { return
 func (a *fakeAgent) Calling() time.Time { return a.calling }
 
 func (a *fakeAgent) Attached() bool { return a.attached }
+
+// reloadingAgent gets a new configuration after each look at its services. The digest of
+// a configuration is the revision of its services.
+type reloadingAgent struct {
+	fakeAgent
+	revision uint64
+}
+
+func (a *reloadingAgent) Describe() observe.Status {
+	return observe.Status{Config: observe.Config{Digest: fmt.Sprint(a.revision)}}
+}
+
+func (a *reloadingAgent) Snapshot() store.Snapshot {
+	defer func() { a.revision++ }()
+	return store.Snapshot{Revision: a.revision}
+}
+
+// A status doesn't name a newer configuration than that of its services: a reader could
+// take these for programmed.
+func TestStatusDuringReload(t *testing.T) {
+	agent := &reloadingAgent{fakeAgent: fakeAgent{stats: func(context.Context) (dataplane.Stats, error) { return dataplane.Stats{}, nil }}}
+	snapshot, err := observe.NewObserver(agent, nil, slog.New(slog.DiscardHandler)).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := snapshot.Status(); s.Config.Digest != fmt.Sprint(s.Revision) {
+		t.Errorf("configuration %s with services of revision %d", s.Config.Digest, s.Revision)
+	}
+}

@@ -89,3 +89,5 @@ type readings struct {
 func (r readings) Stats(context.Context) (dataplane.Stats, error) { return r.read() }
 
 func (readings) Snapshot() store.Snapshot { return store.Snapshot{} }
+
+func (readings) Describe() Status { return Status{} }

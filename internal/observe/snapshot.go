@@ -39,11 +39,12 @@ type Snapshot struct {
 }
 
 func newSnapshot(agent Agent, stats dataplane.Stats, rates interval, err error) *Snapshot {
+	described := agent.Describe() // first: services are at least as new as the configuration that it names
 	s := &Snapshot{Time: time.Now(), Err: err, desired: agent.Snapshot(), stats: stats, rates: rates}
 	s.Services = sync.OnceValue(s.services)
 	s.Routes = sync.OnceValue(func() Routes { return agent.Routes().complete() })
 	s.Totals = sync.OnceValue(rates.totals)
-	s.Status = sync.OnceValue(func() Status { return s.complete(agent.Describe()) })
+	s.Status = sync.OnceValue(func() Status { return s.complete(described) })
 	return s
 }
 
