@@ -33,7 +33,9 @@ const volatile __u32 vip_shift = 64;
 /* Secrets of this node: the places of VIPs depend on them. */
 const volatile __u64 vip_secrets[6] = {};
 
-/* The same for places of records (core/places.h), and how many of them keys select in the tables of sessions. */
+/*
+ * The same for places of sessions (core/places.h), and how many places of each table keys select.
+ */
 const volatile __u64 place_secret_low = 0;
 const volatile __u64 place_secret_high = 0;
 const volatile __u32 session_places = 1;

@@ -139,11 +139,9 @@ static __always_inline int show_place(void *table, __u64 key, __u32 index, __u64
 }
 
 /* Frees the place of a record that couldn't be found. */
-static __always_inline void free_place(void *table, __u64 key, __u32 index)
+static __always_inline void free_place(struct place *p, __u64 key)
 {
-	struct place *p = place_at(table, index);
-
-	if (p && own_place(p, key))
+	if (own_place(p, key))
 		__sync_lock_test_and_set(&p->key, PLACE_FREE);
 }
 

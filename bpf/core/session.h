@@ -91,9 +91,92 @@ static __always_inline int is_confirmed(__u8 state)
 /* How far pending entries are from their first place: a flood costs a look at each of these. */
 #define PENDING_WINDOW 8
 
-/* The entry with that key in a table of which so many places are selected, or NULL. */
+/*
+ * The places of entries (core/places.h), in `nat_pending` if `pending` is set, else in
+ * `nat_sessions`. The functions aren't inlined, as the stack of each is small.
+ */
+__noinline __u32 find_entry(__u64 key, __u32 pending)
+{
+	return pending ? find_place(&nat_pending, key, first_place(key, pending_places))
+		       : find_place(&nat_sessions, key, first_place(key, session_places));
+}
+
+__noinline __u64 choose_entry(__u64 key, __u32 now, __u32 pending)
+{
+	return pending ? choose_place(&nat_pending, first_place(key, pending_places), now,
+				      PENDING_WINDOW)
+		       : choose_place(&nat_sessions, first_place(key, session_places), now,
+				      PLACE_WINDOW);
+}
+
+__noinline int evict_entry(__u32 index, __u32 pending)
+{
+	return pending ? evict_place(&nat_pending, index, pending_places)
+		       : evict_place(&nat_sessions, index, session_places);
+}
+
+__noinline __u64 entry_mask(__u64 key, __u32 pending)
+{
+	return pending ? read_mask(&nat_pending, key, pending_places)
+		       : read_mask(&nat_sessions, key, session_places);
+}
+
+__noinline int show_entry(__u64 key, __u32 index, __u64 near, __u32 pending)
+{
+	return pending ? show_place(&nat_pending, key, index, near, pending_places)
+		       : show_place(&nat_sessions, key, index, near, session_places);
+}
+
+/* Inserts an entry into its table. Returns 0, or -1 if there is one with that key, or no place. */
+__noinline int insert_entry(__u64 key, const struct nat_session *s)
+{
+	struct session_place *p;
+	__u64 near, choice;
+	__u32 pending, index;
+
+	if (!s || key <= PLACE_BUSY)
+		return -1;
+	pending = s->flags & NAT_PENDING;
+	near = entry_mask(key, pending);
+	if (find_entry(key, pending) != PLACE_NONE)
+		return -1;
+	choice = choose_entry(key, s->seen, pending);
+	index = choice;
+	if (choice & PLACE_EVICT && !evict_entry(index, pending))
+		return -1;
+	p = pending ? bpf_map_lookup_elem(&nat_pending, &index)
+		    : bpf_map_lookup_elem(&nat_sessions, &index);
+	if (!p)
+		return -1;
+	p->session = *s;
+	__sync_lock_test_and_set(&p->key, key); /* after the entry, before the mask */
+	if (show_entry(key, index, near, pending))
+		return 0;
+	near = entry_mask(key, pending);
+	if (find_entry(key, pending) == PLACE_NONE && show_entry(key, index, near, pending))
+		return 0;
+	free_place((struct place *)p, key);
+	return -1;
+}
+
+__noinline int delete_from(__u64 key, __u32 pending)
+{
+	if (pending)
+		delete_place(&nat_pending, key, pending_places);
+	else
+		delete_place(&nat_sessions, key, session_places);
+	return 0;
+}
+
+static __always_inline void delete_entry(__u64 key)
+{
+	delete_from(key, 0);
+	delete_from(key, 1);
+}
+
+/* The entry with that key in the table, of which so many places are selected, or NULL. */
 static __always_inline struct nat_session *session_in(void *table, __u64 key, __u32 places,
-						      __u32 (*find)(__u64 key))
+						      __u32 pending)
 {
 	__u32 index = first_place(key, places);
 	struct session_place *p = bpf_map_lookup_elem(table, &index);
@@ -102,7 +185,7 @@ static __always_inline struct nat_session *session_in(void *table, __u64 key, __
 		return &p->session;
 	if (!p || (p->near & PLACE_MASK) <= 1)
 		return NULL;
-	index = find(key);
+	index = find_entry(key, pending);
 	p = bpf_map_lookup_elem(table, &index);
 	if (!p)
 		return NULL;
@@ -110,124 +193,14 @@ static __always_inline struct nat_session *session_in(void *table, __u64 key, __
 	return &p->session;
 }
 
-/* Inserts an entry. Returns 0, or -1 if there is one with that key. */
-static __always_inline int insert_into(void *table, __u64 key, const struct nat_session *s,
-				       __u64 (*mask)(__u64 key), __u32 (*find)(__u64 key),
-				       __u64 (*choose)(__u64 key, __u32 now),
-				       int (*evict)(__u32 index),
-				       int (*show)(__u64 key, __u32 index, __u64 near))
-{
-	struct session_place *p;
-	__u64 near, choice;
-	__u32 index;
-
-	if (!s || key <= PLACE_BUSY)
-		return -1;
-	near = mask(key);
-	if (find(key) != PLACE_NONE)
-		return -1;
-	choice = choose(key, s->seen);
-	index = choice;
-	if (choice & PLACE_EVICT && !evict(index))
-		return -1;
-	p = bpf_map_lookup_elem(table, &index);
-	if (!p)
-		return -1;
-	p->session = *s;
-	__sync_lock_test_and_set(&p->key, key); /* after the entry, before the mask */
-	if (show(key, index, near))
-		return 0;
-	near = mask(key);
-	if (find(key) == PLACE_NONE && show(key, index, near))
-		return 0;
-	free_place(table, key, index);
-	return -1;
-}
-
-/* The functions of `nat_sessions`. None is inlined, as the stack of a function is small. */
-__noinline __u32 find_settled(__u64 key)
-{
-	return find_place(&nat_sessions, key, first_place(key, session_places));
-}
-
-__noinline __u64 choose_settled(__u64 key, __u32 now)
-{
-	return choose_place(&nat_sessions, first_place(key, session_places), now, PLACE_WINDOW);
-}
-
-__noinline __u64 mask_settled(__u64 key)
-{
-	return read_mask(&nat_sessions, key, session_places);
-}
-
-__noinline int show_settled(__u64 key, __u32 index, __u64 near)
-{
-	return show_place(&nat_sessions, key, index, near, session_places);
-}
-
-__noinline int evict_settled(__u32 index)
-{
-	return evict_place(&nat_sessions, index, session_places);
-}
-
-__noinline int insert_settled(__u64 key, const struct nat_session *s)
-{
-	return insert_into(&nat_sessions, key, s, mask_settled, find_settled, choose_settled,
-			   evict_settled, show_settled);
-}
-
-__noinline int delete_settled(__u64 key)
-{
-	delete_place(&nat_sessions, key, session_places);
-	return 0;
-}
-
 static __always_inline struct nat_session *settled_session(__u64 key)
 {
-	return session_in(&nat_sessions, key, session_places, find_settled);
-}
-
-/* The functions of `nat_pending`. */
-__noinline __u32 find_pending(__u64 key)
-{
-	return find_place(&nat_pending, key, first_place(key, pending_places));
-}
-
-__noinline __u64 choose_pending(__u64 key, __u32 now)
-{
-	return choose_place(&nat_pending, first_place(key, pending_places), now, PENDING_WINDOW);
-}
-
-__noinline __u64 mask_pending(__u64 key)
-{
-	return read_mask(&nat_pending, key, pending_places);
-}
-
-__noinline int show_pending(__u64 key, __u32 index, __u64 near)
-{
-	return show_place(&nat_pending, key, index, near, pending_places);
-}
-
-__noinline int evict_pending(__u32 index)
-{
-	return evict_place(&nat_pending, index, pending_places);
-}
-
-__noinline int insert_pending(__u64 key, const struct nat_session *s)
-{
-	return insert_into(&nat_pending, key, s, mask_pending, find_pending, choose_pending,
-			   evict_pending, show_pending);
-}
-
-__noinline int delete_pending(__u64 key)
-{
-	delete_place(&nat_pending, key, pending_places);
-	return 0;
+	return session_in(&nat_sessions, key, session_places, 0);
 }
 
 static __always_inline struct nat_session *pending_session(__u64 key)
 {
-	return session_in(&nat_pending, key, pending_places, find_pending);
+	return session_in(&nat_pending, key, pending_places, 1);
 }
 
 /* Whether a packet updates the session's other entry, too, though nothing else has changed. */
@@ -283,18 +256,6 @@ static __always_inline struct nat_session *datagram_session(const struct packet 
 	if (s)
 		*one_way = s->flags & NAT_PENDING;
 	return s;
-}
-
-/* Inserts an entry into its table. Returns 0, or an error if there is one with that key. */
-static __always_inline long insert_entry(__u64 key, const struct nat_session *s)
-{
-	return s->flags & NAT_PENDING ? insert_pending(key, s) : insert_settled(key, s);
-}
-
-static __always_inline void delete_entry(__u64 key)
-{
-	delete_settled(key);
-	delete_pending(key);
 }
 
 /*
@@ -444,7 +405,7 @@ __noinline int sync_session(__u64 key, const struct nat_session *s)
 	/* One that differs may be new here, or another session's by now: it is read again. */
 	for (int i = 0; i < 2 && !same; i++) {
 		if (i)
-			mask_settled(key);
+			entry_mask(key, 0);
 		twin = s->flags & NAT_PENDING ? NULL : settled_session(key);
 		if (!twin)
 			twin = find_session(key);
@@ -478,9 +439,9 @@ __noinline int confirm_entry(__u64 key)
 	if (pending_session(key) != s) /* it was evicted, and the copy may be another session's */
 		return 0;
 	fresh->flags &= ~NAT_PENDING;
-	if (insert_settled(key, fresh) && find_settled(key) == PLACE_NONE)
+	if (insert_entry(key, fresh) && find_entry(key, 0) == PLACE_NONE)
 		return 0;
-	return delete_pending(key);
+	return delete_from(key, 1);
 }
 
 /*

@@ -69,7 +69,7 @@ struct secrets {
 	__u64 place_secrets[2];
 };
 
-/* How far a record may be from the first place of its key (core/places.h). */
+/* At how many places a record may be, from the first place of its key on (core/places.h). */
 enum place_window {
 	PLACE_WINDOW = 48,
 };
@@ -433,7 +433,7 @@ struct nat_session {
 };
 _Static_assert(sizeof(struct nat_session) == 72, "nat_session has no implicit padding");
 
-/* An entry at its place in `nat_sessions`. */
+/* An entry at its place in a table of sessions. */
 struct session_place {
 	__u64 key;
 	__u64 near;

@@ -97,15 +97,16 @@ __noinline int claim_port(const struct backend *b, __u32 most)
 {
 	struct nat_session *s = fresh_session(), *other;
 	enum port_claim claim = PORT_CLAIMED;
-	__u32 now = nat_time();
 	const __u8 *server;
 	__u64 key;
+	__u32 now;
 
 	server = b ? remote_of(b) : NULL;
 	if (!s || !server)
 		return PORT_TAKEN;
 	key = session_reply_key(s, server);
 	other = find_session(key);
+	now = nat_time();
 	if (other && !is_over(other, now))
 		claim = available(other, now);
 	if (claim == PORT_TAKEN || claim > most)
