@@ -68,6 +68,9 @@ func (o *owner) keepsClient(c *table.BalancerClient, now uint64) bool {
 	return o != nil && o.now.remembers() && age <= o.now.properties.clients.idle+idleSlack && named(o.now.slots, c.Backend) != nil
 }
 
+// clientSweepInterval is how often records of clients that aren't used are looked for.
+const clientSweepInterval = 5 * time.Second
+
 // sweepClients deletes the records of clients that are not used any more: they
 // have expired or their backend has left, and generations of slots are reused.
 func (w *sweeper) sweepClients() error {

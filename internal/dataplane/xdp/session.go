@@ -21,9 +21,10 @@ const (
 	sessionTouch = time.Second + idleSlack
 )
 
-// sessionSweepInterval is how often sessions that are over are looked for. A
-// session that is over counts for nothing anyway; deleting it makes room.
-const sessionSweepInterval = 5 * time.Second
+// sessionSweepInterval is how often sessions that are over are looked for, in one part of
+// the tables after the other. A session that is over counts for nothing anyway; deleting
+// it makes room.
+const sessionSweepInterval = time.Second
 
 // sessionIdle is how long a session of the service may be silent.
 func (v *version) sessionIdle(s *table.BalancerNatSession) time.Duration {
@@ -52,54 +53,73 @@ func (o *owner) keepsSession(s *table.BalancerNatSession, now uint32) bool {
 		named(o.now.slots, s.Backend) != nil
 }
 
-// sweepSessions deletes the sessions that are over and counts the others.
-func (w *sweeper) sweepSessions() error {
+// sessionPass is how far the sweep of sessions has come: the next part, and the sessions
+// that were counted in those before, by service.
+type sessionPass struct {
+	part   table.Part
+	counts map[*service]int
+}
+
+// sweepSessions deletes the sessions that are over and counts the others, in the next part
+// of the tables. It reports whether that was the last one.
+func (w *sweeper) sweepSessions() (last bool, err error) {
 	owners, err := w.p.owners(context.Background())
 	if err != nil {
-		return err
+		return false, err
 	}
-	counts := map[*service]int{}
+	pass := &w.sessions
+	if pass.part.Index == 0 {
+		pass.part.Of, pass.counts = w.p.tables.Sessions.Parts(), map[*service]int{}
+	}
 	for _, o := range owners {
 		if o.now.translates() {
-			counts[o.s] = 0
+			pass.counts[o.s] += 0
 		}
 	}
-	if len(counts) == 0 && !w.sessionsLeft {
-		return nil
+	if len(pass.counts) == 0 && !w.sessionsLeft {
+		return true, nil
 	}
+	if err := w.sweepPart(owners); err != nil {
+		return false, err
+	}
+	if pass.part.Index++; pass.part.Index < pass.part.Of {
+		return false, nil
+	}
+	pass.part.Index = 0
+	w.sessionsLeft = len(pass.counts) > 0
+	w.p.mu.Lock()
+	defer w.p.mu.Unlock()
+	for s, count := range pass.counts {
+		s.sessions = count
+	}
+	return true, nil
+}
+
+// sweepPart sweeps the present part of the tables. Services may have changed since they
+// were read, so they are read again before sessions are deleted.
+func (w *sweeper) sweepPart(owners map[uint32]*owner) error {
 	now, err := table.FlowClock()
 	if err != nil {
 		return err
 	}
 	over := false
-	w.p.tables.EachSession(func(_ uint64, s *table.BalancerNatSession) {
-		if o := owners[uint32(s.Service)]; !o.keepsSession(s, now) {
-			over = true
-		} else if !table.IsReply(s) {
-			counts[o.s]++
-		}
-	})
-	if over {
-		err = w.endSessions(now)
+	for _, sessions := range table.SessionTables(w.p.tables) {
+		sessions.EachIn(w.sessions.part, func(s *table.BalancerNatSession) {
+			if o := owners[uint32(s.Service)]; !o.keepsSession(s, now) {
+				over = true
+			} else if !table.IsReply(s) {
+				w.sessions.counts[o.s]++
+			}
+		})
 	}
-	w.sessionsLeft = len(counts) > 0 || err != nil
-	w.p.mu.Lock()
-	defer w.p.mu.Unlock()
-	for s, count := range counts {
-		s.sessions = count
+	if !over {
+		return nil
 	}
-	return err
-}
-
-// endSessions deletes the entries that are over. Services may have changed since they
-// were read, so they are read again.
-func (w *sweeper) endSessions(now uint32) error {
-	owners, err := w.p.owners(context.Background())
-	if err != nil {
+	if owners, err = w.p.owners(context.Background()); err != nil {
 		return err
 	}
-	for _, sessions := range []*table.Sessions{w.p.tables.Pending, w.p.tables.Sessions} {
-		sessions.DeleteWhere(func(s *table.BalancerNatSession) bool { return !owners[uint32(s.Service)].keepsSession(s, now) })
+	for _, sessions := range table.SessionTables(w.p.tables) {
+		sessions.DeleteIn(w.sessions.part, func(s *table.BalancerNatSession) bool { return !owners[uint32(s.Service)].keepsSession(s, now) })
 	}
 	return nil
 }

@@ -37,6 +37,7 @@ type sweeper struct {
 	// uses it. clientsLeft is set if there may be records of clients; the plane's mu
 	// guards it.
 	sessionsLeft, clientsLeft bool
+	sessions                  sessionPass
 }
 
 // swept is a service while its flow records are read.
@@ -60,14 +61,17 @@ type swept struct {
 func (w *sweeper) run(interval time.Duration) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
-	sessions := time.NewTicker(sessionSweepInterval)
+	sessions, clients := time.NewTicker(sessionSweepInterval), time.NewTicker(clientSweepInterval)
 	defer sessions.Stop()
+	defer clients.Stop()
 	for {
 		select {
 		case <-w.p.done:
 			return
 		case <-sessions.C:
-			w.warn("sessions", w.sweepSessions())
+			_, err := w.sweepSessions()
+			w.warn("sessions", err)
+		case <-clients.C:
 			w.warn("clients", w.sweepClients())
 		case <-tick.C:
 			w.p.recheck()

@@ -57,7 +57,13 @@ func (u *Unattached) SweepFlows(later time.Duration) error {
 }
 
 // SweepSessions deletes the NAT sessions that have expired or have no service.
-func (u *Unattached) SweepSessions() error { return u.sweeper.sweepSessions() }
+func (u *Unattached) SweepSessions() error {
+	for {
+		if last, err := u.sweeper.sweepSessions(); last || err != nil {
+			return err
+		}
+	}
+}
 
 // Recheck queues services that a VIP that has come or gone concerns.
 func (u *Unattached) Recheck() { u.recheck() }

@@ -4,7 +4,6 @@ package packets_test
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -18,18 +17,7 @@ func openSized(t *testing.T, dir string, services, backends int) *xdp.Unattached
 	t.Helper()
 	capacity := testCapacity
 	capacity.Services, capacity.Backends, capacity.RingEntries = services, backends, 0
-	p, err := xdp.OpenUnattached(xdp.Config{
-		PinDir: dir, Capacity: capacity, Seed: 1, Log: slog.New(slog.DiscardHandler), Synchronize: func() error { return nil },
-	}, newStaticHops())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return p
+	return openPlane(t, dir, newStaticHops(), capacity, func() error { return nil })
 }
 
 // Tables of services and backends become larger at a restart: flows stay with their backends

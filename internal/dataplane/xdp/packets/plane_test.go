@@ -189,20 +189,20 @@ var testCapacity = table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntr
 
 func openTestPlane(t testing.TB, dir string, hops xdp.Resolver) *xdp.Unattached {
 	t.Helper()
-	return openPlane(t, dir, hops, nil)
+	return openPlane(t, dir, hops, testCapacity, nil)
 }
 
 // openQuietPlane opens a plane whose grace periods take no time: no packet is
 // under way while tables change.
 func openQuietPlane(t testing.TB, dir string, hops xdp.Resolver) *xdp.Unattached {
 	t.Helper()
-	return openPlane(t, dir, hops, func() error { return nil })
+	return openPlane(t, dir, hops, testCapacity, func() error { return nil })
 }
 
-func openPlane(t testing.TB, dir string, hops xdp.Resolver, synchronize func() error) *xdp.Unattached {
+func openPlane(t testing.TB, dir string, hops xdp.Resolver, capacity table.Capacity, synchronize func() error) *xdp.Unattached {
 	t.Helper()
 	p, err := xdp.OpenUnattached(xdp.Config{
-		PinDir: dir, Capacity: testCapacity, Seed: 1, TunnelEnds: []netip.Addr{local4, local6},
+		PinDir: dir, Capacity: capacity, Seed: 1, TunnelEnds: []netip.Addr{local4, local6},
 		TunnelPeers: []netip.Prefix{netip.PrefixFrom(gateway4, 32), netip.PrefixFrom(gateway6, 128)},
 		Log:         slog.New(slog.DiscardHandler), Synchronize: synchronize,
 	}, hops)

@@ -61,7 +61,7 @@ func resize[T any](pins string, spec *ebpf.MapSpec) error {
 	})
 }
 
-// resizeSessions is resize for the table of settled sessions. Those without a place in
+// resizeSessions is resize for a table of sessions. Those without a place in
 // a smaller table are lost.
 func resizeSessions(pins string, spec *ebpf.MapSpec) error {
 	return replace(pins, spec, func(fresh, old *ebpf.Map) error {

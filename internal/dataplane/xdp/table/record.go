@@ -109,9 +109,13 @@ func IsReply(s *BalancerNatSession) bool {
 // EachSession calls yield with both entries of every NAT session, by their keys. One
 // that is confirmed meanwhile may be seen twice.
 func (t *Tables) EachSession(yield func(key uint64, s *BalancerNatSession)) {
-	t.Pending.Each(yield) // first, as sessions move to the other table
-	t.Sessions.Each(yield)
+	for _, sessions := range SessionTables(t) {
+		sessions.Each(yield)
+	}
 }
+
+// SessionTables are both tables of sessions, in the order in which sessions move.
+func SessionTables(t *Tables) [2]*Sessions { return [2]*Sessions{t.Pending, t.Sessions} }
 
 // SessionTable is the table that has the entry.
 func SessionTable(t *Tables, s *BalancerNatSession) *Sessions {

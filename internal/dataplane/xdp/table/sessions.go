@@ -32,7 +32,7 @@ const (
 )
 
 // sessionPlaces is the size of a table for that many entries: hardly a window is full
-// before two thirds of the table are.
+// until two thirds of the table are.
 func sessionPlaces(entries int) int { return entries + entries/2 + placesMore }
 
 // KeyedPlaces is how many places of a table keys select.
@@ -78,24 +78,54 @@ func (s *Sessions) find(key uint64) int {
 	return -1
 }
 
-// read copies the entry at a place, unless a packet changes the place meanwhile.
-func (s *Sessions) read(index int, key uint64) (entry BalancerNatSession, ok bool) {
-	entry = s.places[index].Session
-	return entry, atomic.LoadUint64(&s.places[index].Key) == key
-}
-
 // Each calls yield with every entry, by its key. Entries that come and go meanwhile may
 // be missed.
 func (s *Sessions) Each(yield func(key uint64, entry *BalancerNatSession)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for i := range s.places {
+	s.each(Part{0, 1}, func(_ int, key uint64, entry *BalancerNatSession) { yield(key, entry) })
+}
+
+// EachIn is Each for a part of the table.
+func (s *Sessions) EachIn(part Part, yield func(entry *BalancerNatSession)) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.each(part, func(_ int, _ uint64, entry *BalancerNatSession) { yield(entry) })
+}
+
+// DeleteIn deletes the entries in a part of the table that are over.
+func (s *Sessions) DeleteIn(part Part, over func(entry *BalancerNatSession) bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.each(part, func(index int, key uint64, entry *BalancerNatSession) {
+		if over(entry) {
+			s.delete(index, key)
+		}
+	})
+}
+
+// Part is one of several parts of a table, counted from 0.
+type Part struct{ Index, Of int }
+
+// partPlaces is the number of places of a part: about 25 MB, some milliseconds' work.
+const partPlaces = 1 << 18
+
+// Parts is in how many parts the table is swept.
+func (s *Sessions) Parts() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.places)/partPlaces + 1
+}
+
+func (s *Sessions) each(part Part, yield func(index int, key uint64, entry *BalancerNatSession)) {
+	for i := len(s.places) * part.Index / part.Of; i < len(s.places)*(part.Index+1)/part.Of; i++ {
 		key := atomic.LoadUint64(&s.places[i].Key)
 		if key <= placeBusy {
 			continue
 		}
-		if entry, ok := s.read(i, key); ok {
-			yield(key, &entry)
+		entry := s.places[i].Session
+		if atomic.LoadUint64(&s.places[i].Key) == key { // or a packet has changed it meanwhile
+			yield(i, key, &entry)
 		}
 	}
 }
@@ -106,21 +136,6 @@ func (s *Sessions) Delete(key uint64) {
 	defer s.mu.RUnlock()
 	if index := s.find(key); index >= 0 {
 		s.delete(index, key)
-	}
-}
-
-// DeleteWhere deletes the entries that are over.
-func (s *Sessions) DeleteWhere(over func(entry *BalancerNatSession) bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for i := range s.places {
-		key := atomic.LoadUint64(&s.places[i].Key)
-		if key <= placeBusy {
-			continue
-		}
-		if entry, ok := s.read(i, key); ok && over(&entry) {
-			s.delete(i, key)
-		}
 	}
 }
 

@@ -98,3 +98,30 @@ func TestSessionsAreClosed(t *testing.T) {
 	}
 	s.places = places
 }
+
+// The parts of a table have each entry once, and those that are over are deleted.
+func TestPartsOfSessions(t *testing.T) {
+	s := openTables(t, Capacity{Sessions: 1 << 18}).Sessions
+	const entries, parts = 1000, 7
+	if n := s.Parts(); n < 2 {
+		t.Errorf("a table of %d places is swept in %d part", len(s.places), n)
+	}
+	for n := range uint32(entries) {
+		if err := s.Put(rand.Uint64(), &BalancerNatSession{Backend: n}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen := map[uint32]int{}
+	for i := range parts {
+		s.EachIn(Part{i, parts}, func(e *BalancerNatSession) { seen[e.Backend]++ })
+		s.DeleteIn(Part{i, parts}, func(e *BalancerNatSession) bool { return e.Backend%2 == 0 })
+	}
+	for n, times := range seen {
+		if times != 1 {
+			t.Errorf("entry %d is in %d parts", n, times)
+		}
+	}
+	if n := checkPlaces(t, s); len(seen) != entries || n != entries/2 {
+		t.Errorf("%d entries seen, %d left, want %d and %d", len(seen), n, entries, entries/2)
+	}
+}
