@@ -115,6 +115,9 @@ func (l *lab) checkPanic(t *testing.T) {
 // A drained server that takes no new connections, as one that is about to end, keeps
 // those that it has. They end when nothing comes back from it any more.
 func (l *lab) checkEndingServer(t *testing.T) {
+	// No port that an earlier client had, which the kernel may choose again: a server that
+	// still has that connection in TIME-WAIT answers with an ACK instead of a reset.
+	l.Sysctl(t, "client", "ipv4/ip_local_port_range", "20000 29999")
 	visitors := slices.DeleteFunc(l.OpenClients(t, 64), func(b *harness.Client) bool { return b.Server != harness.Moved })
 	if len(visitors) == 0 {
 		t.Fatal("no connection was to the server")
