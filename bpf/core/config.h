@@ -26,9 +26,9 @@ const volatile __u64 record_interval = 20000;
 /* The same for new clients: all processors together fill `clients` in a minute. */
 const volatile __u64 client_interval = 2000000;
 
-/* The VIP table has 2^(64 - vip_shift) places; vip_mask is one less. */
+/* The VIP table has 2^(32 - vip_shift) places; vip_mask is one less. */
 const volatile __u32 vip_mask = 0;
-const volatile __u32 vip_shift = 64;
+const volatile __u32 vip_shift = 32;
 
 /* Secrets of this node: the places of VIPs depend on them. */
 const volatile __u64 vip_secrets[6] = {};

@@ -41,6 +41,16 @@ static __always_inline __u64 flow_hash(const struct packet *p, __u32 flags)
 	return hash_end(hash_word(hash_word(hash, source[0]), source[1]) ^ port);
 }
 
+/*
+ * A one-to-one function whose upper bits depend on all bits: the place of a sum of products. What is
+ * in progression, as ports and addresses of neighbours, has sums in progression, most of which meet
+ * in a few places for a few secrets in a hundred.
+ */
+static __always_inline __u32 spread(__u32 sum)
+{
+	return (sum ^ sum >> 16) * 0x9e3779b1;
+}
+
 /* A sum of products of the address's words with secrets. */
 static __always_inline __u64 address_sum(const void *address, const volatile __u64 secrets[4])
 {

@@ -21,6 +21,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/config.h"
+#include "core/hash.h"
 #include "core/types.h"
 
 #define PLACE_NONE 0xffffffff
@@ -46,7 +47,7 @@ static __always_inline __u32 first_place(__u64 key, __u32 places)
 {
 	__u64 hash = (__u32)key * place_secret_low + (key >> 32) * place_secret_high;
 
-	return (hash >> 32) * places >> 32;
+	return (__u64)spread(hash >> 32) * places >> 32;
 }
 
 /* Returns the place of the key's record, whose first place is `first`, or PLACE_NONE. */

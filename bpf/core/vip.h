@@ -9,6 +9,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/config.h"
+#include "core/hash.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/types.h"
@@ -40,7 +41,7 @@ static __always_inline __u32 vip_home(const struct vip_key *vip, int ipv4)
 	if (!ipv4)
 		sum += words[0] * vip_secrets[0] + words[1] * vip_secrets[1] +
 		       words[2] * vip_secrets[2];
-	return sum >> vip_shift;
+	return spread(sum >> 32) >> vip_shift;
 }
 
 /* Returns the number of the packet's service, or VIP_UNUSED if there is none. */

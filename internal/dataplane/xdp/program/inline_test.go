@@ -11,7 +11,8 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 )
 
-// The balancer's constants are inlined, but for those of 64 bits that keep their address.
+// The balancer's constants are inlined, but for those that keep their address. Those of 64
+// bits, as secrets are, aren't counted: many of them do.
 func TestInlineConstants(t *testing.T) {
 	spec, err := table.LoadBalancer()
 	if err != nil {
@@ -19,15 +20,21 @@ func TestInlineConstants(t *testing.T) {
 	}
 	before := constantLoads(spec)
 	inlineConstants(spec)
-	if after := constantLoads(spec); before < 100 || after*4 > before {
+	if after := constantLoads(spec); before < 100 || after*8 > before {
 		t.Errorf("%d loads of constants, then %d", before, after)
 	}
 }
 
 func constantLoads(spec *ebpf.CollectionSpec) (n int) {
+	long := map[uint32]bool{}
+	for _, v := range spec.Variables {
+		for at := v.Offset; len(v.Value) >= 8 && at < v.Offset+uint32(len(v.Value)); at++ {
+			long[at] = true
+		}
+	}
 	for _, p := range spec.Programs {
 		for i := range p.Instructions {
-			if p.Instructions[i].Reference() == constantSection {
+			if ins := &p.Instructions[i]; ins.Reference() == constantSection && !long[uint32(ins.Constant>>32)] {
 				n++
 			}
 		}

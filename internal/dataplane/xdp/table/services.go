@@ -35,8 +35,11 @@ func VIPPlaces(services int) int {
 	return places
 }
 
-// vipShift leaves as many bits of a word as the place in a table of that size has.
-func vipShift(places uint32) uint32 { return uint32(64 - bits.TrailingZeros32(places)) }
+// vipShift leaves as many of 32 bits as the place in a table of that size has.
+func vipShift(places uint32) uint32 { return uint32(32 - bits.TrailingZeros32(places)) }
+
+// spread is that of bpf/core/hash.h.
+func spread(sum uint32) uint32 { return (sum ^ sum>>16) * 0x9e3779b1 }
 
 // vipHome is vip_home of bpf/core/vip.h: the first place where a VIP may be.
 func (t *Tables) vipHome(key BalancerVipKey) uint32 {
@@ -48,7 +51,7 @@ func (t *Tables) vipHome(key BalancerVipKey) uint32 {
 	for i := first; i < len(t.secrets.VipSecrets); i++ {
 		sum += uint64(binary.NativeEndian.Uint32(words[4*i:])) * t.secrets.VipSecrets[i]
 	}
-	return uint32(sum >> vipShift(t.Maps.Vips.MaxEntries()))
+	return spread(uint32(sum>>32)) >> vipShift(t.Maps.Vips.MaxEntries())
 }
 
 // search calls yield with the places where a VIP may be, one after the other,

@@ -60,7 +60,7 @@ func (s *Sessions) Close() error {
 // first is the first place of a key (first_place of bpf/core/places.h).
 func (s *Sessions) first(key uint64) int {
 	hash := uint64(uint32(key))*s.secrets[0] + (key>>32)*s.secrets[1]
-	return int((hash >> 32) * uint64(len(s.places)-placesMore) >> 32)
+	return int(uint64(spread(uint32(hash>>32))) * uint64(len(s.places)-placesMore) >> 32)
 }
 
 // find returns the index of the key's place, or -1.

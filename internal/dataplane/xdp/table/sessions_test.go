@@ -82,6 +82,30 @@ func TestSessions(t *testing.T) {
 	}
 }
 
+// Keys in progression, as those of a client's ports are, find places also with secrets for
+// which their sums meet in four places of the table. A table with as many entries as it is
+// for evicts less than one of a thousand.
+func TestPlacesAreSpread(t *testing.T) {
+	const most = 1 << 16
+	for name, key := range map[string]func(n uint64) uint64{
+		"ports":     func(n uint64) uint64 { return 10<<56 | n },
+		"addresses": func(n uint64) uint64 { return 10<<56 | n<<32 },
+		"networks":  func(n uint64) uint64 { return 10<<32 | n<<40 },
+	} {
+		s := openTables(t, Capacity{Sessions: most / 2}).Sessions
+		s.secrets = [2]uint64{1<<62 | 1<<36, 1<<62 | 1<<37}
+		refused := 0
+		for n := range uint64(most) {
+			if s.Put(key(n), &BalancerNatSession{}) != nil {
+				refused++
+			}
+		}
+		if refused > most/1000 {
+			t.Errorf("%s: %d of %d entries have no place", name, refused, most)
+		}
+	}
+}
+
 // A key leads to the same place as before in a table that is opened again, and to none
 // in one that is closed.
 func TestSessionsAreClosed(t *testing.T) {

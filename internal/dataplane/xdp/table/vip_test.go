@@ -95,22 +95,27 @@ func nextIsUnused(t *testing.T, table *Tables, place uint32) bool {
 	return next.Number == vipUnused
 }
 
-// The places of neighbouring addresses are spread whatever the lower bits of secrets are,
-// which products of long words with them would depend on.
+// The places of neighbouring addresses and ports are spread, also if the secrets depend on
+// their upper bits only, as products of long words would, or have the sums of neighbours
+// meet in four places of the table.
 func TestVIPPlacesAreSpread(t *testing.T) {
-	table := openTables(t, Capacity{Services: 256})
-	for i := range table.secrets.VipSecrets {
-		table.secrets.VipSecrets[i] = 0x9e3779b97f4a7c15 * uint64(i+1) &^ 0xff
-	}
-	homes := map[uint32]bool{}
-	for i := range 256 {
-		key := VIPKey(lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), Port: 80, Protocol: lb.TCP})
-		homes[table.vipHome(key)] = true
-		if err := table.PutVIP(key, uint32(i+1)); err != nil {
-			t.Fatalf("VIP %d, after %d places: %v", i, len(homes), err)
+	for name, secret := range map[string]func(i uint64) uint64{
+		"upper bits": func(i uint64) uint64 { return 0x9e3779b97f4a7c15 * i &^ 0xff },
+		"quarters":   func(uint64) uint64 { return 1<<62 | 1<<33 },
+		"last byte":  func(uint64) uint64 { return 1<<38 | 1<<9 },
+	} {
+		table := openTables(t, Capacity{Services: 512})
+		for i := range table.secrets.VipSecrets {
+			table.secrets.VipSecrets[i] = secret(uint64(i + 1))
 		}
-	}
-	if len(homes) < 128 {
-		t.Errorf("256 VIPs begin at %d places", len(homes))
+		for i := range 512 {
+			vip := lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), Port: 80, Protocol: lb.TCP}
+			if i >= 256 {
+				vip = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: uint16(1000 + i), Protocol: lb.TCP}
+			}
+			if err := table.PutVIP(VIPKey(vip), uint32(i+1)); err != nil {
+				t.Fatalf("%s: VIP %d of 512: %v", name, i, err)
+			}
+		}
 	}
 }
