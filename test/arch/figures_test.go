@@ -107,13 +107,19 @@ func (r report) ratios() string {
 }
 
 // costs has a row for each program of bench packet, with TCP over IPv4 and a column for
-// each number of flows.
+// each number of flows, but for that with which two processors are compared with one.
 func (r report) costs() string {
 	var programs, flows []string
 	cells := map[[2]string]float64{}
+	compared := map[string]bool{}
+	for _, result := range r.Results {
+		if result.Labels["processors"] != "" {
+			compared[result.Labels["flows"]] = true
+		}
+	}
 	for _, result := range r.Results {
 		l := result.Labels
-		if result.Name != "packet_cost" || l["family"] != "ipv4" || l["protocol"] != "tcp" {
+		if result.Name != "packet_cost" || l["family"] != "ipv4" || l["protocol"] != "tcp" || compared[l["flows"]] {
 			continue
 		}
 		program := fmt.Sprintf("%s × %s, %s", l["vips"], l["backends"], l["program"])
