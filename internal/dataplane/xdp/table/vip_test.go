@@ -108,14 +108,19 @@ func TestVIPPlacesAreSpread(t *testing.T) {
 		for i := range table.secrets.VipSecrets {
 			table.secrets.VipSecrets[i] = secret(uint64(i + 1))
 		}
+		homes := map[uint32]bool{}
 		for i := range 512 {
 			vip := lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, byte(i)}), Port: 80, Protocol: lb.TCP}
 			if i >= 256 {
 				vip = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: uint16(1000 + i), Protocol: lb.TCP}
 			}
+			homes[table.vipHome(VIPKey(vip))] = true
 			if err := table.PutVIP(VIPKey(vip), uint32(i+1)); err != nil {
 				t.Fatalf("%s: VIP %d of 512: %v", name, i, err)
 			}
+		}
+		if len(homes) < 256 {
+			t.Errorf("%s: 512 VIPs begin at %d places", name, len(homes))
 		}
 	}
 }
