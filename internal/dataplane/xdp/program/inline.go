@@ -51,13 +51,47 @@ func inline(all asm.Instructions, constants []byte) {
 		copy(word[:], constants[at:at+size])
 		value := int64(binary.LittleEndian.Uint64(word[:]))
 		switch source := load.Source(); {
-		case load.Dst == load.Src:
+		case load.Dst == load.Src || overwritten(all[it.Index+2:], load.Src):
 			all[it.Index] = asm.LoadImm(load.Dst, value, asm.DWord).WithSource(it.Ins.Source())
 			*load = asm.Mov.Reg(load.Dst, load.Dst).WithSource(source)
-		case value >= 0 && value <= math.MaxInt32: // the address may be used again
+		case value >= 0 && value <= math.MaxInt32: // the address may be read again
 			*load = asm.Mov.Imm(load.Dst, int32(value)).WithSource(source)
 		}
 	}
+}
+
+// overwritten says that a register is written before it is read, and before anything jumps.
+func overwritten(following asm.Instructions, register asm.Register) bool {
+	for _, ins := range following {
+		op := ins.OpCode
+		switch class := op.Class(); {
+		case class.IsALU():
+			if op.Source() == asm.RegSource && ins.Src == register {
+				return false
+			}
+			if ins.Dst == register {
+				return op.ALUOp() == asm.Mov
+			}
+		case class == asm.LdXClass:
+			if ins.Src == register {
+				return false
+			}
+			if ins.Dst == register {
+				return true
+			}
+		case op.IsDWordLoad():
+			if ins.Dst == register {
+				return true
+			}
+		case class.IsStore():
+			if ins.Dst == register || ins.Src == register {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return false
 }
 
 // jumpTargets are the instructions to which others jump, by their distance from the first.
