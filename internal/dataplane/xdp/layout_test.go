@@ -92,6 +92,9 @@ func TestFlowTableIsResized(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if err := table.GrowSessions(p.tables); err != nil {
+		t.Fatal(err)
+	}
 	session := table.BalancerNatSession{Seen: 9, Service: 3, Backend: 0x10002, ClientPort: 5}
 	if err := p.tables.Sessions.Put(7, &session); err != nil {
 		t.Fatal(err)
@@ -199,4 +202,78 @@ func TestPinsHaveOneAgent(t *testing.T) {
 	if err := open("v0"); err != nil {
 		t.Error(err)
 	}
+}
+
+// Tables of sessions get their size when the first service needs NAT. They keep it, and an
+// agent that was killed meanwhile leaves nothing that the next one can't use.
+func TestSessionsGrow(t *testing.T) {
+	pins := testPins(t)
+	const sessions = 1 << 12
+	use := func(f func(p *Plane)) {
+		t.Helper()
+		p, err := newPlane(Config{PinDir: pins, Capacity: table.Capacity{Sessions: sessions}, Log: slog.New(slog.DiscardHandler)}, fixedHops{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f(p)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	load := func(p *Plane, f program.Features) {
+		t.Helper()
+		if _, err := p.programs.Load(f); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(p *Plane, grown bool) {
+		t.Helper()
+		for m, least := range map[*ebpf.Map]uint32{p.tables.Maps.NatSessions: 2 * sessions, p.tables.Maps.NatPending: sessions} {
+			if n := m.MaxEntries(); n > least != grown || !grown && n > 100 {
+				t.Errorf("%s has %d places for %d sessions, want all %v", m, n, sessions, grown)
+			}
+		}
+	}
+	use(func(p *Plane) {
+		load(p, program.FeatureL2DSR|program.FeatureSources)
+		check(p, false)
+	})
+	use(func(p *Plane) {
+		check(p, false)
+		// As if it was killed before it had replaced the other one.
+		pending := filepath.Join(pins, table.Layout, table.BalancerMapNatPending)
+		spec := p.tables.Spec().Maps[table.BalancerMapNatPending]
+		spec.MaxEntries, spec.Pinning = 2*sessions, ebpf.PinNone
+		large, err := ebpf.NewMap(spec)
+		if err == nil {
+			err = errors.Join(os.Remove(pending), large.Pin(pending), large.Close())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	entry := table.BalancerNatSession{Seen: 9, Service: 3, Backend: 0x10002, ClientPort: 5}
+	use(func(p *Plane) {
+		check(p, false)
+		load(p, program.FeatureNAT)
+		check(p, true)
+		if err := p.tables.Sessions.Put(7, &entry); err != nil {
+			t.Fatal(err)
+		}
+		load(p, program.FeatureL2DSR)
+		load(p, program.FeatureNAT)
+		check(p, true)
+	})
+	use(func(p *Plane) {
+		check(p, true)
+		found := 0
+		p.tables.EachSession(func(key uint64, s *table.BalancerNatSession) {
+			if found++; key != 7 || *s != entry {
+				t.Errorf("session %d: %+v, want %+v", key, *s, entry)
+			}
+		})
+		if found != 1 {
+			t.Errorf("%d sessions, want 1", found)
+		}
+	})
 }

@@ -5,8 +5,11 @@ package xdp
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
+
+	"github.com/cilium/ebpf"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/healthpath"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -18,6 +21,9 @@ import (
 // paths are the paths to backends that are open for probes.
 type paths struct {
 	p *Plane
+	// tables are those of the programs for probes, which have no NAT: GrowSessions doesn't
+	// change what is read of them.
+	tables map[string]*ebpf.Map
 
 	// opening guards sender, which is nil before the first path, and closed. It is
 	// locked before the plane's mu, if both are.
@@ -36,7 +42,7 @@ type paths struct {
 
 func newPaths(p *Plane) *paths {
 	return &paths{
-		p: p, open: make(map[lb.VIP]map[uint32]*path), taken: make(map[uint32]struct{}),
+		p: p, tables: maps.Clone(p.tables.ByName), open: make(map[lb.VIP]map[uint32]*path), taken: make(map[uint32]struct{}),
 		most: uint32(min(p.tables.Capacity.Backends, healthpath.MaxTargets)),
 	}
 }
@@ -88,7 +94,7 @@ func (w *paths) send(vip, towards netip.Addr) (*healthpath.Sender, netip.Addr, e
 	if w.sender == nil {
 		var err error
 		w.sender, err = healthpath.Open(healthpath.Config{
-			Tables: w.p.tables.ByName, Seed: w.p.config.Seed, Targets: int(w.most), Log: w.p.config.Log,
+			Tables: w.tables, Seed: w.p.config.Seed, Targets: int(w.most), Log: w.p.config.Log,
 		})
 		if err != nil {
 			return nil, netip.Addr{}, fmt.Errorf("%w: %w", health.ErrLocal, err)

@@ -197,7 +197,7 @@ func newPlane(cfg Config, hops Resolver) (*Plane, error) {
 		addresses: newAddresses(tables),
 		members:   newMemberTable(tables),
 		handover: program.NewHandover(program.HandoverConfig{
-			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: tables.ByName,
+			Owner: cfg.PinDir, Interfaces: cfg.Interfaces, Tables: tables,
 		}),
 	}
 	p.loader.p = p

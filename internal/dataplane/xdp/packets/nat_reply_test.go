@@ -14,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 )
 
 // Verdicts of tc programs, of linux/pkt_cls.h.
@@ -33,7 +34,10 @@ type replies struct {
 func newReplies(t *testing.T) replies {
 	t.Helper()
 	p, _ := newTestPlane(t)
-	program, err := program.LoadReply(program.HandoverConfig{Tables: p.Tables.ByName}, 14)
+	if err := table.GrowSessions(p.Tables); err != nil {
+		t.Fatal(err)
+	}
+	program, err := program.LoadReply(program.HandoverConfig{Tables: p.Tables}, 14)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,7 @@ type HandoverConfig struct {
 	Owner string
 	// Interfaces are those on which XDP runs.
 	Interfaces []string
-	// Tables are the data plane's by name.
-	Tables map[string]*ebpf.Map
+	Tables     *table.Tables
 }
 
 // Device is one behind which backends are.
@@ -72,10 +71,13 @@ func NewHandover(cfg HandoverConfig) *Handover {
 }
 
 // Load loads the programs, once. Unlike the other methods it may be called together with
-// any that doesn't use what it loads.
+// any that doesn't use what it loads, but not with another load of a program on the tables.
 func (h *Handover) Load() error {
 	if h.forward != nil {
 		return nil
+	}
+	if err := table.GrowSessions(h.config.Tables); err != nil {
+		return fmt.Errorf("nat handover: %w", err)
 	}
 	var objects forwardObjects
 	var replies [2]*ebpf.Program
@@ -179,20 +181,20 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 		return nil, err
 	}
 	var secrets table.BalancerSecrets
-	if err := cfg.Tables[table.BalancerMapSecrets].Lookup(uint32(0), &secrets); err != nil {
+	if err := cfg.Tables.Maps.Secrets.Lookup(uint32(0), &secrets); err != nil {
 		return nil, fmt.Errorf("table secrets: %w", err)
 	}
 	err = SetConstants(spec, map[string]any{
 		replyVarSkbLink: length, replyVarKeySeed: secrets.KeySeed, replyVarKeySecrets: secrets.KeySecrets,
 		replyVarPlaceSecretLow: secrets.PlaceSecrets[0], replyVarPlaceSecretHigh: secrets.PlaceSecrets[1],
-		replyVarSessionPlaces: table.KeyedPlaces(cfg.Tables[table.BalancerMapNatSessions]),
-		replyVarPendingPlaces: table.KeyedPlaces(cfg.Tables[table.BalancerMapNatPending]),
+		replyVarSessionPlaces: table.KeyedPlaces(cfg.Tables.Maps.NatSessions),
+		replyVarPendingPlaces: table.KeyedPlaces(cfg.Tables.Maps.NatPending),
 	})
 	if err != nil {
 		return nil, err
 	}
 	var programs replyPrograms
-	if err := spec.LoadAndAssign(&programs, On(cfg.Tables, spec)); err != nil {
+	if err := spec.LoadAndAssign(&programs, On(cfg.Tables.ByName, spec)); err != nil {
 		return nil, err
 	}
 	return programs.NatReply, nil

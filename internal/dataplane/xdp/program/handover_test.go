@@ -9,9 +9,9 @@ import (
 	"os"
 	"testing"
 
-	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -40,20 +40,13 @@ func filters(t *testing.T, index int) map[string]int {
 }
 
 // tables are those that the programs need, empty.
-func tables(t *testing.T) map[string]*ebpf.Map {
+func tables(t *testing.T) *table.Tables {
 	t.Helper()
-	spec, err := loadReply()
+	few := 1 << 7
+	all, err := table.Open("", table.Capacity{Services: few, Backends: few, Flows: few, Sources: few, Limited: few, Clients: few, Sessions: few}.OrDefault(), nil)
 	must(t, err)
-	for name := range spec.Maps {
-		if name[0] == '.' {
-			delete(spec.Maps, name)
-		}
-	}
-	spec.Programs, spec.Variables = nil, nil
-	collection, err := ebpf.NewCollection(spec)
-	must(t, err)
-	t.Cleanup(collection.Close)
-	return collection.Maps
+	t.Cleanup(func() { must(t, all.Close()) })
+	return all
 }
 
 func open(t *testing.T, owner string) *Handover {

@@ -213,6 +213,11 @@ func (s *Set) Load(f Features) (*ebpf.Program, error) {
 
 // compile loads a program with these features on the tables.
 func (s *Set) compile(f Features) (*ebpf.Program, error) {
+	if f&FeatureNAT != 0 {
+		if err := table.GrowSessions(s.config.Tables); err != nil {
+			return nil, err
+		}
+	}
 	spec, err := s.specification(f)
 	if err != nil {
 		return nil, err

@@ -108,12 +108,17 @@ func (c Capacity) set(spec *ebpf.CollectionSpec) {
 		BalancerMapAddresses:      c.Services,
 		BalancerMapPeers:          maxMembers,
 		BalancerMapFragments:      maxFragments,
-		BalancerMapNatSessions:    sessionPlaces(2 * c.Sessions), // one for each direction
-		BalancerMapNatPending:     sessionPlaces(c.Sessions),
 		BalancerMapServiceVips:    c.Services + 1,
 		BalancerMapLookups:        c.Services + 1,
 		BalancerMapMtuAnswers:     c.Services + 1,
 	} {
 		spec.Maps[name].MaxEntries = uint32(entries)
 	}
+	setSessions(spec, c.Sessions)
+}
+
+// setSessions writes the sizes of the tables of sessions.
+func setSessions(spec *ebpf.CollectionSpec, sessions int) {
+	spec.Maps[BalancerMapNatSessions].MaxEntries = uint32(sessionPlaces(2 * sessions)) // one for each direction
+	spec.Maps[BalancerMapNatPending].MaxEntries = uint32(sessionPlaces(sessions))
 }

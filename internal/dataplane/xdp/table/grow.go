@@ -140,3 +140,75 @@ func copyVIPs(pins string, to, from *ebpf.Map) error {
 	}
 	return source.EachVIP(target.PutVIP)
 }
+
+// GrowSessions gives the tables of NAT sessions the size that the capacity says. They begin
+// with a few places, as programs without NAT don't read them, so that a node without services
+// that need NAT saves their memory. It is called before a program with NAT is loaded, and not
+// together with another call or another load of a program.
+func GrowSessions(t *Tables) error {
+	sized := t.spec.Copy()
+	setSessions(sized, t.Capacity.Sessions)
+	for _, one := range []struct {
+		now      **ebpf.Map
+		sessions *Sessions
+		spec     *ebpf.MapSpec
+	}{
+		{&t.Maps.NatPending, t.Pending, sized.Maps[BalancerMapNatPending]},
+		{&t.Maps.NatSessions, t.Sessions, sized.Maps[BalancerMapNatSessions]},
+	} {
+		if (*one.now).MaxEntries() == one.spec.MaxEntries {
+			continue
+		}
+		fresh, err := newTable(t.pins, one.spec)
+		if err == nil {
+			err = one.sessions.open(fresh)
+		}
+		if err != nil {
+			return errors.Join(fmt.Errorf("table %s: %w", one.spec.Name, err), fresh.Close())
+		}
+		before := *one.now
+		*one.now, t.ByName[one.spec.Name] = fresh, fresh
+		t.spec.Maps[one.spec.Name].MaxEntries = one.spec.MaxEntries
+		if err := before.Close(); err != nil {
+			return err
+		}
+	}
+	return setPlaces(t)
+}
+
+// setPlaces sets the constants of programs that follow from the sizes of the tables of sessions.
+func setPlaces(t *Tables) error {
+	return errors.Join(
+		t.spec.Variables[BalancerVarSessionPlaces].Set(KeyedPlaces(t.Maps.NatSessions)),
+		t.spec.Variables[BalancerVarPendingPlaces].Set(KeyedPlaces(t.Maps.NatPending)))
+}
+
+// newTable makes an empty table, in the place of one that is pinned in the folder pins if
+// there is a folder.
+func newTable(pins string, spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	if pins == "" {
+		return ebpf.NewMap(spec)
+	}
+	pin := filepath.Join(pins, spec.Name)
+	if err := replaceTable(pin, spec, func(*ebpf.Map) error { return nil }); err != nil {
+		return nil, err
+	}
+	return ebpf.LoadPinnedMap(pin, nil)
+}
+
+// fewSessions is the capacity of the tables of sessions before GrowSessions.
+const fewSessions = 1
+
+// sessionsGrown reports whether GrowSessions has been called on the tables in a folder. The
+// table of settled sessions is the last one that it makes.
+func sessionsGrown(pins string) (bool, error) {
+	pinned, err := ebpf.LoadPinnedMap(filepath.Join(pins, BalancerMapNatSessions), nil)
+	if pins == "" || errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("table %s: %w", BalancerMapNatSessions, err)
+	}
+	defer pinned.Close()
+	return pinned.MaxEntries() > uint32(sessionPlaces(2*fewSessions)), nil
+}

@@ -69,16 +69,12 @@ func resizeSessions(pins string, spec *ebpf.MapSpec) error {
 		if err != nil {
 			return err
 		}
-		from, err := newSessions(old, secrets.PlaceSecrets)
-		if err != nil {
-			return err
-		}
+		from, to := &Sessions{secrets: secrets.PlaceSecrets}, &Sessions{secrets: secrets.PlaceSecrets}
 		defer from.Close()
-		to, err := newSessions(fresh, secrets.PlaceSecrets)
-		if err != nil {
+		defer to.Close()
+		if err := errors.Join(from.open(old), to.open(fresh)); err != nil {
 			return err
 		}
-		defer to.Close()
 		from.Each(func(key uint64, entry *BalancerNatSession) { _ = to.Put(key, entry) })
 		return nil
 	})

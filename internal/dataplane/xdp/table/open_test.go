@@ -8,6 +8,7 @@ import (
 )
 
 // openTables opens tables that aren't pinned; what is 0 of their capacity has its default.
+// Those of sessions have their size.
 func openTables(t *testing.T, capacity Capacity) *Tables {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -22,5 +23,8 @@ func openTables(t *testing.T, capacity Capacity) *Tables {
 			t.Error(err)
 		}
 	})
+	if err := GrowSessions(tables); err != nil {
+		t.Fatal(err)
+	}
 	return tables
 }

@@ -38,21 +38,31 @@ func sessionPlaces(entries int) int { return entries + entries/2 + placesMore }
 // KeyedPlaces is how many places of a table keys select.
 func KeyedPlaces(m *ebpf.Map) uint32 { return m.MaxEntries() - uint32(placesMore) }
 
-// newSessions maps a table into this process.
-func newSessions(m *ebpf.Map, secrets [2]uint64) (*Sessions, error) {
+// open maps a table into this process, in the place of the one before.
+func (s *Sessions) open(m *ebpf.Map) error {
 	size := int(m.MaxEntries()) * int(m.ValueSize())
 	memory, err := unix.Mmap(m.FD(), 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
-		return nil, fmt.Errorf("table %s: %w", m, err)
+		return fmt.Errorf("table %s: %w", m, err)
 	}
-	places := unsafe.Slice((*BalancerSessionPlace)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries())
-	return &Sessions{memory: memory, places: places, secrets: secrets}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.memory
+	s.memory = memory
+	s.places = unsafe.Slice((*BalancerSessionPlace)(unsafe.Pointer(unsafe.SliceData(memory))), m.MaxEntries())
+	if before == nil {
+		return nil
+	}
+	return unix.Munmap(before)
 }
 
 // Close ends the use of the table, which stays.
 func (s *Sessions) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.memory == nil {
+		return nil
+	}
 	s.places = nil
 	return unix.Munmap(s.memory)
 }

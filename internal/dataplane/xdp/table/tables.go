@@ -40,6 +40,7 @@ type Tables struct {
 	ByName   map[string]*ebpf.Map
 	Capacity Capacity
 	spec     *ebpf.CollectionSpec
+	pins     string   // the folder in which tables are pinned; "" without one
 	lock     *os.File // of the pin directory; nil without one
 	// Sessions are the settled NAT sessions, Pending those whose client hasn't proved
 	// its address.
@@ -78,7 +79,7 @@ type Tables struct {
 // pins, whose parent is locked. Without a folder they end with the process.
 // Synchronize returns after a grace period; nil is the kernel's.
 func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, err error) {
-	t := &Tables{Capacity: capacity}
+	t := &Tables{Capacity: capacity, pins: pins}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, t.Close())
@@ -89,6 +90,13 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 		return nil, err
 	}
 	capacity.set(compiled)
+	grown, err := sessionsGrown(pins)
+	if err != nil {
+		return nil, err
+	}
+	if !grown {
+		setSessions(compiled, fewSessions)
+	}
 	spec := compiled.Copy()
 	spec.Programs, spec.Variables = nil, nil
 	for name, m := range spec.Maps {
@@ -130,10 +138,8 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 	t.ByName, t.spec = maps.Clone(collection.Maps), compiled
 	err = errors.Join(collection.Assign(&t.Maps), t.mapMemory(), t.setSecrets())
 	if err == nil {
-		t.Sessions, err = newSessions(t.Maps.NatSessions, t.secrets.PlaceSecrets)
-	}
-	if err == nil {
-		t.Pending, err = newSessions(t.Maps.NatPending, t.secrets.PlaceSecrets)
+		t.Sessions, t.Pending = &Sessions{secrets: t.secrets.PlaceSecrets}, &Sessions{secrets: t.secrets.PlaceSecrets}
+		err = errors.Join(t.Sessions.open(t.Maps.NatSessions), t.Pending.open(t.Maps.NatPending))
 	}
 	if err == nil {
 		err = t.openGrace(synchronize)
@@ -181,8 +187,7 @@ func (t *Tables) setSecrets() error {
 		t.spec.Variables[BalancerVarVipSecrets].Set(secrets.VipSecrets),
 		t.spec.Variables[BalancerVarPlaceSecretLow].Set(secrets.PlaceSecrets[0]),
 		t.spec.Variables[BalancerVarPlaceSecretHigh].Set(secrets.PlaceSecrets[1]),
-		t.spec.Variables[BalancerVarSessionPlaces].Set(KeyedPlaces(t.Maps.NatSessions)),
-		t.spec.Variables[BalancerVarPendingPlaces].Set(KeyedPlaces(t.Maps.NatPending)),
+		setPlaces(t),
 		t.spec.Variables[BalancerVarVipMask].Set(t.Maps.Vips.MaxEntries()-1),
 		t.spec.Variables[BalancerVarVipShift].Set(vipShift(t.Maps.Vips.MaxEntries())))
 }
