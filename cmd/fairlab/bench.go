@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"text/tabwriter"
@@ -58,10 +59,15 @@ func newMeasureCommand(e env, name, short, long string, run func(context.Context
 	o.flags.BoolVar(&o.quick, "quick", false, "measure less, in under a minute")
 	o.output.register(o.flags)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		measured, unknown := bench.Digests(".", name, version.Commit())
+		if unknown != nil && o.output == outputJSON {
+			fmt.Fprintf(e.stderr, "the report will hold no digests of what it measures: %v\n", unknown)
+		}
 		report, err := run(cmd.Context(), o)
 		if err != nil {
 			return err
 		}
+		maps.Copy(report.Measured, measured)
 		if o.output == outputJSON {
 			return report.WriteJSON(e.stdout)
 		}
@@ -301,10 +307,13 @@ func newBenchReportsCommand(e env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "reports [TREE]",
 		Short: "Check that the committed reports are current",
-		Long: `Check that the reports in docs/reports of a git work tree (default: the current
+		Long: `Check that the reports in docs/reports of a source tree (default: the current
 folder) are current: the code that a bench measures (the instructions of the BPF
-programs, or Go packages without comments, formatting and tests) is that of the
-report's commit. The others are listed with what has changed, and are an error.`,
+programs, or Go packages without comments, formatting and tests) has the digests
+that the report holds. The others are listed with what has changed, and are an
+error, as is a report without digests. A bench writes digests with -o json if the
+current folder is the root of the checkout that fairlab was built from, without
+changes outside of docs.`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	cmd.RunE = func(_ *cobra.Command, args []string) error {

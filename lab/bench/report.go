@@ -28,7 +28,9 @@ type Report struct {
 	CPU     string    `json:"cpu"`
 	Started time.Time `json:"started"`
 	// Quick is set if the bench was cut short to stay under a minute.
-	Quick    bool               `json:"quick"`
+	Quick bool `json:"quick"`
+	// Measured are the digests of the measured code, if they are known (see Digests).
+	Measured map[string]string  `json:"measured"`
 	Results  []Result           `json:"results"`
 	Ratios   map[string]float64 `json:"ratios"`
 	Verdicts []Verdict          `json:"verdicts"`
@@ -59,7 +61,7 @@ func NewReport(bench, commit string, quick bool) (*Report, error) {
 	return &Report{
 		Bench: bench, Commit: commit, Kernel: kernel, CPU: cpu,
 		Started: time.Now().UTC().Truncate(time.Second), Quick: quick,
-		Results: []Result{}, Ratios: map[string]float64{}, Verdicts: []Verdict{},
+		Measured: map[string]string{}, Results: []Result{}, Ratios: map[string]float64{}, Verdicts: []Verdict{},
 	}, nil
 }
 
@@ -207,6 +209,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 		value any
 	}{
 		{"bench", r.Bench}, {"commit", r.Commit}, {"kernel", r.Kernel}, {"cpu", r.CPU}, {"started", r.Started}, {"quick", r.Quick},
+		{"measured", r.Measured},
 	} {
 		value(strconv.Quote(field.name)+":", field.value, ",\n")
 	}

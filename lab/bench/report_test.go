@@ -110,7 +110,7 @@ func TestJSONShape(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), &object); err != nil {
 		t.Fatal(err)
 	}
-	wantKeys(t, object, "bench", "commit", "cpu", "kernel", "quick", "ratios", "results", "started", "verdicts")
+	wantKeys(t, object, "bench", "commit", "cpu", "kernel", "measured", "quick", "ratios", "results", "started", "verdicts")
 	results := object["results"].([]any)
 	if len(results) != 1 {
 		t.Fatalf("%d results, want the one that was measured", len(results))
@@ -177,7 +177,7 @@ func TestJSONHasOneLinePerResult(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if len(lines) != 14 || !strings.HasPrefix(lines[8], `{"name":"cost"`) || !strings.Contains(lines[8], "<&>") {
+	if len(lines) != 15 || !strings.HasPrefix(lines[9], `{"name":"cost"`) || !strings.Contains(lines[9], "<&>") {
 		t.Errorf("%d lines:\n%s", len(lines), out.String())
 	}
 	var read Report

@@ -3,9 +3,9 @@
 package bench
 
 import (
-	"archive/tar"
 	"bytes"
 	"crypto/sha256"
+	"debug/elf"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -20,8 +20,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"github.com/cilium/ebpf"
 )
 
 // program is the file name of the balancer's compiled BPF programs.
@@ -46,9 +44,8 @@ type CommittedReport struct {
 	Stale string
 }
 
-// CommittedReports reads docs/reports in a git work tree. A report is current if the
-// code that its bench measures is that of its commit: the instructions of programs,
-// and Go without comments, formatting and tests.
+// CommittedReports reads docs/reports below a root. A report is current if the code that
+// its bench measures has the digests that the report holds.
 func CommittedReports(root string) ([]CommittedReport, error) {
 	files, err := filepath.Glob(filepath.Join(root, "docs/reports/*.json"))
 	if err != nil {
@@ -78,40 +75,51 @@ func staleness(root string, r *Report) (string, error) {
 	if !known {
 		return "", fmt.Errorf("unknown bench %q", r.Bench)
 	}
+	if len(r.Measured) == 0 {
+		return "", errors.New("report without digests of what it measured")
+	}
 	if r.Quick {
 		return "measured with --quick", nil
 	}
-	now, err := digests(parts, func(fn visit) error { return walkTree(root, fn) })
+	now, err := digests(root, parts)
 	if err != nil {
 		return "", err
 	}
-	then, err := digests(parts, func(fn visit) error { return walkCommit(root, r.Commit, fn) })
-	if err != nil {
-		return fmt.Sprintf("commit %s: %v", r.Commit, err), nil
-	}
-	var changed []string
-	for _, part := range parts {
-		if now[part] == "" {
-			return "", fmt.Errorf("bench %s: %s is not in the tree", r.Bench, part)
-		}
-		if now[part] != then[part] {
-			changed = append(changed, part)
-		}
-	}
+	changed := slices.DeleteFunc(slices.Clone(parts), func(part string) bool { return now[part] == r.Measured[part] })
 	if len(changed) > 0 {
-		return "changed since its commit: " + strings.Join(changed, ", "), nil
+		return "changed: " + strings.Join(changed, ", "), nil
 	}
 	return "", nil
 }
 
-// visit is called with a file's name, relative to the root, and its content.
-type visit func(name string, content func() ([]byte, error)) error
+// Digests returns the digests of what a bench measures, for its report. They are those of
+// the work tree at root, which may differ in docs only from the commit, which is that of
+// the measuring binary.
+func Digests(root, bench, commit string) (map[string]string, error) {
+	if _, err := hex.DecodeString(commit); err != nil {
+		return nil, fmt.Errorf("commit %s: not a clean build of a commit", commit)
+	}
+	for _, args := range [][]string{{"diff", "--name-only", commit}, {"ls-files", "--others", "--exclude-standard"}} {
+		git := exec.Command("git", slices.Concat([]string{"-C", root}, args, []string{"--", ":!docs"})...)
+		out, err := git.CombinedOutput()
+		if err != nil {
+			return nil, fmt.Errorf("git %s: %w: %s", args[0], err, bytes.TrimSpace(out))
+		}
+		if file, _, changed := bytes.Cut(out, []byte("\n")); changed {
+			return nil, fmt.Errorf("commit %s: %s differs in the work tree", commit, file)
+		}
+	}
+	return digests(root, measures[bench])
+}
 
-// digests returns the digest of each part; a part without files has none. Names of
-// files don't count.
-func digests(parts []string, walk func(visit) error) (map[string]string, error) {
-	sums := map[string][]string{}
-	err := walk(func(name string, content func() ([]byte, error)) error {
+// digests returns the digest of each part: of the instructions of programs, and of Go
+// without comments, formatting and tests. Names of files don't count.
+func digests(root string, parts []string) (map[string]string, error) {
+	tree, sums := os.DirFS(root), map[string][]string{}
+	err := fs.WalkDir(tree, "internal", func(name string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.Type().IsRegular() {
+			return err
+		}
 		for _, part := range parts {
 			digest := goDigest
 			switch {
@@ -121,7 +129,7 @@ func digests(parts []string, walk func(visit) error) (map[string]string, error) 
 				strings.HasSuffix(name, "_bpfel.go"): // contains the names of files
 				continue
 			}
-			text, err := content()
+			text, err := fs.ReadFile(tree, name)
 			if err != nil {
 				return err
 			}
@@ -133,12 +141,18 @@ func digests(parts []string, walk func(visit) error) (map[string]string, error) 
 		}
 		return nil
 	})
-	all := map[string]string{}
-	for part, list := range sums {
-		slices.Sort(list)
-		all[part] = strings.Join(list, " ")
+	if err != nil {
+		return nil, err
 	}
-	return all, err
+	all := map[string]string{}
+	for _, part := range parts {
+		if len(sums[part]) == 0 {
+			return nil, fmt.Errorf("%s is not in the tree", part)
+		}
+		slices.Sort(sums[part])
+		all[part] = fmt.Sprintf("%x", sha256.Sum256([]byte(strings.Join(sums[part], " "))))
+	}
+	return all, nil
 }
 
 // goDigest is that of a file's tokens without comments.
@@ -158,65 +172,20 @@ func goDigest(text []byte) (string, error) {
 	}
 }
 
-// programDigest is that of the instructions of an object's programs, without the names
-// that they refer to.
+// programDigest is that of an object's instructions, without the names that they refer to.
 func programDigest(text []byte) (string, error) {
-	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(text))
+	object, err := elf.NewFile(bytes.NewReader(text))
 	if err != nil {
 		return "", err
 	}
-	var sums []string
-	for _, p := range spec.Programs {
-		sum := sha256.New()
-		for _, i := range p.Instructions {
-			fmt.Fprintln(sum, uint64(i.OpCode), i.Dst, i.Src, i.Offset, i.Constant)
+	sum := sha256.New()
+	for _, section := range object.Sections {
+		if section.Flags&elf.SHF_EXECINSTR == 0 {
+			continue
 		}
-		sums = append(sums, hex.EncodeToString(sum.Sum(nil)))
-	}
-	slices.Sort(sums)
-	return strings.Join(sums, " "), nil
-}
-
-// walkTree visits the files of a work tree.
-func walkTree(root string, fn visit) error {
-	return filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() && entry.Name() == ".git" {
-			return fs.SkipDir
-		}
-		relative, err := filepath.Rel(root, name)
-		if err != nil || !entry.Type().IsRegular() {
-			return err
-		}
-		return fn(filepath.ToSlash(relative), func() ([]byte, error) { return os.ReadFile(name) })
-	})
-}
-
-// walkCommit visits the files of a commit.
-func walkCommit(root, commit string, fn visit) error {
-	if _, err := hex.DecodeString(commit); err != nil {
-		return errors.New("not a clean build of a commit")
-	}
-	var problem bytes.Buffer
-	git := exec.Command("git", "-C", root, "archive", "--format=tar", commit)
-	git.Stderr = &problem
-	archive, err := git.Output()
-	if err != nil {
-		return fmt.Errorf("git archive: %w: %s", err, bytes.TrimSpace(problem.Bytes()))
-	}
-	files := tar.NewReader(bytes.NewReader(archive))
-	for {
-		header, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := fn(header.Name, func() ([]byte, error) { return io.ReadAll(files) }); err != nil {
-			return err
+		if _, err := io.Copy(sum, section.Open()); err != nil {
+			return "", err
 		}
 	}
+	return hex.EncodeToString(sum.Sum(nil)), nil
 }
