@@ -298,7 +298,7 @@ starts such a cluster for it.`,
 			return kubernetes.Run(ctx, cfg)
 		})
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "access to the API server (default: as kubectl)")
-	flags.IntVar(&cfg.Services, "services", 2000, "Services, with ten endpoints each; 200 with --quick")
+	flags.IntVar(&cfg.Services, "services", 4096, "Services, with sixteen endpoints each; 200 with --quick")
 	flags.IntVar(&cfg.Changes, "changes", 1000, "changes of EndpointSlices; 100 with --quick")
 	return cmd
 }

@@ -30,13 +30,13 @@ type Config struct {
 	Name string
 	// Kubeconfig has an administrator's access to the API server.
 	Kubeconfig *clientcmdapi.Config
-	// Services is the number of Services, with ten endpoints each, and Changes that of
+	// Services is the number of Services, with sixteen endpoints each, and Changes that of
 	// changes of EndpointSlices.
 	Services, Changes int
 }
 
 // endpoints is the number of endpoints of each Service.
-const endpoints = 10
+const endpoints = 16
 
 // maxServices bounds the numbers of podAddress.
 const maxServices = 1 << 14
