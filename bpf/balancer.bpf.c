@@ -68,7 +68,7 @@ static __always_inline enum counter admit_inner(const struct packet *inner)
 		return flags && *flags & ADDRESS_TUNNELLED ? COUNTER_PASS_FROM_PEER : COUNTER_COUNT;
 	}
 	number = service_number(inner);
-	service = bpf_map_lookup_elem(&services, &number);
+	service = element(services, number, service_count);
 	if (number == VIP_UNUSED || !service)
 		return COUNTER_COUNT;
 	active = *(volatile __u16 *)&service->active & 1;
@@ -156,7 +156,7 @@ int balance(struct xdp_md *ctx)
 	number = service_number(&packet);
 	if (number == VIP_UNUSED)
 		return no_service(ctx, &packet);
-	service = bpf_map_lookup_elem(&services, &number);
+	service = element(services, number, service_count);
 	if (!service)
 		return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
 	active = *(volatile __u16 *)&service->active & 1;

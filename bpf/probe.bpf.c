@@ -157,7 +157,7 @@ int send_probe(struct xdp_md *ctx)
 	if (!target || !*target)
 		return count_probe(PROBE_COUNTER_NO_TARGET, XDP_DROP);
 	index = *target - 1;
-	backend = bpf_map_lookup_elem(&backends, &index);
+	backend = element(backends, index, backend_count);
 	out = backend ? egress_of(backend) : NULL;
 	if (!out || !out->ifindex)
 		return count_probe(PROBE_COUNTER_NO_NEXT_HOP, XDP_DROP);

@@ -15,7 +15,7 @@
 static __always_inline __u32 backend_index(const struct backend *b)
 {
 	__u32 key = 0;
-	const struct backend *first = bpf_map_lookup_elem(&backends, &key);
+	const struct backend *first = element(backends, key, backend_count);
 
 	return first ? b - first : 0;
 }
@@ -25,14 +25,14 @@ static __always_inline const struct egress *egress_of(const struct backend *b)
 {
 	__u32 key = b->egress;
 
-	return bpf_map_lookup_elem(&egress, &key);
+	return element(egress, key, egress_count);
 }
 
 /* Remote tunnel endpoint; with NAT the backend's address. NULL is a defect. */
 static __always_inline const __u8 *remote_of(const struct backend *b)
 {
 	__u32 key = backend_index(b);
-	struct address *remote = bpf_map_lookup_elem(&remotes, &key);
+	struct address *remote = element(remotes, key, backend_count);
 
 	return remote ? remote->bytes : NULL;
 }
@@ -41,5 +41,5 @@ static __always_inline struct backend_detail *detail_of(const struct backend *b)
 {
 	__u32 key = backend_index(b);
 
-	return bpf_map_lookup_elem(&backend_details, &key);
+	return element(backend_details, key, backend_count);
 }

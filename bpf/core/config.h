@@ -30,6 +30,12 @@ const volatile __u64 client_interval = 2000000;
 const volatile __u32 vip_mask = 0;
 const volatile __u32 vip_shift = 32;
 
+/* How many elements tables have, those of `backend_count` one for each backend. */
+const volatile __u32 service_count = 1;
+const volatile __u32 ring_count = 1;
+const volatile __u32 backend_count = 1;
+const volatile __u32 egress_count = 1;
+
 /* Secrets of this node: the places of VIPs depend on them. */
 const volatile __u64 vip_secrets[6] = {};
 

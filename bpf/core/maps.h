@@ -10,7 +10,25 @@
 
 #include <bpf/bpf_helpers.h>
 
+#include "core/config.h"
 #include "core/types.h"
+
+/*
+ * An element of an array, or NULL beyond its end. User space makes the whole array one value, and
+ * replaces the map by its address when it loads a program: a look-up would read the address, and
+ * take its index from the stack.
+ */
+#define element(map, index, count)                                       \
+	({                                                               \
+		typeof((map).value) element_ = NULL;                     \
+		__u64 index_ = (__u32)(index);                           \
+		if (index_ < (count)) {                                  \
+			element_ = (typeof((map).value))&(map);          \
+			asm volatile("" : "+r"(element_), "+r"(index_)); \
+			element_ += index_;                              \
+		}                                                        \
+		element_;                                                \
+	})
 
 /*
  * VIP to service number (core/vip.h). A service keeps its number for life: a change of backends

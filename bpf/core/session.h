@@ -314,7 +314,7 @@ static __always_inline struct backend *session_backend(const struct view *view, 
 
 	if ((ref & 0xffff) >= view->slots)
 		return NULL;
-	backend = bpf_map_lookup_elem(&backends, &key);
+	backend = element(backends, key, backend_count);
 	return backend && backend->generation == ref >> 16 ? backend : NULL;
 }
 

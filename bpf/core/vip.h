@@ -51,7 +51,7 @@ static __always_inline __u32 service_number(const struct packet *p)
 
 	for (__u32 i = 0; i < VIP_PLACES; i++) {
 		__u32 key = (home + i) & vip_mask;
-		struct vip_place *place = bpf_map_lookup_elem(&vips, &key);
+		struct vip_place *place = element(vips, key, vip_mask + 1);
 		__u32 number;
 
 		if (!place)

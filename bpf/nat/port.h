@@ -39,7 +39,7 @@ enum port_claim {
 __noinline int is_over(const struct nat_session *s, __u32 now)
 {
 	__u32 number = s ? s->service : 0;
-	struct service *service = bpf_map_lookup_elem(&services, &number);
+	struct service *service = element(services, number, service_count);
 
 	return !s || !service || !is_live(s, service->nat_idle, now) ||
 	       !session_backend(active_view(service), s->backend);

@@ -253,7 +253,7 @@ static __always_inline int find_server_reply(const struct packet *p, struct serv
 	if (!s)
 		return -1;
 	number = s->service;
-	service = bpf_map_lookup_elem(&services, &number);
+	service = element(services, number, service_count);
 	a->vip = bpf_map_lookup_elem(&service_vips, &number);
 	if (!service || !a->vip || !is_live(s, service->nat_idle, nat_time()))
 		return -1;

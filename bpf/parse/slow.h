@@ -60,7 +60,7 @@ __noinline enum counter admit_error(struct xdp_md *ctx, const struct packet *p)
 	if (!p || !has_service(p))
 		return COUNTER_COUNT;
 	number = service_number(p);
-	service = bpf_map_lookup_elem(&services, &number);
+	service = element(services, number, service_count);
 	if (feature_sources && number != VIP_UNUSED && service) {
 		active = *(volatile __u16 *)&service->active & 1;
 		view = &service->view[active];

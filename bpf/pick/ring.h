@@ -34,7 +34,7 @@ static __always_inline __u32 ring_entry(const struct view *view, __u32 base, __u
 {
 	__u32 place = ring_place(size, hash), few = view->slots <= RING_FEW_SLOTS, entry;
 	__u32 chunk_key = base + (place / RING_CHUNK >> few);
-	struct ring_chunk *chunk = bpf_map_lookup_elem(&rings, &chunk_key);
+	struct ring_chunk *chunk = element(rings, chunk_key, ring_count);
 
 	if (!chunk)
 		return RING_NONE;
@@ -48,7 +48,7 @@ static __always_inline struct backend *backend_at(const struct view *view, __u32
 {
 	__u32 key = view->backend_base + slot;
 
-	return bpf_map_lookup_elem(&backends, &key);
+	return element(backends, key, backend_count);
 }
 
 /* The backend of a reference (slot, and generation << 16), or NULL if it isn't usable. */

@@ -41,9 +41,9 @@ static __always_inline enum counter forward_ipip(struct xdp_md *ctx, const struc
 }
 
 /* Generic UDP Encapsulation, in the form of Linux's fou module. */
-static __always_inline enum counter forward_gue(struct xdp_md *ctx, const struct packet *p,
-						const struct backend *b, const struct egress *out,
-						__u64 hash)
+static __noinline enum counter forward_gue(struct xdp_md *ctx, const struct packet *p,
+					   const struct backend *b, const struct egress *out,
+					   __u64 hash)
 {
 	struct gue_header *gue;
 	struct udphdr *udp = write_udp(ctx, p, b, out, hash, GUE_PORT, sizeof(*gue));

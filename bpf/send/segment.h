@@ -34,9 +34,9 @@ static __always_inline void write_inner_link(struct ethhdr *eth, const struct pa
 	eth->h_proto = p->proto;
 }
 
-static __always_inline enum counter forward_vxlan(struct xdp_md *ctx, const struct packet *p,
-						  const struct backend *b, const struct egress *out,
-						  __u64 hash)
+static __noinline enum counter forward_vxlan(struct xdp_md *ctx, const struct packet *p,
+					     const struct backend *b, const struct egress *out,
+					     __u64 hash)
 {
 	struct backend_detail *detail = detail_of(b);
 	struct vxlan_header *vxlan;
@@ -55,9 +55,9 @@ static __always_inline enum counter forward_vxlan(struct xdp_md *ctx, const stru
 	return COUNTER_FORWARD_VXLAN;
 }
 
-static __always_inline enum counter forward_geneve(struct xdp_md *ctx, const struct packet *p,
-						   const struct backend *b,
-						   const struct egress *out, __u64 hash)
+static __noinline enum counter forward_geneve(struct xdp_md *ctx, const struct packet *p,
+					      const struct backend *b, const struct egress *out,
+					      __u64 hash)
 {
 	struct backend_detail *detail = detail_of(b);
 	struct geneve_header *geneve;

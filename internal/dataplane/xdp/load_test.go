@@ -16,6 +16,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
@@ -161,5 +162,23 @@ func TestTraceDoesNotHoldUpdates(t *testing.T) {
 			taken++
 		}
 		runtime.Gosched()
+	}
+}
+
+// The kernel takes programs on the largest tables that can be configured: it knows how far an
+// element is from the first one if that is less than 512 MiB.
+func TestLargestTables(t *testing.T) {
+	needRoot(t)
+	p, err := newPlane(Config{
+		Capacity: table.Capacity{Services: 1<<16 - 1, Backends: 1 << 20, Sessions: 1 << 10}, Log: slog.New(slog.DiscardHandler),
+	}, fixedHops{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.programs.Load(program.AllFeatures); err != nil {
+		t.Error(err)
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -38,6 +38,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 )
 
 //go:generate go tool bpf2go -target bpfel -no-global-types -type probe_mark probe ../../../../bpf/probe.bpf.c
@@ -253,7 +254,11 @@ func load(cfg Config) (objects, program.Counters, error) {
 	if err := program.SetConstants(spec, map[string]any{probeVarHashSeed: cfg.Seed}); err != nil {
 		return o, program.Counters{}, err
 	}
-	if err := spec.LoadAndAssign(&o, program.On(cfg.Tables, spec)); err != nil {
+	options, err := table.Use(cfg.Tables, spec)
+	if err != nil {
+		return o, program.Counters{}, err
+	}
+	if err := spec.LoadAndAssign(&o, options); err != nil {
 		return o, program.Counters{}, fmt.Errorf("probe programs: %w", err)
 	}
 	set, err := program.NewCounters(spec.Types, "probe_counter", "PROBE_COUNTER_", o.Counters)

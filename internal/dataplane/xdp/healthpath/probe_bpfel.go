@@ -64,6 +64,7 @@ const (
 	probeMapVips               = "vips"
 	probeProgAddressProbe      = "address_probe"
 	probeProgSendProbe         = "send_probe"
+	probeVarBackendCount       = "backend_count"
 	probeVarBtfAddressFlag     = "btf_address_flag"
 	probeVarBtfBackendFlag     = "btf_backend_flag"
 	probeVarBtfFlowOpen        = "btf_flow_open"
@@ -83,6 +84,7 @@ const (
 	probeVarBtfViewFlag        = "btf_view_flag"
 	probeVarBtfVipNumber       = "btf_vip_number"
 	probeVarClientInterval     = "client_interval"
+	probeVarEgressCount        = "egress_count"
 	probeVarFeatureClients     = "feature_clients"
 	probeVarFeatureDsr         = "feature_dsr"
 	probeVarFeatureGeneve      = "feature_geneve"
@@ -108,6 +110,8 @@ const (
 	probeVarPlaceSecretHigh    = "place_secret_high"
 	probeVarPlaceSecretLow     = "place_secret_low"
 	probeVarRecordInterval     = "record_interval"
+	probeVarRingCount          = "ring_count"
+	probeVarServiceCount       = "service_count"
 	probeVarSessionPlaces      = "session_places"
 	probeVarTracing            = "tracing"
 	probeVarVipMask            = "vip_mask"
@@ -210,6 +214,7 @@ type probeMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type probeVariableSpecs struct {
+	BackendCount       *ebpf.VariableSpec `ebpf:"backend_count"`
 	BtfAddressFlag     *ebpf.VariableSpec `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfFlowOpen        *ebpf.VariableSpec `ebpf:"btf_flow_open"`
@@ -229,6 +234,7 @@ type probeVariableSpecs struct {
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
 	ClientInterval     *ebpf.VariableSpec `ebpf:"client_interval"`
+	EgressCount        *ebpf.VariableSpec `ebpf:"egress_count"`
 	FeatureClients     *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.VariableSpec `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.VariableSpec `ebpf:"feature_geneve"`
@@ -254,6 +260,8 @@ type probeVariableSpecs struct {
 	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
+	RingCount          *ebpf.VariableSpec `ebpf:"ring_count"`
+	ServiceCount       *ebpf.VariableSpec `ebpf:"service_count"`
 	SessionPlaces      *ebpf.VariableSpec `ebpf:"session_places"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
@@ -370,6 +378,7 @@ func (m *probeMaps) Close() error {
 //
 // It can be passed to loadProbeObjects or ebpf.CollectionSpec.LoadAndAssign.
 type probeVariables struct {
+	BackendCount       *ebpf.Variable `ebpf:"backend_count"`
 	BtfAddressFlag     *ebpf.Variable `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfFlowOpen        *ebpf.Variable `ebpf:"btf_flow_open"`
@@ -389,6 +398,7 @@ type probeVariables struct {
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`
 	ClientInterval     *ebpf.Variable `ebpf:"client_interval"`
+	EgressCount        *ebpf.Variable `ebpf:"egress_count"`
 	FeatureClients     *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.Variable `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.Variable `ebpf:"feature_geneve"`
@@ -414,6 +424,8 @@ type probeVariables struct {
 	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
+	RingCount          *ebpf.Variable `ebpf:"ring_count"`
+	ServiceCount       *ebpf.Variable `ebpf:"service_count"`
 	SessionPlaces      *ebpf.Variable `ebpf:"session_places"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`

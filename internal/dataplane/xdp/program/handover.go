@@ -187,14 +187,16 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 	err = SetConstants(spec, map[string]any{
 		replyVarSkbLink: length, replyVarKeySeed: secrets.KeySeed, replyVarKeySecrets: secrets.KeySecrets,
 		replyVarPlaceSecretLow: secrets.PlaceSecrets[0], replyVarPlaceSecretHigh: secrets.PlaceSecrets[1],
-		replyVarSessionPlaces: table.KeyedPlaces(cfg.Tables.Maps.NatSessions),
-		replyVarPendingPlaces: table.KeyedPlaces(cfg.Tables.Maps.NatPending),
 	})
 	if err != nil {
 		return nil, err
 	}
+	options, err := table.Use(cfg.Tables.ByName, spec)
+	if err != nil {
+		return nil, err
+	}
 	var programs replyPrograms
-	if err := spec.LoadAndAssign(&programs, On(cfg.Tables.ByName, spec)); err != nil {
+	if err := spec.LoadAndAssign(&programs, options); err != nil {
 		return nil, err
 	}
 	return programs.NatReply, nil

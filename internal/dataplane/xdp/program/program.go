@@ -222,9 +222,13 @@ func (s *Set) compile(f Features) (*ebpf.Program, error) {
 	if err != nil {
 		return nil, err
 	}
+	options, err := table.Use(s.config.Tables.ByName, spec)
+	if err != nil {
+		return nil, err
+	}
 	inlineConstants(spec)
 	var programs table.BalancerPrograms
-	if err := spec.LoadAndAssign(&programs, &ebpf.CollectionOptions{MapReplacements: s.config.Tables.ByName}); err != nil {
+	if err := spec.LoadAndAssign(&programs, options); err != nil {
 		return nil, loadError(err)
 	}
 	return programs.Balance, nil
@@ -261,18 +265,6 @@ func SetConstants(spec *ebpf.CollectionSpec, values map[string]any) error {
 		}
 	}
 	return nil
-}
-
-// On lets programs be loaded on those of a data plane's tables, by name, that they use.
-func On(tables map[string]*ebpf.Map, spec *ebpf.CollectionSpec) *ebpf.CollectionOptions {
-	options := &ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
-	for name, m := range spec.Maps {
-		if table := tables[name]; table != nil {
-			m.MaxEntries = table.MaxEntries()
-			options.MapReplacements[name] = table
-		}
-	}
-	return options
 }
 
 // loadError adds what the user can do about an error of the kernel.

@@ -54,6 +54,7 @@ const (
 	replyMapTunnelPeers        = "tunnel_peers"
 	replyMapVips               = "vips"
 	replyProgNatReply          = "nat_reply"
+	replyVarBackendCount       = "backend_count"
 	replyVarBtfAddressFlag     = "btf_address_flag"
 	replyVarBtfBackendFlag     = "btf_backend_flag"
 	replyVarBtfFlowOpen        = "btf_flow_open"
@@ -72,6 +73,7 @@ const (
 	replyVarBtfViewFlag        = "btf_view_flag"
 	replyVarBtfVipNumber       = "btf_vip_number"
 	replyVarClientInterval     = "client_interval"
+	replyVarEgressCount        = "egress_count"
 	replyVarFeatureClients     = "feature_clients"
 	replyVarFeatureDsr         = "feature_dsr"
 	replyVarFeatureGeneve      = "feature_geneve"
@@ -97,6 +99,8 @@ const (
 	replyVarPlaceSecretHigh    = "place_secret_high"
 	replyVarPlaceSecretLow     = "place_secret_low"
 	replyVarRecordInterval     = "record_interval"
+	replyVarRingCount          = "ring_count"
+	replyVarServiceCount       = "service_count"
 	replyVarSessionPlaces      = "session_places"
 	replyVarSkbLink            = "skb_link"
 	replyVarTracing            = "tracing"
@@ -197,6 +201,7 @@ type replyMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type replyVariableSpecs struct {
+	BackendCount       *ebpf.VariableSpec `ebpf:"backend_count"`
 	BtfAddressFlag     *ebpf.VariableSpec `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfFlowOpen        *ebpf.VariableSpec `ebpf:"btf_flow_open"`
@@ -215,6 +220,7 @@ type replyVariableSpecs struct {
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
 	ClientInterval     *ebpf.VariableSpec `ebpf:"client_interval"`
+	EgressCount        *ebpf.VariableSpec `ebpf:"egress_count"`
 	FeatureClients     *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.VariableSpec `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.VariableSpec `ebpf:"feature_geneve"`
@@ -240,6 +246,8 @@ type replyVariableSpecs struct {
 	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
+	RingCount          *ebpf.VariableSpec `ebpf:"ring_count"`
+	ServiceCount       *ebpf.VariableSpec `ebpf:"service_count"`
 	SessionPlaces      *ebpf.VariableSpec `ebpf:"session_places"`
 	SkbLink            *ebpf.VariableSpec `ebpf:"skb_link"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
@@ -353,6 +361,7 @@ func (m *replyMaps) Close() error {
 //
 // It can be passed to loadReplyObjects or ebpf.CollectionSpec.LoadAndAssign.
 type replyVariables struct {
+	BackendCount       *ebpf.Variable `ebpf:"backend_count"`
 	BtfAddressFlag     *ebpf.Variable `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfFlowOpen        *ebpf.Variable `ebpf:"btf_flow_open"`
@@ -371,6 +380,7 @@ type replyVariables struct {
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`
 	ClientInterval     *ebpf.Variable `ebpf:"client_interval"`
+	EgressCount        *ebpf.Variable `ebpf:"egress_count"`
 	FeatureClients     *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.Variable `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.Variable `ebpf:"feature_geneve"`
@@ -396,6 +406,8 @@ type replyVariables struct {
 	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
+	RingCount          *ebpf.Variable `ebpf:"ring_count"`
+	ServiceCount       *ebpf.Variable `ebpf:"service_count"`
 	SessionPlaces      *ebpf.Variable `ebpf:"session_places"`
 	SkbLink            *ebpf.Variable `ebpf:"skb_link"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`

@@ -59,13 +59,17 @@ func (s *Set) loadTracer() (*tracer, error) {
 	if err := SetConstants(spec, map[string]any{table.BalancerVarTracing: uint8(1)}); err != nil {
 		return nil, err
 	}
+	shared, err := table.Use(s.config.Tables.ByName, spec)
+	if err != nil {
+		return nil, err
+	}
 	inlineConstants(spec)
 	for name, size := range tracerOwn(spec.Maps[table.BalancerMapCounters].MaxEntries) {
 		spec.Maps[name].MaxEntries = size
 	}
 	options := ebpf.CollectionOptions{MapReplacements: map[string]*ebpf.Map{}}
 	for _, name := range sharedWithTracer() {
-		options.MapReplacements[name] = s.config.Tables.ByName[name]
+		options.MapReplacements[name] = shared.MapReplacements[name]
 	}
 	t := &tracer{live: s.program}
 	if err := spec.LoadAndAssign(&t.objects, &options); err != nil {

@@ -587,6 +587,7 @@ const (
 	BalancerMapTunnelPeers        = "tunnel_peers"
 	BalancerMapVips               = "vips"
 	BalancerProgBalance           = "balance"
+	BalancerVarBackendCount       = "backend_count"
 	BalancerVarBtfAddressFlag     = "btf_address_flag"
 	BalancerVarBtfBackendFlag     = "btf_backend_flag"
 	BalancerVarBtfFlowOpen        = "btf_flow_open"
@@ -607,6 +608,7 @@ const (
 	BalancerVarBtfViewFlag        = "btf_view_flag"
 	BalancerVarBtfVipNumber       = "btf_vip_number"
 	BalancerVarClientInterval     = "client_interval"
+	BalancerVarEgressCount        = "egress_count"
 	BalancerVarFeatureClients     = "feature_clients"
 	BalancerVarFeatureDsr         = "feature_dsr"
 	BalancerVarFeatureGeneve      = "feature_geneve"
@@ -632,6 +634,8 @@ const (
 	BalancerVarPlaceSecretHigh    = "place_secret_high"
 	BalancerVarPlaceSecretLow     = "place_secret_low"
 	BalancerVarRecordInterval     = "record_interval"
+	BalancerVarRingCount          = "ring_count"
+	BalancerVarServiceCount       = "service_count"
 	BalancerVarSessionPlaces      = "session_places"
 	BalancerVarTracing            = "tracing"
 	BalancerVarVipMask            = "vip_mask"
@@ -732,6 +736,7 @@ type BalancerMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type BalancerVariableSpecs struct {
+	BackendCount       *ebpf.VariableSpec `ebpf:"backend_count"`
 	BtfAddressFlag     *ebpf.VariableSpec `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.VariableSpec `ebpf:"btf_backend_flag"`
 	BtfFlowOpen        *ebpf.VariableSpec `ebpf:"btf_flow_open"`
@@ -752,6 +757,7 @@ type BalancerVariableSpecs struct {
 	BtfViewFlag        *ebpf.VariableSpec `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.VariableSpec `ebpf:"btf_vip_number"`
 	ClientInterval     *ebpf.VariableSpec `ebpf:"client_interval"`
+	EgressCount        *ebpf.VariableSpec `ebpf:"egress_count"`
 	FeatureClients     *ebpf.VariableSpec `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.VariableSpec `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.VariableSpec `ebpf:"feature_geneve"`
@@ -777,6 +783,8 @@ type BalancerVariableSpecs struct {
 	PlaceSecretHigh    *ebpf.VariableSpec `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.VariableSpec `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.VariableSpec `ebpf:"record_interval"`
+	RingCount          *ebpf.VariableSpec `ebpf:"ring_count"`
+	ServiceCount       *ebpf.VariableSpec `ebpf:"service_count"`
 	SessionPlaces      *ebpf.VariableSpec `ebpf:"session_places"`
 	Tracing            *ebpf.VariableSpec `ebpf:"tracing"`
 	VipMask            *ebpf.VariableSpec `ebpf:"vip_mask"`
@@ -891,6 +899,7 @@ func (m *BalancerMaps) Close() error {
 //
 // It can be passed to LoadBalancerObjects or ebpf.CollectionSpec.LoadAndAssign.
 type BalancerVariables struct {
+	BackendCount       *ebpf.Variable `ebpf:"backend_count"`
 	BtfAddressFlag     *ebpf.Variable `ebpf:"btf_address_flag"`
 	BtfBackendFlag     *ebpf.Variable `ebpf:"btf_backend_flag"`
 	BtfFlowOpen        *ebpf.Variable `ebpf:"btf_flow_open"`
@@ -911,6 +920,7 @@ type BalancerVariables struct {
 	BtfViewFlag        *ebpf.Variable `ebpf:"btf_view_flag"`
 	BtfVipNumber       *ebpf.Variable `ebpf:"btf_vip_number"`
 	ClientInterval     *ebpf.Variable `ebpf:"client_interval"`
+	EgressCount        *ebpf.Variable `ebpf:"egress_count"`
 	FeatureClients     *ebpf.Variable `ebpf:"feature_clients"`
 	FeatureDsr         *ebpf.Variable `ebpf:"feature_dsr"`
 	FeatureGeneve      *ebpf.Variable `ebpf:"feature_geneve"`
@@ -936,6 +946,8 @@ type BalancerVariables struct {
 	PlaceSecretHigh    *ebpf.Variable `ebpf:"place_secret_high"`
 	PlaceSecretLow     *ebpf.Variable `ebpf:"place_secret_low"`
 	RecordInterval     *ebpf.Variable `ebpf:"record_interval"`
+	RingCount          *ebpf.Variable `ebpf:"ring_count"`
+	ServiceCount       *ebpf.Variable `ebpf:"service_count"`
 	SessionPlaces      *ebpf.Variable `ebpf:"session_places"`
 	Tracing            *ebpf.Variable `ebpf:"tracing"`
 	VipMask            *ebpf.Variable `ebpf:"vip_mask"`

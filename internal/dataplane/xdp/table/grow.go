@@ -54,15 +54,15 @@ func growTable(pins string, spec *ebpf.MapSpec) error {
 	}
 	defer old.Close()
 	wanted := spec.MaxEntries
-	spec.MaxEntries = old.MaxEntries()
-	if err := spec.Compatible(old); err != nil {
+	spec.MaxEntries = elements(spec.Name, old)
+	if err := kernelSpec(spec).Compatible(old); err != nil {
 		return openError(pins, err)
 	}
 	if wanted <= spec.MaxEntries {
 		return nil
 	}
 	spec.MaxEntries = wanted
-	return replaceTable(pin, spec, func(fresh *ebpf.Map) error { return copyTable(pins, spec, fresh, old) })
+	return replaceTable(pin, kernelSpec(spec), func(fresh *ebpf.Map) error { return copyTable(pins, spec, fresh, old) })
 }
 
 // copyTable copies the elements of a table to the same indexes or keys of a larger one, those
@@ -168,19 +168,11 @@ func GrowSessions(t *Tables) error {
 		}
 		before := *one.now
 		*one.now, t.ByName[one.spec.Name] = fresh, fresh
-		t.spec.Maps[one.spec.Name].MaxEntries = one.spec.MaxEntries
 		if err := before.Close(); err != nil {
 			return err
 		}
 	}
-	return setPlaces(t)
-}
-
-// setPlaces sets the constants of programs that follow from the sizes of the tables of sessions.
-func setPlaces(t *Tables) error {
-	return errors.Join(
-		t.spec.Variables[BalancerVarSessionPlaces].Set(KeyedPlaces(t.Maps.NatSessions)),
-		t.spec.Variables[BalancerVarPendingPlaces].Set(KeyedPlaces(t.Maps.NatPending)))
+	return nil
 }
 
 // newTable makes an empty table, in the place of one that is pinned in the folder pins if

@@ -28,7 +28,7 @@ import (
 // on stable entries stay where they are; what the old tables recorded of flows
 // on unstable ones is not taken along. So the quiet moment for such an upgrade
 // is when `fairlead services` shows no unstable entries.
-const Layout = "v10"
+const Layout = "v11"
 
 // RemoveOtherLayouts removes the tables, and links, that agents of other
 // layouts left in a pin directory.

@@ -35,11 +35,11 @@ func TestMemoryIsAsDocumented(t *testing.T) {
 			t.Errorf("there is no table %s", row[1])
 			continue
 		}
-		elements, bytes, each := number(t, row[2]), number(t, row[3]), number(t, row[4])
-		if elements != float64(table.MaxEntries()) {
-			t.Errorf("table %s has %d elements, documented are %v", row[1], table.MaxEntries(), elements)
+		count, bytes, each := number(t, row[2]), number(t, row[3]), number(t, row[4])
+		if n := elements(row[1], table); count != float64(n) {
+			t.Errorf("table %s has %d elements, documented are %v", row[1], n, count)
 		}
-		want := elements * (bytes + each*float64(ebpf.MustPossibleCPU()))
+		want := count * (bytes + each*float64(ebpf.MustPossibleCPU()))
 		have := memory(t, table)
 		if have < 0.9*want || have > 1.1*want {
 			t.Errorf("table %s takes %v bytes, documented are %v", row[1], have, want)

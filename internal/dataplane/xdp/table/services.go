@@ -51,14 +51,14 @@ func (t *Tables) vipHome(key BalancerVipKey) uint32 {
 	for i := first; i < len(t.secrets.VipSecrets); i++ {
 		sum += uint64(binary.NativeEndian.Uint32(words[4*i:])) * t.secrets.VipSecrets[i]
 	}
-	return spread(uint32(sum>>32)) >> vipShift(t.Maps.Vips.MaxEntries())
+	return spread(uint32(sum>>32)) >> vipShift(elements(BalancerMapVips, t.Maps.Vips))
 }
 
 // search calls yield with the places where a VIP may be, one after the other,
 // until yield returns false. None has been changed since before it was read:
 // only the agent writes the table.
 func (t *Tables) search(key BalancerVipKey, yield func(place uint32, found BalancerVipPlace) bool) error {
-	mask := t.Maps.Vips.MaxEntries() - 1
+	mask := elements(BalancerMapVips, t.Maps.Vips) - 1
 	home := t.vipHome(key)
 	for i := range uint32(vipSearch) {
 		place := (home + i) & mask
@@ -118,7 +118,7 @@ func (t *Tables) DeleteVIP(key BalancerVipKey) error {
 // shorten ends runs of places that VIPs have left: what no VIP follows needn't
 // be passed over.
 func (t *Tables) shorten(place uint32) error {
-	mask := t.Maps.Vips.MaxEntries() - 1
+	mask := elements(BalancerMapVips, t.Maps.Vips) - 1
 	for {
 		here, err := read[BalancerVipPlace](t.vips, place)
 		if err != nil {
@@ -141,7 +141,7 @@ func (t *Tables) setNumber(place, number uint32) error {
 
 // EachVIP calls yield with every VIP and the number of its service.
 func (t *Tables) EachVIP(yield func(key BalancerVipKey, number uint32) error) error {
-	for place := range t.Maps.Vips.MaxEntries() {
+	for place := range elements(BalancerMapVips, t.Maps.Vips) {
 		found, err := read[BalancerVipPlace](t.vips, place)
 		if err != nil {
 			return err

@@ -35,9 +35,6 @@ const (
 // until two thirds of the table are.
 func sessionPlaces(entries int) int { return entries + entries/2 + placesMore }
 
-// KeyedPlaces is how many places of a table keys select.
-func KeyedPlaces(m *ebpf.Map) uint32 { return m.MaxEntries() - uint32(placesMore) }
-
 // open maps a table into this process, in the place of the one before.
 func (s *Sessions) open(m *ebpf.Map) error {
 	size := int(m.MaxEntries()) * int(m.ValueSize())

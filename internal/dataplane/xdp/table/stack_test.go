@@ -22,8 +22,8 @@ type stackFrames struct {
 	calls map[string]map[string]bool
 }
 
-// readFrames loads a program with all features.
-func readFrames(t *testing.T, spec *ebpf.CollectionSpec, program string) stackFrames {
+// readFrames loads a program with all features on tables.
+func readFrames(t *testing.T, spec *ebpf.CollectionSpec, program string, tables map[string]*ebpf.Map) stackFrames {
 	t.Helper()
 	s := stackFrames{map[string]int{}, map[string]map[string]bool{}}
 	var functions []string
@@ -36,7 +36,13 @@ func readFrames(t *testing.T, spec *ebpf.CollectionSpec, program string) stackFr
 			s.calls[functions[len(functions)-1]][in.Reference()] = true
 		}
 	}
-	all, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Programs: ebpf.ProgramOptions{LogLevel: ebpf.LogLevelStats}})
+	spec = spec.Copy()
+	options, err := Use(tables, spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	options.Programs.LogLevel = ebpf.LogLevelStats
+	all, err := ebpf.NewCollectionWithOptions(spec, *options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,6 +84,7 @@ func TestStackFits(t *testing.T) {
 	if err != nil || len(objects) < 5 {
 		t.Fatalf("objects %v, error %v", objects, err)
 	}
+	tables := openTables(t, Capacity{})
 	for _, object := range objects {
 		spec, err := ebpf.LoadCollectionSpec(object)
 		if err != nil {
@@ -87,7 +94,7 @@ func TestStackFits(t *testing.T) {
 			m.Pinning = ebpf.PinNone
 		}
 		for program := range spec.Programs {
-			if bytes, chain := readFrames(t, spec, program).deepest(program); bytes > limit {
+			if bytes, chain := readFrames(t, spec, program, tables.ByName).deepest(program); bytes > limit {
 				t.Errorf("%s: %d bytes of stack, want at most %d: %s", object, bytes, limit, chain)
 			}
 		}

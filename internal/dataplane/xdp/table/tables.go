@@ -118,9 +118,6 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 		if err := t.Capacity.grow(pins, spec); err != nil {
 			return nil, err
 		}
-		for name, m := range spec.Maps { // programs are loaded on tables of these sizes
-			compiled.Maps[name].MaxEntries = m.MaxEntries
-		}
 		err := errors.Join(
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlows]),
 			resize[BalancerFlow](pins, spec.Maps[BalancerMapFlowsPending]),
@@ -130,6 +127,9 @@ func Open(pins string, capacity Capacity, synchronize func() error) (_ *Tables, 
 		if err != nil {
 			return nil, err
 		}
+	}
+	for name, m := range spec.Maps {
+		spec.Maps[name] = kernelSpec(m)
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: pins}})
 	if err != nil {
@@ -186,14 +186,11 @@ func (t *Tables) setSecrets() error {
 		t.spec.Variables[BalancerVarKeySecrets].Set(secrets.KeySecrets),
 		t.spec.Variables[BalancerVarVipSecrets].Set(secrets.VipSecrets),
 		t.spec.Variables[BalancerVarPlaceSecretLow].Set(secrets.PlaceSecrets[0]),
-		t.spec.Variables[BalancerVarPlaceSecretHigh].Set(secrets.PlaceSecrets[1]),
-		setPlaces(t),
-		t.spec.Variables[BalancerVarVipMask].Set(t.Maps.Vips.MaxEntries()-1),
-		t.spec.Variables[BalancerVarVipShift].Set(vipShift(t.Maps.Vips.MaxEntries())))
+		t.spec.Variables[BalancerVarPlaceSecretHigh].Set(secrets.PlaceSecrets[1]))
 }
 
-// Spec is the balancer's program as compiled, with the sizes of these tables. The
-// caller may change it.
+// Spec is the balancer's program as compiled, with this node's secrets. The caller may
+// change it.
 func (t *Tables) Spec() *ebpf.CollectionSpec { return t.spec.Copy() }
 
 // openGrace makes everything free.

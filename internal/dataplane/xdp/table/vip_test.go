@@ -46,7 +46,7 @@ func TestVIPTable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for place := range table.Maps.Vips.MaxEntries() {
+	for place := range elements(BalancerMapVips, table.Maps.Vips) {
 		found, err := read[BalancerVipPlace](table.vips, place)
 		if err != nil || found.Number == vipDeleted && nextIsUnused(t, table, place) {
 			t.Errorf("place %d: number %d, error %v", place, found.Number, err)
@@ -60,7 +60,7 @@ func TestVIPTable(t *testing.T) {
 // VIPs that keep another one out of one node's table don't do so at another node.
 func TestVIPPlacesAreSecret(t *testing.T) {
 	nodes := [2]*Tables{openTables(t, Capacity{Services: 1024}), openTables(t, Capacity{Services: 1024})}
-	mask := nodes[0].Maps.Vips.MaxEntries() - 1
+	mask := elements(BalancerMapVips, nodes[0].Maps.Vips) - 1
 	victim := VIPKey(lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 443, Protocol: lb.TCP})
 	placed := map[uint32]bool{}
 	for port := 1; len(placed) < vipSearch && port < 1<<24; port++ {
@@ -88,7 +88,7 @@ func TestVIPPlacesAreSecret(t *testing.T) {
 
 func nextIsUnused(t *testing.T, table *Tables, place uint32) bool {
 	t.Helper()
-	next, err := read[BalancerVipPlace](table.vips, (place+1)&(table.Maps.Vips.MaxEntries()-1))
+	next, err := read[BalancerVipPlace](table.vips, (place+1)&(elements(BalancerMapVips, table.Maps.Vips)-1))
 	if err != nil {
 		t.Fatal(err)
 	}
