@@ -33,25 +33,30 @@ func cut(text string) (p parts, found bool) {
 		return p, false
 	}
 	p.before, p.after = text, ""
-	from, at, dash := 0, 0, "" // of the service; of the line
-	n := 0                     // lines before this one
+	from, at := 0, 0 // of the service; of the line
+	n := 0           // lines before this one
+	// dash is how services begin, deeper how their other lines do.
+	dash, deeper := "", ""
 	inside := false
 	for line := range strings.Lines(text) {
+		if dash != "" && strings.HasPrefix(line, deeper) { // as most lines do
+			at, n = at+len(line), n+1
+			continue
+		}
 		content := strings.TrimLeft(line, " ")
 		empty := strings.TrimSpace(content) == "" || content[0] == '#'
 		indent := line[:len(line)-len(content)]
 		switch {
 		case !inside:
 			inside = strings.TrimRight(line, " \r\n") == "services:"
-		case empty || dash != "" && len(indent) > len(dash)-len("- "):
+		case empty:
 		case strings.HasPrefix(content, "- ") && (dash == "" || indent+"- " == dash):
 			if dash == "" {
-				p.before = text[:at]
+				p.before, dash, deeper = text[:at], indent+"- ", indent+" "
 			} else {
 				p.services = append(p.services, text[from:at])
 			}
-			from, dash = at, indent+"- "
-			p.lines = append(p.lines, n)
+			from, p.lines = at, append(p.lines, n)
 		case dash == "":
 			return p, false
 		default:
