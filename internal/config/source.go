@@ -41,7 +41,10 @@ type Source[C configuration[C]] struct {
 
 	mu     sync.Mutex
 	config C
+	// state is without the digest, which State computes: the agent applies a large file
+	// meanwhile.
 	state  State
+	digest func() string
 }
 
 // State is the state of the file. Its fields are those of observe.Config.
@@ -87,8 +90,10 @@ func (s *Source[C]) Config() C {
 // State returns the state of the file.
 func (s *Source[C]) State() State {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state
+	state, digest := s.state, s.digest
+	s.mu.Unlock()
+	state.Digest = digest()
+	return state
 }
 
 // Run applies the configuration that Open read and then each valid change of the file,
@@ -175,7 +180,8 @@ func (s *Source[C]) accept(config C, text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.config = config
-	s.state = State{Path: s.path, Loaded: time.Now(), Digest: digest(text)}
+	s.state = State{Path: s.path, Loaded: time.Now()}
+	s.digest = sync.OnceValue(func() string { return digest(text) })
 }
 
 // digest is the SHA-256 of a text in hexadecimal.
