@@ -108,6 +108,8 @@ func (o Options) open(ctx context.Context) (Source, error) {
 	if o.Kubernetes.On {
 		return openKubernetes(ctx, o.Config, o.Kubernetes, o.Log)
 	}
+	setHeapGrowth(parsingGrowth)
+	defer setHeapGrowth(startingGrowth)
 	settings, err := config.Open(o.Config, o.Log, config.Parser(Limits()))
 	if err != nil {
 		return nil, err
