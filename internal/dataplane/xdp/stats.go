@@ -14,36 +14,63 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Stats reads all counters; a per-CPU counter is the sum over the processors.
+// reading is what counters and services were at one time.
+type reading struct {
+	exits   map[string]uint64
+	traffic []dataplane.Traffic
+	flows   []table.BalancerFlowStats
+	// services are copies. Their versions are immutable.
+	services []counted
+}
+
+type counted struct {
+	vip lb.VIP
+	service
+}
+
+// Stats reads all counters; a per-CPU counter is the sum over the processors. They are summed
+// up without the plane's mu: with thousands of services changes would wait for tens of
+// milliseconds.
 func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
+	r, err := readCounters(ctx, p)
+	if err != nil {
+		return dataplane.Stats{}, err
+	}
+	stats := dataplane.Stats{Exits: r.exits, Services: make(map[lb.VIP]dataplane.ServiceStats, len(r.services))}
+	for i := range r.services {
+		s := &r.services[i]
+		st := s.stats(r.traffic)
+		st.Tracking = s.tracking(r.flows[s.number.Base])
+		stats.Services[s.vip] = st
+	}
+	return stats, nil
+}
+
+// readCounters reads the counters, and retires those of backends that left.
+func readCounters(ctx context.Context, p *Plane) (r reading, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if err := p.ready(ctx); err != nil {
-		return dataplane.Stats{}, err
+		return r, err
 	}
-	exits, err := p.programs.Exits()
-	if err != nil {
-		return dataplane.Stats{}, err
+	if r.exits, err = p.programs.Exits(); err != nil {
+		return r, err
 	}
 	quiet := p.tables.Grace.Newest() // before reading: counters of what left earlier no longer grow
-	traffic, err := p.tables.ReadTraffic()
-	if err != nil {
-		return dataplane.Stats{}, err
+	if r.traffic, err = p.tables.ReadTraffic(); err != nil {
+		return r, err
 	}
-	flows, err := p.tables.ReadFlowStats()
-	if err != nil {
-		return dataplane.Stats{}, err
+	if r.flows, err = p.tables.ReadFlowStats(); err != nil {
+		return r, err
 	}
-	if err := retireTraffic(p.tables, p.services, quiet, traffic); err != nil {
-		return dataplane.Stats{}, err
+	if err := retireTraffic(p.tables, p.services, quiet, r.traffic); err != nil {
+		return r, err
 	}
-	stats := dataplane.Stats{Exits: exits, Services: make(map[lb.VIP]dataplane.ServiceStats, len(p.services))}
+	r.services = make([]counted, 0, len(p.services))
 	for vip, s := range p.services {
-		st := s.stats(traffic)
-		st.Tracking = s.tracking(flows[s.number.Base])
-		stats.Services[vip] = st
+		r.services = append(r.services, counted{vip, *s})
 	}
-	return stats, nil
+	return r, nil
 }
 
 // stats sums up a service: its present backends and those that have left. A
@@ -57,15 +84,20 @@ func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 	for _, l := range s.leaving {
 		st.Traffic = st.Add(l.since(traffic))
 	}
+	next := 0 // most slots are in the order of the backends
 	for i := range s.now.slots {
 		one := &s.now.slots[i]
 		if !one.taken() {
 			continue
 		}
-		share := one.since(traffic)
+		share, id := one.since(traffic), one.id()
 		st.Traffic = st.Add(share)
-		if at, present := lb.FindBackend(st.Backends, one.id()); present {
-			st.Shares[at] = share
+		at, present := next, next < len(st.Backends) && st.Backends[next].ID() == id
+		if !present {
+			at, present = lb.FindBackend(st.Backends, id)
+		}
+		if present {
+			st.Shares[at], next = share, at+1
 		}
 	}
 	return st
