@@ -124,9 +124,9 @@ static __always_inline int forward(struct xdp_md *ctx, struct packet *p, const s
 		exit = COUNTER_PASS_FROM_PEER;
 	if (!is_forward(exit))
 		return exit_default(exit);
-	count_backend(b->stats, bytes);
+	count_backend(counter_index(view, b), bytes);
 	if (p->phase == PHASE_OPENING)
-		count_new_flow(b->stats);
+		count_new_flow(counter_index(view, b));
 	if (feature_peers && exit == COUNTER_FORWARD_LOCAL)
 		return exit_with(exit, XDP_PASS);
 	return exit_with(exit, transmit(ctx, out->ifindex));

@@ -20,6 +20,15 @@ static __always_inline __u32 backend_index(const struct backend *b)
 	return first ? b - first : 0;
 }
 
+/*
+ * The index of the backend's counters. They lie as the slots of the service do, so memory is asked
+ * for them and for the backend at once.
+ */
+static __always_inline __u32 counter_index(const struct view *view, const struct backend *b)
+{
+	return view->stats_base + backend_index(b) - view->backend_base;
+}
+
 /* How packets leave towards the backend; NULL is a defect. */
 static __always_inline const struct egress *egress_of(const struct backend *b)
 {

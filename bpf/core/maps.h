@@ -22,6 +22,7 @@
 	({                                                               \
 		typeof((map).value) element_ = NULL;                     \
 		__u64 index_ = (__u32)(index);                           \
+		asm volatile("" : "+r"(index_));                         \
 		if (index_ < (count)) {                                  \
 			element_ = (typeof((map).value))&(map);          \
 			asm volatile("" : "+r"(element_), "+r"(index_)); \
@@ -310,14 +311,14 @@ struct {
 	__type(value, __u32);
 } nat_one_way SEC(".maps");
 
-/* By service number: the VIP, which becomes the source of packets from servers. */
+/* By service number. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct vip_key);
-} service_vips SEC(".maps");
+	__type(value, struct service_detail);
+} service_details SEC(".maps");
 
 /* SNAT addresses of the node: IPv4 from 0 on, IPv6 from NAT_ADDRESSES on. */
 struct {

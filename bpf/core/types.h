@@ -218,6 +218,7 @@ struct view {
 	__u32 previous_base; /* the ring before the latest changes, for older flows */
 	__u32 previous_size;
 	__u32 backend_base; /* index of slot 0 in `backends` */
+	__u32 stats_base; /* index of the counters of slot 0 */
 	__u16 slots; /* backends, including unused slots */
 	__u16 flags; /* VIEW_* */
 };
@@ -269,14 +270,21 @@ struct service {
 	struct peer_lookup peer_lookup;
 	struct view view[2];
 	__u32 sources[2]; /* number of the list of sources of each view with VIEW_SOURCES */
-	struct traffic gone; /* of removed backends; kept here for the next agent */
-	__u64 forgotten; /* flow records deleted by the agent; kept here for the next one */
 	struct limit limit;
 	struct quic quic;
 	__u32 nat_idle; /* idle timeout of established NAT sessions, in FLOW_TIME units */
-	__u64 gone_flows; /* new flows of removed backends */
+	__u64 pad[3];
 };
 _Static_assert(sizeof(struct service) == 128, "service is two cache lines");
+
+/* The rarely needed part of a service, with the same number. What is counted is the agent's. */
+struct service_detail {
+	struct vip_key vip; /* the source of packets from servers */
+	struct traffic gone; /* of removed backends */
+	__u64 gone_flows; /* the same: new flows */
+	__u64 forgotten; /* flow records that were deleted */
+};
+_Static_assert(sizeof(struct service_detail) == 56, "service_detail has no implicit padding");
 
 /*
  * Ring entries are packed into chunks of a cache line, as a BPF array pads every element to 8 bytes.
@@ -322,10 +330,9 @@ enum backend_flag {
 struct backend {
 	__u8 destination[6]; /* MAC address of the next hop */
 	__u16 egress; /* index of its egress */
-	__u32 stats; /* index of its counter in `backend_stats`: chunk * TRAFFIC_CHUNK + entry */
 	__u16 generation; /* distinguishes successive backends of the slot */
 	__u8 flags; /* BACKEND_* */
-	__u8 pad;
+	__u8 pad[5];
 };
 _Static_assert(sizeof(struct backend) == 16, "a backend's index is its distance from the first");
 

@@ -244,6 +244,7 @@ struct server_reply {
 static __always_inline int find_server_reply(const struct packet *p, struct server_reply *a)
 {
 	struct nat_session *s = reply_session(p);
+	struct service_detail *detail;
 	const struct view *view;
 	struct service *service;
 	const __u8 *server;
@@ -254,8 +255,8 @@ static __always_inline int find_server_reply(const struct packet *p, struct serv
 		return -1;
 	number = s->service;
 	service = element(services, number, service_count);
-	a->vip = bpf_map_lookup_elem(&service_vips, &number);
-	if (!service || !a->vip || !is_live(s, service->nat_idle, nat_time()))
+	detail = element(service_details, number, service_count);
+	if (!service || !detail || !is_live(s, service->nat_idle, nat_time()))
 		return -1;
 	view = active_view(service);
 	b = session_backend(view, s->backend);
@@ -263,6 +264,7 @@ static __always_inline int find_server_reply(const struct packet *p, struct serv
 	if (!server || !same_address(server, p->source))
 		return -1;
 	a->session = s;
+	a->vip = &detail->vip;
 	a->key = packet_reply_key(p);
 	a->view_flags = view->flags;
 	a->idle = service->nat_idle;

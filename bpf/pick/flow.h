@@ -285,7 +285,7 @@ static __noinline struct backend *tracked_backend(const struct packet *p, const 
 	if (reopened)
 		reopen_flow(p, flow, ref);
 	else if (record_flow(p, hash, number, ref, flow, stats) && begins_flow(p, view, backend))
-		count_new_flow(backend->stats);
+		count_new_flow(counter_index(view, backend));
 	return backend;
 }
 

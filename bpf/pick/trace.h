@@ -46,7 +46,7 @@ struct trace {
 	struct view view;
 	struct flow flow;
 };
-_Static_assert(sizeof(struct trace) == 144, "trace has no implicit padding");
+_Static_assert(sizeof(struct trace) == 148, "trace has no implicit padding");
 
 /* Never read: they keep the enumerations in the BTF, as those in config.h. */
 const enum trace_step *const btf_trace_step = 0;

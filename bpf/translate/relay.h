@@ -136,9 +136,9 @@ static __noinline int relay(struct xdp_md *ctx, const struct packet *p,
 	exit = write_relay(ctx, p, service, b, out);
 	if (!is_forward(exit))
 		return exit_default(exit);
-	count_backend(b->stats, bytes);
+	count_backend(counter_index(packet_view(p, service), b), bytes);
 	if (p->phase == PHASE_OPENING)
-		count_new_flow(b->stats);
+		count_new_flow(counter_index(packet_view(p, service), b));
 	return exit_with(exit, transmit(ctx, out->ifindex));
 }
 

@@ -171,7 +171,7 @@ __noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
 		b = s ? session_backend(packet_view(p, service), s->backend) : NULL;
 		if (!b)
 			return exit_with(COUNTER_DROP_INTERNAL_ERROR, XDP_DROP);
-		count_new_flow(b->stats);
+		count_new_flow(counter_index(packet_view(p, service), b));
 	}
 	out = egress_of(b);
 	if (!out)
@@ -183,7 +183,7 @@ __noinline int continue_session(struct xdp_md *ctx, const struct packet *p,
 	exit = write_to_server(ctx, p, s, b, out);
 	if (!is_forward(exit))
 		return exit_default(exit);
-	count_backend(b->stats, bytes);
+	count_backend(counter_index(packet_view(p, service), b), bytes);
 	if (exit == COUNTER_FORWARD_NAT_HANDOVER)
 		return exit_with(exit, XDP_PASS);
 	return exit_with(exit, transmit(ctx, out->ifindex));

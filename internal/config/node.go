@@ -201,7 +201,7 @@ const (
 )
 
 // Bounds of Dataplane.Services, whose numbers have 16 bits in sessions, and of
-// Dataplane.Backends (about 360 bytes each).
+// Dataplane.Backends (about 363 bytes each).
 const (
 	maxServices     = math.MaxUint16
 	defaultServices = 1 << 13

@@ -128,6 +128,11 @@ func (t Traffic) Add(o Traffic) Traffic {
 	return Traffic{Packets: t.Packets + o.Packets, Bytes: t.Bytes + o.Bytes, NewFlows: t.NewFlows + o.NewFlows}
 }
 
+// Sub returns what has been counted since the count o.
+func (t Traffic) Sub(o Traffic) Traffic {
+	return Traffic{Packets: t.Packets - o.Packets, Bytes: t.Bytes - o.Bytes, NewFlows: t.NewFlows - o.NewFlows}
+}
+
 // Stats is one reading of all counters.
 type Stats struct {
 	// Exits counts packets by the way they left the data plane, by the counter's

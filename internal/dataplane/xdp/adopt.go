@@ -42,6 +42,10 @@ func adoptService(t *table.Tables, number uint32, now time.Duration) (*service, 
 	if err != nil {
 		return nil, err
 	}
+	detail, err := table.ReadServiceDetail(t, number)
+	if err != nil {
+		return nil, err
+	}
 	v, err := adoptVersion(t, raw.View[raw.Active&1], now)
 	if err != nil {
 		return nil, err
@@ -54,8 +58,8 @@ func adoptService(t *table.Tables, number uint32, now time.Duration) (*service, 
 		number:   table.Extent{Base: number, Size: 1},
 		active:   uint32(raw.Active & 1),
 		features: program.AllFeatures, // as long as only an earlier agent knows
-		gone:     dataplane.Traffic{Packets: raw.Gone.Packets, Bytes: raw.Gone.Bytes, NewFlows: raw.GoneFlows},
-		flows:    flowCounts{forgotten: raw.Forgotten},
+		gone:     dataplane.Traffic{Packets: detail.Gone.Packets, Bytes: detail.Gone.Bytes, NewFlows: detail.GoneFlows},
+		flows:    flowCounts{forgotten: detail.Forgotten},
 	}
 	return s, s.reserve(t)
 }
@@ -74,6 +78,7 @@ func adoptVersion(t *table.Tables, view table.BalancerView, now time.Duration) (
 		entries:  table.Extent{Base: view.RingBase, Size: table.Chunks(view.RingSize, int(view.Slots))},
 		previous: table.Extent{Base: view.PreviousBase, Size: table.Chunks(view.PreviousSize, int(view.Slots))},
 		table:    table.Extent{Base: view.BackendBase, Size: uint32(view.Slots)},
+		counters: table.Extent{Base: view.StatsBase, Size: uint32(view.Slots)},
 		slots:    make([]slot, view.Slots),
 		flags:    table.BalancerViewFlag(view.Flags),
 	}
@@ -83,7 +88,7 @@ func adoptVersion(t *table.Tables, view table.BalancerView, now time.Duration) (
 			return nil, err
 		}
 		one.wasUsable = one.usable()
-		if one.newFlowsBefore, err = t.NewFlowsBefore(one.Stats); err != nil {
+		if one.newFlowsBefore, err = t.NewFlowsBefore(view.StatsBase + uint32(i)); err != nil {
 			return nil, err
 		}
 	}
@@ -100,12 +105,5 @@ func (s *service) reserve(t *table.Tables) error {
 			return err
 		}
 	}
-	for i := range s.now.slots {
-		if one := &s.now.slots[i]; one.taken() {
-			if err := t.Counters.Reserve(one.traffic()); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return t.Counters.Reserve(s.now.counters)
 }

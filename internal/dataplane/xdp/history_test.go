@@ -35,12 +35,16 @@ type balanced struct {
 	ids     map[lb.MAC]lb.BackendID
 	// syns are the sequence numbers of the flows' latest SYNs that were sent to a backend.
 	syns map[int]uint32
+	// sent counts the packets to all backends, and to each since it has a slot.
+	sent     uint64
+	sentTo   map[lb.BackendID]uint64
+	compared int
 }
 
 // newBalanced returns a balancer of a service whose clients and backends are to
 // be set.
 func newBalanced(t *testing.T, svc lb.Service) *balanced {
-	b := &balanced{t: t, dir: testPins(t), hops: lossyHops{lost: map[netip.Addr]bool{}}, service: svc, ids: map[lb.MAC]lb.BackendID{}, syns: map[int]uint32{}}
+	b := &balanced{t: t, dir: testPins(t), hops: lossyHops{lost: map[netip.Addr]bool{}}, service: svc, ids: map[lb.MAC]lb.BackendID{}, syns: map[int]uint32{}, sentTo: map[lb.BackendID]uint64{}}
 	b.open()
 	return b
 }
@@ -100,7 +104,8 @@ func (b *balanced) Sweep() error {
 
 // Restart implements dataplanetest.Subject: one agent ends, the next adopts what it left.
 func (b *balanced) Restart() error {
-	if err := b.plane.Close(); err != nil {
+	err := b.plane.tables.Grace.Wait(b.t.Context(), b.plane.tables.Grace.Now())
+	if err = errors.Join(err, b.plane.sweeper.retireTraffic(), b.plane.Close()); err != nil {
 		return err
 	}
 	b.open()
@@ -129,7 +134,38 @@ func (b *balanced) Send(flow int, phase dataplanetest.Phase) (id netip.AddrPort,
 	if !ok {
 		err = fmt.Errorf("frame for an unknown backend: % x", frame[:14])
 	}
+	b.sent++
+	b.sentTo[id]++
 	return id, ok, err
+}
+
+// compareTraffic compares what is counted with what was sent, also while counters of backends
+// that left, or whose counters moved, are not retired yet.
+func (b *balanced) compareTraffic() error {
+	s := b.plane.services[b.service.VIP]
+	slots := slotNumbers(s.now.slots)
+	for id := range b.sentTo {
+		if _, found := slots[id]; !found {
+			delete(b.sentTo, id)
+		}
+	}
+	if b.compared++; b.compared%3 != 0 {
+		return nil
+	}
+	stats, err := b.plane.Stats(b.t.Context())
+	if err != nil {
+		return err
+	}
+	all := stats.Services[b.service.VIP]
+	if all.Packets != b.sent {
+		return fmt.Errorf("%d packets are counted, %d were sent", all.Packets, b.sent)
+	}
+	for i, one := range all.Backends {
+		if got, want := all.Shares[i].Packets, b.sentTo[one.ID()]; got != want {
+			return fmt.Errorf("%d packets are counted for %s, %d were sent", got, one.ID(), want)
+		}
+	}
+	return nil
 }
 
 // State implements dataplanetest.Subject.
@@ -138,6 +174,9 @@ func (b *balanced) State() (dataplanetest.State, error) {
 	state := dataplanetest.State{Unstable: s.now.ring.Unstable(), Seats: len(slotNumbers(s.now.slots))}
 	stats, err := b.plane.tables.ReadFlowStats()
 	if err != nil {
+		return state, err
+	}
+	if err := b.compareTraffic(); err != nil {
 		return state, err
 	}
 	one := stats[s.number.Base]

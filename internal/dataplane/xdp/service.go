@@ -44,9 +44,16 @@ type service struct {
 	sessions int // of NAT, when they were last counted
 }
 
-// leaver is a backend that left while packets to it may be on their way.
+// leaver is a counter of a backend that left, or got another counter, while packets that it
+// counts may be on their way.
 type leaver struct {
-	slot
+	// backend is what records name it by, and before what the counter had counted for others, or
+	// until what it counts was added to another counter.
+	backend uint32
+	before  dataplane.Traffic
+	counter table.Extent // of size 1
+	// moved is set if the counter isn't one of the service's any more.
+	moved bool
 	after table.Ticket
 }
 
@@ -108,13 +115,11 @@ func (p *Plane) delete(vip lb.VIP) error {
 	for _, m := range s.now.memory(p.tables) {
 		m.Retire(m.extent, now)
 	}
-	for i := range s.now.slots {
-		if s.now.slots[i].taken() {
-			p.tables.Counters.Retire(s.now.slots[i].traffic(), now)
-		}
-	}
+	p.tables.Counters.Retire(s.now.counters, now)
 	for _, l := range s.leaving {
-		p.tables.Counters.Retire(l.traffic(), now)
+		if l.moved {
+			p.tables.Counters.Retire(l.counter, now)
+		}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type slot struct {
 	hopErr error
 	// wasUsable is set once the backend has been usable.
 	wasUsable bool
-	// newFlowsBefore is what the counter of new flows had counted when the backend
+	// newFlowsBefore is what the slot's counter of new flows had counted when the backend
 	// got it.
 	newFlowsBefore uint64
 }
@@ -61,17 +61,16 @@ func named(slots []slot, record uint32) *slot {
 	return nil
 }
 
-// traffic is where the slot's traffic is counted.
-func (s *slot) traffic() table.Extent { return table.Extent{Base: s.Stats, Size: 1} }
+// before is what the slot's counter had counted when the backend got it, less what another
+// counter has counted for the backend.
+func (s *slot) before() dataplane.Traffic {
+	return dataplane.Traffic{Packets: s.detail.Before.Packets, Bytes: s.detail.Before.Bytes, NewFlows: s.newFlowsBefore}
+}
 
-// since is the traffic of the slot's backend, out of all counters' readings.
-func (s *slot) since(traffic []dataplane.Traffic) dataplane.Traffic {
-	return dataplane.Traffic{
-		Packets: traffic[s.Stats].Packets - s.detail.Before.Packets,
-		Bytes:   traffic[s.Stats].Bytes - s.detail.Before.Bytes,
-
-		NewFlows: traffic[s.Stats].NewFlows - s.newFlowsBefore,
-	}
+// begin notes what before returns.
+func (s *slot) begin(before dataplane.Traffic) {
+	s.detail.Before = table.BalancerTraffic{Packets: before.Packets, Bytes: before.Bytes}
+	s.newFlowsBefore = before.NewFlows
 }
 
 // sameSlots reports whether slots are the same for the program.
@@ -92,7 +91,7 @@ func slotNumbers(slots []slot) map[lb.BackendID]uint16 {
 
 // after is the slot with what stays of the one that its backend has now.
 func (s slot) after(now *slot) slot {
-	s.Stats, s.Generation, s.detail.Before, s.newFlowsBefore = now.Stats, now.Generation, now.detail.Before, now.newFlowsBefore
+	s.Generation, s.detail.Before, s.newFlowsBefore = now.Generation, now.detail.Before, now.newFlowsBefore
 	s.wasUsable = now.wasUsable || s.usable()
 	if s.adopted() {
 		s.backend = now.backend
@@ -100,10 +99,8 @@ func (s slot) after(now *slot) slot {
 	return s
 }
 
-// allocSlot gives a backend the first free slot from one on, with a traffic counter of
-// its own, and returns the slot's number. What the counter has counted for others is known
-// exactly: they were retired before a grace period.
-func allocSlot(t *table.Tables, v *version, from uint16, counters *table.CounterReader) (uint16, error) {
+// allocSlot gives a backend the first free slot from one on, and returns its number.
+func allocSlot(t *table.Tables, v *version, from uint16) (uint16, error) {
 	number := int(from)
 	for number < len(v.slots) && v.slots[number].taken() {
 		number++
@@ -114,13 +111,6 @@ func allocSlot(t *table.Tables, v *version, from uint16, counters *table.Counter
 	if number == len(v.slots) {
 		v.slots = append(v.slots, slot{})
 	}
-	traffic, err := t.Counters.Alloc(1)
-	if err != nil {
-		return 0, err
-	}
-	v.fresh = append(v.fresh, traffic)
-	one := &v.slots[number]
-	one.Generation, one.Stats = t.NextGeneration(), traffic.Base
-	one.detail.Before, one.newFlowsBefore, err = counters.Begin(traffic.Base)
-	return uint16(number), err
+	v.slots[number].Generation = t.NextGeneration()
+	return uint16(number), nil
 }

@@ -81,23 +81,27 @@ func (s *service) stats(traffic []dataplane.Traffic) dataplane.ServiceStats {
 		st.Backends = adoptedBackends(s.now.slots)
 	}
 	st.Shares = make([]dataplane.Traffic, len(st.Backends))
-	for _, l := range s.leaving {
-		st.Traffic = st.Add(l.since(traffic))
-	}
 	next := 0 // most slots are in the order of the backends
-	for i := range s.now.slots {
-		one := &s.now.slots[i]
-		if !one.taken() {
-			continue
-		}
-		share, id := one.since(traffic), one.id()
+	count := func(one *slot, share dataplane.Traffic) {
 		st.Traffic = st.Add(share)
+		if one == nil {
+			return
+		}
+		id := one.id()
 		at, present := next, next < len(st.Backends) && st.Backends[next].ID() == id
 		if !present {
 			at, present = lb.FindBackend(st.Backends, id)
 		}
 		if present {
-			st.Shares[at], next = share, at+1
+			st.Shares[at], next = st.Shares[at].Add(share), at+1
+		}
+	}
+	for _, l := range s.leaving {
+		count(named(s.now.slots, l.backend), traffic[l.counter.Base].Sub(l.before))
+	}
+	for i := range s.now.slots {
+		if one := &s.now.slots[i]; one.taken() {
+			count(one, traffic[s.now.counters.Base+uint32(i)].Sub(one.before()))
 		}
 	}
 	return st
@@ -135,34 +139,59 @@ func hasLeavers(services map[lb.VIP]*service, quiet table.Ticket) bool {
 
 // retireTraffic is service.retireTraffic of all services.
 func retireTraffic(t *table.Tables, services map[lb.VIP]*service, quiet table.Ticket, traffic []dataplane.Traffic) error {
+	read := func(counter uint32) (dataplane.Traffic, error) { return traffic[counter], nil }
 	for vip, s := range services {
-		if err := s.retireTraffic(t, quiet, traffic); err != nil {
+		if err := s.retireTraffic(t, quiet, read); err != nil {
 			return fmt.Errorf("vip %s: %w", vip, err)
 		}
 	}
 	return nil
 }
 
-// retireTraffic adds the traffic of backends that left, and to which no packet is on
-// its way any more, to the service's total of former backends, and frees their
-// counters.
-func (s *service) retireTraffic(t *table.Tables, quiet table.Ticket, traffic []dataplane.Traffic) error {
-	var waiting []leaver
-	gone := s.gone
+// retireTraffic ends counters of backends that left, or moved, and that no packet on its way is
+// counted by any more. What they counted is added to the backend's present counter, or to the
+// service's total of former backends.
+func (s *service) retireTraffic(t *table.Tables, quiet table.Ticket, read func(counter uint32) (dataplane.Traffic, error)) error {
+	var waiting, over []leaver
+	var sums []dataplane.Traffic
 	for _, l := range s.leaving {
 		if l.after > quiet {
 			waiting = append(waiting, l)
 			continue
 		}
-		gone = gone.Add(l.since(traffic))
-		t.Counters.Release(l.traffic())
+		sum, err := read(l.counter.Base)
+		if err != nil {
+			return err
+		}
+		over, sums = append(over, l), append(sums, sum.Sub(l.before))
 	}
-	if len(waiting) == len(s.leaving) {
+	if len(over) == 0 {
 		return nil
 	}
-	s.gone, s.leaving = gone, waiting
-	return errors.Join(
-		table.WriteService(t, s.number.Base, unsafe.Offsetof(table.BalancerService{}.Gone), table.BalancerTraffic{Packets: gone.Packets, Bytes: gone.Bytes}),
-		table.WriteService(t, s.number.Base, unsafe.Offsetof(table.BalancerService{}.GoneFlows), gone.NewFlows),
-	)
+	var errs []error
+	now := s.now
+	for i, l := range over {
+		if named(now.slots, l.backend) == nil {
+			s.gone = s.gone.Add(sums[i])
+		} else {
+			if now == s.now { // others read it
+				now = s.now.next()
+				now.learned = s.now.learned
+			}
+			number := l.backend & 0xffff
+			one := &now.slots[number]
+			one.begin(one.before().Sub(sums[i]))
+			errs = append(errs,
+				table.WriteBefore(t, now.table.Base+number, one.detail.Before),
+				table.WriteNewFlowsBefore(t, now.counters.Base+number, one.newFlowsBefore))
+		}
+		if l.moved {
+			t.Counters.Release(l.counter)
+		}
+	}
+	s.now, s.leaving = now, waiting
+	return errors.Join(append(errs,
+		table.WriteServiceDetail(t, s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Gone), table.BalancerTraffic{Packets: s.gone.Packets, Bytes: s.gone.Bytes}),
+		table.WriteServiceDetail(t, s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.GoneFlows), s.gone.NewFlows),
+	)...)
 }

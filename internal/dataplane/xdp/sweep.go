@@ -305,7 +305,7 @@ func (w *sweeper) settle(sw *swept, now time.Duration) error {
 	if w.p.closed || w.p.services[sw.vip] != sw.s {
 		return err
 	}
-	if werr := table.WriteService(w.p.tables, sw.s.number.Base, unsafe.Offsetof(table.BalancerService{}.Forgotten), sw.s.flows.forgotten); err == nil {
+	if werr := table.WriteServiceDetail(w.p.tables, sw.s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Forgotten), sw.s.flows.forgotten); err == nil {
 		err = werr
 	}
 	return err

@@ -208,9 +208,9 @@ func TestSweepRetiresTraffic(t *testing.T) {
 	number := b.plane.services[svc.VIP].number.Base
 	b.plane.running.Go(func() { b.plane.sweeper.run(time.Millisecond) })
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		raw, err := b.plane.tables.ReadService(number)
+		detail, err := table.ReadServiceDetail(b.plane.tables, number)
 		p.must(err)
-		if raw.Gone.Packets > 0 {
+		if detail.Gone.Packets > 0 {
 			break
 		}
 		if time.Now().After(deadline) {

@@ -117,9 +117,14 @@ func (p *Plane) awaitReusable(s *service, known bool) error {
 // stage writes the next version of s to free places of the tables. On an error
 // nothing is taken.
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
+	counters := p.tables.CounterReader()
+	// No packet is on its way to what left before this version's view was last in use.
+	if err := s.retireTraffic(p.tables, p.tables.Grace.Newest(), counters.Read); err != nil {
+		return nil, err
+	}
 	v := s.now.next()
 	v.properties = pl.properties
-	err := v.stageSlots(p.tables, pl)
+	err := v.stageSlots(p.tables, pl, counters)
 	if err == nil {
 		p.stageRing(s, v, pl)
 		v.endDatagrams(pl)
@@ -148,17 +153,17 @@ func (v *version) unstage(t *table.Tables, s *service) {
 		}
 	}
 	_ = v.properties.retire(t, s.number.Base, &s.now.properties, 0) // fails only without a successor
-	for _, e := range v.fresh {
-		t.Counters.Release(e)
+	if v.counters != s.now.counters {
+		t.Counters.Release(v.counters)
 	}
 }
 
 // stageSlots gives each backend of the plan its slot's new content. One that left and
 // whose slot has been freed since is left out.
-func (v *version) stageSlots(t *table.Tables, pl plan) error {
+func (v *version) stageSlots(t *table.Tables, pl plan, counters *table.CounterReader) error {
 	v.numbers = slotNumbers(v.slots)
 	v.slots = slices.Grow(v.slots, max(0, len(pl.backends)-len(v.slots)))
-	counters, free := t.CounterReader(), uint16(0)
+	free, begun := uint16(0), []uint16{}
 	for i, b := range pl.backends {
 		n, known := v.numbers[b.ID()]
 		if !known && i >= len(pl.ring) {
@@ -166,10 +171,11 @@ func (v *version) stageSlots(t *table.Tables, pl plan) error {
 		}
 		if !known {
 			var err error
-			if n, err = allocSlot(t, v, free, counters); err != nil {
+			if n, err = allocSlot(t, v, free); err != nil {
 				return err
 			}
 			v.numbers[b.ID()], free = n, n+1
+			begun = append(begun, n)
 		}
 		v.slots[n] = pl.slots[i].after(&v.slots[n])
 	}
@@ -179,6 +185,48 @@ func (v *version) stageSlots(t *table.Tables, pl plan) error {
 		}
 	}
 	disableDeadNodes(v.slots, pl.present)
+	return v.stageCounters(t, counters, begun)
+}
+
+// stageCounters notes what the counters of the slots begun have counted, which is exact: they
+// count nothing at present. If there are more slots than counters in the row, all slots get
+// others, which begin with what the former ones have counted by now.
+func (v *version) stageCounters(t *table.Tables, counters *table.CounterReader, begun []uint16) (err error) {
+	counted := make([]dataplane.Traffic, len(v.slots))
+	if len(v.slots) > int(v.counters.Size) {
+		v.moved = make([]dataplane.Traffic, v.counters.Size)
+		fresh := make([]bool, len(v.slots))
+		for _, n := range begun {
+			fresh[n] = true
+		}
+		for n := range v.moved {
+			if slotAt(v.slots, uint32(n)) == nil || fresh[n] {
+				continue
+			}
+			if v.moved[n], err = counters.Read(v.counters.Base + uint32(n)); err != nil {
+				return err
+			}
+			counted[n] = v.moved[n].Sub(v.slots[n].before())
+			begun = append(begun, uint16(n))
+		}
+		row, err := table.AllocCounters(t, len(v.slots))
+		if err != nil {
+			return err
+		}
+		v.counters = row
+	}
+	slices.Sort(begun)
+	for _, n := range begun {
+		index := v.counters.Base + uint32(n)
+		before, err := counters.Read(index)
+		if err != nil {
+			return err
+		}
+		v.slots[n].begin(before.Sub(counted[n]))
+		if err := table.WriteNewFlowsBefore(t, index, v.slots[n].newFlowsBefore); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -334,15 +382,33 @@ func (p *Plane) replace(s *service, next *version) {
 		}
 	}
 	_ = old.properties.retire(p.tables, s.number.Base, &next.properties, now) // fails only without a successor
-	for i := range old.slots {
-		one := &old.slots[i]
-		if one.taken() && (i >= len(next.slots) || !next.slots[i].taken() || next.slots[i].Generation != one.Generation) {
-			s.leaving = append(s.leaving, leaver{*one, now})
-		}
-	}
-	next.fresh = nil
+	s.leave(p.tables, old, next, now)
+	next.moved = nil
 	s.now, s.flipped = next, now
 	p.sweeper.clientsLeft = p.sweeper.clientsLeft || next.remembers()
+}
+
+// leave notes the counters of backends that have left, or moved, with a version.
+func (s *service) leave(t *table.Tables, old, next *version, now table.Ticket) {
+	moved := next.moved != nil
+	for i := range old.counters.Size {
+		counter := table.Extent{Base: old.counters.Base + i, Size: 1}
+		one := slotAt(old.slots, i)
+		if one == nil {
+			if moved {
+				t.Counters.Retire(counter, now)
+			}
+			continue
+		}
+		l := leaver{backend: one.record(uint16(i)), before: one.before(), counter: counter, moved: moved, after: now}
+		stays := named(next.slots, l.backend) != nil
+		if stays && moved {
+			l.before = next.moved[i]
+		}
+		if !stays || moved {
+			s.leaving = append(s.leaving, l)
+		}
+	}
 }
 
 // awaitLearned queues another Update for when the flows have been learned.
@@ -365,6 +431,7 @@ func (v *version) view() table.BalancerView {
 		PreviousBase: v.previous.Base,
 		PreviousSize: uint32(len(v.ring.Previous)),
 		BackendBase:  v.table.Base,
+		StatsBase:    v.counters.Base,
 		Slots:        uint16(len(v.slots)),
 		Flags:        uint16(v.flags),
 	}
@@ -379,7 +446,7 @@ func (v *version) same(o *version) bool {
 func (v *version) next() *version {
 	n := *v
 	n.slots = slices.Clone(v.slots)
-	n.numbers, n.fresh, n.learned = nil, nil, 0
+	n.numbers, n.moved, n.learned = nil, nil, 0
 	return &n
 }
 

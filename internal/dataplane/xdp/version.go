@@ -25,7 +25,11 @@ type version struct {
 	// mu guards it.
 	numbers map[lb.BackendID]uint16
 	table   table.Extent // where the slots lie
-	flags   table.BalancerViewFlag
+	// counters are those of the slots, and some for more. moved is what those of the version
+	// before had counted, if they are others; nil once packets see the version.
+	counters table.Extent
+	moved    []dataplane.Traffic
+	flags    table.BalancerViewFlag
 	// built is what the ring was last built from, size how large, and desired the
 	// slots that came out; built is nil if the ring was adopted.
 	built   []maglev.Backend
@@ -34,8 +38,6 @@ type version struct {
 	// learned is when the flows that the step from ring to desired would move
 	// have been recorded; 0 if there is nothing to wait for.
 	learned time.Duration
-	// fresh are counters that only this version has, until packets see it.
-	fresh []table.Extent
 }
 
 // memory is what the version uses of the arenas of rings and backends.

@@ -56,7 +56,7 @@ const (
 	probeMapRings              = "rings"
 	probeMapSecrets            = "secrets"
 	probeMapServers            = "servers"
-	probeMapServiceVips        = "service_vips"
+	probeMapServiceDetails     = "service_details"
 	probeMapServices           = "services"
 	probeMapSources            = "sources"
 	probeMapTunnelEnds         = "tunnel_ends"
@@ -202,7 +202,7 @@ type probeMapSpecs struct {
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
+	ServiceDetails *ebpf.MapSpec `ebpf:"service_details"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
@@ -322,7 +322,7 @@ type probeMaps struct {
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
-	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
+	ServiceDetails *ebpf.Map `ebpf:"service_details"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
@@ -365,7 +365,7 @@ func (m *probeMaps) Close() error {
 		m.Rings,
 		m.Secrets,
 		m.Servers,
-		m.ServiceVips,
+		m.ServiceDetails,
 		m.Services,
 		m.Sources,
 		m.TunnelEnds,

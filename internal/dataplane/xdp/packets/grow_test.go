@@ -91,7 +91,7 @@ func TestFullTables(t *testing.T) {
 		want     string
 	}{
 		{vip4, 1, 200, ""},
-		{vip4, 2, 100, "table backend_stats is full: no 1 elements in a row: raise dataplane.backends"},
+		{vip4, 2, 100, "table backend_stats is full: no 100 elements in a row: raise dataplane.backends"},
 		{vip4, 2, 1, ""},
 		{vip4, 3, 1, "table services is full: no 1 elements in a row: raise dataplane.services"},
 	} {

@@ -138,12 +138,11 @@ func (m *natModel) end(t *testing.T, p *xdp.Unattached, random *rand.Rand) {
 		}
 	}
 	changeSessions(t, p, func(s *table.BalancerNatSession) bool {
-		var vip table.BalancerVipKey
-		err := p.Tables.Maps.ServiceVips.Lookup(uint32(s.Service), &vip)
+		detail, err := table.ReadServiceDetail(p.Tables, uint32(s.Service))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if over[natFlow{table.VIPOf(vip), netip.AddrPortFrom(table.Unmapped(s.Client), table.WirePort(s.ClientPort))}] {
+		if over[natFlow{table.VIPOf(detail.Vip), netip.AddrPortFrom(table.Unmapped(s.Client), table.WirePort(s.ClientPort))}] {
 			s.Seen -= uint32(24 * time.Hour >> table.FlowTimeShift)
 		}
 		return true

@@ -47,7 +47,7 @@ const (
 	replyMapRings              = "rings"
 	replyMapSecrets            = "secrets"
 	replyMapServers            = "servers"
-	replyMapServiceVips        = "service_vips"
+	replyMapServiceDetails     = "service_details"
 	replyMapServices           = "services"
 	replyMapSources            = "sources"
 	replyMapTunnelEnds         = "tunnel_ends"
@@ -189,7 +189,7 @@ type replyMapSpecs struct {
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
+	ServiceDetails *ebpf.MapSpec `ebpf:"service_details"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	TunnelEnds     *ebpf.MapSpec `ebpf:"tunnel_ends"`
@@ -307,7 +307,7 @@ type replyMaps struct {
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
-	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
+	ServiceDetails *ebpf.Map `ebpf:"service_details"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
 	TunnelEnds     *ebpf.Map `ebpf:"tunnel_ends"`
@@ -348,7 +348,7 @@ func (m *replyMaps) Close() error {
 		m.Rings,
 		m.Secrets,
 		m.Servers,
-		m.ServiceVips,
+		m.ServiceDetails,
 		m.Services,
 		m.Sources,
 		m.TunnelEnds,

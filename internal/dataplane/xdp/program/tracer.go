@@ -34,7 +34,7 @@ func sharedWithTracer() []string {
 		table.BalancerMapVips, table.BalancerMapTunnelEnds, table.BalancerMapTunnelPeers, table.BalancerMapServices, table.BalancerMapRings,
 		table.BalancerMapBackends, table.BalancerMapEgress, table.BalancerMapRemotes, table.BalancerMapBackendDetails, table.BalancerMapNewFlowsBefore, table.BalancerMapFlows, table.BalancerMapFlowsPending,
 		table.BalancerMapSources, table.BalancerMapServers, table.BalancerMapAddresses, table.BalancerMapPeers, table.BalancerMapFragments,
-		table.BalancerMapNatSessions, table.BalancerMapNatPending, table.BalancerMapAggregates, table.BalancerMapSecrets, table.BalancerMapClients, table.BalancerMapClientIdle, table.BalancerMapServiceVips, table.BalancerMapNatAddresses, table.BalancerMapNatRefusals,
+		table.BalancerMapNatSessions, table.BalancerMapNatPending, table.BalancerMapAggregates, table.BalancerMapSecrets, table.BalancerMapClients, table.BalancerMapClientIdle, table.BalancerMapServiceDetails, table.BalancerMapNatAddresses, table.BalancerMapNatRefusals,
 	}
 }
 

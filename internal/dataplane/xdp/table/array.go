@@ -16,6 +16,7 @@ import (
 var arrays = map[string]uintptr{
 	BalancerMapVips:           unsafe.Sizeof(BalancerVipPlace{}),
 	BalancerMapServices:       unsafe.Sizeof(BalancerService{}),
+	BalancerMapServiceDetails: unsafe.Sizeof(BalancerServiceDetail{}),
 	BalancerMapRings:          unsafe.Sizeof(BalancerRingChunk{}),
 	BalancerMapBackends:       unsafe.Sizeof(BalancerBackend{}),
 	BalancerMapEgress:         unsafe.Sizeof(BalancerEgress{}),

@@ -145,6 +145,13 @@ func (t *Tables) WriteBackend(index uint32, b Backend, detail BalancerBackendDet
 	)
 }
 
+// WriteBefore stores what the counter of a backend in use had counted when the backend got it;
+// only agents read it.
+func WriteBefore(t *Tables, index uint32, before BalancerTraffic) error {
+	var detail BalancerBackendDetail
+	return write(t.details, uintptr(index)*unsafe.Sizeof(detail)+unsafe.Offsetof(detail.Before), before)
+}
+
 // ReadBackend returns an element that an earlier agent has written.
 func (t *Tables) ReadBackend(index uint32) (b Backend, detail BalancerBackendDetail, err error) {
 	if b.BalancerBackend, err = read[BalancerBackend](t.backends, index); err != nil {

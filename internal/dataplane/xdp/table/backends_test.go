@@ -15,7 +15,7 @@ func TestEgressIsShared(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, ifindex := range egresses {
-			b := Backend{BalancerBackend: BalancerBackend{Stats: 7}, Remote: [16]byte{byte(ifindex)}}
+			b := Backend{BalancerBackend: BalancerBackend{Generation: 7}, Remote: [16]byte{byte(ifindex)}}
 			if ifindex > 0 {
 				b.BalancerEgress = egress(ifindex)
 			}
@@ -40,7 +40,7 @@ func TestEgressIsShared(t *testing.T) {
 		t.Errorf("egresses %v and %v", got, numbers(second))
 	}
 	b, detail, err := tables.ReadBackend(second.Base)
-	if err != nil || b.BalancerEgress != egress(2) || b.Remote[0] != 2 || b.Stats != 7 || detail.Port != 80 {
+	if err != nil || b.BalancerEgress != egress(2) || b.Remote[0] != 2 || b.Generation != 7 || detail.Port != 80 {
 		t.Errorf("%+v, %+v, error %v", b, detail, err)
 	}
 	// The reader is a second backend of the run, as an adopting agent's.

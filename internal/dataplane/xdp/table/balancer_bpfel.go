@@ -46,10 +46,9 @@ type BalancerBackend struct {
 	_           structs.HostLayout
 	Destination [6]uint8
 	Egress      uint16
-	Stats       uint32
 	Generation  uint16
 	Flags       uint8
-	Pad         uint8
+	Pad         [5]uint8
 }
 
 type BalancerBackendDetail struct {
@@ -416,12 +415,18 @@ type BalancerService struct {
 	PeerLookup BalancerPeerLookup
 	View       [2]BalancerView
 	Sources    [2]uint32
-	Gone       BalancerTraffic
-	Forgotten  uint64
 	Limit      BalancerLimit
 	Quic       BalancerQuic
 	NatIdle    uint32
-	GoneFlows  uint64
+	Pad        [3]uint64
+}
+
+type BalancerServiceDetail struct {
+	_         structs.HostLayout
+	Vip       BalancerVipKey
+	Gone      BalancerTraffic
+	GoneFlows uint64
+	Forgotten uint64
 }
 
 type BalancerSessionPlace struct {
@@ -489,6 +494,7 @@ type BalancerView struct {
 	PreviousBase uint32
 	PreviousSize uint32
 	BackendBase  uint32
+	StatsBase    uint32
 	Slots        uint16
 	Flags        uint16
 }
@@ -579,7 +585,7 @@ const (
 	BalancerMapRings              = "rings"
 	BalancerMapSecrets            = "secrets"
 	BalancerMapServers            = "servers"
-	BalancerMapServiceVips        = "service_vips"
+	BalancerMapServiceDetails     = "service_details"
 	BalancerMapServices           = "services"
 	BalancerMapSources            = "sources"
 	BalancerMapTraces             = "traces"
@@ -723,7 +729,7 @@ type BalancerMapSpecs struct {
 	Rings          *ebpf.MapSpec `ebpf:"rings"`
 	Secrets        *ebpf.MapSpec `ebpf:"secrets"`
 	Servers        *ebpf.MapSpec `ebpf:"servers"`
-	ServiceVips    *ebpf.MapSpec `ebpf:"service_vips"`
+	ServiceDetails *ebpf.MapSpec `ebpf:"service_details"`
 	Services       *ebpf.MapSpec `ebpf:"services"`
 	Sources        *ebpf.MapSpec `ebpf:"sources"`
 	Traces         *ebpf.MapSpec `ebpf:"traces"`
@@ -843,7 +849,7 @@ type BalancerMaps struct {
 	Rings          *ebpf.Map `ebpf:"rings"`
 	Secrets        *ebpf.Map `ebpf:"secrets"`
 	Servers        *ebpf.Map `ebpf:"servers"`
-	ServiceVips    *ebpf.Map `ebpf:"service_vips"`
+	ServiceDetails *ebpf.Map `ebpf:"service_details"`
 	Services       *ebpf.Map `ebpf:"services"`
 	Sources        *ebpf.Map `ebpf:"sources"`
 	Traces         *ebpf.Map `ebpf:"traces"`
@@ -885,7 +891,7 @@ func (m *BalancerMaps) Close() error {
 		m.Rings,
 		m.Secrets,
 		m.Servers,
-		m.ServiceVips,
+		m.ServiceDetails,
 		m.Services,
 		m.Sources,
 		m.Traces,

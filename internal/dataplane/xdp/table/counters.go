@@ -18,8 +18,20 @@ const trafficChunk = uint32(len(BalancerTrafficChunk{}.Entry))
 // trafficChunks is the number of elements that hold n counters.
 func trafficChunks(n uint32) uint32 { return (n + trafficChunk - 1) / trafficChunk }
 
-// CounterReader reads counters that count nothing at present, each element of their
-// tables once as long as they are read in order.
+// counters is how many counters there are for that many backends: those of a service lie in a
+// row, which is longer than it has slots so that it seldom moves.
+func counters(backends int) int { return backends + backends/4 }
+
+// AllocCounters returns a row of counters for that many slots, or for some more.
+func AllocCounters(t *Tables, slots int) (Extent, error) {
+	if row, err := t.Counters.Alloc(uint32(counters(slots))); err == nil {
+		return row, nil
+	}
+	return t.Counters.Alloc(uint32(slots))
+}
+
+// CounterReader reads single counters, each element of their tables once as long as they are
+// read in order.
 type CounterReader struct {
 	t       *Tables
 	traffic []BalancerTrafficChunk // by processor; nil before the first
@@ -27,35 +39,33 @@ type CounterReader struct {
 	chunk   uint32
 }
 
-// CounterReader returns a reader for counters that are now free.
+// CounterReader returns a reader for counters that count nothing at present.
 func (t *Tables) CounterReader() *CounterReader { return &CounterReader{t: t} }
 
-// Begin returns what a counter has counted since the tables were made, and notes for
-// later agents where its new flows begin: the backend that has it from now on begins
-// there.
-func (r *CounterReader) Begin(index uint32) (sum BalancerTraffic, flows uint64, err error) {
+// Read returns what a counter has counted since the tables were made.
+func (r *CounterReader) Read(index uint32) (sum dataplane.Traffic, err error) {
 	if chunk := index / trafficChunk; r.traffic == nil || r.chunk != chunk {
 		r.traffic, r.flows = nil, nil
 		if err := r.t.Maps.BackendStats.Lookup(chunk, &r.traffic); err != nil {
-			return sum, 0, fmt.Errorf("traffic counter: %w", err)
+			return sum, fmt.Errorf("traffic counter: %w", err)
 		}
 		if err := r.t.Maps.NewFlows.Lookup(chunk, &r.flows); err != nil {
-			return sum, 0, fmt.Errorf("counter of new flows: %w", err)
+			return sum, fmt.Errorf("counter of new flows: %w", err)
 		}
 		r.chunk = chunk
 	}
 	for i := range r.traffic {
 		sum.Packets += r.traffic[i].Entry[index%trafficChunk].Packets
 		sum.Bytes += r.traffic[i].Entry[index%trafficChunk].Bytes
-		flows += r.flows[i].Entry[index%trafficChunk]
+		sum.NewFlows += r.flows[i].Entry[index%trafficChunk]
 	}
-	return sum, flows, write(r.t.before, uintptr(index)*unsafe.Sizeof(flows), flows)
+	return sum, nil
 }
 
 // ReadTraffic returns what at least the counters in use have counted since the
 // tables were made.
 func (t *Tables) ReadTraffic() ([]dataplane.Traffic, error) {
-	n := t.Counters.used(uint32(t.Capacity.Backends))
+	n := t.Counters.used(t.Maps.BackendStats.MaxEntries() * trafficChunk)
 	sums := make([]dataplane.Traffic, trafficChunks(n)*trafficChunk)
 	err := readPerCPU(t.Maps.BackendStats, trafficChunks(n), func(i uint32, v *BalancerTrafficChunk) {
 		for j := range v.Entry {
@@ -73,9 +83,15 @@ func (t *Tables) ReadTraffic() ([]dataplane.Traffic, error) {
 	})
 }
 
-// NewFlowsBefore is what the counter had counted at the last CounterReader.Begin.
+// NewFlowsBefore is what WriteNewFlowsBefore has stored.
 func (t *Tables) NewFlowsBefore(index uint32) (uint64, error) {
 	return read[uint64](t.before, index)
+}
+
+// WriteNewFlowsBefore stores what the counter of new flows had counted when its present
+// backend got it.
+func WriteNewFlowsBefore(t *Tables, index uint32, flows uint64) error {
+	return write(t.before, uintptr(index)*unsafe.Sizeof(flows), flows)
 }
 
 // ReadFlowStats returns the counts of flows by the services' numbers, up to the

@@ -22,7 +22,7 @@ var grown = []string{
 	BalancerMapBackendDetails, BalancerMapRemotes, BalancerMapBackendStats, BalancerMapNewFlows, BalancerMapNewFlowsBefore,
 	BalancerMapServers, BalancerMapBackends,
 
-	BalancerMapVips, BalancerMapFlowStats, BalancerMapClientIdle, BalancerMapAddresses, BalancerMapServiceVips,
+	BalancerMapVips, BalancerMapFlowStats, BalancerMapClientIdle, BalancerMapAddresses, BalancerMapServiceDetails,
 	BalancerMapLookups, BalancerMapMtuAnswers, BalancerMapServices,
 }
 

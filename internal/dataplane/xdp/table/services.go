@@ -203,7 +203,7 @@ func Unmapped(address [16]byte) netip.Addr { return netip.AddrFrom16(address).Un
 
 // shared are the structures that programs read; they have no hidden padding.
 type shared interface {
-	BalancerService | BalancerView | BalancerVipKey | BalancerVipPlace | BalancerBackend | BalancerBackendDetail | BalancerEgress | BalancerAddress | BalancerTraffic | BalancerQuic | BalancerPeerLookup | uint16 | uint32 | uint64
+	BalancerService | BalancerServiceDetail | BalancerView | BalancerVipKey | BalancerVipPlace | BalancerBackend | BalancerBackendDetail | BalancerEgress | BalancerAddress | BalancerTraffic | BalancerQuic | BalancerPeerLookup | uint16 | uint32 | uint64
 }
 
 // raw is the memory of a shared structure.
@@ -245,11 +245,21 @@ func (t *Tables) ReadService(number uint32) (BalancerService, error) {
 	return read[BalancerService](t.services, number)
 }
 
+// WriteServiceDetail stores one field of a service's detail, which begins at that offset.
+func WriteServiceDetail[T shared](t *Tables, number uint32, field uintptr, v T) error {
+	return write(t.serviceDetails, uintptr(number)*unsafe.Sizeof(BalancerServiceDetail{})+field, v)
+}
+
+// ReadServiceDetail is the rarely needed part of a service.
+func ReadServiceDetail(t *Tables, number uint32) (BalancerServiceDetail, error) {
+	return read[BalancerServiceDetail](t.serviceDetails, number)
+}
+
 // BeginService clears a service's number for a new service.
 func (t *Tables) BeginService(number uint32, key BalancerVipKey) error {
 	return errors.Join(
 		WriteService(t, number, 0, BalancerService{}),
-		write(t.serviceVIPs, uintptr(number)*unsafe.Sizeof(key), key),
+		WriteServiceDetail(t, number, 0, BalancerServiceDetail{Vip: key}),
 		t.Maps.FlowStats.Put(number, make([]BalancerFlowStats, ebpf.MustPossibleCPU())),
 	)
 }

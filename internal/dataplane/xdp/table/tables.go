@@ -26,7 +26,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type rate -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal -type ring_few -type place_window -type place_key Balancer ../../../../bpf/balancer.bpf.c
+//go:generate go tool bpf2go -target bpfel -type view -type view_flag -type backend_flag -type peer -type address_flag -type rate -type vip_number -type vip_key -type segment_type -type forward -type phase -type traffic -type service_detail -type new_flows_chunk -type trace -type trace_step -type xdp_md -type limit -type limit_time -type peer_lookup -type peer_lookup_limit -type quic -type flow_open -type nat_state -type nat_flag -type nat_seconds -type nat_refusal -type ring_few -type place_window -type place_key Balancer ../../../../bpf/balancer.bpf.c
 
 // ringChunk is the number of ring entries in one element of the ring table, of services
 // with many slots.
@@ -48,17 +48,17 @@ type Tables struct {
 	// secrets are this node's random numbers (bpf/core/config.h).
 	secrets BalancerSecrets
 
-	services    *ebpf.Memory
-	rings       *ebpf.Memory
-	backends    *ebpf.Memory
-	details     *ebpf.Memory
-	egress      *ebpf.Memory
-	remotes     *ebpf.Memory
-	vips        *ebpf.Memory
-	before      *ebpf.Memory // new_flows_before
-	serviceVIPs *ebpf.Memory // a service's VIP by its number
-	clientIdle  *ebpf.Memory
-	stores      atomic.Uint32 // of orderStores
+	services       *ebpf.Memory
+	rings          *ebpf.Memory
+	backends       *ebpf.Memory
+	details        *ebpf.Memory
+	egress         *ebpf.Memory
+	remotes        *ebpf.Memory
+	vips           *ebpf.Memory
+	before         *ebpf.Memory // new_flows_before
+	serviceDetails *ebpf.Memory // service_details
+	clientIdle     *ebpf.Memory
+	stores         atomic.Uint32 // of orderStores
 
 	Grace    *Grace
 	endGrace func()
@@ -206,7 +206,7 @@ func (t *Tables) openGrace(synchronize func() error) (err error) {
 	t.Numbers = newArena("services", "dataplane.services", uint32(t.Capacity.Services)+1, g)
 	t.RingChunks = newArena("rings", "dataplane.backends", uint32(t.Capacity.RingEntries)/ringChunk, g)
 	t.BackendEntries = newBackendArena(t, g)
-	t.Counters = newArena("backend_stats", "dataplane.backends", uint32(t.Capacity.Backends), g)
+	t.Counters = newArena("backend_stats", "dataplane.backends", t.Maps.BackendStats.MaxEntries()*trafficChunk, g)
 	t.Sources = newSourceLists(t.Maps.Sources, t.Capacity, g)
 	return t.Numbers.Reserve(Extent{vipUnused, 1})
 }
@@ -231,7 +231,7 @@ func (t *Tables) mapMemory() error {
 	t.details, errs[3] = t.Maps.BackendDetails.Memory()
 	t.vips, errs[4] = t.Maps.Vips.Memory()
 	t.before, errs[5] = t.Maps.NewFlowsBefore.Memory()
-	t.serviceVIPs, errs[6] = t.Maps.ServiceVips.Memory()
+	t.serviceDetails, errs[6] = t.Maps.ServiceDetails.Memory()
 	t.clientIdle, errs[7] = t.Maps.ClientIdle.Memory()
 	t.egress, errs[8] = t.Maps.Egress.Memory()
 	t.remotes, errs[9] = t.Maps.Remotes.Memory()
