@@ -69,6 +69,8 @@ type fakePlane struct {
 	discarded chan []netip.Prefix
 }
 
+func (fakePlane) Prepare([]*lb.Service) {}
+
 func (p fakePlane) Attach(context.Context) error { return p.attach() }
 
 func (fakePlane) KeepAttached(context.Context, func(error)) {}

@@ -23,6 +23,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/health/check"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/reconcile"
@@ -189,6 +190,7 @@ func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan 
 // start puts the data plane to work when each service of the first update has
 // been tried, and keeps it at work until ctx ends.
 func (a *Agent) start(ctx context.Context) error {
+	a.prepare(ctx)
 	err := a.reconciler.Settled(ctx, 1)
 	if err == nil {
 		err = a.Plane.Attach(ctx)
@@ -222,6 +224,24 @@ func (a *Agent) start(ctx context.Context) error {
 		}
 	})
 	return nil
+}
+
+// prepare prepares the data plane for the first services, while they are programmed.
+func (a *Agent) prepare(ctx context.Context) {
+	snapshot, changed := a.store.Watch()
+	for snapshot.Revision == 0 {
+		select {
+		case <-changed:
+			snapshot, changed = a.store.Watch()
+		case <-ctx.Done():
+			return
+		}
+	}
+	services := make([]*lb.Service, len(snapshot.Services))
+	for i, entry := range snapshot.Services {
+		services[i] = entry.Service
+	}
+	a.Plane.Prepare(services)
 }
 
 // By how many percent the heap may grow until garbage is collected.

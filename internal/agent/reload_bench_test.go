@@ -21,6 +21,7 @@ import (
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -148,6 +149,8 @@ func startOnXDP(b testing.TB, file []byte) (*Agent, string) {
 
 // benchPlane gets no packets.
 type benchPlane struct{ xdpPlane }
+
+func (benchPlane) Prepare([]*lb.Service) {}
 
 func (benchPlane) Attach(context.Context) error { return nil }
 

@@ -50,6 +50,9 @@ type Limits struct {
 
 // Attacher is a data plane that packets reach only once it is attached.
 type Attacher interface {
+	// Prepare may be called, with the first services, while they are programmed, so that
+	// Attach takes less time.
+	Prepare(services []*lb.Service)
 	// Attach is called once, when the first services have been programmed.
 	Attach(ctx context.Context) error
 	// KeepAttached attaches interfaces again that are deleted and created again, from

@@ -12,8 +12,12 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/nexthop"
 )
+
+// Prepare implements dataplane.Attacher: it loads the program. If that fails, Attach does.
+func (p *Plane) Prepare(services []*lb.Service) { _ = p.loader.prepare(services) }
 
 // Attach puts the program on the configured interfaces of the current network
 // namespace and takes it off those that no longer are. It is called once, when

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // loader loads programs, which takes the kernel's verifier and the self-test hundreds of
@@ -20,6 +21,46 @@ type loader struct {
 	// mu is held while programs are loaded, and while the program in use, or the tracer,
 	// has to stay. It is locked before the plane's mu, if both are.
 	mu sync.Mutex
+	// prepared is a program with these features that isn't in use yet, or nil.
+	prepared *ebpf.Program
+	features program.Features
+}
+
+// prepare loads the program that services need, for when it is put to use.
+func (l *loader) prepare(services []*lb.Service) (err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := errors.Join(l.ready(context.Background()), l.discard()); err != nil {
+		return err
+	}
+	l.features = 0
+	for _, svc := range services {
+		l.features |= propertiesOf(svc).needs()
+	}
+	l.prepared, err = l.p.programs.Compile(l.features)
+	return err
+}
+
+// compile returns a program with these features: the prepared one, if it has them.
+func (l *loader) compile(f program.Features) (*ebpf.Program, error) {
+	if next := l.prepared; next != nil && l.features == f {
+		l.prepared = nil
+		return next, nil
+	}
+	if err := l.discard(); err != nil {
+		return nil, err
+	}
+	return l.p.programs.Compile(f)
+}
+
+// discard closes the prepared program.
+func (l *loader) discard() error {
+	if l.prepared == nil {
+		return nil
+	}
+	err := l.prepared.Close()
+	l.prepared = nil
+	return err
 }
 
 // program loads a program with what services and f need, until suits reports that the one
@@ -51,7 +92,7 @@ func (l *loader) program(ctx context.Context, f program.Features, suits func() b
 		if done {
 			return err
 		}
-		if next, err = p.programs.Compile(features); err != nil {
+		if next, err = l.compile(features); err != nil {
 			return err
 		}
 	}

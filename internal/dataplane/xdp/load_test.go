@@ -182,3 +182,43 @@ func TestLargestTables(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Attach uses the program that Prepare has loaded, if it has what services need.
+func TestPrepare(t *testing.T) {
+	direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
+	tunnelled.Forward = lb.IPIP
+	for name, one := range map[string]struct {
+		prepared []*lb.Service
+		loads    int
+	}{
+		"all":  {[]*lb.Service{direct, tunnelled}, 1},
+		"some": {[]*lb.Service{direct}, 2},
+		"none": {nil, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			pins := testPins(t)
+			inNamespace(t, func() error {
+				var loads []program.Features
+				test := func(f program.Features) error {
+					loads = append(loads, f)
+					return nil
+				}
+				p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), test: test})
+				if err != nil {
+					return err
+				}
+				p.Prepare(one.prepared)
+				update(t, p, direct)
+				update(t, p, tunnelled)
+				err = p.Attach(t.Context())
+				if want := program.FeatureL2DSR | program.FeatureIPIP; len(loads) != one.loads || loads[len(loads)-1] != want {
+					t.Errorf("loaded programs with %s, want %d, the last with %s", loads, one.loads, want)
+				}
+				if p.loader.prepared != nil {
+					t.Error("the prepared program is still loaded")
+				}
+				return errors.Join(err, p.Close())
+			})
+		})
+	}
+}

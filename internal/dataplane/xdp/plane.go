@@ -254,7 +254,7 @@ func (p *Plane) Close() error {
 	p.loader.mu.Lock()
 	defer p.loader.mu.Unlock()
 	p.stale.Close()
-	errs = append(errs, p.programs.Close(), p.handover.Close(), p.tables.Close())
+	errs = append(errs, p.loader.discard(), p.programs.Close(), p.handover.Close(), p.tables.Close())
 	return errors.Join(errs...)
 }
 

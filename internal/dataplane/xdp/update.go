@@ -85,7 +85,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	}
 	p.programs.Recount(s.features, pl.features)
 	s.record(pl)
-	p.awaitLearned(vip, s, p.clock())
+	s.awaitLearned(p.clock(), func() { p.stale.Add(vip) })
 	members, err := p.members.replace(s.members, membersOf(pl))
 	s.members = members
 	programmed := next.programmed(pl)
@@ -411,8 +411,8 @@ func (s *service) leave(t *table.Tables, old, next *version, now table.Ticket) {
 	}
 }
 
-// awaitLearned queues another Update for when the flows have been learned.
-func (p *Plane) awaitLearned(vip lb.VIP, s *service, now time.Duration) {
+// awaitLearned calls update when the flows have been learned.
+func (s *service) awaitLearned(now time.Duration, update func()) {
 	if s.now.learned == 0 {
 		s.learning = 0
 		return
@@ -420,7 +420,7 @@ func (p *Plane) awaitLearned(vip lb.VIP, s *service, now time.Duration) {
 	if s.learning == 0 {
 		s.learning = now
 	}
-	time.AfterFunc(s.now.learned-now+time.Millisecond, func() { p.stale.Add(vip) })
+	time.AfterFunc(s.now.learned-now+time.Millisecond, update)
 }
 
 // view is the version as the program reads it.
