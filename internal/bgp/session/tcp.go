@@ -19,7 +19,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/wait"
 )
 
 const (
@@ -34,22 +33,6 @@ const (
 	// needs them before the peers connect.
 	pollInterval = 2 * time.Second
 )
-
-// Retry computes the delays between attempts to connect to a peer. The zero value is
-// ready to use.
-type Retry struct{ failures int }
-
-// stable is how long a session has to live for the next attempt to follow at once.
-const stable = 10 * time.Second
-
-// Next returns the delay after a session, or an attempt, that lived that long.
-func (r *Retry) Next(lived time.Duration) time.Duration {
-	r.failures++
-	if lived >= stable {
-		r.failures = 1
-	}
-	return wait.Backoff{First: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}.Delay(r.failures)
-}
 
 // Dial connects to a peer, with its password and TTL security. Errors are for an
 // operator who knows which peer it is.

@@ -184,16 +184,3 @@ func TestClosedPort(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestRetry(t *testing.T) {
-	var r Retry
-	for range 8 {
-		r.Next(0)
-	}
-	if got := r.Next(stable - 1); got <= 5*time.Second*3/4 {
-		t.Errorf("%s after a session that was not stable", got)
-	}
-	if got := r.Next(stable); got > 100*time.Millisecond {
-		t.Errorf("%s after a stable one", got)
-	}
-}

@@ -13,6 +13,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
 	"fairlead.io/fairlead/internal/bgp/session"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 // Keeper keeps one configured peer connected: it dials the peer or accepts its
@@ -57,8 +58,12 @@ type KeeperOptions struct {
 	OnEstablished func(*session.Session)
 }
 
-// openTimeout is how long a peer may take from the connection to the session.
-const openTimeout = 10 * time.Second
+const (
+	// openTimeout is how long a peer may take from the connection to the session.
+	openTimeout = 10 * time.Second
+	// stable is how long a session has to live for the next attempt to follow at once.
+	stable = 10 * time.Second
+)
 
 // Keep starts a Keeper. Stop ends it.
 func Keep(o KeeperOptions) *Keeper {
@@ -113,7 +118,7 @@ func (k *Keeper) run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	var retry session.Retry
+	retry, failures := wait.Backoff{First: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}, 0
 	for restarted := true; ctx.Err() == nil; {
 		conn, reason := k.connect(ctx)
 		lived := time.Duration(0)
@@ -124,7 +129,11 @@ func (k *Keeper) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		delay := retry.Next(lived)
+		failures++
+		if lived >= stable {
+			failures = 1
+		}
+		delay := retry.Delay(failures)
 		k.failed(reason, time.Now().Add(delay))
 		k.sleep(ctx, delay)
 	}
