@@ -12,6 +12,8 @@ import (
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
 // Notification is why a session is ended (RFC 4271 §4.5).
@@ -144,7 +146,7 @@ func (s *Session) describeSent(n Notification) string {
 		return fmt.Sprintf("bad peer AS: the peer is AS %d, configured is AS %d", s.open.ASN, s.config.ASN)
 	case n == badIdentifier && s.open != nil && s.open.RouterID == s.local.RouterID:
 		return fmt.Sprintf("bad BGP identifier %s: it is this node's own", s.open.RouterID)
-	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED && s.phase == established:
+	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED && s.state == bgp.Established:
 		return "hold timer expired: the peer was silent"
 	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED, n.Code == wire.BGP_ERROR_CEASE:
 		return n.String()

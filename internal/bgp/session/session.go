@@ -55,27 +55,21 @@ type Session struct {
 	// sentUpdates has an element after UPDATEs were sent.
 	sentUpdates chan struct{}
 
-	mu      sync.Mutex
-	phase   phase
-	open    *Open // nil until it has arrived
-	reason  string
-	refused bool
+	mu sync.Mutex
+	// state is established as soon as the library sends updates, since is when.
+	state bgp.SessionState
+	since time.Time
+	// confirmed is set when a KEEPALIVE has followed the OPEN.
+	confirmed bool
+	open      *Open // nil until it has arrived
+	reason    string
+	refused   bool
 	// Counters of messages.
 	messagesReceived, messagesSent, updatesReceived, updatesSent uint64
 	// adjRIBOut has what is announced to the peer, adjRIBIn what a client announces.
 	adjRIBOut map[path]struct{}
 	adjRIBIn  map[netip.Prefix]ReceivedRoute
 }
-
-// phase is how far a session has come.
-type phase int
-
-const (
-	opening     phase = iota
-	opened            // OPEN was received
-	confirmed         // KEEPALIVE, too
-	established       // the library sends updates
-)
 
 // The sizes of messages (RFC 4271 §4.1, RFC 8654).
 const (
@@ -109,7 +103,7 @@ var (
 
 func newSession(conn *Pending, local bgp.Local, config bgp.Peer) *Session {
 	return &Session{
-		local: local, config: config, peer: conn.TCPConn, refreshed: make(map[wire.Family]time.Time),
+		state: bgp.OpenSent, local: local, config: config, peer: conn.TCPConn, refreshed: make(map[wire.Family]time.Time),
 		in:          bufio.NewReader(io.MultiReader(bytes.NewReader(conn.received), conn)),
 		established: make(chan struct{}), ended: make(chan struct{}), sentUpdates: make(chan struct{}, 1),
 		adjRIBOut: make(map[path]struct{}), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
@@ -188,7 +182,7 @@ func (s *Session) next() ([]byte, error) {
 	if update {
 		s.updatesReceived++
 	}
-	early := update && s.phase < confirmed
+	early := update && !s.confirmed
 	s.mu.Unlock()
 	switch {
 	case early:
@@ -215,9 +209,7 @@ func (s *Session) inspect(message []byte) ([]byte, error) {
 	case *wire.BGPKeepAlive:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.phase == opened {
-			s.phase = confirmed
-		}
+		s.confirmed = s.state != bgp.OpenSent
 	case *wire.BGPNotification:
 		s.setReason(s.describeReceived(readNotification(body)))
 	case *wire.BGPRouteRefresh:
@@ -232,11 +224,11 @@ func (s *Session) inspect(message []byte) ([]byte, error) {
 func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) ([]byte, error) {
 	open := readOpen(body)
 	s.mu.Lock()
-	if s.phase != opening {
+	if s.state != bgp.OpenSent {
 		s.mu.Unlock()
 		return nil, s.refuse(outOfOrder)
 	}
-	s.phase, s.open = opened, open
+	s.state, s.open = bgp.OpenConfirm, open
 	if s.updates != nil {
 		s.updates.negotiate(body, open.GracefulRestart && s.config.RestartTime > 0)
 	}
@@ -343,7 +335,7 @@ func (s *Session) options(outgoing bool) *wire.MarshallingOption {
 // establish marks the session as established.
 func (s *Session) establish() {
 	s.mu.Lock()
-	s.phase = established
+	s.state, s.since = bgp.Established, time.Now()
 	s.mu.Unlock()
 	close(s.established)
 }
@@ -457,9 +449,14 @@ func (s *Session) Open() *Open {
 func (s *Session) State() bgp.SessionState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return map[phase]bgp.SessionState{
-		opening: bgp.OpenSent, opened: bgp.OpenConfirm, confirmed: bgp.OpenConfirm, established: bgp.Established,
-	}[s.phase]
+	return s.state
+}
+
+// Since is when the session was established; zero if it wasn't.
+func (s *Session) Since() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.since
 }
 
 // Count adds the messages so far to the counters of a state.
@@ -476,10 +473,10 @@ func (s *Session) Count(state *bgp.PeerState) {
 func (s *Session) Describe(state *bgp.PeerState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.phase != established {
+	if s.state != bgp.Established {
 		return
 	}
-	state.Reason = ""
+	state.Since, state.Reason = s.since, ""
 	state.LocalAddress, state.RouterID = s.LocalAddress(), s.open.RouterID
 	state.HoldTime = min(s.config.HoldTime, s.open.HoldTime)
 	state.GracefulRestart = s.open.GracefulRestart && s.config.RestartTime > 0
