@@ -52,8 +52,12 @@ type Event struct {
 // that was established at since. The BFD of some routers lives only as long as BGP: what
 // goes down right after the session began is left from the session before, and ending
 // the new session for it would repeat for ever. A peer that takes BFD down on purpose
-// says nothing about the path (RFC 5882 §3.2).
+// says nothing about the path (RFC 5882 §3.2). Without BFD, b is nil, an event is left from
+// the configuration before.
 func (e *Event) Concerns(since time.Time, b *bgp.BFD) bool {
+	if b == nil {
+		return false
+	}
 	detection := b.Interval * time.Duration(b.Multiplier)
 	return e.Old == bgp.BFDUp && !e.RemoteAdminDown && (e.Began.After(since) || e.At.Sub(since) >= detection)
 }

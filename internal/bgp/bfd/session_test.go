@@ -227,6 +227,9 @@ func TestEventOfABGPSession(t *testing.T) {
 		if got := event.Concerns(since, &bgp.DefaultBFD); got != test.want {
 			t.Errorf("%s: %t, want %t", name, got, test.want)
 		}
+		if event.Concerns(since, nil) {
+			t.Errorf("%s: concerned after BFD was removed from the configuration", name)
+		}
 		if event.RemoteAdminDown = true; event.Concerns(since, &bgp.DefaultBFD) {
 			t.Errorf("%s: concerned by what the peer does on purpose", name)
 		}

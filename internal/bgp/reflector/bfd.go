@@ -43,7 +43,7 @@ func (r *Reflector) bfdChanged(e bfd.Event) {
 		router.BFDChanged(e)
 	}
 	for _, p := range r.clients {
-		if p.Address == e.Peer && p.BFD != nil && p.status.State == bgp.Established && e.Concerns(p.status.Since, p.BFD) {
+		if p.Address == e.Peer && p.status.State == bgp.Established && e.Concerns(p.status.Since, p.BFD) {
 			r.drop(p, "BFD down: "+e.Diagnostic.String())
 		}
 	}

@@ -20,10 +20,8 @@ import (
 // connections, and retries after a loss. The reflector's routers have one, too.
 type Keeper struct {
 	KeeperOptions
-	// incoming has the next connection of a passive peer, downs the latest transition of
-	// BFD out of up.
+	// incoming has the next connection of a passive peer.
 	incoming chan *session.Pending
-	downs    chan bfd.Event
 
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -69,7 +67,7 @@ const (
 func Keep(o KeeperOptions) *Keeper {
 	ctx, cancel := context.WithCancel(context.Background())
 	k := &Keeper{
-		KeeperOptions: o, incoming: make(chan *session.Pending, 1), downs: make(chan bfd.Event, 1), done: make(chan struct{}),
+		KeeperOptions: o, incoming: make(chan *session.Pending, 1), done: make(chan struct{}),
 		status: bgp.PeerState{
 			Address: o.Peer.Address, ASN: o.Peer.ASN, State: bgp.Idle, Reason: o.Waiting,
 		},
@@ -275,28 +273,21 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 	defer k.ended(s)
 	select {
 	case <-s.Established():
+		k.established(s)
 	case <-s.Ended():
-		return 0, s.Reason()
 	case <-opening.Done():
 		s.Drop(k.unanswered())
-		return 0, s.Reason()
 	}
-	since := time.Now()
-	k.established(s, since)
-	for {
-		select {
-		case <-s.Ended():
-			return time.Since(since), s.Reason()
-		case <-ctx.Done():
-			s.Drop("stopped")
-		case down := <-k.downs:
-			if down.Concerns(since, k.Peer.BFD) {
-				n := session.BFDDown
-				n.Text = down.Diagnostic.String()
-				s.End(n)
-			}
-		}
+	select {
+	case <-s.Ended():
+	case <-ctx.Done():
+		s.Drop("stopped")
+		<-s.Ended()
 	}
+	if since := s.Since(); !since.IsZero() {
+		return time.Since(since), s.Reason()
+	}
+	return 0, s.Reason()
 }
 
 // unanswered is why a peer may accept a connection and then send nothing.
@@ -310,13 +301,13 @@ func (k *Keeper) unanswered() string {
 // BFDChanged follows the peer's BFD session: when it goes down, so does BGP. Events of a
 // former peer with the same address may still arrive here.
 func (k *Keeper) BFDChanged(event bfd.Event) {
-	if k.Peer.BFD == nil || event.Old != bgp.BFDUp || event.RemoteAdminDown {
+	s := k.Session()
+	if s == nil || s.State() != bgp.Established || !event.Concerns(s.Since(), k.Peer.BFD) {
 		return
 	}
-	select {
-	case k.downs <- event:
-	default: // one is enough
-	}
+	n := session.BFDDown
+	n.Text = event.Diagnostic.String()
+	go s.End(n)
 }
 
 // Session is the current one, nil between sessions.
@@ -379,9 +370,9 @@ func (k *Keeper) began(s *session.Session) {
 }
 
 // established notes that the session is established.
-func (k *Keeper) established(s *session.Session, since time.Time) {
+func (k *Keeper) established(s *session.Session) {
 	k.mu.Lock()
-	k.status.Since, k.status.Reason, k.logged = since, "", ""
+	k.logged = ""
 	k.mu.Unlock()
 	k.Log.Info("bgp session established", "local", s.LocalAddress(), "routerID", s.Open().RouterID)
 	k.OnEstablished(s)
