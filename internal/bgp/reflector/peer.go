@@ -3,6 +3,7 @@
 package reflector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -153,17 +154,18 @@ func (r *Reflector) changed(c session.Change) {
 
 // ended handles the end of a session, or of a failed attempt.
 func (r *Reflector) ended(p *client, c session.Change, former bgp.SessionState) {
-	p.status.Reason = "session ended"
-	if p.session != nil && p.session.Reason() != "" {
-		p.status.Reason = p.session.Reason()
+	var last session.Status
+	if p.session != nil {
+		last = p.session.Status()
 	}
+	p.status.Reason = cmp.Or(last.Reason, "session ended")
 	if former == bgp.Established {
 		p.status.Since = time.Now()
 		p.status.Flaps++
 	}
 	// The library takes an end by its own hold timer for a restart, too, but a client
 	// that hangs may not forward packets.
-	kept := c.Kept && (p.session == nil || !p.session.Refused())
+	kept := c.Kept && !last.Refused
 	switch {
 	case kept:
 		p.kept, p.session = p.session, nil

@@ -184,9 +184,6 @@ func (r *Reflector) Close() {
 	r.work.Wait()
 }
 
-// closeTimeout bounds how long routers may take to close their connections.
-const closeTimeout = time.Second
-
 // closeRouters stops the reflector's own work, and closes the connections of routers
 // without a notification, so that they keep the routes (RFC 4724 §4.2). It comes before
 // everything else: a router that saw clients or BFD go down before its session would
@@ -200,12 +197,7 @@ func (r *Reflector) closeRouters() {
 	var stopping sync.WaitGroup
 	for _, router := range routers {
 		stopping.Go(func() {
-			router.Stop(func(s *session.Session) {
-				select {
-				case <-s.CloseKeepingRoutes():
-				case <-time.After(closeTimeout):
-				}
-			})
+			router.Stop(func(s *session.Session) { s.End(session.Notification{}) })
 		})
 	}
 	stopping.Wait()

@@ -141,7 +141,7 @@ func TestMalformedOpenOfRouter(t *testing.T) {
 	for name, messages := range malformedOpens() {
 		t.Run(name, func(t *testing.T) {
 			s := endsWithConnection(t, append([]byte{2}, messages...), beginRouter(reflectorInstance(t)))
-			if got, want := s.Reason(), "received a bad message: "; !strings.HasPrefix(got, want) {
+			if got, want := s.Status().Reason, "received a bad message: "; !strings.HasPrefix(got, want) {
 				t.Errorf("ended: %s, want %s", got, want)
 			}
 		})

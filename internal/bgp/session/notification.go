@@ -16,7 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// Notification is why a session is ended (RFC 4271 §4.5).
+// Notification is why a session is ended (RFC 4271 §4.5). The zero Notification isn't sent.
 type Notification struct {
 	Code, Subcode uint8
 	// Text is for people, in a Cease of the kinds that have one (RFC 9003).
@@ -128,7 +128,7 @@ func (s *Session) describeReceived(n Notification) string {
 	switch {
 	case n == badPeerAS:
 		text = fmt.Sprintf("bad peer AS: the peer does not accept AS %d", s.local.ASN)
-		if open := s.Open(); open != nil {
+		if open := s.Status().Open; open != nil {
 			text += fmt.Sprintf(", and is AS %d itself", open.ASN)
 		}
 	case n.Code == wire.BGP_ERROR_FSM_ERROR: // FRR's reply in the first second of a neighbour's life
@@ -139,14 +139,13 @@ func (s *Session) describeReceived(n Notification) string {
 
 // describeSent is what the library's notification means.
 func (s *Session) describeSent(n Notification) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	state, open := s.Status().State, s.Status().Open
 	switch {
-	case n == badPeerAS && s.open != nil:
-		return fmt.Sprintf("bad peer AS: the peer is AS %d, configured is AS %d", s.open.ASN, s.config.ASN)
-	case n == badIdentifier && s.open != nil && s.open.RouterID == s.local.RouterID:
-		return fmt.Sprintf("bad BGP identifier %s: it is this node's own", s.open.RouterID)
-	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED && s.state == bgp.Established:
+	case n == badPeerAS && open != nil:
+		return fmt.Sprintf("bad peer AS: the peer is AS %d, configured is AS %d", open.ASN, s.config.ASN)
+	case n == badIdentifier && open != nil && open.RouterID == s.local.RouterID:
+		return fmt.Sprintf("bad BGP identifier %s: it is this node's own", open.RouterID)
+	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED && state == bgp.Established:
 		return "hold timer expired: the peer was silent"
 	case n.Code == wire.BGP_ERROR_HOLD_TIMER_EXPIRED, n.Code == wire.BGP_ERROR_CEASE:
 		return n.String()

@@ -280,8 +280,8 @@ func TestRoutesOfThePeerAreThrownAway(t *testing.T) {
 	if got := counters(d.session).UpdatesReceived; got != flood {
 		t.Errorf("%d updates received, want %d", got, flood)
 	}
-	if d.session.State() != bgp.Established {
-		t.Error("session ended:", d.session.Reason())
+	if d.session.Status().State != bgp.Established {
+		t.Error("session ended:", d.session.Status().Reason)
 	}
 }
 
@@ -400,7 +400,7 @@ func TestWhatThePeerCanDo(t *testing.T) {
 		ASN: 65000, RouterID: netip.MustParseAddr("10.0.2.1"), HoldTime: 90 * time.Second,
 		IPv4: true, IPv6: true, IPv4OverIPv6: true, GracefulRestart: true, longASN: true,
 	}
-	if got := *d.session.Open(); got != want {
+	if got := *d.session.Status().Open; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	old := readOpen(&wire.BGPOpen{MyAS: 65000}) // without capabilities

@@ -173,7 +173,7 @@ func (d *dialogue) await(c <-chan struct{}, what string) {
 	select {
 	case <-c:
 	case <-time.After(timeout):
-		d.t.Fatalf("not %s: %s", what, d.session.Reason())
+		d.t.Fatalf("not %s: %s", what, d.session.Status().Reason)
 	}
 }
 
@@ -191,7 +191,7 @@ func (d *dialogue) eventually(what string, holds func() bool) {
 func (d *dialogue) ends(reason string) {
 	d.t.Helper()
 	d.await(d.session.Ended(), "ended")
-	if got := d.session.Reason(); got != reason {
+	if got := d.session.Status().Reason; got != reason {
 		d.t.Errorf("ended: %s, want %s", got, reason)
 	}
 }

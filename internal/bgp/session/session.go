@@ -55,20 +55,28 @@ type Session struct {
 	// sentUpdates has an element after UPDATEs were sent.
 	sentUpdates chan struct{}
 
-	mu sync.Mutex
-	// state is established as soon as the library sends updates, since is when.
-	state bgp.SessionState
-	since time.Time
+	mu     sync.Mutex
+	status Status
 	// confirmed is set when a KEEPALIVE has followed the OPEN.
 	confirmed bool
-	open      *Open // nil until it has arrived
-	reason    string
-	refused   bool
 	// Counters of messages.
 	messagesReceived, messagesSent, updatesReceived, updatesSent uint64
 	// adjRIBOut has what is announced to the peer, adjRIBIn what a client announces.
 	adjRIBOut map[path]struct{}
 	adjRIBIn  map[netip.Prefix]ReceivedRoute
+}
+
+// Status is how a session is.
+type Status struct {
+	// State is established as soon as the library sends updates; Since is when, or zero.
+	State bgp.SessionState
+	Since time.Time
+	// Open is the peer's OPEN; nil before it has arrived.
+	Open *Open
+	// Reason is why the session ended, for an operator. Refused is set if this side ended
+	// it with a notification for what the peer did.
+	Reason  string
+	Refused bool
 }
 
 // The sizes of messages (RFC 4271 §4.1, RFC 8654).
@@ -103,7 +111,7 @@ var (
 
 func newSession(conn *Pending, local bgp.Local, config bgp.Peer) *Session {
 	return &Session{
-		state: bgp.OpenSent, local: local, config: config, peer: conn.TCPConn, refreshed: make(map[wire.Family]time.Time),
+		status: Status{State: bgp.OpenSent}, local: local, config: config, peer: conn.TCPConn, refreshed: make(map[wire.Family]time.Time),
 		in:          bufio.NewReader(io.MultiReader(bytes.NewReader(conn.received), conn)),
 		established: make(chan struct{}), ended: make(chan struct{}), sentUpdates: make(chan struct{}, 1),
 		adjRIBOut: make(map[path]struct{}), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
@@ -209,7 +217,7 @@ func (s *Session) inspect(message []byte) ([]byte, error) {
 	case *wire.BGPKeepAlive:
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.confirmed = s.state != bgp.OpenSent
+		s.confirmed = s.status.State != bgp.OpenSent
 	case *wire.BGPNotification:
 		s.setReason(s.describeReceived(readNotification(body)))
 	case *wire.BGPRouteRefresh:
@@ -224,11 +232,11 @@ func (s *Session) inspect(message []byte) ([]byte, error) {
 func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) ([]byte, error) {
 	open := readOpen(body)
 	s.mu.Lock()
-	if s.state != bgp.OpenSent {
+	if s.status.State != bgp.OpenSent {
 		s.mu.Unlock()
 		return nil, s.refuse(outOfOrder)
 	}
-	s.state, s.open = bgp.OpenConfirm, open
+	s.status.State, s.status.Open = bgp.OpenConfirm, open
 	if s.updates != nil {
 		s.updates.negotiate(body, open.GracefulRestart && s.config.RestartTime > 0)
 	}
@@ -325,7 +333,7 @@ func (s *Session) sent(message []byte) {
 func (s *Session) options(outgoing bool) *wire.MarshallingOption {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := &wire.MarshallingOption{Use2ByteAS: s.open != nil && !s.open.longASN, ExtendedMessage: true}
+	o := &wire.MarshallingOption{Use2ByteAS: s.status.Open != nil && !s.status.Open.longASN, ExtendedMessage: true}
 	if outgoing && s.updates != nil {
 		o.AddPath = s.updates.families
 	}
@@ -335,7 +343,7 @@ func (s *Session) options(outgoing bool) *wire.MarshallingOption {
 // establish marks the session as established.
 func (s *Session) establish() {
 	s.mu.Lock()
-	s.state, s.since = bgp.Established, time.Now()
+	s.status.State, s.status.Since = bgp.Established, time.Now()
 	s.mu.Unlock()
 	close(s.established)
 }
@@ -350,9 +358,10 @@ func (s *Session) Established() <-chan struct{} { return s.established }
 // Ended is closed when the session has ended.
 func (s *Session) Ended() <-chan struct{} { return s.ended }
 
-// End ends the session with a notification, and waits up to a second until the peer has
-// closed its end, too: until it has read the notification, it may take a new connection for
-// a collision with this one (RFC 4271 §6.8).
+// End ends the session with a notification, or with the zero Notification without one, so
+// that a peer with graceful restart keeps the routes. It waits up to a second until the
+// peer has closed its end, too: until it has read the notification, it may take a new
+// connection for a collision with this one (RFC 4271 §6.8).
 func (s *Session) End(n Notification) {
 	s.setReason(n.String())
 	write(s.peer, n)
@@ -371,13 +380,6 @@ func (s *Session) Drop(reason string) {
 	s.close()
 }
 
-// CloseKeepingRoutes is Drop, but returns a channel that is closed when the peer has
-// closed its end, too.
-func (s *Session) CloseKeepingRoutes() (closed <-chan struct{}) {
-	_ = s.peer.CloseWrite() // fails if the peer has closed already
-	return s.ended
-}
-
 // refuse ends the session with a notification of the peer's fault.
 func (s *Session) refuse(n Notification) error {
 	s.setRefused(badMessage(n))
@@ -388,7 +390,7 @@ func (s *Session) refuse(n Notification) error {
 
 // write writes the last message to a peer.
 func write(peer *net.TCPConn, n Notification) {
-	if message, err := n.message(); err == nil {
+	if message, err := n.message(); n.Code != 0 && err == nil {
 		_ = peer.SetWriteDeadline(time.Now().Add(closeTimeout)) // then the next line fails
 		_, _ = peer.Write(message)                              // the connection is closed anyway
 	}
@@ -411,8 +413,8 @@ func (s *Session) close() {
 func (s *Session) setReason(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.reason == "" {
-		s.reason = reason
+	if s.status.Reason == "" {
+		s.status.Reason = reason
 	}
 }
 
@@ -421,42 +423,14 @@ func (s *Session) setRefused(reason string) {
 	s.setReason(reason)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.refused = true
+	s.status.Refused = true
 }
 
-// Reason is why the session ended, for an operator.
-func (s *Session) Reason() string {
+// Status is how the session is.
+func (s *Session) Status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reason
-}
-
-// Refused reports whether this side ended the session with a notification.
-func (s *Session) Refused() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.refused
-}
-
-// Open is the peer's OPEN; nil before it has arrived.
-func (s *Session) Open() *Open {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open
-}
-
-// State is the session's state.
-func (s *Session) State() bgp.SessionState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state
-}
-
-// Since is when the session was established; zero if it wasn't.
-func (s *Session) Since() time.Time {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.since
+	return s.status
 }
 
 // Count adds the messages so far to the counters of a state.
@@ -473,13 +447,14 @@ func (s *Session) Count(state *bgp.PeerState) {
 func (s *Session) Describe(state *bgp.PeerState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state != bgp.Established {
+	if s.status.State != bgp.Established {
 		return
 	}
-	state.Since, state.Reason = s.since, ""
-	state.LocalAddress, state.RouterID = s.LocalAddress(), s.open.RouterID
-	state.HoldTime = min(s.config.HoldTime, s.open.HoldTime)
-	state.GracefulRestart = s.open.GracefulRestart && s.config.RestartTime > 0
+	open := s.status.Open
+	state.Since, state.Reason = s.status.Since, ""
+	state.LocalAddress, state.RouterID = s.LocalAddress(), open.RouterID
+	state.HoldTime = min(s.config.HoldTime, open.HoldTime)
+	state.GracefulRestart = open.GracefulRestart && s.config.RestartTime > 0
 	state.RoutesAnnounced, state.RoutesReceived = uint64(len(s.adjRIBOut)), uint64(len(s.adjRIBIn))
 }
 

@@ -220,10 +220,11 @@ func (k *Keeper) identify(conn *net.TCPConn) {
 // session isn't established. An established session ends for a peer with graceful restart
 // (RFC 4724 §5), otherwise only if the peer has lost its connection.
 func (k *Keeper) supersedes(conn *session.Pending, s *session.Session) bool {
-	if s.State() != bgp.Established {
+	status := s.Status()
+	if status.State != bgp.Established {
 		return true
 	}
-	open := s.Open()
+	open := status.Open
 	same := conn.Open.ASN == open.ASN && conn.Open.RouterID == open.RouterID
 	if same && open.GracefulRestart && k.Peer.RestartTime > 0 {
 		return true
@@ -284,10 +285,11 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 		s.Drop("stopped")
 		<-s.Ended()
 	}
-	if since := s.Since(); !since.IsZero() {
-		return time.Since(since), s.Reason()
+	status := s.Status()
+	if status.State != bgp.Established {
+		return 0, status.Reason
 	}
-	return 0, s.Reason()
+	return time.Since(status.Since), status.Reason
 }
 
 // unanswered is why a peer may accept a connection and then send nothing.
@@ -302,7 +304,11 @@ func (k *Keeper) unanswered() string {
 // former peer with the same address may still arrive here.
 func (k *Keeper) BFDChanged(event bfd.Event) {
 	s := k.Session()
-	if s == nil || s.State() != bgp.Established || !event.Concerns(s.Since(), k.Peer.BFD) {
+	if s == nil {
+		return
+	}
+	status := s.Status()
+	if status.State != bgp.Established || !event.Concerns(status.Since, k.Peer.BFD) {
 		return
 	}
 	n := session.BFDDown
@@ -374,7 +380,7 @@ func (k *Keeper) established(s *session.Session) {
 	k.mu.Lock()
 	k.logged = ""
 	k.mu.Unlock()
-	k.Log.Info("bgp session established", "local", s.LocalAddress(), "routerID", s.Open().RouterID)
+	k.Log.Info("bgp session established", "local", s.LocalAddress(), "routerID", s.Status().Open.RouterID)
 	k.OnEstablished(s)
 }
 
@@ -384,7 +390,7 @@ func (k *Keeper) ended(s *session.Session) {
 	k.session = nil
 	s.Count(&k.status)
 	k.status.OmittedRoutes, k.status.OmittedReason = 0, ""
-	if s.State() == bgp.Established {
+	if s.Status().State == bgp.Established {
 		k.status.Since = time.Now()
 		k.status.Flaps++
 	}
@@ -406,7 +412,7 @@ func (k *Keeper) State() bgp.PeerState {
 	defer k.mu.Unlock()
 	state := k.status
 	if k.session != nil {
-		state.State = k.session.State()
+		state.State = k.session.Status().State
 		k.session.Count(&state)
 		k.session.Describe(&state)
 	}

@@ -51,7 +51,7 @@ func (p *peer) set(routes []bgp.Route) error {
 	p.routes = routes
 	p.first()
 	s := p.Session()
-	if s == nil || s.State() != bgp.Established {
+	if s == nil || s.Status().State != bgp.Established {
 		return nil // resync does it
 	}
 	if err := p.announce(s); err != nil {
@@ -97,7 +97,7 @@ func (p *peer) resync(s *session.Session) {
 
 func (p *peer) announce(s *session.Session) error {
 	own := ownHops(p.Peer.Address, s.LocalAddress())
-	routes, omitted, reason := own.resolve(p.routes, s.Open())
+	routes, omitted, reason := own.resolve(p.routes, s.Status().Open)
 	p.omitted(omitted, reason)
 	return p.instance.Announce(routes)
 }
