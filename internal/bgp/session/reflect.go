@@ -24,29 +24,49 @@ const (
 	maxPrefixes = 8192
 )
 
-// Names of the library's policies and sets, which an instance has once.
+// Names of the library's policies, sets and statements, which an instance has once.
 const (
 	importPolicy = "import"
 	exportPolicy = "export"
 	routersSet   = "routers"
-	clientsSet   = "clients"
-	acceptedSet4 = "accepted4"
-	acceptedSet6 = "accepted6"
 	// allPeers is the library's name for the policies of all peers.
 	allPeers = "global"
 )
 
 // Reflect makes the instance pass the clients' accepted routes on to routers, and
-// nothing else. It applies to known routes, too, with Reevaluate.
+// nothing else: UPDATEs of routers don't reach it. It applies to known routes, too, with
+// Reevaluate.
 func (i *Instance) Reflect(ctx context.Context, r *bgp.Reflection) error {
+	accept := &api.Policy{Name: importPolicy}
+	reflect := &api.Policy{Name: exportPolicy, Statements: []*api.Statement{{
+		Name:       routersSet,
+		Conditions: &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: routersSet}},
+		Actions: &api.Actions{
+			RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
+			Nexthop:     &api.NexthopAction{Unchanged: true}, // over eBGP, too
+		},
+	}}}
 	request := &api.SetPoliciesRequest{
 		DefinedSets: []*api.DefinedSet{
 			{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: routersSet, List: []string{routerKeys.String()}},
-			{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: clientsSet, List: []string{clientKeys.String()}},
-			acceptedSet(acceptedSet4, r.Accept, netip.Addr.Is4),
-			acceptedSet(acceptedSet6, r.Accept, netip.Addr.Is6),
 		},
-		Policies: []*api.Policy{importFromClients(r), exportToRouters()},
+		Policies: []*api.Policy{accept, reflect},
+	}
+	var nextHops []string
+	for _, p := range r.NextHops {
+		nextHops = append(nextHops, p.String())
+	}
+	for family, prefixes := range acceptedPrefixes(r.Accept) {
+		request.DefinedSets = append(request.DefinedSets,
+			&api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: family.String(), Prefixes: prefixes})
+		accept.Statements = append(accept.Statements, &api.Statement{
+			Name: family.String(),
+			Conditions: &api.Conditions{
+				PrefixSet:     &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: family.String()},
+				NextHopInList: nextHops,
+			},
+			Actions: &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT},
+		})
 	}
 	if err := i.lib.SetPolicies(ctx, request); err != nil {
 		return fmt.Errorf("bgp policies: %w", err)
@@ -66,51 +86,19 @@ func (i *Instance) Reflect(ctx context.Context, r *bgp.Reflection) error {
 	return nil
 }
 
-// acceptedSet has the prefixes of one family that clients may announce.
-func acceptedSet(name string, accept []bgp.Acceptance, family func(netip.Addr) bool) *api.DefinedSet {
-	set := &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: name}
+// acceptedPrefixes are the prefixes that clients may announce, by family: a set of the
+// library has only one.
+func acceptedPrefixes(accept []bgp.Acceptance) map[wire.Family][]*api.Prefix {
+	prefixes := make(map[wire.Family][]*api.Prefix)
 	for _, a := range accept {
-		if family(a.Prefix.Addr()) {
-			set.Prefixes = append(set.Prefixes, &api.Prefix{
-				IpPrefix:      a.Prefix.String(),
-				MaskLengthMin: uint32(a.Shortest),
-				MaskLengthMax: uint32(a.Prefix.Addr().BitLen()),
-			})
-		}
-	}
-	return set
-}
-
-func importFromClients(r *bgp.Reflection) *api.Policy {
-	policy := &api.Policy{Name: importPolicy}
-	var nextHops []string
-	for _, p := range r.NextHops {
-		nextHops = append(nextHops, p.String())
-	}
-	for _, set := range []string{acceptedSet4, acceptedSet6} {
-		policy.Statements = append(policy.Statements, &api.Statement{
-			Name:       set,
-			Conditions: &api.Conditions{NeighborSet: anyOf(clientsSet), PrefixSet: anyOf(set), NextHopInList: nextHops},
-			Actions:    &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT},
+		family := familyOf(a.Prefix)
+		prefixes[family] = append(prefixes[family], &api.Prefix{
+			IpPrefix:      a.Prefix.String(),
+			MaskLengthMin: uint32(a.Shortest),
+			MaskLengthMax: uint32(a.Prefix.Addr().BitLen()),
 		})
 	}
-	return policy
-}
-
-// exportToRouters keeps the clients' next hops, over eBGP too.
-func exportToRouters() *api.Policy {
-	return &api.Policy{Name: exportPolicy, Statements: []*api.Statement{{
-		Name:       "to-routers",
-		Conditions: &api.Conditions{NeighborSet: anyOf(routersSet)},
-		Actions: &api.Actions{
-			RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
-			Nexthop:     &api.NexthopAction{Unchanged: true},
-		},
-	}}}
-}
-
-func anyOf(set string) *api.MatchSet {
-	return &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: set}
+	return prefixes
 }
 
 // Reevaluate applies the policies of Reflect to a client's known routes.

@@ -170,25 +170,22 @@ func (l *Listener) Update(ctx context.Context) error {
 	return err
 }
 
-// poll calls Update until ctx ends.
+// poll calls Update until ctx ends. A repeated error is logged once.
 func (l *Listener) poll(ctx context.Context) {
-	failed := "" // the last error, which is logged
+	logged := ""
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			reason := ""
-			if err := l.Update(ctx); err != nil {
-				reason = err.Error()
-			}
-			if reason != "" && reason != failed {
-				l.log.Warn("bgp sockets not updated", "error", reason)
-			}
-			failed = reason
 		case <-ctx.Done():
 			return
 		}
+		err := l.Update(ctx)
+		if err != nil && err.Error() != logged {
+			l.log.Warn("bgp sockets not updated", "error", err)
+		}
+		logged = fmt.Sprint(err)
 	}
 }
 
