@@ -42,15 +42,15 @@ func TestNextHops(t *testing.T) {
 			if test.given != "" {
 				route.NextHop = netip.MustParseAddr(test.given)
 			}
-			routes, leftOut, why := test.own.resolve([]bgp.Route{route}, &test.open)
+			hop, failure := test.own.nextHop(&route, &test.open)
 			if test.reason != "" {
-				if leftOut != 1 || len(routes) != 0 || !strings.Contains(why, test.reason) {
-					t.Errorf("%v, %d left out: %s", routes, leftOut, why)
+				if !strings.Contains(failure, test.reason) {
+					t.Errorf("%s: %s, want %s", hop, failure, test.reason)
 				}
 				return
 			}
-			if leftOut != 0 || len(routes) != 1 || routes[0].NextHop.String() != test.want {
-				t.Errorf("%v, want %s; %s", routes, test.want, why)
+			if failure != "" || hop.String() != test.want {
+				t.Errorf("%s, want %s; %s", hop, test.want, failure)
 			}
 		})
 	}
