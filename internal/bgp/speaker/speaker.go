@@ -8,11 +8,15 @@ package speaker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/bfd"
@@ -23,19 +27,24 @@ import (
 type Speaker struct {
 	local    bgp.Local
 	log      *slog.Logger
-	listener *passiveListener
+	listener *session.Listener
 	bfd      *bfd.Manager
+	// passive are those of peers that connect. The listener reads them while Configure
+	// holds the lock.
+	passive atomic.Pointer[map[netip.Addr]*peer]
 
 	mu    sync.Mutex
-	peers map[netip.Addr]*peer
+	peers map[netip.Addr]*peer // nil when the speaker is closed
 	// routes are those of the last Set; set is true after the first.
-	routes      []bgp.Route
-	set, closed bool
+	routes []bgp.Route
+	set    bool
 }
 
 // Open returns a speaker without peers and routes. Close or Abandon ends it.
 func Open(local bgp.Local, log *slog.Logger) *Speaker {
-	s := &Speaker{local: local, log: log, listener: newPassiveListener(log), peers: make(map[netip.Addr]*peer)}
+	s := &Speaker{local: local, log: log, peers: make(map[netip.Addr]*peer)}
+	s.passive.Store(&map[netip.Addr]*peer{})
+	s.listener = session.NewListener(log, s.passwords, s.accept)
 	s.bfd = bfd.New(log, s.bfdChanged)
 	return s
 }
@@ -48,11 +57,11 @@ var errClosed = errors.New("bgp speaker closed")
 func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed {
+	if s.peers == nil {
 		return errClosed
 	}
 	s.retire(peers)
-	err := errors.Join(s.start(ctx, peers), s.listener.set(ctx, s.peers))
+	err := errors.Join(s.start(ctx, peers), s.listen(ctx))
 	s.watch()
 	return err
 }
@@ -97,6 +106,54 @@ func (s *Speaker) start(ctx context.Context, configured []bgp.Peer) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// listen listens in the families that have passive peers.
+func (s *Speaker) listen(ctx context.Context) error {
+	passive := make(map[netip.Addr]*peer)
+	var at []netip.AddrPort
+	for addr, p := range s.peers {
+		if !p.Peer.Passive {
+			continue
+		}
+		passive[addr] = p
+		all := netip.AddrPortFrom(netip.IPv6Unspecified(), bgp.Port)
+		if addr.Is4() {
+			all = netip.AddrPortFrom(netip.IPv4Unspecified(), bgp.Port)
+		}
+		if !slices.Contains(at, all) {
+			at = append(at, all)
+		}
+	}
+	s.passive.Store(&passive)
+	return s.listener.Set(ctx, at...)
+}
+
+// passwords reads the passwords of passive peers. A peer whose password can't be read gets
+// a random one, so that it can't connect without any.
+func (s *Speaker) passwords() (session.Keys, error) {
+	keys := session.Keys{}
+	var errs []error
+	for addr, p := range *s.passive.Load() {
+		if err := keys.Add(session.HostPrefix(addr), p.Peer.Password); err != nil {
+			errs = append(errs, fmt.Errorf("peer %s: %w", addr, err))
+			keys[session.HostPrefix(addr)] = rand.Text()
+			p.passwordFailed(err)
+		}
+	}
+	return keys, errors.Join(errs...)
+}
+
+// accept hands a connection to its peer.
+func (s *Speaker) accept(conn *net.TCPConn) {
+	from := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
+	p := (*s.passive.Load())[from]
+	if p == nil {
+		s.log.Debug("connection refused: no passive peer has this address", "address", from)
+		conn.Close()
+		return
+	}
+	p.Accept(conn)
 }
 
 // Set makes routes, which have different prefixes, all that is announced. Changes
@@ -177,24 +234,24 @@ func (s *Speaker) Abandon() {
 // stop ends all peers in parallel, and then what they use.
 func (s *Speaker) stop(end func(*peer) error, stopBFD func()) error {
 	s.mu.Lock()
-	peers, closed := s.peers, s.closed
-	s.peers, s.closed = make(map[netip.Addr]*peer), true
+	peers := s.peers
+	s.peers = nil
 	s.mu.Unlock()
-	if closed {
+	if peers == nil {
 		return nil
 	}
-	var wait sync.WaitGroup
+	var stopping sync.WaitGroup
 	errs := make(chan error, len(peers))
 	for _, p := range peers {
-		wait.Go(func() { errs <- end(p) })
+		stopping.Go(func() { errs <- end(p) })
 	}
-	wait.Wait()
+	stopping.Wait()
 	close(errs)
 	s.listener.Close()
 	stopBFD()
-	var all []error
+	var all error
 	for err := range errs {
-		all = append(all, err)
+		all = errors.Join(all, err)
 	}
-	return errors.Join(all...)
+	return all
 }
