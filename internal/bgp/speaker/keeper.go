@@ -37,8 +37,6 @@ type Keeper struct {
 	status bgp.PeerState
 	// stopped is set before the peer ends its session itself.
 	stopped bool
-	// logged is the last failure that was logged: repetitions aren't.
-	logged string
 }
 
 // KeeperOptions are what a Keeper needs.
@@ -108,13 +106,10 @@ func (k *Keeper) run(ctx context.Context) {
 	if k.Peer.BFD != nil {
 		hold = bfd.PassiveHold(*k.Peer.BFD)
 	}
-	if !k.sleep(ctx, hold) {
-		return
-	}
+	k.sleep(ctx, hold)
 	select {
 	case <-k.Ready:
 	case <-ctx.Done():
-		return
 	}
 	retry, failures := wait.Backoff{First: 100 * time.Millisecond, Max: 5 * time.Second, Jitter: 0.25}, 0
 	for restarted := true; ctx.Err() == nil; {
@@ -137,20 +132,18 @@ func (k *Keeper) run(ctx context.Context) {
 	}
 }
 
-// sleep reports whether the time has passed before ctx ended.
-func (k *Keeper) sleep(ctx context.Context, d time.Duration) bool {
+// sleep waits until the time has passed or ctx ends.
+func (k *Keeper) sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }
 
 // connect returns a connection with the peer, or why there is none.
 func (k *Keeper) connect(ctx context.Context) (*session.Pending, string) {
 	if k.Peer.Passive {
-		k.connecting(bgp.Active)
+		k.connecting(bgp.Active, "waiting for the peer to connect")
 		select {
 		case conn := <-k.incoming:
 			return conn, ""
@@ -158,7 +151,7 @@ func (k *Keeper) connect(ctx context.Context) (*session.Pending, string) {
 			return nil, ""
 		}
 	}
-	k.connecting(bgp.Connect)
+	k.connecting(bgp.Connect, "connecting")
 	conn, err := session.Dial(ctx, k.Local, &k.Peer)
 	if err != nil {
 		return nil, err.Error()
@@ -198,22 +191,38 @@ func (k *Keeper) Accept(conn *net.TCPConn) {
 	go k.identify(conn)
 }
 
-// identify waits for the OPEN on a connection.
+// identify waits for the OPEN on a connection, and makes it the next session's if it
+// supersedes the current one.
 func (k *Keeper) identify(conn *net.TCPConn) {
 	pending, err := session.ReadOpen(conn, openTimeout)
 	k.mu.Lock()
 	k.unidentified = slices.DeleteFunc(k.unidentified, func(c *net.TCPConn) bool { return c == conn })
 	former := k.session
 	k.mu.Unlock()
-	switch {
-	case err != nil:
-		conn.Close()
-	case former != nil && !k.supersedes(pending, former):
+	if err == nil && former != nil && !k.supersedes(pending, former) {
 		pending.Refuse(session.Collision)
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err != nil || k.stopped || pending.Open.ASN != k.Peer.ASN && !k.vacant {
+		conn.Close()
+		return
+	}
+	select {
+	case old := <-k.incoming:
+		old.Close()
 	default:
-		k.offer(pending, former)
+	}
+	k.vacant = false
+	k.incoming <- pending
+	if former != nil {
+		former.Drop(replaced)
 	}
 }
+
+// replaced is why a session ends for a new connection.
+const replaced = "replaced by a new connection of the peer"
 
 // supersedes reports whether a connection replaces the one of a session. Both come from the
 // peer, so that RFC 4271 §6.8 doesn't compare identifiers: the later one counts while the
@@ -241,26 +250,6 @@ func (k *Keeper) supersedes(conn *session.Pending, s *session.Session) bool {
 // probeTimeout is how long a peer may take to reset a connection that it has lost.
 const probeTimeout = time.Second
 
-// offer makes a connection of the peer the next session's, in place of a former session.
-func (k *Keeper) offer(conn *session.Pending, former *session.Session) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.stopped || conn.Open.ASN != k.Peer.ASN && !k.vacant {
-		conn.Close()
-		return
-	}
-	select {
-	case old := <-k.incoming:
-		old.Close()
-	default:
-	}
-	k.vacant = false
-	k.incoming <- conn
-	if former != nil {
-		former.Drop("replaced by a new connection of the peer")
-	}
-}
-
 // hold holds a session over conn until it ends. It returns how long it was
 // established and why it ended.
 func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool) (time.Duration, string) {
@@ -274,7 +263,8 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 	defer k.ended(s)
 	select {
 	case <-s.Established():
-		k.established(s)
+		k.Log.Info("bgp session established", "local", s.LocalAddress(), "routerID", s.Status().Open.RouterID)
+		k.OnEstablished(s)
 	case <-s.Ended():
 	case <-opening.Done():
 		s.Drop(k.unanswered())
@@ -325,17 +315,13 @@ func (k *Keeper) Session() *session.Session {
 
 // connecting notes that there is no connection yet. The reason of the last failure
 // stays until the next one.
-func (k *Keeper) connecting(state bgp.SessionState) {
+func (k *Keeper) connecting(state bgp.SessionState, reason string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.vacant = k.Peer.Passive && len(k.incoming) == 0
 	k.status.State, k.status.NextTry = state, time.Time{}
-	switch {
-	case k.logged != "":
-	case state == bgp.Active:
-		k.status.Reason = "waiting for the peer to connect"
-	default:
-		k.status.Reason = "connecting"
+	if k.status.Reason == k.Waiting {
+		k.status.Reason = reason
 	}
 }
 
@@ -347,13 +333,12 @@ func (k *Keeper) failed(reason string, next time.Time) {
 	k.setReason(reason)
 }
 
-// setReason is called with mu held.
+// setReason is called with mu held. A repeated reason is logged once.
 func (k *Keeper) setReason(reason string) {
-	k.status.Reason = reason
-	if k.logged != reason && !k.stopped {
-		k.logged = reason
+	if k.status.Reason != reason && !k.stopped {
 		k.Log.Warn("no bgp session", "reason", reason)
 	}
+	k.status.Reason = reason
 }
 
 // passwordFailed notes that the passive peer can't connect, as its password could
@@ -369,19 +354,10 @@ func (k *Keeper) passwordFailed(err error) {
 func (k *Keeper) began(s *session.Session) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.session, k.status.NextTry = s, time.Time{}
+	k.session = s
 	if len(k.incoming) > 0 { // its OPEN arrived before the session was here
-		s.Drop("replaced by a new connection of the peer")
+		s.Drop(replaced)
 	}
-}
-
-// established notes that the session is established.
-func (k *Keeper) established(s *session.Session) {
-	k.mu.Lock()
-	k.logged = ""
-	k.mu.Unlock()
-	k.Log.Info("bgp session established", "local", s.LocalAddress(), "routerID", s.Status().Open.RouterID)
-	k.OnEstablished(s)
 }
 
 func (k *Keeper) ended(s *session.Session) {
@@ -391,7 +367,7 @@ func (k *Keeper) ended(s *session.Session) {
 	s.Count(&k.status)
 	k.status.OmittedRoutes, k.status.OmittedReason = 0, ""
 	if s.Status().State == bgp.Established {
-		k.status.Since = time.Now()
+		k.status.Since, k.status.Reason = time.Now(), ""
 		k.status.Flaps++
 	}
 }
