@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 
 	"github.com/osrg/gobgp/v4/pkg/apiutil"
@@ -76,13 +77,13 @@ func (p *Peer) Begin(ctx context.Context, conn *Pending, restarted bool) (*Sessi
 func (p *Peer) Announce(routes []bgp.Route) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	var errs []error
+	var invalid error
 	var withdraw, announce []*apiutil.Path
 	wanted := make(map[netip.Prefix]bgp.Route, len(routes))
 	for _, route := range routes {
 		path, err := newPath(&route, p.local.ASN, p.config.External(p.local))
 		if err != nil {
-			errs = append(errs, err)
+			invalid = errors.Join(invalid, err)
 			continue
 		}
 		wanted[route.Prefix] = route
@@ -96,22 +97,19 @@ func (p *Peer) Announce(routes []bgp.Route) error {
 			withdraw = append(withdraw, &apiutil.Path{Family: familyOf(prefix), Nlri: nlri, Withdrawal: true})
 		}
 	}
+	for _, path := range slices.Concat(withdraw, announce) {
+		p.routes[prefixOf(path.Nlri)] = bgp.Route{} // until the library has accepted all of them
+	}
 	if len(withdraw) > 0 {
 		if err := p.instance.lib.DeletePath(apiutil.DeletePathRequest{Paths: withdraw}); err != nil {
 			return fmt.Errorf("withdraw: %w", err)
 		}
-		for _, path := range withdraw {
-			delete(p.routes, prefixOf(path.Nlri))
-		}
 	}
 	if len(announce) > 0 {
 		if _, err := p.instance.lib.AddPath(apiutil.AddPathRequest{Paths: announce}); err != nil {
-			for _, path := range announce { // some may be announced
-				p.routes[prefixOf(path.Nlri)] = bgp.Route{}
-			}
 			return fmt.Errorf("announce: %w", err)
 		}
 	}
 	p.routes = wanted
-	return errors.Join(errs...)
+	return invalid
 }
