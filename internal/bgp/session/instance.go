@@ -224,9 +224,6 @@ func (i *Instance) begin(ctx context.Context, s *Session, adjust func(*api.Peer)
 		time.Sleep(time.Millisecond)
 	}
 	err = i.connect(ctx, key, s)
-	if err != nil {
-		close(s.ended)
-	}
 	go func() {
 		<-s.ended
 		_ = i.Remove(context.Background(), key) // fails if the instance has stopped
@@ -249,6 +246,7 @@ func (i *Instance) connect(ctx context.Context, key netip.Addr, s *Session) erro
 	conn, err := dialer.DialContext(ctx, "tcp4", i.listen.String())
 	if err != nil {
 		s.peer.Close()
+		close(s.ended)
 		return fmt.Errorf("bgp: %w", err)
 	}
 	s.library = conn.(*net.TCPConn)
