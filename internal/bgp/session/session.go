@@ -79,13 +79,6 @@ type Status struct {
 	Refused bool
 }
 
-// The sizes of messages (RFC 4271 §4.1, RFC 8654).
-const (
-	headerSize = wire.BGP_HEADER_LENGTH
-	maxMessage = wire.BGP_MAX_MESSAGE_LENGTH
-	maxUpdate  = wire.BGP_MAX_EXTENDED_MESSAGE_LENGTH
-)
-
 // refreshInterval is the shortest time between two answers to a peer's route refresh
 // requests for one family.
 const refreshInterval = time.Second
@@ -96,12 +89,6 @@ const (
 	closeTimeout   = time.Second
 	libraryTimeout = 10 * time.Second
 )
-
-// marker begins every message.
-var marker = bytes.Repeat([]byte{0xff}, 16)
-
-// keepalive is a KEEPALIVE message.
-var keepalive = append(bytes.Clone(marker), 0, headerSize, wire.BGP_MSG_KEEPALIVE)
 
 var (
 	// errEnded is that the session was ended from here, or by the library.
@@ -154,25 +141,6 @@ func (s *Session) receive(library io.Writer) error {
 			return errEnded
 		}
 	}
-}
-
-// readMessage reads a message. A malformed header is returned with the error.
-func readMessage(in io.Reader) ([]byte, error) {
-	message := make([]byte, headerSize)
-	if _, err := io.ReadFull(in, message); err != nil {
-		return nil, err
-	}
-	size, kind, limit := int(binary.BigEndian.Uint16(message[16:])), message[18], maxMessage
-	if kind == wire.BGP_MSG_UPDATE {
-		limit = maxUpdate
-	}
-	if !bytes.Equal(message[:16], marker) || size < headerSize || size > limit ||
-		size == headerSize && kind != wire.BGP_MSG_KEEPALIVE {
-		return message, errMalformed
-	}
-	message = append(message, make([]byte, size-headerSize)...)
-	_, err := io.ReadFull(in, message[headerSize:])
-	return message, err
 }
 
 // next returns the peer's next message as the library gets it.
