@@ -286,8 +286,8 @@ func (i *Instance) changed(state *apiutil.PeerState, changed func(Change)) {
 		}
 		s.establish()
 	}
-	if s != nil && c.State == bgp.Idle {
-		s.libraryEnded()
+	if s != nil && c.State == bgp.Idle { // the peer may not read what the library sent last
+		_ = s.peer.SetWriteDeadline(time.Now().Add(closeTimeout))
 	}
 	changed(c)
 }

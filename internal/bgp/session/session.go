@@ -48,8 +48,8 @@ type Session struct {
 	client bool
 	// updates, if set, rewrites what the library sends to a router of a reflector.
 	updates *updates
-	// refreshed is when the peer last requested the routes of a family again.
-	refreshed map[wire.Family]time.Time
+	// refreshed4 and refreshed6 are when the peer last requested the routes again.
+	refreshed4, refreshed6 time.Time
 
 	established, ended chan struct{}
 	// sentUpdates has an element after UPDATEs were sent.
@@ -98,7 +98,7 @@ var (
 
 func newSession(conn *Pending, local bgp.Local, config bgp.Peer) *Session {
 	return &Session{
-		status: Status{State: bgp.OpenSent}, local: local, config: config, peer: conn.TCPConn, refreshed: make(map[wire.Family]time.Time),
+		status: Status{State: bgp.OpenSent}, local: local, config: config, peer: conn.TCPConn,
 		in:          bufio.NewReader(io.MultiReader(bytes.NewReader(conn.received), conn)),
 		established: make(chan struct{}), ended: make(chan struct{}), sentUpdates: make(chan struct{}, 1),
 		adjRIBOut: make(map[path]struct{}), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
@@ -223,11 +223,12 @@ func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) ([]byte, erro
 
 // pace delays repeated route refresh requests.
 func (s *Session) pace(family wire.Family) {
-	time.Sleep(time.Until(s.refreshed[family].Add(refreshInterval)))
-	if len(s.refreshed) > 8 { // more families than exist here
-		clear(s.refreshed)
+	last := &s.refreshed4
+	if family == wire.RF_IPv6_UC {
+		last = &s.refreshed6
 	}
-	s.refreshed[family] = time.Now()
+	time.Sleep(time.Until(last.Add(refreshInterval)))
+	*last = time.Now()
 }
 
 // send passes on what the library sends. If the peer can't be reached, only the
@@ -315,10 +316,6 @@ func (s *Session) establish() {
 	s.mu.Unlock()
 	close(s.established)
 }
-
-// libraryEnded bounds how long what the library sent last may take: the peer may not
-// read.
-func (s *Session) libraryEnded() { _ = s.peer.SetWriteDeadline(time.Now().Add(closeTimeout)) }
 
 // Established is closed when the session is established.
 func (s *Session) Established() <-chan struct{} { return s.established }
