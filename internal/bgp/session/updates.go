@@ -87,22 +87,18 @@ func (u *updates) rewrite(message []byte, options *wire.MarshallingOption) (out 
 		}
 		return out, nil
 	}
-	withdrawn, announced := pathsOf(update)
-	withdrawn = u.withdrawn(withdrawn)
-	update.WithdrawnRoutes = nil
-	update.PathAttributes = slices.DeleteFunc(update.PathAttributes, func(a wire.PathAttributeInterface) bool {
-		_, withdraws := a.(*wire.PathAttributeMpUnreachNLRI)
-		return withdraws
-	})
-	id := identifierOf(update.PathAttributes)
-	withdrawn = append(withdrawn, u.announced(update.NLRI, id)...)
+	if withdrawn, _ := pathsOf(update); len(withdrawn) > 0 { // the library announces none in the same message
+		return withdrawals(u.withdrawn(withdrawn), options)
+	}
+	announced := update.NLRI
 	for _, a := range update.PathAttributes {
 		if reach, ok := a.(*wire.PathAttributeMpReachNLRI); ok {
-			withdrawn = append(withdrawn, u.announced(reach.Value, id)...)
+			announced = reach.Value
 		}
 	}
-	if out, err = withdrawals(withdrawn, options); len(announced) == 0 || err != nil {
-		return out, err
+	reassigned := u.announced(announced, identifierOf(update.PathAttributes))
+	if out, err = withdrawals(reassigned, options); err != nil {
+		return nil, err
 	}
 	message, err = m.Serialize(options)
 	return append(out, message), err
