@@ -70,7 +70,7 @@ func Start(ctx context.Context, config bgp.Reflection, o Options) (*Reflector, e
 	}
 	r.ctx, r.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	var err error
-	r.instance, err = session.Start(ctx, config.Local, session.Events{Changed: r.changed, EndOfRIB: r.endOfRIB}, o.Log)
+	r.instance, err = session.Start(ctx, config.Local, r.changed, r.endOfRIB, o.Log)
 	if err != nil {
 		r.cancel()
 		return nil, err
@@ -143,9 +143,9 @@ func (r *Reflector) configure(next bgp.Reflection) error {
 	for address, old := range r.routers {
 		switch router := next.Router(address); {
 		case router == nil:
-			old.Stop(func(s *session.Session) { s.End(session.Deconfigured) })
+			old.Stop(session.Deconfigured)
 		case !router.Equal(&old.Peer):
-			old.Stop(func(s *session.Session) { s.End(session.ConfigurationChanged) })
+			old.Stop(session.ConfigurationChanged)
 		default:
 			continue
 		}
@@ -196,9 +196,7 @@ func (r *Reflector) closeRouters() {
 	r.mu.Unlock()
 	var stopping sync.WaitGroup
 	for _, router := range routers {
-		stopping.Go(func() {
-			router.Stop(func(s *session.Session) { s.End(session.Notification{}) })
-		})
+		stopping.Go(func() { router.Stop(session.Notification{}) })
 	}
 	stopping.Wait()
 }

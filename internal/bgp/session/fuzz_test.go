@@ -107,7 +107,7 @@ func endsWithConnection(t *testing.T, input []byte, begin func(context.Context, 
 // reflectorInstance starts the library for a reflector.
 func reflectorInstance(t testing.TB) *Instance {
 	t.Helper()
-	i, err := Start(t.Context(), balancer, Events{Changed: func(Change) {}, EndOfRIB: func(netip.Addr) {}}, slog.New(slog.DiscardHandler))
+	i, err := Start(t.Context(), balancer, func(Change) {}, func(netip.Addr) {}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

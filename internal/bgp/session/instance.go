@@ -48,14 +48,6 @@ type Instance struct {
 	sessions map[netip.Addr]*Session // by key
 }
 
-// Events are called one after the other. They must not wait for a session.
-type Events struct {
-	// Changed is called when a peer's session changes its state.
-	Changed func(Change)
-	// EndOfRIB is called when a peer has sent an End-of-RIB.
-	EndOfRIB func(key netip.Addr)
-}
-
 // Change is a change of the state of a peer's session.
 type Change struct {
 	Key   netip.Addr
@@ -81,10 +73,12 @@ func newKey(prefix netip.Prefix) netip.Addr {
 	return netip.AddrFrom4(key)
 }
 
-// Start starts an instance without peers. The library writes global variables when
+// Start starts an instance without peers. changed is called when a peer's session changes
+// its state, endOfRIB when the peer with a key has sent an End-of-RIB: one after the other,
+// so they must not wait for a session. The library writes global variables when
 // an instance starts, always the same values: the race detector reports that if
 // other instances have peers already.
-func Start(ctx context.Context, local bgp.Local, events Events, log *slog.Logger) (*Instance, error) {
+func Start(ctx context.Context, local bgp.Local, changed func(Change), endOfRIB func(key netip.Addr), log *slog.Logger) (*Instance, error) {
 	watching, cancel := context.WithCancel(context.Background())
 	i := &Instance{
 		lib: server.NewBgpServer(server.LoggerOption(slog.New(errorsOnly{log.Handler()}), new(slog.LevelVar))),
@@ -96,10 +90,10 @@ func Start(ctx context.Context, local bgp.Local, events Events, log *slog.Logger
 		err = i.lib.WatchEvent(watching, server.WatchEventMessageCallbacks{
 			OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) {
 				if e.Type == apiutil.PEER_EVENT_STATE {
-					i.changed(&e.Peer.State, events.Changed)
+					i.changed(&e.Peer.State, changed)
 				}
 			},
-			OnPathEor: func(p *apiutil.Path, _ time.Time) { events.EndOfRIB(p.PeerAddress) },
+			OnPathEor: func(p *apiutil.Path, _ time.Time) { endOfRIB(p.PeerAddress) },
 		}, server.WatchPeer(), server.WatchEor(false))
 	}
 	if err != nil {

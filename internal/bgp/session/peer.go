@@ -42,7 +42,7 @@ func NewPeer(ctx context.Context, local bgp.Local, config bgp.Peer, opened func(
 func (p *Peer) start(ctx context.Context) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	instance, err := Start(ctx, p.local, Events{Changed: func(Change) {}, EndOfRIB: func(netip.Addr) {}}, p.log)
+	instance, err := Start(ctx, p.local, func(Change) {}, func(netip.Addr) {}, p.log)
 	if err != nil {
 		return err
 	}

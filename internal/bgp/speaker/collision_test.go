@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/session"
 )
 
 // activePeer is a router's connection to the speaker's port, written by the test.
@@ -164,7 +165,7 @@ func TestConnectionOfRemovedPeer(t *testing.T) {
 	})
 	p := s.peers[address]
 	delete(s.peers, address)
-	p.stop(nil) // as Configure does before the listener has the new peers
+	p.stop(session.Notification{}) // as Configure does before the listener has the new peers
 	before.received()
 	connectFrom(t, address).received()
 }

@@ -75,9 +75,9 @@ func Keep(o KeeperOptions) *Keeper {
 	return k
 }
 
-// Stop ends the session, if there is one, as end does, and the Keeper. A peer that
-// doesn't read delays it by up to a second.
-func (k *Keeper) Stop(end func(*session.Session)) {
+// Stop ends the session, if there is one, with a notification or with the zero one, and
+// the Keeper. A peer that doesn't read delays it by up to a second.
+func (k *Keeper) Stop(n session.Notification) {
 	k.mu.Lock()
 	k.stopped = true
 	for _, conn := range k.unidentified {
@@ -85,7 +85,7 @@ func (k *Keeper) Stop(end func(*session.Session)) {
 	}
 	k.mu.Unlock()
 	if s := k.Session(); s != nil {
-		end(s)
+		s.End(n)
 	}
 	k.cancel()
 	<-k.done

@@ -66,15 +66,9 @@ func (p *peer) set(routes []bgp.Route) error {
 	return nil
 }
 
-// stop ends the session with a notification, or for nil without one, and the peer.
-func (p *peer) stop(notification *session.Notification) {
-	p.Stop(func(s *session.Session) {
-		if notification == nil {
-			s.Drop("abandoned")
-		} else {
-			s.End(*notification)
-		}
-	})
+// stop ends the session with a notification or with the zero one, and the peer.
+func (p *peer) stop(n session.Notification) {
+	p.Stop(n)
 	p.instance.Close()
 }
 
@@ -84,7 +78,7 @@ func (p *peer) leave(ctx context.Context) error {
 	if s := p.Session(); s != nil && err == nil {
 		err = s.AwaitWithdrawn(ctx)
 	}
-	p.stop(&session.AdministrativeShutdown)
+	p.stop(session.AdministrativeShutdown)
 	if err != nil {
 		return fmt.Errorf("peer %s: withdraw: %w", p.Peer.Address, err)
 	}

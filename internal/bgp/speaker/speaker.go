@@ -49,8 +49,6 @@ func Open(local bgp.Local, log *slog.Logger) *Speaker {
 	return s
 }
 
-var errClosed = errors.New("bgp speaker closed")
-
 // Configure makes peers, which have different addresses, all that there are. An
 // unchanged peer keeps its session; sessions with changed and removed ones end with
 // a notification.
@@ -58,7 +56,7 @@ func (s *Speaker) Configure(ctx context.Context, peers []bgp.Peer) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.peers == nil {
-		return errClosed
+		return errors.New("bgp speaker closed")
 	}
 	s.retire(peers)
 	err := errors.Join(s.start(ctx, peers), s.listen(ctx))
@@ -79,7 +77,7 @@ func (s *Speaker) retire(configured []bgp.Peer) {
 			reason = session.ConfigurationChanged
 		}
 		delete(s.peers, addr)
-		stopping.Go(func() { p.stop(&reason) })
+		stopping.Go(func() { p.stop(reason) })
 	}
 }
 
@@ -228,7 +226,7 @@ func (s *Speaker) Close(ctx context.Context) error {
 // its own. BFD sends nothing either: a router that saw BFD go down before its BGP
 // session would remove the routes.
 func (s *Speaker) Abandon() {
-	_ = s.stop(func(p *peer) error { p.stop(nil); return nil }, s.bfd.Abandon) // which has no errors
+	_ = s.stop(func(p *peer) error { p.stop(session.Notification{}); return nil }, s.bfd.Abandon) // which has no errors
 }
 
 // stop ends all peers in parallel, and then what they use.
