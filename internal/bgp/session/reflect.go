@@ -103,12 +103,8 @@ func acceptedPrefixes(accept []bgp.Acceptance) map[wire.Family][]*api.Prefix {
 
 // Reevaluate applies the policies of Reflect to a client's known routes.
 func (i *Instance) Reevaluate(ctx context.Context, key netip.Addr) error {
-	return i.softReset(ctx, key, api.ResetPeerRequest_DIRECTION_IN)
-}
-
-func (i *Instance) softReset(ctx context.Context, key netip.Addr, direction api.ResetPeerRequest_Direction) error {
-	err := i.lib.ResetPeer(ctx, &api.ResetPeerRequest{Address: key.String(), Soft: true, Direction: direction})
-	if err != nil {
+	in := &api.ResetPeerRequest{Address: key.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_IN}
+	if err := i.lib.ResetPeer(ctx, in); err != nil {
 		return fmt.Errorf("bgp: %w", err)
 	}
 	return nil
@@ -149,8 +145,8 @@ func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *b
 	s := newSession(conn, r.Local, *router)
 	s.restarted = restarted
 	s.updates = newUpdates(func() {
-		// It fails if the router is gone by then.
-		_ = i.softReset(context.Background(), s.key, api.ResetPeerRequest_DIRECTION_OUT)
+		out := &api.ResetPeerRequest{Address: s.key.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT}
+		_ = i.lib.ResetPeer(context.Background(), out) // fails if the router is gone by then
 	})
 	return s, i.begin(ctx, s, func(p *api.Peer) {
 		p.RouteReflector = reflectorClient(r, router)

@@ -240,9 +240,6 @@ func (s *Session) send() (failed error) {
 		if err != nil {
 			return cmp.Or(failed, errEnded)
 		}
-		if failed != nil && message[18] != wire.BGP_MSG_NOTIFICATION {
-			continue
-		}
 		out, err := s.rewrite(message)
 		if failed != nil {
 			continue

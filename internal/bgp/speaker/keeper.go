@@ -267,7 +267,11 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 		k.OnEstablished(s)
 	case <-s.Ended():
 	case <-opening.Done():
-		s.Drop(k.unanswered())
+		cause := "it may hang, or use TTL security"
+		if k.Peer.TTLSecurity > 0 {
+			cause = "it may be further away than TTL security allows, or not use TTL security"
+		}
+		s.Drop("the peer does not respond: " + cause)
 	}
 	select {
 	case <-s.Ended():
@@ -280,14 +284,6 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 		return 0, status.Reason
 	}
 	return time.Since(status.Since), status.Reason
-}
-
-// unanswered is why a peer may accept a connection and then send nothing.
-func (k *Keeper) unanswered() string {
-	if k.Peer.TTLSecurity > 0 {
-		return "the peer does not respond: it may be further away than TTL security allows, or not use TTL security"
-	}
-	return "the peer does not respond: it may hang, or use TTL security"
 }
 
 // BFDChanged follows the peer's BFD session: when it goes down, so does BGP. Events of a
