@@ -193,42 +193,27 @@ func (i *Instance) Remove(ctx context.Context, key netip.Addr) error {
 	return nil
 }
 
-// add adds a peer under a new key. It is active when it can connect.
-func (i *Instance) add(ctx context.Context, local *bgp.Local, peer *bgp.Peer, keys netip.Prefix, adjust func(*api.Peer)) (netip.Addr, error) {
-	key := newKey(keys)
-	config := apiPeer(local, peer, key)
-	if adjust != nil {
-		adjust(config)
-	}
-	if err := i.lib.AddPeer(ctx, &api.AddPeerRequest{Peer: config}); err != nil {
-		return netip.Addr{}, fmt.Errorf("bgp: %w", err)
-	}
-	return key, nil
-}
-
 // begin begins the session of a peer that it adds and, afterwards, removes. The library
 // gets a new peer each time: it makes one that has had a session wait for seconds.
-func (i *Instance) begin(ctx context.Context, s *Session, adjust func(*api.Peer)) error {
-	key, err := i.add(ctx, &s.local, &s.config, routerKeys, adjust)
-	if err != nil {
+func (i *Instance) begin(ctx context.Context, s *Session, config *api.Peer) error {
+	if err := i.lib.AddPeer(ctx, &api.AddPeerRequest{Peer: config}); err != nil {
 		s.peer.Close()
-		return err
+		return fmt.Errorf("bgp: %w", err)
 	}
-	for i.state(key) != api.PeerState_SESSION_STATE_ACTIVE && ctx.Err() == nil {
+	for i.state(s.key) != api.PeerState_SESSION_STATE_ACTIVE && ctx.Err() == nil {
 		time.Sleep(time.Millisecond)
 	}
-	err = i.connect(ctx, key, s)
+	err := i.connect(ctx, s)
 	go func() {
 		<-s.ended
-		_ = i.Remove(context.Background(), key) // fails if the instance has stopped
+		_ = i.Remove(context.Background(), s.key) // fails if the instance has stopped
 	}()
 	return err
 }
 
 // connect connects s to the library and starts it.
-func (i *Instance) connect(ctx context.Context, key netip.Addr, s *Session) error {
-	s.key = key
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: key.AsSlice()}, KeepAlive: -1, Timeout: time.Second}
+func (i *Instance) connect(ctx context.Context, s *Session) error {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: s.key.AsSlice()}, KeepAlive: -1, Timeout: time.Second}
 	dialer.Control = func(_, _ string, raw syscall.RawConn) error {
 		err := setKey(raw, loopback, i.password)
 		if errors.Is(err, unix.ENOPROTOOPT) { // the kernel has no signatures, the library no password
@@ -245,7 +230,7 @@ func (i *Instance) connect(ctx context.Context, key netip.Addr, s *Session) erro
 	}
 	s.library = conn.(*net.TCPConn)
 	i.mu.Lock()
-	i.sessions[key] = s
+	i.sessions[s.key] = s
 	i.mu.Unlock()
 	began := time.Now()
 	i.relays.Go(func() {
@@ -256,8 +241,8 @@ func (i *Instance) connect(ctx context.Context, key netip.Addr, s *Session) erro
 		close(s.ended)
 		i.mu.Lock()
 		defer i.mu.Unlock()
-		if i.sessions[key] == s {
-			delete(i.sessions, key)
+		if i.sessions[s.key] == s {
+			delete(i.sessions, s.key)
 		}
 	})
 	return nil

@@ -67,7 +67,7 @@ func (p *Peer) Begin(ctx context.Context, conn *Pending, restarted bool) (*Sessi
 			return nil, err
 		}
 	}
-	return s, p.instance.begin(ctx, s, nil)
+	return s, p.instance.begin(ctx, s, apiPeer(&p.local, &p.config, s.key))
 }
 
 // Announce makes routes, which have next hops and different prefixes, all that is

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/osrg/gobgp/v4/api"
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -493,7 +494,8 @@ func TestStuckInstance(t *testing.T) {
 // Another process of the machine can't connect to the library in place of a peer.
 func TestOtherProcess(t *testing.T) {
 	p := newPeer(t, router)
-	key, err := p.instance.add(t.Context(), &p.local, &p.config, routerKeys, nil)
+	key := newKey(routerKeys)
+	err := p.instance.lib.AddPeer(t.Context(), &api.AddPeerRequest{Peer: apiPeer(&p.local, &p.config, key)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -114,12 +114,16 @@ func (i *Instance) Reevaluate(ctx context.Context, key netip.Addr) error {
 // be counted, have no passwords of their range, can't share an address, and can't
 // connect in the seconds after a loss.
 func (i *Instance) AddClient(ctx context.Context, r *bgp.Reflection, client *bgp.Peer) (key netip.Addr, err error) {
-	return i.add(ctx, &r.Local, client, clientKeys, func(p *api.Peer) {
-		p.RouteReflector = reflectorClient(r, client)
-		for _, family := range p.AfiSafis {
-			family.PrefixLimits = &api.PrefixLimit{Family: family.Config.Family, MaxPrefixes: maxPrefixes}
-		}
-	})
+	key = newKey(clientKeys)
+	config := apiPeer(&r.Local, client, key)
+	config.RouteReflector = reflectorClient(r, client)
+	for _, family := range config.AfiSafis {
+		family.PrefixLimits = &api.PrefixLimit{Family: family.Config.Family, MaxPrefixes: maxPrefixes}
+	}
+	if err := i.lib.AddPeer(ctx, &api.AddPeerRequest{Peer: config}); err != nil {
+		return netip.Addr{}, fmt.Errorf("bgp: %w", err)
+	}
+	return key, nil
 }
 
 // reflectorClient marks internal clients and routers alike: the library sends
@@ -135,8 +139,8 @@ func reflectorClient(r *bgp.Reflection, p *bgp.Peer) *api.RouteReflector {
 // takes over.
 func (i *Instance) BeginClient(ctx context.Context, r *bgp.Reflection, key netip.Addr, client *bgp.Peer, conn *Pending) (*Session, error) {
 	s := newSession(conn, r.Local, *client)
-	s.client = true
-	return s, i.connect(ctx, key, s)
+	s.client, s.key = true, key
+	return s, i.connect(ctx, s)
 }
 
 // BeginRouter begins the session of a router, which gets several paths to each prefix
@@ -148,16 +152,16 @@ func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *b
 		out := &api.ResetPeerRequest{Address: s.key.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT}
 		_ = i.lib.ResetPeer(context.Background(), out) // fails if the router is gone by then
 	})
-	return s, i.begin(ctx, s, func(p *api.Peer) {
-		p.RouteReflector = reflectorClient(r, router)
-		p.GracefulRestart = &api.GracefulRestart{
-			Enabled: true, RestartTime: uint32(router.RestartTime / time.Second), DeferralTime: deferral,
-		}
-		for _, family := range p.AfiSafis {
-			family.MpGracefulRestart.Config.Enabled = true
-			family.AddPaths = &api.AddPaths{Config: &api.AddPathsConfig{SendMax: maxPaths}}
-		}
-	})
+	config := apiPeer(&r.Local, router, s.key)
+	config.RouteReflector = reflectorClient(r, router)
+	config.GracefulRestart = &api.GracefulRestart{
+		Enabled: true, RestartTime: uint32(router.RestartTime / time.Second), DeferralTime: deferral,
+	}
+	for _, family := range config.AfiSafis {
+		family.MpGracefulRestart.Config.Enabled = true
+		family.AddPaths = &api.AddPaths{Config: &api.AddPathsConfig{SendMax: maxPaths}}
+	}
+	return s, i.begin(ctx, s, config)
 }
 
 // ReceivedRoute is a route that a client announces.

@@ -40,7 +40,7 @@ type Session struct {
 	// restarted and opened are those of Peer.Begin and NewPeer; opened may be nil.
 	restarted bool
 	opened    func(*Session)
-	// key is the library's of the peer.
+	// key is the library's of the peer: a new one, unless the peer outlives the session.
 	key netip.Addr
 	// client passes UPDATEs on to the library and records their routes in adjRIBIn.
 	// Those of other peers are discarded: a balancer and a reflector's routers could
@@ -98,7 +98,7 @@ var (
 
 func newSession(conn *Pending, local bgp.Local, config bgp.Peer) *Session {
 	return &Session{
-		status: Status{State: bgp.OpenSent}, local: local, config: config, peer: conn.TCPConn,
+		local: local, config: config, peer: conn.TCPConn, key: newKey(routerKeys), status: Status{State: bgp.OpenSent},
 		in:          bufio.NewReader(io.MultiReader(bytes.NewReader(conn.received), conn)),
 		established: make(chan struct{}), ended: make(chan struct{}), sentUpdates: make(chan struct{}, 1),
 		adjRIBOut: make(map[path]struct{}), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
