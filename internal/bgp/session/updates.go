@@ -178,30 +178,23 @@ func identifierOf(attrs []wire.PathAttributeInterface) uint32 {
 	return hash.Sum32()
 }
 
-// withdrawals are messages that withdraw paths.
+// withdrawals are messages that withdraw paths of one family.
 func withdrawals(paths []wire.PathNLRI, options *wire.MarshallingOption) (messages [][]byte, err error) {
 	const most = 128 // paths that fit into a message
-	families := make(map[wire.Family][]wire.PathNLRI)
-	for _, p := range paths {
-		family := familyOf(prefixOf(p.NLRI))
-		families[family] = append(families[family], p)
-	}
-	for family, paths := range families {
-		for some := range slices.Chunk(paths, most) {
-			m := wire.NewBGPUpdateMessage(some, nil, nil)
-			if family == wire.RF_IPv6_UC {
-				attr, err := wire.NewPathAttributeMpUnreachNLRI(family, some)
-				if err != nil {
-					return nil, err
-				}
-				m = wire.NewBGPUpdateMessage(nil, []wire.PathAttributeInterface{attr}, nil)
-			}
-			out, err := m.Serialize(options)
+	for some := range slices.Chunk(paths, most) {
+		m := wire.NewBGPUpdateMessage(some, nil, nil)
+		if family := familyOf(prefixOf(some[0].NLRI)); family == wire.RF_IPv6_UC {
+			attr, err := wire.NewPathAttributeMpUnreachNLRI(family, some)
 			if err != nil {
 				return nil, err
 			}
-			messages = append(messages, out)
+			m = wire.NewBGPUpdateMessage(nil, []wire.PathAttributeInterface{attr}, nil)
 		}
+		out, err := m.Serialize(options)
+		if err != nil {
+			return nil, err
+		}
+		messages = append(messages, out)
 	}
 	return messages, nil
 }
