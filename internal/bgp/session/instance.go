@@ -103,24 +103,18 @@ func Start(ctx context.Context, local bgp.Local, changed func(Change), endOfRIB 
 	return i, nil
 }
 
-// listenOnLoopback starts BGP on a port that the kernel picks.
+// listenOnLoopback starts BGP on a random port; other sockets may have the first ones.
 func (i *Instance) listenOnLoopback(ctx context.Context, local bgp.Local) error {
-	const attempts = 10 // another process may take the port in between
-	for attempt := 1; ; attempt++ {
-		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
-		if err != nil {
-			return err
-		}
-		i.listen = l.Addr().(*net.TCPAddr).AddrPort()
-		l.Close()
-		err = i.lib.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
+	for attempts := 100; ; attempts-- {
+		i.listen = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 1<<15+rand.N[uint16](1<<14))
+		err := i.lib.StartBgp(ctx, &api.StartBgpRequest{Global: &api.Global{
 			Asn: local.ASN, RouterId: local.RouterID.String(), Families: unicastFamilies,
 			ListenAddresses: []string{i.listen.Addr().String()}, ListenPort: int32(i.listen.Port()),
 		}})
 		if err == nil {
 			return i.setPassword(ctx)
 		}
-		if !errors.Is(err, unix.EADDRINUSE) || attempt == attempts {
+		if !errors.Is(err, unix.EADDRINUSE) || attempts == 1 {
 			return err
 		}
 	}
