@@ -43,7 +43,7 @@ func counters(s *Session) (state bgp.PeerState) {
 func announcedBy(s *Session) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.adjRIBOut)
+	return s.announced
 }
 
 func TestRoutesOfTheHandshakeComeFirst(t *testing.T) {

@@ -148,10 +148,10 @@ func (i *Instance) BeginClient(ctx context.Context, r *bgp.Reflection, key netip
 func (i *Instance) BeginRouter(ctx context.Context, r *bgp.Reflection, router *bgp.Peer, conn *Pending, restarted bool) (*Session, error) {
 	s := newSession(conn, r.Local, *router)
 	s.restarted = restarted
-	s.updates = newUpdates(func() {
+	s.updates.repeat = func() {
 		out := &api.ResetPeerRequest{Address: s.key.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_OUT}
 		_ = i.lib.ResetPeer(context.Background(), out) // fails if the router is gone by then
-	})
+	}
 	config := apiPeer(&r.Local, router, s.key)
 	config.RouteReflector = reflectorClient(r, router)
 	config.GracefulRestart = &api.GracefulRestart{

@@ -45,8 +45,7 @@ type Session struct {
 	// client passes UPDATEs on to the library and records their routes in adjRIBIn.
 	// Those of other peers are discarded: a balancer and a reflector's routers could
 	// have all of the Internet's.
-	client bool
-	// updates, if set, rewrites what the library sends to a router of a reflector.
+	client  bool
 	updates *updates
 	// refreshed4 and refreshed6 are when the peer last requested the routes again.
 	refreshed4, refreshed6 time.Time
@@ -61,8 +60,8 @@ type Session struct {
 	confirmed bool
 	// Counters of messages.
 	messagesReceived, messagesSent, updatesReceived, updatesSent uint64
-	// adjRIBOut has what is announced to the peer, adjRIBIn what a client announces.
-	adjRIBOut map[path]struct{}
+	// announced is how many paths are announced to the peer, adjRIBIn what a client announces.
+	announced int
 	adjRIBIn  map[netip.Prefix]ReceivedRoute
 }
 
@@ -101,7 +100,7 @@ func newSession(conn *Pending, local bgp.Local, config bgp.Peer) *Session {
 		local: local, config: config, peer: conn.TCPConn, key: newKey(routerKeys), status: Status{State: bgp.OpenSent},
 		in:          bufio.NewReader(io.MultiReader(bytes.NewReader(conn.received), conn)),
 		established: make(chan struct{}), ended: make(chan struct{}), sentUpdates: make(chan struct{}, 1),
-		adjRIBOut: make(map[path]struct{}), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
+		updates: newUpdates(), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
 	}
 }
 
@@ -205,7 +204,7 @@ func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) ([]byte, erro
 		return nil, s.refuse(outOfOrder)
 	}
 	s.status.State, s.status.Open = bgp.OpenConfirm, open
-	if s.updates != nil {
+	if s.updates.repeat != nil {
 		s.updates.negotiate(body, open.GracefulRestart && s.config.RestartTime > 0)
 	}
 	s.mu.Unlock()
@@ -215,7 +214,7 @@ func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) ([]byte, erro
 	if s.opened != nil && open.ASN == s.config.ASN {
 		s.opened(s)
 	}
-	if s.updates != nil && !open.GracefulRestart {
+	if s.updates.repeat != nil && !open.GracefulRestart {
 		message = addGracefulRestart(message)
 	}
 	return message, nil
@@ -260,7 +259,7 @@ func (s *Session) rewrite(message []byte) ([]byte, error) {
 	switch kind := message[18]; {
 	case kind == wire.BGP_MSG_OPEN:
 		return rewriteOpen(message, s.restarted, &s.config)
-	case kind == wire.BGP_MSG_UPDATE && s.updates != nil:
+	case kind == wire.BGP_MSG_UPDATE:
 		out, err := s.updates.rewrite(message, s.options(true))
 		return slices.Concat(out...), err
 	case kind == wire.BGP_MSG_NOTIFICATION && len(message) >= headerSize+2:
@@ -271,7 +270,6 @@ func (s *Session) rewrite(message []byte) ([]byte, error) {
 
 // sent records a message that the kernel has accepted.
 func (s *Session) sent(message []byte) {
-	options := s.options(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.messagesSent++
@@ -279,15 +277,7 @@ func (s *Session) sent(message []byte) {
 		return
 	}
 	s.updatesSent++
-	if m, err := parse(message, options); err == nil {
-		withdrawn, announced := pathsOf(m.Body.(*wire.BGPUpdate))
-		for _, n := range withdrawn {
-			delete(s.adjRIBOut, pathOf(n))
-		}
-		for _, n := range announced {
-			s.adjRIBOut[pathOf(n)] = struct{}{}
-		}
-	}
+	s.announced = len(s.updates.assigned)
 	select {
 	case s.sentUpdates <- struct{}{}:
 	default:
@@ -300,7 +290,7 @@ func (s *Session) options(outgoing bool) *wire.MarshallingOption {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := &wire.MarshallingOption{Use2ByteAS: s.status.Open != nil && !s.status.Open.longASN, ExtendedMessage: true}
-	if outgoing && s.updates != nil {
+	if outgoing {
 		o.AddPath = s.updates.families
 	}
 	return o
@@ -417,7 +407,7 @@ func (s *Session) Describe(state *bgp.PeerState) {
 	state.LocalAddress, state.RouterID = s.LocalAddress(), open.RouterID
 	state.HoldTime = min(s.config.HoldTime, open.HoldTime)
 	state.GracefulRestart = open.GracefulRestart && s.config.RestartTime > 0
-	state.RoutesAnnounced, state.RoutesReceived = uint64(len(s.adjRIBOut)), uint64(len(s.adjRIBIn))
+	state.RoutesAnnounced, state.RoutesReceived = uint64(s.announced), uint64(len(s.adjRIBIn))
 }
 
 // AwaitWithdrawn waits until the peer has been sent the withdrawals of all routes, or
@@ -425,7 +415,7 @@ func (s *Session) Describe(state *bgp.PeerState) {
 func (s *Session) AwaitWithdrawn(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		left := len(s.adjRIBOut)
+		left := s.announced
 		s.mu.Unlock()
 		if left == 0 {
 			return nil

@@ -10,7 +10,8 @@ import (
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 )
 
-// updates rewrites what the library sends to a router of a reflector.
+// updates follows and rewrites what the library sends to a peer. For routers of a
+// reflector it does two things.
 //
 // It replaces path identifiers (RFC 7911 §3). The library numbers a prefix's paths in
 // the order of their arrival, which differs after a restart of the reflector: a router
@@ -27,15 +28,16 @@ import (
 type updates struct {
 	// families are those in which the router accepts several paths to a prefix.
 	families map[wire.Family]wire.BGPAddPathMode
-	// assigned are the identifiers by the library's, users how many paths of the
-	// library have one.
+	// assigned are the identifiers of announced paths by the library's, users how many
+	// paths of the library have one.
 	assigned map[path]assigned
 	users    map[path]int
 	// rounds counts the End-of-RIBs of a family.
 	rounds map[wire.Family]int
 
-	// reset starts the soft reset. endOfRIB is set if the router gets one, too.
-	reset    func()
+	// repeat starts the soft reset; nil for peers other than routers. endOfRIB is set if
+	// the router gets an End-of-RIB, too.
+	repeat   func()
 	once     sync.Once
 	endOfRIB bool
 }
@@ -46,10 +48,8 @@ type assigned struct {
 	round int
 }
 
-func newUpdates(reset func()) *updates {
-	return &updates{
-		assigned: make(map[path]assigned), users: make(map[path]int), rounds: make(map[wire.Family]int), reset: reset,
-	}
+func newUpdates() *updates {
+	return &updates{assigned: make(map[path]assigned), users: make(map[path]int), rounds: make(map[wire.Family]int)}
 }
 
 // negotiate reads the router's OPEN, before the library sends it an UPDATE.
@@ -75,11 +75,14 @@ func (u *updates) rewrite(message []byte, options *wire.MarshallingOption) (out 
 	}
 	update := m.Body.(*wire.BGPUpdate)
 	if end, family := update.IsEndOfRib(); end {
+		if u.repeat == nil {
+			return [][]byte{message}, nil
+		}
 		if out, err = withdrawals(u.sweep(family), options); err != nil {
 			return nil, err
 		}
 		if u.rounds[family] == 1 {
-			u.once.Do(func() { go u.reset() })
+			u.once.Do(func() { go u.repeat() })
 			return out, nil
 		}
 		if u.endOfRIB {

@@ -22,7 +22,8 @@ import (
 func TestRepetition(t *testing.T) {
 	families := map[wire.Family]wire.BGPAddPathMode{wire.RF_IPv4_UC: wire.BGP_ADD_PATH_BOTH}
 	options := &wire.MarshallingOption{AddPath: families}
-	u := newUpdates(func() {})
+	u := newUpdates()
+	u.repeat = func() {}
 	u.families, u.endOfRIB = families, true
 	end := serialized(t, wire.NewEndOfRib(wire.RF_IPv4_UC), options)
 	for i, step := range []struct {
@@ -54,7 +55,8 @@ func TestRepetition(t *testing.T) {
 
 // A router without graceful restart gets the same, but no End-of-RIB.
 func TestRepetitionWithoutEndOfRIB(t *testing.T) {
-	u := newUpdates(func() {})
+	u := newUpdates()
+	u.repeat = func() {}
 	options := &wire.MarshallingOption{}
 	end := serialized(t, wire.NewEndOfRib(wire.RF_IPv4_UC), options)
 	for i, want := range [][]string{{"10.1.1.1/32"}, nil, {"withdrawn 10.1.1.1/32"}} {
@@ -80,7 +82,8 @@ func TestRepetitionWithoutEndOfRIB(t *testing.T) {
 // two that wait.
 func TestRepetitionAfterEndOfRIB(t *testing.T) {
 	reset := make(chan struct{}, 2)
-	u := newUpdates(func() { reset <- struct{}{} })
+	u := newUpdates()
+	u.repeat = func() { reset <- struct{}{} }
 	u.endOfRIB = true
 	idle(t, reset, "before its End-of-RIB")
 	sends := func(family wire.Family, want int) {
