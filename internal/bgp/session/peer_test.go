@@ -39,13 +39,6 @@ func counters(s *Session) (state bgp.PeerState) {
 	return state
 }
 
-// announcedBy is how many routes a session has announced.
-func announcedBy(s *Session) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.announced
-}
-
 func TestRoutesOfTheHandshakeComeFirst(t *testing.T) {
 	d := begin(t, newPeer(t, router), true, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer(wire.NewCapGracefulRestart(false, false, 120, nil))
@@ -96,7 +89,7 @@ func TestAnnounceSendsOnlyDifferences(t *testing.T) {
 			t.Errorf("announced %v, want %v; withdrawn %v, want %v", announced, step.announced, withdrawn, step.withdrawn)
 		}
 		d.eventually("the count of UPDATEs and routes", func() bool {
-			return counters(d.session).UpdatesSent-sent == uint64(step.updates) && announcedBy(d.session) == step.announcedNow
+			return counters(d.session).UpdatesSent-sent == uint64(step.updates) && d.session.announced.Get() == step.announcedNow
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -137,7 +130,7 @@ func TestAwaitWithdrawnWaitsForTheSocket(t *testing.T) {
 	d := begin(t, p, false, to("10.1.1.1/32", "10.0.2.11"))
 	d.answer()
 	d.update()
-	d.eventually("the count of routes", func() bool { return announcedBy(d.session) == 1 })
+	d.eventually("the count of routes", func() bool { return d.session.announced.Get() == 1 })
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := d.session.AwaitWithdrawn(ctx); err == nil {

@@ -29,6 +29,7 @@ import (
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 // Session is a session with a peer over one connection.
@@ -51,8 +52,8 @@ type Session struct {
 	refreshed4, refreshed6 time.Time
 
 	established, ended chan struct{}
-	// sentUpdates has an element after UPDATEs were sent.
-	sentUpdates chan struct{}
+	// announced is how many paths are announced to the peer.
+	announced wait.Value[int]
 
 	mu     sync.Mutex
 	status Status
@@ -60,9 +61,8 @@ type Session struct {
 	confirmed bool
 	// Counters of messages.
 	messagesReceived, messagesSent, updatesReceived, updatesSent uint64
-	// announced is how many paths are announced to the peer, adjRIBIn what a client announces.
-	announced int
-	adjRIBIn  map[netip.Prefix]ReceivedRoute
+	// adjRIBIn has what a client announces.
+	adjRIBIn map[netip.Prefix]ReceivedRoute
 }
 
 // Status is how a session is.
@@ -99,7 +99,7 @@ func newSession(conn *Pending, local bgp.Local, config bgp.Peer) *Session {
 	return &Session{
 		local: local, config: config, peer: conn.TCPConn, key: newKey(routerKeys), status: Status{State: bgp.OpenSent},
 		in:          bufio.NewReader(io.MultiReader(bytes.NewReader(conn.received), conn)),
-		established: make(chan struct{}), ended: make(chan struct{}), sentUpdates: make(chan struct{}, 1),
+		established: make(chan struct{}), ended: make(chan struct{}),
 		updates: newUpdates(), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
 	}
 }
@@ -277,11 +277,7 @@ func (s *Session) sent(message []byte) {
 		return
 	}
 	s.updatesSent++
-	s.announced = len(s.updates.assigned)
-	select {
-	case s.sentUpdates <- struct{}{}:
-	default:
-	}
+	s.announced.Set(len(s.updates.assigned))
 }
 
 // options are how messages with the peer are parsed; outgoing ones may have path
@@ -407,21 +403,19 @@ func (s *Session) Describe(state *bgp.PeerState) {
 	state.LocalAddress, state.RouterID = s.LocalAddress(), open.RouterID
 	state.HoldTime = min(s.config.HoldTime, open.HoldTime)
 	state.GracefulRestart = open.GracefulRestart && s.config.RestartTime > 0
-	state.RoutesAnnounced, state.RoutesReceived = uint64(s.announced), uint64(len(s.adjRIBIn))
+	state.RoutesAnnounced, state.RoutesReceived = uint64(s.announced.Get()), uint64(len(s.adjRIBIn))
 }
 
 // AwaitWithdrawn waits until the peer has been sent the withdrawals of all routes, or
 // the session or ctx ends.
 func (s *Session) AwaitWithdrawn(ctx context.Context) error {
 	for {
-		s.mu.Lock()
-		left := s.announced
-		s.mu.Unlock()
+		left, changed := s.announced.Watch()
 		if left == 0 {
 			return nil
 		}
 		select {
-		case <-s.sentUpdates:
+		case <-changed:
 		case <-s.ended:
 			return nil
 		case <-ctx.Done():
