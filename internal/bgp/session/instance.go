@@ -229,7 +229,7 @@ func (i *Instance) connect(ctx context.Context, s *Session) error {
 	began := time.Now()
 	i.relays.Go(func() {
 		s.relay()
-		if s.Status().State == bgp.OpenSent && s.messagesSent == 0 && time.Since(began) > dialTimeout && !i.stuck.Swap(true) {
+		if s.Status().State == bgp.OpenSent && s.messagesSent.Load() == 0 && time.Since(began) > dialTimeout && !i.stuck.Swap(true) {
 			i.log.Error("the bgp library accepts no more connections")
 		}
 		close(s.ended)

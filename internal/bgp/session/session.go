@@ -24,6 +24,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	wire "github.com/osrg/gobgp/v4/pkg/packet/bgp"
@@ -52,15 +53,16 @@ type Session struct {
 	refreshed4, refreshed6 time.Time
 
 	established, ended chan struct{}
+	status             wait.Value[Status]
 	// announced is how many paths are announced to the peer.
 	announced wait.Value[int]
-
-	mu     sync.Mutex
-	status Status
 	// confirmed is set when a KEEPALIVE has followed the OPEN.
 	confirmed bool
+
 	// Counters of messages.
-	messagesReceived, messagesSent, updatesReceived, updatesSent uint64
+	messagesReceived, messagesSent, updatesReceived, updatesSent atomic.Uint64
+
+	mu sync.Mutex
 	// adjRIBIn has what a client announces.
 	adjRIBIn map[netip.Prefix]ReceivedRoute
 }
@@ -96,12 +98,14 @@ var (
 )
 
 func newSession(conn *Pending, local bgp.Local, config bgp.Peer) *Session {
-	return &Session{
-		local: local, config: config, peer: conn.TCPConn, key: newKey(routerKeys), status: Status{State: bgp.OpenSent},
+	s := &Session{
+		local: local, config: config, peer: conn.TCPConn, key: newKey(routerKeys),
 		in:          bufio.NewReader(io.MultiReader(bytes.NewReader(conn.received), conn)),
 		established: make(chan struct{}), ended: make(chan struct{}),
 		updates: newUpdates(), adjRIBIn: make(map[netip.Prefix]ReceivedRoute),
 	}
+	s.status.Set(Status{State: bgp.OpenSent})
+	return s
 }
 
 // relay passes messages on until both connections are closed.
@@ -152,15 +156,12 @@ func (s *Session) next() ([]byte, error) {
 		return nil, err
 	}
 	update := message[18] == wire.BGP_MSG_UPDATE
-	s.mu.Lock()
-	s.messagesReceived++
+	s.messagesReceived.Add(1)
 	if update {
-		s.updatesReceived++
+		s.updatesReceived.Add(1)
 	}
-	early := update && !s.confirmed
-	s.mu.Unlock()
 	switch {
-	case early:
+	case update && !s.confirmed:
 		return nil, s.refuse(outOfOrder)
 	case update && !s.client:
 		return keepalive, nil // it resets the hold timer, too (RFC 4271 §8.2.2)
@@ -182,9 +183,7 @@ func (s *Session) inspect(message []byte) ([]byte, error) {
 	case *wire.BGPOpen:
 		return s.receivedOpen(body, message)
 	case *wire.BGPKeepAlive:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.confirmed = s.status.State != bgp.OpenSent
+		s.confirmed = s.Status().State != bgp.OpenSent
 	case *wire.BGPNotification:
 		s.setReason(s.describeReceived(readNotification(body)))
 	case *wire.BGPRouteRefresh:
@@ -198,16 +197,13 @@ func (s *Session) inspect(message []byte) ([]byte, error) {
 // receivedOpen handles a valid OPEN, and returns it as the library gets it.
 func (s *Session) receivedOpen(body *wire.BGPOpen, message []byte) ([]byte, error) {
 	open := readOpen(body)
-	s.mu.Lock()
-	if s.status.State != bgp.OpenSent {
-		s.mu.Unlock()
+	if s.Status().State != bgp.OpenSent {
 		return nil, s.refuse(outOfOrder)
 	}
-	s.status.State, s.status.Open = bgp.OpenConfirm, open
 	if s.updates.repeat != nil {
 		s.updates.negotiate(body, open.GracefulRestart && s.config.RestartTime > 0)
 	}
-	s.mu.Unlock()
+	s.status.Modify(func(status *Status) { status.State, status.Open = bgp.OpenConfirm, open })
 	if s.config.HoldTime == 0 { // which the library doesn't have
 		binary.BigEndian.PutUint16(message[headerSize+3:], 0)
 	}
@@ -250,7 +246,11 @@ func (s *Session) send() (failed error) {
 			s.stopLibrary()
 			continue
 		}
-		s.sent(message)
+		s.messagesSent.Add(1) // which the kernel has accepted
+		if message[18] == wire.BGP_MSG_UPDATE {
+			s.updatesSent.Add(1)
+			s.announced.Set(len(s.updates.assigned))
+		}
 	}
 }
 
@@ -268,24 +268,11 @@ func (s *Session) rewrite(message []byte) ([]byte, error) {
 	return message, nil
 }
 
-// sent records a message that the kernel has accepted.
-func (s *Session) sent(message []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.messagesSent++
-	if message[18] != wire.BGP_MSG_UPDATE {
-		return
-	}
-	s.updatesSent++
-	s.announced.Set(len(s.updates.assigned))
-}
-
 // options are how messages with the peer are parsed; outgoing ones may have path
 // identifiers.
 func (s *Session) options(outgoing bool) *wire.MarshallingOption {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	o := &wire.MarshallingOption{Use2ByteAS: s.status.Open != nil && !s.status.Open.longASN, ExtendedMessage: true}
+	open := s.Status().Open
+	o := &wire.MarshallingOption{Use2ByteAS: open != nil && !open.longASN, ExtendedMessage: true}
 	if outgoing {
 		o.AddPath = s.updates.families
 	}
@@ -294,9 +281,7 @@ func (s *Session) options(outgoing bool) *wire.MarshallingOption {
 
 // establish marks the session as established.
 func (s *Session) establish() {
-	s.mu.Lock()
-	s.status.State, s.status.Since = bgp.Established, time.Now()
-	s.mu.Unlock()
+	s.status.Modify(func(status *Status) { status.State, status.Since = bgp.Established, time.Now() })
 	close(s.established)
 }
 
@@ -359,47 +344,36 @@ func (s *Session) close() {
 
 // setReason sets why the session ends; the first reason counts.
 func (s *Session) setReason(reason string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.status.Reason == "" {
-		s.status.Reason = reason
-	}
+	s.status.Modify(func(status *Status) { status.Reason = cmp.Or(status.Reason, reason) })
 }
 
 // setRefused is setReason for a session that this side ends by a notification.
 func (s *Session) setRefused(reason string) {
 	s.setReason(reason)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.status.Refused = true
+	s.status.Modify(func(status *Status) { status.Refused = true })
 }
 
 // Status is how the session is.
-func (s *Session) Status() Status {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.status
-}
+func (s *Session) Status() Status { return s.status.Get() }
 
 // Count adds the messages so far to the counters of a state.
 func (s *Session) Count(state *bgp.PeerState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	state.MessagesReceived += s.messagesReceived
-	state.MessagesSent += s.messagesSent
-	state.UpdatesReceived += s.updatesReceived
-	state.UpdatesSent += s.updatesSent
+	state.MessagesReceived += s.messagesReceived.Load()
+	state.MessagesSent += s.messagesSent.Load()
+	state.UpdatesReceived += s.updatesReceived.Load()
+	state.UpdatesSent += s.updatesSent.Load()
 }
 
 // Describe sets the fields of an established session, but not its counters.
 func (s *Session) Describe(state *bgp.PeerState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.status.State != bgp.Established {
+	status := s.Status()
+	if status.State != bgp.Established {
 		return
 	}
-	open := s.status.Open
-	state.Since, state.Reason = s.status.Since, ""
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	open := status.Open
+	state.Since, state.Reason = status.Since, ""
 	state.LocalAddress, state.RouterID = s.LocalAddress(), open.RouterID
 	state.HoldTime = min(s.config.HoldTime, open.HoldTime)
 	state.GracefulRestart = open.GracefulRestart && s.config.RestartTime > 0
