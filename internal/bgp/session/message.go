@@ -205,45 +205,32 @@ var (
 	badNextHop    = Notification{Code: wire.BGP_ERROR_UPDATE_MESSAGE_ERROR, Subcode: 8}
 )
 
-// names are the names of codes and subcodes; subcode 0 names the code itself.
-var names = map[Notification]string{
-	{Code: 1}:              "malformed message",
-	{Code: 1, Subcode: 1}:  "connection not synchronised",
-	{Code: 1, Subcode: 2}:  "bad message length",
-	{Code: 1, Subcode: 3}:  "bad message type",
-	{Code: 2}:              "malformed OPEN",
-	{Code: 2, Subcode: 1}:  "unsupported version",
-	{Code: 2, Subcode: 2}:  "bad peer AS",
-	{Code: 2, Subcode: 3}:  "bad BGP identifier",
-	{Code: 2, Subcode: 4}:  "unsupported optional parameter",
-	{Code: 2, Subcode: 6}:  "unacceptable hold time",
-	{Code: 2, Subcode: 7}:  "unsupported capability",
-	{Code: 3}:              "malformed UPDATE",
-	{Code: 4}:              "hold timer expired",
-	{Code: 5}:              "message out of order",
-	{Code: 6}:              "cease",
-	{Code: 6, Subcode: 1}:  "too many prefixes",
-	{Code: 6, Subcode: 2}:  "administrative shutdown",
-	{Code: 6, Subcode: 3}:  "peer de-configured",
-	{Code: 6, Subcode: 4}:  "administrative reset",
-	{Code: 6, Subcode: 5}:  "connection rejected",
-	{Code: 6, Subcode: 6}:  "configuration changed",
-	{Code: 6, Subcode: 7}:  "connection collision",
-	{Code: 6, Subcode: 8}:  "out of resources",
-	{Code: 6, Subcode: 9}:  "hard reset",
-	{Code: 6, Subcode: 10}: "BFD down",
-	{Code: 7}:              "malformed ROUTE-REFRESH",
+// names are the names of a code's subcodes; subcode 0 names the code itself.
+var names = map[uint8][]string{
+	1: {"malformed message", "connection not synchronised", "bad message length", "bad message type"},
+	2: {
+		"malformed OPEN", "unsupported version", "bad peer AS", "bad BGP identifier", "unsupported optional parameter",
+		"", "unacceptable hold time", "unsupported capability",
+	},
+	3: {"malformed UPDATE"},
+	4: {"hold timer expired"},
+	5: {"message out of order"},
+	6: {
+		"cease", "too many prefixes", "administrative shutdown", "peer de-configured", "administrative reset",
+		"connection rejected", "configuration changed", "connection collision", "out of resources", "hard reset", "BFD down",
+	},
+	7: {"malformed ROUTE-REFRESH"},
 }
 
 // String is for operators: "administrative shutdown: maintenance".
-func (n Notification) String() string {
-	text, ok := names[Notification{Code: n.Code, Subcode: n.Subcode}]
-	if !ok {
-		text, ok = names[Notification{Code: n.Code}]
-		text = fmt.Sprintf("%s (subcode %d)", text, n.Subcode)
-	}
-	if !ok {
+func (n Notification) String() (text string) {
+	switch known := names[n.Code]; {
+	case len(known) == 0:
 		text = fmt.Sprintf("notification %d/%d", n.Code, n.Subcode)
+	case int(n.Subcode) < len(known) && known[n.Subcode] != "":
+		text = known[n.Subcode]
+	default:
+		text = fmt.Sprintf("%s (subcode %d)", known[0], n.Subcode)
 	}
 	if n.Text != "" {
 		text += ": " + n.Text
