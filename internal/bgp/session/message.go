@@ -21,12 +21,8 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 )
 
-// The sizes of messages (RFC 4271 §4.1, RFC 8654).
-const (
-	headerSize = wire.BGP_HEADER_LENGTH
-	maxMessage = wire.BGP_MAX_MESSAGE_LENGTH
-	maxUpdate  = wire.BGP_MAX_EXTENDED_MESSAGE_LENGTH
-)
+// headerSize is the size of a message's header (RFC 4271 §4.1).
+const headerSize = wire.BGP_HEADER_LENGTH
 
 // marker begins every message.
 var marker = bytes.Repeat([]byte{0xff}, 16)
@@ -40,9 +36,9 @@ func readMessage(in io.Reader) ([]byte, error) {
 	if _, err := io.ReadFull(in, message); err != nil {
 		return nil, err
 	}
-	size, kind, limit := int(binary.BigEndian.Uint16(message[16:])), message[18], maxMessage
+	size, kind, limit := int(binary.BigEndian.Uint16(message[16:])), message[18], wire.BGP_MAX_MESSAGE_LENGTH
 	if kind == wire.BGP_MSG_UPDATE {
-		limit = maxUpdate
+		limit = wire.BGP_MAX_EXTENDED_MESSAGE_LENGTH // RFC 8654
 	}
 	if !bytes.Equal(message[:16], marker) || size < headerSize || size > limit ||
 		size == headerSize && kind != wire.BGP_MSG_KEEPALIVE {
