@@ -80,11 +80,12 @@ func Keep(o KeeperOptions) *Keeper {
 func (k *Keeper) Stop(n session.Notification) {
 	k.mu.Lock()
 	k.stopped = true
+	s := k.session
 	for _, conn := range k.unidentified {
 		conn.Close()
 	}
 	k.mu.Unlock()
-	if s := k.Session(); s != nil {
+	if s != nil {
 		s.End(n)
 	}
 	k.cancel()
@@ -127,7 +128,10 @@ func (k *Keeper) run(ctx context.Context) {
 			failures = 1
 		}
 		delay := retry.Delay(failures)
-		k.failed(reason, time.Now().Add(delay))
+		k.mu.Lock()
+		k.status.State, k.status.NextTry = bgp.Idle, time.Now().Add(delay)
+		k.setReason(reason)
+		k.mu.Unlock()
 		k.sleep(ctx, delay)
 	}
 }
@@ -168,27 +172,23 @@ const maxUnidentified = 16
 // its own can connect, too.
 func (k *Keeper) Accept(conn *net.TCPConn) {
 	local := conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr()
-	if k.Peer.LocalAddress.IsValid() && local != k.Peer.LocalAddress || session.SetTTL(conn, k.Local, &k.Peer) != nil {
-		conn.Close()
-		return
-	}
+	misdirected := k.Peer.LocalAddress.IsValid() && local != k.Peer.LocalAddress
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.stopped {
+	switch {
+	case k.stopped || misdirected || session.SetTTL(conn, k.Local, &k.Peer) != nil:
 		conn.Close()
-		return
-	}
-	if k.vacant {
+	case k.vacant:
 		k.vacant = false
 		k.incoming <- &session.Pending{TCPConn: conn} // the peer may wait for an OPEN, too
-		return
+	default:
+		if len(k.unidentified) == maxUnidentified {
+			k.unidentified[0].Close()
+			k.unidentified = k.unidentified[1:]
+		}
+		k.unidentified = append(k.unidentified, conn)
+		go k.identify(conn)
 	}
-	if len(k.unidentified) == maxUnidentified {
-		k.unidentified[0].Close()
-		k.unidentified = k.unidentified[1:]
-	}
-	k.unidentified = append(k.unidentified, conn)
-	go k.identify(conn)
 }
 
 // identify waits for the OPEN on a connection, and makes it the next session's if it
@@ -259,7 +259,12 @@ func (k *Keeper) hold(ctx context.Context, conn *session.Pending, restarted bool
 	if err != nil {
 		return 0, err.Error()
 	}
-	k.began(s)
+	k.mu.Lock()
+	k.session = s
+	if len(k.incoming) > 0 { // its OPEN arrived before the session was here
+		s.Drop(replaced)
+	}
+	k.mu.Unlock()
 	defer k.ended(s)
 	select {
 	case <-s.Established():
@@ -321,15 +326,7 @@ func (k *Keeper) connecting(state bgp.SessionState, reason string) {
 	}
 }
 
-// failed notes why there is no session, and when the next attempt is due.
-func (k *Keeper) failed(reason string, next time.Time) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.status.State, k.status.NextTry = bgp.Idle, next
-	k.setReason(reason)
-}
-
-// setReason is called with mu held. A repeated reason is logged once.
+// setReason notes why there is no session; mu is held. A repeated reason is logged once.
 func (k *Keeper) setReason(reason string) {
 	if k.status.Reason != reason && !k.stopped {
 		k.Log.Warn("no bgp session", "reason", reason)
@@ -344,15 +341,6 @@ func (k *Keeper) passwordFailed(err error) {
 	defer k.mu.Unlock()
 	if k.session == nil {
 		k.setReason(err.Error())
-	}
-}
-
-func (k *Keeper) began(s *session.Session) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.session = s
-	if len(k.incoming) > 0 { // its OPEN arrived before the session was here
-		s.Drop(replaced)
 	}
 }
 
