@@ -142,3 +142,12 @@ func TestPeerThatCloses(t *testing.T) {
 	await(t, "the loss", func() bool { return s.Peers()[0].Flaps == 2 })
 	awaitReason(t, s, "connection refused")
 }
+
+// A stable session ends a row of failures, which makes attempts rare.
+func TestCountFailures(t *testing.T) {
+	for lived, want := range map[time.Duration]int{0: 8, stable - 1: 8, stable: 1, time.Hour: 1} {
+		if got := countFailures(7, lived); got != want {
+			t.Errorf("%d failures after a session of %s, want %d", got, lived, want)
+		}
+	}
+}

@@ -123,10 +123,7 @@ func (k *Keeper) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		failures++
-		if lived >= stable {
-			failures = 1
-		}
+		failures = countFailures(failures, lived)
 		delay := retry.Delay(failures)
 		k.mu.Lock()
 		k.status.State, k.status.NextTry = bgp.Idle, time.Now().Add(delay)
@@ -134,6 +131,15 @@ func (k *Keeper) run(ctx context.Context) {
 		k.mu.Unlock()
 		k.sleep(ctx, delay)
 	}
+}
+
+// countFailures returns how many attempts in a row have failed, after one more whose session
+// lived that long.
+func countFailures(before int, lived time.Duration) int {
+	if lived >= stable {
+		return 1
+	}
+	return before + 1
 }
 
 // sleep waits until the time has passed or ctx ends.
