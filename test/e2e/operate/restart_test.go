@@ -182,7 +182,8 @@ func (l *lab) checkStopped(t *testing.T, h *netlab.HostState) {
 		time.Sleep(pause)
 	}
 	l.KillServer(t, harness.Moved)
-	for range 30 {
+	unhealthy := `msg="backend unhealthy" service=web backend=` + harness.Moved4 + ":"
+	for i := 0; i < 30 || i < 300 && !strings.Contains(l.Run(t, h.Name, "cat", "agent.log"), unhealthy); i++ {
 		turn(unix.SIGSTOP, harness.Check.Timeout+harness.Check.Timeout/4)
 		turn(unix.SIGCONT, harness.Check.Timeout/100)
 	}
