@@ -16,6 +16,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -97,11 +98,14 @@ func (o *objects) fill(ctx context.Context) error {
 // awaitAddresses waits until every Service has an address and a group, and returns the
 // addresses by the Services' numbers. An error of alive ends the wait.
 func (o *objects) awaitAddresses(ctx context.Context, alive func() error) ([]netip.Addr, error) {
-	events, err := o.client.Watch(ctx, &core.ServiceList{}, client.InNamespace(o.name))
+	open := func() (watch.Interface, error) {
+		return o.client.Watch(ctx, &core.ServiceList{}, client.InNamespace(o.name))
+	}
+	events, err := open()
 	if err != nil {
 		return nil, fmt.Errorf("services: %w", err)
 	}
-	defer events.Stop()
+	defer func() { events.Stop() }()
 	addresses, missing := make([]netip.Addr, o.services), o.services
 	check := time.NewTicker(time.Second)
 	defer check.Stop()
@@ -113,9 +117,17 @@ func (o *objects) awaitAddresses(ctx context.Context, alive func() error) ([]net
 			if err := alive(); err != nil {
 				return nil, err
 			}
-		case e, open := <-events.ResultChan():
+		case e, more := <-events.ResultChan():
+			if !more { // the API server ends watches, for example of a slow client
+				next, err := open()
+				if err != nil {
+					return nil, fmt.Errorf("services: %w", err)
+				}
+				events = next
+				continue
+			}
 			svc, is := e.Object.(*core.Service)
-			if !open || !is {
+			if !is {
 				return nil, fmt.Errorf("services: the watch ended with %d of %d without an address: %v", missing, o.services, e.Object)
 			}
 			n, address := assigned(svc)
