@@ -118,7 +118,8 @@ func (p *Plane) awaitReusable(s *service, known bool) error {
 // nothing is taken.
 func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	counters := p.tables.CounterReader()
-	// No packet is on its way to what left before this version's view was last in use.
+	// The grace period of all that has left is over (awaitReusable): before their slots get other
+	// backends, what these counters have counted is noted.
 	if err := s.retireTraffic(p.tables, p.tables.Grace.Newest(), counters.Read); err != nil {
 		return nil, err
 	}
