@@ -46,6 +46,10 @@ type Limits struct {
 	Segments []lb.SegmentType
 	// MaxBackends is the number of backends of one service.
 	MaxBackends int
+	// Schedulers are those in addition to SchedulerMaglev.
+	Schedulers []lb.Scheduler
+	// MaxConnections and FirewallMarks say that services may have them.
+	MaxConnections, FirewallMarks bool
 }
 
 // Attacher is a data plane that packets reach only once it is attached.

@@ -4,6 +4,7 @@ package dataplane
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,10 +24,19 @@ func (l Limits) Check(s *lb.Service) []lb.FieldError {
 	}
 	add("forward", served("forwarding mode", s.Forward, l.Forwards))
 	add("segment.type", l.checkSegment(s.Segment))
+	if s.Scheduler != lb.SchedulerMaglev {
+		add("scheduler", served("scheduler", s.Scheduler, append([]lb.Scheduler{lb.SchedulerMaglev}, l.Schedulers...)))
+	}
+	if s.FirewallMark != 0 && !l.FirewallMarks {
+		add("firewallMark", errors.New("this data plane has no services by firewall mark"))
+	}
 	if n := len(s.Backends); n > l.MaxBackends {
 		add("backends", fmt.Errorf("%d backends are too many: this data plane serves at most %d", n, l.MaxBackends))
 	}
 	for i, b := range s.Backends {
+		if b.MaxConnections != 0 && !l.MaxConnections {
+			add(fmt.Sprintf("backends[%d].maxConnections", i), errors.New("this data plane doesn't count the connections of backends"))
+		}
 		if err := l.checkSegment(b.Segment); err != nil {
 			add(fmt.Sprintf("backends[%d].segment.type", i), err)
 		}

@@ -40,6 +40,12 @@ func TestLimitsCheck(t *testing.T) {
 			"backends[0].segment.type: segment type vxlan can't be served by this data plane (it serves vlan)"}},
 		"backends": {some, lb.Service{Forward: lb.L2DSR, Backends: []lb.Backend{backend, backend}}, []string{
 			"backends: 2 backends are too many: this data plane serves at most 1"}},
+		"schedulers": {some, lb.Service{Scheduler: lb.SchedulerLC, FirewallMark: 1, Backends: []lb.Backend{{MaxConnections: 9}}}, []string{
+			"scheduler: scheduler lc can't be served by this data plane (it serves maglev)",
+			"firewallMark: this data plane has no services by firewall mark",
+			"backends[0].maxConnections: this data plane doesn't count the connections of backends"}},
+		"scheduled": {dataplane.Limits{Schedulers: []lb.Scheduler{lb.SchedulerLC}, FirewallMarks: true, MaxConnections: true, MaxBackends: 1},
+			lb.Service{Scheduler: lb.SchedulerLC, FirewallMark: 1, Backends: []lb.Backend{{MaxConnections: 9}}}, nil},
 		"nothing": {dataplane.Limits{}, lb.Service{Forward: lb.NAT}, []string{
 			"forward: forwarding mode nat can't be served by this data plane (it serves none)"}},
 	}

@@ -12,6 +12,9 @@ import (
 // MaxWeight is the largest weight of a backend (as in OpenStack Octavia).
 const MaxWeight = 256
 
+// MaxConnections is the largest limit of a backend's connections.
+const MaxConnections = 1<<31 - 1
+
 // WholeShare is the denominator of Backend.Share.
 const WholeShare = 16
 
@@ -53,6 +56,9 @@ type Backend struct {
 	// store sets it to 0 for drained backends, and for backends that count as unhealthy until
 	// their first probe.
 	Weight int `json:"weight"`
+	// MaxConnections is the number of connections from which on the backend gets no new ones;
+	// 0 is unlimited.
+	MaxConnections int `json:"maxConnections,omitzero"`
 	// TunnelEnd is the address of the backend's tunnel end point in the modes VXLAN and Geneve;
 	// not in others.
 	TunnelEnd netip.Addr `json:"tunnelEnd,omitzero"`
@@ -123,6 +129,7 @@ func (s *Service) checkBackends(f *findings) {
 		add("node", s.checkNode(b.Node))
 		add("outside", s.checkOutside(b))
 		add("weight", checkRange(b.Weight, 0, MaxWeight))
+		add("maxConnections", checkRange(b.MaxConnections, 0, MaxConnections))
 		b.Segment.check(add, "segment")
 		if s.Forward.Overlay() != SegmentUnset {
 			s.checkBehindTunnel(add, b)

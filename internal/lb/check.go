@@ -42,6 +42,7 @@ func (s *Service) Check() []FieldError {
 	s.Membership.check(&f, s.Forward)
 	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
 	f.add("affinityTimeout", s.checkAffinityTimeout())
+	f.add("scheduler", s.checkScheduler())
 	f.add("unavailable", unavailableWords.check("policy", uint8(s.Unavailable)))
 	s.checkTracking(&f)
 	s.Segment.check(f.add, "segment")
@@ -147,6 +148,13 @@ func (s *Service) checkAffinityTimeout() error {
 	default:
 		return checkRange(t, MinAffinityTimeout, MaxAffinityTimeout)
 	}
+}
+
+func (s *Service) checkScheduler() error {
+	if s.Affinity == AffinityQUIC && s.Scheduler != SchedulerMaglev {
+		return fmt.Errorf("%s can't read connection IDs: want maglev with affinity quic", s.Scheduler)
+	}
+	return schedulerWords.check("scheduler", uint8(s.Scheduler))
 }
 
 // checkMinHealthy allows services without backends, such as deployments with no replicas.

@@ -127,10 +127,15 @@ func TestCheck(t *testing.T) {
 		"protocol":    {func(s *lb.Service) { s.Protocol = 132 }, []string{`protocol: unknown protocol "unknown(132)": want one of tcp, udp`}},
 		"forward": {func(s *lb.Service) { s.Forward = 0 },
 			[]string{`forward: unknown forwarding mode "unknown(0)": want one of l2dsr, ipip, gue, vxlan, geneve, nat, dsr`}},
-		"remembered":  {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, lb.MaxAffinityTimeout }, nil},
-		"too long":    {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, 8*24*time.Hour }, []string{"affinityTimeout: 192h0m0s is out of range: want 1s to 168h0m0s"}},
-		"too short":   {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, time.Millisecond }, []string{"affinityTimeout: 1ms is out of range: want 1s to 168h0m0s"}},
-		"no clients":  {func(s *lb.Service) { s.AffinityTimeout = time.Hour }, []string{"affinityTimeout: only with affinity client, this service has flow"}},
+		"remembered": {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, lb.MaxAffinityTimeout }, nil},
+		"too long":   {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, 8*24*time.Hour }, []string{"affinityTimeout: 192h0m0s is out of range: want 1s to 168h0m0s"}},
+		"too short":  {func(s *lb.Service) { s.Affinity, s.AffinityTimeout = lb.AffinityClient, time.Millisecond }, []string{"affinityTimeout: 1ms is out of range: want 1s to 168h0m0s"}},
+		"no clients": {func(s *lb.Service) { s.AffinityTimeout = time.Hour }, []string{"affinityTimeout: only with affinity client, this service has flow"}},
+		"scheduler":  {func(s *lb.Service) { s.Scheduler = 9 }, []string{`scheduler: unknown scheduler "unknown(9)": want one of maglev, rr, wrr, lc, wlc, sh`}},
+		"quic in turn": {func(s *lb.Service) {
+			s.Protocol, s.Affinity, s.QUIC, s.Scheduler = lb.UDP, lb.AffinityQUIC, &lb.QUIC{ServerIDLength: 2, NonceLength: 8}, lb.SchedulerRR
+		}, []string{"scheduler: rr can't read connection IDs: want maglev with affinity quic"}},
+		"connections": {func(s *lb.Service) { s.Backends[0].MaxConnections = -1 }, []string{"backends[0].maxConnections: -1 is out of range: want 0 to 2147483647"}},
 		"affinity":    {func(s *lb.Service) { s.Affinity = 7 }, []string{`affinity: unknown affinity "unknown(7)": want one of flow, client, quic`}},
 		"unavailable": {func(s *lb.Service) { s.Unavailable = 7 }, []string{`unavailable: unknown policy "unknown(7)": want one of drop, reject`}},
 

@@ -91,6 +91,41 @@ func (a *Affinity) UnmarshalText(text []byte) error {
 	return affinityWords.read("affinity", string(text), (*uint8)(a))
 }
 
+// Scheduler is how a data plane chooses the backend of a new flow.
+type Scheduler uint8
+
+// The schedulers. The zero value is the default, and the only one with which all nodes choose
+// alike; the others are those of IPVS, of the same names.
+const (
+	// SchedulerMaglev chooses by a hash of the flow, or of the client with AffinityClient, and
+	// moves few flows when backends change (Eisenbud et al., NSDI 2016).
+	SchedulerMaglev Scheduler = iota
+	// SchedulerRR takes turns, SchedulerWRR in proportion to weights.
+	SchedulerRR
+	SchedulerWRR
+	// SchedulerLC chooses the backend with the fewest connections, SchedulerWLC in proportion to
+	// weights.
+	SchedulerLC
+	SchedulerWLC
+	// SchedulerSH chooses by a hash of the client's address.
+	SchedulerSH
+)
+
+var schedulerWords = words{
+	SchedulerMaglev: "maglev", SchedulerRR: "rr", SchedulerWRR: "wrr", SchedulerLC: "lc", SchedulerWLC: "wlc", SchedulerSH: "sh",
+}
+
+// String returns the scheduler as in a configuration file.
+func (s Scheduler) String() string { return schedulerWords.text(uint8(s)) }
+
+// MarshalText writes the scheduler as String does.
+func (s Scheduler) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; any other text is an error.
+func (s *Scheduler) UnmarshalText(text []byte) error {
+	return schedulerWords.read("scheduler", string(text), (*uint8)(s))
+}
+
 // Service is one VIP with its backends. Services are immutable once they are in the store.
 type Service struct {
 	// Name is unique within a source and for display only; the VIP is the identity.
@@ -98,6 +133,11 @@ type Service struct {
 	VIP
 	Forward  Forward  `json:"forward"`
 	Affinity Affinity `json:"affinity"`
+	// Scheduler chooses the backends of new flows.
+	Scheduler Scheduler `json:"scheduler,omitzero"`
+	// FirewallMark joins services on one node: those with the same mark, which is not 0, are
+	// scheduled as one (an IPVS service by firewall mark).
+	FirewallMark uint32 `json:"firewallMark,omitzero"`
 	// AffinityTimeout, only with AffinityClient, is how long a client without new flows is
 	// remembered: its new flows go to the backend of its earlier ones, if that accepts new
 	// flows, whatever other backends change. At 0 clients aren't remembered, and the backend
