@@ -105,6 +105,10 @@ prose_is_plain() {
 	fi
 }
 
+# A report that is older than the code that it measures is measured again by the command
+# "fairlab bench NAME -o json" (docs/reference/benchmarks.md).
+reports_are_current() { go run ./cmd/fairlab bench reports; }
+
 # The list of known vulnerabilities is on a server that not every network
 # reaches. A warning says so; the check does not fail.
 no_known_vulnerabilities() {
@@ -127,6 +131,7 @@ check "clang-format" c_is_formatted
 check "shellcheck" shell_is_clean
 check "commits" commits_are_clean
 check "prose" prose_is_plain
+check "reports" reports_are_current
 check "helm lint" chart_is_clean
 check "kubeconform" manifests_conform
 no_known_vulnerabilities
