@@ -22,8 +22,12 @@ import (
 func limits() dataplane.Limits {
 	return dataplane.Limits{
 		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP},
+		OtherFamily: []lb.Forward{lb.L2DSR, lb.IPIP},
 		Segments:    []lb.SegmentType{lb.SegmentVLAN},
 		MaxBackends: 32767,
+		Affinities:  []lb.Affinity{lb.AffinityClient, lb.AffinityQUIC},
+		Sources:     true, FlowLimits: true, AffinityTimeouts: true, IdleTimeouts: true, FullTracking: true, Reject: true,
+		NextHopMACs: true,
 	}
 }
 

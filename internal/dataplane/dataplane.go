@@ -3,7 +3,7 @@
 // Package dataplane is the interface between the desired state and what forwards
 // packets. Reconcile drives one DataPlane with idempotent calls, one service at a time.
 // Package xdp forwards packets in the kernel; test/dataplane has a data plane in memory
-// and the suite that both pass.
+// and the suite that all pass, each the tests of what its Limits have.
 package dataplane
 
 import (
@@ -36,20 +36,6 @@ type DataPlane interface {
 	// Close ends this process's part of the data plane. The kernel continues to
 	// balance packets.
 	Close() error
-}
-
-// Limits says which services a data plane can serve; sources refuse the others.
-type Limits struct {
-	Forwards []lb.Forward
-	// Segments are the segment types that services and backends may have,
-	// in addition to the untagged network.
-	Segments []lb.SegmentType
-	// MaxBackends is the number of backends of one service.
-	MaxBackends int
-	// Schedulers are those in addition to SchedulerMaglev.
-	Schedulers []lb.Scheduler
-	// MaxConnections and FirewallMarks say that services may have them.
-	MaxConnections, FirewallMarks bool
 }
 
 // Attacher is a data plane that packets reach only once it is attached.
@@ -89,8 +75,12 @@ type Refusal struct {
 
 // Programmed is what Update made of a service.
 type Programmed struct {
-	// RingSize is the number of entries of the service's Maglev ring; 0 if no
-	// backend is in use.
+	// DataPlane is the kind of data plane that has the service, where there may be several;
+	// Reason is why it isn't the first choice.
+	DataPlane string `json:"dataplane,omitempty"`
+	Reason    string `json:"dataplaneReason,omitempty"`
+	// RingSize is the number of entries of the service's Maglev ring, or without Limits.Rings
+	// the sum of RingEntries; 0 if no backend is in use.
 	RingSize int `json:"ringSize"`
 	// Backends has one element for each backend of the service, in its order.
 	Backends []BackendState `json:"backends"`
@@ -116,7 +106,8 @@ type BackendState struct {
 	// NextHop describes where its packets are sent, for people: for example
 	// "eth0 02:00:00:00:00:01 vlan 100"; empty if unknown.
 	NextHop string `json:"nextHop,omitempty"`
-	// RingEntries is the number of ring entries that point to the backend.
+	// RingEntries is the number of ring entries that point to the backend, or without
+	// Limits.Rings its weight in the data plane; 0 if it is not in use.
 	RingEntries int `json:"ringEntries"`
 }
 

@@ -4,7 +4,6 @@ package dataplane
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,51 +11,209 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
+// Limits says which services a data plane can serve; sources refuse the others.
+type Limits struct {
+	// Kind names the data plane, for example "xdp"; it may be empty.
+	Kind     string
+	Forwards []lb.Forward
+	// OtherFamily are the modes in which backends may be of the other IP family than the VIP.
+	OtherFamily []lb.Forward
+	// Segments are the segment types that services and backends may have,
+	// in addition to the untagged network.
+	Segments []lb.SegmentType
+	// MaxBackends is the number of backends of one service.
+	MaxBackends int
+	// Schedulers are those in addition to SchedulerMaglev.
+	Schedulers []lb.Scheduler
+	// Affinities are those in addition to AffinityFlow.
+	Affinities []lb.Affinity
+	// Rings says that all nodes choose the same backend for a flow, by a Maglev ring: Programmed
+	// has the ring's size and entries. Without it they are the sum of the weights, and weights.
+	Rings bool
+	// The rest says that services may have a property: the field of lb.Service or lb.Backend,
+	// or TrackingFull, Reject, and the MAC address of a backend's next hop.
+	AffinityTimeouts, MaxConnections, FirewallMarks, Sources, FlowLimits bool
+	FullTracking, IdleTimeouts, Reject, Membership, NextHopMACs          bool
+	// Or are the limits of other data planes, which serve what this one can't.
+	Or []Limits
+}
+
+// Of returns the limits of one of the joined data planes, or l itself if none is of that kind.
+func (l Limits) Of(kind string) Limits {
+	for _, one := range append([]Limits{l}, l.Or...) {
+		if one.Kind == kind {
+			one.Or = nil
+			return one
+		}
+	}
+	return l
+}
+
 // Check returns everything in a service that the data plane can't serve; none
-// means that it can. What is wrong on any data plane is said by
-// lb.Service.Check.
+// means that it can, or that one of those joined by Or can. Otherwise each of them has
+// its refusals. What is wrong on any data plane is said by lb.Service.Check.
 func (l Limits) Check(s *lb.Service) []lb.FieldError {
+	refused := l.check(s)
+	for _, other := range l.Or {
+		if len(refused) == 0 {
+			return nil
+		}
+		found := other.check(s)
+		if len(found) == 0 {
+			return nil
+		}
+		refused = append(refused, found...)
+	}
+	return refused
+}
+
+// check does as Check without Or.
+func (l Limits) check(s *lb.Service) []lb.FieldError {
 	var found []lb.FieldError
 	add := func(path string, err error) {
 		if err != nil {
 			found = append(found, lb.FieldError{Path: path, Err: err})
 		}
 	}
-	add("forward", served("forwarding mode", s.Forward, l.Forwards))
+	add("forward", l.checkForward(s.Forward))
 	add("segment.type", l.checkSegment(s.Segment))
-	if s.Scheduler != lb.SchedulerMaglev {
-		add("scheduler", served("scheduler", s.Scheduler, append([]lb.Scheduler{lb.SchedulerMaglev}, l.Schedulers...)))
-	}
-	if s.FirewallMark != 0 && !l.FirewallMarks {
-		add("firewallMark", errors.New("this data plane has no services by firewall mark"))
+	add("affinity", served(l, "affinity", s.Affinity, l.affinities()))
+	add("scheduler", served(l, "scheduler", s.Scheduler, l.schedulers()))
+	for _, o := range l.options() {
+		if value := o.value(s); value != "" && !o.has {
+			add(o.field, l.refuse(value))
+		}
 	}
 	if n := len(s.Backends); n > l.MaxBackends {
-		add("backends", fmt.Errorf("%d backends are too many: this data plane serves at most %d", n, l.MaxBackends))
+		add("backends", fmt.Errorf("%d backends are too many: %s serves at most %d", n, l.name(), l.MaxBackends))
 	}
 	for i, b := range s.Backends {
-		if b.MaxConnections != 0 && !l.MaxConnections {
-			add(fmt.Sprintf("backends[%d].maxConnections", i), errors.New("this data plane doesn't count the connections of backends"))
+		for _, o := range l.backendOptions() {
+			if value := o.value(s, b); value != "" && !o.has {
+				add(fmt.Sprintf("backends[%d].%s", i, o.field), l.refuse(value))
+			}
 		}
 		if err := l.checkSegment(b.Segment); err != nil {
 			add(fmt.Sprintf("backends[%d].segment.type", i), err)
 		}
+		if err := l.checkFamily(s, b); err != nil {
+			add(fmt.Sprintf("backends[%d].address", i), err)
+		}
 	}
 	return found
+}
+
+// option is a property that services have or not.
+type option struct {
+	field string
+	has   bool
+	// value is what a service has there; empty if nothing.
+	value func(*lb.Service) string
+}
+
+func (l Limits) options() []option {
+	return []option{
+		{"affinityTimeout", l.AffinityTimeouts, func(s *lb.Service) string { return given(s.AffinityTimeout) }},
+		{"firewallMark", l.FirewallMarks, func(s *lb.Service) string { return given(s.FirewallMark) }},
+		{"sources", l.Sources, func(s *lb.Service) string {
+			if s.Sources.Verdicts(s.Address) == nil {
+				return ""
+			}
+			return fmt.Sprintf("a list of %d prefixes", len(s.Sources.Allow)+len(s.Sources.Deny))
+		}},
+		{"limits", l.FlowLimits, func(s *lb.Service) string {
+			if s.Limits == (lb.FlowLimits{}) {
+				return ""
+			}
+			return fmt.Sprintf("newFlows %d, newFlowsPerSource %d", s.Limits.NewFlows, s.Limits.NewFlowsPerSource)
+		}},
+		{"tracking", l.FullTracking, func(s *lb.Service) string { return given(s.Tracking) }},
+		{"idleTimeout", l.IdleTimeouts, func(s *lb.Service) string { return given(s.IdleTimeout) }},
+		{"unavailable", l.Reject, func(s *lb.Service) string { return given(s.Unavailable) }},
+		{"membership", l.Membership, func(s *lb.Service) string { return given(s.Membership.Self) }},
+	}
+}
+
+// backendOption is a property that backends have or not.
+type backendOption struct {
+	field string
+	has   bool
+	value func(*lb.Service, lb.Backend) string
+}
+
+func (l Limits) backendOptions() []backendOption {
+	return []backendOption{
+		{"maxConnections", l.MaxConnections, func(_ *lb.Service, b lb.Backend) string { return given(b.MaxConnections) }},
+		{"mac", l.NextHopMACs, func(s *lb.Service, b lb.Backend) string {
+			if s.Forward.Overlay() != lb.SegmentUnset { // the backend's own, which the mode needs
+				return ""
+			}
+			return given(b.MAC)
+		}},
+	}
+}
+
+// given is the text of a value; empty for the zero value.
+func given[T comparable](value T) string {
+	var unset T
+	if value == unset {
+		return ""
+	}
+	return fmt.Sprint(value)
+}
+
+func (l Limits) checkForward(f lb.Forward) error {
+	err := served(l, "forwarding mode", f, l.Forwards)
+	if err != nil && f == lb.DSR && slices.Contains(l.Forwards, lb.NAT) {
+		return fmt.Errorf("%w: use nat, or data plane xdp", err)
+	}
+	return err
 }
 
 func (l Limits) checkSegment(s lb.Segment) error {
 	if !s.Tagged() {
 		return nil
 	}
-	return served("segment type", s.Type, l.Segments)
+	return served(l, "segment type", s.Type, l.Segments)
+}
+
+// checkFamily compares the families of a backend and of the VIP. In translating modes and with
+// invalid addresses lb.Service.Check does.
+func (l Limits) checkFamily(s *lb.Service, b lb.Backend) error {
+	other := b.Address.IsValid() && s.Address.IsValid() && b.Address.Is4() != s.Address.Is4()
+	if !other || s.Forward.Translates() || !slices.Contains(l.Forwards, s.Forward) || slices.Contains(l.OtherFamily, s.Forward) {
+		return nil
+	}
+	return l.refuse(fmt.Sprintf("%s of another family than the VIP with %s", b.Address, s.Forward))
+}
+
+// name is how errors name the data plane.
+func (l Limits) name() string {
+	if l.Kind == "" {
+		return "this data plane"
+	}
+	return "data plane " + l.Kind
+}
+
+func (l Limits) refuse(value string) error {
+	return fmt.Errorf("%s can't be served by %s", value, l.name())
+}
+
+// affinities and schedulers are all of them, with the default.
+func (l Limits) affinities() []lb.Affinity {
+	return append([]lb.Affinity{lb.AffinityFlow}, l.Affinities...)
+}
+
+func (l Limits) schedulers() []lb.Scheduler {
+	return append([]lb.Scheduler{lb.SchedulerMaglev}, l.Schedulers...)
 }
 
 // served returns an error if value is not among those that are served. The zero
-// value is not given at all, which is lb.Service.Check's to say.
+// value is the default, or not given at all, which is lb.Service.Check's to say.
 func served[T interface {
 	comparable
 	fmt.Stringer
-}](kind string, value T, known []T) error {
+}](l Limits, kind string, value T, known []T) error {
 	var unset T
 	if value == unset || slices.Contains(known, value) {
 		return nil
@@ -65,5 +222,5 @@ func served[T interface {
 	for i, k := range known {
 		names[i] = k.String()
 	}
-	return fmt.Errorf("%s %s can't be served by this data plane (it serves %s)", kind, value, cmp.Or(strings.Join(names, ", "), "none"))
+	return fmt.Errorf("%w (it serves %s)", l.refuse(kind+" "+value.String()), cmp.Or(strings.Join(names, ", "), "none"))
 }

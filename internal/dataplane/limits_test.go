@@ -5,6 +5,7 @@ package dataplane_test
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -22,6 +23,17 @@ func TestLimitsCheck(t *testing.T) {
 	vxlan := lb.Segment{Type: lb.SegmentVXLAN, ID: 7}
 	inVXLAN, untagged := backend, backend
 	inVXLAN.Segment, untagged.Segment.Type = vxlan, lb.SegmentNone
+
+	all := lb.Service{
+		VIP: lb.VIP{Address: netip.MustParseAddr("10.1.1.1")}, Forward: lb.L2DSR, Affinity: lb.AffinityClient, AffinityTimeout: time.Hour,
+		Sources: lb.Sources{Deny: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}, Limits: lb.FlowLimits{NewFlows: 7},
+		Tracking: lb.TrackingFull, IdleTimeout: time.Minute, Unavailable: lb.Reject,
+		Membership: lb.Membership{Self: netip.MustParseAddr("10.0.0.1")},
+		Backends:   []lb.Backend{{Address: netip.MustParseAddr("fd00::21"), MAC: lb.MAC{2, 0, 0, 0, 0, 1}}},
+	}
+	joined := dataplane.Limits{Kind: "a", Forwards: []lb.Forward{lb.NAT, lb.DSR}, Or: []dataplane.Limits{
+		{Kind: "b", Forwards: []lb.Forward{lb.NAT}, Schedulers: []lb.Scheduler{lb.SchedulerLC}},
+	}}
 
 	tests := map[string]struct {
 		limits  dataplane.Limits
@@ -42,10 +54,29 @@ func TestLimitsCheck(t *testing.T) {
 			"backends: 2 backends are too many: this data plane serves at most 1"}},
 		"schedulers": {some, lb.Service{Scheduler: lb.SchedulerLC, FirewallMark: 1, Backends: []lb.Backend{{MaxConnections: 9}}}, []string{
 			"scheduler: scheduler lc can't be served by this data plane (it serves maglev)",
-			"firewallMark: this data plane has no services by firewall mark",
-			"backends[0].maxConnections: this data plane doesn't count the connections of backends"}},
+			"firewallMark: 1 can't be served by this data plane",
+			"backends[0].maxConnections: 9 can't be served by this data plane"}},
 		"scheduled": {dataplane.Limits{Schedulers: []lb.Scheduler{lb.SchedulerLC}, FirewallMarks: true, MaxConnections: true, MaxBackends: 1},
 			lb.Service{Scheduler: lb.SchedulerLC, FirewallMark: 1, Backends: []lb.Backend{{MaxConnections: 9}}}, nil},
+		"all": {some, all, []string{
+			"affinity: affinity client can't be served by this data plane (it serves flow)",
+			"affinityTimeout: 1h0m0s can't be served by this data plane",
+			"sources: a list of 1 prefixes can't be served by this data plane",
+			"limits: newFlows 7, newFlowsPerSource 0 can't be served by this data plane",
+			"tracking: full can't be served by this data plane",
+			"idleTimeout: 1m0s can't be served by this data plane",
+			"unavailable: reject can't be served by this data plane",
+			"membership: 10.0.0.1 can't be served by this data plane",
+			"backends[0].mac: 02:00:00:00:00:01 can't be served by this data plane",
+			"backends[0].address: fd00::21 of another family than the VIP with l2dsr can't be served by this data plane"}},
+		"either": {joined, lb.Service{Scheduler: lb.SchedulerLC}, nil},
+		"first":  {joined, lb.Service{Forward: lb.DSR}, nil},
+		"neither": {joined, lb.Service{Forward: lb.DSR, Scheduler: lb.SchedulerLC}, []string{
+			"scheduler: scheduler lc can't be served by data plane a (it serves maglev)",
+			"forward: forwarding mode dsr can't be served by data plane b (it serves nat): use nat, or data plane xdp"}},
+		"one of them": {joined.Of("b"), lb.Service{Forward: lb.DSR}, []string{
+			"forward: forwarding mode dsr can't be served by data plane b (it serves nat): use nat, or data plane xdp"}},
+		"all of them": {joined.Of("auto"), lb.Service{Forward: lb.DSR}, nil},
 		"nothing": {dataplane.Limits{}, lb.Service{Forward: lb.NAT}, []string{
 			"forward: forwarding mode nat can't be served by this data plane (it serves none)"}},
 	}

@@ -154,6 +154,10 @@ func (s *Service) checkScheduler() error {
 	if s.Affinity == AffinityQUIC && s.Scheduler != SchedulerMaglev {
 		return fmt.Errorf("%s can't read connection IDs: want maglev with affinity quic", s.Scheduler)
 	}
+	hashes := s.Scheduler == SchedulerMaglev || s.Scheduler == SchedulerSH
+	if s.Affinity == AffinityClient && s.AffinityTimeout == 0 && !hashes {
+		return fmt.Errorf("%s keeps a client's flows together only with an affinityTimeout; maglev and sh also without", s.Scheduler)
+	}
 	return schedulerWords.check("scheduler", uint8(s.Scheduler))
 }
 

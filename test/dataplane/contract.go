@@ -5,6 +5,7 @@ package dataplanetest
 import (
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane"
@@ -20,22 +21,71 @@ type Harness struct {
 	// New returns a data plane without services that can use every backend but
 	// Unusable. Each test begins with a call of it, and uses no earlier one's.
 	New func(t *testing.T) dataplane.DataPlane
-	// MaxBackends is the implementation's limit.
-	MaxBackends int
+	// Limits are the implementation's: the suite has tests for each capability.
+	Limits dataplane.Limits
 	// Forward is the mode of all services. An implementation with several runs
 	// the suite for each.
 	Forward lb.Forward
 	// Complete, if set, adds what the mode needs to know of backends.
 	Complete func([]lb.Backend) []lb.Backend
+	// MAC returns the address of the next hop to a backend; required with NextHopMACs.
+	MAC func(backend netip.Addr) lb.MAC
 	// Probe sends one packet to vip from client and returns which of the backends
 	// it was forwarded to, or false if to none. The data plane is one of New's.
 	Probe func(t *testing.T, dp dataplane.DataPlane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool)
 }
 
+// contractTest is a test of the suite.
+type contractTest struct {
+	name string
+	// needs is the capability of data planes that the test is for; the mode of the harness
+	// stands in place of a "*".
+	needs dataplane.Capability
+	// unless, if set, reports the modes that don't go together with the capability.
+	unless func(lb.Forward) bool
+	run    func(*suite)
+}
+
+// basic is what the tests of what every data plane can do need.
+const basic dataplane.Capability = "forward *"
+
+// contract are the tests of the suite.
+func contract() []contractTest {
+	return slices.Concat([]contractTest{
+		{"update is idempotent", basic, nil, updateIdempotent},
+		{"update changes one service", basic, nil, updateChangesOne},
+		{"delete is idempotent", basic, nil, deleteIdempotent},
+		{"delete and create again", basic, nil, recreate},
+		{"prune keeps the listed VIPs", basic, nil, pruneKeeps},
+		{"prune of everything", basic, nil, pruneAll},
+		{"both families", basic, nil, bothFamilies},
+		{"protocols and ports are apart", basic, nil, protocolsAndPortsApart},
+		{"concurrent updates", basic, nil, concurrentUpdates},
+		{"cancelled context", basic, nil, cancelled},
+		{"too many backends", basic, nil, tooManyBackends},
+		{"backends come and go", basic, nil, backendsComeAndGo},
+		{"weights", basic, nil, weights},
+		{"weight 0", basic, nil, weightZero},
+		{"no usable backend", basic, nil, noUsableBackend},
+		{"unusable backend", basic, nil, unusableBackend},
+		{"backend is down", basic, nil, downBackend},
+		{"all backends are down", basic, nil, allDown},
+		{"death waits for nothing", basic, nil, deathWaitsForNothing},
+		{"drained backend", basic, nil, drainedBackend},
+		{"slow start", dataplane.Ring, nil, slowStart},
+		{"order of backends", dataplane.Ring, nil, orderOfBackends},
+		{"same flow same backend", "affinity flow", nil, sameFlow},
+		{"removed backend gets nothing", basic, nil, removedGetsNothing},
+		{"all backends get flows", "scheduler maglev", nil, allGetFlows},
+		{"counters", basic, nil, counters},
+	}, capabilityTests())
+}
+
 // RunContract runs the suite that every data plane passes: what the comments of
 // dataplane.DataPlane promise, as tests. Reconcile and all that stands before it
 // rely on nothing else, so a behaviour on which they depend belongs here and not
-// into one implementation's tests.
+// into one implementation's tests. Tests of a capability that the data plane
+// doesn't have aren't part of its suite.
 func RunContract(t *testing.T, h Harness) {
 	var backends []lb.Backend
 	for i := range byte(8) {
@@ -48,44 +98,29 @@ func RunContract(t *testing.T, h Harness) {
 	if h.Complete != nil {
 		backends = h.Complete(backends)
 	}
-	for _, test := range []struct {
-		name string
-		run  func(*suite)
-	}{
-		{"update is idempotent", updateIdempotent},
-		{"update changes one service", updateChangesOne},
-		{"delete is idempotent", deleteIdempotent},
-		{"delete and create again", recreate},
-		{"prune keeps the listed VIPs", pruneKeeps},
-		{"prune of everything", pruneAll},
-		{"both families", bothFamilies},
-		{"vlans are apart", vlansApart},
-		{"protocols and ports are apart", protocolsAndPortsApart},
-		{"concurrent updates", concurrentUpdates},
-		{"cancelled context", cancelled},
-		{"too many backends", tooManyBackends},
-		{"backends come and go", backendsComeAndGo},
-		{"weights", weights},
-		{"weight 0", weightZero},
-		{"no usable backend", noUsableBackend},
-		{"unusable backend", unusableBackend},
-		{"backend is down", downBackend},
-		{"all backends are down", allDown},
-		{"death waits for nothing", deathWaitsForNothing},
-		{"drained backend", drainedBackend},
-		{"slow start", slowStart},
-		{"order of backends", orderOfBackends},
-		{"same flow same backend", sameFlow},
-		{"removed backend gets nothing", removedGetsNothing},
-		{"all backends get flows", allGetFlows},
-		{"counters", counters},
-		{"sources", sources},
-		{"sources of services are apart", sourcesApart},
-	} {
+	can := h.Limits.Capabilities()
+	for _, test := range contract() {
+		needs := dataplane.Capability(strings.ReplaceAll(string(test.needs), "*", h.Forward.String()))
+		if !slices.Contains(can, needs) || test.unless != nil && test.unless(h.Forward) {
+			continue
+		}
 		t.Run(test.name, func(t *testing.T) {
 			test.run(&suite{T: t, Harness: h, backends: backends, dp: h.New(t)})
 		})
 	}
+}
+
+// Missing returns the capabilities that no test of the suite is for.
+func Missing(can []dataplane.Capability) (missing []dataplane.Capability) {
+	for _, c := range can {
+		if !slices.ContainsFunc(contract(), func(test contractTest) bool {
+			field, _, each := strings.Cut(string(test.needs), "*")
+			return test.needs == c || each && strings.HasPrefix(string(c), field)
+		}) {
+			missing = append(missing, c)
+		}
+	}
+	return missing
 }
 
 // suite is one test with its data plane.

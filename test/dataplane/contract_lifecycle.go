@@ -100,13 +100,6 @@ func bothFamilies(s *suite) {
 	s.wantServices(six.VIP)
 }
 
-func vlansApart(s *suite) {
-	none, one, two := s.service(vip(1), 1), s.service(vip(1), 0, 1), s.service(vip(1), 0, 0, 1)
-	one.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 100}
-	two.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 200}
-	s.wantApart(none, one, two)
-}
-
 func protocolsAndPortsApart(s *suite) {
 	tcp, udp, port := s.service(vip(1), 1), s.service(vip(1), 0, 1), s.service(vip(1), 0, 0, 1)
 	udp.Protocol = lb.UDP
@@ -196,12 +189,12 @@ func tooManyBackends(s *suite) {
 	flows := s.flows(svc.VIP)
 	for _, vip := range []lb.VIP{svc.VIP, vip(2)} {
 		many := s.service(vip)
-		for i := range s.MaxBackends + 1 {
+		for i := range s.Limits.MaxBackends + 1 {
 			address := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 			many.Backends = append(many.Backends, lb.Backend{Address: address, Port: vip.Port, Weight: 1})
 		}
 		if _, err := s.dp.Update(s.Context(), many); err == nil {
-			s.Errorf("%d backends are taken, want an error: the limit is %d", len(many.Backends), s.MaxBackends)
+			s.Errorf("%d backends are taken, want an error: the limit is %d", len(many.Backends), s.Limits.MaxBackends)
 		}
 	}
 	s.wantServices(svc.VIP)

@@ -79,16 +79,26 @@ func sameFlow(s *suite) {
 		s.update(s.service(vip, 1, 1, 1, 1, 1))
 		s.wantFlows(vip, s.flows(vip))
 	}
+}
+
+// affinityClient checks that the port of a client has no meaning.
+func affinityClient(s *suite) {
 	byClient := s.service(vip(2), 1, 1, 1, 1, 1)
 	byClient.Affinity = lb.AffinityClient
 	s.update(byClient)
-	address := client(vip(2), 1).Addr()
-	first, _ := s.probe(vip(2), netip.AddrPortFrom(address, 20000))
+	s.wantTogether(vip(2), client(vip(2), 1).Addr())
+}
+
+// wantTogether checks that all flows of a client go to one backend, and returns it.
+func (s *suite) wantTogether(vip lb.VIP, address netip.Addr) lb.BackendID {
+	s.Helper()
+	first, _ := s.probe(vip, netip.AddrPortFrom(address, 20000))
 	for port := uint16(20001); port < 20064; port++ {
-		if id, _ := s.probe(vip(2), netip.AddrPortFrom(address, port)); id != first {
-			s.Fatalf("affinity client: port %d went to %s, another to %s", port, id, first)
+		if id, _ := s.probe(vip, netip.AddrPortFrom(address, port)); id != first {
+			s.Fatalf("%s: port %d went to %s, another to %s", address, port, id, first)
 		}
 	}
+	return first
 }
 
 func removedGetsNothing(s *suite) {

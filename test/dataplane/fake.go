@@ -8,9 +8,7 @@ package dataplanetest
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net/netip"
 	"slices"
@@ -51,6 +49,7 @@ type service struct {
 	programmed dataplane.Programmed
 	total      dataplane.Traffic
 	backends   map[lb.BackendID]dataplane.Traffic
+	choice     *choice
 }
 
 var _ dataplane.DataPlane = (*Fake)(nil)
@@ -69,13 +68,18 @@ func NewFake() *Fake {
 // maxServices is the number of services at once.
 const maxServices = 4096
 
-// Limits returns what the data plane serves: every mode and segment, and
-// enough backends for any test.
+// Limits returns what the data plane serves: everything, and enough backends for
+// any test.
 func Limits() dataplane.Limits {
 	return dataplane.Limits{
 		Forwards:    []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DSR},
+		OtherFamily: []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve},
 		Segments:    []lb.SegmentType{lb.SegmentVLAN, lb.SegmentVXLAN, lb.SegmentGeneve},
 		MaxBackends: 4096,
+		Schedulers:  []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
+		Affinities:  []lb.Affinity{lb.AffinityClient, lb.AffinityQUIC},
+		Rings:       true, AffinityTimeouts: true, MaxConnections: true, FirewallMarks: true, Sources: true, FlowLimits: true,
+		FullTracking: true, IdleTimeouts: true, Reject: true, Membership: true, NextHopMACs: true,
 	}
 }
 
@@ -105,7 +109,7 @@ func (d *Fake) Update(ctx context.Context, svc *lb.Service) (dataplane.Programme
 
 // program builds the ring of svc from its usable backends.
 func (d *Fake) program(svc *lb.Service) (*service, error) {
-	s := &service{Service: *svc, backends: map[lb.BackendID]dataplane.Traffic{}}
+	s := &service{Service: *svc, backends: map[lb.BackendID]dataplane.Traffic{}, choice: newChoice()}
 	s.Backends = slices.Clone(svc.Backends)
 	s.Sources = lb.Sources{Allow: slices.Clone(svc.Sources.Allow), Deny: slices.Clone(svc.Sources.Deny)}
 	candidates := make([]maglev.Backend, len(s.Backends))
@@ -147,9 +151,9 @@ func (d *Fake) outOfUse(b lb.Backend) string {
 	return ""
 }
 
-// inherit takes over the counters of what s replaces.
+// inherit takes over the counters and flows of what s replaces.
 func (s *service) inherit(old *service) {
-	s.total = old.total
+	s.total, s.choice = old.total, old.choice
 	for id := range s.backends {
 		s.backends[id] = old.backends[id]
 	}
@@ -281,7 +285,7 @@ const FrameSize = 64
 
 // Probe balances one packet from client to vip and counts it. It returns the
 // backend that gets it, or false if the packet is none of the data plane's,
-// the client is denied or no backend is in use.
+// the client is denied or limited, or no backend is in use.
 func (d *Fake) Probe(vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -296,9 +300,12 @@ func (d *Fake) Probe(vip lb.VIP, client netip.AddrPort) (lb.BackendID, bool) {
 	case len(s.ring) == 0:
 		d.exits["no_backend"]++
 		return lb.BackendID{}, false
+	case !s.admits(client.Addr()):
+		d.exits["limited"]++
+		return lb.BackendID{}, false
 	}
 	d.exits["forward"]++
-	id := s.Backends[s.ring[s.hash(client)%uint64(len(s.ring))]].ID()
+	id := s.like(d.leader(s).choose(client))
 	packet := dataplane.Traffic{Packets: 1, Bytes: FrameSize}
 	s.total = s.total.Add(packet)
 	s.backends[id] = s.backends[id].Add(packet)
@@ -320,19 +327,6 @@ func Allows(s lb.Sources, client netip.Addr) bool {
 		}
 	}
 	return allowed
-}
-
-// hash returns the hash of the packets that belong together.
-func (s *service) hash(client netip.AddrPort) uint64 {
-	port := client.Port()
-	if s.Affinity == lb.AffinityClient {
-		port = 0
-	}
-	address := client.Addr().As16()
-	h := fnv.New64a()
-	h.Write(address[:])
-	h.Write(binary.BigEndian.AppendUint16(nil, port))
-	return h.Sum64()
 }
 
 // SetFlows says how many live flows a backend of a service has recorded.

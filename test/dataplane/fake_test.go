@@ -32,8 +32,9 @@ func TestContract(t *testing.T) {
 			dp.SetUnusable(netip.AddrPortFrom(dataplanetest.Unusable, 80), "no route")
 			return dp
 		},
-		MaxBackends: dataplanetest.Limits().MaxBackends,
-		Forward:     lb.L2DSR,
+		Limits:  dataplanetest.Limits(),
+		Forward: lb.L2DSR,
+		MAC:     func(netip.Addr) lb.MAC { return lb.MAC{2, 0, 0, 0, 0, 1} },
 		Probe: func(_ *testing.T, dp dataplane.DataPlane, vip lb.VIP, client netip.AddrPort, _ []lb.Backend) (lb.BackendID, bool) {
 			return dp.(*dataplanetest.Fake).Probe(vip, client)
 		},

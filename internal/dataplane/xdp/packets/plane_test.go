@@ -15,6 +15,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
@@ -233,13 +234,7 @@ func TestContract(t *testing.T) {
 			t.Parallel()
 			p, hops := newTestPlane(t)
 			hops.lost[dataplanetest.Unusable] = true
-			needs := manyBackends(vip4, 1) // what all services of the suite need
-			needs.Forward, needs.Sources.Deny = forward, prefixes("192.0.2.0/24")
-			update(t, p, needs)
-			loaded, err := p.Program()
-			if err != nil {
-				t.Fatal(err)
-			}
+			prepareContract(t, p, forward)
 			dataplanetest.RunContract(t, dataplanetest.Harness{
 				New: func(t *testing.T) dataplane.DataPlane {
 					if err := p.Prune(t.Context(), nil); err != nil {
@@ -247,21 +242,28 @@ func TestContract(t *testing.T) {
 					}
 					return p
 				},
-				MaxBackends: xdp.Limits().MaxBackends, Forward: forward,
+				Limits: xdp.Limits(), Forward: forward, MAC: macOf,
 				Complete: func(backends []lb.Backend) []lb.Backend { return reached(forward, backends) },
 				Probe: func(t *testing.T, _ dataplane.DataPlane, vip lb.VIP, client netip.AddrPort, backends []lb.Backend) (lb.BackendID, bool) {
 					if forward.Translates() {
 						endAllSessions(t, p) // a SYN of the same client is a new flow
 					}
-					verdict, out, err := testRun(loaded, flowPacket(vip, client))
-					if err != nil {
-						t.Fatal(err)
-					}
-					return receiver(t, verdict, out, vip, backends)
+					return chosen(t, p, vip, client, backends)
 				},
 			})
 		})
 	}
+}
+
+// prepareContract loads a program that has what most services of the suite need, at once.
+func prepareContract(t *testing.T, p *xdp.Unattached, forward lb.Forward) {
+	t.Helper()
+	needs := manyBackends(vip4, 1)
+	needs.Backends = reached(forward, needs.Backends)
+	needs.Forward, needs.Sources.Deny, needs.Tracking = forward, prefixes("192.0.2.0/24"), lb.TrackingFull
+	needs.Limits, needs.Unavailable = lb.FlowLimits{NewFlows: 1000, NewFlowsPerSource: 1000}, lb.Reject
+	needs.Affinity, needs.AffinityTimeout = lb.AffinityClient, time.Hour
+	update(t, p, needs)
 }
 
 // reached gives backends what a mode needs to know in addition to their addresses: each
