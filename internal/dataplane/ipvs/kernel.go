@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// kernel is a network namespace's state as far as this package uses it. Its methods run on
+// a thread in the namespace.
+type kernel struct {
+	namespace *namespace
+	ipvs      *conn
+	rtnetlink *netlink.Handle
+	tables    tables
+	tuned     tuned
+}
+
+// openKernel opens that of the calling thread's network namespace.
+func openKernel() (k *kernel, err error) {
+	k = &kernel{tuned: tuned{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, k.close())
+		}
+	}()
+	if k.namespace, err = openNamespace(); err != nil {
+		return k, err
+	}
+	if k.ipvs, err = dial(); err != nil {
+		return k, err
+	}
+	if k.rtnetlink, err = netlink.NewHandle(unix.NETLINK_ROUTE); err != nil {
+		return k, fmt.Errorf("rtnetlink: %w", err)
+	}
+	k.tables, err = openTables()
+	return k, err
+}
+
+func (k *kernel) close() error {
+	var errs []error
+	if k.rtnetlink != nil {
+		k.rtnetlink.Close()
+	}
+	if k.ipvs != nil {
+		errs = append(errs, k.ipvs.Close())
+	}
+	if k.namespace != nil {
+		errs = append(errs, k.namespace.file.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// read returns what IPVS does for an id, nil if nothing.
+func (k *kernel) read(i id) (*description, error) {
+	v, err := k.ipvs.virtual(i)
+	if v == nil || err != nil {
+		return nil, err
+	}
+	d := &description{virtual: v.virtual}
+	servers, err := k.ipvs.servers(i)
+	for _, s := range servers {
+		d.servers = append(d.servers, s.server)
+	}
+	return d, err
+}
+
+// program makes IPVS do what is described in the place of what it does, which is nil for
+// nothing. New servers come before others leave. Those in keep are not deleted.
+func (k *kernel) program(is *description, want description, keep bool) error {
+	if is == nil {
+		if err := k.ipvs.change(commandNewService, want.virtual); err != nil {
+			return err
+		}
+		is = &description{virtual: want.virtual}
+	}
+	if is.virtual != want.virtual {
+		if err := k.ipvs.change(commandSetService, want.virtual); err != nil {
+			return err
+		}
+	}
+	present := map[lb.BackendID]server{}
+	for _, s := range is.servers {
+		present[s.BackendID] = s
+	}
+	for _, s := range want.servers {
+		before, known := present[s.BackendID]
+		delete(present, s.BackendID)
+		command := uint8(commandNewServer)
+		switch {
+		case known && before == s:
+			continue
+		case known:
+			command = commandSetServer
+		}
+		if err := k.ipvs.changeServer(command, want.virtual.id, s); err != nil {
+			return err
+		}
+	}
+	if keep {
+		return nil
+	}
+	for _, s := range present {
+		if err := k.ipvs.changeServer(commandDeleteServer, want.virtual.id, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remove ends what IPVS does for an id, if anything.
+func (k *kernel) remove(i id) error {
+	err := k.ipvs.change(commandDeleteService, virtual{id: i})
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// VIPs are local by routes of this protocol number and metric, in the kernel's table of local
+// addresses. The metric has them stand beside the route of an interface's address.
+const (
+	routeProtocol = 0xfa
+	routeMetric   = 0xfa
+)
+
+// routes are those to backends.
+type routes map[netip.Addr]route
+
+// route is the first step to a backend.
+type route struct {
+	// hop is for people, for example "eth0" or "eth0 via 10.0.2.1"; err says why there is none.
+	hop, err string
+}
+
+func (r routes) unreachable(a netip.Addr) bool { return r[a].err != "" }
+
+// routesOf looks up the routes to a service's backends.
+func (k *kernel) routesOf(s *lb.Service) routes {
+	found := routes{}
+	links := map[int]string{}
+	for _, b := range s.Backends {
+		if b.Down {
+			continue
+		}
+		if _, known := found[b.Address]; !known {
+			found[b.Address] = k.routeTo(b.Address, s.Forward, links)
+		}
+	}
+	return found
+}
+
+// routeTo looks up one; links are the names of interfaces by their indices.
+func (k *kernel) routeTo(a netip.Addr, forward lb.Forward, links map[int]string) route {
+	found, err := k.rtnetlink.RouteGet(a.AsSlice())
+	if err != nil || len(found) == 0 {
+		return route{err: fmt.Sprintf("no route to %s: %v", a, err)}
+	}
+	switch found[0].Type {
+	case unix.RTN_UNICAST, unix.RTN_LOCAL:
+	default:
+		return route{err: fmt.Sprintf("no route to %s", a)}
+	}
+	index := found[0].LinkIndex
+	if links[index] == "" {
+		links[index] = fmt.Sprintf("interface %d", index)
+		if l, err := k.rtnetlink.LinkByIndex(index); err == nil {
+			links[index] = l.Attrs().Name
+		}
+	}
+	gateway := found[0].Gw
+	switch {
+	case gateway == nil:
+		return route{hop: links[index]}
+	case forward == lb.L2DSR:
+		return route{err: fmt.Sprintf("%s is behind gateway %s: l2dsr needs it directly connected", a, gateway)}
+	}
+	return route{hop: links[index] + " via " + gateway.String()}
+}
+
+// localRoute is the route that makes an address local.
+func (k *kernel) localRoute(a netip.Addr) (*netlink.Route, error) {
+	loopback, err := k.rtnetlink.LinkByName("lo")
+	if err != nil {
+		return nil, fmt.Errorf("interface lo: %w", err)
+	}
+	r := &netlink.Route{
+		Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Protocol: routeProtocol, Priority: routeMetric, LinkIndex: loopback.Attrs().Index,
+		Dst: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())},
+	}
+	if a.Is4() {
+		r.Scope = unix.RT_SCOPE_HOST
+	}
+	return r, nil
+}
+
+// addLocal makes an address local.
+func (k *kernel) addLocal(a netip.Addr) error {
+	r, err := k.localRoute(a)
+	if err == nil {
+		err = k.rtnetlink.RouteAdd(r)
+	}
+	if err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("local route to %s: %w", a, err)
+	}
+	return nil
+}
+
+// removeLocal undoes addLocal.
+func (k *kernel) removeLocal(a netip.Addr) error {
+	r, err := k.localRoute(a)
+	if err == nil {
+		err = k.rtnetlink.RouteDel(r)
+	}
+	if err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("local route to %s: %w", a, err)
+	}
+	return nil
+}
+
+// watchRoutes delivers a value after routes, addresses or interfaces have changed, until done
+// is closed.
+func (k *kernel) watchRoutes(done <-chan struct{}) (<-chan struct{}, error) {
+	changed := make(chan struct{}, 1)
+	routes, addresses, links := make(chan netlink.RouteUpdate), make(chan netlink.AddrUpdate), make(chan netlink.LinkUpdate)
+	err := errors.Join(netlink.RouteSubscribe(routes, done), netlink.AddrSubscribe(addresses, done), netlink.LinkSubscribe(links, done))
+	if err != nil {
+		return nil, fmt.Errorf("watch routes: %w", err)
+	}
+	go notify(routes, changed)
+	go notify(addresses, changed)
+	go notify(links, changed)
+	return changed, nil
+}
+
+// notify passes the arrival of updates on, until they end.
+func notify[T any](updates <-chan T, changed chan<- struct{}) {
+	for range updates {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// settleTime is how long changes of routes are collected: an interface that comes up makes
+// several.
+const settleTime = 100 * time.Millisecond
+
+// watch reports services to whose backends routes have changed, until the plane is closed.
+func (p *Plane) watch(changed <-chan struct{}) {
+	for {
+		select {
+		case <-changed:
+		case <-p.done:
+			return
+		}
+		select {
+		case <-time.After(settleTime):
+		case <-p.done:
+			return
+		}
+		for _, vip := range p.rerouted() {
+			p.stale.Add(vip)
+		}
+	}
+}
+
+// rerouted returns the services to whose backends routes differ from those that they were
+// programmed with.
+func (p *Plane) rerouted() []lb.VIP {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var vips []lb.VIP
+	if p.closed {
+		return nil
+	}
+	err := p.kernel.namespace.do(func() error {
+		for vip, s := range p.services {
+			if !maps.Equal(p.kernel.routesOf(s.Service), s.routes) {
+				vips = append(vips, vip)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		p.log.Error("routes to backends are unknown", "error", err)
+	}
+	return vips
+}

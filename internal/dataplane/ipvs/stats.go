@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// count is what a service's clients have sent. It grows also if the kernel's counters begin
+// again, as with another firewall mark.
+type count struct {
+	total dataplane.Traffic
+	// seen are the kernel's counters, as last read.
+	seen counted
+}
+
+// traffic is in the words of the data plane: packets from clients, bytes of IP packets.
+func (c counted) traffic() dataplane.Traffic {
+	return dataplane.Traffic{Packets: c.packets, Bytes: c.bytes, NewFlows: c.connections}
+}
+
+// observe adds what the kernel has counted of a service since it was last read.
+func (p *Plane) observe(vip lb.VIP, now counted, exit string) {
+	c := p.counts[vip]
+	if c == nil {
+		c = &count{}
+		p.counts[vip] = c
+	}
+	if now.packets < c.seen.packets {
+		c.seen = counted{}
+	}
+	more := now.traffic().Sub(c.seen.traffic())
+	c.seen = now
+	c.total = c.total.Add(more)
+	p.exits[exit] += more.Packets
+}
+
+// count reads the kernel's counters of a service that is about to change.
+func (p *Plane) count(vip lb.VIP) error {
+	if !p.shown(vip) {
+		return nil
+	}
+	i := idOf(vip, p.owned[vip].mark)
+	v, err := p.kernel.ipvs.virtual(i)
+	if v == nil || err != nil {
+		return err
+	}
+	servers, err := p.kernel.ipvs.servers(i)
+	if err == nil {
+		p.observe(vip, v.counted, p.exit(vip, servers))
+	}
+	return err
+}
+
+// shown says whether the counters of the VIP's IPVS service are shown as the VIP's: of
+// those with the same firewall mark, the first's.
+func (p *Plane) shown(vip lb.VIP) bool {
+	for _, other := range p.sharing(vip, p.owned[vip].mark) {
+		if other.Compare(vip) < 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// exit is the way that a service's packets leave, as its name in dataplane.Stats.
+func (p *Plane) exit(vip lb.VIP, servers []liveServer) string {
+	if s, known := p.services[vip]; known {
+		return "forward_" + s.Forward.String()
+	}
+	forward := lb.NAT
+	if len(servers) > 0 {
+		switch s := servers[0]; {
+		case s.method == methodDirect:
+			forward = lb.L2DSR
+		case s.method == methodTunnel && s.tunnel == tunnelGUE:
+			forward = lb.GUE
+		case s.method == methodTunnel:
+			forward = lb.IPIP
+		}
+	}
+	return "forward_" + forward.String()
+}
+
+// Stats reads the kernel's counters of all services of Fairlead's.
+func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
+	out := dataplane.Stats{Services: map[lb.VIP]dataplane.ServiceStats{}}
+	err := p.eachService(ctx, func(vip lb.VIP, v liveVirtual, servers []liveServer) {
+		first := p.shown(vip)
+		if first {
+			p.observe(vip, v.counted, p.exit(vip, servers))
+		}
+		s := dataplane.ServiceStats{}
+		if c := p.counts[vip]; c != nil {
+			s.Traffic = c.total
+		}
+		for _, b := range p.backends(vip, servers) {
+			var share dataplane.Traffic
+			if at, found := findServer(servers, p.serverID(vip, b)); found && first {
+				share = servers[at].traffic()
+			}
+			s.Backends, s.Shares = append(s.Backends, b), append(s.Shares, share)
+		}
+		out.Services[vip] = s
+	})
+	if err != nil {
+		return dataplane.Stats{}, fmt.Errorf("stats: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out.Exits = maps.Clone(p.exits)
+	return out, nil
+}
+
+// eachService calls fn, with the lock held, for each service of Fairlead's that IPVS has.
+func (p *Plane) eachService(ctx context.Context, fn func(lb.VIP, liveVirtual, []liveServer)) error {
+	return p.do(ctx, func() error {
+		all, err := p.kernel.ipvs.virtuals()
+		if err != nil {
+			return err
+		}
+		byID := make(map[id]liveVirtual, len(all))
+		for _, v := range all {
+			byID[v.id] = v
+		}
+		for vip, e := range p.owned {
+			v, found := byID[idOf(vip, e.mark)]
+			if !found {
+				continue
+			}
+			servers, err := p.kernel.ipvs.servers(v.id)
+			if err != nil {
+				return err
+			}
+			fn(vip, v, servers)
+		}
+		return nil
+	})
+}
+
+// backends are those of a service, sorted; of an earlier process's, the IDs of IPVS's servers.
+func (p *Plane) backends(vip lb.VIP, servers []liveServer) []lb.Backend {
+	if s, known := p.services[vip]; known {
+		return lb.SortBackends(s.Backends)
+	}
+	all := make([]lb.Backend, len(servers))
+	for i, s := range servers {
+		all[i] = lb.Backend{Address: s.Addr(), Port: s.Port()}
+	}
+	return all
+}
+
+// serverID is the address of a service's backend in IPVS.
+func (p *Plane) serverID(vip lb.VIP, b lb.Backend) lb.BackendID {
+	s, known := p.services[vip]
+	if !known {
+		return b.ID()
+	}
+	group, _ := p.group(vip, s.FirewallMark, s.Service)
+	return serverID(group, b)
+}
+
+func findServer(servers []liveServer, id lb.BackendID) (int, bool) {
+	return slices.BinarySearchFunc(servers, id, func(s liveServer, id lb.BackendID) int { return s.Compare(id) })
+}
+
+// CountFlows counts the active connections of all backends: with TCP the established ones,
+// with UDP all that have not timed out. Those of a firewall mark count for its first VIP.
+func (p *Plane) CountFlows(ctx context.Context) (dataplane.FlowCounts, error) {
+	counts := dataplane.FlowCounts{}
+	err := p.eachService(ctx, func(vip lb.VIP, _ liveVirtual, servers []liveServer) {
+		if !p.shown(vip) {
+			return
+		}
+		for _, b := range p.backends(vip, servers) {
+			at, found := findServer(servers, p.serverID(vip, b))
+			if !found {
+				continue
+			}
+			n := servers[at].active
+			if vip.Protocol == lb.UDP {
+				n += servers[at].inactive
+			}
+			if n > 0 {
+				if counts[vip] == nil {
+					counts[vip] = map[lb.BackendID]int{}
+				}
+				counts[vip][b.ID()] = n
+			}
+		}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("flows: %w", err)
+	}
+	return counts, nil
+}

@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// owned reads the entries that earlier agents left.
+func (k *kernel) owned() (map[lb.VIP]entry, error) { return k.tables.read() }
+
+// entryOf is the tables' entry of a service.
+func entryOf(s *lb.Service) entry {
+	return entry{mark: s.FirewallMark, masquerade: s.Forward == lb.NAT, silent: s.Unavailable == lb.Drop}
+}
+
+// Update programs svc. It reads what IPVS does and changes only what differs.
+func (p *Plane) Update(ctx context.Context, svc *lb.Service) (out dataplane.Programmed, err error) {
+	if err := check(svc); err != nil {
+		return out, err
+	}
+	err = p.do(ctx, func() error {
+		out, err = p.update(svc)
+		return err
+	})
+	if err != nil {
+		return dataplane.Programmed{}, fmt.Errorf("vip %s: %w", svc.VIP, err)
+	}
+	return out, nil
+}
+
+func (p *Plane) update(svc *lb.Service) (out dataplane.Programmed, err error) {
+	group, whole := p.group(svc.VIP, svc.FirewallMark, svc)
+	for _, other := range group {
+		if err := alike(svc, other); err != nil {
+			return out, err
+		}
+	}
+	routes := routes{}
+	for _, s := range group {
+		maps.Copy(routes, p.kernel.routesOf(s))
+	}
+	want := describe(group, routes.unreachable)
+	is, err := p.kernel.read(want.virtual.id)
+	if err != nil {
+		return out, err
+	}
+	if is != nil && !p.owns(want.virtual.id) {
+		return out, fmt.Errorf("IPVS service %s is another program's: delete it (ipvsadm) or configure it there", want.virtual.id)
+	}
+	before, known := p.owned[svc.VIP]
+	if known {
+		if err := p.count(svc.VIP); err != nil {
+			return out, err
+		}
+	}
+	if err := p.own(svc); err != nil {
+		return out, err
+	}
+	if err = p.kernel.tune(svc); err == nil {
+		err = p.kernel.program(is, want, !whole)
+	}
+	if err == nil {
+		err = p.kernel.addLocal(svc.Address)
+	}
+	if err != nil {
+		return out, errors.Join(err, p.back(svc.VIP, before, known, is))
+	}
+	p.services[svc.VIP] = &programmed{Service: svc, routes: p.kernel.routesOf(svc)}
+	if known && before.mark != svc.FirewallMark {
+		if err := p.leave(svc.VIP, before.mark); err != nil {
+			return out, err
+		}
+	}
+	return want.states(group, svc, routes), nil
+}
+
+// group returns the services that share an IPVS service, in the order of their VIPs: svc, if
+// not nil, with those of its firewall mark. It is whole unless there are others that only an
+// earlier process knew.
+func (p *Plane) group(vip lb.VIP, mark uint32, svc *lb.Service) (group []*lb.Service, whole bool) {
+	if svc != nil {
+		group = append(group, svc)
+	}
+	whole = true
+	if mark == 0 {
+		return group, whole
+	}
+	for other, e := range p.owned {
+		if other == vip || e.mark != mark || familyOf(other.Address) != familyOf(vip.Address) {
+			continue
+		}
+		if s, known := p.services[other]; known {
+			group = append(group, s.Service)
+		} else {
+			whole = false
+		}
+	}
+	slices.SortFunc(group, byVIP)
+	return group, whole
+}
+
+// owns says whether an IPVS service is Fairlead's.
+func (p *Plane) owns(i id) bool {
+	if i.mark == 0 {
+		e, known := p.owned[lb.VIP{Address: i.address.Addr(), Port: i.address.Port(), Protocol: i.protocol}]
+		return known && e.mark == 0
+	}
+	for vip, e := range p.owned {
+		if idOf(vip, e.mark) == i {
+			return true
+		}
+	}
+	return false
+}
+
+// own makes the tables say that the service is Fairlead's, before anything else does.
+func (p *Plane) own(svc *lb.Service) error {
+	existed, err := p.kernel.tables.ensure()
+	if err != nil {
+		return err
+	}
+	if !existed {
+		if err := p.ownAgain(); err != nil {
+			return err
+		}
+	}
+	want := entryOf(svc)
+	before, known := p.owned[svc.VIP]
+	if known && before == want {
+		return nil
+	}
+	if err := p.kernel.tables.change(svc.VIP, entryIf(before, known), &want); err != nil {
+		return err
+	}
+	p.owned[svc.VIP] = want
+	return nil
+}
+
+// ownAgain fills tables that another program has flushed.
+func (p *Plane) ownAgain() error {
+	clear(p.kernel.tuned)
+	for vip, e := range p.owned {
+		if err := p.kernel.tables.change(vip, nil, &e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func entryIf(e entry, known bool) *entry {
+	if !known {
+		return nil
+	}
+	return &e
+}
+
+// back undoes an update that failed: the service is what it was, or isn't.
+func (p *Plane) back(vip lb.VIP, before entry, known bool, was *description) error {
+	failed := p.owned[vip]
+	if was == nil && len(p.sharing(vip, failed.mark)) == 0 {
+		if err := p.kernel.remove(idOf(vip, failed.mark)); err != nil {
+			return err
+		}
+	} else if was != nil {
+		is, err := p.kernel.read(was.virtual.id)
+		if err != nil {
+			return err
+		}
+		if err := p.kernel.program(is, *was, false); err != nil {
+			return err
+		}
+	}
+	if !known {
+		return p.disown(vip)
+	}
+	if err := p.kernel.tables.change(vip, &failed, &before); err != nil {
+		return err
+	}
+	p.owned[vip] = before
+	return nil
+}
+
+// sharing returns the other VIPs of a firewall mark.
+func (p *Plane) sharing(vip lb.VIP, mark uint32) []lb.VIP {
+	var others []lb.VIP
+	for other, e := range p.owned {
+		if mark != 0 && other != vip && e.mark == mark && familyOf(other.Address) == familyOf(vip.Address) {
+			others = append(others, other)
+		}
+	}
+	return others
+}
+
+// leave takes a VIP out of the IPVS service that it had with a mark, and deletes that unless
+// others have it.
+func (p *Plane) leave(vip lb.VIP, mark uint32) error {
+	i := idOf(vip, mark)
+	if len(p.sharing(vip, mark)) == 0 {
+		return p.kernel.remove(i)
+	}
+	group, whole := p.group(vip, mark, nil)
+	if !whole {
+		return nil
+	}
+	is, err := p.kernel.read(i)
+	if err != nil {
+		return err
+	}
+	routes := routes{}
+	for _, s := range group {
+		maps.Copy(routes, p.kernel.routesOf(s))
+	}
+	return p.kernel.program(is, describe(group, routes.unreachable), false)
+}
+
+// Delete stops balancing vip.
+func (p *Plane) Delete(ctx context.Context, vip lb.VIP) error {
+	return p.do(ctx, func() error { return p.remove(vip) })
+}
+
+// Prune deletes every service of Fairlead's that is not in keep, also those that an earlier
+// process left behind.
+func (p *Plane) Prune(ctx context.Context, keep []lb.VIP) error {
+	kept := map[lb.VIP]bool{}
+	for _, vip := range keep {
+		kept[vip] = true
+	}
+	return p.do(ctx, func() error {
+		var errs []error
+		for _, vip := range slices.SortedFunc(maps.Keys(p.owned), lb.VIP.Compare) {
+			if !kept[vip] {
+				errs = append(errs, p.remove(vip))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// remove deletes a service. The tables know it until nothing else does.
+func (p *Plane) remove(vip lb.VIP) error {
+	e, known := p.owned[vip]
+	if !known {
+		return nil
+	}
+	if err := p.count(vip); err != nil {
+		return fmt.Errorf("vip %s: %w", vip, err)
+	}
+	was := p.services[vip]
+	delete(p.services, vip)
+	if err := errors.Join(p.leave(vip, e.mark), p.disown(vip)); err != nil {
+		if was != nil {
+			p.services[vip] = was
+		}
+		return fmt.Errorf("vip %s: %w", vip, err)
+	}
+	delete(p.counts, vip)
+	return nil
+}
+
+// hasAnother says whether another service has the VIP's address.
+func (p *Plane) hasAnother(vip lb.VIP) bool {
+	for other := range p.owned {
+		if other != vip && other.Address == vip.Address {
+			return true
+		}
+	}
+	return false
+}
+
+// disown takes a VIP without IPVS service from the tables and the local addresses. With the
+// last one, the tables and the settings are what they were before the first.
+func (p *Plane) disown(vip lb.VIP) error {
+	if !p.hasAnother(vip) {
+		if err := p.kernel.removeLocal(vip.Address); err != nil {
+			return err
+		}
+	}
+	if len(p.owned) == 1 {
+		if err := errors.Join(p.kernel.restore(), p.kernel.tables.delete()); err != nil {
+			return err
+		}
+	} else {
+		e := p.owned[vip]
+		existed, err := p.kernel.tables.ensure()
+		if err == nil && !existed {
+			err = p.ownAgain()
+		}
+		if err == nil {
+			err = p.kernel.tables.change(vip, &e, nil)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	delete(p.owned, vip)
+	return nil
+}
