@@ -90,6 +90,7 @@ want_group() {
 		want /usr/include/stdlib.h libc6-dev
 		want bird bird2
 		want exabgp
+		want keepalived # reads the examples of its import
 		want_group image
 		want nft nftables
 		want iptables # what "fairlab bench forward" compares with
@@ -156,7 +157,7 @@ install_missing() {
 	# machine's must not take their ports at the next boot just because a test needed
 	# the binary.
 	local package
-	for package in nginx frr bird2 exabgp prometheus containerd etcd-server; do
+	for package in nginx frr bird2 exabgp keepalived prometheus containerd etcd-server; do
 		[[ " ${missing[*]} " != *" $package "* ]] || disable "$(service_of "$package").service"
 	done
 }

@@ -45,7 +45,7 @@ packages() { go list ./... | sed "s#^$module#.#" | grep -E "$@"; }
 
 # Packages whose tests run without the race detector: they share no state between
 # goroutines, start processes, or compare what BPF programs do with packets.
-readonly plain='^\./(api|cmd|deploy|lab|test)(/|$)|^\./internal/(alloc|dataplane|frame|lb|maglev|version)(/|$)'
+readonly plain='^\./(api|cmd|deploy|lab|test)(/|$)|^\./internal/(alloc|config/keepalived|dataplane|frame|lb|maglev|version)(/|$)'
 # Packages that take longest, in this order; they begin first.
 longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp/packets ./test/e2e/{operate,routes})
 readonly longest
@@ -75,7 +75,7 @@ targets() {
 	while IFS=: read -r file target; do
 		target=${target#func } file=${file%/*} times=10000x
 		case $file in
-		api/* | internal/alloc | internal/bgp/* | internal/config | internal/control | internal/maglev) times=1000x ;;
+		api/* | internal/alloc | internal/bgp/* | internal/config | internal/config/* | internal/control | internal/maglev) times=1000x ;;
 		internal/observe/* | internal/source/* | internal/store) times=1000x ;;
 		esac
 		run "${file//\//-}-$target" -run='^$' -fuzz="^$target\$" -fuzztime="$times" -fuzzminimizetime=10x "./$file"
