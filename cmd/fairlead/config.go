@@ -15,7 +15,7 @@ import (
 func newConfigCommand(e env) *cobra.Command {
 	var out format
 	kubernetes := false
-	parent := &cobra.Command{Use: "config", Short: "Check configuration files"}
+	parent := &cobra.Command{Use: "config", Short: "Check and import configuration files"}
 	cmd := &cobra.Command{
 		Use:   "check FILE...",
 		Short: "Validate configuration files without an agent",
@@ -41,7 +41,7 @@ has one.`,
 		}
 		return nil
 	}
-	parent.AddCommand(cmd)
+	parent.AddCommand(cmd, newImportCommand(e))
 	return parent
 }
 

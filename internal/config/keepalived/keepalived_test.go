@@ -172,6 +172,34 @@ func TestCapacity(t *testing.T) {
 	}
 }
 
+var block = regexp.MustCompile("(?s)```[a-z]+ (keepalived\\.conf|fairlead\\.yaml|report)\n(.*?)```")
+
+// The guide's example is what the command does.
+func TestGuide(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/guides/keepalived.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := map[string]string{}
+	for _, m := range block.FindAllStringSubmatch(string(page), -1) {
+		blocks[m[1]] = m[2]
+	}
+	r, err := Import("keepalived.conf", blocks["keepalived.conf"], Options{Interfaces: []string{"eth0"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(blocks["fairlead.yaml"], r.YAML); diff != "" {
+		t.Errorf("configuration: -guide +import:\n%s", diff)
+	}
+	report := ""
+	for _, f := range r.Findings {
+		report += f.String() + "\n"
+	}
+	if diff := cmp.Diff(blocks["report"], report); diff != "" {
+		t.Errorf("report: -guide +import:\n%s", diff)
+	}
+}
+
 // rejected are what keepalived says of a line that it can't read. It exits with the same status
 // where it only takes a default.
 var rejected = regexp.MustCompile(`Unknown (keyword|protocol)|[Ii]nvalid|Unmatched|Unterminated|Missing|Unexpected|Extra|skipping`)
