@@ -3,6 +3,7 @@
 package netlab
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,8 @@ const agentSocket = "agent.sock"
 type AgentSettings struct {
 	// Node is the balancer's name. It balances on its interface eth0.
 	Node string
+	// XDPMode is dataplane.xdpMode: "native", "generic" or, by default, "auto".
+	XDPMode string
 	// TunnelEnds and TunnelPeers are what services in VXLAN or Geneve segments need.
 	TunnelEnds  []netip.Addr
 	TunnelPeers []netip.Prefix
@@ -67,7 +70,7 @@ func (s AgentSettings) YAML() string {
 	return yamlText(mapping(
 		"node", mapping("name", s.Node, "interfaces", []string{eth0}, "drainTimeout", drainTimeout,
 			"tunnelEnds", s.TunnelEnds, "tunnelPeers", s.TunnelPeers),
-		"dataplane", mapping("kind", "xdp", "xdpMode", "auto"),
+		"dataplane", mapping("kind", "xdp", "xdpMode", cmp.Or(s.XDPMode, "auto")),
 		"bgp", bgpSection(s.BGP),
 		"services", &services,
 	))

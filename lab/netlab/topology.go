@@ -189,6 +189,15 @@ func (t *Topology) SetServices(services []lb.Service) {
 	}
 }
 
+// SetXDPMode sets the XDP mode of all balancers: "native", "generic" or "auto".
+func (t *Topology) SetXDPMode(mode string) {
+	for i := range t.Hosts {
+		if agent := t.Hosts[i].Agent; agent != nil {
+			agent.XDPMode = mode
+		}
+	}
+}
+
 // iface returns the host's interface of that name, or nil.
 func (h *Host) iface(name string) *Interface {
 	return find(h.Interfaces, func(i *Interface) bool { return i.Name == name })

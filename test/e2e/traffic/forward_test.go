@@ -18,17 +18,42 @@ func TestForward(t *testing.T) {
 		t.Run(forward.String(), func(t *testing.T) {
 			t.Parallel()
 			l := bringUp(t, forward.String(), harness.ECMP(t, forward))
-			t.Run("native", l.checkNative)
+			l.checkMode(t, "native")
 			harness.EachFamily(t, func(t *testing.T, vip string) { l.checkFamily(t, "forward_"+forward.String(), vip) })
 		})
 	}
 }
 
-func (l *lab) checkNative(t *testing.T) {
+// The same in every mode with the program in the network stack, as with network cards whose
+// driver has no XDP.
+func TestForwardGeneric(t *testing.T) {
+	t.Parallel()
+	topologies := map[lb.Forward]netlab.Topology{lb.DSR: workers(t, lb.DSR, 3, false)}
+	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT} {
+		topologies[forward] = harness.ECMP(t, forward)
+	}
+	for forward, topology := range topologies {
+		t.Run(forward.String(), func(t *testing.T) {
+			t.Parallel()
+			topology.SetXDPMode("generic")
+			l := bringUp(t, forward.String()+"generic", topology)
+			l.checkMode(t, "generic")
+			forwarded := "forward_" + forward.String()
+			if forward == lb.DSR {
+				forwarded = dsrForwarded
+			}
+			harness.EachFamily(t, func(t *testing.T, vip string) { l.checkFamily(t, forwarded, vip) })
+		})
+	}
+}
+
+// checkMode checks where the program is attached.
+func (l *lab) checkMode(t *testing.T, mode string) {
+	t.Helper()
 	for _, h := range l.Hosts(netlab.Balancer) {
 		attached := harness.Status(t, &h).DataPlane.Attachments
-		if len(attached) != 1 || attached[0].Interface != "eth0" || attached[0].Mode != "native" || attached[0].Adopted {
-			t.Errorf("%s: attachments %+v: want eth0, native", h.Name, attached)
+		if len(attached) != 1 || attached[0].Interface != "eth0" || attached[0].Mode != mode || attached[0].Adopted {
+			t.Errorf("%s: attachments %+v: want eth0, %s", h.Name, attached, mode)
 		}
 	}
 }
