@@ -42,7 +42,7 @@ func newLabCommand(e env) *cobra.Command {
 
 // labOptions are the flags of "lab up".
 type labOptions struct {
-	name, forward, router             string
+	name, forward, router, xdpMode    string
 	mtu, balancers, servers, second   int
 	reflector, dynamic, ipv6, foreign bool
 }
@@ -60,23 +60,25 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
   pods   ecmp with NAT to pods in a VXLAN overlay, as in a container cluster
   nodes  ecmp with NAT to pods on the balancers' own nodes
   snat   ecmp with balancers that are pods behind their node's address, and
-         announce their routes to a BGP route reflector`,
+         announce their routes to a BGP route reflector
+  cloud  ecmp without a common layer 2: each host has a link to the router only`,
 		Example:   "  fairlab lab up ecmp --name try --forward ipip",
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods", "nodes", "snat"},
+		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods", "nodes", "snat", "cloud"},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
-	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat")
-	flags.StringVar(&o.router, "router", "", "BGP implementation of the router: frr, bird or gobgp in ecmp (default: static routes), frr or bird in snat (default: frr)")
+	flags.StringVar(&o.forward, "forward", "l2dsr", "forwarding mode of ecmp: l2dsr, ipip, gue, vxlan, geneve or nat; of cloud also dsr, but not l2dsr")
+	flags.StringVar(&o.router, "router", "", "BGP implementation of the router: frr, bird or gobgp in ecmp (default: static routes), frr or bird in snat (default: frr), frr in cloud (default: static routes)")
 	flags.BoolVar(&o.reflector, "reflector", false, "put a BGP route reflector between the router and the balancers of ecmp")
 	flags.BoolVar(&o.dynamic, "dynamic", false, "make the router of ecmp accept any BGP neighbour")
 	flags.BoolVar(&o.ipv6, "peer-ipv6", false, "use IPv6 for all BGP sessions of ecmp")
 	flags.BoolVar(&o.foreign, "foreign", false, "add a server to ecmp that announces VIPs by ExaBGP")
 	flags.IntVar(&o.second, "second", 0, "number of balancers of ecmp that also serve a second pair of VIPs")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: for clients' full packets with outer headers)")
-	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp, pods, nodes and snat")
-	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp and snat, and of nodes with a pod of pods")
+	flags.StringVar(&o.xdpMode, "xdp-mode", "auto", "where the balancers' programs run: native, generic or auto")
+	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp, pods, nodes, snat and cloud")
+	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp, snat and cloud, and of nodes with a pod of pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkLabFlags(flags, args[0]); err != nil {
 			return err
@@ -85,6 +87,7 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 		if err != nil {
 			return err
 		}
+		topology.SetXDPMode(o.xdpMode)
 		if o.name == "" {
 			o.name = args[0]
 		}
@@ -100,9 +103,9 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 
 // checkLabFlags returns an error if a flag is given that the topology doesn't have.
 func checkLabFlags(flags *pflag.FlagSet, topology string) (err error) {
-	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}, "nodes": {"balancers"}, "snat": {"balancers", "servers", "router"}}
+	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}, "nodes": {"balancers"}, "snat": {"balancers", "servers", "router"}, "cloud": {"forward", "balancers", "servers", "router"}}
 	flags.Visit(func(f *pflag.Flag) {
-		if others, limited := takes[topology]; limited && f.Name != "name" && !slices.Contains(others, f.Name) {
+		if others, limited := takes[topology]; limited && f.Name != "name" && f.Name != "xdp-mode" && !slices.Contains(others, f.Name) {
 			err = fmt.Errorf("topology %s takes no --%s", topology, f.Name)
 		}
 	})
@@ -118,12 +121,12 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 	if _, err := os.Stat(gobgpd); err != nil {
 		gobgpd = ""
 	}
+	var forward lb.Forward
+	if err := forward.UnmarshalText([]byte(o.forward)); err != nil {
+		return netlab.Topology{}, err
+	}
 	switch name {
 	case "ecmp":
-		var forward lb.Forward
-		if err := forward.UnmarshalText([]byte(o.forward)); err != nil {
-			return netlab.Topology{}, err
-		}
 		return netlab.ECMP(netlab.ECMPOptions{
 			Forward: forward, MTU: o.mtu, Balancers: o.balancers, Servers: o.servers,
 			Second: o.second, Router: netlab.RouterKind(o.router), Reflector: o.reflector, Dynamic: o.dynamic,
@@ -141,8 +144,12 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 		return netlab.SNAT(netlab.SNATOptions{
 			Router: netlab.RouterKind(o.router), Balancers: o.balancers, Servers: o.servers,
 		})
+	case "cloud":
+		return netlab.Cloud(netlab.CloudOptions{
+			Forward: forward, Router: netlab.RouterKind(o.router), Balancers: o.balancers, Servers: o.servers,
+		})
 	default:
-		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan, pods, nodes or snat", name)
+		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan, pods, nodes, snat or cloud", name)
 	}
 }
 

@@ -21,13 +21,17 @@ import (
 func (b *builder) address(host *Host) error {
 	return b.withHandle(host.Name, func(h *netlink.Handle) error {
 		for _, a := range host.Loopback {
-			if err := addAddress(h, "lo", netip.PrefixFrom(a, a.BitLen())); err != nil {
+			if err := addAddress(h, "lo", netip.PrefixFrom(a, a.BitLen()), netip.Addr{}); err != nil {
 				return err
 			}
 		}
-		err := host.eachDevice(func(device string, addresses []netip.Prefix) error {
-			for _, p := range addresses {
-				if err := addAddress(h, device, p); err != nil {
+		err := host.eachDevice(func(device string, addresses []netip.Prefix, peers []netip.Addr) error {
+			for i, p := range addresses {
+				var peer netip.Addr
+				if len(peers) > 0 {
+					peer = peers[i]
+				}
+				if err := addAddress(h, device, p, peer); err != nil {
 					return err
 				}
 			}
@@ -45,12 +49,17 @@ func (b *builder) address(host *Host) error {
 	})
 }
 
-func addAddress(h *netlink.Handle, name string, p netip.Prefix) error {
+// addAddress adds an address; with a peer, which may be the zero Addr, there is a route to
+// the peer's address only.
+func addAddress(h *netlink.Handle, name string, p netip.Prefix, peer netip.Addr) error {
 	link, err := h.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", name, err)
 	}
 	addr := &netlink.Addr{IPNet: ipNet(p)}
+	if peer.IsValid() {
+		addr.Peer = ipNet(hostPrefix(peer))
+	}
 	if p.Addr().Is6() {
 		// Usable at once, without duplicate address detection.
 		addr.Flags = unix.IFA_F_NODAD

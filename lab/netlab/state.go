@@ -90,7 +90,7 @@ func newState(name, dir string, t *Topology) State {
 			Interfaces: []string{},
 			Directory:  filepath.Join(dir, h.Name),
 		}
-		_ = h.eachDevice(func(device string, addresses []netip.Prefix) error {
+		_ = h.eachDevice(func(device string, addresses []netip.Prefix, _ []netip.Addr) error {
 			host.Interfaces = append(host.Interfaces, device)
 			host.Addresses = append(host.Addresses, hostAddresses(addresses)...)
 			return nil

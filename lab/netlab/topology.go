@@ -73,6 +73,9 @@ type Interface struct {
 	MAC lb.MAC
 	// Addresses are the interface's own with the length of their network.
 	Addresses []netip.Prefix
+	// Peers, if given, are the addresses of the link's other end, one for each of
+	// Addresses: the link is one from point to point.
+	Peers []netip.Addr
 	// VLAN, if not 0, makes the interface an access port of that VLAN (IEEE 802.1Q).
 	VLAN uint16
 	// Geneve, if not 0, makes the interface's addresses receiving ends of that Geneve
@@ -159,19 +162,19 @@ func find[T any](list []T, wanted func(*T) bool) *T {
 }
 
 // eachDevice calls fn with the host's interfaces, overlays and bridges.
-func (h *Host) eachDevice(fn func(device string, addresses []netip.Prefix) error) error {
+func (h *Host) eachDevice(fn func(device string, addresses []netip.Prefix, peers []netip.Addr) error) error {
 	for _, i := range h.Interfaces {
-		if err := fn(i.Name, i.Addresses); err != nil {
+		if err := fn(i.Name, i.Addresses, i.Peers); err != nil {
 			return err
 		}
 	}
 	for _, o := range h.Overlays {
-		if err := fn(o.Name, o.Addresses); err != nil {
+		if err := fn(o.Name, o.Addresses, nil); err != nil {
 			return err
 		}
 	}
 	for _, b := range h.Bridges {
-		if err := fn(b.Name, b.Addresses); err != nil {
+		if err := fn(b.Name, b.Addresses, nil); err != nil {
 			return err
 		}
 	}

@@ -39,6 +39,7 @@ func TestTopologiesAreValid(t *testing.T) {
 		"all pods": drawn(t, Pods, PodsOptions{Balancers: MaxBalancers, Nodes: MaxServers}),
 		"snat":     drawn(t, SNAT, SNATOptions{Router: FRR, Balancers: 3, Servers: 2}),
 		"all snat": drawn(t, SNAT, SNATOptions{Router: BIRD, Balancers: MaxBalancers, Servers: 2}),
+		"cloud":    drawn(t, Cloud, CloudOptions{Forward: lb.DSR, Balancers: 3, Servers: 2, Checked: []Role{Server}}),
 		"plain":    plain(3),
 		"nothing":  {},
 	} {
