@@ -163,6 +163,7 @@ type Kind string
 const (
 	KindAuto Kind = "auto"
 	KindXDP  Kind = "xdp"
+	KindIPVS Kind = "ipvs"
 )
 
 // XDPMode is the hook at which XDP programs run.
@@ -212,7 +213,7 @@ const (
 
 func readDataplane(v value, p *Dataplane) {
 	v.readFields(
-		optional("kind", &p.Kind, oneOf(KindAuto, KindXDP)),
+		optional("kind", &p.Kind, oneOf(KindAuto, KindXDP, KindIPVS)),
 		optional("xdpMode", &p.XDPMode, oneOf(XDPAuto, XDPNative, XDPGeneric)),
 		optional("hashSeed", &p.HashSeed, number[uint64](0, math.MaxUint64)),
 		optional("services", &p.Services, number[int](1, maxServices)),

@@ -298,7 +298,7 @@ func TestFileErrors(t *testing.T) {
 		"all at once": {`node:
   name: LB1
   interfaces: [eth0, eth0, a/b, 7]
-dataplane: {kind: ipvs, xdpMode: fast, hashSeed: -1}
+dataplane: {kind: ebpf, xdpMode: fast, hashSeed: -1}
 bgp:
   asn: 0
   routerID: fd00::1
@@ -318,7 +318,7 @@ services:
 f:3:22: node.interfaces[1]: eth0 is given twice
 f:3:28: node.interfaces[2]: bad interface name "a/b": want at most 15 characters without slash, colon and space
 f:3:33: node.interfaces[3]: have 7: want text (quote it if it is text)
-f:4:19: dataplane.kind: unknown word "ipvs": want one of auto, xdp
+f:4:19: dataplane.kind: unknown word "ebpf": want one of auto, xdp, ipvs
 f:4:34: dataplane.xdpMode: unknown word "fast": want one of auto, native, generic
 f:4:50: dataplane.hashSeed: -1 is out of range: want 0 to 18446744073709551615
 f:6:8: bgp.asn: 0 is out of range: want 1 to 4294967294
