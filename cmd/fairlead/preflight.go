@@ -27,8 +27,9 @@ func newPreflightCommand(e env) *cobra.Command {
 		Short: "Show what this kernel and its interfaces support, and what to change",
 		Long: `Show what this kernel and its interfaces support, what is missing for a balancer
 and how to fix it. The interfaces are those of a configuration file, those of
---interface, or else all that are up. Nothing is changed. The exit status is 1 if
-an agent could not run.`,
+--interface, or else all that are up. Nothing is changed: BPF programs that try
+features are unloaded at once, and no module is loaded. The exit status is 1 if an
+agent could not run.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -41,7 +42,7 @@ an agent could not run.`,
 }
 
 func (o preflightOptions) run(e env) error {
-	interfaces, pins, needs := o.interfaces, agent.PinRoot, preflight.Needs{}
+	interfaces, pins, needs := o.interfaces, agent.PinRoot, preflight.Needs{IPVS: preflight.Optional}
 	if o.config != "" {
 		conf, err := config.Load(o.config, config.Parser(agent.Limits()))
 		if err != nil {

@@ -242,8 +242,17 @@ func pageAddress(page net.Listener) string {
 // Needs are what a configuration needs of the machine.
 func Needs(conf *config.Config) preflight.Needs {
 	needs := preflight.Needs{Native: conf.Dataplane.XDPMode == config.XDPNative}
+	switch conf.Dataplane.Kind {
+	case config.KindAuto:
+		needs.IPVS = preflight.Optional
+	case config.KindIPVS:
+		needs.IPVS = preflight.Required
+	case config.KindXDP:
+	}
 	for _, s := range conf.Services {
 		needs.VLAN = needs.VLAN || s.Segment.Type == lb.SegmentVLAN
+		needs.QUIC = needs.QUIC || s.QUIC != nil
+		needs.Schedulers = append(needs.Schedulers, s.Scheduler.String())
 		needs.Probes = needs.Probes || s.Health != nil && !s.Forward.Translates() && s.Address.Is4()
 		for _, b := range s.Backends {
 			needs.VLAN = needs.VLAN || b.Segment.Type == lb.SegmentVLAN

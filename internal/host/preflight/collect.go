@@ -31,6 +31,21 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 		return f, fmt.Errorf("memory lock: %w", err)
 	}
 	f.Memlock = memlock.Cur // RLIM_INFINITY is NoLimit
+	if f.MemlockCounts, err = memlockCounts(); err != nil {
+		return f, fmt.Errorf("memory lock: %w", err)
+	}
+	f.Features = features()
+	registered, err := hasIPVS()
+	if err != nil {
+		return f, err
+	}
+	if f.Modules, err = collectModules("/", f.Kernel, registered); err != nil {
+		return f, fmt.Errorf("modules: %w", err)
+	}
+	const sysctl = "/proc/sys/net/ipv4/ip_forward"
+	if f.SysctlErr = unix.Access(sysctl, unix.W_OK); errors.Is(f.SysctlErr, unix.EROFS) && unix.Access("/host"+sysctl, unix.W_OK) == nil {
+		f.SysctlErr = nil // a container with the node's, as those of the chart
+	}
 	if f.BPFFS.Mounted, err = OnBPFFS(pins); err != nil {
 		return f, fmt.Errorf("bpffs at %s: %w", pins, err)
 	}

@@ -3,6 +3,7 @@
 package preflight
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // TestCollect reads the machine that runs the test: what is there can't be
@@ -20,8 +22,13 @@ func TestCollect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := parseRelease(facts.Kernel); err != nil {
-		t.Error(err)
+	for _, feature := range facts.Features {
+		if os.Geteuid() == 0 && feature.Err != nil {
+			t.Errorf("%s: %v", feature.Name, feature.Err)
+		}
+	}
+	if facts.Kernel == "" || len(facts.Features) == 0 || facts.MemlockCounts {
+		t.Errorf("kernel %q, features %v, memory lock counts %t", facts.Kernel, facts.Features, facts.MemlockCounts)
 	}
 	if facts.BPFFS.Mounted {
 		t.Error("a temporary directory is taken for a BPF file system")
@@ -41,9 +48,6 @@ func TestCollect(t *testing.T) {
 	}
 	if none.Exists {
 		t.Errorf("%s is taken for there", missing)
-	}
-	if release, err := parseRelease(facts.Kernel); err == nil && !release.before(reportsXDP) && lo.XDPFeatures == nil {
-		t.Errorf("kernel %s reports no XDP features", facts.Kernel)
 	}
 }
 
@@ -75,5 +79,70 @@ func TestReversePath(t *testing.T) {
 		if got := facts.Interfaces[0].ReversePath; got != c.want {
 			t.Errorf("all %s, lo %s: %d, want %d", c.all, c.own, got, c.want)
 		}
+	}
+}
+
+// A kernel without a feature rejects the program that tries it: helper 0x7fffffff is unknown.
+func TestFeatureMissing(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("loading programs needs root")
+	}
+	unknown := append([]instruction{{code: 0x85, immediate: 1<<31 - 1}}, pass...)
+	if err := tryProgram(unknown); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("error %v, want EINVAL", err)
+	}
+	if err := tryProgram(pass); err != nil {
+		t.Error(err)
+	}
+}
+
+// The limit is as before.
+func TestMemlockKept(t *testing.T) {
+	var before, after unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := memlockCounts(); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &after); err != nil || before != after {
+		t.Errorf("limit %v, was %v, error %v", after, before, err)
+	}
+}
+
+func TestCollectModules(t *testing.T) {
+	const (
+		builtin = "kernel/net/netfilter/ipvs/ip_vs_rr.ko\n"
+		files   = "kernel/net/netfilter/ipvs/ip_vs.ko.xz: kernel/net/netfilter/nf_conntrack.ko.xz\nkernel/net/netfilter/ipvs/ip_vs_mh.ko.xz:\n"
+		alias   = "# Aliases\nalias net-pf-16-proto-16-family-IPVS ip_vs\n"
+	)
+	seen := map[string]string{"lib/modules/6.1/modules.builtin": builtin, "lib/modules/6.1/modules.dep": files, "lib/modules/6.1/modules.alias": alias}
+	for name, test := range map[string]struct {
+		files      map[string]string
+		registered bool
+		want       string
+	}{
+		"nothing":                {nil, false, "map[] on request false, alias false"},
+		"built in":               {nil, true, "map[ip_vs:1 ip_vs_lc:3 ip_vs_mh:3 ip_vs_rr:3 ip_vs_sh:3 ip_vs_wlc:3 ip_vs_wrr:3 nf_tables:3] on request false, alias false"},
+		"available":              {seen, false, "map[ip_vs:2 ip_vs_mh:2 ip_vs_rr:1] on request false, alias true"},
+		"on request":             {map[string]string{"proc/sys/kernel/modprobe": "/sbin/modprobe\n", "proc/sys/kernel/modules_disabled": "0\n"}, false, "map[] on request true, alias false"},
+		"disabled":               {map[string]string{"proc/sys/kernel/modprobe": "/sbin/modprobe\n", "proc/sys/kernel/modules_disabled": "1\n"}, false, "map[] on request false, alias false"},
+		"loaded, in a container": {map[string]string{"proc/modules": "ip_vs 196608 2 ip_vs_mh, Live 0x0\nip_vs_mh 16384 1 - Live 0x0\n"}, true, "map[ip_vs:1 ip_vs_lc:3 ip_vs_mh:1 ip_vs_rr:3 ip_vs_sh:3 ip_vs_wlc:3 ip_vs_wrr:3 nf_tables:3] on request false, alias false"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			for file, text := range test.files {
+				if err := os.MkdirAll(filepath.Join(root, filepath.Dir(file)), 0o755); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(root, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m, err := collectModules(root, "6.1", test.registered)
+			if got := fmt.Sprintf("%v on request %t, alias %t", m.States, m.OnRequest, m.IPVSAlias); err != nil || got != test.want {
+				t.Errorf("got %s (%v), want %s", got, err, test.want)
+			}
+		})
 	}
 }

@@ -6,6 +6,10 @@ package preflight
 type Facts struct {
 	// Kernel is its release, for example "6.1.0-18-amd64".
 	Kernel string
+	// Features of BPF have been tried.
+	Features []Feature
+	// Modules are those of IPVS, by name.
+	Modules Modules
 	// BTF says that the kernel describes its own types.
 	BTF bool
 	// JIT is the text of net.core.bpf_jit_enable, "" if it can't be read.
@@ -13,8 +17,12 @@ type Facts struct {
 	// Capabilities are the effective ones of this process, a bit each.
 	Capabilities uint64
 	// Memlock is the limit of locked memory in bytes, NoLimit if there is none.
-	Memlock uint64
-	BPFFS   BPFFS
+	// MemlockCounts says that BPF's memory counts for it, and not for the cgroup.
+	Memlock       uint64
+	MemlockCounts bool
+	// SysctlErr is why net.ipv4.ip_forward can't be written; nil if it can.
+	SysctlErr error
+	BPFFS     BPFFS
 	// Interfaces are in the order in which they were asked for.
 	Interfaces []Interface
 }

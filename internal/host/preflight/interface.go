@@ -22,7 +22,7 @@ const singlePageMTU = 3498
 // driverMTU has the drivers that take less.
 var driverMTU = map[string]int{"i40e": 3046, "ice": 3046, "ixgbe": 3046}
 
-// checkInterface wants an interface that is up and can run an XDP program.
+// checkInterface wants an interface that is up and, if XDP is used, can run its program.
 func checkInterface(i Interface, kernel string, n Needs) []Finding {
 	link := Finding{Check: "link", Result: OK, Needed: "an interface that is up"}
 	switch {
@@ -34,14 +34,14 @@ func checkInterface(i Interface, kernel string, n Needs) []Finding {
 		link.Found = "up, driver " + cmp.Or(i.Driver, "none")
 	}
 	findings := []Finding{link}
-	if i.Exists {
+	if i.Exists && n.IPVS != Required {
 		findings = append(findings, nativeXDP(i, kernel, n), attached(i), mtu(i, n))
 		if n.VLAN {
 			findings = append(findings, vlanTags(i))
 		}
-		if n.Probes {
-			findings = append(findings, reversePath(i))
-		}
+	}
+	if i.Exists && n.Probes {
+		findings = append(findings, reversePath(i))
 	}
 	for k := range findings {
 		findings[k].Interface = i.Name

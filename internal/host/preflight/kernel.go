@@ -3,50 +3,36 @@
 package preflight
 
 import (
-	"cmp"
-	"fmt"
+	"errors"
+	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
-// release is the part of a kernel's version that decides about features.
-type release struct{ major, minor int }
-
-// Kernel versions that matter. XDP links came with 5.9, accounting of BPF
-// memory by cgroup instead of RLIMIT_MEMLOCK with 5.11, BPF's atomic
-// operations with 5.12; 5.15 is the oldest long-term kernel that has them all.
-var (
-	minimum        = release{5, 15}
-	memoryByCgroup = release{5, 11}
-	reportsXDP     = release{6, 3}
-)
-
-// parseRelease reads the first two numbers of "6.1.0-18-amd64".
-func parseRelease(text string) (release, error) {
-	var r release
-	if _, err := fmt.Sscanf(text, "%d.%d", &r.major, &r.minor); err != nil {
-		return r, fmt.Errorf("kernel release %q: %w", text, err)
+// kernel wants the features that programs use. Where they can't be tried, capabilities are
+// missing, and the check of those fails.
+func kernel(facts Facts, n Needs) Finding {
+	f := Finding{Check: "kernel", Result: OK, Found: facts.Kernel}
+	var needed, missing, untried []string
+	for _, feature := range facts.Features {
+		if feature.OnlyQUIC && !n.QUIC {
+			continue
+		}
+		needed = append(needed, feature.Name)
+		switch {
+		case feature.Err == nil:
+		case errors.Is(feature.Err, unix.EPERM):
+			untried = append(untried, feature.Name)
+		default:
+			missing = append(missing, feature.Name)
+		}
 	}
-	return r, nil
-}
-
-func (r release) before(o release) bool {
-	return cmp.Or(cmp.Compare(r.major, o.major), cmp.Compare(r.minor, o.minor)) < 0
-}
-
-func (r release) String() string { return fmt.Sprintf("%d.%d", r.major, r.minor) }
-
-func kernel(text string) Finding {
-	f := Finding{
-		Check: "kernel", Result: OK, Found: text,
-		Needed: minimum.String() + " or newer (XDP links 5.9, BPF memory by cgroup 5.11, BPF atomics 5.12, long-term 5.15)",
-	}
-	r, err := parseRelease(text)
+	f.Needed = strings.Join(needed, ", ")
 	switch {
-	case err != nil:
-		f.Result, f.Fix = Warn, "check the version by hand: it can't be read from the release"
-	case r.before(minimum):
-		f.Result, f.Fix = Fail, "boot a newer kernel"
-	case r.before(reportsXDP):
-		f.Fix = "nothing; from " + reportsXDP.String() + " on the kernel also reports what an interface's XDP can do"
+	case len(missing) > 0:
+		f.Result, f.Found, f.Fix = Fail, f.Found+" without "+strings.Join(missing, ", "), "boot a newer kernel"
+	case len(untried) > 0:
+		f.Result, f.Found, f.Fix = Warn, f.Found+"; may not be tried: "+strings.Join(untried, ", "), "run it with the capabilities of an agent"
 	}
 	return f
 }

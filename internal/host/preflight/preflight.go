@@ -2,7 +2,8 @@
 
 // Package preflight checks what this kernel and these interfaces can do for Fairlead,
 // what is missing and how to fix it. "fairlead preflight" runs it. [Collect] reads the
-// system, [Check] is pure. Nothing is changed, and nothing is loaded into the kernel.
+// system, [Check] is pure. Nothing is changed: the BPF programs with which features are tried are
+// unloaded at once, and no module is loaded.
 package preflight
 
 import (
@@ -48,18 +49,40 @@ type Needs struct {
 	// Native says that XDP must run in the driver: generic mode is an error and
 	// not a warning.
 	Native bool
+	// QUIC says that a service reads connection IDs.
+	QUIC bool
+	// IPVS says whether the data plane is IPVS.
+	IPVS Use
+	// Schedulers are those of services, by their names in configurations.
+	Schedulers []string
 }
+
+// Use says whether something is used.
+type Use int
+
+// The uses. With Optional what is missing is no failure; with Required nothing else is used.
+const (
+	Unused Use = iota
+	Optional
+	Required
+)
 
 // Check judges the facts. The findings are in the order in which one thing
 // needs another: the kernel, the process, the interfaces.
 func Check(f Facts, n Needs) []Finding {
-	findings := []Finding{
-		kernel(f.Kernel),
-		btf(f.BTF),
-		jit(f.JIT),
-		capabilities(f),
-		memlock(f),
-		bpffs(f),
+	var findings []Finding
+	if n.IPVS != Required {
+		findings = append(findings, kernel(f, n), btf(f.BTF), jit(f.JIT))
+	}
+	if n.IPVS != Unused {
+		findings = append(findings, ipvs(f, n))
+		findings = append(findings, ipvsParts(f, n)...)
+	}
+	findings = append(findings, capabilities(f, n))
+	if n.IPVS == Required {
+		findings = append(findings, sysctls(f))
+	} else {
+		findings = append(findings, memlock(f), bpffs(f))
 	}
 	for _, i := range f.Interfaces {
 		findings = append(findings, checkInterface(i, f.Kernel, n)...)

@@ -13,14 +13,14 @@ import (
 func (f Facts) has(capability int) bool { return f.Capabilities&(1<<capability) != 0 }
 
 // capabilities wants what loading and attaching XDP programs needs since 5.8:
-// before that, and still today, CAP_SYS_ADMIN includes the two of BPF.
-func capabilities(own Facts) Finding {
+// before that, and still today, CAP_SYS_ADMIN includes the two of BPF. IPVS alone
+// needs the first.
+func capabilities(own Facts, n Needs) Finding {
 	f := Finding{
 		Check: "capabilities", Result: OK,
 		Needed: "CAP_NET_ADMIN, CAP_BPF, CAP_PERFMON (or CAP_SYS_ADMIN for the last two)",
 	}
-	var held, missing []string
-	for _, c := range []struct {
+	wanted := []struct {
 		name       string
 		capability int
 		instead    bool // CAP_SYS_ADMIN is taken as well
@@ -28,7 +28,12 @@ func capabilities(own Facts) Finding {
 		{"CAP_NET_ADMIN", unix.CAP_NET_ADMIN, false},
 		{"CAP_BPF", unix.CAP_BPF, true},
 		{"CAP_PERFMON", unix.CAP_PERFMON, true},
-	} {
+	}
+	if n.IPVS == Required {
+		wanted, f.Needed = wanted[:1], "CAP_NET_ADMIN"
+	}
+	var held, missing []string
+	for _, c := range wanted {
 		switch {
 		case own.has(c.capability):
 			held = append(held, c.name)
@@ -47,19 +52,16 @@ func capabilities(own Facts) Finding {
 	return f
 }
 
-// memlock matters only before 5.11; later kernels account BPF memory to the
-// cgroup.
+// memlock matters only where BPF memory doesn't count for the cgroup.
 func memlock(facts Facts) Finding {
 	f := Finding{
 		Check: "memory lock", Result: OK, Found: "no limit",
-		Needed: "no limit before kernel " + memoryByCgroup.String() + ", anything later (memory counts for the cgroup)",
+		Needed: "no limit before kernel 5.11, anything later (memory counts for the cgroup)",
 	}
 	if facts.Memlock != NoLimit {
 		f.Found = fmt.Sprintf("%d KiB", facts.Memlock/1024)
 	}
-	r, err := parseRelease(facts.Kernel)
-	old := err == nil && r.before(memoryByCgroup)
-	if old && facts.Memlock != NoLimit && !facts.has(unix.CAP_SYS_RESOURCE) {
+	if facts.MemlockCounts && facts.Memlock != NoLimit && !facts.has(unix.CAP_SYS_RESOURCE) {
 		f.Result, f.Fix = Fail, "ulimit -l unlimited, or LimitMEMLOCK=infinity in the systemd unit"
 	}
 	return f
