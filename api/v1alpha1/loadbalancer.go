@@ -65,6 +65,14 @@ type LoadBalancerSpec struct {
 	// +required
 	// +kubebuilder:validation:Enum=l2dsr;ipip;gue;vxlan;geneve;nat
 	Forward string `json:"forward"`
+	// FirewallMark joins the listeners: the data plane schedules them as one service, so a
+	// client gets one member on all ports. No other object of the cluster has the same mark.
+	// It needs the data plane ipvs. By default each listener is scheduled separately.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=4294967295
+	FirewallMark int64 `json:"firewallMark,omitempty"`
 	// Listeners have distinct names, and distinct pairs of port and protocol.
 	//
 	// +required
@@ -172,6 +180,18 @@ type Pool struct {
 	// +kubebuilder:validation:Enum=None;ClientIP
 	// +kubebuilder:default=None
 	SessionAffinity string `json:"sessionAffinity,omitempty"`
+	// Scheduler chooses the members of new connections. All but "maglev" need the data
+	// plane ipvs. The default is maglev.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=maglev;rr;wrr;lc;wlc;sh
+	Scheduler string `json:"scheduler,omitempty"`
+	// MaxConnections is the default of the members' maxConnections.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	MaxConnections int32 `json:"maxConnections,omitempty"`
 	// HealthCheck probes the members. By default all members count as healthy.
 	//
 	// +optional
@@ -208,6 +228,14 @@ type Member struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	Weight *int32 `json:"weight,omitempty"`
+	// MaxConnections is the number of connections through one node from which on the
+	// member gets no new ones. It needs the data plane ipvs. The default is the pool's; by
+	// default there is no limit.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=2147483647
+	MaxConnections int32 `json:"maxConnections,omitempty"`
 	// MAC is the MAC address of the next hop, in place of the neighbour table's; with
 	// vxlan and geneve it is the member's own.
 	//

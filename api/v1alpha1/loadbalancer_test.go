@@ -21,15 +21,18 @@ addressPool: public
 ipFamily: IPv4
 segment: {type: vxlan, id: 5001}
 forward: vxlan
+firewallMark: 4294967295
 listeners:
   - {name: web, port: 80, protocol: TCP, pool: web, sourceRanges: [192.0.2.0/24, "2001:db8::/32"], limits: {newFlows: 1, newFlowsPerSource: 10000000}, enabled: true}
   - {name: dns, port: 53, protocol: UDP, pool: dns, enabled: false}
 pools:
   - name: web
     sessionAffinity: ClientIP
+    scheduler: wlc
+    maxConnections: 2147483647
     healthCheck: {type: https, port: 8443, path: /, interval: 1s, timeout: 1s, rise: 3, fall: 3}
     members:
-      - {address: 192.168.1.21, port: 80, weight: 256, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
+      - {address: 192.168.1.21, port: 80, weight: 256, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
       - {address: 192.168.1.21, port: 81, weight: 0, mac: "02:00:00:00:00:AB", tunnelEnd: "2001:db8::41"}
   - {name: dns, sessionAffinity: None}
 `,
@@ -53,6 +56,8 @@ pools:
 			"family":            {`{ipFamily: IPv5}`, "spec.ipFamily: Unsupported value"},
 			"other family":      {`{address: 192.0.2.1, ipFamily: IPv6}`, "spec.ipFamily: the address is of the other family"},
 			"other family (v6)": {`{address: "2001:db8::1", ipFamily: IPv4}`, "spec.ipFamily: the address is of the other family"},
+			"mark 0":            {`{firewallMark: 0}`, "spec.firewallMark: greater than or equal to 1"},
+			"great mark":        {`{firewallMark: 4294967296}`, "spec.firewallMark: less than or equal to 4294967295"},
 			"long pool":         {`{addressPool: ` + strings.Repeat("a", 254) + `}`, "spec.addressPool: may not be more than 253 bytes"},
 
 			"segment without type": {`{segment: {id: 1}}`, "spec.segment.type: Required value"},
@@ -132,6 +137,9 @@ func addPools(k *samples) {
 		"long name": {`[{name: ` + strings.Repeat("a", 64) + `}]`, "[0].name: may not be more than 63 bytes"},
 		"bad name":  {`[{name: a_b}]`, "[0].name: should match"},
 		"affinity":  {`[{name: web, sessionAffinity: Cookie}]`, "[0].sessionAffinity: Unsupported value"},
+		"scheduler": {`[{name: web, scheduler: mh}]`, "[0].scheduler: Unsupported value"},
+		"low max":   {`[{name: web, maxConnections: 0}]`, "[0].maxConnections: greater than or equal to 1"},
+		"high max":  {`[{name: web, maxConnections: 2147483648}]`, "[0].maxConnections: less than or equal to 2147483647"},
 	} {
 		k.refused["pools: "+name] = refusal{`{pools: ` + c.pools + `}`, "spec.pools" + c.want}
 	}
@@ -153,6 +161,8 @@ func addMembers(k *samples) {
 		"high port":   {`address: 10.0.0.1, port: 65536`, ".members[0].port: less than or equal to 65535"},
 		"low weight":  {good + `, weight: -1`, ".members[0].weight: greater than or equal to 0"},
 		"high weight": {good + `, weight: 257`, ".members[0].weight: less than or equal to 256"},
+		"low max":     {good + `, maxConnections: 0`, ".members[0].maxConnections: greater than or equal to 1"},
+		"high max":    {good + `, maxConnections: 2147483648`, ".members[0].maxConnections: less than or equal to 2147483647"},
 		"mac":         {good + `, mac: "02:00:00:00:0g:01"`, ".members[0].mac: should match"},
 		"long mac":    {good + `, mac: "02:00:00:00:00:01:02"`, ".members[0].mac: may not be more than 17 bytes"},
 		"vlan":        {good + `, segment: {type: vlan, id: 4095}`, ".members[0].segment.id: a VLAN id is 1 to 4094"},

@@ -36,6 +36,17 @@ const (
 	// AnnotationNewFlowsPerSource is the same for each client, an IPv4 address or an IPv6
 	// /64.
 	AnnotationNewFlowsPerSource = "fairlead.io/new-flows-per-source"
+	// AnnotationScheduler chooses the endpoints of new connections: "maglev" (default), or,
+	// with the data plane ipvs, "rr", "wrr", "lc", "wlc" or "sh".
+	AnnotationScheduler = "fairlead.io/scheduler"
+	// AnnotationMaxConnections is the number of connections of each endpoint and port
+	// through one node from which on the endpoint gets no new ones. It needs the data plane
+	// ipvs.
+	AnnotationMaxConnections = "fairlead.io/max-connections"
+	// AnnotationFirewallMark joins the ports of the Service: the data plane schedules them
+	// as one, so a client gets one endpoint on all ports. It is 1 to 4294967295, and no
+	// other object of the cluster has the same one. It needs the data plane ipvs.
+	AnnotationFirewallMark = "fairlead.io/firewall-mark"
 	// AnnotationGroup is the LoadBalancerGroup that serves the Service. Only the
 	// controller writes it.
 	AnnotationGroup = "fairlead.io/group"

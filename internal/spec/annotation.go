@@ -5,6 +5,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -31,6 +32,11 @@ type Settings struct {
 	Health  Health
 	// Limits are those of each port; 0 for that of the group.
 	Limits lb.FlowLimits
+	// Scheduler, MaxConnections (of each endpoint and port, 0 for no limit) and FirewallMark
+	// (0 for none) need a data plane that has them.
+	Scheduler      lb.Scheduler
+	MaxConnections int
+	FirewallMark   uint32
 	// Group is the LoadBalancerGroup that serves the Service; empty for none.
 	Group string
 }
@@ -47,7 +53,11 @@ func ParseAnnotations(svc *corev1.Service) (Settings, error) {
 		Forward:    r.forward(),
 		Health:     r.health(),
 		Limits:     r.limits(),
+		Scheduler:  r.scheduler(),
 		Group:      r.name(v1alpha1.AnnotationGroup),
+
+		MaxConnections: int(r.number(v1alpha1.AnnotationMaxConnections, lb.MaxConnections)),
+		FirewallMark:   uint32(r.number(v1alpha1.AnnotationFirewallMark, math.MaxUint32)),
 	}
 	return s, errors.Join(r.errs...)
 }
@@ -156,18 +166,31 @@ func (r *reader) forward() lb.Forward {
 }
 
 func (r *reader) limits() lb.FlowLimits {
-	return lb.FlowLimits{NewFlows: r.limit(v1alpha1.AnnotationNewFlows), NewFlowsPerSource: r.limit(v1alpha1.AnnotationNewFlowsPerSource)}
+	return lb.FlowLimits{
+		NewFlows:          int(r.number(v1alpha1.AnnotationNewFlows, lb.MaxNewFlows)),
+		NewFlowsPerSource: int(r.number(v1alpha1.AnnotationNewFlowsPerSource, lb.MaxNewFlows)),
+	}
 }
 
-// limit reads a number of new flows per second; 0 without annotation.
-func (r *reader) limit(field string) int {
+func (r *reader) scheduler() (s lb.Scheduler) {
+	if text, given := r.annotations[v1alpha1.AnnotationScheduler]; given {
+		if err := s.UnmarshalText([]byte(text)); err != nil {
+			r.fail(v1alpha1.AnnotationScheduler, "%w", err)
+			return 0
+		}
+	}
+	return s
+}
+
+// number reads a number from 1 to most; 0 without annotation.
+func (r *reader) number(field string, most int64) int64 {
 	text, given := r.annotations[field]
 	if !given {
 		return 0
 	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 || n > lb.MaxNewFlows {
-		r.fail(field, "bad number %q: want 1 to %d", text, lb.MaxNewFlows)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n < 1 || n > most {
+		r.fail(field, "bad number %q: want 1 to %d", text, most)
 		return 0
 	}
 	return n

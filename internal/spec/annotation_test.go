@@ -44,13 +44,15 @@ func TestParse(t *testing.T) {
 		in   []string
 		want spec.Settings
 	}{
-		"nothing":         {nil, spec.Settings{}},
-		"address":         {[]string{"addresses=192.0.2.1"}, spec.Settings{Addresses: []netip.Addr{addr("192.0.2.1")}}},
-		"both families":   {[]string{"addresses=2001:db8::1, 192.0.2.1"}, spec.Settings{Addresses: []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")}}},
-		"pool and key":    {[]string{"address-pool=office.eu", "sharing-key=a/b"}, spec.Settings{Pool: "office.eu", SharingKey: "a/b"}},
-		"group":           {[]string{"group=default"}, spec.Settings{Group: "default"}},
-		"forward":         {[]string{"forward=l2dsr"}, spec.Settings{Forward: lb.L2DSR}},
-		"limits":          {[]string{"new-flows=20000", "new-flows-per-source=50"}, spec.Settings{Limits: lb.FlowLimits{NewFlows: 20000, NewFlowsPerSource: 50}}},
+		"nothing":       {nil, spec.Settings{}},
+		"address":       {[]string{"addresses=192.0.2.1"}, spec.Settings{Addresses: []netip.Addr{addr("192.0.2.1")}}},
+		"both families": {[]string{"addresses=2001:db8::1, 192.0.2.1"}, spec.Settings{Addresses: []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")}}},
+		"pool and key":  {[]string{"address-pool=office.eu", "sharing-key=a/b"}, spec.Settings{Pool: "office.eu", SharingKey: "a/b"}},
+		"group":         {[]string{"group=default"}, spec.Settings{Group: "default"}},
+		"forward":       {[]string{"forward=l2dsr"}, spec.Settings{Forward: lb.L2DSR}},
+		"limits":        {[]string{"new-flows=20000", "new-flows-per-source=50"}, spec.Settings{Limits: lb.FlowLimits{NewFlows: 20000, NewFlowsPerSource: 50}}},
+		"scheduler": {[]string{"scheduler=wlc", "max-connections=2147483647", "firewall-mark=4294967295"},
+			spec.Settings{Scheduler: lb.SchedulerWLC, MaxConnections: 1<<31 - 1, FirewallMark: 1<<32 - 1}},
 		"no health check": {[]string{"health-check=none"}, spec.Settings{Health: spec.Health{Given: true}}},
 		"tcp":             {[]string{"health-check=tcp"}, spec.Settings{Health: check(func(*lb.HealthCheck) {})}},
 		"http": {[]string{"health-check=http", "health-check-path=/ok?a=b", "health-check-port=8081", "health-check-interval=500ms"},
@@ -94,6 +96,10 @@ func TestErrors(t *testing.T) {
 		"interval of none": {[]string{"health-check=none", "health-check-interval=1s"}, `fairlead.io/health-check-interval: not with fairlead.io/health-check "none"`},
 		"limit":            {[]string{"new-flows=0"}, `fairlead.io/new-flows: bad number "0": want 1 to 10000000`},
 		"limit of sources": {[]string{"new-flows-per-source=1e3"}, `fairlead.io/new-flows-per-source: bad number "1e3": want 1 to 10000000`},
+		"scheduler":        {[]string{"scheduler=mh"}, `fairlead.io/scheduler: unknown scheduler "mh": want one of maglev, rr, wrr, lc, wlc, sh`},
+		"connections":      {[]string{"max-connections=2147483648"}, `fairlead.io/max-connections: bad number "2147483648": want 1 to 2147483647`},
+		"mark":             {[]string{"firewall-mark=0x10"}, `fairlead.io/firewall-mark: bad number "0x10": want 1 to 4294967295`},
+		"no mark":          {[]string{"firewall-mark=0"}, `fairlead.io/firewall-mark: bad number "0": want 1 to 4294967295`},
 		"interval alone":   {[]string{"health-check-interval=1s"}, "fairlead.io/health-check-interval: only with fairlead.io/health-check"},
 	} {
 		t.Run(name, func(t *testing.T) {

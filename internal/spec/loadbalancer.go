@@ -7,6 +7,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
@@ -25,6 +26,9 @@ func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.S
 	if err := forward.UnmarshalText([]byte(b.Spec.Forward)); err != nil {
 		return nil, []string{fmt.Sprintf("spec.forward: %v", err)}
 	}
+	if n := b.Spec.FirewallMark; n < 0 || n > math.MaxUint32 {
+		return nil, []string{fmt.Sprintf("spec.firewallMark: %v", lb.OutOfRange(n, 1, math.MaxUint32))}
+	}
 	t := &translation{}
 	for i := range b.Spec.Listeners {
 		l := &b.Spec.Listeners[i]
@@ -38,7 +42,7 @@ func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.S
 				// Names of Services have no colon.
 				Name:    "flb:" + b.Namespace + "/" + b.Name + "/" + l.Name,
 				VIP:     lb.VIP{Address: address, Port: uint16(l.Port), Protocol: lb.TCP, Segment: segmentOf(b.Spec.Segment)},
-				Forward: forward, MinHealthy: 1,
+				Forward: forward, FirewallMark: uint32(b.Spec.FirewallMark), MinHealthy: 1,
 			})
 		}
 	}
@@ -70,6 +74,12 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Serv
 	if p.SessionAffinity == "ClientIP" {
 		s.Affinity = lb.AffinityClient
 	}
+	if p.Scheduler != "" {
+		if err := s.Scheduler.UnmarshalText([]byte(p.Scheduler)); err != nil {
+			t.fail("pool %s: scheduler: %v", p.Name, err)
+			return
+		}
+	}
 	sources, errs := Sources(l.SourceRanges, s.Address)
 	s.Sources = sources
 	for _, err := range errs {
@@ -85,6 +95,7 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Serv
 		if m, err := member(&p.Members[i]); err != nil {
 			t.fail("pool %s: member %s: %v", p.Name, p.Members[i].Address, err)
 		} else {
+			m.MaxConnections = cmp.Or(m.MaxConnections, int(p.MaxConnections))
 			s.Backends = append(s.Backends, m)
 		}
 	}
@@ -135,6 +146,7 @@ func member(m *v1alpha1.Member) (b lb.Backend, err error) {
 		return b, lb.OutOfRange(m.Port, 1, math.MaxUint16)
 	}
 	b.Port, b.Weight, b.Segment = uint16(m.Port), 1, segmentOf(m.Segment)
+	b.MaxConnections = int(m.MaxConnections)
 	if m.Weight != nil {
 		b.Weight = int(*m.Weight)
 	}

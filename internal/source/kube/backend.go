@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -161,9 +162,20 @@ func (t *translation) add(s lb.Service) {
 
 // check returns the errors of a service on this node.
 func (t *translation) check(s *lb.Service) []lb.FieldError {
-	found := append(s.Check(), t.Limits.Check(s)...)
+	found := s.Check()
 	add := func(path, format string, args ...any) {
 		found = append(found, lb.FieldError{Path: path, Err: fmt.Errorf(format, args...)})
+	}
+	uncounted := false
+	for _, f := range t.Limits.Check(s) {
+		// It refuses the service: without the backends others would get their connections.
+		if strings.HasSuffix(f.Path, "].maxConnections") {
+			if uncounted {
+				continue
+			}
+			uncounted, f.Path = true, "maxConnections"
+		}
+		found = append(found, f)
 	}
 	for i, b := range s.Backends {
 		if at := cmp.Or(b.TunnelEnd, b.Address); t.allocated.users[at] > 0 && at != s.Address {

@@ -112,23 +112,20 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 		}
 		for i := range ports {
 			port := &ports[i]
-			if port.Port < 1 || port.Port > math.MaxUint16 {
-				t.fail("port %d: %v", port.Port, lb.OutOfRange(port.Port, 1, math.MaxUint16))
-				continue
-			}
-			protocol, served := spec.Protocol(port.Protocol)
+			vip, served := t.vipOf(port, address)
 			if !served {
-				t.fail("port %d: %s is not supported: want TCP or UDP", port.Port, port.Protocol)
 				continue
 			}
 			s := lb.Service{
-				Name:       serviceName(svc, port, address),
-				VIP:        lb.VIP{Address: address, Port: uint16(port.Port), Protocol: protocol},
-				Forward:    forward,
-				Sources:    sources,
-				Limits:     limits,
-				MinHealthy: 1,
-				Ephemeral:  true,
+				Name:         serviceName(svc, port, address),
+				VIP:          vip,
+				Forward:      forward,
+				Scheduler:    settings.Scheduler,
+				FirewallMark: settings.FirewallMark,
+				Sources:      sources,
+				Limits:       limits,
+				MinHealthy:   1,
+				Ephemeral:    true,
 			}
 			s.Affinity, s.AffinityTimeout = affinity(svc)
 			spec.SetDefaults(&s, health)
@@ -139,12 +136,28 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 				return
 			}
 			s.Backends = t.backends(svc, &s, endpoints)
+			for i := range s.Backends {
+				s.Backends[i].MaxConnections = settings.MaxConnections
+			}
 			if s.Unannounced = t.relayTarget; t.relayTarget && forward == lb.DSR && len(s.Backends) == 0 {
 				continue // services with tunnels are kept: the sender may know other backends
 			}
 			t.add(s)
 		}
 	}
+}
+
+// vipOf returns the VIP of a port, and whether it can be served.
+func (t *translation) vipOf(port *corev1.ServicePort, address netip.Addr) (vip lb.VIP, served bool) {
+	if port.Port < 1 || port.Port > math.MaxUint16 {
+		t.fail("port %d: %v", port.Port, lb.OutOfRange(port.Port, 1, math.MaxUint16))
+		return vip, false
+	}
+	protocol, served := spec.Protocol(port.Protocol)
+	if !served {
+		t.fail("port %d: %s is not supported: want TCP or UDP", port.Port, port.Protocol)
+	}
+	return lb.VIP{Address: address, Port: uint16(port.Port), Protocol: protocol}, served
 }
 
 // health returns the health check of a Service. Nodes are not probed: a probe is a connection

@@ -18,6 +18,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source/kube"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
@@ -35,12 +36,22 @@ func decoder(t testing.TB) runtime.Decoder {
 	return serializer.NewCodecFactory(scheme, serializer.EnableStrict).UniversalDeserializer()
 }
 
-func newTestWorld() *kube.Cache {
-	return kube.NewCache(kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021})
+// xdpLimits are those of the XDP data plane, without what only IPVS has.
+func xdpLimits() dataplane.Limits {
+	l := dataplanetest.Limits()
+	l.Schedulers, l.MaxConnections, l.FirewallMarks = nil, false, false
+	return l
+}
+
+func newTestWorld() *kube.Cache { return newWorld(xdpLimits()) }
+
+func newWorld(l dataplane.Limits) *kube.Cache {
+	return kube.NewCache(kube.Config{Node: "lb1", Limits: l, MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021})
 }
 
 // Each file has objects, and for each step what has changed for the node lb1:
-// services, what is removed, routes, and all problems.
+// services, what is removed, routes, and all problems. In the file "ipvs" the node has a data
+// plane with schedulers.
 func TestTranslate(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(paths) == 0 {
@@ -52,7 +63,11 @@ func TestTranslate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w := newTestWorld()
+			limits := xdpLimits()
+			if filepath.Base(path) == "ipvs.txtar" {
+				limits.Schedulers, limits.MaxConnections, limits.FirewallMarks = []lb.Scheduler{lb.SchedulerLC, lb.SchedulerWRR}, true, true
+			}
+			w := newWorld(limits)
 			decoder := decoder(t)
 			for i := range archive.Files {
 				f := &archive.Files[i]
@@ -130,6 +145,12 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	if s.Unannounced {
 		b.WriteString(" unannounced")
 	}
+	if s.Scheduler != lb.SchedulerMaglev {
+		fmt.Fprintf(b, " scheduler %s", s.Scheduler)
+	}
+	if s.FirewallMark != 0 {
+		fmt.Fprintf(b, " mark %d", s.FirewallMark)
+	}
 	if s.Affinity != lb.AffinityFlow {
 		fmt.Fprintf(b, " affinity %s", s.Affinity)
 	}
@@ -154,6 +175,9 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	}
 	for _, e := range s.Backends {
 		fmt.Fprintf(b, "  %s weight %d", e.ID(), e.Weight)
+		if e.MaxConnections != 0 {
+			fmt.Fprintf(b, " up to %d connections", e.MaxConnections)
+		}
 		if e.Node.IsValid() {
 			fmt.Fprintf(b, " on %s", e.Node)
 		}

@@ -26,12 +26,24 @@ type claims struct {
 	moved     bool
 }
 
-// vipOwners decides which object has a VIP: the oldest of those that claim it.
+// mark returns the firewall mark of an object's services; 0 for none.
+func (c *claims) mark() uint32 {
+	if len(c.services) == 0 {
+		return 0
+	}
+	return c.services[0].FirewallMark
+}
+
+// vipOwners decides which object has a VIP, and a firewall mark: the oldest of those that claim
+// it.
 type vipOwners struct {
 	limit  int
 	owners map[Object]claims
 	// claimants of a VIP are sorted, its owner first.
 	claimants map[lb.VIP][]Object
+	// marked are the claimants of a firewall mark, sorted likewise. Only its owner is served: the
+	// data plane would join the services of others with the owner's.
+	marked map[uint32][]Object
 	// served are the delivered services; overflow are VIPs beyond the limit.
 	served   map[lb.VIP]*lb.Service
 	overflow map[lb.VIP]bool
@@ -42,7 +54,7 @@ type vipOwners struct {
 
 func newVIPOwners(most int) *vipOwners {
 	return &vipOwners{
-		limit: most, owners: map[Object]claims{}, claimants: map[lb.VIP][]Object{},
+		limit: most, owners: map[Object]claims{}, claimants: map[lb.VIP][]Object{}, marked: map[uint32][]Object{},
 		served: map[lb.VIP]*lb.Service{}, overflow: map[lb.VIP]bool{}, dirty: map[lb.VIP]bool{},
 	}
 }
@@ -52,11 +64,12 @@ func (r *vipOwners) set(c claims) {
 	before := r.owners[c.object]
 	for i := range before.services {
 		vip := before.services[i].VIP
-		r.claimants[vip] = slices.DeleteFunc(r.claimants[vip], func(o Object) bool { return o == c.object })
-		if len(r.claimants[vip]) == 0 {
-			delete(r.claimants, vip)
-		}
+		unclaim(r.claimants, vip, c.object)
 		r.dirty[vip] = c.moved && slices.Contains(c.addresses, vip.Address)
+	}
+	if mark := before.mark(); mark != 0 {
+		unclaim(r.marked, mark, c.object)
+		r.markDirty(mark)
 	}
 	if len(c.services) == 0 {
 		delete(r.owners, c.object)
@@ -70,19 +83,53 @@ func (r *vipOwners) set(c claims) {
 	for i := range c.services {
 		vip := c.services[i].VIP
 		r.dirty[vip] = false
-		r.claimants[vip] = append(r.claimants[vip], c.object)
-		slices.SortFunc(r.claimants[vip], func(a, b Object) int {
-			return cmp.Or(r.owners[a].created.Compare(r.owners[b].created), a.Compare(b))
-		})
+		r.claimants[vip] = r.claim(r.claimants[vip], c.object)
+	}
+	if mark := c.mark(); mark != 0 {
+		r.marked[mark] = r.claim(r.marked[mark], c.object)
+		r.markDirty(mark)
 	}
 }
 
-// service returns the service of a VIP; nil without claimant.
+// claim adds an object to the sorted claimants of a VIP or mark.
+func (r *vipOwners) claim(claimants []Object, o Object) []Object {
+	claimants = append(claimants, o)
+	slices.SortFunc(claimants, func(a, b Object) int {
+		return cmp.Or(r.owners[a].created.Compare(r.owners[b].created), a.Compare(b))
+	})
+	return claimants
+}
+
+// unclaim removes an object from the claimants of a VIP or mark.
+func unclaim[K comparable](claimants map[K][]Object, of K, o Object) {
+	claimants[of] = slices.DeleteFunc(claimants[of], func(p Object) bool { return p == o })
+	if len(claimants[of]) == 0 {
+		delete(claimants, of)
+	}
+}
+
+// markDirty marks the VIPs of all claimants of a firewall mark: it may have another owner.
+func (r *vipOwners) markDirty(mark uint32) {
+	for _, o := range r.marked[mark] {
+		for i := range r.owners[o].services {
+			vip := r.owners[o].services[i].VIP
+			r.dirty[vip] = r.dirty[vip] // false if it is not dirty yet
+		}
+	}
+}
+
+// service returns the service of a VIP; nil without claimant, or if its owner isn't the owner of
+// its firewall mark.
 func (r *vipOwners) service(vip lb.VIP) *lb.Service {
 	if len(r.claimants[vip]) == 0 {
 		return nil
 	}
-	return r.owners[r.claimants[vip][0]].byVIP[vip]
+	owner := r.claimants[vip][0]
+	s := r.owners[owner].byVIP[vip]
+	if s.FirewallMark != 0 && r.marked[s.FirewallMark][0] != owner {
+		return nil
+	}
+	return s
 }
 
 // flush returns the changes since the last call. Services are removed first, to make room for
@@ -141,13 +188,18 @@ func (r *vipOwners) services() []lb.Service {
 	return all
 }
 
-// problems returns those of objects whose VIPs others own, or that exceed the limit, in the order
-// of VIPs, up to maxProblems of each object.
+// problems returns those of objects whose firewall marks or VIPs others own, or that exceed the
+// limit, in the order of marks and VIPs, up to maxProblems of each object.
 func (r *vipOwners) problems() (all []Problem) {
 	found := map[Object]int{}
 	add := func(o Object, format string, args ...any) {
 		if found[o]++; found[o] <= maxProblems {
 			all = append(all, Problem{o, fmt.Sprintf(format, args...)})
+		}
+	}
+	for _, mark := range slices.Sorted(maps.Keys(r.marked)) {
+		for _, o := range r.marked[mark][1:] {
+			add(o, "firewall mark %d belongs to %s, which is older: not served", mark, r.marked[mark][0])
 		}
 	}
 	var vips []lb.VIP
