@@ -26,7 +26,7 @@ func TestAgentConfiguration(t *testing.T) {
 			continue
 		}
 		if !slices.Equal(conf.Node.Interfaces, []string{"eth0", "eth1"}) || conf.Node.DrainTimeout != time.Minute ||
-			conf.Node.NAT.Ports != (config.Ports{First: 1024, Last: 29999}) ||
+			conf.Dataplane.Kind != config.KindIPVS || conf.Node.NAT.Ports != (config.Ports{First: 1024, Last: 29999}) ||
 			conf.Observe.Listen.String() != "[::]:9571" || conf.BGP == nil || conf.BGP.ASN != 65021 {
 			t.Errorf("%+v, speaker %+v, of\n%s", conf, conf.BGP, text)
 		}
@@ -146,16 +146,40 @@ func TestRights(t *testing.T) {
 }
 
 // Of the node's files an agent sees its own only: it can't replace what others have pinned in
-// the BPF file system.
+// the BPF file system. With IPVS it writes the node's sysctls, and modprobe reads modules.
 func TestFilesOfTheNode(t *testing.T) {
-	pod := dig(t, rendered(t, full)["DaemonSet/fairlead-agent"].Spec, "template", "spec").(map[string]any)
-	var paths []string
-	for _, volume := range pod["volumes"].([]any) {
-		if host, is := volume.(map[string]any)["hostPath"].(map[string]any); is {
-			paths = append(paths, host["path"].(string))
+	own := []string{"/run/fairlead", "/sys/fs/bpf/fairlead"}
+	for values, more := range map[string][]string{
+		"{}":                               nil,
+		"agent: {dataplane: {kind: auto}}": {"/proc/sys/net"},
+		"agent: {modprobe: {image: kmod}}": {"/lib/modules"},
+		full:                               {"/proc/sys/net", "/lib/modules"},
+	} {
+		pod := dig(t, rendered(t, values)["DaemonSet/fairlead-agent"].Spec, "template", "spec").(map[string]any)
+		var paths []string
+		for _, volume := range pod["volumes"].([]any) {
+			if host, is := volume.(map[string]any)["hostPath"].(map[string]any); is {
+				paths = append(paths, host["path"].(string))
+			}
+		}
+		if want := slices.Concat(own, more); !slices.Equal(paths, want) {
+			t.Errorf("%s: mounted are %q, want %q", values, paths, want)
 		}
 	}
-	if want := []string{"/run/fairlead", "/sys/fs/bpf/fairlead"}; !slices.Equal(paths, want) {
-		t.Errorf("mounted are %q, want %q", paths, want)
+}
+
+// Modules are loaded by a container of its own, which ends before the agent starts and alone has
+// the capability for it.
+func TestModprobe(t *testing.T) {
+	if pod := dig(t, rendered(t, "{}")["DaemonSet/fairlead-agent"].Spec, "template", "spec").(map[string]any); pod["initContainers"] != nil {
+		t.Errorf("init containers %v by default", pod["initContainers"])
+	}
+	pod := dig(t, rendered(t, full)["DaemonSet/fairlead-agent"].Spec, "template", "spec").(map[string]any)
+	first := pod["initContainers"].([]any)[0].(map[string]any)
+	if command := first["command"].([]any); !slices.Equal(command, []any{"modprobe", "-a", "ip_vs", "ip_vs_mh"}) {
+		t.Errorf("command %q", command)
+	}
+	if added := dig(t, first, "securityContext", "capabilities", "add").([]any); !slices.Equal(added, []any{"SYS_MODULE"}) {
+		t.Errorf("capabilities %q", added)
 	}
 }

@@ -146,6 +146,8 @@ agent:
   extraCapabilities: [NET_RAW]
   listen: {address: "::"}
   drainTimeoutSeconds: 60
+  dataplane: {kind: ipvs}
+  modprobe: {image: "registry.example:5000/kmod:1", modules: [ip_vs, ip_vs_mh]}
   resources: {limits: {memory: 1Gi}}
 controller:
   replicas: 3

@@ -15,7 +15,7 @@ import (
 // free are the values with keys or elements of the user.
 var free = []string{
 	"/addressPools", "/groups", "/bgp/peers", "/bgp/passwordSecrets", "/image/pullSecrets", "/metrics/podMonitor/labels",
-	"/agent/nodeSelector", "/agent/tolerations", "/agent/interfaces", "/agent/extraCapabilities", "/agent/resources/requests",
+	"/agent/nodeSelector", "/agent/tolerations", "/agent/interfaces", "/agent/extraCapabilities", "/agent/modprobe/modules", "/agent/resources/requests",
 	"/controller/nodeSelector", "/controller/tolerations", "/controller/resources/requests",
 }
 
@@ -144,6 +144,9 @@ func TestValuesOutOfRange(t *testing.T) {
 		{"groups: [{name: a, size: 0, nodeSelector: {}}]", "/groups/0/size"},
 		{"groups: [{name: a, nodeSelector: {matchLabel: {}}}]", "'matchLabel'"},
 		{"groups: [{name: a, nodeSelector: {}, dataPlane: {forward: ipvs}}]", "/groups/0/dataPlane/forward"},
+		{"agent: {dataplane: {kind: ebpf}}", "/agent/dataplane/kind"},
+		{"agent: {modprobe: {image: A B}}", "/agent/modprobe/image"},
+		{"agent: {modprobe: {modules: [/tmp/x]}}", "/agent/modprobe/modules/0"},
 		{"agent: {interfaces: [a/b]}", "/agent/interfaces/0"},
 		{"agent: {extraCapabilities: [SYS_ADMIN]}", "/agent/extraCapabilities/0"},
 		{"agent: {listen: {address: 10.0.0.1}}", "/agent/listen/address"},
