@@ -131,7 +131,7 @@ func memlockCounts() (bool, error) {
 	if err := unix.Prlimit(0, unix.RLIMIT_MEMLOCK, nil, &before); err != nil {
 		return false, err
 	}
-	if err := tryMap(); err != nil {
+	if tryMap() != nil {
 		return false, nil
 	}
 	if err := unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Max: before.Max}, nil); err != nil {

@@ -60,7 +60,7 @@ type Needs struct {
 // Use says whether something is used.
 type Use int
 
-// The uses. With Optional what is missing is no failure; with Required nothing else is used.
+// The uses. With Optional the agent runs without it; with Required nothing else is used.
 const (
 	Unused Use = iota
 	Optional

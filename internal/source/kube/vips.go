@@ -113,7 +113,9 @@ func (r *vipOwners) markDirty(mark uint32) {
 	for _, o := range r.marked[mark] {
 		for i := range r.owners[o].services {
 			vip := r.owners[o].services[i].VIP
-			r.dirty[vip] = r.dirty[vip] // false if it is not dirty yet
+			if _, dirty := r.dirty[vip]; !dirty {
+				r.dirty[vip] = false
+			}
 		}
 	}
 }
