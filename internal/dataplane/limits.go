@@ -87,8 +87,9 @@ func (l Limits) check(s *lb.Service) []lb.FieldError {
 	if n := len(s.Backends); n > l.MaxBackends {
 		add("backends", fmt.Errorf("%d backends are too many: %s serves at most %d", n, l.name(), l.MaxBackends))
 	}
+	options := l.backendOptions()
 	for i, b := range s.Backends {
-		for _, o := range l.backendOptions() {
+		for _, o := range options {
 			if value := o.value(s, b); value != "" && !o.has {
 				add(fmt.Sprintf("backends[%d].%s", i, o.field), l.refuse(value))
 			}
