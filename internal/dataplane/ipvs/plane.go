@@ -27,11 +27,16 @@ const maxBackends = 4093
 // Limits are the services that this data plane can serve.
 func Limits() dataplane.Limits {
 	return dataplane.Limits{
-		Forwards:       []lb.Forward{lb.NAT, lb.IPIP, lb.GUE, lb.L2DSR},
-		MaxBackends:    maxBackends,
-		Schedulers:     []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
-		MaxConnections: true,
-		FirewallMarks:  true,
+		Kind:             "ipvs",
+		Forwards:         []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT},
+		OtherFamily:      []lb.Forward{lb.IPIP, lb.GUE},
+		MaxBackends:      maxBackends,
+		Schedulers:       []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
+		Affinities:       []lb.Affinity{lb.AffinityClient},
+		MaxConnections:   true,
+		FirewallMarks:    true,
+		FullTracking:     true, // always
+		AffinityTimeouts: true, Reject: true,
 	}
 }
 
