@@ -108,7 +108,7 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 	}
 	s := &kubernetesSource{Source: settings, seed: conf.Dataplane.HashSeed}
 	options := kube.Options{
-		Config: kube.Config{Node: name, Limits: Limits(), MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0},
+		Config: kube.Config{Node: name, Limits: Limits().Of(string(conf.Dataplane.Kind)), MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0},
 		API:    api, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(o.StateDir, filepath.Join(StateRoot, name)), Log: log,
 	}
 	if conf.BGP != nil {

@@ -17,7 +17,6 @@ import (
 	"fairlead.io/fairlead/internal/bgp/speaker"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/control"
-	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/lb"
@@ -42,10 +41,7 @@ type Options struct {
 	Log        *slog.Logger
 }
 
-// Limits are those of the services that an agent can serve.
-func Limits() dataplane.Limits { return xdp.Limits() }
-
-// Run runs an agent on the XDP data plane until a signal ends it.
+// Run runs an agent until a signal ends it.
 func Run(ctx context.Context, o Options) (err error) {
 	started := time.Now()
 	ctx, terminate, release := signalled(ctx)
@@ -73,13 +69,13 @@ func Run(ctx context.Context, o Options) (err error) {
 		defer page.Close() // in case it isn't served
 	}
 	events := observe.NewRecorder(o.Log)
-	dp, err := openXDP(conf, pins, events, o.Log)
+	dp, err := openPlane(conf, pins, events, o.Log)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, dp.Close()) }()
 	c := Config{
-		Started: started, Source: from, Page: page, Events: events, Log: o.Log, Plane: xdpPlane{dp},
+		Started: started, Source: from, Page: page, Events: events, Log: o.Log, Plane: dp,
 		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
 	if conf.BGP != nil {
@@ -147,8 +143,8 @@ func capacity(conf *config.Config) xdp.Capacity {
 
 // removeState makes the node what it was before its first agent.
 func (o Options) removeState(from Source, pins string) error {
-	if err := xdp.Remove(pins); err != nil {
-		return fmt.Errorf("pins %s: %w", pins, err)
+	if err := removePlanes(pins); err != nil {
+		return err
 	}
 	if o.PinDir == "" {
 		// Tests run several nodes on one kernel; in a pod it is mounted.
@@ -194,8 +190,8 @@ func Remove(o Options) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
-	if err := xdp.Remove(pins); err != nil {
-		return fmt.Errorf("pins %s: %w", pins, err)
+	if err := removePlanes(pins); err != nil {
+		return err
 	}
 	o.Log.Info("data plane removed", "pins", pins)
 	return nil
@@ -259,18 +255,4 @@ func Needs(conf *config.Config) preflight.Needs {
 		}
 	}
 	return needs
-}
-
-// xdpPlane is the XDP data plane of an agent.
-type xdpPlane struct{ *xdp.Plane }
-
-// Describe implements Plane.
-func (p xdpPlane) Describe() observe.DataPlane {
-	d := observe.DataPlane{Kind: "xdp", Attachments: []observe.Attachment{}}
-	for _, a := range p.Attachments() {
-		d.Attachments = append(d.Attachments, observe.Attachment{
-			Interface: a.Interface, Mode: string(a.Mode), Reason: a.Reason, Adopted: a.Adopted,
-		})
-	}
-	return d
 }

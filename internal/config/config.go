@@ -92,8 +92,8 @@ func (c *Config) size() []any {
 	return []any{"services", len(c.Services), "backends", c.Backends()}
 }
 
-// Parse reads a configuration for a data plane with the given limits. Errors refer
-// to the file by name and are of type Errors: all errors of the file, or only the
+// Parse reads a configuration for a data plane with the given limits, or with those of its
+// kind if limits of several are joined. Errors refer to the file by name and are of type Errors: all errors of the file, or only the
 // first one if the file is not YAML.
 func Parse(name, text string, limits dataplane.Limits) (*Config, error) {
 	c := &Config{}
@@ -112,16 +112,22 @@ func parse[T any](d *decoder, text string, to *T, read reader[T]) (*T, error) {
 }
 
 // readConfig reads the whole document. The list of services is required, even if
-// empty: a truncated file must not remove all services.
+// empty: a truncated file must not remove all services. Services are read last, because what
+// they may have depends on the kind of data plane.
 func readConfig(v value, c *Config) {
 	c.setDefaults()
+	var services value
 	v.readFields(
 		required("node", &c.Node, readNode),
 		optional("dataplane", &c.Dataplane, readDataplane),
 		optional("observe", &c.Observe, observe),
 		optional("bgp", &c.BGP, pointer(readBGP)),
-		required("services", &c.Services, list(v.services.readService)),
+		required("services", &services, func(v value, to *value) { *to = v }),
 	)
+	if services.node != nil {
+		v.limits = v.limits.Of(string(c.Dataplane.Kind))
+		list(v.services.readService)(services, &c.Services)
+	}
 	c.checkTunnelEnds(v)
 	if !v.failedAny("services", "dataplane", "dataplane.services", "dataplane.backends") {
 		v.at("services").check(c.checkCapacity())

@@ -159,7 +159,7 @@ func checkInterface(name string) error {
 // Kind is a type of data plane.
 type Kind string
 
-// The data planes. KindAuto is XDP if preflight allows it.
+// The data planes. KindAuto gives each service to the first of them that can serve it.
 const (
 	KindAuto Kind = "auto"
 	KindXDP  Kind = "xdp"

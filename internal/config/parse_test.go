@@ -298,7 +298,7 @@ func TestFileErrors(t *testing.T) {
 		"all at once": {`node:
   name: LB1
   interfaces: [eth0, eth0, a/b, 7]
-dataplane: {kind: ebpf, xdpMode: fast, hashSeed: -1}
+dataplane: {kind: dpdk, xdpMode: fast, hashSeed: -1}
 bgp:
   asn: 0
   routerID: fd00::1
@@ -318,7 +318,7 @@ services:
 f:3:22: node.interfaces[1]: eth0 is given twice
 f:3:28: node.interfaces[2]: bad interface name "a/b": want at most 15 characters without slash, colon and space
 f:3:33: node.interfaces[3]: have 7: want text (quote it if it is text)
-f:4:19: dataplane.kind: unknown word "ebpf": want one of auto, xdp, ipvs
+f:4:19: dataplane.kind: unknown word "dpdk": want one of auto, xdp, ipvs
 f:4:34: dataplane.xdpMode: unknown word "fast": want one of auto, native, generic
 f:4:50: dataplane.hashSeed: -1 is out of range: want 0 to 18446744073709551615
 f:6:8: bgp.asn: 0 is out of range: want 1 to 4294967294
@@ -363,5 +363,42 @@ f:3:69: services[0].backends: 2 backends are too many: this data plane serves at
 	_, err := config.Parse("f", input, l)
 	if diff := cmp.Diff(want, fmt.Sprint(err)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What services may have depends on the kind of data plane, which may be given after them:
+// with auto one of all has to serve each service, and the error has what each refuses.
+func TestKinds(t *testing.T) {
+	joined := dataplane.Limits{Kind: "xdp", Forwards: []lb.Forward{lb.NAT, lb.DSR}, Sources: true, MaxBackends: 9, Or: []dataplane.Limits{{
+		Kind: "ipvs", Forwards: []lb.Forward{lb.NAT}, Schedulers: []lb.Scheduler{lb.SchedulerLC}, MaxBackends: 9,
+	}}}
+	const input = `node: {name: lb1, interfaces: [eth0]}
+services:
+  - {name: plain, address: 10.1.1.1, port: 80, forward: nat, backends: []}
+  - {name: dsr, address: 10.1.1.2, port: 80, forward: dsr, backends: []}
+  - {name: lc, address: 10.1.1.3, port: 80, forward: nat, scheduler: lc, backends: []}
+`
+	const both = "  - {name: both, address: 10.1.1.4, port: 80, forward: dsr, scheduler: lc, backends: []}\n"
+	for name, test := range map[string]struct{ input, want string }{
+		"none": {input, "<nil>"},
+		"auto": {input + "dataplane: {kind: auto}\n", "<nil>"},
+		"auto, refused by both": {input + both,
+			"f:6:56: services[3].forward: forwarding mode dsr can't be served by data plane ipvs (it serves nat): use nat, or data plane xdp\n" +
+				"f:6:72: services[3].scheduler: scheduler lc can't be served by data plane xdp (it serves maglev)"},
+		"xdp": {input + "dataplane: {kind: xdp}\n",
+			"f:5:70: services[2].scheduler: scheduler lc can't be served by data plane xdp (it serves maglev)"},
+		"ipvs": {input + "dataplane: {kind: ipvs}\n",
+			"f:4:55: services[1].forward: forwarding mode dsr can't be served by data plane ipvs (it serves nat): use nat, or data plane xdp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, parse := range []func(string, string) (*config.Config, error){
+				func(name, text string) (*config.Config, error) { return config.Parse(name, text, joined) }, config.Parser(joined),
+			} {
+				_, err := parse("f", test.input)
+				if diff := cmp.Diff(test.want, fmt.Sprint(err)); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+			}
+		})
 	}
 }

@@ -57,14 +57,17 @@ type Config struct {
 
 // DataPlane is what moves the packets.
 type DataPlane struct {
+	// Kind has the kinds of all data planes in use: "xdp, ipvs". Reason is why one that was
+	// to be used isn't.
 	Kind        string       `json:"kind"`
+	Reason      string       `json:"reason,omitempty"`
 	Attachments []Attachment `json:"attachments"`
 }
 
 // Attachment is one interface on which packets are balanced.
 type Attachment struct {
 	Interface string `json:"interface"`
-	// Mode is "native" or "generic"; Reason says why it is generic.
+	// Mode is "native" or "generic", or without XDP "stack"; Reason says why it is generic.
 	Mode   string `json:"mode"`
 	Reason string `json:"reason,omitempty"`
 	// Adopted says that an earlier agent attached it.
@@ -129,6 +132,10 @@ type Service struct {
 	DesiredRevision    uint64 `json:"desiredRevision"`
 	ProgrammedRevision uint64 `json:"programmedRevision"`
 	Deleting           bool   `json:"deleting,omitempty"`
+	// DataPlane is the kind of data plane that has the service, where there may be several;
+	// DataPlaneReason is why it isn't the first choice.
+	DataPlane       string `json:"dataplane,omitempty"`
+	DataPlaneReason string `json:"dataplaneReason,omitempty"`
 	// Error is why the last attempt failed, Attempts counts the failures in a row.
 	Error    string `json:"error,omitempty"`
 	Attempts int    `json:"attempts"`

@@ -136,7 +136,8 @@ func (s *Snapshot) programmed(name string, vip lb.VIP, status *store.Status) Ser
 	return Service{
 		Name: name, VIP: vip,
 		ProgrammedRevision: status.Programmed,
-		Error:              status.Error, Attempts: status.Attempts,
+		DataPlane:          status.State.DataPlane, DataPlaneReason: status.State.Reason,
+		Error: status.Error, Attempts: status.Attempts,
 		BackendsInUse: status.State.InUse(), RingSize: status.State.RingSize,
 		Tracking: s.stats.Services[vip].Tracking,
 		Traffic:  s.stats.Services[vip].Traffic,

@@ -29,9 +29,17 @@ func FormatServices(services []Service) string {
 		fmt.Fprintln(t, "SERVICE\tVIP\tFORWARD\tBACKENDS\tPACKETS\tPACKETS/S\tBITS/S\tSTATUS")
 		for _, s := range services {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\t%s\n", s.Name, s.VIP, orDash(s.ForwardText()),
-				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.Condition())
+				s.BackendsInUse, s.Backends, s.Packets, human(s.PacketsPerSecond), bits(s.BytesPerSecond), s.Condition()+s.secondChoice())
 		}
 	})
+}
+
+// secondChoice says which data plane has the service, and why, if it isn't the first choice.
+func (s Service) secondChoice() string {
+	if s.DataPlaneReason == "" {
+		return ""
+	}
+	return fmt.Sprintf("; on %s: %s", s.DataPlane, oneLine(s.DataPlaneReason))
 }
 
 // ForwardText is the forwarding mode; empty while the service is deleted.
@@ -159,6 +167,9 @@ func some(n int, what string) string {
 
 func writeDataPlane(t io.Writer, d DataPlane) {
 	fmt.Fprintf(t, "data plane\t%s\n", d.Kind)
+	if d.Reason != "" {
+		fmt.Fprintf(t, "\t%s\n", oneLine(d.Reason))
+	}
 	for _, a := range d.Attachments {
 		fmt.Fprintf(t, "\t%s %s", a.Interface, a.Mode)
 		if a.Adopted {

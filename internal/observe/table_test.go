@@ -41,6 +41,7 @@ func TestServiceTable(t *testing.T) {
 		variant("panicking", func(s *observe.Service) { s.BackendsHealthy = 1; s.Panic = true }),
 		variant("draining", func(s *observe.Service) { s.BackendsInUse, s.BackendsDrained, s.Drained = 0, 4, true }),
 		variant("new", func(s *observe.Service) { s.Programmed = false }),
+		variant("second", func(s *observe.Service) { s.DataPlane, s.DataPlaneReason = "ipvs", "scheduler: not with xdp" }),
 		variant("broken", func(s *observe.Service) { s.Programmed = false; s.Error = "no room" }),
 		variant("leaving", func(s *observe.Service) { s.Deleting = true; s.Forward = 0 }),
 		variant("stuck", func(s *observe.Service) { s.Deleting = true; s.Forward = 0; s.Error = "busy\nfull" }),
@@ -94,7 +95,7 @@ func TestStatusOfPod(t *testing.T) {
 	status := observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", PID: 1, Started: started,
 		Config:    observe.Config{Path: "/etc/fairlead/fairlead.yaml", Digest: "0123456789abcdef0123", Loaded: started},
-		DataPlane: observe.DataPlane{Kind: "xdp"},
+		DataPlane: observe.DataPlane{Kind: "ipvs", Reason: "data plane xdp: no BPF"},
 		Kubernetes: &observe.Kubernetes{
 			Server: "https://10.96.0.1:443", Reachable: true, Since: started, Synced: started, Objects: 1,
 			Problems: []observe.Problem{{Object: "Service default/web", Text: "no endpoints"}},

@@ -131,5 +131,5 @@ func (r *Reconciler) logger(t *target) *slog.Logger {
 }
 
 func sameState(a, b dataplane.Programmed) bool {
-	return a.RingSize == b.RingSize && slices.Equal(a.Backends, b.Backends)
+	return a.DataPlane == b.DataPlane && a.Reason == b.Reason && a.RingSize == b.RingSize && slices.Equal(a.Backends, b.Backends)
 }

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/choose"
+	"fairlead.io/fairlead/internal/dataplane/ipvs"
+	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
+	"fairlead.io/fairlead/internal/observe"
+)
+
+// Limits are those of the services that an agent can serve, for all kinds of data plane
+// together: dataplane.Limits.Of selects those of one.
+func Limits() dataplane.Limits {
+	limits := xdp.Limits()
+	limits.Or = []dataplane.Limits{ipvs.Limits()}
+	return limits
+}
+
+// openPlane opens what the configuration selects.
+func openPlane(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (Plane, error) {
+	p := &chosenPlane{interfaces: conf.Node.Interfaces}
+	onXDP := choose.Option{
+		Limits: xdp.Limits(),
+		Open: func() (dataplane.DataPlane, error) {
+			plane, err := openXDP(conf, pins, events, log)
+			p.xdp.Plane = plane
+			return plane, err
+		},
+		Used: func() bool { return attachedXDP(pins) },
+	}
+	onIPVS := choose.Option{
+		Limits: ipvs.Limits(),
+		Open:   func() (dataplane.DataPlane, error) { return ipvs.Open(ipvs.Config{Log: log}) },
+		Used:   loadedIPVS,
+	}
+	var err error
+	switch conf.Dataplane.Kind {
+	case config.KindXDP:
+		plane, err := openXDP(conf, pins, events, log)
+		return alone{xdpPlane{plane}, removeIPVS, log}, err
+	case config.KindIPVS:
+		p.Plane, err = choose.Open(log, onIPVS)
+		return alone{p, func() error {
+			if !attachedXDP(pins) {
+				return nil
+			}
+			return removeXDP(pins)
+		}, log}, err
+	default:
+		p.Plane, err = choose.Open(log, onXDP, onIPVS)
+		return p, err
+	}
+}
+
+// attachedXDP reports whether an agent has left programs attached.
+func attachedXDP(pins string) bool {
+	for _, folder := range []string{"", "v*"} { // an earlier layout's, too
+		found, err := filepath.Glob(filepath.Join(pins, folder, program.LinkPin("*")))
+		if err == nil && len(found) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// loadedIPVS reports whether the kernel has IPVS, without which an agent left nothing in it.
+func loadedIPVS() bool {
+	_, err := os.Stat("/proc/thread-self/net/ip_vs")
+	return err == nil
+}
+
+// removePlanes ends what agents left in the kernel.
+func removePlanes(pins string) error { return errors.Join(removeXDP(pins), removeIPVS()) }
+
+// removeXDP removes the pins of the XDP data plane.
+func removeXDP(pins string) error {
+	if err := xdp.Remove(pins); err != nil {
+		return fmt.Errorf("pins %s: %w", pins, err)
+	}
+	return nil
+}
+
+// removeIPVS ends what an earlier agent left to the IPVS data plane.
+func removeIPVS() error {
+	if !loadedIPVS() {
+		return nil
+	}
+	return ipvs.Remove()
+}
+
+// xdpPlane is the XDP data plane of an agent.
+type xdpPlane struct{ *xdp.Plane }
+
+// Describe implements Plane.
+func (p xdpPlane) Describe() observe.DataPlane {
+	d := observe.DataPlane{Kind: "xdp", Attachments: []observe.Attachment{}}
+	for _, a := range p.Attachments() {
+		d.Attachments = append(d.Attachments, observe.Attachment{
+			Interface: a.Interface, Mode: string(a.Mode), Reason: a.Reason, Adopted: a.Adopted,
+		})
+	}
+	return d
+}
+
+// chosenPlane gives each service to a data plane that can serve it.
+type chosenPlane struct {
+	*choose.Plane
+	interfaces []string
+	// xdp is the zero xdpPlane if that isn't open.
+	xdp xdpPlane
+}
+
+// Describe implements Plane. Without XDP packets reach the data plane through the network
+// stack, from all interfaces.
+func (p *chosenPlane) Describe() (d observe.DataPlane) {
+	if p.xdp.Plane != nil {
+		d = p.xdp.Describe()
+	} else {
+		for _, name := range p.interfaces {
+			d.Attachments = append(d.Attachments, observe.Attachment{Interface: name, Mode: "stack"})
+		}
+	}
+	kinds, missing := p.Kinds()
+	d.Kind = strings.Join(kinds, ", ")
+	if missing != nil {
+		d.Reason = missing.Error()
+	}
+	return d
+}
+
+// alone is a data plane in the place of any others that earlier agents used: what they left is
+// removed once this one gets packets.
+type alone struct {
+	Plane
+	removeOthers func() error
+	log          *slog.Logger
+}
+
+// Attach implements dataplane.Attacher.
+func (p alone) Attach(ctx context.Context) error {
+	if err := p.Plane.Attach(ctx); err != nil {
+		return err
+	}
+	if err := p.removeOthers(); err != nil {
+		p.log.Warn("data plane of an earlier agent not removed", slog.Any("error", err))
+	}
+	return nil
+}
