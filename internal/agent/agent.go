@@ -27,6 +27,7 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/reconcile"
+	"fairlead.io/fairlead/internal/routehook"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/store"
 )
@@ -61,7 +62,7 @@ type Plane interface {
 	Describe() observe.DataPlane
 }
 
-// Speaker announces the node's VIPs to its peers.
+// Speaker announces the node's VIPs to its peers, or makes their routes by a hook.
 type Speaker interface {
 	announce.Speaker
 	// Peers are sorted by address.
@@ -81,8 +82,9 @@ type Config struct {
 	// Page is where the status page listens; nil: the agent is shown on the control
 	// socket only.
 	Page net.Listener
-	// Speaker is nil without a BGP section.
+	// Speaker is nil if nothing is announced. Hook is nil unless it is the Speaker.
 	Speaker Speaker
+	Hook    *routehook.Hook
 	// Drains is the file in which drains are saved, Verdicts that of the verdicts of
 	// health checks.
 	Drains, Verdicts string
@@ -134,6 +136,9 @@ func New(c Config) *Agent {
 	var policies []bgp.Policy // without BGP those of an earlier agent have ended, too
 	if c.Speaker != nil {
 		config := c.Source.Config().BGP
+		if c.Hook != nil {
+			config = &bgp.Config{}
+		}
 		a.announcer = announce.New(announce.Config{
 			BGP: config, Store: a.store, Speaker: c.Speaker, Events: c.Events, Log: c.Log,
 		})

@@ -40,16 +40,8 @@ func findOwnNode(name string, conf *config.Config, four, six netip.Addr) (own ow
 	if own.routerID = four; four.IsValid() {
 		return own, nil
 	}
-	for _, one := range own.interfaces {
-		i, err := net.InterfaceByName(one)
-		if err != nil {
-			continue
-		}
-		all := addressesOf(i)
-		if at := slices.IndexFunc(all, netip.Addr.Is4); at >= 0 {
-			own.routerID = all[at]
-			return own, nil
-		}
+	if own.routerID = ownAddress(own.interfaces, true); own.routerID.IsValid() {
+		return own, nil
 	}
 	return own, errors.New("bgp.routerID: missing: the node has no IPv4 address")
 }
@@ -93,6 +85,22 @@ func addressesOf(i *net.Interface) (list []netip.Addr) {
 		}
 	}
 	return list
+}
+
+// ownAddress is the first global unicast address of a family on interfaces; invalid without
+// one.
+func ownAddress(interfaces []string, four bool) netip.Addr {
+	for _, name := range interfaces {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			continue
+		}
+		all := addressesOf(i)
+		if at := slices.IndexFunc(all, func(a netip.Addr) bool { return a.Is4() == four }); at >= 0 {
+			return all[at]
+		}
+	}
+	return netip.Addr{}
 }
 
 // defaultInterface is that of the default route; empty without one.

@@ -121,17 +121,30 @@ func (a *Agent) awaitDrained(ctx context.Context) {
 	}
 }
 
-// sessionCloseTimeout bounds the time to close the BGP sessions.
-const sessionCloseTimeout = 2 * time.Second
+// sessionCloseTimeout bounds the time to close the BGP sessions. A hook may take as long as
+// hookCalls of its calls.
+const (
+	sessionCloseTimeout = 2 * time.Second
+	hookCalls           = 2
+)
 
-// closeSessions closes the BGP sessions, unless ctx has ended.
+// closeSessions closes the BGP sessions, or waits for the end of the hook's calls, unless ctx
+// has ended.
 func (a *Agent) closeSessions(ctx context.Context) {
 	if a.Speaker == nil || ctx.Err() != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, sessionCloseTimeout)
+	timeout := sessionCloseTimeout
+	if a.Hook != nil {
+		timeout = hookCalls * a.Hook.Timeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if err := a.Speaker.Close(ctx); err != nil {
+	switch err := a.Speaker.Close(ctx); {
+	case err == nil:
+	case a.Hook != nil:
+		a.Log.Warn("routes not removed", slog.Any("error", err))
+	default:
 		a.Log.Warn("bgp sessions not closed", slog.Any("error", err))
 	}
 }

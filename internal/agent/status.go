@@ -88,13 +88,19 @@ func (a *Agent) change(ctx context.Context, target store.Target, do func(store.T
 // Routes implements observe.Agent.
 func (a *Agent) Routes() observe.Routes {
 	conf := a.Source.Config().BGP
-	if conf == nil || a.announcer == nil {
+	if conf == nil && a.Hook == nil || a.announcer == nil {
 		return observe.Routes{}
 	}
-	r := observe.Routes{Enabled: true, ASN: conf.ASN, RouterID: conf.RouterID, Peers: a.Speaker.Peers()}
+	r := observe.Routes{Enabled: true, Peers: a.Speaker.Peers()}
+	if conf != nil {
+		r.ASN, r.RouterID = conf.ASN, conf.RouterID
+	}
 	peers := established(r.Peers)
 	for _, d := range a.announcer.Decisions() {
 		r.Announcements = append(r.Announcements, announcement(d, peers, time.Now()))
+	}
+	if a.Hook != nil {
+		r.AddHook(a.Hook.Program, a.Hook.State())
 	}
 	return r
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/routehook"
 	"fairlead.io/fairlead/internal/store"
 )
 
@@ -78,8 +80,12 @@ func Run(ctx context.Context, o Options) (err error) {
 		Started: started, Source: from, Page: page, Events: events, Log: o.Log, Plane: dp,
 		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
-	if conf.BGP != nil {
+	switch {
+	case conf.BGP != nil:
 		c.Speaker = speaker.Open(conf.BGP.Local, o.Log)
+	case conf.Routes != nil:
+		c.Hook = openHook(conf, events, o.Log)
+		c.Speaker = c.Hook
 	}
 	a := New(c)
 	if err := a.Run(ctx, claim, terminate); err != nil {
@@ -130,6 +136,15 @@ func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *sl
 		Log:        log,
 		Replaced:   events.ProgramReplaced,
 		Unrecorded: events.FlowsUnrecorded,
+	})
+}
+
+// openHook opens the hook in place of a BGP speaker.
+func openHook(conf *config.Config, events *observe.Recorder, log *slog.Logger) *routehook.Hook {
+	return routehook.Open(routehook.Config{
+		Program: conf.Routes.Hook, Timeout: conf.Routes.Timeout, Node: conf.Node.Name,
+		Address: func(prefix netip.Prefix) netip.Addr { return ownAddress(conf.Node.Interfaces, prefix.Addr().Is4()) },
+		Events:  events, Log: log,
 	})
 }
 

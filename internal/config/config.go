@@ -29,6 +29,8 @@ type Config struct {
 	Observe   Observe
 	// BGP is nil if the file has no such section.
 	BGP *bgp.Config
+	// Routes is nil if the file has no such section, as it is with BGP.
+	Routes *Routes
 	// Services are valid (lb.Service.Check) and within the data plane's limits;
 	// their names and VIPs are distinct.
 	Services []lb.Service
@@ -122,6 +124,7 @@ func readConfig(v value, c *Config) {
 		optional("dataplane", &c.Dataplane, readDataplane),
 		optional("observe", &c.Observe, observe),
 		optional("bgp", &c.BGP, pointer(readBGP)),
+		optional("routes", &c.Routes, pointer(readRoutes)),
 		required("services", &services, func(v value, to *value) { *to = v }),
 	)
 	if services.node != nil {
@@ -129,6 +132,7 @@ func readConfig(v value, c *Config) {
 		list(v.services.readService)(services, &c.Services)
 	}
 	c.checkTunnelEnds(v)
+	c.checkRoutes(v)
 	if !v.failedAny("services", "dataplane", "dataplane.services", "dataplane.backends") {
 		v.at("services").check(c.checkCapacity())
 	}
@@ -245,6 +249,7 @@ func readKubernetes(v value, c *Config) {
 		optional("dataplane", &c.Dataplane, readDataplane),
 		optional("observe", &c.Observe, observe),
 		optional("bgp", &c.BGP, pointer(readKubernetesBGP)),
+		notAllowed("routes", "with --kubernetes routes are announced by BGP"),
 		notAllowed("services", "with --kubernetes services are the cluster's Services"),
 	)
 }

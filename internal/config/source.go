@@ -265,6 +265,7 @@ func (c *Config) checkReload(next *Config) error {
 	changes.compare("dataplane.natSessions", c.Dataplane.NATSessions, next.Dataplane.NATSessions)
 	changes.compare("observe.listen", c.Observe, next.Observe)
 	changes.compare("bgp", c.speaker(), next.speaker())
+	changes.compare("routes", c.hook(), next.hook())
 	return changes.err("agent")
 }
 

@@ -246,6 +246,12 @@ func TestSourceRefusesWhatNeedsRestart(t *testing.T) {
 	}
 }
 
+func TestSourceRefusesAnotherHook(t *testing.T) {
+	f := start(t)
+	f.rename("routes: {hook: /bin/sh}\n" + withServices(2))
+	f.awaitRefusal("routes was absent and would be hook /bin/sh with timeout 15s")
+}
+
 func TestSourceReload(t *testing.T) {
 	f := start(t)
 	if err := f.source.Reload(); err != nil {

@@ -106,6 +106,18 @@ func (r *Recorder) RouteWithdrawn(prefix netip.Prefix, reason string) {
 	r.remember("route", prefix.String(), "withdrawn: "+reason)
 }
 
+// RouteHookFailed records that the program of routes.hook fails for a prefix.
+func (r *Recorder) RouteHookFailed(prefix netip.Prefix, reason string) {
+	r.log.Warn("route hook fails", slog.String("prefix", prefix.String()), slog.String("reason", reason))
+	r.remember("route", prefix.String(), "hook fails: "+reason)
+}
+
+// RouteHookRecovered records that the program of routes.hook succeeds again for a prefix.
+func (r *Recorder) RouteHookRecovered(prefix netip.Prefix) {
+	r.log.Info("route hook succeeds again", slog.String("prefix", prefix.String()))
+	r.remember("route", prefix.String(), "hook succeeds again")
+}
+
 // Follow records changes of health and drains in the watched store until ctx ends.
 // Backends that are healthy in the beginning are not events.
 func (r *Recorder) Follow(ctx context.Context, watch func() (store.Snapshot, <-chan struct{})) {

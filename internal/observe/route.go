@@ -16,9 +16,11 @@ import (
 
 // RouteCounts summarises Routes.
 type RouteCounts struct {
-	// Enabled says that the configuration has a BGP section.
+	// Enabled says that the configuration has a BGP section, or a hook.
 	Enabled bool   `json:"enabled"`
 	ASN     uint32 `json:"asn,omitempty"`
+	// Hook is nil with BGP.
+	Hook *RouteHook `json:"hook,omitempty"`
 	// Established counts peers with a session, of Peers that are configured or connected by
 	// themselves.
 	Peers       int `json:"peers"`
@@ -30,7 +32,7 @@ type RouteCounts struct {
 
 // Routes is what the node announces, and to whom.
 type Routes struct {
-	// Enabled says that the configuration has a BGP section; all else is zero or
+	// Enabled says that the configuration has a BGP section, or a hook; all else is zero or
 	// empty without one.
 	Enabled  bool       `json:"enabled"`
 	ASN      uint32     `json:"asn,omitempty"`
@@ -38,6 +40,8 @@ type Routes struct {
 	// Announcements are sorted by prefix, Peers by address.
 	Announcements []Announcement  `json:"announcements"`
 	Peers         []bgp.PeerState `json:"peers"`
+	// Hook is nil with BGP; there are no peers otherwise.
+	Hook *RouteHook `json:"hook,omitempty"`
 }
 
 // Announcement is a prefix that is announced, or would be.
@@ -65,6 +69,9 @@ type Announcement struct {
 	Attributes []string `json:"attributes"`
 	// Withdrawals counts how often it was withdrawn.
 	Withdrawals uint64 `json:"withdrawals"`
+	// Hook is empty with BGP. "done" says that the hook has added or removed the route as it
+	// is wanted, "pending" that it is about to; else it begins with "fails: ".
+	Hook string `json:"hook,omitempty"`
 }
 
 // complete replaces nil lists by empty ones, for JSON.
@@ -90,7 +97,7 @@ func listed[T any](list []T) []T {
 
 // counts summarises the routes.
 func (r Routes) counts() RouteCounts {
-	c := RouteCounts{Enabled: r.Enabled, ASN: r.ASN, Peers: len(r.Peers), Routes: len(r.Announcements)}
+	c := RouteCounts{Enabled: r.Enabled, ASN: r.ASN, Hook: r.Hook, Peers: len(r.Peers), Routes: len(r.Announcements)}
 	for _, p := range r.Peers {
 		c.Established += one(p.State == bgp.Established)
 	}
@@ -102,16 +109,31 @@ func (r Routes) counts() RouteCounts {
 
 // String is one line of text.
 func (c RouteCounts) String() string {
+	if c.Hook != nil {
+		return fmt.Sprintf("%d of %d routes announced, %s", c.Announced, c.Routes, c.Hook)
+	}
 	return fmt.Sprintf("AS %d, %d of %d peers established, %d of %d routes announced",
 		c.ASN, c.Established, c.Peers, c.Announced, c.Routes)
+}
+
+// label is what a status calls them.
+func (c RouteCounts) label() string {
+	if c.Hook != nil {
+		return "routes"
+	}
+	return "bgp"
 }
 
 // Condition is the state of the announcement in a few words.
 func (a Announcement) Condition() string {
 	switch {
+	case a.Hook != "" && a.Hook != hookDone && a.Announced:
+		return "hook " + a.Hook
+	case a.Hook != "" && a.Hook != hookDone:
+		return fmt.Sprintf("hook %s; not announced: %s", a.Hook, oneLine(a.Reason))
 	case a.Announced && a.GracefulShutdown:
 		return "leaving: " + oneLine(cmp.Or(a.Reason, "routers prefer other routes"))
-	case a.Announced && len(a.Peers) == 0:
+	case a.Announced && a.Hook == "" && len(a.Peers) == 0:
 		return "no peer: no session is established"
 	case a.Announced:
 		return "announced"
@@ -123,7 +145,7 @@ func (a Announcement) Condition() string {
 // FormatRoutes is a table of announcements and one of peers, as they are at a time.
 func FormatRoutes(r Routes, now time.Time) string {
 	if !r.Enabled {
-		return "no BGP: the configuration has no bgp section\n"
+		return "no routes: the configuration has neither bgp nor routes.hook\n"
 	}
 	announcements := table(func(t io.Writer) {
 		fmt.Fprintln(t, "PREFIX\tSERVICES\tTO\tSINCE\tNEXT HOP\tATTRIBUTES\tWITHDRAWALS\tSTATUS")
@@ -132,6 +154,9 @@ func FormatRoutes(r Routes, now time.Time) string {
 				nextHop(a), orDash(strings.Join(a.Attributes, ", ")), a.Withdrawals, a.Condition())
 		}
 	})
+	if r.Hook != nil {
+		return fmt.Sprintf("%s\n\n%s", r.counts(), announcements)
+	}
 	peers := table(func(t io.Writer) {
 		fmt.Fprintln(t, "PEER\tAS\tROUTER ID\tSINCE\tFLAPS\tBFD\tMESSAGES IN/OUT\tUPDATES IN/OUT\tROUTES IN/OUT\tSTATUS")
 		for _, p := range r.Peers {

@@ -48,7 +48,7 @@ func announced() observe.Routes {
 
 func TestRouteTable(t *testing.T) {
 	golden.File(t, "testdata/routes.txt", observe.FormatRoutes(announced(), started.Add(time.Hour)))
-	if text := observe.FormatRoutes(observe.Routes{}, started); text != "no BGP: the configuration has no bgp section\n" {
+	if text := observe.FormatRoutes(observe.Routes{}, started); text != "no routes: the configuration has neither bgp nor routes.hook\n" {
 		t.Errorf("without BGP it says %q", text)
 	}
 }

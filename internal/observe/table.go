@@ -132,7 +132,7 @@ func FormatStatus(s Status, now time.Time) string {
 		fmt.Fprintf(t, "backends\t%d: %d in use%s%s\n", s.Backends.Total, s.Backends.InUse,
 			some(s.Backends.Unhealthy, "unhealthy"), some(s.Backends.Drained, "drained"))
 		if s.BGP.Enabled {
-			fmt.Fprintf(t, "bgp\t%s\n", s.BGP)
+			fmt.Fprintf(t, "%s\t%s\n", s.BGP.label(), s.BGP)
 		}
 	})
 	if s.Role == RoleReflector {

@@ -61,7 +61,7 @@ func FormatTop(t Top) string {
 	text := fmt.Sprintf("%s  %s  %s packets/s  %s bits/s\n", t.Node, t.Time.Format(time.TimeOnly),
 		human(t.Total.PacketsPerSecond), bits(t.Total.BytesPerSecond))
 	if t.BGP.Enabled {
-		text += fmt.Sprintf("bgp  %s\n", t.BGP)
+		text += fmt.Sprintf("%s  %s\n", t.BGP.label(), t.BGP)
 	}
 	services := table(func(w io.Writer) {
 		fmt.Fprintln(w, "SERVICE\tVIP\tBACKENDS\tPACKETS/S\tBITS/S\tSTATUS")

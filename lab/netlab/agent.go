@@ -45,8 +45,12 @@ type AgentSettings struct {
 	TunnelPeers []netip.Prefix
 	// BGP announces the VIPs; nil: static routes. Then the agent doesn't wait for the
 	// end of traffic when it is stopped, since no route would change.
-	BGP      *bgp.Config
-	Services []lb.Service
+	BGP *bgp.Config
+	// Hook is the program of routes.hook, empty for none; HookTimeout is routes.timeout, 0 for
+	// the default.
+	Hook        string
+	HookTimeout time.Duration
+	Services    []lb.Service
 	// Nodes are the nodes of other nodes' backends by backend address, for lb.DSR.
 	Nodes map[netip.Addr]netip.Addr
 }
@@ -72,6 +76,7 @@ func (s AgentSettings) YAML() string {
 			"tunnelEnds", s.TunnelEnds, "tunnelPeers", s.TunnelPeers),
 		"dataplane", mapping("kind", "xdp", "xdpMode", cmp.Or(s.XDPMode, "auto")),
 		"bgp", bgpSection(s.BGP),
+		"routes", mapping("hook", s.Hook, "timeout", s.HookTimeout),
 		"services", &services,
 	))
 }

@@ -95,7 +95,7 @@ var (
 	// observeImports is what internal/observe may import of this module.
 	observeImports = []string{
 		"internal/bgp", "internal/dataplane", "internal/health", "internal/httpd", "internal/lb",
-		"internal/observe", "internal/reconcile", "internal/store", "internal/table", "internal/version", "internal/wait",
+		"internal/observe", "internal/reconcile", "internal/routehook", "internal/store", "internal/table", "internal/version", "internal/wait",
 	}
 	// mutable are the types through which state changes, by package.
 	mutable = map[string][]string{
@@ -103,6 +103,7 @@ var (
 		"internal/dataplane": {"DataPlane"},
 		"internal/reconcile": {"Reconciler", "New"},
 		"internal/health":    {"Monitor", "New"},
+		"internal/routehook": {"Hook", "Open"},
 	}
 	// verbs are the methods that change state. Set is one too, where it is declared;
 	// called it is that of an HTTP header.

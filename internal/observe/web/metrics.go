@@ -136,6 +136,7 @@ func agentMetrics(observer *observe.Observer) collector {
 		s.agent(now.Status())
 		s.announcements(now.Routes().Announcements)
 		s.peers(now.Routes().Peers, byAddress)
+		s.hook(now.Routes().Hook)
 	}
 }
 

@@ -20,6 +20,17 @@ func (s *scrape) announcements(all []observe.Announcement) {
 	}
 }
 
+// hook is the program of routes.hook; nil with BGP.
+func (s *scrape) hook(h *observe.RouteHook) {
+	if h == nil {
+		return
+	}
+	m := s.with()
+	m.flag("fairlead_route_hook_up", "1 while the program of routes.hook fails for no prefix. With routes.hook only, like all fairlead_route_hook metrics.", h.Reason == "")
+	m.count("fairlead_route_hook_pending", "Prefixes whose route isn't yet as it is wanted: the program has to be called, is running, or has failed.", h.Pending)
+	m.counter("fairlead_route_hook_failures_total", "Calls of the program that failed.", h.Failures)
+}
+
 // byAddress has the labels of an agent's peers, each of which has an address of its
 // own.
 func byAddress(p bgp.PeerState) []string { return []string{"peer", p.Address.String()} }

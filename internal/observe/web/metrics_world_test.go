@@ -66,6 +66,7 @@ func routes() observe.Routes {
 				MessagesReceived: 10, MessagesSent: 20, UpdatesReceived: 3, UpdatesSent: 4, RoutesReceived: 5, RoutesAnnounced: 1},
 			{Address: router6, ASN: 65000, State: bgp.OpenSent},
 		},
+		Hook: &observe.RouteHook{Program: "/etc/fairlead/route-hook", Pending: 1, Reason: "add: exit status 1", Failures: 3},
 	}
 }
 

@@ -6,7 +6,7 @@ import { element, keyed, setAttribute, setText } from "./dom.js";
 import { age, count } from "./text.js";
 
 /** How good a condition of an announcement is, by how it begins. */
-const TONES = [["announced", "good"], ["leaving", "warn"], ["not announced", "warn"], ["no peer", "bad"]];
+const TONES = [["announced", "good"], ["leaving", "warn"], ["not announced", "warn"], ["no peer", "bad"], ["hook fails", "bad"]];
 
 const tone = (condition) => TONES.find(([words]) => condition.startsWith(words))?.[1] ?? "warn";
 
