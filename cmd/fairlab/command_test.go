@@ -18,7 +18,7 @@ func execute(e env, args ...string) error {
 func TestLabRefuses(t *testing.T) {
 	for command, want := range map[string]string{
 		"up":                            "accepts 1 arg(s), received 0",
-		"up nonsense":                   `unknown topology "nonsense": want ecmp, vlan, vxlan, pods, nodes, snat or cloud`,
+		"up nonsense":                   `unknown topology "nonsense": want ecmp, vlan, vxlan, pods, nodes, snat, cloud or balancer-pods`,
 		"up ecmp --name A/b":            `bad name "A/b"`,
 		"up ecmp --balancers 0":         "0 balancers: want 1 to 80",
 		"up ecmp --servers 101":         "101 servers: want 1 to 100",

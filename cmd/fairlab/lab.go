@@ -61,10 +61,13 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
   nodes  ecmp with NAT to pods on the balancers' own nodes
   snat   ecmp with balancers that are pods behind their node's address, and
          announce their routes to a BGP route reflector
-  cloud  ecmp without a common layer 2: each host has a link to the router only`,
+  cloud  ecmp without a common layer 2: each host has a link to the router only
+  balancer-pods
+         snat with pods that have no other address, next to a balancer in the
+         namespace of its node`,
 		Example:   "  fairlab lab up ecmp --name try --forward ipip",
 		Args:      cobra.ExactArgs(1),
-		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods", "nodes", "snat", "cloud"},
+		ValidArgs: []string{"ecmp", "vlan", "vxlan", "pods", "nodes", "snat", "cloud", "balancer-pods"},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.name, "name", "", "name of the lab (default: the topology's)")
@@ -74,11 +77,11 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	flags.BoolVar(&o.dynamic, "dynamic", false, "make the router of ecmp accept any BGP neighbour")
 	flags.BoolVar(&o.ipv6, "peer-ipv6", false, "use IPv6 for all BGP sessions of ecmp")
 	flags.BoolVar(&o.foreign, "foreign", false, "add a server to ecmp that announces VIPs by ExaBGP")
-	flags.IntVar(&o.second, "second", 0, "number of balancers of ecmp that also serve a second pair of VIPs")
+	flags.IntVar(&o.second, "second", 0, "number of balancers of ecmp, or nodes of balancer-pods, that also serve a second pair of VIPs")
 	flags.IntVar(&o.mtu, "mtu", 0, "MTU of the links to balancers and servers, of ecmp and vxlan (default: for clients' full packets with outer headers)")
 	flags.StringVar(&o.xdpMode, "xdp-mode", "auto", "where the balancers' programs run: native, generic or auto")
-	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp, pods, nodes, snat and cloud")
-	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp, snat and cloud, and of nodes with a pod of pods")
+	flags.IntVar(&o.balancers, "balancers", 3, "number of balancers of ecmp, pods, nodes, snat and cloud, and of nodes of balancer-pods with a pod")
+	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp, snat, cloud and balancer-pods, and of nodes with a pod of pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkLabFlags(flags, args[0]); err != nil {
 			return err
@@ -103,7 +106,7 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 
 // checkLabFlags returns an error if a flag is given that the topology doesn't have.
 func checkLabFlags(flags *pflag.FlagSet, topology string) (err error) {
-	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}, "nodes": {"balancers"}, "snat": {"balancers", "servers", "router"}, "cloud": {"forward", "balancers", "servers", "router"}}
+	takes := map[string][]string{"vlan": {}, "vxlan": {"mtu"}, "pods": {"balancers", "servers"}, "nodes": {"balancers"}, "snat": {"balancers", "servers", "router"}, "cloud": {"forward", "balancers", "servers", "router"}, "balancer-pods": {"balancers", "servers", "second"}}
 	flags.Visit(func(f *pflag.Flag) {
 		if others, limited := takes[topology]; limited && f.Name != "name" && f.Name != "xdp-mode" && !slices.Contains(others, f.Name) {
 			err = fmt.Errorf("topology %s takes no --%s", topology, f.Name)
@@ -148,8 +151,10 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 		return netlab.Cloud(netlab.CloudOptions{
 			Forward: forward, Router: netlab.RouterKind(o.router), Balancers: o.balancers, Servers: o.servers,
 		})
+	case "balancer-pods":
+		return netlab.BalancerPods(netlab.BalancerPodsOptions{Nodes: o.balancers, Second: o.second, Servers: o.servers})
 	default:
-		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan, pods, nodes, snat or cloud", name)
+		return netlab.Topology{}, fmt.Errorf("unknown topology %q: want ecmp, vlan, vxlan, pods, nodes, snat, cloud or balancer-pods", name)
 	}
 }
 

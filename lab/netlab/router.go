@@ -57,6 +57,8 @@ type peering struct {
 	foreign bool
 	// behindNAT is set if balancers share a source address, which BFD doesn't support.
 	behindNAT bool
+	// networks says that balancers announce the networks of VIPs, not single addresses.
+	networks  bool
 	balancers int // their number
 }
 

@@ -105,11 +105,17 @@ func (p *peering) reflectorText() string {
 	if p.behindNAT {
 		client = client[:len(client)-1]
 	}
+	accept := []any{netip.PrefixFrom(vips()[0], 16).Masked(), netip.PrefixFrom(vips()[1], 48).Masked()}
+	if p.networks {
+		accept = []any{
+			mapping("prefix", accept[0], "shortest", vipNetworkBits4), mapping("prefix", accept[1], "shortest", vipNetworkBits6),
+		}
+	}
 	return yamlText(mapping(
 		"reflector", mapping("name", reflectorName, "asn", balancerASN, "routerID", addresses(serviceNetwork, reflectorNumber)[0]),
 		"clients", []yaml.MapSlice{client},
 		"routers", []yaml.MapSlice{peerSection(&router)},
-		"accept", []netip.Prefix{netip.PrefixFrom(vips()[0], 16).Masked(), netip.PrefixFrom(vips()[1], 48).Masked()},
+		"accept", accept,
 	))
 }
 

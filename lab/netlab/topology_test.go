@@ -40,6 +40,8 @@ func TestTopologiesAreValid(t *testing.T) {
 		"snat":     drawn(t, SNAT, SNATOptions{Router: FRR, Balancers: 3, Servers: 2}),
 		"all snat": drawn(t, SNAT, SNATOptions{Router: BIRD, Balancers: MaxBalancers, Servers: 2}),
 		"cloud":    drawn(t, Cloud, CloudOptions{Forward: lb.DSR, Balancers: 3, Servers: 2, Checked: []Role{Server}}),
+		"in pods":  drawn(t, BalancerPods, BalancerPodsOptions{Nodes: 3, Second: 2, Servers: 2}),
+		"all in":   drawn(t, BalancerPods, BalancerPodsOptions{Nodes: MaxBalancers - 1, Second: MaxBalancers - 1, Servers: 1}),
 		"plain":    plain(3),
 		"nothing":  {},
 	} {

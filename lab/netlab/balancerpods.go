@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package netlab
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// BalancerPodsOptions are what the lab "balancer-pods" can be varied in.
+type BalancerPodsOptions struct {
+	// Nodes is the number of nodes with balancer pods, 1 to MaxBalancers - 1; Second of
+	// them, the last ones, have a balancer pod of the second VIPs too.
+	Nodes, Second int
+	// Servers is their number, 1 to MaxServers.
+	Servers int
+}
+
+// BalancerPods is ECMP with balancers that are pods with an address of their node's network
+// of pods only, as in figure 4.5 of Takahashi's dissertation. A pod announces the prefix of
+// its VIPs to the route reflector with its node's address as next hop; the node has a route
+// to the prefix by way of the pod, and translates the source of the pod's packets. Each pod
+// serves one pair of VIPs. One more node has its balancer in its own namespace (figure 7.4).
+//
+//	client ── router ── switch ─┬─ reflector
+//	                            ├─ node1 ── web1
+//	                            ├─ node2 ─┬─ web2
+//	                            │         └─ second1
+//	                            ├─ lb3
+//	                            └─ server1, server2 …
+//
+// The Nth node is 10.0.2.(10+N); its pods are 10.244.N.2 and 10.244.N.3, and their
+// interfaces keep their offloads, as container runtimes leave them. The pods run XDP in
+// generic mode: native XDP needs a program on the node's end of the link. Services are
+// those of ECMP with lb.GUE; they are announced as 10.1.1.0/24 and fd00:10:1:1::/64, and
+// 10.1.2.0/24 and fd00:10:1:2::/64.
+func BalancerPods(o BalancerPodsOptions) (Topology, error) {
+	if o.Nodes < 1 || o.Nodes >= MaxBalancers {
+		return Topology{}, fmt.Errorf("topology balancer-pods: %d nodes: want 1 to %d", o.Nodes, MaxBalancers-1)
+	}
+	if o.Second < 0 || o.Second > o.Nodes {
+		return Topology{}, fmt.Errorf("topology balancer-pods: %d nodes with pods of the second VIPs: want 0 to %d", o.Second, o.Nodes)
+	}
+	if o.Servers < 1 || o.Servers > MaxServers {
+		return Topology{}, fmt.Errorf("topology balancer-pods: %d servers: want 1 to %d", o.Servers, MaxServers)
+	}
+	s := podBalancers{site{
+		forward: lb.GUE, balancers: o.Nodes + 1, servers: o.Servers, second: o.Second, mtu: tunnelMTU,
+		peering: peering{router: FRR, reflector: true, behindNAT: true, networks: true, balancers: o.Nodes + 1},
+	}}
+	return s.draw(), nil
+}
+
+// podBalancers is a site whose balancers are pods, but for the last one.
+type podBalancers struct{ site }
+
+func (s *podBalancers) draw() Topology {
+	d := newDrawing("balancer-pods")
+	s.site.draw(d)
+	d.Learned = nil // by nodes
+	s.reflector(d)
+	nodes := s.balancers - 1
+	for n := 1; n <= nodes; n++ {
+		node := Host{
+			Name: fmt.Sprintf("node%d", n), Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation,
+		}
+		d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, balancerNumber+n)}, s.mtu)
+		d.Hosts = append(d.Hosts, node)
+		s.pod(d, n, 1, fmt.Sprintf("web%d", n))
+		if second := n - (nodes - s.second); second > 0 {
+			s.pod(d, n, 2, fmt.Sprintf("second%d", second))
+		}
+	}
+	d.balancer(s.balancers, s.mtu)
+	own := &d.Hosts[len(d.Hosts)-1]
+	own.Routes = defaultRoutes(serviceNetwork)
+	s.serve(d, own, 1, balancerNumber+s.balancers)
+	s.learn(d, 1, own.Name)
+	return d.finish()
+}
+
+// pod draws the nth node's pod for the kth pair of VIPs, and the node's route to it.
+func (s *podBalancers) pod(d *drawing, n, k int, name string) {
+	own, gateway := podAddresses(n, 1+k), podAddresses(n, 1)
+	h := Host{
+		Name: name, Role: Balancer, Processes: []Process{agent()}, Socket: agentSocket,
+		Agent: &AgentSettings{Node: name, XDPMode: "generic"},
+	}
+	end := Interface{Name: eth0, Container: true}
+	device := fmt.Sprintf("veth%d", k)
+	port := Interface{Name: device, Container: true}
+	node := d.Host(fmt.Sprintf("node%d", n))
+	for family, all := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		end.Addresses = append(end.Addresses, hostPrefix(own[family]))
+		port.Addresses = append(port.Addresses, hostPrefix(gateway[family]))
+		h.Routes = append(h.Routes, Route{Destination: netip.PrefixFrom(all, 0), Gateways: gateway[family : family+1], Device: eth0})
+		node.Routes = append(node.Routes,
+			Route{Destination: hostPrefix(own[family]), Device: device},
+			Route{Destination: vipNetworks(k)[family], Gateways: own[family : family+1], Device: device})
+	}
+	h.Interfaces, node.Interfaces = []Interface{end}, append(node.Interfaces, port)
+	s.serve(d, &h, k, balancerNumber+n)
+	h.Agent.BGP.RouterID = own[0] // pods of one node have its address in common
+	d.Links = append(d.Links, Link{A: End{node.Name, device}, B: End{name, eth0}, MTU: s.mtu})
+	d.Hosts = append(d.Hosts, h)
+	s.learn(d, k, fmt.Sprintf("node%d", n))
+}
+
+// serve makes a host the balancer of the kth pair of VIPs, announced with the next hops of a
+// number in the service network.
+func (s *podBalancers) serve(d *drawing, h *Host, k, number int) {
+	h.Agent.Services = slices.DeleteFunc(slices.Clone(d.Services), func(service lb.Service) bool {
+		return !slices.Contains(vipsOf(k), service.Address)
+	})
+	hops := addresses(serviceNetwork, number)
+	h.Agent.BGP = s.peering.announcer(number)
+	h.Agent.BGP.Policies = []bgp.Policy{{Prefixes: vipNetworks(k), Aggregate: true, NextHop4: hops[0], NextHop6: hops[1]}}
+}
+
+// learn adds a next hop to the router's routes to the kth pair of VIPs.
+func (s *podBalancers) learn(d *drawing, k int, hop string) {
+	for _, prefix := range vipNetworks(k) {
+		known := find(d.Learned, func(r *LearnedRoute) bool { return r.Prefix == prefix })
+		if known == nil {
+			d.Learned = append(d.Learned, LearnedRoute{Host: s.named("router"), Prefix: prefix})
+			known = &d.Learned[len(d.Learned)-1]
+		}
+		known.Via = append(known.Via, hop)
+	}
+}
+
+// Lengths of prefixes that are announced for several VIPs.
+const (
+	vipNetworkBits4 = 24
+	vipNetworkBits6 = 64
+)
+
+// vipNetworks are the prefixes of the nth pair of VIPs: 10.1.N.0/24 and fd00:10:1:N::/64.
+func vipNetworks(n int) []netip.Prefix {
+	vips := vipsOf(n)
+	return []netip.Prefix{
+		netip.PrefixFrom(vips[0], vipNetworkBits4).Masked(), netip.PrefixFrom(vips[1], vipNetworkBits6).Masked(),
+	}
+}
