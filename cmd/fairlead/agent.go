@@ -41,17 +41,25 @@ deleted the node leaves too, and nothing is left in its kernel.`,
 	flags.StringVar(&o.Config, "config", defaultConfig, "configuration file")
 	flags.StringVar(&o.PinDir, "pin-dir", "", "folder in a BPF file system for the data plane (default: "+agent.PinRoot+"/NODE)")
 	flags.BoolVar(&remove, "remove", false, "remove what a stopped agent left in the kernel, and exit")
+	flags.BoolVar(&o.RemoveOnExit, "remove-on-exit", false, "after SIGTERM leave nothing in the kernel: no agent will follow, as in a balancer pod")
 	flags.BoolVar(&o.Kubernetes.On, "kubernetes", false, "serve what the Kubernetes cluster of this node configures")
 	flags.StringVar(&o.Kubernetes.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server (default: the pod's service account)")
 	flags.StringVar(&o.Kubernetes.NodeName, "node-name", "", "name of this node's Node (default: $NODE_NAME, else the host's name)")
 	flags.StringVar(&o.Kubernetes.Namespace, "namespace", "", "namespace with the Secrets of BGPPeers (default: the pod's)")
 	flags.StringVar(&o.Kubernetes.DaemonSet, "daemonset", "", "the agents' DaemonSet: an agent that is terminated after its deletion leaves nothing on the node")
 	flags.StringVar(&o.Kubernetes.HashSeedSecret, "hash-seed-secret", "", "Secret with the hash seed, in place of dataplane.hashSeed")
+	flags.BoolVar(&o.Kubernetes.BalancerPods, "balancer-pods", false, "lead VIPs to this node's balancer pods: pods of the namespace with the annotation fairlead.io/vip-prefixes")
 	flags.StringVar(&o.Kubernetes.StateDir, "state-dir", "", "folder for the last known state (default: "+agent.StateRoot+"/NODE)")
 	log.registerLog(flags)
 	registerSocket(flags, &o.Socket)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.Log = log.logger(e.stderr)
+		switch {
+		case o.Kubernetes.BalancerPods && !o.Kubernetes.On:
+			return errors.New("--balancer-pods: only with --kubernetes")
+		case o.RemoveOnExit && o.Kubernetes.On:
+			return errors.New("--remove-on-exit: not with --kubernetes, see --daemonset")
+		}
 		if remove {
 			return printedConfigError(e, agent.Remove(o))
 		}

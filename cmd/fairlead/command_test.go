@@ -37,6 +37,8 @@ func TestCommandsRefuse(t *testing.T) {
 		"agent --config " + dir + "/none":                               {"fairlead: ", "no such file"},
 		"agent --config " + bad + " --socket " + dir + "/s":             {badPort, badField},
 		"agent --config " + bad + " --socket " + dir + "/s --remove":    {badPort, badField},
+		"agent --config " + good + " --balancer-pods":                   {"--balancer-pods: only with --kubernetes"},
+		"agent --kubernetes --remove-on-exit":                           {"--remove-on-exit: not with --kubernetes"},
 		"agent --config " + good + " --socket " + taken:                 {"another agent has it"},
 		"agent --remove --pin-dir " + dir + " --socket " + taken:        {"another agent has it"},
 		"agent --log-format xml":                                        {"want text or json"},

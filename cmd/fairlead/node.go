@@ -15,6 +15,7 @@ func newNodeCommand(e env) *cobra.Command {
 	var device string
 	var vips, balancers []string
 	var log format
+	loopback := false
 	cmd := &cobra.Command{
 		Use:   "node",
 		Short: "End the balancers' tunnels on a worker",
@@ -28,6 +29,7 @@ VIPs must be on a loopback of the worker.`,
 	flags.StringVar(&device, "interface", "", "interface on which the balancers' packets arrive (required)")
 	flags.StringSliceVar(&vips, "vip", nil, "VIP of this worker, as address:port/protocol (required; may be repeated)")
 	flags.StringSliceVar(&balancers, "balancer", nil, "prefix of the balancers' addresses; other tunnels are not ended (required; may be repeated)")
+	flags.BoolVar(&loopback, "loopback", false, "put the VIPs on the loopback while the command runs, as in a pod")
 	log.registerLog(flags)
 	for _, name := range []string{"interface", "vip", "balancer"} {
 		_ = cmd.MarkFlagRequired(name) // fails only for a flag that isn't there
@@ -41,7 +43,7 @@ VIPs must be on a loopback of the worker.`,
 		if err != nil {
 			return err
 		}
-		return agent.EndTunnels(cmd.Context(), device, services, prefixes, log.logger(e.stderr))
+		return agent.EndTunnels(cmd.Context(), device, services, prefixes, loopback, log.logger(e.stderr))
 	}
 	return cmd
 }

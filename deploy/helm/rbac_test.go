@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/controller"
+	"fairlead.io/fairlead/internal/podroute"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/test/cluster"
@@ -79,7 +80,7 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 	api := cluster.StartAPI(t, "--audit-policy-file="+policy, "--audit-log-path="+audit)
 	install(t, api)
-	const values = "{bgp: {passwordSecrets: [bgp]}}"
+	const values = "{bgp: {passwordSecrets: [bgp]}, agent: {balancerPods: true}}"
 	text, err := template(t, values)
 	if err != nil {
 		t.Fatal(err)
@@ -164,5 +165,28 @@ func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 			t.Errorf("agent: %v", err)
 		}
 	})
+	startPodRoutes(t, api)
 	return src
+}
+
+// startPodRoutes runs the part of an agent that leads VIPs to balancer pods, of which there
+// are none.
+func startPodRoutes(t *testing.T, api *cluster.API) {
+	t.Helper()
+	router, err := podroute.New(podroute.Options{
+		API: api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace, Node: "n1", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		router.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+	})
 }

@@ -120,7 +120,7 @@ func startOnXDP(b testing.TB, file []byte) (*Agent, string) {
 		PinDir: pins, Interfaces: []string{"fl0"}, Mode: "auto", Log: log, Capacity: capacity(source.Config()),
 	})
 	a := New(Config{
-		Started: time.Now(), Source: File{source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
+		Started: time.Now(), Source: File{Source: source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
 		Plane: benchPlane{xdpPlane{dp}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())

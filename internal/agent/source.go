@@ -25,6 +25,8 @@ import (
 // File is the source of a node whose configuration file has everything.
 type File struct {
 	*config.Source[*config.Config]
+	// Permanent says that no agent will run here again after SIGTERM.
+	Permanent bool
 }
 
 // collectDelay is the time without a change of the file after which garbage is collected.
@@ -51,7 +53,9 @@ func (f File) Run(ctx context.Context, apply func(source.Update) error) error {
 }
 
 // Shutdown implements Source: the node leaves with its agent.
-func (File) Shutdown(context.Context) Shutdown { return Shutdown{Reason: "SIGTERM"} }
+func (f File) Shutdown(context.Context) Shutdown {
+	return Shutdown{Reason: "SIGTERM", Permanent: f.Permanent}
+}
 
 // Forget implements Source.
 func (File) Forget() error { return nil }
@@ -65,6 +69,8 @@ type Kubernetes struct {
 	Kubeconfig, NodeName, Namespace, DaemonSet, StateDir string
 	// HashSeedSecret is the Secret with the hash seed; empty for that of the file.
 	HashSeedSecret string
+	// BalancerPods leads VIPs to pods of Namespace that are balancers.
+	BalancerPods bool
 }
 
 // node is the name of this node's Node.

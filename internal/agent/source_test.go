@@ -42,7 +42,7 @@ func TestFileAppliesDifference(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
-		ended <- File{settings}.Run(ctx, func(u source.Update) error {
+		ended <- File{Source: settings}.Run(ctx, func(u source.Update) error {
 			names := []string{}
 			for i := range u.Changed {
 				names = append(names, u.Changed[i].Name)

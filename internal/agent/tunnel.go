@@ -8,17 +8,29 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
 )
 
 // EndTunnels decapsulates packets of balancers for VIPs on a worker's interface
-// until ctx ends, and then logs its counters.
-func EndTunnels(ctx context.Context, device string, vips []lb.VIP, balancers []netip.Prefix, log *slog.Logger) (err error) {
+// until ctx ends, and then logs its counters. With loopback the VIPs are on the
+// worker's loopback meanwhile.
+func EndTunnels(ctx context.Context, device string, vips []lb.VIP, balancers []netip.Prefix, loopback bool, log *slog.Logger) (err error) {
+	remove := func() error { return nil }
+	if loopback {
+		if remove, err = addToLoopback(vips); err != nil {
+			return err
+		}
+	}
+	defer func() { err = errors.Join(err, remove()) }()
 	end, err := program.EndTunnels(program.TunnelConfig{Interface: device, VIPs: vips, Balancers: balancers, Log: log})
 	if err != nil {
 		return err
@@ -39,6 +51,36 @@ func EndTunnels(ctx context.Context, device string, vips []lb.VIP, balancers []n
 	}
 	log.Info("stopped, tunnels are no longer ended", slog.Any("packets", slog.GroupValue(packets...)))
 	return nil
+}
+
+// addToLoopback puts the VIPs' addresses on the loopback, but for those that are there, and
+// returns how they are removed.
+func addToLoopback(vips []lb.VIP) (remove func() error, err error) {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return nil, fmt.Errorf("interface lo: %w", err)
+	}
+	var added []*netlink.Addr
+	remove = func() (err error) {
+		for _, a := range added {
+			err = errors.Join(err, netlink.AddrDel(lo, a))
+		}
+		return err
+	}
+	for _, vip := range vips {
+		bits := vip.Address.BitLen()
+		a := &netlink.Addr{IPNet: &net.IPNet{IP: vip.Address.AsSlice(), Mask: net.CIDRMask(bits, bits)}}
+		if vip.Address.Is6() {
+			a.Flags = unix.IFA_F_NODAD
+		}
+		switch err := netlink.AddrAdd(lo, a); {
+		case err == nil:
+			added = append(added, a)
+		case !errors.Is(err, unix.EEXIST):
+			return nil, errors.Join(fmt.Errorf("vip %s: loopback: %w", vip, err), remove())
+		}
+	}
+	return remove, nil
 }
 
 // ParseVIP reads for example 10.1.1.1:80/tcp or [fd00::1]:53/udp.

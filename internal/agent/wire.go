@@ -22,6 +22,7 @@ import (
 	"fairlead.io/fairlead/internal/host/preflight"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/podroute"
 	"fairlead.io/fairlead/internal/routehook"
 	"fairlead.io/fairlead/internal/store"
 )
@@ -38,9 +39,11 @@ type Options struct {
 	// Config is the path of the configuration file, Socket that of the control socket.
 	Config, Socket string
 	// PinDir is the folder of the data plane; empty: in PinRoot.
-	PinDir     string
-	Kubernetes Kubernetes
-	Log        *slog.Logger
+	PinDir string
+	// RemoveOnExit says that no agent will run here again after SIGTERM, as in a balancer pod.
+	RemoveOnExit bool
+	Kubernetes   Kubernetes
+	Log          *slog.Logger
 }
 
 // Run runs an agent until a signal ends it.
@@ -87,11 +90,17 @@ func Run(ctx context.Context, o Options) (err error) {
 		c.Hook = openHook(conf, events, o.Log)
 		c.Speaker = c.Hook
 	}
+	stopPods, err := o.leadToPods(ctx, conf, &c.Speaker)
+	if err != nil {
+		return err
+	}
+	defer stopPods()
 	a := New(c)
 	if err := a.Run(ctx, claim, terminate); err != nil {
 		return err
 	}
 	if a.Permanent() {
+		stopPods()
 		return errors.Join(dp.Close(), o.removeState(from, pins))
 	}
 	o.Log.Info("agent stopped, the kernel keeps balancing", "pins", pins)
@@ -116,7 +125,7 @@ func (o Options) open(ctx context.Context) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return File{settings}, nil
+	return File{settings, o.RemoveOnExit}, nil
 }
 
 func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (*xdp.Plane, error) {
@@ -174,6 +183,11 @@ func (o Options) removeState(from Source, pins string) error {
 	}
 	if err := from.Forget(); err != nil {
 		return err
+	}
+	if o.Kubernetes.BalancerPods {
+		if err := podroute.Remove(); err != nil {
+			return err
+		}
 	}
 	o.Log.Info("agent stopped and uninstalled, balancing has ended", "pins", pins)
 	return nil

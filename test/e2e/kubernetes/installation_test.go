@@ -62,8 +62,8 @@ const (
 // stateless says that a connection continues through any balancer.
 func (f forwarding) stateless() bool { return f != nat }
 
-// install makes a cluster, and gives it Fairlead.
-func install(t *testing.T, o cluster.Options, forward forwarding) *installation {
+// install makes a cluster, and gives it Fairlead; args are more of "helm install".
+func install(t *testing.T, o cluster.Options, forward forwarding, args ...string) *installation {
 	t.Helper()
 	i := &installation{Cluster: cluster.Start(t, o), forward: forward}
 	i.Load(t, filepath.Join(artefacts, imageArchive), cluster.NginxImage(t), whoamiImage(t))
@@ -78,7 +78,7 @@ func install(t *testing.T, o cluster.Options, forward forwarding) *installation 
 	}
 	i.Kubectl(t, "create", "namespace", namespace)
 	i.Kubectl(t, "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=privileged")
-	i.runHelm(t, "install", "--wait")
+	i.runHelm(t, "install", append([]string{"--wait"}, args...)...)
 	return i
 }
 

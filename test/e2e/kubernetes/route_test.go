@@ -17,11 +17,16 @@ import (
 // nextHops are the nodes to which the router's kernel sends what is for an address,
 // sorted.
 func (i *installation) nextHops(ctx context.Context, vip netip.Addr) ([]string, error) {
+	return i.nextHopsOf(ctx, netip.PrefixFrom(vip, vip.BitLen()))
+}
+
+// nextHopsOf are those of the route to exactly this prefix.
+func (i *installation) nextHopsOf(ctx context.Context, prefix netip.Prefix) ([]string, error) {
 	family := "-4"
-	if vip.Is6() {
+	if prefix.Addr().Is6() {
 		family = "-6"
 	}
-	out, err := i.Router.Run(ctx, "ip", family, "-json", "route", "show", vip.String())
+	out, err := i.Router.Run(ctx, "ip", family, "-json", "route", "show", prefix.String())
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kubernetes_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// podVIPs are the VIPs of two Deployments of balancer pods, by name.
+var podVIPs = map[string][]netip.Addr{
+	"first":  {netip.MustParseAddr("10.1.1.1"), netip.MustParseAddr("fd00:10:1:1::1")},
+	"second": {netip.MustParseAddr("10.1.2.1"), netip.MustParseAddr("fd00:10:1:2::1")},
+}
+
+// A Deployment of balancer pods goes from one to four and back under load, next to that of
+// another service on two of the nodes: the router has routes by way of their nodes, and no
+// connection breaks. All pods build the same rings, and servers answer past them.
+func TestBalancerPods(t *testing.T) {
+	i := install(t, cluster.Options{Nodes: 4}, nat, "--set", "agent.balancerPods=true")
+	defer func() {
+		if t.Failed() {
+			i.diagnose(t)
+		}
+	}()
+	i.Apply(t, serverPods())
+	servers := i.serverAddresses(t)
+	i.Apply(t, i.balancerPods(t, "first", 1, servers))
+	i.awaitPodRoutes(t, "first", 1)
+	first := startLoad(t.Context(), i.Client, podVIPs["first"])
+	first.goOn(t)
+
+	i.scaleBalancers(t, "first", 4)
+	i.awaitPodRoutes(t, "first", 4)
+	first.goOn(t)
+	i.Apply(t, i.balancerPods(t, "second", 2, servers))
+	i.awaitPodRoutes(t, "second", 2)
+	i.awaitPodRoutes(t, "first", 4)
+	second := startLoad(t.Context(), i.Client, podVIPs["second"])
+	second.goOn(t)
+	first.goOn(t)
+
+	i.scaleBalancers(t, "first", 1)
+	i.awaitPodRoutes(t, "first", 1)
+	i.awaitPodRoutes(t, "second", 2)
+	first.goOn(t)
+	i.awaitPins(t, 1+2)
+	for name, l := range map[string]*load{"first": first, "second": second} {
+		toll := l.stop()
+		t.Logf("%s: %d requests answered, the slowest in %s; %d connections closed by servers", name, toll.Requests, toll.Slowest, toll.Closed)
+		for _, err := range toll.Lost {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, b := range toll.Broken {
+			t.Errorf("%s: broken: %s", name, b)
+		}
+	}
+}
+
+// scaleBalancers scales a Deployment of balancer pods.
+func (i *installation) scaleBalancers(t *testing.T, name string, replicas int) {
+	t.Helper()
+	i.Kubectl(t, "--namespace", namespace, "scale", "deployment/"+name, fmt.Sprintf("--replicas=%d", replicas))
+}
+
+// awaitPodRoutes waits until a Deployment has as many pods, all ready, and the router has
+// routes to its prefixes by way of their nodes, and of no others.
+func (i *installation) awaitPodRoutes(t *testing.T, name string, pods int) {
+	t.Helper()
+	cluster.Await(t, 3*patience, fmt.Sprintf("%d balancer pods and routes of %s", pods, name), func() error {
+		list, err := i.Clients().CoreV1().Pods(namespace).List(t.Context(), meta.ListOptions{LabelSelector: "app=" + name})
+		if err != nil {
+			return err
+		}
+		nodes := []string{}
+		for _, p := range list.Items {
+			ready := slices.ContainsFunc(p.Status.Conditions, func(c core.PodCondition) bool {
+				return c.Type == core.PodReady && c.Status == core.ConditionTrue
+			})
+			if ready && p.DeletionTimestamp == nil {
+				nodes = append(nodes, p.Spec.NodeName)
+			}
+		}
+		slices.Sort(nodes)
+		if len(nodes) != pods {
+			return fmt.Errorf("ready pods on %v", nodes)
+		}
+		for _, prefix := range podPrefixes(name) {
+			if via, err := i.nextHopsOf(t.Context(), prefix); err != nil || !slices.Equal(via, nodes) {
+				return fmt.Errorf("%s leads to %v, error %w; pods are on %v", prefix, via, err, nodes)
+			}
+		}
+		return nil
+	})
+}
+
+// awaitPins waits until the nodes have the data planes of so many balancer pods: a pod that
+// ends leaves none.
+func (i *installation) awaitPins(t *testing.T, want int) {
+	t.Helper()
+	cluster.Await(t, patience, fmt.Sprintf("%d data planes of pods", want), func() error {
+		var names []string
+		for _, n := range i.Nodes() {
+			out, err := n.Run(t.Context(), "ls", "/sys/fs/bpf/fairlead-pods")
+			if err != nil {
+				return err
+			}
+			names = append(names, strings.Fields(out)...)
+		}
+		if len(names) != want {
+			return fmt.Errorf("there are %v", names)
+		}
+		return nil
+	})
+}
+
+// podPrefixes are the prefixes of the VIPs of a Deployment: 10.1.N.0/24 and
+// fd00:10:1:N::/64.
+func podPrefixes(name string) []netip.Prefix {
+	vips := podVIPs[name]
+	return []netip.Prefix{netip.PrefixFrom(vips[0], 24).Masked(), netip.PrefixFrom(vips[1], 64).Masked()}
+}
+
+// serverPods are nginx with the VIPs, which end the balancers' tunnels themselves.
+func serverPods() string {
+	var flags strings.Builder
+	for _, vips := range podVIPs {
+		for _, vip := range vips {
+			fmt.Fprintf(&flags, ", %q", "--vip="+netip.AddrPortFrom(vip, 80).String()+"/tcp")
+		}
+	}
+	return fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: server}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: server}}
+  template:
+    metadata: {labels: {app: server}}
+    spec:
+      automountServiceAccountToken: false
+      topologySpreadConstraints:
+      - {maxSkew: 1, topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, labelSelector: {matchLabels: {app: server}}}
+      containers:
+      - name: nginx
+        image: localhost/nginx:1
+        imagePullPolicy: Never
+        readinessProbe: {httpGet: {port: 80}, periodSeconds: 1}
+      - name: tunnel-end
+        image: %s
+        imagePullPolicy: Never
+        args: [node, --interface=eth0, --loopback, --balancer=10.244.0.0/16, "--balancer=fd44::/48"%s]
+        securityContext: {runAsUser: 0, capabilities: {drop: [ALL], add: [NET_ADMIN, BPF, PERFMON]}}
+`, imageName, flags.String())
+}
+
+// serverAddresses waits for the server pods, and returns their addresses by family.
+func (i *installation) serverAddresses(t *testing.T) (addresses [2][]string) {
+	t.Helper()
+	i.deployed(t, "server")
+	list, err := i.Clients().CoreV1().Pods("default").List(t.Context(), meta.ListOptions{LabelSelector: "app=server"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Items {
+		for family, ip := range p.Status.PodIPs {
+			addresses[family] = append(addresses[family], ip.IP)
+		}
+	}
+	return addresses
+}
+
+// balancerPods are the ConfigMap and Deployment of docs/guides/balancer-pods.md with another
+// name and image, and with services on these servers.
+func (i *installation) balancerPods(t *testing.T, name string, replicas int, servers [2][]string) string {
+	t.Helper()
+	const block, first, end = "```yaml web-balancer.yaml\n", "      - name: web\n", "---\n"
+	page, err := os.ReadFile(root + "/docs/guides/balancer-pods.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, found := strings.Cut(string(page), block)
+	text, _, _ = strings.Cut(text, "```")
+	head, rest, listed := strings.Cut(text, first)
+	_, tail, ended := strings.Cut(rest, end)
+	if !found || !listed || !ended {
+		t.Fatalf("the guide has no block %q with services from %q to %q", block, first, end)
+	}
+	prefixes := podPrefixes(name)
+	for what, with := range map[string]string{
+		"replicas: 1": fmt.Sprintf("replicas: %d", replicas), "localhost/fairlead:0.1.0": imageName, "IfNotPresent": "Never",
+		`"10.1.1.0/24"`: fmt.Sprintf(`"%s, %s"`, prefixes[0], prefixes[1]),
+	} {
+		if strings.Count(tail, what) != 1 {
+			t.Fatalf("the guide's Deployment doesn't have %s once", what)
+		}
+		tail = strings.ReplaceAll(tail, what, with)
+	}
+	var services strings.Builder
+	for family, vip := range podVIPs[name] {
+		fmt.Fprintf(&services, "      - {name: web%d, address: %q, port: 80, forward: gue, backends: [", family, vip)
+		for _, server := range servers[family] {
+			fmt.Fprintf(&services, "{address: %q}, ", server)
+		}
+		services.WriteString("]}\n")
+	}
+	return strings.ReplaceAll(head+services.String()+end+tail, "web-balancer", name)
+}
