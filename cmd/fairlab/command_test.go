@@ -32,6 +32,8 @@ func TestLabRefuses(t *testing.T) {
 		"up snat --balancers 0":         "topology snat: 0 balancers: want 1 to 80",
 		"up snat --servers 101":         "topology snat: 101 servers: want 1 to 100",
 		"up snat --reflector":           "topology snat takes no --reflector",
+		"up balancer-pods --second 4":   "4 nodes with pods of the second VIPs: want 0 to 3",
+		"up balancer-pods --router frr": "topology balancer-pods takes no --router",
 		"up vlan --servers 3":           "topology vlan takes no --servers",
 		"down":                          "want the name of one lab, or --all",
 		"down a --all":                  "want the name of one lab, or --all",

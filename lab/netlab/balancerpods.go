@@ -3,6 +3,7 @@
 package netlab
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +14,9 @@ import (
 
 // BalancerPodsOptions are what the lab "balancer-pods" can be varied in.
 type BalancerPodsOptions struct {
+	// Forward is lb.GUE, the default, or lb.NAT. Nodes can't translate the sources of IPIP
+	// packets of several pods to one server: they have no ports.
+	Forward lb.Forward
 	// Nodes is the number of nodes with balancer pods, 1 to MaxBalancers - 1; Second of
 	// them, the last ones, have a balancer pod of the second VIPs too.
 	Nodes, Second int
@@ -36,7 +40,7 @@ type BalancerPodsOptions struct {
 // The Nth node is 10.0.2.(10+N); its pods are 10.244.N.2 and 10.244.N.3, and their
 // interfaces keep their offloads, as container runtimes leave them. The pods run XDP in
 // generic mode: native XDP needs a program on the node's end of the link. Services are
-// those of ECMP with lb.GUE; they are announced as 10.1.1.0/24 and fd00:10:1:1::/64, and
+// those of ECMP; they are announced as 10.1.1.0/24 and fd00:10:1:1::/64, and
 // 10.1.2.0/24 and fd00:10:1:2::/64.
 func BalancerPods(o BalancerPodsOptions) (Topology, error) {
 	if o.Nodes < 1 || o.Nodes >= MaxBalancers {
@@ -48,8 +52,12 @@ func BalancerPods(o BalancerPodsOptions) (Topology, error) {
 	if o.Servers < 1 || o.Servers > MaxServers {
 		return Topology{}, fmt.Errorf("topology balancer-pods: %d servers: want 1 to %d", o.Servers, MaxServers)
 	}
+	forward := cmp.Or(o.Forward, lb.GUE)
+	if forward != lb.GUE && forward != lb.NAT {
+		return Topology{}, fmt.Errorf("topology balancer-pods: forwarding mode %s: want gue or nat", forward)
+	}
 	s := podBalancers{site{
-		forward: lb.GUE, balancers: o.Nodes + 1, servers: o.Servers, second: o.Second, mtu: tunnelMTU,
+		forward: forward, balancers: o.Nodes + 1, servers: o.Servers, second: o.Second, mtu: tunnelMTU,
 		peering: peering{router: FRR, reflector: true, behindNAT: true, networks: true, balancers: o.Nodes + 1},
 	}}
 	return s.draw(), nil

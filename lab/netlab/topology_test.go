@@ -42,6 +42,7 @@ func TestTopologiesAreValid(t *testing.T) {
 		"cloud":    drawn(t, Cloud, CloudOptions{Forward: lb.DSR, Balancers: 3, Servers: 2, Checked: []Role{Server}}),
 		"in pods":  drawn(t, BalancerPods, BalancerPodsOptions{Nodes: 3, Second: 2, Servers: 2}),
 		"all in":   drawn(t, BalancerPods, BalancerPodsOptions{Nodes: MaxBalancers - 1, Second: MaxBalancers - 1, Servers: 1}),
+		"nat pods": drawn(t, BalancerPods, BalancerPodsOptions{Forward: lb.NAT, Nodes: 2, Second: 1, Servers: 2}),
 		"plain":    plain(3),
 		"nothing":  {},
 	} {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
@@ -56,6 +57,22 @@ func TestBalancerPods(t *testing.T) {
 		t.Logf("%d requests answered", load.End(t))
 	}
 	l.checkUndisturbed(t, "web3", "second1", "second2")
+}
+
+// With NAT, answers come back to the pod's address: requests through every pod and the
+// balancer in its node's namespace are answered.
+func TestBalancerPodsNAT(t *testing.T) {
+	t.Parallel()
+	harness.NeedRoot(t)
+	topology, err := netlab.BalancerPods(netlab.BalancerPodsOptions{Forward: lb.NAT, Nodes: 2, Second: 1, Servers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := bringUp(t, "balancer-pods-nat", topology)
+	load := l.Load(t, "client", harness.LoadLimit, harness.Origin(harness.VIP4))
+	l.checkForwarding(t, "web", "web1", "web2", "lb3")
+	l.checkForwarding(t, "second", "second1")
+	load.End(t)
 }
 
 func (l *lab) stopAgents(t *testing.T, hosts ...string) {
