@@ -49,6 +49,13 @@ func TestBalancerPods(t *testing.T) {
 	second.goOn(t)
 	first.goOn(t)
 
+	// The next agents keep the routes.
+	i.Kubectl(t, "--namespace", namespace, "rollout", "restart", "daemonset/fairlead-agent")
+	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+(3*patience).String())
+	i.awaitPodRoutes(t, "first", 4)
+	i.awaitPodRoutes(t, "second", 2)
+	first.goOn(t)
+
 	i.scaleBalancers(t, "first", 1)
 	i.awaitPodRoutes(t, "first", 1)
 	i.awaitPodRoutes(t, "second", 2)
