@@ -119,24 +119,21 @@ func tryLink() error {
 // memlockCounts reports whether maps count for RLIMIT_MEMLOCK, as before 5.11: with a limit of 0
 // one can't be made. Where none can be made at all, it doesn't matter.
 func memlockCounts() (bool, error) {
-	tryMap := func() error {
+	allowed := func() bool {
 		attributes := struct{ kind, key, value, entries uint32 }{unix.BPF_MAP_TYPE_ARRAY, 4, 4, 1}
 		fd, err := bpf(unix.BPF_MAP_CREATE, &attributes)
-		if err == nil {
-			err = unix.Close(fd)
-		}
-		return err
+		return err == nil && unix.Close(fd) == nil
 	}
 	var before unix.Rlimit
 	if err := unix.Prlimit(0, unix.RLIMIT_MEMLOCK, nil, &before); err != nil {
 		return false, err
 	}
-	if tryMap() != nil {
+	if !allowed() {
 		return false, nil
 	}
 	if err := unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &unix.Rlimit{Max: before.Max}, nil); err != nil {
 		return false, err
 	}
-	refused := tryMap()
-	return refused != nil, unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &before, nil)
+	counts := !allowed()
+	return counts, unix.Prlimit(0, unix.RLIMIT_MEMLOCK, &before, nil)
 }
