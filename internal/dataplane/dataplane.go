@@ -31,7 +31,7 @@ type DataPlane interface {
 	// channel is never closed; a VIP that is queued is not queued twice.
 	Stale() <-chan lb.VIP
 	// Stats returns a copy of all counters. They only grow while a service
-	// exists.
+	// exists, and may be some seconds late.
 	Stats(ctx context.Context) (Stats, error)
 	// Close ends this process's part of the data plane. The kernel continues to
 	// balance packets.

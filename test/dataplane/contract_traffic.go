@@ -3,8 +3,10 @@
 package dataplanetest
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
+	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
@@ -14,7 +16,8 @@ import (
 // to get one (the odds against it are below 10^-13).
 const flowCount = 256
 
-// client returns the source of the ith flow of the VIP's family.
+// client returns the source of the ith flow of the VIP's family. IPVS adds address and port
+// before it hashes them: the port grows by more than the address.
 func client(vip lb.VIP, i int) netip.AddrPort {
 	address := netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
 	if vip.Address.Is6() {
@@ -22,7 +25,7 @@ func client(vip lb.VIP, i int) netip.AddrPort {
 		sixteen[15] = byte(i)
 		address = netip.AddrFrom16(sixteen)
 	}
-	return netip.AddrPortFrom(address, uint16(20000+i))
+	return netip.AddrPortFrom(address, uint16(20000+101*i))
 }
 
 // flows sends a packet of each flow and returns where they went. All must go
@@ -157,10 +160,10 @@ func counters(s *suite) {
 	for _, id := range s.flows(svc.VIP) {
 		sent[id]++
 	}
+	s.wantTraffic(svc, sent)
 	if grown := s.exits() - exits; grown < flowCount {
 		s.Errorf("the exits grew by %d for %d packets", grown, flowCount)
 	}
-	s.wantTraffic(svc, sent)
 	if other := s.stats().Services[vip(2)]; other.Packets != 0 {
 		s.Errorf("another service counted %d packets", other.Packets)
 	}
@@ -176,31 +179,51 @@ func counters(s *suite) {
 	s.wantTraffic(svc, sent)
 }
 
-// wantTraffic checks the counters of svc against the packets that were sent to
+// countingTime is how late counters may be, in an emulated machine.
+const countingTime = 30 * time.Second
+
+// wantTraffic waits until the counters of svc are those of the packets that were sent to
 // each backend, present or gone.
 func (s *suite) wantTraffic(svc *lb.Service, sent map[lb.BackendID]uint64) {
 	s.Helper()
-	got, total := s.stats().Services[svc.VIP], uint64(0)
+	late := time.After(countingTime)
+	for {
+		err := checkTraffic(s.stats().Services[svc.VIP], svc, sent)
+		if err == nil {
+			return
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-late:
+			s.Error(err)
+			return
+		}
+	}
+}
+
+func checkTraffic(got dataplane.ServiceStats, svc *lb.Service, sent map[lb.BackendID]uint64) error {
+	total := uint64(0)
 	for _, packets := range sent {
 		total += packets
 	}
 	if got.Packets != total || got.Bytes < 20*total {
-		s.Errorf("%d packets of %d bytes are counted, want %d", got.Packets, got.Bytes, total)
+		return fmt.Errorf("%d packets of %d bytes are counted, want %d", got.Packets, got.Bytes, total)
 	}
 	if len(got.Backends) != len(svc.Backends) {
-		s.Errorf("counters of %d backends, want %d", len(got.Backends), len(svc.Backends))
+		return fmt.Errorf("counters of %d backends, want %d", len(got.Backends), len(svc.Backends))
 	}
 	var sum dataplane.Traffic
 	for _, b := range svc.Backends {
 		traffic, _ := got.Backend(b.ID())
 		if traffic.Packets != sent[b.ID()] {
-			s.Errorf("backend %s: %d packets are counted, want %d", b.ID(), traffic.Packets, sent[b.ID()])
+			return fmt.Errorf("backend %s: %d packets are counted, want %d", b.ID(), traffic.Packets, sent[b.ID()])
 		}
 		sum = sum.Add(traffic)
 	}
 	if sum.Bytes > got.Bytes {
-		s.Errorf("the backends' %d bytes are more than the service's %d", sum.Bytes, got.Bytes)
+		return fmt.Errorf("the backends' %d bytes are more than the service's %d", sum.Bytes, got.Bytes)
 	}
+	return nil
 }
 
 // exits is the number of packets that left the data plane in any way.
