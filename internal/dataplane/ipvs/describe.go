@@ -128,6 +128,7 @@ func scheduling(s *lb.Service) (name string, flags uint32) {
 		}
 	case lb.SchedulerSH:
 		flags = flagFallback
+	default:
 	}
 	if s.AffinityTimeout != 0 {
 		flags |= flagPersistent

@@ -74,7 +74,8 @@ func (k *kernel) read(i id) (*description, error) {
 // program makes IPVS do what is described in the place of what it does, which is nil for
 // nothing. New servers come before others leave. Those in keep are not deleted.
 func (k *kernel) program(is *description, want description, keep bool) error {
-	if is == nil {
+	created := is == nil
+	if created {
 		if err := k.ipvs.change(commandNewService, want.virtual); err != nil {
 			return err
 		}
@@ -102,6 +103,10 @@ func (k *kernel) program(is *description, want description, keep bool) error {
 		if err := k.ipvs.changeServer(command, want.virtual.id, s); err != nil {
 			return err
 		}
+	}
+	if created {
+		// The kernel still has the counters of servers that left with connections.
+		return k.ipvs.change(commandZero, want.virtual)
 	}
 	if keep {
 		return nil

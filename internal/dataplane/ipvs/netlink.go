@@ -28,6 +28,7 @@ const (
 	commandSetServer     = 6
 	commandDeleteServer  = 7
 	commandGetServer     = 8
+	commandZero          = 16
 
 	attrService = 1
 	attrServer  = 2

@@ -33,10 +33,11 @@ func Limits() dataplane.Limits {
 		MaxBackends:      maxBackends,
 		Schedulers:       []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
 		Affinities:       []lb.Affinity{lb.AffinityClient},
+		AffinityTimeouts: true,
 		MaxConnections:   true,
 		FirewallMarks:    true,
 		FullTracking:     true, // always
-		AffinityTimeouts: true, Reject: true,
+		Reject:           true,
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // VIPs are local by routes of this protocol number and metric, in the kernel's table of local
-// addresses. The metric has them stand beside the route of an interface's address.
+// addresses. The metric differs from that of the route to an interface's address.
 const (
 	routeProtocol = 0xfa
 	routeMetric   = 0xfa
@@ -34,16 +34,26 @@ type route struct {
 
 func (r routes) unreachable(a netip.Addr) bool { return r[a].err != "" }
 
-// routesOf looks up the routes to a service's backends.
-func (k *kernel) routesOf(s *lb.Service) routes {
+// of returns those to a service's backends.
+func (r routes) of(s *lb.Service) routes {
+	own := routes{}
+	for _, b := range s.Backends {
+		if found, known := r[b.Address]; known && !b.Down {
+			own[b.Address] = found
+		}
+	}
+	return own
+}
+
+// routesOf looks up the routes to backends that aren't down, of services of one mode.
+func (k *kernel) routesOf(services ...*lb.Service) routes {
 	found := routes{}
 	links := map[int]string{}
-	for _, b := range s.Backends {
-		if b.Down {
-			continue
-		}
-		if _, known := found[b.Address]; !known {
-			found[b.Address] = k.routeTo(b.Address, s.Forward, links)
+	for _, s := range services {
+		for _, b := range s.Backends {
+			if _, known := found[b.Address]; !known && !b.Down {
+				found[b.Address] = k.routeTo(b.Address, s.Forward, links)
+			}
 		}
 	}
 	return found
@@ -126,15 +136,18 @@ func (k *kernel) watchRoutes(done <-chan struct{}) (<-chan struct{}, error) {
 	if err != nil {
 		return nil, fmt.Errorf("watch routes: %w", err)
 	}
-	go notify(routes, changed)
-	go notify(addresses, changed)
-	go notify(links, changed)
+	go notify(routes, changed, func(u netlink.RouteUpdate) bool { return u.Protocol != routeProtocol })
+	go notify(addresses, changed, func(netlink.AddrUpdate) bool { return true })
+	go notify(links, changed, func(netlink.LinkUpdate) bool { return true })
 	return changed, nil
 }
 
-// notify passes the arrival of updates on, until they end.
-func notify[T any](updates <-chan T, changed chan<- struct{}) {
-	for range updates {
+// notify passes the arrival of updates that matter on, until there are no more.
+func notify[T any](updates <-chan T, changed chan<- struct{}, matters func(T) bool) {
+	for u := range updates {
+		if !matters(u) {
+			continue
+		}
 		select {
 		case changed <- struct{}{}:
 		default:

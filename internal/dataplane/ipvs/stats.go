@@ -119,9 +119,14 @@ func (p *Plane) Stats(ctx context.Context) (dataplane.Stats, error) {
 }
 
 // eachService calls fn, with the lock held, for each service of Fairlead's that IPVS has.
+// Those that it has no more are reported: another program has flushed IPVS or the tables.
 func (p *Plane) eachService(ctx context.Context, fn func(lb.VIP, liveVirtual, []liveServer)) error {
 	return p.do(ctx, func() error {
 		all, err := p.kernel.ipvs.virtuals()
+		if err != nil {
+			return err
+		}
+		tables, err := p.kernel.tables.present()
 		if err != nil {
 			return err
 		}
@@ -131,6 +136,9 @@ func (p *Plane) eachService(ctx context.Context, fn func(lb.VIP, liveVirtual, []
 		}
 		for vip, e := range p.owned {
 			v, found := byID[idOf(vip, e.mark)]
+			if _, known := p.services[vip]; known && (!found || len(tables) == 0) {
+				p.stale.Add(vip)
+			}
 			if !found {
 				continue
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -134,7 +135,7 @@ func (t *tables) keepSetting(number, value int) error {
 // settings are the earlier values of sysctls by their numbers.
 func (t *tables) settings() (map[int]int, error) {
 	family := t.family[unix.AF_INET]
-	if exists, err := t.exists(family); err != nil || !exists {
+	if present, err := t.present(); err != nil || !slices.Contains(present, family) {
 		return nil, err
 	}
 	elements, err := t.conn.GetSetElements(family.settings)

@@ -82,14 +82,11 @@ func newTable(family nftables.TableFamily, address nftables.SetDatatype) *table 
 // read returns the entries; none if there are no tables.
 func (t *tables) read() (map[lb.VIP]entry, error) {
 	entries := map[lb.VIP]entry{}
-	for _, family := range t.family {
-		exists, err := t.exists(family)
-		if err != nil {
-			return nil, err
-		}
-		if !exists {
-			continue
-		}
+	present, err := t.present()
+	if err != nil {
+		return nil, err
+	}
+	for _, family := range present {
 		for _, set := range []*nftables.Set{family.services, family.masquerade, family.silent, family.marks} {
 			elements, err := t.conn.GetSetElements(set)
 			if err != nil {
@@ -113,12 +110,19 @@ func (t *tables) read() (map[lb.VIP]entry, error) {
 	return entries, nil
 }
 
-func (t *tables) exists(of *table) (bool, error) {
-	all, err := t.conn.ListTablesOfFamily(of.Family)
+// present are the tables that exist.
+func (t *tables) present() ([]*table, error) {
+	all, err := t.conn.ListTables()
 	if err != nil {
-		return false, fmt.Errorf("nftables: %w", err)
+		return nil, fmt.Errorf("nftables: %w", err)
 	}
-	return slices.ContainsFunc(all, func(o *nftables.Table) bool { return o.Name == tableName }), nil
+	var present []*table
+	for _, family := range t.family {
+		if slices.ContainsFunc(all, func(o *nftables.Table) bool { return o.Name == tableName && o.Family == family.Family }) {
+			present = append(present, family)
+		}
+	}
+	return present, nil
 }
 
 // change replaces entries: before is what the tables have, after what they are to have; a
@@ -156,24 +160,22 @@ func pointed(e *entry) entry {
 	return *e
 }
 
-// ensure creates the tables unless they exist. It reports whether they did: someone may have
-// flushed the ruleset.
+// ensure creates the tables unless they exist. It reports whether they did: another program may
+// have flushed the ruleset.
 func (t *tables) ensure() (existed bool, err error) {
-	existed = true
+	present, err := t.present()
+	if err != nil {
+		return false, err
+	}
 	for _, family := range t.family {
-		exists, err := t.exists(family)
-		if err != nil {
-			return false, err
-		}
-		if exists {
+		if slices.Contains(present, family) {
 			continue
 		}
-		existed = false
 		if err := t.create(family); err != nil {
 			return false, err
 		}
 	}
-	return existed, nil
+	return len(present) == len(t.family), nil
 }
 
 // create makes a table in one transaction.
@@ -222,14 +224,12 @@ func (t *tables) create(of *table) error {
 
 // delete deletes the tables, if they exist.
 func (t *tables) delete() error {
-	for _, family := range t.family {
-		exists, err := t.exists(family)
-		if err != nil {
-			return err
-		}
-		if exists {
-			t.conn.DelTable(family.Table)
-		}
+	present, err := t.present()
+	if err != nil {
+		return err
+	}
+	for _, family := range present {
+		t.conn.DelTable(family.Table)
 	}
 	return t.conn.Flush()
 }

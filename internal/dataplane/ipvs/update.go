@@ -23,8 +23,8 @@ func entryOf(s *lb.Service) entry {
 
 // Update programs svc. It reads what IPVS does and changes only what differs.
 func (p *Plane) Update(ctx context.Context, svc *lb.Service) (out dataplane.Programmed, err error) {
-	if err := check(svc); err != nil {
-		return out, err
+	if wrong := Limits().Check(svc); len(wrong) > 0 {
+		return out, fmt.Errorf("vip %s: %w", svc.VIP, wrong[0])
 	}
 	err = p.do(ctx, func() error {
 		out, err = p.update(svc)
@@ -43,10 +43,7 @@ func (p *Plane) update(svc *lb.Service) (out dataplane.Programmed, err error) {
 			return out, err
 		}
 	}
-	routes := routes{}
-	for _, s := range group {
-		maps.Copy(routes, p.kernel.routesOf(s))
-	}
+	routes := p.kernel.routesOf(group...)
 	want := describe(group, routes.unreachable)
 	is, err := p.kernel.read(want.virtual.id)
 	if err != nil {
@@ -73,38 +70,13 @@ func (p *Plane) update(svc *lb.Service) (out dataplane.Programmed, err error) {
 	if err != nil {
 		return out, errors.Join(err, p.back(svc.VIP, before, known, is))
 	}
-	p.services[svc.VIP] = &programmed{Service: svc, routes: p.kernel.routesOf(svc)}
+	p.services[svc.VIP] = &programmed{Service: svc, routes: routes.of(svc)}
 	if known && before.mark != svc.FirewallMark {
 		if err := p.leave(svc.VIP, before.mark); err != nil {
 			return out, err
 		}
 	}
 	return want.states(group, svc, routes), nil
-}
-
-// group returns the services that share an IPVS service, in the order of their VIPs: svc, if
-// not nil, with those of its firewall mark. It is whole unless there are others that only an
-// earlier process knew.
-func (p *Plane) group(vip lb.VIP, mark uint32, svc *lb.Service) (group []*lb.Service, whole bool) {
-	if svc != nil {
-		group = append(group, svc)
-	}
-	whole = true
-	if mark == 0 {
-		return group, whole
-	}
-	for other, e := range p.owned {
-		if other == vip || e.mark != mark || familyOf(other.Address) != familyOf(vip.Address) {
-			continue
-		}
-		if s, known := p.services[other]; known {
-			group = append(group, s.Service)
-		} else {
-			whole = false
-		}
-	}
-	slices.SortFunc(group, byVIP)
-	return group, whole
 }
 
 // owns says whether an IPVS service is Fairlead's.
@@ -186,39 +158,6 @@ func (p *Plane) back(vip lb.VIP, before entry, known bool, was *description) err
 	}
 	p.owned[vip] = before
 	return nil
-}
-
-// sharing returns the other VIPs of a firewall mark.
-func (p *Plane) sharing(vip lb.VIP, mark uint32) []lb.VIP {
-	var others []lb.VIP
-	for other, e := range p.owned {
-		if mark != 0 && other != vip && e.mark == mark && familyOf(other.Address) == familyOf(vip.Address) {
-			others = append(others, other)
-		}
-	}
-	return others
-}
-
-// leave takes a VIP out of the IPVS service that it had with a mark, and deletes that unless
-// others have it.
-func (p *Plane) leave(vip lb.VIP, mark uint32) error {
-	i := idOf(vip, mark)
-	if len(p.sharing(vip, mark)) == 0 {
-		return p.kernel.remove(i)
-	}
-	group, whole := p.group(vip, mark, nil)
-	if !whole {
-		return nil
-	}
-	is, err := p.kernel.read(i)
-	if err != nil {
-		return err
-	}
-	routes := routes{}
-	for _, s := range group {
-		maps.Copy(routes, p.kernel.routesOf(s))
-	}
-	return p.kernel.program(is, describe(group, routes.unreachable), false)
 }
 
 // Delete stops balancing vip.
