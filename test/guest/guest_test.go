@@ -28,8 +28,8 @@ import (
 // Bounds on the guest's tests, which then say where they are, and on all that
 // Run does, the download of a kernel included.
 const (
-	testTimeout  = "6m"
-	totalTimeout = 10 * time.Minute
+	testTimeout  = "12m"
+	totalTimeout = 16 * time.Minute
 )
 
 // Run runs the tests of a package of this module, compiled with the build tag
@@ -94,4 +94,11 @@ func command(ctx context.Context, dir string, env []string, args ...string) erro
 // this project has made to understand them.
 func TestGuest(t *testing.T) {
 	Run(t, "./packets", "veth", "bridge", "ipip", "sit", "ip6_tunnel", "8021q", "fou", "vxlan", "geneve", "sch_ingress", "cls_bpf")
+}
+
+// TestIPVS is the data plane on the kernel's IPVS.
+func TestIPVS(t *testing.T) {
+	Run(t, "../../internal/dataplane/ipvs", "veth", "bridge", "ipip", "ip6_tunnel", "fou", "fou6", "crc32c_generic",
+		"tun", "nf_conntrack", "nf_nat", "nf_tables", "nft_chain_nat", "nft_ct", "nft_masq",
+		"ip_vs", "ip_vs_rr", "ip_vs_wrr", "ip_vs_lc", "ip_vs_wlc", "ip_vs_sh", "ip_vs_mh")
 }
