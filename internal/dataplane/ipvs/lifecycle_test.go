@@ -158,6 +158,37 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// An agent that crashed within an update leaves only what the next one deletes.
+func TestCrash(t *testing.T) {
+	w := newWorld(t)
+	svc := service(vip6, lb.TCP, lb.NAT)
+	var before string
+	for steps := range 4 {
+		p := w.open()
+		if steps == 0 {
+			before = w.node(p)
+		}
+		want := describe([]*lb.Service{svc}, func(netip.Addr) bool { return false })
+		for _, step := range []func() error{
+			func() error { return p.own(svc) },
+			func() error { return p.kernel.tune(svc) },
+			func() error { return p.kernel.program(nil, want, false) },
+		}[:steps] {
+			w.within("lb", step)
+		}
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		p = w.open()
+		if err := p.Prune(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		if after := w.node(p); after != before {
+			t.Errorf("after %d steps the node was\n%s\nand is\n%s", steps, before, after)
+		}
+	}
+}
+
 // node is what the data plane may change of the balancer.
 func (w world) node(p *Plane) string {
 	w.t.Helper()

@@ -8,8 +8,10 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
+	mdnetlink "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
@@ -130,22 +132,35 @@ func (k *kernel) removeLocal(a netip.Addr) error {
 // watchRoutes delivers a value after routes, addresses or interfaces have changed, until done
 // is closed.
 func (k *kernel) watchRoutes(done <-chan struct{}) (<-chan struct{}, error) {
-	changed := make(chan struct{}, 1)
-	routes, addresses, links := make(chan netlink.RouteUpdate), make(chan netlink.AddrUpdate), make(chan netlink.LinkUpdate)
-	err := errors.Join(netlink.RouteSubscribe(routes, done), netlink.AddrSubscribe(addresses, done), netlink.LinkSubscribe(links, done))
+	c, err := mdnetlink.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
 		return nil, fmt.Errorf("watch routes: %w", err)
 	}
-	go notify(routes, changed, func(u netlink.RouteUpdate) bool { return u.Protocol != routeProtocol })
-	go notify(addresses, changed, func(netlink.AddrUpdate) bool { return true })
-	go notify(links, changed, func(netlink.LinkUpdate) bool { return true })
+	for _, group := range []uint32{
+		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+	} {
+		if err := c.JoinGroup(group); err != nil {
+			return nil, errors.Join(fmt.Errorf("watch routes: %w", err), c.Close())
+		}
+	}
+	changed := make(chan struct{}, 1)
+	go notify(c, changed)
+	go func() {
+		<-done
+		_ = c.Close()
+	}()
 	return changed, nil
 }
 
-// notify passes the arrival of updates that matter on, until there are no more.
-func notify[T any](updates <-chan T, changed chan<- struct{}, matters func(T) bool) {
-	for u := range updates {
-		if !matters(u) {
+// notify passes the arrival of messages on, also of those that were lost, until the
+// connection is closed.
+func notify(c *mdnetlink.Conn, changed chan<- struct{}) {
+	for {
+		messages, err := c.Receive()
+		if err != nil && !errors.Is(err, unix.ENOBUFS) {
+			return
+		}
+		if err == nil && !slices.ContainsFunc(messages, matters) {
 			continue
 		}
 		select {
@@ -153,6 +168,13 @@ func notify[T any](updates <-chan T, changed chan<- struct{}, matters func(T) bo
 		default:
 		}
 	}
+}
+
+// matters says whether a message is about something other than the local route of a VIP.
+func matters(m mdnetlink.Message) bool {
+	const protocol = 5 // of struct rtmsg in linux/rtnetlink.h
+	isRoute := m.Header.Type == unix.RTM_NEWROUTE || m.Header.Type == unix.RTM_DELROUTE
+	return !isRoute || len(m.Data) <= protocol || m.Data[protocol] != routeProtocol
 }
 
 // settleTime is how long changes of routes are collected: an interface that comes up makes

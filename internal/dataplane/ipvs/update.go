@@ -72,6 +72,9 @@ func (p *Plane) update(svc *lb.Service) (out dataplane.Programmed, err error) {
 	}
 	p.services[svc.VIP] = &programmed{Service: svc, routes: routes.of(svc)}
 	if known && before.mark != svc.FirewallMark {
+		if c := p.counts[svc.VIP]; c != nil {
+			c.seen = counted{} // by the other IPVS service
+		}
 		if err := p.leave(svc.VIP, before.mark); err != nil {
 			return out, err
 		}
