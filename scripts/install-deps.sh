@@ -9,7 +9,7 @@
 #   scripts/install-deps.sh demo        build, a web server, its load generator and a router
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
 #   scripts/install-deps.sh test        demo, image, a C compiler (race detector), more routers, Prometheus
-#   scripts/install-deps.sh test-all    test, kubernetes, a guest machine and a browser
+#   scripts/install-deps.sh test-all    test, kubernetes, guest machines and a browser
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
 #   scripts/install-deps.sh verify      generate, and the linters that are not Go
@@ -101,6 +101,7 @@ want_group() {
 		want_group test
 		want_group kubernetes
 		want qemu-system-x86_64 qemu-system-x86
+		want qemu-system-aarch64 qemu-system-arm
 		want xz xz-utils
 		want zstd
 		want_browser

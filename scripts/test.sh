@@ -97,7 +97,11 @@ rest() {
 	run alone -run "$alone" ./test/e2e/operate
 	run lab -p=1 -skip "$api" ./lab/...
 	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
-	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes ./test/guest/...
+	# Guests take the processor time that clusters leave.
+	(run guests ./test/guest/... && exit "$failed") &
+	local guests=$!
+	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
+	wait "$guests" || failed=1
 }
 
 # summary FILE... prints what was retried, each skip and each failure with the first

@@ -3,67 +3,65 @@
 package guest
 
 import (
-	"bytes"
+	"bufio"
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os"
-	"os/exec"
+	"path"
 	"path/filepath"
 	"strings"
 )
 
-// firstProcess is the name, in the guest's root directory, of what the kernel starts.
-const firstProcess = "init"
+// accounts are those of root and of nginx's workers.
+const accounts = "root:x:0:0::/root:/bin/false\nwww-data:x:33:33::/:/bin/false\n"
 
-// pack makes the initial RAM file system of a guest in dir: the package's tests, which are
-// the first process, and the modules. It returns the file's path.
-func pack(ctx context.Context, k kernel, pkg string, modules []string, dir string) (string, error) {
-	binary := filepath.Join(dir, firstProcess)
-	err := command(ctx, "", []string{"CGO_ENABLED=0"}, "go", "test", "-c", "-tags", "guest", "-ldflags", "-s -w", "-o", binary, pkg)
-	if err != nil {
-		return "", err
-	}
-	if err := openSources(ctx, pkg); err != nil {
-		return "", err
-	}
+// pack writes the initial RAM file system of a guest: first process, tests and the
+// project's executables, which build has compiled, the distribution's programs, and the
+// modules of the kernel.
+func pack(ctx context.Context, file string, b built, k kernel, modules []string) error {
 	loaded, err := k.load(ctx, modules)
 	if err != nil {
-		return "", err
+		return err
 	}
-	var a archive
-	program, err := os.ReadFile(binary)
+	f, err := os.Create(file)
 	if err != nil {
-		return "", err
+		return err
 	}
-	a.add(firstProcess, modeProgram, program)
-	a.add("modules", modeDirectory, nil)
+	defer f.Close()
+	buffered := bufio.NewWriter(f)
+	a := &archive{out: buffered, directories: map[string]bool{}}
+	a.addFile("init", modeProgram, b.path("boot"))
+	a.addFile("usr/bin/fairlead", modeProgram, b.path("fairlead"))
+	a.addFile("usr/bin/fairlab", modeProgram, b.path("fairlab"))
+	var plan strings.Builder
+	for _, pkg := range b.packages {
+		program := path.Join(pkg, path.Base(pkg)+".test")
+		a.addFile(program, modeProgram, b.path(testBinary(pkg)))
+		fmt.Fprintf(&plan, "%s /%s %s\n", pkg, program, strings.Join(testArguments, " "))
+	}
+	// A test reads the compiled programs in the folders next to its own.
+	const top = "../../"
+	objects, err := filepath.Glob(top + "internal/dataplane/*/*/*.o")
+	if err != nil {
+		return err
+	}
+	for _, name := range objects {
+		a.addFile(strings.TrimPrefix(name, top), modeFile, name)
+	}
+	a.add("plan", modeFile, []byte(plan.String()))
 	for i, m := range loaded {
 		// They are loaded in the order of their names.
-		a.add(fmt.Sprintf("modules/%02d-%s.ko", i, m.name), modeFile, m.object)
+		a.add(fmt.Sprintf("modules/%03d-%s.ko", i, m.name), modeFile, m.object)
 	}
-	path := filepath.Join(dir, "initramfs")
-	return path, os.WriteFile(path, a.finish(), 0o600)
-}
-
-// openSources opens the folders of this module that the package is built
-// from. The go command notes it: with a change there, the result of the test
-// that runs a guest is taken from its cache no more.
-func openSources(ctx context.Context, pkg string) error {
-	const inModule = "{{if .Module}}{{if .Module.Main}}{{.Dir}}{{end}}{{end}}"
-	out, err := exec.CommandContext(ctx, "go", "list", "-deps", "-test", "-tags", "guest", "-f", inModule, pkg).Output()
-	if err != nil {
-		return fmt.Errorf("go list: %w", err)
+	a.add("etc/passwd", modeFile, []byte(accounts))
+	a.add("etc/group", modeFile, []byte("root:x:0:\nwww-data:x:33:\n"))
+	if err := addPrograms(ctx, a, b.arch); err != nil {
+		return err
 	}
-	for dir := range strings.FieldsSeq(string(out)) {
-		f, err := os.Open(dir)
-		if err != nil {
-			return err
-		}
-		if err := f.Close(); err != nil {
-			return err
-		}
-	}
-	return nil
+	a.add("TRAILER!!!", 0, nil) // ends the archive
+	return errors.Join(a.err, buffered.Flush())
 }
 
 // File modes, with the type of the file as in stat(2).
@@ -73,40 +71,50 @@ const (
 	modeDirectory = 0o040755
 )
 
-// archive is a file in cpio's "newc" format, which the kernel unpacks at boot
+// archive writes a file in cpio's "newc" format, which the kernel unpacks at boot
 // (Documentation/driver-api/early-userspace/buffer-format.rst).
 type archive struct {
-	bytes.Buffer
-	entries int
+	out         io.Writer
+	directories map[string]bool
+	entries     int
+	err         error // the first one
 }
 
-// add appends a file; its directory must have been added before.
+// addFile adds a file of the host.
+func (a *archive) addFile(name string, mode int, source string) {
+	content, err := os.ReadFile(source)
+	if err != nil {
+		a.err = errors.Join(a.err, err)
+		return
+	}
+	a.add(name, mode, content)
+}
+
+// add adds a file, and its directories before it.
 func (a *archive) add(name string, mode int, content []byte) {
+	if dir := path.Dir(name); dir != "." && !a.directories[dir] {
+		a.directories[dir] = true
+		a.add(dir, modeDirectory, nil)
+	}
 	a.entries++
 	const links, nameEnd = 1, 1
-	header := []int{
+	header := "070701"
+	for _, field := range []int{
 		a.entries, mode, 0, 0, links, 0, len(content), // inode, mode, user, group, links, time, size
 		0, 0, 0, 0, len(name) + nameEnd, 0, // devices, length of the name, no checksum
+	} {
+		header += fmt.Sprintf("%08X", field)
 	}
-	a.WriteString("070701")
-	for _, field := range header {
-		fmt.Fprintf(a, "%08X", field)
-	}
-	a.WriteString(name + "\x00")
-	a.align()
-	a.Write(content)
-	a.align()
+	a.write([]byte(header + name + "\x00"))
+	a.write(content)
 }
 
-// align fills up to a multiple of four bytes.
-func (a *archive) align() {
-	for a.Len()%4 != 0 {
-		a.WriteByte(0)
+// write writes a part and fills up to a multiple of four bytes.
+func (a *archive) write(part []byte) {
+	padding := make([]byte, -len(part)&3)
+	for _, bytes := range [][]byte{part, padding} {
+		if _, err := a.out.Write(bytes); err != nil {
+			a.err = errors.Join(a.err, err)
+		}
 	}
-}
-
-// finish returns the whole archive with the entry that ends it.
-func (a *archive) finish() []byte {
-	a.add("TRAILER!!!", 0, nil)
-	return a.Bytes()
 }

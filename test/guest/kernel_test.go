@@ -3,108 +3,65 @@
 package guest
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
+
+// target is a kernel to test.
+type target struct {
+	// name is that of its sub-test.
+	name string
+	// arch is the GOARCH.
+	arch string
+	// packages are the names that Debian and Ubuntu have for it; the first known one is
+	// taken.
+	packages []string
+}
+
+// targets are the oldest kernel that the documentation names, a newer one, and one of
+// another architecture.
+func targets() []target {
+	return []target{
+		{"linux-amd64", "amd64", []string{"linux-image-amd64", "linux-image-generic"}},
+		{"linux-6.12-amd64", "amd64", []string{"linux-image-6.12-amd64", "linux-image-generic-hwe-24.04", "linux-image-generic-hwe-22.04"}},
+		{"linux-arm64", "arm64", []string{"linux-image-arm64", "linux-image-generic"}},
+	}
+}
 
 // kernel is an unpacked kernel of the host's distribution.
 type kernel struct {
 	// image is what a boot loader loads.
 	image string
-	// modules holds the files of all modules by their names.
+	// modules holds the files of all modules by their names, "" for those that are part
+	// of the image.
 	modules map[string]string
 }
 
-// installedKernel returns the kernel in the user's cache. The first call
-// downloads it there, about 70 MB; nothing is installed on the host. Calls of
-// several processes wait for each other.
-func installedKernel(ctx context.Context) (kernel, error) {
-	cache, err := os.UserCacheDir() // $XDG_CACHE_HOME or ~/.cache
+// kernelPackages are those that hold an image and its modules.
+var kernelPackages = regexp.MustCompile(`(?m)^linux-(image|modules)-[0-9].*$`)
+
+// kernel returns the target's kernel. The first call downloads about 70 MB.
+func (t target) kernel(ctx context.Context) (kernel, error) {
+	a, unlock, err := openArchives(t.arch)
 	if err != nil {
 		return kernel{}, err
 	}
-	dir := filepath.Join(cache, "fairlead", "vm")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	var choices [][]string
+	for _, p := range t.packages {
+		choices = append(choices, []string{p})
+	}
+	root, err := a.unpacked(ctx, t.name, kernelPackages, choices...)
+	if err := errors.Join(err, unlock()); err != nil {
 		return kernel{}, err
-	}
-	lock, err := os.Open(dir)
-	if err != nil {
-		return kernel{}, err
-	}
-	defer lock.Close() // closing gives the lock back
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
-		return kernel{}, fmt.Errorf("lock %s: %w", dir, err)
-	}
-	root := filepath.Join(dir, "kernel")
-	if _, err := os.Stat(root); errors.Is(err, fs.ErrNotExist) {
-		if err := install(ctx, root); err != nil {
-			return kernel{}, fmt.Errorf("guest kernel: %w", err)
-		}
 	}
 	return openKernel(root)
-}
-
-// install unpacks the distribution's newest kernel as root. A download that was
-// cut off leaves no root.
-func install(ctx context.Context, root string) error {
-	draft, err := os.MkdirTemp(filepath.Dir(root), "draft-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(draft)
-	if err := download(ctx, draft); err != nil {
-		// The package lists are missing or older than the archive.
-		if updateErr := command(ctx, draft, nil, "apt-get", "-qq", "update"); updateErr != nil {
-			return errors.Join(err, updateErr)
-		}
-		if err := download(ctx, draft); err != nil {
-			return err
-		}
-	}
-	packages, err := filepath.Glob(filepath.Join(draft, "*.deb"))
-	if err != nil {
-		return err
-	}
-	for _, p := range packages {
-		if err := command(ctx, draft, nil, "dpkg-deb", "--extract", p, "unpacked"); err != nil {
-			return err
-		}
-	}
-	return os.Rename(filepath.Join(draft, "unpacked"), root)
-}
-
-// download fetches the packages of the kernel into dir.
-func download(ctx context.Context, dir string) error {
-	packages, err := kernelPackages(ctx)
-	if err != nil {
-		return err
-	}
-	// Its own user for downloads could not write to dir.
-	args := []string{"apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download"}
-	return command(ctx, dir, nil, append(args, packages...)...)
-}
-
-// kernelPackages names the packages that hold the distribution's kernel and its
-// modules. The names change with every security update, those of the meta
-// packages of Debian and of Ubuntu don't.
-func kernelPackages(ctx context.Context) ([]string, error) {
-	holds := regexp.MustCompile(`(?m)^linux-(image|modules)-[0-9].*$`)
-	for _, meta := range []string{"linux-image-amd64", "linux-image-generic"} {
-		out, err := exec.CommandContext(ctx, "apt-cache", "depends", "--recurse", "--important", meta).Output()
-		if packages := holds.FindAllString(string(out), -1); err == nil && len(packages) > 0 {
-			return packages, nil
-		}
-	}
-	return nil, errors.New("apt knows no kernel package")
 }
 
 // openKernel finds image and modules in an unpacked package.
@@ -118,12 +75,29 @@ func openKernel(root string) (kernel, error) {
 	}
 	k := kernel{image: images[0], modules: map[string]string{}}
 	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		if err == nil && filepath.Base(path) == "modules.builtin" {
+			return k.addBuiltIn(path)
+		}
 		if name, _, isModule := strings.Cut(filepath.Base(path), ".ko"); isModule {
 			k.modules[moduleName(name)] = path
 		}
 		return err
 	})
 	return k, err
+}
+
+// addBuiltIn reads which modules are part of the image, a file name each.
+func (k kernel) addBuiltIn(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		k.modules[moduleName(strings.TrimSuffix(filepath.Base(lines.Text()), ".ko"))] = ""
+	}
+	return lines.Err()
 }
 
 // moduleName is a module's name as the kernel writes it; files may have hyphens.

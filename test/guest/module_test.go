@@ -44,6 +44,9 @@ func (k kernel) loadOne(ctx context.Context, loaded []module, name string) ([]mo
 	if !ok {
 		return nil, fmt.Errorf("%s has none", filepath.Base(k.image))
 	}
+	if path == "" {
+		return loaded, nil
+	}
 	object, err := readModule(ctx, path)
 	if err != nil {
 		return nil, err

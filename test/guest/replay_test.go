@@ -3,6 +3,7 @@
 package guest
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,86 +17,216 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// event is one object of go tool test2json's output.
-type event struct {
-	Action string
-	Test   string // empty in events of the whole binary
-	Output string
-}
+// separator begins the lines of the guest's first process (boot).
+const separator = "\x1c"
 
-// replay runs the machine and makes sub-tests of t of what it tests, while it
-// does. An error is what no sub-test shows.
+// replay runs the machine and makes sub-tests of t of what it tests, while it does: one for
+// each package, and below it those of the package. An error is what no sub-test shows.
 func replay(ctx context.Context, t *testing.T, m machine) error {
 	t.Helper()
-	var status int
 	output, guest := io.Pipe()
-	events, converted := io.Pipe()
 	var running errgroup.Group
-	running.Go(func() (err error) {
+	running.Go(func() error {
 		// See machine.run; the thread ends with the goroutine.
 		runtime.LockOSThread()
-		status, err = m.run(ctx, guest)
+		err := m.run(ctx, guest)
 		return errors.Join(err, guest.Close())
 	})
-	running.Go(func() error {
-		convert := exec.CommandContext(ctx, "go", "tool", "test2json")
-		convert.Stdin, convert.Stdout = output, converted
-		return errors.Join(convert.Run(), converted.Close())
-	})
-	err := (&player{decoder: json.NewDecoder(events)}).play(t, "")
+	err := playPackages(ctx, t, bufio.NewReader(output))
 	if err != nil {
-		// Nothing reads any more: let the writers end.
-		_, _ = io.Copy(io.Discard, events)
+		// Nothing reads any more: let the guest end.
+		_, _ = io.Copy(io.Discard, output)
 	}
-	err = errors.Join(err, running.Wait())
-	if status != 0 {
-		err = errors.Join(err, fmt.Errorf("guest's tests: exit status %d", status))
+	if err = errors.Join(err, running.Wait()); err != nil {
+		err = fmt.Errorf("%w\nconsole:\n%s", err, m.lastWords())
 	}
 	return err
 }
 
-// player turns events into tests. Those of a test are between its own "run" and
-// its result, since no guest test is parallel.
-type player struct{ decoder *json.Decoder }
+// playPackages plays the guest's output.
+func playPackages(ctx context.Context, t *testing.T, output *bufio.Reader) error {
+	t.Helper()
+	for {
+		line, err := output.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			return errors.New("the guest ended before its tests")
+		}
+		if err != nil {
+			return err
+		}
+		line, own := strings.CutPrefix(strings.TrimSpace(line), separator)
+		pkg, begins := strings.CutPrefix(line, "run ")
+		switch {
+		case own && line == "off":
+			return nil
+		case own && begins:
+			t.Run(pkg, func(t *testing.T) {
+				if err := playPackage(ctx, t, output); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}
 
-// play gives t what the guest's test of that name did, until its result.
-func (p *player) play(t *testing.T, name string) error {
+// playPackage plays the output of one test binary.
+func playPackage(ctx context.Context, t *testing.T, output *bufio.Reader) error {
+	t.Helper()
+	text, binary := io.Pipe()
+	events, converted := io.Pipe()
+	var running errgroup.Group
+	running.Go(func() error {
+		err := copyOutput(binary, output)
+		return errors.Join(err, binary.Close())
+	})
+	running.Go(func() error {
+		convert := exec.CommandContext(ctx, "go", "tool", "test2json", "-t") // with times
+		convert.Stdin, convert.Stdout = text, converted
+		return errors.Join(convert.Run(), converted.Close())
+	})
+	err := (&player{tests: map[string]*guestTest{}}).play(t, json.NewDecoder(events))
+	if err != nil {
+		_, _ = io.Copy(io.Discard, events)
+	}
+	return errors.Join(err, running.Wait())
+}
+
+// copyOutput copies lines up to the one that says how the test binary ended.
+func copyOutput(to io.Writer, output *bufio.Reader) error {
+	for {
+		line, err := output.ReadString('\n')
+		if errors.Is(err, io.EOF) {
+			return errors.New("the guest ended during these tests")
+		}
+		if err != nil {
+			return err
+		}
+		if status, ends := strings.CutPrefix(line, separator+"end "); ends {
+			if status = strings.TrimSpace(status); status != "0" {
+				return fmt.Errorf("the tests' exit status is %s", status)
+			}
+			return nil
+		}
+		if _, err := io.WriteString(to, line); err != nil {
+			return err
+		}
+	}
+}
+
+// event is one object of go tool test2json's output.
+type event struct {
+	Action     string
+	Test       string // empty in events of the whole binary
+	Output     string
+	Elapsed    float64 // seconds
+	Key, Value string  // of testing.T.Attr
+}
+
+// guestTest is what a test of the guest has done so far.
+type guestTest struct {
+	label    string // its name without its parent's
+	output   []string
+	attrs    [][2]string
+	subtests []*guestTest
+	result   string // "pass", "fail" or "skip"; empty before the end
+	elapsed  float64
+}
+
+// player turns events into tests. Tests of the guest may be parallel: each is played when
+// it has ended with all its sub-tests.
+type player struct {
+	tests map[string]*guestTest
+	// output is what the binary printed outside of tests.
+	output []string
+}
+
+func (p *player) play(t *testing.T, events *json.Decoder) error {
 	t.Helper()
 	for {
 		var e event
-		if err := p.decoder.Decode(&e); errors.Is(err, io.EOF) && name == "" {
-			return nil
+		if err := events.Decode(&e); errors.Is(err, io.EOF) {
+			break
 		} else if err != nil {
-			return fmt.Errorf("no result of the guest's test %q: %w", name, err)
+			return err
 		}
-		switch {
-		case e.Action == "run":
-			if err := p.descend(t, e.Test); err != nil {
-				return err
+		if e.Test == "" {
+			if isMessage(e.Output) {
+				p.output = append(p.output, strings.TrimSpace(e.Output))
 			}
-		case e.Action == "output" && isMessage(e.Output):
-			t.Log(strings.TrimSpace(e.Output))
-		case e.Test != name:
-		case e.Action == "skip":
-			t.SkipNow()
-		case e.Action == "fail":
-			t.Fail()
-			return nil
-		case e.Action == "pass":
-			return nil
+			continue
 		}
+		test, root := p.find(e.Test)
+		test.add(e)
+		if root && test.result != "" {
+			test.replay(t)
+			delete(p.tests, e.Test)
+		}
+	}
+	for name, test := range p.tests {
+		if name == test.label { // has not ended
+			test.replay(t)
+		}
+	}
+	if len(p.output) > 0 {
+		t.Log(strings.Join(p.output, "\n"))
+	}
+	return nil
+}
+
+// find returns the test of a name, and whether it is none's sub-test.
+func (p *player) find(name string) (test *guestTest, root bool) {
+	if test := p.tests[name]; test != nil {
+		return test, name == test.label
+	}
+	test = &guestTest{label: name}
+	p.tests[name] = test
+	// The names of sub-tests may have slashes.
+	for end := strings.LastIndexByte(name, '/'); end > 0; end = strings.LastIndexByte(name[:end], '/') {
+		if parent := p.tests[name[:end]]; parent != nil {
+			test.label = name[end+1:]
+			parent.subtests = append(parent.subtests, test)
+			return test, false
+		}
+	}
+	return test, true
+}
+
+func (g *guestTest) add(e event) {
+	switch e.Action {
+	case "output":
+		if isMessage(e.Output) {
+			g.output = append(g.output, strings.TrimSpace(e.Output))
+		}
+	case "attr":
+		g.attrs = append(g.attrs, [2]string{e.Key, e.Value})
+	case "pass", "fail", "skip":
+		g.result, g.elapsed = e.Action, e.Elapsed
 	}
 }
 
-// descend plays a sub-test.
-func (p *player) descend(t *testing.T, name string) (err error) {
+// replay makes a sub-test of t.
+func (g *guestTest) replay(t *testing.T) {
 	t.Helper()
-	t.Run(name[strings.LastIndex(name, "/")+1:], func(t *testing.T) {
-		if err = p.play(t, name); err != nil {
-			t.FailNow() // Run says why
+	t.Run(g.label, func(t *testing.T) {
+		for _, line := range g.output {
+			t.Log(line)
 		}
+		for _, attr := range g.attrs {
+			t.Attr(attr[0], attr[1])
+		}
+		for _, s := range g.subtests {
+			s.replay(t)
+		}
+		switch g.result {
+		case "skip":
+			t.SkipNow()
+		case "fail":
+			t.Fail()
+		case "":
+			t.Error("the test has no result")
+		}
+		t.Logf("%.2f s in the guest", g.elapsed)
 	})
-	return err
 }
 
 // isMessage says whether a line was printed by a test and not by the testing package.
