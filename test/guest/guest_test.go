@@ -47,6 +47,7 @@ var packages = []string{
 	"internal/dataplane/xdp/program",
 	"internal/dataplane/xdp/healthpath",
 	"test/guest/packets",
+	"test/guest/labs",
 }
 
 // modules are loaded in every guest, with those on which they depend.
