@@ -48,6 +48,7 @@ var packages = []string{
 	"internal/dataplane/xdp/healthpath",
 	"test/guest/packets",
 	"test/guest/labs",
+	"internal/dataplane/ipvs",
 }
 
 // modules are loaded in every guest, with those on which they depend.

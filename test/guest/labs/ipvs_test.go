@@ -1,0 +1,72 @@
+//go:build guest
+
+// SPDX-License-Identifier: Apache-2.0
+
+package labs
+
+import (
+	"strings"
+	"testing"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/e2e/harness"
+)
+
+// The same as TestXDP through the kernel's IPVS.
+func TestIPVS(t *testing.T) {
+	for _, forward := range []lb.Forward{lb.NAT, lb.IPIP, lb.L2DSR} {
+		t.Run(forward.String(), func(t *testing.T) {
+			l := bringUp(t, "ipvs", forward)
+			l.checkTraffic(t)
+			l.checkFailure(t)
+			l.KillAgent(t, l.State().Host(balancer), "agent")
+			l.checkTraffic(t)
+		})
+	}
+}
+
+// figure44 is a service like that of figure 4.4 in Takahashi, "A Study on Portable Load
+// Balancer for Container Clusters", and table44 how ipvsadm prints it.
+const (
+	figure44 = `node: {name: lb1, interfaces: [eth0], drainTimeout: 0s}
+dataplane: {kind: ipvs}
+services:
+  - name: web
+    address: 10.1.1.1
+    port: 80
+    forward: nat
+    scheduler: lc
+    firewallMark: 1
+    backends:
+      - {address: 172.16.21.2, port: 80}
+      - {address: 172.16.80.2, port: 80}
+`
+	table44 = `
+Prot LocalAddress:Port Scheduler Flags
+-> RemoteAddress:Port Forward Weight ActiveConn InActConn
+FWM 1 lc
+-> 172.16.21.2:80 Masq 1 0 0
+-> 172.16.80.2:80 Masq 1 0 0
+`
+)
+
+func TestFigure44(t *testing.T) {
+	topology, err := netlab.ECMP(netlab.ECMPOptions{Forward: lb.NAT, Balancers: 1, Servers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	topology.Probes = nil
+	topology.Host(balancer).Files = map[string]string{netlab.AgentFile: figure44}
+	topology.Services = topology.Services[:1]
+	l := lab{harness.BringUp(t, "figure", topology)}
+	l.awaitAgent(t)
+	_, table, _ := strings.Cut(l.Run(t, balancer, "ipvsadm", "-L", "-n"), "\n") // without the version
+	var lines strings.Builder
+	for line := range strings.Lines(table) {
+		lines.WriteString("\n" + strings.Join(strings.Fields(line), " "))
+	}
+	if got := lines.String() + "\n"; got != table44 {
+		t.Errorf("ipvsadm prints%s\nwant%s", got, table44)
+	}
+}
