@@ -4,6 +4,7 @@ package ipvs
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -105,8 +106,16 @@ func (s sysctl) read() (int, error) {
 	return value, nil
 }
 
+// hostRoot is where the chart mounts the node's /proc/sys/net: a container's own is read-only.
+const hostRoot = "/host"
+
 func (s sysctl) write(value int) error {
-	if err := os.WriteFile(s.file(), []byte(strconv.Itoa(value)), 0); err != nil {
+	text := []byte(strconv.Itoa(value))
+	err := os.WriteFile(s.file(), text, 0)
+	if errors.Is(err, unix.EROFS) {
+		err = os.WriteFile(filepath.Join(hostRoot, s.file()), text, 0)
+	}
+	if err != nil {
 		return fmt.Errorf("sysctl %s: %w", s.path, err)
 	}
 	return nil
