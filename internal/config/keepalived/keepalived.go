@@ -89,11 +89,14 @@ func translate(name, text string, o Options) (*importer, error) {
 // them is decided later.
 func unlimited() dataplane.Limits {
 	return dataplane.Limits{
-		Forwards:       []lb.Forward{lb.NAT, lb.L2DSR, lb.IPIP, lb.GUE},
-		MaxBackends:    maxBackends,
-		Schedulers:     []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
-		MaxConnections: true,
-		FirewallMarks:  true,
+		Forwards:         []lb.Forward{lb.NAT, lb.L2DSR, lb.IPIP, lb.GUE},
+		OtherFamily:      []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE},
+		MaxBackends:      maxBackends,
+		Schedulers:       []lb.Scheduler{lb.SchedulerRR, lb.SchedulerWRR, lb.SchedulerLC, lb.SchedulerWLC, lb.SchedulerSH},
+		Affinities:       []lb.Affinity{lb.AffinityClient},
+		AffinityTimeouts: true,
+		MaxConnections:   true,
+		FirewallMarks:    true,
 	}
 }
 
