@@ -49,11 +49,12 @@ readonly plain='^\./(api|cmd|deploy|lab|test)(/|$)|^\./internal/(alloc|config/ke
 # Packages that take longest, in this order; they begin first.
 longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp/packets ./test/e2e/{operate,routes})
 readonly longest
-# Packages that make test leaves to make test-all, and tests of test/e2e/operate: those
-# that need a browser or Prometheus, and those that run with the executables of a release
-# and with no other test, as benches do and who measures memory.
+# Packages that make test leaves to make test-all, and tests of test/e2e: those that need a
+# browser or Prometheus, those that build many networks, and those that run with the
+# executables of a release and with no other test, as benches do and who measures memory.
 readonly later='^\./lab/|^\./test/(cluster|guest)(/|$)|^\./test/e2e/kubernetes$'
-readonly operators='^Test(StatusPage|Prometheus)$' alone='^Test(BenchECMP|BenchChurn|BenchFlood|Demo|HostileClients)$'
+readonly operators='^Test(StatusPage|Prometheus)$' networks='^Test(ForwardGeneric|Networks)$'
+readonly alone='^Test(BenchECMP|BenchChurn|BenchFlood|Demo|HostileClients)$'
 
 fast() {
 	local now with without
@@ -61,7 +62,7 @@ fast() {
 	mapfile -t now < <(echo "$longest" && packages -v "$later" | grep -vxF "$longest")
 	mapfile -t without < <(printf '%s\n' "${now[@]}" | grep -E "$plain")
 	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
-	run plain -skip "$api|$operators|$alone" "${without[@]}"
+	run plain -skip "$api|$operators|$networks|$alone" "${without[@]}"
 	CGO_ENABLED=1 run race -race -skip "$api" "${with[@]}"
 	DIR=tools run tools ./prose
 }
