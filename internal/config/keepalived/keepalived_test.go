@@ -246,7 +246,7 @@ func FuzzImport(f *testing.F) {
 	f.Add("virtual_server 192.0.2.1 80 {\nreal_server 10.0.0.1 80 {\nHTTP_GET {\nurl {\npath /\xab\n}\n}\n}\n}\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if strings.Contains(text, "include") {
-			t.Skip("may read other files")
+			return // may read other files
 		}
 		o := Options{Interfaces: []string{"eth0"}, ConfigID: "main"}
 		if _, err := Import("f", text, o); err != nil {
