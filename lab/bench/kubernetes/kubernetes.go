@@ -42,7 +42,7 @@ const endpoints = 16
 const maxServices = 1 << 14
 
 // removeTimeout bounds the removal of lab and objects.
-const removeTimeout = time.Minute
+const removeTimeout = 5 * time.Minute
 
 // plan is that of the measurement at rest.
 type plan struct {
