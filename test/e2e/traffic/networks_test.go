@@ -110,12 +110,13 @@ func (l *lab) outcome(t *testing.T) (cell string) {
 		func() error { return l.echoOnce(t, harness.VIP6) },
 	}
 	decided := harness.Within(harness.Timeout, func() bool {
-		obstacle, answered = l.obstacle(t), 0
+		answered = 0
 		for _, request := range requests {
 			if request() == nil {
 				answered++
 			}
 		}
+		obstacle = l.obstacle(t) // of these requests, and of late answers to earlier ones
 		return answered == len(requests) || answered == 0 && obstacle != ""
 	})
 	if !decided {
@@ -174,7 +175,7 @@ func (l *lab) obstacle(t *testing.T) string {
 		if found[1] == "foreign" {
 			return "destination"
 		}
-		obstacle = "source" // or a late answer to an earlier request
+		obstacle = "source"
 	}
 	return obstacle
 }
