@@ -116,7 +116,7 @@ func (l *lab) outcome(t *testing.T) (cell string) {
 				answered++
 			}
 		}
-		obstacle = l.obstacle(t) // of these requests, and of late answers to earlier ones
+		obstacle = l.obstacle(t) // of these requests, or of earlier ones whose answers come now
 		return answered == len(requests) || answered == 0 && obstacle != ""
 	})
 	if !decided {
