@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package choose is the data plane that gives each service to one of several: to the first
-// that can serve it. The agent uses it with "kind: auto".
+// that can serve it. The agent uses it with the kinds auto and ipvs.
 //
 // Packets may reach an earlier data plane before a later one, as XDP runs before the network
 // stack, so a service that changes its data plane is programmed on the new one before it is
