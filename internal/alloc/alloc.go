@@ -72,8 +72,11 @@ type Allocator struct {
 	holders map[netip.Addr][]*holder
 	// shared has the shareable addresses of each group, sorted.
 	shared map[sharingKey][]netip.Addr
-	// used has the assigned addresses of each family.
+	// used has the assigned and retained addresses of each family.
 	used map[Family]*addressSet
+	// retained has the namespaces for which addresses without holder are retained; they are
+	// in used too.
+	retained map[netip.Addr]string
 }
 
 // holder is an owner with its addresses, at most one of each family, and its last request.
@@ -91,6 +94,8 @@ func New() *Allocator {
 		holders: map[netip.Addr][]*holder{},
 		shared:  map[sharingKey][]netip.Addr{},
 		used:    map[Family]*addressSet{IPv4: {}, IPv6: {}},
+
+		retained: map[netip.Addr]string{},
 	}
 }
 
@@ -134,6 +139,7 @@ func (a *Allocator) assign(t *holder, h Address) {
 		return
 	}
 	a.used[FamilyOf(h.Address)].add(h.Address.AsSlice())
+	delete(a.retained, h.Address)
 	a.count(h.Address, 1)
 	a.share(t, h.Address)
 }

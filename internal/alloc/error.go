@@ -30,6 +30,8 @@ const (
 	NotInPool = "AddressNotInPool"
 	// Taken: another owner has a requested address, which can't be shared.
 	Taken = "AddressTaken"
+	// Retained: a requested address is retained for its former namespace, another one.
+	Retained = "AddressRetained"
 	// BadFamily: a requested address is of a family that the owner doesn't request, or the
 	// second one of its family.
 	BadFamily = "FamilyMismatch"

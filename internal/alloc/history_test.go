@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -58,7 +59,7 @@ func TestHistories(t *testing.T) {
 		return err
 	})
 	t.Logf("claims came out %v; %d addresses were lost in restarts", seen, lost)
-	for _, outcome := range []string{granted, alloc.BadPool, alloc.BadFamily, alloc.NotInPool, alloc.Taken, none} {
+	for _, outcome := range []string{granted, alloc.BadPool, alloc.BadFamily, alloc.NotInPool, alloc.Taken, alloc.Retained, none} {
 		if seen[outcome] == 0 {
 			t.Errorf("no claim came out as %q: the histories don't try everything", outcome)
 		}
@@ -88,7 +89,7 @@ func newHistory(random *rand.Rand) *history {
 	return &history{
 		random: random,
 		real:   alloc.New(),
-		model:  &model{objects: map[alloc.Owner]*object{}},
+		model:  &model{objects: map[alloc.Owner]*object{}, retained: map[netip.Addr]string{}},
 		seen:   map[string]int{},
 	}
 }
@@ -118,8 +119,12 @@ func (h *history) step() error {
 	case n < 34:
 		owner := h.owner()
 		h.note("release %s", owner)
+		held := h.real.Of(owner)
 		h.real.Release(owner)
 		delete(h.model.objects, owner)
+		h.retain(owner, held)
+	case n < 35:
+		h.unretain()
 	case n < 37:
 		h.setPools()
 	case n < 39:
@@ -128,6 +133,34 @@ func (h *history) step() error {
 		return h.drain()
 	}
 	return nil
+}
+
+// retain retains, often, the addresses that an owner had and no other has.
+func (h *history) retain(owner alloc.Owner, held []alloc.Address) {
+	for _, a := range held {
+		free := len(h.model.others(owner, a.Address)) == 0
+		if h.random.IntN(3) == 0 {
+			continue
+		}
+		h.note("retain %s for %s", a.Address, owner.Namespace)
+		if h.real.Retain(a.Address, owner.Namespace) != free {
+			panic("an address with an owner is retained")
+		}
+		if free {
+			h.model.retained[a.Address] = owner.Namespace
+		}
+	}
+}
+
+// unretain ends some retentions.
+func (h *history) unretain() {
+	for _, a := range slices.SortedFunc(maps.Keys(h.model.retained), netip.Addr.Compare) {
+		if h.random.IntN(2) == 0 {
+			h.note("unretain %s", a)
+			h.real.Unretain(a)
+			delete(h.model.retained, a)
+		}
+	}
 }
 
 func (h *history) note(format string, args ...any) {
@@ -144,6 +177,9 @@ func (h *history) claim(r alloc.Request) error {
 	}
 	want, lacking, outcome := h.model.claim(r)
 	o.spec, o.status = r, want
+	for _, a := range want {
+		delete(h.model.retained, a.Address)
+	}
 	h.seen[outcome]++
 	for range 2 {
 		got, err := h.real.Claim(r)
@@ -216,6 +252,9 @@ func (h *history) restart() error {
 	}
 	h.real = alloc.New()
 	h.real.SetPools(h.realPools())
+	for a, namespace := range h.model.retained {
+		h.real.Retain(a, namespace)
+	}
 	lost, conflicts := h.model.adopt(), h.real.Adopt(holdings)
 	if len(conflicts) != lost || quiet && lost > 0 {
 		return fmt.Errorf("restart: conflicts %v, want %d", conflicts, lost)
@@ -242,6 +281,9 @@ func (h *history) drain() error {
 			held[a.Address] = true
 		}
 	}
+	for a := range h.model.retained {
+		held[a] = true // not the probes'
+	}
 	for _, p := range h.model.pools {
 		for _, f := range []alloc.Family{alloc.IPv4, alloc.IPv6} {
 			free := 0
@@ -263,7 +305,13 @@ func (h *history) drain() error {
 				held[got.Addresses[0].Address] = true
 			}
 		}
-		if u := h.real.Usage(p.Name); u.IPv4.Assigned != u.IPv4.Size || u.IPv6.Assigned != u.IPv6.Size {
+		retained := uint64(0)
+		for _, a := range p.addresses {
+			if h.real.RetainedFor(a) != "" {
+				retained++
+			}
+		}
+		if u := h.real.Usage(p.Name); u.IPv4.Assigned+u.IPv6.Assigned+retained != u.IPv4.Size+u.IPv6.Size {
 			return fmt.Errorf("pool %s: an exhausted one has %+v", p.Name, u)
 		}
 	}

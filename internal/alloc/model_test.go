@@ -16,6 +16,8 @@ import (
 type model struct {
 	pools   []modelPool
 	objects map[alloc.Owner]*object
+	// retained has the namespace of each retained address.
+	retained map[netip.Addr]string
 }
 
 type modelPool struct {
@@ -155,8 +157,16 @@ func (m *model) refused(r alloc.Request, pools []modelPool, a netip.Addr) string
 		return alloc.NotInPool
 	case !m.fits(r, a):
 		return alloc.Taken
+	case m.retainedForAnother(r, a):
+		return alloc.Retained
 	}
 	return granted
+}
+
+// retainedForAnother reports whether an address without owner is another namespace's.
+func (m *model) retainedForAnother(r alloc.Request, a netip.Addr) bool {
+	namespace, found := m.retained[a]
+	return found && namespace != r.Owner.Namespace
 }
 
 // options lists what an owner could get of a family. An address that has to be it
@@ -180,7 +190,7 @@ func (m *model) options(r alloc.Request, pools []modelPool, kept []alloc.Address
 	for i, p := range pools {
 		for j, a := range p.addresses {
 			others := m.others(r.Owner, a)
-			if alloc.FamilyOf(a) != f || !p.Automatic && r.Pool == "" || !m.fits(r, a) {
+			if alloc.FamilyOf(a) != f || !p.Automatic && r.Pool == "" || !m.fits(r, a) || m.retainedForAnother(r, a) {
 				continue
 			}
 			found := option{alloc.Address{Address: a, Pool: p.Name}, [2]int{i, j}}

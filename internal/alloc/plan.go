@@ -72,6 +72,9 @@ func (a *Allocator) wanted(t *holder, r Request, pools []*pool) (plan []Address,
 		if err := a.checkSharing(t, address); err != nil {
 			return nil, err
 		}
+		if namespace := a.retained[address]; namespace != "" && namespace != t.owner.Namespace {
+			return nil, errorf(Retained, "address %s: released a short time ago, and retained for its former namespace", address)
+		}
 		plan = append(plan, h)
 	}
 	return plan, nil
@@ -91,9 +94,9 @@ func (a *Allocator) choose(t *holder, families []Family, pools []*pool, planned 
 		}
 		chosen = append(chosen, h)
 	}
-	pools = a.preferred(pools, open, slices.Concat(planned, chosen))
+	pools = a.preferred(t, pools, open, slices.Concat(planned, chosen))
 	for _, f := range open {
-		h, none := a.free(f, pools)
+		h, none := a.free(t, f, pools)
 		if none == nil {
 			chosen = append(chosen, h)
 		}
@@ -107,7 +110,7 @@ func (a *Allocator) choose(t *holder, families []Family, pools []*pool, planned 
 
 // preferred moves to the front the pool that gives addresses of both families: that of the
 // planned address, or the first with free addresses of both.
-func (a *Allocator) preferred(pools []*pool, families []Family, planned []Address) []*pool {
+func (a *Allocator) preferred(t *holder, pools []*pool, families []Family, planned []Address) []*pool {
 	if len(families)+len(planned) < 2 {
 		return pools
 	}
@@ -116,7 +119,7 @@ func (a *Allocator) preferred(pools []*pool, families []Family, planned []Addres
 			return p.Name == planned[0].Pool
 		}
 		return !slices.ContainsFunc(families, func(f Family) bool {
-			_, none := a.free(f, []*pool{p})
+			_, none := a.free(t, f, []*pool{p})
 			return none != nil
 		})
 	})
@@ -126,15 +129,19 @@ func (a *Allocator) preferred(pools []*pool, families []Family, planned []Addres
 	return slices.Insert(slices.Delete(slices.Clone(pools), at, at+1), 0, pools[at])
 }
 
-// free returns the first free address of a family, in the order of pools.
-func (a *Allocator) free(f Family, pools []*pool) (Address, *Error) {
+// free returns the first free address of a family for a holder, in the order of pools.
+func (a *Allocator) free(t *holder, f Family, pools []*pool) (Address, *Error) {
 	var full []*pool
 	for _, p := range pools {
 		for _, r := range p.Ranges {
 			if FamilyOf(r.From()) != f {
 				continue
 			}
-			if address, found := a.used[f].freeIn(r); found {
+			address, found := a.used[f].freeIn(r)
+			if own, retained := a.retainedIn(r, t.owner.Namespace); retained && (!found || own.Less(address)) {
+				address, found = own, true
+			}
+			if found {
 				return Address{address, p.Name}, nil
 			}
 		}
