@@ -49,6 +49,11 @@ type LoadBalancerGroupSpec struct {
 	//
 	// +optional
 	Services ServiceFilter `json:"services,omitzero"`
+	// LoadBalancers is what LoadBalancers may use that the group serves. By default that is
+	// nothing.
+	//
+	// +optional
+	LoadBalancers LoadBalancerPolicy `json:"loadBalancers,omitzero"`
 	// DataPlane has a group's defaults.
 	//
 	// +optional

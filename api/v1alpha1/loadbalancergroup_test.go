@@ -18,6 +18,12 @@ services:
   selector: {matchLabels: {tier: front}}
   namespaceSelector: {matchExpressions: [{key: team, operator: NotIn, values: [b]}]}
   classes: [fairlead.io/internal, fairlead.io/a.b]
+loadBalancers:
+  memberNetworks: [10.0.0.0/8, "fd00::/8"]
+  clusterNetworks: [Node, Pod, Service, LinkLocal]
+  memberMACs: true
+  segments: [{type: vlan, first: 7}, {type: vxlan, first: 1, last: 16777215}]
+  tunnelEnds: [192.0.2.0/24]
 dataPlane:
   forward: gue
   healthCheck: {type: http, port: 8080, path: /healthz, interval: 500ms, timeout: 100ms, rise: 1, fall: 100}
@@ -43,6 +49,17 @@ dataPlane:
 			"others' class":  {`{services: {classes: [example.com/lb]}}`, "spec.services.classes[0]: want a class such as"},
 			"main class":     {`{services: {classes: [fairlead.io/lb]}}`, "spec.services.classes[0]: want a class such as"},
 			"long class":     {`{services: {classes: [fairlead.io/` + strings.Repeat("a", 64) + `]}}`, "spec.services.classes[0]: may not be more than 75 bytes"},
+			"member network": {`{loadBalancers: {memberNetworks: [10.0.0.1/8]}}`, "spec.loadBalancers.memberNetworks[0]: want a CIDR in canonical form"},
+			"networks twice": {`{loadBalancers: {memberNetworks: [10.0.0.0/8, 10.0.0.0/8]}}`, "spec.loadBalancers.memberNetworks[1]: Duplicate value"},
+			"many networks":  {`{loadBalancers: {memberNetworks: [` + numbered(65, "10.0.%d.0/24") + `]}}`, "spec.loadBalancers.memberNetworks: must have at most 64 items"},
+			"cluster":        {`{loadBalancers: {clusterNetworks: [Pods]}}`, "spec.loadBalancers.clusterNetworks[0]: Unsupported value"},
+			"tunnel ends":    {`{loadBalancers: {tunnelEnds: [192.0.2.1]}}`, "spec.loadBalancers.tunnelEnds[0]: want a CIDR in canonical form"},
+			"segment type":   {`{loadBalancers: {segments: [{type: qinq, first: 1}]}}`, "spec.loadBalancers.segments[0].type: Unsupported value"},
+			"no segment":     {`{loadBalancers: {segments: [{type: vlan, first: 0}]}}`, "spec.loadBalancers.segments[0].first: greater than or equal to 1"},
+			"high segment":   {`{loadBalancers: {segments: [{type: vxlan, first: 16777216}]}}`, "spec.loadBalancers.segments[0].first: less than or equal to 16777215"},
+			"low last":       {`{loadBalancers: {segments: [{type: vlan, first: 1, last: 0}]}}`, "spec.loadBalancers.segments[0].last: greater than or equal to 1"},
+			"high last":      {`{loadBalancers: {segments: [{type: vlan, first: 1, last: 16777216}]}}`, "spec.loadBalancers.segments[0].last: less than or equal to 16777215"},
+			"last first":     {`{loadBalancers: {segments: [{type: vlan, first: 9, last: 8}]}}`, "spec.loadBalancers.segments[0].last: want one that is not less than first"},
 			"forward":        {`{dataPlane: {forward: vxlan}}`, "spec.dataPlane.forward: Unsupported value"},
 		},
 	}

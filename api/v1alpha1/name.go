@@ -5,7 +5,7 @@ package v1alpha1
 // LoadBalancerClass is the spec.loadBalancerClass of Services that Fairlead serves.
 const LoadBalancerClass = "fairlead.io/lb"
 
-// Annotations of a Service. Users write all but AnnotationGroup.
+// Annotations of a Service, which its users write.
 const (
 	// AnnotationAddresses are the requested addresses, separated by commas: at most one
 	// of each family.
@@ -47,9 +47,6 @@ const (
 	// as one, so a client gets one endpoint on all ports. It is 1 to 4294967295, and no
 	// other object of the cluster has the same one. It needs the data plane ipvs.
 	AnnotationFirewallMark = "fairlead.io/firewall-mark"
-	// AnnotationGroup is the LoadBalancerGroup that serves the Service. Only the
-	// controller writes it.
-	AnnotationGroup = "fairlead.io/group"
 )
 
 // HashSeedKey is the key of the hash seed in its Secret: a decimal number of 64 bits.
@@ -63,9 +60,9 @@ const (
 	// ConditionServiceAllocated.
 	ConditionAllocated = "Allocated"
 	// ConditionServiceAllocated, ConditionServiceAccepted (the annotations are valid)
-	// and ConditionServiceServed (a group serves the addresses) are conditions of
-	// Services, whose names have a prefix because other controllers write conditions
-	// too. ConditionServiceServed exists once no group served the Service.
+	// and ConditionServiceServed (a group serves the addresses; its message is then the
+	// name of the LoadBalancerGroup, which agents obey) are conditions of Services, whose
+	// names have a prefix because other controllers write conditions too.
 	ConditionServiceAllocated = "fairlead.io/Allocated"
 	ConditionServiceAccepted  = "fairlead.io/Accepted"
 	ConditionServiceServed    = "fairlead.io/Served"

@@ -93,7 +93,7 @@ func TestAPIServerRoles(t *testing.T) {
 	if seed, err := agent.HashSeed(t.Context(), seedSecret); err != nil || seed == 0 {
 		t.Errorf("hash seed %d, %v", seed, err)
 	}
-	awaitServed(t, api, "service/web", "{.metadata.annotations.fairlead\\.io/group}", "default")
+	awaitServed(t, api, "service/web", "{.status.conditions[?(@.type=='fairlead.io/Served')].message}", "default")
 	awaitServed(t, api, "loadbalancer/database", "{.status.group}", "default")
 	// Check deletions with the API server itself.
 	api.Kubectl(t, "delete", "service/web", "loadbalancer/database")

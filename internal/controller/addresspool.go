@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // Reasons of a pool's condition Ready.
@@ -97,21 +97,13 @@ func parsePool(p v1alpha1.AddressPool) (read addressPool, err error) {
 		}
 		read.Ranges = append(read.Ranges, r)
 	}
-	if read.Namespaces, err = selectorOf(p.Spec.NamespaceSelector); err != nil {
+	if read.Namespaces, err = spec.Selector(p.Spec.NamespaceSelector); err != nil {
 		return addressPool{}, fmt.Errorf("namespaceSelector: %w", err)
 	}
-	if read.Objects, err = selectorOf(p.Spec.ServiceSelector); err != nil {
+	if read.Objects, err = spec.Selector(p.Spec.ServiceSelector); err != nil {
 		return addressPool{}, fmt.Errorf("serviceSelector: %w", err)
 	}
 	return read, nil
-}
-
-// selectorOf translates a selector; nil selects everything.
-func selectorOf(s *metav1.LabelSelector) (labels.Selector, error) {
-	if s == nil {
-		return labels.Everything(), nil
-	}
-	return metav1.LabelSelectorAsSelector(s)
 }
 
 // poolCondition says whether a pool is valid, and which others overlap it.

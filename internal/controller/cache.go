@@ -79,8 +79,8 @@ func slimNode(object any) (any, error) {
 			Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion,
 			Labels: n.Labels, DeletionTimestamp: n.DeletionTimestamp,
 		}
-		n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable}
-		n.Status = corev1.NodeStatus{Conditions: without(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type != corev1.NodeReady })}
+		n.Spec = corev1.NodeSpec{Unschedulable: n.Spec.Unschedulable, PodCIDRs: n.Spec.PodCIDRs}
+		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: without(n.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type != corev1.NodeReady })}
 	}
 	return object, nil
 }

@@ -2,7 +2,7 @@
 
 // Package controller assigns, for a whole Kubernetes cluster, addresses to Services and
 // LoadBalancers and decides which nodes serve them. It has one reconciler for each kind
-// and publishes its decisions in statuses and annotations, which the agents read.
+// and publishes its decisions in statuses, which the agents read.
 // "fairlead controller" runs it. Package alloc has the rules, and knows no
 // Kubernetes.
 //
@@ -220,6 +220,8 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 	return errors.Join(
 		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, &corev1.Service{}),
 		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, &v1alpha1.LoadBalancer{}),
+		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, all,
+			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, &corev1.Node{}, &corev1.Service{}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, namespaceMetadata()),
 		add("addresspool", pools.reconcile, 1, &o.pools, all, &v1alpha1.AddressPool{}),
 		add("loadbalancergroup", groups.reconcile, 1, &o.members, all, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),

@@ -47,6 +47,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "groups", groups)
 	w.sub(t, "groups that can't be written", unwrittenGroups)
 	w.sub(t, "load balancers", loadBalancers)
+	w.sub(t, "policy", policy)
 }
 
 func allocation(w *world) {
@@ -77,7 +78,6 @@ func notOurs(w *world) {
 	foreign.Spec.LoadBalancerClass = new("example.com/other")
 	none := newService("none")
 	none.Spec.LoadBalancerClass = nil
-	none.Annotations[v1alpha1.AnnotationGroup] = "g" // written by anyone
 	for _, svc := range []*corev1.Service{foreign, none} {
 		w.create(svc)
 		base := svc.DeepCopy()
@@ -474,7 +474,8 @@ func loadBalancers(w *world) {
 	w.run()
 	w.pool("main", "192.0.2.0/31")
 	w.node("n1", map[string]string{"lb": "g"})
-	w.group("g", 1)
+	g := w.group("g", 1)
+	w.edit(g, func() { g.Spec.LoadBalancers.MemberNetworks = []v1alpha1.CIDR{"10.0.0.0/24"} })
 	auto := w.balancer("auto", nil)
 	w.has(auto, "192.0.2.0")
 	w.says(auto, v1alpha1.ConditionAllocated, yes, "Allocated")

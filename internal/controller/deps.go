@@ -35,6 +35,7 @@ type deps struct {
 	lease       *leaseGuard
 	allocations *allocations
 	groups      *assignments
+	policies    policies
 	// synced is closed after the initial sync; nothing is decided before.
 	synced chan struct{}
 	// Triggers of the reconcilers.
@@ -170,12 +171,12 @@ func (b *trigger) enqueueAfter(r reconcile.Request, wait time.Duration) {
 }
 
 // recordEvents records an Event for each condition whose reason or message changed, so
-// that neither repeated reconciliation nor a restart repeats Events. Valid annotations
-// are not reported.
+// that neither repeated reconciliation nor a restart repeats Events. Valid annotations,
+// and the first group of a Service, are not reported.
 func (o *deps) recordEvents(object client.Object, before, now []metav1.Condition) {
 	for _, c := range now {
 		old := meta.FindStatusCondition(before, c.Type)
-		if c.Reason == reasonAccepted || old != nil && old.Reason == c.Reason && old.Message == c.Message {
+		if c.Reason == reasonAccepted || c.Reason == reasonServed && old == nil || old != nil && old.Reason == c.Reason && old.Message == c.Message {
 			continue
 		}
 		kind := corev1.EventTypeNormal

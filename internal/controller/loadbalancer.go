@@ -33,6 +33,9 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 	case err != nil:
 		return reconcile.Result{}, err
 	}
+	if !r.policies.known() {
+		return reconcile.Result{RequeueAfter: staleDelay}, nil
+	}
 	before := slices.Clone(b.Status.Conditions)
 	result, retry, err := r.allocate(ctx, balancer{&b})
 	if err != nil || retry > 0 {
@@ -111,10 +114,11 @@ func balancerFamily(b *v1alpha1.LoadBalancer) alloc.Family {
 	}
 }
 
-// checkParts returns the statuses of listeners and pools at an address. Pools that no
-// listener uses are accepted.
-func checkParts(b *v1alpha1.LoadBalancer, address netip.Addr) (listeners []v1alpha1.PartStatus, pools []v1alpha1.PoolStatus) {
-	problems := spec.CheckLoadBalancer(b, address)
+// checkParts returns the statuses of listeners and pools at an address, under the policy of the
+// LoadBalancer's group. Pools that no listener uses are accepted.
+func (r balancerReconciler) checkParts(b *v1alpha1.LoadBalancer, address netip.Addr) (listeners []v1alpha1.PartStatus, pools []v1alpha1.PoolStatus) {
+	policy, networks := r.policies.of(b.Status.Group)
+	problems := spec.CheckLoadBalancer(b, address, policy, networks)
 	for _, l := range b.Spec.Listeners {
 		part := v1alpha1.PartStatus{Name: l.Name, Accepted: true}
 		for _, p := range problems {
@@ -179,7 +183,7 @@ func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) []met
 	if b.Status.Address == "" {
 		b.Status.Group = ""
 	}
-	b.Status.Listeners, b.Status.Pools = checkParts(b, checkedAddress(b, g))
+	b.Status.Listeners, b.Status.Pools = r.checkParts(b, checkedAddress(b, g))
 	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g), balancerReady(b)}
 	for i := range conditions {
 		conditions[i].ObservedGeneration = b.Generation

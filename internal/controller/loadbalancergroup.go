@@ -13,11 +13,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // Reasons of a group's condition Ready.
@@ -64,12 +66,23 @@ func (r *groupReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 // group is a LoadBalancerGroup with its nodes as decided.
 type group struct {
 	*v1alpha1.LoadBalancerGroup
-	filter filter
+	// selector selects nodes, filter Services and LoadBalancers.
+	selector labels.Selector
+	filter   spec.Filter
 	// invalid is the error of a selector: the group matches nothing then.
 	invalid error
 	nodes   []v1alpha1.GroupNode
 	// ready is the number of ready nodes.
 	ready int
+}
+
+// readSelectors translates the selectors.
+func (g *group) readSelectors() {
+	if g.selector, g.invalid = spec.Selector(&g.Spec.NodeSelector); g.invalid != nil {
+		g.invalid = fmt.Errorf("nodeSelector: %w", g.invalid)
+		return
+	}
+	g.filter, g.invalid = spec.NewFilter(&g.Spec.Services)
 }
 
 // read returns the groups, in the order of their creation, the nodes, and after what time
@@ -88,7 +101,7 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 	for i := range list.Items {
 		if g := &list.Items[i]; g.DeletionTimestamp.IsZero() {
 			made := &group{LoadBalancerGroup: g}
-			made.filter, made.invalid = newFilter(g)
+			made.readSelectors()
 			groups = append(groups, made)
 		}
 	}
@@ -133,7 +146,7 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate) {
 	for _, g := range groups {
 		request := alloc.Group{Name: g.Name, Size: int(g.Spec.Size), Members: r.assigned[string(g.UID)]}
 		for _, m := range candidates {
-			if g.invalid == nil && g.filter.nodes.Matches(m.labels) {
+			if g.invalid == nil && g.selector.Matches(m.labels) {
 				request.Eligible = append(request.Eligible, m.Name)
 			}
 		}

@@ -3,51 +3,17 @@
 package controller
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
 
-	"k8s.io/apimachinery/pkg/labels"
-
-	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/spec"
 )
 
-// filter has the selectors of a group.
-type filter struct {
-	nodes, objects, namespaces labels.Selector
-	classes                    []string
-}
-
-func newFilter(g *v1alpha1.LoadBalancerGroup) (f filter, err error) {
-	f.classes = g.Spec.Services.Classes
-	if f.nodes, err = selectorOf(&g.Spec.NodeSelector); err != nil {
-		return filter{}, fmt.Errorf("nodeSelector: %w", err)
-	}
-	if f.objects, err = selectorOf(g.Spec.Services.Selector); err != nil {
-		return filter{}, fmt.Errorf("services.selector: %w", err)
-	}
-	if f.namespaces, err = selectorOf(g.Spec.Services.NamespaceSelector); err != nil {
-		return filter{}, fmt.Errorf("services.namespaceSelector: %w", err)
-	}
-	return f, nil
-}
-
 // serves reports whether a group may serve all members of a unit.
-func (f filter) serves(u unit) bool {
-	return !slices.ContainsFunc(u.Members, func(m unitMember) bool {
-		return !f.hasClass(m.Class) || !f.objects.Matches(m.Labels) || !f.namespaces.Matches(m.Namespace)
-	})
-}
-
-// hasClass reports whether the group serves Services of a class. Groups without classes
-// serve Fairlead's own.
-func (f filter) hasClass(class string) bool {
-	if len(f.classes) == 0 {
-		return class == "" || class == v1alpha1.LoadBalancerClass
-	}
-	return slices.Contains(f.classes, class)
+func serves(f spec.Filter, u unit) bool {
+	return !slices.ContainsFunc(u.Members, func(m unitMember) bool { return !f.Selects(m.Class, m.Labels, m.Namespace) })
 }
 
 // placements are the groups of owners, and how much each group serves.
@@ -101,7 +67,7 @@ func (r *groupReconciler) place(groups []*group) placements {
 func (r *groupReconciler) placementUnit(u unit, groups []*group) alloc.Unit {
 	q := alloc.Unit{Key: u.Members[0].Owner.String(), Addresses: u.Addresses}
 	for _, g := range groups {
-		if g.invalid == nil && g.filter.serves(u) {
+		if g.invalid == nil && serves(g.filter, u) {
 			q.Groups = append(q.Groups, g.Name)
 		}
 	}

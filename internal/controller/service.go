@@ -67,40 +67,18 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 	for _, c := range conditions {
 		set(&svc.Status.Conditions, c)
 	}
-	if err := r.publish(ctx, svc, base, before, conditions); err != nil || !decided {
-		return reconcile.Result{}, err
-	}
-	return reconcile.Result{}, r.annotate(ctx, svc, group)
-}
-
-// annotate sets the annotation of the Service's group, or removes it for none.
-func (r serviceReconciler) annotate(ctx context.Context, svc *corev1.Service, group string) error {
-	if svc.Annotations[v1alpha1.AnnotationGroup] == group {
-		return nil
-	}
-	base := svc.DeepCopy()
-	if group == "" {
-		delete(svc.Annotations, v1alpha1.AnnotationGroup)
-	} else {
-		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, v1alpha1.AnnotationGroup, group)
-	}
-	return r.Patch(ctx, svc, onVersion(base))
+	return reconcile.Result{}, r.publish(ctx, svc, base, before, conditions)
 }
 
 // withdraw removes everything from a Service that isn't ours any more. The addresses in its
 // status are ours only if it has our condition: both are written together.
 func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) error {
-	if meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil {
-		base := svc.DeepCopy()
-		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
-		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
-		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAccepted)
-		meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceServed)
-		if _, err := r.patchStatus(ctx, svc, base); err != nil {
-			return err
-		}
-	}
-	if err := r.annotate(ctx, svc, ""); err != nil {
+	base := svc.DeepCopy()
+	svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
+	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAccepted)
+	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceServed)
+	if _, err := r.patchStatus(ctx, svc, base); err != nil {
 		return err
 	}
 	r.release(ownerOf(kindService, svc))
@@ -121,23 +99,19 @@ func (r serviceReconciler) disown(ctx context.Context, svc *corev1.Service) (rec
 	return reconcile.Result{}, nil
 }
 
-// servedConditions says whether a group serves a Service. It exists only for Services that
-// have or once had addresses but no group: the annotation has the group of the others, and
-// thousands of Services need no third condition.
+// servedConditions says which group serves a Service that has, or once had, addresses. Agents
+// read the group there (spec.ServedBy).
 func servedConditions(svc *corev1.Service, g allocation, group string) []metav1.Condition {
 	kind := v1alpha1.ConditionServiceServed
-	known := meta.FindStatusCondition(svc.Status.Conditions, kind) != nil
 	switch {
-	case len(g.Addresses) == 0 && known:
-		return []metav1.Condition{condition(kind, false, reasonNoAddress, "")}
-	case len(g.Addresses) == 0:
+	case len(g.Addresses) == 0 && meta.FindStatusCondition(svc.Status.Conditions, kind) == nil:
 		return nil
+	case len(g.Addresses) == 0:
+		return []metav1.Condition{condition(kind, false, reasonNoAddress, "")}
 	case group == "":
 		return []metav1.Condition{condition(kind, false, reasonNoGroup, noGroupMessage)}
-	case known:
-		return []metav1.Condition{condition(kind, true, reasonServed, "by group "+group)}
 	}
-	return nil
+	return []metav1.Condition{condition(kind, true, reasonServed, group)}
 }
 
 // ingressOf returns the ingress points of addresses, or shown if they are equal.

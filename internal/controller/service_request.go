@@ -35,7 +35,7 @@ func (o *deps) isOurs(svc *corev1.Service) bool {
 
 // hasOurStatus reports whether a Service has data that only a controller writes.
 func hasOurStatus(svc *corev1.Service) bool {
-	return svc.Annotations[v1alpha1.AnnotationGroup] != "" || meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
+	return meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
 }
 
 // serviceRequest returns the request of a Service, and the errors of its annotations and
@@ -134,4 +134,4 @@ func (s service) conditions() (all *[]metav1.Condition, allocated string) {
 	return &s.Status.Conditions, v1alpha1.ConditionServiceAllocated
 }
 
-func (s service) group() string { return s.Annotations[v1alpha1.AnnotationGroup] }
+func (s service) group() string { return spec.ServedBy(s.Service) }

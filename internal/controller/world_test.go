@@ -27,6 +27,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller"
+	"fairlead.io/fairlead/internal/spec"
 	"fairlead.io/fairlead/test/cluster"
 )
 
@@ -443,14 +444,14 @@ func (w *world) made(g *v1alpha1.LoadBalancerGroup, want ...string) {
 	})
 }
 
-// servedBy waits until a Service is annotated with a group.
+// servedBy waits until a Service's status has a group.
 func (w *world) servedBy(svc *corev1.Service, group string) {
 	w.Helper()
 	w.await(fmt.Sprintf("%s to be served by %q", svc.Name, group), func() error {
 		if err := w.Get(w.Context(), client.ObjectKeyFromObject(svc), svc); err != nil {
 			return err
 		}
-		if got := svc.Annotations[v1alpha1.AnnotationGroup]; got != group {
+		if got := spec.ServedBy(svc); got != group {
 			return fmt.Errorf("is by %q", got)
 		}
 		return nil
@@ -485,7 +486,7 @@ func (w *world) awaitEvents(object client.Object, want ...string) {
 // publishes.
 func clusterRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get", "list", "watch", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get", "list", "watch"}},
 		{APIGroups: []string{""}, Resources: []string{"services/status"}, Verbs: []string{"patch"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes", "namespaces"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"loadbalancers"}, Verbs: []string{"get", "list", "watch"}},

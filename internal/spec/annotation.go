@@ -37,8 +37,6 @@ type Settings struct {
 	Scheduler      lb.Scheduler
 	MaxConnections int
 	FirewallMark   uint32
-	// Group is the LoadBalancerGroup that serves the Service; empty for none.
-	Group string
 }
 
 // ParseAnnotations reads a Service's annotations and, without an annotation of
@@ -54,7 +52,6 @@ func ParseAnnotations(svc *corev1.Service) (Settings, error) {
 		Health:     r.health(),
 		Limits:     r.limits(),
 		Scheduler:  r.scheduler(),
-		Group:      r.name(v1alpha1.AnnotationGroup),
 
 		MaxConnections: int(r.number(v1alpha1.AnnotationMaxConnections, lb.MaxConnections)),
 		FirewallMark:   uint32(r.number(v1alpha1.AnnotationFirewallMark, math.MaxUint32)),

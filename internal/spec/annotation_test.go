@@ -48,7 +48,6 @@ func TestParse(t *testing.T) {
 		"address":       {[]string{"addresses=192.0.2.1"}, spec.Settings{Addresses: []netip.Addr{addr("192.0.2.1")}}},
 		"both families": {[]string{"addresses=2001:db8::1, 192.0.2.1"}, spec.Settings{Addresses: []netip.Addr{addr("192.0.2.1"), addr("2001:db8::1")}}},
 		"pool and key":  {[]string{"address-pool=office.eu", "sharing-key=a/b"}, spec.Settings{Pool: "office.eu", SharingKey: "a/b"}},
-		"group":         {[]string{"group=default"}, spec.Settings{Group: "default"}},
 		"forward":       {[]string{"forward=l2dsr"}, spec.Settings{Forward: lb.L2DSR}},
 		"limits":        {[]string{"new-flows=20000", "new-flows-per-source=50"}, spec.Settings{Limits: lb.FlowLimits{NewFlows: 20000, NewFlowsPerSource: 50}}},
 		"scheduler": {[]string{"scheduler=wlc", "max-connections=2147483647", "firewall-mark=4294967295"},
@@ -103,11 +102,17 @@ func TestErrors(t *testing.T) {
 		"interval alone":   {[]string{"health-check-interval=1s"}, "fairlead.io/health-check-interval: only with fairlead.io/health-check"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := spec.ParseAnnotations(service(append(test.in, "group=g")...))
+			want := spec.Settings{Pool: "g"} // the other annotation is read
+			if name == "pool" {
+				want.Pool = ""
+			} else {
+				test.in = append(test.in, "address-pool=g")
+			}
+			got, err := spec.ParseAnnotations(service(test.in...))
 			if err == nil || err.Error() != test.want {
 				t.Errorf("error %v, want %s", err, test.want)
 			}
-			compared(t, spec.Settings{Group: "g"}, got)
+			compared(t, want, got)
 		})
 	}
 }

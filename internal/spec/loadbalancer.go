@@ -184,15 +184,15 @@ type Problem struct {
 }
 
 // CheckLoadBalancer returns the problems of all listeners of a LoadBalancer with that
-// address.
-func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (problems []Problem) {
+// address, in a group with a policy, nil for no group.
+func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Policy, n *Networks) (problems []Problem) {
 	for i, l := range b.Spec.Listeners {
 		one := *b
 		one.Spec.Listeners = b.Spec.Listeners[i : i+1]
 		services, texts := LoadBalancer(&one, address)
 		var found []Problem
 		for _, s := range services {
-			found = checkService(s)
+			found = checkService(s, policy, n)
 		}
 		for _, text := range texts {
 			found = append(found, Problem{Text: text})
@@ -206,8 +206,12 @@ func CheckLoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (problems [
 }
 
 // checkService returns the errors of a service, those of backends as errors of members.
-func checkService(s lb.Service) (found []Problem) {
-	for _, f := range s.Check() {
+func checkService(s lb.Service, policy *Policy, n *Networks) (found []Problem) {
+	errs := s.Check()
+	if policy != nil {
+		errs = append(errs, policy.Check(&s, n)...)
+	}
+	for _, f := range errs {
 		p := Problem{Text: f.Error()}
 		var at int
 		if n, _ := fmt.Sscanf(f.Path, "backends[%d]", &at); n == 1 {

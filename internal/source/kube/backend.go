@@ -182,6 +182,11 @@ func (t *translation) check(s *lb.Service) []lb.FieldError {
 			add(fmt.Sprintf("backends[%d]", i), "%s is the address of a VIP", at)
 		}
 	}
+	if t.policy != nil {
+		found = append(found, t.policy.Check(s, t.networks)...)
+	} else {
+		found = append(found, t.networks.Check(s)...)
+	}
 	if s.Segment.Overlay() && !t.TunnelEnds {
 		add("segment", "%s frames need a tunnel end point, this node's agent has none", s.Segment.Type)
 	}

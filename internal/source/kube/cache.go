@@ -12,11 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // Config describes the node of a Cache.
@@ -55,6 +57,15 @@ type Cache struct {
 	dirty       map[Object]bool
 	routesDirty bool
 
+	// pools have the addresses that objects may have; namespaces has the labels of each.
+	pools      map[string]*pool
+	namespaces map[string]labels.Set
+	// clusterIPs are those of all Services; networks is built of them, of nodes and of pools
+	// if networksDirty.
+	clusterIPs    map[Object][]netip.Addr
+	networks      *spec.Networks
+	networksDirty bool
+
 	vips *vipOwners
 	// allocated are the addresses of Services and LoadBalancers of all groups.
 	allocated allocated
@@ -74,6 +85,8 @@ func NewCache(c Config) *Cache {
 		dirty: map[Object]bool{}, routesDirty: true,
 		vips: newVIPOwners(c.MaxServices), allocated: newAllocated(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
+		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{},
+		clusterIPs: map[Object][]netip.Addr{}, networksDirty: true,
 	}
 }
 
@@ -97,11 +110,15 @@ func (w *Cache) Set(obj metav1.Object) {
 		w.setSlice(id, o)
 	case *corev1.Node:
 		w.setNode(readNode(o))
+	case *corev1.Namespace:
+		w.setNamespace(o.Name, o.Labels)
 	case *v1alpha1.LoadBalancerGroup:
 		w.setGroup(id, readGroup(o))
 	case *v1alpha1.LoadBalancer:
 		w.objects[id], w.dirty[id] = o, true
-	case *v1alpha1.BGPPeer, *v1alpha1.AddressPool, *corev1.Secret:
+	case *v1alpha1.AddressPool:
+		w.setPool(id, o)
+	case *v1alpha1.BGPPeer, *corev1.Secret:
 		w.objects[id], w.routesDirty = o, true
 	}
 }
@@ -112,6 +129,9 @@ func (w *Cache) Delete(id Object) {
 	case KindService, KindLoadBalancer:
 		delete(w.objects, id)
 		w.dirty[id] = true
+		w.setClusterIPs(id, nil)
+	case KindNamespace:
+		w.deleteNamespace(id.Name)
 	case KindEndpointSlice:
 		w.deleteSlice(id)
 	case KindNode:
@@ -120,7 +140,9 @@ func (w *Cache) Delete(id Object) {
 		delete(w.groups, id.Name)
 		delete(w.problems, id)
 		w.groupDirty(id.Name)
-	case KindPeer, KindPool, KindSecret:
+	case KindPool:
+		w.deletePool(id)
+	case KindPeer, KindSecret:
 		delete(w.objects, id)
 		w.routesDirty = true
 	}
@@ -135,6 +157,8 @@ func (w *Cache) Names(kind Kind) (names []Object) {
 		return named(kind, w.nodes)
 	case KindGroup:
 		return named(kind, w.groups)
+	case KindNamespace:
+		return named(kind, w.namespaces)
 	default:
 		for id := range w.objects {
 			if id.Kind == kind {
@@ -171,13 +195,14 @@ func (w *Cache) setService(id Object, svc *corev1.Service) {
 	case w.objects[id] != nil:
 		w.Delete(id)
 	}
+	w.setClusterIPs(id, spec.ClusterIPs(svc))
 }
 
 // groupOf returns the group of a Service or LoadBalancer.
 func (w *Cache) groupOf(id Object) string {
 	switch o := w.objects[id].(type) {
 	case *corev1.Service:
-		return o.Annotations[v1alpha1.AnnotationGroup]
+		return spec.ServedBy(o)
 	case *v1alpha1.LoadBalancer:
 		return o.Status.Group
 	}
@@ -235,6 +260,7 @@ func (w *Cache) setNode(n *node) {
 		w.allDirty() // hints of zones
 	}
 	w.nodes[n.name] = n
+	w.networksDirty = w.networksDirty || before == nil || !slices.Equal(before.addresses, n.addresses) || !slices.Equal(before.pods, n.pods)
 	if !before.sameMember(n) {
 		maps.Copy(w.dirty, w.byNodes)
 	}
@@ -246,6 +272,7 @@ func (w *Cache) deleteNode(name string) {
 		return
 	}
 	delete(w.nodes, name)
+	w.networksDirty = true
 	maps.Copy(w.dirty, w.byNodes)
 	if name == w.Node {
 		w.allDirty()
@@ -333,6 +360,7 @@ func (w *Cache) Services() []lb.Service { return w.vips.services() }
 
 // Flush translates dirty objects, and returns what has changed.
 func (w *Cache) Flush() Change {
+	w.updateNetworks()
 	w.allocate()
 	for id := range w.dirty {
 		w.translate(id)
@@ -360,8 +388,8 @@ func (w *Cache) hasPod(svc Object) bool {
 
 // translate translates one Service or LoadBalancer.
 func (w *Cache) translate(id Object) {
-	g := w.groups[w.groupOf(id)]
-	t := translation{Cache: w, group: g, vips: map[lb.VIP]bool{}, names: map[string]lb.VIP{}}
+	g, refused := w.admit(id)
+	t := translation{Cache: w, group: g, problems: refused, vips: map[lb.VIP]bool{}, names: map[string]lb.VIP{}}
 	delete(w.own, id)
 	if g != nil && g.has(w.Node) {
 		w.own[id] = true

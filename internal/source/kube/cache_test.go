@@ -35,7 +35,7 @@ func (c chooser) flag() *bool {
 
 // object makes an object of any kind, sound or not.
 func (c chooser) object() runtime.Object {
-	switch c.n(7) {
+	switch c.n(9) {
 	case 0, 1:
 		return c.service()
 	case 2, 3:
@@ -43,6 +43,7 @@ func (c chooser) object() runtime.Object {
 	case 4:
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.of("lb1", "lb2", "n3"), Labels: map[string]string{corev1.LabelTopologyZone: c.of("a", "b", "")}}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(c.of("True", "False"))}}
+		n.Spec.PodCIDRs = []string{c.of("10.0.0.0/30", "10.244.0.0/24", "x")}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.of("192.0.2.1", "192.0.2.2", "::1", "x")}}
 		return n
 	case 5:
@@ -52,24 +53,56 @@ func (c chooser) object() runtime.Object {
 		if c.n(2) == 0 {
 			g.Spec.DataPlane.HealthCheck = &v1alpha1.HealthCheck{Type: c.of("tcp", "http", "x"), Port: int32(c.n(3)) * 40000}
 		}
+		g.Spec.Services.NamespaceSelector = c.selector("team", "a")
+		g.Spec.Services.Selector = c.selector("tier", "front")
+		g.Spec.LoadBalancers = v1alpha1.LoadBalancerPolicy{
+			MemberNetworks: []v1alpha1.CIDR{v1alpha1.CIDR(c.of("10.0.0.0/8", "::/0", "x"))}, MemberMACs: c.n(2) == 0,
+			Segments: []v1alpha1.SegmentRange{{Type: c.of("vlan", "vxlan", "x"), First: 1, Last: 4000}},
+		}
 		return g
+	case 6:
+		p := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: c.of("p", "q")}}
+		p.Spec.Addresses = []v1alpha1.AddressRange{v1alpha1.AddressRange(c.of("198.51.100.0/24", "198.51.100.1/32", "2001:db8::/120", "10.0.0.1-10.0.0.9", "x"))}
+		p.Spec.NamespaceSelector, p.Spec.ServiceSelector = c.selector("team", "a"), c.selector("tier", "front")
+		p.Status.Assigned = int64(c.n(2))
+		return p
+	case 7:
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "d", Labels: map[string]string{"team": c.of("a", "b")}}}
 	default:
 		return c.balancer()
 	}
 }
 
+// selector selects all objects, often.
+func (c chooser) selector(key, value string) *metav1.LabelSelector {
+	if c.n(4) > 0 {
+		return nil
+	}
+	return &metav1.LabelSelector{MatchLabels: map[string]string{key: value}}
+}
+
+// served is the condition that a group serves a Service.
+func served(group string) []metav1.Condition {
+	return []metav1.Condition{{Type: v1alpha1.ConditionServiceServed, Status: metav1.ConditionTrue, Reason: "Served", Message: group}}
+}
+
 func (c chooser) service() *corev1.Service {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: c.of("a", "b", "c"), CreationTimestamp: metav1.Unix(int64(c.n(4)), 0)}}
 	svc.Annotations = map[string]string{
-		v1alpha1.AnnotationGroup: c.of("g", "h", "x", ""), v1alpha1.AnnotationForward: c.of("nat", "dsr", "l2dsr", "gue", "x"),
+		v1alpha1.AnnotationForward:     c.of("nat", "dsr", "l2dsr", "gue", "x"),
 		v1alpha1.AnnotationHealthCheck: c.of("none", "tcp", "http", "x"), v1alpha1.AnnotationHealthCheckInterval: c.of("1s", "1ns", "x"),
 	}
+	if c.n(4) == 0 {
+		svc.Labels = map[string]string{"tier": "front"}
+	}
+	svc.Status.Conditions = served(c.of("g", "h", "x", ""))
 	class := c.of(v1alpha1.LoadBalancerClass, "other", "")
 	svc.Spec = corev1.ServiceSpec{
 		Type: corev1.ServiceType(c.of("LoadBalancer", "LoadBalancer", "ClusterIP")), LoadBalancerClass: &class,
 		ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicy(c.of("Local", "Cluster")),
 		SessionAffinity:       corev1.ServiceAffinity(c.of("ClientIP", "None")),
 		HealthCheckNodePort:   int32(c.n(3) * 30000),
+		ClusterIPs:            []string{c.of("10.0.0.1", "10.96.0.1", "None")},
 	}
 	if timeout := int32(c.n(4)) * 30000; timeout > 0 {
 		svc.Spec.SessionAffinityConfig = &corev1.SessionAffinityConfig{ClientIP: &corev1.ClientIPConfig{TimeoutSeconds: &timeout}}
@@ -138,6 +171,10 @@ func identity(obj runtime.Object) kube.Object {
 		kind = kube.KindEndpointSlice
 	case *corev1.Node:
 		kind = kube.KindNode
+	case *corev1.Namespace:
+		kind = kube.KindNamespace
+	case *v1alpha1.AddressPool:
+		kind = kube.KindPool
 	case *v1alpha1.LoadBalancerGroup:
 		kind = kube.KindGroup
 	case *v1alpha1.LoadBalancer:

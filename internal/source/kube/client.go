@@ -74,6 +74,7 @@ func (c clients) lists() []watchedList {
 	return []watchedList{
 		{all(c.core, "services"), KindService, &corev1.Service{}, ""},
 		{all(c.core, "nodes"), KindNode, &corev1.Node{}, ""},
+		{all(c.core, "namespaces"), KindNamespace, &corev1.Namespace{}, ""},
 		{endpointSlices, KindEndpointSlice, &discoveryv1.EndpointSlice{}, ""},
 		{all(c.own, "loadbalancergroups"), KindGroup, &v1alpha1.LoadBalancerGroup{}, ""},
 		{all(c.own, "loadbalancers"), KindLoadBalancer, &v1alpha1.LoadBalancer{}, ""},

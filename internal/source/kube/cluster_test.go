@@ -47,6 +47,7 @@ func startWorld(t testing.TB) *world {
 	w.must(err)
 	w.objects = objects
 	w.must(v1alpha1.AddToScheme(w.objects.Scheme()))
+	w.must(w.objects.Create(t.Context(), vips.DeepCopy()))
 	return w
 }
 
@@ -86,7 +87,7 @@ func (w *world) group(name string, nodes ...string) {
 func (w *world) service(name, group, address string) *corev1.Service {
 	class := v1alpha1.LoadBalancerClass
 	svc := &corev1.Service{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: map[string]string{v1alpha1.AnnotationGroup: group}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
 		Spec: corev1.ServiceSpec{
 			Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: &class, AllocateLoadBalancerNodePorts: new(bool),
 			Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
@@ -94,6 +95,8 @@ func (w *world) service(name, group, address string) *corev1.Service {
 	}
 	w.must(w.objects.Create(w.t.Context(), svc))
 	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+	svc.Status.Conditions = served(group)
+	svc.Status.Conditions[0].LastTransitionTime = metav1.Now()
 	w.must(w.objects.Status().Update(w.t.Context(), svc))
 	return svc
 }

@@ -55,7 +55,7 @@ func (s *listServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 	}
 	version, kind := "v1", map[string]string{
-		"services": "ServiceList", "nodes": "NodeList", "secrets": "SecretList", "endpointslices": "EndpointSliceList", "bgppeers": "BGPPeerList",
+		"services": "ServiceList", "nodes": "NodeList", "namespaces": "NamespaceList", "secrets": "SecretList", "endpointslices": "EndpointSliceList", "bgppeers": "BGPPeerList",
 		"addresspools": "AddressPoolList", "loadbalancers": "LoadBalancerList", "loadbalancergroups": "LoadBalancerGroupList",
 	}[resource]
 	if group, found := strings.CutPrefix(r.URL.Path, "/apis/"); found {
@@ -129,8 +129,10 @@ func TestRejectedUpdate(t *testing.T) {
 		"nodes": `{"metadata": {"name": "lb1"}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.11"}]}}`,
 		"loadbalancergroups": `{"metadata": {"name": "main"}, "spec": {"nodeSelector": {}, "dataPlane": {"forward": "nat"}},
 			"status": {"nodes": [{"name": "lb1"}]}}`,
-		"services": `{"metadata": {"name": "web", "namespace": "default", "annotations": {"fairlead.io/group": "main"}},
-			"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]}}}`,
+		"services": `{"metadata": {"name": "web", "namespace": "default"},
+			"spec": {"type": "LoadBalancer", "ports": [{"port": 80}]}, "status": {"loadBalancer": {"ingress": [{"ip": "198.51.100.1"}]},
+				"conditions": [{"type": "fairlead.io/Served", "status": "True", "message": "main"}]}}`,
+		"addresspools": `{"metadata": {"name": "main"}, "spec": {"addresses": ["198.51.100.0/24"]}}`,
 	}}
 	const deliveries = 3
 	updates := make(chan source.Update, deliveries)

@@ -8,12 +8,14 @@
 // unreachable.
 //
 // The package only reads: the controller decides which node serves which object, and
-// writes that into annotations and statuses.
+// writes that into statuses. The source checks decisions against the specifications that
+// administrators write (admission.go).
 package kube
 
 import (
 	"cmp"
 	"maps"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +33,7 @@ const (
 	KindService       Kind = "Service"
 	KindEndpointSlice Kind = "EndpointSlice"
 	KindNode          Kind = "Node"
+	KindNamespace     Kind = "Namespace"
 	KindGroup         Kind = "LoadBalancerGroup"
 	KindLoadBalancer  Kind = "LoadBalancer"
 	KindPeer          Kind = "BGPPeer"
@@ -82,20 +85,22 @@ func strip(obj metav1.Object) {
 		for i := range o.Endpoints {
 			o.Endpoints[i].TargetRef, o.Endpoints[i].DeprecatedTopology, o.Endpoints[i].Hostname = nil, nil, nil
 		}
+	case *corev1.Namespace:
+		o.Annotations, o.Spec, o.Status = nil, corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
 	case *corev1.Node:
 		o.Annotations = nil
-		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable}
+		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, PodCIDRs: o.Spec.PodCIDRs}
 		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions, Addresses: o.Status.Addresses}
 	}
 }
 
 func stripService(svc *corev1.Service) {
-	svc.Labels = nil
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		svc.Annotations, svc.Spec, svc.Status = nil, corev1.ServiceSpec{Type: svc.Spec.Type}, corev1.ServiceStatus{}
+		svc.Labels, svc.Annotations, svc.Status = nil, nil, corev1.ServiceStatus{}
+		svc.Spec = corev1.ServiceSpec{Type: svc.Spec.Type, ClusterIPs: svc.Spec.ClusterIPs}
 		return
 	}
 	maps.DeleteFunc(svc.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.Group+"/") })
 	svc.Spec.Selector = nil
-	svc.Status.Conditions = nil
+	svc.Status.Conditions = slices.DeleteFunc(svc.Status.Conditions, func(c metav1.Condition) bool { return c.Type != v1alpha1.ConditionServiceServed })
 }

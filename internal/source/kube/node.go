@@ -30,6 +30,9 @@ type node struct {
 	// being deleted, or shutting down.
 	draining bool
 	labels   map[string]string
+	// addresses are all of its addresses, pods the CIDRs of its pods.
+	addresses []netip.Addr
+	pods      []netip.Prefix
 }
 
 func readNode(n *corev1.Node) *node {
@@ -37,6 +40,7 @@ func readNode(n *corev1.Node) *node {
 		name: n.Name, zone: n.Labels[corev1.LabelTopologyZone], labels: n.Labels,
 		draining: n.Spec.Unschedulable || n.DeletionTimestamp != nil,
 	}
+	own.addresses, own.pods = spec.NodeNetworks(n)
 	_, own.excluded = n.Labels[corev1.LabelNodeExcludeBalancers]
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -87,6 +91,9 @@ type group struct {
 	forward lb.Forward
 	health  *lb.HealthCheck
 	limits  lb.FlowLimits
+	// filter selects the objects that it may serve, policy limits its LoadBalancers.
+	filter spec.Filter
+	policy spec.Policy
 	// problem is an error of its specification.
 	problem string
 }
@@ -102,6 +109,12 @@ func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
 	health, err := spec.HealthCheck(g.Spec.DataPlane.HealthCheck)
 	if own.health = health; err != nil {
 		own.problem = "spec.dataPlane.healthCheck: " + err.Error()
+	}
+	if own.filter, err = spec.NewFilter(&g.Spec.Services); err != nil {
+		own.problem = "spec." + err.Error()
+	}
+	if own.policy, err = spec.NewPolicy(&g.Spec.LoadBalancers); err != nil {
+		own.problem = "spec.loadBalancers: " + err.Error()
 	}
 	return own
 }

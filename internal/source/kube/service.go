@@ -35,6 +35,8 @@ type translation struct {
 	// relayTarget says that the nodes of another group serve the object: this one only receives
 	// forwarded or tunnelled packets for its own pods.
 	relayTarget bool
+	// policy limits the services of a LoadBalancer; nil for a Service.
+	policy *spec.Policy
 }
 
 // maxProblems is the number of problems of one object that are shown: each is a line of the log.
@@ -59,8 +61,7 @@ func (t *translation) fail(format string, args ...any) {
 func isOurs(svc *corev1.Service) bool {
 	class := deref(svc.Spec.LoadBalancerClass)
 	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer &&
-		(class == "" || strings.HasPrefix(class, v1alpha1.Group+"/")) &&
-		svc.Annotations[v1alpha1.AnnotationGroup] != ""
+		(class == "" || strings.HasPrefix(class, v1alpha1.Group+"/")) && spec.ServedBy(svc) != ""
 }
 
 // ingress returns a Service's addresses, at most one of each family.
@@ -75,6 +76,8 @@ func (t *translation) ingress(svc *corev1.Service) (addresses []netip.Addr) {
 			t.fail("status.loadBalancer: bad address %q", in.IP)
 		case slices.ContainsFunc(addresses, func(b netip.Addr) bool { return a.Is4() == b.Is4() }):
 			t.fail("status.loadBalancer: %s is a second address of the same family", a)
+		case !t.inPool(svc, a):
+			t.fail("status.loadBalancer: %s is in no AddressPool for this Service", a)
 		default:
 			addresses = append(addresses, a)
 		}
@@ -219,6 +222,11 @@ func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
 	if err != nil {
 		return // no address yet
 	}
+	if b.Spec.Segment == nil && !t.inPool(b, address) {
+		t.fail("status.address: %s is in no AddressPool for this LoadBalancer", address)
+		return
+	}
+	t.policy = &t.group.policy
 	services, problems := spec.LoadBalancer(b, address)
 	for _, p := range problems {
 		t.fail("%s", p)

@@ -27,7 +27,9 @@ func hugeCache(ports, endpoints int, protocol corev1.Protocol) *kube.Cache {
 	group.Spec.DataPlane.Forward = "nat"
 	group.Status.Nodes = []v1alpha1.GroupNode{{Name: "lb1"}}
 	w.Set(group)
-	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "x", Annotations: map[string]string{v1alpha1.AnnotationGroup: "main"}}}
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "x"}}
+	svc.Status.Conditions = served("main")
+	w.Set(vips)
 	svc.Spec.Type = corev1.ServiceTypeLoadBalancer
 	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
 	var slicePorts []discoveryv1.EndpointPort
@@ -92,8 +94,9 @@ func TestHugeService(t *testing.T) {
 func TestProblemsOfConflict(t *testing.T) {
 	w := hugeCache(500, 1, corev1.ProtocolTCP)
 	younger := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
-		Name: "z", Namespace: "x", CreationTimestamp: metav1.Now(), Annotations: map[string]string{v1alpha1.AnnotationGroup: "main"},
+		Name: "z", Namespace: "x", CreationTimestamp: metav1.Now(),
 	}}
+	younger.Status.Conditions = served("main")
 	younger.Spec.Type = corev1.ServiceTypeLoadBalancer
 	younger.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
 	for i := range 500 {

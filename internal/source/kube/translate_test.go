@@ -3,6 +3,7 @@
 package kube_test
 
 import (
+	"bytes"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -43,6 +44,13 @@ func xdpLimits() dataplane.Limits {
 	return l
 }
 
+// vips is the pool of the addresses of all Services and LoadBalancers, for files whose comment
+// doesn't name the kind.
+var vips = &v1alpha1.AddressPool{
+	ObjectMeta: metav1.ObjectMeta{Name: "vips"},
+	Spec:       v1alpha1.AddressPoolSpec{Addresses: []v1alpha1.AddressRange{"198.51.100.0/24", "2001:db8::/64", "2001:db8:1::/64"}},
+}
+
 func newTestWorld() *kube.Cache { return newWorld(xdpLimits()) }
 
 func newWorld(l dataplane.Limits) *kube.Cache {
@@ -68,6 +76,9 @@ func TestTranslate(t *testing.T) {
 				limits.Schedulers, limits.MaxConnections, limits.FirewallMarks = []lb.Scheduler{lb.SchedulerLC, lb.SchedulerWRR}, true, true
 			}
 			w := newWorld(limits)
+			if !bytes.Contains(archive.Comment, []byte("AddressPool")) {
+				w.Set(vips)
+			}
 			decoder := decoder(t)
 			for i := range archive.Files {
 				f := &archive.Files[i]

@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // objects writes the objects of the measurement.
@@ -142,7 +143,7 @@ func (o *objects) awaitAddresses(ctx context.Context, alive func() error) ([]net
 
 // assigned returns the number of a Service, and its address if it has a group too.
 func assigned(svc *core.Service) (n int, address netip.Addr) {
-	if _, err := fmt.Sscanf(svc.Name, serviceName, &n); err != nil || svc.Annotations[v1alpha1.AnnotationGroup] == "" {
+	if _, err := fmt.Sscanf(svc.Name, serviceName, &n); err != nil || spec.ServedBy(svc) == "" {
 		return n, address
 	}
 	for _, in := range svc.Status.LoadBalancer.Ingress {

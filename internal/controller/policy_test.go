@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// policy has the conditions of a LoadBalancer follow the policy of its group, and the cluster's
+// networks.
+func policy(w *world) {
+	w.run()
+	w.pool("main", "192.0.2.0/31")
+	node := w.node("n1", map[string]string{"lb": "g"})
+	g := w.group("g", 1)
+	b := w.balancer("vm", nil)
+	refused := func(members ...string) {
+		w.Helper()
+		w.await(fmt.Sprintf("the members %q to be refused", members), func() error {
+			if err := w.Get(w.Context(), keyOf(b), b); err != nil {
+				return err
+			}
+			var got []string
+			for _, m := range b.Status.Pools[0].Members {
+				got = append(got, m.Name+": "+m.Message)
+			}
+			if !slices.Equal(got, members) {
+				return fmt.Errorf("refused are %q", got)
+			}
+			return nil
+		})
+	}
+	w.says(b, v1alpha1.ConditionReady, no, "NotAccepted")
+	refused("10.0.0.1:80: address: 10.0.0.1 isn't in the group's spec.loadBalancers.memberNetworks")
+	w.edit(g, func() { g.Spec.LoadBalancers.MemberNetworks = []v1alpha1.CIDR{"10.0.0.0/16"} })
+	w.says(b, v1alpha1.ConditionReady, yes, "Served")
+	refused()
+
+	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "10.0.0.1"}}
+	w.ready(node, true)
+	w.says(b, v1alpha1.ConditionReady, no, "NotAccepted")
+	const end = ", which isn't in the group's spec.loadBalancers.clusterNetworks"
+	refused("10.0.0.1:80: address: 10.0.0.1 is in the network Node" + end)
+	w.edit(g, func() { g.Spec.LoadBalancers.ClusterNetworks = []string{"Node"} })
+	w.says(b, v1alpha1.ConditionReady, yes, "Served")
+
+	svc := newService("internal")
+	svc.Spec.Type, svc.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil
+	w.create(svc)
+	w.edit(b, func() { b.Spec.Pools[0].Members[0].Address = v1alpha1.IPAddress(svc.Spec.ClusterIP) })
+	refused(svc.Spec.ClusterIP + ":80: address: " + svc.Spec.ClusterIP + " isn't in the group's spec.loadBalancers.memberNetworks")
+	w.edit(g, func() { g.Spec.LoadBalancers.MemberNetworks = []v1alpha1.CIDR{"10.0.0.0/8"} })
+	refused(svc.Spec.ClusterIP + ":80: address: " + svc.Spec.ClusterIP + " is in the network Service" + end)
+	w.remove(svc)
+	w.says(b, v1alpha1.ConditionReady, yes, "Served")
+
+	w.pool("others", "10.0.0.9/32")
+	w.edit(b, func() {
+		b.Spec.Pools[0].Members[0].Address = "10.0.0.9"
+		b.Spec.Segment, b.Spec.Address = &v1alpha1.Segment{Type: "vlan", ID: 7}, "198.51.100.1"
+	})
+	refused("10.0.0.9:80: 10.0.0.9 is in an AddressPool")
+	if l := b.Status.Listeners[0]; l.Accepted || l.Message != "segment: vlan 7 isn't in the group's spec.loadBalancers.segments" {
+		w.Errorf("listener %+v", l)
+	}
+}

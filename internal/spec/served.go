@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// ServedBy returns the LoadBalancerGroup that serves a Service, as the controller wrote it
+// into the Service's status; empty for none.
+func ServedBy(svc *corev1.Service) string {
+	c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceServed)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return ""
+	}
+	return c.Message
+}
+
+// Selector translates a selector; nil selects everything.
+func Selector(s *metav1.LabelSelector) (labels.Selector, error) {
+	if s == nil {
+		return labels.Everything(), nil
+	}
+	return metav1.LabelSelectorAsSelector(s)
+}
+
+// Filter selects the Services and LoadBalancers that a group may serve.
+type Filter struct {
+	objects, namespaces labels.Selector
+	classes             []string
+}
+
+// NewFilter translates the selectors of a group. The zero Filter, of one with an error,
+// selects nothing.
+func NewFilter(f *v1alpha1.ServiceFilter) (Filter, error) {
+	objects, err := Selector(f.Selector)
+	if err != nil {
+		return Filter{}, fmt.Errorf("services.selector: %w", err)
+	}
+	namespaces, err := Selector(f.NamespaceSelector)
+	if err != nil {
+		return Filter{}, fmt.Errorf("services.namespaceSelector: %w", err)
+	}
+	return Filter{objects, namespaces, f.Classes}, nil
+}
+
+// Selects reports whether a group may serve an object of a class, with these labels, in a
+// namespace with these labels. Groups without classes serve Fairlead's own.
+func (f Filter) Selects(class string, object, namespace labels.Set) bool {
+	if f.objects == nil || !f.objects.Matches(object) || !f.namespaces.Matches(namespace) {
+		return false
+	}
+	if len(f.classes) == 0 {
+		return class == "" || class == v1alpha1.LoadBalancerClass
+	}
+	return slices.Contains(f.classes, class)
+}
