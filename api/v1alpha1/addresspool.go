@@ -59,6 +59,12 @@ type AddressPoolSpec struct {
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"`
+	// RetainFor is how long a released address is retained for its former namespace, whose
+	// objects get it at once: clients may still know it. 0s retains none. The default is 1h.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('720h')",message="want 0s to 720h"
+	RetainFor *metav1.Duration `json:"retainFor,omitempty"`
 	// Announce has the BGP attributes of the addresses. The default is host routes
 	// without attributes.
 	//
@@ -125,16 +131,40 @@ type AddressPoolStatus struct {
 	//
 	// +optional
 	Assigned int64 `json:"assigned"`
-	// Available is the number of addresses without an owner, at most 2^53.
+	// Available is the number of addresses without an owner, at most 2^53, with the
+	// retained ones.
 	//
 	// +optional
 	Available int64 `json:"available"`
+	// Retained are the released addresses that only objects of their former namespace get:
+	// the last 64 of each namespace, and 1024 in all.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=address
+	Retained []RetainedAddress `json:"retained,omitempty"`
 	// Conditions: Ready.
 	//
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// RetainedAddress is an address that is retained for its former namespace.
+type RetainedAddress struct {
+	// Address is the address.
+	//
+	// +required
+	Address string `json:"address"`
+	// Namespace is that of the former Service or LoadBalancer.
+	//
+	// +required
+	Namespace string `json:"namespace"`
+	// Released is when the address was released.
+	//
+	// +required
+	Released metav1.Time `json:"released"`
 }
 
 // AddressPoolList is a list of pools.

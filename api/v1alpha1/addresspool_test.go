@@ -23,6 +23,7 @@ func addressPools() *samples {
 addresses: [192.0.2.0/24, "2001:db8::10-2001:db8::1f"]
 autoAssign: false
 priority: -10
+retainFor: 720h
 namespaceSelector: {matchLabels: {team: a}}
 serviceSelector: {matchExpressions: [{key: tier, operator: In, values: [front]}, {key: old, operator: DoesNotExist}]}
 announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localPreference: 4294967295, med: 0, prepend: 16}
@@ -34,6 +35,7 @@ announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localP
 			"as many as may be":   {`{addresses: [` + numbered(64, "10.0.%d.0/24") + `]}`, `{autoAssign: true}`},
 			"lowest communities":  {`{announce: {communities: ["0:0", "65535:65535", "65535:0:0"], localPreference: 0, prepend: 0}}`, `{autoAssign: true}`},
 			"as many communities": {`{announce: {communities: [` + numbered(32, `"65000:%d"`) + `], med: 4294967295}}`, `{autoAssign: true}`},
+			"no time":             {`{retainFor: 0s}`, `{autoAssign: true}`},
 			"selectors of all":    {`{namespaceSelector: {}, serviceSelector: {matchExpressions: [{key: a, operator: Exists, values: []}]}}`, `{autoAssign: true}`},
 		},
 		refused: map[string]refusal{
@@ -71,6 +73,9 @@ announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localP
 			"priority":          {`{priority: 2147483648}`, "<nil>: of type integer with format int32 in spec.priority"},
 			"namespaces":        {`{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}`, "spec.namespaceSelector: " + unselective},
 			"services":          {`{serviceSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}`, "spec.serviceSelector: " + unselective},
+			"negative time":     {`{retainFor: -1s}`, "spec.retainFor: want 0s to 720h"},
+			"long time":         {`{retainFor: 721h}`, "spec.retainFor: want 0s to 720h"},
+			"no duration":       {`{retainFor: 1d}`, "spec.retainFor"},
 			"community of one":  {`{announce: {communities: ["65000"]}}`, notCommunity},
 			"community of four": {`{announce: {communities: ["1:1:1:1"]}}`, notCommunity},
 			"great community":   {`{announce: {communities: ["65536:1"]}}`, notCommunity},

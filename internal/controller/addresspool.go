@@ -43,6 +43,7 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 	}
 	valid, invalid := parsePools(pools.Items)
 	r.updatePools(pools.Items, valid)
+	next := r.allocations.Expire()
 	var errs []error
 	for i := range pools.Items {
 		pool := &pools.Items[i]
@@ -50,7 +51,7 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 			errs = append(errs, fmt.Errorf("pool %s: %w", pool.Name, err))
 		}
 	}
-	return reconcile.Result{}, errors.Join(errs...)
+	return reconcile.Result{RequeueAfter: next}, errors.Join(errs...)
 }
 
 // updatePools passes changed pools to allocations, and reconciles all owners then.
@@ -90,12 +91,12 @@ func parsePools(pools []v1alpha1.AddressPool) (valid []addressPool, invalid map[
 func parsePool(p v1alpha1.AddressPool) (read addressPool, err error) {
 	read.Name, read.Priority = p.Name, p.Spec.Priority
 	read.Automatic = p.Spec.AutoAssign == nil || *p.Spec.AutoAssign
-	for _, text := range p.Spec.Addresses {
-		r, err := alloc.ParseRange(string(text))
-		if err != nil {
-			return addressPool{}, err
-		}
-		read.Ranges = append(read.Ranges, r)
+	read.RetainFor = defaultRetention
+	if p.Spec.RetainFor != nil {
+		read.RetainFor = p.Spec.RetainFor.Duration
+	}
+	if read.Ranges, err = spec.PoolRanges(&p); err != nil {
+		return addressPool{}, err
 	}
 	if read.Namespaces, err = spec.Selector(p.Spec.NamespaceSelector); err != nil {
 		return addressPool{}, fmt.Errorf("namespaceSelector: %w", err)
@@ -137,6 +138,7 @@ func (r *poolReconciler) publish(ctx context.Context, pool *v1alpha1.AddressPool
 	assigned := usage.IPv4.Assigned + usage.IPv6.Assigned
 	pool.Status.Assigned = int64(assigned)
 	pool.Status.Available = available(usage)
+	pool.Status.Retained = r.allocations.Retained(pool.Name)
 	c.ObservedGeneration = pool.Generation
 	set(&pool.Status.Conditions, c)
 	_, err := r.patchStatus(ctx, pool, base)

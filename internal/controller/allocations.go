@@ -86,6 +86,9 @@ type allocations struct {
 	tagged       map[lb.Segment]*alloc.Allocator
 	records      map[alloc.Owner]*record
 	reservations []*reservation
+	// retained are released addresses of the untagged network, by now, the clock.
+	retained map[netip.Addr]retention
+	now      func() time.Time
 	// supplyChanged says that pending requests may succeed now.
 	supplyChanged bool
 }
@@ -106,6 +109,8 @@ func newAllocations(wake func(alloc.Owner)) *allocations {
 		untagged:   alloc.New(),
 		tagged:     map[lb.Segment]*alloc.Allocator{},
 		records:    map[alloc.Owner]*record{},
+		retained:   map[netip.Addr]retention{},
+		now:        time.Now,
 	}
 }
 
@@ -169,12 +174,18 @@ func (l *allocations) StatusWritten(owner alloc.Owner, shown []netip.Addr) {
 func (l *allocations) Release(owner alloc.Owner) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	var former []netip.Addr
 	if r := l.records[owner]; r != nil {
-		l.spaceOf(r.request.Segment).Release(owner)
+		space := l.spaceOf(r.request.Segment)
+		if space == l.untagged {
+			former = l.allocation(r).Addresses
+		}
+		space.Release(owner)
 		delete(l.records, owner)
 		l.supplyChanged = true
 	}
 	l.free(func(g *reservation) bool { return g.owner == owner })
+	l.retain(owner, former)
 	l.serveWaiting()
 	l.dropEmpty()
 }
@@ -259,6 +270,8 @@ type addressPool struct {
 	Priority int32
 	// Namespaces and Objects select by labels.
 	Namespaces, Objects labels.Selector
+	// RetainFor is how long released addresses are retained; 0 for not at all.
+	RetainFor time.Duration
 }
 
 // SetPools replaces the pools, which have distinct names. It returns the owners that have
@@ -274,6 +287,7 @@ func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 		supplies = append(supplies, p.Pool)
 	}
 	l.untagged.SetPools(supplies)
+	l.expire()
 	l.supplyChanged = true
 	l.serveWaiting()
 	return slices.Collect(maps.Keys(l.records))
@@ -390,17 +404,23 @@ func (l *allocations) reserve(former addressRequest, address netip.Addr) {
 
 // free ends reservations. Other reservations of the same addresses stay.
 func (l *allocations) free(settled func(*reservation) bool) {
-	n := len(l.reservations)
+	var freed []*reservation
 	l.reservations = slices.DeleteFunc(l.reservations, func(g *reservation) bool {
 		if !settled(g) {
 			return false
 		}
 		g.space.Release(g.holding.Owner)
+		freed = append(freed, g)
 		return true
 	})
-	l.supplyChanged = l.supplyChanged || len(l.reservations) < n
+	l.supplyChanged = l.supplyChanged || len(freed) > 0
 	for _, g := range l.reservations {
 		g.space.Reserve(g.holding)
+	}
+	for _, g := range freed {
+		if g.space == l.untagged {
+			l.retain(g.owner, []netip.Addr{g.address})
+		}
 	}
 }
 

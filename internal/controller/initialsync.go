@@ -65,11 +65,14 @@ func (t initialSync) readPools(ctx context.Context) error {
 		t.allocations.SetNamespace(namespaces.Items[i].Name, namespaces.Items[i].Labels, true)
 	}
 	var pools v1alpha1.AddressPoolList
-	if err := t.List(ctx, &pools); err != nil {
+	if err := t.live.List(ctx, &pools); err != nil { // with what an earlier leader retained last
 		return fmt.Errorf("pools: %w", err)
 	}
 	valid, _ := parsePools(pools.Items)
 	t.allocations.SetPools(valid)
+	for i := range pools.Items {
+		t.allocations.Restore(pools.Items[i].Status.Retained)
+	}
 	return nil
 }
 
