@@ -130,6 +130,12 @@ func (s *Scheduler) UnmarshalText(text []byte) error {
 type Service struct {
 	// Name is unique within a source and for display only; the VIP is the identity.
 	Name string `json:"name"`
+	// Namespace is that of the Kubernetes object, whose author may be another tenant than those
+	// of other namespaces: they share the probes in flight. Empty for services of a file.
+	Namespace string `json:"namespace,omitempty"`
+	// Created is when the Kubernetes object was created, in seconds of Unix time; 0 for services
+	// of a file. Where room is short, older services come first.
+	Created int64 `json:"created,omitzero"`
 	VIP
 	Forward  Forward  `json:"forward"`
 	Affinity Affinity `json:"affinity"`
@@ -177,6 +183,9 @@ type Service struct {
 	// Backends have distinct IDs. Their order has no meaning.
 	Backends []Backend `json:"backends"`
 }
+
+// ByAge orders services, the oldest first, then by VIP.
+func ByAge(a, b *Service) int { return cmp.Or(cmp.Compare(a.Created, b.Created), a.VIP.Compare(b.VIP)) }
 
 // SegmentOf returns the VXLAN or Geneve segment of a backend: its own, else the service's,
 // or the zero Segment in a mode without.

@@ -3,9 +3,14 @@
 package lb
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
 )
 
 // MaxSources is the largest number of prefixes, allowed and denied ones
@@ -38,6 +43,51 @@ func (s Sources) Verdicts(vip netip.Addr) map[netip.Prefix]bool {
 		}
 	}
 	return nil
+}
+
+// Within reports whether every client of a VIP that s allows is also allowed by o.
+func (s Sources) Within(o Sources, vip netip.Addr) bool {
+	var b netipx.IPSetBuilder
+	b.AddSet(s.allowed(vip))
+	b.RemoveSet(o.allowed(vip))
+	more, err := b.IPSet()
+	return err == nil && len(more.Ranges()) == 0
+}
+
+// allowed returns the allowed addresses of the VIP's family.
+func (s Sources) allowed(vip netip.Addr) *netipx.IPSet {
+	verdicts := s.Verdicts(vip)
+	if verdicts == nil {
+		verdicts = map[netip.Prefix]bool{netip.PrefixFrom(vip, 0).Masked(): true}
+	}
+	var b netipx.IPSetBuilder
+	// Longer prefixes decide later; those of one length are disjoint.
+	for _, p := range slices.SortedFunc(maps.Keys(verdicts), func(a, b netip.Prefix) int {
+		return cmp.Or(cmp.Compare(a.Bits(), b.Bits()), compareBool(verdicts[a], verdicts[b]), a.Addr().Compare(b.Addr()))
+	}) {
+		if verdicts[p] {
+			b.AddPrefix(p)
+		} else {
+			b.RemovePrefix(p)
+		}
+	}
+	set, err := b.IPSet()
+	if err != nil {
+		return &netipx.IPSet{} // prefixes are valid
+	}
+	return set
+}
+
+// compareBool orders false before true: changing between the two costs the set builder time.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	default:
+		return 1
+	}
 }
 
 // check checks the lists of a service with that VIP.

@@ -82,3 +82,45 @@ func TestVerdicts(t *testing.T) {
 		})
 	}
 }
+
+func TestWithin(t *testing.T) {
+	vip := netip.MustParseAddr("10.1.1.1")
+	for name, test := range map[string]struct {
+		allow, deny, thanAllow, thanDeny string
+		want                             bool
+	}{
+		"all":               {"", "", "", "", true},
+		"list in all":       {"192.0.2.0/24", "", "", "", true},
+		"all in list":       {"", "", "192.0.2.0/24", "", false},
+		"halves":            {"192.0.2.0/25 192.0.2.128/25", "", "192.0.2.0/24", "", true},
+		"part":              {"192.0.2.0/24", "", "192.0.2.0/25", "", false},
+		"hole":              {"192.0.2.0/24", "", "192.0.2.0/24", "192.0.2.7/32", false},
+		"the same hole":     {"192.0.2.0/24", "192.0.2.7/32", "", "192.0.2.7/32", true},
+		"hole filled":       {"192.0.2.7/32", "192.0.2.0/24", "192.0.2.0/24", "192.0.2.6/32", true},
+		"nothing in others": {"", "0.0.0.0/0", "192.0.2.0/24", "", true},
+	} {
+		a := lb.Sources{Allow: prefixes(test.allow), Deny: prefixes(test.deny)}
+		b := lb.Sources{Allow: prefixes(test.thanAllow), Deny: prefixes(test.thanDeny)}
+		if got := a.Within(b, vip); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
+		}
+	}
+}
+
+// Long lists, allowed and denied in turn, are compared in no time.
+func TestWithinLongLists(t *testing.T) {
+	var s lb.Sources
+	for i := range lb.MaxSources {
+		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
+		if i%2 == 0 {
+			s.Allow = append(s.Allow, p)
+		} else {
+			s.Deny = append(s.Deny, p)
+		}
+	}
+	fewer := lb.Sources{Allow: s.Allow[1:], Deny: s.Deny}
+	vip := netip.MustParseAddr("10.1.1.1")
+	if !fewer.Within(s, vip) || s.Within(fewer, vip) {
+		t.Error("wrong")
+	}
+}

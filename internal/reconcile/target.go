@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
 )
 
@@ -21,6 +22,9 @@ type target struct {
 	// pending says that there is something to do, at status.NextTry.
 	pending bool
 	status  store.Status
+	// programmed is what the data plane has; nil if that is unknown, or nothing if absent is true.
+	programmed *lb.Service
+	absent     bool
 }
 
 // want sets what is desired. A change is tried at once.
@@ -43,8 +47,8 @@ func (t *target) due() {
 	t.status.NextTry = time.Time{}
 }
 
-// dueTargets returns what a pass has to do: deletions, then updates, each by
-// VIP.
+// dueTargets returns what a pass has to do: deletions by VIP, then updates, those of the
+// oldest objects first, so that they get what room there is.
 func (r *Reconciler) dueTargets(now time.Time) []*target {
 	var due []*target
 	for _, t := range r.targets {
@@ -58,6 +62,9 @@ func (r *Reconciler) dueTargets(now time.Time) []*target {
 				return -1
 			}
 			return 1
+		}
+		if !a.status.Deleting {
+			return lb.ByAge(a.entry.Service, b.entry.Service)
 		}
 		return a.status.VIP.Compare(b.status.VIP)
 	})
@@ -78,8 +85,10 @@ func (r *Reconciler) update(ctx context.Context, t *target) {
 		if r.failed(t, err, took) {
 			r.logger(t).Warn("update failed", slog.Any("error", err))
 		}
+		r.close(ctx, t)
 		return
 	}
+	t.programmed, t.absent = t.entry.Service, false
 	old, s := t.status, &t.status
 	t.pending = false
 	s.Programmed, s.State, s.Took = t.entry.Revision, programmed, took
@@ -93,6 +102,23 @@ func (r *Reconciler) update(ctx context.Context, t *target) {
 	r.unpublished[t] = true
 	r.logger(t).Info("service programmed", slog.Uint64("revision", s.Programmed),
 		slog.Int("inUse", programmed.InUse()), slog.Int("backends", len(programmed.Backends)), slog.Duration("took", took))
+}
+
+// close deletes a service that can't be updated if its present version lets clients in that the
+// desired one denies, or may do so. The update is retried: it may have room then.
+func (r *Reconciler) close(ctx context.Context, t *target) {
+	desired := t.entry.Service
+	if t.absent || desired.Sources.Verdicts(desired.Address) == nil ||
+		t.programmed != nil && t.programmed.Sources.Within(desired.Sources, desired.Address) {
+		return
+	}
+	if _, err := r.call(opDelete, func() error { return r.dp.Delete(ctx, desired.VIP) }); err != nil {
+		r.logger(t).Warn("service with outdated sources not taken out, retrying", slog.Any("error", err))
+		return
+	}
+	t.programmed, t.absent = nil, true
+	t.status.Programmed, t.status.State = 0, dataplane.Programmed{}
+	r.logger(t).Warn("service taken out: its sources have changed and can't be updated")
 }
 
 // delete tries to delete the target once, and forgets it if it succeeds.
