@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -147,7 +148,8 @@ func New(c Config) *Agent {
 	a.intake.discard(policies)
 	a.observer = observe.NewObserver(a, c.Events, c.Log)
 	a.web = web.New(web.Config{
-		Observer: a.observer, Ready: a.observer.Ready, Metrics: a.reconciler.Metrics(), Log: c.Log,
+		Observer: a.observer, Ready: a.observer.Ready, Log: c.Log,
+		Metrics: slices.Concat(a.reconciler.Metrics(), a.monitor.Metrics()),
 	})
 	return a
 }

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -17,7 +19,8 @@ type Config struct {
 	Paths Paths
 	// Prober returns what probes backends as a check says.
 	Prober func(*lb.HealthCheck) Prober
-	// Probes is how many probes may be on their way at the same time; more than 0.
+	// Probes is how many probes may be on their way at the same time; more than 0. Namespaces
+	// share them fairly.
 	Probes int
 	// Report is called, by one goroutine, when there are new verdicts: first how a
 	// backend counts before its first probe, then on every change of Known, Healthy and
@@ -37,6 +40,8 @@ type Monitor struct {
 	config Config
 	// news notifies the reporter of verdicts.
 	news chan struct{}
+	// late counts probes that began too late.
+	late prometheus.Counter
 
 	mu sync.Mutex
 	// probing is nil unless the Monitor runs.
@@ -56,14 +61,21 @@ type Monitor struct {
 func New(c Config) *Monitor {
 	return &Monitor{
 		config: c, news: make(chan struct{}, 1),
+		late: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "fairlead_health_probes_late_total",
+			Help: "Probes of backends that began more than half of their interval late, because too many others were in flight.",
+		}),
 		targets: make(map[targetKey]*target), members: make(map[subject]*member),
 	}
 }
 
+// Metrics are those of all probes.
+func (m *Monitor) Metrics() []prometheus.Collector { return []prometheus.Collector{m.late} }
+
 // Run probes until ctx ends, once in a Monitor's life. It returns when the last
 // probe is over and all paths are released.
 func (m *Monitor) Run(ctx context.Context) {
-	p := &probing{ctx: ctx, slots: make(chan struct{}, m.config.Probes)}
+	p := &probing{ctx: ctx, shares: newShares(m.config.Probes)}
 	m.mu.Lock()
 	m.probing = p
 	for _, t := range m.targets {
@@ -73,6 +85,9 @@ func (m *Monitor) Run(ctx context.Context) {
 	m.deliver(ctx)
 	m.mu.Lock()
 	m.probing = nil
+	for _, t := range p.shares.drop() {
+		t.inFlight = false
+	}
 	m.mu.Unlock()
 	p.probes.Wait()
 	m.Set(nil)

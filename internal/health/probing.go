@@ -23,9 +23,8 @@ const (
 
 // probing is what probes share while a Monitor runs.
 type probing struct {
-	ctx context.Context
-	// slots are taken by probes on their way.
-	slots  chan struct{}
+	ctx    context.Context
+	shares shares // guarded by the Monitor's lock
 	probes sync.WaitGroup
 }
 
@@ -44,7 +43,7 @@ func (m *Monitor) plan(t *target, due time.Time) {
 	}
 }
 
-// begin probes a target whose probe is due, as soon as there is a slot.
+// begin has a target probed whose probe is due, as soon as there is room.
 func (m *Monitor) begin(t *target) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -55,12 +54,28 @@ func (m *Monitor) begin(t *target) {
 	if t.release == nil {
 		t.through, t.to = t.service, t.backend
 	}
-	p := m.probing
-	p.probes.Go(func() {
-		p.slots <- struct{}{}
-		m.probe(p.ctx, t)
-		<-p.slots
-	})
+	m.probing.shares.wait(t)
+	m.start(m.probing)
+}
+
+// start begins the waiting probes for which there is room.
+func (m *Monitor) start(p *probing) {
+	if m.probing != p {
+		return // it ends
+	}
+	for t := p.shares.next(); t != nil; t = p.shares.next() {
+		if t.late(time.Now()) {
+			m.late.Inc()
+		}
+		who := t.tenant
+		p.probes.Go(func() {
+			m.probe(p.ctx, t)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			p.shares.done(who)
+			m.start(p)
+		})
+	}
 }
 
 // probe probes a target once.

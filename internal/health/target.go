@@ -16,6 +16,8 @@ import (
 // targetKey is everything that decides what probes look like and which way they
 // take. Backends of several services that have it in common are one target.
 type targetKey struct {
+	// namespace is the services': no tenant's probes count for another one.
+	namespace string
 	// vip, segment and forward are zero in the mode NAT, in which the way to a
 	// backend is the same for all services.
 	vip     netip.Addr
@@ -29,7 +31,7 @@ type targetKey struct {
 
 // newTargetKey returns the key of a backend; wire is its check's WireKey.
 func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
-	k := targetKey{port: cmp.Or(svc.Health.Port, backend.Port), wire: wire, backend: lb.Backend{
+	k := targetKey{namespace: svc.Namespace, port: cmp.Or(svc.Health.Port, backend.Port), wire: wire, backend: lb.Backend{
 		Address: backend.Address, TunnelEnd: backend.TunnelEnd, MAC: backend.MAC, Segment: backend.Segment,
 	}}
 	if !svc.Forward.Translates() {
@@ -63,11 +65,13 @@ type target struct {
 	members []*member
 	// path is open if release is not nil, through a service and its backend. All four
 	// belong to the probe while one is in flight.
-	path     Path
-	release  func()
-	through  *lb.Service
-	to       lb.Backend
+	path    Path
+	release func()
+	through *lb.Service
+	to      lb.Backend
+	// inFlight says that its probe has begun, or waits for tenant's turn.
 	inFlight bool
+	tenant   *tenant
 	// fastProbes is how many of the next probes follow at short intervals if they fail,
 	// because of the hint at the time hinted.
 	fastProbes int

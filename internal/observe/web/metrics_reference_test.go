@@ -48,7 +48,7 @@ func described(t *testing.T, check func(agent, reflector []*dto.MetricFamily)) {
 		}})
 		w.DP.Probe(webVIP, netip.MustParseAddrPort("192.0.2.1:1234")) // one packet, one exit
 		reflector := gather(reflectorMetrics(reflecting()))
-		check(gather(w.collectors()...), slices.DeleteFunc(reflector, func(f *dto.MetricFamily) bool {
+		check(gather(slices.Concat(w.collectors(), health.New(health.Config{}).Metrics())...), slices.DeleteFunc(reflector, func(f *dto.MetricFamily) bool {
 			return !strings.HasPrefix(f.GetName(), "fairlead_reflector_")
 		}))
 	})
@@ -85,7 +85,7 @@ func table(rows []*dto.MetricFamily) string {
 }
 
 // wellNamed is fairlead_SUBSYSTEM_WHAT.
-var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|reconcile|bgp|route|reflector|config|kubernetes|node|build|observe)_[a-z]+(_[a-z]+)*$`)
+var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|health|reconcile|bgp|route|reflector|config|kubernetes|node|build|observe)_[a-z]+(_[a-z]+)*$`)
 
 // Names follow STYLE: counters and only they end in _total, and labels are few and
 // known.

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package health
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// due returns a target of a namespace whose probe is due.
+func due(namespace string) *target { return &target{service: &lb.Service{Namespace: namespace}} }
+
+// However many tenants have probes in flight that don't end, one more finds room, and they
+// have as many as each other.
+func TestShares(t *testing.T) {
+	const room = 200
+	for n := 1; n < room; n++ {
+		s := newShares(room)
+		for range room/n + 10 {
+			for i := range n {
+				s.wait(due(fmt.Sprint("hog", i)))
+			}
+		}
+		for s.next() != nil {
+		}
+		for _, who := range s.tenants {
+			if want := greed * (room - 1) / (greed*n + 1); who.inFlight < max(want-1, 1) || who.inFlight > want+1 {
+				t.Errorf("of %d tenants %s has %d probes in flight, want %d", n, who.name, who.inFlight, want)
+			}
+		}
+		s.wait(due("other"))
+		if one := s.next(); one == nil || one.tenant.name != "other" {
+			t.Errorf("beside %d tenants another one has no room", n)
+		}
+	}
+}
+
+// Room that a probe leaves goes to a tenant that has less than the others; nothing is left of
+// tenants without probes.
+func TestSharesTakeTurns(t *testing.T) {
+	s := newShares(4)
+	for range 10 {
+		s.wait(due("a"))
+	}
+	var flying []*target
+	for one := s.next(); one != nil; one = s.next() {
+		flying = append(flying, one)
+	}
+	s.wait(due("b"))
+	s.wait(due("b"))
+	order := ""
+	for len(flying) > 0 {
+		for one := s.next(); one != nil; one = s.next() {
+			flying = append(flying, one)
+			order += one.tenant.name
+		}
+		s.done(flying[0].tenant)
+		flying = flying[1:]
+	}
+	if len(order) != 9 || order[0] != 'b' || !strings.Contains(order[:4], "b") {
+		t.Errorf("probes begin in the order %s", order)
+	}
+	if len(s.tenants) != 0 || s.free != 4 || len(s.turns) != 0 {
+		t.Errorf("left: %+v", s)
+	}
+}
+
+// A probe that waits for room counts as late, others don't. Waiting ones end with the monitor.
+func TestLateProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.config.Probes = 2
+		check := tcpCheck()
+		check.Timeout = check.Interval
+		w.takes = time.Hour // never answers
+		w.run()
+		w.Set([]lb.Service{service("10.1.1.1", check, addresses(1)...)})
+		time.Sleep(10 * time.Second)
+		if n := testutil.ToFloat64(w.late); n != 0 {
+			t.Errorf("%g probes are late, without others", n)
+		}
+		w.Set([]lb.Service{service("10.1.1.1", check, addresses(10)...)})
+		time.Sleep(10 * time.Second)
+		if n := testutil.ToFloat64(w.late); n < 5 {
+			t.Errorf("%g probes are late", n)
+		}
+	})
+}
