@@ -37,7 +37,7 @@ func TestShares(t *testing.T) {
 		}
 		s.wait(due("other"))
 		if one := s.next(); one == nil || one.tenant.name != "other" {
-			t.Errorf("beside %d tenants another one has no room", n)
+			t.Errorf("with %d tenants another one has no room", n)
 		}
 	}
 }

@@ -44,14 +44,14 @@ func TestTightenedSources(t *testing.T) {
 		// full are the clients that are let in while there is no room, healed afterwards.
 		full, healed string
 	}{
-		"first list":      {allowed(), allowed(office), false, "", "192.0.2.1"},
-		"fewer":           {allowed(office, home), allowed(office), false, "", "192.0.2.1"},
-		"others":          {allowed(office), allowed(home), false, "", "198.51.100.1"},
-		"unknown":         {allowed(), allowed(office), true, "", "192.0.2.1"},
-		"more":            {allowed(office), allowed(office, home), false, "192.0.2.1", "192.0.2.1 198.51.100.1"},
-		"all":             {allowed(office), allowed(), false, "192.0.2.1", "192.0.2.1 198.51.100.1 203.0.113.1"},
-		"the same":        {allowed(office), allowed(office), false, "192.0.2.1", "192.0.2.1"},
-		"unknown, no one": {allowed(office), allowed(), true, "192.0.2.1", "192.0.2.1 198.51.100.1 203.0.113.1"},
+		"first list":        {allowed(), allowed(office), false, "", "192.0.2.1"},
+		"fewer":             {allowed(office, home), allowed(office), false, "", "192.0.2.1"},
+		"others":            {allowed(office), allowed(home), false, "", "198.51.100.1"},
+		"unknown":           {allowed(), allowed(office), true, "", "192.0.2.1"},
+		"more":              {allowed(office), allowed(office, home), false, "192.0.2.1", "192.0.2.1 198.51.100.1"},
+		"all":               {allowed(office), allowed(), false, "192.0.2.1", "192.0.2.1 198.51.100.1 203.0.113.1"},
+		"the same":          {allowed(office), allowed(office), false, "192.0.2.1", "192.0.2.1"},
+		"unknown, unlisted": {allowed(office), allowed(), true, "192.0.2.1", "192.0.2.1 198.51.100.1 203.0.113.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
