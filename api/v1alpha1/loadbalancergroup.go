@@ -44,8 +44,8 @@ type LoadBalancerGroupSpec struct {
 	// +required
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
-	// Services selects the Services and LoadBalancers that the group may serve. The
-	// default is all.
+	// Services selects the Services and LoadBalancers that the group may serve, and bounds
+	// them. The default is all.
 	//
 	// +optional
 	Services ServiceFilter `json:"services,omitzero"`
@@ -83,6 +83,17 @@ type ServiceFilter struct {
 	// +kubebuilder:validation:items:MaxLength=75
 	// +kubebuilder:validation:items:XValidation:rule="self.matches('^fairlead[.]io/[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$') && self != 'fairlead.io/lb'",message="want a class such as fairlead.io/internal; fairlead.io/lb is every group's that names none"
 	Classes []string `json:"classes,omitempty"`
+	// MaxPorts is the maximum number of ports of a Service or LoadBalancer. One with more is not
+	// served. The default is 128.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=1000
+	MaxPorts int32 `json:"maxPorts,omitempty"`
+	// PerNamespace bounds what one namespace uses of the group's nodes.
+	//
+	// +optional
+	PerNamespace NamespaceQuota `json:"perNamespace,omitzero"`
 }
 
 // DataPlane has the group's defaults.
@@ -101,6 +112,12 @@ type DataPlane struct {
 	//
 	// +optional
 	HealthCheck *HealthCheck `json:"healthCheck,omitempty"`
+	// MinHealthCheckInterval is the shortest time between two probes that Services and
+	// LoadBalancers may choose. Shorter ones are raised to it. The default is 500ms.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('10ms') && duration(self) <= duration('1h')",message="want 10ms to 1h"
+	MinHealthCheckInterval *metav1.Duration `json:"minHealthCheckInterval,omitempty"`
 	// Limits are the limits of new flows of Services and listeners without limits of their
 	// own. By default there is no limit.
 	//

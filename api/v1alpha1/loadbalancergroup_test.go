@@ -24,7 +24,10 @@ loadBalancers:
   memberMACs: true
   segments: [{type: vlan, first: 7}, {type: vxlan, first: 1, last: 16777215}]
   tunnelEnds: [192.0.2.0/24]
+  maxPorts: 1000
+  perNamespace: {services: 65535, backends: 1048576, sourcePrefixes: 131072, probes: 1048576}
 dataPlane:
+  minHealthCheckInterval: 10ms
   forward: gue
   healthCheck: {type: http, port: 8080, path: /healthz, interval: 500ms, timeout: 100ms, rise: 1, fall: 100}
   limits: {newFlows: 10000000, newFlowsPerSource: 1}
@@ -63,6 +66,11 @@ dataPlane:
 			"forward":        {`{dataPlane: {forward: vxlan}}`, "spec.dataPlane.forward: Unsupported value"},
 		},
 	}
+	for _, field := range []string{"services", "backends", "sourcePrefixes", "probes"} {
+		k.refused["no "+field] = refusal{`{services: {perNamespace: {` + field + `: 0}}}`, "spec.services.perNamespace." + field + ": greater than or equal to 1"}
+	}
+	k.refused["many ports"] = refusal{`{services: {maxPorts: 1001}}`, "spec.services.maxPorts: less than or equal to 1000"}
+	k.refused["short checks"] = refusal{`{dataPlane: {minHealthCheckInterval: 9ms}}`, "spec.dataPlane.minHealthCheckInterval: want 10ms to 1h"}
 	addLimits(k, `{dataPlane: {limits: %s}}`, "spec.dataPlane.limits")
 	addHealthChecks(k, `{dataPlane: {healthCheck: %s}}`, "spec.dataPlane.healthCheck", `{size: 3, dataPlane: {forward: dsr}}`)
 	return k

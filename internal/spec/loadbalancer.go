@@ -106,12 +106,14 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Serv
 // prefixes but none of this family, or no valid one, all sources are denied. Errors
 // begin with the prefix's index.
 func Sources(prefixes []string, address netip.Addr) (s lb.Sources, errs []error) {
+	known := make(map[netip.Prefix]bool, len(prefixes))
 	for i, text := range prefixes {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
 		switch {
 		case err != nil || p.Addr().Is4In6():
 			errs = append(errs, fmt.Errorf("[%d]: invalid prefix %q ignored", i, text))
-		case p.Addr().Is4() == address.Is4() && !slices.Contains(s.Allow, p.Masked()):
+		case p.Addr().Is4() == address.Is4() && !known[p.Masked()]:
+			known[p.Masked()] = true
 			s.Allow = append(s.Allow, p.Masked())
 		}
 	}

@@ -59,6 +59,9 @@ func (w *Cache) allocate() {
 	}
 	changed := w.allocated.changed
 	for owner, all := range w.slices {
+		if w.objects[owner] == nil || w.quotas.refused[owner] != "" {
+			continue // has no backends
+		}
 		for _, s := range all {
 			if slices.ContainsFunc(s.endpoints, func(e endpoint) bool { return changed[e.address] }) {
 				w.markDirty(owner)

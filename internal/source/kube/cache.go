@@ -69,6 +69,7 @@ type Cache struct {
 	vips *vipOwners
 	// allocated are the addresses of Services and LoadBalancers of all groups.
 	allocated allocated
+	quotas    quotas
 	routes    *Routes
 	problems  map[Object][]string
 	// healthPorts are those of Services that this node's group serves.
@@ -83,7 +84,7 @@ func NewCache(c Config) *Cache {
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
 		byNodes: map[Object]bool{}, own: map[Object]bool{},
 		dirty: map[Object]bool{}, routesDirty: true,
-		vips: newVIPOwners(c.MaxServices), allocated: newAllocated(), problems: map[Object][]string{},
+		vips: newVIPOwners(c.MaxServices, c.MaxBackends), allocated: newAllocated(), quotas: newQuotas(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{},
 		clusterIPs: map[Object][]netip.Addr{}, networksDirty: true,
@@ -229,7 +230,11 @@ func (w *Cache) setSlice(id Object, es *discoveryv1.EndpointSlice) {
 	if w.slices[owner] == nil {
 		w.slices[owner] = map[string]*slice{}
 	}
+	if before := w.slices[owner][id.Name]; before != nil {
+		w.quotas.count(owner, before, false)
+	}
 	w.slices[owner][id.Name], w.owners[id] = readSlice(es), owner
+	w.quotas.count(owner, w.slices[owner][id.Name], true)
 	w.markDirty(owner)
 }
 
@@ -239,6 +244,7 @@ func (w *Cache) deleteSlice(id Object) {
 		return
 	}
 	delete(w.owners, id)
+	w.quotas.count(owner, w.slices[owner][id.Name], false)
 	delete(w.slices[owner], id.Name)
 	if len(w.slices[owner]) == 0 {
 		delete(w.slices, owner)
@@ -361,6 +367,7 @@ func (w *Cache) Services() []lb.Service { return w.vips.services() }
 // Flush translates dirty objects, and returns what has changed.
 func (w *Cache) Flush() Change {
 	w.updateNetworks()
+	w.admit()
 	w.allocate()
 	for id := range w.dirty {
 		w.translate(id)
@@ -397,20 +404,24 @@ func (w *Cache) translate(id Object) {
 	here := w.own[id] && w.nodes[w.Node] != nil
 	claim := claims{object: id, moved: !here}
 	delete(w.healthPorts, id)
+	refused := w.quotas.refused[id]
+	if refused != "" && here {
+		t.fail("%s", refused)
+	}
 	switch o := w.objects[id].(type) {
 	case *corev1.Service:
 		claim.created = o.CreationTimestamp.Time
 		claim.addresses, t.relayTarget = w.allocated.of[id], !here
-		if here || g != nil && w.nodes[w.Node] != nil {
+		if refused == "" && (here || g != nil && w.nodes[w.Node] != nil) {
 			t.service(o, g, w.slices[id])
 		}
-		if here {
+		if here && refused == "" {
 			t.addHealthPort(id, o.Spec.HealthCheckNodePort)
 		}
 	case *v1alpha1.LoadBalancer:
 		claim.created = o.CreationTimestamp.Time
 		claim.addresses = []netip.Addr{parseAddress(o.Status.Address)}
-		if here {
+		if here && refused == "" {
 			t.balancer(o)
 		}
 	}
@@ -423,5 +434,8 @@ func (w *Cache) translate(id Object) {
 		w.problems[id] = t.problems
 	}
 	claim.services = t.services
+	for i := range claim.services {
+		claim.services[i].Namespace, claim.services[i].Created = id.Namespace, max(claim.created.Unix(), 0)
+	}
 	w.vips.set(claim)
 }

@@ -11,6 +11,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // condition is the usability of an endpoint. Unusable endpoints are not kept.
@@ -29,6 +31,17 @@ type slice struct {
 	four      bool // its endpoints are IPv4's
 	ports     []slicePort
 	endpoints []endpoint
+	// usable is the number of endpoints that counts for quotas.
+	usable int
+}
+
+// keys returns the ports as quotas count them.
+func (s *slice) keys() []spec.EndpointPort {
+	keys := make([]spec.EndpointPort, len(s.ports))
+	for i, p := range s.ports {
+		keys[i] = spec.EndpointPort{Name: p.name, Protocol: p.protocol, IPv4: s.four}
+	}
+	return keys
 }
 
 // slicePort is a port of every endpoint of a slice.
@@ -50,7 +63,7 @@ type endpoint struct {
 
 // readSlice reads an EndpointSlice into about 100 bytes an endpoint: a cluster has many.
 func readSlice(es *discoveryv1.EndpointSlice) *slice {
-	s := &slice{four: es.AddressType == discoveryv1.AddressTypeIPv4}
+	s := &slice{four: es.AddressType == discoveryv1.AddressTypeIPv4, usable: spec.Usable(es)}
 	if !s.four && es.AddressType != discoveryv1.AddressTypeIPv6 {
 		return s // FQDN endpoints aren't supported
 	}

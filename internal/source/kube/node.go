@@ -94,12 +94,13 @@ type group struct {
 	// filter selects the objects that it may serve, policy limits its LoadBalancers.
 	filter spec.Filter
 	policy spec.Policy
+	bounds spec.Bounds
 	// problem is an error of its specification.
 	problem string
 }
 
 func readGroup(g *v1alpha1.LoadBalancerGroup) *group {
-	own := &group{forward: lb.DSR, limits: spec.Limits(g.Spec.DataPlane.Limits)}
+	own := &group{forward: lb.DSR, limits: spec.Limits(g.Spec.DataPlane.Limits), bounds: spec.BoundsOf(g)}
 	for _, n := range g.Status.Nodes {
 		own.nodes = append(own.nodes, n.Name)
 	}

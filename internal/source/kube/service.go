@@ -168,7 +168,7 @@ func (t *translation) vipOf(port *corev1.ServicePort, address netip.Addr) (vip l
 func (t *translation) health(settings spec.Settings, forward lb.Forward, g *group) *lb.HealthCheck {
 	check := g.health
 	if settings.Health.Given {
-		check = settings.Health.Check
+		check = t.raised(g, settings.Health.Check)
 	}
 	if forward.Translates() {
 		return check
@@ -177,6 +177,15 @@ func (t *translation) health(settings spec.Settings, forward lb.Forward, g *grou
 		t.fail("annotation %s: not with %s: nodes are not probed", v1alpha1.AnnotationHealthCheck, forward)
 	}
 	return nil
+}
+
+// raised raises the interval of a check that an object chooses to the group's shortest.
+func (t *translation) raised(g *group, check *lb.HealthCheck) *lb.HealthCheck {
+	check, shorter := g.bounds.Interval(check)
+	if shorter {
+		t.fail("health checks every %s: the group allows no shorter interval", g.bounds.MinInterval)
+	}
+	return check
 }
 
 // viaOtherGroup reports whether nodes of another group may send packets of a Service to this
@@ -232,7 +241,7 @@ func (t *translation) balancer(b *v1alpha1.LoadBalancer) {
 		t.fail("%s", p)
 	}
 	for _, s := range services {
-		s.Limits = s.Limits.Or(t.group.limits)
+		s.Limits, s.Health = s.Limits.Or(t.group.limits), t.raised(t.group, s.Health)
 		t.add(s)
 	}
 }

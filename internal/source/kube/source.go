@@ -65,6 +65,7 @@ type Source struct {
 	started time.Time
 	// logged are the problems that have been logged.
 	logged map[Problem]bool
+	lines  logLines
 }
 
 // listState is the state of a watched list.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"os"
 	"slices"
@@ -141,17 +142,39 @@ func (s *Source) updateState() {
 	}
 	now := s.logged
 	s.mu.Unlock()
+	at := time.Now()
 	for p := range now {
-		if !before[p] {
+		if !before[p] && s.lines.take(p.Namespace, at, s.Log) {
 			s.Log.Warn("object not served as specified", "object", p.Object.String(), "problem", p.Text)
 		}
 	}
 	for p := range before {
-		if !now[p] {
+		if !now[p] && s.lines.take(p.Namespace, at, s.Log) {
 			s.Log.Info("problem solved", "object", p.Object.String(), "problem", p.Text)
 		}
 	}
 	s.checks.set(ports)
+}
+
+// logLines bounds the lines about objects of each namespace in a minute.
+type logLines struct {
+	began time.Time
+	lines map[string]int
+}
+
+// take reports whether there is a line left for a namespace. After a minute it logs how many lines
+// of which namespaces were omitted.
+func (l *logLines) take(namespace string, now time.Time, log *slog.Logger) bool {
+	if l.lines == nil || now.Sub(l.began) >= time.Minute {
+		for name, n := range l.lines {
+			if n > maxProblems {
+				log.Warn("lines about objects omitted", "namespace", name, "lines", n-maxProblems)
+			}
+		}
+		l.began, l.lines = now, map[string]int{}
+	}
+	l.lines[namespace]++
+	return l.lines[namespace] <= maxProblems
 }
 
 const (

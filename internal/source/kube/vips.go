@@ -34,17 +34,27 @@ func (c *claims) mark() uint32 {
 	return c.services[0].FirewallMark
 }
 
+// backends is the number of backends of all services.
+func (c *claims) backends() (n int) {
+	for i := range c.services {
+		n += len(c.services[i].Backends)
+	}
+	return n
+}
+
 // vipOwners decides which object has a VIP, and a firewall mark: the oldest of those that claim
 // it.
 type vipOwners struct {
-	limit  int
+	// limit and maxBackends are the node's room; backends are those of all owners.
+	limit, maxBackends, backends int
+
 	owners map[Object]claims
 	// claimants of a VIP are sorted, its owner first.
 	claimants map[lb.VIP][]Object
 	// marked are the claimants of a firewall mark, sorted likewise. Only its owner is served: the
 	// data plane would join the services of others with the owner's.
 	marked map[uint32][]Object
-	// served are the delivered services; overflow are VIPs beyond the limit.
+	// served are the delivered services; overflow are VIPs for which there is no room.
 	served   map[lb.VIP]*lb.Service
 	overflow map[lb.VIP]bool
 	// dirty are VIPs to check; the value is whether traffic has to be moved to other nodes if
@@ -52,9 +62,9 @@ type vipOwners struct {
 	dirty map[lb.VIP]bool
 }
 
-func newVIPOwners(most int) *vipOwners {
+func newVIPOwners(services, backends int) *vipOwners {
 	return &vipOwners{
-		limit: most, owners: map[Object]claims{}, claimants: map[lb.VIP][]Object{}, marked: map[uint32][]Object{},
+		limit: services, maxBackends: backends, owners: map[Object]claims{}, claimants: map[lb.VIP][]Object{}, marked: map[uint32][]Object{},
 		served: map[lb.VIP]*lb.Service{}, overflow: map[lb.VIP]bool{}, dirty: map[lb.VIP]bool{},
 	}
 }
@@ -62,6 +72,7 @@ func newVIPOwners(most int) *vipOwners {
 // set replaces the claims of an object.
 func (r *vipOwners) set(c claims) {
 	before := r.owners[c.object]
+	r.backends += c.backends() - before.backends()
 	for i := range before.services {
 		vip := before.services[i].VIP
 		unclaim(r.claimants, vip, c.object)
@@ -92,8 +103,8 @@ func (r *vipOwners) set(c claims) {
 }
 
 // claim adds an object to the sorted claimants of a VIP or mark.
-func (r *vipOwners) claim(claimants []Object, o Object) []Object {
-	claimants = append(claimants, o)
+func (r *vipOwners) claim(claimants []Object, o ...Object) []Object {
+	claimants = append(claimants, o...)
 	slices.SortFunc(claimants, func(a, b Object) int {
 		return cmp.Or(r.owners[a].created.Compare(r.owners[b].created), a.Compare(b))
 	})
@@ -120,10 +131,10 @@ func (r *vipOwners) markDirty(mark uint32) {
 	}
 }
 
-// service returns the service of a VIP; nil without claimant, or if its owner isn't the owner of
-// its firewall mark.
+// service returns the service of a VIP; nil without claimant or room, or if its owner isn't the
+// owner of its firewall mark.
 func (r *vipOwners) service(vip lb.VIP) *lb.Service {
-	if len(r.claimants[vip]) == 0 {
+	if len(r.claimants[vip]) == 0 || r.overflow[vip] {
 		return nil
 	}
 	owner := r.claimants[vip][0]
@@ -137,12 +148,12 @@ func (r *vipOwners) service(vip lb.VIP) *lb.Service {
 // flush returns the changes since the last call. Services are removed first, to make room for
 // others.
 func (r *vipOwners) flush() (c Change) {
+	r.fit()
 	vips := slices.SortedFunc(maps.Keys(r.dirty), lb.VIP.Compare)
 	for _, vip := range vips {
 		if r.service(vip) != nil {
 			continue
 		}
-		delete(r.overflow, vip)
 		if r.served[vip] == nil {
 			continue
 		}
@@ -156,27 +167,47 @@ func (r *vipOwners) flush() (c Change) {
 	for _, vip := range vips {
 		r.serve(vip, &c)
 	}
-	for vip := range r.overflow {
-		if len(r.served) >= r.limit {
-			break
-		}
-		r.serve(vip, &c)
-	}
 	clear(r.dirty)
 	return c
 }
 
-// serve adds the service of a VIP to the change if it differs, and there is room for it.
+// fit chooses the VIPs for which there is no room: those of the youngest objects, whatever was
+// served before, so that all nodes choose alike, also after a restart.
+func (r *vipOwners) fit() {
+	before := r.overflow
+	r.overflow = map[lb.VIP]bool{}
+	if len(r.claimants) > r.limit || r.backends > r.maxBackends {
+		services, backends := 0, 0
+		for _, o := range r.claim(slices.Collect(maps.Keys(r.owners))) {
+			for i := range r.owners[o].services {
+				s := &r.owners[o].services[i]
+				if r.service(s.VIP) != s {
+					continue // another object has it
+				}
+				if services == r.limit || backends+len(s.Backends) > r.maxBackends {
+					r.overflow[s.VIP] = true
+					continue
+				}
+				services++
+				backends += len(s.Backends)
+			}
+		}
+	}
+	for _, changed := range []map[lb.VIP]bool{before, r.overflow} {
+		for vip := range changed {
+			if _, dirty := r.dirty[vip]; !dirty && before[vip] != r.overflow[vip] {
+				r.dirty[vip] = false
+			}
+		}
+	}
+}
+
+// serve adds the service of a VIP to the change if it differs.
 func (r *vipOwners) serve(vip lb.VIP, c *Change) {
 	s, before := r.service(vip), r.served[vip]
-	switch {
-	case s == nil || s.Equal(before):
-		return
-	case before == nil && len(r.served) >= r.limit:
-		r.overflow[vip] = true
+	if s == nil || s.Equal(before) {
 		return
 	}
-	delete(r.overflow, vip)
 	r.served[vip] = s
 	c.Changed = append(c.Changed, *s)
 }
@@ -217,7 +248,8 @@ func (r *vipOwners) problems() (all []Problem) {
 			add(o, "%s belongs to %s, which is older", vip, objects[0])
 		}
 		if r.overflow[vip] {
-			add(objects[0], "%s: more than %d services: raise dataplane.services", vip, r.limit)
+			add(objects[0], "%s: older objects have %d services or %d backends: raise dataplane.services or dataplane.backends",
+				vip, r.limit, r.maxBackends)
 		}
 	}
 	return all

@@ -219,7 +219,10 @@ func (o *objects) fixtures() []client.Object {
 		&v1alpha1.LoadBalancerGroup{
 			ObjectMeta: meta.ObjectMeta{Name: o.name},
 			Spec: v1alpha1.LoadBalancerGroupSpec{
-				Size: 1, NodeSelector: o.selector(), Services: v1alpha1.ServiceFilter{Selector: new(o.selector())},
+				Size: 1, NodeSelector: o.selector(), Services: v1alpha1.ServiceFilter{
+					Selector:     new(o.selector()),
+					PerNamespace: v1alpha1.NamespaceQuota{Services: 65535, Backends: 1 << 20},
+				},
 			},
 		})
 }

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source/kube"
+	dataplanetest "fairlead.io/fairlead/test/dataplane"
+)
+
+// tenants is the cache of the node lb1, in the group main.
+type tenants struct {
+	*kube.Cache
+	t testing.TB
+}
+
+func newTenants(t testing.TB, services int, change func(*v1alpha1.LoadBalancerGroup)) *tenants {
+	w := &tenants{kube.NewCache(kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: services, MaxBackends: 1 << 17}), t}
+	w.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lb1"}, Status: corev1.NodeStatus{
+		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}},
+	}})
+	w.group(change)
+	return w
+}
+
+func (w *tenants) group(change func(*v1alpha1.LoadBalancerGroup)) {
+	g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: "main"}}
+	g.Spec.DataPlane.Forward = "nat"
+	g.Status.Nodes = []v1alpha1.GroupNode{{Name: "lb1"}}
+	change(g)
+	w.Set(g)
+}
+
+// service sets a Service, the age of which is in seconds.
+func (w *tenants) service(namespace, name, address string, age, ports int, ranges ...string) {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
+		Name: name, Namespace: namespace, Annotations: map[string]string{v1alpha1.AnnotationGroup: "main"},
+		CreationTimestamp: metav1.NewTime(time.Unix(1_700_000_000-int64(age), 0)),
+	}}
+	svc.Spec.Type, svc.Spec.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, ranges
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+	for i := range ports {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(i + 1)})
+	}
+	w.Set(svc)
+}
+
+// served returns the objects with services, each once: "a/web b/web".
+func (w *tenants) served() string {
+	w.Flush()
+	var names []string
+	for _, s := range w.Services() {
+		name := s.Name[:strings.LastIndex(s.Name, "/")]
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+func (w *tenants) expect(want string) {
+	w.t.Helper()
+	if got := w.served(); got != want {
+		w.t.Errorf("served: %q, want %q; problems %v", got, want, w.Problems())
+	}
+}
+
+// Of a namespace that uses more than its group allows, the oldest objects are served that fit;
+// others don't change.
+func TestQuota(t *testing.T) {
+	w := newTenants(t, 1<<16, func(g *v1alpha1.LoadBalancerGroup) { g.Spec.Services.PerNamespace.Services = 5 })
+	w.service("a", "young", "198.51.100.1", 1, 2)
+	w.service("a", "old", "198.51.100.9", 9, 3)
+	w.service("b", "web", "198.51.100.5", 0, 5)
+	w.expect("a/old a/young b/web")
+	w.service("a", "oldest", "198.51.100.3", 99, 1)
+	w.expect("a/old a/oldest b/web") // young needs 2
+	if text := fmt.Sprint(w.Problems()); !strings.Contains(text, "Service a/young: its services and those of older objects of the namespace are more than 5 (LoadBalancerGroup main, spec.services.perNamespace.services)") {
+		t.Error(text)
+	}
+	w.service("a", "tiny", "198.51.100.4", 0, 1) // fits
+	w.expect("a/old a/oldest a/tiny b/web")
+	w.Delete(kube.Object{Kind: kube.KindService, Namespace: "a", Name: "old"})
+	w.expect("a/oldest a/tiny a/young b/web")
+	w.group(func(g *v1alpha1.LoadBalancerGroup) { g.Spec.Services.PerNamespace.Services = 1 })
+	w.expect("a/oldest")
+	w.group(func(g *v1alpha1.LoadBalancerGroup) { g.Spec.Services.MaxPorts = 4 })
+	w.expect("a/oldest a/tiny a/young")
+	w.group(func(*v1alpha1.LoadBalancerGroup) {})
+	w.expect("a/oldest a/tiny a/young b/web")
+}
+
+// A Service whose list of sources grows beyond the bound is taken out, it isn't left with the
+// former list.
+func TestQuotaOfSources(t *testing.T) {
+	w := newTenants(t, 1<<16, func(g *v1alpha1.LoadBalancerGroup) { g.Spec.Services.PerNamespace.SourcePrefixes = 10 })
+	w.service("a", "web", "198.51.100.1", 1, 2)
+	w.service("b", "web", "198.51.100.2", 1, 2, "10.0.0.0/8")
+	w.expect("a/web b/web")
+	w.service("a", "web", "198.51.100.1", 1, 2, "10.0.0.0/24", "10.0.1.0/24", "10.0.2.0/24", "10.0.3.0/24", "10.0.4.0/24")
+	if c := w.Flush(); len(c.Removed) != 2 || len(c.Leaving) != 0 {
+		t.Errorf("change %+v, want both services removed", c)
+	}
+	w.expect("b/web")
+}
+
+// A node serves the oldest objects for which it has room, whatever their addresses are and
+// whatever it served before.
+func TestNodeServesOldest(t *testing.T) {
+	w := newTenants(t, 3, func(*v1alpha1.LoadBalancerGroup) {})
+	w.service("a", "low", "198.51.100.1", 1, 3)
+	w.expect("a/low")
+	w.service("b", "high", "198.51.100.200", 9, 2)
+	w.expect("a/low b/high") // one of a/low
+	if n := len(w.Services()); n != 3 {
+		t.Errorf("%d services, want 3", n)
+	}
+	w.service("c", "higher", "198.51.100.201", 99, 1)
+	w.expect("b/high c/higher")
+	w.Delete(kube.Object{Kind: kube.KindService, Namespace: "b", Name: "high"})
+	w.expect("a/low c/higher")
+}
+
+// Services have their namespace and their age.
+func TestTenantOfServices(t *testing.T) {
+	w := newTenants(t, 1<<16, func(*v1alpha1.LoadBalancerGroup) {})
+	w.service("a", "web", "198.51.100.1", 0, 1)
+	w.Flush()
+	want := lb.Service{Namespace: "a", Created: 1_700_000_000}
+	if s := w.Services()[0]; s.Namespace != want.Namespace || s.Created != want.Created {
+		t.Errorf("%+v", s)
+	}
+}
+
+// However many objects are refused, the work of a change doesn't grow with their ports, and the
+// other namespace's services stay the same objects.
+func TestManyRefused(t *testing.T) {
+	w := newTenants(t, 1<<13, func(*v1alpha1.LoadBalancerGroup) {})
+	w.service("quiet", "web", "198.51.100.250", 0, 2)
+	w.expect("quiet/web")
+	for i := range 2000 {
+		w.service("noisy", fmt.Sprint("s", i), fmt.Sprintf("203.0.%d.%d", i/250, i%250+1), i, 200)
+	}
+	if c := w.Flush(); !c.Empty() {
+		t.Errorf("%d changed, %d removed", len(c.Changed), len(c.Removed))
+	}
+	if n := len(w.Problems()); n != 2000 {
+		t.Errorf("%d problems, want one for each refused object", n)
+	}
+}

@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// Defaults of a group's bounds.
+const (
+	defaultMaxPorts       = 128
+	defaultServices       = 1024
+	defaultBackends       = 32768
+	defaultSourcePrefixes = 32768
+	defaultProbes         = 8192
+	defaultMinInterval    = 500 * time.Millisecond
+)
+
+// Usage is what an object, or a namespace, uses of the nodes that serve it. It follows from
+// objects of the API alone, so that the controller and all nodes find the same.
+type Usage struct {
+	// Ports is the number of ports of an object, Ranges that of the longest list of sources.
+	Ports, Ranges int
+	// Services is the number of addresses and ports; the others are sums over these.
+	Services, Backends, SourcePrefixes, Probes int
+}
+
+// Bounds are the group's settings that bound its objects.
+type Bounds struct {
+	// Usage has the maximum of ports of an object, and of the rest of a namespace.
+	Usage
+	// MinInterval is the shortest interval of health checks that objects may choose.
+	MinInterval time.Duration
+
+	group   string
+	forward lb.Forward
+	checked *lb.HealthCheck
+}
+
+// BoundsOf returns the bounds of a group.
+func BoundsOf(g *v1alpha1.LoadBalancerGroup) Bounds {
+	q := g.Spec.Services.PerNamespace
+	b := Bounds{group: g.Name, forward: lb.DSR, MinInterval: defaultMinInterval, Usage: Usage{
+		Ports:          cmp.Or(int(g.Spec.Services.MaxPorts), defaultMaxPorts),
+		Ranges:         lb.MaxSources,
+		Services:       cmp.Or(int(q.Services), defaultServices),
+		Backends:       cmp.Or(int(q.Backends), defaultBackends),
+		SourcePrefixes: cmp.Or(int(q.SourcePrefixes), defaultSourcePrefixes),
+		Probes:         cmp.Or(int(q.Probes), defaultProbes),
+	}}
+	if d := g.Spec.DataPlane.MinHealthCheckInterval; d != nil {
+		b.MinInterval = d.Duration
+	}
+	if err := b.forward.UnmarshalText([]byte(g.Spec.DataPlane.Forward)); err != nil {
+		b.forward = lb.DSR
+	}
+	b.checked, _ = HealthCheck(g.Spec.DataPlane.HealthCheck)
+	return b
+}
+
+// EndpointPort is what the ports of a Service and of an EndpointSlice have in common, and
+// whether it is IPv4's.
+type EndpointPort struct {
+	Name     string
+	Protocol corev1.Protocol
+	IPv4     bool
+}
+
+// Endpoints counts the usable endpoints of a Service by port, those that several of its
+// EndpointSlices have several times.
+type Endpoints map[EndpointPort]int
+
+// Add adds n endpoints to each of some ports; a negative number removes endpoints.
+func (e Endpoints) Add(ports []EndpointPort, n int) {
+	for _, p := range ports {
+		if e[p] += n; e[p] == 0 {
+			delete(e, p)
+		}
+	}
+}
+
+// EndpointPorts returns the ports of an EndpointSlice that can be balanced.
+func EndpointPorts(es *discoveryv1.EndpointSlice) (ports []EndpointPort) {
+	if es.AddressType == discoveryv1.AddressTypeFQDN {
+		return nil
+	}
+	for i := range es.Ports {
+		p := &es.Ports[i]
+		if p.Port == nil || *p.Port < 1 || *p.Port > math.MaxUint16 {
+			continue // "all ports" is not for proxies
+		}
+		key := EndpointPort{IPv4: es.AddressType == discoveryv1.AddressTypeIPv4, Protocol: corev1.ProtocolTCP}
+		if p.Name != nil {
+			key.Name = *p.Name
+		}
+		if p.Protocol != nil {
+			key.Protocol = *p.Protocol
+		}
+		ports = append(ports, key)
+	}
+	return ports
+}
+
+// Usable returns the number of endpoints of an EndpointSlice that may get packets.
+func Usable(es *discoveryv1.EndpointSlice) (n int) {
+	for i := range es.Endpoints {
+		c := &es.Endpoints[i].Conditions
+		serving := c.Serving != nil && *c.Serving && c.Terminating != nil && *c.Terminating
+		if c.Ready == nil || *c.Ready || serving {
+			n++
+		}
+	}
+	return n
+}
+
+// ServiceUsage returns the usage of a Service. Beyond MaxPorts only Ports is set.
+func (b Bounds) ServiceUsage(svc *corev1.Service, endpoints Endpoints) (u Usage) {
+	if u.Ports = len(svc.Spec.Ports); u.Ports > b.Ports {
+		return u
+	}
+	settings, _ := ParseAnnotations(svc)
+	forward := cmp.Or(settings.Forward, b.forward)
+	check := b.checked
+	if settings.Health.Given {
+		check = settings.Health.Check
+	}
+	for _, in := range svc.Status.LoadBalancer.Ingress {
+		address, err := netip.ParseAddr(in.IP)
+		if err != nil {
+			continue
+		}
+		sources, _ := Sources(svc.Spec.LoadBalancerSourceRanges, address)
+		for i := range svc.Spec.Ports {
+			port := &svc.Spec.Ports[i]
+			protocol, served := Protocol(port.Protocol)
+			if !served {
+				continue
+			}
+			s := lb.Service{VIP: lb.VIP{Address: address, Protocol: protocol}, Forward: forward, Sources: sources}
+			n := 0
+			if forward.Translates() { // the others send to nodes
+				SetDefaults(&s, check)
+				n = endpoints[EndpointPort{port.Name, cmp.Or(port.Protocol, corev1.ProtocolTCP), address.Is4()}]
+			}
+			u.add(&s, n)
+		}
+	}
+	return u
+}
+
+// LoadBalancerUsage returns the usage of a LoadBalancer. Beyond MaxPorts only Ports is set.
+func (b Bounds) LoadBalancerUsage(l *v1alpha1.LoadBalancer) (u Usage) {
+	if u.Ports = len(l.Spec.Listeners); u.Ports > b.Ports {
+		return u
+	}
+	address, err := netip.ParseAddr(l.Status.Address)
+	if err != nil {
+		return u
+	}
+	services, _ := LoadBalancer(l, address)
+	for i := range services {
+		u.add(&services[i], len(services[i].Backends))
+	}
+	return u
+}
+
+// add adds one address and port with n backends.
+func (u *Usage) add(s *lb.Service, n int) {
+	u.Services++
+	u.Backends += n
+	if ranges := len(s.Sources.Allow) + len(s.Sources.Deny); ranges > 0 {
+		u.Ranges = max(u.Ranges, ranges)
+		u.SourcePrefixes += ranges + 1 // and the prefix of all others
+	}
+	if s.Health != nil {
+		u.Probes += n
+	}
+}
+
+// Claim is an object of a namespace that a group serves.
+type Claim struct {
+	// Kind and Name identify the object, Created is when it was created.
+	Kind, Name string
+	Created    time.Time
+	Usage      Usage
+}
+
+// Compare orders claims by age, those of the same second by kind and name.
+func (c Claim) Compare(o Claim) int {
+	return cmp.Or(cmp.Compare(c.Created.Unix(), o.Created.Unix()), strings.Compare(c.Kind, o.Kind), strings.Compare(c.Name, o.Name))
+}
+
+// Refused sorts the claims of one namespace by age, and returns for each why it isn't served;
+// empty if it is. The oldest ones are served that fit into the bounds together.
+func (b Bounds) Refused(claims []Claim) []string {
+	why := make([]string, len(claims))
+	if b.fits(claims) {
+		return why
+	}
+	slices.SortFunc(claims, Claim.Compare)
+	var used Usage
+	for i := range claims {
+		why[i] = b.refuse(&used, claims[i].Usage)
+	}
+	return why
+}
+
+// fits reports whether all claims are served.
+func (b Bounds) fits(claims []Claim) bool {
+	var used Usage
+	for i := range claims {
+		if b.refuse(&used, claims[i].Usage) != "" {
+			return false
+		}
+	}
+	return true
+}
+
+// refuse adds the usage of an object, or returns why it is refused.
+func (b Bounds) refuse(used *Usage, u Usage) string {
+	if u.Ports > b.Ports {
+		return fmt.Sprintf("%d ports are more than %d (LoadBalancerGroup %s, spec.services.maxPorts): not served", u.Ports, b.Ports, b.group)
+	}
+	if u.Ranges > b.Ranges {
+		return fmt.Sprintf("%d source ranges are more than %d: not served", u.Ranges, b.Ranges)
+	}
+	next := Usage{
+		Services: used.Services + u.Services, Backends: used.Backends + u.Backends,
+		SourcePrefixes: used.SourcePrefixes + u.SourcePrefixes, Probes: used.Probes + u.Probes,
+	}
+	for _, bound := range []struct {
+		name              string
+		used, next, limit int
+	}{
+		{"services", used.Services, next.Services, b.Services},
+		{"backends", used.Backends, next.Backends, b.Backends},
+		{"sourcePrefixes", used.SourcePrefixes, next.SourcePrefixes, b.SourcePrefixes},
+		{"probes", used.Probes, next.Probes, b.Probes},
+	} {
+		if bound.next > bound.limit && bound.next > bound.used {
+			return fmt.Sprintf("its %s and those of older objects of the namespace are more than %d (LoadBalancerGroup %s, spec.services.perNamespace.%s): not served",
+				bound.name, bound.limit, b.group, bound.name)
+		}
+	}
+	*used = next
+	return ""
+}
+
+// Interval raises the interval of a check that an object chooses to the group's shortest, and
+// reports whether it was shorter.
+func (b Bounds) Interval(check *lb.HealthCheck) (raised *lb.HealthCheck, shorter bool) {
+	if check == nil || check.Interval >= b.MinInterval {
+		return check, false
+	}
+	one := *check
+	one.Interval = b.MinInterval
+	return &one, true
+}

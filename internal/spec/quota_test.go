@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// Usage is that of all addresses and ports, and bounded by the work for maxPorts.
+func TestServiceUsage(t *testing.T) {
+	g := &v1alpha1.LoadBalancerGroup{}
+	b := spec.BoundsOf(g)
+	svc := service("health-check=tcp")
+	svc.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24", "2001:db8::/32"}
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}, {IP: "2001:db8::1"}}
+	svc.Spec.Ports = []corev1.ServicePort{{Name: "a", Port: 80}, {Name: "b", Port: 53, Protocol: corev1.ProtocolUDP}, {Name: "c", Port: 1, Protocol: corev1.ProtocolSCTP}}
+	endpoints := spec.Endpoints{}
+	add := func(kind discoveryv1.AddressType, n, times int, ports ...string) {
+		es := &discoveryv1.EndpointSlice{AddressType: kind}
+		for _, p := range ports {
+			protocol := map[bool]corev1.Protocol{true: corev1.ProtocolUDP, false: corev1.ProtocolTCP}[p == "b"]
+			es.Ports = append(es.Ports, discoveryv1.EndpointPort{Name: &p, Port: new(int32(80)), Protocol: &protocol})
+		}
+		es.Endpoints = make([]discoveryv1.Endpoint, n)
+		endpoints.Add(spec.EndpointPorts(es), times*spec.Usable(es))
+	}
+	add(discoveryv1.AddressTypeIPv4, 10, 1, "a", "b")
+	add(discoveryv1.AddressTypeIPv6, 5, 1, "a")
+	add(discoveryv1.AddressTypeFQDN, 7, 1, "a")
+	want := spec.Usage{Ports: 3, Ranges: 2, Services: 4, Backends: 25, SourcePrefixes: 3 + 3 + 2 + 2, Probes: 15}
+	if got := b.ServiceUsage(svc, endpoints); got != want {
+		t.Errorf("usage %+v, want %+v", got, want)
+	}
+	add(discoveryv1.AddressTypeIPv4, 10, -1, "a", "b")
+	add(discoveryv1.AddressTypeIPv6, 5, -1, "a")
+	if len(endpoints) != 0 {
+		t.Errorf("left: %v", endpoints)
+	}
+	for i := range 200 {
+		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(i + 100)})
+	}
+	if got := b.ServiceUsage(svc, endpoints); got != (spec.Usage{Ports: 203}) {
+		t.Errorf("usage %+v of too many ports", got)
+	}
+}
+
+// Refusals don't depend on the order in which objects come.
+func TestRefused(t *testing.T) {
+	g := &v1alpha1.LoadBalancerGroup{}
+	g.Spec.Services.PerNamespace = v1alpha1.NamespaceQuota{Services: 10, Backends: 100, SourcePrefixes: 100, Probes: 100}
+	b := spec.BoundsOf(g)
+	claim := func(age int, name string, u spec.Usage) spec.Claim {
+		return spec.Claim{Kind: "Service", Name: name, Created: time.Unix(int64(1000-age), 0), Usage: u}
+	}
+	claims := []spec.Claim{
+		claim(9, "a", spec.Usage{Services: 6}),
+		claim(8, "b", spec.Usage{Services: 5}), // doesn't fit
+		claim(7, "c", spec.Usage{Services: 4, Backends: 101}),
+		claim(6, "d", spec.Usage{Services: 4, Backends: 100}),
+		claim(6, "e", spec.Usage{Services: 4}),
+		claim(5, "f", spec.Usage{}), // uses nothing
+		claim(4, "g", spec.Usage{Ports: 129}),
+		claim(3, "h", spec.Usage{Ranges: 4097}),
+	}
+	for range 20 {
+		rand.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
+		served := ""
+		for i, why := range b.Refused(claims) {
+			if why == "" {
+				served += claims[i].Name
+			}
+		}
+		if served != "adf" {
+			t.Fatalf("served: %s, want adf", served)
+		}
+	}
+}
+
+// A list of 100,000 ranges, each twice, is read in no time.
+func TestManySources(t *testing.T) {
+	var ranges []string
+	for i := range 100_000 {
+		ranges = append(ranges, fmt.Sprintf("10.%d.%d.%d/32", i>>16, i>>8&255, i&255))
+	}
+	svc := service()
+	svc.Spec.LoadBalancerSourceRanges = append(ranges, ranges...)
+	svc.Spec.Ports = make([]corev1.ServicePort, 128)
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
+	if u := spec.BoundsOf(&v1alpha1.LoadBalancerGroup{}).ServiceUsage(svc, nil); u.Ranges != 100_000 || u.SourcePrefixes != 128*100_001 {
+		t.Errorf("usage %+v", u)
+	}
+}
