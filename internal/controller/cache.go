@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -35,6 +36,7 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 	}{
 		{core, meta.RESTScopeNamespace, []string{"Service", "Pod", "Secret"}},
 		{core, meta.RESTScopeRoot, []string{"Node", "Namespace"}},
+		{discoveryv1.SchemeGroupVersion, meta.RESTScopeNamespace, []string{"EndpointSlice"}},
 		{own, meta.RESTScopeNamespace, []string{"LoadBalancer"}},
 		{own, meta.RESTScopeRoot, []string{"AddressPool", "LoadBalancerGroup"}},
 	} {
@@ -53,8 +55,9 @@ func cacheOptions(namespace string) cache.Options {
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
-			&corev1.Service{}: {Transform: slimService},
-			&corev1.Node{}:    {Transform: slimNode},
+			&corev1.Service{}:            {Transform: slimService},
+			&discoveryv1.EndpointSlice{}: {Transform: slimSlice},
+			&corev1.Node{}:               {Transform: slimNode},
 			&corev1.Pod{}: {
 				Namespaces: map[string]cache.Config{namespace: {}},
 				Label:      labels.SelectorFromSet(labels.Set{labelName: nameFairlead, labelComponent: componentAgent}),
@@ -142,7 +145,7 @@ func (f *cacheFiller) ready(*http.Request) error {
 // kinds are the cached kinds.
 func kinds() []client.Object {
 	return []client.Object{
-		&corev1.Service{}, &corev1.Node{}, &corev1.Pod{}, namespaceMetadata(),
+		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &corev1.Pod{}, namespaceMetadata(),
 		&v1alpha1.AddressPool{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.LoadBalancer{},
 	}
 }

@@ -42,6 +42,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
@@ -155,7 +156,7 @@ func renewal(lease time.Duration) time.Duration { return lease * 2 / 3 }
 
 func newManager(config *rest.Config, options Options, d *deps) (manager.Manager, error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
 	o := manager.Options{
@@ -225,6 +226,8 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, namespaceMetadata()),
 		add("addresspool", pools.reconcile, 1, &o.pools, all, &v1alpha1.AddressPool{}),
 		add("loadbalancergroup", groups.reconcile, 1, &o.members, all, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
+		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(),
+			&corev1.Service{}, &v1alpha1.LoadBalancer{}, &discoveryv1.EndpointSlice{}, &v1alpha1.LoadBalancerGroup{}),
 		addMetrics(mgr, o),
 	)
 }

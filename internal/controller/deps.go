@@ -36,20 +36,26 @@ type deps struct {
 	allocations *allocations
 	groups      *assignments
 	policies    policies
+	quotas      quotas
 	// synced is closed after the initial sync; nothing is decided before.
 	synced chan struct{}
 	// Triggers of the reconcilers.
-	services, balancers, pools, members trigger
+	services, balancers, pools, members, namespaces trigger
 }
 
 func newDeps(options Options) *deps {
-	o := &deps{options: options, log: options.Log, groups: &assignments{groups: map[alloc.Owner]string{}}, synced: make(chan struct{})}
+	o := &deps{options: options, log: options.Log, groups: &assignments{groups: map[alloc.Owner]string{}}, quotas: quotas{namespaces: map[string]map[alloc.Owner]bounded{}}, synced: make(chan struct{})}
 	o.allocations = newAllocations(o.enqueue)
 	return o
 }
 
-// enqueue triggers the reconciliation of an owner.
+// enqueue triggers the reconciliation of an owner whose addresses or group have changed.
 func (o *deps) enqueue(owner alloc.Owner) {
+	o.enqueueOwner(owner)
+	o.enqueueQuota(owner.Namespace)
+}
+
+func (o *deps) enqueueOwner(owner alloc.Owner) {
 	switch owner.Kind {
 	case kindService:
 		o.services.enqueueAfter(requestFor(owner), 0)

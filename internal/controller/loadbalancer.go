@@ -184,7 +184,7 @@ func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) []met
 		b.Status.Group = ""
 	}
 	b.Status.Listeners, b.Status.Pools = r.checkParts(b, checkedAddress(b, g))
-	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g), balancerReady(b)}
+	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g), balancerReady(b, r.quotas.of(ownerOf(kindLoadBalancer, b)))}
 	for i := range conditions {
 		conditions[i].ObservedGeneration = b.Generation
 		set(&b.Status.Conditions, conditions[i])
@@ -194,12 +194,14 @@ func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) []met
 
 // balancerReady says whether all parts of a LoadBalancer are served. The health of members
 // is known only to agents.
-func balancerReady(b *v1alpha1.LoadBalancer) metav1.Condition {
+func balancerReady(b *v1alpha1.LoadBalancer, bounded bounded) metav1.Condition {
 	switch {
 	case b.Status.Address == "":
 		return condition(v1alpha1.ConditionReady, false, reasonNoAddress, "")
 	case b.Status.Group == "":
 		return condition(v1alpha1.ConditionReady, false, reasonNoGroup, noGroupMessage)
+	case bounded.refused != "":
+		return condition(v1alpha1.ConditionReady, false, reasonQuotaExceeded, bounded.refused)
 	}
 	for _, l := range b.Status.Listeners {
 		if !l.Accepted {
@@ -211,5 +213,9 @@ func balancerReady(b *v1alpha1.LoadBalancer) metav1.Condition {
 			return condition(v1alpha1.ConditionReady, false, reasonNotAccepted, "pool "+p.Name+": "+p.Message)
 		}
 	}
-	return condition(v1alpha1.ConditionReady, true, reasonServed, "by group "+b.Status.Group)
+	message := "by group " + b.Status.Group
+	if bounded.raised != "" {
+		message += "; " + bounded.raised
+	}
+	return condition(v1alpha1.ConditionReady, true, reasonServed, message)
 }

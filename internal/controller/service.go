@@ -54,13 +54,17 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 	if _, notAccepted := serviceRequest(svc); notAccepted != nil {
 		accepted = condition(v1alpha1.ConditionServiceAccepted, false, reasonBadAnnotation, notAccepted.Error())
 	}
+	bounded := r.quotas.of(ownerOf(kindService, svc))
+	if bounded.raised != "" && accepted.Status == metav1.ConditionTrue {
+		accepted = condition(v1alpha1.ConditionServiceAccepted, false, reasonIntervalRaised, bounded.raised)
+	}
 	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionServiceAllocated, result), accepted}
 	group, decided := r.groups.of(ownerOf(kindService, svc))
 	if len(result.Addresses) == 0 {
 		group, decided = "", true
 	}
 	if decided {
-		conditions = append(conditions, servedConditions(svc, result, group)...)
+		conditions = append(conditions, servedConditions(svc, result, group, bounded.refused)...)
 	}
 	base := svc.DeepCopy()
 	svc.Status.LoadBalancer.Ingress = ingressOf(svc.Status.LoadBalancer.Ingress, result.Addresses)
@@ -99,9 +103,9 @@ func (r serviceReconciler) disown(ctx context.Context, svc *corev1.Service) (rec
 	return reconcile.Result{}, nil
 }
 
-// servedConditions says which group serves a Service that has, or once had, addresses. Agents
-// read the group there (spec.ServedBy).
-func servedConditions(svc *corev1.Service, g allocation, group string) []metav1.Condition {
+// servedConditions says which group serves a Service that has, or once had, addresses, or which
+// quota refused it. Agents read the group there (spec.ServedBy).
+func servedConditions(svc *corev1.Service, g allocation, group, refused string) []metav1.Condition {
 	kind := v1alpha1.ConditionServiceServed
 	switch {
 	case len(g.Addresses) == 0 && meta.FindStatusCondition(svc.Status.Conditions, kind) == nil:
@@ -110,6 +114,8 @@ func servedConditions(svc *corev1.Service, g allocation, group string) []metav1.
 		return []metav1.Condition{condition(kind, false, reasonNoAddress, "")}
 	case group == "":
 		return []metav1.Condition{condition(kind, false, reasonNoGroup, noGroupMessage)}
+	case refused != "":
+		return []metav1.Condition{condition(kind, false, reasonQuotaExceeded, refused)}
 	}
 	return []metav1.Condition{condition(kind, true, reasonServed, group)}
 }

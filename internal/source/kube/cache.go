@@ -367,7 +367,7 @@ func (w *Cache) Services() []lb.Service { return w.vips.services() }
 // Flush translates dirty objects, and returns what has changed.
 func (w *Cache) Flush() Change {
 	w.updateNetworks()
-	w.admit()
+	w.applyQuotas()
 	w.allocate()
 	for id := range w.dirty {
 		w.translate(id)
@@ -395,8 +395,8 @@ func (w *Cache) hasPod(svc Object) bool {
 
 // translate translates one Service or LoadBalancer.
 func (w *Cache) translate(id Object) {
-	g, refused := w.admit(id)
-	t := translation{Cache: w, group: g, problems: refused, vips: map[lb.VIP]bool{}, names: map[string]lb.VIP{}}
+	g, problems := w.admit(id)
+	t := translation{Cache: w, group: g, problems: problems, vips: map[lb.VIP]bool{}, names: map[string]lb.VIP{}}
 	delete(w.own, id)
 	if g != nil && g.has(w.Node) {
 		w.own[id] = true

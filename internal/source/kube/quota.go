@@ -69,9 +69,9 @@ func (q *quotas) set(id Object, who tenant, c spec.Claim) {
 	q.claims[who][id], q.tenants[id] = c, who
 }
 
-// admit decides on the tenants of dirty objects, and marks the objects with another decision than
+// applyQuotas decides on the tenants of dirty objects, and marks the objects with another decision than
 // before.
-func (w *Cache) admit() {
+func (w *Cache) applyQuotas() {
 	q, changed := &w.quotas, map[tenant]bool{}
 	for id := range w.dirty {
 		changed[q.tenants[id]] = true

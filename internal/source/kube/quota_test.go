@@ -29,6 +29,10 @@ func newTenants(t testing.TB, services int, change func(*v1alpha1.LoadBalancerGr
 	w.Set(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lb1"}, Status: corev1.NodeStatus{
 		Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.11"}},
 	}})
+	w.Set(&v1alpha1.AddressPool{
+		ObjectMeta: metav1.ObjectMeta{Name: "public"},
+		Spec:       v1alpha1.AddressPoolSpec{Addresses: []v1alpha1.AddressRange{"198.51.100.0/24", "203.0.113.0/24"}},
+	})
 	w.group(change)
 	return w
 }
@@ -44,10 +48,11 @@ func (w *tenants) group(change func(*v1alpha1.LoadBalancerGroup)) {
 // service sets a Service, the age of which is in seconds.
 func (w *tenants) service(namespace, name, address string, age, ports int, ranges ...string) {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{
-		Name: name, Namespace: namespace, Annotations: map[string]string{v1alpha1.AnnotationGroup: "main"},
+		Name: name, Namespace: namespace,
 		CreationTimestamp: metav1.NewTime(time.Unix(1_700_000_000-int64(age), 0)),
 	}}
 	svc.Spec.Type, svc.Spec.LoadBalancerSourceRanges = corev1.ServiceTypeLoadBalancer, ranges
+	svc.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionServiceServed, Status: metav1.ConditionTrue, Message: "main"}}
 	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
 	for i := range ports {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(i + 1)})

@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// Reasons of conditions of objects that their group bounds.
+const (
+	reasonQuotaExceeded  = "QuotaExceeded"
+	reasonIntervalRaised = "IntervalRaised"
+)
+
+// quotaDelay batches changes of a namespace.
+const quotaDelay = 100 * time.Millisecond
+
+// quotaReconciler decides which objects of a namespace are beyond the bounds of their groups. A
+// request is the name of a namespace. Agents decide in the same way, by spec.Bounds.
+type quotaReconciler struct{ *deps }
+
+// quotas are the last decisions about all namespaces.
+type quotas struct {
+	mu         sync.Mutex
+	namespaces map[string]map[alloc.Owner]bounded
+}
+
+// bounded is what a group's bounds mean for an object: why it is refused, and why its health
+// checks have another interval; both are empty for most.
+type bounded struct{ refused, raised string }
+
+// of returns the decision about an owner.
+func (q *quotas) of(owner alloc.Owner) bounded {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.namespaces[owner.Namespace][owner]
+}
+
+// replace sets the decisions about a namespace, and returns the owners with another one than
+// before.
+func (q *quotas) replace(namespace string, now map[alloc.Owner]bounded) (changed []alloc.Owner) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	before := q.namespaces[namespace]
+	for owner, b := range now {
+		if before[owner] != b {
+			changed = append(changed, owner)
+		}
+	}
+	for owner := range before {
+		if _, still := now[owner]; !still {
+			changed = append(changed, owner)
+		}
+	}
+	if q.namespaces[namespace] = now; len(now) == 0 {
+		delete(q.namespaces, namespace)
+	}
+	return changed
+}
+
+// quotaRequests maps an object to the request of its namespace, or of all namespaces for a group.
+func (o *deps) quotaRequests() handler.EventHandler {
+	enqueue := func(ctx context.Context, object client.Object) {
+		if object.GetNamespace() != "" {
+			o.enqueueQuota(object.GetNamespace())
+			return
+		}
+		namespaces := namespaceList()
+		if err := o.List(ctx, namespaces); err != nil {
+			o.log.Warn("namespaces not listed", "error", err)
+			return
+		}
+		for i := range namespaces.Items {
+			o.enqueueQuota(namespaces.Items[i].Name)
+		}
+	}
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queue) { enqueue(ctx, e.Object) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ queue) { enqueue(ctx, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queue) {
+			if g, is := e.ObjectNew.(*v1alpha1.LoadBalancerGroup); is && g.Generation == e.ObjectOld.GetGeneration() {
+				return // only its status has changed
+			}
+			enqueue(ctx, e.ObjectNew)
+		},
+	}
+}
+
+// enqueueQuota triggers the decision about a namespace.
+func (o *deps) enqueueQuota(namespace string) {
+	o.namespaces.enqueueAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}, quotaDelay)
+}
+
+func (r quotaReconciler) reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var groups v1alpha1.LoadBalancerGroupList
+	if err := r.List(ctx, &groups); err != nil {
+		return reconcile.Result{}, err
+	}
+	bounds := map[string]spec.Bounds{}
+	for i := range groups.Items {
+		bounds[groups.Items[i].Name] = spec.BoundsOf(&groups.Items[i])
+	}
+	now, err := r.decide(ctx, request.Name, bounds)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	for _, owner := range r.quotas.replace(request.Name, now) {
+		r.enqueueOwner(owner)
+	}
+	return reconcile.Result{}, nil
+}
+
+// decide returns the objects of a namespace that are not served as specified, by groups' bounds.
+func (r quotaReconciler) decide(ctx context.Context, namespace string, bounds map[string]spec.Bounds) (map[alloc.Owner]bounded, error) {
+	var services corev1.ServiceList
+	var balancers v1alpha1.LoadBalancerList
+	for _, l := range []client.ObjectList{&services, &balancers} {
+		if err := r.List(ctx, l, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return nil, err
+		}
+	}
+	endpoints, err := r.endpoints(ctx, namespace, services.Items)
+	if err != nil {
+		return nil, err
+	}
+	claims, result := map[string][]spec.Claim{}, map[alloc.Owner]bounded{}
+	add := func(kind string, object client.Object, usage func(spec.Bounds) spec.Usage, checks ...*lb.HealthCheck) {
+		owner := ownerOf(kind, object)
+		group, _ := r.groups.of(owner)
+		b, known := bounds[group]
+		if !known {
+			return
+		}
+		claims[group] = append(claims[group], spec.Claim{
+			Kind: kind, Name: object.GetName(), Created: object.GetCreationTimestamp().Time, Usage: usage(b),
+		})
+		for _, check := range checks {
+			if _, shorter := b.Interval(check); shorter {
+				result[owner] = bounded{raised: fmt.Sprintf("health checks every %s: LoadBalancerGroup %s allows no shorter interval", b.MinInterval, group)}
+			}
+		}
+	}
+	for i := range services.Items {
+		svc := &services.Items[i]
+		if r.isOurs(svc) {
+			settings, _ := spec.ParseAnnotations(svc)
+			add(kindService, svc, func(b spec.Bounds) spec.Usage { return b.ServiceUsage(svc, endpoints[svc.Name]) }, settings.Health.Check)
+		}
+	}
+	for i := range balancers.Items {
+		l := &balancers.Items[i]
+		var checks []*lb.HealthCheck
+		for j := range l.Spec.Pools {
+			if check, err := spec.HealthCheck(l.Spec.Pools[j].HealthCheck); err == nil {
+				checks = append(checks, check)
+			}
+		}
+		add(kindLoadBalancer, l, func(b spec.Bounds) spec.Usage { return b.LoadBalancerUsage(l) }, checks...)
+	}
+	for group, all := range claims {
+		for i, why := range bounds[group].Refused(all) {
+			if why != "" {
+				result[alloc.Owner{Kind: all[i].Kind, Namespace: namespace, Name: all[i].Name}] = bounded{refused: why}
+			}
+		}
+	}
+	return result, nil
+}
+
+// endpoints counts the endpoints of Services, by name.
+func (r quotaReconciler) endpoints(ctx context.Context, namespace string, services []corev1.Service) (map[string]spec.Endpoints, error) {
+	all := map[string]spec.Endpoints{}
+	for i := range services {
+		if r.isOurs(&services[i]) {
+			all[services[i].Name] = spec.Endpoints{}
+		}
+	}
+	if len(all) == 0 {
+		return all, nil
+	}
+	var slices discoveryv1.EndpointSliceList
+	if err := r.List(ctx, &slices, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, err
+	}
+	for i := range slices.Items {
+		es := &slices.Items[i]
+		if e := all[es.Labels[discoveryv1.LabelServiceName]]; e != nil {
+			n, err := strconv.Atoi(es.Annotations[usableEndpoints])
+			if err != nil {
+				return nil, fmt.Errorf("endpointslice %s/%s: %w", namespace, es.Name, err)
+			}
+			e.Add(spec.EndpointPorts(es), n)
+		}
+	}
+	return all, nil
+}
+
+// usableEndpoints is an annotation of cached EndpointSlices with the number of their usable
+// endpoints, which aren't cached themselves.
+const usableEndpoints = "usable-endpoints"
+
+func slimSlice(object any) (any, error) {
+	if es, is := object.(*discoveryv1.EndpointSlice); is {
+		es.ManagedFields, es.OwnerReferences = nil, nil
+		maps.DeleteFunc(es.Labels, func(key, _ string) bool { return key != discoveryv1.LabelServiceName })
+		if _, slim := es.Annotations[usableEndpoints]; !slim || len(es.Endpoints) > 0 {
+			es.Annotations = map[string]string{usableEndpoints: strconv.Itoa(spec.Usable(es))}
+			es.Endpoints = nil
+		}
+	}
+	return object, nil
+}
