@@ -5,6 +5,8 @@
  * resolves the next hop and writes the link-layer header. The packet bypasses the rest of the
  * network stack: the node needs no forwarding, and no exception for packets with its own source
  * addresses.
+ *
+ * Packets for an address of this node continue to its sockets, as if they had arrived so.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -13,6 +15,8 @@
 
 #include "core/types.h"
 
+#define LOOPBACK_IFINDEX 1 /* in every network namespace */
+
 /* Attached to the ingress of interfaces with XDP. */
 SEC("tc")
 int hand_over(struct __sk_buff *skb)
@@ -20,7 +24,7 @@ int hand_over(struct __sk_buff *skb)
 	struct nat_handover *handover = (void *)(long)skb->data_meta;
 
 	if ((void *)(handover + 1) > (void *)(long)skb->data ||
-	    handover->magic != NAT_HANDOVER_MAGIC)
+	    handover->magic != NAT_HANDOVER_MAGIC || handover->ifindex == LOOPBACK_IFINDEX)
 		return TC_ACT_UNSPEC;
 	return bpf_redirect_neigh(handover->ifindex, NULL, 0, 0);
 }

@@ -204,7 +204,10 @@ __noinline int reply_packet(struct __sk_buff *skb)
 	return send_to_client(skb, &a);
 }
 
-/* Attached to the ingress of the devices towards backends. */
+/*
+ * Attached to the ingress of the devices towards backends and, if this node itself is one, to the
+ * egress of interfaces with XDP.
+ */
 SEC("tc")
 int nat_reply(struct __sk_buff *skb)
 {

@@ -32,6 +32,9 @@ type view struct {
 // backend take one path, the same on every node, until the route or a neighbour
 // changes.
 func (v *view) decide(t Target, rt *route) (Hop, error) {
+	if rt.kind == unix.RTN_LOCAL && t.Handover {
+		return Hop{Interface: v.links[Loopback].name, Index: Loopback, Handover: true, Local: t.Address, MTU: v.links[Loopback].mtu}, nil
+	}
 	paths, err := v.paths(t, rt)
 	if err != nil {
 		return Hop{}, err

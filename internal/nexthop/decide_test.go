@@ -54,6 +54,7 @@ func machine() map[int]link {
 	bare.HardwareAddr = nil
 	links := map[int]link{}
 	for _, l := range []netlink.Link{
+		&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: Loopback, Name: "lo", MTU: 65536, RawFlags: unix.IFF_UP}},
 		&netlink.Device{LinkAttrs: device(eth0, "eth0", macEth0)},
 		&netlink.Veth{LinkAttrs: onTopOf(99, device(eth1, "eth1", macEth1))},
 		&netlink.Vlan{
@@ -223,6 +224,10 @@ func TestDecide(t *testing.T) {
 		{name: "unreachable", target: l2, route: noRoute(unix.EHOSTUNREACH), err: "route to 10.0.0.21 is unreachable"},
 		{name: "prohibit", target: l2, route: noRoute(unix.EACCES), err: "route to 10.0.0.21 is prohibited"},
 		{name: "this machine", target: l2, route: route{kind: unix.RTN_LOCAL}, err: "10.0.0.21 is an address of this machine"},
+		{
+			name: "this machine's sockets", target: handover, route: route{kind: unix.RTN_LOCAL},
+			want: Hop{Interface: "lo", Index: Loopback, Handover: true, MTU: 65536, Local: ip(backend)},
+		},
 		{name: "broadcast", target: l2, route: route{kind: unix.RTN_BROADCAST}, err: "10.0.0.21 is not the address of a single machine"},
 		{
 			name: "encapsulating route", target: tunnel, route: route{kind: unix.RTN_UNICAST, encapsulated: true, paths: []path{direct(eth0)}},

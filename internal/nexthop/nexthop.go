@@ -31,7 +31,7 @@ type Target struct {
 	// route's or, if there is no route, the only configured one.
 	MAC lb.MAC
 	// Handover allows a device to which XDP can't send, such as a
-	// tunnel's: packets are handed over to the kernel there.
+	// tunnel's, and this machine itself: packets are handed over to the kernel there.
 	Handover bool
 	// Relay is the machine that gets packets for Address as they came, if it is
 	// directly connected by an interface on which XDP runs: then it is what is
@@ -67,6 +67,13 @@ type Hop struct {
 	MTU int
 }
 
+// Loopback is the index of every network namespace's first interface.
+const Loopback = 1
+
+// ToSelf reports whether the target is an address of this machine: packets continue to its
+// sockets.
+func (h Hop) ToSelf() bool { return h.Handover && h.Index == Loopback }
+
 // Port is a device that is a part of another.
 type Port struct {
 	Index int
@@ -76,6 +83,9 @@ type Port struct {
 // String returns for example "eth0 02:00:00:00:00:01 vlan 100", or "flannel.1 by
 // the kernel".
 func (h Hop) String() string {
+	if h.ToSelf() {
+		return "this machine's own address"
+	}
 	if h.Handover {
 		return h.Interface + " by the kernel"
 	}

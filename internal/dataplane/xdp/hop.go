@@ -14,9 +14,6 @@ import (
 	"fairlead.io/fairlead/internal/nexthop"
 )
 
-// loopback is the index of every network namespace's first interface.
-const loopback = 1
-
 // Resolver finds how backends are reached; *nexthop.Resolver is one.
 type Resolver interface {
 	Follow(vip lb.VIP, targets []nexthop.Target) []nexthop.Result
@@ -93,7 +90,7 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 	e.Flags = uint8(when(hop.Index != 0 && !b.Down, table.BalancerBackendFlagBACKEND_USABLE) |
 		when(b.Weight > 0, table.BalancerBackendFlagBACKEND_NEW_FLOWS) |
 		when(hop.Relay, table.BalancerBackendFlagBACKEND_RELAY) |
-		when(svc.Forward == lb.DSR && b.Own(), table.BalancerBackendFlagBACKEND_KEEP_SOURCE) |
+		when(svc.Forward == lb.DSR && b.Own() || hop.ToSelf(), table.BalancerBackendFlagBACKEND_KEEP_SOURCE) |
 		when(svc.Membership.Is(b), table.BalancerBackendFlagBACKEND_LOCAL) |
 		when(hop.Handover, table.BalancerBackendFlagBACKEND_HANDOVER))
 	if hop.Local.IsValid() {

@@ -63,7 +63,7 @@ func sharedByServers(pl *plan) *lb.Service {
 func (pl *plan) reachLocal() {
 	for i, b := range pl.backends {
 		if pl.svc.Membership.Is(b) {
-			pl.hops[i] = nexthop.Result{Hop: nexthop.Hop{Interface: "lo", Index: loopback, MTU: math.MaxUint16}}
+			pl.hops[i] = nexthop.Result{Hop: nexthop.Hop{Interface: "lo", Index: nexthop.Loopback, MTU: math.MaxUint16}}
 		}
 	}
 }

@@ -26,7 +26,7 @@ import (
 
 // selfTestHop is how every backend of a self-test is reached: index 1 is the
 // interface that test runs pretend packets came from.
-var selfTestHop = nexthop.Hop{Interface: "lo", Index: loopback, Source: lb.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500}
+var selfTestHop = nexthop.Hop{Interface: "lo", Index: nexthop.Loopback, Source: lb.MAC{2, 0, 0, 0, 0, 1}, MTU: 1500}
 
 // selfTestEnd is where frames of segments arrive.
 var selfTestEnd = netip.MustParseAddr("198.51.100.2")

@@ -15,6 +15,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
 // inFragments are frames with the fragments of a frame's packet.
@@ -117,10 +118,44 @@ func TestNATHandover(t *testing.T) {
 	})
 }
 
+// A backend at an address of this machine gets packets of the client's own address in both
+// modes: the kernel would drop those from its own.
+func TestNATToOwnAddress(t *testing.T) {
+	p, hops := newTestPlane(t)
+	inNamespace(t, func() error {
+		hops.handover = nexthop.Loopback
+		for _, c := range natCases() {
+			for _, forward := range []lb.Forward{lb.NAT, lb.DSR} {
+				c.keep = true
+				svc := c.service()
+				svc.Forward = forward
+				if _, err := p.Update(t.Context(), svc); err != nil {
+					return err
+				}
+				wantHandover(t, p, c, nexthop.Loopback)
+				endAllSessions(t, p)
+			}
+			if err := p.Delete(t.Context(), c.vip); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 func wantHandover(t *testing.T, p *xdp.Unattached, c natCase, device int) {
 	t.Helper()
+	arrival, err := net.InterfaceByName("fl0")
+	if err != nil {
+		t.Fatal(err)
+	}
 	in := c.fromClient(tcpSYN)
-	out := wantVerdict(t, p, in.build(), xdpPass, "forward_nat_handover")
+	var verdict uint32
+	var out []byte
+	counted := exits(t, p, func() { verdict, out = runAt(t, p, arrival.Index, in.build()) })
+	if verdict != xdpPass || len(counted) != 1 || counted["forward_nat_handover"] != 1 {
+		t.Errorf("%s: verdict %d, counters %v, want forward_nat_handover", c.vip, verdict, counted)
+	}
 	meta := []byte{0x31, 0x54, 0x41, 0x4e, byte(device), 0, 0, 0} // NAT_HANDOVER_MAGIC, the device
 	if !bytes.HasPrefix(out, meta) {
 		t.Errorf("%s: % x, want % x in front", c.vip, out, meta)

@@ -32,7 +32,8 @@ type HandoverConfig struct {
 	Tables     *table.Tables
 }
 
-// Device is one behind which backends are.
+// Device is one behind which backends are. The loopback interface stands for backends on this
+// machine itself: their answers leave through the interfaces on which XDP runs.
 type Device struct {
 	Index int
 	// MAC is zero at a device without Ethernet address. It distinguishes a device
@@ -47,7 +48,7 @@ var ErrGone = errors.New("the device is gone")
 // send to, such as pods behind an overlay's device. It works in the network namespace
 // of the thread that calls. Its methods are not safe for concurrent use.
 //
-// There are two tc programs. bpf/nat_handover.bpf.c, at the interfaces on which XDP
+// There are two tc programs, which serve backends on this machine itself too. bpf/nat_handover.bpf.c, at the interfaces on which XDP
 // runs, sends translated packets out of the backend's device. bpf/nat_reply.bpf.c, at
 // that device, translates the answers and sends them to their clients. Their filters
 // stay in the kernel when the agent ends, and use its pinned tables.
@@ -122,6 +123,9 @@ func (h *Handover) Attach(device Device) error {
 
 // attachReply puts the program for answers at a device.
 func (h *Handover) attachReply(device int) error {
+	if device == loopback {
+		return h.attachOwnReplies()
+	}
 	link, err := netlink.LinkByIndex(device)
 	if err == nil {
 		err = h.config.replyFilter(device).Attach(h.replies[linkLength(link)])
@@ -130,6 +134,53 @@ func (h *Handover) attachReply(device int) error {
 		return fmt.Errorf("%w: interface %d: %w", ErrGone, device, err)
 	}
 	return err
+}
+
+// attachOwnReplies puts the program for answers where those of this machine itself leave.
+func (h *Handover) attachOwnReplies() error {
+	for _, name := range h.config.Interfaces {
+		if err := h.attachOwnReply(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attachOwnReply does so at one interface, if that exists.
+func (h *Handover) attachOwnReply(name string) error {
+	link, err := netlink.LinkByName(name)
+	if err == nil {
+		err = h.config.ownReplyFilter(link.Attrs().Index).Attach(h.replies[linkLength(link)])
+	}
+	if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone || err == nil {
+		return nil
+	}
+	return fmt.Errorf("interface %s: %w", name, err)
+}
+
+// detachReply takes the program for answers from a device.
+func (h *Handover) detachReply(device int) error {
+	if device != loopback {
+		return h.config.replyFilter(device).Detach()
+	}
+	return h.eachInterface(func(index int) error { return h.config.ownReplyFilter(index).Detach() })
+}
+
+// eachInterface calls do with each interface on which XDP runs and that exists.
+func (h *Handover) eachInterface(do func(index int) error) error {
+	for _, name := range h.config.Interfaces {
+		link, err := netlink.LinkByName(name)
+		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
+			continue
+		}
+		if err == nil {
+			err = do(link.Attrs().Index)
+		}
+		if err != nil {
+			return fmt.Errorf("nat handover: interface %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // attachForward puts the program for clients' packets on all interfaces that exist; the
@@ -148,11 +199,16 @@ func (h *Handover) attachForward() error {
 	return nil
 }
 
-// Reattach puts the program for clients' packets on an interface that was created again,
-// if there is work for it.
+// Reattach puts the programs on an interface that was created again, if there is work for
+// them.
 func (h *Handover) Reattach(name string) error {
 	if !h.forwards {
 		return nil
+	}
+	if _, own := h.devices[loopback]; own {
+		if err := h.attachOwnReply(name); err != nil {
+			return err
+		}
 	}
 	link, err := netlink.LinkByName(name)
 	if err == nil {
@@ -215,7 +271,7 @@ func (h *Handover) Retain(devices []Device) error {
 		if kept[index] {
 			continue
 		}
-		err := h.config.replyFilter(index).Detach()
+		err := h.detachReply(index)
 		if errs = append(errs, err); err == nil {
 			delete(h.devices, index)
 		}
@@ -235,20 +291,9 @@ func (h *Handover) detachForward() error {
 	if !h.forwards {
 		return nil
 	}
-	for _, name := range h.config.Interfaces {
-		link, err := netlink.LinkByName(name)
-		if _, gone := errors.AsType[netlink.LinkNotFoundError](err); gone {
-			continue
-		}
-		if err == nil {
-			err = h.config.forwardFilter(link.Attrs().Index).Detach()
-		}
-		if err != nil {
-			return fmt.Errorf("nat handover: interface %s: %w", name, err)
-		}
-	}
-	h.forwards = false
-	return nil
+	err := h.eachInterface(func(index int) error { return h.config.forwardFilter(index).Detach() })
+	h.forwards = err != nil
+	return err
 }
 
 // RemoveHandover detaches everything of an owner in the calling thread's network
@@ -265,6 +310,9 @@ func detachHandover(cfg HandoverConfig, except map[int]bool) error {
 	var errs []error
 	for _, link := range links {
 		index := link.Attrs().Index
+		if !except[loopback] {
+			errs = append(errs, cfg.ownReplyFilter(index).Detach())
+		}
 		if !except[index] {
 			errs = append(errs, cfg.replyFilter(index).Detach())
 		}
@@ -275,13 +323,17 @@ func detachHandover(cfg HandoverConfig, except map[int]bool) error {
 	return errors.Join(errs...)
 }
 
-// The two filters have places of their own: an interface may be a device too.
+// The filters have places of their own: an interface may be a device too.
 func (c *HandoverConfig) forwardFilter(index int) Filter {
 	return Filter{Interface: index, Direction: Ingress, Priority: handoverPriority, Name: "fairlead nat handover " + c.Owner}
 }
 
 func (c *HandoverConfig) replyFilter(index int) Filter {
 	return Filter{Interface: index, Direction: Ingress, Priority: handoverPriority + 1, Name: "fairlead nat reply " + c.Owner}
+}
+
+func (c *HandoverConfig) ownReplyFilter(index int) Filter {
+	return Filter{Interface: index, Direction: Egress, Priority: handoverPriority + 1, Name: "fairlead nat own reply " + c.Owner}
 }
 
 // Close frees the programs; what is attached stays at work.
