@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -43,7 +44,27 @@ func findOwnNode(name string, conf *config.Config, four, six netip.Addr) (own ow
 	if own.routerID = ownAddress(own.interfaces, true); own.routerID.IsValid() {
 		return own, nil
 	}
-	return own, errors.New("bgp.routerID: missing: the node has no IPv4 address")
+	if !six.IsValid() {
+		six = ownAddress(own.interfaces, false)
+	}
+	if !six.IsValid() {
+		return own, errors.New("bgp.routerID: missing: the node has no address")
+	}
+	own.routerID = routerIDOf(six)
+	return own, nil
+}
+
+// routerIDOf derives a router id from the address of a node without IPv4: four bytes that differ
+// between the nodes of an AS (RFC 6286), always the same ones for an address. They are in the
+// form of a unicast address.
+func routerIDOf(six netip.Addr) netip.Addr {
+	sum := sha256.Sum256(six.AsSlice())
+	for {
+		if id := netip.AddrFrom4([4]byte(sum[:4])); id.IsGlobalUnicast() && id.As4()[0] < 224 && id.As4()[0] > 0 {
+			return id
+		}
+		sum = sha256.Sum256(sum[:])
+	}
 }
 
 // mainInterfaces are those with the node's addresses, or else that of its default
