@@ -29,14 +29,20 @@ type AddressPool struct {
 type AddressPoolSpec struct {
 	// Addresses are CIDRs such as "192.0.2.0/24" and ranges such as
 	// "2001:db8::10-2001:db8::1f", of one family or both. All addresses are assigned,
-	// including the first and the last one. Pools may overlap; an address still has one
-	// owner.
+	// including the first and the last one, unless skipZeroAnd255 is set. Pools may
+	// overlap; an address still has one owner.
 	//
 	// +required
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	Addresses []AddressRange `json:"addresses"`
+	// SkipZeroAnd255 keeps IPv4 addresses that end in .0 or .255 out of the pool: some
+	// devices take them for addresses of a network. A Service that has one gets another
+	// address. The default is false.
+	//
+	// +optional
+	SkipZeroAnd255 bool `json:"skipZeroAnd255,omitempty"`
 	// AutoAssign allows Services that name neither a pool nor an address to get
 	// addresses from this pool. The default is true.
 	//

@@ -72,6 +72,32 @@ func parseCIDR(text string) (netipx.IPRange, error) {
 	return netipx.RangeOfPrefix(prefix), nil
 }
 
+// WithoutZeroAnd255 returns a range without the IPv4 addresses that end in .0 or .255. IPv6 is
+// unchanged.
+func WithoutZeroAnd255(r netipx.IPRange) (rest []netipx.IPRange) {
+	if !r.From().Is4() {
+		return []netipx.IPRange{r}
+	}
+	first, last := r.From().As4(), r.To().As4()
+	to := binary.BigEndian.Uint32(last[:])
+	for network := uint64(binary.BigEndian.Uint32(first[:]) &^ 255); network <= uint64(to); network += 256 {
+		var low, high [4]byte
+		binary.BigEndian.PutUint32(low[:], uint32(network)+1)
+		binary.BigEndian.PutUint32(high[:], uint32(network)+254)
+		part := netipx.IPRangeFrom(netip.AddrFrom4(low), netip.AddrFrom4(high))
+		if part.From().Less(r.From()) {
+			part = netipx.IPRangeFrom(r.From(), part.To())
+		}
+		if r.To().Less(part.To()) {
+			part = netipx.IPRangeFrom(part.From(), r.To())
+		}
+		if part.IsValid() {
+			rest = append(rest, part)
+		}
+	}
+	return rest
+}
+
 // size returns the number of addresses of a range, at most math.MaxUint64.
 func size(r netipx.IPRange) uint64 {
 	from, to := r.From().As16(), r.To().As16()

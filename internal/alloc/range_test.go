@@ -3,6 +3,7 @@
 package alloc_test
 
 import (
+	"fmt"
 	"math"
 	"net/netip"
 	"strings"
@@ -67,6 +68,28 @@ func TestSizes(t *testing.T) {
 	} {
 		if u := usage(t, pool(t, "p", strings.Fields(c.ranges)...)); u != c.want {
 			t.Errorf("%q: %+v, want %+v", c.ranges, u, c.want)
+		}
+	}
+}
+
+func TestWithoutZeroAnd255(t *testing.T) {
+	for text, want := range map[string]string{
+		"192.0.2.0/24":                  "[192.0.2.1-192.0.2.254]",
+		"192.0.2.0/31":                  "[192.0.2.1-192.0.2.1]",
+		"192.0.2.0/32":                  "[]",
+		"192.0.2.255-192.0.3.0":         "[]",
+		"192.0.2.10-192.0.2.20":         "[192.0.2.10-192.0.2.20]",
+		"192.0.2.200-192.0.4.10":        "[192.0.2.200-192.0.2.254 192.0.3.1-192.0.3.254 192.0.4.1-192.0.4.10]",
+		"255.255.255.0/24":              "[255.255.255.1-255.255.255.254]",
+		"2001:db8::/64":                 "[2001:db8::-2001:db8::ffff:ffff:ffff:ffff]",
+		"2001:db8::ff00-2001:db8::ffff": "[2001:db8::ff00-2001:db8::ffff]",
+	} {
+		r, err := alloc.ParseRange(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(alloc.WithoutZeroAnd255(r)); got != want {
+			t.Errorf("%s without .0 and .255: %s, want %s", text, got, want)
 		}
 	}
 }

@@ -34,6 +34,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "sharing", sharing)
 	w.sub(t, "wishes", wishes)
 	w.sub(t, "pool edits", poolEdits)
+	w.sub(t, "without .0 and .255", withoutZeroAnd255)
 	w.sub(t, "selectors", selectors)
 	w.sub(t, "new namespaces", newNamespaces)
 	w.sub(t, "exhaustion", exhaustion)
@@ -255,6 +256,23 @@ func newNamespaces(w *world) {
 	release()
 	w.has(svc, "192.0.2.0")
 	w.awaitEvents(svc, "Normal Allocated")
+}
+
+func withoutZeroAnd255(w *world) {
+	w.run()
+	p := w.knownPool("main", "192.0.2.254-192.0.3.1", "2001:db8::/127")
+	w.edit(p, func() { p.Spec.SkipZeroAnd255 = true })
+	w.has(w.service("first"), "192.0.2.254")
+	w.has(w.service("second"), "192.0.3.1")
+	third := w.service("third", "addresses=192.0.3.0")
+	w.says(third, v1alpha1.ConditionServiceAllocated, no, "AddressNotInPool")
+	w.says(w.service("fourth"), v1alpha1.ConditionServiceAllocated, no, "PoolExhausted")
+	six := newService("six")
+	six.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol}
+	w.create(six)
+	w.has(six, "2001:db8::")
+	w.edit(p, func() { p.Spec.SkipZeroAnd255 = false })
+	w.has(third, "192.0.3.0")
 }
 
 // Those who wait are served in the order in which they were created.

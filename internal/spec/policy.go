@@ -75,9 +75,12 @@ func ClusterIPs(svc *corev1.Service) (addresses []netip.Addr) {
 func PoolRanges(p *v1alpha1.AddressPool) (ranges []netipx.IPRange, err error) {
 	for _, text := range p.Spec.Addresses {
 		r, bad := alloc.ParseRange(string(text))
-		if bad == nil {
+		switch {
+		case bad == nil && p.Spec.SkipZeroAnd255:
+			ranges = append(ranges, alloc.WithoutZeroAnd255(r)...)
+		case bad == nil:
 			ranges = append(ranges, r)
-		} else if err == nil {
+		case err == nil:
 			err = bad
 		}
 	}
