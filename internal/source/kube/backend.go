@@ -19,7 +19,9 @@ import (
 // all nodes, so that packets sent to a node that has left the group reach the group.
 func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target) []lb.Backend {
 	switch {
-	case s.Forward == lb.DSR && (local(svc) || t.relayTarget):
+	case s.Forward == lb.DSR && t.relayTarget:
+		return t.relayedBackends(s, all)
+	case s.Forward == lb.DSR && local(svc):
 		return t.localBackends(s, all)
 	case s.Forward == lb.NAT:
 		return weighted(closest(all, t.Node, t.self().zone))
@@ -47,21 +49,64 @@ func weighted(all []target) []lb.Backend {
 	return backends
 }
 
-// localBackends returns this node's pods, and those of other nodes without new flows: they may
-// have connections that routers send through this node now.
-func (t *translation) localBackends(s *lb.Service, all []target) []lb.Backend {
-	other := func(e target) bool { return e.node != t.Node }
-	local := weighted(slices.DeleteFunc(slices.Clone(all), other))
-	if t.relayTarget && len(local) == 0 {
+// relayedBackends returns this node's pods, for packets that nodes of another group send here,
+// and those of other nodes without new flows.
+func (t *translation) relayedBackends(s *lb.Service, all []target) []lb.Backend {
+	own, others := t.split(all)
+	if len(own) == 0 {
 		return nil // no node sends packets here
 	}
-	others := slices.DeleteFunc(slices.Clone(all), func(e target) bool { return !other(e) })
-	for _, b := range t.withNodes(s, weighted(others), others) {
-		if b.Weight = 0; !b.Outside {
-			local = append(local, b)
+	return t.join(s, own, nil, others)
+}
+
+// localBackends returns the backends with traffic policy Local. New flows go to this node's pods.
+// They go to those of the group's other nodes
+//   - while this node has no ready pod: it doesn't announce the address then, but routers may
+//     still send packets;
+//   - if clients keep their pods: all nodes have to choose alike, as routers spread the
+//     connections of a client.
+//
+// The others get none: they may have connections that routers send through this node now.
+func (t *translation) localBackends(s *lb.Service, all []target) []lb.Backend {
+	own, others := t.split(all)
+	members := slices.DeleteFunc(slices.Clone(others), func(e target) bool { return !t.group.has(e.node) })
+	isReady := func(e target) bool { return e.condition == ready }
+	ownReady, membersReady := slices.ContainsFunc(own, isReady), slices.ContainsFunc(members, isReady)
+	s.Unannounced = !ownReady && (membersReady || len(own) == 0 && len(members) > 0)
+	switch {
+	case s.Affinity == lb.AffinityClient:
+		return t.join(s, append(own, members...), nil, others)
+	case s.Unannounced:
+		return t.join(s, members, own, others)
+	default:
+		return t.join(s, own, nil, others)
+	}
+}
+
+// split returns this node's targets and the others.
+func (t *translation) split(all []target) (own, others []target) {
+	for _, e := range all {
+		if e.node == t.Node {
+			own = append(own, e)
+		} else {
+			others = append(others, e)
 		}
 	}
-	return local
+	return own, others
+}
+
+// join returns targets that get new flows, then those of several lists that keep theirs, each
+// target once and without those outside.
+func (t *translation) join(s *lb.Service, used []target, unused ...[]target) []lb.Backend {
+	backends := t.withNodes(s, weighted(used), used)
+	for _, list := range unused {
+		for i, b := range t.withNodes(s, weighted(list), list) {
+			if b.Weight = 0; !slices.ContainsFunc(used, func(e target) bool { return e.address == list[i].address && e.port == list[i].port }) {
+				backends = append(backends, b)
+			}
+		}
+	}
+	return slices.DeleteFunc(backends, func(b lb.Backend) bool { return b.Outside })
 }
 
 // withNodes sets the nodes of endpoints that aren't this node's pods; endpoints without a known

@@ -142,7 +142,7 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 			for i := range s.Backends {
 				s.Backends[i].MaxConnections = settings.MaxConnections
 			}
-			if s.Unannounced = t.relayTarget; t.relayTarget && forward == lb.DSR && len(s.Backends) == 0 {
+			if s.Unannounced = s.Unannounced || t.relayTarget; t.relayTarget && forward == lb.DSR && len(s.Backends) == 0 {
 				continue // services with tunnels are kept: the sender may know other backends
 			}
 			t.add(s)

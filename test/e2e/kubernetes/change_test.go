@@ -4,6 +4,7 @@ package kubernetes_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -114,6 +115,34 @@ func testRollout(t *testing.T, i *installation) {
 		i.Kubectl(t, "rollout", "restart", "deployment/web")
 		i.settle(t, replicas)
 	}).unharmed(t)
+}
+
+// With externalTrafficPolicy Local a node whose last pod ends leaves the routes, and passes on what
+// still arrives.
+func testRolloutLocal(t *testing.T, i *installation) {
+	const replicas = 3
+	i.scale(t, replicas)
+	policy := func(policy string) {
+		i.Kubectl(t, "patch", "service/web", "--patch", `{"spec":{"externalTrafficPolicy":"`+policy+`"}}`)
+	}
+	policy("Local")
+	defer policy("Cluster")
+	i.awaitPodRoutes(t)
+	i.under(t, func(*load) {
+		i.Kubectl(t, "rollout", "restart", "deployment/web")
+		i.settle(t, replicas)
+	}).unharmed(t)
+	i.awaitPodRoutes(t)
+}
+
+// awaitPodRoutes waits until the nodes with pods of "web", and no others, announce it.
+func (i *installation) awaitPodRoutes(t *testing.T) {
+	t.Helper()
+	pods, err := i.pods(t.Context(), "web")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i.awaitRoutes(t, i.vips(t, "web"), slices.Compact(slices.Sorted(maps.Values(pods)))...)
 }
 
 // Agents and controllers are replaced by new ones.

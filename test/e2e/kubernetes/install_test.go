@@ -5,6 +5,7 @@ package kubernetes_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -32,12 +33,14 @@ func TestCluster(t *testing.T) {
 		{"TCP and UDP", testBothProtocols},
 		{"local policy", testLocalPolicy},
 		{"session affinity", testAffinity},
+		{"session affinity with local policy", testAffinityLocal},
 		{"source ranges", testSourceRanges},
 		{"UDP after a pod", testUDPAfterAPod},
 		{"inside", testInside},
 		{"direct server return", testDirectReturn},
 		{"scale", testScale},
 		{"rollout", testRollout},
+		{"rollout with local policy", testRolloutLocal},
 		{"upgrade", testUpgrade},
 		{"kubelets restart", testKubelet},
 		{"API server is away", testAPIAway},
@@ -96,10 +99,21 @@ func testLocalPolicy(t *testing.T, i *installation) {
 
 // With sessionAffinity one client has one pod, by whatever port it comes.
 func testAffinity(t *testing.T, i *installation) {
-	i.Apply(t, exposed("sticky", "sessionAffinity: ClientIP"))
+	i.sticky(t, "sessionAffinity: ClientIP", i.names())
+}
+
+// That holds whichever node with a pod a connection comes through.
+func testAffinityLocal(t *testing.T, i *installation) {
+	i.sticky(t, "sessionAffinity: ClientIP\n  externalTrafficPolicy: Local", slices.Collect(maps.Values(i.deployed(t, "whoami"))))
+}
+
+// sticky checks that a Service with these fields, which nodes announce, keeps a client's pod.
+func (i *installation) sticky(t *testing.T, fields string, nodes []string) {
+	t.Helper()
+	i.Apply(t, exposed("sticky", fields))
 	for _, vip := range i.vips(t, "sticky") {
 		to := netip.AddrPortFrom(vip, 8080)
-		i.awaitRoutes(t, []netip.Addr{vip}, i.names()...)
+		i.awaitRoutes(t, []netip.Addr{vip}, nodes...)
 		first := ""
 		cluster.Await(t, patience, "an answer", func() (err error) {
 			first, _, err = i.who(t.Context(), "tcp", to)
