@@ -13,7 +13,7 @@ import (
 )
 
 func newControllerCommand(e env) *cobra.Command {
-	var o controller.Options
+	o := controller.Options{DefaultClass: controller.DefaultClassNever}
 	var log format
 	kubeconfig := ""
 	cmd := &cobra.Command{
@@ -30,7 +30,7 @@ when it ends. All assignments are kept in the statuses of objects.`,
 	flags := cmd.Flags()
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account)")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the controller's Lease and of the agents' pods (environment: POD_NAMESPACE)")
-	flags.BoolVar(&o.DefaultClass, "default-class", false, "serve Services without a loadBalancerClass too")
+	flags.Var(&o.DefaultClass, "default-class", "serve Services without a loadBalancerClass too; auto: unless another controller does")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding the Lease; if false, no other controller may run")
 	flags.StringVar(&o.HashSeedSecret, "hash-seed-secret", "", "Secret in which the controller puts a random hash seed for the agents, if it has none")
 	flags.DurationVar(&o.AgentGrace, "agent-grace", time.Minute, "how long an agent may be absent before a spare node replaces its node")

@@ -131,7 +131,7 @@ func startController(t *testing.T, api *cluster.API) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- controller.Run(ctx, config, controller.Options{
-			Namespace: namespace, DefaultClass: true, LeaderElect: true,
+			Namespace: namespace, DefaultClass: controller.DefaultClassAlways, LeaderElect: true,
 			HashSeedSecret: seedSecret, AgentGrace: time.Minute, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		})
 	}()

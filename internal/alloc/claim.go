@@ -142,6 +142,28 @@ func (a *Allocator) Adopt(holdings []Holding) []Conflict {
 	return conflicts
 }
 
+// Contain reports whether the named pools contain all addresses, and there is at least one.
+func (a *Allocator) Contain(pools []string, addresses []netip.Addr) bool {
+	usable := a.poolsNamed(pools)
+	return len(addresses) > 0 && !slices.ContainsFunc(addresses, func(address netip.Addr) bool {
+		_, holds := findPool(usable, address, "")
+		return !holds
+	})
+}
+
+// CanAdopt reports whether Adopt of a holding has no conflict.
+func (a *Allocator) CanAdopt(h Holding) bool {
+	t := h.holder()
+	families := map[Family]bool{}
+	for _, address := range h.Addresses {
+		if families[FamilyOf(address)] || a.checkSharing(t, address) != nil {
+			return false
+		}
+		families[FamilyOf(address)] = true
+	}
+	return true
+}
+
 // Reserve has an owner hold an address that it lost while packets may still be its own. While
 // others have the address it is one of them, with the ports that they don't have, whatever
 // its own sharing is, so that no other owner gets these ports.

@@ -42,7 +42,7 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 		return reconcile.Result{}, err
 	}
 	valid, invalid := parsePools(pools.Items)
-	r.updatePools(pools.Items, valid)
+	r.updatePools(ctx, pools.Items, valid)
 	next := r.allocations.Expire()
 	var errs []error
 	for i := range pools.Items {
@@ -55,7 +55,7 @@ func (r *poolReconciler) reconcile(ctx context.Context, _ reconcile.Request) (re
 }
 
 // updatePools passes changed pools to allocations, and reconciles all owners then.
-func (r *poolReconciler) updatePools(pools []v1alpha1.AddressPool, valid []addressPool) {
+func (r *poolReconciler) updatePools(ctx context.Context, pools []v1alpha1.AddressPool, valid []addressPool) {
 	now := map[string]v1alpha1.AddressPoolSpec{}
 	for _, p := range pools {
 		if p.DeletionTimestamp.IsZero() {
@@ -69,6 +69,7 @@ func (r *poolReconciler) updatePools(pools []v1alpha1.AddressPool, valid []addre
 	for _, owner := range r.allocations.SetPools(valid) {
 		r.enqueue(owner)
 	}
+	r.enqueueClaimable(ctx) // pools may contain addresses that another controller assigned
 }
 
 // parsePools translates pools. The errors of invalid ones, which give no addresses, are by

@@ -89,6 +89,8 @@ type allocations struct {
 	// retained are released addresses of the untagged network, by now, the clock.
 	retained map[netip.Addr]retention
 	now      func() time.Time
+	// foreign are the Services that other controllers serve.
+	foreign map[alloc.Owner]*foreignService
 	// supplyChanged says that pending requests may succeed now.
 	supplyChanged bool
 }
@@ -111,6 +113,7 @@ func newAllocations(wake func(alloc.Owner)) *allocations {
 		records:    map[alloc.Owner]*record{},
 		retained:   map[netip.Addr]retention{},
 		now:        time.Now,
+		foreign:    map[alloc.Owner]*foreignService{},
 	}
 }
 
@@ -290,7 +293,7 @@ func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 	l.expire()
 	l.supplyChanged = true
 	l.serveWaiting()
-	return slices.Collect(maps.Keys(l.records))
+	return slices.AppendSeq(slices.Collect(maps.Keys(l.records)), maps.Keys(l.foreign))
 }
 
 // SetNamespace sets the labels of a namespace that exists, or was deleted. If that is new
@@ -305,6 +308,11 @@ func (l *allocations) SetNamespace(name string, now labels.Set, exists bool) (co
 		delete(l.namespaces, name)
 	}
 	for owner := range l.records {
+		if owner.Namespace == name {
+			concerned = append(concerned, owner)
+		}
+	}
+	for owner := range l.foreign {
 		if owner.Namespace == name {
 			concerned = append(concerned, owner)
 		}
@@ -428,6 +436,9 @@ func (l *allocations) free(settled func(*reservation) bool) {
 type adopted struct {
 	addressRequest
 	Addresses []netip.Addr
+	// Foreign says that Fairlead hasn't written the status, Claimable that it may take the
+	// Service over if pools contain the addresses.
+	Foreign, Claimable bool
 }
 
 // Adopt takes over the addresses in statuses, after SetPools and SetNamespace and before
@@ -438,7 +449,8 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	holdings := map[lb.Segment][]alloc.Holding{}
-	for _, o := range objects {
+	ours := slices.DeleteFunc(slices.Clone(objects), func(o adopted) bool { return o.Foreign })
+	for _, o := range ours {
 		l.records[o.Owner] = &record{request: o.addressRequest}
 		holdings[o.Segment] = append(holdings[o.Segment], alloc.Holding{
 			Owner: o.Owner, Created: o.Created, Addresses: o.Addresses, Ports: o.Ports, Sharing: o.Sharing,
@@ -452,6 +464,11 @@ func (l *allocations) Adopt(objects []adopted) []alloc.Conflict {
 		l.reserve(l.records[c.Owner].request, c.Address)
 	}
 	for _, o := range objects {
+		if o.Foreign {
+			l.reserveForeign(o)
+		}
+	}
+	for _, o := range ours {
 		r := l.records[o.Owner]
 		r.pending = len(l.allocation(r).Addresses) < len(o.Families)
 	}

@@ -66,8 +66,9 @@ import (
 type Options struct {
 	// Namespace has the controller's Lease and the agents' pods.
 	Namespace string
-	// DefaultClass makes the controller responsible for Services without a class.
-	DefaultClass bool
+	// DefaultClass says whether the controller is responsible for Services without a class;
+	// empty for DefaultClassNever.
+	DefaultClass DefaultClass
 	// LeaderElect elects a leader by a Lease. Without it only one controller may run.
 	LeaderElect bool
 	// LeaseDuration is the time without renewal after which another controller takes

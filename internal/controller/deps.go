@@ -37,6 +37,7 @@ type deps struct {
 	groups      *assignments
 	policies    policies
 	quotas      quotas
+	written     *writtenStatuses
 	// synced is closed after the initial sync; nothing is decided before.
 	synced chan struct{}
 	// Triggers of the reconcilers.
@@ -44,7 +45,12 @@ type deps struct {
 }
 
 func newDeps(options Options) *deps {
-	o := &deps{options: options, log: options.Log, groups: &assignments{groups: map[alloc.Owner]string{}}, quotas: quotas{namespaces: map[string]map[alloc.Owner]bounded{}}, synced: make(chan struct{})}
+	o := &deps{
+		options: options, log: options.Log, synced: make(chan struct{}),
+		groups:  &assignments{groups: map[alloc.Owner]string{}},
+		quotas:  quotas{namespaces: map[string]map[alloc.Owner]bounded{}},
+		written: &writtenStatuses{owners: map[alloc.Owner]*writtenStatus{}},
+	}
 	o.allocations = newAllocations(o.enqueue)
 	return o
 }
@@ -141,6 +147,7 @@ func (o *deps) forget(ctx context.Context, kind string, name types.NamespacedNam
 func (o *deps) release(owner alloc.Owner) {
 	o.allocations.Release(owner)
 	o.groups.delete(owner)
+	o.written.delete(owner)
 	o.enqueueCounts()
 }
 

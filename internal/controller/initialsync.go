@@ -46,6 +46,11 @@ func (t initialSync) run(ctx context.Context) error {
 	if err != nil {
 		return nil //nolint:nilerr // ctx ended
 	}
+	for _, one := range held {
+		if one.Owner.Kind == kindService && !one.Foreign {
+			t.written.set(one.Owner, one.Addresses)
+		}
+	}
 	for _, c := range t.allocations.Adopt(held) {
 		t.log.Warn("address in two statuses, older object keeps it", "object", c.Owner, "address", c.Address, "error", c.Err)
 	}
@@ -144,7 +149,7 @@ func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 		serves := true
 		if svc, is := o.(service); is {
 			if serves = t.isOurs(svc.Service); !serves && !hasOurStatus(svc.Service) {
-				return nil, nil
+				return t.foreign(svc.Service), nil
 			}
 		}
 		held := &adopted{addressRequest: o.request(), Addresses: o.shown()}
@@ -165,6 +170,14 @@ func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 		t.groups.restore(held.Owner, o.group())
 		return held, nil
 	}
+}
+
+// foreign returns the addresses in the status of a Service that has no mark; nil without any.
+func (t initialSync) foreign(svc *corev1.Service) *adopted {
+	if !isForeign(svc) {
+		return nil
+	}
+	return &adopted{addressRequest: service{svc}.request(), Addresses: service{svc}.shown(), Foreign: true, Claimable: t.isAdoptable(svc)}
 }
 
 // mayGrow reports whether a pending write of an earlier leader may add an address to a

@@ -120,7 +120,7 @@ func TestInitialSyncOfRejected(t *testing.T) {
 				svc.Spec.Type, svc.Spec.IPFamilies = corev1.ServiceTypeLoadBalancer, []corev1.IPFamily{corev1.IPv4Protocol}
 				api.services[name] = svc
 			}
-			d := newDeps(Options{DefaultClass: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
+			d := newDeps(Options{DefaultClass: DefaultClassAlways, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 			d.Client, d.live = api, api
 			held, err := initialSync{deps: d, until: time.Now().Add(time.Second / 2)}.adoptAll(t.Context())
 			if err != nil || len(held) != len(api.services) || api.rejected < 2 {

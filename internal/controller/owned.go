@@ -82,6 +82,7 @@ func (o *deps) hide(ctx context.Context, s owned, removed []netip.Addr) (result 
 	releasing := condition(allocated, false, reasonReleasing, "releasing "+list(removed))
 	releasing.LastTransitionTime = metav1.NewTime(time.Now()) // so that each write creates a new version
 	set(conditions, releasing)
+	o.written.attempt(s.request().Owner, s.shown())
 	written, err := o.patchStatus(ctx, s.object(), base)
 	switch {
 	case err != nil:
@@ -90,6 +91,9 @@ func (o *deps) hide(ctx context.Context, s owned, removed []netip.Addr) (result 
 		return allocation{}, time.Second, nil
 	}
 	owner := s.request().Owner
+	if _, is := s.(service); is {
+		o.written.set(owner, s.shown())
+	}
 	o.allocations.StatusWritten(owner, s.shown())
 	o.enqueueCounts()
 	return o.allocations.Get(owner), 0, nil

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
 )
 
 // serviceReconciler assigns addresses to Services, and publishes their groups.
@@ -30,17 +31,21 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 	err := r.Get(ctx, request.NamespacedName, &svc)
 	switch {
 	case apierrors.IsNotFound(err):
+		r.forgetForeign(ctx, alloc.Owner{Kind: kindService, Namespace: request.Namespace, Name: request.Name})
 		return r.forget(ctx, kindService, request.NamespacedName, &svc)
 	case err != nil:
 		return reconcile.Result{}, err
 	case r.isOurs(&svc):
+		if left, err := r.yield(ctx, &svc); left || err != nil {
+			return reconcile.Result{}, err
+		}
 		return r.serve(ctx, &svc)
 	case hasOurStatus(&svc):
 		return reconcile.Result{}, r.withdraw(ctx, &svc)
-	case r.allocations.Has(ownerOf(kindService, &svc)):
+	case r.allocations.Has(ownerOf(kindService, &svc)) && !(isForeign(&svc) && r.isAdoptable(&svc)):
 		return r.disown(ctx, &svc)
 	}
-	return reconcile.Result{}, nil
+	return r.claim(ctx, &svc)
 }
 
 // serve requests addresses for a Service, and publishes the result.
@@ -71,7 +76,12 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 	for _, c := range conditions {
 		set(&svc.Status.Conditions, c)
 	}
-	return reconcile.Result{}, r.publish(ctx, svc, base, before, conditions)
+	r.written.attempt(ownerOf(kindService, svc), result.Addresses)
+	if err := r.publish(ctx, svc, base, before, conditions); err != nil {
+		return reconcile.Result{}, err
+	}
+	r.written.set(ownerOf(kindService, svc), result.Addresses)
+	return reconcile.Result{}, nil
 }
 
 // withdraw removes everything from a Service that isn't ours any more. The addresses in its
@@ -120,13 +130,20 @@ func servedConditions(svc *corev1.Service, g allocation, group, refused string) 
 	return []metav1.Condition{condition(kind, true, reasonServed, group)}
 }
 
-// ingressOf returns the ingress points of addresses, or shown if they are equal.
+// ingressOf returns the ingress points of addresses, or shown if they are equal: an absent mode
+// is VIP.
 func ingressOf(shown []corev1.LoadBalancerIngress, addresses []netip.Addr) []corev1.LoadBalancerIngress {
 	var ingress []corev1.LoadBalancerIngress
 	for _, a := range addresses {
 		ingress = append(ingress, corev1.LoadBalancerIngress{IP: a.String(), IPMode: new(corev1.LoadBalancerIPModeVIP)})
 	}
-	if equality.Semantic.DeepEqual(shown, ingress) {
+	same := func(a, b corev1.LoadBalancerIngress) bool {
+		if a.IPMode == nil {
+			a.IPMode = b.IPMode
+		}
+		return equality.Semantic.DeepEqual(a, b)
+	}
+	if slices.EqualFunc(shown, ingress, same) {
 		return shown
 	}
 	return ingress

@@ -8,10 +8,8 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -22,20 +20,18 @@ import (
 )
 
 // isOurs reports whether a Service is of type LoadBalancer and of one of Fairlead's classes
-// or, if Fairlead is the default, without class.
+// or, if Fairlead is the default, without class; with DefaultClassAuto only if it is marked. A
+// Service that was left to another controller isn't ours.
 func (o *deps) isOurs(svc *corev1.Service) bool {
-	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
+	if !o.isClaimable(svc) || isLeft(svc) {
 		return false
 	}
-	if svc.Spec.LoadBalancerClass == nil {
-		return o.options.DefaultClass
-	}
-	return strings.HasPrefix(*svc.Spec.LoadBalancerClass, v1alpha1.Group+"/")
+	return svc.Spec.LoadBalancerClass != nil || o.options.DefaultClass == DefaultClassAlways || isMarked(svc)
 }
 
 // hasOurStatus reports whether a Service has data that only a controller writes.
 func hasOurStatus(svc *corev1.Service) bool {
-	return meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated) != nil
+	return isMarked(svc)
 }
 
 // serviceRequest returns the request of a Service, and the errors of its annotations and

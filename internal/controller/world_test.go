@@ -46,9 +46,9 @@ type world struct {
 	config *rest.Config // the controllers'
 }
 
-func newWorld(t testing.TB) *world {
+func newWorld(t testing.TB, flags ...string) *world {
 	t.Helper()
-	api := cluster.StartAPI(t)
+	api := cluster.StartAPI(t, flags...)
 	files, err := filepath.Glob("../../deploy/helm/fairlead/crds/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("CRDs: %v, error %v", files, err)

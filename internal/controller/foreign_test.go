@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/controller"
+)
+
+// auditPolicy logs all writes to Services and their statuses.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete]
+  resources: [{group: "", resources: [services, services/status]}]
+- level: None
+`
+
+// Next to another controller for Services without class, a controller with the default settings
+// writes nothing to that one's Services, and serves those of its own class.
+func TestAPIServerOtherController(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	policy, audit := filepath.Join(dir, "policy.yaml"), filepath.Join(dir, "audit.log")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w := newWorld(t, "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking-strict")
+	w.sub(t, "two controllers", func(w *world) { otherServes(w, audit) })
+	w.sub(t, "alone", byItself)
+	w.sub(t, "overwritten", func(w *world) { overwritten(w, audit) })
+	w.sub(t, "removed", removed)
+	w.sub(t, "migration", migration)
+}
+
+// writesTo returns the requests with which the controllers wrote to Services of that name, by
+// the API server's audit log.
+func (w *world) writesTo(audit, name string) (writes []string) {
+	w.Helper()
+	file, err := os.Open(audit)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		var event struct {
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef struct{ Name, Subresource string }
+		}
+		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
+			w.Fatalf("audit log: %v: %s", err, lines.Text())
+		}
+		if event.ObjectRef.Name == name && event.User.Username == "system:serviceaccount:"+home+":fairlead-controller" {
+			writes = append(writes, event.Verb+" "+event.ObjectRef.Subresource)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		w.Fatal(err)
+	}
+	return writes
+}
+
+// otherController assigns addresses to Services without class, or of all classes, as other
+// projects' controllers do: it writes its address into the status whenever that differs.
+type otherController struct {
+	prefix  string
+	classes bool
+	mu      sync.Mutex
+	given   map[string]string
+	writes  map[string]int
+}
+
+// otherController runs one until stop is called or the test ends.
+func (w *world) otherController(o *otherController) (stop func()) {
+	w.Helper()
+	o.given, o.writes = map[string]string{}, map[string]int{}
+	clients, err := kubernetes.NewForConfig(w.api.Config())
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
+	services := clients.CoreV1().Services("default")
+	events, err := services.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for e := range events.ResultChan() {
+			svc, is := e.Object.(*corev1.Service)
+			if !is || e.Type == watch.Deleted || !o.serves(svc) {
+				continue
+			}
+			want := o.address(svc.Name)
+			if in := svc.Status.LoadBalancer.Ingress; len(in) == 1 && in[0].IP == want {
+				continue
+			}
+			svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: want}}
+			_, err := services.UpdateStatus(ctx, svc, metav1.UpdateOptions{})
+			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+				w.Errorf("other controller: %v", err)
+			}
+			if err == nil {
+				o.count(svc.Name)
+			}
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		events.Stop()
+		running.Wait()
+	})
+	w.Cleanup(stop)
+	return stop
+}
+
+func (o *otherController) serves(svc *corev1.Service) bool {
+	return svc.Spec.Type == corev1.ServiceTypeLoadBalancer && (o.classes || svc.Spec.LoadBalancerClass == nil) &&
+		!strings.HasPrefix(svc.Name, "waiting")
+}
+
+func (o *otherController) address(name string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.given[name] == "" {
+		o.given[name] = fmt.Sprintf("%s.%d", o.prefix, len(o.given)+1)
+	}
+	return o.given[name]
+}
+
+func (o *otherController) count(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writes[name]++
+}
+
+// classless makes a Service without class.
+func (w *world) classless(name string) *corev1.Service {
+	w.Helper()
+	svc := newService(name)
+	svc.Spec.LoadBalancerClass = nil
+	w.create(svc)
+	return svc
+}
+
+func auto(o *controller.Options) { o.DefaultClass = controller.DefaultClassAuto }
+
+// logged has the texts of a log.
+type logged struct {
+	slog.Handler
+	mu    *sync.Mutex
+	lines *[]string
+}
+
+func (l logged) Handle(ctx context.Context, r slog.Record) error {
+	line := r.Message
+	r.Attrs(func(a slog.Attr) bool {
+		line += " " + a.String()
+		return true
+	})
+	l.mu.Lock()
+	*l.lines = append(*l.lines, line)
+	l.mu.Unlock()
+	return l.Handler.Handle(ctx, r)
+}
+
+func otherServes(w *world, audit string) {
+	other := &otherController{prefix: "198.51.100"}
+	w.otherController(other)
+	earlier := w.classless("earlier")
+	w.has(earlier, "198.51.100.1")
+	log := logged{mu: &sync.Mutex{}, lines: &[]string{}}
+	w.run(auto, func(o *controller.Options) {
+		log.Handler = o.Log.Handler()
+		o.Log = slog.New(log)
+	})
+	w.pool("main", "192.0.2.0/28", "198.51.100.2/32") // one of the other's addresses is in it
+	ours := w.service("ours")
+	w.has(ours, "192.0.2.0")
+	later, waiting := w.classless("later"), w.classless("waiting")
+	w.has(later, "198.51.100.2")
+	w.await("the controller to leave a Service to the other", func() error {
+		log.mu.Lock()
+		defer log.mu.Unlock()
+		if !slices.ContainsFunc(*log.lines, func(l string) bool {
+			return strings.Contains(l, "left to it") && strings.Contains(l, "default/waiting")
+		}) {
+			return errors.New("not logged")
+		}
+		return nil
+	})
+	third := w.service("third", "addresses=198.51.100.2")
+	w.says(third, v1alpha1.ConditionServiceAllocated, no, "AddressTaken")
+	for svc, address := range map[*corev1.Service]string{earlier: "198.51.100.1", later: "198.51.100.2", waiting: ""} {
+		w.has(svc, address)
+		if writes := w.writesTo(audit, svc.Name); len(writes) > 0 || len(svc.Status.Conditions) > 0 {
+			w.Errorf("%s: writes %q, conditions %v", svc.Name, writes, svc.Status.Conditions)
+		}
+	}
+	// The other controller has no Services any more.
+	w.remove(later)
+	w.remove(earlier)
+	w.has(waiting, "192.0.2.1")
+	if writes := w.writesTo(audit, "ours"); len(writes) == 0 {
+		w.Error("the audit log has no write to a Service that the controller serves")
+	}
+}
+
+// byItself has no other controller: the first Service gets an address.
+func byItself(w *world) {
+	r := w.run(auto)
+	w.pool("main", "192.0.2.0/28")
+	svc := w.classless("first")
+	w.has(svc, "192.0.2.0")
+	w.says(svc, v1alpha1.ConditionServiceAllocated, yes, "Allocated")
+	r.stop()
+	w.run(auto)
+	w.has(w.classless("second"), "192.0.2.1")
+	w.has(svc, "192.0.2.0")
+}
+
+// overwritten has another controller write its address into a status of Fairlead's.
+func overwritten(w *world, audit string) {
+	w.run()
+	w.pool("main", "192.0.2.0/28")
+	w.node("n1", map[string]string{"lb": "g"})
+	w.group("g", 1)
+	svc := w.service("contested")
+	w.servedBy(svc, "g")
+	other := &otherController{prefix: "198.51.100", classes: true}
+	w.otherController(other)
+	message := w.says(svc, v1alpha1.ConditionServiceAllocated, no, "OtherController")
+	if !strings.Contains(message, "198.51.100.1") {
+		w.Errorf("message %q", message)
+	}
+	w.servedBy(svc, "")
+	w.awaitEvents(svc, "Normal Allocated", "Warning OtherController")
+	writes := w.writesTo(audit, "contested")
+	w.edit(svc, func() { metav1.SetMetaDataAnnotation(&svc.ObjectMeta, "example.com/edited", "yes") })
+	w.has(w.service("waiting-next"), "192.0.2.0") // it is free again
+	w.has(svc, "198.51.100.1")
+	if now := w.writesTo(audit, "contested"); len(now) != len(writes) {
+		w.Errorf("writes %q, before the end %q", now, writes)
+	}
+	other.mu.Lock()
+	defer other.mu.Unlock()
+	if other.writes["contested"] != 1 {
+		w.Errorf("the other controller wrote %d times", other.writes["contested"])
+	}
+}
+
+// removed has an address removed from a status twice.
+func removed(w *world) {
+	w.run()
+	w.pool("main", "192.0.2.0/28")
+	svc := w.service("cleared")
+	w.has(svc, "192.0.2.0")
+	remove := func() {
+		base := svc.DeepCopy()
+		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+		if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil {
+			w.Fatal(err)
+		}
+	}
+	remove()
+	w.has(svc, "192.0.2.0")
+	remove()
+	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "OtherController")
+	w.has(svc, "")
+}
+
+// migration keeps the addresses that another controller has assigned from the same ranges.
+func migration(w *world) {
+	stop := w.otherController(&otherController{prefix: "192.0.2"})
+	kept, outside := w.classless("kept"), w.classless("outside")
+	w.has(kept, "192.0.2.1")
+	w.has(outside, "192.0.2.2")
+	stop()
+	r := w.run(auto)
+	main := w.knownPool("main", "192.0.2.0/31")
+	w.has(w.service("new"), "192.0.2.0")
+	full := w.service("full")
+	w.says(full, v1alpha1.ConditionServiceAllocated, no, "PoolExhausted") // 192.0.2.1 is in use
+	for _, svc := range []*corev1.Service{kept, outside} {
+		if _, err := w.addresses(svc); err != nil || len(svc.Status.Conditions) > 0 {
+			w.Errorf("%s has conditions %v while another controller is seen: error %v", svc.Name, svc.Status.Conditions, err)
+		}
+	}
+	w.remove(full)
+	w.edit(main, func() { main.Spec.Addresses = []v1alpha1.AddressRange{"192.0.2.0/30"} })
+	for svc, address := range map[*corev1.Service]string{kept: "192.0.2.1", outside: "192.0.2.2"} {
+		w.says(svc, v1alpha1.ConditionServiceAllocated, yes, "Allocated")
+		w.has(svc, address)
+	}
+	w.has(w.classless("next"), "192.0.2.3")
+	r.stop()
+	// With defaultClass "true" Fairlead takes over what it finds.
+	left := w.classless("left")
+	base := left.DeepCopy()
+	left.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+	if err := w.Status().Patch(w.Context(), left, client.MergeFrom(base)); err != nil {
+		w.Fatal(err)
+	}
+	w.pool("more", "203.0.113.0/31")
+	w.run(func(o *controller.Options) { o.DefaultClass = controller.DefaultClassAlways })
+	w.has(left, "203.0.113.0")
+	w.has(kept, "192.0.2.1")
+}
