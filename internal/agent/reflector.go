@@ -83,7 +83,7 @@ func reflectedRoutes(core *reflector.Reflector, conf *config.Reflector) observe.
 	for _, route := range core.Routes() {
 		shown.Announcements = append(shown.Announcements, observe.Announcement{
 			Prefix: route.Prefix, NextHop: route.NextHop, From: route.Clients, Announced: true, Since: route.Since,
-			Peers: peers, Attributes: route.Attributes,
+			Peers: peers, GracefulShutdown: route.Attributes.GracefulShutdown, Attributes: attributes(&route.Attributes),
 		})
 	}
 	return shown

@@ -26,8 +26,14 @@ type Reflection struct {
 	// Accept are the prefixes that clients may announce, at least one. Others are not
 	// reflected.
 	Accept []Acceptance
-	// NextHops, if not empty, contain all next hops that clients may announce.
+	// NextHops contain next hops that clients may announce besides their own addresses.
 	NextHops []netip.Prefix
+	// Allowed limits the attributes of clients' routes, so that no client can make its routes
+	// preferred to those of others. Its communities are passed on, others removed, but for
+	// GRACEFUL_SHUTDOWN. Its LocalPreference is the greatest one, nil for
+	// DefaultLocalPreference; its MED the smallest one, nil to remove all; its LinkBandwidth
+	// the greatest one, 0 to remove all.
+	Allowed Attributes
 	// RestartWait is how long the reflector waits after its restart for the clients known
 	// before, until it connects to routers.
 	RestartWait time.Duration
@@ -39,6 +45,8 @@ type Range struct {
 	Prefix netip.Prefix
 	// MaxClients is how many clients of the range there may be at once.
 	MaxClients int
+	// Accept, if not empty, replaces the reflection's for these clients.
+	Accept []Acceptance
 	// Peer has what all clients of the range have in common.
 	Peer
 }
@@ -71,11 +79,15 @@ func (r *Reflection) Range(address netip.Addr) *Range {
 	return nil
 }
 
-// Accepts reports whether clients may announce a prefix with a next hop.
-func (r *Reflection) Accepts(prefix netip.Prefix, hop netip.Addr) bool {
+// Accepts reports whether the client of an address may announce a prefix with a next hop.
+func (r *Reflection) Accepts(client netip.Addr, prefix netip.Prefix, hop netip.Addr) bool {
+	accept := r.Accept
+	if from := r.Range(client); from != nil && len(from.Accept) > 0 {
+		accept = from.Accept
+	}
 	within := func(p netip.Prefix) bool { return p.Contains(hop) }
-	return slices.ContainsFunc(r.Accept, func(a Acceptance) bool { return a.has(prefix) }) &&
-		(len(r.NextHops) == 0 || slices.ContainsFunc(r.NextHops, within))
+	return slices.ContainsFunc(accept, func(a Acceptance) bool { return a.has(prefix) }) &&
+		(hop == client || slices.ContainsFunc(r.NextHops, within))
 }
 
 func (a *Acceptance) has(p netip.Prefix) bool {
@@ -96,4 +108,6 @@ func (r *Reflection) Router(address netip.Addr) *Peer {
 const (
 	DefaultMaxClients  = 256
 	DefaultRestartWait = 10 * time.Second
+	// DefaultLocalPreference is that of routes without another one.
+	DefaultLocalPreference = 100
 )

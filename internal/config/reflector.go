@@ -5,6 +5,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"net/netip"
 	"time"
 
@@ -49,8 +50,9 @@ func readReflector(v value, c *Reflector) {
 		optional("listen", &b.Listen, listenAt),
 		required("clients", &b.Clients, nonEmpty("range of clients", list(readRange))),
 		required("routers", &b.Routers, peers),
-		required("accept", &b.Accept, nonEmpty("prefix", list(readAcceptPrefix))),
+		required("accept", &b.Accept, accepted),
 		optional("nextHops", &b.NextHops, nonEmpty("prefix", list(prefix))),
+		optional("allow", &b.Allowed, readAllowed),
 		optional("observe", &c.Observe, observe),
 	)
 	if b.Listen == nil {
@@ -91,12 +93,34 @@ func listenAt(v value, to *[]netip.Addr) {
 // readRange leaves the ASN at 0 if it is not given; read replaces it by the reflector's.
 func readRange(v value, r *bgp.Range) {
 	r.MaxClients = bgp.DefaultMaxClients
+	unauthenticated := false
 	readSession(v, &r.Peer,
 		required("prefix", &r.Prefix, prefix),
 		optional("asn", &r.ASN, number[uint32](1, bgp.MaxASN)),
 		optional("maxClients", &r.MaxClients, number[int](1, maxClients)),
+		optional("accept", &r.Accept, accepted),
+		optional("unauthenticated", &unauthenticated, flag),
+	)
+	switch protected := r.Password != (bgp.Secret{}); {
+	case protected && unauthenticated:
+		v.at("unauthenticated").failf("not with a password")
+	case !protected && !unauthenticated && !v.failedAny("passwordFile", "passwordEnv"):
+		v.failf("no password: every host with one of these addresses could announce routes: want passwordFile, passwordEnv or unauthenticated: true")
+	}
+}
+
+// readAllowed reads limits of clients' attributes.
+func readAllowed(v value, a *bgp.Attributes) {
+	v.readFields(
+		optional("communities", a, communities),
+		optional("localPreference", &a.LocalPreference, pointer(number[uint32](0, math.MaxUint32))),
+		optional("med", &a.MED, pointer(number[uint32](0, math.MaxUint32))),
+		optional("linkBandwidth", &a.LinkBandwidth, bandwidth),
 	)
 }
+
+// accepted reads at least one prefix within which clients may announce.
+func accepted(v value, to *[]bgp.Acceptance) { nonEmpty("prefix", list(readAcceptPrefix))(v, to) }
 
 // readAcceptPrefix reads a prefix whose host routes are accepted, or a mapping with the
 // shortest accepted prefix length.

@@ -53,7 +53,7 @@ func TestAgentConfig(t *testing.T) {
 	vlan, vxlan := netlab.VLAN(), netlab.VXLAN(0)
 	announced := *ecmp.Host("lb1").Agent
 	preference, med := uint32(200), uint32(10)
-	announced.BGP.Peers[0].Password.Env = "KEY"
+	announced.BGP.Peers[0].Password = bgp.Secret{Env: "KEY"}
 	t.Setenv("KEY", "secret")
 	announced.BGP.Policies = []bgp.Policy{{
 		Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Aggregate: true, NextHop4: netip.MustParseAddr("10.0.2.9"),

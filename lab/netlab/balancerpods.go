@@ -58,8 +58,11 @@ func BalancerPods(o BalancerPodsOptions) (Topology, error) {
 	}
 	s := podBalancers{site{
 		forward: forward, balancers: o.Nodes + 1, servers: o.Servers, second: o.Second, mtu: tunnelMTU,
-		peering: peering{router: FRR, reflector: true, behindNAT: true, networks: true, balancers: o.Nodes + 1},
+		peering: peering{router: FRR, reflector: true, direct: []int{balancerNumber + o.Nodes + 1}, networks: true, balancers: o.Nodes + 1},
 	}}
+	for n := range o.Nodes {
+		s.peering.translators = append(s.peering.translators, balancerNumber+n+1)
+	}
 	return s.draw(), nil
 }
 
@@ -74,7 +77,7 @@ func (s *podBalancers) draw() Topology {
 	nodes := s.balancers - 1
 	for n := 1; n <= nodes; n++ {
 		node := Host{
-			Name: fmt.Sprintf("node%d", n), Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation,
+			Name: fmt.Sprintf("node%d", n), Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation([]netip.Addr{podAddresses(n, podNumber)[0], podAddresses(n, podNumber+1)[0]}),
 		}
 		d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, balancerNumber+n)}, s.mtu)
 		d.Hosts = append(d.Hosts, node)
@@ -125,7 +128,7 @@ func (s *podBalancers) serve(d *drawing, h *Host, k, number int) {
 		return !slices.Contains(vipsOf(k), service.Address)
 	})
 	hops := addresses(serviceNetwork, number)
-	h.Agent.BGP = s.peering.announcer(number)
+	h.Agent.BGP = s.peering.announcer(number, h.Agent.Node != balancerName(s.balancers))
 	h.Agent.BGP.Policies = []bgp.Policy{{Prefixes: vipNetworks(k), Aggregate: true, NextHop4: hops[0], NextHop6: hops[1]}}
 }
 

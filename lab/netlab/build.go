@@ -114,6 +114,9 @@ func (b *builder) populate(host *Host) error {
 	files := map[string]string{}
 	if host.Agent != nil {
 		files[AgentFile] = host.Agent.YAML()
+		if host.Agent.BGP != nil {
+			files[passwordFile] = password + "\n"
+		}
 	}
 	maps.Copy(files, host.Files)
 	for name, text := range files {

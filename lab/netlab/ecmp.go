@@ -112,7 +112,7 @@ func (s *site) ecmp() Topology {
 		h := &d.Hosts[len(d.Hosts)-1]
 		h.Routes = defaultRoutes(serviceNetwork)
 		if s.peering.speaks() {
-			h.Agent.BGP = s.peering.announcer(balancerNumber + n + 1)
+			h.Agent.BGP = s.peering.announcer(balancerNumber+n+1, false)
 		}
 		if n >= s.second {
 			h.Agent.Services = slices.DeleteFunc(slices.Clone(d.Services), func(service lb.Service) bool {

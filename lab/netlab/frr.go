@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"fairlead.io/fairlead/internal/bgp"
 )
 
 // frrUser is the account of FRR's daemons, frrFolder Debian's folder of them.
@@ -25,7 +27,7 @@ const zebraSocket = "zserv.api"
 // FRRRouter is a router of FRR: bgpd, zebra and bfdd. Its sessions carry both address
 // families. BFD monitors neighbours also without a BGP session, so that the loss of one
 // that has just returned is detected at once. The router is passive, which avoids
-// connection collisions.
+// connection collisions. It takes routes to VIPs only, and announces nothing.
 type FRRRouter struct {
 	ASN      uint32
 	RouterID netip.Addr
@@ -34,6 +36,10 @@ type FRRRouter struct {
 	// Neighbours are configured; from Networks any neighbour is accepted.
 	Neighbours []netip.Addr
 	Networks   []netip.Prefix
+	// VIPs are the prefixes within which routes are taken. Password, if not empty, is that of
+	// the sessions, which have TTL security then.
+	VIPs     []bgp.Acceptance
+	Password string
 }
 
 // Configure makes a host run the router, for "vtysh --vty_socket DIRECTORY".
@@ -52,7 +58,10 @@ func (f FRRRouter) Configure(h *Host) {
 
 // frr is the router of the service network.
 func (p *peering) frr() FRRRouter {
-	f := FRRRouter{ASN: p.asn(), RouterID: addresses(serviceNetwork, routerNumber)[0], PeerASN: balancerASN}
+	f := FRRRouter{
+		ASN: p.asn(), RouterID: addresses(serviceNetwork, routerNumber)[0], PeerASN: balancerASN,
+		VIPs: p.vips(), Password: password,
+	}
 	if p.dynamic {
 		f.Networks = []netip.Prefix{p.network()}
 	} else {
@@ -98,13 +107,25 @@ func frrBFD() string {
 func (f FRRRouter) bgp() string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	for i, v := range f.VIPs {
+		family := "ip"
+		if v.Prefix.Addr().Is6() {
+			family = "ipv6"
+		}
+		line("%s prefix-list vips seq %d permit %s ge %d", family, i+1, v.Prefix, v.Shortest)
+	}
+	line("ip prefix-list none seq 1 deny any")
+	line("ipv6 prefix-list none seq 1 deny any")
 	line("router bgp %d", f.ASN)
 	line(" bgp router-id %s", f.RouterID)
-	line(" no bgp ebgp-requires-policy")
 	line(" no bgp default ipv4-unicast")
 	line(" bgp bestpath as-path multipath-relax")
 	line(" neighbor balancers peer-group")
 	line(" neighbor balancers remote-as %d", f.PeerASN)
+	if f.Password != "" {
+		line(" neighbor balancers password %s", f.Password)
+		line(" neighbor balancers ttl-security hops 1")
+	}
 	line(" neighbor balancers timers %.0f %.0f", (holdTime / 3).Seconds(), holdTime.Seconds())
 	line(" neighbor balancers advertisement-interval 0")
 	line(" neighbor balancers bfd profile fast")
@@ -126,6 +147,9 @@ func (f FRRRouter) bgp() string {
 		line(" address-family %s unicast", family)
 		line("  %s %d", paths, maxPaths)
 		line("  neighbor balancers activate")
+		line("  neighbor balancers prefix-list vips in")
+		line("  neighbor balancers prefix-list none out")
+		line("  neighbor balancers maximum-prefix %d", maxPrefixes)
 		line(" exit-address-family")
 	}
 	line("!")

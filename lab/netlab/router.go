@@ -39,6 +39,16 @@ const (
 // shutdownDelay is longer than the routers need to select other routes.
 const shutdownDelay = 500 * time.Millisecond
 
+// password is that of all BGP sessions, passwordFile the file in an agent's or reflector's
+// directory that has it.
+const (
+	password     = "correct-horse"
+	passwordFile = "bgp.password"
+)
+
+// maxPrefixes is how many routes of a family a router takes from a neighbour.
+const maxPrefixes = 4096
+
 // maxPaths exceeds the number of balancers of any lab.
 const maxPaths = 128
 
@@ -55,8 +65,10 @@ type peering struct {
 	ipv6 bool
 	// foreign adds a speaker that isn't Fairlead's.
 	foreign bool
-	// behindNAT is set if balancers share a source address, which BFD doesn't support.
-	behindNAT bool
+	// translators are the numbers of nodes that translate the source addresses of balancers,
+	// direct those of the other balancers. BFD and passwords don't support translation, so
+	// the nodes' rules say which pods may connect.
+	translators, direct []int
 	// networks says that balancers announce the networks of VIPs, not single addresses.
 	networks  bool
 	balancers int // their number
@@ -131,14 +143,15 @@ func (p *peering) neighbours() []netip.Addr {
 	return all
 }
 
-// announcer is the BGP configuration of a balancer, or another announcer, by number.
-func (p *peering) announcer(number int) *bgp.Config {
+// announcer is the BGP configuration of a balancer, or another announcer, by number, whose
+// source address may be translated.
+func (p *peering) announcer(number int, translated bool) *bgp.Config {
 	peer := p.peer(routerNumber, p.asn())
 	if p.reflector {
 		peer = p.peer(reflectorNumber, balancerASN)
 	}
-	if p.behindNAT {
-		peer.BFD = nil
+	if translated {
+		peer.BFD, peer.Password, peer.TTLSecurity = nil, bgp.Secret{}, 2
 	}
 	return &bgp.Config{
 		Local:         bgp.Local{ASN: balancerASN, RouterID: addresses(serviceNetwork, number)[0]},
@@ -147,10 +160,22 @@ func (p *peering) announcer(number int) *bgp.Config {
 	}
 }
 
+// vips are the prefixes within which routes are taken.
+func (p *peering) vips() []bgp.Acceptance {
+	all := []bgp.Acceptance{
+		{Prefix: netip.PrefixFrom(vips()[0], 16).Masked(), Shortest: 32}, {Prefix: netip.PrefixFrom(vips()[1], 48).Masked(), Shortest: 128},
+	}
+	if p.networks {
+		all[0].Shortest, all[1].Shortest = vipNetworkBits4, vipNetworkBits6
+	}
+	return all
+}
+
 // peer is a session with a host by number.
 func (p *peering) peer(number int, asn uint32) bgp.Peer {
 	return bgp.Peer{
 		Address: p.address(number), ASN: asn, HoldTime: holdTime, RestartTime: bgp.DefaultRestartTime,
+		Password: bgp.Secret{File: passwordFile}, TTLSecurity: 1,
 		BFD: &bgp.BFD{Interval: bfdInterval, Multiplier: bgp.DefaultBFD.Multiplier},
 	}
 }
@@ -188,9 +213,13 @@ func (p *peering) birdText() string {
 		}
 	}
 	line("}")
-	line("filter leaving { if (%d, %d) ~ bgp_community then bgp_local_pref = 0; accept; }",
-		bgp.GracefulShutdown>>16, bgp.GracefulShutdown&0xffff)
-	line("template bgp balancer {\n  local %s as %d;\n  passive on;\n  bfd on;", p.address(routerNumber), p.asn())
+	for i, v := range p.vips() {
+		line("define VIPS%d = [ %s{%d,%d} ];", []int{4, 6}[i], v.Prefix, v.Shortest, v.Prefix.Addr().BitLen())
+	}
+	line("filter vips {\n  if !(net ~ VIPS4 || net ~ VIPS6) then reject;")
+	line("  if (%d, %d) ~ bgp_community then bgp_local_pref = 0;\n  accept;\n}", bgp.GracefulShutdown>>16, bgp.GracefulShutdown&0xffff)
+	line("template bgp balancer {\n  local %s as %d;\n  password \"%s\";\n  ttl security on;", p.address(routerNumber), p.asn(), password)
+	line("  passive on;\n  bfd on;")
 	line("  hold time %.0f;\n  keepalive time %.0f;", holdTime.Seconds(), (holdTime / 3).Seconds())
 	line("  connect delay time 1;\n  error wait time 1, 2;")
 	paths := ""
@@ -198,7 +227,7 @@ func (p *peering) birdText() string {
 		paths = "add paths rx; "
 	}
 	for _, family := range []string{"ipv4", "ipv6"} {
-		line("  %s { %simport filter leaving; export none; };", family, paths)
+		line("  %s { %simport filter vips; receive limit %d action restart; export none; };", family, paths, maxPrefixes)
 	}
 	line("}")
 	if p.dynamic {
@@ -231,14 +260,29 @@ func (p *peering) gobgpText() string {
 	line("[global.use-multiple-paths.config]\n  enabled = true")
 	line("[zebra.config]\n  enabled = true\n  url = \"unix:%s\"", workingFolder+zebraSocket)
 	line("  redistribute-route-type-list = []\n  version = 6\n  software-name = \"frr8.2\"")
+	line("[global.apply-policy.config]\n  import-policy-list = [\"vips\"]")
+	line("  default-import-policy = \"reject-route\"\n  default-export-policy = \"reject-route\"")
+	line("[[policy-definitions]]\n  name = \"vips\"")
+	for i := range p.vips() {
+		line("  [[policy-definitions.statements]]\n    name = \"vips%d\"", i)
+		line("    [policy-definitions.statements.conditions.match-prefix-set]\n      prefix-set = \"vips%d\"", i)
+		line("    [policy-definitions.statements.actions]\n      route-disposition = \"accept-route\"")
+	}
+	for i, v := range p.vips() {
+		line("[[defined-sets.prefix-sets]]\n  prefix-set-name = \"vips%d\"", i)
+		line("  [[defined-sets.prefix-sets.prefix-list]]\n    ip-prefix = %q", v.Prefix)
+		line("    masklength-range = \"%d..%d\"", v.Shortest, v.Prefix.Addr().BitLen())
+	}
 	for _, a := range p.neighbours() {
-		line("[[neighbors]]\n  [neighbors.config]\n    neighbor-address = %q\n    peer-as = %d", a, balancerASN)
+		line("[[neighbors]]\n  [neighbors.config]\n    neighbor-address = %q\n    peer-as = %d\n    auth-password = %q", a, balancerASN, password)
+		line("  [neighbors.ttl-security.config]\n    enabled = true\n    ttl-min = 255")
 		line("  [neighbors.transport.config]\n    passive-mode = true")
 		line("  [neighbors.timers.config]\n    hold-time = %.0f\n    keepalive-interval = %.0f", holdTime.Seconds(), (holdTime / 3).Seconds())
 		line("  [neighbors.graceful-restart.config]\n    enabled = true\n    restart-time = 60")
 		for _, family := range []string{"ipv4-unicast", "ipv6-unicast"} {
 			line("  [[neighbors.afi-safis]]\n    [neighbors.afi-safis.config]\n      afi-safi-name = %q", family)
 			line("    [neighbors.afi-safis.mp-graceful-restart.config]\n      enabled = true")
+			line("    [neighbors.afi-safis.prefix-limit.config]\n      max-prefixes = %d", maxPrefixes)
 			if p.reflector {
 				line("    [neighbors.afi-safis.add-paths.config]\n      receive = true")
 			}

@@ -4,6 +4,7 @@ package netlab
 
 import (
 	"context"
+	"net/netip"
 	"slices"
 	"testing"
 
@@ -20,7 +21,7 @@ func announced(t *testing.T, o ECMPOptions) Topology {
 	for i := range topology.Hosts {
 		switch h := &topology.Hosts[i]; h.Role {
 		case Balancer:
-			h.Files = map[string]string{exabgpConfig: exabgpText(h.Agent.BGP, h.Interfaces[0].Addresses, vips())}
+			h.Files = map[string]string{exabgpConfig: exabgpText(h.Agent.BGP, h.Interfaces[0].Addresses, []netip.Prefix{hostPrefix(vips()[0]), hostPrefix(vips()[1])})}
 			h.Processes = []Process{exabgp()}
 		case Server:
 			h.Processes = slices.DeleteFunc(h.Processes, func(p Process) bool { return p.Name != "exabgp" })

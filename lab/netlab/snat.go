@@ -5,6 +5,7 @@ package netlab
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
@@ -20,15 +21,33 @@ const (
 	nodePods = 1
 )
 
-// translation translates the source of packets that leave the node, as the network of a
-// cluster does.
-const translation = `table inet nat {
+// translation is a node's rules: it translates the source of packets that leave it, as the
+// network of a cluster does. Of what has its address, only balancer pods may connect to BGP
+// speakers, which can't distinguish them: signatures (RFC 2385) cover addresses and ports.
+func translation(pods []netip.Addr) string {
+	var list []string
+	for _, pod := range pods {
+		list = append(list, pod.String())
+	}
+	return fmt.Sprintf(`table inet nat {
   chain postrouting {
     type nat hook postrouting priority srcnat;
     oifname "eth0" masquerade
   }
 }
-`
+table inet bgp {
+  chain forward {
+    type filter hook forward priority filter;
+    oifname "eth0" tcp dport 179 ip saddr { %s } accept
+    oifname "eth0" tcp dport 179 reject with tcp reset
+  }
+  chain output {
+    type filter hook output priority filter;
+    oifname "eth0" tcp dport 179 reject with tcp reset
+  }
+}
+`, strings.Join(list, ", "))
+}
 
 // SNATOptions are what the lab "snat" can be varied in.
 type SNATOptions struct {
@@ -68,7 +87,7 @@ func SNAT(o SNATOptions) (Topology, error) {
 	}
 	n := translated{site{
 		forward: lb.L2DSR, balancers: o.Balancers, servers: o.Servers,
-		peering: peering{router: o.Router, reflector: true, behindNAT: true, balancers: o.Balancers},
+		peering: peering{router: o.Router, reflector: true, translators: []int{nodeNumber}, balancers: o.Balancers},
 	}}
 	return n.draw(), nil
 }
@@ -86,7 +105,11 @@ func (s *translated) draw() Topology {
 		cluster.Interfaces = append(cluster.Interfaces, Interface{Name: h.Name})
 		d.Links = append(d.Links, Link{A: End{h.Name, i.Name}, B: End{clusterName, h.Name}})
 	}
-	node := Host{Name: nodeName, Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation}
+	var pods []netip.Addr
+	for n := range s.balancers {
+		pods = append(pods, podAddresses(nodePods, podNumber+n)[0])
+	}
+	node := Host{Name: nodeName, Role: Router, Routes: defaultRoutes(serviceNetwork), Rules: translation(pods)}
 	d.plug(&node, Interface{Name: eth0, Addresses: networkAddresses(serviceNetwork, nodeNumber)}, 0)
 	join(&node, Interface{Name: eth1, Addresses: podNetworks(nodePods, 1)})
 	d.Hosts = append(d.Hosts, node)
@@ -106,7 +129,7 @@ func (s *translated) draw() Topology {
 // announcer is the nth pod's BGP configuration. Its session uses the other interface,
 // so its next hops are configured.
 func (s *translated) announcer(n int) *bgp.Config {
-	c := s.peering.announcer(balancerNumber + n)
+	c := s.peering.announcer(balancerNumber+n, true)
 	own := addresses(serviceNetwork, balancerNumber+n)
 	var prefixes []netip.Prefix
 	for _, vip := range vips() {

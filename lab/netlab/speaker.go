@@ -24,13 +24,17 @@ const (
 func (s *site) foreignSpeaker(d *drawing) {
 	own := networkAddresses(serviceNetwork, foreignNumber)
 	served := append(vips(), vipsOf(foreignVIPs)...)
+	announced := stray()
+	for _, a := range served {
+		announced = append(announced, hostPrefix(a))
+	}
 	h := Host{
 		Name: foreignName, Role: Server,
 		Loopback: served,
 		Routes:   defaultRoutes(serviceNetwork),
 		Files: map[string]string{
 			nginxConfig:  nginxText(foreignName, webPort),
-			exabgpConfig: exabgpText(s.peering.announcer(foreignNumber), own, served),
+			exabgpConfig: exabgpText(s.peering.announcer(foreignNumber, false), own, announced),
 		},
 		Processes: []Process{nginx(), echo(foreignName, served), exabgp()},
 	}
@@ -41,9 +45,18 @@ func (s *site) foreignSpeaker(d *drawing) {
 // exabgpConfig is the name of ExaBGP's configuration file in a host's directory.
 const exabgpConfig = "exabgp.conf"
 
-// exabgpText announces host routes of both families to the first peer, with the host's
-// own addresses, IPv4, then IPv6, as next hops.
-func exabgpText(c *bgp.Config, own []netip.Prefix, served []netip.Addr) string {
+// stray are prefixes that a router must not take: without VIPs, or more than host routes.
+func stray() []netip.Prefix {
+	return []netip.Prefix{
+		netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("198.51.100.1/32"),
+		netip.MustParsePrefix("10.1.64.0/18"), netip.MustParsePrefix("::/0"), netip.MustParsePrefix("2001:db8:5::/48"),
+		netip.MustParsePrefix("2001:db8:5::1/128"), netip.MustParsePrefix("fd00:10:1:5::/64"),
+	}
+}
+
+// exabgpText announces prefixes of both families to the first peer, with the host's own
+// addresses, IPv4, then IPv6, as next hops.
+func exabgpText(c *bgp.Config, own, announced []netip.Prefix) string {
 	peer := c.Peers[0]
 	family := func(a netip.Addr) int { // its place in own
 		if a.Is4() {
@@ -56,9 +69,10 @@ func exabgpText(c *bgp.Config, own []netip.Prefix, served []netip.Addr) string {
 	line("neighbor %s {", peer.Address)
 	line("  router-id %s;\n  local-address %s;", c.RouterID, own[family(peer.Address)].Addr())
 	line("  local-as %d;\n  peer-as %d;\n  hold-time %.0f;", c.ASN, peer.ASN, peer.HoldTime.Seconds())
+	line("  md5-password \"%s\";\n  outgoing-ttl 255;\n  incoming-ttl 255;", password)
 	line("  family {\n    ipv4 unicast;\n    ipv6 unicast;\n  }\n  static {")
-	for _, a := range served {
-		line("    route %s next-hop %s;", hostPrefix(a), own[family(a)].Addr())
+	for _, prefix := range announced {
+		line("    route %s next-hop %s;", prefix, own[family(prefix.Addr())].Addr())
 	}
 	line("  }\n}")
 	return b.String()
@@ -88,7 +102,7 @@ func (s *site) reflector(d *drawing) {
 	h := Host{
 		Name: reflectorName, Role: Reflector,
 		Routes:    defaultRoutes(serviceNetwork),
-		Files:     map[string]string{ReflectorFile: s.peering.reflectorText()},
+		Files:     map[string]string{ReflectorFile: s.peering.reflectorText(), passwordFile: password + "\n"},
 		Processes: []Process{reflector()},
 		Socket:    reflectorSocket,
 	}
@@ -96,26 +110,44 @@ func (s *site) reflector(d *drawing) {
 	d.Hosts = append(d.Hosts, h)
 }
 
+// masked are the prefixes' networks.
+func masked(prefixes []netip.Prefix) (networks []netip.Prefix) {
+	for _, p := range prefixes {
+		networks = append(networks, p.Masked())
+	}
+	return networks
+}
+
 // reflectorText is the reflector's configuration. Clients may announce all VIPs of labs.
 func (p *peering) reflectorText() string {
 	router := p.peer(routerNumber, p.asn())
-	client := mapping(
-		"prefix", p.network(), "holdTime", router.HoldTime, "restartTime", router.RestartTime, "bfd", bfdSection(router.BFD),
-	)
-	if p.behindNAT {
-		client = client[:len(client)-1]
+	var clients, accept []yaml.MapSlice
+	client := func(prefix netip.Prefix, more ...any) {
+		fields := []any{"prefix", prefix, "holdTime", router.HoldTime, "restartTime", router.RestartTime}
+		clients = append(clients, mapping(append(fields, more...)...))
 	}
-	accept := []any{netip.PrefixFrom(vips()[0], 16).Masked(), netip.PrefixFrom(vips()[1], 48).Masked()}
-	if p.networks {
-		accept = []any{
-			mapping("prefix", accept[0], "shortest", vipNetworkBits4), mapping("prefix", accept[1], "shortest", vipNetworkBits6),
-		}
+	direct := []netip.Prefix{p.network()}
+	if len(p.translators) > 0 {
+		direct = nil
+	}
+	for _, n := range p.direct {
+		direct = append(direct, hostPrefix(p.address(n)))
+	}
+	for _, prefix := range direct {
+		client(prefix, "ttlSecurity", 1, "bfd", bfdSection(router.BFD), "passwordFile", passwordFile)
+	}
+	for _, n := range p.translators {
+		client(hostPrefix(p.address(n)), "ttlSecurity", 2, "unauthenticated", true)
+	}
+	for _, v := range p.vips() {
+		accept = append(accept, mapping("prefix", v.Prefix, "shortest", v.Shortest))
 	}
 	return yamlText(mapping(
 		"reflector", mapping("name", reflectorName, "asn", balancerASN, "routerID", addresses(serviceNetwork, reflectorNumber)[0]),
-		"clients", []yaml.MapSlice{client},
+		"clients", clients,
 		"routers", []yaml.MapSlice{peerSection(&router)},
 		"accept", accept,
+		"nextHops", masked(networkAddresses(serviceNetwork, routerNumber)),
 	))
 }
 

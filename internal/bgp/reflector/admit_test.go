@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/bgp/reflector"
 )
 
@@ -67,4 +68,103 @@ func TestLoopbackNextHop(t *testing.T) {
 	if said := c.awaitEnd(); !bytes.Equal(said, []byte{3, 8}) {
 		t.Errorf("NOTIFICATION % x, want invalid NEXT_HOP", said)
 	}
+}
+
+// announcement are attributes of a client's route, and their number of bytes is below 256.
+func announcement(more ...byte) []byte {
+	return append([]byte{
+		0x40, 1, 1, 0, // ORIGIN IGP
+		0x40, 2, 0, // AS_PATH, empty
+		0x40, 3, 4, 10, 0, 2, 11, // NEXT_HOP
+	}, more...)
+}
+
+// Attributes that would make a client's routes preferred to others', and communities that
+// aren't configured, are not passed on, and those of a reloaded configuration at once.
+func TestAttributes(t *testing.T) {
+	config := settings()
+	config.Allowed.Communities = []bgp.Community{65021<<16 | 100}
+	r := start(t, config, "")
+	c := connect(t, 11, restarting)
+	c.update(nil, announcement(
+		0x40, 5, 4, 0, 0, 3, 232, // LOCAL_PREF 1000
+		0x80, 4, 4, 0, 0, 0, 1, // MED 1
+		0xc0, 8, 8, 253, 253, 0, 100, 255, 255, 2, 154, // 65021:100, BLACKHOLE
+		0x80, 9, 4, 10, 0, 2, 99, // ORIGINATOR_ID
+		0xc0, 16, 8, 0x40, 4, 253, 253, 0x50, 0, 0, 0, // link bandwidth
+	), reach(netip.MustParsePrefix(vip4)))
+	passed := func() (a bgp.Attributes) {
+		for _, route := range r.Routes() {
+			a = route.Attributes
+		}
+		return a
+	}
+	equal := func(want bgp.Attributes) func() bool {
+		return func() bool { got := passed(); return got.Equal(&want) }
+	}
+	want := bgp.Attributes{LocalPreference: new(uint32(100)), Communities: config.Allowed.Communities}
+	await(t, "limited attributes", equal(want))
+
+	config.Allowed = bgp.Attributes{LocalPreference: new(uint32(200)), MED: new(uint32(10)), LinkBandwidth: 1e6}
+	if err := r.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "other attributes", equal(config.Allowed))
+	config.Accept = []bgp.Acceptance{{Prefix: netip.MustParsePrefix("10.1.2.0/24"), Shortest: 32}}
+	if err := r.Configure(config); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "no route", func() bool { return len(r.Routes()) == 0 })
+}
+
+// The router gets routes with the attributes that are passed on, and none that isn't accepted,
+// also if an UPDATE has others, or is malformed in a part that could be discarded.
+func TestRouterGetsLimitedRoutes(t *testing.T) {
+	startBIRD(t, "") // which rejects a LOCAL_PREF above 100 and BLACKHOLE
+	start(t, settings(), "")
+	c := connect(t, 11, restarting)
+	c.update(nil, announcement(0x40, 5, 4, 0, 0, 3, 232, 0xc0, 8, 4, 255, 255, 2, 154),
+		slices.Concat(reach(netip.MustParsePrefix("10.9.9.9/32")), reach(netip.MustParsePrefix(vip4)), reach(netip.MustParsePrefix("10.1.0.0/16"))))
+	awaitHops(t, vip4, "10.0.2.11")
+	for _, prefix := range []string{"10.9.9.9/32", "10.1.0.0/16"} {
+		if got := hops(prefix); got != "" {
+			t.Errorf("%s has next hops %s", prefix, got)
+		}
+	}
+	foreign := announcement(0x40, 5, 4, 0, 0, 0, 100)
+	foreign[12] = 3 // the next hop 10.0.3.11
+	c.update(nil, foreign, reach(netip.MustParsePrefix(vip4)))
+	awaitHops(t, vip4, "")
+	c.update(nil, announcement(0x40, 5, 4, 0, 0, 0, 100, 0xc0, 7, 1, 0), reach(netip.MustParsePrefix("10.9.9.9/32"))) // AGGREGATOR
+	if said := c.awaitEnd(); !bytes.HasPrefix(said, []byte{3}) {
+		t.Errorf("NOTIFICATION % x, want one of a malformed UPDATE", said)
+	}
+}
+
+// Connections without an OPEN, from an address, close only each other.
+func TestSilentConnections(t *testing.T) {
+	r := start(t, settings(), "")
+	other := call(t, 12)
+	first := call(t, 11)
+	for range 64 {
+		call(t, 11)
+	}
+	first.awaitEnd()
+	for _, c := range []*client{other, call(t, 11)} {
+		c.send(open, c.open(restarting))
+		c.send(keepalive, nil)
+	}
+	await(t, "sessions", func() bool { return established(r, clientAddress(11)) && established(r, clientAddress(12)) })
+}
+
+// A client of another AS can't shorten its path by leaving out that AS.
+func TestFirstASN(t *testing.T) {
+	config := settings()
+	config.Clients[0].ASN = 65022
+	r := start(t, config, "")
+	c := connect(t, 11, identity{asn: 65022, restart: true})
+	c.update(nil, announcement(), reach(netip.MustParsePrefix("10.1.1.2/32")))
+	path := []byte{0x40, 1, 1, 0, 0x40, 2, 6, 2, 1, 0, 0, 0xfd, 0xfe, 0x40, 3, 4, 10, 0, 2, 11}
+	c.update(nil, path, reach(netip.MustParsePrefix(vip4)))
+	awaitReflected(t, r, "10.1.1.1/32 via 10.0.2.11 from [127.0.1.11]\n")
 }

@@ -81,7 +81,7 @@ func FuzzClientSession(f *testing.F) {
 		}
 		tcp.Close()
 		for _, route := range r.Routes() {
-			if !config.Accepts(route.Prefix, route.NextHop) {
+			if !config.Accepts(route.Clients[0], route.Prefix, route.NextHop) {
 				t.Errorf("reflects %+v", route)
 			}
 		}

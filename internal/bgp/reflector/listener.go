@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -20,10 +21,11 @@ var (
 	errUnidentified = errors.New("too many connections without an OPEN")
 )
 
-// Bounds of connections whose OPEN hasn't arrived. Peers send it with their first
-// packet.
+// Bounds of connections whose OPEN hasn't arrived, of all addresses and of one. Peers send
+// it with their first packet.
 const (
 	maxUnidentified = 1024
+	maxOfAddress    = 64
 	openTimeout     = 10 * time.Second
 )
 
@@ -52,13 +54,15 @@ func keysOf(r *bgp.Reflection) (session.Keys, error) {
 
 // accept takes a connection of a router or a client, and closes others.
 func (r *Reflector) accept(conn *net.TCPConn) {
-	address := conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
+	address := remote(conn)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.admit(address, conn); err != nil {
 		r.refuse(address, conn, err)
 	}
 }
+
+func remote(conn *net.TCPConn) netip.Addr { return conn.RemoteAddr().(*net.TCPAddr).AddrPort().Addr() }
 
 func (r *Reflector) admit(address netip.Addr, conn *net.TCPConn) error {
 	if router := r.routers[address]; router != nil {
@@ -72,16 +76,31 @@ func (r *Reflector) admit(address netip.Addr, conn *net.TCPConn) error {
 	if from == nil {
 		return errNoRange
 	}
-	if r.unidentified >= maxUnidentified {
+	if len(r.unidentified) >= maxUnidentified {
 		return errUnidentified
 	}
 	client := from.Client(address)
 	if err := session.SetTTL(conn, r.config.Local, &client); err != nil {
 		return err
 	}
-	r.unidentified++
+	var same []*net.TCPConn
+	for _, c := range r.unidentified {
+		if remote(c) == address {
+			same = append(same, c)
+		}
+	}
+	if len(same) >= maxOfAddress { // the oldest is the least likely to send an OPEN
+		same[0].Close()
+		r.identified(same[0])
+	}
+	r.unidentified = append(r.unidentified, conn)
 	r.work.Go(func() { r.identify(address, conn) })
 	return nil
+}
+
+// identified removes a connection from those without an OPEN.
+func (r *Reflector) identified(conn *net.TCPConn) {
+	r.unidentified = slices.DeleteFunc(r.unidentified, func(c *net.TCPConn) bool { return c == conn })
 }
 
 // identify waits for the OPEN of a client.
@@ -90,7 +109,7 @@ func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
 	pending, err := session.ReadOpen(conn, openTimeout)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.unidentified--
+	r.identified(conn)
 	if !stop() {
 		return // the reflector is closed
 	}

@@ -16,6 +16,7 @@ import (
 	"context"
 	"log/slog"
 	"maps"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
@@ -55,9 +56,9 @@ type Reflector struct {
 	file    clientFile
 	clients map[netip.Addr]*client         // by their keys
 	routers map[netip.Addr]*speaker.Keeper // by their addresses
-	// unidentified counts connections whose OPEN hasn't arrived, refused those that
-	// were closed.
-	unidentified int
+	// unidentified are connections whose OPEN hasn't arrived, oldest first; refused counts
+	// those that were closed.
+	unidentified []*net.TCPConn
 	refused      uint64
 }
 
@@ -85,7 +86,7 @@ func Start(ctx context.Context, config bgp.Reflection, o Options) (*Reflector, e
 }
 
 func (r *Reflector) open(clientFile string) (err error) {
-	if err := r.instance.Reflect(r.ctx, &r.config); err != nil {
+	if err := r.instance.Reflect(r.ctx); err != nil {
 		return err
 	}
 	if r.file, err = openClientFile(clientFile, r.log); err != nil {
@@ -118,7 +119,7 @@ func (r *Reflector) Configure(next bgp.Reflection) error {
 	r.setNext(&next)
 	err := r.listener.Update(r.ctx)
 	if err == nil {
-		err = r.configure(next)
+		r.configure(next)
 	}
 	r.setNext(nil)
 	if err != nil {
@@ -133,12 +134,9 @@ func (r *Reflector) setNext(next *bgp.Reflection) {
 	r.next = next
 }
 
-func (r *Reflector) configure(next bgp.Reflection) error {
+func (r *Reflector) configure(next bgp.Reflection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.instance.Reflect(r.ctx, &next); err != nil {
-		return err
-	}
 	r.config = next
 	for address, old := range r.routers {
 		switch router := next.Router(address); {
@@ -151,14 +149,12 @@ func (r *Reflector) configure(next bgp.Reflection) error {
 		}
 		delete(r.routers, address)
 	}
-	for key, p := range r.clients {
+	for _, p := range r.clients {
 		switch {
 		case !r.configured(p):
 			r.drop(p, "no longer configured")
-		case p.status.State == bgp.Established:
-			if err := r.instance.Reevaluate(r.ctx, key); err != nil {
-				r.log.Warn("client's routes not reevaluated", p.logAttrs("error", err)...)
-			}
+		case p.session != nil:
+			p.session.Reevaluate(&next)
 		}
 	}
 	for _, router := range next.Routers {
@@ -167,7 +163,6 @@ func (r *Reflector) configure(next bgp.Reflection) error {
 		}
 	}
 	r.watch()
-	return nil
 }
 
 // Close ends all sessions so that routers keep the routes for the restart time.

@@ -21,7 +21,7 @@ type Route struct {
 	Clients, Stale []netip.Addr
 	// Since is when the first of them announced it, Attributes are that one's.
 	Since      time.Time
-	Attributes []string
+	Attributes bgp.Attributes
 }
 
 // Routes returns the reflected routes, by prefix and next hop.
@@ -36,7 +36,7 @@ func (r *Reflector) Routes() []Route {
 	for _, p := range r.clients {
 		received, stale := p.received()
 		for prefix, rr := range received {
-			if !r.config.Accepts(prefix, rr.NextHop) {
+			if !rr.Accepted {
 				continue
 			}
 			at := path{prefix, rr.NextHop}

@@ -55,6 +55,7 @@ func settings() bgp.Reflection {
 			{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Shortest: 32},
 			{Prefix: netip.MustParsePrefix("fd00:10::/32"), Shortest: 128},
 		},
+		NextHops:    []netip.Prefix{netip.MustParsePrefix("10.0.2.0/24"), netip.MustParsePrefix("fd00:2::/64")},
 		RestartWait: 10 * time.Second,
 	}
 }
@@ -124,7 +125,7 @@ protocol bgp reflector {
   strict bind on; passive on; multihop;
   %s
   connect delay time 1; error wait time 1, 2;
-  ipv4 { add paths rx; import all; export all; gateway recursive; };
+  ipv4 { add paths rx; import where bgp_local_pref <= 100 && !((65535, 666) ~ bgp_community); export all; gateway recursive; };
   ipv6 { add paths rx; import all; export none; gateway recursive; };
 }
 `

@@ -196,9 +196,10 @@ var (
 	malformed  = Notification{Code: wire.BGP_ERROR_MESSAGE_HEADER_ERROR, Subcode: 2}
 	outOfOrder = Notification{Code: wire.BGP_ERROR_FSM_ERROR, Subcode: 0}
 	// badPeerAS is sent for an unexpected ASN, badIdentifier for an impossible router ID.
-	badPeerAS     = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 2}
-	badIdentifier = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 3}
-	badNextHop    = Notification{Code: wire.BGP_ERROR_UPDATE_MESSAGE_ERROR, Subcode: 8}
+	badPeerAS       = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 2}
+	badIdentifier   = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 3}
+	tooManyPrefixes = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 1}
+	badNextHop      = Notification{Code: wire.BGP_ERROR_UPDATE_MESSAGE_ERROR, Subcode: 8}
 )
 
 // names are the names of a code's subcodes; subcode 0 names the code itself.

@@ -124,13 +124,7 @@ func newPath(route *bgp.Route, asn uint32, external bool) (*apiutil.Path, error)
 	if err != nil {
 		return nil, fmt.Errorf("route %s: %w", route.Prefix, err)
 	}
-	family := familyOf(route.Prefix)
-	var hop wire.PathAttributeInterface // in MP_REACH_NLRI, unless all is IPv4 (RFC 4760 §3, RFC 8950)
-	if family == wire.RF_IPv4_UC && route.NextHop.Is4() {
-		hop, err = wire.NewPathAttributeNextHop(route.NextHop)
-	} else {
-		hop, err = wire.NewPathAttributeMpReachNLRI(family, []wire.PathNLRI{{NLRI: nlri}}, route.NextHop)
-	}
+	hop, err := newNextHop([]wire.PathNLRI{{NLRI: nlri}}, route.NextHop)
 	if err != nil {
 		return nil, fmt.Errorf("route %s: next hop %s: %w", route.Prefix, route.NextHop, err)
 	}
@@ -150,7 +144,17 @@ func newPath(route *bgp.Route, asn uint32, external bool) (*apiutil.Path, error)
 		attrs = append(attrs, wire.NewPathAttributeAsPath([]wire.AsPathParamInterface{
 			wire.NewAs4PathParam(wire.BGP_ASPATH_ATTR_TYPE_SEQ, asns)}))
 	}
-	return &apiutil.Path{Family: family, Nlri: nlri, Attrs: attrs}, nil
+	return &apiutil.Path{Family: familyOf(route.Prefix), Nlri: nlri, Attrs: attrs}, nil
+}
+
+// newNextHop is the next hop of paths of one family: in MP_REACH_NLRI, unless all is IPv4
+// (RFC 4760 §3, RFC 8950).
+func newNextHop(paths []wire.PathNLRI, hop netip.Addr) (wire.PathAttributeInterface, error) {
+	family := familyOf(prefixOf(paths[0].NLRI))
+	if family == wire.RF_IPv4_UC && hop.Is4() {
+		return wire.NewPathAttributeNextHop(hop)
+	}
+	return wire.NewPathAttributeMpReachNLRI(family, paths, hop)
 }
 
 // familyOf is the family of unicast routes to a prefix.

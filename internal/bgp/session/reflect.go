@@ -4,10 +4,11 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
-	"strings"
+	"slices"
 	"time"
 
 	"github.com/osrg/gobgp/v4/api"
@@ -19,93 +20,38 @@ import (
 const (
 	// maxPaths is how many paths to a prefix a router gets at most.
 	maxPaths = 255
-	// maxPrefixes is how many prefixes of a family a client may announce, accepted or
-	// not: twice the services that there may be.
-	maxPrefixes = 8192
+	// maxPrefixes is how many prefixes a client may announce, accepted or not: four times
+	// the services that there may be.
+	maxPrefixes = 16384
 )
 
-// Names of the library's policies, sets and statements, which an instance has once.
-const (
-	importPolicy = "import"
-	exportPolicy = "export"
-	routersSet   = "routers"
-	// allPeers is the library's name for the policies of all peers.
-	allPeers = "global"
-)
-
-// Reflect makes the instance pass the clients' accepted routes on to routers, and
-// nothing else: UPDATEs of routers don't reach it. It applies to known routes, too, with
-// Reevaluate.
-func (i *Instance) Reflect(ctx context.Context, r *bgp.Reflection) error {
-	accept := &api.Policy{Name: importPolicy}
-	reflect := &api.Policy{Name: exportPolicy, Statements: []*api.Statement{{
-		Name:       routersSet,
-		Conditions: &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: routersSet}},
+// Reflect makes the instance pass the clients' routes on to routers, and nothing else:
+// UPDATEs of routers don't reach it.
+func (i *Instance) Reflect(ctx context.Context) error {
+	const routers, allPeers = "routers", "global" // the latter is the library's name for the policies of all peers
+	policy := &api.Policy{Name: routers, Statements: []*api.Statement{{
+		Name:       routers,
+		Conditions: &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: routers}},
 		Actions: &api.Actions{
 			RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT,
 			Nexthop:     &api.NexthopAction{Unchanged: true}, // over eBGP, too
 		},
 	}}}
-	request := &api.SetPoliciesRequest{
+	err := i.lib.SetPolicies(ctx, &api.SetPoliciesRequest{
 		DefinedSets: []*api.DefinedSet{
-			{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: routersSet, List: []string{routerKeys.String()}},
+			{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: routers, List: []string{routerKeys.String()}},
 		},
-		Policies: []*api.Policy{accept, reflect},
-	}
-	var nextHops []string
-	for _, p := range r.NextHops {
-		nextHops = append(nextHops, p.String())
-	}
-	for family, prefixes := range acceptedPrefixes(r.Accept) {
-		request.DefinedSets = append(request.DefinedSets,
-			&api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX, Name: family.String(), Prefixes: prefixes})
-		accept.Statements = append(accept.Statements, &api.Statement{
-			Name: family.String(),
-			Conditions: &api.Conditions{
-				PrefixSet:     &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: family.String()},
-				NextHopInList: nextHops,
-			},
-			Actions: &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT},
-		})
-	}
-	if err := i.lib.SetPolicies(ctx, request); err != nil {
+		Policies: []*api.Policy{policy},
+	})
+	if err != nil {
 		return fmt.Errorf("bgp policies: %w", err)
 	}
-	for name, direction := range map[string]api.PolicyDirection{
-		importPolicy: api.PolicyDirection_POLICY_DIRECTION_IMPORT,
-		exportPolicy: api.PolicyDirection_POLICY_DIRECTION_EXPORT,
-	} {
-		err := i.lib.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
-			Name: allPeers, Direction: direction, Policies: []*api.Policy{{Name: name}},
-			DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
-		}})
-		if err != nil {
-			return fmt.Errorf("bgp policy %s: %w", name, err)
-		}
-	}
-	return nil
-}
-
-// acceptedPrefixes are the prefixes that clients may announce, by family: a set of the
-// library has only one.
-func acceptedPrefixes(accept []bgp.Acceptance) map[wire.Family][]*api.Prefix {
-	prefixes := make(map[wire.Family][]*api.Prefix)
-	for _, a := range accept {
-		family := familyOf(a.Prefix)
-		prefixes[family] = append(prefixes[family], &api.Prefix{
-			IpPrefix:      a.Prefix.String(),
-			MaskLengthMin: uint32(a.Shortest),
-			MaskLengthMax: uint32(a.Prefix.Addr().BitLen()),
-		})
-	}
-	return prefixes
-}
-
-// Reevaluate applies the policies of Reflect to a client's known routes.
-func (i *Instance) Reevaluate(ctx context.Context, key netip.Addr) error {
-	in := &api.ResetPeerRequest{Address: key.String(), Soft: true, Direction: api.ResetPeerRequest_DIRECTION_IN}
-	if err := i.lib.ResetPeer(ctx, in); err != nil {
-		return fmt.Errorf("bgp: %w", err)
+	err = i.lib.SetPolicyAssignment(ctx, &api.SetPolicyAssignmentRequest{Assignment: &api.PolicyAssignment{
+		Name: allPeers, Direction: api.PolicyDirection_POLICY_DIRECTION_EXPORT, Policies: []*api.Policy{{Name: routers}},
+		DefaultAction: api.RouteAction_ROUTE_ACTION_REJECT,
+	}})
+	if err != nil {
+		return fmt.Errorf("bgp policy %s: %w", routers, err)
 	}
 	return nil
 }
@@ -117,9 +63,6 @@ func (i *Instance) AddClient(ctx context.Context, r *bgp.Reflection, client *bgp
 	key = newKey(clientKeys)
 	config := apiPeer(&r.Local, client, key)
 	config.RouteReflector = reflectorClient(r, client)
-	for _, family := range config.AfiSafis {
-		family.PrefixLimits = &api.PrefixLimit{Family: family.Config.Family, MaxPrefixes: maxPrefixes}
-	}
 	if err := i.lib.AddPeer(ctx, &api.AddPeerRequest{Peer: config}); err != nil {
 		return netip.Addr{}, fmt.Errorf("bgp: %w", err)
 	}
@@ -140,6 +83,7 @@ func reflectorClient(r *bgp.Reflection, p *bgp.Peer) *api.RouteReflector {
 func (i *Instance) BeginClient(ctx context.Context, r *bgp.Reflection, key netip.Addr, client *bgp.Peer, conn *Pending) (*Session, error) {
 	s := newSession(conn, r.Local, *client)
 	s.client, s.key = true, key
+	s.reflection.Store(new(*r))
 	return s, i.connect(ctx, s)
 }
 
@@ -169,8 +113,11 @@ type ReceivedRoute struct {
 	NextHop netip.Addr
 	// Since is when it was received, or last changed.
 	Since time.Time
-	// Attributes are for operators: "65021:100", "local-pref 200", "med 10".
-	Attributes []string
+	// Accepted is set if it is passed on, with Attributes.
+	Accepted   bool
+	Attributes bgp.Attributes
+
+	received []wire.PathAttributeInterface
 }
 
 // AdjRIBIn returns what the client announces, accepted or not. The library's own
@@ -181,50 +128,175 @@ func (s *Session) AdjRIBIn() map[netip.Prefix]ReceivedRoute {
 	return maps.Clone(s.adjRIBIn)
 }
 
-// receivedUpdate records a client's routes. The library ends the session of one that
-// announces too many.
+// Reevaluate applies another configuration to a client's routes. It doesn't wait for that.
+func (s *Session) Reevaluate(r *bgp.Reflection) {
+	s.reflection.Store(new(*r))
+	go func() {
+		s.passing.Lock()
+		defer s.passing.Unlock()
+		for prefix, route := range s.AdjRIBIn() {
+			nlri, err := wire.NewIPAddrPrefix(prefix)
+			if err == nil {
+				err = s.pass([]wire.PathNLRI{{NLRI: nlri}}, route)
+			}
+			if err != nil {
+				return // the session has ended
+			}
+		}
+	}()
+}
+
+// receivedUpdate passes on a client's routes.
 func (s *Session) receivedUpdate(update *wire.BGPUpdate) error {
-	withdrawn, announced := pathsOf(update)
-	route := ReceivedRoute{
-		NextHop: nextHopOf(update.PathAttributes), Since: time.Now(), Attributes: describeAttributes(update.PathAttributes),
+	s.passing.Lock()
+	defer s.passing.Unlock()
+	err := s.withdraw(update.WithdrawnRoutes)
+	route := ReceivedRoute{Since: time.Now(), received: update.PathAttributes}
+	for _, a := range update.PathAttributes {
+		switch a := a.(type) {
+		case *wire.PathAttributeNextHop:
+			route.NextHop = a.Value
+		case *wire.PathAttributeMpUnreachNLRI:
+			err = errors.Join(err, s.withdraw(a.Value))
+		}
 	}
+	err = errors.Join(err, s.pass(update.NLRI, route))
+	for _, a := range update.PathAttributes {
+		if a, ok := a.(*wire.PathAttributeMpReachNLRI); ok {
+			route.NextHop = a.Nexthop
+			err = errors.Join(err, s.pass(a.Value, route))
+		}
+	}
+	return err
+}
+
+// withdraw removes a client's paths, which are of one family.
+func (s *Session) withdraw(paths []wire.PathNLRI) error {
+	s.mu.Lock()
+	for _, n := range paths {
+		delete(s.adjRIBIn, prefixOf(n.NLRI))
+	}
+	s.mu.Unlock()
+	messages, err := withdrawals(paths, s.options(false))
+	if err == nil {
+		_, err = s.library.Write(slices.Concat(messages...))
+	}
+	return err
+}
+
+// pass records a route to a client's paths, which are of one family. It passes those on that
+// are accepted, with the attributes that clients may set, and withdraws the others.
+func (s *Session) pass(paths []wire.PathNLRI, route ReceivedRoute) error {
 	if route.NextHop.IsLoopback() { // which the library accepts from peers on loopback
 		return s.refuse(badNextHop)
 	}
+	r := s.reflection.Load()
+	genuine := !s.config.External(s.local) || firstASN(route.received) == s.config.ASN
+	route.Attributes = allowed(route.received, &r.Allowed)
+	var accepted, others []wire.PathNLRI
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, n := range withdrawn {
-		delete(s.adjRIBIn, prefixOf(n.NLRI))
-	}
-	for _, n := range announced {
-		if len(s.adjRIBIn) <= 2*maxPrefixes {
-			s.adjRIBIn[prefixOf(n.NLRI)] = route
+	for _, n := range paths {
+		prefix := prefixOf(n.NLRI)
+		if route.Accepted = genuine && r.Accepts(s.config.Address, prefix, route.NextHop); route.Accepted {
+			accepted = append(accepted, n)
+		} else {
+			others = append(others, n)
 		}
+		s.adjRIBIn[prefix] = route
 	}
-	return nil
+	number := len(s.adjRIBIn)
+	s.mu.Unlock()
+	if number > maxPrefixes {
+		return s.refuse(tooManyPrefixes)
+	}
+	messages, err := withdrawals(others, s.options(false))
+	if err != nil {
+		return err
+	}
+	if len(accepted) > 0 {
+		message, err := s.announcement(accepted, &route)
+		if err != nil {
+			return err
+		}
+		messages = append(messages, message)
+	}
+	_, err = s.library.Write(slices.Concat(messages...))
+	return err
 }
 
-// describeAttributes returns the attributes that an operator configures.
-func describeAttributes(attrs []wire.PathAttributeInterface) (texts []string) {
-	for _, a := range attrs {
-		switch a := a.(type) {
-		case *wire.PathAttributeCommunities:
-			for _, c := range a.Value {
-				texts = append(texts, bgp.Community(c).String())
-			}
-		case *wire.PathAttributeLargeCommunities:
-			for _, c := range a.Values {
-				texts = append(texts, c.String())
-			}
-		case *wire.PathAttributeExtendedCommunities:
-			for _, c := range a.Value {
-				texts = append(texts, strings.ToLower(c.String()))
-			}
-		case *wire.PathAttributeLocalPref:
-			texts = append(texts, fmt.Sprintf("local-pref %d", a.Value))
-		case *wire.PathAttributeMultiExitDisc:
-			texts = append(texts, fmt.Sprintf("med %d", a.Value))
+// announcement is an UPDATE with a client's paths of one family.
+func (s *Session) announcement(paths []wire.PathNLRI, route *ReceivedRoute) ([]byte, error) {
+	hop, err := newNextHop(paths, route.NextHop)
+	if err != nil {
+		return nil, err
+	}
+	attrs := append(transitive(&route.Attributes, s.local.ASN), hop)
+	for _, a := range route.received {
+		switch a.(type) {
+		case *wire.PathAttributeOrigin, *wire.PathAttributeAsPath, *wire.PathAttributeAs4Path:
+			attrs = append(attrs, a)
 		}
 	}
-	return texts
+	if route.Attributes.MED != nil {
+		attrs = append(attrs, wire.NewPathAttributeMultiExitDisc(*route.Attributes.MED))
+	}
+	if !s.config.External(s.local) {
+		attrs = append(attrs, wire.NewPathAttributeLocalPref(*route.Attributes.LocalPreference))
+	}
+	if hop.GetType() == wire.BGP_ATTR_TYPE_MP_REACH_NLRI {
+		paths = nil // they are in it
+	}
+	return wire.NewBGPUpdateMessage(nil, attrs, paths).Serialize(s.options(false))
+}
+
+// firstASN is the ASN that an AS_PATH begins with; 0 if there is none.
+func firstASN(attrs []wire.PathAttributeInterface) uint32 {
+	for _, a := range attrs {
+		if path, ok := a.(*wire.PathAttributeAsPath); ok && len(path.Value) > 0 && len(path.Value[0].GetAS()) > 0 {
+			return path.Value[0].GetAS()[0]
+		}
+	}
+	return 0
+}
+
+// allowed are received attributes within the limits of bgp.Reflection.Allowed.
+func allowed(received []wire.PathAttributeInterface, limits *bgp.Attributes) bgp.Attributes {
+	preference, greatest := uint32(bgp.DefaultLocalPreference), uint32(bgp.DefaultLocalPreference)
+	if limits.LocalPreference != nil {
+		greatest = *limits.LocalPreference
+	}
+	a := bgp.Attributes{MED: limits.MED}
+	for _, attr := range received {
+		switch attr := attr.(type) {
+		case *wire.PathAttributeLocalPref:
+			preference = attr.Value
+		case *wire.PathAttributeMultiExitDisc:
+			if limits.MED != nil {
+				a.MED = new(max(attr.Value, *limits.MED))
+			}
+		case *wire.PathAttributeCommunities:
+			for _, c := range attr.Value {
+				c := bgp.Community(c)
+				a.GracefulShutdown = a.GracefulShutdown || c == bgp.GracefulShutdown
+				if slices.Contains(limits.Communities, c) {
+					a.Communities = append(a.Communities, c)
+				}
+			}
+		case *wire.PathAttributeLargeCommunities:
+			for _, c := range attr.Values {
+				c := bgp.LargeCommunity{c.ASN, c.LocalData1, c.LocalData2}
+				if slices.Contains(limits.LargeCommunities, c) {
+					a.LargeCommunities = append(a.LargeCommunities, c)
+				}
+			}
+		case *wire.PathAttributeExtendedCommunities:
+			for _, c := range attr.Value {
+				if c, ok := c.(*wire.LinkBandwidthExtended); ok {
+					a.LinkBandwidth = min(c.Bandwidth, limits.LinkBandwidth)
+				}
+			}
+		}
+	}
+	a.LocalPreference = new(min(preference, greatest))
+	return a
 }

@@ -44,10 +44,13 @@ type Session struct {
 	opened    func(*Session)
 	// key is the library's of the peer: a new one, unless the peer outlives the session.
 	key netip.Addr
-	// client passes UPDATEs on to the library and records their routes in adjRIBIn.
-	// Those of other peers are discarded: a balancer and a reflector's routers could
-	// have all of the Internet's.
-	client  bool
+	// client passes the routes of UPDATEs on to the library, as reflection says, and records
+	// them in adjRIBIn. Those of other peers are discarded: a balancer and a reflector's
+	// routers could have all of the Internet's.
+	client     bool
+	reflection atomic.Pointer[bgp.Reflection]
+	// passing is held while routes are passed on.
+	passing sync.Mutex
 	updates *updates
 	// refreshed4 and refreshed6 are when the peer last requested the routes again.
 	refreshed4, refreshed6 time.Time
@@ -172,9 +175,13 @@ func (s *Session) next() ([]byte, error) {
 // inspect handles a message before the library does, and returns it as the library gets it.
 func (s *Session) inspect(message []byte) ([]byte, error) {
 	m, err := parse(message, s.options(false))
-	if fault, ok := errors.AsType[*wire.MessageError](err); ok { // to which the library replies
-		s.setReason(badMessage(Notification{Code: fault.TypeCode, Subcode: fault.SubTypeCode}))
-		return message, nil
+	if fault, ok := errors.AsType[*wire.MessageError](err); ok {
+		n := Notification{Code: fault.TypeCode, Subcode: fault.SubTypeCode}
+		if message[18] == wire.BGP_MSG_UPDATE { // of which the library may use a part (RFC 7606)
+			return nil, s.refuse(n)
+		}
+		s.setReason(badMessage(n))
+		return message, nil // to which the library replies
 	}
 	if err != nil {
 		return nil, s.refuse(malformed)
@@ -189,7 +196,9 @@ func (s *Session) inspect(message []byte) ([]byte, error) {
 	case *wire.BGPRouteRefresh:
 		s.pace(wire.NewFamily(body.AFI, body.SAFI))
 	case *wire.BGPUpdate:
-		return message, s.receivedUpdate(body)
+		if end, _ := body.IsEndOfRib(); !end {
+			return nil, s.receivedUpdate(body)
+		}
 	}
 	return message, nil
 }

@@ -87,6 +87,7 @@ var unreachable = map[string]string{
 func TestPeerMistakes(t *testing.T) {
 	t.Parallel()
 	topology := harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR})
+	unprotect(&topology)
 	agent := processOf(&topology, "lb1", "agent")
 	agent.Env = append(agent.Env, envPassword+"="+passwordInEnv, envWrong+"="+passwordWrong)
 	l := bringUp(t, "mistakes", topology)
@@ -110,6 +111,23 @@ func TestPeerMistakes(t *testing.T) {
 		t.Run("unreachable", l.checkUnreachablePeers)
 	})
 	t.Run("passwords", func(t *testing.T) { l.checkPasswords(t, r) })
+}
+
+// unprotect removes passwords and TTL security from sessions with the router.
+func unprotect(topology *netlab.Topology) {
+	files := topology.Host("router").Files
+	var lines []string
+	for line := range strings.Lines(files["bgpd.conf"]) {
+		if !strings.Contains(line, "password") && !strings.Contains(line, "ttl-security") {
+			lines = append(lines, line)
+		}
+	}
+	files["bgpd.conf"] = strings.Join(lines, "")
+	for _, h := range topology.Hosts {
+		if h.Agent != nil {
+			h.Agent.BGP.Peers[0].Password, h.Agent.BGP.Peers[0].TTLSecurity = bgp.Secret{}, 0
+		}
+	}
 }
 
 // processOf is what a topology runs in a host under that name.

@@ -3,12 +3,18 @@
 package routes_test
 
 import (
+	"context"
+	"errors"
 	"maps"
+	"net"
 	"net/netip"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -30,6 +36,7 @@ func TestReflectorSNAT(t *testing.T) {
 			}
 			l := bringUp(t, "snat-"+string(router), topology)
 			t.Run("clients", l.checkSharedAddress)
+			t.Run("other pods", l.checkOtherPods)
 			t.Run("all take part", l.checkAllPods)
 			t.Run("one stops", l.checkPodStops)
 			t.Run("one is killed", l.checkPodKilled)
@@ -72,6 +79,79 @@ func (l *lab) checkSharedAddress(t *testing.T) {
 	}
 	if len(hops) != 3 {
 		t.Errorf("next hops of %s are %s", harness.VIP4, hops)
+	}
+}
+
+// Pods that are not balancers, and processes of the node itself, have the node's address
+// towards the reflector, and can't connect to it.
+func (l *lab) checkOtherPods(t *testing.T) {
+	reflector := netip.AddrPortFrom(l.Address("reflector"), bgp.Port).String()
+	connect := func(host string, from net.IP) error {
+		return l.Do(host, func() error {
+			dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from}, Timeout: harness.Timeout}
+			conn, err := dialer.DialContext(t.Context(), "tcp4", reflector)
+			if err == nil {
+				conn.Close()
+			}
+			return err
+		})
+	}
+	pod := net.IPv4(10, 244, 1, 200)
+	err := l.Do("lb1", func() error {
+		link, err := netlink.LinkByName("eth1")
+		if err != nil {
+			return err
+		}
+		return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: pod, Mask: net.CIDRMask(24, 32)}})
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := connect("lb1", nil); err != nil {
+		t.Errorf("the balancer's pod: %v", err)
+	}
+	for host, from := range map[string]net.IP{"lb1": pod, "node": nil} {
+		if err := connect(host, from); !errors.Is(err, unix.ECONNREFUSED) {
+			t.Errorf("%s from %v: %v, want connection refused", host, from, err)
+		}
+	}
+}
+
+// checkUnsigned connects from one host to BGP on another one without a password: the kernel
+// there drops it, although it has the address of a peer.
+func (l *lab) checkUnsigned(t *testing.T, from, to string) {
+	t.Helper()
+	dropped := func() (count int) {
+		err := l.Do(to, func() error {
+			text, err := os.ReadFile("/proc/thread-self/net/netstat")
+			lines := strings.Split(string(text), "\n")
+			for i := 0; i+1 < len(lines); i += 2 {
+				names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
+				if at := slices.Index(names, "TCPMD5NotFound"); at >= 0 {
+					count, err = strconv.Atoi(values[at])
+				}
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return count
+	}
+	before := dropped()
+	ctx, cancel := context.WithCancel(t.Context())
+	connected := make(chan error, 1)
+	go func() {
+		conn, err := l.Dial(ctx, from, "tcp4", netip.AddrPortFrom(l.Address(to), bgp.Port).String())
+		if err == nil {
+			conn.Close()
+		}
+		connected <- err
+	}()
+	harness.Until(t, to+" drops packets of "+from, func() bool { return dropped() > before })
+	cancel()
+	if err := <-connected; err == nil {
+		t.Errorf("%s connected to %s without a password", from, to)
 	}
 }
 
@@ -206,6 +286,8 @@ func TestTwoReflectors(t *testing.T) {
 			l := bringUp(t, "two-"+string(router), topology)
 			l.awaitReflectors(t)
 			l.checkTable(t, firstVIPs, gateways{"lb1", "lb2", "lb3"})
+			l.checkUnsigned(t, "lb1", "reflector")
+			l.checkUnsigned(t, "reflector", "router")
 			for _, host := range []string{"reflector", "server1"} {
 				steady := l.watchTable(t)
 				l.signalReflector(t, host, unix.SIGSTOP)
@@ -225,6 +307,7 @@ func addReflector(topology *netlab.Topology) {
 	first, second := topology.Host("reflector"), topology.Host("server1")
 	was, is := first.Interfaces[0].Addresses[0].Addr(), second.Interfaces[0].Addresses[0].Addr()
 	second.Files = maps.Clone(second.Files)
+	maps.Copy(second.Files, first.Files)
 	second.Files[netlab.ReflectorFile] = strings.ReplaceAll(first.Files[netlab.ReflectorFile], was.String(), is.String())
 	second.Processes = append(second.Processes, first.Processes...)
 	second.Socket = first.Socket
