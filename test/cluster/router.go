@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/lab/netlab"
 )
 
@@ -39,6 +40,12 @@ func startRouter(m *Machine) error {
 	var host netlab.Host
 	netlab.FRRRouter{
 		ASN: RouterASN, RouterID: RouterAddresses()[0], PeerASN: NodeASN, Networks: nodeNetwork[:],
+		VIPs: []bgp.Acceptance{
+			{Prefix: netip.MustParsePrefix("203.0.113.0/24"), Shortest: 32},
+			{Prefix: netip.MustParsePrefix("2001:db8:113::/48"), Shortest: 128},
+			{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Shortest: 24}, // of balancer pods
+			{Prefix: netip.MustParsePrefix("fd00:10:1::/48"), Shortest: 64},
+		},
 	}.Configure(&host)
 	for name, text := range host.Files {
 		if err := os.WriteFile(filepath.Join(m.dir, name), []byte(text), 0o600); err != nil {

@@ -53,7 +53,9 @@ func newStage(t *testing.T) *stage {
 func (s *stage) clearRouter(t *testing.T) {
 	t.Helper()
 	args := s.Vtysh()
-	for _, c := range []string{"configure terminal", fmt.Sprintf("no router bgp %d", cluster.RouterASN), "no bfd"} {
+	for _, c := range []string{
+		"configure terminal", fmt.Sprintf("no router bgp %d", cluster.RouterASN), "no bfd", "no ip prefix-list vips", "no ipv6 prefix-list vips",
+	} {
 		args = append(args, "-c", c)
 	}
 	if _, err := s.Router.Run(t.Context(), args...); err != nil {

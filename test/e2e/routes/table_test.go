@@ -4,7 +4,9 @@ package routes_test
 
 import (
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -73,15 +75,23 @@ func (l *lab) checkTables(t *testing.T) {
 	l.checkTable(t, secondVIPs, nil)
 }
 
+// strayPrefixes are announced by the foreign speaker, too.
+var strayPrefixes = []string{
+	"0.0.0.0/0", "198.51.100.0/24", "198.51.100.1/32", "10.1.64.0/18", "::/0", "2001:db8:5::/48", "2001:db8:5::1/128", "fd00:10:1:5::/64",
+}
+
 // Another BGP speaker shares the router with the balancers, with its own VIPs and with
-// theirs, and neither disturbs the other.
+// theirs, and neither disturbs the other. Its other prefixes are not taken, and without the
+// password nothing is.
 func TestForeignSpeaker(t *testing.T) {
-	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD} {
+	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD, netlab.GoBGP} {
 		t.Run(string(router), func(t *testing.T) {
 			t.Parallel()
 			l := bringUp(t, "foreign-"+string(router), harness.Routed(t, netlab.ECMPOptions{Router: router, Foreign: true}))
 			l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb2", "lb3"})
 			l.checkTable(t, foreignVIPs, gateways{"exabgp"})
+			l.checkTable(t, strayPrefixes, nil)
+			l.checkUnsigned(t, "lb1", "router")
 			if err := l.Stop(t.Context(), "lb2", "agent"); err != nil {
 				t.Fatal(err)
 			}
@@ -94,6 +104,33 @@ func TestForeignSpeaker(t *testing.T) {
 			l.checkUndisturbed(t, "lb1", "lb3")
 		})
 	}
+}
+
+// The router of the Kubernetes guide takes routes to VIPs and no others, with the password
+// only. The lab's addresses replace the guide's.
+func TestGuideRouter(t *testing.T) {
+	t.Parallel()
+	topology := harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR, Dynamic: true, Foreign: true})
+	guide, err := os.ReadFile("../../../docs/guides/kubernetes.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(guide), "```frr router\n")
+	text, _, _ = strings.Cut(text, "```")
+	text = strings.NewReplacer(
+		"172.30.0.254", "10.0.2.1", "172.30.0.0/24", "10.0.2.0/24", "203.0.113.0/24", "10.1.0.0/16", "2001:db8:113::/48", "fd00:10:1::/48",
+	).Replace(text)
+	sessions, bfd, found := strings.Cut(text, "\nbfd\n")
+	if !found {
+		t.Fatalf("no BFD in\n%s", text)
+	}
+	files := topology.Host("router").Files
+	files["bgpd.conf"], files["bfdd.conf"] = sessions, "bfd\n"+bfd
+	l := bringUp(t, "guide", topology)
+	l.checkTable(t, firstVIPs, gateways{"exabgp", "lb1", "lb2", "lb3"})
+	l.checkTable(t, foreignVIPs, gateways{"exabgp"})
+	l.checkTable(t, strayPrefixes, nil)
+	l.checkUnsigned(t, "lb1", "router")
 }
 
 // checkTable waits until the router's kernel has exactly these next hops, each
