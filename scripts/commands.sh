@@ -9,6 +9,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
+unset FAIRLEAD_SOCKET POD_NAMESPACE # defaults of flags
 CGO_ENABLED=0 go build -trimpath -o "$bin" ./cmd/fairlead ./cmd/fairlab
 
 # describe COMMAND... prints the help of a command and of those below it.
@@ -25,7 +26,17 @@ describe() {
 	echo '# Commands'
 	echo
 	echo 'Made by `scripts/commands.sh` (`make generate`) from the help texts. `fairlead` is the product, `fairlab` the'
-	echo 'laboratory. `fairlead completion` and `fairlab completion` print completions for a shell.'
+	cat <<-'END'
+	laboratory.
+
+	- **Exit status**: 0, 1 for a failure, 2 for an error of the command line, others where a command says so.
+	- **Output**: `-o json` and `-o yaml` have the same fields, for programs. With `--watch` JSON is one line for each
+	  change, YAML one document.
+	- **Environment**: `FAIRLEAD_SOCKET` is the socket of commands without `--socket`, of an agent or a reflector.
+	- **Completion**: `source <(fairlead completion bash)` has the shell complete commands, flags and their values, and the
+	  names of services, backends and drains of the running agent; `fairlab completion` those of labs and hosts. There are
+	  completions for zsh, fish and PowerShell, too.
+	END
 	describe fairlead
 	describe fairlab
 } >docs/reference/commands.md

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/version"
 	"fairlead.io/fairlead/lab/bench"
@@ -33,8 +35,8 @@ func newBenchCommand(e env) *cobra.Command {
 		Use:   "bench",
 		Short: "Measure Fairlead's claims about itself",
 		Long: `Measure Fairlead's claims about itself and what they are compared with, in one
-run on this machine. The report goes to standard output, as a table or as one
-JSON object; progress goes to standard error. Root is needed.`,
+run on this machine. The report goes to standard output, as a table, JSON or YAML;
+progress goes to standard error. Root is needed.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newBenchChurnCommand(e), newBenchECMPCommand(e), newBenchFloodCommand(e), newBenchForwardCommand(e),
@@ -48,7 +50,7 @@ type benchOptions struct {
 	env    env
 	flags  *pflag.FlagSet
 	quick  bool
-	output output
+	output cli.Output
 }
 
 // newMeasureCommand returns the command of one measurement, with the flags that all
@@ -57,10 +59,10 @@ func newMeasureCommand(e env, name, short, long string, run func(context.Context
 	cmd := &cobra.Command{Use: name, Short: short, Long: long, Args: cobra.NoArgs}
 	o := &benchOptions{env: e, flags: cmd.Flags()}
 	o.flags.BoolVar(&o.quick, "quick", false, "measure less, in under a minute")
-	o.output.register(o.flags)
+	o.output.Register(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		measured, unknown := bench.Digests(".", name, version.Commit())
-		if unknown != nil && o.output == outputJSON {
+		if unknown != nil && !o.output.Table() {
 			fmt.Fprintf(e.stderr, "the report will hold no digests of what it measures: %v\n", unknown)
 		}
 		report, err := run(cmd.Context(), o)
@@ -68,10 +70,14 @@ func newMeasureCommand(e env, name, short, long string, run func(context.Context
 			return err
 		}
 		maps.Copy(report.Measured, measured)
-		if o.output == outputJSON {
-			return report.WriteJSON(e.stdout)
+		if o.output.Table() {
+			return report.WriteTable(e.stdout)
 		}
-		return report.WriteTable(e.stdout)
+		var text bytes.Buffer
+		if err := report.WriteJSON(&text); err != nil {
+			return err
+		}
+		return o.output.PrintJSON(e.stdout, text.Bytes())
 	}
 	return cmd, o.flags
 }
@@ -224,7 +230,7 @@ func benchRouters(text string, quick bool) ([]netlab.RouterKind, error) {
 	case kind == netlab.FRR, kind == netlab.BIRD, kind == netlab.GoBGP:
 		return []netlab.RouterKind{kind}, nil
 	}
-	return nil, fmt.Errorf("--router %q: want frr, bird, gobgp or all", text)
+	return nil, cli.Usagef("--router %q: want frr, bird, gobgp or all", text)
 }
 
 func newBenchForwardCommand(e env) *cobra.Command {

@@ -6,12 +6,17 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+
+	"fairlead.io/fairlead/cmd/internal/cli"
 )
 
-func execute(e env, args ...string) error {
-	root := newCommand(e)
-	root.SetArgs(args)
-	return root.Execute()
+// execute runs a command line and returns the status, standard output and the error.
+func execute(t *testing.T, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	var out, errs bytes.Buffer
+	e := env{stdout: &out, stderr: &errs}
+	status = cli.Run(t.Context(), newCommand(e), args, e.stderr)
+	return status, out.String(), errs.String()
 }
 
 // What can't be done is an error of one line, before anything is made.
@@ -39,19 +44,21 @@ func TestLabRefuses(t *testing.T) {
 		"down a --all":                  "want the name of one lab, or --all",
 		"down no-such-lab":              "lab no-such-lab: no such lab",
 		"down ../labs":                  `bad name "../labs"`,
-		"list -o yaml":                  `unknown output "yaml": want table or json`,
+		"list -o xml":                   "want table, json or yaml",
 		"exec no-such-lab client":       "requires at least 3 arg(s)",
 		"exec no-such-lab a -- true -x": "lab no-such-lab: no such lab",
 		"echo --listen nonsense":        "--listen: ",
 	} {
-		var stdout, stderr bytes.Buffer
-		args := append([]string{"lab"}, strings.Fields(command)...)
-		err := execute(env{stdout: &stdout, stderr: &stderr}, args...)
-		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: error %v, want %q", command, err, want)
+		status, stdout, stderr := execute(t, append([]string{"lab"}, strings.Fields(command)...)...)
+		usage := 2
+		if strings.Contains(want, "no such lab") || strings.Contains(want, "bad name") {
+			usage = 1
 		}
-		if stdout.Len() > 0 {
-			t.Errorf("%s: prints %q", command, &stdout)
+		if status != usage || !strings.Contains(stderr, want) || strings.Count(stderr, "\n") != 1 {
+			t.Errorf("%s: status %d, error %q, want %d, %q", command, status, stderr, usage, want)
+		}
+		if stdout != "" {
+			t.Errorf("%s: prints %q", command, stdout)
 		}
 	}
 }
@@ -62,10 +69,23 @@ func TestBenchForwardRefuses(t *testing.T) {
 		`no device is called "toaster": there are none, reflector, l2dsr`: {"--device", "reflector,toaster"},
 		`frame size "9000"`: {"--frame", "64,9000"},
 	} {
-		var stdout, stderr bytes.Buffer
-		err := execute(env{stdout: &stdout, stderr: &stderr}, append([]string{"bench", "forward"}, args...)...)
-		if err == nil || stdout.Len() > 0 || !strings.Contains(err.Error(), want) {
-			t.Errorf("%v: error %v, prints %q, want an error with %q", args, err, &stdout, want)
+		status, stdout, stderr := execute(t, append([]string{"bench", "forward"}, args...)...)
+		if status != 1 || stdout != "" || !strings.Contains(stderr, want) {
+			t.Errorf("%v: status %d, error %q, prints %q, want an error with %q", args, status, stderr, stdout, want)
+		}
+	}
+}
+
+// TestOutput checks the list of labs in each format, and that a shell completes labs.
+func TestOutput(t *testing.T) {
+	for line, want := range map[string]string{
+		"--version":                        "fairlab dev (commit ",
+		"lab list -o json":                 "[",
+		"__complete lab up n":              "nodes\n:4\n",
+		"__complete lab exec no-such-lab ": ":4\n",
+	} {
+		if status, stdout, _ := execute(t, strings.Split(line, " ")...); status != 0 || !strings.HasPrefix(stdout, want) {
+			t.Errorf("%q: status %d, prints %q, want %q", line, status, stdout, want)
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
 )
@@ -84,11 +85,11 @@ func newLabUpCommand(labs netlab.Labs) *cobra.Command {
 	flags.IntVar(&o.servers, "servers", 4, "number of servers of ecmp, snat, cloud and balancer-pods, and of nodes with a pod of pods")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkLabFlags(flags, args[0]); err != nil {
-			return err
+			return cli.Usage(err)
 		}
 		topology, err := o.topology(args[0])
 		if err != nil {
-			return err
+			return cli.Usage(err)
 		}
 		topology.SetXDPMode(o.xdpMode)
 		if o.name == "" {
@@ -161,13 +162,14 @@ func (o labOptions) topology(name string) (netlab.Topology, error) {
 func newLabDownCommand(labs netlab.Labs) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "down {NAME | --all}",
-		Short: "Remove a lab with all its processes",
+		Use:               "down {NAME | --all}",
+		Short:             "Remove a lab with all its processes",
+		ValidArgsFunction: completeLabs(labs),
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "remove all labs")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if all == (len(args) == 1) || len(args) > 1 {
-			return errors.New("want the name of one lab, or --all")
+			return cli.Usagef("want the name of one lab, or --all")
 		}
 		// An interrupt doesn't stop the removal.
 		return takeDown(context.WithoutCancel(cmd.Context()), labs, args)
@@ -201,22 +203,22 @@ func takeDown(ctx context.Context, labs netlab.Labs, names []string) error {
 }
 
 func newLabListCommand(e env, labs netlab.Labs) *cobra.Command {
-	var output output
+	var output cli.Output
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "Show the labs with their hosts",
 		Args:  cobra.NoArgs,
 	}
-	output.register(cmd.Flags())
+	output.Register(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		states, err := labs.List()
 		if err != nil {
 			return err
 		}
-		if output == outputJSON {
-			return writeJSON(e.stdout, states)
+		if output.Table() {
+			return printLabs(e.stdout, states)
 		}
-		return printLabs(e.stdout, states)
+		return output.Print(e.stdout, states)
 	}
 	return cmd
 }
@@ -250,6 +252,33 @@ func roleText(h netlab.HostState) string {
 	return fmt.Sprintf("%s (%s)", h.Role, h.Software)
 }
 
+// completeLabs completes the name of a lab.
+func completeLabs(labs netlab.Labs) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		if states, err := labs.List(); err == nil && len(args) == 0 {
+			for _, s := range states {
+				names = append(names, s.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeHosts completes the name of a lab, and of one of its hosts.
+func completeHosts(labs netlab.Labs) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, word string) (names []cobra.Completion, _ cobra.ShellCompDirective) {
+		if len(args) != 1 {
+			return completeLabs(labs)(cmd, args, word)
+		}
+		if lab, err := labs.Open(args[0]); err == nil {
+			for _, h := range lab.State().Hosts {
+				names = append(names, h.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
 func joinAddresses(addresses []netip.Addr) string {
 	var texts []string
 	for _, a := range addresses {
@@ -270,10 +299,11 @@ func dash(text string) string {
 // gets signals.
 func newLabExecCommand(labs netlab.Labs) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:     "exec NAME HOST -- CMD…",
-		Short:   "Run a command in a host's network namespace",
-		Example: "  fairlab lab exec try client -- curl http://10.1.1.1/",
-		Args:    cobra.MinimumNArgs(3),
+		Use:               "exec NAME HOST -- CMD…",
+		Short:             "Run a command in a host's network namespace",
+		Example:           "  fairlab lab exec try client -- curl http://10.1.1.1/",
+		Args:              cobra.MinimumNArgs(3),
+		ValidArgsFunction: completeHosts(labs),
 		RunE: func(_ *cobra.Command, args []string) error {
 			lab, err := labs.Open(args[0])
 			if err != nil {
@@ -308,7 +338,7 @@ func newLabEchoCommand() *cobra.Command {
 		for _, text := range listen {
 			address, err := netip.ParseAddrPort(text)
 			if err != nil {
-				return fmt.Errorf("--listen: %w", err)
+				return cli.Usagef("--listen: %w", err)
 			}
 			addresses = append(addresses, address)
 		}

@@ -6,7 +6,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -15,27 +14,26 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/version"
 	"fairlead.io/fairlead/lab/demo"
 	"fairlead.io/fairlead/lab/netlab"
 )
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "fairlab:", err)
-		os.Exit(1)
-	}
+	os.Exit(run(os.Args[1:], env{stdout: os.Stdout, stderr: os.Stderr}))
 }
 
-func run() error {
+// run executes one command line and returns the process's exit status.
+func run(args []string, e env) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := useSiblings(); err != nil {
-		return err
+		fmt.Fprintln(e.stderr, "fairlab:", err)
+		return 1
 	}
-	return newCommand(env{stdout: os.Stdout, stderr: os.Stderr}).ExecuteContext(ctx)
+	return cli.Run(ctx, newCommand(e), args, e.stderr)
 }
 
 // env holds the streams of a command, so that tests can run it.
@@ -46,11 +44,9 @@ type env struct {
 // newCommand returns the root command.
 func newCommand(e env) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "fairlab",
-		Short:         "Labs, benchmarks and the demo of the load balancer Fairlead",
-		Version:       version.String(),
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:     "fairlab",
+		Short:   "Labs, benchmarks and the demo of the load balancer Fairlead",
+		Version: version.String(),
 	}
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
@@ -66,40 +62,6 @@ func useSiblings() error {
 		return err
 	}
 	return os.Setenv("PATH", filepath.Dir(executable)+string(os.PathListSeparator)+os.Getenv("PATH"))
-}
-
-// output is the value of the flag -o.
-type output string
-
-const (
-	outputTable output = "table"
-	outputJSON  output = "json"
-)
-
-// String implements pflag.Value.
-func (o *output) String() string { return string(*o) }
-
-// Type implements pflag.Value.
-func (o *output) Type() string { return "table|json" }
-
-// Set implements pflag.Value.
-func (o *output) Set(text string) error {
-	if text != string(outputTable) && text != string(outputJSON) {
-		return fmt.Errorf("unknown output %q: want %s or %s", text, outputTable, outputJSON)
-	}
-	*o = output(text)
-	return nil
-}
-
-func (o *output) register(flags *pflag.FlagSet) {
-	*o = outputTable
-	flags.VarP(o, "output", "o", "output format")
-}
-
-func writeJSON(w io.Writer, v any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(v)
 }
 
 func newDemoCommand(e env) *cobra.Command {

@@ -8,15 +8,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/control"
 )
 
 const defaultConfig = "/etc/fairlead/fairlead.yaml"
 
 func newAgentCommand(e env) *cobra.Command {
 	var o agent.Options
-	var log format
+	var log logFlags
 	remove := false
 	cmd := &cobra.Command{
 		Use:   "agent",
@@ -50,15 +52,17 @@ deleted the node leaves too, and nothing is left in its kernel.`,
 	flags.StringVar(&o.Kubernetes.HashSeedSecret, "hash-seed-secret", "", "Secret with the hash seed, in place of dataplane.hashSeed")
 	flags.BoolVar(&o.Kubernetes.BalancerPods, "balancer-pods", false, "lead VIPs to this node's balancer pods: pods of the namespace with the annotation fairlead.io/vip-prefixes")
 	flags.StringVar(&o.Kubernetes.StateDir, "state-dir", "", "folder for the last known state (default: "+agent.StateRoot+"/NODE)")
-	log.registerLog(flags)
-	registerSocket(flags, &o.Socket)
+	log.register(cmd)
+	registerSocket(cmd, &o.Socket, control.DefaultSocket, "the agent's control socket")
+	cli.Complete(cmd, "config", completeFiles)
+	cli.Complete(cmd, "kubeconfig", completeFiles)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.Log = log.logger(e.stderr)
 		switch {
 		case o.Kubernetes.BalancerPods && !o.Kubernetes.On:
-			return errors.New("--balancer-pods: only with --kubernetes")
+			return cli.Usagef("--balancer-pods: only with --kubernetes")
 		case o.RemoveOnExit && o.Kubernetes.On:
-			return errors.New("--remove-on-exit: not with --kubernetes, see --daemonset")
+			return cli.Usagef("--remove-on-exit: not with --kubernetes, see --daemonset")
 		}
 		if remove {
 			return printedConfigError(e, agent.Remove(o))
@@ -73,7 +77,7 @@ deleted the node leaves too, and nothing is left in its kernel.`,
 func printedConfigError(e env, err error) error {
 	if wrong, ok := errors.AsType[config.Errors](err); ok {
 		fmt.Fprintln(e.stderr, wrong)
-		return exitError(1)
+		return cli.ExitStatus(1)
 	}
 	return err
 }

@@ -7,14 +7,24 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
 
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/host/preflight"
 )
 
-// What can't be done is said before anything is touched.
+// refused is the status of a command that can't be done, and what it prints.
+type refused struct {
+	status int
+	texts  []string
+}
+
+// What can't be done is said before anything is touched; 2 is for errors of the command
+// line itself.
 func TestCommandsRefuse(t *testing.T) {
 	dir := t.TempDir()
 	bad := filepath.Join(dir, "bad.yaml")
@@ -33,34 +43,44 @@ func TestCommandsRefuse(t *testing.T) {
 	defer claim.Release()
 
 	badPort, badField := bad+":7:11: services[0].port: ", bad+":8:5: services[0].prot: "
-	for line, want := range map[string][]string{
-		"agent --config " + dir + "/none":                               {"fairlead: ", "no such file"},
-		"agent --config " + bad + " --socket " + dir + "/s":             {badPort, badField},
-		"agent --config " + bad + " --socket " + dir + "/s --remove":    {badPort, badField},
-		"agent --config " + good + " --balancer-pods":                   {"--balancer-pods: only with --kubernetes"},
-		"agent --kubernetes --remove-on-exit":                           {"--remove-on-exit: not with --kubernetes"},
-		"agent --config " + good + " --socket " + taken:                 {"another agent has it"},
-		"agent --remove --pin-dir " + dir + " --socket " + taken:        {"another agent has it"},
-		"agent --log-format xml":                                        {"want text or json"},
-		"controller":                                                    {"--namespace: none"},
-		"controller --namespace a --kubeconfig " + dir + "/none":        {"kubeconfig: ", "no such file"},
-		"node --interface lo --vip 10.1.1.1":                            {`"balancer" not set`},
-		"node --interface lo --balancer 10.0.0.0/8":                     {`"vip" not set`},
-		"node --interface lo --vip 10.1.1 --balancer 10.0.0.0/8":        {"--vip: ", "10.1.1"},
-		"node --interface lo --vip 10.1.1.1:80/tcp --balancer 10.0.0.1": {"--balancer: ", "10.0.0.1"},
-		"preflight --config " + bad:                                     {badPort, badField},
-		"preflight --config " + good + " --interface lo":                {"[config interface]"},
-		"status --socket " + dir + "/none":                              {"no agent at " + dir + "/none: "},
-		"services --socket " + dir + "/none -o json":                    {"no agent at "},
-		"backends a b":                     {"accepts at most 1 arg(s)"},
-		"backends -o yaml":                 {"want table or json"},
-		"reload --socket " + dir + "/none": {"no agent at "},
+	for line, want := range map[string]refused{
+		"agent --config " + dir + "/none":                               {1, []string{"fairlead: ", "no such file"}},
+		"agent --config " + bad + " --socket " + dir + "/s":             {1, []string{badPort, badField}},
+		"agent --config " + bad + " --socket " + dir + "/s --remove":    {1, []string{badPort, badField}},
+		"agent --config " + good + " --balancer-pods":                   {2, []string{"--balancer-pods: only with --kubernetes"}},
+		"agent --kubernetes --remove-on-exit":                           {2, []string{"--remove-on-exit: not with --kubernetes"}},
+		"agent --config " + good + " --socket " + taken:                 {1, []string{"another agent has it"}},
+		"agent --remove --pin-dir " + dir + " --socket " + taken:        {1, []string{"another agent has it"}},
+		"agent --log-format xml":                                        {2, []string{"want text or json"}},
+		"controller":                                                    {2, []string{"--namespace: none"}},
+		"controller --namespace a --kubeconfig " + dir + "/none":        {1, []string{"kubeconfig: ", "no such file"}},
+		"node --interface lo --vip 10.1.1.1":                            {2, []string{`"balancer" not set`}},
+		"node --interface lo --balancer 10.0.0.0/8":                     {2, []string{`"vip" not set`}},
+		"node --interface lo --vip 10.1.1 --balancer 10.0.0.0/8":        {2, []string{"--vip: ", "10.1.1"}},
+		"node --interface lo --vip 10.1.1.1:80/tcp --balancer 10.0.0.1": {2, []string{"--balancer: ", "10.0.0.1"}},
+		"preflight --config " + bad:                                     {1, []string{badPort, badField}},
+		"preflight --config " + good + " --interface lo":                {2, []string{"[config interface]"}},
+		"status --socket " + dir + "/none":                              {1, []string{"no agent at " + dir + "/none: "}},
+		"services --socket " + dir + "/none -o json":                    {1, []string{"no agent at "}},
+		"backends a b":                                       {2, []string{"accepts at most 1 arg(s)"}},
+		"backends -o xml":                                    {2, []string{"want table, json or yaml"}},
+		"status --log-level debug":                           {2, []string{"unknown flag: --log-level"}},
+		"agent --log-level loud":                             {2, []string{"want debug, info, warn or error"}},
+		"drain backend web nonsense":                         {2, []string{`backend "nonsense"`}},
+		"drain nonsense":                                     {2, []string{`unknown command "nonsense" for "fairlead drain"`}},
+		"top --interval 1ms":                                 {2, []string{"--interval 1ms: want at least 1s"}},
+		"trace --from 192.0.2.7 --to nonsense":               {2, []string{"--to: "}},
+		"flows --client nonsense":                            {2, []string{"--client: "}},
+		"config import keepalived --interface lo --mark 0 x": {2, []string{"--mark: "}},
+		"status --nonsense":                                  {2, []string{"unknown flag: --nonsense"}},
+		"nonsense":                                           {2, []string{"unknown command"}},
+		"reload --socket " + dir + "/none":                   {1, []string{"no agent at "}},
 	} {
 		status, stdout, stderr := command(strings.Fields(line)...)
-		if status != 1 || stdout != "" {
-			t.Errorf("%s: status %d, prints %q", line, status, stdout)
+		if status != want.status || stdout != "" {
+			t.Errorf("%s: status %d, want %d, prints %q", line, status, want.status, stdout)
 		}
-		for _, text := range want {
+		for _, text := range want.texts {
 			if !strings.Contains(stderr, text) {
 				t.Errorf("%s: got %q, want %q", line, stderr, text)
 			}
@@ -85,5 +105,42 @@ func TestPreflightCommand(t *testing.T) {
 	status, stdout, _ = command("preflight", "--interface", "lo")
 	if failed := strings.Contains(stdout, "fail "); failed != (status == 1) || !strings.Contains(stdout, "lo: link") {
 		t.Errorf("status %d\n%s", status, stdout)
+	}
+}
+
+// TestLogLevel checks that lower levels are left out, in both formats.
+func TestLogLevel(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                                    "level=INFO msg=b\nlevel=WARN msg=c\n",
+		"--log-level debug":                   "level=DEBUG msg=a\nlevel=INFO msg=b\nlevel=WARN msg=c\n",
+		"--log-level warn":                    "level=WARN msg=c\n",
+		"--log-level error":                   "",
+		"--log-level warn --log-format json":  `"level":"WARN","msg":"c"}` + "\n",
+		"--log-level error --log-format json": "",
+	} {
+		var flags logFlags
+		cmd := &cobra.Command{}
+		flags.register(cmd)
+		if err := cmd.ParseFlags(strings.Fields(line)); err != nil {
+			t.Fatal(err)
+		}
+		var out strings.Builder
+		log := flags.logger(&out)
+		log.Debug("a")
+		log.Info("b")
+		log.Warn("c")
+		if got := times.ReplaceAllString(out.String(), ""); got != want {
+			t.Errorf("%q: got %q, want %q", line, got, want)
+		}
+	}
+}
+
+// times are those of log lines.
+var times = regexp.MustCompile(`(?m)^(time=\S+ |\{"time":"[^"]*",)`)
+
+func TestVersion(t *testing.T) {
+	_, want, _ := command("version")
+	if status, got, _ := command("--version"); status != 0 || got != want || !strings.HasPrefix(got, "fairlead dev (commit ") {
+		t.Errorf("status %d, %q, want %q", status, got, want)
 	}
 }

@@ -8,12 +8,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/config"
 )
 
 func newConfigCommand(e env) *cobra.Command {
-	var out format
+	var out cli.Output
 	kubernetes := false
 	parent := &cobra.Command{Use: "config", Short: "Check and import configuration files"}
 	cmd := &cobra.Command{
@@ -24,7 +25,8 @@ Each error is printed with its line and column; the exit status is 1 if any file
 has one.`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	out.registerOutput(cmd.Flags())
+	out.Register(cmd)
+	cmd.ValidArgsFunction = completeFiles
 	cmd.Flags().BoolVar(&kubernetes, "kubernetes", false, "the files are for agents with --kubernetes")
 	cmd.RunE = func(_ *cobra.Command, paths []string) error {
 		checks := make([]configCheck, len(paths))
@@ -37,7 +39,7 @@ has one.`,
 			return err
 		}
 		if !valid {
-			return exitError(1)
+			return cli.ExitStatus(1)
 		}
 		return nil
 	}
@@ -118,11 +120,11 @@ func (c *configCheck) contents() string {
 	return count(c.Services, "service") + ", " + count(c.Backends, "backend")
 }
 
-// printChecks writes JSON, or one line for each error and warning and for each
+// printChecks writes JSON or YAML, or one line for each error and warning and for each
 // valid file.
-func printChecks(e env, out format, checks []configCheck) error {
-	if out.json {
-		return printJSON(e.stdout, checks)
+func printChecks(e env, out cli.Output, checks []configCheck) error {
+	if !out.Table() {
+		return out.Print(e.stdout, checks)
 	}
 	for _, c := range checks {
 		for _, wrong := range c.Errors {

@@ -3,18 +3,18 @@
 package main
 
 import (
-	"errors"
 	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/controller"
 )
 
 func newControllerCommand(e env) *cobra.Command {
 	o := controller.Options{DefaultClass: controller.DefaultClassNever}
-	var log format
+	var log logFlags
 	kubeconfig := ""
 	cmd := &cobra.Command{
 		Use:   "controller",
@@ -37,10 +37,11 @@ when it ends. All assignments are kept in the statuses of objects.`,
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":9573", `address of /metrics; "" disables it`)
 	flags.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve /metrics over TLS, to clients with a token that may get it")
 	flags.StringVar(&o.HealthAddress, "health-address", ":9574", `address of /healthz and /readyz; "" disables them`)
-	log.registerLog(flags)
+	log.register(cmd)
+	cli.Complete(cmd, "kubeconfig", completeFiles)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Namespace == "" {
-			return errors.New("--namespace: none, and no POD_NAMESPACE in the environment")
+			return cli.Usagef("--namespace: none, and no POD_NAMESPACE in the environment")
 		}
 		o.Log = log.logger(e.stderr)
 		return controller.RunWithKubeconfig(cmd.Context(), kubeconfig, o)

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
 )
@@ -42,31 +43,38 @@ func newDrainer(
 ) *cobra.Command {
 	var r reader
 	var waiting drainWait
+	services, backends := []argumentNames{drainedServices}, []argumentNames{servicesWithDrains, drainedBackends}
+	if waits {
+		services, backends = []argumentNames{serviceNames}, []argumentNames{serviceNames, backendNames}
+	}
 	cmd := &cobra.Command{Use: use, Short: short, Long: long}
 	for _, kind := range []struct {
 		use, short string
-		args       int
+		names      []argumentNames
 		target     func([]string) (control.Target, error)
 	}{
-		{"backend SERVICE ADDRESS[:PORT]", "One backend of a service", 2, func(args []string) (control.Target, error) {
+		{"backend SERVICE ADDRESS[:PORT]", "One backend of a service", backends, func(args []string) (control.Target, error) {
 			return control.ParseBackend(args[0], args[1])
 		}},
-		{"service NAME", "A whole service", 1, func(args []string) (control.Target, error) {
+		{"service NAME", "A whole service", services, func(args []string) (control.Target, error) {
 			return control.Target{Service: args[0]}, nil
 		}},
-		{"node", "This node", 0, func([]string) (control.Target, error) {
+		{"node", "This node", nil, func([]string) (control.Target, error) {
 			return control.Target{}, nil
 		}},
 	} {
-		sub := &cobra.Command{Use: kind.use, Short: kind.short, Long: kind.short + ". " + long, Args: cobra.ExactArgs(kind.args)}
-		r.register(sub.Flags())
+		sub := &cobra.Command{
+			Use: kind.use, Short: kind.short, Long: kind.short + ". " + long, Args: cobra.ExactArgs(len(kind.names)),
+			ValidArgsFunction: completeNames(&r.socket, kind.names...),
+		}
+		r.register(sub)
 		if waits {
 			waiting.register(sub.Flags())
 		}
 		sub.RunE = func(cmd *cobra.Command, args []string) error {
 			target, err := kind.target(args)
 			if err != nil {
-				return err
+				return cli.Usage(err)
 			}
 			client := control.Dial(r.socket)
 			if err := change(client, cmd.Context(), target); err != nil || !waits {
@@ -96,7 +104,7 @@ func (w *drainWait) register(flags *pflag.FlagSet) {
 
 // follow shows how far the drain of a target has come; with --wait until it is
 // done, or the time is up.
-func (w *drainWait) follow(ctx context.Context, client *control.Client, target control.Target, out io.Writer, o format) error {
+func (w *drainWait) follow(ctx context.Context, client *control.Client, target control.Target, out io.Writer, o cli.Output) error {
 	began := time.Now()
 	shown := ""
 	for {
@@ -108,7 +116,7 @@ func (w *drainWait) follow(ctx context.Context, client *control.Client, target c
 		over := !w.wait || w.done(drains, time.Now()) || late
 		if text, err := drainText(drains, o); err != nil {
 			return err
-		} else if over || !o.json && text != shown {
+		} else if over || o.Table() && text != shown {
 			fmt.Fprint(out, text)
 			shown = text
 		}
@@ -151,10 +159,10 @@ func drainsOf(ctx context.Context, client *control.Client, target control.Target
 	return slices.DeleteFunc(drains, func(d observe.Drain) bool { return !target.Covers(d.Target) }), nil
 }
 
-func drainText(drains []observe.Drain, o format) (string, error) {
+func drainText(drains []observe.Drain, o cli.Output) (string, error) {
 	var text strings.Builder
-	if o.json {
-		err := printJSON(&text, drains)
+	if !o.Table() {
+		err := o.Print(&text, drains)
 		return text.String(), err
 	}
 	for _, d := range drains {

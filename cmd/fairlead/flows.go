@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
 )
@@ -18,6 +19,7 @@ const defaultFlows = 100
 
 func newFlowsCommand(e env) *cobra.Command {
 	var client string
+	var r reader
 	query := control.FlowQuery{}
 	cmd := &cobra.Command{
 		Use:   "flows",
@@ -40,7 +42,8 @@ flows follow the ring ("fairlead trace" shows where).`,
 	flags.StringVar(&query.Service, "service", "", "only flows of this service")
 	flags.StringVar(&client, "client", "", "only flows of clients with this address or prefix")
 	flags.IntVar(&query.Limit, "limit", defaultFlows, "maximum number of flows")
-	return showCommand(e, cmd, func(agent *control.Client, ctx context.Context) ([]byte, error) { return agent.Flows(ctx, query) },
+	cli.Complete(cmd, "service", completeNames(&r.socket, serviceNames))
+	return showCommand(e, &r, cmd, func(agent *control.Client, ctx context.Context) ([]byte, error) { return agent.Flows(ctx, query) },
 		observe.FormatFlows)
 }
 

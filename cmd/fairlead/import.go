@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/config/keepalived"
 )
 
 // exitFindings is the status of an import that is complete, but for what it reports.
-const exitFindings = exitError(3)
+const exitFindings = cli.ExitStatus(3)
 
 func newImportCommand(e env) *cobra.Command {
 	var o keepalived.Options
@@ -40,6 +41,8 @@ The exit status is 0 if everything was translated, 3 if something is reported, a
 	flags.StringArrayVar(&marks, "mark", nil, "VIPs whose packets have a firewall mark, as mark=address:port/protocol,... (may be repeated)")
 	flags.StringVar(&o.ConfigID, "config-id", "", `select the lines that begin with "@" and this, as keepalived's option does`)
 	_ = cmd.MarkFlagRequired("interface") // fails only for a flag that isn't there
+	cli.Complete(cmd, "interface", completeInterfaces)
+	cmd.ValidArgsFunction = completeFiles
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		for _, mark := range marks {
 			if err := addMark(&o, mark); err != nil {
@@ -87,7 +90,7 @@ func addMark(o *keepalived.Options, text string) error {
 	number, list, _ := strings.Cut(text, "=")
 	mark, err := strconv.ParseUint(number, 10, 32)
 	if err != nil || mark == 0 {
-		return fmt.Errorf("--mark: %q: want for example 1=192.0.2.1:80/tcp", text)
+		return cli.Usagef("--mark: %q: want for example 1=192.0.2.1:80/tcp", text)
 	}
 	vips, err := parseEach("mark", strings.Split(list, ","), agent.ParseVIP)
 	if err != nil {

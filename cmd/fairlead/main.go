@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/version"
 )
 
@@ -26,12 +26,6 @@ type env struct {
 	stdout, stderr io.Writer
 }
 
-// exitError ends the command with a status of its own; its error has been
-// printed.
-type exitError int
-
-func (e exitError) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
-
 func main() {
 	os.Exit(run(os.Args[1:], env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
 }
@@ -40,28 +34,19 @@ func main() {
 func run(args []string, e env) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	return execute(ctx, args, e)
+}
 
-	root := newRootCommand(e)
-	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	var exit exitError
-	switch {
-	case err == nil:
-		return 0
-	case errors.As(err, &exit):
-		return int(exit)
-	default:
-		fmt.Fprintln(e.stderr, "fairlead:", err)
-		return 1
-	}
+// execute executes one command line until ctx ends.
+func execute(ctx context.Context, args []string, e env) int {
+	return cli.Run(ctx, newRootCommand(e), args, e.stderr)
 }
 
 func newRootCommand(e env) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "fairlead",
-		Short:         "Layer-4 load balancer for container clusters",
-		SilenceUsage:  true,
-		SilenceErrors: true,
+		Use:     "fairlead",
+		Short:   "Layer-4 load balancer for container clusters",
+		Version: version.String(),
 	}
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)

@@ -3,18 +3,18 @@
 package main
 
 import (
-	"fmt"
 	"net/netip"
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/agent"
 )
 
 func newNodeCommand(e env) *cobra.Command {
 	var device string
 	var vips, balancers []string
-	var log format
+	var log logFlags
 	loopback := false
 	cmd := &cobra.Command{
 		Use:   "node",
@@ -30,7 +30,8 @@ VIPs must be on a loopback of the worker.`,
 	flags.StringSliceVar(&vips, "vip", nil, "VIP of this worker, as address:port/protocol (required; may be repeated)")
 	flags.StringSliceVar(&balancers, "balancer", nil, "prefix of the balancers' addresses; other tunnels are not ended (required; may be repeated)")
 	flags.BoolVar(&loopback, "loopback", false, "put the VIPs on the loopback while the command runs, as in a pod")
-	log.registerLog(flags)
+	log.register(cmd)
+	cli.Complete(cmd, "interface", completeInterfaces)
 	for _, name := range []string{"interface", "vip", "balancer"} {
 		_ = cmd.MarkFlagRequired(name) // fails only for a flag that isn't there
 	}
@@ -54,7 +55,7 @@ func parseEach[T any](flag string, texts []string, parse func(string) (T, error)
 	for i, text := range texts {
 		value, err := parse(text)
 		if err != nil {
-			return nil, fmt.Errorf("--%s: %w", flag, err)
+			return nil, cli.Usagef("--%s: %w", flag, err)
 		}
 		values[i] = value
 	}

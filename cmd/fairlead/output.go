@@ -3,92 +3,81 @@
 package main
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/control"
 )
 
-// format is the value of a flag: JSON for programs, or what people read.
-type format struct {
-	json  bool
-	human string // "table" or "text"
+// logFlags say what is logged, and how.
+type logFlags struct {
+	format, level cli.Choice
 }
 
-// String, Set and Type make it a flag's value.
-func (f *format) String() string {
-	if f.json {
-		return "json"
+// register makes them the flags --log-format and --log-level.
+func (l *logFlags) register(cmd *cobra.Command) {
+	l.format, l.level = cli.NewChoice("text", "text", "json"), cli.NewChoice("info", "debug", "info", "warn", "error")
+	l.format.Register(cmd, "log-format", "", "format of the log")
+	l.level.Register(cmd, "log-level", "", "least level that is logged")
+}
+
+// logger returns a log with these flags.
+func (l *logFlags) logger(w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(l.level.String())) // knows all levels of the flag
+	options := &slog.HandlerOptions{Level: level}
+	if l.format.String() == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
 	}
-	return f.human
-}
-
-func (f *format) Set(text string) error {
-	if text != "json" && text != f.human {
-		return fmt.Errorf("want %s or json", f.human)
-	}
-	f.json = text == "json"
-	return nil
-}
-
-func (f *format) Type() string { return f.human + "|json" }
-
-// registerOutput makes it the flag -o.
-func (f *format) registerOutput(flags *pflag.FlagSet) {
-	f.human = "table"
-	flags.VarP(f, "output", "o", "table for people or json for programs")
-}
-
-// registerLog makes it the flag --log-format.
-func (f *format) registerLog(flags *pflag.FlagSet) {
-	f.human = "text"
-	flags.Var(f, "log-format", "text or json")
-}
-
-// logger returns a log of that format.
-func (f *format) logger(w io.Writer) *slog.Logger {
-	if f.json {
-		return slog.New(slog.NewJSONHandler(w, nil))
-	}
-	return slog.New(slog.NewTextHandler(w, nil))
-}
-
-// printJSON writes a value in lines.
-func printJSON(w io.Writer, value any) error {
-	encoder := json.NewEncoder(w)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(value)
+	return slog.New(slog.NewTextHandler(w, options))
 }
 
 // reader has the flags of a command that reads an agent's state.
 type reader struct {
 	socket string
-	output format
+	output cli.Output
 }
 
-func (r *reader) register(flags *pflag.FlagSet) {
-	registerSocket(flags, &r.socket)
-	r.output.registerOutput(flags)
+func (r *reader) register(cmd *cobra.Command) {
+	registerSocket(cmd, &r.socket, control.DefaultSocket, "the agent's control socket")
+	r.output.Register(cmd)
 }
 
-func registerSocket(flags *pflag.FlagSet, socket *string) {
-	flags.StringVar(socket, "socket", control.DefaultSocket, "the agent's control socket")
+// registerSocket makes it the flag --socket, with a default that the environment may
+// replace.
+func registerSocket(cmd *cobra.Command, socket *string, value, usage string) {
+	cmd.Flags().StringVar(socket, "socket", cmp.Or(os.Getenv("FAIRLEAD_SOCKET"), value), usage+" (environment: FAIRLEAD_SOCKET)")
+	cli.Complete(cmd, "socket", completeFiles)
 }
 
-// printAnswer writes an agent's answer: JSON as it came, or as a table.
-func printAnswer[T any](w io.Writer, o format, answer []byte, table func(T) string) error {
-	if o.json {
-		_, err := w.Write(answer)
-		return err
+// formatAnswer returns an agent's answer as it is printed. JSON is as the agent wrote it,
+// or a single line if there will be others.
+func formatAnswer[T any](o cli.Output, answer []byte, repeated bool, table func(T) string) (string, error) {
+	var text bytes.Buffer
+	switch {
+	case o.Table():
+		var state T
+		if err := json.Unmarshal(answer, &state); err != nil {
+			return "", fmt.Errorf("the agent's answer: %w", err)
+		}
+		return table(state), nil
+	case o.JSON() && repeated:
+		if err := json.Compact(&text, answer); err != nil {
+			return "", fmt.Errorf("the agent's answer: %w", err)
+		}
+		text.WriteByte('\n')
+	default:
+		if err := o.PrintJSON(&text, answer); err != nil {
+			return "", fmt.Errorf("the agent's answer: %w", err)
+		}
 	}
-	var state T
-	if err := json.Unmarshal(answer, &state); err != nil {
-		return fmt.Errorf("the agent's answer: %w", err)
-	}
-	_, err := io.WriteString(w, table(state))
-	return err
+	return text.String(), nil
 }

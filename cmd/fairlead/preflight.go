@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/agent"
 	"fairlead.io/fairlead/internal/config"
 	"fairlead.io/fairlead/internal/host/preflight"
@@ -17,7 +18,7 @@ import (
 type preflightOptions struct {
 	config     string
 	interfaces []string
-	output     format
+	output     cli.Output
 }
 
 func newPreflightCommand(e env) *cobra.Command {
@@ -35,7 +36,9 @@ agent could not run.`,
 	flags := cmd.Flags()
 	flags.StringVar(&o.config, "config", "", "check what this configuration file needs")
 	flags.StringSliceVar(&o.interfaces, "interface", nil, "check this interface (may be repeated)")
-	o.output.registerOutput(flags)
+	o.output.Register(cmd)
+	cli.Complete(cmd, "config", completeFiles)
+	cli.Complete(cmd, "interface", completeInterfaces)
 	cmd.MarkFlagsMutuallyExclusive("config", "interface")
 	cmd.RunE = func(*cobra.Command, []string) error { return o.run(e) }
 	return cmd
@@ -61,16 +64,16 @@ func (o preflightOptions) run(e env) error {
 		return err
 	}
 	findings := preflight.Check(facts, needs)
-	if o.output.json {
-		err = printJSON(e.stdout, findings)
-	} else {
+	if o.output.Table() {
 		err = preflight.WriteTable(e.stdout, findings)
+	} else {
+		err = o.output.Print(e.stdout, findings)
 	}
 	if err != nil {
 		return err
 	}
 	if preflight.Failed(findings) {
-		return exitError(1)
+		return cli.ExitStatus(1)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ package main
 import (
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/agent"
 )
 
@@ -15,7 +16,7 @@ const (
 
 func newReflectorCommand(e env) *cobra.Command {
 	var config, socket string
-	var log format
+	var log logFlags
 	cmd := &cobra.Command{
 		Use:   "reflector",
 		Short: "Run a BGP route reflector between many balancers and their routers",
@@ -29,10 +30,10 @@ routes for the router's restartTime (graceful restart), until the next reflector
 takes over. "fairlead routes" and "fairlead status" with its --socket show it.`,
 		Args: cobra.NoArgs,
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&config, "config", defaultReflectorConfig, "configuration file")
-	flags.StringVar(&socket, "socket", defaultReflectorSocket, "the reflector's control socket; the list of known clients is kept next to it")
-	log.registerLog(flags)
+	cmd.Flags().StringVar(&config, "config", defaultReflectorConfig, "configuration file")
+	registerSocket(cmd, &socket, defaultReflectorSocket, "the reflector's control socket; the list of known clients is kept next to it")
+	log.register(cmd)
+	cli.Complete(cmd, "config", completeFiles)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return printedConfigError(e, agent.RunReflector(cmd.Context(), config, socket, log.logger(e.stderr)))
 	}

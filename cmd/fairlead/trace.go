@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/frame"
 	"fairlead.io/fairlead/internal/observe"
@@ -49,7 +50,10 @@ loaded program, with the live tables, which it doesn't change.`,
 	flags.Uint8Var(&o.packet.TTL, "ttl", 64, "time to live, or hop limit")
 	flags.StringVar(&o.device, "interface", "", "ingress interface (default: the first one of the agent)")
 	flags.StringVar(&o.pcap, "pcap", "", "trace every packet of a pcap or pcapng file (- is the standard input)")
-	o.register(flags)
+	o.register(cmd)
+	cli.Complete(cmd, "pcap", completeFiles)
+	cli.Complete(cmd, "protocol", cobra.FixedCompletions([]cobra.Completion{"tcp", "udp", "icmp"}, cobra.ShellCompDirectiveNoFileComp))
+	cli.Complete(cmd, "interface", completeInterfaces)
 	cmd.MarkFlagsOneRequired("to", "pcap")
 	cmd.MarkFlagsRequiredTogether("from", "to")
 	for _, described := range []string{"to", "protocol", "flags", "size", "vlan", "ttl"} {
@@ -68,7 +72,7 @@ func (o *traceOptions) run(ctx context.Context, e env) error {
 	}
 	one, err := o.described()
 	if err != nil {
-		return err
+		return cli.Usage(err)
 	}
 	if err := t.send(ctx, []traceInput{{title: frame.Summary(one), frame: one}}); err != nil {
 		return err
@@ -107,7 +111,7 @@ type traceInput struct {
 	frame []byte
 }
 
-// tracing asks an agent and prints its answers: tables as they come, JSON as one
+// tracing asks an agent and prints its answers: tables as they come, JSON and YAML as one
 // list at the end.
 type tracing struct {
 	*traceOptions
@@ -184,7 +188,7 @@ func (t *tracing) send(ctx context.Context, batch []traceInput) error {
 		return fmt.Errorf("the agent's answer: %d traces of %d packets", len(raw), len(batch))
 	}
 	t.traced += len(raw)
-	if t.output.json {
+	if !t.output.Table() {
 		t.answers = append(t.answers, raw...)
 		return nil
 	}
@@ -210,15 +214,15 @@ func (t *tracing) print(title string, answer json.RawMessage) error {
 		return err
 	}
 	if t.pcap == "" && trace.Error != "" {
-		return exitError(1)
+		return cli.ExitStatus(1)
 	}
 	return nil
 }
 
 // end prints the list, or how many packets of a capture took which exit.
 func (t *tracing) end() error {
-	if t.output.json {
-		return printJSON(t.out, t.answers)
+	if !t.output.Table() {
+		return t.output.Print(t.out, t.answers)
 	}
 	if t.pcap == "" {
 		return nil

@@ -47,13 +47,15 @@ func checkProduct(t tree) []string {
 
 // commandImports is what the commands may import, apart from the standard library.
 var commandImports = map[string][]string{
+	"cmd/internal/cli": {"github.com/spf13/cobra", "sigs.k8s.io/yaml"},
 	"cmd/fairlead": {
+		"cmd/internal/cli",
 		"internal/agent", "internal/config", "internal/control", "internal/controller", "internal/frame",
 		"internal/host", "internal/observe", "internal/version", "internal/bgp/reflector",
 		"github.com/spf13/cobra", "github.com/spf13/pflag", "golang.org/x/sys", "golang.org/x/term",
 	},
 	"cmd/fairlab": {
-		"internal/lb", "internal/version", "lab", "github.com/spf13/cobra", "github.com/spf13/pflag", "k8s.io/client-go/tools/clientcmd",
+		"cmd/internal/cli", "internal/lb", "internal/version", "lab", "github.com/spf13/cobra", "github.com/spf13/pflag", "k8s.io/client-go/tools/clientcmd",
 	},
 }
 
