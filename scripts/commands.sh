@@ -36,6 +36,7 @@ describe() {
 	- **Completion**: `source <(fairlead completion bash)` has the shell complete commands, flags and their values, and the
 	  names of services, backends and drains of the running agent; `fairlab completion` those of labs and hosts. There are
 	  completions for zsh, fish and PowerShell, too.
+	- **Manual pages**: `fairlead man /usr/local/share/man/man1` and `fairlab man` write them.
 	END
 	describe fairlead
 	describe fairlab

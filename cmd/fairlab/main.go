@@ -50,7 +50,7 @@ func newCommand(e env) *cobra.Command {
 	}
 	root.SetOut(e.stdout)
 	root.SetErr(e.stderr)
-	root.AddCommand(newBenchCommand(e), newDemoCommand(e), newLabCommand(e))
+	root.AddCommand(newBenchCommand(e), newDemoCommand(e), newLabCommand(e), cli.NewManCommand())
 	return root
 }
 

@@ -58,6 +58,7 @@ func newRootCommand(e env) *cobra.Command {
 		newDrainCommand(e),
 		newDrainsCommand(e),
 		newFlowsCommand(e),
+		cli.NewManCommand(),
 		newNodeCommand(e),
 		newPreflightCommand(e),
 		newReflectorCommand(e),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cli has what the commands fairlead and fairlab share: exit statuses, output
-// formats, and flags with a list of values.
+// formats, flags with a list of values, and manual pages.
 package cli
 
 import (

@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,7 +40,7 @@ func tree(out *bytes.Buffer) *cobra.Command {
 		return nil
 	}
 	group.AddCommand(work)
-	root.AddCommand(group)
+	root.AddCommand(group, NewManCommand())
 	return root
 }
 
@@ -106,4 +108,23 @@ func decode(t *testing.T, text []byte) any {
 		t.Fatal(err)
 	}
 	return value
+}
+
+// TestMan checks that each command has a page, and that pages depend on SOURCE_DATE_EPOCH
+// only.
+func TestMan(t *testing.T) {
+	t.Setenv("SOURCE_DATE_EPOCH", "1750000000")
+	dir := filepath.Join(t.TempDir(), "man", "man1")
+	var out bytes.Buffer
+	if status := Run(t.Context(), tree(&out), []string{"man", dir}, &out); status != 0 {
+		t.Fatal(status, out.String())
+	}
+	for name, want := range map[string]string{
+		"tool.1": "Jun 2025", "tool-group-work.1": "a flag that is required", "tool-man.1": "SOURCE_DATE_EPOCH",
+	} {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v: want %q in\n%s", name, err, want, text)
+		}
+	}
 }
