@@ -67,9 +67,12 @@ func decode(t *testing.T, text []byte, into any) {
 	}
 }
 
+// alertTests are the files with tests of alerts.
+var alertTests = []string{"alerts_test.yaml", "alerts_kubernetes_test.yaml", "alerts_long_test.yaml"}
+
 // Prometheus' own tool runs the rules on made-up histories.
 func TestAlerts(t *testing.T) {
-	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, {"test", "rules", "alerts_test.yaml", "alerts_long_test.yaml"}} {
+	for _, args := range [][]string{{"check", "rules", "alerts.yaml"}, append([]string{"test", "rules"}, alertTests...)} {
 		cmd := exec.CommandContext(t.Context(), "promtool", args...) // scripts/install-deps.sh test
 		cmd.Dir = "prometheus"
 		if said, err := cmd.CombinedOutput(); err != nil {
@@ -83,7 +86,7 @@ func TestEveryAlertIsTested(t *testing.T) {
 	var file rules
 	decode(t, read(t, "prometheus", "alerts.yaml"), &file)
 	fires := map[string]bool{}
-	for _, name := range []string{"alerts_test.yaml", "alerts_long_test.yaml"} {
+	for _, name := range alertTests {
 		var tests unitTests
 		decode(t, read(t, "prometheus", name), &tests)
 		for _, group := range tests.Tests {

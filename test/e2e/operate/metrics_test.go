@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -82,8 +83,11 @@ func (m *monitor) checkProbes(t *testing.T) {
 	}
 }
 
+// ofKubernetes are metrics that the lab's agents don't have.
+var ofKubernetes = regexp.MustCompile("fairlead_(kubernetes|controller|pool)_")
+
 // checkDashboard runs every query of the dashboard under load; each shows
-// something.
+// something, except for metrics of Kubernetes.
 func (m *monitor) checkDashboard(t *testing.T) {
 	harness.Until(t, "Prometheus has seen traffic", func() bool { return m.sum(t, `sum(rate(fairlead_service_packets_total[10s]))`) > 100 })
 	queries := dashboardQueries(t)
@@ -92,7 +96,7 @@ func (m *monitor) checkDashboard(t *testing.T) {
 	}
 	for _, q := range queries {
 		samples, err := m.query(t.Context(), q)
-		if err != nil || len(samples) == 0 {
+		if err != nil || len(samples) == 0 && !ofKubernetes.MatchString(q) {
 			t.Errorf("%s: %d samples, %v", q, len(samples), err)
 		}
 	}
