@@ -41,7 +41,7 @@ func TestAPIServerTakesManifests(t *testing.T) {
 	t.Parallel()
 	api := cluster.StartAPI(t)
 	install(t, api)
-	text, err := template(t, full, "--set", "metrics.podMonitor.enabled=false") // the operator's kind isn't there
+	text, err := template(t, full, "--set", "metrics.podMonitor.enabled=false,metrics.prometheusRule.enabled=false") // the operator's kinds aren't there
 	if err != nil {
 		t.Fatal(err)
 	}

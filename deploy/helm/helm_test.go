@@ -139,7 +139,7 @@ groups:
     size: 2
     nodeSelector: {matchExpressions: [{key: fairlead.io/balancer, operator: Exists}]}
     dataPlane: {forward: nat, healthCheck: {type: tcp, interval: 1s}}
-metrics: {secure: true, podMonitor: {enabled: true, labels: {release: prometheus}}}
+metrics: {secure: true, podMonitor: {enabled: true, labels: {release: prometheus}}, prometheusRule: {enabled: true, labels: {release: prometheus}}, dashboard: {enabled: true}}
 agent:
   interfaces: [eth0, eth1]
   nodeSelector: {fairlead.io/balancer: ""}

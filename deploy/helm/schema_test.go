@@ -14,7 +14,7 @@ import (
 
 // free are the values with keys or elements of the user.
 var free = []string{
-	"/addressPools", "/groups", "/bgp/peers", "/bgp/passwordSecrets", "/image/pullSecrets", "/metrics/podMonitor/labels",
+	"/addressPools", "/groups", "/bgp/peers", "/bgp/passwordSecrets", "/image/pullSecrets", "/metrics/podMonitor/labels", "/metrics/prometheusRule/labels", "/metrics/dashboard/labels",
 	"/agent/nodeSelector", "/agent/tolerations", "/agent/interfaces", "/agent/extraCapabilities", "/agent/modprobe/modules", "/agent/resources/requests",
 	"/controller/nodeSelector", "/controller/tolerations", "/controller/resources/requests",
 }
