@@ -19,6 +19,9 @@ LDFLAGS = -s -w -X fairlead.io/fairlead/internal/version.Version=$(VERSION) \
 # What "make image" calls the image.
 IMAGE = localhost/fairlead:$(VERSION)
 
+# Where "make release" puts a release; scripts/release.sh lists its other settings.
+DIST = dist
+
 # The linters, and the gobgpd of labs, live in a module of their own, so that the
 # product's go.mod stays the product's.
 TOOL := go tool -modfile=tools/go.mod
@@ -44,7 +47,13 @@ build: ## Build bin/fairlead, the product, and bin/fairlab, the laboratory
 image: ## Build bin/fairlead-image.tar, the container image IMAGE
 	@scripts/install-deps.sh image
 	@$(MAKE) --no-print-directory build
-	@scripts/image.sh bin/fairlead bin/fairlead-image.tar $(IMAGE) $(VERSION) $(COMMIT)
+	@go -C tools run ./release licenses >bin/LICENSES.txt
+	@scripts/image.sh bin/fairlead-image.tar $(IMAGE) $(VERSION) "$(COMMIT)" bin/LICENSES.txt $$(go env GOARCH)=bin/fairlead
+
+.PHONY: release
+release: ## Make dist/: binaries, image, chart, manifest, SBOM, licences, checksums (SIGNING_KEY signs)
+	@scripts/install-deps.sh release
+	@scripts/release.sh $(DIST)
 
 .PHONY: demo
 demo: ## Balance real traffic in a lab of network namespaces and show it (root)
@@ -101,4 +110,4 @@ fmt: ## Format Go and C
 
 .PHONY: clean
 clean: ## Remove what was built
-	rm -rf bin
+	rm -rf bin dist

@@ -9,9 +9,10 @@
 #   scripts/install-deps.sh demo        build, a web server, its load generator and a router
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
 #   scripts/install-deps.sh test        demo, image, a C compiler (race detector), more routers, Prometheus
-#   scripts/install-deps.sh test-all    test, kubernetes, guest machines and a browser
+#   scripts/install-deps.sh test-all    test, kubernetes, release, guest machines, emulation and a browser
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
+#   scripts/install-deps.sh release     image, and ssh-keygen, which signs
 #   scripts/install-deps.sh verify      generate, and the linters that are not Go
 #
 # Where no Go is new enough, one is put at $XDG_CACHE_HOME/fairlead/go (by
@@ -100,6 +101,8 @@ want_group() {
 	test-all)
 		want_group test
 		want_group kubernetes
+		want_group release
+		want qemu-aarch64-static qemu-user-static # runs the image for arm64
 		want qemu-system-x86_64 qemu-system-x86
 		want qemu-system-aarch64 qemu-system-arm
 		want xz xz-utils
@@ -117,13 +120,17 @@ want_group() {
 		want_group build
 		want buildah
 		;;
+	release)
+		want_group image
+		want ssh-keygen openssh-client
+		;;
 	verify)
 		want_group generate
 		want clang-format-19
 		want shellcheck
 		;;
 	*)
-		die "no group is named '$1': use build, demo, kubernetes, test, test-all, generate, image or verify"
+		die "no group is named '$1': use build, demo, kubernetes, test, test-all, generate, image, release or verify"
 		;;
 	esac
 }
@@ -233,7 +240,7 @@ fetch_go() {
 	can_build || die "Go $go_release: it does not run at $cache/go"
 }
 
-(($#)) || die "name at least one group: build, demo, kubernetes, test, test-all, generate, image, verify"
+(($#)) || die "name at least one group: build, demo, kubernetes, test, test-all, generate, image, release, verify"
 for group; do
 	want_group "$group"
 done

@@ -52,7 +52,7 @@ readonly longest
 # Packages that make test leaves to make test-all, and tests of test/e2e: those that need a
 # browser or Prometheus, those that build many networks, and those that run with the
 # executables of a release and with no other test, as benches do and who measures memory.
-readonly later='^\./lab/|^\./test/(cluster|guest)(/|$)|^\./test/e2e/kubernetes$'
+readonly later='^\./lab/|^\./test/(cluster|guest|release)(/|$)|^\./test/e2e/kubernetes$'
 readonly operators='^Test(StatusPage|Prometheus)$' networks='^Test(ForwardGeneric|Networks)$'
 readonly alone='^Test(BenchECMP|BenchChurn|BenchFlood|Demo|HostileClients)$'
 
@@ -98,6 +98,7 @@ rest() {
 	run alone -run "$alone" ./test/e2e/operate
 	run lab -p=1 -skip "$api" ./lab/...
 	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
+	run release ./test/release
 	# Guests take the processor time that clusters leave.
 	(run guests ./test/guest/... && exit "$failed") &
 	local guests=$!

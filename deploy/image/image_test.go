@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package image_test checks the container image: its contents, and that builds are
-// reproducible.
+// Package image_test checks the container image: its contents for each architecture, and
+// that builds are reproducible.
 package image_test
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,14 +29,14 @@ func build(t *testing.T, binary string) (archive, said string) {
 		t.Skip("buildah needs root, or a user's own namespaces")
 	}
 	archive = filepath.Join(t.TempDir(), "image.tar")
-	cmd := exec.CommandContext(t.Context(), "../../scripts/image.sh", binary, archive, "localhost/fairlead:v9", "v9", "cafe")
+	cmd := exec.CommandContext(t.Context(), "../../scripts/image.sh", archive, "localhost/fairlead:v9", "v9", "cafe", "../../LICENSE",
+		"amd64="+binary, "arm64="+binary)
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=1700000000")
 	out, err := cmd.CombinedOutput() // scripts/install-deps.sh image
 	if err != nil {
 		t.Fatalf("image.sh: %v\n%s", err, out)
 	}
-	_, said, _ = strings.Cut(string(out), ": ")
-	return archive, said
+	return archive, string(out)
 }
 
 // binary writes a file in place of the binary, with permissions that depend on the
@@ -54,10 +56,13 @@ func TestReproducible(t *testing.T) {
 	if err := os.Chtimes(other, time.Time{}, time.Unix(1, 0)); err != nil {
 		t.Fatal(err)
 	}
-	_, first := build(t, one)
-	_, second := build(t, other)
+	a, first := build(t, one)
+	b, second := build(t, other)
 	if first != second || !strings.HasPrefix(first, "localhost/fairlead:v9 sha256:") {
 		t.Errorf("%q, and then %q", first, second)
+	}
+	if !bytes.Equal(readFile(t, a), readFile(t, b)) {
+		t.Error("the archives differ")
 	}
 }
 
@@ -80,15 +85,20 @@ func unpack(t *testing.T, from io.Reader) (files map[string]*tar.Header, content
 	}
 }
 
-// The image has one file, an unprivileged user, and labels.
-func TestContents(t *testing.T) {
-	archive, _ := build(t, binary(t, 0o700))
-	file, err := os.Open(archive)
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer file.Close()
-	_, blobs := unpack(t, file)
+	return content
+}
+
+// The image of each architecture has the binary and licences, an unprivileged user, and
+// labels.
+func TestContents(t *testing.T) {
+	archive, said := build(t, binary(t, 0o700))
+	_, blobs := unpack(t, bytes.NewReader(readFile(t, archive)))
 	read := func(digest string, into any) {
 		t.Helper()
 		if err := json.Unmarshal(blobs["blobs/sha256/"+strings.TrimPrefix(digest, "sha256:")], into); err != nil {
@@ -96,14 +106,35 @@ func TestContents(t *testing.T) {
 		}
 	}
 	var index struct{ Manifests []struct{ Digest string } }
-	if err := json.Unmarshal(blobs["index.json"], &index); err != nil || len(index.Manifests) != 1 {
-		t.Fatalf("index: %v, %s", err, blobs["index.json"])
+	if err := json.Unmarshal(blobs["index.json"], &index); err != nil || len(index.Manifests) != 1 ||
+		strings.TrimSpace(said) != "localhost/fairlead:v9 "+index.Manifests[0].Digest {
+		t.Fatalf("index: %v, %s; the script says %s", err, blobs["index.json"], said)
 	}
+	var platforms struct {
+		Manifests []struct {
+			Digest   string
+			Platform struct{ OS, Architecture string }
+		}
+	}
+	read(index.Manifests[0].Digest, &platforms)
+	var found []string
+	for _, m := range platforms.Manifests {
+		found = append(found, m.Platform.OS+"/"+m.Platform.Architecture)
+		checkImage(t, blobs, read, m.Digest)
+	}
+	if !slices.Equal(found, []string{"linux/amd64", "linux/arm64"}) {
+		t.Errorf("images of %q", found)
+	}
+}
+
+// checkImage checks the image of one architecture.
+func checkImage(t *testing.T, blobs map[string][]byte, read func(digest string, into any), digest string) {
+	t.Helper()
 	var manifest struct {
 		Config struct{ Digest string }
 		Layers []struct{ Digest string }
 	}
-	read(index.Manifests[0].Digest, &manifest)
+	read(digest, &manifest)
 	var config struct {
 		Created time.Time
 		Config  struct {
@@ -113,10 +144,17 @@ func TestContents(t *testing.T) {
 		}
 	}
 	read(manifest.Config.Digest, &config)
-	if len(manifest.Layers) != 1 {
-		t.Fatalf("%d layers", len(manifest.Layers))
+	files := map[string]string{}
+	for _, l := range manifest.Layers {
+		addLayer(t, files, blobs["blobs/sha256/"+strings.TrimPrefix(l.Digest, "sha256:")])
 	}
-	checkLayer(t, blobs["blobs/sha256/"+strings.TrimPrefix(manifest.Layers[0].Digest, "sha256:")])
+	want := map[string]string{
+		"-rwxr-xr-x usr/bin/fairlead":                    "the binary",
+		"-rw-r--r-- usr/share/doc/fairlead/LICENSES.txt": string(readFile(t, "../../LICENSE")),
+	}
+	if !maps.Equal(files, want) {
+		t.Errorf("the image has %q, want %q", files, want)
+	}
 
 	const label = "org.opencontainers.image."
 	c := config.Config
@@ -126,22 +164,17 @@ func TestContents(t *testing.T) {
 	}
 }
 
-func checkLayer(t *testing.T, layer []byte) {
+// addLayer adds the contents of a layer's files by mode and name.
+func addLayer(t *testing.T, all map[string]string, layer []byte) {
 	t.Helper()
-	plain, err := gzip.NewReader(strings.NewReader(string(layer)))
+	plain, err := gzip.NewReader(bytes.NewReader(layer))
 	if err != nil {
 		t.Fatal(err)
 	}
 	files, contents := unpack(t, plain)
 	for name, header := range files {
-		switch {
-		case header.Typeflag == tar.TypeDir && header.Mode&0o777 == 0o755:
-		case name == "usr/bin/fairlead" && header.Mode&0o7777 == 0o755 && string(contents[name]) == "the binary":
-		default:
-			t.Errorf("%s, mode %o, in the image", name, header.Mode)
+		if header.Typeflag != tar.TypeDir || header.Mode&0o777 != 0o755 {
+			all[header.FileInfo().Mode().String()+" "+name] = string(contents[name])
 		}
-	}
-	if files["usr/bin/fairlead"] == nil {
-		t.Error("no binary in the image")
 	}
 }

@@ -20,7 +20,6 @@ import (
 
 const (
 	namespace = "fairlead-system"
-	chart     = root + "/deploy/helm/fairlead"
 	// patience is for how long a test waits for what comes sooner or later, on a
 	// machine that has much else to do.
 	patience = time.Minute
@@ -66,7 +65,7 @@ func (f forwarding) stateless() bool { return f != nat }
 func install(t *testing.T, o cluster.Options, forward forwarding, args ...string) *installation {
 	t.Helper()
 	i := &installation{Cluster: cluster.Start(t, o), forward: forward}
-	i.Load(t, filepath.Join(artefacts, imageArchive), cluster.NginxImage(t), whoamiImage(t))
+	i.Load(t, imageArchive, cluster.NginxImage(t), whoamiImage(t))
 	i.helm, i.kubeconfig = helmPath(t), i.Kubeconfig(t, i.Config())
 	i.values = filepath.Join(t.TempDir(), "values.yaml")
 	text := i.valuesText()
@@ -95,11 +94,7 @@ func helmPath(t *testing.T) string {
 // runHelm installs or upgrades the release.
 func (i *installation) runHelm(t *testing.T, verb string, args ...string) {
 	t.Helper()
-	path, err := filepath.Abs(chart)
-	if err != nil {
-		t.Fatal(err)
-	}
-	args = append([]string{verb, "fairlead", path, "--values", i.values, "--timeout", patience.String()}, args...)
+	args = append([]string{verb, "fairlead", chart, "--values", i.values, "--timeout", patience.String()}, args...)
 	i.callHelm(t, args...)
 }
 
@@ -118,14 +113,13 @@ func (i *installation) callHelm(t *testing.T, args ...string) {
 // busy machine delays all nodes at once the router would be left without a route, and
 // refuse clients.
 func (i *installation) valuesText() string {
-	repository, tag, _ := strings.Cut(imageName, ":")
 	forward := ""
 	if i.forward != dsr {
 		forward = fmt.Sprintf("forward: %s, ", i.forward)
 	}
 	router := cluster.RouterAddresses()
 	return fmt.Sprintf(`
-image: {repository: %s, tag: %s, pullPolicy: Never}
+image: {pullPolicy: Never} # its name is the release's
 logFormat: text
 bgp:
   asn: %d
@@ -144,7 +138,7 @@ agent:
   dataplane: {flows: 16384, natSessions: 16384}
 controller:
   resources: {requests: {cpu: 10m, memory: 32Mi}}
-`, repository, tag, cluster.NodeASN, router[0], cluster.RouterASN, router[1], cluster.RouterASN, pools[0], pools[1], forward)
+`, cluster.NodeASN, router[0], cluster.RouterASN, router[1], cluster.RouterASN, pools[0], pools[1], forward)
 }
 
 // serverText are the values by which pods find the API server without kube-proxy.
@@ -162,7 +156,7 @@ func (i *installation) ask(ctx context.Context, n *cluster.Node, args ...string)
 	if n.Machine == nil {
 		return "", errors.New("node " + n.Name() + " has no power")
 	}
-	return n.Run(ctx, append([]string{filepath.Join(artefacts, "fairlead")}, args...)...)
+	return n.Run(ctx, append([]string{executable}, args...)...)
 }
 
 // diagnose logs what controllers and agents know and said.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubernetes_test installs Fairlead by its chart, from its own image, in real
+// Package kubernetes_test installs Fairlead from a release, by its chart, in real
 // Kubernetes, and looks at it from outside: a client behind a router of FRR asks for
 // Services of type LoadBalancer while everything around them changes.
 //
@@ -13,20 +13,27 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"testing"
+
+	"fairlead.io/fairlead/test/release"
 )
 
-// What a run builds once: the image of this tree's executable.
-const (
-	imageName    = "localhost/fairlead:e2e"
-	imageArchive = "fairlead-image.tar"
-	root         = "../../.."
+const root = "../../.."
+
+// What a run builds once.
+var (
+	// artefacts is a folder with the executable of whoami, and a release of this tree.
+	artefacts string
+	// imageArchive, chart and executable are files of the release: the image, the chart's
+	// package as the OCI archive of the chart has it, and this machine's executable.
+	imageArchive, chart, executable string
+	// imageName is the image's, which the chart names too.
+	imageName string
 )
 
-// artefacts is the folder that has the image, the executable and that of whoami.
-var artefacts string
-
-// TestMain builds executables and the image, as "make image" does.
+// TestMain builds the executable of whoami, and a release, as "make release" does.
 func TestMain(m *testing.M) {
 	if os.Geteuid() != 0 {
 		os.Exit(m.Run()) // every test says why it is skipped
@@ -47,14 +54,36 @@ func build() (err error) {
 	if artefacts, err = os.MkdirTemp("", fmt.Sprintf("fairlead-e2e-%d-", os.Getpid())); err != nil {
 		return err
 	}
-	compile := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -X fairlead.io/fairlead/internal/version.Version=e2e",
-		"-o", artefacts, "./cmd/fairlead", "./test/e2e/kubernetes/whoami")
-	compile.Env = append(os.Environ(), "CGO_ENABLED=0")
-	for _, cmd := range []*exec.Cmd{compile, exec.Command("scripts/image.sh", artefacts+"/fairlead", artefacts+"/fairlead-image.tar", imageName, "e2e", "")} {
+	whoami := exec.Command("go", "build", "-trimpath", "-o", artefacts, "./test/e2e/kubernetes/whoami")
+	whoami.Env = append(os.Environ(), "CGO_ENABLED=0")
+	dist := filepath.Join(artefacts, "dist")
+	for _, cmd := range []*exec.Cmd{whoami, exec.Command("scripts/release.sh", dist)} {
 		cmd.Dir, cmd.Stderr = root, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", cmd, err)
 		}
 	}
-	return nil
+	executable = filepath.Join(dist, "fairlead-linux-"+runtime.GOARCH)
+	imageArchive = filepath.Join(dist, "fairlead-image.tar")
+	image, err := release.Open(imageArchive)
+	if err != nil {
+		return err
+	}
+	if imageName, _, _, err = image.Top(); err != nil {
+		return fmt.Errorf("%s: %w", imageArchive, err)
+	}
+	archive, err := release.Open(filepath.Join(dist, "fairlead-chart.tar"))
+	if err != nil {
+		return err
+	}
+	_, _, manifest, err := archive.Top()
+	if err != nil {
+		return fmt.Errorf("fairlead-chart.tar: %w", err)
+	}
+	content, err := archive.Blob(manifest.Layers[0].Digest)
+	if err != nil {
+		return err
+	}
+	chart = filepath.Join(artefacts, "chart.tgz")
+	return os.WriteFile(chart, content, 0o600)
 }

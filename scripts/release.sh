@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+#   scripts/release.sh [DIR]
+#
+# Makes a release of this commit in DIR (dist). "make release" calls it, and so do
+# tests. The same commit gives the same bytes, in any folder and clone. Environment:
+#
+#   IMAGE_REPOSITORY  what the image is called; a registry's makes chart and manifest
+#                     name the image by its digest (localhost/fairlead)
+#   SIGNING_KEY       the SSH key that signs SHA256SUMS (none)
+#   SOURCE_DATE_EPOCH the time of everything (the commit's)
+#
+# A commit with the tag vVERSION is release VERSION, which is the chart's. Others are
+# called after the chart's version and the commit.
+set -euo pipefail
+export LC_ALL=C TZ=UTC
+umask 022
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly repository=${IMAGE_REPOSITORY:-localhost/fairlead} chart=deploy/helm/fairlead
+dist=$(realpath -m "${1:-dist}")
+readonly dist
+
+die() {
+	printf 'release: %s\n' "$*" >&2
+	exit 1
+}
+
+[[ ! -e $dist || -e $dist/SHA256SUMS ]] || die "$dist isn't a release: remove it, or name another folder"
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+dirty=$(git status --porcelain) || die "there is no git repository here"
+dirty=${dirty:+-dirty}
+[[ -z $dirty || -z ${SIGNING_KEY:-} ]] || die "the tree has changes, which no release is signed with: commit them"
+revision=$(git rev-parse HEAD)$dirty
+version=$(sed -n 's/^version: //p' $chart/Chart.yaml)
+if tag=$(git describe --tags --exact-match --match 'v*' 2>/dev/null); then
+	[[ $tag == "v$version" ]] || die "the tag is $tag, but $chart/Chart.yaml has version $version"
+	version+=$dirty
+else
+	version+=-g$(git rev-parse --short=12 HEAD)$dirty
+fi
+
+# One Go release, whichever the machine has, and no settings of a user's.
+GOTOOLCHAIN=go$(sed -n 's/^readonly go_release=//p' scripts/install-deps.sh)
+export GOTOOLCHAIN GOFLAGS=-trimpath GOENV=off GOWORK=off CGO_ENABLED=0 GOOS=linux GOAMD64=v1 GOARM64=v8.0
+unset GOEXPERIMENT GOFIPS140
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+readonly out=$work/dist
+mkdir "$out"
+
+helm() { go tool -modfile=tools/helm/go.mod helm "$@"; }
+tool() { go -C tools run ./release "$@"; }
+
+# pack FOLDER PATH... writes a tar archive of what is in the folder.
+pack() {
+	tar --directory="$1" --create --sort=name --format=ustar --owner=0 --group=0 --numeric-owner \
+		--mtime="@$SOURCE_DATE_EPOCH" --mode=u=rwX,go=rX "${@:2}"
+}
+
+for arch in amd64 arm64; do
+	GOARCH=$arch go build -buildvcs=false -o "$out/fairlead-linux-$arch" -ldflags "-s -w \
+		-X fairlead.io/fairlead/internal/version.Version=$version -X fairlead.io/fairlead/internal/version.Revision=$revision" \
+		./cmd/fairlead
+done
+install -m 644 deploy/systemd/fairlead.service "$out/"
+tool licenses >"$out/LICENSES.txt"
+tool sbom "$version" "$out"/fairlead-linux-* >"$out/fairlead.spdx.json"
+image=$(scripts/image.sh "$out/fairlead-image.tar" "$repository:$version" "$version" "$revision" "$out/LICENSES.txt" \
+	"amd64=$out/fairlead-linux-amd64" "arm64=$out/fairlead-linux-arm64")
+
+cp -r $chart "$work/fairlead"
+if [[ $repository != localhost/* ]]; then
+	sed -i -e "s#^  repository: .*#  repository: $repository#" -e "s#^  digest: .*#  digest: ${image##* }#" "$work/fairlead/values.yaml"
+fi
+helm package "$work/fairlead" --version "$version" --app-version "$version" --destination "$work" >/dev/null
+# Helm writes the time of now into the archive.
+mkdir "$work/plain"
+tar --directory="$work/plain" --extract --file="$work/fairlead-$version.tgz"
+pack "$work/plain" fairlead | gzip -9n >"$out/fairlead-$version.tgz"
+tool chart "$out/fairlead-$version.tgz" "$work/layout"
+pack "$work/layout" blobs index.json oci-layout >"$out/fairlead-chart.tar"
+scripts/manifests.sh "" "$out/fairlead.yaml" "$out/fairlead-$version.tgz"
+
+(cd "$out" && sha256sum -- * >"$work/SHA256SUMS" && mv "$work/SHA256SUMS" .)
+[[ -z ${SIGNING_KEY:-} ]] || ssh-keygen -q -Y sign -f "$SIGNING_KEY" -n file "$out/SHA256SUMS"
+
+rm -rf "$dist"
+mkdir -p "$(dirname "$dist")"
+mv "$out" "$dist"
+echo "$dist: fairlead $version, $image"

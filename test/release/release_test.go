@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package release_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"debug/elf"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"fairlead.io/fairlead/test/release"
+)
+
+const root = "../.."
+
+// files are those of a release, VERSION in place of its version.
+var files = []string{
+	"LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig", "fairlead-VERSION.tgz", "fairlead-chart.tar", "fairlead-image.tar",
+	"fairlead-linux-amd64", "fairlead-linux-arm64", "fairlead.service", "fairlead.spdx.json", "fairlead.yaml",
+}
+
+// made is a folder with a release.
+type made struct{ dir, version string }
+
+// run runs a command and returns its output.
+func run(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", cmd, err, out)
+	}
+	return string(out)
+}
+
+// commit makes a repository whose only commit has the files of this tree, and the tag of
+// its release, whose version it returns.
+func commit(t *testing.T) (dir, version string) {
+	t.Helper()
+	dir = t.TempDir()
+	run(t, exec.CommandContext(t.Context(), "bash", "-euc", `cd "$1"; dir=$2
+		git ls-files -z --cached --others --exclude-standard |
+			while IFS= read -rd "" f; do [[ ! -e $f ]] || printf '%s\0' "$f"; done | xargs -0 cp --parents -t "$dir"
+		cd "$dir"
+		git init --quiet
+		git add --all
+		git -c user.name=test -c user.email=test@localhost -c commit.gpgSign=false commit --quiet --message=release \
+			--date=2026-01-02T03:04:05Z
+		git -c tag.gpgSign=false tag "v$(sed -n 's/^version: //p' deploy/helm/fairlead/Chart.yaml)"`, "commit", root, dir))
+	tag := run(t, exec.CommandContext(t.Context(), "git", "-C", dir, "describe", "--tags"))
+	return dir, strings.TrimPrefix(strings.TrimSpace(tag), "v")
+}
+
+// build makes the release of a repository.
+func build(t *testing.T, dir, key string, env ...string) made {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "make", "-C", dir, "release", "SIGNING_KEY="+key)
+	cmd.Env = append(os.Environ(), env...)
+	t.Log(run(t, cmd))
+	return made{dir: filepath.Join(dir, "dist")}
+}
+
+// read returns a file of the release.
+func (r made) read(t *testing.T, name string) []byte {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(r.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// open reads an OCI archive of the release.
+func (r made) open(t *testing.T, name string) release.Archive {
+	t.Helper()
+	archive, err := release.Open(filepath.Join(r.dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return archive
+}
+
+// TestRelease makes the release of a commit twice: in its repository and in a clone, with
+// another umask, language and time zone. All bytes are the same.
+func TestRelease(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("buildah needs root, or a user's own namespaces")
+	}
+	key := filepath.Join(t.TempDir(), "key")
+	run(t, exec.CommandContext(t.Context(), "ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "release", "-f", key))
+	dir, version := commit(t)
+	clone := filepath.Join(t.TempDir(), "another", "place")
+	run(t, exec.CommandContext(t.Context(), "git", "clone", "--quiet", dir, clone))
+	first := build(t, dir, key)
+	first.version = version
+	second := build(t, clone, key, "TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "GOFLAGS=-buildvcs=true")
+
+	var names []string
+	for _, name := range files {
+		name = strings.Replace(name, "VERSION", version, 1)
+		names = append(names, name)
+		if !bytes.Equal(first.read(t, name), second.read(t, name)) {
+			t.Errorf("%s differs between two releases of one commit", name)
+		}
+	}
+	entries, err := os.ReadDir(first.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	for _, e := range entries {
+		found = append(found, e.Name())
+	}
+	if !slices.Equal(found, names) {
+		t.Errorf("the release has %q, want %q", found, names)
+	}
+	t.Run("checksums", func(t *testing.T) { testChecksums(t, first, key) })
+	t.Run("binaries", func(t *testing.T) { testBinaries(t, first) })
+	t.Run("image", func(t *testing.T) { testImage(t, first) })
+	t.Run("chart", func(t *testing.T) { testChart(t, first) })
+	t.Run("SBOM and licences", func(t *testing.T) { testSBOM(t, first) })
+}
+
+// The checksums are right and signed, and the signature is of nothing else.
+func testChecksums(t *testing.T, r made, key string) {
+	sums := exec.CommandContext(t.Context(), "sha256sum", "--check", "--quiet", "--strict", "SHA256SUMS")
+	sums.Dir = r.dir
+	run(t, sums)
+	if n := strings.Count(string(r.read(t, "SHA256SUMS")), "\n"); n != len(files)-2 {
+		t.Errorf("%d checksums of %d files", n, len(files)-2)
+	}
+	public, err := os.ReadFile(key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	signers := filepath.Join(t.TempDir(), "allowed_signers")
+	if err := os.WriteFile(signers, append([]byte("release "), public...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	verify := func(text []byte) error {
+		cmd := exec.CommandContext(t.Context(), "ssh-keygen", "-Y", "verify", "-f", signers, "-I", "release", "-n", "file",
+			"-s", filepath.Join(r.dir, "SHA256SUMS.sig"))
+		cmd.Stdin = bytes.NewReader(text)
+		return cmd.Run()
+	}
+	text := r.read(t, "SHA256SUMS")
+	if err := verify(text); err != nil {
+		t.Errorf("signature: %v", err)
+	}
+	if err := verify(bytes.Replace(text, []byte("a"), []byte("b"), 1)); err == nil {
+		t.Error("the signature is right for another text, too")
+	}
+}
+
+// emulator returns a command that runs an executable of an architecture.
+func emulator(t *testing.T, arch, path string, args ...string) *exec.Cmd {
+	t.Helper()
+	native := strings.TrimSpace(run(t, exec.CommandContext(t.Context(), "go", "env", "GOHOSTARCH")))
+	if arch == native {
+		return exec.CommandContext(t.Context(), path, args...)
+	}
+	names := map[string]string{"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}
+	return exec.CommandContext(t.Context(), names[arch], append([]string{path}, args...)...)
+}
+
+// Executables are static, and say which release they are of.
+func testBinaries(t *testing.T, r made) {
+	for _, arch := range []string{"amd64", "arm64"} {
+		path := filepath.Join(r.dir, "fairlead-linux-"+arch)
+		file, err := elf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		for _, p := range file.Progs {
+			if p.Type == elf.PT_INTERP {
+				t.Errorf("%s is dynamically linked", path)
+			}
+		}
+		says := run(t, emulator(t, arch, path, "version"))
+		if !strings.Contains(says, r.version+" (commit ") || !strings.Contains(says, "linux/"+arch) || strings.Contains(says, "dirty") {
+			t.Errorf("%s says %s", path, says)
+		}
+	}
+}
+
+// rootFS returns the files of an image by name.
+func rootFS(t *testing.T, archive release.Archive, digest string) map[string][]byte {
+	t.Helper()
+	manifest, err := archive.Document(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string][]byte{}
+	for _, layer := range manifest.Layers {
+		packed, err := archive.Blob(layer.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files, err := release.Unpack(plain)
+		if err != nil {
+			t.Fatal(err)
+		}
+		maps.Copy(all, files)
+	}
+	return all
+}
+
+// The image of each architecture has that executable, which starts, under emulation too,
+// and checks a configuration.
+func testImage(t *testing.T, r made) {
+	archive := r.open(t, "fairlead-image.tar")
+	name, _, index, err := archive.Top()
+	if err != nil || name != "localhost/fairlead:"+r.version {
+		t.Fatalf("image %s: %v", name, err)
+	}
+	var found []string
+	for _, m := range index.Manifests {
+		arch := m.Platform.Architecture
+		found = append(found, m.Platform.OS+"/"+arch)
+		image := rootFS(t, archive, m.Digest)
+		if !bytes.Equal(image["usr/share/doc/fairlead/LICENSES.txt"], r.read(t, "LICENSES.txt")) {
+			t.Errorf("%s: the image has other licences", arch)
+		}
+		if !bytes.Equal(image["usr/bin/fairlead"], r.read(t, "fairlead-linux-"+arch)) {
+			t.Errorf("%s: the image has another executable", arch)
+		}
+		dir := t.TempDir()
+		path, config := filepath.Join(dir, "fairlead"), filepath.Join(dir, "fairlead.yaml")
+		if err := os.WriteFile(path, image["usr/bin/fairlead"], 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(config, []byte("node: {name: lb1, interfaces: [eth0]}\nservices: []\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		run(t, emulator(t, arch, path, "config", "check", config))
+	}
+	if !slices.Equal(found, []string{"linux/amd64", "linux/arm64"}) {
+		t.Errorf("images for %q", found)
+	}
+}
+
+// Helm pulls the chart of the OCI archive from a registry that has nothing else. It is
+// the packaged chart, and it and the manifest name the image of this release.
+func testChart(t *testing.T, r made) {
+	archive := r.open(t, "fairlead-chart.tar")
+	tag, digest, _, err := archive.Top()
+	if err != nil || tag != r.version {
+		t.Fatalf("chart %s: %v", tag, err)
+	}
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		name := q.URL.Path[strings.LastIndexByte(q.URL.Path, '/')+1:]
+		if name == tag {
+			name = digest
+		}
+		content, there := archive["blobs/"+strings.Replace(name, ":", "/", 1)]
+		switch {
+		case !there:
+			http.NotFound(w, q)
+			return
+		case strings.Contains(q.URL.Path, "/manifests/"):
+			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+		}
+		w.Header().Set("Docker-Content-Digest", name)
+		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
+		_, _ = w.Write(content) // Helm says what it misses
+	}))
+	defer registry.Close()
+	helm := func(args ...string) string {
+		path := run(t, exec.CommandContext(t.Context(), "go", "tool", "-n", "-modfile="+root+"/tools/helm/go.mod", "helm"))
+		return run(t, exec.CommandContext(t.Context(), strings.TrimSpace(path), args...))
+	}
+	pulled := t.TempDir()
+	address := "oci" + strings.TrimPrefix(registry.URL, "http") + "/fairlead"
+	helm("pull", address, "--version", r.version, "--plain-http", "--destination", pulled)
+	name := "fairlead-" + r.version + ".tgz"
+	chart, err := os.ReadFile(filepath.Join(pulled, name))
+	if err != nil || !bytes.Equal(chart, r.read(t, name)) {
+		t.Errorf("Helm pulled another chart: %v", err)
+	}
+	image := "image: localhost/fairlead:" + r.version + "\n"
+	rendered := helm("template", "fairlead", filepath.Join(pulled, name), "--kube-version", "1.36.0")
+	for what, text := range map[string]string{"chart": rendered, "manifest": string(r.read(t, "fairlead.yaml"))} {
+		if n := strings.Count(text, image); n != 2 {
+			t.Errorf("the %s has %q %d times, want once for agents and controllers each", what, image, n)
+		}
+	}
+}
+
+// The SBOM has each module that the linker recorded, with a licence, and the text of that
+// is in LICENSES.txt.
+func testSBOM(t *testing.T, r made) {
+	var bom struct {
+		SPDXVersion string
+		Packages    []struct {
+			SPDXID, Name, VersionInfo, LicenseConcluded string
+			Checksums                                   []struct{ Algorithm, ChecksumValue string }
+		}
+		Relationships []struct{ SPDXElementID, RelatedSPDXElement, RelationshipType string }
+	}
+	if err := json.Unmarshal(r.read(t, "fairlead.spdx.json"), &bom); err != nil || bom.SPDXVersion != "SPDX-2.3" {
+		t.Fatalf("version %s: %v", bom.SPDXVersion, err)
+	}
+	ids, licenses := map[string]string{}, string(r.read(t, "LICENSES.txt"))
+	linked := map[[2]string]bool{}
+	for _, p := range bom.Packages {
+		ids[p.Name+" "+p.VersionInfo] = p.SPDXID
+		if p.LicenseConcluded == "" || p.LicenseConcluded == "NOASSERTION" {
+			t.Errorf("%s has no licence", p.Name)
+		}
+		if len(p.Checksums) > 0 {
+			if got := fmt.Sprintf("%x", sha256.Sum256(r.read(t, p.Name))); got != p.Checksums[0].ChecksumValue {
+				t.Errorf("%s has checksum %s", p.Name, got)
+			}
+		}
+	}
+	for _, l := range bom.Relationships {
+		if l.RelationshipType == "STATIC_LINK" {
+			linked[[2]string{l.SPDXElementID, l.RelatedSPDXElement}] = true
+		}
+	}
+	for _, binary := range []string{"fairlead-linux-amd64", "fairlead-linux-arm64"} {
+		info, err := buildinfo.ReadFile(filepath.Join(r.dir, binary))
+		if err != nil {
+			t.Fatal(err)
+		}
+		modules := []string{"stdlib " + strings.TrimPrefix(info.GoVersion, "go")}
+		for _, d := range info.Deps {
+			modules = append(modules, d.Path+" "+d.Version)
+		}
+		if len(modules) < 20 {
+			t.Errorf("%s: %d modules", binary, len(modules))
+		}
+		for _, m := range modules {
+			if !linked[[2]string{ids[binary+" "+r.version], ids[m]}] {
+				t.Errorf("the SBOM doesn't say that %s has %s", binary, m)
+			}
+			if !strings.Contains(licenses, "\n"+m+"\n") {
+				t.Errorf("LICENSES.txt has nothing for %s", m)
+			}
+		}
+	}
+}
+
+// A tree with changes gives no signed release, and a tag that isn't the chart's version gives
+// none. Another folder isn't overwritten.
+func TestRefused(t *testing.T) {
+	for name, c := range map[string]struct{ prepare, says string }{
+		"changes":       {"echo >>README.md", "release: the tree has changes, which no release is signed with: commit them\n"},
+		"not a release": {"mkdir dist && touch dist/mine", "release: $D/dist isn't a release: remove it, or name another folder\n"},
+		"other tag":     {"git tag --delete v$V && git tag v99.0.0", "release: the tag is v99.0.0, but deploy/helm/fairlead/Chart.yaml has version $V\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, version := commit(t)
+			prepare := exec.CommandContext(t.Context(), "bash", "-euc", strings.ReplaceAll(c.prepare, "$V", version))
+			prepare.Dir = dir
+			run(t, prepare)
+			cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "scripts/release.sh"))
+			cmd.Env = append(os.Environ(), "SIGNING_KEY=key")
+			out, err := cmd.CombinedOutput()
+			want := strings.NewReplacer("$V", version, "$D", dir).Replace(c.says)
+			if err == nil || string(out) != want {
+				t.Errorf("%v: %s\nwant %s", err, out, want)
+			}
+			if _, err := os.Stat(filepath.Join(dir, "dist", "SHA256SUMS")); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("there is a release: %v", err)
+			}
+		})
+	}
+}
