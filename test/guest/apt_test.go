@@ -35,7 +35,8 @@ func openArchives(arch string) (a archives, unlock func() error, err error) {
 		return a, nil, err
 	}
 	a = archives{filepath.Join(cache, "fairlead", "vm"), arch}
-	if err := os.MkdirAll(a.dir, 0o755); err != nil {
+	// apt makes folders in that of its state, but not that one.
+	if err := os.MkdirAll(a.state(), 0o755); err != nil {
 		return a, nil, err
 	}
 	lock, err := os.Open(a.dir)
@@ -112,9 +113,11 @@ func (a archives) options() []string {
 	if a.arch == runtime.GOARCH {
 		return nil
 	}
-	state := filepath.Join(a.dir, "apt-"+a.arch)
 	return []string{
 		"-o", "APT::Architecture=" + a.arch, "-o", "APT::Architectures::=" + a.arch,
-		"-o", "Dir::State=" + state, "-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache=" + state,
+		"-o", "Dir::State=" + a.state(), "-o", "Dir::State::status=/dev/null", "-o", "Dir::Cache=" + a.state(),
 	}
 }
+
+// state is the folder of apt's package lists of another architecture than the host's.
+func (a archives) state() string { return filepath.Join(a.dir, "apt-"+a.arch) }
