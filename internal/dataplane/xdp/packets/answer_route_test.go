@@ -14,6 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -64,6 +65,7 @@ func runAt(t *testing.T, p *xdp.Unattached, index int, in []byte) (verdict uint3
 // always goes back.
 func TestAnswersTakeRoutes(t *testing.T) {
 	p, _ := newTestPlane(t)
+	p.Programs.Recount(0, program.FeatureNAT|program.FeatureDSR|program.FeatureReject)
 	inNamespace(t, func() error {
 		device, err := net.InterfaceByName("fl0")
 		if err != nil {

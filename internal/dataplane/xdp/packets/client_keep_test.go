@@ -40,13 +40,13 @@ func (w *clientsWorld) wantHomes(homes []lb.BackendID) {
 func TestClientsOutliveAgents(t *testing.T) {
 	c := clientCase{lb.L2DSR, false, vip4, lb.TCP}
 	dir := testPins(t)
-	w := newClientsWorld(t, quietPlane(t, dir), c, 6)
+	w := newClientsWorld(t, quietPlane(t, dir, program.FeatureL2DSR|program.FeatureClients), c, 6)
 	homes := w.arrive(20)
 	w.grow(12)
 	if err := w.p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.p = quietPlane(t, dir)
+	w.p = quietPlane(t, dir, program.FeatureL2DSR|program.FeatureClients)
 	w.hops = w.p.Hops.(*staticHops)
 	w.wantHomes(homes)
 	w.change(func(*lb.Service) {})
@@ -59,7 +59,7 @@ func TestClientsOutliveAgents(t *testing.T) {
 // Records that are not needed are deleted: those that are too old, those of backends
 // that have left, and those of services that don't remember clients any more.
 func TestClientsAreSwept(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), clientFeatures)
 	for _, c := range clientCases() {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newClientsWorld(t, p, c, 4)
@@ -98,7 +98,7 @@ func TestClientsAreSwept(t *testing.T) {
 // A record is its backend's alone: another one in the same slot gets none of its
 // clients, nor does another service of the same number.
 func TestClientsOfAnotherBackend(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
 	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip6, lb.TCP}, 12)
 	homes := w.arrive(30)
 	forge := func(change func(*table.BalancerClient)) {
@@ -134,7 +134,7 @@ func TestClientsOfAnotherBackend(t *testing.T) {
 // A successor gives no backend a generation that a record still has.
 func TestClientsGenerationsAreNotGivenAgain(t *testing.T) {
 	dir := testPins(t)
-	w := newClientsWorld(t, quietPlane(t, dir), clientCase{lb.NAT, false, vip4, lb.TCP}, 2)
+	w := newClientsWorld(t, quietPlane(t, dir, program.FeatureNAT|program.FeatureClients), clientCase{lb.NAT, false, vip4, lb.TCP}, 2)
 	w.change(func(svc *lb.Service) { svc.Backends = w.service(3).Backends[2:] })
 	w.arrive(8)
 	endAllSessions(t, w.p)
@@ -150,7 +150,7 @@ func TestClientsGenerationsAreNotGivenAgain(t *testing.T) {
 	if err := w.p.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.p = quietPlane(t, dir)
+	w.p = quietPlane(t, dir, program.FeatureNAT|program.FeatureClients)
 	w.hops = w.p.Hops.(*staticHops)
 	if n := len(w.remembered()); n != 0 {
 		t.Errorf("%d clients of a backend that left are remembered", n)
@@ -161,7 +161,7 @@ func TestClientsGenerationsAreNotGivenAgain(t *testing.T) {
 
 // A trace shows a client's record and writes none.
 func TestClientsTraced(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), clientFeatures)
 	for _, c := range clientCases() {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newClientsWorld(t, p, c, 4)
@@ -199,7 +199,7 @@ func TestClientsTraced(t *testing.T) {
 
 // A flow whose own record made room for another one is where its client was last.
 func TestClientsEvictedFlows(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
 	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
 	homes := w.arrive(20)
 	w.grow(12)
@@ -218,7 +218,7 @@ func TestClientsEvictedFlows(t *testing.T) {
 // began, and the clients that are remembered where they were.
 func TestTooManyNewClients(t *testing.T) {
 	const clients = 20
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
 	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 4)
 	homes := w.arrive(clients)
 	w.grow(12)
@@ -241,7 +241,7 @@ func TestTooManyNewClients(t *testing.T) {
 
 // A flood of new clients evicts none that are remembered.
 func TestFloodEvictsNoClient(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), clientFeatures)
 	for _, c := range clientCases() {
 		if c.vip.Is6() {
 			continue
@@ -262,7 +262,7 @@ func TestFloodEvictsNoClient(t *testing.T) {
 
 // Services without a time-out write no record and look for none.
 func TestClientsOnlyWithTimeout(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), clientFeatures)
 	special := openQuietPlane(t, testPins(t), newStaticHops()) // its program has what the services need
 	for n, c := range clientCases() {
 		t.Run(c.String(), func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestClientsOnlyWithTimeout(t *testing.T) {
 // Entries of the ring become stable again and a backend that left gives its slot
 // back, though the clients that are remembered never agree with the ring.
 func TestClientsDontHoldTheRing(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureClients)
 	w := newClientsWorld(t, p, clientCase{lb.L2DSR, false, vip4, lb.TCP}, 8)
 	w.change(func(svc *lb.Service) { svc.IdleTimeout = lb.MinIdleTimeout })
 	homes := w.arrive(20)

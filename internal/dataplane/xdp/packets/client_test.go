@@ -109,11 +109,13 @@ func (w *clientsWorld) leave() {
 	}
 }
 
-// quietPlane is a plane whose grace periods take no time, with one program for
-// all cases.
-func quietPlane(t *testing.T, dir string) *xdp.Unattached {
+// clientFeatures are what the services of clientCases need.
+const clientFeatures = program.FeatureL2DSR | program.FeatureNAT | program.FeatureDSR | program.FeatureClients
+
+// quietPlane is a plane whose grace periods take no time, with one program for all cases.
+func quietPlane(t *testing.T, dir string, features program.Features) *xdp.Unattached {
 	p := openQuietPlane(t, dir, newStaticHops())
-	p.Programs.Recount(0, program.AllFeatures)
+	p.Programs.Recount(0, features)
 	return p
 }
 
@@ -258,7 +260,7 @@ func (w *clientsWorld) remembered() map[uint64]table.BalancerClient {
 // where the ring says, and so do those that were away for the time-out.
 func TestClientsStay(t *testing.T) {
 	const clients = 24
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), clientFeatures)
 	for _, c := range clientCases() {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newClientsWorld(t, p, c, 8)
@@ -310,7 +312,7 @@ func TestClientsStay(t *testing.T) {
 // A client whose backend takes no new flows gets another one and stays there, also
 // when the first one is back; flows that it has stay where they are.
 func TestClientsBackendDrains(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), clientFeatures)
 	for _, c := range clientCases() {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newClientsWorld(t, p, c, 8)
@@ -342,7 +344,7 @@ func TestClientsBackendDrains(t *testing.T) {
 
 // A backend that is gone, unhealthy or not reachable loses its clients for good.
 func TestClientsBackendGoes(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), clientFeatures)
 	for name, do := range map[string]func(w *clientsWorld, home lb.BackendID, goes bool){
 		"unhealthy": func(w *clientsWorld, home lb.BackendID, goes bool) {
 			w.set(home, func(b *lb.Backend) { b.Down = goes })
@@ -387,7 +389,7 @@ func TestClientsBackendGoes(t *testing.T) {
 
 // Without a backend for new flows a client gets none, whatever is remembered.
 func TestClientsWithoutBackends(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), clientFeatures)
 	for _, c := range clientCases() {
 		t.Run(c.String(), func(t *testing.T) {
 			w := newClientsWorld(t, p, c, 3)

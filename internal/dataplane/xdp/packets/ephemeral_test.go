@@ -7,15 +7,16 @@ import (
 	"net/netip"
 	"testing"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
 )
 
 // A busy UDP flow leaves a removed backend if that doesn't exist any more, and only then.
 func TestEphemeralBackends(t *testing.T) {
+	p := quietPlane(t, testPins(t), program.FeatureL2DSR|program.FeatureIPIP|program.FeatureNAT|program.FeatureDSR)
 	for _, forward := range []lb.Forward{lb.L2DSR, lb.IPIP, lb.NAT, lb.DSR} {
 		for _, ephemeral := range []bool{false, true} {
 			t.Run(forward.String(), func(t *testing.T) {
-				p := quietPlane(t, testPins(t))
 				svc := manyBackends(vip4, 4)
 				svc.Protocol, svc.Forward, svc.Ephemeral = lb.UDP, forward, ephemeral
 				all := svc.Backends
@@ -54,6 +55,8 @@ func TestEphemeralBackends(t *testing.T) {
 				if want := !ephemeral && forward.Translates(); (stayed > 0) != want {
 					t.Errorf("ephemeral %v: %d flows are with the removed backend", ephemeral, stayed)
 				}
+				remove(t, p, svc.VIP)
+				endAllSessions(t, p)
 			})
 		}
 	}

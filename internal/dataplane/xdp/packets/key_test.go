@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket/layers"
 
+	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/test/fuzzrand"
@@ -182,7 +183,7 @@ func TestRecordsOfTwoClients(t *testing.T) {
 
 // A record of another flow at a flow's key is none: it isn't used and not overwritten.
 func TestRecordOfAnotherFlow(t *testing.T) {
-	p := quietPlane(t, testPins(t))
+	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
 	svc := manyBackends(vip4, 64)
 	svc.Tracking = lb.TrackingFull
 	update(t, p, svc)
