@@ -18,6 +18,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -132,7 +133,7 @@ func TestAttachModes(t *testing.T) {
 func TestAttachAfterNeighbours(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() error {
-		kernel, err := netlink.NewHandle()
+		kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
@@ -257,7 +258,7 @@ func recreate(kernel *netlink.Handle, meanwhile func() error) error {
 func TestInterfaceIsRecreated(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() error {
-		kernel, err := netlink.NewHandle()
+		kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 		if err != nil {
 			return err
 		}
