@@ -54,6 +54,8 @@ readonly longest
 # executables of a release and with no other test, as benches do and who measures memory.
 readonly later='^\./lab/|^\./test/(cluster|guest|release)(/|$)|^\./test/e2e/kubernetes$'
 readonly operators='^Test(StatusPage|Prometheus)$' networks='^Test(ForwardGeneric|Networks)$'
+# Cases of routers other than FRR, which are left to make test-all too.
+readonly others='^Test(Leave|ReflectorSNAT|TwoReflectors|RouteTables|ForeignSpeaker)$/^(bird|gobgp)|^TestLeaveWithoutBFD$'
 readonly alone='^Test(BenchECMP|BenchChurn|BenchFlood|Demo|HostileClients)$'
 
 fast() {
@@ -62,7 +64,7 @@ fast() {
 	mapfile -t now < <(echo "$longest" && packages -v "$later" | grep -vxF "$longest")
 	mapfile -t without < <(printf '%s\n' "${now[@]}" | grep -E "$plain")
 	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
-	run plain -skip "$api|$operators|$networks|$alone" "${without[@]}"
+	run plain -skip "$api|$operators|$networks|$others|$alone" "${without[@]}"
 	CGO_ENABLED=1 run race -race -skip "$api" "${with[@]}"
 	DIR=tools run tools ./prose
 }
@@ -85,7 +87,7 @@ targets() {
 
 rest() {
 	go run ./test/cluster/up --build >/dev/null
-	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s} FAIRLEAD_ROUTERS=all
+	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s}
 	CGO_ENABLED=1 run fuzz -race ./internal/dataplane/... ./test/dataplane ./internal/alloc/...
 	targets
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
@@ -93,16 +95,16 @@ rest() {
 	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/{traffic,operate}
 	# With the race detector an agent may be too slow for BFD.
 	build plain
-	run routes ./test/e2e/routes
+	run routers -run "$others" ./test/e2e/routes
 	# Benches keep all processors in the kernel, longer than BFD waits.
 	run alone -run "$alone" ./test/e2e/operate
 	run lab -p=1 -skip "$api" ./lab/...
-	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
 	run release ./test/release
-	# Guests take the processor time that clusters leave.
+	# Guests take the processor time that clusters and API servers leave.
 	(run guests ./test/guest/... && exit "$failed") &
 	local guests=$!
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
+	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
 	wait "$guests" || failed=1
 }
 

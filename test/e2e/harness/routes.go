@@ -5,7 +5,6 @@ package harness
 import (
 	"encoding/json"
 	"net/netip"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -19,7 +18,7 @@ import (
 // one server unless more are wanted.
 func Routed(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
 	t.Helper()
-	NeedRouter(t, o.Router)
+	NeedRoot(t)
 	o.Forward, o.Balancers, o.Servers = lb.L2DSR, 3, max(o.Servers, 1)
 	if o.Router == netlab.GoBGP {
 		o.GoBGPD = buildGoBGP(t)
@@ -29,16 +28,6 @@ func Routed(t *testing.T, o netlab.ECMPOptions) netlab.Topology {
 		t.Fatal(err)
 	}
 	return topology
-}
-
-// NeedRouter skips a test in the short part of the tests unless the router is FRR, and
-// one that is not run by root.
-func NeedRouter(t *testing.T, router netlab.RouterKind) {
-	t.Helper()
-	NeedRoot(t)
-	if router != netlab.FRR && os.Getenv("FAIRLEAD_ROUTERS") != "all" {
-		t.Skipf("%s is tested with FAIRLEAD_ROUTERS=all, by make test-all", router)
-	}
 }
 
 // buildGoBGP returns the gobgpd of tools/go.mod.

@@ -127,16 +127,16 @@ func testRolloutLocal(t *testing.T, i *installation) {
 	}
 	policy("Local")
 	defer policy("Cluster")
-	i.awaitPodRoutes(t)
+	i.awaitRoutesOfPods(t)
 	i.under(t, func(*load) {
 		i.Kubectl(t, "rollout", "restart", "deployment/web")
 		i.settle(t, replicas)
 	}).unharmed(t)
-	i.awaitPodRoutes(t)
+	i.awaitRoutesOfPods(t)
 }
 
-// awaitPodRoutes waits until the nodes with pods of "web", and no others, announce it.
-func (i *installation) awaitPodRoutes(t *testing.T) {
+// awaitRoutesOfPods waits until the nodes with pods of "web", and no others, announce it.
+func (i *installation) awaitRoutesOfPods(t *testing.T) {
 	t.Helper()
 	pods, err := i.pods(t.Context(), "web")
 	if err != nil {

@@ -29,7 +29,7 @@ func TestReflectorSNAT(t *testing.T) {
 	for _, router := range []netlab.RouterKind{netlab.FRR, netlab.BIRD} {
 		t.Run(string(router), func(t *testing.T) {
 			t.Parallel()
-			harness.NeedRouter(t, router)
+			harness.NeedRoot(t)
 			topology, err := netlab.SNAT(netlab.SNATOptions{Router: router, Balancers: 3, Servers: 2})
 			if err != nil {
 				t.Fatal(err)

@@ -28,7 +28,7 @@ var networks = []string{
 // in networks with and without a common layer 2, and with a router that checks addresses.
 func TestNetworks(t *testing.T) {
 	t.Parallel()
-	harness.NeedRouter(t, netlab.FRR)
+	harness.NeedRoot(t)
 	modes := []lb.Forward{lb.L2DSR, lb.IPIP, lb.GUE, lb.VXLAN, lb.Geneve, lb.NAT, lb.DSR}
 	var mu sync.Mutex
 	rows := map[lb.Forward]string{}
