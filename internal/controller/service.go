@@ -42,7 +42,7 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 		return r.serve(ctx, &svc)
 	case hasOurStatus(&svc):
 		return reconcile.Result{}, r.withdraw(ctx, &svc)
-	case r.allocations.Has(ownerOf(kindService, &svc)) && !(isForeign(&svc) && r.isAdoptable(&svc)):
+	case r.allocations.Has(ownerOf(kindService, &svc)) && (!isForeign(&svc) || !r.isAdoptable(&svc)):
 		return r.disown(ctx, &svc)
 	}
 	return r.claim(ctx, &svc)

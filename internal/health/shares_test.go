@@ -28,7 +28,8 @@ func TestShares(t *testing.T) {
 				s.wait(due(fmt.Sprint("hog", i)))
 			}
 		}
-		for s.next() != nil {
+		for begun := s.next(); begun != nil; begun = s.next() {
+			continue
 		}
 		for _, who := range s.tenants {
 			if want := greed * (room - 1) / (greed*n + 1); who.inFlight < max(want-1, 1) || who.inFlight > want+1 {

@@ -5,6 +5,7 @@ package spec_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -92,7 +93,7 @@ func TestManySources(t *testing.T) {
 		ranges = append(ranges, fmt.Sprintf("10.%d.%d.%d/32", i>>16, i>>8&255, i&255))
 	}
 	svc := service()
-	svc.Spec.LoadBalancerSourceRanges = append(ranges, ranges...)
+	svc.Spec.LoadBalancerSourceRanges = slices.Concat(ranges, ranges)
 	svc.Spec.Ports = make([]corev1.ServicePort, 128)
 	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
 	if u := spec.BoundsOf(&v1alpha1.LoadBalancerGroup{}).ServiceUsage(svc, nil); u.Ranges != 100_000 || u.SourcePrefixes != 128*100_001 {

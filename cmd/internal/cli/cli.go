@@ -88,9 +88,10 @@ func observe(cmd *cobra.Command, begin func()) {
 // unknownCommand returns the error for a word in place of a command below another one,
 // where cobra prints a help text and reports success.
 func unknownCommand(root *cobra.Command, args []string) error {
-	cmd, rest, err := root.Find(args)
-	if err != nil || !cmd.HasParent() || cmd.Runnable() {
-		return nil // cobra has an error of its own, or none
+	// An error is cobra's own to report.
+	cmd, rest, _ := root.Find(args)
+	if !cmd.HasParent() || cmd.Runnable() {
+		return nil
 	}
 	for _, word := range rest {
 		if !strings.HasPrefix(word, "-") {
