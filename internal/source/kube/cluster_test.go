@@ -359,7 +359,7 @@ func (w *world) refused(t *testing.T) {
 		w.Kubectl(t, "create", "clusterrole", role, "--verb=list,watch", "--resource="+resources)
 		w.Kubectl(t, "create", "clusterrolebinding", role, "--clusterrole="+role, "--user=poor")
 	}
-	grant("all-but-secrets", "services,nodes,endpointslices.discovery.k8s.io,loadbalancergroups.fairlead.io,"+
+	grant("all-but-secrets", "services,nodes,namespaces,endpointslices.discovery.k8s.io,loadbalancergroups.fairlead.io,"+
 		"loadbalancers.fairlead.io,bgppeers.fairlead.io,addresspools.fairlead.io")
 	w.group("brown")
 	peer := w.passwordPeer(nil)
