@@ -19,8 +19,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -105,34 +106,36 @@ func (w *world) otherController(o *otherController) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
 	services := clients.CoreV1().Services("default")
-	events, err := services.Watch(ctx, metav1.ListOptions{})
-	if err != nil {
-		w.Fatal(err)
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for e := range events.ResultChan() {
-			svc, is := e.Object.(*corev1.Service)
-			if !is || e.Type == watch.Deleted || !o.serves(svc) {
-				continue
-			}
-			want := o.address(svc.Name)
-			if in := svc.Status.LoadBalancer.Ingress; len(in) == 1 && in[0].IP == want {
-				continue
-			}
-			svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: want}}
-			_, err := services.UpdateStatus(ctx, svc, metav1.UpdateOptions{})
-			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-				w.Errorf("other controller: %v", err)
-			}
-			if err == nil {
-				o.count(svc.Name)
-			}
+	serve := func(object any) {
+		svc := object.(*corev1.Service).DeepCopy()
+		if !o.serves(svc) {
+			return
 		}
+		want := o.address(svc.Name)
+		if in := svc.Status.LoadBalancer.Ingress; len(in) == 1 && in[0].IP == want {
+			return
+		}
+		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: want}}
+		_, err := services.UpdateStatus(ctx, svc, metav1.UpdateOptions{})
+		if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) && ctx.Err() == nil {
+			w.Errorf("other controller: %v", err)
+		}
+		if err == nil {
+			o.count(svc.Name)
+		}
+	}
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: cache.NewListWatchFromClient(clients.CoreV1().RESTClient(), "services", "default", fields.Everything()),
+		ObjectType:    &corev1.Service{},
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    serve,
+			UpdateFunc: func(_, now any) { serve(now) },
+		},
 	})
+	var running sync.WaitGroup
+	running.Go(func() { informer.RunWithContext(ctx) })
 	stop = sync.OnceFunc(func() {
 		cancel()
-		events.Stop()
 		running.Wait()
 	})
 	w.Cleanup(stop)
@@ -249,7 +252,7 @@ func overwritten(w *world, audit string) {
 	w.run()
 	w.pool("main", "192.0.2.0/28")
 	w.node("n1", map[string]string{"lb": "g"})
-	w.group("g", 1)
+	w.made(w.group("g", 1), "n1") // before the Service, so that Events don't depend on the order
 	svc := w.service("contested")
 	w.servedBy(svc, "g")
 	other := &otherController{prefix: "198.51.100", classes: true}
