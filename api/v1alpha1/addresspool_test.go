@@ -23,7 +23,7 @@ func addressPools() *samples {
 addresses: [192.0.2.0/24, "2001:db8::10-2001:db8::1f"]
 autoAssign: false
 priority: -10
-retainFor: 720h
+retainFor: 720h0m0s
 namespaceSelector: {matchLabels: {team: a}}
 serviceSelector: {matchExpressions: [{key: tier, operator: In, values: [front]}, {key: old, operator: DoesNotExist}]}
 announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localPreference: 4294967295, med: 0, prepend: 16}
@@ -36,6 +36,7 @@ announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localP
 			"lowest communities":  {`{announce: {communities: ["0:0", "65535:65535", "65535:0:0"], localPreference: 0, prepend: 0}}`, `{autoAssign: true}`},
 			"as many communities": {`{announce: {communities: [` + numbered(32, `"65000:%d"`) + `], med: 4294967295}}`, `{autoAssign: true}`},
 			"no time":             {`{retainFor: 0s}`, `{autoAssign: true}`},
+			"longest time":        {`{retainFor: 720h}`, `{autoAssign: true}`},
 			"selectors of all":    {`{namespaceSelector: {}, serviceSelector: {matchExpressions: [{key: a, operator: Exists, values: []}]}}`, `{autoAssign: true}`},
 		},
 		refused: map[string]refusal{

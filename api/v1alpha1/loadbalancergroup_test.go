@@ -18,14 +18,14 @@ services:
   selector: {matchLabels: {tier: front}}
   namespaceSelector: {matchExpressions: [{key: team, operator: NotIn, values: [b]}]}
   classes: [fairlead.io/internal, fairlead.io/a.b]
+  maxPorts: 1000
+  perNamespace: {services: 65535, backends: 1048576, sourcePrefixes: 131072, probes: 1048576}
 loadBalancers:
   memberNetworks: [10.0.0.0/8, "fd00::/8"]
   clusterNetworks: [Node, Pod, Service, LinkLocal]
   memberMACs: true
   segments: [{type: vlan, first: 7}, {type: vxlan, first: 1, last: 16777215}]
   tunnelEnds: [192.0.2.0/24]
-  maxPorts: 1000
-  perNamespace: {services: 65535, backends: 1048576, sourcePrefixes: 131072, probes: 1048576}
 dataPlane:
   minHealthCheckInterval: 10ms
   forward: gue
@@ -55,8 +55,17 @@ dataPlane:
 			"member network": {`{loadBalancers: {memberNetworks: [10.0.0.1/8]}}`, "spec.loadBalancers.memberNetworks[0]: want a CIDR in canonical form"},
 			"networks twice": {`{loadBalancers: {memberNetworks: [10.0.0.0/8, 10.0.0.0/8]}}`, "spec.loadBalancers.memberNetworks[1]: Duplicate value"},
 			"many networks":  {`{loadBalancers: {memberNetworks: [` + numbered(65, "10.0.%d.0/24") + `]}}`, "spec.loadBalancers.memberNetworks: must have at most 64 items"},
+			"long network":   {`{loadBalancers: {memberNetworks: ["` + strings.Repeat("1", 44) + `"]}}`, "spec.loadBalancers.memberNetworks[0]: may not be more than 43 bytes"},
+			"cluster twice":  {`{loadBalancers: {clusterNetworks: [Pod, Pod]}}`, "spec.loadBalancers.clusterNetworks[1]: Duplicate value"},
+			"many cluster":   {`{loadBalancers: {clusterNetworks: [Node, Pod, Service, LinkLocal, Node]}}`, "spec.loadBalancers.clusterNetworks: must have at most 4 items"},
 			"cluster":        {`{loadBalancers: {clusterNetworks: [Pods]}}`, "spec.loadBalancers.clusterNetworks[0]: Unsupported value"},
 			"tunnel ends":    {`{loadBalancers: {tunnelEnds: [192.0.2.1]}}`, "spec.loadBalancers.tunnelEnds[0]: want a CIDR in canonical form"},
+			"ends twice":     {`{loadBalancers: {tunnelEnds: [10.0.0.0/8, 10.0.0.0/8]}}`, "spec.loadBalancers.tunnelEnds[1]: Duplicate value"},
+			"many ends":      {`{loadBalancers: {tunnelEnds: [` + numbered(65, "10.0.%d.0/24") + `]}}`, "spec.loadBalancers.tunnelEnds: must have at most 64 items"},
+			"long end":       {`{loadBalancers: {tunnelEnds: ["` + strings.Repeat("1", 44) + `"]}}`, "spec.loadBalancers.tunnelEnds[0]: may not be more than 43 bytes"},
+			"many segments":  {`{loadBalancers: {segments: [` + numbered(65, "{type: vlan, first: 1%d}") + `]}}`, "spec.loadBalancers.segments: must have at most 64 items"},
+			"no type":        {`{loadBalancers: {segments: [{first: 1}]}}`, "spec.loadBalancers.segments[0].type: Required value"},
+			"no first":       {`{loadBalancers: {segments: [{type: vlan}]}}`, "spec.loadBalancers.segments[0].first: Required value"},
 			"segment type":   {`{loadBalancers: {segments: [{type: qinq, first: 1}]}}`, "spec.loadBalancers.segments[0].type: Unsupported value"},
 			"no segment":     {`{loadBalancers: {segments: [{type: vlan, first: 0}]}}`, "spec.loadBalancers.segments[0].first: greater than or equal to 1"},
 			"high segment":   {`{loadBalancers: {segments: [{type: vxlan, first: 16777216}]}}`, "spec.loadBalancers.segments[0].first: less than or equal to 16777215"},
@@ -66,9 +75,14 @@ dataPlane:
 			"forward":        {`{dataPlane: {forward: vxlan}}`, "spec.dataPlane.forward: Unsupported value"},
 		},
 	}
-	for _, field := range []string{"services", "backends", "sourcePrefixes", "probes"} {
-		k.refused["no "+field] = refusal{`{services: {perNamespace: {` + field + `: 0}}}`, "spec.services.perNamespace." + field + ": greater than or equal to 1"}
+	for field, most := range map[string]int{"services": 65535, "backends": 1048576, "sourcePrefixes": 131072, "probes": 1048576} {
+		path := "spec.services.perNamespace." + field
+		k.refused["no "+field] = refusal{`{services: {perNamespace: {` + field + `: 0}}}`, path + ": greater than or equal to 1"}
+		k.refused["many "+field] = refusal{
+			fmt.Sprintf(`{services: {perNamespace: {%s: %d}}}`, field, most+1), fmt.Sprintf("%s: less than or equal to %d", path, most),
+		}
 	}
+	k.refused["no ports"] = refusal{`{services: {maxPorts: 0}}`, "spec.services.maxPorts: greater than or equal to 1"}
 	k.refused["many ports"] = refusal{`{services: {maxPorts: 1001}}`, "spec.services.maxPorts: less than or equal to 1000"}
 	k.refused["short checks"] = refusal{`{dataPlane: {minHealthCheckInterval: 9ms}}`, "spec.dataPlane.minHealthCheckInterval: want 10ms to 1h"}
 	addLimits(k, `{dataPlane: {limits: %s}}`, "spec.dataPlane.limits")

@@ -84,6 +84,9 @@ func loosen(s value, word string) iter.Seq2[string, string] {
 				yield(" gone", "")
 			}
 		default:
+			if was == "atomic" {
+				return // no list type checks less
+			}
 			switch delete(s, word); word {
 			case "pattern", "default":
 				yield(" gone", "")
