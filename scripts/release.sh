@@ -79,7 +79,7 @@ fi
 helm package "$work/fairlead" --version "$version" --app-version "$version" --destination "$work" >/dev/null
 # Helm writes the time of now into the archive.
 mkdir "$work/plain"
-tar --directory="$work/plain" --extract --file="$work/fairlead-$version.tgz"
+tar --directory="$work/plain" --extract --touch --file="$work/fairlead-$version.tgz"
 pack "$work/plain" fairlead | gzip -9n >"$out/fairlead-$version.tgz"
 tool chart "$out/fairlead-$version.tgz" "$work/layout"
 pack "$work/layout" blobs index.json oci-layout >"$out/fairlead-chart.tar"
