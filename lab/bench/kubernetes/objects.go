@@ -16,6 +16,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -169,8 +170,14 @@ func (o *objects) setReady(ctx context.Context, n, endpoint int, ready bool) err
 func (o *objects) remove(ctx context.Context) error {
 	var errs []error
 	for _, kind := range []client.Object{&core.Service{}, &discovery.EndpointSlice{}, &core.Pod{}} {
-		err := o.client.DeleteAllOf(ctx, kind, client.InNamespace(o.name), client.GracePeriodSeconds(0))
-		errs = append(errs, client.IgnoreNotFound(err))
+		// The API server ends a request after a minute. The next one removes the rest.
+		var last error
+		if wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+			last = client.IgnoreNotFound(o.client.DeleteAllOf(ctx, kind, client.InNamespace(o.name), client.GracePeriodSeconds(0)))
+			return last == nil, nil
+		}) != nil {
+			errs = append(errs, last)
+		}
 	}
 	for _, obj := range o.fixtures() {
 		errs = append(errs, client.IgnoreNotFound(o.client.Delete(ctx, obj, client.GracePeriodSeconds(0))))
