@@ -40,6 +40,8 @@ type ECMPOptions struct {
 	PeerIPv6 bool
 	// Foreign adds a server that announces VIPs by ExaBGP.
 	Foreign bool
+	// Networks has the router take the networks of VIPs too, for balancers that aggregate.
+	Networks bool
 }
 
 // ECMP is a client behind a router that spreads two VIPs, one for each address
@@ -87,7 +89,8 @@ func ECMP(o ECMPOptions) (Topology, error) {
 	only := site{
 		forward: o.Forward, balancers: o.Balancers, servers: o.Servers, second: o.Second, mtu: mtu,
 		peering: peering{
-			router: o.Router, gobgpd: cmp.Or(o.GoBGPD, "gobgpd"), reflector: o.Reflector, dynamic: o.Dynamic,
+			networks: o.Networks,
+			router:   o.Router, gobgpd: cmp.Or(o.GoBGPD, "gobgpd"), reflector: o.Reflector, dynamic: o.Dynamic,
 			ipv6: o.PeerIPv6, foreign: o.Foreign, balancers: o.Balancers,
 		},
 	}

@@ -22,7 +22,7 @@ const vipSecond = "10.1.2.1"
 // A VIP has a route as long as it is served, and no longer.
 func TestAnnounce(t *testing.T) {
 	t.Parallel()
-	l := bringUp(t, "announce", harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR, Second: 3, Servers: 4}))
+	l := bringUp(t, "announce", harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR, Second: 3, Servers: 4, Networks: true}))
 	t.Run("programmed", l.checkProgrammedFirst)
 	t.Run("unreachable", l.checkUnreachable)
 	t.Run("minHealthy", l.checkMinHealthy)

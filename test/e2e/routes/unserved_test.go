@@ -18,7 +18,7 @@ import (
 // the balancers are routers, too, whose own routes lead back to it.
 func TestUnserved(t *testing.T) {
 	t.Parallel()
-	l := bringUp(t, "unserved", harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR}))
+	l := bringUp(t, "unserved", harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR, Networks: true}))
 	aggregates := []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24"), netip.MustParsePrefix("fd00:10:1:1::/64")}
 	for _, h := range l.Hosts(netlab.Balancer) {
 		l.Sysctl(t, h.Name, "ipv4/conf/all/forwarding", "1")
