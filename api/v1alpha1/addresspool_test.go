@@ -24,6 +24,7 @@ addresses: [192.0.2.0/24, "2001:db8::10-2001:db8::1f"]
 autoAssign: false
 priority: -10
 retainFor: 720h0m0s
+skipZeroAnd255: true
 namespaceSelector: {matchLabels: {team: a}}
 serviceSelector: {matchExpressions: [{key: tier, operator: In, values: [front]}, {key: old, operator: DoesNotExist}]}
 announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localPreference: 4294967295, med: 0, prepend: 16}
