@@ -30,6 +30,9 @@ func newAllocated() allocated {
 
 // set replaces the addresses of an object.
 func (a *allocated) set(id Object, addresses []netip.Addr) {
+	if slices.Equal(a.of[id], addresses) {
+		return
+	}
 	for _, old := range a.of[id] {
 		if a.users[old]--; a.users[old] == 0 {
 			delete(a.users, old)
