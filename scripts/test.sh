@@ -64,8 +64,9 @@ fast() {
 	mapfile -t now < <(echo "$longest" && packages -v "$later" | grep -vxF "$longest")
 	mapfile -t without < <(printf '%s\n' "${now[@]}" | grep -E "$plain")
 	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
-	run plain -skip "$api|$operators|$networks|$others|$alone" "${without[@]}"
-	CGO_ENABLED=1 run race -race -skip "$api" "${with[@]}"
+	# Many of these tests wait for time limits or processes more than they compute.
+	run plain -p=4 -skip "$api|$operators|$networks|$others|$alone" "${without[@]}"
+	CGO_ENABLED=1 run race -p=4 -race -skip "$api" "${with[@]}"
 	DIR=tools run tools ./prose
 }
 
@@ -86,9 +87,12 @@ targets() {
 }
 
 rest() {
+	local planes
 	go run ./test/cluster/up --build >/dev/null
 	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s}
-	CGO_ENABLED=1 run fuzz -race ./internal/dataplane/... ./test/dataplane ./internal/alloc/...
+	mapfile -t planes < <(packages '^\./internal/dataplane(/|$)' | grep -vxF ./internal/dataplane/xdp/packets)
+	CGO_ENABLED=1 run planes -race "${planes[@]}" ./test/dataplane
+	run fuzz -run '^Test(Fuzz|Histories)$' ./internal/dataplane/xdp/packets ./internal/alloc
 	targets
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	CGO_ENABLED=1 build race -race
@@ -98,11 +102,11 @@ rest() {
 	run routers -run "$others" ./test/e2e/routes
 	# Benches keep all processors in the kernel, longer than BFD waits.
 	run alone -run "$alone" ./test/e2e/operate
+	# Guests take the processor time that the others leave.
+	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
+	local guests=$!
 	run lab -p=1 -skip "$api" ./lab/...
 	run release ./test/release
-	# Guests take the processor time that clusters and API servers leave.
-	(run guests ./test/guest/... && exit "$failed") &
-	local guests=$!
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
 	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
 	wait "$guests" || failed=1

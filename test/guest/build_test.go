@@ -18,8 +18,6 @@ const modulePath = "fairlead.io/fairlead/"
 type built struct {
 	arch string
 	dir  string
-	// packages are those whose tests run, by their paths in the module.
-	packages []string
 }
 
 func (b built) path(name string) string { return filepath.Join(b.dir, name) }
@@ -27,10 +25,10 @@ func (b built) path(name string) string { return filepath.Join(b.dir, name) }
 // testBinary is the name of a package's test binary.
 func testBinary(pkg string) string { return strings.ReplaceAll(pkg, "/", "-") + ".test" }
 
-// build compiles the packages' tests with the build tag "guest", the first process and
-// the project's executables to static binaries in dir.
+// build compiles the tests of packages, by their paths in the module, with the build tag
+// "guest", the first process and the project's executables to static binaries in dir.
 func build(ctx context.Context, arch, dir string, packages []string) (built, error) {
-	b := built{arch, dir, packages}
+	b := built{arch, dir}
 	env := []string{"CGO_ENABLED=0", "GOARCH=" + arch}
 	const small = "-ldflags=-s -w"
 	err := command(ctx, "", env, "go", "build", small, "-o", dir+"/",

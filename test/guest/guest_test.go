@@ -28,33 +28,60 @@ import (
 )
 
 // totalTimeout bounds all that is done with a kernel, the download included.
-const totalTimeout = 24 * time.Minute
+const totalTimeout = 44 * time.Minute
 
 // testArguments are those of every test binary. Emulated processors are slow: parallel tests
-// would only run into each other's time limits. Skipped are tests of what kernels before 6.4
-// report differently, and long ones of the control plane alone.
+// would only run into each other's time limits, and tests that say so repeat less in short mode.
+// Skipped are tests of what kernels before 6.4 report differently, and long ones of the control
+// plane alone.
 var testArguments = []string{
-	"-test.v=test2json", "-test.timeout=20m", "-test.parallel=1",
+	"-test.v=test2json", "-test.timeout=30m", "-test.parallel=1", "-test.short",
 	"-test.skip=^(TestMemoryIsAsDocumented|TestHistories|TestLargestTables)$",
 }
 
 // packagesEnv replaces the packages by those that it lists, separated by blanks.
 const packagesEnv = "FAIRLEAD_GUEST"
 
-// packages are those whose tests run in a guest, those that take longest last.
-var packages = []string{
-	"internal/host/preflight",
-	"internal/dataplane/xdp/table",
-	"internal/dataplane/xdp/program",
-	"internal/dataplane/xdp/healthpath",
-	"test/guest/packets",
-	"test/guest/labs",
-	"internal/dataplane/ipvs",
+// The kernels, by the names of their sub-tests.
+const (
+	oldest = "linux-amd64"
+	newest = "linux-6.12-amd64"
+	arm    = "linux-arm64"
+)
+
+// suite is a package whose tests run in guests.
+type suite struct {
+	pkg string
+	// on are the kernels in which they run, none for all: suites of which one kernel takes
+	// minutes are spread.
+	on []string
 }
 
-// onlyAMD64 are those of packages that don't run on arm64: there they take a quarter of an hour,
-// and test/guest/labs has requests through IPVS.
-var onlyAMD64 = []string{"internal/dataplane/ipvs"}
+// suites are in the order in which they run, those that take longest last.
+var suites = []suite{
+	{pkg: "internal/host/preflight"},
+	{pkg: "internal/dataplane/xdp/table"},
+	{pkg: "internal/dataplane/xdp/program"},
+	{pkg: "internal/dataplane/xdp/healthpath"},
+	{"test/guest/packets", []string{oldest, arm}},
+	{"test/guest/labs", []string{oldest}},
+	{"internal/dataplane/ipvs", []string{newest}},
+	{pkg: "internal/dataplane/xdp/packets"},
+}
+
+// packagesOf are those whose tests run in a kernel.
+func packagesOf(kernel string) []string {
+	if named := strings.Fields(os.Getenv(packagesEnv)); len(named) > 0 {
+		return named
+	}
+	var packages []string
+	for _, s := range suites {
+		if len(s.on) == 0 || slices.Contains(s.on, kernel) {
+			packages = append(packages, s.pkg)
+		}
+	}
+	return packages
+}
 
 // modules are loaded in every guest, with those on which they depend.
 var modules = strings.Fields(`
@@ -67,16 +94,18 @@ var modules = strings.Fields(`
 
 // TestGuest runs the tests in all kernels.
 func TestGuest(t *testing.T) {
-	named := strings.Fields(os.Getenv(packagesEnv))
-	chosen := func(arch string) []string {
-		if len(named) > 0 {
-			return named
-		}
-		return slices.DeleteFunc(slices.Clone(packages), func(p string) bool { return arch != "amd64" && slices.Contains(onlyAMD64, p) })
-	}
 	builds := map[string]func() (built, error){}
 	for arch := range emulators() {
-		builds[arch] = sync.OnceValues(func() (built, error) { return build(t.Context(), arch, t.TempDir(), chosen(arch)) })
+		builds[arch] = sync.OnceValues(func() (built, error) {
+			var packages []string
+			for _, target := range targets() {
+				if target.arch == arch {
+					packages = append(packages, packagesOf(target.name)...)
+				}
+			}
+			slices.Sort(packages)
+			return build(t.Context(), arch, t.TempDir(), slices.Compact(packages))
+		})
 	}
 	for _, target := range targets() {
 		t.Run(target.name, func(t *testing.T) {
@@ -104,13 +133,13 @@ func (target target) test(t *testing.T, b built) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	m := machine{
+	m := &machine{
 		emulator:  emulators()[target.arch],
 		kernel:    k.image,
 		initramfs: filepath.Join(dir, "initramfs"),
 		log:       filepath.Join(dir, "console"),
 	}
-	if err := pack(ctx, m.initramfs, b, k, modules); err != nil {
+	if err := pack(ctx, m.initramfs, b, packagesOf(target.name), k, modules); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("kernel %s", filepath.Base(k.image))

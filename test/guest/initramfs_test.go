@@ -17,10 +17,10 @@ import (
 // accounts are those of root and of nginx's workers.
 const accounts = "root:x:0:0::/root:/bin/false\nwww-data:x:33:33::/:/bin/false\n"
 
-// pack writes the initial RAM file system of a guest: first process, tests and the
-// project's executables, which build has compiled, the distribution's programs, and the
+// pack writes the initial RAM file system of a guest: first process, the tests of some packages
+// and the project's executables, which build has compiled, the distribution's programs, and the
 // modules of the kernel.
-func pack(ctx context.Context, file string, b built, k kernel, modules []string) error {
+func pack(ctx context.Context, file string, b built, packages []string, k kernel, modules []string) error {
 	loaded, err := k.load(ctx, modules)
 	if err != nil {
 		return err
@@ -36,7 +36,7 @@ func pack(ctx context.Context, file string, b built, k kernel, modules []string)
 	a.addFile("usr/bin/fairlead", modeProgram, b.path("fairlead"))
 	a.addFile("usr/bin/fairlab", modeProgram, b.path("fairlab"))
 	var plan strings.Builder
-	for _, pkg := range b.packages {
+	for _, pkg := range packages {
 		program := path.Join(pkg, path.Base(pkg)+".test")
 		a.addFile(program, modeProgram, b.path(testBinary(pkg)))
 		fmt.Fprintf(&plan, "%s /%s %s\n", pkg, program, strings.Join(testArguments, " "))

@@ -29,9 +29,9 @@ type target struct {
 // another architecture.
 func targets() []target {
 	return []target{
-		{"linux-amd64", "amd64", []string{"linux-image-amd64", "linux-image-generic"}},
-		{"linux-6.12-amd64", "amd64", []string{"linux-image-6.12-amd64", "linux-image-generic-hwe-24.04", "linux-image-generic-hwe-22.04"}},
-		{"linux-arm64", "arm64", []string{"linux-image-arm64", "linux-image-generic"}},
+		{oldest, "amd64", []string{"linux-image-amd64", "linux-image-generic"}},
+		{newest, "amd64", []string{"linux-image-6.12-amd64", "linux-image-generic-hwe-24.04", "linux-image-generic-hwe-22.04"}},
+		{arm, "arm64", []string{"linux-image-arm64", "linux-image-generic"}},
 	}
 }
 

@@ -22,7 +22,7 @@ const separator = "\x1c"
 
 // replay runs the machine and makes sub-tests of t of what it tests, while it does: one for
 // each package, and below it those of the package. An error is what no sub-test shows.
-func replay(ctx context.Context, t *testing.T, m machine) error {
+func replay(ctx context.Context, t *testing.T, m *machine) error {
 	t.Helper()
 	output, guest := io.Pipe()
 	var running errgroup.Group
@@ -32,7 +32,7 @@ func replay(ctx context.Context, t *testing.T, m machine) error {
 		err := m.run(ctx, guest)
 		return errors.Join(err, guest.Close())
 	})
-	err := playPackages(ctx, t, bufio.NewReader(output))
+	err := playPackages(ctx, t, m, bufio.NewReader(output))
 	if err != nil {
 		// Nothing reads any more: let the guest end.
 		_, _ = io.Copy(io.Discard, output)
@@ -44,7 +44,7 @@ func replay(ctx context.Context, t *testing.T, m machine) error {
 }
 
 // playPackages plays the guest's output.
-func playPackages(ctx context.Context, t *testing.T, output *bufio.Reader) error {
+func playPackages(ctx context.Context, t *testing.T, m *machine, output *bufio.Reader) error {
 	t.Helper()
 	for {
 		line, err := output.ReadString('\n')
@@ -61,9 +61,11 @@ func playPackages(ctx context.Context, t *testing.T, output *bufio.Reader) error
 			return nil
 		case own && begins:
 			t.Run(pkg, func(t *testing.T) {
+				before := m.processorTime()
 				if err := playPackage(ctx, t, output); err != nil {
 					t.Error(err)
 				}
+				t.Logf("%.0f s of processor time, with the kernel's start %.0f s", (m.processorTime() - before).Seconds(), m.processorTime().Seconds())
 			})
 		}
 	}

@@ -251,7 +251,9 @@ func TestFloodEvictsNoClient(t *testing.T) {
 			defer w.leave()
 			homes := w.arrive(100)
 			for n := range 4 * testCapacity.Clients {
-				setLimit(t, p, table.BalancerRateRATE_RECORD, 0)
+				if n%floodRound == 0 {
+					setLimit(t, p, table.BalancerRateRATE_RECORD, 0)
+				}
 				run(t, p, flowPacket(w.svc.VIP, clientNumber(n)))
 			}
 			w.grow(12)
