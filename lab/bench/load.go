@@ -190,6 +190,9 @@ func (l *Load) flow(ctx context.Context, s *Destination, opened func()) error {
 			opened()
 			l.pause(DatagramPace)
 		}
+		if f.moved {
+			l.Progress("moved: udp %s to %s after %s of silence", conn.LocalAddr(), s.VIP, f.silence)
+		}
 		if lost, n := slices.Sorted(maps.Keys(f.pending)), l.tally.flow(f); len(lost) > 0 && n <= maxReports {
 			l.Progress("lost: udp %s to %s: of %d datagrams %d", conn.LocalAddr(), s.VIP, f.sent, lost)
 		}

@@ -144,8 +144,12 @@ type flow struct {
 	newest   int
 	answered time.Time
 	// moved is set when another server answers though the last one is still
-	// configured.
-	moved bool
+	// configured, and silence is how long the flow had sent nothing before that.
+	moved   bool
+	silence time.Duration
+	// last is when the newest datagram was sent, pause the time before that.
+	last  time.Time
+	pause time.Duration
 }
 
 func newFlow(conn net.Conn, servers *Presence) *flow {
@@ -155,6 +159,11 @@ func newFlow(conn net.Conn, servers *Presence) *flow {
 // send sends the next datagram. An error is a loss, of this datagram or (ICMP) of an
 // earlier one.
 func (f *flow) send() {
+	now := time.Now()
+	if f.sent > 0 {
+		f.pause = now.Sub(f.last)
+	}
+	f.last = now
 	f.sent++
 	f.pending[f.sent] = struct{}{}
 	_, _ = f.conn.Write([]byte(strconv.Itoa(f.sent)))
@@ -193,7 +202,7 @@ func (f *flow) take(answer string, now time.Time) {
 		return
 	}
 	if f.server != "" && server != f.server && f.servers.lasted(f.server, f.answered) {
-		f.moved = true
+		f.moved, f.silence = true, f.pause
 	}
 	f.server, f.newest, f.answered = server, number, now
 }
