@@ -414,7 +414,10 @@ func twoControllers(w *world) {
 func nodes(w *world) {
 	r := w.run(func(o *controller.Options) { o.AgentGrace = patience * 10 })
 	g := w.group("g", 2)
-	w.says(g, v1alpha1.ConditionReady, no, "NoNodes")
+	const none = "0 nodes of 2, 0 ready; nodeSelector matches 0"
+	if message := w.says(g, v1alpha1.ConditionReady, no, "NoNodes"); message != none {
+		w.Errorf("message %q, want %q", message, none)
+	}
 	label := map[string]string{"lb": "g"}
 	n1, n2 := w.node("n1", label), w.node("n2", nil)
 	w.made(g, "n1")
@@ -441,6 +444,12 @@ func nodes(w *world) {
 	w.edit(n2, func() { n2.Labels[corev1.LabelNodeExcludeBalancers] = "" })
 	w.edit(n4, func() { n4.Labels = nil })
 	w.made(g, "n3")
+	w.edit(n3, func() { n3.Labels[corev1.LabelNodeExcludeBalancers] = "" })
+	w.made(g)
+	const out = "0 nodes of 2, 0 ready; nodeSelector matches 2, of which 2 are excluded by their label node.kubernetes.io/exclude-from-external-load-balancers"
+	if message := w.says(g, v1alpha1.ConditionReady, no, "NoNodes"); message != out {
+		w.Errorf("message %q, want %q", message, out)
+	}
 }
 
 func groups(w *world) {

@@ -171,7 +171,7 @@ const (
 )
 
 // noGroupMessage is the message of conditions of objects without group.
-const noGroupMessage = "no group with nodes matches"
+const noGroupMessage = "no group with nodes matches: see the condition Ready of LoadBalancerGroups"
 
 // decide sets a LoadBalancer's status, and returns its conditions, the one about addresses
 // first.

@@ -74,6 +74,22 @@ type group struct {
 	nodes   []v1alpha1.GroupNode
 	// ready is the number of ready nodes.
 	ready int
+	// matching is the number of nodes that the selector selects, and excluded how many of them
+	// have a label that excludes them.
+	matching, excluded int
+}
+
+// countNodes counts the nodes that the selector selects.
+func (g *group) countNodes(nodes []corev1.Node) {
+	for _, n := range nodes {
+		if g.invalid != nil || !g.selector.Matches(labels.Set(n.Labels)) {
+			continue
+		}
+		g.matching++
+		if excluded(&n) {
+			g.excluded++
+		}
+	}
 }
 
 // readSelectors translates the selectors.
@@ -102,6 +118,7 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 		if g := &list.Items[i]; g.DeletionTimestamp.IsZero() {
 			made := &group{LoadBalancerGroup: g}
 			made.readSelectors()
+			made.countNodes(nodes.Items)
 			groups = append(groups, made)
 		}
 	}
@@ -178,6 +195,12 @@ func (r *groupReconciler) publish(ctx context.Context, g *group, c count) error 
 // groupCondition says whether a group can serve, which needs one ready node.
 func groupCondition(g *group) metav1.Condition {
 	message := fmt.Sprintf("%d nodes of %d, %d ready", len(g.nodes), g.Spec.Size, g.ready)
+	if len(g.nodes) < int(g.Spec.Size) {
+		message += fmt.Sprintf("; nodeSelector matches %d", g.matching)
+		if g.excluded > 0 {
+			message += fmt.Sprintf(", of which %d are excluded by their label %s", g.excluded, corev1.LabelNodeExcludeBalancers)
+		}
+	}
 	c := condition(v1alpha1.ConditionReady, g.ready > 0, reasonSomeNodesReady, message)
 	switch {
 	case g.invalid != nil:

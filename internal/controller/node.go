@@ -50,7 +50,7 @@ func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now tim
 	}
 	present := map[string]bool{}
 	for _, n := range nodes {
-		if _, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]; excluded || !n.DeletionTimestamp.IsZero() {
+		if excluded(&n) || !n.DeletionTimestamp.IsZero() {
 			continue
 		}
 		present[n.Name] = true
@@ -71,6 +71,12 @@ func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now tim
 		}
 	}
 	return list, recheck
+}
+
+// excluded reports whether a node's label keeps it out of all groups.
+func excluded(n *corev1.Node) bool {
+	_, is := n.Labels[corev1.LabelNodeExcludeBalancers]
+	return is
 }
 
 func nodeReady(n *corev1.Node) bool {
