@@ -8,7 +8,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:scope=Cluster,categories=fairlead
+// +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=fpool
 // +kubebuilder:printcolumn:name="Addresses",type=string,JSONPath=`.spec.addresses`
 // +kubebuilder:printcolumn:name="Auto",type=boolean,JSONPath=`.spec.autoAssign`
 // +kubebuilder:printcolumn:name="Assigned",type=integer,JSONPath=`.status.assigned`
