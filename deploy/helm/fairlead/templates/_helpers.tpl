@@ -62,6 +62,11 @@ prometheus.io/scheme: https
 {{- end }}
 {{- end }}
 
+{{/* Whether the release has a group that the values don't list. */}}
+{{- define "fairlead.defaultGroup" -}}
+{{- if and .Values.defaultGroup .Values.addressPools (not .Values.groups) }}true{{ end }}
+{{- end }}
+
 {{/* Whether others than the node itself reach an agent's page. */}}
 {{- define "fairlead.agentExposed" -}}
 {{- if has .Values.agent.listen.address (list "0.0.0.0" "::") }}true{{ end }}
