@@ -34,11 +34,12 @@ func TestDefaultGroup(t *testing.T) {
 	}
 }
 
-// TestAPIServerTakesDefaultGroup applies it to a real API server, which also knows the kinds by
-// their short names.
+// TestAPIServerTakesDefaultGroup applies it to the oldest Kubernetes that the API server of the
+// tests emulates. It also knows the kinds by their short names.
 func TestAPIServerTakesDefaultGroup(t *testing.T) {
 	t.Parallel()
-	api := cluster.StartAPI(t)
+	const oldest = "1.33"
+	api := cluster.StartAPI(t, "--emulated-version="+oldest, "--min-compatibility-version="+oldest)
 	install(t, api)
 	text, err := template(t, pool)
 	if err != nil {
