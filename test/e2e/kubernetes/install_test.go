@@ -30,6 +30,7 @@ func TestCluster(t *testing.T) {
 		run  func(*testing.T, *installation)
 	}{
 		{"install", testInstall},
+		{"other controller", testOtherController},
 		{"TCP and UDP", testBothProtocols},
 		{"local policy", testLocalPolicy},
 		{"session affinity", testAffinity},
