@@ -9,6 +9,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"fairlead.io/fairlead/internal/bgp"
@@ -141,20 +142,60 @@ func TestRouterGetsLimitedRoutes(t *testing.T) {
 	}
 }
 
-// Connections without an OPEN, from an address, close only each other.
+// Connections without an OPEN keep no client out: those of a source close each other, and when
+// there are too many of all sources, the oldest one is closed.
 func TestSilentConnections(t *testing.T) {
-	r := start(t, settings(), "")
-	other := call(t, 12)
-	first := call(t, 11)
-	for range 64 {
+	const ofSource, all = 64, 1024
+	config := settings()
+	config.Listen = append(config.Listen, netip.IPv6Loopback())
+	config.Clients = append(config.Clients, config.Clients[0])
+	config.Clients[1].Prefix = netip.MustParsePrefix("fd00:9::/32")
+	r := start(t, config, "")
+	var six []netip.Addr
+	for _, text := range []string{"fd00:9::1", "fd00:9::2", "fd00:9:0:1::1"} {
+		six = append(six, addAddress(t, text))
+	}
+	other, other6 := call(t, 12), callFrom(t, six[2], 13)
+	first, first6 := call(t, 11), callFrom(t, six[0], 14)
+	for range ofSource {
 		call(t, 11)
+		callFrom(t, six[1], 14)
 	}
 	first.awaitEnd()
-	for _, c := range []*client{other, call(t, 11)} {
-		c.send(open, c.open(restarting))
-		c.send(keepalive, nil)
+	first6.awaitEnd()
+	establish := func(clients ...*client) {
+		t.Helper()
+		for _, c := range clients {
+			c.send(open, c.open(restarting))
+			c.send(keepalive, nil)
+			await(t, "session", func() bool { return established(r, c.address()) })
+		}
 	}
-	await(t, "sessions", func() bool { return established(r, clientAddress(11)) && established(r, clientAddress(12)) })
+	establish(other, other6, call(t, 11))
+
+	oldest := call(t, 30)
+	for n := range all / ofSource {
+		for range ofSource {
+			call(t, 40+n)
+		}
+	}
+	oldest.awaitEnd()
+	establish(call(t, 12+100))
+}
+
+// addAddress adds an IPv6 address to the loopback interface until the test ends.
+func addAddress(t *testing.T, text string) netip.Addr {
+	t.Helper()
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := &netlink.Addr{IPNet: netlink.NewIPNet(net.ParseIP(text)), Flags: unix.IFA_F_NODAD}
+	if err := netlink.AddrAdd(lo, address); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = netlink.AddrDel(lo, address) })
+	return netip.MustParseAddr(text)
 }
 
 // A client of another AS can't shorten its path by leaving out that AS.

@@ -64,10 +64,14 @@ func call(t *testing.T, n int) *client {
 func callFrom(t *testing.T, address netip.Addr, n int) *client {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: address.AsSlice()}}
+	to := reflectorAddress
+	if address.Is6() {
+		to = netip.IPv6Loopback()
+	}
 	var conn net.Conn
 	await(t, "connection", func() (ok bool) {
 		var err error
-		conn, err = dialer.Dial("tcp4", netip.AddrPortFrom(reflectorAddress, 179).String())
+		conn, err = dialer.Dial("tcp", netip.AddrPortFrom(to, 179).String())
 		return err == nil
 	})
 	c := &client{t: t, n: n, conn: conn, ended: make(chan struct{})}
@@ -104,6 +108,9 @@ func (c *client) send(kind byte, body []byte) {
 	binary.BigEndian.PutUint16(header[16:], uint16(19+len(body)))
 	_, _ = c.conn.Write(append(header, body...))
 }
+
+// address is the client's end of the connection.
+func (c *client) address() netip.Addr { return c.conn.LocalAddr().(*net.TCPAddr).AddrPort().Addr() }
 
 // vanish closes the connection without a NOTIFICATION.
 func (c *client) vanish() { _ = c.conn.Close() }

@@ -21,13 +21,20 @@ var (
 	errUnidentified = errors.New("too many connections without an OPEN")
 )
 
-// Bounds of connections whose OPEN hasn't arrived, of all addresses and of one. Peers send
-// it with their first packet.
+// Bounds of connections whose OPEN hasn't arrived, in all and of one source. Peers send it
+// with their first packet, so a connection that exceeds a bound replaces the oldest one.
 const (
 	maxUnidentified = 1024
-	maxOfAddress    = 64
+	maxOfSource     = 64
 	openTimeout     = 10 * time.Second
 )
+
+// source is what the connections of one host have in common: its IPv4 address, or its IPv6
+// /64, in which a host may choose its addresses.
+func source(address netip.Addr) netip.Prefix {
+	p, _ := address.Prefix(min(address.BitLen(), 64)) // never longer than the address
+	return p
+}
 
 // keys reads the current passwords, or those that are to replace them.
 func (r *Reflector) keys() (session.Keys, error) {
@@ -76,26 +83,35 @@ func (r *Reflector) admit(address netip.Addr, conn *net.TCPConn) error {
 	if from == nil {
 		return errNoRange
 	}
-	if len(r.unidentified) >= maxUnidentified {
-		return errUnidentified
-	}
 	client := from.Client(address)
 	if err := session.SetTTL(conn, r.config.Local, &client); err != nil {
 		return err
 	}
-	var same []*net.TCPConn
-	for _, c := range r.unidentified {
-		if remote(c) == address {
-			same = append(same, c)
-		}
-	}
-	if len(same) >= maxOfAddress { // the oldest is the least likely to send an OPEN
-		same[0].Close()
-		r.identified(same[0])
-	}
+	r.makeRoom(source(address))
 	r.unidentified = append(r.unidentified, conn)
 	r.work.Go(func() { r.identify(address, conn) })
 	return nil
+}
+
+// makeRoom closes a connection if there are too many without an OPEN: the oldest one, which
+// is the least likely to send it.
+func (r *Reflector) makeRoom(from netip.Prefix) {
+	var same []*net.TCPConn
+	for _, c := range r.unidentified {
+		if source(remote(c)) == from {
+			same = append(same, c)
+		}
+	}
+	oldest := r.unidentified
+	switch {
+	case len(same) >= maxOfSource:
+		oldest = same
+	case len(r.unidentified) < maxUnidentified:
+		return
+	}
+	conn := oldest[0]
+	_ = conn.Close()
+	r.identified(conn)
 }
 
 // identified removes a connection from those without an OPEN.
@@ -112,6 +128,9 @@ func (r *Reflector) identify(address netip.Addr, conn *net.TCPConn) {
 	r.identified(conn)
 	if !stop() {
 		return // the reflector is closed
+	}
+	if errors.Is(err, net.ErrClosed) {
+		err = errUnidentified // makeRoom closed it
 	}
 	if err == nil {
 		err = r.offer(address, pending)
