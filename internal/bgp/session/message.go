@@ -199,6 +199,7 @@ var (
 	badPeerAS       = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 2}
 	badIdentifier   = Notification{Code: wire.BGP_ERROR_OPEN_MESSAGE_ERROR, Subcode: 3}
 	tooManyPrefixes = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 1}
+	outOfResources  = Notification{Code: wire.BGP_ERROR_CEASE, Subcode: 8}
 	badNextHop      = Notification{Code: wire.BGP_ERROR_UPDATE_MESSAGE_ERROR, Subcode: 8}
 )
 

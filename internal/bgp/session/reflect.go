@@ -23,6 +23,9 @@ const (
 	// maxPrefixes is how many prefixes a client may announce, accepted or not: four times
 	// the services that there may be.
 	maxPrefixes = 16384
+	// maxAttributes is how many bytes of attributes the routes of a client may have in all,
+	// as they are in messages; a route counts those that reevaluable returns.
+	maxAttributes = 2 << 20
 )
 
 // Reflect makes the instance pass the clients' routes on to routers, and nothing else:
@@ -117,7 +120,9 @@ type ReceivedRoute struct {
 	Accepted   bool
 	Attributes bgp.Attributes
 
+	// received is what Accepted and Attributes depend on, and size its bytes in a message.
 	received []wire.PathAttributeInterface
+	size     int
 }
 
 // AdjRIBIn returns what the client announces, accepted or not. The library's own
@@ -151,7 +156,8 @@ func (s *Session) receivedUpdate(update *wire.BGPUpdate) error {
 	s.passing.Lock()
 	defer s.passing.Unlock()
 	err := s.withdraw(update.WithdrawnRoutes)
-	route := ReceivedRoute{Since: time.Now(), received: update.PathAttributes}
+	route := ReceivedRoute{Since: time.Now()}
+	route.received, route.size = reevaluable(update.PathAttributes)
 	for _, a := range update.PathAttributes {
 		switch a := a.(type) {
 		case *wire.PathAttributeNextHop:
@@ -174,7 +180,9 @@ func (s *Session) receivedUpdate(update *wire.BGPUpdate) error {
 func (s *Session) withdraw(paths []wire.PathNLRI) error {
 	s.mu.Lock()
 	for _, n := range paths {
-		delete(s.adjRIBIn, prefixOf(n.NLRI))
+		prefix := prefixOf(n.NLRI)
+		s.attributes -= s.adjRIBIn[prefix].size
+		delete(s.adjRIBIn, prefix)
 	}
 	s.mu.Unlock()
 	messages, err := withdrawals(paths, s.options(false))
@@ -202,12 +210,16 @@ func (s *Session) pass(paths []wire.PathNLRI, route ReceivedRoute) error {
 		} else {
 			others = append(others, n)
 		}
+		s.attributes += route.size - s.adjRIBIn[prefix].size
 		s.adjRIBIn[prefix] = route
 	}
-	number := len(s.adjRIBIn)
+	number, size := len(s.adjRIBIn), s.attributes
 	s.mu.Unlock()
 	if number > maxPrefixes {
 		return s.refuse(tooManyPrefixes)
+	}
+	if size > maxAttributes {
+		return s.refuse(outOfResources)
 	}
 	messages, err := withdrawals(others, s.options(false))
 	if err != nil {
@@ -259,6 +271,31 @@ func firstASN(attrs []wire.PathAttributeInterface) uint32 {
 	return 0
 }
 
+// reevaluable returns those of received attributes that announcement, firstASN or allowed read,
+// which the session keeps for another configuration, and their size in bytes.
+func reevaluable(received []wire.PathAttributeInterface) (kept []wire.PathAttributeInterface, size int) {
+	for _, a := range received {
+		switch attr := a.(type) {
+		case *wire.PathAttributeOrigin, *wire.PathAttributeAsPath, *wire.PathAttributeAs4Path,
+			*wire.PathAttributeLocalPref, *wire.PathAttributeMultiExitDisc,
+			*wire.PathAttributeCommunities, *wire.PathAttributeLargeCommunities:
+		case *wire.PathAttributeExtendedCommunities:
+			var bandwidth []wire.ExtendedCommunityInterface
+			for _, c := range attr.Value {
+				if _, ok := c.(*wire.LinkBandwidthExtended); ok {
+					bandwidth = []wire.ExtendedCommunityInterface{c} // the last one counts
+				}
+			}
+			a = wire.NewPathAttributeExtendedCommunities(bandwidth)
+		default:
+			continue
+		}
+		kept = append(kept, a)
+		size += a.Len()
+	}
+	return kept, size
+}
+
 // allowed are received attributes within the limits of bgp.Reflection.Allowed.
 func allowed(received []wire.PathAttributeInterface, limits *bgp.Attributes) bgp.Attributes {
 	preference, greatest := uint32(bgp.DefaultLocalPreference), uint32(bgp.DefaultLocalPreference)
@@ -278,14 +315,14 @@ func allowed(received []wire.PathAttributeInterface, limits *bgp.Attributes) bgp
 			for _, c := range attr.Value {
 				c := bgp.Community(c)
 				a.GracefulShutdown = a.GracefulShutdown || c == bgp.GracefulShutdown
-				if slices.Contains(limits.Communities, c) {
+				if slices.Contains(limits.Communities, c) && !slices.Contains(a.Communities, c) {
 					a.Communities = append(a.Communities, c)
 				}
 			}
 		case *wire.PathAttributeLargeCommunities:
 			for _, c := range attr.Values {
 				c := bgp.LargeCommunity{c.ASN, c.LocalData1, c.LocalData2}
-				if slices.Contains(limits.LargeCommunities, c) {
+				if slices.Contains(limits.LargeCommunities, c) && !slices.Contains(a.LargeCommunities, c) {
 					a.LargeCommunities = append(a.LargeCommunities, c)
 				}
 			}

@@ -66,8 +66,9 @@ type Session struct {
 	messagesReceived, messagesSent, updatesReceived, updatesSent atomic.Uint64
 
 	mu sync.Mutex
-	// adjRIBIn has what a client announces.
-	adjRIBIn map[netip.Prefix]ReceivedRoute
+	// adjRIBIn has what a client announces, attributes the bytes of attributes of these routes.
+	adjRIBIn   map[netip.Prefix]ReceivedRoute
+	attributes int
 }
 
 // Status is how a session is.
