@@ -101,8 +101,8 @@ func TestMemoryOfAttributes(t *testing.T) {
 	}
 }
 
-// The attributes of a client's routes are bounded in all: as long as they are, it can replace
-// and withdraw its routes.
+// The attributes of a client's routes are bounded in all. Those of routes that it has replaced
+// don't count.
 func TestBoundOfAttributes(t *testing.T) {
 	d := beginClient(t)
 	const routes, rounds = 500, 4
