@@ -85,10 +85,17 @@ func (m *Monitor) Run(ctx context.Context) {
 	m.deliver(ctx)
 	m.mu.Lock()
 	m.probing = nil
+	var released []func()
 	for _, t := range p.shares.drop() {
 		t.inFlight = false
+		if len(t.members) == 0 && t.release != nil { // removed while it waited
+			released = append(released, t.release)
+		}
 	}
 	m.mu.Unlock()
+	for _, release := range released {
+		release()
+	}
 	p.probes.Wait()
 	m.Set(nil)
 }

@@ -94,3 +94,22 @@ func TestLateProbes(t *testing.T) {
 		}
 	})
 }
+
+// A target that is removed while it waits for room keeps no path open at the end.
+func TestRemovedWhileWaiting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t) // whose cleanup looks at paths
+		w.config.Probes = 1
+		w.run()
+		leaving, staying := service("10.1.1.1", tcpCheck(), "10.0.0.1"), service("10.1.1.2", tcpCheck(), "10.0.0.2")
+		w.Set([]lb.Service{leaving})
+		synctest.Wait()
+		w.mu.Lock()
+		w.takes = time.Hour
+		w.mu.Unlock()
+		staying.Health.Interval, staying.Health.Timeout = time.Minute, time.Minute
+		w.Set([]lb.Service{leaving, staying})
+		time.Sleep(2 * leaving.Health.Interval) // its next probe is due
+		w.Set([]lb.Service{staying})
+	})
+}
