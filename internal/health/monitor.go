@@ -33,8 +33,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Monitor probes the backends of services. A backend that several services check in
-// the same way is probed once for all of them.
+// Monitor probes the backends of services. A backend that several services of a namespace
+// check in the same way is probed once for all of them.
 // Its methods may be called at any time, by several goroutines.
 type Monitor struct {
 	config Config
