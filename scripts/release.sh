@@ -67,6 +67,8 @@ for arch in amd64 arm64; do
 		./cmd/fairlead
 done
 install -m 644 deploy/systemd/fairlead.service "$out/"
+"$out/fairlead-linux-$(go env GOHOSTARCH)" man "$work/man"
+pack "$work" man | gzip -9n >"$out/fairlead-man.tar.gz"
 tool licenses >"$out/LICENSES.txt"
 tool sbom "$version" "$out"/fairlead-linux-* >"$out/fairlead.spdx.json"
 image=$(scripts/image.sh "$out/fairlead-image.tar" "$repository:$version" "$version" "$revision" "$out/LICENSES.txt" \

@@ -29,7 +29,7 @@ const root = "../.."
 // files are those of a release, VERSION in place of its version.
 var files = []string{
 	"LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig", "fairlead-VERSION.tgz", "fairlead-chart.tar", "fairlead-image.tar",
-	"fairlead-linux-amd64", "fairlead-linux-arm64", "fairlead.service", "fairlead.spdx.json", "fairlead.yaml",
+	"fairlead-linux-amd64", "fairlead-linux-arm64", "fairlead-man.tar.gz", "fairlead.service", "fairlead.spdx.json", "fairlead.yaml",
 }
 
 // made is a folder with a release.
@@ -130,6 +130,12 @@ func TestRelease(t *testing.T) {
 	t.Run("binaries", func(t *testing.T) { testBinaries(t, first) })
 	t.Run("image", func(t *testing.T) { testImage(t, first) })
 	t.Run("chart", func(t *testing.T) { testChart(t, first) })
+	pages := run(t, exec.CommandContext(t.Context(), "tar", "--list", "--file", filepath.Join(first.dir, "fairlead-man.tar.gz")))
+	for _, page := range []string{"man/fairlead.1", "man/fairlead-agent.1"} {
+		if !slices.Contains(strings.Fields(pages), page) {
+			t.Errorf("the manual has no %s:\n%s", page, pages)
+		}
+	}
 	t.Run("SBOM and licences", func(t *testing.T) { testSBOM(t, first) })
 }
 
