@@ -15,6 +15,7 @@ require (
 	github.com/google/licensecheck v0.3.1
 	github.com/opencontainers/image-spec v1.1.1
 	github.com/spdx/tools-golang v0.5.7
+	golang.org/x/mod v0.42.0
 	oras.land/oras-go/v2 v2.6.2
 )
 
@@ -259,7 +260,6 @@ require (
 	go.yaml.in/yaml/v2 v2.4.4 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/exp/typeparams v0.0.0-20260811152304-ee035b5b010f // indirect
-	golang.org/x/mod v0.42.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
 	golang.org/x/sync v0.24.0 // indirect
 	golang.org/x/sys v0.49.0 // indirect

@@ -16,6 +16,7 @@ import (
 	spdxjson "github.com/spdx/tools-golang/json"
 	"github.com/spdx/tools-golang/spdx"
 	"github.com/spdx/tools-golang/spdxlib"
+	gomodule "golang.org/x/mod/module"
 )
 
 // notInID matches what an SPDX identifier may not contain (section 7.2).
@@ -126,7 +127,15 @@ func (b *bill) addModule(path, version, sum string) (spdx.ElementID, error) {
 		}},
 	}
 	if sum != "" {
-		p.PackageDownloadLocation = "https://proxy.golang.org/" + escape(path) + "/@v/" + escape(version) + ".zip"
+		escapedPath, err := gomodule.EscapePath(path)
+		if err != nil {
+			return "", err
+		}
+		escapedVersion, err := gomodule.EscapeVersion(version)
+		if err != nil {
+			return "", err
+		}
+		p.PackageDownloadLocation = "https://proxy.golang.org/" + escapedPath + "/@v/" + escapedVersion + ".zip"
 		p.PackageSourceInfo = "go.sum: " + sum
 	}
 	b.add(p)
@@ -150,17 +159,4 @@ func (b *bill) relate(from spdx.ElementID, how string, to spdx.ElementID) {
 	b.Relationships = append(b.Relationships, &spdx.Relationship{
 		RefA: spdx.DocElementID{ElementRefID: from}, RefB: spdx.DocElementID{ElementRefID: to}, Relationship: how,
 	})
-}
-
-// escape is how the module proxy writes capital letters: "!" and the small one.
-func escape(path string) string {
-	var b strings.Builder
-	for _, r := range path {
-		if r >= 'A' && r <= 'Z' {
-			b.WriteByte('!')
-			r += 'a' - 'A'
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }
