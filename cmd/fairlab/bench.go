@@ -243,6 +243,9 @@ in a network namespace of its own, and no device at all are compared. The machin
 connection table is enlarged during the run.`,
 		func(ctx context.Context, o *benchOptions) (*bench.Report, error) {
 			cfg.Config = o.config()
+			if err := cfg.Check(); err != nil {
+				return nil, cli.Usage(err)
+			}
 			return forward.Run(ctx, cfg)
 		})
 	flags.StringSliceVar(&cfg.Devices, "device", nil, "compare only these devices, for example reflector,l2dsr")

@@ -70,7 +70,7 @@ func TestBenchForwardRefuses(t *testing.T) {
 		`frame size "9000"`: {"--frame", "64,9000"},
 	} {
 		status, stdout, stderr := execute(t, append([]string{"bench", "forward"}, args...)...)
-		if status != 1 || stdout != "" || !strings.Contains(stderr, want) {
+		if status != 2 || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%v: status %d, error %q, prints %q, want an error with %q", args, status, stderr, stdout, want)
 		}
 	}

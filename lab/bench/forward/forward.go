@@ -32,6 +32,12 @@ type Config struct {
 	Sizes []string
 }
 
+// Check returns an error for a device or a frame size that there isn't.
+func (c *Config) Check() error {
+	_, err := newPlan(*c)
+	return err
+}
+
 // Run builds the network, measures and removes the network, also if it fails or ctx
 // ends.
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
