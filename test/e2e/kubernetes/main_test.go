@@ -57,7 +57,9 @@ func build() (err error) {
 	whoami := exec.Command("go", "build", "-trimpath", "-o", artefacts, "./test/e2e/kubernetes/whoami")
 	whoami.Env = append(os.Environ(), "CGO_ENABLED=0")
 	dist := filepath.Join(artefacts, "dist")
-	for _, cmd := range []*exec.Cmd{whoami, exec.Command("scripts/release.sh", dist)} {
+	made := exec.Command("scripts/release.sh", dist)
+	made.Env = append(os.Environ(), "IMAGE_REPOSITORY=", "SIGNING_KEY=") // whatever the environment says
+	for _, cmd := range []*exec.Cmd{whoami, made} {
 		cmd.Dir, cmd.Stderr = root, os.Stderr
 		if err := cmd.Run(); err != nil {
 			return fmt.Errorf("%s: %w", cmd, err)
