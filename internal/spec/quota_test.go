@@ -71,6 +71,8 @@ func TestRefused(t *testing.T) {
 		claim(5, "f", spec.Usage{}), // uses nothing
 		claim(4, "g", spec.Usage{Ports: 129}),
 		claim(3, "h", spec.Usage{Ranges: 4097}),
+		claim(2, "i", spec.Usage{Probes: 101}),
+		claim(1, "j", spec.Usage{SourcePrefixes: 101}),
 	}
 	for range 20 {
 		rand.Shuffle(len(claims), func(i, j int) { claims[i], claims[j] = claims[j], claims[i] })
