@@ -28,11 +28,11 @@ die() {
 }
 
 [[ ! -e $dist || -e $dist/SHA256SUMS ]] || die "$dist isn't a release: remove it, or name another folder"
-SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
-export SOURCE_DATE_EPOCH
 dirty=$(git status --porcelain) || die "there is no git repository here"
 dirty=${dirty:+-dirty}
 [[ -z $dirty || -z ${SIGNING_KEY:-} ]] || die "the tree has changes, which no release is signed with: commit them"
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
 revision=$(git rev-parse HEAD)$dirty
 version=$(sed -n 's/^version: //p' $chart/Chart.yaml)
 if tag=$(git describe --tags --exact-match --match 'v*' 2>/dev/null); then

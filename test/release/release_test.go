@@ -371,6 +371,10 @@ func TestRefused(t *testing.T) {
 		"changes":       {"echo >>README.md", "release: the tree has changes, which no release is signed with: commit them\n"},
 		"not a release": {"mkdir dist && touch dist/mine", "release: $D/dist isn't a release: remove it, or name another folder\n"},
 		"other tag":     {"git tag --delete v$V && git tag v99.0.0", "release: the tag is v99.0.0, but deploy/helm/fairlead/Chart.yaml has version $V\n"},
+		"no repository": {
+			"rm -r .git",
+			"fatal: not a git repository (or any of the parent directories): .git\nrelease: there is no git repository here\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, version := commit(t)
@@ -378,7 +382,7 @@ func TestRefused(t *testing.T) {
 			prepare.Dir = dir
 			run(t, prepare)
 			cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "scripts/release.sh"))
-			cmd.Env = append(os.Environ(), "SIGNING_KEY=key")
+			cmd.Env = append(os.Environ(), "SIGNING_KEY=key", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 			out, err := cmd.CombinedOutput()
 			want := strings.NewReplacer("$V", version, "$D", dir).Replace(c.says)
 			if err == nil || string(out) != want {
