@@ -45,7 +45,7 @@ fi
 # One Go release, whichever the machine has, and no settings of a user's.
 GOTOOLCHAIN=go$(sed -n 's/^readonly go_release=//p' scripts/install-deps.sh)
 export GOTOOLCHAIN GOFLAGS=-trimpath GOENV=off GOWORK=off CGO_ENABLED=0 GOOS=linux GOAMD64=v1 GOARM64=v8.0
-unset GOEXPERIMENT GOFIPS140
+unset GOEXPERIMENT GOFIPS140 FAIRLEAD_SOCKET POD_NAMESPACE # the last two are defaults of flags, in manual pages
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

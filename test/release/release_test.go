@@ -24,7 +24,11 @@ import (
 	"fairlead.io/fairlead/test/release"
 )
 
-const root = "../.."
+const (
+	root = "../.."
+	// repository is what releases call their image.
+	repository = "registry.example/fairlead"
+)
 
 // files are those of a release, VERSION in place of its version.
 var files = []string{
@@ -66,7 +70,7 @@ func commit(t *testing.T) (dir, version string) {
 // build makes the release of a repository.
 func build(t *testing.T, dir, key string, env ...string) made {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "make", "-C", dir, "release", "SIGNING_KEY="+key)
+	cmd := exec.CommandContext(t.Context(), "make", "-C", dir, "release", "SIGNING_KEY="+key, "IMAGE_REPOSITORY="+repository)
 	cmd.Env = append(os.Environ(), env...)
 	t.Log(run(t, cmd))
 	return made{dir: filepath.Join(dir, "dist")}
@@ -93,7 +97,7 @@ func (r made) open(t *testing.T, name string) release.Archive {
 }
 
 // TestRelease makes the release of a commit twice: in its repository and in a clone, with
-// another umask, language and time zone. All bytes are the same.
+// another language, time zone and defaults of flags. All bytes are the same.
 func TestRelease(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("buildah needs root, or a user's own namespaces")
@@ -105,7 +109,7 @@ func TestRelease(t *testing.T) {
 	run(t, exec.CommandContext(t.Context(), "git", "clone", "--quiet", dir, clone))
 	first := build(t, dir, key)
 	first.version = version
-	second := build(t, clone, key, "TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "GOFLAGS=-buildvcs=true")
+	second := build(t, clone, key, "TZ=Asia/Tokyo", "LC_ALL=C.UTF-8", "GOFLAGS=-buildvcs=true", "FAIRLEAD_SOCKET=/elsewhere", "POD_NAMESPACE=elsewhere")
 
 	var names []string
 	for _, name := range files {
@@ -130,13 +134,18 @@ func TestRelease(t *testing.T) {
 	t.Run("binaries", func(t *testing.T) { testBinaries(t, first) })
 	t.Run("image", func(t *testing.T) { testImage(t, first) })
 	t.Run("chart", func(t *testing.T) { testChart(t, first) })
-	pages := run(t, exec.CommandContext(t.Context(), "tar", "--list", "--file", filepath.Join(first.dir, "fairlead-man.tar.gz")))
+	t.Run("manual pages", func(t *testing.T) { testManual(t, first) })
+	t.Run("SBOM and licences", func(t *testing.T) { testSBOM(t, first) })
+}
+
+// The manual has pages of the program and of commands.
+func testManual(t *testing.T, r made) {
+	pages := run(t, exec.CommandContext(t.Context(), "tar", "--list", "--file", filepath.Join(r.dir, "fairlead-man.tar.gz")))
 	for _, page := range []string{"man/fairlead.1", "man/fairlead-agent.1"} {
 		if !slices.Contains(strings.Fields(pages), page) {
 			t.Errorf("the manual has no %s:\n%s", page, pages)
 		}
 	}
-	t.Run("SBOM and licences", func(t *testing.T) { testSBOM(t, first) })
 }
 
 // The checksums are right and signed, and the signature is of nothing else.
@@ -233,7 +242,7 @@ func rootFS(t *testing.T, archive release.Archive, digest string) map[string][]b
 func testImage(t *testing.T, r made) {
 	archive := r.open(t, "fairlead-image.tar")
 	name, _, index, err := archive.Top()
-	if err != nil || name != "localhost/fairlead:"+r.version {
+	if err != nil || name != repository+":"+r.version {
 		t.Fatalf("image %s: %v", name, err)
 	}
 	var found []string
@@ -263,7 +272,7 @@ func testImage(t *testing.T, r made) {
 }
 
 // Helm pulls the chart of the OCI archive from a registry that has nothing else. It is
-// the packaged chart, and it and the manifest name the image of this release.
+// the packaged chart, and it and the manifest name the image of this release by its digest.
 func testChart(t *testing.T, r made) {
 	archive := r.open(t, "fairlead-chart.tar")
 	tag, digest, _, err := archive.Top()
@@ -300,7 +309,11 @@ func testChart(t *testing.T, r made) {
 	if err != nil || !bytes.Equal(chart, r.read(t, name)) {
 		t.Errorf("Helm pulled another chart: %v", err)
 	}
-	image := "image: localhost/fairlead:" + r.version + "\n"
+	_, imageDigest, _, err := r.open(t, "fairlead-image.tar").Top()
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := "image: " + repository + "@" + imageDigest + "\n"
 	rendered := helm("template", "fairlead", filepath.Join(pulled, name), "--kube-version", "1.36.0")
 	for what, text := range map[string]string{"chart": rendered, "manifest": string(r.read(t, "fairlead.yaml"))} {
 		if n := strings.Count(text, image); n != 2 {
