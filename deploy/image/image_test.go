@@ -5,12 +5,9 @@
 package image_test
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
-	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -19,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"fairlead.io/fairlead/test/release"
 )
 
 // build builds an image of a file, and returns its archive and the output of the
@@ -66,25 +65,6 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// unpack returns the files of a tar archive by name.
-func unpack(t *testing.T, from io.Reader) (files map[string]*tar.Header, contents map[string][]byte) {
-	t.Helper()
-	files, contents = map[string]*tar.Header{}, map[string][]byte{}
-	for archive := tar.NewReader(from); ; {
-		header, err := archive.Next()
-		if errors.Is(err, io.EOF) {
-			return files, contents
-		}
-		if err == nil {
-			files[header.Name] = header
-			contents[header.Name], err = io.ReadAll(archive)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func readFile(t *testing.T, path string) []byte {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -97,30 +77,19 @@ func readFile(t *testing.T, path string) []byte {
 // The image of each architecture has the binary and licences, an unprivileged user, and
 // labels.
 func TestContents(t *testing.T) {
-	archive, said := build(t, binary(t, 0o700))
-	_, blobs := unpack(t, bytes.NewReader(readFile(t, archive)))
-	read := func(digest string, into any) {
-		t.Helper()
-		if err := json.Unmarshal(blobs["blobs/sha256/"+strings.TrimPrefix(digest, "sha256:")], into); err != nil {
-			t.Fatalf("%s: %v", digest, err)
-		}
+	path, said := build(t, binary(t, 0o700))
+	archive, err := release.Open(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	var index struct{ Manifests []struct{ Digest string } }
-	if err := json.Unmarshal(blobs["index.json"], &index); err != nil || len(index.Manifests) != 1 ||
-		strings.TrimSpace(said) != "localhost/fairlead:v9 "+index.Manifests[0].Digest {
-		t.Fatalf("index: %v, %s; the script says %s", err, blobs["index.json"], said)
+	name, digest, index, err := archive.Top()
+	if err != nil || name != "localhost/fairlead:v9" || strings.TrimSpace(said) != name+" "+digest {
+		t.Fatalf("index: %v, %s %s; the script says %s", err, name, digest, said)
 	}
-	var platforms struct {
-		Manifests []struct {
-			Digest   string
-			Platform struct{ OS, Architecture string }
-		}
-	}
-	read(index.Manifests[0].Digest, &platforms)
 	var found []string
-	for _, m := range platforms.Manifests {
+	for _, m := range index.Manifests {
 		found = append(found, m.Platform.OS+"/"+m.Platform.Architecture)
-		checkImage(t, blobs, read, m.Digest)
+		checkImage(t, archive, m.Digest)
 	}
 	if !slices.Equal(found, []string{"linux/amd64", "linux/arm64"}) {
 		t.Errorf("images of %q", found)
@@ -128,25 +97,17 @@ func TestContents(t *testing.T) {
 }
 
 // checkImage checks the image of one architecture.
-func checkImage(t *testing.T, blobs map[string][]byte, read func(digest string, into any), digest string) {
+func checkImage(t *testing.T, archive release.Archive, digest string) {
 	t.Helper()
-	var manifest struct {
-		Config struct{ Digest string }
-		Layers []struct{ Digest string }
+	all, err := archive.Files(digest)
+	if err != nil {
+		t.Fatal(err)
 	}
-	read(digest, &manifest)
-	var config struct {
-		Created time.Time
-		Config  struct {
-			User       string
-			Entrypoint []string
-			Labels     map[string]string
-		}
-	}
-	read(manifest.Config.Digest, &config)
 	files := map[string]string{}
-	for _, l := range manifest.Layers {
-		addLayer(t, files, blobs["blobs/sha256/"+strings.TrimPrefix(l.Digest, "sha256:")])
+	for name, f := range all {
+		if f.Mode != fs.ModeDir|0o755 {
+			files[f.Mode.String()+" "+name] = string(f.Content)
+		}
 	}
 	want := map[string]string{
 		"-rwxr-xr-x usr/bin/fairlead":                    "the binary",
@@ -156,25 +117,29 @@ func checkImage(t *testing.T, blobs map[string][]byte, read func(digest string, 
 		t.Errorf("the image has %q, want %q", files, want)
 	}
 
+	manifest, err := archive.Document(digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := archive.Blob(manifest.Config.Digest)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		Created time.Time
+		Config  struct {
+			User       string
+			Entrypoint []string
+			Labels     map[string]string
+		}
+	}
+	if err := json.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
 	const label = "org.opencontainers.image."
 	c := config.Config
 	if c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/usr/bin/fairlead"}) || config.Created.Unix() != 1700000000 ||
 		c.Labels[label+"version"] != "v9" || c.Labels[label+"revision"] != "cafe" || c.Labels[label+"created"] != "2023-11-14T22:13:20Z" {
 		t.Errorf("%+v", config)
-	}
-}
-
-// addLayer adds the contents of a layer's files by mode and name.
-func addLayer(t *testing.T, all map[string]string, layer []byte) {
-	t.Helper()
-	plain, err := gzip.NewReader(bytes.NewReader(layer))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files, contents := unpack(t, plain)
-	for name, header := range files {
-		if header.Typeflag != tar.TypeDir || header.Mode&0o777 != 0o755 {
-			all[header.FileInfo().Mode().String()+" "+name] = string(contents[name])
-		}
 	}
 }

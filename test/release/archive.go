@@ -1,23 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package release reads the OCI archives of a release: its image, and its chart. The tests
-// of this package make releases of this tree with "make release" and look at their files;
-// test/e2e/kubernetes installs one in a cluster.
+// Package release reads OCI archives: the images and charts of releases. The tests of this
+// package make releases of this tree with "make release" and look at their files; deploy/image
+// tests the image alone, and test/e2e/kubernetes installs a release in a cluster.
 package release
 
 import (
 	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"strings"
 )
 
-// Archive is an OCI layout in a tar archive: the contents of its files by name.
-type Archive map[string][]byte
+// File is a file of a tar archive.
+type File struct {
+	Mode    fs.FileMode
+	Content []byte
+}
+
+// Archive is an OCI layout in a tar archive: its files by name.
+type Archive map[string]File
 
 // Document has the fields of an OCI index or manifest that tests look at.
 type Document struct {
@@ -26,6 +36,7 @@ type Document struct {
 		Platform    struct{ OS, Architecture string }
 		Annotations map[string]string
 	}
+	Config struct{ Digest string }
 	Layers []struct{ Digest string }
 }
 
@@ -36,29 +47,31 @@ func Open(path string) (Archive, error) {
 		return nil, err
 	}
 	defer file.Close()
-	return Unpack(file)
+	return unpack(file)
 }
 
-// Unpack reads a tar archive.
-func Unpack(from io.Reader) (Archive, error) {
-	contents := Archive{}
+// unpack reads a tar archive.
+func unpack(from io.Reader) (map[string]File, error) {
+	all := map[string]File{}
 	for files := tar.NewReader(from); ; {
 		header, err := files.Next()
 		if errors.Is(err, io.EOF) {
-			return contents, nil
+			return all, nil
 		}
+		var content []byte
 		if err == nil {
-			contents[header.Name], err = io.ReadAll(files)
+			content, err = io.ReadAll(files)
 		}
 		if err != nil {
 			return nil, err
 		}
+		all[header.Name] = File{header.FileInfo().Mode(), content}
 	}
 }
 
 // Blob returns what has this digest.
 func (a Archive) Blob(digest string) ([]byte, error) {
-	content := a["blobs/"+strings.Replace(digest, ":", "/", 1)]
+	content := a["blobs/"+strings.Replace(digest, ":", "/", 1)].Content
 	if got := fmt.Sprintf("sha256:%x", sha256.Sum256(content)); got != digest {
 		return nil, fmt.Errorf("blob %s: it has digest %s", digest, got)
 	}
@@ -69,7 +82,7 @@ func (a Archive) Blob(digest string) ([]byte, error) {
 // a chart's version, and the digest and document that it leads to.
 func (a Archive) Top() (name, digest string, top Document, err error) {
 	var index Document
-	if err := json.Unmarshal(a["index.json"], &index); err != nil {
+	if err := json.Unmarshal(a["index.json"].Content, &index); err != nil {
 		return "", "", top, fmt.Errorf("index.json: %w", err)
 	}
 	if len(index.Manifests) != 1 {
@@ -88,4 +101,29 @@ func (a Archive) Document(digest string) (Document, error) {
 		return d, err
 	}
 	return d, json.Unmarshal(text, &d)
+}
+
+// Files returns the files of the image whose manifest has this digest, by name.
+func (a Archive) Files(digest string) (map[string]File, error) {
+	manifest, err := a.Document(digest)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]File{}
+	for _, layer := range manifest.Layers {
+		packed, err := a.Blob(layer.Digest)
+		if err != nil {
+			return nil, err
+		}
+		plain, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			return nil, fmt.Errorf("layer %s: %w", layer.Digest, err)
+		}
+		files, err := unpack(plain)
+		if err != nil {
+			return nil, fmt.Errorf("layer %s: %w", layer.Digest, err)
+		}
+		maps.Copy(all, files)
+	}
+	return all, nil
 }

@@ -4,14 +4,12 @@ package release_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"debug/buildinfo"
 	"debug/elf"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -211,32 +209,6 @@ func testBinaries(t *testing.T, r made) {
 	}
 }
 
-// rootFS returns the files of an image by name.
-func rootFS(t *testing.T, archive release.Archive, digest string) map[string][]byte {
-	t.Helper()
-	manifest, err := archive.Document(digest)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string][]byte{}
-	for _, layer := range manifest.Layers {
-		packed, err := archive.Blob(layer.Digest)
-		if err != nil {
-			t.Fatal(err)
-		}
-		plain, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files, err := release.Unpack(plain)
-		if err != nil {
-			t.Fatal(err)
-		}
-		maps.Copy(all, files)
-	}
-	return all
-}
-
 // The image of each architecture has that executable, which starts, under emulation too,
 // and checks a configuration.
 func testImage(t *testing.T, r made) {
@@ -249,16 +221,19 @@ func testImage(t *testing.T, r made) {
 	for _, m := range index.Manifests {
 		arch := m.Platform.Architecture
 		found = append(found, m.Platform.OS+"/"+arch)
-		image := rootFS(t, archive, m.Digest)
-		if !bytes.Equal(image["usr/share/doc/fairlead/LICENSES.txt"], r.read(t, "LICENSES.txt")) {
+		image, err := archive.Files(m.Digest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(image["usr/share/doc/fairlead/LICENSES.txt"].Content, r.read(t, "LICENSES.txt")) {
 			t.Errorf("%s: the image has other licences", arch)
 		}
-		if !bytes.Equal(image["usr/bin/fairlead"], r.read(t, "fairlead-linux-"+arch)) {
+		if !bytes.Equal(image["usr/bin/fairlead"].Content, r.read(t, "fairlead-linux-"+arch)) {
 			t.Errorf("%s: the image has another executable", arch)
 		}
 		dir := t.TempDir()
 		path, config := filepath.Join(dir, "fairlead"), filepath.Join(dir, "fairlead.yaml")
-		if err := os.WriteFile(path, image["usr/bin/fairlead"], 0o700); err != nil {
+		if err := os.WriteFile(path, image["usr/bin/fairlead"].Content, 0o700); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.WriteFile(config, []byte("node: {name: lb1, interfaces: [eth0]}\nservices: []\n"), 0o600); err != nil {
@@ -284,7 +259,7 @@ func testChart(t *testing.T, r made) {
 		if name == tag {
 			name = digest
 		}
-		content, there := archive["blobs/"+strings.Replace(name, ":", "/", 1)]
+		file, there := archive["blobs/"+strings.Replace(name, ":", "/", 1)]
 		switch {
 		case !there:
 			http.NotFound(w, q)
@@ -293,8 +268,8 @@ func testChart(t *testing.T, r made) {
 			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
 		}
 		w.Header().Set("Docker-Content-Digest", name)
-		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
-		_, _ = w.Write(content) // Helm says what it misses
+		w.Header().Set("Content-Length", fmt.Sprint(len(file.Content)))
+		_, _ = w.Write(file.Content) // Helm says what it misses
 	}))
 	defer registry.Close()
 	helm := func(args ...string) string {
