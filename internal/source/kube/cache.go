@@ -149,9 +149,18 @@ func (w *Cache) Delete(id Object) {
 	}
 }
 
-// Names returns the objects of a kind.
+// Names returns the objects of a kind, in any order. Services that aren't Fairlead's are among them
+// if they have cluster IPs.
 func (w *Cache) Names(kind Kind) (names []Object) {
 	switch kind {
+	case KindService:
+		names = slices.Collect(maps.Keys(w.clusterIPs))
+		for id := range w.objects {
+			if id.Kind == kind && w.clusterIPs[id] == nil {
+				names = append(names, id)
+			}
+		}
+		return names
 	case KindEndpointSlice:
 		return slices.Collect(maps.Keys(w.owners))
 	case KindNode:

@@ -259,3 +259,31 @@ func FuzzHistory(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(history)
 }
+
+// A list that is read again lacks deleted objects: the cache names all that it has, also Services
+// of which it needs only the cluster IPs.
+func TestNamesOfServices(t *testing.T) {
+	w := newTestWorld()
+	internal := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "internal"}}
+	internal.Spec.ClusterIPs = []string{"10.96.0.1"}
+	w.Set(internal)
+	both := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "both"}}
+	both.Spec.Type, both.Spec.ClusterIPs = corev1.ServiceTypeLoadBalancer, []string{"10.96.0.2"}
+	both.Status.Conditions = served("g")
+	w.Set(both)
+	without := both.DeepCopy()
+	without.Name, without.Spec.ClusterIPs = "without", []string{"None"}
+	w.Set(without)
+	names := func() string {
+		return fmt.Sprint(slices.SortedFunc(slices.Values(w.Names(kube.KindService)), kube.Object.Compare))
+	}
+	if got, want := names(), "[Service d/both Service d/internal Service d/without]"; got != want {
+		t.Errorf("Services %s, want %s", got, want)
+	}
+	for _, id := range w.Names(kube.KindService) {
+		w.Delete(id)
+	}
+	if got := names(); got != "[]" {
+		t.Errorf("after their deletion: %s", got)
+	}
+}
