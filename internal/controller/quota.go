@@ -216,14 +216,17 @@ func (r quotaReconciler) endpoints(ctx context.Context, namespace string, servic
 }
 
 // usableEndpoints is an annotation of cached EndpointSlices with the number of their usable
-// endpoints, which aren't cached themselves.
-const usableEndpoints = "usable-endpoints"
+// endpoints, which aren't cached themselves. The API server rejects this key, so no user can write
+// one.
+const usableEndpoints = "usable endpoints"
 
+// slimSlice reduces an EndpointSlice to what decide reads. Caches may pass one again that is
+// reduced already.
 func slimSlice(object any) (any, error) {
 	if es, is := object.(*discoveryv1.EndpointSlice); is {
 		es.ManagedFields, es.OwnerReferences = nil, nil
 		maps.DeleteFunc(es.Labels, func(key, _ string) bool { return key != discoveryv1.LabelServiceName })
-		if _, slim := es.Annotations[usableEndpoints]; !slim || len(es.Endpoints) > 0 {
+		if _, slim := es.Annotations[usableEndpoints]; !slim {
 			es.Annotations = map[string]string{usableEndpoints: strconv.Itoa(spec.Usable(es))}
 			es.Endpoints = nil
 		}
