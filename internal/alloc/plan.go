@@ -2,7 +2,10 @@
 
 package alloc
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
 
 // plan chooses an address for each requested family: the requested one, else the current one,
 // else a free or shared one.
@@ -132,14 +135,15 @@ func (a *Allocator) preferred(t *holder, pools []*pool, families []Family, plann
 // free returns the first free address of a family for a holder, in the order of pools.
 func (a *Allocator) free(t *holder, f Family, pools []*pool) (Address, *Error) {
 	var full []*pool
+	own := a.retainedOf(t.owner.Namespace, f)
 	for _, p := range pools {
 		for _, r := range p.Ranges {
 			if FamilyOf(r.From()) != f {
 				continue
 			}
 			address, found := a.used[f].freeIn(r)
-			if own, retained := a.retainedIn(r, t.owner.Namespace); retained && (!found || own.Less(address)) {
-				address, found = own, true
+			if i, _ := slices.BinarySearchFunc(own, r.From(), netip.Addr.Compare); i < len(own) && r.Contains(own[i]) && (!found || own[i].Less(address)) {
+				address, found = own[i], true
 			}
 			if found {
 				return Address{address, p.Name}, nil

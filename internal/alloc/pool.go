@@ -98,6 +98,12 @@ func (a *Allocator) pool(name string) *pool {
 	return nil
 }
 
+// PoolOf returns the name of the first pool that contains an address; "" for none.
+func (a *Allocator) PoolOf(address netip.Addr) string {
+	taken, _ := findPool(a.pools, address, "")
+	return taken.Pool
+}
+
 // count adds n to the assigned addresses of all pools that contain an address.
 func (a *Allocator) count(address netip.Addr, n int) {
 	for _, p := range a.pools {

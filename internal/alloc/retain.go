@@ -4,8 +4,7 @@ package alloc
 
 import (
 	"net/netip"
-
-	"go4.org/netipx"
+	"slices"
 )
 
 // Retain has only owners of a namespace get an address, until Unretain or until one has it.
@@ -30,12 +29,13 @@ func (a *Allocator) Unretain(address netip.Addr) {
 // RetainedFor returns the namespace for which an address is retained; "" for none.
 func (a *Allocator) RetainedFor(address netip.Addr) string { return a.retained[address] }
 
-// retainedIn returns the first address of a range that is retained for a namespace.
-func (a *Allocator) retainedIn(r netipx.IPRange, namespace string) (first netip.Addr, found bool) {
+// retainedOf returns the addresses of a family that are retained for a namespace, sorted.
+func (a *Allocator) retainedOf(namespace string, f Family) (all []netip.Addr) {
 	for address, owner := range a.retained {
-		if owner == namespace && r.Contains(address) && (!found || address.Less(first)) {
-			first, found = address, true
+		if owner == namespace && FamilyOf(address) == f {
+			all = append(all, address)
 		}
 	}
-	return first, found
+	slices.SortFunc(all, netip.Addr.Compare)
+	return all
 }

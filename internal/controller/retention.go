@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	"go4.org/netipx"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -77,10 +76,9 @@ func (l *allocations) endRetention(a netip.Addr) {
 
 // poolOf returns the first pool that has an address; nil for none.
 func (l *allocations) poolOf(a netip.Addr) *addressPool {
-	for i := range l.pools {
-		if slices.ContainsFunc(l.pools[i].Ranges, func(r netipx.IPRange) bool { return r.Contains(a) }) {
-			return &l.pools[i]
-		}
+	name := l.untagged.PoolOf(a)
+	if i := slices.IndexFunc(l.pools, func(p addressPool) bool { return p.Name == name }); i >= 0 {
+		return &l.pools[i]
 	}
 	return nil
 }
@@ -135,7 +133,10 @@ func (l *allocations) Restore(all []v1alpha1.RetainedAddress) {
 	defer l.mu.Unlock()
 	for _, r := range all {
 		a, err := netip.ParseAddr(r.Address)
-		if p := l.poolOf(a); err == nil && p != nil && r.Namespace != "" && l.untagged.Retain(a, r.Namespace) {
+		if err != nil {
+			continue
+		}
+		if p := l.poolOf(a); p != nil && r.Namespace != "" && l.untagged.Retain(a, r.Namespace) {
 			l.retained[a] = retention{p.Name, r.Namespace, r.Released.Time}
 		}
 	}
