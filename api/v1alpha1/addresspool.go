@@ -143,7 +143,7 @@ type AddressPoolStatus struct {
 	// +optional
 	Available int64 `json:"available"`
 	// Retained are the released addresses that only objects of their former namespace get:
-	// the last 64 of each namespace, and 1024 in all.
+	// the last 64 of each namespace, and 128 in all.
 	//
 	// +optional
 	// +listType=map

@@ -19,8 +19,8 @@ const (
 	// defaultRetention is the default of a pool's retainFor.
 	defaultRetention = time.Hour
 	// maxRetained and maxRetainedOfNamespace limit the retained addresses of a pool, which its
-	// status lists.
-	maxRetained            = 1024
+	// status lists: it is written each time, and every agent reads it.
+	maxRetained            = 128
 	maxRetainedOfNamespace = 64
 )
 
@@ -138,6 +138,7 @@ func (l *allocations) Restore(all []v1alpha1.RetainedAddress) {
 		}
 		if p := l.poolOf(a); p != nil && r.Namespace != "" && l.untagged.Retain(a, r.Namespace) {
 			l.retained[a] = retention{p.Name, r.Namespace, r.Released.Time}
+			l.limitRetained(p.Name)
 		}
 	}
 	l.expire()

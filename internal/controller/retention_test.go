@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 )
 
@@ -162,5 +165,16 @@ func TestRetentionIsBounded(t *testing.T) {
 	}
 	if n := len(l.Retained("main")); n != maxRetained {
 		t.Errorf("%d retained, want %d", n, maxRetained)
+	}
+	next, _ := retaining(t, "10.0.0.0/16")
+	next.now = l.now
+	var status []v1alpha1.RetainedAddress
+	for i := range 2 * maxRetained {
+		a := netip.AddrFrom4([4]byte{10, 0, 0, byte(i)})
+		status = append(status, v1alpha1.RetainedAddress{Address: a.String(), Namespace: fmt.Sprint(i % 20), Released: metav1.NewTime(*now)})
+	}
+	next.Restore(status)
+	if n := len(next.Retained("main")); n != maxRetained {
+		t.Errorf("%d restored, want %d", n, maxRetained)
 	}
 }
