@@ -293,12 +293,18 @@ func (l *allocations) SetPools(pools []addressPool) []alloc.Owner {
 	l.expire()
 	l.supplyChanged = true
 	l.serveWaiting()
+	return l.owners()
+}
+
+// owners returns those of all Services and LoadBalancers with a request, and of Services that
+// other controllers serve, in any order.
+func (l *allocations) owners() []alloc.Owner {
 	return slices.AppendSeq(slices.Collect(maps.Keys(l.records)), maps.Keys(l.foreign))
 }
 
 // SetNamespace sets the labels of a namespace that exists, or was deleted. If that is new
 // it returns the owners in it, which have to be reconciled.
-func (l *allocations) SetNamespace(name string, now labels.Set, exists bool) (concerned []alloc.Owner) {
+func (l *allocations) SetNamespace(name string, now labels.Set, exists bool) []alloc.Owner {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if before, known := l.namespaces[name]; known && exists && maps.Equal(before, now) {
@@ -307,19 +313,9 @@ func (l *allocations) SetNamespace(name string, now labels.Set, exists bool) (co
 	if l.namespaces[name] = now; !exists {
 		delete(l.namespaces, name)
 	}
-	for owner := range l.records {
-		if owner.Namespace == name {
-			concerned = append(concerned, owner)
-		}
-	}
-	for owner := range l.foreign {
-		if owner.Namespace == name {
-			concerned = append(concerned, owner)
-		}
-	}
 	l.supplyChanged = true
 	l.serveWaiting()
-	return concerned
+	return slices.DeleteFunc(l.owners(), func(o alloc.Owner) bool { return o.Namespace != name })
 }
 
 // HasNamespace reports whether a namespace's labels are known. Before, a Request may get an

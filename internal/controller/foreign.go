@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -221,7 +222,7 @@ func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool
 	if _, err := r.patchStatus(ctx, &now, base); err != nil {
 		return true, err
 	}
-	r.recordEvents(&now, before, append(before[:0:0], c))
+	r.recordEvents(&now, before, []metav1.Condition{c})
 	r.release(owner)
 	if len(foreign) > 0 {
 		r.adoptForeign(&now) // reserves the addresses: it was left

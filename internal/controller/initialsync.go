@@ -148,7 +148,7 @@ func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 	for {
 		serves := true
 		if svc, is := o.(service); is {
-			if serves = t.isOurs(svc.Service); !serves && !hasOurStatus(svc.Service) {
+			if serves = t.isOurs(svc.Service); !serves && !isMarked(svc.Service) {
 				return t.foreign(svc.Service), nil
 			}
 		}

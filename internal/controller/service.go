@@ -40,7 +40,7 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 			return reconcile.Result{}, err
 		}
 		return r.serve(ctx, &svc)
-	case hasOurStatus(&svc):
+	case isMarked(&svc):
 		return reconcile.Result{}, r.withdraw(ctx, &svc)
 	case r.allocations.Has(ownerOf(kindService, &svc)) && (!isForeign(&svc) || !r.isAdoptable(&svc)):
 		return r.disown(ctx, &svc)
@@ -106,7 +106,7 @@ func (r serviceReconciler) disown(ctx context.Context, svc *corev1.Service) (rec
 	if err := r.live.Get(ctx, client.ObjectKeyFromObject(svc), &now); err != nil {
 		return reconcile.Result{}, err
 	}
-	if r.isOurs(&now) || hasOurStatus(&now) {
+	if r.isOurs(&now) || isMarked(&now) {
 		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
 	r.release(ownerOf(kindService, svc))

@@ -29,11 +29,6 @@ func (o *deps) isOurs(svc *corev1.Service) bool {
 	return svc.Spec.LoadBalancerClass != nil || o.options.DefaultClass == DefaultClassAlways || isMarked(svc)
 }
 
-// hasOurStatus reports whether a Service has data that only a controller writes.
-func hasOurStatus(svc *corev1.Service) bool {
-	return isMarked(svc)
-}
-
 // serviceRequest returns the request of a Service, and the errors of its annotations and
 // ports. The request is invalid if annotations about addresses are.
 func serviceRequest(svc *corev1.Service) (w addressRequest, notAccepted error) {
