@@ -24,6 +24,7 @@ type foreignService struct {
 func (l *allocations) AdoptForeign(o adopted) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	defer l.serveWaiting()         // former addresses may be free now
 	if l.records[o.Owner] != nil { // adopted before, and not written yet
 		if slices.Equal(l.allocation(l.records[o.Owner]).Addresses, slices.SortedFunc(slices.Values(o.Addresses), netip.Addr.Compare)) {
 			return true
@@ -34,7 +35,6 @@ func (l *allocations) AdoptForeign(o adopted) bool {
 	}
 	l.reserveForeign(o)
 	if _, serves := l.otherController(); serves || !l.inPools(o) {
-		l.serveWaiting()
 		return false
 	}
 	l.releaseForeign(o.Owner)

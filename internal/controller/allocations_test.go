@@ -284,3 +284,26 @@ func TestTooManyPorts(t *testing.T) {
 		t.Errorf("invalid: %v, %.80v", w.Invalid, err)
 	}
 }
+
+// The former address of a Service of another controller goes to a Service that waits for it, also
+// if Fairlead adopts the first one with another address.
+func TestFormerForeignAddress(t *testing.T) {
+	l, enqueued := withPool(t, "192.0.2.0/31")
+	other := adopted{addressRequest: request("other", 9), Addresses: addresses("192.0.2.0"), Foreign: true}
+	if l.AdoptForeign(other) {
+		t.Error("adopted a Service that isn't claimable")
+	}
+	waiting := request("waiting", 1)
+	waiting.Wanted = addresses("192.0.2.0")
+	if g := l.Request(waiting); g.Err == nil {
+		t.Errorf("%v, which is another controller's", g.Addresses)
+	}
+	other.Addresses, other.Claimable = addresses("192.0.2.1"), true
+	if !l.AdoptForeign(other) {
+		t.Error("not adopted")
+	}
+	compare(t, "waiting", l.Get(waiting.Owner).Addresses, waiting.Wanted)
+	if want := []string{"waiting"}; !slices.Equal(*enqueued, want) {
+		t.Errorf("enqueued %v, want %v", *enqueued, want)
+	}
+}
