@@ -307,3 +307,46 @@ func TestFormerForeignAddress(t *testing.T) {
 		t.Errorf("enqueued %v, want %v", *enqueued, want)
 	}
 }
+
+// Addresses of writes without response aren't another controller's, however many there were; host
+// names are, also at the first look.
+func TestWrittenStatuses(t *testing.T) {
+	w := writtenStatuses{owners: map[alloc.Owner]*writtenStatus{}}
+	shows := func(points ...string) *corev1.Service {
+		svc := &corev1.Service{}
+		for _, p := range points {
+			i := corev1.LoadBalancerIngress{IP: p}
+			if _, err := netip.ParseAddr(p); err != nil {
+				i = corev1.LoadBalancerIngress{Hostname: p}
+			}
+			svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, i)
+		}
+		return svc
+	}
+	web := owner("web")
+	expect := func(svc *corev1.Service, differs bool) {
+		t.Helper()
+		if w.differs(web, svc) != differs {
+			t.Errorf("%v differs: %t", svc.Status.LoadBalancer.Ingress, !differs)
+		}
+	}
+	expect(shows("192.0.2.1"), false)
+	for range 3 {
+		w.attempt(web, addresses("192.0.2.2"))
+		w.attempt(web, addresses("192.0.2.3"))
+	}
+	for _, p := range []string{"192.0.2.1", "192.0.2.2", "192.0.2.3"} {
+		expect(shows(p), false)
+		if !w.has(web, corev1.LoadBalancerIngress{IP: p}) {
+			t.Errorf("%s isn't Fairlead's", p)
+		}
+	}
+	if n := len(w.owners[web].attempted); n != 2 {
+		t.Errorf("%d attempts are kept, want 2", n)
+	}
+	expect(shows("192.0.2.4"), true)
+	w.set(web, addresses("192.0.2.3"))
+	expect(shows("192.0.2.2"), true)
+	w.delete(web)
+	expect(shows("lb.example.com"), true)
+}

@@ -130,6 +130,7 @@ func (o *deps) patchStatus(ctx context.Context, object, base client.Object) (wri
 func (o *deps) forget(ctx context.Context, kind string, name types.NamespacedName, object client.Object) (reconcile.Result, error) {
 	owner := alloc.Owner{Kind: kind, Namespace: name.Namespace, Name: name.Name}
 	if !o.allocations.Has(owner) {
+		o.written.delete(owner)
 		return reconcile.Result{}, nil
 	}
 	err := o.live.Get(ctx, name, object)

@@ -141,11 +141,18 @@ func (r serviceReconciler) claim(ctx context.Context, svc *corev1.Service) (reco
 	if !r.isClaimable(svc) {
 		return reconcile.Result{}, nil
 	}
-	if known { // the other controller may be about to write another address
+	c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
+	switch {
+	case known && c != nil: // the status was left, and is empty from now on
+		base := svc.DeepCopy()
+		c.LastTransitionTime = metav1.NewTime(time.Now())
+		_, err := r.patchStatus(ctx, svc, base)
+		return reconcile.Result{RequeueAfter: otherControllerDelay}, err
+	case known: // the other controller may be about to write another address
 		return reconcile.Result{RequeueAfter: claimDelay}, nil
 	}
 	var wait time.Duration
-	if c := meta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated); c != nil {
+	if c != nil {
 		wait = otherControllerDelay - time.Since(c.LastTransitionTime.Time)
 	} else {
 		if other, serves := r.allocations.OtherController(); serves {
@@ -216,6 +223,7 @@ func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool
 	now.Status.LoadBalancer.Ingress = foreign
 	c := condition(v1alpha1.ConditionServiceAllocated, false, reasonOtherController,
 		"another controller "+what+": not served, so that two controllers don't overwrite each other")
+	c.LastTransitionTime = metav1.NewTime(time.Now()) // also if it was false before: claim waits from now
 	set(&now.Status.Conditions, c)
 	meta.RemoveStatusCondition(&now.Status.Conditions, v1alpha1.ConditionServiceAccepted)
 	meta.RemoveStatusCondition(&now.Status.Conditions, v1alpha1.ConditionServiceServed)
@@ -247,8 +255,10 @@ type writtenStatuses struct {
 }
 
 type writtenStatus struct {
-	// last are the addresses of the last write, attempted those of one that had no response.
-	last, attempted []netip.Addr
+	// last are the addresses of the last write, attempted those of later ones that had no response
+	// or failed: any of these may be in the status.
+	last      []netip.Addr
+	attempted [][]netip.Addr
 	// corrected is when addresses were added again that another controller had removed.
 	corrected time.Time
 }
@@ -261,16 +271,21 @@ func (w *writtenStatuses) set(owner alloc.Owner, addresses []netip.Addr) {
 		s = &writtenStatus{}
 		w.owners[owner] = s
 	}
-	s.last, s.attempted = addresses, addresses
+	s.last, s.attempted = addresses, nil
 }
 
 // attempt records addresses that are about to be written.
 func (w *writtenStatuses) attempt(owner alloc.Owner, addresses []netip.Addr) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if s := w.owners[owner]; s != nil {
-		s.attempted = addresses
+	if s := w.owners[owner]; s != nil && !s.shows(addresses) {
+		s.attempted = append(s.attempted, addresses)
 	}
+}
+
+// shows reports whether a status may show these addresses.
+func (s *writtenStatus) shows(addresses []netip.Addr) bool {
+	return slices.Equal(addresses, s.last) || slices.ContainsFunc(s.attempted, func(a []netip.Addr) bool { return slices.Equal(addresses, a) })
 }
 
 func (w *writtenStatuses) delete(owner alloc.Owner) {
@@ -280,20 +295,17 @@ func (w *writtenStatuses) delete(owner alloc.Owner) {
 }
 
 // differs reports whether a Service's status shows other points than were written; a first look
-// at a Service records them.
+// at a Service records its addresses.
 func (w *writtenStatuses) differs(owner alloc.Owner, svc *corev1.Service) bool {
 	shown := service{svc}.shown()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.owners[owner]
 	if s == nil {
-		w.owners[owner] = &writtenStatus{last: shown, attempted: shown}
-		return false
+		s = &writtenStatus{last: shown}
+		w.owners[owner] = s
 	}
-	if len(shown) < len(svc.Status.LoadBalancer.Ingress) {
-		return true // a host name
-	}
-	return !slices.Equal(shown, s.last) && !slices.Equal(shown, s.attempted)
+	return len(shown) < len(svc.Status.LoadBalancer.Ingress) || !s.shows(shown) // fewer: a host name
 }
 
 // has reports whether an ingress point was written.
@@ -302,7 +314,7 @@ func (w *writtenStatuses) has(owner alloc.Owner, point corev1.LoadBalancerIngres
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s := w.owners[owner]
-	return err == nil && s != nil && (slices.Contains(s.last, a) || slices.Contains(s.attempted, a))
+	return err == nil && s != nil && (slices.Contains(s.last, a) || slices.Contains(slices.Concat(s.attempted...), a))
 }
 
 // correct reports whether missing addresses may be added again, and records that a status shows
@@ -314,6 +326,6 @@ func (w *writtenStatuses) correct(owner alloc.Owner, shown []netip.Addr) bool {
 	if s == nil || time.Since(s.corrected) < otherControllerDelay {
 		return false
 	}
-	s.corrected, s.last, s.attempted = time.Now(), shown, shown
+	s.corrected, s.last, s.attempted = time.Now(), shown, nil
 	return true
 }

@@ -15,9 +15,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
@@ -277,7 +279,8 @@ func overwritten(w *world, audit string) {
 	}
 }
 
-// removed has an address removed from a status twice.
+// removed has an address removed from a status twice. The Service, whose request had failed long
+// before, is left for ten minutes from then on, and from the next time that its status is empty.
 func removed(w *world) {
 	w.run()
 	w.pool("main", "192.0.2.0/28")
@@ -290,10 +293,43 @@ func removed(w *world) {
 			w.Fatal(err)
 		}
 	}
+	w.edit(svc, func() { metav1.SetMetaDataAnnotation(&svc.ObjectMeta, "fairlead.io/addresses", "203.0.113.1") })
+	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "AddressNotInPool")
+	age := func() {
+		base := svc.DeepCopy()
+		apimeta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated).LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+		if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil {
+			w.Fatal(err)
+		}
+	}
+	age()
 	remove()
 	w.has(svc, "192.0.2.0")
 	remove()
-	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "OtherController")
+	leftNow := func(what string) {
+		w.Helper()
+		w.await(what, func() error {
+			if err := w.Get(w.Context(), client.ObjectKeyFromObject(svc), svc); err != nil {
+				return err
+			}
+			c := apimeta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
+			if c.Reason != "OtherController" || time.Since(c.LastTransitionTime.Time) > patience {
+				return fmt.Errorf("condition %v", c)
+			}
+			return nil
+		})
+	}
+	leftNow("the Service to be left now")
+	w.has(svc, "")
+	base := svc.DeepCopy()
+	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.9"}}
+	if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil {
+		w.Fatal(err)
+	}
+	age()
+	w.says(w.service("third", "addresses=198.51.100.9"), v1alpha1.ConditionServiceAllocated, no, "AddressNotInPool") // seen
+	remove()
+	leftNow("the Service to be left from the last removal on")
 	w.has(svc, "")
 }
 
