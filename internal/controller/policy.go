@@ -4,7 +4,6 @@ package controller
 
 import (
 	"context"
-	"net/netip"
 	"reflect"
 	"sync"
 
@@ -80,21 +79,19 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 }
 
 func networksOf(nodes []corev1.Node, services []corev1.Service, pools []v1alpha1.AddressPool) *spec.Networks {
-	var (
-		nodeAddresses, clusterIPs []netip.Addr
-		podNetworks               []netip.Prefix
-		ranges                    []netipx.IPRange
-	)
+	n := spec.NewNetworks()
 	for i := range nodes {
 		addresses, pods := spec.NodeNetworks(&nodes[i])
-		nodeAddresses, podNetworks = append(nodeAddresses, addresses...), append(podNetworks, pods...)
+		n.Node(addresses, pods, true)
 	}
 	for i := range services {
-		clusterIPs = append(clusterIPs, spec.ClusterIPs(&services[i])...)
+		n.Service(spec.ClusterIPs(&services[i]), true)
 	}
+	var ranges []netipx.IPRange
 	for i := range pools {
 		valid, _ := spec.PoolRanges(&pools[i])
 		ranges = append(ranges, valid...)
 	}
-	return spec.NewNetworks(nodeAddresses, clusterIPs, podNetworks, ranges)
+	n.SetPools(ranges)
+	return n
 }

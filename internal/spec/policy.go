@@ -16,34 +16,70 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// Networks are the networks of a cluster.
+// Networks are the networks of a cluster. They may change, but not while others use them.
 type Networks struct {
-	nodes, services map[netip.Addr]bool
-	pods, pools     *netipx.IPSet
+	// nodes, services and pods count the objects with an address or a CIDR, lengths the CIDRs by
+	// the number of their bits.
+	nodes, services map[netip.Addr]int
+	pods            map[netip.Prefix]int
+	lengths         map[int]int
+	pools           *netipx.IPSet
 }
 
-// NewNetworks returns the networks with these addresses of nodes, cluster IPs of Services,
-// CIDRs of pods and ranges of AddressPools.
-func NewNetworks(nodes, services []netip.Addr, pods []netip.Prefix, pools []netipx.IPRange) *Networks {
-	n := &Networks{nodes: setOf(nodes), services: setOf(services)}
-	var podSet, poolSet netipx.IPSetBuilder
-	for _, p := range pods {
-		podSet.AddPrefix(p)
+// NewNetworks returns networks without any address.
+func NewNetworks() *Networks {
+	return &Networks{
+		nodes: map[netip.Addr]int{}, services: map[netip.Addr]int{}, pods: map[netip.Prefix]int{}, lengths: map[int]int{},
+		pools: &netipx.IPSet{},
 	}
-	for _, r := range pools {
-		poolSet.AddRange(r)
-	}
-	n.pods, _ = podSet.IPSet() // without invalid ones
-	n.pools, _ = poolSet.IPSet()
-	return n
 }
 
-func setOf(addresses []netip.Addr) map[netip.Addr]bool {
-	set := make(map[netip.Addr]bool, len(addresses))
+// Node adds the addresses of a Node, and the CIDRs of its pods, or removes what was added before.
+func (n *Networks) Node(addresses []netip.Addr, pods []netip.Prefix, add bool) {
 	for _, a := range addresses {
-		set[a] = true
+		count(n.nodes, a, add)
 	}
-	return set
+	for _, p := range pods {
+		count(n.pods, p.Masked(), add)
+		count(n.lengths, p.Bits(), add)
+	}
+}
+
+// Service adds the cluster IPs of a Service, or removes what was added before.
+func (n *Networks) Service(addresses []netip.Addr, add bool) {
+	for _, a := range addresses {
+		count(n.services, a, add)
+	}
+}
+
+func count[K comparable](counts map[K]int, k K, add bool) {
+	if add {
+		counts[k]++
+	} else if counts[k]--; counts[k] == 0 {
+		delete(counts, k)
+	}
+}
+
+// SetPools replaces the ranges of AddressPools.
+func (n *Networks) SetPools(ranges []netipx.IPRange) {
+	var b netipx.IPSetBuilder
+	for _, r := range ranges {
+		b.AddRange(r)
+	}
+	n.pools, _ = b.IPSet() // without invalid ones
+}
+
+// InPool reports whether an address is in an AddressPool.
+func (n *Networks) InPool(a netip.Addr) bool { return n.pools.Contains(a) }
+
+// inPods reports whether the CIDRs of pods contain an address.
+func (n *Networks) inPods(a netip.Addr) bool {
+	for bits := range n.lengths {
+		if p, err := a.Prefix(bits); err == nil && n.pods[p] > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // NodeNetworks returns the addresses of a Node, and the CIDRs of its pods.
@@ -95,7 +131,7 @@ func (n *Networks) Check(s *lb.Service) (found []lb.FieldError) {
 		if b.TunnelEnd.IsValid() {
 			at = b.TunnelEnd
 		}
-		if !n.nodes[at] && at != s.Address && n.pools.Contains(at) {
+		if n.nodes[at] == 0 && at != s.Address && n.InPool(at) {
 			found = append(found, lb.FieldError{Path: fmt.Sprintf("backends[%d]", i), Err: fmt.Errorf("%s is in an AddressPool", at)})
 		}
 	}
@@ -108,9 +144,9 @@ func (n *Networks) of(a netip.Addr) (in []string) {
 		name string
 		has  bool
 	}{
-		{"Node", n.nodes[a]},
-		{"Pod", n.pods.Contains(a)},
-		{"Service", n.services[a]},
+		{"Node", n.nodes[a] > 0},
+		{"Pod", n.inPods(a)},
+		{"Service", n.services[a] > 0},
 		{"LinkLocal", a.IsLinkLocalUnicast()},
 	} {
 		if network.has {

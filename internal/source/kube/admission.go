@@ -47,14 +47,14 @@ func (w *Cache) setPool(id Object, p *v1alpha1.AddressPool) {
 		return
 	}
 	w.objects[id], w.pools[id.Name] = p, readPool(p)
-	w.routesDirty, w.networksDirty = true, true
+	w.routesDirty, w.poolsDirty = true, true
 	w.allDirty()
 }
 
 func (w *Cache) deletePool(id Object) {
 	delete(w.objects, id)
 	delete(w.pools, id.Name)
-	w.routesDirty, w.networksDirty = true, true
+	w.routesDirty, w.poolsDirty = true, true
 	w.allDirty()
 }
 
@@ -80,45 +80,82 @@ func (w *Cache) namespaceDirty(name string) {
 	}
 }
 
-// setClusterIPs sets the cluster IPs of a Service; nil if it is deleted.
-func (w *Cache) setClusterIPs(id Object, addresses []netip.Addr) {
-	if slices.Equal(w.clusterIPs[id], addresses) {
-		return
-	}
-	if w.clusterIPs[id] = addresses; len(addresses) == 0 {
-		delete(w.clusterIPs, id)
-	}
-	w.networksDirty = true
+// networks are those of the cluster, and what has been added to them or removed since the last Flush.
+type networks struct {
+	*spec.Networks
+	// clusterIPs are those of all Services.
+	clusterIPs map[Object][]netip.Addr
+
+	changed     map[netip.Addr]bool
+	changedPods []netip.Prefix
 }
 
-// updateNetworks builds the cluster's networks again if they changed, and has LoadBalancers,
-// whose policies refer to them, translated again. Services refer to pools only.
-func (w *Cache) updateNetworks() {
-	if !w.networksDirty {
+func newNetworks() networks {
+	return networks{Networks: spec.NewNetworks(), clusterIPs: map[Object][]netip.Addr{}, changed: map[netip.Addr]bool{}}
+}
+
+// setClusterIPs sets the cluster IPs of a Service; nil if it is deleted.
+func (n *networks) setClusterIPs(id Object, addresses []netip.Addr) {
+	before := n.clusterIPs[id]
+	if slices.Equal(before, addresses) {
 		return
 	}
-	w.networksDirty = false
-	var (
-		nodes, services []netip.Addr
-		pods            []netip.Prefix
-		pools           []netipx.IPRange
-	)
-	for _, n := range w.nodes {
-		nodes, pods = append(nodes, n.addresses...), append(pods, n.pods...)
+	n.Service(before, false)
+	n.Service(addresses, true)
+	n.change(before)
+	n.change(addresses)
+	if n.clusterIPs[id] = addresses; len(addresses) == 0 {
+		delete(n.clusterIPs, id)
 	}
-	for _, addresses := range w.clusterIPs {
-		services = append(services, addresses...)
+}
+
+// setNode replaces the addresses of a node, and the CIDRs of its pods; nil if there was or is none.
+func (n *networks) setNode(before, now *node) {
+	if before != nil && now != nil && slices.Equal(before.addresses, now.addresses) && slices.Equal(before.pods, now.pods) {
+		return
 	}
-	for id, obj := range w.objects {
-		switch o := obj.(type) {
-		case *v1alpha1.AddressPool:
-			ranges, _ := spec.PoolRanges(o)
-			pools = append(pools, ranges...)
-		case *v1alpha1.LoadBalancer:
-			w.dirty[id] = true
+	for _, one := range []*node{before, now} {
+		if one != nil {
+			n.Node(one.addresses, one.pods, one == now)
+			n.change(one.addresses)
+			n.changedPods = append(n.changedPods, one.pods...)
 		}
 	}
-	w.networks = spec.NewNetworks(nodes, services, pods, pools)
+}
+
+func (n *networks) change(addresses []netip.Addr) {
+	for _, a := range addresses {
+		n.changed[a] = true
+	}
+}
+
+// hasChanged reports whether a change concerns packets to an address.
+func (n *networks) hasChanged(a netip.Addr) bool {
+	return n.changed[a] || slices.ContainsFunc(n.changedPods, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// updateNetworks marks the objects that depend on changed networks: LoadBalancers with members there,
+// by their policies, and Services with endpoints at addresses of nodes that are in a pool.
+func (w *Cache) updateNetworks() {
+	if w.poolsDirty { // all objects are dirty
+		w.poolsDirty = false
+		var ranges []netipx.IPRange
+		for id := range w.pools {
+			valid, _ := spec.PoolRanges(w.objects[Object{Kind: KindPool, Name: id}].(*v1alpha1.AddressPool))
+			ranges = append(ranges, valid...)
+		}
+		w.networks.SetPools(ranges)
+	}
+	if len(w.networks.changed)+len(w.networks.changedPods) == 0 {
+		return
+	}
+	w.markMembers(w.networks.hasChanged)
+	for a := range w.networks.changed {
+		if w.networks.InPool(a) {
+			w.allocated.changed[a] = true
+		}
+	}
+	w.networks.changed, w.networks.changedPods = map[netip.Addr]bool{}, nil
 }
 
 // admit returns the group in an object's status, nil if it is unknown or may not serve the

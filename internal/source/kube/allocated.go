@@ -20,7 +20,8 @@ type allocated struct {
 	of map[Object][]netip.Addr
 	// users counts the objects with an address.
 	users map[netip.Addr]int
-	// changed are the addresses that have come or gone.
+	// changed are the addresses at which backends may be usable now, or no longer: those of VIPs that
+	// have come or gone, and of nodes in pools.
 	changed map[netip.Addr]bool
 }
 
@@ -71,19 +72,24 @@ func (w *Cache) allocate() {
 			}
 		}
 	}
-	for id, obj := range w.objects {
-		if b, is := obj.(*v1alpha1.LoadBalancer); is && hasMember(b, changed) {
-			w.dirty[id] = true
-		}
-	}
+	w.markMembers(func(a netip.Addr) bool { return changed[a] })
 	clear(changed)
 }
 
-// hasMember reports whether packets for a member of a LoadBalancer go to one of the addresses.
-func hasMember(b *v1alpha1.LoadBalancer, addresses map[netip.Addr]bool) bool {
+// markMembers marks the LoadBalancers with a member at one of these addresses.
+func (w *Cache) markMembers(at func(netip.Addr) bool) {
+	for id, obj := range w.objects {
+		if b, is := obj.(*v1alpha1.LoadBalancer); is && !w.dirty[id] && hasMember(b, at) {
+			w.dirty[id] = true
+		}
+	}
+}
+
+// hasMember reports whether packets for a member of a LoadBalancer go to one of these addresses.
+func hasMember(b *v1alpha1.LoadBalancer, at func(netip.Addr) bool) bool {
 	for i := range b.Spec.Pools {
 		for _, m := range b.Spec.Pools[i].Members {
-			if addresses[parseAddress(string(cmp.Or(m.TunnelEnd, m.Address)))] {
+			if at(parseAddress(string(cmp.Or(m.TunnelEnd, m.Address)))) {
 				return true
 			}
 		}

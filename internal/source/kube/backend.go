@@ -222,15 +222,22 @@ func (t *translation) check(s *lb.Service) []lb.FieldError {
 		}
 		found = append(found, f)
 	}
+	vips := map[string]bool{}
 	for i, b := range s.Backends {
 		if at := cmp.Or(b.TunnelEnd, b.Address); t.allocated.users[at] > 0 && at != s.Address {
-			add(fmt.Sprintf("backends[%d]", i), "%s is the address of a VIP", at)
+			path := fmt.Sprintf("backends[%d]", i)
+			add(path, "%s is the address of a VIP", at)
+			vips[path] = true
 		}
 	}
+	forbidden := t.networks.Check
 	if t.policy != nil {
-		found = append(found, t.policy.Check(s, t.networks)...)
-	} else {
-		found = append(found, t.networks.Check(s)...)
+		forbidden = func(s *lb.Service) []lb.FieldError { return t.policy.Check(s, t.networks.Networks) }
+	}
+	for _, f := range forbidden(s) {
+		if !vips[f.Path] { // it is in a pool, too
+			found = append(found, f)
+		}
 	}
 	if s.Segment.Overlay() && !t.TunnelEnds {
 		add("segment", "%s frames need a tunnel end point, this node's agent has none", s.Segment.Type)

@@ -60,11 +60,9 @@ type Cache struct {
 	// pools have the addresses that objects may have; namespaces has the labels of each.
 	pools      map[string]*pool
 	namespaces map[string]labels.Set
-	// clusterIPs are those of all Services; networks is built of them, of nodes and of pools
-	// if networksDirty.
-	clusterIPs    map[Object][]netip.Addr
-	networks      *spec.Networks
-	networksDirty bool
+	// networks has the ranges of pools after the next Flush if poolsDirty.
+	networks   networks
+	poolsDirty bool
 
 	vips *vipOwners
 	// allocated are the addresses of Services and LoadBalancers of all groups.
@@ -87,7 +85,7 @@ func NewCache(c Config) *Cache {
 		vips: newVIPOwners(c.MaxServices, c.MaxBackends), allocated: newAllocated(), quotas: newQuotas(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{},
-		clusterIPs: map[Object][]netip.Addr{}, networksDirty: true,
+		networks: newNetworks(),
 	}
 }
 
@@ -130,7 +128,7 @@ func (w *Cache) Delete(id Object) {
 	case KindService, KindLoadBalancer:
 		delete(w.objects, id)
 		w.dirty[id] = true
-		w.setClusterIPs(id, nil)
+		w.networks.setClusterIPs(id, nil)
 	case KindNamespace:
 		w.deleteNamespace(id.Name)
 	case KindEndpointSlice:
@@ -154,9 +152,9 @@ func (w *Cache) Delete(id Object) {
 func (w *Cache) Names(kind Kind) (names []Object) {
 	switch kind {
 	case KindService:
-		names = slices.Collect(maps.Keys(w.clusterIPs))
+		names = slices.Collect(maps.Keys(w.networks.clusterIPs))
 		for id := range w.objects {
-			if id.Kind == kind && w.clusterIPs[id] == nil {
+			if id.Kind == kind && w.networks.clusterIPs[id] == nil {
 				names = append(names, id)
 			}
 		}
@@ -205,7 +203,7 @@ func (w *Cache) setService(id Object, svc *corev1.Service) {
 	case w.objects[id] != nil:
 		w.Delete(id)
 	}
-	w.setClusterIPs(id, spec.ClusterIPs(svc))
+	w.networks.setClusterIPs(id, spec.ClusterIPs(svc))
 }
 
 // groupOf returns the group of a Service or LoadBalancer.
@@ -275,7 +273,7 @@ func (w *Cache) setNode(n *node) {
 		w.allDirty() // hints of zones
 	}
 	w.nodes[n.name] = n
-	w.networksDirty = w.networksDirty || before == nil || !slices.Equal(before.addresses, n.addresses) || !slices.Equal(before.pods, n.pods)
+	w.networks.setNode(before, n)
 	if !before.sameMember(n) {
 		maps.Copy(w.dirty, w.byNodes)
 	}
@@ -286,8 +284,8 @@ func (w *Cache) deleteNode(name string) {
 	if w.nodes[name] == nil {
 		return
 	}
+	w.networks.setNode(w.nodes[name], nil)
 	delete(w.nodes, name)
-	w.networksDirty = true
 	maps.Copy(w.dirty, w.byNodes)
 	if name == w.Node {
 		w.allDirty()

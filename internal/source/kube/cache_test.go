@@ -44,7 +44,7 @@ func (c chooser) object() runtime.Object {
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.of("lb1", "lb2", "n3"), Labels: map[string]string{corev1.LabelTopologyZone: c.of("a", "b", "")}}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(c.of("True", "False"))}}
 		n.Spec.PodCIDRs = []string{c.of("10.0.0.0/30", "10.244.0.0/24", "x")}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.of("192.0.2.1", "192.0.2.2", "::1", "x")}}
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.of("192.0.2.1", "192.0.2.2", "10.0.0.1", "198.51.100.1", "::1", "x")}}
 		return n
 	case 5:
 		g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: c.of("g", "h")}}
@@ -57,7 +57,8 @@ func (c chooser) object() runtime.Object {
 		g.Spec.Services.Selector = c.selector("tier", "front")
 		g.Spec.LoadBalancers = v1alpha1.LoadBalancerPolicy{
 			MemberNetworks: []v1alpha1.CIDR{v1alpha1.CIDR(c.of("10.0.0.0/8", "::/0", "x"))}, MemberMACs: c.n(2) == 0,
-			Segments: []v1alpha1.SegmentRange{{Type: c.of("vlan", "vxlan", "x"), First: 1, Last: 4000}},
+			ClusterNetworks: [][]string{nil, {"Node"}, {"Pod", "Service"}}[c.n(3)],
+			Segments:        []v1alpha1.SegmentRange{{Type: c.of("vlan", "vxlan", "x"), First: 1, Last: 4000}},
 		}
 		return g
 	case 6:
@@ -154,7 +155,7 @@ func (c chooser) balancer() *v1alpha1.LoadBalancer {
 	pool := v1alpha1.Pool{Name: "p"}
 	for range c.n(3) {
 		m := v1alpha1.Member{Port: int32(c.n(3)) * 40, MAC: c.of("", "02:00:00:00:00:01", "x")}
-		m.Address = v1alpha1.IPAddress(c.of("10.0.0.1", "fd00::1", "x"))
+		m.Address = v1alpha1.IPAddress(c.of("10.0.0.1", "10.0.0.5", "198.51.100.1", "fd00::1", "x"))
 		pool.Members = append(pool.Members, m)
 	}
 	b.Spec.Pools = []v1alpha1.Pool{pool}
