@@ -5,6 +5,7 @@ package kube
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -99,9 +100,13 @@ func (t *translation) split(all []target) (own, others []target) {
 // target once and without those outside.
 func (t *translation) join(s *lb.Service, used []target, unused ...[]target) []lb.Backend {
 	backends := t.withNodes(s, weighted(used), used)
+	known := make(map[netip.AddrPort]bool, len(used))
+	for _, e := range used {
+		known[netip.AddrPortFrom(e.address, e.port)] = true
+	}
 	for _, list := range unused {
-		for i, b := range t.withNodes(s, weighted(list), list) {
-			if b.Weight = 0; !slices.ContainsFunc(used, func(e target) bool { return e.address == list[i].address && e.port == list[i].port }) {
+		for _, b := range t.withNodes(s, weighted(list), list) {
+			if b.Weight = 0; !known[netip.AddrPortFrom(b.Address, b.Port)] {
 				backends = append(backends, b)
 			}
 		}

@@ -113,3 +113,40 @@ func TestProblemsOfConflict(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkLocalPolicy translates a Service with traffic policy Local whose clients keep their pods,
+// half of which are on this node.
+func BenchmarkLocalPolicy(b *testing.B) {
+	for _, endpoints := range []int{1000, 4000} {
+		b.Run(fmt.Sprintf("endpoints=%d", endpoints), func(b *testing.B) {
+			w := newTenants(b, 1<<16, func(g *v1alpha1.LoadBalancerGroup) {
+				g.Spec.DataPlane.Forward = "dsr"
+				g.Status.Nodes = append(g.Status.Nodes, v1alpha1.GroupNode{Name: "n2"})
+			})
+			w.node("n2", "192.0.2.12")
+			svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "web"}}
+			svc.Spec.Type, svc.Spec.ExternalTrafficPolicy, svc.Spec.SessionAffinity = corev1.ServiceTypeLoadBalancer, "Local", "ClientIP"
+			svc.Spec.Ports = []corev1.ServicePort{{Name: "0", Port: 80}}
+			svc.Status.Conditions = served("main")
+			svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
+			w.Set(svc)
+			es := &discoveryv1.EndpointSlice{
+				ObjectMeta:  metav1.ObjectMeta{Name: "web", Namespace: "a", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}},
+				AddressType: discoveryv1.AddressTypeIPv4, Ports: []discoveryv1.EndpointPort{{Name: new("0"), Port: new(int32(8080))}},
+			}
+			for i := range endpoints {
+				a := netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
+				es.Endpoints = append(es.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, NodeName: new([]string{"lb1", "n2"}[i%2])})
+			}
+			w.Set(es)
+			if n := backends(w.Flush().Changed); n != endpoints {
+				b.Fatalf("%d backends, want %d: %v", n, endpoints, w.Problems())
+			}
+			b.ReportAllocs()
+			for b.Loop() {
+				w.Set(svc)
+				w.Flush()
+			}
+		})
+	}
+}
