@@ -58,7 +58,7 @@ func newDeps(options Options) *deps {
 // enqueue triggers the reconciliation of an owner whose addresses or group have changed.
 func (o *deps) enqueue(owner alloc.Owner) {
 	o.enqueueOwner(owner)
-	o.enqueueQuota(owner.Namespace)
+	o.enqueueQuota(owner.Namespace, placementDelay)
 }
 
 func (o *deps) enqueueOwner(owner alloc.Owner) {

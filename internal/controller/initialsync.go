@@ -167,7 +167,9 @@ func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 				return nil, client.IgnoreNotFound(err)
 			}
 		}
-		t.groups.restore(held.Owner, o.group())
+		if group := o.group(); group != "" { // a refused Service's isn't known
+			t.groups.restore(held.Owner, group)
+		}
 		return held, nil
 	}
 }

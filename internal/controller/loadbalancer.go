@@ -174,17 +174,22 @@ const (
 const noGroupMessage = "no group with nodes matches: see the condition Ready of LoadBalancerGroups"
 
 // decide sets a LoadBalancer's status, and returns its conditions, the one about addresses
-// first.
+// first. What isn't decided yet stays as it is.
 func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) []metav1.Condition {
 	b.Status.Address = list(g.Addresses)
-	if group, decided := r.groups.of(ownerOf(kindLoadBalancer, b)); decided {
+	owner := ownerOf(kindLoadBalancer, b)
+	group, decided := r.groups.of(owner)
+	if decided {
 		b.Status.Group = group
 	}
 	if b.Status.Address == "" {
-		b.Status.Group = ""
+		b.Status.Group, decided = "", true
 	}
 	b.Status.Listeners, b.Status.Pools = r.checkParts(b, checkedAddress(b, g))
-	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g), balancerReady(b, r.quotas.of(ownerOf(kindLoadBalancer, b)))}
+	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g)}
+	if bounded, known := r.quotas.of(owner, b.Status.Group, g.Addresses); decided && known {
+		conditions = append(conditions, balancerReady(b, bounded))
+	}
 	for i := range conditions {
 		conditions[i].ObservedGeneration = b.Generation
 		set(&b.Status.Conditions, conditions[i])

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/netip"
 	"strconv"
 	"sync"
 	"time"
@@ -31,7 +32,7 @@ const (
 	reasonIntervalRaised = "IntervalRaised"
 )
 
-// quotaDelay batches changes of a namespace.
+// quotaDelay batches changes of a namespace's objects.
 const quotaDelay = 100 * time.Millisecond
 
 // quotaReconciler decides which objects of a namespace are beyond the bounds of their groups. A
@@ -46,13 +47,22 @@ type quotas struct {
 
 // bounded is what a group's bounds mean for an object: why it is refused, and why its health
 // checks have another interval; both are empty for most.
-type bounded struct{ refused, raised string }
+type bounded struct {
+	refused, raised string
+	// group and addresses are those for which that was decided.
+	group, addresses string
+}
 
-// of returns the decision about an owner.
-func (q *quotas) of(owner alloc.Owner) bounded {
+// of returns the decision about an owner that a group serves at these addresses. It has not been
+// decided before the namespace's other objects are known.
+func (q *quotas) of(owner alloc.Owner, group string, addresses []netip.Addr) (b bounded, decided bool) {
+	if group == "" {
+		return bounded{}, true
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.namespaces[owner.Namespace][owner]
+	b = q.namespaces[owner.Namespace][owner]
+	return b, b.group == group && b.addresses == list(addresses)
 }
 
 // replace sets the decisions about a namespace, and returns the owners with another one than
@@ -81,7 +91,7 @@ func (q *quotas) replace(namespace string, now map[alloc.Owner]bounded) (changed
 func (o *deps) quotaRequests() handler.EventHandler {
 	enqueue := func(ctx context.Context, object client.Object) {
 		if object.GetNamespace() != "" {
-			o.enqueueQuota(object.GetNamespace())
+			o.enqueueQuota(object.GetNamespace(), quotaDelay)
 			return
 		}
 		namespaces := namespaceList()
@@ -90,7 +100,7 @@ func (o *deps) quotaRequests() handler.EventHandler {
 			return
 		}
 		for i := range namespaces.Items {
-			o.enqueueQuota(namespaces.Items[i].Name)
+			o.enqueueQuota(namespaces.Items[i].Name, quotaDelay)
 		}
 	}
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -106,9 +116,9 @@ func (o *deps) quotaRequests() handler.EventHandler {
 	}
 }
 
-// enqueueQuota triggers the decision about a namespace.
-func (o *deps) enqueueQuota(namespace string) {
-	o.namespaces.enqueueAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}, quotaDelay)
+// enqueueQuota triggers the decision about a namespace after a delay.
+func (o *deps) enqueueQuota(namespace string, delay time.Duration) {
+	o.namespaces.enqueueAfter(reconcile.Request{NamespacedName: types.NamespacedName{Name: namespace}}, delay)
 }
 
 func (r quotaReconciler) reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
@@ -130,7 +140,7 @@ func (r quotaReconciler) reconcile(ctx context.Context, request reconcile.Reques
 	return reconcile.Result{}, nil
 }
 
-// decide returns the objects of a namespace that are not served as specified, by groups' bounds.
+// decide returns what groups' bounds mean for the objects of a namespace.
 func (r quotaReconciler) decide(ctx context.Context, namespace string, bounds map[string]spec.Bounds) (map[alloc.Owner]bounded, error) {
 	var services corev1.ServiceList
 	var balancers v1alpha1.LoadBalancerList
@@ -144,7 +154,8 @@ func (r quotaReconciler) decide(ctx context.Context, namespace string, bounds ma
 		return nil, err
 	}
 	claims, result := map[string][]spec.Claim{}, map[alloc.Owner]bounded{}
-	add := func(kind string, object client.Object, usage func(spec.Bounds) spec.Usage, checks ...*lb.HealthCheck) {
+	add := func(kind string, o owned, usage func(spec.Bounds) spec.Usage, checks ...*lb.HealthCheck) {
+		object := o.object()
 		owner := ownerOf(kind, object)
 		group, _ := r.groups.of(owner)
 		b, known := bounds[group]
@@ -154,17 +165,19 @@ func (r quotaReconciler) decide(ctx context.Context, namespace string, bounds ma
 		claims[group] = append(claims[group], spec.Claim{
 			Kind: kind, Name: object.GetName(), Created: object.GetCreationTimestamp().Time, Usage: usage(b),
 		})
+		decision := bounded{group: group, addresses: list(o.shown())}
 		for _, check := range checks {
 			if _, shorter := b.Interval(check); shorter {
-				result[owner] = bounded{raised: fmt.Sprintf("health checks every %s: LoadBalancerGroup %s allows no shorter interval", b.MinInterval, group)}
+				decision.raised = fmt.Sprintf("health checks every %s: LoadBalancerGroup %s allows no shorter interval", b.MinInterval, group)
 			}
 		}
+		result[owner] = decision
 	}
 	for i := range services.Items {
 		svc := &services.Items[i]
 		if r.isOurs(svc) {
 			settings, _ := spec.ParseAnnotations(svc)
-			add(kindService, svc, func(b spec.Bounds) spec.Usage { return b.ServiceUsage(svc, endpoints[svc.Name]) }, settings.Health.Check)
+			add(kindService, service{svc}, func(b spec.Bounds) spec.Usage { return b.ServiceUsage(svc, endpoints[svc.Name]) }, settings.Health.Check)
 		}
 	}
 	for i := range balancers.Items {
@@ -175,13 +188,14 @@ func (r quotaReconciler) decide(ctx context.Context, namespace string, bounds ma
 				checks = append(checks, check)
 			}
 		}
-		add(kindLoadBalancer, l, func(b spec.Bounds) spec.Usage { return b.LoadBalancerUsage(l) }, checks...)
+		add(kindLoadBalancer, balancer{l}, func(b spec.Bounds) spec.Usage { return b.LoadBalancerUsage(l) }, checks...)
 	}
 	for group, all := range claims {
 		for i, why := range bounds[group].Refused(all) {
-			if why != "" {
-				result[alloc.Owner{Kind: all[i].Kind, Namespace: namespace, Name: all[i].Name}] = bounded{refused: why}
-			}
+			owner := alloc.Owner{Kind: all[i].Kind, Namespace: namespace, Name: all[i].Name}
+			decision := result[owner]
+			decision.refused = why
+			result[owner] = decision
 		}
 	}
 	return result, nil

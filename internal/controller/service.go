@@ -55,22 +55,7 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 	if err != nil || retry > 0 {
 		return reconcile.Result{RequeueAfter: retry}, err
 	}
-	accepted := condition(v1alpha1.ConditionServiceAccepted, true, reasonAccepted, "")
-	if _, notAccepted := serviceRequest(svc); notAccepted != nil {
-		accepted = condition(v1alpha1.ConditionServiceAccepted, false, reasonBadAnnotation, notAccepted.Error())
-	}
-	bounded := r.quotas.of(ownerOf(kindService, svc))
-	if bounded.raised != "" && accepted.Status == metav1.ConditionTrue {
-		accepted = condition(v1alpha1.ConditionServiceAccepted, false, reasonIntervalRaised, bounded.raised)
-	}
-	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionServiceAllocated, result), accepted}
-	group, decided := r.groups.of(ownerOf(kindService, svc))
-	if len(result.Addresses) == 0 {
-		group, decided = "", true
-	}
-	if decided {
-		conditions = append(conditions, servedConditions(svc, result, group, bounded.refused)...)
-	}
+	conditions := append([]metav1.Condition{allocatedCondition(v1alpha1.ConditionServiceAllocated, result)}, r.decided(svc, result)...)
 	base := svc.DeepCopy()
 	svc.Status.LoadBalancer.Ingress = ingressOf(svc.Status.LoadBalancer.Ingress, result.Addresses)
 	for _, c := range conditions {
@@ -82,6 +67,32 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 	}
 	r.written.set(ownerOf(kindService, svc), result.Addresses)
 	return reconcile.Result{}, nil
+}
+
+// decided returns the conditions about what is accepted and served, without those that aren't
+// decided yet: nothing is published that changes a moment later.
+func (r serviceReconciler) decided(svc *corev1.Service, result allocation) (conditions []metav1.Condition) {
+	owner := ownerOf(kindService, svc)
+	group, decided := r.groups.of(owner)
+	if len(result.Addresses) == 0 {
+		group, decided = "", true
+	}
+	bounded, known := r.quotas.of(owner, group, result.Addresses)
+	decided = decided && known
+	kind := v1alpha1.ConditionServiceAccepted
+	_, err := serviceRequest(svc)
+	switch {
+	case err != nil:
+		conditions = append(conditions, condition(kind, false, reasonBadAnnotation, err.Error()))
+	case decided && bounded.raised != "":
+		conditions = append(conditions, condition(kind, false, reasonIntervalRaised, bounded.raised))
+	case decided:
+		conditions = append(conditions, condition(kind, true, reasonAccepted, ""))
+	}
+	if decided {
+		conditions = append(conditions, servedConditions(svc, result, group, bounded.refused)...)
+	}
+	return conditions
 }
 
 // withdraw removes everything from a Service that isn't ours any more. The addresses in its
