@@ -223,7 +223,7 @@ func (r quotaReconciler) endpoints(ctx context.Context, namespace string, servic
 			if err != nil {
 				return nil, fmt.Errorf("endpointslice %s/%s: %w", namespace, es.Name, err)
 			}
-			e.Add(spec.EndpointPorts(es), n)
+			e.Add(spec.SlicePorts(es), n)
 		}
 	}
 	return all, nil

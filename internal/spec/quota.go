@@ -83,16 +83,22 @@ type EndpointPort struct {
 type Endpoints map[EndpointPort]int
 
 // Add adds n endpoints to each of some ports; a negative number removes endpoints.
-func (e Endpoints) Add(ports []EndpointPort, n int) {
+func (e Endpoints) Add(ports []SlicePort, n int) {
 	for _, p := range ports {
-		if e[p] += n; e[p] == 0 {
-			delete(e, p)
+		if e[p.EndpointPort] += n; e[p.EndpointPort] == 0 {
+			delete(e, p.EndpointPort)
 		}
 	}
 }
 
-// EndpointPorts returns the ports of an EndpointSlice that can be balanced.
-func EndpointPorts(es *discoveryv1.EndpointSlice) (ports []EndpointPort) {
+// SlicePort is a port of every endpoint of an EndpointSlice.
+type SlicePort struct {
+	EndpointPort
+	Number uint16
+}
+
+// SlicePorts returns the ports of an EndpointSlice that can be balanced. FQDN endpoints have none.
+func SlicePorts(es *discoveryv1.EndpointSlice) (ports []SlicePort) {
 	if es.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil
 	}
@@ -101,34 +107,74 @@ func EndpointPorts(es *discoveryv1.EndpointSlice) (ports []EndpointPort) {
 		if p.Port == nil || *p.Port < 1 || *p.Port > math.MaxUint16 {
 			continue // "all ports" is not for proxies
 		}
-		key := EndpointPort{IPv4: es.AddressType == discoveryv1.AddressTypeIPv4, Protocol: corev1.ProtocolTCP}
+		one := SlicePort{EndpointPort{IPv4: es.AddressType == discoveryv1.AddressTypeIPv4, Protocol: corev1.ProtocolTCP}, uint16(*p.Port)}
 		if p.Name != nil {
-			key.Name = *p.Name
+			one.Name = *p.Name
 		}
 		if p.Protocol != nil {
-			key.Protocol = *p.Protocol
+			one.Protocol = cmp.Or(*p.Protocol, corev1.ProtocolTCP)
 		}
-		ports = append(ports, key)
+		ports = append(ports, one)
 	}
 	return ports
+}
+
+// EndpointCondition is the usability of an endpoint.
+type EndpointCondition uint8
+
+// The conditions of an endpoint, the worst first.
+const (
+	// Unusable endpoints get no packets.
+	Unusable EndpointCondition = iota
+	// Terminating endpoints serve, but get no new flows.
+	Terminating
+	// Ready includes endpoints of Services that publish addresses that are not ready:
+	// EndpointSlices call them ready.
+	Ready
+)
+
+// ConditionOf reads conditions with the documented defaults: ready is true, serving equals ready,
+// terminating is false.
+func ConditionOf(c *discoveryv1.EndpointConditions) EndpointCondition {
+	switch {
+	case c.Ready == nil || *c.Ready:
+		return Ready
+	case c.Serving != nil && *c.Serving && c.Terminating != nil && *c.Terminating:
+		return Terminating
+	}
+	return Unusable
 }
 
 // Usable returns the number of endpoints of an EndpointSlice that may get packets.
 func Usable(es *discoveryv1.EndpointSlice) (n int) {
 	for i := range es.Endpoints {
-		c := &es.Endpoints[i].Conditions
-		serving := c.Serving != nil && *c.Serving && c.Terminating != nil && *c.Terminating
-		if c.Ready == nil || *c.Ready || serving {
+		if ConditionOf(&es.Endpoints[i].Conditions) != Unusable {
 			n++
 		}
 	}
 	return n
 }
 
+// ServiceShape is what the usage of a Service depends on, but for its endpoints: these change often.
+type ServiceShape struct {
+	// fixed is the usage without endpoints.
+	fixed Usage
+	// endpoints are counted for each address and port, probed says for which ones as probes too.
+	endpoints []EndpointPort
+	probed    []bool
+}
+
 // ServiceUsage returns the usage of a Service. Beyond MaxPorts only Ports is set.
-func (b Bounds) ServiceUsage(svc *corev1.Service, endpoints Endpoints) (u Usage) {
+func (b Bounds) ServiceUsage(svc *corev1.Service, endpoints Endpoints) Usage {
+	shape := b.ShapeOf(svc)
+	return shape.Usage(endpoints)
+}
+
+// ShapeOf returns the shape of a Service in a group with these bounds.
+func (b Bounds) ShapeOf(svc *corev1.Service) (shape ServiceShape) {
+	u := &shape.fixed
 	if u.Ports = len(svc.Spec.Ports); u.Ports > b.Ports {
-		return u
+		return shape
 	}
 	settings, _ := ParseAnnotations(svc)
 	forward := cmp.Or(settings.Forward, b.forward)
@@ -149,12 +195,24 @@ func (b Bounds) ServiceUsage(svc *corev1.Service, endpoints Endpoints) (u Usage)
 				continue
 			}
 			s := lb.Service{VIP: lb.VIP{Address: address, Protocol: protocol}, Forward: forward, Sources: sources}
-			n := 0
 			if forward.Translates() { // the others send to nodes
 				SetDefaults(&s, check)
-				n = endpoints[EndpointPort{port.Name, cmp.Or(port.Protocol, corev1.ProtocolTCP), address.Is4()}]
+				shape.endpoints = append(shape.endpoints, EndpointPort{port.Name, cmp.Or(port.Protocol, corev1.ProtocolTCP), address.Is4()})
+				shape.probed = append(shape.probed, s.Health != nil)
 			}
-			u.add(&s, n)
+			u.add(&s, 0)
+		}
+	}
+	return shape
+}
+
+// Usage returns the usage of a Service with that shape and these endpoints.
+func (s *ServiceShape) Usage(endpoints Endpoints) Usage {
+	u := s.fixed
+	for i, p := range s.endpoints {
+		u.Backends += endpoints[p]
+		if s.probed[i] {
+			u.Probes += endpoints[p]
 		}
 	}
 	return u
@@ -202,11 +260,43 @@ func (c Claim) Compare(o Claim) int {
 	return cmp.Or(cmp.Compare(c.Created.Unix(), o.Created.Unix()), strings.Compare(c.Kind, o.Kind), strings.Compare(c.Name, o.Name))
 }
 
+// Tally sums up the usages of objects of a namespace.
+type Tally struct {
+	sum Usage
+	// exceeding counts the objects that exceed a bound by themselves.
+	exceeding int
+}
+
+// Count adds the usage of an object, or removes one that was added with the same bounds.
+func (t *Tally) Count(b Bounds, u Usage, add bool) {
+	sign := 1
+	if !add {
+		sign = -1
+	}
+	t.sum.Services += sign * u.Services
+	t.sum.Backends += sign * u.Backends
+	t.sum.SourcePrefixes += sign * u.SourcePrefixes
+	t.sum.Probes += sign * u.Probes
+	if b.exceeded(u) != "" {
+		t.exceeding += sign
+	}
+}
+
+// Fits reports whether all objects are served.
+func (t *Tally) Fits(b Bounds) bool {
+	return t.exceeding == 0 && t.sum.Services <= b.Services && t.sum.Backends <= b.Backends &&
+		t.sum.SourcePrefixes <= b.SourcePrefixes && t.sum.Probes <= b.Probes
+}
+
 // Refused sorts the claims of one namespace by age, and returns for each why it isn't served;
 // empty if it is. The oldest ones are served that fit into the bounds together.
 func (b Bounds) Refused(claims []Claim) []string {
 	why := make([]string, len(claims))
-	if b.fits(claims) {
+	var all Tally
+	for i := range claims {
+		all.Count(b, claims[i].Usage, true)
+	}
+	if all.Fits(b) {
 		return why
 	}
 	slices.SortFunc(claims, Claim.Compare)
@@ -217,24 +307,21 @@ func (b Bounds) Refused(claims []Claim) []string {
 	return why
 }
 
-// fits reports whether all claims are served.
-func (b Bounds) fits(claims []Claim) bool {
-	var used Usage
-	for i := range claims {
-		if b.refuse(&used, claims[i].Usage) != "" {
-			return false
-		}
+// exceeded returns why an object is refused by itself; empty if it isn't.
+func (b Bounds) exceeded(u Usage) string {
+	switch {
+	case u.Ports > b.Ports:
+		return fmt.Sprintf("%d ports are more than %d (LoadBalancerGroup %s, spec.services.maxPorts): not served", u.Ports, b.Ports, b.group)
+	case u.Ranges > b.Ranges:
+		return fmt.Sprintf("%d source ranges are more than %d: not served", u.Ranges, b.Ranges)
 	}
-	return true
+	return ""
 }
 
 // refuse adds the usage of an object, or returns why it is refused.
 func (b Bounds) refuse(used *Usage, u Usage) string {
-	if u.Ports > b.Ports {
-		return fmt.Sprintf("%d ports are more than %d (LoadBalancerGroup %s, spec.services.maxPorts): not served", u.Ports, b.Ports, b.group)
-	}
-	if u.Ranges > b.Ranges {
-		return fmt.Sprintf("%d source ranges are more than %d: not served", u.Ranges, b.Ranges)
+	if why := b.exceeded(u); why != "" {
+		return why
 	}
 	next := Usage{
 		Services: used.Services + u.Services, Backends: used.Backends + u.Backends,

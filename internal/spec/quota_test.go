@@ -32,7 +32,7 @@ func TestServiceUsage(t *testing.T) {
 			es.Ports = append(es.Ports, discoveryv1.EndpointPort{Name: &p, Port: new(int32(80)), Protocol: &protocol})
 		}
 		es.Endpoints = make([]discoveryv1.Endpoint, n)
-		endpoints.Add(spec.EndpointPorts(es), times*spec.Usable(es))
+		endpoints.Add(spec.SlicePorts(es), times*spec.Usable(es))
 	}
 	add(discoveryv1.AddressTypeIPv4, 10, 1, "a", "b")
 	add(discoveryv1.AddressTypeIPv6, 5, 1, "a")

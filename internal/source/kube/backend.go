@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // backends returns the backends of a service: pods with NAT and DSR, and nodes, whose
@@ -39,11 +40,11 @@ func (t *translation) backends(svc *corev1.Service, s *lb.Service, all []target)
 // weighted gives new flows to ready targets; terminating ones keep theirs. If all targets are
 // terminating they continue to get new flows (KEP-1669).
 func weighted(all []target) []lb.Backend {
-	some := slices.ContainsFunc(all, func(t target) bool { return t.condition == ready })
+	some := slices.ContainsFunc(all, func(t target) bool { return t.condition == spec.Ready })
 	backends := make([]lb.Backend, len(all))
 	for i, t := range all {
 		backends[i] = lb.Backend{Address: t.address, Port: t.port, Weight: 1}
-		if some && t.condition == terminating {
+		if some && t.condition == spec.Terminating {
 			backends[i].Weight = 0
 		}
 	}
@@ -71,7 +72,7 @@ func (t *translation) relayedBackends(s *lb.Service, all []target) []lb.Backend 
 func (t *translation) localBackends(s *lb.Service, all []target) []lb.Backend {
 	own, others := t.split(all)
 	members := slices.DeleteFunc(slices.Clone(others), func(e target) bool { return !t.group.has(e.node) })
-	isReady := func(e target) bool { return e.condition == ready }
+	isReady := func(e target) bool { return e.condition == spec.Ready }
 	ownReady, membersReady := slices.ContainsFunc(own, isReady), slices.ContainsFunc(members, isReady)
 	s.Unannounced = !ownReady && (membersReady || len(own) == 0 && len(members) > 0)
 	switch {
@@ -133,22 +134,22 @@ func (t *translation) withNodes(s *lb.Service, backends []lb.Backend, all []targ
 
 // nodesOf returns the nodes of targets, each in the best condition of its targets.
 func (t *translation) nodesOf(s *lb.Service, all []target) []target {
-	best := map[string]condition{}
+	best := map[string]spec.EndpointCondition{}
 	for _, e := range all {
 		best[e.node] = max(best[e.node], e.condition)
 	}
-	return t.nodeTargets(s, func(n *node) condition { return best[n.name] })
+	return t.nodeTargets(s, func(n *node) spec.EndpointCondition { return best[n.name] })
 }
 
 // allNodes returns the ready nodes: each of them forwards packets to any pod. If none is ready
 // the cause isn't the nodes, which may work: then it returns all that aren't leaving.
 func (t *translation) allNodes(s *lb.Service) []target {
 	nodes := func(used func(*node) bool) []target {
-		return t.nodeTargets(s, func(n *node) condition {
+		return t.nodeTargets(s, func(n *node) spec.EndpointCondition {
 			if !n.excluded && used(n) {
-				return ready
+				return spec.Ready
 			}
-			return 0
+			return spec.Unusable
 		})
 	}
 	if some := nodes(func(n *node) bool { return n.ready }); len(some) > 0 {
@@ -158,9 +159,9 @@ func (t *translation) allNodes(s *lb.Service) []target {
 }
 
 // nodeTargets returns nodes as targets.
-func (t *translation) nodeTargets(s *lb.Service, is func(*node) condition) (list []target) {
+func (t *translation) nodeTargets(s *lb.Service, is func(*node) spec.EndpointCondition) (list []target) {
 	for _, n := range sortedNodes(t.nodes) {
-		if address := n.address(s.Address.Is4()); is(n) != 0 && address.IsValid() {
+		if address := n.address(s.Address.Is4()); is(n) != spec.Unusable && address.IsValid() {
 			list = append(list, target{endpoint: endpoint{address: address, node: n.name, condition: is(n)}, port: s.Port})
 		}
 	}

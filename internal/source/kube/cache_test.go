@@ -55,6 +55,8 @@ func (c chooser) object() runtime.Object {
 		}
 		g.Spec.Services.NamespaceSelector = c.selector("team", "a")
 		g.Spec.Services.Selector = c.selector("tier", "front")
+		g.Spec.Services.MaxPorts = int32(c.n(4))
+		g.Spec.Services.PerNamespace = v1alpha1.NamespaceQuota{Services: int32(c.n(6)), Backends: int32(c.n(8)), SourcePrefixes: int32(c.n(8))}
 		g.Spec.LoadBalancers = v1alpha1.LoadBalancerPolicy{
 			MemberNetworks: []v1alpha1.CIDR{v1alpha1.CIDR(c.of("10.0.0.0/8", "::/0", "x"))}, MemberMACs: c.n(2) == 0,
 			ClusterNetworks: [][]string{nil, {"Node"}, {"Pod", "Service"}}[c.n(3)],

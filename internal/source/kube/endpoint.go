@@ -3,7 +3,6 @@
 package kube
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -15,48 +14,21 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// condition is the usability of an endpoint. Unusable endpoints are not kept.
-type condition uint8
-
-const (
-	// terminating endpoints serve, but get no new flows.
-	terminating condition = iota + 1
-	// ready includes endpoints of Services that publish addresses that are not ready:
-	// EndpointSlices call them ready.
-	ready
-)
-
 // slice is an EndpointSlice, reduced to what is needed.
 type slice struct {
 	four      bool // its endpoints are IPv4's
-	ports     []slicePort
+	ports     []spec.SlicePort
 	endpoints []endpoint
 	// usable is the number of endpoints that counts for quotas.
 	usable int
-}
-
-// keys returns the ports as quotas count them.
-func (s *slice) keys() []spec.EndpointPort {
-	keys := make([]spec.EndpointPort, len(s.ports))
-	for i, p := range s.ports {
-		keys[i] = spec.EndpointPort{Name: p.name, Protocol: p.protocol, IPv4: s.four}
-	}
-	return keys
-}
-
-// slicePort is a port of every endpoint of a slice.
-type slicePort struct {
-	name     string
-	protocol corev1.Protocol
-	number   uint16
 }
 
 // endpoint is a usable endpoint.
 type endpoint struct {
 	address netip.Addr
 	// node is the endpoint's node; empty if unknown.
-	node string
-	condition
+	node      string
+	condition spec.EndpointCondition
 	// zones and nodes are topology hints; none for all.
 	zones, nodes []string
 }
@@ -67,11 +39,10 @@ func readSlice(es *discoveryv1.EndpointSlice) *slice {
 	if !s.four && es.AddressType != discoveryv1.AddressTypeIPv6 {
 		return s // FQDN endpoints aren't supported
 	}
-	for _, p := range es.Ports {
-		if p.Port == nil || *p.Port < 1 || *p.Port > 65535 {
-			continue // "all ports" is not for proxies
-		}
-		s.ports = append(s.ports, slicePort{name: intern(deref(p.Name)), protocol: defaulted(p.Protocol), number: uint16(*p.Port)})
+	s.ports = spec.SlicePorts(es)
+	for i := range s.ports {
+		p := &s.ports[i]
+		p.Name, p.Protocol = intern(p.Name), corev1.Protocol(intern(string(p.Protocol)))
 	}
 	s.endpoints = make([]endpoint, 0, len(es.Endpoints))
 	for i := range es.Endpoints {
@@ -89,7 +60,7 @@ func readEndpoint(from *discoveryv1.Endpoint) (e endpoint, usable bool) {
 	}
 	// All addresses are of one endpoint; proxies use the first.
 	address, err := netip.ParseAddr(from.Addresses[0])
-	if e.condition = conditionOf(from.Conditions); err != nil || e.condition == 0 {
+	if e.condition = spec.ConditionOf(&from.Conditions); err != nil || e.condition == spec.Unusable {
 		return e, false
 	}
 	e.address, e.node = address.Unmap(), intern(deref(from.NodeName))
@@ -104,29 +75,10 @@ func readEndpoint(from *discoveryv1.Endpoint) (e endpoint, usable bool) {
 	return e, true
 }
 
-// conditionOf reads conditions with the documented defaults: ready is true, serving equals ready,
-// terminating is false.
-func conditionOf(c discoveryv1.EndpointConditions) condition {
-	switch {
-	case c.Ready == nil || *c.Ready:
-		return ready
-	case deref(c.Serving) && deref(c.Terminating):
-		return terminating
-	}
-	return 0
-}
-
 // target is an endpoint with the target port of a Service's port.
 type target struct {
 	endpoint
 	port uint16
-}
-
-// portKey is what a Service's port and a slice's have in common, and the family.
-type portKey struct {
-	name     string
-	protocol corev1.Protocol
-	four     bool
 }
 
 // portSlice is a slice with the number that a port has there.
@@ -137,12 +89,11 @@ type portSlice struct {
 
 // indexPorts returns the slices of each port, so that a Service with many ports doesn't search
 // all slices for each.
-func indexPorts(all map[string]*slice) map[portKey][]portSlice {
-	index := map[portKey][]portSlice{}
+func indexPorts(all map[string]*slice) map[spec.EndpointPort][]portSlice {
+	index := map[spec.EndpointPort][]portSlice{}
 	for _, s := range all {
 		for _, p := range s.ports {
-			key := portKey{p.name, p.protocol, s.four}
-			index[key] = append(index[key], portSlice{s, p.number})
+			index[p.EndpointPort] = append(index[p.EndpointPort], portSlice{s, p.Number})
 		}
 	}
 	return index
@@ -176,9 +127,6 @@ func deref[T any](p *T) (v T) {
 	return v
 }
 
-// defaulted returns a protocol, TCP by default.
-func defaulted(p *corev1.Protocol) corev1.Protocol { return cmp.Or(deref(p), corev1.ProtocolTCP) }
-
 // closest removes the ready targets that topology hints exclude for this node, as kube-proxy does
 // for traffic from outside the cluster too (traffic policy Cluster, spec.trafficDistribution;
 // KEP-2433 and KEP-3015): hints count only if every ready endpoint has one, and one is for
@@ -191,7 +139,7 @@ func closest(all []target, node, zone string) []target {
 			return all
 		}
 	}
-	return slices.DeleteFunc(all, func(t target) bool { return t.condition == ready && !slices.Contains(hints(&t), here) })
+	return slices.DeleteFunc(all, func(t target) bool { return t.condition == spec.Ready && !slices.Contains(hints(&t), here) })
 }
 
 // hinted reports whether every ready target has hints of a kind, and one of them is for this
@@ -199,7 +147,7 @@ func closest(all []target, node, zone string) []target {
 func hinted(all []target, hints func(*target) []string, here string) bool {
 	found := false
 	for i := range all {
-		if all[i].condition != ready {
+		if all[i].condition != spec.Ready {
 			continue
 		}
 		h := hints(&all[i])

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/net/netutil"
+
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // HealthPort is the spec.healthCheckNodePort of a Service with traffic policy Local, which
@@ -35,7 +37,7 @@ func (w *Cache) addHealthPort(id Object, port int32) {
 	local := map[string]bool{}
 	for _, s := range w.slices[id] {
 		for i := range s.endpoints {
-			if e := &s.endpoints[i]; e.condition == ready && e.node == w.Node {
+			if e := &s.endpoints[i]; e.condition == spec.Ready && e.node == w.Node {
 				local[e.address.String()] = true
 			}
 		}

@@ -3,10 +3,7 @@
 package kube
 
 import (
-	"maps"
-
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/spec"
@@ -18,18 +15,35 @@ type tenant struct{ group, namespace string }
 // quotas decides which objects are refused because their namespaces use more than their groups
 // allow: the same ones on every node, and as the controller does.
 type quotas struct {
-	// claims are those of all objects with a group, by tenant; tenants has the tenant of each.
-	claims  map[tenant]map[Object]spec.Claim
-	tenants map[Object]tenant
+	// claims are those of all objects with a group, tenants has them by tenant.
+	claims  map[Object]*claim
+	tenants map[tenant]*tenantClaims
 	// refused has the reasons.
 	refused map[Object]string
 	// endpoints are those of all Services.
 	endpoints map[Object]spec.Endpoints
 }
 
+// claim is what an object uses.
+type claim struct {
+	tenant tenant
+	spec.Claim
+	// shape is that of a Service in a group.
+	shape   spec.ServiceShape
+	service *corev1.Service
+	group   *group
+}
+
+// tenantClaims are the claims of a tenant, their sum, and how many are refused.
+type tenantClaims struct {
+	all     map[Object]*claim
+	tally   spec.Tally
+	refused int
+}
+
 func newQuotas() quotas {
 	return quotas{
-		claims: map[tenant]map[Object]spec.Claim{}, tenants: map[Object]tenant{},
+		claims: map[Object]*claim{}, tenants: map[tenant]*tenantClaims{},
 		refused: map[Object]string{}, endpoints: map[Object]spec.Endpoints{},
 	}
 }
@@ -45,78 +59,107 @@ func (q *quotas) count(owner Object, s *slice, add bool) {
 	if !add {
 		n = -n
 	}
-	if all.Add(s.keys(), n); len(all) == 0 {
+	if all.Add(s.ports, n); len(all) == 0 {
 		delete(q.endpoints, owner)
 	}
 }
 
-// set replaces the claim of an object; it has none without tenant.
-func (q *quotas) set(id Object, who tenant, c spec.Claim) {
-	if before, known := q.tenants[id]; known && before != who {
-		delete(q.claims[before], id)
-		if len(q.claims[before]) == 0 {
-			delete(q.claims, before)
-		}
-		delete(q.tenants, id)
+// remove removes the claim of an object.
+func (q *quotas) remove(id Object, c *claim) {
+	delete(q.claims, id)
+	t := q.tenants[c.tenant]
+	delete(t.all, id)
+	t.tally.Count(c.group.bounds, c.Usage, false)
+	if q.refused[id] != "" {
 		delete(q.refused, id)
+		t.refused--
 	}
-	if who.group == "" {
-		return
+	if len(t.all) == 0 {
+		delete(q.tenants, c.tenant)
 	}
-	if q.claims[who] == nil {
-		q.claims[who] = map[Object]spec.Claim{}
-	}
-	q.claims[who][id], q.tenants[id] = c, who
 }
 
-// applyQuotas decides on the tenants of dirty objects, and marks the objects with another decision than
-// before.
+// add adds the claim of an object that has none.
+func (q *quotas) add(id Object, c *claim) {
+	q.claims[id] = c
+	t := q.tenants[c.tenant]
+	if t == nil {
+		t = &tenantClaims{all: map[Object]*claim{}}
+		q.tenants[c.tenant] = t
+	}
+	t.all[id] = c
+	t.tally.Count(c.group.bounds, c.Usage, true)
+}
+
+// applyQuotas decides on the tenants of dirty objects whose usage has changed, and marks the objects
+// with another decision than before.
 func (w *Cache) applyQuotas() {
 	q, changed := &w.quotas, map[tenant]bool{}
 	for id := range w.dirty {
-		changed[q.tenants[id]] = true
-		who, c := w.claimOf(id)
-		q.set(id, who, c)
-		changed[who] = true
-	}
-	for who := range changed {
-		g := w.groups[who.group]
-		if g == nil {
+		before, now := q.claims[id], w.claimOf(id)
+		if before != nil && now != nil && before.tenant == now.tenant && before.group == now.group && before.Usage == now.Usage && before.Created.Equal(now.Created) {
+			*before = *now // with another shape, perhaps
 			continue
 		}
-		claims := make([]spec.Claim, 0, len(q.claims[who]))
-		for c := range maps.Values(q.claims[who]) {
-			claims = append(claims, c)
+		if before != nil {
+			q.remove(id, before)
+			changed[before.tenant] = true
 		}
-		for i, why := range g.bounds.Refused(claims) {
-			id := Object{Kind(claims[i].Kind), who.namespace, claims[i].Name}
-			if q.refused[id] == why {
-				continue
-			}
-			if w.dirty[id] = true; why == "" {
-				delete(q.refused, id)
-			} else {
-				q.refused[id] = why
-			}
+		if now != nil {
+			q.add(id, now)
+			changed[now.tenant] = true
+		}
+	}
+	for who := range changed {
+		if t := q.tenants[who]; t != nil && (t.refused > 0 || !t.tally.Fits(w.groups[who.group].bounds)) {
+			q.refuse(t, who.namespace, w.groups[who.group].bounds, w.dirty)
 		}
 	}
 }
 
-// claimOf returns the claim of an object; no tenant if its group is unknown.
-func (w *Cache) claimOf(id Object) (who tenant, c spec.Claim) {
-	g := w.groups[w.groupOf(id)]
-	if g == nil {
-		return who, c
+// refuse decides on the objects of a tenant, and marks those with another decision than before.
+func (q *quotas) refuse(t *tenantClaims, namespace string, b spec.Bounds, dirty map[Object]bool) {
+	claims := make([]spec.Claim, 0, len(t.all))
+	for _, c := range t.all {
+		claims = append(claims, c.Claim)
 	}
-	var meta metav1.Object
+	t.refused = 0
+	for i, why := range b.Refused(claims) {
+		id := Object{Kind(claims[i].Kind), namespace, claims[i].Name}
+		if why != "" {
+			t.refused++
+		}
+		if q.refused[id] == why {
+			continue
+		}
+		if dirty[id] = true; why == "" {
+			delete(q.refused, id)
+		} else {
+			q.refused[id] = why
+		}
+	}
+}
+
+// claimOf returns the claim of an object; nil if its group is unknown. The shape of a Service is
+// read again only if the Service or the group has changed, not its endpoints.
+func (w *Cache) claimOf(id Object) *claim {
+	name := w.groupOf(id)
+	g := w.groups[name]
+	if g == nil {
+		return nil
+	}
+	c := &claim{tenant: tenant{name, id.Namespace}, group: g, Claim: spec.Claim{Kind: string(id.Kind), Name: id.Name}}
 	switch o := w.objects[id].(type) {
 	case *corev1.Service:
-		meta, c.Usage = o, g.bounds.ServiceUsage(o, w.quotas.endpoints[id])
+		c.service, c.Created = o, o.CreationTimestamp.Time
+		if before := w.quotas.claims[id]; before != nil && before.service == o && before.group == g {
+			c.shape = before.shape
+		} else {
+			c.shape = g.bounds.ShapeOf(o)
+		}
+		c.Usage = c.shape.Usage(w.quotas.endpoints[id])
 	case *v1alpha1.LoadBalancer:
-		meta, c.Usage = o, g.bounds.LoadBalancerUsage(o)
-	default:
-		return who, c
+		c.Created, c.Usage = o.CreationTimestamp.Time, g.bounds.LoadBalancerUsage(o)
 	}
-	c.Kind, c.Name, c.Created = string(id.Kind), id.Name, meta.GetCreationTimestamp().Time
-	return tenant{w.groupOf(id), id.Namespace}, c
+	return c
 }

@@ -164,3 +164,25 @@ func TestManyRefused(t *testing.T) {
 		t.Errorf("%d problems, want one for each refused object", n)
 	}
 }
+
+// BenchmarkQuota changes the number of endpoints of one of the Services of a namespace, which are all
+// within the group's bounds.
+func BenchmarkQuota(b *testing.B) {
+	for _, services := range []int{64, 4096} {
+		b.Run(fmt.Sprintf("Services=%d", services), func(b *testing.B) {
+			w := newTenants(b, 1<<16, func(g *v1alpha1.LoadBalancerGroup) { g.Spec.Services.PerNamespace.Services = 4096 })
+			for i := range services {
+				name, address := fmt.Sprint("s", i), fmt.Sprintf("198.51.100.%d", i%200)
+				w.service("a", name, address, i, 1, "192.0.2.0/25", "192.0.2.128/26", "203.0.113.0/24")
+				w.endpoint("a", name, "10.0.0.1")
+			}
+			w.Flush()
+			both := [][]string{{"10.0.0.1"}, {"10.0.0.1", "10.0.0.2"}}
+			b.ReportAllocs()
+			for i := 0; b.Loop(); i++ {
+				w.endpoint("a", "s0", both[(i+1)%2]...)
+				w.Flush()
+			}
+		})
+	}
+}
