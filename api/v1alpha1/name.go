@@ -59,10 +59,10 @@ const (
 	// ConditionAllocated: the object has its addresses. Services use
 	// ConditionServiceAllocated.
 	ConditionAllocated = "Allocated"
-	// ConditionServiceAllocated, ConditionServiceAccepted (the annotations are valid)
-	// and ConditionServiceServed (a group serves the addresses; its message is then the
-	// name of the LoadBalancerGroup, which agents obey) are conditions of Services, whose
-	// names have a prefix because other controllers write conditions too.
+	// ConditionServiceAllocated, ConditionServiceAccepted (the annotations are valid, and the
+	// Service is served as they say) and ConditionServiceServed (a group serves the addresses;
+	// its message is then the name of the LoadBalancerGroup, which agents obey) are conditions
+	// of Services, whose names have a prefix because other controllers write conditions too.
 	ConditionServiceAllocated = "fairlead.io/Allocated"
 	ConditionServiceAccepted  = "fairlead.io/Accepted"
 	ConditionServiceServed    = "fairlead.io/Served"

@@ -25,7 +25,7 @@ import (
 // It runs once this process is the leader, before any reconciler does.
 type initialSync struct {
 	*deps
-	// until is when an object whose write the API server rejects is adopted without it.
+	// until is from when on an object is adopted without a write that the API server rejects.
 	until time.Time
 }
 
@@ -111,7 +111,7 @@ func (t initialSync) adoptAll(ctx context.Context) (held []adopted, err error) {
 }
 
 // adoptPage adopts the objects of a page concurrently, as each may have to be written. It
-// adds the results of those that exist and are ours, in their order.
+// adds the results, in their order.
 func (t initialSync) adoptPage(ctx context.Context, list client.ObjectList, held []adopted) ([]adopted, error) {
 	page, err := meta.ExtractList(list)
 	if err != nil {
@@ -142,8 +142,9 @@ func (t initialSync) adoptPage(ctx context.Context, list client.ObjectList, held
 	return held, nil
 }
 
-// adopt returns an object's addresses, as read from its newest version; nil if it is not and
-// was not ours, or doesn't exist any more. If it may get another address it is fenced first.
+// adopt returns an object's addresses, as read from its newest version, also those that another
+// controller assigned; nil if it has none and is not and was not ours, or doesn't exist any more.
+// If it is ours and may get another address it is fenced first.
 func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 	for {
 		serves := true
@@ -174,7 +175,8 @@ func (t initialSync) adopt(ctx context.Context, o owned) (*adopted, error) {
 	}
 }
 
-// foreign returns the addresses in the status of a Service that has no mark; nil without any.
+// foreign returns a Service that has data of another controller, with the addresses in its status, if
+// any; nil for other Services.
 func (t initialSync) foreign(svc *corev1.Service) *adopted {
 	if !isForeign(svc) {
 		return nil

@@ -50,6 +50,8 @@ type Source struct {
 	// unsaved is signalled when there is a state to save.
 	unsaved chan struct{}
 	checks  *healthPorts
+	// lines is used by Run only.
+	lines logLines
 
 	// saving serializes writing the state file; it is taken before mu.
 	saving    sync.Mutex
@@ -63,9 +65,8 @@ type Source struct {
 	lists   map[Object]*listState
 	state   State
 	started time.Time
-	// logged are the problems that have been logged.
+	// logged are the problems at the last update, which have been logged as far as lines allows.
 	logged map[Problem]bool
-	lines  logLines
 }
 
 // listState is the state of a watched list.
