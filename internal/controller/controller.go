@@ -216,7 +216,7 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 	pools := &poolReconciler{deps: o}
 	groups := &groupReconciler{
 		deps:     o,
-		nodes:    nodeTracker{grace: o.options.AgentGrace, lastReady: map[string]time.Time{}},
+		nodes:    newNodeTracker(o.options.AgentGrace),
 		assigned: map[string][]string{},
 	}
 	return errors.Join(

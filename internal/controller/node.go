@@ -3,6 +3,7 @@
 package controller
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -26,8 +27,14 @@ type nodeTracker struct {
 	// update of the DaemonSet restarts agents one by one, each within seconds, while their
 	// data plane continues.
 	grace time.Duration
-	// lastReady is when the agent of a node was last ready.
+	// lastReady is when the agent of a node was last ready, or was first seen not to be.
 	lastReady map[string]time.Time
+	// ready are the nodes whose agents were ready when last seen.
+	ready map[string]bool
+}
+
+func newNodeTracker(grace time.Duration) nodeTracker {
+	return nodeTracker{grace: grace, lastReady: map[string]time.Time{}, ready: map[string]bool{}}
 }
 
 // candidate is a node that may be in groups.
@@ -55,9 +62,10 @@ func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now tim
 		}
 		present[n.Name] = true
 		m := candidate{Node: alloc.Node{Name: n.Name}, labels: n.Labels, serving: nodeReady(&n) && agents[n.Name]}
-		if agents[n.Name] {
+		if agents[n.Name] || r.ready[n.Name] { // until now: nothing has changed in between
 			r.lastReady[n.Name] = now
 		}
+		r.ready[n.Name] = agents[n.Name]
 		left := r.grace - now.Sub(r.lastReady[n.Name])
 		m.Ready = nodeReady(&n) && !n.Spec.Unschedulable && left > 0
 		if m.Ready && !agents[n.Name] && (recheck == 0 || left < recheck) {
@@ -65,11 +73,8 @@ func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now tim
 		}
 		list = append(list, m)
 	}
-	for name := range r.lastReady {
-		if !present[name] {
-			delete(r.lastReady, name)
-		}
-	}
+	maps.DeleteFunc(r.lastReady, func(name string, _ time.Time) bool { return !present[name] })
+	maps.DeleteFunc(r.ready, func(name string, _ bool) bool { return !present[name] })
 	return list, recheck
 }
 
