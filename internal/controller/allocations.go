@@ -59,6 +59,8 @@ type allocation struct {
 	// Err says why the request failed. Missing says why there is
 	// only one address of two families if one is sufficient.
 	Err, Missing error
+	// Changed says that the addresses, or what groups select by, differ from the last request's.
+	Changed bool
 }
 
 // waits reports whether a status that shows these addresses must not be written yet.
@@ -136,12 +138,16 @@ func (l *allocations) Request(q addressRequest) allocation {
 	defer l.mu.Unlock()
 	defer l.serveWaiting()
 	r := l.records[q.Owner]
-	if r == nil {
+	known := r != nil
+	if !known {
 		r = &record{request: q}
 		l.records[q.Owner] = r
 	}
+	former, before := r.request, l.allocation(r).Addresses
 	l.update(r, q)
-	return l.allocation(r)
+	g := l.allocation(r)
+	g.Changed = !known || !slices.Equal(before, g.Addresses) || !maps.Equal(former.Labels, q.Labels) || former.Class != q.Class
+	return g
 }
 
 // Get returns the current allocation of an owner.

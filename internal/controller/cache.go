@@ -6,8 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -70,7 +72,7 @@ func cacheOptions(namespace string) cache.Options {
 func slimService(object any) (any, error) {
 	if svc, is := object.(*corev1.Service); is {
 		svc.ManagedFields = nil
-		delete(svc.Annotations, corev1.LastAppliedConfigAnnotation)
+		maps.DeleteFunc(svc.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.Group+"/") })
 		svc.Spec.Selector = nil
 	}
 	return object, nil

@@ -52,10 +52,12 @@ import (
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
@@ -193,11 +195,9 @@ func newManager(config *rest.Config, options Options, d *deps) (manager.Manager,
 // addReconcilers adds the reconcilers. All groups are one request, and so are all pools.
 func addReconcilers(mgr manager.Manager, o *deps) error {
 	each := &handler.EnqueueRequestForObject{}
-	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
-		return []reconcile.Request{{}}
-	})
-	// add calls run for the requests of changed objects of some kinds, and those of t.
-	add := func(name string, run reconcile.Func, concurrent int, t *trigger, requests handler.EventHandler, kinds ...client.Object) error {
+	// add calls run for the requests of changed objects of some kinds, and those of t. Updates of
+	// objects count only if changed says so; nil for all.
+	add := func(name string, run reconcile.Func, concurrent int, t *trigger, requests handler.EventHandler, changed changedFunc, kinds ...client.Object) error {
 		c, err := controller.New(name, mgr, controller.Options{
 			Reconciler:              o.afterSync(run),
 			MaxConcurrentReconciles: concurrent,
@@ -207,7 +207,7 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 			return fmt.Errorf("reconciler %s: %w", name, err)
 		}
 		for _, kind := range kinds {
-			if err := c.Watch(source.Kind(mgr.GetCache(), kind, requests)); err != nil {
+			if err := c.Watch(source.Kind(mgr.GetCache(), kind, requests, changed.predicates()...)); err != nil {
 				return fmt.Errorf("reconciler %s: %w", name, err)
 			}
 		}
@@ -220,17 +220,39 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		assigned: map[string][]string{},
 	}
 	return errors.Join(
-		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, &corev1.Service{}),
-		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, &v1alpha1.LoadBalancer{}),
-		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, all,
+		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, nil, &corev1.Service{}),
+		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, nil, &v1alpha1.LoadBalancer{}),
+		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay), policyChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, &corev1.Node{}, &corev1.Service{}),
-		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, namespaceMetadata()),
-		add("addresspool", pools.reconcile, 1, &o.pools, all, &v1alpha1.AddressPool{}),
-		add("loadbalancergroup", groups.reconcile, 1, &o.members, all, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
-		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(),
+		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
+		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0), nil, &v1alpha1.AddressPool{}),
+		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,
+			&v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
+		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(), o.quotaChanged,
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}, &discoveryv1.EndpointSlice{}, &v1alpha1.LoadBalancerGroup{}),
 		addMetrics(mgr, o),
 	)
+}
+
+// enqueueAll enqueues one request for all objects after a delay.
+func enqueueAll(delay time.Duration) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	enqueue := func(q queue) { q.AddAfter(reconcile.Request{}, delay) }
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { enqueue(q) },
+		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q queue) { enqueue(q) },
+		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { enqueue(q) },
+	}
+}
+
+// changedFunc reports whether an update of an object matters to a reconciler.
+type changedFunc func(before, now client.Object) bool
+
+func (f changedFunc) predicates() []predicate.Predicate {
+	if f == nil {
+		return nil
+	}
+	return []predicate.Predicate{predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return f(e.ObjectOld, e.ObjectNew) }}}
 }
 
 // Failed requests are retried with exponential backoff between retryFirst and retryLast.

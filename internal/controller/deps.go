@@ -51,7 +51,10 @@ func newDeps(options Options) *deps {
 		quotas:  quotas{namespaces: map[string]map[alloc.Owner]bounded{}},
 		written: &writtenStatuses{owners: map[alloc.Owner]*writtenStatus{}},
 	}
-	o.allocations = newAllocations(o.enqueue)
+	o.allocations = newAllocations(func(owner alloc.Owner) {
+		o.enqueue(owner)
+		o.enqueueCounts()
+	})
 	return o
 }
 

@@ -119,6 +119,7 @@ func (r serviceReconciler) adoptForeign(svc *corev1.Service) bool {
 		return false
 	}
 	r.written.set(held.Owner, held.Addresses)
+	r.enqueueCounts()
 	return true
 }
 

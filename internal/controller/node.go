@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/internal/alloc"
 )
@@ -82,6 +83,20 @@ func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now tim
 func excluded(n *corev1.Node) bool {
 	_, is := n.Labels[corev1.LabelNodeExcludeBalancers]
 	return is
+}
+
+// membersChanged reports whether an update changes the candidates of groups, or a group.
+func membersChanged(before, now client.Object) bool {
+	switch o := now.(type) {
+	case *corev1.Node:
+		old := before.(*corev1.Node)
+		return nodeReady(o) != nodeReady(old) || o.Spec.Unschedulable != old.Spec.Unschedulable ||
+			o.DeletionTimestamp.IsZero() != old.DeletionTimestamp.IsZero() || !maps.Equal(o.Labels, old.Labels)
+	case *corev1.Pod:
+		old := before.(*corev1.Pod)
+		return podReady(o) != podReady(old) || o.Spec.NodeName != old.Spec.NodeName
+	}
+	return true
 }
 
 func nodeReady(n *corev1.Node) bool {

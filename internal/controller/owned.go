@@ -40,8 +40,9 @@ func (o *deps) allocate(ctx context.Context, s owned) (result allocation, retry 
 			return allocation{}, staleDelay, err
 		}
 	}
-	result = o.allocations.Request(req)
-	o.enqueueCounts()
+	if result = o.allocations.Request(req); result.Changed {
+		o.enqueueCounts()
+	}
 	// Former addresses, and those that were never assigned.
 	removed := slices.Clone(result.Releasing)
 	for _, a := range s.shown() {

@@ -4,8 +4,11 @@ package controller
 
 import (
 	"context"
+	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
+	"time"
 
 	"go4.org/netipx"
 	corev1 "k8s.io/api/core/v1"
@@ -40,18 +43,50 @@ func (p *policies) of(group string) (*spec.Policy, *spec.Networks) {
 	return nil, p.networks
 }
 
-// set replaces all policies and networks, and reports whether any changed.
-func (p *policies) set(groups map[string]spec.Policy, networks *spec.Networks) (changed bool) {
+// set replaces all policies and networks, and returns a function that reports whether a
+// LoadBalancer is concerned by the difference.
+func (p *policies) set(groups map[string]spec.Policy, networks *spec.Networks) func(*v1alpha1.LoadBalancer) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	changed = p.networks == nil || !reflect.DeepEqual(p.groups, groups) || !reflect.DeepEqual(p.networks, networks)
+	former, before := p.groups, p.networks
 	p.groups, p.networks = groups, networks
-	return changed
+	return func(b *v1alpha1.LoadBalancer) bool {
+		return before == nil || !reflect.DeepEqual(former[b.Status.Group], groups[b.Status.Group]) || hasMember(b, func(a netip.Addr) bool {
+			return !networks.Same(before, a)
+		})
+	}
 }
 
-// policyReconciler reads policies and networks, and reconciles all LoadBalancers when they
-// change. All groups, pools, nodes and Services are one request.
+// hasMember reports whether the address or the tunnel end of a member is one of these.
+func hasMember(b *v1alpha1.LoadBalancer, is func(netip.Addr) bool) bool {
+	return slices.ContainsFunc(b.Spec.Pools, func(p v1alpha1.Pool) bool {
+		return slices.ContainsFunc(p.Members, func(m v1alpha1.Member) bool {
+			return slices.ContainsFunc([]v1alpha1.IPAddress{m.Address, m.TunnelEnd}, func(text v1alpha1.IPAddress) bool {
+				a, err := netip.ParseAddr(string(text))
+				return err == nil && is(a)
+			})
+		})
+	})
+}
+
+// policyDelay batches changes of nodes, Services, pools and groups.
+const policyDelay = 100 * time.Millisecond
+
+// policyReconciler reads policies and networks, and reconciles the LoadBalancers that are concerned
+// when they change. All groups, pools, nodes and Services are one request.
 type policyReconciler struct{ *deps }
+
+// policyChanged reports whether an update changes policies or networks.
+func policyChanged(before, now client.Object) bool {
+	switch o := now.(type) {
+	case *corev1.Service:
+		return !slices.Equal(o.Spec.ClusterIPs, before.(*corev1.Service).Spec.ClusterIPs)
+	case *corev1.Node:
+		old := before.(*corev1.Node)
+		return !slices.Equal(o.Status.Addresses, old.Status.Addresses) || !slices.Equal(o.Spec.PodCIDRs, old.Spec.PodCIDRs)
+	}
+	return before.GetGeneration() != now.GetGeneration()
+}
 
 func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var (
@@ -70,9 +105,10 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 	for i := range groups.Items {
 		policies[groups.Items[i].Name], _ = spec.NewPolicy(&groups.Items[i].Spec.LoadBalancers) // the API server rejects invalid ones
 	}
-	if r.policies.set(policies, networksOf(nodes.Items, services.Items, pools.Items)) {
-		for i := range all.Items {
-			r.enqueue(ownerOf(kindLoadBalancer, &all.Items[i]))
+	concerned := r.policies.set(policies, networksOf(nodes.Items, services.Items, pools.Items))
+	for i := range all.Items {
+		if concerned(&all.Items[i]) {
+			r.enqueueOwner(ownerOf(kindLoadBalancer, &all.Items[i]))
 		}
 	}
 	return reconcile.Result{}, nil

@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -107,13 +108,26 @@ func (o *deps) quotaRequests() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queue) { enqueue(ctx, e.Object) },
 		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ queue) { enqueue(ctx, e.Object) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queue) {
-			if g, is := e.ObjectNew.(*v1alpha1.LoadBalancerGroup); is && g.Generation == e.ObjectOld.GetGeneration() {
-				return // only its status has changed
-			}
-			enqueue(ctx, e.ObjectNew)
-		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queue) { enqueue(ctx, e.ObjectNew) },
 	}
+}
+
+// quotaChanged reports whether an update of an object changes what it uses, or bounds. Other
+// endpoints in the same number don't.
+func (o *deps) quotaChanged(before, now client.Object) bool {
+	same := equality.Semantic.DeepEqual
+	switch n := now.(type) {
+	case *corev1.Service:
+		old := before.(*corev1.Service)
+		return o.isOurs(n) != o.isOurs(old) || !same(n.Spec, old.Spec) || !maps.Equal(n.Annotations, old.Annotations) ||
+			!same(n.Status.LoadBalancer, old.Status.LoadBalancer)
+	case *v1alpha1.LoadBalancer:
+		return n.Generation != before.GetGeneration() || n.Status.Address != before.(*v1alpha1.LoadBalancer).Status.Address
+	case *discoveryv1.EndpointSlice:
+		return !maps.Equal(n.Annotations, before.GetAnnotations()) || !maps.Equal(n.Labels, before.GetLabels()) ||
+			!same(n.Ports, before.(*discoveryv1.EndpointSlice).Ports)
+	}
+	return now.GetGeneration() != before.GetGeneration()
 }
 
 // enqueueQuota triggers the decision about a namespace after a delay.

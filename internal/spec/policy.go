@@ -156,6 +156,11 @@ func (n *Networks) of(a netip.Addr) (in []string) {
 	return in
 }
 
+// Same reports whether an address is in the same networks and pools as in others.
+func (n *Networks) Same(o *Networks, a netip.Addr) bool {
+	return n.InPool(a) == o.InPool(a) && slices.Equal(n.of(a), o.of(a))
+}
+
 // Policy is the LoadBalancerPolicy of a group. The zero value allows nothing.
 type Policy struct {
 	members, tunnelEnds []netip.Prefix

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// reconciliations returns how often each reconciler of this process has run.
+func reconciliations(t *testing.T) map[string]int {
+	t.Helper()
+	families, err := metrics.Registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, f := range families {
+		if f.GetName() != "controller_runtime_reconcile_total" {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "controller" {
+					counts[l.GetValue()] += int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	return counts
+}
+
+// Heartbeats of nodes, other endpoints in the same number and edits of Services that change no
+// network have the controller judge nothing again, and a burst of changes does so few times. The
+// test isn't parallel: the counters are the process's.
+func TestAPIServerFewReconciliations(t *testing.T) {
+	w := newWorld(t)
+	w.run()
+	w.knownPool("main", "192.0.2.0/24")
+	n := w.node("n1", map[string]string{"lb": "g"})
+	w.made(w.group("g", 1), "n1")
+	const balancers, events, few = 20, 60, 25
+	for i := range balancers {
+		b := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("b", i), Namespace: "default"}}
+		b.Spec.Forward = "nat"
+		b.Spec.Listeners = []v1alpha1.Listener{{Name: "a", Port: 1, Protocol: "TCP", Pool: "p"}}
+		b.Spec.Pools = []v1alpha1.Pool{{Name: "p", Members: []v1alpha1.Member{{Address: "10.250.0.1", Port: 80}}}}
+		w.create(b)
+		w.says(b, v1alpha1.ConditionReady, no, "NotAccepted")
+	}
+	svc := w.service("web")
+	w.slice("default", "web", "web", netip.MustParseAddr("10.0.0.1"), 2)
+	w.servedBy(svc, "g")
+	// settle waits until a new Service is served: all events before are handled by then. It
+	// returns how often reconcilers have run.
+	next := 0
+	settle := func() map[string]int {
+		t.Helper()
+		next++
+		s := w.service(fmt.Sprint("next", next))
+		w.servedBy(s, "g")
+		return reconciliations(t)
+	}
+	settle()
+	before := settle()
+	for i := range events {
+		n.Status.Conditions[0].Message = fmt.Sprint(i)
+		w.ready(n, true) // with another heartbeat
+		base := svc.DeepCopy()
+		metav1.SetMetaDataAnnotation(&svc.ObjectMeta, "example.com/edited", fmt.Sprint(i))
+		if err := w.Patch(t.Context(), svc, client.MergeFrom(base)); err != nil {
+			t.Fatal(err)
+		}
+		es := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default"}}
+		w.edit(es, func() { es.Endpoints[0].Addresses[0] = fmt.Sprintf("10.0.1.%d", i) })
+	}
+	after := settle()
+	for _, name := range []string{"loadbalancerpolicy", "loadbalancergroup", "quota"} {
+		if got := after[name] - before[name]; got > few {
+			t.Errorf("%d events that don't matter have %s run %d times, want %d at most", 3*events, name, got, few)
+		}
+	}
+
+	before = reconciliations(t)
+	for i := range events { // new cluster IPs, in networks of no LoadBalancer
+		s := newService(fmt.Sprint("internal", i))
+		s.Spec.Type, s.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil
+		w.create(s)
+	}
+	after = settle()
+	if got := after["loadbalancer"] - before["loadbalancer"]; got > 0 {
+		t.Errorf("cluster IPs that no LoadBalancer has as members have LoadBalancers reconciled %d times", got)
+	}
+	if after["service"] == before["service"] {
+		t.Error("no Service was reconciled: the counters are wrong")
+	}
+}
