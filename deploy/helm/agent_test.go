@@ -26,7 +26,7 @@ func TestAgentConfiguration(t *testing.T) {
 			continue
 		}
 		if !slices.Equal(conf.Node.Interfaces, []string{"eth0", "eth1"}) || conf.Node.DrainTimeout != time.Minute ||
-			conf.Dataplane.Kind != config.KindIPVS || conf.Node.NAT.Ports != (config.Ports{First: 1024, Last: 29999}) ||
+			conf.Dataplane.Kind != config.KindIPVS || !conf.Dataplane.FilterPods || conf.Node.NAT.Ports != (config.Ports{First: 1024, Last: 29999}) ||
 			conf.Observe.Listen.String() != "[::]:9571" || conf.BGP == nil || conf.BGP.ASN != 65021 {
 			t.Errorf("%+v, speaker %+v, of\n%s", conf, conf.BGP, text)
 		}

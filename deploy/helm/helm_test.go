@@ -146,7 +146,7 @@ agent:
   extraCapabilities: [NET_RAW]
   listen: {address: "::"}
   drainTimeoutSeconds: 60
-  dataplane: {kind: ipvs}
+  dataplane: {kind: ipvs, filterPods: true}
   modprobe: {image: "registry.example:5000/kmod:1", modules: [ip_vs, ip_vs_mh]}
   resources: {limits: {memory: 1Gi}}
 controller:

@@ -35,7 +35,7 @@ func openPlane(conf *config.Config, pins string, events *observe.Recorder, log *
 		Limits: xdp.Limits(),
 		Open: func() (dataplane.DataPlane, error) {
 			plane, err := openXDP(conf, pins, events, log)
-			p.xdp.Plane = plane
+			p.xdp = xdpPlane{plane, conf.Dataplane.FilterPods}
 			return plane, err
 		},
 		Used: func() bool { return attachedXDP(pins) },
@@ -49,7 +49,7 @@ func openPlane(conf *config.Config, pins string, events *observe.Recorder, log *
 	switch conf.Dataplane.Kind {
 	case config.KindXDP:
 		plane, err := openXDP(conf, pins, events, log)
-		return alone{xdpPlane{plane}, removeIPVS, log}, err
+		return alone{xdpPlane{plane, conf.Dataplane.FilterPods}, removeIPVS, log}, err
 	case config.KindIPVS:
 		p.Plane, err = choose.Open(log, onIPVS)
 		return alone{p, func() error {
@@ -101,11 +101,14 @@ func removeIPVS() error {
 }
 
 // xdpPlane is the XDP data plane of an agent.
-type xdpPlane struct{ *xdp.Plane }
+type xdpPlane struct {
+	*xdp.Plane
+	filterPods bool
+}
 
 // Describe implements Plane.
 func (p xdpPlane) Describe() observe.DataPlane {
-	d := observe.DataPlane{Kind: "xdp", Attachments: []observe.Attachment{}}
+	d := observe.DataPlane{Kind: "xdp", Attachments: []observe.Attachment{}, FilterPods: p.filterPods}
 	for _, a := range p.Attachments() {
 		d.Attachments = append(d.Attachments, observe.Attachment{
 			Interface: a.Interface, Mode: string(a.Mode), Reason: a.Reason, Adopted: a.Adopted,

@@ -121,7 +121,7 @@ func startOnXDP(b testing.TB, file []byte) (*Agent, string) {
 	})
 	a := New(Config{
 		Started: time.Now(), Source: File{Source: source}, Drains: path + ".drains", Verdicts: path + ".health", Events: observe.NewRecorder(log), Log: log,
-		Plane: benchPlane{xdpPlane{dp}},
+		Plane: benchPlane{xdpPlane{dp, false}},
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)

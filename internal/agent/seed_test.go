@@ -23,3 +23,21 @@ func TestSeedWarning(t *testing.T) {
 		}
 	}
 }
+
+// Filters for pods without forwarding cause a warning.
+func TestForwardingWarning(t *testing.T) {
+	for text, want := range map[string]bool{"": false, "dataplane: {filterPods: true}": true} {
+		conf, err := config.ParseKubernetes("f", text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, nil))
+		if checkForwarding(conf, nil, log); out.Len() > 0 {
+			t.Errorf("%q: %q with forwarding", text, out.String())
+		}
+		if checkForwarding(conf, []string{"net.ipv4.ip_forward"}, log); (out.Len() > 0) != want {
+			t.Errorf("%q: %q", text, out.String())
+		}
+	}
+}

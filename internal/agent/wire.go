@@ -62,6 +62,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	defer func() { err = errors.Join(err, claim.Release()) }()
 	conf := from.Config()
 	checkSeed(conf, o.Log)
+	checkForwarding(conf, preflight.NotForwarding(), o.Log)
 	pins, err := o.pins(conf.Node.Name)
 	if err != nil {
 		return err
@@ -114,6 +115,13 @@ func checkSeed(conf *config.Config, log *slog.Logger) {
 	}
 }
 
+// checkForwarding warns of settings with which the kernel drops packets that are left to it.
+func checkForwarding(conf *config.Config, off []string, log *slog.Logger) {
+	if conf.Dataplane.FilterPods && len(off) > 0 {
+		log.Warn("the kernel doesn't forward: with dataplane.filterPods clients don't reach pods of this node", "off", off)
+	}
+}
+
 // open follows the agent's source until ctx ends.
 func (o Options) open(ctx context.Context) (Source, error) {
 	if o.Kubernetes.On {
@@ -134,6 +142,7 @@ func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *sl
 		Interfaces:  conf.Node.Interfaces,
 		TunnelEnds:  conf.Node.TunnelEnds,
 		TunnelPeers: conf.Node.TunnelPeers,
+		FilterPods:  conf.Dataplane.FilterPods,
 		Mode:        xdp.Mode(conf.Dataplane.XDPMode),
 		NAT: xdp.NAT{
 			Addresses: conf.Node.NAT.Addresses,
@@ -266,7 +275,7 @@ func pageAddress(page net.Listener) string {
 
 // Needs are what a configuration needs of the machine.
 func Needs(conf *config.Config) preflight.Needs {
-	needs := preflight.Needs{Native: conf.Dataplane.XDPMode == config.XDPNative}
+	needs := preflight.Needs{Native: conf.Dataplane.XDPMode == config.XDPNative, Forwarding: conf.Dataplane.FilterPods}
 	switch conf.Dataplane.Kind {
 	case config.KindAuto:
 		needs.IPVS = preflight.Optional

@@ -71,7 +71,7 @@ func FuzzParseKubernetes(f *testing.F) {
 	for _, seed := range []string{
 		"", "node: {interfaces: [eth1], tunnelEnds: [10.0.0.1], tunnelPeers: [10.0.0.0/8], drainTimeout: 5s, nat: {addresses: [10.0.0.1], ports: 1024-2047}}\n",
 		"bgp: {asn: 65021, routerID: 10.0.0.1, shutdownDelay: 1s}\n", "services: []\nnode:\n  name: lb1\nbgp: {peers: [], announce: {}}\n",
-		"dataplane: {kind: xdp, xdpMode: generic, hashSeed: 7}\nobserve: {listen: '[::1]:80'}\n", "node: {interfaces: auto}\nbgp: null\n",
+		"dataplane: {kind: xdp, filterPods: true, xdpMode: generic, hashSeed: 7}\nobserve: {listen: '[::1]:80'}\n", "node: {interfaces: auto}\nbgp: null\n",
 	} {
 		f.Add(seed)
 	}

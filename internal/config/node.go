@@ -181,6 +181,9 @@ const (
 type Dataplane struct {
 	Kind    Kind
 	XDPMode XDPMode
+	// FilterPods has packets for pods of this node, in the modes that translate, pass the kernel's
+	// forwarding path and so netfilter, with which network plugins enforce policies.
+	FilterPods bool
 	// HashSeed keys the choice of backends. It must be equal on all nodes that share
 	// VIPs: otherwise a flow that moves between nodes changes its backend.
 	HashSeed uint64
@@ -215,6 +218,7 @@ func readDataplane(v value, p *Dataplane) {
 	v.readFields(
 		optional("kind", &p.Kind, oneOf(KindAuto, KindXDP, KindIPVS)),
 		optional("xdpMode", &p.XDPMode, oneOf(XDPAuto, XDPNative, XDPGeneric)),
+		optional("filterPods", &p.FilterPods, flag),
 		optional("hashSeed", &p.HashSeed, number[uint64](0, math.MaxUint64)),
 		optional("services", &p.Services, number[int](1, maxServices)),
 		optional("backends", &p.Backends, number[int](minBackends, maxBackends)),

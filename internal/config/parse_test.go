@@ -298,7 +298,7 @@ func TestFileErrors(t *testing.T) {
 		"all at once": {`node:
   name: LB1
   interfaces: [eth0, eth0, a/b, 7]
-dataplane: {kind: dpdk, xdpMode: fast, hashSeed: -1}
+dataplane: {kind: dpdk, xdpMode: fast, hashSeed: -1, filterPods: 1}
 bgp:
   asn: 0
   routerID: fd00::1
@@ -321,6 +321,7 @@ f:3:33: node.interfaces[3]: have 7: want text (quote it if it is text)
 f:4:19: dataplane.kind: unknown word "dpdk": want one of auto, xdp, ipvs
 f:4:34: dataplane.xdpMode: unknown word "fast": want one of auto, native, generic
 f:4:50: dataplane.hashSeed: -1 is out of range: want 0 to 18446744073709551615
+f:4:66: dataplane.filterPods: have 1: want true or false
 f:6:8: bgp.asn: 0 is out of range: want 1 to 4294967294
 f:7:13: bgp.routerID: bad router id fd00::1: want an IPv4 address that is not 0.0.0.0
 f:9:40: bgp.peers[0].bfd: have the text "yes": want true, false or a mapping

@@ -258,6 +258,7 @@ func (c *Config) checkReload(next *Config) error {
 	changes.compare("node.nat.ports", c.Node.NAT.Ports, next.Node.NAT.Ports)
 	changes.compare("dataplane.kind", c.Dataplane.Kind, next.Dataplane.Kind)
 	changes.compare("dataplane.xdpMode", c.Dataplane.XDPMode, next.Dataplane.XDPMode)
+	changes.compare("dataplane.filterPods", c.Dataplane.FilterPods, next.Dataplane.FilterPods)
 	changes.compare("dataplane.hashSeed", c.Dataplane.HashSeed, next.Dataplane.HashSeed)
 	changes.compare("dataplane.services", c.Dataplane.Services, next.Dataplane.Services)
 	changes.compare("dataplane.backends", c.Dataplane.Backends, next.Dataplane.Backends)

@@ -230,7 +230,7 @@ func TestSourceRefusesBadFileWhole(t *testing.T) {
 
 func TestSourceRefusesWhatNeedsRestart(t *testing.T) {
 	f := start(t)
-	f.rename("dataplane: {xdpMode: generic, hashSeed: 7}\nobserve: {listen: none}\n" +
+	f.rename("dataplane: {xdpMode: generic, filterPods: true, hashSeed: 7}\nobserve: {listen: none}\n" +
 		"bgp: {asn: 65021, routerID: 10.0.0.1, peers: [{address: 10.0.0.2, asn: 65000}]}\n" +
 		strings.Replace(withServices(2), "name: lb1, interfaces: [eth0]", "name: lb2, interfaces: [eth0, eth1]", 1))
 	f.awaitRefusal("restarted")
@@ -239,7 +239,7 @@ func TestSourceRefusesWhatNeedsRestart(t *testing.T) {
 		t.Fatalf("reload: %v, want a RestartError", err)
 	}
 	want := "node.name was lb1 and would be lb2; node.interfaces was [eth0] and would be [eth0 eth1]; " +
-		"dataplane.xdpMode was auto and would be generic; dataplane.hashSeed was 0 and would be 7; observe.listen was 127.0.0.1:9571 and would be none; " +
+		"dataplane.xdpMode was auto and would be generic; dataplane.filterPods was false and would be true; dataplane.hashSeed was 0 and would be 7; observe.listen was 127.0.0.1:9571 and would be none; " +
 		"bgp was absent and would be asn 65021 with routerID 10.0.0.1"
 	if !strings.HasSuffix(restart.Error(), want) {
 		t.Errorf("have %q, want it to end with %q", restart, want)

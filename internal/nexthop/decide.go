@@ -20,6 +20,8 @@ const ethernet8021Q = 0x8100
 type view struct {
 	// interfaces are the names of those on which XDP runs.
 	interfaces []string
+	// filterPods leaves packets for this machine's pods to its network stack.
+	filterPods bool
 	links      map[int]link
 	addresses  []address
 	// neighbour returns what is known of a neighbour, and why the kernel
@@ -106,6 +108,8 @@ func (v *view) leaving(t Target, p path) (Hop, link, error) {
 	dev, port, err := v.exit(p)
 	switch {
 	case err == nil:
+	case t.Handover && dev.up && !p.down && v.filterPods && !p.gateway.IsValid() && v.hasPods(dev):
+		return Hop{Interface: dev.name, Index: Loopback, Handover: true, MTU: dev.mtu}, dev, nil
 	case t.Handover && dev.up && !p.down:
 		return Hop{Interface: dev.name, Index: dev.index, Handover: true, Source: dev.mac, MTU: dev.mtu}, dev, nil
 	default:
@@ -161,6 +165,21 @@ func (v *view) exit(p path) (dev, port link, err error) {
 		err = reason{fmt.Errorf("interface %s has no Ethernet address", dev.name), errIndirect}
 	}
 	return dev, port, err
+}
+
+// hasPods reports whether directly connected neighbours on a device are pods of this machine: it
+// is a veth, or a bridge of veths. A bridge with other ports may extend to other machines, whose
+// answers wouldn't return through this one.
+func (v *view) hasPods(dev link) bool {
+	if dev.kind != kindBridge {
+		return dev.kind == kindVeth
+	}
+	for _, l := range v.links {
+		if l.master == dev.index && (l.kind != kindVeth || v.runs(l)) {
+			return false
+		}
+	}
+	return true
 }
 
 func (v *view) runs(l link) bool { return slices.Contains(v.interfaces, l.name) }

@@ -319,3 +319,57 @@ func TestHopString(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// Packets for pods of this machine are left to its network stack, and no others.
+func TestFilterPods(t *testing.T) {
+	const veth, bridge, port, wide, nic, macvlan = 20, 21, 22, 23, 24, 25
+	portOf := func(bridge int, a netlink.LinkAttrs) netlink.LinkAttrs {
+		a.MasterIndex = bridge
+		return a
+	}
+	mac := lb.MAC{2, 0, 0, 0, 0, 0x20}
+	links := machine()
+	for _, l := range []netlink.Link{
+		&netlink.Veth{LinkAttrs: device(veth, "veth1", mac)},
+		&netlink.Bridge{LinkAttrs: device(bridge, "cni0", mac)},
+		&netlink.Veth{LinkAttrs: portOf(bridge, device(port, "veth2", mac))},
+		&netlink.Bridge{LinkAttrs: device(wide, "br0", mac)},
+		&netlink.Device{LinkAttrs: portOf(wide, device(nic, "eth3", mac))},
+		&netlink.Macvlan{LinkAttrs: device(macvlan, "mv0", mac)},
+	} {
+		links[l.Attrs().Index] = linkOf(l)
+	}
+	v := view{
+		interfaces: []string{"eth0"}, filterPods: true, links: links,
+		addresses: []address{{index: eth0, prefix: netip.MustParsePrefix("10.0.0.5/24")}},
+		neighbour: func(neighbourKey) (neighbour, error) { return reachable(macBackend), nil },
+	}
+	pod := Target{Address: ip("10.244.0.2"), Handover: true}
+	stack := func(device string) Hop {
+		return Hop{Interface: device, Index: Loopback, Handover: true, Local: ip("10.0.0.5"), MTU: 1500}
+	}
+	device := func(device string, index int) Hop {
+		return Hop{Interface: device, Index: index, Handover: true, Source: mac, Local: ip("10.0.0.5"), MTU: 1500}
+	}
+	for name, test := range map[string]struct {
+		path path
+		want Hop
+	}{
+		"veth":                           {direct(veth), stack("veth1")},
+		"bridge of veths":                {direct(bridge), stack("cni0")},
+		"behind a gateway":               {via(veth, "10.244.0.1"), device("veth1", veth)},
+		"bridge with a network's port":   {direct(wide), device("br0", wide)},
+		"another kind of device":         {direct(macvlan), device("mv0", macvlan)},
+		"an interface on which XDP runs": {direct(eth0), Hop{Interface: "eth0", Index: eth0, Source: macEth0, Destination: macBackend, Local: ip("10.0.0.5"), MTU: 1500}},
+	} {
+		rt := unicast(test.path)
+		if got, err := v.decide(pod, &rt); err != nil || got != test.want {
+			t.Errorf("%s: %+v, %v, want %+v", name, got, err, test.want)
+		}
+	}
+	v.filterPods = false
+	rt := unicast(direct(veth))
+	if got, err := v.decide(pod, &rt); err != nil || got != device("veth1", veth) {
+		t.Errorf("without filters: %+v, %v", got, err)
+	}
+}

@@ -175,7 +175,7 @@ func (w *wire) resolver(t *testing.T) *Resolver {
 	t.Helper()
 	var r *Resolver
 	w.balancer.do(t, func() (err error) {
-		r, err = New(slog.New(slog.NewTextHandler(t.Output(), nil)), []string{"eth0"})
+		r, err = New(slog.New(slog.NewTextHandler(t.Output(), nil)), []string{"eth0"}, false)
 		return err
 	})
 	t.Cleanup(func() { check(t, r.Close()) })

@@ -70,9 +70,9 @@ type Hop struct {
 // Loopback is the index of every network namespace's first interface.
 const Loopback = 1
 
-// ToSelf reports whether the target is an address of this machine: packets continue to its
-// sockets.
-func (h Hop) ToSelf() bool { return h.Handover && h.Index == Loopback }
+// ToStack reports whether packets continue in this machine's network stack: to its own
+// sockets, or through netfilter to its pods.
+func (h Hop) ToStack() bool { return h.Handover && h.Index == Loopback }
 
 // Port is a device that is a part of another.
 type Port struct {
@@ -83,8 +83,8 @@ type Port struct {
 // String returns for example "eth0 02:00:00:00:00:01 vlan 100", or "flannel.1 by
 // the kernel".
 func (h Hop) String() string {
-	if h.ToSelf() {
-		return "this machine's own address"
+	if h.ToStack() {
+		return "this machine's network stack"
 	}
 	if h.Handover {
 		return h.Interface + " by the kernel"

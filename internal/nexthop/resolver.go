@@ -48,8 +48,10 @@ type Resolver struct {
 }
 
 // New returns a Resolver for the calling thread's network namespace. interfaces
-// are those on which XDP runs; they needn't exist yet. The caller closes it.
-func New(log *slog.Logger, interfaces []string) (*Resolver, error) {
+// are those on which XDP runs; they needn't exist yet. With filterPods packets for pods of
+// this machine are left to its network stack, whose filters XDP would bypass: pods are what is
+// directly connected by a veth or a bridge of veths. The caller closes it.
+func New(log *slog.Logger, interfaces []string, filterPods bool) (*Resolver, error) {
 	// Subscribe before reading, so that no change is missed.
 	events, err := subscribe()
 	if err != nil {
@@ -63,7 +65,7 @@ func New(log *slog.Logger, interfaces []string) (*Resolver, error) {
 		log:    log,
 		kernel: k,
 		events: events,
-		table:  newTable(log, k, slices.Clone(interfaces)),
+		table:  newTable(log, k, slices.Clone(interfaces), filterPods),
 		notify: func(lb.VIP) {},
 		marked: make(chan struct{}, 1),
 		done:   make(chan struct{}),

@@ -72,7 +72,7 @@ type entry struct {
 	result           Result
 }
 
-func newTable(log *slog.Logger, k kernel, interfaces []string) *table {
+func newTable(log *slog.Logger, k kernel, interfaces []string, filterPods bool) *table {
 	t := &table{
 		kernel:       k,
 		log:          log,
@@ -84,7 +84,7 @@ func newTable(log *slog.Logger, k kernel, interfaces []string) *table {
 		suspects:     map[*watched]struct{}{},
 		oldAddresses: true,
 	}
-	t.view = view{interfaces: interfaces, links: map[int]link{}, neighbour: t.neighbour}
+	t.view = view{interfaces: interfaces, filterPods: filterPods, links: map[int]link{}, neighbour: t.neighbour}
 	return t
 }
 
@@ -395,6 +395,8 @@ type link struct {
 	// mac is zero if the device has no Ethernet address.
 	mac lb.MAC
 	mtu int
+	// kind is that of the device in rtnetlink, such as kindVeth; empty for hardware's.
+	kind string
 	// up means that the device is switched on and has a carrier.
 	up bool
 	// vlan is the id of a VLAN device, else 0; parent is the index of the device
@@ -407,11 +409,18 @@ type link struct {
 	master int
 }
 
+// Kinds of devices behind which pods are.
+const (
+	kindVeth   = "veth"
+	kindBridge = "bridge"
+)
+
 func linkOf(l netlink.Link) link {
 	a := l.Attrs()
 	out := link{
 		index: a.Index,
 		name:  a.Name,
+		kind:  l.Type(),
 		mtu:   a.MTU,
 		// IFF_LOWER_UP and not IFF_RUNNING: it follows the carrier at once, as
 		// the flags of routes do.

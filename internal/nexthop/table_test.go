@@ -72,7 +72,7 @@ func newFake(t *testing.T) (*table, *fakeKernel) {
 
 func readTable(t testing.TB, k *fakeKernel) *table {
 	t.Helper()
-	table := newTable(slog.New(slog.DiscardHandler), k, []string{"eth0"})
+	table := newTable(slog.New(slog.DiscardHandler), k, []string{"eth0"}, false)
 	if err := table.sync(); err != nil {
 		t.Fatal(err)
 	}

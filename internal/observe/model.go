@@ -62,6 +62,8 @@ type DataPlane struct {
 	Kind        string       `json:"kind"`
 	Reason      string       `json:"reason,omitempty"`
 	Attachments []Attachment `json:"attachments"`
+	// FilterPods says that packets for pods of this node pass its netfilter.
+	FilterPods bool `json:"filterPods,omitempty"`
 }
 
 // Attachment is one interface on which packets are balanced.

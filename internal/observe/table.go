@@ -170,6 +170,9 @@ func writeDataPlane(t io.Writer, d DataPlane) {
 	if d.Reason != "" {
 		fmt.Fprintf(t, "\t%s\n", oneLine(d.Reason))
 	}
+	if d.FilterPods {
+		fmt.Fprintln(t, "\tpods of this node through netfilter")
+	}
 	for _, a := range d.Attachments {
 		fmt.Fprintf(t, "\t%s %s", a.Interface, a.Mode)
 		if a.Adopted {

@@ -73,7 +73,7 @@ func TestStatusTable(t *testing.T) {
 			Error: "fairlead.yaml:3:1: bad\nfairlead.yaml:9:1: worse", Refused: started.Add(50 * time.Minute),
 		},
 		Revision: 5,
-		DataPlane: observe.DataPlane{Kind: "xdp", Attachments: []observe.Attachment{
+		DataPlane: observe.DataPlane{Kind: "xdp", FilterPods: true, Attachments: []observe.Attachment{
 			{Interface: "eth0", Mode: "native", Adopted: true},
 			{Interface: "eth1", Mode: "generic", Reason: "the driver has no XDP"},
 		}},

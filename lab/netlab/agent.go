@@ -40,6 +40,8 @@ type AgentSettings struct {
 	Node string
 	// XDPMode is dataplane.xdpMode: "native", "generic" or, by default, "auto".
 	XDPMode string
+	// FilterPods is dataplane.filterPods.
+	FilterPods bool
 	// TunnelEnds and TunnelPeers are what services in VXLAN or Geneve segments need.
 	TunnelEnds  []netip.Addr
 	TunnelPeers []netip.Prefix
@@ -74,7 +76,7 @@ func (s AgentSettings) YAML() string {
 	return yamlText(mapping(
 		"node", mapping("name", s.Node, "interfaces", []string{eth0}, "drainTimeout", drainTimeout,
 			"tunnelEnds", s.TunnelEnds, "tunnelPeers", s.TunnelPeers),
-		"dataplane", mapping("kind", "xdp", "xdpMode", cmp.Or(s.XDPMode, "auto")),
+		"dataplane", mapping("kind", "xdp", "xdpMode", cmp.Or(s.XDPMode, "auto"), "filterPods", s.FilterPods),
 		"bgp", bgpSection(s.BGP),
 		"routes", mapping("hook", s.Hook, "timeout", s.HookTimeout),
 		"services", &services,

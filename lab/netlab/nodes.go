@@ -26,6 +26,8 @@ type NodesOptions struct {
 	Forward lb.Forward
 	// OwnPods gives each node only its own pods as backends.
 	OwnPods bool
+	// FilterPods is AgentSettings.FilterPods of all nodes.
+	FilterPods bool
 	// Beyond puts the last node behind the router, in a network of its own.
 	Beyond bool
 }
@@ -56,8 +58,9 @@ func Nodes(o NodesOptions) (Topology, error) {
 		cluster: cluster{site{
 			forward: cmp.Or(o.Forward, lb.NAT), balancers: o.Nodes, servers: o.Nodes * podsPerNode,
 		}},
-		ownPods: o.OwnPods,
-		beyond:  o.Beyond,
+		ownPods:    o.OwnPods,
+		filterPods: o.FilterPods,
+		beyond:     o.Beyond,
 	}
 	return n.draw(), nil
 }
@@ -65,7 +68,7 @@ func Nodes(o NodesOptions) (Topology, error) {
 // nodes is a site whose servers are pods of its balancers.
 type nodes struct {
 	cluster
-	ownPods, beyond bool
+	ownPods, filterPods, beyond bool
 }
 
 // network is the nth node's.
@@ -125,6 +128,7 @@ func (c *nodes) node(d *drawing, n int) {
 		"net.ipv4.conf.all.rp_filter": "1", "net.ipv4.conf.default.rp_filter": "1",
 	}
 	h.Rules = invalidDrop
+	h.Agent.FilterPods = c.filterPods
 	h.Routes = defaultRoutes(c.network(n))
 	for other := range c.balancers {
 		if other+1 != n && c.network(other+1) == c.network(n) {

@@ -90,7 +90,7 @@ func entry(svc *lb.Service, b lb.Backend, hop nexthop.Hop) slot {
 	e.Flags = uint8(when(hop.Index != 0 && !b.Down, table.BalancerBackendFlagBACKEND_USABLE) |
 		when(b.Weight > 0, table.BalancerBackendFlagBACKEND_NEW_FLOWS) |
 		when(hop.Relay, table.BalancerBackendFlagBACKEND_RELAY) |
-		when(svc.Forward == lb.DSR && b.Own() || hop.ToSelf(), table.BalancerBackendFlagBACKEND_KEEP_SOURCE) |
+		when(svc.Forward == lb.DSR && b.Own() || hop.ToStack(), table.BalancerBackendFlagBACKEND_KEEP_SOURCE) |
 		when(svc.Membership.Is(b), table.BalancerBackendFlagBACKEND_LOCAL) |
 		when(hop.Handover, table.BalancerBackendFlagBACKEND_HANDOVER))
 	if hop.Local.IsValid() {

@@ -78,8 +78,10 @@ type Config struct {
 	// hold packets for VIPs, if they come from one of TunnelPeers.
 	TunnelEnds  []netip.Addr
 	TunnelPeers []netip.Prefix
-	Mode        Mode
-	NAT         NAT
+	// FilterPods has packets for pods of this node pass its netfilter (nexthop.New).
+	FilterPods bool
+	Mode       Mode
+	NAT        NAT
 	// Capacity of the tables; what is 0 is DefaultCapacity's.
 	Capacity Capacity
 	// Seed of the flow hash and of the rings: the same on all nodes of a cluster.
@@ -148,7 +150,7 @@ type Plane struct {
 // network namespace. Services that an earlier agent programmed are balanced on,
 // unchanged, until Update or Prune. Attach puts the program to work.
 func Open(cfg Config) (*Plane, error) {
-	hops, err := nexthop.New(cfg.Log, cfg.Interfaces)
+	hops, err := nexthop.New(cfg.Log, cfg.Interfaces, cfg.FilterPods)
 	if err != nil {
 		return nil, fmt.Errorf("next hops: %w", err)
 	}

@@ -46,6 +46,7 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 	if f.SysctlErr = unix.Access(sysctl, unix.W_OK); errors.Is(f.SysctlErr, unix.EROFS) && unix.Access("/host"+sysctl, unix.W_OK) == nil {
 		f.SysctlErr = nil // a container with the node's, as those of the chart
 	}
+	f.NotForwarding = NotForwarding()
 	if f.BPFFS.Mounted, err = OnBPFFS(pins); err != nil {
 		return f, fmt.Errorf("bpffs at %s: %w", pins, err)
 	}
@@ -62,6 +63,18 @@ func Collect(interfaces []string, pins string) (Facts, error) {
 	}
 	f.Interfaces, err = collectInterfaces(interfaces)
 	return f, err
+}
+
+// NotForwarding returns the settings of families that the kernel doesn't forward, such as
+// "net.ipv4.ip_forward". A family that it doesn't have counts.
+func NotForwarding() (settings []string) {
+	for _, setting := range []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} {
+		text, _ := os.ReadFile("/proc/sys/" + strings.ReplaceAll(setting, ".", "/"))
+		if strings.TrimSpace(string(text)) != "1" {
+			settings = append(settings, setting)
+		}
+	}
+	return settings
 }
 
 // KernelRelease is the running kernel's, for example "6.1.0-18-amd64".

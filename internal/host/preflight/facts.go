@@ -22,7 +22,9 @@ type Facts struct {
 	MemlockCounts bool
 	// SysctlErr is why net.ipv4.ip_forward can't be written; nil if it can.
 	SysctlErr error
-	BPFFS     BPFFS
+	// NotForwarding has the settings of families that the kernel doesn't forward.
+	NotForwarding []string
+	BPFFS         BPFFS
 	// Interfaces are in the order in which they were asked for.
 	Interfaces []Interface
 }

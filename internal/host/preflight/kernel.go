@@ -64,3 +64,13 @@ func jit(enabled string) Finding {
 	}
 	return f
 }
+
+// forwarding warns of a family that isn't forwarded: packets for pods are dropped then.
+func forwarding(not []string) Finding {
+	f := Finding{Check: "forwarding", Result: OK, Found: "on", Needed: "on for the families of pods (dataplane.filterPods)"}
+	if len(not) > 0 {
+		f.Result, f.Found = Warn, "off: "+strings.Join(not, ", ")
+		f.Fix = "sysctl -w " + strings.Join(not, "=1 ") + "=1"
+	}
+	return f
+}

@@ -49,6 +49,8 @@ type Needs struct {
 	// Native says that XDP must run in the driver: generic mode is an error and
 	// not a warning.
 	Native bool
+	// Forwarding says that packets are left to the kernel's forwarding path.
+	Forwarding bool
 	// QUIC says that a service reads connection IDs.
 	QUIC bool
 	// IPVS says whether the data plane is IPVS.
@@ -83,6 +85,9 @@ func Check(f Facts, n Needs) []Finding {
 		findings = append(findings, sysctls(f))
 	} else {
 		findings = append(findings, memlock(f), bpffs(f))
+	}
+	if n.Forwarding {
+		findings = append(findings, forwarding(f.NotForwarding))
 	}
 	for _, i := range f.Interfaces {
 		findings = append(findings, checkInterface(i, f.Kernel, n)...)

@@ -238,6 +238,16 @@ func TestCheck(t *testing.T) {
 			want:   []string{"warn eth0 xdp: driver mlx5_core has none: generic mode"},
 		},
 		{
+			name:   "no forwarding",
+			change: func(f *Facts) { f.NotForwarding = []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} },
+		},
+		{
+			name:   "no forwarding, pods filtered",
+			change: func(f *Facts) { f.NotForwarding = []string{"net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"} },
+			needs:  Needs{Forwarding: true},
+			want:   []string{"warn forwarding: off: net.ipv4.ip_forward, net.ipv6.conf.all.forwarding"},
+		},
+		{
 			name:   "strict filter without probes",
 			change: func(f *Facts) { f.Interfaces[0].ReversePath = Strict },
 		},
