@@ -148,7 +148,7 @@ func startController(t *testing.T, api *cluster.API) {
 func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 	t.Helper()
 	src, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: "n1", MaxServices: 8, ASN: 65021},
+		Config: kube.Config{Node: "n1", MaxServices: 8, ASN: 65021, WatchPolicies: true},
 		API:    api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace,
 		DaemonSet: "fairlead-agent", StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})

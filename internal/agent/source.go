@@ -114,8 +114,11 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 	}
 	s := &kubernetesSource{Source: settings, seed: conf.Dataplane.HashSeed}
 	options := kube.Options{
-		Config: kube.Config{Node: name, Limits: Limits().Of(string(conf.Dataplane.Kind)), MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0},
-		API:    api, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(o.StateDir, filepath.Join(StateRoot, name)), Log: log,
+		Config: kube.Config{
+			Node: name, Limits: Limits().Of(string(conf.Dataplane.Kind)), MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0,
+			WatchPolicies: !conf.Dataplane.FilterPods && conf.Dataplane.Kind != config.KindIPVS,
+		},
+		API: api, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(o.StateDir, filepath.Join(StateRoot, name)), Log: log,
 	}
 	if conf.BGP != nil {
 		options.ASN, s.routes.ShutdownDelay = conf.BGP.ASN, conf.BGP.ShutdownDelay

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,11 +23,11 @@ import (
 
 // clients access the API server over one connection. They know only the types that are
 // watched, which saves memory.
-type clients struct{ core, discovery, own rest.Interface }
+type clients struct{ core, discovery, networking, own rest.Interface }
 
 func newClients(config *rest.Config) (c clients, err error) {
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return c, err
 	}
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -43,10 +44,11 @@ func newClients(config *rest.Config) (c clients, err error) {
 		own.QPS = -1 // only a few watches
 		return rest.RESTClientForConfigAndClient(own, connection)
 	}
-	var errs [3]error
+	var errs [4]error
 	c.core, errs[0] = of("/api", corev1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
 	c.discovery, errs[1] = of("/apis", discoveryv1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
-	c.own, errs[2] = of("/apis", v1alpha1.GroupVersion(), runtime.ContentTypeJSON)
+	c.networking, errs[2] = of("/apis", networkingv1.SchemeGroupVersion, runtime.ContentTypeProtobuf)
+	c.own, errs[3] = of("/apis", v1alpha1.GroupVersion(), runtime.ContentTypeJSON)
 	return c, errors.Join(errs[:]...)
 }
 
@@ -62,8 +64,9 @@ type watchedList struct {
 // list returns the kind, or the one object, of the list.
 func (f watchedList) list() Object { return Object{Kind: f.kind, Name: f.name} }
 
-// lists returns the lists that are always watched. Those of Secrets depend on BGPPeers.
-func (c clients) lists() []watchedList {
+// lists returns the lists that are always watched, with or without NetworkPolicies. Those of
+// Secrets depend on BGPPeers.
+func (c clients) lists(policies bool) []watchedList {
 	all := func(client rest.Interface, resource string) *cache.ListWatch {
 		return cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
 	}
@@ -71,7 +74,7 @@ func (c clients) lists() []watchedList {
 	endpointSlices := cache.NewFilteredListWatchFromClient(c.discovery, "endpointslices", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = discoveryv1.LabelServiceName + ",!" + corev1.IsHeadlessService
 	})
-	return []watchedList{
+	lists := []watchedList{
 		{all(c.core, "services"), KindService, &corev1.Service{}, ""},
 		{all(c.core, "nodes"), KindNode, &corev1.Node{}, ""},
 		{all(c.core, "namespaces"), KindNamespace, &corev1.Namespace{}, ""},
@@ -81,6 +84,10 @@ func (c clients) lists() []watchedList {
 		{all(c.own, "bgppeers"), KindPeer, &v1alpha1.BGPPeer{}, ""},
 		{all(c.own, "addresspools"), KindPool, &v1alpha1.AddressPool{}, ""},
 	}
+	if policies {
+		lists = append(lists, watchedList{all(c.networking, "networkpolicies"), KindNetworkPolicy, &networkingv1.NetworkPolicy{}, ""})
+	}
+	return lists
 }
 
 // secret returns the list of one Secret.

@@ -25,7 +25,8 @@ import (
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
-// listServer is an API server with lists, as JSON items by resource, that never change.
+// listServer is an API server with lists, as JSON items by resource, that never change. It
+// forbids to list NetworkPolicies.
 type listServer struct {
 	lists map[string]string
 
@@ -54,6 +55,11 @@ func (s *listServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.secrets = append(s.secrets, strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="))
 		s.mu.Unlock()
 	}
+	if resource == "networkpolicies" {
+		w.WriteHeader(http.StatusForbidden)
+		fmt.Fprint(w, `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Forbidden", "message": "not for agents", "code": 403}`)
+		return
+	}
 	version, kind := "v1", map[string]string{
 		"services": "ServiceList", "nodes": "NodeList", "namespaces": "NamespaceList", "secrets": "SecretList", "endpointslices": "EndpointSliceList", "bgppeers": "BGPPeerList",
 		"addresspools": "AddressPoolList", "loadbalancers": "LoadBalancerList", "loadbalancergroups": "LoadBalancerGroupList",
@@ -69,7 +75,7 @@ func runSource(t *testing.T, api http.Handler, dir string, apply func(source.Upd
 	t.Helper()
 	server := httptest.NewServer(api)
 	s, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021}, API: &rest.Config{Host: server.URL}, Namespace: "lb",
+		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021, WatchPolicies: true}, API: &rest.Config{Host: server.URL}, Namespace: "lb",
 		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
@@ -100,7 +106,8 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-// An agent requests only the Secrets of peers of its own node.
+// An agent requests only the Secrets of peers of its own node. It starts without the right to
+// read NetworkPolicies.
 func TestSecretsOfOwnPeers(t *testing.T) {
 	t.Parallel()
 	peer := `{"metadata": {"name": %q}, "spec": {"address": %q, "asn": 65000, "passwordSecretRef": {"name": %q}, "nodeSelector": {"matchLabels": {"rack": %q}}}}`

@@ -20,6 +20,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -39,6 +40,7 @@ const (
 	KindPeer          Kind = "BGPPeer"
 	KindPool          Kind = "AddressPool"
 	KindSecret        Kind = "Secret"
+	KindNetworkPolicy Kind = "NetworkPolicy"
 )
 
 // Object identifies an object of the cluster.
@@ -85,6 +87,9 @@ func strip(obj metav1.Object) {
 		for i := range o.Endpoints {
 			o.Endpoints[i].TargetRef, o.Endpoints[i].DeprecatedTopology, o.Endpoints[i].Hostname = nil, nil, nil
 		}
+	case *networkingv1.NetworkPolicy:
+		o.Labels, o.Annotations = nil, nil
+		o.Spec = networkingv1.NetworkPolicySpec{PodSelector: o.Spec.PodSelector, PolicyTypes: o.Spec.PolicyTypes}
 	case *corev1.Namespace:
 		o.Annotations, o.Spec, o.Status = nil, corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
 	case *corev1.Node:
@@ -101,6 +106,5 @@ func stripService(svc *corev1.Service) {
 		return
 	}
 	maps.DeleteFunc(svc.Annotations, func(key, _ string) bool { return !strings.HasPrefix(key, v1alpha1.Group+"/") })
-	svc.Spec.Selector = nil
 	svc.Status.Conditions = slices.DeleteFunc(svc.Status.Conditions, func(c metav1.Condition) bool { return c.Type != v1alpha1.ConditionServiceServed })
 }

@@ -106,6 +106,9 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 		return
 	}
 	t.byNodes = !forward.Translates() || forward == lb.DSR
+	if forward.Translates() {
+		t.checkPolicies(Object{KindService, svc.Namespace, svc.Name}, svc.Spec.Selector)
+	}
 	health := t.health(settings, forward, g)
 	limits := settings.Limits.Or(g.limits)
 	for _, address := range t.ingress(svc) {

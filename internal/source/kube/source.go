@@ -72,7 +72,7 @@ type Source struct {
 // listState is the state of a watched list.
 type listState struct {
 	stop context.CancelFunc
-	// listed says that the list has been read once, or is a Secret that can't be read.
+	// listed says that the list has been read once, or isn't needed and can't be read.
 	listed bool
 	// denied is why the API server rejects the list; empty if it doesn't.
 	denied string
@@ -113,7 +113,7 @@ func (s *Source) Start(ctx context.Context) {
 	defer s.mu.Unlock()
 	s.started = time.Now()
 	s.state.Server, s.state.Since = s.API.Host, s.started
-	for _, f := range s.clients.lists() {
+	for _, f := range s.clients.lists(s.WatchPolicies) {
 		s.startFollower(f)
 	}
 }

@@ -81,7 +81,7 @@ func (s *Source) watched(f watchedList) {
 }
 
 // setDenied records why the API server rejects a list. Permissions rarely change soon: a
-// Secret that can't be read counts as missing.
+// Secret or NetworkPolicies that can't be read count as missing.
 func (s *Source) setDenied(f watchedList, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -90,7 +90,7 @@ func (s *Source) setDenied(f watchedList, err error) {
 	if l == nil {
 		return // a Secret that no BGPPeer refers to any more
 	}
-	if f.kind == KindSecret && apierrors.IsForbidden(err) {
+	if (f.kind == KindSecret || f.kind == KindNetworkPolicy) && apierrors.IsForbidden(err) {
 		l.listed = true
 		signal(s.wake)
 	}
