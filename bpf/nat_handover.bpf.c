@@ -6,7 +6,8 @@
  * network stack: the node needs no forwarding, and no exception for packets with its own source
  * addresses.
  *
- * Packets for an address of this node continue to its sockets, as if they had arrived so.
+ * Packets with the loopback interface continue in the network stack, as if they had arrived so: to
+ * sockets of this node, or through netfilter to its pods.
  */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

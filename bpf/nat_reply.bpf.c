@@ -152,6 +152,9 @@ static __always_inline int send_to_client(struct __sk_buff *skb, const struct se
 {
 	struct path path = {};
 
+	/* At the egress, a VLAN device above has set the tag of the node's own route. */
+	if (skb->vlan_present && bpf_skb_vlan_pop(skb))
+		return exit_skb(skb, COUNTER_DROP_INTERNAL_ERROR, TC_ACT_SHOT);
 	reverse_path(a->session, &path);
 	return a->view_flags & VIEW_DSR ? send_by_route(skb, a, &path) : send_back(skb, &path);
 }
@@ -205,8 +208,8 @@ __noinline int reply_packet(struct __sk_buff *skb)
 }
 
 /*
- * Attached to the ingress of the devices towards backends and, if this node itself is one, to the
- * egress of interfaces with XDP.
+ * Attached to the ingress of the devices towards backends and, if packets for backends are left to
+ * the node's network stack, to the egress of interfaces with XDP.
  */
 SEC("tc")
 int nat_reply(struct __sk_buff *skb)

@@ -316,7 +316,7 @@ enum backend_flag {
 	BACKEND_HANDOVER =
 		1 << 1, /* with NAT: the kernel sends, through its interface (nat_handover.bpf.c) */
 	BACKEND_RELAY = 1 << 2, /* with DSR: on another node, to which packets are relayed */
-	BACKEND_KEEP_SOURCE = 1 << 3, /* with DSR: on this node, where the client's address stays */
+	BACKEND_KEEP_SOURCE = 1 << 3, /* the client's address stays: DSR, or this node's stack */
 	BACKEND_LOCAL = 1 << 4, /* this node itself: packets are passed to its kernel */
 	BACKEND_NEW_FLOWS =
 		1 << 5, /* it takes new flows: it is in the service, and its weight isn't 0 */

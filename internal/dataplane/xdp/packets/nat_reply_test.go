@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
 	"github.com/google/go-cmp/cmp"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -107,6 +108,56 @@ func TestRepliesAsXDP(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The tag of the client's VLAN takes the place of one that a VLAN device has set for the node's own
+// route. It is in the buffer's metadata and not in the frame, as a second tag would be.
+func TestRepliesWithTag(t *testing.T) {
+	r := newReplies(t)
+	r.program = behindTag(t, r.program)
+	for _, c := range natCases() {
+		c.vip.Segment = segment(7)
+		update(t, r.plane, c.service())
+		endAllSessions(t, r.plane)
+		port := begin(t, r.plane, c)
+		want := c.atClient(tcpACK)
+		want.tags = nil
+		r.want(t, c.fromServer(tcpACK, port).build(), want.build(), tcRedirect, "forward_nat_reply")
+	}
+}
+
+// behindTag is a program that sets an 802.1Q tag and continues with another program.
+func behindTag(t *testing.T, next *ebpf.Program) *ebpf.Program {
+	t.Helper()
+	calls, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.ProgramArray, KeySize: 4, ValueSize: 4, MaxEntries: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { calls.Close() })
+	if err := calls.Put(uint32(0), next); err != nil {
+		t.Fatal(err)
+	}
+	const ethernet8021Q, id = 0x0081, 100 // in wire order, and in the host's
+	first, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.Mov.Reg(asm.R6, asm.R1),
+			asm.Mov.Imm(asm.R2, ethernet8021Q),
+			asm.Mov.Imm(asm.R3, id),
+			asm.FnSkbVlanPush.Call(),
+			asm.Mov.Reg(asm.R1, asm.R6),
+			asm.LoadMapPtr(asm.R2, calls.FD()),
+			asm.Mov.Imm(asm.R3, 0),
+			asm.FnTailCall.Call(),
+			asm.Mov.Imm(asm.R0, tcShot),
+			asm.Return(),
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { first.Close() })
+	return first
 }
 
 // A session follows what the servers say: also here it is established, and closed.

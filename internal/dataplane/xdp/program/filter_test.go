@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
 // ownNamespace puts the test on a thread with a network namespace of its own,
@@ -87,19 +89,19 @@ func TestFilter(t *testing.T) {
 	ownNamespace(t)
 	first, second := tcProgram(t), tcProgram(t)
 	for _, d := range []Direction{Ingress, Egress} {
-		f := Filter{Interface: loopback, Direction: d, Priority: 3, Name: "fairlead-test"}
+		f := Filter{Interface: nexthop.Loopback, Direction: d, Priority: 3, Name: "fairlead-test"}
 		must(t, f.Detach()) // there is nothing yet, not even a place for filters
 		other := f.attrs()
 		other.Handle = 1
 		must(t, f.Attach(first))
 		must(t, netlink.FilterAdd(&netlink.BpfFilter{FilterAttrs: other, Fd: first.FD(), Name: "other", DirectAction: true}))
 		must(t, f.Attach(second))
-		if got := programs(t, loopback, d); len(got) != 2 || got[f.Name] != id(t, second) || got["other"] != id(t, first) {
+		if got := programs(t, nexthop.Loopback, d); len(got) != 2 || got[f.Name] != id(t, second) || got["other"] != id(t, first) {
 			t.Errorf("%s: programs %v, want %s %d and other %d", d, got, f.Name, id(t, second), id(t, first))
 		}
 		must(t, f.Detach())
 		must(t, f.Detach())
-		if got := programs(t, loopback, d); len(got) != 1 || got["other"] != id(t, first) {
+		if got := programs(t, nexthop.Loopback, d); len(got) != 1 || got["other"] != id(t, first) {
 			t.Errorf("%s: programs %v after detaching, want other's alone", d, got)
 		}
 	}
@@ -108,15 +110,15 @@ func TestFilter(t *testing.T) {
 // What another program put into the same place is neither replaced nor removed.
 func TestFilterOfOthers(t *testing.T) {
 	ownNamespace(t)
-	f := Filter{Interface: loopback, Direction: Egress, Priority: 3, Name: "fairlead-test"}
-	others := Filter{Interface: loopback, Direction: Egress, Priority: 3, Name: "other"}
+	f := Filter{Interface: nexthop.Loopback, Direction: Egress, Priority: 3, Name: "fairlead-test"}
+	others := Filter{Interface: nexthop.Loopback, Direction: Egress, Priority: 3, Name: "other"}
 	program := tcProgram(t)
 	must(t, others.Attach(program))
 	if err := f.Attach(tcProgram(t)); err == nil || !strings.Contains(err.Error(), "another filter") {
 		t.Errorf("attach: error %v, want that the place is taken", err)
 	}
 	must(t, f.Detach())
-	if got := programs(t, loopback, Egress); got["other"] != id(t, program) {
+	if got := programs(t, nexthop.Loopback, Egress); got["other"] != id(t, program) {
 		t.Errorf("programs %v, want other %d", got, id(t, program))
 	}
 }

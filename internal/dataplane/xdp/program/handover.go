@@ -5,6 +5,7 @@ package program
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
@@ -13,6 +14,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
 //go:generate go tool bpf2go -target bpfel -no-global-types forward ../../../../bpf/nat_handover.bpf.c
@@ -32,8 +34,8 @@ type HandoverConfig struct {
 	Tables     *table.Tables
 }
 
-// Device is one behind which backends are. The loopback interface stands for backends on this
-// machine itself: their answers leave through the interfaces on which XDP runs.
+// Device is one behind which backends are. The loopback interface stands for backends that this
+// machine's network stack leads to: their answers leave through the interfaces on which XDP runs.
 type Device struct {
 	Index int
 	// MAC is zero at a device without Ethernet address. It distinguishes a device
@@ -48,10 +50,11 @@ var ErrGone = errors.New("the device is gone")
 // send to, such as pods behind an overlay's device. It works in the network namespace
 // of the thread that calls. Its methods are not safe for concurrent use.
 //
-// There are two tc programs, which serve backends on this machine itself too. bpf/nat_handover.bpf.c, at the interfaces on which XDP
-// runs, sends translated packets out of the backend's device. bpf/nat_reply.bpf.c, at
-// that device, translates the answers and sends them to their clients. Their filters
-// stay in the kernel when the agent ends, and use its pinned tables.
+// There are two tc programs. bpf/nat_handover.bpf.c, at the ingress of the interfaces on which XDP
+// runs, sends translated packets out of the backend's device, or leaves them to the network stack.
+// bpf/nat_reply.bpf.c translates the answers and sends them to their clients: at the ingress of
+// that device or, behind the stack, at the egress of the interfaces. Their filters stay in the
+// kernel when the agent ends, and use its pinned tables.
 type Handover struct {
 	config HandoverConfig
 	// forward and replies are nil before Load.
@@ -123,7 +126,7 @@ func (h *Handover) Attach(device Device) error {
 
 // attachReply puts the program for answers at a device.
 func (h *Handover) attachReply(device int) error {
-	if device == loopback {
+	if device == nexthop.Loopback {
 		return h.attachOwnReplies()
 	}
 	link, err := netlink.LinkByIndex(device)
@@ -136,7 +139,7 @@ func (h *Handover) attachReply(device int) error {
 	return err
 }
 
-// attachOwnReplies puts the program for answers where those of this machine itself leave.
+// attachOwnReplies puts the program for answers where those from the network stack leave.
 func (h *Handover) attachOwnReplies() error {
 	for _, name := range h.config.Interfaces {
 		if err := h.attachOwnReply(name); err != nil {
@@ -160,7 +163,7 @@ func (h *Handover) attachOwnReply(name string) error {
 
 // detachReply takes the program for answers from a device.
 func (h *Handover) detachReply(device int) error {
-	if device != loopback {
+	if device != nexthop.Loopback {
 		return h.config.replyFilter(device).Detach()
 	}
 	return h.eachInterface(func(index int) error { return h.config.ownReplyFilter(index).Detach() })
@@ -205,7 +208,7 @@ func (h *Handover) Reattach(name string) error {
 	if !h.forwards {
 		return nil
 	}
-	if _, own := h.devices[loopback]; own {
+	if _, own := h.devices[nexthop.Loopback]; own {
 		if err := h.attachOwnReply(name); err != nil {
 			return err
 		}
@@ -301,7 +304,7 @@ func (h *Handover) detachForward() error {
 func RemoveHandover(owner string) error { return detachHandover(HandoverConfig{Owner: owner}, nil) }
 
 // detachHandover takes the owner's filters from all devices but some, and from the
-// interfaces if there is no such device.
+// interfaces if there is no such device, or if they aren't the configuration's any more.
 func detachHandover(cfg HandoverConfig, except map[int]bool) error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -310,13 +313,14 @@ func detachHandover(cfg HandoverConfig, except map[int]bool) error {
 	var errs []error
 	for _, link := range links {
 		index := link.Attrs().Index
-		if !except[loopback] {
+		listed := slices.Contains(cfg.Interfaces, link.Attrs().Name)
+		if !listed || !except[nexthop.Loopback] {
 			errs = append(errs, cfg.ownReplyFilter(index).Detach())
 		}
 		if !except[index] {
 			errs = append(errs, cfg.replyFilter(index).Detach())
 		}
-		if len(except) == 0 {
+		if !listed || len(except) == 0 {
 			errs = append(errs, cfg.forwardFilter(index).Detach())
 		}
 	}

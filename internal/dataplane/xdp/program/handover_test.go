@@ -13,6 +13,7 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
 // pairs gives the test a network namespace with two pairs of interfaces: "in" and
@@ -105,19 +106,58 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 	}
 }
 
+// Answers from the network stack are translated where they leave, by a filter that also stays, and
+// leaves with an interface that isn't the configuration's any more.
+func TestHandoverToStack(t *testing.T) {
+	in, tunnel := pairs(t)
+	stack := Device{Index: nexthop.Loopback}
+	first := open(t, "lb1")
+	first.config.Interfaces = []string{"in", "tunnel"}
+	must(t, first.Attach(stack))
+	for _, index := range []int{in, tunnel} {
+		if len(filters(t, index)) != 1 || len(programs(t, index, Egress)) != 1 {
+			t.Fatalf("filters %v and %v, want one in each direction", filters(t, index), programs(t, index, Egress))
+		}
+	}
+	before := programs(t, in, Egress)
+	must(t, first.Close())
+	first.forward, first.replies = nil, nil
+
+	second := open(t, "lb1")
+	must(t, second.Attach(stack))
+	for name, id := range programs(t, in, Egress) {
+		if before[name] == 0 || before[name] == id {
+			t.Errorf("filter %s with program %d, want another in the place of %v", name, id, before)
+		}
+	}
+	must(t, second.Retain([]Device{stack}))
+	if len(filters(t, in)) != 1 || len(programs(t, in, Egress)) != 1 {
+		t.Error("what is needed was taken away")
+	}
+	if len(filters(t, tunnel))+len(programs(t, tunnel, Egress)) != 0 {
+		t.Error("filters are left at an interface of an earlier configuration")
+	}
+	must(t, second.Retain(nil))
+	if len(filters(t, in))+len(programs(t, in, Egress)) != 0 {
+		t.Error("filters are left without a device that needs them")
+	}
+}
+
 // Each owner removes its own filters, and no others.
 func TestRemoveLeavesOthers(t *testing.T) {
 	in, tunnel := pairs(t)
-	must(t, open(t, "lb1").Attach(Device{Index: tunnel}))
+	own := open(t, "lb1")
+	must(t, own.Attach(Device{Index: tunnel}))
+	must(t, own.Attach(Device{Index: nexthop.Loopback}))
 	must(t, RemoveHandover("lb2"))
-	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
+	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 || len(programs(t, in, Egress)) != 1 {
 		t.Error("another owner's filters were removed")
 	}
 	if err := open(t, "lb2").Attach(Device{Index: tunnel}); err == nil {
 		t.Error("another owner's filter was replaced")
 	}
 	must(t, RemoveHandover("lb1"))
-	if len(filters(t, in))+len(filters(t, tunnel)) != 0 {
+	if len(filters(t, in))+len(filters(t, tunnel))+len(programs(t, in, Egress)) != 0 {
 		t.Error("filters are left")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/nexthop"
 )
 
 // tracer is a second instance of the program that runs on described packets. It
@@ -130,16 +131,13 @@ func (s *Set) RefreshTracer() error {
 	return last.close()
 }
 
-// loopback is the index of every network namespace's first interface.
-const loopback = 1
-
 // ingress is the index of the interface by which a packet comes in.
 func (s *Set) ingress(name string) (int, error) {
 	if name == "" && len(s.attachments) > 0 {
 		name = s.attachments[0].Interface
 	}
 	if name == "" {
-		return loopback, nil
+		return nexthop.Loopback, nil
 	}
 	dev, err := net.InterfaceByName(name)
 	if err != nil {
