@@ -238,9 +238,10 @@ func newBenchForwardCommand(e env) *cobra.Command {
 	cmd, flags := newMeasureCommand(e, "forward", "Compare throughput through veth with a reflector, iptables and nftables",
 		`Measure the packets a second that one processor forwards through a veth pair, the
 device under test and back; the packets are made in the kernel. A bare XDP
-reflector, Fairlead in each forwarding mode, iptables DNAT and nftables DNAT, each
-in a network namespace of its own, and no device at all are compared. The machine's
-connection table is enlarged during the run.`,
+reflector, Fairlead in each forwarding mode, Fairlead with pods of its own node past
+netfilter and through it, iptables DNAT and nftables DNAT, each in a network namespace
+of its own, and no device at all are compared. The machine's connection table is
+enlarged during the run.`,
 		func(ctx context.Context, o *benchOptions) (*bench.Report, error) {
 			cfg.Config = o.config()
 			if err := cfg.Check(); err != nil {

@@ -32,6 +32,9 @@ const (
 	natDevice       = "nat"
 	iptablesDevice  = "iptables"
 	nftablesDevice  = "nftables"
+	// The devices with pods: past netfilter, as by default, and through it.
+	podsDevice     = "pods"
+	filteredDevice = "filtered"
 )
 
 // device balances a VIP.
@@ -40,6 +43,9 @@ type device struct {
 	role netlab.Role
 	// stateful is set if the device keeps a record of every flow.
 	stateful bool
+	// pods says that the servers are pods of the device, behind an interface of their own, and
+	// filtered that packets for them pass its netfilter.
+	pods, filtered bool
 	// start starts the device in its host, which it ends with; a Fairlead device
 	// returns its data plane. Without a start the sink takes the device's place.
 	start func(ctx context.Context, lab *netlab.Lab) (*xdp.Plane, error)
@@ -55,11 +61,13 @@ func devices() []device {
 	}
 	for _, mode := range xdp.Limits().Forwards {
 		if mode == lb.DSR {
-			continue // its servers' nodes translate; there are none
+			continue // the servers' nodes translate, which are the devices with pods
 		}
-		list = append(list, fairlead(mode))
+		list = append(list, fairlead(device{name: mode.String(), stateful: mode == lb.NAT}, mode))
 	}
 	return append(list,
+		fairlead(device{name: podsDevice, stateful: true, pods: true}, lb.DSR),
+		fairlead(device{name: filteredDevice, stateful: true, pods: true, filtered: true}, lb.DSR),
 		device{name: iptablesDevice, role: netlab.Router, stateful: true, start: startIptables},
 		device{name: nftablesDevice, role: netlab.Router, stateful: true, start: startNftables},
 	)
@@ -88,14 +96,14 @@ func onDevice(lab *netlab.Lab, name string, fn func(ifindex int) error) error {
 	})
 }
 
-// fairlead is the XDP data plane in a forwarding mode, without an agent.
-func fairlead(mode lb.Forward) device {
-	d := device{name: mode.String(), role: netlab.Balancer, stateful: mode == lb.NAT}
+// fairlead returns a device with the XDP data plane in a forwarding mode, without an agent.
+func fairlead(d device, mode lb.Forward) device {
+	d.role = netlab.Balancer
 	d.start = func(ctx context.Context, lab *netlab.Lab) (plane *xdp.Plane, err error) {
 		// The directory in which netlab mounts a balancer's BPF file system.
 		pins := filepath.Join(lab.State().Host(d.host()).Directory, "bpf", "bench")
 		err = lab.Do(d.host(), func() error {
-			plane, err = openPlane(ctx, pins, mode)
+			plane, err = openPlane(ctx, pins, d, mode)
 			return err
 		})
 		return plane, err
@@ -104,17 +112,17 @@ func fairlead(mode lb.Forward) device {
 }
 
 // openPlane opens a data plane that balances the VIP in both protocols.
-func openPlane(ctx context.Context, pins string, mode lb.Forward) (*xdp.Plane, error) {
+func openPlane(ctx context.Context, pins string, d device, mode lb.Forward) (*xdp.Plane, error) {
 	plane, err := xdp.Open(xdp.Config{
 		PinDir: pins, Interfaces: []string{deviceInterface}, Mode: program.Native, Seed: 1, Log: slog.New(slog.DiscardHandler),
-		NAT: natSource(),
+		NAT: natSource(), FilterPods: d.filtered,
 	})
 	if err != nil {
 		return nil, err
 	}
 	for _, protocol := range []lb.Protocol{lb.UDP, lb.TCP} {
 		svc := &lb.Service{VIP: vip(protocol), Forward: mode, MinHealthy: 1}
-		for _, address := range servers() {
+		for _, address := range d.servers() {
 			svc.Backends = append(svc.Backends, bench.Backend(mode, address))
 		}
 		programmed, err := plane.Update(ctx, svc)

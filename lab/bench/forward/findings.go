@@ -59,6 +59,7 @@ func (f findings) report(r *bench.Report) error {
 		{"l2dsr_over_iptables_64_new", f.rate(smallAndNew, l2dsrDevice), f.rate(smallAndNew, iptablesDevice), "L2 DSR throughput over iptables DNAT's, 64 bytes, a new flow in nearly every packet", 16},
 		{"nat_over_iptables_64", f.rate(small, natDevice), f.rate(small, iptablesDevice), "NAT throughput over iptables DNAT's, 64 bytes, 1024 established UDP flows", 2.5},
 		{"nat_over_iptables_64_new", f.rate(smallAndNew, natDevice), f.rate(smallAndNew, iptablesDevice), "NAT throughput over iptables DNAT's, 64 bytes, a new flow in nearly every packet", 4},
+		{"filtered_over_pods_64", f.rate(small, filteredDevice), f.rate(small, podsDevice), "DSR throughput to pods of the node through netfilter over that past it, 64 bytes, 1024 established UDP flows", 0.4},
 		{"iptables_over_l2dsr_device_cost_64", f.deviceCost(small, iptablesDevice), f.deviceCost(small, l2dsrDevice), "iptables DNAT's cost per packet over L2 DSR's, sender and sink subtracted, established", 10},
 	} {
 		all = append(all, bench.Comparison{

@@ -98,9 +98,13 @@ func wantCounted(t *testing.T, w *link) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	forwarded := "forward_" + w.device.name
+	if w.device.pods {
+		forwarded = "forward_nat_handover"
+	}
 	for exit, packets := range stats.Exits {
 		want := uint64(0)
-		if exit == "forward_"+w.device.name {
+		if exit == forwarded {
 			want = received.Frames
 		}
 		if packets != want {

@@ -27,12 +27,15 @@ var (
 	deviceAddress = netip.MustParsePrefix("10.0.2.1/24")
 	firstBackend  = netip.MustParseAddr("10.0.2.21")
 	lastBackend   = netip.MustParseAddr("10.0.2.36")
+	podGateway    = netip.MustParsePrefix("10.244.0.1/24")
+	firstPod      = netip.MustParseAddr("10.244.0.21")
 	clients       = netip.MustParseAddr("198.18.0.0")
 )
 
 const (
 	testerHost      = "tester"
 	deviceInterface = "eth0"
+	podInterface    = "veth0"
 	// wireMTU leaves room for any encapsulation of the largest frame.
 	wireMTU     = 1600
 	downTimeout = 20 * time.Second
@@ -42,10 +45,16 @@ func vip(protocol lb.Protocol) lb.VIP {
 	return lb.VIP{Address: vipAddress, Port: 80, Protocol: protocol}
 }
 
-// servers are the backends; all have the MAC address of the tester's end of the link.
-func servers() []netip.Addr {
+// servers are the backends; all have the MAC address of the tester's end of their link.
+func (d device) servers() []netip.Addr {
 	var list []netip.Addr
+	pod := firstPod
 	for a := firstBackend; a.Compare(lastBackend) <= 0; a = a.Next() {
+		if d.pods {
+			list = append(list, pod)
+			pod = pod.Next()
+			continue
+		}
 		list = append(list, a)
 	}
 	return list
@@ -60,6 +69,8 @@ type link struct {
 	device               device
 	testerEnd            string // interface
 	testerMAC, deviceMAC lb.MAC
+	podsEnd              string // interface with the pods of a device that has some
+	podsMAC              lb.MAC
 	sink                 *wire.Sink
 	plane                *xdp.Plane // of a Fairlead device
 }
@@ -78,6 +89,7 @@ func newTestbed(ctx context.Context, labs netlab.Labs, devices []device) (*testb
 		b.links = append(b.links, &link{
 			device: d, testerEnd: "to-" + d.name,
 			testerMAC: lb.MAC{2, 0, 0, 0, 1, byte(i)}, deviceMAC: lb.MAC{2, 0, 0, 0, 2, byte(i)},
+			podsEnd: "of-" + d.name, podsMAC: lb.MAC{2, 0, 0, 0, 4, byte(i)},
 		})
 	}
 	lab, err := labs.Up(ctx, fmt.Sprintf("bench-forward-%d", os.Getpid()), b.topology())
@@ -102,8 +114,13 @@ func (b *testbed) topology() netlab.Topology {
 			Name: w.device.host(), Role: w.device.role, Sysctls: quiet(),
 			Interfaces: []netlab.Interface{{Name: deviceInterface, MAC: w.deviceMAC, Addresses: []netip.Prefix{deviceAddress}}},
 		}
-		for _, address := range servers() {
-			host.Neighbours = append(host.Neighbours, netlab.Neighbour{Interface: deviceInterface, Address: address, MAC: w.testerMAC})
+		towards, mac := deviceInterface, w.testerMAC
+		if w.device.pods {
+			towards, mac = podInterface, w.podsMAC
+			w.addPods(&t, &tester, &host)
+		}
+		for _, address := range w.device.servers() {
+			host.Neighbours = append(host.Neighbours, netlab.Neighbour{Interface: towards, Address: address, MAC: mac})
 		}
 		t.Hosts = append(t.Hosts, host)
 		t.Links = append(t.Links, netlab.Link{
@@ -112,6 +129,29 @@ func (b *testbed) topology() netlab.Topology {
 	}
 	t.Hosts = append(t.Hosts, tester)
 	return t
+}
+
+// podRules let in what a network policy would permit.
+const podRules = `table ip policy_bench {
+	chain forward {
+		type filter hook forward priority filter; policy drop;
+		ct state invalid drop
+		ct state established,related accept
+		ip daddr 10.244.0.0/24 udp dport 80 accept
+		ip daddr 10.244.0.0/24 tcp dport 80 accept
+	}
+}
+`
+
+// addPods connects a device with its pods, which are at the tester.
+func (w *link) addPods(t *netlab.Topology, tester, host *netlab.Host) {
+	tester.Interfaces = append(tester.Interfaces, netlab.Interface{Name: w.podsEnd, MAC: w.podsMAC})
+	host.Interfaces = append(host.Interfaces, netlab.Interface{Name: podInterface, Addresses: []netip.Prefix{podGateway}})
+	host.Sysctls["net.ipv4.ip_forward"] = "1"
+	host.Rules = podRules
+	t.Links = append(t.Links, netlab.Link{
+		A: netlab.End{Host: testerHost, Interface: w.podsEnd}, B: netlab.End{Host: host.Name, Interface: podInterface}, MTU: wireMTU,
+	})
 }
 
 // quiet stops the kernel's own packets (router solicitations, redirects), which the
@@ -128,6 +168,9 @@ func quiet() map[string]string {
 // start starts a device and its sink.
 func (b *testbed) start(ctx context.Context, w *link) (err error) {
 	host, end := testerHost, w.testerEnd
+	if w.device.pods {
+		end = w.podsEnd
+	}
 	if w.device.start == nil {
 		host, end = w.device.host(), deviceInterface
 	} else if w.plane, err = w.device.start(ctx, b.lab); err != nil {
@@ -165,7 +208,7 @@ const (
 	conntrackMax     = "/proc/sys/net/netfilter/nf_conntrack_max"
 	conntrackBuckets = "/proc/sys/net/netfilter/nf_conntrack_buckets"
 
-	wantedConnections = 2 * newFlows // of two devices
+	wantedConnections = 3 * newFlows // of three devices
 	wantedBuckets     = newFlows / 4
 )
 
