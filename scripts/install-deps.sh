@@ -84,6 +84,8 @@ want_group() {
 		want buildah # makes images out of files
 		want busybox busybox-static
 		want nft nftables
+		want iptables # how kube-router enforces network policies
+		want ipset
 		;;
 	test)
 		want_group demo

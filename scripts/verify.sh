@@ -43,7 +43,7 @@ lint() { tool golangci-lint run; }
 
 modules_are_tidy() {
 	local module
-	for module in . tools tools/helm test/kubeall; do
+	for module in . tools tools/helm test/kubeall test/kuberouter; do
 		go -C "$module" mod tidy -diff || return 1
 	done
 }

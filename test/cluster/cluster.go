@@ -41,6 +41,8 @@ type Options struct {
 	// KubeProxy is the mode of each node's kube-proxy, nftables or iptables; without
 	// one there are no Services but that of the API server.
 	KubeProxy string
+	// NetworkPolicies says that each node's netfilter enforces them for IPv4, by kube-router.
+	NetworkPolicies bool
 	// GracePeriod is after how long of silence a node is NotReady; 0 means 8 s.
 	GracePeriod time.Duration
 }
@@ -59,6 +61,8 @@ type Cluster struct {
 	options Options
 	// dir has all files, binary is Kubernetes.
 	dir, binary string
+	// kubeRouter is the path of kube-router; empty without NetworkPolicies.
+	kubeRouter string
 }
 
 // Start makes a cluster and returns when all its nodes are ready; it is gone with
@@ -74,6 +78,11 @@ func Start(t testing.TB, o Options) *Cluster {
 		o.GracePeriod = 8 * time.Second
 	}
 	c := &Cluster{dir: newPlace(t), binary: path, options: o}
+	if o.NetworkPolicies {
+		if c.kubeRouter, err = buildKubeRouter(t.Context(), t.Output()); err != nil {
+			t.Fatalf("kube-router: %v", err)
+		}
+	}
 	t.Cleanup(func() { c.end(t) })
 	if err := c.build(t.Context(), buildPause(t)); err != nil {
 		t.Fatal(err)
@@ -127,7 +136,15 @@ func (c *Cluster) buildNodes(ctx context.Context, pause string) error {
 	if err := c.routePods(); err != nil {
 		return err
 	}
-	return c.awaitReady(ctx, c.nodes...)
+	if err := c.awaitReady(ctx, c.nodes...); err != nil {
+		return err
+	}
+	for _, n := range c.nodes {
+		if err := n.startPolicies(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Cluster) startControlPlane(ctx context.Context) error {

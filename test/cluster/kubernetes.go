@@ -103,22 +103,32 @@ var requiredKubernetes = regexp.MustCompile(`(?m)^\s*k8s\.io/kubernetes (\S+)$`)
 
 // releaseOf reads what the sources in the folder would build.
 func releaseOf(dir string) (release, error) {
-	hash := sha256.New()
-	var version [][]byte
-	for _, name := range []string{"go.mod", "go.sum", "main.go"} {
-		text, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return release{}, err
-		}
-		fmt.Fprintf(hash, "%s\n%s", name, text)
-		if name == "go.mod" {
-			version = requiredKubernetes.FindSubmatch(text)
-		}
+	sum, err := sumOf(dir, "go.mod", "go.sum", "main.go")
+	if err != nil {
+		return release{}, err
 	}
+	text, err := os.ReadFile(filepath.Join(dir, "go.mod"))
+	if err != nil {
+		return release{}, err
+	}
+	version := requiredKubernetes.FindSubmatch(text)
 	if version == nil {
 		return release{}, errors.New(dir + ": go.mod requires no k8s.io/kubernetes")
 	}
-	return release{dir: dir, version: string(version[1]), sum: fmt.Sprintf("%.6x", hash.Sum(nil))}, nil
+	return release{dir: dir, version: string(version[1]), sum: sum}, nil
+}
+
+// sumOf is a short hash of files of a folder.
+func sumOf(dir string, names ...string) (string, error) {
+	hash := sha256.New()
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			return "", err
+		}
+		fmt.Fprintf(hash, "%s\n%s", name, text)
+	}
+	return fmt.Sprintf("%.6x", hash.Sum(nil)), nil
 }
 
 // path is where the release is in the cache, there or not.
@@ -131,6 +141,21 @@ func (r release) path() (string, error) {
 }
 
 func (r release) build(ctx context.Context, path string, log io.Writer) error {
+	return buildOnce(path, func(part string) error {
+		fmt.Fprintf(log, "building Kubernetes %s for tests, once: some minutes\n", r.version)
+		build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", r.linkFlags(), "-o", part, ".")
+		build.Dir, build.Stdout, build.Stderr = r.dir, log, log
+		build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("go build in %s: %w", r.dir, err)
+		}
+		return nil
+	})
+}
+
+// buildOnce builds an executable, unless there is one. Concurrent calls build once, and an
+// interrupted build leaves no partial executable.
+func buildOnce(path string, build func(part string) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -145,13 +170,9 @@ func (r release) build(ctx context.Context, path string, log io.Writer) error {
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	fmt.Fprintf(log, "building Kubernetes %s for tests, once: some minutes\n", r.version)
 	part := path + ".part"
-	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", r.linkFlags(), "-o", part, ".")
-	build.Dir, build.Stdout, build.Stderr = r.dir, log, log
-	build.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
-	if err := build.Run(); err != nil {
-		return fmt.Errorf("go build in %s: %w", r.dir, err)
+	if err := build(part); err != nil {
+		return err
 	}
 	return os.Rename(part, path)
 }

@@ -19,6 +19,7 @@ const (
 	kubeletKubeconfig = "kubelet.kubeconfig"
 	proxyConfig       = "kube-proxy.yaml"
 	proxyKubeconfig   = "kube-proxy.kubeconfig"
+	policyKubeconfig  = "kube-router.kubeconfig"
 	authorityFile     = "ca.crt"
 	// networkFolder has the configuration of pods' networks.
 	networkFolder = "net.d"
