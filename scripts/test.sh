@@ -64,8 +64,8 @@ fast() {
 	mapfile -t now < <(echo "$longest" && packages -v "$later" | grep -vxF "$longest")
 	mapfile -t without < <(printf '%s\n' "${now[@]}" | grep -E "$plain")
 	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
-	# Many of these tests wait for time limits or processes more than they compute.
-	run plain -p=4 -skip "$api|$operators|$networks|$others|$alone" "${without[@]}"
+	run plain -skip "$api|$operators|$networks|$others|$alone" "${without[@]}"
+	# Most of these tests wait more than they compute.
 	CGO_ENABLED=1 run race -p=4 -race -skip "$api" "${with[@]}"
 	DIR=tools run tools ./prose
 }
