@@ -43,6 +43,10 @@ func TestNetworkPolicy(t *testing.T) {
 	i.runHelm(t, "upgrade", "--wait", "--set", "agent.dataplane.filterPods=true")
 	i.Kubectl(t, "--namespace", namespace, "rollout", "status", "daemonset/fairlead-agent", "--timeout="+patience.String())
 	i.refused(t, vips)
+	i.Kubectl(t, "delete", "networkpolicy", "web")
+	for _, vip := range vips {
+		i.answered(t, vip, pods)
+	}
 	i.Apply(t, policy(fmt.Sprintf("from: [{ipBlock: {cidr: %s/32}}]", cluster.ClientAddresses()[0])))
 	for _, vip := range vips {
 		i.answered(t, vip, pods)

@@ -5,6 +5,7 @@ package program
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/cilium/ebpf"
@@ -61,11 +62,13 @@ type Handover struct {
 	forward *ebpf.Program
 	replies map[uint32]*ebpf.Program // by the bytes of the device's link layer
 	// devices are those at which this process has attached the programs, by index, and
-	// forwards is set if it has at the interfaces; trimmed is set if the owner has no
-	// other filters.
+	// forwards is set if it has at the interfaces.
 	devices  map[int]Device
 	forwards bool
-	trimmed  bool
+	// trimmed is set if the owner has no other filters; looked are the devices that were
+	// retained when the others' filters were last looked for.
+	trimmed bool
+	looked  map[int]bool
 }
 
 // NewHandover returns a Handover that has attached nothing. What an earlier one has is at
@@ -262,8 +265,8 @@ func LoadReply(cfg HandoverConfig, length uint32) (*ebpf.Program, error) {
 }
 
 // Retain detaches the programs from all devices but those given; without any,
-// also from the interfaces. What others than this process have attached is looked
-// for once.
+// also from the interfaces. What an earlier process has attached is looked for until
+// none of the devices is retained for its sake.
 func (h *Handover) Retain(devices []Device) error {
 	kept := make(map[int]bool, len(devices))
 	for _, d := range devices {
@@ -279,14 +282,22 @@ func (h *Handover) Retain(devices []Device) error {
 			delete(h.devices, index)
 		}
 	}
-	if !h.trimmed {
+	if !h.trimmed && (h.looked == nil || !maps.Equal(kept, h.looked)) {
 		err := detachHandover(h.config, kept)
-		errs, h.trimmed = append(errs, err), err == nil
+		if errs = append(errs, err); err == nil {
+			h.looked, h.trimmed = kept, !slices.ContainsFunc(devices, h.isOthers)
+		}
 	}
 	if len(devices) == 0 {
 		errs = append(errs, h.detachForward())
 	}
 	return errors.Join(errs...)
+}
+
+// isOthers reports whether the filter at a device is an earlier process's.
+func (h *Handover) isOthers(d Device) bool {
+	_, own := h.devices[d.Index]
+	return !own
 }
 
 // detachForward takes the program for clients' packets from all interfaces.

@@ -106,6 +106,28 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 	}
 }
 
+// A device that is retained because an earlier process's backends are behind it loses the filter
+// when these have another way, for example through the network stack.
+func TestRetainedOfAnEarlierProcess(t *testing.T) {
+	_, tunnel := pairs(t)
+	first := open(t, "lb1")
+	must(t, first.Attach(Device{Index: tunnel}))
+	must(t, first.Close())
+	first.forward, first.replies = nil, nil
+
+	second := open(t, "lb1")
+	stack := Device{Index: nexthop.Loopback}
+	must(t, second.Attach(stack))
+	must(t, second.Retain([]Device{stack, {Index: tunnel}}))
+	if len(filters(t, tunnel)) != 1 {
+		t.Error("what is needed was taken away")
+	}
+	must(t, second.Retain([]Device{stack}))
+	if got := filters(t, tunnel); len(got) != 0 {
+		t.Errorf("filters %v are left", got)
+	}
+}
+
 // Answers from the network stack are translated where they leave, by a filter that also stays, and
 // leaves with an interface that isn't the configuration's any more.
 func TestHandoverToStack(t *testing.T) {
