@@ -12,8 +12,7 @@ import (
 )
 
 // NetworkPolicies that kube-router enforces by netfilter are bypassed by default, which agents
-// report, and hold with filterPods. This is IPv4: not all kernels have what kube-router needs for
-// IPv6, which TestFilterPods of test/e2e/traffic covers.
+// report, and hold with filterPods. This is IPv4; TestFilterPods of test/e2e/traffic has IPv6.
 func TestNetworkPolicy(t *testing.T) {
 	i := install(t, cluster.Options{Nodes: 2, KubeProxy: "nftables", NetworkPolicies: true}, dsr)
 	defer func() {
