@@ -138,17 +138,24 @@ func dashboardQueries(t *testing.T) []string {
 	return queries
 }
 
+// last is the selector of a metric's last value, and ofNode of an agent's. A busy machine may
+// take longer to answer than a scrape may take; a metric has no present value then.
+func last(selector string) string { return "last_over_time(" + selector + "[1m])" }
+
+func ofNode(name string) string {
+	return " and on (instance) " + last(fmt.Sprintf("fairlead_build_info{node=%q}", name))
+}
+
 // checkCounters compares Prometheus with "fairlead services" before and after the
 // agents were scraped: what it has lies between them.
 func (m *monitor) checkCounters(t *testing.T) {
 	for _, h := range m.lab.Hosts(netlab.Balancer) {
 		before := harness.Services(t, &h)
 		m.scraped(t)
-		of := fmt.Sprintf(` and on (instance) fairlead_build_info{node=%q}`, h.Name)
 		shown := map[string]float64{}
 		for _, metric := range figures(observe.Service{}) {
 			for name := range before {
-				shown[metric.name+name] = m.sum(t, fmt.Sprintf("%s{service=%q}", metric.name, name)+of)
+				shown[metric.name+name] = m.sum(t, last(fmt.Sprintf("%s{service=%q}", metric.name, name))+ofNode(h.Name))
 			}
 		}
 		for name, s := range harness.Services(t, &h) {
@@ -160,7 +167,7 @@ func (m *monitor) checkCounters(t *testing.T) {
 			}
 		}
 	}
-	if sum := m.sum(t, `sum(fairlead_service_packets_total{service="web"})`); sum < 1000 {
+	if sum := m.sum(t, "sum("+last(`fairlead_service_packets_total{service="web"}`)+")"); sum < 1000 {
 		t.Errorf("%.0f packets, want thousands", sum)
 	}
 }
@@ -193,10 +200,9 @@ func (m *monitor) checkRoutes(t *testing.T) {
 	for _, h := range m.lab.Hosts(netlab.Balancer) {
 		before := m.lab.Routes(t, h.Name)
 		m.scraped(t)
-		of := fmt.Sprintf(` and on (instance) fairlead_build_info{node=%q}`, h.Name)
 		shown := map[string]float64{}
 		for name := range routeFigures(before) {
-			shown[name] = m.sum(t, name+of)
+			shown[name] = m.sum(t, last(name)+ofNode(h.Name))
 		}
 		least, most := routeFigures(before), routeFigures(m.lab.Routes(t, h.Name))
 		for name, got := range shown {
@@ -205,12 +211,15 @@ func (m *monitor) checkRoutes(t *testing.T) {
 			}
 		}
 	}
-	for query, want := range map[string]float64{
-		`sum(fairlead_bgp_session_up)`: 3, `sum(fairlead_bgp_bfd_up)`: 3, `sum(fairlead_bgp_route_announced)`: 6,
-		`min(fairlead_bgp_session_state)`: 6, `sum(fairlead_bgp_session_routes_omitted)`: 0,
+	for _, want := range []struct {
+		function, metric string
+		value            float64
+	}{
+		{"sum", "fairlead_bgp_session_up", 3}, {"sum", "fairlead_bgp_bfd_up", 3}, {"sum", "fairlead_bgp_route_announced", 6},
+		{"min", "fairlead_bgp_session_state", 6}, {"sum", "fairlead_bgp_session_routes_omitted", 0},
 	} {
-		if got := m.sum(t, query); got != want {
-			t.Errorf("%s is %.0f, want %.0f", query, got, want)
+		if got := m.sum(t, want.function+"("+last(want.metric)+")"); got != want.value {
+			t.Errorf("%s of %s is %.0f, want %.0f", want.function, want.metric, got, want.value)
 		}
 	}
 }
@@ -260,7 +269,7 @@ func (m *monitor) checkDeadServer(t *testing.T) {
 	address := m.lab.Topology.Host(server).Interfaces[0].Addresses[0].Addr()
 	backend := fmt.Sprintf("backend=%q", net.JoinHostPort(address.String(), "80"))
 	m.awaitAlert(t, "FairleadBackendUnhealthy", true, `service="web"`, backend)
-	if got := m.sum(t, `min(fairlead_service_backends_unhealthy{service="web"})`); got != 1 {
+	if got := m.sum(t, "min("+last(`fairlead_service_backends_unhealthy{service="web"}`)+")"); got != 1 {
 		t.Errorf("%.0f backends of web are unhealthy, want 1", got)
 	}
 	if err := m.lab.Restart(t.Context(), server, "nginx"); err != nil {
@@ -272,8 +281,9 @@ func (m *monitor) checkDeadServer(t *testing.T) {
 // So is an agent that dies; the kernel continues forwarding, and the next agent continues
 // its counters.
 func (m *monitor) checkDeadAgent(t *testing.T) {
-	const ofIt = ` and on (instance) last_over_time(fairlead_build_info{node="lb3"}[5m])`
-	before := m.sum(t, `fairlead_service_packets_total{service="web"}`+ofIt)
+	const packets = `fairlead_service_packets_total{service="web"}`
+	ofIt := ofNode("lb3")
+	before := m.sum(t, last(packets)+ofIt)
 	h := m.lab.State().Host("lb3")
 	m.lab.KillAgent(t, h, "agent")
 	m.awaitAlert(t, "FairleadAgentDown", true)
@@ -281,10 +291,10 @@ func (m *monitor) checkDeadAgent(t *testing.T) {
 	m.lab.StartAgent(t, h)
 	m.awaitAlert(t, "FairleadAgentDown", false)
 	m.scraped(t)
-	if after := m.sum(t, `fairlead_service_packets_total{service="web"}`+ofIt); before < 1 || after < before {
+	if after := m.sum(t, last(packets)+ofIt); before < 1 || after < before {
 		t.Errorf("%.0f packets before the agent was killed, %.0f after", before, after)
 	}
-	if got := m.sum(t, `resets(fairlead_service_packets_total{service="web"}[5m])`+ofIt); got != 0 {
+	if got := m.sum(t, "resets("+packets+"[5m])"+ofIt); got != 0 {
 		t.Errorf("the counter was reset %.0f times", got)
 	}
 }

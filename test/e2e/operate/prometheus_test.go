@@ -161,11 +161,11 @@ func (m *monitor) awaitAlert(t *testing.T, name string, fires bool, labels ...st
 	}
 }
 
-// scraped waits until all agents have been scraped after now.
+// scraped waits until all agents have been scraped after now, none of them in vain.
 func (m *monitor) scraped(t *testing.T) {
 	t.Helper()
 	now := float64(time.Now().UnixMilli()) / 1000
 	harness.Until(t, "all agents are scraped", func() bool {
-		return m.sum(t, fmt.Sprintf(`count(up == 1) - count(timestamp(up) > %f)`, now)) == 0
+		return m.sum(t, fmt.Sprintf(`count(up) - count(timestamp(up) > %f and up == 1)`, now)) == 0
 	})
 }
