@@ -33,8 +33,12 @@ const (
 	reasonIntervalRaised = "IntervalRaised"
 )
 
-// quotaDelay batches changes of a namespace's objects.
-const quotaDelay = 100 * time.Millisecond
+// quotaDelay batches changes of a namespace's objects, endpointsDelay those of its endpoints, which
+// come all the time and rarely matter.
+const (
+	quotaDelay     = 100 * time.Millisecond
+	endpointsDelay = time.Second
+)
 
 // quotaReconciler decides which objects of a namespace are beyond the bounds of their groups. A
 // request is the name of a namespace. Agents decide in the same way, by spec.Bounds.
@@ -91,8 +95,12 @@ func (q *quotas) replace(namespace string, now map[alloc.Owner]bounded) (changed
 // quotaRequests maps an object to the request of its namespace, or of all namespaces for a group.
 func (o *deps) quotaRequests() handler.EventHandler {
 	enqueue := func(ctx context.Context, object client.Object) {
+		delay := quotaDelay
+		if _, is := object.(*discoveryv1.EndpointSlice); is {
+			delay = endpointsDelay
+		}
 		if object.GetNamespace() != "" {
-			o.enqueueQuota(object.GetNamespace(), quotaDelay)
+			o.enqueueQuota(object.GetNamespace(), delay)
 			return
 		}
 		namespaces := namespaceList()
@@ -101,7 +109,7 @@ func (o *deps) quotaRequests() handler.EventHandler {
 			return
 		}
 		for i := range namespaces.Items {
-			o.enqueueQuota(namespaces.Items[i].Name, quotaDelay)
+			o.enqueueQuota(namespaces.Items[i].Name, delay)
 		}
 	}
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
