@@ -51,6 +51,7 @@ deleted the node leaves too, and nothing is left in its kernel.`,
 	flags.StringVar(&o.Kubernetes.DaemonSet, "daemonset", "", "the agents' DaemonSet: an agent that is terminated after its deletion leaves nothing on the node")
 	flags.StringVar(&o.Kubernetes.HashSeedSecret, "hash-seed-secret", "", "Secret with the hash seed, in place of dataplane.hashSeed")
 	flags.BoolVar(&o.Kubernetes.BalancerPods, "balancer-pods", false, "lead VIPs to this node's balancer pods: pods of the namespace with the annotation fairlead.io/vip-prefixes")
+	flags.BoolVar(&o.Kubernetes.MetricsSecure, "metrics-secure", false, "serve status page and metrics over TLS, to clients with a token that may get /metrics")
 	flags.StringVar(&o.Kubernetes.StateDir, "state-dir", "", "folder for the last known state (default: "+agent.StateRoot+"/NODE)")
 	log.register(cmd)
 	registerSocket(cmd, &o.Socket, control.DefaultSocket, "the agent's control socket")
@@ -61,6 +62,8 @@ deleted the node leaves too, and nothing is left in its kernel.`,
 		switch {
 		case o.Kubernetes.BalancerPods && !o.Kubernetes.On:
 			return cli.Usagef("--balancer-pods: only with --kubernetes")
+		case o.Kubernetes.MetricsSecure && !o.Kubernetes.On:
+			return cli.Usagef("--metrics-secure: only with --kubernetes")
 		case o.RemoveOnExit && o.Kubernetes.On:
 			return cli.Usagef("--remove-on-exit: not with --kubernetes, see --daemonset")
 		}

@@ -138,7 +138,7 @@ func (a *testAgent) launch(source agent.Source, speaker agent.Speaker, attach fu
 	if err != nil {
 		t.Fatal(err)
 	}
-	page, err := agent.ListenPage(config.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Explicit: true}, log)
+	page, err := agent.ListenPage(config.Observe{Listen: netip.MustParseAddrPort("127.0.0.1:0"), Explicit: true}, nil, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,12 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"fairlead.io/fairlead/internal/controller"
+	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/podroute"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
@@ -80,7 +85,7 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 	api := cluster.StartAPI(t, "--audit-policy-file="+policy, "--audit-log-path="+audit)
 	install(t, api)
-	const values = "{bgp: {passwordSecrets: [bgp]}, agent: {balancerPods: true}}"
+	const values = "{bgp: {passwordSecrets: [bgp]}, agent: {balancerPods: true}, metrics: {secure: true}}"
 	text, err := template(t, values)
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +107,10 @@ func TestAPIServerRoles(t *testing.T) {
 		t.Error("agents of a DaemonSet that is there are uninstalled")
 	}
 
+	for _, account := range []string{"fairlead-agent", "fairlead-controller"} {
+		askedBy(t, api.AsServiceAccount(t, namespace, account))
+	}
+
 	allowed := allowed(t, rendered(t, values))
 	cluster.Await(t, time.Minute, "every right to be used", func() error {
 		missing, unused := compare(allowed, asked(t, audit))
@@ -110,6 +119,21 @@ func TestAPIServerRoles(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// askedBy asks the API server whether an account may get its own metrics, as the account itself.
+func askedBy(t *testing.T, account *rest.Config) {
+	t.Helper()
+	reviewer, err := review.New(account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody), httptest.NewRecorder()
+	request.Header.Set("Authorization", "Bearer "+account.BearerToken)
+	reviewer.Require(http.NotFoundHandler(), slog.New(slog.NewTextHandler(t.Output(), nil))).ServeHTTP(answer, request)
+	if answer.Code != http.StatusForbidden {
+		t.Errorf("status %d, want %d: the account has no right to its metrics", answer.Code, http.StatusForbidden)
+	}
 }
 
 // awaitServed waits until a part of an object has the wanted value.

@@ -9,6 +9,7 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/http"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -83,6 +84,8 @@ type Config struct {
 	// Page is where the status page listens; nil: the agent is shown on the control
 	// socket only.
 	Page net.Listener
+	// Admit, if it isn't nil, lets only some requests reach the page's handler.
+	Admit func(http.Handler) http.Handler
 	// Speaker is nil if nothing is announced. Hook is nil unless it is the Speaker.
 	Speaker Speaker
 	Hook    *routehook.Hook
@@ -148,7 +151,7 @@ func New(c Config) *Agent {
 	a.intake.discard(policies)
 	a.observer = observe.NewObserver(a, c.Events, c.Log)
 	a.web = web.New(web.Config{
-		Observer: a.observer, Ready: a.observer.Ready, Log: c.Log,
+		Observer: a.observer, Ready: a.observer.Ready, Admit: c.Admit, Log: c.Log,
 		Metrics: slices.Concat(a.reconciler.Metrics(), a.monitor.Metrics()),
 	})
 	return a

@@ -31,7 +31,7 @@ func RunReflector(ctx context.Context, path, socket string, log *slog.Logger) (e
 		return err
 	}
 	defer func() { err = errors.Join(err, claim.Release()) }()
-	page, err := ListenPage(settings.Config().Observe, log)
+	page, err := ListenPage(settings.Config().Observe, nil, log)
 	if err != nil {
 		return err
 	}

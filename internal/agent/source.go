@@ -5,7 +5,9 @@ package agent
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"log/slog"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,7 +18,9 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/internal/config"
+	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/internal/version"
@@ -71,6 +75,9 @@ type Kubernetes struct {
 	HashSeedSecret string
 	// BalancerPods leads VIPs to pods of Namespace that are balancers.
 	BalancerPods bool
+	// MetricsSecure serves the status page and metrics over TLS, to clients that the API server
+	// allows.
+	MetricsSecure bool
 }
 
 // node is the name of this node's Node.
@@ -80,6 +87,26 @@ func (o *Kubernetes) node() (string, error) {
 	}
 	host, err := os.Hostname()
 	return strings.ToLower(host), err
+}
+
+// access returns how the status page and metrics are served, and who may read them; nil for all.
+// Probes need no token.
+func (o *Kubernetes) access(log *slog.Logger) (*tls.Config, func(http.Handler) http.Handler, error) {
+	if !o.MetricsSecure {
+		return nil, nil, nil
+	}
+	api, _, err := kube.LoadConfig(o.Kubeconfig, o.Namespace, "fairlead-agent/"+version.Version)
+	if err != nil {
+		return nil, nil, err
+	}
+	reviewer, err := review.New(api)
+	if err != nil {
+		return nil, nil, err
+	}
+	secure, err := review.TLS()
+	return secure, func(next http.Handler) http.Handler {
+		return reviewer.Require(next, log, web.HealthPath, web.ReadyPath)
+	}, err
 }
 
 // kubernetesSource joins a cluster with a file that has the node's own settings.

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,7 +68,11 @@ func Run(ctx context.Context, o Options) (err error) {
 	if err != nil {
 		return err
 	}
-	page, err := ListenPage(conf.Observe, o.Log)
+	secure, admit, err := o.Kubernetes.access(o.Log)
+	if err != nil {
+		return err
+	}
+	page, err := ListenPage(conf.Observe, secure, o.Log)
 	if err != nil {
 		return err
 	}
@@ -81,7 +86,7 @@ func Run(ctx context.Context, o Options) (err error) {
 	}
 	defer func() { err = errors.Join(err, dp.Close()) }()
 	c := Config{
-		Started: started, Source: from, Page: page, Events: events, Log: o.Log, Plane: dp,
+		Started: started, Source: from, Page: page, Admit: admit, Events: events, Log: o.Log, Plane: dp,
 		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
 	switch {
@@ -243,16 +248,20 @@ func (o Options) pins(node string) (string, error) {
 	return filepath.Abs(o.PinDir)
 }
 
-// ListenPage listens on the address of the status page; nil is none. An address
-// that was chosen has to be free. The default one may be taken: forwarding takes
-// priority.
-func ListenPage(o config.Observe, log *slog.Logger) (net.Listener, error) {
+// ListenPage listens on the address of the status page, over TLS unless that is nil; nil is no
+// page. An address that was chosen has to be free. The default one may be taken: forwarding
+// takes priority.
+func ListenPage(o config.Observe, secure *tls.Config, log *slog.Logger) (net.Listener, error) {
 	if !o.Listen.IsValid() {
 		return nil, nil
 	}
 	listener, err := net.Listen("tcp", o.Listen.String())
 	if err == nil {
-		log.Info("status page", "url", "http://"+listener.Addr().String()+"/")
+		scheme := "http"
+		if secure != nil {
+			scheme, listener = "https", tls.NewListener(listener, secure)
+		}
+		log.Info("status page", "url", scheme+"://"+listener.Addr().String()+"/")
 		return listener, nil
 	}
 	if cause, ok := errors.AsType[*net.OpError](err); ok {

@@ -5,23 +5,18 @@ package controller
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
-	"strings"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	authenticationclient "k8s.io/client-go/kubernetes/typed/authentication/v1"
-	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/httpd/review"
 )
 
 // collector exports the decisions of the leader, those about groups as published in their
@@ -139,64 +134,10 @@ func metricsOptions(options Options) metricsserver.Options {
 	return o
 }
 
-// reviewTimeout bounds the authentication and authorization of a request.
-const reviewTimeout = 5 * time.Second
-
-// requireAccess passes requests with a bearer token whose user may get the path, which
-// the API server decides (TokenReview, SubjectAccessReview). The filter of
-// controller-runtime does the same, but with the API server's own library it would take
-// 30 MB of memory in each agent, which is the same binary.
-func requireAccess(config *rest.Config, connection *http.Client) (metricsserver.Filter, error) {
-	authentication, err := authenticationclient.NewForConfigAndClient(config, connection)
-	if err != nil {
-		return nil, err
-	}
-	authorization, err := authorizationclient.NewForConfigAndClient(config, connection)
-	if err != nil {
-		return nil, err
-	}
+// requireAccess passes requests with a bearer token whose user may get the path.
+func requireAccess(config *rest.Config, _ *http.Client) (metricsserver.Filter, error) {
+	reviewer, err := review.New(config)
 	return func(log logr.Logger, next http.Handler) (http.Handler, error) {
-		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			ctx, cancel := context.WithTimeout(r.Context(), reviewTimeout)
-			defer cancel()
-			code, err := review(ctx, authentication, authorization, r)
-			if err != nil {
-				log.Error(err, "metrics request not reviewed")
-			}
-			if code != http.StatusOK {
-				http.Error(w, http.StatusText(code), code)
-				return
-			}
-			next.ServeHTTP(w, r)
-		}), nil
-	}, nil
-}
-
-// review returns 200 for a request that is allowed, else the code of the response.
-func review(
-	ctx context.Context, users authenticationclient.TokenReviewsGetter, access authorizationclient.SubjectAccessReviewsGetter, r *http.Request,
-) (code int, err error) {
-	token, given := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	if !given || token == "" {
-		return http.StatusUnauthorized, nil
-	}
-	who, err := users.TokenReviews().Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
-	switch {
-	case err != nil:
-		return http.StatusInternalServerError, err
-	case !who.Status.Authenticated:
-		return http.StatusUnauthorized, nil
-	}
-	user := who.Status.User
-	may, err := access.SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: user.Username, UID: user.UID, Groups: user.Groups,
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: r.URL.Path, Verb: "get"},
-	}}, metav1.CreateOptions{})
-	switch {
-	case err != nil:
-		return http.StatusInternalServerError, err
-	case !may.Status.Allowed:
-		return http.StatusForbidden, nil
-	}
-	return http.StatusOK, nil
+		return reviewer.Require(next, slog.New(logr.ToSlogHandler(log))), nil
+	}, err
 }

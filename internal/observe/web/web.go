@@ -3,8 +3,8 @@
 // Package web shows an agent over HTTP: a status page, the data behind it as JSON,
 // metrics, and whether the agent is alive and ready. The agent serves it.
 //
-// There is no authentication: everyone who reaches the address can read everything,
-// and nothing can be changed. All answers come from the observer's latest snapshot,
+// There is no authentication unless Config has it: everyone who reaches the address can read
+// everything, and nothing can be changed. All answers come from the observer's latest snapshot,
 // so that the data plane's load doesn't depend on the number of requests.
 package web
 
@@ -36,6 +36,12 @@ const (
 	maxStreams  = 32
 )
 
+// HealthPath and ReadyPath answer probes: whether the agent is alive, and should get traffic.
+const (
+	HealthPath = "/healthz"
+	ReadyPath  = "/readyz"
+)
+
 // Config is what a Server shows.
 type Config struct {
 	Observer *observe.Observer
@@ -43,7 +49,9 @@ type Config struct {
 	Ready func() error
 	// Metrics are those of the agent's parts, which /metrics has too.
 	Metrics []prometheus.Collector
-	Log     *slog.Logger
+	// Admit, if it isn't nil, lets only some requests reach a handler.
+	Admit func(http.Handler) http.Handler
+	Log   *slog.Logger
 }
 
 // Server answers people and scrapers.
@@ -59,7 +67,11 @@ func New(c Config) *Server {
 
 // Serve answers on the listener, which it closes, until ctx ends.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
-	return serve(ctx, listener, s.handler(), s.Log)
+	handler := s.handler()
+	if s.Admit != nil {
+		handler = s.Admit(handler)
+	}
+	return serve(ctx, listener, handler, s.Log)
 }
 
 func serve(ctx context.Context, listener net.Listener, handler http.Handler, log *slog.Logger) error {
@@ -83,8 +95,8 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("/api/v1/events", answer(s.events))
 	mux.HandleFunc("/api/v1/stream", s.stream)
 	mux.Handle("/metrics", metricsHandler(s.Log, append(s.Metrics, agentMetrics(s.Observer))...))
-	mux.HandleFunc("/healthz", check(s.Observer.Alive))
-	mux.HandleFunc("/readyz", check(s.Ready))
+	mux.HandleFunc(HealthPath, check(s.Observer.Alive))
+	mux.HandleFunc(ReadyPath, check(s.Ready))
 	return mux
 }
 
@@ -109,8 +121,8 @@ func ServeReflector(ctx context.Context, listener net.Listener, r observe.Reflec
 	mux.HandleFunc("/api/v1/status", answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Status(), nil }))
 	mux.HandleFunc("/api/v1/routes", answer(func(http.ResponseWriter, *http.Request) (any, error) { return r.Shown(), nil }))
 	mux.Handle("/metrics", metricsHandler(log, reflectorMetrics(r)))
-	mux.HandleFunc("/healthz", check(func() error { return nil })) // it is alive if it answers
-	mux.HandleFunc("/readyz", check(r.Ready))
+	mux.HandleFunc(HealthPath, check(func() error { return nil })) // it is alive if it answers
+	mux.HandleFunc(ReadyPath, check(r.Ready))
 	return serve(ctx, listener, mux, log)
 }
 

@@ -30,6 +30,7 @@ func TestCluster(t *testing.T) {
 		run  func(*testing.T, *installation)
 	}{
 		{"install", testInstall},
+		{"metrics", testMetrics},
 		{"other controller", testOtherController},
 		{"TCP and UDP", testBothProtocols},
 		{"local policy", testLocalPolicy},
@@ -68,6 +69,43 @@ func testInstall(t *testing.T, i *installation) {
 	for _, vip := range vips {
 		i.answered(t, vip, pods)
 	}
+}
+
+// With metrics.secure agents and controllers answer a token of an account that may get /metrics,
+// and no other client, wherever it is.
+func testMetrics(t *testing.T, i *installation) {
+	i.Kubectl(t, "create", "serviceaccount", "prometheus")
+	token := i.Kubectl(t, "create", "token", "prometheus")
+	from := i.Nodes()[0]
+	pages := []string{"https://" + net.JoinHostPort(i.Nodes()[1].Addresses[0].String(), "9571")}
+	for _, address := range strings.Fields(i.Kubectl(t, "get", "pods", "--namespace", namespace,
+		"--selector", "app.kubernetes.io/component=controller", "--output", "jsonpath={.items[*].status.podIP}")) {
+		pages = append(pages, "https://"+net.JoinHostPort(address, "9573"))
+	}
+	if len(pages) < 2 {
+		t.Errorf("no controllers: %v", pages)
+	}
+	want := func(page, token, status string) {
+		t.Helper()
+		got, err := from.Run(t.Context(), "curl", "--silent", "--show-error", "--insecure", "--max-time", "10", "--output", "/dev/null",
+			"--write-out", "%{http_code}", "--header", "Authorization: Bearer "+token, page)
+		if err != nil || got != status {
+			t.Errorf("%s: status %s, %v, want %s", page, got, err, status)
+		}
+	}
+	for _, page := range pages {
+		want(page+"/metrics", "", "401")
+		want(page+"/metrics", "nonsense", "401")
+		want(page+"/metrics", token, "403")
+	}
+	agent := pages[0]
+	want(agent+"/api/v1/services", token, "403") // what is under /api of an API server every account may get
+	i.Kubectl(t, "create", "clusterrolebinding", "prometheus", "--clusterrole=fairlead-metrics-reader", "--serviceaccount=default:prometheus")
+	for _, page := range pages {
+		want(page+"/metrics", token, "200")
+	}
+	want(agent+"/api/v1/services", token, "200")
+	want(agent+"/healthz", "", "200")
 }
 
 // TCP and UDP with the same number share an address.

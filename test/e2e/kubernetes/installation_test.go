@@ -133,7 +133,9 @@ groups:
     size: 3
     nodeSelector: {}
     dataPlane: {%shealthCheck: {type: tcp, interval: 300ms, timeout: 300ms}}
+metrics: {secure: true}
 agent:
+  listen: {address: "0.0.0.0"}
   resources: {requests: {cpu: 10m, memory: 64Mi}}
   dataplane: {flows: 16384, natSessions: 16384}
 controller:

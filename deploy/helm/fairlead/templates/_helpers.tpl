@@ -56,9 +56,9 @@ helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version }}
 prometheus.io/scrape: "true"
 prometheus.io/port: {{ index . 1 | quote }}
 prometheus.io/path: /metrics
-{{- if gt (len .) 2 }}{{ if index . 2 }}
+{{- if index . 2 }}
 prometheus.io/scheme: https
-{{- end }}{{ end }}
+{{- end }}
 {{- end }}
 {{- end }}
 
@@ -70,4 +70,14 @@ prometheus.io/scheme: https
 {{/* Whether others than the node itself reach an agent's page. */}}
 {{- define "fairlead.agentExposed" -}}
 {{- if has .Values.agent.listen.address (list "0.0.0.0" "::") }}true{{ end }}
+{{- end }}
+
+{{/* Rights to ask who a client is, and what it may get. */}}
+{{- define "fairlead.reviews" -}}
+- apiGroups: [authentication.k8s.io]
+  resources: [tokenreviews]
+  verbs: [create]
+- apiGroups: [authorization.k8s.io]
+  resources: [subjectaccessreviews]
+  verbs: [create]
 {{- end }}
