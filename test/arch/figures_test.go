@@ -148,7 +148,7 @@ func (r report) costs() string {
 // throughput has a row for each kind of traffic of bench forward, and a column for each
 // device.
 func (r report) throughput() string {
-	devices := []string{"none", "reflector", "l2dsr", "ipip", "gue", "vxlan", "geneve", "nat", "nftables", "iptables"}
+	devices := []string{"none", "reflector", "l2dsr", "ipip", "gue", "vxlan", "geneve", "nat", "pods", "filtered", "nftables", "iptables"}
 	var kinds []string
 	cells := map[[2]string]float64{}
 	for _, result := range r.Results {

@@ -40,11 +40,11 @@ type flow struct {
 
 // change makes endpoints, each of another Service, unready and then ready again. Each
 // time it waits until the program sends a new flow to another endpoint, or back.
-func (f *findings) change(ctx context.Context, o *objects, t *testbed, addresses []netip.Addr, changes int) error {
-	for len(f.decided) < changes {
+func (c *changes) change(ctx context.Context, o *objects, t *testbed, addresses []netip.Addr, count int) error {
+	for len(c.decided) < count {
 		var flows []flow
 		services := rand.Perm(len(addresses))
-		for _, n := range services[:min(len(services), (changes-len(f.decided)+1)/2)] {
+		for _, n := range services[:min(len(services), (count-len(c.decided)+1)/2)] {
 			one, err := o.flow(ctx, t, n, addresses[n])
 			if err != nil {
 				return fmt.Errorf("service %s: %w", addresses[n], err)
@@ -53,8 +53,8 @@ func (f *findings) change(ctx context.Context, o *objects, t *testbed, addresses
 		}
 		for _, ready := range []bool{false, true} {
 			for _, one := range flows {
-				if err := f.changeOne(ctx, o, t, one, ready); err != nil {
-					return fmt.Errorf("change %d: service %s: %w", len(f.decided), addresses[one.service], err)
+				if err := c.changeOne(ctx, o, t, one, ready); err != nil {
+					return fmt.Errorf("change %d: service %s: %w", len(c.decided), addresses[one.service], err)
 				}
 			}
 		}
@@ -85,7 +85,7 @@ func (o *objects) flow(ctx context.Context, t *testbed, n int, address netip.Add
 // changeOne writes the readiness of an endpoint and measures the time to the program's
 // decision. It traces also during the write: the program may be faster than the API
 // server's answer.
-func (f *findings) changeOne(ctx context.Context, o *objects, t *testbed, one flow, ready bool) error {
+func (c *changes) changeOne(ctx context.Context, o *objects, t *testbed, one flow, ready bool) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	var decided time.Time
@@ -103,9 +103,9 @@ func (f *findings) changeOne(ctx context.Context, o *objects, t *testbed, one fl
 	if err := errors.Join(err, group.Wait()); err != nil {
 		return err
 	}
-	f.decided = append(f.decided, bench.Milliseconds(decided.Sub(began)))
-	f.written = append(f.written, bench.Milliseconds(answered.Sub(began)))
-	f.followed = append(f.followed, bench.Milliseconds(max(0, decided.Sub(answered))))
+	c.decided = append(c.decided, bench.Milliseconds(decided.Sub(began)))
+	c.written = append(c.written, bench.Milliseconds(answered.Sub(began)))
+	c.followed = append(c.followed, bench.Milliseconds(max(0, decided.Sub(answered))))
 	return nil
 }
 

@@ -6,7 +6,8 @@
 //
 // It writes objects into a real API server, runs the processes of controller and agent
 // (testbed.go), and traces packets through the program (change.go). The pods of the
-// objects don't run. cmd/fairlab calls Run.
+// objects don't run. At last it adds a namespace that asks for far more than it may have
+// (excess.go), and measures again what becomes of the others' changes. cmd/fairlab calls Run.
 package kubernetes
 
 import (
@@ -104,7 +105,7 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 		return err
 	}
 	cfg.Log("%d changes of EndpointSlices", cfg.Changes)
-	if err := f.change(ctx, o, t, addresses, cfg.Changes); err != nil {
+	if err := f.alone.change(ctx, o, t, addresses, cfg.Changes); err != nil {
 		return err
 	}
 	p := newPlan(cfg.Quick)
@@ -112,8 +113,15 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 	if err := f.rest(ctx, t, p); err != nil {
 		return err
 	}
-	f.report(report)
-	return nil
+	cfg.Log("writing a namespace that asks for too much")
+	if err := errors.Join(o.exceed(ctx), netlab.Sleep(ctx, p.settle)); err != nil {
+		return err
+	}
+	cfg.Log("%d changes of EndpointSlices of the other namespace", cfg.Changes)
+	if err := f.besides.change(ctx, o, t, addresses, cfg.Changes); err != nil {
+		return err
+	}
+	return f.report(report)
 }
 
 // synchronise starts the controller and then the agent, measures the time of their
@@ -143,12 +151,18 @@ type findings struct {
 	services int
 	// controllerSync and agentSync are seconds.
 	controllerSync, agentSync float64
-	// decided and written are the milliseconds from before the write of a change to the
-	// program's decision, and to the API server's answer. followed is the difference;
-	// 0 where the program was first.
-	decided, written, followed bench.Runs
+	// alone are the changes without the namespace that asks for too much, besides those with it.
+	alone, besides changes
 	// atRest is by process name.
 	atRest map[string]*usage
+}
+
+// changes are the milliseconds of changes.
+type changes struct {
+	// decided and written are those from before the write of a change to the program's
+	// decision, and to the API server's answer. followed is the difference; 0 where the
+	// program was first.
+	decided, written, followed bench.Runs
 }
 
 // usage is the cost of a process.
@@ -210,12 +224,14 @@ func (u *usage) measureMemory(ctx context.Context, t *testbed, process, page str
 // EndpointSlice to the program's decision.
 const target = 50
 
+// maxExcess is the target of excess_over_alone: noise.
+const maxExcess = 1.25
+
 // report adds the results and the verdict.
-func (f *findings) report(r *bench.Report) {
+func (f *findings) report(r *bench.Report) error {
 	labels := map[string]string{"services": fmt.Sprint(f.services), "endpoints": fmt.Sprint(f.services * endpoints)}
-	r.AddDistribution("endpointslice_to_program_ms", "ms", f.decided, labels)
-	r.AddDistribution("endpointslice_write_ms", "ms", f.written, labels)
-	r.AddDistribution("answer_to_program_ms", "ms", f.followed, labels)
+	f.alone.report(r, "", labels)
+	f.besides.report(r, "_excess", labels)
 	r.Add("controller_sync", "s", bench.Runs{f.controllerSync}, labels)
 	r.Add("agent_sync", "s", bench.Runs{f.agentSync}, labels)
 	for _, process := range []string{agentProcess, controllerProcess} {
@@ -224,8 +240,22 @@ func (f *findings) report(r *bench.Report) {
 		r.Add(process+"_heap", "MiB", u.heap, labels)
 		r.Add(process+"_rest_cores", "cores", u.cores, labels)
 	}
-	slow := f.decided.Percentile(99)
+	slow := f.alone.decided.Percentile(99)
 	r.Add("endpointslice_to_program_p99_ms", "ms", bench.Runs{slow}, labels)
 	r.Judge("endpointslice_to_program_p99_ms: 99 of 100 changes are decided by within so many milliseconds",
 		bench.Documented, bench.AtMost(target), slow)
+	ratio, err := r.AddRatio("excess_over_alone", f.besides.decided, f.alone.decided)
+	if err != nil {
+		return err
+	}
+	r.Judge("excess_over_alone: endpointslice_to_program_ms with a namespace that asks for too much over that without",
+		bench.Documented, bench.AtMost(maxExcess), ratio)
+	return nil
+}
+
+// report adds the distributions, with the suffix to their names.
+func (c *changes) report(r *bench.Report, suffix string, labels map[string]string) {
+	r.AddDistribution("endpointslice_to_program_ms"+suffix, "ms", c.decided, labels)
+	r.AddDistribution("endpointslice_write_ms"+suffix, "ms", c.written, labels)
+	r.AddDistribution("answer_to_program_ms"+suffix, "ms", c.followed, labels)
 }

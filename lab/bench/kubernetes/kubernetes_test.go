@@ -72,7 +72,7 @@ func checkReport(t *testing.T, report *bench.Report, changes int) {
 		found[r.Name] = r
 	}
 	for _, name := range []string{
-		"endpointslice_to_program_ms", "endpointslice_write_ms", "endpointslice_to_program_p99_ms", "controller_sync", "agent_sync",
+		"endpointslice_to_program_ms", "endpointslice_to_program_ms_excess", "endpointslice_write_ms", "endpointslice_to_program_p99_ms", "controller_sync", "agent_sync",
 		"agent_memory", "agent_heap", "controller_memory", "controller_heap",
 	} {
 		if r := found[name]; r.Runs < 1 || r.Median <= 0 {
@@ -87,7 +87,8 @@ func checkReport(t *testing.T, report *bench.Report, changes int) {
 	if r := found["endpointslice_to_program_ms"]; r.Runs != changes || r.Distribution == nil {
 		t.Errorf("%d changes were measured, want %d, with their distribution", r.Runs, changes)
 	}
-	if len(report.Verdicts) != 1 || !strings.HasPrefix(report.Verdicts[0].Claim, "endpointslice_to_program_p99_ms") {
+	if len(report.Verdicts) != 2 || !strings.HasPrefix(report.Verdicts[0].Claim, "endpointslice_to_program_p99_ms") ||
+		!strings.HasPrefix(report.Verdicts[1].Claim, "excess_over_alone") {
 		t.Errorf("verdicts %+v", report.Verdicts)
 	}
 }

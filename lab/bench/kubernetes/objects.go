@@ -169,17 +169,19 @@ func (o *objects) setReady(ctx context.Context, n, endpoint int, ready bool) err
 // remains in deletion.
 func (o *objects) remove(ctx context.Context) error {
 	var errs []error
-	for _, kind := range []client.Object{&core.Service{}, &discovery.EndpointSlice{}, &core.Pod{}} {
-		// The API server ends a request after a minute. The next one removes the rest.
-		var last error
-		if wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-			last = client.IgnoreNotFound(o.client.DeleteAllOf(ctx, kind, client.InNamespace(o.name), client.GracePeriodSeconds(0)))
-			return last == nil, nil
-		}) != nil {
-			errs = append(errs, last)
+	for _, namespace := range []string{o.name, o.excessive()} {
+		for _, kind := range []client.Object{&core.Service{}, &discovery.EndpointSlice{}, &core.Pod{}} {
+			// The API server ends a request after a minute. The next one removes the rest.
+			var last error
+			if wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+				last = client.IgnoreNotFound(o.client.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
+				return last == nil, nil
+			}) != nil {
+				errs = append(errs, last)
+			}
 		}
 	}
-	for _, obj := range o.fixtures() {
+	for _, obj := range append(o.fixtures(), o.namespace(o.excessive())) {
 		errs = append(errs, client.IgnoreNotFound(o.client.Delete(ctx, obj, client.GracePeriodSeconds(0))))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -212,7 +214,7 @@ func (o *objects) workerNode(n int) string { return fmt.Sprintf("%s-worker%d", o
 func (o *objects) fixtures() []client.Object {
 	balancer := o.node(o.balancerNode(), balancerAddress)
 	balancer.Labels = o.labels()
-	all := []client.Object{&core.Namespace{ObjectMeta: meta.ObjectMeta{Name: o.name}}, balancer}
+	all := []client.Object{o.namespace(o.name), balancer}
 	for n := range endpoints {
 		all = append(all, o.node(o.workerNode(n), workerAddress(n)))
 	}
@@ -228,10 +230,14 @@ func (o *objects) fixtures() []client.Object {
 			Spec: v1alpha1.LoadBalancerGroupSpec{
 				Size: 1, NodeSelector: o.selector(), Services: v1alpha1.ServiceFilter{
 					Selector:     new(o.selector()),
-					PerNamespace: v1alpha1.NamespaceQuota{Services: 65535, Backends: 1 << 20},
+					PerNamespace: v1alpha1.NamespaceQuota{Services: int32(o.services), Backends: int32(o.services * endpoints)},
 				},
 			},
 		})
+}
+
+func (o *objects) namespace(name string) *core.Namespace {
+	return &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: name}}
 }
 
 // node is a ready node.
@@ -279,13 +285,7 @@ func (o *objects) service(n int) *core.Service {
 // Kubernetes' own controller writes it.
 func (o *objects) slice(n int) *discovery.EndpointSlice {
 	name := fmt.Sprintf(serviceName, n)
-	s := &discovery.EndpointSlice{
-		ObjectMeta: meta.ObjectMeta{
-			Name: name, Namespace: o.name, Labels: map[string]string{discovery.LabelServiceName: name},
-		},
-		AddressType: discovery.AddressTypeIPv4,
-		Ports:       []discovery.EndpointPort{{Name: new("http"), Port: new(int32(podPort)), Protocol: new(core.ProtocolTCP)}},
-	}
+	s := emptySlice(o.name, name, name)
 	for i := range endpoints {
 		s.Endpoints = append(s.Endpoints, discovery.Endpoint{
 			Addresses:  []string{podAddress(i, n).String()},
@@ -295,4 +295,15 @@ func (o *objects) slice(n int) *discovery.EndpointSlice {
 		})
 	}
 	return s
+}
+
+// emptySlice is an EndpointSlice of a Service.
+func emptySlice(namespace, service, name string) *discovery.EndpointSlice {
+	return &discovery.EndpointSlice{
+		ObjectMeta: meta.ObjectMeta{
+			Name: name, Namespace: namespace, Labels: map[string]string{discovery.LabelServiceName: service},
+		},
+		AddressType: discovery.AddressTypeIPv4,
+		Ports:       []discovery.EndpointPort{{Name: new("http"), Port: new(int32(podPort)), Protocol: new(core.ProtocolTCP)}},
+	}
 }
