@@ -5,11 +5,15 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 func TestBackendSuitsEveryMode(t *testing.T) {
@@ -20,6 +24,32 @@ func TestBackendSuitsEveryMode(t *testing.T) {
 		if wrong := svc.Check(); len(wrong) > 0 {
 			t.Errorf("%s: %v", mode, wrong)
 		}
+	}
+}
+
+// The kernel's own threads would starve on the only processor.
+func TestOnlyProcessorKeepsOrdinaryPriority(t *testing.T) {
+	err := netlab.OnThread(func() error {
+		var allowed, one unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+			return err
+		}
+		for cpu := 0; one.Count() == 0; cpu++ {
+			if allowed.IsSet(cpu) {
+				one.Set(cpu)
+			}
+		}
+		if err := errors.Join(unix.SchedSetaffinity(0, &one), ClaimProcessor()); err != nil {
+			return err
+		}
+		attr, err := unix.SchedGetAttr(0, 0)
+		if err == nil && attr.Policy != unix.SCHED_NORMAL {
+			err = fmt.Errorf("scheduling policy %d", attr.Policy)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
 
