@@ -240,8 +240,9 @@ func newBenchForwardCommand(e env) *cobra.Command {
 device under test and back; the packets are made in the kernel. A bare XDP
 reflector, Fairlead in each forwarding mode, Fairlead with pods of its own node past
 netfilter and through it, iptables DNAT and nftables DNAT, each in a network namespace
-of its own, and no device at all are compared. The machine's connection table is
-enlarged during the run.`,
+of its own, and no device at all are compared; Fairlead on the kernel's IPVS only if
+--device names it (ipvs-l2dsr, ipvs-nat). The machine's connection table is enlarged
+during the run.`,
 		func(ctx context.Context, o *benchOptions) (*bench.Report, error) {
 			cfg.Config = o.config()
 			if err := cfg.Check(); err != nil {

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/dataplane/ipvs"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/lb"
@@ -35,6 +37,9 @@ const (
 	// The devices with pods: past netfilter, as by default, and through it.
 	podsDevice     = "pods"
 	filteredDevice = "filtered"
+	// The devices with the kernel's IPVS.
+	ipvsL2DSRDevice = "ipvs-l2dsr"
+	ipvsNATDevice   = "ipvs-nat"
 )
 
 // device balances a VIP.
@@ -46,9 +51,11 @@ type device struct {
 	// pods says that the servers are pods of the device, behind an interface of their own, and
 	// filtered that packets for them pass its netfilter.
 	pods, filtered bool
+	// onRequest is set if the device is measured only if it is named: many kernels lack it.
+	onRequest bool
 	// start starts the device in its host, which it ends with; a Fairlead device
 	// returns its data plane. Without a start the sink takes the device's place.
-	start func(ctx context.Context, lab *netlab.Lab) (*xdp.Plane, error)
+	start func(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error)
 }
 
 func (d device) host() string { return "device-" + d.name }
@@ -70,6 +77,8 @@ func devices() []device {
 		fairlead(device{name: filteredDevice, stateful: true, pods: true, filtered: true}, lb.DSR),
 		device{name: iptablesDevice, role: netlab.Router, stateful: true, start: startIptables},
 		device{name: nftablesDevice, role: netlab.Router, stateful: true, start: startNftables},
+		throughIPVS(ipvsL2DSRDevice, lb.L2DSR),
+		throughIPVS(ipvsNATDevice, lb.NAT),
 	)
 }
 
@@ -81,7 +90,7 @@ func deviceNames(list []device) []string {
 	return names
 }
 
-func startReflector(_ context.Context, lab *netlab.Lab) (*xdp.Plane, error) {
+func startReflector(_ context.Context, lab *netlab.Lab) (dataplane.DataPlane, error) {
 	return nil, onDevice(lab, reflectorDevice, wire.AttachBouncer)
 }
 
@@ -99,11 +108,11 @@ func onDevice(lab *netlab.Lab, name string, fn func(ifindex int) error) error {
 // fairlead returns a device with the XDP data plane in a forwarding mode, without an agent.
 func fairlead(d device, mode lb.Forward) device {
 	d.role = netlab.Balancer
-	d.start = func(ctx context.Context, lab *netlab.Lab) (plane *xdp.Plane, err error) {
+	d.start = func(ctx context.Context, lab *netlab.Lab) (plane dataplane.DataPlane, err error) {
 		// The directory in which netlab mounts a balancer's BPF file system.
 		pins := filepath.Join(lab.State().Host(d.host()).Directory, "bpf", "bench")
 		err = lab.Do(d.host(), func() error {
-			plane, err = openPlane(ctx, pins, d, mode)
+			plane, err = openXDP(ctx, pins, d, mode)
 			return err
 		})
 		return plane, err
@@ -111,8 +120,8 @@ func fairlead(d device, mode lb.Forward) device {
 	return d
 }
 
-// openPlane opens a data plane that balances the VIP in both protocols.
-func openPlane(ctx context.Context, pins string, d device, mode lb.Forward) (*xdp.Plane, error) {
+// openXDP opens an XDP data plane that balances the VIP in both protocols.
+func openXDP(ctx context.Context, pins string, d device, mode lb.Forward) (dataplane.DataPlane, error) {
 	plane, err := xdp.Open(xdp.Config{
 		PinDir: pins, Interfaces: []string{deviceInterface}, Mode: program.Native, Seed: 1, Log: slog.New(slog.DiscardHandler),
 		NAT: natSource(), FilterPods: d.filtered,
@@ -120,6 +129,34 @@ func openPlane(ctx context.Context, pins string, d device, mode lb.Forward) (*xd
 	if err != nil {
 		return nil, err
 	}
+	if err = d.balance(ctx, plane, mode); err == nil {
+		err = plane.Attach(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, plane.Close())
+	}
+	return plane, nil
+}
+
+// throughIPVS returns a device with the IPVS data plane in a forwarding mode, without an agent.
+func throughIPVS(name string, mode lb.Forward) device {
+	d := device{name: name, role: netlab.Router, stateful: true, onRequest: true}
+	d.start = func(ctx context.Context, lab *netlab.Lab) (plane dataplane.DataPlane, err error) {
+		err = startNAT(lab, name, func() error {
+			opened, err := ipvs.Open(ipvs.Config{Log: slog.New(slog.DiscardHandler)})
+			if err != nil {
+				return err
+			}
+			plane = opened
+			return d.balance(ctx, plane, mode)
+		})
+		return plane, err
+	}
+	return d
+}
+
+// balance programs the VIP in both protocols, with all servers.
+func (d device) balance(ctx context.Context, plane dataplane.DataPlane, mode lb.Forward) error {
 	for _, protocol := range []lb.Protocol{lb.UDP, lb.TCP} {
 		svc := &lb.Service{VIP: vip(protocol), Forward: mode, MinHealthy: 1}
 		for _, address := range d.servers() {
@@ -130,13 +167,10 @@ func openPlane(ctx context.Context, pins string, d device, mode lb.Forward) (*xd
 			err = errors.New("a backend is not in use: " + programmed.Backends[0].Reason)
 		}
 		if err != nil {
-			return nil, errors.Join(err, plane.Close())
+			return err
 		}
 	}
-	if err := plane.Attach(ctx); err != nil {
-		return nil, errors.Join(err, plane.Close())
-	}
-	return plane, nil
+	return nil
 }
 
 // natSource has more ports than all sessions need at one backend, so that a new flow
@@ -152,7 +186,7 @@ func natSource() xdp.NAT {
 // startIptables and startNftables start the kernel's NAT with one rule for each
 // protocol, its best case: new flows get slower with every rule; established ones
 // only use the connection table.
-func startIptables(ctx context.Context, lab *netlab.Lab) (*xdp.Plane, error) {
+func startIptables(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error) {
 	// The native one if it is installed; the other one translates to nftables.
 	program := "iptables-legacy"
 	if _, err := exec.LookPath(program); err != nil {
@@ -173,7 +207,7 @@ func startIptables(ctx context.Context, lab *netlab.Lab) (*xdp.Plane, error) {
 	})
 }
 
-func startNftables(ctx context.Context, lab *netlab.Lab) (*xdp.Plane, error) {
+func startNftables(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error) {
 	rules := fmt.Sprintf(`table ip bench {
 	chain prerouting {
 		type nat hook prerouting priority dstnat

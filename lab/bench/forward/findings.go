@@ -5,6 +5,7 @@ package forward
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
@@ -65,6 +66,19 @@ func (f findings) report(r *bench.Report) error {
 		all = append(all, bench.Comparison{
 			Name: q.name, A: q.a, B: q.b, Claim: q.claim, Source: bench.Documented, Target: bench.AtLeast(q.least),
 		})
+	}
+	// Without a target: IPVS is usually measured on an emulated processor, in a guest kernel.
+	for _, pair := range [][2]string{
+		{l2dsrDevice, ipvsL2DSRDevice}, {natDevice, ipvsNATDevice}, {ipvsL2DSRDevice, nftablesDevice}, {ipvsNATDevice, nftablesDevice},
+	} {
+		a, b := f.rate(small, pair[0]), f.rate(small, pair[1])
+		if a == nil || b == nil {
+			continue
+		}
+		name := strings.ReplaceAll(pair[0]+"_over_"+pair[1]+"_64", "-", "_")
+		if _, err := r.AddRatio(name, a, b); err != nil {
+			return err
+		}
 	}
 	return r.Compare(all...)
 }

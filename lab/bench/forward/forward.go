@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package forward compares the throughput of Fairlead through a veth pair with that
-// of a bare reflector, iptables and nftables. cmd/fairlab calls Run.
+// of a bare reflector, iptables, nftables and IPVS. cmd/fairlab calls Run.
 //
 // A tester sends packets that are made in the kernel through a veth pair to a
 // device under test, which sends them back; the tester counts what arrives
@@ -26,10 +26,12 @@ import (
 // Config says what is measured.
 type Config struct {
 	bench.Config
-	// Devices are the names of the devices to compare; none means all.
+	// Devices are the names of the devices to compare; none means all that every kernel has.
 	Devices []string
 	// Sizes are the frame sizes to send; none means those of the plan.
 	Sizes []string
+	// Established leaves out TCP and new flows.
+	Established bool
 }
 
 // Check returns an error for a device or a frame size that there isn't.

@@ -5,6 +5,7 @@ package forward
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/dataplane/ipvs"
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/bench"
@@ -28,7 +30,7 @@ func presentDevices(t *testing.T) []device {
 	return slices.DeleteFunc(devices(), func(d device) bool {
 		program := map[string]string{iptablesDevice: "iptables", nftablesDevice: "nft"}[d.name]
 		if program == "" {
-			return false
+			return d.onRequest // test/guest/labs has a kernel for them
 		}
 		_, err := exec.LookPath(program)
 		if err != nil {
@@ -190,10 +192,58 @@ func TestPlanOfChosenDevicesAndSizes(t *testing.T) {
 	if err != nil || len(p.devices) != 2 || p.devices[0].name != "l2dsr" || len(p.cases) != 1 || p.cases[0].size != "256" {
 		t.Errorf("%d devices, cases %v, %v", len(p.devices), p.cases, err)
 	}
+	p, err = newPlan(Config{Sizes: []string{"64"}, Established: true})
+	if err != nil || !slices.Equal(p.cases, []conditions{small}) {
+		t.Errorf("cases of established flows: %v, %v", p.cases, err)
+	}
 	for _, cfg := range []Config{{Devices: []string{"toaster"}}, {Sizes: []string{"59"}}, {Sizes: []string{"1511"}}, {Sizes: []string{"big"}}} {
 		if _, err := newPlan(cfg); err == nil {
 			t.Errorf("%v %v: no error", cfg.Devices, cfg.Sizes)
 		}
+	}
+}
+
+// IPVS has to be named; in a kernel without it that is an error with the module's name.
+func TestIPVSOnRequest(t *testing.T) {
+	p, err := newPlan(Config{})
+	if err != nil || slices.ContainsFunc(p.devices, func(d device) bool { return d.onRequest }) {
+		t.Errorf("devices without request: %v, %v", deviceNames(p.devices), err)
+	}
+	p, err = newPlan(Config{Devices: []string{ipvsL2DSRDevice}})
+	if err != nil || len(p.devices) != 1 {
+		t.Fatalf("devices on request: %v, %v", deviceNames(p.devices), err)
+	}
+	if os.Geteuid() != 0 {
+		t.Skip("making network namespaces needs root")
+	}
+	labs := netlab.Labs{Dir: t.TempDir()}
+	b, err := newTestbed(t.Context(), labs, p.devices)
+	if err == nil {
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+		t.Skip("this kernel has IPVS: test/guest/labs measures it")
+	}
+	if _, missing := errors.AsType[*ipvs.MissingError](err); !missing || !strings.Contains(err.Error(), "device ipvs-l2dsr: kernel module ip_vs") {
+		t.Errorf("error %v", err)
+	}
+	if left, err := labs.List(); err != nil || len(left) != 0 {
+		t.Errorf("labs %v are left, %v", left, err)
+	}
+}
+
+// What IPVS is compared with has no target: its figures are those of a guest.
+func TestIPVSRatios(t *testing.T) {
+	f := findings{small: {
+		l2dsrDevice: {perSecond: bench.Runs{4}}, ipvsL2DSRDevice: {perSecond: bench.Runs{2}}, nftablesDevice: {perSecond: bench.Runs{1}},
+	}}
+	r := &bench.Report{Ratios: map[string]float64{}}
+	if err := f.report(r); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]float64{"l2dsr_over_ipvs_l2dsr_64": 2, "ipvs_l2dsr_over_nftables_64": 2}
+	if !maps.Equal(r.Ratios, want) || len(r.Verdicts) != 0 {
+		t.Errorf("ratios %v, verdicts %v, want %v alone", r.Ratios, r.Verdicts, want)
 	}
 }
 

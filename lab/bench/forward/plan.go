@@ -52,11 +52,11 @@ func newPlan(cfg Config) (plan, error) {
 	}
 	for _, size := range sizes {
 		p.cases = append(p.cases, conditions{lb.UDP, establishedFlows, size})
-		if size == "64" {
+		if size == "64" && !cfg.Established {
 			p.cases = append(p.cases, conditions{lb.TCP, establishedFlows, size})
 		}
 	}
-	if slices.Contains(sizes, "64") {
+	if slices.Contains(sizes, "64") && !cfg.Established {
 		p.cases = append(p.cases, smallAndNew)
 	}
 	return p, nil
@@ -72,11 +72,11 @@ func checkSizes(sizes []string) error {
 	return nil
 }
 
-// chooseDevices returns the named devices, or all.
+// chooseDevices returns the named devices, or all that every kernel has.
 func chooseDevices(names []string) ([]device, error) {
 	all := devices()
 	if len(names) == 0 {
-		return all, nil
+		return slices.DeleteFunc(all, func(d device) bool { return d.onRequest }), nil
 	}
 	var chosen []device
 	for _, name := range names {

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"fairlead.io/fairlead/internal/dataplane/xdp"
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/lab/wire"
@@ -72,7 +72,7 @@ type link struct {
 	podsEnd              string // interface with the pods of a device that has some
 	podsMAC              lb.MAC
 	sink                 *wire.Sink
-	plane                *xdp.Plane // of a Fairlead device
+	plane                dataplane.DataPlane // of a Fairlead device
 }
 
 // testbed is the network with all running devices.
