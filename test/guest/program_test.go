@@ -17,8 +17,8 @@ import (
 
 // programs are what tests in the guest run, and the packages that hold them.
 var (
-	programs        = []string{"curl", "ip", "ipvsadm", "nginx"}
-	programPackages = []string{"curl", "iproute2", "ipvsadm", "nginx-light"}
+	programs        = []string{"curl", "ip", "ipvsadm", "nft", "nginx"}
+	programPackages = []string{"curl", "iproute2", "ipvsadm", "nftables", "nginx-light"}
 )
 
 // anyPackage matches the names of packages that aren't virtual in apt-cache's output.
@@ -31,7 +31,8 @@ func addPrograms(ctx context.Context, to *archive, arch string) error {
 	if err != nil {
 		return err
 	}
-	root, err := a.unpacked(ctx, "programs-"+arch, anyPackage, programPackages)
+	label := "programs-" + arch + "-" + strings.Join(programs, "-") // another list has a folder of its own
+	root, err := a.unpacked(ctx, label, anyPackage, programPackages)
 	if err := errors.Join(err, unlock()); err != nil {
 		return err
 	}
