@@ -7,7 +7,7 @@
 // It writes objects into a real API server, runs the processes of controller and agent
 // (testbed.go), and traces packets through the program (change.go). The pods of the
 // objects don't run. At last it adds a namespace that asks for far more than it may have
-// (excess.go), and measures again what becomes of the others' changes. cmd/fairlab calls Run.
+// (excess.go), and measures the changes of the others again. cmd/fairlab calls Run.
 package kubernetes
 
 import (

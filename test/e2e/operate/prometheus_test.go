@@ -161,7 +161,7 @@ func (m *monitor) awaitAlert(t *testing.T, name string, fires bool, labels ...st
 	}
 }
 
-// scraped waits until all agents have been scraped after now, none of them in vain.
+// scraped waits until all agents have been scraped after now, and have answered.
 func (m *monitor) scraped(t *testing.T) {
 	t.Helper()
 	now := float64(time.Now().UnixMilli()) / 1000

@@ -45,16 +45,13 @@ func addRoutes(t *testing.T, device *net.Interface) error {
 // runAt puts a frame in that came by an interface.
 func runAt(t *testing.T, p *xdp.Unattached, index int, in []byte) (verdict uint32, out []byte) {
 	t.Helper()
-	program, err := p.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
 	type xdpMD struct{ Data, DataEnd, DataMeta, IngressIfindex, RxQueueIndex, EgressIfindex uint32 }
 	options := &ebpf.RunOptions{
 		Data: in, DataOut: make([]byte, len(in)+256),
 		Context: xdpMD{DataEnd: uint32(len(in)), IngressIfindex: uint32(index)},
 	}
-	if verdict, err = program.Run(options); err != nil {
+	verdict, err := programOf(t, p).Run(options)
+	if err != nil {
 		t.Fatal(err)
 	}
 	return verdict, options.DataOut

@@ -254,16 +254,12 @@ func dump(frame []byte) string {
 	return gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default).Dump()
 }
 
-// update programs a service. In short mode the program keeps from now on what the service
-// needs, so that fewer programs are verified.
+// update programs a service.
 func update(t *testing.T, p *xdp.Unattached, svc *lb.Service) dataplane.Programmed {
 	t.Helper()
 	programmed, err := p.Update(context.Background(), svc)
 	if err != nil {
 		t.Fatal(err)
-	}
-	if testing.Short() {
-		p.Programs.Recount(0, p.Programs.Needs())
 	}
 	return programmed
 }

@@ -113,11 +113,7 @@ func flowPacket(vip lb.VIP, client netip.AddrPort) []byte { return clientFrame(v
 // that came out.
 func run(t *testing.T, p *xdp.Unattached, in []byte) (verdict uint32, out []byte) {
 	t.Helper()
-	program, err := p.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	verdict, out, err = testRun(program, in)
+	verdict, out, err := testRun(programOf(t, p), in)
 	if err != nil {
 		t.Fatalf("run %d bytes: %v", len(in), err)
 	}

@@ -34,9 +34,7 @@ func newFlow(vip lb.VIP, client string, port int) []byte {
 // took.
 func offer(t *testing.T, p *xdp.Unattached, packets ...[]byte) (map[string]uint64, time.Duration) {
 	t.Helper()
-	if _, err := p.Program(); err != nil { // which may take its time
-		t.Fatal(err)
-	}
+	programOf(t, p) // which may take its time
 	begun := monotonic(t)
 	moved := exits(t, p, func() {
 		for _, packet := range packets {

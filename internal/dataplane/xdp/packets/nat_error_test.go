@@ -161,10 +161,7 @@ func TestNATReplyTooBig(t *testing.T) {
 	for _, c := range natCases() {
 		update(t, p, c.service())
 	}
-	program, err := p.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := programOf(t, p)
 	inNamespace(t, func() error {
 		device, err := netlink.LinkByName("fl1")
 		if err != nil {

@@ -132,10 +132,7 @@ func TestPlacesAtOnce(t *testing.T) {
 	p, _ := newTestPlane(t)
 	c := natCaseOf(vip4, lb.UDP)
 	update(t, p, c.service())
-	program, err := p.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := programOf(t, p)
 	done := make(chan struct{})
 	var deleting, sending sync.WaitGroup
 	deleting.Go(func() {

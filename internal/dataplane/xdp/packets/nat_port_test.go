@@ -363,10 +363,7 @@ func TestNATBegunTwice(t *testing.T) {
 // and returns what comes out.
 func atOnce(t *testing.T, p *xdp.Unattached, one, other []byte) (first, second []byte) {
 	t.Helper()
-	program, err := p.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := programOf(t, p)
 	var ready atomic.Int32
 	var group errgroup.Group
 	for out, in := range map[*[]byte][]byte{&first: one, &second: other} {

@@ -5,6 +5,7 @@
 package packets_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -16,6 +17,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 
@@ -206,16 +208,14 @@ func openTestPlane(t testing.TB, dir string, hops xdp.Resolver) *xdp.Unattached 
 // under way while tables change.
 func openQuietPlane(t testing.TB, dir string, hops xdp.Resolver) *xdp.Unattached {
 	t.Helper()
-	return openPlane(t, dir, hops, testCapacity, func() error { return nil })
+	return openPlane(t, dir, hops, testCapacity, noGrace)
 }
+
+func noGrace() error { return nil }
 
 func openPlane(t testing.TB, dir string, hops xdp.Resolver, capacity table.Capacity, synchronize func() error) *xdp.Unattached {
 	t.Helper()
-	p, err := xdp.OpenUnattached(xdp.Config{
-		PinDir: dir, Capacity: capacity, Seed: 1, TunnelEnds: []netip.Addr{local4, local6},
-		TunnelPeers: []netip.Prefix{netip.PrefixFrom(gateway4, 32), netip.PrefixFrom(gateway6, 128)},
-		Log:         slog.New(slog.DiscardHandler), Synchronize: synchronize,
-	}, hops)
+	p, err := xdp.OpenUnattached(testConfig(dir, capacity, synchronize), hops)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,18 +227,156 @@ func openPlane(t testing.TB, dir string, hops xdp.Resolver, capacity table.Capac
 	return p
 }
 
-// newTestPlane returns a plane that is attached nowhere; packets are put into
-// its program by run.
+func testConfig(dir string, capacity table.Capacity, synchronize func() error) xdp.Config {
+	return xdp.Config{
+		PinDir: dir, Capacity: capacity, Seed: 1, TunnelEnds: []netip.Addr{local4, local6},
+		TunnelPeers: []netip.Prefix{netip.PrefixFrom(gateway4, 32), netip.PrefixFrom(gateway6, 128)},
+		Log:         slog.New(slog.DiscardHandler), Synchronize: synchronize,
+	}
+}
+
+// shared is the plane of all tests that need none of their own: making tables and verifying
+// programs would take more time than all the rest. Its grace periods take no time.
+var shared struct {
+	// plane is nil before the first test, and behind one that has left something in it.
+	plane *xdp.Unattached
+	hops  sharedHops
+	// programs are all that the plane had, by their features.
+	programs map[program.Features]*ebpf.Program
+	// used says that a test uses the plane.
+	used bool
+}
+
+// sharedHops are those of the test that uses the shared plane.
+type sharedHops struct{ *staticHops }
+
+// newTestPlane returns a plane without services or records that is attached nowhere; packets
+// are put into its program by run.
 func newTestPlane(t *testing.T) (*xdp.Unattached, *staticHops) {
 	t.Helper()
+	needRoot(t)
 	hops := newStaticHops()
-	return openTestPlane(t, testPins(t), hops), hops
+	if shared.used { // a test with two planes
+		return openTestPlane(t, testPins(t), hops), hops
+	}
+	if shared.plane == nil {
+		plane, err := xdp.OpenUnattached(testConfig("", testCapacity, noGrace), &shared.hops)
+		if err != nil {
+			t.Fatal(err)
+		}
+		shared.plane, shared.programs = plane, map[program.Features]*ebpf.Program{}
+	}
+	shared.hops, shared.used = sharedHops{hops}, true
+	t.Cleanup(func() {
+		shared.used = false
+		if err := empty(shared.plane); err != nil {
+			t.Log("the next test has another plane: ", err)
+			must(t, shared.plane.Close())
+			for _, p := range shared.programs {
+				must(t, p.Close())
+			}
+			shared.plane = nil
+		}
+	})
+	return shared.plane, hops
+}
+
+// programOf is the program that suits a plane's services. For the shared plane the kernel
+// verifies one with the same features once.
+func programOf(t testing.TB, p *xdp.Unattached) *ebpf.Program {
+	t.Helper()
+	if p == shared.plane && !p.Programs.Suits() {
+		needs := p.Programs.Needs()
+		if shared.programs[needs] == nil {
+			compiled, err := p.Programs.Compile(needs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			shared.programs[needs] = compiled
+		}
+		next, err := shared.programs[needs].Clone()
+		if err == nil {
+			err = p.Programs.Use(next, needs)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	program, err := p.Program()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return program
+}
+
+// empty removes services, records and limits from a plane.
+func empty(p *xdp.Unattached) error {
+	if err := p.Prune(context.Background(), nil); err != nil {
+		return err
+	}
+	for p.Programs.Needs() != 0 { // the test has counted features
+		p.Programs.Recount(p.Programs.Needs(), 0)
+	}
+	c := testConfig("", testCapacity, nil)
+	if err := p.Tables.SetTunnels(c.TunnelEnds, c.TunnelPeers); err != nil {
+		return err
+	}
+	for _, sessions := range table.SessionTables(p.Tables) {
+		var keys []uint64
+		sessions.Each(func(key uint64, _ *table.BalancerNatSession) { keys = append(keys, key) })
+		for _, key := range keys {
+			sessions.Delete(key)
+		}
+	}
+	for name, m := range p.Tables.ByName {
+		var err error
+		switch {
+		case m.Type() == ebpf.LRUHash:
+			err = deleteAll(m)
+		case slices.Contains([]string{"rates", "lookups", "mtu_answers"}, name):
+			err = zero(m)
+		}
+		if err != nil {
+			return fmt.Errorf("table %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// deleteAll deletes the elements of a hash table.
+func deleteAll(m *ebpf.Map) error {
+	var keys [][]byte
+	it := m.Iterate()
+	for key, value := []byte(nil), []byte(nil); it.Next(&key, &value); {
+		keys = append(keys, slices.Clone(key))
+	}
+	for _, key := range keys {
+		if err := m.Delete(key); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	return it.Err()
+}
+
+// zero zeroes the elements of an array.
+func zero(m *ebpf.Map) error {
+	var value any = make([]byte, m.ValueSize())
+	if m.Type() == ebpf.PerCPUArray {
+		value = slices.Repeat([][]byte{make([]byte, m.ValueSize())}, ebpf.MustPossibleCPU())
+	}
+	for key := range m.MaxEntries() {
+		if err := m.Put(key, value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // One plane, with one program, passes the suite in each mode: most time goes into making
 // tables and verifying programs. Other tests have programs with single features.
 func TestContract(t *testing.T) {
-	p, hops := newTestPlane(t)
+	hops := newStaticHops()
+	p := openTestPlane(t, testPins(t), hops) // packets are under way while tables change
 	hops.lost[dataplanetest.Unusable] = true
 	p.Programs.Recount(0, program.AllFeatures)
 	for _, forward := range xdp.Limits().Forwards {

@@ -214,7 +214,7 @@ func TestSourcesAgree(t *testing.T) {
 // While lists change, a packet is judged by the one or the other: a client in
 // neither is never allowed, one in both is never denied.
 func TestSourcesChangeAtOnce(t *testing.T) {
-	p, _ := newTestPlane(t)
+	p := openTestPlane(t, testPins(t), newStaticHops()) // packets are under way while tables change
 	svc := manyBackends(vip4, 3)
 	lists := []lb.Sources{
 		{Allow: prefixes("192.0.2.0/24"), Deny: prefixes("192.0.2.64/26 192.0.2.1/32")},
@@ -224,10 +224,7 @@ func TestSourcesChangeAtOnce(t *testing.T) {
 	}
 	svc.Sources = lists[0]
 	update(t, p, svc)
-	program, err := p.Program()
-	if err != nil {
-		t.Fatal(err)
-	}
+	program := programOf(t, p)
 	// Not by run, which waits for the plane's lock: packets don't.
 	send := func(from string) func() uint32 {
 		in := flowPacket(svc.VIP, netip.MustParseAddrPort(from))

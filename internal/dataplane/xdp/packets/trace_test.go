@@ -22,9 +22,7 @@ import (
 
 func trace(t *testing.T, p *xdp.Unattached, frame []byte) dataplane.Trace {
 	t.Helper()
-	if _, err := p.Program(); err != nil {
-		t.Fatal(err)
-	}
+	programOf(t, p)
 	out, err := p.Trace(context.Background(), dataplane.Packet{Frame: frame})
 	if err != nil {
 		t.Fatalf("% x: %v", frame, err)
