@@ -55,7 +55,7 @@ func settledKeys(p *xdp.Unattached) (keys []uint64) {
 // Packets and the agent find the same sessions at the same places, and a session that is
 // deleted leaves those of the others where they are.
 func TestPlacesOfSessions(t *testing.T) {
-	p, _ := newTestPlane(t)
+	p := openTestPlane(t, testPins(t), newStaticHops()) // with segments its program would take some ports for tunnels
 	for _, c := range []natCase{natCaseOf(vip4, lb.UDP), natCaseOf(vip6, lb.UDP)} {
 		update(t, p, c.service())
 		ports := openSessions(t, p, c, 3*testCapacity.Sessions/4)
@@ -92,7 +92,7 @@ func TestPlacesOfSessions(t *testing.T) {
 // In a full table the sessions that are silent longest make room: those of the present
 // clients work.
 func TestPlacesOfTooManySessions(t *testing.T) {
-	p, _ := newTestPlane(t)
+	p := openTestPlane(t, testPins(t), newStaticHops()) // as above
 	c := natCaseOf(vip4, lb.UDP)
 	update(t, p, c.service())
 	for i := range 3 * testCapacity.Sessions {
