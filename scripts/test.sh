@@ -94,10 +94,6 @@ rest() {
 	CGO_ENABLED=1 run planes -race "${planes[@]}" ./test/dataplane
 	run fuzz -run '^Test(Fuzz|Histories)$' ./internal/dataplane/xdp/packets ./internal/alloc
 	targets
-	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
-	CGO_ENABLED=1 build race -race
-	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/operate
-	# With the race detector an agent may be too slow for BFD.
 	build plain
 	run routers -run "$others" ./test/e2e/routes
 	# Benches keep all processors in the kernel, longer than BFD waits.
@@ -105,6 +101,10 @@ rest() {
 	# Guests take the processor time that the others leave.
 	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
 	local guests=$!
+	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
+	# Not for tests with BFD: with the race detector an agent may be too slow.
+	CGO_ENABLED=1 build race -race
+	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/operate
 	run lab -p=1 -skip "$api" ./lab/...
 	run release ./test/release
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes

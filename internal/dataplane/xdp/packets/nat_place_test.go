@@ -58,7 +58,7 @@ func TestPlacesOfSessions(t *testing.T) {
 	p := openTestPlane(t, testPins(t), newStaticHops()) // with segments its program would take some ports for tunnels
 	for _, c := range []natCase{natCaseOf(vip4, lb.UDP), natCaseOf(vip6, lb.UDP)} {
 		update(t, p, c.service())
-		ports := openSessions(t, p, c, 3*testCapacity.Sessions/4)
+		ports := openSessions(t, p, c, repeated(3*testCapacity.Sessions/4))
 		if n := len(settledKeys(p)); n != 2*len(ports) {
 			t.Errorf("%d entries are settled, want %d", n, 2*len(ports))
 		}
