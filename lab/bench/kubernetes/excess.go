@@ -27,8 +27,8 @@ const (
 // excessive is the name of the namespace that asks for too much.
 func (o *objects) excessive() string { return o.name + "-excess" }
 
-// exceed writes the namespace that asks for too much.
-func (o *objects) exceed(ctx context.Context) error {
+// exceed writes the namespace that asks for too much, or for a part of that.
+func (o *objects) exceed(ctx context.Context, part int) error {
 	if err := o.client.Create(ctx, o.namespace(o.excessive())); err != nil {
 		return fmt.Errorf("namespace %s: %w", o.excessive(), err)
 	}
@@ -36,15 +36,15 @@ func (o *objects) exceed(ctx context.Context) error {
 	add := func(object client.Object) { errs = append(errs, o.client.Create(ctx, object)) }
 	add(o.wish("ports", func(s *core.ServiceSpec) {
 		s.Ports = nil
-		for i := range excessPorts {
+		for i := range excessPorts / part {
 			s.Ports = append(s.Ports, core.ServicePort{Name: fmt.Sprintf("p%d", i), Port: int32(i + 1)})
 		}
 	}))
 	add(o.wish("pods", func(*core.ServiceSpec) {}))
-	for i := range excessSlices {
+	for i := range excessSlices / part {
 		add(o.manyPods(i))
 	}
-	for i := range excessRanged {
+	for i := range excessRanged / part {
 		add(o.wish(fmt.Sprintf("ranges-%d", i), func(s *core.ServiceSpec) {
 			for j := range rangesEach {
 				s.LoadBalancerSourceRanges = append(s.LoadBalancerSourceRanges, fmt.Sprintf("10.%d.%d.0/24", j>>8, j&255))

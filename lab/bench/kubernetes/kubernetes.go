@@ -45,19 +45,21 @@ const maxServices = 1 << 14
 // removeTimeout bounds the removal of lab and objects.
 const removeTimeout = 5 * time.Minute
 
-// plan is that of the measurement at rest.
+// plan is that of the measurement at rest, and of what follows.
 type plan struct {
 	// settle is the time for the effects of the last change.
 	settle time.Duration
 	rounds int
 	round  time.Duration
+	// excess is the part of the other namespace that is written: one in so many objects.
+	excess int
 }
 
 func newPlan(quick bool) plan {
 	if quick {
-		return plan{settle: 3 * time.Second, rounds: 3, round: 2 * time.Second}
+		return plan{settle: 3 * time.Second, rounds: 3, round: 2 * time.Second, excess: 10}
 	}
-	return plan{settle: 10 * time.Second, rounds: 6, round: 10 * time.Second}
+	return plan{settle: 10 * time.Second, rounds: 6, round: 10 * time.Second, excess: 1}
 }
 
 // Run measures; it leaves nothing, also if it fails or ctx ends.
@@ -114,7 +116,7 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 		return err
 	}
 	cfg.Log("writing a namespace that asks for too much")
-	if err := errors.Join(o.exceed(ctx), netlab.Sleep(ctx, p.settle)); err != nil {
+	if err := errors.Join(o.exceed(ctx, p.excess), netlab.Sleep(ctx, p.settle)); err != nil {
 		return err
 	}
 	cfg.Log("%d changes of EndpointSlices of the other namespace", cfg.Changes)

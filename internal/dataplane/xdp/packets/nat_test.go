@@ -114,7 +114,7 @@ func TestNATChecksums(t *testing.T) {
 		update(t, p, c.service())
 		c.payload = "odd"
 		port := begin(t, p, c)
-		for i := range 2000 {
+		for i := range repeated(2000) {
 			payload := make([]byte, 20+random.IntN(200))
 			for i := range payload {
 				payload[i] = byte(random.Uint32())

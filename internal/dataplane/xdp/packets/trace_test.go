@@ -89,7 +89,7 @@ func TestTraceIsTrue(t *testing.T) {
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
 	packet := randomPackets(random, vips...)
-	for i := range 2000 {
+	for i := range repeated(2000) {
 		if i%500 == 250 { // entries become unstable
 			for _, svc := range services[:4] {
 				svc.Backends = svc.Backends[1:]
