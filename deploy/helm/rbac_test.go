@@ -14,8 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
-
 	"fairlead.io/fairlead/internal/controller"
 	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/podroute"
@@ -108,7 +106,7 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 
 	for _, account := range []string{"fairlead-agent", "fairlead-controller"} {
-		askedBy(t, api.AsServiceAccount(t, namespace, account))
+		askWhether(t, api, account)
 	}
 
 	allowed := allowed(t, rendered(t, values))
@@ -121,9 +119,10 @@ func TestAPIServerRoles(t *testing.T) {
 	})
 }
 
-// askedBy asks the API server whether an account may get its own metrics, as the account itself.
-func askedBy(t *testing.T, account *rest.Config) {
+// askWhether asks the API server whether an account may get its own metrics, as the account itself.
+func askWhether(t *testing.T, api *cluster.API, name string) {
 	t.Helper()
+	account := api.AsServiceAccount(t, namespace, name)
 	reviewer, err := review.New(account)
 	if err != nil {
 		t.Fatal(err)

@@ -78,7 +78,7 @@ func testMetrics(t *testing.T, i *installation) {
 	token := i.Kubectl(t, "create", "token", "prometheus")
 	from := i.Nodes()[0]
 	pages := []string{"https://" + net.JoinHostPort(i.Nodes()[1].Addresses[0].String(), "9571")}
-	for _, address := range strings.Fields(i.Kubectl(t, "get", "pods", "--namespace", namespace,
+	for address := range strings.FieldsSeq(i.Kubectl(t, "get", "pods", "--namespace", namespace,
 		"--selector", "app.kubernetes.io/component=controller", "--output", "jsonpath={.items[*].status.podIP}")) {
 		pages = append(pages, "https://"+net.JoinHostPort(address, "9573"))
 	}
