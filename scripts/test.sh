@@ -104,7 +104,7 @@ rest() {
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	# Not for tests with BFD: with the race detector an agent may be too slow.
 	CGO_ENABLED=1 build race -race
-	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/operate
+	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/{traffic,operate}
 	run lab -p=1 -skip "$api" ./lab/...
 	run release ./test/release
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
