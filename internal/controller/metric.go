@@ -134,7 +134,7 @@ func metricsOptions(options Options) metricsserver.Options {
 	return o
 }
 
-// requireAccess passes requests with a bearer token whose user may get the path.
+// requireAccess passes requests with a bearer token whose user may get /metrics.
 func requireAccess(config *rest.Config, _ *http.Client) (metricsserver.Filter, error) {
 	reviewer, err := review.New(config)
 	return func(log logr.Logger, next http.Handler) (http.Handler, error) {

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,6 +34,10 @@ import (
 // timeout bounds the reviews of a request.
 const timeout = 5 * time.Second
 
+// reportInterval is the shortest time between reports of reviews that failed: strangers can make
+// many fail.
+const reportInterval = 10 * time.Second
+
 // right is the path that a client has to be allowed to get, whatever it asks for: a cluster lets
 // every account get what is under /api.
 const right = "/metrics"
@@ -41,6 +46,7 @@ const right = "/metrics"
 type Reviewer struct {
 	users  authenticationclient.TokenReviewsGetter
 	rights authorizationclient.SubjectAccessReviewsGetter
+	report rate.Sometimes
 }
 
 // New returns a reviewer. The account of the configuration may create TokenReviews and
@@ -58,7 +64,7 @@ func New(config *rest.Config) (*Reviewer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API server: %w", err)
 	}
-	return &Reviewer{users, rights}, nil
+	return &Reviewer{users: users, rights: rights, report: rate.Sometimes{Interval: reportInterval}}, nil
 }
 
 // Require passes requests with a bearer token whose user may get /metrics, which the API server
@@ -69,7 +75,7 @@ func (v *Reviewer) Require(next http.Handler, log *slog.Logger, open ...string) 
 		if !slices.Contains(open, r.URL.Path) {
 			code, err := v.review(r)
 			if err != nil {
-				log.Warn("request not reviewed", "path", r.URL.Path, "error", err)
+				v.report.Do(func() { log.Warn("request not reviewed", "path", r.URL.Path, "error", err) })
 			}
 			if code != http.StatusOK {
 				http.Error(w, http.StatusText(code), code)

@@ -138,10 +138,11 @@ func dashboardQueries(t *testing.T) []string {
 	return queries
 }
 
-// last is the selector of a metric's last value, and ofNode of an agent's. A busy machine may
-// take longer to answer than a scrape may take; a metric has no present value then.
+// last is an expression for the last value of metrics. On a busy machine a scrape may take longer
+// than it may: there is no present value then.
 func last(selector string) string { return "last_over_time(" + selector + "[1m])" }
 
+// ofNode restricts an expression in front of it to the agent of a node.
 func ofNode(name string) string {
 	return " and on (instance) " + last(fmt.Sprintf("fairlead_build_info{node=%q}", name))
 }
