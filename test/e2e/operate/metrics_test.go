@@ -18,6 +18,9 @@ import (
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
+// balancers is how many the lab has.
+const balancers = 3
+
 // What agents say of themselves to a real Prometheus is true, the dashboard and
 // the alerts of deploy/ can do something with it.
 func TestPrometheus(t *testing.T) {
@@ -246,37 +249,37 @@ func routeFigures(r observe.Routes) map[string]float64 {
 
 // A router that is gone is an alert of every balancer, until it is back.
 func (m *monitor) checkRouterGone(t *testing.T) {
-	m.awaitAlert(t, "FairleadAllPeersDown", false)
+	m.awaitAlert(t, "FairleadAllPeersDown", 0)
 	if err := m.lab.Stop(t.Context(), "router", "bgpd"); err != nil {
 		t.Fatal(err)
 	}
-	m.awaitAlert(t, "FairleadAllPeersDown", true)
-	m.awaitAlert(t, "FairleadSessionDown", true, fmt.Sprintf("peer=%q", m.lab.Address("router")))
+	m.awaitAlert(t, "FairleadAllPeersDown", balancers)
+	m.awaitAlert(t, "FairleadSessionDown", balancers, fmt.Sprintf("peer=%q", m.lab.Address("router")))
 	if err := m.lab.Start(t.Context(), "router", m.lab.Process(t, "router", "bgpd")); err != nil {
 		t.Fatal(err)
 	}
-	m.awaitAlert(t, "FairleadAllPeersDown", false)
-	m.awaitAlert(t, "FairleadSessionDown", false)
-	harness.Until(t, "the routes are back", func() bool { return len(harness.ReceivedRoutes(t, m.lab.Lab)[harness.VIP4+"/32"]) == 3 })
+	m.awaitAlert(t, "FairleadAllPeersDown", 0)
+	m.awaitAlert(t, "FairleadSessionDown", 0)
+	harness.Until(t, "the routes are back", func() bool { return len(harness.ReceivedRoutes(t, m.lab.Lab)[harness.VIP4+"/32"]) == balancers })
 }
 
 // A server that dies is an alert of every balancer, until it is back.
 func (m *monitor) checkDeadServer(t *testing.T) {
 	const server = "server1"
-	m.awaitAlert(t, "FairleadBackendUnhealthy", false)
+	m.awaitAlert(t, "FairleadBackendUnhealthy", 0)
 	if err := m.lab.Stop(t.Context(), server, "nginx"); err != nil {
 		t.Fatal(err)
 	}
 	address := m.lab.Topology.Host(server).Interfaces[0].Addresses[0].Addr()
 	backend := fmt.Sprintf("backend=%q", net.JoinHostPort(address.String(), "80"))
-	m.awaitAlert(t, "FairleadBackendUnhealthy", true, `service="web"`, backend)
+	m.awaitAlert(t, "FairleadBackendUnhealthy", balancers, `service="web"`, backend)
 	if got := m.sum(t, "min("+last(`fairlead_service_backends_unhealthy{service="web"}`)+")"); got != 1 {
 		t.Errorf("%.0f backends of web are unhealthy, want 1", got)
 	}
 	if err := m.lab.Restart(t.Context(), server, "nginx"); err != nil {
 		t.Fatal(err)
 	}
-	m.awaitAlert(t, "FairleadBackendUnhealthy", false)
+	m.awaitAlert(t, "FairleadBackendUnhealthy", 0)
 }
 
 // So is an agent that dies; the kernel continues forwarding, and the next agent continues
@@ -287,10 +290,10 @@ func (m *monitor) checkDeadAgent(t *testing.T) {
 	before := m.sum(t, last(packets)+ofIt)
 	h := m.lab.State().Host("lb3")
 	m.lab.KillAgent(t, h, "agent")
-	m.awaitAlert(t, "FairleadAgentDown", true)
+	m.awaitAlert(t, "FairleadAgentDown", 1)
 	m.lab.Gets(t, "client", harness.Origin(harness.VIP4), 10)
 	m.lab.StartAgent(t, h)
-	m.awaitAlert(t, "FairleadAgentDown", false)
+	m.awaitAlert(t, "FairleadAgentDown", 0)
 	m.scraped(t)
 	if after := m.sum(t, last(packets)+ofIt); before < 1 || after < before {
 		t.Errorf("%.0f packets before the agent was killed, %.0f after", before, after)

@@ -150,14 +150,15 @@ func (m *monitor) sum(t *testing.T, expression string) float64 {
 	return sum
 }
 
-// awaitAlert waits until an alert fires for the labels, or no longer does.
-func (m *monitor) awaitAlert(t *testing.T, name string, fires bool, labels ...string) {
+// awaitAlert waits until an alert with the labels fires so many times, each of another balancer.
+func (m *monitor) awaitAlert(t *testing.T, name string, times int, labels ...string) {
 	t.Helper()
 	matchers := append([]string{fmt.Sprintf("alertname=%q", name), `alertstate="firing"`}, labels...)
 	expression := "ALERTS{" + strings.Join(matchers, ", ") + "}"
-	if !harness.Within(2*harness.Timeout, func() bool { return (m.sum(t, expression) > 0) == fires }) {
+	expression = "count(" + expression + ") or vector(0)"
+	if !harness.Within(2*harness.Timeout, func() bool { return m.sum(t, expression) == float64(times) }) {
 		firing, err := m.query(t.Context(), "ALERTS")
-		t.Errorf("%s fires: want %t; all alerts: %v %v", expression, fires, firing, err)
+		t.Errorf("%s: want %d; all alerts: %v %v", expression, times, firing, err)
 	}
 }
 
