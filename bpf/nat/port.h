@@ -12,6 +12,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "core/config.h"
+#include "core/header.h"
 #include "core/maps.h"
 #include "core/packet.h"
 #include "core/session.h"
@@ -88,10 +89,17 @@ static __always_inline int take_over(__u64 key, struct nat_session *other,
 	return insert_entry(key, s) ? -1 : 0;
 }
 
+/* Whether what arrives at the port may be parsed as a packet of a tunnel, and not as an answer. */
+static __always_inline int is_tunnel_port(__u16 port)
+{
+	return port == bpf_htons(GUE_PORT) || port == bpf_htons(VXLAN_PORT) ||
+	       port == bpf_htons(GENEVE_PORT);
+}
+
 /*
  * Tries to insert the fresh session, an entry for packets from the server, with its SNAT address
- * and port. A port of another session is reused up to the class `most`. Returns an enum
- * port_claim.
+ * and port. A port of another session is reused up to the class `most`, one of a tunnel never.
+ * Returns an enum port_claim.
  */
 __noinline int claim_port(const struct backend *b, __u32 most)
 {
@@ -102,7 +110,7 @@ __noinline int claim_port(const struct backend *b, __u32 most)
 	__u32 now;
 
 	server = b ? remote_of(b) : NULL;
-	if (!s || !server)
+	if (!s || !server || is_tunnel_port(s->snat_port))
 		return PORT_TAKEN;
 	key = session_reply_key(s, server);
 	other = find_session(key);

@@ -224,6 +224,29 @@ func TestNATPortsRunOut(t *testing.T) {
 	}
 }
 
+// No session gets the port of a tunnel: on a node with services in segments the server's answer
+// would be taken for a packet of a segment.
+func TestNATPortsOfTunnels(t *testing.T) {
+	for _, c := range []struct{ first, last uint16 }{{4788, 4790}, {6079, 6082}} {
+		p, _ := newNATPlane(t, program.NAT{FirstPort: c.first, LastPort: c.last})
+		for _, segment := range []lb.Segment{redVXLAN, redGeneve} {
+			svc := manyBackends(vip4, 1)
+			svc.Segment = segment
+			update(t, p, svc)
+		}
+		session := natCaseOf(vip4, lb.UDP)
+		update(t, p, session.service())
+		for i := range 2 {
+			session.client = clientOf(vip4, 1024+i)
+			port := begin(t, p, session)
+			confirmSessions(t, p)
+			wantFrame(t, p, session.fromServer(0, port), session.atClient(0), xdpTX, "forward_nat_reply")
+		}
+		session.client = clientOf(vip4, 1)
+		wantExit(t, p, session.fromClient(0).build(), xdpDrop, "drop_no_nat_port")
+	}
+}
+
 // testReuse ends one session of many, which a new one of c replaces.
 func testReuse(t *testing.T, p *xdp.Unattached, c natCase) {
 	t.Helper()
