@@ -54,6 +54,8 @@ readonly longest
 # executables of a release and with no other test, as benches do and who measures memory.
 readonly later='^\./lab/|^\./test/(cluster|guest|release)(/|$)|^\./test/e2e/kubernetes$'
 readonly operators='^Test(StatusPage|Prometheus)$' networks='^Test(ForwardGeneric|Networks)$'
+# Tests of test/e2e/traffic with every forwarding mode and with changes, run again with the race detector.
+readonly changes='^Test(Forward|NextHops)$|Changes$|Without'
 # Cases of routers other than FRR, which are left to make test-all too.
 readonly others='^Test(Leave|ReflectorSNAT|TwoReflectors|RouteTables|ForeignSpeaker)$/^(bird|gobgp)|^TestLeaveWithoutBFD$'
 readonly alone='^Test(BenchECMP|BenchChurn|BenchFlood|Demo|HostileClients)$'
@@ -82,6 +84,10 @@ targets() {
 		api/* | internal/alloc | internal/bgp/* | internal/config | internal/config/* | internal/control | internal/maglev) times=1000x ;;
 		internal/observe/* | internal/source/* | internal/store) times=1000x ;;
 		esac
+		# A session takes a tenth of a second.
+		case $target in
+		FuzzClientSession) times=300x ;;
+		esac
 		run "${file//\//-}-$target" -run='^$' -fuzz="^$target\$" -fuzztime="$times" -fuzzminimizetime=10x "./$file"
 	done < <(grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9]+' api internal test | sort)
 }
@@ -95,7 +101,7 @@ rest() {
 	run fuzz -run '^Test(Fuzz|Histories)$' ./internal/dataplane/xdp/packets ./internal/alloc
 	targets
 	build plain
-	run routers -run "$others" ./test/e2e/routes
+	run routers -run "$others|$networks" ./test/e2e/{routes,traffic}
 	# Benches keep all processors in the kernel, longer than BFD waits.
 	run alone -run "$alone" ./test/e2e/operate
 	# Guests take the processor time that the others leave.
@@ -104,7 +110,8 @@ rest() {
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	# Not for tests with BFD: with the race detector an agent may be too slow.
 	CGO_ENABLED=1 build race -race
-	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/{traffic,operate}
+	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/operate
+	CGO_ENABLED=1 run changes -race -run "$changes" ./test/e2e/traffic
 	run lab -p=1 -skip "$api" ./lab/...
 	run release ./test/release
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
@@ -131,7 +138,7 @@ summary() {
 		}
 		/^=== FAIL: [^ ]+  \(/ { packages++ }
 		/^===/ { lines = 0 }
-		NF && lines++ < 12 { print substr($0, 1, 300) }
+		NF && !/^ *time=/ && lines++ < 8 { print substr($0, 1, 240) }
 		END { printf "%d passed, %d failed, %d skipped\n", tests - failed - skipped, failed, skipped }'
 }
 
