@@ -60,22 +60,20 @@ func (m *machine) observe(r result, now time.Time) bool {
 }
 
 // judge takes a result and reports whether it brought a verdict: the first success of
-// all does, other results only if enough of them in a row contradict how the backend
-// counts. So one slow probe takes no backend's flows away.
+// all does, other results only if there are enough of them in a row. So one slow probe
+// takes no backend's flows away, nor those that another balancer gave a new one.
 func (m *machine) judge(healthy bool, now time.Time) bool {
-	if !m.Known && (healthy || !m.Healthy) {
-		m.Known = true
-		m.turn(healthy, now)
-		return true
-	}
-	if healthy == m.Healthy {
+	if m.Known && healthy == m.Healthy {
 		m.streak = 0
 		return false
 	}
 	m.streak++
-	need := m.rise
-	if m.Healthy {
-		need = m.fall
+	need := m.fall
+	switch {
+	case healthy && !m.Known:
+		need = 1
+	case healthy:
+		need = m.rise
 	}
 	if m.streak < need {
 		return false

@@ -18,7 +18,7 @@ func inRow(results []bool, n int, want bool) bool {
 	return len(results) >= n && !slices.Contains(results[len(results)-n:], !want)
 }
 
-// Whatever happens, a verdict changes with the fall-th failure or the rise-th
+// Whatever happens, a verdict comes or changes with the fall-th failure or the rise-th
 // success in a row, not before, and the first success decides alone. Who isn't healthy
 // is silent from the fall-th failure in a row in which nothing came back.
 func TestVerdictsFollowResultsInARow(t *testing.T) {
@@ -47,7 +47,7 @@ func TestVerdictsFollowResultsInARow(t *testing.T) {
 				want = !before.Healthy
 			}
 			changed := m.observe(r, now)
-			known, silent := before.Known || ok || !want, !want && inRow(silence, check.Fall, true)
+			known, silent := before.Known || ok || inRow(results, check.Fall, false), !want && inRow(silence, check.Fall, true)
 			turned := known != before.Known || want != before.Healthy
 			if m.Healthy != want || m.Known != known || m.Silent != silent || changed != (turned || silent != before.Silent) || m.Reason != r.reason || m.Took != r.took {
 				t.Fatalf("seed %d, result %d: %+v, changed %t, want healthy %t, silent %t after %v", seed, i, m.State, changed, want, silent, results)

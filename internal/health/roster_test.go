@@ -126,7 +126,9 @@ func TestCheckChanges(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		w.expect("10.1.1.1 10.0.0.1:80 perhaps unhealthy", "10.1.1.1 10.0.0.2:80 perhaps healthy")
 		time.Sleep(10 * time.Millisecond)
-		w.expect("10.1.1.1 10.0.0.1:80 unhealthy", "10.1.1.1 10.0.0.2:80 healthy")
+		w.expect("10.1.1.1 10.0.0.2:80 healthy")
+		time.Sleep(200 * time.Millisecond) // in quick succession
+		w.expect("10.1.1.1 10.0.0.1:80 unhealthy")
 		w.Set([]lb.Service{service("10.1.1.1", nil, "10.0.0.1", "10.0.0.2")})
 		synctest.Wait()
 		w.probed()

@@ -104,7 +104,7 @@ func (t *target) next(failed bool, now time.Time) time.Time {
 	switch {
 	case !failed:
 		t.fastProbes = 0
-	case t.fastProbes > 0 || slices.ContainsFunc(t.members, func(b *member) bool { return b.Healthy && !b.Known }):
+	case t.fastProbes > 0 || slices.ContainsFunc(t.members, func(b *member) bool { return !b.Known }):
 		t.fastProbes = max(0, t.fastProbes-1)
 		spacing, from = min(spacing, max(t.check.Interval/20, lb.MinHealthInterval)), now
 	}

@@ -64,10 +64,10 @@ type HealthCheck struct {
 	Interval time.Duration `json:"interval"`
 	Timeout  time.Duration `json:"timeout"`
 	// Rise and Fall are the numbers of consecutive probes that make a backend healthy or
-	// unhealthy; at least 1. The very first probe decides alone.
+	// unhealthy; at least 1. The first success decides alone.
 	Rise int `json:"rise"`
 	Fall int `json:"fall"`
-	// Initially is the state of a backend until its first probe has finished.
+	// Initially is the state of a backend until the first success, or so many failures.
 	Initially Initially `json:"initially"`
 	// PanicThreshold is a percentage of the service's backends: while fewer are healthy, health
 	// is ignored. 0 disables it.
@@ -129,7 +129,7 @@ func (h *HealthCheck) WireKey() string {
 	return string(key)
 }
 
-// Initially is the state of backends until their first probe has finished.
+// Initially is the state of backends until the first verdict on them.
 type Initially uint8
 
 // The initial states. The zero value is the default.
