@@ -163,15 +163,13 @@ func (l *lab) checkRestart(t *testing.T, h *netlab.HostState, signal unix.Signal
 func (l *lab) checkStopped(t *testing.T, h *netlab.HostState) {
 	l.Configure(t, l.Checked(harness.Check))
 	var before map[string]observe.Backend
-	harness.Until(t, "8 servers are healthy", func() bool {
+	harness.Until(t, "8 servers are healthy, and 2 aren't", func() bool {
 		before = harness.Backends(t, h, "web")
-		healthy := 0
+		found := map[observe.HealthState]int{}
 		for _, b := range before {
-			if b.Health.State == observe.HealthHealthy {
-				healthy++
-			}
+			found[b.Health.State]++
 		}
-		return healthy == 8
+		return found[observe.HealthHealthy] == 8 && found[observe.HealthUnhealthy] == 2
 	})
 	pidfd := l.Agent(t, h)
 	defer unix.Close(pidfd)
