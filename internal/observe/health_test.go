@@ -7,11 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/store"
 )
@@ -150,5 +154,34 @@ func TestStatusDuringReload(t *testing.T) {
 	}
 	if s := snapshot.Status(); s.Config.Digest != fmt.Sprint(s.Revision) {
 		t.Errorf("configuration %s with services of revision %d", s.Config.Digest, s.Revision)
+	}
+}
+
+// Until there is a verdict on a new backend, its reason says whether it has been probed.
+func TestReasonBeforeVerdict(t *testing.T) {
+	backends := []lb.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}, {Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 1}}
+	svc := lb.Service{
+		Name: "web", VIP: lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP},
+		Health: &lb.HealthCheck{Type: lb.HealthTCP}, Backends: backends,
+	}
+	desired := store.New()
+	if _, err := desired.Set([]lb.Service{svc}); err != nil {
+		t.Fatal(err)
+	}
+	desired.Judge([]health.Verdict{
+		{VIP: svc.VIP, Backend: backends[0].ID(), State: health.State{Checked: true}},
+		{VIP: svc.VIP, Backend: backends[1].ID(), State: health.State{Checked: true, Reason: "connection refused"}},
+	})
+	agent := &fakeAgent{snapshot: desired.Snapshot(), stats: func(context.Context) (dataplane.Stats, error) { return dataplane.Stats{}, nil }}
+	s, err := observe.NewObserver(agent, nil, slog.New(slog.DiscardHandler)).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reasons []string
+	for _, b := range s.AllBackends() {
+		reasons = append(reasons, b.Reason)
+	}
+	if want := []string{"not probed yet", "its first checks failed"}; !slices.Equal(reasons, want) {
+		t.Errorf("reasons %q, want %q", reasons, want)
 	}
 }

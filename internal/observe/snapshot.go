@@ -165,6 +165,9 @@ func (s *Snapshot) backendsOf(entry store.Entry) []Backend {
 		shown.Health = healthOf(entry, b.ID())
 		if entry.Configured.Backends[i].Weight > 0 && b.Weight == 0 && !b.Drained {
 			shown.Reason = "not probed yet"
+			if shown.Health.Reason != "" {
+				shown.Reason = "its first checks failed"
+			}
 		}
 		list = append(list, shown)
 	}
