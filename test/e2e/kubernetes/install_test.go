@@ -40,6 +40,7 @@ func TestCluster(t *testing.T) {
 		{"UDP after a pod", testUDPAfterAPod},
 		{"inside", testInside},
 		{"direct server return", testDirectReturn},
+		{"greedy tenant", testGreedyTenant},
 		{"scale", testScale},
 		{"rollout", testRollout},
 		{"rollout with local policy", testRolloutLocal},
