@@ -21,6 +21,7 @@ import (
 func testGreedyTenant(t *testing.T, i *installation) {
 	const namespace = "greedy"
 	i.Kubectl(t, "create", "namespace", namespace)
+	defer i.Kubectl(t, "delete", "namespace", namespace)
 	i.scale(t, 3)
 	services := i.Clients().CoreV1().Services(namespace)
 	create := func(name string, change func(*core.ServiceSpec)) {
@@ -70,7 +71,6 @@ func testGreedyTenant(t *testing.T, i *installation) {
 		i.Kubectl(t, "rollout", "restart", "deployment/web")
 		i.settle(t, 3)
 	}).unharmed(t)
-	i.Kubectl(t, "delete", "namespace", namespace)
 }
 
 // createEndpoints makes the nth slice of a Service's endpoints, 1,000 of 10.128.0.0/9 and no node.
