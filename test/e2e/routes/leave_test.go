@@ -4,6 +4,7 @@ package routes_test
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -205,25 +206,28 @@ func (l *lab) leaveUnnoticed(t *testing.T, h *netlab.HostState, signal unix.Sign
 // missed it before: then the agent is killed once more.
 func (l *lab) leaveForAMoment(t *testing.T, h *netlab.HostState) {
 	harness.Until(t, "BFD is up", func() bool { return l.Routes(t, h.Name).Peers[0].BFD == bgp.BFDUp })
-	steady := l.watchRoute(t, harness.VIP4, h.Name)
 	const tries = 3
 	for try := 1; ; try++ {
+		l.awaitVia(t, "lb1", h.Name, "lb3")
+		changes := l.watchChanges(t, harness.VIP4, h.Name)
 		<-l.SignalAgent(t, h, unix.SIGKILL)
 		l.StartAgent(t, h)
 		harness.Until(t, "BFD is up again", func() bool {
 			peers := l.Routes(t, h.Name).Peers
 			return len(peers) == 1 && peers[0].BFD == bgp.BFDUp && peers[0].RoutesAnnounced == 2
 		})
-		peer := l.Routes(t, h.Name).Peers[0]
-		if peer.Flaps+peer.BFDFlaps == 0 {
-			break
-		}
-		if try == tries {
+		peer, changed := l.Routes(t, h.Name).Peers[0], changes()
+		switch {
+		case peer.Flaps+peer.BFDFlaps == 0:
+			for _, change := range changed {
+				t.Errorf("though no session has ended: %s", change)
+			}
+			return
+		case try == tries:
 			t.Fatalf("%d times of %d: %+v", try, tries, peer)
 		}
-		harness.Retried(t, "try %d of %d: the router has missed the agent's BFD packets: %+v", try, tries, peer)
+		harness.Retried(t, "try %d of %d: the router has missed the agent's BFD packets: %+v, %v", try, tries, peer, changed)
 	}
-	steady()
 }
 
 // A router that obeys BFD also while it waits for the next agent, against RFC
@@ -237,6 +241,19 @@ func (l *lab) leaveMissed(t *testing.T, h *netlab.HostState, signal unix.Signal)
 // watchRoute follows the router's route to a VIP. What it returns ends that, and
 // reports each time when the route did not lead to a balancer.
 func (l *lab) watchRoute(t *testing.T, vip, balancer string) (end func()) {
+	t.Helper()
+	changes := l.watchChanges(t, vip, balancer)
+	return func() {
+		t.Helper()
+		for _, change := range changes() {
+			t.Error(change)
+		}
+	}
+}
+
+// watchChanges follows the router's route to a VIP. What it returns ends that, and
+// says each time when the route did not lead to a balancer.
+func (l *lab) watchChanges(t *testing.T, vip, balancer string) (end func() (changes []string)) {
 	t.Helper()
 	table, err := l.Table("router")
 	if err != nil {
@@ -253,6 +270,7 @@ func (l *lab) watchRoute(t *testing.T, vip, balancer string) (end func()) {
 		<-watched
 	})
 	t.Cleanup(unwatch) // before the table is closed
+	var changes []string
 	go func() {
 		defer close(watched)
 		for update := range updates {
@@ -261,16 +279,17 @@ func (l *lab) watchRoute(t *testing.T, vip, balancer string) (end func()) {
 			}
 			names := table.Names(&update.Route)
 			if update.Type == unix.RTM_DELROUTE || !slices.Contains(names, balancer) {
-				t.Errorf("the router's route changed: type %d, via %v", update.Type, names)
+				changes = append(changes, fmt.Sprintf("the router's route changed: type %d, via %v", update.Type, names))
 			}
 		}
 	}()
-	return func() {
+	return func() []string {
 		t.Helper()
 		unwatch()
 		via, err := table.Via(hostRoute(vip))
 		if err != nil || !slices.Contains(via, balancer) {
-			t.Errorf("the route leads to %v (%v)", via, err)
+			changes = append(changes, fmt.Sprintf("the route leads to %v (%v)", via, err))
 		}
+		return changes
 	}
 }
