@@ -179,7 +179,11 @@ func (r *run) send(frames int) (found rate, err error) {
 		if r.perFrame, err = r.sender.Send(frames); err != nil {
 			return err
 		}
-		sent, received, err := r.counts()
+		sent, err := r.sender.Sent()
+		if err != nil {
+			return err
+		}
+		received, err := r.residual(receivedBefore, sent-sentBefore)
 		if err != nil {
 			return err
 		}
@@ -200,6 +204,25 @@ func (r *run) counts() (sent, received uint64, err error) {
 	}
 	got, err := r.link.sink.Received()
 	return sent, got.Frames, err
+}
+
+// residual waits until all frames that were sent have arrived, or until no more do, and
+// counts what has (RFC 2544, section 24): a kernel under load defers packets to a thread of its
+// own, which may not have run yet.
+func (r *run) residual(before, sent uint64) (received uint64, err error) {
+	const longest, step = 2 * time.Second, 50 * time.Millisecond
+	for waited := time.Duration(0); ; waited += step {
+		last := received
+		got, err := r.link.sink.Received()
+		if err != nil {
+			return 0, err
+		}
+		received = got.Frames
+		if received-before >= sent || waited >= longest || received > before && received == last {
+			return received, nil
+		}
+		time.Sleep(step)
+	}
 }
 
 func (r *run) close() error { return r.sender.Close() }
