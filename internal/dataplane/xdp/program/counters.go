@@ -3,6 +3,7 @@
 package program
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -36,14 +37,22 @@ func NewCounters(types *btf.Spec, enum, prefix string, table *ebpf.Map) (Counter
 
 // Read returns each counter's sum over the processors, by name.
 func (s Counters) Read() (map[string]uint64, error) {
-	sums := make(map[string]uint64, len(s.names))
-	var values []uint64
-	for i, name := range s.names {
-		if err := s.table.Lookup(uint32(i), &values); err != nil {
-			return nil, fmt.Errorf("counter %s: %w", name, err)
-		}
-		for _, v := range values {
-			sums[name] += v
+	processors, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("counters: %w", err)
+	}
+	numbers, values := make([]uint32, len(s.names)), make([]uint64, len(s.names)*processors)
+	n, err := s.table.BatchLookup(new(ebpf.MapBatchCursor), numbers, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which says that these were the last ones
+		return nil, fmt.Errorf("counters: %w", err)
+	}
+	if n != len(s.names) {
+		return nil, fmt.Errorf("counters: the table has %d, want %d", n, len(s.names))
+	}
+	sums := make(map[string]uint64, n)
+	for i, number := range numbers {
+		for _, v := range values[i*processors : (i+1)*processors] {
+			sums[s.names[number]] += v
 		}
 	}
 	return sums, nil
