@@ -11,7 +11,9 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
+	"time"
 )
 
 // accounts are those of root and of nginx's workers.
@@ -36,10 +38,14 @@ func pack(ctx context.Context, file string, b built, packages []string, k kernel
 	a.addFile("usr/bin/fairlead", modeProgram, b.path("fairlead"))
 	a.addFile("usr/bin/fairlab", modeProgram, b.path("fairlab"))
 	var plan strings.Builder
+	arguments := slices.Concat(testArguments, []string{"-test.run=" + os.Getenv(testsEnv)})
+	if end, limited := ctx.Deadline(); limited {
+		arguments = append(arguments, fmt.Sprintf("-test.timeout=%.0fs", time.Until(end.Add(-endTime)).Seconds()))
+	}
 	for _, pkg := range packages {
 		program := path.Join(pkg, path.Base(pkg)+".test")
 		a.addFile(program, modeProgram, b.path(testBinary(pkg)))
-		fmt.Fprintf(&plan, "%s /%s %s\n", pkg, program, strings.Join(testArguments, " "))
+		fmt.Fprintf(&plan, "%s /%s %s\n", pkg, program, strings.Join(arguments, " "))
 	}
 	// A test reads the compiled programs in the folders next to its own.
 	const top = "../../"
