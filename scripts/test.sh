@@ -26,12 +26,11 @@ gotestsum() { go tool -modfile=tools/go.mod gotestsum "$@"; }
 
 # run NAME FLAG|PACKAGE... runs one round of tests; of the module in DIR, if that is set.
 run() {
-	local name=$1 start=$SECONDS
+	local name=$1 TIMEFORMAT="== $1: %0R s, %0U s + %0S s of processor time"
 	shift
 	printf '== %s\n' "$name"
-	gotestsum --format=pkgname --format-hide-empty-pkg --hide-summary=skipped --jsonfile="$results/$part-$name.json" \
+	time gotestsum --format=pkgname --format-hide-empty-pkg --hide-summary=skipped --jsonfile="$results/$part-$name.json" \
 		--raw-command -- go -C "${DIR:-.}" test -json -shuffle=on -timeout=25m "$@" || failed=1
-	printf '== %s: %ds\n' "$name" $((SECONDS - start))
 }
 
 # build DIR FLAG... builds the executables that end-to-end tests start, once for all.
