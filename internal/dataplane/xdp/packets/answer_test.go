@@ -391,7 +391,7 @@ func TestAnswerLimit(t *testing.T) {
 			run(t, p, syn)
 		}
 	})
-	most := (1001 + uint64((coarseClock(t)-begin).Milliseconds())) * uint64(runtime.NumCPU())
+	most := (1001 + uint64((coarseClock(t) - begin).Milliseconds())) * uint64(runtime.NumCPU())
 	if moved["answer_reset"] == 0 || moved["answer_reset"] > most || moved["answer_reset"]+moved["drop_answer_limit"] != 3000 {
 		t.Errorf("counters %v: want at most %d answers", moved, most)
 	}
