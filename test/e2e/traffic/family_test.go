@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
@@ -104,9 +105,13 @@ func (l *lab) checkFamily(t *testing.T, forwarded, vip string) {
 // awaitAllBalancers waits until every balancer has forwarded 2,000 packets.
 func (l *lab) awaitAllBalancers(t *testing.T, forwarded string) {
 	t.Helper()
-	for _, h := range l.Hosts(netlab.Balancer) {
-		before := harness.ExitsOf(t, &h).Sum(forwarded)
-		harness.Until(t, h.Name+" has its share", func() bool { return harness.ExitsOf(t, &h).Sum(forwarded) > before+2000 })
+	balancers := l.Hosts(netlab.Balancer)
+	before := make([]uint64, len(balancers))
+	for i, h := range balancers {
+		before[i] = harness.ExitsOf(t, &h).Sum(forwarded)
+	}
+	for i, h := range balancers {
+		harness.Until(t, h.Name+" has its share", func() bool { return harness.ExitsOf(t, &h).Sum(forwarded) > before[i]+2000 })
 	}
 }
 
@@ -115,16 +120,20 @@ func (l *lab) awaitAllBalancers(t *testing.T, forwarded string) {
 func (l *lab) awaitAllBackends(t *testing.T, vip string) {
 	t.Helper()
 	service := map[string]string{harness.VIP4: "web", harness.VIP6: "web6"}[vip]
-	for _, h := range l.Hosts(netlab.Balancer) {
-		before := harness.Backends(t, &h, service)
+	balancers := l.Hosts(netlab.Balancer)
+	before := make([]map[string]observe.Backend, len(balancers))
+	for i, h := range balancers {
+		before[i] = harness.Backends(t, &h, service)
 		configured := l.Topology.Host(h.Name).Agent.Services
-		i := slices.IndexFunc(configured, func(s lb.Service) bool { return s.Name == service })
-		if i < 0 || len(before) != len(configured[i].Backends) {
-			t.Fatalf("%s: %s: %d backends", h.Name, service, len(before))
+		at := slices.IndexFunc(configured, func(s lb.Service) bool { return s.Name == service })
+		if at < 0 || len(before[i]) != len(configured[at].Backends) {
+			t.Fatalf("%s: %s: %d backends", h.Name, service, len(before[i]))
 		}
+	}
+	for i, h := range balancers {
 		harness.Until(t, h.Name+" uses all backends of "+service, func() bool {
 			for address, b := range harness.Backends(t, &h, service) {
-				if b.Packets < before[address].Packets+100 {
+				if b.Packets < before[i][address].Packets+100 {
 					return false
 				}
 			}
