@@ -54,9 +54,11 @@ readonly longest
 readonly later='^\./lab/|^\./test/(cluster|guest|release)(/|$)|^\./test/e2e/kubernetes$'
 readonly operators='^Test(StatusPage|Prometheus)$' networks='^Test(ForwardGeneric|Networks)$'
 # Tests of test/e2e/traffic with every forwarding mode and with changes, run again with the race detector.
-readonly changes='^Test(Forward|NextHops)$|Changes$|Without'
+readonly changes='^Test(Forward|NextHops|DSRThroughChanges|DSRWithoutAnAgent|NATIntoOverlayThroughChanges)$'
 # Cases of routers other than FRR, which are left to make test-all too.
 readonly others='^Test(Leave|ReflectorSNAT|TwoReflectors|RouteTables|ForeignSpeaker)$/^(bird|gobgp)|^TestLeaveWithoutBFD$'
+# Tests that mostly start commands, which takes ten times as long with the race detector.
+readonly commands='^Test(Trace|Commands)$'
 readonly alone='^Test(BenchECMP|BenchChurn|BenchFlood|Demo|HostileClients)$'
 
 fast() {
@@ -83,7 +85,9 @@ targets() {
 		api/* | internal/alloc | internal/bgp/* | internal/config | internal/config/* | internal/control | internal/maglev) times=1000x ;;
 		internal/observe/* | internal/source/* | internal/store) times=1000x ;;
 		esac
-		[[ $target != FuzzClientSession ]] || times=300x # a session takes a tenth of a second
+		case $file:$target in
+		*:FuzzClientSession | internal/source/kube/*:FuzzHistory) times=300x ;; # one may take a tenth of a second
+		esac
 		run "${file//\//-}-$target" -run='^$' -fuzz="^$target\$" -fuzztime="$times" -fuzzminimizetime=10x "./$file"
 	done < <(grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9]+' api internal test | sort)
 }
@@ -91,7 +95,7 @@ targets() {
 rest() {
 	local planes
 	go run ./test/cluster/up --build >/dev/null
-	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-60s}
+	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-30s}
 	mapfile -t planes < <(packages '^\./internal/dataplane(/|$)' | grep -vxF ./internal/dataplane/xdp/packets)
 	CGO_ENABLED=1 run planes -race "${planes[@]}" ./test/dataplane
 	run fuzz -run '^Test(Fuzz|Histories)$' ./internal/dataplane/xdp/packets ./internal/alloc
@@ -106,7 +110,7 @@ rest() {
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	# Not for tests with BFD: with the race detector an agent may be too slow.
 	CGO_ENABLED=1 build race -race
-	CGO_ENABLED=1 run e2e -race -skip "$alone" ./test/e2e/operate
+	CGO_ENABLED=1 run e2e -race -skip "$alone|$commands" ./test/e2e/operate
 	CGO_ENABLED=1 run changes -race -run "$changes" ./test/e2e/traffic
 	run lab -p=1 -skip "$api" ./lab/...
 	run release ./test/release

@@ -140,7 +140,7 @@ func keepBusy(t *testing.T, loops int) {
 func TestServicesOneByOne(t *testing.T) {
 	count := 2000
 	if os.Getenv("FAIRLEAD_FUZZ") != "" { // make test-all
-		count = 20_000
+		count = 5000
 		keepBusy(t, 2)
 	}
 	in, plane := startIntake(t), countingPlane{dataplanetest.NewFake(), map[lb.VIP]bool{}}
