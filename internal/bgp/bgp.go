@@ -59,6 +59,9 @@ type Config struct {
 type Policy struct {
 	// Prefixes are masked; at least one.
 	Prefixes []netip.Prefix
+	// VLAN is the VLAN (IEEE 802.1Q) in which packets to the VIPs arrive; 0 is the untagged
+	// network. With a VLAN, each family of Prefixes has a next hop, and none is aggregated.
+	VLAN uint16
 	// Aggregate announces the prefix while any VIP in it is served, instead of a host
 	// route for each VIP.
 	Aggregate bool

@@ -61,6 +61,7 @@ bgp:
       prepend: 2
       linkBandwidth: 10G
     - {prefixes: [10.1.0.0/16], linkBandwidth: 2500000000}
+    - {prefixes: [10.1.0.0/16], vlan: 100, nextHop4: 10.0.3.11}
 services: []
 `
 	got, err := config.Parse(filepath.Join(dir, "f"), input, limits())
@@ -100,6 +101,7 @@ services: []
 				},
 			},
 			{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, Attributes: bgp.Attributes{LinkBandwidth: 312.5e6}},
+			{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}, VLAN: 100, NextHop4: netip.MustParseAddr("10.0.3.11")},
 		},
 	}
 	if diff := cmp.Diff(want, got.BGP, equateAddresses()); diff != "" {
@@ -170,6 +172,12 @@ func TestPolicyErrors(t *testing.T) {
 		"none":              {"[]", "", ""},
 		"narrow first":      {"[{prefixes: [10.1.1.0/24]}, {prefixes: [10.1.0.0/16, 10.2.0.0/16]}]", "", ""},
 		"dead":              {"[{prefixes: [10.1.0.0/16]}, {prefixes: [10.1.1.0/24]}]", "10.1.1.0", "[1].prefixes[0]: 10.1.1.0/24 has no effect: it lies within 10.1.0.0/16, which comes first"},
+		"VLAN 4095":         {"[{vlan: 4095, prefixes: [10.1.0.0/16], nextHop4: 10.0.3.1}]", "4095", "[0].vlan: 4095 is out of range: want 1 to 4094"},
+		"VLAN without hop":  {"[{vlan: 100, prefixes: [10.1.0.0/16]}]", "100", "[0].vlan: without nextHop4: want the node's address in this VLAN, where the router sends packets"},
+		"VLAN without hop6": {`[{prefixes: [10.1.0.0/16, "fd00::/64"], nextHop4: 10.0.3.1, vlan: 100}]`, "100", "[0].vlan: without nextHop6: want the node's address in this VLAN, where the router sends packets"},
+		"VLAN aggregate":    {"[{vlan: 100, prefixes: [10.1.0.0/16], nextHop4: 10.0.3.1, aggregate: true}]", "true", "[0].aggregate: not with vlan: packets to unused addresses would be routed back into the VLAN"},
+		"VLANs":             {"[{vlan: 100, prefixes: [10.1.0.0/16], nextHop4: 10.0.3.1}, {vlan: 200, prefixes: [10.1.0.0/16], nextHop4: 10.0.4.1}, {prefixes: [10.1.0.0/16]}]", "", ""},
+		"dead in a VLAN":    {"[{prefixes: [10.1.0.0/16], vlan: 7, nextHop4: 10.0.3.1}, {prefixes: [10.1.1.0/24], vlan: 7, nextHop4: 10.0.3.1}]", "10.1.1.0", "[1].prefixes[0]: 10.1.1.0/24 has no effect: it lies within 10.1.0.0/16, which comes first"},
 		"twice":             {"[{prefixes: [10.1.0.0/16, 10.1.0.0/16]}]", "10.1.0.0", "[0].prefixes[1]: 10.1.0.0/16 has no effect: it lies within 10.1.0.0/16, which comes first"},
 		"bits behind":       {"[{prefixes: [10.1.1.1/24]}]", "10.1.1.1", "[0].prefixes[0]: prefix 10.1.1.1/24 has host bits set: write 10.1.1.0/24"},
 		"no prefix":         {"[{prefixes: []}]", "[]}", "[0].prefixes: no prefix: want at least one"},

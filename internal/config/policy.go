@@ -4,6 +4,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"net/netip"
 	"slices"
@@ -18,10 +19,11 @@ import (
 
 // policies reads announcement policies, each for some prefixes.
 func policies(v value, to *[]bgp.Policy) {
-	var before []netip.Prefix
+	before := map[uint16][]netip.Prefix{}
 	list(func(v value, p *bgp.Policy) {
 		v.readFields(
-			required("prefixes", &p.Prefixes, nonEmpty("prefix", list(policyPrefix(&before)))),
+			required("prefixes", &p.Prefixes, nonEmpty("prefix", list(prefix))),
+			optional("vlan", &p.VLAN, number[uint16](1, lb.MaxVLAN)),
 			optional("aggregate", &p.Aggregate, flag),
 			optional("nextHop4", &p.NextHop4, checked(address, lb.CheckAddress)),
 			optional("nextHop6", &p.NextHop6, checked(address, lb.CheckAddress)),
@@ -32,27 +34,25 @@ func policies(v value, to *[]bgp.Policy) {
 			optional("linkBandwidth", &p.LinkBandwidth, bandwidth),
 		)
 		checkPolicy(v, p)
+		for i, one := range p.Prefixes {
+			checkReached(v.at(fmt.Sprintf("prefixes[%d]", i)), one, before[p.VLAN])
+			before[p.VLAN] = append(before[p.VLAN], one)
+		}
 	})(v, to)
 }
 
-// policyPrefix rejects an unreachable prefix: the first prefix that contains a VIP
+// checkReached rejects a prefix without effect: the first prefix of a VLAN that contains a VIP
 // decides, so none may lie within an earlier one.
-func policyPrefix(before *[]netip.Prefix) reader[netip.Prefix] {
-	return func(v value, one *netip.Prefix) {
-		if prefix(v, one); !one.IsValid() {
-			return
-		}
-		if at := slices.IndexFunc(*before, func(b netip.Prefix) bool {
-			return b.Bits() <= one.Bits() && b.Contains(one.Addr())
-		}); at >= 0 {
-			v.failf("%s has no effect: it lies within %s, which comes first", one, (*before)[at])
-		}
-		*before = append(*before, *one)
+func checkReached(v value, one netip.Prefix, before []netip.Prefix) {
+	if at := slices.IndexFunc(before, func(b netip.Prefix) bool {
+		return one.IsValid() && b.IsValid() && b.Bits() <= one.Bits() && b.Contains(one.Addr())
+	}); at >= 0 {
+		v.failf("%s has no effect: it lies within %s, which comes first", one, before[at])
 	}
 }
 
-// checkPolicy rejects next hops of a family without prefix, and aggregates that are
-// default routes.
+// checkPolicy rejects next hops of a family without prefix, VLANs without next hop, and
+// aggregates that are default routes.
 func checkPolicy(v value, p *bgp.Policy) {
 	if v.at("prefixes").failedWithin() {
 		return
@@ -68,6 +68,18 @@ func checkPolicy(v value, p *bgp.Policy) {
 		v.at("nextHop6").failf("the policy has no IPv6 prefix")
 	case p.NextHop6.Is4():
 		v.at("nextHop6").failf("%s is an IPv4 address, which can't be the next hop of an IPv6 prefix", p.NextHop6)
+	}
+	for _, hop := range []struct {
+		field string
+		four  bool
+		at    netip.Addr
+	}{{"nextHop4", true, p.NextHop4}, {"nextHop6", false, p.NextHop6}} {
+		if p.VLAN != 0 && has(hop.four) && !hop.at.IsValid() && !v.failedAny("vlan", hop.field) {
+			v.at("vlan").failf("without %s: want the node's address in this VLAN, where the router sends packets", hop.field)
+		}
+	}
+	if p.Aggregate && p.VLAN != 0 && !v.failedAny("vlan") {
+		v.at("aggregate").failf("not with vlan: packets to unused addresses would be routed back into the VLAN")
 	}
 	if p.Aggregate && slices.ContainsFunc(p.Prefixes, all) {
 		v.at("aggregate").failf("not with a prefix of length 0: it would be a default route")

@@ -172,7 +172,7 @@ func (s *Service) checkMinHealthy() error {
 // Bounds of segment IDs: IEEE 802.1Q reserves 0 and 4095, RFC 7348 and RFC 8926 have 24
 // bits.
 const (
-	maxVLAN = 4094
+	MaxVLAN = 4094
 	maxVNI  = 1<<24 - 1
 )
 
@@ -183,7 +183,7 @@ func (s Segment) check(add func(path string, err error), path string) {
 			add(path+".id", fmt.Errorf("%d names no segment: want none without type vlan, vxlan or geneve", s.ID))
 		}
 	case SegmentVLAN:
-		add(path+".id", checkRange(s.ID, 1, maxVLAN))
+		add(path+".id", checkRange(s.ID, 1, MaxVLAN))
 	case SegmentVXLAN, SegmentGeneve:
 		add(path+".id", checkRange(s.ID, 1, maxVNI))
 	default:

@@ -90,7 +90,7 @@ func policySection(p *bgp.Policy) yaml.MapSlice {
 	}
 	const bitsPerByte = 8
 	return mapping(
-		"prefixes", p.Prefixes, "aggregate", p.Aggregate, "nextHop4", p.NextHop4, "nextHop6", p.NextHop6,
+		"prefixes", p.Prefixes, "vlan", p.VLAN, "aggregate", p.Aggregate, "nextHop4", p.NextHop4, "nextHop6", p.NextHop6,
 		"communities", communities, "localPreference", p.LocalPreference, "med", p.MED, "prepend", p.Prepend,
 		"linkBandwidth", int64(p.LinkBandwidth*bitsPerByte),
 	)

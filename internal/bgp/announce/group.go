@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // group has the services of one prefix.
@@ -22,18 +23,40 @@ func (p *planner) group(in *Input) map[netip.Prefix]*group {
 	groups := map[netip.Prefix]*group{}
 	for i := range in.Desired.Services {
 		e := &in.Desired.Services[i]
-		prefix, policy := p.prefixOf(e.Configured.VIP.Address)
+		prefix, policy := p.prefixOf(e.Configured.VIP)
 		g := groups[prefix]
 		if g == nil {
-			g = &group{policy: policy}
+			g = &group{}
 			groups[prefix] = g
 		}
-		g.states = append(g.states, in.evaluate(e))
+		g.states = append(g.states, in.evaluate(e, policy))
 	}
 	for _, g := range groups {
+		g.chooseVLAN()
 		g.dropLocal()
 	}
 	return groups
+}
+
+// chooseVLAN removes the services in other VLANs than the first one, as a prefix has one route.
+// The untagged network, 0, comes first.
+func (g *group) chooseVLAN() {
+	first := -1
+	for i := range g.states {
+		if !g.states[i].local && (first < 0 || g.states[i].vlan < g.states[first].vlan) {
+			first = i
+		}
+	}
+	if first < 0 {
+		return
+	}
+	chosen := g.states[first]
+	g.policy = chosen.policy
+	for i := range g.states {
+		if v := &g.states[i]; !v.local && v.vlan != chosen.vlan {
+			v.local, v.reason = true, fmt.Sprintf("%s: in vlan %d, but the route is that of %s", v.service, v.vlan, chosen.service)
+		}
+	}
 }
 
 // dropLocal removes the services that are never announced. If there are no others, they
@@ -92,11 +115,14 @@ func (g *group) reason() string {
 }
 
 // prefixOf returns the prefix of a VIP, and its policy if there is one.
-func (p *planner) prefixOf(vip netip.Addr) (netip.Prefix, *bgp.Policy) {
-	host := netip.PrefixFrom(vip, vip.BitLen())
+func (p *planner) prefixOf(vip lb.VIP) (netip.Prefix, *bgp.Policy) {
+	host := netip.PrefixFrom(vip.Address, vip.Address.BitLen())
 	for i := range p.policies {
 		policy := &p.policies[i]
-		at := slices.IndexFunc(policy.Prefixes, func(prefix netip.Prefix) bool { return prefix.Contains(vip) })
+		if vip.Segment != segmentOf(policy) {
+			continue
+		}
+		at := slices.IndexFunc(policy.Prefixes, func(prefix netip.Prefix) bool { return prefix.Contains(vip.Address) })
 		switch {
 		case at >= 0 && policy.Aggregate:
 			return policy.Prefixes[at], policy
@@ -105,6 +131,14 @@ func (p *planner) prefixOf(vip netip.Addr) (netip.Prefix, *bgp.Policy) {
 		}
 	}
 	return host, nil
+}
+
+// segmentOf is where packets to the VIPs of a policy arrive.
+func segmentOf(policy *bgp.Policy) lb.Segment {
+	if policy.VLAN == 0 {
+		return lb.Segment{}
+	}
+	return lb.Segment{Type: lb.SegmentVLAN, ID: uint32(policy.VLAN)}
 }
 
 // route is the route of the group's prefix.

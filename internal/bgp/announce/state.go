@@ -5,6 +5,7 @@ package announce
 import (
 	"fmt"
 
+	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
 )
@@ -44,13 +45,18 @@ type serviceState struct {
 	suppressed bool
 	// local is set if the service is never announced.
 	local bool
+	// policy is that of its VIP, nil without one, and vlan where packets to it arrive.
+	policy *bgp.Policy
+	vlan   uint16
 }
 
-// evaluate returns the state of a service.
-func (in *Input) evaluate(e *store.Entry) serviceState {
-	v := serviceState{service: e.Configured.Name}
-	if segment := e.Configured.Segment; segment.Tagged() {
-		v.local, v.reason = true, fmt.Sprintf("%s: in %s, where no route of this node leads", v.service, segment)
+// evaluate returns the state of a service whose VIP has a policy; nil is none.
+func (in *Input) evaluate(e *store.Entry, policy *bgp.Policy) serviceState {
+	v := serviceState{service: e.Configured.Name, policy: policy}
+	if policy != nil {
+		v.vlan = policy.VLAN
+	} else if segment := e.Configured.Segment; segment.Tagged() {
+		v.local, v.reason = true, fmt.Sprintf("%s: in %s, for which bgp.announce has no next hop", v.service, segment)
 		return v
 	}
 	if e.Configured.Unannounced {

@@ -4,8 +4,11 @@ package announce
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/dataplane"
@@ -125,7 +128,7 @@ func TestReasons(t *testing.T) {
 		"one of two": {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0) }, true, ""},
 		"both":       {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0); s.evaluate(dns, 0) }, false, "dns: 0 of 3 backends healthy, 1 wanted; web: 0 of 3 backends healthy, 1 wanted"},
 		"in a segment": {[]lb.Service{with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(*scene) {}, false,
-			"web: in vlan 7, where no route of this node leads"},
+			"web: in vlan 7, for which bgp.announce has no next hop"},
 		"another in a segment": {[]lb.Service{dns, with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(s *scene) { s.evaluate(dns, 0) }, false,
 			"dns: 0 of 3 backends healthy, 1 wanted"},
 		"service drained":  {[]lb.Service{web}, func(s *scene) { s.drain(store.Target{Service: "web"}) }, false, "web: drained"},
@@ -197,5 +200,57 @@ func TestPolicies(t *testing.T) {
 	plan = l.decide(time.Now(), &s.Input)
 	if d := plan.Decisions[0]; d.Announced || d.Withdrawals != 1 {
 		t.Errorf("an aggregate of nothing: %+v", d)
+	}
+}
+
+// VIPs that arrive in a VLAN are announced with its next hop. A prefix has one route: that of the
+// untagged network, or of the lowest VLAN.
+func TestPoliciesOfVLANs(t *testing.T) {
+	all := []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16")}
+	in := func(vlan uint32, name, address string) lb.Service {
+		return with(service(name, address, 80), func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: vlan} })
+	}
+	l := planner{prefixes: map[netip.Prefix]*record{}, policies: []bgp.Policy{
+		{Prefixes: all, VLAN: 200, NextHop4: netip.MustParseAddr("10.0.4.11")},
+		{Prefixes: all, VLAN: 100, NextHop4: netip.MustParseAddr("10.0.3.11")},
+		{Prefixes: all, VLAN: 300, NextHop4: netip.MustParseAddr("10.0.5.11")},
+	}}
+	s := newScene(t,
+		in(100, "red", "10.1.2.1"), in(200, "blue", "10.1.2.2"),
+		in(100, "red-both", "10.1.3.1"), in(200, "blue-both", "10.1.3.1"),
+		service("plain", "10.1.4.1", 80), in(100, "red-plain", "10.1.4.1"),
+		in(300, "green", "10.1.2.1"),
+		in(400, "other", "10.1.5.1"), in(100, "elsewhere", "10.2.0.1"),
+		with(in(0, "overlay", "10.1.6.1"), func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVXLAN, ID: 100} }),
+	)
+	type result struct{ prefix, hop, services, reason string }
+	got := func() (all []result) {
+		plan := l.decide(time.Now(), &s.Input)
+		for _, d := range plan.Decisions {
+			r := result{prefix: d.Prefix.String(), services: strings.Join(d.Services, " "), reason: d.Reason}
+			if d.Announced {
+				r.hop = d.Route.NextHop.String()
+			}
+			all = append(all, r)
+		}
+		return all
+	}
+	want := []result{
+		{"10.1.2.1/32", "10.0.3.11", "red", ""},
+		{"10.1.2.2/32", "10.0.4.11", "blue", ""},
+		{"10.1.3.1/32", "10.0.3.11", "red-both", ""},
+		{"10.1.4.1/32", "invalid IP", "plain", ""},
+		{"10.1.5.1/32", "", "other", "other: in vlan 400, for which bgp.announce has no next hop"},
+		{"10.1.6.1/32", "", "overlay", "overlay: in vxlan 100, for which bgp.announce has no next hop"},
+		{"10.2.0.1/32", "", "elsewhere", "elsewhere: in vlan 100, for which bgp.announce has no next hop"},
+	}
+	if diff := cmp.Diff(want, got(), cmp.AllowUnexported(result{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	// A service in another VLAN doesn't take over the route.
+	s.evaluate(in(100, "red-both", "10.1.3.1"), 0)
+	want[2] = result{"10.1.3.1/32", "", "red-both", "red-both: 0 of 3 backends healthy, 1 wanted"}
+	if diff := cmp.Diff(want, got(), cmp.AllowUnexported(result{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
