@@ -25,6 +25,8 @@ func TestNAT(t *testing.T) {
 		}, ""},
 		"one end":    {"{ports: {last: 2000}}", config.NAT{Ports: config.Ports{First: 1024, Last: 2000}}, ""},
 		"backwards":  {"{ports: {last: 5, first: 6}}", config.NAT{}, "f:1:38: node.nat.ports: the first port 6 is above the last port 5"},
+		"tunnels":    {"{ports: {first: 6080, last: 6081}}", config.NAT{}, "f:1:38: node.nat.ports: 6080-6081: want a port of no tunnel, as those of VXLAN (4789), GUE (6080) and Geneve (6081) aren't used"},
+		"no tunnel":  {"{ports: {first: 6080, last: 6082}}", config.NAT{Ports: config.Ports{First: 6080, Last: 6082}}, ""},
 		"port 0":     {"{ports: {first: 0}}", config.NAT{}, "f:1:46: node.nat.ports.first: 0 is out of range: want 1 to 65535"},
 		"twice":      {"{addresses: [10.0.0.1, 10.0.0.1]}", config.NAT{}, "f:1:53: node.nat.addresses[1]: 10.0.0.1 is given twice"},
 		"loopback":   {"{addresses: [127.0.0.1]}", config.NAT{}, "f:1:43: node.nat.addresses[0]: 127.0.0.1 is a loopback address: want one that others can reach"},

@@ -274,10 +274,22 @@ func readPorts(v value, p *Ports) {
 		optional("first", &p.First, port),
 		optional("last", &p.Last, port),
 	)
-	if p.Last < p.First && !v.failedAny("first", "last") {
+	if v.failedAny("first", "last") {
+		return
+	}
+	if p.Last < p.First {
 		v.failf("the first port %d is above the last port %d", p.First, p.Last)
 	}
+	for one := p.First; slices.Contains(tunnelPorts, one); one++ {
+		if one == p.Last {
+			v.failf("%s: want a port of no tunnel, as those of VXLAN (4789), GUE (6080) and Geneve (6081) aren't used", p)
+			return
+		}
+	}
 }
+
+// tunnelPorts are the ports of VXLAN, GUE and Geneve, which no session gets.
+var tunnelPorts = []uint16{4789, 6080, 6081}
 
 // Observe configures the status page. It can't be changed while the agent runs.
 type Observe struct {
