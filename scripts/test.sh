@@ -25,7 +25,8 @@ readonly api='^TestAPIServer'
 
 gotestsum() { go tool -modfile=tools/go.mod gotestsum "$@"; }
 
-# run NAME FLAG|PACKAGE... runs one round of tests; of the module in DIR, if that is set.
+# run NAME FLAG|PACKAGE... runs one round of tests; of the module in DIR, if that is set. The
+# processor time of guests is counted again in the round in which they end.
 run() {
 	local name=$1 TIMEFORMAT="== $1: %0R s, %0U s + %0S s of processor time"
 	shift
