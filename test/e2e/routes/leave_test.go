@@ -206,7 +206,7 @@ func (l *lab) leaveUnnoticed(t *testing.T, h *netlab.HostState, signal unix.Sign
 // missed it before: then the agent is killed once more.
 func (l *lab) leaveForAMoment(t *testing.T, h *netlab.HostState) {
 	harness.Until(t, "BFD is up", func() bool { return l.Routes(t, h.Name).Peers[0].BFD == bgp.BFDUp })
-	const tries = 3
+	const tries = 5
 	for try := 1; ; try++ {
 		l.awaitVia(t, "lb1", h.Name, "lb3")
 		changes := l.watchChanges(t, harness.VIP4, h.Name)
@@ -217,16 +217,16 @@ func (l *lab) leaveForAMoment(t *testing.T, h *netlab.HostState) {
 			return len(peers) == 1 && peers[0].BFD == bgp.BFDUp && peers[0].RoutesAnnounced == 2
 		})
 		peer, changed := l.Routes(t, h.Name).Peers[0], changes()
-		switch {
-		case peer.Flaps+peer.BFDFlaps == 0:
+		missed := peer.Flaps+peer.BFDFlaps > 0
+		if missed {
+			harness.Retried(t, "try %d of %d: the router has missed the agent's BFD packets: %+v, %v", try, tries, peer, changed)
+		}
+		if !missed || try == tries { // a machine that is always too slow shows only that no route changes
 			for _, change := range changed {
-				t.Errorf("though no session has ended: %s", change)
+				t.Errorf("%s: %+v", change, peer)
 			}
 			return
-		case try == tries:
-			t.Fatalf("%d times of %d: %+v", try, tries, peer)
 		}
-		harness.Retried(t, "try %d of %d: the router has missed the agent's BFD packets: %+v, %v", try, tries, peer, changed)
 	}
 }
 
