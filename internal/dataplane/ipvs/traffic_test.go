@@ -22,7 +22,7 @@ func TestModes(t *testing.T) {
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 				t.Run(fmt.Sprintf("%s %s %s", forward, protocol, vip), func(t *testing.T) {
-					w := world{w.Lab, t}
+					w := world{w.Lab, t, w.clientPort}
 					svc := service(vip, protocol, forward)
 					w.update(p, svc, 2)
 					defer func() {

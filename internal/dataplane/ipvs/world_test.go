@@ -36,6 +36,9 @@ const refusal = 2 * time.Second
 type world struct {
 	*netlab.Lab
 	t *testing.T
+	// clientPort is the port of the last connection. Each has its own: the kernel takes a port that
+	// the client had before for the connection of then, to an earlier service with this VIP too.
+	clientPort *uint16
 }
 
 // VIPs of both families; the servers have them on their loopbacks.
@@ -87,7 +90,7 @@ func newWorld(t *testing.T) world {
 			t.Error(err)
 		}
 	})
-	w := world{lab, t}
+	w := world{lab, t, new(uint16(20_000))}
 	w.within("client", func() error {
 		return errors.Join(routeTo("10.1.1.0/24", "10.0.2.11"), routeTo("fd00:10:1:1::/64", "fd00:2::11"))
 	})
@@ -240,9 +243,17 @@ func changed(svc *lb.Service, change func(*lb.Service)) *lb.Service {
 }
 
 func (w world) dial(vip lb.VIP, limit time.Duration) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(w.t.Context(), limit)
-	defer cancel()
-	return w.Dial(ctx, "client", vip.Protocol.String(), netip.AddrPortFrom(vip.Address, vip.Port).String())
+	*w.clientPort++
+	d := net.Dialer{Timeout: limit, LocalAddr: &net.TCPAddr{Port: int(*w.clientPort)}}
+	if vip.Protocol == lb.UDP {
+		d.LocalAddr = &net.UDPAddr{Port: int(*w.clientPort)}
+	}
+	var conn net.Conn
+	err := w.Do("client", func() (err error) {
+		conn, err = d.DialContext(w.t.Context(), vip.Protocol.String(), netip.AddrPortFrom(vip.Address, vip.Port).String())
+		return err
+	})
+	return conn, err
 }
 
 // session is a client's connection.
