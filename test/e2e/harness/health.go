@@ -52,10 +52,16 @@ func Checked(topology netlab.Topology) netlab.Topology {
 	return topology
 }
 
-// Check is the health check of the tests' web services.
-var Check = lb.HealthCheck{
-	Type: lb.HealthHTTP, Path: "/", Interval: 200 * time.Millisecond, Timeout: 200 * time.Millisecond, Rise: 2, Fall: 3,
-}
+// Check is the health check of the tests' web services. PatientCheck is that of tests that have no
+// dead servers and break no connection: a server that doesn't run for seconds on a busy machine isn't dead.
+var (
+	Check = lb.HealthCheck{
+		Type: lb.HealthHTTP, Path: "/", Interval: 500 * time.Millisecond, Timeout: 500 * time.Millisecond, Rise: 2, Fall: 3,
+	}
+	PatientCheck = lb.HealthCheck{
+		Type: lb.HealthHTTP, Path: "/", Interval: 5 * time.Second, Timeout: 5 * time.Second, Rise: 1, Fall: 3,
+	}
+)
 
 // Checked returns the lab's services; those of the web have a health check and reject
 // clients while no backend is in use.

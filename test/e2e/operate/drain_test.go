@@ -24,7 +24,7 @@ import (
 func TestDrain(t *testing.T) {
 	t.Parallel()
 	l := bringUp(t, "drain", harness.ECMP(t, lb.L2DSR))
-	l.Configure(t, l.Checked(harness.Check))
+	l.Configure(t, l.Checked(harness.PatientCheck))
 	l.AwaitInUse(t, 4)
 	t.Run("backend", l.checkDrainedBackend)
 	t.Run("service", l.checkDrainedService)
@@ -175,7 +175,7 @@ func (l *lab) checkRememberedDrain(t *testing.T) {
 // SIGTERM waits for packets to stay away, but not for ever and not twice.
 func (l *lab) checkTerminated(t *testing.T) {
 	h := l.State().Host("lb2")
-	text := l.Config(h.Name, l.Checked(harness.Check))
+	text := l.Config(h.Name, l.Checked(harness.PatientCheck))
 	set := func(drainTimeout string) {
 		l.Write(t, h, strings.Replace(text, "drainTimeout: 0s", "drainTimeout: "+drainTimeout, 1))
 		harness.Show(t, "reload", "--socket", h.Socket)

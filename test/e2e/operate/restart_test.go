@@ -161,7 +161,9 @@ func (l *lab) checkRestart(t *testing.T, h *netlab.HostState, signal unix.Signal
 
 // checkStopped kills a server while its balancer's agent is stopped nearly all the time.
 func (l *lab) checkStopped(t *testing.T, h *netlab.HostState) {
-	l.Configure(t, l.Checked(harness.Check))
+	quick := harness.Check
+	quick.Interval, quick.Timeout = 200*time.Millisecond, 200*time.Millisecond
+	l.Configure(t, l.Checked(quick))
 	var before map[string]observe.Backend
 	harness.Until(t, "8 servers are healthy, and 2 aren't", func() bool {
 		before = harness.Backends(t, h, "web")
@@ -182,8 +184,8 @@ func (l *lab) checkStopped(t *testing.T, h *netlab.HostState) {
 	l.KillServer(t, harness.Moved)
 	unhealthy := `msg="backend unhealthy" service=web backend=` + harness.Moved4 + ":"
 	for i := 0; i < 30 || i < 300 && !strings.Contains(l.Run(t, h.Name, "cat", "agent.log"), unhealthy); i++ {
-		turn(unix.SIGSTOP, harness.Check.Timeout+harness.Check.Timeout/4)
-		turn(unix.SIGCONT, harness.Check.Timeout/100)
+		turn(unix.SIGSTOP, quick.Timeout+quick.Timeout/4)
+		turn(unix.SIGCONT, quick.Timeout/100)
 	}
 	ended := time.Now()
 	for address, b := range harness.Backends(t, h, "web") {
