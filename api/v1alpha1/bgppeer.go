@@ -5,13 +5,15 @@ package v1alpha1
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // BGPPeer is a router to which agents announce the addresses that their nodes serve.
-// The agents' own ASN is a setting of the installation. A peer has no status: agents
-// write nothing to the API and report their sessions themselves.
+// The agents' own ASN is a setting of the installation.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=fpeer
 // +kubebuilder:printcolumn:name="Address",type=string,JSONPath=`.spec.address`
 // +kubebuilder:printcolumn:name="ASN",type=integer,JSONPath=`.spec.asn`
+// +kubebuilder:printcolumn:name="Nodes",type=integer,JSONPath=`.status.nodes`
+// +kubebuilder:printcolumn:name="Established",type=integer,JSONPath=`.status.established`
 // +kubebuilder:printcolumn:name="BFD",type=boolean,JSONPath=`.spec.bfd.enabled`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type BGPPeer struct {
@@ -21,6 +23,8 @@ type BGPPeer struct {
 
 	// +required
 	Spec BGPPeerSpec `json:"spec"`
+	// +optional
+	Status BGPPeerStatus `json:"status,omitzero"`
 }
 
 // BGPPeerSpec defines the router and the sessions with it.
@@ -138,6 +142,25 @@ type SecretKeySelector struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[-._a-zA-Z0-9]+$`
 	Key string `json:"key,omitempty"`
+}
+
+// BGPPeerStatus sums up the sessions of all nodes with the router. The BalancerNode of each
+// node has its own ones.
+type BGPPeerStatus struct {
+	// Nodes is the number of ready nodes that should have a session.
+	//
+	// +optional
+	Nodes int32 `json:"nodes"`
+	// Established is the number of them that have one.
+	//
+	// +optional
+	Established int32 `json:"established"`
+	// Conditions: Established.
+	//
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
 // BGPPeerList is a list of peers.

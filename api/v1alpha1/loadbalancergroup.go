@@ -13,6 +13,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=lbg
 // +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.spec.size`
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyNodes`
+// +kubebuilder:printcolumn:name="Programmed",type=string,JSONPath=`.status.conditions[?(@.type=='Programmed')].status`
 // +kubebuilder:printcolumn:name="Services",type=integer,JSONPath=`.status.services`
 // +kubebuilder:printcolumn:name="Addresses",type=integer,JSONPath=`.status.addresses`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -162,7 +163,7 @@ type LoadBalancerGroupStatus struct {
 	//
 	// +optional
 	Addresses int32 `json:"addresses"`
-	// Conditions: Ready.
+	// Conditions: Ready and Programmed.
 	//
 	// +optional
 	// +listType=map

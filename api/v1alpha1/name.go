@@ -59,6 +59,10 @@ const (
 	// ConditionAllocated: the object has its addresses. Services use
 	// ConditionServiceAllocated.
 	ConditionAllocated = "Allocated"
+	// ConditionEstablished: all nodes have a session with the router. ConditionProgrammed: no node
+	// of the group has a service that its data plane refused. Nodes that aren't ready don't count.
+	ConditionEstablished = "Established"
+	ConditionProgrammed  = "Programmed"
 	// ConditionServiceAllocated, ConditionServiceAccepted (the annotations are valid, and the
 	// Service is served as they say) and ConditionServiceServed (a group serves the addresses;
 	// its message is then the name of the LoadBalancerGroup, which agents obey) are conditions

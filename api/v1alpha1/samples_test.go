@@ -34,10 +34,13 @@ type accepted struct{ patch, defaults string }
 
 type refusal struct{ patch, want string }
 
-// kinds are the samples of all kinds.
+// kinds are the samples of the kinds that have a spec.
 func kinds() []*samples {
 	return []*samples{addressPools(), bgpPeers(), loadBalancerGroups(), loadBalancers()}
 }
+
+// allKinds are also those that agents write, which have a status only.
+func allKinds() []*samples { return append(kinds(), &samples{kind: "BalancerNode"}) }
 
 // resource is the kind's name in paths.
 func (k *samples) resource() string { return strings.ToLower(k.kind) + "s" }

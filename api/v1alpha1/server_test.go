@@ -47,6 +47,7 @@ func TestAPIServer(t *testing.T) {
 	t.Run("typed", s.testTyped)
 	t.Run("status", s.testStatus)
 	t.Run("apply", s.testApply)
+	t.Run("reports", s.testReports)
 	t.Run("columns", s.testColumns)
 	t.Run("examples", s.testExamples)
 }

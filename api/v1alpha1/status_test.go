@@ -14,7 +14,7 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// status is a complete one of a kind; empty, if the kind has none.
+// status is a complete one of a kind.
 func (k *samples) status() string {
 	condition := func(name string) string {
 		return `conditions: [{type: ` + name + `, status: "True", reason: Fine, message: "", observedGeneration: 1, lastTransitionTime: "2026-01-02T03:04:05Z"}]`
@@ -23,10 +23,17 @@ func (k *samples) status() string {
 	case "AddressPool":
 		return `{assigned: 3, available: 9007199254740992, ` + condition(v1alpha1.ConditionReady) + `}`
 	case "BGPPeer":
-		return ""
+		return `{nodes: 3, established: 2, ` + condition(v1alpha1.ConditionEstablished) + `}`
+	case "BalancerNode":
+		return `{version: 1.2.3, started: "2026-01-02T03:04:05Z", dataPlane: xdp, draining: true,
+			services: {total: 9, programmed: 7, failed: 1, panic: 1, drained: 2}, backends: {total: 20, inUse: 15, unhealthy: 3, drained: 1},
+			routes: {announced: 6, withheld: 2, sessions: 4}, failedServices: [{object: default/web/80, message: the table is full}],
+			problems: [{object: Service default/web, message: no node}], omittedProblems: 5,
+			unhealthy: [{service: default/web/80, backend: "192.168.1.21:81", message: timeout, since: "2026-01-02T03:04:05Z"}],
+			peers: [{name: leaf, address: 192.168.1.254, established: false, message: connection refused, since: "2026-01-02T03:04:05Z"}]}`
 	case "LoadBalancerGroup":
 		return `{nodes: [{name: n1, ready: true}, {name: n2, ready: false}], readyNodes: 1, services: 7, addresses: 5, ` +
-			condition(v1alpha1.ConditionReady) + `}`
+			condition(v1alpha1.ConditionProgrammed) + `}`
 	}
 	return `{address: 192.168.1.1, group: a, ` + condition(v1alpha1.ConditionReady) + `,
 		listeners: [{name: web, accepted: true}, {name: dns, accepted: false, message: the pool is empty}],
@@ -37,9 +44,7 @@ func (k *samples) status() string {
 func (s *server) create(t *testing.T, k *samples, name string) *unstructured.Unstructured {
 	t.Helper()
 	object := k.object(v1alpha1.GroupVersion(), name, parse(t, k.full))
-	if k.status() != "" {
-		object.Object["status"] = parse(t, k.status())
-	}
+	object.Object["status"] = parse(t, k.status())
 	stored, err := s.resource(k, v1alpha1.GroupVersion()).Create(t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if err != nil {
 		t.Fatal(err)
@@ -51,9 +56,6 @@ func (s *server) create(t *testing.T, k *samples, name string) *unstructured.Uns
 // the spec.
 func (s *server) testStatus(t *testing.T) {
 	for _, k := range kinds() {
-		if k.status() == "" {
-			continue
-		}
 		t.Run(k.kind, func(t *testing.T) {
 			objects := s.resource(k, v1alpha1.GroupVersion())
 			object := s.create(t, k, "status")
@@ -87,29 +89,34 @@ func (s *server) testColumns(t *testing.T) {
 NAME      ADDRESSES                                       AUTO    ASSIGNED   READY   AGE
 columns   ["192.0.2.0/24","2001:db8::10-2001:db8::1f"]   false   3          True    AGE`,
 		"BGPPeer": `
-NAME      ADDRESS       ASN          BFD    AGE
-columns   2001:db8::1   4294967294   true   AGE`,
+NAME      ADDRESS       ASN          NODES   ESTABLISHED   BFD    AGE
+columns   2001:db8::1   4294967294   3       2             true   AGE`,
 		"LoadBalancerGroup": `
-NAME      SIZE   READY   SERVICES   ADDRESSES   AGE   NODES
-columns   5      1       7          5           AGE   [{"name":"n1","ready":true},{"name":"n2","ready":false}]`,
+NAME      SIZE   READY   PROGRAMMED   SERVICES   ADDRESSES   AGE   NODES
+columns   5      1       True         7          5           AGE   [{"name":"n1","ready":true},{"name":"n2","ready":false}]`,
 		"LoadBalancer": `
 NAME      ADDRESS       GROUP   FORWARD   READY   AGE
 columns   192.168.1.1   a       vxlan     True    AGE`,
 	} {
 		k := kindNamed(t, kind)
 		object := s.create(t, k, "columns")
-		if k.status() != "" {
-			object.Object["status"] = parse(t, k.status())
-			if _, err := s.resource(k, v1alpha1.GroupVersion()).UpdateStatus(t.Context(), object, metav1.UpdateOptions{}); err != nil {
-				t.Fatal(err)
-			}
+		object.Object["status"] = parse(t, k.status())
+		if _, err := s.resource(k, v1alpha1.GroupVersion()).UpdateStatus(t.Context(), object, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
 		}
 		got := s.Kubectl(t, "get", k.resource()+"."+v1alpha1.Group, "columns", "-o", "wide")
 		if diff := cmp.Diff(cells(want), cells(age.ReplaceAllString(got, "AGE"))); diff != "" {
 			t.Errorf("%s: -want +got:\n%s", kind, diff)
 		}
 	}
-	if got := s.Kubectl(t, "get", "fairlead", "-o", "name"); strings.Count(got, "columns") != len(kinds()) {
+	want := `
+NAME      SERVICES   PROGRAMMED   FAILED   UNHEALTHY   SESSIONS   ROUTES   DRAINING   VERSION   STARTED
+columns   9          7            1        3           4          6        true       1.2.3     AGE`
+	got := s.Kubectl(t, "get", "fnode", "columns", "-o", "wide") // of testReports
+	if diff := cmp.Diff(cells(want), cells(regexp.MustCompile(`\b\d+d\b`).ReplaceAllString(got, "AGE"))); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if got := s.Kubectl(t, "get", "fairlead", "-o", "name"); strings.Count(got, "columns") != len(allKinds()) {
 		t.Errorf("kubectl get fairlead: %q", got)
 	}
 	for _, short := range []string{"flb", "lbg"} {
@@ -128,7 +135,7 @@ func cells(table string) [][]string {
 
 func kindNamed(t *testing.T, name string) *samples {
 	t.Helper()
-	for _, k := range kinds() {
+	for _, k := range allKinds() {
 		if k.kind == name {
 			return k
 		}

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -92,7 +93,8 @@ func asked(t *testing.T, log string) map[access]bool {
 				Resource, Subresource, Namespace, Name string
 				APIGroup                               string
 			}
-			Annotations map[string]string
+			ResponseStatus struct{ Code int }
+			Annotations    map[string]string
 		}
 		if err := json.Unmarshal(lines.Bytes(), &event); err != nil {
 			continue // a line that is being written
@@ -106,6 +108,10 @@ func asked(t *testing.T, log string) map[access]bool {
 			a.resource += "/" + event.ObjectRef.Subresource
 		}
 		all[a] = all[a] || event.Annotations["authorization.k8s.io/decision"] == "forbid"
+		if event.Verb == "patch" && event.ResponseStatus.Code == http.StatusCreated { // server-side apply, which needs both rights
+			a.verb = "create"
+			all[a] = false
+		}
 	}
 	if err := lines.Err(); err != nil {
 		t.Fatal(err)

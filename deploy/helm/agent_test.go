@@ -34,7 +34,7 @@ func TestAgentConfiguration(t *testing.T) {
 }
 
 // The hash seed is in no ConfigMap. Without one in the values the controller makes it, and may
-// write nothing else.
+// write no other Secret.
 func TestHashSeed(t *testing.T) {
 	for values, want := range map[string]string{
 		"{}": "", "agent: {dataplane: {hashSeed: 0}}": "MA==", "agent: {dataplane: {hashSeed: 9007199254740991}}": "OTAwNzE5OTI1NDc0MDk5MQ==",

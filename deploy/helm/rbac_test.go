@@ -51,7 +51,7 @@ metadata:
   name: agent
   namespace: fairlead-system
   labels: {app.kubernetes.io/name: fairlead, app.kubernetes.io/component: agent}
-spec: {nodeName: n1, containers: [{name: agent, image: none}]}
+spec: {nodeName: n1, serviceAccountName: fairlead-agent, containers: [{name: agent, image: none}]}
 ---
 apiVersion: v1
 kind: Service
@@ -90,8 +90,11 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 	apply(t, api, text)
 	startController(t, api)
-	agent := startAgent(t, api)
 	api.Apply(t, world)
+	agent := startAgent(t, api)
+	cluster.Await(t, time.Minute, "a report", func() error {
+		return agent.Report(t.Context(), &source.Report{Version: "1.0.0", Started: time.Now()})
+	})
 
 	if seed, err := agent.HashSeed(t.Context(), seedSecret); err != nil || seed == 0 {
 		t.Errorf("hash seed %d, %v", seed, err)
@@ -172,7 +175,7 @@ func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 	t.Helper()
 	src, err := kube.Open(kube.Options{
 		Config: kube.Config{Node: "n1", MaxServices: 8, ASN: 65021, WatchPolicies: true},
-		API:    api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace,
+		API:    api.AsPod(t, namespace, "fairlead-agent", "agent"), Namespace: namespace,
 		DaemonSet: "fairlead-agent", StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {

@@ -92,8 +92,11 @@ type Config struct {
 	// Drains is the file in which drains are saved, Verdicts that of the verdicts of
 	// health checks.
 	Drains, Verdicts string
-	Events           *observe.Recorder
-	Log              *slog.Logger
+	// Report, unless it is nil, publishes what the node serves. It is called when that has
+	// changed, not too often, and again after an error.
+	Report func(context.Context, *source.Report) error
+	Events *observe.Recorder
+	Log    *slog.Logger
 }
 
 // Agent runs one balancer node.
@@ -181,6 +184,7 @@ func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan 
 		func(ctx context.Context) { a.store.SaveVerdicts(ctx, a.Verdicts, a.Log) },
 		func(ctx context.Context) { reloadOnHangup(ctx, a.Source.Reload) },
 		a.probeRefused,
+		a.report,
 		func(ctx context.Context) { a.shutDown(ctx, terminate, stop) },
 	} {
 		group.Go(func() error {

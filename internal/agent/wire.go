@@ -89,6 +89,9 @@ func Run(ctx context.Context, o Options) (err error) {
 		Started: started, Source: from, Page: page, Admit: admit, Events: events, Log: o.Log, Plane: dp,
 		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
+	if cluster, is := from.(*kubernetesSource); is {
+		c.Report = cluster.cluster.Report
+	}
 	switch {
 	case conf.BGP != nil:
 		c.Speaker = speaker.Open(conf.BGP.Local, o.Log)

@@ -40,7 +40,7 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 		{core, meta.RESTScopeRoot, []string{"Node", "Namespace"}},
 		{discoveryv1.SchemeGroupVersion, meta.RESTScopeNamespace, []string{"EndpointSlice"}},
 		{own, meta.RESTScopeNamespace, []string{"LoadBalancer"}},
-		{own, meta.RESTScopeRoot, []string{"AddressPool", "LoadBalancerGroup"}},
+		{own, meta.RESTScopeRoot, []string{"AddressPool", "LoadBalancerGroup", "BGPPeer", "BalancerNode"}},
 	} {
 		for _, kind := range of.kinds {
 			mapper.Add(of.version.WithKind(kind), of.scope)
@@ -144,7 +144,7 @@ func (f *cacheFiller) ready(*http.Request) error {
 	}
 }
 
-// kinds are the cached kinds.
+// kinds are the cached kinds, but those of which only reports are made.
 func kinds() []client.Object {
 	return []client.Object{
 		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &corev1.Pod{}, namespaceMetadata(),

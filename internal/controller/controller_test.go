@@ -49,6 +49,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "groups that can't be written", unwrittenGroups)
 	w.sub(t, "load balancers", loadBalancers)
 	w.sub(t, "policy", policy)
+	w.sub(t, "reports", reports)
 }
 
 func allocation(w *world) {

@@ -109,7 +109,7 @@ func (w *world) sweep() {
 			}
 		}
 	}
-	for _, kind := range []client.Object{&v1alpha1.AddressPool{}, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}} {
+	for _, kind := range []client.Object{&v1alpha1.AddressPool{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.BGPPeer{}, &v1alpha1.BalancerNode{}, &corev1.Node{}} {
 		if err := w.DeleteAllOf(ctx, kind); err != nil {
 			w.Error(err)
 		}
@@ -353,6 +353,8 @@ func conditionsOf(object client.Object) []metav1.Condition {
 		return o.Status.Conditions
 	case *v1alpha1.LoadBalancerGroup:
 		return o.Status.Conditions
+	case *v1alpha1.BGPPeer:
+		return o.Status.Conditions
 	}
 	return nil
 }
@@ -491,10 +493,10 @@ func clusterRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"nodes", "namespaces"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
 		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"loadbalancers"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"addresspools", "loadbalancergroups"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{v1alpha1.Group}, Resources: []string{"addresspools", "balancernodes", "bgppeers", "loadbalancergroups"}, Verbs: []string{"list", "watch"}},
 		{
 			APIGroups: []string{v1alpha1.Group},
-			Resources: []string{"addresspools/status", "loadbalancergroups/status", "loadbalancers/status"},
+			Resources: []string{"addresspools/status", "bgppeers/status", "loadbalancergroups/status", "loadbalancers/status"},
 			Verbs:     []string{"patch"},
 		},
 		{APIGroups: []string{"events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},

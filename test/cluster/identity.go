@@ -50,8 +50,20 @@ func (a *API) as(user string, groups ...string) (*rest.Config, error) {
 // token as pods have one.
 func (a *API) AsServiceAccount(t testing.TB, namespace, name string) *rest.Config {
 	t.Helper()
+	return a.withToken(t, namespace, name, nil)
+}
+
+// AsPod is the configuration of a service account by the token that a pod of it has, which also
+// names the pod and its node.
+func (a *API) AsPod(t testing.TB, namespace, account, pod string) *rest.Config {
+	t.Helper()
+	return a.withToken(t, namespace, account, &authentication.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod})
+}
+
+func (a *API) withToken(t testing.TB, namespace, name string, bound *authentication.BoundObjectReference) *rest.Config {
+	t.Helper()
 	request, err := a.clients.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name,
-		&authentication.TokenRequest{}, meta.CreateOptions{})
+		&authentication.TokenRequest{Spec: authentication.TokenRequestSpec{BoundObjectRef: bound}}, meta.CreateOptions{})
 	if err != nil {
 		t.Fatalf("token of service account %s/%s: %v", namespace, name, err)
 	}

@@ -7,9 +7,9 @@
 // last state in a file, which an agent serves that starts while the API server is
 // unreachable.
 //
-// The package only reads: the controller decides which node serves which object, and
-// writes that into statuses. The source checks decisions against the specifications that
-// administrators write (admission.go).
+// The controller decides which node serves which object, and writes that into statuses. The source
+// checks decisions against the specifications that administrators write (admission.go). It writes
+// one object only, the report of its node (report.go).
 package kube
 
 import (

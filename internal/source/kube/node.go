@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
@@ -20,6 +21,7 @@ import (
 // node is a Node, reduced to what is needed.
 type node struct {
 	name  string
+	uid   types.UID
 	ready bool
 	// excluded nodes get no packets of load balancers.
 	excluded bool
@@ -37,7 +39,7 @@ type node struct {
 
 func readNode(n *corev1.Node) *node {
 	own := &node{
-		name: n.Name, zone: n.Labels[corev1.LabelTopologyZone], labels: n.Labels,
+		name: n.Name, uid: n.UID, zone: n.Labels[corev1.LabelTopologyZone], labels: n.Labels,
 		draining: n.Spec.Unschedulable || n.DeletionTimestamp != nil,
 	}
 	own.addresses, own.pods = spec.NodeNetworks(n)

@@ -70,6 +70,24 @@ func testInstall(t *testing.T, i *installation) {
 	for _, vip := range vips {
 		i.answered(t, vip, pods)
 	}
+	nodes := len(i.Nodes())
+	i.awaitOutput(t, "each node to report what it serves", strings.Repeat(fmt.Sprintf("%d %[1]d 0 %[1]d;", len(vips)), nodes),
+		"get", "balancernodes", "--output", "jsonpath={range .items[*]}{.status.services.total} "+
+			"{.status.services.programmed} {.status.services.failed} {.status.routes.announced};{end}")
+	i.awaitOutput(t, "both peers to have sessions with all nodes", strings.Repeat(fmt.Sprintf("%d of %[1]d: True;", nodes), 2),
+		"get", "bgppeers.fairlead.io", "--output",
+		"jsonpath={range .items[*]}{.status.established} of {.status.nodes}: {.status.conditions[0].status};{end}")
+}
+
+// awaitOutput waits until kubectl writes a text.
+func (i *installation) awaitOutput(t *testing.T, what, want string, args ...string) {
+	t.Helper()
+	cluster.Await(t, patience, what, func() error {
+		if got := i.Kubectl(t, args...); got != want {
+			return fmt.Errorf("kubectl %s: %q, want %q", strings.Join(args, " "), got, want)
+		}
+		return nil
+	})
 }
 
 // With metrics.secure agents and controllers answer a token of an account that may get /metrics,

@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"reflect"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/internal/wait"
+)
+
+// How often a node reports what it serves: the changes within reportTick together, reportBurst
+// times in a row and from then on once in reportInterval. A report that hasn't changed is
+// written again after reportRefresh, in case that it was deleted.
+const (
+	reportTick     = 500 * time.Millisecond
+	reportBurst    = 4
+	reportInterval = 5 * time.Second
+	reportRefresh  = time.Minute
+)
+
+// reportRetry is the delay after a report that could not be written.
+var reportRetry = wait.Backoff{First: time.Second, Max: time.Minute, Jitter: 0.5}
+
+// reporter reports what a node serves.
+type reporter struct {
+	store *store.Store
+	// routes is the part of a report that changes without the store.
+	routes   func() source.Report
+	describe func() observe.Status
+	send     func(context.Context, *source.Report) error
+	log      *slog.Logger
+}
+
+// report has Config.Report write what this node serves, from when that has been tried until
+// ctx ends.
+func (a *Agent) report(ctx context.Context) {
+	if a.Report == nil || a.reconciler.Settled(ctx, 1) != nil {
+		return
+	}
+	reporter{a.store, a.reportedRoutes, a.Describe, a.Report, a.Log}.run(ctx)
+}
+
+// run sends a report whenever it differs from the one before, until ctx ends.
+func (r reporter) run(ctx context.Context) {
+	limit := rate.NewLimiter(rate.Every(reportInterval), reportBurst)
+	var written source.Report
+	var refresh time.Time
+	failed := ""
+	for failures := 0; ctx.Err() == nil; {
+		_, changed := r.store.Watch()
+		routes := r.routes()
+		report := r.complete(routes)
+		if reflect.DeepEqual(report, written) && time.Now().Before(refresh) {
+			r.awaitNews(ctx, changed, routes, refresh)
+			continue
+		}
+		if !limit.Allow() {
+			pause(ctx, 2*reportTick)
+			continue
+		}
+		err := r.send(ctx, &report)
+		if err == nil || ctx.Err() != nil {
+			written, refresh, failures, failed = report, time.Now().Add(reportRefresh), 0, ""
+			continue
+		}
+		if err.Error() != failed {
+			failed = err.Error()
+			r.log.Warn("report of this node not written, retrying", "error", err)
+		}
+		failures++
+		pause(ctx, reportRetry.Delay(failures))
+	}
+}
+
+// awaitNews waits until what is reported may have changed, until is over, or ctx ends.
+func (r reporter) awaitNews(ctx context.Context, changed <-chan struct{}, routes source.Report, until time.Time) {
+	for ctx.Err() == nil && time.Now().Before(until) {
+		pause(ctx, reportTick)
+		select {
+		case <-changed:
+			return
+		default:
+		}
+		if !reflect.DeepEqual(r.routes(), routes) {
+			return
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}
+
+// reportedRoutes returns the part of a report that changes without the store: routes, sessions,
+// and the problems of objects.
+func (a *Agent) reportedRoutes() (r source.Report) {
+	if k := a.Source.Kubernetes(); k != nil {
+		addProblems(&r, k.Problems)
+	}
+	if a.announcer == nil {
+		return r
+	}
+	for _, d := range a.announcer.Decisions() {
+		if d.Announced {
+			r.Announced++
+		} else {
+			r.Withheld++
+		}
+	}
+	for _, p := range a.Speaker.Peers() {
+		established := p.State == bgp.Established
+		if established {
+			r.Sessions++
+		}
+		if len(r.Peers) < source.MaxReported {
+			r.Peers = append(r.Peers, source.ReportedPeer{Address: p.Address, Established: established, Reason: p.Reason, Since: p.Since})
+		}
+	}
+	return r
+}
+
+// addProblems lists the first problem of each object; problems of one follow each other.
+func addProblems(r *source.Report, problems []observe.Problem) {
+	for i, p := range problems {
+		switch {
+		case i > 0 && problems[i-1].Object == p.Object:
+		case len(r.Problems) == source.MaxReported:
+			r.OmittedProblems++
+		default:
+			r.Problems = append(r.Problems, source.ReportedProblem{Object: p.Object, Text: p.Text})
+		}
+	}
+}
+
+// complete completes a report by what the store has. It allocates little: while thousands of
+// services change one by one it is called once a second.
+func (r reporter) complete(report source.Report) source.Report {
+	agent, snapshot := r.describe(), r.store.Snapshot()
+	report.Version, report.Started, report.DataPlane = agent.Version, agent.Started, agent.DataPlane.Kind
+	_, report.Draining = snapshot.Draining(store.Target{})
+	for i := range snapshot.Services {
+		addService(&report, &snapshot.Services[i])
+	}
+	for _, status := range snapshot.Deleting {
+		report.Services.Total++
+		addError(&report, status)
+	}
+	return report
+}
+
+func addService(r *source.Report, e *store.Entry) {
+	r.Services.Total++
+	if e.Panic {
+		r.Services.Panic++
+	}
+	if e.Drained {
+		r.Services.Drained++
+	}
+	if status := e.Status; status != nil {
+		if status.Programmed == e.Revision {
+			r.Services.Programmed++
+		}
+		r.Backends.InUse += status.State.InUse()
+		addError(r, status)
+	}
+	r.Backends.Total += len(e.Service.Backends)
+	for i := range e.Service.Backends {
+		b := &e.Service.Backends[i]
+		if b.Drained {
+			r.Backends.Drained++
+		}
+		if e.Healthy < len(e.Service.Backends) {
+			addUnhealthy(r, e, b.ID())
+		}
+	}
+}
+
+// addError counts and lists a service that the data plane refused.
+func addError(r *source.Report, status *store.Status) {
+	if status.Error != "" {
+		r.Services.Failed++
+		if len(r.Failed) < source.MaxReported {
+			r.Failed = append(r.Failed, source.ReportedProblem{Object: status.Name, Text: status.Error})
+		}
+	}
+}
+
+func addUnhealthy(r *source.Report, e *store.Entry, id lb.BackendID) {
+	state, judged := e.Health[id]
+	if e.Configured.Health == nil || !judged || !state.Known || state.Healthy {
+		return
+	}
+	r.Backends.Unhealthy++
+	if len(r.Unhealthy) < source.MaxReported {
+		r.Unhealthy = append(r.Unhealthy, source.UnhealthyBackend{Service: e.Service.Name, Backend: id, Reason: state.Reason, Since: state.Since})
+	}
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.io/fairlead/internal/health"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/test/observed"
+)
+
+// sent is a report, and when it was sent.
+type sent struct {
+	at     time.Duration
+	status source.Report
+}
+
+// reporting runs a reporter on an agent in a bubble's time, and returns what it has sent so far.
+func reporting(t *testing.T, agent *observed.Agent, routes func() source.Report, answer func(n int) error) func() []sent {
+	began := time.Now()
+	var mu sync.Mutex
+	var all []sent
+	r := reporter{
+		store: agent.Store, routes: routes, describe: agent.Describe, log: slog.New(slog.DiscardHandler),
+		send: func(_ context.Context, status *source.Report) error {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, sent{time.Since(began), *status})
+			return answer(len(all))
+		},
+	}
+	observed.Run(t, observed.Part(r.run))
+	return func() []sent {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+func accepted(int) error { return nil }
+
+func noRoutes() source.Report { return source.Report{} }
+
+// A report has what is served and what isn't as it should be, and follows within a second.
+func TestReport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{Version: "1.2.3", DataPlane: observe.DataPlane{Kind: "xdp"}})
+		var full atomic.Bool
+		agent.DP.Fail = func(op string, _ lb.VIP) error {
+			if op == "update" && full.Load() {
+				return errors.New("table is full")
+			}
+			return nil
+		}
+		agent.Start(t)
+		services := checkedServices(0, 3)
+		agent.Set(t, services...)
+		var sessions atomic.Int32
+		reports := reporting(t, agent, func() source.Report { return source.Report{Sessions: int(sessions.Load())} }, accepted)
+		time.Sleep(time.Second)
+		if got := reports(); len(got) != 1 || got[0].status.Version != "1.2.3" || got[0].status.DataPlane != "xdp" ||
+			got[0].status.Services != (source.ReportedServices{Total: 3, Programmed: 3}) || got[0].status.Backends.Total != 3 {
+			t.Fatalf("sent %+v", got)
+		}
+
+		dead := services[1].Backends[0].ID()
+		agent.Store.Judge([]health.Verdict{{VIP: services[1].VIP, Backend: dead, State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
+		time.Sleep(time.Second)
+		got := reports()
+		if len(got) != 2 || got[1].status.Backends.Unhealthy != 1 || len(got[1].status.Unhealthy) != 1 ||
+			got[1].status.Unhealthy[0].Backend != dead || got[1].status.Unhealthy[0].Service != "s1" || got[1].status.Unhealthy[0].Reason != "timeout" {
+			t.Fatalf("sent %+v, want the dead backend", got[1:])
+		}
+
+		full.Store(true)
+		services[2].Forward = lb.DSR
+		agent.Set(t, services...)
+		sessions.Store(1)
+		time.Sleep(time.Second)
+		if got := reports(); len(got) != 3 || got[2].status.Services.Failed != 1 || got[2].status.Sessions != 1 ||
+			len(got[2].status.Failed) != 1 || got[2].status.Failed[0] != (source.ReportedProblem{Object: "s2", Text: "vip tcp 10.1.0.2:80: table is full"}) {
+			t.Fatalf("sent %+v, want the failure", got[2:])
+		}
+	})
+}
+
+// A node that changes all the time doesn't report all the time, and the last report has the last
+// change. At rest there is one a minute.
+func TestReportsAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{})
+		agent.Start(t)
+		reports := reporting(t, agent, noRoutes, accepted)
+		const changes, each = 120, 500 * time.Millisecond
+		for n := range changes {
+			agent.Set(t, checkedServices(0, n+1)...)
+			time.Sleep(each)
+		}
+		time.Sleep(reportInterval + reportTick)
+		got := reports()
+		if most := reportBurst + int((changes*each+reportInterval)/reportInterval) + 1; len(got) > most || len(got) < reportBurst {
+			t.Errorf("%d reports of %d changes in a minute, want %d to %d", len(got), changes, reportBurst, most)
+		}
+		if last := got[len(got)-1].status.Services.Total; last != changes {
+			t.Errorf("the last report has %d services, want %d", last, changes)
+		}
+		time.Sleep(time.Hour)
+		if more := len(reports()) - len(got); more < 58 || more > 61 {
+			t.Errorf("%d reports in an hour without a change, want 60", more)
+		}
+	})
+}
+
+// A report that isn't written is tried again, ever less often, with what has changed meanwhile.
+func TestReportIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{})
+		agent.Start(t)
+		const failures = 30
+		reports := reporting(t, agent, noRoutes, func(n int) error {
+			if n <= failures {
+				return errors.New("not allowed")
+			}
+			return nil
+		})
+		time.Sleep(time.Minute)
+		early := len(reports())
+		agent.Set(t, checkedServices(0, 2)...)
+		time.Sleep(time.Hour)
+		got := reports()
+		if early > 10 || len(got) <= failures {
+			t.Errorf("%d attempts in the first minute, %d in all", early, len(got))
+		}
+		if last := got[failures].status.Services.Total; last != 2 {
+			t.Errorf("the report that was written has %d services, want 2", last)
+		}
+	})
+}
+
+// The lists of a report are bounded, and an object with many problems takes one place.
+func TestReportIsBounded(t *testing.T) {
+	var problems []observe.Problem
+	for n := range source.MaxReported + 7 {
+		for range 32 {
+			problems = append(problems, observe.Problem{Object: fmt.Sprintf("Service a/%d", n), Text: "no"})
+		}
+	}
+	var r source.Report
+	addProblems(&r, problems)
+	if len(r.Problems) != source.MaxReported || r.OmittedProblems != 7 || r.Problems[1].Object != "Service a/1" {
+		t.Errorf("%d problems and %d more, want %d and 7", len(r.Problems), r.OmittedProblems, source.MaxReported)
+	}
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// Reasons of conditions that sum up reports of nodes.
+const (
+	reasonAllNodes  = "AllNodes"
+	reasonSomeNodes = "SomeNodes"
+)
+
+// reportDelay batches changes of reports, nodes and agents.
+const reportDelay = 250 * time.Millisecond
+
+// reportReconciler sums up the BalancerNodes of nodes in the statuses of BGPPeers and
+// LoadBalancerGroups. All of them are one request.
+type reportReconciler struct{ *deps }
+
+func (r reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+	var (
+		nodes   corev1.NodeList
+		pods    corev1.PodList
+		reports v1alpha1.BalancerNodeList
+		peers   v1alpha1.BGPPeerList
+		groups  v1alpha1.LoadBalancerGroupList
+	)
+	for _, l := range []client.ObjectList{&nodes, &pods, &reports, &peers, &groups} {
+		if err := r.List(ctx, l); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	current := currentReports(nodes.Items, pods.Items, reports.Items)
+	var errs []error
+	publish := func(object, base client.Object) {
+		if _, err := r.patchStatus(ctx, object, base); client.IgnoreNotFound(err) != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", object.GetName(), err))
+		}
+	}
+	for i := range peers.Items {
+		p := &peers.Items[i]
+		base := p.DeepCopy()
+		sumUpSessions(p, current)
+		publish(p, base)
+	}
+	for i := range groups.Items {
+		g := &groups.Items[i]
+		base := g.DeepCopy()
+		set(&g.Status.Conditions, programmedCondition(g, current))
+		publish(g, base)
+	}
+	err := errors.Join(errs...)
+	if len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !apierrors.IsConflict(err) }) {
+		return reconcile.Result{RequeueAfter: staleDelay}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// report is what a node says of itself.
+type report struct {
+	labels labels.Set
+	status *v1alpha1.BalancerNodeStatus
+}
+
+// currentReports returns the reports of ready nodes whose agents are ready: those of others may be of
+// long ago. A node without a report has no status.
+func currentReports(nodes []corev1.Node, pods []corev1.Pod, all []v1alpha1.BalancerNode) map[string]report {
+	agents := map[string]bool{}
+	for i := range pods {
+		agents[pods[i].Spec.NodeName] = agents[pods[i].Spec.NodeName] || podReady(&pods[i])
+	}
+	current := map[string]report{}
+	for i := range nodes {
+		if n := &nodes[i]; nodeReady(n) && agents[n.Name] {
+			current[n.Name] = report{labels: n.Labels}
+		}
+	}
+	for i := range all {
+		if r, serving := current[all[i].Name]; serving {
+			r.status = &all[i].Status
+			current[all[i].Name] = r
+		}
+	}
+	return current
+}
+
+// sumUpSessions sets the status of a peer.
+func sumUpSessions(p *v1alpha1.BGPPeer, current map[string]report) {
+	selector := labels.Everything()
+	if p.Spec.NodeSelector != nil {
+		var err error
+		if selector, err = spec.Selector(p.Spec.NodeSelector); err != nil {
+			selector = labels.Nothing() // as agents have it
+		}
+	}
+	p.Status.Nodes, p.Status.Established = 0, 0
+	var down []string
+	for _, name := range slices.Sorted(maps.Keys(current)) {
+		r := current[name]
+		if !selector.Matches(r.labels) {
+			continue
+		}
+		p.Status.Nodes++
+		if r.status == nil {
+			down = append(down, name+": no report")
+			continue
+		}
+		at := slices.IndexFunc(r.status.Peers, func(s v1alpha1.NodePeer) bool { return s.Name == p.Name })
+		switch {
+		case at < 0:
+			down = append(down, name+": the agent doesn't have this peer")
+		case r.status.Peers[at].Established:
+			p.Status.Established++
+		default:
+			down = append(down, name+": "+r.status.Peers[at].Message)
+		}
+	}
+	c := ofNodes(v1alpha1.ConditionEstablished, int(p.Status.Established), int(p.Status.Nodes), down)
+	c.ObservedGeneration = p.Generation
+	set(&p.Status.Conditions, c)
+}
+
+// programmedCondition says whether the ready nodes of a group have programmed all that they serve.
+func programmedCondition(g *v1alpha1.LoadBalancerGroup, current map[string]report) metav1.Condition {
+	nodes, programmed := 0, 0
+	var failing []string
+	for _, n := range g.Status.Nodes {
+		r, serving := current[n.Name]
+		if !serving {
+			continue
+		}
+		nodes++
+		switch {
+		case r.status == nil:
+			failing = append(failing, n.Name+": no report")
+		case r.status.Services.Failed > 0:
+			failing = append(failing, n.Name+": some services failed: see failedServices of its BalancerNode")
+		default:
+			programmed++
+		}
+	}
+	c := ofNodes(v1alpha1.ConditionProgrammed, programmed, nodes, failing)
+	c.ObservedGeneration = g.Generation
+	return c
+}
+
+// maxNamed is how many nodes a condition names.
+const maxNamed = 5
+
+// ofNodes is a condition that is true if it holds on all of some nodes. Problems are of the others.
+func ofNodes(kind string, holds, nodes int, problems []string) metav1.Condition {
+	switch {
+	case nodes == 0:
+		return condition(kind, false, reasonNoReadyNodes, "no ready node with a ready agent")
+	case holds == nodes:
+		return condition(kind, true, reasonAllNodes, "on all nodes")
+	}
+	named := problems[:min(len(problems), maxNamed)]
+	return condition(kind, false, reasonSomeNodes, fmt.Sprintf("on %d of %d nodes; %s", holds, nodes, strings.Join(named, "; ")))
+}
+
+// reportsChanged reports whether an update changes what is summed up.
+func reportsChanged(before, now client.Object) bool {
+	switch o := now.(type) {
+	case *v1alpha1.BalancerNode:
+		old := before.(*v1alpha1.BalancerNode)
+		return o.Status.Services.Failed > 0 != (old.Status.Services.Failed > 0) || !reflect.DeepEqual(o.Status.Peers, old.Status.Peers)
+	case *v1alpha1.LoadBalancerGroup:
+		return o.Generation != before.GetGeneration() || !reflect.DeepEqual(o.Status.Nodes, before.(*v1alpha1.LoadBalancerGroup).Status.Nodes)
+	case *v1alpha1.BGPPeer:
+		return o.Generation != before.GetGeneration()
+	}
+	return membersChanged(before, now)
+}

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/source"
+)
+
+// reportTimeout bounds one write of a report.
+const reportTimeout = 10 * time.Second
+
+// Report writes what this node serves into its BalancerNode, in one request, which also creates
+// it: the owner is the Node. It is an error if the Node isn't known.
+func (s *Source) Report(ctx context.Context, r *source.Report) error {
+	s.mu.Lock()
+	own, names := s.cache.nodes[s.Node], map[netip.Addr]string{}
+	if s.cache.routes != nil {
+		for _, p := range s.cache.routes.Peers {
+			names[p.Address] = p.Name
+		}
+	}
+	s.mu.Unlock()
+	if own == nil {
+		return fmt.Errorf("no Node %s", s.Node)
+	}
+	report := v1alpha1.BalancerNode{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "BalancerNode"},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Node, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: corev1.SchemeGroupVersion.String(), Kind: string(KindNode), Name: s.Node, UID: own.uid,
+		}}},
+		Status: statusOf(r, names),
+	}
+	body, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	return s.clients.own.Patch(types.ApplyPatchType).Resource("balancernodes").Name(s.Node).
+		Param("fieldManager", "fairlead-agent").Param("force", "true").Body(body).Do(ctx).Error()
+}
+
+// maxMessage bounds each text of a report.
+const maxMessage = 256
+
+// statusOf translates a report of peers with these names.
+func statusOf(r *source.Report, names map[netip.Addr]string) v1alpha1.BalancerNodeStatus {
+	status := v1alpha1.BalancerNodeStatus{
+		Version: r.Version, Started: metav1.NewTime(r.Started), DataPlane: r.DataPlane, Draining: r.Draining,
+		Services: v1alpha1.ServiceCounts{
+			Total: int32(r.Services.Total), Programmed: int32(r.Services.Programmed), Failed: int32(r.Services.Failed),
+			Panic: int32(r.Services.Panic), Drained: int32(r.Services.Drained),
+		},
+		Backends: v1alpha1.BackendCounts{
+			Total: int32(r.Backends.Total), InUse: int32(r.Backends.InUse),
+			Unhealthy: int32(r.Backends.Unhealthy), Drained: int32(r.Backends.Drained),
+		},
+		Routes:          v1alpha1.RouteCounts{Announced: int32(r.Announced), Withheld: int32(r.Withheld), Sessions: int32(r.Sessions)},
+		OmittedProblems: int32(r.OmittedProblems),
+	}
+	for _, p := range r.Failed {
+		status.FailedServices = append(status.FailedServices, v1alpha1.NodeProblem{Object: p.Object, Message: shortened(p.Text)})
+	}
+	for _, p := range r.Problems {
+		status.Problems = append(status.Problems, v1alpha1.NodeProblem{Object: p.Object, Message: shortened(p.Text)})
+	}
+	for _, b := range r.Unhealthy {
+		status.Unhealthy = append(status.Unhealthy, v1alpha1.UnhealthyBackend{
+			Service: b.Service, Backend: b.Backend.String(), Message: shortened(b.Reason), Since: metav1.NewTime(b.Since),
+		})
+	}
+	for _, p := range r.Peers {
+		status.Peers = append(status.Peers, v1alpha1.NodePeer{
+			Name: names[p.Address], Address: p.Address.String(), Established: p.Established, Message: shortened(p.Reason), Since: metav1.NewTime(p.Since),
+		})
+	}
+	return status
+}
+
+func shortened(text string) string {
+	if len(text) > maxMessage {
+		return strings.ToValidUTF8(text[:maxMessage], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import (
+	"net/netip"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// MaxReported bounds each list of a Report.
+const MaxReported = 100
+
+// Report is what a node serves. Sources that can publish it do so. Its lists have what isn't as
+// it should be, and up to MaxReported entries.
+type Report struct {
+	// Version is the agent's, Started when it started.
+	Version string
+	Started time.Time
+	// DataPlane has the kinds of all data planes in use: "xdp, ipvs".
+	DataPlane string
+	// Draining says that the node is being taken out of service.
+	Draining bool
+	Services ReportedServices
+	Backends ReportedBackends
+	// Announced counts prefixes with a route, Withheld those without, Sessions the established
+	// BGP sessions.
+	Announced, Withheld, Sessions int
+	// Failed are services that the data plane refused, Problems objects that aren't served as
+	// they are written, each with its first problem.
+	Failed, Problems []ReportedProblem
+	// OmittedProblems counts the Problems that aren't listed.
+	OmittedProblems int
+	// Unhealthy are backends that health checks found dead.
+	Unhealthy []UnhealthyBackend
+	// Peers are the peers with their sessions.
+	Peers []ReportedPeer
+}
+
+// ReportedServices counts services.
+type ReportedServices struct {
+	// Programmed counts those that the data plane has as desired, Failed those that it refused.
+	Total, Programmed, Failed int
+	// Panic counts those whose health is ignored, Drained those that an operator has drained.
+	Panic, Drained int
+}
+
+// ReportedBackends counts backends, one of two services twice.
+type ReportedBackends struct{ Total, InUse, Unhealthy, Drained int }
+
+// ReportedProblem is an object, or a service by its name, that isn't served as it is written.
+type ReportedProblem struct{ Object, Text string }
+
+// UnhealthyBackend is a backend that health checks found dead.
+type UnhealthyBackend struct {
+	// Service is the name of its service.
+	Service string
+	Backend lb.BackendID
+	// Reason is how the last check failed, Since when the backend was found dead.
+	Reason string
+	Since  time.Time
+}
+
+// ReportedPeer is a peer with the state of its session.
+type ReportedPeer struct {
+	Address     netip.Addr
+	Established bool
+	// Reason is why there is no session, Since when it was established or ended.
+	Reason string
+	Since  time.Time
+}
