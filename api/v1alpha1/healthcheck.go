@@ -7,6 +7,8 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // HealthCheck defines probes of backends.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || self.type in ['http', 'https']",message="only http and https checks have a path",fieldPath=".path"
+// +kubebuilder:validation:XValidation:rule="!has(self.host) || self.type in ['http', 'https']",message="only http and https checks have a host",fieldPath=".host"
+// +kubebuilder:validation:XValidation:rule="!has(self.expectedCodes) || self.type in ['http', 'https']",message="only http and https checks have codes",fieldPath=".expectedCodes"
 // +kubebuilder:validation:XValidation:rule="!has(self.port) || self.type != 'icmp'",message="icmp checks have no port",fieldPath=".port"
 // +kubebuilder:validation:XValidation:rule="!has(self.timeout) || duration(self.timeout) <= duration(has(self.interval) ? self.interval : '2s')",message="longer than the interval",fieldPath=".timeout"
 type HealthCheck struct {
@@ -27,6 +29,22 @@ type HealthCheck struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^/[^\x00-\x20\x7f]*$`
 	Path string `json:"path,omitempty"`
+	// Host is the host name of http and https requests, which https also sends in the TLS
+	// handshake. The default is the address of the backend.
+	//
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	Host string `json:"host,omitempty"`
+	// ExpectedCodes are the status codes of healthy responses to http and https requests:
+	// codes and ranges, such as "200-299,404". The default is 200-399.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self.split(',').all(r, !r.contains('-') || r.split('-')[0] <= r.split('-')[1])",message="want ranges with the lower code first"
+	// +kubebuilder:validation:Pattern=`^[1-5][0-9]{2}(-[1-5][0-9]{2})?(,[1-5][0-9]{2}(-[1-5][0-9]{2})?)*$`
+	ExpectedCodes string `json:"expectedCodes,omitempty"`
 	// Interval is the time between two probes of a backend. The default is 2s.
 	//
 	// +optional

@@ -29,15 +29,16 @@ type LoadBalancer struct {
 
 // LoadBalancerSpec defines the address, its listeners and their pools.
 //
-// +kubebuilder:validation:XValidation:rule="self.listeners.all(l, self.pools.exists(p, p.name == l.pool))",message="a listener's pool is missing in pools",fieldPath=".listeners"
+// +kubebuilder:validation:XValidation:rule="!has(self.listeners) || self.listeners.all(l, !has(l.pool) || l.pool.size() == 0 || has(self.pools) && self.pools.exists(p, p.name == l.pool))",message="a listener's pool is missing in pools",fieldPath=".listeners"
 // +kubebuilder:validation:XValidation:rule="!has(self.address) || !isIP(self.address) || !has(self.ipFamily) || (ip(self.address).family() == 4) == (self.ipFamily == 'IPv4')",message="the address is of the other family",fieldPath=".ipFamily"
 // +kubebuilder:validation:XValidation:rule="!has(self.segment) || has(self.address)",message="an address in a segment has to be given",fieldPath=".address"
-// +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.segment) || self.segment.type == 'vlan'",message="nat serves no clients in vxlan and geneve segments",fieldPath=".segment"
-// +kubebuilder:validation:XValidation:rule="!has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address != self.address))",message="a member has the virtual address itself",fieldPath=".pools"
-// +kubebuilder:validation:XValidation:rule="self.forward != 'nat' || !has(self.address) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address.contains(':') == self.address.contains(':')))",message="nat translates within IPv4 or IPv6: a member is of the other family",fieldPath=".pools"
-// +kubebuilder:validation:XValidation:rule="!(self.forward in ['vxlan', 'geneve']) || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.tunnelEnd) && has(m.mac)))",message="members behind vxlan and geneve need tunnelEnd and mac",fieldPath=".pools"
-// +kubebuilder:validation:XValidation:rule="!(self.forward in ['vxlan', 'geneve']) || self.pools.all(p, !has(p.members) || p.members.all(m, has(m.segment) ? m.segment.type == self.forward : has(self.segment) && self.segment.type == self.forward))",message="members behind vxlan and geneve are in a segment of that type",fieldPath=".pools"
-// +kubebuilder:validation:XValidation:rule="self.forward in ['vxlan', 'geneve'] || self.pools.all(p, !has(p.members) || p.members.all(m, !has(m.tunnelEnd) && (!has(m.segment) || m.segment.type == 'vlan')))",message="only members behind vxlan and geneve have a tunnelEnd, or a segment that is not a vlan",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!has(self.segment) || self.segment.type == 'vlan' || self.forward != 'nat' && (!has(self.pools) || self.pools.all(p, !has(p.forward) || p.forward != 'nat'))",message="nat serves no clients in vxlan and geneve segments",fieldPath=".segment"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || !has(self.pools) || self.pools.all(p, !has(p.members) || p.members.all(m, m.address != self.address))",message="a member has the virtual address itself",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!has(self.address) || !has(self.pools) || self.pools.all(p, (has(p.forward) ? p.forward : self.forward) != 'nat' || !has(p.members) || p.members.all(m, m.address.contains(':') == self.address.contains(':')))",message="nat translates within IPv4 or IPv6: a member is of the other family",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!has(self.pools) || self.pools.all(p, !((has(p.forward) ? p.forward : self.forward) in ['vxlan', 'geneve']) || !has(p.members) || p.members.all(m, has(m.tunnelEnd) && has(m.mac)))",message="members behind vxlan and geneve need tunnelEnd and mac",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!has(self.pools) || self.pools.all(p, !((has(p.forward) ? p.forward : self.forward) in ['vxlan', 'geneve']) || !has(p.members) || p.members.all(m, has(m.segment) ? m.segment.type == (has(p.forward) ? p.forward : self.forward) : has(self.segment) && self.segment.type == (has(p.forward) ? p.forward : self.forward)))",message="members behind vxlan and geneve are in a segment of that type",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!has(self.pools) || self.pools.all(p, (has(p.forward) ? p.forward : self.forward) in ['vxlan', 'geneve'] || !has(p.members) || p.members.all(m, !has(m.tunnelEnd) && (!has(m.segment) || m.segment.type == 'vlan')))",message="only members behind vxlan and geneve have a tunnelEnd, or a segment that is not a vlan",fieldPath=".pools"
+// +kubebuilder:validation:XValidation:rule="!has(self.firewallMark) || !has(self.pools) || self.pools.all(p, !has(p.forward))",message="joined listeners have one forwarding mode: a pool has its own",fieldPath=".firewallMark"
 type LoadBalancerSpec struct {
 	// Address is the virtual address. It must be in an AddressPool, unless it is in a
 	// segment. The default is an address from a pool.
@@ -60,7 +61,7 @@ type LoadBalancerSpec struct {
 	//
 	// +optional
 	Segment *Segment `json:"segment,omitempty"`
-	// Forward is the forwarding mode.
+	// Forward is the forwarding mode of pools without one of their own.
 	//
 	// +required
 	// +kubebuilder:validation:Enum=l2dsr;ipip;gue;vxlan;geneve;nat
@@ -73,23 +74,22 @@ type LoadBalancerSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=4294967295
 	FirewallMark int64 `json:"firewallMark,omitempty"`
-	// Listeners have distinct names, and distinct pairs of port and protocol.
+	// Listeners have distinct names, and distinct pairs of port and protocol. Without any the
+	// address is reserved.
 	//
-	// +required
+	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.port == b.port && a.protocol == b.protocol))",message="two listeners have the same port and protocol"
-	Listeners []Listener `json:"listeners"`
+	Listeners []Listener `json:"listeners,omitempty"`
 	// Pools have distinct names.
 	//
-	// +required
+	// +optional
 	// +listType=map
 	// +listMapKey=name
-	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=64
-	Pools []Pool `json:"pools"`
+	Pools []Pool `json:"pools,omitempty"`
 }
 
 // IPAddress is a unicast address, IPv4 or IPv6, in canonical form (RFC 5952). Loopback,
@@ -139,11 +139,11 @@ type Listener struct {
 	// +kubebuilder:validation:Enum=TCP;UDP
 	// +kubebuilder:default=TCP
 	Protocol string `json:"protocol,omitempty"`
-	// Pool is the name of one of spec.pools.
+	// Pool is the name of one of spec.pools. A listener without pool has no members.
 	//
-	// +required
+	// +optional
 	// +kubebuilder:validation:MaxLength=63
-	Pool string `json:"pool"`
+	Pool string `json:"pool,omitempty"`
 	// SourceRanges are the prefixes of clients that may use the listener. The default
 	// is all clients.
 	//
@@ -157,6 +157,18 @@ type Listener struct {
 	//
 	// +optional
 	Limits FlowLimits `json:"limits,omitzero"`
+	// IdleTimeout is the time without packets after which a flow has ended: flows that are
+	// active keep their member when members change. The default is 10m for TCP and 2m for UDP.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="want 1s to 24h"
+	IdleTimeout *metav1.Duration `json:"idleTimeout,omitempty"`
+	// Unavailable says what happens to packets of clients while no member is healthy: they
+	// are dropped, or clients are refused at once. The default is drop.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=drop;reject
+	Unavailable string `json:"unavailable,omitempty"`
 	// Enabled is false for a listener that accepts no traffic. The default is true.
 	//
 	// +optional
@@ -165,6 +177,8 @@ type Listener struct {
 }
 
 // Pool is a set of members that serve the same content.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.sessionAffinityTimeout) || has(self.sessionAffinity) && self.sessionAffinity == 'ClientIP'",message="only with sessionAffinity ClientIP",fieldPath=".sessionAffinityTimeout"
 type Pool struct {
 	// Name is unique among the pools.
 	//
@@ -173,6 +187,11 @@ type Pool struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name"`
+	// Forward is the forwarding mode of the pool. The default is the load balancer's.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=l2dsr;ipip;gue;vxlan;geneve;nat
+	Forward string `json:"forward,omitempty"`
 	// SessionAffinity "ClientIP" sends all flows of a client to one member. The default
 	// is None.
 	//
@@ -180,6 +199,20 @@ type Pool struct {
 	// +kubebuilder:validation:Enum=None;ClientIP
 	// +kubebuilder:default=None
 	SessionAffinity string `json:"sessionAffinity,omitempty"`
+	// SessionAffinityTimeout is how long a client without new flows keeps its member, whatever
+	// other members change. By default clients aren't remembered: the member is chosen by the
+	// client's address.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('1s') && duration(self) <= duration('24h')",message="want 1s to 24h"
+	SessionAffinityTimeout *metav1.Duration `json:"sessionAffinityTimeout,omitempty"`
+	// MinHealthy is the number of usable members below which the address isn't announced.
+	// The default is 1.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=256
+	MinHealthy int32 `json:"minHealthy,omitempty"`
 	// Scheduler chooses the members of new connections. All but "maglev" need the data
 	// plane ipvs. The default is maglev.
 	//
@@ -228,6 +261,10 @@ type Member struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	Weight *int32 `json:"weight,omitempty"`
+	// Enabled is false for a member that isn't used. The default is true.
+	//
+	// +optional
+	Enabled *bool `json:"enabled,omitempty"`
 	// MaxConnections is the number of connections through one node from which on the
 	// member gets no new ones. It needs the data plane ipvs. The default is the pool's; by
 	// default there is no limit.

@@ -23,21 +23,30 @@ segment: {type: vxlan, id: 5001}
 forward: vxlan
 firewallMark: 4294967295
 listeners:
-  - {name: web, port: 80, protocol: TCP, pool: web, sourceRanges: [192.0.2.0/24, "2001:db8::/32"], limits: {newFlows: 1, newFlowsPerSource: 10000000}, enabled: true}
+  - {name: web, port: 80, protocol: TCP, pool: web, sourceRanges: [192.0.2.0/24, "2001:db8::/32"], limits: {newFlows: 1, newFlowsPerSource: 10000000}, idleTimeout: 1h0m0s, unavailable: reject, enabled: true}
   - {name: dns, port: 53, protocol: UDP, pool: dns, enabled: false}
 pools:
   - name: web
     sessionAffinity: ClientIP
+    sessionAffinityTimeout: 3h0m0s
+    minHealthy: 2
     scheduler: wlc
     maxConnections: 2147483647
-    healthCheck: {type: https, port: 8443, path: /, interval: 1s, timeout: 1s, rise: 3, fall: 3}
+    healthCheck: {type: https, port: 8443, path: /, host: a.example, expectedCodes: "200-299,404", interval: 1s, timeout: 1s, rise: 3, fall: 3}
     members:
-      - {address: 192.168.1.21, port: 80, weight: 256, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
+      - {address: 192.168.1.21, port: 80, weight: 256, enabled: false, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
       - {address: 192.168.1.21, port: 81, weight: 0, mac: "02:00:00:00:00:AB", tunnelEnd: "2001:db8::41"}
   - {name: dns, sessionAffinity: None}
 `,
 		accepted: map[string]accepted{
-			"minimal": {``, ``},
+			"minimal":          {``, ``},
+			"address only":     {`{listeners: null, pools: null}`, ``},
+			"none":             {`{listeners: [], pools: []}`, ``},
+			"empty pool":       {`{listeners: [{name: web, port: 80, protocol: TCP, enabled: true, pool: ""}]}`, ``},
+			"listener only":    {`{listeners: [{name: web, port: 80, protocol: TCP, enabled: true}], pools: null}`, ``},
+			"pool only":        {`{listeners: null, forward: ipip, address: 192.0.2.1}`, ``},
+			"address, no pool": {`{listeners: null, pools: null, address: 192.0.2.1}`, ``},
+			"overlay, no pool": {`{listeners: null, pools: null, forward: vxlan}`, ``},
 			"bare": {`{listeners: [{name: web, port: 80, pool: a}], pools: [{name: a, members: [{address: 10.0.0.1, port: 80}]}]}`,
 				`{listeners: [{name: web, port: 80, pool: a, protocol: TCP, enabled: true}], pools: [{name: a, sessionAffinity: None, members: [{address: 10.0.0.1, port: 80, weight: 1}]}]}`},
 			"two protocols": {`{listeners: [{name: a, port: 53, protocol: TCP, pool: web, enabled: true}, {name: b, port: 53, protocol: UDP, pool: web, enabled: true}]}`, ``},
@@ -47,6 +56,12 @@ pools:
 			"largest vni":   {`{forward: ipip, address: "fd00::1", segment: {type: geneve, id: 16777215}}`, ``},
 			"overlay from outside": {member(`{address: 10.0.0.1, port: 80, weight: 1, mac: "02:00:00:00:00:01", tunnelEnd: 10.0.0.9, segment: {type: geneve, id: 1}}`,
 				`{forward: geneve}`), ``},
+			"pools of other modes": {`{forward: nat, address: 192.0.2.1, pools: [{name: web, sessionAffinity: None, forward: ipip, members: [{address: "2001:db8::2", port: 80, weight: 1}]},
+				{name: b, sessionAffinity: None, forward: geneve, members: [{address: 10.0.0.1, port: 80, weight: 1, mac: "02:00:00:00:00:01", tunnelEnd: 10.0.0.9, segment: {type: geneve, id: 1}}]}]}`, ``},
+			"shortest times": {`{listeners: [{name: web, port: 80, pool: web, protocol: TCP, enabled: true, idleTimeout: 1s, unavailable: drop}],
+				pools: [{name: web, sessionAffinity: ClientIP, sessionAffinityTimeout: 1s, minHealthy: 1}]}`, ``},
+			"longest times": {`{listeners: [{name: web, port: 80, pool: web, protocol: TCP, enabled: true, idleTimeout: 24h}],
+				pools: [{name: web, sessionAffinity: ClientIP, sessionAffinityTimeout: 24h, minHealthy: 256}]}`, ``},
 			"longest names": {fmt.Sprintf(`{addressPool: %s, listeners: [{name: %[2]s, port: 65535, pool: %[2]s, protocol: TCP, enabled: true}], pools: [{name: %[2]s, sessionAffinity: None}]}`,
 				strings.Repeat("a", 253), strings.Repeat("b", 63)), ``},
 		},
@@ -56,6 +71,7 @@ pools:
 			"family":            {`{ipFamily: IPv5}`, "spec.ipFamily: Unsupported value"},
 			"other family":      {`{address: 192.0.2.1, ipFamily: IPv6}`, "spec.ipFamily: the address is of the other family"},
 			"other family (v6)": {`{address: "2001:db8::1", ipFamily: IPv4}`, "spec.ipFamily: the address is of the other family"},
+			"mark and mode":     {`{firewallMark: 1, pools: [{name: web, forward: nat}]}`, "spec.firewallMark: joined listeners have one forwarding mode"},
 			"mark 0":            {`{firewallMark: 0}`, "spec.firewallMark: greater than or equal to 1"},
 			"great mark":        {`{firewallMark: 4294967296}`, "spec.firewallMark: less than or equal to 4294967295"},
 			"long pool":         {`{addressPool: ` + strings.Repeat("a", 254) + `}`, "spec.addressPool: may not be more than 253 bytes"},
@@ -68,8 +84,10 @@ pools:
 			"great vni":            {`{segment: {type: vxlan, id: 16777216}}`, "spec.segment.id: less than or equal to 16777215"},
 			"any in a segment":     {`{forward: ipip, segment: {type: vlan, id: 1}}`, "spec.address: an address in a segment has to be given"},
 			"nat in a segment":     {`{address: 192.0.2.1, segment: {type: vxlan, id: 1}}`, "spec.segment: nat serves no clients"},
+			"a pool of nat in one": {`{address: 192.0.2.1, forward: ipip, segment: {type: vxlan, id: 1}, pools: [{name: web, forward: nat}]}`, "spec.segment: nat serves no clients"},
 		},
 	}
+	k.refused["listener of no pools"] = refusal{`{pools: null}`, "spec.listeners: a listener's pool is missing in pools"}
 	addAddresses(k)
 	addListeners(k)
 	addPools(k)
@@ -99,15 +117,12 @@ func addAddresses(k *samples) {
 // addListeners adds listeners that are refused: the minimal one with changes.
 func addListeners(k *samples) {
 	for name, c := range map[string]struct{ listeners, want string }{
-		"none":         {`null`, ": Required value"},
-		"empty":        {`[]`, ": should have at least 1 items"},
 		"many":         {`[` + numbered(65, `{name: l%[1]d, port: 1%[1]d, pool: web}`) + `]`, ": must have at most 64 items"},
 		"same name":    {`[{name: a, port: 1, pool: web}, {name: a, port: 2, pool: web}]`, "[1]: Duplicate value"},
 		"same port":    {`[{name: a, port: 1, pool: web}, {name: b, port: 1, pool: web}]`, ": two listeners have the same port and protocol"},
 		"unknown pool": {`[{name: a, port: 1, pool: db}]`, ": a listener's pool is missing in pools"},
 		"no name":      {`[{port: 1, pool: web}]`, "[0].name: Required value"},
 		"no port":      {`[{name: a, pool: web}]`, "[0].port: Required value"},
-		"no pool":      {`[{name: a, port: 1}]`, "[0].pool: Required value"},
 		"empty name":   {`[{name: "", port: 1, pool: web}]`, "[0].name: at least 1 chars long"},
 		"long name":    {`[{name: ` + strings.Repeat("a", 64) + `, port: 1, pool: web}]`, "[0].name: may not be more than 63 bytes"},
 		"bad name":     {`[{name: A, port: 1, pool: web}]`, "[0].name: should match"},
@@ -115,6 +130,9 @@ func addListeners(k *samples) {
 		"low port":     {`[{name: a, port: 0, pool: web}]`, "[0].port: greater than or equal to 1"},
 		"high port":    {`[{name: a, port: 65536, pool: web}]`, "[0].port: less than or equal to 65535"},
 		"protocol":     {`[{name: a, port: 1, pool: web, protocol: SCTP}]`, "[0].protocol: Unsupported value"},
+		"short idle":   {`[{name: a, port: 1, pool: web, idleTimeout: 999ms}]`, "[0].idleTimeout: want 1s to 24h"},
+		"long idle":    {`[{name: a, port: 1, pool: web, idleTimeout: 24h1s}]`, "[0].idleTimeout: want 1s to 24h"},
+		"unavailable":  {`[{name: a, port: 1, pool: web, unavailable: Reject}]`, "[0].unavailable: Unsupported value"},
 		"a source":     {`[{name: a, port: 1, pool: web, sourceRanges: [192.0.2.1]}]`, "[0].sourceRanges[0]: want a CIDR in canonical form"},
 		"bits behind":  {`[{name: a, port: 1, pool: web, sourceRanges: [192.0.2.1/24]}]`, "[0].sourceRanges[0]: want a CIDR in canonical form"},
 		"long source":  {`[{name: a, port: 1, pool: web, sourceRanges: ["` + strings.Repeat("1", 44) + `"]}]`, "[0].sourceRanges[0]: may not be more than 43 bytes"},
@@ -128,8 +146,6 @@ func addListeners(k *samples) {
 // addPools adds pools that are refused.
 func addPools(k *samples) {
 	for name, c := range map[string]struct{ pools, want string }{
-		"none":      {`null`, ": Required value"},
-		"empty":     {`[]`, ": should have at least 1 items"},
 		"many":      {`[{name: web}, ` + numbered(64, `{name: p%d}`) + `]`, ": must have at most 64 items"},
 		"same name": {`[{name: web}, {name: web}]`, "[1]: Duplicate value"},
 		"no name":   {`[{sessionAffinity: None}]`, "[0].name: Required value"},
@@ -138,6 +154,12 @@ func addPools(k *samples) {
 		"bad name":  {`[{name: a_b}]`, "[0].name: should match"},
 		"affinity":  {`[{name: web, sessionAffinity: Cookie}]`, "[0].sessionAffinity: Unsupported value"},
 		"scheduler": {`[{name: web, scheduler: mh}]`, "[0].scheduler: Unsupported value"},
+		"forward":   {`[{name: web, forward: dsr}]`, "[0].forward: Unsupported value"},
+		"forget":    {`[{name: web, sessionAffinity: ClientIP, sessionAffinityTimeout: 999ms}]`, "[0].sessionAffinityTimeout: want 1s to 24h"},
+		"remember":  {`[{name: web, sessionAffinity: ClientIP, sessionAffinityTimeout: 24h1s}]`, "[0].sessionAffinityTimeout: want 1s to 24h"},
+		"timeout":   {`[{name: web, sessionAffinityTimeout: 1h}]`, "[0].sessionAffinityTimeout: only with sessionAffinity ClientIP"},
+		"no health": {`[{name: web, minHealthy: 0}]`, "[0].minHealthy: greater than or equal to 1"},
+		"healthy":   {`[{name: web, minHealthy: 257}]`, "[0].minHealthy: less than or equal to 256"},
 		"low max":   {`[{name: web, maxConnections: 0}]`, "[0].maxConnections: greater than or equal to 1"},
 		"high max":  {`[{name: web, maxConnections: 2147483648}]`, "[0].maxConnections: less than or equal to 2147483647"},
 	} {

@@ -29,7 +29,7 @@ loadBalancers:
 dataPlane:
   minHealthCheckInterval: 10ms
   forward: gue
-  healthCheck: {type: http, port: 8080, path: /healthz, interval: 500ms, timeout: 100ms, rise: 1, fall: 100}
+  healthCheck: {type: http, port: 8080, host: a.example, expectedCodes: "200", path: /healthz, interval: 500ms, timeout: 100ms, rise: 1, fall: 100}
   limits: {newFlows: 10000000, newFlowsPerSource: 1}
 `,
 		accepted: map[string]accepted{

@@ -62,6 +62,10 @@ func (c serviceIndex) readService(v value, s *lb.Service) {
 		s.Backends[i].Port = cmp.Or(s.Backends[i].Port, s.Port)
 	}
 	v.reportFieldErrors(s.Check())
+	// A file has all backends of a service. Other sources may add more later.
+	if n := len(s.Backends); n > 0 && s.MinHealthy > n {
+		v.at("minHealthy").failf("%d is more than the service's %d backends", s.MinHealthy, n)
+	}
 	v.reportFieldErrors(v.limits.Check(s))
 	c.add(v, s)
 	s.Backends = lb.SortBackends(s.Backends) // as the store has them, which then shares them

@@ -54,7 +54,7 @@ func (s *Service) Check() []FieldError {
 	}
 	s.Sources.check(&f, "sources", s.Address)
 	s.Limits.check(&f, "limits")
-	f.add("minHealthy", s.checkMinHealthy())
+	f.add("minHealthy", checkCount(s.MinHealthy))
 	if s.Health != nil {
 		s.Health.check(&f, "health", s.Forward)
 	}
@@ -159,14 +159,6 @@ func (s *Service) checkScheduler() error {
 		return fmt.Errorf("%s keeps a client's flows together only with an affinityTimeout; maglev and sh also without", s.Scheduler)
 	}
 	return schedulerWords.check("scheduler", uint8(s.Scheduler))
-}
-
-// checkMinHealthy allows services without backends, such as deployments with no replicas.
-func (s *Service) checkMinHealthy() error {
-	if n := len(s.Backends); n > 0 && s.MinHealthy > n {
-		return fmt.Errorf("%d is more than the service's %d backends", s.MinHealthy, n)
-	}
-	return checkCount(s.MinHealthy)
 }
 
 // Bounds of segment IDs: IEEE 802.1Q reserves 0 and 4095, RFC 7348 and RFC 8926 have 24

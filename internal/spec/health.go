@@ -42,7 +42,7 @@ func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
 		return nil, nil
 	}
 	h := &lb.HealthCheck{
-		Path: c.Path, Interval: defaultInterval,
+		Path: c.Path, Host: c.Host, Interval: defaultInterval,
 		Rise: cmp.Or(int(c.Rise), defaultRise), Fall: cmp.Or(int(c.Fall), defaultFall),
 	}
 	if err := h.Type.UnmarshalText([]byte(c.Type)); err != nil {
@@ -54,6 +54,11 @@ func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
 	h.Port = uint16(c.Port)
 	if web := h.Type == lb.HealthHTTP || h.Type == lb.HealthHTTPS; web {
 		h.Path = cmp.Or(h.Path, defaultPath)
+	}
+	if c.ExpectedCodes != "" {
+		if err := h.Status.UnmarshalText([]byte(c.ExpectedCodes)); err != nil {
+			return nil, fmt.Errorf("expectedCodes: %w", err)
+		}
 	}
 	if c.Interval != nil {
 		h.Interval = c.Interval.Duration

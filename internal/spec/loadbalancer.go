@@ -13,6 +13,9 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
@@ -22,27 +25,26 @@ import (
 // that address, and what is wrong with the others. The services still have to be
 // checked (lb.Service.Check).
 func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.Service, problems []string) {
-	var forward lb.Forward
-	if err := forward.UnmarshalText([]byte(b.Spec.Forward)); err != nil {
-		return nil, []string{fmt.Sprintf("spec.forward: %v", err)}
-	}
 	if n := b.Spec.FirewallMark; n < 0 || n > math.MaxUint32 {
 		return nil, []string{fmt.Sprintf("spec.firewallMark: %v", lb.OutOfRange(n, 1, math.MaxUint32))}
 	}
 	t := &translation{}
 	for i := range b.Spec.Listeners {
 		l := &b.Spec.Listeners[i]
-		at := slices.IndexFunc(b.Spec.Pools, func(p v1alpha1.Pool) bool { return p.Name == l.Pool })
+		pool := &v1alpha1.Pool{} // of a listener that has none yet
+		if at := slices.IndexFunc(b.Spec.Pools, func(p v1alpha1.Pool) bool { return p.Name == l.Pool }); at >= 0 {
+			pool = &b.Spec.Pools[at]
+		}
 		switch {
 		case l.Enabled != nil && !*l.Enabled:
-		case at < 0:
+		case pool.Name != l.Pool:
 			t.fail("listener %s: pool %s is missing", l.Name, l.Pool)
 		default:
-			t.listener(l, &b.Spec.Pools[at], lb.Service{
+			t.listener(l, pool, cmp.Or(pool.Forward, b.Spec.Forward), lb.Service{
 				// Names of Services have no colon.
-				Name:    "flb:" + b.Namespace + "/" + b.Name + "/" + l.Name,
-				VIP:     lb.VIP{Address: address, Port: uint16(l.Port), Protocol: lb.TCP, Segment: segmentOf(b.Spec.Segment)},
-				Forward: forward, FirewallMark: uint32(b.Spec.FirewallMark), MinHealthy: 1,
+				Name:         "flb:" + b.Namespace + "/" + b.Name + "/" + l.Name,
+				VIP:          lb.VIP{Address: address, Port: uint16(l.Port), Protocol: lb.TCP, Segment: segmentOf(b.Spec.Segment)},
+				FirewallMark: uint32(b.Spec.FirewallMark), MinHealthy: cmp.Or(int(pool.MinHealthy), 1),
 			})
 		}
 	}
@@ -63,7 +65,11 @@ func (t *translation) fail(format string, args ...any) {
 }
 
 // listener adds the service of a listener and its pool.
-func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Service) {
+func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, forward string, s lb.Service) {
+	if err := s.Forward.UnmarshalText([]byte(forward)); err != nil {
+		t.fail("listener %s: forward: %v", l.Name, err)
+		return
+	}
 	if l.Protocol == "UDP" {
 		s.Protocol = lb.UDP
 	}
@@ -73,6 +79,14 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Serv
 	}
 	if p.SessionAffinity == "ClientIP" {
 		s.Affinity = lb.AffinityClient
+		s.AffinityTimeout = durationOf(p.SessionAffinityTimeout)
+	}
+	s.IdleTimeout = durationOf(l.IdleTimeout)
+	if l.Unavailable != "" {
+		if err := s.Unavailable.UnmarshalText([]byte(l.Unavailable)); err != nil {
+			t.fail("listener %s: unavailable: %v", l.Name, err)
+			return
+		}
 	}
 	if p.Scheduler != "" {
 		if err := s.Scheduler.UnmarshalText([]byte(p.Scheduler)); err != nil {
@@ -89,9 +103,13 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Serv
 	health, err := HealthCheck(p.HealthCheck)
 	if err != nil {
 		t.fail("pool %s: healthCheck: %v", p.Name, err)
+		return
 	}
 	SetDefaults(&s, health)
 	for i := range p.Members {
+		if enabled := p.Members[i].Enabled; enabled != nil && !*enabled {
+			continue
+		}
 		if m, err := member(&p.Members[i]); err != nil {
 			t.fail("pool %s: member %s: %v", p.Name, p.Members[i].Address, err)
 		} else {
@@ -100,6 +118,14 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, s lb.Serv
 		}
 	}
 	t.services = append(t.services, s)
+}
+
+// durationOf returns 0 for nil.
+func durationOf(d *metav1.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	return d.Duration
 }
 
 // Sources returns the prefixes of the address's family as allowed sources. If there are

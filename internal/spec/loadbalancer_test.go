@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// An address that fewer members serve than minHealthy isn't announced, but served: members come
+// one by one. A health check that can't be read isn't left out: the listener isn't served.
+func TestIncompleteLoadBalancer(t *testing.T) {
+	address := netip.MustParseAddr("192.0.2.1")
+	for name, c := range map[string]struct {
+		pool     v1alpha1.Pool
+		services int
+	}{
+		"few members": {v1alpha1.Pool{MinHealthy: 2, Members: []v1alpha1.Member{
+			{Address: "10.0.0.1", Port: 80}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
+		}}, 1},
+		"reversed codes": {v1alpha1.Pool{HealthCheck: &v1alpha1.HealthCheck{Type: "http", ExpectedCodes: "404-400"}}, 0},
+	} {
+		c.pool.Name = "web"
+		b := &v1alpha1.LoadBalancer{Spec: v1alpha1.LoadBalancerSpec{
+			Forward: "nat", Listeners: []v1alpha1.Listener{{Name: "http", Port: 80, Pool: "web"}}, Pools: []v1alpha1.Pool{c.pool},
+		}}
+		services, _ := spec.LoadBalancer(b, address)
+		problems := spec.CheckLoadBalancer(b, address, nil, nil)
+		if len(services) != c.services || len(problems) != 1-c.services {
+			t.Errorf("%s: %d services, problems %v", name, len(services), problems)
+		}
+	}
+}
+
+// What is said of a listener, its pool and its members is in its service: the pool's forwarding
+// mode comes before the load balancer's, and members that aren't enabled are left out.
+func TestLoadBalancer(t *testing.T) {
+	address, member := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("10.0.0.1")
+	vip := lb.VIP{Address: address, Port: 80, Protocol: lb.TCP}
+	hours := func(n int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(n) * time.Hour} }
+	for name, c := range map[string]struct {
+		listener v1alpha1.Listener
+		pools    []v1alpha1.Pool
+		want     lb.Service
+	}{
+		"no pool": {v1alpha1.Listener{}, nil, lb.Service{Forward: lb.L2DSR, MinHealthy: 1}},
+		"times": {
+			v1alpha1.Listener{Pool: "web", IdleTimeout: hours(1), Unavailable: "reject"},
+			[]v1alpha1.Pool{{Name: "other"}, {Name: "web", Forward: "ipip", SessionAffinity: "ClientIP", SessionAffinityTimeout: hours(2), MinHealthy: 3}},
+			lb.Service{
+				Forward: lb.IPIP, Affinity: lb.AffinityClient, AffinityTimeout: 2 * time.Hour, IdleTimeout: time.Hour,
+				Unavailable: lb.Reject, MinHealthy: 3,
+			},
+		},
+		"members": {
+			v1alpha1.Listener{Pool: "web"},
+			[]v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{
+				{Address: "10.0.0.1", Port: 80, Enabled: new(true)}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
+			}}},
+			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, Backends: []lb.Backend{{Address: member, Port: 80, Weight: 1}}},
+		},
+		"check": {
+			v1alpha1.Listener{Pool: "web"},
+			[]v1alpha1.Pool{{Name: "web", HealthCheck: &v1alpha1.HealthCheck{Type: "https", Host: "a.example", ExpectedCodes: "200-299,404"}}},
+			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, Health: &lb.HealthCheck{
+				Type: lb.HealthHTTPS, Path: "/", Host: "a.example", Status: lb.StatusSet{{Low: 200, High: 299}, {Low: 404, High: 404}},
+				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
+			}},
+		},
+	} {
+		c.listener.Name, c.listener.Port = "http", 80
+		b := &v1alpha1.LoadBalancer{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"},
+			Spec:       v1alpha1.LoadBalancerSpec{Forward: "l2dsr", Listeners: []v1alpha1.Listener{c.listener}, Pools: c.pools},
+		}
+		got, problems := spec.LoadBalancer(b, address)
+		c.want.Name, c.want.VIP = "flb:default/web/http", vip
+		if diff := cmp.Diff([]lb.Service{c.want}, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || problems != nil {
+			t.Errorf("%s: problems %q, -want +got:\n%s", name, problems, diff)
+		}
+	}
+}
