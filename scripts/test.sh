@@ -99,21 +99,21 @@ rest() {
 	go run ./test/cluster/up --build >/dev/null
 	export FAIRLEAD_FUZZ=${FAIRLEAD_FUZZ:-30s}
 	mapfile -t planes < <(packages '^\./internal/dataplane(/|$)' | grep -vxF ./internal/dataplane/xdp/packets)
-	build plain
-	# Benches keep all processors in the kernel, longer than BFD waits.
-	run alone -run "$alone" ./test/e2e/operate
-	# Guests take the processor time that the others leave.
-	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
-	local guests=$!
 	CGO_ENABLED=1 run planes -race "${planes[@]}" ./test/dataplane
 	run fuzz -run '^Test(Fuzz|Histories)$' ./internal/dataplane/xdp/packets ./internal/alloc
 	targets
+	build plain
 	run routers -run "$others|$networks" ./test/e2e/{routes,traffic}
+	# Benches keep all processors in the kernel, longer than BFD waits.
+	run alone -run "$alone" ./test/e2e/operate
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	# Not for tests with BFD: with the race detector an agent may be too slow.
 	CGO_ENABLED=1 build race -race
 	CGO_ENABLED=1 run e2e -race -skip "$alone|$commands" ./test/e2e/operate
 	CGO_ENABLED=1 run changes -race -run "$changes" ./test/e2e/traffic
+	# Guests take the processor time that clusters leave; the rounds before leave little.
+	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
+	local guests=$!
 	run lab -p=1 -skip "$api" ./lab/...
 	run release ./test/release
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
