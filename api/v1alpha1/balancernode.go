@@ -97,7 +97,7 @@ type BalancerNodeStatus struct {
 }
 
 // ServiceCounts counts services. Those that are neither programmed nor failed have not been
-// tried yet.
+// tried yet, or are being deleted.
 type ServiceCounts struct {
 	// Total is the number of services.
 	//

@@ -4,8 +4,13 @@ package helm_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -77,5 +82,38 @@ func TestAPIServerReports(t *testing.T) {
 			}
 			return err
 		})
+	}
+
+	// The object of the own node holds no other object back that is to be deleted.
+	agent := api.AsPod(t, namespace, "fairlead-agent", "agent1")
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(agent.CAData)
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: agent.Dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
+	}}
+	for name, metadata := range map[string]string{
+		"a finalizer":      `{"name": "n1", "finalizers": ["example.com/hold"]}`,
+		"the node waits":   `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1", "blockOwnerDeletion": true}]}`,
+		"another node":     `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n2", "uid": "1"}]}`,
+		"a namespace":      `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "n1", "uid": "1"}]}`,
+		"another's report": `{"name": "n2"}`,
+	} {
+		body := fmt.Sprintf(`{"apiVersion": "fairlead.io/v1alpha1", "kind": "BalancerNode", "metadata": %s, "status": {"version": "1", "started": "2026-01-02T03:04:05Z",
+			"dataPlane": "xdp", "draining": false, "services": {"total": 0, "programmed": 0, "failed": 0, "panic": 0, "drained": 0},
+			"backends": {"total": 0, "inUse": 0, "unhealthy": 0, "drained": 0}, "routes": {"announced": 0, "withheld": 0, "sessions": 0}}}`, metadata)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, agent.Host+"/apis/fairlead.io/v1alpha1/balancernodes", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Authorization", "Bearer "+agent.BearerToken)
+		request.Header.Set("Content-Type", "application/json")
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(response.Body)
+		if err := errors.Join(err, response.Body.Close()); err != nil || !strings.Contains(string(answer), "ValidatingAdmissionPolicy 'fairlead-agent'") {
+			t.Errorf("%s: error %v, answer %s, want that the policy denies it", name, err, answer)
+		}
 	}
 }
