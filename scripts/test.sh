@@ -111,11 +111,11 @@ rest() {
 	CGO_ENABLED=1 build race -race
 	CGO_ENABLED=1 run e2e -race -skip "$alone|$commands" ./test/e2e/operate
 	CGO_ENABLED=1 run changes -race -run "$changes" ./test/e2e/traffic
+	run release ./test/release
 	# Guests take the processor time that clusters leave; the rounds before leave little.
 	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
 	local guests=$!
 	run lab -p=1 -skip "$api" ./lab/...
-	run release ./test/release
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
 	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/controller/... ./internal/source/... ./lab/bench/kubernetes
 	wait "$guests" || failed=1
