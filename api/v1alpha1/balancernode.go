@@ -41,6 +41,10 @@ type BalancerNodeStatus struct {
 	//
 	// +required
 	Started metav1.Time `json:"started"`
+	// Reported is when the agent wrote this, at least once a minute.
+	//
+	// +optional
+	Reported metav1.Time `json:"reported,omitzero"`
 	// DataPlane has the kinds of all data planes in use, such as "xdp" or "xdp, ipvs".
 	//
 	// +required
@@ -50,6 +54,10 @@ type BalancerNodeStatus struct {
 	//
 	// +required
 	Draining bool `json:"draining"`
+	// Observed says which objects the report covers.
+	//
+	// +optional
+	Observed ObservedVersions `json:"observed,omitzero"`
 	// Services counts the ports of Services and the listeners of LoadBalancers that the node
 	// serves, and those that it is about to stop serving.
 	//
@@ -63,6 +71,17 @@ type BalancerNodeStatus struct {
 	//
 	// +required
 	Routes RouteCounts `json:"routes"`
+	// Traffic is what the node forwarded in the last minute.
+	//
+	// +optional
+	Traffic NodeTraffic `json:"traffic,omitzero"`
+	// Withheld are prefixes that are not announced. There are at most 100; routes.withheld
+	// counts all.
+	//
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	Withheld []WithheldRoute `json:"withheld,omitempty"`
 	// FailedServices are services that the data plane refused. There are at most 100;
 	// services.failed counts all.
 	//
@@ -94,6 +113,47 @@ type BalancerNodeStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	Peers []NodePeer `json:"peers,omitempty"`
+}
+
+// ObservedVersions are the newest resource versions that the node has programmed: each older
+// Service and LoadBalancer for the node is programmed, or among the failed services or the problems.
+type ObservedVersions struct {
+	// Services is the newest version of a Service that Fairlead serves.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Services string `json:"services,omitempty"`
+	// LoadBalancers is the newest version of a LoadBalancer.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	LoadBalancers string `json:"loadBalancers,omitempty"`
+}
+
+// NodeTraffic is what a node forwards, in frames as received.
+type NodeTraffic struct {
+	// PacketsPerSecond is the average of the last minute.
+	//
+	// +required
+	PacketsPerSecond int64 `json:"packetsPerSecond"`
+	// BitsPerSecond is the average of the last minute.
+	//
+	// +required
+	BitsPerSecond int64 `json:"bitsPerSecond"`
+}
+
+// WithheldRoute is a prefix that is not announced.
+type WithheldRoute struct {
+	// Prefix is that of an address, or an aggregate.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength=64
+	Prefix string `json:"prefix"`
+	// Message says why.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength=300
+	Message string `json:"message"`
 }
 
 // ServiceCounts counts services. Those that are neither programmed nor failed have not been

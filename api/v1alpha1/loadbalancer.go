@@ -301,7 +301,7 @@ type LoadBalancerStatus struct {
 	//
 	// +optional
 	Group string `json:"group,omitempty"`
-	// Conditions: Allocated and Ready.
+	// Conditions: Allocated, Ready, Programmed, BackendsHealthy and Announced.
 	//
 	// +optional
 	// +listType=map

@@ -163,7 +163,7 @@ type LoadBalancerGroupStatus struct {
 	//
 	// +optional
 	Addresses int32 `json:"addresses"`
-	// Conditions: Ready and Programmed.
+	// Conditions: Ready, Programmed and Announced.
 	//
 	// +optional
 	// +listType=map

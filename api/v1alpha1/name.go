@@ -59,10 +59,14 @@ const (
 	// ConditionAllocated: the object has its addresses. Services use
 	// ConditionServiceAllocated.
 	ConditionAllocated = "Allocated"
-	// ConditionEstablished: all nodes have a session with the router. ConditionProgrammed: no node
-	// of the group has a service that its data plane refused. Nodes that aren't ready don't count.
+	// ConditionEstablished: all nodes have a session with the router.
 	ConditionEstablished = "Established"
-	ConditionProgrammed  = "Programmed"
+	// ConditionProgrammed: each ready node of the group has programmed the object as it is
+	// specified; of a group, all that it serves. ConditionBackendsHealthy: health checks found none
+	// of its backends dead. ConditionAnnounced: a node announces its addresses.
+	ConditionProgrammed      = "Programmed"
+	ConditionBackendsHealthy = "BackendsHealthy"
+	ConditionAnnounced       = "Announced"
 	// ConditionServiceAllocated, ConditionServiceAccepted (the annotations are valid, and the
 	// Service is served as they say) and ConditionServiceServed (a group serves the addresses;
 	// its message is then the name of the LoadBalancerGroup, which agents obey) are conditions
@@ -70,4 +74,8 @@ const (
 	ConditionServiceAllocated = "fairlead.io/Allocated"
 	ConditionServiceAccepted  = "fairlead.io/Accepted"
 	ConditionServiceServed    = "fairlead.io/Served"
+	// Those of nodes' reports, as of a LoadBalancer.
+	ConditionServiceProgrammed      = "fairlead.io/Programmed"
+	ConditionServiceBackendsHealthy = "fairlead.io/BackendsHealthy"
+	ConditionServiceAnnounced       = "fairlead.io/Announced"
 )

@@ -92,11 +92,11 @@ type Config struct {
 	// Drains is the file in which drains are saved, Verdicts that of the verdicts of
 	// health checks.
 	Drains, Verdicts string
-	// Report, unless it is nil, publishes what the node serves. It is called when that has
+	// Reporter, unless it is nil, publishes what the node serves. It is called when that has
 	// changed, not too often, and again after an error.
-	Report func(context.Context, *source.Report) error
-	Events *observe.Recorder
-	Log    *slog.Logger
+	Reporter source.Reporter
+	Events   *observe.Recorder
+	Log      *slog.Logger
 }
 
 // Agent runs one balancer node.

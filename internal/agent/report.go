@@ -11,6 +11,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/announce"
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source"
@@ -19,8 +21,8 @@ import (
 )
 
 // How often a node reports what it serves: the changes within reportTick together, reportBurst
-// times in a row and from then on once in reportInterval. A report that hasn't changed is
-// written again after reportRefresh, in case that it was deleted.
+// times in a row and from then on once in reportInterval. The report is also written reportRefresh
+// after the last time: it has the traffic, and may have been deleted.
 const (
 	reportTick     = 500 * time.Millisecond
 	reportBurst    = 4
@@ -37,17 +39,18 @@ type reporter struct {
 	// routes is the part of a report that changes without the store.
 	routes   func() source.Report
 	describe func() observe.Status
+	traffic  *traffic
 	send     func(context.Context, *source.Report) error
 	log      *slog.Logger
 }
 
-// report has Config.Report write what this node serves, from when that has been tried until
+// report has Config.Reporter write what this node serves, from when that has been tried until
 // ctx ends.
 func (a *Agent) report(ctx context.Context) {
-	if a.Report == nil || a.reconciler.Settled(ctx, 1) != nil {
+	if a.Reporter == nil || a.reconciler.Settled(ctx, 1) != nil {
 		return
 	}
-	reporter{a.store, a.reportedRoutes, a.Describe, a.Report, a.Log}.run(ctx)
+	reporter{a.store, a.reportedRoutes, a.Describe, &traffic{read: a.Plane.Stats}, a.Reporter.Report, a.Log}.run(ctx)
 }
 
 // run sends a report whenever it differs from the one before, until ctx ends.
@@ -59,7 +62,12 @@ func (r reporter) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		_, changed := r.store.Watch()
 		routes := r.routes()
-		report := r.complete(routes)
+		report, settled := r.complete(routes)
+		if !settled {
+			report.Observed = written.Observed
+		}
+		r.traffic.update(ctx)
+		report.PacketsPerSecond, report.BitsPerSecond = r.traffic.packets, r.traffic.bits
 		if reflect.DeepEqual(report, written) && time.Now().Before(refresh) {
 			r.awaitNews(ctx, changed, routes, refresh)
 			continue
@@ -107,6 +115,7 @@ func pause(ctx context.Context, d time.Duration) {
 // reportedRoutes returns the part of a report that changes without the store: routes, sessions,
 // and the problems of objects.
 func (a *Agent) reportedRoutes() (r source.Report) {
+	r.Observed = a.Reporter.Delivered()
 	if k := a.Source.Kubernetes(); k != nil {
 		addProblems(&r, k.Problems)
 	}
@@ -116,8 +125,11 @@ func (a *Agent) reportedRoutes() (r source.Report) {
 	for _, d := range a.announcer.Decisions() {
 		if d.Announced {
 			r.Announced++
-		} else {
-			r.Withheld++
+			continue
+		}
+		r.Withheld++
+		if len(r.WithheldRoutes) < source.MaxReported {
+			r.WithheldRoutes = append(r.WithheldRoutes, source.WithheldRoute{Prefix: d.Prefix, Reason: withheldReason(&d)})
 		}
 	}
 	for _, p := range a.Speaker.Peers() {
@@ -130,6 +142,43 @@ func (a *Agent) reportedRoutes() (r source.Report) {
 		}
 	}
 	return r
+}
+
+// withheldReason is why a prefix has no route. How long damping still lasts changes all the time.
+func withheldReason(d *announce.Decision) string {
+	if !d.Damped.IsZero() {
+		return "damped"
+	}
+	return d.Reason
+}
+
+// traffic measures what a node forwards, once in reportRefresh.
+type traffic struct {
+	read func(context.Context) (dataplane.Stats, error)
+	last dataplane.Stats
+	at   time.Time
+	// packets and bits are those per second between the last two readings.
+	packets, bits uint64
+}
+
+// update reads the counters if that is due. A reading that fails, which the data plane logs, counts
+// as no traffic.
+func (t *traffic) update(ctx context.Context) {
+	took := time.Since(t.at)
+	if took < reportRefresh {
+		return
+	}
+	now, _ := t.read(ctx)
+	var packets, bytes uint64
+	for vip, s := range now.Services {
+		before, known := t.last.Services[vip]
+		if known && s.Packets >= before.Packets && s.Bytes >= before.Bytes { // the same service
+			packets += s.Packets - before.Packets
+			bytes += s.Bytes - before.Bytes
+		}
+	}
+	t.packets, t.bits = uint64(float64(packets)/took.Seconds()), uint64(float64(bytes)*8/took.Seconds())
+	t.last, t.at = now, time.Now()
 }
 
 // addProblems lists the first problem of each object; problems of one follow each other.
@@ -145,20 +194,22 @@ func addProblems(r *source.Report, problems []observe.Problem) {
 	}
 }
 
-// complete completes a report by what the store has. It allocates little: while thousands of
-// services change one by one it is called once a second.
-func (r reporter) complete(report source.Report) source.Report {
+// complete completes a report by what the store has, and reports whether all of that has been
+// programmed or has failed. It allocates little: while thousands of services change one by one it is
+// called once a second.
+func (r reporter) complete(report source.Report) (_ source.Report, settled bool) {
 	agent, snapshot := r.describe(), r.store.Snapshot()
 	report.Version, report.Started, report.DataPlane = agent.Version, agent.Started, agent.DataPlane.Kind
 	_, report.Draining = snapshot.Draining(store.Target{})
 	for i := range snapshot.Services {
 		addService(&report, &snapshot.Services[i])
 	}
+	settled = report.Services.Programmed+report.Services.Failed >= report.Services.Total
 	for _, status := range snapshot.Deleting {
 		report.Services.Total++
 		addError(&report, status)
 	}
-	return report
+	return report, settled
 }
 
 func addService(r *source.Report, e *store.Entry) {

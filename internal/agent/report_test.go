@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
@@ -33,7 +35,7 @@ func reporting(t *testing.T, agent *observed.Agent, routes func() source.Report,
 	var mu sync.Mutex
 	var all []sent
 	r := reporter{
-		store: agent.Store, routes: routes, describe: agent.Describe, log: slog.New(slog.DiscardHandler),
+		store: agent.Store, routes: routes, describe: agent.Describe, traffic: &traffic{read: agent.DP.Stats}, log: slog.New(slog.DiscardHandler),
 		send: func(_ context.Context, status *source.Report) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -163,4 +165,87 @@ func TestReportIsBounded(t *testing.T) {
 	if len(r.Problems) != source.MaxReported || r.OmittedProblems != 7 || r.Problems[1].Object != "Service a/1" {
 		t.Errorf("%d problems and %d more, want %d and 7", len(r.Problems), r.OmittedProblems, source.MaxReported)
 	}
+}
+
+// A report covers objects once all that they ask for has been programmed or has failed.
+func TestReportCoversWhatIsProgrammed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{})
+		var blocked atomic.Pointer[chan struct{}]
+		agent.DP.Fail = func(op string, _ lb.VIP) error {
+			if c := blocked.Load(); c != nil && op == "update" {
+				<-*c
+				return errors.New("table is full")
+			}
+			return nil
+		}
+		agent.Start(t)
+		services := checkedServices(0, 2)
+		agent.Set(t, services...)
+		var version atomic.Int32
+		version.Store(5)
+		reports := reporting(t, agent, func() source.Report {
+			return source.Report{Observed: source.Versions{Services: strconv.Itoa(int(version.Load()))}}
+		}, accepted)
+		last := func() source.Report {
+			time.Sleep(2 * reportInterval)
+			all := reports()
+			return all[len(all)-1].status
+		}
+		if got := last(); got.Observed.Services != "5" {
+			t.Errorf("covers %+v, want 5", got.Observed)
+		}
+		c := make(chan struct{})
+		blocked.Store(&c)
+		services[1].Forward = lb.DSR
+		if _, err := agent.Store.Update(services[1:], nil); err != nil {
+			t.Fatal(err)
+		}
+		version.Store(6)
+		if got := last(); got.Observed.Services != "5" || got.Services.Programmed != 1 {
+			t.Errorf("covers %+v while a service is being programmed (%+v), want 5", got.Observed, got.Services)
+		}
+		close(c)
+		if got := last(); got.Observed.Services != "6" || got.Services.Failed != 1 {
+			t.Errorf("covers %+v when it has failed (%+v), want 6", got.Observed, got.Services)
+		}
+	})
+}
+
+// Traffic is measured once a minute. A new service, and one whose counters begin at zero again, has none yet.
+func TestReportedTraffic(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var read dataplane.Stats
+		var failure error
+		calls := 0
+		traffic := &traffic{read: func(context.Context) (dataplane.Stats, error) { calls++; return read, failure }}
+		count := func(counters ...uint64) {
+			read = dataplane.Stats{Services: map[lb.VIP]dataplane.ServiceStats{}}
+			for n, packets := range counters {
+				read.Services[lb.VIP{Port: uint16(n)}] = dataplane.ServiceStats{Traffic: dataplane.Traffic{Packets: packets, Bytes: 100 * packets}}
+			}
+		}
+		check := func(what string, packets, bits uint64) {
+			t.Helper()
+			for range 3 { // as often as a node reports
+				traffic.update(t.Context())
+			}
+			if traffic.packets != packets || traffic.bits != bits {
+				t.Errorf("%s: %d packets and %d bits per second, want %d and %d", what, traffic.packets, traffic.bits, packets, bits)
+			}
+			time.Sleep(reportRefresh)
+		}
+		count(6000, 600)
+		check("first reading", 0, 0)
+		count(6600, 1200)
+		check("both forward", 20, 16000)
+		check("none forwards", 0, 0)
+		count(7200, 60, 9000)
+		check("one forwards, one is another service, one is new", 10, 8000)
+		failure, read = errors.New("no table"), dataplane.Stats{}
+		check("counters can't be read", 0, 0)
+		if failure = nil; calls != 5 {
+			t.Errorf("counters were read %d times, want 5", calls)
+		}
+	})
 }

@@ -90,7 +90,7 @@ func Run(ctx context.Context, o Options) (err error) {
 		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
 	if cluster, is := from.(*kubernetesSource); is {
-		c.Report = cluster.cluster.Report
+		c.Reporter = cluster.cluster
 	}
 	switch {
 	case conf.BGP != nil:

@@ -230,8 +230,9 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 			&v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
 		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(), o.quotaChanged,
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}, &discoveryv1.EndpointSlice{}, &v1alpha1.LoadBalancerGroup{}),
-		add("report", reportReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(reportDelay), reportsChanged,
-			&v1alpha1.BalancerNode{}, &v1alpha1.BGPPeer{}, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
+		add("report", (&reportReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), reportsChanged,
+			&v1alpha1.BalancerNode{}, &v1alpha1.BGPPeer{}, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{},
+			&corev1.Service{}, &v1alpha1.LoadBalancer{}),
 		addMetrics(mgr, o),
 	)
 }

@@ -50,6 +50,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "load balancers", loadBalancers)
 	w.sub(t, "policy", policy)
 	w.sub(t, "reports", reports)
+	w.sub(t, "findings", findingsOfObjects)
 }
 
 func allocation(w *world) {

@@ -37,6 +37,7 @@ type deps struct {
 	groups      *assignments
 	policies    policies
 	quotas      quotas
+	findings    findings
 	written     *writtenStatuses
 	// synced is closed after the initial sync; nothing is decided before.
 	synced chan struct{}
@@ -188,12 +189,13 @@ func (b *trigger) enqueueAfter(r reconcile.Request, wait time.Duration) {
 }
 
 // recordEvents records an Event for each condition whose reason or message changed, so
-// that neither repeated reconciliation nor a restart repeats Events. Valid annotations,
-// and the first group of a Service, are not reported.
+// that neither repeated reconciliation nor a restart repeats Events. Valid annotations, the
+// first group of a Service, and that a new one is programmed and healthy, are not reported.
 func (o *deps) recordEvents(object client.Object, before, now []metav1.Condition) {
 	for _, c := range now {
 		old := meta.FindStatusCondition(before, c.Type)
-		if c.Reason == reasonAccepted || c.Reason == reasonServed && old == nil || old != nil && old.Reason == c.Reason && old.Message == c.Message {
+		expected := c.Reason == reasonServed || c.Reason == reasonProgrammed || c.Reason == reasonBackendsHealthy
+		if c.Reason == reasonAccepted || expected && old == nil || old != nil && old.Reason == c.Reason && old.Message == c.Message {
 			continue
 		}
 		kind := corev1.EventTypeNormal

@@ -228,6 +228,7 @@ func (r serviceReconciler) yield(ctx context.Context, svc *corev1.Service) (bool
 	set(&now.Status.Conditions, c)
 	meta.RemoveStatusCondition(&now.Status.Conditions, v1alpha1.ConditionServiceAccepted)
 	meta.RemoveStatusCondition(&now.Status.Conditions, v1alpha1.ConditionServiceServed)
+	removeFindings(&now.Status.Conditions, true)
 	if _, err := r.patchStatus(ctx, &now, base); err != nil {
 		return true, err
 	}

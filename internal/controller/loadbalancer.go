@@ -42,8 +42,9 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 		return reconcile.Result{RequeueAfter: retry}, err
 	}
 	base := b.DeepCopy()
-	conditions := r.decide(&b, result)
-	return reconcile.Result{}, r.publish(ctx, &b, base, before, conditions[:1])
+	allocated := r.decide(&b, result)
+	found := r.setFindings(ownerOf(kindLoadBalancer, &b), &b.Status.Conditions, b.Status.Group != "")
+	return reconcile.Result{}, r.publish(ctx, &b, base, before, append(found, allocated))
 }
 
 // balancer is a LoadBalancer as an owner of addresses.
@@ -173,9 +174,9 @@ const (
 // noGroupMessage is the message of conditions of objects without group.
 const noGroupMessage = "no group with nodes matches: see the condition Ready of LoadBalancerGroups"
 
-// decide sets a LoadBalancer's status, and returns its conditions, the one about addresses
-// first. What isn't decided yet stays as it is.
-func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) []metav1.Condition {
+// decide sets a LoadBalancer's status but for what nodes report, and returns its condition about
+// addresses. What isn't decided yet stays as it is.
+func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) metav1.Condition {
 	b.Status.Address = list(g.Addresses)
 	owner := ownerOf(kindLoadBalancer, b)
 	group, decided := r.groups.of(owner)
@@ -194,7 +195,7 @@ func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) []met
 		conditions[i].ObservedGeneration = b.Generation
 		set(&b.Status.Conditions, conditions[i])
 	}
-	return conditions
+	return conditions[0]
 }
 
 // balancerReady says whether all parts of a LoadBalancer are served. The health of members

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -33,52 +33,128 @@ const (
 const reportDelay = 250 * time.Millisecond
 
 // reportReconciler sums up the BalancerNodes of nodes in the statuses of BGPPeers and
-// LoadBalancerGroups. All of them are one request.
-type reportReconciler struct{ *deps }
+// LoadBalancerGroups, and decides what those of Services and LoadBalancers say. All of them are one
+// request.
+type reportReconciler struct {
+	*deps
+	// revisions are those of the objects that groups serve.
+	revisions map[alloc.Owner]revision
+}
 
-func (r reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
+func (r *reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var (
-		nodes   corev1.NodeList
-		pods    corev1.PodList
-		reports v1alpha1.BalancerNodeList
-		peers   v1alpha1.BGPPeerList
-		groups  v1alpha1.LoadBalancerGroupList
+		nodes     corev1.NodeList
+		pods      corev1.PodList
+		reports   v1alpha1.BalancerNodeList
+		peers     v1alpha1.BGPPeerList
+		groups    v1alpha1.LoadBalancerGroupList
+		services  corev1.ServiceList
+		balancers v1alpha1.LoadBalancerList
 	)
-	for _, l := range []client.ObjectList{&nodes, &pods, &reports, &peers, &groups} {
-		if err := r.List(ctx, l); err != nil {
+	for _, l := range []client.ObjectList{&nodes, &pods, &reports, &peers, &groups, &services, &balancers} {
+		if err := r.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
 	current := currentReports(nodes.Items, pods.Items, reports.Items)
 	var errs []error
-	publish := func(object, base client.Object) {
-		if _, err := r.patchStatus(ctx, object, base); client.IgnoreNotFound(err) != nil {
+	publish := func(object, base client.Object) (written bool) {
+		written, err := r.patchStatus(ctx, object, base)
+		if client.IgnoreNotFound(err) != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", object.GetName(), err))
 		}
+		return written
 	}
 	for i := range peers.Items {
-		p := &peers.Items[i]
-		base := p.DeepCopy()
+		p := peers.Items[i].DeepCopy()
 		sumUpSessions(p, current)
-		publish(p, base)
+		publish(p, &peers.Items[i])
 	}
+	members := map[string][]*nodeFindings{}
 	for i := range groups.Items {
-		g := &groups.Items[i]
-		base := g.DeepCopy()
+		g := groups.Items[i].DeepCopy()
+		before := groups.Items[i].Status.Conditions
+		members[g.Name] = findingsOfGroup(g, current)
 		set(&g.Status.Conditions, programmedCondition(g, current))
-		publish(g, base)
+		var announces []metav1.Condition
+		if c := announcing(g, members[g.Name]); c != nil {
+			announces = append(announces, *c)
+			set(&g.Status.Conditions, *c)
+		}
+		if publish(g, &groups.Items[i]) {
+			r.recordEvents(g, before, announces)
+		}
 	}
+	wait := r.find(servedObjects(services.Items, balancers.Items), members, time.Now())
 	err := errors.Join(errs...)
 	if len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !apierrors.IsConflict(err) }) {
 		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
-	return reconcile.Result{}, err
+	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// servedObjects returns those of all objects that groups serve.
+func servedObjects(services []corev1.Service, balancers []v1alpha1.LoadBalancer) (all []served) {
+	for i := range services {
+		if s, is := servedService(&services[i]); is {
+			all = append(all, s)
+		}
+	}
+	for i := range balancers {
+		if s, is := servedBalancer(&balancers[i]); is {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// find decides the conditions of all objects that groups with these nodes serve, and has those of
+// which one has changed reconciled. It returns when that has to be repeated; 0 for never.
+func (r *reportReconciler) find(objects []served, members map[string][]*nodeFindings, now time.Time) (next time.Duration) {
+	revisions, found := map[alloc.Owner]revision{}, map[alloc.Owner][]metav1.Condition{}
+	for i := range objects {
+		s := &objects[i]
+		nodes := members[s.group]
+		rev := r.revisions[s.owner].follow(s, now)
+		revisions[s.owner] = rev
+		if len(nodes) == 0 {
+			continue // the group's condition says so
+		}
+		c, wait := programmed(s, rev, nodes, now)
+		if wait > 0 && (next == 0 || wait < next) {
+			next = wait
+		}
+		var conditions []metav1.Condition
+		for _, c := range []*metav1.Condition{c, healthy(s, nodes), announced(s, nodes)} {
+			if c != nil {
+				c.ObservedGeneration = s.generation
+				conditions = append(conditions, *c)
+			}
+		}
+		found[s.owner] = conditions
+	}
+	r.revisions = revisions
+	for _, owner := range r.findings.replace(found) {
+		r.enqueueOwner(owner)
+	}
+	return next
+}
+
+// findingsOfGroup returns the reports of a group's ready nodes, by name.
+func findingsOfGroup(g *v1alpha1.LoadBalancerGroup, current map[string]report) (nodes []*nodeFindings) {
+	for _, n := range g.Status.Nodes {
+		if r := current[n.Name]; r.status != nil {
+			nodes = append(nodes, r.findings)
+		}
+	}
+	return nodes
 }
 
 // report is what a node says of itself.
 type report struct {
-	labels labels.Set
-	status *v1alpha1.BalancerNodeStatus
+	labels   labels.Set
+	status   *v1alpha1.BalancerNodeStatus
+	findings *nodeFindings
 }
 
 // currentReports returns the reports of ready nodes whose agents are ready: those of others may be of
@@ -96,7 +172,7 @@ func currentReports(nodes []corev1.Node, pods []corev1.Pod, all []v1alpha1.Balan
 	}
 	for i := range all {
 		if r, serving := current[all[i].Name]; serving {
-			r.status = &all[i].Status
+			r.status, r.findings = &all[i].Status, findingsOf(all[i].Name, &all[i].Status)
 			current[all[i].Name] = r
 		}
 	}
@@ -163,7 +239,7 @@ func programmedCondition(g *v1alpha1.LoadBalancerGroup, current map[string]repor
 	return c
 }
 
-// maxNamed is how many nodes a condition names.
+// maxNamed is how many nodes or backends a condition names.
 const maxNamed = 5
 
 // ofNodes is a condition that is true if it holds on all of some nodes. Problems are of the others.
@@ -174,20 +250,29 @@ func ofNodes(kind string, holds, nodes int, problems []string) metav1.Condition 
 	case holds == nodes:
 		return condition(kind, true, reasonAllNodes, "on all nodes")
 	}
-	named := problems[:min(len(problems), maxNamed)]
-	return condition(kind, false, reasonSomeNodes, fmt.Sprintf("on %d of %d nodes; %s", holds, nodes, strings.Join(named, "; ")))
+	return condition(kind, false, reasonSomeNodes, fmt.Sprintf("on %d of %d nodes; %s", holds, nodes, named(problems)))
 }
 
 // reportsChanged reports whether an update changes what is summed up.
 func reportsChanged(before, now client.Object) bool {
 	switch o := now.(type) {
 	case *v1alpha1.BalancerNode:
-		old := before.(*v1alpha1.BalancerNode)
-		return o.Status.Services.Failed > 0 != (old.Status.Services.Failed > 0) || !reflect.DeepEqual(o.Status.Peers, old.Status.Peers)
+		return !reflect.DeepEqual(summedUp(o), summedUp(before.(*v1alpha1.BalancerNode)))
 	case *v1alpha1.LoadBalancerGroup:
 		return o.Generation != before.GetGeneration() || !reflect.DeepEqual(o.Status.Nodes, before.(*v1alpha1.LoadBalancerGroup).Status.Nodes)
 	case *v1alpha1.BGPPeer:
 		return o.Generation != before.GetGeneration()
+	case *corev1.Service:
+		return o.ResourceVersion != before.GetResourceVersion() && (spec.ServedBy(o) != "" || spec.ServedBy(before.(*corev1.Service)) != "")
+	case *v1alpha1.LoadBalancer:
+		return o.ResourceVersion != before.GetResourceVersion()
 	}
 	return membersChanged(before, now)
+}
+
+// summedUp is the part of a report that is summed up.
+func summedUp(n *v1alpha1.BalancerNode) v1alpha1.BalancerNodeStatus {
+	s := n.Status
+	s.Reported, s.Traffic = metav1.Time{}, v1alpha1.NodeTraffic{}
+	return s
 }

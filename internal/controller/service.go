@@ -17,6 +17,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/spec"
 )
 
 // serviceReconciler assigns addresses to Services, and publishes their groups.
@@ -61,6 +62,7 @@ func (r serviceReconciler) serve(ctx context.Context, svc *corev1.Service) (reco
 	for _, c := range conditions {
 		set(&svc.Status.Conditions, c)
 	}
+	conditions = append(conditions, r.setFindings(ownerOf(kindService, svc), &svc.Status.Conditions, spec.ServedBy(svc) != "")...)
 	r.written.attempt(ownerOf(kindService, svc), result.Addresses)
 	if err := r.publish(ctx, svc, base, before, conditions); err != nil {
 		return reconcile.Result{}, err
@@ -103,6 +105,7 @@ func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) er
 	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
 	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAccepted)
 	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceServed)
+	removeFindings(&svc.Status.Conditions, true)
 	if _, err := r.patchStatus(ctx, svc, base); err != nil {
 		return err
 	}

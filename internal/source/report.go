@@ -3,6 +3,7 @@
 package source
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -12,7 +13,15 @@ import (
 // MaxReported bounds each list of a Report.
 const MaxReported = 100
 
-// Report is what a node serves. Sources that can publish it do so. Its lists have what isn't as
+// Reporter is a source that publishes what the node serves.
+type Reporter interface {
+	// Report writes a report.
+	Report(ctx context.Context, r *Report) error
+	// Delivered returns the versions of the newest objects of the last update that was accepted.
+	Delivered() Versions
+}
+
+// Report is what a node serves. Its lists have what isn't as
 // it should be, and up to MaxReported entries.
 type Report struct {
 	// Version is the agent's, Started when it started.
@@ -22,11 +31,17 @@ type Report struct {
 	DataPlane string
 	// Draining says that the node is being taken out of service.
 	Draining bool
+	// Observed says which objects the report covers.
+	Observed Versions
 	Services ReportedServices
 	Backends ReportedBackends
 	// Announced counts prefixes with a route, Withheld those without, Sessions the established
 	// BGP sessions.
 	Announced, Withheld, Sessions int
+	// WithheldRoutes are prefixes without a route; Withheld counts all.
+	WithheldRoutes []WithheldRoute
+	// PacketsPerSecond and BitsPerSecond are what was forwarded for all services in the last minute.
+	PacketsPerSecond, BitsPerSecond uint64
 	// Failed are services that the data plane refused, Problems objects that aren't served as
 	// they are written, each with its first problem.
 	Failed, Problems []ReportedProblem
@@ -36,6 +51,16 @@ type Report struct {
 	Unhealthy []UnhealthyBackend
 	// Peers are the peers with their sessions.
 	Peers []ReportedPeer
+}
+
+// Versions are the newest resource versions of Services and LoadBalancers that the node has
+// programmed, or lists as failed or as problems; empty for none.
+type Versions struct{ Services, LoadBalancers string }
+
+// WithheldRoute is a prefix that isn't announced, and why.
+type WithheldRoute struct {
+	Prefix netip.Prefix
+	Reason string
 }
 
 // ReportedServices counts services.

@@ -41,8 +41,7 @@ func LoadBalancer(b *v1alpha1.LoadBalancer, address netip.Addr) (services []lb.S
 			t.fail("listener %s: pool %s is missing", l.Name, l.Pool)
 		default:
 			t.listener(l, pool, cmp.Or(pool.Forward, b.Spec.Forward), lb.Service{
-				// Names of Services have no colon.
-				Name:         "flb:" + b.Namespace + "/" + b.Name + "/" + l.Name,
+				Name:         ListenerName(b, l.Name),
 				VIP:          lb.VIP{Address: address, Port: uint16(l.Port), Protocol: lb.TCP, Segment: segmentOf(b.Spec.Segment)},
 				FirewallMark: uint32(b.Spec.FirewallMark), MinHealthy: cmp.Or(int(pool.MinHealthy), 1),
 			})

@@ -14,6 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/dataplane"
@@ -77,6 +78,8 @@ type Cache struct {
 	problems  map[Object][]string
 	// healthPorts are those of Services that this node's group serves.
 	healthPorts map[Object]HealthPort
+	// newest are the versions of the newest Service of Fairlead and of the newest LoadBalancer.
+	newest source.Versions
 }
 
 // NewCache returns an empty cache.
@@ -124,6 +127,7 @@ func (w *Cache) Set(obj metav1.Object) {
 		w.setGroup(id, readGroup(o))
 	case *v1alpha1.LoadBalancer:
 		w.objects[id], w.dirty[id] = o, true
+		w.newest.LoadBalancers = newer(w.newest.LoadBalancers, o.ResourceVersion)
 	case *v1alpha1.AddressPool:
 		w.setPool(id, o)
 	case *v1alpha1.BGPPeer, *corev1.Secret:
@@ -215,10 +219,20 @@ func (w *Cache) setService(id Object, svc *corev1.Service) {
 	switch {
 	case isOurs(svc):
 		w.objects[id], w.dirty[id] = svc, true
+		w.newest.Services = newer(w.newest.Services, svc.ResourceVersion)
 	case w.objects[id] != nil:
 		w.Delete(id)
 	}
 	w.networks.setClusterIPs(id, spec.ClusterIPs(svc))
+}
+
+// newer returns the newer one of two versions of the same kind; of versions without an order, as in
+// files, the second.
+func newer(a, b string) string {
+	if order, err := resourceversion.CompareResourceVersion(a, b); err == nil && order > 0 {
+		return a
+	}
+	return b
 }
 
 // groupOf returns the group of a Service or LoadBalancer.
@@ -377,6 +391,8 @@ type Change struct {
 	source.Update
 	// Routes is nil if peers and policies are unchanged.
 	Routes *Routes
+	// Newest are the versions of the newest objects that it covers.
+	Newest source.Versions
 }
 
 // Empty reports whether nothing has changed.
@@ -397,6 +413,7 @@ func (w *Cache) Flush() Change {
 	}
 	clear(w.dirty)
 	c := w.vips.flush()
+	c.Newest = w.newest
 	if w.routesDirty {
 		w.routesDirty = false
 		if r := w.translateRoutes(); w.routes == nil || !reflect.DeepEqual(r, w.routes) {

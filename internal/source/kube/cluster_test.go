@@ -248,6 +248,13 @@ func (w *world) follows(t *testing.T) {
 	a.want("")
 	svc := w.service("web", "blue", "198.51.100.1")
 	a.want("default/web/http")
+	delivered := func() bool { return a.source.Delivered() == source.Versions{Services: svc.ResourceVersion} }
+	a.until("the Service's version is delivered", delivered)
+	svc.Status.Conditions = append(svc.Status.Conditions, metav1.Condition{
+		Type: "example.com/Nice", Status: metav1.ConditionTrue, Reason: "Nice", LastTransitionTime: metav1.Now(),
+	})
+	w.must(w.objects.Status().Update(t.Context(), svc))
+	a.until("a version that changes nothing is delivered", delivered)
 	w.slice("web", "10.0.0.1", "10.0.0.2")
 	a.want("default/web/http 10.0.0.1:8080 10.0.0.2:8080")
 	for i := range 20 {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"net/netip"
 	"strings"
 	"time"
@@ -52,13 +53,16 @@ func (s *Source) Report(ctx context.Context, r *source.Report) error {
 		Param("fieldManager", "fairlead-agent").Param("force", "true").Body(body).Do(ctx).Error()
 }
 
+// clamp returns a number as the API has it.
+func clamp(n uint64) int64 { return int64(min(n, math.MaxInt64)) }
+
 // maxMessage bounds each text of a report.
 const maxMessage = 256
 
 // statusOf translates a report of peers with these names.
 func statusOf(r *source.Report, names map[netip.Addr]string) v1alpha1.BalancerNodeStatus {
 	status := v1alpha1.BalancerNodeStatus{
-		Version: r.Version, Started: metav1.NewTime(r.Started), DataPlane: r.DataPlane, Draining: r.Draining,
+		Version: r.Version, Started: metav1.NewTime(r.Started), Reported: metav1.Now(), DataPlane: r.DataPlane, Draining: r.Draining,
 		Services: v1alpha1.ServiceCounts{
 			Total: int32(r.Services.Total), Programmed: int32(r.Services.Programmed), Failed: int32(r.Services.Failed),
 			Panic: int32(r.Services.Panic), Drained: int32(r.Services.Drained),
@@ -67,8 +71,13 @@ func statusOf(r *source.Report, names map[netip.Addr]string) v1alpha1.BalancerNo
 			Total: int32(r.Backends.Total), InUse: int32(r.Backends.InUse),
 			Unhealthy: int32(r.Backends.Unhealthy), Drained: int32(r.Backends.Drained),
 		},
+		Observed:        v1alpha1.ObservedVersions{Services: r.Observed.Services, LoadBalancers: r.Observed.LoadBalancers},
+		Traffic:         v1alpha1.NodeTraffic{PacketsPerSecond: clamp(r.PacketsPerSecond), BitsPerSecond: clamp(r.BitsPerSecond)},
 		Routes:          v1alpha1.RouteCounts{Announced: int32(r.Announced), Withheld: int32(r.Withheld), Sessions: int32(r.Sessions)},
 		OmittedProblems: int32(r.OmittedProblems),
+	}
+	for _, w := range r.WithheldRoutes {
+		status.Withheld = append(status.Withheld, v1alpha1.WithheldRoute{Prefix: w.Prefix.String(), Message: shortened(w.Reason)})
 	}
 	for _, p := range r.Failed {
 		status.FailedServices = append(status.FailedServices, v1alpha1.NodeProblem{Object: p.Object, Message: shortened(p.Text)})

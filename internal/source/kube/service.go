@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -123,7 +122,7 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 				continue
 			}
 			s := lb.Service{
-				Name:         serviceName(svc, port, address),
+				Name:         spec.PortName(svc, port, address),
 				VIP:          vip,
 				Forward:      forward,
 				Scheduler:    settings.Scheduler,
@@ -198,16 +197,6 @@ func (t *translation) viaOtherGroup(svc *corev1.Service, forward lb.Forward) boo
 		return !local(svc) && t.hasPod(Object{KindService, svc.Namespace, svc.Name})
 	}
 	return forward == lb.IPIP || forward == lb.GUE
-}
-
-// serviceName returns "namespace/name/port", with "/ipv6" for IPv6 addresses, so that adding an
-// address of the other family doesn't change a name.
-func serviceName(svc *corev1.Service, port *corev1.ServicePort, address netip.Addr) string {
-	name := svc.Namespace + "/" + svc.Name + "/" + cmp.Or(port.Name, strconv.Itoa(int(port.Port)))
-	if address.Is4() {
-		return name
-	}
-	return name + "/ipv6"
 }
 
 func local(svc *corev1.Service) bool {

@@ -65,6 +65,8 @@ type Source struct {
 	lists   map[Object]*listState
 	state   State
 	started time.Time
+	// delivered are the newest objects of the last update that was accepted.
+	delivered source.Versions
 	// logged are the problems at the last update, which have been logged as far as lines allows.
 	logged map[Problem]bool
 }
@@ -208,14 +210,13 @@ func (s *Source) run(ctx context.Context, change Change, apply func(source.Updat
 	saver.Go(func() { s.saveLoop(ctx) })
 	for rejected := 0; ; {
 		var retry <-chan time.Time
-		if change.Empty() && !change.Whole {
-			s.updateState()
-		} else if err := s.deliver(change, apply); err != nil {
+		if err := s.deliver(change, apply); err != nil {
 			s.Log.Error("change rejected, retrying", "error", err)
 			rejected++
 			retry = time.After(retryDelay.Delay(rejected))
 		} else {
 			rejected = 0
+			s.setDelivered(change.Newest)
 		}
 		select {
 		case <-ctx.Done():
@@ -232,8 +233,12 @@ func (s *Source) run(ctx context.Context, change Change, apply func(source.Updat
 	}
 }
 
-// deliver applies a change, and updates passwords, saved state and State.
+// deliver applies a change unless it is empty, and updates passwords, saved state and State.
 func (s *Source) deliver(c Change, apply func(source.Update) error) error {
+	if c.Empty() && !c.Whole {
+		s.updateState()
+		return nil
+	}
 	u := c.Update
 	if c.Routes != nil {
 		peers, err := s.passwords.store(c.Routes.Peers)
@@ -257,7 +262,7 @@ func (s *Source) fullChange(restored []lb.VIP) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cache.Flush()
-	c := Change{Update: source.Update{Whole: true, Changed: s.cache.Services()}, Routes: s.cache.routes}
+	c := Change{Update: source.Update{Whole: true, Changed: s.cache.Services()}, Routes: s.cache.routes, Newest: s.cache.newest}
 	for _, vip := range restored {
 		if !slices.ContainsFunc(c.Changed, func(s lb.Service) bool { return s.VIP == vip }) {
 			c.Leaving = append(c.Leaving, vip)

@@ -16,6 +16,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/internal/source"
 )
 
 // State is the state of the connection to the API server and of the watched objects.
@@ -154,6 +156,20 @@ func (s *Source) updateState() {
 		}
 	}
 	s.checks.set(ports)
+}
+
+// setDelivered records that an update with objects up to these versions was accepted.
+func (s *Source) setDelivered(newest source.Versions) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delivered = newest
+}
+
+// Delivered implements source.Reporter.
+func (s *Source) Delivered() source.Versions {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.delivered
 }
 
 // logLines bounds the lines about objects of each namespace in a minute.

@@ -112,7 +112,7 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 	}
 	p := newPlan(cfg.Quick)
 	cfg.Log("at rest, %d rounds of %s", p.rounds, p.round)
-	if err := f.rest(ctx, t, p); err != nil {
+	if err := f.rest(ctx, o, t, p); err != nil {
 		return err
 	}
 	cfg.Log("writing a namespace that asks for too much")
@@ -157,6 +157,8 @@ type findings struct {
 	alone, besides changes
 	// atRest is by process name.
 	atRest map[string]*usage
+	// writes are those that the API server gets per second while nothing changes.
+	writes bench.Runs
 }
 
 // changes are the milliseconds of changes.
@@ -172,13 +174,18 @@ type usage struct {
 	cores, memory, heap bench.Runs // processors, and MiB
 }
 
-// rest measures the cost of the processes while nothing changes.
-func (f *findings) rest(ctx context.Context, t *testbed, p plan) error {
+// rest measures the cost of the processes while nothing changes, and what they write.
+func (f *findings) rest(ctx context.Context, o *objects, t *testbed, p plan) error {
 	pages := map[string]string{agentProcess: agentPage, controllerProcess: controllerPage}
 	if err := netlab.Sleep(ctx, p.settle); err != nil {
 		return err
 	}
 	f.atRest = map[string]*usage{agentProcess: {}, controllerProcess: {}}
+	began := time.Now()
+	written, err := o.writes(ctx)
+	if err != nil {
+		return err
+	}
 	for range p.rounds {
 		began, before := time.Now(), map[string]time.Duration{}
 		for process := range pages {
@@ -200,6 +207,11 @@ func (f *findings) rest(ctx context.Context, t *testbed, p plan) error {
 			f.atRest[process].cores = append(f.atRest[process].cores, (busy-before[process]).Seconds()/passed.Seconds())
 		}
 	}
+	more, err := o.writes(ctx)
+	if err != nil {
+		return err
+	}
+	f.writes = bench.Runs{(more - written) / time.Since(began).Seconds()}
 	for process, page := range pages {
 		if err := f.atRest[process].measureMemory(ctx, t, process, page); err != nil {
 			return err
@@ -226,6 +238,9 @@ func (u *usage) measureMemory(ctx context.Context, t *testbed, process, page str
 // EndpointSlice to the program's decision.
 const target = 50
 
+// maxWrites is the target of writes_at_rest.
+const maxWrites = 1
+
 // maxExcess is the target of excess_over_alone: noise.
 const maxExcess = 1.25
 
@@ -242,6 +257,9 @@ func (f *findings) report(r *bench.Report) error {
 		r.Add(process+"_heap", "MiB", u.heap, labels)
 		r.Add(process+"_rest_cores", "cores", u.cores, labels)
 	}
+	r.Add("writes_at_rest", "1/s", f.writes, labels)
+	r.Judge("writes_at_rest: requests per second with which controller and agent write while nothing changes",
+		bench.Documented, bench.AtMost(maxWrites), f.writes.Median())
 	slow := f.alone.decided.Percentile(99)
 	r.Add("endpointslice_to_program_p99_ms", "ms", bench.Runs{slow}, labels)
 	r.Judge("endpointslice_to_program_p99_ms: 99 of 100 changes are decided by within so many milliseconds",

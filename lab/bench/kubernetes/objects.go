@@ -7,6 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -16,6 +19,7 @@ import (
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -29,6 +33,8 @@ import (
 // objects writes the objects of the measurement.
 type objects struct {
 	client client.WithWatch
+	// raw requests pages of the API server.
+	raw rest.Interface
 	// name is that of the namespace, and of objects without one.
 	name     string
 	services int
@@ -52,7 +58,12 @@ func newObjects(config *rest.Config, name string, services int) (*objects, error
 	if err != nil {
 		return nil, err
 	}
-	return &objects{client: api, name: name, services: services, slices: make([]*discovery.EndpointSlice, services)}, nil
+	config.GroupVersion, config.NegotiatedSerializer = &schema.GroupVersion{}, scheme.Codecs.WithoutConversion()
+	raw, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	return &objects{client: api, raw: raw, name: name, services: services, slices: make([]*discovery.EndpointSlice, services)}, nil
 }
 
 // check returns an error if the cluster lacks Fairlead's kinds, or is in use.
@@ -69,6 +80,32 @@ func (o *objects) check(ctx context.Context) error {
 	}
 	return nil
 }
+
+// writes returns how many requests the API server has had that write.
+func (o *objects) writes(ctx context.Context) (n float64, err error) {
+	text, err := o.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
+	if err != nil {
+		return 0, fmt.Errorf("metrics of the API server: %w", err)
+	}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if !strings.HasPrefix(line, "apiserver_request_total{") || !writing.MatchString(line) {
+			continue
+		}
+		value, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+		if err != nil {
+			return 0, fmt.Errorf("metrics of the API server: %w", err)
+		}
+		n += value
+	}
+	if n == 0 {
+		return 0, errors.New("metrics of the API server: no request that writes")
+	}
+	return n, nil
+}
+
+// writing matches the metrics of requests that write.
+var writing = regexp.MustCompile(`[{,]verb="(APPLY|PATCH|POST|PUT|DELETE|DELETECOLLECTION)"`)
 
 // fill writes all objects.
 func (o *objects) fill(ctx context.Context) error {

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// Reasons of conditions of Services and LoadBalancers that sum up reports of nodes.
+const (
+	reasonProgrammed      = "Programmed"
+	reasonNotProgrammed   = "NotProgrammed"
+	reasonBackendsHealthy = "BackendsHealthy"
+	reasonBackendsDead    = "BackendsDead"
+	reasonAnnounced       = "Announced"
+	reasonPartlyAnnounced = "PartlyAnnounced"
+	reasonNotAnnounced    = "NotAnnounced"
+)
+
+// programGrace is how long nodes may take to report a changed object before its condition says
+// that they haven't programmed it: an agent writes once in five seconds at most.
+const programGrace = 10 * time.Second
+
+// findings are the conditions of Services and LoadBalancers that follow from reports of nodes.
+type findings struct {
+	mu     sync.Mutex
+	owners map[alloc.Owner][]metav1.Condition
+}
+
+// of returns the conditions of an owner, with the types of a LoadBalancer's. Those that aren't known
+// are missing: they stay as they are.
+func (f *findings) of(owner alloc.Owner) []metav1.Condition {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.owners[owner])
+}
+
+// replace sets the conditions of all owners, and returns those with others than before.
+func (f *findings) replace(now map[alloc.Owner][]metav1.Condition) (changed []alloc.Owner) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for owner, conditions := range now {
+		if !slices.Equal(f.owners[owner], conditions) {
+			changed = append(changed, owner)
+		}
+	}
+	f.owners = now
+	return changed
+}
+
+// serviceConditions are the types of a Service's conditions that follow from reports of nodes, by
+// those of a LoadBalancer's.
+var serviceConditions = map[string]string{
+	v1alpha1.ConditionProgrammed:      v1alpha1.ConditionServiceProgrammed,
+	v1alpha1.ConditionBackendsHealthy: v1alpha1.ConditionServiceBackendsHealthy,
+	v1alpha1.ConditionAnnounced:       v1alpha1.ConditionServiceAnnounced,
+}
+
+// setFindings sets the conditions of an owner that follow from reports of nodes, or removes them if
+// no group serves it, and returns those that it has set.
+func (o *deps) setFindings(owner alloc.Owner, conditions *[]metav1.Condition, served bool) []metav1.Condition {
+	service := owner.Kind == kindService
+	if !served {
+		removeFindings(conditions, service)
+		return nil
+	}
+	found := o.findings.of(owner)
+	for i := range found {
+		if service {
+			found[i].Type = serviceConditions[found[i].Type]
+		}
+		set(conditions, found[i])
+	}
+	return found
+}
+
+// removeFindings removes the conditions of a Service or LoadBalancer that follow from reports of nodes.
+func removeFindings(conditions *[]metav1.Condition, service bool) {
+	for kind, ofService := range serviceConditions {
+		if service {
+			kind = ofService
+		}
+		meta.RemoveStatusCondition(conditions, kind)
+	}
+}
+
+// served is a Service or LoadBalancer that a group serves.
+type served struct {
+	owner      alloc.Owner
+	group      string
+	addresses  []netip.Addr
+	version    string
+	generation int64
+	// content is all that agents read of the object.
+	content any
+	// empty says that it has nothing to announce.
+	empty bool
+}
+
+// servedService returns a Service that has addresses and a group.
+func servedService(svc *corev1.Service) (served, bool) {
+	s := served{
+		owner: ownerOf(kindService, svc), group: spec.ServedBy(svc), addresses: service{svc}.shown(), version: svc.ResourceVersion,
+		content: []any{svc.UID, svc.Spec, svc.Annotations, svc.Labels, svc.Status.LoadBalancer, spec.ServedBy(svc)},
+	}
+	return s, s.group != "" && len(s.addresses) > 0
+}
+
+// servedBalancer returns a LoadBalancer that has an address and a group.
+func servedBalancer(b *v1alpha1.LoadBalancer) (served, bool) {
+	s := served{
+		owner: ownerOf(kindLoadBalancer, b), group: b.Status.Group, addresses: balancer{b}.shown(), version: b.ResourceVersion,
+		generation: b.Generation, content: []any{b.UID, b.Generation, b.Labels, b.Status.Address, b.Status.Group},
+	}
+	s.empty = !slices.ContainsFunc(b.Spec.Listeners, func(l v1alpha1.Listener) bool { return l.Enabled == nil || *l.Enabled })
+	return s, s.group != "" && len(s.addresses) > 0
+}
+
+// revision is the version of an object at which what agents read of it last changed.
+type revision struct {
+	// digest is that of the content at the newest version.
+	newest string
+	digest uint64
+	// since is when this process saw the change.
+	version string
+	since   time.Time
+}
+
+// follow returns the revision of a newer version of the object, or the same one.
+func (r revision) follow(s *served, now time.Time) revision {
+	if r.newest == s.version {
+		return r
+	}
+	h := fnv.New64a()
+	if err := json.NewEncoder(h).Encode(s.content); err != nil {
+		panic(err) // these are types of the API
+	}
+	if digest := h.Sum64(); r.newest == "" || digest != r.digest {
+		r.digest, r.version, r.since = digest, s.version, now
+	}
+	r.newest = s.version
+	return r
+}
+
+// nodeFindings are what a node reports about Services and LoadBalancers.
+type nodeFindings struct {
+	name   string
+	status *v1alpha1.BalancerNodeStatus
+	// problems are why an owner isn't programmed as it is specified, dead its dead backends.
+	problems map[alloc.Owner]string
+	dead     map[alloc.Owner][]v1alpha1.UnhealthyBackend
+	withheld []withheldPrefix
+}
+
+type withheldPrefix struct {
+	netip.Prefix
+	message string
+}
+
+// findingsOf reads a node's report.
+func findingsOf(name string, status *v1alpha1.BalancerNodeStatus) *nodeFindings {
+	n := &nodeFindings{name: name, status: status, problems: map[alloc.Owner]string{}, dead: map[alloc.Owner][]v1alpha1.UnhealthyBackend{}}
+	for _, p := range status.Problems {
+		kind, object, _ := strings.Cut(p.Object, " ")
+		namespace, name, _ := strings.Cut(object, "/")
+		n.problems[alloc.Owner{Kind: kind, Namespace: namespace, Name: name}] = p.Message
+	}
+	for _, p := range status.FailedServices {
+		n.problems[ownerOfService(p.Object)] = p.Message
+	}
+	for _, b := range status.Unhealthy {
+		owner := ownerOfService(b.Service)
+		n.dead[owner] = append(n.dead[owner], b)
+	}
+	for _, w := range status.Withheld {
+		if prefix, err := netip.ParsePrefix(w.Prefix); err == nil {
+			n.withheld = append(n.withheld, withheldPrefix{prefix, w.Message})
+		}
+	}
+	return n
+}
+
+func ownerOfService(name string) alloc.Owner {
+	kind, namespace, object := spec.ObjectOf(name)
+	return alloc.Owner{Kind: kind, Namespace: namespace, Name: object}
+}
+
+// all reports whether the lists of problems, dead backends and withheld prefixes are complete.
+func (n *nodeFindings) all() (problems, dead, withheld bool) {
+	s := n.status
+	return s.OmittedProblems == 0 && int(s.Services.Failed) <= len(s.FailedServices),
+		int(s.Backends.Unhealthy) <= len(s.Unhealthy), int(s.Routes.Withheld) <= len(s.Withheld)
+}
+
+// has reports whether the report covers a version of an object.
+func (n *nodeFindings) has(owner alloc.Owner, version string) bool {
+	observed := n.status.Observed.Services
+	if owner.Kind == kindLoadBalancer {
+		observed = n.status.Observed.LoadBalancers
+	}
+	order, err := resourceversion.CompareResourceVersion(observed, version)
+	return err == nil && order >= 0
+}
+
+// announces reports whether the node announces addresses at all, and if not, why.
+func (n *nodeFindings) announces() (bool, string) {
+	switch s := n.status; {
+	case s.Draining:
+		return false, "draining"
+	case len(s.Peers) > 0 && s.Routes.Sessions == 0:
+		return false, "no session with a router"
+	}
+	return true, ""
+}
+
+// withholds returns why the node doesn't announce an address.
+func (n *nodeFindings) withholds(a netip.Addr) (message string, withheld bool) {
+	at := slices.IndexFunc(n.withheld, func(w withheldPrefix) bool { return w.Contains(a) })
+	if at < 0 {
+		return "", false
+	}
+	return n.withheld[at].message, true
+}
+
+// programmed says whether nodes have programmed an object; there is no condition if that isn't known,
+// and wait is how long nodes may still take.
+func programmed(s *served, r revision, nodes []*nodeFindings, now time.Time) (c *metav1.Condition, wait time.Duration) {
+	var problems, late []string
+	complete := true
+	for _, n := range nodes {
+		all, _, _ := n.all()
+		complete = complete && all
+		if message, has := n.problems[s.owner]; has {
+			problems = append(problems, n.name+": "+message)
+		} else if !n.has(s.owner, r.version) {
+			late = append(late, n.name+": not yet")
+		}
+	}
+	if wait = programGrace - now.Sub(r.since); len(problems) == 0 && len(late) > 0 && wait > 0 {
+		return nil, wait
+	}
+	problems = append(problems, late...)
+	switch {
+	case len(problems) > 0:
+		c = new(condition(v1alpha1.ConditionProgrammed, false, reasonNotProgrammed, named(problems)))
+	case complete:
+		c = new(condition(v1alpha1.ConditionProgrammed, true, reasonProgrammed, "on all nodes of LoadBalancerGroup "+s.group))
+	}
+	return c, 0
+}
+
+// healthy says whether nodes have found backends of an object dead; nil if that isn't known.
+func healthy(s *served, nodes []*nodeFindings) *metav1.Condition {
+	complete, found := true, map[string]*deadBackend{}
+	for _, n := range nodes {
+		_, all, _ := n.all()
+		complete = complete && all
+		for _, b := range n.dead[s.owner] {
+			if found[b.Backend] == nil {
+				found[b.Backend] = &deadBackend{message: b.Message}
+			}
+			if d := found[b.Backend]; !slices.Contains(d.nodes, n.name) { // two ports have it
+				d.nodes = append(d.nodes, n.name)
+			}
+		}
+	}
+	var dead []string
+	for _, backend := range slices.Sorted(maps.Keys(found)) {
+		dead = append(dead, backend+found[backend].on(len(nodes))+": "+cmp.Or(found[backend].message, "dead"))
+	}
+	switch {
+	case len(dead) > 0:
+		return new(condition(v1alpha1.ConditionBackendsHealthy, false, reasonBackendsDead, named(dead)))
+	case complete:
+		return new(condition(v1alpha1.ConditionBackendsHealthy, true, reasonBackendsHealthy, "none was found dead"))
+	}
+	return nil
+}
+
+// deadBackend is a backend that some nodes have found dead.
+type deadBackend struct {
+	message string
+	nodes   []string
+}
+
+// on says which of all nodes have found it; nothing if all have.
+func (d *deadBackend) on(all int) string {
+	if len(d.nodes) == all {
+		return ""
+	}
+	return " on " + strings.Join(d.nodes[:min(len(d.nodes), maxNamed)], ", ")
+}
+
+// announced says whether nodes announce the addresses of an object; nil if that isn't known, or if no
+// node announces any.
+func announced(s *served, nodes []*nodeFindings) *metav1.Condition {
+	able, complete := 0, true
+	var withheld, unable []string
+	for _, n := range nodes {
+		if n.status.Routes.Announced+n.status.Routes.Withheld == 0 {
+			continue // without BGP
+		}
+		if announces, why := n.announces(); !announces {
+			unable = append(unable, n.name+": "+why)
+			continue
+		}
+		able++
+		_, _, all := n.all()
+		complete = complete && all
+		for _, a := range s.addresses {
+			if message, is := n.withholds(a); is {
+				withheld = append(withheld, n.name+": "+message)
+				break
+			}
+		}
+	}
+	kind := v1alpha1.ConditionAnnounced
+	switch {
+	case s.empty:
+		return new(condition(kind, false, reasonNotAnnounced, "no listener"))
+	case able == 0 && len(unable) == 0:
+		return nil
+	case len(withheld) == able:
+		return new(condition(kind, false, reasonNotAnnounced, named(append(withheld, unable...))))
+	case len(withheld) > 0:
+		return new(condition(kind, true, reasonPartlyAnnounced, "not by "+named(withheld)))
+	case complete:
+		return new(condition(kind, true, reasonAnnounced, "by the nodes of LoadBalancerGroup "+s.group))
+	}
+	return nil
+}
+
+// announcing says which nodes of a group announce addresses; nil if none has any to announce.
+func announcing(g *v1alpha1.LoadBalancerGroup, nodes []*nodeFindings) *metav1.Condition {
+	var by, others []string
+	for _, n := range nodes {
+		announces, why := n.announces()
+		switch {
+		case n.status.Routes.Announced+n.status.Routes.Withheld == 0:
+			continue
+		case announces:
+			by = append(by, n.name)
+		default:
+			others = append(others, n.name+": "+why)
+		}
+	}
+	if len(by) == 0 && len(others) == 0 {
+		return nil
+	}
+	c := condition(v1alpha1.ConditionAnnounced, len(by) > 0, reasonAnnounced, "by "+strings.Join(by, ", "))
+	switch {
+	case len(by) == 0:
+		c.Reason, c.Message = reasonNotAnnounced, named(others)
+	case len(others) > 0:
+		c.Reason, c.Message = reasonPartlyAnnounced, c.Message+"; not by "+named(others)
+	}
+	c.ObservedGeneration = g.Generation
+	return &c
+}
+
+// named joins texts, of which a condition has maxNamed.
+func named(texts []string) string {
+	text := strings.Join(texts[:min(len(texts), maxNamed)], "; ")
+	if more := len(texts) - maxNamed; more > 0 {
+		text += fmt.Sprintf("; %d more", more)
+	}
+	return text
+}

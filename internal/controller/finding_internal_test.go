@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+)
+
+// reported is the report of a node that announces two prefixes to one router, up to version 7 of
+// Services, with changes.
+func reported(name string, change ...func(*v1alpha1.BalancerNodeStatus)) *nodeFindings {
+	s := &v1alpha1.BalancerNodeStatus{
+		Observed: v1alpha1.ObservedVersions{Services: "7"},
+		Routes:   v1alpha1.RouteCounts{Announced: 2, Sessions: 1},
+		Peers:    []v1alpha1.NodePeer{{Address: "192.0.2.1", Established: true}},
+	}
+	for _, c := range change {
+		c(s)
+	}
+	return findingsOf(name, s)
+}
+
+func observed(version string) func(*v1alpha1.BalancerNodeStatus) {
+	return func(s *v1alpha1.BalancerNodeStatus) { s.Observed.Services = version }
+}
+
+// refuses has the data plane refuse a service; omitted are failures that the report doesn't list.
+func refuses(service, message string, omitted int32) func(*v1alpha1.BalancerNodeStatus) {
+	return func(s *v1alpha1.BalancerNodeStatus) {
+		s.Services.Failed += 1 + omitted
+		s.FailedServices = append(s.FailedServices, v1alpha1.NodeProblem{Object: service, Message: message})
+	}
+}
+
+func problem(object, message string) func(*v1alpha1.BalancerNodeStatus) {
+	return func(s *v1alpha1.BalancerNodeStatus) {
+		s.Problems = append(s.Problems, v1alpha1.NodeProblem{Object: object, Message: message})
+	}
+}
+
+func dead(service, backend, message string, omitted int32) func(*v1alpha1.BalancerNodeStatus) {
+	return func(s *v1alpha1.BalancerNodeStatus) {
+		s.Backends.Unhealthy += 1 + omitted
+		s.Unhealthy = append(s.Unhealthy, v1alpha1.UnhealthyBackend{Service: service, Backend: backend, Message: message})
+	}
+}
+
+func withholds(prefix, message string, omitted int32) func(*v1alpha1.BalancerNodeStatus) {
+	return func(s *v1alpha1.BalancerNodeStatus) {
+		s.Routes.Withheld += 1 + omitted
+		s.Withheld = append(s.Withheld, v1alpha1.WithheldRoute{Prefix: prefix, Message: message})
+	}
+}
+
+func draining(s *v1alpha1.BalancerNodeStatus)    { s.Draining = true }
+func noSession(s *v1alpha1.BalancerNodeStatus)   { s.Routes.Sessions = 0 }
+func withoutBGP(s *v1alpha1.BalancerNodeStatus)  { s.Routes, s.Peers = v1alpha1.RouteCounts{}, nil }
+func withoutPeer(s *v1alpha1.BalancerNodeStatus) { s.Routes.Sessions, s.Peers = 0, nil } // a hook changes routes
+
+// What is said of a Service follows from the reports of its group's nodes. What a report leaves out
+// is left open.
+func TestFindings(t *testing.T) {
+	const healthyText, programmedText, announcedText = "BackendsHealthy: none was found dead", "Programmed: on all nodes of LoadBalancerGroup g",
+		"Announced: by the nodes of LoadBalancerGroup g"
+	web := served{
+		owner: alloc.Owner{Kind: kindService, Namespace: "default", Name: "web"}, group: "g",
+		addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")}, version: "5",
+	}
+	var many []func(*v1alpha1.BalancerNodeStatus)
+	for i := range 7 {
+		many = append(many, dead("default/web/80", fmt.Sprintf("10.0.0.%d:80", i), "timeout", 0))
+	}
+	for name, test := range map[string]struct {
+		nodes []*nodeFindings
+		empty bool
+		want  []string
+	}{
+		"all well":        {[]*nodeFindings{reported("n1"), reported("n2")}, false, []string{programmedText, healthyText, announcedText}},
+		"late":            {[]*nodeFindings{reported("n1"), reported("n2", observed("4"))}, false, []string{healthyText, announcedText}},
+		"nothing seen":    {[]*nodeFindings{reported("n1", observed(""))}, false, []string{healthyText, announcedText}},
+		"another's fault": {[]*nodeFindings{reported("n1", refuses("default/web2/80", "full", 0), dead("flb:default/web/80", "10.0.0.1:80", "x", 0))}, false, []string{programmedText, healthyText, announcedText}},
+		"refused": {[]*nodeFindings{reported("n1"), reported("n2", refuses("default/web/http/ipv6", "full", 0))}, false, []string{
+			"!NotProgrammed: n2: full", healthyText, announcedText,
+		}},
+		"refused and late": {[]*nodeFindings{reported("n1", observed("4")), reported("n2", refuses("default/web/http", "full", 0))}, false, []string{
+			"!NotProgrammed: n2: full; n1: not yet", healthyText, announcedText,
+		}},
+		"problem": {[]*nodeFindings{reported("n1", problem("Service default/web", "bad range"))}, false, []string{"!NotProgrammed: n1: bad range", healthyText, announcedText}},
+		"lists that are too long": {
+			[]*nodeFindings{reported("n1", refuses("default/a/80", "full", 1), dead("default/a/80", "10.0.0.1:80", "x", 1), withholds("192.0.2.99/32", "no backend", 1))},
+			false, nil,
+		},
+		"dead everywhere": {
+			[]*nodeFindings{reported("n1", dead("default/web/80", "10.0.0.1:80", "timeout", 0), dead("default/web/81", "10.0.0.1:80", "timeout", 0)), reported("n2", dead("default/web/80", "10.0.0.1:80", "", 0))},
+			false,
+			[]string{programmedText, "!BackendsDead: 10.0.0.1:80: timeout", announcedText},
+		},
+		"dead for one": {[]*nodeFindings{reported("n1"), reported("n2", dead("default/web/80", "10.0.0.1:80", "timeout", 9))}, false, []string{
+			programmedText, "!BackendsDead: 10.0.0.1:80 on n2: timeout", announcedText,
+		}},
+		"many dead": {[]*nodeFindings{reported("n1", many...)}, false, []string{
+			programmedText,
+			"!BackendsDead: 10.0.0.0:80: timeout; 10.0.0.1:80: timeout; 10.0.0.2:80: timeout; 10.0.0.3:80: timeout; 10.0.0.4:80: timeout; 2 more", announcedText,
+		}},
+		"withheld everywhere": {
+			[]*nodeFindings{reported("n1", withholds("192.0.2.10/32", "no backend", 0)), reported("n2", withholds("2001:db8::/64", "drained", 0))},
+			false,
+			[]string{programmedText, healthyText, "!NotAnnounced: n1: no backend; n2: drained"},
+		},
+		"withheld by one": {[]*nodeFindings{reported("n1", withholds("192.0.2.10/32", "no backend", 0)), reported("n2"), reported("n3", withoutBGP)}, false, []string{
+			programmedText, healthyText, "PartlyAnnounced: not by n1: no backend",
+		}},
+		"a node that drains": {[]*nodeFindings{reported("n1", draining), reported("n2")}, false, []string{programmedText, healthyText, announcedText}},
+		"no session": {[]*nodeFindings{reported("n1", draining), reported("n2", noSession)}, false, []string{
+			programmedText, healthyText, "!NotAnnounced: n1: draining; n2: no session with a router",
+		}},
+		"routes by a program": {[]*nodeFindings{reported("n1", withoutPeer)}, false, []string{programmedText, healthyText, announcedText}},
+		"no routes":           {[]*nodeFindings{reported("n1", withoutBGP)}, false, []string{programmedText, healthyText}},
+		"no listener":         {[]*nodeFindings{reported("n1")}, true, []string{programmedText, healthyText, "!NotAnnounced: no listener"}},
+		"no report":           {nil, false, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			web.empty = test.empty
+			r := &reportReconciler{deps: &deps{}}
+			r.find([]served{web}, map[string][]*nodeFindings{"g": test.nodes}, time.Unix(1000, 0))
+			var got []string
+			for _, c := range r.findings.of(web.owner) {
+				text := c.Reason + ": " + c.Message
+				if c.Status != "True" {
+					text = "!" + text
+				}
+				got = append(got, text)
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(test.want, "\n"))
+			}
+		})
+	}
+}
+
+// A change is programmed once all nodes have reported its version. Until then the condition stays as
+// it is, for a while; a version that changes nothing for agents isn't waited for.
+func TestFindingsOfAChange(t *testing.T) {
+	r := &reportReconciler{deps: &deps{}}
+	now := time.Unix(1000, 0)
+	web := served{owner: alloc.Owner{Kind: kindService, Namespace: "default", Name: "web"}, group: "g", version: "7", content: "port 80"}
+	find := func(seen string) (reason string, next time.Duration) {
+		next = r.find([]served{web}, map[string][]*nodeFindings{"g": {reported("n1", observed("99")), reported("n2", observed(seen))}}, now)
+		for _, c := range r.findings.of(web.owner) {
+			if c.Type == v1alpha1.ConditionProgrammed {
+				return c.Reason, next
+			}
+		}
+		return "", next
+	}
+	check := func(what, seen, want string, wantNext time.Duration) {
+		t.Helper()
+		if got, next := find(seen); got != want || next != wantNext {
+			t.Errorf("%s: condition %q, again in %v; want %q, %v", what, got, next, want, wantNext)
+		}
+	}
+	check("a node has it", "7", "Programmed", 0)
+	web.version = "8"
+	check("only the status has changed", "7", "Programmed", 0)
+	web.version, web.content = "10", "port 81"
+	check("a change", "9", "", programGrace)
+	now = now.Add(programGrace / 4)
+	web.version = "11"
+	check("its status", "9", "", programGrace*3/4)
+	check("a report between the change and its status", "10", "Programmed", 0)
+	check("an older report", "9", "", programGrace*3/4)
+	now = now.Add(programGrace)
+	check("too late", "9", "NotProgrammed", 0)
+	check("at last", "12", "Programmed", 0)
+}
