@@ -11,6 +11,7 @@ bin=$(mktemp -d)
 trap 'rm -rf "$bin"' EXIT
 unset FAIRLEAD_SOCKET POD_NAMESPACE # defaults of flags
 CGO_ENABLED=0 go build -trimpath -o "$bin" ./cmd/fairlead ./cmd/fairlab
+ln -s fairlead "$bin/kubectl-fairlead"
 
 # describe COMMAND... prints the help of a command and of those below it.
 describe() {
@@ -25,9 +26,9 @@ describe() {
 {
 	echo '# Commands'
 	echo
-	echo 'Made by `scripts/commands.sh` (`make generate`) from the help texts. `fairlead` is the product, `fairlab` the'
+	echo 'Made by `scripts/commands.sh` (`make generate`) from the help texts. `fairlead` is the product, and by the name'
 	cat <<-'END'
-	laboratory.
+	`kubectl-fairlead` a [plugin of kubectl](../guides/kubernetes.md#all-nodes); `fairlab` is the laboratory.
 
 	- **Exit status**: 0, 1 for a failure, 2 for an error of the command line, others where a command says so.
 	- **Output**: `-o json` and `-o yaml` have the same fields, for programs. With `--watch` JSON is one line for each
@@ -39,5 +40,6 @@ describe() {
 	- **Manual pages**: `fairlead man /usr/local/share/man/man1` and `fairlab man` write them.
 	END
 	describe fairlead
+	describe kubectl-fairlead
 	describe fairlab
 } >docs/reference/commands.md

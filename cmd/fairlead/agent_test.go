@@ -199,7 +199,8 @@ func until(t *testing.T, what string, holds func() bool) {
 // command runs a command line and returns its exit status and what it printed.
 func command(line ...string) (status int, stdout, stderr string) {
 	var out, errs bytes.Buffer
-	status = run(line, env{stdout: &out, stderr: &errs})
+	e := env{stdout: &out, stderr: &errs}
+	status = run(newRootCommand(e), line, e)
 	return status, out.String(), errs.String()
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command fairlead is the product: balancer node, controller, route reflector, tunnel
-// end of a worker, and the commands that show and change them. It parses flags, calls
+// end of a worker, and the commands that show and change them. As kubectl-fairlead it is
+// the plugin of kubectl that does so on all nodes of a cluster. It parses flags, calls
 // packages of internal/ and prints.
 package main
 
@@ -11,6 +12,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -27,19 +29,19 @@ type env struct {
 }
 
 func main() {
-	os.Exit(run(os.Args[1:], env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+	e := env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}
+	if filepath.Base(os.Args[0]) == pluginName {
+		os.Exit(run(newPluginCommand(e), os.Args[1:], e))
+	}
+	os.Exit(run(newRootCommand(e), os.Args[1:], e))
 }
 
-// run executes one command line and returns the process's exit status.
-func run(args []string, e env) int {
+// run executes one command line until a signal ends it, and returns the process's exit
+// status.
+func run(root *cobra.Command, args []string, e env) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return execute(ctx, args, e)
-}
-
-// execute executes one command line until ctx ends.
-func execute(ctx context.Context, args []string, e env) int {
-	return cli.Run(ctx, newRootCommand(e), args, e.stderr)
+	return cli.Run(ctx, root, args, e.stderr)
 }
 
 func newRootCommand(e env) *cobra.Command {

@@ -17,9 +17,9 @@ import (
 )
 
 // TestMain makes the test binary stand in for the fairlead executable in
-// scripts.
+// scripts, under both of its names.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"fairlead": main})
+	testscript.Main(m, map[string]func(){"fairlead": main, pluginName: main})
 }
 
 // TestScripts runs command lines as a user types them.

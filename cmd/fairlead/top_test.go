@@ -102,7 +102,8 @@ func TestTopOnTerminal(t *testing.T) {
 	written := x.collect()
 	ended := make(chan int)
 	go func() {
-		ended <- run([]string{"top", "--socket", a.socket}, env{stdin: x.theirs, stdout: x.theirs, stderr: x.theirs})
+		e := env{stdin: x.theirs, stdout: x.theirs, stderr: x.theirs}
+		ended <- run(newRootCommand(e), []string{"top", "--socket", a.socket}, e)
 	}()
 	until(t, "the screen is shown", func() bool { return strings.Contains(written.String(), clearBelow) })
 	if during := x.settings(t); during.Lflag&(unix.ICANON|unix.ECHO) != 0 || during.Lflag&unix.ISIG == 0 {

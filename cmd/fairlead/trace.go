@@ -12,6 +12,7 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/control"
@@ -28,7 +29,7 @@ type traceOptions struct {
 }
 
 func newTraceCommand(e env) *cobra.Command {
-	o := traceOptions{packet: frame.Description{Flags: frame.SYN}}
+	var o traceOptions
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Show what the program does with a packet, and why",
@@ -41,14 +42,7 @@ loaded program, with the live tables, which it doesn't change.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&o.from, "from", "", "client's address and port")
-	flags.StringVar(&o.to, "to", "", "VIP's address and port")
-	flags.StringVar(&o.protocol, "protocol", "tcp", "tcp, udp or icmp (an echo request; needs no ports)")
-	flags.Var(&o.packet.Flags, "flags", "TCP flags: some of fin,syn,rst,psh,ack,urg")
-	flags.IntVar(&o.packet.Size, "size", 0, "length of the IP packet in bytes (default: the shortest)")
-	flags.Uint16Var(&o.packet.VLAN, "vlan", 0, "802.1Q id (default: untagged)")
-	flags.Uint8Var(&o.packet.TTL, "ttl", 64, "time to live, or hop limit")
-	flags.StringVar(&o.device, "interface", "", "ingress interface (default: the first one of the agent)")
+	flags.AddFlagSet(o.flags())
 	flags.StringVar(&o.pcap, "pcap", "", "trace every packet of a pcap or pcapng file (- is the standard input)")
 	o.register(cmd)
 	cli.Complete(cmd, "pcap", completeFiles)
@@ -63,6 +57,21 @@ loaded program, with the live tables, which it doesn't change.`,
 		return o.run(cmd.Context(), e)
 	}
 	return cmd
+}
+
+// flags are those that describe a packet.
+func (o *traceOptions) flags() *pflag.FlagSet {
+	o.packet.Flags = frame.SYN
+	flags := pflag.NewFlagSet("trace", pflag.ContinueOnError)
+	flags.StringVar(&o.from, "from", "", "client's address and port")
+	flags.StringVar(&o.to, "to", "", "VIP's address and port")
+	flags.StringVar(&o.protocol, "protocol", "tcp", "tcp, udp or icmp (an echo request; needs no ports)")
+	flags.Var(&o.packet.Flags, "flags", "TCP flags: some of fin,syn,rst,psh,ack,urg")
+	flags.IntVar(&o.packet.Size, "size", 0, "length of the IP packet in bytes (default: the shortest)")
+	flags.Uint16Var(&o.packet.VLAN, "vlan", 0, "802.1Q id (default: untagged)")
+	flags.Uint8Var(&o.packet.TTL, "ttl", 64, "time to live, or hop limit")
+	flags.StringVar(&o.device, "interface", "", "ingress interface (default: the first one of the agent)")
+	return flags
 }
 
 func (o *traceOptions) run(ctx context.Context, e env) error {

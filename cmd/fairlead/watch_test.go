@@ -11,6 +11,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"fairlead.io/fairlead/cmd/internal/cli"
 	"fairlead.io/fairlead/internal/observe"
 )
 
@@ -21,7 +22,7 @@ func watched(t *testing.T, args ...string) (written *syncBuffer, end func()) {
 	written = &syncBuffer{}
 	ctx, interrupt := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
-	go func() { ended <- execute(ctx, args, env{stdout: written, stderr: written}) }()
+	go func() { ended <- cli.Run(ctx, newRootCommand(env{stdout: written, stderr: written}), args, written) }()
 	return written, func() {
 		interrupt()
 		select {

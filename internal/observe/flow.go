@@ -48,16 +48,20 @@ func (s *Snapshot) Flows(found dataplane.Flows) Flows {
 	return shown
 }
 
+// backend is the flow's, or says that it has left.
+func (f Flow) backend() string {
+	if !f.Backend.IsValid() {
+		return "left"
+	}
+	return f.Backend.String()
+}
+
 // FormatFlows is a table of flows, with counts.
 func FormatFlows(flows Flows) string {
 	text := table(func(t io.Writer) {
 		fmt.Fprintln(t, "SERVICE\tVIP\tCLIENT\tBACKEND\tAGE")
 		for _, f := range flows.Flows {
-			backend := "left"
-			if f.Backend.IsValid() {
-				backend = f.Backend.String()
-			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", f.Service, f.VIP, f.Client, backend, f.Age.Round(time.Second))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", f.Service, f.VIP, f.Client, f.backend(), f.Age.Round(time.Second))
 		}
 	})
 	if shown := len(flows.Flows); flows.Matching > shown {

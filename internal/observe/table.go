@@ -11,6 +11,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"fairlead.io/fairlead/internal/lb"
 )
 
 // table lays out lines of cells that end in tabs, with two blanks between
@@ -90,18 +92,25 @@ func FormatBackends(backends []Backend) string {
 	return table(func(t io.Writer) {
 		fmt.Fprintln(t, "SERVICE\tVIP\tBACKEND\tWEIGHT\tSHARE\tPACKETS\tPACKETS/S\tBITS/S\tNEXT HOP\tHEALTH\tSTATUS")
 		for _, b := range backends {
-			condition := "ok"
-			switch {
-			case b.InUse && b.Reason != "":
-				condition = "in use: " + b.Reason
-			case !b.InUse:
-				condition = "out: " + b.Reason
-			}
 			fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%s\t%d\t%s\t%s\t%s\t%s\t%s\n", b.Service, b.VIP,
-				netip.AddrPortFrom(b.Address, b.Port), b.Weight, percent(b.Share),
-				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), orDash(b.NextHop), b.Health, condition)
+				b.id(), b.Weight, percent(b.Share),
+				b.Packets, human(b.PacketsPerSecond), bits(b.BytesPerSecond), orDash(b.NextHop), b.Health, b.condition())
 		}
 	})
+}
+
+// id is the backend's within its service.
+func (b Backend) id() lb.BackendID { return netip.AddrPortFrom(b.Address, b.Port) }
+
+// condition is the state of the backend in a few words.
+func (b Backend) condition() string {
+	switch {
+	case b.InUse && b.Reason != "":
+		return "in use: " + b.Reason
+	case !b.InUse:
+		return "out: " + b.Reason
+	}
+	return ConditionOK
 }
 
 // FormatStatus is the agent's status as it is at a time. Exits that no packet took are

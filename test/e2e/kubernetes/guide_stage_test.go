@@ -43,6 +43,7 @@ func newStage(t *testing.T) *stage {
 	s.clone, s.bin, s.kubeconfig = copyRepository(t), t.TempDir(), s.Kubeconfig(t, s.Config())
 	s.link(t, "kubectl", kubernetes)
 	s.link(t, "helm", helmPath(t))
+	s.link(t, "kubectl-fairlead", executable)
 	s.script(t, "ssh", s.ssh())
 	s.script(t, "vtysh", "PATH=${PATH#*:}\nexec "+strings.Join(s.Vtysh(), " ")+" \"$@\"\n")
 	s.clearRouter(t)

@@ -30,6 +30,7 @@ func TestCluster(t *testing.T) {
 		run  func(*testing.T, *installation)
 	}{
 		{"install", testInstall},
+		{"plugin", testPlugin},
 		{"metrics", testMetrics},
 		{"other controller", testOtherController},
 		{"TCP and UDP", testBothProtocols},
