@@ -78,6 +78,13 @@ func testInstall(t *testing.T, i *installation) {
 	i.awaitOutput(t, "both peers to have sessions with all nodes", strings.Repeat(fmt.Sprintf("%d of %[1]d: True;", nodes), 2),
 		"get", "bgppeers.fairlead.io", "--output",
 		"jsonpath={range .items[*]}{.status.established} of {.status.nodes}: {.status.conditions[0].status};{end}")
+	var conditions strings.Builder
+	for _, kind := range []string{"Programmed", "BackendsHealthy", "Announced"} {
+		fmt.Fprintf(&conditions, `{.status.conditions[?(@.type=="fairlead.io/%s")].status} `, kind)
+	}
+	i.awaitOutput(t, "the Service to say what nodes report", "True True True ", "get", "service", "web", "--output", "jsonpath="+conditions.String())
+	i.awaitOutput(t, "the group to say who announces", "by "+strings.Join(i.names(), ", "), "get", "loadbalancergroups",
+		"--output", `jsonpath={.items[*].status.conditions[?(@.type=="Announced")].message}`)
 }
 
 // awaitOutput waits until kubectl writes a text.
