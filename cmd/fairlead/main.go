@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command fairlead is the product: balancer node, controller, route reflector, tunnel
-// end of a worker, and the commands that show and change them. As kubectl-fairlead it is
-// the plugin of kubectl that does so on all nodes of a cluster. It parses flags, calls
-// packages of internal/ and prints.
+// Command fairlead is the product: balancer node, controller, API for clouds, route
+// reflector, tunnel end of a worker, and the commands that show and change them. As
+// kubectl-fairlead it is the plugin of kubectl that does so on all nodes of a cluster. It
+// parses flags, calls packages of internal/ and prints.
 package main
 
 import (
@@ -54,6 +54,7 @@ func newRootCommand(e env) *cobra.Command {
 	root.SetErr(e.stderr)
 	root.AddCommand(
 		newAgentCommand(e),
+		newAPIServerCommand(e),
 		newBackendsCommand(e),
 		newConfigCommand(e),
 		newControllerCommand(e),

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpd is the HTTP server of the control socket, the status page and the
-// metrics. Clients are untrusted: the time and the size of requests, and the
+// Package httpd is the HTTP server of the control socket, the status page, the metrics and
+// the API for clouds. Clients are untrusted: the time and the size of requests, and the
 // number of connections, are limited.
 package httpd
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +43,9 @@ type Server struct {
 	// Connections is the largest number of connections at once; others wait. While it is
 	// reached, each connection ends with its response, and idle ones are closed.
 	Connections int
-	Log         *slog.Logger
+	// TLS is nil for plain HTTP.
+	TLS *tls.Config
+	Log *slog.Logger
 }
 
 // Serve answers on the listener, which it closes, until ctx ends. Requests get a
@@ -54,13 +58,17 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		WriteTimeout:      answerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          slog.NewLogLogger(s.Log.With("listener", s.Name).Handler(), slog.LevelWarn),
+		ErrorLog:          slog.NewLogLogger(withoutHandshakes{s.Log.With("listener", s.Name).Handler()}, slog.LevelWarn),
 		// Without this "OPTIONS *" would bypass the handler.
 		DisableGeneralOptionsHandler: true,
 	}
 	server.ConnState = s.limitIdle(server.SetKeepAlivesEnabled)
+	limited := netutil.LimitListener(listener, s.Connections)
+	if s.TLS != nil {
+		limited = tls.NewListener(limited, s.TLS)
+	}
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(netutil.LimitListener(listener, s.Connections)) }()
+	go func() { ended <- server.Serve(limited) }()
 	select {
 	case err := <-ended:
 		return fmt.Errorf("%s: %w", s.Name, err)
@@ -76,6 +84,17 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 		err = errors.Join(err, served)
 	}
 	return err
+}
+
+// withoutHandshakes drops messages about failed TLS handshakes: strangers can make many fail.
+type withoutHandshakes struct{ slog.Handler }
+
+// Handle implements slog.Handler.
+func (h withoutHandshakes) Handle(ctx context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "http: TLS handshake error") {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
 }
 
 // limitIdle returns a hook that disables keep-alives, which closes idle connections, while all

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package apiserver is an HTTP API with which clouds create load balancers, such as a provider
+// driver of OpenStack's Octavia. "fairlead apiserver" runs it.
+//
+// A load balancer with its listeners, pools, members and health checks is one object of the kind
+// LoadBalancer, so each request is one atomic write of the store: it is based on the version of
+// the object that was read, and repeated if another one was faster. Resources have names that
+// clients choose, and are created and replaced by PUT, so a repeated request changes nothing more.
+// The server keeps no state: any number of servers can run side by side.
+//
+// Fields are those of the kind, and the Kubernetes API server validates them: this package knows
+// the names of lists only. Authentication, authorization by project, limits and the log of writes
+// are in one place for all routes (server.serve).
+package apiserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"fairlead.io/fairlead/internal/httpd"
+	"fairlead.io/fairlead/internal/httpd/review"
+)
+
+// Options configure an API server.
+type Options struct {
+	// Listen is the address of the API, with TLS unless it is a loopback address.
+	Listen string
+	// Files have the credentials of clients, and the server's certificate.
+	Files Files
+	// NamespacePrefix and the name of a project are the name of the project's namespace.
+	NamespacePrefix string
+	// Rate is the number of requests per second of each client; for a short time twice as many.
+	Rate int
+	// MetricsAddress serves /metrics, /healthz and /readyz; empty for none.
+	MetricsAddress string
+	// MetricsSecure serves them over TLS, and metrics to clients with a token of Kubernetes only
+	// that may get /metrics.
+	MetricsSecure bool
+	Log           *slog.Logger
+}
+
+const (
+	// connections is the largest number of connections, and so of concurrent requests.
+	connections = 128
+	// probeConnections is that of metrics and probes.
+	probeConnections = 16
+
+	healthPath, readyPath = "/healthz", "/readyz"
+)
+
+// RunWithKubeconfig runs an API server until ctx ends, or an error occurs. Load balancers are
+// stored in the cluster of a kubeconfig file, or if the path is empty in that of the pod. The
+// libraries log to o.Log.
+func RunWithKubeconfig(ctx context.Context, kubeconfig string, o Options) error {
+	var config *rest.Config
+	var err error
+	if kubeconfig == "" {
+		if config, err = rest.InClusterConfig(); err != nil {
+			return fmt.Errorf("no --kubeconfig, and not running in a pod: %w", err)
+		}
+	} else if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	bridge := logr.FromSlogHandler(o.Log.Handler())
+	klog.SetLogger(bridge)
+	ctrllog.SetLogger(bridge)
+	return Run(ctx, config, o)
+}
+
+// Run is RunWithKubeconfig with another configuration, and leaves the libraries' loggers alone.
+func Run(ctx context.Context, config *rest.Config, o Options) error {
+	keys, err := openKeyring(o.Files, o.Log)
+	if err != nil {
+		return fmt.Errorf("credentials: %w", err)
+	}
+	store, err := newKubernetesStore(config, o.NamespacePrefix)
+	if err != nil {
+		return err
+	}
+	api := newServer(store, keys, o.Rate, o.Log)
+	listener, err := net.Listen("tcp", o.Listen)
+	if err != nil {
+		return err
+	}
+	served := httpd.Server{Name: "API", Handler: api, Connections: connections, Log: o.Log}
+	if o.Files.TLS() {
+		served.TLS = keys.tls()
+	} else if !listener.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		return errors.Join(fmt.Errorf("listen %s: without a certificate only loopback addresses are allowed", o.Listen), listener.Close())
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return store.run(ctx) })
+	group.Go(func() error { return served.Serve(ctx, listener) })
+	group.Go(func() error {
+		keys.follow(ctx)
+		return nil
+	})
+	if o.MetricsAddress != "" {
+		group.Go(func() error { return serveMetrics(ctx, config, o, api.metrics.handler(o.Log, store.ready)) })
+	}
+	o.Log.Info("serving", "address", listener.Addr().String())
+	return group.Wait()
+}
+
+// serveMetrics serves metrics and probes until ctx ends.
+func serveMetrics(ctx context.Context, config *rest.Config, o Options, handler http.Handler) error {
+	var secure *tls.Config
+	if o.MetricsSecure {
+		reviewer, err := review.New(config)
+		if err != nil {
+			return err
+		}
+		if secure, err = review.TLS(); err != nil {
+			return err
+		}
+		handler = reviewer.Require(handler, o.Log, healthPath, readyPath)
+	}
+	listener, err := net.Listen("tcp", o.MetricsAddress)
+	if err != nil {
+		return err
+	}
+	server := httpd.Server{Name: "metrics", Handler: handler, Connections: probeConnections, TLS: secure, Log: o.Log}
+	return server.Serve(ctx, listener)
+}

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// kubernetesStore keeps LoadBalancers in a Kubernetes cluster, those of a project in one
+// namespace. They are read at the API server, so that a client sees its own writes through all
+// servers. Reports of nodes are read from a cache: there are few of them, and clients poll.
+type kubernetesStore struct {
+	objects client.Client
+	reports cache.Cache
+	// prefix and the name of a project are the name of its namespace.
+	prefix string
+	// synced is closed once reports has all reports.
+	synced chan struct{}
+}
+
+// newKubernetesStore returns a store that has to be run.
+func newKubernetesStore(config *rest.Config, prefix string) (*kubernetesStore, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // clients have limits, and so has the API server
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	// A static mapping, so that the API server may be unreachable at the start.
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(v1alpha1.GroupVersion().WithKind("LoadBalancer"), meta.RESTScopeNamespace)
+	for _, kind := range []string{"LoadBalancerGroup", "BalancerNode"} {
+		mapper.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
+	}
+	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
+	if err != nil {
+		return nil, err
+	}
+	reports, err := cache.New(config, cache.Options{Scheme: scheme, Mapper: mapper, DefaultTransform: cache.TransformStripManagedFields()})
+	if err != nil {
+		return nil, err
+	}
+	return &kubernetesStore{
+		objects: client.WithFieldValidation(c, metav1.FieldValidationStrict), reports: reports, prefix: prefix, synced: make(chan struct{}),
+	}, nil
+}
+
+// run fills the cache until ctx ends.
+func (s *kubernetesStore) run(ctx context.Context) error {
+	ended := make(chan error, 1)
+	go func() { ended <- s.reports.Start(ctx) }()
+	err := s.sync(ctx)
+	return errors.Join(err, <-ended)
+}
+
+// sync returns when the cache has all reports, or ctx ends.
+func (s *kubernetesStore) sync(ctx context.Context) error {
+	for _, kind := range []client.Object{&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}} {
+		if _, err := s.reports.GetInformer(ctx, kind); err != nil && ctx.Err() == nil {
+			return fmt.Errorf("cache of %T: %w", kind, err)
+		}
+	}
+	if s.reports.WaitForCacheSync(ctx) && ctx.Err() == nil {
+		close(s.synced)
+	}
+	return nil
+}
+
+// ready returns why the store can't answer all requests yet.
+func (s *kubernetesStore) ready() error {
+	select {
+	case <-s.synced:
+		return nil
+	default:
+		return errors.New("reports of nodes not read yet")
+	}
+}
+
+// namespace returns the namespace of a project.
+func (s *kubernetesStore) namespace(project string) string { return s.prefix + project }
+
+func (s *kubernetesStore) Get(ctx context.Context, project, name string) (*unstructured.Unstructured, error) {
+	object := newObject(name)
+	return object, s.objects.Get(ctx, client.ObjectKey{Namespace: s.namespace(project), Name: name}, object)
+}
+
+func (s *kubernetesStore) List(ctx context.Context, project string, page Page) (*unstructured.UnstructuredList, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("LoadBalancerList"))
+	return list, s.objects.List(ctx, list, &client.ListOptions{
+		Namespace: s.namespace(project), LabelSelector: page.Labels, Limit: page.Limit, Continue: page.Continue,
+	})
+}
+
+func (s *kubernetesStore) Create(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	object.SetNamespace(s.namespace(project))
+	return s.objects.Create(ctx, object)
+}
+
+func (s *kubernetesStore) Update(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	object.SetNamespace(s.namespace(project))
+	return s.objects.Update(ctx, object)
+}
+
+func (s *kubernetesStore) Delete(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	object.SetNamespace(s.namespace(project))
+	return s.objects.Delete(ctx, object, client.Preconditions{UID: new(object.GetUID()), ResourceVersion: new(object.GetResourceVersion())})
+}
+
+func (s *kubernetesStore) Reports(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	var g v1alpha1.LoadBalancerGroup
+	if err := s.reports.Get(ctx, client.ObjectKey{Name: group}, &g); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	all := map[string]*v1alpha1.BalancerNodeStatus{}
+	for _, n := range g.Status.Nodes {
+		if !n.Ready {
+			continue // its report may be old
+		}
+		var report v1alpha1.BalancerNode
+		err := s.reports.Get(ctx, client.ObjectKey{Name: n.Name}, &report)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, err
+		}
+		all[n.Name] = nil
+		if err == nil {
+			all[n.Name] = &report.Status
+		}
+	}
+	return all, nil
+}
+
+// newObject returns a LoadBalancer without a specification.
+func newObject(name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{}}
+	object.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind("LoadBalancer"))
+	object.SetName(name)
+	return object
+}

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"fairlead.io/fairlead/test/golden"
+)
+
+type value = map[string]any
+
+// The document is made of the routes and of the definition of the kind LoadBalancer.
+func TestDocument(t *testing.T) {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(openAPI(t)); err != nil {
+		t.Fatal(err)
+	}
+	golden.File(t, "openapi.json", text.String())
+}
+
+// The reference lists all routes.
+func TestRouteReference(t *testing.T) {
+	var rows strings.Builder
+	rows.WriteString("| method | path | what it does | status codes |\n| --- | --- | --- | --- |\n")
+	for _, r := range routes() {
+		codes := fmt.Sprint(slices.Concat(r.successes, r.errors()))
+		path := strings.Replace(r.path, balancersPath, "…/loadbalancers", 1)
+		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", r.method, path, r.summary, strings.Trim(codes, "[]"))
+	}
+	golden.Parts(t, "../../docs/reference/http-api.md", "<!-- made by go test ./internal/apiserver -update -->\n", rows.String())
+}
+
+func openAPI(t *testing.T) value {
+	paths := value{}
+	for _, r := range routes() {
+		operations, _ := paths[r.path].(value)
+		if operations == nil {
+			operations = value{"parameters": pathParameters(r.path)}
+			paths[r.path] = operations
+		}
+		operations[strings.ToLower(r.method)] = operation(&r)
+	}
+	return value{
+		"openapi": "3.1.0",
+		"info": value{
+			"title": "Fairlead", "version": "v1", "license": value{"name": "Apache-2.0", "identifier": "Apache-2.0"},
+			"description": "Load balancers of projects. docs/guides/api.md shows how to use it.",
+		},
+		"security": []any{value{"token": []any{}}, value{"certificate": []any{}}},
+		"paths":    paths,
+		"components": value{
+			"securitySchemes": value{"token": value{"type": "http", "scheme": "bearer"}, "certificate": value{"type": "mutualTLS"}},
+			"responses":       problems(),
+			"schemas":         schemas(t),
+		},
+	}
+}
+
+func pathParameters(path string) []any {
+	all := []any{}
+	for _, p := range parameters() {
+		if strings.Contains(path, "{"+p.name+"}") {
+			all = append(all, value{"name": p.name, "in": "path", "required": true, "description": p.meaning, "schema": value{"type": "string", "pattern": p.pattern}})
+		}
+	}
+	return all
+}
+
+func header(name, meaning string) value {
+	return value{"name": name, "in": "header", "description": meaning, "schema": value{"type": "string"}}
+}
+
+func operation(r *route) value {
+	query := map[string]value{
+		"limit":         {"description": "largest number of load balancers", "schema": value{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}},
+		"continue":      {"description": "the field of the page before; the other parameters have to be the same", "schema": value{"type": "string"}},
+		"labelSelector": {"description": "labels as in Kubernetes, such as tier=front,owner!=lab", "schema": value{"type": "string"}},
+	}
+	parameters := []any{}
+	for _, name := range r.query {
+		p := maps.Clone(query[name])
+		p["name"], p["in"] = name, "query"
+		parameters = append(parameters, p)
+	}
+	if r.writes() {
+		parameters = append(parameters, header("If-Match", "the ETag of what is replaced or deleted; * if it has to be there"))
+	}
+	if r.method == http.MethodPut {
+		parameters = append(parameters, header("If-None-Match", "* if it must not be there"))
+	}
+	if !r.writes() {
+		parameters = append(parameters, header("If-None-Match", "the ETag of what the client has"))
+	}
+	made := value{"operationId": r.id, "summary": r.summary, "parameters": parameters, "responses": responses(r)}
+	if r.body != "" {
+		made["requestBody"] = value{"required": true, "content": content("application/json", r.body)}
+	}
+	return made
+}
+
+func content(kind, schema string) value {
+	return value{kind: value{"schema": reference(schema)}}
+}
+
+func reference(schema string) value { return value{"$ref": "#/components/schemas/" + schema} }
+
+func responses(r *route) value {
+	all := value{}
+	for _, code := range r.successes {
+		response := value{"description": http.StatusText(code)}
+		if code != http.StatusNoContent {
+			response["headers"] = value{"ETag": value{"schema": value{"type": "string"}}}
+		}
+		switch {
+		case code != http.StatusOK && code != http.StatusCreated:
+		case r.answer != "":
+			response["content"] = content("application/json", r.answer)
+		default:
+			response["content"] = value{"application/json": value{"schema": value{"type": "object"}}}
+		}
+		all[fmt.Sprint(code)] = response
+	}
+	for _, code := range r.errors() {
+		all[fmt.Sprint(code)] = value{"$ref": "#/components/responses/" + problemName(code)}
+	}
+	return all
+}
+
+// problemName is the name of the response with a problem.
+func problemName(code int) string { return strings.ReplaceAll(http.StatusText(code), " ", "") }
+
+// problems returns the responses with problems, of all routes.
+func problems() value {
+	all := value{}
+	for _, r := range routes() {
+		for _, code := range r.errors() {
+			response := value{"description": http.StatusText(code), "content": content("application/problem+json", "Problem")}
+			switch code {
+			case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+				response["headers"] = value{"Retry-After": value{"description": "seconds", "schema": value{"type": "integer"}}}
+			case http.StatusUnauthorized:
+				response["headers"] = value{"WWW-Authenticate": value{"schema": value{"type": "string"}}}
+			}
+			all[problemName(code)] = response
+		}
+	}
+	return all
+}
+
+// schemas returns all schemas of bodies. Those of parts come from the kind.
+func schemas(t *testing.T) value {
+	all := value{}
+	spec := inner(kind(t), "properties", "spec")
+	pool := inner(spec, "properties", "pools", "items")
+	member := inner(pool, "properties", "members", "items")
+	listener := inner(spec, "properties", "listeners", "items")
+
+	extract := func(name string, parent value, field string, required ...any) value {
+		properties := inner(parent, "properties")
+		schema, list := inner(properties, field), false
+		use := reference(name)
+		if schema["type"] == "array" {
+			schema, list = inner(schema, "items"), true
+			use = value{"allOf": []any{use, value{"required": required}}}
+			inner(properties, field)["items"] = use
+		}
+		if list {
+			// The path of a part has these fields.
+			schema["required"] = slices.DeleteFunc(schema["required"].([]any), func(f any) bool { return slices.Contains(required, f) })
+			all[name+"List"] = object("", value{"items": value{"type": "array", "items": use, "maxItems": inner(properties, field)["maxItems"]}}, "items")
+		} else {
+			properties[field] = use
+		}
+		all[name] = schema
+		return schema
+	}
+	extract("FlowLimits", listener, "limits")
+	extract("Segment", member, "segment")
+	inner(spec, "properties")["segment"] = reference("Segment")
+	extract("HealthCheck", pool, "healthCheck")
+	extract("Member", pool, "members", "address", "port")
+	extract("Listener", spec, "listeners", "name")
+	extract("Pool", spec, "pools", "name")
+	properties := inner(spec, "properties")
+	properties["name"] = value{"type": "string", "description": "Name is unique in the project.", "pattern": subdomainPattern, "maxLength": 253}
+	properties["labels"] = value{
+		"type": "object", "description": "Labels of the object, by which groups, pools of addresses and lists select.",
+		"additionalProperties": value{"type": "string", "maxLength": 63},
+	}
+	all["LoadBalancer"] = spec
+	for name, schema := range all {
+		all[name] = cleaned(schema.(value))
+	}
+	maps.Copy(all, ownSchemas())
+	return all
+}
+
+// kind returns the schema of the kind LoadBalancer.
+func kind(t *testing.T) value {
+	t.Helper()
+	text, err := os.ReadFile("../../deploy/helm/fairlead/crds/fairlead.io_loadbalancers.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var crd value
+	if err := yaml.Unmarshal(text, &crd); err != nil {
+		t.Fatal(err)
+	}
+	return inner(inner(crd, "spec")["versions"].([]any)[0].(value), "schema", "openAPIV3Schema")
+}
+
+func inner(v value, path ...string) value {
+	for _, key := range path {
+		v = v[key].(value)
+	}
+	return v
+}
+
+// cleaned returns a schema without what only Kubernetes knows: rules become sentences.
+func cleaned(schema value) value {
+	out := value{}
+	for key, v := range schema {
+		switch v := v.(type) {
+		case value:
+			out[key] = cleaned(v)
+		case []any:
+			list := make([]any, len(v))
+			for i := range v {
+				list[i] = v[i]
+				if element, ok := v[i].(value); ok {
+					list[i] = cleaned(element)
+				}
+			}
+			out[key] = list
+		default:
+			out[key] = v
+		}
+	}
+	rules, _ := schema["x-kubernetes-validations"].([]any)
+	for _, rule := range rules {
+		rule := rule.(value)
+		description, _ := out["description"].(string)
+		out["description"] = strings.TrimSpace(fmt.Sprintf("%s\nRule: %v.", description, rule["message"]))
+		if strings.Contains(rule["rule"].(string), "duration(self)") {
+			out["pattern"] = `^([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+$`
+		}
+	}
+	if schema["x-kubernetes-list-type"] == "set" {
+		out["uniqueItems"] = true
+	}
+	maps.DeleteFunc(out, func(key string, _ any) bool { return strings.HasPrefix(key, "x-kubernetes-") })
+	if _, isObject := schema["properties"].(value); isObject && schema["type"] == "object" {
+		out["additionalProperties"] = false
+	}
+	return out
+}
+
+func object(description string, properties value, required ...any) value {
+	schema := value{"type": "object", "properties": properties, "required": required, "additionalProperties": false}
+	if description != "" {
+		schema["description"] = description
+	}
+	return schema
+}
+
+// ownSchemas are those of answers that no kind has.
+func ownSchemas() value {
+	text := func(description string, values ...any) value {
+		schema := value{"type": "string", "description": description}
+		if len(values) > 0 {
+			schema["enum"] = values
+		}
+		return schema
+	}
+	list := func(schema value) value { return value{"type": "array", "items": schema} }
+	part := func(description string, more value, required ...any) value {
+		properties := value{
+			"name":               text("Name is that in the path of the part."),
+			"provisioningStatus": text("ProvisioningStatus says whether the last change was accepted.", provisioned, rejected, pendingCreate, pendingUpdate, pendingDelete),
+			"operatingStatus":    text("OperatingStatus says whether it works.", online, degraded, failed, offline, draining, noMonitor, unknown),
+			"message":            text("Message is the reason."),
+		}
+		maps.Copy(properties, more)
+		return object(description, properties, append([]any{"name", "provisioningStatus", "operatingStatus"}, required...)...)
+	}
+	return value{
+		"LoadBalancerList": object("", value{
+			"items":    list(reference("LoadBalancer")),
+			"continue": text("Continue is the parameter of the next page; absent after the last one."),
+		}, "items"),
+		"LoadBalancerStatus": part("LoadBalancerStatus is the status of a load balancer and of its parts.", value{
+			"address":   text("Address is the virtual address; absent until there is one."),
+			"group":     text("Group is the LoadBalancerGroup that serves it."),
+			"listeners": list(part("", value{"pool": text("Pool is the name of its pool.")})),
+			"pools":     list(part("", value{"members": list(part("", nil))}, "members")),
+		}, "listeners", "pools"),
+		"Problem": object("Problem is an error (RFC 9457).", value{
+			"title": text("Title is that of the status code."), "status": value{"type": "integer"}, "detail": text("Detail is the reason."),
+			"errors": list(object("", value{"field": text("Field is its path in the body, or the name of a parameter."), "detail": text("Detail is what is wrong with it.")}, "field", "detail")),
+		}, "title", "status"),
+	}
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+	kjson "sigs.k8s.io/json"
+)
+
+const (
+	// maxBody is the largest size of a body in bytes. A load balancer of that size is about the
+	// largest that etcd stores.
+	maxBody = 1 << 20
+	// storeTimeout bounds all that a request does in the store.
+	storeTimeout = 10 * time.Second
+	// A client without valid credentials may fail failureBurst times in a row, and once every
+	// second after that, until its requests aren't answered individually any more.
+	failureRate, failureBurst, failureClients = 1, 10, 4096
+	// maxClients is the number of clients with a rate of their own.
+	maxClients = 4096
+)
+
+// server answers requests of the API.
+type server struct {
+	store    Store
+	keys     *keyring
+	log      *slog.Logger
+	requests *limits // of clients
+	failures *limits // of authentication, by address
+	strange  rate.Sometimes
+	metrics  *metrics
+	mux      *http.ServeMux
+}
+
+// newServer returns a server with a rate of requests per second for each client.
+func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *server {
+	s := &server{
+		store: store, keys: keys, log: log,
+		requests: newLimits(float64(perSecond), 2*perSecond, maxClients),
+		failures: newLimits(failureRate, failureBurst, failureClients),
+		strange:  rate.Sometimes{Interval: 10 * time.Second},
+		mux:      http.NewServeMux(),
+	}
+	s.metrics = newMetrics(keys)
+	methods := map[string][]string{}
+	for _, r := range routes() {
+		s.mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, request *http.Request) { s.serve(&r, w, request) })
+		methods[r.path] = append(methods[r.path], r.method)
+	}
+	for path, allowed := range methods {
+		s.mux.HandleFunc(path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", strings.Join(allowed, ", "))
+			newProblem(http.StatusMethodNotAllowed, "this path has other methods").write(w)
+		})
+	}
+	s.mux.HandleFunc("/", notFound)
+	return s
+}
+
+func notFound(w http.ResponseWriter, _ *http.Request) {
+	newProblem(http.StatusNotFound, "no such path").write(w)
+}
+
+// ServeHTTP implements http.Handler.
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	// The mux would redirect such a path to another one.
+	if p := r.URL.EscapedPath(); path.Clean("/"+p) != p {
+		notFound(w, r)
+		return
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
+// call is a request that is admitted.
+type call struct {
+	names
+	request *http.Request
+	// body is the object of the body; nil if the route has none.
+	body map[string]any
+}
+
+// handler answers a call with a body, nil for none, and its status code. Answers with a body get
+// an entity tag.
+type handler func(*server, context.Context, *call) (status int, body any, err error)
+
+// serve answers a request for a route. All routes are admitted, limited and logged here.
+func (s *server) serve(route *route, w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	client, err := s.admit(route, r)
+	status := 0
+	if err == nil {
+		status, err = s.answer(route, w, r)
+	}
+	if err != nil {
+		p := problemOf(err)
+		status = p.Status
+		if status == http.StatusServiceUnavailable {
+			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "error", p.cause)
+		}
+		p.write(w)
+	}
+	s.metrics.count(r.Method, status, time.Since(began))
+	if route.writes() && client.name != "" {
+		project := r.PathValue("project")
+		s.log.Info("write", "client", client.name, "address", r.RemoteAddr, "project", project, "method", r.Method,
+			"object", strings.TrimPrefix(r.URL.Path, "/v1/projects/"+project+"/"), "status", status)
+	}
+}
+
+// admit returns the client of a request that it may make. The error is a problem.
+func (s *server) admit(route *route, r *http.Request) (identity, error) {
+	client, known := s.keys.identify(r)
+	if !known {
+		return client, s.refuse(r)
+	}
+	if delay := s.requests.take(client.name, time.Now()); delay > 0 {
+		return client, tooMany(delay)
+	}
+	switch {
+	case !route.shared && !client.may(r.PathValue("project")):
+		return client, newProblem(http.StatusNotFound, "no such project, or it is of others")
+	case route.writes() && client.readOnly:
+		return client, newProblem(http.StatusForbidden, "these credentials are for reading only")
+	}
+	return client, nil
+}
+
+// refuse returns the problem of a request without valid credentials. Valid ones are never limited
+// by what others at the same address do.
+func (s *server) refuse(r *http.Request) error {
+	s.metrics.failures.Inc()
+	if delay := s.failures.take(clientKey(r.RemoteAddr), time.Now()); delay > 0 {
+		return tooMany(delay)
+	}
+	s.strange.Do(func() { s.log.Warn("authentication failed", "address", r.RemoteAddr) })
+	return newProblem(http.StatusUnauthorized, "want a valid bearer token or client certificate")
+}
+
+func tooMany(delay time.Duration) error {
+	p := newProblem(http.StatusTooManyRequests, "too many requests")
+	p.retryAfter = delay
+	return p
+}
+
+// answer answers a request that is admitted, or returns a problem.
+func (s *server) answer(route *route, w http.ResponseWriter, r *http.Request) (int, error) {
+	n, err := namesOf(r)
+	if err != nil {
+		return 0, err
+	}
+	if err := checkQuery(route, r); err != nil {
+		return 0, err
+	}
+	c := &call{names: n, request: r}
+	if route.body != "" {
+		if c.body, err = readBody(w, r); err != nil {
+			return 0, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
+	defer cancel()
+	status, body, err := route.handle(s, ctx, c)
+	if err != nil {
+		return 0, err
+	}
+	return write(w, r, status, body)
+}
+
+// checkQuery rejects parameters that the route doesn't have: a misspelt filter would select
+// everything.
+func checkQuery(route *route, r *http.Request) error {
+	for name, values := range r.URL.Query() {
+		if !slices.Contains(route.query, name) {
+			return newProblem(http.StatusBadRequest, "the query has unknown parameters", fieldError{name, "unknown parameter"})
+		}
+		if len(values) > 1 {
+			return newProblem(http.StatusBadRequest, "the query has a parameter twice", fieldError{name, "want one value"})
+		}
+	}
+	return nil
+}
+
+// readBody reads a JSON object.
+func readBody(w http.ResponseWriter, r *http.Request) (map[string]any, error) {
+	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		return nil, newProblem(http.StatusUnsupportedMediaType, "want Content-Type: application/json")
+	}
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		return nil, newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", maxBody))
+	}
+	if err != nil {
+		return nil, newProblem(http.StatusBadRequest, "the body could not be read")
+	}
+	var body map[string]any
+	repeated, err := kjson.UnmarshalStrict(text, &body)
+	switch {
+	case err != nil:
+		return nil, newProblem(http.StatusBadRequest, "the body isn't a JSON object: "+err.Error())
+	case len(repeated) > 0:
+		p := newProblem(http.StatusBadRequest, "the body has a field twice")
+		for _, err := range repeated {
+			field := ""
+			if named, ok := errors.AsType[kjson.FieldError](err); ok {
+				field = named.FieldPath()
+			}
+			p.Errors = append(p.Errors, fieldError{field, "duplicate field"})
+		}
+		return nil, p
+	case body == nil:
+		return nil, newProblem(http.StatusBadRequest, "the body isn't a JSON object")
+	}
+	return body, nil
+}

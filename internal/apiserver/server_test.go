@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A cloud creates a load balancer first, then its parts one by one, and deletes them.
+func TestParts(t *testing.T) {
+	a := newAPI(t, 1)
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		want               string // body of the response
+	}{
+		{"GET", base, "", 200, `{"items":[]}`},
+		{"GET", base + "/lb", "", 404, ""},
+		{"PUT", base + "/lb/listeners/http", `{"port":80}`, 404, ""},
+		{"DELETE", base + "/lb", "", 404, ""},
+		{"PUT", base + "/lb", `{"forward":"nat","labels":{"tier":"front"}}`, 201, `{"forward":"nat","labels":{"tier":"front"},"name":"lb"}`},
+		{"PUT", base + "/lb", `{"name":"lb","forward":"gue"}`, 200, `{"forward":"gue","name":"lb"}`},
+		{"GET", base + "/lb/listeners", "", 200, `{"items":[]}`},
+		{"GET", base + "/lb/listeners/http", "", 404, ""},
+		{"PUT", base + "/lb/listeners/http", `{"port":80,"pool":"web"}`, 201, `{"name":"http","pool":"web","port":80}`},
+		{"PUT", base + "/lb/listeners/http", `{"port":8080,"pool":"web"}`, 200, `{"name":"http","pool":"web","port":8080}`},
+		{"PUT", base + "/lb/listeners/tls", `{"port":443}`, 201, `{"name":"tls","port":443}`},
+		{"PUT", base + "/lb/pools/web/members/192.0.2.1:80", `{}`, 404, ""},
+		{"PUT", base + "/lb/pools/web", `{}`, 201, `{"name":"web"}`},
+		{"PUT", base + "/lb/pools/web/healthcheck", `{"type":"tcp"}`, 201, `{"type":"tcp"}`},
+		{"PUT", base + "/lb/pools/web/healthcheck", `{"type":"http"}`, 200, `{"type":"http"}`},
+		{"GET", base + "/lb/pools/web/healthcheck", "", 200, `{"type":"http"}`},
+		{"GET", base + "/lb/pools/web/members", "", 200, `{"items":[]}`},
+		{"PUT", base + "/lb/pools/web/members/192.0.2.1:80", `{"weight":0}`, 201, `{"address":"192.0.2.1","port":80,"weight":0}`},
+		{"PUT", base + "/lb/pools/web/members/[2001:db8::1]:80", `{"weight":2}`, 201, `{"address":"2001:db8::1","port":80,"weight":2}`},
+		{"GET", base + "/lb/pools/web/members/%5B2001:db8::1%5D:80", "", 200, `{"address":"2001:db8::1","port":80,"weight":2}`},
+		{"DELETE", base + "/lb/pools/web/members/192.0.2.1:80", "", 204, ""},
+		{"DELETE", base + "/lb/pools/web/members/192.0.2.1:80", "", 404, ""},
+		{"PUT", base + "/lb/pools/web/members", `{"items":[{"address":"192.0.2.7","port":80}]}`, 200, `{"items":[{"address":"192.0.2.7","port":80}]}`},
+		{"DELETE", base + "/lb/pools/web", "", 409, ""},
+		{"GET", base + "/lb", "", 200, `{"forward":"gue","listeners":[{"name":"http","pool":"web","port":8080},{"name":"tls","port":443}],"name":"lb",` +
+			`"pools":[{"healthCheck":{"type":"http"},"members":[{"address":"192.0.2.7","port":80}],"name":"web"}]}`},
+		{"DELETE", base + "/lb/listeners/http", "", 204, ""},
+		{"GET", base + "/lb/listeners", "", 200, `{"items":[{"name":"tls","port":443}]}`},
+		{"DELETE", base + "/lb/pools/web/healthcheck", "", 204, ""},
+		{"GET", base + "/lb/pools/web/healthcheck", "", 404, ""},
+		{"DELETE", base + "/lb/pools/web", "", 204, ""},
+		{"GET", base + "/lb/pools", "", 200, `{"items":[]}`},
+		{"GET", base + "/lb/pools/web/members", "", 404, ""},
+		{"GET", base + "/lb/status", "", 200, `{"name":"lb","provisioningStatus":"PENDING_CREATE","operatingStatus":"OFFLINE",` +
+			`"listeners":[{"name":"tls","provisioningStatus":"PENDING_CREATE","operatingStatus":"OFFLINE"}],"pools":[]}`},
+		{"DELETE", base + "/lb", "", 204, ""},
+		{"GET", base + "/lb/status", "", 404, ""},
+	} {
+		got := a.must(step.status, "web", step.method, step.path, step.body)
+		if step.want != "" && got.body != step.want {
+			t.Errorf("%s %s: got\n%s, want\n%s", step.method, step.path, got.body, step.want)
+		}
+	}
+	if n := a.store.count(); n != 0 {
+		t.Errorf("%d load balancers are left", n)
+	}
+}
+
+// A bad request changes nothing, and the answer names the field.
+func TestBadRequests(t *testing.T) {
+	a := newAPI(t, 1)
+	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","listeners":[{"name":"a","port":1}],"pools":[{"name":"p"}]}`)
+	before := a.must(200, "web", "GET", base+"/lb", "").body
+	for _, test := range []struct {
+		method, path, body string
+		status             int
+		want               string // in the body
+	}{
+		{"PUT", base + "/lb", `{"forward":`, 400, "JSON"},
+		{"PUT", base + "/lb", `{"forward":"nat"} {}`, 400, "JSON"},
+		{"PUT", base + "/lb", `[]`, 400, "JSON object"},
+		{"PUT", base + "/lb", `null`, 400, "JSON object"},
+		{"PUT", base + "/lb", `{"forward":"nat","forward":"gue"}`, 400, `"field":"forward"`},
+		{"PUT", base + "/lb", `{"listeners":[{"port":1,"port":2}]}`, 400, `"field":"listeners[0].port"`},
+		{"PUT", base + "/lb", `{"name":"bl"}`, 422, `"field":"name"`},
+		{"PUT", base + "/lb", `{"labels":{"a":1}}`, 422, `"field":"labels.a"`},
+		{"PUT", base + "/lb", `{"labels":"a"}`, 422, `"field":"labels"`},
+		{"PUT", base + "/lb", `{"listeners":[{"name":"a","port":1},{"name":"b","port":0}]}`, 422, `"field":"listeners[1].port"`},
+		{"PUT", base + "/lb", `{"x":"` + strings.Repeat("x", maxBody) + `"}`, 413, "bytes"},
+		{"PUT", base + "/lb/listeners/b", `{"port":0}`, 422, `"field":"port"`},
+		{"PUT", base + "/lb/listeners/b", `{"port":1,"name":"a"}`, 422, `"field":"name"`},
+		{"PUT", base + "/lb/listeners/B", `{"port":1}`, 400, `"field":"listener"`},
+		{"PUT", base + "/-", `{}`, 400, `"field":"loadbalancer"`},
+		{"PUT", base + "/a%2Fb", `{}`, 400, `"field":"loadbalancer"`},
+		{"PUT", base + "/lb/pools/p/members/192.0.2.1", `{}`, 400, `"field":"member"`},
+		{"PUT", base + "/lb/pools/p/members/192.0.2.01:1", `{}`, 400, `"field":"member"`},
+		{"PUT", base + "/lb/pools/p/members/192.0.2.1:1", `{"port":2}`, 422, `"field":"port"`},
+		{"PUT", base + "/lb/pools/p/members", `{"items":{}}`, 422, `"field":"items"`},
+		{"PUT", base + "/lb/pools/p/members", `{"member":[]}`, 400, `"field":"member"`},
+		{"GET", base + "?limit=0", "", 400, `"field":"limit"`},
+		{"GET", base + "?limit=501", "", 400, `"field":"limit"`},
+		{"GET", base + "?limit=1&limit=2", "", 400, `"field":"limit"`},
+		{"GET", base + "?labelselector=a", "", 400, `"field":"labelselector"`},
+		{"GET", base + "?labelSelector=a%3D%3D%3D", "", 400, `"field":"labelSelector"`},
+		{"GET", base + "?continue=expired", "", 410, "continue"},
+		{"GET", base + "/lb?limit=1", "", 400, `"field":"limit"`},
+		{"POST", base, `{}`, 405, ""},
+		{"PATCH", base + "/lb", `{}`, 405, ""},
+		{"GET", "/v1/projects//loadbalancers", "", 404, "path"},
+		{"GET", "/v1/projects/web/../web/loadbalancers", "", 404, "path"},
+		{"GET", base + "/", "", 404, "path"},
+		{"GET", "/", "", 404, "path"},
+	} {
+		got := a.must(test.status, "web", test.method, test.path, test.body)
+		if !strings.Contains(got.body, test.want) {
+			t.Errorf("%s %s: %s, want %s", test.method, test.path, got.body, test.want)
+		}
+	}
+	a.must(415, "web", "PUT", base+"/lb", `{}`, "Content-Type", "text/plain")
+	if got := a.must(405, "web", "POST", base+"/lb", `{}`).header.Get("Allow"); got != "GET, PUT, DELETE" {
+		t.Errorf("Allow: %q", got)
+	}
+	if after := a.must(200, "web", "GET", base+"/lb", "").body; after != before {
+		t.Errorf("was\n%s, is\n%s", before, after)
+	}
+}
+
+// A write with a condition is made if the part is as the client says, whatever happened to others.
+func TestConditions(t *testing.T) {
+	a := newAPI(t, 1)
+	const listener = base + "/lb/listeners/a"
+	balancer := a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat"}`, "If-None-Match", "*").header.Get("ETag")
+	a.must(412, "web", "PUT", base+"/lb", `{"forward":"gue"}`, "If-None-Match", "*")
+	a.must(412, "web", "PUT", listener, `{"port":1}`, "If-Match", "*")
+	first := a.must(201, "web", "PUT", listener, `{"port":1}`).header.Get("ETag")
+	a.must(304, "web", "GET", listener, "", "If-None-Match", `"x", W/`+first)
+	a.must(200, "web", "GET", listener, "", "If-None-Match", `"x"`)
+	if got := a.must(200, "web", "GET", listener, "").header.Get("ETag"); got != first {
+		t.Errorf("ETag %s when created, %s when read", first, got)
+	}
+	a.must(412, "web", "PUT", base+"/lb", `{"forward":"gue"}`, "If-Match", balancer) // it has a listener more
+	a.must(201, "web", "PUT", base+"/lb/listeners/b", `{"port":2}`)
+	second := a.must(200, "web", "PUT", listener, `{"port":3}`, "If-Match", first).header.Get("ETag")
+	a.must(412, "web", "PUT", listener, `{"port":3}`, "If-Match", first)
+	a.must(412, "web", "DELETE", listener, "", "If-Match", first)
+	a.must(412, "web", "DELETE", listener, "", "If-Match", "W/"+second)
+	a.must(204, "web", "DELETE", listener, "", "If-Match", `"x", `+second)
+	a.must(200, "web", "GET", base+"/lb/listeners/b", "")
+	a.must(304, "web", "GET", documentPath, "", "If-None-Match", a.must(200, "web", "GET", documentPath, "").header.Get("ETag"))
+}
+
+func TestPages(t *testing.T) {
+	a := newAPI(t, 1)
+	for i := range 5 {
+		a.must(201, "web", "PUT", fmt.Sprintf("%s/lb%d", base, i), fmt.Sprintf(`{"labels":{"odd":"%d"}}`, i%2))
+	}
+	for query, want := range map[string]string{
+		"limit=2":                        `{"items":[{"labels":{"odd":"0"},"name":"lb0"},{"labels":{"odd":"1"},"name":"lb1"}],"continue":"lb1"}`,
+		"limit=2&continue=lb3":           `{"items":[{"labels":{"odd":"0"},"name":"lb4"}]}`,
+		"labelSelector=odd%3D1":          `{"items":[{"labels":{"odd":"1"},"name":"lb1"},{"labels":{"odd":"1"},"name":"lb3"}]}`,
+		"labelSelector=odd%3D1&limit=1":  `{"items":[{"labels":{"odd":"1"},"name":"lb1"}],"continue":"lb1"}`,
+		"labelSelector=odd+in+(2)":       `{"items":[]}`,
+		"labelSelector=%21odd&limit=500": `{"items":[]}`,
+	} {
+		if got := a.must(200, "web", "GET", base+"?"+query, "").body; got != want {
+			t.Errorf("%s: got\n%s, want\n%s", query, got, want)
+		}
+	}
+}
+
+// While the store doesn't answer the server says so, and a client can repeat what it sent.
+func TestStoreAway(t *testing.T) {
+	a := newAPI(t, 1)
+	away := true
+	a.store.fails = func() (before, after bool) { return away, false }
+	for _, method := range []string{"GET", "PUT", "DELETE"} {
+		body := ""
+		if method == "PUT" {
+			body = `{}`
+		}
+		got := a.must(503, "web", method, base+"/lb", body)
+		if got.header.Get("Retry-After") == "" || strings.Contains(got.body, errAway.Error()) {
+			t.Errorf("%s: Retry-After %q, body %s", method, got.header.Get("Retry-After"), got.body)
+		}
+	}
+	away = false
+	a.must(201, "web", "PUT", base+"/lb", `{}`)
+	calls := 0
+	a.store.fails = func() (before, after bool) { // the second call, which deletes, is done but not answered
+		calls++
+		return false, calls == 2
+	}
+	a.must(503, "web", "DELETE", base+"/lb", "")
+	a.store.fails = nil
+	a.must(404, "web", "GET", base+"/lb", "")
+}

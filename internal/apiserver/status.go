@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// Provisioning statuses, as OpenStack's Octavia has them: whether the controller has accepted what
+// the client wrote last.
+const (
+	provisioned   = "ACTIVE"
+	rejected      = "ERROR"
+	pendingCreate = "PENDING_CREATE"
+	pendingUpdate = "PENDING_UPDATE"
+	pendingDelete = "PENDING_DELETE"
+)
+
+// Operating statuses, as Octavia has them, and unknown: a node doesn't report, or has more dead
+// backends than a report lists.
+const (
+	online    = "ONLINE"
+	degraded  = "DEGRADED"
+	failed    = "ERROR"
+	offline   = "OFFLINE"
+	draining  = "DRAINING"
+	noMonitor = "NO_MONITOR"
+	unknown   = "UNKNOWN"
+)
+
+// partStatus is the status of a part. Name is that in its path.
+type partStatus struct {
+	Name               string `json:"name"`
+	ProvisioningStatus string `json:"provisioningStatus"`
+	OperatingStatus    string `json:"operatingStatus"`
+	// Message is the reason of a status that isn't as it should be.
+	Message string `json:"message,omitempty"`
+}
+
+// listenerStatus is the status of a listener.
+type listenerStatus struct {
+	partStatus
+	// Pool is the name of its pool.
+	Pool string `json:"pool,omitempty"`
+}
+
+// poolStatus is the status of a pool.
+type poolStatus struct {
+	partStatus
+	Members []partStatus `json:"members"`
+}
+
+// balancerStatus is the status of a load balancer and of its parts.
+type balancerStatus struct {
+	partStatus
+	// Address is the virtual address; empty until there is one.
+	Address string `json:"address,omitempty"`
+	// Group is the LoadBalancerGroup that serves it.
+	Group     string           `json:"group,omitempty"`
+	Listeners []listenerStatus `json:"listeners"`
+	Pools     []poolStatus     `json:"pools"`
+}
+
+// status answers with the status of a load balancer.
+func (s *server) status(ctx context.Context, c *call) (int, any, error) {
+	object, err := s.store.Get(ctx, c.project, c.balancer)
+	if err != nil {
+		return 0, nil, err
+	}
+	var b v1alpha1.LoadBalancer
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &b); err != nil {
+		return 0, nil, fmt.Errorf("load balancer %s/%s: %w", b.Namespace, b.Name, err)
+	}
+	var reports map[string]*v1alpha1.BalancerNodeStatus
+	if b.Status.Group != "" {
+		if reports, err = s.store.Reports(ctx, b.Status.Group); err != nil {
+			return 0, nil, err
+		}
+	}
+	return http.StatusOK, statusOf(&b, reports), nil
+}
+
+// statusOf returns the status of a load balancer of which the ready nodes of its group reported.
+func statusOf(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatus) balancerStatus {
+	state, message := provisioning(b)
+	o := observe(b, reports)
+	status := balancerStatus{
+		Address: b.Status.Address, Group: b.Status.Group, Listeners: []listenerStatus{}, Pools: []poolStatus{},
+	}
+	pools := map[string]string{} // operating statuses
+	for i := range b.Spec.Pools {
+		p := o.pool(&b.Spec.Pools[i], state)
+		pools[p.Name] = p.OperatingStatus
+		status.Pools = append(status.Pools, p)
+	}
+	var all []string
+	for i := range b.Spec.Listeners {
+		l := o.listener(&b.Spec.Listeners[i], state, pools)
+		all = append(all, l.OperatingStatus)
+		status.Listeners = append(status.Listeners, l)
+	}
+	status.partStatus = partStatus{b.Name, state, summary(all), message}
+	return status
+}
+
+// provisioning returns the provisioning status of a load balancer, and the reason.
+func provisioning(b *v1alpha1.LoadBalancer) (state, message string) {
+	allocated := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionAllocated)
+	ready := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	current := func(c *metav1.Condition) bool { return c != nil && c.ObservedGeneration >= b.Generation }
+	switch {
+	case b.DeletionTimestamp != nil:
+		return pendingDelete, ""
+	case current(allocated) && allocated.Status != metav1.ConditionTrue:
+		return rejected, allocated.Message
+	case current(ready) && ready.Status != metav1.ConditionTrue:
+		return rejected, ready.Message
+	case current(allocated) && current(ready):
+		return provisioned, ""
+	case ready == nil:
+		return pendingCreate, ""
+	}
+	return pendingUpdate, ""
+}
+
+// summary returns the operating status of what has parts with these.
+func summary(parts []string) string {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(s string) bool { return s == offline })
+	bad := 0
+	for _, s := range parts {
+		if s == failed {
+			bad++
+		}
+	}
+	switch {
+	case len(parts) == 0:
+		return offline
+	case bad == len(parts):
+		return failed
+	case bad > 0 || slices.Contains(parts, degraded):
+		return degraded
+	case slices.Contains(parts, unknown):
+		return unknown
+	}
+	return online
+}
+
+// observation is what nodes report of a load balancer.
+type observation struct {
+	balancer *v1alpha1.LoadBalancer
+	// nodes is the number of ready nodes of the group.
+	nodes int
+	// services are those of the listeners; probed are the names of those with a health check.
+	services []lb.Service
+	// refused has for each service the nodes that couldn't program it, and why; dead for each
+	// backend of each service why a node found it dead.
+	refused map[string][]string
+	dead    map[backend]string
+	// partial is true if dead may lack some.
+	partial bool
+}
+
+// backend is a backend of a service, as nodes report it.
+type backend struct{ service, address string }
+
+func observe(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatus) *observation {
+	o := &observation{balancer: b, nodes: len(reports), refused: map[string][]string{}, dead: map[backend]string{}}
+	if address, err := netip.ParseAddr(b.Status.Address); err == nil {
+		o.services, _ = spec.LoadBalancer(b, address)
+	}
+	for _, node := range slices.Sorted(maps.Keys(reports)) {
+		report := reports[node]
+		if report == nil {
+			o.partial = true
+			continue
+		}
+		o.partial = o.partial || int(report.Backends.Unhealthy) > len(report.Unhealthy)
+		for _, f := range report.FailedServices {
+			o.refused[f.Object] = append(o.refused[f.Object], node+": "+f.Message)
+		}
+		for _, u := range report.Unhealthy {
+			if id := (backend{u.Service, u.Backend}); o.dead[id] == "" {
+				o.dead[id] = node + ": " + u.Message
+			}
+		}
+	}
+	return o
+}
+
+func (o *observation) listener(l *v1alpha1.Listener, state string, pools map[string]string) listenerStatus {
+	s := listenerStatus{partStatus{l.Name, state, offline, ""}, l.Pool}
+	refused := o.refused[spec.ListenerName(o.balancer, l.Name)]
+	for _, p := range o.balancer.Status.Listeners {
+		if p.Name == l.Name && !p.Accepted {
+			s.ProvisioningStatus, s.OperatingStatus, s.Message = rejected, failed, p.Message
+			return s
+		}
+	}
+	switch {
+	case l.Enabled != nil && !*l.Enabled, o.nodes == 0:
+	case len(refused) == o.nodes:
+		s.OperatingStatus, s.Message = failed, refused[0]
+	case len(refused) > 0:
+		s.OperatingStatus, s.Message = degraded, refused[0]
+	case pools[l.Pool] != "":
+		s.OperatingStatus = pools[l.Pool]
+	}
+	return s
+}
+
+func (o *observation) pool(p *v1alpha1.Pool, state string) poolStatus {
+	s := poolStatus{partStatus{p.Name, state, offline, ""}, []partStatus{}}
+	var rejectedMembers []v1alpha1.PartStatus
+	for _, known := range o.balancer.Status.Pools {
+		if known.Name == p.Name && !known.Accepted {
+			s.ProvisioningStatus, s.Message, rejectedMembers = rejected, known.Message, known.Members
+		}
+	}
+	var all []string
+	for i := range p.Members {
+		m := o.member(p, &p.Members[i], state)
+		for _, r := range rejectedMembers {
+			if r.Name == m.Name {
+				m.ProvisioningStatus, m.OperatingStatus, m.Message = rejected, failed, r.Message
+			}
+		}
+		all = append(all, m.OperatingStatus)
+		s.Members = append(s.Members, m)
+	}
+	s.OperatingStatus = summary(all)
+	return s
+}
+
+func (o *observation) member(p *v1alpha1.Pool, m *v1alpha1.Member, state string) partStatus {
+	name := memberName(m)
+	s := partStatus{name, state, offline, ""}
+	if m.Enabled != nil && !*m.Enabled || o.nodes == 0 {
+		return s
+	}
+	served, probed := false, false
+	for _, l := range o.balancer.Spec.Listeners {
+		service := spec.ListenerName(o.balancer, l.Name)
+		at := slices.IndexFunc(o.services, func(s lb.Service) bool { return s.Name == service })
+		if l.Pool != p.Name || at < 0 {
+			continue
+		}
+		served, probed = true, probed || o.services[at].Health != nil
+		if why, dead := o.dead[backend{service, name}]; dead {
+			s.OperatingStatus, s.Message = failed, why
+			return s
+		}
+	}
+	switch {
+	case !served:
+	case m.Weight != nil && *m.Weight == 0:
+		s.OperatingStatus = draining
+	case !probed:
+		s.OperatingStatus = noMonitor
+	case o.partial:
+		s.OperatingStatus = unknown
+	default:
+		s.OperatingStatus = online
+	}
+	return s
+}
+
+// memberName returns address and port of a member, as in paths and in reports.
+func memberName(m *v1alpha1.Member) string {
+	address, err := netip.ParseAddr(string(m.Address))
+	if err != nil {
+		return fmt.Sprintf("%s:%d", m.Address, m.Port)
+	}
+	return netip.AddrPortFrom(address, uint16(m.Port)).String()
+}

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// Store keeps the LoadBalancers of projects, each one a unit that is written whole. They are JSON,
+// not Go types, so that all fields reach validation as the client wrote them. Errors are those of
+// k8s.io/apimachinery/pkg/api/errors; others mean that the store can't be reached.
+type Store interface {
+	// Get returns a LoadBalancer as it is after all writes that have been answered, also those
+	// of other servers. The error is NotFound if there is none.
+	Get(ctx context.Context, project, name string) (*unstructured.Unstructured, error)
+	// List returns a page of LoadBalancers, sorted by name. The error is ResourceExpired if
+	// the page can't be continued any more.
+	List(ctx context.Context, project string, page Page) (*unstructured.UnstructuredList, error)
+	// Create stores a LoadBalancer and completes it. The error is AlreadyExists if there is one of
+	// its name.
+	Create(ctx context.Context, project string, object *unstructured.Unstructured) error
+	// Update replaces metadata and specification, and completes the object. The error is Conflict
+	// if the object's resourceVersion isn't the current one.
+	Update(ctx context.Context, project string, object *unstructured.Unstructured) error
+	// Delete deletes a LoadBalancer. The error is Conflict if the object's resourceVersion isn't
+	// the current one.
+	Delete(ctx context.Context, project string, object *unstructured.Unstructured) error
+	// Reports returns what the ready nodes of a LoadBalancerGroup report, by name; nil for nodes
+	// without a report. It may be some moments old.
+	Reports(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatus, error)
+}
+
+// Page selects LoadBalancers of a project.
+type Page struct {
+	Labels labels.Selector
+	// Limit is the largest number of LoadBalancers.
+	Limit int64
+	// Continue is from the list before; empty for the first page.
+	Continue string
+}
