@@ -14,7 +14,7 @@ import (
 
 // access is one verb on one resource, as a role allows it or a client requests it.
 type access struct {
-	// account is the service account's name: of the agents or of the controllers.
+	// account is the service account's name: of the agents, the controllers or the API servers.
 	account string
 	// namespace limits it; empty for all namespaces and for cluster-wide resources.
 	namespace             string
@@ -40,7 +40,11 @@ func allowed(t *testing.T, objects map[string]object) map[access]bool {
 		if o.Kind != "Role" && o.Kind != "ClusterRole" || name == "ClusterRole/fairlead-metrics-reader" {
 			continue // a reader of metrics has no access to resources
 		}
-		if objects["ServiceAccount/"+o.Metadata.Name].Kind == "" {
+		account, where := o.Metadata.Name, o.Metadata.Namespace
+		if name == "ClusterRole/fairlead-apiserver-project" {
+			account, where = "fairlead-apiserver", project // bound there
+		}
+		if objects["ServiceAccount/"+account].Kind == "" {
 			t.Errorf("%s has no service account of its name", name)
 		}
 		for _, r := range o.Rules {
@@ -52,7 +56,7 @@ func allowed(t *testing.T, objects map[string]object) map[access]bool {
 				for _, resource := range r.Resources {
 					for _, verb := range r.Verbs {
 						for _, name := range names {
-							all[access{o.Metadata.Name, o.Metadata.Namespace, group, resource, verb, name}] = true
+							all[access{account, where, group, resource, verb, name}] = true
 						}
 					}
 				}

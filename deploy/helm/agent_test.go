@@ -116,8 +116,8 @@ func TestArguments(t *testing.T) {
 	if said, err := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-s -w", "-o", binary, "../../cmd/fairlead").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, said)
 	}
-	all := rendered(t, "{}")
-	for _, name := range []string{"DaemonSet/fairlead-agent", "Deployment/fairlead-controller"} {
+	all := rendered(t, full)
+	for _, name := range []string{"DaemonSet/fairlead-agent", "Deployment/fairlead-controller", "Deployment/fairlead-apiserver"} {
 		args := slices.Concat(containerOf(t, all[name]).args, []string{"--help"})
 		if said, err := exec.CommandContext(t.Context(), binary, args...).CombinedOutput(); err != nil {
 			t.Errorf("%s: fairlead %q: %v\n%s", name, args, err, said)
@@ -125,7 +125,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Agents have three capabilities and those of the values, controllers none. A pod has
+// Agents have three capabilities and those of the values, controllers and API servers none. A pod has
 // more time to end than its agent has to drain.
 func TestRights(t *testing.T) {
 	all := rendered(t, full)
@@ -140,8 +140,10 @@ func TestRights(t *testing.T) {
 	if slow.grace != uint64(30+15+91) {
 		t.Errorf("agent: %v seconds to end, want 91 for routers", slow.grace)
 	}
-	if c := containerOf(t, all["Deployment/fairlead-controller"]).capabilities; len(c) > 0 {
-		t.Errorf("controller: capabilities %v", c)
+	for _, name := range []string{"controller", "apiserver"} {
+		if c := containerOf(t, all["Deployment/fairlead-"+name]).capabilities; len(c) > 0 {
+			t.Errorf("%s: capabilities %v", name, c)
+		}
 	}
 }
 

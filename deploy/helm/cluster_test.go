@@ -45,5 +45,6 @@ func TestAPIServerTakesManifests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	api.Kubectl(t, "create", "namespace", project)
 	apply(t, api, text)
 }

@@ -152,6 +152,7 @@ agent:
 controller:
   replicas: 3
   tolerations: [{key: node-role.kubernetes.io/control-plane, operator: Exists, effect: NoSchedule}]
+apiServer: {enabled: true, tlsSecret: tls, tokensSecret: tokens, clientCASecret: ca, projects: [web], serviceType: LoadBalancer}
 `
 
 func TestLint(t *testing.T) {

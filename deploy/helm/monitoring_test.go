@@ -34,7 +34,7 @@ func TestMonitoring(t *testing.T) {
 	if err := json.Unmarshal([]byte(all["ConfigMap/fairlead-dashboard"].Data["fairlead.json"]), &got); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("the ConfigMap has another dashboard than the file, error %v", err)
 	}
-	for monitor, job := range map[string]string{"agent": "fairlead", "controller": "fairlead-controller"} {
+	for monitor, job := range map[string]string{"agent": "fairlead", "controller": "fairlead-controller", "apiserver": "fairlead-apiserver"} {
 		var spec struct {
 			PodMetricsEndpoints []struct {
 				Relabelings []struct {

@@ -72,7 +72,7 @@ spec:
   pools: [{name: sql, members: [{address: 203.0.113.1, port: 5432}]}]
 `
 
-// The chart's roles are sufficient for agents and controllers, and contain nothing
+// The chart's roles are sufficient for agents, controllers and API servers, and contain nothing
 // else: an API server with these roles records the requests of all their operations.
 func TestAPIServerRoles(t *testing.T) {
 	t.Parallel()
@@ -83,7 +83,9 @@ func TestAPIServerRoles(t *testing.T) {
 	}
 	api := cluster.StartAPI(t, "--audit-policy-file="+policy, "--audit-log-path="+audit)
 	install(t, api)
-	const values = "{bgp: {passwordSecrets: [bgp]}, agent: {balancerPods: true}, metrics: {secure: true}}"
+	const values = "{bgp: {passwordSecrets: [bgp]}, agent: {balancerPods: true}, metrics: {secure: true}, " +
+		"apiServer: {enabled: true, tlsSecret: tls, tokensSecret: tokens, projects: [web]}}"
+	api.Kubectl(t, "create", "namespace", project)
 	text, err := template(t, values)
 	if err != nil {
 		t.Fatal(err)
@@ -108,7 +110,9 @@ func TestAPIServerRoles(t *testing.T) {
 		t.Error("agents of a DaemonSet that is there are uninstalled")
 	}
 
-	for _, account := range []string{"fairlead-agent", "fairlead-controller"} {
+	useAPIServer(t, api)
+
+	for _, account := range []string{"fairlead-agent", "fairlead-controller", "fairlead-apiserver"} {
 		askWhether(t, api, account)
 	}
 
@@ -139,10 +143,10 @@ func askWhether(t *testing.T, api *cluster.API, name string) {
 }
 
 // awaitServed waits until a part of an object has the wanted value.
-func awaitServed(t *testing.T, api *cluster.API, object, path, want string) {
+func awaitServed(t *testing.T, api *cluster.API, object, path, want string, flags ...string) {
 	t.Helper()
 	cluster.Await(t, time.Minute, object, func() error {
-		if got := api.Kubectl(t, "get", object, "-o", "jsonpath="+path); got != want {
+		if got := api.Kubectl(t, append(flags, "get", object, "-o", "jsonpath="+path)...); got != want {
 			return fmt.Errorf("%s of %s: %q, want %q", path, object, got, want)
 		}
 		return nil

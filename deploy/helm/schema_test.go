@@ -17,6 +17,7 @@ var free = []string{
 	"/addressPools", "/groups", "/bgp/peers", "/bgp/passwordSecrets", "/image/pullSecrets", "/metrics/podMonitor/labels", "/metrics/prometheusRule/labels", "/metrics/dashboard/labels",
 	"/agent/nodeSelector", "/agent/tolerations", "/agent/interfaces", "/agent/extraCapabilities", "/agent/modprobe/modules", "/agent/resources/requests",
 	"/controller/nodeSelector", "/controller/tolerations", "/controller/resources/requests",
+	"/apiServer/projects", "/apiServer/nodeSelector", "/apiServer/tolerations", "/apiServer/resources/requests",
 }
 
 // defaults are those of values.yaml.
@@ -156,6 +157,9 @@ func TestValuesOutOfRange(t *testing.T) {
 		{"agent: {tolerations: [{key: a, operator: In}]}", "/agent/tolerations/0/operator"},
 		{"agent: {resources: {requests: {cpu: 1 core}}}", "/agent/resources/requests/cpu"},
 		{"controller: {replicas: 0}", "/controller/replicas"},
+		{"apiServer: {projects: [../web]}", "/apiServer/projects/0"},
+		{"apiServer: {enabled: true, tokensSecret: a}", "apiServer.tlsSecret"},
+		{"apiServer: {enabled: true, tlsSecret: a}", "apiServer.tokensSecret"},
 		{"agent: {nat: {ports: {first: 2000, last: 1999}}}", "agent.nat.ports"},
 		{"bgp: {asn: 1, peers: [{name: a, address: 192.0.2.1, asn: 2, passive: true}]}", "NET_BIND_SERVICE"},
 		{"metrics: {podMonitor: {enabled: true}}\nagent: {listen: {address: '::1'}}", "agent.listen.address"},

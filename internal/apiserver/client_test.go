@@ -36,7 +36,16 @@ type api struct {
 
 func newAPI(t testing.TB, servers int) *api {
 	t.Helper()
-	a := &api{TB: t, store: newMemory(), tokens: map[string]string{}, routes: map[string]route{}}
+	store := newMemory()
+	a := newAPIOf(t, store, servers)
+	a.store = store
+	return a
+}
+
+// newAPIOf is newAPI with another store.
+func newAPIOf(t testing.TB, store Store, servers int) *api {
+	t.Helper()
+	a := &api{TB: t, tokens: map[string]string{}, routes: map[string]route{}}
 	var lines strings.Builder
 	for _, c := range clients {
 		token, entry, err := NewToken(c)
@@ -56,7 +65,7 @@ func newAPI(t testing.TB, servers int) *api {
 		t.Fatal(err)
 	}
 	for range servers {
-		a.servers = append(a.servers, newServer(a.store, keys, 1_000_000, log))
+		a.servers = append(a.servers, newServer(store, keys, 1_000_000, log))
 	}
 	for _, r := range routes() {
 		a.routes[r.method+" "+r.path] = r

@@ -81,3 +81,19 @@ prometheus.io/scheme: https
   resources: [subjectaccessreviews]
   verbs: [create]
 {{- end }}
+
+{{/* Egress of NetworkPolicies of controllers and API servers. */}}
+{{- define "fairlead.egress" -}}
+{{- $api := .Values.kubernetes.apiServer -}}
+# The API server: the port of its Service, and its own, which some policies match.
+- ports:
+    {{- range list 443 6443 (int $api.port) | uniq }}
+    - {protocol: TCP, port: {{ . }}}
+    {{- end }}
+{{- if regexMatch "[g-zG-Z]" $api.host }}
+# DNS, for its name.
+- ports:
+    - {protocol: UDP, port: 53}
+    - {protocol: TCP, port: 53}
+{{- end }}
+{{- end }}

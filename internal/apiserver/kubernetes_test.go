@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/test/cluster"
+)
+
+// Client libraries log to the process, which can't say whose test it was.
+func TestMain(m *testing.M) {
+	klog.SetLogger(logr.Discard())
+	os.Exit(m.Run())
+}
+
+// TestAPIServerStore has two servers keep load balancers in a real cluster.
+func TestAPIServerStore(t *testing.T) {
+	t.Parallel()
+	kubernetes := cluster.StartAPI(t)
+	if err := kubernetes.Define(t.Context(), "../../deploy/helm/fairlead/crds"); err != nil {
+		t.Fatal(err)
+	}
+	kubernetes.Kubectl(t, "create", "namespace", "project-web")
+	store, err := newKubernetesStore(kubernetes.Config(), "project-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- store.run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	a := newAPIOf(t, store, 2)
+	t.Run("defaults", func(t *testing.T) { a.in(t).testDefaults() })
+	t.Run("rejected", func(t *testing.T) { a.in(t).testRejected() })
+	t.Run("conflicts", func(t *testing.T) { a.in(t).testConflicts() })
+	t.Run("status", func(t *testing.T) { a.in(t).testStatus(store, kubernetes) })
+	t.Run("pages", func(t *testing.T) { a.in(t).testPages() })
+	t.Run("away", func(t *testing.T) {
+		kubernetes.Stop(t)
+		a.in(t).must(503, "web", "GET", base+"/lb", "")
+		kubernetes.Start(t)
+		cluster.Await(t, time.Minute, "an answer", func() error {
+			if got := a.in(t).do(0, "web", "GET", base+"/none", ""); got.status != 404 {
+				return fmt.Errorf("status %d", got.status)
+			}
+			return nil
+		})
+	})
+}
+
+// in is the API for a subtest.
+func (a *api) in(t *testing.T) *api {
+	sub := *a
+	sub.TB = t
+	return &sub
+}
+
+// The answer to a write has the defaults, and the tag of the next read. The same write again
+// changes nothing.
+func (a *api) testDefaults() {
+	const body = `{"forward":"nat","labels":{"tier":"front"},"listeners":[{"name":"http","port":80,"idleTimeout":"90s"}]}`
+	const want = `{"forward":"nat","labels":{"tier":"front"},"listeners":[{"enabled":true,"idleTimeout":"90s","name":"http","port":80,"protocol":"TCP"}],"name":"lb"}`
+	first := a.must(201, "web", "PUT", base+"/lb", body, "If-None-Match", "*")
+	for _, got := range []answer{first, a.must(200, "web", "GET", base+"/lb", ""), a.must(200, "web", "PUT", base+"/lb", body)} {
+		if got.body != want || got.header.Get("ETag") != first.header.Get("ETag") {
+			a.Errorf("tag %s, want %s; got\n%s, want\n%s", got.header.Get("ETag"), first.header.Get("ETag"), got.body, want)
+		}
+	}
+	a.must(412, "web", "PUT", base+"/lb", body, "If-None-Match", "*")
+	a.must(204, "web", "DELETE", base+"/lb", "")
+	a.must(404, "web", "DELETE", base+"/lb", "")
+	a.must(404, "all", "PUT", "/v1/projects/none/loadbalancers/lb", `{"forward":"nat"}`)
+}
+
+// What the cluster's API server rejects is translated to fields of the body.
+func (a *api) testRejected() {
+	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","listeners":[{"name":"a","port":1}],"pools":[{"name":"p"}]}`)
+	for _, test := range []struct {
+		path, body string
+		status     int
+		field      string
+	}{
+		{"/lb", `{}`, 422, "forward"},
+		{"/lb", `{"forward":"nat","spec":{}}`, 400, "spec"},
+		{"/lb", `{"forward":"nat","labels":{"-":"a"}}`, 422, "labels"},
+		{"/lb", `{"forward":"nat","listeners":[{"name":"a","port":1,"prot":"TCP"}]}`, 400, "listeners[0].prot"},
+		{"/lb", `{"forward":"nat","listeners":[{"name":"a","port":1,"pool":"none"}]}`, 422, "listeners"},
+		{"/lb", `{"forward":"nat","address":"10.0.0.256"}`, 422, "address"},
+		{"/lb/listeners/b", `{"port":0}`, 422, "port"},
+		{"/lb/listeners/b", `{"port":"80"}`, 422, "port"},
+		{"/lb/listeners/b", `{"port":null}`, 422, "port"},
+		{"/lb/listeners/b", `{"port":2,"idleTimeout":"long"}`, 422, "idleTimeout"},
+		{"/lb/listeners/b", `{"port":2,"limit":{}}`, 400, "limit"},
+		{"/lb/listeners/b", `{"port":2,"pool":"none"}`, 422, "listeners"},
+		{"/lb/pools/p/members/192.0.2.1:1", `{"weight":257}`, 422, "weight"},
+		{"/lb/pools/p/members", `{"items":[{"address":"192.0.2.1","port":1},{"address":"192.0.2.2","port":0}]}`, 422, "items[1].port"},
+		{"/lb/pools/p/members", `{"items":[{"address":"192.0.2.1","port":1},{"address":"192.0.2.1","port":1}]}`, 422, "items[1]"},
+		{"/lb/pools/p/healthcheck", `{"type":"tcp","path":"/"}`, 422, "path"},
+		{"/lb/pools/p/healthcheck", `{"type":"tcp","timout":"1s"}`, 400, "timout"},
+	} {
+		got := a.must(test.status, "web", "PUT", base+test.path, test.body)
+		if !strings.Contains(got.body, `"field":"`+test.field+`"`) {
+			a.Errorf("%s %s: want the field %s: %s", test.path, test.body, test.field, got.body)
+		}
+	}
+	if got := a.must(200, "web", "GET", base+"/lb/listeners", "").body; strings.Count(got, "name") != 1 {
+		a.Errorf("listeners %s", got)
+	}
+	a.must(204, "web", "DELETE", base+"/lb", "")
+}
+
+// Changes of different parts at the same time are all made.
+func (a *api) testConflicts() {
+	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","pools":[{"name":"p"}]}`)
+	const writers = 8
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			path := fmt.Sprintf("%s/lb/pools/p/members/192.0.2.%d:80", base, i+1)
+			if got := a.do(i%2, "web", "PUT", path, `{}`); got.status != 201 {
+				a.Errorf("%s: status %d: %s", path, got.status, got.body)
+			}
+		})
+	}
+	all.Wait()
+	if got := a.must(200, "web", "GET", base+"/lb/pools/p/members", "").body; strings.Count(got, "address") != writers {
+		a.Errorf("members %s", got)
+	}
+	a.must(204, "web", "DELETE", base+"/lb", "")
+}
+
+// The status has what the controller and nodes write.
+func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		a.Fatal(err)
+	}
+	admin, err := client.New(kubernetes.Config(), client.Options{Scheme: scheme})
+	if err != nil {
+		a.Fatal(err)
+	}
+	must := func(err error) {
+		a.Helper()
+		if err != nil {
+			a.Fatal(err)
+		}
+	}
+	group := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: "default"}}
+	must(admin.Create(a.Context(), group))
+	group.Status.Nodes = []v1alpha1.GroupNode{{Name: "n1", Ready: true}, {Name: "n2"}}
+	must(admin.Status().Update(a.Context(), group))
+	must(admin.Create(a.Context(), &v1alpha1.BalancerNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: v1alpha1.BalancerNodeStatus{
+		Version: "1", DataPlane: "xdp", Started: metav1.Now(), Backends: v1alpha1.BackendCounts{Total: 2, Unhealthy: 1},
+		Unhealthy: []v1alpha1.UnhealthyBackend{{Service: "flb:project-web/lb/http", Backend: "192.0.2.1:80", Message: "refused"}},
+	}}))
+	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","listeners":[{"name":"http","port":80,"pool":"p"}],"pools":[{"name":"p","healthCheck":{"type":"tcp"},`+
+		`"members":[{"address":"192.0.2.1","port":80},{"address":"192.0.2.2","port":80}]}]}`)
+	var b v1alpha1.LoadBalancer
+	must(admin.Get(a.Context(), client.ObjectKey{Namespace: "project-web", Name: "lb"}, &b))
+	b.Status.Address, b.Status.Group = "203.0.113.1", "default"
+	must(admin.Status().Update(a.Context(), &b))
+	cluster.Await(a, time.Minute, "the dead member", func() error {
+		got := a.do(0, "web", "GET", base+"/lb/status", "")
+		for _, want := range []string{
+			`"operatingStatus":"DEGRADED"`, `{"name":"192.0.2.1:80","provisioningStatus":"PENDING_CREATE","operatingStatus":"ERROR","message":"n1: refused"}`,
+			`{"name":"192.0.2.2:80","provisioningStatus":"PENDING_CREATE","operatingStatus":"ONLINE"}`, `"address":"203.0.113.1"`,
+		} {
+			if !strings.Contains(got.body, want) {
+				return fmt.Errorf("no %s in %s", want, got.body)
+			}
+		}
+		return store.ready()
+	})
+	a.must(204, "web", "DELETE", base+"/lb", "")
+}
+
+func (a *api) testPages() {
+	for i := range 3 {
+		a.must(201, "web", "PUT", fmt.Sprintf("%s/lb%d", base, i), fmt.Sprintf(`{"forward":"nat","labels":{"odd":"%d"}}`, i%2))
+	}
+	seen, next := "", "?limit=1"
+	for range 3 {
+		page := a.must(200, "web", "GET", base+next, "").body
+		_, name, _ := strings.Cut(page, `"name":"`)
+		name, _, _ = strings.Cut(name, `"`)
+		_, token, _ := strings.Cut(page, `"continue":"`)
+		token, _, _ = strings.Cut(token, `"`)
+		seen, next = seen+" "+name, "?limit=1&continue="+token
+	}
+	if seen != " lb0 lb1 lb2" || next != "?limit=1&continue=" {
+		a.Errorf("pages%s, then %s", seen, next)
+	}
+	if got := a.must(200, "web", "GET", base+"?labelSelector=odd%3D1", "").body; strings.Count(got, "name") != 1 || !strings.Contains(got, "lb1") {
+		a.Errorf("selected %s", got)
+	}
+	a.must(400, "web", "GET", base+"?continue=nonsense", "")
+}
