@@ -66,7 +66,7 @@ for arch in amd64 arm64; do
 		-X fairlead.io/fairlead/internal/version.Version=$version -X fairlead.io/fairlead/internal/version.Revision=$revision" \
 		./cmd/fairlead
 done
-install -m 644 deploy/systemd/fairlead.service "$out/"
+install -m 644 deploy/systemd/fairlead.service deploy/systemd/fairlead-apiserver.service "$out/"
 "$out/fairlead-linux-$(go env GOHOSTARCH)" man "$work/man"
 pack "$work" man | gzip -9n >"$out/fairlead-man.tar.gz"
 tool licenses >"$out/LICENSES.txt"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package systemd_test checks the unit of the stand-alone agent: systemd accepts it,
-// and the agent accepts its command line.
+// Package systemd_test checks the units of the stand-alone agent and of the API server:
+// systemd accepts them, and the programs accept their command lines.
 package systemd_test
 
 import (
@@ -22,9 +22,12 @@ const (
 	installed = "/usr/local/bin/fairlead"
 )
 
-func readUnit(t *testing.T) string {
+// units are all units, with the number of their commands.
+var units = map[string]int{unit: 2, "fairlead-apiserver.service": 1}
+
+func readUnit(t *testing.T, name string) string {
 	t.Helper()
-	text, err := os.ReadFile(unit)
+	text, err := os.ReadFile(name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,20 +39,22 @@ var (
 	stopLine = regexp.MustCompile(`(?m)^TimeoutStopSec=(.+)$`)
 )
 
-// The commands and flags of the unit exist, and systemd reports no problem.
-func TestUnit(t *testing.T) {
+// The commands and flags of the units exist, and systemd reports no problem.
+func TestUnits(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "fairlead")
 	if said, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/fairlead").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, said)
 	}
-	t.Run("commands", func(t *testing.T) { checkCommands(t, binary) })
-	t.Run("systemd", func(t *testing.T) { verify(t, binary) })
+	for name := range units {
+		t.Run(name+"/commands", func(t *testing.T) { checkCommands(t, name, binary) })
+		t.Run(name+"/systemd", func(t *testing.T) { verify(t, name, binary) })
+	}
 }
 
-func checkCommands(t *testing.T, binary string) {
-	lines := execLine.FindAllStringSubmatch(readUnit(t), -1)
-	if len(lines) != 2 {
-		t.Fatalf("%d commands, want ExecStart and ExecReload", len(lines))
+func checkCommands(t *testing.T, name, binary string) {
+	lines := execLine.FindAllStringSubmatch(readUnit(t, name), -1)
+	if len(lines) != units[name] {
+		t.Fatalf("%d commands, want %d", len(lines), units[name])
 	}
 	for _, line := range lines {
 		args := append(strings.Fields(line[1]), "--help")
@@ -60,19 +65,19 @@ func checkCommands(t *testing.T, binary string) {
 }
 
 // verify runs systemd-analyze, which requires the binary.
-func verify(t *testing.T, binary string) {
+func verify(t *testing.T, name, binary string) {
 	switch _, err := exec.LookPath("systemd-analyze"); {
 	case err != nil && os.Geteuid() == 0: // "make test" installs it
 		t.Fatalf("%v: scripts/install-deps.sh test", err)
 	case err != nil:
 		t.Skip("this machine has no systemd")
 	}
-	copied := filepath.Join(t.TempDir(), unit)
-	if err := os.WriteFile(copied, []byte(strings.ReplaceAll(readUnit(t), installed, binary)), 0o600); err != nil {
+	copied := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(copied, []byte(strings.ReplaceAll(readUnit(t, name), installed, binary)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	said, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--recursive-errors=no", copied).CombinedOutput()
-	if err != nil || strings.Contains(string(said), unit+":") {
+	if err != nil || strings.Contains(string(said), name+":") {
 		t.Errorf("systemd-analyze verify: %v\n%s", err, said)
 	}
 }
@@ -84,7 +89,7 @@ func TestStopOutlastsDrain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line := stopLine.FindStringSubmatch(readUnit(t))
+	line := stopLine.FindStringSubmatch(readUnit(t, unit))
 	if line == nil {
 		t.Fatal("no TimeoutStopSec")
 	}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/test/cluster"
@@ -24,6 +25,7 @@ import (
 // Client libraries log to the process, which can't say whose test it was.
 func TestMain(m *testing.M) {
 	klog.SetLogger(logr.Discard())
+	ctrllog.SetLogger(logr.Discard())
 	os.Exit(m.Run())
 }
 

@@ -30,7 +30,7 @@ const (
 
 // files are those of a release, VERSION in place of its version.
 var files = []string{
-	"LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig", "fairlead-VERSION.tgz", "fairlead-chart.tar", "fairlead-image.tar",
+	"LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig", "fairlead-VERSION.tgz", "fairlead-apiserver.service", "fairlead-chart.tar", "fairlead-image.tar",
 	"fairlead-linux-amd64", "fairlead-linux-arm64", "fairlead-man.tar.gz", "fairlead.service", "fairlead.spdx.json", "fairlead.yaml",
 }
 
