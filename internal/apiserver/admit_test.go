@@ -28,6 +28,9 @@ func TestIsolation(t *testing.T) {
 	a.must(201, "web", "PUT", base+"/lb", full)
 	before := a.must(200, "web", "GET", base+"/lb", "")
 	for _, r := range routes() {
+		if r.shared == strings.Contains(r.path, "{project}") {
+			t.Errorf("%s is for clients of all projects: %t", r.path, r.shared)
+		}
 		send := func(client string) answer {
 			body := ""
 			if r.body != "" {

@@ -93,9 +93,9 @@ func checkConditions(r *http.Request, value map[string]any) error {
 	switch {
 	case err != nil:
 		return err
-	case r.Header.Get("If-Match") != "" && !matches(r, "If-Match", tag):
+	case len(r.Header.Values("If-Match")) > 0 && !matches(r, "If-Match", tag):
 		return newProblem(http.StatusPreconditionFailed, "it is another one than If-Match says: get it again")
-	case r.Header.Get("If-None-Match") != "" && matches(r, "If-None-Match", tag):
+	case matches(r, "If-None-Match", tag):
 		return newProblem(http.StatusPreconditionFailed, "it is there already")
 	}
 	return nil

@@ -37,7 +37,7 @@ func TestRouteReference(t *testing.T) {
 	var rows strings.Builder
 	rows.WriteString("| method | path | what it does | status codes |\n| --- | --- | --- | --- |\n")
 	for _, r := range routes() {
-		codes := fmt.Sprint(slices.Concat(r.successes, r.errors()))
+		codes := fmt.Sprint(slices.Sorted(slices.Values(slices.Concat(r.successes, r.errors()))))
 		path := strings.Replace(r.path, balancersPath, "…/loadbalancers", 1)
 		fmt.Fprintf(&rows, "| %s | `%s` | %s | %s |\n", r.method, path, r.summary, strings.Trim(codes, "[]"))
 	}

@@ -68,9 +68,8 @@ type resource struct {
 }
 
 func resources() []resource {
-	get := []string{http.MethodGet}
-	put := append(get, http.MethodPut)
-	all := append(put, http.MethodDelete)
+	all := []string{http.MethodGet, http.MethodPut, http.MethodDelete}
+	get, put := all[:1], all[:2]
 	return []resource{
 		{balancerPath, "load balancer", "LoadBalancer", all, locateBalancer},
 		{listenersPath, "list of listeners", "ListenerList", get, locateListeners},

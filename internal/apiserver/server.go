@@ -30,6 +30,8 @@ const (
 	failureRate, failureBurst, failureClients = 1, 10, 4096
 	// maxClients is the number of clients with a rate of their own.
 	maxClients = 4096
+	// reportInterval is the shortest time between reports of failed authentication.
+	reportInterval = 10 * time.Second
 )
 
 // server answers requests of the API.
@@ -39,9 +41,10 @@ type server struct {
 	log      *slog.Logger
 	requests *limits // of clients
 	failures *limits // of authentication, by address
-	strange  rate.Sometimes
-	metrics  *metrics
-	mux      *http.ServeMux
+	// report limits reports of failed authentication, which strangers cause.
+	report  rate.Sometimes
+	metrics *metrics
+	mux     *http.ServeMux
 }
 
 // newServer returns a server with a rate of requests per second for each client.
@@ -50,7 +53,7 @@ func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *ser
 		store: store, keys: keys, log: log,
 		requests: newLimits(float64(perSecond), 2*perSecond, maxClients),
 		failures: newLimits(failureRate, failureBurst, failureClients),
-		strange:  rate.Sometimes{Interval: 10 * time.Second},
+		report:   rate.Sometimes{Interval: reportInterval},
 		mux:      http.NewServeMux(),
 	}
 	s.metrics = newMetrics(keys)
@@ -144,7 +147,7 @@ func (s *server) refuse(r *http.Request) error {
 	if delay := s.failures.take(clientKey(r.RemoteAddr), time.Now()); delay > 0 {
 		return tooMany(delay)
 	}
-	s.strange.Do(func() { s.log.Warn("authentication failed", "address", r.RemoteAddr) })
+	s.report.Do(func() { s.log.Warn("authentication failed", "address", r.RemoteAddr) })
 	return newProblem(http.StatusUnauthorized, "want a valid bearer token or client certificate")
 }
 

@@ -142,6 +142,7 @@ func TestConditions(t *testing.T) {
 	a.must(412, "web", "PUT", listener, `{"port":3}`, "If-Match", first)
 	a.must(412, "web", "DELETE", listener, "", "If-Match", first)
 	a.must(412, "web", "DELETE", listener, "", "If-Match", "W/"+second)
+	a.must(412, "web", "DELETE", listener, "", "If-Match", "")
 	a.must(204, "web", "DELETE", listener, "", "If-Match", `"x", `+second)
 	a.must(200, "web", "GET", base+"/lb/listeners/b", "")
 	a.must(304, "web", "GET", documentPath, "", "If-None-Match", a.must(200, "web", "GET", documentPath, "").header.Get("ETag"))
