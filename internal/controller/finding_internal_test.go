@@ -14,9 +14,9 @@ import (
 	"fairlead.io/fairlead/internal/alloc"
 )
 
-// reported is the report of a node that announces two prefixes to one router, up to version 7 of
+// reportOf is the report of a node that announces two prefixes to one router, up to version 7 of
 // Services, with changes.
-func reported(name string, change ...func(*v1alpha1.BalancerNodeStatus)) *nodeFindings {
+func reportOf(name string, change ...func(*v1alpha1.BalancerNodeStatus)) *nodeFindings {
 	s := &v1alpha1.BalancerNodeStatus{
 		Observed: v1alpha1.ObservedVersions{Services: "7"},
 		Routes:   v1alpha1.RouteCounts{Announced: 2, Sessions: 1},
@@ -83,48 +83,48 @@ func TestFindings(t *testing.T) {
 		empty bool
 		want  []string
 	}{
-		"all well":        {[]*nodeFindings{reported("n1"), reported("n2")}, false, []string{programmedText, healthyText, announcedText}},
-		"late":            {[]*nodeFindings{reported("n1"), reported("n2", observed("4"))}, false, []string{healthyText, announcedText}},
-		"nothing seen":    {[]*nodeFindings{reported("n1", observed(""))}, false, []string{healthyText, announcedText}},
-		"another's fault": {[]*nodeFindings{reported("n1", refuses("default/web2/80", "full", 0), dead("flb:default/web/80", "10.0.0.1:80", "x", 0))}, false, []string{programmedText, healthyText, announcedText}},
-		"refused": {[]*nodeFindings{reported("n1"), reported("n2", refuses("default/web/http/ipv6", "full", 0))}, false, []string{
+		"all well":        {[]*nodeFindings{reportOf("n1"), reportOf("n2")}, false, []string{programmedText, healthyText, announcedText}},
+		"late":            {[]*nodeFindings{reportOf("n1"), reportOf("n2", observed("4"))}, false, []string{healthyText, announcedText}},
+		"nothing seen":    {[]*nodeFindings{reportOf("n1", observed(""))}, false, []string{healthyText, announcedText}},
+		"another's fault": {[]*nodeFindings{reportOf("n1", refuses("default/web2/80", "full", 0), dead("flb:default/web/80", "10.0.0.1:80", "x", 0))}, false, []string{programmedText, healthyText, announcedText}},
+		"refused": {[]*nodeFindings{reportOf("n1"), reportOf("n2", refuses("default/web/http/ipv6", "full", 0))}, false, []string{
 			"!NotProgrammed: n2: full", healthyText, announcedText,
 		}},
-		"refused and late": {[]*nodeFindings{reported("n1", observed("4")), reported("n2", refuses("default/web/http", "full", 0))}, false, []string{
+		"refused and late": {[]*nodeFindings{reportOf("n1", observed("4")), reportOf("n2", refuses("default/web/http", "full", 0))}, false, []string{
 			"!NotProgrammed: n2: full; n1: not yet", healthyText, announcedText,
 		}},
-		"problem": {[]*nodeFindings{reported("n1", problem("Service default/web", "bad range"))}, false, []string{"!NotProgrammed: n1: bad range", healthyText, announcedText}},
+		"problem": {[]*nodeFindings{reportOf("n1", problem("Service default/web", "bad range"))}, false, []string{"!NotProgrammed: n1: bad range", healthyText, announcedText}},
 		"lists that are too long": {
-			[]*nodeFindings{reported("n1", refuses("default/a/80", "full", 1), dead("default/a/80", "10.0.0.1:80", "x", 1), withholds("192.0.2.99/32", "no backend", 1))},
+			[]*nodeFindings{reportOf("n1", refuses("default/a/80", "full", 1), dead("default/a/80", "10.0.0.1:80", "x", 1), withholds("192.0.2.99/32", "no backend", 1))},
 			false, nil,
 		},
 		"dead everywhere": {
-			[]*nodeFindings{reported("n1", dead("default/web/80", "10.0.0.1:80", "timeout", 0), dead("default/web/81", "10.0.0.1:80", "timeout", 0)), reported("n2", dead("default/web/80", "10.0.0.1:80", "", 0))},
+			[]*nodeFindings{reportOf("n1", dead("default/web/80", "10.0.0.1:80", "timeout", 0), dead("default/web/81", "10.0.0.1:80", "timeout", 0)), reportOf("n2", dead("default/web/80", "10.0.0.1:80", "", 0))},
 			false,
 			[]string{programmedText, "!BackendsDead: 10.0.0.1:80: timeout", announcedText},
 		},
-		"dead for one": {[]*nodeFindings{reported("n1"), reported("n2", dead("default/web/80", "10.0.0.1:80", "timeout", 9))}, false, []string{
+		"dead for one": {[]*nodeFindings{reportOf("n1"), reportOf("n2", dead("default/web/80", "10.0.0.1:80", "timeout", 9))}, false, []string{
 			programmedText, "!BackendsDead: 10.0.0.1:80 on n2: timeout", announcedText,
 		}},
-		"many dead": {[]*nodeFindings{reported("n1", many...)}, false, []string{
+		"many dead": {[]*nodeFindings{reportOf("n1", many...)}, false, []string{
 			programmedText,
 			"!BackendsDead: 10.0.0.0:80: timeout; 10.0.0.1:80: timeout; 10.0.0.2:80: timeout; 10.0.0.3:80: timeout; 10.0.0.4:80: timeout; 2 more", announcedText,
 		}},
 		"withheld everywhere": {
-			[]*nodeFindings{reported("n1", withholds("192.0.2.10/32", "no backend", 0)), reported("n2", withholds("2001:db8::/64", "drained", 0))},
+			[]*nodeFindings{reportOf("n1", withholds("192.0.2.10/32", "no backend", 0)), reportOf("n2", withholds("2001:db8::/64", "drained", 0))},
 			false,
 			[]string{programmedText, healthyText, "!NotAnnounced: n1: no backend; n2: drained"},
 		},
-		"withheld by one": {[]*nodeFindings{reported("n1", withholds("192.0.2.10/32", "no backend", 0)), reported("n2"), reported("n3", withoutBGP)}, false, []string{
+		"withheld by one": {[]*nodeFindings{reportOf("n1", withholds("192.0.2.10/32", "no backend", 0)), reportOf("n2"), reportOf("n3", withoutBGP)}, false, []string{
 			programmedText, healthyText, "PartlyAnnounced: not by n1: no backend",
 		}},
-		"a node that drains": {[]*nodeFindings{reported("n1", draining), reported("n2")}, false, []string{programmedText, healthyText, announcedText}},
-		"no session": {[]*nodeFindings{reported("n1", draining), reported("n2", noSession)}, false, []string{
+		"a node that drains": {[]*nodeFindings{reportOf("n1", draining), reportOf("n2")}, false, []string{programmedText, healthyText, announcedText}},
+		"no session": {[]*nodeFindings{reportOf("n1", draining), reportOf("n2", noSession)}, false, []string{
 			programmedText, healthyText, "!NotAnnounced: n1: draining; n2: no session with a router",
 		}},
-		"routes by a program": {[]*nodeFindings{reported("n1", withoutPeer)}, false, []string{programmedText, healthyText, announcedText}},
-		"no routes":           {[]*nodeFindings{reported("n1", withoutBGP)}, false, []string{programmedText, healthyText}},
-		"no listener":         {[]*nodeFindings{reported("n1")}, true, []string{programmedText, healthyText, "!NotAnnounced: no listener"}},
+		"routes by a program": {[]*nodeFindings{reportOf("n1", withoutPeer)}, false, []string{programmedText, healthyText, announcedText}},
+		"no routes":           {[]*nodeFindings{reportOf("n1", withoutBGP)}, false, []string{programmedText, healthyText}},
+		"no listener":         {[]*nodeFindings{reportOf("n1")}, true, []string{programmedText, healthyText, "!NotAnnounced: no listener"}},
 		"no report":           {nil, false, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestFindingsOfAChange(t *testing.T) {
 	now := time.Unix(1000, 0)
 	web := served{owner: alloc.Owner{Kind: kindService, Namespace: "default", Name: "web"}, group: "g", version: "7", content: "port 80"}
 	find := func(seen string) (reason string, next time.Duration) {
-		next = r.find([]served{web}, map[string][]*nodeFindings{"g": {reported("n1", observed("99")), reported("n2", observed(seen))}}, now)
+		next = r.find([]served{web}, map[string][]*nodeFindings{"g": {reportOf("n1", observed("99")), reportOf("n2", observed(seen))}}, now)
 		for _, c := range r.findings.of(web.owner) {
 			if c.Type == v1alpha1.ConditionProgrammed {
 				return c.Reason, next

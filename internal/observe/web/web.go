@@ -126,6 +126,19 @@ func ServeReflector(ctx context.Context, listener net.Listener, r observe.Reflec
 	return serve(ctx, listener, mux, log)
 }
 
+// ServePage serves other pages with the same style, headers and bounds: the handler's, and
+// /assets/. It answers on the listener, which it closes, until ctx ends.
+func ServePage(ctx context.Context, listener net.Listener, pages http.Handler, log *slog.Logger) error {
+	mux := http.NewServeMux()
+	mux.Handle("/", pages)
+	for path, asset := range assets() {
+		if strings.HasPrefix(path, "/assets/") {
+			mux.Handle(path, asset)
+		}
+	}
+	return serve(ctx, listener, mux, log)
+}
+
 // policy is the page's Content-Security-Policy: nothing from other origins, nothing
 // inline, no framing.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +

@@ -31,6 +31,7 @@ func TestCluster(t *testing.T) {
 	}{
 		{"install", testInstall},
 		{"plugin", testPlugin},
+		{"page", testClusterPage},
 		{"metrics", testMetrics},
 		{"other controller", testOtherController},
 		{"TCP and UDP", testBothProtocols},

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/observe/web"
+)
+
+// cachedCluster stands in for the caches.
+type cachedCluster struct {
+	client.Client
+	groups    []v1alpha1.LoadBalancerGroup
+	nodes     []corev1.Node
+	pods      []corev1.Pod
+	reports   []v1alpha1.BalancerNode
+	services  []corev1.Service
+	balancers []v1alpha1.LoadBalancer
+}
+
+func (c *cachedCluster) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
+	switch l := list.(type) {
+	case *v1alpha1.LoadBalancerGroupList:
+		l.Items = c.groups
+	case *corev1.NodeList:
+		l.Items = c.nodes
+	case *corev1.PodList:
+		l.Items = c.pods
+	case *v1alpha1.BalancerNodeList:
+		l.Items = c.reports
+	case *corev1.ServiceList:
+		l.Items = c.services
+	case *v1alpha1.LoadBalancerList:
+		l.Items = c.balancers
+	}
+	return nil
+}
+
+// markup is a text that a page must show as it is.
+const markup = `<b onclick="alert(1)">bold</b>`
+
+// exampleCluster has two nodes of a group, of which one has problems, a node whose agent isn't
+// ready, and a spare one.
+func exampleCluster() *cachedCluster {
+	c := &cachedCluster{}
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name, Namespace: "default"} }
+	for _, name := range []string{"n1", "n2", "n3", "n4"} {
+		c.nodes = append(c.nodes, corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Status:     corev1.NodeStatus{Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}},
+		})
+		pod := corev1.Pod{ObjectMeta: named("agent-" + name), Spec: corev1.PodSpec{NodeName: name}}
+		if name != "n3" {
+			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		}
+		c.pods = append(c.pods, pod)
+	}
+	report := v1alpha1.BalancerNodeStatus{
+		DataPlane: "xdp", Services: v1alpha1.ServiceCounts{Total: 2, Programmed: 2}, Backends: v1alpha1.BackendCounts{Total: 4, InUse: 4},
+		Routes: v1alpha1.RouteCounts{Announced: 2, Sessions: 1}, Peers: []v1alpha1.NodePeer{{Address: "172.30.0.254", Established: true}},
+	}
+	c.reports = append(c.reports, v1alpha1.BalancerNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}, Status: report})
+	report.Backends.Unhealthy, report.Unhealthy = 1, []v1alpha1.UnhealthyBackend{{Service: "default/web/80", Backend: "10.0.0.21:80", Message: "refused"}}
+	report.Problems = []v1alpha1.NodeProblem{{Object: "LoadBalancer default/web", Message: markup}}
+	c.reports = append(c.reports, v1alpha1.BalancerNode{ObjectMeta: metav1.ObjectMeta{Name: "n2"}, Status: report})
+	c.reports = append(c.reports, v1alpha1.BalancerNode{ObjectMeta: metav1.ObjectMeta{Name: "n3"}, Status: report})
+
+	c.groups = []v1alpha1.LoadBalancerGroup{{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Status: v1alpha1.LoadBalancerGroupStatus{
+		Nodes: []v1alpha1.GroupNode{{Name: "n1", Ready: true}, {Name: "n2", Ready: true}, {Name: "n3"}}, ReadyNodes: 2, Services: 2, Addresses: 2,
+		Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, false, reasonSomeNodes, "2 of 3 nodes")},
+	}}}
+	c.groups[0].Spec.Size = 3
+
+	served := corev1.Service{ObjectMeta: named("web")}
+	served.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.10"}}
+	served.Status.Conditions = []metav1.Condition{
+		condition(v1alpha1.ConditionServiceAllocated, true, "Allocated", ""), condition(v1alpha1.ConditionServiceServed, true, reasonServed, "default"),
+		condition(v1alpha1.ConditionServiceBackendsHealthy, false, reasonBackendsDead, "10.0.0.21:80 on n2: refused"),
+		condition("example.com/Other", false, "Other", "another controller's"),
+	}
+	waiting := corev1.Service{ObjectMeta: named("waiting")}
+	waiting.Status.Conditions = []metav1.Condition{condition(v1alpha1.ConditionServiceAllocated, false, "PoolExhausted", "pool public: no free address")}
+	foreign := corev1.Service{ObjectMeta: named("foreign")}
+	foreign.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	c.services = []corev1.Service{served, waiting, foreign}
+	c.balancers = []v1alpha1.LoadBalancer{{
+		ObjectMeta: named("web"), Spec: v1alpha1.LoadBalancerSpec{Listeners: []v1alpha1.Listener{{Name: "web", Port: 80}}},
+		Status: v1alpha1.LoadBalancerStatus{Address: "203.0.113.9", Group: "default", Conditions: []metav1.Condition{
+			condition(v1alpha1.ConditionProgrammed, false, reasonNotProgrammed, "n2: "+markup),
+		}},
+	}}
+	return c
+}
+
+func TestOverview(t *testing.T) {
+	o := &deps{Client: exampleCluster()}
+	shown, err := o.overview(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []addressOverview{
+		{Object: "Service default/waiting", AnnouncedBy: []string{}, Problems: []string{"pool public: no free address"}},
+		{Address: "203.0.113.9", Object: "LoadBalancer default/web", Group: "default", AnnouncedBy: []string{"n1"}, Problems: []string{"n2: " + markup}},
+		{Address: "203.0.113.10", Object: "Service default/web", Group: "default", AnnouncedBy: []string{"n1", "n2"},
+			Problems: []string{"10.0.0.21:80 on n2: refused"}},
+	}
+	if diff := cmp.Diff(want, shown.Addresses); diff != "" {
+		t.Error(diff)
+	}
+	var nodes []string
+	for _, n := range shown.Nodes {
+		nodes = append(nodes, strings.Join(append([]string{n.Name, n.Group}, n.Problems...), "|"))
+	}
+	wantNodes := []string{
+		"n1|default", "n2|default|1 backends unhealthy|LoadBalancer default/web: " + markup, "n3|default|not ready, or without a ready agent", "n4||no report",
+	}
+	if diff := cmp.Diff(wantNodes, nodes); diff != "" {
+		t.Error(diff)
+	}
+	if g := shown.Groups; len(g) != 1 || g[0].ReadyNodes != 2 || g[0].Size != 3 || len(g[0].Problems) != 1 || g[0].Problems[0] != "2 of 3 nodes" {
+		t.Errorf("groups: %+v", g)
+	}
+}
+
+// The page shows names as they are, and only to clients that name a local host and read.
+func TestPage(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := newDeps(Options{Log: slog.New(slog.DiscardHandler)})
+	o.Client = exampleCluster()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- web.ServePage(ctx, listener, o.pages(), o.log) }()
+	defer func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	get := func(method, host, path string) (status int, policy, body string) {
+		t.Helper()
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+listener.Addr().String()+path, http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Host = host
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return response.StatusCode, response.Header.Get("Content-Security-Policy"), string(text)
+	}
+	status, policy, body := get(http.MethodGet, "localhost", "/")
+	if status != http.StatusOK || !strings.Contains(policy, "default-src 'none'") {
+		t.Errorf("status %d, policy %q", status, policy)
+	}
+	for _, want := range []string{`<tr data-name="203.0.113.10 Service default/web">`, "<td>n1, n2</td>", "&lt;b onclick=", ">follower<"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("the page lacks %q:\n%s", want, body)
+		}
+	}
+	if strings.Contains(body, "<b ") {
+		t.Errorf("a name is markup:\n%s", body)
+	}
+	var data overview
+	if _, _, body := get(http.MethodGet, "localhost", "/api/v1/cluster"); json.Unmarshal([]byte(body), &data) != nil || len(data.Addresses) != 3 {
+		t.Errorf("the data is %s", body)
+	}
+	for _, test := range []struct {
+		method, host, path string
+		want               int
+	}{
+		{http.MethodGet, "localhost", "/assets/style.css", http.StatusOK},
+		{http.MethodGet, "localhost", "/assets/none", http.StatusNotFound},
+		{http.MethodGet, "attacker.example", "/", http.StatusMisdirectedRequest},
+		{http.MethodPost, "localhost", "/", http.StatusMethodNotAllowed},
+	} {
+		if status, _, _ := get(test.method, test.host, test.path); status != test.want {
+			t.Errorf("%s %s%s: status %d, want %d", test.method, test.host, test.path, status, test.want)
+		}
+	}
+}
+
+func TestPageAddress(t *testing.T) {
+	for text, valid := range map[string]bool{
+		"127.0.0.1:9577": true, "[::1]:9577": true, "0.0.0.0:9577": false, "[::]:9577": false, "10.0.0.1:9577": false, ":9577": false, "localhost:9577": false,
+	} {
+		if err := checkPageAddress(text); (err == nil) != valid {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
