@@ -9,13 +9,16 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || self.type in ['http', 'https']",message="only http and https checks have a path",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.host) || self.type in ['http', 'https']",message="only http and https checks have a host",fieldPath=".host"
 // +kubebuilder:validation:XValidation:rule="!has(self.expectedCodes) || self.type in ['http', 'https']",message="only http and https checks have codes",fieldPath=".expectedCodes"
+// +kubebuilder:validation:XValidation:rule="!has(self.send) || self.type == 'udp'",message="only udp checks send a datagram",fieldPath=".send"
+// +kubebuilder:validation:XValidation:rule="!has(self.expect) || self.type == 'udp'",message="only udp checks expect a text",fieldPath=".expect"
+// +kubebuilder:validation:XValidation:rule="has(self.dns) == (self.type == 'dns')",message="dns checks have a query, others have none",fieldPath=".dns"
 // +kubebuilder:validation:XValidation:rule="!has(self.port) || self.type != 'icmp'",message="icmp checks have no port",fieldPath=".port"
 // +kubebuilder:validation:XValidation:rule="!has(self.timeout) || duration(self.timeout) <= duration(has(self.interval) ? self.interval : '2s')",message="longer than the interval",fieldPath=".timeout"
 type HealthCheck struct {
-	// Type is the protocol.
+	// Type is the protocol. "udp" sends a datagram, "dns" a query over UDP.
 	//
 	// +required
-	// +kubebuilder:validation:Enum=tcp;http;https;grpc;icmp
+	// +kubebuilder:validation:Enum=tcp;http;https;grpc;dns;udp;icmp
 	Type string `json:"type"`
 	// Port is the port to probe. The default is the port of each backend.
 	//
@@ -45,6 +48,25 @@ type HealthCheck struct {
 	// +kubebuilder:validation:XValidation:rule="self.split(',').all(r, !r.contains('-') || r.split('-')[0] <= r.split('-')[1])",message="want ranges with the lower code first"
 	// +kubebuilder:validation:Pattern=`^[1-5][0-9]{2}(-[1-5][0-9]{2})?(,[1-5][0-9]{2}(-[1-5][0-9]{2})?)*$`
 	ExpectedCodes string `json:"expectedCodes,omitempty"`
+	// DNS is the query of dns checks. A response without error (NOERROR) is healthy, with or
+	// without records.
+	//
+	// +optional
+	DNS *DNSQuery `json:"dns,omitempty"`
+	// Send is the datagram of udp checks in ASCII, with \n, \r, \t, \\ and \x00 to \xff for
+	// other bytes. The default is an empty datagram.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^([ -\[\]-~]|\\([nrt\\]|x[0-9a-fA-F]{2}))*$`
+	Send string `json:"send,omitempty"`
+	// Expect is what responses to udp checks have to contain, written as send is. By default
+	// any response is healthy, and so is none: only a closed port (ICMP) is a failure.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^([ -\[\]-~]|\\([nrt\\]|x[0-9a-fA-F]{2}))*$`
+	Expect string `json:"expect,omitempty"`
 	// Interval is the time between two probes of a backend. The default is 2s.
 	//
 	// +optional
@@ -70,4 +92,19 @@ type HealthCheck struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Fall int32 `json:"fall,omitempty"`
+}
+
+// DNSQuery is a query for the records of a name.
+type DNSQuery struct {
+	// Name is fully qualified, with or without its final dot.
+	//
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^(\.|[!-\-/-~]{1,63}(\.[!-\-/-~]{1,63})*\.?)$`
+	Name string `json:"name"`
+	// Type is the type of the records. The default is A.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=A;AAAA;CNAME;MX;NS;PTR;SOA;SRV;TXT
+	Type string `json:"type,omitempty"`
 }

@@ -19,11 +19,20 @@ const (
 	// "ipip" or "gue" to nodes whose kube-proxy takes over.
 	AnnotationForward = "fairlead.io/forward"
 	// AnnotationHealthCheck is the protocol of probes in addition to readiness: "none",
-	// "tcp", "http", "https", "grpc" or "icmp".
+	// "tcp", "http", "https", "grpc", "dns", "udp" or "icmp".
 	AnnotationHealthCheck = "fairlead.io/health-check"
 	// AnnotationHealthCheckPath is the path of http and https probes. The default is
 	// "/".
 	AnnotationHealthCheckPath = "fairlead.io/health-check-path"
+	// AnnotationHealthCheckQuery is the name that dns probes query, and the type of its
+	// records: "example.com AAAA". The default type is A.
+	AnnotationHealthCheckQuery = "fairlead.io/health-check-query"
+	// AnnotationHealthCheckSend is the datagram of udp probes, as in the field send of a
+	// HealthCheck. The default is an empty datagram.
+	AnnotationHealthCheckSend = "fairlead.io/health-check-send"
+	// AnnotationHealthCheckExpect is what responses to udp probes have to contain, as in the
+	// field expect of a HealthCheck. By default only a closed port is a failure.
+	AnnotationHealthCheckExpect = "fairlead.io/health-check-expect"
 	// AnnotationHealthCheckPort is the port to probe. The default is the port of each
 	// endpoint.
 	AnnotationHealthCheckPort = "fairlead.io/health-check-port"

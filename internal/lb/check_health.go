@@ -38,8 +38,8 @@ func (h *HealthCheck) check(f *findings, path string, forward Forward) {
 			h.DNS.check(f, path+".dns")
 		}
 	case HealthUDP:
-		f.add(path+".send", h.Send.check())
-		f.add(path+".expect", h.Expect.check())
+		f.add(path+".send", h.Send.Check())
+		f.add(path+".expect", h.Expect.Check())
 	case HealthTCP, HealthGRPC, HealthICMP:
 	}
 	if h.TLS != nil && (h.Type == HealthHTTPS || h.Type == HealthGRPC) {
@@ -135,7 +135,7 @@ func notTokenRune(r rune) bool {
 
 func (t *HealthTLS) check(f *findings, path string) {
 	if t.ServerName != "" {
-		f.add(path+".serverName", checkDNSName(t.ServerName))
+		f.add(path+".serverName", CheckDNSName(t.ServerName))
 	}
 	switch {
 	case t.CA == "":

@@ -85,7 +85,7 @@ type DNSQuestion struct {
 const maxDNSName = 253 // RFC 1035 §2.3.4, as it is written
 
 func (q *DNSQuestion) check(f *findings, path string) {
-	f.add(path+".name", checkDNSName(q.Name))
+	f.add(path+".name", CheckDNSName(q.Name))
 	f.add(path+".type", recordWords.check("record type", uint8(q.Type)))
 	f.add(path+".rcode", responseWords.check("response code", uint8(q.Code)))
 	if q.Answer != "" {
@@ -103,7 +103,7 @@ func (q *DNSQuestion) checkAnswer() error {
 			return fmt.Errorf("%q is not an address that a record of type %s holds", q.Answer, q.Type)
 		}
 	case RecordCNAME, RecordNS, RecordPTR:
-		return checkDNSName(q.Answer)
+		return CheckDNSName(q.Answer)
 	case RecordTXT:
 	case RecordSOA, RecordMX, RecordSRV:
 		return fmt.Errorf("not compared for records of type %s: leave it out", q.Type)
@@ -111,7 +111,8 @@ func (q *DNSQuestion) checkAnswer() error {
 	return nil
 }
 
-func checkDNSName(name string) error {
+// CheckDNSName returns why a name can't be queried.
+func CheckDNSName(name string) error {
 	trimmed := strings.TrimSuffix(name, ".")
 	switch {
 	case name == "":

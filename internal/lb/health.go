@@ -36,6 +36,18 @@ var healthWords = words{
 	HealthDNS: "dns", HealthUDP: "udp", HealthICMP: "icmp",
 }
 
+// Protocol returns the transport protocol of probes, 0 for HealthICMP.
+func (t HealthType) Protocol() Protocol {
+	switch t {
+	case HealthICMP:
+		return 0
+	case HealthDNS, HealthUDP:
+		return UDP
+	default:
+		return TCP
+	}
+}
+
 // String returns the type as in a configuration file.
 func (t HealthType) String() string { return healthWords.text(uint8(t)) }
 
@@ -181,7 +193,8 @@ func (p Payload) Bytes() ([]byte, error) {
 	return content, nil
 }
 
-func (p Payload) check() error {
+// Check returns why the content can't be sent.
+func (p Payload) Check() error {
 	content, err := p.Bytes()
 	if err == nil && len(content) > maxPayload {
 		err = fmt.Errorf("%d bytes are too many: want at most %d", len(content), maxPayload)

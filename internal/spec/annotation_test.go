@@ -59,7 +59,17 @@ func TestParse(t *testing.T) {
 				h.Type, h.Path, h.Port, h.Interval, h.Timeout = lb.HealthHTTP, "/ok?a=b", 8081, time.Second/2, time.Second/2
 			})}},
 		"https": {[]string{"health-check=https"}, spec.Settings{Health: check(func(h *lb.HealthCheck) { h.Type, h.Path = lb.HealthHTTPS, "/" })}},
-		"icmp":  {[]string{"health-check=icmp", "health-check-interval=5s"}, spec.Settings{Health: check(func(h *lb.HealthCheck) { h.Type, h.Interval = lb.HealthICMP, 5*time.Second })}},
+		"dns": {[]string{"health-check=dns", "health-check-query=a.example"}, spec.Settings{Health: check(func(h *lb.HealthCheck) {
+			h.Type, h.DNS = lb.HealthDNS, &lb.DNSQuestion{Name: "a.example", Type: lb.RecordA}
+		})}},
+		"dns of a type": {[]string{"health-check=dns", "health-check-query=a.example AAAA", "health-check-port=53"},
+			spec.Settings{Health: check(func(h *lb.HealthCheck) {
+				h.Type, h.DNS, h.Port = lb.HealthDNS, &lb.DNSQuestion{Name: "a.example", Type: lb.RecordAAAA}, 53
+			})}},
+		"udp": {[]string{"health-check=udp"}, spec.Settings{Health: check(func(h *lb.HealthCheck) { h.Type = lb.HealthUDP })}},
+		"udp with an answer": {[]string{"health-check=udp", `health-check-send=a\n`, `health-check-expect=\xff`},
+			spec.Settings{Health: check(func(h *lb.HealthCheck) { h.Type, h.Send, h.Expect = lb.HealthUDP, `a\n`, `\xff` })}},
+		"icmp": {[]string{"health-check=icmp", "health-check-interval=5s"}, spec.Settings{Health: check(func(h *lb.HealthCheck) { h.Type, h.Interval = lb.HealthICMP, 5*time.Second })}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := spec.ParseAnnotations(service(test.in...))
@@ -84,8 +94,15 @@ func TestErrors(t *testing.T) {
 		"pool":             {[]string{"address-pool=A B"}, `fairlead.io/address-pool: bad name "A B": want lower-case letters, digits, dots and hyphens`},
 		"key":              {[]string{"sharing-key=a b"}, "fairlead.io/sharing-key: bad key: want at most 253 printable characters without spaces"},
 		"forward":          {[]string{"forward=vxlan"}, `fairlead.io/forward: unknown forwarding mode "vxlan": want one of nat, dsr, l2dsr, ipip, gue`},
-		"check":            {[]string{"health-check=dns"}, `fairlead.io/health-check: unknown health check "dns": want one of none, tcp, http, https, grpc, icmp`},
-		"empty check":      {[]string{"health-check="}, `fairlead.io/health-check: unknown health check "": want one of none, tcp, http, https, grpc, icmp`},
+		"check":            {[]string{"health-check=ftp"}, `fairlead.io/health-check: unknown health check "ftp": want one of none, tcp, http, https, grpc, dns, udp, icmp`},
+		"empty check":      {[]string{"health-check="}, `fairlead.io/health-check: unknown health check "": want one of none, tcp, http, https, grpc, dns, udp, icmp`},
+		"no query":         {[]string{"health-check=dns"}, "fairlead.io/health-check-query: missing: a dns check needs a query"},
+		"query of tcp":     {[]string{"health-check=tcp", "health-check-query=a"}, `fairlead.io/health-check-query: not with fairlead.io/health-check "tcp"`},
+		"query of no name": {[]string{"health-check=dns", "health-check-query= A"}, "fairlead.io/health-check-query: no name"},
+		"query of no type": {[]string{"health-check=dns", "health-check-query=a ANY"}, `fairlead.io/health-check-query: unknown record type "ANY": want one of A, NS, CNAME, SOA, PTR, MX, TXT, AAAA, SRV`},
+		"datagram of dns":  {[]string{"health-check=dns", "health-check-query=a", "health-check-send=a"}, `fairlead.io/health-check-send: not with fairlead.io/health-check "dns"`},
+		"escape":           {[]string{"health-check=udp", `health-check-send=\`}, `fairlead.io/health-check-send: bad escape in "\\": want for example \n, \\ or \x00`},
+		"long text":        {[]string{"health-check=udp", "health-check-expect=" + strings.Repeat("a", 1201)}, "fairlead.io/health-check-expect: 1201 bytes are too many: want at most 1200"},
 		"path":             {[]string{"health-check=http", "health-check-path=x"}, `fairlead.io/health-check-path: bad path "x": want one that begins with / and has no spaces`},
 		"path of tcp":      {[]string{"health-check=tcp", "health-check-path=/"}, `fairlead.io/health-check-path: not with fairlead.io/health-check "tcp"`},
 		"port of icmp":     {[]string{"health-check=icmp", "health-check-port=1"}, `fairlead.io/health-check-port: not with fairlead.io/health-check "icmp"`},
@@ -138,10 +155,12 @@ func TestLoadBalancerIP(t *testing.T) {
 
 // Whatever is annotated, what comes out is sound.
 func FuzzParse(f *testing.F) {
-	f.Add("192.0.2.1,2001:db8::1", "nat", "http", "/x", "80", "1s")
-	f.Fuzz(func(t *testing.T, addresses, forward, kind, path, port, interval string) {
+	f.Add("192.0.2.1,2001:db8::1", "nat", "http", "/x", "80", "1s", "health-check-query=a")
+	f.Add("", "", "dns", "", "53", "1s", "health-check-query=a.example AAAA")
+	f.Add("", "", "udp", "", "53", "1s", `health-check-send=\xff`)
+	f.Fuzz(func(t *testing.T, addresses, forward, kind, path, port, interval, detail string) {
 		got, _ := spec.ParseAnnotations(service("addresses="+addresses, "forward="+forward, "health-check="+kind,
-			"health-check-path="+path, "health-check-port="+port, "health-check-interval="+interval))
+			"health-check-path="+path, "health-check-port="+port, "health-check-interval="+interval, detail))
 		svc := lb.Service{
 			Name: "x", VIP: lb.VIP{Address: netip.MustParseAddr("192.0.2.9"), Port: 80, Protocol: lb.TCP},
 			Forward: lb.NAT, MinHealthy: 1, Health: got.Health.Check,

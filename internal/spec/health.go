@@ -42,7 +42,7 @@ func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
 		return nil, nil
 	}
 	h := &lb.HealthCheck{
-		Path: c.Path, Host: c.Host, Interval: defaultInterval,
+		Path: c.Path, Host: c.Host, Send: lb.Payload(c.Send), Expect: lb.Payload(c.Expect), Interval: defaultInterval,
 		Rise: cmp.Or(int(c.Rise), defaultRise), Fall: cmp.Or(int(c.Fall), defaultFall),
 	}
 	if err := h.Type.UnmarshalText([]byte(c.Type)); err != nil {
@@ -60,6 +60,12 @@ func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
 			return nil, fmt.Errorf("expectedCodes: %w", err)
 		}
 	}
+	if c.DNS != nil {
+		var err error
+		if h.DNS, err = question(c.DNS.Name, c.DNS.Type); err != nil {
+			return nil, fmt.Errorf("dns.type: %w", err)
+		}
+	}
 	if c.Interval != nil {
 		h.Interval = c.Interval.Duration
 	}
@@ -70,15 +76,20 @@ func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
 	return h, nil
 }
 
+// question returns the query of a dns check for records of a type, A by default.
+func question(name, kind string) (*lb.DNSQuestion, error) {
+	q := &lb.DNSQuestion{Name: name}
+	return q, q.Type.UnmarshalText([]byte(cmp.Or(kind, lb.RecordA.String())))
+}
+
 // health reads the annotations of a health check. With an error in any of them none
 // counts.
 func (r *reader) health() Health {
 	text, given := r.annotations[v1alpha1.AnnotationHealthCheck]
 	before := len(r.errs)
 	h := lb.HealthCheck{Interval: defaultInterval, Rise: defaultRise, Fall: defaultFall}
-	if err := h.Type.UnmarshalText([]byte(text)); given && text != healthNone &&
-		(err != nil || h.Type == lb.HealthDNS || h.Type == lb.HealthUDP) {
-		r.fail(v1alpha1.AnnotationHealthCheck, "unknown health check %q: want one of none, tcp, http, https, grpc, icmp", text)
+	if err := h.Type.UnmarshalText([]byte(text)); given && text != healthNone && err != nil {
+		r.fail(v1alpha1.AnnotationHealthCheck, "unknown health check %q: want one of none, tcp, http, https, grpc, dns, udp, icmp", text)
 		return Health{}
 	}
 	web := h.Type == lb.HealthHTTP || h.Type == lb.HealthHTTPS
@@ -86,6 +97,12 @@ func (r *reader) health() Health {
 		h.Path = defaultPath
 	}
 	refine(r, v1alpha1.AnnotationHealthCheckPath, web, &h.Path, path)
+	refine(r, v1alpha1.AnnotationHealthCheckQuery, h.Type == lb.HealthDNS, &h.DNS, query)
+	refine(r, v1alpha1.AnnotationHealthCheckSend, h.Type == lb.HealthUDP, &h.Send, payload)
+	refine(r, v1alpha1.AnnotationHealthCheckExpect, h.Type == lb.HealthUDP, &h.Expect, payload)
+	if _, given := r.annotations[v1alpha1.AnnotationHealthCheckQuery]; h.Type == lb.HealthDNS && !given {
+		r.fail(v1alpha1.AnnotationHealthCheckQuery, "missing: a dns check needs a query")
+	}
 	refine(r, v1alpha1.AnnotationHealthCheckPort, h.Type != 0 && h.Type != lb.HealthICMP, &h.Port, port)
 	refine(r, v1alpha1.AnnotationHealthCheckInterval, h.Type != 0, &h.Interval, interval)
 	h.Timeout = min(defaultTimeout, h.Interval)
@@ -125,6 +142,19 @@ func path(text string) (string, error) {
 		return "", fmt.Errorf("bad path %q: want one that begins with / and has no spaces", text)
 	}
 	return text, nil
+}
+
+func query(text string) (*lb.DNSQuestion, error) {
+	name, kind, _ := strings.Cut(text, " ")
+	if err := lb.CheckDNSName(name); err != nil {
+		return nil, err
+	}
+	return question(name, kind)
+}
+
+func payload(text string) (p lb.Payload, err error) {
+	p = lb.Payload(text)
+	return p, p.Check()
 }
 
 func port(text string) (uint16, error) {

@@ -154,13 +154,16 @@ func Limits(l v1alpha1.FlowLimits) lb.FlowLimits {
 }
 
 // SetDefaults sets what follows from the mode and the protocol: mode nat learns no
-// flows, as it has a session for each. A check that needs a connection is used for a
-// UDP service only if it has a port of its own.
+// flows, as it has a session for each. A check over TCP is used for a UDP service, and one over
+// UDP for a TCP service, only if it has a port of its own.
 func SetDefaults(s *lb.Service, health *lb.HealthCheck) {
 	if s.Protocol == lb.UDP && s.Forward != lb.NAT {
 		s.Learn = lb.DefaultLearn
 	}
-	if health != nil && (s.Protocol != lb.UDP || health.Port != 0 || health.Type == lb.HealthICMP) {
+	if health == nil {
+		return
+	}
+	if p := health.Type.Protocol(); p == 0 || p == s.Protocol || health.Port != 0 {
 		s.Health = health
 	}
 }

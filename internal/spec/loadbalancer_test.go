@@ -44,7 +44,6 @@ func TestIncompleteLoadBalancer(t *testing.T) {
 // mode comes before the load balancer's, and members that aren't enabled are left out.
 func TestLoadBalancer(t *testing.T) {
 	address, member := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("10.0.0.1")
-	vip := lb.VIP{Address: address, Port: 80, Protocol: lb.TCP}
 	hours := func(n int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(n) * time.Hour} }
 	for name, c := range map[string]struct {
 		listener v1alpha1.Listener
@@ -75,6 +74,25 @@ func TestLoadBalancer(t *testing.T) {
 				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 			}},
 		},
+		"dns check": {
+			v1alpha1.Listener{Pool: "dns", Protocol: "UDP"},
+			[]v1alpha1.Pool{{Name: "dns", HealthCheck: &v1alpha1.HealthCheck{Type: "dns", DNS: &v1alpha1.DNSQuery{Name: "a.example"}}}},
+			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, VIP: lb.VIP{Protocol: lb.UDP}, Learn: lb.DefaultLearn, Health: &lb.HealthCheck{
+				Type: lb.HealthDNS, DNS: &lb.DNSQuestion{Name: "a.example", Type: lb.RecordA},
+				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
+			}},
+		},
+		"udp check of tcp": {
+			v1alpha1.Listener{Pool: "web"}, []v1alpha1.Pool{{Name: "web", HealthCheck: &v1alpha1.HealthCheck{Type: "udp"}}},
+			lb.Service{Forward: lb.L2DSR, MinHealthy: 1},
+		},
+		"udp check of tcp with port": {
+			v1alpha1.Listener{Pool: "web"},
+			[]v1alpha1.Pool{{Name: "web", HealthCheck: &v1alpha1.HealthCheck{Type: "udp", Port: 53, Send: "a", Expect: "b"}}},
+			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, Health: &lb.HealthCheck{
+				Type: lb.HealthUDP, Port: 53, Send: "a", Expect: "b", Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
+			}},
+		},
 	} {
 		c.listener.Name, c.listener.Port = "http", 80
 		b := &v1alpha1.LoadBalancer{
@@ -82,7 +100,9 @@ func TestLoadBalancer(t *testing.T) {
 			Spec:       v1alpha1.LoadBalancerSpec{Forward: "l2dsr", Listeners: []v1alpha1.Listener{c.listener}, Pools: c.pools},
 		}
 		got, problems := spec.LoadBalancer(b, address)
-		c.want.Name, c.want.VIP = "flb:default/web/http", vip
+		if c.want.Name, c.want.Address, c.want.Port = "flb:default/web/http", address, 80; c.want.Protocol == 0 {
+			c.want.Protocol = lb.TCP
+		}
 		if diff := cmp.Diff([]lb.Service{c.want}, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || problems != nil {
 			t.Errorf("%s: problems %q, -want +got:\n%s", name, problems, diff)
 		}

@@ -75,8 +75,18 @@ func (p *dnsProber) probe(ctx context.Context, path way) error {
 		if err := answer.Unpack(text); err != nil {
 			return true, errors.New("not a DNS answer")
 		}
-		return answer.Response && answer.ID == query.ID, p.judge(&answer)
+		return answer.Response && answer.ID == query.ID && p.repeated(&answer), p.judge(&answer)
 	})
+}
+
+// repeated reports whether an answer has the question (RFC 5452 §4.2). Servers may leave it out
+// of errors.
+func (p *dnsProber) repeated(answer *dnsmessage.Message) bool {
+	if len(answer.Questions) != 1 {
+		return len(answer.Questions) == 0 && answer.RCode != dnsmessage.RCodeSuccess
+	}
+	q := answer.Questions[0]
+	return q.Type == p.question.Type && q.Class == p.question.Class && strings.EqualFold(q.Name.String(), p.question.Name.String())
 }
 
 func (p *dnsProber) judge(answer *dnsmessage.Message) error {

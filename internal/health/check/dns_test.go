@@ -12,7 +12,7 @@ import (
 )
 
 // answers are those of a name server that knows a few names, as a table would say; "mute."
-// it doesn't answer and to "noise." it answers nonsense.
+// it doesn't answer, to "noise." it answers nonsense, and to "bare." an error without question.
 func answers(query []byte) [][]byte {
 	var m dnsmessage.Message
 	if err := m.Unpack(query); err != nil || len(m.Questions) != 1 {
@@ -34,6 +34,14 @@ func answers(query []byte) [][]byte {
 		return nil
 	case q.Name.String() == "noise.":
 		return [][]byte{[]byte("hello")}
+	case q.Name.String() == "bare.":
+		m.RCode, m.Questions = dnsmessage.RCodeServerFailure, nil
+		answer, _ := m.Pack()
+		return [][]byte{answer}
+	case q.Name.String() == "CASE.":
+		m.Questions[0].Name = name("case.")
+		answer, _ := m.Pack()
+		return [][]byte{answer}
 	case !ok:
 		m.RCode = dnsmessage.RCodeNameError
 	default:
@@ -42,7 +50,12 @@ func answers(query []byte) [][]byte {
 	answer, _ := m.Pack()
 	m.ID++
 	foreign, _ := m.Pack()
-	return [][]byte{foreign, query, answer} // the last one only is an answer to it
+	m.ID--
+	m.Answers, m.RCode, m.Questions[0].Type = nil, dnsmessage.RCodeRefused, dnsmessage.TypeHINFO
+	other, _ := m.Pack()
+	m.RCode, m.Questions = dnsmessage.RCodeSuccess, nil
+	none, _ := m.Pack()
+	return [][]byte{foreign, other, none, query, answer} // the last one only is an answer to it
 }
 
 func TestDNS(t *testing.T) {
@@ -66,6 +79,8 @@ func TestDNS(t *testing.T) {
 		"unknown wanted": {missing, ""},
 		"nonsense":       {dns("noise", lb.RecordA, ""), "not a DNS answer"},
 		"silence":        {mute, "timed out after 20ms"},
+		"no question":    {dns("bare", lb.RecordA, ""), "rcode servfail, want noerror"},
+		"other case":     {dns("CASE", lb.RecordA, ""), ""},
 	})
 	if got := ask(t, dns("a", lb.RecordA, ""), closedPort(t)); got != "connection refused" {
 		t.Errorf("closed port: %q", got)
