@@ -6,6 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 // HealthCheck defines probes of backends.
 //
+// +kubebuilder:validation:XValidation:rule="!has(self.method) || self.type in ['http', 'https']",message="only http and https checks have a method",fieldPath=".method"
 // +kubebuilder:validation:XValidation:rule="!has(self.path) || self.type in ['http', 'https']",message="only http and https checks have a path",fieldPath=".path"
 // +kubebuilder:validation:XValidation:rule="!has(self.host) || self.type in ['http', 'https']",message="only http and https checks have a host",fieldPath=".host"
 // +kubebuilder:validation:XValidation:rule="!has(self.expectedCodes) || self.type in ['http', 'https']",message="only http and https checks have codes",fieldPath=".expectedCodes"
@@ -26,6 +27,11 @@ type HealthCheck struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port,omitempty"`
+	// Method is the method of http and https requests. The default is GET.
+	//
+	// +optional
+	// +kubebuilder:validation:Enum=GET;HEAD;OPTIONS
+	Method string `json:"method,omitempty"`
 	// Path is the path of http and https requests. The default is "/".
 	//
 	// +optional

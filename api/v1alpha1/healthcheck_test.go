@@ -13,6 +13,7 @@ func addHealthChecks(k *samples, format, path, defaults string) {
 	for name, check := range map[string]string{
 		"lowest":           `{type: tcp, port: 1, interval: 10ms, timeout: 1ns, rise: 1, fall: 1}`,
 		"highest":          `{type: grpc, port: 65535, interval: 1h, timeout: 1h, rise: 100, fall: 100}`,
+		"method":           `{type: https, method: OPTIONS}`,
 		"path of http":     `{type: http, path: "/a?b=c#d"}`,
 		"path of https":    `{type: https, path: /` + strings.Repeat("a", 1023) + `}`,
 		"icmp":             `{type: icmp}`,
@@ -47,6 +48,8 @@ func addHealthChecks(k *samples, format, path, defaults string) {
 		"low port":       {`{type: tcp, port: 0}`, ".port: greater than or equal to 1"},
 		"high port":      {`{type: tcp, port: 65536}`, ".port: less than or equal to 65535"},
 		"port of icmp":   {`{type: icmp, port: 80}`, ".port: icmp checks have no port"},
+		"method":         {`{type: http, method: POST}`, ".method: Unsupported value"},
+		"method of grpc": {`{type: grpc, method: GET}`, ".method: only http and https checks have a method"},
 		"path of tcp":    {`{type: tcp, path: /}`, ".path: only http and https checks have a path"},
 		"host of tcp":    {`{type: tcp, host: a}`, ".host: only http and https checks have a host"},
 		"empty host":     {`{type: http, host: ""}`, ".host: at least 1 chars long"},

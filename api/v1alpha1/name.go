@@ -21,6 +21,9 @@ const (
 	// AnnotationHealthCheck is the protocol of probes in addition to readiness: "none",
 	// "tcp", "http", "https", "grpc", "dns", "udp" or "icmp".
 	AnnotationHealthCheck = "fairlead.io/health-check"
+	// AnnotationHealthCheckMethod is the method of http and https probes: "GET" (default),
+	// "HEAD" or "OPTIONS".
+	AnnotationHealthCheckMethod = "fairlead.io/health-check-method"
 	// AnnotationHealthCheckPath is the path of http and https probes. The default is
 	// "/".
 	AnnotationHealthCheckPath = "fairlead.io/health-check-path"

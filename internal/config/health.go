@@ -31,6 +31,7 @@ func health(v value, h *lb.HealthCheck) {
 		optional("panicThreshold", &h.PanicThreshold, number[int](0, 100)),
 		optional("slowStart", &h.SlowStart, duration),
 		optional("passive", &h.Passive, flag),
+		optional("method", &h.Method, textUnmarshaler),
 		optional("path", &h.Path, text),
 		optional("host", &h.Host, text),
 		optional("headers", &h.Headers, texts),

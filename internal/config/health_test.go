@@ -43,8 +43,8 @@ func TestHealth(t *testing.T) {
 		"http": {`{type: http, port: 8080, host: a.example, headers: {X-A: b, x-c: "1"}, status: 204, body: '^\d+$'}`, lb.HealthCheck{
 			Type: lb.HealthHTTP, Port: 8080, Path: "/", Host: "a.example", Headers: map[string]string{"X-A": "b", "x-c": "1"},
 			Status: lb.StatusSet{{Low: 204, High: 204}}, Body: `^\d+$`}},
-		"https": {`{type: https, path: /x, status: "200-299,404", tls: {verify: true, serverName: a.example, ca: ca.pem}}`, lb.HealthCheck{
-			Type: lb.HealthHTTPS, Path: "/x", Status: lb.StatusSet{{Low: 200, High: 299}, {Low: 404, High: 404}},
+		"https": {`{type: https, method: HEAD, path: /x, status: "200-299,404", tls: {verify: true, serverName: a.example, ca: ca.pem}}`, lb.HealthCheck{
+			Type: lb.HealthHTTPS, Method: lb.MethodHEAD, Path: "/x", Status: lb.StatusSet{{Low: 200, High: 299}, {Low: 404, High: 404}},
 			TLS: &lb.HealthTLS{Verify: true, ServerName: "a.example", CA: ca}}},
 		"grpc": {"{type: grpc, service: shop.Cart, tls: {}}", lb.HealthCheck{Type: lb.HealthGRPC, Service: "shop.Cart", TLS: &lb.HealthTLS{}}},
 		"dns": {"{type: dns, dns: {name: a.example, rcode: nxdomain}}",
@@ -90,6 +90,7 @@ func TestHealthErrors(t *testing.T) {
 		"panic":              {"{type: tcp, panicThreshold: 101}", 97, ".panicThreshold: 101 is out of range: want 0 to 100"},
 		"passive":            {"{type: tcp, passive: true}", 90, ".passive: only with nat: with ipip the balancer doesn't see responses"},
 		"superfluous":        {"{type: tcp, path: /}", 87, ".path: tcp checks have no path"},
+		"method":             {"{type: http, method: POST}", 90, `.method: unknown method "POST": want one of GET, HEAD, OPTIONS`},
 		"path":               {"{type: http, path: x}", 88, `.path: bad path "x": want one that begins with / and has no spaces`},
 		"status":             {"{type: http, status: 99}", 90, `.status: bad status "99": want codes of 100 to 599 such as 200-299,404`},
 		"body":               {"{type: http, body: '('}", 88, ".body: error parsing regexp: missing closing ): `(`"},

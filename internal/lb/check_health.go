@@ -74,6 +74,7 @@ func (h *HealthCheck) checkSuperfluous(f *findings, path string) {
 		given bool
 		types []HealthType
 	}{
+		{"method", h.Method != MethodGET, web},
 		{"path", h.Path != "", web},
 		{"host", h.Host != "", web},
 		{"headers", len(h.Headers) > 0, web},
@@ -95,6 +96,7 @@ func (h *HealthCheck) checkSuperfluous(f *findings, path string) {
 }
 
 func (h *HealthCheck) checkHTTP(f *findings, path string) {
+	f.add(path+".method", methodWords.check("method", uint8(h.Method)))
 	if !strings.HasPrefix(h.Path, "/") || strings.ContainsFunc(h.Path, notVisible) {
 		f.add(path+".path", fmt.Errorf("bad path %q: want one that begins with / and has no spaces", h.Path))
 	}
@@ -103,7 +105,9 @@ func (h *HealthCheck) checkHTTP(f *findings, path string) {
 	}
 	f.add(path+".headers", checkHeaders(h.Headers))
 	f.add(path+".status", h.Status.check())
-	if _, err := regexp.Compile(h.Body); err != nil {
+	if h.Body != "" && h.Method == MethodHEAD {
+		f.add(path+".body", errors.New("responses to HEAD have none"))
+	} else if _, err := regexp.Compile(h.Body); err != nil {
 		f.add(path+".body", err)
 	}
 }

@@ -26,7 +26,7 @@ func TestCheckHealth(t *testing.T) {
 	checkSpoilt(t, sound, map[string]spoilt{
 		"everything": {probing(lb.HealthHTTPS, func(h *lb.HealthCheck) {
 			h.Port, h.PanicThreshold, h.SlowStart, h.Passive, h.Initially = 8080, 50, time.Minute, true, lb.InitiallyUnhealthy
-			h.Path, h.Host, h.Headers = "/healthz?full=1", "[fd00::1]:8080", map[string]string{"X-Probe": "a b"}
+			h.Method, h.Path, h.Host, h.Headers = lb.MethodOPTIONS, "/healthz?full=1", "[fd00::1]:8080", map[string]string{"X-Probe": "a b"}
 			h.Status, h.Body = lb.DefaultStatus(), "^ok"
 			h.TLS = &lb.HealthTLS{Verify: true, ServerName: "example.com"}
 		}), nil},
@@ -53,17 +53,20 @@ func TestCheckHealth(t *testing.T) {
 			[]string{"health.passive: only with nat: with l2dsr the balancer doesn't see responses"}},
 
 		"tcp with everything": {probing(lb.HealthTCP, func(h *lb.HealthCheck) {
-			h.Path, h.Host, h.Headers, h.Status, h.Body = "/", "a", map[string]string{"A": "b"}, lb.DefaultStatus(), "a"
+			h.Method, h.Path, h.Host, h.Headers, h.Status, h.Body = lb.MethodHEAD, "/", "a", map[string]string{"A": "b"}, lb.DefaultStatus(), "a"
 			h.TLS, h.Service, h.DNS, h.Send, h.Expect = &lb.HealthTLS{}, "a", &lb.DNSQuestion{}, "a", "b"
 		}), []string{
-			"health.path: tcp checks have no path", "health.host: tcp checks have no host", "health.headers: tcp checks have no headers",
+			"health.method: tcp checks have no method", "health.path: tcp checks have no path", "health.host: tcp checks have no host", "health.headers: tcp checks have no headers",
 			"health.status: tcp checks have no status", "health.body: tcp checks have no body", "health.tls: tcp checks have no tls",
 			"health.service: tcp checks have no service", "health.dns: tcp checks have no dns", "health.send: tcp checks have no send",
 			"health.expect: tcp checks have no expect"}},
 		"http with tls": {probing(lb.HealthHTTP, func(h *lb.HealthCheck) { h.Path, h.TLS = "/", &lb.HealthTLS{} }), []string{"health.tls: http checks have no tls"}},
 		"icmp port":     {probing(lb.HealthICMP, func(h *lb.HealthCheck) { h.Port = 7 }), []string{"health.port: icmp checks have no port"}},
 
-		"path": {func(s *lb.Service) { s.Health.Path = "x" }, []string{`health.path: bad path "x": want one that begins with / and has no spaces`}},
+		"method":  {func(s *lb.Service) { s.Health.Method = 9 }, []string{`health.method: unknown method "unknown(9)": want one of GET, HEAD, OPTIONS`}},
+		"head":    {func(s *lb.Service) { s.Health.Method = lb.MethodHEAD }, nil},
+		"no body": {func(s *lb.Service) { s.Health.Method, s.Health.Body = lb.MethodHEAD, "a" }, []string{"health.body: responses to HEAD have none"}},
+		"path":    {func(s *lb.Service) { s.Health.Path = "x" }, []string{`health.path: bad path "x": want one that begins with / and has no spaces`}},
 		"space in the path": {func(s *lb.Service) { s.Health.Path = "/a b\r\n" },
 			[]string{`health.path: bad path "/a b\r\n": want one that begins with / and has no spaces`}},
 		"host": {func(s *lb.Service) { s.Health.Host = "a/b" }, []string{`health.host: bad host "a/b": want a name or an address, with or without port`}},
@@ -136,6 +139,7 @@ func TestWireKey(t *testing.T) {
 		"interval": func(h *lb.HealthCheck) { h.Interval++ },
 		"timeout":  func(h *lb.HealthCheck) { h.Timeout++ },
 		"port":     func(h *lb.HealthCheck) { h.Port++ },
+		"method":   func(h *lb.HealthCheck) { h.Method = lb.MethodHEAD },
 		"path":     func(h *lb.HealthCheck) { h.Path += "x" },
 		"header":   func(h *lb.HealthCheck) { h.Headers = map[string]string{"A": "b"} },
 		"status":   func(h *lb.HealthCheck) { h.Status = lb.StatusSet{{200, 200}} },

@@ -17,7 +17,7 @@ type HealthType uint8
 const (
 	// HealthTCP opens a connection and closes it.
 	HealthTCP HealthType = iota + 1
-	// HealthHTTP sends a GET request and checks the response.
+	// HealthHTTP sends a request without content and checks the response.
 	HealthHTTP
 	// HealthHTTPS is HealthHTTP over TLS.
 	HealthHTTPS
@@ -59,6 +59,29 @@ func (t *HealthType) UnmarshalText(text []byte) error {
 	return healthWords.read("health check", string(text), (*uint8)(t))
 }
 
+// HTTPMethod is the method of the requests of HTTP and HTTPS checks.
+type HTTPMethod uint8
+
+// The methods. The zero value is the default.
+const (
+	MethodGET HTTPMethod = iota
+	MethodHEAD
+	MethodOPTIONS
+)
+
+var methodWords = words{MethodGET: "GET", MethodHEAD: "HEAD", MethodOPTIONS: "OPTIONS"}
+
+// String returns for example "HEAD".
+func (m HTTPMethod) String() string { return methodWords.text(uint8(m)) }
+
+// MarshalText writes the method as String does.
+func (m HTTPMethod) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads what MarshalText writes; any other text is an error.
+func (m *HTTPMethod) UnmarshalText(text []byte) error {
+	return methodWords.read("method", string(text), (*uint8)(m))
+}
+
 // Bounds of a health check's times.
 const (
 	MinHealthInterval = 10 * time.Millisecond
@@ -90,10 +113,11 @@ type HealthCheck struct {
 	// NAT, in which the balancer sees responses.
 	Passive bool `json:"passive,omitempty"`
 
-	// Path, which begins with a slash, and Host are those of HTTP and HTTPS requests. Without
-	// Host the probed address is used.
-	Path string `json:"path,omitempty"`
-	Host string `json:"host,omitempty"`
+	// Method, Path, which begins with a slash, and Host are those of HTTP and HTTPS requests.
+	// Without Host the probed address is used.
+	Method HTTPMethod `json:"method,omitzero"`
+	Path   string     `json:"path,omitempty"`
+	Host   string     `json:"host,omitempty"`
 	// Headers are sent by HTTP and HTTPS checks. Values may be secrets.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Status are the codes of a healthy HTTP response; none is DefaultStatus.

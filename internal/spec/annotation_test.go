@@ -54,9 +54,9 @@ func TestParse(t *testing.T) {
 			spec.Settings{Scheduler: lb.SchedulerWLC, MaxConnections: 1<<31 - 1, FirewallMark: 1<<32 - 1}},
 		"no health check": {[]string{"health-check=none"}, spec.Settings{Health: spec.Health{Given: true}}},
 		"tcp":             {[]string{"health-check=tcp"}, spec.Settings{Health: check(func(*lb.HealthCheck) {})}},
-		"http": {[]string{"health-check=http", "health-check-path=/ok?a=b", "health-check-port=8081", "health-check-interval=500ms"},
+		"http": {[]string{"health-check=http", "health-check-method=HEAD", "health-check-path=/ok?a=b", "health-check-port=8081", "health-check-interval=500ms"},
 			spec.Settings{Health: check(func(h *lb.HealthCheck) {
-				h.Type, h.Path, h.Port, h.Interval, h.Timeout = lb.HealthHTTP, "/ok?a=b", 8081, time.Second/2, time.Second/2
+				h.Type, h.Method, h.Path, h.Port, h.Interval, h.Timeout = lb.HealthHTTP, lb.MethodHEAD, "/ok?a=b", 8081, time.Second/2, time.Second/2
 			})}},
 		"https": {[]string{"health-check=https"}, spec.Settings{Health: check(func(h *lb.HealthCheck) { h.Type, h.Path = lb.HealthHTTPS, "/" })}},
 		"dns": {[]string{"health-check=dns", "health-check-query=a.example"}, spec.Settings{Health: check(func(h *lb.HealthCheck) {
@@ -104,6 +104,8 @@ func TestErrors(t *testing.T) {
 		"escape":           {[]string{"health-check=udp", `health-check-send=\`}, `fairlead.io/health-check-send: bad escape in "\\": want for example \n, \\ or \x00`},
 		"long text":        {[]string{"health-check=udp", "health-check-expect=" + strings.Repeat("a", 1201)}, "fairlead.io/health-check-expect: 1201 bytes are too many: want at most 1200"},
 		"path":             {[]string{"health-check=http", "health-check-path=x"}, `fairlead.io/health-check-path: bad path "x": want one that begins with / and has no spaces`},
+		"method":           {[]string{"health-check=http", "health-check-method=POST"}, `fairlead.io/health-check-method: unknown method "POST": want one of GET, HEAD, OPTIONS`},
+		"method of grpc":   {[]string{"health-check=grpc", "health-check-method=GET"}, `fairlead.io/health-check-method: not with fairlead.io/health-check "grpc"`},
 		"path of tcp":      {[]string{"health-check=tcp", "health-check-path=/"}, `fairlead.io/health-check-path: not with fairlead.io/health-check "tcp"`},
 		"port of icmp":     {[]string{"health-check=icmp", "health-check-port=1"}, `fairlead.io/health-check-port: not with fairlead.io/health-check "icmp"`},
 		"port":             {[]string{"health-check=tcp", "health-check-port=0"}, `fairlead.io/health-check-port: bad port "0": want 1 to 65535`},

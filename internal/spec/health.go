@@ -55,6 +55,11 @@ func HealthCheck(c *v1alpha1.HealthCheck) (*lb.HealthCheck, error) {
 	if web := h.Type == lb.HealthHTTP || h.Type == lb.HealthHTTPS; web {
 		h.Path = cmp.Or(h.Path, defaultPath)
 	}
+	if c.Method != "" {
+		if err := h.Method.UnmarshalText([]byte(c.Method)); err != nil {
+			return nil, fmt.Errorf("method: %w", err)
+		}
+	}
 	if c.ExpectedCodes != "" {
 		if err := h.Status.UnmarshalText([]byte(c.ExpectedCodes)); err != nil {
 			return nil, fmt.Errorf("expectedCodes: %w", err)
@@ -96,6 +101,7 @@ func (r *reader) health() Health {
 	if web {
 		h.Path = defaultPath
 	}
+	refine(r, v1alpha1.AnnotationHealthCheckMethod, web, &h.Method, method)
 	refine(r, v1alpha1.AnnotationHealthCheckPath, web, &h.Path, path)
 	refine(r, v1alpha1.AnnotationHealthCheckQuery, h.Type == lb.HealthDNS, &h.DNS, query)
 	refine(r, v1alpha1.AnnotationHealthCheckSend, h.Type == lb.HealthUDP, &h.Send, payload)
@@ -131,6 +137,11 @@ func refine[T any](r *reader, field string, fits bool, to *T, read func(string) 
 			r.fail(field, "%w", err)
 		}
 	}
+}
+
+func method(text string) (m lb.HTTPMethod, err error) {
+	err = m.UnmarshalText([]byte(text))
+	return m, err
 }
 
 // maxPath is equal to that of Fairlead's kinds.

@@ -68,9 +68,9 @@ func TestLoadBalancer(t *testing.T) {
 		},
 		"check": {
 			v1alpha1.Listener{Pool: "web"},
-			[]v1alpha1.Pool{{Name: "web", HealthCheck: &v1alpha1.HealthCheck{Type: "https", Host: "a.example", ExpectedCodes: "200-299,404"}}},
+			[]v1alpha1.Pool{{Name: "web", HealthCheck: &v1alpha1.HealthCheck{Type: "https", Method: "HEAD", Host: "a.example", ExpectedCodes: "200-299,404"}}},
 			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, Health: &lb.HealthCheck{
-				Type: lb.HealthHTTPS, Path: "/", Host: "a.example", Status: lb.StatusSet{{Low: 200, High: 299}, {Low: 404, High: 404}},
+				Type: lb.HealthHTTPS, Method: lb.MethodHEAD, Path: "/", Host: "a.example", Status: lb.StatusSet{{Low: 200, High: 299}, {Low: 404, High: 404}},
 				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 			}},
 		},

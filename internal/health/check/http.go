@@ -30,6 +30,7 @@ const (
 // httpProber sends one request over a connection of its own. An http.Client
 // would do more than is asked for: keep connections, follow redirects.
 type httpProber struct {
+	method string
 	url    *url.URL
 	host   string // empty: the target
 	header http.Header
@@ -43,7 +44,7 @@ func newHTTPProber(check *lb.HealthCheck) (*httpProber, error) {
 	if err != nil {
 		return nil, fmt.Errorf("path: %w", err)
 	}
-	p := &httpProber{url: target, host: check.Host, header: http.Header{}, status: check.Status}
+	p := &httpProber{method: check.Method.String(), url: target, host: check.Host, header: http.Header{}, status: check.Status}
 	if len(p.status) == 0 {
 		p.status = lb.DefaultStatus()
 	}
@@ -78,11 +79,12 @@ func (p *httpProber) probe(ctx context.Context, path way) error {
 		}
 		conn = secure
 	}
-	if err := p.request(path).Write(conn); err != nil {
+	request := p.request(path)
+	if err := request.Write(conn); err != nil {
 		return err
 	}
 	limited := io.LimitReader(conn, maxAnswer)
-	resp, err := http.ReadResponse(bufio.NewReader(limited), nil)
+	resp, err := http.ReadResponse(bufio.NewReader(limited), request)
 	if err != nil {
 		return answerError(err)
 	}
@@ -107,7 +109,7 @@ func awaitEnd(conn net.Conn) {
 
 func (p *httpProber) request(path way) *http.Request {
 	return &http.Request{
-		Method: http.MethodGet, URL: p.url, Host: cmp.Or(p.host, p.defaultHost(path)),
+		Method: p.method, URL: p.url, Host: cmp.Or(p.host, p.defaultHost(path)),
 		Header: p.header, Close: true, ProtoMajor: 1, ProtoMinor: 1,
 	}
 }

@@ -31,6 +31,11 @@ func website() http.Handler {
 		w.Header().Set("Location", "/")
 		w.WriteHeader(code)
 	})
+	mux.HandleFunc("/only/{method}", func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != r.PathValue("method") {
+			w.WriteHeader(http.StatusMethodNotAllowed)
+		}
+	})
 	mux.HandleFunc("/slow", func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
@@ -64,6 +69,10 @@ func wantStatus(text string) func(*lb.HealthCheck) {
 	}
 }
 
+func method(m lb.HTTPMethod) func(*lb.HealthCheck) {
+	return func(h *lb.HealthCheck) { h.Method = m }
+}
+
 func wantBody(body string) func(*lb.HealthCheck) {
 	return func(h *lb.HealthCheck) { h.Body = body }
 }
@@ -78,6 +87,10 @@ func TestHTTP(t *testing.T) {
 			h.Host, h.Headers = "shop.example.com", map[string]string{"x-probe": "s3cret"}
 			h.Body = `^GET /\?a=b%20c host=shop\.example\.com agent=fairlead probe=s3cret close=true$`
 		}), ""},
+		"HEAD":               {web("/only/HEAD", method(lb.MethodHEAD)), ""},
+		"HEAD of much":       {web("/long", method(lb.MethodHEAD)), ""},
+		"OPTIONS":            {web("/only/OPTIONS", method(lb.MethodOPTIONS)), ""},
+		"other method":       {web("/only/GET", method(lb.MethodHEAD)), "status 405, want 200-399"},
 		"host by default":    {web("/", wantBody("host="+address+" ")), ""},
 		"other body":         {web("/", wantBody("^nothing")), "body doesn't match"},
 		"redirect":           {web("/status/302", nil), ""},
