@@ -253,6 +253,19 @@ type Member struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=65535
 	Port int32 `json:"port"`
+	// MonitorAddress is the address that health checks probe in place of the member's, by the
+	// routes of nodes: the forwarding mode makes no difference. It is within what the group
+	// allows for addresses of members. By default probes take the path of clients' packets.
+	//
+	// +optional
+	MonitorAddress IPAddress `json:"monitorAddress,omitempty"`
+	// MonitorPort is the port that health checks probe. The default is the health check's, or
+	// else the member's.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=65535
+	MonitorPort int32 `json:"monitorPort,omitempty"`
 	// Weight is the member's share relative to the other members; 0 gets no new flows.
 	// The default is 1.
 	//

@@ -34,7 +34,7 @@ pools:
     maxConnections: 2147483647
     healthCheck: {type: https, port: 8443, method: HEAD, path: /, host: a.example, expectedCodes: "200-299,404", interval: 1s, timeout: 1s, rise: 3, fall: 3}
     members:
-      - {address: 192.168.1.21, port: 80, weight: 256, enabled: false, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
+      - {address: 192.168.1.21, port: 80, monitorAddress: 10.0.2.21, monitorPort: 65535, weight: 256, enabled: false, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
       - {address: 192.168.1.21, port: 81, weight: 0, mac: "02:00:00:00:00:AB", tunnelEnd: "2001:db8::41"}
   - {name: dns, sessionAffinity: None}
 `,
@@ -104,9 +104,10 @@ func addAddresses(k *samples) {
 		"loopback": "127.0.0.1", "multicast": "ff02::1", "broadcast": "255.255.255.255", "CIDR": "192.0.2.1/32",
 	} {
 		for field, format := range map[string]string{
-			"spec.address":                       `{address: "%s"}`,
-			"spec.pools[0].members[0].address":   `{pools: [{name: web, members: [{address: "%s", port: 80}]}]}`,
-			"spec.pools[0].members[0].tunnelEnd": `{pools: [{name: web, members: [{address: 10.0.0.1, port: 80, tunnelEnd: "%s"}]}]}`,
+			"spec.address":                            `{address: "%s"}`,
+			"spec.pools[0].members[0].address":        `{pools: [{name: web, members: [{address: "%s", port: 80}]}]}`,
+			"spec.pools[0].members[0].monitorAddress": `{pools: [{name: web, members: [{address: 10.0.0.1, port: 80, monitorAddress: "%s"}]}]}`,
+			"spec.pools[0].members[0].tunnelEnd":      `{pools: [{name: web, members: [{address: 10.0.0.1, port: 80, tunnelEnd: "%s"}]}]}`,
 		} {
 			k.refused[field+" "+name] = refusal{fmt.Sprintf(format, address), field + ": want a unicast address in canonical form"}
 			k.refused[field+" long"] = refusal{fmt.Sprintf(format, strings.Repeat("1", 40)), field + ": may not be more than 39 bytes"}
@@ -177,23 +178,25 @@ func member(text, patch string) string {
 func addMembers(k *samples) {
 	const good = `address: 10.0.0.1, port: 80`
 	for name, c := range map[string]struct{ member, want string }{
-		"no address":  {`port: 80`, ".members[0].address: Required value"},
-		"no port":     {`address: 10.0.0.1`, ".members[0].port: Required value"},
-		"low port":    {`address: 10.0.0.1, port: 0`, ".members[0].port: greater than or equal to 1"},
-		"high port":   {`address: 10.0.0.1, port: 65536`, ".members[0].port: less than or equal to 65535"},
-		"low weight":  {good + `, weight: -1`, ".members[0].weight: greater than or equal to 0"},
-		"high weight": {good + `, weight: 257`, ".members[0].weight: less than or equal to 256"},
-		"low max":     {good + `, maxConnections: 0`, ".members[0].maxConnections: greater than or equal to 1"},
-		"high max":    {good + `, maxConnections: 2147483648`, ".members[0].maxConnections: less than or equal to 2147483647"},
-		"mac":         {good + `, mac: "02:00:00:00:0g:01"`, ".members[0].mac: should match"},
-		"long mac":    {good + `, mac: "02:00:00:00:00:01:02"`, ".members[0].mac: may not be more than 17 bytes"},
-		"vlan":        {good + `, segment: {type: vlan, id: 4095}`, ".members[0].segment.id: a VLAN id is 1 to 4094"},
-		"low id":      {good + `, segment: {type: vlan, id: 0}`, ".members[0].segment.id: greater than or equal to 1"},
-		"high id":     {good + `, segment: {type: vxlan, id: 16777216}`, ".members[0].segment.id: less than or equal to 16777215"},
-		"no id":       {good + `, segment: {type: vlan}`, ".members[0].segment.id: Required value"},
-		"no type":     {good + `, segment: {id: 1}`, ".members[0].segment.type: Required value"},
-		"type":        {good + `, segment: {type: mpls, id: 1}`, ".members[0].segment.type: Unsupported value"},
-		"twice":       {good + `}, {` + good, ".members[1]: Duplicate value"},
+		"no address":   {`port: 80`, ".members[0].address: Required value"},
+		"no port":      {`address: 10.0.0.1`, ".members[0].port: Required value"},
+		"low port":     {`address: 10.0.0.1, port: 0`, ".members[0].port: greater than or equal to 1"},
+		"high port":    {`address: 10.0.0.1, port: 65536`, ".members[0].port: less than or equal to 65535"},
+		"low monitor":  {good + `, monitorPort: 0`, ".members[0].monitorPort: greater than or equal to 1"},
+		"high monitor": {good + `, monitorPort: 65536`, ".members[0].monitorPort: less than or equal to 65535"},
+		"low weight":   {good + `, weight: -1`, ".members[0].weight: greater than or equal to 0"},
+		"high weight":  {good + `, weight: 257`, ".members[0].weight: less than or equal to 256"},
+		"low max":      {good + `, maxConnections: 0`, ".members[0].maxConnections: greater than or equal to 1"},
+		"high max":     {good + `, maxConnections: 2147483648`, ".members[0].maxConnections: less than or equal to 2147483647"},
+		"mac":          {good + `, mac: "02:00:00:00:0g:01"`, ".members[0].mac: should match"},
+		"long mac":     {good + `, mac: "02:00:00:00:00:01:02"`, ".members[0].mac: may not be more than 17 bytes"},
+		"vlan":         {good + `, segment: {type: vlan, id: 4095}`, ".members[0].segment.id: a VLAN id is 1 to 4094"},
+		"low id":       {good + `, segment: {type: vlan, id: 0}`, ".members[0].segment.id: greater than or equal to 1"},
+		"high id":      {good + `, segment: {type: vxlan, id: 16777216}`, ".members[0].segment.id: less than or equal to 16777215"},
+		"no id":        {good + `, segment: {type: vlan}`, ".members[0].segment.id: Required value"},
+		"no type":      {good + `, segment: {id: 1}`, ".members[0].segment.type: Required value"},
+		"type":         {good + `, segment: {type: mpls, id: 1}`, ".members[0].segment.type: Unsupported value"},
+		"twice":        {good + `}, {` + good, ".members[1]: Duplicate value"},
 	} {
 		k.refused["members: "+name] = refusal{member("{"+c.member+"}", `{}`), "spec.pools[0]" + c.want}
 	}

@@ -96,6 +96,8 @@ func readBackend(v value, b *lb.Backend) {
 	v.readFields(
 		required("address", &b.Address, address),
 		optional("port", &b.Port, port),
+		optional("monitorAddress", &b.MonitorAddress, address),
+		optional("monitorPort", &b.MonitorPort, port),
 		optional("weight", &b.Weight, number[int](0, lb.MaxWeight)),
 		optional("maxConnections", &b.MaxConnections, number[int](1, lb.MaxConnections)),
 		optional("node", &b.Node, address),

@@ -57,11 +57,11 @@ func (p *policies) set(groups map[string]spec.Policy, networks *spec.Networks) f
 	}
 }
 
-// hasMember reports whether the address or the tunnel end of a member is one of these.
+// hasMember reports whether the address, monitor address or tunnel end of a member is one of these.
 func hasMember(b *v1alpha1.LoadBalancer, is func(netip.Addr) bool) bool {
 	return slices.ContainsFunc(b.Spec.Pools, func(p v1alpha1.Pool) bool {
 		return slices.ContainsFunc(p.Members, func(m v1alpha1.Member) bool {
-			return slices.ContainsFunc([]v1alpha1.IPAddress{m.Address, m.TunnelEnd}, func(text v1alpha1.IPAddress) bool {
+			return slices.ContainsFunc([]v1alpha1.IPAddress{m.Address, m.MonitorAddress, m.TunnelEnd}, func(text v1alpha1.IPAddress) bool {
 				a, err := netip.ParseAddr(string(text))
 				return err == nil && is(a)
 			})

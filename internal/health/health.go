@@ -6,6 +6,7 @@
 package health
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
@@ -27,8 +28,8 @@ type Path struct {
 	Mark uint32
 }
 
-// Paths opens ways to backends. The data plane does, as only it knows how a
-// packet gets there.
+// Paths opens ways to backends without a monitor address. The data plane does, as only it
+// knows how a packet gets there.
 type Paths interface {
 	// Open returns the way to a backend of a service for probes to the given port,
 	// and follows the backend's next hop until release is called. An error means
@@ -93,11 +94,11 @@ type State struct {
 	Took  time.Duration
 }
 
-// DirectPaths probes backends at their own addresses, as the kernel routes
-// them: for data planes whose packets have no other way.
+// DirectPaths probes backends at their monitor addresses, or else their own, as the kernel
+// routes them: for data planes whose packets have no other way.
 type DirectPaths struct{}
 
 // Open never fails, and holds nothing.
 func (DirectPaths) Open(_ *lb.Service, backend lb.Backend, port uint16) (Path, func(), error) {
-	return Path{Target: netip.AddrPortFrom(backend.Address, port)}, func() {}, nil
+	return Path{Target: netip.AddrPortFrom(cmp.Or(backend.MonitorAddress, backend.Address), port)}, func() {}, nil
 }

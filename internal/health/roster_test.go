@@ -6,6 +6,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,6 +72,8 @@ func TestTargets(t *testing.T) {
 		"port":           {func(_ *lb.Service, b *lb.Backend) { b.Port = 81 }, false},
 		"check's port":   {func(s *lb.Service, _ *lb.Backend) { s.Health.Port = 81 }, false},
 		"interval":       {func(s *lb.Service, _ *lb.Backend) { s.Health.Interval++ }, false},
+		"monitor port":   {func(_ *lb.Service, b *lb.Backend) { b.MonitorPort = 81 }, false},
+		"own as monitor": {func(_ *lb.Service, b *lb.Backend) { b.MonitorAddress = b.Address }, false},
 	} {
 		if shared := key(test.change) == same; shared != test.shared {
 			t.Errorf("%s: shared %t, want %t", name, shared, test.shared)
@@ -81,6 +84,52 @@ func TestTargets(t *testing.T) {
 	if one != two || one == same {
 		t.Error("with NAT the VIP makes no difference, the mode does")
 	}
+	monitored := func(_ *lb.Service, b *lb.Backend) { b.MonitorAddress = netip.MustParseAddr("10.9.0.1") }
+	one = key(monitored)
+	two = key(func(s *lb.Service, b *lb.Backend) {
+		monitored(s, b)
+		s.Address, s.Forward = netip.MustParseAddr("10.1.1.2"), lb.IPIP
+		b.Address, b.MAC = netip.MustParseAddr("10.0.0.2"), lb.MAC{2}
+	})
+	if one != two || one == same {
+		t.Error("probes of a monitor address depend on the backend or the service")
+	}
+}
+
+// A monitor address is probed in place of backends, at a port of its own, in modes without
+// translation too; several backends and services share its probes.
+func TestMonitorAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		monitor := netip.MustParseAddrPort("10.9.0.1:9100")
+		one, two := service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2"), service("10.1.1.2", tcpCheck(), "10.0.0.1")
+		one.Forward, one.Backends[0].MonitorPort = lb.L2DSR, 81
+		for _, b := range []*lb.Backend{&one.Backends[1], &two.Backends[0]} {
+			b.MonitorAddress, b.MonitorPort = monitor.Addr(), monitor.Port()
+		}
+		w.Set([]lb.Service{one, two})
+		w.run()
+		time.Sleep(time.Second / 2)
+		w.reported()
+		if targets, members := w.size(); targets != 2 || members != 3 || w.opened != 1 {
+			t.Errorf("%d targets of %d backends, %d paths of the data plane", targets, members, w.opened)
+		}
+		seen := map[netip.AddrPort]bool{}
+		for _, p := range w.probed() {
+			seen[p.target] = true
+		}
+		if len(seen) != 2 || !seen[monitor] || !seen[netip.MustParseAddrPort("10.0.0.1:81")] {
+			t.Errorf("probed: %v", seen)
+		}
+		w.breaks("10.9.0.1", errRefused)
+		time.Sleep(4 * time.Second)
+		w.expect("10.1.1.1 10.0.0.2:80 unhealthy", "10.1.1.2 10.0.0.1:80 unhealthy")
+		two.Backends = slices.Clone(two.Backends)
+		two.Backends[0].MonitorAddress = netip.Addr{}
+		w.Set([]lb.Service{one, two})
+		time.Sleep(2 * time.Second)
+		w.expect("10.1.1.2 10.0.0.1:80 healthy")
+	})
 }
 
 // Setting the same services, or other weights, changes nothing that is known.

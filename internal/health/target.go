@@ -18,12 +18,12 @@ import (
 type targetKey struct {
 	// namespace is the services': no tenant's probes count for another one.
 	namespace string
-	// vip, segment and forward are zero in the mode NAT, in which the way to a
-	// backend is the same for all services.
+	// vip, segment and forward are zero in the mode NAT and for a monitor address: the way
+	// there is the same for all services.
 	vip     netip.Addr
 	segment lb.Segment
 	forward lb.Forward
-	// backend has nothing but what decides how it is reached.
+	// backend has nothing but what decides how it is reached. A monitor address is its address.
 	backend lb.Backend
 	port    uint16
 	wire    string
@@ -31,9 +31,12 @@ type targetKey struct {
 
 // newTargetKey returns the key of a backend; wire is its check's WireKey.
 func newTargetKey(svc *lb.Service, backend lb.Backend, wire string) targetKey {
-	k := targetKey{namespace: svc.Namespace, port: cmp.Or(svc.Health.Port, backend.Port), wire: wire, backend: lb.Backend{
-		Address: backend.Address, TunnelEnd: backend.TunnelEnd, MAC: backend.MAC, Segment: backend.Segment,
-	}}
+	k := targetKey{namespace: svc.Namespace, port: cmp.Or(backend.MonitorPort, svc.Health.Port, backend.Port), wire: wire}
+	if backend.MonitorAddress.IsValid() {
+		k.backend.Address = backend.MonitorAddress
+		return k
+	}
+	k.backend = lb.Backend{Address: backend.Address, TunnelEnd: backend.TunnelEnd, MAC: backend.MAC, Segment: backend.Segment}
 	if !svc.Forward.Translates() {
 		k.vip, k.segment, k.forward = svc.Address, svc.Segment, svc.Forward
 	}
@@ -82,6 +85,9 @@ type target struct {
 func (t *target) open(paths Paths) error {
 	if t.release != nil {
 		return nil
+	}
+	if t.to.MonitorAddress.IsValid() {
+		paths = DirectPaths{}
 	}
 	path, release, err := paths.Open(t.through, t.to, t.key.port)
 	if err != nil {

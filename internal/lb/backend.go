@@ -52,6 +52,11 @@ type Backend struct {
 	Address netip.Addr `json:"address"`
 	// Port is the server's port. In modes that don't translate it equals the service's port.
 	Port uint16 `json:"port"`
+	// MonitorPort is where health checks probe the backend; 0 is the check's port.
+	MonitorPort uint16 `json:"monitorPort,omitzero"`
+	// MonitorAddress is probed in place of the backend, by the node's own routes in all modes;
+	// never IPv4-mapped, without zone. Without one probes take the path of clients' packets.
+	MonitorAddress netip.Addr `json:"monitorAddress,omitzero"`
 	// Weight is the backend's relative share of new flows, 0 to MaxWeight; 0 gets none. The
 	// store sets it to 0 for drained backends, and for backends that count as unhealthy until
 	// their first probe.
@@ -126,6 +131,7 @@ func (s *Service) checkBackends(f *findings) {
 		}
 		add("address", address)
 		add("port", s.checkBackendPort(b.Port))
+		add("monitorAddress", s.checkMonitorAddress(b.MonitorAddress))
 		add("node", s.checkNode(b.Node))
 		add("outside", s.checkOutside(b))
 		add("weight", checkRange(b.Weight, 0, MaxWeight))
@@ -151,6 +157,17 @@ func (s *Service) checkBackendAddress(a netip.Addr) error {
 		return fmt.Errorf("%s is not of the VIP's family: %s translates within IPv4 or IPv6", a, s.Forward)
 	}
 	return nil
+}
+
+// checkMonitorAddress also rejects the VIP, at which any backend would answer.
+func (s *Service) checkMonitorAddress(a netip.Addr) error {
+	switch a {
+	case netip.Addr{}:
+		return nil
+	case s.Address:
+		return fmt.Errorf("%s is the VIP itself", a)
+	}
+	return CheckAddress(a)
 }
 
 // checkNode checks the node. Its family may differ from the VIP's: only its link-layer address

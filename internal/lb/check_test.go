@@ -173,6 +173,13 @@ func TestCheck(t *testing.T) {
 		"backend port 0":    {func(s *lb.Service) { s.Backends[0].Port = 0 }, []string{"backends[0].port: 0 is out of range: want 1 to 65535"}},
 		"backend port": {func(s *lb.Service) { s.Backends[0].Port = 8080 },
 			[]string{"backends[0].port: 8080 differs from the service's port 80, which l2dsr doesn't translate"}},
+		"monitor": {func(s *lb.Service) {
+			s.Backends[0].MonitorAddress, s.Backends[0].MonitorPort = addr("fd00:9::21"), 9100
+		}, nil},
+		"monitor at the VIP": {func(s *lb.Service) { s.Backends[0].MonitorAddress = s.Address },
+			[]string{"backends[0].monitorAddress: 10.1.1.1 is the VIP itself"}},
+		"monitor at loopback": {func(s *lb.Service) { s.Backends[1].MonitorAddress = addr("127.0.0.1") },
+			[]string{"backends[1].monitorAddress: 127.0.0.1 is a loopback address: want one that others can reach"}},
 		"weights": {func(s *lb.Service) { s.Backends[0].Weight, s.Backends[1].Weight = -1, 300 }, []string{
 			"backends[0].weight: -1 is out of range: want 0 to 256",
 			"backends[1].weight: 300 is out of range: want 0 to 256"}},

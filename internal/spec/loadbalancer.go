@@ -104,7 +104,6 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, forward s
 		t.fail("pool %s: healthCheck: %v", p.Name, err)
 		return
 	}
-	SetDefaults(&s, health)
 	for i := range p.Members {
 		if enabled := p.Members[i].Enabled; enabled != nil && !*enabled {
 			continue
@@ -116,6 +115,7 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, forward s
 			s.Backends = append(s.Backends, m)
 		}
 	}
+	SetDefaults(&s, health)
 	t.services = append(t.services, s)
 }
 
@@ -155,7 +155,7 @@ func Limits(l v1alpha1.FlowLimits) lb.FlowLimits {
 
 // SetDefaults sets what follows from the mode and the protocol: mode nat learns no
 // flows, as it has a session for each. A check over TCP is used for a UDP service, and one over
-// UDP for a TCP service, only if it has a port of its own.
+// UDP for a TCP service, only if it or each backend has a port of its own.
 func SetDefaults(s *lb.Service, health *lb.HealthCheck) {
 	if s.Protocol == lb.UDP && s.Forward != lb.NAT {
 		s.Learn = lb.DefaultLearn
@@ -163,7 +163,8 @@ func SetDefaults(s *lb.Service, health *lb.HealthCheck) {
 	if health == nil {
 		return
 	}
-	if p := health.Type.Protocol(); p == 0 || p == s.Protocol || health.Port != 0 {
+	ownPort := health.Port != 0 || len(s.Backends) > 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.MonitorPort == 0 })
+	if p := health.Type.Protocol(); p == 0 || p == s.Protocol || ownPort {
 		s.Health = health
 	}
 }
@@ -175,6 +176,15 @@ func member(m *v1alpha1.Member) (b lb.Backend, err error) {
 	if m.Port < 1 || m.Port > math.MaxUint16 {
 		return b, lb.OutOfRange(m.Port, 1, math.MaxUint16)
 	}
+	if m.MonitorAddress != "" {
+		if b.MonitorAddress, err = netip.ParseAddr(string(m.MonitorAddress)); err != nil {
+			return b, fmt.Errorf("monitorAddress: %w", err)
+		}
+	}
+	if m.MonitorPort < 0 || m.MonitorPort > math.MaxUint16 {
+		return b, fmt.Errorf("monitorPort: %w", lb.OutOfRange(m.MonitorPort, 1, math.MaxUint16))
+	}
+	b.MonitorPort = uint16(m.MonitorPort)
 	b.Port, b.Weight, b.Segment = uint16(m.Port), 1, segmentOf(m.Segment)
 	b.MaxConnections = int(m.MaxConnections)
 	if m.Weight != nil {

@@ -3,8 +3,10 @@
 package spec
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 
@@ -123,16 +125,24 @@ func PoolRanges(p *v1alpha1.AddressPool) (ranges []netipx.IPRange, err error) {
 	return ranges, err
 }
 
+// Destinations yields the addresses to which nodes send packets for a backend, with the ends of
+// the paths of errors about them: "" and ".monitorAddress".
+func Destinations(b *lb.Backend) iter.Seq2[string, netip.Addr] {
+	return func(yield func(string, netip.Addr) bool) {
+		if yield("", cmp.Or(b.TunnelEnd, b.Address)) && b.MonitorAddress.IsValid() {
+			yield(".monitorAddress", b.MonitorAddress)
+		}
+	}
+}
+
 // Check returns the errors of backends at addresses of AddressPools, which are or may become
 // VIPs: balancers would send packets to each other. Addresses of nodes aren't.
 func (n *Networks) Check(s *lb.Service) (found []lb.FieldError) {
-	for i, b := range s.Backends {
-		at := b.Address
-		if b.TunnelEnd.IsValid() {
-			at = b.TunnelEnd
-		}
-		if n.nodes[at] == 0 && at != s.Address && n.InPool(at) {
-			found = append(found, lb.FieldError{Path: fmt.Sprintf("backends[%d]", i), Err: fmt.Errorf("%s is in an AddressPool", at)})
+	for i := range s.Backends {
+		for field, at := range Destinations(&s.Backends[i]) {
+			if n.nodes[at] == 0 && at != s.Address && n.InPool(at) {
+				found = append(found, lb.FieldError{Path: fmt.Sprintf("backends[%d]%s", i, field), Err: fmt.Errorf("%s is in an AddressPool", at)})
+			}
 		}
 	}
 	return found
@@ -216,6 +226,9 @@ func (p Policy) Check(s *lb.Service, n *Networks) []lb.FieldError {
 	for i, b := range s.Backends {
 		path := fmt.Sprintf("backends[%d].", i)
 		add(path+"segment", p.checkSegment(b.Segment))
+		if b.MonitorAddress.IsValid() {
+			add(path+"monitorAddress", p.checkAddress(b.MonitorAddress, p.members, "memberNetworks", n))
+		}
 		if overlay {
 			add(path+"tunnelEnd", p.checkAddress(b.TunnelEnd, p.tunnelEnds, "tunnelEnds", n))
 			continue

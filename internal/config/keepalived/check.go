@@ -5,6 +5,7 @@ package keepalived
 import (
 	"fmt"
 	"math"
+	"net/netip"
 	"reflect"
 	"strconv"
 	"strings"
@@ -81,6 +82,8 @@ type check struct {
 	probing
 	lb.HealthCheck
 	server *server
+	// address is probed in place of the server's, if it is valid.
+	address netip.Addr
 	// url is the block of the URL that is probed.
 	url *statement
 }
@@ -176,8 +179,14 @@ func (im *importer) readConnection(c *check, s *statement) bool {
 			c.Port = uint16(n)
 		}
 	case "connect_ip":
-		if s.word(1) != c.server.address.String() {
-			im.report(s, "connect_ip %s: the backend's address %s is probed", s.word(1), c.server.address)
+		a, err := netip.ParseAddr(s.word(1))
+		if err == nil {
+			err = lb.CheckAddress(a)
+		}
+		if err != nil {
+			im.report(s, "connect_ip: the backend's address %s is probed: %v", c.server.address, err)
+		} else if a != c.server.address {
+			c.address = a
 		}
 	case "bindto", "bind_port", "bind_if":
 		im.report(s, "%s: probes have the address that the node uses towards the backend", s.keyword())
@@ -235,21 +244,24 @@ func (im *importer) readPayload(s *statement, to *lb.Payload) {
 	*to = lb.Payload(text.String())
 }
 
-// health returns the check of a service: that of the first real server that has one.
+// health returns the check of a service, that of the first real server that has one, and sets
+// where backends are probed.
 func (im *importer) health(v *virtual, svc *lb.Service) *lb.HealthCheck {
 	var used *check
 	var common lb.HealthCheck
+	var port uint16
 	for i, r := range v.servers {
 		if len(r.checks) == 0 {
 			continue
 		}
-		c := r.checks[0]
+		c, b := r.checks[0], &svc.Backends[i]
 		h := c.HealthCheck
-		if h.Port == svc.Backends[i].Port {
-			h.Port = 0
+		if b.MonitorAddress = c.address; h.Port != b.Port {
+			b.MonitorPort = h.Port
 		}
+		h.Port = 0
 		if used == nil {
-			used, common = c, h
+			used, common, port = c, h, b.MonitorPort
 		} else if !reflect.DeepEqual(common, h) {
 			im.report(c.statement, "%s: it differs from that on line %d, which is used for all backends", c.keyword(), used.Line)
 		}
@@ -257,9 +269,17 @@ func (im *importer) health(v *virtual, svc *lb.Service) *lb.HealthCheck {
 	if used == nil {
 		return nil
 	}
-	for _, r := range v.servers {
+	same := true
+	for i, r := range v.servers {
+		same = same && (len(r.checks) == 0 || svc.Backends[i].MonitorPort == port)
 		if !r.checked {
 			im.report(r.statement, "real_server %s: it has no check, and is checked like the others", r.address)
+		}
+	}
+	if same {
+		common.Port = port
+		for i := range svc.Backends {
+			svc.Backends[i].MonitorPort = 0
 		}
 	}
 	return &common

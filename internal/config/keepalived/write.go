@@ -88,6 +88,12 @@ func (w *writer) service(s *lb.Service) {
 		if b.Port != s.Port {
 			fmt.Fprintf(w, ", port: %d", b.Port)
 		}
+		if b.MonitorAddress.IsValid() {
+			fmt.Fprintf(w, ", monitorAddress: %s", address(b.MonitorAddress.String()))
+		}
+		if b.MonitorPort != 0 {
+			fmt.Fprintf(w, ", monitorPort: %d", b.MonitorPort)
+		}
 		if b.Weight != 1 {
 			fmt.Fprintf(w, ", weight: %d", b.Weight)
 		}

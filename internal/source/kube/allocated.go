@@ -85,11 +85,12 @@ func (w *Cache) markMembers(at func(netip.Addr) bool) {
 	}
 }
 
-// hasMember reports whether packets for a member of a LoadBalancer go to one of these addresses.
+// hasMember reports whether packets or probes for a member of a LoadBalancer go to one of these
+// addresses.
 func hasMember(b *v1alpha1.LoadBalancer, at func(netip.Addr) bool) bool {
 	for i := range b.Spec.Pools {
 		for _, m := range b.Spec.Pools[i].Members {
-			if at(parseAddress(string(cmp.Or(m.TunnelEnd, m.Address)))) {
+			if at(parseAddress(string(cmp.Or(m.TunnelEnd, m.Address)))) || at(parseAddress(string(m.MonitorAddress))) {
 				return true
 			}
 		}

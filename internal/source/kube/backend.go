@@ -229,11 +229,13 @@ func (t *translation) check(s *lb.Service) []lb.FieldError {
 		found = append(found, f)
 	}
 	vips := map[string]bool{}
-	for i, b := range s.Backends {
-		if at := cmp.Or(b.TunnelEnd, b.Address); t.allocated.users[at] > 0 && at != s.Address {
-			path := fmt.Sprintf("backends[%d]", i)
-			add(path, "%s is the address of a VIP", at)
-			vips[path] = true
+	for i := range s.Backends {
+		for field, at := range spec.Destinations(&s.Backends[i]) {
+			if t.allocated.users[at] > 0 && at != s.Address {
+				path := fmt.Sprintf("backends[%d]%s", i, field)
+				add(path, "%s is the address of a VIP", at)
+				vips[path] = true
+			}
 		}
 	}
 	forbidden := t.networks.Check

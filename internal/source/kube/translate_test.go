@@ -187,6 +187,12 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	}
 	for _, e := range s.Backends {
 		fmt.Fprintf(b, "  %s weight %d", e.ID(), e.Weight)
+		if e.MonitorAddress.IsValid() {
+			fmt.Fprintf(b, " monitored at %s", e.MonitorAddress)
+		}
+		if e.MonitorPort != 0 {
+			fmt.Fprintf(b, " monitored at port %d", e.MonitorPort)
+		}
 		if e.MaxConnections != 0 {
 			fmt.Fprintf(b, " up to %d connections", e.MaxConnections)
 		}
