@@ -274,6 +274,11 @@ type Member struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=256
 	Weight *int32 `json:"weight,omitempty"`
+	// Backup is true for a member that gets new flows only while all other members are
+	// unhealthy, drained or of weight 0. The default is false.
+	//
+	// +optional
+	Backup bool `json:"backup,omitempty"`
 	// Enabled is false for a member that isn't used. The default is true.
 	//
 	// +optional

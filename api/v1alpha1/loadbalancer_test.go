@@ -34,7 +34,7 @@ pools:
     maxConnections: 2147483647
     healthCheck: {type: https, port: 8443, method: HEAD, path: /, host: a.example, expectedCodes: "200-299,404", interval: 1s, timeout: 1s, rise: 3, fall: 3}
     members:
-      - {address: 192.168.1.21, port: 80, monitorAddress: 10.0.2.21, monitorPort: 65535, weight: 256, enabled: false, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
+      - {address: 192.168.1.21, port: 80, monitorAddress: 10.0.2.21, monitorPort: 65535, weight: 256, backup: true, enabled: false, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
       - {address: 192.168.1.21, port: 81, weight: 0, mac: "02:00:00:00:00:AB", tunnelEnd: "2001:db8::41"}
   - {name: dns, sessionAffinity: None}
 `,

@@ -99,6 +99,7 @@ func readBackend(v value, b *lb.Backend) {
 		optional("monitorAddress", &b.MonitorAddress, address),
 		optional("monitorPort", &b.MonitorPort, port),
 		optional("weight", &b.Weight, number[int](0, lb.MaxWeight)),
+		optional("backup", &b.Backup, flag),
 		optional("maxConnections", &b.MaxConnections, number[int](1, lb.MaxConnections)),
 		optional("node", &b.Node, address),
 		optional("outside", &b.Outside, flag),

@@ -61,6 +61,9 @@ type Backend struct {
 	// store sets it to 0 for drained backends, and for backends that count as unhealthy until
 	// their first probe.
 	Weight int `json:"weight"`
+	// Backup says that the backend gets new flows only while no other backend of the service
+	// can: the store sets its Weight to 0 at other times, so that existing flows stay.
+	Backup bool `json:"backup,omitempty"`
 	// MaxConnections is the number of connections from which on the backend gets no new ones;
 	// 0 is unlimited.
 	MaxConnections int `json:"maxConnections,omitzero"`

@@ -163,11 +163,14 @@ func (s *Snapshot) backendsOf(entry store.Entry) []Backend {
 		shown := s.backend(svc, b, state, status.State.RingSize)
 		shown.Weight = entry.Configured.Backends[i].Weight
 		shown.Health = healthOf(entry, b.ID())
-		if entry.Configured.Backends[i].Weight > 0 && b.Weight == 0 && !b.Drained {
+		switch {
+		case shown.Weight == 0 || b.Weight > 0 || b.Drained || b.Down:
+		case b.Backup && !entry.OnBackups:
+			shown.Reason = "backup"
+		case shown.Health.Reason != "":
+			shown.Reason = "its first checks failed"
+		default:
 			shown.Reason = "not probed yet"
-			if shown.Health.Reason != "" {
-				shown.Reason = "its first checks failed"
-			}
 		}
 		list = append(list, shown)
 	}

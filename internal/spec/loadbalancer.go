@@ -186,7 +186,7 @@ func member(m *v1alpha1.Member) (b lb.Backend, err error) {
 	}
 	b.MonitorPort = uint16(m.MonitorPort)
 	b.Port, b.Weight, b.Segment = uint16(m.Port), 1, segmentOf(m.Segment)
-	b.MaxConnections = int(m.MaxConnections)
+	b.Backup, b.MaxConnections = m.Backup, int(m.MaxConnections)
 	if m.Weight != nil {
 		b.Weight = int(*m.Weight)
 	}

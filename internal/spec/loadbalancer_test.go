@@ -62,9 +62,11 @@ func TestLoadBalancer(t *testing.T) {
 		"members": {
 			v1alpha1.Listener{Pool: "web"},
 			[]v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{
-				{Address: "10.0.0.1", Port: 80, Enabled: new(true)}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
+				{Address: "10.0.0.1", Port: 80, Enabled: new(true), Backup: true, MonitorAddress: "fd00::1", MonitorPort: 81}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
 			}}},
-			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, Backends: []lb.Backend{{Address: member, Port: 80, Weight: 1}}},
+			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, Backends: []lb.Backend{
+				{Address: member, Port: 80, Weight: 1, Backup: true, MonitorAddress: netip.MustParseAddr("fd00::1"), MonitorPort: 81},
+			}},
 		},
 		"check": {
 			v1alpha1.Listener{Pool: "web"},

@@ -45,7 +45,10 @@ func (e *Entry) effective(b lb.Backend, drained bool) lb.Backend {
 	if drained {
 		b.Weight, b.Drained = 0, true
 	}
-	if e.Panic {
+	if b.Backup && !e.OnBackups {
+		b.Weight = 0
+	}
+	if e.Panic && b.Backup == e.OnBackups {
 		return b
 	}
 	if !e.healthy(b) {
@@ -77,10 +80,13 @@ func (e *Entry) healthy(b lb.Backend) bool {
 	return e.Configured.Health == nil || !judged || state.Healthy
 }
 
-// countHealthy counts the healthy backends, and decides whether so few of those with
-// weight are healthy that health is ignored.
+// tier counts the backends with weight that are backups, or those that aren't.
+type tier struct{ wanted, living int }
+
+// countHealthy counts the healthy backends, and decides whether backups are used, and whether
+// so few of the backends with weight that are used then are healthy that health is ignored.
 func (e *Entry) countHealthy(drained func(lb.Backend) bool) {
-	wanted, living := 0, 0
+	var primaries, backups tier
 	e.Healthy = 0
 	for _, b := range e.Configured.Backends {
 		healthy := e.healthy(b)
@@ -90,11 +96,20 @@ func (e *Entry) countHealthy(drained func(lb.Backend) bool) {
 		if b.Weight == 0 || drained(b) {
 			continue
 		}
-		wanted++
+		of := &primaries
+		if b.Backup {
+			of = &backups
+		}
+		of.wanted++
 		if healthy {
-			living++
+			of.living++
 		}
 	}
+	e.OnBackups = primaries.living == 0 && (backups.living > 0 || primaries.wanted == 0 && backups.wanted > 0)
+	used := primaries
+	if e.OnBackups {
+		used = backups
+	}
 	check := e.Configured.Health
-	e.Panic = check != nil && wanted > 0 && health.Panic(living, wanted, check.PanicThreshold)
+	e.Panic = check != nil && used.wanted > 0 && health.Panic(used.living, used.wanted, check.PanicThreshold)
 }

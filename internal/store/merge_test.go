@@ -5,6 +5,7 @@ package store_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -210,9 +211,10 @@ func TestRandomHistoriesMerge(t *testing.T) {
 				}
 			}
 			before = after
-			if got, want := describe(after), describe(h.fresh(t)); got != want {
+			if got, want := describe(after), describe(h.fresh(t, h.services)); got != want {
 				t.Fatalf("seed %d: by steps\n%s\nand at once\n%s", seed, got, want)
 			}
+			h.checkBackups(t, after)
 		}
 	}
 }
@@ -221,7 +223,7 @@ func TestRandomHistoriesMerge(t *testing.T) {
 func describe(s store.Snapshot) string {
 	var out strings.Builder
 	for _, e := range s.Services {
-		fmt.Fprintf(&out, "%s: %d healthy, panic %t, drained %t\n", e.Service.Name, e.Healthy, e.Panic, e.Drained)
+		fmt.Fprintf(&out, "%s: %d healthy, panic %t, on backups %t, drained %t\n", e.Service.Name, e.Healthy, e.Panic, e.OnBackups, e.Drained)
 		for _, b := range e.Service.Backends {
 			fmt.Fprintf(&out, "  %+v %+v\n", b, e.Health[b.ID()])
 		}
@@ -260,9 +262,11 @@ func (h *history) configure() {
 	known := map[string]bool{}
 	for n := range byte(3) {
 		svc := checked(fmt.Sprint("s", n), n)
+		svc.Health.PanicThreshold = 40 * h.random.IntN(2)
 		for host := range byte(4) {
 			if h.random.IntN(4) > 0 {
 				svc.Backends = append(svc.Backends, service("", n, host).Backends...)
+				svc.Backends[len(svc.Backends)-1].Backup = h.random.IntN(3) == 0
 				known[fmt.Sprint(svc.VIP, svc.Backends[len(svc.Backends)-1].ID())] = true
 			}
 		}
@@ -303,14 +307,14 @@ func (h *history) drain(s *store.Store) store.Snapshot {
 	return s.Drain(store.Drain{Target: target})
 }
 
-// fresh is what a store that has the outcome from the start returns.
-func (h *history) fresh(t *testing.T) store.Snapshot {
+// fresh is what a store that has the outcome from the start, with these services, returns.
+func (h *history) fresh(t *testing.T, services []lb.Service) store.Snapshot {
 	s := store.New()
 	for target := range h.drains {
 		s.Drain(store.Drain{Target: target})
 	}
-	if h.services != nil {
-		set(t, s, h.services...)
+	if services != nil {
+		set(t, s, services...)
 	}
 	var verdicts []health.Verdict
 	for _, v := range h.verdicts {
@@ -318,4 +322,92 @@ func (h *history) fresh(t *testing.T) store.Snapshot {
 	}
 	s.Judge(verdicts)
 	return s.Snapshot()
+}
+
+// takesFlows reports whether a backend gets new flows.
+func takesFlows(b lb.Backend) bool { return b.Weight > 0 && !b.Down }
+
+// checkBackups checks that backups get new flows if no other backend can, and only then, and that
+// all else is as it would be without them.
+func (h *history) checkBackups(t *testing.T, s store.Snapshot) {
+	t.Helper()
+	var without []lb.Service
+	for _, svc := range h.services {
+		svc.Backends = slices.DeleteFunc(slices.Clone(svc.Backends), func(b lb.Backend) bool { return b.Backup })
+		without = append(without, svc)
+	}
+	plain := h.fresh(t, without)
+	for _, e := range s.Services {
+		alone, _ := plain.Find(e.Service.VIP)
+		var others []lb.Backend
+		backups, healthy := 0, 0
+		for i, b := range e.Service.Backends {
+			if !b.Backup {
+				others = append(others, b)
+				continue
+			}
+			if takesFlows(b) {
+				backups++
+			}
+			if state, judged := e.Health[b.ID()]; !b.Drained && e.Configured.Backends[i].Weight > 0 && (!judged || state.Healthy) {
+				healthy++
+			}
+		}
+		usable := slices.ContainsFunc(others, takesFlows)
+		if usable && backups > 0 || !usable && backups == 0 && healthy > 0 {
+			t.Fatalf("%d of %d healthy backups get new flows with %+v", backups, healthy, others)
+		}
+		if !e.OnBackups && !slices.Equal(others, alone.Service.Backends) {
+			t.Fatalf("with backups %+v, without %+v", others, alone.Service.Backends)
+		}
+	}
+}
+
+// A backup gets new flows while no other backend can. One that isn't used keeps its flows.
+func TestBackups(t *testing.T) {
+	const primary, backup = false, true
+	type backend struct {
+		backup, dead, drained bool
+		weight, want          int
+	}
+	for name, test := range map[string]struct {
+		panic    int
+		backends []backend
+	}{
+		"unused":           {0, []backend{{primary, false, false, 2, 2}, {backup, false, false, 3, 0}}},
+		"one left":         {0, []backend{{primary, true, false, 2, -1}, {primary, false, false, 1, 1}, {backup, false, false, 3, 0}}},
+		"none left":        {0, []backend{{primary, true, false, 2, -1}, {backup, false, false, 3, 3}, {backup, true, false, 1, -1}}},
+		"others drained":   {0, []backend{{primary, false, true, 2, 0}, {backup, false, false, 3, 3}}},
+		"others weigh 0":   {0, []backend{{primary, false, false, 0, 0}, {backup, false, false, 3, 3}}},
+		"drained too":      {0, []backend{{primary, true, false, 1, -1}, {backup, false, true, 3, 0}}},
+		"all dead":         {0, []backend{{primary, true, false, 1, -1}, {backup, true, false, 3, 0}}},
+		"backups only":     {0, []backend{{backup, false, false, 1, 1}, {backup, true, false, 3, -1}}},
+		"panic of others":  {60, []backend{{primary, true, false, 1, 1}, {primary, false, false, 1, 1}, {backup, false, false, 3, 0}}},
+		"backup for panic": {60, []backend{{primary, true, false, 1, -1}, {backup, false, false, 3, 3}}},
+		"panic of backups": {60, []backend{{primary, true, false, 1, -1}, {backup, false, false, 3, 3}, {backup, true, false, 1, 1}}},
+		"panic of all":     {60, []backend{{primary, true, false, 1, 1}, {backup, true, false, 3, 0}}},
+	} {
+		s, web := store.New(), checked("web", 1, 1, 2, 3)
+		web.Health.PanicThreshold = test.panic
+		web.Backends = web.Backends[:len(test.backends)]
+		var verdicts []health.Verdict
+		for i, b := range test.backends {
+			web.Backends[i].Backup, web.Backends[i].Weight = b.backup, b.weight
+			verdicts = append(verdicts, verdict(web, i, health.State{Healthy: !b.dead, Share: lb.WholeShare}))
+			if b.drained {
+				s.Drain(store.Drain{Target: store.Target{Service: "web", Backend: web.Backends[i].ID()}})
+			}
+		}
+		set(t, s, web)
+		e := only(t, s.Judge(verdicts))
+		for i, b := range e.Service.Backends {
+			got := b.Weight
+			if b.Down {
+				got = -1
+			}
+			if got != test.backends[i].want {
+				t.Errorf("%s: backend %d has weight %d, want %d", name, i, got, test.backends[i].want)
+			}
+		}
+	}
 }

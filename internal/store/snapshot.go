@@ -30,6 +30,8 @@ type Entry struct {
 	// few are healthy that verdicts are ignored.
 	Healthy int
 	Panic   bool
+	// OnBackups says that backups get new flows, as no other backend can.
+	OnBackups bool
 	// Drained says that the whole service is drained.
 	Drained bool
 	// Status is nil until the data plane has been called for the service.

@@ -273,7 +273,7 @@ func (im *importer) health(v *virtual, svc *lb.Service) *lb.HealthCheck {
 	for i, r := range v.servers {
 		same = same && (len(r.checks) == 0 || svc.Backends[i].MonitorPort == port)
 		if !r.checked {
-			im.report(r.statement, "real_server %s: it has no check, and is checked like the others", r.address)
+			im.report(r.statement, "%s %s: it has no check, and is checked like the others", r.keyword(), r.address)
 		}
 	}
 	if same {

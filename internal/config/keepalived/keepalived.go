@@ -205,7 +205,7 @@ func (im *importer) valid(s lb.Service, origin *statement, servers []*server) (l
 		first := found[0]
 		var index int
 		if n, _ := fmt.Sscanf(first.Path, "backends[%d]", &index); n == 1 {
-			im.report(servers[index].statement, "real_server %s: left out: %v", servers[index].word(1), first.Err)
+			im.report(servers[index].statement, "%s %s: left out: %v", servers[index].keyword(), servers[index].word(1), first.Err)
 			s.Backends, servers = slices.Delete(s.Backends, index, index+1), slices.Delete(slices.Clone(servers), index, index+1)
 			s.MinHealthy = max(1, min(s.MinHealthy, len(s.Backends)))
 			continue

@@ -14,18 +14,18 @@ import (
 // maxWeight is IPVS_WEIGHT_LIMIT of keepalived.
 const maxWeight = 65535
 
-// readServer reads the block of a real server. It returns nil if its address isn't valid.
+// readServer reads the block of a real server, or a sorry_server, which has none. It returns nil if its address isn't valid.
 func (im *importer) readServer(v *virtual, s *statement) *server {
 	address, err := netip.ParseAddr(s.word(1))
 	if err != nil {
-		im.report(s, "real_server %q: left out: want an IPv4 or IPv6 address", s.word(1))
+		im.report(s, "%s %q: left out: want an IPv4 or IPv6 address", s.keyword(), s.word(1))
 		return nil
 	}
 	r := &server{statement: s, address: address, ownWeight: v.weight, forward: v.forward, probing: v.probing}
 	if port := s.word(2); strings.Trim(port, "0") != "" {
 		n, err := strconv.ParseUint(port, 10, 16)
 		if err != nil {
-			im.report(s, "real_server %s %q: left out: want a port from 1 to 65535", address, port)
+			im.report(s, "%s %s %q: left out: want a port from 1 to 65535", s.keyword(), address, port)
 			return nil
 		}
 		r.port = uint16(n)
@@ -128,7 +128,7 @@ func (im *importer) unifyMethods(v *virtual) {
 			v.forward = r.forward
 		}
 		if r.forward != v.forward {
-			im.report(r.statement, "real_server %s: a service has one method: %s in place of %s", r.address, v.forward, r.forward)
+			im.report(r.statement, "%s %s: a service has one method: %s in place of %s", r.keyword(), r.address, v.forward, r.forward)
 		}
 	}
 }

@@ -57,23 +57,20 @@ func (im *importer) virtualServer(s *statement) {
 
 // noCounterpart are keywords of virtual and real servers that are reported, with the reason.
 var noCounterpart = map[string]string{
-	"ops":                     "datagrams from one port of a client are a flow, and go to one backend",
-	"hashed":                  "it has no effect",
-	"persistence_engine":      "clients are identified by their address",
-	"ha_suspend":              "backends are always checked",
-	"smtp_alert":              "metrics and alerts replace mail",
-	"snmp_name":               "metrics replace SNMP",
-	"omega":                   "no scripts are run",
-	"hysteresis":              "routes that are lost repeatedly are damped instead",
-	"quorum_up":               "no scripts are run: BGP announces a VIP from minHealthy usable backends on",
-	"quorum_down":             "no scripts are run: BGP withdraws a VIP below minHealthy usable backends",
-	"notify_up":               "no scripts are run: metrics and alerts replace them",
-	"notify_down":             "no scripts are run: metrics and alerts replace them",
-	"sorry_server":            "without usable backends packets are dropped, or rejected with unavailable: reject",
-	"sorry_server_inhibit":    "there is no sorry_server",
-	"sorry_server_lvs_method": "there is no sorry_server",
-	"lthreshold":              "a backend gets new connections again below maxConnections",
-	"inhibit_on_failure":      "a backend that fails loses its flows to the others; to keep them, drain it",
+	"ops":                "datagrams from one port of a client are a flow, and go to one backend",
+	"hashed":             "it has no effect",
+	"persistence_engine": "clients are identified by their address",
+	"ha_suspend":         "backends are always checked",
+	"smtp_alert":         "metrics and alerts replace mail",
+	"snmp_name":          "metrics replace SNMP",
+	"omega":              "no scripts are run",
+	"hysteresis":         "routes that are lost repeatedly are damped instead",
+	"quorum_up":          "no scripts are run: BGP announces a VIP from minHealthy usable backends on",
+	"quorum_down":        "no scripts are run: BGP withdraws a VIP below minHealthy usable backends",
+	"notify_up":          "no scripts are run: metrics and alerts replace them",
+	"notify_down":        "no scripts are run: metrics and alerts replace them",
+	"lthreshold":         "a backend gets new connections again below maxConnections",
+	"inhibit_on_failure": "a backend that fails loses its flows to the others; to keep them, drain it",
 }
 
 // readVirtual reads the block of a virtual server. What its real servers inherit may follow them.
@@ -81,7 +78,7 @@ func (im *importer) readVirtual(s *statement) *virtual {
 	v := &virtual{
 		statement: s, protocol: lb.UDP, unset: true, flags: map[string]*statement{}, weight: 1, probing: defaultProbing(),
 	}
-	var method *statement
+	var method, sorry, sorryMethod *statement
 	var servers []*statement
 	for _, s := range s.body {
 		switch {
@@ -89,6 +86,11 @@ func (im *importer) readVirtual(s *statement) *virtual {
 			servers = append(servers, s)
 		case s.keyword() == "lb_kind" || s.keyword() == "lvs_method":
 			method = s
+		case s.keyword() == "sorry_server":
+			sorry = s
+		case s.keyword() == "sorry_server_lvs_method":
+			sorryMethod = s
+		case s.keyword() == "sorry_server_inhibit": // a backup keeps its flows
 		case im.readProbing(&v.probing, s):
 		default:
 			im.readVirtualKeyword(v, s)
@@ -97,6 +99,12 @@ func (im *importer) readVirtual(s *statement) *virtual {
 	v.forward = im.method(method, lb.NAT)
 	for _, s := range servers {
 		if server := im.readServer(v, s); server != nil {
+			v.servers = append(v.servers, server)
+		}
+	}
+	if sorry != nil {
+		if server := im.readServer(v, sorry); server != nil {
+			server.backup, server.forward = true, im.method(sorryMethod, v.forward)
 			v.servers = append(v.servers, server)
 		}
 	}
@@ -194,10 +202,15 @@ func (im *importer) base(v *virtual) lb.Service {
 	return base
 }
 
-// minHealthy returns the smallest number of backends whose weights reach the quorum.
+// minHealthy returns the smallest number of backends whose weights reach the quorum. A backup is
+// one backend, for which the VIP is announced too.
 func (im *importer) minHealthy(v *virtual) int {
 	quorum, ok := im.number(v.quorum, 1, math.MaxInt32)
 	if !ok || quorum == 1 {
+		return 1
+	}
+	if slices.ContainsFunc(v.servers, func(s *server) bool { return s.backup }) {
+		im.report(v.quorum, "quorum %d: the sorry_server is used while no real server is: minHealthy is 1", quorum)
 		return 1
 	}
 	weights := make([]int, len(v.servers))
@@ -239,11 +252,11 @@ func (im *importer) addService(v *virtual, s lb.Service, t target) bool {
 		case s.Forward.Translates():
 			port = server.port
 		default:
-			im.report(server.statement, "real_server %s %d: %s doesn't translate ports: packets keep port %d",
-				server.address, server.port, s.Forward, port)
+			im.report(server.statement, "%s %s %d: %s doesn't translate ports: packets keep port %d",
+				server.keyword(), server.address, server.port, s.Forward, port)
 		}
 		s.Backends = append(s.Backends, lb.Backend{
-			Address: server.address, Port: port, Weight: server.weight, MaxConnections: server.maxConnections,
+			Address: server.address, Port: port, Weight: server.weight, Backup: server.backup, MaxConnections: server.maxConnections,
 		})
 	}
 	s.Health = im.health(v, &s)
@@ -309,7 +322,9 @@ type server struct {
 	// weight is ownWeight, the file's, or scaled to lb.MaxWeight.
 	weight, ownWeight int
 	maxConnections    int
-	forward           lb.Forward
+	// backup is a sorry_server.
+	backup  bool
+	forward lb.Forward
 	probing
 	// checks are those that have a counterpart; checked says that the file has others, too.
 	checks  []*check

@@ -97,6 +97,9 @@ func (w *writer) service(s *lb.Service) {
 		if b.Weight != 1 {
 			fmt.Fprintf(w, ", weight: %d", b.Weight)
 		}
+		if b.Backup {
+			w.WriteString(", backup: true")
+		}
 		if b.MaxConnections != 0 {
 			fmt.Fprintf(w, ", maxConnections: %d", b.MaxConnections)
 		}
