@@ -119,6 +119,8 @@ type Segment struct {
 }
 
 // Listener is a port of the address.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.quic) || has(self.protocol) && self.protocol == 'UDP'",message="QUIC runs over UDP",fieldPath=".quic"
 type Listener struct {
 	// Name is unique among the listeners.
 	//
@@ -144,6 +146,12 @@ type Listener struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Pool string `json:"pool,omitempty"`
+	// QUIC is the format of the connection IDs in which members write their server IDs, so that
+	// a QUIC connection stays with its member when the client's address changes. The pool has no
+	// sessionAffinity then. By default flows are identified by addresses and ports.
+	//
+	// +optional
+	QUIC *QUIC `json:"quic,omitempty"`
 	// SourceRanges are the prefixes of clients that may use the listener. The default
 	// is all clients.
 	//
@@ -174,6 +182,32 @@ type Listener struct {
 	// +optional
 	// +kubebuilder:default=true
 	Enabled *bool `json:"enabled,omitempty"`
+}
+
+// QUIC is how servers encode their IDs in connection IDs, unencrypted
+// (draft-ietf-quic-load-balancers): after one octet, whose first three bits are the
+// configuration, follow the ID of the server and a nonce.
+//
+// +kubebuilder:validation:XValidation:rule="self.serverIDLength + self.nonceLength <= 19",message="server ID and nonce have at most 19 bytes together",fieldPath=".nonceLength"
+type QUIC struct {
+	// ConfigID is the number of the configuration. The default is 0.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=6
+	ConfigID int32 `json:"configID,omitempty"`
+	// ServerIDLength is the number of bytes of server IDs.
+	//
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=15
+	ServerIDLength int32 `json:"serverIDLength"`
+	// NonceLength is the number of bytes of nonces.
+	//
+	// +required
+	// +kubebuilder:validation:Minimum=4
+	// +kubebuilder:validation:Maximum=18
+	NonceLength int32 `json:"nonceLength"`
 }
 
 // Pool is a set of members that serve the same content.
@@ -291,6 +325,13 @@ type Member struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=2147483647
 	MaxConnections int32 `json:"maxConnections,omitempty"`
+	// ServerID is the member's ID in QUIC connection IDs, two hexadecimal digits for each byte.
+	// Only listeners with quic use it. A member without one is reached by addresses and ports.
+	//
+	// +optional
+	// +kubebuilder:validation:MaxLength=30
+	// +kubebuilder:validation:Pattern=`^([0-9a-fA-F]{2})+$`
+	ServerID string `json:"serverID,omitempty"`
 	// MAC is the MAC address of the next hop, in place of the neighbour table's; with
 	// vxlan and geneve it is the member's own.
 	//

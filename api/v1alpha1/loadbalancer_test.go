@@ -24,7 +24,7 @@ forward: vxlan
 firewallMark: 4294967295
 listeners:
   - {name: web, port: 80, protocol: TCP, pool: web, sourceRanges: [192.0.2.0/24, "2001:db8::/32"], limits: {newFlows: 1, newFlowsPerSource: 10000000}, idleTimeout: 1h0m0s, unavailable: reject, enabled: true}
-  - {name: dns, port: 53, protocol: UDP, pool: dns, enabled: false}
+  - {name: dns, port: 53, protocol: UDP, pool: dns, quic: {configID: 6, serverIDLength: 15, nonceLength: 4}, enabled: false}
 pools:
   - name: web
     sessionAffinity: ClientIP
@@ -34,7 +34,7 @@ pools:
     maxConnections: 2147483647
     healthCheck: {type: https, port: 8443, method: HEAD, path: /, host: a.example, expectedCodes: "200-299,404", interval: 1s, timeout: 1s, rise: 3, fall: 3}
     members:
-      - {address: 192.168.1.21, port: 80, monitorAddress: 10.0.2.21, monitorPort: 65535, weight: 256, backup: true, enabled: false, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
+      - {address: 192.168.1.21, port: 80, monitorAddress: 10.0.2.21, monitorPort: 65535, weight: 256, serverID: "00112233445566778899aAbBcCdDeE", backup: true, enabled: false, maxConnections: 2147483647, mac: "02:00:00:00:00:21", segment: {type: vxlan, id: 5002}, tunnelEnd: 10.0.2.41}
       - {address: 192.168.1.21, port: 81, weight: 0, mac: "02:00:00:00:00:AB", tunnelEnd: "2001:db8::41"}
   - {name: dns, sessionAffinity: None}
 `,
@@ -62,6 +62,7 @@ pools:
 				pools: [{name: web, sessionAffinity: ClientIP, sessionAffinityTimeout: 1s, minHealthy: 1}]}`, ``},
 			"longest times": {`{listeners: [{name: web, port: 80, pool: web, protocol: TCP, enabled: true, idleTimeout: 24h}],
 				pools: [{name: web, sessionAffinity: ClientIP, sessionAffinityTimeout: 24h, minHealthy: 256}]}`, ``},
+			"quic": {`{listeners: [{name: web, port: 443, protocol: UDP, pool: web, quic: {serverIDLength: 1, nonceLength: 18}, enabled: true}]}`, ``},
 			"longest names": {fmt.Sprintf(`{addressPool: %s, listeners: [{name: %[2]s, port: 65535, pool: %[2]s, protocol: TCP, enabled: true}], pools: [{name: %[2]s, sessionAffinity: None}]}`,
 				strings.Repeat("a", 253), strings.Repeat("b", 63)), ``},
 		},
@@ -131,6 +132,16 @@ func addListeners(k *samples) {
 		"low port":     {`[{name: a, port: 0, pool: web}]`, "[0].port: greater than or equal to 1"},
 		"high port":    {`[{name: a, port: 65536, pool: web}]`, "[0].port: less than or equal to 65535"},
 		"protocol":     {`[{name: a, port: 1, pool: web, protocol: SCTP}]`, "[0].protocol: Unsupported value"},
+		"quic of TCP":  {`[{name: a, port: 1, pool: web, quic: {serverIDLength: 1, nonceLength: 4}}]`, "[0].quic: QUIC runs over UDP"},
+		"quic config":  {quic(`configID: 7, serverIDLength: 1, nonceLength: 4`), "[0].quic.configID: less than or equal to 6"},
+		"no config":    {quic(`configID: -1, serverIDLength: 1, nonceLength: 4`), "[0].quic.configID: greater than or equal to 0"},
+		"no server ID": {quic(`nonceLength: 4`), "[0].quic.serverIDLength: Required value"},
+		"no nonce":     {quic(`serverIDLength: 1`), "[0].quic.nonceLength: Required value"},
+		"short ID":     {quic(`serverIDLength: 0, nonceLength: 4`), "[0].quic.serverIDLength: greater than or equal to 1"},
+		"long ID":      {quic(`serverIDLength: 16, nonceLength: 4`), "[0].quic.serverIDLength: less than or equal to 15"},
+		"short nonce":  {quic(`serverIDLength: 1, nonceLength: 3`), "[0].quic.nonceLength: greater than or equal to 4"},
+		"long nonce":   {quic(`serverIDLength: 1, nonceLength: 19`), "[0].quic.nonceLength: less than or equal to 18"},
+		"long both":    {quic(`serverIDLength: 15, nonceLength: 5`), "[0].quic.nonceLength: server ID and nonce have at most 19 bytes"},
 		"short idle":   {`[{name: a, port: 1, pool: web, idleTimeout: 999ms}]`, "[0].idleTimeout: want 1s to 24h"},
 		"long idle":    {`[{name: a, port: 1, pool: web, idleTimeout: 24h1s}]`, "[0].idleTimeout: want 1s to 24h"},
 		"unavailable":  {`[{name: a, port: 1, pool: web, unavailable: Reject}]`, "[0].unavailable: Unsupported value"},
@@ -142,6 +153,11 @@ func addListeners(k *samples) {
 	} {
 		k.refused["listeners: "+name] = refusal{`{listeners: ` + c.listeners + `}`, "spec.listeners" + c.want}
 	}
+}
+
+// quic is a listener with these fields of connection IDs.
+func quic(fields string) string {
+	return `[{name: a, port: 1, protocol: UDP, pool: web, quic: {` + fields + `}}]`
 }
 
 // addPools adds pools that are refused.
@@ -188,6 +204,9 @@ func addMembers(k *samples) {
 		"high weight":  {good + `, weight: 257`, ".members[0].weight: less than or equal to 256"},
 		"low max":      {good + `, maxConnections: 0`, ".members[0].maxConnections: greater than or equal to 1"},
 		"high max":     {good + `, maxConnections: 2147483648`, ".members[0].maxConnections: less than or equal to 2147483647"},
+		"no server":    {good + `, serverID: ""`, ".members[0].serverID: should match"},
+		"server":       {good + `, serverID: "0g"`, ".members[0].serverID: should match"},
+		"long server":  {good + `, serverID: "` + strings.Repeat("00", 16) + `"`, ".members[0].serverID: may not be more than 30 bytes"},
 		"mac":          {good + `, mac: "02:00:00:00:0g:01"`, ".members[0].mac: should match"},
 		"long mac":     {good + `, mac: "02:00:00:00:00:01:02"`, ".members[0].mac: may not be more than 17 bytes"},
 		"vlan":         {good + `, segment: {type: vlan, id: 4095}`, ".members[0].segment.id: a VLAN id is 1 to 4094"},

@@ -80,6 +80,14 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, forward s
 		s.Affinity = lb.AffinityClient
 		s.AffinityTimeout = durationOf(p.SessionAffinityTimeout)
 	}
+	if l.QUIC != nil {
+		if s.Affinity != lb.AffinityFlow {
+			t.fail("listener %s: quic: not with sessionAffinity %s of pool %s", l.Name, p.SessionAffinity, p.Name)
+			return
+		}
+		s.Affinity = lb.AffinityQUIC
+		s.QUIC = &lb.QUIC{ConfigID: int(l.QUIC.ConfigID), ServerIDLength: int(l.QUIC.ServerIDLength), NonceLength: int(l.QUIC.NonceLength)}
+	}
 	s.IdleTimeout = durationOf(l.IdleTimeout)
 	if l.Unavailable != "" {
 		if err := s.Unavailable.UnmarshalText([]byte(l.Unavailable)); err != nil {
@@ -111,6 +119,9 @@ func (t *translation) listener(l *v1alpha1.Listener, p *v1alpha1.Pool, forward s
 		if m, err := member(&p.Members[i]); err != nil {
 			t.fail("pool %s: member %s: %v", p.Name, p.Members[i].Address, err)
 		} else {
+			if s.QUIC == nil {
+				m.ServerID = "" // for other listeners
+			}
 			m.MaxConnections = cmp.Or(m.MaxConnections, int(p.MaxConnections))
 			s.Backends = append(s.Backends, m)
 		}
@@ -189,6 +200,11 @@ func member(m *v1alpha1.Member) (b lb.Backend, err error) {
 	b.Backup, b.MaxConnections = m.Backup, int(m.MaxConnections)
 	if m.Weight != nil {
 		b.Weight = int(*m.Weight)
+	}
+	if m.ServerID != "" {
+		if err := b.ServerID.UnmarshalText([]byte(m.ServerID)); err != nil {
+			return b, err
+		}
 	}
 	if m.MAC != "" {
 		if err := b.MAC.UnmarshalText([]byte(m.MAC)); err != nil {

@@ -4,6 +4,7 @@ package spec_test
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,7 +63,7 @@ func TestLoadBalancer(t *testing.T) {
 		"members": {
 			v1alpha1.Listener{Pool: "web"},
 			[]v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{
-				{Address: "10.0.0.1", Port: 80, Enabled: new(true), Backup: true, MonitorAddress: "fd00::1", MonitorPort: 81}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
+				{Address: "10.0.0.1", Port: 80, Enabled: new(true), ServerID: "00", Backup: true, MonitorAddress: "fd00::1", MonitorPort: 81}, {Address: "10.0.0.2", Port: 80, Enabled: new(false)},
 			}}},
 			lb.Service{Forward: lb.L2DSR, MinHealthy: 1, Backends: []lb.Backend{
 				{Address: member, Port: 80, Weight: 1, Backup: true, MonitorAddress: netip.MustParseAddr("fd00::1"), MonitorPort: 81},
@@ -75,6 +76,15 @@ func TestLoadBalancer(t *testing.T) {
 				Type: lb.HealthHTTPS, Method: lb.MethodHEAD, Path: "/", Host: "a.example", Status: lb.StatusSet{{Low: 200, High: 299}, {Low: 404, High: 404}},
 				Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3,
 			}},
+		},
+		"quic": {
+			v1alpha1.Listener{Pool: "web", Protocol: "UDP", QUIC: &v1alpha1.QUIC{ConfigID: 1, ServerIDLength: 2, NonceLength: 8}},
+			[]v1alpha1.Pool{{Name: "web", Members: []v1alpha1.Member{{Address: "10.0.0.1", Port: 80, ServerID: "0aFF"}}}},
+			lb.Service{
+				Forward: lb.L2DSR, MinHealthy: 1, VIP: lb.VIP{Protocol: lb.UDP}, Learn: lb.DefaultLearn,
+				Affinity: lb.AffinityQUIC, QUIC: &lb.QUIC{ConfigID: 1, ServerIDLength: 2, NonceLength: 8},
+				Backends: []lb.Backend{{Address: member, Port: 80, Weight: 1, ServerID: "\x0a\xff"}},
+			},
 		},
 		"dns check": {
 			v1alpha1.Listener{Pool: "dns", Protocol: "UDP"},
@@ -107,6 +117,35 @@ func TestLoadBalancer(t *testing.T) {
 		}
 		if diff := cmp.Diff([]lb.Service{c.want}, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" || problems != nil {
 			t.Errorf("%s: problems %q, -want +got:\n%s", name, problems, diff)
+		}
+	}
+}
+
+// What a listener, its pool and members say of QUIC has to fit together.
+func TestQUICProblems(t *testing.T) {
+	for want, change := range map[string]func(*v1alpha1.Pool){
+		"": func(*v1alpha1.Pool) {},
+		"quic: not with sessionAffinity ClientIP of pool web":                     func(p *v1alpha1.Pool) { p.SessionAffinity = "ClientIP" },
+		"scheduler: rr can't read connection IDs: want maglev with affinity quic": func(p *v1alpha1.Pool) { p.Scheduler = "rr" },
+		"serverID: 000203 has 3 bytes: want the service's serverIDLength of 2":    func(p *v1alpha1.Pool) { p.Members[1].ServerID = "000203" },
+		"serverID: 0001 is also that of backends[0]":                              func(p *v1alpha1.Pool) { p.Members[1].ServerID = "0001" },
+	} {
+		pool := v1alpha1.Pool{Name: "web", Members: []v1alpha1.Member{
+			{Address: "10.0.0.1", Port: 443, ServerID: "0001"}, {Address: "10.0.0.2", Port: 443, ServerID: "0002"},
+		}}
+		change(&pool)
+		b := &v1alpha1.LoadBalancer{Spec: v1alpha1.LoadBalancerSpec{
+			Forward: "l2dsr", Pools: []v1alpha1.Pool{pool},
+			Listeners: []v1alpha1.Listener{
+				{Name: "http3", Port: 443, Protocol: "UDP", Pool: "web", QUIC: &v1alpha1.QUIC{ServerIDLength: 2, NonceLength: 8}},
+			},
+		}}
+		got := ""
+		for _, p := range spec.CheckLoadBalancer(b, netip.MustParseAddr("192.0.2.1"), nil, nil) {
+			got += strings.TrimPrefix(p.Text, "listener http3: ")
+		}
+		if got != want {
+			t.Errorf("problem %q, want %q", got, want)
 		}
 	}
 }
