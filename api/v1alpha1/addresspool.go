@@ -26,6 +26,8 @@ type AddressPool struct {
 }
 
 // AddressPoolSpec defines the addresses and the Services that may get them.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.external) || !self.external || has(self.namespaceSelector)",message="an external pool needs one",fieldPath=".namespaceSelector"
 type AddressPoolSpec struct {
 	// Addresses are CIDRs such as "192.0.2.0/24" and ranges such as
 	// "2001:db8::10-2001:db8::1f", of one family or both. All addresses are assigned,
@@ -43,6 +45,12 @@ type AddressPoolSpec struct {
 	//
 	// +optional
 	SkipZeroAnd255 bool `json:"skipZeroAnd255,omitempty"`
+	// External says that another system assigns the addresses, such as OpenStack's Neutron:
+	// Services and LoadBalancers have one only as long as they request that address. It needs
+	// namespaceSelector. The default is false.
+	//
+	// +optional
+	External bool `json:"external,omitempty"`
 	// AutoAssign allows Services that name neither a pool nor an address to get
 	// addresses from this pool. The default is true.
 	//
@@ -66,7 +74,8 @@ type AddressPoolSpec struct {
 	// +kubebuilder:validation:XValidation:rule="!has(self.matchExpressions) || self.matchExpressions.all(e, e.operator in ['In', 'NotIn'] ? has(e.values) && e.values.size() > 0 : e.operator in ['Exists', 'DoesNotExist'] && (!has(e.values) || e.values.size() == 0))",message="want the operators In and NotIn with values, Exists and DoesNotExist without"
 	ServiceSelector *metav1.LabelSelector `json:"serviceSelector,omitempty"`
 	// RetainFor is how long a released address is retained for its former namespace, whose
-	// objects get it at once: clients may still know it. 0s retains none. The default is 1h.
+	// objects get it at once: clients may still know it. 0s retains none. The default is 1h, or
+	// 0s in an external pool.
 	//
 	// +optional
 	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('0s') && duration(self) <= duration('720h')",message="want 0s to 720h"

@@ -25,6 +25,7 @@ autoAssign: false
 priority: -10
 retainFor: 720h0m0s
 skipZeroAnd255: true
+external: true
 namespaceSelector: {matchLabels: {team: a}}
 serviceSelector: {matchExpressions: [{key: tier, operator: In, values: [front]}, {key: old, operator: DoesNotExist}]}
 announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localPreference: 4294967295, med: 0, prepend: 16}
@@ -37,6 +38,8 @@ announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localP
 			"lowest communities":  {`{announce: {communities: ["0:0", "65535:65535", "65535:0:0"], localPreference: 0, prepend: 0}}`, `{autoAssign: true}`},
 			"as many communities": {`{announce: {communities: [` + numbered(32, `"65000:%d"`) + `], med: 4294967295}}`, `{autoAssign: true}`},
 			"no time":             {`{retainFor: 0s}`, `{autoAssign: true}`},
+			"external":            {`{external: true, namespaceSelector: {}}`, `{autoAssign: true}`},
+			"not external":        {`{external: false}`, `{autoAssign: true}`},
 			"longest time":        {`{retainFor: 720h}`, `{autoAssign: true}`},
 			"selectors of all":    {`{namespaceSelector: {}, serviceSelector: {matchExpressions: [{key: a, operator: Exists, values: []}]}}`, `{autoAssign: true}`},
 		},
@@ -75,6 +78,7 @@ announce: {aggregate: true, communities: ["65000:100", "4294967295:0:1"], localP
 			"priority":          {`{priority: 2147483648}`, "<nil>: of type integer with format int32 in spec.priority"},
 			"namespaces":        {`{namespaceSelector: {matchExpressions: [{key: a, operator: In}]}}`, "spec.namespaceSelector: " + unselective},
 			"services":          {`{serviceSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}`, "spec.serviceSelector: " + unselective},
+			"external to all":   {`{external: true}`, "spec.namespaceSelector: an external pool needs one"},
 			"negative time":     {`{retainFor: -1s}`, "spec.retainFor: want 0s to 720h"},
 			"long time":         {`{retainFor: 721h}`, "spec.retainFor: want 0s to 720h"},
 			"no duration":       {`{retainFor: 1d}`, "spec.retainFor"},

@@ -41,8 +41,8 @@ type Result struct {
 //
 // Addresses that the owner has stay if the request allows them. Addresses that it may not
 // have any more are released, whether or not the claim succeeds: because no pool that it
-// may use contains them, because it doesn't request the family, or because it can't share
-// them any more. Addresses that are merely not the requested ones (another address,
+// may use contains them, because it doesn't request the family, because it can't share them
+// any more, or because they are of an external pool and not requested. Addresses that are merely not the requested ones (another address,
 // another pool) stay until the claim succeeds.
 //
 // Without a requested address an owner with a sharing key gets one that it can share, else
@@ -53,6 +53,7 @@ type Result struct {
 // error is an *Error.
 func (a *Allocator) Claim(r Request) (Result, error) {
 	t := a.revalidate(r)
+	a.releaseExternal(t, r.Wanted)
 	plan, missing, err := a.plan(t, r)
 	if err != nil {
 		return Result{Addresses: t.addresses()}, err
@@ -67,6 +68,15 @@ func (a *Allocator) Claim(r Request) (Result, error) {
 		}
 	}
 	return Result{t.addresses(), missing}, nil
+}
+
+// releaseExternal releases the addresses of external pools that a holder doesn't request.
+func (a *Allocator) releaseExternal(t *holder, wanted []netip.Addr) {
+	for _, h := range t.addresses() {
+		if p := a.pool(h.Pool); p != nil && p.External && !slices.Contains(wanted, h.Address) {
+			a.unassign(t, h.Address)
+		}
+	}
 }
 
 // Keep is Claim for an owner whose request is invalid: it keeps the addresses that pools,
@@ -142,9 +152,10 @@ func (a *Allocator) Adopt(holdings []Holding) []Conflict {
 	return conflicts
 }
 
-// Contain reports whether the named pools contain all addresses, and there is at least one.
+// Contain reports whether the named pools that aren't external contain all addresses, and there
+// is at least one.
 func (a *Allocator) Contain(pools []string, addresses []netip.Addr) bool {
-	usable := a.poolsNamed(pools)
+	usable := assignable(a.poolsNamed(pools))
 	return len(addresses) > 0 && !slices.ContainsFunc(addresses, func(address netip.Addr) bool {
 		_, holds := findPool(usable, address, "")
 		return !holds

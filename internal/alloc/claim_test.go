@@ -16,13 +16,15 @@ import (
 )
 
 // house are the pools that the tables use: one for each family, one of both that
-// overlaps the first, and one from which addresses have to be asked for.
+// overlaps the first, one from which addresses have to be asked for, and an external one.
 func house(t testing.TB) *alloc.Allocator {
 	t.Helper()
 	a := alloc.New()
 	reserved := pool(t, "reserved", "10.0.9.0/24")
 	reserved.Automatic = false
-	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.0/31"), pool(t, "six", "fd06::/64"), pool(t, "both", "10.0.0.0/30", "fd00::/64"), reserved})
+	external := pool(t, "external", "10.0.8.0/24")
+	external.External = true
+	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.0/31"), pool(t, "six", "fd06::/64"), pool(t, "both", "10.0.0.0/30", "fd00::/64"), reserved, external})
 	return a
 }
 
@@ -82,6 +84,22 @@ func TestClaim(t *testing.T) {
 			{"a 46 in=four", "10.0.0.0 four; error: pool four: no IPv6 addresses"},
 			{"a 46 in=", "error: no usable pool assigns IPv4 addresses automatically; no usable pool assigns IPv6 addresses automatically"},
 			{"a want=10.0.0.0 in=", "error: address 10.0.0.0: no usable pool"},
+		}},
+		{"external addresses", [][2]string{
+			{"a want=10.0.8.1 in=four,external", "10.0.8.1 external"},
+			{"b want=10.0.8.1 in=external", "error: address 10.0.8.1: assigned to Service shop/a, and neither has a sharing key"},
+			{"b want=10.0.8.2 in=four", "error: address 10.0.8.2: not in pool four"},
+			{"b in=external", "error: no usable pool assigns IPv4 addresses automatically"},
+			{"b pool=external in=four,external", "error: no usable pool assigns IPv4 addresses automatically"},
+			{"a want=10.0.8.1 pool=external in=four,external", "10.0.8.1 external"},
+			{"a in=four,external", "10.0.0.0 four"}, // another owner may have it by now
+			{"a pool=external in=four,external", "10.0.0.0 four; error: no usable pool assigns IPv4 addresses automatically"},
+			{"b want=10.0.8.1 key=k in=external", "10.0.8.1 external"},
+			{"c port=81/tcp key=k in=external", "error: no usable pool assigns IPv4 addresses automatically"},
+			{"c want=10.0.8.1 port=81/tcp key=k in=external", "10.0.8.1 external"},
+			{"d want=10.0.8.2 in=external", "10.0.8.2 external"},
+			{"d want=10.0.8.1 in=external", "error: address 10.0.8.1: assigned to Service shop/b, and the sharing keys differ"},
+			{"e want=10.0.8.2 in=external", "10.0.8.2 external"},
 		}},
 		{"sharing", [][2]string{
 			{"a key=k", "10.0.0.0 four"},

@@ -286,15 +286,20 @@ func (h *history) drain() error {
 	}
 	for _, p := range h.model.pools {
 		for _, f := range []alloc.Family{alloc.IPv4, alloc.IPv6} {
-			free := 0
+			var left []netip.Addr
 			for _, a := range p.addresses {
 				if alloc.FamilyOf(a) == f && !held[a] {
-					free++
+					left = append(left, a)
 				}
 			}
+			free := len(left)
 			for n := 0; ; n++ {
 				probe := alloc.Owner{Kind: "Probe", Namespace: p.Name, Name: fmt.Sprint(f, n)}
-				got, err := h.real.Claim(alloc.Request{Owner: probe, Families: []alloc.Family{f}, Pools: []string{p.Name}, Pool: p.Name})
+				r := alloc.Request{Owner: probe, Families: []alloc.Family{f}, Pools: []string{p.Name}, Pool: p.Name}
+				if p.External && n < free {
+					r.Wanted = left[n : n+1]
+				}
+				got, err := h.real.Claim(r)
 				if err != nil && n == free && outcomeOf(err) == none {
 					break
 				}

@@ -112,8 +112,10 @@ const (
 // claim returns what an owner should hold after a claim, and whether it's lacking
 // something that it can do without.
 func (m *model) claim(r alloc.Request) (held []alloc.Address, lacking bool, outcome string) {
-	kept := m.kept(r)
 	pools := m.named(r.Pools)
+	kept := slices.DeleteFunc(m.kept(r), func(h alloc.Address) bool {
+		return !slices.Contains(r.Wanted, h.Address) && slices.ContainsFunc(pools, func(p modelPool) bool { return p.Name == h.Pool && p.External })
+	})
 	if r.Pool != "" {
 		pools = slices.DeleteFunc(pools, func(p modelPool) bool { return p.Name != r.Pool })
 		if len(pools) == 0 {
@@ -184,6 +186,7 @@ func (m *model) options(r alloc.Request, pools []modelPool, kept []alloc.Address
 			return []option{{Address: h}}
 		}
 	}
+	pools = slices.DeleteFunc(slices.Clone(pools), func(p modelPool) bool { return p.External })
 	if h, held := label(pools, old); held {
 		return []option{{Address: h}}
 	}

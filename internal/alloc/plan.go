@@ -17,6 +17,7 @@ func (a *Allocator) plan(t *holder, r Request) (plan []Address, missing, err err
 	if plan, err = a.wanted(t, r, pools); err != nil {
 		return nil, nil, err
 	}
+	pools = assignable(pools)
 	var open []Family
 	for _, f := range r.Families {
 		if slices.ContainsFunc(plan, func(h Address) bool { return FamilyOf(h.Address) == f }) {
@@ -37,6 +38,11 @@ func (a *Allocator) plan(t *holder, r Request) (plan []Address, missing, err err
 		return nil, nil, missing
 	}
 	return append(plan, found...), missing, nil
+}
+
+// assignable removes external pools from a list.
+func assignable(pools []*pool) []*pool {
+	return slices.DeleteFunc(pools, func(p *pool) bool { return p.External })
 }
 
 // wished returns the pools that a request may use.

@@ -17,6 +17,9 @@ type Pool struct {
 	// Automatic says whether addresses are assigned to owners that request neither an address
 	// nor a pool.
 	Automatic bool
+	// External says that another system assigns the addresses: an owner has one only as long as
+	// it requests that address.
+	External bool
 }
 
 // pool is a Pool whose ranges are sorted and disjoint.

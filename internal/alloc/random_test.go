@@ -68,7 +68,7 @@ func (h *history) pools() (pools []modelPool) {
 		if h.random.IntN(6) == 0 {
 			continue
 		}
-		p := modelPool{Pool: alloc.Pool{Name: fmt.Sprint("p", n), Automatic: h.random.IntN(4) > 0}}
+		p := modelPool{Pool: alloc.Pool{Name: fmt.Sprint("p", n), Automatic: h.random.IntN(4) > 0, External: h.random.IntN(5) == 0}}
 		for range 1 + h.random.IntN(3) {
 			h.addRange(&p)
 		}

@@ -92,9 +92,12 @@ func parsePools(pools []v1alpha1.AddressPool) (valid []addressPool, invalid map[
 func parsePool(p v1alpha1.AddressPool) (read addressPool, err error) {
 	read.Name, read.Priority = p.Name, p.Spec.Priority
 	read.Automatic = p.Spec.AutoAssign == nil || *p.Spec.AutoAssign
-	read.RetainFor = defaultRetention
-	if p.Spec.RetainFor != nil {
+	read.External = p.Spec.External
+	switch {
+	case p.Spec.RetainFor != nil:
 		read.RetainFor = p.Spec.RetainFor.Duration
+	case !read.External:
+		read.RetainFor = defaultRetention
 	}
 	if read.Ranges, err = spec.PoolRanges(&p); err != nil {
 		return addressPool{}, err

@@ -178,3 +178,42 @@ func TestRetentionIsBounded(t *testing.T) {
 		t.Errorf("%d restored, want %d", n, maxRetained)
 	}
 }
+
+// An external pool retains no addresses unless it says so: the other system may assign them again
+// at once.
+func TestRetentionOfExternalPools(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec v1alpha1.AddressPoolSpec
+		want time.Duration
+	}{
+		"internal": {v1alpha1.AddressPoolSpec{}, time.Hour},
+		"external": {v1alpha1.AddressPoolSpec{External: true}, 0},
+		"wanted":   {v1alpha1.AddressPoolSpec{External: true, RetainFor: &metav1.Duration{Duration: time.Minute}}, time.Minute},
+	} {
+		p, err := parsePool(v1alpha1.AddressPool{Spec: c.spec})
+		if err != nil || p.RetainFor != c.want || p.External != c.spec.External {
+			t.Errorf("%s: retains for %s, external %t (%v)", name, p.RetainFor, p.External, err)
+		}
+	}
+}
+
+// An object that doesn't request the address of an external pool any more loses it, and another
+// namespace's gets it when the status has been written.
+func TestExternalAddressIsPassedOn(t *testing.T) {
+	l := newAllocations(func(alloc.Owner) {})
+	p := pool(t, "neutron", "192.0.2.0-192.0.2.9", "", "")
+	p.External = true
+	l.SetPools([]addressPool{p})
+	mine, other := request("web", 0), of("b", request("web", 1), "192.0.2.7")
+	mine.Wanted = addresses("192.0.2.7")
+	compare(t, "the first", l.Request(mine).Addresses, addresses("192.0.2.7"))
+	if g := l.Request(other); reason(g.Err) != alloc.Taken || len(g.Addresses) > 0 {
+		t.Errorf("a taken address: %v, %v", g.Addresses, g.Err)
+	}
+	mine.Wanted = nil
+	if g := l.Request(mine); reason(g.Err) != alloc.NoPool || len(g.Addresses) > 0 || len(g.Releasing) != 1 {
+		t.Errorf("without a request: %v, releasing %v, %v", g.Addresses, g.Releasing, g.Err)
+	}
+	l.StatusWritten(mine.Owner, nil)
+	compare(t, "the second", l.Get(other.Owner).Addresses, addresses("192.0.2.7"))
+}
