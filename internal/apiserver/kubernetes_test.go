@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -52,6 +53,7 @@ func TestAPIServerStore(t *testing.T) {
 	})
 	a := newAPIOf(t, store, 2)
 	t.Run("defaults", func(t *testing.T) { a.in(t).testDefaults() })
+	t.Run("guide", func(t *testing.T) { a.in(t).testGuide() })
 	t.Run("rejected", func(t *testing.T) { a.in(t).testRejected() })
 	t.Run("conflicts", func(t *testing.T) { a.in(t).testConflicts() })
 	t.Run("status", func(t *testing.T) { a.in(t).testStatus(store, kubernetes) })
@@ -91,6 +93,25 @@ func (a *api) testDefaults() {
 	a.must(204, "web", "DELETE", base+"/lb", "")
 	a.must(404, "web", "DELETE", base+"/lb", "")
 	a.must(404, "all", "PUT", "/v1/projects/none/loadbalancers/lb", `{"forward":"nat"}`)
+}
+
+// guided is a command of the guide that creates a part.
+var guided = regexp.MustCompile(`(?m)^api -X PUT "\$url(/[^"]+)" -d '([^']+)'$`)
+
+// The guide's commands create what it says.
+func (a *api) testGuide() {
+	text, err := os.ReadFile("../../docs/guides/api.md")
+	if err != nil {
+		a.Fatal(err)
+	}
+	steps := guided.FindAllStringSubmatch(string(text), -1)
+	for _, step := range steps {
+		a.must(201, "web", "PUT", base+step[1], step[2])
+	}
+	if got := a.must(200, "web", "GET", base+"/shop/pools/servers/members", "").body; len(steps) != 5 || strings.Count(got, "address") != 2 {
+		a.Errorf("%d commands, members %s", len(steps), got)
+	}
+	a.must(204, "web", "DELETE", base+"/shop", "")
 }
 
 // What the cluster's API server rejects is translated to fields of the body.
