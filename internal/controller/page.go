@@ -174,10 +174,10 @@ func reported(s *v1alpha1.BalancerNodeStatus) []string {
 		}
 	}
 	add(s.Draining, "draining")
-	add(s.Services.Failed > 0, "%d services failed", s.Services.Failed)
-	add(s.Services.Panic > 0, "%d services in panic", s.Services.Panic)
-	add(s.Backends.Unhealthy > 0, "%d backends unhealthy", s.Backends.Unhealthy)
-	add(s.Routes.Withheld > 0, "%d prefixes not announced", s.Routes.Withheld)
+	add(s.Services.Failed > 0, "services failed: %d", s.Services.Failed)
+	add(s.Services.Panic > 0, "services in panic: %d", s.Services.Panic)
+	add(s.Backends.Unhealthy > 0, "backends unhealthy: %d", s.Backends.Unhealthy)
+	add(s.Routes.Withheld > 0, "prefixes not announced: %d", s.Routes.Withheld)
 	for _, p := range s.Peers {
 		add(!p.Established, "peer %s: %s", p.Address, p.Message)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -126,7 +127,7 @@ func TestOverview(t *testing.T) {
 		nodes = append(nodes, strings.Join(append([]string{n.Name, n.Group}, n.Problems...), "|"))
 	}
 	wantNodes := []string{
-		"n1|default", "n2|default|1 backends unhealthy|LoadBalancer default/web: " + markup, "n3|default|not ready, or without a ready agent", "n4||no report",
+		"n1|default", "n2|default|backends unhealthy: 1|LoadBalancer default/web: " + markup, "n3|default|not ready, or without a ready agent", "n4||no report",
 	}
 	if diff := cmp.Diff(wantNodes, nodes); diff != "" {
 		t.Error(diff)
@@ -209,5 +210,8 @@ func TestPageAddress(t *testing.T) {
 		if err := checkPageAddress(text); (err == nil) != valid {
 			t.Errorf("%s: %v", text, err)
 		}
+	}
+	if err := Run(t.Context(), &rest.Config{}, Options{PageAddress: "0.0.0.0:9575"}); err == nil || !strings.Contains(err.Error(), "want a loopback address") {
+		t.Errorf("a controller with a page for others: %v", err)
 	}
 }
