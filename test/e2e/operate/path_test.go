@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -62,6 +63,29 @@ func TestHealthAlongThePath(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Answers to datagrams and refusals (ICMP) of closed ports come back from servers that have the
+// VIP: without an expected answer, only the latter are failures.
+func TestUDPHealthAlongThePath(t *testing.T) {
+	t.Parallel()
+	topology, services := small(lb.L2DSR)(t), []string{"echo", "echo6"}
+	check := lb.HealthCheck{Type: lb.HealthUDP, Send: "a", Expect: "a", Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 2}
+	set := func(all []lb.Service) {
+		for i := range all {
+			if all[i].Protocol == lb.UDP {
+				all[i].Health = new(check)
+			}
+		}
+	}
+	set(topology.Services)
+	topology.SetServices(topology.Services)
+	l := bringUp(t, "path-udp", topology)
+	l.AwaitHealth(t, services, observe.HealthHealthy, observe.HealthHealthy)
+	check.Port, check.Expect = 9, "" // closed
+	set(l.Topology.Services)
+	l.Configure(t, l.Topology.Services)
+	l.AwaitHealth(t, services, observe.HealthUnhealthy, observe.HealthUnhealthy)
 }
 
 // checkFault has both servers healthy before the fault and after it, and only
