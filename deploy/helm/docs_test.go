@@ -4,6 +4,7 @@ package helm_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -82,4 +83,18 @@ func TestValuesReference(t *testing.T) {
 		}
 	}
 	golden.Parts(t, "../../docs/reference/helm.md", "<!-- made of deploy/helm/fairlead/values.yaml by go test ./deploy/helm -update -->\n", rows.String())
+}
+
+// The values of the guide to the API for clouds run it.
+func TestValuesOfTheAPIGuide(t *testing.T) {
+	_, block, found := strings.Cut(string(readFile(t, "..", "..", "docs", "guides", "api.md")), "```yaml\n")
+	values, _, ended := strings.Cut(block, "```")
+	if !found || !ended {
+		t.Fatal("docs/guides/api.md has no values")
+	}
+	if all := rendered(t, values); !slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(name string) bool {
+		return strings.Contains(name, "Deployment") && strings.Contains(name, "apiserver")
+	}) {
+		t.Errorf("no Deployment of API servers among %q", slices.Sorted(maps.Keys(all)))
+	}
 }

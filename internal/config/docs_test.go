@@ -17,6 +17,7 @@ var yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
 // elsewhere are the pages whose blocks are not configurations of an agent, by the
 // tests that try them.
 var elsewhere = map[string]string{
+	"api.md":            "deploy",
 	"helm.md":           "deploy",
 	"kubernetes.md":     "test/e2e",
 	"kubernetes-api.md": "api/v1alpha1",
