@@ -133,7 +133,7 @@ func (f *findings) synchronise(ctx context.Context, o *objects, t *testbed) ([]n
 	if err := t.startController(ctx, o.name); err != nil {
 		return nil, err
 	}
-	addresses, err := o.awaitAddresses(ctx, func() error { return t.running(controllerProcess) })
+	addresses, err := o.awaitAddresses(ctx, hasGroup, func() error { return t.running(controllerProcess) })
 	if err != nil {
 		return nil, err
 	}
@@ -146,13 +146,17 @@ func (f *findings) synchronise(ctx context.Context, o *objects, t *testbed) ([]n
 		return nil, err
 	}
 	f.agentSync = time.Since(began).Seconds()
+	if _, err := o.awaitAddresses(ctx, isProgrammed, func() error { return t.running(agentProcess) }); err != nil {
+		return nil, err
+	}
+	f.statusSync = time.Since(began).Seconds()
 	return addresses, nil
 }
 
 type findings struct {
 	services int
-	// controllerSync and agentSync are seconds.
-	controllerSync, agentSync float64
+	// controllerSync, agentSync and statusSync are seconds.
+	controllerSync, agentSync, statusSync float64
 	// alone are the changes without the namespace that asks for too much, besides those with it.
 	alone, besides changes
 	// atRest is by process name.
@@ -251,6 +255,7 @@ func (f *findings) report(r *bench.Report) error {
 	f.besides.report(r, "_excess", labels)
 	r.Add("controller_sync", "s", bench.Runs{f.controllerSync}, labels)
 	r.Add("agent_sync", "s", bench.Runs{f.agentSync}, labels)
+	r.Add("status_sync", "s", bench.Runs{f.statusSync}, labels)
 	for _, process := range []string{agentProcess, controllerProcess} {
 		u := f.atRest[process]
 		r.Add(process+"_memory", "MiB", u.memory, labels)

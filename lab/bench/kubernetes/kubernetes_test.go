@@ -73,7 +73,7 @@ func checkReport(t *testing.T, report *bench.Report, changes int) {
 		found[r.Name] = r
 	}
 	for _, name := range []string{
-		"endpointslice_to_program_ms", "endpointslice_to_program_ms_excess", "endpointslice_write_ms", "endpointslice_to_program_p99_ms", "controller_sync", "agent_sync",
+		"endpointslice_to_program_ms", "endpointslice_to_program_ms_excess", "endpointslice_write_ms", "endpointslice_to_program_p99_ms", "controller_sync", "agent_sync", "status_sync",
 		"agent_memory", "agent_heap", "controller_memory", "controller_heap", "writes_at_rest",
 	} {
 		if r := found[name]; r.Runs < 1 || r.Median <= 0 {

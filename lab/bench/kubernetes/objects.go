@@ -134,9 +134,9 @@ func (o *objects) fill(ctx context.Context) error {
 	return group.Wait()
 }
 
-// awaitAddresses waits until every Service has an address and a group, and returns the
+// awaitAddresses waits until every Service has an address and is ready, and returns the
 // addresses by the Services' numbers. An error of alive ends the wait.
-func (o *objects) awaitAddresses(ctx context.Context, alive func() error) ([]netip.Addr, error) {
+func (o *objects) awaitAddresses(ctx context.Context, ready func(*core.Service) bool, alive func() error) ([]netip.Addr, error) {
 	open := func() (watch.Interface, error) {
 		return o.client.Watch(ctx, &core.ServiceList{}, client.InNamespace(o.name))
 	}
@@ -170,7 +170,7 @@ func (o *objects) awaitAddresses(ctx context.Context, alive func() error) ([]net
 				return nil, fmt.Errorf("services: the watch ended with %d of %d without an address: %v", missing, o.services, e.Object)
 			}
 			n, address := assigned(svc)
-			if address.IsValid() && !addresses[n].IsValid() {
+			if address.IsValid() && ready(svc) && !addresses[n].IsValid() {
 				addresses[n] = address
 				missing--
 			}
@@ -179,9 +179,17 @@ func (o *objects) awaitAddresses(ctx context.Context, alive func() error) ([]net
 	return addresses, nil
 }
 
-// assigned returns the number of a Service, and its address if it has a group too.
+// hasGroup reports whether a Service has a group.
+func hasGroup(svc *core.Service) bool { return spec.ServedBy(svc) != "" }
+
+// isProgrammed reports whether a Service says that all nodes have programmed it.
+func isProgrammed(svc *core.Service) bool {
+	return apimeta.IsStatusConditionTrue(svc.Status.Conditions, v1alpha1.ConditionServiceProgrammed)
+}
+
+// assigned returns the number of a Service, and its address.
 func assigned(svc *core.Service) (n int, address netip.Addr) {
-	if _, err := fmt.Sscanf(svc.Name, serviceName, &n); err != nil || spec.ServedBy(svc) == "" {
+	if _, err := fmt.Sscanf(svc.Name, serviceName, &n); err != nil {
 		return n, address
 	}
 	for _, in := range svc.Status.LoadBalancer.Ingress {
