@@ -117,7 +117,7 @@ rest() {
 	local guests=$!
 	run lab -p=1 -skip "$api" ./lab/...
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
-	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/apiserver ./internal/controller/... ./lab/bench/kubernetes
+	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/{apiserver,controller,source}/... ./lab/bench/kubernetes
 	wait "$guests" || failed=1
 }
 
