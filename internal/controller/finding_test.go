@@ -72,7 +72,7 @@ func findingsOfObjects(w *world) {
 	})
 	w.says(b, v1alpha1.ConditionAnnounced, yes, "Announced")
 	w.says(b, v1alpha1.ConditionReady, yes, "Served")
-	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProgrammed); c == nil || c.ObservedGeneration != b.Generation-1 {
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProgrammed); c == nil || c.Status == yes && c.ObservedGeneration == b.Generation {
 		w.Errorf("before a report of generation %d the condition is %+v", b.Generation, c)
 	}
 	report()
