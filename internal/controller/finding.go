@@ -247,10 +247,11 @@ func programmed(s *served, r revision, nodes []*nodeFindings, now time.Time) (c 
 	complete := true
 	for _, n := range nodes {
 		all, _, _ := n.all()
-		complete = complete && all
+		says := !n.status.Reported.IsZero() // agents of former versions don't say what they have programmed
+		complete = complete && all && says
 		if message, has := n.problems[s.owner]; has {
 			problems = append(problems, n.name+": "+message)
-		} else if !n.has(s.owner, r.version) {
+		} else if says && !n.has(s.owner, r.version) {
 			late = append(late, n.name+": not yet")
 		}
 	}

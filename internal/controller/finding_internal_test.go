@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 )
@@ -18,9 +20,9 @@ import (
 // Services, with changes.
 func reportOf(name string, change ...func(*v1alpha1.BalancerNodeStatus)) *nodeFindings {
 	s := &v1alpha1.BalancerNodeStatus{
-		Observed: v1alpha1.ObservedVersions{Services: "7"},
-		Routes:   v1alpha1.RouteCounts{Announced: 2, Sessions: 1},
-		Peers:    []v1alpha1.NodePeer{{Address: "192.0.2.1", Established: true}},
+		Reported: metav1.Unix(1000, 0), Observed: v1alpha1.ObservedVersions{Services: "7"},
+		Routes: v1alpha1.RouteCounts{Announced: 2, Sessions: 1},
+		Peers:  []v1alpha1.NodePeer{{Address: "192.0.2.1", Established: true}},
 	}
 	for _, c := range change {
 		c(s)
@@ -60,6 +62,11 @@ func withholds(prefix, message string, omitted int32) func(*v1alpha1.BalancerNod
 	}
 }
 
+// old is the report of an agent that doesn't say which objects it covers.
+func old(s *v1alpha1.BalancerNodeStatus) {
+	s.Reported, s.Observed = metav1.Time{}, v1alpha1.ObservedVersions{}
+}
+
 func draining(s *v1alpha1.BalancerNodeStatus)    { s.Draining = true }
 func noSession(s *v1alpha1.BalancerNodeStatus)   { s.Routes.Sessions = 0 }
 func withoutBGP(s *v1alpha1.BalancerNodeStatus)  { s.Routes, s.Peers = v1alpha1.RouteCounts{}, nil }
@@ -86,6 +93,7 @@ func TestFindings(t *testing.T) {
 		"all well":        {[]*nodeFindings{reportOf("n1"), reportOf("n2")}, false, []string{programmedText, healthyText, announcedText}},
 		"late":            {[]*nodeFindings{reportOf("n1"), reportOf("n2", observed("4"))}, false, []string{healthyText, announcedText}},
 		"nothing seen":    {[]*nodeFindings{reportOf("n1", observed(""))}, false, []string{healthyText, announcedText}},
+		"an old agent":    {[]*nodeFindings{reportOf("n1"), reportOf("n2", old)}, false, []string{healthyText, announcedText}},
 		"another's fault": {[]*nodeFindings{reportOf("n1", refuses("default/web2/80", "full", 0), dead("flb:default/web/80", "10.0.0.1:80", "x", 0))}, false, []string{programmedText, healthyText, announcedText}},
 		"refused": {[]*nodeFindings{reportOf("n1"), reportOf("n2", refuses("default/web/http/ipv6", "full", 0))}, false, []string{
 			"!NotProgrammed: n2: full", healthyText, announcedText,

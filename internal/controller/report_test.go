@@ -16,7 +16,7 @@ import (
 // report writes a node's BalancerNode, as its agent does.
 func (w *world) report(node string, status v1alpha1.BalancerNodeStatus) {
 	w.Helper()
-	status.Version, status.Started, status.DataPlane = "1.0.0", metav1.Now(), "xdp"
+	status.Version, status.Started, status.Reported, status.DataPlane = "1.0.0", metav1.Now(), metav1.Now(), "xdp"
 	r := &v1alpha1.BalancerNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: status}
 	w.await("a report of "+node, func() error {
 		err := w.Create(w.Context(), r)
