@@ -78,9 +78,11 @@ fast() {
 # targets runs each fuzz target some thousand times, with one worker a processor: when a
 # time is over Go may report its own deadline as a failure (golang/go#75804, mended in 1.27).
 # Targets with servers, whole files or plans take a millisecond or more. Minimizing
-# inputs is bounded, as coverage of servers isn't repeatable.
+# inputs is bounded, as coverage of servers isn't repeatable. Two targets run at once, as
+# linking and starting workers takes one processor, and targets with servers also wait.
 targets() {
-	local file target times
+	local file target times running=0 found
+	found=$(grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9]+' api internal test | sort)
 	while IFS=: read -r file target; do
 		target=${target#func } file=${file%/*} times=10000x
 		case $file in
@@ -90,8 +92,16 @@ targets() {
 		case $file:$target in
 		*:FuzzClientSession | internal/source/kube/*:FuzzHistory) times=300x ;; # one may take a tenth of a second
 		esac
-		run "${file//\//-}-$target" -run='^$' -fuzz="^$target\$" -fuzztime="$times" -fuzzminimizetime=10x "./$file"
-	done < <(grep -roE --include='*_test.go' '^func Fuzz[A-Za-z0-9]+' api internal test | sort)
+		if ((running == 2)); then
+			wait -n || failed=1
+		else
+			running=$((running + 1))
+		fi
+		(run "${file//\//-}-$target" -run='^$' -fuzz="^$target\$" -fuzztime="$times" -fuzzminimizetime=10x "./$file" && exit "$failed") &
+	done <<<"$found"
+	for (( ; running > 0; running--)); do
+		wait -n || failed=1
+	done
 }
 
 rest() {
@@ -117,7 +127,7 @@ rest() {
 	local guests=$!
 	run lab -p=1 -skip "$api" ./lab/...
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
-	CGO_ENABLED=1 run api -race -p=1 -run "$api" ./api/... ./deploy/... ./internal/{apiserver,controller,source}/... ./lab/bench/kubernetes
+	CGO_ENABLED=1 run api -race -p=2 -run "$api" ./api/... ./deploy/... ./internal/{apiserver,controller,source}/... ./lab/bench/kubernetes
 	wait "$guests" || failed=1
 }
 
