@@ -40,7 +40,7 @@ progress goes to standard error. Root is needed.`,
 		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(newBenchChurnCommand(e), newBenchECMPCommand(e), newBenchFloodCommand(e), newBenchForwardCommand(e),
-		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchKubernetesCommand(e), newBenchLookupsCommand(e),
+		newBenchHealthCommand(e), newBenchHealthServersCommand(e), newBenchAPICommand(e), newBenchKubernetesCommand(e), newBenchLookupsCommand(e),
 		newBenchPacketCommand(e), newBenchReportsCommand(e))
 	return cmd
 }
@@ -311,6 +311,34 @@ starts such a cluster for it.`,
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "access to the API server (default: as kubectl)")
 	flags.IntVar(&cfg.Services, "services", 4096, "Services, with sixteen endpoints each; 200 with --quick")
 	flags.IntVar(&cfg.Changes, "changes", 1000, "changes of EndpointSlices; 100 with --quick")
+	return cmd
+}
+
+func newBenchAPICommand(e env) *cobra.Command {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	var cfg kubernetes.APIConfig
+	cmd, flags := newMeasureCommand(e, "api", "Measure how changes through the HTTP API reach packets",
+		`Measure the time from a request of the HTTP API to the program's decision, through
+fairlead apiserver, a Kubernetes API server and an agent, at each number of load
+balancers, with sixteen members each. The cluster is that of bench kubernetes:
+
+    go run ./test/cluster/up bin/fairlab bench api
+
+It removes everything that it writes. Without --quick it takes some minutes.`,
+		func(ctx context.Context, o *benchOptions) (_ *bench.Report, err error) {
+			cfg.Config.Config, cfg.Name = o.config(), labName("api")
+			o.reduce("changes", &cfg.Changes, 100)
+			if o.quick && !o.flags.Changed("load-balancers") {
+				cfg.Sizes = []int{100, 200}
+			}
+			if cfg.Kubeconfig, err = rules.Load(); err != nil {
+				return nil, err
+			}
+			return kubernetes.RunAPI(ctx, cfg)
+		})
+	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "access to the API server (default: as kubectl)")
+	flags.IntSliceVar(&cfg.Sizes, "load-balancers", []int{1000, 4096}, "numbers of load balancers, increasing; 100,200 with --quick")
+	flags.IntVar(&cfg.Changes, "changes", 1000, "changes of members at each number; 100 with --quick")
 	return cmd
 }
 

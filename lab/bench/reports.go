@@ -35,6 +35,7 @@ var measures = map[string][]string{
 	"ecmp":       {"internal/bgp"},
 	"health":     {"internal/health"},
 	"kubernetes": {"internal/source/kube", "internal/controller"},
+	"api":        {"internal/apiserver", "internal/source/kube", "internal/controller"},
 }
 
 // CommittedReport is a report of the tree.

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	discovery "k8s.io/api/discovery/v1"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/frame"
@@ -32,28 +30,33 @@ const (
 // benchmarks (RFC 2544, appendix C.2.2).
 var clientAddress = netip.MustParseAddrPort("198.18.0.1:40000")
 
-// flow is a flow to a Service, and the endpoint to which the program sends it.
+// writer takes a backend of the nth service out of it, or puts it back in.
+type writer func(ctx context.Context, n int, backend netip.Addr, in bool) error
+
+// flow is a flow to a service, and the backend to which the program sends it.
 type flow struct {
-	service, endpoint int
-	syn               []byte
+	service int
+	backend netip.Addr
+	syn     []byte
 }
 
-// change makes endpoints, each of another Service, unready and then ready again. Each
-// time it waits until the program sends a new flow to another endpoint, or back.
-func (c *changes) change(ctx context.Context, o *objects, t *testbed, addresses []netip.Addr, count int) error {
+// change takes backends, each of another service, out of their service and puts them back, by
+// write. Each time it waits until the program sends a new flow to another backend, or back.
+// Addresses are by the services' numbers.
+func (c *changes) change(ctx context.Context, t *testbed, addresses []netip.Addr, count int, write writer) error {
 	for len(c.decided) < count {
 		var flows []flow
 		services := rand.Perm(len(addresses))
 		for _, n := range services[:min(len(services), (count-len(c.decided)+1)/2)] {
-			one, err := o.flow(ctx, t, n, addresses[n])
+			one, err := t.flow(ctx, n, addresses[n])
 			if err != nil {
 				return fmt.Errorf("service %s: %w", addresses[n], err)
 			}
 			flows = append(flows, one)
 		}
-		for _, ready := range []bool{false, true} {
+		for _, in := range []bool{false, true} {
 			for _, one := range flows {
-				if err := c.changeOne(ctx, o, t, one, ready); err != nil {
+				if err := c.changeOne(ctx, t, one, in, write); err != nil {
 					return fmt.Errorf("change %d: service %s: %w", len(c.decided), addresses[one.service], err)
 				}
 			}
@@ -62,8 +65,8 @@ func (c *changes) change(ctx context.Context, o *objects, t *testbed, addresses 
 	return nil
 }
 
-// flow traces a flow to the nth Service.
-func (o *objects) flow(ctx context.Context, t *testbed, n int, address netip.Addr) (one flow, err error) {
+// flow traces a flow to the nth service.
+func (t *testbed) flow(ctx context.Context, n int, address netip.Addr) (one flow, err error) {
 	one.service = n
 	one.syn, err = (frame.Description{
 		Protocol: frame.TCP, Flags: frame.SYN, From: clientAddress, To: netip.AddrPortFrom(address, servicePort),
@@ -71,31 +74,24 @@ func (o *objects) flow(ctx context.Context, t *testbed, n int, address netip.Add
 	if err != nil {
 		return one, err
 	}
-	chosen, err := t.decide(ctx, one.syn)
-	if err != nil {
-		return one, err
-	}
-	one.endpoint = slices.IndexFunc(o.slices[n].Endpoints, func(e discovery.Endpoint) bool { return e.Addresses[0] == chosen.String() })
-	if one.endpoint < 0 {
-		return one, fmt.Errorf("the program chooses %s, which isn't an endpoint", chosen)
-	}
-	return one, nil
+	one.backend, err = t.decide(ctx, one.syn)
+	return one, err
 }
 
-// changeOne writes the readiness of an endpoint and measures the time to the program's
-// decision. It traces also during the write: the program may be faster than the API
-// server's answer.
-func (c *changes) changeOne(ctx context.Context, o *objects, t *testbed, one flow, ready bool) error {
+// changeOne writes whether a backend is in its service and measures the time to the
+// program's decision. It traces also during the write: the program may be faster than the
+// answer.
+func (c *changes) changeOne(ctx context.Context, t *testbed, one flow, in bool, write writer) error {
 	ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	var decided time.Time
 	group, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
 	group.Go(func() (err error) {
-		decided, err = t.awaitDecision(ctx, one.syn, podAddress(one.endpoint, one.service), ready)
+		decided, err = t.awaitDecision(ctx, one.syn, one.backend, in)
 		return err
 	})
-	err := o.setReady(ctx, one.service, one.endpoint, ready)
+	err := write(ctx, one.service, one.backend, in)
 	answered := time.Now()
 	if err != nil {
 		cancel()

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package kubernetes measures how Fairlead follows a Kubernetes cluster: the time from
-// a change of an EndpointSlice to the program's decision, the time that the controller
-// and an agent take to synchronise thousands of Services, and their cost at rest.
+// a change of an EndpointSlice, or of a member by the HTTP API (api.go), to the program's
+// decision, the time that the controller and an agent take to synchronise thousands of
+// Services, and their cost at rest.
 //
 // It writes objects into a real API server, runs the processes of controller and agent
 // (testbed.go), and traces packets through the program (change.go). The pods of the
@@ -63,11 +64,18 @@ func newPlan(quick bool) plan {
 }
 
 // Run measures; it leaves nothing, also if it fails or ctx ends.
-func Run(ctx context.Context, cfg Config) (report *bench.Report, err error) {
+func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
+	return run(ctx, "kubernetes", cfg, func(o *objects, t *testbed, report *bench.Report) error {
+		return measure(ctx, cfg, o, t, report)
+	})
+}
+
+// run has a bench measured in a cluster and a lab of its own, and removes all that was made.
+func run(ctx context.Context, name string, cfg Config, measure func(*objects, *testbed, *bench.Report) error) (report *bench.Report, err error) {
 	if cfg.Services < 1 || cfg.Services > maxServices {
 		return nil, fmt.Errorf("%d services: want 1 to %d", cfg.Services, maxServices)
 	}
-	if report, err = bench.NewReport("kubernetes", cfg.Commit, cfg.Quick); err != nil {
+	if report, err = bench.NewReport(name, cfg.Commit, cfg.Quick); err != nil {
 		return nil, err
 	}
 	api, err := clientcmd.NewDefaultClientConfig(*cfg.Kubeconfig, nil).ClientConfig()
@@ -90,7 +98,7 @@ func Run(ctx context.Context, cfg Config) (report *bench.Report, err error) {
 		defer cancel()
 		err = errors.Join(err, t.close(ctx), o.remove(ctx))
 	}()
-	return report, measure(ctx, cfg, o, t, report)
+	return report, measure(o, t, report)
 }
 
 // measure fills the cluster, starts the controller and then an agent, changes
@@ -107,7 +115,7 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 		return err
 	}
 	cfg.Log("%d changes of EndpointSlices", cfg.Changes)
-	if err := f.alone.change(ctx, o, t, addresses, cfg.Changes); err != nil {
+	if err := f.alone.change(ctx, t, addresses, cfg.Changes, o.setReady); err != nil {
 		return err
 	}
 	p := newPlan(cfg.Quick)
@@ -120,7 +128,7 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 		return err
 	}
 	cfg.Log("%d changes of EndpointSlices of the other namespace", cfg.Changes)
-	if err := f.besides.change(ctx, o, t, addresses, cfg.Changes); err != nil {
+	if err := f.besides.change(ctx, t, addresses, cfg.Changes, o.setReady); err != nil {
 		return err
 	}
 	return f.report(report)

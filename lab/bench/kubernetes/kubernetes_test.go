@@ -52,6 +52,38 @@ func TestAPIServerQuick(t *testing.T) {
 	}
 	checkReport(t, report, cfg.Changes)
 	checkNothingLeft(t, api, cfg)
+	cfg.Name += "-api" // the namespace stays
+	if report, err = RunAPI(t.Context(), APIConfig{cfg, []int{4, 8}}); err != nil {
+		t.Fatal(err)
+	}
+	checkAPIReport(t, report, cfg.Changes)
+	checkNothingLeft(t, api, cfg)
+}
+
+// checkAPIReport looks for all results at both numbers of load balancers.
+func checkAPIReport(t *testing.T, report *bench.Report, changes int) {
+	t.Helper()
+	found := map[string]int{}
+	for _, r := range report.Results {
+		if r.Runs < 1 || r.Median <= 0 && r.Name != "answer_to_program_ms" {
+			t.Errorf("%s: %+v, want something", r.Name, r)
+		}
+		if r.Name == "request_to_program_ms" && r.Runs != changes {
+			t.Errorf("%d changes were measured, want %d", r.Runs, changes)
+		}
+		found[r.Name]++
+	}
+	for _, name := range []string{
+		"create_answered", "create_programmed", "request_to_program_ms", "request_ms", "answer_to_program_ms",
+		"apiserver_memory", "agent_memory", "controller_memory",
+	} {
+		if found[name] != 2 {
+			t.Errorf("%s: %d results, want 2", name, found[name])
+		}
+	}
+	if len(report.Verdicts) != 2 {
+		t.Errorf("%d verdicts, want 2", len(report.Verdicts))
+	}
 }
 
 // build puts the executable that is measured into PATH.
@@ -107,7 +139,7 @@ func checkNothingLeft(t *testing.T, api *cluster.API, cfg Config) {
 		t.Fatal(err)
 	}
 	for _, list := range []client.ObjectList{
-		&core.ServiceList{}, &discovery.EndpointSliceList{}, &core.PodList{}, &core.NodeList{},
+		&core.ServiceList{}, &v1alpha1.LoadBalancerList{}, &discovery.EndpointSliceList{}, &core.PodList{}, &core.NodeList{},
 		&v1alpha1.AddressPoolList{}, &v1alpha1.LoadBalancerGroupList{},
 	} {
 		// The API server's own Service isn't the measurement's.

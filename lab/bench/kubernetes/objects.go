@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -28,6 +29,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/spec"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // objects writes the objects of the measurement.
@@ -42,8 +44,12 @@ type objects struct {
 	slices []*discovery.EndpointSlice
 }
 
-// writers is the number of concurrent writes.
-const writers = 16
+const (
+	// writers is the number of concurrent writes.
+	writers = 16
+	// watchPause is the time between the end of a watch and the next one.
+	watchPause = 100 * time.Millisecond
+)
 
 func newObjects(config *rest.Config, name string, services int) (*objects, error) {
 	config = rest.CopyConfig(config)
@@ -109,6 +115,22 @@ var writing = regexp.MustCompile(`[{,]verb="(APPLY|PATCH|POST|PUT|DELETE|DELETEC
 
 // fill writes all objects.
 func (o *objects) fill(ctx context.Context) error {
+	if err := o.fillFixtures(ctx); err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for n := range o.services {
+		group.Go(func() error {
+			o.slices[n] = o.slice(n)
+			return errors.Join(o.client.Create(ctx, o.service(n)), o.client.Create(ctx, o.slices[n]))
+		})
+	}
+	return group.Wait()
+}
+
+// fillFixtures writes the fixtures.
+func (o *objects) fillFixtures(ctx context.Context) error {
 	for _, obj := range o.fixtures() {
 		status := obj.DeepCopyObject().(client.Object)
 		if err := o.client.Create(ctx, obj); err != nil {
@@ -123,15 +145,7 @@ func (o *objects) fill(ctx context.Context) error {
 			}
 		}
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(writers)
-	for n := range o.services {
-		group.Go(func() error {
-			o.slices[n] = o.slice(n)
-			return errors.Join(o.client.Create(ctx, o.service(n)), o.client.Create(ctx, o.slices[n]))
-		})
-	}
-	return group.Wait()
+	return nil
 }
 
 // awaitAddresses waits until every Service has an address and is ready, and returns the
@@ -157,17 +171,19 @@ func (o *objects) awaitAddresses(ctx context.Context, ready func(*core.Service) 
 				return nil, err
 			}
 		case e, more := <-events.ResultChan():
-			if !more { // the API server ends watches, for example of a slow client
+			svc, is := e.Object.(*core.Service)
+			if !more || !is {
+				// The API server ends watches, of a slow client or with an error: its cache may
+				// lag behind what it has answered.
+				if err := netlab.Sleep(ctx, watchPause); err != nil {
+					return nil, fmt.Errorf("services: %d of %d without an address: %w", missing, o.services, err)
+				}
 				next, err := open()
 				if err != nil {
 					return nil, fmt.Errorf("services: %w", err)
 				}
 				events = next
 				continue
-			}
-			svc, is := e.Object.(*core.Service)
-			if !is {
-				return nil, fmt.Errorf("services: the watch ended with %d of %d without an address: %v", missing, o.services, e.Object)
 			}
 			n, address := assigned(svc)
 			if address.IsValid() && ready(svc) && !addresses[n].IsValid() {
@@ -201,9 +217,13 @@ func assigned(svc *core.Service) (n int, address netip.Addr) {
 }
 
 // setReady writes the readiness of an endpoint of the nth Service.
-func (o *objects) setReady(ctx context.Context, n, endpoint int, ready bool) error {
+func (o *objects) setReady(ctx context.Context, n int, endpoint netip.Addr, ready bool) error {
 	s := o.slices[n]
-	s.Endpoints[endpoint].Conditions.Ready = &ready
+	i := slices.IndexFunc(s.Endpoints, func(e discovery.Endpoint) bool { return e.Addresses[0] == endpoint.String() })
+	if i < 0 {
+		return fmt.Errorf("the program chooses %s, which isn't an endpoint", endpoint)
+	}
+	s.Endpoints[i].Conditions.Ready = &ready
 	if err := o.client.Update(ctx, s); err != nil {
 		return fmt.Errorf("endpointslice %s: %w", s.Name, err)
 	}
@@ -215,7 +235,7 @@ func (o *objects) setReady(ctx context.Context, n, endpoint int, ready bool) err
 func (o *objects) remove(ctx context.Context) error {
 	var errs []error
 	for _, namespace := range []string{o.name, o.excessive()} {
-		for _, kind := range []client.Object{&core.Service{}, &discovery.EndpointSlice{}, &core.Pod{}} {
+		for _, kind := range []client.Object{&core.Service{}, &v1alpha1.LoadBalancer{}, &discovery.EndpointSlice{}, &core.Pod{}} {
 			// The API server ends a request after a minute. The next one removes the rest.
 			var last error
 			if wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
@@ -254,7 +274,7 @@ func (o *objects) balancerNode() string { return o.name + "-lb" }
 
 func (o *objects) workerNode(n int) string { return fmt.Sprintf("%s-worker%d", o.name, n) }
 
-// fixtures are all objects but Services and EndpointSlices, in the order of their
+// fixtures are all objects but Services, LoadBalancers and EndpointSlices, in the order of their
 // creation. The controller takes a node into a group if an agent's pod is ready on it.
 func (o *objects) fixtures() []client.Object {
 	balancer := o.node(o.balancerNode(), balancerAddress)
@@ -277,6 +297,7 @@ func (o *objects) fixtures() []client.Object {
 					Selector:     new(o.selector()),
 					PerNamespace: v1alpha1.NamespaceQuota{Services: int32(o.services), Backends: int32(o.services * endpoints)},
 				},
+				LoadBalancers: v1alpha1.LoadBalancerPolicy{MemberNetworks: []v1alpha1.CIDR{memberNetworks}},
 			},
 		})
 }
