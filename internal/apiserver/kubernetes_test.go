@@ -5,10 +5,12 @@ package apiserver
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +23,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/test/cluster"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // Client libraries log to the process, which can't say whose test it was.
@@ -58,17 +61,89 @@ func TestAPIServerStore(t *testing.T) {
 	t.Run("conflicts", func(t *testing.T) { a.in(t).testConflicts() })
 	t.Run("status", func(t *testing.T) { a.in(t).testStatus(store, kubernetes) })
 	t.Run("pages", func(t *testing.T) { a.in(t).testPages() })
-	t.Run("away", func(t *testing.T) {
-		kubernetes.Stop(t)
-		a.in(t).must(503, "web", "GET", base+"/lb", "")
-		kubernetes.Start(t)
-		cluster.Await(t, time.Minute, "an answer", func() error {
-			if got := a.in(t).do(0, "web", "GET", base+"/none", ""); got.status != 404 {
-				return fmt.Errorf("status %d", got.status)
+	t.Run("outage", func(t *testing.T) { a.in(t).testOutage(kubernetes) })
+}
+
+// Clients create and delete members through two servers, and repeat what isn't answered, while the
+// cluster's API server is killed and comes back, and another load balancer is deleted while it is
+// created: in the end there is what each client's last request says, and nothing else.
+func (a *api) testOutage(kubernetes *cluster.API) {
+	const clients = 6
+	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","pools":[{"name":"p"}]}`)
+	var answered, refused atomic.Int64
+	// repeat sends a request until it is answered.
+	repeat := func(r *rand.Rand, method, path, body string) int {
+		for {
+			got := a.do(r.IntN(2), "web", method, base+path, body)
+			if got.status != 503 {
+				answered.Add(1)
+				return got.status
+			}
+			if got.header.Get("Retry-After") == "" {
+				a.Errorf("%s %s: 503 without Retry-After", method, path)
+			}
+			refused.Add(1)
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	seed, member := fuzzrand.Seed(a), "/lb/pools/p/members/192.0.2.%d:80"
+	var running sync.WaitGroup
+	var there [clients]bool
+	ctx, stop := context.WithCancel(a.Context())
+	for i := range clients {
+		r := rand.New(rand.NewPCG(seed, uint64(i)))
+		running.Go(func() {
+			for ctx.Err() == nil {
+				was := there[i]
+				there[i] = r.IntN(3) > 0
+				if there[i] {
+					if got := repeat(r, "PUT", fmt.Sprintf(member, i+1), `{}`); got != 201 && got != 200 || got == 201 && was {
+						a.Errorf("member %d created: status %d, there before: %t", i+1, got, was)
+					}
+				} else if got := repeat(r, "DELETE", fmt.Sprintf(member, i+1), ""); got != 204 && got != 404 || got == 204 && !was {
+					a.Errorf("member %d deleted: status %d, there before: %t", i+1, got, was)
+				}
+				other := []string{"/other", "/other/pools/p", "/other/pools/p/members/192.0.2.1:80"}[r.IntN(3)]
+				method, body := "PUT", `{}`
+				if other == "/other" {
+					body = `{"forward":"nat"}`
+				}
+				if r.IntN(3) == 0 {
+					method, body = "DELETE", ""
+				}
+				if got := repeat(r, method, other, body); got >= 300 && got != 404 && got != 409 {
+					a.Errorf("%s %s: status %d", method, other, got)
+				}
+			}
+		})
+	}
+	more := func(counter *atomic.Int64, what string) {
+		want := counter.Load() + 100
+		cluster.Await(a, time.Minute, what, func() error {
+			if n := counter.Load(); n < want {
+				return fmt.Errorf("%d of %d", n, want)
 			}
 			return nil
 		})
-	})
+	}
+	more(&answered, "answers")
+	kubernetes.Stop(a)
+	more(&refused, "refused requests")
+	kubernetes.Start(a)
+	more(&answered, "answers")
+	stop()
+	running.Wait()
+	got := a.must(200, "web", "GET", base+"/lb/pools/p/members", "").body
+	for i, want := range there {
+		if strings.Contains(got, fmt.Sprintf(`"192.0.2.%d"`, i+1)) != want {
+			a.Errorf("member %d: want %t in %s", i+1, want, got)
+		}
+	}
+	a.do(0, "web", "DELETE", base+"/other", "")
+	a.must(204, "web", "DELETE", base+"/lb", "")
+	if left := a.must(200, "web", "GET", base, "").body; strings.Contains(left, `"name"`) {
+		a.Errorf("left: %s", left)
+	}
 }
 
 // in is the API for a subtest.
@@ -236,4 +311,7 @@ func (a *api) testPages() {
 		a.Errorf("selected %s", got)
 	}
 	a.must(400, "web", "GET", base+"?continue=nonsense", "")
+	for i := range 3 {
+		a.must(204, "web", "DELETE", fmt.Sprintf("%s/lb%d", base, i), "")
+	}
 }
