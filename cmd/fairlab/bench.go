@@ -294,7 +294,8 @@ func newBenchKubernetesCommand(e env) *cobra.Command {
 of its own, of which the API server and Fairlead's kinds are enough. It writes
 Services with EndpointSlices, and Nodes; runs a controller and, on a veth pair, an
 agent; and traces packets through the agent's program while EndpointSlices change.
-It removes everything that it writes. Without --quick it takes some minutes.
+At the end it starts more agents and counts what they write while nothing changes. It
+removes everything that it writes. Without --quick it takes some minutes.
 
     go run ./test/cluster/up bin/fairlab bench kubernetes
 
@@ -302,6 +303,7 @@ starts such a cluster for it.`,
 		func(ctx context.Context, o *benchOptions) (_ *bench.Report, err error) {
 			cfg.Config, cfg.Name = o.config(), labName("kubernetes")
 			o.reduce("services", &cfg.Services, 200)
+			o.reduce("agents", &cfg.Agents, 3)
 			o.reduce("changes", &cfg.Changes, 100)
 			if cfg.Kubeconfig, err = rules.Load(); err != nil {
 				return nil, err
@@ -311,6 +313,7 @@ starts such a cluster for it.`,
 	flags.StringVar(&rules.ExplicitPath, "kubeconfig", "", "access to the API server (default: as kubectl)")
 	flags.IntVar(&cfg.Services, "services", 4096, "Services, with sixteen endpoints each; 200 with --quick")
 	flags.IntVar(&cfg.Changes, "changes", 1000, "changes of EndpointSlices; 100 with --quick")
+	flags.IntVar(&cfg.Agents, "agents", 10, "agents at the end, of which the API server's writes are counted; 3 with --quick")
 	return cmd
 }
 

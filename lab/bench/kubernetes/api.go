@@ -29,7 +29,7 @@ import (
 type APIConfig struct {
 	Config
 	// Sizes are the numbers of load balancers at which changes are measured, each larger than
-	// the one before. Services isn't used.
+	// the one before. Services and Agents aren't used.
 	Sizes []int
 }
 
@@ -56,7 +56,7 @@ func RunAPI(ctx context.Context, cfg APIConfig) (report *bench.Report, err error
 	if !slices.IsSorted(cfg.Sizes) || len(cfg.Sizes) == 0 {
 		return nil, fmt.Errorf("%d load balancers: want increasing numbers", cfg.Sizes)
 	}
-	cfg.Services = cfg.Sizes[len(cfg.Sizes)-1]
+	cfg.Services, cfg.Agents = cfg.Sizes[len(cfg.Sizes)-1], 1
 	return run(ctx, "api", cfg.Config, func(o *objects, t *testbed, report *bench.Report) error {
 		return measureAPI(ctx, cfg, o, t, report)
 	})
@@ -70,7 +70,7 @@ func measureAPI(ctx context.Context, cfg APIConfig, o *objects, t *testbed, repo
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(t.startController(ctx, o.name), t.startAgent(ctx)); err != nil {
+	if err := errors.Join(t.startController(ctx, o.name), t.startAgent(ctx, t.balancer)); err != nil {
 		return err
 	}
 	for i, size := range cfg.Sizes {

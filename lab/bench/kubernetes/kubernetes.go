@@ -8,7 +8,8 @@
 // It writes objects into a real API server, runs the processes of controller and agent
 // (testbed.go), and traces packets through the program (change.go). The pods of the
 // objects don't run. At last it adds a namespace that asks for far more than it may have
-// (excess.go), and measures the changes of the others again. cmd/fairlab calls Run.
+// (excess.go), and measures the changes of the others again, and starts more agents (agents.go).
+// cmd/fairlab calls Run.
 package kubernetes
 
 import (
@@ -35,13 +36,19 @@ type Config struct {
 	// Services is the number of Services, with sixteen endpoints each, and Changes that of
 	// changes of EndpointSlices.
 	Services, Changes int
+	// Agents is the number of agents; all but the first start at the end.
+	Agents int
 }
 
 // endpoints is the number of endpoints of each Service.
 const endpoints = 16
 
-// maxServices bounds the numbers of podAddress.
-const maxServices = 1 << 14
+// maxServices bounds the numbers of podAddress, maxAgents those of balancerAddress and the
+// nodes of a group.
+const (
+	maxServices = 1 << 14
+	maxAgents   = 64
+)
 
 // removeTimeout bounds the removal of lab and objects.
 const removeTimeout = 5 * time.Minute
@@ -75,6 +82,9 @@ func run(ctx context.Context, name string, cfg Config, measure func(*objects, *t
 	if cfg.Services < 1 || cfg.Services > maxServices {
 		return nil, fmt.Errorf("%d services: want 1 to %d", cfg.Services, maxServices)
 	}
+	if cfg.Agents < 1 || cfg.Agents > maxAgents {
+		return nil, fmt.Errorf("%d agents: want 1 to %d", cfg.Agents, maxAgents)
+	}
 	if report, err = bench.NewReport(name, cfg.Commit, cfg.Quick); err != nil {
 		return nil, err
 	}
@@ -82,7 +92,7 @@ func run(ctx context.Context, name string, cfg Config, measure func(*objects, *t
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig: %w", err)
 	}
-	o, err := newObjects(api, cfg.Name, cfg.Services)
+	o, err := newObjects(api, cfg.Name, cfg.Services, cfg.Agents)
 	if err != nil {
 		return nil, err
 	}
@@ -131,6 +141,12 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 	if err := f.besides.change(ctx, t, addresses, cfg.Changes, o.setReady); err != nil {
 		return err
 	}
+	if cfg.Agents > 1 {
+		cfg.Log("starting %d further agents", cfg.Agents-1)
+		if err := f.many.measure(ctx, cfg, o, t, p); err != nil {
+			return err
+		}
+	}
 	return f.report(report)
 }
 
@@ -147,7 +163,7 @@ func (f *findings) synchronise(ctx context.Context, o *objects, t *testbed) ([]n
 	}
 	f.controllerSync = time.Since(began).Seconds()
 	began = time.Now()
-	if err := t.startAgent(ctx); err != nil {
+	if err := t.startAgent(ctx, t.balancer); err != nil {
 		return nil, err
 	}
 	if err := t.awaitProgrammed(ctx, len(addresses)); err != nil {
@@ -171,6 +187,8 @@ type findings struct {
 	atRest map[string]*usage
 	// writes are those that the API server gets per second while nothing changes.
 	writes bench.Runs
+	// many is with all agents.
+	many many
 }
 
 // changes are the milliseconds of changes.
@@ -273,6 +291,7 @@ func (f *findings) report(r *bench.Report) error {
 	r.Add("writes_at_rest", "1/s", f.writes, labels)
 	r.Judge("writes_at_rest: requests per second with which controller and agent write while nothing changes",
 		bench.Documented, bench.AtMost(maxWrites), f.writes.Median())
+	f.many.report(r, labels)
 	slow := f.alone.decided.Percentile(99)
 	r.Add("endpointslice_to_program_p99_ms", "ms", bench.Runs{slow}, labels)
 	r.Judge("endpointslice_to_program_p99_ms: 99 of 100 changes are decided by within so many milliseconds",

@@ -38,7 +38,7 @@ func TestAPIServerQuick(t *testing.T) {
 			Labs: netlab.Labs{Dir: t.TempDir()}, Commit: "abc123", Quick: true,
 			Progress: func(line string) { t.Log(line) },
 		},
-		Name: fmt.Sprintf("bench-%d", os.Getpid()), Kubeconfig: config, Services: 20, Changes: 10,
+		Name: fmt.Sprintf("bench-%d", os.Getpid()), Kubeconfig: config, Services: 20, Changes: 10, Agents: 2,
 	}
 	if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "deploy/helm/fairlead/crds") {
 		t.Fatalf("without Fairlead's kinds: error %v, want what to do", err)
@@ -107,6 +107,7 @@ func checkReport(t *testing.T, report *bench.Report, changes int) {
 	for _, name := range []string{
 		"endpointslice_to_program_ms", "endpointslice_to_program_ms_excess", "endpointslice_write_ms", "endpointslice_to_program_p99_ms", "controller_sync", "agent_sync", "status_sync",
 		"agent_memory", "agent_heap", "controller_memory", "controller_heap", "writes_at_rest",
+		"writes_at_rest_agents", "node_loss_status", "node_loss_writes",
 	} {
 		if r := found[name]; r.Runs < 1 || r.Median <= 0 {
 			t.Errorf("%s: %+v, want something", name, r)
@@ -125,7 +126,7 @@ func checkReport(t *testing.T, report *bench.Report, changes int) {
 		name, _, _ := strings.Cut(v.Claim, ":")
 		judged = append(judged, name)
 	}
-	if want := []string{"writes_at_rest", "endpointslice_to_program_p99_ms", "excess_over_alone"}; !slices.Equal(judged, want) {
+	if want := []string{"writes_at_rest", "writes_at_rest_agents", "node_loss_status", "endpointslice_to_program_p99_ms", "excess_over_alone"}; !slices.Equal(judged, want) {
 		t.Errorf("verdicts on %q, want %q", judged, want)
 	}
 }
@@ -134,7 +135,7 @@ func checkReport(t *testing.T, report *bench.Report, changes int) {
 // Kubernetes' controllers would take away.
 func checkNothingLeft(t *testing.T, api *cluster.API, cfg Config) {
 	t.Helper()
-	w, err := newObjects(api.Config(), cfg.Name, cfg.Services)
+	w, err := newObjects(api.Config(), cfg.Name, cfg.Services, cfg.Agents)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +160,7 @@ func checkNothingLeft(t *testing.T, api *cluster.API, cfg Config) {
 // workers.
 func TestPodAddresses(t *testing.T) {
 	seen := map[netip.Addr]bool{}
-	lab := topology()
+	lab := topology(1)
 	balancer := lab.Host(balancerHost)
 	for n := range endpoints {
 		for service := range maxServices {

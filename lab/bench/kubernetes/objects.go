@@ -38,8 +38,8 @@ type objects struct {
 	// raw requests pages of the API server.
 	raw rest.Interface
 	// name is that of the namespace, and of objects without one.
-	name     string
-	services int
+	name             string
+	services, agents int
 	// slices are the EndpointSlices of the API server by the Service's number.
 	slices []*discovery.EndpointSlice
 }
@@ -51,7 +51,7 @@ const (
 	watchPause = 100 * time.Millisecond
 )
 
-func newObjects(config *rest.Config, name string, services int) (*objects, error) {
+func newObjects(config *rest.Config, name string, services, agents int) (*objects, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	kinds := runtime.NewScheme()
@@ -69,7 +69,7 @@ func newObjects(config *rest.Config, name string, services int) (*objects, error
 	if err != nil {
 		return nil, err
 	}
-	return &objects{client: api, raw: raw, name: name, services: services, slices: make([]*discovery.EndpointSlice, services)}, nil
+	return &objects{client: api, raw: raw, name: name, services: services, agents: agents, slices: make([]*discovery.EndpointSlice, services)}, nil
 }
 
 // check returns an error if the cluster lacks Fairlead's kinds, or is in use.
@@ -132,18 +132,27 @@ func (o *objects) fill(ctx context.Context) error {
 // fillFixtures writes the fixtures.
 func (o *objects) fillFixtures(ctx context.Context) error {
 	for _, obj := range o.fixtures() {
-		status := obj.DeepCopyObject().(client.Object)
-		if err := o.client.Create(ctx, obj); err != nil {
-			return fmt.Errorf("%T %s: %w", obj, obj.GetName(), err)
+		if err := o.create(ctx, obj); err != nil {
+			return err
 		}
-		switch status.(type) {
-		case *core.Node, *core.Pod:
+	}
+	return nil
+}
+
+// create writes an object, with the status of Nodes and pods.
+func (o *objects) create(ctx context.Context, obj client.Object) error {
+	status := obj.DeepCopyObject().(client.Object)
+	err := o.client.Create(ctx, obj)
+	switch status.(type) {
+	case *core.Node, *core.Pod:
+		if err == nil {
 			status.SetResourceVersion(obj.GetResourceVersion())
 			status.SetUID(obj.GetUID())
-			if err := o.client.Status().Update(ctx, status); err != nil {
-				return fmt.Errorf("%T %s: status: %w", obj, obj.GetName(), err)
-			}
+			err = o.client.Status().Update(ctx, status)
 		}
+	}
+	if err != nil {
+		return fmt.Errorf("%T %s: %w", obj, obj.GetName(), err)
 	}
 	return nil
 }
@@ -151,8 +160,11 @@ func (o *objects) fillFixtures(ctx context.Context) error {
 // awaitAddresses waits until every Service has an address and is ready, and returns the
 // addresses by the Services' numbers. An error of alive ends the wait.
 func (o *objects) awaitAddresses(ctx context.Context, ready func(*core.Service) bool, alive func() error) ([]netip.Addr, error) {
+	// Any version will do: the newest one may not be in the API server's cache until a Service
+	// changes again, and it refuses to wait for that.
+	oldest := &meta.ListOptions{ResourceVersion: "0"}
 	open := func() (watch.Interface, error) {
-		return o.client.Watch(ctx, &core.ServiceList{}, client.InNamespace(o.name))
+		return o.client.Watch(ctx, &core.ServiceList{}, &client.ListOptions{Namespace: o.name, Raw: oldest})
 	}
 	events, err := open()
 	if err != nil {
@@ -173,8 +185,7 @@ func (o *objects) awaitAddresses(ctx context.Context, ready func(*core.Service) 
 		case e, more := <-events.ResultChan():
 			svc, is := e.Object.(*core.Service)
 			if !more || !is {
-				// The API server ends watches, of a slow client or with an error: its cache may
-				// lag behind what it has answered.
+				// The API server ends watches, for example of a slow client.
 				if err := netlab.Sleep(ctx, watchPause); err != nil {
 					return nil, fmt.Errorf("services: %d of %d without an address: %w", missing, o.services, err)
 				}
@@ -269,21 +280,26 @@ const (
 	pool = "10.64.0.0/16"
 )
 
-// balancerNode is the agent's Node, workerNode that of the nth endpoints.
-func (o *objects) balancerNode() string { return o.name + "-lb" }
+// balancerNode is the Node of the nth agent of a bench.
+func balancerNode(bench string, n int) string { return fmt.Sprintf("%s-lb%d", bench, n) }
 
+// workerNode is the Node of the nth endpoints.
 func (o *objects) workerNode(n int) string { return fmt.Sprintf("%s-worker%d", o.name, n) }
 
 // fixtures are all objects but Services, LoadBalancers and EndpointSlices, in the order of their
-// creation. The controller takes a node into a group if an agent's pod is ready on it.
+// creation. The controller takes a node into a group if an agent's pod is ready on it: so far
+// that is the first one only.
 func (o *objects) fixtures() []client.Object {
-	balancer := o.node(o.balancerNode(), balancerAddress)
-	balancer.Labels = o.labels()
-	all := []client.Object{o.namespace(o.name), balancer}
+	all := []client.Object{o.namespace(o.name)}
+	for n := range o.agents {
+		balancer := o.node(balancerNode(o.name, n), balancerAddress(n))
+		balancer.Labels = o.labels()
+		all = append(all, balancer)
+	}
 	for n := range endpoints {
 		all = append(all, o.node(o.workerNode(n), workerAddress(n)))
 	}
-	return append(all, o.agentPod(),
+	return append(all, o.agentPod(0),
 		&v1alpha1.AddressPool{
 			ObjectMeta: meta.ObjectMeta{Name: o.name},
 			Spec: v1alpha1.AddressPoolSpec{
@@ -293,7 +309,7 @@ func (o *objects) fixtures() []client.Object {
 		&v1alpha1.LoadBalancerGroup{
 			ObjectMeta: meta.ObjectMeta{Name: o.name},
 			Spec: v1alpha1.LoadBalancerGroupSpec{
-				Size: 1, NodeSelector: o.selector(), Services: v1alpha1.ServiceFilter{
+				Size: int32(o.agents), NodeSelector: o.selector(), Services: v1alpha1.ServiceFilter{
 					Selector:     new(o.selector()),
 					PerNamespace: v1alpha1.NamespaceQuota{Services: int32(o.services), Backends: int32(o.services * endpoints)},
 				},
@@ -317,15 +333,15 @@ func (o *objects) node(name string, address netip.Addr) *core.Node {
 	}
 }
 
-// agentPod is the pod that the DaemonSet would create.
-func (o *objects) agentPod() *core.Pod {
+// agentPod is the pod that the DaemonSet would create for the nth agent.
+func (o *objects) agentPod(n int) *core.Pod {
 	return &core.Pod{
 		ObjectMeta: meta.ObjectMeta{
-			Name: "agent", Namespace: o.name,
+			Name: fmt.Sprintf("agent-%d", n), Namespace: o.name,
 			Labels: map[string]string{"app.kubernetes.io/name": "fairlead", "app.kubernetes.io/component": "agent"},
 		},
 		Spec: core.PodSpec{
-			NodeName: o.balancerNode(), AutomountServiceAccountToken: new(false),
+			NodeName: balancerNode(o.name, n), AutomountServiceAccountToken: new(false),
 			Containers: []core.Container{{Name: "agent", Image: "localhost/fairlead"}},
 		},
 		Status: core.PodStatus{

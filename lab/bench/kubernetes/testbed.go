@@ -19,8 +19,9 @@ import (
 	"fairlead.io/fairlead/lab/netlab"
 )
 
-// The lab: the balancer, which runs agent and controller, and one host for all
-// workers. Pods of the nth worker are in 10.(128+n).0.0/16.
+// The lab: the first balancer, which runs agent and controller, and one host for all
+// workers. Pods of the nth worker are in 10.(128+n).0.0/16. Each further balancer, with an
+// agent, has such a host for itself.
 const (
 	balancerHost      = "balancer"
 	workersHost       = "workers"
@@ -34,7 +35,7 @@ const (
 	controllerPage    = "127.0.0.1:9573"
 )
 
-var balancerAddress = netip.AddrFrom4([4]byte{10, 0, 2, 1})
+func balancerAddress(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 2, byte(100 + n)}) }
 
 func workerAddress(n int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 2, byte(11 + n)}) }
 
@@ -44,72 +45,101 @@ func podAddress(n, service int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(128 + n), byte(service >> 8), byte(service)})
 }
 
-// topology is the lab without its processes.
-func topology() netlab.Topology {
-	balancer := netlab.Host{
-		Name: balancerHost, Role: netlab.Balancer, Socket: socketFile,
-		Interfaces: []netlab.Interface{{Name: device, Addresses: []netip.Prefix{netip.PrefixFrom(balancerAddress, 24)}}},
-		Files:      map[string]string{configFile: "observe: {listen: \"" + agentPage + "\"}\n"},
+// numbered is the name of a balancer's host, or of its workers'.
+func numbered(name string, n int) string {
+	if n == 0 {
+		return name
 	}
-	workers := netlab.Host{Name: workersHost, Role: netlab.Client, Interfaces: []netlab.Interface{{Name: device}}}
-	for n := range endpoints {
-		at := workerAddress(n)
-		workers.Interfaces[0].Addresses = append(workers.Interfaces[0].Addresses, netip.PrefixFrom(at, 24))
-		balancer.Routes = append(balancer.Routes, netlab.Route{
-			Destination: netip.PrefixFrom(podAddress(n, 0), 16).Masked(), Gateways: []netip.Addr{at},
+	return fmt.Sprint(name, n)
+}
+
+// topology is the lab with so many balancers, without its processes.
+func topology(balancers int) netlab.Topology {
+	t := netlab.Topology{Name: "bench-kubernetes"}
+	for b := range balancers {
+		balancer := netlab.Host{
+			Name: numbered(balancerHost, b), Role: netlab.Balancer, Socket: socketFile,
+			Interfaces: []netlab.Interface{{Name: device, Addresses: []netip.Prefix{netip.PrefixFrom(balancerAddress(b), 24)}}},
+			Files:      map[string]string{configFile: "observe: {listen: \"" + agentPage + "\"}\n"},
+		}
+		workers := netlab.Host{Name: numbered(workersHost, b), Role: netlab.Client, Interfaces: []netlab.Interface{{Name: device}}}
+		for n := range endpoints {
+			at := workerAddress(n)
+			workers.Interfaces[0].Addresses = append(workers.Interfaces[0].Addresses, netip.PrefixFrom(at, 24))
+			balancer.Routes = append(balancer.Routes, netlab.Route{
+				Destination: netip.PrefixFrom(podAddress(n, 0), 16).Masked(), Gateways: []netip.Addr{at},
+			})
+		}
+		t.Hosts = append(t.Hosts, balancer, workers)
+		t.Links = append(t.Links, netlab.Link{
+			A: netlab.End{Host: balancer.Name, Interface: device}, B: netlab.End{Host: workers.Name, Interface: device},
 		})
 	}
-	return netlab.Topology{
-		Name: "bench-kubernetes", Hosts: []netlab.Host{balancer, workers},
-		Links: []netlab.Link{{A: netlab.End{Host: balancerHost, Interface: device}, B: netlab.End{Host: workersHost, Interface: device}}},
-	}
+	return t
+}
+
+// balancer is a host with an agent.
+type balancer struct {
+	host  *netlab.HostState
+	node  string
+	agent *control.Client
+	proxy *proxy
 }
 
 // testbed is the running lab.
 type testbed struct {
 	*netlab.Lab
-	host  *netlab.HostState
-	proxy *proxy
-	node  string
-	agent *control.Client
+	*balancer
+	// others are the further balancers.
+	others []*balancer
 }
 
 // newTestbed builds the lab, whose processes reach the API server through a proxy on
 // their loopback interface. On an error it removes everything.
 func newTestbed(ctx context.Context, cfg Config, api *rest.Config) (*testbed, error) {
-	lab, err := cfg.Labs.Up(ctx, cfg.Name, topology())
+	lab, err := cfg.Labs.Up(ctx, cfg.Name, topology(cfg.Agents))
 	if err != nil {
 		return nil, err
 	}
+	t := &testbed{Lab: lab}
 	state := lab.State()
-	t := &testbed{Lab: lab, host: state.Host(balancerHost), node: cfg.Name + "-lb"}
-	t.agent = control.Dial(t.host.Socket)
-	if err := t.connect(cfg, api); err != nil {
-		return nil, errors.Join(err, t.close(context.WithoutCancel(ctx)))
+	for n := range cfg.Agents {
+		b := &balancer{host: state.Host(numbered(balancerHost, n)), node: balancerNode(cfg.Name, n)}
+		b.agent = control.Dial(b.host.Socket)
+		if n == 0 {
+			t.balancer = b
+		} else {
+			t.others = append(t.others, b)
+		}
+		if err := t.connect(b, cfg, api); err != nil {
+			return nil, errors.Join(err, t.close(context.WithoutCancel(ctx)))
+		}
 	}
 	return t, nil
 }
 
-// connect starts the proxy and writes the kubeconfig for it.
-func (t *testbed) connect(cfg Config, api *rest.Config) (err error) {
-	err = t.Do(balancerHost, func() error {
-		t.proxy, err = newProxy(api)
+// connect starts the proxy of a balancer and writes the kubeconfig for it.
+func (t *testbed) connect(b *balancer, cfg Config, api *rest.Config) (err error) {
+	err = t.Do(b.host.Name, func() error {
+		b.proxy, err = newProxy(api)
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	text, err := t.proxy.kubeconfig(cfg.Kubeconfig)
+	text, err := b.proxy.kubeconfig(cfg.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
 	}
-	return t.host.ReplaceFile(kubeconfigFile, string(text))
+	return b.host.ReplaceFile(kubeconfigFile, string(text))
 }
 
 func (t *testbed) close(ctx context.Context) error {
 	err := t.Down(ctx)
-	if t.proxy != nil {
-		t.proxy.close()
+	for _, b := range append(t.others, t.balancer) {
+		if b.proxy != nil {
+			b.proxy.close()
+		}
 	}
 	return err
 }
@@ -121,9 +151,9 @@ func (t *testbed) startController(ctx context.Context, namespace string) error {
 	}})
 }
 
-func (t *testbed) startAgent(ctx context.Context) error {
-	return t.Start(ctx, balancerHost, netlab.Process{Name: agentProcess, Args: []string{
-		"fairlead", "agent", "--kubernetes", "--kubeconfig", kubeconfigFile, "--node-name", t.node,
+func (t *testbed) startAgent(ctx context.Context, b *balancer) error {
+	return t.Start(ctx, b.host.Name, netlab.Process{Name: agentProcess, Args: []string{
+		"fairlead", "agent", "--kubernetes", "--kubeconfig", kubeconfigFile, "--node-name", b.node,
 		"--config", configFile, "--socket", socketFile, "--pin-dir", "bpf/fairlead", "--state-dir", "state",
 	}})
 }
