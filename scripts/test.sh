@@ -119,8 +119,10 @@ rest() {
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	# Not for tests with BFD: with the race detector an agent may be too slow.
 	CGO_ENABLED=1 build race -race
-	CGO_ENABLED=1 run e2e -race -skip "$alone|$commands" ./test/e2e/operate
+	(CGO_ENABLED=1 run e2e -race -skip "$alone|$commands" ./test/e2e/operate && exit "$failed") &
+	local e2e=$!
 	CGO_ENABLED=1 run changes -race -run "$changes" ./test/e2e/traffic
+	wait "$e2e" || failed=1
 	run release ./test/release
 	# Guests take the processor time that clusters leave; the rounds before leave little.
 	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
