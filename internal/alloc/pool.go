@@ -127,3 +127,16 @@ func findPool(pools []*pool, address netip.Addr, named string) (taken Address, h
 	}
 	return taken, holds
 }
+
+// AnyAddress is the only pool of NewUnpooled.
+const AnyAddress = "everything"
+
+// NewUnpooled returns the allocator of a network without pools, such as a tagged one: owners get the
+// addresses that they request, and no others. Requests have AnyAddress in their Pools.
+func NewUnpooled() *Allocator {
+	a := New()
+	four, _ := ParseRange("0.0.0.0/0")
+	six, _ := ParseRange("::/0")
+	a.SetPools([]Pool{{Name: AnyAddress, Ranges: []netipx.IPRange{four, six}}})
+	return a
+}

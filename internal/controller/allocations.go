@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"go4.org/netipx"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
@@ -352,7 +351,7 @@ func (l *allocations) allocRequest(q addressRequest) alloc.Request {
 	r := q.Request
 	r.Pools = nil
 	if q.Segment.Tagged() {
-		r.Pools = []string{anyAddress}
+		r.Pools = []string{alloc.AnyAddress}
 		return r
 	}
 	for _, p := range l.pools {
@@ -363,9 +362,6 @@ func (l *allocations) allocRequest(q addressRequest) alloc.Request {
 	return r
 }
 
-// anyAddress is the only pool of a tagged network. It has only requested addresses.
-const anyAddress = "everything"
-
 // spaceOf returns the allocator of a network.
 func (l *allocations) spaceOf(s lb.Segment) *alloc.Allocator {
 	if !s.Tagged() {
@@ -373,11 +369,8 @@ func (l *allocations) spaceOf(s lb.Segment) *alloc.Allocator {
 	}
 	space := l.tagged[s]
 	if space == nil {
-		space = alloc.New()
+		space = alloc.NewUnpooled()
 		l.tagged[s] = space
-		four, _ := alloc.ParseRange("0.0.0.0/0")
-		six, _ := alloc.ParseRange("::/0")
-		space.SetPools([]alloc.Pool{{Name: anyAddress, Ranges: []netipx.IPRange{four, six}}})
 	}
 	return space
 }

@@ -3,8 +3,8 @@
 package controller
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -15,8 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/alloc"
-	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -70,97 +68,17 @@ func (b balancer) group() string { return b.Status.Group }
 // request returns the request of a LoadBalancer. Usually the API server rejects an invalid
 // specification.
 func (b balancer) request() addressRequest {
+	request, segment, err := spec.AddressRequest(b.LoadBalancer)
 	w := addressRequest{
-		Request: alloc.Request{Owner: ownerOf(kindLoadBalancer, b), Families: []alloc.Family{balancerFamily(b.LoadBalancer)}, Pool: b.Spec.AddressPool},
+		Request: request, Segment: segment,
 		Version: b.ResourceVersion,
 		Created: b.CreationTimestamp.Time,
 		Labels:  maps.Clone(b.Labels),
 	}
-	for _, l := range b.Spec.Listeners {
-		protocol := lb.TCP
-		if l.Protocol == "UDP" {
-			protocol = lb.UDP
-		}
-		w.Ports = append(w.Ports, alloc.Port{Number: uint16(l.Port), Protocol: protocol})
-	}
-	if s := b.Spec.Segment; s != nil {
-		if err := w.Segment.Type.UnmarshalText([]byte(s.Type)); err != nil {
-			return w.reject(reasonBadSpec, err)
-		}
-		w.Segment.ID = uint32(s.ID)
-	}
-	if b.Spec.Address != "" {
-		a, err := netip.ParseAddr(string(b.Spec.Address))
-		if err == nil {
-			err = lb.CheckAddress(a)
-		}
-		if err != nil {
-			return w.reject(reasonBadSpec, err)
-		}
-		w.Wanted = []netip.Addr{a}
+	if err != nil {
+		return w.reject(reasonBadSpec, err)
 	}
 	return w
-}
-
-// balancerFamily returns the family of the address, whether or not it is specified.
-func balancerFamily(b *v1alpha1.LoadBalancer) alloc.Family {
-	a, err := netip.ParseAddr(string(b.Spec.Address))
-	switch {
-	case err == nil:
-		return alloc.FamilyOf(a)
-	case b.Spec.IPFamily == "IPv6":
-		return alloc.IPv6
-	default:
-		return alloc.IPv4
-	}
-}
-
-// checkParts returns the statuses of listeners and pools at an address, under the policy of the
-// LoadBalancer's group. Pools that no listener uses are accepted.
-func (r balancerReconciler) checkParts(b *v1alpha1.LoadBalancer, address netip.Addr) (listeners []v1alpha1.PartStatus, pools []v1alpha1.PoolStatus) {
-	policy, networks := r.policies.of(b.Status.Group)
-	problems := spec.CheckLoadBalancer(b, address, policy, networks)
-	for _, l := range b.Spec.Listeners {
-		part := v1alpha1.PartStatus{Name: l.Name, Accepted: true}
-		for _, p := range problems {
-			if part.Accepted && p.Listener == l.Name && p.Member == "" {
-				part.Accepted, part.Message = false, p.Text
-			}
-		}
-		listeners = append(listeners, part)
-	}
-	for _, pool := range b.Spec.Pools {
-		pools = append(pools, poolStatus(pool, problems))
-	}
-	return listeners, pools
-}
-
-// poolStatus lists the members that can't be served, each once.
-func poolStatus(pool v1alpha1.Pool, problems []spec.Problem) v1alpha1.PoolStatus {
-	s := v1alpha1.PoolStatus{PartStatus: v1alpha1.PartStatus{Name: pool.Name, Accepted: true}}
-	for _, p := range problems {
-		known := slices.ContainsFunc(s.Members, func(m v1alpha1.PartStatus) bool { return m.Name == p.Member })
-		if p.Pool == pool.Name && p.Member != "" && !known {
-			s.Members = append(s.Members, v1alpha1.PartStatus{Name: p.Member, Message: p.Text})
-		}
-	}
-	if n := len(s.Members); n > 0 {
-		s.Accepted, s.Message = false, fmt.Sprintf("%d of %d members can't be served", n, len(pool.Members))
-	}
-	return s
-}
-
-// checkedAddress returns the address at which parts are checked: without an assigned one,
-// an address for documentation (RFC 5737, RFC 3849).
-func checkedAddress(b *v1alpha1.LoadBalancer, g allocation) netip.Addr {
-	switch {
-	case len(g.Addresses) > 0:
-		return g.Addresses[0]
-	case balancerFamily(b) == alloc.IPv6:
-		return netip.MustParseAddr("2001:db8::1")
-	default:
-		return netip.MustParseAddr("192.0.2.1")
-	}
 }
 
 // Reasons of a LoadBalancer's condition Ready, and of a Service's ConditionServiceServed.
@@ -186,7 +104,8 @@ func (r balancerReconciler) decide(b *v1alpha1.LoadBalancer, g allocation) metav
 	if b.Status.Address == "" {
 		b.Status.Group, decided = "", true
 	}
-	b.Status.Listeners, b.Status.Pools = r.checkParts(b, checkedAddress(b, g))
+	policy, networks := r.policies.of(b.Status.Group)
+	b.Status.Listeners, b.Status.Pools = spec.PartStatuses(b, cmp.Or(g.Addresses...), policy, networks)
 	conditions := []metav1.Condition{allocatedCondition(v1alpha1.ConditionAllocated, g)}
 	if bounded, known := r.quotas.of(owner, b.Status.Group, g.Addresses); decided && known {
 		conditions = append(conditions, balancerReady(b, bounded))
@@ -209,15 +128,8 @@ func balancerReady(b *v1alpha1.LoadBalancer, bounded bounded) metav1.Condition {
 	case bounded.refused != "":
 		return condition(v1alpha1.ConditionReady, false, reasonQuotaExceeded, bounded.refused)
 	}
-	for _, l := range b.Status.Listeners {
-		if !l.Accepted {
-			return condition(v1alpha1.ConditionReady, false, reasonNotAccepted, "listener "+l.Name+": "+l.Message)
-		}
-	}
-	for _, p := range b.Status.Pools {
-		if !p.Accepted {
-			return condition(v1alpha1.ConditionReady, false, reasonNotAccepted, "pool "+p.Name+": "+p.Message)
-		}
+	if why := spec.NotAccepted(&b.Status); why != "" {
+		return condition(v1alpha1.ConditionReady, false, reasonNotAccepted, why)
 	}
 	message := "by group " + b.Status.Group
 	if bounded.raised != "" {

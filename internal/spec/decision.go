@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package spec
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+// LoadBalancerOwner returns a LoadBalancer as an owner of addresses.
+func LoadBalancerOwner(namespace, name string) alloc.Owner {
+	return alloc.Owner{Kind: "LoadBalancer", Namespace: namespace, Name: name}
+}
+
+// AddressRequest returns what a LoadBalancer requests, without the pools that it may use, and the
+// network of the address. After an error the request has no address.
+func AddressRequest(b *v1alpha1.LoadBalancer) (r alloc.Request, segment lb.Segment, err error) {
+	r = alloc.Request{Owner: LoadBalancerOwner(b.Namespace, b.Name), Families: []alloc.Family{balancerFamily(b)}, Pool: b.Spec.AddressPool}
+	for _, l := range b.Spec.Listeners {
+		protocol := lb.TCP
+		if l.Protocol == "UDP" {
+			protocol = lb.UDP
+		}
+		r.Ports = append(r.Ports, alloc.Port{Number: uint16(l.Port), Protocol: protocol})
+	}
+	if s := b.Spec.Segment; s != nil {
+		if err := segment.Type.UnmarshalText([]byte(s.Type)); err != nil {
+			return r, segment, err
+		}
+		segment.ID = uint32(s.ID)
+	}
+	if b.Spec.Address != "" {
+		a, err := netip.ParseAddr(string(b.Spec.Address))
+		if err == nil {
+			err = lb.CheckAddress(a)
+		}
+		if err != nil {
+			return r, segment, err
+		}
+		r.Wanted = []netip.Addr{a}
+	}
+	return r, segment, nil
+}
+
+// balancerFamily returns the family of the address, whether or not it is specified.
+func balancerFamily(b *v1alpha1.LoadBalancer) alloc.Family {
+	a, err := netip.ParseAddr(string(b.Spec.Address))
+	switch {
+	case err == nil:
+		return alloc.FamilyOf(a)
+	case b.Spec.IPFamily == "IPv6":
+		return alloc.IPv6
+	default:
+		return alloc.IPv4
+	}
+}
+
+// PartStatuses returns the statuses of listeners and pools at an address, under the policy of the
+// LoadBalancer's group, nil for no group. Pools that no listener uses are accepted. Without an
+// address the parts are checked at one for documentation (RFC 5737, RFC 3849).
+func PartStatuses(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Policy, n *Networks) (listeners []v1alpha1.PartStatus, pools []v1alpha1.PoolStatus) {
+	switch {
+	case address.IsValid():
+	case balancerFamily(b) == alloc.IPv6:
+		address = netip.MustParseAddr("2001:db8::1")
+	default:
+		address = netip.MustParseAddr("192.0.2.1")
+	}
+	problems := CheckLoadBalancer(b, address, policy, n)
+	for _, l := range b.Spec.Listeners {
+		part := v1alpha1.PartStatus{Name: l.Name, Accepted: true}
+		for _, p := range problems {
+			if part.Accepted && p.Listener == l.Name && p.Member == "" {
+				part.Accepted, part.Message = false, p.Text
+			}
+		}
+		listeners = append(listeners, part)
+	}
+	for _, pool := range b.Spec.Pools {
+		pools = append(pools, poolStatus(pool, problems))
+	}
+	return listeners, pools
+}
+
+// poolStatus lists the members that can't be served, each once.
+func poolStatus(pool v1alpha1.Pool, problems []Problem) v1alpha1.PoolStatus {
+	s := v1alpha1.PoolStatus{PartStatus: v1alpha1.PartStatus{Name: pool.Name, Accepted: true}}
+	for _, p := range problems {
+		known := slices.ContainsFunc(s.Members, func(m v1alpha1.PartStatus) bool { return m.Name == p.Member })
+		if p.Pool == pool.Name && p.Member != "" && !known {
+			s.Members = append(s.Members, v1alpha1.PartStatus{Name: p.Member, Message: p.Text})
+		}
+	}
+	if n := len(s.Members); n > 0 {
+		s.Accepted, s.Message = false, fmt.Sprintf("%d of %d members can't be served", n, len(pool.Members))
+	}
+	return s
+}
+
+// NotAccepted returns why the first part that isn't accepted isn't; empty if all are.
+func NotAccepted(s *v1alpha1.LoadBalancerStatus) string {
+	for _, l := range s.Listeners {
+		if !l.Accepted {
+			return "listener " + l.Name + ": " + l.Message
+		}
+	}
+	for _, p := range s.Pools {
+		if !p.Accepted {
+			return "pool " + p.Name + ": " + p.Message
+		}
+	}
+	return ""
+}
