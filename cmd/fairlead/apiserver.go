@@ -15,7 +15,7 @@ import (
 func newAPIServerCommand(e env) *cobra.Command {
 	var o apiserver.Options
 	var log logFlags
-	kubeconfig := ""
+	kubeconfig, data, policy := "", "", ""
 	cmd := &cobra.Command{
 		Use:   "apiserver",
 		Short: "Serve an HTTP API with which clouds create load balancers",
@@ -23,11 +23,16 @@ func newAPIServerCommand(e env) *cobra.Command {
 and health checks of projects. They are kept as objects of the kind LoadBalancer in a
 Kubernetes cluster, those of a project in one namespace. Several servers may run.
 
+Without a cluster they are kept in the file --data, by one server. The file --policy
+says which addresses projects may have and which members are served. Agents follow
+this server and report to it.
+
 Clients have bearer tokens, of which the file --tokens has hashes, or certificates of
 an authority in the file --client-ca: each organization (O) in the subject is a
 project, "*" all of them; the organizational unit (OU) "read-only" restricts the client
-to reading; the common name (CN) is logged. Files are read again when they change; if
-one has an error, the earlier contents stay in use.`,
+to reading; the common name (CN) is logged. The unit "node" is that of agents, which
+follow load balancers and can do nothing else. These files are read again when they
+change; if one has an error, the earlier contents stay in use.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -37,12 +42,14 @@ one has an error, the earlier contents stay in use.`,
 	flags.StringVar(&o.Files.Key, "tls-key", "", "file with the key of the certificate")
 	flags.StringVar(&o.Files.ClientCA, "client-ca", "", "file with certificates of the authorities of clients' certificates")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account)")
+	flags.StringVar(&data, "data", "", "file with all load balancers, in place of a cluster; it is created if it doesn't exist")
+	flags.StringVar(&policy, "policy", "", "file with the addresses and members that are allowed, for --data")
 	flags.StringVar(&o.NamespacePrefix, "namespace-prefix", "project-", "prefix of namespaces: the project web is in the namespace project-web")
 	flags.IntVar(&o.Rate, "rate", 50, "requests per second of each client; twice as many for a short time")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":9576", `address of /metrics, /healthz and /readyz; "" disables them`)
 	flags.BoolVar(&o.MetricsSecure, "metrics-secure", false, "serve /metrics over TLS, to clients with a token of the cluster that may get /metrics")
 	log.register(cmd)
-	for _, flag := range []string{"tokens", "tls-cert", "tls-key", "client-ca", "kubeconfig"} {
+	for _, flag := range []string{"tokens", "tls-cert", "tls-key", "client-ca", "kubeconfig", "data", "policy"} {
 		cli.Complete(cmd, flag, completeFiles)
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -53,10 +60,19 @@ one has an error, the earlier contents stay in use.`,
 			return cli.Usagef("--tls-cert, --tls-key: one without the other")
 		case o.Files.ClientCA != "" && !o.Files.TLS():
 			return cli.Usagef("--client-ca: only with --tls-cert")
+		case data != "" && kubeconfig != "":
+			return cli.Usagef("--data, --kubeconfig: want one of them")
+		case (data == "") != (policy == ""):
+			return cli.Usagef("--data, --policy: one without the other")
+		case data != "" && (o.MetricsSecure || cmd.Flags().Changed("namespace-prefix")):
+			return cli.Usagef("--data: not with --metrics-secure and --namespace-prefix, which need a cluster")
 		case o.Rate < 1:
 			return cli.Usagef("--rate %d: want at least 1", o.Rate)
 		}
 		o.Log = log.logger(e.stderr)
+		if data != "" {
+			return apiserver.RunWithFile(cmd.Context(), data, policy, o)
+		}
 		return apiserver.RunWithKubeconfig(cmd.Context(), kubeconfig, o)
 	}
 	cmd.AddCommand(newTokenCommand(e))
@@ -95,7 +111,8 @@ has a hash in place of the token, is printed to the standard error output:
 	flags := cmd.Flags()
 	flags.StringSliceVar(&t.Projects, "project", nil, `project that the token is for, or "*" for all; may be repeated`)
 	flags.BoolVar(&t.ReadOnly, "read-only", false, "the token allows GET requests only")
+	flags.BoolVar(&t.Nodes, "nodes", false, "the token is for agents that follow the server, in place of projects")
 	flags.DurationVar(&lifetime, "lifetime", 0, "time until the token expires, such as 2160h (default: it doesn't)")
-	_ = cmd.MarkFlagRequired("project")
+	cmd.MarkFlagsOneRequired("project", "nodes")
 	return cmd
 }

@@ -14,7 +14,7 @@ import (
 
 // example is a path of a route in the project web.
 func example(r *route) string {
-	return strings.NewReplacer("{project}", "web", "{loadbalancer}", "lb", "{listener}", "http", "{pool}", "web", "{member}", "192.0.2.1:80").Replace(r.path)
+	return strings.NewReplacer("{project}", "web", "{loadbalancer}", "lb", "{listener}", "http", "{pool}", "web", "{member}", "192.0.2.1:80", "{node}", "n1").Replace(r.path)
 }
 
 // full is a load balancer in which each example is there.
@@ -22,58 +22,85 @@ const full = `{"forward":"nat","listeners":[{"name":"http","port":80,"pool":"web
 	`"pools":[{"name":"web","members":[{"address":"192.0.2.1","port":80}],"healthCheck":{"type":"tcp"}}]}`
 
 // No route answers a client without credentials, or of another project, which doesn't learn whether
-// there is what it asks for. A client that may only read changes nothing.
+// there is what it asks for. A client that may only read changes nothing. Nodes have two routes,
+// which no other client has.
 func TestIsolation(t *testing.T) {
-	a := newAPI(t, 1)
+	ofEachStore(t, 1, testIsolation)
+}
+
+func testIsolation(a *api) {
 	a.must(201, "web", "PUT", base+"/lb", full)
 	before := a.must(200, "web", "GET", base+"/lb", "")
+	_, isFollowed := a.store.(followed)
 	for _, r := range routes() {
-		if r.shared == strings.Contains(r.path, "{project}") {
-			t.Errorf("%s is for clients of all projects: %t", r.path, r.shared)
+		if !r.nodes && r.shared == strings.Contains(r.path, "{project}") {
+			a.Errorf("%s is for clients of all projects: %t", r.path, r.shared)
 		}
-		send := func(client string) answer {
-			body := ""
-			if r.body != "" {
-				body = `{}`
+		method, body := r.method, ""
+		if r.stream != nil {
+			method = "HEAD" // without an answer that doesn't end
+		}
+		if r.body != "" {
+			body = `{}`
+		}
+		if r.nodes {
+			body = reported
+		}
+		for client, want := range wanted(&r) {
+			if r.nodes && !isFollowed {
+				want = 404
 			}
-			return a.do(0, client, r.method, example(&r), body)
-		}
-		for client, want := range map[string]int{"": 401, "old": 401, "other": 404} {
 			a.servers[0].(*server).failures = newLimits(1, 1, 1) // each failure is the first
-			got := send(client)
-			if r.shared && client == "other" {
-				want = 200
-			}
+			got := a.do(0, client, method, example(&r), body)
 			if got.status != want {
-				t.Errorf("%s %s by %q: status %d, want %d", r.method, r.path, client, got.status, want)
+				a.Errorf("%s %s by %q: status %d, want %d", r.method, r.path, client, got.status, want)
 			}
-			if client == "other" && !r.shared {
+			if want == 404 && !r.nodes {
 				absent := a.do(0, client, r.method, strings.ReplaceAll(strings.ReplaceAll(example(&r), "/lb", "/none"), "/web/", "/none/"), "")
 				if absent.body != got.body {
-					t.Errorf("%s %s: foreign projects answer %s, absent ones %s", r.method, r.path, got.body, absent.body)
+					a.Errorf("%s %s: foreign projects answer %s, absent ones %s", r.method, r.path, got.body, absent.body)
 				}
 			}
 		}
-		if got := send("reader").status; r.writes() && got != 403 || !r.writes() && got != 200 {
-			t.Errorf("%s %s for reading only: status %d", r.method, r.path, got)
-		}
 	}
-	if after := a.must(200, "web", "GET", base+"/lb", ""); after.body != before.body || a.store.count() != 1 {
-		t.Errorf("was\n%s, is\n%s", before.body, after.body)
+	if after := a.must(200, "web", "GET", base+"/lb", ""); after.body != before.body || a.count() != 1 {
+		a.Errorf("was\n%s, is\n%s", before.body, after.body)
 	}
+}
+
+// reported is a report of a node.
+const reported = `{"version":"1","dataPlane":"xdp","draining":false,"started":"2026-01-01T00:00:00Z",` +
+	`"services":{"total":1,"programmed":1,"failed":0,"panic":0,"drained":0},"backends":{"total":1,"inUse":1,"unhealthy":0,"drained":0},` +
+	`"routes":{"announced":1,"withheld":0,"sessions":1}}`
+
+// wanted returns the status codes of clients of a route.
+func wanted(r *route) map[string]int {
+	switch {
+	case r.nodes:
+		return map[string]int{"": 401, "old": 401, "other": 403, "web": 403, "all": 403, "reader": 403, "node": r.successes[0]}
+	case r.shared:
+		return map[string]int{"": 401, "old": 401, "other": 200, "reader": 200, "node": 403}
+	case r.writes():
+		return map[string]int{"": 401, "old": 401, "other": 404, "reader": 403, "node": 403}
+	}
+	return map[string]int{"": 401, "old": 401, "other": 404, "reader": 200, "node": 403}
 }
 
 // A name of a project leads into no other namespace.
 func TestProjectNames(t *testing.T) {
-	a := newAPI(t, 1)
+	ofEachStore(t, 1, testProjectNames)
+}
+
+func testProjectNames(a *api) {
 	for _, project := range []string{"..", "%2e%2e", "a%2Fb", "a%00", "A", "-", "*", "%2A", "kube-system%2F..", strings.Repeat("a", 64)} {
-		if got := a.do(0, "all", "PUT", "/v1/projects/"+project+"/loadbalancers/lb", `{}`).status; got != 404 {
-			t.Errorf("%s: status %d", project, got)
+		if got := a.do(0, "all", "PUT", "/v1/projects/"+project+"/loadbalancers/lb", `{"forward":"nat"}`).status; got != 404 {
+			a.Errorf("%s: status %d", project, got)
 		}
 	}
-	a.must(201, "all", "PUT", "/v1/projects/any/loadbalancers/lb", `{}`)
-	if a.store.count() != 1 || a.store.objects["any"] == nil {
-		t.Error("objects in other projects")
+	a.must(201, "all", "PUT", "/v1/projects/any/loadbalancers/lb", `{"forward":"nat"}`)
+	a.must(200, "all", "GET", "/v1/projects/any/loadbalancers/lb", "")
+	if a.count() != 1 {
+		a.Error("objects in other projects")
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
@@ -82,13 +83,49 @@ func RunWithKubeconfig(ctx context.Context, kubeconfig string, o Options) error 
 
 // Run is RunWithKubeconfig with another configuration, and leaves the libraries' loggers alone.
 func Run(ctx context.Context, config *rest.Config, o Options) error {
-	keys, err := openKeyring(o.Files, o.Log)
-	if err != nil {
-		return fmt.Errorf("credentials: %w", err)
-	}
 	store, err := newKubernetesStore(config, o.NamespacePrefix)
 	if err != nil {
 		return err
+	}
+	return serve(ctx, store, config, o)
+}
+
+// RunWithFile runs an API server without a cluster until ctx ends, or an error occurs. Load
+// balancers are in a file, which is created if there is none. What projects may use is in another
+// file, which is read once.
+func RunWithFile(ctx context.Context, file, policyFile string, o Options) error {
+	text, err := os.ReadFile(policyFile)
+	if err != nil {
+		return fmt.Errorf("policy: %w", err)
+	}
+	kinds, err := loadKinds()
+	if err != nil {
+		return err
+	}
+	p, err := parsePolicy(text, kinds)
+	if err != nil {
+		return fmt.Errorf("policy: %s: %w", policyFile, err)
+	}
+	store, err := openEmbeddedStore(file, p, kinds)
+	if err != nil {
+		return err
+	}
+	return errors.Join(serve(ctx, store, nil, o), store.Close())
+}
+
+// runner is a store that does something of its own while the server runs.
+type runner interface {
+	Store
+	run(ctx context.Context) error
+	// ready returns why the store can't answer all requests yet.
+	ready() error
+}
+
+// serve runs a server over a store. The configuration is that of the store's cluster.
+func serve(ctx context.Context, store runner, config *rest.Config, o Options) error {
+	keys, err := openKeyring(o.Files, o.Log)
+	if err != nil {
+		return fmt.Errorf("credentials: %w", err)
 	}
 	api := newServer(store, keys, o.Rate, o.Log)
 	listener, err := net.Listen("tcp", o.Listen)

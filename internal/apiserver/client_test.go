@@ -21,6 +21,7 @@ var clients = []Token{
 	{ID: "reader", Projects: []string{"web"}, ReadOnly: true},
 	{ID: "other", Projects: []string{"other"}},
 	{ID: "all", Projects: []string{"*"}},
+	{ID: "node", Nodes: true},
 	{ID: "old", Projects: []string{"web"}, Expires: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)},
 }
 
@@ -28,24 +29,29 @@ var clients = []Token{
 type api struct {
 	testing.TB
 	servers []http.Handler
-	store   *memory
-	tokens  map[string]string
+	// store is the store without its faults.
+	store  Store
+	faults *faulty
+	tokens map[string]string
 	// routes are by pattern.
 	routes map[string]route
 }
 
 func newAPI(t testing.TB, servers int) *api {
 	t.Helper()
-	store := newMemory()
-	a := newAPIOf(t, store, servers)
-	a.store = store
-	return a
+	return newAPIOf(t, newMemory(), servers)
+}
+
+// ofEachStore runs a test with each kind of store that needs no cluster.
+func ofEachStore(t *testing.T, servers int, test func(a *api)) {
+	t.Run("memory", func(t *testing.T) { test(newAPI(t, servers)) })
+	t.Run("embedded", func(t *testing.T) { test(newAPIOf(t, newEmbedded(t), servers)) })
 }
 
 // newAPIOf is newAPI with another store.
 func newAPIOf(t testing.TB, store Store, servers int) *api {
 	t.Helper()
-	a := &api{TB: t, tokens: map[string]string{}, routes: map[string]route{}}
+	a := &api{TB: t, store: store, faults: &faulty{Store: store}, tokens: map[string]string{}, routes: map[string]route{}}
 	var lines strings.Builder
 	for _, c := range clients {
 		token, entry, err := NewToken(c)
@@ -65,7 +71,14 @@ func newAPIOf(t testing.TB, store Store, servers int) *api {
 		t.Fatal(err)
 	}
 	for range servers {
-		a.servers = append(a.servers, newServer(store, keys, 1_000_000, log))
+		s := newServer(a.faults, keys, 1_000_000, log)
+		if f, is := store.(followed); is {
+			s = newServer(struct {
+				*faulty
+				followed
+			}{a.faults, f}, keys, 1_000_000, log)
+		}
+		a.servers = append(a.servers, s)
 	}
 	for _, r := range routes() {
 		a.routes[r.method+" "+r.path] = r
@@ -108,6 +121,9 @@ func (a *api) do(server int, client, method, path, body string, headers ...strin
 	}
 	return got
 }
+
+// count returns how many load balancers there are in all projects.
+func (a *api) count() int { return a.store.(interface{ count() int }).count() }
 
 // must is do for a request whose status is known.
 func (a *api) must(status int, client, method, path, body string, headers ...string) answer {

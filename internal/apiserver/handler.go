@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/wait"
 )
 
@@ -162,7 +161,7 @@ func (s *server) save(ctx context.Context, project string, object *unstructured.
 	}
 	err := s.store.Update(ctx, project, object)
 	if apierrors.IsNotFound(err) {
-		return apierrors.NewConflict(v1alpha1.GroupVersion().WithResource("loadbalancers").GroupResource(), object.GetName(), err)
+		return apierrors.NewConflict(balancers, object.GetName(), err)
 	}
 	return err
 }

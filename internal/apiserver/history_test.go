@@ -39,14 +39,15 @@ func randomRequest(r *rand.Rand, path string) request {
 	if r.IntN(4) == 0 {
 		return request{method: "DELETE", path: path}
 	}
-	body := fmt.Sprintf(`{"port":%d}`, 1+r.IntN(3))
+	// No two listeners have the same port.
+	body := fmt.Sprintf(`{"port":%d}`, 256*(1+r.IntN(3))+int(path[len(path)-1]))
 	switch {
 	case !strings.Contains(path[1:], "/"):
-		body = fmt.Sprintf(`{"firewallMark":%d}`, 1+r.IntN(3))
+		body = fmt.Sprintf(`{"forward":"nat","firewallMark":%d}`, 1+r.IntN(3))
 	case strings.Contains(path, "/members/"):
 		body = fmt.Sprintf(`{"weight":%d}`, r.IntN(3))
 	case strings.HasSuffix(path, "healthcheck"):
-		body = fmt.Sprintf(`{"rise":%d}`, 1+r.IntN(3))
+		body = fmt.Sprintf(`{"type":"tcp","rise":%d}`, 1+r.IntN(3))
 	case strings.Contains(path, "/pools/"):
 		body = fmt.Sprintf(`{"minHealthy":%d}`, 1+r.IntN(3))
 	}
@@ -116,8 +117,11 @@ func (m model) check(a *api) {
 // with the tag that was current then, do what they do to a model. Some fail before or after the
 // store has done its part, and are repeated.
 func TestHistory(t *testing.T) {
-	a := newAPI(t, 2)
-	r := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
+	ofEachStore(t, 2, testHistory)
+}
+
+func testHistory(a *api) {
+	r := rand.New(rand.NewPCG(fuzzrand.Seed(a.TB), 0))
 	m := model{}
 	var late []request
 	for range 1500 {
@@ -141,12 +145,12 @@ func TestHistory(t *testing.T) {
 		}
 		failure := r.IntN(20)
 		calls := r.IntN(3)
-		a.store.fails = func() (before, after bool) {
+		a.faults.fails = func() (before, after bool) {
 			calls--
 			return failure == 0 && calls == 0, failure == 1 && calls == 0
 		}
 		got := a.do(r.IntN(2), "web", q.method, base+q.path, q.body, q.headers...)
-		a.store.fails = nil
+		a.faults.fails = nil
 		if got.status == 503 {
 			// The client doesn't know whether it was done.
 			got = a.do(r.IntN(2), "web", q.method, base+q.path, q.body, q.headers...)
@@ -155,11 +159,11 @@ func TestHistory(t *testing.T) {
 			}
 		}
 		if got.status != want {
-			t.Fatalf("%+v: status %d, want %d: %s", q, got.status, want, got.body)
+			a.Fatalf("%+v: status %d, want %d: %s", q, got.status, want, got.body)
 		}
 		if q.method == "PUT" && want < 300 && r.IntN(3) == 0 {
 			if again := a.do(r.IntN(2), "web", q.method, base+q.path, q.body); again.status != 200 {
-				t.Fatalf("%+v again: status %d", q, again.status)
+				a.Fatalf("%+v again: status %d", q, again.status)
 			}
 		}
 	}
@@ -167,17 +171,20 @@ func TestHistory(t *testing.T) {
 	for _, path := range []string{"/a", "/b"} {
 		a.do(0, "web", "DELETE", base+path, "")
 	}
-	if n := a.store.count(); n != 0 {
-		t.Errorf("%d load balancers are left", n)
+	if n := a.count(); n != 0 {
+		a.Errorf("%d load balancers are left", n)
 	}
 }
 
 // Clients change different parts of a load balancer at the same time, through two servers, while
 // another one is created and deleted all the time: no change is lost, and nothing is left.
 func TestConcurrent(t *testing.T) {
-	a := newAPI(t, 2)
-	seed := fuzzrand.Seed(t)
-	a.must(201, "web", "PUT", base+"/a", `{"pools":[{"name":"p"}]}`)
+	ofEachStore(t, 2, testConcurrent)
+}
+
+func testConcurrent(a *api) {
+	seed := fuzzrand.Seed(a.TB)
+	a.must(201, "web", "PUT", base+"/a", `{"forward":"nat","pools":[{"name":"p"}]}`)
 	var clients sync.WaitGroup
 	finals := make([]model, 6)
 	for i := range finals {
@@ -189,14 +196,14 @@ func TestConcurrent(t *testing.T) {
 				q := randomRequest(r, own[r.IntN(2)])
 				want := m.apply(q)
 				if got := a.do(r.IntN(2), "web", q.method, base+q.path, q.body); got.status != want && got.status != 409 {
-					t.Errorf("%+v: status %d, want %d", q, got.status, want)
+					a.Errorf("%+v: status %d, want %d", q, got.status, want)
 				} else if got.status == 409 {
-					t.Errorf("%+v: too many conflicts", q)
+					a.Errorf("%+v: too many conflicts", q)
 				}
 				// The other one comes and goes.
 				q = randomRequest(r, []string{"/b", "/b/listeners/l", "/b/pools/p"}[r.IntN(3)])
 				if got := a.do(r.IntN(2), "web", q.method, base+q.path, q.body).status; got >= 300 && got != 404 && got != 409 {
-					t.Errorf("%+v: status %d", q, got)
+					a.Errorf("%+v: status %d", q, got)
 				}
 			}
 			finals[i] = m
@@ -206,7 +213,7 @@ func TestConcurrent(t *testing.T) {
 	for _, m := range finals {
 		for _, path := range slices.Sorted(maps.Keys(m)) {
 			if got := a.do(0, "web", "GET", base+path, ""); got.status != 200 {
-				t.Errorf("%s: status %d", path, got.status)
+				a.Errorf("%s: status %d", path, got.status)
 			}
 		}
 	}
@@ -218,11 +225,11 @@ func TestConcurrent(t *testing.T) {
 		}
 	}
 	if got := strings.Count(listeners, `"name"`); got != want {
-		t.Errorf("%d listeners, want %d: %s", got, want, listeners)
+		a.Errorf("%d listeners, want %d: %s", got, want, listeners)
 	}
 	a.do(0, "web", "DELETE", base+"/b", "")
 	a.must(204, "web", "DELETE", base+"/a", "")
-	if n := a.store.count(); n != 0 {
-		t.Errorf("%d load balancers are left", n)
+	if n := a.count(); n != 0 {
+		a.Errorf("%d load balancers are left", n)
 	}
 }

@@ -55,12 +55,11 @@ func TestAPIServerStore(t *testing.T) {
 		}
 	})
 	a := newAPIOf(t, store, 2)
-	t.Run("defaults", func(t *testing.T) { a.in(t).testDefaults() })
-	t.Run("guide", func(t *testing.T) { a.in(t).testGuide() })
-	t.Run("rejected", func(t *testing.T) { a.in(t).testRejected() })
-	t.Run("conflicts", func(t *testing.T) { a.in(t).testConflicts() })
+	a.testValidating(t)
 	t.Run("status", func(t *testing.T) { a.in(t).testStatus(store, kubernetes) })
-	t.Run("pages", func(t *testing.T) { a.in(t).testPages() })
+	t.Run("no namespace", func(t *testing.T) {
+		a.in(t).must(404, "all", "PUT", "/v1/projects/none/loadbalancers/lb", `{"forward":"nat"}`)
+	})
 	t.Run("outage", func(t *testing.T) { a.in(t).testOutage(kubernetes) })
 }
 
@@ -146,6 +145,15 @@ func (a *api) testOutage(kubernetes *cluster.API) {
 	}
 }
 
+// testValidating tests a store that validates objects by the definition of the kind.
+func (a *api) testValidating(t *testing.T) {
+	t.Run("defaults", func(t *testing.T) { a.in(t).testDefaults() })
+	t.Run("guide", func(t *testing.T) { a.in(t).testGuide() })
+	t.Run("rejected", func(t *testing.T) { a.in(t).testRejected() })
+	t.Run("conflicts", func(t *testing.T) { a.in(t).testConflicts() })
+	t.Run("pages", func(t *testing.T) { a.in(t).testPages() })
+}
+
 // in is the API for a subtest.
 func (a *api) in(t *testing.T) *api {
 	sub := *a
@@ -167,7 +175,6 @@ func (a *api) testDefaults() {
 	a.must(412, "web", "PUT", base+"/lb", body, "If-None-Match", "*")
 	a.must(204, "web", "DELETE", base+"/lb", "")
 	a.must(404, "web", "DELETE", base+"/lb", "")
-	a.must(404, "all", "PUT", "/v1/projects/none/loadbalancers/lb", `{"forward":"nat"}`)
 }
 
 // guided is a command of the guide that creates a part.

@@ -25,105 +25,83 @@ type memory struct {
 	objects map[string]map[string]*unstructured.Unstructured // by project and name
 	version int
 	reports map[string]*v1alpha1.BalancerNodeStatus
-	// fails decides whether a call fails before it is done, or after that; nil for never.
-	fails func() (before, after bool)
 }
 
 func newMemory() *memory {
 	return &memory{objects: map[string]map[string]*unstructured.Unstructured{}}
 }
 
-var errAway = errors.New("the store is away")
-
-// call does something under the lock, and fails as fails says.
-func (m *memory) call(do func() error) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	before, after := false, false
-	if m.fails != nil {
-		before, after = m.fails()
-	}
-	if before {
-		return errAway
-	}
-	if err := do(); err != nil || !after {
-		return err
-	}
-	return errAway
-}
-
 func notThere(name string) error {
-	return apierrors.NewNotFound(v1alpha1.GroupVersion().WithResource("loadbalancers").GroupResource(), name)
+	return apierrors.NewNotFound(balancers, name)
 }
 
 func (m *memory) Get(_ context.Context, project, name string) (object *unstructured.Unstructured, err error) {
-	err = m.call(func() error {
-		if object = m.objects[project][name].DeepCopy(); object == nil {
-			return notThere(name)
-		}
-		return nil
-	})
-	return object, err
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if object = m.objects[project][name].DeepCopy(); object == nil {
+		return nil, notThere(name)
+	}
+	return object, nil
 }
 
 func (m *memory) List(_ context.Context, project string, page Page) (*unstructured.UnstructuredList, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if page.Continue == "expired" {
+		return nil, apierrors.NewResourceExpired("too old")
+	}
 	list := &unstructured.UnstructuredList{}
-	return list, m.call(func() error {
-		if page.Continue == "expired" {
-			return apierrors.NewResourceExpired("too old")
+	for _, name := range slices.Sorted(maps.Keys(m.objects[project])) {
+		object := m.objects[project][name]
+		if name <= page.Continue || !page.Labels.Matches(labels.Set(object.GetLabels())) {
+			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(m.objects[project])) {
-			object := m.objects[project][name]
-			if name <= page.Continue || !page.Labels.Matches(labels.Set(object.GetLabels())) {
-				continue
-			}
-			if int64(len(list.Items)) == page.Limit {
-				list.SetContinue(list.Items[page.Limit-1].GetName())
-				return nil
-			}
-			list.Items = append(list.Items, *object.DeepCopy())
+		if int64(len(list.Items)) == page.Limit {
+			list.SetContinue(list.Items[page.Limit-1].GetName())
+			break
 		}
-		return nil
-	})
+		list.Items = append(list.Items, *object.DeepCopy())
+	}
+	return list, nil
 }
 
 func (m *memory) Create(_ context.Context, project string, object *unstructured.Unstructured) error {
-	return m.call(func() error {
-		name := object.GetName()
-		if m.objects[project][name] != nil {
-			return apierrors.NewAlreadyExists(v1alpha1.GroupVersion().WithResource("loadbalancers").GroupResource(), name)
-		}
-		return m.store(project, object)
-	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	name := object.GetName()
+	if m.objects[project][name] != nil {
+		return apierrors.NewAlreadyExists(balancers, name)
+	}
+	return m.store(project, object)
 }
 
 func (m *memory) Update(_ context.Context, project string, object *unstructured.Unstructured) error {
-	return m.call(func() error {
-		current := m.objects[project][object.GetName()]
-		switch {
-		case current == nil:
-			return notThere(object.GetName())
-		case current.GetResourceVersion() != object.GetResourceVersion():
-			return m.conflict(object)
-		case reflect.DeepEqual(current.Object, object.Object):
-			return nil
-		}
-		return m.store(project, object)
-	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	current := m.objects[project][object.GetName()]
+	switch {
+	case current == nil:
+		return notThere(object.GetName())
+	case current.GetResourceVersion() != object.GetResourceVersion():
+		return m.conflict(object)
+	case reflect.DeepEqual(current.Object, object.Object):
+		return nil
+	}
+	return m.store(project, object)
 }
 
 func (m *memory) Delete(_ context.Context, project string, object *unstructured.Unstructured) error {
-	return m.call(func() error {
-		current := m.objects[project][object.GetName()]
-		switch {
-		case current == nil:
-			return notThere(object.GetName())
-		case current.GetResourceVersion() != object.GetResourceVersion():
-			return m.conflict(object)
-		}
-		delete(m.objects[project], object.GetName())
-		return nil
-	})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	current := m.objects[project][object.GetName()]
+	switch {
+	case current == nil:
+		return notThere(object.GetName())
+	case current.GetResourceVersion() != object.GetResourceVersion():
+		return m.conflict(object)
+	}
+	delete(m.objects[project], object.GetName())
+	return nil
 }
 
 func (m *memory) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
@@ -131,7 +109,7 @@ func (m *memory) Reports(context.Context, string) (map[string]*v1alpha1.Balancer
 }
 
 func (m *memory) conflict(object *unstructured.Unstructured) error {
-	return apierrors.NewConflict(v1alpha1.GroupVersion().WithResource("loadbalancers").GroupResource(), object.GetName(), nil)
+	return apierrors.NewConflict(balancers, object.GetName(), nil)
 }
 
 // store stores an object under the next version.
@@ -161,4 +139,50 @@ func (m *memory) count() (n int) {
 		n += len(all)
 	}
 	return n
+}
+
+// faulty is a store of which calls fail.
+type faulty struct {
+	Store
+	mu sync.Mutex
+	// fails decides whether a call fails before it is done, or after that; nil for never.
+	fails func() (before, after bool)
+}
+
+var errAway = errors.New("the store is away")
+
+func (f *faulty) call(do func() error) error {
+	f.mu.Lock()
+	before, after := false, false
+	if f.fails != nil {
+		before, after = f.fails()
+	}
+	f.mu.Unlock()
+	if before {
+		return errAway
+	}
+	if err := do(); err != nil || !after {
+		return err
+	}
+	return errAway
+}
+
+func (f *faulty) Get(ctx context.Context, project, name string) (object *unstructured.Unstructured, err error) {
+	err = f.call(func() error {
+		object, err = f.Store.Get(ctx, project, name)
+		return err
+	})
+	return object, err
+}
+
+func (f *faulty) Create(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	return f.call(func() error { return f.Store.Create(ctx, project, object) })
+}
+
+func (f *faulty) Update(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	return f.call(func() error { return f.Store.Update(ctx, project, object) })
+}
+
+func (f *faulty) Delete(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	return f.call(func() error { return f.Store.Delete(ctx, project, object) })
 }

@@ -50,8 +50,12 @@ func (m *metrics) collectors() []prometheus.Collector {
 }
 
 // count counts a request. Only methods of routes are counted.
-func (m *metrics) count(method string, status int, took time.Duration) {
+func (m *metrics) count(method string, status int) {
 	m.requests.WithLabelValues(method, strconv.Itoa(status)).Inc()
+}
+
+// observe observes the duration of a request.
+func (m *metrics) observe(method string, took time.Duration) {
 	m.duration.WithLabelValues(method).Observe(took.Seconds())
 }
 

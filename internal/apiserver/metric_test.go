@@ -21,7 +21,8 @@ import (
 // The reference has every metric with its help text.
 func TestMetricReference(t *testing.T) {
 	m := newMetrics(&keyring{})
-	m.count("GET", 200, time.Second)
+	m.count("GET", 200)
+	m.observe("GET", time.Second)
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(m.collectors()...)
 	if problems, err := testutil.GatherAndLint(registry); err != nil || len(problems) > 0 {

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
 
+	"fairlead.io/fairlead/deploy/helm"
 	"fairlead.io/fairlead/test/golden"
 )
 
@@ -96,13 +96,13 @@ func operation(r *route) value {
 		p["name"], p["in"] = name, "query"
 		parameters = append(parameters, p)
 	}
-	if r.writes() {
+	if r.writes() && !r.nodes {
 		parameters = append(parameters, header("If-Match", "the ETag of what is replaced or deleted; * if it has to be there"))
 	}
-	if r.method == http.MethodPut {
+	if r.method == http.MethodPut && !r.nodes {
 		parameters = append(parameters, header("If-None-Match", "* if it must not be there"))
 	}
-	if !r.writes() {
+	if !r.writes() && !r.nodes {
 		parameters = append(parameters, header("If-None-Match", "the ETag of what the client has"))
 	}
 	made := value{"operationId": r.id, "summary": r.summary, "parameters": parameters, "responses": responses(r)}
@@ -122,11 +122,13 @@ func responses(r *route) value {
 	all := value{}
 	for _, code := range r.successes {
 		response := value{"description": http.StatusText(code)}
-		if code != http.StatusNoContent {
+		if code != http.StatusNoContent && !r.nodes {
 			response["headers"] = value{"ETag": value{"schema": value{"type": "string"}}}
 		}
 		switch {
 		case code != http.StatusOK && code != http.StatusCreated:
+		case r.stream != nil:
+			response["content"] = content("application/x-ndjson", r.answer)
 		case r.answer != "":
 			response["content"] = content("application/json", r.answer)
 		default:
@@ -164,7 +166,7 @@ func problems() value {
 // schemas returns all schemas of bodies. Those of parts come from the kind.
 func schemas(t *testing.T) value {
 	all := value{}
-	spec := inner(kind(t), "properties", "spec")
+	spec := inner(kind(t, "loadbalancers"), "properties", "spec")
 	pool := inner(spec, "properties", "pools", "items")
 	member := inner(pool, "properties", "members", "items")
 	listener := inner(spec, "properties", "listeners", "items")
@@ -202,6 +204,7 @@ func schemas(t *testing.T) value {
 		"additionalProperties": value{"type": "string", "maxLength": 63},
 	}
 	all["LoadBalancer"] = spec
+	all["Report"] = inner(kind(t, "balancernodes"), "properties", "status")
 	for name, schema := range all {
 		all[name] = cleaned(schema.(value))
 	}
@@ -209,10 +212,10 @@ func schemas(t *testing.T) value {
 	return all
 }
 
-// kind returns the schema of the kind LoadBalancer.
-func kind(t *testing.T) value {
+// kind returns the schema of a kind.
+func kind(t *testing.T, resource string) value {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/helm/fairlead/crds/fairlead.io_loadbalancers.yaml")
+	text, err := helm.Definition(resource)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,6 +311,14 @@ func ownSchemas() value {
 			"listeners": list(part("", value{"pool": text("Pool is the name of its pool.")})),
 			"pools":     list(part("", value{"members": list(part("", nil))}, "members")),
 		}, "listeners", "pools"),
+		"Change": object("Change is a line for nodes: docs/guides/api.md has their order.", value{
+			"type": text("Type is what happened to the object, that all objects have been sent, or that the server is there.", linePut, lineDelete, lineSynced, lineAlive),
+			"object": value{
+				"type": "object", "description": "Object is what nodes are to serve of a LoadBalancer of Kubernetes' API, or the name of a deleted one.",
+				"properties": value{"metadata": value{"type": "object"}, "spec": value{"type": "object"}, "status": value{"type": "object"}}, "required": []any{"metadata"},
+			},
+			"version": text("Version is the one that all objects have been sent of."),
+		}, "type"),
 		"Problem": object("Problem is an error (RFC 9457).", value{
 			"title": text("Title is that of the status code."), "status": value{"type": "integer"}, "detail": text("Detail is the reason."),
 			"errors": list(object("", value{"field": text("Field is its path in the body, or the name of a parameter."), "detail": text("Detail is what is wrong with it.")}, "field", "detail")),

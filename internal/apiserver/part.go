@@ -13,7 +13,7 @@ import (
 )
 
 // names are the parameters of a path.
-type names struct{ project, balancer, listener, pool, member string }
+type names struct{ project, balancer, listener, pool, member, node string }
 
 // part is a part of a load balancer, or the place where one would be.
 type part struct {

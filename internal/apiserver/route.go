@@ -20,6 +20,8 @@ const (
 	poolsPath     = balancerPath + "/pools"
 	poolPath      = poolsPath + "/{pool}"
 	membersPath   = poolPath + "/members"
+	watchPath     = "/v1/watch"
+	reportPath    = "/v1/nodes/{node}/report"
 )
 
 // route is a method of a path.
@@ -32,9 +34,13 @@ type route struct {
 	body, answer string
 	// successes are the status codes of successful requests.
 	successes []int
-	// shared routes are for clients of all projects, others for those of the project in the path.
-	shared bool
-	handle handler
+	// shared routes are for clients of all projects, routes of nodes for nodes only, and others for
+	// clients of the project in the path.
+	shared, nodes bool
+	handle        handler
+	// stream answers in place of handle, by itself, for any time. It returns an error only before
+	// it has answered.
+	stream func(*server, http.ResponseWriter, *http.Request) error
 }
 
 // writes reports whether requests change something.
@@ -50,7 +56,10 @@ func (r *route) errors() []int {
 		all = append(all, http.StatusGone)
 	}
 	if r.writes() {
-		all = append(all, http.StatusConflict, http.StatusPreconditionFailed, http.StatusUnprocessableEntity)
+		all = append(all, http.StatusConflict, http.StatusUnprocessableEntity)
+	}
+	if r.writes() && !r.nodes {
+		all = append(all, http.StatusPreconditionFailed)
 	}
 	if r.body != "" {
 		all = append(all, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
@@ -103,7 +112,21 @@ func routes() []route {
 			all = append(all, r.route(method))
 		}
 	}
-	return all
+	return append(all, nodeRoutes()...)
+}
+
+// nodeRoutes returns the routes of nodes, which a server has if nodes follow its store.
+func nodeRoutes() []route {
+	return []route{
+		{
+			id: "watch", method: http.MethodGet, path: watchPath, summary: "Follow all load balancers (nodes only)",
+			answer: "Change", successes: []int{http.StatusOK}, nodes: true, stream: (*server).watch,
+		},
+		{
+			id: "putReport", method: http.MethodPut, path: reportPath, summary: "Report what a node serves (nodes only)",
+			body: "Report", successes: []int{http.StatusNoContent}, nodes: true, handle: (*server).putReport,
+		},
+	}
 }
 
 // route returns one route of a resource.
@@ -145,12 +168,15 @@ var label = regexp.MustCompile(labelPattern)
 func parameters() []parameter {
 	return []parameter{
 		{"project", labelPattern, "name of the project", validProject},
-		{"loadbalancer", subdomainPattern, "name of the load balancer", func(s string) bool { return len(validation.IsDNS1123Subdomain(s)) == 0 }},
+		{"loadbalancer", subdomainPattern, "name of the load balancer", validSubdomain},
 		{"listener", labelPattern, "name of the listener", label.MatchString},
 		{"pool", labelPattern, "name of the pool", label.MatchString},
+		{"node", subdomainPattern, "name of the node", validSubdomain},
 		{"member", memberPattern, "address and port of the member, such as 192.0.2.1:80 or [2001:db8::1]:80", validMember},
 	}
 }
+
+func validSubdomain(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
 func validMember(name string) bool {
 	at, err := netip.ParseAddrPort(name)
@@ -164,5 +190,5 @@ func namesOf(r *http.Request) (names, error) {
 			return names{}, newProblem(http.StatusBadRequest, "the path has a name that can't be one", fieldError{p.name, "want the " + p.meaning + ", matching " + p.pattern})
 		}
 	}
-	return names{r.PathValue("project"), r.PathValue("loadbalancer"), r.PathValue("listener"), r.PathValue("pool"), r.PathValue("member")}, nil
+	return names{r.PathValue("project"), r.PathValue("loadbalancer"), r.PathValue("listener"), r.PathValue("pool"), r.PathValue("member"), r.PathValue("node")}, nil
 }

@@ -36,7 +36,9 @@ const (
 
 // server answers requests of the API.
 type server struct {
-	store    Store
+	store Store
+	// followed is the store if nodes follow it, else nil.
+	followed followed
 	keys     *keyring
 	log      *slog.Logger
 	requests *limits // of clients
@@ -57,8 +59,12 @@ func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *ser
 		mux:      http.NewServeMux(),
 	}
 	s.metrics = newMetrics(keys)
+	s.followed, _ = store.(followed)
 	methods := map[string][]string{}
 	for _, r := range routes() {
+		if r.nodes && s.followed == nil {
+			continue
+		}
 		s.mux.HandleFunc(r.method+" "+r.path, func(w http.ResponseWriter, request *http.Request) { s.serve(&r, w, request) })
 		methods[r.path] = append(methods[r.path], r.method)
 	}
@@ -114,8 +120,11 @@ func (s *server) serve(route *route, w http.ResponseWriter, r *http.Request) {
 		}
 		p.write(w)
 	}
-	s.metrics.count(r.Method, status, time.Since(began))
-	if route.writes() && client.name != "" {
+	s.metrics.count(r.Method, status)
+	if route.stream == nil {
+		s.metrics.observe(r.Method, time.Since(began))
+	}
+	if reported := route.nodes && err == nil; route.writes() && client.name != "" && !reported {
 		project := r.PathValue("project")
 		s.log.Info("write", "client", client.name, "address", r.RemoteAddr, "project", project, "method", r.Method,
 			"object", strings.TrimPrefix(r.URL.Path, "/v1/projects/"+project+"/"), "status", status)
@@ -132,7 +141,9 @@ func (s *server) admit(route *route, r *http.Request) (identity, error) {
 		return client, tooMany(delay)
 	}
 	switch {
-	case !route.shared && !client.may(r.PathValue("project")):
+	case route.nodes != client.nodes:
+		return client, newProblem(http.StatusForbidden, "these credentials are for other requests")
+	case !route.shared && !route.nodes && !client.may(r.PathValue("project")):
 		return client, newProblem(http.StatusNotFound, "no such project, or it is of others")
 	case route.writes() && client.readOnly:
 		return client, newProblem(http.StatusForbidden, "these credentials are for reading only")
@@ -171,6 +182,9 @@ func (s *server) answer(route *route, w http.ResponseWriter, r *http.Request) (i
 		if c.body, err = readBody(w, r); err != nil {
 			return 0, err
 		}
+	}
+	if route.stream != nil {
+		return http.StatusOK, route.stream(s, w, r)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()

@@ -59,7 +59,7 @@ func TestParts(t *testing.T) {
 			t.Errorf("%s %s: got\n%s, want\n%s", step.method, step.path, got.body, step.want)
 		}
 	}
-	if n := a.store.count(); n != 0 {
+	if n := a.count(); n != 0 {
 		t.Errorf("%d load balancers are left", n)
 	}
 }
@@ -171,7 +171,7 @@ func TestPages(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	a := newAPI(t, 1)
 	away := true
-	a.store.fails = func() (before, after bool) { return away, false }
+	a.faults.fails = func() (before, after bool) { return away, false }
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		body := ""
 		if method == "PUT" {
@@ -185,11 +185,11 @@ func TestStoreAway(t *testing.T) {
 	away = false
 	a.must(201, "web", "PUT", base+"/lb", `{}`)
 	calls := 0
-	a.store.fails = func() (before, after bool) { // the second call, which deletes, is done but not answered
+	a.faults.fails = func() (before, after bool) { // the second call, which deletes, is done but not answered
 		calls++
 		return false, calls == 2
 	}
 	a.must(503, "web", "DELETE", base+"/lb", "")
-	a.store.fails = nil
+	a.faults.fails = nil
 	a.must(404, "web", "GET", base+"/lb", "")
 }

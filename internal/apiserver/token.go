@@ -29,6 +29,8 @@ type identity struct {
 	// projects are names, or allProjects.
 	projects []string
 	readOnly bool
+	// nodes says that the client is a node, which may make the requests of nodes and no others.
+	nodes bool
 }
 
 // may reports whether a client may see a project.
@@ -48,8 +50,10 @@ type Token struct {
 	ID string
 	// Hash is "sha256:" and the hexadecimal SHA-256 of the token.
 	Hash string
-	// Projects are those that the token is for; "*" for all.
+	// Projects are those that the token is for; "*" for all. There are none if Nodes is true: the
+	// token is for nodes that follow this server.
 	Projects []string
+	Nodes    bool
 	// ReadOnly allows GET requests only.
 	ReadOnly bool
 	// Expires is when the token becomes invalid; zero for never.
@@ -78,7 +82,12 @@ func NewToken(t Token) (token string, entry Token, err error) {
 
 // Line returns the entry as a line of a file of tokens.
 func (t *Token) Line() string {
-	text := fmt.Sprintf("- {id: %s, hash: %q, projects: [%s]", t.ID, t.Hash, quoted(t.Projects))
+	text := fmt.Sprintf("- {id: %s, hash: %q", t.ID, t.Hash)
+	if t.Nodes {
+		text += ", nodes: true"
+	} else {
+		text += fmt.Sprintf(", projects: [%s]", quoted(t.Projects))
+	}
 	if t.ReadOnly {
 		text += ", readOnly: true"
 	}
@@ -107,7 +116,9 @@ func (t *Token) check() error {
 		return errors.New("id: want up to 63 of a-z, 0-9 and -, no - at the ends")
 	case !known || err != nil || len(hash) != sha256.Size:
 		return fmt.Errorf("hash: want %s and %d hexadecimal digits", hashPrefix, 2*sha256.Size)
-	case len(t.Projects) == 0:
+	case t.Nodes && (len(t.Projects) > 0 || t.ReadOnly):
+		return errors.New("nodes: not with projects or readOnly")
+	case !t.Nodes && len(t.Projects) == 0:
 		return errors.New(`projects: none; want names, or "*" for all`)
 	}
 	for i, p := range t.Projects {
@@ -131,6 +142,7 @@ func parseTokens(text []byte) (tokens, error) {
 	var entries []*struct {
 		ID, Hash string
 		Projects []string
+		Nodes    bool
 		ReadOnly bool `yaml:"readOnly"`
 		Expires  string
 	}
@@ -142,7 +154,7 @@ func parseTokens(text []byte) (tokens, error) {
 		if e == nil {
 			return nil, fmt.Errorf("[%d]: empty", i)
 		}
-		t := &Token{ID: e.ID, Hash: e.Hash, Projects: e.Projects, ReadOnly: e.ReadOnly}
+		t := &Token{ID: e.ID, Hash: e.Hash, Projects: e.Projects, Nodes: e.Nodes, ReadOnly: e.ReadOnly}
 		if e.Expires != "" {
 			var err error
 			if t.Expires, err = time.Parse(time.RFC3339, e.Expires); err != nil {
@@ -171,5 +183,5 @@ func (all tokens) identify(token string, now time.Time) (identity, bool) {
 	if subtle.ConstantTimeCompare(hash[:], t.hash[:]) != 1 || !t.Expires.IsZero() && !now.Before(t.Expires) {
 		return identity{}, false
 	}
-	return identity{name: "token " + t.ID, projects: t.Projects, readOnly: t.ReadOnly}, true
+	return identity{name: "token " + t.ID, projects: t.Projects, readOnly: t.ReadOnly, nodes: t.Nodes}, true
 }

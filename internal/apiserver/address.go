@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"cmp"
+	"net/netip"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// addresses are those of all LoadBalancers of a store without a controller. They follow from the
+// objects' statuses.
+type addresses struct {
+	policy   *policy
+	untagged *alloc.Allocator
+	// tagged has the addresses of other networks, which are in no pool.
+	tagged map[lb.Segment]*alloc.Allocator
+}
+
+func newAddresses(p *policy) *addresses {
+	a := &addresses{policy: p, untagged: alloc.New(), tagged: map[lb.Segment]*alloc.Allocator{}}
+	var pools []alloc.Pool
+	for _, pool := range p.pools {
+		pools = append(pools, pool.Pool)
+	}
+	a.untagged.SetPools(pools)
+	return a
+}
+
+// space returns the allocator of a network.
+func (a *addresses) space(s lb.Segment) *alloc.Allocator {
+	if !s.Tagged() {
+		return a.untagged
+	}
+	if a.tagged[s] == nil {
+		a.tagged[s] = alloc.NewUnpooled()
+	}
+	return a.tagged[s]
+}
+
+// release frees the address of a LoadBalancer.
+func (a *addresses) release(owner alloc.Owner) {
+	a.untagged.Release(owner)
+	for segment, space := range a.tagged {
+		if space.Release(owner); space.Empty() {
+			delete(a.tagged, segment)
+		}
+	}
+}
+
+// adopt has a LoadBalancer hold the address in its status, and no other one.
+func (a *addresses) adopt(b *v1alpha1.LoadBalancer) {
+	request, segment, _ := spec.AddressRequest(b) // the schema rejects what is invalid
+	a.release(request.Owner)
+	if address, err := netip.ParseAddr(b.Status.Address); err == nil {
+		a.space(segment).Adopt([]alloc.Holding{{Owner: request.Owner, Addresses: []netip.Addr{address}, Ports: request.Ports}})
+	}
+}
+
+// claim returns the address that a LoadBalancer gets, which it keeps if it may; an invalid one with
+// an error if it gets none.
+func (a *addresses) claim(b *v1alpha1.LoadBalancer) (netip.Addr, error) {
+	request, segment, err := spec.AddressRequest(b)
+	if err != nil {
+		a.release(request.Owner)
+		return netip.Addr{}, &alloc.Error{Reason: "BadSpec", Text: err.Error()}
+	}
+	request.Pools = []string{alloc.AnyAddress}
+	if !segment.Tagged() {
+		request.Pools = a.policy.poolsOf(b.Namespace)
+	}
+	space := a.space(segment)
+	if len(space.Of(request.Owner)) == 0 {
+		a.release(request.Owner) // in another network
+		space = a.space(segment)
+	}
+	result, err := space.Claim(request)
+	if err != nil {
+		a.release(request.Owner)
+		return netip.Addr{}, err
+	}
+	return cmp.Or(result.Addresses...).Address, nil
+}

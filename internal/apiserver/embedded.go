@@ -1,0 +1,418 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/apiserver/schema"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// embeddedStore keeps LoadBalancers in a file, without a cluster. It does what a Kubernetes API
+// server and the controller do: it validates objects, assigns addresses and decides which parts
+// are accepted, all in one transaction. Nodes follow it, and report to it.
+//
+// A project is the namespace of its objects.
+type embeddedStore struct {
+	file      *bolt.DB
+	balancers *schema.Schema
+	policy    *policy
+	reports   *reports
+
+	// mu is held by writes.
+	mu        sync.Mutex
+	addresses *addresses
+	followers map[*follower]bool
+	// ended is closed when followers have to leave.
+	ended chan struct{}
+}
+
+// The file has these buckets. Keys of objects are project/name, values their JSON.
+var (
+	metaBucket    = []byte("meta")
+	objectsBucket = []byte("loadbalancers")
+	// formatKey has the format of the file, revisionKey the number of writes so far, which is the
+	// resourceVersion of the last object that was written.
+	formatKey, revisionKey = []byte("format"), []byte("revision")
+)
+
+const (
+	// fileFormat is the only format.
+	fileFormat = "1"
+	// lockTimeout is how long to wait for a server that is about to end.
+	lockTimeout = time.Second
+	// maxObject is the largest size of an object in bytes, about that of etcd.
+	maxObject = 3 << 19
+)
+
+// openEmbeddedStore opens a file, or creates one. It decides about all objects again if the policy
+// is another one than before. The store has to be closed.
+func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, error) {
+	file, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout})
+	if errors.Is(err, bolterrors.ErrTimeout) {
+		return nil, fmt.Errorf("%s: another server has the file", path)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	s := &embeddedStore{
+		file: file, balancers: kinds["loadbalancers"], policy: p, reports: newReports(kinds["balancernodes"]),
+		addresses: newAddresses(p), followers: map[*follower]bool{}, ended: make(chan struct{}),
+	}
+	if err := errors.Join(s.prepare(path), s.decideAll()); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
+	}
+	return s, nil
+}
+
+// prepare creates what the file lacks, and has it survive a power cut under its name.
+func (s *embeddedStore) prepare(path string) error {
+	err := s.file.Update(func(tx *bolt.Tx) error {
+		meta, err := tx.CreateBucketIfNotExists(metaBucket)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.CreateBucketIfNotExists(objectsBucket); err != nil {
+			return err
+		}
+		if format := meta.Get(formatKey); format != nil && string(format) != fileFormat {
+			return fmt.Errorf("format %q is of another version", format)
+		}
+		return meta.Put(formatKey, []byte(fileFormat))
+	})
+	if err != nil {
+		return err
+	}
+	folder, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(folder.Sync(), folder.Close())
+}
+
+// decideAll adopts the addresses of all objects, and updates the statuses that the policy changes.
+func (s *embeddedStore) decideAll() error {
+	var all []*unstructured.Unstructured
+	err := s.file.View(func(tx *bolt.Tx) error {
+		return tx.Bucket(objectsBucket).ForEach(func(key, text []byte) error {
+			object, err := decode(text)
+			if err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			all = append(all, object)
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int {
+		return a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time)
+	})
+	typed := make([]*v1alpha1.LoadBalancer, len(all))
+	for i, object := range all {
+		if typed[i], err = typedOf(object); err != nil {
+			return err
+		}
+		s.addresses.adopt(typed[i])
+	}
+	return s.file.Update(func(tx *bolt.Tx) error {
+		for i, object := range all {
+			before := typed[i].Status.DeepCopy()
+			address, failure := s.addresses.claim(typed[i])
+			s.policy.decide(typed[i], address, failure)
+			if equality.Semantic.DeepEqual(*before, typed[i].Status) {
+				continue
+			}
+			if _, err := putObject(tx, object, typed[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Close closes the file. No method may be called after that.
+func (s *embeddedStore) Close() error { return s.file.Close() }
+
+// run has followers leave when ctx ends.
+func (s *embeddedStore) run(ctx context.Context) error {
+	<-ctx.Done()
+	close(s.ended)
+	return nil
+}
+
+func (s *embeddedStore) ready() error { return nil }
+
+// balancers is the resource in errors.
+var balancers = v1alpha1.GroupVersion().WithResource("loadbalancers").GroupResource()
+
+func keyOf(project, name string) []byte { return []byte(project + "/" + name) }
+
+// decode reads an object in which whole numbers are int64, as in requests.
+func decode(text []byte) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{}
+	return object, object.UnmarshalJSON(text)
+}
+
+func typedOf(object *unstructured.Unstructured) (*v1alpha1.LoadBalancer, error) {
+	b := &v1alpha1.LoadBalancer{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, b); err != nil {
+		return nil, fmt.Errorf("load balancer %s/%s: %w", object.GetNamespace(), object.GetName(), err)
+	}
+	return b, nil
+}
+
+// find returns an object; nil if there is none.
+func (s *embeddedStore) find(project, name string) (object *unstructured.Unstructured, err error) {
+	err = s.file.View(func(tx *bolt.Tx) error {
+		if text := tx.Bucket(objectsBucket).Get(keyOf(project, name)); text != nil {
+			object, err = decode(text)
+		}
+		return err
+	})
+	return object, err
+}
+
+func (s *embeddedStore) Get(_ context.Context, project, name string) (*unstructured.Unstructured, error) {
+	object, err := s.find(project, name)
+	if err == nil && object == nil {
+		err = apierrors.NewNotFound(balancers, name)
+	}
+	return object, err
+}
+
+// List continues after the name in the token, whatever was written meanwhile.
+func (s *embeddedStore) List(_ context.Context, project string, page Page) (*unstructured.UnstructuredList, error) {
+	prefix := keyOf(project, "")
+	from := prefix
+	if page.Continue != "" {
+		name, err := base64.RawURLEncoding.DecodeString(page.Continue)
+		if err != nil || len(validation.IsDNS1123Subdomain(string(name))) > 0 {
+			return nil, apierrors.NewBadRequest("the continue token is invalid")
+		}
+		from = append(keyOf(project, string(name)), 0) // the next key
+	}
+	list := &unstructured.UnstructuredList{}
+	return list, s.file.View(func(tx *bolt.Tx) error {
+		c := tx.Bucket(objectsBucket).Cursor()
+		for key, text := c.Seek(from); bytes.HasPrefix(key, prefix); key, text = c.Next() {
+			object, err := decode(text)
+			if err != nil {
+				return err
+			}
+			if !page.Labels.Matches(labels.Set(object.GetLabels())) {
+				continue
+			}
+			if n := len(list.Items); int64(n) == page.Limit {
+				list.SetContinue(base64.RawURLEncoding.EncodeToString([]byte(list.Items[n-1].GetName())))
+				return nil
+			}
+			list.Items = append(list.Items, *object)
+		}
+		return nil
+	})
+}
+
+// complete validates an object, and sets its defaults.
+func (s *embeddedStore) complete(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	object.SetNamespace(project)
+	if unknown := s.balancers.Complete(object); len(unknown) > 0 {
+		return apierrors.NewBadRequest(`unknown field "` + strings.Join(unknown, `", unknown field "`) + `"`)
+	}
+	if found := s.balancers.Validate(ctx, object); len(found) > 0 {
+		return apierrors.NewInvalid(v1alpha1.GroupVersion().WithKind("LoadBalancer").GroupKind(), object.GetName(), found)
+	}
+	return nil
+}
+
+// Create refuses an object that gets no address.
+func (s *embeddedStore) Create(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	delete(object.Object, "status")
+	if err := s.complete(ctx, project, object); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	current, err := s.find(project, object.GetName())
+	switch {
+	case err != nil:
+		return err
+	case current != nil:
+		return apierrors.NewAlreadyExists(balancers, object.GetName())
+	}
+	object.SetUID(uuid.NewUUID())
+	object.SetCreationTimestamp(metav1.Now().Rfc3339Copy())
+	object.SetGeneration(1)
+	return s.write(object, nil)
+}
+
+// Update refuses a change of the address that can't be made.
+func (s *embeddedStore) Update(ctx context.Context, project string, object *unstructured.Unstructured) error {
+	if err := s.complete(ctx, project, object); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	current, err := s.current(project, object)
+	if err != nil {
+		return err
+	}
+	object.SetUID(current.GetUID())
+	object.SetCreationTimestamp(current.GetCreationTimestamp())
+	object.SetGeneration(current.GetGeneration())
+	object.Object["status"] = current.Object["status"]
+	if equality.Semantic.DeepEqual(object.Object, current.Object) {
+		return nil
+	}
+	if !equality.Semantic.DeepEqual(object.Object["spec"], current.Object["spec"]) {
+		object.SetGeneration(current.GetGeneration() + 1)
+	}
+	return s.write(object, current)
+}
+
+// current returns the stored object of which another version is to be made.
+func (s *embeddedStore) current(project string, object *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	current, err := s.find(project, object.GetName())
+	switch {
+	case err != nil:
+		return nil, err
+	case current == nil:
+		return nil, apierrors.NewNotFound(balancers, object.GetName())
+	case current.GetResourceVersion() != object.GetResourceVersion():
+		return nil, apierrors.NewConflict(balancers, object.GetName(), errors.New("it has another version"))
+	}
+	return current, nil
+}
+
+// write decides about an object, and stores it in place of the current one, nil if there is none.
+func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err error) {
+	b, err := typedOf(object)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			s.restore(b.Namespace, b.Name)
+		}
+	}()
+	address, failure := s.addresses.claim(b)
+	if failure != nil && (current == nil || addressChanged(object, current)) {
+		return apierrors.NewInvalid(v1alpha1.GroupVersion().WithKind("LoadBalancer").GroupKind(), b.Name, field.ErrorList{
+			field.Forbidden(field.NewPath("spec", "address"), failure.Error()),
+		})
+	}
+	s.policy.decide(b, address, failure)
+	var revision int64
+	if err := s.file.Update(func(tx *bolt.Tx) (err error) {
+		revision, err = putObject(tx, object, b)
+		return err
+	}); err != nil {
+		return err
+	}
+	s.notify(b.Namespace, b.Name, revision)
+	return nil
+}
+
+// restore has an object hold the address that the file has, after a write that failed.
+func (s *embeddedStore) restore(project, name string) {
+	s.addresses.release(spec.LoadBalancerOwner(project, name))
+	if object, err := s.find(project, name); err == nil && object != nil {
+		if b, err := typedOf(object); err == nil {
+			s.addresses.adopt(b)
+		}
+	}
+}
+
+// addressChanged reports whether two versions of an object request different addresses.
+func addressChanged(a, b *unstructured.Unstructured) bool {
+	return slices.ContainsFunc([]string{"address", "addressPool", "ipFamily", "segment"}, func(name string) bool {
+		return !equality.Semantic.DeepEqual(specOf(a)[name], specOf(b)[name])
+	})
+}
+
+// putObject stores an object with a status under the next revision.
+func putObject(tx *bolt.Tx, object *unstructured.Unstructured, b *v1alpha1.LoadBalancer) (revision int64, err error) {
+	if object.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&b.Status); err != nil {
+		return 0, err
+	}
+	if revision, err = nextRevision(tx); err != nil {
+		return 0, err
+	}
+	object.SetResourceVersion(strconv.FormatInt(revision, 10))
+	text, err := object.MarshalJSON()
+	if err != nil {
+		return 0, err
+	}
+	if len(text) > maxObject {
+		return 0, apierrors.NewRequestEntityTooLargeError("the object is too large")
+	}
+	return revision, tx.Bucket(objectsBucket).Put(keyOf(b.Namespace, b.Name), text)
+}
+
+// nextRevision counts a write.
+func nextRevision(tx *bolt.Tx) (int64, error) {
+	revision := revisionOf(tx) + 1
+	return revision, tx.Bucket(metaBucket).Put(revisionKey, binary.BigEndian.AppendUint64(nil, uint64(revision)))
+}
+
+func revisionOf(tx *bolt.Tx) int64 {
+	if value := tx.Bucket(metaBucket).Get(revisionKey); value != nil {
+		return int64(binary.BigEndian.Uint64(value))
+	}
+	return 0
+}
+
+// Delete frees the address.
+func (s *embeddedStore) Delete(_ context.Context, project string, object *unstructured.Unstructured) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, err := s.current(project, object); err != nil {
+		return err
+	}
+	name := object.GetName()
+	var revision int64
+	if err := s.file.Update(func(tx *bolt.Tx) (err error) {
+		if revision, err = nextRevision(tx); err != nil {
+			return err
+		}
+		return tx.Bucket(objectsBucket).Delete(keyOf(project, name))
+	}); err != nil {
+		s.restore(project, name)
+		return err
+	}
+	s.addresses.release(spec.LoadBalancerOwner(project, name))
+	s.notify(project, name, revision)
+	return nil
+}
+
+// Reports returns those of all nodes: they are one group.
+func (s *embeddedStore) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
+	return s.reports.all(), nil
+}

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// followed is a store that nodes follow themselves. Others have a cluster, which nodes follow.
+type followed interface {
+	// Follow calls send with lines until ctx ends, send fails or the store is closed.
+	Follow(ctx context.Context, send func(lines []byte) error) error
+	// Report keeps what a node reports.
+	Report(node string, body map[string]any) error
+}
+
+// follower is a node that follows the store. It has the names of changed objects but not the
+// objects, so that a slow one needs no more memory than a fast one.
+type follower struct {
+	// pending are the changes to send, by the keys of their objects. Only the last one of an
+	// object counts.
+	pending map[string]change
+	// wake has an entry when there is something to send.
+	wake chan struct{}
+	// first is the revision of the objects that are sent first, of which unsent are pending.
+	first  int64
+	unsent int
+	synced bool
+}
+
+// change is the last change of an object.
+type change struct {
+	revision int64
+	// first says that the node has never got the object, and has to get it before SYNCED.
+	first bool
+}
+
+// compare orders changes.
+func (c change) compare(o change) int {
+	if c.first != o.first {
+		if c.first {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Compare(c.revision, o.revision)
+}
+
+const (
+	// aliveInterval is the longest time without a line.
+	aliveInterval = 10 * time.Second
+	// sendTimeout is how long a node may take for one batch of lines, before it is cut off.
+	sendTimeout = 30 * time.Second
+	// batchSize is about the largest number of bytes of a batch.
+	batchSize = 256 << 10
+)
+
+// Types of lines.
+const (
+	linePut    = "PUT"
+	lineDelete = "DELETE"
+	lineSynced = "SYNCED"
+	lineAlive  = "ALIVE"
+)
+
+// line is a line that nodes get.
+type line struct {
+	Type string `json:"type"`
+	// Object is the load balancer, or the metadata of a deleted one.
+	Object any `json:"object,omitempty"`
+	// Version is the revision as of which all objects have been sent.
+	Version string `json:"version,omitempty"`
+}
+
+// deleted is a load balancer that is deleted.
+type deleted struct {
+	Metadata struct {
+		Namespace       string `json:"namespace"`
+		Name            string `json:"name"`
+		ResourceVersion string `json:"resourceVersion"`
+	} `json:"metadata"`
+}
+
+// follow adds a follower, which gets all objects first.
+func (s *embeddedStore) follow() (*follower, error) {
+	f := &follower{pending: map[string]change{}, wake: make(chan struct{}, 1)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	err := s.file.View(func(tx *bolt.Tx) error {
+		f.first = revisionOf(tx)
+		return tx.Bucket(objectsBucket).ForEach(func(key, _ []byte) error {
+			f.pending[string(key)] = change{first: true}
+			return nil
+		})
+	})
+	f.unsent = len(f.pending)
+	s.followers[f] = true
+	return f, err
+}
+
+func (s *embeddedStore) unfollow(f *follower) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.followers, f)
+}
+
+// notify has all followers send an object that was written or deleted. mu is held.
+func (s *embeddedStore) notify(project, name string, revision int64) {
+	key := string(keyOf(project, name))
+	for f := range s.followers {
+		f.pending[key] = change{revision, f.pending[key].first}
+		select {
+		case f.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// taken is an object that was taken out of the pending ones: its text, nil if it is deleted.
+type taken struct {
+	key      string
+	revision int64
+	text     []byte
+}
+
+// take takes the next pending objects, and whether all first ones have been taken for the first
+// time. All of them are as of one revision, and none is skipped that was changed before.
+func (s *embeddedStore) take(f *follower) (batch []taken, synced bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(f.pending), func(a, b string) int {
+		return cmp.Or(f.pending[a].compare(f.pending[b]), strings.Compare(a, b))
+	})
+	err = s.file.View(func(tx *bolt.Tx) error {
+		size := 0
+		for _, key := range keys {
+			next := f.pending[key]
+			if size >= batchSize || !next.first && !f.synced {
+				break
+			}
+			text := bytes.Clone(tx.Bucket(objectsBucket).Get([]byte(key)))
+			delete(f.pending, key)
+			if next.first {
+				f.unsent--
+			}
+			if text == nil && next.first {
+				continue // the node doesn't know it
+			}
+			size += len(text)
+			batch = append(batch, taken{key, next.revision, text})
+		}
+		return nil
+	})
+	synced = f.unsent == 0 && !f.synced
+	f.synced = f.synced || synced
+	return batch, synced, err
+}
+
+// lines encodes what was taken.
+func (s *embeddedStore) lines(f *follower) (text []byte, err error) {
+	batch, synced, err := s.take(f)
+	if err != nil {
+		return nil, err
+	}
+	var all bytes.Buffer
+	encoder := json.NewEncoder(&all)
+	for _, t := range batch {
+		l := line{Type: lineDelete}
+		if t.text == nil {
+			var d deleted
+			d.Metadata.Namespace, d.Metadata.Name, _ = strings.Cut(t.key, "/")
+			d.Metadata.ResourceVersion = strconv.FormatInt(t.revision, 10)
+			l.Object = d
+		} else {
+			b := &v1alpha1.LoadBalancer{}
+			if err := json.Unmarshal(t.text, b); err != nil {
+				return nil, err
+			}
+			l.Type, l.Object = linePut, s.policy.served(b)
+		}
+		if err := encoder.Encode(l); err != nil {
+			return nil, err
+		}
+	}
+	if synced {
+		if err := encoder.Encode(line{Type: lineSynced, Version: strconv.FormatInt(f.first, 10)}); err != nil {
+			return nil, err
+		}
+	}
+	return all.Bytes(), nil
+}
+
+// Follow sends all objects, SYNCED, and changes in their order. Changes of an object between two
+// batches are one.
+func (s *embeddedStore) Follow(ctx context.Context, send func(lines []byte) error) error {
+	f, err := s.follow()
+	if err != nil {
+		return err
+	}
+	defer s.unfollow(f)
+	alive := time.NewTicker(aliveInterval)
+	defer alive.Stop()
+	for {
+		text, err := s.lines(f)
+		if err != nil {
+			return err
+		}
+		if len(text) == 0 {
+			select {
+			case <-f.wake:
+				continue
+			case <-alive.C:
+				text = []byte(`{"type":"` + lineAlive + `"}` + "\n")
+			case <-s.ended:
+				return nil
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		if err := send(text); err != nil {
+			return err
+		}
+	}
+}
+
+// watch answers with lines until the client leaves, or is too slow.
+func (s *server) watch(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	w.Header().Set("Cache-Control", "no-store")
+	if r.Method == http.MethodHead {
+		w.WriteHeader(http.StatusOK)
+		return nil
+	}
+	control := http.NewResponseController(w)
+	// The server's time limits are for short requests.
+	if err := control.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusOK)
+	err := s.followed.Follow(r.Context(), func(lines []byte) error {
+		if err := control.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
+			return err
+		}
+		if _, err := w.Write(lines); err != nil {
+			return err
+		}
+		return control.Flush()
+	})
+	if err != nil {
+		s.log.Info("watch ended", "address", r.RemoteAddr, "error", err)
+	}
+	return nil
+}
