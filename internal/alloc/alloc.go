@@ -2,7 +2,8 @@
 
 // Package alloc assigns addresses from pools to Services of type LoadBalancer and to
 // LoadBalancers (Allocator), nodes to groups of load-balancer nodes (PlaceNodes), and
-// groups to addresses (PlaceUnits). The controller calls it and publishes the results.
+// groups to addresses (PlaceUnits), and decides how many nodes a group needs for its load
+// (SizeGroup). The controller calls it and publishes the results.
 //
 // The package is pure and keeps everything in memory: after a restart Allocator.Adopt
 // takes over the addresses in the objects' statuses. An owner keeps its addresses as long
