@@ -161,14 +161,18 @@ type traffic struct {
 	packets, bits uint64
 }
 
-// update reads the counters if that is due. A reading that fails, which the data plane logs, counts
-// as no traffic.
+// update reads the counters if that is due. A reading that fails, which the data plane logs, is
+// repeated at the next call; until then the traffic is what was measured last, as no traffic would
+// have the node's group give nodes back.
 func (t *traffic) update(ctx context.Context) {
 	took := time.Since(t.at)
 	if took < reportRefresh {
 		return
 	}
-	now, _ := t.read(ctx)
+	now, err := t.read(ctx)
+	if err != nil {
+		return
+	}
 	var packets, bytes uint64
 	for vip, s := range now.Services {
 		before, known := t.last.Services[vip]

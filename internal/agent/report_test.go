@@ -243,9 +243,12 @@ func TestReportedTraffic(t *testing.T) {
 		count(7200, 60, 9000)
 		check("one forwards, one is another service, one is new", 10, 8000)
 		failure, read = errors.New("no table"), dataplane.Stats{}
-		check("counters can't be read", 0, 0)
-		if failure = nil; calls != 5 {
-			t.Errorf("counters were read %d times, want 5", calls)
+		check("counters can't be read", 10, 8000)
+		failure = nil
+		count(9600, 60, 9000)
+		check("one has forwarded in two minutes", 20, 16000)
+		if calls != 8 {
+			t.Errorf("counters were read %d times, want 8", calls)
 		}
 	})
 }
