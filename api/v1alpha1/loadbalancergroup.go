@@ -11,7 +11,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=fairlead,shortName=lbg
-// +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.spec.size`
+// +kubebuilder:printcolumn:name="Size",type=integer,JSONPath=`.status.size`
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.readyNodes`
 // +kubebuilder:printcolumn:name="Programmed",type=string,JSONPath=`.status.conditions[?(@.type=='Programmed')].status`
 // +kubebuilder:printcolumn:name="Services",type=integer,JSONPath=`.status.services`
@@ -30,6 +30,8 @@ type LoadBalancerGroup struct {
 }
 
 // LoadBalancerGroupSpec defines the nodes and the Services of a group.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.autoscaling) || self.autoscaling.maxSize > self.size",message="want more than size",fieldPath=".autoscaling.maxSize"
 type LoadBalancerGroupSpec struct {
 	// Size is the number of nodes in the group. Labelled nodes beyond it are spare and
 	// replace nodes that leave. The default is 3.
@@ -39,6 +41,11 @@ type LoadBalancerGroupSpec struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=64
 	Size int32 `json:"size,omitempty"`
+	// Autoscaling lets the group have more nodes than Size while its load needs them. By
+	// default it has Size nodes.
+	//
+	// +optional
+	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
 	// NodeSelector selects the nodes that may join, by label; all nodes, if it is empty
 	// ({}).
 	//
@@ -60,6 +67,51 @@ type LoadBalancerGroupSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	DataPlane DataPlane `json:"dataPlane,omitzero"`
+}
+
+// Autoscaling decides the number of nodes by the load that they report. Spare nodes join the
+// group at once if its nodes carry more than PerNode. One at a time leaves it after fewer nodes
+// have been enough for ScaleDownAfter.
+type Autoscaling struct {
+	// MaxSize is the maximum number of nodes. The minimum is size.
+	//
+	// +required
+	// +kubebuilder:validation:Minimum=2
+	// +kubebuilder:validation:Maximum=64
+	MaxSize int32 `json:"maxSize"`
+	// PerNode is how much of the group's load one node should carry at most. Of several
+	// loads the one that needs most nodes decides.
+	//
+	// +required
+	PerNode NodeLoad `json:"perNode"`
+	// ScaleDownAfter is how long one node fewer has to be enough, with a tenth of PerNode in
+	// reserve, before a node leaves. The default is 10m.
+	//
+	// +optional
+	// +kubebuilder:validation:XValidation:rule="duration(self) >= duration('5m') && duration(self) <= duration('24h')",message="want 5m to 24h"
+	ScaleDownAfter *metav1.Duration `json:"scaleDownAfter,omitempty"`
+}
+
+// NodeLoad is a node's share of the load of a group. At least one field is set.
+//
+// +kubebuilder:validation:MinProperties=1
+type NodeLoad struct {
+	// Addresses is a number of addresses. Each node serves all addresses of the group, so this
+	// is for load that is expected before it can be measured.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Addresses int32 `json:"addresses,omitempty"`
+	// BitsPerSecond is the average of a minute, of frames as received.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	BitsPerSecond int64 `json:"bitsPerSecond,omitempty"`
+	// PacketsPerSecond is the average of a minute.
+	//
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	PacketsPerSecond int64 `json:"packetsPerSecond,omitempty"`
 }
 
 // ServiceFilter selects Services that match all of its parts.
@@ -145,6 +197,11 @@ type FlowLimits struct {
 
 // LoadBalancerGroupStatus has the nodes and the load of the group.
 type LoadBalancerGroupStatus struct {
+	// Size is the number of nodes that the group is to have: that of the spec, or what
+	// autoscaling has decided.
+	//
+	// +optional
+	Size int32 `json:"size"`
 	// Nodes are the nodes of the group, sorted by name.
 	//
 	// +optional
@@ -163,7 +220,7 @@ type LoadBalancerGroupStatus struct {
 	//
 	// +optional
 	Addresses int32 `json:"addresses"`
-	// Conditions: Ready, Programmed and Announced.
+	// Conditions: Ready, Programmed and Announced, and with autoscaling Scaled.
 	//
 	// +optional
 	// +listType=map

@@ -13,6 +13,7 @@ func loadBalancerGroups() *samples {
 		minimal: `{nodeSelector: {}}`,
 		full: `
 size: 5
+autoscaling: {maxSize: 8, perNode: {addresses: 100, bitsPerSecond: 5000000000, packetsPerSecond: 1000000}, scaleDownAfter: 15m0s}
 nodeSelector: {matchLabels: {fairlead.io/balancer: "true"}}
 services:
   selector: {matchLabels: {tier: front}}
@@ -37,6 +38,9 @@ dataPlane:
 			"smallest": {`{size: 1}`, `{dataPlane: {forward: dsr}}`},
 			"largest": {`{size: 64, services: {classes: [` + numbered(16, "fairlead.io/class-%d") + `]}, dataPlane: {forward: l2dsr}}`,
 				``},
+			"autoscaling": {`{autoscaling: {maxSize: 4, perNode: {addresses: 1}, scaleDownAfter: 5m}}`, `{size: 3, dataPlane: {forward: dsr}}`},
+			"most autoscaling": {`{size: 63, autoscaling: {maxSize: 64, perNode: {bitsPerSecond: 1, packetsPerSecond: 1}, scaleDownAfter: 24h}}`,
+				`{dataPlane: {forward: dsr}}`},
 			"check of a group": {`{dataPlane: {healthCheck: {type: tcp}}}`, `{size: 3, dataPlane: {forward: dsr}}`},
 			"long class":       {`{services: {classes: [fairlead.io/` + strings.Repeat("a", 63) + `]}}`, `{size: 3, dataPlane: {forward: dsr}}`},
 		},
@@ -45,6 +49,14 @@ dataPlane:
 			"bad nodes":      {`{nodeSelector: {matchExpressions: [{key: a, operator: NotIn, values: []}]}}`, "spec.nodeSelector: " + unselective},
 			"low size":       {`{size: 0}`, "spec.size: greater than or equal to 1"},
 			"high size":      {`{size: 65}`, "spec.size: less than or equal to 64"},
+			"no maximum":     {`{autoscaling: {perNode: {addresses: 1}}}`, "spec.autoscaling.maxSize: Required value"},
+			"low maximum":    {`{size: 1, autoscaling: {maxSize: 1, perNode: {addresses: 1}}}`, "spec.autoscaling.maxSize: greater than or equal to 2"},
+			"high maximum":   {`{autoscaling: {maxSize: 65, perNode: {addresses: 1}}}`, "spec.autoscaling.maxSize: less than or equal to 64"},
+			"maximum":        {`{autoscaling: {maxSize: 3, perNode: {addresses: 1}}}`, "spec.autoscaling.maxSize: want more than size"},
+			"no load":        {`{autoscaling: {maxSize: 4}}`, "spec.autoscaling.perNode: Required value"},
+			"empty load":     {`{autoscaling: {maxSize: 4, perNode: {}}}`, "spec.autoscaling.perNode: should have at least 1 properties"},
+			"short time":     {`{autoscaling: {maxSize: 4, perNode: {addresses: 1}, scaleDownAfter: 299s}}`, "spec.autoscaling.scaleDownAfter: want 5m to 24h"},
+			"long time":      {`{autoscaling: {maxSize: 4, perNode: {addresses: 1}, scaleDownAfter: 1441m}}`, "spec.autoscaling.scaleDownAfter: want 5m to 24h"},
 			"bad services":   {`{services: {selector: {matchExpressions: [{key: a, operator: DoesNotExist, values: [b]}]}}}`, "spec.services.selector: " + unselective},
 			"bad namespaces": {`{services: {namespaceSelector: {matchExpressions: [{key: a, operator: in, values: [b]}]}}}`, "spec.services.namespaceSelector: " + unselective},
 			"many classes":   {`{services: {classes: [` + numbered(17, "fairlead.io/class-%d") + `]}}`, "spec.services.classes: must have at most 16 items"},
@@ -80,6 +92,11 @@ dataPlane:
 		k.refused["no "+field] = refusal{`{services: {perNamespace: {` + field + `: 0}}}`, path + ": greater than or equal to 1"}
 		k.refused["many "+field] = refusal{
 			fmt.Sprintf(`{services: {perNamespace: {%s: %d}}}`, field, most+1), fmt.Sprintf("%s: less than or equal to %d", path, most),
+		}
+	}
+	for _, field := range []string{"addresses", "bitsPerSecond", "packetsPerSecond"} {
+		k.refused["no "+field+" per node"] = refusal{
+			`{autoscaling: {maxSize: 4, perNode: {` + field + `: 0}}}`, "spec.autoscaling.perNode." + field + ": greater than or equal to 1",
 		}
 	}
 	k.refused["no ports"] = refusal{`{services: {maxPorts: 0}}`, "spec.services.maxPorts: greater than or equal to 1"}

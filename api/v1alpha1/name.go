@@ -79,6 +79,9 @@ const (
 	ConditionProgrammed      = "Programmed"
 	ConditionBackendsHealthy = "BackendsHealthy"
 	ConditionAnnounced       = "Announced"
+	// ConditionScaled: the group can have as many nodes as its load needs, and fewer when it needs
+	// fewer.
+	ConditionScaled = "Scaled"
 	// ConditionServiceAllocated, ConditionServiceAccepted (the annotations are valid, and the
 	// Service is served as they say) and ConditionServiceServed (a group serves the addresses;
 	// its message is then the name of the LoadBalancerGroup, which agents obey) are conditions

@@ -34,7 +34,7 @@ func (k *samples) status() string {
 			unhealthy: [{service: default/web/80, backend: "192.168.1.21:81", message: timeout, since: "2026-01-02T03:04:05Z"}],
 			peers: [{name: leaf, address: 192.168.1.254, established: false, message: connection refused, since: "2026-01-02T03:04:05Z"}]}`
 	case "LoadBalancerGroup":
-		return `{nodes: [{name: n1, ready: true}, {name: n2, ready: false}], readyNodes: 1, services: 7, addresses: 5, ` +
+		return `{size: 4, nodes: [{name: n1, ready: true}, {name: n2, ready: false}], readyNodes: 1, services: 7, addresses: 5, ` +
 			condition(v1alpha1.ConditionProgrammed) + `}`
 	}
 	return `{address: 192.168.1.1, group: a, ` + condition(v1alpha1.ConditionReady) + `,
@@ -95,7 +95,7 @@ NAME      ADDRESS       ASN          NODES   ESTABLISHED   BFD    AGE
 columns   2001:db8::1   4294967294   3       2             true   AGE`,
 		"LoadBalancerGroup": `
 NAME      SIZE   READY   PROGRAMMED   SERVICES   ADDRESSES   AGE   NODES
-columns   5      1       True         7          5           AGE   [{"name":"n1","ready":true},{"name":"n2","ready":false}]`,
+columns   4      1       True         7          5           AGE   [{"name":"n1","ready":true},{"name":"n2","ready":false}]`,
 		"LoadBalancer": `
 NAME      ADDRESS       GROUP   FORWARD   READY   AGE
 columns   192.168.1.1   a       vxlan     True    AGE`,

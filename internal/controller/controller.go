@@ -241,6 +241,8 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0), nil, &v1alpha1.AddressPool{}),
 		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,
 			&v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
+		add("scaling", (&scalingReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), loadChanged,
+			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}),
 		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(), o.quotaChanged,
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}, &discoveryv1.EndpointSlice{}, &v1alpha1.LoadBalancerGroup{}),
 		add("report", (&reportReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), reportsChanged,

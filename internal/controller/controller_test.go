@@ -51,6 +51,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "policy", policy)
 	w.sub(t, "reports", reports)
 	w.sub(t, "findings", findingsOfObjects)
+	w.sub(t, "scaling", scaling)
 }
 
 func allocation(w *world) {

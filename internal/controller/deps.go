@@ -190,11 +190,12 @@ func (b *trigger) enqueueAfter(r reconcile.Request, wait time.Duration) {
 
 // recordEvents records an Event for each condition whose reason or message changed, so
 // that neither repeated reconciliation nor a restart repeats Events. Valid annotations, the
-// first group of a Service, and that a new one is programmed and healthy, are not reported.
+// first group of a Service, that a new one is programmed and healthy, and that a group has enough
+// nodes from the start, are not reported.
 func (o *deps) recordEvents(object client.Object, before, now []metav1.Condition) {
 	for _, c := range now {
 		old := meta.FindStatusCondition(before, c.Type)
-		expected := c.Reason == reasonServed || c.Reason == reasonProgrammed || c.Reason == reasonBackendsHealthy
+		expected := c.Reason == reasonServed || c.Reason == reasonProgrammed || c.Reason == reasonBackendsHealthy || c.Reason == reasonEnoughNodes
 		if c.Reason == reasonAccepted || expected && old == nil || old != nil && old.Reason == c.Reason && old.Message == c.Message {
 			continue
 		}

@@ -39,15 +39,19 @@ func reconciliations(t *testing.T) map[string]int {
 	return counts
 }
 
-// Heartbeats of nodes, other endpoints in the same number and edits of Services that change no
-// network have the controller judge nothing again, and a burst of changes does so few times. The
-// test isn't parallel: the counters are the process's.
+// Heartbeats of nodes, their traffic, other endpoints in the same number and edits of Services that
+// change no network have the controller judge nothing again, and a burst of changes does so few
+// times. The test isn't parallel: the counters are the process's.
 func TestAPIServerFewReconciliations(t *testing.T) {
 	w := newWorld(t)
 	w.run()
 	w.knownPool("main", "192.0.2.0/24")
 	n := w.node("n1", map[string]string{"lb": "g"})
-	w.made(w.group("g", 1), "n1")
+	g := w.group("g", 1)
+	w.edit(g, func() {
+		g.Spec.Autoscaling = &v1alpha1.Autoscaling{MaxSize: 2, PerNode: v1alpha1.NodeLoad{PacketsPerSecond: 1_000_000}}
+	})
+	w.made(g, "n1")
 	const balancers, events, few = 20, 60, 25
 	for i := range balancers {
 		b := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("b", i), Namespace: "default"}}
@@ -73,6 +77,7 @@ func TestAPIServerFewReconciliations(t *testing.T) {
 	settle()
 	before := settle()
 	for i := range events {
+		w.report("n1", v1alpha1.BalancerNodeStatus{Traffic: v1alpha1.NodeTraffic{PacketsPerSecond: int64(i)}})
 		n.Status.Conditions[0].Message = fmt.Sprint(i)
 		w.ready(n, true) // with another heartbeat
 		base := svc.DeepCopy()
@@ -86,7 +91,7 @@ func TestAPIServerFewReconciliations(t *testing.T) {
 	after := settle()
 	for _, name := range []string{"loadbalancerpolicy", "loadbalancergroup", "quota"} {
 		if got := after[name] - before[name]; got > few {
-			t.Errorf("%d events that don't matter have %s run %d times, want %d at most", 3*events, name, got, few)
+			t.Errorf("%d events that don't matter have %s run %d times, want %d at most", 4*events, name, got, few)
 		}
 	}
 

@@ -71,7 +71,9 @@ type group struct {
 	filter   spec.Filter
 	// invalid is the error of a selector: the group matches nothing then.
 	invalid error
-	nodes   []v1alpha1.GroupNode
+	// size is how many nodes the group is to have.
+	size  int
+	nodes []v1alpha1.GroupNode
 	// ready is the number of ready nodes.
 	ready int
 	// matching is the number of nodes that the selector selects, and excluded how many of them
@@ -116,7 +118,7 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 	}
 	for i := range list.Items {
 		if g := &list.Items[i]; g.DeletionTimestamp.IsZero() {
-			made := &group{LoadBalancerGroup: g}
+			made := &group{LoadBalancerGroup: g, size: sizeOf(g)}
 			made.readSelectors()
 			made.countNodes(nodes.Items)
 			groups = append(groups, made)
@@ -161,7 +163,7 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate) {
 		nodes = append(nodes, m.Node)
 	}
 	for _, g := range groups {
-		request := alloc.Group{Name: g.Name, Size: int(g.Spec.Size), Members: r.assigned[string(g.UID)]}
+		request := alloc.Group{Name: g.Name, Size: g.size, Members: r.assigned[string(g.UID)]}
 		for _, m := range candidates {
 			if g.invalid == nil && g.selector.Matches(m.labels) {
 				request.Eligible = append(request.Eligible, m.Name)
@@ -185,7 +187,7 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate) {
 // publish writes a group's status if it has changed.
 func (r *groupReconciler) publish(ctx context.Context, g *group, c count) error {
 	base := g.DeepCopy()
-	g.Status.Nodes, g.Status.ReadyNodes = g.nodes, int32(g.ready)
+	g.Status.Size, g.Status.Nodes, g.Status.ReadyNodes = int32(g.size), g.nodes, int32(g.ready)
 	g.Status.Services, g.Status.Addresses = int32(c.services), int32(c.addresses)
 	set(&g.Status.Conditions, groupCondition(g))
 	_, err := r.patchStatus(ctx, g.LoadBalancerGroup, base)
@@ -194,8 +196,8 @@ func (r *groupReconciler) publish(ctx context.Context, g *group, c count) error 
 
 // groupCondition says whether a group can serve, which needs one ready node.
 func groupCondition(g *group) metav1.Condition {
-	message := fmt.Sprintf("%d nodes of %d, %d ready", len(g.nodes), g.Spec.Size, g.ready)
-	if len(g.nodes) < int(g.Spec.Size) {
+	message := fmt.Sprintf("%d nodes of %d, %d ready", len(g.nodes), g.size, g.ready)
+	if len(g.nodes) < g.size {
 		message += fmt.Sprintf("; nodeSelector matches %d", g.matching)
 		if g.excluded > 0 {
 			message += fmt.Sprintf(", of which %d are excluded by their label %s", g.excluded, corev1.LabelNodeExcludeBalancers)
@@ -209,7 +211,7 @@ func groupCondition(g *group) metav1.Condition {
 		c.Reason = reasonNoNodes
 	case g.ready == 0:
 		c.Reason = reasonNoReadyNodes
-	case g.ready == int(g.Spec.Size):
+	case g.ready == g.size:
 		c.Reason = reasonAllNodesReady
 	}
 	c.ObservedGeneration = g.Generation

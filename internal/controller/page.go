@@ -42,7 +42,6 @@ type overview struct {
 // groupOverview is a LoadBalancerGroup.
 type groupOverview struct {
 	Name string `json:"name"`
-	Size int32  `json:"size"`
 	v1alpha1.LoadBalancerGroupStatus
 	// Problems are the messages of conditions that don't hold.
 	Problems []string `json:"problems,omitempty"`
@@ -117,7 +116,7 @@ func groupsOf(groups []v1alpha1.LoadBalancerGroup) []groupOverview {
 	shown := []groupOverview{}
 	for i := range groups {
 		g := &groups[i]
-		shown = append(shown, groupOverview{Name: g.Name, Size: g.Spec.Size, LoadBalancerGroupStatus: g.Status, Problems: failed(g.Status.Conditions)})
+		shown = append(shown, groupOverview{Name: g.Name, LoadBalancerGroupStatus: g.Status, Problems: failed(g.Status.Conditions)})
 	}
 	slices.SortFunc(shown, func(a, b groupOverview) int { return cmp.Compare(a.Name, b.Name) })
 	return shown

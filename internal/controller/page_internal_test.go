@@ -81,10 +81,9 @@ func exampleCluster() *cachedCluster {
 	c.reports = append(c.reports, v1alpha1.BalancerNode{ObjectMeta: metav1.ObjectMeta{Name: "n3"}, Status: report})
 
 	c.groups = []v1alpha1.LoadBalancerGroup{{ObjectMeta: metav1.ObjectMeta{Name: "default"}, Status: v1alpha1.LoadBalancerGroupStatus{
-		Nodes: []v1alpha1.GroupNode{{Name: "n1", Ready: true}, {Name: "n2", Ready: true}, {Name: "n3"}}, ReadyNodes: 2, Services: 2, Addresses: 2,
+		Size: 3, Nodes: []v1alpha1.GroupNode{{Name: "n1", Ready: true}, {Name: "n2", Ready: true}, {Name: "n3"}}, ReadyNodes: 2, Services: 2, Addresses: 2,
 		Conditions: []metav1.Condition{condition(v1alpha1.ConditionReady, false, reasonSomeNodes, "2 of 3 nodes")},
 	}}}
-	c.groups[0].Spec.Size = 3
 
 	served := corev1.Service{ObjectMeta: named("web")}
 	served.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.10"}}
