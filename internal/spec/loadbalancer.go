@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package spec translates specifications of the API into load-balancer services: those
-// of LoadBalancers, Fairlead's annotations of Services, and health checks. The agent's
-// Kubernetes source and the controller call it, so that both read an object in the
-// same way.
+// of LoadBalancers, Fairlead's annotations of Services, and health checks; and what a
+// node reports into its status. The sources that follow an API server, the controller
+// and the API server call it, so that all of them read an object in the same way.
 package spec
 
 import (
@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -228,6 +229,53 @@ func segmentOf(s *v1alpha1.Segment) (segment lb.Segment) {
 	}
 	segment.ID = uint32(s.ID)
 	return segment
+}
+
+// Servable returns a service without the backends that a check refuses, what the check found, and
+// whether the service can be served.
+func Servable(s lb.Service, check func(*lb.Service) []lb.FieldError) (_ lb.Service, found []lb.FieldError, valid bool) {
+	found = check(&s)
+	bad := map[int]bool{}
+	for _, f := range found {
+		var i int
+		if n, _ := fmt.Sscanf(f.Path, "backends[%d]", &i); n == 1 {
+			bad[i] = true
+		}
+	}
+	if len(bad) == 0 {
+		return s, found, len(found) == 0
+	}
+	good := make([]lb.Backend, 0, len(s.Backends))
+	for i, b := range s.Backends {
+		if !bad[i] {
+			good = append(good, b)
+		}
+	}
+	s.Backends = good
+	return s, found, len(check(&s)) == 0
+}
+
+// CheckOnNode returns the errors of a service on a node whose data plane has these limits, and that
+// has tunnel end points or none.
+func CheckOnNode(s *lb.Service, limits dataplane.Limits, tunnelEnds bool) []lb.FieldError {
+	found := s.Check()
+	uncounted := false
+	for _, f := range limits.Check(s) {
+		// It refuses the service: without the backends others would get their connections.
+		if strings.HasSuffix(f.Path, "].maxConnections") {
+			if uncounted {
+				continue
+			}
+			uncounted, f.Path = true, "maxConnections"
+		}
+		found = append(found, f)
+	}
+	if s.Segment.Overlay() && !tunnelEnds {
+		found = append(found, lb.FieldError{
+			Path: "segment", Err: fmt.Errorf("%s frames need a tunnel end point, this node's agent has none", s.Segment.Type),
+		})
+	}
+	return found
 }
 
 // Problem says why a listener of a LoadBalancer, or a member of its pool, can't be

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -186,26 +185,11 @@ func (t *translation) membership(s *lb.Service) (m lb.Membership) {
 
 // add adds a service if it is valid, without invalid backends.
 func (t *translation) add(s lb.Service) {
-	found := t.check(&s)
-	bad := map[int]bool{}
+	s, found, valid := spec.Servable(s, t.check)
 	for _, f := range found {
 		t.fail("%s: %s", s.VIP, f.Error())
-		var i int
-		if n, _ := fmt.Sscanf(f.Path, "backends[%d]", &i); n == 1 {
-			bad[i] = true
-		}
 	}
-	if len(bad) > 0 {
-		good := make([]lb.Backend, 0, len(s.Backends))
-		for i, b := range s.Backends {
-			if !bad[i] {
-				good = append(good, b)
-			}
-		}
-		s.Backends = good
-		found = t.check(&s)
-	}
-	if len(found) == 0 {
+	if valid {
 		t.services = append(t.services, s)
 		t.vips[s.VIP], t.names[s.Name] = true, s.VIP
 	}
@@ -213,20 +197,9 @@ func (t *translation) add(s lb.Service) {
 
 // check returns the errors of a service on this node.
 func (t *translation) check(s *lb.Service) []lb.FieldError {
-	found := s.Check()
+	found := spec.CheckOnNode(s, t.Limits, t.TunnelEnds)
 	add := func(path, format string, args ...any) {
 		found = append(found, lb.FieldError{Path: path, Err: fmt.Errorf(format, args...)})
-	}
-	uncounted := false
-	for _, f := range t.Limits.Check(s) {
-		// It refuses the service: without the backends others would get their connections.
-		if strings.HasSuffix(f.Path, "].maxConnections") {
-			if uncounted {
-				continue
-			}
-			uncounted, f.Path = true, "maxConnections"
-		}
-		found = append(found, f)
 	}
 	vips := map[string]bool{}
 	for i := range s.Backends {
@@ -246,9 +219,6 @@ func (t *translation) check(s *lb.Service) []lb.FieldError {
 		if !vips[f.Path] { // it is in a pool, too
 			found = append(found, f)
 		}
-	}
-	if s.Segment.Overlay() && !t.TunnelEnds {
-		add("segment", "%s frames need a tunnel end point, this node's agent has none", s.Segment.Type)
 	}
 	if other, named := t.names[s.Name]; t.vips[s.VIP] {
 		add("port", "duplicate")

@@ -20,6 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/source/owner"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -70,7 +71,7 @@ type Cache struct {
 	networks   networks
 	poolsDirty bool
 
-	vips *vipOwners
+	vips *owner.VIPs
 	// allocated are the addresses of Services and LoadBalancers of all groups.
 	allocated allocated
 	quotas    quotas
@@ -90,7 +91,7 @@ func NewCache(c Config) *Cache {
 		slices: map[Object]map[string]*slice{}, owners: map[Object]Object{},
 		byNodes: map[Object]bool{}, own: map[Object]bool{},
 		dirty: map[Object]bool{}, routesDirty: true,
-		vips: newVIPOwners(c.MaxServices, c.MaxBackends), allocated: newAllocated(), quotas: newQuotas(), problems: map[Object][]string{},
+		vips: owner.New(c.MaxServices, c.MaxBackends), allocated: newAllocated(), quotas: newQuotas(), problems: map[Object][]string{},
 		healthPorts: map[Object]HealthPort{},
 		pools:       map[string]*pool{}, namespaces: map[string]labels.Set{}, policies: networkPolicies{},
 		networks: newNetworks(),
@@ -99,7 +100,7 @@ func NewCache(c Config) *Cache {
 
 // name identifies an object, whose type has the name of its kind.
 func name(obj metav1.Object) Object {
-	id := Object{Kind(reflect.TypeOf(obj).Elem().Name()), obj.GetNamespace(), obj.GetName()}
+	id := Object{Kind: Kind(reflect.TypeOf(obj).Elem().Name()), Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	if id.Kind == KindSecret {
 		id.Namespace = "" // the agents'
 	}
@@ -256,7 +257,7 @@ func (w *Cache) groupDirty(group string) {
 }
 
 func (w *Cache) setSlice(id Object, es *discoveryv1.EndpointSlice) {
-	owner := Object{KindService, es.Namespace, es.Labels[discoveryv1.LabelServiceName]}
+	owner := Object{Kind: KindService, Namespace: es.Namespace, Name: es.Labels[discoveryv1.LabelServiceName]}
 	if before, known := w.owners[id]; known && before != owner {
 		w.deleteSlice(id)
 	}
@@ -364,7 +365,7 @@ func (w *Cache) Leaving() string {
 			return ""
 		}
 	}
-	if len(w.vips.served) > 0 {
+	if !w.vips.Empty() {
 		return "" // other nodes forward to it
 	}
 	return "node in no group"
@@ -375,10 +376,10 @@ func (w *Cache) Count() int { return len(w.own) }
 
 // Problems returns the problems of all objects, sorted by object.
 func (w *Cache) Problems() []Problem {
-	all := w.vips.problems()
+	all := w.vips.Problems()
 	for id, texts := range w.problems {
 		for _, text := range texts {
-			all = append(all, Problem{id, text})
+			all = append(all, Problem{Object: id, Text: text})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b Problem) int { return a.Object.Compare(b.Object) })
@@ -401,7 +402,7 @@ func (c *Change) Empty() bool {
 }
 
 // Services returns all services, sorted by VIP.
-func (w *Cache) Services() []lb.Service { return w.vips.services() }
+func (w *Cache) Services() []lb.Service { return w.vips.Services() }
 
 // Flush translates dirty objects, and returns what has changed.
 func (w *Cache) Flush() Change {
@@ -412,8 +413,7 @@ func (w *Cache) Flush() Change {
 		w.translate(id)
 	}
 	clear(w.dirty)
-	c := w.vips.flush()
-	c.Newest = w.newest
+	c := Change{Update: w.vips.Flush(), Newest: w.newest}
 	if w.routesDirty {
 		w.routesDirty = false
 		if r := w.translateRoutes(); w.routes == nil || !reflect.DeepEqual(r, w.routes) {
@@ -442,7 +442,7 @@ func (w *Cache) translate(id Object) {
 		w.own[id] = true
 	}
 	here := w.own[id] && w.nodes[w.Node] != nil
-	claim := claims{object: id, moved: !here}
+	claims := owner.Claims{Object: id, Moved: !here}
 	delete(w.healthPorts, id)
 	refused := w.quotas.refused[id]
 	if refused != "" && here {
@@ -450,8 +450,8 @@ func (w *Cache) translate(id Object) {
 	}
 	switch o := w.objects[id].(type) {
 	case *corev1.Service:
-		claim.created = o.CreationTimestamp.Time
-		claim.addresses, t.relayTarget = w.allocated.of[id], !here
+		claims.Created = o.CreationTimestamp.Time
+		claims.Addresses, t.relayTarget = w.allocated.of[id], !here
 		if refused == "" && (here || g != nil && w.nodes[w.Node] != nil) {
 			t.service(o, g, w.slices[id])
 		}
@@ -459,8 +459,8 @@ func (w *Cache) translate(id Object) {
 			t.addHealthPort(id, o.Spec.HealthCheckNodePort)
 		}
 	case *v1alpha1.LoadBalancer:
-		claim.created = o.CreationTimestamp.Time
-		claim.addresses = []netip.Addr{parseAddress(o.Status.Address)}
+		claims.Created = o.CreationTimestamp.Time
+		claims.Addresses = []netip.Addr{parseAddress(o.Status.Address)}
 		if here && refused == "" {
 			t.balancer(o)
 		}
@@ -473,9 +473,6 @@ func (w *Cache) translate(id Object) {
 	if len(t.problems) > 0 {
 		w.problems[id] = t.problems
 	}
-	claim.services = t.services
-	for i := range claim.services {
-		claim.services[i].Namespace, claim.services[i].Created = id.Namespace, max(claim.created.Unix(), 0)
-	}
-	w.vips.set(claim)
+	claims.Services = t.services
+	w.vips.Set(claims)
 }

@@ -28,7 +28,7 @@ func TestHealthPorts(t *testing.T) {
 	port := func(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
 	_, number, _ := net.SplitHostPort(free.Addr().String())
 	free.Close()
-	web := Object{KindService, "default", "web"}
+	web := Object{Kind: KindService, Namespace: "default", Name: "web"}
 	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
 	defer h.close()
 	for local, want := range []string{

@@ -13,7 +13,6 @@
 package kube
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -24,10 +23,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/source"
 )
 
-// Kind is a kind of object in a Cache.
-type Kind string
+// What problems are about.
+type (
+	// Kind is a kind of object in a Cache.
+	Kind = source.Kind
+	// Object identifies an object of the cluster.
+	Object = source.Object
+	// Problem is an error of an object.
+	Problem = source.Problem
+)
 
 // The kinds.
 const (
@@ -42,36 +49,6 @@ const (
 	KindSecret        Kind = "Secret"
 	KindNetworkPolicy Kind = "NetworkPolicy"
 )
-
-// Object identifies an object of the cluster.
-type Object struct {
-	Kind Kind `json:"kind"`
-	// Namespace is empty for cluster-scoped objects.
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-}
-
-// String returns for example "Service default/web" or "BGPPeer tor1".
-func (o Object) String() string {
-	if o.Namespace == "" {
-		return string(o.Kind) + " " + o.Name
-	}
-	return string(o.Kind) + " " + o.Namespace + "/" + o.Name
-}
-
-// Compare orders objects by kind, namespace and name.
-func (o Object) Compare(p Object) int {
-	return cmp.Or(cmp.Compare(o.Kind, p.Kind), strings.Compare(o.Namespace, p.Namespace), strings.Compare(o.Name, p.Name))
-}
-
-// Problem is an error of an object, which is not or only partly served because of it.
-type Problem struct {
-	Object
-	Text string `json:"text"`
-}
-
-// String returns the object and the error.
-func (p Problem) String() string { return p.Object.String() + ": " + p.Text }
 
 // strip removes unused fields of an object when it arrives: a cluster has many objects.
 func strip(obj metav1.Object) {

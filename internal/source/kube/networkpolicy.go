@@ -45,7 +45,7 @@ func (n networkPolicies) remove(id Object) bool {
 func (n networkPolicies) objects() (objects []Object) {
 	for namespace, policies := range n {
 		for name := range policies {
-			objects = append(objects, Object{KindNetworkPolicy, namespace, name})
+			objects = append(objects, Object{Kind: KindNetworkPolicy, Namespace: namespace, Name: name})
 		}
 	}
 	return objects

@@ -125,7 +125,7 @@ func (q *quotas) refuse(t *tenantClaims, namespace string, b spec.Bounds, dirty 
 	}
 	t.refused = 0
 	for i, why := range b.Refused(claims) {
-		id := Object{Kind(claims[i].Kind), namespace, claims[i].Name}
+		id := Object{Kind: Kind(claims[i].Kind), Namespace: namespace, Name: claims[i].Name}
 		if why != "" {
 			t.refused++
 		}

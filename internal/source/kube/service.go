@@ -15,6 +15,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/spec"
 )
 
@@ -38,16 +39,13 @@ type translation struct {
 	policy *spec.Policy
 }
 
-// maxProblems is the number of problems of one object that are shown: each is a line of the log.
-const maxProblems = 32
-
-// fail adds a problem once, up to maxProblems.
+// fail adds a problem once, up to source.MaxProblems.
 func (t *translation) fail(format string, args ...any) {
-	if len(t.problems) > maxProblems {
+	if len(t.problems) > source.MaxProblems {
 		return
 	}
 	text := fmt.Sprintf(format, args...)
-	if len(t.problems) == maxProblems {
+	if len(t.problems) == source.MaxProblems {
 		text = "more problems, which are not shown"
 	}
 	if !slices.Contains(t.problems, text) {
@@ -106,7 +104,7 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 	}
 	t.byNodes = !forward.Translates() || forward == lb.DSR
 	if forward.Translates() {
-		t.checkPolicies(Object{KindService, svc.Namespace, svc.Name}, svc.Spec.Selector)
+		t.checkPolicies(Object{Kind: KindService, Namespace: svc.Namespace, Name: svc.Name}, svc.Spec.Selector)
 	}
 	health := t.health(settings, forward, g)
 	limits := settings.Limits.Or(g.limits)
@@ -194,7 +192,7 @@ func (t *translation) raised(g *group, check *lb.HealthCheck) *lb.HealthCheck {
 // node that the kernel alone would drop: L2 DSR packets it accepts.
 func (t *translation) viaOtherGroup(svc *corev1.Service, forward lb.Forward) bool {
 	if forward == lb.DSR {
-		return !local(svc) && t.hasPod(Object{KindService, svc.Namespace, svc.Name})
+		return !local(svc) && t.hasPod(Object{Kind: KindService, Namespace: svc.Namespace, Name: svc.Name})
 	}
 	return forward == lb.IPIP || forward == lb.GUE
 }

@@ -18,6 +18,7 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/source/saved"
 )
 
 // Options configure a Source.
@@ -38,23 +39,23 @@ type Options struct {
 // saved state.
 const startTimeout = 2 * time.Second
 
+// stateFile is the file in Options.StateDir that has the saved state.
+const stateFile = "state.json"
+
 // Source watches the API server. Its methods may be called concurrently.
 type Source struct {
 	Options
 	clients   clients
 	passwords passwords
 	// saved is the state of an earlier agent; nil for none.
-	saved *saved
+	saved *saved.State
 	// wake is signalled when the cache has changed or a list has been read.
-	wake chan struct{}
-	// unsaved is signalled when there is a state to save.
-	unsaved chan struct{}
-	checks  *healthPorts
-	// lines is used by Run only.
-	lines logLines
+	wake   chan struct{}
+	saver  *saved.Saver
+	checks *healthPorts
+	// problems is used by Run only.
+	problems source.ProblemLog
 
-	// saving serializes writing the state file; it is taken before mu.
-	saving    sync.Mutex
 	followers sync.WaitGroup
 	// startFollower watches a list, with the lock held. stopFollowers stops all of them.
 	startFollower func(watchedList)
@@ -63,12 +64,10 @@ type Source struct {
 	mu      sync.Mutex
 	cache   *Cache
 	lists   map[Object]*listState
-	state   State
+	state   source.State
 	started time.Time
 	// delivered are the newest objects of the last update that was accepted.
 	delivered source.Versions
-	// logged are the problems at the last update, which have been logged as far as lines allows.
-	logged map[Problem]bool
 }
 
 // listState is the state of a watched list.
@@ -94,13 +93,30 @@ func Open(o Options) (*Source, error) {
 	}
 	s := &Source{
 		Options: o, clients: c, passwords: passwords{dir: o.StateDir},
-		wake: make(chan struct{}, 1), unsaved: make(chan struct{}, 1), checks: &healthPorts{log: o.Log, servers: map[uint16]*healthServer{}},
-		cache: NewCache(o.Config), lists: map[Object]*listState{}, logged: map[Problem]bool{},
+		wake: make(chan struct{}, 1), checks: &healthPorts{log: o.Log, servers: map[uint16]*healthServer{}},
+		cache: NewCache(o.Config), lists: map[Object]*listState{}, problems: source.ProblemLog{Log: o.Log},
 	}
-	if s.saved, err = load(o.StateDir, o.Config); err != nil {
+	path := filepath.Join(o.StateDir, stateFile)
+	s.saver = saved.NewSaver(path, s.currentState, o.Log)
+	if s.saved, err = saved.Load(path, o.Node, func(svc *lb.Service) bool { return len(o.Limits.Check(svc)) == 0 }); err != nil {
 		o.Log.Warn("saved state not usable", "error", err)
 	}
+	if s.saved != nil && s.saved.ASN != o.ASN {
+		s.saved.Peers = nil // selected for another speaker
+	}
 	return s, nil
+}
+
+// currentState returns the state to save.
+func (s *Source) currentState() *saved.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	state := &saved.State{Node: s.Node, ASN: s.ASN, Services: s.cache.Services(), Peers: s.passwords.current()}
+	state.Four, state.Six = s.cache.Addresses()
+	if s.cache.routes != nil {
+		state.Policies = s.cache.routes.Policies
+	}
+	return state
 }
 
 // Start starts to watch the API server, until ctx or Run ends.
@@ -207,7 +223,7 @@ func (s *Source) awaitSynced(ctx context.Context, apply func(source.Update) erro
 func (s *Source) run(ctx context.Context, change Change, apply func(source.Update) error) {
 	var saver sync.WaitGroup
 	defer saver.Wait()
-	saver.Go(func() { s.saveLoop(ctx) })
+	saver.Go(func() { s.saver.Run(ctx) })
 	for rejected := 0; ; {
 		var retry <-chan time.Time
 		if err := s.deliver(change, apply); err != nil {
@@ -249,11 +265,11 @@ func (s *Source) deliver(c Change, apply func(source.Update) error) error {
 	}
 	err := apply(u)
 	if c.Routes != nil {
-		s.save() // before the files that the old state refers to are removed
+		s.saver.Save() // before the files that the old state refers to are removed
 		s.passwords.removeOthers(u.Routes.Peers)
 	}
 	s.updateState()
-	signal(s.unsaved)
+	s.saver.Changed()
 	return err
 }
 

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/url"
 	"os"
 	"slices"
@@ -20,34 +19,15 @@ import (
 	"fairlead.io/fairlead/internal/source"
 )
 
-// State is the state of the connection to the API server and of the watched objects.
-type State struct {
-	// Server is the URL of the API server.
-	Server string
-	// Reachable says whether the last request succeeded, Since when that last changed, and
-	// LastResponse when the server last responded. Error is why it is unreachable.
-	Reachable           bool
-	Since, LastResponse time.Time
-	Error               string
-	// Synced is when all lists had been read for the first time; zero before.
-	Synced time.Time
-	// Restored is when the served state was saved, if it is a restored one; zero otherwise.
-	Restored time.Time
-	// Objects is the number of Services and LoadBalancers for this node.
-	Objects int
-	// Problems are errors of objects, and kinds that the API server doesn't allow to list.
-	Problems []Problem
-}
-
 // State returns the current state.
-func (s *Source) State() State {
+func (s *Source) State() source.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	state := s.state
 	var refused []Problem
 	for list, l := range s.lists {
 		if l.denied != "" {
-			refused = append(refused, Problem{list, "can't be watched: " + l.denied})
+			refused = append(refused, Problem{Object: list, Text: "can't be watched: " + l.denied})
 		}
 	}
 	slices.SortFunc(refused, func(a, b Problem) int { return a.Object.Compare(b.Object) })
@@ -57,12 +37,9 @@ func (s *Source) State() State {
 
 // setReachable records a response of the API server. It is called with the lock held.
 func (s *Source) setReachable(now time.Time) {
-	s.state.LastResponse = now
-	if s.state.Reachable {
-		return
+	if s.state.Responded(now) {
+		s.Log.Info("API server reached", "server", s.state.Server)
 	}
-	s.state.Reachable, s.state.Since, s.state.Error = true, now, ""
-	s.Log.Info("API server reached", "server", s.state.Server)
 }
 
 func (s *Source) responded() {
@@ -117,14 +94,9 @@ func (s *Source) failed(f watchedList, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.state.Error == err.Error() {
-		return
+	if s.state.Failed(time.Now(), err.Error()) {
+		s.Log.Warn("API server unreachable", "server", s.state.Server, "kind", f.kind, "error", err)
 	}
-	if s.state.Reachable || s.state.Error == "" {
-		s.state.Since = time.Now()
-	}
-	s.state.Reachable, s.state.Error = false, err.Error()
-	s.Log.Warn("API server unreachable", "server", s.state.Server, "kind", f.kind, "error", err)
 }
 
 // updateState updates the state after a change of the cache, and logs new and solved problems.
@@ -137,24 +109,8 @@ func (s *Source) updateState() {
 	}
 	s.state.Restored, s.state.Problems, s.state.Objects = time.Time{}, problems, s.cache.Count()
 	ports := s.cache.HealthPorts()
-	before := s.logged
-	s.logged = make(map[Problem]bool, len(problems))
-	for _, p := range problems {
-		s.logged[p] = true
-	}
-	now := s.logged
 	s.mu.Unlock()
-	at := time.Now()
-	for p := range now {
-		if !before[p] && s.lines.take(p.Namespace, at, s.Log) {
-			s.Log.Warn("object not served as specified", "object", p.Object.String(), "problem", p.Text)
-		}
-	}
-	for p := range before {
-		if !now[p] && s.lines.take(p.Namespace, at, s.Log) {
-			s.Log.Info("problem solved", "object", p.Object.String(), "problem", p.Text)
-		}
-	}
+	s.problems.Update(problems)
 	s.checks.set(ports)
 }
 
@@ -170,27 +126,6 @@ func (s *Source) Delivered() source.Versions {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.delivered
-}
-
-// logLines bounds the lines about objects of each namespace in a minute.
-type logLines struct {
-	began time.Time
-	lines map[string]int
-}
-
-// take reports whether there is a line left for a namespace. After a minute it logs how many lines
-// of which namespaces were omitted.
-func (l *logLines) take(namespace string, now time.Time, log *slog.Logger) bool {
-	if l.lines == nil || now.Sub(l.began) >= time.Minute {
-		for name, n := range l.lines {
-			if n > maxProblems {
-				log.Warn("lines about objects omitted", "namespace", name, "lines", n-maxProblems)
-			}
-		}
-		l.began, l.lines = now, map[string]int{}
-	}
-	l.lines[namespace]++
-	return l.lines[namespace] <= maxProblems
 }
 
 const (

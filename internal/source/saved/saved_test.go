@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kube
+package saved_test
 
 import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
-	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source/saved"
 )
 
 // FuzzSaved shows that of a damaged file only services are restored that can be served, and
@@ -21,30 +22,29 @@ func FuzzSaved(f *testing.F) {
 		"", "null", "{}", `{"version":1,"node":"a","asn":65021,"services":[` + service + `],"peers":[{"Address":"10.0.2.1","BFD":{"Path":2}}]}`,
 		`{"version":1,"node":"a","services":[` + service + `,{}, {"health":{"type":"http"},"backends":[{}]}],"policies":[{"Prefixes":["10.0.0.0/8"]}]}`,
 		`{"version":1,"node":"a","services":[` + service, `{"version":2,"node":"b"}`,
+		`{"version":1,"node":"a","services":[` + strings.Replace(service, "l2dsr", "ipip", 1) + `]}`,
 	} {
 		f.Add([]byte(seed))
 	}
-	config := Config{Node: "a", ASN: 65021, Limits: dataplane.Limits{
-		Forwards: []lb.Forward{lb.L2DSR, lb.NAT}, MaxBackends: 1024,
-	}}
+	servable := func(s *lb.Service) bool { return s.Forward == lb.L2DSR }
 	f.Fuzz(func(t *testing.T, data []byte) {
-		dir := t.TempDir()
-		if err := os.WriteFile(filepath.Join(dir, stateFile), data, 0o600); err != nil {
+		path := filepath.Join(t.TempDir(), "state.json")
+		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		s, err := load(dir, config)
+		s, err := saved.Load(path, "a", servable)
 		if err != nil {
 			return
 		}
 		for i := range s.Services {
-			if found := append(s.Services[i].Check(), config.Limits.Check(&s.Services[i])...); len(found) > 0 {
-				t.Errorf("restored a service with %v", found)
+			if found := s.Services[i].Check(); len(found) > 0 || !servable(&s.Services[i]) {
+				t.Errorf("restored a service of mode %s with %v", s.Services[i].Forward, found)
 			}
 		}
-		if err := s.write(dir); err != nil {
+		if err := s.Write(path); err != nil {
 			t.Fatal(err)
 		}
-		again, err := load(dir, config)
+		again, err := saved.Load(path, "a", servable)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package kube
+// Package owner decides which objects of an API server a node serves where several want the same:
+// a VIP, a firewall mark or the room of the node. The oldest object gets it, on all nodes. The
+// sources that follow an API server call it.
+package owner
 
 import (
 	"cmp"
@@ -11,49 +14,52 @@ import (
 	"time"
 
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
 )
 
-// claims are the services of one object.
-type claims struct {
-	object  Object
-	created time.Time
-	// services have distinct names and VIPs; byVIP refers to them.
-	services []lb.Service
-	byVIP    map[lb.VIP]*lb.Service
-	// addresses are the object's, whichever node serves it; moved says that it is not for this
+// Claims are the services of one object.
+type Claims struct {
+	Object  source.Object
+	Created time.Time
+	// Services have distinct names and VIPs. Their fields Namespace and Created are set by VIPs.Set.
+	Services []lb.Service
+	// Addresses are the object's, whichever node serves it; Moved says that it is not for this
 	// node.
-	addresses []netip.Addr
-	moved     bool
+	Addresses []netip.Addr
+	Moved     bool
+
+	// byVIP refers to Services.
+	byVIP map[lb.VIP]*lb.Service
 }
 
 // mark returns the firewall mark of an object's services; 0 for none.
-func (c *claims) mark() uint32 {
-	if len(c.services) == 0 {
+func (c *Claims) mark() uint32 {
+	if len(c.Services) == 0 {
 		return 0
 	}
-	return c.services[0].FirewallMark
+	return c.Services[0].FirewallMark
 }
 
 // backends is the number of backends of all services.
-func (c *claims) backends() (n int) {
-	for i := range c.services {
-		n += len(c.services[i].Backends)
+func (c *Claims) backends() (n int) {
+	for i := range c.Services {
+		n += len(c.Services[i].Backends)
 	}
 	return n
 }
 
-// vipOwners decides which object has a VIP, and a firewall mark: the oldest of those that claim
+// VIPs decides which object has a VIP, and a firewall mark: the oldest of those that claim
 // it.
-type vipOwners struct {
+type VIPs struct {
 	// limit and maxBackends are the node's room; backends are those of all owners.
 	limit, maxBackends, backends int
 
-	owners map[Object]claims
+	owners map[source.Object]Claims
 	// claimants of a VIP are sorted, its owner first.
-	claimants map[lb.VIP][]Object
+	claimants map[lb.VIP][]source.Object
 	// marked are the claimants of a firewall mark, sorted likewise. Only its owner is served: the
 	// data plane would join the services of others with the owner's.
-	marked map[uint32][]Object
+	marked map[uint32][]source.Object
 	// served are the delivered services; overflow are VIPs for which there is no room.
 	served   map[lb.VIP]*lb.Service
 	overflow map[lb.VIP]bool
@@ -62,68 +68,72 @@ type vipOwners struct {
 	dirty map[lb.VIP]bool
 }
 
-func newVIPOwners(services, backends int) *vipOwners {
-	return &vipOwners{
-		limit: services, maxBackends: backends, owners: map[Object]claims{}, claimants: map[lb.VIP][]Object{}, marked: map[uint32][]Object{},
+// New returns VIPs without claims, for a node with room for that many services, and backends of all
+// services together.
+func New(services, backends int) *VIPs {
+	return &VIPs{
+		limit: services, maxBackends: backends, owners: map[source.Object]Claims{}, claimants: map[lb.VIP][]source.Object{}, marked: map[uint32][]source.Object{},
 		served: map[lb.VIP]*lb.Service{}, overflow: map[lb.VIP]bool{}, dirty: map[lb.VIP]bool{},
 	}
 }
 
-// set replaces the claims of an object.
-func (r *vipOwners) set(c claims) {
-	before := r.owners[c.object]
+// Set replaces the claims of an object.
+func (r *VIPs) Set(c Claims) {
+	before := r.owners[c.Object]
 	r.backends += c.backends() - before.backends()
-	for i := range before.services {
-		vip := before.services[i].VIP
-		unclaim(r.claimants, vip, c.object)
-		r.dirty[vip] = c.moved && slices.Contains(c.addresses, vip.Address)
+	for i := range before.Services {
+		vip := before.Services[i].VIP
+		unclaim(r.claimants, vip, c.Object)
+		r.dirty[vip] = c.Moved && slices.Contains(c.Addresses, vip.Address)
 	}
 	if mark := before.mark(); mark != 0 {
-		unclaim(r.marked, mark, c.object)
+		unclaim(r.marked, mark, c.Object)
 		r.markDirty(mark)
 	}
-	if len(c.services) == 0 {
-		delete(r.owners, c.object)
+	if len(c.Services) == 0 {
+		delete(r.owners, c.Object)
 		return
 	}
-	c.byVIP = make(map[lb.VIP]*lb.Service, len(c.services))
-	for i := range c.services {
-		c.byVIP[c.services[i].VIP] = &c.services[i]
+	c.byVIP = make(map[lb.VIP]*lb.Service, len(c.Services))
+	for i := range c.Services {
+		s := &c.Services[i]
+		s.Namespace, s.Created = c.Object.Namespace, max(c.Created.Unix(), 0)
+		c.byVIP[s.VIP] = s
 	}
-	r.owners[c.object] = c
-	for i := range c.services {
-		vip := c.services[i].VIP
+	r.owners[c.Object] = c
+	for i := range c.Services {
+		vip := c.Services[i].VIP
 		r.dirty[vip] = false
-		r.claimants[vip] = r.claim(r.claimants[vip], c.object)
+		r.claimants[vip] = r.claim(r.claimants[vip], c.Object)
 	}
 	if mark := c.mark(); mark != 0 {
-		r.marked[mark] = r.claim(r.marked[mark], c.object)
+		r.marked[mark] = r.claim(r.marked[mark], c.Object)
 		r.markDirty(mark)
 	}
 }
 
 // claim adds an object to the sorted claimants of a VIP or mark.
-func (r *vipOwners) claim(claimants []Object, o ...Object) []Object {
+func (r *VIPs) claim(claimants []source.Object, o ...source.Object) []source.Object {
 	claimants = append(claimants, o...)
-	slices.SortFunc(claimants, func(a, b Object) int {
-		return cmp.Or(r.owners[a].created.Compare(r.owners[b].created), a.Compare(b))
+	slices.SortFunc(claimants, func(a, b source.Object) int {
+		return cmp.Or(r.owners[a].Created.Compare(r.owners[b].Created), a.Compare(b))
 	})
 	return claimants
 }
 
 // unclaim removes an object from the claimants of a VIP or mark.
-func unclaim[K comparable](claimants map[K][]Object, of K, o Object) {
-	claimants[of] = slices.DeleteFunc(claimants[of], func(p Object) bool { return p == o })
+func unclaim[K comparable](claimants map[K][]source.Object, of K, o source.Object) {
+	claimants[of] = slices.DeleteFunc(claimants[of], func(p source.Object) bool { return p == o })
 	if len(claimants[of]) == 0 {
 		delete(claimants, of)
 	}
 }
 
 // markDirty marks the VIPs of all claimants of a firewall mark: it may have another owner.
-func (r *vipOwners) markDirty(mark uint32) {
+func (r *VIPs) markDirty(mark uint32) {
 	for _, o := range r.marked[mark] {
-		for i := range r.owners[o].services {
-			vip := r.owners[o].services[i].VIP
+		for i := range r.owners[o].Services {
+			vip := r.owners[o].Services[i].VIP
 			if _, dirty := r.dirty[vip]; !dirty {
 				r.dirty[vip] = false
 			}
@@ -133,7 +143,7 @@ func (r *vipOwners) markDirty(mark uint32) {
 
 // service returns the service of a VIP; nil without claimant or room, or if its owner isn't the
 // owner of its firewall mark.
-func (r *vipOwners) service(vip lb.VIP) *lb.Service {
+func (r *VIPs) service(vip lb.VIP) *lb.Service {
 	if len(r.claimants[vip]) == 0 || r.overflow[vip] {
 		return nil
 	}
@@ -145,9 +155,9 @@ func (r *vipOwners) service(vip lb.VIP) *lb.Service {
 	return s
 }
 
-// flush returns the changes since the last call. Services are removed first, to make room for
+// Flush returns the changes since the last call. Services are removed first, to make room for
 // others.
-func (r *vipOwners) flush() (c Change) {
+func (r *VIPs) Flush() (u source.Update) {
 	r.fit()
 	vips := slices.SortedFunc(maps.Keys(r.dirty), lb.VIP.Compare)
 	for _, vip := range vips {
@@ -159,28 +169,28 @@ func (r *vipOwners) flush() (c Change) {
 		}
 		delete(r.served, vip)
 		if r.dirty[vip] {
-			c.Leaving = append(c.Leaving, vip)
+			u.Leaving = append(u.Leaving, vip)
 		} else {
-			c.Removed = append(c.Removed, vip)
+			u.Removed = append(u.Removed, vip)
 		}
 	}
 	for _, vip := range vips {
-		r.serve(vip, &c)
+		r.serve(vip, &u)
 	}
 	clear(r.dirty)
-	return c
+	return u
 }
 
 // fit chooses the VIPs for which there is no room: those of the youngest objects, whatever was
 // served before, so that all nodes choose alike, also after a restart.
-func (r *vipOwners) fit() {
+func (r *VIPs) fit() {
 	before := r.overflow
 	r.overflow = map[lb.VIP]bool{}
 	if len(r.claimants) > r.limit || r.backends > r.maxBackends {
 		services, backends := 0, 0
 		for _, o := range r.claim(slices.Collect(maps.Keys(r.owners))) {
-			for i := range r.owners[o].services {
-				s := &r.owners[o].services[i]
+			for i := range r.owners[o].Services {
+				s := &r.owners[o].Services[i]
 				if r.service(s.VIP) != s {
 					continue // another object has it
 				}
@@ -203,17 +213,20 @@ func (r *vipOwners) fit() {
 }
 
 // serve adds the service of a VIP to the change if it differs.
-func (r *vipOwners) serve(vip lb.VIP, c *Change) {
+func (r *VIPs) serve(vip lb.VIP, u *source.Update) {
 	s, before := r.service(vip), r.served[vip]
 	if s == nil || s.Equal(before) {
 		return
 	}
 	r.served[vip] = s
-	c.Changed = append(c.Changed, *s)
+	u.Changed = append(u.Changed, *s)
 }
 
-// services returns the delivered services, sorted by VIP.
-func (r *vipOwners) services() []lb.Service {
+// Empty reports whether no service is delivered.
+func (r *VIPs) Empty() bool { return len(r.served) == 0 }
+
+// Services returns the delivered services, sorted by VIP.
+func (r *VIPs) Services() []lb.Service {
 	all := make([]lb.Service, 0, len(r.served))
 	for _, vip := range slices.SortedFunc(maps.Keys(r.served), lb.VIP.Compare) {
 		all = append(all, *r.served[vip])
@@ -221,13 +234,13 @@ func (r *vipOwners) services() []lb.Service {
 	return all
 }
 
-// problems returns those of objects whose firewall marks or VIPs others own, or that exceed the
-// limit, in the order of marks and VIPs, up to maxProblems of each object.
-func (r *vipOwners) problems() (all []Problem) {
-	found := map[Object]int{}
-	add := func(o Object, format string, args ...any) {
-		if found[o]++; found[o] <= maxProblems {
-			all = append(all, Problem{o, fmt.Sprintf(format, args...)})
+// Problems returns those of objects whose firewall marks or VIPs others own, or that exceed the
+// limit, in the order of marks and VIPs, up to source.MaxProblems of each object.
+func (r *VIPs) Problems() (all []source.Problem) {
+	found := map[source.Object]int{}
+	add := func(o source.Object, format string, args ...any) {
+		if found[o]++; found[o] <= source.MaxProblems {
+			all = append(all, source.Problem{Object: o, Text: fmt.Sprintf(format, args...)})
 		}
 	}
 	for _, mark := range slices.Sorted(maps.Keys(r.marked)) {

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package saved keeps the last state of a source in a file. An agent serves it that starts while
+// the API server is unreachable. The sources that follow an API server call it.
+package saved
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/renameio/v2"
+
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/lb"
+)
+
+const (
+	// delay batches changes.
+	delay = time.Second / 2
+	// version is that of the file's format: an agent reads no other.
+	version = 1
+)
+
+// State is what the next agent serves while the API server is unreachable. Sources without routes
+// have only Node and Services.
+type State struct {
+	Version int       `json:"version"`
+	Node    string    `json:"node"`
+	ASN     uint32    `json:"asn"`
+	At      time.Time `json:"at"`
+	// Four and Six are the node's internal addresses.
+	Four     netip.Addr   `json:"four"`
+	Six      netip.Addr   `json:"six"`
+	Services []lb.Service `json:"services"`
+	// Peers refer to password files in the same folder.
+	Peers    []bgp.Peer   `json:"peers"`
+	Policies []bgp.Policy `json:"policies"`
+}
+
+// Load reads the state of a node; nil if there is none. Invalid services are removed, and those that
+// this agent can't serve.
+func Load(path, node string, servable func(*lb.Service) bool) (*State, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &State{}
+	if err := json.Unmarshal(data, s); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if s.Version != version || s.Node != node {
+		return nil, fmt.Errorf("%s: of version %d and node %q: want %d and %q", path, s.Version, s.Node, version, node)
+	}
+	s.Services = slices.DeleteFunc(s.Services, func(svc lb.Service) bool { return len(svc.Check()) > 0 || !servable(&svc) })
+	return s, nil
+}
+
+// Write replaces the file atomically.
+func (s *State) Write(path string) error {
+	s.Version = version
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return renameio.WriteFile(path, data, 0o600)
+}
+
+// Saver saves a state that changes.
+type Saver struct {
+	path    string
+	current func() *State
+	log     *slog.Logger
+	changed chan struct{}
+	// saving serializes writing the file.
+	saving sync.Mutex
+}
+
+// NewSaver returns a saver of the state that a function returns.
+func NewSaver(path string, current func() *State, log *slog.Logger) *Saver {
+	return &Saver{path: path, current: current, log: log, changed: make(chan struct{}, 1)}
+}
+
+// Changed says that there is a state to save.
+func (s *Saver) Changed() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Run saves the state after changes, and once more when ctx ends.
+func (s *Saver) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			s.Save()
+			return
+		case <-s.changed:
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(delay):
+		}
+		s.Save()
+	}
+}
+
+// Save writes the current state. An error is only logged.
+func (s *Saver) Save() {
+	s.saving.Lock() // before reading the state, so that the last writer has the newest
+	defer s.saving.Unlock()
+	state := s.current()
+	state.At = time.Now()
+	if err := state.Write(s.path); err != nil {
+		s.log.Error("state not saved", "error", err)
+	}
+}

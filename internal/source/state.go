@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package source
+
+import "time"
+
+// State is the state of the connection to an API server and of the objects that are followed.
+type State struct {
+	// Server is the URL of the API server.
+	Server string
+	// Reachable says whether the last request succeeded, Since when that last changed, and
+	// LastResponse when the server last responded. Error is why it is unreachable.
+	Reachable           bool
+	Since, LastResponse time.Time
+	Error               string
+	// Synced is when all objects had been read for the first time; zero before.
+	Synced time.Time
+	// Restored is when the served state was saved, if it is a restored one; zero otherwise.
+	Restored time.Time
+	// Objects is the number of objects for this node.
+	Objects int
+	// Problems are errors of objects, and kinds that the API server doesn't allow to list.
+	Problems []Problem
+}
+
+// Responded records a response of the API server, and reports whether it was unreachable before.
+func (s *State) Responded(now time.Time) bool {
+	s.LastResponse = now
+	if s.Reachable {
+		return false
+	}
+	s.Reachable, s.Since, s.Error = true, now, ""
+	return true
+}
+
+// Failed records why the API server is unreachable, and reports whether that is new.
+func (s *State) Failed(now time.Time, err string) bool {
+	if s.Error == err {
+		return false
+	}
+	if s.Reachable || s.Error == "" {
+		s.Since = now
+	}
+	s.Reachable, s.Error = false, err
+	return true
+}
