@@ -31,12 +31,14 @@ agent has ended, also by SIGKILL, the kernel keeps balancing, and the next agent
 takes over. Routers that support graceful restart keep routes that were not
 withdrawn.
 
+With apiServer in the file, services come from "fairlead apiserver". The last state is
+saved, for an agent that starts while the API server can't be reached.
+
 With --kubernetes services, peers and announcement policies come from the cluster,
 and the file has only the node's own settings; it may be empty. The last state is
-saved, for an agent that starts while the API server can't be reached. SIGTERM then
-hands over to the node's next agent, unless the node leaves: it is in no group any
-more, cordoned, deleted or shutting down. When the DaemonSet of the agents has been
-deleted the node leaves too, and nothing is left in its kernel.`,
+saved, too. SIGTERM then hands over to the node's next agent, unless the node leaves:
+it is in no group any more, cordoned, deleted or shutting down. When the DaemonSet of
+the agents has been deleted the node leaves too, and nothing is left in its kernel.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -52,7 +54,7 @@ deleted the node leaves too, and nothing is left in its kernel.`,
 	flags.StringVar(&o.Kubernetes.HashSeedSecret, "hash-seed-secret", "", "Secret with the hash seed, in place of dataplane.hashSeed")
 	flags.BoolVar(&o.Kubernetes.BalancerPods, "balancer-pods", false, "lead VIPs to this node's balancer pods: pods of the namespace with the annotation fairlead.io/vip-prefixes")
 	flags.BoolVar(&o.Kubernetes.MetricsSecure, "metrics-secure", false, "serve status page and metrics over TLS, to clients with a token that may get /metrics")
-	flags.StringVar(&o.Kubernetes.StateDir, "state-dir", "", "folder for the last known state (default: "+agent.StateRoot+"/NODE)")
+	flags.StringVar(&o.StateDir, "state-dir", "", "folder for the last known state (default: "+agent.StateRoot+"/NODE)")
 	log.register(cmd)
 	registerSocket(cmd, &o.Socket, control.DefaultSocket, "the agent's control socket")
 	cli.Complete(cmd, "config", completeFiles)

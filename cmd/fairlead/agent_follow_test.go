@@ -39,8 +39,8 @@ func (s *scriptedSource) State() config.State                     { return confi
 func (s *scriptedSource) Reload() error                           { return nil }
 func (s *scriptedSource) Shutdown(context.Context) agent.Shutdown { return s.plan }
 func (s *scriptedSource) Forget() error                           { return nil }
-func (s *scriptedSource) Kubernetes() *observe.Kubernetes {
-	return &observe.Kubernetes{Server: "https://there", Reachable: true}
+func (s *scriptedSource) Describe(status *observe.Status) {
+	status.Kubernetes = &observe.APIServer{Server: "https://there", Reachable: true}
 }
 
 func (s *scriptedSource) Run(ctx context.Context, apply func(source.Update) error) error {

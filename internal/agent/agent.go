@@ -47,8 +47,8 @@ type Source interface {
 	Shutdown(ctx context.Context) Shutdown
 	// Forget removes what is saved for the next agent, once Run has returned.
 	Forget() error
-	// Kubernetes describes how the API server is followed; nil without one.
-	Kubernetes() *observe.Kubernetes
+	// Describe adds to a status how an API server is followed.
+	Describe(status *observe.Status)
 }
 
 // Plane is a data plane as an agent runs it.

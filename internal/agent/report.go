@@ -116,8 +116,10 @@ func pause(ctx context.Context, d time.Duration) {
 // and the problems of objects.
 func (a *Agent) reportedRoutes() (r source.Report) {
 	r.Observed = a.Reporter.Delivered()
-	if k := a.Source.Kubernetes(); k != nil {
-		addProblems(&r, k.Problems)
+	var status observe.Status
+	a.Source.Describe(&status)
+	if server := status.Followed(); server != nil {
+		addProblems(&r, server.Problems)
 	}
 	if a.announcer == nil {
 		return r

@@ -22,6 +22,7 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/source/api"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/internal/version"
 )
@@ -64,13 +65,58 @@ func (f File) Shutdown(context.Context) Shutdown {
 // Forget implements Source.
 func (File) Forget() error { return nil }
 
-// Kubernetes implements Source.
-func (File) Kubernetes() *observe.Kubernetes { return nil }
+// Describe implements Source.
+func (File) Describe(*observe.Status) {}
+
+// apiSource joins an API server with a file that has all but services.
+type apiSource struct {
+	File
+	server *api.Source
+}
+
+// openAPI returns the source of a file that names an API server.
+func openAPI(file File, stateDir string, log *slog.Logger) (*apiSource, error) {
+	conf := file.Config()
+	server, err := api.Open(api.Options{
+		Server: *conf.APIServer, Node: conf.Node.Name, Limits: Limits().Of(string(conf.Dataplane.Kind)),
+		MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0,
+		StateDir: cmp.Or(stateDir, filepath.Join(StateRoot, conf.Node.Name)), Log: log,
+	})
+	return &apiSource{file, server}, err
+}
+
+// Run delivers the server's services, and the file's routes.
+func (s *apiSource) Run(ctx context.Context, apply func(source.Update) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return s.Source.Run(ctx, func(c *config.Config) error { return apply(source.Update{Routes: c.Update(nil).Routes}) })
+	})
+	group.Go(func() error { return s.server.Run(ctx, apply) })
+	return group.Wait()
+}
+
+// Forget implements Source.
+func (s *apiSource) Forget() error { return s.server.Forget() }
+
+// Describe implements Source.
+func (s *apiSource) Describe(status *observe.Status) { status.APIServer = shown(s.server.State()) }
+
+// shown describes the state of a source.
+func shown(state source.State) *observe.APIServer {
+	server := &observe.APIServer{
+		Server: state.Server, Reachable: state.Reachable, Since: state.Since, LastResponse: state.LastResponse, Error: state.Error,
+		Synced: state.Synced, Restored: state.Restored, Objects: state.Objects, Problems: []observe.Problem{},
+	}
+	for _, p := range state.Problems {
+		server.Problems = append(server.Problems, observe.Problem{Object: p.Object.String(), Text: p.Text})
+	}
+	return server
+}
 
 // Kubernetes are the options of an agent whose services come from a cluster.
 type Kubernetes struct {
-	On                                                   bool
-	Kubeconfig, NodeName, Namespace, DaemonSet, StateDir string
+	On                                         bool
+	Kubeconfig, NodeName, Namespace, DaemonSet string
 	// HashSeedSecret is the Secret with the hash seed; empty for that of the file.
 	HashSeedSecret string
 	// BalancerPods leads VIPs to pods of Namespace that are balancers.
@@ -95,11 +141,11 @@ func (o *Kubernetes) access(log *slog.Logger) (*tls.Config, func(http.Handler) h
 	if !o.MetricsSecure {
 		return nil, nil, nil
 	}
-	api, _, err := kube.LoadConfig(o.Kubeconfig, o.Namespace, "fairlead-agent/"+version.Version)
+	cluster, _, err := kube.LoadConfig(o.Kubeconfig, o.Namespace, "fairlead-agent/"+version.Version)
 	if err != nil {
 		return nil, nil, err
 	}
-	reviewer, err := review.New(api)
+	reviewer, err := review.New(cluster)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -125,7 +171,7 @@ type kubernetesSource struct {
 
 // openKubernetes follows a cluster until ctx ends. It returns when this node is
 // known.
-func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Logger) (*kubernetesSource, error) {
+func openKubernetes(ctx context.Context, path, stateDir string, o Kubernetes, log *slog.Logger) (*kubernetesSource, error) {
 	settings, err := config.Open(path, log, config.ParseKubernetes)
 	if err != nil {
 		return nil, err
@@ -135,7 +181,7 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	api, namespace, err := kube.LoadConfig(o.Kubeconfig, o.Namespace, "fairlead-agent/"+version.Version)
+	cluster, namespace, err := kube.LoadConfig(o.Kubeconfig, o.Namespace, "fairlead-agent/"+version.Version)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +191,7 @@ func openKubernetes(ctx context.Context, path string, o Kubernetes, log *slog.Lo
 			Node: name, Limits: Limits().Of(string(conf.Dataplane.Kind)), MaxServices: conf.Dataplane.Services, MaxBackends: conf.Dataplane.Backends, TunnelEnds: len(conf.Node.TunnelEnds) > 0,
 			WatchPolicies: !conf.Dataplane.FilterPods && conf.Dataplane.Kind != config.KindIPVS,
 		},
-		API: api, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(o.StateDir, filepath.Join(StateRoot, name)), Log: log,
+		API: cluster, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(stateDir, filepath.Join(StateRoot, name)), Log: log,
 	}
 	if conf.BGP != nil {
 		options.ASN, s.routes.ShutdownDelay = conf.BGP.ASN, conf.BGP.ShutdownDelay
@@ -219,15 +265,7 @@ func (s *kubernetesSource) Shutdown(ctx context.Context) Shutdown {
 // Forget implements Source.
 func (s *kubernetesSource) Forget() error { return s.cluster.Forget() }
 
-// Kubernetes implements Source.
-func (s *kubernetesSource) Kubernetes() *observe.Kubernetes {
-	state := s.cluster.State()
-	shown := &observe.Kubernetes{
-		Server: state.Server, Reachable: state.Reachable, Since: state.Since, LastResponse: state.LastResponse, Error: state.Error,
-		Synced: state.Synced, Restored: state.Restored, Objects: state.Objects, Problems: []observe.Problem{},
-	}
-	for _, p := range state.Problems {
-		shown.Problems = append(shown.Problems, observe.Problem{Object: p.Object.String(), Text: p.Text})
-	}
-	return shown
+// Describe implements Source.
+func (s *kubernetesSource) Describe(status *observe.Status) {
+	status.Kubernetes = shown(s.cluster.State())
 }

@@ -20,11 +20,13 @@ import (
 // Describe implements observe.Agent.
 func (a *Agent) Describe() observe.Status {
 	kernel, _ := preflight.KernelRelease() // empty if it can't be read
-	return observe.Status{
+	status := observe.Status{
 		Version: version.Version, Commit: version.Commit(), Node: a.Source.Config().Node.Name, Kernel: kernel,
 		Started: a.Started, Listen: pageAddress(a.Page), Config: observe.Config(a.Source.State()),
-		Kubernetes: a.Source.Kubernetes(), DataPlane: a.Plane.Describe(),
+		DataPlane: a.Plane.Describe(),
 	}
+	a.Source.Describe(&status)
+	return status
 }
 
 // Snapshot implements observe.Agent.

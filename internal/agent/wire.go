@@ -41,6 +41,9 @@ type Options struct {
 	Config, Socket string
 	// PinDir is the folder of the data plane; empty: in PinRoot.
 	PinDir string
+	// StateDir is the folder of the last state of services that aren't in the file; empty: in
+	// StateRoot.
+	StateDir string
 	// RemoveOnExit says that no agent will run here again after SIGTERM, as in a balancer pod.
 	RemoveOnExit bool
 	Kubernetes   Kubernetes
@@ -89,8 +92,11 @@ func Run(ctx context.Context, o Options) (err error) {
 		Started: started, Source: from, Page: page, Admit: admit, Events: events, Log: o.Log, Plane: dp,
 		Drains: store.DrainsPath(o.Socket), Verdicts: store.VerdictsPath(o.Socket),
 	}
-	if cluster, is := from.(*kubernetesSource); is {
-		c.Reporter = cluster.cluster
+	switch from := from.(type) {
+	case *kubernetesSource:
+		c.Reporter = from.cluster
+	case *apiSource:
+		c.Reporter = from.server
 	}
 	switch {
 	case conf.BGP != nil:
@@ -133,7 +139,7 @@ func checkForwarding(conf *config.Config, off []string, log *slog.Logger) {
 // open follows the agent's source until ctx ends.
 func (o Options) open(ctx context.Context) (Source, error) {
 	if o.Kubernetes.On {
-		return openKubernetes(ctx, o.Config, o.Kubernetes, o.Log)
+		return openKubernetes(ctx, o.Config, o.StateDir, o.Kubernetes, o.Log)
 	}
 	setHeapGrowth(parsingGrowth)
 	defer setHeapGrowth(startingGrowth)
@@ -141,7 +147,11 @@ func (o Options) open(ctx context.Context) (Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return File{settings, o.RemoveOnExit}, nil
+	file := File{settings, o.RemoveOnExit}
+	if settings.Config().APIServer != nil {
+		return openAPI(file, o.StateDir, o.Log)
+	}
+	return file, nil
 }
 
 func openXDP(conf *config.Config, pins string, events *observe.Recorder, log *slog.Logger) (*xdp.Plane, error) {

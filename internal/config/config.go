@@ -31,6 +31,8 @@ type Config struct {
 	BGP *bgp.Config
 	// Routes is nil if the file has no such section, as it is with BGP.
 	Routes *Routes
+	// APIServer has the services; nil if the file has them.
+	APIServer *source.Server
 	// Services are valid (lb.Service.Check) and within the data plane's limits;
 	// their names and VIPs are distinct.
 	Services []lb.Service
@@ -113,8 +115,8 @@ func parse[T any](d *decoder, text string, to *T, read reader[T]) (*T, error) {
 	return to, nil
 }
 
-// readConfig reads the whole document. The list of services is required, even if
-// empty: a truncated file must not remove all services. Services are read last, because what
+// readConfig reads the whole document. Without an API server the list of services is required, even
+// if empty: a truncated file must not remove all services. Services are read last, because what
 // they may have depends on the kind of data plane.
 func readConfig(v value, c *Config) {
 	c.setDefaults()
@@ -125,8 +127,10 @@ func readConfig(v value, c *Config) {
 		optional("observe", &c.Observe, observe),
 		optional("bgp", &c.BGP, pointer(readBGP)),
 		optional("routes", &c.Routes, pointer(readRoutes)),
-		required("services", &services, func(v value, to *value) { *to = v }),
+		optional("apiServer", &c.APIServer, pointer(readAPIServer)),
+		optional("services", &services, func(v value, to *value) { *to = v }),
 	)
+	c.checkServices(v, services)
 	if services.node != nil {
 		v.limits = v.limits.Of(string(c.Dataplane.Kind))
 		list(v.services.readService)(services, &c.Services)
@@ -250,6 +254,7 @@ func readKubernetes(v value, c *Config) {
 		optional("observe", &c.Observe, observe),
 		optional("bgp", &c.BGP, pointer(readKubernetesBGP)),
 		notAllowed("routes", "with --kubernetes routes are announced by BGP"),
+		notAllowed("apiServer", "with --kubernetes services are the cluster's Services"),
 		notAllowed("services", "with --kubernetes services are the cluster's Services"),
 	)
 }

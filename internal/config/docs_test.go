@@ -31,8 +31,10 @@ func TestDocumentedConfigurations(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "bgp.password"), []byte("correct-horse\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"bgp.password", "node.token"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("correct-horse\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	blocks := 0
 	for _, name := range append(docs, filepath.Join(root, "README.md")) {

@@ -267,6 +267,7 @@ func (c *Config) checkReload(next *Config) error {
 	changes.compare("observe.listen", c.Observe, next.Observe)
 	changes.compare("bgp", c.speaker(), next.speaker())
 	changes.compare("routes", c.hook(), next.hook())
+	changes.compare("apiServer", c.server(), next.server())
 	return changes.err("agent")
 }
 

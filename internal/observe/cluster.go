@@ -133,7 +133,7 @@ func (s Status) condition(now time.Time) string {
 	}
 	add(s.Draining, "draining for %s", age(s.DrainingSince, now))
 	add(s.Config.Error != "", "configuration refused: %s", oneLine(s.Config.Error))
-	if k := s.Kubernetes; k != nil {
+	if k := s.Followed(); k != nil {
 		add(!k.Reachable, "API server not reached for %s: %s", age(k.Since, now), oneLine(k.Error))
 		add(!k.Restored.IsZero(), "serves what was known %s ago", age(k.Restored, now))
 		add(k.Restored.IsZero() && k.Synced.IsZero(), "objects not read yet")

@@ -69,7 +69,7 @@ func TestClusterStatus(t *testing.T) {
 	status := func(change func(*observe.Status)) observe.Status {
 		s := observe.Status{
 			Version: "0.1.0", Started: started, DataPlane: observe.DataPlane{Kind: "xdp"},
-			Kubernetes: &observe.Kubernetes{Reachable: true, Synced: started},
+			Kubernetes: &observe.APIServer{Reachable: true, Synced: started},
 			Services:   observe.ServiceCounts{Total: 2, Programmed: 2}, Backends: observe.BackendCounts{Total: 6, InUse: 6},
 			BGP: observe.RouteCounts{Enabled: true, Peers: 2, Established: 2, Routes: 2, Announced: 2},
 		}
@@ -83,7 +83,7 @@ func TestClusterStatus(t *testing.T) {
 		})},
 		{Name: "n3", Error: unreachable},
 		{Name: "n4", Answer: status(func(s *observe.Status) {
-			s.Kubernetes = &observe.Kubernetes{Since: started, Error: "i/o timeout", Restored: started, Problems: make([]observe.Problem, 2)}
+			s.Kubernetes = &observe.APIServer{Since: started, Error: "i/o timeout", Restored: started, Problems: make([]observe.Problem, 2)}
 			s.Services = observe.ServiceCounts{Total: 4, Programmed: 1, Failed: 1, Panic: 1, Drained: 1}
 			s.Backends = observe.BackendCounts{Total: 6, InUse: 3, Unhealthy: 2, Drained: 1}
 		})},

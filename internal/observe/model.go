@@ -3,6 +3,7 @@
 package observe
 
 import (
+	"cmp"
 	"net/netip"
 	"time"
 
@@ -25,10 +26,12 @@ type Status struct {
 	// empty without one.
 	Listen string `json:"listen,omitempty"`
 	Config Config `json:"config"`
-	// Kubernetes is nil for an agent with a configuration file only.
-	Kubernetes *Kubernetes `json:"kubernetes,omitempty"`
-	Revision   uint64      `json:"revision"` // of the desired services
-	DataPlane  DataPlane   `json:"dataplane"`
+	// Kubernetes is how the agent follows its cluster's API server, APIServer how it follows
+	// "fairlead apiserver"; nil for an agent that doesn't.
+	Kubernetes *APIServer `json:"kubernetes,omitempty"`
+	APIServer  *APIServer `json:"apiServer,omitempty"`
+	Revision   uint64     `json:"revision"` // of the desired services
+	DataPlane  DataPlane  `json:"dataplane"`
 	// Draining says that the node is being taken out of service, since
 	// DrainingSince; packets that arrive are balanced all the same.
 	Draining      bool      `json:"draining"`
@@ -204,8 +207,11 @@ type Backend struct {
 	Rate
 }
 
-// Kubernetes is how an agent follows the API server of its cluster.
-type Kubernetes struct {
+// Followed returns how the agent follows an API server; nil if it doesn't.
+func (s *Status) Followed() *APIServer { return cmp.Or(s.Kubernetes, s.APIServer) }
+
+// APIServer is how an agent follows an API server.
+type APIServer struct {
 	// Server is the API server's URL.
 	Server string `json:"server"`
 	// Reachable says that it answered last, Since when that became so or ceased to be,

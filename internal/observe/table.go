@@ -123,7 +123,8 @@ func FormatStatus(s Status, now time.Time) string {
 		if s.Config.Error != "" {
 			fmt.Fprintf(t, "\trefused %s ago, the loaded one stays in force:\n\t%s\n", age(s.Config.Refused, now), strings.ReplaceAll(s.Config.Error, "\n", "\n\t"))
 		}
-		s.Kubernetes.write(t, now)
+		s.Kubernetes.write(t, "kubernetes", now)
+		s.APIServer.write(t, "api server", now)
 		if s.Listen != "" {
 			fmt.Fprintf(t, "page\thttp://%s/\n", s.Listen)
 		}
@@ -200,8 +201,8 @@ func short(digest string) string { return digest[:min(12, len(digest))] }
 // age is how long ago a time was, in full seconds.
 func age(then, now time.Time) time.Duration { return now.Sub(then).Round(time.Second) }
 
-// write adds lines to the table of a status.
-func (k *Kubernetes) write(t io.Writer, now time.Time) {
+// write adds lines with a label to the table of a status.
+func (k *APIServer) write(t io.Writer, label string, now time.Time) {
 	if k == nil {
 		return
 	}
@@ -209,7 +210,7 @@ func (k *Kubernetes) write(t io.Writer, now time.Time) {
 	if !k.Reachable {
 		reached = "not reached for " + age(k.Since, now).String()
 	}
-	fmt.Fprintf(t, "kubernetes\t%s, %s\n", k.Server, reached)
+	fmt.Fprintf(t, "%s\t%s, %s\n", label, k.Server, reached)
 	if k.Error != "" {
 		fmt.Fprintf(t, "\t%s\n", oneLine(k.Error))
 	}

@@ -87,6 +87,9 @@ func TestStatusTable(t *testing.T) {
 			{Name: "pass_not_vip", Packets: 1},
 		},
 	}
+	status.APIServer = &observe.APIServer{
+		Server: "https://api:9575", Since: started.Add(time.Minute), Error: "https://api:9575: connection refused", Restored: started,
+	}
 	golden.File(t, "testdata/status.txt", observe.FormatStatus(status, started.Add(time.Hour)))
 }
 
@@ -96,7 +99,7 @@ func TestStatusOfPod(t *testing.T) {
 		Version: "v1", Commit: "abc", Node: "lb1", PID: 1, Started: started,
 		Config:    observe.Config{Path: "/etc/fairlead/fairlead.yaml", Digest: "0123456789abcdef0123", Loaded: started},
 		DataPlane: observe.DataPlane{Kind: "ipvs", Reason: "data plane xdp: no BPF"},
-		Kubernetes: &observe.Kubernetes{
+		Kubernetes: &observe.APIServer{
 			Server: "https://10.96.0.1:443", Reachable: true, Since: started, Synced: started, Objects: 1,
 			Problems: []observe.Problem{{Object: "Service default/web", Text: "no endpoints"}},
 		},

@@ -220,13 +220,20 @@ func (s *scrape) agent(status observe.Status) {
 	m.flag("fairlead_node_draining", "1 while the node drains.", status.Draining)
 	m.flag("fairlead_config_refused", "1 while the current configuration file is rejected and the previous one is in effect.", c.Error != "")
 	m.gauge("fairlead_config_last_loaded_timestamp_seconds", "Time at which the configuration in effect was read.", float64(c.Loaded.UnixMilli())/1000)
-	if k := status.Kubernetes; k != nil {
-		m.flag("fairlead_kubernetes_api_reachable",
-			"1 while the cluster's API server answers. With --kubernetes only, like all fairlead_kubernetes metrics.", k.Reachable)
-		m.flag("fairlead_kubernetes_synced",
-			"1 once all objects have been read; before that the saved state of an earlier agent may be served.", !k.Synced.IsZero())
-		m.count("fairlead_kubernetes_objects", "Services and LoadBalancers of this node.", k.Objects)
-		m.count("fairlead_kubernetes_problems",
-			"Problems that prevent objects, or parts of them, from being served as specified.", len(k.Problems))
+	s.apiServer(status.Kubernetes, "fairlead_kubernetes", "fairlead_kubernetes_api_reachable",
+		"1 while the cluster's API server answers. With --kubernetes only, like all fairlead_kubernetes metrics.")
+	s.apiServer(status.APIServer, "fairlead_api", "fairlead_api_reachable",
+		"1 while the API server answers. With apiServer in the configuration only, like all fairlead_api metrics.")
+}
+
+// apiServer is an API server that the agent follows; nil for none.
+func (s *scrape) apiServer(a *observe.APIServer, prefix, reachable, help string) {
+	if a == nil {
+		return
 	}
+	m := s.with()
+	m.flag(reachable, help, a.Reachable)
+	m.flag(prefix+"_synced", "1 once all objects have been read; before that the saved state of an earlier agent may be served.", !a.Synced.IsZero())
+	m.count(prefix+"_objects", "Services and LoadBalancers of this node.", a.Objects)
+	m.count(prefix+"_problems", "Problems that prevent objects, or parts of them, from being served as specified.", len(a.Problems))
 }

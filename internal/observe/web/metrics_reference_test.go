@@ -85,7 +85,7 @@ func table(rows []*dto.MetricFamily) string {
 }
 
 // wellNamed is fairlead_SUBSYSTEM_WHAT.
-var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|health|reconcile|bgp|route|reflector|config|kubernetes|node|build|observe)_[a-z]+(_[a-z]+)*$`)
+var wellNamed = regexp.MustCompile(`^fairlead_(service|backend|tracking|dataplane|health|reconcile|bgp|route|reflector|config|kubernetes|api|node|build|observe)_[a-z]+(_[a-z]+)*$`)
 
 // Names follow STYLE: counters and only they end in _total, and labels are few and
 // known.

@@ -36,7 +36,8 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	w := &world{Agent: observed.New(t, observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded,
-		Kubernetes: &observe.Kubernetes{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []observe.Problem{{Object: "Service default/web", Text: "wrong"}}},
+		Kubernetes: &observe.APIServer{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []observe.Problem{{Object: "Service default/web", Text: "wrong"}}},
+		APIServer:  &observe.APIServer{Server: "https://10.0.0.2:9575", Error: "timeout", Restored: time.Unix(1, 0), Objects: 1},
 		Config:     observe.Config{Path: "/etc/fairlead.yaml", Loaded: loaded, Error: "x.yaml:1:2: bad", Refused: loaded.Add(time.Second)},
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}},

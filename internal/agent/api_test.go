@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
+)
+
+// Services come from the API server that a file names, and routes from the file.
+func TestAPISource(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer lb1.secret" {
+			t.Errorf("authorization %q", r.Header.Get("Authorization"))
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		fmt.Fprintln(w, `{"type":"PUT","object":{"metadata":{"namespace":"web","name":"shop","resourceVersion":"7"},"status":{"address":"10.1.1.1"},`+
+			`"spec":{"forward":"l2dsr","listeners":[{"name":"http","port":80,"pool":"p"}],"pools":[{"name":"p"}]}}}`)
+		fmt.Fprintln(w, `{"type":"SYNCED","version":"8"}`)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := "node: {name: lb1, interfaces: [eth0]}\nbgp: {asn: 65021, routerID: 10.0.2.11, peers: [{address: 10.0.2.1, asn: 65000}]}\n" +
+		"apiServer: {urls: ['" + server.URL + "'], tokenFile: token}\n"
+	write("token", "lb1.secret\n")
+	write("fairlead.yaml", file)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	from, err := Options{Config: filepath.Join(dir, "fairlead.yaml"), StateDir: filepath.Join(dir, "state"), Log: slog.New(slog.DiscardHandler)}.open(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	updates, ended := make(chan source.Update, 10), make(chan error)
+	go func() {
+		ended <- from.Run(ctx, func(u source.Update) error {
+			updates <- u
+			return nil
+		})
+	}()
+	var services, peers int
+	for services == 0 || peers == 0 {
+		u := <-updates
+		if u.Whole && len(u.Changed) == 1 && u.Changed[0].Name == "flb:web/shop/http" {
+			services++
+		}
+		if u.Routes != nil && !u.Whole {
+			peers += len(u.Routes.Peers)
+		}
+	}
+	var status observe.Status
+	for status.APIServer == nil || status.APIServer.Synced.IsZero() {
+		from.Describe(&status)
+	}
+	if a := status.APIServer; a.Server != server.URL || !a.Reachable || a.Objects != 1 || status.Followed() != a {
+		t.Errorf("the status is %+v", a)
+	}
+	write("fairlead.yaml", strings.Replace(file, "tokenFile: token", "tokenFile: fairlead.yaml", 1))
+	if err := from.Reload(); err == nil || !strings.Contains(err.Error(), "want one line with a token") {
+		t.Errorf("a file without a token: %v", err)
+	}
+	write("fairlead.yaml", strings.Replace(file, server.URL, "https://other", 1))
+	if err := from.Reload(); err == nil || !strings.Contains(err.Error(), "apiServer was ") || strings.Contains(err.Error(), "secret") {
+		t.Errorf("another server: %v", err)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := from.Forget(); err != nil {
+		t.Error(err)
+	}
+}

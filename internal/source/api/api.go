@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package api is the source of an agent without a Kubernetes cluster that follows "fairlead
+// apiserver": a stream of LoadBalancers (watch.go), each of which it translates into services
+// (balancer.go). A Source delivers the changes to the agent, writes what the node serves to the API
+// server (report.go), and saves the last state in a file, which an agent serves that starts while
+// the API server is unreachable.
+//
+// The API server decides everything: addresses, limits, and what tenants may do. All its nodes serve
+// all LoadBalancers.
+package api
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane"
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/source/owner"
+	"fairlead.io/fairlead/internal/source/saved"
+	"fairlead.io/fairlead/internal/wait"
+)
+
+// Options configure a Source.
+type Options struct {
+	Server source.Server
+	// Node is the node's name.
+	Node   string
+	Limits dataplane.Limits
+	// MaxServices and MaxBackends are the capacities of the node's data plane: of services,
+	// and of the backends of all services together.
+	MaxServices, MaxBackends int
+	// TunnelEnds says that the node has tunnel end points for services in VXLAN and Geneve
+	// segments.
+	TunnelEnds bool
+	// StateDir is a folder for the saved state, used by this agent only.
+	StateDir string
+	Log      *slog.Logger
+}
+
+// startTimeout is how long a starting agent waits for the API server before it serves the
+// saved state.
+const startTimeout = 2 * time.Second
+
+// retryDelay is the backoff before the next server is tried: a recovered one is followed within a
+// few seconds.
+var retryDelay = wait.Backoff{First: 250 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.5}
+
+// stateFile is the file in Options.StateDir.
+const stateFile = "apiserver.json"
+
+// Source follows an API server. Its methods may be called concurrently.
+type Source struct {
+	Options
+	saver *saved.Saver
+	// saved is the state of an earlier agent; nil for none.
+	saved *saved.State
+	// wake is signalled when objects have changed, synced when a server has sent all of them.
+	wake, synced chan struct{}
+	// transport returns how requests are sent.
+	transport func(*tls.Config) http.RoundTripper
+	// problems and started are used by Run only.
+	problems source.ProblemLog
+	started  time.Time
+
+	// reporting serializes reports; report is the last one, nil for none.
+	reporting sync.Mutex
+	report    *source.Report
+
+	mu sync.Mutex
+	// vips has the services of all objects.
+	vips *owner.VIPs
+	// objects are all LoadBalancers, with what is wrong with each; nil before they have been read.
+	objects map[source.Object][]string
+	state   source.State
+	// followed is the URL of the server that is being followed; empty for none.
+	followed string
+	// errors are why each server of Options could not be followed.
+	errors []string
+	// version is the server's of objects, delivered that of the last update that was accepted.
+	version, delivered string
+}
+
+// Open returns a source with the saved state of an earlier agent.
+func Open(o Options) (*Source, error) {
+	var err error
+	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.StateDir, 0o700); err != nil {
+		return nil, err
+	}
+	s := &Source{
+		Options: o, wake: make(chan struct{}, 1), synced: make(chan struct{}, 1), transport: newTransport, problems: source.ProblemLog{Log: o.Log},
+		vips: owner.New(o.MaxServices, o.MaxBackends), errors: make([]string, len(o.Server.URLs)),
+		state: source.State{Server: strings.Join(o.Server.URLs, ", "), Since: time.Now()},
+	}
+	s.saver = saved.NewSaver(s.statePath(), s.currentState, o.Log)
+	s.saved, err = saved.Load(s.statePath(), o.Node, func(svc *lb.Service) bool { return len(s.check(svc)) == 0 })
+	if err != nil {
+		o.Log.Warn("saved state not usable", "error", err)
+	}
+	return s, nil
+}
+
+func (s *Source) statePath() string { return filepath.Join(s.StateDir, stateFile) }
+
+// currentState returns the state to save.
+func (s *Source) currentState() *saved.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &saved.State{Node: s.Node, Services: s.vips.Services()}
+}
+
+// Forget removes the saved state, after Run has ended.
+func (s *Source) Forget() error {
+	if err := os.Remove(s.statePath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Run follows the API server and delivers updates until ctx ends: first all services, or the saved
+// ones if the server can't be read within startTimeout; then changes. Without a saved state nothing is
+// delivered before all objects have been read, so the kernel keeps the configuration of an earlier
+// agent.
+func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error {
+	var parts sync.WaitGroup
+	defer parts.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	s.started = time.Now()
+	parts.Go(func() { s.follow(ctx) })
+	parts.Go(func() { s.repeatReports(ctx) })
+	s.awaitObjects(ctx, apply)
+	if ctx.Err() != nil {
+		return nil
+	}
+	parts.Go(func() { s.saver.Run(ctx) })
+	for rejected := 0; ; {
+		var retry <-chan time.Time
+		// The first update has all services, and so has one after a rejected one.
+		if err := s.deliver(rejected > 0 || s.first(), apply); err != nil {
+			s.Log.Error("change rejected, retrying", "error", err)
+			rejected++
+			retry = time.After(retryDelay.Delay(rejected))
+		} else {
+			rejected = 0
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		case <-retry:
+		}
+	}
+}
+
+// awaitObjects waits until all objects have been read or ctx ends. After startTimeout it applies the
+// saved state, until that is accepted.
+func (s *Source) awaitObjects(ctx context.Context, apply func(source.Update) error) {
+	var restore <-chan time.Time
+	if s.saved != nil {
+		restore = time.After(startTimeout)
+	}
+	for rejected := 0; ; {
+		select {
+		case <-s.wake:
+			return
+		case <-ctx.Done():
+			return
+		case <-restore:
+		}
+		restore = nil
+		if err := apply(source.Update{Whole: true, Changed: s.saved.Services}); err != nil {
+			s.Log.Error("saved state rejected, retrying", "error", err)
+			rejected++
+			restore = time.After(retryDelay.Delay(rejected))
+			continue
+		}
+		s.mu.Lock()
+		s.state.Restored = s.saved.At
+		s.mu.Unlock()
+		s.Log.Warn("API server unreachable, serving the saved state", "saved", s.saved.At, "services", len(s.saved.Services))
+	}
+}
+
+// deliver applies what has changed, or all services.
+func (s *Source) deliver(whole bool, apply func(source.Update) error) error {
+	s.mu.Lock()
+	u, version := s.vips.Flush(), s.version
+	if whole {
+		u = source.Update{Whole: true, Changed: s.vips.Services()}
+	}
+	s.mu.Unlock()
+	if whole || len(u.Changed)+len(u.Removed) > 0 {
+		if err := apply(u); err != nil {
+			return err
+		}
+		s.saver.Changed()
+	}
+	s.delivering(version)
+	return nil
+}
+
+// delivering updates the state after an update with the objects of a version, and logs new and solved
+// problems.
+func (s *Source) delivering(version string) {
+	s.mu.Lock()
+	s.delivered = version
+	problems := s.vips.Problems()
+	for id, texts := range s.objects {
+		for _, text := range texts {
+			problems = append(problems, source.Problem{Object: id, Text: text})
+		}
+	}
+	slices.SortStableFunc(problems, func(a, b source.Problem) int { return a.Object.Compare(b.Object) })
+	if s.state.Synced.IsZero() {
+		s.state.Synced = time.Now()
+		s.Log.Info("all objects read", "duration", s.state.Synced.Sub(s.started).Round(time.Millisecond))
+	}
+	s.state.Restored, s.state.Problems, s.state.Objects = time.Time{}, problems, len(s.objects)
+	s.mu.Unlock()
+	s.problems.Update(problems)
+}
+
+// first reports whether no update has been delivered yet.
+func (s *Source) first() bool { return s.State().Synced.IsZero() }
+
+// State returns the state of the connection and of the objects.
+func (s *Source) State() source.State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state
+}
+
+// Delivered implements source.Reporter.
+func (s *Source) Delivered() source.Versions {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return source.Versions{LoadBalancers: s.delivered}
+}
