@@ -164,11 +164,13 @@ func small(forward lb.Forward) func(*testing.T) netlab.Topology {
 // serverVLAN is that of the servers in the lab behindVLAN.
 const serverVLAN = 100
 
-// behindVLAN is the lab with the servers in a VLAN and a network of their own, to
+// behindVLAN is the lab with the servers in a VLAN.
+func behindVLAN(t *testing.T) netlab.Topology { return withServersInVLAN(small(lb.L2DSR)(t)) }
+
+// withServersInVLAN puts the two servers of a lab in a VLAN and a network of their own, to
 // which the router has a second interface. The balancer has no address there:
 // servers answer its probes through the router.
-func behindVLAN(t *testing.T) netlab.Topology {
-	topology := small(lb.L2DSR)(t)
+func withServersInVLAN(topology netlab.Topology) netlab.Topology {
 	move := func(a netip.Addr) netip.Addr { // from 10.0.2.0/24 to 10.0.4.0/24
 		b := a.AsSlice()
 		if a.Is4() {
@@ -179,14 +181,12 @@ func behindVLAN(t *testing.T) netlab.Topology {
 		moved, _ := netip.AddrFromSlice(b)
 		return moved
 	}
-	router, wiring := topology.Host("router"), topology.Host("switch")
+	router := topology.Host("router")
 	port := netlab.Interface{Name: "eth2", VLAN: serverVLAN}
 	for _, p := range router.Interfaces[1].Addresses {
 		port.Addresses = append(port.Addresses, netip.PrefixFrom(move(p.Addr()), p.Bits()))
 	}
-	router.Interfaces = append(router.Interfaces, port)
-	wiring.Interfaces = append(wiring.Interfaces, netlab.Interface{Name: "router-vlan"})
-	topology.Links = append(topology.Links, netlab.Link{A: netlab.End{Host: "router", Interface: "eth2"}, B: netlab.End{Host: "switch", Interface: "router-vlan"}})
+	plugRouter(&topology, port)
 	for n, name := range []string{"server1", "server2"} {
 		server := topology.Host(name)
 		eth0 := &server.Interfaces[0]
@@ -201,6 +201,14 @@ func behindVLAN(t *testing.T) netlab.Topology {
 		}
 	}
 	return topology
+}
+
+// plugRouter connects another interface of the router to the switch.
+func plugRouter(topology *netlab.Topology, i netlab.Interface) {
+	router, wiring, port := topology.Host("router"), topology.Host("switch"), "router-"+i.Name
+	router.Interfaces = append(router.Interfaces, i)
+	wiring.Interfaces = append(wiring.Interfaces, netlab.Interface{Name: port})
+	topology.Links = append(topology.Links, netlab.Link{A: netlab.End{Host: "router", Interface: i.Name}, B: netlab.End{Host: "switch", Interface: port}})
 }
 
 // vlanOfFirst configures in which VLAN the first server is.
