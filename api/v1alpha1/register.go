@@ -21,6 +21,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(GroupVersion(),
 		&AddressPool{}, &AddressPoolList{},
 		&BalancerNode{}, &BalancerNodeList{},
+		&BalancerNodeStatistics{}, &BalancerNodeStatisticsList{},
 		&BGPPeer{}, &BGPPeerList{},
 		&LoadBalancer{}, &LoadBalancerList{},
 		&LoadBalancerGroup{}, &LoadBalancerGroupList{},

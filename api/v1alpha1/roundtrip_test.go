@@ -55,28 +55,30 @@ func (s *server) testTyped(t *testing.T) {
 
 // testReports takes every field of what agents write through Go's types, the API server, and back.
 func (s *server) testReports(t *testing.T) {
-	k := kindNamed(t, "BalancerNode")
-	object := k.object(v1alpha1.GroupVersion(), "columns", nil)
-	delete(object.Object, "spec")
-	object.Object["status"] = parse(t, k.status())
-	stored, err := s.resource(k, v1alpha1.GroupVersion()).Create(t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var typed v1alpha1.BalancerNode
-	const strict = true
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(stored.Object, &typed, strict); err != nil {
-		t.Fatal(err)
-	}
-	back, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&typed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	same(t, back["status"].(value), parse(t, k.status()))
-	for path := range fields("status", root(t, k)["properties"].(value)["status"].(value)) {
-		there := map[string]bool{}
-		if note(there, "status", parse(t, k.status())); !there[path] {
-			t.Errorf("the sample has no %s", path)
+	converter := runtime.DefaultUnstructuredConverter
+	for _, k := range reports() {
+		object := k.object(v1alpha1.GroupVersion(), "columns", nil)
+		delete(object.Object, "spec")
+		object.Object["status"] = parse(t, k.status())
+		stored, err := s.resource(k, v1alpha1.GroupVersion()).Create(t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		if err != nil {
+			t.Fatal(err)
+		}
+		typed := newObject(t, k.kind)
+		const strict = true
+		if err := converter.FromUnstructuredWithValidation(stored.Object, typed, strict); err != nil {
+			t.Fatal(err)
+		}
+		back, err := converter.ToUnstructured(typed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same(t, back["status"].(value), parse(t, k.status()))
+		for path := range fields("status", root(t, k)["properties"].(value)["status"].(value)) {
+			there := map[string]bool{}
+			if note(there, "status", parse(t, k.status())); !there[path] {
+				t.Errorf("%s: the sample has no %s", k.kind, path)
+			}
 		}
 	}
 }

@@ -40,10 +40,15 @@ func kinds() []*samples {
 }
 
 // allKinds are also those that agents write, which have a status only.
-func allKinds() []*samples { return append(kinds(), &samples{kind: "BalancerNode"}) }
+func allKinds() []*samples { return append(kinds(), reports()...) }
+
+// reports are those kinds.
+func reports() []*samples {
+	return []*samples{{kind: "BalancerNode"}, {kind: "BalancerNodeStatistics"}}
+}
 
 // resource is the kind's name in paths.
-func (k *samples) resource() string { return strings.ToLower(k.kind) + "s" }
+func (k *samples) resource() string { return strings.TrimSuffix(strings.ToLower(k.kind), "s") + "s" }
 
 // object is one of the kind.
 func (k *samples) object(gv schema.GroupVersion, name string, spec value) *unstructured.Unstructured {

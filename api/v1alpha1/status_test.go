@@ -33,6 +33,9 @@ func (k *samples) status() string {
 			traffic: {packetsPerSecond: 6, bitsPerSecond: 7}, withheld: [{prefix: 192.0.2.9/32, message: no backend}],
 			unhealthy: [{service: default/web/80, backend: "192.168.1.21:81", message: timeout, since: "2026-01-02T03:04:05Z"}],
 			peers: [{name: leaf, address: 192.168.1.254, established: false, message: connection refused, since: "2026-01-02T03:04:05Z"}]}`
+	case "BalancerNodeStatistics":
+		return `{reported: "2026-01-02T03:04:05Z", omittedListeners: 2,
+			listeners: [{service: "flb:default/shop/https", packets: 9007199254740992, bytes: 9223372036854775807, newFlows: 3}]}`
 	case "LoadBalancerGroup":
 		return `{size: 4, nodes: [{name: n1, ready: true}, {name: n2, ready: false}], readyNodes: 1, services: 7, addresses: 5, ` +
 			condition(v1alpha1.ConditionProgrammed) + `}`
@@ -111,12 +114,18 @@ columns   192.168.1.1   a       vxlan     True    AGE`,
 			t.Errorf("%s: -want +got:\n%s", kind, diff)
 		}
 	}
-	want := `
+	for short, want := range map[string]string{ // of testReports
+		"fnode": `
 NAME      SERVICES   PROGRAMMED   FAILED   UNHEALTHY   SESSIONS   ROUTES   DRAINING   VERSION   STARTED
-columns   9          7            1        3           4          6        true       1.2.3     AGE`
-	got := s.Kubectl(t, "get", "fnode", "columns", "-o", "wide") // of testReports
-	if diff := cmp.Diff(cells(want), cells(regexp.MustCompile(`\b\d+d\b`).ReplaceAllString(got, "AGE"))); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+columns   9          7            1        3           4          6        true       1.2.3     AGE`,
+		"fstats": `
+NAME      OMITTED   REPORTED
+columns   2         AGE`,
+	} {
+		got := s.Kubectl(t, "get", short, "columns", "-o", "wide")
+		if diff := cmp.Diff(cells(want), cells(regexp.MustCompile(`\b\d+d\b`).ReplaceAllString(got, "AGE"))); diff != "" {
+			t.Errorf("%s: -want +got:\n%s", short, diff)
+		}
 	}
 	if got := s.Kubectl(t, "get", "fairlead", "-o", "name"); strings.Count(got, "columns") != len(allKinds()) {
 		t.Errorf("kubectl get fairlead: %q", got)

@@ -97,6 +97,9 @@ func TestAPIServerRoles(t *testing.T) {
 	cluster.Await(t, time.Minute, "a report", func() error {
 		return agent.Report(t.Context(), &source.Report{Version: "1.0.0", Started: time.Now()})
 	})
+	if err := agent.ReportStatistics(t.Context(), &source.Statistics{Read: time.Now()}); err != nil {
+		t.Error(err)
+	}
 
 	if seed, err := agent.HashSeed(t.Context(), seedSecret); err != nil || seed == 0 {
 		t.Errorf("hash seed %d, %v", seed, err)

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"strings"
 	"testing"
@@ -37,7 +38,7 @@ metadata: {name: agent2, namespace: fairlead-system}
 spec: {nodeName: n2, serviceAccountName: fairlead-agent, containers: [{name: agent, image: none}]}
 `
 
-// An agent writes the report of its own node, and no other one, nor does anybody with the account
+// An agent writes the reports of its own node, and no other ones, nor does anybody with the account
 // of the agents that isn't their pod.
 func TestAPIServerReports(t *testing.T) {
 	t.Parallel()
@@ -66,6 +67,23 @@ func TestAPIServerReports(t *testing.T) {
 	if got := api.Kubectl(t, "get", "fnode", "n1", "-o", "jsonpath={.status.services.total} {.metadata.ownerReferences[*].kind} {.metadata.ownerReferences[*].name}"); got != want {
 		t.Errorf("report %q, want %q", got, want)
 	}
+	// More listeners with longer names than fit into an object.
+	statistics := &source.Statistics{Read: time.Unix(1, 0)}
+	for n := range 4096 {
+		statistics.Listeners = append(statistics.Listeners, source.ListenerStatistics{Service: fmt.Sprintf("flb:%0371d", n), Packets: 1, Bytes: math.MaxUint64})
+	}
+	if err := own.ReportStatistics(t.Context(), statistics); err != nil {
+		t.Error(err)
+	}
+	statistics.Listeners = []source.ListenerStatistics{{Service: "flb:default/shop/https", Packets: 2, Bytes: 3, NewFlows: 1}}
+	if err := own.ReportStatistics(t.Context(), statistics); err != nil {
+		t.Error(err)
+	}
+	want = "1970-01-01T00:00:01Z flb:default/shop/https 2 3 1 Node n1"
+	if got := api.Kubectl(t, "get", "fstats", "n1", "-o", "jsonpath={.status.reported} {range .status.listeners[*]}{.service} {.packets} {.bytes} {.newFlows}{end} "+
+		"{.metadata.ownerReferences[*].kind} {.metadata.ownerReferences[*].name}"); got != want {
+		t.Errorf("statistics %q, want %q", got, want)
+	}
 	for name, o := range map[string]kube.Options{
 		"the agent of n2": {API: api.AsPod(t, namespace, "fairlead-agent", "agent2")},
 		"no pod":          {API: api.AsServiceAccount(t, namespace, "fairlead-agent")},
@@ -73,35 +91,28 @@ func TestAPIServerReports(t *testing.T) {
 	} {
 		foreign := reporter(o)
 		cluster.Await(t, time.Minute, name+" to be refused", func() error { // the policy may be new to the API server
-			err := foreign.Report(t.Context(), report)
-			switch {
-			case err == nil:
-				return errors.New("the report was written")
-			case strings.Contains(err.Error(), "forbidden"):
-				return nil
+			for _, err := range []error{foreign.Report(t.Context(), report), foreign.ReportStatistics(t.Context(), statistics)} {
+				switch {
+				case err == nil:
+					return errors.New("the report was written")
+				case !strings.Contains(err.Error(), "forbidden"):
+					return err
+				}
 			}
-			return err
+			return nil
 		})
 	}
 
-	// The object of the own node holds no other object back that is to be deleted.
+	// The objects of the own node hold no other object back that is to be deleted.
 	agent := api.AsPod(t, namespace, "fairlead-agent", "agent1")
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(agent.CAData)
 	client := &http.Client{Transport: &http.Transport{
 		DialContext: agent.Dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
 	}}
-	for name, metadata := range map[string]string{
-		"a finalizer":      `{"name": "n1", "finalizers": ["example.com/hold"]}`,
-		"the node waits":   `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1", "blockOwnerDeletion": true}]}`,
-		"another node":     `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n2", "uid": "1"}]}`,
-		"a namespace":      `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "n1", "uid": "1"}]}`,
-		"another's report": `{"name": "n2"}`,
-	} {
-		body := fmt.Sprintf(`{"apiVersion": "fairlead.io/v1alpha1", "kind": "BalancerNode", "metadata": %s, "status": {"version": "1", "started": "2026-01-02T03:04:05Z",
-			"dataPlane": "xdp", "draining": false, "services": {"total": 0, "programmed": 0, "failed": 0, "panic": 0, "drained": 0},
-			"backends": {"total": 0, "inUse": 0, "unhealthy": 0, "drained": 0}, "routes": {"announced": 0, "withheld": 0, "sessions": 0}}}`, metadata)
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, agent.Host+"/apis/fairlead.io/v1alpha1/balancernodes", strings.NewReader(body))
+	deny := func(what, resource, body string) {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, agent.Host+"/apis/fairlead.io/v1alpha1/"+resource, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -113,7 +124,20 @@ func TestAPIServerReports(t *testing.T) {
 		}
 		answer, err := io.ReadAll(response.Body)
 		if err := errors.Join(err, response.Body.Close()); err != nil || !strings.Contains(string(answer), "ValidatingAdmissionPolicy 'fairlead-agent'") {
-			t.Errorf("%s: error %v, answer %s, want that the policy denies it", name, err, answer)
+			t.Errorf("%s, %s: error %v, answer %s, want that the policy denies it", resource, what, err, answer)
 		}
+	}
+	for name, metadata := range map[string]string{
+		"a finalizer":      `{"name": "n1", "finalizers": ["example.com/hold"]}`,
+		"the node waits":   `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1", "blockOwnerDeletion": true}]}`,
+		"another node":     `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n2", "uid": "1"}]}`,
+		"a namespace":      `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "n1", "uid": "1"}]}`,
+		"another's report": `{"name": "n2"}`,
+	} {
+		deny(name, "balancernodes", fmt.Sprintf(`{"apiVersion": "fairlead.io/v1alpha1", "kind": "BalancerNode", "metadata": %s, "status": {"version": "1", "started": "2026-01-02T03:04:05Z",
+			"dataPlane": "xdp", "draining": false, "services": {"total": 0, "programmed": 0, "failed": 0, "panic": 0, "drained": 0},
+			"backends": {"total": 0, "inUse": 0, "unhealthy": 0, "drained": 0}, "routes": {"announced": 0, "withheld": 0, "sessions": 0}}}`, metadata))
+		deny(name, "balancernodestatistics", fmt.Sprintf(`{"apiVersion": "fairlead.io/v1alpha1", "kind": "BalancerNodeStatistics", "metadata": %s,
+			"status": {"reported": "2026-01-02T03:04:05Z"}}`, metadata))
 	}
 }

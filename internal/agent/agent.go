@@ -92,8 +92,8 @@ type Config struct {
 	// Drains is the file in which drains are saved, Verdicts that of the verdicts of
 	// health checks.
 	Drains, Verdicts string
-	// Reporter, unless it is nil, publishes what the node serves. It is called when that has
-	// changed, not too often, and again after an error.
+	// Reporter, unless it is nil, publishes what the node serves and has forwarded. It is called
+	// when that has changed, not too often, and again after an error.
 	Reporter source.Reporter
 	Events   *observe.Recorder
 	Log      *slog.Logger
@@ -185,6 +185,7 @@ func (a *Agent) Run(ctx context.Context, claim *control.Claim, terminate <-chan 
 		func(ctx context.Context) { reloadOnHangup(ctx, a.Source.Reload) },
 		a.probeRefused,
 		a.report,
+		a.reportStatistics,
 		func(ctx context.Context) { a.shutDown(ctx, terminate, stop) },
 	} {
 		group.Go(func() error {

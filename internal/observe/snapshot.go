@@ -4,6 +4,7 @@ package observe
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"os"
 	"slices"
@@ -56,6 +57,18 @@ func (s *Snapshot) VIP(service string) (lb.VIP, bool) {
 		}
 	}
 	return lb.VIP{}, false
+}
+
+// Traffic returns the desired services that the data plane has, with what was forwarded for them.
+func (s *Snapshot) Traffic() iter.Seq2[*lb.Service, dataplane.Traffic] {
+	return func(yield func(*lb.Service, dataplane.Traffic) bool) {
+		for i := range s.desired.Services {
+			service := s.desired.Services[i].Service
+			if stats, known := s.stats.Services[service.VIP]; known && !yield(service, stats.Traffic) {
+				return
+			}
+		}
+	}
 }
 
 // Backends are those of the desired services for which wanted is true, by VIP

@@ -13,10 +13,12 @@ import (
 // MaxReported bounds each list of a Report.
 const MaxReported = 100
 
-// Reporter is a source that publishes what the node serves.
+// Reporter is a source that publishes what the node serves and has forwarded.
 type Reporter interface {
 	// Report writes a report.
 	Report(ctx context.Context, r *Report) error
+	// ReportStatistics writes counters.
+	ReportStatistics(ctx context.Context, s *Statistics) error
 	// Delivered returns the versions of the newest objects of the last update that was accepted.
 	Delivered() Versions
 }
@@ -94,4 +96,23 @@ type ReportedPeer struct {
 	// Reason is why there is no session, Since when it was established or ended.
 	Reason string
 	Since  time.Time
+}
+
+// Statistics are counters of a node.
+type Statistics struct {
+	// Read is when they were read.
+	Read time.Time
+	// Listeners are all listeners of LoadBalancers, sorted by service.
+	Listeners []ListenerStatistics
+}
+
+// ListenerStatistics counts what the node has forwarded for a listener since its tables have had
+// it.
+type ListenerStatistics struct {
+	// Service is the name of the listener's service.
+	Service string
+	// Packets are those from clients, Bytes those of their frames as received.
+	Packets, Bytes uint64
+	// NewFlows counts new flows, as dataplane.Traffic does.
+	NewFlows uint64
 }

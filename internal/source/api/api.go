@@ -74,9 +74,9 @@ type Source struct {
 	problems source.ProblemLog
 	started  time.Time
 
-	// reporting serializes reports; report is the last one, nil for none.
+	// reporting serializes reports.
 	reporting sync.Mutex
-	report    *source.Report
+	reports   reports
 
 	mu sync.Mutex
 	// vips has the services of all objects.

@@ -206,6 +206,10 @@ func TestReconnect(t *testing.T) {
 		if err := n.Report(t.Context(), &source.Report{Version: "1"}); err != nil {
 			t.Fatal(err)
 		}
+		counters := source.Statistics{Read: time.Now(), Listeners: []source.ListenerStatistics{{Service: "flb:default/b1/http", Packets: 2, Bytes: 3, NewFlows: 1}}}
+		if err := n.ReportStatistics(t.Context(), &counters); err != nil {
+			t.Fatal(err)
+		}
 		updates := n.count()
 		s.kill()
 		settle(time.Minute)
@@ -222,6 +226,10 @@ func TestReconnect(t *testing.T) {
 		}
 		if _, reports := s.written(); len(reports) != 2 || reports[1].Version != "2" {
 			t.Errorf("reports %+v: want that of before, and the last one again", reports)
+		}
+		want := v1alpha1.ListenerStatistics{Service: "flb:default/b1/http", Packets: 2, Bytes: 3, NewFlows: 1}
+		if got := s.counted(); len(got) != 2 || len(got[1].Listeners) != 1 || got[1].Listeners[0] != want || !got[1].Reported.Time.Equal(counters.Read.Truncate(time.Second)) {
+			t.Errorf("counters %+v: want them twice", got)
 		}
 		wantNames(t, n, "b1/http", "b2/http", "b3/http")
 

@@ -17,16 +17,30 @@ import (
 // reportTimeout bounds one write of a report.
 const reportTimeout = 10 * time.Second
 
+// reports are the last reports of the node; nil for none.
+type reports struct {
+	status     *source.Report
+	statistics *source.Statistics
+}
+
 // Report implements source.Reporter: it writes the report to the server that is followed.
 func (s *Source) Report(ctx context.Context, r *source.Report) error {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()
-	s.report = new(*r)
+	s.reports.status = new(*r)
 	return s.writeReport(ctx)
 }
 
-// repeatReports writes the last report to each server that has sent all objects, until ctx ends: one
-// that was restarted, or is another one, may not have the report.
+// ReportStatistics implements source.Reporter: it writes counters to the server that is followed.
+func (s *Source) ReportStatistics(ctx context.Context, r *source.Statistics) error {
+	s.reporting.Lock()
+	defer s.reporting.Unlock()
+	s.reports.statistics = new(*r)
+	return s.writeStatistics(ctx)
+}
+
+// repeatReports writes the last reports to each server that has sent all objects, until ctx ends: one
+// that was restarted, or is another one, may not have them.
 func (s *Source) repeatReports(ctx context.Context) {
 	for {
 		select {
@@ -35,30 +49,44 @@ func (s *Source) repeatReports(ctx context.Context) {
 		case <-s.synced:
 		}
 		s.reporting.Lock()
-		if s.report != nil {
-			if err := s.writeReport(ctx); err != nil && ctx.Err() == nil {
-				s.Log.Warn("report of this node not written again", "error", err)
-			}
+		if err := errors.Join(s.writeReport(ctx), s.writeStatistics(ctx)); err != nil && ctx.Err() == nil {
+			s.Log.Warn("reports of this node not written again", "error", err)
 		}
 		s.reporting.Unlock()
 	}
 }
 
-// writeReport writes the last report, with its lock held.
+// writeReport writes the last report, if there is one, with its lock held.
 func (s *Source) writeReport(ctx context.Context) error {
+	if s.reports.status == nil {
+		return nil
+	}
+	return s.write(ctx, "report", spec.NodeStatus(s.reports.status, nil))
+}
+
+// writeStatistics is writeReport of counters.
+func (s *Source) writeStatistics(ctx context.Context) error {
+	if s.reports.statistics == nil {
+		return nil
+	}
+	return s.write(ctx, "statistics", spec.Statistics(s.reports.statistics))
+}
+
+// write writes a report of the node.
+func (s *Source) write(ctx context.Context, name string, report any) error {
 	s.mu.Lock()
 	server := s.followed
 	s.mu.Unlock()
 	if server == "" {
 		return errors.New("API server unreachable")
 	}
-	body, err := json.Marshal(spec.NodeStatus(s.report, nil))
+	body, err := json.Marshal(report)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	response, err := s.send(ctx, http.MethodPut, server, "/v1/nodes/"+url.PathEscape(s.Node)+"/report", body)
+	response, err := s.send(ctx, http.MethodPut, server, "/v1/nodes/"+url.PathEscape(s.Node)+"/"+name, body)
 	if err != nil {
 		return err
 	}

@@ -35,9 +35,10 @@ type server struct {
 	watch http.HandlerFunc
 	// silent servers send nothing after the objects.
 	silent bool
-	// watches counts the requests, reports are those of the node.
-	watches int
-	reports []v1alpha1.BalancerNodeStatus
+	// watches counts the requests, reports and statistics are those of the node.
+	watches    int
+	reports    []v1alpha1.BalancerNodeStatus
+	statistics []v1alpha1.BalancerNodeStatisticsStatus
 
 	// running is nil while the server is down.
 	running *http.Server
@@ -175,17 +176,24 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		other(w, r)
 	case "PUT /v1/nodes/lb1/report":
-		var status v1alpha1.BalancerNodeStatus
-		if err := json.NewDecoder(r.Body).Decode(&status); err != nil {
-			w.WriteHeader(http.StatusBadRequest)
-			return
-		}
-		s.mu.Lock()
-		s.reports = append(s.reports, status)
-		s.mu.Unlock()
+		receive(s, w, r, &s.reports)
+	case "PUT /v1/nodes/lb1/statistics":
+		receive(s, w, r, &s.statistics)
 	default:
 		w.WriteHeader(http.StatusNotFound)
 	}
+}
+
+// receive appends the body of a request.
+func receive[T any](s *server, w http.ResponseWriter, r *http.Request, to *[]T) {
+	var body T
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	*to = append(*to, body)
 }
 
 func (s *server) serveWatch(w http.ResponseWriter, r *http.Request) {
@@ -218,6 +226,13 @@ func (s *server) serveWatch(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+}
+
+// counted returns the statistics that the node has written.
+func (s *server) counted() []v1alpha1.BalancerNodeStatisticsStatus {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.statistics
 }
 
 // written returns how often the objects were requested, and the reports.

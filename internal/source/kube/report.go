@@ -21,33 +21,51 @@ import (
 // reportTimeout bounds one write of a report.
 const reportTimeout = 10 * time.Second
 
-// Report writes what this node serves into its BalancerNode, in one request, which also creates
-// it: the owner is the Node. It is an error if the Node isn't known.
+// Report implements source.Reporter: it writes the BalancerNode of this node. It is an error if
+// the Node isn't known.
 func (s *Source) Report(ctx context.Context, r *source.Report) error {
 	s.mu.Lock()
-	own, names := s.cache.nodes[s.Node], map[netip.Addr]string{}
+	names := map[netip.Addr]string{}
 	if s.cache.routes != nil {
 		for _, p := range s.cache.routes.Peers {
 			names[p.Address] = p.Name
 		}
 	}
 	s.mu.Unlock()
+	return s.writeOwn(ctx, "balancernodes", "BalancerNode", spec.NodeStatus(r, names))
+}
+
+// ReportStatistics implements source.Reporter: it writes the BalancerNodeStatistics of this node.
+// It is an error if the Node isn't known.
+func (s *Source) ReportStatistics(ctx context.Context, r *source.Statistics) error {
+	return s.writeOwn(ctx, "balancernodestatistics", "BalancerNodeStatistics", spec.Statistics(r))
+}
+
+// writeOwn writes the status of the object of this node, in one request, which also creates it: the
+// owner is the Node.
+func (s *Source) writeOwn(ctx context.Context, resource, kind string, status any) error {
+	s.mu.Lock()
+	own := s.cache.nodes[s.Node]
+	s.mu.Unlock()
 	if own == nil {
 		return fmt.Errorf("no Node %s", s.Node)
 	}
-	report := v1alpha1.BalancerNode{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: "BalancerNode"},
-		ObjectMeta: metav1.ObjectMeta{Name: s.Node, OwnerReferences: []metav1.OwnerReference{{
+	body, err := json.Marshal(struct {
+		metav1.TypeMeta
+		metav1.ObjectMeta `json:"metadata"`
+		Status            any `json:"status"`
+	}{
+		metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: kind},
+		metav1.ObjectMeta{Name: s.Node, OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: corev1.SchemeGroupVersion.String(), Kind: string(KindNode), Name: s.Node, UID: own.uid,
 		}}},
-		Status: spec.NodeStatus(r, names),
-	}
-	body, err := json.Marshal(report)
+		status,
+	})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	return s.clients.own.Patch(types.ApplyPatchType).Resource("balancernodes").Name(s.Node).
+	return s.clients.own.Patch(types.ApplyPatchType).Resource(resource).Name(s.Node).
 		Param("fieldManager", "fairlead-agent").Param("force", "true").Body(body).Do(ctx).Error()
 }

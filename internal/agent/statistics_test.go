@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/test/observed"
+)
+
+// sentStatistics are counters, and when they were sent.
+type sentStatistics struct {
+	at        time.Duration
+	listeners []source.ListenerStatistics
+}
+
+// reportingStatistics runs a reporter on an observed agent in a bubble's time, and returns what it
+// has sent so far.
+func reportingStatistics(t *testing.T, agent *observed.Agent, answer func(n int) error) func() []sentStatistics {
+	began, log := time.Now(), slog.New(slog.DiscardHandler)
+	observer := observe.NewObserver(agent, observe.NewRecorder(log), log)
+	var mu sync.Mutex
+	var all []sentStatistics
+	r := statisticsReporter{latest: observer.Next, log: log, send: func(_ context.Context, s *source.Statistics) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if age := time.Since(s.Read); age > time.Second {
+			t.Errorf("counters of %s ago", age)
+		}
+		all = append(all, sentStatistics{time.Since(began), s.Listeners})
+		return answer(len(all))
+	}}
+	observed.Run(t, observed.Part(observer.Run), observed.Part(r.run))
+	return func() []sentStatistics {
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(all)
+	}
+}
+
+// listeners are services, those of two LoadBalancers' listeners and of a Service.
+func listeners() []lb.Service {
+	services := checkedServices(0, 3)
+	for i, name := range []string{"flb:default/shop/https", "default/web/80", "flb:default/db/sql"} {
+		services[i].Name, services[i].Health = name, nil
+	}
+	return services
+}
+
+// forward has the data plane forward packets.
+func forward(t *testing.T, agent *observed.Agent, service *lb.Service, packets int) {
+	t.Helper()
+	for range packets {
+		if _, forwarded := agent.DP.Probe(service.VIP, netip.MustParseAddrPort("192.0.2.1:1024")); !forwarded {
+			t.Fatalf("%s forwards nothing", service.Name)
+		}
+	}
+}
+
+// The first packet after a pause is reported within seconds, and what follows once a minute.
+func TestStatistics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{})
+		agent.Start(t)
+		services := listeners()
+		agent.Set(t, services...)
+		reports := reportingStatistics(t, agent, accepted)
+		const soon = statisticsTick + 2*time.Second
+		// sum returns the packets of both listeners in the latest report.
+		sum := func() (packets uint64) {
+			all := reports()
+			latest := all[len(all)-1].listeners
+			if len(latest) != 2 || latest[0].Service != services[2].Name || latest[1].Service != services[0].Name {
+				t.Fatalf("reported %+v, want both listeners", latest)
+			}
+			return latest[0].Packets + latest[1].Packets
+		}
+		time.Sleep(time.Hour)
+		if n := len(reports()); n != 1 || sum() != 0 {
+			t.Fatalf("%d reports before the first packet, want one", n)
+		}
+		forward(t, agent, &services[1], 5)
+		time.Sleep(time.Hour)
+		if n := len(reports()); n != 1 {
+			t.Fatalf("%d reports after packets of a Service, want none more", n)
+		}
+
+		for range 3 {
+			before, counted := len(reports()), sum()
+			forward(t, agent, &services[0], 1)
+			time.Sleep(soon)
+			if n := len(reports()) - before; n != 1 || sum() != counted+1 {
+				t.Fatalf("%d reports of %d packets soon after the first packet, want one of %d", n, sum(), counted+1)
+			}
+			const minutes = 30
+			for range minutes * 60 {
+				forward(t, agent, &services[2], 1)
+				time.Sleep(time.Second)
+			}
+			time.Sleep(2 * statisticsInterval)
+			if n := len(reports()) - before; n < minutes || n > minutes+statisticsBurst+1 || sum() != counted+1+minutes*60 {
+				t.Errorf("%d reports of %d minutes with packets, the last one of %d packets, want %d", n, minutes, sum(), counted+1+minutes*60)
+			}
+			busy := len(reports())
+			time.Sleep(time.Hour)
+			if n := len(reports()); n != busy {
+				t.Errorf("%d reports at rest", n-busy)
+			}
+		}
+	})
+}
+
+// A node without LoadBalancers reports nothing, and one that has lost its last one says so.
+func TestStatisticsOfNone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{})
+		agent.Start(t)
+		services := listeners()
+		agent.Set(t, services[1])
+		reports := reportingStatistics(t, agent, accepted)
+		time.Sleep(time.Hour)
+		if n := len(reports()); n != 0 {
+			t.Fatalf("%d reports without a listener", n)
+		}
+		agent.Set(t, services...)
+		time.Sleep(time.Minute)
+		agent.Set(t, services[1])
+		time.Sleep(time.Minute)
+		if got := reports(); len(got) != 2 || len(got[0].listeners) != 2 || len(got[1].listeners) != 0 {
+			t.Errorf("reported %+v, want two listeners, then none", got)
+		}
+	})
+}
+
+// Counters that can't be read are not reported, and a report that isn't written is repeated, once a
+// minute.
+func TestStatisticsAreRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{})
+		agent.Start(t)
+		agent.Set(t, listeners()...)
+		agent.Unreadable.Store(new(errors.New("no table")))
+		const failures = 10
+		reports := reportingStatistics(t, agent, func(n int) error {
+			if n <= failures {
+				return errors.New("not allowed")
+			}
+			return nil
+		})
+		time.Sleep(time.Hour)
+		if n := len(reports()); n != 0 {
+			t.Fatalf("%d reports of unreadable counters", n)
+		}
+		agent.Unreadable.Store(nil)
+		time.Sleep(time.Hour)
+		got := reports()
+		if len(got) != failures+1 {
+			t.Fatalf("%d attempts, want %d", len(got), failures+1)
+		}
+		if took := got[failures].at - got[0].at; took < (failures-statisticsBurst)*statisticsInterval {
+			t.Errorf("%d attempts in %s", failures+1, took)
+		}
+	})
+}
