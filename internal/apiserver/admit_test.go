@@ -22,7 +22,7 @@ const full = `{"forward":"nat","listeners":[{"name":"http","port":80,"pool":"web
 	`"pools":[{"name":"web","members":[{"address":"192.0.2.1","port":80}],"healthCheck":{"type":"tcp"}}]}`
 
 // No route answers a client without credentials, or of another project, which doesn't learn whether
-// there is what it asks for. A client that may only read changes nothing. Nodes have two routes,
+// there is what it asks for. A client that may only read changes nothing. Nodes have routes
 // which no other client has.
 func TestIsolation(t *testing.T) {
 	ofEachStore(t, 1, testIsolation)
@@ -68,8 +68,8 @@ func testIsolation(a *api) {
 	}
 }
 
-// reported is a report of a node.
-const reported = `{"version":"1","dataPlane":"xdp","draining":false,"started":"2026-01-01T00:00:00Z",` +
+// reported is a report of a node, of what it serves and of counters: unknown fields are ignored.
+const reported = `{"reported":"2026-01-01T00:00:01Z","version":"1","dataPlane":"xdp","draining":false,"started":"2026-01-01T00:00:00Z",` +
 	`"services":{"total":1,"programmed":1,"failed":0,"panic":0,"drained":0},"backends":{"total":1,"inUse":1,"unhealthy":0,"drained":0},` +
 	`"routes":{"announced":1,"withheld":0,"sessions":1}}`
 

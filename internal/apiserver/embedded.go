@@ -82,7 +82,7 @@ func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, err
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	s := &embeddedStore{
-		file: file, balancers: kinds["loadbalancers"], policy: p, reports: newReports(kinds["balancernodes"]),
+		file: file, balancers: kinds["loadbalancers"], policy: p, reports: newReports(kinds),
 		addresses: newAddresses(p), followers: map[*follower]bool{}, ended: make(chan struct{}),
 	}
 	if err := errors.Join(s.prepare(path), s.decideAll()); err != nil {
@@ -410,9 +410,4 @@ func (s *embeddedStore) Delete(_ context.Context, project string, object *unstru
 	s.addresses.release(spec.LoadBalancerOwner(project, name))
 	s.notify(project, name, revision)
 	return nil
-}
-
-// Reports returns those of all nodes: they are one group.
-func (s *embeddedStore) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
-	return s.reports.all(), nil
 }

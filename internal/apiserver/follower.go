@@ -23,8 +23,9 @@ import (
 type followed interface {
 	// Follow calls send with lines until ctx ends, send fails or the store is closed.
 	Follow(ctx context.Context, send func(lines []byte) error) error
-	// Report keeps what a node reports.
+	// Report keeps what a node serves, ReportStatistics its counters.
 	Report(node string, body map[string]any) error
+	ReportStatistics(node string, body map[string]any) error
 }
 
 // follower is a node that follows the store. It has the names of changed objects but not the

@@ -205,6 +205,7 @@ func schemas(t *testing.T) value {
 	}
 	all["LoadBalancer"] = spec
 	all["Report"] = inner(kind(t, "balancernodes"), "properties", "status")
+	all["NodeStatistics"] = inner(kind(t, "balancernodestatistics"), "properties", "status")
 	for name, schema := range all {
 		all[name] = cleaned(schema.(value))
 	}

@@ -130,7 +130,7 @@ type kinds map[string]*schema.Schema
 
 func loadKinds() (kinds, error) {
 	all := kinds{}
-	for _, resource := range []string{"addresspools", "balancernodes", "loadbalancergroups", "loadbalancers"} {
+	for _, resource := range []string{"addresspools", "balancernodes", "balancernodestatistics", "loadbalancergroups", "loadbalancers"} {
 		text, err := helm.Definition(resource)
 		if err != nil {
 			return nil, err

@@ -14,61 +14,68 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/apiserver/schema"
 )
 
-// reports are the last reports of nodes. They are kept in memory: nodes report at least once a
-// minute.
+// reports are the last reports of nodes. They are kept in memory: nodes report what they serve at
+// least once a minute, and counters when they have changed.
 type reports struct {
-	kind *schema.Schema
+	kinds kinds
 
 	mu    sync.Mutex
 	nodes map[string]report
 }
 
-// report is what a node reported, and when.
+// report is what a node reported last, nil for nothing, and when.
 type report struct {
-	status v1alpha1.BalancerNodeStatus
-	at     time.Time
+	status     *v1alpha1.BalancerNodeStatus
+	statistics *v1alpha1.BalancerNodeStatisticsStatus
+	at         time.Time
 }
 
 const (
-	// reportLifetime is how long a report counts.
+	// reportLifetime is how long reports count without another one.
 	reportLifetime = 3 * time.Minute
 	// maxNodes is the largest number of nodes.
 	maxNodes = 256
 )
 
-func newReports(kind *schema.Schema) *reports {
-	return &reports{kind: kind, nodes: map[string]report{}}
+func newReports(kinds kinds) *reports {
+	return &reports{kinds: kinds, nodes: map[string]report{}}
 }
 
-// put validates and keeps a report. Fields that only newer agents know are ignored.
-func (r *reports) put(node string, status map[string]any) error {
-	kind := v1alpha1.GroupVersion().WithKind("BalancerNode")
+// decode validates a report, which is the status of a kind. Fields that only newer agents know are
+// ignored.
+func (r *reports) decode(resource, kind, node string, status map[string]any, to any) error {
 	object := &unstructured.Unstructured{Object: map[string]any{"status": status}}
-	object.SetGroupVersionKind(kind)
+	object.SetGroupVersionKind(v1alpha1.GroupVersion().WithKind(kind))
 	object.SetName(node)
-	r.kind.Complete(object)
-	if found := r.kind.Validate(context.Background(), object); len(found) > 0 {
+	r.kinds[resource].Complete(object)
+	if found := r.kinds[resource].Validate(context.Background(), object); len(found) > 0 {
 		p := newProblem(http.StatusUnprocessableEntity, "the report is invalid")
 		for _, e := range found {
 			p.Errors = append(p.Errors, fieldError{strings.TrimPrefix(e.Field, "status."), e.ErrorBody()})
 		}
 		return p
 	}
-	var b v1alpha1.BalancerNode
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &b); err != nil {
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, to); err != nil {
 		return newProblem(http.StatusUnprocessableEntity, err.Error())
 	}
+	return nil
+}
+
+// keep has change write a report into those of its node.
+func (r *reports) keep(node string, change func(*report)) error {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(now)
-	if _, known := r.nodes[node]; !known && len(r.nodes) >= maxNodes {
+	last, known := r.nodes[node]
+	if !known && len(r.nodes) >= maxNodes {
 		return newProblem(http.StatusConflict, "too many nodes")
 	}
-	r.nodes[node] = report{b.Status, now}
+	last.at = now
+	change(&last)
+	r.nodes[node] = last
 	return nil
 }
 
@@ -77,24 +84,54 @@ func (r *reports) forget(now time.Time) {
 	maps.DeleteFunc(r.nodes, func(_ string, last report) bool { return now.Sub(last.at) >= reportLifetime })
 }
 
-// all returns the reports that count, by node.
-func (r *reports) all() map[string]*v1alpha1.BalancerNodeStatus {
+// all calls visit with the reports that count. What they point to is never changed.
+func (r *reports) all(visit func(node string, last report)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(time.Now())
-	all := map[string]*v1alpha1.BalancerNodeStatus{}
 	for node, last := range r.nodes {
-		all[node] = last.status.DeepCopy()
+		visit(node, last)
 	}
-	return all
 }
 
-// Report keeps what a node reports.
+// Report keeps what a node serves.
 func (s *embeddedStore) Report(node string, status map[string]any) error {
-	return s.reports.put(node, status)
+	var b v1alpha1.BalancerNode
+	if err := s.reports.decode("balancernodes", "BalancerNode", node, status, &b); err != nil {
+		return err
+	}
+	return s.reports.keep(node, func(r *report) { r.status = &b.Status })
 }
 
-// putReport keeps the report of a node.
+// Reports returns those of all nodes: they are one group.
+func (s *embeddedStore) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
+	all := map[string]*v1alpha1.BalancerNodeStatus{}
+	s.reports.all(func(node string, last report) { all[node] = last.status })
+	return all, nil
+}
+
+// ReportStatistics keeps the counters of a node.
+func (s *embeddedStore) ReportStatistics(node string, status map[string]any) error {
+	var b v1alpha1.BalancerNodeStatistics
+	if err := s.reports.decode("balancernodestatistics", "BalancerNodeStatistics", node, status, &b); err != nil {
+		return err
+	}
+	return s.reports.keep(node, func(r *report) { r.statistics = &b.Status })
+}
+
+// Statistics returns the counters of all nodes: they are one group.
+func (s *embeddedStore) Statistics(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error) {
+	all := map[string]*v1alpha1.BalancerNodeStatisticsStatus{}
+	s.reports.all(func(node string, last report) { all[node] = last.statistics })
+	return all, nil
+}
+
+// putReport keeps what a node reports that it serves.
 func (s *server) putReport(_ context.Context, c *call) (int, any, error) {
 	return http.StatusNoContent, nil, s.followed.Report(c.node, c.body)
+}
+
+// putStatistics keeps what a node reports that it has forwarded.
+func (s *server) putStatistics(_ context.Context, c *call) (int, any, error) {
+	return http.StatusNoContent, nil, s.followed.ReportStatistics(c.node, c.body)
 }

@@ -21,7 +21,7 @@ const (
 	poolPath      = poolsPath + "/{pool}"
 	membersPath   = poolPath + "/members"
 	watchPath     = "/v1/watch"
-	reportPath    = "/v1/nodes/{node}/report"
+	nodePath      = "/v1/nodes/{node}"
 )
 
 // route is a method of a path.
@@ -123,8 +123,12 @@ func nodeRoutes() []route {
 			answer: "Change", successes: []int{http.StatusOK}, nodes: true, stream: (*server).watch,
 		},
 		{
-			id: "putReport", method: http.MethodPut, path: reportPath, summary: "Report what a node serves (nodes only)",
+			id: "putReport", method: http.MethodPut, path: nodePath + "/report", summary: "Report what a node serves (nodes only)",
 			body: "Report", successes: []int{http.StatusNoContent}, nodes: true, handle: (*server).putReport,
+		},
+		{
+			id: "putNodeStatistics", method: http.MethodPut, path: nodePath + "/statistics", summary: "Report what a node has forwarded (nodes only)",
+			body: "NodeStatistics", successes: []int{http.StatusNoContent}, nodes: true, handle: (*server).putStatistics,
 		},
 	}
 }
