@@ -80,5 +80,6 @@ func useAPIServer(t *testing.T, api *cluster.API) {
 	send("GET", "web", "/lb/status", "", http.StatusOK)
 	awaitServed(t, api, "loadbalancer/lb", "{.status.group}", "default", "-n", project)
 	send("GET", "web", "/lb/status", "", http.StatusOK)
+	send("GET", "web", "/lb/statistics", "", http.StatusOK)
 	send("DELETE", "web", "/lb", "", http.StatusNoContent)
 }

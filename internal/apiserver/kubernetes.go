@@ -44,6 +44,8 @@ func newKubernetesStore(config *rest.Config, prefix string) (*kubernetesStore, e
 	for _, kind := range []string{"LoadBalancerGroup", "BalancerNode"} {
 		mapper.Add(v1alpha1.GroupVersion().WithKind(kind), meta.RESTScopeRoot)
 	}
+	statistics := v1alpha1.GroupVersion().WithResource("balancernodestatistics") // singular and plural
+	mapper.AddSpecific(v1alpha1.GroupVersion().WithKind("BalancerNodeStatistics"), statistics, statistics, meta.RESTScopeRoot)
 	c, err := client.New(config, client.Options{Scheme: scheme, Mapper: mapper})
 	if err != nil {
 		return nil, err
@@ -67,7 +69,7 @@ func (s *kubernetesStore) run(ctx context.Context) error {
 
 // sync returns when the cache has all reports, or ctx ends.
 func (s *kubernetesStore) sync(ctx context.Context) error {
-	for _, kind := range []client.Object{&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}} {
+	for _, kind := range []client.Object{&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}, &v1alpha1.BalancerNodeStatistics{}} {
 		if _, err := s.reports.GetInformer(ctx, kind); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("cache of %T: %w", kind, err)
 		}
@@ -120,29 +122,57 @@ func (s *kubernetesStore) Delete(ctx context.Context, project string, object *un
 }
 
 func (s *kubernetesStore) Reports(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
-	if err := s.ready(); err != nil {
-		return nil, err
-	}
-	var g v1alpha1.LoadBalancerGroup
-	if err := s.reports.Get(ctx, client.ObjectKey{Name: group}, &g); err != nil {
-		return nil, client.IgnoreNotFound(err)
-	}
 	all := map[string]*v1alpha1.BalancerNodeStatus{}
-	for _, n := range g.Status.Nodes {
+	nodes, err := s.nodes(ctx, group)
+	for _, n := range nodes {
 		if !n.Ready {
 			continue // its report may be old
 		}
 		var report v1alpha1.BalancerNode
-		err := s.reports.Get(ctx, client.ObjectKey{Name: n.Name}, &report)
-		if client.IgnoreNotFound(err) != nil {
+		known, err := s.report(ctx, n.Name, &report)
+		if err != nil {
 			return nil, err
 		}
 		all[n.Name] = nil
-		if err == nil {
+		if known {
 			all[n.Name] = &report.Status
 		}
 	}
-	return all, nil
+	return all, err
+}
+
+// Statistics implements Store. What a node has forwarded counts also while it isn't ready.
+func (s *kubernetesStore) Statistics(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error) {
+	all := map[string]*v1alpha1.BalancerNodeStatisticsStatus{}
+	nodes, err := s.nodes(ctx, group)
+	for _, n := range nodes {
+		var report v1alpha1.BalancerNodeStatistics
+		known, err := s.report(ctx, n.Name, &report)
+		if err != nil {
+			return nil, err
+		}
+		all[n.Name] = nil
+		if known {
+			all[n.Name] = &report.Status
+		}
+	}
+	return all, err
+}
+
+// nodes returns the nodes of a group; none if there is no such group.
+func (s *kubernetesStore) nodes(ctx context.Context, group string) ([]v1alpha1.GroupNode, error) {
+	if err := s.ready(); err != nil {
+		return nil, err
+	}
+	var g v1alpha1.LoadBalancerGroup
+	err := s.reports.Get(ctx, client.ObjectKey{Name: group}, &g)
+	return g.Status.Nodes, client.IgnoreNotFound(err)
+}
+
+// report reads the report of a node, if there is one.
+func (s *kubernetesStore) report(ctx context.Context, node string, report client.Object) (known bool, err error) {
+	err = s.reports.Get(ctx, client.ObjectKey{Name: node}, report)
+	return err == nil, client.IgnoreNotFound(err)
 }
 
 // newObject returns a LoadBalancer without a specification.

@@ -277,6 +277,11 @@ func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
 		Version: "1", DataPlane: "xdp", Started: metav1.Now(), Backends: v1alpha1.BackendCounts{Total: 2, Unhealthy: 1},
 		Unhealthy: []v1alpha1.UnhealthyBackend{{Service: "flb:project-web/lb/http", Backend: "192.0.2.1:80", Message: "refused"}},
 	}}))
+	for second, node := range []string{"n1", "n2", "other"} {
+		must(admin.Create(a.Context(), &v1alpha1.BalancerNodeStatistics{
+			ObjectMeta: metav1.ObjectMeta{Name: node}, Status: *counted(int64(second), map[string]int64{"flb:project-web/lb/http": 10}),
+		}))
+	}
 	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","listeners":[{"name":"http","port":80,"pool":"p"}],"pools":[{"name":"p","healthCheck":{"type":"tcp"},`+
 		`"members":[{"address":"192.0.2.1","port":80},{"address":"192.0.2.2","port":80}]}]}`)
 	var b v1alpha1.LoadBalancer
@@ -294,6 +299,15 @@ func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
 			}
 		}
 		return store.ready()
+	})
+	// The counters of a node that isn't ready are still those of the load balancer.
+	const statistics = `{"name":"lb","nodes":2,"reportedNodes":2,"oldestReport":"1970-01-01T00:00:00Z","packets":20,"bytes":2000,"newFlows":2,` +
+		`"listeners":[{"name":"http","packets":20,"bytes":2000,"newFlows":2}]}`
+	cluster.Await(a, time.Minute, "the counters", func() error {
+		if got := a.do(0, "web", "GET", base+"/lb/statistics", ""); got.body != statistics {
+			return fmt.Errorf("got %s, want %s", got.body, statistics)
+		}
+		return nil
 	})
 	a.must(204, "web", "DELETE", base+"/lb", "")
 }

@@ -25,6 +25,8 @@ type memory struct {
 	objects map[string]map[string]*unstructured.Unstructured // by project and name
 	version int
 	reports map[string]*v1alpha1.BalancerNodeStatus
+	// statistics are those of all groups.
+	statistics map[string]*v1alpha1.BalancerNodeStatisticsStatus
 }
 
 func newMemory() *memory {
@@ -106,6 +108,10 @@ func (m *memory) Delete(_ context.Context, project string, object *unstructured.
 
 func (m *memory) Reports(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatus, error) {
 	return m.reports, nil
+}
+
+func (m *memory) Statistics(context.Context, string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error) {
+	return m.statistics, nil
 }
 
 func (m *memory) conflict(object *unstructured.Unstructured) error {

@@ -301,6 +301,19 @@ func ownSchemas() value {
 		maps.Copy(properties, more)
 		return object(description, properties, append([]any{"name", "provisioningStatus", "operatingStatus"}, required...)...)
 	}
+	count := func(description string) value {
+		return value{"type": "integer", "format": "int64", "minimum": 0, "description": description}
+	}
+	traffic := func(more value) value {
+		properties := value{
+			"name":     text("Name is that in the path."),
+			"packets":  count("Packets counts the packets from clients that were sent to members."),
+			"bytes":    count("Bytes counts the bytes of their frames."),
+			"newFlows": count("NewFlows counts new flows: each SYN of TCP, each newly recorded flow of UDP, with nat each session."),
+		}
+		maps.Copy(properties, more)
+		return properties
+	}
 	return value{
 		"LoadBalancerList": object("", value{
 			"items":    list(reference("LoadBalancer")),
@@ -320,6 +333,14 @@ func ownSchemas() value {
 			},
 			"version": text("Version is the one that all objects have been sent of."),
 		}, "type"),
+		"LoadBalancerStatistics": object("LoadBalancerStatistics is what the nodes of its group have forwarded for a load balancer. Numbers become smaller "+
+			"when a node leaves the group or makes its tables again.", traffic(value{
+			"nodes":         count("Nodes is the number of nodes of the group."),
+			"reportedNodes": count("ReportedNodes is the number of nodes whose counters are included."),
+			"oldestReport": value{"type": "string", "format": "date-time", "description": "OldestReport is when the oldest of these counters were read. " +
+				"They are reported when they have changed, and at most once a minute. Absent without a report."},
+			"listeners": list(object("", traffic(nil), "name", "packets", "bytes", "newFlows")),
+		}), "name", "nodes", "reportedNodes", "packets", "bytes", "newFlows", "listeners"),
 		"Problem": object("Problem is an error (RFC 9457).", value{
 			"title": text("Title is that of the status code."), "status": value{"type": "integer"}, "detail": text("Detail is the reason."),
 			"errors": list(object("", value{"field": text("Field is its path in the body, or the name of a parameter."), "detail": text("Detail is what is wrong with it.")}, "field", "detail")),

@@ -103,6 +103,10 @@ func routes() []route {
 			answer: "LoadBalancerList", successes: []int{http.StatusOK, http.StatusNotModified}, handle: (*server).list,
 		},
 		{
+			id: "getLoadBalancerStatistics", method: http.MethodGet, path: balancerPath + "/statistics", summary: "Get what was forwarded for a load balancer and for its listeners",
+			answer: "LoadBalancerStatistics", successes: []int{http.StatusOK, http.StatusNotModified}, handle: (*server).statistics,
+		},
+		{
 			id: "getLoadBalancerStatus", method: http.MethodGet, path: balancerPath + "/status", summary: "Get the status of a load balancer and of its parts",
 			answer: "LoadBalancerStatus", successes: []int{http.StatusOK, http.StatusNotModified}, handle: (*server).status,
 		},

@@ -76,13 +76,9 @@ type balancerStatus struct {
 
 // status answers with the status of a load balancer.
 func (s *server) status(ctx context.Context, c *call) (int, any, error) {
-	object, err := s.store.Get(ctx, c.project, c.balancer)
+	b, err := s.balancer(ctx, c)
 	if err != nil {
 		return 0, nil, err
-	}
-	var b v1alpha1.LoadBalancer
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &b); err != nil {
-		return 0, nil, fmt.Errorf("load balancer %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	var reports map[string]*v1alpha1.BalancerNodeStatus
 	if b.Status.Group != "" {
@@ -90,7 +86,20 @@ func (s *server) status(ctx context.Context, c *call) (int, any, error) {
 			return 0, nil, err
 		}
 	}
-	return http.StatusOK, statusOf(&b, reports), nil
+	return http.StatusOK, statusOf(b, reports), nil
+}
+
+// balancer returns the load balancer of a request.
+func (s *server) balancer(ctx context.Context, c *call) (*v1alpha1.LoadBalancer, error) {
+	object, err := s.store.Get(ctx, c.project, c.balancer)
+	if err != nil {
+		return nil, err
+	}
+	var b v1alpha1.LoadBalancer
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &b); err != nil {
+		return nil, fmt.Errorf("load balancer %s/%s: %w", object.GetNamespace(), object.GetName(), err)
+	}
+	return &b, nil
 }
 
 // statusOf returns the status of a load balancer of which the ready nodes of its group reported.

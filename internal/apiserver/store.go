@@ -33,6 +33,9 @@ type Store interface {
 	// Reports returns what the ready nodes of a LoadBalancerGroup report, by name; nil for nodes
 	// without a report. It may be some moments old.
 	Reports(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatus, error)
+	// Statistics returns the counters that all nodes of a LoadBalancerGroup report, by name; nil
+	// for nodes without a report. It may be some moments old.
+	Statistics(ctx context.Context, group string) (map[string]*v1alpha1.BalancerNodeStatisticsStatus, error)
 }
 
 // Page selects LoadBalancers of a project.

@@ -46,6 +46,7 @@ func TestCloud(t *testing.T) {
 	l := &cloud{bringUp(t, "cloud", cloudTopology(t, client+node, nodeToken)), token}
 	l.create(t)
 	l.checkForwarded(t)
+	l.checkStatistics(t)
 	l.checkDeadMember(t)
 	l.checkRestarts(t)
 	l.checkDeleted(t)
@@ -227,6 +228,35 @@ func (l *cloud) checkForwarded(t *testing.T) {
 		if !strings.Contains(b.NextHop, vlan(serverVLAN).String()) {
 			t.Errorf("the next hop of %s is %q, want %s", b.Address, b.NextHop, vlan(serverVLAN))
 		}
+	}
+}
+
+// checkStatistics checks that the API shows what was forwarded, within seconds of the first packets.
+func (l *cloud) checkStatistics(t *testing.T) {
+	t.Helper()
+	type traffic struct{ Packets, Bytes, NewFlows int }
+	var found struct {
+		Nodes, ReportedNodes int
+		OldestReport         time.Time
+		traffic
+		Listeners []struct {
+			Name string
+			traffic
+		}
+	}
+	began := time.Now()
+	harness.Until(t, "the API shows packets", func() bool {
+		status, answer, err := l.call(t.Context(), "GET", shop+"/statistics", "")
+		if err != nil || status != http.StatusOK {
+			return false // too many requests
+		}
+		harness.Decode(t, string(answer), &found)
+		return found.NewFlows > 0
+	})
+	t.Logf("the API shows packets after %s", time.Since(began).Round(time.Millisecond))
+	if found.Nodes != 1 || found.ReportedNodes != 1 || len(found.Listeners) != 1 || found.Listeners[0].Name != "http" ||
+		found.Listeners[0].traffic != found.traffic || found.Packets < found.NewFlows || found.Bytes < 40*found.Packets || time.Since(found.OldestReport) > time.Minute {
+		t.Errorf("the statistics are %+v", found)
 	}
 }
 

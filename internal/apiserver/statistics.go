@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"context"
+	"math"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// traffic is what was forwarded.
+type traffic struct {
+	Packets  int64 `json:"packets"`
+	Bytes    int64 `json:"bytes"`
+	NewFlows int64 `json:"newFlows"`
+}
+
+// add adds counts. The largest number stands for all that are larger.
+func (t *traffic) add(o traffic) {
+	sum := func(a, b int64) int64 { return a + min(b, math.MaxInt64-a) }
+	t.Packets, t.Bytes, t.NewFlows = sum(t.Packets, o.Packets), sum(t.Bytes, o.Bytes), sum(t.NewFlows, o.NewFlows)
+}
+
+// listenerTraffic is what was forwarded for a listener.
+type listenerTraffic struct {
+	Name string `json:"name"`
+	traffic
+}
+
+// balancerTraffic is what the nodes of its group have forwarded for a load balancer.
+type balancerTraffic struct {
+	Name string `json:"name"`
+	// Nodes is the number of nodes of the group, ReportedNodes that of those whose counters are
+	// included, OldestReport when those that are the oldest were read.
+	Nodes         int          `json:"nodes"`
+	ReportedNodes int          `json:"reportedNodes"`
+	OldestReport  *metav1.Time `json:"oldestReport,omitempty"`
+	traffic
+	Listeners []listenerTraffic `json:"listeners"`
+}
+
+// statistics answers with the counters of a load balancer.
+func (s *server) statistics(ctx context.Context, c *call) (int, any, error) {
+	b, err := s.balancer(ctx, c)
+	if err != nil {
+		return 0, nil, err
+	}
+	var reports map[string]*v1alpha1.BalancerNodeStatisticsStatus
+	if b.Status.Group != "" {
+		if reports, err = s.store.Statistics(ctx, b.Status.Group); err != nil {
+			return 0, nil, err
+		}
+	}
+	return http.StatusOK, trafficOf(b, reports), nil
+}
+
+// trafficOf adds up what the nodes of its group report of a load balancer. Reports without any of
+// its listeners, also those that omit them, don't count as reports.
+func trafficOf(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatisticsStatus) balancerTraffic {
+	all := balancerTraffic{Name: b.Name, Nodes: len(reports), Listeners: make([]listenerTraffic, len(b.Spec.Listeners))}
+	at := make(map[string]*listenerTraffic, len(b.Spec.Listeners))
+	for i := range b.Spec.Listeners {
+		name := b.Spec.Listeners[i].Name
+		all.Listeners[i].Name = name
+		at[spec.ListenerName(b, name)] = &all.Listeners[i]
+	}
+	for _, report := range reports {
+		if report == nil {
+			continue
+		}
+		reported := false
+		for i := range report.Listeners {
+			if l := &report.Listeners[i]; at[l.Service] != nil {
+				t := traffic{l.Packets, l.Bytes, l.NewFlows}
+				at[l.Service].add(t)
+				all.add(t)
+				reported = true
+			}
+		}
+		if !reported {
+			continue
+		}
+		all.ReportedNodes++
+		if all.OldestReport == nil || report.Reported.Before(all.OldestReport) {
+			all.OldestReport = &report.Reported
+		}
+	}
+	return all
+}
