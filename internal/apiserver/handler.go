@@ -195,19 +195,23 @@ func remove(find locate, noun string) handler {
 	}
 }
 
-// attempts is how often a write is tried that conflicts with others.
-const attempts = 10
+// conflictTimeout is how long a write is tried that conflicts with others. Among many writers an
+// attempt succeeds once in as many: delays stay short.
+const conflictTimeout = storeTimeout / 2
 
 // attempt calls try until it has no conflict with other writes.
 func attempt(ctx context.Context, try func() error) error {
-	delay := wait.Backoff{First: 10 * time.Millisecond, Max: 500 * time.Millisecond, Jitter: 1}
+	delay := wait.Backoff{First: 10 * time.Millisecond, Max: 100 * time.Millisecond, Jitter: 1}
+	end := time.After(conflictTimeout)
 	for failures := 1; ; failures++ {
 		err := try()
-		if failures == attempts || !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
+		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
 			return err
 		}
 		select {
 		case <-time.After(delay.Delay(failures)):
+		case <-end:
+			return err
 		case <-ctx.Done():
 			return err
 		}
