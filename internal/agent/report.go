@@ -21,13 +21,15 @@ import (
 )
 
 // How often a node reports what it serves: the changes within reportTick together, reportBurst
-// times in a row and from then on once in reportInterval. The report is also written reportRefresh
-// after the last time: it has the traffic, and may have been deleted.
+// times in a row and from then on once in reportInterval, or verdictInterval if backends have died
+// or recovered. The report is also written reportRefresh after the last time: it has the traffic,
+// and may have been deleted.
 const (
-	reportTick     = 500 * time.Millisecond
-	reportBurst    = 4
-	reportInterval = 5 * time.Second
-	reportRefresh  = time.Minute
+	reportTick      = 500 * time.Millisecond
+	reportBurst     = 4
+	reportInterval  = 5 * time.Second
+	verdictInterval = time.Second
+	reportRefresh   = time.Minute
 )
 
 // reportRetry is the delay after a report that could not be written.
@@ -55,7 +57,7 @@ func (a *Agent) report(ctx context.Context) {
 
 // run sends a report whenever it differs from the one before, until ctx ends.
 func (r reporter) run(ctx context.Context) {
-	limit := rate.NewLimiter(rate.Every(reportInterval), reportBurst)
+	limit, verdicts := rate.NewLimiter(rate.Every(reportInterval), reportBurst), rate.NewLimiter(rate.Every(verdictInterval), reportBurst)
 	var written source.Report
 	var refresh time.Time
 	failed := ""
@@ -72,8 +74,8 @@ func (r reporter) run(ctx context.Context) {
 			r.awaitNews(ctx, changed, routes, refresh)
 			continue
 		}
-		if !limit.Allow() {
-			pause(ctx, 2*reportTick)
+		if judged := !reflect.DeepEqual(report.Unhealthy, written.Unhealthy); !limit.Allow() && (!judged || !verdicts.Allow()) {
+			pause(ctx, reportTick)
 			continue
 		}
 		err := r.send(ctx, &report)

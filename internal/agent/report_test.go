@@ -100,7 +100,8 @@ func TestReport(t *testing.T) {
 }
 
 // A node that changes all the time doesn't report all the time, and the last report has the last
-// change. At rest there is one a minute.
+// change. A backend that dies meanwhile is reported within a second. At rest there is one report a
+// minute.
 func TestReportsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		agent := observed.New(t, observe.Status{})
@@ -109,11 +110,20 @@ func TestReportsAreLimited(t *testing.T) {
 		const changes, each = 120, 500 * time.Millisecond
 		for n := range changes {
 			agent.Set(t, checkedServices(0, n+1)...)
+			if n == changes/2+3 {
+				before := len(reports())
+				judged := checkedServices(0, 1)[0]
+				agent.Store.Judge([]health.Verdict{{VIP: judged.VIP, Backend: judged.Backends[0].ID(), State: health.State{Checked: true, Known: true, Reason: "timeout"}}})
+				time.Sleep(time.Second)
+				if got := reports()[before:]; len(got) == 0 || len(got[0].status.Unhealthy) != 1 {
+					t.Errorf("sent %+v, want the dead backend", got)
+				}
+			}
 			time.Sleep(each)
 		}
 		time.Sleep(reportInterval + reportTick)
 		got := reports()
-		if most := reportBurst + int((changes*each+reportInterval)/reportInterval) + 1; len(got) > most || len(got) < reportBurst {
+		if most := reportBurst + int((changes*each+reportInterval)/reportInterval) + 2; len(got) > most || len(got) < reportBurst {
 			t.Errorf("%d reports of %d changes in a minute, want %d to %d", len(got), changes, reportBurst, most)
 		}
 		if last := got[len(got)-1].status.Services.Total; last != changes {
