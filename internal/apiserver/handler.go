@@ -10,6 +10,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -228,18 +229,26 @@ type balancerList struct {
 	Continue string `json:"continue,omitempty"`
 }
 
+// numberIn returns a parameter of a query, 1 to most; without it otherwise.
+func numberIn(query url.Values, name string, most, otherwise int64) (int64, error) {
+	if !query.Has(name) {
+		return otherwise, nil
+	}
+	n, err := strconv.ParseInt(query.Get(name), 10, 64)
+	if err != nil || n < 1 || n > most {
+		return 0, newProblem(http.StatusBadRequest, "the query is invalid", fieldError{name, fmt.Sprintf("want 1 to %d", most)})
+	}
+	return n, nil
+}
+
 // list answers with a page of load balancers.
 func (s *server) list(ctx context.Context, c *call) (int, any, error) {
 	query := c.request.URL.Query()
-	page := Page{Limit: defaultLimit, Continue: query.Get("continue")}
-	if text := query.Get("limit"); query.Has("limit") {
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil || n < 1 || n > maxLimit {
-			return 0, nil, newProblem(http.StatusBadRequest, "the query is invalid", fieldError{"limit", fmt.Sprintf("want 1 to %d", maxLimit)})
-		}
-		page.Limit = n
-	}
+	page := Page{Continue: query.Get("continue")}
 	var err error
+	if page.Limit, err = numberIn(query, "limit", maxLimit, defaultLimit); err != nil {
+		return 0, nil, err
+	}
 	if page.Labels, err = labels.Parse(query.Get("labelSelector")); err != nil {
 		return 0, nil, newProblem(http.StatusBadRequest, "the query is invalid", fieldError{"labelSelector", err.Error()})
 	}

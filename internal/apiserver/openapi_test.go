@@ -89,6 +89,7 @@ func operation(r *route) value {
 		"limit":         {"description": "largest number of load balancers", "schema": value{"type": "integer", "minimum": 1, "maximum": maxLimit, "default": defaultLimit}},
 		"continue":      {"description": "the field of the page before; the other parameters have to be the same", "schema": value{"type": "string"}},
 		"labelSelector": {"description": "labels as in Kubernetes, such as tier=front,owner!=lab", "schema": value{"type": "string"}},
+		"wait":          {"description": "seconds to wait for a status that differs from what If-None-Match says", "schema": value{"type": "integer", "minimum": 1, "maximum": maxWait}},
 	}
 	parameters := []any{}
 	for _, name := range r.query {

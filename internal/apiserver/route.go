@@ -107,7 +107,7 @@ func routes() []route {
 			answer: "LoadBalancerStatistics", successes: []int{http.StatusOK, http.StatusNotModified}, handle: (*server).statistics,
 		},
 		{
-			id: "getLoadBalancerStatus", method: http.MethodGet, path: balancerPath + "/status", summary: "Get the status of a load balancer and of its parts",
+			id: "getLoadBalancerStatus", method: http.MethodGet, path: balancerPath + "/status", summary: "Get the status of a load balancer and of its parts", query: []string{"wait"},
 			answer: "LoadBalancerStatus", successes: []int{http.StatusOK, http.StatusNotModified}, handle: (*server).status,
 		},
 	}

@@ -97,6 +97,7 @@ func TestBadRequests(t *testing.T) {
 		{"PUT", base + "/lb/pools/p/members", `{"member":[]}`, 400, `"field":"member"`},
 		{"GET", base + "?limit=0", "", 400, `"field":"limit"`},
 		{"GET", base + "?limit=501", "", 400, `"field":"limit"`},
+		{"GET", base + "/lb/status?wait=6", "", 400, `"field":"wait"`},
 		{"GET", base + "?limit=1&limit=2", "", 400, `"field":"limit"`},
 		{"GET", base + "?labelselector=a", "", 400, `"field":"labelselector"`},
 		{"GET", base + "?labelSelector=a%3D%3D%3D", "", 400, `"field":"labelSelector"`},

@@ -4,11 +4,13 @@ package apiserver
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,19 +76,53 @@ type balancerStatus struct {
 	Pools     []poolStatus     `json:"pools"`
 }
 
-// status answers with the status of a load balancer.
+// A client may wait maxWait seconds for another status, which is read once in statusInterval.
+const (
+	maxWait        = 5
+	statusInterval = 500 * time.Millisecond
+)
+
+// status answers with the status of a load balancer: if the client waits, once it differs from what
+// If-None-Match says, or the time is over.
 func (s *server) status(ctx context.Context, c *call) (int, any, error) {
-	b, err := s.balancer(ctx, c)
+	wait, err := numberIn(c.request.URL.Query(), "wait", maxWait, 0)
 	if err != nil {
 		return 0, nil, err
+	}
+	end := time.Now().Add(time.Duration(wait) * time.Second)
+	for {
+		status, err := s.currentStatus(ctx, c)
+		if err != nil {
+			return 0, nil, err
+		}
+		text, err := json.Marshal(status)
+		if err != nil {
+			return 0, nil, err
+		}
+		if time.Until(end) <= 0 || !matches(c.request, "If-None-Match", tagOf(text)) {
+			return http.StatusOK, status, nil
+		}
+		select {
+		case <-time.After(min(statusInterval, time.Until(end))):
+		case <-ctx.Done():
+			return 0, nil, ctx.Err()
+		}
+	}
+}
+
+// currentStatus reads the status of a load balancer.
+func (s *server) currentStatus(ctx context.Context, c *call) (balancerStatus, error) {
+	b, err := s.balancer(ctx, c)
+	if err != nil {
+		return balancerStatus{}, err
 	}
 	var reports map[string]*v1alpha1.BalancerNodeStatus
 	if b.Status.Group != "" {
 		if reports, err = s.store.Reports(ctx, b.Status.Group); err != nil {
-			return 0, nil, err
+			return balancerStatus{}, err
 		}
 	}
-	return http.StatusOK, statusOf(b, reports), nil
+	return statusOf(b, reports), nil
 }
 
 // balancer returns the load balancer of a request.

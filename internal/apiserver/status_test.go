@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -130,4 +131,30 @@ func TestStatus(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A client that waits gets the next status at once, and 304 if there is none in time.
+func TestStatusWait(t *testing.T) {
+	a := newAPI(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		a := a.in(t)
+		a.must(201, "web", "PUT", base+"/lb", `{"pools":[{"name":"p"}]}`)
+		first := a.must(200, "web", "GET", base+"/lb/status?wait=5", "")
+		tag := first.header.Get("ETag")
+		began := time.Now()
+		a.must(304, "web", "GET", base+"/lb/status?wait=5", "", "If-None-Match", tag)
+		if took := time.Since(began); took != maxWait*time.Second {
+			t.Errorf("without a change it took %s", took)
+		}
+		began = time.Now()
+		go func() {
+			time.Sleep(2100 * time.Millisecond)
+			a.must(201, "web", "PUT", base+"/lb/pools/p/members/192.0.2.1:1", `{}`)
+		}()
+		changed := a.must(200, "web", "GET", base+"/lb/status?wait=5", "", "If-None-Match", tag)
+		if took := time.Since(began); took != 2500*time.Millisecond || changed.body == first.body {
+			t.Errorf("after %s the status is %s", took, changed.body)
+		}
+		a.must(404, "web", "GET", base+"/other/status?wait=5", "", "If-None-Match", tag)
+	})
 }
