@@ -3,7 +3,8 @@
 package apiserver
 
 import (
-	"cmp"
+	"errors"
+	"fmt"
 	"net/netip"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -67,7 +68,7 @@ func (a *addresses) claim(b *v1alpha1.LoadBalancer) (netip.Addr, error) {
 	request, segment, err := spec.AddressRequest(b)
 	if err != nil {
 		a.release(request.Owner)
-		return netip.Addr{}, &alloc.Error{Reason: "BadSpec", Text: err.Error()}
+		return netip.Addr{}, err
 	}
 	request.Pools = []string{alloc.AnyAddress}
 	if !segment.Tagged() {
@@ -81,7 +82,10 @@ func (a *addresses) claim(b *v1alpha1.LoadBalancer) (netip.Addr, error) {
 	result, err := space.Claim(request)
 	if err != nil {
 		a.release(request.Owner)
+		if failed, ok := errors.AsType[*alloc.Error](err); ok && failed.Reason == alloc.Taken {
+			err = fmt.Errorf("address %s: another load balancer has it", request.Wanted[0]) // maybe of another project
+		}
 		return netip.Addr{}, err
 	}
-	return cmp.Or(result.Addresses...).Address, nil
+	return result.Addresses[0].Address, nil
 }

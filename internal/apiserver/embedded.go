@@ -342,11 +342,14 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 
 // restore has an object hold the address that the file has, after a write that failed.
 func (s *embeddedStore) restore(project, name string) {
-	s.addresses.release(spec.LoadBalancerOwner(project, name))
-	if object, err := s.find(project, name); err == nil && object != nil {
-		if b, err := typedOf(object); err == nil {
-			s.addresses.adopt(b)
-		}
+	object, err := s.find(project, name)
+	if err != nil {
+		return // other writes fail, too
+	}
+	if object == nil {
+		s.addresses.release(spec.LoadBalancerOwner(project, name))
+	} else if b, err := typedOf(object); err == nil {
+		s.addresses.adopt(b)
 	}
 }
 

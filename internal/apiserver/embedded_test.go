@@ -3,7 +3,15 @@
 package apiserver
 
 import (
+	"bufio"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
@@ -58,4 +66,207 @@ func (s *embeddedStore) count() (n int) {
 // The store validates as a Kubernetes API server does.
 func TestEmbedded(t *testing.T) {
 	newAPIOf(t, newEmbedded(t), 2).testValidating(t)
+}
+
+// writerData is the environment variable with the file of writeUntilKilled.
+const writerData = "FAIRLEAD_TEST_DATA"
+
+// writeUntilKilled writes LoadBalancers, and has a line "NAME VERSION" on the standard output for
+// each write once it is answered; the version is 0 if it was deleted.
+func writeUntilKilled(path string) error {
+	kinds, err := loadKinds()
+	if err != nil {
+		return err
+	}
+	p, err := parsePolicy([]byte(anyPolicy), kinds)
+	if err != nil {
+		return err
+	}
+	s, err := openEmbeddedStore(path, p, kinds)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	for n := 0; ; n++ {
+		name := fmt.Sprintf("lb%d", n%7)
+		object, err := s.find("web", name)
+		if err != nil {
+			return err
+		}
+		switch {
+		case object == nil:
+			object = newObject(name)
+			object.Object["spec"] = map[string]any{"forward": "nat"}
+			err = s.Create(ctx, "web", object)
+		case n%3 == 0:
+			err = s.Delete(ctx, "web", object)
+			object.SetResourceVersion("0")
+		default:
+			specOf(object)["firewallMark"] = int64(n + 1)
+			err = s.Update(ctx, "web", object)
+		}
+		if err != nil {
+			return err
+		}
+		fmt.Println(name, object.GetResourceVersion())
+	}
+}
+
+// A process that is killed while it writes has lost no write that it answered, and its file can be
+// opened again.
+func TestKilled(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	model := map[string]int{} // versions by project/name
+	for round := range 4 {
+		writer := exec.CommandContext(t.Context(), os.Args[0])
+		writer.Env = append(os.Environ(), writerData+"="+path)
+		writer.Stderr = os.Stderr
+		output, err := writer.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(output)
+		n := 0
+		for ; lines.Scan(); n++ {
+			name, version, _ := strings.Cut(lines.Text(), " ")
+			if model["web/"+name], err = strconv.Atoi(version); err != nil {
+				t.Error(err)
+			}
+			if n == 40+round*13 {
+				if err := writer.Process.Kill(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		_ = writer.Wait()
+		maps.DeleteFunc(model, func(_ string, version int) bool { return version == 0 })
+		s := openEmbedded(t, path, anyPolicy)
+		got := stored(t, s, "web")
+		// One write may be done that wasn't answered.
+		differ := 0
+		for i := range 7 {
+			if key := fmt.Sprintf("web/lb%d", i); got[key] != model[key] {
+				differ++
+			}
+		}
+		if n < 40 || differ > 1 {
+			t.Fatalf("after %d writes: %v, want %v", n, got, model)
+		}
+		model = got
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Only one server has a file, which only its user can read.
+func TestFileIsLocked(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	first := openEmbedded(t, path, anyPolicy)
+	if _, err := openEmbeddedStore(path, first.policy, kinds{}); err == nil || !strings.Contains(err.Error(), "another server has the file") {
+		t.Errorf("error %v", err)
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	for _, bad := range []string{"text", strings.Repeat("text", 10_000)} {
+		path := filepath.Join(t.TempDir(), "text")
+		writeFile(t, path, bad)
+		if _, err := openEmbeddedStore(path, first.policy, kinds{}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("a file that isn't one: %v", err)
+		}
+	}
+}
+
+// Addresses are given out by the policy. One that a project has is no other's before it is deleted,
+// and nothing changes by a request that is refused.
+func TestAddresses(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	const policy = `
+addressPools:
+- {name: public, addresses: [203.0.113.0/31]}
+- {name: manual, addresses: ["2001:db8::/64"], autoAssign: false}
+- {name: neutron, addresses: [198.51.100.0/24], external: true, projects: [web]}
+loadBalancers: {memberNetworks: [10.0.0.0/8], segments: [{type: vlan, first: 5}]}
+`
+	a := newAPIOf(t, openEmbedded(t, path, policy), 1)
+	for _, step := range []struct {
+		project, method, name, body string
+		status                      int
+		want                        string // in the body, or the address
+	}{
+		{"web", "PUT", "a", `{"forward":"nat"}`, 201, "203.0.113.0"},
+		{"other", "PUT", "a", `{"forward":"nat","address":"203.0.113.0"}`, 422, `"field":"address","detail":"Forbidden: address 203.0.113.0: another load balancer has it"`},
+		{"other", "PUT", "a", `{"forward":"nat","address":"192.0.2.1"}`, 422, "not in pools public, manual"},
+		{"other", "PUT", "a", `{"forward":"nat","address":"198.51.100.7"}`, 422, "not in pools public, manual"},
+		{"other", "PUT", "a", `{"forward":"nat","ipFamily":"IPv6"}`, 422, "no IPv6 addresses"},
+		{"other", "PUT", "a", `{"forward":"nat","ipFamily":"IPv6","addressPool":"manual"}`, 201, "2001:db8::"},
+		{"other", "PUT", "b", `{"forward":"nat"}`, 201, "203.0.113.1"},
+		{"web", "PUT", "c", `{"forward":"nat"}`, 422, "Forbidden: pool public: no free IPv4 address"},
+		{"web", "PUT", "c", `{"forward":"nat","address":"198.51.100.7"}`, 201, "198.51.100.7"},
+		{"web", "PUT", "a", `{"forward":"nat","address":"203.0.113.1"}`, 422, "another load balancer has it"},
+		{"other", "PUT", "d", `{"forward":"nat","address":"203.0.113.0"}`, 422, "another load balancer has it"},
+		{"web", "PUT", "a", `{"forward":"nat","address":"198.51.100.8"}`, 200, "198.51.100.8"},
+		{"other", "PUT", "d", `{"forward":"nat"}`, 201, "203.0.113.0"},
+		{"other", "DELETE", "b", "", 204, ""},
+		{"web", "PUT", "b", `{"forward":"nat"}`, 201, "203.0.113.1"},
+		{"web", "PUT", "s", `{"forward":"nat","address":"10.9.9.9","segment":{"type":"vlan","id":5}}`, 201, "10.9.9.9"},
+		{"other", "PUT", "s", `{"forward":"nat","address":"10.9.9.9","segment":{"type":"vlan","id":5}}`, 422, "another load balancer has it"},
+		{"other", "PUT", "s", `{"forward":"nat","address":"10.9.9.9","segment":{"type":"vlan","id":6}}`, 201, "10.9.9.9"},
+		{"web", "PUT", "s", `{"forward":"nat","address":"198.51.100.9"}`, 200, "198.51.100.9"},
+		{"other", "PUT", "t", `{"forward":"nat","address":"10.9.9.9","segment":{"type":"vlan","id":5}}`, 201, "10.9.9.9"},
+	} {
+		url := "/v1/projects/" + step.project + "/loadbalancers/" + step.name
+		got := a.must(step.status, step.project, step.method, url, step.body).body
+		want := step.want
+		if step.status < 300 && step.method == "PUT" {
+			got, want = a.must(200, step.project, "GET", url+"/status", "").body, `"address":"`+step.want+`"`
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s %s %s: want %s in %s", step.method, url, step.body, want, got)
+		}
+	}
+	if got := a.must(200, "other", "GET", "/v1/projects/other/loadbalancers/s/status", "").body; !strings.Contains(got, `"provisioningStatus":"ACTIVE"`) {
+		t.Errorf("a segment that isn't allowed, without listeners: %s", got)
+	}
+}
+
+// A store that is opened with the same policy changes nothing; with another one it decides again.
+func TestPolicyChange(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	statuses := func(policy string, write bool) (all string, versions map[string]int) {
+		s := openEmbedded(t, path, policy)
+		defer s.Close()
+		a := newAPIOf(t, s, 1)
+		if write {
+			a.must(201, "web", "PUT", base+"/a", `{"forward":"nat","listeners":[{"name":"l","port":80,"pool":"p"}],"pools":[{"name":"p","members":[{"address":"10.0.0.1","port":80}]}]}`)
+			a.must(201, "web", "PUT", base+"/b", `{"forward":"nat"}`)
+			a.must(201, "web", "PUT", base+"/c", `{"forward":"nat","address":"203.0.113.9"}`)
+		}
+		for _, name := range []string{"/a", "/b", "/c"} {
+			all += a.must(200, "web", "GET", base+name+"/status", "").body + "\n"
+		}
+		return all, stored(t, s, "web")
+	}
+	const policy = "addressPools: [{name: public, addresses: [203.0.113.0/28]}]\nloadBalancers: {memberNetworks: [10.0.0.0/8]}\n"
+	before, versions := statuses(policy, true)
+	if again, same := statuses(policy, false); again != before || !maps.Equal(same, versions) {
+		t.Errorf("opened again, versions %v: %s\nbefore, versions %v: %s", same, again, versions, before)
+	}
+	less, _ := statuses("addressPools: [{name: public, addresses: [203.0.113.4/32]}]\n", false)
+	for _, want := range []string{
+		`"address":"203.0.113.4"`, "10.0.0.1 isn't in the group's spec.loadBalancers.memberNetworks",
+		`"message":"pool public: no free IPv4 address"`, `"message":"address 203.0.113.9: not in pool public"`,
+	} {
+		if strings.Count(less, want) != 1 {
+			t.Errorf("a policy that allows less: want %s in\n%s", want, less)
+		}
+	}
+	more, _ := statuses(policy, false)
+	if strings.Count(more, `"provisioningStatus":"ACTIVE"`) != strings.Count(before, `"provisioningStatus":"ACTIVE"`) || strings.Contains(more, "message") {
+		t.Errorf("the first policy again:\n%s", more)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -237,7 +238,7 @@ func (s *embeddedStore) Follow(ctx context.Context, send func(lines []byte) erro
 	}
 }
 
-// watch answers with lines until the client leaves, or is too slow.
+// watch answers with lines until the client leaves, is too slow, or has no valid credentials any more.
 func (s *server) watch(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
@@ -252,6 +253,9 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request) error {
 	}
 	w.WriteHeader(http.StatusOK)
 	err := s.followed.Follow(r.Context(), func(lines []byte) error {
+		if client, known := s.keys.identify(r); !known || !client.nodes {
+			return errors.New("credentials are no longer valid")
+		}
 		if err := control.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 			return err
 		}

@@ -28,6 +28,10 @@ import (
 
 // Client libraries log to the process, which can't say whose test it was.
 func TestMain(m *testing.M) {
+	if path := os.Getenv(writerData); path != "" {
+		fmt.Fprintln(os.Stderr, writeUntilKilled(path))
+		os.Exit(1)
+	}
 	klog.SetLogger(logr.Discard())
 	ctrllog.SetLogger(logr.Discard())
 	os.Exit(m.Run())
