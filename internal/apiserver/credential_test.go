@@ -65,9 +65,11 @@ func TestBadTokens(t *testing.T) {
 		"- {id: a, hash: " + hash + "}":       "[0].projects: ",
 		"- {id: A, hash: " + hash + "}":       "[0].id: ",
 		good + "- {id: b, hash: " + hash + ", projects: [web, '../x']}": "[1].projects[1]: ",
-		good + good:                        "[1].id: a is there twice",
-		good + "- ":                        "[1]: empty",
-		good + "- {id: b, project: [web]}": "project",
+		good + good: "[1].id: a is there twice",
+		"- {id: a, nodes: true, projects: [web], hash: " + hash + "}": "[0].nodes: ",
+		"- {id: a, nodes: true, readOnly: true, hash: " + hash + "}":  "[0].nodes: ",
+		good + "- ":                               "[1]: empty",
+		good + "- {id: b, project: [web]}":        "project",
 		good + "- {id: b, expires: '2030-01-01'}": "[1].expires: ",
 		good + "- {id: b, expires: never}":        "[1].expires: ",
 	} {
@@ -228,6 +230,7 @@ func TestCertificates(t *testing.T) {
 	reader := connect(clientCA.client("octavia", []string{readOnlyUnit}, "web"))
 	check("reading", reader("GET", ""), 200)
 	check("writing for reading only", reader("DELETE", ""), 403)
+	check("a node's, whatever its projects", connect(clientCA.client("n1", []string{nodeUnit}, "*"))("GET", ""), 403)
 	check("no certificate", connect()("GET", ""), 401)
 	check("no certificate, token", connect()("GET", token), 200)
 	for what, pair := range map[string]tls.Certificate{

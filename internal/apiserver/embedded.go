@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -48,6 +49,7 @@ type embeddedStore struct {
 	// mu is held by writes.
 	mu        sync.Mutex
 	addresses *addresses
+	quota     *quota
 	followers map[*follower]bool
 	// ended is closed when followers have to leave.
 	ended chan struct{}
@@ -83,7 +85,7 @@ func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, err
 	}
 	s := &embeddedStore{
 		file: file, balancers: kinds["loadbalancers"], policy: p, reports: newReports(kinds),
-		addresses: newAddresses(p), followers: map[*follower]bool{}, ended: make(chan struct{}),
+		addresses: newAddresses(p), quota: newQuota(p.bounds), followers: map[*follower]bool{}, ended: make(chan struct{}),
 	}
 	if err := errors.Join(s.prepare(path), s.decideAll()); err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
@@ -142,15 +144,27 @@ func (s *embeddedStore) decideAll() error {
 		}
 		s.addresses.adopt(typed[i])
 	}
+	type decision struct {
+		before  v1alpha1.LoadBalancerStatus
+		address netip.Addr
+		failure error
+	}
+	decisions := make([]decision, len(all))
+	for i, b := range typed {
+		d := &decisions[i]
+		d.before = *b.Status.DeepCopy()
+		d.address, d.failure = s.addresses.claim(b)
+		s.policy.place(b, d.address)
+		s.quota.set(b.Namespace, s.quota.claim(b))
+	}
 	return s.file.Update(func(tx *bolt.Tx) error {
-		for i, object := range all {
-			before := typed[i].Status.DeepCopy()
-			address, failure := s.addresses.claim(typed[i])
-			s.policy.decide(typed[i], address, failure)
-			if equality.Semantic.DeepEqual(*before, typed[i].Status) {
+		for i, b := range typed {
+			d := &decisions[i]
+			s.policy.decide(b, d.address, d.failure, s.quota.refused(b.Namespace, s.quota.claim(b)))
+			if equality.Semantic.DeepEqual(d.before, b.Status) {
 				continue
 			}
-			if _, err := putObject(tx, object, typed[i]); err != nil {
+			if _, err := putObject(tx, all[i], b); err != nil {
 				return err
 			}
 		}
@@ -328,7 +342,12 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 			field.Forbidden(field.NewPath("spec", "address"), failure.Error()),
 		})
 	}
-	s.policy.decide(b, address, failure)
+	s.policy.place(b, address)
+	claim := s.quota.claim(b)
+	if why := s.quota.exceeded(b.Namespace, claim); why != "" {
+		return apierrors.NewForbidden(balancers, b.Name, errors.New(why))
+	}
+	s.policy.decide(b, address, failure, s.quota.refused(b.Namespace, claim))
 	var revision int64
 	if err := s.file.Update(func(tx *bolt.Tx) (err error) {
 		revision, err = putObject(tx, object, b)
@@ -336,6 +355,7 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 	}); err != nil {
 		return err
 	}
+	s.quota.set(b.Namespace, claim)
 	s.notify(b.Namespace, b.Name, revision)
 	return nil
 }
@@ -411,6 +431,7 @@ func (s *embeddedStore) Delete(_ context.Context, project string, object *unstru
 		return err
 	}
 	s.addresses.release(spec.LoadBalancerOwner(project, name))
+	s.quota.remove(project, name)
 	s.notify(project, name, revision)
 	return nil
 }

@@ -181,7 +181,7 @@ func TestFileIsLocked(t *testing.T) {
 	}
 }
 
-// Addresses are given out by the policy. One that a project has is no other's before it is deleted,
+// Addresses are given out by the policy. No project gets one that another project has until it is deleted,
 // and nothing changes by a request that is refused.
 func TestAddresses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data")
@@ -268,5 +268,59 @@ func TestPolicyChange(t *testing.T) {
 	more, _ := statuses(policy, false)
 	if strings.Count(more, `"provisioningStatus":"ACTIVE"`) != strings.Count(before, `"provisioningStatus":"ACTIVE"`) || strings.Contains(more, "message") {
 		t.Errorf("the first policy again:\n%s", more)
+	}
+}
+
+// A project can't use more of the nodes than the policy allows. If a new policy allows less, the
+// oldest load balancers are served.
+func TestProjectQuota(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	const pools = "addressPools: [{name: public, addresses: [203.0.113.0/28]}]\nservices: "
+	a := newAPIOf(t, openEmbedded(t, path, pools+"{maxPorts: 2, perNamespace: {services: 3}}"), 1)
+	listeners := func(n int) string {
+		var all []string
+		for i := range n {
+			all = append(all, fmt.Sprintf(`{"name":"l%d","port":%d}`, i, i+1))
+		}
+		return `{"forward":"nat","listeners":[` + strings.Join(all, ",") + `]}`
+	}
+	a.must(403, "web", "PUT", base+"/a", listeners(3))
+	a.must(201, "web", "PUT", base+"/a", listeners(1))
+	a.must(201, "web", "PUT", base+"/b", listeners(2))
+	for _, path := range []string{"/a", "/c"} {
+		got := a.must(403, "web", "PUT", base+path, listeners(2)).body
+		if !strings.Contains(got, "are more than 3 (LoadBalancerGroup default, spec.services.perNamespace.services)") {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+	a.must(201, "other", "PUT", "/v1/projects/other/loadbalancers/a", listeners(2))
+	a.must(200, "web", "PUT", base+"/b", listeners(1))
+	a.must(200, "web", "PUT", base+"/a", listeners(2))
+	if err := a.store.(*embeddedStore).Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s := openEmbedded(t, path, pools+"{perNamespace: {services: 1}}")
+	a = newAPIOf(t, s, 1)
+	f, err := s.follow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := s.lines(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := a.must(200, "web", "GET", base+"/a/status", "").body; !strings.Contains(got, `"provisioningStatus":"ERROR"`) || !strings.Contains(got, "are more than 1") {
+		t.Errorf("a project that uses more than a new policy allows: %s", got)
+	}
+	if n := strings.Count(string(lines), `"port":`); n != 1 { // that of b
+		t.Errorf("nodes have %d listeners, want 1:\n%s", n, lines)
+	}
+	a.must(403, "web", "PUT", base+"/b", listeners(2))
+	a.must(200, "web", "PUT", base+"/a", listeners(1)) // less, but still too much
+	a.must(204, "web", "DELETE", base+"/b", "")
+	a.must(200, "web", "PUT", base+"/a", `{"forward":"ipip","listeners":[{"name":"l","port":1}]}`)
+	if got := a.must(200, "web", "GET", base+"/a/status", "").body; !strings.Contains(got, `"provisioningStatus":"ACTIVE"`) {
+		t.Errorf("a project that uses what it may: %s", got)
 	}
 }

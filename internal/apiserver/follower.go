@@ -239,23 +239,19 @@ func (s *embeddedStore) Follow(ctx context.Context, send func(lines []byte) erro
 }
 
 // watch answers with lines until the client leaves, is too slow, or has no valid credentials any more.
-func (s *server) watch(w http.ResponseWriter, r *http.Request) error {
+func (s *server) watch(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/x-ndjson")
 	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(http.StatusOK)
 	if r.Method == http.MethodHead {
-		w.WriteHeader(http.StatusOK)
-		return nil
+		return
 	}
 	control := http.NewResponseController(w)
-	// The server's time limits are for short requests.
-	if err := control.SetReadDeadline(time.Time{}); err != nil {
-		return err
-	}
-	w.WriteHeader(http.StatusOK)
 	err := s.followed.Follow(r.Context(), func(lines []byte) error {
 		if client, known := s.keys.identify(r); !known || !client.nodes {
 			return errors.New("credentials are no longer valid")
 		}
+		// The server's own limit is for short answers.
 		if err := control.SetWriteDeadline(time.Now().Add(sendTimeout)); err != nil {
 			return err
 		}
@@ -267,5 +263,4 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		s.log.Info("watch ended", "address", r.RemoteAddr, "error", err)
 	}
-	return nil
 }

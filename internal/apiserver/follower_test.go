@@ -297,7 +297,7 @@ func TestReports(t *testing.T) {
 		store := newEmbedded(t)
 		a := newAPIOf(t, store, 1)
 		report := func(node, body string) int {
-			return a.do(0, "node", "PUT", strings.Replace(reportPath, "{node}", node, 1), body).status
+			return a.do(0, "node", "PUT", strings.Replace(nodePath, "{node}", node, 1)+"/report", body).status
 		}
 		nodes := func() string {
 			all, err := store.Reports(t.Context(), defaultGroup)

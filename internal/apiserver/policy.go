@@ -26,6 +26,11 @@ import (
 // AddressPool and LoadBalancerGroup, with the same meaning, rules and defaults.
 type policyFile struct {
 	AddressPools []poolEntry `json:"addressPools"`
+	// Services bounds load balancers, and what a project, as a namespace, uses.
+	Services struct {
+		MaxPorts     int32                   `json:"maxPorts"`
+		PerNamespace v1alpha1.NamespaceQuota `json:"perNamespace"`
+	} `json:"services"`
 	// LoadBalancers says which members are served.
 	LoadBalancers v1alpha1.LoadBalancerPolicy `json:"loadBalancers"`
 	DataPlane     struct {
@@ -52,8 +57,8 @@ type policy struct {
 	// members are the rules of members, for which networks has the addresses of pools.
 	members  spec.Policy
 	networks *spec.Networks
-	// bounds has the shortest interval of health checks, limits what listeners without limits of
-	// their own get.
+	// bounds are what a project may use, and the shortest interval of health checks; limits are what
+	// listeners without limits of their own get.
 	bounds spec.Bounds
 	limits v1alpha1.FlowLimits
 }
@@ -75,6 +80,7 @@ func parsePolicy(text []byte, kinds kinds) (*policy, error) {
 	}
 	p := &policy{networks: spec.NewNetworks(), limits: f.DataPlane.Limits}
 	group := &v1alpha1.LoadBalancerGroup{Spec: v1alpha1.LoadBalancerGroupSpec{
+		Services:      v1alpha1.ServiceFilter{MaxPorts: f.Services.MaxPorts, PerNamespace: f.Services.PerNamespace},
 		LoadBalancers: f.LoadBalancers,
 		DataPlane:     v1alpha1.DataPlane{MinHealthCheckInterval: f.DataPlane.MinHealthCheckInterval, Limits: f.DataPlane.Limits},
 	}}
@@ -167,9 +173,17 @@ func (p *policy) poolsOf(project string) (names []string) {
 	return names
 }
 
-// decide sets the status of a load balancer at an address, which is invalid after a failure.
-func (p *policy) decide(b *v1alpha1.LoadBalancer, address netip.Addr, failure error) {
+// place sets the address of a load balancer, which is invalid after a failure.
+func (p *policy) place(b *v1alpha1.LoadBalancer, address netip.Addr) {
 	b.Status.Address, b.Status.Group = "", ""
+	if address.IsValid() {
+		b.Status.Address, b.Status.Group = address.String(), defaultGroup
+	}
+}
+
+// decide sets the rest of the status. Failure is why there is no address, refused why the load
+// balancer isn't served; empty if it is.
+func (p *policy) decide(b *v1alpha1.LoadBalancer, address netip.Addr, failure error, refused string) {
 	allocated := metav1.Condition{Type: v1alpha1.ConditionAllocated, Status: metav1.ConditionTrue, Reason: "Allocated"}
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Served", Message: "by group " + defaultGroup}
 	var rules *spec.Policy
@@ -177,10 +191,14 @@ func (p *policy) decide(b *v1alpha1.LoadBalancer, address netip.Addr, failure er
 		allocated.Status, allocated.Reason, allocated.Message = metav1.ConditionFalse, "AllocationFailed", failure.Error()
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoAddress", ""
 	} else {
-		b.Status.Address, b.Status.Group, allocated.Message = address.String(), defaultGroup, address.String()
-		rules = &p.members
+		allocated.Message, rules = address.String(), &p.members
 	}
 	b.Status.Listeners, b.Status.Pools = spec.PartStatuses(b, address, rules, p.networks)
+	if refused != "" {
+		for i := range b.Status.Listeners {
+			b.Status.Listeners[i].Accepted, b.Status.Listeners[i].Message = false, refused
+		}
+	}
 	if why := spec.NotAccepted(&b.Status); failure == nil && why != "" {
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NotAccepted", why
 	}

@@ -3,9 +3,17 @@
 package apiserver
 
 import (
+	"fmt"
+	"net/netip"
 	"os"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"fairlead.io/fairlead/api/v1alpha1"
 )
 
 // Errors of a policy name the field.
@@ -57,4 +65,61 @@ func guidePolicy(t *testing.T) string {
 		t.Fatal("the guide has no policy")
 	}
 	return first + block
+}
+
+// Nodes get what they are to serve: not what the policy refuses, and with its limits.
+func TestServed(t *testing.T) {
+	kinds, err := loadKinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := parsePolicy([]byte(`
+addressPools: [{name: a, addresses: [203.0.113.0/24]}]
+loadBalancers: {memberNetworks: [10.0.0.0/8, 203.0.113.0/24]}
+dataPlane: {minHealthCheckInterval: 1s, limits: {newFlows: 100, newFlowsPerSource: 10}}
+`), kinds)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fast, slow := &metav1.Duration{Duration: 100 * time.Millisecond}, &metav1.Duration{Duration: time.Minute}
+	b := &v1alpha1.LoadBalancer{Spec: v1alpha1.LoadBalancerSpec{
+		Forward: "l2dsr",
+		Listeners: []v1alpha1.Listener{
+			{Name: "a", Port: 80, Pool: "p", Limits: v1alpha1.FlowLimits{NewFlows: 5}},
+			{Name: "b", Port: 81, Pool: "q"}, // l2dsr doesn't translate ports
+			{Name: "c", Pool: "q"},           // without a port
+		},
+		Pools: []v1alpha1.Pool{
+			{Name: "p", HealthCheck: &v1alpha1.HealthCheck{Type: "tcp", Interval: fast}, Members: []v1alpha1.Member{
+				{Address: "10.0.0.1", Port: 80}, {Address: "192.0.2.1", Port: 80}, {Address: "203.0.113.5", Port: 80}, {Address: "10.0.0.2", Port: 80, MAC: "02:00:00:00:00:01"},
+			}},
+			{Name: "q", HealthCheck: &v1alpha1.HealthCheck{Type: "tcp", Interval: slow}, Members: []v1alpha1.Member{{Address: "10.0.0.3", Port: 80}}},
+		},
+	}}
+	address := netip.MustParseAddr("203.0.113.1")
+	p.place(b, address)
+	p.decide(b, address, nil, "")
+	whole := b.DeepCopy()
+	var got strings.Builder
+	served := p.served(b)
+	for _, l := range served.Spec.Listeners {
+		fmt.Fprintln(&got, l.Name, l.Limits.NewFlows, l.Limits.NewFlowsPerSource)
+	}
+	for _, pool := range served.Spec.Pools {
+		fmt.Fprint(&got, pool.Name, " ", pool.HealthCheck.Interval.Duration)
+		for _, m := range pool.Members {
+			fmt.Fprint(&got, " ", memberName(&m))
+		}
+		fmt.Fprintln(&got)
+	}
+	if want := "a 5 10\nb 100 10\np 1s 10.0.0.1:80\nq 1m0s\n"; got.String() != want {
+		t.Errorf("got\n%swant\n%s", &got, want)
+	}
+	if !reflect.DeepEqual(b, whole) {
+		t.Error("the load balancer itself was changed")
+	}
+	p.decide(b, address, nil, "too many")
+	if served := p.served(b); len(served.Spec.Listeners) > 0 {
+		t.Errorf("a load balancer beyond the quota: %+v", served.Spec.Listeners)
+	}
 }

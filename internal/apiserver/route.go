@@ -38,9 +38,8 @@ type route struct {
 	// clients of the project in the path.
 	shared, nodes bool
 	handle        handler
-	// stream answers in place of handle, by itself, for any time. It returns an error only before
-	// it has answered.
-	stream func(*server, http.ResponseWriter, *http.Request) error
+	// stream answers in place of handle, by itself, for any time.
+	stream func(*server, http.ResponseWriter, *http.Request)
 }
 
 // writes reports whether requests change something.

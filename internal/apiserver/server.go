@@ -184,7 +184,8 @@ func (s *server) answer(route *route, w http.ResponseWriter, r *http.Request) (i
 		}
 	}
 	if route.stream != nil {
-		return http.StatusOK, route.stream(s, w, r)
+		route.stream(s, w, r)
+		return http.StatusOK, nil
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), storeTimeout)
 	defer cancel()

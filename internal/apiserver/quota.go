@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package apiserver
+
+import (
+	"math"
+	"time"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/spec"
+)
+
+// quota has what the load balancers of projects use of the nodes.
+type quota struct {
+	bounds spec.Bounds
+	// claims are by project and name.
+	claims map[string]map[string]spec.Claim
+}
+
+func newQuota(bounds spec.Bounds) *quota {
+	return &quota{bounds, map[string]map[string]spec.Claim{}}
+}
+
+// claim returns what a load balancer uses at the address in its status.
+func (q *quota) claim(b *v1alpha1.LoadBalancer) spec.Claim {
+	return spec.Claim{Kind: "LoadBalancer", Name: b.Name, Created: b.CreationTimestamp.Time, Usage: q.bounds.LoadBalancerUsage(b)}
+}
+
+// set replaces the claim of a load balancer.
+func (q *quota) set(project string, c spec.Claim) {
+	if q.claims[project] == nil {
+		q.claims[project] = map[string]spec.Claim{}
+	}
+	q.claims[project][c.Name] = c
+}
+
+func (q *quota) remove(project, name string) {
+	delete(q.claims[project], name)
+	if len(q.claims[project]) == 0 {
+		delete(q.claims, project)
+	}
+}
+
+// refused returns why a load balancer with this claim isn't served; empty if it is. The oldest ones
+// of a project are served that fit into the bounds together.
+func (q *quota) refused(project string, c spec.Claim) string {
+	all := []spec.Claim{c}
+	for name, other := range q.claims[project] {
+		if name != c.Name {
+			all = append(all, other)
+		}
+	}
+	why := q.bounds.Refused(all)
+	for i := range all {
+		if all[i].Name == c.Name {
+			return why[i]
+		}
+	}
+	return ""
+}
+
+// exceeded returns why a load balancer may not use as much as a claim says; empty if it uses no more
+// than before, or the project has room for it beside all others.
+func (q *quota) exceeded(project string, c spec.Claim) string {
+	before, now := q.claims[project][c.Name].Usage, c.Usage
+	if now.Ports <= before.Ports && now.Ranges <= before.Ranges && now.Services <= before.Services && now.Backends <= before.Backends &&
+		now.SourcePrefixes <= before.SourcePrefixes && now.Probes <= before.Probes {
+		return ""
+	}
+	c.Created = time.Unix(math.MaxInt32, 0) // the youngest
+	return q.refused(project, c)
+}
