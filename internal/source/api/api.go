@@ -29,7 +29,6 @@ import (
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/owner"
 	"fairlead.io/fairlead/internal/source/saved"
-	"fairlead.io/fairlead/internal/wait"
 )
 
 // Options configure a Source.
@@ -48,14 +47,6 @@ type Options struct {
 	StateDir string
 	Log      *slog.Logger
 }
-
-// startTimeout is how long a starting agent waits for the API server before it serves the
-// saved state.
-const startTimeout = 2 * time.Second
-
-// retryDelay is the backoff before the next server is tried: a recovered one is followed within a
-// few seconds.
-var retryDelay = wait.Backoff{First: 250 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.5}
 
 // stateFile is the file in Options.StateDir.
 const stateFile = "apiserver.json"
@@ -132,7 +123,7 @@ func (s *Source) Forget() error {
 }
 
 // Run follows the API server and delivers updates until ctx ends: first all services, or the saved
-// ones if the server can't be read within startTimeout; then changes. Without a saved state nothing is
+// ones if the server can't be read within source.StartTimeout; then changes. Without a saved state nothing is
 // delivered before all objects have been read, so the kernel keeps the configuration of an earlier
 // agent.
 func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error {
@@ -148,31 +139,16 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 		return nil
 	}
 	parts.Go(func() { s.saver.Run(ctx) })
-	for rejected := 0; ; {
-		var retry <-chan time.Time
-		// The first update has all services, and so has one after a rejected one.
-		if err := s.deliver(rejected > 0 || s.first(), apply); err != nil {
-			s.Log.Error("change rejected, retrying", "error", err)
-			rejected++
-			retry = time.After(retryDelay.Delay(rejected))
-		} else {
-			rejected = 0
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-s.wake:
-		case <-retry:
-		}
-	}
+	source.Deliver(ctx, s.wake, func(whole bool) error { return s.deliver(whole, apply) }, s.Log)
+	return nil
 }
 
-// awaitObjects waits until all objects have been read or ctx ends. After startTimeout it applies the
+// awaitObjects waits until all objects have been read or ctx ends. After source.StartTimeout it applies the
 // saved state, until that is accepted.
 func (s *Source) awaitObjects(ctx context.Context, apply func(source.Update) error) {
 	var restore <-chan time.Time
 	if s.saved != nil {
-		restore = time.After(startTimeout)
+		restore = time.After(source.StartTimeout)
 	}
 	for rejected := 0; ; {
 		select {
@@ -186,7 +162,7 @@ func (s *Source) awaitObjects(ctx context.Context, apply func(source.Update) err
 		if err := apply(source.Update{Whole: true, Changed: s.saved.Services}); err != nil {
 			s.Log.Error("saved state rejected, retrying", "error", err)
 			rejected++
-			restore = time.After(retryDelay.Delay(rejected))
+			restore = time.After(source.RetryDelay().Delay(rejected))
 			continue
 		}
 		s.mu.Lock()
@@ -234,9 +210,6 @@ func (s *Source) delivering(version string) {
 	s.mu.Unlock()
 	s.problems.Update(problems)
 }
-
-// first reports whether no update has been delivered yet.
-func (s *Source) first() bool { return s.State().Synced.IsZero() }
 
 // State returns the state of the connection and of the objects.
 func (s *Source) State() source.State {

@@ -101,6 +101,13 @@ func (n *node) apply(u source.Update) error {
 	return nil
 }
 
+// setRefuse has updates refused with an error; nil for accepted.
+func (n *node) setRefuse(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.refuse = err
+}
+
 // names returns the names of the services, sorted.
 func (n *node) names() []string {
 	n.mu.Lock()
@@ -217,7 +224,7 @@ func TestReconnect(t *testing.T) {
 			t.Errorf("the state is %+v", state)
 		}
 		if err := n.Report(t.Context(), &source.Report{Version: "2"}); err == nil {
-			t.Error("a report without a server is no error")
+			t.Error("a report without a server succeeds")
 		}
 		s.start()
 		settle(2 * time.Second)
@@ -268,11 +275,9 @@ func TestRestart(t *testing.T) {
 		s.kill()
 		s.delete("b2")
 		n = startNode(t, dir, map[string]*server{"api": s}, apiURL)
-		n.refuse = errors.New("refused")
-		settle(startTimeout + 100*time.Millisecond)
-		n.mu.Lock()
-		n.refuse = nil
-		n.mu.Unlock()
+		n.setRefuse(errors.New("refused"))
+		settle(source.StartTimeout + 100*time.Millisecond)
+		n.setRefuse(nil)
 		settle(3 * time.Second)
 		wantNames(t, n, "b1/http", "b2/http")
 		if state := n.State(); state.Restored.IsZero() || !state.Synced.IsZero() {
@@ -301,21 +306,17 @@ func TestRejected(t *testing.T) {
 		s.put(t, balancer(1))
 		n := startNode(t, t.TempDir(), map[string]*server{"api": s}, apiURL)
 		settle(0)
-		n.mu.Lock()
-		n.refuse = errors.New("refused")
-		n.mu.Unlock()
+		n.setRefuse(errors.New("refused"))
 		s.put(t, balancer(2))
 		settle(time.Second)
 		if n.Delivered().LoadBalancers != "1" {
 			t.Errorf("delivered %+v", n.Delivered())
 		}
-		n.mu.Lock()
-		n.refuse, n.served = nil, map[string]lb.Service{}
-		n.mu.Unlock()
+		n.setRefuse(nil)
 		settle(3 * time.Second)
 		wantNames(t, n, "b1/http", "b2/http")
-		if n.Delivered().LoadBalancers != "2" {
-			t.Errorf("delivered %+v", n.Delivered())
+		if len(n.changed) != 2 || n.Delivered().LoadBalancers != "2" {
+			t.Errorf("changed %q, delivered %+v", n.changed, n.Delivered())
 		}
 	})
 }

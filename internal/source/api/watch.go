@@ -61,7 +61,7 @@ func (s *Source) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(retryDelay.Delay(failures)):
+		case <-time.After(source.RetryDelay().Delay(failures)):
 		}
 		failures++
 	}

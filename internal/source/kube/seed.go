@@ -17,13 +17,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
+	"fairlead.io/fairlead/internal/source"
 )
 
 // seedFile has the last hash seed, in the state folder.
 const seedFile = "hash-seed"
 
 // HashSeed returns the hash seed of a Secret in the agents' namespace, and saves it. If that
-// can't be read within startTimeout it returns the saved seed of an earlier agent, which the
+// can't be read within source.StartTimeout it returns the saved seed of an earlier agent, which the
 // kernel uses; without one it waits until ctx ends: with another seed than the other nodes'
 // this one would move their flows. Errors contain no seed.
 func (s *Source) HashSeed(ctx context.Context, secret string) (uint64, error) {
@@ -36,7 +37,7 @@ func (s *Source) HashSeed(ctx context.Context, secret string) (uint64, error) {
 	limit := ctx
 	if usable {
 		var cancel context.CancelFunc
-		limit, cancel = context.WithTimeout(ctx, startTimeout)
+		limit, cancel = context.WithTimeout(ctx, source.StartTimeout)
 		defer cancel()
 	}
 	logged := ""
@@ -53,7 +54,7 @@ func (s *Source) HashSeed(ctx context.Context, secret string) (uint64, error) {
 			s.Log.Warn("waiting for the hash seed", "secret", secret, "error", err)
 		}
 		select {
-		case <-time.After(retryDelay.Delay(failures)):
+		case <-time.After(source.RetryDelay().Delay(failures)):
 		case <-limit.Done():
 		}
 		switch {

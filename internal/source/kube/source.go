@@ -35,10 +35,6 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// startTimeout is how long a starting agent waits for the API server before it serves the
-// saved state.
-const startTimeout = 2 * time.Second
-
 // stateFile is the file in Options.StateDir that has the saved state.
 const stateFile = "state.json"
 
@@ -140,7 +136,7 @@ func (s *Source) Start(ctx context.Context) {
 // invalid if its Node has none. Without a saved state it waits for the API server: the agent
 // has nothing to serve before, and keeps the interface that it chooses by them.
 func (s *Source) Addresses(ctx context.Context) (four, six netip.Addr) {
-	until := time.Now().Add(startTimeout)
+	until := time.Now().Add(source.StartTimeout)
 	if s.saved == nil {
 		until = time.Time{}
 	}
@@ -181,7 +177,7 @@ func (s *Source) await(ctx context.Context, until time.Time, holds func() bool) 
 }
 
 // Run delivers updates until ctx ends, and then stops watching: first all services, once
-// every list has been read, or the saved state if that takes longer than startTimeout; then
+// every list has been read, or the saved state if that takes longer than source.StartTimeout; then
 // changes. Without a saved state nothing is delivered before all lists have been read, so
 // the kernel keeps the configuration of an earlier agent.
 func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error {
@@ -192,22 +188,22 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	if ctx.Err() != nil {
 		return nil
 	}
-	s.run(ctx, s.fullChange(restored), apply)
+	s.run(ctx, restored, apply)
 	return nil
 }
 
-// awaitSynced waits until every list has been read or ctx ends. From startTimeout on it
+// awaitSynced waits until every list has been read or ctx ends. From source.StartTimeout on it
 // applies the saved state, until that is accepted, and returns its VIPs.
 func (s *Source) awaitSynced(ctx context.Context, apply func(source.Update) error) (restored []lb.VIP) {
 	var restoreAt time.Time // zero: not
 	if s.saved != nil {
-		restoreAt = s.started.Add(startTimeout)
+		restoreAt = s.started.Add(source.StartTimeout)
 	}
 	for rejected := 0; !s.await(ctx, restoreAt, s.synced) && ctx.Err() == nil; {
 		if err := s.restore(apply); err != nil {
 			s.Log.Error("saved state rejected, retrying", "error", err)
 			rejected++
-			restoreAt = time.Now().Add(retryDelay.Delay(rejected))
+			restoreAt = time.Now().Add(source.RetryDelay().Delay(rejected))
 			continue
 		}
 		restoreAt = time.Time{}
@@ -218,35 +214,20 @@ func (s *Source) awaitSynced(ctx context.Context, apply func(source.Update) erro
 	return restored
 }
 
-// run delivers the first change and then those that follow, batching those that arrive
-// meanwhile. After a rejected one it delivers all services, until they are accepted.
-func (s *Source) run(ctx context.Context, change Change, apply func(source.Update) error) {
+// run delivers all services and then changes, batching those that arrive meanwhile.
+func (s *Source) run(ctx context.Context, restored []lb.VIP, apply func(source.Update) error) {
 	var saver sync.WaitGroup
 	defer saver.Wait()
 	saver.Go(func() { s.saver.Run(ctx) })
-	for rejected := 0; ; {
-		var retry <-chan time.Time
-		if err := s.deliver(change, apply); err != nil {
-			s.Log.Error("change rejected, retrying", "error", err)
-			rejected++
-			retry = time.After(retryDelay.Delay(rejected))
-		} else {
-			rejected = 0
+	source.Deliver(ctx, s.wake, func(whole bool) error {
+		change := s.change(whole, restored)
+		err := s.deliver(change, apply)
+		if err == nil {
+			restored = nil
 			s.setDelivered(change.Newest)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.wake:
-		case <-retry:
-		}
-		s.mu.Lock()
-		change = s.cache.Flush()
-		if rejected > 0 {
-			change.Whole, change.Changed = true, s.cache.Services()
-		}
-		s.mu.Unlock()
-	}
+		return err
+	}, s.Log)
 }
 
 // deliver applies a change unless it is empty, and updates passwords, saved state and State.
@@ -273,12 +254,16 @@ func (s *Source) deliver(c Change, apply func(source.Update) error) error {
 	return err
 }
 
-// fullChange returns all services. Restored services that are not among them are leaving.
-func (s *Source) fullChange(restored []lb.VIP) Change {
+// change returns what has changed, or all services. Restored services that are not among these are
+// leaving.
+func (s *Source) change(whole bool, restored []lb.VIP) Change {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.cache.Flush()
-	c := Change{Update: source.Update{Whole: true, Changed: s.cache.Services()}, Routes: s.cache.routes, Newest: s.cache.newest}
+	c := s.cache.Flush()
+	if !whole {
+		return c
+	}
+	c.Whole, c.Changed, c.Removed, c.Routes = true, s.cache.Services(), nil, s.cache.routes
 	for _, vip := range restored {
 		if !slices.ContainsFunc(c.Changed, func(s lb.Service) bool { return s.VIP == vip }) {
 			c.Leaving = append(c.Leaving, vip)

@@ -15,12 +15,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"fairlead.io/fairlead/internal/wait"
+	"fairlead.io/fairlead/internal/source"
 )
-
-// retryDelay is the backoff before a list is read again: a recovered API server is
-// detected within a few seconds.
-var retryDelay = wait.Backoff{First: 250 * time.Millisecond, Max: 2 * time.Second, Jitter: 0.5}
 
 // backoffReset is how long a list has to be watched for the backoff to start over.
 const backoffReset = 10 * time.Second
@@ -30,10 +26,10 @@ const backoffReset = 10 * time.Second
 // is logged once for all lists.
 func (s *Source) follow(ctx context.Context, f watchedList) {
 	silent := logr.Discard()
-	one := &follower{watchedList: f, source: s}
+	one, retry := &follower{watchedList: f, source: s}, source.RetryDelay()
 	reflector := cache.NewReflectorWithOptions(one, f.example, one, cache.ReflectorOptions{
 		Name: string(f.kind), Logger: &silent, Backoff: &apiwait.Backoff{
-			Duration: retryDelay.First, Factor: 2, Jitter: retryDelay.Jitter, Steps: 4, Cap: retryDelay.Max,
+			Duration: retry.First, Factor: 2, Jitter: retry.Jitter, Steps: 4, Cap: retry.Max,
 		},
 	})
 	ctx = klog.NewContext(ctx, silent)
@@ -47,7 +43,7 @@ func (s *Source) follow(ctx context.Context, f watchedList) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(retryDelay.Delay(failures)):
+		case <-time.After(retry.Delay(failures)):
 		}
 	}
 }

@@ -71,9 +71,11 @@ function showNode({ status, notReady, error, time }) {
   if (config.error) {
     setText($("refused"), `The configuration was refused ${age(config.refused, now, 1)} ago, and what was loaded before runs on:\n${config.error}`);
   }
+  const server = status.kubernetes ?? status.apiServer;
   const facts = [
     ...status.dataplane.attachments.map((a) => [a.interface, `${status.dataplane.kind} ${a.mode}`, a.reason]),
     ["configuration", `revision ${status.revision}, loaded ${age(config.loaded, now, 1)} ago`, `${config.path}, digest ${config.digest}`],
+    ...(server ? [["API server", reached(server, now), [server.server, server.error].join(" ")]] : []),
     ["services", `${count(status.services.programmed)} of ${count(status.services.total)} programmed` + notes(status.services, "failed", "panic", "drained")],
     ["backends", `${count(status.backends.inUse)} of ${count(status.backends.total)} in use` + notes(status.backends, "unhealthy", "drained")],
   ];
@@ -85,6 +87,11 @@ function showNode({ status, notReady, error, time }) {
       row.title = title ?? "";
     });
 }
+
+/** How an API server is followed. */
+const reached = (server, now) => `${server.reachable ? "reached" : "not reached"} for ${age(server.since, now, 1)}` +
+  (server.restored ? `, serves what was known ${age(server.restored, now, 1)} ago` : "") +
+  (server.problems.length > 0 ? `, ${count(server.problems.length)} problems` : "");
 
 /** Those of some counts that are not zero. */
 const notes = (counts, ...names) => names.filter((name) => counts[name] > 0).map((name) => `, ${count(counts[name])} ${name}`).join("");
