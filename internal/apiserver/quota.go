@@ -60,7 +60,7 @@ func (q *quota) refused(project string, c spec.Claim) string {
 }
 
 // exceeded returns why a load balancer may not use as much as a claim says; empty if it uses no more
-// than before, or the project has room for it beside all others.
+// than before, or the project has room for it in addition to all others.
 func (q *quota) exceeded(project string, c spec.Claim) string {
 	before, now := q.claims[project][c.Name].Usage, c.Usage
 	if now.Ports <= before.Ports && now.Ranges <= before.Ranges && now.Services <= before.Services && now.Backends <= before.Backends &&
