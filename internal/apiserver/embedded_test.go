@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	bolt "go.etcd.io/bbolt"
@@ -25,6 +26,9 @@ loadBalancers:
   memberNetworks: [192.0.2.0/24, "2001:db8::/32", 10.0.0.0/8]
 `
 
+// testKinds are compiled once for all tests, which takes a while with the race detector.
+var testKinds = sync.OnceValues(loadKinds)
+
 // newEmbedded returns an embedded store in a new file.
 func newEmbedded(t testing.TB) *embeddedStore {
 	t.Helper()
@@ -34,7 +38,7 @@ func newEmbedded(t testing.TB) *embeddedStore {
 // openEmbedded opens a file until the test ends.
 func openEmbedded(t testing.TB, path, policy string) *embeddedStore {
 	t.Helper()
-	kinds, err := loadKinds()
+	kinds, err := testKinds()
 	if err != nil {
 		t.Fatal(err)
 	}

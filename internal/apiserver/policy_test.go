@@ -18,7 +18,7 @@ import (
 
 // Errors of a policy name the field.
 func TestBadPolicies(t *testing.T) {
-	kinds, err := loadKinds()
+	kinds, err := testKinds()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func guidePolicy(t *testing.T) string {
 
 // Nodes get what they are to serve: not what the policy refuses, and with its limits.
 func TestServed(t *testing.T) {
-	kinds, err := loadKinds()
+	kinds, err := testKinds()
 	if err != nil {
 		t.Fatal(err)
 	}
