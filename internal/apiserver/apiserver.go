@@ -7,11 +7,14 @@
 // LoadBalancer, so each request is one atomic write of the store: it is based on the version of
 // the object that was read, and repeated if another one was faster. Resources have names that
 // clients choose, and are created and replaced by PUT, so a repeated request changes nothing more.
-// The server keeps no state: any number of servers can run side by side.
 //
-// Fields are those of the kind, and the Kubernetes API server validates them: this package knows
-// the names of lists only. Authentication, authorization by project, limits and the log of writes
-// are in one place for all routes (server.serve).
+// The store is a Kubernetes cluster, of which any number of servers can run side by side without a
+// state of their own (kubernetesStore), or a file, of which one server does what a cluster's API
+// server and controller do, and which nodes follow (embeddedStore).
+//
+// Fields are those of the kind, and the store validates them: handlers know the names of lists
+// only. Authentication, authorization by project, limits and the log of writes are in one place for
+// all routes (server.serve).
 package apiserver
 
 import (
