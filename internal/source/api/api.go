@@ -123,9 +123,9 @@ func (s *Source) Forget() error {
 }
 
 // Run follows the API server and delivers updates until ctx ends: first all services, or the saved
-// ones if the server can't be read within source.StartTimeout; then changes. Without a saved state nothing is
-// delivered before all objects have been read, so the kernel keeps the configuration of an earlier
-// agent.
+// ones if the server can't be read within source.StartTimeout; then changes. Without a saved state
+// nothing is delivered before all objects have been read, so the kernel keeps the configuration of
+// an earlier agent.
 func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error {
 	var parts sync.WaitGroup
 	defer parts.Wait()
@@ -143,8 +143,8 @@ func (s *Source) Run(ctx context.Context, apply func(source.Update) error) error
 	return nil
 }
 
-// awaitObjects waits until all objects have been read or ctx ends. After source.StartTimeout it applies the
-// saved state, until that is accepted.
+// awaitObjects waits until all objects have been read or ctx ends. After source.StartTimeout it
+// applies the saved state, until that is accepted.
 func (s *Source) awaitObjects(ctx context.Context, apply func(source.Update) error) {
 	var restore <-chan time.Time
 	if s.saved != nil {
