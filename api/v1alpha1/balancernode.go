@@ -17,6 +17,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name="Unhealthy",type=integer,JSONPath=`.status.backends.unhealthy`
 // +kubebuilder:printcolumn:name="Sessions",type=integer,JSONPath=`.status.routes.sessions`
 // +kubebuilder:printcolumn:name="Routes",type=integer,JSONPath=`.status.routes.announced`
+// +kubebuilder:printcolumn:name="Packets/s",type=integer,JSONPath=`.status.traffic.packetsPerSecond`
 // +kubebuilder:printcolumn:name="Draining",type=boolean,JSONPath=`.status.draining`
 // +kubebuilder:printcolumn:name="Version",type=string,priority=1,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name="Started",type=date,JSONPath=`.status.started`
@@ -50,7 +51,9 @@ type BalancerNodeStatus struct {
 	// +required
 	// +kubebuilder:validation:MaxLength=64
 	DataPlane string `json:"dataPlane"`
-	// Draining is true while the node is being taken out of service.
+	// Draining is true while the node is being taken out of service: an operator drains it, it
+	// is cordoned, being deleted, or shutting down. Routers send nothing to it any more when
+	// routes.announced is 0.
 	//
 	// +required
 	Draining bool `json:"draining"`
@@ -71,10 +74,11 @@ type BalancerNodeStatus struct {
 	//
 	// +required
 	Routes RouteCounts `json:"routes"`
-	// Traffic is what the node forwarded in the last minute.
+	// Traffic is what the node forwarded in the last minute, or in the last five seconds
+	// while it drains.
 	//
 	// +optional
-	Traffic NodeTraffic `json:"traffic,omitzero"`
+	Traffic NodeTraffic `json:"traffic"`
 	// Withheld are prefixes that are not announced. There are at most 100; routes.withheld
 	// counts all.
 	//
@@ -132,11 +136,11 @@ type ObservedVersions struct {
 
 // NodeTraffic is what a node forwards, in frames as received.
 type NodeTraffic struct {
-	// PacketsPerSecond is the average of the last minute.
+	// PacketsPerSecond is the average of that time.
 	//
 	// +required
 	PacketsPerSecond int64 `json:"packetsPerSecond"`
-	// BitsPerSecond is the average of the last minute.
+	// BitsPerSecond is the average of that time.
 	//
 	// +required
 	BitsPerSecond int64 `json:"bitsPerSecond"`

@@ -30,7 +30,7 @@ func (k *samples) status() string {
 			routes: {announced: 6, withheld: 2, sessions: 4}, failedServices: [{object: default/web/80, message: the table is full}],
 			problems: [{object: Service default/web, message: no node}], omittedProblems: 5,
 			observed: {services: "71", loadBalancers: "72"}, reported: "2026-01-02T03:05:05Z",
-			traffic: {packetsPerSecond: 6, bitsPerSecond: 7}, withheld: [{prefix: 192.0.2.9/32, message: no backend}],
+			traffic: {packetsPerSecond: 8, bitsPerSecond: 9}, withheld: [{prefix: 192.0.2.9/32, message: no backend}],
 			unhealthy: [{service: default/web/80, backend: "192.168.1.21:81", message: timeout, since: "2026-01-02T03:04:05Z"}],
 			peers: [{name: leaf, address: 192.168.1.254, established: false, message: connection refused, since: "2026-01-02T03:04:05Z"}]}`
 	case "BalancerNodeStatistics":
@@ -116,8 +116,8 @@ columns   192.168.1.1   a       vxlan     True    AGE`,
 	}
 	for short, want := range map[string]string{ // of testReports
 		"fnode": `
-NAME      SERVICES   PROGRAMMED   FAILED   UNHEALTHY   SESSIONS   ROUTES   DRAINING   VERSION   STARTED
-columns   9          7            1        3           4          6        true       1.2.3     AGE`,
+NAME      SERVICES   PROGRAMMED   FAILED   UNHEALTHY   SESSIONS   ROUTES   PACKETS/S   DRAINING   VERSION   STARTED
+columns   9          7            1        3           4          6        8           true       1.2.3     AGE`,
 		"fstats": `
 NAME      OMITTED   REPORTED
 columns   2         AGE`,

@@ -68,10 +68,14 @@ func (r reporter) run(ctx context.Context) {
 		if !settled {
 			report.Observed = written.Observed
 		}
-		r.traffic.update(ctx)
+		measured := r.traffic.update(ctx, report.Draining)
 		report.PacketsPerSecond, report.BitsPerSecond = r.traffic.packets, r.traffic.bits
 		if reflect.DeepEqual(report, written) && time.Now().Before(refresh) {
-			r.awaitNews(ctx, changed, routes, refresh)
+			until := refresh
+			if measured.Before(until) {
+				until = measured
+			}
+			r.awaitNews(ctx, changed, routes, until)
 			continue
 		}
 		if judged := !reflect.DeepEqual(report.Unhealthy, written.Unhealthy); !limit.Allow() && (!judged || !verdicts.Allow()) {
@@ -117,7 +121,7 @@ func pause(ctx context.Context, d time.Duration) {
 // reportedRoutes returns the part of a report that changes without the store: routes, sessions,
 // and the problems of objects.
 func (a *Agent) reportedRoutes() (r source.Report) {
-	r.Observed = a.Reporter.Delivered()
+	r.Observed, r.Draining = a.Reporter.Delivered(), a.Reporter.Draining()
 	var status observe.Status
 	a.Source.Describe(&status)
 	if server := status.Followed(); server != nil {
@@ -156,7 +160,8 @@ func withheldReason(d *announce.Decision) string {
 	return d.Reason
 }
 
-// traffic measures what a node forwards, once in reportRefresh.
+// traffic measures what a node forwards, once in reportRefresh, or in reportInterval while the node
+// drains.
 type traffic struct {
 	read func(context.Context) (dataplane.Stats, error)
 	last dataplane.Stats
@@ -165,17 +170,21 @@ type traffic struct {
 	packets, bits uint64
 }
 
-// update reads the counters if that is due. A reading that fails, which the data plane logs, is
-// repeated at the next call; until then the traffic is what was measured last, as no traffic would
-// have the node's group give nodes back.
-func (t *traffic) update(ctx context.Context) {
+// update reads the counters if that is due, and returns when it is due again. A reading that fails,
+// which the data plane logs, is repeated at the next call; until then the traffic is what was measured
+// last, as no traffic would have the node's group give nodes back.
+func (t *traffic) update(ctx context.Context, draining bool) (next time.Time) {
+	interval := reportRefresh
+	if draining {
+		interval = reportInterval
+	}
 	took := time.Since(t.at)
-	if took < reportRefresh {
-		return
+	if took < interval {
+		return t.at.Add(interval)
 	}
 	now, err := t.read(ctx)
 	if err != nil {
-		return
+		return time.Now().Add(interval)
 	}
 	var packets, bytes uint64
 	for vip, s := range now.Services {
@@ -187,6 +196,7 @@ func (t *traffic) update(ctx context.Context) {
 	}
 	t.packets, t.bits = uint64(float64(packets)/took.Seconds()), uint64(float64(bytes)*8/took.Seconds())
 	t.last, t.at = now, time.Now()
+	return t.at.Add(interval)
 }
 
 // addProblems lists the first problem of each object; problems of one follow each other.
@@ -208,7 +218,8 @@ func addProblems(r *source.Report, problems []observe.Problem) {
 func (r reporter) complete(report source.Report) (_ source.Report, settled bool) {
 	agent, snapshot := r.describe(), r.store.Snapshot()
 	report.Version, report.Started, report.DataPlane = agent.Version, agent.Started, agent.DataPlane.Kind
-	_, report.Draining = snapshot.Draining(store.Target{})
+	_, drained := snapshot.Draining(store.Target{})
+	report.Draining = report.Draining || drained
 	for i := range snapshot.Services {
 		addService(&report, &snapshot.Services[i])
 	}

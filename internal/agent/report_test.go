@@ -20,6 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/internal/store"
 	"fairlead.io/fairlead/test/observed"
 )
 
@@ -71,7 +72,10 @@ func TestReport(t *testing.T) {
 		services := checkedServices(0, 3)
 		agent.Set(t, services...)
 		var sessions atomic.Int32
-		reports := reporting(t, agent, func() source.Report { return source.Report{Sessions: int(sessions.Load())} }, accepted)
+		var draining atomic.Bool
+		reports := reporting(t, agent, func() source.Report {
+			return source.Report{Sessions: int(sessions.Load()), Draining: draining.Load()}
+		}, accepted)
 		time.Sleep(time.Second)
 		if got := reports(); len(got) != 1 || got[0].status.Version != "1.2.3" || got[0].status.DataPlane != "xdp" ||
 			got[0].status.Services != (source.ReportedServices{Total: 3, Programmed: 3}) || got[0].status.Backends.Total != 3 {
@@ -95,6 +99,18 @@ func TestReport(t *testing.T) {
 		if got := reports(); len(got) != 3 || got[2].status.Services.Failed != 1 || got[2].status.Sessions != 1 ||
 			len(got[2].status.Failed) != 1 || got[2].status.Failed[0] != (source.ReportedProblem{Object: "s2", Text: "vip tcp 10.1.0.2:80: table is full"}) {
 			t.Fatalf("sent %+v, want the failure", got[2:])
+		}
+
+		draining.Store(true)
+		time.Sleep(time.Second)
+		if got := reports(); len(got) != 4 || got[2].status.Draining || !got[3].status.Draining {
+			t.Fatalf("sent %+v, want that the node drains", got[3:])
+		}
+		draining.Store(false)
+		agent.Store.Drain(store.Drain{})
+		time.Sleep(reportInterval)
+		if got := reports(); !got[len(got)-1].status.Draining {
+			t.Fatalf("sent %+v, want that an operator drains the node", got[4:])
 		}
 	})
 }
@@ -222,12 +238,12 @@ func TestReportCoversWhatIsProgrammed(t *testing.T) {
 	})
 }
 
-// Traffic is measured once a minute. A new service, and one whose counters begin at zero again, has none yet.
+// Traffic is measured once a minute, and more often while a node drains. A new service, and one whose counters begin at zero again, has none yet.
 func TestReportedTraffic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var read dataplane.Stats
 		var failure error
-		calls := 0
+		calls, draining := 0, false
 		traffic := &traffic{read: func(context.Context) (dataplane.Stats, error) { calls++; return read, failure }}
 		count := func(counters ...uint64) {
 			read = dataplane.Stats{Services: map[lb.VIP]dataplane.ServiceStats{}}
@@ -238,10 +254,14 @@ func TestReportedTraffic(t *testing.T) {
 		check := func(what string, packets, bits uint64) {
 			t.Helper()
 			for range 3 { // as often as a node reports
-				traffic.update(t.Context())
+				traffic.update(t.Context(), draining)
 			}
 			if traffic.packets != packets || traffic.bits != bits {
 				t.Errorf("%s: %d packets and %d bits per second, want %d and %d", what, traffic.packets, traffic.bits, packets, bits)
+			}
+			if draining {
+				time.Sleep(reportInterval)
+				return
 			}
 			time.Sleep(reportRefresh)
 		}
@@ -257,8 +277,14 @@ func TestReportedTraffic(t *testing.T) {
 		failure = nil
 		count(9600, 60, 9000)
 		check("one has forwarded in two minutes", 20, 16000)
-		if calls != 8 {
-			t.Errorf("counters were read %d times, want 8", calls)
+		draining = true
+		count(10200, 60, 9000)
+		check("a node that drains", 10, 8000)
+		count(10300, 60, 9000)
+		check("some seconds later", 20, 16000)
+		check("nothing is left", 0, 0)
+		if calls != 11 {
+			t.Errorf("counters were read %d times, want 11", calls)
 		}
 	})
 }

@@ -223,7 +223,7 @@ func (n *nodeFindings) has(owner alloc.Owner, version string) bool {
 // announces reports whether the node announces addresses at all, and if not, why.
 func (n *nodeFindings) announces() (bool, string) {
 	switch s := n.status; {
-	case s.Draining:
+	case s.Draining && s.Routes.Announced == 0:
 		return false, "draining"
 	case len(s.Peers) > 0 && s.Routes.Sessions == 0:
 		return false, "no session with a router"

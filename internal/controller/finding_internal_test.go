@@ -67,7 +67,11 @@ func old(s *v1alpha1.BalancerNodeStatus) {
 	s.Reported, s.Observed = metav1.Time{}, v1alpha1.ObservedVersions{}
 }
 
-func draining(s *v1alpha1.BalancerNodeStatus)    { s.Draining = true }
+// cordoned is the report of a node that still announces, draining that of one without routes.
+func cordoned(s *v1alpha1.BalancerNodeStatus) { s.Draining = true }
+func draining(s *v1alpha1.BalancerNodeStatus) {
+	s.Draining, s.Routes.Announced, s.Routes.Withheld = true, 0, 2
+}
 func noSession(s *v1alpha1.BalancerNodeStatus)   { s.Routes.Sessions = 0 }
 func withoutBGP(s *v1alpha1.BalancerNodeStatus)  { s.Routes, s.Peers = v1alpha1.RouteCounts{}, nil }
 func withoutPeer(s *v1alpha1.BalancerNodeStatus) { s.Routes.Sessions, s.Peers = 0, nil } // a hook changes routes
@@ -127,6 +131,7 @@ func TestFindings(t *testing.T) {
 			programmedText, healthyText, "PartlyAnnounced: not by n1: no backend",
 		}},
 		"a node that drains": {[]*nodeFindings{reportOf("n1", draining), reportOf("n2")}, false, []string{programmedText, healthyText, announcedText}},
+		"cordoned":           {[]*nodeFindings{reportOf("n1", cordoned), reportOf("n2", noSession)}, false, []string{programmedText, healthyText, announcedText}},
 		"no session": {[]*nodeFindings{reportOf("n1", draining), reportOf("n2", noSession)}, false, []string{
 			programmedText, healthyText, "!NotAnnounced: n1: draining; n2: no session with a router",
 		}},

@@ -88,7 +88,7 @@ func findingsOfObjects(w *world) {
 		s.Backends.Unhealthy, s.Services.Failed = 1, 1
 		s.Unhealthy = []v1alpha1.UnhealthyBackend{{Service: "flb:default/lb/web", Backend: "10.0.0.1:80", Message: "timeout"}}
 		if s.FailedServices = []v1alpha1.NodeProblem{{Object: "default/web/80", Message: "table is full"}}; node == "n2" {
-			s.Draining = true
+			s.Draining, s.Routes.Announced, s.Routes.Withheld = true, 0, 2
 		}
 	})
 	w.explains(svc, v1alpha1.ConditionServiceProgrammed, no, "n1: table is full; n2: table is full")

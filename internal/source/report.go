@@ -21,6 +21,8 @@ type Reporter interface {
 	ReportStatistics(ctx context.Context, s *Statistics) error
 	// Delivered returns the versions of the newest objects of the last update that was accepted.
 	Delivered() Versions
+	// Draining reports that the source takes the node out of service.
+	Draining() bool
 }
 
 // Report is what a node serves. Its lists have what isn't as
@@ -42,7 +44,8 @@ type Report struct {
 	Announced, Withheld, Sessions int
 	// WithheldRoutes are prefixes without a route; Withheld counts all.
 	WithheldRoutes []WithheldRoute
-	// PacketsPerSecond and BitsPerSecond are what was forwarded for all services in the last minute.
+	// PacketsPerSecond and BitsPerSecond are what was forwarded for all services in the last
+	// minute, or in the last seconds while the node drains.
 	PacketsPerSecond, BitsPerSecond uint64
 	// Failed are services that the data plane refused, Problems objects that aren't served as
 	// they are written, each with its first problem.

@@ -218,6 +218,9 @@ func (s *Source) State() source.State {
 	return s.state
 }
 
+// Draining implements source.Reporter: only operators take the node out of service.
+func (s *Source) Draining() bool { return false }
+
 // Delivered implements source.Reporter.
 func (s *Source) Delivered() source.Versions {
 	s.mu.Lock()

@@ -275,12 +275,12 @@ func (w *world) follows(t *testing.T) {
 	if len(a.left) != 1 {
 		t.Errorf("what is deleted is led elsewhere: %s", a.left)
 	}
-	if reason := a.source.Leaving(); reason != "" {
+	if reason := a.source.Leaving(); reason != "" || a.source.Draining() {
 		t.Errorf("a node of a group leaves: %s", reason)
 	}
 	self.Spec.Unschedulable = true
 	w.must(w.objects.Update(t.Context(), self))
-	a.until("a cordoned node leaves", func() bool { return a.source.Leaving() != "" })
+	a.until("a cordoned node leaves", func() bool { return a.source.Leaving() != "" && a.source.Draining() })
 	if state := a.source.State(); !state.Reachable || state.Synced.IsZero() || state.Error != "" || len(state.Problems) > 0 {
 		t.Errorf("state %+v", state)
 	}

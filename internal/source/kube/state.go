@@ -121,6 +121,13 @@ func (s *Source) setDelivered(newest source.Versions) {
 	s.delivered = newest
 }
 
+// Draining implements source.Reporter: the node is cordoned, being deleted, or shutting down.
+func (s *Source) Draining() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cache.self().draining
+}
+
 // Delivered implements source.Reporter.
 func (s *Source) Delivered() source.Versions {
 	s.mu.Lock()
