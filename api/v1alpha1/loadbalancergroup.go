@@ -202,7 +202,8 @@ type LoadBalancerGroupStatus struct {
 	//
 	// +optional
 	Size int32 `json:"size"`
-	// Nodes are the nodes of the group, sorted by name.
+	// Nodes are the nodes of the group, sorted by name. A cordoned node is one of them until
+	// others announce as many routes, in addition to the one that replaces it.
 	//
 	// +optional
 	// +listType=map

@@ -240,7 +240,7 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
 		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0), nil, &v1alpha1.AddressPool{}),
 		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,
-			&v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}),
+			&v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}, &v1alpha1.BalancerNode{}),
 		add("scaling", (&scalingReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), loadChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}),
 		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(), o.quotaChanged,

@@ -435,7 +435,8 @@ func nodes(w *world) {
 	w.made(g, "n2!", "n3")
 	n4 := w.node("n4", label)
 	w.made(g, "n3", "n4")
-	w.edit(n3, func() { n3.Spec.Unschedulable = true }) // without a spare it serves on
+	w.edit(n3, func() { n3.Spec.Unschedulable = true })
+	w.made(g, "n2!", "n4")
 	w.ready(n2, true)
 	w.made(g, "n2", "n4")
 	w.edit(n3, func() { n3.Spec.Unschedulable = false })
@@ -444,6 +445,17 @@ func nodes(w *world) {
 	r.stop()
 	w.run(func(o *controller.Options) { o.AgentGrace = 1 })
 	w.made(g, "n2", "n3")
+
+	w.agentReady("n4", true)
+	announced := v1alpha1.BalancerNodeStatus{Routes: v1alpha1.RouteCounts{Announced: 1}}
+	w.report("n2", announced)
+	w.edit(n2, func() { n2.Spec.Unschedulable = true })
+	w.made(g, "n2", "n3", "n4")
+	w.report("n3", announced)
+	w.report("n4", announced)
+	w.made(g, "n3", "n4")
+	w.edit(n2, func() { n2.Spec.Unschedulable = false })
+
 	w.edit(n2, func() { n2.Labels[corev1.LabelNodeExcludeBalancers] = "" })
 	w.edit(n4, func() { n4.Labels = nil })
 	w.made(g, "n3")

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,7 +45,7 @@ func (r *groupReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	r.assignNodes(groups, nodes)
+	recheck = sooner(recheck, r.assignNodes(groups, nodes, time.Now()))
 	placed := r.place(groups)
 	// Nodes are published first, so that the agents of a group know their membership
 	// before they get services.
@@ -76,9 +77,11 @@ type group struct {
 	nodes []v1alpha1.GroupNode
 	// ready is the number of ready nodes.
 	ready int
+	// leaving are those of the nodes that are cordoned.
+	leaving []string
 	// matching is the number of nodes that the selector selects, and excluded how many of them
-	// have a label that excludes them.
-	matching, excluded int
+	// have a label that excludes them. cordoned counts others that are cordoned.
+	matching, excluded, cordoned int
 }
 
 // countNodes counts the nodes that the selector selects.
@@ -88,8 +91,11 @@ func (g *group) countNodes(nodes []corev1.Node) {
 			continue
 		}
 		g.matching++
-		if excluded(&n) {
+		switch {
+		case excluded(&n):
 			g.excluded++
+		case n.Spec.Unschedulable:
+			g.cordoned++
 		}
 	}
 }
@@ -107,11 +113,12 @@ func (g *group) readSelectors() {
 // to reconcile again.
 func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates []candidate, recheck time.Duration, err error) {
 	var (
-		list  v1alpha1.LoadBalancerGroupList
-		nodes corev1.NodeList
-		pods  corev1.PodList
+		list    v1alpha1.LoadBalancerGroupList
+		nodes   corev1.NodeList
+		pods    corev1.PodList
+		reports v1alpha1.BalancerNodeList
 	)
-	for _, l := range []client.ObjectList{&list, &nodes, &pods} {
+	for _, l := range []client.ObjectList{&list, &nodes, &pods, &reports} {
 		if err := r.List(ctx, l); err != nil {
 			return nil, nil, 0, err
 		}
@@ -130,6 +137,7 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 	now := time.Now()
 	r.restore(groups, now)
 	candidates, recheck = r.nodes.candidates(nodes.Items, pods.Items, now)
+	addRoutes(candidates, reports.Items)
 	return groups, candidates, recheck, nil
 }
 
@@ -153,14 +161,17 @@ func (r *groupReconciler) restore(groups []*group, now time.Time) {
 	r.assigned = assigned
 }
 
-// assignNodes assigns nodes to groups.
-func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate) {
+// assignNodes assigns nodes to groups, and returns after what time the result may change by
+// itself; 0: never.
+func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate, now time.Time) (recheck time.Duration) {
 	var (
 		requests []alloc.Group
 		nodes    []alloc.Node
 	)
 	for _, m := range candidates {
-		nodes = append(nodes, m.Node)
+		if m.cordoned.IsZero() {
+			nodes = append(nodes, m.Node)
+		}
 	}
 	for _, g := range groups {
 		request := alloc.Group{Name: g.Name, Size: g.size, Members: r.assigned[string(g.UID)]}
@@ -172,6 +183,7 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate) {
 		requests = append(requests, request)
 	}
 	assigned := alloc.PlaceNodes(requests, nodes)
+	recheck = r.addCordoned(groups, candidates, assigned, now)
 	for _, g := range groups {
 		r.assigned[string(g.UID)] = assigned[g.Name]
 		for _, name := range assigned[g.Name] {
@@ -182,6 +194,7 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate) {
 			}
 		}
 	}
+	return recheck
 }
 
 // publish writes a group's status if it has changed.
@@ -202,6 +215,12 @@ func groupCondition(g *group) metav1.Condition {
 		if g.excluded > 0 {
 			message += fmt.Sprintf(", of which %d are excluded by their label %s", g.excluded, corev1.LabelNodeExcludeBalancers)
 		}
+		if g.cordoned > 0 {
+			message += fmt.Sprintf(", %d cordoned", g.cordoned)
+		}
+	}
+	if len(g.leaving) > 0 {
+		message += "; cordoned, and serving until other nodes announce as many routes: " + strings.Join(g.leaving, ", ")
 	}
 	c := condition(v1alpha1.ConditionReady, g.ready > 0, reasonSomeNodesReady, message)
 	switch {
@@ -211,7 +230,7 @@ func groupCondition(g *group) metav1.Condition {
 		c.Reason = reasonNoNodes
 	case g.ready == 0:
 		c.Reason = reasonNoReadyNodes
-	case g.ready == g.size:
+	case g.ready >= g.size:
 		c.Reason = reasonAllNodesReady
 	}
 	c.ObservedGeneration = g.Generation

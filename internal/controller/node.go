@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
 )
 
@@ -32,20 +33,26 @@ type nodeTracker struct {
 	lastReady map[string]time.Time
 	// ready are the nodes whose agents were ready when last seen.
 	ready map[string]bool
+	// cordoned is since when this process has seen nodes cordoned.
+	cordoned map[string]time.Time
 }
 
 func newNodeTracker(grace time.Duration) nodeTracker {
-	return nodeTracker{grace: grace, lastReady: map[string]time.Time{}, ready: map[string]bool{}}
+	return nodeTracker{grace: grace, lastReady: map[string]time.Time{}, ready: map[string]bool{}, cordoned: map[string]time.Time{}}
 }
 
 // candidate is a node that may be in groups.
 type candidate struct {
-	// Node has Ready for the assignment: false if the node is cordoned, or its agent has been
+	// Node has Ready for the assignment: false if the node is not ready, or its agent has been
 	// not ready for longer than grace. Such a node serves until a Ready spare replaces it.
 	alloc.Node
 	labels labels.Set
 	// serving says that node and agent are ready.
 	serving bool
+	// cordoned is since when the node has been seen cordoned; zero if it isn't.
+	cordoned time.Time
+	// routes is the number of prefixes that it announces; 0 if it isn't serving.
+	routes int32
 }
 
 // candidates returns the nodes that may be in groups, and after what time the result may
@@ -68,7 +75,8 @@ func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now tim
 		}
 		r.ready[n.Name] = agents[n.Name]
 		left := r.grace - now.Sub(r.lastReady[n.Name])
-		m.Ready = nodeReady(&n) && !n.Spec.Unschedulable && left > 0
+		m.Ready = nodeReady(&n) && left > 0
+		m.cordoned = r.cordonedSince(&n, now)
 		if m.Ready && !agents[n.Name] && (recheck == 0 || left < recheck) {
 			recheck = left
 		}
@@ -76,7 +84,21 @@ func (r *nodeTracker) candidates(nodes []corev1.Node, pods []corev1.Pod, now tim
 	}
 	maps.DeleteFunc(r.lastReady, func(name string, _ time.Time) bool { return !present[name] })
 	maps.DeleteFunc(r.ready, func(name string, _ bool) bool { return !present[name] })
+	maps.DeleteFunc(r.cordoned, func(name string, _ time.Time) bool { return !present[name] })
 	return list, recheck
+}
+
+// cordonedSince returns since when a node has been seen cordoned; the zero time if it isn't.
+func (r *nodeTracker) cordonedSince(n *corev1.Node, now time.Time) time.Time {
+	since, known := r.cordoned[n.Name]
+	switch {
+	case !n.Spec.Unschedulable:
+		delete(r.cordoned, n.Name)
+		return time.Time{}
+	case !known:
+		r.cordoned[n.Name], since = now, now
+	}
+	return since
 }
 
 // excluded reports whether a node's label keeps it out of all groups.
@@ -95,6 +117,8 @@ func membersChanged(before, now client.Object) bool {
 	case *corev1.Pod:
 		old := before.(*corev1.Pod)
 		return podReady(o) != podReady(old) || o.Spec.NodeName != old.Spec.NodeName
+	case *v1alpha1.BalancerNode:
+		return o.Status.Routes != before.(*v1alpha1.BalancerNode).Status.Routes
 	}
 	return true
 }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package controller
+
+import (
+	"slices"
+	"time"
+
+	"fairlead.io/fairlead/api/v1alpha1"
+)
+
+// takeoverGrace is how long a cordoned node stays in its group until all other nodes announce as
+// many routes as it does. Afterwards one such node is enough.
+const takeoverGrace = 30 * time.Second
+
+// addRoutes sets how many prefixes candidates announce, from their reports.
+func addRoutes(candidates []candidate, reports []v1alpha1.BalancerNode) {
+	for i := range reports {
+		at := slices.IndexFunc(candidates, func(m candidate) bool { return m.Name == reports[i].Name })
+		if at < 0 || !candidates[at].serving {
+			continue
+		}
+		if s := &reports[i].Status; s.Routes.Sessions > 0 || len(s.Peers) == 0 {
+			candidates[at].routes = s.Routes.Announced
+		}
+	}
+}
+
+// addCordoned adds cordoned nodes to the assigned nodes of groups: each stays in its group until
+// it is replaced, and a group without any Ready node gets one. It returns after what time the
+// result may change by itself; 0: never.
+//
+// A spare that replaces a cordoned node is already among the assigned ones. It starts to announce
+// while the group still has both.
+func (r *groupReconciler) addCordoned(groups []*group, nodes []candidate, assigned map[string][]string, now time.Time) (recheck time.Duration) {
+	taken := map[string]bool{}
+	add := func(g *group, m *candidate) {
+		taken[m.Name] = true
+		g.leaving = append(g.leaving, m.Name)
+		at, _ := slices.BinarySearch(assigned[g.Name], m.Name)
+		assigned[g.Name] = slices.Insert(assigned[g.Name], at, m.Name)
+	}
+	may := func(g *group, m *candidate) bool {
+		return !m.cordoned.IsZero() && !taken[m.Name] && g.invalid == nil && g.selector.Matches(m.labels)
+	}
+	for _, g := range groups {
+		others := membersOf(assigned[g.Name], nodes)
+		for i := range nodes {
+			if m := &nodes[i]; may(g, m) && slices.Contains(r.assigned[string(g.UID)], m.Name) {
+				done, wait := m.replaced(others, now)
+				if !done {
+					add(g, m)
+				}
+				recheck = sooner(recheck, wait)
+			}
+		}
+	}
+	for _, g := range groups {
+		if slices.ContainsFunc(membersOf(assigned[g.Name], nodes), func(m candidate) bool { return m.Ready }) {
+			continue
+		}
+		if at := slices.IndexFunc(nodes, func(m candidate) bool { return m.Ready && may(g, &m) }); at >= 0 {
+			add(g, &nodes[at])
+		}
+	}
+	return recheck
+}
+
+// membersOf returns the candidates with these names.
+func membersOf(names []string, nodes []candidate) (members []candidate) {
+	for _, m := range nodes {
+		if slices.Contains(names, m.Name) {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+// replaced reports whether the other nodes of its group serve in the place of a cordoned node, or
+// after what time they may do so without any change; 0: never.
+func (m *candidate) replaced(others []candidate, now time.Time) (done bool, wait time.Duration) {
+	serving, equal := 0, 0
+	for _, o := range others {
+		if !o.serving {
+			continue
+		}
+		serving++
+		if o.routes >= m.routes {
+			equal++
+		}
+	}
+	if equal == 0 {
+		return false, 0
+	}
+	wait = takeoverGrace - now.Sub(m.cordoned)
+	if equal == serving || wait <= 0 {
+		return true, 0
+	}
+	return false, wait
+}
+
+// sooner returns the shorter of two delays, of which 0 is never.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
