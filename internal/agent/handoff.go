@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"time"
 
 	"fairlead.io/fairlead/internal/lb"
 )
@@ -83,6 +84,9 @@ func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*lb.Service) {
 	in.log.Info("handing services off to other nodes", slog.Int("services", len(leaving)))
 	in.handoffs.waiting.Go(func() {
 		done, err := in.awaitHandoff(ctx, leaving)
+		if relayed(leaving) {
+			pause(ctx, relayLinger)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -103,6 +107,21 @@ func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*lb.Service) {
 		}
 		done()
 	})
+}
+
+// relayLinger is how long a node keeps a service that others have relayed to its backends, after the
+// last backend has gone: the others learn that at about the same time, and the kernel would reset
+// connections that they send here until then.
+const relayLinger = 5 * time.Second
+
+// relayed reports whether this node has had one of the services for other nodes.
+func relayed(leaving map[lb.VIP]*lb.Service) bool {
+	for _, one := range leaving {
+		if one.Unannounced {
+			return true
+		}
+	}
+	return false
 }
 
 // awaitHandoff waits until routers send the services' traffic elsewhere; an error is that they

@@ -40,6 +40,12 @@ func (s *Service) Check() []FieldError {
 		f.add("unannounced", fmt.Errorf("only with dsr: no node forwards packets of %s", s.Forward))
 	}
 	s.Membership.check(&f, s.Forward)
+	if len(s.Balancers) > 0 && s.Forward != 0 && s.Forward != DSR {
+		f.add("balancers", fmt.Errorf("only with dsr: want none with %s", s.Forward))
+	}
+	for i, a := range s.Balancers {
+		f.add(fmt.Sprintf("balancers[%d]", i), CheckAddress(a))
+	}
 	f.add("affinity", affinityWords.check("affinity", uint8(s.Affinity)))
 	f.add("affinityTimeout", s.checkAffinityTimeout())
 	f.add("scheduler", s.checkScheduler())

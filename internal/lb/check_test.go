@@ -100,6 +100,11 @@ func TestCheck(t *testing.T) {
 		"dsr for other nodes": {func(s *lb.Service) {
 			s.Forward, s.Unannounced, s.Backends = lb.DSR, true, s.Backends[:1]
 		}, nil},
+		"dsr by nodes": {func(s *lb.Service) {
+			s.Forward, s.Balancers, s.Backends = lb.DSR, []netip.Addr{netip.MustParseAddr("10.0.0.11"), {}}, s.Backends[:1]
+		}, []string{"balancers[1]: no address"}},
+		"l2dsr by nodes": {func(s *lb.Service) { s.Balancers = []netip.Addr{netip.MustParseAddr("10.0.0.11")} },
+			[]string{"balancers: only with dsr: want none with l2dsr"}},
 		"l2dsr for other nodes": {func(s *lb.Service) { s.Unannounced = true },
 			[]string{"unannounced: only with dsr: no node forwards packets of l2dsr"}},
 		"nat to the other family": {func(s *lb.Service) { s.Forward = lb.NAT },

@@ -154,6 +154,10 @@ type Service struct {
 	Unannounced bool `json:"unannounced,omitempty"`
 	// Membership is set if nodes are backends.
 	Membership Membership `json:"membership,omitzero"`
+	// Balancers are, with DSR, the addresses of the nodes that balance the service, this one
+	// too; empty if they aren't known. A flow whose backend was removed is sent to the
+	// backend's node only while that is one of them, or has another backend.
+	Balancers []netip.Addr `json:"balancers,omitempty"`
 	// QUIC is the format of connection IDs; required with AffinityQUIC, invalid without.
 	QUIC     *QUIC    `json:"quic,omitempty"`
 	Tracking Tracking `json:"tracking"`

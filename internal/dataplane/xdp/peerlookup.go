@@ -5,6 +5,7 @@ package xdp
 import (
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -143,6 +144,28 @@ func disableDeadNodes(slots []slot, present func(lb.BackendID) bool) {
 	for i := range slots {
 		one := &slots[i]
 		if one.taken() && one.has(table.BalancerBackendFlagBACKEND_RELAY) && !present(one.id()) && down[one.relayHop()] && !up[one.relayHop()] {
+			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
+		}
+	}
+}
+
+// disableFormerNodes makes backends that have left a service unusable if their node doesn't have the
+// service any more: it neither balances it nor has another backend. The kernel of such a node
+// would reset connections that only came by way of it, because of a record or a peer lookup.
+func disableFormerNodes(slots []slot, svc *lb.Service, present func(lb.BackendID) bool) {
+	if len(svc.Balancers) == 0 {
+		return
+	}
+	has := map[netip.Addr]bool{}
+	for _, a := range svc.Balancers {
+		has[a] = true
+	}
+	for _, b := range svc.Backends {
+		has[b.Node] = true
+	}
+	for i := range slots {
+		one := &slots[i]
+		if one.has(table.BalancerBackendFlagBACKEND_RELAY) && !present(one.id()) && !one.adopted() && !has[one.backend.Node] {
 			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
 		}
 	}

@@ -57,3 +57,46 @@ func TestRoundOf(t *testing.T) {
 		}
 	}
 }
+
+// A backend that has left is used for its flows while its node has the service.
+func TestDisableFormerNodes(t *testing.T) {
+	node := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, 2, last}) }
+	backend := func(last, on byte) lb.Backend {
+		b := lb.Backend{Address: netip.AddrFrom4([4]byte{10, 244, 0, last}), Port: 80}
+		if on > 0 {
+			b.Node = node(on)
+		}
+		return b
+	}
+	const usable = table.BalancerBackendFlagBACKEND_USABLE
+	at := func(b lb.Backend, flags table.BalancerBackendFlag) slot {
+		s := slot{backend: &b}
+		s.Flags = uint8(flags)
+		s.detail.Address, s.detail.Port = b.Address.As16(), table.WirePort(b.Port)
+		return s
+	}
+	relay := usable | table.BalancerBackendFlagBACKEND_RELAY
+	adopted := at(backend(9, 9), relay)
+	adopted.backend = nil
+	for name, c := range map[string]struct {
+		slot      slot
+		balancers []netip.Addr
+		want      bool
+	}{
+		"on a node without the service":   {at(backend(2, 2), relay), []netip.Addr{node(1)}, false},
+		"on a node that balances":         {at(backend(2, 2), relay), []netip.Addr{node(1), node(2)}, true},
+		"on a node with another backend":  {at(backend(2, 3), relay), []netip.Addr{node(1)}, true},
+		"still a backend":                 {at(backend(3, 3), relay), []netip.Addr{node(1)}, true},
+		"of this node":                    {at(backend(2, 0), usable), []netip.Addr{node(1)}, true},
+		"reached without its node":        {at(backend(2, 2), usable), []netip.Addr{node(1)}, true},
+		"nodes that balance aren't known": {at(backend(2, 2), relay), nil, true},
+		"known to an earlier agent only":  {adopted, []netip.Addr{node(1)}, true},
+	} {
+		svc := &lb.Service{Balancers: c.balancers, Backends: []lb.Backend{backend(3, 3)}}
+		slots := []slot{c.slot}
+		disableFormerNodes(slots, svc, func(id lb.BackendID) bool { return id == svc.Backends[0].ID() })
+		if got := slots[0].usable(); got != c.want {
+			t.Errorf("%s: usable %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -186,6 +186,7 @@ func (v *version) stageSlots(t *table.Tables, pl plan, counters *table.CounterRe
 		}
 	}
 	disableDeadNodes(v.slots, pl.present)
+	disableFormerNodes(v.slots, pl.svc, pl.present)
 	return v.stageCounters(t, counters, begun)
 }
 

@@ -50,14 +50,14 @@ func weighted(all []target) []lb.Backend {
 	return backends
 }
 
-// relayedBackends returns this node's pods, for packets that nodes of another group send here,
-// and those of other nodes without new flows.
+// relayedBackends returns all endpoints, as on the nodes that balance the service, if one is a pod of
+// this node: it is for packets that those nodes send here. A node that has just left the group also
+// gets packets from routers that still have its route.
 func (t *translation) relayedBackends(s *lb.Service, all []target) []lb.Backend {
-	own, others := t.split(all)
-	if len(own) == 0 {
+	if !slices.ContainsFunc(all, func(e target) bool { return e.node == t.Node }) {
 		return nil // no node sends packets here
 	}
-	return t.join(s, own, nil, others)
+	return t.join(s, all)
 }
 
 // localBackends returns the backends with traffic policy Local. New flows go to this node's pods.
@@ -123,12 +123,33 @@ func (t *translation) withNodes(s *lb.Service, backends []lb.Backend, all []targ
 		if name == t.Node {
 			continue
 		}
-		if n := t.nodes[name]; n != nil {
-			b.Node = cmp.Or(n.address(s.Address.Is4()), n.four, n.six) // of the other family if need be
-		}
+		b.Node = t.nodes[name].relayAddress(s)
 		b.Outside = !b.Node.IsValid()
 	}
 	return backends
+}
+
+// relayAddress returns where packets of a service are sent to for a node's pods, an address of the
+// other family if need be; invalid if the node is nil or has none.
+func (n *node) relayAddress(s *lb.Service) (a netip.Addr) {
+	if n == nil {
+		return a
+	}
+	return cmp.Or(n.address(s.Address.Is4()), n.four, n.six)
+}
+
+// balancers returns the nodes that have a service with DSR whether or not they have a pod: those of
+// its group.
+func (t *translation) balancers(s *lb.Service) (all []netip.Addr) {
+	if s.Forward != lb.DSR {
+		return nil
+	}
+	for _, name := range t.group.nodes {
+		if a := t.nodes[name].relayAddress(s); a.IsValid() {
+			all = append(all, a)
+		}
+	}
+	return all
 }
 
 // nodesOf returns the nodes of targets, each in the best condition of its targets.

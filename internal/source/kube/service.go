@@ -132,7 +132,7 @@ func (t *translation) service(svc *corev1.Service, g *group, all map[string]*sli
 			}
 			s.Affinity, s.AffinityTimeout = affinity(svc)
 			spec.SetDefaults(&s, health)
-			s.Membership = t.membership(&s)
+			s.Membership, s.Balancers = t.membership(&s), t.balancers(&s)
 			endpoints := targets(byPort[spec.EndpointPort{Name: port.Name, Protocol: cmp.Or(port.Protocol, corev1.ProtocolTCP), IPv4: address.Is4()}])
 			if t.targets += len(endpoints); t.targets > t.MaxBackends {
 				t.fail("the endpoints of all ports are more than %d: raise dataplane.backends", t.MaxBackends)

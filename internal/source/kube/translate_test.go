@@ -185,6 +185,9 @@ func describeService(b *strings.Builder, s *lb.Service) {
 	if m := s.Membership; m.Self.IsValid() {
 		fmt.Fprintf(b, "  as %s, with balancers %s\n", m.Self, m.Balancers)
 	}
+	if len(s.Balancers) > 0 {
+		fmt.Fprintf(b, "  balanced by %s\n", s.Balancers)
+	}
 	for _, e := range s.Backends {
 		fmt.Fprintf(b, "  %s weight %d", e.ID(), e.Weight)
 		if e.MonitorAddress.IsValid() {

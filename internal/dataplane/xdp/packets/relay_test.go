@@ -314,6 +314,38 @@ func TestRelayKeepsFlows(t *testing.T) {
 	}
 }
 
+// A flow leaves a removed backend whose node doesn't have the service any more: another node may
+// have its session.
+func TestRelayToFormerNode(t *testing.T) {
+	p, _ := newTestPlane(t)
+	for _, c := range tcpRelayCases() {
+		t.Run(c.vip.String(), func(t *testing.T) {
+			before, after := c.relayed(), c.relayed()
+			former := before.Backends[0].Node
+			present := former.Next()
+			after.Backends[0].Address, after.Backends[0].Node = after.Backends[0].Address.Next(), present
+			before.Balancers = []netip.Addr{former}
+			update(t, p, before)
+			defer remove(t, p, c.vip)
+			for _, step := range []struct {
+				balancers []netip.Addr
+				to        netip.Addr
+				nodes     uint8
+			}{
+				{[]netip.Addr{former, present}, former, 2},
+				{[]netip.Addr{present}, present, 1},
+			} {
+				next := *after
+				next.Balancers = step.balancers
+				update(t, p, &next)
+				want := c.lookedUp(lookupHops(step.nodes))
+				want.destination = macOf(step.to)
+				wantFrame(t, p, c.fromClient(tcpACK), want, xdpTX, "forward_relay")
+			}
+		})
+	}
+}
+
 // An ICMP error about what a backend sent follows the flow that it quotes.
 func TestRelayErrors(t *testing.T) {
 	p, _ := newTestPlane(t)
