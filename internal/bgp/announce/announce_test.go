@@ -254,6 +254,34 @@ func TestTimes(t *testing.T) {
 	})
 }
 
+// A service that the node has for other nodes from now on is moved away, with the attributes of its
+// route; one that can't be served isn't.
+func TestServedForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := begin(t)
+		med := uint32(7)
+		config := n.config
+		config.Policies = []bgp.Policy{{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.1.1.0/24")}, Attributes: bgp.Attributes{MED: &med}}}
+		n.Announcer.Configure(&config)
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "peers 2")
+		others := web
+		others.Unannounced = true
+		n.set(t, others, dns)
+		n.want(t, "set [10.1.1.1 leaving, 10.1.1.2]", "~10.1.1.1 web: served for other nodes")
+		if d := n.Decisions()[0]; d.Route.Attributes.MED != &med {
+			t.Errorf("the route that leaves is %+v, want it with its MED", d.Route)
+		}
+		time.Sleep(time.Second)
+		n.want(t, "set [10.1.1.2]", "-10.1.1.1 web: served for other nodes")
+		n.set(t, web, dns)
+		n.want(t, "set [10.1.1.1, 10.1.1.2]", "+10.1.1.1 served for web")
+		n.evaluate(web, false)
+		n.want(t, "set [10.1.1.2]", "-10.1.1.1 web: 0 of 1 backends healthy, 1 wanted")
+		n.set(t, others, dns)
+		n.want(t)
+	})
+}
+
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := begin(t)

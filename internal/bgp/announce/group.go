@@ -48,6 +48,7 @@ func (g *group) chooseVLAN() {
 		}
 	}
 	if first < 0 {
+		g.policy = g.states[0].policy // a route may be leaving
 		return
 	}
 	chosen := g.states[first]

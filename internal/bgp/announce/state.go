@@ -61,6 +61,9 @@ func (in *Input) evaluate(e *store.Entry, policy *bgp.Policy) serviceState {
 	}
 	if e.Configured.Unannounced {
 		v.local, v.reason = true, v.service+": served for other nodes"
+		if in.Working && in.Missing == "" && missing(e) == "" {
+			v.routeState = leaving // if it has been announced
+		}
 		return v
 	}
 	if !in.Working {
