@@ -46,6 +46,7 @@ func TestCluster(t *testing.T) {
 		{"scale", testScale},
 		{"rollout", testRollout},
 		{"rollout with local policy", testRolloutLocal},
+		{"drain", testDrain},
 		{"upgrade", testUpgrade},
 		{"kubelets restart", testKubelet},
 		{"API server is away", testAPIAway},
