@@ -194,7 +194,8 @@ func schemas(t *testing.T) value {
 	extract("FlowLimits", listener, "limits")
 	extract("Segment", member, "segment")
 	inner(spec, "properties")["segment"] = reference("Segment")
-	extract("HealthCheck", pool, "healthCheck")
+	extract("QUIC", listener, "quic")
+	extract("DNSQuery", extract("HealthCheck", pool, "healthCheck"), "dns")
 	extract("Member", pool, "members", "address", "port")
 	extract("Listener", spec, "listeners", "name")
 	extract("Pool", spec, "pools", "name")
@@ -204,6 +205,7 @@ func schemas(t *testing.T) value {
 		"type": "object", "description": "Labels of the object, by which groups, pools of addresses and lists select.",
 		"additionalProperties": value{"type": "string", "maxLength": 63},
 	}
+	spec["description"] = "LoadBalancer is an address with its listeners and their pools."
 	all["LoadBalancer"] = spec
 	all["Report"] = inner(kind(t, "balancernodes"), "properties", "status")
 	all["NodeStatistics"] = inner(kind(t, "balancernodestatistics"), "properties", "status")
@@ -295,8 +297,8 @@ func ownSchemas() value {
 	part := func(description string, more value, required ...any) value {
 		properties := value{
 			"name":               text("Name is that in the path of the part."),
-			"provisioningStatus": text("ProvisioningStatus says whether the last change was accepted.", provisioned, rejected, pendingCreate, pendingUpdate, pendingDelete),
-			"operatingStatus":    text("OperatingStatus says whether it works.", online, degraded, failed, offline, draining, noMonitor, unknown),
+			"provisioningStatus": reference("ProvisioningStatus"),
+			"operatingStatus":    reference("OperatingStatus"),
 			"message":            text("Message is the reason."),
 		}
 		maps.Copy(properties, more)
@@ -323,9 +325,14 @@ func ownSchemas() value {
 		"LoadBalancerStatus": part("LoadBalancerStatus is the status of a load balancer and of its parts.", value{
 			"address":   text("Address is the virtual address; absent until there is one."),
 			"group":     text("Group is the LoadBalancerGroup that serves it."),
-			"listeners": list(part("", value{"pool": text("Pool is the name of its pool.")})),
-			"pools":     list(part("", value{"members": list(part("", nil))}, "members")),
+			"listeners": list(reference("ListenerStatus")),
+			"pools":     list(reference("PoolStatus")),
 		}, "listeners", "pools"),
+		"ListenerStatus":     part("ListenerStatus is the status of a listener.", value{"pool": text("Pool is the name of its pool.")}),
+		"PoolStatus":         part("PoolStatus is the status of a pool and of its members.", value{"members": list(reference("MemberStatus"))}, "members"),
+		"MemberStatus":       part("MemberStatus is the status of a member.", nil),
+		"ProvisioningStatus": text("ProvisioningStatus says whether the last change was accepted.", provisioned, rejected, pendingCreate, pendingUpdate, pendingDelete),
+		"OperatingStatus":    text("OperatingStatus says whether a part works.", online, degraded, failed, offline, draining, noMonitor, unknown),
 		"Change": object("Change is a line for nodes: docs/guides/api.md has their order.", value{
 			"type": text("Type is what happened to the object, that all objects have been sent, or that the server is there.", linePut, lineDelete, lineSynced, lineAlive),
 			"object": value{
@@ -340,11 +347,15 @@ func ownSchemas() value {
 			"reportedNodes": count("ReportedNodes is the number of nodes whose counters are included."),
 			"oldestReport": value{"type": "string", "format": "date-time", "description": "OldestReport is when the oldest of these counters were read. " +
 				"They are reported when they have changed, and at most once a minute. Absent without a report."},
-			"listeners": list(object("", traffic(nil), "name", "packets", "bytes", "newFlows")),
+			"listeners": list(reference("ListenerStatistics")),
 		}), "name", "nodes", "reportedNodes", "packets", "bytes", "newFlows", "listeners"),
+		"ListenerStatistics": object("ListenerStatistics is what was forwarded for a listener.", traffic(nil), "name", "packets", "bytes", "newFlows"),
 		"Problem": object("Problem is an error (RFC 9457).", value{
-			"title": text("Title is that of the status code."), "status": value{"type": "integer"}, "detail": text("Detail is the reason."),
-			"errors": list(object("", value{"field": text("Field is its path in the body, or the name of a parameter."), "detail": text("Detail is what is wrong with it.")}, "field", "detail")),
+			"title": text("Title is that of the status code."), "status": value{"type": "integer", "description": "Status is the status code."}, "detail": text("Detail is the reason."),
+			"errors": list(reference("FieldError")),
 		}, "title", "status"),
+		"FieldError": object("FieldError is what is wrong with a field of a request.", value{
+			"field": text("Field is its path in the body, or the name of a parameter."), "detail": text("Detail is what is wrong with it."),
+		}, "field", "detail"),
 	}
 }
