@@ -126,7 +126,10 @@ func TestBadRequests(t *testing.T) {
 
 // A write with a condition is made if the part is as the client says, whatever happened to others.
 func TestConditions(t *testing.T) {
-	a := newAPI(t, 1)
+	ofEachStore(t, 1, testConditions)
+}
+
+func testConditions(a *api) {
 	const listener = base + "/lb/listeners/a"
 	balancer := a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat"}`, "If-None-Match", "*").header.Get("ETag")
 	a.must(412, "web", "PUT", base+"/lb", `{"forward":"gue"}`, "If-None-Match", "*")
@@ -135,7 +138,7 @@ func TestConditions(t *testing.T) {
 	a.must(304, "web", "GET", listener, "", "If-None-Match", `"x", W/`+first)
 	a.must(200, "web", "GET", listener, "", "If-None-Match", `"x"`)
 	if got := a.must(200, "web", "GET", listener, "").header.Get("ETag"); got != first {
-		t.Errorf("ETag %s when created, %s when read", first, got)
+		a.Errorf("ETag %s when created, %s when read", first, got)
 	}
 	a.must(412, "web", "PUT", base+"/lb", `{"forward":"gue"}`, "If-Match", balancer) // it has a listener more
 	a.must(201, "web", "PUT", base+"/lb/listeners/b", `{"port":2}`)
@@ -170,21 +173,24 @@ func TestPages(t *testing.T) {
 
 // While the store doesn't answer the server says so, and a client can repeat what it sent.
 func TestStoreAway(t *testing.T) {
-	a := newAPI(t, 1)
+	ofEachStore(t, 1, testStoreAway)
+}
+
+func testStoreAway(a *api) {
 	away := true
 	a.faults.fails = func() (before, after bool) { return away, false }
 	for _, method := range []string{"GET", "PUT", "DELETE"} {
 		body := ""
 		if method == "PUT" {
-			body = `{}`
+			body = `{"forward":"nat"}`
 		}
 		got := a.must(503, "web", method, base+"/lb", body)
 		if got.header.Get("Retry-After") == "" || strings.Contains(got.body, errAway.Error()) {
-			t.Errorf("%s: Retry-After %q, body %s", method, got.header.Get("Retry-After"), got.body)
+			a.Errorf("%s: Retry-After %q, body %s", method, got.header.Get("Retry-After"), got.body)
 		}
 	}
 	away = false
-	a.must(201, "web", "PUT", base+"/lb", `{}`)
+	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat"}`)
 	calls := 0
 	a.faults.fails = func() (before, after bool) { // the second call, which deletes, is done but not answered
 		calls++
