@@ -15,7 +15,8 @@ import (
 func newAPIServerCommand(e env) *cobra.Command {
 	var o apiserver.Options
 	var log logFlags
-	kubeconfig, data, policy := "", "", ""
+	kubeconfig := ""
+	var data apiserver.Data
 	cmd := &cobra.Command{
 		Use:   "apiserver",
 		Short: "Serve an HTTP API with which clouds create load balancers",
@@ -42,8 +43,9 @@ change; if one has an error, the earlier contents stay in use.`,
 	flags.StringVar(&o.Files.Key, "tls-key", "", "file with the key of the certificate")
 	flags.StringVar(&o.Files.ClientCA, "client-ca", "", "file with certificates of the authorities of clients' certificates")
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account)")
-	flags.StringVar(&data, "data", "", "file with all load balancers, in place of a cluster; it is created if it doesn't exist")
-	flags.StringVar(&policy, "policy", "", "file with the addresses and members that are allowed, for --data")
+	flags.StringVar(&data.File, "data", "", "file with all load balancers, in place of a cluster")
+	flags.BoolVar(&data.Create, "create", false, "create the file of --data if there is none; otherwise that is an error, as agents would remove all services")
+	flags.StringVar(&data.Policy, "policy", "", "file with the addresses and members that are allowed, for --data")
 	flags.StringVar(&o.NamespacePrefix, "namespace-prefix", "project-", "prefix of namespaces: the project web is in the namespace project-web")
 	flags.IntVar(&o.Rate, "rate", 50, "requests per second of each client; twice as many for a short time")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", ":9576", `address of /metrics, /healthz and /readyz; "" disables them`)
@@ -60,18 +62,20 @@ change; if one has an error, the earlier contents stay in use.`,
 			return cli.Usagef("--tls-cert, --tls-key: one without the other")
 		case o.Files.ClientCA != "" && !o.Files.TLS():
 			return cli.Usagef("--client-ca: only with --tls-cert")
-		case data != "" && kubeconfig != "":
+		case data.File != "" && kubeconfig != "":
 			return cli.Usagef("--data, --kubeconfig: want one of them")
-		case (data == "") != (policy == ""):
+		case (data.File == "") != (data.Policy == ""):
 			return cli.Usagef("--data, --policy: one without the other")
-		case data != "" && (o.MetricsSecure || cmd.Flags().Changed("namespace-prefix")):
+		case data.File == "" && data.Create:
+			return cli.Usagef("--create: only with --data")
+		case data.File != "" && (o.MetricsSecure || cmd.Flags().Changed("namespace-prefix")):
 			return cli.Usagef("--data: not with --metrics-secure and --namespace-prefix, which need a cluster")
 		case o.Rate < 1:
 			return cli.Usagef("--rate %d: want at least 1", o.Rate)
 		}
 		o.Log = log.logger(e.stderr)
-		if data != "" {
-			return apiserver.RunWithFile(cmd.Context(), data, policy, o)
+		if data.File != "" {
+			return apiserver.RunWithFile(cmd.Context(), data, o)
 		}
 		return apiserver.RunWithKubeconfig(cmd.Context(), kubeconfig, o)
 	}

@@ -22,6 +22,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -93,11 +94,22 @@ func Run(ctx context.Context, config *rest.Config, o Options) error {
 	return serve(ctx, store, config, o)
 }
 
-// RunWithFile runs an API server without a cluster until ctx ends, or an error occurs. Load
-// balancers are in a file, which is created if there is none. What projects may use is in another
-// file, which is read once.
-func RunWithFile(ctx context.Context, file, policyFile string, o Options) error {
-	text, err := os.ReadFile(policyFile)
+// Data are the files of an API server without a cluster.
+type Data struct {
+	// File has the load balancers. If there is none, it is made if Create is set, and an error
+	// otherwise: agents would remove all services.
+	File   string
+	Create bool
+	// Policy says what projects may use. It is read once.
+	Policy string
+}
+
+// RunWithFile runs an API server without a cluster until ctx ends, or an error occurs.
+func RunWithFile(ctx context.Context, d Data, o Options) error {
+	if info, err := os.Stat(d.File); !d.Create && (errors.Is(err, fs.ErrNotExist) || err == nil && info.Size() == 0) {
+		return fmt.Errorf("%s: there is no such file, or it is empty: --create makes one", d.File)
+	}
+	text, err := os.ReadFile(d.Policy)
 	if err != nil {
 		return fmt.Errorf("policy: %w", err)
 	}
@@ -107,9 +119,9 @@ func RunWithFile(ctx context.Context, file, policyFile string, o Options) error 
 	}
 	p, err := parsePolicy(text, kinds)
 	if err != nil {
-		return fmt.Errorf("policy: %s: %w", policyFile, err)
+		return fmt.Errorf("policy: %s: %w", d.Policy, err)
 	}
-	store, err := openEmbeddedStore(file, p, kinds)
+	store, err := openEmbeddedStore(d.File, p, kinds)
 	if err != nil {
 		return err
 	}

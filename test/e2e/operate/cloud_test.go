@@ -96,7 +96,7 @@ func cloudTopology(t *testing.T, tokens, nodeToken string) netlab.Topology {
 	}
 	balancer.Processes[0].Args = append(balancer.Processes[0].Args, "--state-dir", "state")
 	balancer.Processes = append(balancer.Processes, netlab.Process{Name: "apiserver", Args: []string{
-		"fairlead", "apiserver", "--listen", apiAddress, "--data", "loadbalancers.db", "--policy", "policy.yaml", "--tokens", "tokens.yaml",
+		"fairlead", "apiserver", "--listen", apiAddress, "--data", "loadbalancers.db", "--create", "--policy", "policy.yaml", "--tokens", "tokens.yaml",
 		"--metrics-address", "",
 	}})
 	return topology
