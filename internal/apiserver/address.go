@@ -62,9 +62,10 @@ func (a *addresses) adopt(b *v1alpha1.LoadBalancer) {
 	}
 }
 
-// claim returns the address that a LoadBalancer gets, which it keeps if it may; an invalid one with
-// an error if it gets none.
-func (a *addresses) claim(b *v1alpha1.LoadBalancer) (netip.Addr, error) {
+// claim returns the address that a LoadBalancer gets; none but that in the status, if it keeps that.
+// With an error it is the one in the status, which stays the LoadBalancer's, though it may not be
+// served; invalid if there is none.
+func (a *addresses) claim(b *v1alpha1.LoadBalancer, keeps bool) (netip.Addr, error) {
 	request, segment, err := spec.AddressRequest(b)
 	if err != nil {
 		a.release(request.Owner)
@@ -74,6 +75,10 @@ func (a *addresses) claim(b *v1alpha1.LoadBalancer) (netip.Addr, error) {
 	if !segment.Tagged() {
 		request.Pools = a.policy.poolsOf(b.Namespace)
 	}
+	held, err := netip.ParseAddr(b.Status.Address)
+	if keeps && err == nil {
+		request.Wanted = []netip.Addr{held}
+	}
 	space := a.space(segment)
 	if len(space.Of(request.Owner)) == 0 {
 		a.release(request.Owner) // in another network
@@ -81,11 +86,11 @@ func (a *addresses) claim(b *v1alpha1.LoadBalancer) (netip.Addr, error) {
 	}
 	result, err := space.Claim(request)
 	if err != nil {
-		a.release(request.Owner)
+		a.adopt(b)
 		if failed, ok := errors.AsType[*alloc.Error](err); ok && failed.Reason == alloc.Taken {
 			err = fmt.Errorf("address %s: another load balancer has it", request.Wanted[0]) // maybe of another project
 		}
-		return netip.Addr{}, err
+		return held, err
 	}
 	return result.Addresses[0].Address, nil
 }

@@ -71,10 +71,12 @@ const (
 	lockTimeout = time.Second
 	// maxObject is the largest size of an object in bytes, about that of etcd.
 	maxObject = 3 << 19
+	// maxPage is the largest size of a page of objects in bytes, unless it has only one.
+	maxPage = 4 << 20
 )
 
-// openEmbeddedStore opens a file, or creates one. It decides about all objects again if the policy
-// is another one than before. The store has to be closed.
+// openEmbeddedStore opens a file, or creates one, and decides about all objects by the policy. The
+// store has to be closed.
 func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, error) {
 	file, err := bolt.Open(path, 0o600, &bolt.Options{Timeout: lockTimeout})
 	if errors.Is(err, bolterrors.ErrTimeout) {
@@ -87,7 +89,11 @@ func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, err
 		file: file, balancers: kinds["loadbalancers"], policy: p, reports: newReports(kinds),
 		addresses: newAddresses(p), quota: newQuota(p.bounds), followers: map[*follower]bool{}, ended: make(chan struct{}),
 	}
-	if err := errors.Join(s.prepare(path), s.decideAll()); err != nil {
+	err = s.prepare(path)
+	if err == nil {
+		err = s.decideAll()
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), file.Close())
 	}
 	return s, nil
@@ -153,14 +159,15 @@ func (s *embeddedStore) decideAll() error {
 	for i, b := range typed {
 		d := &decisions[i]
 		d.before = *b.Status.DeepCopy()
-		d.address, d.failure = s.addresses.claim(b)
+		d.address, d.failure = s.addresses.claim(b, true)
 		s.policy.place(b, d.address)
 		s.quota.set(b.Namespace, s.quota.claim(b))
 	}
+	refused := s.quota.refusedOfAll()
 	return s.file.Update(func(tx *bolt.Tx) error {
 		for i, b := range typed {
 			d := &decisions[i]
-			s.policy.decide(b, d.address, d.failure, s.quota.refused(b.Namespace, s.quota.claim(b)))
+			s.policy.decide(b, d.address, d.failure, refused[b.Namespace][b.Name])
 			if equality.Semantic.DeepEqual(d.before, b.Status) {
 				continue
 			}
@@ -222,8 +229,9 @@ func (s *embeddedStore) Get(_ context.Context, project, name string) (*unstructu
 	return object, err
 }
 
-// List continues after the name in the token, whatever was written meanwhile.
-func (s *embeddedStore) List(_ context.Context, project string, page Page) (*unstructured.UnstructuredList, error) {
+// List continues after the name in the token, whatever was written meanwhile. A page of large
+// objects is shorter than its limit.
+func (s *embeddedStore) List(ctx context.Context, project string, page Page) (*unstructured.UnstructuredList, error) {
 	prefix := keyOf(project, "")
 	from := prefix
 	if page.Continue != "" {
@@ -233,10 +241,13 @@ func (s *embeddedStore) List(_ context.Context, project string, page Page) (*uns
 		}
 		from = append(keyOf(project, string(name)), 0) // the next key
 	}
-	list := &unstructured.UnstructuredList{}
+	list, size := &unstructured.UnstructuredList{}, 0
 	return list, s.file.View(func(tx *bolt.Tx) error {
 		c := tx.Bucket(objectsBucket).Cursor()
 		for key, text := c.Seek(from); bytes.HasPrefix(key, prefix); key, text = c.Next() {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
 			object, err := decode(text)
 			if err != nil {
 				return err
@@ -244,11 +255,12 @@ func (s *embeddedStore) List(_ context.Context, project string, page Page) (*uns
 			if !page.Labels.Matches(labels.Set(object.GetLabels())) {
 				continue
 			}
-			if n := len(list.Items); int64(n) == page.Limit {
+			if n := len(list.Items); int64(n) == page.Limit || n > 0 && size+len(text) > maxPage {
 				list.SetContinue(base64.RawURLEncoding.EncodeToString([]byte(list.Items[n-1].GetName())))
 				return nil
 			}
 			list.Items = append(list.Items, *object)
+			size += len(text)
 		}
 		return nil
 	})
@@ -336,8 +348,9 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 			s.restore(b.Namespace, b.Name)
 		}
 	}()
-	address, failure := s.addresses.claim(b)
-	if failure != nil && (current == nil || addressChanged(object, current)) {
+	keeps := current != nil && !addressChanged(object, current)
+	address, failure := s.addresses.claim(b, keeps)
+	if failure != nil && !keeps {
 		return apierrors.NewInvalid(v1alpha1.GroupVersion().WithKind("LoadBalancer").GroupKind(), b.Name, field.ErrorList{
 			field.Forbidden(field.NewPath("spec", "address"), failure.Error()),
 		})

@@ -108,9 +108,12 @@ func (s *embeddedStore) follow() (*follower, error) {
 			return nil
 		})
 	})
+	if err != nil {
+		return nil, err
+	}
 	f.unsent = len(f.pending)
 	s.followers[f] = true
-	return f, err
+	return f, nil
 }
 
 func (s *embeddedStore) unfollow(f *follower) {

@@ -3,7 +3,9 @@
 package apiserver
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -77,6 +79,9 @@ func parsePolicy(text []byte, kinds kinds) (*policy, error) {
 	var f policyFile
 	if err := yaml.UnmarshalStrict(text, &f); err != nil {
 		return nil, err
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, errors.New("empty")
 	}
 	p := &policy{networks: spec.NewNetworks(), limits: f.DataPlane.Limits}
 	group := &v1alpha1.LoadBalancerGroup{Spec: v1alpha1.LoadBalancerGroupSpec{
@@ -173,7 +178,7 @@ func (p *policy) poolsOf(project string) (names []string) {
 	return names
 }
 
-// place sets the address of a load balancer, which is invalid after a failure.
+// place sets the address of a load balancer; an invalid one for none.
 func (p *policy) place(b *v1alpha1.LoadBalancer, address netip.Addr) {
 	b.Status.Address, b.Status.Group = "", ""
 	if address.IsValid() {
@@ -181,13 +186,14 @@ func (p *policy) place(b *v1alpha1.LoadBalancer, address netip.Addr) {
 	}
 }
 
-// decide sets the rest of the status. Failure is why there is no address, refused why the load
-// balancer isn't served; empty if it is.
+// decide sets the rest of the status. Failure is why there is no address, or why the address that it
+// has isn't allowed, refused why the load balancer isn't served; empty if it is.
 func (p *policy) decide(b *v1alpha1.LoadBalancer, address netip.Addr, failure error, refused string) {
 	allocated := metav1.Condition{Type: v1alpha1.ConditionAllocated, Status: metav1.ConditionTrue, Reason: "Allocated"}
 	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Served", Message: "by group " + defaultGroup}
 	var rules *spec.Policy
 	if failure != nil {
+		refused = failure.Error()
 		allocated.Status, allocated.Reason, allocated.Message = metav1.ConditionFalse, "AllocationFailed", failure.Error()
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionFalse, "NoAddress", ""
 	} else {
@@ -228,9 +234,11 @@ func (p *policy) served(b *v1alpha1.LoadBalancer) *v1alpha1.LoadBalancer {
 		pool := &b.Spec.Pools[i]
 		for _, s := range b.Status.Pools {
 			if s.Name == pool.Name {
-				pool.Members = slices.DeleteFunc(pool.Members, func(m v1alpha1.Member) bool {
-					return slices.ContainsFunc(s.Members, func(refused v1alpha1.PartStatus) bool { return refused.Name == memberName(&m) })
-				})
+				refused := map[string]bool{}
+				for _, m := range s.Members {
+					refused[m.Name] = true
+				}
+				pool.Members = slices.DeleteFunc(pool.Members, func(m v1alpha1.Member) bool { return refused[memberName(&m)] })
 			}
 		}
 		if check, err := spec.HealthCheck(pool.HealthCheck); err == nil {

@@ -38,13 +38,14 @@ func TestBadPolicies(t *testing.T) {
 		"loadBalancers: {segments: [{type: vlan, first: 7, last: 5}]}":                                   "loadBalancers.segments[0].last: ",
 		"dataPlane: {minHealthCheckInterval: 1ms}":                                                       "dataPlane.minHealthCheckInterval: ",
 		"dataPlane: {limits: {newFlows: -1}}":                                                            "dataPlane.limits.newFlows: ",
+		" \n":                                                                                            "empty",
 		"dataPlane: {forward: nat}":                                                                      `unknown field "forward"`,
 	} {
 		if _, err := parsePolicy([]byte(text), kinds); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", text, err, want)
 		}
 	}
-	for _, text := range []string{"", "{}", guidePolicy(t), strings.Replace(external, "%s", `, projects: ["*"]`, 1)} {
+	for _, text := range []string{"{}", guidePolicy(t), strings.Replace(external, "%s", `, projects: ["*"]`, 1)} {
 		if _, err := parsePolicy([]byte(text), kinds); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}

@@ -3,7 +3,9 @@
 package apiserver
 
 import (
+	"maps"
 	"math"
+	"slices"
 	"time"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -21,9 +23,12 @@ func newQuota(bounds spec.Bounds) *quota {
 	return &quota{bounds, map[string]map[string]spec.Claim{}}
 }
 
-// claim returns what a load balancer uses at the address in its status.
+// claim returns what a load balancer uses at the address in its status. One without listeners counts
+// as one with a listener: it has an address, and is stored.
 func (q *quota) claim(b *v1alpha1.LoadBalancer) spec.Claim {
-	return spec.Claim{Kind: "LoadBalancer", Name: b.Name, Created: b.CreationTimestamp.Time, Usage: q.bounds.LoadBalancerUsage(b)}
+	usage := q.bounds.LoadBalancerUsage(b)
+	usage.Services = max(1, usage.Services)
+	return spec.Claim{Kind: "LoadBalancer", Name: b.Name, Created: b.CreationTimestamp.Time, Usage: usage}
 }
 
 // set replaces the claim of a load balancer.
@@ -50,13 +55,25 @@ func (q *quota) refused(project string, c spec.Claim) string {
 			all = append(all, other)
 		}
 	}
-	why := q.bounds.Refused(all)
-	for i := range all {
+	for i, why := range q.bounds.Refused(all) { // sorts them
 		if all[i].Name == c.Name {
-			return why[i]
+			return why
 		}
 	}
 	return ""
+}
+
+// refusedOfAll returns why load balancers aren't served, by project and name.
+func (q *quota) refusedOfAll() map[string]map[string]string {
+	refused := map[string]map[string]string{}
+	for project, claims := range q.claims {
+		all := slices.Collect(maps.Values(claims))
+		refused[project] = map[string]string{}
+		for i, why := range q.bounds.Refused(all) {
+			refused[project][all[i].Name] = why
+		}
+	}
+	return refused
 }
 
 // exceeded returns why a load balancer may not use as much as a claim says; empty if it uses no more

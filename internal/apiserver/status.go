@@ -297,9 +297,12 @@ func (o *observation) member(p *v1alpha1.Pool, m *v1alpha1.Member, state string)
 	}
 	served, probed := false, false
 	for _, l := range o.balancer.Spec.Listeners {
+		if l.Pool != p.Name {
+			continue
+		}
 		service := spec.ListenerName(o.balancer, l.Name)
 		at := slices.IndexFunc(o.services, func(s lb.Service) bool { return s.Name == service })
-		if l.Pool != p.Name || at < 0 {
+		if at < 0 {
 			continue
 		}
 		served, probed = true, probed || o.services[at].Health != nil

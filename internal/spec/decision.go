@@ -5,7 +5,6 @@ package spec
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/alloc"
@@ -90,9 +89,10 @@ func PartStatuses(b *v1alpha1.LoadBalancer, address netip.Addr, policy *Policy, 
 // poolStatus lists the members that can't be served, each once.
 func poolStatus(pool v1alpha1.Pool, problems []Problem) v1alpha1.PoolStatus {
 	s := v1alpha1.PoolStatus{PartStatus: v1alpha1.PartStatus{Name: pool.Name, Accepted: true}}
+	known := map[string]bool{}
 	for _, p := range problems {
-		known := slices.ContainsFunc(s.Members, func(m v1alpha1.PartStatus) bool { return m.Name == p.Member })
-		if p.Pool == pool.Name && p.Member != "" && !known {
+		if p.Pool == pool.Name && p.Member != "" && !known[p.Member] {
+			known[p.Member] = true
 			s.Members = append(s.Members, v1alpha1.PartStatus{Name: p.Member, Message: p.Text})
 		}
 	}
