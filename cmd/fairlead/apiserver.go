@@ -32,8 +32,9 @@ Clients have bearer tokens, of which the file --tokens has hashes, or certificat
 an authority in the file --client-ca: each organization (O) in the subject is a
 project, "*" all of them; the organizational unit (OU) "read-only" restricts the client
 to reading; the common name (CN) is logged. The unit "node" is that of agents, which
-follow load balancers and can do nothing else. These files are read again when they
-change; if one has an error, the earlier contents stay in use.`,
+follow load balancers, report for the node of their common name, and can do nothing
+else. These files are read again when they change; if one has an error, the earlier
+contents stay in use.`,
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
@@ -115,8 +116,8 @@ has a hash in place of the token, is printed to the standard error output:
 	flags := cmd.Flags()
 	flags.StringSliceVar(&t.Projects, "project", nil, `project that the token is for, or "*" for all; may be repeated`)
 	flags.BoolVar(&t.ReadOnly, "read-only", false, "the token allows GET requests only")
-	flags.BoolVar(&t.Nodes, "nodes", false, "the token is for agents that follow the server, in place of projects")
+	flags.StringSliceVar(&t.Nodes, "node", nil, "node whose agent follows the server with the token, in place of projects; may be repeated")
 	flags.DurationVar(&lifetime, "lifetime", 0, "time until the token expires, such as 2160h (default: it doesn't)")
-	cmd.MarkFlagsOneRequired("project", "nodes")
+	cmd.MarkFlagsOneRequired("project", "node")
 	return cmd
 }

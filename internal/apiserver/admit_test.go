@@ -23,7 +23,7 @@ const full = `{"forward":"nat","listeners":[{"name":"http","port":80,"pool":"web
 
 // No route answers a client without credentials, or of another project, which doesn't learn whether
 // there is what it asks for. A client that may only read changes nothing. Nodes have routes
-// which no other client has.
+// which no other client has, and report for no other node.
 func TestIsolation(t *testing.T) {
 	ofEachStore(t, 1, testIsolation)
 }
@@ -77,7 +77,11 @@ const reported = `{"reported":"2026-01-01T00:00:01Z","version":"1","dataPlane":"
 func wanted(r *route) map[string]int {
 	switch {
 	case r.nodes:
-		return map[string]int{"": 401, "old": 401, "other": 403, "web": 403, "all": 403, "reader": 403, "node": r.successes[0]}
+		all := map[string]int{"": 401, "old": 401, "other": 403, "web": 403, "all": 403, "reader": 403, "node": r.successes[0], "node4": 403}
+		if r.path == watchPath {
+			all["node4"] = 200
+		}
+		return all
 	case r.shared:
 		return map[string]int{"": 401, "old": 401, "other": 200, "reader": 200, "node": 403}
 	case r.writes():

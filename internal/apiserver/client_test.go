@@ -21,7 +21,8 @@ var clients = []Token{
 	{ID: "reader", Projects: []string{"web"}, ReadOnly: true},
 	{ID: "other", Projects: []string{"other"}},
 	{ID: "all", Projects: []string{"*"}},
-	{ID: "node", Nodes: true},
+	{ID: "node", Nodes: []string{"n1", "n2", "n3"}},
+	{ID: "node4", Nodes: []string{"n4"}},
 	{ID: "old", Projects: []string{"web"}, Expires: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)},
 }
 

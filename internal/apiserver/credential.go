@@ -186,7 +186,8 @@ func (k *keyring) identify(r *http.Request) (identity, bool) {
 }
 
 // Names in the subject of a client's certificate: the common name is for logs, each organization
-// is a project, and an organizational unit says that the client may only read, or that it is a node.
+// is a project, and an organizational unit says that the client may only read, or that it is the node
+// of the common name.
 const readOnlyUnit, nodeUnit = "read-only", "node"
 
 // certified returns the identity of a certificate. It is verified for each request, so that the end of
@@ -202,8 +203,9 @@ func (c *credentials) certified(chain []*x509.Certificate, now time.Time) (ident
 		return identity{}, false
 	}
 	s := chain[0].Subject
-	return identity{
-		name: "certificate " + s.CommonName, projects: s.Organization,
-		readOnly: slices.Contains(s.OrganizationalUnit, readOnlyUnit), nodes: slices.Contains(s.OrganizationalUnit, nodeUnit),
-	}, true
+	i := identity{name: "certificate " + s.CommonName, projects: s.Organization, readOnly: slices.Contains(s.OrganizationalUnit, readOnlyUnit)}
+	if slices.Contains(s.OrganizationalUnit, nodeUnit) {
+		i.nodes = []string{s.CommonName}
+	}
+	return i, true
 }

@@ -251,7 +251,7 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request) {
 	}
 	control := http.NewResponseController(w)
 	err := s.followed.Follow(r.Context(), func(lines []byte) error {
-		if client, known := s.keys.identify(r); !known || !client.nodes {
+		if client, known := s.keys.identify(r); !known || len(client.nodes) == 0 {
 			return errors.New("credentials are no longer valid")
 		}
 		// The server's own limit is for short answers.

@@ -32,12 +32,8 @@ type report struct {
 	at         time.Time
 }
 
-const (
-	// reportLifetime is how long reports count without another one.
-	reportLifetime = 3 * time.Minute
-	// maxNodes is the largest number of nodes.
-	maxNodes = 256
-)
+// reportLifetime is how long reports count without another one.
+const reportLifetime = 3 * time.Minute
 
 func newReports(kinds kinds) *reports {
 	return &reports{kinds: kinds, nodes: map[string]report{}}
@@ -64,19 +60,15 @@ func (r *reports) decode(resource, kind, node string, status map[string]any, to 
 }
 
 // keep has change write a report into those of its node.
-func (r *reports) keep(node string, change func(*report)) error {
+func (r *reports) keep(node string, change func(*report)) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(now)
-	last, known := r.nodes[node]
-	if !known && len(r.nodes) >= maxNodes {
-		return newProblem(http.StatusConflict, "too many nodes")
-	}
+	last := r.nodes[node]
 	last.at = now
 	change(&last)
 	r.nodes[node] = last
-	return nil
 }
 
 // forget forgets nodes that don't report any more. mu is held.
@@ -100,7 +92,8 @@ func (s *embeddedStore) Report(node string, status map[string]any) error {
 	if err := s.reports.decode("balancernodes", "BalancerNode", node, status, &b); err != nil {
 		return err
 	}
-	return s.reports.keep(node, func(r *report) { r.status = &b.Status })
+	s.reports.keep(node, func(r *report) { r.status = &b.Status })
+	return nil
 }
 
 // Reports returns those of all nodes: they are one group.
@@ -116,7 +109,8 @@ func (s *embeddedStore) ReportStatistics(node string, status map[string]any) err
 	if err := s.reports.decode("balancernodestatistics", "BalancerNodeStatistics", node, status, &b); err != nil {
 		return err
 	}
-	return s.reports.keep(node, func(r *report) { r.statistics = &b.Status })
+	s.reports.keep(node, func(r *report) { r.statistics = &b.Status })
+	return nil
 }
 
 // Statistics returns the counters of all nodes: they are one group.

@@ -141,8 +141,10 @@ func (s *server) admit(route *route, r *http.Request) (identity, error) {
 		return client, tooMany(delay)
 	}
 	switch {
-	case route.nodes != client.nodes:
+	case route.nodes != (len(client.nodes) > 0):
 		return client, newProblem(http.StatusForbidden, "these credentials are for other requests")
+	case strings.Contains(route.path, "{node}") && !slices.Contains(client.nodes, r.PathValue("node")):
+		return client, newProblem(http.StatusForbidden, "these credentials are of another node")
 	case !route.shared && !route.nodes && !client.may(r.PathValue("project")):
 		return client, newProblem(http.StatusNotFound, "no such project, or it is of others")
 	case route.writes() && client.readOnly:

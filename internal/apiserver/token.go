@@ -29,8 +29,9 @@ type identity struct {
 	// projects are names, or allProjects.
 	projects []string
 	readOnly bool
-	// nodes says that the client is a node, which may make the requests of nodes and no others.
-	nodes bool
+	// nodes are the nodes that the client reports for. It may make the requests of nodes and no others;
+	// there are none for other clients.
+	nodes []string
 }
 
 // may reports whether a client may see a project.
@@ -50,10 +51,9 @@ type Token struct {
 	ID string
 	// Hash is "sha256:" and the hexadecimal SHA-256 of the token.
 	Hash string
-	// Projects are those that the token is for; "*" for all. There are none if Nodes is true: the
-	// token is for nodes that follow this server.
-	Projects []string
-	Nodes    bool
+	// Projects are those that the token is for; "*" for all. There are none if there are Nodes: the
+	// token is for agents that follow this server and report for these nodes.
+	Projects, Nodes []string
 	// ReadOnly allows GET requests only.
 	ReadOnly bool
 	// Expires is when the token becomes invalid; zero for never.
@@ -83,8 +83,8 @@ func NewToken(t Token) (token string, entry Token, err error) {
 // Line returns the entry as a line of a file of tokens.
 func (t *Token) Line() string {
 	text := fmt.Sprintf("- {id: %s, hash: %q", t.ID, t.Hash)
-	if t.Nodes {
-		text += ", nodes: true"
+	if len(t.Nodes) > 0 {
+		text += fmt.Sprintf(", nodes: [%s]", quoted(t.Nodes))
 	} else {
 		text += fmt.Sprintf(", projects: [%s]", quoted(t.Projects))
 	}
@@ -116,14 +116,19 @@ func (t *Token) check() error {
 		return errors.New("id: want up to 63 of a-z, 0-9 and -, no - at the ends")
 	case !known || err != nil || len(hash) != sha256.Size:
 		return fmt.Errorf("hash: want %s and %d hexadecimal digits", hashPrefix, 2*sha256.Size)
-	case t.Nodes && (len(t.Projects) > 0 || t.ReadOnly):
+	case len(t.Nodes) > 0 && (len(t.Projects) > 0 || t.ReadOnly):
 		return errors.New("nodes: not with projects or readOnly")
-	case !t.Nodes && len(t.Projects) == 0:
+	case len(t.Nodes)+len(t.Projects) == 0:
 		return errors.New(`projects: none; want names, or "*" for all`)
 	}
 	for i, p := range t.Projects {
 		if p != allProjects && !validProject(p) {
 			return fmt.Errorf(`projects[%d]: %q can't be the name of a project: want up to 63 of a-z, 0-9 and -, no - at the ends, or "*"`, i, p)
+		}
+	}
+	for i, n := range t.Nodes {
+		if !validSubdomain(n) {
+			return fmt.Errorf("nodes[%d]: %q can't be the name of a node: want up to 253 of a-z, 0-9, - and ., no - or . at the ends", i, n)
 		}
 	}
 	t.hash = [sha256.Size]byte(hash)
@@ -142,7 +147,7 @@ func parseTokens(text []byte) (tokens, error) {
 	var entries []*struct {
 		ID, Hash string
 		Projects []string
-		Nodes    bool
+		Nodes    []string
 		ReadOnly bool `yaml:"readOnly"`
 		Expires  string
 	}

@@ -42,7 +42,7 @@ func TestCloud(t *testing.T) {
 	t.Parallel()
 	harness.NeedRoot(t)
 	client, token := apiToken(t, "octavia", "--project", "web")
-	node, nodeToken := apiToken(t, "lb1", "--nodes")
+	node, nodeToken := apiToken(t, "lb1", "--node", "lb1")
 	l := &cloud{bringUp(t, "cloud", cloudTopology(t, client+node, nodeToken)), token}
 	l.create(t)
 	l.checkForwarded(t)
