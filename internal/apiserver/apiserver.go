@@ -27,9 +27,12 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"syscall"
+	"time"
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
@@ -58,8 +61,12 @@ type Options struct {
 }
 
 const (
-	// connections is the largest number of connections, and so of concurrent requests.
-	connections = 128
+	// connections is the largest number of connections, and so of concurrent requests. Each node
+	// that follows the server has one all the time.
+	connections = 1024
+	// sentTimeout is how long a client may acknowledge nothing of what it is sent, until its
+	// connection ends: hosts that vanish hold none for longer.
+	sentTimeout = 30 * time.Second
 	// probeConnections is that of metrics and probes.
 	probeConnections = 16
 
@@ -143,7 +150,7 @@ func serve(ctx context.Context, store runner, config *rest.Config, o Options) er
 		return fmt.Errorf("credentials: %w", err)
 	}
 	api := newServer(store, keys, o.Rate, o.Log)
-	listener, err := net.Listen("tcp", o.Listen)
+	listener, err := listen(ctx, o.Listen)
 	if err != nil {
 		return err
 	}
@@ -165,6 +172,19 @@ func serve(ctx context.Context, store runner, config *rest.Config, o Options) er
 	}
 	o.Log.Info("serving", "address", listener.Addr().String())
 	return group.Wait()
+}
+
+// listen listens for connections with sentTimeout.
+func listen(ctx context.Context, address string) (net.Listener, error) {
+	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+		var err error
+		failed := raw.Control(func(fd uintptr) {
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(sentTimeout.Milliseconds()))
+		})
+		return errors.Join(failed, err)
+	}}
+	config.SetMultipathTCP(false) // it has no such option
+	return config.Listen(ctx, "tcp", address)
 }
 
 // serveMetrics serves metrics and probes until ctx ends.

@@ -4,10 +4,12 @@ package apiserver
 
 import (
 	"log/slog"
+	"net"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 )
 
@@ -32,5 +34,35 @@ func TestRunRefuses(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s %+v: error %v, want %s", test.listen, test.files, err, test.want)
 		}
+	}
+}
+
+// Connections that are accepted end when a client acknowledges nothing.
+func TestListen(t *testing.T) {
+	listener, err := listen(t.Context(), "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	client, err := net.Dial("tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	raw, err := accepted.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if failed := raw.Control(func(fd uintptr) {
+		if got, err := unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT); err != nil || got != int(sentTimeout.Milliseconds()) {
+			t.Errorf("TCP_USER_TIMEOUT %d, %v", got, err)
+		}
+	}); failed != nil {
+		t.Error(failed)
 	}
 }

@@ -65,6 +65,38 @@ func (l *limits) of(key string, now time.Time) *rate.Limiter {
 	return own
 }
 
+// waits limits how many requests wait at once: waits of one client leave room for those of others,
+// and all together for requests that don't wait.
+type waits struct {
+	mu  sync.Mutex
+	all int
+	// of are the numbers of each client that has some.
+	of map[string]int
+}
+
+const maxWaits, maxClientWaits = 32, 8
+
+// begin reports whether another request of a client may wait. If so, end has to be called after that.
+func (w *waits) begin(client string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.all >= maxWaits || w.of[client] >= maxClientWaits {
+		return false
+	}
+	w.all++
+	w.of[client]++
+	return true
+}
+
+func (w *waits) end(client string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.all--
+	if w.of[client]--; w.of[client] == 0 {
+		delete(w.of, client)
+	}
+}
+
 // clientKey returns what identifies a client without credentials: its IPv4 address, or the /64
 // of its IPv6 address, within which it may choose any.
 func clientKey(remote string) string {

@@ -43,6 +43,7 @@ type server struct {
 	log      *slog.Logger
 	requests *limits // of clients
 	failures *limits // of authentication, by address
+	waits    *waits
 	// report limits reports of failed authentication, which strangers cause.
 	report  rate.Sometimes
 	metrics *metrics
@@ -55,6 +56,7 @@ func newServer(store Store, keys *keyring, perSecond int, log *slog.Logger) *ser
 		store: store, keys: keys, log: log,
 		requests: newLimits(float64(perSecond), 2*perSecond, maxClients),
 		failures: newLimits(failureRate, failureBurst, failureClients),
+		waits:    &waits{of: map[string]int{}},
 		report:   rate.Sometimes{Interval: reportInterval},
 		mux:      http.NewServeMux(),
 	}
@@ -95,6 +97,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // call is a request that is admitted.
 type call struct {
 	names
+	// client is the name of its client.
+	client  string
 	request *http.Request
 	// body is the object of the body; nil if the route has none.
 	body map[string]any
@@ -110,7 +114,7 @@ func (s *server) serve(route *route, w http.ResponseWriter, r *http.Request) {
 	client, err := s.admit(route, r)
 	status := 0
 	if err == nil {
-		status, err = s.answer(route, w, r)
+		status, err = s.answer(route, client.name, w, r)
 	}
 	if err != nil {
 		p := problemOf(err)
@@ -171,7 +175,7 @@ func tooMany(delay time.Duration) error {
 }
 
 // answer answers a request that is admitted, or returns a problem.
-func (s *server) answer(route *route, w http.ResponseWriter, r *http.Request) (int, error) {
+func (s *server) answer(route *route, client string, w http.ResponseWriter, r *http.Request) (int, error) {
 	n, err := namesOf(r)
 	if err != nil {
 		return 0, err
@@ -179,7 +183,7 @@ func (s *server) answer(route *route, w http.ResponseWriter, r *http.Request) (i
 	if err := checkQuery(route, r); err != nil {
 		return 0, err
 	}
-	c := &call{names: n, request: r}
+	c := &call{names: n, client: client, request: r}
 	if route.body != "" {
 		if c.body, err = readBody(w, r); err != nil {
 			return 0, err

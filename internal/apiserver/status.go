@@ -83,11 +83,18 @@ const (
 )
 
 // status answers with the status of a load balancer: if the client waits, once it differs from what
-// If-None-Match says, or the time is over.
+// If-None-Match says, or the time is over. It is answered at once while too many wait.
 func (s *server) status(ctx context.Context, c *call) (int, any, error) {
 	wait, err := numberIn(c.request.URL.Query(), "wait", maxWait, 0)
 	if err != nil {
 		return 0, nil, err
+	}
+	if wait > 0 {
+		if s.waits.begin(c.client) {
+			defer s.waits.end(c.client)
+		} else {
+			wait = 0
+		}
 	}
 	end := time.Now().Add(time.Duration(wait) * time.Second)
 	for {

@@ -158,3 +158,56 @@ func TestStatusWait(t *testing.T) {
 		a.must(404, "web", "GET", base+"/other/status?wait=5", "", "If-None-Match", tag)
 	})
 }
+
+// Waits of one client leave room for those of others, and all of them for other requests.
+func TestStatusWaits(t *testing.T) {
+	a := newAPI(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		a := a.in(t)
+		a.must(201, "web", "PUT", base+"/lb", `{}`)
+		tag := a.must(200, "web", "GET", base+"/lb/status", "").header.Get("ETag")
+		// took returns how long each of some requests of a client takes, while they all wait.
+		took := func(client string, requests int) (all []time.Duration) {
+			took := make(chan time.Duration, requests)
+			for range requests {
+				go func() {
+					began := time.Now()
+					a.must(304, client, "GET", base+"/lb/status?wait=5", "", "If-None-Match", tag)
+					took <- time.Since(began)
+				}()
+			}
+			synctest.Wait()
+			if others := a.servers[0].(*server).waits; !others.begin("reader") {
+				t.Error("another client can't wait")
+			} else {
+				others.end("reader")
+			}
+			for range requests {
+				all = append(all, <-took)
+			}
+			return all
+		}
+		for range 2 { // the places are free again
+			waited := 0
+			for _, took := range took("web", maxClientWaits+2) {
+				if took == maxWait*time.Second {
+					waited++
+				} else if took != 0 {
+					t.Errorf("a request took %s", took)
+				}
+			}
+			if waited != maxClientWaits {
+				t.Errorf("%d requests of a client waited, want %d", waited, maxClientWaits)
+			}
+		}
+		w := a.servers[0].(*server).waits
+		for i := range maxWaits {
+			if !w.begin(fmt.Sprint(i)) {
+				t.Errorf("%d clients can't wait", i+1)
+			}
+		}
+		if w.begin("more") {
+			t.Errorf("more than %d requests can wait", maxWaits)
+		}
+	})
+}
