@@ -116,16 +116,19 @@ func (s *server) serve(route *route, w http.ResponseWriter, r *http.Request) {
 	if err == nil {
 		status, err = s.answer(route, client.name, w, r)
 	}
+	left := errors.Is(err, context.Canceled) // by the client, which gets no answer
 	if err != nil {
 		p := problemOf(err)
 		status = p.Status
-		if status == http.StatusServiceUnavailable {
+		if status == http.StatusServiceUnavailable && !left {
 			s.log.Warn("request failed", "method", r.Method, "path", r.URL.Path, "error", p.cause)
 		}
 		p.write(w)
 	}
-	s.metrics.count(r.Method, status)
-	if route.stream == nil {
+	if !left {
+		s.metrics.count(r.Method, status)
+	}
+	if !left && route.stream == nil {
 		s.metrics.observe(r.Method, time.Since(began))
 	}
 	if reported := route.nodes && err == nil; route.writes() && client.name != "" && !reported {

@@ -3,12 +3,17 @@
 package apiserver
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -208,6 +213,33 @@ func TestStatusWaits(t *testing.T) {
 		}
 		if w.begin("more") {
 			t.Errorf("more than %d requests can wait", maxWaits)
+		}
+	})
+}
+
+// A client that leaves while it waits is no failure of the server.
+func TestStatusWaitEnds(t *testing.T) {
+	a := newAPI(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		a := a.in(t)
+		a.must(201, "web", "PUT", base+"/lb", `{}`)
+		tag := a.must(200, "web", "GET", base+"/lb/status", "").header.Get("ETag")
+		s := a.servers[0].(*server)
+		var log strings.Builder
+		s.log = slog.New(slog.NewTextHandler(&log, nil))
+		before := testutil.CollectAndCount(s.metrics.requests)
+		ctx, leave := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, leave)
+		r := httptest.NewRequestWithContext(ctx, "GET", base+"/lb/status?wait=5", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+a.tokens["web"])
+		r.Header.Set("If-None-Match", tag)
+		began := time.Now()
+		s.ServeHTTP(httptest.NewRecorder(), r)
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("the request ends after %s", took)
+		}
+		if after := testutil.CollectAndCount(s.metrics.requests); after != before || log.Len() > 0 {
+			t.Errorf("%d kinds of requests, before %d; log:\n%s", after, before, &log)
 		}
 	})
 }
