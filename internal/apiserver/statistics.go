@@ -6,6 +6,8 @@ import (
 	"context"
 	"math"
 	"net/http"
+	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -60,27 +62,32 @@ func (s *server) statistics(ctx context.Context, c *call) (int, any, error) {
 }
 
 // trafficOf adds up what the nodes of its group report of a load balancer. Reports without any of
-// its listeners, also those that omit them, don't count as reports.
+// its listeners, also those that omit them, don't count as reports. Reports are sorted by service, and
+// list thousands of them.
 func trafficOf(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatisticsStatus) balancerTraffic {
 	all := balancerTraffic{Name: b.Name, Nodes: len(reports), Listeners: make([]listenerTraffic, len(b.Spec.Listeners))}
-	at := make(map[string]*listenerTraffic, len(b.Spec.Listeners))
+	services := make([]string, len(b.Spec.Listeners))
 	for i := range b.Spec.Listeners {
-		name := b.Spec.Listeners[i].Name
-		all.Listeners[i].Name = name
-		at[spec.ListenerName(b, name)] = &all.Listeners[i]
+		all.Listeners[i].Name = b.Spec.Listeners[i].Name
+		services[i] = spec.ListenerName(b, b.Spec.Listeners[i].Name)
 	}
 	for _, report := range reports {
 		if report == nil {
 			continue
 		}
 		reported := false
-		for i := range report.Listeners {
-			if l := &report.Listeners[i]; at[l.Service] != nil {
-				t := traffic{l.Packets, l.Bytes, l.NewFlows}
-				at[l.Service].add(t)
-				all.add(t)
-				reported = true
+		for i, service := range services {
+			at, found := slices.BinarySearchFunc(report.Listeners, service, func(l v1alpha1.ListenerStatistics, service string) int {
+				return strings.Compare(l.Service, service)
+			})
+			if !found {
+				continue
 			}
+			l := &report.Listeners[at]
+			t := traffic{l.Packets, l.Bytes, l.NewFlows}
+			all.Listeners[i].add(t)
+			all.add(t)
+			reported = true
 		}
 		if !reported {
 			continue

@@ -5,7 +5,9 @@ package apiserver
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +22,8 @@ import (
 // hundred times as many bytes.
 func counted(second int64, packets map[string]int64) *v1alpha1.BalancerNodeStatisticsStatus {
 	s := &v1alpha1.BalancerNodeStatisticsStatus{Reported: metav1.NewTime(time.Unix(second, 0).UTC())}
-	for service, n := range packets {
+	for _, service := range slices.Sorted(maps.Keys(packets)) {
+		n := packets[service]
 		s.Listeners = append(s.Listeners, v1alpha1.ListenerStatistics{Service: service, Packets: n, Bytes: 100 * n, NewFlows: n / 10})
 	}
 	return s
