@@ -25,11 +25,12 @@ type reports struct {
 	nodes map[string]report
 }
 
-// report is what a node reported last, nil for nothing, and when.
+// report is what a node reported last, nil for nothing.
 type report struct {
 	status     *v1alpha1.BalancerNodeStatus
 	statistics *v1alpha1.BalancerNodeStatisticsStatus
-	at         time.Time
+	// at is when it reported either, statusAt when the status.
+	at, statusAt time.Time
 }
 
 // reportLifetime is how long reports count without another one.
@@ -60,20 +61,27 @@ func (r *reports) decode(resource, kind, node string, status map[string]any, to 
 }
 
 // keep has change write a report into those of its node.
-func (r *reports) keep(node string, change func(*report)) {
+func (r *reports) keep(node string, change func(last *report, now time.Time)) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forget(now)
 	last := r.nodes[node]
 	last.at = now
-	change(&last)
+	change(&last, now)
 	r.nodes[node] = last
 }
 
-// forget forgets nodes that don't report any more. mu is held.
+// forget forgets nodes that don't report any more, and old statuses of others. Counters remain: at
+// rest a node doesn't repeat them. mu is held.
 func (r *reports) forget(now time.Time) {
 	maps.DeleteFunc(r.nodes, func(_ string, last report) bool { return now.Sub(last.at) >= reportLifetime })
+	for node, last := range r.nodes {
+		if now.Sub(last.statusAt) >= reportLifetime {
+			last.status = nil
+			r.nodes[node] = last
+		}
+	}
 }
 
 // all calls visit with the reports that count. What they point to is never changed.
@@ -92,7 +100,7 @@ func (s *embeddedStore) Report(node string, status map[string]any) error {
 	if err := s.reports.decode("balancernodes", "BalancerNode", node, status, &b); err != nil {
 		return err
 	}
-	s.reports.keep(node, func(r *report) { r.status = &b.Status })
+	s.reports.keep(node, func(last *report, now time.Time) { last.status, last.statusAt = &b.Status, now })
 	return nil
 }
 
@@ -109,7 +117,7 @@ func (s *embeddedStore) ReportStatistics(node string, status map[string]any) err
 	if err := s.reports.decode("balancernodestatistics", "BalancerNodeStatistics", node, status, &b); err != nil {
 		return err
 	}
-	s.reports.keep(node, func(r *report) { r.statistics = &b.Status })
+	s.reports.keep(node, func(last *report, _ time.Time) { last.statistics = &b.Status })
 	return nil
 }
 

@@ -9,6 +9,43 @@ import (
 	"time"
 )
 
+// A status counts for three minutes, also if the node's counters arrive.
+func TestStatusOfNodes(t *testing.T) {
+	kinds, err := loadKinds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		s := &embeddedStore{reports: newReports(kinds)}
+		if err := s.Report("n1", servedBy()); err != nil {
+			t.Fatal(err)
+		}
+		for minute := range 5 {
+			all, err := s.Reports(t.Context(), defaultGroup)
+			if status, known := all["n1"]; err != nil || !known || (status != nil) != (time.Duration(minute)*time.Minute < reportLifetime) {
+				t.Errorf("after %d minutes: known %t, status %v, error %v", minute, known, status, err)
+			}
+			if err := s.Report("n1", value{}); err == nil {
+				t.Error("an empty report is accepted")
+			}
+			if err := s.ReportStatistics("n1", value{"reported": "2026-01-02T03:04:05Z"}); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// servedBy is a valid report.
+func servedBy() value {
+	return value{
+		"version": "1", "started": "2026-01-02T03:04:05Z", "dataPlane": "xdp", "draining": false,
+		"services": value{"total": int64(1), "programmed": int64(1), "failed": int64(0), "panic": int64(0), "drained": int64(0)},
+		"backends": value{"total": int64(1), "inUse": int64(1), "unhealthy": int64(0), "drained": int64(0)},
+		"routes":   value{"announced": int64(0), "withheld": int64(0), "sessions": int64(0)},
+	}
+}
+
 // Counters of a node count from its first report of either kind until it reports nothing for some
 // minutes: a node at rest repeats only the report of what it serves.
 func TestStatisticsOfNodes(t *testing.T) {
@@ -18,14 +55,7 @@ func TestStatisticsOfNodes(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		s := &embeddedStore{reports: newReports(kinds)}
-		serve := func() error {
-			return s.Report("n1", value{
-				"version": "1", "started": "2026-01-02T03:04:05Z", "dataPlane": "xdp", "draining": false,
-				"services": value{"total": int64(1), "programmed": int64(1), "failed": int64(0), "panic": int64(0), "drained": int64(0)},
-				"backends": value{"total": int64(1), "inUse": int64(1), "unhealthy": int64(0), "drained": int64(0)},
-				"routes":   value{"announced": int64(0), "withheld": int64(0), "sessions": int64(0)},
-			})
-		}
+		serve := func() error { return s.Report("n1", servedBy()) }
 		count := func(node string, packets any) error {
 			return s.ReportStatistics(node, value{
 				"reported": "2026-01-02T03:04:05Z", "later": true,
