@@ -15,9 +15,9 @@ const MaxReported = 100
 
 // Reporter is a source that publishes what the node serves and has forwarded.
 type Reporter interface {
-	// Report writes a report.
+	// Report writes a report, or keeps it until it can be written.
 	Report(ctx context.Context, r *Report) error
-	// ReportStatistics writes counters.
+	// ReportStatistics writes counters, or keeps them.
 	ReportStatistics(ctx context.Context, s *Statistics) error
 	// Delivered returns the versions of the newest objects of the last update that was accepted.
 	Delivered() Versions

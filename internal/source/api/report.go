@@ -23,7 +23,8 @@ type reports struct {
 	statistics *source.Statistics
 }
 
-// Report implements source.Reporter: it writes the report to the server that is followed.
+// Report implements source.Reporter: it writes the report to the server that is followed. While there is
+// none the report is kept, and written as soon as a server has sent all objects.
 func (s *Source) Report(ctx context.Context, r *source.Report) error {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()
@@ -31,7 +32,7 @@ func (s *Source) Report(ctx context.Context, r *source.Report) error {
 	return s.writeReport(ctx)
 }
 
-// ReportStatistics implements source.Reporter: it writes counters to the server that is followed.
+// ReportStatistics implements source.Reporter: it is Report of counters.
 func (s *Source) ReportStatistics(ctx context.Context, r *source.Statistics) error {
 	s.reporting.Lock()
 	defer s.reporting.Unlock()
@@ -72,13 +73,13 @@ func (s *Source) writeStatistics(ctx context.Context) error {
 	return s.write(ctx, "statistics", spec.Statistics(s.reports.statistics))
 }
 
-// write writes a report of the node.
+// write writes a report of the node, if a server is followed.
 func (s *Source) write(ctx context.Context, name string, report any) error {
 	s.mu.Lock()
 	server := s.followed
 	s.mu.Unlock()
 	if server == "" {
-		return errors.New("API server unreachable")
+		return nil
 	}
 	body, err := json.Marshal(report)
 	if err != nil {
