@@ -21,7 +21,7 @@ type SizeRequest struct {
 	// Min and Max bound the size.
 	Min, Max int
 	Demands  []Demand
-	// Complete is false if the load of some nodes isn't known, and Demands is without it.
+	// Complete is false if the load of some nodes isn't known: Demands is without it, or has an old one.
 	Complete bool
 	// DownAfter is how long fewer nodes have to be enough before one is given back.
 	DownAfter time.Duration

@@ -34,7 +34,7 @@ const (
 const (
 	// scalingInterval is the longest time between two decisions on sizes.
 	scalingInterval = time.Minute
-	// maxReportAge is the age from which on a report isn't used: agents write one a minute. An
+	// maxReportAge is the age from which on no report counts as recent: agents write one a minute. An
 	// agent that was younger when it wrote may not have measured the traffic of a minute yet.
 	maxReportAge = 3 * time.Minute
 	// defaultScaleDownAfter is autoscaling's scaleDownAfter of groups that have none.
@@ -196,18 +196,22 @@ func loadOf(g *v1alpha1.LoadBalancerGroup, reports map[string]*v1alpha1.Balancer
 	}
 	var bits, packets float64
 	for _, n := range g.Status.Nodes {
-		s := reports[n.Name]
-		switch {
-		case !n.Ready: // its traffic is with others
+		if !n.Ready { // its traffic is with others
 			load.complete = false
-		case s == nil || now.Sub(s.Reported.Time) > maxReportAge:
+			continue
+		}
+		s := reports[n.Name]
+		if s == nil || now.Sub(s.Reported.Time) > maxReportAge {
 			load.complete = false
 			load.silent = append(load.silent, n.Name)
-		default:
-			load.complete = load.complete && s.Reported.Sub(s.Started.Time) >= maxReportAge
-			bits += float64(max(s.Traffic.BitsPerSecond, 0))
-			packets += float64(max(s.Traffic.PacketsPerSecond, 0))
 		}
+		if s == nil {
+			continue
+		}
+		// The traffic of a silent node is what it was: overload may be why it doesn't report.
+		load.complete = load.complete && s.Reported.Sub(s.Started.Time) >= maxReportAge
+		bits += float64(max(s.Traffic.BitsPerSecond, 0))
+		packets += float64(max(s.Traffic.PacketsPerSecond, 0))
 	}
 	add("bits per second", bits, float64(most.BitsPerSecond))
 	add("packets per second", packets, float64(most.PacketsPerSecond))

@@ -271,6 +271,21 @@ func TestScalingWithoutReports(t *testing.T) {
 	})
 }
 
+// A node that is overloaded may not be able to report: its last traffic counts.
+func TestScalingOfSilentNode(t *testing.T) {
+	scaled(t, 4, func(c *scaledCluster) {
+		c.load = 190
+		c.pass(5)
+		c.expect(2, 2, "EnoughNodes")
+		c.silent = "n2"
+		c.pass(4)
+		c.expect(2, 2, "EnoughNodes")
+		c.load = 260
+		c.pass(1)
+		c.expect(3, 3, "ScaledUp", "Normal ScaledUp from 2 to 3 nodes: 225 packets per second, and 100 for each node")
+	})
+}
+
 // A decision that could not be written is made again.
 func TestScalingConflict(t *testing.T) {
 	scaled(t, 4, func(c *scaledCluster) {
