@@ -71,7 +71,7 @@ const (
 	lockTimeout = time.Second
 	// maxObject is the largest size of an object in bytes, about that of etcd.
 	maxObject = 3 << 19
-	// maxPage is the largest size of a page of objects in bytes, unless it has only one.
+	// maxPage is how many bytes of objects are read for a page, unless there is only one.
 	maxPage = 4 << 20
 )
 
@@ -229,8 +229,8 @@ func (s *embeddedStore) Get(_ context.Context, project, name string) (*unstructu
 	return object, err
 }
 
-// List continues after the name in the token, whatever was written meanwhile. A page of large
-// objects is shorter than its limit.
+// List continues after the name in the token, whatever was written meanwhile. A page ends early
+// where large objects were read, even if none of them has the labels.
 func (s *embeddedStore) List(ctx context.Context, project string, page Page) (*unstructured.UnstructuredList, error) {
 	prefix := keyOf(project, "")
 	from := prefix
@@ -241,7 +241,7 @@ func (s *embeddedStore) List(ctx context.Context, project string, page Page) (*u
 		}
 		from = append(keyOf(project, string(name)), 0) // the next key
 	}
-	list, size := &unstructured.UnstructuredList{}, 0
+	list, size, last := &unstructured.UnstructuredList{}, 0, ""
 	return list, s.file.View(func(tx *bolt.Tx) error {
 		c := tx.Bucket(objectsBucket).Cursor()
 		for key, text := c.Seek(from); bytes.HasPrefix(key, prefix); key, text = c.Next() {
@@ -252,15 +252,15 @@ func (s *embeddedStore) List(ctx context.Context, project string, page Page) (*u
 			if err != nil {
 				return err
 			}
-			if !page.Labels.Matches(labels.Set(object.GetLabels())) {
-				continue
-			}
-			if n := len(list.Items); int64(n) == page.Limit || n > 0 && size+len(text) > maxPage {
-				list.SetContinue(base64.RawURLEncoding.EncodeToString([]byte(list.Items[n-1].GetName())))
+			matches := page.Labels.Matches(labels.Set(object.GetLabels()))
+			if matches && int64(len(list.Items)) == page.Limit || last != "" && size+len(text) > maxPage {
+				list.SetContinue(base64.RawURLEncoding.EncodeToString([]byte(last)))
 				return nil
 			}
-			list.Items = append(list.Items, *object)
-			size += len(text)
+			if matches {
+				list.Items = append(list.Items, *object)
+			}
+			size, last = size+len(text), object.GetName()
 		}
 		return nil
 	})
