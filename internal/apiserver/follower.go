@@ -4,13 +4,11 @@ package apiserver
 
 import (
 	"bytes"
-	"cmp"
+	"container/list"
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,33 +30,47 @@ type followed interface {
 // follower is a node that follows the store. It has the names of changed objects but not the
 // objects, so that a slow one needs no more memory than a fast one.
 type follower struct {
-	// pending are the changes to send, by the keys of their objects. Only the last one of an
-	// object counts.
-	pending map[string]change
+	// queue has the changes to send: the first ones, then others by revision. Only the last change
+	// of an object counts, which pending has by the key of the object.
+	queue   *list.List
+	pending map[string]*list.Element
 	// wake has an entry when there is something to send.
 	wake chan struct{}
-	// first is the revision of the objects that are sent first, of which unsent are pending.
+	// first is the revision of the objects that are sent first.
 	first  int64
-	unsent int
 	synced bool
 }
 
 // change is the last change of an object.
 type change struct {
+	key      string
 	revision int64
 	// first says that the node has never got the object, and has to get it before SYNCED.
 	first bool
 }
 
-// compare orders changes.
-func (c change) compare(o change) int {
-	if c.first != o.first {
-		if c.first {
-			return -1
-		}
-		return 1
+// add adds a change that is later than all others. A first one stays where it is.
+func (f *follower) add(c change) {
+	e := f.pending[c.key]
+	if e == nil {
+		f.pending[c.key] = f.queue.PushBack(&c)
+		return
 	}
-	return cmp.Compare(c.revision, o.revision)
+	known := e.Value.(*change)
+	known.revision = c.revision
+	if !known.first {
+		f.queue.MoveToBack(e)
+	}
+}
+
+// next returns the next change that may be sent; nil if there is none.
+func (f *follower) next() *change {
+	if e := f.queue.Front(); e != nil {
+		if c := e.Value.(*change); c.first || f.synced {
+			return c
+		}
+	}
+	return nil
 }
 
 const (
@@ -98,20 +110,19 @@ type deleted struct {
 
 // follow adds a follower, which gets all objects first.
 func (s *embeddedStore) follow() (*follower, error) {
-	f := &follower{pending: map[string]change{}, wake: make(chan struct{}, 1)}
+	f := &follower{queue: list.New(), pending: map[string]*list.Element{}, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.file.View(func(tx *bolt.Tx) error {
 		f.first = revisionOf(tx)
 		return tx.Bucket(objectsBucket).ForEach(func(key, _ []byte) error {
-			f.pending[string(key)] = change{first: true}
+			f.add(change{key: string(key), first: true})
 			return nil
 		})
 	})
 	if err != nil {
 		return nil, err
 	}
-	f.unsent = len(f.pending)
 	s.followers[f] = true
 	return f, nil
 }
@@ -126,7 +137,7 @@ func (s *embeddedStore) unfollow(f *follower) {
 func (s *embeddedStore) notify(project, name string, revision int64) {
 	key := string(keyOf(project, name))
 	for f := range s.followers {
-		f.pending[key] = change{revision, f.pending[key].first}
+		f.add(change{key: key, revision: revision})
 		select {
 		case f.wake <- struct{}{}:
 		default:
@@ -134,42 +145,32 @@ func (s *embeddedStore) notify(project, name string, revision int64) {
 	}
 }
 
-// taken is an object that was taken out of the pending ones: its text, nil if it is deleted.
+// taken is an object that was taken out of the queue: its text, nil if it is deleted.
 type taken struct {
-	key      string
-	revision int64
-	text     []byte
+	change
+	text []byte
 }
 
-// take takes the next pending objects, and whether all first ones have been taken for the first
-// time. All of them are as of one revision, and none is skipped that was changed before.
+// take takes the next objects out of the queue, and reports whether all first ones have been taken
+// for the first time. All of them are as of one revision, and none is skipped that was changed before.
 func (s *embeddedStore) take(f *follower) (batch []taken, synced bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	keys := slices.SortedFunc(maps.Keys(f.pending), func(a, b string) int {
-		return cmp.Or(f.pending[a].compare(f.pending[b]), strings.Compare(a, b))
-	})
 	err = s.file.View(func(tx *bolt.Tx) error {
 		size := 0
-		for _, key := range keys {
-			next := f.pending[key]
-			if size >= batchSize || !next.first && !f.synced {
-				break
-			}
-			text := bytes.Clone(tx.Bucket(objectsBucket).Get([]byte(key)))
-			delete(f.pending, key)
-			if next.first {
-				f.unsent--
-			}
-			if text == nil && next.first {
+		for c := f.next(); c != nil && size < batchSize; c = f.next() {
+			text := bytes.Clone(tx.Bucket(objectsBucket).Get([]byte(c.key)))
+			f.queue.Remove(f.pending[c.key])
+			delete(f.pending, c.key)
+			if text == nil && c.first {
 				continue // the node doesn't know it
 			}
 			size += len(text)
-			batch = append(batch, taken{key, next.revision, text})
+			batch = append(batch, taken{*c, text})
 		}
 		return nil
 	})
-	synced = f.unsent == 0 && !f.synced
+	synced = !f.synced && f.next() == nil
 	f.synced = f.synced || synced
 	return batch, synced, err
 }

@@ -146,6 +146,12 @@ func TestFollow(t *testing.T) {
 			t.Errorf("node %d has %v after %d lines, want %v", i, m.versions, m.lines, want)
 		}
 	}
+	if err := store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Follow(t.Context(), nil); err == nil {
+		t.Error("a node follows a closed store")
+	}
 	if len(store.followers) > 0 {
 		t.Errorf("%d followers are left", len(store.followers))
 	}
@@ -185,7 +191,7 @@ func TestFollowFirst(t *testing.T) {
 		a.must(204, "web", "DELETE", base+"/c", "")
 		a.must(201, "web", "PUT", base+"/c", `{"forward":"nat"}`)
 	}
-	if want := []string{"PUT c 3", "PUT a 5", "SYNCED   3", "PUT d 4", "PUT c 8", "PUT c 10"}; !slices.Equal(got, want) {
+	if want := []string{"PUT a 5", "PUT c 3", "SYNCED   3", "PUT d 4", "PUT c 8", "PUT c 10"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
