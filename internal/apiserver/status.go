@@ -275,19 +275,20 @@ func (o *observation) listener(l *v1alpha1.Listener, state string, pools map[str
 
 func (o *observation) pool(p *v1alpha1.Pool, state string) poolStatus {
 	s := poolStatus{partStatus{p.Name, state, offline, ""}, []partStatus{}}
-	var rejectedMembers []v1alpha1.PartStatus
+	reasons := map[string]string{} // of rejected members
 	for _, known := range o.balancer.Status.Pools {
 		if known.Name == p.Name && !known.Accepted {
-			s.ProvisioningStatus, s.Message, rejectedMembers = rejected, known.Message, known.Members
+			s.ProvisioningStatus, s.Message = rejected, known.Message
+			for _, m := range known.Members {
+				reasons[m.Name] = m.Message
+			}
 		}
 	}
 	var all []string
 	for i := range p.Members {
 		m := o.member(p, &p.Members[i], state)
-		for _, r := range rejectedMembers {
-			if r.Name == m.Name {
-				m.ProvisioningStatus, m.OperatingStatus, m.Message = rejected, failed, r.Message
-			}
+		if why, known := reasons[m.Name]; known {
+			m.ProvisioningStatus, m.OperatingStatus, m.Message = rejected, failed, why
 		}
 		all = append(all, m.OperatingStatus)
 		s.Members = append(s.Members, m)
