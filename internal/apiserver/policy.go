@@ -218,9 +218,7 @@ func (p *policy) decide(b *v1alpha1.LoadBalancer, address netip.Addr, failure er
 // health check more often than allowed, and no listener without the limits that it has to have.
 func (p *policy) served(b *v1alpha1.LoadBalancer) *v1alpha1.LoadBalancer {
 	b = b.DeepCopy()
-	b.Spec.Listeners = slices.DeleteFunc(b.Spec.Listeners, func(l v1alpha1.Listener) bool {
-		return slices.ContainsFunc(b.Status.Listeners, func(s v1alpha1.PartStatus) bool { return s.Name == l.Name && !s.Accepted })
-	})
+	b.Spec.Listeners = acceptedListeners(b)
 	for i := range b.Spec.Listeners {
 		l := &b.Spec.Listeners[i].Limits
 		if l.NewFlows == 0 {
@@ -248,4 +246,10 @@ func (p *policy) served(b *v1alpha1.LoadBalancer) *v1alpha1.LoadBalancer {
 		}
 	}
 	return b
+}
+
+func acceptedListeners(b *v1alpha1.LoadBalancer) []v1alpha1.Listener {
+	return slices.DeleteFunc(slices.Clone(b.Spec.Listeners), func(l v1alpha1.Listener) bool {
+		return slices.ContainsFunc(b.Status.Listeners, func(s v1alpha1.PartStatus) bool { return s.Name == l.Name && !s.Accepted })
+	})
 }

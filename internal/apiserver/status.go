@@ -215,7 +215,7 @@ type observation struct {
 	balancer *v1alpha1.LoadBalancer
 	// nodes is the number of ready nodes of the group.
 	nodes int
-	// services are those of the listeners; probed are the names of those with a health check.
+	// services are those of the accepted listeners; probed are the names of those with a health check.
 	services []lb.Service
 	// refused has for each service the nodes that couldn't program it, and why; dead for each
 	// backend of each service why a node found it dead.
@@ -231,7 +231,9 @@ type backend struct{ service, address string }
 func observe(b *v1alpha1.LoadBalancer, reports map[string]*v1alpha1.BalancerNodeStatus) *observation {
 	o := &observation{balancer: b, nodes: len(reports), refused: map[string][]string{}, dead: map[backend]string{}}
 	if address, err := netip.ParseAddr(b.Status.Address); err == nil {
-		o.services, _ = spec.LoadBalancer(b, address)
+		accepted := *b
+		accepted.Spec.Listeners = acceptedListeners(b)
+		o.services, _ = spec.LoadBalancer(&accepted, address)
 	}
 	for _, node := range slices.Sorted(maps.Keys(reports)) {
 		report := reports[node]

@@ -119,7 +119,7 @@ func TestStatus(t *testing.T) {
 				PartStatus: v1alpha1.PartStatus{Name: "web", Message: "1 of 2"}, Members: []v1alpha1.PartStatus{{Name: "192.0.2.1:80", Message: "not in networks"}},
 			}}
 		}, reports{"n1": dead()}, []string{
-			"lb ERROR DEGRADED pool web: 1 of 2", " udp ERROR ERROR not allowed", " web ERROR DEGRADED 1 of 2", "  192.0.2.1:80 ERROR ERROR not in networks",
+			"lb ERROR DEGRADED pool web: 1 of 2", " udp ERROR ERROR not allowed", "  192.0.2.3:53 ERROR OFFLINE", " web ERROR DEGRADED 1 of 2", "  192.0.2.1:80 ERROR ERROR not in networks",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
