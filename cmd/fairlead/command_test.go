@@ -64,7 +64,7 @@ func TestCommandsRefuse(t *testing.T) {
 		"apiserver --tokens t --data d --policy p --metrics-secure":        {2, []string{"--data: not with --metrics-secure"}},
 		"apiserver --tokens t --data d --create --policy " + dir + "/none": {1, []string{"policy: ", "no such file"}},
 		"apiserver --tokens t --data d --create --policy " + bad:           {1, []string{"policy: " + bad, `unknown field "node"`}},
-		"apiserver token a":                                                {2, []string{"project", "nodes", "required"}},
+		"apiserver token a":                                                {2, []string{"project", "node", "required"}},
 		"apiserver token a --project web --node n":                         {2, []string{"nodes: not with projects"}},
 		"apiserver token A --project web":                                  {2, []string{"id: want"}},
 		"apiserver token a --project ../web":                               {2, []string{"projects[0]: "}},

@@ -217,7 +217,7 @@ func TestStatusWaits(t *testing.T) {
 	})
 }
 
-// A client that leaves while it waits is no failure of the server.
+// A request whose client leaves while it waits does not count as failed.
 func TestStatusWaitEnds(t *testing.T) {
 	a := newAPI(t, 1)
 	synctest.Test(t, func(t *testing.T) {
