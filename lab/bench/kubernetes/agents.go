@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
-	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/lab/bench"
 	"fairlead.io/fairlead/lab/netlab"
 )
@@ -45,7 +44,8 @@ func (m *many) measure(ctx context.Context, cfg Config, o *objects, t *testbed, 
 		}
 	}
 	for _, b := range t.others {
-		if err := t.awaitServices(ctx, b, cfg.Services); err != nil {
+		// Some services that ask for too much are served, too.
+		if err := t.awaitProgrammed(ctx, b, cfg.Services); err != nil {
 			return err
 		}
 	}
@@ -106,23 +106,6 @@ func (o *objects) countWrites(ctx context.Context, d time.Duration) (float64, er
 	}
 	after, err := o.writes(ctx)
 	return after - before, err
-}
-
-// awaitServices waits until an agent has programmed at least so many services with all their
-// endpoints: some of those that ask for too much are served.
-func (t *testbed) awaitServices(ctx context.Context, b *balancer, services int) error {
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	for {
-		status, err := netlab.Decode[observe.Status](b.agent.Status(ctx))
-		if err == nil && status.Services.Programmed >= services && status.Backends.InUse >= services*endpoints {
-			return nil
-		}
-		ended := b.host.Check(*t.State().Host(b.host.Name).Process(agentProcess))
-		if ended = errors.Join(ended, netlab.Sleep(ctx, 100*time.Millisecond)); ended != nil {
-			return fmt.Errorf("agent %s: %d services are programmed: %w", b.node, status.Services.Programmed, errors.Join(ended, err))
-		}
-	}
 }
 
 // awaitGroup waits until the group's status says that so many nodes are ready, and have programmed

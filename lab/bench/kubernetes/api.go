@@ -73,14 +73,12 @@ func measureAPI(ctx context.Context, cfg APIConfig, o *objects, t *testbed, repo
 	if err := errors.Join(t.startController(ctx, o.name), t.startAgent(ctx, t.balancer)); err != nil {
 		return err
 	}
-	for i, size := range cfg.Sizes {
-		present := 0
-		if i > 0 {
-			present = cfg.Sizes[i-1]
-		}
+	present := 0
+	for _, size := range cfg.Sizes {
 		if err := c.measure(ctx, cfg, o, t, report, present, size); err != nil {
 			return err
 		}
+		present = size
 	}
 	return nil
 }
@@ -94,7 +92,7 @@ func (c *apiClient) measure(ctx context.Context, cfg APIConfig, o *objects, t *t
 		return err
 	}
 	answered := time.Since(began).Seconds()
-	if err := t.awaitProgrammed(ctx, size); err != nil {
+	if err := t.awaitProgrammed(ctx, t.balancer, size); err != nil {
 		return err
 	}
 	programmed := time.Since(began).Seconds()
@@ -153,7 +151,7 @@ func (t *testbed) startAPI(ctx context.Context, project string) (*apiClient, err
 		return nil, err
 	}
 	for {
-		if _, err = t.get(ctx, apiPage+"/readyz"); err == nil {
+		if _, err = t.get(ctx, balancerHost, apiPage+"/readyz"); err == nil {
 			break
 		}
 		if ended := errors.Join(t.running(apiProcess), netlab.Sleep(ctx, 20*time.Millisecond)); ended != nil {

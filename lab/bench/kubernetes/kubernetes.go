@@ -166,7 +166,7 @@ func (f *findings) synchronise(ctx context.Context, o *objects, t *testbed) ([]n
 	if err := t.startAgent(ctx, t.balancer); err != nil {
 		return nil, err
 	}
-	if err := t.awaitProgrammed(ctx, len(addresses)); err != nil {
+	if err := t.awaitProgrammed(ctx, t.balancer, len(addresses)); err != nil {
 		return nil, err
 	}
 	f.agentSync = time.Since(began).Seconds()

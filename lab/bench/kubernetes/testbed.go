@@ -161,44 +161,42 @@ func (t *testbed) startAgent(ctx context.Context, b *balancer) error {
 // syncTimeout bounds the agent's initial synchronisation.
 const syncTimeout = 5 * time.Minute
 
-// awaitProgrammed waits until the agent is ready and has programmed that many services
-// with all their backends; the first ones may have to wait for neighbour entries.
-func (t *testbed) awaitProgrammed(ctx context.Context, services int) error {
+// awaitProgrammed waits until an agent is ready and has programmed so many services, or more, with
+// all their backends; the first ones may have to wait for neighbour entries.
+func (t *testbed) awaitProgrammed(ctx context.Context, b *balancer, services int) error {
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
 	for {
-		_, err := t.get(ctx, agentPage+"/readyz")
+		_, err := t.get(ctx, b.host.Name, agentPage+"/readyz")
 		if err == nil {
-			err = t.checkProgrammed(ctx, services)
+			err = b.checkProgrammed(ctx, services)
 		}
 		if err == nil {
 			return nil
 		}
-		if err := t.running(agentProcess); err != nil {
-			return err
-		}
-		if netlab.Sleep(ctx, 20*time.Millisecond) != nil {
-			return errors.Join(err, ctx.Err())
+		ended := b.host.Check(*t.State().Host(b.host.Name).Process(agentProcess))
+		if ended = errors.Join(ended, netlab.Sleep(ctx, 20*time.Millisecond)); ended != nil {
+			return errors.Join(ended, err)
 		}
 	}
 }
 
-// get returns a page of a process.
-func (t *testbed) get(ctx context.Context, url string) (string, error) {
+// get returns a page of a process on a host.
+func (t *testbed) get(ctx context.Context, host, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	return t.Get(ctx, balancerHost, "http://"+url)
+	return t.Get(ctx, host, "http://"+url)
 }
 
-// checkProgrammed returns an error unless that many services are programmed.
-func (t *testbed) checkProgrammed(ctx context.Context, services int) error {
-	status, err := netlab.Decode[observe.Status](t.agent.Status(ctx))
+// checkProgrammed returns an error unless so many services, or more, are programmed.
+func (b *balancer) checkProgrammed(ctx context.Context, services int) error {
+	status, err := netlab.Decode[observe.Status](b.agent.Status(ctx))
 	if err != nil {
 		return err
 	}
-	if status.Services.Programmed != services || status.Backends.InUse != services*endpoints {
-		return fmt.Errorf("agent: %d services are programmed and %d backends in use: want %d and %d",
-			status.Services.Programmed, status.Backends.InUse, services, services*endpoints)
+	if status.Services.Programmed < services || status.Backends.InUse < services*endpoints {
+		return fmt.Errorf("agent of %s: %d services are programmed and %d backends in use: want %d and %d",
+			b.node, status.Services.Programmed, status.Backends.InUse, services, services*endpoints)
 	}
 	return nil
 }
@@ -228,7 +226,7 @@ func (t *testbed) resident(process string) (float64, error) {
 
 // heap is the heap in use, in bytes, by the metrics of a process.
 func (t *testbed) heap(ctx context.Context, process, page string) (float64, error) {
-	text, err := t.get(ctx, page+"/metrics")
+	text, err := t.get(ctx, balancerHost, page+"/metrics")
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", process, err)
 	}
