@@ -102,6 +102,9 @@ func openEmbeddedStore(path string, p *policy, kinds kinds) (*embeddedStore, err
 // prepare creates what the file lacks, and has it survive a power cut under its name.
 func (s *embeddedStore) prepare(path string) error {
 	err := s.file.Update(func(tx *bolt.Tx) error {
+		if first, _ := tx.Cursor().First(); first != nil && tx.Bucket(metaBucket) == nil {
+			return errors.New("the file is another program's")
+		}
 		meta, err := tx.CreateBucketIfNotExists(metaBucket)
 		if err != nil {
 			return err

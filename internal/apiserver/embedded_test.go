@@ -216,6 +216,24 @@ func TestFileOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// A file of another program is refused.
+func TestFileOfAnotherProgram(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	file, err := bolt.Open(path, 0o600, nil)
+	if err == nil {
+		err = errors.Join(file.Update(func(tx *bolt.Tx) error {
+			_, err := tx.CreateBucket([]byte("other"))
+			return err
+		}), file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openEmbeddedStore(path, &policy{}, kinds{}); err == nil || !strings.Contains(err.Error(), "another program's") {
+		t.Errorf("error %v", err)
+	}
+}
+
 // A page of large objects ends early, also if they don't have the labels, and the next one continues.
 func TestLargePages(t *testing.T) {
 	a := newAPIOf(t, newEmbedded(t), 1)
