@@ -8,6 +8,8 @@
 #
 #   IMAGE_REPOSITORY  what the image is called; a registry's makes chart and manifest
 #                     name the image by its digest (localhost/fairlead)
+#   RELEASE_URL       where the files of the release will be, from where krew downloads
+#                     the plugin of kubectl (https://localhost)
 #   SIGNING_KEY       the SSH key that signs SHA256SUMS (none)
 #   SOURCE_DATE_EPOCH the time of everything (the commit's)
 #
@@ -19,6 +21,7 @@ umask 022
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 readonly repository=${IMAGE_REPOSITORY:-localhost/fairlead} chart=deploy/helm/fairlead
+readonly url=${RELEASE_URL:-https://localhost}
 dist=$(realpath -m "${1:-dist}")
 readonly dist
 
@@ -28,6 +31,7 @@ die() {
 }
 
 [[ ! -e $dist || -e $dist/SHA256SUMS ]] || die "$dist isn't a release: remove it, or name another folder"
+[[ $url =~ ^https?://[A-Za-z0-9._~:/%+-]+$ ]] || die "RELEASE_URL $url: want a URL without a query"
 dirty=$(git status --porcelain) || die "there is no git repository here"
 dirty=${dirty:+-dirty}
 [[ -z $dirty || -z ${SIGNING_KEY:-} ]] || die "the tree has changes, which no release is signed with: commit them"
@@ -71,6 +75,20 @@ install -m 644 deploy/systemd/fairlead.service deploy/systemd/fairlead-apiserver
 pack "$work" man | gzip -9n >"$out/fairlead-man.tar.gz"
 tool licenses >"$out/LICENSES.txt"
 tool sbom "$version" "$out"/fairlead-linux-* >"$out/fairlead.spdx.json"
+
+# The plugin of kubectl is the same executable by another name.
+plugin=(-e "s#VERSION#$version#" -e "s#URL#${url%/}#")
+for arch in amd64 arm64; do
+	mkdir "$work/$arch"
+	ln "$out/fairlead-linux-$arch" "$work/$arch/kubectl-fairlead"
+	cp "$out/LICENSES.txt" "$work/$arch/"
+	archive=$out/kubectl-fairlead-linux-$arch.tar.gz
+	pack "$work/$arch" LICENSES.txt kubectl-fairlead | gzip -4n >"$archive" # 5 % larger than with -9, in a sixth of the time
+	sum=$(sha256sum <"$archive")
+	plugin+=(-e "s#SHA256_${arch^^}#${sum%% *}#")
+done
+sed "${plugin[@]}" deploy/krew/kubectl-fairlead.yaml >"$out/kubectl-fairlead.yaml"
+
 image=$(scripts/image.sh "$out/fairlead-image.tar" "$repository:$version" "$version" "$revision" "$out/LICENSES.txt" \
 	"amd64=$out/fairlead-linux-amd64" "arm64=$out/fairlead-linux-arm64")
 

@@ -19,6 +19,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
+
 	"fairlead.io/fairlead/test/release"
 )
 
@@ -26,12 +28,15 @@ const (
 	root = "../.."
 	// repository is what releases call their image.
 	repository = "registry.example/fairlead"
+	// location is where files of releases will be.
+	location = "https://downloads.example/fairlead/~1"
 )
 
 // files are those of a release, VERSION in place of its version.
 var files = []string{
 	"LICENSES.txt", "SHA256SUMS", "SHA256SUMS.sig", "fairlead-VERSION.tgz", "fairlead-apiserver.service", "fairlead-chart.tar", "fairlead-image.tar",
 	"fairlead-linux-amd64", "fairlead-linux-arm64", "fairlead-man.tar.gz", "fairlead.service", "fairlead.spdx.json", "fairlead.yaml",
+	"kubectl-fairlead-linux-amd64.tar.gz", "kubectl-fairlead-linux-arm64.tar.gz", "kubectl-fairlead.yaml",
 }
 
 // made is a folder with a release.
@@ -68,7 +73,7 @@ func commit(t *testing.T) (dir, version string) {
 // build makes the release of a repository.
 func build(t *testing.T, dir, key string, env ...string) made {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "make", "-C", dir, "release", "SIGNING_KEY="+key, "IMAGE_REPOSITORY="+repository)
+	cmd := exec.CommandContext(t.Context(), "make", "-C", dir, "release", "SIGNING_KEY="+key, "IMAGE_REPOSITORY="+repository, "RELEASE_URL="+location+"/")
 	cmd.Env = append(os.Environ(), env...)
 	t.Log(run(t, cmd))
 	return made{dir: filepath.Join(dir, "dist")}
@@ -133,6 +138,7 @@ func TestRelease(t *testing.T) {
 	t.Run("image", func(t *testing.T) { testImage(t, first) })
 	t.Run("chart", func(t *testing.T) { testChart(t, first) })
 	t.Run("manual pages", func(t *testing.T) { testManual(t, first) })
+	t.Run("plugin", func(t *testing.T) { testPlugin(t, first) })
 	t.Run("SBOM and licences", func(t *testing.T) { testSBOM(t, first) })
 }
 
@@ -297,6 +303,62 @@ func testChart(t *testing.T, r made) {
 	}
 }
 
+// The manifest for krew names an archive for each architecture by its location and checksum. The archive has
+// the executable as the plugin of kubectl, and licences.
+func testPlugin(t *testing.T, r made) {
+	var manifest struct {
+		APIVersion string `yaml:"apiVersion"`
+		Kind       string
+		Metadata   struct{ Name string }
+		Spec       struct {
+			Version          string
+			ShortDescription string `yaml:"shortDescription"`
+			Description      string
+			Caveats          string
+			Platforms        []struct {
+				Selector struct {
+					MatchLabels map[string]string `yaml:"matchLabels"`
+				}
+				URI, SHA256, Bin string
+			}
+		}
+	}
+	if err := yaml.UnmarshalWithOptions(r.read(t, "kubectl-fairlead.yaml"), &manifest, yaml.Strict()); err != nil {
+		t.Fatal(err)
+	}
+	if manifest.APIVersion != "krew.googlecontainertools.github.com/v1alpha2" || manifest.Kind != "Plugin" ||
+		manifest.Metadata.Name != "fairlead" || manifest.Spec.Version != "v"+r.version || manifest.Spec.ShortDescription == "" {
+		t.Errorf("the manifest is %+v", manifest)
+	}
+	var found []string
+	for _, p := range manifest.Spec.Platforms {
+		arch := p.Selector.MatchLabels["arch"]
+		found = append(found, p.Selector.MatchLabels["os"]+"/"+arch)
+		archive := "kubectl-fairlead-linux-" + arch + ".tar.gz"
+		if sum := fmt.Sprintf("%x", sha256.Sum256(r.read(t, archive))); p.SHA256 != sum || p.URI != location+"/"+archive || p.Bin != "kubectl-fairlead" {
+			t.Errorf("the manifest has %+v, want %s with %s", p, archive, sum)
+		}
+		unpacked := made{dir: t.TempDir()}
+		run(t, exec.CommandContext(t.Context(), "tar", "--extract", "--file", filepath.Join(r.dir, archive), "--directory", unpacked.dir))
+		if !bytes.Equal(unpacked.read(t, "LICENSES.txt"), r.read(t, "LICENSES.txt")) {
+			t.Errorf("%s has other licences", archive)
+		}
+		if !bytes.Equal(unpacked.read(t, p.Bin), r.read(t, "fairlead-linux-"+arch)) {
+			t.Errorf("%s has another executable", archive)
+		}
+		path := filepath.Join(unpacked.dir, p.Bin)
+		if info, err := os.Stat(path); err != nil || info.Mode() != 0o755 {
+			t.Errorf("%s: mode %v, error %v", path, info.Mode(), err)
+		}
+		if says := run(t, emulator(t, arch, path, "--version")); !strings.HasPrefix(says, "kubectl-fairlead "+r.version+" ") {
+			t.Errorf("%s says %s", path, says)
+		}
+	}
+	if !slices.Equal(found, []string{"linux/amd64", "linux/arm64"}) {
+		t.Errorf("plugins for %q", found)
+	}
+}
+
 // The SBOM has each module that the linker recorded, with a licence, and the text of that
 // is in LICENSES.txt.
 func testSBOM(t *testing.T, r made) {
@@ -353,15 +415,19 @@ func testSBOM(t *testing.T, r made) {
 }
 
 // A tree with changes gives no signed release, and a tag that isn't the chart's version gives
-// none. Another folder isn't overwritten.
+// none. Another folder isn't overwritten. A location that isn't a URL is refused.
 func TestRefused(t *testing.T) {
-	for name, c := range map[string]struct{ prepare, says string }{
-		"changes":       {"echo >>README.md", "release: the tree has changes, which no release is signed with: commit them\n"},
-		"not a release": {"mkdir dist && touch dist/mine", "release: $D/dist isn't a release: remove it, or name another folder\n"},
-		"other tag":     {"git tag --delete v$V && git tag v99.0.0", "release: the tag is v99.0.0, but deploy/helm/fairlead/Chart.yaml has version $V\n"},
+	for name, c := range map[string]struct{ prepare, says, location string }{
+		"location":      {location: "dist", says: "release: RELEASE_URL dist: want a URL without a query\n"},
+		"changes":       {prepare: "echo >>README.md", says: "release: the tree has changes, which no release is signed with: commit them\n"},
+		"not a release": {prepare: "mkdir dist && touch dist/mine", says: "release: $D/dist isn't a release: remove it, or name another folder\n"},
+		"other tag": {
+			prepare: "git tag --delete v$V && git tag v99.0.0",
+			says:    "release: the tag is v99.0.0, but deploy/helm/fairlead/Chart.yaml has version $V\n",
+		},
 		"no repository": {
-			"rm -r .git",
-			"fatal: not a git repository (or any of the parent directories): .git\nrelease: there is no git repository here\n",
+			prepare: "rm -r .git",
+			says:    "fatal: not a git repository (or any of the parent directories): .git\nrelease: there is no git repository here\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -370,7 +436,7 @@ func TestRefused(t *testing.T) {
 			prepare.Dir = dir
 			run(t, prepare)
 			cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "scripts/release.sh"))
-			cmd.Env = append(os.Environ(), "SIGNING_KEY=key", "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
+			cmd.Env = append(os.Environ(), "SIGNING_KEY=key", "RELEASE_URL="+c.location, "GIT_CEILING_DIRECTORIES="+filepath.Dir(dir))
 			out, err := cmd.CombinedOutput()
 			want := strings.NewReplacer("$V", version, "$D", dir).Replace(c.says)
 			if err == nil || string(out) != want {
