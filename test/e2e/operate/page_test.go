@@ -3,11 +3,11 @@
 package operate_test
 
 import (
-	"bytes"
 	"context"
 	"flag"
 	"fmt"
-	"image/png"
+	"io"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -19,6 +19,7 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/lab/netlab"
+	"fairlead.io/fairlead/test/browser"
 	"fairlead.io/fairlead/test/e2e/harness"
 )
 
@@ -43,7 +44,7 @@ func unserved() string {
 func TestStatusPage(t *testing.T) {
 	t.Parallel()
 	harness.NeedRoot(t)
-	needBrowser(t)
+	browser.Need(t)
 	l := bringUp(t, "page", harness.Routed(t, netlab.ECMPOptions{Router: netlab.FRR, Servers: 4}))
 	l.Topology.Services = append(l.Topology.Services, lb.Service{
 		Name: unserved(), VIP: lb.VIP{Address: netip.MustParseAddr(harness.VIP4), Port: unservedPort, Protocol: lb.TCP}, Forward: lb.L2DSR,
@@ -55,17 +56,17 @@ func TestStatusPage(t *testing.T) {
 	}
 	l.Configure(t, l.Topology.Services)
 	address := l.tunnel(t, "lb1")
-	b := startBrowser(t)
-	b.wear("light", 1280, pageHeight)
-	b.do(chromedp.Navigate("http://"+address+"/"), chromedp.WaitVisible(row("web")))
+	b := browser.Start(t)
+	b.SetView("light", 1280, pageHeight)
+	b.Do(chromedp.Navigate("http://"+address+"/"), chromedp.WaitVisible(row("web")))
 
 	l.checkLive(t, b)
 	l.checkDrops(t, b)
 	l.checkShownRoutes(t, b)
-	b.until("a name is shown as it is", fmt.Sprintf("document.querySelector(%q)", row(unserved())))
-	b.until("nothing is made of a name", "!document.querySelector('#services b')")
+	b.Until("a name is shown as it is", fmt.Sprintf("document.querySelector(%q)", row(unserved())))
+	b.Until("nothing is made of a name", "!document.querySelector('#services b')")
 	checkNarrowed(b)
-	b.checkQuiet("http://" + address + "/")
+	b.CheckQuiet("http://" + address + "/")
 	l.checkLost(t, b)
 }
 
@@ -80,35 +81,35 @@ func cell(row string, column int) string {
 
 // The page shows what happens, without being loaded again: packets, a server that
 // dies, and one that is drained.
-func (l *lab) checkLive(t *testing.T, b *browser) {
+func (l *lab) checkLive(t *testing.T, b *browser.Browser) {
 	length := harness.LoadLimit
 	if *update {
 		length = 150 * time.Second
 	}
-	b.until("the page is marked", "window.marked = true")
+	b.Until("the page is marked", "window.marked = true")
 	load := l.Load(t, "client", length, "-H", "Connection: close", harness.Origin(harness.VIP4))
 	load6 := l.Load(t, "client", length, harness.Origin(harness.VIP6))
-	b.until("packets are counted", cell(row("web"), 3)+" !== '0'")
-	b.until("the totals are there", "document.getElementById('packets').textContent.match(/[1-9]/) && document.getElementById('flows').textContent.match(/[1-9]/)")
-	b.until("the graph is drawn", "document.querySelector('#packets-graph .line').getAttribute('d').length > 20")
-	b.do(chromedp.Click(row("web") + " button"))
-	b.until("all backends are healthy", fmt.Sprintf("document.querySelectorAll(%q).length === 4", "#services tr.detail .health.good"))
+	b.Until("packets are counted", cell(row("web"), 3)+" !== '0'")
+	b.Until("the totals are there", "document.getElementById('packets').textContent.match(/[1-9]/) && document.getElementById('flows').textContent.match(/[1-9]/)")
+	b.Until("the graph is drawn", "document.querySelector('#packets-graph .line').getAttribute('d').length > 20")
+	b.Do(chromedp.Click(row("web") + " button"))
+	b.Until("all backends are healthy", fmt.Sprintf("document.querySelectorAll(%q).length === 4", "#services tr.detail .health.good"))
 	l.fillGraphs(t, b, length)
 
 	if err := l.Stop(t.Context(), "server4", "nginx"); err != nil {
 		t.Fatal(err)
 	}
 	dead := fmt.Sprintf(`#services tr.detail tr[data-key="%s 80"]`, "10.0.2.104")
-	b.until("the dead server is found", cell(dead, 2)+".startsWith('unhealthy')")
-	b.until("it is out of use", cell(dead, 7)+".startsWith('out')")
+	b.Until("the dead server is found", cell(dead, 2)+".startsWith('unhealthy')")
+	b.Until("it is out of use", cell(dead, 7)+".startsWith('out')")
 	harness.Show(t, "drain", "backend", "web", "10.0.2.103:80", "--socket", l.State().Host("lb1").Socket)
 	drained := fmt.Sprintf(`#services tr.detail tr[data-key="%s 80"]`, "10.0.2.103")
-	b.until("the drained server is shown", cell(drained, 7)+" === 'drained'")
-	b.until("the service says so", cell(row("web"), 2)+" === '2/4' && "+cell(row("web"), 8)+".startsWith('degraded')")
-	b.until("both are among the events", `[...document.querySelectorAll('#events li')].filter((li) => /health.*104:80|drain.*103:80/.test(li.textContent)).length === 2`)
-	b.until("the page has not been loaded again", "window.marked")
-	l.keepPicture(t, b, "status.png", "light")
-	l.keepPicture(t, b, "status-dark.png", "dark")
+	b.Until("the drained server is shown", cell(drained, 7)+" === 'drained'")
+	b.Until("the service says so", cell(row("web"), 2)+" === '2/4' && "+cell(row("web"), 8)+".startsWith('degraded')")
+	b.Until("both are among the events", `[...document.querySelectorAll('#events li')].filter((li) => /health.*104:80|drain.*103:80/.test(li.textContent)).length === 2`)
+	b.Until("the page has not been loaded again", "window.marked")
+	keepPicture(t, b, "status.png", "light")
+	keepPicture(t, b, "status-dark.png", "dark")
 	load.Interrupt(t)
 	load6.Interrupt(t)
 	load.Wait(t) // connections to the dead server were lost
@@ -116,44 +117,44 @@ func (l *lab) checkLive(t *testing.T, b *browser) {
 }
 
 // checkShownRoutes follows a route and a session as they come and go.
-func (l *lab) checkShownRoutes(t *testing.T, b *browser) {
+func (l *lab) checkShownRoutes(t *testing.T, b *browser.Browser) {
 	route := fmt.Sprintf(`#announcements tr[data-key="%s/128"]`, harness.VIP6)
 	peer := fmt.Sprintf(`#peers tr[data-key^="%s "]`, l.Address("router"))
-	b.until("the session is shown", cell(peer, 7)+" === 'established' && "+cell(peer, 4)+" === 'up'")
-	b.until("the route is shown", cell(route, 6)+" === 'announced' && "+cell(route, 2)+fmt.Sprintf(" === '%s'", l.Address("router")))
-	b.until("both are counted", "document.getElementById('announced').textContent === '2 of 2 announced, 1 of 1 peers established'")
+	b.Until("the session is shown", cell(peer, 7)+" === 'established' && "+cell(peer, 4)+" === 'up'")
+	b.Until("the route is shown", cell(route, 6)+" === 'announced' && "+cell(route, 2)+fmt.Sprintf(" === '%s'", l.Address("router")))
+	b.Until("both are counted", "document.getElementById('announced').textContent === '2 of 2 announced, 1 of 1 peers established'")
 	for _, service := range []string{"web6", "echo6"} {
 		l.Show(t, "lb1", "drain", "service", service)
 	}
-	b.until("the route says why it is gone", cell(route, 6)+".match(/^not announced: .*web6: drained/)")
+	b.Until("the route says why it is gone", cell(route, 6)+".match(/^not announced: .*web6: drained/)")
 	for _, service := range []string{"web6", "echo6"} {
 		l.Show(t, "lb1", "undrain", "service", service)
 	}
-	b.until("the route is back", cell(route, 6)+" === 'announced'")
+	b.Until("the route is back", cell(route, 6)+" === 'announced'")
 	if err := l.Stop(t.Context(), "router", "bgpd"); err != nil {
 		t.Fatal(err)
 	}
 	// The reset of a host without bgpd has no signature, and is ignored.
-	b.until("the peer says why it is gone", cell(peer, 7)+".match(/^idle: timed out: .*, next try in /)")
-	b.until("no peer has the route", cell(route, 6)+".startsWith('no peer')")
+	b.Until("the peer says why it is gone", cell(peer, 7)+".match(/^idle: timed out: .*, next try in /)")
+	b.Until("no peer has the route", cell(route, 6)+".startsWith('no peer')")
 	if err := l.Start(t.Context(), "router", l.Process(t, "router", "bgpd")); err != nil {
 		t.Fatal(err)
 	}
-	b.until("the session is back", cell(peer, 7)+" === 'established'")
+	b.Until("the session is back", cell(peer, 7)+" === 'established'")
 }
 
 // fillGraphs waits until pictures for the documentation are worth a look.
-func (l *lab) fillGraphs(t *testing.T, b *browser, length time.Duration) {
+func (l *lab) fillGraphs(t *testing.T, b *browser.Browser, length time.Duration) {
 	if *update {
-		b.do(chromedp.Sleep(length / 3))
+		b.Do(chromedp.Sleep(length / 3))
 		l.checkDrops(t, b)
-		b.do(chromedp.Sleep(length / 3))
+		b.Do(chromedp.Sleep(length / 3))
 	}
 }
 
 // checkDrops asks for the service without backends until some of what the router
 // sends to the balancer is shown as dropped.
-func (l *lab) checkDrops(t *testing.T, b *browser) {
+func (l *lab) checkDrops(t *testing.T, b *browser.Browser) {
 	ctx, stop := context.WithCancel(t.Context())
 	var asking sync.WaitGroup
 	defer asking.Wait()
@@ -166,26 +167,13 @@ func (l *lab) checkDrops(t *testing.T, b *browser) {
 			}
 		})
 	}
-	b.until("the drops are shown with their reason", `document.querySelector('#reasons tr[data-key="drop_no_backend"]')`)
+	b.Until("the drops are shown with their reason", `document.querySelector('#reasons tr[data-key="drop_no_backend"]')`)
 }
 
-// keepPicture looks at the page, which has to fill the window, and keeps the
-// picture for the documentation if it is asked to.
-func (l *lab) keepPicture(t *testing.T, b *browser, name, scheme string) {
+// keepPicture takes a picture of the page, and keeps it for the documentation with -update.
+func keepPicture(t *testing.T, b *browser.Browser, name, scheme string) {
 	t.Helper()
-	b.wear(scheme, 1280, pageHeight)
-	picture := b.picture()
-	decoded, err := png.Decode(bytes.NewReader(picture))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if size := decoded.Bounds().Size(); size.X != 1280 || size.Y != pageHeight {
-		t.Errorf("%s: the picture has %v pixels", name, size)
-	}
-	corner, _, _, _ := decoded.At(2, 2).RGBA()
-	if dark := corner < 0x8000; dark != (scheme == "dark") {
-		t.Errorf("%s: the page is not %s", name, scheme)
-	}
+	picture := b.Picture(scheme, 1280, pageHeight)
 	if *update {
 		path := filepath.Join("..", "..", "..", "docs", "images", name)
 		if err := os.WriteFile(path, picture, 0o600); err != nil {
@@ -196,25 +184,59 @@ func (l *lab) keepPicture(t *testing.T, b *browser, name, scheme string) {
 
 // What is looked at can be narrowed down, also at the width of a telephone, and
 // is kept in the address.
-func checkNarrowed(b *browser) {
-	b.wear("dark", 360, 740)
-	b.until("nothing is wider than the window", "document.documentElement.scrollWidth <= 360")
-	b.do(chromedp.SendKeys("#filter", "web6"))
-	b.until("one service is left", "document.querySelectorAll('#services > tr:not(.detail)').length === 1")
-	b.until("the address says so", "location.hash.includes('filter=web6')")
-	b.do(chromedp.Reload(), chromedp.WaitVisible(row("web6")))
-	b.until("the filter is still there", "document.getElementById('filter').value === 'web6'")
-	b.until("so are the open services", "location.hash.includes('open=web')")
-	b.wear("light", 1280, pageHeight)
+func checkNarrowed(b *browser.Browser) {
+	b.SetView("dark", 360, 740)
+	b.Until("nothing is wider than the window", "document.documentElement.scrollWidth <= 360")
+	b.Do(chromedp.SendKeys("#filter", "web6"))
+	b.Until("one service is left", "document.querySelectorAll('#services > tr:not(.detail)').length === 1")
+	b.Until("the address says so", "location.hash.includes('filter=web6')")
+	b.Do(chromedp.Reload(), chromedp.WaitVisible(row("web6")))
+	b.Until("the filter is still there", "document.getElementById('filter').value === 'web6'")
+	b.Until("so are the open services", "location.hash.includes('open=web')")
+	b.SetView("light", 1280, pageHeight)
 }
 
 // The page shows that the agent is gone, and continues when it is back.
-func (l *lab) checkLost(t *testing.T, b *browser) {
+func (l *lab) checkLost(t *testing.T, b *browser.Browser) {
 	h := l.State().Host("lb1")
 	l.KillAgent(t, h, "agent")
-	b.until("the page misses the agent", "!document.getElementById('gone').hidden && document.getElementById('link').textContent === 'no connection'")
+	b.Until("the page misses the agent", "!document.getElementById('gone').hidden && document.getElementById('link').textContent === 'no connection'")
 	if err := l.Restart(t.Context(), h.Name, "agent"); err != nil {
 		t.Fatal(err)
 	}
-	b.until("the page has the agent again", "document.getElementById('gone').hidden && document.getElementById('link').textContent === 'live'")
+	b.Until("the page has the agent again", "document.getElementById('gone').hidden && document.getElementById('link').textContent === 'live'")
+}
+
+// tunnel brings a host's status page to an address of this machine, as "ssh -L"
+// does, until the test ends.
+func (l *lab) tunnel(t *testing.T, host string) (address string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	page := harness.Status(t, l.State().Host(host)).Listen
+	go func() {
+		for {
+			near, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer near.Close()
+				far, err := l.Dial(context.Background(), host, "tcp", page)
+				if err != nil {
+					return
+				}
+				defer far.Close()
+				go func() {
+					_, _ = io.Copy(far, near)
+					far.Close()
+				}()
+				_, _ = io.Copy(near, far)
+			}()
+		}
+	}()
+	return listener.Addr().String()
 }
