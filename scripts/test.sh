@@ -50,11 +50,11 @@ readonly plain='^\./(api|cmd|deploy|lab|test)(/|$)|^\./internal/(alloc|config/ke
 # Packages that take longest, in this order; they begin first.
 longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp/packets ./test/e2e/{operate,routes})
 readonly longest
-# Packages that make test leaves to make test-all, and tests of test/e2e: those that need a
+# Packages that make test leaves to make test-all, and tests: those that need a
 # browser or Prometheus, those that build many networks, and those that run with the
 # executables of a release and with no other test, as benches do and who measures memory.
 readonly later='^\./lab/|^\./test/(cluster|guest|release)(/|$)|^\./test/e2e/kubernetes$'
-readonly operators='^Test(StatusPage|Prometheus)$' networks='^Test(ForwardGeneric|Networks)$'
+readonly operators='^Test(StatusPage|PageInBrowser|Prometheus)$' networks='^Test(ForwardGeneric|Networks)$'
 # Tests of test/e2e/traffic with every forwarding mode and with changes, run again with the race detector.
 readonly changes='^Test(Forward|NextHops|DSRThroughChanges|DSRWithoutAnAgent|NATIntoOverlayThroughChanges)$'
 # Cases of routers other than FRR, which are left to make test-all too.
@@ -71,7 +71,7 @@ fast() {
 	mapfile -t with < <(printf '%s\n' "${now[@]}" | grep -vE "$plain")
 	run plain -skip "$api|$operators|$networks|$others|$alone" "${without[@]}"
 	# Most of these tests wait more than they compute.
-	CGO_ENABLED=1 run race -p=4 -race -skip "$api" "${with[@]}"
+	CGO_ENABLED=1 run race -p=4 -race -skip "$api|$operators" "${with[@]}"
 	DIR=tools run tools ./prose
 }
 
@@ -129,7 +129,7 @@ rest() {
 	local guests=$!
 	run lab -p=1 -skip "$api" ./lab/...
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
-	CGO_ENABLED=1 run api -race -p=2 -run "$api" ./api/... ./deploy/... ./internal/{apiserver,controller,source}/... ./lab/bench/kubernetes
+	CGO_ENABLED=1 run api -race -p=2 -run "$api|$operators" ./api/... ./deploy/... ./internal/{apiserver,controller,source}/... ./lab/bench/kubernetes
 	wait "$guests" || failed=1
 }
 

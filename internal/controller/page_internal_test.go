@@ -5,13 +5,16 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/chromedp/chromedp"
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,6 +23,7 @@ import (
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/observe/web"
+	"fairlead.io/fairlead/test/browser"
 )
 
 // cachedCluster stands in for the caches.
@@ -136,26 +140,33 @@ func TestOverview(t *testing.T) {
 	}
 }
 
-// The page shows names as they are, and only to clients that name a local host and read.
-func TestPage(t *testing.T) {
+// servePage serves the page of a cluster until the test ends, and returns its address.
+func servePage(t *testing.T, c client.Client) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	o := newDeps(Options{Log: slog.New(slog.DiscardHandler)})
-	o.Client = exampleCluster()
-	ctx, stop := context.WithCancel(t.Context())
+	o.Client = c
+	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- web.ServePage(ctx, listener, o.pages(), o.log) }()
-	defer func() {
+	t.Cleanup(func() {
 		stop()
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-	}()
+	})
+	return listener.Addr().String()
+}
+
+// The page shows names as they are, and only to clients that name a local host and read.
+func TestPage(t *testing.T) {
+	address := servePage(t, exampleCluster())
 	get := func(method, host, path string) (status int, policy, body string) {
 		t.Helper()
-		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+listener.Addr().String()+path, http.NoBody)
+		r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +186,7 @@ func TestPage(t *testing.T) {
 	if status != http.StatusOK || !strings.Contains(policy, "default-src 'none'") {
 		t.Errorf("status %d, policy %q", status, policy)
 	}
-	for _, want := range []string{`<tr data-name="203.0.113.10 Service default/web">`, "<td>n1, n2</td>", "&lt;b onclick=", ">follower<"} {
+	for _, want := range []string{`<tr data-name="203.0.113.10 Service default/web">`, ">n1, n2</td>", "&lt;b onclick=", ">follower<"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page lacks %q:\n%s", want, body)
 		}
@@ -200,6 +211,92 @@ func TestPage(t *testing.T) {
 			t.Errorf("%s %s%s: status %d, want %d", test.method, test.host, test.path, status, test.want)
 		}
 	}
+}
+
+// changingCluster stands in for caches that change.
+type changingCluster struct {
+	client.Client
+	now atomic.Pointer[cachedCluster]
+}
+
+func (c *changingCluster) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return c.now.Load().List(ctx, list, options...)
+}
+
+// shownRows is a JavaScript expression that holds if a table shows these rows, with "|" between cells.
+func shownRows(table string, rows ...string) string {
+	return fmt.Sprintf(`[...document.querySelectorAll('#%s tbody tr')].map((row) => [...row.children].filter((c) => c.getClientRects().length).
+		map((c) => c.innerText.replace(/\s+/g, ' ').trim()).join('|')).join('\n') === %q`, table, strings.Join(rows, "\n"))
+}
+
+// insideWindow is a JavaScript expression that holds if all text is inside the width of the window.
+const insideWindow = `(() => {
+	const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT)
+	const range = document.createRange()
+	while (texts.nextNode()) {
+		range.selectNodeContents(texts.currentNode)
+		if (range.getBoundingClientRect().right > innerWidth) return false
+	}
+	return document.documentElement.scrollWidth <= innerWidth
+})()`
+
+// The page in a real browser shows groups, nodes, and addresses with their announcers and problems, takes
+// no name for markup, can be read on a phone, and follows the cluster.
+func TestPageInBrowser(t *testing.T) {
+	t.Parallel()
+	b := browser.Start(t)
+	first := exampleCluster()
+	first.nodes[3].Name, first.pods[3].Spec.NodeName, first.services[1].Name = markup, markup, markup
+	first.groups = append(first.groups, v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: markup}})
+	long := first.services[0].DeepCopy()
+	long.Namespace, long.Name = "department-of-applications", "a_service_with_quite_a_long_name"
+	long.Status.LoadBalancer.Ingress[0].IP = "2001:db8:1234:5678:9abc:def0:1234:5678"
+	long.Status.Conditions[2].Status = metav1.ConditionTrue
+	first.services = append(first.services, *long)
+	caches := &changingCluster{}
+	caches.now.Store(first)
+	origin := "http://" + servePage(t, caches) + "/"
+
+	const width, height = 1280, 800
+	b.SetView("light", width, height)
+	b.Do(chromedp.Navigate(origin))
+	for _, width := range []int64{1280, 1001, 1000, 360} {
+		b.SetView("light", width, height)
+		b.Until("groups are shown", shownRows("groups", markup+"|0|0||0|0|ok", "default|3|2|n1, n2, n3|2|2|2 of 3 nodes"))
+		b.Until("nodes are shown", shownRows("nodes", markup+"|–|–|–|–|–|–|no report", "n1|default|xdp|2/2|4/4|1/1|2|ok",
+			"n2|default|xdp|2/2|4/4|1/1|2|backends unhealthy: 1 LoadBalancer default/web: "+markup, "n3|default|–|–|–|–|–|not ready, or without a ready agent"))
+		b.Until("addresses are shown, those with a problem first", shownRows("addresses", "–|Service default/"+markup+"|–|–|pool public: no free address",
+			"203.0.113.9|LoadBalancer default/web|default|n1|n2: "+markup, "203.0.113.10|Service default/web|default|n1, n2|10.0.0.21:80 on n2: refused",
+			"2001:db8:1234:5678:9abc:def0:1234:5678|Service department-of-applications/a_service_with_quite_a_long_name|default|n1, n2|ok"))
+		b.Until(fmt.Sprintf("all text is inside %d pixels", width), insideWindow)
+	}
+	b.Until("values have labels on a phone", `getComputedStyle(document.querySelector('#nodes td'), '::before').content === '"Group"'`)
+	b.Until("nothing is made of a name", "!document.querySelector('main b')")
+	for _, scheme := range []string{"light", "dark"} {
+		b.Picture(scheme, width, height)
+		b.Picture(scheme, 360, 740)
+	}
+
+	caches.now.Store(repairedCluster())
+	const ok = "|default|xdp|2/2|4/4|1/1|2|ok"
+	b.Until("groups are followed", shownRows("groups", "default|3|3|n1, n2, n3|2|2|ok"))
+	b.Until("nodes are followed", shownRows("nodes", "n1"+ok, "n2"+ok, "n3"+ok, "n4|–|–|–|–|–|–|no report"))
+	b.Until("addresses are followed", shownRows("addresses", "203.0.113.10|Service default/web|default|n1, n2, n3|ok"))
+	b.CheckQuiet(origin)
+}
+
+// repairedCluster is the example once all nodes serve the Service without problems.
+func repairedCluster() *cachedCluster {
+	c := exampleCluster()
+	c.pods[2].Status.Conditions = c.pods[0].Status.Conditions
+	for i := range c.reports {
+		c.reports[i].Status = c.reports[0].Status
+	}
+	group := &c.groups[0].Status
+	group.ReadyNodes, group.Conditions, group.Nodes[2].Ready = 3, nil, true
+	c.services, c.balancers = c.services[:1], nil
+	c.services[0].Status.Conditions[2].Status = metav1.ConditionTrue
+	return c
 }
 
 func TestPageAddress(t *testing.T) {
