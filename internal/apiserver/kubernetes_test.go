@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -60,24 +61,29 @@ func TestAPIServerStore(t *testing.T) {
 	})
 	a := newAPIOf(t, store, 2)
 	a.testValidating(t)
-	t.Run("status", func(t *testing.T) { a.in(t).testStatus(store, kubernetes) })
 	t.Run("no namespace", func(t *testing.T) {
 		a.in(t).must(404, "all", "PUT", "/v1/projects/none/loadbalancers/lb", `{"forward":"nat"}`)
 	})
+	a.testStatus(store, kubernetes)
 	t.Run("outage", func(t *testing.T) { a.in(t).testOutage(kubernetes) })
 }
 
+// outage is for how long at least the cluster's API server is away.
+const outage = 30 * time.Second
+
 // Clients create and delete members through two servers, and repeat what isn't answered, while the
 // cluster's API server is killed and comes back, and another load balancer is deleted while it is
-// created: in the end there is what each client's last request says, and nothing else.
+// created: in the end there is what each client's last request says, and nothing else. A client that
+// follows the status of a third one gets no other status.
 func (a *api) testOutage(kubernetes *cluster.API) {
 	const clients = 6
-	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","pools":[{"name":"p"}]}`)
+	before := a.must(200, "web", "GET", base, "").body
+	a.must(201, "web", "PUT", base+"/busy", `{"forward":"nat","pools":[{"name":"p"}]}`)
 	var answered, refused atomic.Int64
 	// repeat sends a request until it is answered.
-	repeat := func(r *rand.Rand, method, path, body string) int {
+	repeat := func(r *rand.Rand, method, path, body string, headers ...string) int {
 		for {
-			got := a.do(r.IntN(2), "web", method, base+path, body)
+			got := a.do(r.IntN(2), "web", method, base+path, body, headers...)
 			switch got.status {
 			case 409: // others were faster all the time
 				continue
@@ -86,14 +92,15 @@ func (a *api) testOutage(kubernetes *cluster.API) {
 				answered.Add(1)
 				return got.status
 			}
-			if got.header.Get("Retry-After") == "" {
-				a.Errorf("%s %s: 503 without Retry-After", method, path)
-			}
 			refused.Add(1)
-			time.Sleep(10 * time.Millisecond)
+			pause, err := strconv.Atoi(got.header.Get("Retry-After"))
+			if err != nil || pause < 1 {
+				a.Errorf("%s %s: 503 with Retry-After %q", method, path, got.header.Get("Retry-After"))
+			}
+			time.Sleep(max(1, time.Duration(pause)) * time.Second)
 		}
 	}
-	seed, member := fuzzrand.Seed(a), "/lb/pools/p/members/192.0.2.%d:80"
+	seed, member := fuzzrand.Seed(a), "/busy/pools/p/members/192.0.2.%d:80"
 	var running sync.WaitGroup
 	var there [clients]bool
 	ctx, stop := context.WithCancel(a.Context())
@@ -124,8 +131,17 @@ func (a *api) testOutage(kubernetes *cluster.API) {
 			}
 		})
 	}
-	more := func(counter *atomic.Int64, what string) {
-		want := counter.Load() + 100
+	tag := a.must(200, "web", "GET", base+"/lb/status", "").header.Get("ETag")
+	running.Go(func() {
+		r := rand.New(rand.NewPCG(seed, clients))
+		for ctx.Err() == nil {
+			if got := repeat(r, "GET", "/lb/status?wait=1", "", "If-None-Match", tag); got != 304 {
+				a.Errorf("another status, or none: %d", got)
+			}
+		}
+	})
+	more := func(counter *atomic.Int64, count int64, what string) {
+		want := counter.Load() + count
 		cluster.Await(a, time.Minute, what, func() error {
 			if n := counter.Load(); n < want {
 				return fmt.Errorf("%d of %d", n, want)
@@ -133,23 +149,25 @@ func (a *api) testOutage(kubernetes *cluster.API) {
 			return nil
 		})
 	}
-	more(&answered, "answers")
+	more(&answered, 100, "answers")
 	kubernetes.Stop(a)
-	more(&refused, "refused requests")
+	for stopped := time.Now(); time.Since(stopped) < outage; {
+		more(&refused, clients, "refused requests")
+	}
 	kubernetes.Start(a)
-	more(&answered, "answers")
+	more(&answered, 100, "answers")
 	stop()
 	running.Wait()
-	got := a.must(200, "web", "GET", base+"/lb/pools/p/members", "").body
+	got := a.must(200, "web", "GET", base+"/busy/pools/p/members", "").body
 	for i, want := range there {
 		if strings.Contains(got, fmt.Sprintf(`"192.0.2.%d"`, i+1)) != want {
 			a.Errorf("member %d: want %t in %s", i+1, want, got)
 		}
 	}
 	a.do(0, "web", "DELETE", base+"/other", "")
-	a.must(204, "web", "DELETE", base+"/lb", "")
-	if left := a.must(200, "web", "GET", base, "").body; strings.Contains(left, `"name"`) {
-		a.Errorf("left: %s", left)
+	a.must(204, "web", "DELETE", base+"/busy", "")
+	if left := a.must(200, "web", "GET", base, "").body; left != before {
+		a.Errorf("left: %s, want %s", left, before)
 	}
 }
 
@@ -261,7 +279,8 @@ func (a *api) testConflicts() {
 	a.must(204, "web", "DELETE", base+"/lb", "")
 }
 
-// The status has what the controller and nodes write.
+// The status has what the controller and nodes write. The load balancer stays, so that another test can
+// follow it.
 func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -317,7 +336,6 @@ func (a *api) testStatus(store *kubernetesStore, kubernetes *cluster.API) {
 		}
 		return nil
 	})
-	a.must(204, "web", "DELETE", base+"/lb", "")
 }
 
 func (a *api) testPages() {
