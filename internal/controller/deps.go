@@ -61,16 +61,17 @@ func newDeps(options Options) *deps {
 
 // enqueue triggers the reconciliation of an owner whose addresses or group have changed.
 func (o *deps) enqueue(owner alloc.Owner) {
-	o.enqueueOwner(owner)
+	o.enqueueOwner(owner, 0)
 	o.enqueueQuota(owner.Namespace, placementDelay)
 }
 
-func (o *deps) enqueueOwner(owner alloc.Owner) {
+// enqueueOwner triggers the reconciliation of an owner after a delay.
+func (o *deps) enqueueOwner(owner alloc.Owner, delay time.Duration) {
 	switch owner.Kind {
 	case kindService:
-		o.services.enqueueAfter(requestFor(owner), 0)
+		o.services.enqueueAfter(requestFor(owner), delay)
 	case kindLoadBalancer:
-		o.balancers.enqueueAfter(requestFor(owner), 0)
+		o.balancers.enqueueAfter(requestFor(owner), delay)
 	}
 }
 

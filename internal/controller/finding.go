@@ -39,26 +39,47 @@ const (
 // that they haven't programmed it: an agent writes once in five seconds at most.
 const programGrace = 10 * time.Second
 
-// findings are the conditions of Services and LoadBalancers that follow from reports of nodes.
+// findings are what follows from reports of nodes for Services and LoadBalancers.
 type findings struct {
 	mu     sync.Mutex
-	owners map[alloc.Owner][]metav1.Condition
+	owners map[alloc.Owner]finding
 }
 
-// of returns the conditions of an owner, with the types of a LoadBalancer's. Those that aren't known
-// are missing: they stay as they are.
+// finding is what follows for one of them.
+type finding struct {
+	// conditions have the types of a LoadBalancer's. Those that aren't known are missing: they stay
+	// as they are.
+	conditions []metav1.Condition
+	// reported is the generation that the reports cover.
+	reported int64
+}
+
+// of returns the conditions of an owner.
 func (f *findings) of(owner alloc.Owner) []metav1.Condition {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.owners[owner])
+	return slices.Clone(f.owners[owner].conditions)
 }
 
-// replace sets the conditions of all owners, and returns those with others than before.
-func (f *findings) replace(now map[alloc.Owner][]metav1.Condition) (changed []alloc.Owner) {
+// await reports whether nodes are expected to report a generation of an owner.
+func (f *findings) await(owner alloc.Owner, generation int64) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for owner, conditions := range now {
-		if !slices.Equal(f.owners[owner], conditions) {
+	found, known := f.owners[owner]
+	return known && found.reported < generation
+}
+
+// replace sets the findings of all owners, and returns those with others than before, or none.
+func (f *findings) replace(now map[alloc.Owner]finding) (changed []alloc.Owner) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for owner, found := range now {
+		if before := f.owners[owner]; found.reported != before.reported || !slices.Equal(before.conditions, found.conditions) {
+			changed = append(changed, owner)
+		}
+	}
+	for owner := range f.owners {
+		if _, still := now[owner]; !still {
 			changed = append(changed, owner)
 		}
 	}
@@ -109,17 +130,31 @@ type served struct {
 	addresses  []netip.Addr
 	version    string
 	generation int64
+	// observed is the generation of its conditions that follow from reports; none if it has none.
+	observed int64
 	// content is all that agents read of the object.
 	content any
 	// empty says that it has nothing to announce.
 	empty bool
 }
 
+// none is no generation. Those of Services are 0.
+const none = -1
+
+// observedGeneration returns the generation of a condition; none without it.
+func observedGeneration(conditions []metav1.Condition, kind string) int64 {
+	if c := meta.FindStatusCondition(conditions, kind); c != nil {
+		return c.ObservedGeneration
+	}
+	return none
+}
+
 // servedService returns a Service that has addresses and a group.
 func servedService(svc *corev1.Service) (served, bool) {
 	s := served{
 		owner: ownerOf(kindService, svc), group: spec.ServedBy(svc), addresses: service{svc}.shown(), version: svc.ResourceVersion,
-		content: []any{svc.UID, svc.Spec, svc.Annotations, svc.Labels, svc.Status.LoadBalancer, spec.ServedBy(svc)},
+		observed: observedGeneration(svc.Status.Conditions, v1alpha1.ConditionServiceProgrammed),
+		content:  []any{svc.UID, svc.Spec, svc.Annotations, svc.Labels, svc.Status.LoadBalancer, spec.ServedBy(svc)},
 	}
 	return s, s.group != "" && len(s.addresses) > 0
 }
@@ -128,7 +163,8 @@ func servedService(svc *corev1.Service) (served, bool) {
 func servedBalancer(b *v1alpha1.LoadBalancer) (served, bool) {
 	s := served{
 		owner: ownerOf(kindLoadBalancer, b), group: b.Status.Group, addresses: balancer{b}.shown(), version: b.ResourceVersion,
-		generation: b.Generation, content: []any{b.UID, b.Generation, b.Labels, b.Status.Address, b.Status.Group},
+		generation: b.Generation, observed: observedGeneration(b.Status.Conditions, v1alpha1.ConditionProgrammed),
+		content: []any{b.UID, b.Generation, b.Labels, b.Status.Address, b.Status.Group},
 	}
 	s.empty = !slices.ContainsFunc(b.Spec.Listeners, func(l v1alpha1.Listener) bool { return l.Enabled == nil || *l.Enabled })
 	return s, s.group != "" && len(s.addresses) > 0
@@ -142,6 +178,9 @@ type revision struct {
 	// since is when this process saw the change.
 	version string
 	since   time.Time
+	// reported is the newest generation that nodes have reported, or are late to report; none if
+	// there is none yet.
+	reported int64
 }
 
 // follow returns the revision of a newer version of the object, or the same one.
@@ -154,6 +193,9 @@ func (r revision) follow(s *served, now time.Time) revision {
 		panic(err) // these are types of the API
 	}
 	if digest := h.Sum64(); r.newest == "" || digest != r.digest {
+		if r.newest == "" {
+			r.reported = s.observed
+		}
 		r.digest, r.version, r.since = digest, s.version, now
 	}
 	r.newest = s.version

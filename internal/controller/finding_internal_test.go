@@ -31,7 +31,7 @@ func reportOf(name string, change ...func(*v1alpha1.BalancerNodeStatus)) *nodeFi
 }
 
 func observed(version string) func(*v1alpha1.BalancerNodeStatus) {
-	return func(s *v1alpha1.BalancerNodeStatus) { s.Observed.Services = version }
+	return func(s *v1alpha1.BalancerNodeStatus) { s.Observed.Services, s.Observed.LoadBalancers = version, version }
 }
 
 // refuses has the data plane refuse a service; omitted are failures that the report doesn't list.
@@ -164,7 +164,7 @@ func TestFindings(t *testing.T) {
 func TestFindingsOfAChange(t *testing.T) {
 	r := &reportReconciler{deps: &deps{}}
 	now := time.Unix(1000, 0)
-	web := served{owner: alloc.Owner{Kind: kindService, Namespace: "default", Name: "web"}, group: "g", version: "7", content: "port 80"}
+	web := served{owner: alloc.Owner{Kind: kindService, Namespace: "default", Name: "web"}, group: "g", version: "7", content: "port 80", observed: none}
 	find := func(seen string) (reason string, next time.Duration) {
 		next = r.find([]served{web}, map[string][]*nodeFindings{"g": {reportOf("n1", observed("99")), reportOf("n2", observed(seen))}}, now)
 		for _, c := range r.findings.of(web.owner) {
@@ -193,4 +193,41 @@ func TestFindingsOfAChange(t *testing.T) {
 	now = now.Add(programGrace)
 	check("too late", "9", "NotProgrammed", 0)
 	check("at last", "12", "Programmed", 0)
+}
+
+// What reports say of an object is of the generation that they cover, so that a change is written once
+// they do; of a new object it is unknown until then.
+func TestFindingsAreOfWhatIsReported(t *testing.T) {
+	r := &reportReconciler{deps: &deps{}}
+	now := time.Unix(1000, 0)
+	shop := served{owner: alloc.Owner{Kind: kindLoadBalancer, Namespace: "web", Name: "shop"}, group: "g", version: "7", generation: 1, observed: none}
+	check := func(what, seen, want string) {
+		t.Helper()
+		report := reportOf("n1", observed(seen))
+		r.find([]served{shop}, map[string][]*nodeFindings{"g": {report}}, now)
+		var got []string
+		for _, c := range r.findings.of(shop.owner) {
+			got = append(got, fmt.Sprintf("%s %d", c.Type, c.ObservedGeneration))
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+		pending := want != "" && !strings.HasPrefix(want, "Programmed")
+		if r.findings.await(shop.owner, shop.generation) != pending {
+			t.Errorf("%s: reports are awaited: %t", what, !pending)
+		}
+	}
+	check("a new object", "6", "")
+	check("reported", "7", "Programmed 1, BackendsHealthy 1, Announced 1")
+	shop.version, shop.generation, shop.content = "8", 2, "changed"
+	check("a change", "7", "BackendsHealthy 1, Announced 1")
+	r = &reportReconciler{deps: &deps{}}
+	shop.observed = 1
+	check("after a restart of the controller", "7", "BackendsHealthy 1, Announced 1")
+	check("the change, reported", "8", "Programmed 2, BackendsHealthy 2, Announced 2")
+	shop.version, shop.generation, shop.content = "9", 3, "changed again"
+	now = now.Add(time.Second)
+	check("another change", "8", "BackendsHealthy 2, Announced 2")
+	now = now.Add(programGrace)
+	check("too late", "8", "Programmed 3, BackendsHealthy 3, Announced 3")
 }

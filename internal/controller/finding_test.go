@@ -43,10 +43,10 @@ func findingsOfObjects(w *world) {
 	w.create(b)
 	w.servedBy(svc, "g")
 	w.says(b, v1alpha1.ConditionReady, yes, "Served")
-	// report has both nodes report what they have now, with changes.
-	report := func(change ...func(node string, s *v1alpha1.BalancerNodeStatus)) {
+	// report has nodes report what they have now, with changes.
+	report := func(nodes []string, change ...func(node string, s *v1alpha1.BalancerNodeStatus)) {
 		w.Helper()
-		for _, node := range []string{"n1", "n2"} {
+		for _, node := range nodes {
 			s := v1alpha1.BalancerNodeStatus{
 				Observed: v1alpha1.ObservedVersions{Services: svc.ResourceVersion, LoadBalancers: b.ResourceVersion},
 				Routes:   v1alpha1.RouteCounts{Announced: 2, Sessions: 1}, Peers: []v1alpha1.NodePeer{session("leaf", "")},
@@ -57,7 +57,10 @@ func findingsOfObjects(w *world) {
 			w.report(node, s)
 		}
 	}
-	report()
+	both := []string{"n1", "n2"}
+	report(both[:1])
+	w.explains(g, v1alpha1.ConditionAnnounced, yes, "by n1")
+	report(both)
 	w.says(svc, v1alpha1.ConditionServiceProgrammed, yes, "Programmed")
 	w.says(svc, v1alpha1.ConditionServiceBackendsHealthy, yes, "BackendsHealthy")
 	w.says(svc, v1alpha1.ConditionServiceAnnounced, yes, "Announced")
@@ -65,7 +68,7 @@ func findingsOfObjects(w *world) {
 	w.says(b, v1alpha1.ConditionProgrammed, yes, "Programmed")
 	w.says(b, v1alpha1.ConditionAnnounced, no, "NotAnnounced")
 	w.explains(g, v1alpha1.ConditionAnnounced, yes, "by n1, n2")
-	w.awaitEvents(g, "Normal Announced")
+	w.awaitEvents(g, "Normal Announced", "Normal Announced")
 
 	w.edit(b, func() {
 		b.Spec.Listeners = []v1alpha1.Listener{{Name: "web", Port: 80, Protocol: "TCP"}}
@@ -75,7 +78,7 @@ func findingsOfObjects(w *world) {
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProgrammed); c == nil || c.Status == yes && c.ObservedGeneration == b.Generation {
 		w.Errorf("before a report of generation %d the condition is %+v", b.Generation, c)
 	}
-	report()
+	report(both)
 	w.await("the condition to follow the generation", func() error {
 		w.says(b, v1alpha1.ConditionProgrammed, yes, "Programmed")
 		if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.ConditionProgrammed); c.ObservedGeneration != b.Generation {
@@ -84,7 +87,7 @@ func findingsOfObjects(w *world) {
 		return nil
 	})
 
-	report(func(node string, s *v1alpha1.BalancerNodeStatus) {
+	report(both, func(node string, s *v1alpha1.BalancerNodeStatus) {
 		s.Backends.Unhealthy, s.Services.Failed = 1, 1
 		s.Unhealthy = []v1alpha1.UnhealthyBackend{{Service: "flb:default/lb/web", Backend: "10.0.0.1:80", Message: "timeout"}}
 		if s.FailedServices = []v1alpha1.NodeProblem{{Object: "default/web/80", Message: "table is full"}}; node == "n2" {
@@ -95,7 +98,7 @@ func findingsOfObjects(w *world) {
 	w.says(svc, v1alpha1.ConditionServiceBackendsHealthy, yes, "BackendsHealthy")
 	w.explains(b, v1alpha1.ConditionBackendsHealthy, no, "10.0.0.1:80: timeout")
 	w.explains(g, v1alpha1.ConditionAnnounced, yes, "by n1; not by n2: draining")
-	w.awaitEvents(g, "Normal Announced", "Normal PartlyAnnounced")
+	w.awaitEvents(g, "Normal Announced", "Normal Announced", "Normal PartlyAnnounced")
 
 	w.edit(svc, func() { svc.Spec.Type, svc.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil })
 	w.await("a Service that isn't ours any more to have no condition of ours", func() error {

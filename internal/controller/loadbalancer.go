@@ -9,7 +9,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -41,8 +43,23 @@ func (r balancerReconciler) reconcile(ctx context.Context, request reconcile.Req
 	}
 	base := b.DeepCopy()
 	allocated := r.decide(&b, result)
-	found := r.setFindings(ownerOf(kindLoadBalancer, &b), &b.Status.Conditions, b.Status.Group != "")
+	owner := ownerOf(kindLoadBalancer, &b)
+	found := r.setFindings(owner, &b.Status.Conditions, b.Status.Group != "")
+	if r.findings.await(owner, b.Generation) && sameButGeneration(&base.Status, &b.Status) {
+		return reconcile.Result{}, nil // one write says this and what nodes report
+	}
 	return reconcile.Result{}, r.publish(ctx, &b, base, before, append(found, allocated))
+}
+
+// sameButGeneration reports whether two statuses differ at most in the generation of conditions.
+func sameButGeneration(before, now *v1alpha1.LoadBalancerStatus) bool {
+	now = now.DeepCopy()
+	for i := range now.Conditions {
+		if c := meta.FindStatusCondition(before.Conditions, now.Conditions[i].Type); c != nil {
+			now.Conditions[i].ObservedGeneration = c.ObservedGeneration
+		}
+	}
+	return equality.Semantic.DeepEqual(before, now)
 }
 
 // balancer is a LoadBalancer as an owner of addresses.

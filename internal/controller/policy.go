@@ -108,7 +108,7 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 	concerned := r.policies.set(policies, networksOf(nodes.Items, services.Items, pools.Items))
 	for i := range all.Items {
 		if concerned(&all.Items[i]) {
-			r.enqueueOwner(ownerOf(kindLoadBalancer, &all.Items[i]))
+			r.enqueueOwner(ownerOf(kindLoadBalancer, &all.Items[i]), 0)
 		}
 	}
 	return reconcile.Result{}, nil

@@ -33,11 +33,11 @@ const (
 	reasonIntervalRaised = "IntervalRaised"
 )
 
-// quotaDelay batches changes of a namespace's objects, endpointsDelay those of its endpoints, which
-// come all the time and rarely matter.
+// quotaDelay batches changes of a namespace's objects, membersDelay those of endpoints and members,
+// which come all the time and rarely matter.
 const (
-	quotaDelay     = 100 * time.Millisecond
-	endpointsDelay = time.Second
+	quotaDelay   = 100 * time.Millisecond
+	membersDelay = time.Second
 )
 
 // quotaReconciler decides which objects of a namespace are beyond the bounds of their groups. A
@@ -94,10 +94,9 @@ func (q *quotas) replace(namespace string, now map[alloc.Owner]bounded) (changed
 
 // quotaRequests maps an object to the request of its namespace, or of all namespaces for a group.
 func (o *deps) quotaRequests() handler.EventHandler {
-	enqueue := func(ctx context.Context, object client.Object) {
-		delay := quotaDelay
+	enqueue := func(ctx context.Context, object client.Object, delay time.Duration) {
 		if _, is := object.(*discoveryv1.EndpointSlice); is {
-			delay = endpointsDelay
+			delay = membersDelay
 		}
 		if object.GetNamespace() != "" {
 			o.enqueueQuota(object.GetNamespace(), delay)
@@ -114,9 +113,15 @@ func (o *deps) quotaRequests() handler.EventHandler {
 	}
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
-		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queue) { enqueue(ctx, e.Object) },
-		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ queue) { enqueue(ctx, e.Object) },
-		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queue) { enqueue(ctx, e.ObjectNew) },
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queue) { enqueue(ctx, e.Object, quotaDelay) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ queue) { enqueue(ctx, e.Object, quotaDelay) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queue) {
+			delay := quotaDelay
+			if b, is := e.ObjectNew.(*v1alpha1.LoadBalancer); is && b.Status.Address == e.ObjectOld.(*v1alpha1.LoadBalancer).Status.Address {
+				delay = membersDelay
+			}
+			enqueue(ctx, e.ObjectNew, delay)
+		},
 	}
 }
 
@@ -157,7 +162,7 @@ func (r quotaReconciler) reconcile(ctx context.Context, request reconcile.Reques
 		return reconcile.Result{}, err
 	}
 	for _, owner := range r.quotas.replace(request.Name, now) {
-		r.enqueueOwner(owner)
+		r.enqueueOwner(owner, 0)
 	}
 	return reconcile.Result{}, nil
 }

@@ -32,6 +32,14 @@ const (
 // reportDelay batches changes of reports, nodes and agents.
 const reportDelay = 250 * time.Millisecond
 
+// A report may change the conditions of many objects. They are written one in findingPace, or faster
+// if that took longer than findingTime, in which an agent reports again: others that write to the API
+// server at the time would have to wait.
+const (
+	findingPace = 20 * time.Millisecond
+	findingTime = 5 * time.Second
+)
+
 // reportReconciler sums up the BalancerNodes of nodes in the statuses of BGPPeers and
 // LoadBalancerGroups, and decides what those of Services and LoadBalancers say. All of them are one
 // request.
@@ -111,31 +119,38 @@ func servedObjects(services []corev1.Service, balancers []v1alpha1.LoadBalancer)
 // find decides the conditions of all objects that groups with these nodes serve, and has those of
 // which one has changed reconciled. It returns when that has to be repeated; 0 for never.
 func (r *reportReconciler) find(objects []served, members map[string][]*nodeFindings, now time.Time) (next time.Duration) {
-	revisions, found := map[alloc.Owner]revision{}, map[alloc.Owner][]metav1.Condition{}
+	revisions, found := map[alloc.Owner]revision{}, map[alloc.Owner]finding{}
 	for i := range objects {
 		s := &objects[i]
 		nodes := members[s.group]
 		rev := r.revisions[s.owner].follow(s, now)
-		revisions[s.owner] = rev
 		if len(nodes) == 0 {
+			revisions[s.owner] = rev
 			continue // the group's condition says so
 		}
 		c, wait := programmed(s, rev, nodes, now)
-		if wait > 0 && (next == 0 || wait < next) {
+		if wait == 0 {
+			rev.reported = s.generation
+		} else if next == 0 || wait < next {
 			next = wait
+		}
+		revisions[s.owner] = rev
+		if rev.reported == none {
+			continue
 		}
 		var conditions []metav1.Condition
 		for _, c := range []*metav1.Condition{c, healthy(s, nodes), announced(s, nodes)} {
 			if c != nil {
-				c.ObservedGeneration = s.generation
+				c.ObservedGeneration = rev.reported
 				conditions = append(conditions, *c)
 			}
 		}
-		found[s.owner] = conditions
+		found[s.owner] = finding{conditions, rev.reported}
 	}
 	r.revisions = revisions
-	for _, owner := range r.findings.replace(found) {
-		r.enqueueOwner(owner)
+	changed := r.findings.replace(found)
+	for i, owner := range changed {
+		r.enqueueOwner(owner, time.Duration(i)*min(findingPace, findingTime/time.Duration(len(changed))))
 	}
 	return next
 }
