@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -27,6 +28,38 @@ func (w *world) explains(object client.Object, kind string, status metav1.Condit
 		}
 		return nil
 	})
+}
+
+// writesUntilProgrammed counts the writes of a LoadBalancer after this version, until nodes have programmed
+// its generation.
+func (w *world) writesUntilProgrammed(b *v1alpha1.LoadBalancer) (writes int) {
+	w.Helper()
+	watcher, err := client.NewWithWatch(w.api.Config(), client.Options{Scheme: w.Scheme()})
+	if err != nil {
+		w.Fatal(err)
+	}
+	events, err := watcher.Watch(w.Context(), &v1alpha1.LoadBalancerList{}, &client.ListOptions{
+		Namespace: b.Namespace, Raw: &metav1.ListOptions{ResourceVersion: b.ResourceVersion},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer events.Stop()
+	for {
+		select {
+		case e := <-events.ResultChan():
+			now, is := e.Object.(*v1alpha1.LoadBalancer)
+			if !is {
+				w.Fatalf("watch: %v", e.Object)
+			}
+			writes++
+			if c := meta.FindStatusCondition(now.Status.Conditions, v1alpha1.ConditionProgrammed); c.ObservedGeneration == b.Generation {
+				return writes
+			}
+		case <-time.After(30 * time.Second):
+			w.Fatalf("%s isn't programmed after %d writes", b.Name, writes)
+		}
+	}
 }
 
 // What nodes report of a Service or LoadBalancer becomes conditions and Events.
@@ -86,6 +119,12 @@ func findingsOfObjects(w *world) {
 		}
 		return nil
 	})
+
+	w.edit(b, func() { b.Spec.Listeners[0].IdleTimeout = &metav1.Duration{Duration: time.Minute} })
+	report(both)
+	if writes := w.writesUntilProgrammed(b); writes != 1 {
+		w.Errorf("%d writes of a status say that nodes have programmed a change, want 1", writes)
+	}
 
 	report(both, func(node string, s *v1alpha1.BalancerNodeStatus) {
 		s.Backends.Unhealthy, s.Services.Failed = 1, 1
