@@ -103,7 +103,7 @@ func (c *apiClient) measure(ctx context.Context, cfg APIConfig, o *objects, t *t
 	report.Add("create_answered", "s", bench.Runs{answered}, labels)
 	report.Add("create_programmed", "s", bench.Runs{programmed}, labels)
 	cfg.Log("%d changes of members", cfg.Changes)
-	var all changes
+	all := changes{pause: apiTracePause}
 	if err := all.change(ctx, t, addresses, cfg.Changes, c.setMember); err != nil {
 		return err
 	}

@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// tracePause is the time between two traces, which leave the agent most of its
-	// time.
+	// tracePause is the time between two traces, which leave the agent most of its time, and
+	// apiTracePause that during changes that take longer.
 	tracePause    = 500 * time.Microsecond
+	apiTracePause = 2 * time.Millisecond
 	changeTimeout = 30 * time.Second
 )
 
@@ -88,7 +89,7 @@ func (c *changes) changeOne(ctx context.Context, t *testbed, one flow, in bool, 
 	group, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
 	group.Go(func() (err error) {
-		decided, err = t.awaitDecision(ctx, one.syn, one.backend, in)
+		decided, err = t.awaitDecision(ctx, one.syn, one.backend, in, c.pause)
 		return err
 	})
 	err := write(ctx, one.service, one.backend, in)
@@ -107,7 +108,7 @@ func (c *changes) changeOne(ctx context.Context, t *testbed, one flow, in bool, 
 
 // awaitDecision traces until the program sends the packet to a backend (chosen), or to
 // another one, and returns the time.
-func (t *testbed) awaitDecision(ctx context.Context, syn []byte, backend netip.Addr, chosen bool) (time.Time, error) {
+func (t *testbed) awaitDecision(ctx context.Context, syn []byte, backend netip.Addr, chosen bool, pause time.Duration) (time.Time, error) {
 	for {
 		now, err := t.decide(ctx, syn)
 		if err != nil {
@@ -116,7 +117,7 @@ func (t *testbed) awaitDecision(ctx context.Context, syn []byte, backend netip.A
 		if (now == backend) == chosen {
 			return time.Now(), nil
 		}
-		if err := netlab.Sleep(ctx, tracePause); err != nil {
+		if err := netlab.Sleep(ctx, pause); err != nil {
 			return time.Time{}, fmt.Errorf("the program chooses %s: %w", now, err)
 		}
 	}

@@ -114,7 +114,7 @@ func run(ctx context.Context, name string, cfg Config, measure func(*objects, *t
 // measure fills the cluster, starts the controller and then an agent, changes
 // endpoints, and measures the processes at rest.
 func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *bench.Report) error {
-	f := findings{services: cfg.Services}
+	f := findings{services: cfg.Services, alone: changes{pause: tracePause}, besides: changes{pause: tracePause}}
 	cfg.Log("writing %d Services with %d endpoints each", cfg.Services, endpoints)
 	if err := o.fill(ctx); err != nil {
 		return err
@@ -197,6 +197,8 @@ type changes struct {
 	// decision, and to the API server's answer. followed is the difference; 0 where the
 	// program was first.
 	decided, written, followed bench.Runs
+	// pause is the time between two traces.
+	pause time.Duration
 }
 
 // usage is the cost of a process.
