@@ -141,7 +141,7 @@ func (n *Node) plumb() error {
 
 // run starts a program of the node, in its control groups.
 func (n *Node) run(name string, args ...string) (*process, error) {
-	return n.launch(name, append([]string{"sh", "-ec", enterScript, "sh"}, args...)...)
+	return n.launch(name, nil, append([]string{"sh", "-ec", enterScript, "sh"}, args...)...)
 }
 
 func (n *Node) startKubelet() (err error) {

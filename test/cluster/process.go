@@ -28,9 +28,9 @@ type process struct {
 	ended chan struct{}
 }
 
-// launch starts a process on the machine. Its log is NAME.log in the machine's
-// directory.
-func (m *Machine) launch(name string, args ...string) (*process, error) {
+// launch starts a process on the machine, with additions to the environment. Its log is NAME.log in
+// the machine's directory.
+func (m *Machine) launch(name string, env []string, args ...string) (*process, error) {
 	p := &process{name: name, log: filepath.Join(m.dir, name+".log"), ended: make(chan struct{})}
 	log, err := os.OpenFile(p.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -38,7 +38,7 @@ func (m *Machine) launch(name string, args ...string) (*process, error) {
 	}
 	defer log.Close()
 	p.cmd = exec.Command(args[0], args[1:]...)
-	p.cmd.Dir = m.dir
+	p.cmd.Dir, p.cmd.Env = m.dir, append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := m.Start(p.cmd); err != nil {

@@ -56,7 +56,7 @@ func startRouter(m *Machine) error {
 		return fmt.Errorf("router: owner %s: %w", host.Owner, err)
 	}
 	for _, p := range host.Processes {
-		if _, err := m.launch(p.Name, p.Args...); err != nil {
+		if _, err := m.launch(p.Name, nil, p.Args...); err != nil {
 			return err
 		}
 	}
