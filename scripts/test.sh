@@ -113,9 +113,12 @@ rest() {
 	run fuzz -run '^Test(Fuzz|Histories)$' ./internal/dataplane/xdp/packets ./internal/alloc
 	targets
 	build plain
-	run routers -run "$others|$networks" ./test/e2e/{routes,traffic}
 	# Benches keep all processors in the kernel, longer than BFD waits.
 	run alone -run "$alone" ./test/e2e/operate
+	# Guests take the processor time that others leave from here on.
+	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
+	local guests=$!
+	run routers -run "$others|$networks" ./test/e2e/{routes,traffic}
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	# Not for tests with BFD: with the race detector an agent may be too slow.
 	CGO_ENABLED=1 build race -race
@@ -124,9 +127,6 @@ rest() {
 	CGO_ENABLED=1 run changes -race -run "$changes" ./test/e2e/traffic
 	wait "$e2e" || failed=1
 	run release ./test/release
-	# Guests take the processor time that clusters leave; the rounds before leave little.
-	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
-	local guests=$!
 	run lab -p=1 -skip "$api" ./lab/...
 	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
 	CGO_ENABLED=1 run api -race -p=2 -run "$api|$operators" ./api/... ./deploy/... ./internal/{apiserver,controller,source}/... ./lab/bench/kubernetes

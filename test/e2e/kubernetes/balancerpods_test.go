@@ -26,6 +26,7 @@ var podVIPs = map[string][]netip.Addr{
 // another service on two of the nodes: the router has routes by way of their nodes, and no
 // connection breaks. All pods build the same rings, and servers answer past them.
 func TestBalancerPods(t *testing.T) {
+	t.Parallel()
 	i := install(t, cluster.Options{Nodes: 4}, nat, "--set", "agent.balancerPods=true")
 	defer func() {
 		if t.Failed() {

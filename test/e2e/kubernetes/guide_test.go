@@ -30,6 +30,7 @@ const (
 // workstation, that ssh is a way into a namespace, that the router's system has no
 // service manager, and that images of others are there already.
 func TestGuide(t *testing.T) {
+	t.Parallel()
 	blocks := readBlocks(t)
 	s := newStage(t)
 	for _, b := range blocks {

@@ -14,6 +14,7 @@ import (
 // NetworkPolicies that kube-router enforces by netfilter are bypassed by default, which agents
 // report, and hold with filterPods. This is IPv4; TestFilterPods of test/e2e/traffic has IPv6.
 func TestNetworkPolicy(t *testing.T) {
+	t.Parallel()
 	i := install(t, cluster.Options{Nodes: 2, KubeProxy: "nftables", NetworkPolicies: true}, dsr)
 	defer func() {
 		if t.Failed() {

@@ -10,6 +10,7 @@ import (
 
 // Without kube-proxy Services are served all the same, from outside and from pods.
 func TestWithoutKubeProxy(t *testing.T) {
+	t.Parallel()
 	i := install(t, cluster.Options{Nodes: 2}, nat)
 	i.Apply(t, web)
 	testInstall(t, i)
