@@ -15,7 +15,7 @@ import (
 func newControllerCommand(e env) *cobra.Command {
 	o := controller.Options{DefaultClass: controller.DefaultClassNever}
 	var log logFlags
-	kubeconfig := ""
+	var kubeconfig, nodesKubeconfig string
 	cmd := &cobra.Command{
 		Use:   "controller",
 		Short: "Assign addresses and nodes to the Services of a Kubernetes cluster",
@@ -29,6 +29,7 @@ when it ends. All assignments are kept in the statuses of objects.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig file (default: the pod's service account)")
+	flags.StringVar(&nodesKubeconfig, "nodes-kubeconfig", "", "kubeconfig file for the cluster of the nodes and agents, if that is another one (serves no Services)")
 	flags.StringVar(&o.Namespace, "namespace", os.Getenv("POD_NAMESPACE"), "namespace of the controller's Lease and of the agents' pods (environment: POD_NAMESPACE)")
 	flags.Var(&o.DefaultClass, "default-class", "serve Services without a loadBalancerClass too; auto: unless another controller does")
 	flags.BoolVar(&o.LeaderElect, "leader-elect", true, "work only while holding the Lease; if false, no other controller may run")
@@ -40,12 +41,13 @@ when it ends. All assignments are kept in the statuses of objects.`,
 	flags.StringVar(&o.HealthAddress, "health-address", ":9574", `address of /healthz and /readyz; "" disables them`)
 	log.register(cmd)
 	cli.Complete(cmd, "kubeconfig", completeFiles)
+	cli.Complete(cmd, "nodes-kubeconfig", completeFiles)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if o.Namespace == "" {
 			return cli.Usagef("--namespace: none, and no POD_NAMESPACE in the environment")
 		}
 		o.Log = log.logger(e.stderr)
-		return controller.RunWithKubeconfig(cmd.Context(), kubeconfig, o)
+		return controller.RunWithKubeconfig(cmd.Context(), kubeconfig, nodesKubeconfig, o)
 	}
 	return cmd
 }

@@ -47,6 +47,8 @@ func newMapper(scheme *runtime.Scheme) meta.RESTMapper {
 			mapper.Add(of.version.WithKind(kind+"List"), of.scope)
 		}
 	}
+	statistics := own.WithResource("balancernodestatistics") // singular and plural
+	mapper.AddSpecific(own.WithKind("BalancerNodeStatistics"), statistics, statistics, meta.RESTScopeRoot)
 	return mapper
 }
 
@@ -108,7 +110,6 @@ func without[T any](all []T, unwanted func(T) bool) []T {
 // that a new leader can decide at once. A controller is ready when they are filled.
 type cacheFiller struct {
 	*deps
-	cache cache.Cache
 	// done is closed when all caches are filled.
 	done chan struct{}
 }
@@ -122,7 +123,8 @@ func (f *cacheFiller) fill(ctx context.Context) error {
 		return nil //nolint:nilerr // ctx ended
 	}
 	for _, kind := range kinds() {
-		if _, err := f.cache.GetInformer(ctx, kind); err != nil {
+		from, kind := f.cacheOf(kind)
+		if _, err := from.GetInformer(ctx, kind); err != nil {
 			if ctx.Err() != nil {
 				return nil //nolint:nilerr // ctx ended
 			}
@@ -147,9 +149,32 @@ func (f *cacheFiller) ready(*http.Request) error {
 // kinds are the cached kinds, but those of which only reports are made.
 func kinds() []client.Object {
 	return []client.Object{
-		&corev1.Service{}, &discoveryv1.EndpointSlice{}, &corev1.Node{}, &corev1.Pod{}, namespaceMetadata(),
+		&corev1.Service{}, &discoveryv1.EndpointSlice{}, namespaceMetadata(),
 		&v1alpha1.AddressPool{}, &v1alpha1.LoadBalancerGroup{}, &v1alpha1.LoadBalancer{},
+		ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}}, ofNodesCluster{&corev1.Service{}},
 	}
+}
+
+// ofNodesCluster is a kind in the nodes' cluster: Nodes, the agents' pods, and Services, of which only the
+// cluster IPs matter if it is another cluster.
+type ofNodesCluster struct{ client.Object }
+
+// cacheOf returns the cache that has a kind, and the kind.
+func (o *deps) cacheOf(kind client.Object) (cache.Cache, client.Object) {
+	if n, is := kind.(ofNodesCluster); is {
+		return o.nodes, n.Object
+	}
+	return o.cache, kind
+}
+
+// listNodes lists objects of the nodes' cluster, which must not be changed.
+func (o *deps) listNodes(ctx context.Context, lists ...client.ObjectList) error {
+	for _, l := range lists {
+		if err := o.nodes.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // retryDelay is the backoff of retry.

@@ -50,6 +50,7 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -68,6 +69,9 @@ import (
 type Options struct {
 	// Namespace has the controller's Lease and the agents' pods.
 	Namespace string
+	// Nodes reaches the cluster of the balancers' nodes and their agents, if that is another one
+	// than the cluster of all other objects; nil for the same. Only LoadBalancers are served then.
+	Nodes *rest.Config
 	// DefaultClass says whether the controller is responsible for Services without a class;
 	// empty for DefaultClassNever.
 	DefaultClass DefaultClass
@@ -118,6 +122,9 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the API server's own priority and fairness is the limit
 	options.LeaseDuration = cmp.Or(options.LeaseDuration, defaultLeaseDuration)
+	if options.Nodes != nil {
+		options.DefaultClass = DefaultClassNever
+	}
 	d := newDeps(options)
 	if options.LeaderElect {
 		lease, err := newLease(config, options)
@@ -131,8 +138,14 @@ func Run(ctx context.Context, config *rest.Config, options Options) error {
 		return err
 	}
 	d.Client, d.live = mgr.GetClient(), mgr.GetAPIReader()
+	d.cache, d.nodes = mgr.GetCache(), mgr.GetCache()
+	if options.Nodes != nil {
+		if d.nodes, err = addNodesCache(mgr, options); err != nil {
+			return err
+		}
+	}
 	d.events = mgr.GetEventRecorder(leaseName)
-	f := &cacheFiller{deps: d, cache: mgr.GetCache(), done: make(chan struct{})}
+	f := &cacheFiller{deps: d, done: make(chan struct{})}
 	if err := errors.Join(mgr.Add(everywhere(f.fill)), mgr.AddReadyzCheck("cache", f.ready),
 		mgr.Add(manager.RunnableFunc(initialSync{deps: d}.run)), addReconcilers(mgr, d)); err != nil {
 		return err
@@ -205,6 +218,20 @@ func newManager(config *rest.Config, options Options, d *deps) (manager.Manager,
 	return mgr, mgr.AddHealthzCheck("ping", healthz.Ping)
 }
 
+// addNodesCache adds the cache of the nodes' cluster. It fills as soon as that cluster's API server
+// responds, and keeps what it has while the API server is away.
+func addNodesCache(mgr manager.Manager, options Options) (cache.Cache, error) {
+	config := rest.CopyConfig(options.Nodes)
+	config.QPS = -1
+	o := cacheOptions(options.Namespace)
+	o.Scheme, o.Mapper = mgr.GetScheme(), mgr.GetRESTMapper()
+	nodes, err := cache.New(config, o)
+	if err != nil {
+		return nil, fmt.Errorf("cluster of nodes: %w", err)
+	}
+	return nodes, mgr.Add(everywhere(nodes.Start))
+}
+
 // addReconcilers adds the reconcilers. All groups are one request, and so are all pools.
 func addReconcilers(mgr manager.Manager, o *deps) error {
 	each := &handler.EnqueueRequestForObject{}
@@ -220,7 +247,8 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 			return fmt.Errorf("reconciler %s: %w", name, err)
 		}
 		for _, kind := range kinds {
-			if err := c.Watch(source.Kind(mgr.GetCache(), kind, requests, changed.predicates()...)); err != nil {
+			from, kind := o.cacheOf(kind)
+			if err := c.Watch(source.Kind(from, kind, requests, changed.predicates()...)); err != nil {
 				return fmt.Errorf("reconciler %s: %w", name, err)
 			}
 		}
@@ -236,17 +264,17 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, nil, &corev1.Service{}),
 		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, nil, &v1alpha1.LoadBalancer{}),
 		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay), policyChanged,
-			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, &corev1.Node{}, &corev1.Service{}),
+			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Service{}}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
 		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0), nil, &v1alpha1.AddressPool{}),
 		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,
-			&v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{}, &v1alpha1.BalancerNode{}),
+			&v1alpha1.LoadBalancerGroup{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}}, &v1alpha1.BalancerNode{}),
 		add("scaling", (&scalingReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), loadChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}),
 		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(), o.quotaChanged,
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}, &discoveryv1.EndpointSlice{}, &v1alpha1.LoadBalancerGroup{}),
 		add("report", (&reportReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), reportsChanged,
-			&v1alpha1.BalancerNode{}, &v1alpha1.BGPPeer{}, &v1alpha1.LoadBalancerGroup{}, &corev1.Node{}, &corev1.Pod{},
+			&v1alpha1.BalancerNode{}, &v1alpha1.BGPPeer{}, &v1alpha1.LoadBalancerGroup{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}},
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}),
 		addMetrics(mgr, o),
 	)
@@ -282,8 +310,9 @@ const (
 )
 
 // RunWithKubeconfig is Run with the API server of a kubeconfig file, or if the path
-// is empty with that of the pod's service account. The libraries log to o.Log.
-func RunWithKubeconfig(ctx context.Context, kubeconfig string, o Options) error {
+// is empty with that of the pod's service account, and with that of another file for the nodes'
+// cluster, unless its path is empty. The libraries log to o.Log.
+func RunWithKubeconfig(ctx context.Context, kubeconfig, nodesKubeconfig string, o Options) error {
 	var config *rest.Config
 	var err error
 	if kubeconfig == "" {
@@ -292,6 +321,11 @@ func RunWithKubeconfig(ctx context.Context, kubeconfig string, o Options) error 
 		}
 	} else if config, err = clientcmd.BuildConfigFromFlags("", kubeconfig); err != nil {
 		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	if nodesKubeconfig != "" {
+		if o.Nodes, err = clientcmd.BuildConfigFromFlags("", nodesKubeconfig); err != nil {
+			return fmt.Errorf("kubeconfig of the nodes' cluster: %w", err)
+		}
 	}
 	// The loggers of the libraries are global.
 	bridge := logr.FromSlogHandler(o.Log.Handler())

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -27,9 +28,12 @@ type deps struct {
 	// Client reads from the cache and writes to the API server; live reads from the API
 	// server.
 	client.Client
-	live   client.Reader
-	events events.EventRecorder
-	log    *slog.Logger
+	live client.Reader
+	// cache is that from which Client reads, nodes the one of the cluster of nodes: the same
+	// unless they are in another cluster.
+	cache, nodes cache.Cache
+	events       events.EventRecorder
+	log          *slog.Logger
 
 	options     Options
 	lease       *leaseGuard

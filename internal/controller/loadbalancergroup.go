@@ -118,10 +118,8 @@ func (r *groupReconciler) read(ctx context.Context) (groups []*group, candidates
 		pods    corev1.PodList
 		reports v1alpha1.BalancerNodeList
 	)
-	for _, l := range []client.ObjectList{&list, &nodes, &pods, &reports} {
-		if err := r.List(ctx, l); err != nil {
-			return nil, nil, 0, err
-		}
+	if err := errors.Join(r.List(ctx, &list), r.List(ctx, &reports), r.listNodes(ctx, &nodes, &pods)); err != nil {
+		return nil, nil, 0, err
 	}
 	for i := range list.Items {
 		if g := &list.Items[i]; g.DeletionTimestamp.IsZero() {

@@ -83,10 +83,13 @@ func (o *deps) overview(ctx context.Context) (overview, error) {
 		services  corev1.ServiceList
 		balancers v1alpha1.LoadBalancerList
 	)
-	for _, l := range []client.ObjectList{&groups, &nodes, &pods, &reports, &services, &balancers} {
+	for _, l := range []client.ObjectList{&groups, &reports, &services, &balancers} {
 		if err := o.List(ctx, l); err != nil {
 			return overview{}, err
 		}
+	}
+	if err := o.listNodes(ctx, &nodes, &pods); err != nil {
+		return overview{}, err
 	}
 	current := currentReports(nodes.Items, pods.Items, reports.Items)
 	members := map[string][]*nodeFindings{}

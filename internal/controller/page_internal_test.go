@@ -19,6 +19,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -53,6 +54,16 @@ func (c *cachedCluster) List(_ context.Context, list client.ObjectList, _ ...cli
 		l.Items = c.balancers
 	}
 	return nil
+}
+
+// cachedNodes is the cache of the nodes' cluster.
+type cachedNodes struct {
+	cache.Cache
+	cluster client.Reader
+}
+
+func (c cachedNodes) List(ctx context.Context, list client.ObjectList, options ...client.ListOption) error {
+	return c.cluster.List(ctx, list, options...)
 }
 
 // markup is a text that a page must show as it is.
@@ -111,7 +122,8 @@ func exampleCluster() *cachedCluster {
 }
 
 func TestOverview(t *testing.T) {
-	o := &deps{Client: exampleCluster()}
+	c := exampleCluster()
+	o := &deps{Client: c, nodes: cachedNodes{cluster: c}}
 	shown, err := o.overview(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -148,7 +160,7 @@ func servePage(t *testing.T, c client.Client) string {
 		t.Fatal(err)
 	}
 	o := newDeps(Options{Log: slog.New(slog.DiscardHandler)})
-	o.Client = c
+	o.Client, o.nodes = c, cachedNodes{cluster: c}
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- web.ServePage(ctx, listener, o.pages(), o.log) }()

@@ -19,7 +19,7 @@ import (
 	"fairlead.io/fairlead/internal/spec"
 )
 
-// policies are the policies of groups, and the cluster's networks, to which they refer.
+// policies are the policies of groups, and the networks of the nodes' cluster, to which they refer.
 type policies struct {
 	mu       sync.Mutex
 	groups   map[string]spec.Policy
@@ -96,10 +96,13 @@ func (r policyReconciler) reconcile(ctx context.Context, _ reconcile.Request) (r
 		services corev1.ServiceList
 		all      v1alpha1.LoadBalancerList
 	)
-	for _, list := range []client.ObjectList{&groups, &pools, &nodes, &services, &all} {
+	for _, list := range []client.ObjectList{&groups, &pools, &all} {
 		if err := r.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return reconcile.Result{}, err
 		}
+	}
+	if err := r.listNodes(ctx, &nodes, &services); err != nil {
+		return reconcile.Result{}, err
 	}
 	policies := map[string]spec.Policy{}
 	for i := range groups.Items {

@@ -59,10 +59,13 @@ func (r *reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (
 		services  corev1.ServiceList
 		balancers v1alpha1.LoadBalancerList
 	)
-	for _, l := range []client.ObjectList{&nodes, &pods, &reports, &peers, &groups, &services, &balancers} {
+	for _, l := range []client.ObjectList{&reports, &peers, &groups, &services, &balancers} {
 		if err := r.List(ctx, l, client.UnsafeDisableDeepCopy); err != nil {
 			return reconcile.Result{}, err
 		}
+	}
+	if err := r.listNodes(ctx, &nodes, &pods); err != nil {
+		return reconcile.Result{}, err
 	}
 	current := currentReports(nodes.Items, pods.Items, reports.Items)
 	var errs []error
@@ -93,12 +96,42 @@ func (r *reportReconciler) reconcile(ctx context.Context, _ reconcile.Request) (
 			r.recordEvents(g, before, announces)
 		}
 	}
-	wait := r.find(servedObjects(services.Items, balancers.Items), members, time.Now())
+	now := time.Now()
+	wait := r.find(servedObjects(services.Items, balancers.Items), members, now)
+	if r.options.Nodes != nil {
+		next, err := r.removeReports(ctx, nodes.Items, reports.Items, now)
+		wait, errs = sooner(wait, next), append(errs, err)
+	}
 	err := errors.Join(errs...)
 	if len(errs) > 0 && !slices.ContainsFunc(errs, func(err error) bool { return !apierrors.IsConflict(err) }) {
 		return reconcile.Result{RequeueAfter: staleDelay}, nil
 	}
 	return reconcile.Result{RequeueAfter: wait}, err
+}
+
+// removeReports deletes the objects of nodes that have left their cluster and write no reports any
+// more. It returns after what time to repeat that; 0: never. In one cluster the Node owns them.
+func (r *reportReconciler) removeReports(ctx context.Context, nodes []corev1.Node, reports []v1alpha1.BalancerNode, now time.Time) (next time.Duration, err error) {
+	for i := range reports {
+		n := &reports[i]
+		if slices.ContainsFunc(nodes, func(o corev1.Node) bool { return o.Name == n.Name }) {
+			continue
+		}
+		if left := maxReportAge - now.Sub(n.Status.Reported.Time); left > 0 {
+			next = sooner(next, left)
+			continue
+		}
+		statistics := &v1alpha1.BalancerNodeStatistics{ObjectMeta: metav1.ObjectMeta{Name: n.Name}}
+		asRead := client.Preconditions{ResourceVersion: &n.ResourceVersion}
+		if err := client.IgnoreNotFound(r.Delete(ctx, statistics)); err != nil {
+			return next, fmt.Errorf("statistics of node %s: %w", n.Name, err)
+		}
+		if err := client.IgnoreNotFound(r.Delete(ctx, n.DeepCopy(), asRead)); err != nil {
+			return next, fmt.Errorf("report of node %s: %w", n.Name, err)
+		}
+		r.log.Info("report of a node that left deleted", "node", n.Name)
+	}
+	return next, nil
 }
 
 // servedObjects returns those of all objects that groups serve.

@@ -59,7 +59,7 @@ func scaled(t *testing.T, nodes int, test func(*scaledCluster)) {
 // restart has another controller take over.
 func (c *scaledCluster) restart() {
 	d := newDeps(Options{AgentGrace: time.Minute, Log: slog.New(slog.DiscardHandler)})
-	d.Client, d.events = c, c.recorder
+	d.Client, d.nodes, d.events = c, cachedNodes{cluster: c}, c.recorder
 	c.scaling = &scalingReconciler{deps: d}
 	c.groups = &groupReconciler{deps: d, nodes: newNodeTracker(time.Minute), assigned: map[string][]string{}}
 }

@@ -36,6 +36,8 @@ func (r serviceReconciler) reconcile(ctx context.Context, request reconcile.Requ
 		return r.forget(ctx, kindService, request.NamespacedName, &svc)
 	case err != nil:
 		return reconcile.Result{}, err
+	case r.isOurs(&svc) && r.options.Nodes != nil:
+		return reconcile.Result{}, r.refuse(ctx, &svc)
 	case r.isOurs(&svc):
 		if left, err := r.yield(ctx, &svc); left || err != nil {
 			return reconcile.Result{}, err
@@ -101,15 +103,40 @@ func (r serviceReconciler) decided(svc *corev1.Service, result allocation) (cond
 // status are ours only if it has our condition: both are written together.
 func (r serviceReconciler) withdraw(ctx context.Context, svc *corev1.Service) error {
 	base := svc.DeepCopy()
-	svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+	clearStatus(svc)
 	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
-	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAccepted)
-	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceServed)
-	removeFindings(&svc.Status.Conditions, true)
 	if _, err := r.patchStatus(ctx, svc, base); err != nil {
 		return err
 	}
 	r.release(ownerOf(kindService, svc))
+	return nil
+}
+
+// clearStatus removes all but the condition about addresses from the status of a Service.
+func clearStatus(svc *corev1.Service) {
+	svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
+	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceAccepted)
+	meta.RemoveStatusCondition(&svc.Status.Conditions, v1alpha1.ConditionServiceServed)
+	removeFindings(&svc.Status.Conditions, true)
+}
+
+// reasonNodesApart is why a Service gets no address if the balancers are in another cluster.
+const reasonNodesApart = "NodesInOtherCluster"
+
+// refuse says that a Service isn't served because its endpoints are not in the balancers' cluster. It
+// removes what an earlier controller has published.
+func (r serviceReconciler) refuse(ctx context.Context, svc *corev1.Service) error {
+	before, base := slices.Clone(svc.Status.Conditions), svc.DeepCopy()
+	clearStatus(svc)
+	c := condition(v1alpha1.ConditionServiceAllocated, false, reasonNodesApart,
+		"the balancers are nodes of another cluster, which has no endpoints of this Service: create a LoadBalancer")
+	set(&svc.Status.Conditions, c)
+	if err := r.publish(ctx, svc, base, before, []metav1.Condition{c}); err != nil {
+		return err
+	}
+	if owner := ownerOf(kindService, svc); r.allocations.Has(owner) {
+		r.release(owner)
+	}
 	return nil
 }
 
