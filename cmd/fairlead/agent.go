@@ -48,6 +48,7 @@ the agents has been deleted the node leaves too, and nothing is left in its kern
 	flags.BoolVar(&o.RemoveOnExit, "remove-on-exit", false, "after SIGTERM leave nothing in the kernel: no agent will follow, as in a balancer pod")
 	flags.BoolVar(&o.Kubernetes.On, "kubernetes", false, "serve what the Kubernetes cluster of this node configures")
 	flags.StringVar(&o.Kubernetes.Kubeconfig, "kubeconfig", "", "kubeconfig file for the API server (default: the pod's service account)")
+	flags.StringVar(&o.Kubernetes.ControlKubeconfig, "control-kubeconfig", "", "kubeconfig file for the cluster with LoadBalancers and other objects of Fairlead, if that is another one (serves no Services)")
 	flags.StringVar(&o.Kubernetes.NodeName, "node-name", "", "name of this node's Node (default: $NODE_NAME, else the host's name)")
 	flags.StringVar(&o.Kubernetes.Namespace, "namespace", "", "namespace with the Secrets of BGPPeers (default: the pod's)")
 	flags.StringVar(&o.Kubernetes.DaemonSet, "daemonset", "", "the agents' DaemonSet: an agent that is terminated after its deletion leaves nothing on the node")
@@ -59,11 +60,14 @@ the agents has been deleted the node leaves too, and nothing is left in its kern
 	registerSocket(cmd, &o.Socket, control.DefaultSocket, "the agent's control socket")
 	cli.Complete(cmd, "config", completeFiles)
 	cli.Complete(cmd, "kubeconfig", completeFiles)
+	cli.Complete(cmd, "control-kubeconfig", completeFiles)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		o.Log = log.logger(e.stderr)
 		switch {
 		case o.Kubernetes.BalancerPods && !o.Kubernetes.On:
 			return cli.Usagef("--balancer-pods: only with --kubernetes")
+		case o.Kubernetes.ControlKubeconfig != "" && !o.Kubernetes.On:
+			return cli.Usagef("--control-kubeconfig: only with --kubernetes")
 		case o.Kubernetes.MetricsSecure && !o.Kubernetes.On:
 			return cli.Usagef("--metrics-secure: only with --kubernetes")
 		case o.RemoveOnExit && o.Kubernetes.On:

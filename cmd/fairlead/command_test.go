@@ -48,6 +48,7 @@ func TestCommandsRefuse(t *testing.T) {
 		"agent --config " + bad + " --socket " + dir + "/s":          {1, []string{badPort, badField}},
 		"agent --config " + bad + " --socket " + dir + "/s --remove": {1, []string{badPort, badField}},
 		"agent --config " + good + " --balancer-pods":                {2, []string{"--balancer-pods: only with --kubernetes"}},
+		"agent --config " + good + " --control-kubeconfig a":         {2, []string{"--control-kubeconfig: only with --kubernetes"}},
 		"agent --kubernetes --remove-on-exit":                        {2, []string{"--remove-on-exit: not with --kubernetes"}},
 		"agent --config " + good + " --socket " + taken:              {1, []string{"another agent has it"}},
 		"agent --remove --pin-dir " + dir + " --socket " + taken:     {1, []string{"another agent has it"}},

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -117,6 +118,9 @@ func shown(state source.State) *observe.APIServer {
 type Kubernetes struct {
 	On                                         bool
 	Kubeconfig, NodeName, Namespace, DaemonSet string
+	// ControlKubeconfig is the kubeconfig file of the control cluster, which has LoadBalancers and
+	// all other objects of Fairlead; empty if that is the node's cluster.
+	ControlKubeconfig string
 	// HashSeedSecret is the Secret with the hash seed; empty for that of the file.
 	HashSeedSecret string
 	// BalancerPods leads VIPs to pods of Namespace that are balancers.
@@ -192,6 +196,11 @@ func openKubernetes(ctx context.Context, path, stateDir string, o Kubernetes, lo
 			WatchPolicies: !conf.Dataplane.FilterPods && conf.Dataplane.Kind != config.KindIPVS,
 		},
 		API: cluster, Namespace: namespace, DaemonSet: o.DaemonSet, StateDir: cmp.Or(stateDir, filepath.Join(StateRoot, name)), Log: log,
+	}
+	if o.ControlKubeconfig != "" {
+		if options.Control, _, err = kube.LoadConfig(o.ControlKubeconfig, namespace, "fairlead-agent/"+version.Version); err != nil {
+			return nil, fmt.Errorf("control cluster: %w", err)
+		}
 	}
 	if conf.BGP != nil {
 		options.ASN, s.routes.ShutdownDelay = conf.BGP.ASN, conf.BGP.ShutdownDelay

@@ -40,6 +40,8 @@ type Config struct {
 	// TunnelEnds says that the node has tunnel end points for services in VXLAN and Geneve
 	// segments.
 	TunnelEnds bool
+	// LoadBalancersOnly says that no Services are served: only their cluster IPs matter.
+	LoadBalancersOnly bool
 }
 
 // Cache has the objects that a node needs, and the services and routes translated from them.
@@ -218,7 +220,7 @@ func sortedObjects[T metav1.Object](w *Cache) (all []T) {
 // setService ignores Services that aren't Fairlead's.
 func (w *Cache) setService(id Object, svc *corev1.Service) {
 	switch {
-	case isOurs(svc):
+	case isOurs(svc) && !w.LoadBalancersOnly:
 		w.objects[id], w.dirty[id] = svc, true
 		w.newest.Services = newer(w.newest.Services, svc.ResourceVersion)
 	case w.objects[id] != nil:

@@ -21,10 +21,11 @@ import (
 	"fairlead.io/fairlead/api/v1alpha1"
 )
 
-// clients access the API server over one connection. They know only the types that are
+// clients access an API server over one connection. They know only the types that are
 // watched, which saves memory.
 type clients struct{ core, discovery, networking, own rest.Interface }
 
+// newClients returns the clients of a cluster.
 func newClients(config *rest.Config) (c clients, err error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(corev1.AddToScheme(scheme), discoveryv1.AddToScheme(scheme), networkingv1.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
@@ -59,33 +60,38 @@ type watchedList struct {
 	example runtime.Object
 	// name is that of the only object; empty for all.
 	name string
+	// apart says that the list is of the node's own cluster, and this is not the control cluster.
+	apart bool
 }
 
 // list returns the kind, or the one object, of the list.
 func (f watchedList) list() Object { return Object{Kind: f.kind, Name: f.name} }
 
-// lists returns the lists that are always watched, with or without NetworkPolicies. Those of
-// Secrets depend on BGPPeers.
-func (c clients) lists(policies bool) []watchedList {
+// watchedLists returns the lists that are always watched. Those of Secrets depend on BGPPeers.
+func (s *Source) watchedLists() []watchedList {
 	all := func(client rest.Interface, resource string) *cache.ListWatch {
 		return cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.Everything())
 	}
+	apart := s.Control != nil
+	lists := []watchedList{
+		{all(s.clients.core, "services"), KindService, &corev1.Service{}, "", apart},
+		{all(s.clients.core, "nodes"), KindNode, &corev1.Node{}, "", apart},
+		{all(s.control.core, "namespaces"), KindNamespace, &corev1.Namespace{}, "", false},
+		{all(s.control.own, "loadbalancergroups"), KindGroup, &v1alpha1.LoadBalancerGroup{}, "", false},
+		{all(s.control.own, "loadbalancers"), KindLoadBalancer, &v1alpha1.LoadBalancer{}, "", false},
+		{all(s.control.own, "bgppeers"), KindPeer, &v1alpha1.BGPPeer{}, "", false},
+		{all(s.control.own, "addresspools"), KindPool, &v1alpha1.AddressPool{}, "", false},
+	}
+	if apart {
+		return lists // no Services are served
+	}
 	// The EndpointSlices are those of Services with an address.
-	endpointSlices := cache.NewFilteredListWatchFromClient(c.discovery, "endpointslices", metav1.NamespaceAll, func(o *metav1.ListOptions) {
+	endpointSlices := cache.NewFilteredListWatchFromClient(s.clients.discovery, "endpointslices", metav1.NamespaceAll, func(o *metav1.ListOptions) {
 		o.LabelSelector = discoveryv1.LabelServiceName + ",!" + corev1.IsHeadlessService
 	})
-	lists := []watchedList{
-		{all(c.core, "services"), KindService, &corev1.Service{}, ""},
-		{all(c.core, "nodes"), KindNode, &corev1.Node{}, ""},
-		{all(c.core, "namespaces"), KindNamespace, &corev1.Namespace{}, ""},
-		{endpointSlices, KindEndpointSlice, &discoveryv1.EndpointSlice{}, ""},
-		{all(c.own, "loadbalancergroups"), KindGroup, &v1alpha1.LoadBalancerGroup{}, ""},
-		{all(c.own, "loadbalancers"), KindLoadBalancer, &v1alpha1.LoadBalancer{}, ""},
-		{all(c.own, "bgppeers"), KindPeer, &v1alpha1.BGPPeer{}, ""},
-		{all(c.own, "addresspools"), KindPool, &v1alpha1.AddressPool{}, ""},
-	}
-	if policies {
-		lists = append(lists, watchedList{all(c.networking, "networkpolicies"), KindNetworkPolicy, &networkingv1.NetworkPolicy{}, ""})
+	lists = append(lists, watchedList{endpointSlices, KindEndpointSlice, &discoveryv1.EndpointSlice{}, "", false})
+	if s.WatchPolicies {
+		lists = append(lists, watchedList{all(s.clients.networking, "networkpolicies"), KindNetworkPolicy, &networkingv1.NetworkPolicy{}, "", false})
 	}
 	return lists
 }
@@ -93,7 +99,7 @@ func (c clients) lists(policies bool) []watchedList {
 // secret returns the list of one Secret.
 func (c clients) secret(namespace, name string) watchedList {
 	one := fields.OneTermEqualSelector(metav1.ObjectNameField, name)
-	return watchedList{cache.NewListWatchFromClient(c.core, "secrets", namespace, one), KindSecret, &corev1.Secret{}, name}
+	return watchedList{cache.NewListWatchFromClient(c.core, "secrets", namespace, one), KindSecret, &corev1.Secret{}, name, false}
 }
 
 // LoadConfig returns how the API server is reached, and the agents' namespace: by a

@@ -31,8 +31,8 @@ type listServer struct {
 	lists map[string]string
 
 	mu sync.Mutex
-	// secrets are the names of the requested Secrets.
-	secrets []string
+	// secrets are the names of the requested Secrets, listed the requested lists.
+	secrets, listed []string
 }
 
 // requested returns the names of the requested Secrets.
@@ -50,6 +50,9 @@ func (s *listServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	resource := path.Base(r.URL.Path)
+	s.mu.Lock()
+	s.listed = append(s.listed, resource)
+	s.mu.Unlock()
 	if resource == "secrets" {
 		s.mu.Lock()
 		s.secrets = append(s.secrets, strings.TrimPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name="))
@@ -73,9 +76,26 @@ func (s *listServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // runSource runs a source of the node lb1 until the test ends.
 func runSource(t *testing.T, api http.Handler, dir string, apply func(source.Update) error) {
 	t.Helper()
+	runSourceOf(t, startAPI(t, api), nil, dir, apply)
+}
+
+// startAPI serves an API until the test ends.
+func startAPI(t *testing.T, api http.Handler) *rest.Config {
+	t.Helper()
 	server := httptest.NewServer(api)
+	t.Cleanup(func() {
+		server.CloseClientConnections()
+		server.Close()
+	})
+	return &rest.Config{Host: server.URL}
+}
+
+// runSourceOf runs a source of the node lb1 of a cluster, with another control cluster or nil.
+func runSourceOf(t *testing.T, api, control *rest.Config, dir string, apply func(source.Update) error) *kube.Source {
+	t.Helper()
 	s, err := kube.Open(kube.Options{
-		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021, WatchPolicies: true}, API: &rest.Config{Host: server.URL}, Namespace: "lb",
+		Config: kube.Config{Node: "lb1", Limits: dataplanetest.Limits(), MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021, WatchPolicies: true},
+		API:    api, Control: control, Namespace: "lb",
 		StateDir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 	})
 	if err != nil {
@@ -90,9 +110,8 @@ func runSource(t *testing.T, api http.Handler, dir string, apply func(source.Upd
 		if err := <-ended; err != nil {
 			t.Error(err)
 		}
-		server.CloseClientConnections()
-		server.Close()
 	})
+	return s
 }
 
 // receive returns the next value of a channel, which has to arrive.

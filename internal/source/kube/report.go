@@ -41,8 +41,8 @@ func (s *Source) ReportStatistics(ctx context.Context, r *source.Statistics) err
 	return s.writeOwn(ctx, "balancernodestatistics", "BalancerNodeStatistics", spec.Statistics(r))
 }
 
-// writeOwn writes the status of the object of this node, in one request, which also creates it: the
-// owner is the Node.
+// writeOwn writes the status of the object of this node, in one request, which also creates it. The
+// owner is the Node, unless that is in another cluster.
 func (s *Source) writeOwn(ctx context.Context, resource, kind string, status any) error {
 	s.mu.Lock()
 	own := s.cache.nodes[s.Node]
@@ -50,15 +50,19 @@ func (s *Source) writeOwn(ctx context.Context, resource, kind string, status any
 	if own == nil {
 		return fmt.Errorf("no Node %s", s.Node)
 	}
+	meta := metav1.ObjectMeta{Name: s.Node}
+	if s.Control == nil {
+		meta.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: corev1.SchemeGroupVersion.String(), Kind: string(KindNode), Name: s.Node, UID: own.uid,
+		}}
+	}
 	body, err := json.Marshal(struct {
 		metav1.TypeMeta
 		metav1.ObjectMeta `json:"metadata"`
 		Status            any `json:"status"`
 	}{
 		metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion().String(), Kind: kind},
-		metav1.ObjectMeta{Name: s.Node, OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: corev1.SchemeGroupVersion.String(), Kind: string(KindNode), Name: s.Node, UID: own.uid,
-		}}},
+		meta,
 		status,
 	})
 	if err != nil {
@@ -66,6 +70,6 @@ func (s *Source) writeOwn(ctx context.Context, resource, kind string, status any
 	}
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	return s.clients.own.Patch(types.ApplyPatchType).Resource(resource).Name(s.Node).
+	return s.control.own.Patch(types.ApplyPatchType).Resource(resource).Name(s.Node).
 		Param("fieldManager", "fairlead-agent").Param("force", "true").Body(body).Do(ctx).Error()
 }

@@ -70,7 +70,7 @@ func (s *Source) HashSeed(ctx context.Context, secret string) (uint64, error) {
 // readSeed reads the seed of a Secret.
 func (s *Source) readSeed(ctx context.Context, name string) (uint64, error) {
 	secret := &corev1.Secret{}
-	if err := s.clients.core.Get().Namespace(s.Namespace).Resource("secrets").Name(name).Do(ctx).Into(secret); err != nil {
+	if err := s.control.core.Get().Namespace(s.Namespace).Resource("secrets").Name(name).Do(ctx).Into(secret); err != nil {
 		return 0, err
 	}
 	return parseSeed(secret.Data[v1alpha1.HashSeedKey])

@@ -3,6 +3,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -26,6 +27,10 @@ type Options struct {
 	Config
 	// API has the address of the API server and the agent's credentials.
 	API *rest.Config
+	// Control has those of the control cluster, which has LoadBalancers and all other objects of
+	// Fairlead, if that is another one than the node's cluster; nil for the same. Then the node's
+	// cluster has Nodes, the DaemonSet, and Services that aren't served.
+	Control *rest.Config
 	// Namespace is the agents' namespace, which has their Secrets.
 	Namespace string
 	// DaemonSet is the name of the agents' DaemonSet in Namespace; empty if unknown.
@@ -41,8 +46,10 @@ const stateFile = "state.json"
 // Source watches the API server. Its methods may be called concurrently.
 type Source struct {
 	Options
-	clients   clients
-	passwords passwords
+	// clients are those of the node's cluster, control those of the control cluster: the same
+	// unless there are two.
+	clients, control clients
+	passwords        passwords
 	// saved is the state of an earlier agent; nil for none.
 	saved *saved.State
 	// wake is signalled when the cache has changed or a list has been read.
@@ -81,6 +88,13 @@ func Open(o Options) (*Source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kubernetes: %w", err)
 	}
+	control := c
+	if o.Control != nil {
+		if control, err = newClients(o.Control); err != nil {
+			return nil, fmt.Errorf("control cluster: %w", err)
+		}
+		o.LoadBalancersOnly = true
+	}
 	if o.StateDir, err = filepath.Abs(o.StateDir); err != nil {
 		return nil, err
 	}
@@ -88,7 +102,7 @@ func Open(o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		Options: o, clients: c, passwords: passwords{dir: o.StateDir},
+		Options: o, clients: c, control: control, passwords: passwords{dir: o.StateDir},
 		wake: make(chan struct{}, 1), checks: &healthPorts{log: o.Log, servers: map[uint16]*healthServer{}},
 		cache: NewCache(o.Config), lists: map[Object]*listState{}, problems: source.ProblemLog{Log: o.Log},
 	}
@@ -126,8 +140,8 @@ func (s *Source) Start(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.started = time.Now()
-	s.state.Server, s.state.Since = s.API.Host, s.started
-	for _, f := range s.clients.lists(s.WatchPolicies) {
+	s.state.Server, s.state.Since = cmp.Or(s.Control, s.API).Host, s.started
+	for _, f := range s.watchedLists() {
 		s.startFollower(f)
 	}
 }
@@ -285,11 +299,11 @@ func (s *Source) restore(apply func(source.Update) error) error {
 	return nil
 }
 
-// changed applies a change of objects to the cache.
-func (s *Source) changed(change func(*Cache)) {
+// changed applies a change of a list's objects to the cache.
+func (s *Source) changed(f watchedList, change func(*Cache)) {
 	s.mu.Lock()
 	change(s.cache)
-	s.setReachable(time.Now())
+	s.setReachable(f, time.Now())
 	if s.cache.routesDirty { // a peer, or this node's labels
 		s.followSecrets()
 	}
@@ -338,7 +352,7 @@ func (s *Source) followSecrets() {
 	}
 	for name := range wanted {
 		if s.lists[Object{Kind: KindSecret, Name: name}] == nil {
-			s.startFollower(s.clients.secret(s.Namespace, name))
+			s.startFollower(s.control.secret(s.Namespace, name))
 		}
 	}
 	maps.DeleteFunc(s.lists, func(list Object, l *listState) bool {

@@ -35,36 +35,38 @@ func (s *Source) State() source.State {
 	return state
 }
 
-// setReachable records a response of the API server. It is called with the lock held.
-func (s *Source) setReachable(now time.Time) {
-	if s.state.Responded(now) {
+// setReachable records a response of the API server; of the control cluster's, if there are two. It
+// is called with the lock held.
+func (s *Source) setReachable(f watchedList, now time.Time) {
+	if !f.apart && s.state.Responded(now) {
 		s.Log.Info("API server reached", "server", s.state.Server)
 	}
 }
 
-func (s *Source) responded() {
+func (s *Source) responded(f watchedList) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setReachable(time.Now())
+	s.setReachable(f, time.Now())
 }
 
 // watched records that a list is being watched.
 func (s *Source) watched(f watchedList) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setReachable(time.Now())
+	s.setReachable(f, time.Now())
 	if l := s.lists[f.list()]; l != nil && l.denied != "" {
 		l.denied = ""
 		s.Log.Info("list watched again", "list", f.list().String())
 	}
 }
 
-// setDenied records why the API server rejects a list. Permissions rarely change soon: a
+// setDenied records why a list can't be watched: the API server rejects it, or is away and not the
+// one whose reachability is recorded. Permissions rarely change soon: a
 // Secret or NetworkPolicies that can't be read count as missing.
 func (s *Source) setDenied(f watchedList, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.setReachable(time.Now())
+	s.setReachable(f, time.Now())
 	l := s.lists[f.list()]
 	if l == nil {
 		return // a Secret that no BGPPeer refers to any more
@@ -91,6 +93,10 @@ func (s *Source) failed(f watchedList, err error) {
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // equal for all lists
+	}
+	if f.apart {
+		s.setDenied(f, err)
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -67,7 +67,7 @@ func (f *follower) note(err error, well func()) {
 // ListWithContext implements cache.ListerWithContext.
 func (f *follower) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 	list, err := f.watchedList.ListWithContext(ctx, o)
-	f.note(err, f.source.responded)
+	f.note(err, func() { f.source.responded(f.watchedList) })
 	return list, err
 }
 
@@ -92,7 +92,7 @@ func (f *follower) Add(obj any) error {
 		return errNoObject
 	}
 	strip(o)
-	f.source.changed(func(w *Cache) { w.Set(o) })
+	f.source.changed(f.watchedList, func(w *Cache) { w.Set(o) })
 	return nil
 }
 
@@ -105,14 +105,14 @@ func (f *follower) Delete(obj any) error {
 	if !ok {
 		return errNoObject
 	}
-	f.source.changed(func(w *Cache) { w.Delete(name(o)) })
+	f.source.changed(f.watchedList, func(w *Cache) { w.Delete(name(o)) })
 	return nil
 }
 
 // Replace implements cache.ReflectorStore for a complete list. Objects that are not in the
 // list are deleted.
 func (f *follower) Replace(list []any, _ string) error {
-	f.source.changed(func(w *Cache) {
+	f.source.changed(f.watchedList, func(w *Cache) {
 		listed := make(map[Object]bool, len(list))
 		for _, obj := range list {
 			if o, ok := obj.(metav1.Object); ok {
@@ -136,6 +136,6 @@ func (f *follower) Resync() error { return nil }
 
 // Bookmark implements cache.ReflectorBookmarkStore: the API server has responded.
 func (f *follower) Bookmark(string) error {
-	f.source.responded()
+	f.source.responded(f.watchedList)
 	return nil
 }
