@@ -14,7 +14,8 @@ import (
 
 // access is one verb on one resource, as a role allows it or a client requests it.
 type access struct {
-	// account is the service account's name: of the agents, the controllers or the API servers.
+	// account is the service account's name: of the agents, the controllers or the API servers. In
+	// a control cluster it is the agents' group.
 	account string
 	// namespace limits it; empty for all namespaces and for cluster-wide resources.
 	namespace             string
@@ -44,7 +45,10 @@ func allowed(t *testing.T, objects map[string]object) map[access]bool {
 		if name == "ClusterRole/fairlead-apiserver-project" {
 			account, where = "fairlead-apiserver", project // bound there
 		}
-		if objects["ServiceAccount/"+account].Kind == "" {
+		users := name == "ClusterRole/fairlead-agent" || name == "Role/fairlead-agent"
+		if binding := objects[strings.Replace(name, "/", "Binding/", 1)]; users && len(binding.Subjects) == 1 && binding.Subjects[0].Kind == "Group" {
+			account = binding.Subjects[0].Name
+		} else if objects["ServiceAccount/"+account].Kind == "" {
 			t.Errorf("%s has no service account of its name", name)
 		}
 		for _, r := range o.Rules {

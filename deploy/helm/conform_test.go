@@ -36,7 +36,7 @@ func conform(t *testing.T, schemas, objects string) (string, error) {
 // Fairlead's kinds.
 func TestConform(t *testing.T) {
 	schemas := schemas(t)
-	for name, values := range map[string]string{"defaults": "{}", "everything": full} {
+	for name, values := range map[string]string{"defaults": "{}", "everything": full, "a control cluster": controlValues, "its balancers": agentsValues} {
 		text, err := template(t, values, "--include-crds")
 		if err != nil {
 			t.Fatal(err)

@@ -85,16 +85,21 @@ func TestValuesReference(t *testing.T) {
 	golden.Parts(t, "../../docs/reference/helm.md", "<!-- made of deploy/helm/fairlead/values.yaml by go test ./deploy/helm -update -->\n", rows.String())
 }
 
-// The values of the guide to the API for clouds run it.
+// The values of the guide to the API for clouds run it, and balancers in a cluster of their own.
 func TestValuesOfTheAPIGuide(t *testing.T) {
-	_, block, found := strings.Cut(string(readFile(t, "..", "..", "docs", "guides", "api.md")), "```yaml\n")
-	values, _, ended := strings.Cut(block, "```")
-	if !found || !ended {
-		t.Fatal("docs/guides/api.md has no values")
-	}
-	if all := rendered(t, values); !slices.ContainsFunc(slices.Collect(maps.Keys(all)), func(name string) bool {
-		return strings.Contains(name, "Deployment") && strings.Contains(name, "apiserver")
-	}) {
-		t.Errorf("no Deployment of API servers among %q", slices.Sorted(maps.Keys(all)))
+	guide := string(readFile(t, "..", "..", "docs", "guides", "api.md"))
+	for first, want := range map[string]string{
+		"":                 "Deployment/fairlead-apiserver",
+		"# balancers.yaml": "DaemonSet/fairlead-agent",
+		"# control.yaml":   "LoadBalancerGroup/a",
+	} {
+		_, block, found := strings.Cut(guide, "```yaml\n"+first)
+		values, _, ended := strings.Cut(block, "```")
+		if !found || !ended {
+			t.Fatalf("docs/guides/api.md has no values %s", first)
+		}
+		if all := rendered(t, values); all[want].Kind == "" {
+			t.Errorf("values %s: no %s among %q", first, want, slices.Sorted(maps.Keys(all)))
+		}
 	}
 }

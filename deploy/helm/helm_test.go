@@ -71,6 +71,8 @@ type object struct {
 	Data     map[string]string
 	Spec     map[string]any
 	Rules    []rule
+	// Subjects are those of a binding.
+	Subjects []struct{ Kind, Name string }
 }
 
 // rule is one of a Role or a ClusterRole.

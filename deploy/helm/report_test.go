@@ -4,11 +4,8 @@ package helm_test
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"net/http"
@@ -46,6 +43,7 @@ func TestAPIServerReports(t *testing.T) {
 	install(t, api)
 	api.Apply(t, twoNodes)
 	reporter := func(o kube.Options) *kube.Source {
+		t.Helper()
 		o.Config, o.Namespace, o.StateDir, o.Log = kube.Config{Node: "n1", MaxServices: 8}, namespace, t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil))
 		s, err := kube.Open(o)
 		if err != nil {
@@ -84,12 +82,8 @@ func TestAPIServerReports(t *testing.T) {
 		"{.metadata.ownerReferences[*].kind} {.metadata.ownerReferences[*].name}"); got != want {
 		t.Errorf("statistics %q, want %q", got, want)
 	}
-	for name, o := range map[string]kube.Options{
-		"the agent of n2": {API: api.AsPod(t, namespace, "fairlead-agent", "agent2")},
-		"no pod":          {API: api.AsServiceAccount(t, namespace, "fairlead-agent")},
-		"another account": {API: api.AsServiceAccount(t, namespace, "fairlead-controller")},
-	} {
-		foreign := reporter(o)
+	refuse := func(name string, foreign *kube.Source) {
+		t.Helper()
 		cluster.Await(t, time.Minute, name+" to be refused", func() error { // the policy may be new to the API server
 			for _, err := range []error{foreign.Report(t.Context(), report), foreign.ReportStatistics(t.Context(), statistics)} {
 				switch {
@@ -102,29 +96,67 @@ func TestAPIServerReports(t *testing.T) {
 			return nil
 		})
 	}
+	for name, o := range map[string]kube.Options{
+		"the agent of n2": {API: api.AsPod(t, namespace, "fairlead-agent", "agent2")},
+		"no pod":          {API: api.AsServiceAccount(t, namespace, "fairlead-agent")},
+		"another account": {API: api.AsServiceAccount(t, namespace, "fairlead-controller")},
+	} {
+		refuse(name, reporter(o))
+	}
+	agent1 := api.Sender(t, api.AsPod(t, namespace, "fairlead-agent", "agent1"))
+	denyObjects(t, agent1)
 
-	// The objects of the own node hold no other object back that is to be deleted.
-	agent := api.AsPod(t, namespace, "fairlead-agent", "agent1")
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(agent.CAData)
-	client := &http.Client{Transport: &http.Transport{
-		DialContext: agent.Dial, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, DisableKeepAlives: true,
-	}}
+	// In a control cluster the name of the user has that of the node.
+	text, err := template(t, "controller: {nodesKubeconfigSecret: nodes}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, api, text)
+	const group = "fairlead:agents"
+	user := func(name string, groups ...string) kube.Options {
+		return kube.Options{API: api.Config(), Control: api.As(t, name, groups...)}
+	}
+	named := reporter(user("fairlead:node:n1", group))
+	report.Services.Total = 9
+	cluster.Await(t, time.Minute, "a report of the user of n1", func() error {
+		return errors.Join(named.Report(t.Context(), report), named.ReportStatistics(t.Context(), statistics))
+	})
+	if got := api.Kubectl(t, "get", "fnode,fstats", "n1", "-o", "jsonpath={range .items[*]}{.status.services.total}{.metadata.ownerReferences}{end}"); got != "9" {
+		t.Errorf("report and statistics %q, want 9 services, and no owner: the Node is in another cluster", got)
+	}
+	for name, o := range map[string]kube.Options{
+		"the user of n2":                         user("fairlead:node:n2", group),
+		"the user of no node":                    user("fairlead:node:", group),
+		"a user in the group":                    user("n1", group),
+		"the kubelet of n1":                      user("system:node:n1", group, "system:nodes"),
+		"the user of n1 who is not in the group": user("fairlead:node:n1"),
+		"the pod of n1":                          {API: api.Config(), Control: api.AsPod(t, namespace, "fairlead-agent", "agent1")},
+	} {
+		refuse(name, reporter(o))
+	}
+	user1 := api.Sender(t, api.As(t, "fairlead:node:n1", group))
+	denyObjects(t, user1)
+	nameless := api.Sender(t, api.As(t, "fairlead:node:", group))
+	if answer := nameless(http.MethodPost, "balancernodes", reportOf(`{"generateName": "n"}`)); !strings.Contains(answer, "ValidatingAdmissionPolicy 'fairlead-agent'") {
+		t.Errorf("a report of no node: answer %s, want that the policy denies it", answer)
+	}
+	for _, object := range []string{"balancernodes/n1", "balancernodes/n2", "balancernodestatistics/n1"} {
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodDelete} {
+			if answer := user1(method, object, reportOf(`{"name": "n1"}`)); !strings.Contains(answer, "cannot "+map[string]string{"GET": "get", "PUT": "update", "DELETE": "delete"}[method]) {
+				t.Errorf("%s of %s: answer %s, want that the user has no right to", method, object, answer)
+			}
+		}
+	}
+}
+
+// denyObjects checks that an agent of n1 can't write objects of other nodes, and that its own ones hold
+// no other object back that is to be deleted.
+func denyObjects(t *testing.T, send func(method, path, body string) string) {
+	t.Helper()
 	deny := func(what, resource, body string) {
 		t.Helper()
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, agent.Host+"/apis/fairlead.io/v1alpha1/"+resource, strings.NewReader(body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		request.Header.Set("Authorization", "Bearer "+agent.BearerToken)
-		request.Header.Set("Content-Type", "application/json")
-		response, err := client.Do(request)
-		if err != nil {
-			t.Fatal(err)
-		}
-		answer, err := io.ReadAll(response.Body)
-		if err := errors.Join(err, response.Body.Close()); err != nil || !strings.Contains(string(answer), "ValidatingAdmissionPolicy 'fairlead-agent'") {
-			t.Errorf("%s, %s: error %v, answer %s, want that the policy denies it", resource, what, err, answer)
+		if answer := send(http.MethodPost, resource, body); !strings.Contains(answer, "ValidatingAdmissionPolicy 'fairlead-agent'") {
+			t.Errorf("%s, %s: answer %s, want that the policy denies it", resource, what, answer)
 		}
 	}
 	for name, metadata := range map[string]string{
@@ -134,10 +166,15 @@ func TestAPIServerReports(t *testing.T) {
 		"a namespace":      `{"name": "n1", "ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "n1", "uid": "1"}]}`,
 		"another's report": `{"name": "n2"}`,
 	} {
-		deny(name, "balancernodes", fmt.Sprintf(`{"apiVersion": "fairlead.io/v1alpha1", "kind": "BalancerNode", "metadata": %s, "status": {"version": "1", "started": "2026-01-02T03:04:05Z",
-			"dataPlane": "xdp", "draining": false, "services": {"total": 0, "programmed": 0, "failed": 0, "panic": 0, "drained": 0},
-			"backends": {"total": 0, "inUse": 0, "unhealthy": 0, "drained": 0}, "routes": {"announced": 0, "withheld": 0, "sessions": 0}}}`, metadata))
+		deny(name, "balancernodes", reportOf(metadata))
 		deny(name, "balancernodestatistics", fmt.Sprintf(`{"apiVersion": "fairlead.io/v1alpha1", "kind": "BalancerNodeStatistics", "metadata": %s,
 			"status": {"reported": "2026-01-02T03:04:05Z"}}`, metadata))
 	}
+}
+
+// reportOf is a BalancerNode with metadata.
+func reportOf(metadata string) string {
+	return fmt.Sprintf(`{"apiVersion": "fairlead.io/v1alpha1", "kind": "BalancerNode", "metadata": %s, "status": {"version": "1", "started": "2026-01-02T03:04:05Z",
+		"dataPlane": "xdp", "draining": false, "services": {"total": 0, "programmed": 0, "failed": 0, "panic": 0, "drained": 0},
+		"backends": {"total": 0, "inUse": 0, "unhealthy": 0, "drained": 0}, "routes": {"announced": 0, "withheld": 0, "sessions": 0}}}`, metadata)
 }

@@ -4,9 +4,13 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	authentication "k8s.io/api/authentication/v1"
@@ -26,10 +30,10 @@ func (a *API) Config() *rest.Config { return rest.CopyConfig(a.admin) }
 // Clients are an administrator's.
 func (a *API) Clients() *kubernetes.Clientset { return a.clients }
 
-// As is the configuration of a user, who may do what RBAC says.
-func (a *API) As(t testing.TB, user string) *rest.Config {
+// As is the configuration of a user with a client certificate, who may do what RBAC says.
+func (a *API) As(t testing.TB, user string, groups ...string) *rest.Config {
 	t.Helper()
-	config, err := a.as(user)
+	config, err := a.as(user, groups...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,6 +84,33 @@ func (a *API) anonymous() *rest.Config {
 		TLSClientConfig: rest.TLSClientConfig{CAData: a.authority.pem()},
 		QPS:             unlimited,
 		Dial:            a.dial,
+	}
+}
+
+// Sender returns a function that sends requests about Fairlead's objects as a user, and returns the
+// answers. The path begins with the resource.
+func (a *API) Sender(t testing.TB, user *rest.Config) func(method, path, body string) string {
+	t.Helper()
+	client, err := rest.HTTPClientFor(user)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func(method, path, body string) string {
+		t.Helper()
+		request, err := http.NewRequestWithContext(t.Context(), method, user.Host+"/apis/fairlead.io/v1alpha1/"+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("Content-Type", "application/json")
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(response.Body)
+		if err := errors.Join(err, response.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
+		return string(answer)
 	}
 }
 

@@ -22,6 +22,35 @@ app.kubernetes.io/managed-by: {{ $.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" $.Chart.Name $.Chart.Version }}
 {{- end }}
 
+{{/* What the release has: "all", "control" for everything but agents, or "agents". */}}
+{{- define "fairlead.part" -}}
+{{- $nodes := .Values.controller.nodesKubeconfigSecret }}
+{{- $control := .Values.agent.controlKubeconfigFolder }}
+{{- if and $nodes $control }}
+{{- fail "controller.nodesKubeconfigSecret, agent.controlKubeconfigFolder: a cluster has either the controllers or the agents" }}
+{{- end }}
+{{- $objects := dict "addressPools" .Values.addressPools "groups" .Values.groups "bgp.peers" .Values.bgp.peers "bgp.passwordSecrets" .Values.bgp.passwordSecrets "apiServer.enabled" .Values.apiServer.enabled "agent.dataplane.hashSeed" (not (kindIs "invalid" .Values.agent.dataplane.hashSeed)) }}
+{{- range $name, $set := $objects }}
+{{- if and $control $set }}
+{{- fail (printf "%s: with agent.controlKubeconfigFolder it belongs to the release in the control cluster" $name) }}
+{{- end }}
+{{- end }}
+{{- if $nodes }}control{{ else if $control }}agents{{ else }}all{{ end }}
+{{- end }}
+
+{{/* Who the agents are: in a control cluster they are users of a group, as kubelets are. */}}
+{{- define "fairlead.agentSubject" -}}
+{{- if eq (include "fairlead.part" .) "control" -}}
+kind: Group
+apiGroup: rbac.authorization.k8s.io
+name: fairlead:agents
+{{- else -}}
+kind: ServiceAccount
+name: {{ include "fairlead.name" . }}-agent
+namespace: {{ .Release.Namespace }}
+{{- end }}
+{{- end }}
+
 {{/* The seconds of a duration, such as 1m30s, rounded up. */}}
 {{- define "fairlead.seconds" -}}
 {{- $units := dict "ms" 0.001 "s" 1.0 "m" 60.0 -}}
@@ -90,7 +119,7 @@ prometheus.io/scheme: https
     {{- range list 443 6443 (int $api.port) | uniq }}
     - {protocol: TCP, port: {{ . }}}
     {{- end }}
-{{- if regexMatch "[g-zG-Z]" $api.host }}
+{{- if or .Values.controller.nodesKubeconfigSecret (regexMatch "[g-zG-Z]" $api.host) }}
 # DNS, for its name.
 - ports:
     - {protocol: UDP, port: 53}
