@@ -4,7 +4,8 @@
 // it serves. The agent runs an Announcer, which sets the routes of a speaker.
 //
 // It watches the store: the desired services, their health and drains, and their
-// status in the data plane. No route is announced before its VIP is programmed. The
+// status in the data plane. No route is announced before its VIP is programmed, or, for a
+// moment, before all its backends have been checked: they have flows of other nodes. The
 // route of a VIP that can't be served is withdrawn at once; that of a VIP which is
 // drained first gets the community GRACEFUL_SHUTDOWN (RFC 8326).
 package announce

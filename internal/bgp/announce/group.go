@@ -87,6 +87,11 @@ func (g *group) complete() bool {
 	})
 }
 
+// unsettled reports whether a service that is serving is unsettled.
+func (g *group) unsettled() bool {
+	return slices.ContainsFunc(g.states, func(v serviceState) bool { return v.entry != nil && unsettled(v.entry) })
+}
+
 func (g *group) names() []string {
 	names := make([]string, len(g.states))
 	for i, v := range g.states {

@@ -67,7 +67,9 @@ type record struct {
 	Decision // the last one
 	// leaving is since when the route has GRACEFUL_SHUTDOWN; zero if it hasn't.
 	leaving time.Time
-	damper  damper
+	// settling is since when a new route waits for unsettled services; zero if none does.
+	settling time.Time
+	damper   damper
 	// serving and suppressed are those of the last decision: whether a service was
 	// serving, and how many were suppressed.
 	serving    bool
@@ -89,7 +91,7 @@ func (p *planner) decide(now time.Time, in *Input) Plan {
 		r.Route = groups[prefix].route(prefix)
 		r.Route.GracefulShutdown = r.Announced && !r.leaving.IsZero()
 		plan.Decisions = append(plan.Decisions, r.Decision)
-		plan.Complete = plan.Complete && groups[prefix].complete()
+		plan.Complete = plan.Complete && groups[prefix].complete() && r.settling.IsZero()
 		plan.Next = earlier(plan.Next, next)
 	}
 	return plan
@@ -106,13 +108,22 @@ func (r *record) follow(now time.Time, g *group, delay time.Duration) (next time
 	}
 	r.serving, r.suppressed = routeState == serving, suppressed
 
-	announce := false
-	r.Damped = time.Time{}
+	announce, settling := false, r.settling
+	r.Damped, r.settling = time.Time{}, time.Time{}
+	r.Services, r.Reason = g.names(), g.reason()
 	switch routeState {
 	case serving:
 		r.leaving = time.Time{}
 		next = r.damper.until(now)
 		announce, r.Damped = next.IsZero(), next
+		if announce && !r.Announced && g.unsettled() {
+			if r.settling = settling; settling.IsZero() {
+				r.settling = now
+			}
+			if end := r.settling.Add(settleDelay); end.After(now) {
+				announce, next, r.Reason = false, end, "not all backends have been checked yet"
+			}
+		}
 	case leaving:
 		if r.leaving.IsZero() {
 			r.leaving = now
@@ -129,9 +140,12 @@ func (r *record) follow(now time.Time, g *group, delay time.Duration) (next time
 			r.Withdrawals++
 		}
 	}
-	r.Services, r.Reason = g.names(), g.reason()
 	return next
 }
+
+// settleDelay is how long a new route waits at most for the first checks of all backends, of which
+// some may be dead.
+const settleDelay = time.Second
 
 // Damping as in RFC 2439 with other figures: a penalty of 1000 there is 1 here, and
 // seconds suffice instead of minutes, as no other router damps the prefix. A prefix

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
 )
@@ -200,7 +201,8 @@ func TestDamping(t *testing.T) {
 
 // Over random histories: what is announced is served, or was when an operator
 // began to move it away no longer than the delay ago; what is served and not
-// announced is damped, and was lost several times.
+// announced is damped, and was lost several times, or waits for a moment until all
+// healthy backends are in use.
 func TestHistories(t *testing.T) {
 	const delay = time.Second
 	for range 200 {
@@ -208,11 +210,11 @@ func TestHistories(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			d := newDesk(t, delay, web, dns)
-			losses, moved, was := 0, time.Time{}, true
+			losses, moved, waits, was := 0, time.Time{}, time.Time{}, true
 			for step := range 300 {
 				d.now = d.now.Add(time.Duration(random.Int64N(int64(2 * time.Second))))
 				d.happen(random)
-				served, meant := d.oracle()
+				served, meant, partly := d.oracle()
 				switch {
 				case served && meant:
 					moved = time.Time{}
@@ -225,6 +227,12 @@ func TestHistories(t *testing.T) {
 				was = served
 				plan := d.decide(d.now, &d.Input)
 				decision := plan.Decisions[0]
+				switch wait := len(plan.Routes()) == 0 && meant && partly && decision.Damped.IsZero(); {
+				case !wait:
+					waits = time.Time{}
+				case waits.IsZero():
+					waits = d.now
+				}
 				switch routes := plan.Routes(); {
 				case len(routes) > 0 && !served:
 					t.Fatalf("step %d: %+v is announced and not served", step, decision)
@@ -232,6 +240,7 @@ func TestHistories(t *testing.T) {
 					t.Fatalf("step %d: %+v is announced since %s too long", step, decision, moved)
 				case len(routes) > 0 && routes[0].GracefulShutdown != !meant:
 					t.Fatalf("step %d: %+v, GRACEFUL_SHUTDOWN where it is meant: %t", step, decision, meant)
+				case len(routes) == 0 && !waits.IsZero() && d.now.Sub(waits) < settleDelay:
 				case len(routes) == 0 && served && meant && (decision.Damped.IsZero() || losses < 3 || decision.Damped.Sub(d.now) > 3*halfLife):
 					t.Fatalf("step %d: %+v is not announced, after %d losses", step, decision, losses)
 				case len(routes) == 0 && decision.Reason == "" && decision.Damped.IsZero():
@@ -264,21 +273,61 @@ func (d *desk) happen(random *rand.Rand) {
 }
 
 // oracle computes independently of the planner whether any service is served, and
-// whether one is that is not drained.
-func (d *desk) oracle() (served, meant bool) {
+// whether one is that is not drained, of which partly says that it has healthy backends that
+// are not in use.
+func (d *desk) oracle() (served, meant, partly bool) {
 	_, node := d.Desired.Draining(store.Target{})
 	for i, e := range d.Desired.Services {
 		status := d.Programmed[i]
-		both := 0
+		both, healthy := 0, 0
 		for j, b := range e.Service.Backends {
+			if b.Weight > 0 && !b.Down {
+				healthy++
+			}
 			if b.Weight > 0 && !b.Down && status.Programmed > 0 && status.State.Backends[j].InUse {
 				both++
 			}
 		}
 		if both > 0 {
 			served = true
-			meant = meant || !node && d.Draining[e.Service.Name] == nil
+			if !node && d.Draining[e.Service.Name] == nil {
+				meant, partly = true, partly || both < healthy
+			}
 		}
 	}
-	return served, meant
+	return served, meant, partly
+}
+
+// A new route waits until all backends have been checked and are in use, but not long. One that is
+// announced stays.
+func TestFirstChecks(t *testing.T) {
+	// first has the first backends healthy, and the others not checked yet.
+	first := func(d *desk, healthy int) {
+		var states []health.Verdict
+		for i, b := range web.Backends {
+			state := health.State{Checked: true, Known: i < healthy, Healthy: i < healthy, Share: lb.WholeShare}
+			states = append(states, health.Verdict{VIP: web.VIP, Backend: b.ID(), State: state})
+		}
+		d.Desired = d.store.Judge(states)
+	}
+	d := newDesk(t, time.Second, web)
+	first(d, 1)
+	d.program()
+	if waits := d.want(0, "withdrawn"); waits.Reason != "not all backends have been checked yet" {
+		t.Errorf("the reason is %q", waits.Reason)
+	}
+	first(d, 3)
+	d.want(time.Millisecond, "withdrawn") // the data plane doesn't know it yet
+	d.program()
+	d.want(time.Millisecond, "announced")
+	first(d, 1)
+	d.program()
+	d.want(time.Minute, "announced")
+	d.health(0)
+	d.want(0, "withdrawn")
+	first(d, 1)
+	d.program()
+	d.want(time.Minute, "withdrawn")
+	d.want(settleDelay-1, "withdrawn")
+	d.want(1, "announced")
 }

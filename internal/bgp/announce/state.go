@@ -4,6 +4,7 @@ package announce
 
 import (
 	"fmt"
+	"slices"
 
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
@@ -43,6 +44,8 @@ type serviceState struct {
 	reason string
 	// suppressed is set if an operator, or the agent's stop, takes it out.
 	suppressed bool
+	// entry is the service itself, if it is serving.
+	entry *store.Entry
 	// local is set if the service is never announced.
 	local bool
 	// policy is that of its VIP, nil without one, and vlan where packets to it arrive.
@@ -85,9 +88,30 @@ func (in *Input) evaluate(e *store.Entry, policy *bgp.Policy) serviceState {
 	case lacks != "":
 		v.reason = v.service + ": " + lacks
 	default:
-		v.routeState = serving
+		v.routeState, v.entry = serving, e
 	}
 	return v
+}
+
+// unsettled reports whether the data plane uses fewer backends of a service than it soon will: some
+// haven't been checked yet, or it doesn't have the newest verdicts. Other balancers of the VIP use
+// them, and flows may come from there.
+func unsettled(e *store.Entry) bool {
+	unknown := func(b lb.Backend) bool {
+		state, counted := e.Health[b.ID()]
+		return counted && !state.Known
+	}
+	if e.Configured.Health != nil && slices.ContainsFunc(e.Configured.Backends, unknown) {
+		return true
+	}
+	healthy := 0
+	for i := range e.Service.Backends {
+		if usable(&e.Service.Backends[i]) {
+			healthy++
+		}
+	}
+	used, reason := inUse(e.Service, e.Status)
+	return used < healthy && reason == ""
 }
 
 // suppression is why a service is suppressed; empty if it isn't.
