@@ -13,6 +13,10 @@
 //	                            ├─ n2 ── pods
 //	     control plane on the bridge
 //
+// With Options.Management the control plane and the nodes have a network of their own for the
+// API, and Nodes their addresses in it. AddMachine, AddAccessPort and AddAPI add servers and another cluster's
+// control plane to the nodes' network.
+//
 // Everything runs on a [Machine], a set of Linux namespaces whose processes are
 // killed by the kernel when the test's process ends, however that ends. Nothing of
 // a cluster has a name that two could want, so that any number run side by side,
@@ -43,6 +47,9 @@ type Options struct {
 	KubeProxy string
 	// NetworkPolicies says that each node's netfilter enforces them for IPv4, by kube-router.
 	NetworkPolicies bool
+	// Management says that Nodes have addresses of a network of their own, by which they reach the
+	// API server, and not those of the network of the router.
+	Management bool
 	// GracePeriod is after how long of silence a node is NotReady; 0 means 8 s.
 	GracePeriod time.Duration
 }
@@ -56,8 +63,9 @@ type Cluster struct {
 	Router *Machine
 	// Client is behind the router, and has no other way.
 	Client *Machine
-	// nodes are by number, the first is n1.
+	// nodes are by number, the first is n1. others are machines outside of the cluster.
 	nodes   []*Node
+	others  []*Machine
 	options Options
 	// dir has all files, binary is Kubernetes.
 	dir, binary string
@@ -106,7 +114,7 @@ func (c *Cluster) build(ctx context.Context, pause string) error {
 		return err
 	}
 	etcd := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), etcdPort)
-	c.API = newAPI(control, c.binary, netip.AddrPortFrom(nodeNetwork.addresses(controlPlaneNumber)[0], httpsPort), etcd,
+	c.API = newAPI(control, c.binary, netip.AddrPortFrom(c.apiNetwork().addresses(controlPlaneNumber)[0], httpsPort), etcd,
 		"--bind-address=0.0.0.0", // also that of the API server's Service
 		"--default-not-ready-toleration-seconds=5", "--default-unreachable-toleration-seconds=5")
 	c.dial = control.Dial
@@ -213,7 +221,7 @@ func (c *Cluster) machines() []*Machine {
 	if c.API != nil {
 		all = append(all, c.API.machine)
 	}
-	for _, m := range []*Machine{c.Router, c.Client} {
+	for _, m := range append([]*Machine{c.Router, c.Client}, c.others...) {
 		if m != nil {
 			all = append(all, m)
 		}

@@ -14,9 +14,18 @@ import (
 // The networks of a cluster. Each node gives its pods addresses of a /24 and a /64 of
 // podNetworks.
 var (
-	nodeNetwork   = network{netip.MustParsePrefix("172.30.0.0/24"), netip.MustParsePrefix("fd30::/64")}
-	clientNetwork = network{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd31::/64")}
+	nodeNetwork       = network{netip.MustParsePrefix("172.30.0.0/24"), netip.MustParsePrefix("fd30::/64")}
+	clientNetwork     = network{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("fd31::/64")}
+	managementNetwork = network{netip.MustParsePrefix("172.31.0.0/24"), netip.MustParsePrefix("fd32::/64")}
 )
+
+// apiNetwork is the network of the API server and of Nodes' addresses.
+func (c *Cluster) apiNetwork() network {
+	if c.options.Management {
+		return managementNetwork
+	}
+	return nodeNetwork
+}
 
 const podNetworks = "10.244.0.0/16,fd44::/48"
 
@@ -36,12 +45,15 @@ const (
 	etcdPort  = 2379
 )
 
-// Interfaces: every machine's first is eth0. The bridge is the control plane's; its
-// ports have the names of the machines behind them.
+// Interfaces: every machine's first is eth0, in the management network eth1. The bridges are the
+// control plane's; their ports have the names of the machines behind them, but for eth0 with that
+// of the interface.
 const (
 	eth0   = "eth0"
 	eth1   = "eth1"
 	bridge = "br0"
+	// managementBridge is that of the management network.
+	managementBridge = "br1"
 )
 
 // wire makes router and client and the network without nodes. The API server's
@@ -63,8 +75,16 @@ func (c *Cluster) wire() (err error) {
 			return err
 		}
 	}
-	if err := control.addBridge(); err != nil {
+	if err := control.addBridge(bridge, bridgeMAC); err != nil {
 		return err
+	}
+	if c.options.Management {
+		if err := control.addBridge(managementBridge, managementMAC); err != nil {
+			return err
+		}
+		if err := control.address(managementBridge, managementNetwork.prefixes(controlPlaneNumber)...); err != nil {
+			return err
+		}
 	}
 	serviceAddress := netip.PrefixFrom(serviceOfAPI, serviceOfAPI.BitLen())
 	if err := control.address("lo", serviceAddress); err != nil {
@@ -73,8 +93,14 @@ func (c *Cluster) wire() (err error) {
 	if err := control.address(bridge, nodeNetwork.prefixes(controlPlaneNumber)...); err != nil {
 		return err
 	}
-	if err := c.join(c.Router, nodeNetwork.prefixes(routerNumber)); err != nil {
+	if err := c.join(c.Router, eth0, bridge, nodeNetwork.prefixes(routerNumber)); err != nil {
 		return err
+	}
+	if c.options.Management { // for clients
+		to := route{managementNetwork[0], nodeNetwork.addresses(controlPlaneNumber)[0]}
+		if err := c.Router.route(to); err != nil {
+			return err
+		}
 	}
 	return c.wireClient()
 }
@@ -98,31 +124,37 @@ func (c *Cluster) wireClient() error {
 // bridgeMAC is the bridge's fixed MAC address. Without one a bridge takes that of one of
 // its ports, which changes as machines come and go: packets for the control plane would
 // then be lost until neighbours have resolved its address again.
-var bridgeMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, controlPlaneNumber}
+var (
+	bridgeMAC     = net.HardwareAddr{0x02, 0, 0, 0, 0, controlPlaneNumber}
+	managementMAC = net.HardwareAddr{0x02, 0, 0, 0, 1, controlPlaneNumber}
+)
 
-// addBridge makes the bridge, which runs no spanning tree: its ports forward at
+// addBridge makes a bridge, which runs no spanning tree: its ports forward at
 // once. It floods multicast: without a querier, snooping would drop what IPv6 needs.
-func (m *Machine) addBridge() error {
+func (m *Machine) addBridge(name string, mac net.HardwareAddr) error {
 	err := m.withNetwork(func(h *netlink.Handle) error {
 		snooping := false
 		b := &netlink.Bridge{LinkAttrs: netlink.NewLinkAttrs(), MulticastSnooping: &snooping}
-		b.Name, b.HardwareAddr = bridge, bridgeMAC
+		b.Name, b.HardwareAddr = name, mac
 		return h.LinkAdd(b)
 	})
 	if err != nil {
 		return err
 	}
-	return m.up(bridge)
+	return m.up(name)
 }
 
-// join connects a machine's first interface, with these addresses, to the bridge.
-func (c *Cluster) join(m *Machine, addresses []netip.Prefix) error {
-	control := c.API.machine
-	if err := connect(end{control, m.name}, end{m, eth0}); err != nil {
+// join connects a new interface of a machine, with these addresses, to a bridge.
+func (c *Cluster) join(m *Machine, name, bridge string, addresses []netip.Prefix) error {
+	control, at := c.API.machine, m.name
+	if name != eth0 {
+		at += "-" + name
+	}
+	if err := connect(end{control, at}, end{m, name}); err != nil {
 		return err
 	}
 	err := control.withNetwork(func(h *netlink.Handle) error {
-		port, err := h.LinkByName(m.name)
+		port, err := h.LinkByName(at)
 		if err != nil {
 			return err
 		}
@@ -133,9 +165,9 @@ func (c *Cluster) join(m *Machine, addresses []netip.Prefix) error {
 		return h.LinkSetMaster(port, b)
 	})
 	if err != nil {
-		return fmt.Errorf("bridge port %s: %w", m.name, err)
+		return fmt.Errorf("bridge port %s: %w", at, err)
 	}
-	return m.address(eth0, addresses...)
+	return m.address(name, addresses...)
 }
 
 // unplug takes a machine from the bridge, at once.

@@ -22,10 +22,12 @@ import (
 type Node struct {
 	// Machine is what runs now; nil while the power is cut.
 	*Machine
-	// Addresses are the node's own, IPv4 and then IPv6.
+	// Addresses are the node's own at eth0, IPv4 and then IPv6.
 	Addresses []netip.Addr
 	cluster   *Cluster
 	name      string
+	// number is the node's in its networks.
+	number int
 	// pods are the networks of its pods, IPv4 and then IPv6.
 	pods []netip.Prefix
 
@@ -61,6 +63,7 @@ func newNode(c *Cluster, number int) *Node {
 	return &Node{
 		cluster:   c,
 		name:      fmt.Sprintf("n%d", number),
+		number:    nodeNumber + number,
 		Addresses: nodeNetwork.addresses(nodeNumber + number),
 		addresses: nodeNetwork.prefixes(nodeNumber + number),
 	}
@@ -68,6 +71,9 @@ func newNode(c *Cluster, number int) *Node {
 
 // Name is the node's, as "n1".
 func (n *Node) Name() string { return n.name }
+
+// internal are the addresses that its Node has.
+func (n *Node) internal() []netip.Addr { return n.cluster.apiNetwork().addresses(n.number) }
 
 // disk is what is /var on the node.
 func (n *Node) disk() string { return filepath.Join(n.cluster.dir, n.name, "var") }
@@ -129,12 +135,17 @@ func (n *Node) plumb() error {
 	if err := n.up("lo"); err != nil {
 		return err
 	}
-	if err := n.cluster.join(n.Machine, n.addresses); err != nil {
+	if err := n.cluster.join(n.Machine, eth0, bridge, n.addresses); err != nil {
 		return err
+	}
+	if n.cluster.options.Management {
+		if err := n.cluster.join(n.Machine, eth1, managementBridge, managementNetwork.prefixes(n.number)); err != nil {
+			return err
+		}
 	}
 	routes := append(defaultRoutes(RouterAddresses()...), route{
 		to:  netip.PrefixFrom(serviceOfAPI, serviceOfAPI.BitLen()),
-		via: nodeNetwork.addresses(controlPlaneNumber)[0],
+		via: n.cluster.apiNetwork().addresses(controlPlaneNumber)[0],
 	})
 	return n.route(routes...)
 }
@@ -145,9 +156,10 @@ func (n *Node) run(name string, args ...string) (*process, error) {
 }
 
 func (n *Node) startKubelet() (err error) {
+	ips := n.internal()
 	n.kubelet, err = n.run("kubelet", n.cluster.binary, "kubelet",
 		"--config="+inNode(kubeletConfig), "--kubeconfig="+inNode(kubeletKubeconfig),
-		"--hostname-override="+n.name, "--node-ip="+n.Addresses[0].String()+","+n.Addresses[1].String())
+		"--hostname-override="+n.name, "--node-ip="+ips[0].String()+","+ips[1].String())
 	return err
 }
 

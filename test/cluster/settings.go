@@ -136,7 +136,7 @@ nodeLeaseDurationSeconds: %.0f
 imageGCHighThresholdPercent: 100
 imageGCLowThresholdPercent: 99
 evictionHard: {memory.available: 100Mi, nodefs.available: "0%%", imagefs.available: "0%%", nodefs.inodesFree: "0%%"}
-`, n.Addresses[0], inNode(authorityFile), containerdSocket, n.cluster.options.GracePeriod.Seconds())
+`, n.internal()[0], inNode(authorityFile), containerdSocket, n.cluster.options.GracePeriod.Seconds())
 }
 
 // proxyText: the limits of connection tracking are the whole kernel's and are left

@@ -33,17 +33,7 @@ func testAPIAway(t *testing.T, i *installation) {
 		back := sync.OnceFunc(func() { i.Start(t) })
 		defer back() // also for the tests after one that fails
 		l.goOn(t)
-		killed := findAgent(t, n)
-		if _, err := n.Run(t.Context(), "kill", "-KILL", strconv.Itoa(killed)); err != nil {
-			t.Fatal(err)
-		}
-		cluster.Await(t, patience, "the next agent", func() error {
-			if now := findAgent(t, n); now == 0 || now == killed {
-				return fmt.Errorf("the agent is process %d", now)
-			}
-			_, err := i.ask(t.Context(), n, "status")
-			return err
-		})
+		i.killAgent(t, n)
 		for l.goOn(t); time.Since(stopped) < away; {
 			l.goOn(t)
 		}
@@ -51,6 +41,22 @@ func testAPIAway(t *testing.T, i *installation) {
 		l.goOn(t)
 		i.awaitRoutes(t, i.vips(t, "web"), i.names()...)
 	}).unharmed(t)
+}
+
+// killAgent kills a node's agent, and waits until the next one runs.
+func (i *installation) killAgent(t *testing.T, n *cluster.Node) {
+	t.Helper()
+	killed := findAgent(t, n)
+	if _, err := n.Run(t.Context(), "kill", "-KILL", strconv.Itoa(killed)); err != nil {
+		t.Fatal(err)
+	}
+	cluster.Await(t, patience, "the next agent", func() error {
+		if now := findAgent(t, n); now == 0 || now == killed {
+			return fmt.Errorf("the agent is process %d", now)
+		}
+		_, err := i.ask(t.Context(), n, "status")
+		return err
+	})
 }
 
 // findAgent returns the process of a node's agent, as the node counts, and 0 if there
