@@ -138,7 +138,7 @@ type served struct {
 	empty bool
 }
 
-// none is no generation. Those of Services are 0.
+// none stands for no generation: those of Services are 0.
 const none = -1
 
 // observedGeneration returns the generation of a condition; none without it.
