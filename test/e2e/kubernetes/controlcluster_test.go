@@ -51,7 +51,6 @@ type controlled struct {
 // away they follow the control cluster. Without both API servers they serve what they have, also after an
 // agent was killed.
 func TestAPIServerControlCluster(t *testing.T) {
-	t.Parallel()
 	c := &controlled{installation: &installation{Cluster: cluster.Start(t, cluster.Options{Nodes: 2, Management: true})}}
 	defer func() {
 		if t.Failed() {
