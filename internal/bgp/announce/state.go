@@ -110,7 +110,7 @@ func unsettled(e *store.Entry) bool {
 			healthy++
 		}
 	}
-	used, reason := inUse(e.Service, e.Status)
+	used, reason := inUse(e)
 	return used < healthy && reason == ""
 }
 
@@ -151,7 +151,7 @@ func missing(e *store.Entry) string {
 	if healthy < svc.MinHealthy {
 		return fmt.Sprintf("%d of %d backends healthy, %d wanted", healthy, len(svc.Backends), svc.MinHealthy)
 	}
-	if used, reason := inUse(svc, status); used < svc.MinHealthy {
+	if used, reason := inUse(e); used < svc.MinHealthy {
 		return fmt.Sprintf("%d of %d backends in use, %d wanted%s", used, len(svc.Backends), svc.MinHealthy, reason)
 	}
 	return ""
@@ -162,20 +162,21 @@ func usable(b *lb.Backend) bool { return b.Weight > 0 && !b.Down && !b.Drained }
 
 // inUse counts the usable backends that the data plane uses, and returns why it doesn't
 // use the first of the others. Both lists are sorted by ID, but the data plane's may be
-// of an earlier version of the service.
-func inUse(svc *lb.Service, status *store.Status) (n int, reason string) {
-	programmed := status.State.Backends
-	for i := range svc.Backends {
-		id := svc.Backends[i].ID()
+// of an earlier version of the service, whose reasons no longer hold.
+func inUse(e *store.Entry) (n int, reason string) {
+	backends, programmed := e.Service.Backends, e.Status.State.Backends
+	current := e.Status.Programmed == e.Revision
+	for i := range backends {
+		id := backends[i].ID()
 		for len(programmed) > 0 && programmed[0].ID.Compare(id) < 0 {
 			programmed = programmed[1:]
 		}
-		if !usable(&svc.Backends[i]) || len(programmed) == 0 || programmed[0].ID != id {
+		if !usable(&backends[i]) || len(programmed) == 0 || programmed[0].ID != id {
 			continue
 		}
 		if programmed[0].InUse {
 			n++
-		} else if reason == "" && programmed[0].Reason != "" {
+		} else if current && reason == "" && programmed[0].Reason != "" {
 			reason = fmt.Sprintf(" (%s: %s)", id, programmed[0].Reason)
 		}
 	}

@@ -55,7 +55,11 @@ func (s *scene) program() {
 		status := store.Status{VIP: e.Service.VIP, Programmed: e.Revision}
 		for i := range e.Service.Backends {
 			b := &e.Service.Backends[i]
-			status.State.Backends = append(status.State.Backends, dataplane.BackendState{ID: b.ID(), InUse: usable(b)})
+			state := dataplane.BackendState{ID: b.ID(), InUse: usable(b)}
+			if !state.InUse {
+				state.Reason = "unhealthy"
+			}
+			status.State.Backends = append(status.State.Backends, state)
 		}
 		s.Programmed = append(s.Programmed, status)
 	}
@@ -116,7 +120,7 @@ func TestReasons(t *testing.T) {
 		"backends drained":  {[]lb.Service{wide}, func(s *scene) { s.drain(target(0), target(1)) }, false, "web: 1 of 3 backends healthy, 2 wanted"},
 		"unreachable":       {[]lb.Service{wide}, func(s *scene) { s.unreachable(0, 1) }, false, "web: 1 of 3 backends in use, 2 wanted (10.0.0.1:80: no neighbour)"},
 		"reachable":         {[]lb.Service{wide}, func(s *scene) { s.unreachable(1) }, true, ""},
-		"dead, unreachable": {[]lb.Service{wide}, func(s *scene) { s.evaluate(wide, 2); s.unreachable(1) }, false, "web: 1 of 3 backends in use, 2 wanted (10.0.0.2:80: no neighbour)"},
+		"dead, unreachable": {[]lb.Service{wide}, func(s *scene) { s.evaluate(wide, 2); s.program(); s.unreachable(1) }, false, "web: 1 of 3 backends in use, 2 wanted (10.0.0.2:80: no neighbour)"},
 		"recovered, not programmed yet": {[]lb.Service{web}, func(s *scene) { s.evaluate(web, 0); s.program(); s.evaluate(web, 3) }, false,
 			"web: 0 of 3 backends in use, 1 wanted"},
 		"new backends, not programmed yet": {[]lb.Service{with(web, func(s *lb.Service) { s.Backends = s.Backends[:2] })}, func(s *scene) {
