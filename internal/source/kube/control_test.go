@@ -67,6 +67,12 @@ func TestControlCluster(t *testing.T) {
 	if got, want := strings.Join(served, " "), "flb:shop/db/sql 203.0.113.1:1"; got != want {
 		t.Errorf("services %q, want %q", got, want)
 	}
+	// The state has the problems once the update has been applied.
+	for deadline := time.Now().Add(time.Minute); s.State().Synced.IsZero(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not synced: %+v", s.State())
+		}
+	}
 	problems := fmt.Sprint(s.State().Problems)
 	for _, want := range []string{"192.0.2.11 is in the network Node", "10.96.0.1 is in the network Service"} {
 		if !strings.Contains(problems, want) {
