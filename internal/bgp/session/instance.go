@@ -42,10 +42,11 @@ type Instance struct {
 	// error, such as a shortage of file descriptors.
 	stuck atomic.Bool
 
-	relays sync.WaitGroup // of sessions
+	relays sync.WaitGroup // of sessions, and connections to the library
 
 	mu       sync.Mutex
 	sessions map[netip.Addr]*Session // by key
+	closed   bool
 }
 
 // Change is a change of the state of a peer's session.
@@ -158,13 +159,14 @@ func (h errorsOnly) WithAttrs(attrs []slog.Attr) slog.Handler {
 func (h errorsOnly) WithGroup(name string) slog.Handler { return errorsOnly{h.Handler.WithGroup(name)} }
 
 // Close drops all sessions without a notification and stops the instance. The library
-// forgets its own configuration then, without which it can't answer a connection: a
-// connection that it may be taking is awaited. Sessions end one after the other: the
+// forgets its own configuration then, and crashes if it takes a connection afterwards: all
+// connections to it are awaited, and none begins any more. Sessions end one after the other: the
 // library overwrites the configuration of a peer that it loses soon after its
 // beginning, while the loss of another one may read it.
 func (i *Instance) Close() {
 	i.cancel()
 	i.mu.Lock()
+	i.closed = true
 	sessions := maps.Clone(i.sessions)
 	i.mu.Unlock()
 	ctx, done := context.WithTimeout(context.Background(), libraryTimeout)
@@ -207,24 +209,29 @@ func (i *Instance) begin(ctx context.Context, s *Session, config *api.Peer) erro
 
 // connect connects s to the library and starts it.
 func (i *Instance) connect(ctx context.Context, s *Session) error {
-	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: s.key.AsSlice()}, KeepAlive: -1, Timeout: time.Second}
-	dialer.Control = func(_, _ string, raw syscall.RawConn) error {
-		err := setKey(raw, loopback, i.password)
-		if errors.Is(err, unix.ENOPROTOOPT) { // the kernel has no signatures, the library no password
-			return nil
-		}
-		return err
+	i.mu.Lock()
+	err := ctx.Err()
+	if i.closed {
+		err = net.ErrClosed
 	}
-	dialer.SetMultipathTCP(false)
-	conn, err := dialer.DialContext(ctx, "tcp4", i.listen.String())
+	if err == nil {
+		i.relays.Add(1)
+		defer i.relays.Done()
+	}
+	i.mu.Unlock()
+	if err == nil {
+		err = i.dial(s)
+	}
 	if err != nil {
 		s.peer.Close()
 		close(s.ended)
 		return fmt.Errorf("bgp: %w", err)
 	}
-	s.library = conn.(*net.TCPConn)
 	i.mu.Lock()
 	i.sessions[s.key] = s
+	if i.closed {
+		s.peer.Close()
+	}
 	i.mu.Unlock()
 	began := time.Now()
 	i.relays.Go(func() {
@@ -239,6 +246,26 @@ func (i *Instance) connect(ctx context.Context, s *Session) error {
 			delete(i.sessions, s.key)
 		}
 	})
+	return nil
+}
+
+// dial connects s to the library. It can't be cancelled: the library may have the connection
+// already and take it after Close. It fails only if the library takes none for long.
+func (i *Instance) dial(s *Session) error {
+	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: s.key.AsSlice()}, KeepAlive: -1, Timeout: libraryTimeout}
+	dialer.Control = func(_, _ string, raw syscall.RawConn) error {
+		err := setKey(raw, loopback, i.password)
+		if errors.Is(err, unix.ENOPROTOOPT) { // the kernel has no signatures, the library no password
+			return nil
+		}
+		return err
+	}
+	dialer.SetMultipathTCP(false)
+	conn, err := dialer.Dial("tcp4", i.listen.String())
+	if err != nil {
+		return err
+	}
+	s.library = conn.(*net.TCPConn)
 	return nil
 }
 

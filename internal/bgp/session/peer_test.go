@@ -519,3 +519,26 @@ func TestCloseDuringHandshake(t *testing.T) {
 		p.Close()
 	}
 }
+
+// So has one that begins at this moment, or whose beginning is cancelled.
+func TestCloseDuringBegin(t *testing.T) {
+	for n := range 200 {
+		i, err := Start(t.Context(), balancer, func(Change) {}, func(netip.Addr) {}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ours, _ := connect(t)
+		s := newSession(&Pending{TCPConn: ours}, balancer, router)
+		begun := make(chan error)
+		go func() { begun <- i.begin(ctx, s, apiPeer(&balancer, &router, s.key)) }()
+		for range n { // spread over the beginning
+			i.state(s.key)
+		}
+		cancel()
+		i.Close()
+		if err := <-begun; err == nil {
+			<-s.Ended()
+		}
+	}
+}

@@ -156,7 +156,7 @@ func TestConnectionOfRemovedPeer(t *testing.T) {
 	s := open(t, peer)
 	set(t, s)
 	await(t, "waiting for the peer", func() bool { return s.Peers()[0].State == bgp.Active })
-	connectFrom(t, address) // begins a session
+	connectFrom(t, address)           // begins a session
 	before := connectFrom(t, address) // waits for its OPEN
 	await(t, "connection accepted", func() bool {
 		k := s.peers[address].Keeper
