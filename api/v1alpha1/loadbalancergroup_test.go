@@ -25,7 +25,7 @@ loadBalancers:
   memberNetworks: [10.0.0.0/8, "fd00::/8"]
   clusterNetworks: [Node, Pod, Service, LinkLocal]
   memberMACs: true
-  segments: [{type: vlan, first: 7}, {type: vxlan, first: 1, last: 16777215}]
+  segments: [{type: vlan, first: 7, announce: [192.0.2.0/24, "2001:db8::/32"]}, {type: vxlan, first: 1, last: 16777215}]
   tunnelEnds: [192.0.2.0/24]
 dataPlane:
   minHealthCheckInterval: 10ms
@@ -84,6 +84,11 @@ dataPlane:
 			"low last":       {`{loadBalancers: {segments: [{type: vlan, first: 1, last: 0}]}}`, "spec.loadBalancers.segments[0].last: greater than or equal to 1"},
 			"high last":      {`{loadBalancers: {segments: [{type: vlan, first: 1, last: 16777216}]}}`, "spec.loadBalancers.segments[0].last: less than or equal to 16777215"},
 			"last first":     {`{loadBalancers: {segments: [{type: vlan, first: 9, last: 8}]}}`, "spec.loadBalancers.segments[0].last: want one that is not less than first"},
+			"announced":      {`{loadBalancers: {segments: [{type: vlan, first: 1, announce: [10.0.0.1/8]}]}}`, "spec.loadBalancers.segments[0].announce[0]: want a CIDR in canonical form"},
+			"overlay":        {`{loadBalancers: {segments: [{type: vxlan, first: 1, announce: [10.0.0.0/8]}]}}`, "spec.loadBalancers.segments[0].announce: only addresses in a vlan are announced"},
+			"routes twice":   {`{loadBalancers: {segments: [{type: vlan, first: 1, announce: [10.0.0.0/8, 10.0.0.0/8]}]}}`, "spec.loadBalancers.segments[0].announce[1]: Duplicate value"},
+			"many routes":    {`{loadBalancers: {segments: [{type: vlan, first: 1, announce: [` + numbered(17, "10.0.%d.0/24") + `]}]}}`, "spec.loadBalancers.segments[0].announce: must have at most 16 items"},
+			"long route":     {`{loadBalancers: {segments: [{type: vlan, first: 1, announce: ["` + strings.Repeat("1", 44) + `"]}]}}`, "spec.loadBalancers.segments[0].announce[0]: may not be more than 43 bytes"},
 			"forward":        {`{dataPlane: {forward: vxlan}}`, "spec.dataPlane.forward: Unsupported value"},
 		},
 	}

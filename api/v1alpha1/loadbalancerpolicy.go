@@ -53,6 +53,7 @@ type CIDR string
 // SegmentRange is one virtual network, or several with consecutive numbers.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.last) || self.first <= self.last",message="want one that is not less than first",fieldPath=".last"
+// +kubebuilder:validation:XValidation:rule="!has(self.announce) || self.type == 'vlan'",message="only addresses in a vlan are announced",fieldPath=".announce"
 type SegmentRange struct {
 	// Type is the type of the networks.
 	//
@@ -71,4 +72,12 @@ type SegmentRange struct {
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=16777215
 	Last int64 `json:"last,omitempty"`
+	// Announce are the CIDRs whose addresses in these VLANs, of LoadBalancers of any group, are
+	// announced as host routes by nodes with a next hop there: the annotation fairlead.io/next-hops
+	// of a Node has its addresses in VLANs. By default none are.
+	//
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	Announce []CIDR `json:"announce,omitempty"`
 }

@@ -98,6 +98,11 @@ func parsePolicy(text []byte, kinds kinds) (*policy, error) {
 	if p.members, err = spec.NewPolicy(&f.LoadBalancers); err != nil {
 		return nil, fmt.Errorf("loadBalancers.%w", err)
 	}
+	for i, s := range f.LoadBalancers.Segments {
+		if s.Announce != nil {
+			return nil, fmt.Errorf("loadBalancers.segments[%d].announce: not here: agents announce addresses by bgp.announce of their configuration", i)
+		}
+	}
 	return p, p.addPools(f.AddressPools, kinds)
 }
 

@@ -36,6 +36,8 @@ func TestBadPolicies(t *testing.T) {
 		strings.Replace(external, "%s", "", 1):                                                           "addressPools[0].projects: an external pool",
 		"loadBalancers: {memberNetworks: [10.0.0.1/8]}":                                                  "loadBalancers.memberNetworks[0]: ",
 		"loadBalancers: {segments: [{type: vlan, first: 7, last: 5}]}":                                   "loadBalancers.segments[0].last: ",
+		"loadBalancers: {segments: [{type: vxlan, first: 7, announce: [10.1.0.0/16]}]}":                  "loadBalancers.segments[0].announce: Invalid value: only addresses in a vlan",
+		"loadBalancers: {segments: [{type: vlan, first: 7, announce: [10.1.0.0/16]}]}":                   "loadBalancers.segments[0].announce: not here: ",
 		"dataPlane: {minHealthCheckInterval: 1ms}":                                                       "dataPlane.minHealthCheckInterval: ",
 		"dataPlane: {limits: {newFlows: -1}}":                                                            "dataPlane.limits.newFlows: ",
 		" \n":                                                                                            "empty",

@@ -179,8 +179,15 @@ type Policy struct {
 	segments            []segments
 }
 
-// segments are consecutive virtual networks.
-type segments struct{ first, last lb.Segment }
+// segments are consecutive virtual networks, and the networks in them that are announced.
+type segments struct {
+	first, last lb.Segment
+	announced   []netip.Prefix
+}
+
+func (r segments) has(s lb.Segment) bool {
+	return s.Type == r.first.Type && r.first.ID <= s.ID && s.ID <= r.last.ID
+}
 
 // NewPolicy translates a policy. The error joins those of entries, which are ignored.
 func NewPolicy(from *v1alpha1.LoadBalancerPolicy) (p Policy, err error) {
@@ -195,9 +202,22 @@ func NewPolicy(from *v1alpha1.LoadBalancerPolicy) (p Policy, err error) {
 			errs[2] = errors.Join(errs[2], fmt.Errorf("segments[%d]: bad segment", i))
 			continue
 		}
-		p.segments = append(p.segments, segments{first, last})
+		announced, err := prefixes(fmt.Sprintf("segments[%d].announce", i), r.Announce)
+		errs[2] = errors.Join(errs[2], err)
+		p.segments = append(p.segments, segments{first, last, announced})
 	}
 	return p, errors.Join(errs[:]...)
+}
+
+// Announced returns the networks in a VLAN whose addresses are announced.
+func (p Policy) Announced(vlan uint16) (all []netip.Prefix) {
+	segment := lb.Segment{Type: lb.SegmentVLAN, ID: uint32(vlan)}
+	for _, s := range p.segments {
+		if s.has(segment) {
+			all = append(all, s.announced...)
+		}
+	}
+	return all
 }
 
 func prefixes(field string, from []v1alpha1.CIDR) (all []netip.Prefix, err error) {
@@ -242,9 +262,7 @@ func (p Policy) Check(s *lb.Service, n *Networks) []lb.FieldError {
 }
 
 func (p Policy) checkSegment(s lb.Segment) error {
-	if !s.Tagged() || slices.ContainsFunc(p.segments, func(r segments) bool {
-		return s.Type == r.first.Type && r.first.ID <= s.ID && s.ID <= r.last.ID
-	}) {
+	if !s.Tagged() || slices.ContainsFunc(p.segments, func(r segments) bool { return r.has(s) }) {
 		return nil
 	}
 	return fmt.Errorf("%s isn't in the group's spec.loadBalancers.segments", s)

@@ -59,7 +59,7 @@ func (in *Input) evaluate(e *store.Entry, policy *bgp.Policy) serviceState {
 	if policy != nil {
 		v.vlan = policy.VLAN
 	} else if segment := e.Configured.Segment; segment.Tagged() {
-		v.local, v.reason = true, fmt.Sprintf("%s: in %s, for which bgp.announce has no next hop", v.service, segment)
+		v.local, v.reason = true, fmt.Sprintf("%s: no policy has a next hop in %s", v.service, segment)
 		return v
 	}
 	if e.Configured.Unannounced {

@@ -132,7 +132,7 @@ func TestReasons(t *testing.T) {
 		"one of two": {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0) }, true, ""},
 		"both":       {[]lb.Service{web, dns}, func(s *scene) { s.evaluate(web, 0); s.evaluate(dns, 0) }, false, "dns: 0 of 3 backends healthy, 1 wanted; web: 0 of 3 backends healthy, 1 wanted"},
 		"in a segment": {[]lb.Service{with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(*scene) {}, false,
-			"web: in vlan 7, for which bgp.announce has no next hop"},
+			"web: no policy has a next hop in vlan 7"},
 		"another in a segment": {[]lb.Service{dns, with(web, func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 7} })}, func(s *scene) { s.evaluate(dns, 0) }, false,
 			"dns: 0 of 3 backends healthy, 1 wanted"},
 		"service drained":  {[]lb.Service{web}, func(s *scene) { s.drain(store.Target{Service: "web"}) }, false, "web: drained"},
@@ -244,9 +244,9 @@ func TestPoliciesOfVLANs(t *testing.T) {
 		{"10.1.2.2/32", "10.0.4.11", "blue", ""},
 		{"10.1.3.1/32", "10.0.3.11", "red-both", ""},
 		{"10.1.4.1/32", "invalid IP", "plain", ""},
-		{"10.1.5.1/32", "", "other", "other: in vlan 400, for which bgp.announce has no next hop"},
-		{"10.1.6.1/32", "", "overlay", "overlay: in vxlan 100, for which bgp.announce has no next hop"},
-		{"10.2.0.1/32", "", "elsewhere", "elsewhere: in vlan 100, for which bgp.announce has no next hop"},
+		{"10.1.5.1/32", "", "other", "other: no policy has a next hop in vlan 400"},
+		{"10.1.6.1/32", "", "overlay", "overlay: no policy has a next hop in vxlan 100"},
+		{"10.2.0.1/32", "", "elsewhere", "elsewhere: no policy has a next hop in vlan 100"},
 	}
 	if diff := cmp.Diff(want, got(), cmp.AllowUnexported(result{})); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

@@ -159,6 +159,7 @@ func (w *Cache) Delete(id Object) {
 		delete(w.groups, id.Name)
 		delete(w.problems, id)
 		w.groupDirty(id.Name)
+		w.routesDirty = true
 	case KindPool:
 		w.deletePool(id)
 	case KindPeer, KindSecret:
@@ -300,7 +301,7 @@ func (w *Cache) markDirty(svc Object) {
 func (w *Cache) setNode(n *node) {
 	before := w.nodes[n.name]
 	if n.name != w.Node {
-		n.labels = nil
+		n.labels, n.hops = nil, nil
 	} else if before == nil || before.zone != n.zone {
 		w.allDirty("") // hints of zones
 	}
@@ -309,7 +310,7 @@ func (w *Cache) setNode(n *node) {
 	if !before.sameMember(n) {
 		maps.Copy(w.dirty, w.byNodes)
 	}
-	w.routesDirty = w.routesDirty || n.name == w.Node && (before == nil || !maps.Equal(before.labels, n.labels))
+	w.routesDirty = w.routesDirty || n.name == w.Node && (before == nil || !before.sameRoutes(n))
 }
 
 func (w *Cache) deleteNode(name string) {
@@ -340,6 +341,7 @@ func (w *Cache) setGroup(id Object, g *group) {
 	}
 	w.groups[id.Name] = g
 	w.groupDirty(id.Name)
+	w.routesDirty = true
 	delete(w.problems, id)
 	if g.problem != "" {
 		w.problems[id] = []string{g.problem}

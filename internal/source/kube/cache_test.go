@@ -43,6 +43,7 @@ func (c chooser) object() runtime.Object {
 	case 4:
 		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: c.of("lb1", "lb2", "n3"), Labels: map[string]string{corev1.LabelTopologyZone: c.of("a", "b", "")}}}
 		n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionStatus(c.of("True", "False"))}}
+		n.Annotations = map[string]string{"fairlead.io/next-hops": c.of("", "300=10.0.5.11", "300=fd00:5::11,301=10.0.6.11", "x")}
 		n.Spec.PodCIDRs = []string{c.of("10.0.0.0/30", "10.244.0.0/24", "x")}
 		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: c.of("192.0.2.1", "192.0.2.2", "10.0.0.1", "198.51.100.1", "::1", "x")}}
 		return n
@@ -60,7 +61,10 @@ func (c chooser) object() runtime.Object {
 		g.Spec.LoadBalancers = v1alpha1.LoadBalancerPolicy{
 			MemberNetworks: []v1alpha1.CIDR{v1alpha1.CIDR(c.of("10.0.0.0/8", "::/0", "x"))}, MemberMACs: c.n(2) == 0,
 			ClusterNetworks: [][]string{nil, {"Node"}, {"Pod", "Service"}}[c.n(3)],
-			Segments:        []v1alpha1.SegmentRange{{Type: c.of("vlan", "vxlan", "x"), First: 1, Last: 4000}},
+			Segments: []v1alpha1.SegmentRange{{
+				Type: c.of("vlan", "vxlan", "x"), First: 1, Last: 4000,
+				Announce: []v1alpha1.CIDR{v1alpha1.CIDR(c.of("192.0.2.0/24", "2001:db8::/64", "x"))},
+			}},
 		}
 		return g
 	case 6:

@@ -70,7 +70,7 @@ func strip(obj metav1.Object) {
 	case *corev1.Namespace:
 		o.Annotations, o.Spec, o.Status = nil, corev1.NamespaceSpec{}, corev1.NamespaceStatus{}
 	case *corev1.Node:
-		o.Annotations = nil
+		maps.DeleteFunc(o.Annotations, func(key, _ string) bool { return key != nextHopsAnnotation })
 		o.Spec = corev1.NodeSpec{Unschedulable: o.Spec.Unschedulable, PodCIDRs: o.Spec.PodCIDRs}
 		o.Status = corev1.NodeStatus{Conditions: o.Status.Conditions, Addresses: o.Status.Addresses}
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -32,6 +33,9 @@ type node struct {
 	// being deleted, or shutting down.
 	draining bool
 	labels   map[string]string
+	// hops are its next hops in VLANs. With a fault in the annotation there are none.
+	hops    []nextHop
+	badHops string
 	// addresses are all of its addresses, pods the CIDRs of its pods.
 	addresses []netip.Addr
 	pods      []netip.Prefix
@@ -43,6 +47,10 @@ func readNode(n *corev1.Node) *node {
 		draining: n.Spec.Unschedulable || n.DeletionTimestamp != nil,
 	}
 	own.addresses, own.pods = spec.NodeNetworks(n)
+	hops, err := readNextHops(n.Annotations[nextHopsAnnotation])
+	if own.hops = hops; err != nil {
+		own.badHops = fmt.Sprintf("metadata.annotations[%s]: %v: no address in a VLAN is announced", nextHopsAnnotation, err)
+	}
 	_, own.excluded = n.Labels[corev1.LabelNodeExcludeBalancers]
 	for _, c := range n.Status.Conditions {
 		if c.Type == corev1.NodeReady {
@@ -63,6 +71,43 @@ func readNode(n *corev1.Node) *node {
 	return own
 }
 
+// nextHopsAnnotation of a Node has its addresses in VLANs, to which routers send packets for tagged
+// VIPs: "300=10.0.5.11,300=fd00:5::11".
+const nextHopsAnnotation = v1alpha1.Group + "/next-hops"
+
+// nextHop is a node's address in a VLAN.
+type nextHop struct {
+	vlan    uint16
+	address netip.Addr
+}
+
+// maxNextHops bounds the next hops of a node.
+const maxNextHops = 64
+
+func readNextHops(text string) (hops []nextHop, err error) {
+	if text == "" {
+		return nil, nil
+	}
+	for entry := range strings.SplitSeq(text, ",") {
+		vlan, address, _ := strings.Cut(strings.TrimSpace(entry), "=")
+		id, bad := strconv.ParseUint(vlan, 10, 16)
+		hop := nextHop{vlan: uint16(id)}
+		if bad != nil || id < 1 || id > lb.MaxVLAN {
+			return nil, fmt.Errorf("%q: want a VLAN from 1 to %d, =, and an address", entry, lb.MaxVLAN)
+		}
+		if hop.address, err = netip.ParseAddr(address); err != nil || hop.address.Zone() != "" || hop.address.Is4In6() || !hop.address.IsGlobalUnicast() {
+			return nil, fmt.Errorf("%q: bad address: want IPv4 or IPv6 unicast without a zone", entry)
+		}
+		if slices.ContainsFunc(hops, func(o nextHop) bool { return o.vlan == hop.vlan && o.address.Is4() == hop.address.Is4() }) {
+			return nil, fmt.Errorf("%q: a second address of its family in the VLAN", entry)
+		}
+		if hops = append(hops, hop); len(hops) > maxNextHops {
+			return nil, fmt.Errorf("more than %d next hops", maxNextHops)
+		}
+	}
+	return hops, nil
+}
+
 // shuttingDown reports whether the machine is shutting down (graceful node shutdown, KEP-2000).
 func shuttingDown(c corev1.NodeCondition) bool {
 	return c.Reason == "KubeletNotReady" && strings.Contains(c.Message, "node is shutting down")
@@ -79,6 +124,11 @@ func (n *node) address(four bool) netip.Addr {
 // sameMember reports whether two versions of a node are equal as backends.
 func (n *node) sameMember(o *node) bool {
 	return n != nil && o != nil && n.ready == o.ready && n.excluded == o.excluded && n.four == o.four && n.six == o.six
+}
+
+// sameRoutes reports whether two versions of this node have the same peers and policies.
+func (n *node) sameRoutes(o *node) bool {
+	return maps.Equal(n.labels, o.labels) && slices.Equal(n.hops, o.hops) && n.badHops == o.badHops
 }
 
 // sortedNodes returns nodes by name.

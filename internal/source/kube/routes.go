@@ -40,7 +40,9 @@ type Peer struct {
 
 // translateRoutes translates all peers and pools: there are few, and they rarely change.
 func (w *Cache) translateRoutes() *Routes {
-	maps.DeleteFunc(w.problems, func(id Object, _ []string) bool { return id.Kind == KindPeer || id.Kind == KindPool })
+	maps.DeleteFunc(w.problems, func(id Object, _ []string) bool {
+		return id.Kind == KindPeer || id.Kind == KindPool || id.Kind == KindNode
+	})
 	r := &Routes{}
 	if w.ASN == 0 {
 		return r
@@ -57,7 +59,34 @@ func (w *Cache) translateRoutes() *Routes {
 			w.problems[Object{Kind: KindPool, Name: pool.Name}] = problems
 		}
 	}
+	self := w.self()
+	r.Policies = append(r.Policies, taggedPolicies(self.hops, w.groups)...)
+	if self.badHops != "" {
+		w.problems[Object{Kind: KindNode, Name: w.Node}] = []string{self.badHops}
+	}
 	return r
+}
+
+// taggedPolicies returns the policies of addresses in VLANs, those of each VLAN in which this node has a
+// next hop. They are those of all groups, as a route stays while the node leaves one.
+func taggedPolicies(hops []nextHop, groups map[string]*group) (policies []bgp.Policy) {
+	for _, hop := range hops {
+		p := bgp.Policy{VLAN: hop.vlan}
+		for _, name := range slices.Sorted(maps.Keys(groups)) {
+			for _, prefix := range groups[name].policy.Announced(hop.vlan) {
+				if prefix.Addr().Is4() == hop.address.Is4() && !slices.Contains(p.Prefixes, prefix) {
+					p.Prefixes = append(p.Prefixes, prefix)
+				}
+			}
+		}
+		if p.NextHop6 = hop.address; hop.address.Is4() {
+			p.NextHop4, p.NextHop6 = hop.address, netip.Addr{}
+		}
+		if p.Prefixes != nil {
+			policies = append(policies, p)
+		}
+	}
+	return policies
 }
 
 // addPeer adds a BGPPeer of this node if it is valid. One whose password is missing is

@@ -5,6 +5,7 @@ package kube_test
 import (
 	"bytes"
 	"fmt"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -143,6 +144,10 @@ func describe(c kube.Change, problems []kube.Problem) string {
 			b.WriteString("\n")
 		}
 		for _, p := range c.Routes.Policies {
+			if p.VLAN != 0 {
+				fmt.Fprintf(&b, "policy %s in vlan %d via %s%s\n", p.Prefixes, p.VLAN, hop(p.NextHop4), hop(p.NextHop6))
+				continue
+			}
 			fmt.Fprintf(&b, "policy %s aggregate %t communities %s%s prepend %d\n", p.Prefixes, p.Aggregate, p.Communities, p.LargeCommunities, p.Prepend)
 		}
 	}
@@ -150,6 +155,14 @@ func describe(c kube.Change, problems []kube.Problem) string {
 		fmt.Fprintf(&b, "problem: %s\n", p)
 	}
 	return b.String()
+}
+
+// hop is a next hop, empty for none.
+func hop(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
 }
 
 func describeService(b *strings.Builder, s *lb.Service) {

@@ -21,9 +21,8 @@ import (
 
 const (
 	// memberVLAN is that of the servers of controlled clusters, clientVLAN that in which the router
-	// sends packets for taggedVIP, by the next hop taggedHop.
+	// sends packets for taggedVIP.
 	memberVLAN, clientVLAN = 100, 300
-	taggedHop              = "10.0.5.11"
 	// controlFolder has a node's kubeconfig file for the control cluster.
 	controlFolder = "/var/lib/fairlead-control"
 )
@@ -67,6 +66,13 @@ func TestAPIServerControlCluster(t *testing.T) {
 	c.awaitRoutes(t, vips, "n1", "n2")
 	c.answeredBy(t, shopVIP, "server1", "server2")
 	c.answeredBy(t, taggedVIP, "server1", "server2")
+	cluster.Await(t, patience, "a route to an address in a VLAN by both nodes", func() error {
+		route, err := c.Router.Run(t.Context(), "ip", "route", "show", taggedVIP.String())
+		if err == nil && (!strings.Contains(route, taggedHop(0)) || !strings.Contains(route, taggedHop(1))) {
+			err = fmt.Errorf("it is %q", route)
+		}
+		return err
+	})
 
 	l := startLoad(t.Context(), c.Client, vips)
 	defer l.stop()
@@ -109,8 +115,8 @@ func TestAPIServerControlCluster(t *testing.T) {
 	c.answeredBy(t, shopVIP, "server1", "server2", "server3")
 }
 
-// addServers makes servers in memberVLAN, with the router as their gateway there. The router has a
-// route to taggedVIP by n1 in clientVLAN: pools can't announce it.
+// addServers makes servers in memberVLAN, with the router as their gateway there, and the nodes next hops
+// of the router in clientVLAN: without VLAN devices they don't answer for these addresses.
 func (c *controlled) addServers(t *testing.T, count int) {
 	t.Helper()
 	run := func(m *cluster.Machine, args ...string) string {
@@ -123,9 +129,11 @@ func (c *controlled) addServers(t *testing.T, count int) {
 	}
 	c.AddAccessPort(t, c.Router, "eth2", memberVLAN, netip.MustParsePrefix("10.0.4.254/24"))
 	c.AddAccessPort(t, c.Router, "eth3", clientVLAN, netip.MustParsePrefix("10.0.5.254/24"))
-	mac := run(c.Node(t, "n1").Machine, "cat", "/sys/class/net/eth0/address")
-	run(c.Router, "ip", "neighbour", "replace", taggedHop, "lladdr", mac, "dev", "eth3", "nud", "permanent")
-	run(c.Router, "ip", "route", "add", taggedVIP.String(), "via", taggedHop)
+	for i, n := range c.Nodes() {
+		mac, hop := run(n.Machine, "cat", "/sys/class/net/eth0/address"), taggedHop(i)
+		run(c.Router, "ip", "neighbour", "replace", hop, "lladdr", mac, "dev", "eth3", "nud", "permanent")
+		c.Kubectl(t, "annotate", "node", n.Name(), fmt.Sprintf("fairlead.io/next-hops=%d=%s", clientVLAN, hop))
+	}
 	for n := range count {
 		name, address := fmt.Sprintf("server%d", n+1), fmt.Sprintf("10.0.4.%d", n+1)
 		m := c.AddMachine(t, name)
@@ -137,6 +145,9 @@ func (c *controlled) addServers(t *testing.T, count int) {
 		c.members = append(c.members, fmt.Sprintf("{address: %s, port: 80, mac: %q, segment: {type: vlan, id: %d}}", address, mac, memberVLAN))
 	}
 }
+
+// taggedHop is the next hop of a node in clientVLAN.
+func taggedHop(node int) string { return fmt.Sprintf("10.0.5.%d", 11+node) }
 
 // serveName answers requests at port 80 of a machine with its name.
 func serveName(t *testing.T, m *cluster.Machine) {
@@ -209,8 +220,8 @@ groups:
   - name: a
     size: 2
     nodeSelector: {matchLabels: {group: a}}
-    loadBalancers: {memberNetworks: [10.0.4.0/24], memberMACs: true, segments: [{type: vlan, first: %d}, {type: vlan, first: %d}]}
-`, cluster.NodeASN, cluster.RouterAddresses()[0], cluster.RouterASN, pools[0], memberVLAN, clientVLAN)))
+    loadBalancers: {memberNetworks: [10.0.4.0/24], memberMACs: true, segments: [{type: vlan, first: %d}, {type: vlan, first: %d, announce: [%s/32]}]}
+`, cluster.NodeASN, cluster.RouterAddresses()[0], cluster.RouterASN, pools[0], memberVLAN, clientVLAN, taggedVIP)))
 	controller := exec.Command(executable, "controller", "--namespace", namespace, "--hash-seed-secret=fairlead-hash-seed",
 		"--kubeconfig", c.control.Kubeconfig(t, c.control.AsServiceAccount(t, namespace, "fairlead-controller")),
 		"--nodes-kubeconfig", c.Kubeconfig(t, c.AsServiceAccount(t, namespace, "fairlead-controller")),
