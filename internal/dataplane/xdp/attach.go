@@ -26,7 +26,7 @@ func (p *Plane) Prepare(services []*lb.Service) { _ = p.loader.prepare(services)
 func (p *Plane) Attach(ctx context.Context) error {
 	p.awaitNeighbours(ctx)
 	return p.loader.program(ctx, 0, p.programs.Suits, func() error {
-		p.unread = false
+		p.startReading()
 		if err := p.programs.Attach(); err != nil {
 			return err
 		}

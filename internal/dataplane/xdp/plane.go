@@ -133,7 +133,9 @@ type Plane struct {
 	closed bool
 	// unread is set until packets read the tables: Attach has not been called, and no
 	// earlier agent left a service.
-	unread    bool
+	unread bool
+	// startTime is how long services start (startsAnew).
+	startTime time.Duration
 	programs  *program.Set
 	services  map[lb.VIP]*service
 	addresses *addresses
@@ -161,7 +163,7 @@ func Open(cfg Config) (*Plane, error) {
 	if err := errors.Join(p.programs.Inherit(), healthpath.Remove()); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	p.unread = len(p.services) == 0
+	p.unread, p.startTime = len(p.services) == 0, startTime
 	p.running.Go(func() { p.sweeper.run(sweepInterval) })
 	return p, nil
 }

@@ -33,6 +33,8 @@ type service struct {
 	features program.Features
 	// members are who shares it, by what the program knows them.
 	members members
+	// started is when the service has started (startsAnew); 0 if an earlier agent knew it.
+	started time.Duration
 	// sweepAt is when its flow records are due to be read.
 	sweepAt time.Duration
 	// learning is when the flows of a step began to be learned; 0 if there is no

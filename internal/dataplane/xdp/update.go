@@ -65,7 +65,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 		known = false
 	}
 	if !known {
-		s = &service{now: &version{ring: &tracking.Ring{}}}
+		s = &service{now: &version{ring: &tracking.Ring{}}, started: p.clock() + p.startTime}
 	}
 	if err := p.awaitReusable(s, known); err != nil {
 		return dataplane.Programmed{}, err
@@ -127,7 +127,9 @@ func (p *Plane) stage(s *service, pl plan) (*version, error) {
 	v.properties = pl.properties
 	err := v.stageSlots(p.tables, pl, counters)
 	if err == nil {
-		p.stageRing(s, v, pl)
+		err = p.stageRing(s, v, pl)
+	}
+	if err == nil {
 		v.endDatagrams(pl)
 		err = v.stageTables(p.tables, s)
 	}
@@ -233,7 +235,7 @@ func (v *version) stageCounters(t *table.Tables, counters *table.CounterReader, 
 }
 
 // stageRing takes the step to the ring that is desired now, or prepares it.
-func (p *Plane) stageRing(s *service, v *version, pl plan) {
+func (p *Plane) stageRing(s *service, v *version, pl plan) error {
 	if !v.builtFrom(pl.ring, pl.size) {
 		v.built, v.size, v.desired = pl.ring, pl.size, make([]uint16, len(pl.indexes))
 		for i, index := range pl.indexes {
@@ -241,15 +243,20 @@ func (p *Plane) stageRing(s *service, v *version, pl plan) {
 		}
 	}
 	now := p.clock()
-	if p.unread { // no flow is older than the change
+	anew, err := p.startsAnew(s, now)
+	if err != nil {
+		return err
+	}
+	if anew {
 		v.ring = (&tracking.Ring{}).Next(v.desired, now)
-		return
+		return nil
 	}
 	if wait, learned := s.learns(v, pl.svc, now); wait {
 		v.ring, v.learned = v.ring.Learn(v.desired, now), learned
-		return
+		return nil
 	}
 	v.ring = v.ring.Next(v.desired, now)
+	return nil
 }
 
 // endDatagrams makes backends that have left a UDP service unusable once the ring doesn't

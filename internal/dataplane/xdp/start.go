@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xdp
+
+import "time"
+
+// startTime is how long a service starts: so long the first checks of its backends, and their
+// neighbours' answers, may come one after another.
+const startTime = 3 * time.Second
+
+// startsAnew reports whether the next ring of a service has no past: the service starts, and no
+// packet was balanced by its rings so far. Other balancers didn't have these rings, and their flows,
+// if they come here, would be taken for older than the change. Later a ring has a past also without
+// packets, as the other balancers have the same.
+func (p *Plane) startsAnew(s *service, now time.Duration) (bool, error) {
+	if p.unread || now >= s.started {
+		return p.unread, nil
+	}
+	counters := p.tables.CounterReader()
+	packets := s.gone.Packets
+	for i := range s.now.slots {
+		if one := &s.now.slots[i]; one.taken() {
+			counted, err := counters.Read(s.now.counters.Base + uint32(i))
+			if err != nil {
+				return false, err
+			}
+			packets += counted.Sub(one.before()).Packets
+		}
+	}
+	return packets == 0, nil
+}
+
+// startReading notes that packets read the tables from now on.
+func (p *Plane) startReading() {
+	if !p.unread {
+		return
+	}
+	p.unread = false
+	for _, s := range p.services {
+		s.started = p.clock() + p.startTime
+	}
+}
