@@ -15,6 +15,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // withNetwork calls fn with a netlink socket in the machine's network namespace.
@@ -95,9 +97,32 @@ func connect(a, b end) error {
 	return nil
 }
 
-// plug makes one end of a link behave as hardware does and turns it on. A veth pair
-// leaves checksums and VLAN tags outside the frame, where XDP doesn't see them; and
-// it takes what the other end's XDP program sends only if receive offload is on.
+// attach calls fn, which attaches a program to an interface (lab/wire). Its thread is in the
+// machine's network only, as programs are loaded with the test's own /proc.
+func (m *Machine) attach(name string, fn func(*netlink.LinkAttrs) error) error {
+	ns, err := netns.GetFromPid(m.pid())
+	if err != nil {
+		return fmt.Errorf("machine %s: %w", m.name, err)
+	}
+	defer ns.Close()
+	err = netlab.OnThread(func() error {
+		if err := netns.Set(ns); err != nil {
+			return err
+		}
+		link, err := netlink.LinkByName(name)
+		if err != nil {
+			return err
+		}
+		return fn(link.Attrs())
+	})
+	if err != nil {
+		return fmt.Errorf("machine %s: interface %s: %w", m.name, name, err)
+	}
+	return nil
+}
+
+// plug makes one end of a link behave as hardware does and turns it on: a veth pair
+// leaves checksums and VLAN tags outside the frame, where XDP doesn't see them.
 func (m *Machine) plug(name string) error {
 	err := m.Do(func() error {
 		tool, err := ethtool.NewEthtool()
@@ -106,7 +131,7 @@ func (m *Machine) plug(name string) error {
 		}
 		defer tool.Close()
 		return tool.Change(name, map[string]bool{
-			"tx-checksum-ip-generic": false, "tx-vlan-hw-insert": false, "rx-vlan-hw-parse": false, "rx-gro": true,
+			"tx-checksum-ip-generic": false, "tx-vlan-hw-insert": false, "rx-vlan-hw-parse": false,
 		})
 	})
 	if err != nil {

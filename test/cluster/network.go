@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"fairlead.io/fairlead/lab/wire"
 )
 
 // The networks of a cluster. Each node gives its pods addresses of a /24 and a /64 of
@@ -144,7 +146,8 @@ func (m *Machine) addBridge(name string, mac net.HardwareAddr) error {
 	return m.up(name)
 }
 
-// join connects a new interface of a machine, with these addresses, to a bridge.
+// join connects a new interface of a machine, with these addresses, to a bridge, whose port receives
+// what the machine's XDP program sends.
 func (c *Cluster) join(m *Machine, name, bridge string, addresses []netip.Prefix) error {
 	control, at := c.API.machine, m.name
 	if name != eth0 {
@@ -164,6 +167,9 @@ func (c *Cluster) join(m *Machine, name, bridge string, addresses []netip.Prefix
 		}
 		return h.LinkSetMaster(port, b)
 	})
+	if err == nil {
+		err = control.attach(at, func(port *netlink.LinkAttrs) error { return wire.AttachSwitch(port.Index) })
+	}
 	if err != nil {
 		return fmt.Errorf("bridge port %s: %w", at, err)
 	}

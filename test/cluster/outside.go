@@ -8,10 +8,8 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
-	"fairlead.io/fairlead/lab/netlab"
 	"fairlead.io/fairlead/lab/wire"
 )
 
@@ -42,33 +40,15 @@ func (c *Cluster) AddAccessPort(t testing.TB, m *Machine, name string, vlan uint
 	if err := c.join(m, name, bridge, []netip.Prefix{address}); err != nil {
 		t.Fatal(err)
 	}
-	mac, err := m.accessPort(name, vlan)
+	var mac net.HardwareAddr
+	err := m.attach(name, func(port *netlink.LinkAttrs) error {
+		mac = port.HardwareAddr
+		return wire.AttachVLAN(port.Index, vlan)
+	})
 	if err != nil {
-		t.Fatalf("machine %s: interface %s: %v", m.name, name, err)
+		t.Fatal(err)
 	}
 	return mac
-}
-
-// accessPort makes an interface an access port. Its thread is in the machine's network only, as
-// programs are loaded with the test's own /proc.
-func (m *Machine) accessPort(name string, vlan uint16) (mac net.HardwareAddr, err error) {
-	ns, err := netns.GetFromPid(m.pid())
-	if err != nil {
-		return nil, err
-	}
-	defer ns.Close()
-	err = netlab.OnThread(func() error {
-		if err := netns.Set(ns); err != nil {
-			return err
-		}
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		mac = link.Attrs().HardwareAddr
-		return wire.AttachVLAN(link.Attrs().Index, vlan)
-	})
-	return mac, err
 }
 
 // AddAPI starts the API server of another cluster, which has no nodes, in the network of the
