@@ -24,8 +24,9 @@ import (
 )
 
 const (
-	// delay batches changes.
-	delay = time.Second / 2
+	// delay batches changes. A large state is saved less often: saving takes a part of the time, one
+	// in so many.
+	delay, part = time.Second / 2, 20
 	// version is that of the file's format: an agent reads no other.
 	version = 1
 )
@@ -102,6 +103,7 @@ func (s *Saver) Changed() {
 
 // Run saves the state after changes, and once more when ctx ends.
 func (s *Saver) Run(ctx context.Context) {
+	var took time.Duration
 	for {
 		select {
 		case <-ctx.Done():
@@ -111,9 +113,11 @@ func (s *Saver) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(delay):
+		case <-time.After(max(delay, part*took)):
 		}
+		began := time.Now()
 		s.Save()
+		took = time.Since(began)
 	}
 }
 

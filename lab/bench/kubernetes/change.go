@@ -21,9 +21,10 @@ import (
 
 const (
 	// tracePause is the time between two traces, which leave the agent most of its time, and
-	// apiTracePause that during changes that take longer.
+	// apiTracePause that during changes that take longer: traces every two milliseconds took a sixth
+	// of the agent's time, and doubled the 99th percentile.
 	tracePause    = 500 * time.Microsecond
-	apiTracePause = 2 * time.Millisecond
+	apiTracePause = 5 * time.Millisecond
 	changeTimeout = 30 * time.Second
 )
 
