@@ -26,7 +26,12 @@ func (p *Plane) Prepare(services []*lb.Service) { _ = p.loader.prepare(services)
 func (p *Plane) Attach(ctx context.Context) error {
 	p.awaitNeighbours(ctx)
 	return p.loader.program(ctx, 0, p.programs.Suits, func() error {
-		p.startReading()
+		if p.unread {
+			p.unread = false
+			for _, s := range p.services {
+				s.started = p.clock() + p.startTime
+			}
+		}
 		if err := p.programs.Attach(); err != nil {
 			return err
 		}

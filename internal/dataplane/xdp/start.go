@@ -2,7 +2,11 @@
 
 package xdp
 
-import "time"
+import (
+	"time"
+
+	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+)
 
 // startTime is how long a service starts: so long the first checks of its backends, and their
 // neighbours' answers, may come one after another.
@@ -12,11 +16,11 @@ const startTime = 3 * time.Second
 // packet was balanced by its rings so far. Other balancers didn't have these rings, and their flows,
 // if they come here, would be taken for older than the change. Later a ring has a past also without
 // packets, as the other balancers have the same.
-func (p *Plane) startsAnew(s *service, now time.Duration) (bool, error) {
-	if p.unread || now >= s.started {
-		return p.unread, nil
+func (s *service) startsAnew(t *table.Tables, now time.Duration) (bool, error) {
+	if now >= s.started {
+		return false, nil
 	}
-	counters := p.tables.CounterReader()
+	counters := t.CounterReader()
 	packets := s.gone.Packets
 	for i := range s.now.slots {
 		if one := &s.now.slots[i]; one.taken() {
@@ -28,15 +32,4 @@ func (p *Plane) startsAnew(s *service, now time.Duration) (bool, error) {
 		}
 	}
 	return packets == 0, nil
-}
-
-// startReading notes that packets read the tables from now on.
-func (p *Plane) startReading() {
-	if !p.unread {
-		return
-	}
-	p.unread = false
-	for _, s := range p.services {
-		s.started = p.clock() + p.startTime
-	}
 }

@@ -243,11 +243,11 @@ func (p *Plane) stageRing(s *service, v *version, pl plan) error {
 		}
 	}
 	now := p.clock()
-	anew, err := p.startsAnew(s, now)
+	anew, err := s.startsAnew(p.tables, now)
 	if err != nil {
 		return err
 	}
-	if anew {
+	if anew || p.unread {
 		v.ring = (&tracking.Ring{}).Next(v.desired, now)
 		return nil
 	}
