@@ -263,31 +263,39 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 	return errors.Join(
 		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, nil, &corev1.Service{}),
 		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, nil, &v1alpha1.LoadBalancer{}),
-		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay), policyChanged,
+		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay, policyDelay), policyChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Service{}}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
-		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0), nil, &v1alpha1.AddressPool{}),
-		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,
+		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0, 0), nil, &v1alpha1.AddressPool{}),
+		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay, placementDelay), membersChanged,
 			&v1alpha1.LoadBalancerGroup{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}}, &v1alpha1.BalancerNode{}),
-		add("scaling", (&scalingReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), loadChanged,
+		add("scaling", (&scalingReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay, reportDelay), loadChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}),
 		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(), o.quotaChanged,
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}, &discoveryv1.EndpointSlice{}, &v1alpha1.LoadBalancerGroup{}),
-		add("report", (&reportReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), reportsChanged,
+		add("report", (&reportReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay, servedDelay), reportsChanged,
 			&v1alpha1.BalancerNode{}, &v1alpha1.BGPPeer{}, &v1alpha1.LoadBalancerGroup{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}},
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}),
 		addMetrics(mgr, o),
 	)
 }
 
-// enqueueAll enqueues one request for all objects after a delay.
-func enqueueAll(delay time.Duration) handler.EventHandler {
+// enqueueAll enqueues one request for all objects after a delay, of which those that groups serve
+// have one of their own.
+func enqueueAll(delay, served time.Duration) handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	enqueue := func(q queue) { q.AddAfter(reconcile.Request{}, delay) }
+	enqueue := func(q queue, object client.Object) {
+		after := delay
+		switch object.(type) {
+		case *corev1.Service, *v1alpha1.LoadBalancer:
+			after = served
+		}
+		q.AddAfter(reconcile.Request{}, after)
+	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { enqueue(q) },
-		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q queue) { enqueue(q) },
-		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { enqueue(q) },
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, e.Object) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) { enqueue(q, e.ObjectNew) },
 	}
 }
 

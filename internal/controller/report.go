@@ -29,8 +29,12 @@ const (
 	reasonSomeNodes = "SomeNodes"
 )
 
-// reportDelay batches changes of reports, nodes and agents.
-const reportDelay = 250 * time.Millisecond
+// reportDelay batches changes of reports, nodes and agents, servedDelay those of the objects that
+// groups serve: there are thousands of these, and reports follow them.
+const (
+	reportDelay = 250 * time.Millisecond
+	servedDelay = time.Second
+)
 
 // A report may change the conditions of many objects. They are written one in findingPace, or faster
 // if that took longer than findingTime, in which an agent reports again: others that write to the API
