@@ -8,8 +8,8 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 )
 
-// startTime is how long a service starts: so long the first checks of its backends, and their
-// neighbours' answers, may come one after another.
+// startTime is how long a service starts. In that time the first checks of its backends succeed and
+// their neighbours answer, one after another.
 const startTime = 3 * time.Second
 
 // startsAnew reports whether the next ring of a service has no past: the service starts, and no

@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// delay batches changes. A large state is saved less often: saving takes a part of the time, one
-	// in so many.
-	delay, part = time.Second / 2, 20
+	// delay batches changes. After a save that took longer than a twentieth of it, the pause is
+	// pauseFactor times as long as the save.
+	delay, pauseFactor = time.Second / 2, 20
 	// version is that of the file's format: an agent reads no other.
 	version = 1
 )
@@ -113,7 +113,7 @@ func (s *Saver) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(max(delay, part*took)):
+		case <-time.After(max(delay, pauseFactor*took)):
 		}
 		began := time.Now()
 		s.Save()
