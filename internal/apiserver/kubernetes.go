@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -111,8 +112,14 @@ func (s *kubernetesStore) Create(ctx context.Context, project string, object *un
 	return s.objects.Create(ctx, object)
 }
 
+// Update implements Store. Unless a client applies the object, Kubernetes doesn't keep who set which
+// field any more: that is much of its API server's work for a write.
 func (s *kubernetesStore) Update(ctx context.Context, project string, object *unstructured.Unstructured) error {
 	object.SetNamespace(s.namespace(project))
+	applied := func(e metav1.ManagedFieldsEntry) bool { return e.Operation == metav1.ManagedFieldsOperationApply }
+	if !slices.ContainsFunc(object.GetManagedFields(), applied) {
+		object.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
+	}
 	return s.objects.Update(ctx, object)
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -65,7 +66,33 @@ func TestAPIServerStore(t *testing.T) {
 		a.in(t).must(404, "all", "PUT", "/v1/projects/none/loadbalancers/lb", `{"forward":"nat"}`)
 	})
 	a.testStatus(store, kubernetes)
+	t.Run("owners", func(t *testing.T) { a.in(t).testOwners(kubernetes) })
 	t.Run("outage", func(t *testing.T) { a.in(t).testOutage(kubernetes) })
+}
+
+// Kubernetes keeps the owners of fields of objects that clients apply, and of no others.
+func (a *api) testOwners(kubernetes *cluster.API) {
+	const name = "owners"
+	owners := func() string {
+		a.Helper()
+		return kubernetes.Kubectl(a, "get", "-n", "project-web", "loadbalancers.fairlead.io", name, "--show-managed-fields", "-o", "jsonpath={.metadata.managedFields[*].operation}")
+	}
+	a.must(201, "web", "PUT", base+"/"+name, `{"forward":"nat"}`)
+	a.must(201, "web", "PUT", base+"/"+name+"/pools/p", `{}`)
+	if got := owners(); got != "" {
+		a.Errorf("owners %q of an object that no client has applied", got)
+	}
+	path := filepath.Join(a.TempDir(), "applied.yaml")
+	applied := "apiVersion: fairlead.io/v1alpha1\nkind: LoadBalancer\nmetadata: {name: owners, namespace: project-web}\nspec: {forward: nat}\n"
+	if err := os.WriteFile(path, []byte(applied), 0o600); err != nil {
+		a.Fatal(err)
+	}
+	kubernetes.Kubectl(a, "apply", "--server-side", "-f", path)
+	a.must(201, "web", "PUT", base+"/"+name+"/pools/q", `{}`)
+	if got := owners(); !strings.Contains(got, "Apply") {
+		a.Errorf("owners %q of an applied object", got)
+	}
+	a.must(204, "web", "DELETE", base+"/"+name, "")
 }
 
 // outage is for how long at least the cluster's API server is away.
