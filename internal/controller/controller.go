@@ -263,35 +263,44 @@ func addReconcilers(mgr manager.Manager, o *deps) error {
 	return errors.Join(
 		add("service", serviceReconciler{o}.reconcile, workers, &o.services, each, nil, &corev1.Service{}),
 		add("loadbalancer", balancerReconciler{o}.reconcile, workers, &o.balancers, each, nil, &v1alpha1.LoadBalancer{}),
-		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay, policyDelay), policyChanged,
+		add("loadbalancerpolicy", policyReconciler{o}.reconcile, 1, &trigger{}, enqueueAll(policyDelay), policyChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.AddressPool{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Service{}}),
 		add("namespace", namespaceReconciler{o}.reconcile, 1, &trigger{}, each, nil, namespaceMetadata()),
-		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0, 0), nil, &v1alpha1.AddressPool{}),
-		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay, placementDelay), membersChanged,
+		add("addresspool", pools.reconcile, 1, &o.pools, enqueueAll(0), nil, &v1alpha1.AddressPool{}),
+		add("loadbalancergroup", groups.reconcile, 1, &o.members, enqueueAll(placementDelay), membersChanged,
 			&v1alpha1.LoadBalancerGroup{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}}, &v1alpha1.BalancerNode{}),
-		add("scaling", (&scalingReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay, reportDelay), loadChanged,
+		add("scaling", (&scalingReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay), loadChanged,
 			&v1alpha1.LoadBalancerGroup{}, &v1alpha1.BalancerNode{}),
 		add("quota", quotaReconciler{o}.reconcile, 1, &o.namespaces, o.quotaRequests(), o.quotaChanged,
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}, &discoveryv1.EndpointSlice{}, &v1alpha1.LoadBalancerGroup{}),
-		add("report", (&reportReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueAll(reportDelay, servedDelay), reportsChanged,
+		add("report", (&reportReconciler{deps: o}).reconcile, 1, &trigger{}, enqueueReports(), reportsChanged,
 			&v1alpha1.BalancerNode{}, &v1alpha1.BGPPeer{}, &v1alpha1.LoadBalancerGroup{}, ofNodesCluster{&corev1.Node{}}, ofNodesCluster{&corev1.Pod{}},
 			&corev1.Service{}, &v1alpha1.LoadBalancer{}),
 		addMetrics(mgr, o),
 	)
 }
 
-// enqueueAll enqueues one request for all objects after a delay, of which those that groups serve
-// have one of their own.
-func enqueueAll(delay, served time.Duration) handler.EventHandler {
-	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	enqueue := func(q queue, object client.Object) {
-		after := delay
+// enqueueAll enqueues one request for all objects after a delay.
+func enqueueAll(delay time.Duration) handler.EventHandler {
+	return enqueueAfter(func(client.Object) time.Duration { return delay })
+}
+
+// enqueueReports is enqueueAll for what conditions are made of. A change of an object that groups
+// serve changes reports of nodes soon.
+func enqueueReports() handler.EventHandler {
+	return enqueueAfter(func(object client.Object) time.Duration {
 		switch object.(type) {
 		case *corev1.Service, *v1alpha1.LoadBalancer:
-			after = served
+			return servedDelay
 		}
-		q.AddAfter(reconcile.Request{}, after)
-	}
+		return reportDelay
+	})
+}
+
+// enqueueAfter enqueues one request for all objects after the delay of the changed one.
+func enqueueAfter(delay func(client.Object) time.Duration) handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	enqueue := func(q queue, object client.Object) { q.AddAfter(reconcile.Request{}, delay(object)) }
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueue(q, e.Object) },
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { enqueue(q, e.Object) },
