@@ -134,7 +134,7 @@ type Plane struct {
 	// unread is set until packets read the tables: Attach has not been called, and no
 	// earlier agent left a service.
 	unread bool
-	// startTime is how long services start (startsAnew); 0 for a plane that is attached nowhere.
+	// startTime is how long services start (hasNoPast); 0 for a plane that is attached nowhere.
 	startTime time.Duration
 	programs  *program.Set
 	services  map[lb.VIP]*service

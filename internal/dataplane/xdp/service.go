@@ -33,7 +33,7 @@ type service struct {
 	features program.Features
 	// members are who shares it, by what the program knows them.
 	members members
-	// started is when the service has started (startsAnew); 0 if an earlier agent knew it.
+	// started is when the service has started (hasNoPast); 0 if an earlier agent knew it.
 	started time.Duration
 	// sweepAt is when its flow records are due to be read.
 	sweepAt time.Duration

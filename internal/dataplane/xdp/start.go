@@ -12,11 +12,11 @@ import (
 // their neighbours answer, one after another.
 const startTime = 3 * time.Second
 
-// startsAnew reports whether the next ring of a service has no past: the service starts, and no
+// hasNoPast reports whether the next ring of a service has no past: the service starts, and no
 // packet was balanced by its rings so far. Other balancers didn't have these rings, and their flows,
 // if they come here, would be taken for older than the change. Later a ring has a past also without
 // packets, as the other balancers have the same.
-func (s *service) startsAnew(t *table.Tables, now time.Duration) (bool, error) {
+func (s *service) hasNoPast(t *table.Tables, now time.Duration) (bool, error) {
 	if now >= s.started {
 		return false, nil
 	}

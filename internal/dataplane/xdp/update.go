@@ -243,12 +243,14 @@ func (p *Plane) stageRing(s *service, v *version, pl plan) error {
 		}
 	}
 	now := p.clock()
-	anew, err := s.startsAnew(p.tables, now)
+	noPast, err := s.hasNoPast(p.tables, now)
 	if err != nil {
 		return err
 	}
-	if anew || p.unread {
-		v.ring = (&tracking.Ring{}).Next(v.desired, now)
+	if noPast || p.unread {
+		if !slices.Equal(v.ring.Entries, v.desired) {
+			v.ring = (&tracking.Ring{}).Next(v.desired, now)
+		}
 		return nil
 	}
 	if wait, learned := s.learns(v, pl.svc, now); wait {
