@@ -9,14 +9,15 @@
 #   scripts/install-deps.sh demo        build, a web server, its load generator and a router
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
 #   scripts/install-deps.sh test        demo, image, a C compiler (race detector), more routers, Prometheus
-#   scripts/install-deps.sh test-all    test, kubernetes, release, guest machines, emulation and a browser
+#   scripts/install-deps.sh test-all    test, kubernetes, release, guest machines, emulation, a browser, schemathesis
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
 #   scripts/install-deps.sh release     image, and ssh-keygen, which signs
 #   scripts/install-deps.sh verify      generate, and the linters that are not Go
 #
 # Where no Go is new enough, one is put at $XDG_CACHE_HOME/fairlead/go (by
-# default ~/.cache/fairlead/go), where the Makefile looks first.
+# default ~/.cache/fairlead/go), where the Makefile looks first. Schemathesis is put in
+# the same folder, where the test that runs it looks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -56,6 +57,11 @@ want_browser() {
 	grep -qx 'ID=debian' /etc/os-release || return 0
 	want chromium
 	want /usr/share/fonts/truetype/dejavu/DejaVuSans.ttf fonts-dejavu-core
+}
+
+# want_venv asks for what makes a virtual environment of Python with pip in it.
+want_venv() {
+	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 }
 
 want_group() {
@@ -110,6 +116,7 @@ want_group() {
 		want xz xz-utils
 		want zstd
 		want_browser
+		want_venv
 		;;
 	generate)
 		want_group build
@@ -242,9 +249,24 @@ fetch_go() {
 	can_build || die "Go $go_release: it does not run at $cache/go"
 }
 
+# provide_schemathesis makes $cache/schemathesis a virtual environment of Python with
+# what tools/schemathesis.txt lists, unless it was made of the same by the same Python.
+provide_schemathesis() {
+	local venv=$cache/schemathesis made_of
+	made_of=$(python3 --version && cat tools/schemathesis.txt)
+	[[ ! -e $venv/made-of || $(<"$venv/made-of") != "$made_of" ]] || return 0
+	say "installing schemathesis at $venv"
+	mkdir -p "$cache"
+	python3 -m venv --clear "$venv" || die "python3 -m venv: see above"
+	"$venv/bin/pip" --quiet --disable-pip-version-check install --require-hashes --only-binary :all: -r tools/schemathesis.txt ||
+		die "pip install -r tools/schemathesis.txt: see above"
+	echo "$made_of" >"$venv/made-of"
+}
+
 (($#)) || die "name at least one group: build, demo, kubernetes, test, test-all, generate, image, release, verify"
 for group; do
 	want_group "$group"
 done
 install_missing
 can_build || provide_go
+[[ " $* " != *" test-all "* ]] || provide_schemathesis

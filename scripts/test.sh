@@ -51,10 +51,10 @@ readonly plain='^\./(api|cmd|deploy|lab|test)(/|$)|^\./internal/(alloc|config/ke
 longest=$(printf '%s\n' ./test/e2e/traffic ./internal/dataplane/xdp/packets ./test/e2e/{operate,routes})
 readonly longest
 # Packages that make test leaves to make test-all, and tests: those that need a
-# browser or Prometheus, those that build many networks, and those that run with the
+# browser, Prometheus or schemathesis, those that build many networks, and those that run with the
 # executables of a release and with no other test, as benches do and who measures memory.
 readonly later='^\./lab/|^\./test/(cluster|guest|release)(/|$)|^\./test/e2e/kubernetes$'
-readonly operators='^Test(StatusPage|PageInBrowser|Prometheus)$' networks='^Test(ForwardGeneric|Networks)$'
+readonly operators='^Test(StatusPage|PageInBrowser|Prometheus|Schemathesis)$' networks='^Test(ForwardGeneric|Networks)$'
 # Tests of test/e2e/traffic with every forwarding mode and with changes, run again with the race detector.
 readonly changes='^Test(Forward|NextHops|DSRThroughChanges|DSRWithoutAnAgent|NATIntoOverlayThroughChanges)$'
 # Cases of routers other than FRR, which are left to make test-all too.
