@@ -60,6 +60,8 @@ func (r reporter) run(ctx context.Context) {
 	limit, verdicts := rate.NewLimiter(rate.Every(reportInterval), reportBurst), rate.NewLimiter(rate.Every(verdictInterval), reportBurst)
 	var written source.Report
 	var refresh time.Time
+	// A report that has changed and changed back is written, too: readers may wait for a newer one.
+	differs := false
 	failed := ""
 	for failures := 0; ctx.Err() == nil; {
 		_, changed := r.store.Watch()
@@ -70,7 +72,8 @@ func (r reporter) run(ctx context.Context) {
 		}
 		measured := r.traffic.update(ctx, report.Draining)
 		report.PacketsPerSecond, report.BitsPerSecond = r.traffic.packets, r.traffic.bits
-		if reflect.DeepEqual(report, written) && time.Now().Before(refresh) {
+		differs = differs || !reflect.DeepEqual(report, written)
+		if !differs && time.Now().Before(refresh) {
 			until := refresh
 			if measured.Before(until) {
 				until = measured
@@ -84,7 +87,8 @@ func (r reporter) run(ctx context.Context) {
 		}
 		err := r.send(ctx, &report)
 		if err == nil || ctx.Err() != nil {
-			written, refresh, failures, failed = report, time.Now().Add(reportRefresh), 0, ""
+			written, refresh, differs = report, time.Now().Add(reportRefresh), false
+			failures, failed = 0, ""
 			continue
 		}
 		if err.Error() != failed {

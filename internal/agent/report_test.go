@@ -152,6 +152,29 @@ func TestReportsAreLimited(t *testing.T) {
 	})
 }
 
+// A report that changes and changes back before it can be written is written once more.
+func TestReportOfShortChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{})
+		agent.Start(t)
+		var sessions atomic.Int32
+		reports := reporting(t, agent, func() source.Report { return source.Report{Sessions: int(sessions.Load())} }, accepted)
+		before := reports()
+		for ; len(before) < reportBurst; before = reports() {
+			sessions.Add(1)
+			time.Sleep(2 * reportTick)
+		}
+		sessions.Add(1)
+		time.Sleep(2 * reportTick)
+		sessions.Add(-1)
+		time.Sleep(2 * reportInterval)
+		got := reports()
+		if len(before) != reportBurst || len(got) != reportBurst+1 || got[reportBurst].status.Sessions != before[reportBurst-1].status.Sessions {
+			t.Errorf("sent %+v, then %+v; want one more report with as many sessions", before, got[len(before):])
+		}
+	})
+}
+
 // A report that isn't written is tried again, ever less often, with what has changed meanwhile.
 func TestReportIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
