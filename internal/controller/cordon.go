@@ -20,10 +20,31 @@ func addRoutes(candidates []candidate, reports []v1alpha1.BalancerNode) {
 		if at < 0 || !candidates[at].serving {
 			continue
 		}
+		candidates[at].report = reports[i].ResourceVersion
 		if s := &reports[i].Status; s.Routes.Sessions > 0 || len(s.Peers) == 0 {
 			candidates[at].routes = s.Routes.Announced
 		}
 	}
+}
+
+// discountFormer sets the routes of nodes to 0 that have written no report since they joined their
+// group: the last one may be of an earlier membership.
+func (r *groupReconciler) discountFormer(groups []*group, candidates []candidate, assigned map[string][]string) {
+	joined := map[string]string{}
+	for i := range candidates {
+		m := &candidates[i]
+		report, known := r.joined[m.Name]
+		for _, g := range groups {
+			if slices.Contains(assigned[g.Name], m.Name) && !slices.Contains(r.assigned[string(g.UID)], m.Name) {
+				report, known = m.report, true
+			}
+		}
+		if known && report == m.report {
+			joined[m.Name] = report
+			m.routes = 0
+		}
+	}
+	r.joined = joined
 }
 
 // addCordoned adds cordoned nodes to the assigned nodes of groups: each stays in its group until

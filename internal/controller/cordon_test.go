@@ -17,8 +17,8 @@ import (
 
 // readCluster returns nodes, their agents and their reports. A node is written as a letter, "~" if it is
 // cordoned, "!" if its agent is not ready, and the number of routes that it announces; after a
-// number "-" says that it has no session.
-func readCluster(t *testing.T, text string) (nodes []corev1.Node, pods []corev1.Pod, reports []v1alpha1.BalancerNode) {
+// number "-" says that it has no session. Reports are of this step, or with "=" of the one before.
+func readCluster(t *testing.T, step int, text string) (nodes []corev1.Node, pods []corev1.Pod, reports []v1alpha1.BalancerNode) {
 	t.Helper()
 	for word := range strings.FieldsSeq(text) {
 		name := word[:1]
@@ -31,11 +31,15 @@ func readCluster(t *testing.T, text string) (nodes []corev1.Node, pods []corev1.
 			pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}
 		pods = append(pods, pod)
-		digits := strings.Trim(flags, "~!-")
+		digits := strings.Trim(flags, "~!-=")
 		if digits == "" {
 			continue
 		}
 		report := v1alpha1.BalancerNode{ObjectMeta: node.ObjectMeta}
+		report.ResourceVersion = fmt.Sprint(step)
+		if strings.Contains(flags, "=") {
+			report.ResourceVersion = fmt.Sprint(step - 1)
+		}
 		if _, err := fmt.Sscan(digits, &report.Status.Routes.Announced); err != nil {
 			t.Fatal(err)
 		}
@@ -75,6 +79,18 @@ func TestCordonedNodes(t *testing.T) {
 			{time.Hour, "a~7 b6", "g a,b", 0},
 			{0, "a~7 b7-", "g a,b", 0},
 			{0, "a~7 b7", "g b", 0},
+		}},
+		"a spare that was in the group": {"g2", []step{
+			{0, "a7 b7 c7", "g a,b", 0},
+			{0, "a~7 b7 c7=", "g a,b,c", takeoverGrace},
+			{0, "a~7 b7 c0", "g a,b,c", takeoverGrace},
+			{0, "a~7 b7 c7", "g b,c", 0},
+		}},
+		"a spare that is one again at once": {"g2", []step{
+			{0, "a7 b7 c7", "g a,b", 0},
+			{0, "a~7 b7 c7=", "g a,b,c", takeoverGrace},
+			{0, "a~7 b7 c7", "g b,c", 0},
+			{0, "a~0 b7 c7", "g b,c", 0},
 		}},
 		"no spare": {"g3", []step{
 			{0, "a7 b7 c7", "g a,b,c", 0},
@@ -138,7 +154,7 @@ func TestCordonedNodes(t *testing.T) {
 					g.readSelectors()
 					groups = append(groups, g)
 				}
-				nodes, pods, reports := readCluster(t, s.cluster)
+				nodes, pods, reports := readCluster(t, i, s.cluster)
 				candidates, _ := r.nodes.candidates(nodes, pods, now)
 				addRoutes(candidates, reports)
 				recheck := r.assignNodes(groups, candidates, now)
@@ -162,7 +178,7 @@ func TestCordonedNodes(t *testing.T) {
 func TestCordonedCondition(t *testing.T) {
 	g := &group{LoadBalancerGroup: &v1alpha1.LoadBalancerGroup{}, size: 2}
 	g.readSelectors()
-	nodes, _, _ := readCluster(t, "a~ b~ c")
+	nodes, _, _ := readCluster(t, 0, "a~ b~ c")
 	g.countNodes(nodes)
 	g.nodes, g.ready, g.leaving = []v1alpha1.GroupNode{{}, {}, {}}, 3, []string{"a", "b"}
 	want := "3 nodes of 2, 3 ready; cordoned, and serving until other nodes announce as many routes: a, b"

@@ -38,6 +38,9 @@ type groupReconciler struct {
 	nodes nodeTracker
 	// assigned has the last decided nodes of groups, by UID, as the cache may be stale.
 	assigned map[string][]string
+	// joined has the versions of the reports that nodes had when they joined their group, and still
+	// have.
+	joined map[string]string
 }
 
 func (r *groupReconciler) reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
@@ -181,6 +184,7 @@ func (r *groupReconciler) assignNodes(groups []*group, candidates []candidate, n
 		requests = append(requests, request)
 	}
 	assigned := alloc.PlaceNodes(requests, nodes)
+	r.discountFormer(groups, candidates, assigned)
 	recheck = r.addCordoned(groups, candidates, assigned, now)
 	for _, g := range groups {
 		r.assigned[string(g.UID)] = assigned[g.Name]

@@ -51,8 +51,10 @@ type candidate struct {
 	serving bool
 	// cordoned is since when the node has been seen cordoned; zero if it isn't.
 	cordoned time.Time
-	// routes is the number of prefixes that it announces; 0 if it isn't serving.
+	// routes is the number of prefixes that it announces by its report; 0 if it isn't serving.
 	routes int32
+	// report is the version of its report; none if it has none or isn't serving.
+	report string
 }
 
 // candidates returns the nodes that may be in groups, and after what time the result may
