@@ -117,6 +117,7 @@ rest() {
 	run alone -run "$alone" ./test/e2e/operate
 	# Guests take the processor time that others leave from here on.
 	(run guests -timeout=45m ./test/guest/... && exit "$failed") &
+	local guests=$!
 	run routers -run "$others|$networks" ./test/e2e/{routes,traffic}
 	run services -run '^Test(ServicesOneByOne|ManyBackends)$' ./internal/agent
 	# Not for tests with BFD: with the race detector an agent may be too slow.
@@ -127,11 +128,9 @@ rest() {
 	wait "$e2e" || failed=1
 	run release ./test/release
 	run lab -p=1 -skip "$api" ./lab/...
-	# Clusters wait as much as they compute. What ends first makes room for API servers.
-	(run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes && exit "$failed") &
-	wait -n || failed=1
+	run clusters -p=1 ./test/cluster/... ./test/e2e/kubernetes
 	CGO_ENABLED=1 run api -race -p=2 -run "$api|$operators" ./api/... ./deploy/... ./internal/{apiserver,controller,source}/... ./lab/bench/kubernetes
-	wait -n || failed=1
+	wait "$guests" || failed=1
 }
 
 # summary FILE... prints what was retried, each skip and each failure with the first
