@@ -28,7 +28,8 @@ func addRoutes(candidates []candidate, reports []v1alpha1.BalancerNode) {
 }
 
 // discountFormer sets the routes of nodes to 0 that have written no report since they joined their
-// group: the last one may be of an earlier membership.
+// group: the last one may be of an earlier membership. A cordoned node keeps its own, as it may
+// announce more by now, and others are to announce as many before it leaves.
 func (r *groupReconciler) discountFormer(groups []*group, candidates []candidate, assigned map[string][]string) {
 	joined := map[string]string{}
 	for i := range candidates {
@@ -41,7 +42,9 @@ func (r *groupReconciler) discountFormer(groups []*group, candidates []candidate
 		}
 		if known && report == m.report {
 			joined[m.Name] = report
-			m.routes = 0
+			if m.cordoned.IsZero() {
+				m.routes = 0
+			}
 		}
 	}
 	r.joined = joined
