@@ -156,3 +156,20 @@ func (u *unavailable) needs() program.Features { return when(u.reject, program.F
 func (u *unavailable) flags() table.BalancerViewFlag {
 	return when(u.reject, table.BalancerViewFlagVIEW_REJECT)
 }
+
+// recording is set if all flows of a service are recorded, not only those that a
+// change of the ring may move.
+type recording struct {
+	flagged
+	all bool
+}
+
+// describe records all flows of remembered clients, as the ring doesn't give their
+// backends.
+func (r *recording) describe(svc *lb.Service) {
+	r.all = svc.Forward != lb.NAT && (svc.Tracking == lb.TrackingFull || clientIdle(svc) > 0)
+}
+
+func (r *recording) flags() table.BalancerViewFlag {
+	return when(r.all, table.BalancerViewFlagVIEW_TRACK_ALL)
+}

@@ -46,19 +46,6 @@ type service struct {
 	sessions int // of NAT, when they were last counted
 }
 
-// leaver is a counter of a backend that left, or got another counter, while packets that it
-// counts may be on their way.
-type leaver struct {
-	// backend is what records name it by, and before what the counter had counted for others, or
-	// until what it counts was added to another counter.
-	backend uint32
-	before  dataplane.Traffic
-	counter table.Extent // of size 1
-	// moved is set if the counter isn't one of the service's any more.
-	moved bool
-	after table.Ticket
-}
-
 // owner is a service while its records are read without holding the plane: as it
 // was when reading began.
 type owner struct {

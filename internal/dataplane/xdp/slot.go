@@ -7,8 +7,8 @@ import (
 	"net/netip"
 	"slices"
 
-	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -61,18 +61,6 @@ func named(slots []slot, record uint32) *slot {
 	return nil
 }
 
-// before is what the slot's counter had counted when the backend got it, less what another
-// counter has counted for the backend.
-func (s *slot) before() dataplane.Traffic {
-	return dataplane.Traffic{Packets: s.detail.Before.Packets, Bytes: s.detail.Before.Bytes, NewFlows: s.newFlowsBefore}
-}
-
-// begin notes what before returns.
-func (s *slot) begin(before dataplane.Traffic) {
-	s.detail.Before = table.BalancerTraffic{Packets: before.Packets, Bytes: before.Bytes}
-	s.newFlowsBefore = before.NewFlows
-}
-
 // sameSlots reports whether slots are the same for the program.
 func sameSlots(a, b []slot) bool {
 	return slices.EqualFunc(a, b, func(x, y slot) bool { return x.Backend == y.Backend && x.detail == y.detail })
@@ -113,4 +101,52 @@ func allocSlot(t *table.Tables, v *version, from uint16) (uint16, error) {
 	}
 	v.slots[number].Generation = t.NextGeneration()
 	return uint16(number), nil
+}
+
+// stageSlots gives each backend of the plan its slot's new content. One that left and
+// whose slot has been freed since is left out.
+func (v *version) stageSlots(t *table.Tables, pl plan, counters *table.CounterReader) error {
+	v.numbers = slotNumbers(v.slots)
+	v.slots = slices.Grow(v.slots, max(0, len(pl.backends)-len(v.slots)))
+	free, begun := uint16(0), []uint16{}
+	for i, b := range pl.backends {
+		n, known := v.numbers[b.ID()]
+		if !known && i >= len(pl.ring) {
+			continue
+		}
+		if !known {
+			var err error
+			if n, err = allocSlot(t, v, free); err != nil {
+				return err
+			}
+			v.numbers[b.ID()], free = n, n+1
+			begun = append(begun, n)
+		}
+		v.slots[n] = pl.slots[i].after(&v.slots[n])
+	}
+	for i := range v.slots {
+		if !pl.present(v.slots[i].id()) { // it may not be in the plan, if only an earlier agent knew it
+			v.slots[i].Flags &^= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
+		}
+	}
+	disableDeadNodes(v.slots, pl.present)
+	disableFormerNodes(v.slots, pl.svc, pl.present)
+	return v.stageCounters(t, counters, begun)
+}
+
+// endDatagrams makes backends that have left a UDP service unusable once the ring doesn't
+// name them, if they don't exist any more.
+func (v *version) endDatagrams(pl plan) {
+	if pl.svc.Protocol != lb.UDP || !pl.svc.Ephemeral {
+		return
+	}
+	named := make(map[uint16]bool, len(v.slots))
+	for _, e := range v.ring.Entries {
+		named[tracking.Slot(e)] = true
+	}
+	for i := range v.slots {
+		if one := &v.slots[i]; one.taken() && !pl.present(one.id()) && !named[uint16(i)] {
+			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
+		}
+	}
 }

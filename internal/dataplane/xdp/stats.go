@@ -4,10 +4,6 @@ package xdp
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"unsafe"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -125,73 +121,4 @@ func (s *service) tracking(f table.BalancerFlowStats) dataplane.Tracking {
 		Unstable: s.now.ring.Unstable(), Flows: s.flows.present + s.sessions,
 		Hits: f.Hits, Misses: f.Misses, Inserts: f.Inserts, Unrecorded: f.Unrecorded, Evictions: s.flows.evicted(),
 	}
-}
-
-// hasLeavers reports whether a service has backends that left before that ticket.
-func hasLeavers(services map[lb.VIP]*service, quiet table.Ticket) bool {
-	for _, s := range services {
-		if slices.ContainsFunc(s.leaving, func(l leaver) bool { return l.after <= quiet }) {
-			return true
-		}
-	}
-	return false
-}
-
-// retireTraffic is service.retireTraffic of all services.
-func retireTraffic(t *table.Tables, services map[lb.VIP]*service, quiet table.Ticket, traffic []dataplane.Traffic) error {
-	read := func(counter uint32) (dataplane.Traffic, error) { return traffic[counter], nil }
-	for vip, s := range services {
-		if err := s.retireTraffic(t, quiet, read); err != nil {
-			return fmt.Errorf("vip %s: %w", vip, err)
-		}
-	}
-	return nil
-}
-
-// retireTraffic ends counters of backends that left, or moved, and that no packet on its way is
-// counted by any more. What they counted is added to the backend's present counter, or to the
-// service's total of former backends.
-func (s *service) retireTraffic(t *table.Tables, quiet table.Ticket, read func(counter uint32) (dataplane.Traffic, error)) error {
-	var waiting, over []leaver
-	var sums []dataplane.Traffic
-	for _, l := range s.leaving {
-		if l.after > quiet {
-			waiting = append(waiting, l)
-			continue
-		}
-		sum, err := read(l.counter.Base)
-		if err != nil {
-			return err
-		}
-		over, sums = append(over, l), append(sums, sum.Sub(l.before))
-	}
-	if len(over) == 0 {
-		return nil
-	}
-	var errs []error
-	now := s.now
-	for i, l := range over {
-		if named(now.slots, l.backend) == nil {
-			s.gone = s.gone.Add(sums[i])
-		} else {
-			if now == s.now { // others read it
-				now = s.now.next()
-				now.learned = s.now.learned
-			}
-			number := l.backend & 0xffff
-			one := &now.slots[number]
-			one.begin(one.before().Sub(sums[i]))
-			errs = append(errs,
-				table.WriteBefore(t, now.table.Base+number, one.detail.Before),
-				table.WriteNewFlowsBefore(t, now.counters.Base+number, one.newFlowsBefore))
-		}
-		if l.moved {
-			t.Counters.Release(l.counter)
-		}
-	}
-	s.now, s.leaving = now, waiting
-	return errors.Join(append(errs,
-		table.WriteServiceDetail(t, s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.Gone), table.BalancerTraffic{Packets: s.gone.Packets, Bytes: s.gone.Bytes}),
-		table.WriteServiceDetail(t, s.number.Base, unsafe.Offsetof(table.BalancerServiceDetail{}.GoneFlows), s.gone.NewFlows),
-	)...)
 }

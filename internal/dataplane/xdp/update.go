@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -161,123 +160,6 @@ func (v *version) unstage(t *table.Tables, s *service) {
 	}
 }
 
-// stageSlots gives each backend of the plan its slot's new content. One that left and
-// whose slot has been freed since is left out.
-func (v *version) stageSlots(t *table.Tables, pl plan, counters *table.CounterReader) error {
-	v.numbers = slotNumbers(v.slots)
-	v.slots = slices.Grow(v.slots, max(0, len(pl.backends)-len(v.slots)))
-	free, begun := uint16(0), []uint16{}
-	for i, b := range pl.backends {
-		n, known := v.numbers[b.ID()]
-		if !known && i >= len(pl.ring) {
-			continue
-		}
-		if !known {
-			var err error
-			if n, err = allocSlot(t, v, free); err != nil {
-				return err
-			}
-			v.numbers[b.ID()], free = n, n+1
-			begun = append(begun, n)
-		}
-		v.slots[n] = pl.slots[i].after(&v.slots[n])
-	}
-	for i := range v.slots {
-		if !pl.present(v.slots[i].id()) { // it may not be in the plan, if only an earlier agent knew it
-			v.slots[i].Flags &^= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
-		}
-	}
-	disableDeadNodes(v.slots, pl.present)
-	disableFormerNodes(v.slots, pl.svc, pl.present)
-	return v.stageCounters(t, counters, begun)
-}
-
-// stageCounters notes what the counters of the slots begun have counted, which is exact: they
-// count nothing at present. If there are more slots than counters in the row, all slots get
-// others, which begin with what the former ones have counted by now.
-func (v *version) stageCounters(t *table.Tables, counters *table.CounterReader, begun []uint16) (err error) {
-	counted := make([]dataplane.Traffic, len(v.slots))
-	if len(v.slots) > int(v.counters.Size) {
-		v.moved = make([]dataplane.Traffic, v.counters.Size)
-		fresh := make([]bool, len(v.slots))
-		for _, n := range begun {
-			fresh[n] = true
-		}
-		for n := range v.moved {
-			if slotAt(v.slots, uint32(n)) == nil || fresh[n] {
-				continue
-			}
-			if v.moved[n], err = counters.Read(v.counters.Base + uint32(n)); err != nil {
-				return err
-			}
-			counted[n] = v.moved[n].Sub(v.slots[n].before())
-			begun = append(begun, uint16(n))
-		}
-		row, err := table.AllocCounters(t, len(v.slots))
-		if err != nil {
-			return err
-		}
-		v.counters = row
-	}
-	slices.Sort(begun)
-	for _, n := range begun {
-		index := v.counters.Base + uint32(n)
-		before, err := counters.Read(index)
-		if err != nil {
-			return err
-		}
-		v.slots[n].begin(before.Sub(counted[n]))
-		if err := table.WriteNewFlowsBefore(t, index, v.slots[n].newFlowsBefore); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// stageRing takes the step to the ring that is desired now, or prepares it.
-func (p *Plane) stageRing(s *service, v *version, pl plan) error {
-	if !v.builtFrom(pl.ring, pl.size) {
-		v.built, v.size, v.desired = pl.ring, pl.size, make([]uint16, len(pl.indexes))
-		for i, index := range pl.indexes {
-			v.desired[i] = v.numbers[pl.ring[index].ID]
-		}
-	}
-	now := p.clock()
-	noPast, err := s.hasNoPast(p.tables, now)
-	if err != nil {
-		return err
-	}
-	if noPast || p.unread {
-		if !slices.Equal(v.ring.Entries, v.desired) {
-			v.ring = (&tracking.Ring{}).Next(v.desired, now)
-		}
-		return nil
-	}
-	if wait, learned := s.learns(v, pl.svc, now); wait {
-		v.ring, v.learned = v.ring.Learn(v.desired, now), learned
-		return nil
-	}
-	v.ring = v.ring.Next(v.desired, now)
-	return nil
-}
-
-// endDatagrams makes backends that have left a UDP service unusable once the ring doesn't
-// name them, if they don't exist any more.
-func (v *version) endDatagrams(pl plan) {
-	if pl.svc.Protocol != lb.UDP || !pl.svc.Ephemeral {
-		return
-	}
-	named := make(map[uint16]bool, len(v.slots))
-	for _, e := range v.ring.Entries {
-		named[tracking.Slot(e)] = true
-	}
-	for i := range v.slots {
-		if one := &v.slots[i]; one.taken() && !pl.present(one.id()) && !named[uint16(i)] {
-			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
-		}
-	}
-}
-
 // stageTables writes what differs from the present version.
 func (v *version) stageTables(t *table.Tables, s *service) (err error) {
 	for len(v.slots) > 0 && !v.slots[len(v.slots)-1].taken() {
@@ -399,41 +281,6 @@ func (p *Plane) replace(s *service, next *version) {
 	p.sweeper.clientsLeft = p.sweeper.clientsLeft || next.remembers()
 }
 
-// leave notes the counters of backends that have left, or moved, with a version.
-func (s *service) leave(t *table.Tables, old, next *version, now table.Ticket) {
-	moved := next.moved != nil
-	for i := range old.counters.Size {
-		counter := table.Extent{Base: old.counters.Base + i, Size: 1}
-		one := slotAt(old.slots, i)
-		if one == nil {
-			if moved {
-				t.Counters.Retire(counter, now)
-			}
-			continue
-		}
-		l := leaver{backend: one.record(uint16(i)), before: one.before(), counter: counter, moved: moved, after: now}
-		stays := named(next.slots, l.backend) != nil
-		if stays && moved {
-			l.before = next.moved[i]
-		}
-		if !stays || moved {
-			s.leaving = append(s.leaving, l)
-		}
-	}
-}
-
-// awaitLearned calls update when the flows have been learned.
-func (s *service) awaitLearned(now time.Duration, update func()) {
-	if s.now.learned == 0 {
-		s.learning = 0
-		return
-	}
-	if s.learning == 0 {
-		s.learning = now
-	}
-	time.AfterFunc(s.now.learned-now+time.Millisecond, update)
-}
-
 // view is the version as the program reads it.
 func (v *version) view() table.BalancerView {
 	return table.BalancerView{
@@ -459,9 +306,4 @@ func (v *version) next() *version {
 	n.slots = slices.Clone(v.slots)
 	n.numbers, n.moved, n.learned = nil, nil, 0
 	return &n
-}
-
-// builtFrom reports whether the version's ring is what Build makes of these.
-func (v *version) builtFrom(ring []maglev.Backend, size int) bool {
-	return v.built != nil && v.size == size && slices.Equal(v.built, ring)
 }
