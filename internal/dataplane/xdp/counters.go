@@ -50,7 +50,7 @@ func (v *version) stageCounters(t *table.Tables, counters *table.CounterReader, 
 			fresh[n] = true
 		}
 		for n := range v.moved {
-			if slotAt(v.slots, uint32(n)) == nil || fresh[n] {
+			if !v.slots[n].taken() || fresh[n] {
 				continue
 			}
 			if v.moved[n], err = counters.Read(v.counters.Base + uint32(n)); err != nil {

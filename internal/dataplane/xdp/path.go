@@ -191,15 +191,6 @@ func (w *path) point(number, place uint32) error {
 	return err
 }
 
-// place is where a backend is in the backend table, plus 1; 0 if it isn't.
-func (v *version) place(id lb.BackendID) uint32 {
-	n, found := v.number(id)
-	if !found {
-		return 0
-	}
-	return v.table.Base + uint32(n) + 1
-}
-
 // noHop is why a backend can't be sent anything, or nil.
 func (v *version) noHop(id lb.BackendID) error {
 	n, found := v.number(id)

@@ -138,12 +138,12 @@ func nodesWith(slots []slot, such func(*slot) bool) map[relayHop]bool {
 // the kernel keeps the entry of a silent neighbour for up to a minute; meanwhile packets
 // whose record is on another balancer would be sent there, and peer lookups to their
 // node (bpf/translate/lookup.h).
-func disableDeadNodes(slots []slot, present func(lb.BackendID) bool) {
+func disableDeadNodes(slots []slot) {
 	down := nodesWith(slots, func(s *slot) bool { return !s.adopted() && s.backend.Down && s.wasUsable })
-	up := nodesWith(slots, func(s *slot) bool { return s.usable() && present(s.id()) })
+	up := nodesWith(slots, func(s *slot) bool { return s.usable() && !s.left })
 	for i := range slots {
 		one := &slots[i]
-		if one.taken() && one.has(table.BalancerBackendFlagBACKEND_RELAY) && !present(one.id()) && down[one.relayHop()] && !up[one.relayHop()] {
+		if one.left && one.has(table.BalancerBackendFlagBACKEND_RELAY) && down[one.relayHop()] && !up[one.relayHop()] {
 			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
 		}
 	}
@@ -152,7 +152,7 @@ func disableDeadNodes(slots []slot, present func(lb.BackendID) bool) {
 // disableFormerNodes makes backends that have left a service unusable if their node doesn't have the
 // service any more: it neither balances it nor has another backend. The kernel of such a node
 // would reset connections that only came by way of it, because of a record or a peer lookup.
-func disableFormerNodes(slots []slot, svc *lb.Service, present func(lb.BackendID) bool) {
+func disableFormerNodes(slots []slot, svc *lb.Service) {
 	if len(svc.Balancers) == 0 {
 		return
 	}
@@ -165,7 +165,7 @@ func disableFormerNodes(slots []slot, svc *lb.Service, present func(lb.BackendID
 	}
 	for i := range slots {
 		one := &slots[i]
-		if one.has(table.BalancerBackendFlagBACKEND_RELAY) && !present(one.id()) && !one.adopted() && !has[one.backend.Node] {
+		if one.left && one.has(table.BalancerBackendFlagBACKEND_RELAY) && !one.adopted() && !has[one.backend.Node] {
 			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
 		}
 	}

@@ -93,8 +93,9 @@ func TestDisableFormerNodes(t *testing.T) {
 		"known to an earlier agent only":  {adopted, []netip.Addr{node(1)}, true},
 	} {
 		svc := &lb.Service{Balancers: c.balancers, Backends: []lb.Backend{backend(3, 3)}}
+		c.slot.left = c.slot.id() != svc.Backends[0].ID()
 		slots := []slot{c.slot}
-		disableFormerNodes(slots, svc, func(id lb.BackendID) bool { return id == svc.Backends[0].ID() })
+		disableFormerNodes(slots, svc)
 		if got := slots[0].usable(); got != c.want {
 			t.Errorf("%s: usable %t, want %t", name, got, c.want)
 		}

@@ -22,8 +22,9 @@ type slot struct {
 	backend *lb.Backend
 	// hopErr is why the backend has no next hop; nil if it has.
 	hopErr error
-	// wasUsable is set once the backend has been usable.
-	wasUsable bool
+	// left is set if the backend isn't one of the service's any more, and wasUsable once it has
+	// been usable.
+	left, wasUsable bool
 	// newFlowsBefore is what the slot's counter of new flows had counted when the backend
 	// got it.
 	newFlowsBefore uint64
@@ -77,6 +78,24 @@ func slotNumbers(slots []slot) map[lb.BackendID]uint16 {
 	return numbers
 }
 
+// number returns the slot of a backend.
+func (v *version) number(id lb.BackendID) (n uint16, found bool) {
+	if v.numbers == nil {
+		v.numbers = slotNumbers(v.slots)
+	}
+	n, found = v.numbers[id]
+	return n, found
+}
+
+// place is where a backend is in the backend table, plus 1; 0 if it isn't.
+func (v *version) place(id lb.BackendID) uint32 {
+	n, found := v.number(id)
+	if !found {
+		return 0
+	}
+	return v.table.Base + uint32(n) + 1
+}
+
 // after is the slot with what stays of the one that its backend has now.
 func (s slot) after(now *slot) slot {
 	s.Generation, s.detail.Before, s.newFlowsBefore = now.Generation, now.detail.Before, now.newFlowsBefore
@@ -124,20 +143,22 @@ func (v *version) stageSlots(t *table.Tables, pl plan, counters *table.CounterRe
 		}
 		v.slots[n] = pl.slots[i].after(&v.slots[n])
 	}
-	for i := range v.slots {
-		if !pl.present(v.slots[i].id()) { // it may not be in the plan, if only an earlier agent knew it
-			v.slots[i].Flags &^= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
+	for i := range v.slots { // one may not be in the plan, if only an earlier agent knew it
+		one := &v.slots[i]
+		one.left = one.taken() && !pl.present(one.id())
+		if one.left {
+			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_NEW_FLOWS)
 		}
 	}
-	disableDeadNodes(v.slots, pl.present)
-	disableFormerNodes(v.slots, pl.svc, pl.present)
+	disableDeadNodes(v.slots)
+	disableFormerNodes(v.slots, pl.svc)
 	return v.stageCounters(t, counters, begun)
 }
 
 // endDatagrams makes backends that have left a UDP service unusable once the ring doesn't
 // name them, if they don't exist any more.
-func (v *version) endDatagrams(pl plan) {
-	if pl.svc.Protocol != lb.UDP || !pl.svc.Ephemeral {
+func (v *version) endDatagrams(svc *lb.Service) {
+	if svc.Protocol != lb.UDP || !svc.Ephemeral {
 		return
 	}
 	named := make(map[uint16]bool, len(v.slots))
@@ -145,7 +166,7 @@ func (v *version) endDatagrams(pl plan) {
 		named[tracking.Slot(e)] = true
 	}
 	for i := range v.slots {
-		if one := &v.slots[i]; one.taken() && !pl.present(one.id()) && !named[uint16(i)] {
+		if one := &v.slots[i]; one.left && !named[uint16(i)] {
 			one.Flags &^= uint8(table.BalancerBackendFlagBACKEND_USABLE)
 		}
 	}

@@ -11,7 +11,6 @@ import (
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/dataplane/xdp/tracking"
-	"fairlead.io/fairlead/internal/lb"
 )
 
 // sweepInterval is how often services are checked for flow records that are due to
@@ -203,16 +202,10 @@ func (s *service) tracks() bool {
 func (s *service) countLeft() {
 	s.left = 0
 	for i := range s.now.slots {
-		if one := &s.now.slots[i]; one.taken() && !s.wanted(one) {
+		if s.now.slots[i].left {
 			s.left++
 		}
 	}
-}
-
-// wanted reports whether the backend of a slot is one of the service's.
-func (s *service) wanted(one *slot) bool {
-	_, found := lb.FindBackend(s.backends, one.id())
-	return found || !s.known
 }
 
 // readFlows sorts the flow records by their services and returns the others by
@@ -332,7 +325,7 @@ func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, u
 	if next.learned == 0 { // or what is being learned would be forgotten
 		next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
 	}
-	s.free(next, sw.used)
+	next.free(sw.used)
 	next.properties.quic.slotsFreed(next.slots)
 	if err := next.stageTables(w.p.tables, s); err != nil {
 		next.unstage(w.p.tables, s)
@@ -353,7 +346,7 @@ func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, u
 
 // free empties the slots of backends that have left and that neither the ring
 // nor a record names.
-func (s *service) free(v *version, used []bool) {
+func (v *version) free(used []bool) {
 	named := make([]bool, len(v.slots))
 	v.ring.Uses(func(n uint16) {
 		if int(n) < len(named) {
@@ -361,7 +354,7 @@ func (s *service) free(v *version, used []bool) {
 		}
 	})
 	for i := range v.slots {
-		if one := &v.slots[i]; one.taken() && !s.wanted(one) && !named[i] && !used[i] {
+		if one := &v.slots[i]; one.left && !named[i] && !used[i] {
 			v.slots[i] = slot{}
 		}
 	}

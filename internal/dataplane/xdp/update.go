@@ -83,7 +83,7 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 		return dataplane.Programmed{}, err
 	}
 	p.programs.Recount(s.features, pl.features)
-	s.record(pl)
+	s.note(pl)
 	s.awaitLearned(p.clock(), func() { p.stale.Add(vip) })
 	members, err := p.members.replace(s.members, membersOf(pl))
 	s.members = members
@@ -92,8 +92,8 @@ func (p *Plane) apply(ctx context.Context, pl plan) (dataplane.Programmed, error
 	return programmed, errors.Join(p.addresses.show(vip, s.addressFlags()), err)
 }
 
-// record notes what packets don't see of the service.
-func (s *service) record(pl plan) {
+// note keeps what packets don't see of the service.
+func (s *service) note(pl plan) {
 	s.features = pl.features
 	s.idle = pl.svc.Idle() + idleSlack
 	s.backends, s.known = pl.backends[:len(pl.ring)], true
@@ -129,7 +129,7 @@ func (p *Plane) stage(s *service, pl plan) (*version, error) {
 		err = p.stageRing(s, v, pl)
 	}
 	if err == nil {
-		v.endDatagrams(pl)
+		v.endDatagrams(pl.svc)
 		err = v.stageTables(p.tables, s)
 	}
 	if err == nil {

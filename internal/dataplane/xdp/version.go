@@ -61,15 +61,6 @@ type arena interface {
 // has reports whether the view has a flag.
 func (v *version) has(flag table.BalancerViewFlag) bool { return v.flags&flag != 0 }
 
-// number returns the slot of a backend.
-func (v *version) number(id lb.BackendID) (n uint16, found bool) {
-	if v.numbers == nil {
-		v.numbers = slotNumbers(v.slots)
-	}
-	n, found = v.numbers[id]
-	return n, found
-}
-
 // programmed describes the version in the order of the service's backends.
 func (v *version) programmed(pl plan) dataplane.Programmed {
 	shares := make([]int, len(v.slots))
