@@ -7,8 +7,9 @@
 //
 // It writes objects into a real API server, runs the processes of controller and agent
 // (testbed.go), and traces packets through the program (change.go). The pods of the
-// objects don't run. At last it adds a namespace that asks for far more than it may have
-// (excess.go), and measures the changes of the others again, and starts more agents (agents.go).
+// objects don't run. Between the two halves of the changes it adds a namespace that asks for far
+// more than it may have (excess.go), and measures as many changes of the others. At last it starts
+// more agents (agents.go).
 // cmd/fairlab calls Run.
 package kubernetes
 
@@ -124,8 +125,8 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 	if err != nil {
 		return err
 	}
-	cfg.Log("%d changes of EndpointSlices", cfg.Changes)
-	if err := f.alone.change(ctx, t, addresses, cfg.Changes, o.setReady); err != nil {
+	cfg.Log("half of %d changes of EndpointSlices", cfg.Changes)
+	if err := f.alone.change(ctx, t, addresses, (cfg.Changes+1)/2, o.setReady); err != nil {
 		return err
 	}
 	p := newPlan(cfg.Quick)
@@ -139,6 +140,13 @@ func measure(ctx context.Context, cfg Config, o *objects, t *testbed, report *be
 	}
 	cfg.Log("%d changes of EndpointSlices of the other namespace", cfg.Changes)
 	if err := f.besides.change(ctx, t, addresses, cfg.Changes, o.setReady); err != nil {
+		return err
+	}
+	cfg.Log("the changes again without it")
+	if err := errors.Join(o.empty(ctx, o.excessive()), netlab.Sleep(ctx, p.settle)); err != nil {
+		return err
+	}
+	if err := f.alone.change(ctx, t, addresses, cfg.Changes, o.setReady); err != nil {
 		return err
 	}
 	if cfg.Agents > 1 {

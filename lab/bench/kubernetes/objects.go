@@ -244,19 +244,7 @@ func (o *objects) setReady(ctx context.Context, n int, endpoint netip.Addr, read
 // remove removes everything. Without Kubernetes' own controllers the empty namespace
 // remains in deletion.
 func (o *objects) remove(ctx context.Context) error {
-	var errs []error
-	for _, namespace := range []string{o.name, o.excessive()} {
-		for _, kind := range []client.Object{&core.Service{}, &v1alpha1.LoadBalancer{}, &discovery.EndpointSlice{}, &core.Pod{}} {
-			// The API server ends a request after a minute. The next one removes the rest.
-			var last error
-			if wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-				last = client.IgnoreNotFound(o.client.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
-				return last == nil, nil
-			}) != nil {
-				errs = append(errs, last)
-			}
-		}
-	}
+	errs := []error{o.empty(ctx, o.name), o.empty(ctx, o.excessive())}
 	for _, obj := range append(o.fixtures(), o.namespace(o.excessive())) {
 		errs = append(errs, client.IgnoreNotFound(o.client.Delete(ctx, obj, client.GracePeriodSeconds(0))))
 	}
@@ -264,6 +252,22 @@ func (o *objects) remove(ctx context.Context) error {
 		return fmt.Errorf("cluster: objects are left: %w", err)
 	}
 	return nil
+}
+
+// empty removes what a namespace has.
+func (o *objects) empty(ctx context.Context, namespace string) error {
+	var errs []error
+	for _, kind := range []client.Object{&core.Service{}, &v1alpha1.LoadBalancer{}, &discovery.EndpointSlice{}, &core.Pod{}} {
+		// The API server ends a request after a minute. The next one removes the rest.
+		var last error
+		if wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+			last = client.IgnoreNotFound(o.client.DeleteAllOf(ctx, kind, client.InNamespace(namespace), client.GracePeriodSeconds(0)))
+			return last == nil, nil
+		}) != nil {
+			errs = append(errs, last)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // labels select the objects of the measurement in group and pool.
