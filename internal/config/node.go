@@ -60,15 +60,22 @@ func (n *Node) setDefaults() { n.NAT.Ports, n.DrainTimeout = defaultNATPorts(), 
 // common returns the fields that nodes have with and without Kubernetes.
 func (n *Node) common() []field {
 	return []field{
-		optional("tunnelEnds", &n.TunnelEnds, addresses),
+		optional("tunnelEnds", &n.TunnelEnds, tunnelEnds),
 		optional("tunnelPeers", &n.TunnelPeers, tunnelPeers),
 		optional("nat", &n.NAT, readNAT),
 		optional("drainTimeout", &n.DrainTimeout, durationWithin(0, maxDrainTimeout)),
 	}
 }
 
-// maxTunnelPeers is the size of the data plane's table.
-const maxTunnelPeers = 1024
+// maxTunnelEnds and maxTunnelPeers are the sizes of the data plane's tables.
+const maxTunnelEnds, maxTunnelPeers = 64, 1024
+
+func tunnelEnds(v value, to *[]netip.Addr) {
+	addresses(v, to)
+	if len(*to) > maxTunnelEnds {
+		v.failf("%d addresses are too many: want at most %d", len(*to), maxTunnelEnds)
+	}
+}
 
 func tunnelPeers(v value, to *[]netip.Prefix) {
 	list(prefix)(v, to)

@@ -3,7 +3,9 @@
 package config_test
 
 import (
+	"fmt"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,6 +52,10 @@ func TestParseOverlay(t *testing.T) {
 }
 
 func TestOverlayErrors(t *testing.T) {
+	var ends strings.Builder
+	for i := range 63 {
+		fmt.Fprintf(&ends, " 10.0.3.%d,", i)
+	}
 	for name, test := range map[string]struct{ old, new, want string }{
 		"no tunnel ends": {`, tunnelEnds: [10.0.2.11, "fd00:2::11"], tunnelPeers: [10.0.2.0/24, "fd00:2::/64"]`, "",
 			"f:6:19: services[0].segment.type: vxlan frames arrive at tunnel end points of this node: node.tunnelEnds has none"},
@@ -64,6 +70,8 @@ f:6:19: services[0].segment.type: vxlan frames arrive at tunnel end points of th
 			`f:1:63: node.tunnelEnds[1]: 10.0.2.11 is given twice
 f:1:74: node.tunnelEnds[2]: ::1 is a loopback address: want one that others can reach
 f:1:81: node.tunnelEnds[3]: bad address "x": want an IPv4 or IPv6 address`},
+		"too many tunnel ends": {"[10.0.2.11,", "[10.0.2.11," + ends.String(),
+			"f:1:51: node.tunnelEnds: 65 addresses are too many: want at most 64"},
 		"no tunnel end of a backend": {"    tunnelEnd: fd00:2::21\n", "",
 			"f:9:5: services[0].backends[0].tunnelEnd: missing: geneve needs the backend's tunnel end point"},
 		"no address within the segment": {"    mac: 02:00:00:00:00:09\n", "",
