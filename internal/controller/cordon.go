@@ -13,6 +13,10 @@ import (
 // many routes as it does. Afterwards one such node is enough.
 const takeoverGrace = 30 * time.Second
 
+// formerRecheck is after what time a group is looked at again that waits for the first report of a
+// node since it joined: one with as many routes as the last one had changes nothing else.
+const formerRecheck = 5 * time.Second
+
 // addRoutes sets how many prefixes candidates announce, from their reports.
 func addRoutes(candidates []candidate, reports []v1alpha1.BalancerNode) {
 	for i := range reports {
@@ -43,7 +47,7 @@ func (r *groupReconciler) discountFormer(groups []*group, candidates []candidate
 		if known && report == m.report {
 			joined[m.Name] = report
 			if m.cordoned.IsZero() {
-				m.routes = 0
+				m.routes, m.former = 0, m.routes > 0
 			}
 		}
 	}
@@ -103,24 +107,27 @@ func membersOf(names []string, nodes []candidate) (members []candidate) {
 // replaced reports whether the other nodes of its group serve in the place of a cordoned node, or
 // after what time they may do so without any change; 0: never.
 func (m *candidate) replaced(others []candidate, now time.Time) (done bool, wait time.Duration) {
-	serving, equal := 0, 0
+	serving, equal, recheck := 0, 0, time.Duration(0)
 	for _, o := range others {
 		if !o.serving {
 			continue
 		}
 		serving++
+		if o.former {
+			recheck = formerRecheck
+		}
 		if o.routes >= m.routes {
 			equal++
 		}
 	}
 	if equal == 0 {
-		return false, 0
+		return false, recheck
 	}
 	wait = takeoverGrace - now.Sub(m.cordoned)
 	if equal == serving || wait <= 0 {
 		return true, 0
 	}
-	return false, wait
+	return false, sooner(wait, recheck)
 }
 
 // sooner returns the shorter of two delays, of which 0 is never.

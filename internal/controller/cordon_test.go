@@ -82,13 +82,13 @@ func TestCordonedNodes(t *testing.T) {
 		}},
 		"a spare that was in the group": {"g2", []step{
 			{0, "a7 b7 c7", "g a,b", 0},
-			{0, "a~7 b7 c7=", "g a,b,c", takeoverGrace},
+			{0, "a~7 b7 c7=", "g a,b,c", formerRecheck},
 			{0, "a~7 b7 c0", "g a,b,c", takeoverGrace},
 			{0, "a~7 b7 c7", "g b,c", 0},
 		}},
 		"a spare that is one again at once": {"g2", []step{
 			{0, "a7 b7 c7", "g a,b", 0},
-			{0, "a~7 b7 c7=", "g a,b,c", takeoverGrace},
+			{0, "a~7 b7 c7=", "g a,b,c", formerRecheck},
 			{0, "a~7 b7 c7", "g b,c", 0},
 			{0, "a~0 b7 c7", "g b,c", 0},
 		}},
@@ -97,6 +97,11 @@ func TestCordonedNodes(t *testing.T) {
 			{0, "a7 b~!7 c7 d0", "g a,c", 0},
 			{0, "a7 b~!7 c~7= d0", "g a,c,d", takeoverGrace},
 			{0, "a7 b~!7 c~7 d7", "g a,d", 0},
+		}},
+		"a spare in a group of one that is one again at once": {"g1", []step{
+			{0, "a7 b7", "g a", 0},
+			{0, "a~7 b7=", "g a,b", formerRecheck},
+			{formerRecheck, "a~7 b7", "g b", 0},
 		}},
 		"no spare": {"g3", []step{
 			{0, "a7 b7 c7", "g a,b,c", 0},

@@ -55,6 +55,8 @@ type candidate struct {
 	routes int32
 	// report is the version of its report; none if it has none or isn't serving.
 	report string
+	// former says that the report has routes, which don't count as it may be of an earlier membership.
+	former bool
 }
 
 // candidates returns the nodes that may be in groups, and after what time the result may
