@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"fairlead.io/fairlead/api/v1alpha1"
@@ -126,6 +127,7 @@ func removeFindings(conditions *[]metav1.Condition, service bool) {
 // served is a Service or LoadBalancer that a group serves.
 type served struct {
 	owner      alloc.Owner
+	uid        types.UID
 	group      string
 	addresses  []netip.Addr
 	version    string
@@ -152,9 +154,9 @@ func observedGeneration(conditions []metav1.Condition, kind string) int64 {
 // servedService returns a Service that has addresses and a group.
 func servedService(svc *corev1.Service) (served, bool) {
 	s := served{
-		owner: ownerOf(kindService, svc), group: spec.ServedBy(svc), addresses: service{svc}.shown(), version: svc.ResourceVersion,
+		owner: ownerOf(kindService, svc), uid: svc.UID, group: spec.ServedBy(svc), addresses: service{svc}.shown(), version: svc.ResourceVersion,
 		observed: observedGeneration(svc.Status.Conditions, v1alpha1.ConditionServiceProgrammed),
-		content:  []any{svc.UID, svc.Spec, svc.Annotations, svc.Labels, svc.Status.LoadBalancer, spec.ServedBy(svc)},
+		content:  []any{svc.Spec, svc.Annotations, svc.Labels, svc.Status.LoadBalancer, spec.ServedBy(svc)},
 	}
 	return s, s.group != "" && len(s.addresses) > 0
 }
@@ -162,9 +164,9 @@ func servedService(svc *corev1.Service) (served, bool) {
 // servedBalancer returns a LoadBalancer that has an address and a group.
 func servedBalancer(b *v1alpha1.LoadBalancer) (served, bool) {
 	s := served{
-		owner: ownerOf(kindLoadBalancer, b), group: b.Status.Group, addresses: balancer{b}.shown(), version: b.ResourceVersion,
+		owner: ownerOf(kindLoadBalancer, b), uid: b.UID, group: b.Status.Group, addresses: balancer{b}.shown(), version: b.ResourceVersion,
 		generation: b.Generation, observed: observedGeneration(b.Status.Conditions, v1alpha1.ConditionProgrammed),
-		content: []any{b.UID, b.Generation, b.Labels, b.Status.Address, b.Status.Group},
+		content: []any{b.Generation, b.Labels, b.Status.Address, b.Status.Group},
 	}
 	s.empty = !slices.ContainsFunc(b.Spec.Listeners, func(l v1alpha1.Listener) bool { return l.Enabled == nil || *l.Enabled })
 	return s, s.group != "" && len(s.addresses) > 0
@@ -172,6 +174,8 @@ func servedBalancer(b *v1alpha1.LoadBalancer) (served, bool) {
 
 // revision is the version of an object at which what agents read of it last changed.
 type revision struct {
+	// uid is the object's: another one of the same name has no revision yet.
+	uid types.UID
 	// digest is that of the content at the newest version.
 	newest string
 	digest uint64
@@ -185,6 +189,9 @@ type revision struct {
 
 // follow returns the revision of a newer version of the object, or the same one.
 func (r revision) follow(s *served, now time.Time) revision {
+	if r.uid != s.uid {
+		r = revision{uid: s.uid}
+	}
 	if r.newest == s.version {
 		return r
 	}

@@ -231,3 +231,26 @@ func TestFindingsAreOfWhatIsReported(t *testing.T) {
 	now = now.Add(programGrace)
 	check("too late", "8", "Programmed 3, BackendsHealthy 3, Announced 3")
 }
+
+// An object that is created again under its name gets no condition before nodes have reported it.
+func TestFindingsOfRecreatedObject(t *testing.T) {
+	r := &reportReconciler{deps: newDeps(Options{})}
+	now := time.Unix(1000, 0)
+	conditions := func(b *v1alpha1.LoadBalancer, reported string) []metav1.Condition {
+		b.Status.Address, b.Status.Group = "192.0.2.10", "web"
+		objects := servedObjects(nil, []v1alpha1.LoadBalancer{*b})
+		r.find(objects, map[string][]*nodeFindings{"web": {reportOf("a", observed(reported))}}, now)
+		return r.findings.of(objects[0].owner)
+	}
+	former := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "1", ResourceVersion: "7", Generation: 5}}
+	if got := conditions(former, "7"); len(got) == 0 || got[0].ObservedGeneration != 5 {
+		t.Fatalf("conditions %+v, want those of generation 5", got)
+	}
+	again := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web", UID: "2", ResourceVersion: "9", Generation: 1}}
+	if got := conditions(again, "7"); len(got) != 0 {
+		t.Errorf("conditions %+v before a report, want none", got)
+	}
+	if got := conditions(again, "9"); len(got) == 0 || got[0].ObservedGeneration != 1 {
+		t.Errorf("conditions %+v, want those of generation 1", got)
+	}
+}
