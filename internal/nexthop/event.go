@@ -80,6 +80,8 @@ func (t *table) linkGone(index int) {
 // runs on the device, entries without a route are concerned too.
 func (t *table) rerouteThrough(before, now link) {
 	t.rerouteUsers(now.index)
+	t.staleBridge(before)
+	t.staleBridge(now)
 	if !t.view.runs(before) && !t.view.runs(now) {
 		return
 	}
@@ -88,6 +90,17 @@ func (t *table) rerouteThrough(before, now link) {
 		if len(e.route.paths) == 0 {
 			t.reroute(e)
 		}
+	}
+}
+
+// staleBridge marks the entries whose route uses the bridge of a port that decides whether pods are
+// behind it (hasPods). Those of pods, which come and go, don't.
+func (t *table) staleBridge(port link) {
+	if !t.view.filterPods || port.master == 0 || port.kind == kindVeth && !t.view.runs(port) {
+		return
+	}
+	for e := range t.index.byDevice[port.master] {
+		t.stale[e] = struct{}{}
 	}
 }
 

@@ -257,6 +257,43 @@ func TestLinkEventsReachWhatDependsOnThem(t *testing.T) {
 	}
 }
 
+// A bridge has no pods behind it while it has a port to other machines. Pods that come and go change
+// nothing.
+func TestPortsDecideAboutPods(t *testing.T) {
+	table, k := newFake(t)
+	table.view.filterPods = true
+	const bridge, veth, nic = 20, 21, 22
+	k.routes = func(netip.Addr) route { return unicast(direct(bridge)) }
+	table.linkChanged(link{index: bridge, name: "cni0", kind: kindBridge, mac: lb.MAC{2}, mtu: 1500, up: true})
+	if got := table.follow(vipOf(1), []Target{pod(1)}); !got[0].Hop.ToStack() {
+		t.Fatalf("result %+v, want this machine's network stack", got[0])
+	}
+	other := link{index: nic, name: "eth3", mtu: 1500, up: true}
+	port := other
+	port.master = bridge
+	for _, step := range []struct {
+		name    string
+		event   func()
+		toStack bool
+		changed []lb.VIP
+	}{
+		{"a pod comes", func() { table.linkChanged(link{index: veth, kind: kindVeth, master: bridge, up: true}) }, true, nil},
+		{"a network's port comes", func() { table.linkChanged(port) }, false, []lb.VIP{vipOf(1)}},
+		{"the pod goes", func() { table.linkGone(veth) }, false, nil},
+		{"the port leaves the bridge", func() { table.linkChanged(other) }, true, []lb.VIP{vipOf(1)}},
+		{"it comes back", func() { table.linkChanged(port) }, false, []lb.VIP{vipOf(1)}},
+		{"it is removed", func() { table.linkGone(nic) }, true, []lb.VIP{vipOf(1)}},
+	} {
+		step.event()
+		if got := settled(t, table); !slices.Equal(got, step.changed) {
+			t.Errorf("%s: changed %v, want %v", step.name, got, step.changed)
+		}
+		if got := table.follow(vipOf(1), []Target{pod(1)}); got[0].Hop.ToStack() != step.toStack {
+			t.Errorf("%s: %+v", step.name, got[0])
+		}
+	}
+}
+
 // Without managed neighbours the table probes: an unresolved one every second, a
 // resolved one every five.
 func TestProbesOnOlderKernels(t *testing.T) {
