@@ -224,15 +224,22 @@ func (r reporter) complete(report source.Report) (_ source.Report, settled bool)
 	report.Version, report.Started, report.DataPlane = agent.Version, agent.Started, agent.DataPlane.Kind
 	_, drained := snapshot.Draining(store.Target{})
 	report.Draining = report.Draining || drained
+	settled = true
 	for i := range snapshot.Services {
 		addService(&report, &snapshot.Services[i])
+		settled = settled && tried(&snapshot.Services[i])
 	}
-	settled = report.Services.Programmed+report.Services.Failed >= report.Services.Total
 	for _, status := range snapshot.Deleting {
 		report.Services.Total++
 		addError(&report, status)
 	}
 	return report, settled
+}
+
+// tried reports whether a service has been programmed or has failed. One that is programmed may have
+// failed since.
+func tried(e *store.Entry) bool {
+	return e.Status != nil && (e.Status.Programmed == e.Revision || e.Status.Error != "")
 }
 
 func addService(r *source.Report, e *store.Entry) {

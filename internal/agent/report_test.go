@@ -152,6 +152,25 @@ func TestReportsAreLimited(t *testing.T) {
 	})
 }
 
+// A service that is programmed and has failed since doesn't stand for one that hasn't been tried.
+func TestReportCoversOnlyWhatWasTried(t *testing.T) {
+	r := reporter{store: store.New(), describe: func() observe.Status { return observe.Status{} }}
+	services := checkedServices(0, 2)
+	snapshot, err := r.store.Set(services)
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := store.Status{VIP: services[0].VIP, Programmed: snapshot.Revision, Error: "no memory"}
+	r.store.SetStatus([]store.Status{failed}, nil)
+	if report, settled := r.complete(source.Report{}); settled {
+		t.Errorf("settled with %+v, of which one service has not been tried", report.Services)
+	}
+	r.store.SetStatus([]store.Status{{VIP: services[1].VIP, Programmed: snapshot.Revision}}, nil)
+	if report, settled := r.complete(source.Report{}); !settled {
+		t.Errorf("not settled with %+v", report.Services)
+	}
+}
+
 // A report that changes and changes back before it can be written is written once more.
 func TestReportOfShortChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
