@@ -82,8 +82,9 @@ func (in *intake) handOff(ctx context.Context, leaving map[lb.VIP]*lb.Service) {
 		return
 	}
 	in.log.Info("handing services off to other nodes", slog.Int("services", len(leaving)))
+	await := in.startDrain(leaving)
 	in.handoffs.waiting.Go(func() {
-		done, err := in.awaitHandoff(ctx, leaving)
+		done, err := await(ctx)
 		if relayed(leaving) {
 			pause(ctx, relayLinger)
 		}
@@ -124,18 +125,23 @@ func relayed(leaving map[lb.VIP]*lb.Service) bool {
 	return false
 }
 
-// awaitHandoff waits until routers send the services' traffic elsewhere; an error is that they
-// may not. The caller calls done when the services have been removed.
-func (in *intake) awaitHandoff(ctx context.Context, leaving map[lb.VIP]*lb.Service) (done func(), err error) {
+// startDrain begins to move the services' traffic away, so that cancel can end that from now on. What
+// it returns waits until routers send the traffic elsewhere; an error is that they may not. The caller
+// calls done when the services have been removed.
+func (in *intake) startDrain(leaving map[lb.VIP]*lb.Service) (await func(context.Context) (done func(), err error)) {
+	nothing := func() {}
 	if in.announcer == nil {
-		return func() {}, nil
+		return func(context.Context) (func(), error) { return nothing, nil }
 	}
 	var names []string
 	for _, one := range leaving {
 		names = append(names, one.Name)
 	}
-	if done, err = in.announcer.Drain(ctx, names...); err != nil {
-		return func() {}, err
+	drained := in.announcer.StartDrain(names...)
+	return func(ctx context.Context) (done func(), err error) {
+		if done, err = drained(ctx); err != nil {
+			return nothing, err
+		}
+		return done, nil
 	}
-	return done, nil
 }

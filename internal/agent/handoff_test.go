@@ -3,12 +3,21 @@
 package agent
 
 import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"fairlead.io/fairlead/internal/bgp"
+	"fairlead.io/fairlead/internal/bgp/announce"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source"
+	"fairlead.io/fairlead/test/observed"
 )
 
 // A service that other nodes relay to this one stays for a while after it has left, unless it comes
@@ -46,5 +55,58 @@ func TestHandOffOfRelayedServices(t *testing.T) {
 		synctest.Wait()
 		check("one has come back", false, true, false)
 		in.handoffs.waiting.Wait()
+	})
+}
+
+// routes is a speaker that accepts all. It records routes that come, get GRACEFUL_SHUTDOWN, and go.
+type routes struct {
+	mu       sync.Mutex
+	recorded []string
+}
+
+func (*routes) Set([]bgp.Route) error                       { return nil }
+func (*routes) Configure(context.Context, []bgp.Peer) error { return nil }
+
+func (r *routes) record(what string, p netip.Prefix) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.recorded = append(r.recorded, what+p.Addr().String())
+}
+
+func (r *routes) RouteAnnounced(p netip.Prefix, _ string) { r.record("+", p) }
+func (r *routes) RouteLeaving(p netip.Prefix, _ string)   { r.record("~", p) }
+func (r *routes) RouteWithdrawn(p netip.Prefix, _ string) { r.record("-", p) }
+
+// The route of a service that comes back right after it has left stays.
+func TestHandOffThatEndsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := observed.New(t, observe.Status{})
+		agent.Start(t)
+		in, r := startIntake(t), &routes{}
+		in.store = agent.Store
+		in.announcer = announce.New(announce.Config{
+			BGP: &bgp.Config{ShutdownDelay: time.Second}, Store: in.store, Speaker: r, Events: r, Log: slog.New(slog.DiscardHandler),
+		})
+		observed.Run(t, observed.Part(in.announcer.Run))
+		in.announcer.Begin()
+		take := func(u source.Update) {
+			t.Helper()
+			if err := in.take(t.Context(), u); err != nil {
+				t.Fatal(err)
+			}
+		}
+		services := checkedServices(1, 1)
+		services[0].Health = nil
+		take(source.Update{Whole: true, Changed: services})
+		synctest.Wait()
+		take(source.Update{Leaving: []lb.VIP{services[0].VIP}})
+		take(source.Update{Changed: services})
+		in.handoffs.waiting.Wait()
+		synctest.Wait()
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if slices.Contains(r.recorded, "-10.1.0.1") || !slices.Contains(r.recorded, "+10.1.0.1") {
+			t.Errorf("routes %v, want that of 10.1.0.1 to stay", r.recorded)
+		}
 	})
 }

@@ -106,6 +106,12 @@ func (a *Announcer) Stop(ctx context.Context) error {
 // be served, or new flows would be lost. It returns when routers have had time to
 // follow. The caller takes the services out and then calls done.
 func (a *Announcer) Drain(ctx context.Context, services ...string) (done func(), err error) {
+	return a.StartDrain(services...)(ctx)
+}
+
+// StartDrain begins what Drain does, so that CancelDrain can end it from now on. The caller has to
+// call await, which returns as Drain does.
+func (a *Announcer) StartDrain(services ...string) (await func(context.Context) (done func(), err error)) {
 	drains := make(map[string]*drain, len(services))
 	request := a.request(func(o *requests) {
 		for _, service := range services {
@@ -118,7 +124,7 @@ func (a *Announcer) Drain(ctx context.Context, services ...string) (done func(),
 			drains[service] = m
 		}
 	})
-	done = func() {
+	done := func() {
 		a.request(func(o *requests) {
 			for service, m := range drains {
 				if m.wanted--; m.wanted == 0 && o.drains[service] == m {
@@ -127,11 +133,13 @@ func (a *Announcer) Drain(ctx context.Context, services ...string) (done func(),
 			}
 		})
 	}
-	if err := a.leave(ctx, request, drains); err != nil {
-		done()
-		return nil, err
+	return func(ctx context.Context) (func(), error) {
+		if err := a.leave(ctx, request, drains); err != nil {
+			done()
+			return nil, err
+		}
+		return done, nil
 	}
-	return done, nil
 }
 
 // leave waits until no route with GRACEFUL_SHUTDOWN has one of the services, and then as
