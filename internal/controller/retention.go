@@ -93,6 +93,9 @@ func (l *allocations) expire() (next time.Duration) {
 			delete(l.retained, a) // it has an owner
 			continue
 		}
+		if r.released.After(now) { // the clock was ahead, or another leader's is
+			r.released = now.Truncate(time.Second)
+		}
 		if p == nil || !now.Before(r.released.Add(p.RetainFor)) {
 			l.endRetention(a)
 			continue

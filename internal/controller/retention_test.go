@@ -133,6 +133,26 @@ func TestRetentionEnds(t *testing.T) {
 	compare(t, "the next one", l.Request(request("web", 0)).Addresses, addresses("192.0.2.0"))
 }
 
+// A release that the clock says is still to come counts from now on.
+func TestRetentionAfterTheClockWasAhead(t *testing.T) {
+	l, now := retaining(t, "192.0.2.0-192.0.2.0")
+	right := *now
+	*now = right.Add(365 * 24 * time.Hour)
+	l.Request(request("web", 0))
+	l.Release(owner("web"))
+	*now = right
+	if next := l.Expire(); next != time.Hour {
+		t.Errorf("it ends in %s, want %s", next, time.Hour)
+	}
+	if got := l.Retained("main"); len(got) != 1 || !got[0].Released.Time.Equal(right) {
+		t.Errorf("retained %v, want since %s", got, right)
+	}
+	*now = right.Add(time.Hour)
+	if l.Expire(); len(l.Retained("main")) > 0 {
+		t.Errorf("retained %v after an hour", l.Retained("main"))
+	}
+}
+
 // A namespace, and all together, retain a bounded number of addresses: the last released.
 func TestRetentionIsBounded(t *testing.T) {
 	l, now := retaining(t, "10.0.0.0/16")
