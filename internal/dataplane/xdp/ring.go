@@ -13,8 +13,13 @@ import (
 )
 
 // stageRing takes the step to the ring that is desired now, or prepares it.
-func (p *Plane) stageRing(s *service, v *version, pl plan) error {
+func (p *Plane) stageRing(s *service, v *version, pl plan) (err error) {
 	if !v.builtFrom(pl.ring, pl.size) {
+		if pl.indexes == nil { // the version that has this ring was deleted after the plan was made, or before
+			if pl.indexes, err = maglev.Build(p.config.Seed, pl.size, pl.ring); err != nil {
+				return err
+			}
+		}
 		v.built, v.size, v.desired = pl.ring, pl.size, make([]uint16, len(pl.indexes))
 		for i, index := range pl.indexes {
 			v.desired[i] = v.numbers[pl.ring[index].ID]

@@ -54,9 +54,12 @@ func TestDeleteFails(t *testing.T) {
 		remove(t, p, svc.VIP)
 		empty("Delete without " + name)
 		fail(svc, broken)
-		update(t, p, svc)
+		programmed, err := p.Update(t.Context(), svc)
+		if err != nil || programmed.InUse() != len(svc.Backends) {
+			t.Errorf("after Update without %s: %d backends in use, %v", name, programmed.InUse(), err)
+		}
 		number := uint32(0)
-		err := p.tables.EachVIP(func(_ table.BalancerVipKey, n uint32) error {
+		err = p.tables.EachVIP(func(_ table.BalancerVipKey, n uint32) error {
 			number = n
 			return nil
 		})
