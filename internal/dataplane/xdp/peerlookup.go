@@ -26,9 +26,12 @@ type peerLookup struct {
 func (l *peerLookup) describe(*lb.Service) {}
 
 func (l *peerLookup) stage(_ *table.Tables, slots []slot, _ property) error {
-	l.order, l.local = lookupOrder(slots), newestLocal(slots)
+	l.find(slots)
 	return nil
 }
+
+// find finds both among these slots.
+func (l *peerLookup) find(slots []slot) { l.order, l.local = lookupOrder(slots), newestLocal(slots) }
 
 func (l *peerLookup) same(old property) bool { return *l == *old.(*peerLookup) }
 

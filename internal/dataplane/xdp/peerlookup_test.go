@@ -5,6 +5,7 @@ package xdp
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
@@ -56,6 +57,36 @@ func TestRoundOf(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 	}
+}
+
+// Once the slot of a backend that has left is free, packets are looked up at the next node that
+// has a backend.
+func TestLookupWithoutFreedSlots(t *testing.T) {
+	p := openQuietPlane(t, testPins(t), fixedHops{})
+	svc := manyBackends(vip4, 3)
+	svc.Forward = lb.DSR
+	for i := range svc.Backends {
+		svc.Backends[i].Node = netip.AddrFrom4([4]byte{10, 0, 9, byte(1 + i)})
+	}
+	want := func(when string, want table.BalancerPeerLookup) {
+		t.Helper()
+		s, err := p.tables.ReadService(p.services[svc.VIP].number.Base)
+		if err != nil || s.PeerLookup != want {
+			t.Errorf("%s: %+v, want %+v (%v)", when, s.PeerLookup, want, err)
+		}
+	}
+	update(t, p, svc)
+	want("with all backends", table.BalancerPeerLookup{Next: 0, Peers: 3})
+	svc.Backends = svc.Backends[1:]
+	update(t, p, svc)
+	want("while flows of one that left may live", table.BalancerPeerLookup{Next: 0, Peers: 3})
+	if err := p.tables.Grace.Wait(t.Context(), p.tables.Grace.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.sweeper.sweep(p.clock() + time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	want("later", table.BalancerPeerLookup{Next: 1, Peers: 2})
 }
 
 // A backend that has left is used for its flows while its node has the service.

@@ -118,6 +118,12 @@ func (p *properties) stage(t *table.Tables, slots []slot, old *properties) error
 	return p.each(old, func(one, old property) error { return one.stage(t, slots, old) })
 }
 
+// slotsFreed makes properties name none of the slots that have become free.
+func (p *properties) slotsFreed(slots []slot) {
+	p.quic.slotsFreed(slots)
+	p.lookup.find(slots)
+}
+
 func (p *properties) same(old *properties) bool {
 	return slices.EqualFunc(p.all(), old.all(), property.same)
 }

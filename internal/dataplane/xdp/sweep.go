@@ -326,7 +326,7 @@ func (w *sweeper) settleVersion(sw *swept, now time.Duration) (shown *version, u
 		next.ring = s.now.ring.Settle(sw.disagree, sw.idle, now)
 	}
 	next.free(sw.used)
-	next.properties.quic.slotsFreed(next.slots)
+	next.properties.slotsFreed(next.slots)
 	if err := next.stageTables(w.p.tables, s); err != nil {
 		next.unstage(w.p.tables, s)
 		return nil, nil, 0, nil // no room now: there is another sweep
