@@ -21,11 +21,11 @@ const formerRecheck = 5 * time.Second
 func addRoutes(candidates []candidate, reports []v1alpha1.BalancerNode) {
 	for i := range reports {
 		at := slices.IndexFunc(candidates, func(m candidate) bool { return m.Name == reports[i].Name })
-		if at < 0 || !candidates[at].serving {
+		if at < 0 {
 			continue
 		}
 		candidates[at].report = reports[i].ResourceVersion
-		if s := &reports[i].Status; s.Routes.Sessions > 0 || len(s.Peers) == 0 {
+		if s := &reports[i].Status; candidates[at].serving && (s.Routes.Sessions > 0 || len(s.Peers) == 0) {
 			candidates[at].routes = s.Routes.Announced
 		}
 	}

@@ -92,6 +92,12 @@ func TestCordonedNodes(t *testing.T) {
 			{0, "a~7 b7 c7", "g b,c", 0},
 			{0, "a~0 b7 c7", "g b,c", 0},
 		}},
+		"a spare whose agent isn't ready when it joins": {"g1", []step{
+			{0, "a7 c7", "g a", 0},
+			{0, "a~7 c!7", "g a,c", 0},
+			{0, "a~7 c7=", "g a,c", 0},
+			{0, "a~7 c7", "g c", 0},
+		}},
 		"a node that has just joined": {"g2", []step{
 			{0, "a7 b7 c7 d0", "g a,b", 0},
 			{0, "a7 b~!7 c7 d0", "g a,c", 0},

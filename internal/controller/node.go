@@ -53,7 +53,7 @@ type candidate struct {
 	cordoned time.Time
 	// routes is the number of prefixes that it announces by its report; 0 if it isn't serving.
 	routes int32
-	// report is the version of its report; none if it has none or isn't serving.
+	// report is the version of its report; none if it has none.
 	report string
 	// former says that the report has routes, which don't count as it may be of an earlier membership.
 	former bool
