@@ -89,8 +89,8 @@ func (w *sweeper) sweepSessions() (last bool, err error) {
 	w.sessionsLeft = len(pass.counts) > 0
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
-	for s, count := range pass.counts {
-		s.sessions = count
+	for _, s := range w.p.services { // also those that translate no more
+		s.sessions = pass.counts[s]
 	}
 	return true, nil
 }

@@ -224,3 +224,37 @@ func TestSweepRetiresTraffic(t *testing.T) {
 		t.Errorf("after a restart the service has %+v, want 100 packets and new flows", got.Traffic)
 	}
 }
+
+// A service that has no NAT any more has no sessions.
+func TestSessionsWithoutNAT(t *testing.T) {
+	p := openQuietPlane(t, testPins(t), fixedHops{})
+	svc := manyBackends(vip4, 2)
+	svc.Forward = lb.NAT
+	update(t, p, svc)
+	s := p.services[svc.VIP]
+	session := table.BalancerNatSession{
+		Service: uint16(s.number.Base), Backend: s.now.slots[0].record(0), State: uint8(table.BalancerNatStateNAT_OPENING),
+		Flags: uint8(table.BalancerNatFlagNAT_PENDING),
+	}
+	var err error
+	if session.Seen, err = table.FlowClock(); err == nil {
+		err = p.tables.Pending.Put(1<<32, &session)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		forward lb.Forward
+		want    int
+	}{{lb.NAT, 1}, {lb.IPIP, 0}} {
+		svc.Forward = step.forward
+		update(t, p, svc)
+		if err := (&Unattached{Plane: p}).SweepSessions(); err != nil {
+			t.Fatal(err)
+		}
+		stats, err := p.Stats(t.Context())
+		if got := stats.Services[svc.VIP].Tracking.Flows; err != nil || got != step.want {
+			t.Errorf("with %s: %d flows, want %d (%v)", step.forward, got, step.want, err)
+		}
+	}
+}
