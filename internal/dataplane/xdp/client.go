@@ -96,7 +96,8 @@ func (w *sweeper) sweepClients() error {
 }
 
 // forgetClients deletes the records that none of the owners keeps and that no
-// packet has written since they were read, and counts the others.
+// packet has written since they were read, and counts the others. Services may have
+// changed since the owners were read, so they are read again before records are deleted.
 func (w *sweeper) forgetClients(owners map[uint32]*owner) (kept int, err error) {
 	now, err := table.ClientClock()
 	if err != nil {
@@ -110,7 +111,17 @@ func (w *sweeper) forgetClients(owners map[uint32]*owner) (kept int, err error) 
 			over[key] = *c
 		}
 	})
+	if err == nil {
+		owners, err = w.p.owners(context.Background())
+	}
+	if err != nil {
+		return kept, fmt.Errorf("clients: %w", err)
+	}
 	for key, read := range over {
+		if owners[read.Service].keepsClient(&read, now) {
+			kept++
+			continue
+		}
 		var c table.BalancerClient
 		lost := w.p.tables.Maps.Clients.Lookup(key, &c)
 		if errors.Is(lost, ebpf.ErrKeyNotExist) || lost == nil && c != read {

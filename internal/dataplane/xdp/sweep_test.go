@@ -258,3 +258,30 @@ func TestSessionsWithoutNAT(t *testing.T) {
 		}
 	}
 }
+
+// A client that came while records were swept stays with a backend that came meanwhile.
+func TestSweepLeavesNewClients(t *testing.T) {
+	p := openQuietPlane(t, testPins(t), fixedHops{})
+	svc := manyBackends(vip4, 2)
+	svc.Affinity, svc.AffinityTimeout = lb.AffinityClient, time.Hour
+	all := svc.Backends
+	svc.Backends = all[:1]
+	update(t, p, svc)
+	before, err := p.owners(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	svc.Backends = all
+	update(t, p, svc)
+	s := p.services[svc.VIP]
+	client := table.BalancerClient{Service: s.number.Base, Backend: s.now.slots[1].record(1)}
+	if client.Seen, err = table.ClientClock(); err == nil {
+		err = p.tables.Maps.Clients.Put(uint64(1), client)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept, err := p.sweeper.forgetClients(before); kept != 1 || err != nil {
+		t.Errorf("%d clients are remembered, want 1 (%v)", kept, err)
+	}
+}
