@@ -50,6 +50,8 @@ type swept struct {
 	stats    table.BalancerFlowStats
 	// flooded is set if there have been too many new flows to record.
 	flooded bool
+	// readAt is when reading began, in the time that records have.
+	readAt uint32
 	// keys are the records of unstable entries by the entry, for those that
 	// become stable; stray those that are not needed.
 	keys  map[int][]uint64
@@ -109,7 +111,8 @@ func (w *sweeper) sweep(now time.Duration) error {
 		}
 	}
 	for number, keys := range orphans {
-		if _, err := w.forget(keys, func() bool { return w.serves(number) }); err != nil {
+		over := func(flow *table.BalancerFlow) bool { return flow.Service == number }
+		if _, err := w.forget(keys, func() bool { return w.serves(number) }, over); err != nil {
 			return err
 		}
 	}
@@ -125,11 +128,11 @@ func (c *flowCounts) countUnrecorded(count uint64) (flooded bool) {
 	return flooded
 }
 
-// forget deletes records, as long as they aren't needed: a service may change at
-// any time.
-func (w *sweeper) forget(keys []uint64, needed func() bool) (deleted int, err error) {
+// forget deletes the records that are over, as long as they aren't needed: a service may change
+// at any time, and a packet may begin a new flow with the record of an idle one.
+func (w *sweeper) forget(keys []uint64, needed func() bool, over func(*table.BalancerFlow) bool) (deleted int, err error) {
 	for portion := range slices.Chunk(keys, forgetAtOnce) {
-		n, err := w.forgetPortion(portion, needed)
+		n, err := w.forgetPortion(portion, needed, over)
 		if deleted += n; err != nil {
 			return deleted, err
 		}
@@ -137,11 +140,14 @@ func (w *sweeper) forget(keys []uint64, needed func() bool) (deleted int, err er
 	return deleted, nil
 }
 
-func (w *sweeper) forgetPortion(keys []uint64, needed func() bool) (deleted int, err error) {
+func (w *sweeper) forgetPortion(keys []uint64, needed func() bool, over func(*table.BalancerFlow) bool) (deleted int, err error) {
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	if w.p.closed || needed() {
 		return 0, nil
+	}
+	if keys, err = table.SelectFlows(w.p.tables, keys, over); err != nil {
+		return 0, err
 	}
 	return table.DeleteFlows(w.p.tables, keys)
 }
@@ -215,10 +221,13 @@ func (w *sweeper) readFlows(services map[uint32]*swept) (orphans map[uint32][]ui
 	if err != nil {
 		return nil, err
 	}
+	for _, sw := range services {
+		sw.readAt = now
+	}
 	orphans = map[uint32][]uint64{}
 	err = w.p.tables.EachFlow(func(key uint64, flow *table.BalancerFlow) {
 		if sw := services[flow.Service]; sw != nil {
-			sw.add(key, flow, now)
+			sw.add(key, flow)
 		} else {
 			orphans[flow.Service] = append(orphans[flow.Service], key)
 		}
@@ -246,18 +255,26 @@ func translate(services map[uint32]*swept) bool {
 	return false
 }
 
+// stable reports whether the ring's entry of a flow is stable.
+func (v *version) stable(flow *table.BalancerFlow) bool {
+	return len(v.ring.Entries) == 0 || v.ring.Entries[v.ring.Place(flow.Place)]&tracking.Unstable == 0
+}
+
+// needs reports whether a version of the service needs a record.
+func (sw *swept) needs(v *version, flow *table.BalancerFlow) bool {
+	return named(v.slots, flow.Backend) != nil && table.FlowAge(sw.readAt, flow.Seen) <= idleTime(flow, sw.idle) &&
+		(v.has(table.BalancerViewFlagVIEW_TRACK_ALL) || !v.stable(flow))
+}
+
 // add counts one record.
-func (sw *swept) add(key uint64, flow *table.BalancerFlow, now uint32) {
+func (sw *swept) add(key uint64, flow *table.BalancerFlow) {
 	sw.present++
-	number := flow.Backend & 0xffff
-	known := named(sw.now.slots, flow.Backend) != nil
-	all := sw.now.has(table.BalancerViewFlagVIEW_TRACK_ALL)
-	place := sw.now.ring.Place(flow.Place)
-	stable := len(sw.now.ring.Entries) == 0 || sw.now.ring.Entries[place]&tracking.Unstable == 0
-	if !known || table.FlowAge(now, flow.Seen) > idleTime(flow, sw.idle) || (stable && !all) {
+	if !sw.needs(sw.now, flow) {
 		sw.stray = append(sw.stray, key)
 		return
 	}
+	number := flow.Backend & 0xffff
+	place, stable := sw.now.ring.Place(flow.Place), sw.now.stable(flow)
 	name := func(number uint32) {
 		sw.used[number] = true
 		// Flows of remembered clients need no past of the ring, and may never agree with it.
@@ -272,7 +289,7 @@ func (sw *swept) add(key uint64, flow *table.BalancerFlow, now uint32) {
 	if stable {
 		return
 	}
-	if !all {
+	if !sw.now.has(table.BalancerViewFlagVIEW_TRACK_ALL) {
 		sw.keys[place] = append(sw.keys[place], key)
 	}
 }
@@ -289,7 +306,8 @@ func (w *sweeper) settle(sw *swept, now time.Duration) error {
 			return err
 		}
 	}
-	deleted, err := w.forget(unneeded, func() bool { return sw.s.now.ring != shown.ring })
+	deleted, err := w.forget(unneeded, func() bool { return sw.s.now.ring != shown.ring },
+		func(flow *table.BalancerFlow) bool { return !sw.needs(shown, flow) })
 	w.p.mu.Lock()
 	defer w.p.mu.Unlock()
 	sw.s.flows.forgotten += uint64(deleted)

@@ -72,8 +72,32 @@ func TestSweepLeavesOthersRecords(t *testing.T) {
 		t.Fatal("nothing was recorded meanwhile")
 	}
 	for number, keys := range orphans {
-		_, err := b.plane.sweeper.forget(keys, func() bool { return b.plane.sweeper.serves(number) })
+		over := func(flow *table.BalancerFlow) bool { return flow.Service == number }
+		_, err := b.plane.sweeper.forget(keys, func() bool { return b.plane.sweeper.serves(number) }, over)
 		p.must(err)
+	}
+	p.wantHomes(1, dataplanetest.Open)
+}
+
+// A connection that begins with the record of an idle one, while records are swept, keeps it:
+// without it the connection would go to the backend that the entry had before.
+func TestSweepLeavesRecordsThatAreUsedAgain(t *testing.T) {
+	p := single(t, historyServices()["ipv4/tcp/flow/minimal"], 100, 4, 0, 1)
+	b := p.all[0]
+	p.present[2], p.present[3] = true, true
+	p.update(b)
+	p.begin(dataplanetest.Opening) // recorded with the present backends
+	p.must(b.Pass(dataplanetest.Idle + time.Hour))
+	p.present[0] = false
+	p.update(b)
+	p.must(b.plane.tables.Grace.Wait(t.Context(), b.plane.tables.Grace.Now()))
+	reading, err := b.plane.sweeper.sweepable(b.plane.clock() + time.Second)
+	p.must(err)
+	_, err = b.plane.sweeper.readFlows(reading)
+	p.must(err)
+	p.begin(dataplanetest.Opening)
+	for _, sw := range reading {
+		p.must(b.plane.sweeper.settle(sw, b.plane.clock()))
 	}
 	p.wantHomes(1, dataplanetest.Open)
 }

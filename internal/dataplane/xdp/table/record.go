@@ -93,6 +93,25 @@ func (t *Tables) EachFlow(yield func(key uint64, flow *BalancerFlow)) error {
 	return errors.Join(EachRecord(t.Maps.Flows, yield), EachRecord(t.Maps.FlowsPending, yield))
 }
 
+// SelectFlows returns the keys of those flow records that are as wanted now.
+func SelectFlows(t *Tables, keys []uint64, wanted func(*BalancerFlow) bool) ([]uint64, error) {
+	var selected []uint64
+	var flow BalancerFlow
+	for _, key := range keys {
+		err := t.Maps.Flows.Lookup(key, &flow)
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			err = t.Maps.FlowsPending.Lookup(key, &flow)
+		}
+		switch {
+		case err == nil && wanted(&flow):
+			selected = append(selected, key)
+		case err != nil && !errors.Is(err, ebpf.ErrKeyNotExist):
+			return nil, fmt.Errorf("flow records: %w", err)
+		}
+	}
+	return selected, nil
+}
+
 // DeleteFlows deletes flow records and counts those that existed.
 func DeleteFlows(t *Tables, keys []uint64) (deleted int, err error) {
 	deleted, err = DeleteRecords(t.Maps.Flows, keys)
