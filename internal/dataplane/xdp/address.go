@@ -18,9 +18,9 @@ import (
 type addresses struct {
 	table *ebpf.Map
 	flags map[table.BalancerAddressKey][]vipFlags
-	// vips has one of the VIPs of each address outside of overlay segments, and changed the
+	// vips has the VIPs of each address outside of overlay segments, and changed the
 	// addresses that have come or gone: backends there have to be checked.
-	vips    map[netip.Addr]lb.VIP
+	vips    map[netip.Addr][]lb.VIP
 	changed map[netip.Addr]bool
 }
 
@@ -33,7 +33,7 @@ type vipFlags struct {
 func newAddresses(t *table.Tables) *addresses {
 	return &addresses{
 		table: t.Maps.Addresses, flags: make(map[table.BalancerAddressKey][]vipFlags),
-		vips: make(map[netip.Addr]lb.VIP), changed: make(map[netip.Addr]bool),
+		vips: make(map[netip.Addr][]lb.VIP), changed: make(map[netip.Addr]bool),
 	}
 }
 
@@ -41,8 +41,8 @@ func newAddresses(t *table.Tables) *addresses {
 func (a *addresses) among(pl *plan) map[lb.BackendID]lb.VIP {
 	found := make(map[lb.BackendID]lb.VIP)
 	for i, b := range pl.backends {
-		if vip, known := a.vips[farEnd(b)]; known && pl.hops[i].Err == nil {
-			found[b.ID()] = vip
+		if vips := a.vips[farEnd(b)]; len(vips) > 0 && pl.hops[i].Err == nil {
+			found[b.ID()] = vips[0]
 		}
 	}
 	return found
@@ -76,8 +76,10 @@ func (a *addresses) show(vip lb.VIP, flags table.BalancerAddressFlag) error {
 	} else {
 		a.flags[at] = append(vips, vipFlags{vip, flags})
 	}
-	if _, known := a.vips[vip.Address]; !known && !vip.Segment.Overlay() {
-		a.vips[vip.Address], a.changed[vip.Address] = vip, true
+	if same := a.vips[vip.Address]; !vip.Segment.Overlay() && !slices.Contains(same, vip) {
+		if a.vips[vip.Address] = append(same, vip); len(same) == 0 {
+			a.changed[vip.Address] = true
+		}
 	}
 	return a.write(at)
 }
@@ -86,11 +88,12 @@ func (a *addresses) show(vip lb.VIP, flags table.BalancerAddressFlag) error {
 func (a *addresses) remove(vip lb.VIP) error {
 	at := addressKey(vip)
 	a.flags[at] = slices.DeleteFunc(a.flags[at], func(f vipFlags) bool { return f.vip == vip })
-	if a.vips[vip.Address] == vip {
-		delete(a.vips, vip.Address)
-		a.changed[vip.Address] = true
-		if others := a.flags[at]; len(others) > 0 {
-			a.vips[vip.Address] = others[0].vip
+	if same := a.vips[vip.Address]; slices.Contains(same, vip) {
+		if same[0] == vip {
+			a.changed[vip.Address] = true
+		}
+		if a.vips[vip.Address] = slices.DeleteFunc(same, func(v lb.VIP) bool { return v == vip }); len(same) == 1 {
+			delete(a.vips, vip.Address)
 		}
 	}
 	return a.write(at)

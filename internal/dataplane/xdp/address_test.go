@@ -73,3 +73,26 @@ func TestAddresses(t *testing.T) {
 	delete(want, tagged)
 	check("all are gone")
 }
+
+// A backend at the address of a VIP is refused as long as there is such a VIP, in whichever
+// segment of the network.
+func TestBackendAtVIP(t *testing.T) {
+	p := openTestPlane(t, testPins(t))
+	untagged, tagged, svc := manyBackends(vip4, 1), manyBackends(vip4, 1), manyBackends(vip6, 2)
+	tagged.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 100}
+	svc.Backends[1].Address = vip4
+	update(t, p, untagged)
+	update(t, p, tagged)
+	check := func(when string, want int) {
+		t.Helper()
+		programmed, err := p.Update(t.Context(), svc)
+		if err != nil || programmed.InUse() != want {
+			t.Errorf("%s: %d backends in use, want %d (%v)", when, programmed.InUse(), want, err)
+		}
+	}
+	check("two VIPs", 1)
+	remove(t, p, untagged.VIP)
+	check("one VIP", 1)
+	remove(t, p, tagged.VIP)
+	check("no VIP", 2)
+}
