@@ -95,7 +95,7 @@ func TestCordonedNodes(t *testing.T) {
 		"a spare whose agent isn't ready when it joins": {"g1", []step{
 			{0, "a7 c7", "g a", 0},
 			{0, "a~7 c!7", "g a,c", 0},
-			{0, "a~7 c7=", "g a,c", 0},
+			{0, "a~7 c7=", "g a,c", formerRecheck},
 			{0, "a~7 c7", "g c", 0},
 		}},
 		"a node that has just joined": {"g2", []step{

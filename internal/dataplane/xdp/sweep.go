@@ -27,7 +27,7 @@ const idleSlack = 250 * time.Millisecond
 
 // forgetAtOnce is how many records are deleted while changes wait, about a
 // millisecond's worth.
-const forgetAtOnce = 512
+const forgetAtOnce = 256
 
 // sweeper removes what packets left in the tables and no service needs any more.
 type sweeper struct {
