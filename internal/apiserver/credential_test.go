@@ -53,6 +53,20 @@ func TestTokenLine(t *testing.T) {
 	}
 }
 
+// YAML reads some IDs as numbers or as nothing.
+func TestTokenIDs(t *testing.T) {
+	for _, id := range []string{"007", "0x10", "1e3", "null", "true"} {
+		token, entry, err := NewToken(Token{ID: id, Projects: []string{"web"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := parseTokens([]byte(entry.Line()))
+		if _, known := all.identify(token, time.Now()); err != nil || !known {
+			t.Errorf("%s: known %t, error %v", entry.Line(), known, err)
+		}
+	}
+}
+
 func TestBadTokens(t *testing.T) {
 	hash := "sha256:" + strings.Repeat("0", 64)
 	good := "- {id: a, hash: " + hash + ", projects: [web]}\n"

@@ -82,7 +82,7 @@ func NewToken(t Token) (token string, entry Token, err error) {
 
 // Line returns the entry as a line of a file of tokens.
 func (t *Token) Line() string {
-	text := fmt.Sprintf("- {id: %s, hash: %q", t.ID, t.Hash)
+	text := fmt.Sprintf("- {id: %q, hash: %q", t.ID, t.Hash) // quoted: 007 would be a number
 	if len(t.Nodes) > 0 {
 		text += fmt.Sprintf(", nodes: [%s]", quoted(t.Nodes))
 	} else {
