@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"mime"
 	"net/http"
+	"net/url"
 	"path"
 	"slices"
 	"strings"
@@ -206,9 +207,13 @@ func (s *server) answer(route *route, client string, w http.ResponseWriter, r *h
 }
 
 // checkQuery rejects parameters that the route doesn't have: a misspelt filter would select
-// everything.
+// everything, and so would one that can't be decoded.
 func checkQuery(route *route, r *http.Request) error {
-	for name, values := range r.URL.Query() {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return newProblem(http.StatusBadRequest, "the query can't be decoded: "+err.Error())
+	}
+	for name, values := range query {
 		if !slices.Contains(route.query, name) {
 			return newProblem(http.StatusBadRequest, "the query has unknown parameters", fieldError{name, "unknown parameter"})
 		}

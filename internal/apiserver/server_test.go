@@ -101,6 +101,7 @@ func TestBadRequests(t *testing.T) {
 		{"GET", base + "?limit=1&limit=2", "", 400, `"field":"limit"`},
 		{"GET", base + "?labelselector=a", "", 400, `"field":"labelselector"`},
 		{"GET", base + "?labelSelector=a%3D%3D%3D", "", 400, `"field":"labelSelector"`},
+		{"GET", base + "?labelSelector=tier%3D50%", "", 400, "invalid URL escape"},
 		{"GET", base + "?continue=expired", "", 410, "continue"},
 		{"GET", base + "/lb?limit=1", "", 400, `"field":"limit"`},
 		{"POST", base, `{}`, 405, ""},
