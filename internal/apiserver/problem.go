@@ -100,7 +100,7 @@ func translate(err error) *problem {
 		return newProblem(http.StatusUnprocessableEntity, "the load balancer is invalid", causes(status.ErrStatus.Details)...)
 	case apierrors.IsBadRequest(err):
 		return badRequest(message)
-	case apierrors.IsTooManyRequests(err), code < 400 || code >= 500:
+	case apierrors.IsTooManyRequests(err), apierrors.IsUnauthorized(err), code < 400 || code >= 500:
 		return unavailable()
 	}
 	return newProblem(http.StatusUnprocessableEntity, message)
@@ -112,9 +112,12 @@ func unavailable() *problem {
 	return p
 }
 
-// forbidden returns why a cluster refuses a request, such as a quota, but not the name of this
-// server's account.
+// forbidden returns why a cluster or a webhook refuses a request, such as a quota, but not the name
+// of this server's account.
 func forbidden(message string) string {
+	if strings.HasPrefix(message, "admission webhook ") {
+		return message
+	}
 	_, why, found := strings.Cut(message, " is forbidden: ")
 	if !found || strings.HasPrefix(why, "User ") {
 		return "this server has no rights in the namespace of the project"

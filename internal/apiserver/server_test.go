@@ -4,8 +4,12 @@ package apiserver
 
 import (
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // A cloud creates a load balancer first, then its parts one by one, and deletes them.
@@ -200,4 +204,26 @@ func testStoreAway(a *api) {
 	a.must(503, "web", "DELETE", base+"/lb", "")
 	a.faults.fails = nil
 	a.must(404, "web", "GET", base+"/lb", "")
+}
+
+// What a cluster refuses because of this server's account isn't the client's fault, and what a
+// webhook refuses has the webhook's reason.
+func TestRefusedByCluster(t *testing.T) {
+	refusal := func(message string) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: message}}
+	}
+	for _, test := range []struct {
+		err    error
+		status int
+		detail string
+	}{
+		{apierrors.NewUnauthorized("Unauthorized"), 503, "the store doesn't answer"},
+		{refusal(`loadbalancers.fairlead.io is forbidden: User "system:serviceaccount:a:b" cannot list`), 403, "this server has no rights in the namespace of the project"},
+		{refusal(`loadbalancers.fairlead.io "lb" is forbidden: exceeded quota: q`), 403, "exceeded quota: q"},
+		{refusal(`admission webhook "ports.example.com" denied the request: port 22`), 403, `admission webhook "ports.example.com" denied the request: port 22`},
+	} {
+		if p := problemOf(test.err); p.Status != test.status || p.Detail != test.detail {
+			t.Errorf("%v: %d %q, want %d %q", test.err, p.Status, p.Detail, test.status, test.detail)
+		}
+	}
 }
