@@ -255,6 +255,29 @@ func TestReconnect(t *testing.T) {
 	})
 }
 
+// What a server that was restarted refuses is written until it is accepted: a node at rest has no
+// newer counters.
+func TestBusyServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t)
+		n := startNode(t, t.TempDir(), map[string]*server{"api": s}, apiURL)
+		settle(time.Second)
+		if err := errors.Join(n.Report(t.Context(), &source.Report{}), n.ReportStatistics(t.Context(), &source.Statistics{})); err != nil {
+			t.Fatal(err)
+		}
+		s.kill()
+		settle(time.Second)
+		s.mu.Lock()
+		s.reports, s.statistics, s.busy = nil, nil, 6
+		s.mu.Unlock()
+		s.start()
+		settle(time.Minute)
+		if _, reports := s.written(); len(reports) == 0 || len(s.counted()) == 0 {
+			t.Errorf("%d reports and %d statistics are accepted, want some", len(reports), len(s.counted()))
+		}
+	})
+}
+
 // An agent that starts while the server is down serves what the last one served.
 func TestRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

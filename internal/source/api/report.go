@@ -12,10 +12,14 @@ import (
 
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/spec"
+	"fairlead.io/fairlead/internal/wait"
 )
 
 // reportTimeout bounds one write of a report.
 const reportTimeout = 10 * time.Second
+
+// repeatDelay is the delay after reports that could not be written again.
+var repeatDelay = wait.Backoff{First: time.Second, Max: time.Minute, Jitter: 0.5}
 
 // reports are the last reports of the node; nil for none.
 type reports struct {
@@ -41,19 +45,29 @@ func (s *Source) ReportStatistics(ctx context.Context, r *source.Statistics) err
 }
 
 // repeatReports writes the last reports to each server that has sent all objects, until ctx ends: one
-// that was restarted, or is another one, may not have them.
+// that was restarted, or is another one, may not have them. It retries, as a node at rest reports no
+// newer counters.
 func (s *Source) repeatReports(ctx context.Context) {
-	for {
+	var retry <-chan time.Time
+	for failures := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.synced:
+			failures = 0
+		case <-retry:
 		}
+		retry = nil
 		s.reporting.Lock()
-		if err := errors.Join(s.writeReport(ctx), s.writeStatistics(ctx)); err != nil && ctx.Err() == nil {
-			s.Log.Warn("reports of this node not written again", "error", err)
-		}
+		err := errors.Join(s.writeReport(ctx), s.writeStatistics(ctx))
 		s.reporting.Unlock()
+		if err == nil || ctx.Err() != nil {
+			continue
+		}
+		if failures++; failures == 1 {
+			s.Log.Warn("reports of this node not written again, retrying", "error", err)
+		}
+		retry = time.After(repeatDelay.Delay(failures))
 	}
 }
 

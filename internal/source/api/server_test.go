@@ -35,6 +35,8 @@ type server struct {
 	watch http.HandlerFunc
 	// silent servers send nothing after the objects.
 	silent bool
+	// busy is how many reports and statistics are refused.
+	busy int
 	// watches counts the requests, reports and statistics are those of the node.
 	watches    int
 	reports    []v1alpha1.BalancerNodeStatus
@@ -193,6 +195,11 @@ func receive[T any](s *server, w http.ResponseWriter, r *http.Request, to *[]T) 
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.busy > 0 {
+		s.busy--
+		w.WriteHeader(http.StatusTooManyRequests)
+		return
+	}
 	*to = append(*to, body)
 }
 
