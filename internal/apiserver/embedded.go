@@ -9,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -364,19 +366,63 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 		return apierrors.NewForbidden(balancers, b.Name, errors.New(why))
 	}
 	s.policy.decide(b, address, failure, s.quota.refused(b.Namespace, claim))
-	var revision int64
-	if err := s.file.Update(func(tx *bolt.Tx) (err error) {
-		revision, err = putObject(tx, object, b)
+	refused := s.quota.refusedOf(b.Namespace)
+	delete(refused, b.Name)
+	s.quota.set(b.Namespace, claim)
+	return s.commit(b.Namespace, b.Name, refused, func(tx *bolt.Tx) (int64, error) { return putObject(tx, object, b) })
+}
+
+// commit writes an object, and what that changes for other load balancers of its project, of which
+// some were refused by the quota before.
+func (s *embeddedStore) commit(project, name string, refused map[string]string, write func(*bolt.Tx) (revision int64, err error)) error {
+	var changes []change
+	if err := s.file.Update(func(tx *bolt.Tx) error {
+		revision, err := write(tx)
+		if err != nil {
+			return err
+		}
+		changes = []change{{key: string(keyOf(project, name)), revision: revision}}
+		others, err := s.decideAgain(tx, project, refused)
+		changes = append(changes, others...)
 		return err
 	}); err != nil {
 		return err
 	}
-	s.quota.set(b.Namespace, claim)
-	s.notify(b.Namespace, b.Name, revision)
+	s.notify(changes)
 	return nil
 }
 
-// restore has an object hold the address that the file has, after a write that failed.
+// decideAgain decides about load balancers that the quota refused before, unless it refuses them for
+// the same reason. Those that aren't served for want of an address stay as they are.
+func (s *embeddedStore) decideAgain(tx *bolt.Tx, project string, before map[string]string) (changes []change, err error) {
+	now := s.quota.refusedOf(project)
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if now[name] == before[name] {
+			continue
+		}
+		object, err := decode(tx.Bucket(objectsBucket).Get(keyOf(project, name)))
+		if err != nil {
+			return nil, err
+		}
+		b, err := typedOf(object)
+		if err != nil {
+			return nil, err
+		}
+		address, err := netip.ParseAddr(b.Status.Address)
+		if err != nil || !meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ConditionAllocated) {
+			continue
+		}
+		s.policy.decide(b, address, nil, now[name])
+		revision, err := putObject(tx, object, b)
+		if err != nil {
+			return nil, err
+		}
+		changes = append(changes, change{key: string(keyOf(project, name)), revision: revision})
+	}
+	return changes, nil
+}
+
+// restore has an object hold the address and use what the file has, after a write that failed.
 func (s *embeddedStore) restore(project, name string) {
 	object, err := s.find(project, name)
 	if err != nil {
@@ -384,8 +430,10 @@ func (s *embeddedStore) restore(project, name string) {
 	}
 	if object == nil {
 		s.addresses.release(spec.LoadBalancerOwner(project, name))
+		s.quota.remove(project, name)
 	} else if b, err := typedOf(object); err == nil {
 		s.addresses.adopt(b)
+		s.quota.set(project, s.quota.claim(b))
 	}
 }
 
@@ -436,18 +484,19 @@ func (s *embeddedStore) Delete(_ context.Context, project string, object *unstru
 		return err
 	}
 	name := object.GetName()
-	var revision int64
-	if err := s.file.Update(func(tx *bolt.Tx) (err error) {
-		if revision, err = nextRevision(tx); err != nil {
-			return err
+	refused := s.quota.refusedOf(project)
+	delete(refused, name)
+	s.quota.remove(project, name)
+	if err := s.commit(project, name, refused, func(tx *bolt.Tx) (int64, error) {
+		revision, err := nextRevision(tx)
+		if err != nil {
+			return 0, err
 		}
-		return tx.Bucket(objectsBucket).Delete(keyOf(project, name))
+		return revision, tx.Bucket(objectsBucket).Delete(keyOf(project, name))
 	}); err != nil {
 		s.restore(project, name)
 		return err
 	}
 	s.addresses.release(spec.LoadBalancerOwner(project, name))
-	s.quota.remove(project, name)
-	s.notify(project, name, revision)
 	return nil
 }

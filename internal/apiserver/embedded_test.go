@@ -415,3 +415,52 @@ func TestProjectQuota(t *testing.T) {
 		t.Errorf("a project that uses what it may: %s", got)
 	}
 }
+
+// A load balancer that a new policy doesn't serve is served once another one of its project uses less.
+func TestQuotaFreed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	open := func(services int) *api {
+		policy := fmt.Sprintf("addressPools: [{name: public, addresses: [203.0.113.0/28]}]\nservices: {perNamespace: {services: %d}}", services)
+		return newAPIOf(t, openEmbedded(t, path, policy), 1)
+	}
+	a := open(4)
+	const one, two = `{"forward":"nat","listeners":[{"name":"l","port":1}]}`, `{"forward":"nat","listeners":[{"name":"l","port":1},{"name":"m","port":2}]}`
+	a.must(201, "web", "PUT", base+"/a", two)
+	a.must(201, "web", "PUT", base+"/b", two)
+	for _, step := range []struct {
+		services           int
+		method, body, uses string
+	}{
+		{3, "PUT", one, "less"},
+		{2, "DELETE", "", "nothing"},
+	} {
+		store := a.store.(*embeddedStore)
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		a = open(step.services)
+		store = a.store.(*embeddedStore)
+		f, err := store.follow()
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := func() string {
+			lines, err := store.lines(f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(lines)
+		}
+		before := served()
+		if got := a.must(200, "web", "GET", base+"/b/status", "").body; !strings.Contains(got, "are more than") {
+			t.Fatalf("%d services: b is served: %s\n%s", step.services, got, before)
+		}
+		a.do(0, "web", step.method, base+"/a", step.body)
+		if got := a.must(200, "web", "GET", base+"/b/status", "").body; !strings.Contains(got, `"provisioningStatus":"ACTIVE"`) {
+			t.Errorf("a uses %s: b is %s", step.uses, got)
+		}
+		if lines := served(); !strings.Contains(lines, `"port":2`) {
+			t.Errorf("a uses %s: nodes get\n%s", step.uses, lines)
+		}
+	}
+}

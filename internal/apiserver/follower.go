@@ -133,11 +133,12 @@ func (s *embeddedStore) unfollow(f *follower) {
 	delete(s.followers, f)
 }
 
-// notify has all followers send an object that was written or deleted. mu is held.
-func (s *embeddedStore) notify(project, name string, revision int64) {
-	key := string(keyOf(project, name))
+// notify has all followers send objects that were written or deleted, in this order. mu is held.
+func (s *embeddedStore) notify(changes []change) {
 	for f := range s.followers {
-		f.add(change{key: key, revision: revision})
+		for _, c := range changes {
+			f.add(c)
+		}
 		select {
 		case f.wake <- struct{}{}:
 		default:

@@ -63,15 +63,23 @@ func (q *quota) refused(project string, c spec.Claim) string {
 	return ""
 }
 
+// refusedOf returns why load balancers of a project aren't served, by name.
+func (q *quota) refusedOf(project string) map[string]string {
+	all := slices.Collect(maps.Values(q.claims[project]))
+	refused := map[string]string{}
+	for i, why := range q.bounds.Refused(all) { // sorts them
+		if why != "" {
+			refused[all[i].Name] = why
+		}
+	}
+	return refused
+}
+
 // refusedOfAll returns why load balancers aren't served, by project and name.
 func (q *quota) refusedOfAll() map[string]map[string]string {
 	refused := map[string]map[string]string{}
-	for project, claims := range q.claims {
-		all := slices.Collect(maps.Values(claims))
-		refused[project] = map[string]string{}
-		for i, why := range q.bounds.Refused(all) {
-			refused[project][all[i].Name] = why
-		}
+	for project := range q.claims {
+		refused[project] = q.refusedOf(project)
 	}
 	return refused
 }
