@@ -71,7 +71,8 @@ const (
 	fileFormat = "1"
 	// lockTimeout is how long to wait for a server that is about to end.
 	lockTimeout = time.Second
-	// maxObject is the largest size of an object in bytes, about that of etcd.
+	// maxObject is the largest size in bytes to which clients make an object, about that of etcd. What
+	// a new policy refuses may make it larger, by its status.
 	maxObject = 3 << 19
 	// maxPage is how many bytes of objects are read for a page, unless there is only one.
 	maxPage = 4 << 20
@@ -369,7 +370,15 @@ func (s *embeddedStore) write(object, current *unstructured.Unstructured) (err e
 	refused := s.quota.refusedOf(b.Namespace)
 	delete(refused, b.Name)
 	s.quota.set(b.Namespace, claim)
-	return s.commit(b.Namespace, b.Name, refused, func(tx *bolt.Tx) (int64, error) { return putObject(tx, object, b) })
+	return s.commit(b.Namespace, b.Name, refused, func(tx *bolt.Tx) (int64, error) {
+		size := func() int { return len(tx.Bucket(objectsBucket).Get(keyOf(b.Namespace, b.Name))) }
+		most := max(maxObject, size())
+		revision, err := putObject(tx, object, b)
+		if err == nil && size() > most {
+			err = apierrors.NewRequestEntityTooLargeError("the object is too large")
+		}
+		return revision, err
+	})
 }
 
 // commit writes an object, and what that changes for other load balancers of its project, of which
@@ -456,9 +465,6 @@ func putObject(tx *bolt.Tx, object *unstructured.Unstructured, b *v1alpha1.LoadB
 	text, err := object.MarshalJSON()
 	if err != nil {
 		return 0, err
-	}
-	if len(text) > maxObject {
-		return 0, apierrors.NewRequestEntityTooLargeError("the object is too large")
 	}
 	return revision, tx.Bucket(objectsBucket).Put(keyOf(b.Namespace, b.Name), text)
 }

@@ -464,3 +464,45 @@ func TestQuotaFreed(t *testing.T) {
 		}
 	}
 }
+
+// A new policy that allows none of the members of a large load balancer doesn't keep the server from
+// starting, though the reasons in its status make it larger than a write may make it.
+func TestPolicyChangeOfLarge(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "data")
+	const pools = "addressPools: [{name: public, addresses: [\"2001:db8:2::/64\"]}]\n"
+	s := openEmbedded(t, path, pools+"loadBalancers: {memberNetworks: [\"2001:db8::/32\"]}\n")
+	a := newAPIOf(t, s, 1)
+	var listeners, all []string
+	for i := range 30 {
+		var members []string
+		for j := range 256 {
+			members = append(members, fmt.Sprintf(`{"address":"2001:db8:1111:1111:1111:1111:%x:%x","port":1}`, i+1, j+1))
+		}
+		listeners = append(listeners, fmt.Sprintf(`{"name":"l%d","port":%d,"pool":"p%d"}`, i, i+1, i))
+		all = append(all, fmt.Sprintf(`{"name":"p%d","members":[%s]}`, i, strings.Join(members, ",")))
+	}
+	large := fmt.Sprintf(`{"forward":"nat","ipFamily":"IPv6","listeners":[%s],"pools":[%s]}`, strings.Join(listeners, ","), strings.Join(all, ","))
+	a.must(201, "web", "PUT", base+"/large", large)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = openEmbedded(t, path, pools+"services: {perNamespace: {services: 60}}\n")
+	a = newAPIOf(t, s, 1)
+	if got := a.must(200, "web", "GET", base+"/large/status", "").body; !strings.Contains(got, "members can't be served") {
+		t.Errorf("%.500s", got)
+	}
+	a.must(413, "web", "PUT", base+"/other", large) // and takes nothing of the quota
+	a.must(201, "web", "PUT", base+"/small", `{"forward":"nat","ipFamily":"IPv6"}`)
+	a.must(204, "web", "DELETE", base+"/large/pools/p1/members/[2001:db8:1111:1111:1111:1111:2:1]:1", "")
+	f, err := s.follow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, err := s.lines(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(lines) > 4<<20 {
+		t.Errorf("nodes get %d bytes", len(lines))
+	}
+}

@@ -29,7 +29,7 @@ const (
 	// maxSilence is how long nothing may arrive: the server sends something every ten seconds.
 	maxSilence = 30 * time.Second
 	// maxLine is the largest size of a line in bytes: a LoadBalancer with its status has at most
-	// 1.5 MiB.
+	// 1.5 MiB, or twice as much if a new policy refuses its members.
 	maxLine = 4 << 20
 	// backoffReset is how long a server has to be followed for the backoff to start over.
 	backoffReset = 10 * time.Second
