@@ -404,6 +404,9 @@ func (s *embeddedStore) commit(project, name string, refused map[string]string, 
 // decideAgain decides about load balancers that the quota refused before, unless it refuses them for
 // the same reason. Those that aren't served for want of an address stay as they are.
 func (s *embeddedStore) decideAgain(tx *bolt.Tx, project string, before map[string]string) (changes []change, err error) {
+	if len(before) == 0 {
+		return nil, nil
+	}
 	now := s.quota.refusedOf(project)
 	for _, name := range slices.Sorted(maps.Keys(before)) {
 		if now[name] == before[name] {
