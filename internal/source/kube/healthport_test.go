@@ -9,10 +9,33 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
+
+// serveFree has a free port served, another one if a process takes it before.
+func serveFree(t *testing.T, h *healthPorts, p HealthPort) (port uint16, address string) {
+	t.Helper()
+	for range 100 {
+		free, err := net.Listen("tcp", ":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Port = uint16(free.Addr().(*net.TCPAddr).Port)
+		free.Close()
+		h.set(map[uint16]HealthPort{p.Port: p})
+		h.mu.Lock()
+		_, served := h.servers[p.Port]
+		h.mu.Unlock()
+		if served {
+			return p.Port, net.JoinHostPort("127.0.0.1", strconv.Itoa(int(p.Port)))
+		}
+	}
+	t.Fatal("no port is free")
+	return 0, ""
+}
 
 // Responses are those of kube-proxy; a port in use is skipped.
 func TestHealthPorts(t *testing.T) {
@@ -21,22 +44,17 @@ func TestHealthPorts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	free, err := net.Listen("tcp", ":0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := func(l net.Listener) uint16 { return uint16(l.Addr().(*net.TCPAddr).Port) }
-	_, number, _ := net.SplitHostPort(free.Addr().String())
-	free.Close()
+	used := uint16(taken.Addr().(*net.TCPAddr).Port)
 	web := Object{Kind: KindService, Namespace: "default", Name: "web"}
 	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
 	defer h.close()
+	port, address := serveFree(t, h, HealthPort{Object: web})
 	for local, want := range []string{
 		`503 {"service":{"namespace":"default","name":"web"},"localEndpoints":0,"serviceProxyHealthy":true}`,
 		`200 {"service":{"namespace":"default","name":"web"},"localEndpoints":1,"serviceProxyHealthy":true}`,
 	} {
-		h.set(map[uint16]HealthPort{port(free): {web, port(free), local}, port(taken): {web, port(taken), local}})
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://127.0.0.1:"+number, http.NoBody)
+		h.set(map[uint16]HealthPort{port: {web, port, local}, used: {web, used, local}})
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +72,7 @@ func TestHealthPorts(t *testing.T) {
 		t.Errorf("%d servers, want one, and another try for the other port", len(h.servers))
 	}
 	h.set(nil)
-	if _, err := net.Dial("tcp", "127.0.0.1:"+number); err == nil {
+	if _, err := net.Dial("tcp", address); err == nil {
 		t.Error("a port is served that no Service wants")
 	}
 }
@@ -62,21 +80,15 @@ func TestHealthPorts(t *testing.T) {
 // Clients that never finish a request, neither its header nor its body, don't keep others
 // out: their connections end.
 func TestHealthPortEndsSlowRequests(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().(*net.TCPAddr)
-	free.Close()
 	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
 	defer h.close()
-	h.set(map[uint16]HealthPort{uint16(address.Port): {Local: 1}})
+	_, address := serveFree(t, h, HealthPort{Local: 1})
 	for _, request := range []string{
 		"GET / HTTP/1.1\r\n",
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n",
 		"GET / HTTP/1.1\r\nA: " + strings.Repeat("a", 12<<10),
 	} {
-		conn, err := net.Dial("tcp", address.String())
+		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,17 +108,11 @@ func TestHealthPortEndsSlowRequests(t *testing.T) {
 
 // Clients that keep their connections don't keep others out.
 func TestHealthPortClosesConnections(t *testing.T) {
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := free.Addr().(*net.TCPAddr)
-	free.Close()
 	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
 	defer h.close()
-	h.set(map[uint16]HealthPort{uint16(address.Port): {Local: 1}})
+	_, address := serveFree(t, h, HealthPort{Local: 1})
 	for i := range healthPortConnections + 1 {
-		conn, err := net.Dial("tcp", address.String())
+		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
