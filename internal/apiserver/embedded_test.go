@@ -393,18 +393,11 @@ func TestProjectQuota(t *testing.T) {
 
 	s := openEmbedded(t, path, pools+"{perNamespace: {services: 1}}")
 	a = newAPIOf(t, s, 1)
-	f, err := s.follow()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, err := s.lines(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := nextLines(t, s, follow(t, s))
 	if got := a.must(200, "web", "GET", base+"/a/status", "").body; !strings.Contains(got, `"provisioningStatus":"ERROR"`) || !strings.Contains(got, "are more than 1") {
 		t.Errorf("a project that uses more than a new policy allows: %s", got)
 	}
-	if n := strings.Count(string(lines), `"port":`); n != 1 { // that of b
+	if n := strings.Count(lines, `"port":`); n != 1 { // that of b
 		t.Errorf("nodes have %d listeners, want 1:\n%s", n, lines)
 	}
 	a.must(403, "web", "PUT", base+"/b", listeners(2))
@@ -440,18 +433,8 @@ func TestQuotaFreed(t *testing.T) {
 		}
 		a = open(step.services)
 		store = a.store.(*embeddedStore)
-		f, err := store.follow()
-		if err != nil {
-			t.Fatal(err)
-		}
-		served := func() string {
-			lines, err := store.lines(f)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return string(lines)
-		}
-		before := served()
+		f := follow(t, store)
+		before := nextLines(t, store, f)
 		if got := a.must(200, "web", "GET", base+"/b/status", "").body; !strings.Contains(got, "are more than") {
 			t.Fatalf("%d services: b is served: %s\n%s", step.services, got, before)
 		}
@@ -459,7 +442,7 @@ func TestQuotaFreed(t *testing.T) {
 		if got := a.must(200, "web", "GET", base+"/b/status", "").body; !strings.Contains(got, `"provisioningStatus":"ACTIVE"`) {
 			t.Errorf("a uses %s: b is %s", step.uses, got)
 		}
-		if lines := served(); !strings.Contains(lines, `"port":2`) {
+		if lines := nextLines(t, store, f); !strings.Contains(lines, `"port":2`) {
 			t.Errorf("a uses %s: nodes get\n%s", step.uses, lines)
 		}
 	}
@@ -494,14 +477,7 @@ func TestPolicyChangeOfLarge(t *testing.T) {
 	a.must(413, "web", "PUT", base+"/other", large) // and takes nothing of the quota
 	a.must(201, "web", "PUT", base+"/small", `{"forward":"nat","ipFamily":"IPv6"}`)
 	a.must(204, "web", "DELETE", base+"/large/pools/p1/members/[2001:db8:1111:1111:1111:1111:2:1]:1", "")
-	f, err := s.follow()
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines, err := s.lines(f)
-	if err != nil {
-		t.Fatal(err)
-	}
+	lines := nextLines(t, s, follow(t, s))
 	if len(lines) > 4<<20 {
 		t.Errorf("nodes get %d bytes", len(lines))
 	}

@@ -157,6 +157,25 @@ func TestFollow(t *testing.T) {
 	}
 }
 
+// follow begins to follow a store, and nextLines are what is to be sent then.
+func follow(t *testing.T, store *embeddedStore) *follower {
+	t.Helper()
+	f, err := store.follow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func nextLines(t *testing.T, store *embeddedStore, f *follower) string {
+	t.Helper()
+	lines, err := store.lines(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(lines)
+}
+
 // Before SYNCED come the objects that were there at first, as they are when they are sent, and nothing
 // else. What a node never got isn't deleted there.
 func TestFollowFirst(t *testing.T) {
@@ -165,20 +184,13 @@ func TestFollowFirst(t *testing.T) {
 	for _, name := range []string{"/a", "/b", "/c"} {
 		a.must(201, "web", "PUT", base+name, `{"forward":"nat"}`)
 	}
-	f, err := store.follow()
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := follow(t, store)
 	a.must(201, "web", "PUT", base+"/d", `{"forward":"nat"}`)
 	a.must(200, "web", "PUT", base+"/a", `{"forward":"nat","firewallMark":1}`)
 	a.must(204, "web", "DELETE", base+"/b", "")
 	var got []string
 	for range 3 {
-		text, err := store.lines(f)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for raw := range strings.Lines(string(text)) {
+		for raw := range strings.Lines(nextLines(t, store, f)) {
 			var l struct {
 				Type, Version string
 				Object        v1alpha1.LoadBalancer
