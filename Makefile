@@ -74,12 +74,17 @@ kubernetes: ## Build the Kubernetes that tests run, once, and print its path
 .PHONY: test
 test: ## Run the tests for every change (root, or those that need it are skipped)
 	@scripts/install-deps.sh test
-	@scripts/test.sh fast
+	@scripts/test.sh test
+
+.PHONY: test-ci
+test-ci: ## Run one round of each slower kind: labs, a guest kernel, a cluster, API servers
+	@scripts/install-deps.sh test-ci
+	@scripts/test.sh ci
 
 .PHONY: test-all
-test-all: ## Run what "make test" leaves out: clusters, guest kernels, fuzzing, the laboratory
+test-all: ## Run everything else: other kernels, routers and clusters, fuzzing, the laboratory
 	@scripts/install-deps.sh test-all
-	@scripts/test.sh rest
+	@scripts/test.sh all
 
 .PHONY: verify
 verify: ## Lint, and check formats, modules, generated files and known vulnerabilities

@@ -8,8 +8,9 @@
 #   scripts/install-deps.sh build       make, git and a Go that can build go.mod
 #   scripts/install-deps.sh demo        build, a web server, its load generator and a router
 #   scripts/install-deps.sh kubernetes  build, and what Kubernetes runs on: etcd, containerd, network plugins
-#   scripts/install-deps.sh test        demo, image, a C compiler (race detector), more routers, Prometheus
-#   scripts/install-deps.sh test-all    test, kubernetes, release, guest machines, emulation, a browser, schemathesis
+#   scripts/install-deps.sh test        demo, a C compiler (race detector), what reads alerts, units and keepalived's files
+#   scripts/install-deps.sh test-ci     test, image, kubernetes, a guest machine, another BGP speaker
+#   scripts/install-deps.sh test-all    test-ci, release, more routers and guest machines, emulation, a browser, schemathesis
 #   scripts/install-deps.sh generate    build, and the compiler for BPF
 #   scripts/install-deps.sh image       build, and the tool that makes container images
 #   scripts/install-deps.sh release     image, and ssh-keygen, which signs
@@ -90,31 +91,33 @@ want_group() {
 		want buildah # makes images out of files
 		want busybox busybox-static
 		want nft nftables
-		want iptables # how kube-router enforces network policies
+		want iptables # how kube-router enforces network policies, and "fairlab bench forward" compares with it
 		want ipset
 		;;
 	test)
 		want_group demo
 		want gcc
 		want /usr/include/stdlib.h libc6-dev
-		want bird bird2
-		want exabgp
 		want keepalived # reads the examples of its import
-		want_group image
 		want nft nftables
-		want iptables # what "fairlab bench forward" compares with
 		want systemd-analyze systemd # reads the unit of deploy/
 		want promtool prometheus # what alerts are tested with, and scrapes a lab
 		;;
-	test-all)
+	test-ci)
 		want_group test
+		want_group image
 		want_group kubernetes
-		want_group release
-		want qemu-aarch64-static qemu-user-static # runs the image for arm64
+		want exabgp
 		want qemu-system-x86_64 qemu-system-x86
-		want qemu-system-aarch64 qemu-system-arm
 		want xz xz-utils
 		want zstd
+		;;
+	test-all)
+		want_group test-ci
+		want_group release
+		want bird bird2
+		want qemu-aarch64-static qemu-user-static # runs the image for arm64
+		want qemu-system-aarch64 qemu-system-arm
 		want_browser
 		want_venv
 		;;
@@ -139,7 +142,7 @@ want_group() {
 		want shellcheck
 		;;
 	*)
-		die "no group is named '$1': use build, demo, kubernetes, test, test-all, generate, image, release or verify"
+		die "no group is named '$1': use build, demo, kubernetes, test, test-ci, test-all, generate, image, release or verify"
 		;;
 	esac
 }
@@ -263,7 +266,7 @@ provide_schemathesis() {
 	echo "$made_of" >"$venv/made-of"
 }
 
-(($#)) || die "name at least one group: build, demo, kubernetes, test, test-all, generate, image, release, verify"
+(($#)) || die "name at least one group: build, demo, kubernetes, test, test-ci, test-all, generate, image, release, verify"
 for group; do
 	want_group "$group"
 done

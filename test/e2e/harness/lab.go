@@ -124,14 +124,19 @@ func NeedRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	if err := statSources(); err != nil {
+	if err := statExecutables(); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// statSources makes results of "go test" outdated when the executables would be others:
-// it remembers which files a test has looked at.
-var statSources = sync.OnceValue(func() error {
+// statExecutables makes results of "go test" outdated when the executables are others: it
+// remembers which files a test has looked at. Without executables it looks at their sources.
+var statExecutables = sync.OnceValue(func() error {
+	if dir := os.Getenv(binEnv); dir != "" {
+		_, err := os.Stat(filepath.Join(dir, "fairlead"))
+		_, labErr := os.Stat(filepath.Join(dir, "fairlab"))
+		return errors.Join(err, labErr)
+	}
 	const top = "../../.."
 	for _, root := range []string{"go.mod", "cmd", "internal", "lab"} {
 		err := filepath.WalkDir(filepath.Join(top, root), func(path string, _ fs.DirEntry, err error) error {
