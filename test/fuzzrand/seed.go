@@ -3,6 +3,7 @@
 package fuzzrand
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -38,4 +39,11 @@ func Duration(t testing.TB, standard time.Duration) time.Duration {
 		t.Fatalf("FAIRLEAD_FUZZ: %v", err)
 	}
 	return d
+}
+
+// Covered reports how much a random test ran, when it ends: so many runs, such as histories, of so
+// many steps in all. The summary of make test lists it.
+func Covered(t testing.TB, runs, steps int) {
+	t.Helper()
+	t.Attr("covered", fmt.Sprintf("%d runs, %d steps", runs, steps))
 }
