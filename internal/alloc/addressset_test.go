@@ -12,7 +12,7 @@ import (
 
 // The tree finds what a walk finds, in families, at borders of bytes, when it is
 // full and when it is empty again.
-func TestOccupiedAgreesWithAWalk(t *testing.T) {
+func TestAddressSetMatchesWalk(t *testing.T) {
 	for _, text := range []string{"10.0.0.0-10.0.2.255", "255.255.254.250-255.255.255.255", "fd00::fe00-fd00::1:1ff", "::-::2ff"} {
 		t.Run(text, func(t *testing.T) {
 			r := mustRange(t, text)
@@ -40,7 +40,7 @@ func TestOccupiedAgreesWithAWalk(t *testing.T) {
 }
 
 // A range without a free address is found to be so, down to the last one.
-func TestOccupiedFull(t *testing.T) {
+func TestAddressSetFull(t *testing.T) {
 	r := mustRange(t, "fd00::1:0/112")
 	set, inSet := &addressSet{}, map[netip.Addr]bool{}
 	for range 1 << 16 {

@@ -198,29 +198,6 @@ func answer(result alloc.Result, err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// An address that no pool holds any more is its owner's until that claims again.
-func TestPoolsShrink(t *testing.T) {
-	a := house(t)
-	for _, name := range []string{"a", "b", "c"} {
-		if _, err := a.Claim(request(t, name)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.1/32"), pool(t, "both", "10.0.0.2-10.0.0.9")})
-	want := []alloc.Address{{Address: netip.MustParseAddr("10.0.0.0")}}
-	if got := a.Of(request(t, "a").Owner); !slices.Equal(got, want) {
-		t.Errorf("a has %v", got)
-	}
-	a.SetPools([]alloc.Pool{pool(t, "four", "10.0.0.0/31"), pool(t, "both", "10.0.0.2-10.0.0.9")})
-	if got := answer(a.Claim(request(t, "d"))); got != "10.0.0.3 both" {
-		t.Errorf("d has %s, though a still has 10.0.0.0", got)
-	}
-	a.SetPools([]alloc.Pool{pool(t, "both", "10.0.0.1-10.0.0.9")})
-	if got := answer(a.Claim(request(t, "a"))); got != "10.0.0.4 both" {
-		t.Errorf("a has %s now", got)
-	}
-}
-
 // After a restart the older of two owners keeps an address that both say they have,
 // and every address that was assigned stays so.
 func TestAdopt(t *testing.T) {

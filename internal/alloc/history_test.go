@@ -29,11 +29,11 @@ type history struct {
 	seen map[string]int
 }
 
-// fuzzDuration is how long TestHistories runs unless FAIRLEAD_FUZZ says otherwise.
+// fuzzDuration is how long the histories run unless FAIRLEAD_FUZZ says otherwise.
 const fuzzDuration = 3 * time.Second
 
-// repeat runs random histories, for FAIRLEAD_FUZZ (a duration such as 60s).
-func repeat(t *testing.T, run func(*rand.Rand) error) {
+// repeat runs random histories of so many steps, for FAIRLEAD_FUZZ (a duration such as 60s).
+func repeat(t *testing.T, steps int, run func(*rand.Rand) error) {
 	t.Helper()
 	seed, long := fuzzrand.Seed(t), fuzzrand.Duration(t, fuzzDuration)
 	histories := 0
@@ -43,15 +43,17 @@ func repeat(t *testing.T, run func(*rand.Rand) error) {
 		}
 		histories++
 	}
-	t.Logf("%d histories", histories)
+	fuzzrand.Covered(t, histories, histories*steps)
 }
 
-// Random creates, changes, deletes, edits of pools and restarts.
-func TestHistories(t *testing.T) {
+// After random creates, changes, deletes, edits of pools and restarts each owner has the addresses that
+// the model gives it.
+func TestClaimsMatchModel(t *testing.T) {
+	const steps = 150
 	seen, lost := map[string]int{}, 0
-	repeat(t, func(random *rand.Rand) error {
+	repeat(t, steps, func(random *rand.Rand) error {
 		h := newHistory(random)
-		err := h.run(150)
+		err := h.run(steps)
 		for outcome, n := range h.seen {
 			seen[outcome] += n
 		}

@@ -14,9 +14,10 @@ import (
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
-// Nodes, groups and services come, change and go: what is decided keeps the promises.
-func TestHistoriesOfPlacement(t *testing.T) {
-	repeat(t, func(random *rand.Rand) error { return (&world{random: random}).run(60) })
+// Nodes, groups and services come, change and go: each decision keeps the invariants.
+func TestPlacementInvariants(t *testing.T) {
+	const steps = 60
+	repeat(t, steps, func(random *rand.Rand) error { return (&placement{random: random}).run(steps) })
 }
 
 func FuzzPlacement(f *testing.F) {
@@ -28,15 +29,15 @@ func FuzzPlacement(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		w := &world{random: fuzzrand.New(data)}
-		if err := w.run(5 + min(len(data)/16, 60)); err != nil {
+		p := &placement{random: fuzzrand.New(data)}
+		if err := p.run(5 + min(len(data)/16, 60)); err != nil {
 			t.Fatal(err)
 		}
 	})
 }
 
-// world is what the controller sees, and what it wrote last.
-type world struct {
+// placement is the input of the controller, and its last decisions.
+type placement struct {
 	random *rand.Rand
 	nodes  []alloc.Node
 	groups []alloc.Group
@@ -46,57 +47,57 @@ type world struct {
 }
 
 // run makes steps, and decides after each.
-func (w *world) run(steps int) error {
+func (p *placement) run(steps int) error {
 	for step := range steps {
-		for range 1 + w.random.IntN(3) {
-			w.change()
+		for range 1 + p.random.IntN(3) {
+			p.change()
 		}
-		if err := cmp.Or(w.decideMembers(), w.decideServe()); err != nil {
-			return fmt.Errorf("step %d: %w\nnodes %v\ngroups %v\nunits %v", step, err, w.nodes, w.groups, w.units)
+		if err := cmp.Or(p.decideMembers(), p.decideServe()); err != nil {
+			return fmt.Errorf("step %d: %w\nnodes %v\ngroups %v\nunits %v", step, err, p.nodes, p.groups, p.units)
 		}
 	}
 	return nil
 }
 
 // change makes one random change to nodes, groups or units.
-func (w *world) change() {
-	switch name := fmt.Sprint("x", w.random.IntN(12)); w.random.IntN(10) {
+func (p *placement) change() {
+	switch name := fmt.Sprint("x", p.random.IntN(12)); p.random.IntN(10) {
 	case 0:
-		w.nodes = slices.DeleteFunc(w.nodes, func(n alloc.Node) bool { return n.Name == name })
+		p.nodes = slices.DeleteFunc(p.nodes, func(n alloc.Node) bool { return n.Name == name })
 	case 1, 2, 3:
-		w.nodes = slices.DeleteFunc(w.nodes, func(n alloc.Node) bool { return n.Name == name })
-		w.nodes = append(w.nodes, alloc.Node{Name: name, Ready: w.random.IntN(3) > 0})
+		p.nodes = slices.DeleteFunc(p.nodes, func(n alloc.Node) bool { return n.Name == name })
+		p.nodes = append(p.nodes, alloc.Node{Name: name, Ready: p.random.IntN(3) > 0})
 	case 4:
-		w.created++
-		w.groups = append(w.groups, alloc.Group{Name: fmt.Sprint("g", w.created), Size: w.random.IntN(5), Eligible: w.eligible()})
+		p.created++
+		p.groups = append(p.groups, alloc.Group{Name: fmt.Sprint("g", p.created), Size: p.random.IntN(5), Eligible: p.eligible()})
 	case 5:
-		if n := len(w.groups); n > 3 {
-			at := w.random.IntN(n)
-			w.groups = slices.Delete(w.groups, at, at+1)
+		if n := len(p.groups); n > 3 {
+			at := p.random.IntN(n)
+			p.groups = slices.Delete(p.groups, at, at+1)
 		}
 	case 6:
-		for i := range w.groups {
-			if w.random.IntN(4) == 0 {
-				w.groups[i].Size, w.groups[i].Eligible = w.random.IntN(5), w.eligible()
+		for i := range p.groups {
+			if p.random.IntN(4) == 0 {
+				p.groups[i].Size, p.groups[i].Eligible = p.random.IntN(5), p.eligible()
 			}
 		}
 	case 7, 8:
-		w.units = slices.DeleteFunc(w.units, func(u alloc.Unit) bool { return u.Key == name })
-		w.units = append(w.units, alloc.Unit{Key: name, Addresses: 1 + w.random.IntN(3), Groups: w.matching()})
+		p.units = slices.DeleteFunc(p.units, func(u alloc.Unit) bool { return u.Key == name })
+		p.units = append(p.units, alloc.Unit{Key: name, Addresses: 1 + p.random.IntN(3), Groups: p.matching()})
 	case 9:
-		for i := range w.units {
-			if w.random.IntN(4) == 0 {
-				w.units[i].Groups = w.matching()
+		for i := range p.units {
+			if p.random.IntN(4) == 0 {
+				p.units[i].Groups = p.matching()
 			}
 		}
 	}
 }
 
 // eligible are most nodes, also some that don't exist.
-func (w *world) eligible() (names []string) {
-	few := w.random.IntN(3) == 0
-	for _, n := range w.random.Perm(12) {
-		if w.random.IntN(4) > 0 != few {
+func (p *placement) eligible() (names []string) {
+	few := p.random.IntN(3) == 0
+	for _, n := range p.random.Perm(12) {
+		if p.random.IntN(4) > 0 != few {
 			names = append(names, fmt.Sprint("x", n))
 		}
 	}
@@ -104,61 +105,61 @@ func (w *world) eligible() (names []string) {
 }
 
 // matching are most groups.
-func (w *world) matching() (names []string) {
-	for _, g := range w.groups {
-		if w.random.IntN(3) > 0 {
+func (p *placement) matching() (names []string) {
+	for _, g := range p.groups {
+		if p.random.IntN(3) > 0 {
 			names = append(names, g.Name)
 		}
 	}
 	return names
 }
 
-func (w *world) decideMembers() error {
-	if w.random.IntN(16) == 0 && len(w.groups) > 1 { // a status was edited
-		w.groups[0].Members = append(w.groups[0].Members, w.groups[1].Members...)
+func (p *placement) decideMembers() error {
+	if p.random.IntN(16) == 0 && len(p.groups) > 1 { // a status was edited
+		p.groups[0].Members = append(p.groups[0].Members, p.groups[1].Members...)
 	}
-	members := alloc.PlaceNodes(w.groups, w.nodes)
-	if err := checkMembers(w.groups, w.nodes, members); err != nil {
+	members := alloc.PlaceNodes(p.groups, p.nodes)
+	if err := checkMembers(p.groups, p.nodes, members); err != nil {
 		return fmt.Errorf("members %v: %w", members, err)
 	}
-	nodes := slices.Clone(w.nodes)
-	w.random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
-	if again := alloc.PlaceNodes(w.groups, nodes); !maps.EqualFunc(again, members, slices.Equal) {
+	nodes := slices.Clone(p.nodes)
+	p.random.Shuffle(len(nodes), func(i, j int) { nodes[i], nodes[j] = nodes[j], nodes[i] })
+	if again := alloc.PlaceNodes(p.groups, nodes); !maps.EqualFunc(again, members, slices.Equal) {
 		return fmt.Errorf("members %v, and in another order of nodes %v", members, again)
 	}
-	for i := range w.groups {
-		w.groups[i].Members = members[w.groups[i].Name]
+	for i := range p.groups {
+		p.groups[i].Members = members[p.groups[i].Name]
 	}
-	if again := alloc.PlaceNodes(w.groups, w.nodes); !maps.EqualFunc(again, members, slices.Equal) {
+	if again := alloc.PlaceNodes(p.groups, p.nodes); !maps.EqualFunc(again, members, slices.Equal) {
 		return fmt.Errorf("members %v, and asked again %v", members, again)
 	}
 	return nil
 }
 
-func (w *world) decideServe() error {
-	capacities := w.capacities()
-	served := alloc.PlaceUnits(w.units, capacities)
-	if err := checkServe(w.units, capacities, served); err != nil {
+func (p *placement) decideServe() error {
+	capacities := p.capacities()
+	served := alloc.PlaceUnits(p.units, capacities)
+	if err := checkServe(p.units, capacities, served); err != nil {
 		return fmt.Errorf("served %v: %w", served, err)
 	}
-	units := slices.Clone(w.units)
-	w.random.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
+	units := slices.Clone(p.units)
+	p.random.Shuffle(len(units), func(i, j int) { units[i], units[j] = units[j], units[i] })
 	if again := alloc.PlaceUnits(units, capacities); !maps.Equal(again, served) {
 		return fmt.Errorf("served %v, and in another order of units %v", served, again)
 	}
-	for i := range w.units {
-		w.units[i].Group = served[w.units[i].Key]
+	for i := range p.units {
+		p.units[i].Group = served[p.units[i].Key]
 	}
-	if again := alloc.PlaceUnits(w.units, capacities); !maps.Equal(again, served) {
+	if again := alloc.PlaceUnits(p.units, capacities); !maps.Equal(again, served) {
 		return fmt.Errorf("served %v, and asked again %v", served, again)
 	}
 	return nil
 }
 
 // capacities are those of the groups' members.
-func (w *world) capacities() (capacities []alloc.Capacity) {
-	ready := readiness(w.nodes)
-	for _, g := range w.groups {
+func (p *placement) capacities() (capacities []alloc.Capacity) {
+	ready := readiness(p.nodes)
+	for _, g := range p.groups {
 		c := alloc.Capacity{Group: g.Name, Nodes: len(g.Members)}
 		for _, name := range g.Members {
 			if ready[name] {

@@ -9,7 +9,7 @@ import (
 	"fairlead.io/fairlead/internal/alloc"
 )
 
-// checkMembers holds the promises of Members against one answer.
+// checkMembers checks the invariants of PlaceNodes on one result.
 func checkMembers(groups []alloc.Group, nodes []alloc.Node, members map[string][]string) error {
 	ready, groupOf := readiness(nodes), map[string]string{}
 	if len(members) != len(groups) {
@@ -124,7 +124,7 @@ func count(is bool) int {
 	return 0
 }
 
-// checkServe holds the promises of Serve against one answer.
+// checkServe checks the invariants of PlaceUnits on one result.
 func checkServe(units []alloc.Unit, groups []alloc.Capacity, served map[string]string) error {
 	capacity, addresses := map[string]alloc.Capacity{}, map[string]int{}
 	for _, g := range groups {

@@ -78,9 +78,12 @@ func TestSizeGroup(t *testing.T) {
 	}
 }
 
-func TestHistoriesOfSizes(t *testing.T) {
-	repeat(t, func(random *rand.Rand) error { return cmp.Or(randomLoads(random), steadyLoads(random)) })
+func TestSizeGroupInvariants(t *testing.T) {
+	repeat(t, loadSteps, func(random *rand.Rand) error { return cmp.Or(randomLoads(random), steadyLoads(random)) })
 }
+
+// loadSteps is the number of decisions about random loads.
+const loadSteps = 2000
 
 // randomLoads has random loads, lost reports and edits of bounds: a size is always within bounds,
 // grows only if the load needs it, and shrinks only if for DownAfter less was known to be enough.
@@ -90,7 +93,7 @@ func randomLoads(random *rand.Rand) error {
 	var h alloc.SizeHistory
 	var changed, needed, bounded time.Time
 	level := 3.0
-	for step := range 2000 {
+	for step := range loadSteps {
 		if now = now.Add(time.Duration(random.IntN(60)) * time.Second); random.IntN(300) == 0 {
 			h, changed = alloc.SizeHistory{}, time.Time{} // another leader
 			needed = now
