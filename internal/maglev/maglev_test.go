@@ -155,7 +155,7 @@ func TestLargest(t *testing.T) {
 	checkShares(t, build(t, maglev.Size(backends), backends), backends)
 }
 
-func TestOrderDoesNotMatter(t *testing.T) {
+func TestBackendOrder(t *testing.T) {
 	backends := weighted(1, 2, 3, 4, 5, 6, 0, 1, 1, 1, 2)
 	size := maglev.Size(backends)
 	want := build(t, size, backends)
@@ -172,14 +172,14 @@ func TestOrderDoesNotMatter(t *testing.T) {
 }
 
 // A backend of weight 0 takes no part: the ring is the one without it.
-func TestWeightZeroIsAsAbsent(t *testing.T) {
+func TestWeightZero(t *testing.T) {
 	with := weighted(1, 1, 1, 0)
 	if got, want := build(t, 509, with), build(t, 509, with[:3]); !slices.Equal(got, want) {
 		t.Error("a backend of weight 0 changes the ring")
 	}
 }
 
-func TestSeedAndPortMatter(t *testing.T) {
+func TestSeedAndPort(t *testing.T) {
 	backends := equal(4, 1)
 	ring := build(t, 509, backends)
 	if other, err := maglev.Build(seed+1, 509, backends); err != nil || slices.Equal(ring, other) {

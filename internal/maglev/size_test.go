@@ -40,7 +40,7 @@ func TestSize(t *testing.T) {
 }
 
 // Every size that Size can return is one that Build takes.
-func TestSizesAreUsable(t *testing.T) {
+func TestSizes(t *testing.T) {
 	sizes := map[int]bool{}
 	for n := 1; n <= maglev.MaxBackends; n += 1 + n/3 {
 		size := maglev.Size(equal(n, 1))

@@ -37,20 +37,21 @@ func shapes(random *rand.Rand, flows, backends int) []dataplanetest.Shape {
 // Random histories: a live connection never moves while its backend lives, a
 // learned UDP flow neither, new ones go where they may, and in the end nothing
 // is left of the past.
-func TestHistories(t *testing.T) {
-	const histories = 150
+func TestModelKeepsConnections(t *testing.T) {
+	const histories, steps = 150, 120
 	first := fuzzrand.Seed(t)
 	for seed := first; seed < first+histories; seed++ {
 		random := rand.New(rand.NewPCG(seed, 0))
 		for kind, shape := range shapes(random, 24, 7) {
-			if err := dataplanetest.NewHistory(random, shape, nil).Run(120); err != nil {
+			if err := dataplanetest.NewHistory(random, shape, nil).Run(steps); err != nil {
 				t.Fatalf("FAIRLEAD_SEED=%d, kind %d: %v", seed, kind, err)
 			}
 		}
 	}
+	fuzzrand.Covered(t, 6*histories, 6*histories*steps)
 }
 
-func FuzzHistory(f *testing.F) {
+func FuzzModel(f *testing.F) {
 	for kind := range uint8(6) {
 		f.Add(kind, []byte(fmt.Sprintf("history %d, and what comes of it", kind)))
 	}

@@ -128,7 +128,7 @@ func (o *option) has(vip lb.VIP) bool {
 }
 
 // The second data plane is opened when a service needs it, which its error fails alone.
-func TestOpenedWhenNeeded(t *testing.T) {
+func TestOpenOnDemand(t *testing.T) {
 	first, second := newOptions()
 	second.err = errors.New("kernel without module")
 	p := open(t, first, second)
@@ -156,7 +156,7 @@ func TestOpenedWhenNeeded(t *testing.T) {
 
 // Without the first data plane services go to the second, and say why; but not if an earlier
 // process has left services in the first.
-func TestFirstMissing(t *testing.T) {
+func TestFirstUnavailable(t *testing.T) {
 	first, second := newOptions()
 	first.err = errors.New("no BPF")
 	p := open(t, first, second)
@@ -250,7 +250,7 @@ func TestCountersMove(t *testing.T) {
 // Random services move between the data planes, whose calls may fail: after an update each
 // is on exactly one of them, and a packet is forwarded at every moment from the first
 // successful update on.
-func TestRandomMoves(t *testing.T) {
+func TestMovesDropNoPackets(t *testing.T) {
 	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
 	first, second := newOptions()
 	p := planes{open(t, first, second), first, second}
@@ -270,7 +270,8 @@ func TestRandomMoves(t *testing.T) {
 	first.Fail, second.Fail = fail, fail
 	schedulers := []lb.Scheduler{lb.SchedulerMaglev, lb.SchedulerLC, lb.SchedulerRR}
 	moves, on := 0, map[lb.VIP]string{}
-	for range 3000 {
+	const steps = 3000
+	for range steps {
 		svc := service(random.IntN(6), schedulers[random.IntN(len(schedulers))])
 		if random.IntN(8) == 0 {
 			delete(live, svc.VIP) // from now on it may have no data plane
@@ -300,6 +301,7 @@ func TestRandomMoves(t *testing.T) {
 	if moves < 100 {
 		t.Errorf("%d moves only", moves)
 	}
+	fuzzrand.Covered(t, 1, steps)
 }
 
 // Stale services of every data plane are delivered.
