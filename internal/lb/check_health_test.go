@@ -10,12 +10,12 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// probing returns what makes the sound service one with a check of that type.
-func probing(t lb.HealthType, spoil func(h *lb.HealthCheck)) func(s *lb.Service) {
+// probing gives a valid service a check of that type, before a change.
+func probing(t lb.HealthType, change func(h *lb.HealthCheck)) func(s *lb.Service) {
 	return func(s *lb.Service) {
 		s.Forward, s.Backends = lb.NAT, s.Backends[:1] // of the VIP's family
 		s.Health = &lb.HealthCheck{Type: t, Interval: 2 * time.Second, Timeout: time.Second, Rise: 2, Fall: 3}
-		spoil(s.Health)
+		change(s.Health)
 	}
 }
 
@@ -23,7 +23,7 @@ func TestCheckHealth(t *testing.T) {
 	question := func(q lb.DNSQuestion) func(*lb.Service) {
 		return probing(lb.HealthDNS, func(h *lb.HealthCheck) { h.DNS = &q })
 	}
-	checkSpoilt(t, sound, map[string]spoilt{
+	testCheck(t, valid, map[string]checkTest{
 		"everything": {probing(lb.HealthHTTPS, func(h *lb.HealthCheck) {
 			h.Port, h.PanicThreshold, h.SlowStart, h.Passive, h.Initially = 8080, 50, time.Minute, true, lb.InitiallyUnhealthy
 			h.Method, h.Path, h.Host, h.Headers = lb.MethodOPTIONS, "/healthz?full=1", "[fd00::1]:8080", map[string]string{"X-Probe": "a b"}
@@ -129,9 +129,9 @@ func TestPayload(t *testing.T) {
 
 // Two checks share probes if nothing that is sent, expected or timed differs.
 func TestWireKey(t *testing.T) {
-	same := *sound().Health
+	same := *valid().Health
 	same.Rise, same.Fall, same.Passive, same.SlowStart, same.PanicThreshold, same.Initially = 9, 9, true, 1, 1, lb.InitiallyHealthy
-	if same.WireKey() != sound().Health.WireKey() {
+	if same.WireKey() != valid().Health.WireKey() {
 		t.Error("what is done with results decides how backends are probed")
 	}
 	for name, change := range map[string]func(*lb.HealthCheck){
@@ -147,7 +147,7 @@ func TestWireKey(t *testing.T) {
 		"question": func(h *lb.HealthCheck) { h.DNS = &lb.DNSQuestion{Name: "x"} },
 		"datagram": func(h *lb.HealthCheck) { h.Send = `\xff` },
 	} {
-		other := *sound().Health
+		other := *valid().Health
 		change(&other)
 		if other.WireKey() == same.WireKey() {
 			t.Errorf("checks share probes though they differ in: %s", name)

@@ -13,8 +13,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// sound returns a service with nothing wrong; tests spoil one thing.
-func sound() *lb.Service {
+// valid returns a valid service, of which each test changes one thing.
+func valid() *lb.Service {
 	return &lb.Service{
 		Name:       "web",
 		VIP:        lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP},
@@ -38,17 +38,25 @@ func overlay(s *lb.Service, forward lb.Forward) {
 	b.Segment = lb.Segment{Type: forward.Overlay(), ID: 5001}
 }
 
-// spoilt is what is done to a sound service, and what Check has against it then.
-type spoilt struct {
-	spoil func(s *lb.Service)
-	want  []string
+// checkTest is a change of a valid service, and the errors of Check.
+type checkTest struct {
+	change func(s *lb.Service)
+	want   []string
 }
 
-func checkSpoilt(t *testing.T, sound func() *lb.Service, tests map[string]spoilt) {
+// in makes a service one of a mode, with one backend of the VIP's family, before a change.
+func in(forward lb.Forward, change func(*lb.Service)) func(*lb.Service) {
+	return func(s *lb.Service) {
+		s.Forward, s.Backends = forward, s.Backends[:1]
+		change(s)
+	}
+}
+
+func testCheck(t *testing.T, valid func() *lb.Service, tests map[string]checkTest) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := sound()
-			test.spoil(s)
+			s := valid()
+			test.change(s)
 			var got []string
 			for _, e := range s.Check() {
 				got = append(got, e.Error())
@@ -62,35 +70,24 @@ func checkSpoilt(t *testing.T, sound func() *lb.Service, tests map[string]spoilt
 
 func TestCheck(t *testing.T) {
 	addr := netip.MustParseAddr
-	checkSpoilt(t, sound, map[string]spoilt{
-		"sound":               {func(*lb.Service) {}, nil},
+	testCheck(t, valid, map[string]checkTest{
+		"valid":               {func(*lb.Service) {}, nil},
 		"no backends":         {func(s *lb.Service) { s.Backends = nil }, nil},
 		"backend of weight 0": {func(s *lb.Service) { s.Backends[0].Weight = 0 }, nil},
 		"vlan":                {func(s *lb.Service) { s.Segment = lb.Segment{Type: lb.SegmentVLAN, ID: 4094} }, nil},
 		"untagged backend":    {func(s *lb.Service) { s.Backends[0].Segment.Type = lb.SegmentNone }, nil},
-		"nat to another port": {func(s *lb.Service) {
-			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
-			s.Backends[0].Port = 8080
-		}, nil},
-		"dsr to another node": {func(s *lb.Service) {
-			s.Forward, s.Backends = lb.DSR, s.Backends[:1]
-			s.Backends[0].Port, s.Backends[0].Node = 8080, addr("fd00::11")
-		}, nil},
-		"dsr to the VIP's node": {func(s *lb.Service) {
-			s.Forward, s.Backends = lb.DSR, s.Backends[:1]
-			s.Backends[0].Node = s.Address
-		}, []string{"backends[0].node: 10.1.1.1 is the VIP itself"}},
-		"nat to another node": {func(s *lb.Service) {
-			s.Forward, s.Backends = lb.NAT, s.Backends[:1]
-			s.Backends[0].Node = addr("10.0.0.11")
-		}, []string{"backends[0].node: only with dsr: nat forwards no packets to nodes"}},
+		"nat to another port": {in(lb.NAT, func(s *lb.Service) { s.Backends[0].Port = 8080 }), nil},
+		"dsr to another node": {in(lb.DSR, func(s *lb.Service) { s.Backends[0].Port, s.Backends[0].Node = 8080, addr("fd00::11") }),
+			nil},
+		"dsr to the VIP's node": {in(lb.DSR, func(s *lb.Service) { s.Backends[0].Node = s.Address }),
+			[]string{"backends[0].node: 10.1.1.1 is the VIP itself"}},
+		"nat to another node": {in(lb.NAT, func(s *lb.Service) { s.Backends[0].Node = addr("10.0.0.11") }),
+			[]string{"backends[0].node: only with dsr: nat forwards no packets to nodes"}},
 		"dsr to no node": {func(s *lb.Service) {
 			s.Forward, s.Backends, s.Backends[0].Outside = lb.DSR, s.Backends[:1], true
 		}, nil},
-		"dsr to no node's node": {func(s *lb.Service) {
-			s.Forward, s.Backends = lb.DSR, s.Backends[:1]
-			s.Backends[0].Node, s.Backends[0].Outside = addr("10.0.0.11"), true
-		}, []string{"backends[0].outside: not with node, which is 10.0.0.11"}},
+		"dsr to no node's node": {in(lb.DSR, func(s *lb.Service) { s.Backends[0].Node, s.Backends[0].Outside = addr("10.0.0.11"), true }),
+			[]string{"backends[0].outside: not with node, which is 10.0.0.11"}},
 		"nat to no node": {func(s *lb.Service) {
 			s.Forward, s.Backends, s.Backends[0].Outside = lb.NAT, s.Backends[:1], true
 		}, []string{"backends[0].outside: only with dsr, this service has nat"}},

@@ -10,9 +10,9 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 )
 
-// soundQUIC returns a QUIC service with nothing wrong.
-func soundQUIC() *lb.Service {
-	s := sound()
+// validQUIC returns a valid QUIC service.
+func validQUIC() *lb.Service {
+	s := valid()
 	s.Protocol, s.Affinity = lb.UDP, lb.AffinityQUIC
 	s.QUIC = &lb.QUIC{ConfigID: 1, ServerIDLength: 2, NonceLength: 8}
 	s.Backends[0].ServerID, s.Backends[1].ServerID = "\x00\x01", "\x00\x02"
@@ -20,8 +20,8 @@ func soundQUIC() *lb.Service {
 }
 
 func TestCheckQUIC(t *testing.T) {
-	checkSpoilt(t, soundQUIC, map[string]spoilt{
-		"sound":        {func(*lb.Service) {}, nil},
+	testCheck(t, validQUIC, map[string]checkTest{
+		"valid":        {func(*lb.Service) {}, nil},
 		"no server id": {func(s *lb.Service) { s.Backends[0].ServerID = "" }, nil},
 		"longest":      {func(s *lb.Service) { s.QUIC.NonceLength = 17 }, nil},
 		"tcp":          {func(s *lb.Service) { s.Protocol = lb.TCP }, []string{"affinity: quic runs over udp, this service is tcp"}},
@@ -43,12 +43,12 @@ func TestCheckQUIC(t *testing.T) {
 }
 
 func TestQUICText(t *testing.T) {
-	text, err := json.Marshal(soundQUIC())
+	text, err := json.Marshal(validQUIC())
 	if err != nil || !strings.Contains(string(text), `"serverID":"0001"`) {
 		t.Errorf("%v: %s", err, text)
 	}
 	var again lb.Service
-	if err := json.Unmarshal(text, &again); err != nil || !again.Equal(soundQUIC()) {
+	if err := json.Unmarshal(text, &again); err != nil || !again.Equal(validQUIC()) {
 		t.Errorf("%v: %+v", err, again)
 	}
 }
