@@ -257,7 +257,7 @@ func TestReconnect(t *testing.T) {
 
 // What a server that was restarted refuses is written until it is accepted: a node at rest has no
 // newer counters.
-func TestBusyServer(t *testing.T) {
+func TestReportRetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		n := startNode(t, t.TempDir(), map[string]*server{"api": s}, apiURL)
@@ -345,7 +345,7 @@ func TestRejected(t *testing.T) {
 }
 
 // An object with an error affects itself only.
-func TestBrokenObjects(t *testing.T) {
+func TestInvalidObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		s.put(t, balancer(1))
@@ -431,7 +431,7 @@ func TestToken(t *testing.T) {
 }
 
 // A connection on which nothing arrives is given up.
-func TestSilence(t *testing.T) {
+func TestWatchTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t)
 		s.put(t, balancer(1))

@@ -15,7 +15,7 @@ import (
 
 // An agent that starts before the API server, with nothing saved, waits for its node's
 // addresses: it would keep a wrong interface.
-func TestAddressesOfASlowAPIServer(t *testing.T) {
+func TestAddressesBeforeAPIServer(t *testing.T) {
 	t.Parallel()
 	const nodes = `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": [
 		{"metadata": {"name": "lb1"}, "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.11"}]}}]}`

@@ -20,6 +20,7 @@ import (
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/source/kube"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // chooser makes objects of choices that a fuzzer, or chance, has.
@@ -33,7 +34,7 @@ func (c chooser) flag() *bool {
 	return []*bool{nil, new(false), new(true)}[c.n(3)]
 }
 
-// object makes an object of any kind, sound or not.
+// object makes an object of any kind, valid or not.
 func (c chooser) object() runtime.Object {
 	switch c.n(9) {
 	case 0, 1:
@@ -190,14 +191,16 @@ func identity(obj runtime.Object) kube.Object {
 	return kube.Object{Kind: kind, Namespace: m.GetNamespace(), Name: m.GetName()}
 }
 
-// history has a world follow random changes. Whatever comes, what is handed over is
-// sound, a store takes it, and in the end it is what a world says that sees only the
-// last of each object.
+// historySteps is the number of flushes of a random history.
+const historySteps = 60
+
+// history has a cache follow random changes. Whatever comes, its services are valid, a store takes
+// them, and in the end they are those of a cache that gets only the last version of each object.
 func history(t *testing.T, seed uint64) {
 	c := chooser{rand.New(rand.NewPCG(seed, 0))}
-	w, desired := newTestWorld(), store.New()
+	w, desired := newCache(xdpLimits()), store.New()
 	last := map[kube.Object]runtime.Object{}
-	for range 60 {
+	for range historySteps {
 		for range 1 + c.n(3) {
 			obj := c.object()
 			id := identity(obj)
@@ -212,27 +215,27 @@ func history(t *testing.T, seed uint64) {
 		change := w.Flush()
 		for i := range change.Changed {
 			if wrong := change.Changed[i].Check(); len(wrong) > 0 {
-				t.Fatalf("seed %d: %s is unsound: %v", seed, change.Changed[i].Name, wrong)
+				t.Fatalf("FAIRLEAD_SEED=%d: %s is invalid: %v", seed, change.Changed[i].Name, wrong)
 			}
 		}
 		if _, err := desired.Update(change.Changed, slices.Concat(change.Removed, change.Leaving)); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
+			t.Fatalf("FAIRLEAD_SEED=%d: %v", seed, err)
 		}
 		if again := w.Flush(); !again.Empty() {
-			t.Fatalf("seed %d: nothing has changed, and yet %+v", seed, again)
+			t.Fatalf("FAIRLEAD_SEED=%d: nothing has changed, and yet %+v", seed, again)
 		}
 	}
-	fresh := newTestWorld()
+	fresh := newCache(xdpLimits())
 	for _, id := range slices.SortedFunc(maps.Keys(last), kube.Object.Compare) {
 		fresh.Set(last[id].(metav1.Object))
 	}
 	fresh.Flush()
 	want := describe(kube.Change{Update: source.Update{Changed: fresh.Services()}}, sorted(fresh.Problems()))
 	if got := describe(kube.Change{Update: source.Update{Changed: w.Services()}}, sorted(w.Problems())); got != want {
-		t.Fatalf("seed %d: after changes\n%s\nfresh\n%s", seed, got, want)
+		t.Fatalf("FAIRLEAD_SEED=%d: after changes\n%s\nfresh\n%s", seed, got, want)
 	}
 	if got := text(desired.Snapshot()); got != text(setOf(t, fresh.Services())) {
-		t.Fatalf("seed %d: the store has\n%s", seed, got)
+		t.Fatalf("FAIRLEAD_SEED=%d: the store has\n%s", seed, got)
 	}
 }
 
@@ -256,21 +259,23 @@ func text(s store.Snapshot) (out string) {
 	return out
 }
 
-func TestHistories(t *testing.T) {
-	for began, n := time.Now(), 0; n < 300 && time.Since(began) < 20*time.Second; n++ {
-		history(t, rand.Uint64())
+func TestCacheMatchesFreshCache(t *testing.T) {
+	seed, long, n := fuzzrand.Seed(t), fuzzrand.Duration(t, 20*time.Second), 0
+	for began := time.Now(); n < 300 && time.Since(began) < long; n++ {
+		history(t, seed+uint64(n))
 	}
+	fuzzrand.Covered(t, n, n*historySteps)
 }
 
-func FuzzHistory(f *testing.F) {
+func FuzzCache(f *testing.F) {
 	f.Add(uint64(1))
 	f.Fuzz(history)
 }
 
 // A list that is read again lacks deleted objects: the cache names all that it has, also Services
 // of which it needs only the cluster IPs.
-func TestNamesOfServices(t *testing.T) {
-	w := newTestWorld()
+func TestServiceNames(t *testing.T) {
+	w := newCache(xdpLimits())
 	internal := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "internal"}}
 	internal.Spec.ClusterIPs = []string{"10.96.0.1"}
 	w.Set(internal)

@@ -32,16 +32,16 @@ import (
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
 )
 
-// world is a real API server with Fairlead's kinds, and who writes objects there.
-type world struct {
+// testCluster is a real API server with Fairlead's kinds, and a client that writes objects there.
+type testCluster struct {
 	*cluster.API
 	t       testing.TB
 	objects client.Client
 }
 
-func startWorld(t testing.TB) *world {
+func startCluster(t testing.TB) *testCluster {
 	t.Helper()
-	w := &world{API: cluster.StartAPI(t), t: t}
+	w := &testCluster{API: cluster.StartAPI(t), t: t}
 	w.must(w.Define(t.Context(), "../../../deploy/helm/fairlead/crds"))
 	objects, err := client.New(w.Config(), client.Options{})
 	w.must(err)
@@ -51,7 +51,7 @@ func startWorld(t testing.TB) *world {
 	return w
 }
 
-func (w *world) must(err error) {
+func (w *testCluster) must(err error) {
 	w.t.Helper()
 	if err != nil {
 		w.t.Fatal(err)
@@ -59,7 +59,7 @@ func (w *world) must(err error) {
 }
 
 // node makes a Node that is ready, with this address.
-func (w *world) node(name, address string) *corev1.Node {
+func (w *testCluster) node(name, address string) *corev1.Node {
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"rack": name}}}
 	w.must(w.objects.Create(w.t.Context(), n))
 	n.Status = corev1.NodeStatus{
@@ -71,7 +71,7 @@ func (w *world) node(name, address string) *corev1.Node {
 }
 
 // group makes a LoadBalancerGroup, or changes the nodes that one has.
-func (w *world) group(name string, nodes ...string) {
+func (w *testCluster) group(name string, nodes ...string) {
 	g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if w.objects.Get(w.t.Context(), client.ObjectKeyFromObject(g), g) != nil {
 		w.must(w.objects.Create(w.t.Context(), g))
@@ -84,7 +84,7 @@ func (w *world) group(name string, nodes ...string) {
 }
 
 // service makes a Service that a group serves at an address, port 80.
-func (w *world) service(name, group, address string) *corev1.Service {
+func (w *testCluster) service(name, group, address string) *corev1.Service {
 	class := v1alpha1.LoadBalancerClass
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -103,7 +103,7 @@ func (w *world) service(name, group, address string) *corev1.Service {
 
 // slice makes the EndpointSlice of a Service, or changes its addresses; all serve
 // at port 8080.
-func (w *world) slice(service string, addresses ...string) {
+func (w *testCluster) slice(service string, addresses ...string) {
 	name, number := "http", int32(8080)
 	es := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Name: service + "-1", Namespace: "default", Labels: map[string]string{discoveryv1.LabelServiceName: service},
@@ -120,7 +120,7 @@ func (w *world) slice(service string, addresses ...string) {
 	w.must(err)
 }
 
-// agent follows the world for one node, into a store.
+// agent follows the cluster for one node, into a store.
 type agent struct {
 	t      testing.TB
 	source *kube.Source
@@ -233,14 +233,14 @@ func (a *agent) until(what string, holds func() bool) {
 
 // Slices, Services, groups and nodes are followed.
 func TestAPIServerSource(t *testing.T) {
-	w := startWorld(t)
+	w := startCluster(t)
 	t.Run("follows", w.follows)
 	t.Run("routes", w.routes)
 	t.Run("refused", w.refused)
 	t.Run("away", w.away)
 }
 
-func (w *world) follows(t *testing.T) {
+func (w *testCluster) follows(t *testing.T) {
 	w.t = t
 	self := w.node("lb1", "192.0.2.11")
 	w.group("blue", "lb1")
@@ -287,7 +287,7 @@ func (w *world) follows(t *testing.T) {
 }
 
 // Passwords are in files that name no password, and change with it.
-func (w *world) routes(t *testing.T) {
+func (w *testCluster) routes(t *testing.T) {
 	w.t = t
 	w.node("lb3", "192.0.2.13")
 	dir := t.TempDir()
@@ -350,7 +350,7 @@ func (w *world) routes(t *testing.T) {
 
 // passwordPeer makes a BGPPeer, on nodes that a selector selects, whose password is in a Secret
 // that isn't there yet.
-func (w *world) passwordPeer(nodes *metav1.LabelSelector) *v1alpha1.BGPPeer {
+func (w *testCluster) passwordPeer(nodes *metav1.LabelSelector) *v1alpha1.BGPPeer {
 	peer := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "tor"}}
 	peer.Spec.Address, peer.Spec.ASN, peer.Spec.NodeSelector = "192.0.2.1", 65000, nodes
 	peer.Spec.PasswordSecretRef = &v1alpha1.SecretKeySelector{Name: "tor-password"}
@@ -360,7 +360,7 @@ func (w *world) passwordPeer(nodes *metav1.LabelSelector) *v1alpha1.BGPPeer {
 
 // An API server that refuses a list is there all the same: what can be followed is,
 // and what can't is a problem, which is logged once, until it is allowed.
-func (w *world) refused(t *testing.T) {
+func (w *testCluster) refused(t *testing.T) {
 	w.t = t
 	grant := func(role, resources string) {
 		w.Kubectl(t, "create", "clusterrole", role, "--verb=list,watch", "--resource="+resources)
@@ -413,7 +413,7 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 // While the API server is away an agent serves what it knows, and one that starts
 // what the former one knew; then what has become of it.
-func (w *world) away(t *testing.T) {
+func (w *testCluster) away(t *testing.T) {
 	w.t = t
 	w.node("lb4", "192.0.2.14")
 	w.group("grey", "lb4")

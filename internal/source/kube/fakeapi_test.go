@@ -127,7 +127,7 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 
 // An agent requests only the Secrets of peers of its own node. It starts without the right to
 // read NetworkPolicies.
-func TestSecretsOfOwnPeers(t *testing.T) {
+func TestPeerSecrets(t *testing.T) {
 	t.Parallel()
 	peer := `{"metadata": {"name": %q}, "spec": {"address": %q, "asn": 65000, "passwordSecretRef": {"name": %q}, "nodeSelector": {"matchLabels": {"rack": %q}}}}`
 	api := &listServer{lists: map[string]string{

@@ -77,9 +77,24 @@ func TestHealthPorts(t *testing.T) {
 	}
 }
 
+// sendTo sends a request to a port, whose response has to begin in time.
+func sendTo(t *testing.T, address, request string, timeout time.Duration) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	_, err = io.WriteString(conn, request)
+	if err := errors.Join(err, conn.SetReadDeadline(time.Now().Add(timeout))); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
 // Clients that never finish a request, neither its header nor its body, don't keep others
 // out: their connections end.
-func TestHealthPortEndsSlowRequests(t *testing.T) {
+func TestHealthPortRequestTimeout(t *testing.T) {
 	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
 	defer h.close()
 	_, address := serveFree(t, h, HealthPort{Local: 1})
@@ -88,42 +103,19 @@ func TestHealthPortEndsSlowRequests(t *testing.T) {
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n",
 		"GET / HTTP/1.1\r\nA: " + strings.Repeat("a", 12<<10),
 	} {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_, err = io.WriteString(conn, request)
-		if err == nil {
-			err = conn.SetReadDeadline(time.Now().Add(20 * time.Second))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
+		if _, err := io.Copy(io.Discard, sendTo(t, address, request, 20*time.Second)); errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%.20q: connection not closed", request)
 		}
 	}
 }
 
 // Clients that keep their connections don't keep others out.
-func TestHealthPortClosesConnections(t *testing.T) {
+func TestHealthPortConnections(t *testing.T) {
 	h := &healthPorts{log: slog.New(slog.DiscardHandler), servers: map[uint16]*healthServer{}}
 	defer h.close()
 	_, address := serveFree(t, h, HealthPort{Local: 1})
 	for i := range healthPortConnections + 1 {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer conn.Close()
-		_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n")
-		if err == nil {
-			err = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		conn := sendTo(t, address, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", 10*time.Second)
 		if _, err := conn.Read(make([]byte, 1)); err != nil {
 			t.Fatalf("no answer to client %d: %v", i+1, err)
 		}

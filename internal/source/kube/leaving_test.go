@@ -35,7 +35,7 @@ func TestLeaving(t *testing.T) {
 		"no group":  {func(*corev1.Node) {}, "lb2", "group"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newTestWorld()
+			w := newCache(xdpLimits())
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "lb1"}}
 			notReady(corev1.ConditionTrue, "KubeletReady", "")(n)
 			c.change(n)

@@ -122,7 +122,7 @@ func TestQuotaOfSources(t *testing.T) {
 
 // A node serves the oldest objects for which it has room, whatever their addresses are and
 // whatever it served before.
-func TestNodeServesOldest(t *testing.T) {
+func TestNodeCapacity(t *testing.T) {
 	w := newTenants(t, 3, func(*v1alpha1.LoadBalancerGroup) {})
 	w.service("a", "low", "198.51.100.1", 1, 3)
 	w.expect("a/low")
@@ -138,7 +138,7 @@ func TestNodeServesOldest(t *testing.T) {
 }
 
 // Services have their namespace and their age.
-func TestTenantOfServices(t *testing.T) {
+func TestServiceNamespace(t *testing.T) {
 	w := newTenants(t, 1<<16, func(*v1alpha1.LoadBalancerGroup) {})
 	w.service("a", "web", "198.51.100.1", 0, 1)
 	w.Flush()

@@ -53,9 +53,7 @@ var vips = &v1alpha1.AddressPool{
 	Spec:       v1alpha1.AddressPoolSpec{Addresses: []v1alpha1.AddressRange{"198.51.100.0/24", "2001:db8::/64", "2001:db8:1::/64"}},
 }
 
-func newTestWorld() *kube.Cache { return newWorld(xdpLimits()) }
-
-func newWorld(l dataplane.Limits) *kube.Cache {
+func newCache(l dataplane.Limits) *kube.Cache {
 	return kube.NewCache(kube.Config{Node: "lb1", Limits: l, MaxServices: 4096, MaxBackends: 1 << 17, ASN: 65021})
 }
 
@@ -77,7 +75,7 @@ func TestTranslate(t *testing.T) {
 			if filepath.Base(path) == "ipvs.txtar" {
 				limits.Schedulers, limits.MaxConnections, limits.FirewallMarks = []lb.Scheduler{lb.SchedulerLC, lb.SchedulerWRR}, true, true
 			}
-			w := newWorld(limits)
+			w := newCache(limits)
 			if !bytes.Contains(archive.Comment, []byte("AddressPool")) {
 				w.Set(vips)
 			}
