@@ -25,10 +25,16 @@ const full = `{"forward":"nat","listeners":[{"name":"http","port":80,"pool":"web
 // there is what it asks for. A client that may only read changes nothing. Nodes have routes
 // which no other client has, and report for no other node.
 func TestIsolation(t *testing.T) {
-	ofEachStore(t, 1, testIsolation)
+	t.Run("embedded", func(t *testing.T) { newAPI(t, 1).testIsolation() })
+	t.Run("without nodes", func(t *testing.T) { newAPIOf(t, withoutNodes{newEmbedded(t)}, 1).testIsolation() })
 }
 
-func testIsolation(a *api) {
+// withoutNodes is an embedded store that nodes can't follow, as one in Kubernetes.
+type withoutNodes struct{ Store }
+
+func (s withoutNodes) count() int { return s.Store.(*embeddedStore).count() }
+
+func (a *api) testIsolation() {
 	a.must(201, "web", "PUT", base+"/lb", full)
 	before := a.must(200, "web", "GET", base+"/lb", "")
 	_, isFollowed := a.store.(followed)
@@ -92,10 +98,7 @@ func wanted(r *route) map[string]int {
 
 // A name of a project leads into no other namespace.
 func TestProjectNames(t *testing.T) {
-	ofEachStore(t, 1, testProjectNames)
-}
-
-func testProjectNames(a *api) {
+	a := newAPI(t, 1)
 	for _, project := range []string{"..", "%2e%2e", "a%2Fb", "a%00", "A", "-", "*", "%2A", "kube-system%2F..", strings.Repeat("a", 64)} {
 		if got := a.do(0, "all", "PUT", "/v1/projects/"+project+"/loadbalancers/lb", `{"forward":"nat"}`).status; got != 404 {
 			a.Errorf("%s: status %d", project, got)
@@ -156,7 +159,7 @@ func TestAuditLog(t *testing.T) {
 	a := newAPI(t, 1)
 	var log strings.Builder
 	a.servers[0].(*server).log = slog.New(slog.NewJSONHandler(&log, nil))
-	a.must(201, "web", "PUT", base+"/lb", `{"labels":{"a":"secret"}}`)
+	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","labels":{"a":"secret"}}`)
 	a.must(200, "web", "GET", base+"/lb", "")
 	a.must(404, "other", "DELETE", base+"/lb", "")
 	a.must(403, "reader", "PUT", base+"/lb/listeners/http", `{}`)

@@ -14,7 +14,7 @@ import (
 )
 
 // A server doesn't start without TLS where others reach it, nor with bad credentials.
-func TestRunRefuses(t *testing.T) {
+func TestRunErrors(t *testing.T) {
 	good, bad := filepath.Join(t.TempDir(), "good"), filepath.Join(t.TempDir(), "bad")
 	writeFile(t, good, "[]")
 	writeFile(t, bad, "")

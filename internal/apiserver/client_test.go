@@ -38,15 +38,10 @@ type api struct {
 	routes map[string]route
 }
 
+// newAPI returns servers over an embedded store.
 func newAPI(t testing.TB, servers int) *api {
 	t.Helper()
-	return newAPIOf(t, newMemory(), servers)
-}
-
-// ofEachStore runs a test with each kind of store that needs no cluster.
-func ofEachStore(t *testing.T, servers int, test func(a *api)) {
-	t.Run("memory", func(t *testing.T) { test(newAPI(t, servers)) })
-	t.Run("embedded", func(t *testing.T) { test(newAPIOf(t, newEmbedded(t), servers)) })
+	return newAPIOf(t, newEmbedded(t), servers)
 }
 
 // newAPIOf is newAPI with another store.

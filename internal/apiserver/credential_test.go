@@ -189,10 +189,8 @@ func TestCertificates(t *testing.T) {
 	}
 	var later atomic.Int64
 	keys.now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
-	store := newMemory()
-	if err := store.Create(t.Context(), "web", newObject("lb")); err != nil {
-		t.Fatal(err)
-	}
+	store := newEmbedded(t)
+	newAPIOf(t, store, 1).must(201, "web", "PUT", base+"/lb", `{"forward":"nat"}`)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

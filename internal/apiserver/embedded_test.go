@@ -71,7 +71,7 @@ func (s *embeddedStore) count() (n int) {
 
 // The store validates as a Kubernetes API server does.
 func TestEmbedded(t *testing.T) {
-	newAPIOf(t, newEmbedded(t), 2).testValidating(t)
+	newAPI(t, 2).testValidating(t)
 }
 
 // writerData is the environment variable with the file of writeUntilKilled.
@@ -120,7 +120,7 @@ func writeUntilKilled(path string) error {
 
 // A process that is killed while it writes has lost no write that it answered, and its file can be
 // opened again.
-func TestKilled(t *testing.T) {
+func TestCrash(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "data")
 	model := map[string]int{} // versions by project/name
 	for round := range 4 {
@@ -178,65 +178,58 @@ func TestFileIsLocked(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	for _, bad := range []string{"text", strings.Repeat("text", 10_000)} {
-		path := filepath.Join(t.TempDir(), "text")
-		writeFile(t, path, bad)
-		if _, err := openEmbeddedStore(path, first.policy, kinds{}); err == nil || !strings.Contains(err.Error(), path) {
-			t.Errorf("a file that isn't one: %v", err)
+}
+
+// A file of another version or program is refused, and left as it is.
+func TestFileFormat(t *testing.T) {
+	update := func(change func(tx *bolt.Tx) error) func(path string) error {
+		return func(path string) error {
+			file, err := bolt.Open(path, 0o600, nil)
+			if err != nil {
+				return err
+			}
+			return errors.Join(file.Update(change), file.Close())
 		}
 	}
-}
-
-// A file of another version is left as it is.
-func TestFileOfAnotherVersion(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "data")
-	s := openEmbedded(t, path, anyPolicy)
-	newAPIOf(t, s, 1).must(201, "web", "PUT", base+"/a", `{"forward":"nat"}`)
-	err := s.file.Update(func(tx *bolt.Tx) error { return tx.Bucket(metaBucket).Put(formatKey, []byte("2")) })
-	if err := errors.Join(err, s.Close()); err != nil {
-		t.Fatal(err)
+	text := func(text string) func(string) error {
+		return func(path string) error { return os.WriteFile(path, []byte(text), 0o600) }
 	}
-	before, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	kinds, err := testKinds()
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := parsePolicy([]byte("{}"), kinds)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openEmbeddedStore(path, other, kinds); err == nil || !strings.Contains(err.Error(), "format \"2\" is of another version") {
-		t.Errorf("error %v", err)
-	}
-	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
-		t.Errorf("the file has changed, error %v", err)
-	}
-}
-
-// A file of another program is refused.
-func TestFileOfAnotherProgram(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "data")
-	file, err := bolt.Open(path, 0o600, nil)
-	if err == nil {
-		err = errors.Join(file.Update(func(tx *bolt.Tx) error {
+	for name, c := range map[string]struct {
+		write func(path string) error
+		want  string
+	}{
+		"text":      {text("text"), ""},
+		"long text": {text(strings.Repeat("text", 10_000)), ""},
+		"another version": {func(path string) error {
+			s := openEmbedded(t, path, anyPolicy)
+			newAPIOf(t, s, 1).must(201, "web", "PUT", base+"/a", `{"forward":"nat"}`)
+			return errors.Join(s.Close(), update(func(tx *bolt.Tx) error { return tx.Bucket(metaBucket).Put(formatKey, []byte("2")) })(path))
+		}, `format "2" is of another version`},
+		"another program": {update(func(tx *bolt.Tx) error {
 			_, err := tx.CreateBucket([]byte("other"))
 			return err
-		}), file.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := openEmbeddedStore(path, &policy{}, kinds{}); err == nil || !strings.Contains(err.Error(), "another program's") {
-		t.Errorf("error %v", err)
+		}), "another program's"},
+	} {
+		path := filepath.Join(t.TempDir(), "data")
+		if err := c.write(path); err != nil {
+			t.Fatal(err)
+		}
+		before, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openEmbeddedStore(path, &policy{}, kinds{}); err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: error %v, want %s", name, err, c.want)
+		}
+		if after, err := os.ReadFile(path); err != nil || !bytes.Equal(after, before) {
+			t.Errorf("%s: the file has changed, error %v", name, err)
+		}
 	}
 }
 
 // A page of large objects ends early, also if they don't have the labels, and the next one continues.
 func TestLargePages(t *testing.T) {
-	a := newAPIOf(t, newEmbedded(t), 1)
+	a := newAPI(t, 1)
 	label := strings.Repeat("x", 63)
 	var labels []string
 	for i := range 5000 {

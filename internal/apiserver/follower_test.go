@@ -265,7 +265,7 @@ func linesOf(t testing.TB, node net.Conn) (lines []string) {
 
 // A connection without changes has a line every 10 seconds, however long it lasts, and ends soon
 // after the node's credentials are no longer valid.
-func TestWatchLasts(t *testing.T) {
+func TestWatchKeepalive(t *testing.T) {
 	watchOver(t, func(a *api, _ *embeddedStore, node net.Conn) {
 		time.AfterFunc(35*time.Second, func() { a.servers[0].(*server).keys.current.Store(&credentials{}) })
 		began := time.Now()
@@ -309,36 +309,48 @@ func TestWatchSlowNode(t *testing.T) {
 	})
 }
 
-// Reports count for three minutes.
+// Reports count for three minutes, also if the node's counters arrive.
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newEmbedded(t)
 		a := newAPIOf(t, store, 1)
-		report := func(node, body string) int {
-			return a.do(0, "node", "PUT", strings.Replace(nodePath, "{node}", node, 1)+"/report", body).status
+		write := func(node, kind, body string) int {
+			return a.do(0, "node", "PUT", strings.Replace(nodePath, "{node}", node, 1)+kind, body).status
 		}
+		// nodes returns the known nodes, with "!" those without a report.
 		nodes := func() string {
 			all, err := store.Reports(t.Context(), defaultGroup)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return strings.Join(slices.Sorted(maps.Keys(all)), " ")
+			var known []string
+			for node, status := range all {
+				if status == nil {
+					node += "!"
+				}
+				known = append(known, node)
+			}
+			slices.Sort(known)
+			return strings.Join(known, " ")
 		}
 		for body, want := range map[string]int{
 			reported: 204, strings.Replace(reported, `{`, `{"newer":1,`, 1): 204, `{}`: 422, `[]`: 400,
 			strings.Replace(reported, `"total":1`, `"total":"1"`, 1): 422, strings.Replace(reported, "xdp", strings.Repeat("x", 65), 1): 422,
 		} {
-			if got := report("n1", body); got != want {
+			if got := write("n1", "/report", body); got != want {
 				t.Errorf("%s: status %d, want %d", body, got, want)
 			}
 		}
+		write("n3", "/report", reported)
 		time.Sleep(reportLifetime - time.Second)
-		report("n2", reported)
-		if got := nodes(); got != "n1 n2" {
+		write("n2", "/report", reported)
+		write("n3", "/statistics", reported)
+		write("n3", "/report", `{}`) // rejected
+		if got := nodes(); got != "n1 n2 n3" {
 			t.Errorf("nodes %s", got)
 		}
 		time.Sleep(time.Second)
-		if got := nodes(); got != "n2" {
+		if got := nodes(); got != "n2 n3!" {
 			t.Errorf("after %s: nodes %s", reportLifetime, got)
 		}
 	})

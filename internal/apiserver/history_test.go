@@ -116,15 +116,13 @@ func (m model) check(a *api) {
 // Random requests to two servers over one store, some of them sent twice, some again much later
 // with the tag that was current then, do what they do to a model. Some fail before or after the
 // store has done its part, and are repeated.
-func TestHistory(t *testing.T) {
-	ofEachStore(t, 2, testHistory)
-}
-
-func testHistory(a *api) {
+func TestRequestsMatchModel(t *testing.T) {
+	a := newAPI(t, 2)
 	r := rand.New(rand.NewPCG(fuzzrand.Seed(a.TB), 0))
 	m := model{}
 	var late []request
-	for range 1500 {
+	const steps = 1500
+	for range steps {
 		q := randomRequest(r, parts[r.IntN(len(parts))])
 		if r.IntN(5) == 0 && len(late) > 0 {
 			q = late[r.IntN(len(late))]
@@ -167,6 +165,7 @@ func testHistory(a *api) {
 			}
 		}
 	}
+	fuzzrand.Covered(t, 1, steps)
 	m.check(a)
 	for _, path := range []string{"/a", "/b"} {
 		a.do(0, "web", "DELETE", base+path, "")
@@ -179,19 +178,17 @@ func testHistory(a *api) {
 // Clients change different parts of a load balancer at the same time, through two servers, while
 // another one is created and deleted all the time: no change is lost, and nothing is left.
 func TestConcurrent(t *testing.T) {
-	ofEachStore(t, 2, testConcurrent)
-}
-
-func testConcurrent(a *api) {
+	a := newAPI(t, 2)
 	seed := fuzzrand.Seed(a.TB)
 	a.must(201, "web", "PUT", base+"/a", `{"forward":"nat","pools":[{"name":"p"}]}`)
 	var clients sync.WaitGroup
+	const steps = 30
 	finals := make([]model, 6)
 	for i := range finals {
 		clients.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			m := model{"/a": "{}", "/a/pools/p": "{}"}
-			for range 30 {
+			for range steps {
 				own := []string{fmt.Sprintf("/a/listeners/l%d", i), fmt.Sprintf("/a/pools/p/members/192.0.2.%d:1", i)}
 				q := randomRequest(r, own[r.IntN(2)])
 				want := m.apply(q)
@@ -210,6 +207,7 @@ func testConcurrent(a *api) {
 		})
 	}
 	clients.Wait()
+	fuzzrand.Covered(t, len(finals), len(finals)*steps)
 	for _, m := range finals {
 		for _, path := range slices.Sorted(maps.Keys(m)) {
 			if got := a.do(0, "web", "GET", base+path, ""); got.status != 200 {

@@ -381,8 +381,17 @@ func (a *api) testPages() {
 	if seen != " lb0 lb1 lb2" || next != "?limit=1&continue=" {
 		a.Errorf("pages%s, then %s", seen, next)
 	}
-	if got := a.must(200, "web", "GET", base+"?labelSelector=odd%3D1", "").body; strings.Count(got, "name") != 1 || !strings.Contains(got, "lb1") {
-		a.Errorf("selected %s", got)
+	const zero, one = `{"forward":"nat","labels":{"odd":"0"},"name":"lb0"}`, `{"forward":"nat","labels":{"odd":"1"},"name":"lb1"}`
+	for query, want := range map[string]string{
+		"limit=2":                        `{"items":[` + zero + `,` + one + `],"continue":"`,
+		"labelSelector=odd%3D1":          `{"items":[` + one + `]}`,
+		"labelSelector=odd%3D0&limit=1":  `{"items":[` + zero + `],"continue":"`,
+		"labelSelector=odd+in+(2)":       `{"items":[]}`,
+		"labelSelector=%21odd&limit=500": `{"items":[]}`,
+	} {
+		if got := a.must(200, "web", "GET", base+"?"+query, "").body; !strings.HasPrefix(got, want) {
+			a.Errorf("%s: got\n%s, want\n%s", query, got, want)
+		}
 	}
 	a.must(400, "web", "GET", base+"?continue=nonsense", "")
 	for i := range 3 {

@@ -9,33 +9,6 @@ import (
 	"time"
 )
 
-// A status counts for three minutes, also if the node's counters arrive.
-func TestStatusOfNodes(t *testing.T) {
-	kinds, err := loadKinds()
-	if err != nil {
-		t.Fatal(err)
-	}
-	synctest.Test(t, func(t *testing.T) {
-		s := &embeddedStore{reports: newReports(kinds)}
-		if err := s.Report("n1", servedBy()); err != nil {
-			t.Fatal(err)
-		}
-		for minute := range 5 {
-			all, err := s.Reports(t.Context(), defaultGroup)
-			if status, known := all["n1"]; err != nil || !known || (status != nil) != (time.Duration(minute)*time.Minute < reportLifetime) {
-				t.Errorf("after %d minutes: known %t, status %v, error %v", minute, known, status, err)
-			}
-			if err := s.Report("n1", value{}); err == nil {
-				t.Error("an empty report is accepted")
-			}
-			if err := s.ReportStatistics("n1", value{"reported": "2026-01-02T03:04:05Z"}); err != nil {
-				t.Error(err)
-			}
-			time.Sleep(time.Minute)
-		}
-	})
-}
-
 // servedBy is a valid report.
 func servedBy() value {
 	return value{

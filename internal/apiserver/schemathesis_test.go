@@ -147,7 +147,7 @@ func TestSchemathesis(t *testing.T) {
 	for _, test := range tests {
 		all = append(all, test.paths)
 		t.Run(test.name, func(t *testing.T) {
-			a := newAPIOf(t, newEmbedded(t), 1)
+			a := newAPI(t, 1)
 			a.must(http.StatusCreated, "web", http.MethodPut, base+"/0", `{"forward":"nat","listeners":[{"name":"0","port":80}],`+
 				`"pools":[{"name":"0","members":[{"address":"192.0.2.1","port":80}],"healthCheck":{"type":"tcp"}}]}`)
 			counted := &statusCounts{Handler: a.servers[0], of: map[string]map[int]int{}}

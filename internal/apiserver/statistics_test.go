@@ -13,7 +13,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 )
@@ -84,39 +83,11 @@ func TestTraffic(t *testing.T) {
 	}
 }
 
-// Clients read what was forwarded for load balancers of their projects.
+// Clients read what was forwarded for load balancers of their projects, as nodes have reported it.
 func TestStatistics(t *testing.T) {
-	store := newMemory()
-	a := newAPIOf(t, store, 1)
+	a := newAPI(t, 1)
 	const path = base + "/lb/statistics"
 	a.must(404, "web", "GET", path, "")
-	a.must(201, "web", "PUT", base+"/lb", `{"listeners":[{"name":"http","port":80}]}`)
-	store.statistics = map[string]*v1alpha1.BalancerNodeStatisticsStatus{"n1": counted(5, map[string]int64{"flb:project-web/lb/http": 30}), "n2": nil}
-	const none = `{"name":"lb","nodes":0,"reportedNodes":0,"packets":0,"bytes":0,"newFlows":0,"listeners":[{"name":"http","packets":0,"bytes":0,"newFlows":0}]}`
-	if got := a.must(200, "web", "GET", path, "").body; got != none {
-		t.Errorf("without a group: got\n%s, want\n%s", got, none)
-	}
-	object := store.objects["web"]["lb"]
-	object.SetNamespace("project-web")
-	if err := unstructured.SetNestedField(object.Object, "default", "status", "group"); err != nil {
-		t.Fatal(err)
-	}
-	const want = `{"name":"lb","nodes":2,"reportedNodes":1,"oldestReport":"1970-01-01T00:00:05Z","packets":30,"bytes":3000,"newFlows":3,` +
-		`"listeners":[{"name":"http","packets":30,"bytes":3000,"newFlows":3}]}`
-	got := a.must(200, "reader", "GET", path, "")
-	if got.body != want {
-		t.Errorf("got\n%s, want\n%s", got.body, want)
-	}
-	a.must(304, "web", "GET", path, "", "If-None-Match", got.header.Get("ETag"))
-	a.must(404, "other", "GET", path, "")
-	a.must(401, "", "GET", path, "")
-	a.must(400, "web", "GET", path+"?limit=1", "")
-	a.must(405, "web", "PUT", path, `{}`)
-}
-
-// Without a cluster nodes report to the server itself.
-func TestStatisticsWithoutCluster(t *testing.T) {
-	a := newAPIOf(t, newEmbedded(t), 1)
 	a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","listeners":[{"name":"http","port":80}]}`)
 	a.must(204, "node", "PUT", "/v1/nodes/n1/report", reported)
 	for node, packets := range map[string]int{"n2": 10, "n3": 20} {
@@ -129,7 +100,11 @@ func TestStatisticsWithoutCluster(t *testing.T) {
 	}
 	const want = `{"name":"lb","nodes":3,"reportedNodes":2,"oldestReport":"1970-01-01T00:00:10Z","packets":30,"bytes":0,"newFlows":0,` +
 		`"listeners":[{"name":"http","packets":30,"bytes":0,"newFlows":0}]}`
-	if got := a.must(200, "web", "GET", base+"/lb/statistics", "").body; got != want {
-		t.Errorf("got\n%s, want\n%s", got, want)
+	answer := a.must(200, "reader", "GET", path, "")
+	if answer.body != want {
+		t.Errorf("got\n%s, want\n%s", answer.body, want)
 	}
+	a.must(304, "web", "GET", path, "", "If-None-Match", answer.header.Get("ETag"))
+	a.must(400, "web", "GET", path+"?limit=1", "")
+	a.must(405, "web", "PUT", path, `{}`)
 }

@@ -143,7 +143,7 @@ func TestStatusWait(t *testing.T) {
 	a := newAPI(t, 1)
 	synctest.Test(t, func(t *testing.T) {
 		a := a.in(t)
-		a.must(201, "web", "PUT", base+"/lb", `{"pools":[{"name":"p"}]}`)
+		a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat","pools":[{"name":"p"}]}`)
 		first := a.must(200, "web", "GET", base+"/lb/status?wait=5", "")
 		tag := first.header.Get("ETag")
 		began := time.Now()
@@ -169,7 +169,7 @@ func TestStatusWaits(t *testing.T) {
 	a := newAPI(t, 1)
 	synctest.Test(t, func(t *testing.T) {
 		a := a.in(t)
-		a.must(201, "web", "PUT", base+"/lb", `{}`)
+		a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat"}`)
 		tag := a.must(200, "web", "GET", base+"/lb/status", "").header.Get("ETag")
 		// took returns how long each of some requests of a client takes, while they all wait.
 		took := func(client string, requests int) (all []time.Duration) {
@@ -222,7 +222,7 @@ func TestStatusWaitEnds(t *testing.T) {
 	a := newAPI(t, 1)
 	synctest.Test(t, func(t *testing.T) {
 		a := a.in(t)
-		a.must(201, "web", "PUT", base+"/lb", `{}`)
+		a.must(201, "web", "PUT", base+"/lb", `{"forward":"nat"}`)
 		tag := a.must(200, "web", "GET", base+"/lb/status", "").header.Get("ETag")
 		s := a.servers[0].(*server)
 		var log strings.Builder
