@@ -105,7 +105,7 @@ func TestWaiting(t *testing.T) {
 }
 
 // A former address is reserved until a status is known that doesn't show it.
-func TestLeaving(t *testing.T) {
+func TestReleasing(t *testing.T) {
 	l, _ := withPool(t, "192.0.2.0/32")
 	l.Request(request("one", 2))
 	l.SetPools([]addressPool{pool(t, "main", "192.0.2.0/31", "", ""), pool(t, "other", "192.0.2.8/32", "", "")})
@@ -139,6 +139,11 @@ func TestConflict(t *testing.T) {
 	}
 	compare(t, "waiting longer", l.Get(owner("waiting longer")).Addresses, addresses("192.0.2.1"))
 	compare(t, "leaving", l.Get(owner("younger")).Releasing, addresses("192.0.2.0"))
+	older := l.Get(owner("older"))
+	compare(t, "withheld", older.Withheld, addresses("192.0.2.0"))
+	if older.waits(older.Addresses) || !older.waits(nil) {
+		t.Errorf("%+v: it may stay in the status, and must not be added to it", older)
+	}
 	l.Release(owner("older"))
 	compare(t, "waiting", l.Get(owner("waiting")).Addresses, nil)
 	l.StatusWritten(owner("younger"), nil)
@@ -169,7 +174,7 @@ func TestConflictOfSharers(t *testing.T) {
 
 // Who says something that can't be understood keeps what it has and gets nothing else.
 // Its ports are still known: no owner with one of them gets its address.
-func TestNotUnderstood(t *testing.T) {
+func TestInvalidRequest(t *testing.T) {
 	l, _ := withPool(t, "192.0.2.0/30")
 	compare(t, "one", l.Request(sharing("one", 3, 80)).Addresses, addresses("192.0.2.0"))
 	compare(t, "two", l.Request(sharing("two", 2, 443)).Addresses, addresses("192.0.2.0"))
@@ -182,6 +187,7 @@ func TestNotUnderstood(t *testing.T) {
 	g := l.Request(unclear)
 	compare(t, "a port that another has", g.Addresses, nil)
 	compare(t, "leaving", g.Releasing, addresses("192.0.2.0"))
+	compare(t, "withheld from an owner that can share", l.Get(owner("two")).Withheld, nil)
 	if l.Waiting() != 0 {
 		t.Errorf("%d wait", l.Waiting())
 	}

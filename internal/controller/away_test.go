@@ -4,7 +4,6 @@ package controller_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net/http"
 	"testing"
 
@@ -15,10 +14,10 @@ import (
 // and can be ended.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.pool("main", "192.0.2.0/30")
 	svc := w.service("web")
-	health := fmt.Sprintf("127.%d.%d.%d:9574", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+	health := loopbackAddress(9574)
 	w.api.Stop(t)
 	r := w.run(func(o *controller.Options) { o.HealthAddress = health })
 	w.answers("http://"+health+"/healthz", http.StatusOK)
@@ -35,7 +34,7 @@ func TestAPIServerAway(t *testing.T) {
 }
 
 // answers waits until a URL is answered with a status.
-func (w *world) answers(url string, want int) {
+func (w *testCluster) answers(url string, want int) {
 	w.Helper()
 	w.await(fmt.Sprintf("%s to be answered with %d", url, want), func() error {
 		request, err := http.NewRequestWithContext(w.Context(), http.MethodGet, url, nil)

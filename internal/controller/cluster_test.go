@@ -7,9 +7,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,30 +36,21 @@ const home = "fairlead-system"
 // patience is how long anything may take that takes milliseconds on a free machine.
 const patience = 30 * time.Second
 
-// world is an API server with what a test does to it. Objects are written by an
+// testCluster is an API server with what a test does to it. Objects are written by an
 // administrator, controllers have only the rights that they say they need.
-type world struct {
+type testCluster struct {
 	testing.TB
 	client.Client
 	api    *cluster.API
 	config *rest.Config // the controllers'
 }
 
-func newWorld(t testing.TB, flags ...string) *world {
+func newTestCluster(t testing.TB, flags ...string) *testCluster {
 	t.Helper()
 	api := cluster.StartAPI(t, flags...)
-	files, err := filepath.Glob("../../deploy/helm/fairlead/crds/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("CRDs: %v, error %v", files, err)
+	if err := api.Define(t.Context(), "../../deploy/helm/fairlead/crds"); err != nil {
+		t.Fatal(err)
 	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		api.Apply(t, string(text))
-	}
-	api.Kubectl(t, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	scheme := runtime.NewScheme()
 	if err := clientgoscheme.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
@@ -74,14 +64,14 @@ func newWorld(t testing.TB, flags ...string) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{TB: t, Client: c, api: api}
+	w := &testCluster{TB: t, Client: c, api: api}
 	w.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}})
 	w.authorize()
 	return w
 }
 
-// sub is the world for a subtest, which leaves nothing behind.
-func (w *world) sub(t *testing.T, name string, test func(w *world)) {
+// sub runs a subtest, which leaves nothing behind.
+func (w *testCluster) sub(t *testing.T, name string, test func(w *testCluster)) {
 	t.Run(name, func(t *testing.T) {
 		sub := *w
 		sub.TB = t
@@ -91,7 +81,7 @@ func (w *world) sub(t *testing.T, name string, test func(w *world)) {
 }
 
 // sweep deletes what tests write.
-func (w *world) sweep() {
+func (w *testCluster) sweep() {
 	ctx := context.WithoutCancel(w.Context())
 	var services corev1.ServiceList
 	if err := w.List(ctx, &services); err != nil {
@@ -120,7 +110,7 @@ func (w *world) sweep() {
 }
 
 // authorize makes the service account that controllers run as.
-func (w *world) authorize() {
+func (w *testCluster) authorize() {
 	name := metav1.ObjectMeta{Name: "fairlead-controller"}
 	inside := metav1.ObjectMeta{Name: name.Name, Namespace: home}
 	who := []rbacv1.Subject{{Kind: "ServiceAccount", Name: name.Name, Namespace: home}}
@@ -134,10 +124,15 @@ func (w *world) authorize() {
 
 // running is a controller.
 type running struct {
-	w      *world
+	w      *testCluster
 	cancel context.CancelFunc
 	ended  chan error
 	cut    atomic.Bool
+}
+
+// loopbackAddress returns a port of a loopback address that no other process has.
+func loopbackAddress(port int) string {
+	return fmt.Sprintf("127.%d.%d.%d:%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254), port)
 }
 
 // shortLease has others begin soon after a controller was cut off. A lease that a busy
@@ -145,7 +140,7 @@ type running struct {
 func shortLease(o *controller.Options) { o.LeaseDuration = 3 * time.Second }
 
 // run starts a controller, which ends with the test.
-func (w *world) run(change ...func(*controller.Options)) *running {
+func (w *testCluster) run(change ...func(*controller.Options)) *running {
 	w.Helper()
 	options := controller.Options{
 		Namespace: home, LeaderElect: true, AgentGrace: time.Minute,
@@ -203,14 +198,14 @@ func (l testLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-func (w *world) create(object client.Object) {
+func (w *testCluster) create(object client.Object) {
 	w.Helper()
 	if err := w.Create(w.Context(), object); err != nil {
 		w.Fatalf("%T %s: %v", object, object.GetName(), err)
 	}
 }
 
-func (w *world) remove(object client.Object) {
+func (w *testCluster) remove(object client.Object) {
 	w.Helper()
 	if err := w.Delete(context.WithoutCancel(w.Context()), object, client.GracePeriodSeconds(0)); err != nil {
 		w.Errorf("%T %s: %v", object, object.GetName(), err)
@@ -218,24 +213,42 @@ func (w *world) remove(object client.Object) {
 }
 
 // edit changes an object as it is now.
-func (w *world) edit(object client.Object, change func()) {
+func (w *testCluster) edit(object client.Object, change func()) {
 	w.Helper()
-	w.await("an edit of "+object.GetName(), func() error {
-		if err := w.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-			return err
-		}
+	w.awaitObject(object, "an edit of "+object.GetName(), func() error {
 		change()
 		return w.Update(w.Context(), object)
 	})
 }
 
-func (w *world) await(what string, condition func() error) {
+func (w *testCluster) await(what string, condition func() error) {
 	w.Helper()
 	cluster.Await(w, patience, what, condition)
 }
 
+// awaitObject waits until an object, which is read before each attempt, has a property.
+func (w *testCluster) awaitObject(object client.Object, what string, condition func() error) {
+	w.Helper()
+	w.await(what, func() error {
+		if err := w.Get(w.Context(), keyOf(object), object); err != nil {
+			return err
+		}
+		return condition()
+	})
+}
+
+// patchStatus changes a status of which the controller may write other fields at the same time.
+func (w *testCluster) patchStatus(svc *corev1.Service, change func()) {
+	w.Helper()
+	base := svc.DeepCopy()
+	change()
+	if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // pool makes a pool of ranges.
-func (w *world) pool(name string, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
+func (w *testCluster) pool(name string, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
 	w.Helper()
 	p := &v1alpha1.AddressPool{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.AddressPoolSpec{Addresses: ranges}}
 	w.create(p)
@@ -243,7 +256,7 @@ func (w *world) pool(name string, ranges ...v1alpha1.AddressRange) *v1alpha1.Add
 }
 
 // knownPool makes a pool of ranges that the controller, which runs, knows.
-func (w *world) knownPool(name string, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
+func (w *testCluster) knownPool(name string, ranges ...v1alpha1.AddressRange) *v1alpha1.AddressPool {
 	w.Helper()
 	p := w.pool(name, ranges...)
 	w.says(p, v1alpha1.ConditionReady, metav1.ConditionTrue, "PoolReady")
@@ -254,7 +267,7 @@ var class = v1alpha1.LoadBalancerClass
 
 // service makes a Service of Fairlead's class; annotations are written "name=value",
 // without prefix.
-func (w *world) service(name string, annotations ...string) *corev1.Service {
+func (w *testCluster) service(name string, annotations ...string) *corev1.Service {
 	w.Helper()
 	svc := newService(name, annotations...)
 	w.create(svc)
@@ -284,7 +297,7 @@ func dual(svc *corev1.Service, policy corev1.IPFamilyPolicy) *corev1.Service {
 }
 
 // addresses returns those that an object shows, with commas between them.
-func (w *world) addresses(object client.Object) (string, error) {
+func (w *testCluster) addresses(object client.Object) (string, error) {
 	if err := w.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
 		return "", err
 	}
@@ -301,7 +314,7 @@ func (w *world) addresses(object client.Object) (string, error) {
 }
 
 // has waits until an object shows addresses.
-func (w *world) has(object client.Object, want string) {
+func (w *testCluster) has(object client.Object, want string) {
 	w.Helper()
 	w.await(fmt.Sprintf("%s to have %q", object.GetName(), want), func() error {
 		got, err := w.addresses(object)
@@ -313,7 +326,7 @@ func (w *world) has(object client.Object, want string) {
 }
 
 // hasSome waits until an object shows an address, and returns it.
-func (w *world) hasSome(object client.Object) (got string) {
+func (w *testCluster) hasSome(object client.Object) (got string) {
 	w.Helper()
 	w.await(object.GetName()+" to have an address", func() (err error) {
 		if got, err = w.addresses(object); err == nil && got == "" {
@@ -325,12 +338,9 @@ func (w *world) hasSome(object client.Object) (got string) {
 }
 
 // says waits until an object's condition has a status and a reason.
-func (w *world) says(object client.Object, kind string, status metav1.ConditionStatus, reason string) (message string) {
+func (w *testCluster) says(object client.Object, kind string, status metav1.ConditionStatus, reason string) (message string) {
 	w.Helper()
-	w.await(fmt.Sprintf("%s to be %s=%s, %s", object.GetName(), kind, status, reason), func() error {
-		if err := w.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-			return err
-		}
+	w.awaitObject(object, fmt.Sprintf("%s to be %s=%s, %s", object.GetName(), kind, status, reason), func() error {
 		conditions := conditionsOf(object)
 		for _, c := range conditions {
 			if c.Type == kind && c.Status == status && c.Reason == reason {
@@ -360,7 +370,7 @@ func conditionsOf(object client.Object) []metav1.Condition {
 }
 
 // group makes a group whose nodes are labelled lb=NAME.
-func (w *world) group(name string, size int32) *v1alpha1.LoadBalancerGroup {
+func (w *testCluster) group(name string, size int32) *v1alpha1.LoadBalancerGroup {
 	w.Helper()
 	g := &v1alpha1.LoadBalancerGroup{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -371,7 +381,7 @@ func (w *world) group(name string, size int32) *v1alpha1.LoadBalancerGroup {
 }
 
 // node makes a node that is ready, with a ready agent on it.
-func (w *world) node(name string, labels map[string]string) *corev1.Node {
+func (w *testCluster) node(name string, labels map[string]string) *corev1.Node {
 	w.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: maps.Clone(labels)}}
 	w.create(n)
@@ -388,7 +398,7 @@ func (w *world) node(name string, labels map[string]string) *corev1.Node {
 }
 
 // ready writes a node's condition Ready.
-func (w *world) ready(n *corev1.Node, ready bool) {
+func (w *testCluster) ready(n *corev1.Node, ready bool) {
 	w.Helper()
 	n.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: truth(ready)}}
 	w.await("a status of "+n.Name, func() error {
@@ -405,13 +415,10 @@ func (w *world) ready(n *corev1.Node, ready bool) {
 }
 
 // agentReady writes the condition Ready of a node's agent.
-func (w *world) agentReady(node string, ready bool) {
+func (w *testCluster) agentReady(node string, ready bool) {
 	w.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent-" + node, Namespace: home}}
-	w.await("a status of "+pod.Name, func() error {
-		if err := w.Get(w.Context(), client.ObjectKeyFromObject(pod), pod); err != nil {
-			return err
-		}
+	w.awaitObject(pod, "a status of "+pod.Name, func() error {
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: truth(ready)}}
 		return w.Status().Update(w.Context(), pod)
 	})
@@ -426,12 +433,9 @@ func truth(holds bool) corev1.ConditionStatus {
 
 // made waits until a group's nodes are these; those that aren't ready have an
 // exclamation mark.
-func (w *world) made(g *v1alpha1.LoadBalancerGroup, want ...string) {
+func (w *testCluster) made(g *v1alpha1.LoadBalancerGroup, want ...string) {
 	w.Helper()
-	w.await(fmt.Sprintf("group %s to be %v", g.Name, want), func() error {
-		if err := w.Get(w.Context(), client.ObjectKeyFromObject(g), g); err != nil {
-			return err
-		}
+	w.awaitObject(g, fmt.Sprintf("group %s to be %v", g.Name, want), func() error {
 		var got []string
 		for _, n := range g.Status.Nodes {
 			if !n.Ready {
@@ -447,12 +451,9 @@ func (w *world) made(g *v1alpha1.LoadBalancerGroup, want ...string) {
 }
 
 // servedBy waits until a Service's status has a group.
-func (w *world) servedBy(svc *corev1.Service, group string) {
+func (w *testCluster) servedBy(svc *corev1.Service, group string) {
 	w.Helper()
-	w.await(fmt.Sprintf("%s to be served by %q", svc.Name, group), func() error {
-		if err := w.Get(w.Context(), client.ObjectKeyFromObject(svc), svc); err != nil {
-			return err
-		}
+	w.awaitObject(svc, fmt.Sprintf("%s to be served by %q", svc.Name, group), func() error {
 		if got := spec.ServedBy(svc); got != group {
 			return fmt.Errorf("is by %q", got)
 		}
@@ -461,8 +462,8 @@ func (w *world) servedBy(svc *corev1.Service, group string) {
 }
 
 // awaitEvents waits until the controller's Events about an object are these, oldest first,
-// without those that say that no group serves it: most worlds have none.
-func (w *world) awaitEvents(object client.Object, want ...string) {
+// without those that say that no group serves it: most tests have none.
+func (w *testCluster) awaitEvents(object client.Object, want ...string) {
 	w.Helper()
 	w.await(fmt.Sprintf("Events about %s", object.GetName()), func() error {
 		var all eventsv1.EventList

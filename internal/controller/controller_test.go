@@ -11,7 +11,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller"
@@ -26,7 +25,7 @@ const (
 // would.
 func TestAPIServerController(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.sub(t, "allocation", allocation)
 	w.sub(t, "not ours", notOurs)
 	w.sub(t, "no longer ours", noLongerOurs)
@@ -54,7 +53,7 @@ func TestAPIServerController(t *testing.T) {
 	w.sub(t, "scaling", scaling)
 }
 
-func allocation(w *world) {
+func allocation(w *testCluster) {
 	w.run()
 	p := w.knownPool("main", "192.0.2.0/31")
 	a := w.service("a")
@@ -66,16 +65,15 @@ func allocation(w *world) {
 	w.says(a, v1alpha1.ConditionServiceAccepted, yes, "Accepted")
 	w.awaitEvents(a, "Normal Allocated")
 	w.says(p, v1alpha1.ConditionReady, yes, "PoolReady")
-	w.await("the pool's status", func() error {
-		err := w.Get(w.Context(), keyOf(p), p)
-		if err == nil && (p.Status.Assigned != 1 || p.Status.Available != 1) {
-			err = fmt.Errorf("status %+v", p.Status)
+	w.awaitObject(p, "the pool's status", func() error {
+		if p.Status.Assigned != 1 || p.Status.Available != 1 {
+			return fmt.Errorf("status %+v", p.Status)
 		}
-		return err
+		return nil
 	})
 }
 
-func notOurs(w *world) {
+func notOurs(w *testCluster) {
 	w.run()
 	w.pool("main", "192.0.2.0/31")
 	foreign := newService("foreign")
@@ -84,11 +82,7 @@ func notOurs(w *world) {
 	none.Spec.LoadBalancerClass = nil
 	for _, svc := range []*corev1.Service{foreign, none} {
 		w.create(svc)
-		base := svc.DeepCopy()
-		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
-		if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil { // the controller writes too
-			w.Fatal(err)
-		}
+		w.patchStatus(svc, func() { svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}} })
 	}
 	w.has(w.service("ours"), "192.0.2.0")
 	w.has(foreign, "198.51.100.1")
@@ -100,7 +94,7 @@ func notOurs(w *world) {
 }
 
 // noLongerOurs starts a controller after a Service has lost its class, and its address.
-func noLongerOurs(w *world) {
+func noLongerOurs(w *testCluster) {
 	w.pool("main", "192.0.2.0/31")
 	former := newService("former", "group=g")
 	former.Spec.LoadBalancerClass = nil
@@ -112,7 +106,7 @@ func noLongerOurs(w *world) {
 	w.has(former, "")
 }
 
-func twoFamilies(w *world) {
+func twoFamilies(w *testCluster) {
 	w.run()
 	four := w.pool("four", "192.0.2.0/30")
 	partial := dual(newService("partial"), corev1.IPFamilyPolicyPreferDualStack)
@@ -136,7 +130,7 @@ func twoFamilies(w *world) {
 	w.has(six, "2001:db8::2")
 }
 
-func sharing(w *world) {
+func sharing(w *testCluster) {
 	w.run()
 	w.pool("main", "192.0.2.0/30")
 	first, second := w.service("first", "sharing-key=k"), newService("second", "sharing-key=k")
@@ -162,7 +156,7 @@ func sharing(w *world) {
 	w.has(first, "192.0.2.0")
 }
 
-func wishes(w *world) {
+func wishes(w *testCluster) {
 	w.run()
 	w.pool("main", "192.0.2.0/30")
 	manual := w.pool("manual", "203.0.113.0/30")
@@ -198,7 +192,7 @@ func wishes(w *world) {
 	w.has(old, "192.0.2.1")
 }
 
-func poolEdits(w *world) {
+func poolEdits(w *testCluster) {
 	w.run()
 	p := w.knownPool("main", "192.0.2.0/31")
 	svc := w.service("web")
@@ -218,7 +212,7 @@ func poolEdits(w *world) {
 	w.edit(other, func() { other.Finalizers = nil })
 }
 
-func selectors(w *world) {
+func selectors(w *testCluster) {
 	w.run()
 	p := w.pool("labelled", "192.0.2.0/31")
 	w.edit(p, func() {
@@ -239,7 +233,7 @@ func selectors(w *world) {
 
 // A Service gets its address when its namespace is known, however late that is: before,
 // the wrong pool may be the first to match.
-func newNamespaces(w *world) {
+func newNamespaces(w *testCluster) {
 	late, release := w.withLateNamespaces()
 	defer release()
 	late.run()
@@ -261,7 +255,7 @@ func newNamespaces(w *world) {
 	w.awaitEvents(svc, "Normal Allocated")
 }
 
-func withoutZeroAnd255(w *world) {
+func withoutZeroAnd255(w *testCluster) {
 	w.run()
 	p := w.knownPool("main", "192.0.2.254-192.0.3.1", "2001:db8::/127")
 	w.edit(p, func() { p.Spec.SkipZeroAnd255 = true })
@@ -279,7 +273,7 @@ func withoutZeroAnd255(w *world) {
 }
 
 // Those who wait are served in the order in which they were created.
-func exhaustion(w *world) {
+func exhaustion(w *testCluster) {
 	w.run()
 	p := w.knownPool("small", "192.0.2.0/32")
 	first := w.service("first")
@@ -299,7 +293,7 @@ func exhaustion(w *world) {
 	w.awaitEvents(second, "Warning PoolExhausted", "Normal Allocated")
 }
 
-func overlappingPools(w *world) {
+func overlappingPools(w *testCluster) {
 	w.run()
 	one, two := w.pool("one", "192.0.2.0/31"), w.pool("two", "192.0.2.1-192.0.2.2")
 	w.has(w.service("a", "address-pool=one"), "192.0.2.0")
@@ -317,7 +311,7 @@ func overlappingPools(w *world) {
 	w.has(b, "192.0.2.1")
 }
 
-func typeChanges(w *world) {
+func typeChanges(w *testCluster) {
 	w.run()
 	w.pool("small", "192.0.2.0/32")
 	g := w.group("g", 1)
@@ -342,7 +336,7 @@ func typeChanges(w *world) {
 }
 
 // A new controller keeps what there is, and takes nothing from anybody.
-func restart(w *world) {
+func restart(w *testCluster) {
 	r := w.run()
 	w.knownPool("main", "192.0.2.0/29")
 	w.node("n1", map[string]string{"lb": "g"})
@@ -374,7 +368,7 @@ func restart(w *world) {
 
 // Of two that show the same address, as after a restore from two backups, the older
 // keeps it.
-func conflictingStatuses(w *world) {
+func conflictingStatuses(w *testCluster) {
 	w.pool("main", "192.0.2.0/30")
 	older := w.service("z-older")
 	w.waitForNextSecond(older)
@@ -391,7 +385,7 @@ func conflictingStatuses(w *world) {
 }
 
 // The leader is cut off while Services are created: the other one takes over.
-func twoControllers(w *world) {
+func twoControllers(w *testCluster) {
 	w.pool("main", "192.0.2.0/26")
 	watch := w.watchOwners()
 	leader := w.run(shortLease)
@@ -414,7 +408,7 @@ func twoControllers(w *world) {
 	watch.check()
 }
 
-func nodes(w *world) {
+func nodes(w *testCluster) {
 	r := w.run(func(o *controller.Options) { o.AgentGrace = patience * 10 })
 	g := w.group("g", 2)
 	const none = "0 nodes of 2, 0 ready; nodeSelector matches 0"
@@ -467,7 +461,7 @@ func nodes(w *world) {
 	}
 }
 
-func groups(w *world) {
+func groups(w *testCluster) {
 	w.run()
 	w.pool("main", "192.0.2.0/26")
 	a := w.group("a", 1)
@@ -484,12 +478,11 @@ func groups(w *world) {
 	same.Spec.Ports[0].Port = 443
 	w.create(same)
 	w.servedBy(same, "a") // they share the address
-	w.await("the group's counts", func() error {
-		err := w.Get(w.Context(), keyOf(a), a)
-		if err == nil && (a.Status.Services != 2 || a.Status.Addresses != 1) {
-			err = fmt.Errorf("status %+v", a.Status)
+	w.awaitObject(a, "the group's counts", func() error {
+		if a.Status.Services != 2 || a.Status.Addresses != 1 {
+			return fmt.Errorf("status %+v", a.Status)
 		}
-		return err
+		return nil
 	})
 	w.remove(a)
 	w.servedBy(first, "b")
@@ -512,7 +505,7 @@ func groups(w *world) {
 	w.says(first, v1alpha1.ConditionServiceServed, metav1.ConditionTrue, "Served")
 }
 
-func loadBalancers(w *world) {
+func loadBalancers(w *testCluster) {
 	w.run()
 	w.pool("main", "192.0.2.0/31")
 	w.node("n1", map[string]string{"lb": "g"})
@@ -554,7 +547,7 @@ func loadBalancers(w *world) {
 
 // Who takes over writes a new version of what is open, so that what another process
 // decided before is refused.
-func takeOver(w *world) {
+func takeOver(w *testCluster) {
 	r := w.run()
 	w.knownPool("main", "192.0.2.0/32")
 	w.has(w.service("served"), "192.0.2.0")
@@ -564,10 +557,7 @@ func takeOver(w *world) {
 	r.stop()
 	decided := open.DeepCopy()
 	w.run()
-	w.await("a new version", func() error {
-		if err := w.Get(w.Context(), keyOf(open), open); err != nil {
-			return err
-		}
+	w.awaitObject(open, "a new version", func() error {
 		if open.ResourceVersion == decided.ResourceVersion {
 			return errors.New("none yet")
 		}

@@ -43,7 +43,7 @@ func reconciliations(t *testing.T) map[string]int {
 // change no network have the controller judge nothing again, and a burst of changes does so few
 // times. The test isn't parallel: the counters are the process's.
 func TestAPIServerFewReconciliations(t *testing.T) {
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.run()
 	w.knownPool("main", "192.0.2.0/24")
 	n := w.node("n1", map[string]string{"lb": "g"})
@@ -54,12 +54,7 @@ func TestAPIServerFewReconciliations(t *testing.T) {
 	w.made(g, "n1")
 	const balancers, events, few = 20, 60, 25
 	for i := range balancers {
-		b := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("b", i), Namespace: "default"}}
-		b.Spec.Forward = "nat"
-		b.Spec.Listeners = []v1alpha1.Listener{{Name: "a", Port: 1, Protocol: "TCP", Pool: "p"}}
-		b.Spec.Pools = []v1alpha1.Pool{{Name: "p", Members: []v1alpha1.Member{{Address: "10.250.0.1", Port: 80}}}}
-		w.create(b)
-		w.says(b, v1alpha1.ConditionReady, no, "NotAccepted")
+		w.says(w.natBalancer(fmt.Sprint("b", i), "10.250.0.1"), v1alpha1.ConditionReady, no, "NotAccepted")
 	}
 	svc := w.service("web")
 	w.slice("default", "web", "web", netip.MustParseAddr("10.0.0.1"), 2)

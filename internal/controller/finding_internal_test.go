@@ -161,7 +161,7 @@ func TestFindings(t *testing.T) {
 
 // A change is programmed once all nodes have reported its version. Until then the condition stays as
 // it is, for a while; a version that changes nothing for agents isn't waited for.
-func TestFindingsOfAChange(t *testing.T) {
+func TestFindingsDuringChange(t *testing.T) {
 	r := &reportReconciler{deps: &deps{}}
 	now := time.Unix(1000, 0)
 	web := served{owner: alloc.Owner{Kind: kindService, Namespace: "default", Name: "web"}, group: "g", version: "7", content: "port 80", observed: none}
@@ -197,7 +197,7 @@ func TestFindingsOfAChange(t *testing.T) {
 
 // What reports say of an object is of the generation that they cover, so that a change is written once
 // they do; of a new object it is unknown until then.
-func TestFindingsAreOfWhatIsReported(t *testing.T) {
+func TestFindingGenerations(t *testing.T) {
 	r := &reportReconciler{deps: &deps{}}
 	now := time.Unix(1000, 0)
 	shop := served{owner: alloc.Owner{Kind: kindLoadBalancer, Namespace: "web", Name: "shop"}, group: "g", version: "7", generation: 1, observed: none}

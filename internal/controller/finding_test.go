@@ -17,12 +17,9 @@ import (
 )
 
 // explains waits until an object's condition has a status and a message.
-func (w *world) explains(object client.Object, kind string, status metav1.ConditionStatus, message string) {
+func (w *testCluster) explains(object client.Object, kind string, status metav1.ConditionStatus, message string) {
 	w.Helper()
-	w.await(fmt.Sprintf("%s to be %s=%s: %s", object.GetName(), kind, status, message), func() error {
-		if err := w.Get(w.Context(), client.ObjectKeyFromObject(object), object); err != nil {
-			return err
-		}
+	w.awaitObject(object, fmt.Sprintf("%s to be %s=%s: %s", object.GetName(), kind, status, message), func() error {
 		if c := meta.FindStatusCondition(conditionsOf(object), kind); c == nil || c.Status != status || c.Message != message {
 			return fmt.Errorf("conditions %v", conditionsOf(object))
 		}
@@ -32,7 +29,7 @@ func (w *world) explains(object client.Object, kind string, status metav1.Condit
 
 // writesUntilProgrammed counts the writes of a LoadBalancer after this version, until nodes have programmed
 // its generation.
-func (w *world) writesUntilProgrammed(b *v1alpha1.LoadBalancer) (writes int) {
+func (w *testCluster) writesUntilProgrammed(b *v1alpha1.LoadBalancer) (writes int) {
 	w.Helper()
 	watcher, err := client.NewWithWatch(w.api.Config(), client.Options{Scheme: w.Scheme()})
 	if err != nil {
@@ -63,7 +60,7 @@ func (w *world) writesUntilProgrammed(b *v1alpha1.LoadBalancer) (writes int) {
 }
 
 // What nodes report of a Service or LoadBalancer becomes conditions and Events.
-func findingsOfObjects(w *world) {
+func findingsOfObjects(w *testCluster) {
 	w.run()
 	w.knownPool("main", "192.0.2.0/24")
 	label := map[string]string{"lb": "g"}
@@ -140,10 +137,7 @@ func findingsOfObjects(w *world) {
 	w.awaitEvents(g, "Normal Announced", "Normal Announced", "Normal PartlyAnnounced")
 
 	w.edit(svc, func() { svc.Spec.Type, svc.Spec.LoadBalancerClass = corev1.ServiceTypeClusterIP, nil })
-	w.await("a Service that isn't ours any more to have no condition of ours", func() error {
-		if err := w.Get(w.Context(), keyOf(svc), svc); err != nil {
-			return err
-		}
+	w.awaitObject(svc, "a Service that isn't ours any more to have no condition of ours", func() error {
 		if slices.ContainsFunc(svc.Status.Conditions, func(c metav1.Condition) bool { return strings.HasPrefix(c.Type, v1alpha1.Group) }) {
 			return fmt.Errorf("it has %v", svc.Status.Conditions)
 		}

@@ -24,7 +24,7 @@ type conditionHistory struct {
 }
 
 // follow records the conditions of a kind's objects in a namespace until the test ends.
-func (w *world) follow(list client.ObjectList, namespace string) *conditionHistory {
+func (w *testCluster) follow(list client.ObjectList, namespace string) *conditionHistory {
 	w.Helper()
 	admin := w.api.Config()
 	watcher, err := client.NewWithWatch(admin, client.Options{Scheme: w.Scheme()})
@@ -78,7 +78,7 @@ func (h *conditionHistory) of(object client.Object, kind string) []string {
 // after a restart, whether or not groups serve them as they ask for it.
 func TestAPIServerSteadyStatus(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: "main"}}
 	g.Spec.Size, g.Spec.DataPlane.Forward = 1, "nat"
 	g.Spec.Services.PerNamespace.Services = 2
@@ -103,11 +103,9 @@ func TestAPIServerSteadyStatus(t *testing.T) {
 		}
 		return nil
 	})
-	balancer := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "default"}}
-	balancer.Spec.Forward = "nat"
-	balancer.Spec.Listeners = []v1alpha1.Listener{{Name: "a", Port: 1, Protocol: "TCP", Pool: "p"}, {Name: "b", Port: 2, Protocol: "TCP", Pool: "p"}}
-	balancer.Spec.Pools = []v1alpha1.Pool{{Name: "p", Members: []v1alpha1.Member{{Address: "10.0.0.1", Port: 80}}}}
-	w.create(balancer)
+	balancer := w.balancer("vm", func(b *v1alpha1.LoadBalancer) {
+		b.Spec.Forward, b.Spec.Listeners = "nat", append(b.Spec.Listeners, v1alpha1.Listener{Name: "b", Port: 2, Pool: "web"})
+	})
 	w.says(balancer, v1alpha1.ConditionReady, no, "QuotaExceeded")
 	expect := func(h *conditionHistory, object client.Object, kind string, want ...string) {
 		t.Helper()

@@ -24,7 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"fairlead.io/fairlead/api/v1alpha1"
 	"fairlead.io/fairlead/internal/controller"
@@ -50,17 +49,17 @@ func TestAPIServerOtherController(t *testing.T) {
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking-strict")
-	w.sub(t, "two controllers", func(w *world) { otherServes(w, audit) })
+	w := newTestCluster(t, "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking-strict")
+	w.sub(t, "two controllers", func(w *testCluster) { otherServes(w, audit) })
 	w.sub(t, "alone", byItself)
-	w.sub(t, "overwritten", func(w *world) { overwritten(w, audit) })
+	w.sub(t, "overwritten", func(w *testCluster) { overwritten(w, audit) })
 	w.sub(t, "removed", removed)
 	w.sub(t, "migration", migration)
 }
 
 // writesTo returns the requests with which the controllers wrote to Services of that name, by
 // the API server's audit log.
-func (w *world) writesTo(audit, name string) (writes []string) {
+func (w *testCluster) writesTo(audit, name string) (writes []string) {
 	w.Helper()
 	file, err := os.Open(audit)
 	if err != nil {
@@ -99,7 +98,7 @@ type otherController struct {
 }
 
 // otherController runs one until stop is called or the test ends.
-func (w *world) otherController(o *otherController) (stop func()) {
+func (w *testCluster) otherController(o *otherController) (stop func()) {
 	w.Helper()
 	o.given, o.writes = map[string]string{}, map[string]int{}
 	clients, err := kubernetes.NewForConfig(w.api.Config())
@@ -165,7 +164,7 @@ func (o *otherController) count(name string) {
 }
 
 // classless makes a Service without class.
-func (w *world) classless(name string) *corev1.Service {
+func (w *testCluster) classless(name string) *corev1.Service {
 	w.Helper()
 	svc := newService(name)
 	svc.Spec.LoadBalancerClass = nil
@@ -194,7 +193,7 @@ func (l logged) Handle(ctx context.Context, r slog.Record) error {
 	return l.Handler.Handle(ctx, r)
 }
 
-func otherServes(w *world, audit string) {
+func otherServes(w *testCluster, audit string) {
 	other := &otherController{prefix: "198.51.100"}
 	w.otherController(other)
 	earlier := w.classless("earlier")
@@ -237,7 +236,7 @@ func otherServes(w *world, audit string) {
 }
 
 // byItself has no other controller: the first Service gets an address.
-func byItself(w *world) {
+func byItself(w *testCluster) {
 	r := w.run(auto)
 	w.pool("main", "192.0.2.0/28")
 	svc := w.classless("first")
@@ -250,7 +249,7 @@ func byItself(w *world) {
 }
 
 // overwritten has another controller write its address into a status of Fairlead's.
-func overwritten(w *world, audit string) {
+func overwritten(w *testCluster, audit string) {
 	w.run()
 	w.pool("main", "192.0.2.0/28")
 	w.node("n1", map[string]string{"lb": "g"})
@@ -281,26 +280,20 @@ func overwritten(w *world, audit string) {
 
 // removed has an address removed from a status twice. The Service, whose request had failed long
 // before, is left for ten minutes from then on, and from the next time that its status is empty.
-func removed(w *world) {
+func removed(w *testCluster) {
 	w.run()
 	w.pool("main", "192.0.2.0/28")
 	svc := w.service("cleared")
 	w.has(svc, "192.0.2.0")
 	remove := func() {
-		base := svc.DeepCopy()
-		svc.Status.LoadBalancer = corev1.LoadBalancerStatus{}
-		if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil {
-			w.Fatal(err)
-		}
+		w.patchStatus(svc, func() { svc.Status.LoadBalancer = corev1.LoadBalancerStatus{} })
 	}
 	w.edit(svc, func() { metav1.SetMetaDataAnnotation(&svc.ObjectMeta, "fairlead.io/addresses", "203.0.113.1") })
 	w.says(svc, v1alpha1.ConditionServiceAllocated, no, "AddressNotInPool")
 	age := func() {
-		base := svc.DeepCopy()
-		apimeta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated).LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
-		if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil {
-			w.Fatal(err)
-		}
+		w.patchStatus(svc, func() {
+			apimeta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated).LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Hour))
+		})
 	}
 	age()
 	remove()
@@ -308,10 +301,7 @@ func removed(w *world) {
 	remove()
 	leftNow := func(what string) {
 		w.Helper()
-		w.await(what, func() error {
-			if err := w.Get(w.Context(), client.ObjectKeyFromObject(svc), svc); err != nil {
-				return err
-			}
+		w.awaitObject(svc, what, func() error {
 			c := apimeta.FindStatusCondition(svc.Status.Conditions, v1alpha1.ConditionServiceAllocated)
 			if c.Reason != "OtherController" || time.Since(c.LastTransitionTime.Time) > patience {
 				return fmt.Errorf("condition %v", c)
@@ -321,11 +311,7 @@ func removed(w *world) {
 	}
 	leftNow("the Service to be left now")
 	w.has(svc, "")
-	base := svc.DeepCopy()
-	svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.9"}}
-	if err := w.Status().Patch(w.Context(), svc, client.MergeFrom(base)); err != nil {
-		w.Fatal(err)
-	}
+	w.patchStatus(svc, func() { svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.9"}} })
 	age()
 	w.says(w.service("third", "addresses=198.51.100.9"), v1alpha1.ConditionServiceAllocated, no, "AddressNotInPool") // seen
 	remove()
@@ -334,7 +320,7 @@ func removed(w *world) {
 }
 
 // migration keeps the addresses that another controller has assigned from the same ranges.
-func migration(w *world) {
+func migration(w *testCluster) {
 	stop := w.otherController(&otherController{prefix: "192.0.2"})
 	kept, outside := w.classless("kept"), w.classless("outside")
 	w.has(kept, "192.0.2.1")
@@ -360,11 +346,7 @@ func migration(w *world) {
 	r.stop()
 	// With defaultClass "true" Fairlead takes over what it finds.
 	left := w.classless("left")
-	base := left.DeepCopy()
-	left.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}}
-	if err := w.Status().Patch(w.Context(), left, client.MergeFrom(base)); err != nil {
-		w.Fatal(err)
-	}
+	w.patchStatus(left, func() { left.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "198.51.100.1"}} })
 	w.pool("more", "203.0.113.0/31")
 	w.run(func(o *controller.Options) { o.DefaultClass = controller.DefaultClassAlways })
 	w.has(left, "203.0.113.0")

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"fairlead.io/fairlead/internal/alloc"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // version is an object as the API server has it at one time.
@@ -52,18 +53,20 @@ type history struct {
 
 // Whatever goes wrong, no address is ever shown by two that can't share it; and when
 // nothing goes wrong any more, everybody has what there is.
-func TestHistories(t *testing.T) {
-	for seed := range uint64(500) {
+func TestAddressOwnersUnique(t *testing.T) {
+	const histories, steps = 500, 400
+	for seed := range uint64(histories) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			h := &history{T: t, rand: rand.New(rand.NewPCG(seed, 0)), objects: map[alloc.Owner][]version{}, said: map[netip.Addr]map[alloc.Owner][]addressRequest{}}
 			h.setPools()
 			h.takeOver()
-			for range 400 {
+			for range steps {
 				h.step()
 			}
 			h.settle()
 		})
 	}
+	fuzzrand.Covered(t, histories, histories*steps)
 }
 
 func (h *history) step() {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,7 +48,7 @@ func (p pages) List(_ context.Context, list client.ObjectList, options ...client
 }
 
 // An object of a page has nothing of the one at its place on the page before.
-func TestInitialSyncKeepsPagesApart(t *testing.T) {
+func TestInitialSyncPages(t *testing.T) {
 	d := newDeps(Options{})
 	d.live = pages{items: []string{
 		`{"metadata":{"name":"a","namespace":"x","labels":{"tier":"gold"}},"spec":{"addressPool":"gold"},"status":{"address":"203.0.113.1"}}`,
@@ -102,7 +103,7 @@ func (s rejectingStatus) Patch(_ context.Context, object client.Object, _ client
 
 // An object that can't be written doesn't keep the others from being adopted, and is retried
 // before.
-func TestInitialSyncOfRejected(t *testing.T) {
+func TestInitialSyncRejected(t *testing.T) {
 	services := schema.GroupResource{Resource: "services"}
 	for name, reason := range map[string]error{
 		"denied by a webhook":     apierrors.NewForbidden(services, "rejected", errors.New("denied")),
@@ -111,8 +112,7 @@ func TestInitialSyncOfRejected(t *testing.T) {
 		"server timed out":        apierrors.NewServerTimeout(services, "patch", 1),
 		"gateway timed out (504)": apierrors.NewGenericServerResponse(http.StatusGatewayTimeout, "patch", services, "rejected", "", 0, true),
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
 			api := &rejecting{services: map[string]*corev1.Service{}, reason: reason}
 			for _, name := range []string{"a", "rejected", "z"} {
 				svc := &corev1.Service{}
@@ -123,8 +123,8 @@ func TestInitialSyncOfRejected(t *testing.T) {
 			d := newDeps(Options{DefaultClass: DefaultClassAlways, Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 			d.Client, d.live = api, api
 			held, err := initialSync{deps: d, until: time.Now().Add(time.Second / 2)}.adoptAll(t.Context())
-			if err != nil || len(held) != len(api.services) || api.rejected < 2 {
-				t.Errorf("%d of %d objects after %d rejections: %v", len(held), len(api.services), api.rejected, err)
+			if err != nil || len(held) != len(api.services) || api.rejected != 2 {
+				t.Errorf("%s: %d of %d objects after %d rejections: %v", name, len(held), len(api.services), api.rejected, err)
 			}
 		})
 	}
@@ -149,7 +149,7 @@ func (conflicting) Patch(_ context.Context, object client.Object, _ client.Patch
 }
 
 // An object that changes during the initial sync has nothing of its former version.
-func TestInitialSyncReadsAgain(t *testing.T) {
+func TestInitialSyncConflict(t *testing.T) {
 	api := newer{text: `{"metadata":{"name":"a","namespace":"x","resourceVersion":"2"},"spec":{},"status":{"address":"203.0.113.1"}}`}
 	d := newDeps(Options{})
 	d.Client, d.live = api, api
@@ -164,7 +164,7 @@ func TestInitialSyncReadsAgain(t *testing.T) {
 
 // A reconciler whose run has failed is retried with backoff, and not at the time that it
 // returns as well.
-func TestRetryAfterAnError(t *testing.T) {
+func TestRetryBackoff(t *testing.T) {
 	d := newDeps(Options{})
 	close(d.synced)
 	failed := errors.New("failed")

@@ -18,9 +18,9 @@ import (
 	"fairlead.io/fairlead/test/cluster"
 )
 
-// withLateNamespaces is the world for controllers that see no namespace, next to
-// those that there are when they begin, until release is called.
-func (w *world) withLateNamespaces() (late *world, release func()) {
+// withLateNamespaces returns the cluster for controllers that see no new namespace until release is
+// called.
+func (w *testCluster) withLateNamespaces() (late *testCluster, release func()) {
 	released := make(chan struct{})
 	own := *w
 	own.config = rest.CopyConfig(w.config)
@@ -57,7 +57,7 @@ func (b *lateBody) Read(to []byte) (int, error) {
 }
 
 // No owner is given to a group whose nodes aren't published: its agents wouldn't serve.
-func unwrittenGroups(w *world) {
+func unwrittenGroups(w *testCluster) {
 	refusing := *w
 	refusing.config = rest.CopyConfig(w.config)
 	var refused, over atomic.Int32

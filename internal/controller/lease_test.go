@@ -33,7 +33,7 @@ func (f *fakeLock) Update(context.Context, resourcelock.LeaderElectionRecord) er
 
 // A tenure lasts for its term after the beginning of the last renewal that
 // succeeded, and ends at once when the lease is given back.
-func TestTenure(t *testing.T) {
+func TestLeaseTerm(t *testing.T) {
 	const term = 10 * time.Second
 	now := time.Now()
 	lock := &fakeLock{}
@@ -79,7 +79,7 @@ func TestTenure(t *testing.T) {
 }
 
 // The wall clock counts too: the other one stands still while a machine sleeps.
-func TestTenureSleeps(t *testing.T) {
+func TestLeaseTermSuspended(t *testing.T) {
 	now := time.Now()
 	lease := newLeaseGuard(&fakeLock{}, 10*time.Second)
 	lease.now = func() time.Time { return now }

@@ -5,7 +5,6 @@ package controller_test
 import (
 	"crypto/tls"
 	"fmt"
-	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -22,7 +21,7 @@ import (
 // account that may not get them, and with one of an account that may.
 func TestAPIServerSecureMetrics(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	account := func(name string) []rbacv1.Subject {
 		w.create(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: home}})
 		return []rbacv1.Subject{{Kind: "ServiceAccount", Name: name, Namespace: home}}
@@ -38,7 +37,7 @@ func TestAPIServerSecureMetrics(t *testing.T) {
 	account("stranger")
 	grant("reader", []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics"}, Verbs: []string{"get"}}}, account("reader"))
 
-	address := freeAddress(t)
+	address := loopbackAddress(9573)
 	w.run(func(o *controller.Options) { o.MetricsAddress, o.MetricsSecure = address, true })
 	for name, test := range map[string]struct {
 		token string
@@ -57,16 +56,6 @@ func TestAPIServerSecureMetrics(t *testing.T) {
 			return err
 		})
 	}
-}
-
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // getMetrics returns the status of a response of the self-signed server.

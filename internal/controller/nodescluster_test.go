@@ -22,7 +22,7 @@ import (
 // nodes' API server is away, decisions go on with what is known of nodes.
 func TestAPIServerNodesCluster(t *testing.T) {
 	t.Parallel()
-	w, n := newWorld(t), newWorld(t)
+	w, n := newTestCluster(t), newTestCluster(t)
 	w.mayDeleteReports()
 	apart := func(o *controller.Options) { o.Nodes, o.DefaultClass = n.config, controller.DefaultClassAlways }
 	w.pool("main", "203.0.113.0/24")
@@ -35,7 +35,7 @@ func TestAPIServerNodesCluster(t *testing.T) {
 	n.ready(n1, true)
 	first := w.run(apart)
 	w.made(g, "n1")
-	b := w.balancerTo("first", "192.0.2.1")
+	b := w.natBalancer("first", "192.0.2.1")
 	w.balancerServed(b)
 	if message := fmt.Sprint(b.Status.Pools); !strings.Contains(message, "192.0.2.1 is in the network Node") {
 		t.Errorf("pools %s, want that the member is a Node", message)
@@ -51,11 +51,11 @@ func TestAPIServerNodesCluster(t *testing.T) {
 	w.create(classless)
 
 	n.api.Stop(t)
-	w.balancerServed(w.balancerTo("second", "192.0.2.9"))
+	w.balancerServed(w.natBalancer("second", "192.0.2.9"))
 	w.made(g, "n1")
 	first.stop()
 	w.run(apart)
-	third := w.balancerTo("third", "192.0.2.9")
+	third := w.natBalancer("third", "192.0.2.9")
 	w.says(w.service("late"), v1alpha1.ConditionServiceAllocated, no, "NodesInOtherCluster") // by the second controller
 	w.made(g, "n1")
 	n.api.Start(t)
@@ -68,32 +68,19 @@ func TestAPIServerNodesCluster(t *testing.T) {
 	w.reportsRemoved()
 }
 
-// balancerTo makes a LoadBalancer with one member.
-func (w *world) balancerTo(name string, member v1alpha1.IPAddress) *v1alpha1.LoadBalancer {
-	w.Helper()
-	b := &v1alpha1.LoadBalancer{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"}, Spec: v1alpha1.LoadBalancerSpec{
-		Forward:   "nat",
-		Listeners: []v1alpha1.Listener{{Name: "a", Port: 80, Pool: "a"}},
-		Pools:     []v1alpha1.Pool{{Name: "a", Members: []v1alpha1.Member{{Address: member, Port: 80}}}},
-	}}
-	w.create(b)
-	return b
-}
-
 // balancerServed waits until a LoadBalancer has an address and the group g.
-func (w *world) balancerServed(b *v1alpha1.LoadBalancer) {
+func (w *testCluster) balancerServed(b *v1alpha1.LoadBalancer) {
 	w.Helper()
-	w.await(b.Name+" to be served", func() error {
-		err := w.Get(w.Context(), client.ObjectKeyFromObject(b), b)
-		if err == nil && (b.Status.Address == "" || b.Status.Group != "g") {
-			err = fmt.Errorf("status %+v", b.Status)
+	w.awaitObject(b, b.Name+" to be served", func() error {
+		if b.Status.Address == "" || b.Status.Group != "g" {
+			return fmt.Errorf("status %+v", b.Status)
 		}
-		return err
+		return nil
 	})
 }
 
 // mayDeleteReports gives the controller the right to delete reports.
-func (w *world) mayDeleteReports() {
+func (w *testCluster) mayDeleteReports() {
 	w.Helper()
 	name := metav1.ObjectMeta{Name: "fairlead-controller-reports"}
 	w.create(&rbacv1.ClusterRole{ObjectMeta: name, Rules: []rbacv1.PolicyRule{
@@ -107,7 +94,7 @@ func (w *world) mayDeleteReports() {
 
 // reportsRemoved checks that what a node reported is deleted when it has left and been silent for
 // minutes, and not before.
-func (w *world) reportsRemoved() {
+func (w *testCluster) reportsRemoved() {
 	w.Helper()
 	long := metav1.NewTime(time.Now().Add(-time.Hour))
 	for node, reported := range map[string]metav1.Time{"n1": long, "left": long, "joins": metav1.Now()} {

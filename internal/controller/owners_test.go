@@ -23,7 +23,7 @@ func keyOf(o client.Object) types.NamespacedName { return client.ObjectKeyFromOb
 
 // waitForNextSecond returns when what is created now is younger than an object:
 // timestamps have whole seconds.
-func (w *world) waitForNextSecond(than client.Object) time.Time {
+func (w *testCluster) waitForNextSecond(than client.Object) time.Time {
 	w.Helper()
 	created := than.GetCreationTimestamp().Time
 	w.await("the next second", func() error {
@@ -36,7 +36,7 @@ func (w *world) waitForNextSecond(than client.Object) time.Time {
 }
 
 // balancer makes a LoadBalancer with one listener.
-func (w *world) balancer(name string, change func(*v1alpha1.LoadBalancer)) *v1alpha1.LoadBalancer {
+func (w *testCluster) balancer(name string, change func(*v1alpha1.LoadBalancer)) *v1alpha1.LoadBalancer {
 	w.Helper()
 	b := &v1alpha1.LoadBalancer{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -51,6 +51,14 @@ func (w *world) balancer(name string, change func(*v1alpha1.LoadBalancer)) *v1al
 	}
 	w.create(b)
 	return b
+}
+
+// natBalancer makes a LoadBalancer with one listener, and this member.
+func (w *testCluster) natBalancer(name string, member v1alpha1.IPAddress) *v1alpha1.LoadBalancer {
+	w.Helper()
+	return w.balancer(name, func(b *v1alpha1.LoadBalancer) {
+		b.Spec.Forward, b.Spec.Pools[0].Members[0].Address = "nat", member
+	})
 }
 
 // tenant is what a Service says about those with whom it would share an address.
@@ -78,7 +86,7 @@ func (t tenant) quarrels(o tenant) bool {
 // keys, the controller can't prevent: until it has seen the edit, one is judged by all
 // that it said since it has the address.
 type owners struct {
-	*world
+	*testCluster
 	cancel context.CancelFunc
 	done   chan struct{}
 
@@ -91,7 +99,7 @@ type owners struct {
 	violations  []string
 }
 
-func (w *world) watchOwners() *owners {
+func (w *testCluster) watchOwners() *owners {
 	w.Helper()
 	clients := w.api.Clients().CoreV1().Services("")
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.Context()))
@@ -103,7 +111,7 @@ func (w *world) watchOwners() *owners {
 	if err != nil {
 		w.Fatal(err)
 	}
-	o := &owners{world: w, cancel: cancel, done: make(chan struct{}), tenants: map[string]map[string][]tenant{}}
+	o := &owners{testCluster: w, cancel: cancel, done: make(chan struct{}), tenants: map[string]map[string][]tenant{}}
 	for i := range all.Items {
 		o.see(&all.Items[i], false)
 	}

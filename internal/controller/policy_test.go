@@ -13,7 +13,7 @@ import (
 
 // policy has the conditions of a LoadBalancer follow the policy of its group, and the cluster's
 // networks.
-func policy(w *world) {
+func policy(w *testCluster) {
 	w.run()
 	w.pool("main", "192.0.2.0/31")
 	node := w.node("n1", map[string]string{"lb": "g"})
@@ -21,10 +21,7 @@ func policy(w *world) {
 	b := w.balancer("vm", nil)
 	refused := func(members ...string) {
 		w.Helper()
-		w.await(fmt.Sprintf("the members %q to be refused", members), func() error {
-			if err := w.Get(w.Context(), keyOf(b), b); err != nil {
-				return err
-			}
+		w.awaitObject(b, fmt.Sprintf("the members %q to be refused", members), func() error {
 			var got []string
 			for _, m := range b.Status.Pools[0].Members {
 				got = append(got, m.Name+": "+m.Message)

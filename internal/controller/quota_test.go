@@ -27,12 +27,12 @@ import (
 
 // node1 is an agent's part of a node: its source, store and reconciler, on a data plane in memory.
 type node1 struct {
-	w     *world
+	w     *testCluster
 	store *store.Store
 	plane *dataplanetest.Fake
 }
 
-func (w *world) runNode(name string) *node1 {
+func (w *testCluster) runNode(name string) *node1 {
 	w.Helper()
 	log := slog.New(slog.DiscardHandler)
 	n := &node1{w: w, store: store.New(), plane: dataplanetest.NewFake()}
@@ -89,7 +89,7 @@ func (n *node1) of(namespace string) (entries []store.Entry) {
 }
 
 // slice makes an EndpointSlice of a Service with n endpoints from an address on.
-func (w *world) slice(namespace, service, name string, from netip.Addr, n int) {
+func (w *testCluster) slice(namespace, service, name string, from netip.Addr, n int) {
 	w.Helper()
 	es := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
@@ -107,7 +107,7 @@ func (w *world) slice(namespace, service, name string, from netip.Addr, n int) {
 // says, and another namespace's Service is served all the time and follows its endpoints.
 func TestAPIServerTenants(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	w.run()
 	w.knownPool("main", "198.51.0.0/16")
 	g := &v1alpha1.LoadBalancerGroup{ObjectMeta: metav1.ObjectMeta{Name: "main"}}

@@ -28,9 +28,9 @@ import (
 // one. It takes about twenty seconds, or FAIRLEAD_FUZZ; FAIRLEAD_SEED repeats it.
 func TestAPIServerRandom(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newTestCluster(t)
 	length, seed := fuzzrand.Duration(t, 12*time.Second), fuzzrand.Seed(t)
-	r := &randomHistory{world: w, rand: rand.New(rand.NewPCG(seed, seed)), watch: w.watchOwners()}
+	r := &randomHistory{testCluster: w, rand: rand.New(rand.NewPCG(seed, seed)), watch: w.watchOwners()}
 	r.pools()
 	steps := 0
 	for ends := time.Now().Add(length); time.Now().Before(ends); steps++ {
@@ -38,12 +38,13 @@ func TestAPIServerRandom(t *testing.T) {
 	}
 	r.settle()
 	seen, given := r.watch.counts()
-	t.Logf("%d steps, %d controllers, %d versions of Services, %d addresses given", steps, r.begun, seen, given)
+	t.Logf("%d controllers, %d versions of Services, %d addresses given", r.begun, seen, given)
+	fuzzrand.Covered(t, 1, steps)
 }
 
-// randomHistory is a world in which things happen.
+// randomHistory is a cluster with random changes.
 type randomHistory struct {
-	*world
+	*testCluster
 	rand  *rand.Rand
 	watch *owners
 	// running are at most two controllers.
@@ -216,15 +217,15 @@ func (r *randomHistory) settled() error {
 		if svc.Name == "kubernetes" {
 			continue
 		}
-		if err := soundly(svc, pools.Items, used); err != nil {
+		if err := checkAddresses(svc, pools.Items, used); err != nil {
 			return fmt.Errorf("%s: %w", svc.Name, err)
 		}
 	}
 	return nil
 }
 
-// soundly checks what a Service has. used are the addresses that anybody has.
-func soundly(svc *corev1.Service, pools []v1alpha1.AddressPool, used map[string]bool) error {
+// checkAddresses checks the addresses of a Service. used are those of all Services.
+func checkAddresses(svc *corev1.Service, pools []v1alpha1.AddressPool, used map[string]bool) error {
 	has := map[corev1.IPFamily]bool{}
 	for _, ingress := range svc.Status.LoadBalancer.Ingress {
 		a := netip.MustParseAddr(ingress.IP)

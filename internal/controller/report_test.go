@@ -14,7 +14,7 @@ import (
 )
 
 // report writes a node's BalancerNode, as its agent does.
-func (w *world) report(node string, status v1alpha1.BalancerNodeStatus) {
+func (w *testCluster) report(node string, status v1alpha1.BalancerNodeStatus) {
 	w.Helper()
 	status.Version, status.Started, status.Reported, status.DataPlane = "1.0.0", metav1.Now(), metav1.Now(), "xdp"
 	r := &v1alpha1.BalancerNode{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: status}
@@ -38,12 +38,9 @@ func session(name, problem string) v1alpha1.NodePeer {
 }
 
 // sums waits until a peer has sessions with some of its nodes, and its condition a message.
-func (w *world) sums(p *v1alpha1.BGPPeer, established, nodes int32, message string) {
+func (w *testCluster) sums(p *v1alpha1.BGPPeer, established, nodes int32, message string) {
 	w.Helper()
-	w.await(fmt.Sprintf("%s: %d of %d: %s", p.Name, established, nodes, message), func() error {
-		if err := w.Get(w.Context(), client.ObjectKeyFromObject(p), p); err != nil {
-			return err
-		}
+	w.awaitObject(p, fmt.Sprintf("%s: %d of %d: %s", p.Name, established, nodes, message), func() error {
 		c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionEstablished)
 		if c == nil || p.Status.Established != established || p.Status.Nodes != nodes || c.Message != message ||
 			(c.Status == yes) != (nodes > 0 && established == nodes) {
@@ -55,7 +52,7 @@ func (w *world) sums(p *v1alpha1.BGPPeer, established, nodes int32, message stri
 
 // What nodes report is summed up in the statuses of peers and groups. Reports of nodes that are not
 // ready, or without a ready agent, don't count: they may be of long ago.
-func reports(w *world) {
+func reports(w *testCluster) {
 	w.run()
 	g := w.group("g", 2)
 	p := &v1alpha1.BGPPeer{ObjectMeta: metav1.ObjectMeta{Name: "leaf"}, Spec: v1alpha1.BGPPeerSpec{

@@ -134,7 +134,7 @@ func TestRetentionEnds(t *testing.T) {
 }
 
 // A release that the clock says is still to come counts from now on.
-func TestRetentionAfterTheClockWasAhead(t *testing.T) {
+func TestRetentionClockSkew(t *testing.T) {
 	l, now := retaining(t, "192.0.2.0-192.0.2.0")
 	right := *now
 	*now = right.Add(365 * 24 * time.Hour)
@@ -154,7 +154,7 @@ func TestRetentionAfterTheClockWasAhead(t *testing.T) {
 }
 
 // A namespace, and all together, retain a bounded number of addresses: the last released.
-func TestRetentionIsBounded(t *testing.T) {
+func TestRetentionLimits(t *testing.T) {
 	l, now := retaining(t, "10.0.0.0/16")
 	first := map[string]netip.Addr{}
 	for n := range 20 {
@@ -219,7 +219,7 @@ func TestRetentionOfExternalPools(t *testing.T) {
 
 // An object that doesn't request the address of an external pool any more loses it, and another
 // namespace's gets it when the status has been written.
-func TestExternalAddressIsPassedOn(t *testing.T) {
+func TestExternalAddressReuse(t *testing.T) {
 	l := newAllocations(func(alloc.Owner) {})
 	p := pool(t, "neutron", "192.0.2.0-192.0.2.9", "", "")
 	p.External = true

@@ -12,7 +12,7 @@ import (
 
 // scaling has groups with autoscaling follow what their nodes report, and another controller continue
 // with their sizes.
-func scaling(w *world) {
+func scaling(w *testCluster) {
 	r := w.run()
 	g := w.group("g", 1)
 	w.edit(g, func() {
