@@ -110,6 +110,32 @@ func TestCommandsRefuse(t *testing.T) {
 	}
 }
 
+// deployed are the pages with the command lines of containers and of systemd's units.
+var deployed = regexp.MustCompile(`(?m)^ +args:\n((?: +- .*\n)+)|^Exec\w+=/usr/local/bin/fairlead (.+)$`)
+
+// Commands and flags of the chart's containers and of systemd's units exist.
+func TestDeployedCommands(t *testing.T) {
+	for path, want := range map[string]int{
+		"helm/testdata/rendered/everything.yaml": 3, "helm/testdata/rendered/bare.yaml": 3, "helm/testdata/rendered/control.yaml": 1,
+		"helm/testdata/rendered/balancers.yaml": 1, "systemd/fairlead.service": 2, "systemd/fairlead-apiserver.service": 1,
+	} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "deploy", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := deployed.FindAllStringSubmatch(string(text), -1)
+		if len(lines) != want {
+			t.Errorf("%s: %d command lines, want %d", path, len(lines), want)
+		}
+		for _, line := range lines {
+			args := append(strings.Fields(strings.ReplaceAll(line[1]+line[2], " - ", " ")), "--help")
+			if status, _, stderr := command(args...); status != 0 {
+				t.Errorf("%s: fairlead %q: status %d, %s", path, args, status, stderr)
+			}
+		}
+	}
+}
+
 func TestPreflightCommand(t *testing.T) {
 	missing := fmt.Sprintf("no%d", os.Getpid())
 	status, stdout, _ := command("preflight", "--interface", missing, "-o", "json")

@@ -6,6 +6,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/test/cluster"
@@ -41,10 +43,65 @@ func TestAPIServerTakesManifests(t *testing.T) {
 	t.Parallel()
 	api := cluster.StartAPI(t)
 	install(t, api)
-	text, err := template(t, full, "--set", "metrics.podMonitor.enabled=false,metrics.prometheusRule.enabled=false") // the operator's kinds aren't there
+	text, err := template(t, readValues(t, "everything"), "--set", "metrics.podMonitor.enabled=false,metrics.prometheusRule.enabled=false") // the operator's kinds aren't there
 	if err != nil {
 		t.Fatal(err)
 	}
-	api.Kubectl(t, "create", "namespace", project)
+	api.Kubectl(t, "create", "namespace", "p-web")
 	apply(t, api, text)
+}
+
+// TestAPIServerTakesDefaultGroup applies the group that comes with a pool to the oldest Kubernetes
+// that the API server of the tests emulates. It also knows the kinds by their short names.
+func TestAPIServerTakesDefaultGroup(t *testing.T) {
+	t.Parallel()
+	const oldest = "1.33"
+	api := cluster.StartAPI(t, "--emulated-version="+oldest, "--min-compatibility-version="+oldest)
+	install(t, api)
+	text, err := template(t, "addressPools: [{name: public, addresses: [203.0.113.0/24]}]")
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, api, text)
+	const want = "default 3 {}"
+	got := api.Kubectl(t, "get", "lbg", "-o", "jsonpath={range .items[*]}{.metadata.name} {.spec.size} {.spec.nodeSelector}{end}")
+	if strings.TrimSpace(got) != want {
+		t.Errorf("groups %q, want %q", got, want)
+	}
+	for _, name := range []string{"fpool", "lbg", "flb", "fpeer"} {
+		api.Kubectl(t, "get", name)
+	}
+}
+
+// A release's upgrade keeps the hash seed that the controller has written, and takes those of the
+// values.
+func TestAPIServerUpgradeKeepsHashSeed(t *testing.T) {
+	t.Parallel()
+	api := cluster.StartAPI(t)
+	kubeconfig := api.Kubeconfig(t, api.Config())
+	upgrade := func(args ...string) {
+		t.Helper()
+		cmd := tool(t, helmPath, slices.Concat([]string{
+			"upgrade", "--install", "fairlead", chart, "--namespace", namespace, "--create-namespace", "--kubeconfig", kubeconfig,
+		}, args)...)
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, said)
+		}
+	}
+	seed := func(want string) {
+		t.Helper()
+		got := api.Kubectl(t, "--namespace", namespace, "get", "secret", seedSecret, "-o", "jsonpath={.data.seed}")
+		if strings.TrimSpace(got) != want {
+			t.Errorf("seed %q, want %q", got, want)
+		}
+	}
+	upgrade()
+	seed("")
+	api.Kubectl(t, "--namespace", namespace, "patch", "secret", seedSecret, "--type=merge", "--patch", `{"data": {"seed": "MTI="}}`)
+	upgrade("--set", "logFormat=text")
+	seed("MTI=")
+	upgrade("--set", "agent.dataplane.hashSeed=7")
+	seed("Nw==")
+	upgrade("--set", "agent.dataplane.hashSeed=null")
+	seed("") // the controller makes another
 }

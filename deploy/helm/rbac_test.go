@@ -7,13 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"fairlead.io/fairlead/internal/apiserver"
 	"fairlead.io/fairlead/internal/controller"
 	"fairlead.io/fairlead/internal/httpd/review"
 	"fairlead.io/fairlead/internal/podroute"
@@ -22,8 +25,12 @@ import (
 	"fairlead.io/fairlead/test/cluster"
 )
 
-// seedSecret is the chart's Secret with the hash seed.
-const seedSecret = "fairlead-hash-seed"
+const (
+	// seedSecret is the chart's Secret with the hash seed.
+	seedSecret = "fairlead-hash-seed"
+	// project is the namespace of the project web.
+	project = "project-web"
+)
 
 // world is the input of a controller and an agent: all of Fairlead's kinds, a node
 // with an agent, Services that can be served, and one that can't, for a reason in two
@@ -139,7 +146,7 @@ func askWhether(t *testing.T, api *cluster.API, name string) {
 	}
 	request, answer := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", http.NoBody), httptest.NewRecorder()
 	request.Header.Set("Authorization", "Bearer "+account.BearerToken)
-	reviewer.Require(http.NotFoundHandler(), slog.New(slog.NewTextHandler(t.Output(), nil))).ServeHTTP(answer, request)
+	reviewer.Require(http.NotFoundHandler(), logger(t)).ServeHTTP(answer, request)
 	if answer.Code != http.StatusForbidden {
 		t.Errorf("status %d, want %d: the account has no right to its metrics", answer.Code, http.StatusForbidden)
 	}
@@ -156,70 +163,111 @@ func awaitServed(t *testing.T, api *cluster.API, object, path, want string, flag
 	})
 }
 
-// startController runs a controller as the chart's account until the test ends.
-func startController(t *testing.T, api *cluster.API) {
+// start runs a part of Fairlead until the test ends.
+func start(t *testing.T, name string, run func(context.Context) error) {
 	t.Helper()
-	config := api.AsServiceAccount(t, namespace, "fairlead-controller")
-	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() {
-		ended <- controller.Run(ctx, config, controller.Options{
-			Namespace: namespace, DefaultClass: controller.DefaultClassAlways, LeaderElect: true,
-			HashSeedSecret: seedSecret, AgentGrace: time.Minute, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		})
-	}()
+	go func() { ended <- run(t.Context()) }()
 	t.Cleanup(func() {
-		stop()
 		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("controller: %v", err)
+			t.Errorf("%s: %v", name, err)
 		}
 	})
 }
 
-// startAgent runs the part of an agent that uses the API, as the chart's account,
-// until the test ends.
+func logger(t *testing.T) *slog.Logger { return slog.New(slog.NewTextHandler(t.Output(), nil)) }
+
+// startController runs a controller as the chart's account.
+func startController(t *testing.T, api *cluster.API) {
+	t.Helper()
+	config := api.AsServiceAccount(t, namespace, "fairlead-controller")
+	start(t, "controller", func(ctx context.Context) error {
+		return controller.Run(ctx, config, controller.Options{
+			Namespace: namespace, DefaultClass: controller.DefaultClassAlways, LeaderElect: true,
+			HashSeedSecret: seedSecret, AgentGrace: time.Minute, Log: logger(t),
+		})
+	})
+}
+
+// startAgent runs the parts of an agent that use the API, as the chart's account. There are no
+// balancer pods to lead VIPs to.
 func startAgent(t *testing.T, api *cluster.API) *kube.Source {
 	t.Helper()
 	src, err := kube.Open(kube.Options{
 		Config: kube.Config{Node: "n1", MaxServices: 8, ASN: 65021, WatchPolicies: true},
 		API:    api.AsPod(t, namespace, "fairlead-agent", "agent"), Namespace: namespace,
-		DaemonSet: "fairlead-agent", StateDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		DaemonSet: "fairlead-agent", StateDir: t.TempDir(), Log: logger(t),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	src.Start(ctx)
-	ended := make(chan error, 1)
-	go func() { ended <- src.Run(ctx, func(source.Update) error { return nil }) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
-			t.Errorf("agent: %v", err)
-		}
+	src.Start(t.Context())
+	start(t, "agent", func(ctx context.Context) error {
+		return src.Run(ctx, func(source.Update) error { return nil })
 	})
-	startPodRoutes(t, api)
+	router, err := podroute.New(podroute.Options{
+		API: api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace, Node: "n1", Log: logger(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, "pod routes", func(ctx context.Context) error {
+		router.Run(ctx)
+		return nil
+	})
 	return src
 }
 
-// startPodRoutes runs the part of an agent that leads VIPs to balancer pods, of which there
-// are none.
-func startPodRoutes(t *testing.T, api *cluster.API) {
+// useAPIServer runs an API server for clouds as the chart's account, and sends requests that need
+// all of its rights.
+func useAPIServer(t *testing.T, api *cluster.API) {
 	t.Helper()
-	router, err := podroute.New(podroute.Options{
-		API: api.AsServiceAccount(t, namespace, "fairlead-agent"), Namespace: namespace, Node: "n1", Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-	})
+	token, entry, err := apiserver.NewToken(apiserver.Token{ID: "cloud", Projects: []string{"*"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		router.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	if err := os.WriteFile(path, []byte(entry.Line()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	listener.Close()
+	config := api.AsServiceAccount(t, namespace, "fairlead-apiserver")
+	start(t, "API server", func(ctx context.Context) error {
+		return apiserver.Run(ctx, config, apiserver.Options{
+			Listen: address, Files: apiserver.Files{Tokens: path}, NamespacePrefix: "project-", Rate: 100, Log: logger(t),
+		})
 	})
+	send := func(method, project, path, body string, want int) {
+		t.Helper()
+		cluster.Await(t, time.Minute, method+" "+path, func() error {
+			r, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+"/v1/projects/"+project+"/loadbalancers"+path, strings.NewReader(body))
+			if err != nil {
+				return err
+			}
+			r.Header.Set("Authorization", "Bearer "+token)
+			r.Header.Set("Content-Type", "application/json")
+			response, err := http.DefaultClient.Do(r)
+			if err != nil {
+				return err
+			}
+			defer response.Body.Close()
+			if response.StatusCode != want {
+				return fmt.Errorf("status %d, want %d", response.StatusCode, want)
+			}
+			return nil
+		})
+	}
+	send("PUT", "web", "/lb", `{"forward":"nat"}`, http.StatusCreated)
+	send("PUT", "web", "/lb/listeners/http", `{"port":80}`, http.StatusCreated)
+	send("GET", "web", "", "", http.StatusOK)
+	send("GET", "web", "/lb/status", "", http.StatusOK)
+	awaitServed(t, api, "loadbalancer/lb", "{.status.group}", "default", "-n", project)
+	send("GET", "web", "/lb/status", "", http.StatusOK)
+	send("GET", "web", "/lb/statistics", "", http.StatusOK)
+	send("DELETE", "web", "/lb", "", http.StatusNoContent)
 }

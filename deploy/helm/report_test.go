@@ -3,10 +3,8 @@
 package helm_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math"
 	"net/http"
 	"strings"
@@ -44,14 +42,12 @@ func TestAPIServerReports(t *testing.T) {
 	api.Apply(t, twoNodes)
 	reporter := func(o kube.Options) *kube.Source {
 		t.Helper()
-		o.Config, o.Namespace, o.StateDir, o.Log = kube.Config{Node: "n1", MaxServices: 8}, namespace, t.TempDir(), slog.New(slog.NewTextHandler(t.Output(), nil))
+		o.Config, o.Namespace, o.StateDir, o.Log = kube.Config{Node: "n1", MaxServices: 8}, namespace, t.TempDir(), logger(t)
 		s, err := kube.Open(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ctx, stop := context.WithCancel(t.Context())
-		t.Cleanup(stop)
-		s.Start(ctx)
+		s.Start(t.Context())
 		return s
 	}
 	report := &source.Report{Version: "1.0.0", Started: time.Now(), Services: source.ReportedServices{Total: 7}}
