@@ -78,13 +78,8 @@ func launchFollower(t *testing.T) (*testAgent, *scriptedSource, *testSpeaker) {
 	s := &scriptedSource{updates: make(chan source.Update), done: make(chan struct{})}
 	a.launch(s, speaker, func() error { return nil })
 	s.send(source.Update{Whole: true, Changed: []lb.Service{podService("d/a/80", 1), podService("d/b/80", 2)}})
-	a.until("both routes stand", func() bool { return speaker.last() == "set 10.1.1.1/32 10.1.1.2/32 (served)" })
+	until(t, "both routes stand", func() bool { return speaker.last() == "set 10.1.1.1/32 10.1.1.2/32 (served)" })
 	return a, s, speaker
-}
-
-func (a *testAgent) until(what string, holds func() bool) {
-	a.t.Helper()
-	until(a.t, what, holds)
 }
 
 // last is the last set of routes.
@@ -103,16 +98,14 @@ func TestServiceLeaves(t *testing.T) {
 	a, s, speaker := launchFollower(t)
 	vip := podService("", 2).VIP
 	s.send(source.Update{Leaving: []lb.VIP{vip}})
-	a.until("it is gone", func() bool { return !strings.Contains(a.dp.Dump(), "10.1.1.2:80") })
+	until(t, "it is gone", func() bool { return !strings.Contains(a.dp.Dump(), "10.1.1.2:80") })
 	lines := speaker.said()
 	for _, want := range []string{"set 10.1.1.1/32 10.1.1.2/32 leaving (served)", "set 10.1.1.1/32 (served)"} {
 		if !slices.Contains(lines, want) {
 			t.Errorf("the speaker announced %q, which lacks %q", lines, want)
 		}
 	}
-	if !strings.Contains(a.show("status"), "kubernetes  https://there, reached") {
-		t.Errorf("status:\n%s", a.show("status"))
-	}
+	a.shows("status", "kubernetes  https://there, reached")
 }
 
 // A service that comes back stays, also with another VIP or under another name.
@@ -123,11 +116,11 @@ func TestServiceComesBack(t *testing.T) {
 	for range 20 { // a hand-off may end before it is cancelled
 		s.send(source.Update{Leaving: []lb.VIP{vip}})
 		s.send(source.Update{Changed: []lb.Service{podService("d/b/80", 2)}})
-		a.until("both routes stand again", func() bool { return speaker.last() == both })
+		until(t, "both routes stand again", func() bool { return speaker.last() == both })
 	}
 	s.send(source.Update{Leaving: []lb.VIP{vip}})
 	s.send(source.Update{Changed: []lb.Service{podService("d/b/80", 3)}})
-	a.until("it is at its new address", func() bool { return speaker.last() == "set 10.1.1.1/32 10.1.1.3/32" })
+	until(t, "it is at its new address", func() bool { return speaker.last() == "set 10.1.1.1/32 10.1.1.3/32" })
 	if dump := a.dp.Dump(); strings.Contains(dump, "10.1.1.2:80") {
 		t.Errorf("the old address is still there:\n%s", dump)
 	}
@@ -159,7 +152,7 @@ func TestTerminatedFollower(t *testing.T) {
 		s.plan = plan
 		close(a.terminate)
 		a.await(`msg="agent stopping, node leaves" reason=`+plan.Reason, 1)
-		a.until("all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
+		until(t, "all routes are withdrawn", func() bool { return speaker.last() == "set (served)" })
 		if err := a.stop(); err != nil || a.wired.Permanent() != plan.Permanent {
 			t.Errorf("error %v, permanent %t, want that of %+v", err, a.wired.Permanent(), plan)
 		}

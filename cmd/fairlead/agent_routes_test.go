@@ -158,9 +158,7 @@ func TestRoutesBeginWithTheDataPlane(t *testing.T) {
 func TestRoutesAreShown(t *testing.T) {
 	a, _ := startRouted(t)
 	var r observe.Routes
-	if err := json.Unmarshal([]byte(a.show("routes", "-o", "json")), &r); err != nil {
-		t.Fatal(err)
-	}
+	a.decodes("routes", &r)
 	if !r.Enabled || r.ASN != 65021 || len(r.Peers) != 2 || len(r.Announcements) != 1 {
 		t.Fatalf("%+v", r)
 	}
@@ -188,9 +186,7 @@ func TestRoutesFollow(t *testing.T) {
 	a.show("reload")
 	s.await(t, "configure", "set 10.1.1.1/32", "set", "set 10.1.1.1/32", "set 10.1.0.0/16", "configure")
 	a.write(testConfig)
-	if status, _, stderr := command("reload", "--socket", a.socket); status != 1 || !strings.Contains(stderr, "bgp was asn 65021 with routerID 10.0.2.11 and would be absent") {
-		t.Errorf("reload without the section: status %d, %s", status, stderr)
-	}
+	a.fails("reload", "bgp was asn 65021 with routerID 10.0.2.11 and would be absent")
 }
 
 // Routes go before a service refuses new flows, and come back after it takes them

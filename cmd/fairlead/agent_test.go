@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -214,35 +215,52 @@ func (a *testAgent) show(line ...string) string {
 	return stdout
 }
 
+// shows runs a command that has to end well, and checks that its output has these texts.
+func (a *testAgent) shows(line string, texts ...string) {
+	a.t.Helper()
+	got := a.show(strings.Fields(line)...)
+	for _, want := range texts {
+		if !strings.Contains(got, want) {
+			a.t.Errorf("%s: want %q in:\n%s", line, want, got)
+		}
+	}
+}
+
+// decodes runs a command that has to end well, and reads its output.
+func (a *testAgent) decodes(line string, into any) {
+	a.t.Helper()
+	if answer := a.show(append(strings.Fields(line), "-o", "json")...); json.Unmarshal([]byte(answer), into) != nil {
+		a.t.Errorf("%s: bad answer %q", line, answer)
+	}
+}
+
+// fails runs a command that has to end with status 1, and an error that matches a pattern.
+func (a *testAgent) fails(line, pattern string) {
+	a.t.Helper()
+	status, stdout, stderr := command(append(strings.Fields(line), "--socket", a.socket)...)
+	if status != 1 || stdout != "" || !regexp.MustCompile(pattern).MatchString(stderr) {
+		a.t.Errorf("%s: status %d, prints %q and %q, want status 1 and %q", line, status, stdout, stderr, pattern)
+	}
+}
+
 func TestAgentIsShown(t *testing.T) {
 	a := startAgent(t)
 	a.dp.Probe(webVIP, netip.MustParseAddrPort("192.0.2.1:1000"))
 
-	status := a.show("status")
-	for _, want := range []string{"node        lb1\n", "services    1: 1 programmed, 0 failed\n", "eth0 native\n", "\nforward  1 "} {
-		if !strings.Contains(status, want) {
-			t.Errorf("status lacks %q:\n%s", want, status)
-		}
-	}
-	if services := a.show("services"); !strings.Contains(services, "web      tcp 10.1.1.1:80  l2dsr    2/2") {
-		t.Errorf("services:\n%s", services)
-	}
+	a.shows("status", "node        lb1\n", "services    1: 1 programmed, 0 failed\n", "eth0 native\n", "\nforward  1 ")
+	a.shows("services", "web      tcp 10.1.1.1:80  l2dsr    2/2")
 	if backends := a.show("backends", "web"); strings.Count(backends, "tcp 10.1.1.1:80") != 2 {
 		t.Errorf("backends:\n%s", backends)
 	}
-	if code, _, stderr := command("backends", "nosuch", "--socket", a.socket); code != 1 || !strings.Contains(stderr, `"nosuch"`) {
-		t.Errorf("backends of no service: status %d, %s", code, stderr)
-	}
+	a.fails("backends nosuch", `"nosuch"`)
 	var list []observe.Backend
-	if err := json.Unmarshal([]byte(a.show("backends", "-o", "json")), &list); err != nil || len(list) != 2 {
-		t.Errorf("%d backends (%v), want two", len(list), err)
+	if a.decodes("backends", &list); len(list) != 2 {
+		t.Errorf("%d backends, want two", len(list))
 	}
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, stderr := command("status", "--socket", a.socket); code != 1 || !strings.HasPrefix(stderr, "fairlead: no agent at "+a.socket+": ") {
-		t.Errorf("a stopped agent: status %d, %s", code, stderr)
-	}
+	a.fails("status", "^fairlead: no agent at "+a.socket+": ")
 	if a.dp.Dump() == "" {
 		t.Error("a stopped agent's data plane balances nothing")
 	}
@@ -262,9 +280,7 @@ func TestAgentReloads(t *testing.T) {
 	if status != 1 || strings.Count(stderr, "out of range") != 2 || !strings.Contains(stderr, "fairlead.yaml:12:") {
 		t.Errorf("a bad file: status %d, want 1 and both errors:\n%s", status, stderr)
 	}
-	if shown := a.show("status"); !strings.Contains(shown, "the loaded one stays in force") {
-		t.Errorf("the status hides a refused file:\n%s", shown)
-	}
+	a.shows("status", "the loaded one stays in force")
 	if after := a.dp.Dump(); after != before {
 		t.Errorf("a bad file changed\n%s\nto\n%s", before, after)
 	}
@@ -292,8 +308,8 @@ func TestAgentDrains(t *testing.T) {
 		t.Errorf("drain returned before it was programmed:\n%s", dump)
 	}
 	var drains []observe.Drain
-	if err := json.Unmarshal([]byte(a.show("drains", "-o", "json")), &drains); err != nil || len(drains) != 1 || drains[0].Flows != 3 {
-		t.Errorf("drains %+v (%v)", drains, err)
+	if a.decodes("drains", &drains); len(drains) != 1 || drains[0].Flows != 3 {
+		t.Errorf("drains %+v", drains)
 	}
 	wait := []string{"drain", "backend", "web", "10.0.0.21:80", "--wait", "--settle", "0s", "--socket", a.socket, "--timeout"}
 	if code, _, stderr := command(append(wait, "10ms")...); code != 1 || stderr != "fairlead: web 10.0.0.21:80: flows are left after 10ms\n" {
@@ -303,32 +319,21 @@ func TestAgentDrains(t *testing.T) {
 	if code, stdout, stderr := command(append(wait, "10s")...); code != 0 || !strings.Contains(stdout, ": 0 flows left") {
 		t.Errorf("waiting: status %d, %s%s", code, stdout, stderr)
 	}
-	for _, line := range [][]string{{"drain", "service", "web"}, {"drain", "node"}} {
-		a.show(line...)
-	}
-	if services := a.show("services"); !strings.Contains(services, "0/2") || !strings.Contains(services, "drained") {
-		t.Errorf("services:\n%s", services)
-	}
-	if status := a.show("status"); !strings.Contains(status, "draining") || !strings.Contains(status, "1 drained") {
-		t.Errorf("status:\n%s", status)
-	}
+	a.show("drain", "service", "web")
+	a.show("drain", "node")
+	a.shows("services", "0/2", "drained")
+	a.shows("status", "draining", "1 drained")
 	if table := a.show("drains"); strings.Count(table, "\n") != 4 {
 		t.Errorf("drains:\n%s", table)
 	}
-	for _, line := range [][]string{{"undrain", "backend", "web", "10.0.0.21"}, {"undrain", "service", "web"}, {"undrain", "node"}} {
-		a.show(line...)
-	}
+	a.show("undrain", "backend", "web", "10.0.0.21")
+	a.show("undrain", "service", "web")
+	a.show("undrain", "node")
 	if dump := a.dp.Dump(); strings.Contains(dump, "out:") {
 		t.Errorf("undrain returned before it was programmed:\n%s", dump)
 	}
-	for want, line := range map[string][]string{
-		`service "nosuch": not in the configuration`:      {"drain", "service", "nosuch"},
-		`backend web 10.0.0.99: not in the configuration`: {"undrain", "backend", "web", "10.0.0.99"},
-	} {
-		if code, _, stderr := command(append(line, "--socket", a.socket)...); code != 1 || stderr != "fairlead: "+want+"\n" {
-			t.Errorf("%q: status %d, %s", line, code, stderr)
-		}
-	}
+	a.fails("drain service nosuch", `^fairlead: service "nosuch": not in the configuration\n$`)
+	a.fails("undrain backend web 10.0.0.99", "^fairlead: backend web 10.0.0.99: not in the configuration\n$")
 }
 
 // SIGTERM drains the node; an agent whose VIPs get no packets ends soon.

@@ -5,13 +5,11 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -53,26 +51,17 @@ func (fakePlane) Flows(_ context.Context, query dataplane.FlowQuery) (dataplane.
 
 func TestTraceCommand(t *testing.T) {
 	a := startAgent(t)
-	packet := []string{"trace", "--from", "192.0.2.7:41000", "--to", "10.1.1.1:80"}
-	for _, want := range []string{
-		"packet   tcp 192.0.2.7:41000 > 10.1.1.1:80 syn, 60 bytes\n",
-		"service  web (tcp 10.1.1.1:80)\n",
-		"verdict  dropped: the service has no usable backend\n",
-		"counter  drop_no_backend\n",
-	} {
-		if got := a.show(packet...); !strings.Contains(got, want) {
-			t.Errorf("trace lacks %q:\n%s", want, got)
-		}
-	}
-	if got := a.show(append(packet, "--interface", "eth1", "--protocol", "udp")...); !strings.Contains(got, "passed to the kernel: no service at 10.1.1.1 tcp port 80\n") {
-		t.Errorf("through eth1:\n%s", got)
-	}
+	const packet = "trace --from 192.0.2.7:41000 --to 10.1.1.1:80 "
+	a.shows(packet, "packet   tcp 192.0.2.7:41000 > 10.1.1.1:80 syn, 60 bytes\n", "service  web (tcp 10.1.1.1:80)\n",
+		"verdict  dropped: the service has no usable backend\n", "counter  drop_no_backend\n")
+	a.shows(packet+"--interface eth1 --protocol udp", "passed to the kernel: no service at 10.1.1.1 tcp port 80\n")
 	var list []observe.Trace
-	answer := a.show(append(packet, "--size", "1500", "--flags", "ack,psh", "--vlan", "7", "-o", "json")...)
-	if err := json.Unmarshal([]byte(answer), &list); err != nil || len(list) != 1 || list[0].Length != 1518 || list[0].Service != "web" {
-		t.Errorf("%v in %s", err, answer)
+	a.decodes(packet+"--size 1500 --flags ack,psh --vlan 7", &list)
+	if len(list) != 1 || list[0].Length != 1518 || list[0].Service != "web" {
+		t.Errorf("%+v", list)
 	}
-	if status, stdout, _ := command(append(packet, "--size", "10000", "--socket", a.socket)...); status != 1 || !strings.Contains(stdout, "error   frame of 10014 bytes") {
+	line := strings.Fields(packet + "--size 10000 --socket " + a.socket)
+	if status, stdout, _ := command(line...); status != 1 || !strings.Contains(stdout, "error   frame of 10014 bytes") {
 		t.Errorf("a packet that can't be traced: status %d, %s", status, stdout)
 	}
 }
@@ -87,20 +76,12 @@ func TestTraceCapture(t *testing.T) {
 		t.Fatal(err)
 	}
 	at := captured.Local().Format("15:04:05.000000")
-	got := a.show("trace", "--pcap", path)
-	for _, want := range []string{
-		"\npacket   133 at " + at + ": tcp 192.0.2.7:41000 > 10.1.1.1:80 syn, 60 bytes\n",
-		"packet  1 at " + at + ": ", "\nerror   frame of 10014 bytes",
-		"PACKETS  EXIT\n133      all\n1        error\n132      drop_no_backend\n",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("the trace of a capture lacks %q:\n%s", want, got)
-		}
-	}
+	a.shows("trace --pcap "+path, "\npacket   133 at "+at+": tcp 192.0.2.7:41000 > 10.1.1.1:80 syn, 60 bytes\n",
+		"packet  1 at "+at+": ", "\nerror   frame of 10014 bytes",
+		"PACKETS  EXIT\n133      all\n1        error\n132      drop_no_backend\n")
 	var list []observe.Trace
-	answer := a.show("trace", "--pcap", path, "-o", "json")
-	if err := json.Unmarshal([]byte(answer), &list); err != nil || len(list) != packets || list[0].Error == "" || list[1].Error != "" {
-		t.Errorf("%v, %d traces, want %d and an error first", err, len(list), packets)
+	if a.decodes("trace --pcap "+path, &list); len(list) != packets || list[0].Error == "" || list[1].Error != "" {
+		t.Errorf("%d traces, want %d and an error first", len(list), packets)
 	}
 }
 
@@ -125,54 +106,14 @@ func capture(t *testing.T, packets int) []byte {
 	return file.Bytes()
 }
 
-func TestTraceRefuses(t *testing.T) {
-	for line, want := range map[string]string{
-		"trace":                  "[to pcap]",
-		"trace --to 10.1.1.1:80": "[from to]",
-		"trace --pcap x --to 10.1.1.1:80 --from 1.2.3.4":                "[pcap to]",
-		"trace --from 1.2.3.4:5 --to 10.1.1.1":                          "tcp needs ports",
-		"trace --from x --to 10.1.1.1:80":                               "--from: ",
-		"trace --from 1.2.3.4:5 --to 10.1.1.1:80 --protocol sctp":       "want tcp, udp or icmp",
-		"trace --from 1.2.3.4:5 --to 10.1.1.1:80 --flags all":           `flag "all"`,
-		"trace --pcap /nonexistent":                                     "no such file",
-		"trace --pcap /dev/null":                                        "capture: ",
-		"trace --from 1.2.3.4:5 --to 10.1.1.1:80 --socket /nonexistent": "no agent at ",
-		"flows --client 10.0.0.0/33":                                    "--client: ",
-		"flows --limit 0":                                               "--limit 0",
-		"top --interval 10ms":                                           "want at least 1s",
-		"top --socket /nonexistent":                                     "no agent at ",
-	} {
-		status, stdout, stderr := command(strings.Fields(line)...)
-		usage := 2
-		if slices.Contains([]string{"no such file", "capture: ", "no agent at "}, want) {
-			usage = 1
-		}
-		if status != usage || stdout != "" || !strings.Contains(stderr, want) {
-			t.Errorf("%s: status %d, prints %q and %q, want %q", line, status, stdout, stderr, want)
-		}
-	}
-}
-
 func TestFlowsCommand(t *testing.T) {
 	a := startAgent(t)
-	got := a.show("flows", "--service", "web", "--client", "192.0.2.0/24", "--limit", "1")
-	for _, want := range []string{
-		"web      tcp 10.1.1.1:80  192.0.2.0:24  left     0s\n",
-		"the latest 1 of 2: --limit shows more\n",
-		"3 flows recorded, room for 8; 0 ring entries unstable\n",
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("flows lack %q:\n%s", want, got)
-		}
-	}
-	if got := a.show("flows", "--client", "2001:db8::7"); !strings.Contains(got, "[2001:db8::7]:128") || !strings.Contains(got, "the latest 1 of 101") {
-		t.Errorf("flows of an address:\n%s", got)
-	}
+	a.shows("flows --service web --client 192.0.2.0/24 --limit 1", "web      tcp 10.1.1.1:80  192.0.2.0:24  left     0s\n",
+		"the latest 1 of 2: --limit shows more\n", "3 flows recorded, room for 8; 0 ring entries unstable\n")
+	a.shows("flows --client 2001:db8::7", "[2001:db8::7]:128", "the latest 1 of 101")
 	var flows observe.Flows
-	if err := json.Unmarshal([]byte(a.show("flows", "-o", "json")), &flows); err != nil || flows.Capacity != 8 || len(flows.Flows) != 1 {
-		t.Errorf("%v: %+v", err, flows)
+	if a.decodes("flows", &flows); flows.Capacity != 8 || len(flows.Flows) != 1 {
+		t.Errorf("%+v", flows)
 	}
-	if status, _, stderr := command("flows", "--service", "nosuch", "--socket", a.socket); status != 1 || !strings.Contains(stderr, `"nosuch"`) {
-		t.Errorf("flows of no service: status %d, %s", status, stderr)
-	}
+	a.fails("flows --service nosuch", `"nosuch"`)
 }
