@@ -25,6 +25,9 @@ type natCase struct {
 	tagOut  uint16
 	index   int
 	payload string
+	// hops is the hop limit of the client's packets as they arrive from the station via.
+	hops uint8
+	via  lb.MAC
 	// keep makes the mode DSR, which keeps the client's address and port.
 	keep bool
 }
@@ -34,6 +37,7 @@ func natCaseOf(vip netip.Addr, protocol lb.Protocol) natCase {
 	c := natCase{
 		vip:    lb.VIP{Address: vip, Port: 80, Protocol: protocol},
 		client: clientOf(vip, 41000), backend: netip.AddrPortFrom(backend4, 8080), index: testIndex,
+		hops: 60, via: clientMAC,
 		payload: "of an odd length, for the checksums' sake.!",
 	}
 	if vip.Is6() {
@@ -50,6 +54,19 @@ func natCases() []natCase {
 		}
 	}
 	return cases
+}
+
+func (c natCase) String() string {
+	if c.keep {
+		return c.vip.String() + " with the client's address"
+	}
+	return c.vip.String()
+}
+
+// next is the case of the client with the next port.
+func (c natCase) next() natCase {
+	c.client = netip.AddrPortFrom(c.client.Addr(), c.client.Port()+1)
+	return c
 }
 
 func (c natCase) service() *lb.Service {
@@ -120,8 +137,8 @@ func answering(stack []gopacket.SerializableLayer) []gopacket.SerializableLayer 
 // fromClient is a client's packet as it arrives.
 func (c natCase) fromClient(flags uint8) frame {
 	f := frame{
-		destination: balancerMAC, source: clientMAC, payload: c.payload,
-		ip: flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), 60, flags),
+		destination: balancerMAC, source: c.via, payload: c.payload,
+		ip: flowIP(c.vip.Protocol, c.client, netip.AddrPortFrom(c.vip.Address, c.vip.Port), c.hops, flags),
 	}
 	if c.vip.Segment.Tagged() {
 		f.tags = []uint16{5<<13 | uint16(c.vip.Segment.ID)}
@@ -133,7 +150,7 @@ func (c natCase) fromClient(flags uint8) frame {
 func (c natCase) atServer(flags uint8, port uint16) frame {
 	f := frame{
 		destination: macOf(c.backend.Addr()), source: ownMAC, payload: c.payload,
-		ip: flowIP(c.vip.Protocol, netip.AddrPortFrom(c.snat(), port), c.backend, 59, flags),
+		ip: flowIP(c.vip.Protocol, netip.AddrPortFrom(c.snat(), port), c.backend, c.hops-1, flags),
 	}
 	if c.tagOut != 0 {
 		f.tags = []uint16{c.tagOut}
@@ -159,7 +176,7 @@ func (c natCase) fromServer(flags uint8, port uint16) frame {
 
 func (c natCase) atClient(flags uint8) frame {
 	f := frame{
-		destination: clientMAC, source: balancerMAC, payload: c.payload,
+		destination: c.via, source: balancerMAC, payload: c.payload,
 		ip: answering(flowIP(c.vip.Protocol, netip.AddrPortFrom(c.vip.Address, c.vip.Port), c.client, 59, flags)),
 	}
 	if c.vip.Segment.Tagged() {

@@ -25,24 +25,31 @@ func wantFrame(t *testing.T, p *xdp.Unattached, in, want frame, verdict uint32, 
 
 func wantBytes(t *testing.T, p *xdp.Unattached, in, want []byte, verdict uint32, exit string) {
 	t.Helper()
+	if out := wantVerdict(t, p, in, verdict, exit); !bytes.Equal(out, want) {
+		t.Errorf("frame differs:\n%s", cmp.Diff(dump(want), dump(out)))
+	}
+}
+
+// wantVerdict puts a frame in, checks the exit, and returns what comes out.
+func wantVerdict(t *testing.T, p *xdp.Unattached, in []byte, verdict uint32, exit string) []byte {
+	t.Helper()
 	var got uint32
 	var out []byte
 	moved := exits(t, p, func() { got, out = run(t, p, in) })
-	if got != verdict {
-		t.Errorf("verdict %d, want %d", got, verdict)
+	if got != verdict || !maps.Equal(moved, map[string]uint64{exit: 1}) {
+		t.Errorf("verdict %d, counters %v, want %d and %s", got, moved, verdict, exit)
 	}
-	if !bytes.Equal(out, want) {
-		t.Errorf("frame differs:\n%s", cmp.Diff(dump(want), dump(out)))
-	}
-	if want := map[string]uint64{exit: 1}; !maps.Equal(moved, want) {
-		t.Errorf("counters %v, want %v", moved, want)
-	}
+	return out
 }
 
 // begin sends the first packet of a session, and returns its port.
 func begin(t *testing.T, p *xdp.Unattached, c natCase) uint16 {
 	t.Helper()
-	_, out := run(t, p, c.fromClient(tcpSYN).build())
+	var out []byte
+	moved := exits(t, p, func() { _, out = run(t, p, c.fromClient(tcpSYN).build()) })
+	if want := map[string]uint64{"forward_nat": 1}; !maps.Equal(moved, want) {
+		t.Fatalf("counters %v, want %v", moved, want)
+	}
 	port := sourcePort(t, out)
 	if want := c.atServer(tcpSYN, port).build(); !bytes.Equal(out, want) {
 		t.Fatalf("frame differs:\n%s", cmp.Diff(dump(want), dump(out)))
