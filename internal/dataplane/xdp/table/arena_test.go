@@ -26,9 +26,7 @@ func stepped(t *testing.T) (g *Grace, end func()) {
 		next := g.Newest() + 1
 		<-begun
 		ended <- struct{}{}
-		if err := g.Wait(t.Context(), next); err != nil {
-			t.Error(err)
-		}
+		must(t, g.Wait(t.Context(), next))
 	}
 }
 
@@ -98,9 +96,7 @@ func TestArenaReserve(t *testing.T) {
 	g, _ := stepped(t)
 	a := newArena("test", "", 10, g)
 	for _, e := range []Extent{{3, 2}, {0, 1}, {9, 1}, {5, 0}} {
-		if err := a.Reserve(e); err != nil {
-			t.Error(err)
-		}
+		must(t, a.Reserve(e))
 	}
 	for _, e := range []Extent{{3, 1}, {2, 2}, {9, 1}, {8, 3}} {
 		if a.Reserve(e) == nil {

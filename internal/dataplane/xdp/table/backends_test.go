@@ -11,26 +11,20 @@ func TestEgressIsShared(t *testing.T) {
 	stage := func(egresses ...uint32) Extent {
 		t.Helper()
 		run, err := tables.BackendEntries.Alloc(uint32(len(egresses)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for i, ifindex := range egresses {
 			b := Backend{BalancerBackend: BalancerBackend{Generation: 7}, Remote: [16]byte{byte(ifindex)}}
 			if ifindex > 0 {
 				b.BalancerEgress = egress(ifindex)
 			}
-			if err := tables.WriteBackend(run.Base+uint32(i), b, BalancerBackendDetail{Port: 80}); err != nil {
-				t.Fatal(err)
-			}
+			must(t, tables.WriteBackend(run.Base+uint32(i), b, BalancerBackendDetail{Port: 80}))
 		}
 		return run
 	}
 	numbers := func(run Extent) (all []uint16) {
 		for i := range run.Size {
 			b, err := read[BalancerBackend](tables.backends, run.Base+i)
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			all = append(all, b.Egress)
 		}
 		return all
@@ -61,12 +55,8 @@ func TestReleaseOfUnfilledRun(t *testing.T) {
 	tables := openTables(t, Capacity{Services: 16, Backends: 64})
 	for range 3 {
 		run, err := tables.BackendEntries.Alloc(2)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := tables.WriteBackend(run.Base, Backend{BalancerEgress: BalancerEgress{Ifindex: 1}}, BalancerBackendDetail{}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
+		must(t, tables.WriteBackend(run.Base, Backend{BalancerEgress: BalancerEgress{Ifindex: 1}}, BalancerBackendDetail{}))
 		tables.BackendEntries.Release(run)
 		if n := len(tables.BackendEntries.uses); n != 0 {
 			t.Fatalf("%d egresses are in use, want 0", n)

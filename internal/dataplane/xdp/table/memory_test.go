@@ -20,9 +20,7 @@ var documented = regexp.MustCompile("(?m)^\\| `(\\w+)` \\| [^|]* \\| (\\d+) \\| 
 // kernel's figures, within 10 %. Each table is documented, and has at most one row.
 func TestMemoryIsAsDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "operations", "memory.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	all := openTables(t, Capacity{})
 	seen := map[string]bool{}
 	for _, row := range documented.FindAllStringSubmatch(string(text), -1) {
@@ -58,9 +56,7 @@ func TestMemoryIsAsDocumented(t *testing.T) {
 func number(t *testing.T, digits string) float64 {
 	t.Helper()
 	n, err := strconv.ParseFloat(digits, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return n
 }
 
@@ -68,9 +64,7 @@ func number(t *testing.T, digits string) float64 {
 func memory(t *testing.T, table *ebpf.Map) float64 {
 	t.Helper()
 	info, err := table.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	bytes, ok := info.Memlock()
 	if !ok {
 		t.Fatalf("table %s: the kernel doesn't say", table)

@@ -15,16 +15,15 @@ func openTables(t *testing.T, capacity Capacity) *Tables {
 		t.Skip("loading BPF programs needs root")
 	}
 	tables, err := Open("", capacity.OrDefault(), nil)
+	must(t, err)
+	t.Cleanup(func() { must(t, tables.Close()) })
+	must(t, GrowSessions(tables))
+	return tables
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := tables.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := GrowSessions(tables); err != nil {
-		t.Fatal(err)
-	}
-	return tables
 }

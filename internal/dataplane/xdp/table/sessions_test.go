@@ -110,9 +110,7 @@ func TestPlacesAreSpread(t *testing.T) {
 // in one that is closed.
 func TestSessionsAreClosed(t *testing.T) {
 	s := openTables(t, Capacity{Sessions: 64}).Sessions
-	if err := s.Put(7, &BalancerNatSession{}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, s.Put(7, &BalancerNatSession{}))
 	places := s.places
 	s.places = nil
 	s.Delete(7)
@@ -131,9 +129,7 @@ func TestPartsOfSessions(t *testing.T) {
 		t.Errorf("a table of %d places is swept in %d part", len(s.places), n)
 	}
 	for n := range uint32(entries) {
-		if err := s.Put(rand.Uint64(), &BalancerNatSession{Backend: n}); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.Put(rand.Uint64(), &BalancerNatSession{Backend: n}))
 	}
 	seen := map[uint32]int{}
 	for i := range parts {

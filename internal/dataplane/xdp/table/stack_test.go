@@ -38,14 +38,10 @@ func readFrames(t *testing.T, spec *ebpf.CollectionSpec, program string, tables 
 	}
 	spec = spec.Copy()
 	options, err := Use(tables, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options.Programs.LogLevel = ebpf.LogLevelStats
 	all, err := ebpf.NewCollectionWithOptions(spec, *options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer all.Close()
 	found := stackDepths.FindStringSubmatch(all.Programs[program].VerifierLog)
 	if found == nil {
@@ -87,9 +83,7 @@ func TestStackFits(t *testing.T) {
 	tables := openTables(t, Capacity{})
 	for _, object := range objects {
 		spec, err := ebpf.LoadCollectionSpec(object)
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		for _, m := range spec.Maps {
 			m.Pinning = ebpf.PinNone
 		}

@@ -22,9 +22,7 @@ func TestVIPTable(t *testing.T) {
 	for range 20_000 {
 		key := VIPKey(lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, byte(random.IntN(256))}), Port: 80, Protocol: lb.TCP})
 		if _, there := want[key]; there || len(want) == 60 { // of 64 places
-			if err := table.DeleteVIP(key); err != nil {
-				t.Fatal(err)
-			}
+			must(t, table.DeleteVIP(key))
 			delete(want, key)
 		} else {
 			number := random.Uint32N(1000) + 1
@@ -44,9 +42,7 @@ func TestVIPTable(t *testing.T) {
 		t.Errorf("table %v, error %v, want %v", have, err, want)
 	}
 	for key := range want {
-		if err := table.DeleteVIP(key); err != nil {
-			t.Fatal(err)
-		}
+		must(t, table.DeleteVIP(key))
 	}
 	for place := range elements(BalancerMapVips, table.Maps.Vips) {
 		found, err := read[BalancerVipPlace](table.vips, place)
@@ -66,9 +62,7 @@ func placesAreTaken(t *testing.T, table *Tables, key BalancerVipKey) bool {
 		taken = found.Number != vipUnused && found.Number != vipDeleted
 		return taken
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return taken
 }
 
@@ -88,25 +82,19 @@ func TestVIPPlacesAreSecret(t *testing.T) {
 		}
 		placed[after] = true
 		for _, node := range nodes {
-			if err := node.PutVIP(key, uint32(len(placed))); err != nil {
-				t.Fatal(err)
-			}
+			must(t, node.PutVIP(key, uint32(len(placed))))
 		}
 	}
 	if err := nodes[0].PutVIP(victim, 777); err == nil {
 		t.Fatalf("%d VIPs keep none out of the table that they are for", len(placed))
 	}
-	if err := nodes[1].PutVIP(victim, 777); err != nil {
-		t.Error(err)
-	}
+	must(t, nodes[1].PutVIP(victim, 777))
 }
 
 func nextIsUnused(t *testing.T, table *Tables, place uint32) bool {
 	t.Helper()
 	next, err := read[BalancerVipPlace](table.vips, (place+1)&(elements(BalancerMapVips, table.Maps.Vips)-1))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return next.Number == vipUnused
 }
 
