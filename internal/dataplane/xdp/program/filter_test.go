@@ -25,12 +25,8 @@ func ownNamespace(t *testing.T) {
 	}
 	runtime.LockOSThread() // never unlocked
 	ns, err := netns.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := ns.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
+	must(t, ns.Close())
 }
 
 // tcProgram lets the next filter decide.
@@ -41,9 +37,7 @@ func tcProgram(t *testing.T) *ebpf.Program {
 		Type: ebpf.SchedCLS, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, unspecified), asm.Return()},
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(func() { program.Close() })
 	return program
 }
@@ -52,13 +46,9 @@ func tcProgram(t *testing.T) *ebpf.Program {
 func programs(t *testing.T, index int, d Direction) map[string]int {
 	t.Helper()
 	link, err := netlink.LinkByIndex(index)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	filters, err := netlink.FilterList(link, uint32(d))
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	ids := make(map[string]int)
 	for _, f := range filters {
 		ids[f.(*netlink.BpfFilter).Name] = f.(*netlink.BpfFilter).Id
@@ -69,9 +59,7 @@ func programs(t *testing.T, index int, d Direction) map[string]int {
 func id(t *testing.T, p *ebpf.Program) int {
 	t.Helper()
 	info, err := p.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	id, _ := info.ID()
 	return int(id)
 }

@@ -23,14 +23,20 @@ func pairs(t *testing.T) (in, tunnel int) {
 	ownNamespace(t)
 	indexes := make([]int, 2)
 	for i, name := range []string{"in", "tunnel"} {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = name
-		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "-peer"}))
-		link, err := netlink.LinkByName(name)
-		must(t, err)
-		indexes[i] = link.Attrs().Index
+		indexes[i] = addPair(t, name, 0).Attrs().Index
 	}
 	return indexes[0], indexes[1]
+}
+
+// addPair makes a pair of interfaces, with that index unless it is 0.
+func addPair(t *testing.T, name string, index int) netlink.Link {
+	t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name, attrs.Index = name, index
+	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "-peer"}))
+	link, err := netlink.LinkByName(name)
+	must(t, err)
+	return link
 }
 
 // filters are the ids of the programs by which packets come in, by the names of their
@@ -53,12 +59,25 @@ func tables(t *testing.T) *table.Tables {
 func open(t *testing.T, owner string) *Handover {
 	t.Helper()
 	h := NewHandover(HandoverConfig{Owner: owner, Interfaces: []string{"in"}, Tables: tables(t)})
-	t.Cleanup(func() {
-		if err := h.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must(t, h.Close()) })
 	return h
+}
+
+// end closes a handover as the end of its process does, which leaves the filters.
+func end(t *testing.T, h *Handover) {
+	t.Helper()
+	must(t, h.Close())
+	h.forward, h.replies = nil, nil
+}
+
+// wantFilters checks how many filters each interface has for a direction.
+func wantFilters(t *testing.T, when string, want int, d Direction, indexes ...int) {
+	t.Helper()
+	for _, index := range indexes {
+		if got := programs(t, index, d); len(got) != want {
+			t.Fatalf("%s: %s filters %v of interface %d, want %d", when, d, got, index, want)
+		}
+	}
 }
 
 // Programs come with the first device, and stay when the process that attached
@@ -67,20 +86,13 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 	in, tunnel := pairs(t)
 	first := open(t, "lb1")
 	must(t, first.Retain(nil))
-	if len(filters(t, in))+len(filters(t, tunnel)) != 0 {
-		t.Error("filters without a device that needs them")
-	}
+	wantFilters(t, "without a device that needs them", 0, Ingress, in, tunnel)
 	must(t, first.Attach(Device{Index: tunnel}))
 	must(t, first.Attach(Device{Index: tunnel}))
 	before := []map[string]int{filters(t, in), filters(t, tunnel)}
-	if len(before[0]) != 1 || len(before[1]) != 1 {
-		t.Fatalf("filters %v, want one at each end", before)
-	}
-	must(t, first.Close())
-	first.forward, first.replies = nil, nil
-	if got := filters(t, tunnel); len(got) != 1 {
-		t.Errorf("filters %v after the process", got)
-	}
+	wantFilters(t, "with a device", 1, Ingress, in, tunnel)
+	end(t, first)
+	wantFilters(t, "after the process", 1, Ingress, tunnel)
 
 	second := open(t, "lb1")
 	must(t, second.Attach(Device{Index: tunnel}))
@@ -93,17 +105,11 @@ func TestHandoverOutlivesItsProcess(t *testing.T) {
 		}
 	}
 	must(t, second.Retain([]Device{{Index: tunnel}}))
-	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
-		t.Error("what is needed was taken away")
-	}
+	wantFilters(t, "retained", 1, Ingress, in, tunnel)
 	must(t, second.Retain(nil))
-	if len(filters(t, in))+len(filters(t, tunnel)) != 0 {
-		t.Error("filters are left without a device that needs them")
-	}
+	wantFilters(t, "without a device", 0, Ingress, in, tunnel)
 	must(t, second.Attach(Device{Index: tunnel}))
-	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 {
-		t.Error("no filters for a device that is needed again")
-	}
+	wantFilters(t, "with a device again", 1, Ingress, in, tunnel)
 }
 
 // A device that is retained because an earlier process's backends are behind it loses the filter
@@ -112,20 +118,15 @@ func TestRetainedOfAnEarlierProcess(t *testing.T) {
 	_, tunnel := pairs(t)
 	first := open(t, "lb1")
 	must(t, first.Attach(Device{Index: tunnel}))
-	must(t, first.Close())
-	first.forward, first.replies = nil, nil
+	end(t, first)
 
 	second := open(t, "lb1")
 	stack := Device{Index: nexthop.Loopback}
 	must(t, second.Attach(stack))
 	must(t, second.Retain([]Device{stack, {Index: tunnel}}))
-	if len(filters(t, tunnel)) != 1 {
-		t.Error("what is needed was taken away")
-	}
+	wantFilters(t, "retained", 1, Ingress, tunnel)
 	must(t, second.Retain([]Device{stack}))
-	if got := filters(t, tunnel); len(got) != 0 {
-		t.Errorf("filters %v are left", got)
-	}
+	wantFilters(t, "not retained", 0, Ingress, tunnel)
 }
 
 // Answers from the network stack are translated where they leave, by a filter that also stays, and
@@ -136,14 +137,10 @@ func TestHandoverToStack(t *testing.T) {
 	first := open(t, "lb1")
 	first.config.Interfaces = []string{"in", "tunnel"}
 	must(t, first.Attach(stack))
-	for _, index := range []int{in, tunnel} {
-		if len(filters(t, index)) != 1 || len(programs(t, index, Egress)) != 1 {
-			t.Fatalf("filters %v and %v, want one in each direction", filters(t, index), programs(t, index, Egress))
-		}
-	}
+	wantFilters(t, "attached", 1, Ingress, in, tunnel)
+	wantFilters(t, "attached", 1, Egress, in, tunnel)
 	before := programs(t, in, Egress)
-	must(t, first.Close())
-	first.forward, first.replies = nil, nil
+	end(t, first)
 
 	second := open(t, "lb1")
 	must(t, second.Attach(stack))
@@ -153,16 +150,13 @@ func TestHandoverToStack(t *testing.T) {
 		}
 	}
 	must(t, second.Retain([]Device{stack}))
-	if len(filters(t, in)) != 1 || len(programs(t, in, Egress)) != 1 {
-		t.Error("what is needed was taken away")
-	}
-	if len(filters(t, tunnel))+len(programs(t, tunnel, Egress)) != 0 {
-		t.Error("filters are left at an interface of an earlier configuration")
+	for _, d := range []Direction{Ingress, Egress} {
+		wantFilters(t, "retained", 1, d, in)
+		wantFilters(t, "at an interface of an earlier configuration", 0, d, tunnel)
 	}
 	must(t, second.Retain(nil))
-	if len(filters(t, in))+len(programs(t, in, Egress)) != 0 {
-		t.Error("filters are left without a device that needs them")
-	}
+	wantFilters(t, "without a device", 0, Ingress, in)
+	wantFilters(t, "without a device", 0, Egress, in)
 }
 
 // Each owner removes its own filters, and no others.
@@ -172,16 +166,14 @@ func TestRemoveLeavesOthers(t *testing.T) {
 	must(t, own.Attach(Device{Index: tunnel}))
 	must(t, own.Attach(Device{Index: nexthop.Loopback}))
 	must(t, RemoveHandover("lb2"))
-	if len(filters(t, in)) != 1 || len(filters(t, tunnel)) != 1 || len(programs(t, in, Egress)) != 1 {
-		t.Error("another owner's filters were removed")
-	}
+	wantFilters(t, "after another owner's removal", 1, Ingress, in, tunnel)
+	wantFilters(t, "after another owner's removal", 1, Egress, in)
 	if err := open(t, "lb2").Attach(Device{Index: tunnel}); err == nil {
 		t.Error("another owner's filter was replaced")
 	}
 	must(t, RemoveHandover("lb1"))
-	if len(filters(t, in))+len(filters(t, tunnel))+len(programs(t, in, Egress)) != 0 {
-		t.Error("filters are left")
-	}
+	wantFilters(t, "after the removal", 0, Ingress, in, tunnel)
+	wantFilters(t, "after the removal", 0, Egress, in)
 }
 
 // The kernel takes the program of every kind of device.
@@ -219,13 +211,9 @@ func TestDeviceTakesAnothersIndex(t *testing.T) {
 	link, err := netlink.LinkByIndex(tunnel)
 	must(t, err)
 	must(t, netlink.LinkDel(link))
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name, attrs.Index = "other", tunnel
-	must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "other-peer"}))
+	addPair(t, "other", tunnel)
 	must(t, h.Attach(Device{Index: tunnel, MAC: lb.MAC{2, 0, 0, 0, 0, 2}}))
-	if got := filters(t, tunnel); len(got) != 1 {
-		t.Errorf("filters %v, want one", got)
-	}
+	wantFilters(t, "with another device", 1, Ingress, tunnel)
 }
 
 // Devices come and go by the hundreds: each is a matter of its own, and one that
@@ -238,11 +226,7 @@ func TestDevicesComeAndGo(t *testing.T) {
 	before := filters(t, tunnel)
 	all := []Device{{Index: tunnel}}
 	for i := range 100 {
-		attrs := netlink.NewLinkAttrs()
-		attrs.Name = fmt.Sprintf("pod%d", i)
-		must(t, netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: attrs.Name + "-peer"}))
-		link, err := netlink.LinkByName(attrs.Name)
-		must(t, err)
+		link := addPair(t, fmt.Sprintf("pod%d", i), 0)
 		all = append(all, Device{Index: link.Attrs().Index, MAC: lb.MAC(link.Attrs().HardwareAddr)})
 		must(t, h.Attach(all[i+1]))
 		if i%2 == 1 {

@@ -16,9 +16,7 @@ import (
 // have 64 bits: secrets, which many places need.
 func TestInlineConstants(t *testing.T) {
 	spec, err := table.LoadBalancer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	short, all := constantLoads(spec)
 	inlineConstants(spec)
 	if left, _ := constantLoads(spec); short < 100 || left*8 > short {

@@ -13,9 +13,7 @@ import (
 // A new table has to be given a place: seen by traces as it is, or their own.
 func TestTracerKnowsEveryTable(t *testing.T) {
 	spec, err := table.LoadBalancer()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	own := tracerOwn(0)
 	for name := range spec.Maps {
 		_, private := own[name]

@@ -41,29 +41,18 @@ func testEnd(t *testing.T) *TunnelEnd {
 		t.Skip("loading BPF programs needs root")
 	}
 	spec, err := loadNode()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	e := &TunnelEnd{}
-	if err := spec.LoadAndAssign(&e.objects, nil); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := e.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if e.counters, err = NewCounters(spec.Types, "node_counter", "NODE_COUNTER_", e.objects.NodeCounters); err != nil {
-		t.Fatal(err)
-	}
+	must(t, spec.LoadAndAssign(&e.objects, nil))
+	t.Cleanup(func() { must(t, e.Close()) })
+	e.counters, err = NewCounters(spec.Types, "node_counter", "NODE_COUNTER_", e.objects.NodeCounters)
+	must(t, err)
 	cfg := TunnelConfig{
 		VIPs:      []lb.VIP{{Address: vip4, Port: 7, Protocol: lb.UDP}, {Address: vip6, Port: 7, Protocol: lb.UDP}},
 		Balancers: []netip.Prefix{netip.MustParsePrefix("10.0.2.0/28"), netip.MustParsePrefix("fd00:2::/120")},
 		Log:       slog.New(slog.DiscardHandler),
 	}
-	if err := e.fill([]netip.Addr{server4, server6}, cfg); err != nil {
-		t.Fatal(err)
-	}
+	must(t, e.fill([]netip.Addr{server4, server6}, cfg))
 	return e
 }
 
@@ -79,14 +68,13 @@ func inner(vip netip.Addr) []gopacket.SerializableLayer {
 	return []gopacket.SerializableLayer{ip, udp, gopacket.Payload("longer than the padding of a short frame")}
 }
 
-// inTunnel is a packet in an IP in IP tunnel of a balancer.
-func inTunnel(t *testing.T, packet []gopacket.SerializableLayer) []byte {
-	t.Helper()
+// behind are the headers of a packet behind an outer one.
+func behind(from, to netip.Addr, packet []gopacket.SerializableLayer) []gopacket.SerializableLayer {
 	protocol := layers.IPProtocolIPv6
 	if packet[0].LayerType() == layers.LayerTypeIPv4 {
 		protocol = layers.IPProtocolIPv4
 	}
-	return build(t, append([]gopacket.SerializableLayer{header(balancer4, server4, protocol)}, packet...)...)
+	return append([]gopacket.SerializableLayer{header(from, to, protocol)}, packet...)
 }
 
 func header(from, to netip.Addr, protocol layers.IPProtocol) gopacket.SerializableLayer {
@@ -107,20 +95,14 @@ func build(t *testing.T, stack ...gopacket.SerializableLayer) []byte {
 	}
 	buffer := gopacket.NewSerializeBuffer()
 	options := gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}
-	if err := gopacket.SerializeLayers(buffer, options, append([]gopacket.SerializableLayer{ethernet}, stack...)...); err != nil {
-		t.Fatal(err)
-	}
+	must(t, gopacket.SerializeLayers(buffer, options, append([]gopacket.SerializableLayer{ethernet}, stack...)...))
 	return buffer.Bytes()
 }
 
 // tunnelled is a client's packet to vip behind an outer header.
 func tunnelled(t *testing.T, from, to, vip netip.Addr) []byte {
 	t.Helper()
-	protocol := layers.IPProtocolIPv6
-	if vip.Is4() {
-		protocol = layers.IPProtocolIPv4
-	}
-	return build(t, append([]gopacket.SerializableLayer{header(from, to, protocol)}, inner(vip)...)...)
+	return build(t, behind(from, to, inner(vip))...)
 }
 
 // gue is the same behind a GUE header with these first bytes.
@@ -132,27 +114,33 @@ func gue(t *testing.T, from, to, vip netip.Addr, port layers.UDPPort, header4 ..
 	return build(t, append([]gopacket.SerializableLayer{outer, udp, gopacket.Payload(header4)}, inner(vip)...)...)
 }
 
-// wantExit runs one frame through the
-func wantExit(t *testing.T, e *TunnelEnd, in, want []byte, exit string) {
+// exitOf runs one frame, and returns the verdict, the frame that comes out, and the counters
+// that moved.
+func exitOf(t *testing.T, e *TunnelEnd, in []byte) (verdict uint32, out []byte, moved map[string]uint64) {
 	t.Helper()
 	before, err := e.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	options := &ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+64)}
-	verdict, err := e.objects.EndTunnel.Run(options)
-	if err != nil {
-		t.Fatal(err)
+	verdict, err = e.objects.EndTunnel.Run(options)
+	must(t, err)
+	moved, err = e.Counters()
+	must(t, err)
+	for name, count := range before {
+		if moved[name] -= count; moved[name] == 0 {
+			delete(moved, name)
+		}
 	}
-	moved, err := e.Counters()
-	if err != nil {
-		t.Fatal(err)
+	return verdict, options.DataOut, moved
+}
+
+// wantExit runs one frame that the kernel gets.
+func wantExit(t *testing.T, e *TunnelEnd, in, want []byte, exit string) {
+	t.Helper()
+	verdict, out, moved := exitOf(t, e, in)
+	if verdict != xdpPass || !bytes.Equal(out, want) {
+		t.Errorf("verdict %d, frame\n% x, want\n% x", verdict, out, want)
 	}
-	maps.DeleteFunc(moved, func(name string, n uint64) bool { return n == before[name] })
-	if verdict != xdpPass || !bytes.Equal(options.DataOut, want) {
-		t.Errorf("verdict %d, frame\n% x, want\n% x", verdict, options.DataOut, want)
-	}
-	if len(moved) != 1 || moved[exit] != before[exit]+1 {
+	if !maps.Equal(moved, map[string]uint64{exit: 1}) {
 		t.Errorf("counters %v, want one more %s", moved, exit)
 	}
 }
@@ -236,7 +224,7 @@ func TestInnerPackets(t *testing.T) {
 			"another's fragment": {laterFragment(client, client), "pass_not_vip"},
 		} {
 			t.Run(vip.String()+" "+name, func(t *testing.T) {
-				in := inTunnel(t, c.packet)
+				in := build(t, behind(balancer4, server4, c.packet)...)
 				want := in
 				if c.exit == "decap_ipip" {
 					want = build(t, c.packet...)
@@ -297,14 +285,10 @@ func withECN(t *testing.T, from, to, vip netip.Addr, outer, within uint8) (in, b
 			ip.TrafficClass = 0xb8 | ecn
 		}
 	}
-	protocol := layers.IPProtocolIPv6
-	if vip.Is4() {
-		protocol = layers.IPProtocolIPv4
-	}
-	outside, packet := header(from, to, protocol), inner(vip)
-	mark(outside, outer)
-	mark(packet[0], within)
-	return build(t, append([]gopacket.SerializableLayer{outside}, packet...)...), build(t, packet...)
+	packet := behind(from, to, inner(vip))
+	mark(packet[0], outer)
+	mark(packet[1], within)
+	return build(t, packet...), build(t, packet[1:]...)
 }
 
 // The congestion marks of routers reach the client's packet as RFC 6040, figure 4, has it.
@@ -327,9 +311,8 @@ func TestTunnelECN(t *testing.T) {
 	}
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		in, _ := withECN(t, balancer4, server4, vip, ce, none)
-		options := &ebpf.RunOptions{Data: in, DataOut: make([]byte, len(in)+64)}
-		if verdict, err := e.objects.EndTunnel.Run(options); err != nil || verdict != xdpDrop {
-			t.Errorf("%s: a mark for a sender that doesn't understand it: verdict %d, %v", vip, verdict, err)
+		if verdict, _, moved := exitOf(t, e, in); verdict != xdpDrop || !maps.Equal(moved, map[string]uint64{"drop_congested": 1}) {
+			t.Errorf("%s: a mark for a sender that doesn't understand it: verdict %d, counters %v", vip, verdict, moved)
 		}
 	}
 }
