@@ -311,7 +311,8 @@ func TestTunnelECN(t *testing.T) {
 	}
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		in, _ := withECN(t, balancer4, server4, vip, ce, none)
-		if verdict, _, moved := exitOf(t, e, in); verdict != xdpDrop || !maps.Equal(moved, map[string]uint64{"drop_congested": 1}) {
+		verdict, _, moved := exitOf(t, e, in)
+		if verdict != xdpDrop || !maps.Equal(moved, map[string]uint64{"drop_congested": 1}) {
 			t.Errorf("%s: a mark for a sender that doesn't understand it: verdict %d, counters %v", vip, verdict, moved)
 		}
 	}
