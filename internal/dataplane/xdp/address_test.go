@@ -19,9 +19,7 @@ func addressTable(t *testing.T, p *Plane) map[table.BalancerAddressKey]table.Bal
 	for it.Next(&key, &flags) {
 		have[key] = table.BalancerAddressFlag(flags)
 	}
-	if err := it.Err(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, it.Err())
 	return have
 }
 
@@ -55,12 +53,8 @@ func TestAddresses(t *testing.T) {
 	check("another segment")
 
 	stray := addressKey(lb.VIP{Address: vip6})
-	if err := p.tables.Maps.Addresses.Put(stray, uint32(usable)); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.tables.Maps.Addresses.Put(stray, uint32(usable)))
+	must(t, p.Close())
 	p = openTestPlane(t, dir)
 	check("adopted")
 	remove(t, p, empty.VIP)

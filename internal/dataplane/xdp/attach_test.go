@@ -3,6 +3,7 @@
 package xdp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -27,79 +28,71 @@ import (
 
 // inNamespace runs fn in a new network namespace with a veth pair, fl0 and fl1,
 // on a thread that ends with it.
-func inNamespace(t *testing.T, fn func() error) {
+func inNamespace(t *testing.T, fn func()) {
 	t.Helper()
 	needRoot(t)
-	done := make(chan error, 1)
+	done := make(chan struct{})
 	go func() {
 		runtime.LockOSThread() // and never unlocked
 		defer close(done)      // also when fn calls t.FailNow, which ends this goroutine
-		done <- func() error {
-			ns, err := netns.New()
-			if err != nil {
-				return err
-			}
-			defer ns.Close()
-			if err := addVeth(); err != nil {
-				return err
-			}
-			return fn()
-		}()
+		ns, err := netns.New()
+		must(t, err)
+		defer ns.Close()
+		addVeth(t)
+		fn()
 	}()
-	if err := <-done; err != nil {
-		t.Fatal(err)
+	<-done
+}
+
+func addVeth(t *testing.T) {
+	t.Helper()
+	must(t, netlink.LinkAdd(veth()))
+	for _, name := range []string{"fl0", "fl1", "lo"} {
+		must(t, netlink.LinkSetUp(linkByName(t, name)))
 	}
 }
 
-func addVeth() error {
+func veth() *netlink.Veth {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = "fl0"
-	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "fl1"}); err != nil {
-		return err
-	}
-	for _, name := range []string{"fl0", "fl1", "lo"} {
-		link, err := netlink.LinkByName(name)
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkSetUp(link); err != nil {
-			return err
-		}
-	}
-	return nil
+	return &netlink.Veth{LinkAttrs: attrs, PeerName: "fl1"}
+}
+
+func linkByName(t *testing.T, name string) netlink.Link {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	must(t, err)
+	return link
+}
+
+// openOn opens a plane of these interfaces, which is not attached to them yet. Its mode is
+// Auto by default.
+func openOn(t *testing.T, cfg Config, interfaces ...string) *Plane {
+	t.Helper()
+	cfg.Interfaces, cfg.Mode, cfg.Log = interfaces, cmp.Or(cfg.Mode, program.Auto), slog.New(slog.DiscardHandler)
+	p, err := Open(cfg)
+	must(t, err)
+	return p
 }
 
 // openAttached opens a data plane, closes it again, and returns to what it was
 // attached; the kernel keeps the attachments.
 func openAttached(t *testing.T, pins string, mode program.Mode, interfaces ...string) map[string]program.Attachment {
 	t.Helper()
-	p, err := Open(Config{PinDir: pins, Interfaces: interfaces, Mode: mode, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Error(err)
-		return nil
-	}
-	if err := p.Attach(t.Context()); err != nil {
-		t.Error(err)
-	}
+	p := openOn(t, Config{PinDir: pins, Mode: mode}, interfaces...)
+	must(t, p.Attach(t.Context()))
 	attachments := map[string]program.Attachment{}
 	for _, a := range p.Attachments() {
 		attachments[a.Interface] = a
 	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, p.Close())
 	return attachments
 }
 
 // attachedProgram is the id of the XDP program on an interface; 0 for none.
 func attachedProgram(t *testing.T, name string) uint32 {
 	t.Helper()
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		t.Error(err)
-		return 0
-	}
-	if x := link.Attrs().Xdp; x != nil {
+	if x := linkByName(t, name).Attrs().Xdp; x != nil {
 		return x.ProgId
 	}
 	return 0
@@ -109,7 +102,7 @@ func attachedProgram(t *testing.T, name string) uint32 {
 // alone is refused there.
 func TestAttachModes(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
+	inNamespace(t, func() {
 		got := openAttached(t, pins, program.Auto, "fl0", "lo")
 		if a := got["fl0"]; a.Mode != program.Native || a.Reason != "" || a.Adopted {
 			t.Errorf("veth: %+v, want native", a)
@@ -117,14 +110,11 @@ func TestAttachModes(t *testing.T) {
 		if a := got["lo"]; a.Mode != program.Generic || a.Reason == "" {
 			t.Errorf("loopback: %+v, want generic with a reason", a)
 		}
-		p, err := Open(Config{PinDir: testPins(t), Interfaces: []string{"lo"}, Mode: program.Native, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
+		p := openOn(t, Config{PinDir: testPins(t), Mode: program.Native}, "lo")
 		if p.Attach(t.Context()) == nil {
 			t.Error("native XDP on the loopback was not refused")
 		}
-		return p.Close()
+		must(t, p.Close())
 	})
 }
 
@@ -132,24 +122,14 @@ func TestAttachModes(t *testing.T) {
 // their answers, and no entry is unstable.
 func TestAttachAfterNeighbours(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
+	inNamespace(t, func() {
 		kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
+		must(t, err)
 		defer kernel.Close()
-		fl0, err := kernel.LinkByName("fl0")
-		if err != nil {
-			return err
-		}
+		fl0 := linkByName(t, "fl0")
 		own := &netlink.Addr{IPNet: &net.IPNet{IP: net.IPv4(10, 0, 2, 11), Mask: net.CIDRMask(24, 32)}}
-		if err := kernel.AddrAdd(fl0, own); err != nil {
-			return err
-		}
-		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Seed: 1, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
+		must(t, kernel.AddrAdd(fl0, own))
+		p := openOn(t, Config{PinDir: pins, Seed: 1}, "fl0")
 		svc := manyBackends(vip4, 2)
 		programmed, err := p.Update(context.Background(), svc)
 		if n := programmed.InUse(); n > 0 || err != nil {
@@ -175,14 +155,12 @@ func TestAttachAfterNeighbours(t *testing.T) {
 			}
 			return err
 		})
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
-		err = others.Wait()
+		must(t, p.Attach(t.Context()))
+		must(t, others.Wait())
 		if n, unstable := programmed.InUse(), p.services[svc.VIP].now.ring.Unstable(); n != 2 || unstable > 0 {
 			t.Errorf("%d of 2 backends are in use, %d entries are unstable, want none", n, unstable)
 		}
-		return errors.Join(err, p.Close())
+		must(t, p.Close())
 	})
 }
 
@@ -190,7 +168,7 @@ func TestAttachAfterNeighbours(t *testing.T) {
 // interfaces that are no longer configured, and changes the mode if it has to.
 func TestAttachAgain(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
+	inNamespace(t, func() {
 		openAttached(t, pins, program.Auto, "fl0", "fl1")
 		first := attachedProgram(t, "fl0")
 		got := openAttached(t, pins, program.Auto, "fl0")
@@ -206,32 +184,22 @@ func TestAttachAgain(t *testing.T) {
 		if a := openAttached(t, pins, program.Generic, "fl0")["fl0"]; a.Adopted || a.Mode != program.Generic {
 			t.Errorf("asked for generic: %+v", a)
 		}
-		return nil
 	})
 }
 
 // An interface that was recreated under its old name gets a program again.
 func TestAttachRecreatedInterface(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
+	inNamespace(t, func() {
 		openAttached(t, pins, program.Auto, "fl0")
-		link, err := netlink.LinkByName("fl0")
-		if err != nil {
-			return err
-		}
-		if err := netlink.LinkDel(link); err != nil {
-			return err
-		}
-		if err := addVeth(); err != nil {
-			return err
-		}
+		must(t, netlink.LinkDel(linkByName(t, "fl0")))
+		addVeth(t)
 		if a := openAttached(t, pins, program.Auto, "fl0")["fl0"]; a.Adopted {
 			t.Errorf("%+v, want a new attachment", a)
 		}
 		if attachedProgram(t, "fl0") == 0 {
 			t.Error("no program on the new interface")
 		}
-		return nil
 	})
 }
 
@@ -247,9 +215,7 @@ func recreate(kernel *netlink.Handle, meanwhile func() error) error {
 	if err != nil {
 		return err
 	}
-	attrs := netlink.NewLinkAttrs()
-	attrs.Name = "fl0"
-	return kernel.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: "fl1"})
+	return kernel.LinkAdd(veth())
 }
 
 // A live agent attaches the program again to an interface that is deleted and created
@@ -257,19 +223,12 @@ func recreate(kernel *netlink.Handle, meanwhile func() error) error {
 // for the interface.
 func TestInterfaceIsRecreated(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
+	inNamespace(t, func() {
 		kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
-		if err != nil {
-			return err
-		}
+		must(t, err)
 		defer kernel.Close()
-		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0", "lo"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
+		p := openOn(t, Config{PinDir: pins}, "fl0", "lo")
+		must(t, p.Attach(t.Context()))
 		ctx, end := context.WithTimeout(t.Context(), time.Minute)
 		defer end()
 		reports := make(chan error)
@@ -303,59 +262,41 @@ func TestInterfaceIsRecreated(t *testing.T) {
 				close(reports)
 			}
 		})
-		if err := others.Wait(); err != nil {
-			return err
-		}
+		must(t, others.Wait())
 		if n := len(p.Attachments()); n != 2 || attachedProgram(t, "fl0") == 0 || attachedProgram(t, "fl0") != attachedProgram(t, "lo") {
 			t.Errorf("%d attachments, programs %d and %d: want one program on both", n, attachedProgram(t, "fl0"), attachedProgram(t, "lo"))
 		}
-		return p.Close()
+		must(t, p.Close())
 	})
 }
 
 // A link whose interface has been deleted doesn't keep another program from being used.
 func TestLinkWithoutInterface(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
-		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0", "lo"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			return err
-		}
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
+	inNamespace(t, func() {
+		p := openOn(t, Config{PinDir: pins}, "fl0", "lo")
+		must(t, p.Attach(t.Context()))
 		before := attachedProgram(t, "lo")
-		link, err := netlink.LinkByName("fl0")
-		if err == nil {
-			err = netlink.LinkDel(link)
-		}
-		if err != nil {
-			return err
-		}
-		if _, err := p.Update(t.Context(), manyBackends(vip4, 2)); err != nil {
-			t.Error(err)
-		}
+		must(t, netlink.LinkDel(linkByName(t, "fl0")))
+		update(t, p, manyBackends(vip4, 2))
 		if after := attachedProgram(t, "lo"); after == before {
 			t.Error("the program was not replaced")
 		}
-		return p.Close()
+		must(t, p.Close())
 	})
 }
 
 func TestRemove(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
+	inNamespace(t, func() {
 		openAttached(t, pins, program.Auto, "fl0")
-		if err := Remove(pins); err != nil {
-			return err
-		}
+		must(t, Remove(pins))
 		if id := attachedProgram(t, "fl0"); id != 0 {
 			t.Errorf("program %d is still attached", id)
 		}
 		if _, err := os.Stat(filepath.Join(pins, table.Layout)); !os.IsNotExist(err) {
 			t.Errorf("pins are still there: %v, want %v", err, fs.ErrNotExist)
 		}
-		return nil
 	})
 }
 
@@ -363,9 +304,7 @@ func TestRemove(t *testing.T) {
 func TestRemoveRefuses(t *testing.T) {
 	dir := t.TempDir()
 	kept := filepath.Join(dir, table.Layout)
-	if err := os.Mkdir(kept, 0o700); err != nil {
-		t.Fatal(err)
-	}
+	must(t, os.Mkdir(kept, 0o700))
 	if err := Remove(dir); err == nil {
 		t.Error("a directory outside the BPF file system was not refused")
 	}
@@ -378,49 +317,31 @@ func TestRemoveRefuses(t *testing.T) {
 // seen by that program: it is replaced first, and only then.
 func TestInheritedProgramIsReplacedInTime(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
-		cfg := Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler)}
+	inNamespace(t, func() {
 		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
 		tunnelled.Forward = lb.IPIP
-		p, err := Open(cfg)
-		if err != nil {
-			return err
-		}
-		if _, err := p.Update(context.Background(), direct); err != nil {
-			return err
-		}
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
-		if err := p.Close(); err != nil {
-			return err
-		}
+		p := openOn(t, Config{PinDir: pins}, "fl0")
+		update(t, p, direct)
+		must(t, p.Attach(t.Context()))
+		must(t, p.Close())
 		first := attachedProgram(t, "fl0")
 
-		if p, err = Open(cfg); err != nil {
-			return err
-		}
-		if _, err := p.Update(context.Background(), direct); err != nil {
-			return err
-		}
+		p = openOn(t, Config{PinDir: pins}, "fl0")
+		update(t, p, direct)
 		if id := attachedProgram(t, "fl0"); id != first {
 			t.Error("the program was replaced although it has all that is needed")
 		}
-		if _, err := p.Update(context.Background(), tunnelled); err != nil {
-			return err
-		}
+		update(t, p, tunnelled)
 		if id := attachedProgram(t, "fl0"); id == first || p.programs.Features&program.FeatureIPIP == 0 {
 			t.Errorf("program %d with %s runs, want another one than %d with ipip", id, p.programs.Features, first)
 		}
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
+		must(t, p.Attach(t.Context()))
 		if n := len(p.Attachments()); n != 1 || !p.Attachments()[0].Adopted {
 			t.Errorf("attachments %+v, want one, adopted", p.Attachments())
 		}
 		if want := program.FeatureL2DSR | program.FeatureIPIP; p.programs.Features != want {
 			t.Errorf("program has %s, want %s", p.programs.Features, want)
 		}
-		return p.Close()
+		must(t, p.Close())
 	})
 }

@@ -264,9 +264,7 @@ func TestHistories(t *testing.T) {
 			seed := fuzzrand.Seed(t)
 			b := newBalanced(t, svc)
 			shape := b.shape(24, 7)
-			if err := dataplanetest.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150); err != nil {
-				t.Fatal(err)
-			}
+			must(t, dataplanetest.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150))
 		})
 	}
 }

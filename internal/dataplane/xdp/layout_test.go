@@ -23,14 +23,10 @@ import (
 func linkID(t *testing.T, pin string) link.ID {
 	t.Helper()
 	l, err := link.LoadPinnedLink(pin, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer l.Close()
 	info, err := l.Info()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return info.ID
 }
 
@@ -38,23 +34,13 @@ func linkID(t *testing.T, pin string) link.ID {
 // one, so there is no moment without a program, and the old tables go.
 func TestHandOverBetweenLayouts(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
-		old := Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), layout: "v0"}
-		p, err := Open(old)
-		if err != nil {
-			return err
-		}
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
-		if err := p.Close(); err != nil {
-			return err
-		}
+	inNamespace(t, func() {
+		p := openOn(t, Config{PinDir: pins, layout: "v0"}, "fl0")
+		must(t, p.Attach(t.Context()))
+		must(t, p.Close())
 		// Agents of the first layout pinned their links with their tables.
 		first := filepath.Join(pins, "v0", program.LinkPin("fl0"))
-		if err := os.Rename(filepath.Join(pins, program.LinkPin("fl0")), first); err != nil {
-			return err
-		}
+		must(t, os.Rename(filepath.Join(pins, program.LinkPin("fl0")), first))
 		before, former := linkID(t, first), attachedProgram(t, "fl0")
 
 		if a := openAttached(t, pins, program.Auto, "fl0")["fl0"]; !a.Adopted {
@@ -69,8 +55,15 @@ func TestHandOverBetweenLayouts(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(pins, "v0")); !os.IsNotExist(err) {
 			t.Errorf("the old layout's tables: %v, want none", err)
 		}
-		return nil
 	})
+}
+
+// openSized opens a plane with so large tables.
+func openSized(t *testing.T, pins string, capacity table.Capacity) *Plane {
+	t.Helper()
+	p, err := newPlane(Config{PinDir: pins, Capacity: capacity, Log: slog.New(slog.DiscardHandler)}, fixedHops{})
+	must(t, err)
+	return p
 }
 
 // Tables of flows and of sessions of another size have the records of those before.
@@ -78,36 +71,19 @@ func TestFlowTableIsResized(t *testing.T) {
 	pins := testPins(t)
 	open := func(flows int) *Plane {
 		t.Helper()
-		cfg := Config{PinDir: pins, Capacity: table.Capacity{Flows: flows, Sessions: 2 * flows}, Log: slog.New(slog.DiscardHandler)}
-		p, err := newPlane(cfg, fixedHops{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return p
+		return openSized(t, pins, table.Capacity{Flows: flows, Sessions: 2 * flows})
 	}
 	want := table.BalancerFlow{Service: 3, Backend: 0x10002, Seen: 9, Place: 77, Client: [16]uint8{15: 1}, Port: 5}
 	p := open(1 << 12)
 	for key := range uint64(100) {
-		if err := p.tables.Maps.Flows.Put(key, &want); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.tables.Maps.Flows.Put(key, &want))
 	}
-	if err := table.GrowSessions(p.tables); err != nil {
-		t.Fatal(err)
-	}
+	must(t, table.GrowSessions(p.tables))
 	session := table.BalancerNatSession{Seen: 9, Service: 3, Backend: 0x10002, ClientPort: 5}
-	if err := p.tables.Sessions.Put(7, &session); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.tables.Sessions.Put(7, &session))
+	must(t, p.Close())
 	p = open(1 << 14)
-	defer func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	}()
+	defer func() { must(t, p.Close()) }()
 	if n := p.tables.Maps.Flows.MaxEntries(); n != 1<<14 {
 		t.Errorf("room for %d flows, want %d", n, 1<<14)
 	}
@@ -136,23 +112,13 @@ func TestFlowTableIsResized(t *testing.T) {
 func TestResizedTableStaysPinned(t *testing.T) {
 	pins := testPins(t)
 	pin := filepath.Join(pins, table.Layout, table.BalancerMapFlows)
-	resize := func(flows int) error {
-		p, err := newPlane(Config{PinDir: pins, Capacity: table.Capacity{Flows: flows}, Log: slog.New(slog.DiscardHandler)}, fixedHops{})
-		if err != nil {
-			return err
-		}
-		return p.Close()
-	}
-	if err := resize(1 << 10); err != nil {
-		t.Fatal(err)
-	}
+	resize := func(flows int) { must(t, openSized(t, pins, table.Capacity{Flows: flows}).Close()) }
+	resize(1 << 10)
 	left, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 4, MaxEntries: 1})
 	if err == nil {
 		err = errors.Join(left.Pin(pin+"_new"), left.Close()) // as by an agent that was killed
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	var missing atomic.Int64
 	done := make(chan struct{})
 	var watching sync.WaitGroup
@@ -169,9 +135,7 @@ func TestResizedTableStaysPinned(t *testing.T) {
 		}
 	})
 	for i := range 20 {
-		if err := resize(1 << (11 + i%2)); err != nil {
-			t.Error(err)
-		}
+		resize(1 << (11 + i%2))
 	}
 	close(done)
 	watching.Wait()
@@ -196,9 +160,7 @@ func TestPinsHaveOneAgent(t *testing.T) {
 			t.Errorf("layout %q: %v", layout, err)
 		}
 	}
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Close())
 	if err := open("v0"); err != nil {
 		t.Error(err)
 	}
@@ -211,20 +173,14 @@ func TestSessionsGrow(t *testing.T) {
 	const sessions = 1 << 12
 	use := func(f func(p *Plane)) {
 		t.Helper()
-		p, err := newPlane(Config{PinDir: pins, Capacity: table.Capacity{Sessions: sessions}, Log: slog.New(slog.DiscardHandler)}, fixedHops{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := openSized(t, pins, table.Capacity{Sessions: sessions})
 		f(p)
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
+		must(t, p.Close())
 	}
 	load := func(p *Plane, f program.Features) {
 		t.Helper()
-		if _, err := p.programs.Load(f); err != nil {
-			t.Fatal(err)
-		}
+		_, err := p.programs.Load(f)
+		must(t, err)
 	}
 	check := func(p *Plane, grown bool) {
 		t.Helper()
@@ -248,18 +204,14 @@ func TestSessionsGrow(t *testing.T) {
 		if err == nil {
 			err = errors.Join(os.Remove(pending), large.Pin(pending), large.Close())
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	})
 	entry := table.BalancerNatSession{Seen: 9, Service: 3, Backend: 0x10002, ClientPort: 5}
 	use(func(p *Plane) {
 		check(p, false)
 		load(p, program.FeatureNAT)
 		check(p, true)
-		if err := p.tables.Sessions.Put(7, &entry); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.tables.Sessions.Put(7, &entry))
 		load(p, program.FeatureL2DSR)
 		load(p, program.FeatureNAT)
 		check(p, true)

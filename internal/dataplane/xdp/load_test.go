@@ -24,7 +24,7 @@ import (
 // While a program is loaded, changes that don't need it are made at once.
 func TestLoadDoesNotHoldUpdates(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
+	inNamespace(t, func() {
 		loads, loaded := make(chan program.Features), make(chan struct{})
 		held := func(f program.Features) error {
 			if f&program.FeatureIPIP != 0 {
@@ -33,24 +33,18 @@ func TestLoadDoesNotHoldUpdates(t *testing.T) {
 			}
 			return nil
 		}
-		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), test: held})
-		if err != nil {
-			return err
-		}
+		p := openOn(t, Config{PinDir: pins, test: held}, "fl0")
 		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
 		tunnelled.Forward = lb.IPIP
 		update(t, p, direct)
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
+		must(t, p.Attach(t.Context()))
 		var others errgroup.Group
 		others.Go(func() error {
 			_, err := p.Update(context.Background(), tunnelled)
 			return err
 		})
 		<-loads
-		updated := make(chan error, 1)
-		go func() {
+		err := promptly(func() error {
 			direct.Backends[0].Down = true // as a backend that has died
 			_, err := p.Update(context.Background(), direct)
 			// Another service needs by now what the program that is being loaded lacks.
@@ -59,13 +53,8 @@ func TestLoadDoesNotHoldUpdates(t *testing.T) {
 			p.mu.Lock()
 			p.programs.Recount(0, propertiesOf(limited).needs())
 			p.mu.Unlock()
-			updated <- err
-		}()
-		select {
-		case err = <-updated:
-		case <-time.After(time.Minute):
-			err = errors.New("an update waits for a program that it doesn't need")
-		}
+			return err
+		})
 		loaded <- struct{}{}
 		if err == nil {
 			if f := <-loads; f&program.FeatureReject == 0 {
@@ -73,14 +62,26 @@ func TestLoadDoesNotHoldUpdates(t *testing.T) {
 			}
 			loaded <- struct{}{}
 		}
-		return errors.Join(err, others.Wait(), p.Close())
+		must(t, errors.Join(err, others.Wait(), p.Close()))
 	})
+}
+
+// promptly returns the error of a change for which no program has to be loaded.
+func promptly(change func() error) error {
+	changed := make(chan error, 1)
+	go func() { changed <- change() }()
+	select {
+	case err := <-changed:
+		return err
+	case <-time.After(time.Minute):
+		return errors.New("an update waits for a program that it doesn't need")
+	}
 }
 
 // So it is while the sweeper loads a program without a feature that no service needs any more.
 func TestTrimDoesNotHoldUpdates(t *testing.T) {
 	pins := testPins(t)
-	inNamespace(t, func() error {
+	inNamespace(t, func() {
 		loads, loaded := make(chan program.Features, 16), make(chan struct{})
 		var trims atomic.Bool
 		held := func(f program.Features) error {
@@ -90,37 +91,24 @@ func TestTrimDoesNotHoldUpdates(t *testing.T) {
 			}
 			return nil
 		}
-		p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), test: held})
-		if err != nil {
-			return err
-		}
+		p := openOn(t, Config{PinDir: pins, test: held}, "fl0")
 		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)
 		tunnelled.Forward = lb.IPIP
 		update(t, p, direct)
 		update(t, p, tunnelled)
-		if err := p.Attach(t.Context()); err != nil {
-			return err
-		}
+		must(t, p.Attach(t.Context()))
 		trims.Store(true)
-		if err := p.Delete(t.Context(), tunnelled.VIP); err != nil {
-			return err
-		}
+		must(t, p.Delete(t.Context(), tunnelled.VIP))
 		if f := <-loads; f&program.FeatureIPIP != 0 {
 			t.Errorf("program with %s, want none that isn't needed", f)
 		}
-		updated := make(chan error, 1)
-		go func() {
+		err := promptly(func() error {
 			direct.Backends[0].Down = true
 			_, err := p.Update(context.Background(), direct)
-			updated <- err
-		}()
-		select {
-		case err = <-updated:
-		case <-time.After(time.Minute):
-			err = errors.New("an update waits for a program that it doesn't need")
-		}
+			return err
+		})
 		close(loaded)
-		return errors.Join(err, p.Close())
+		must(t, errors.Join(err, p.Close()))
 	})
 }
 
@@ -130,13 +118,10 @@ func TestTraceDoesNotHoldUpdates(t *testing.T) {
 	p := openTestPlane(t, testPins(t))
 	svc := manyBackends(vip4, 2)
 	update(t, p, svc)
-	if _, err := p.programs.Load(program.AllFeatures); err != nil {
-		t.Fatal(err)
-	}
+	_, err := p.programs.Load(program.AllFeatures)
+	must(t, err)
 	frame, err := phasePacket(svc.VIP, client4, dataplanetest.Opening, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	traced := make(chan error, 1)
 	go func() {
 		_, err := p.Trace(context.Background(), dataplane.Packet{Frame: frame})
@@ -172,15 +157,9 @@ func TestLargestTables(t *testing.T) {
 	p, err := newPlane(Config{
 		Capacity: table.Capacity{Services: 1<<16 - 1, Backends: 1 << 20, Sessions: 1 << 10}, Log: slog.New(slog.DiscardHandler),
 	}, fixedHops{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.programs.Load(program.AllFeatures); err != nil {
-		t.Error(err)
-	}
-	if err := p.Close(); err != nil {
-		t.Error(err)
-	}
+	must(t, err)
+	_, err = p.programs.Load(program.AllFeatures)
+	must(t, errors.Join(err, p.Close()))
 }
 
 // Attach uses the program that Prepare has loaded, if it has what services need.
@@ -197,27 +176,24 @@ func TestPrepare(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			pins := testPins(t)
-			inNamespace(t, func() error {
+			inNamespace(t, func() {
 				var loads []program.Features
 				test := func(f program.Features) error {
 					loads = append(loads, f)
 					return nil
 				}
-				p, err := Open(Config{PinDir: pins, Interfaces: []string{"fl0"}, Mode: program.Auto, Log: slog.New(slog.DiscardHandler), test: test})
-				if err != nil {
-					return err
-				}
+				p := openOn(t, Config{PinDir: pins, test: test}, "fl0")
 				p.Prepare(one.prepared)
 				update(t, p, direct)
 				update(t, p, tunnelled)
-				err = p.Attach(t.Context())
+				must(t, p.Attach(t.Context()))
 				if want := program.FeatureL2DSR | program.FeatureIPIP; len(loads) != one.loads || loads[len(loads)-1] != want {
 					t.Errorf("loaded programs with %s, want %d, the last with %s", loads, one.loads, want)
 				}
 				if p.loader.prepared != nil {
 					t.Error("the prepared program is still loaded")
 				}
-				return errors.Join(err, p.Close())
+				must(t, p.Close())
 			})
 		})
 	}

@@ -80,12 +80,8 @@ func TestLookupWithoutFreedSlots(t *testing.T) {
 	svc.Backends = svc.Backends[1:]
 	update(t, p, svc)
 	want("while flows of one that left may live", table.BalancerPeerLookup{Next: 0, Peers: 3})
-	if err := p.tables.Grace.Wait(t.Context(), p.tables.Grace.Now()); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.sweeper.sweep(p.clock() + time.Hour); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.tables.Grace.Wait(t.Context(), p.tables.Grace.Now()))
+	must(t, p.sweeper.sweep(p.clock()+time.Hour))
 	want("later", table.BalancerPeerLookup{Next: 1, Peers: 2})
 }
 

@@ -3,7 +3,6 @@
 package xdp
 
 import (
-	"context"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
@@ -15,9 +14,7 @@ func TestProgramSuitsItsServices(t *testing.T) {
 	p := openTestPlane(t, testPins(t))
 	want := func(f program.Features) {
 		t.Helper()
-		if err := p.loader.program(t.Context(), 0, p.programs.Suits, func() error { return nil }); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.loader.program(t.Context(), 0, p.programs.Suits, func() error { return nil }))
 		if p.programs.Features != f {
 			t.Errorf("program has %s, want %s", p.programs.Features, f)
 		}
@@ -47,14 +44,10 @@ func TestSelfTest(t *testing.T) {
 	for _, c := range selfTestCases() {
 		svc := c.svc
 		loaded, err := p.programs.Load(program.AllFeatures &^ propertiesOf(svc).needs())
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 		if err := testService(p, loaded, c); err == nil {
 			t.Errorf("%s to %s: a program without what it needs passes", svc.VIP, c.exits)
 		}
-		if err := p.Delete(context.Background(), svc.VIP); err != nil {
-			t.Error(err)
-		}
+		remove(t, p, svc.VIP)
 	}
 }

@@ -3,12 +3,16 @@
 package xdp
 
 import (
+	"fmt"
+	"log/slog"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
+	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 )
 
@@ -25,9 +29,7 @@ func TestDeleteFails(t *testing.T) {
 	if err == nil {
 		err = closed.Close()
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	fail := func(service *lb.Service, table **ebpf.Map) {
 		t.Helper()
 		update(t, p, service)
@@ -68,5 +70,47 @@ func TestDeleteFails(t *testing.T) {
 		}
 		remove(t, p, svc.VIP)
 		empty("Update without " + name)
+	}
+}
+
+// In NAT mode nothing is needed but the backend's address.
+func TestProbesOfNAT(t *testing.T) {
+	svc := manyBackends(vip4, 2)
+	svc.Forward = lb.NAT
+	p := &Plane{config: Config{Log: slog.New(slog.DiscardHandler)}}
+	way, release, err := p.Open(svc, svc.Backends[1], 8080)
+	must(t, err)
+	release()
+	if want := (health.Path{Target: netip.MustParseAddrPort("10.0.2.2:8080")}); way != want {
+		t.Errorf("path %+v, want %+v", way, want)
+	}
+}
+
+// BenchmarkUpdate programs a service with all its backends, and then with one of them down. The
+// time for each backend doesn't depend on their number.
+func BenchmarkUpdate(b *testing.B) {
+	for _, backends := range []int{1000, 4000, 16000} {
+		b.Run(fmt.Sprintf("%d backends", backends), func(b *testing.B) {
+			p, err := OpenUnattached(Config{Log: slog.New(slog.DiscardHandler), Synchronize: func() error { return nil }}, nil)
+			must(b, err)
+			defer p.Close()
+			var first, change time.Duration
+			for b.Loop() {
+				svc := manyBackends(vip4, backends)
+				begun := time.Now()
+				_, err := p.Update(b.Context(), svc)
+				must(b, err)
+				programmed := time.Now()
+				svc.Backends[0].Down = true
+				_, err = p.Update(b.Context(), svc)
+				must(b, err)
+				first, change = first+programmed.Sub(begun), change+time.Since(programmed)
+				must(b, p.Delete(b.Context(), svc.VIP))
+			}
+			each := float64(b.N * backends)
+			b.ReportMetric(float64(first.Nanoseconds())/each, "ns/backend")
+			b.ReportMetric(float64(change.Nanoseconds())/each, "ns/backend-changed")
+			b.ReportMetric(0, "ns/op")
+		})
 	}
 }

@@ -264,18 +264,14 @@ func TestSessionsWithoutNAT(t *testing.T) {
 	if session.Seen, err = table.FlowClock(); err == nil {
 		err = p.tables.Pending.Put(1<<32, &session)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for _, step := range []struct {
 		forward lb.Forward
 		want    int
 	}{{lb.NAT, 1}, {lb.IPIP, 0}} {
 		svc.Forward = step.forward
 		update(t, p, svc)
-		if err := (&Unattached{Plane: p}).SweepSessions(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, (&Unattached{Plane: p}).SweepSessions())
 		stats, err := p.Stats(t.Context())
 		if got := stats.Services[svc.VIP].Tracking.Flows; err != nil || got != step.want {
 			t.Errorf("with %s: %d flows, want %d (%v)", step.forward, got, step.want, err)
@@ -292,9 +288,7 @@ func TestSweepLeavesNewClients(t *testing.T) {
 	svc.Backends = all[:1]
 	update(t, p, svc)
 	before, err := p.owners(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	svc.Backends = all
 	update(t, p, svc)
 	s := p.services[svc.VIP]
@@ -302,9 +296,7 @@ func TestSweepLeavesNewClients(t *testing.T) {
 	if client.Seen, err = table.ClientClock(); err == nil {
 		err = p.tables.Maps.Clients.Put(uint64(1), client)
 	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if kept, err := p.sweeper.forgetClients(before); kept != 1 || err != nil {
 		t.Errorf("%d clients are remembered, want 1 (%v)", kept, err)
 	}

@@ -56,11 +56,7 @@ func testPins(t *testing.T) string {
 	t.Helper()
 	needRoot(t)
 	dir := filepath.Join(table.BPFRoot, fmt.Sprintf("fairlead-xdp-test-%d-%d", os.Getpid(), testNumber.Add(1)))
-	t.Cleanup(func() {
-		if err := Remove(dir); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { must(t, Remove(dir)) })
 	return dir
 }
 
@@ -83,14 +79,8 @@ func openPlane(t *testing.T, dir string, hops Resolver, synchronize func() error
 		PinDir: dir, Seed: 1, TunnelEnds: []netip.Addr{selfTestEnd}, TunnelPeers: []netip.Prefix{selfTestPeer}, Log: slog.New(slog.DiscardHandler), test: func(program.Features) error { return nil }, Synchronize: synchronize,
 		Capacity: table.Capacity{Services: 1 << 10, Backends: 1 << 12, RingEntries: 1 << 20, Flows: 1 << 16, Sources: 1 << 12, Limited: 1 << 10, Clients: 1 << 10, Sessions: 1 << 13},
 	}, hops)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	must(t, err)
+	t.Cleanup(func() { must(t, p.Close()) })
 	return p
 }
 
@@ -103,16 +93,20 @@ func manyBackends(vip netip.Addr, n int) *lb.Service {
 	return svc
 }
 
-func update(t *testing.T, p *Plane, svc *lb.Service) {
+func must(t testing.TB, err error) {
 	t.Helper()
-	if _, err := p.Update(t.Context(), svc); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
+func update(t *testing.T, p *Plane, svc *lb.Service) {
+	t.Helper()
+	_, err := p.Update(t.Context(), svc)
+	must(t, err)
+}
+
 func remove(t *testing.T, p *Plane, vip lb.VIP) {
 	t.Helper()
-	if err := p.Delete(t.Context(), vip); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Delete(t.Context(), vip))
 }
