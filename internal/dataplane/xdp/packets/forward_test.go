@@ -3,15 +3,12 @@
 package packets_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
@@ -130,7 +127,10 @@ func (c forwardCase) in() []byte {
 func (forwardCase) payload() string { return "longer than the padding of a short frame." }
 
 // want is the frame that must come out, built without the program's help.
-func (c forwardCase) want() []byte {
+func (c forwardCase) want() []byte { return c.marked(0) }
+
+// marked is the frame that must come out, with a congestion mark in all its headers.
+func (c forwardCase) marked(ecn uint8) []byte {
 	f := frame{destination: macOf(c.backend), source: ownMAC, payload: c.payload()}
 	if c.tagOut != 0 {
 		f.tags = []uint16{c.tagOut}
@@ -139,6 +139,8 @@ func (c forwardCase) want() []byte {
 		}
 	}
 	f.ip = slices.Concat(c.outer(), transport(c.service().VIP, c.client()))
+	mark(f.ip[0], ecn)
+	mark(f.ip[len(f.ip)-2], ecn)
 	out := f.build()
 	if c.forward > lb.IPIP && c.backend.Is4() { // UDP over IPv4 goes without a checksum
 		copy(out[atIP+4*len(f.tags)+20+6:], []byte{0, 0})
@@ -220,28 +222,16 @@ func TestForward(t *testing.T) {
 			defer remove(t, p, svc.VIP)
 			in := c.in()
 
-			var verdict uint32
-			var out []byte
-			moved := exits(t, p, func() { verdict, out = run(t, p, in) })
-
 			wantVerdict := uint32(xdpTX)
 			if c.index != testIndex {
 				wantVerdict = xdpRedirect
 			}
-			if verdict != wantVerdict {
-				t.Errorf("verdict %d, want %d", verdict, wantVerdict)
-			}
-			if want := c.want(); !bytes.Equal(out, want) {
-				t.Errorf("frame differs:\n%s", cmp.Diff(dump(want), dump(out)))
-			}
-			if want := map[string]uint64{"forward_" + c.forward.String(): 1}; !maps.Equal(moved, want) {
-				t.Errorf("counters %v, want %v", moved, want)
-			}
+			wantBytes(t, p, in, c.want(), wantVerdict, "forward_"+c.forward.String())
 			wantTraffic := dataplane.Traffic{Packets: 1, Bytes: uint64(len(in))}
 			if svc.Protocol == lb.TCP {
 				wantTraffic.NewFlows = 1
 			}
-			checkTrace(t, trace(t, p, in), c, out)
+			checkTrace(t, trace(t, p, in), c)
 			got := stats(t, p).Services[svc.VIP]
 			if backend, _ := got.Backend(svc.Backends[0].ID()); got.Traffic != wantTraffic || backend != wantTraffic {
 				t.Errorf("traffic %+v, want %+v", got, wantTraffic)
@@ -258,9 +248,7 @@ func dump(frame []byte) string {
 func update(t *testing.T, p *xdp.Unattached, svc *lb.Service) dataplane.Programmed {
 	t.Helper()
 	programmed, err := p.Update(context.Background(), svc)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	if testing.Short() {
 		p.Programs.Recount(0, p.Programs.Needs())
 	}
@@ -269,32 +257,27 @@ func update(t *testing.T, p *xdp.Unattached, svc *lb.Service) dataplane.Programm
 
 func remove(t *testing.T, p *xdp.Unattached, vip lb.VIP) {
 	t.Helper()
-	if err := p.Delete(context.Background(), vip); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Delete(context.Background(), vip))
 }
 
 func stats(t *testing.T, p *xdp.Unattached) dataplane.Stats {
 	t.Helper()
 	s, err := p.Stats(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return s
 }
 
 // serviceNumber is the number under which the tables hold a service.
 func serviceNumber(t *testing.T, p *xdp.Unattached, vip lb.VIP) uint32 {
 	t.Helper()
-	found := -1
-	err := p.Tables.EachVIP(func(key table.BalancerVipKey, number uint32) error {
-		if key == table.VIPKey(vip) {
-			found = int(number)
-		}
+	numbers := map[table.BalancerVipKey]uint32{}
+	must(t, p.Tables.EachVIP(func(key table.BalancerVipKey, number uint32) error {
+		numbers[key] = number
 		return nil
-	})
-	if err != nil || found < 0 {
-		t.Fatalf("number %d of %s: %v", found, vip, err)
+	}))
+	number, found := numbers[table.VIPKey(vip)]
+	if !found {
+		t.Fatalf("no number of %s", vip)
 	}
-	return uint32(found)
+	return number
 }

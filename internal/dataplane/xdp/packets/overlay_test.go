@@ -148,9 +148,7 @@ func TestPassOverlay(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) { wantExit(t, p, c.frame, xdpPass, c.counter) })
 	}
-	if err := p.Tables.SetTunnels([]netip.Addr{local6}, []netip.Prefix{netip.PrefixFrom(gateway4, 32)}); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Tables.SetTunnels([]netip.Addr{local6}, []netip.Prefix{netip.PrefixFrom(gateway4, 32)}))
 	wantExit(t, p, overlayFrame(vxlan.VIP, local4).build(), xdpPass, "pass_not_vip")
 	wantExit(t, p, overlayFrame(vxlan.VIP, local6).build(), xdpPass, "pass_not_tunnel_peer")
 }
@@ -204,11 +202,14 @@ func mark(layer gopacket.SerializableLayer, ecn uint8) {
 	}
 }
 
-// ecnCases are the congestion marks of RFC 6040, figure 4; a negative one drops the packet.
-func ecnCases() (cases []struct {
+// ecnCase is a packet within another one, both with congestion marks.
+type ecnCase struct {
 	outer, within uint8
-	want          int
-}) {
+	want          int // a negative one drops the packet
+}
+
+// ecnCases are those of RFC 6040, figure 4.
+func ecnCases() (cases []ecnCase) {
 	const none, ect1, ect0, ce = 0, 1, 2, 3
 	for outer, wants := range [][4]int{
 		none: {none: none, ect1: ect1, ect0: ect0, ce: ce},
@@ -217,10 +218,7 @@ func ecnCases() (cases []struct {
 		ce:   {none: -1, ect1: ce, ect0: ce, ce: ce},
 	} {
 		for within, want := range wants {
-			cases = append(cases, struct {
-				outer, within uint8
-				want          int
-			}{uint8(outer), uint8(within), want})
+			cases = append(cases, ecnCase{uint8(outer), uint8(within), want})
 		}
 	}
 	return cases
@@ -265,19 +263,6 @@ func TestSegmentECN(t *testing.T) {
 		remove(t, p, nat.vip)
 		remove(t, p, other.VIP)
 	}
-}
-
-// marked is the frame that must come out, with a mark in all its headers.
-func (c forwardCase) marked(ecn uint8) []byte {
-	f := frame{destination: macOf(c.backend), source: ownMAC, payload: c.payload()}
-	f.ip = slices.Concat(c.outer(), transport(c.service().VIP, c.client()))
-	mark(f.ip[0], ecn)
-	mark(f.ip[len(f.ip)-2], ecn)
-	out := f.build()
-	if c.forward > lb.IPIP {
-		copy(out[atOuterUDP+6:], []byte{0, 0})
-	}
-	return out
 }
 
 // wantMarked checks the frame that comes out. It is dropped as congested if the mark is negative.

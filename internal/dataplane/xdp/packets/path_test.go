@@ -70,7 +70,7 @@ func newProbeLine(t *testing.T) *probeLine {
 	return l
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
@@ -172,15 +172,7 @@ func (l *probeLine) checkAlike(t *testing.T, c forwardCase) {
 }
 
 // probed is a service of two backends with different MAC addresses.
-func probed() *lb.Service {
-	return &lb.Service{
-		Name: "web", VIP: lb.VIP{Address: vip4, Port: 80, Protocol: lb.TCP}, Forward: lb.L2DSR, MinHealthy: 1,
-		Backends: []lb.Backend{
-			{Address: netip.MustParseAddr("10.0.2.21"), Port: 80, Weight: 1},
-			{Address: netip.MustParseAddr("10.0.2.22"), Port: 80, Weight: 1},
-		},
-	}
-}
+func probed() *lb.Service { return manyBackends(vip4, 2) }
 
 func (l *probeLine) open(t *testing.T, svc *lb.Service, b lb.Backend) (health.Path, func()) {
 	t.Helper()
@@ -289,13 +281,9 @@ func TestProbesNeedNoRoute(t *testing.T) {
 		defer conn.Close()
 		_, err = conn.Write([]byte("a probe"))
 		must(t, err)
-		if frame := l.receive(t); !bytes.HasSuffix(frame, []byte("a probe")) || !bytes.HasPrefix(frame, macSlice(svc.Backends[0].Address)) {
+		mac := macOf(svc.Backends[0].Address)
+		if frame := l.receive(t); !bytes.HasSuffix(frame, []byte("a probe")) || !bytes.HasPrefix(frame, mac[:]) {
 			t.Errorf("%s: frame % x", vip, frame)
 		}
 	}
-}
-
-func macSlice(a netip.Addr) []byte {
-	mac := macOf(a)
-	return mac[:]
 }

@@ -18,6 +18,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp/program"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 func trace(t *testing.T, p *xdp.Unattached, frame []byte) dataplane.Trace {
@@ -34,9 +35,7 @@ func trace(t *testing.T, p *xdp.Unattached, frame []byte) dataplane.Trace {
 func records(t *testing.T, p *xdp.Unattached) map[uint64]table.BalancerFlow {
 	t.Helper()
 	all := map[uint64]table.BalancerFlow{}
-	if err := p.Tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { all[key] = *flow }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Tables.EachFlow(func(key uint64, flow *table.BalancerFlow) { all[key] = *flow }))
 	return all
 }
 
@@ -48,16 +47,12 @@ func open(vip lb.VIP, client netip.AddrPort) []byte {
 
 // randomPackets returns a source of packets for the VIPs, some of them damaged.
 func randomPackets(random *rand.Rand, vips ...lb.VIP) func() []byte {
-	clients := []netip.AddrPort{client4, client6}
 	return func() []byte {
 		vip := vips[random.IntN(len(vips))]
-		client := clients[0]
-		if vip.Address.Is6() {
-			client = clients[1]
-		}
-		frame := flowPacket(vip, netip.AddrPortFrom(client.Addr(), uint16(random.IntN(64))))
+		client := clientOf(vip.Address, random.IntN(64))
+		frame := flowPacket(vip, client)
 		if vip.Protocol == lb.TCP && vip.Address.Is4() && random.IntN(2) == 0 {
-			frame = open(vip, netip.AddrPortFrom(client.Addr(), uint16(random.IntN(64))))
+			frame = open(vip, client)
 		}
 		if random.IntN(3) > 0 {
 			return frame
@@ -86,8 +81,7 @@ func TestTraceIsTrue(t *testing.T) {
 		update(t, p, svc)
 		vips = append(vips, svc.VIP)
 	}
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
 	packet := randomPackets(random, vips...)
 	for i := range repeated(2000) {
 		if i%500 == 250 { // entries become unstable
@@ -101,13 +95,14 @@ func TestTraceIsTrue(t *testing.T) {
 		var said dataplane.Trace
 		moved := exits(t, p, func() { said = trace(t, p, in) })
 		if after := records(t, p); len(moved) > 0 || !maps.Equal(flows, after) {
-			t.Fatalf("seed %d, packet %d, % x: a trace moved the live counters %v or flows\n%v to\n%v", seed, i, in, moved, flows, after)
+			t.Fatalf("packet %d, % x: a trace moved the live counters %v or flows\n%v to\n%v", i, in, moved, flows, after)
 		}
 		var verdict uint32
 		var out []byte
 		moved = exits(t, p, func() { verdict, out = run(t, p, in) })
 		if moved[said.Exit] != 1 || said.Verdict != verdicts[verdict] || !bytes.Equal(said.Frame, out) {
-			t.Fatalf("seed %d, packet %d, % x:\nsaid %+v,\nbut verdict %s with counters %v and % x", seed, i, in, said, verdicts[verdict], moved, out)
+			t.Fatalf("packet %d, % x:\nsaid %+v,\nbut verdict %s with counters %v and % x",
+				i, in, said, verdicts[verdict], moved, out)
 		}
 		checkSent(t, said, out)
 	}
@@ -126,7 +121,7 @@ func checkSent(t *testing.T, said dataplane.Trace, out []byte) {
 }
 
 // checkTrace compares what a trace says with what became of a packet.
-func checkTrace(t *testing.T, said dataplane.Trace, c forwardCase, out []byte) {
+func checkTrace(t *testing.T, said dataplane.Trace, c forwardCase) {
 	t.Helper()
 	svc := c.service()
 	want := &dataplane.TraceBackend{ID: svc.Backends[0].ID(), NextHop: said.Backend.NextHop, Forward: c.forward, MTU: 1500}
@@ -145,8 +140,9 @@ func checkTrace(t *testing.T, said dataplane.Trace, c forwardCase, out []byte) {
 	if !strings.Contains(want.NextHop, macOf(c.backend).String()) {
 		t.Errorf("the trace's next hop is %s", want.NextHop)
 	}
-	if said.Exit != "forward_"+c.forward.String() || said.Client != c.client() || said.VIP != svc.VIP || !bytes.Equal(said.Frame, out) {
-		t.Errorf("the trace says %+v, of % x", said, out)
+	if exit := "forward_" + c.forward.String(); said.Exit != exit || said.Client != c.client() ||
+		said.VIP != svc.VIP || !bytes.Equal(said.Frame, c.want()) {
+		t.Errorf("the trace says %+v", said)
 	}
 }
 
@@ -197,16 +193,21 @@ func TestTraceEnds(t *testing.T) {
 	p, _ := newTestPlane(t)
 	empty := manyBackends(vip4, 0)
 	update(t, p, empty)
-	if got := trace(t, p, withTags(1, 2)); got.VIP != (lb.VIP{}) || got.Found || got.Ring != nil || got.Exit != "pass_vlan_stacked" {
-		t.Errorf("not a VIP's: %+v", got)
-	}
 	other := empty.VIP
 	other.Port = 81
-	if got := trace(t, p, flowPacket(other, client4)); got.VIP != other || got.Found || got.Exit != "pass_not_vip" {
-		t.Errorf("no service: %+v", got)
-	}
-	if got := trace(t, p, flowPacket(empty.VIP, client4)); !got.Found || got.Ring != nil || got.Exit != "drop_no_backend" {
-		t.Errorf("no backend: %+v", got)
+	for _, c := range []struct {
+		frame []byte
+		vip   lb.VIP
+		found bool
+		exit  string
+	}{
+		{withTags(1, 2), lb.VIP{}, false, "pass_vlan_stacked"},
+		{flowPacket(other, client4), other, false, "pass_not_vip"},
+		{flowPacket(empty.VIP, client4), empty.VIP, true, "drop_no_backend"},
+	} {
+		if got := trace(t, p, c.frame); got.VIP != c.vip || got.Found != c.found || got.Ring != nil || got.Exit != c.exit {
+			t.Errorf("%+v, want VIP %s, exit %s", got, c.vip, c.exit)
+		}
 	}
 	for _, packet := range []dataplane.Packet{
 		{Frame: make([]byte, 13)},
@@ -237,9 +238,7 @@ func TestTraceInterface(t *testing.T) {
 func TestExitsHaveText(t *testing.T) {
 	p, _ := newTestPlane(t)
 	counts, err := p.Programs.Exits()
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	for exit := range counts {
 		if dataplane.ExitText(exit) == strings.ReplaceAll(exit, "_", " ") {
 			t.Errorf("no text for the exit %s", exit)
