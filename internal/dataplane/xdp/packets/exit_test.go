@@ -3,8 +3,6 @@
 package packets_test
 
 import (
-	"bytes"
-	"maps"
 	"net/netip"
 	"testing"
 
@@ -66,6 +64,19 @@ func withType(kind layers.EthernetType) []byte {
 		gopacket.Payload("something else that is as long as a frame has to be at least"))
 }
 
+// ping is an echo request to an untagged address.
+func ping(from, to netip.Addr) frame {
+	return icmpFrame(from, to, lb.Segment{}, echoRequest[family(to)])
+}
+
+func pingWithOptions() []byte {
+	f := ping(client4.Addr(), vip4)
+	f.ip[0].(*layers.IPv4).Options = []layers.IPv4Option{
+		{OptionType: 131, OptionLength: 7, OptionData: []byte{4, 192, 0, 2, 1}}, {OptionType: 0},
+	}
+	return f.build()
+}
+
 // Whatever isn't a VIP's packet reaches the kernel as it came, and the counter
 // says why.
 func TestPass(t *testing.T) {
@@ -95,6 +106,7 @@ func TestPass(t *testing.T) {
 		{"pass_truncated", "ipv4: options leave no room for tcp", changed(web4, client4, atIP, 0x4f, 0, 0, 79)},
 		{"pass_not_tcp_udp", "ipv4: icmpv6", changed(web4, client4, atProtocol, 58)},
 		{"pass_not_tcp_udp", "ipv4: sctp", changed(web4, client4, atProtocol, 132)},
+		{"pass_not_tcp_udp", "ipv4: ping with options", pingWithOptions()},
 		{"pass_malformed", "ipv6: mapped destination", flowPacketTo(netip.AddrFrom16(vip4.As16()), client6)},
 		{"pass_malformed", "ipv6: mapped source", mappedSource()},
 		{"pass_malformed", "ipv6: wrong version", changed(web6, client6, atIP, 0x40)},
@@ -103,6 +115,7 @@ func TestPass(t *testing.T) {
 		{"pass_truncated", "ipv6: cut within tcp", flowPacket(web6, client6)[:atIP+59]},
 		{"pass_truncated", "ipv6: no transport", changed(web6, client6, atLength6, 0, 0)},
 		{"pass_not_tcp_udp", "ipv6: icmp", changed(web6, client6, atNext6, 1)},
+		{"pass_not_tcp_udp", "ipv6: ping with an extension header", chain(ping(client6.Addr(), vip6).build(), 43)},
 		{"pass_not_tcp_udp", "ipv6: mobility", changed(web6, client6, atNext6, 135)},
 		{"pass_truncated", "ipv6: cut within an extension header", changed(web6, client6, atNext6, 60)[:atIP+47]},
 	} {
@@ -118,50 +131,5 @@ func changedTo(frame []byte, offset int, values ...byte) []byte {
 // wantExit puts a frame in that must come out untouched.
 func wantExit(t *testing.T, p *xdp.Unattached, in []byte, verdict uint32, counter string) {
 	t.Helper()
-	var got uint32
-	var out []byte
-	moved := exits(t, p, func() { got, out = run(t, p, in) })
-	if got != verdict {
-		t.Errorf("verdict %d, want %d", got, verdict)
-	}
-	if !bytes.Equal(out, in) {
-		t.Errorf("the frame was changed:\n% x\n% x", in, out)
-	}
-	if want := map[string]uint64{counter: 1}; !maps.Equal(moved, want) {
-		t.Errorf("counters %v, want %v", moved, want)
-	}
-}
-
-// A VIP's packet that can't be delivered is dropped.
-func TestDrop(t *testing.T) {
-	p, _ := newTestPlane(t)
-	empty := manyBackends(vip4, 0)
-	update(t, p, empty)
-	wantExit(t, p, flowPacket(empty.VIP, client4), xdpDrop, "drop_no_backend")
-}
-
-// A VIP's packet with IPv4 options goes the way of one without.
-func TestOptions(t *testing.T) {
-	p, _ := newTestPlane(t)
-	svc := manyBackends(vip4, 16)
-	update(t, p, svc)
-	plain := clientFrame(svc.VIP, client4)
-	_, want := run(t, p, plain.build())
-	plain.ip[0].(*layers.IPv4).Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
-	in := plain.build()
-	verdict, out := run(t, p, in)
-	if verdict != xdpTX || !bytes.Equal(out[:12], want[:12]) || !bytes.Equal(out[12:], in[12:]) {
-		t.Errorf("verdict %d, frame % x, want the link layer of % x", verdict, out, want)
-	}
-}
-
-// A priority tag (id 0) marks no network: the service of the untagged one is
-// meant.
-func TestPriorityTag(t *testing.T) {
-	p, _ := newTestPlane(t)
-	update(t, p, manyBackends(vip4, 3))
-	verdict, out := run(t, p, withTags(5<<13))
-	if want := withTags()[12:]; verdict != xdpTX || !bytes.Equal(out[12:], want) {
-		t.Errorf("verdict %d, frame % x, want untagged % x", verdict, out[12:], want)
-	}
+	wantBytes(t, p, in, in, verdict, counter)
 }

@@ -3,11 +3,11 @@
 package packets_test
 
 import (
-	"bytes"
 	"encoding/binary"
-	"fmt"
 	"slices"
 	"testing"
+
+	"github.com/gopacket/gopacket/layers"
 )
 
 // fragmentHeader is that of RFC 8200 §4.5; the field has the offset in bytes and
@@ -46,34 +46,34 @@ func chain(frame []byte, kinds ...byte) []byte {
 	return slices.Concat(frame[:atIP], packet)
 }
 
-// Whatever stands in front of the transport header, up to a bound, a packet goes
-// where its flow goes.
-func TestExtensionHeaders(t *testing.T) {
+// withOptions is a packet with IPv4 options that need not be understood.
+func withOptions(f frame) frame {
+	f.ip[0].(*layers.IPv4).Options = []layers.IPv4Option{{OptionType: 148, OptionLength: 4, OptionData: []byte{0, 0}}}
+	return f
+}
+
+// Whatever stands in front of the transport header, up to a bound, a packet goes where its
+// flow goes, as it came. A priority tag (id 0) marks no network, and is taken off.
+func TestHeadersInFront(t *testing.T) {
 	p, _ := newTestPlane(t)
-	svc := manyBackends(vip6, 16)
-	update(t, p, svc)
-	plain := flowPacket(svc.VIP, client6)
-	_, want := run(t, p, plain)
-	frames := map[string][]byte{
-		"long options": slices.Concat(plain[:atIP], withExtension(plain[atIP:], 60, optionsHeader(6, 1024))),
+	update(t, p, manyBackends(vip4, 16))
+	update(t, p, manyBackends(vip6, 16))
+	plain4, plain6 := flowPacket(web4, client4), flowPacket(web6, client6)
+	wantForwarded := func(in, flow, rest []byte) {
+		t.Helper()
+		_, out := run(t, p, flow)
+		wantBytes(t, p, in, slices.Concat(out[:12], rest), xdpTX, "forward_l2dsr")
 	}
+	wantForwarded(withTags(5<<13), plain4, plain4[12:])
+	options := withOptions(clientFrame(web4, client4)).build()
+	wantForwarded(options, plain4, options[12:])
+	long := slices.Concat(plain6[:atIP], withExtension(plain6[atIP:], 60, optionsHeader(6, 1024)))
+	wantForwarded(long, plain6, long[12:])
 	for _, kinds := range [][]byte{{0}, {43}, {60}, {51}, {44}, {0, 60}, {0, 60, 43, 44, 51, 60}} {
-		frames[fmt.Sprintf("headers %d", kinds)] = chain(plain, kinds...)
+		in := chain(plain6, kinds...)
+		wantForwarded(in, plain6, in[12:])
 	}
-	for name, in := range frames {
-		verdict, out := run(t, p, in)
-		if verdict != xdpTX || !bytes.Equal(out[:12], want[:12]) || !bytes.Equal(out[12:], in[12:]) {
-			t.Errorf("%s: verdict %d, frame % x, want it to go to % x", name, verdict, out, want[:12])
-		}
-	}
-	for name, c := range map[string]struct {
-		frame   []byte
-		counter string
-	}{
-		"too many headers": {chain(plain, 0, 60, 60, 60, 60, 60, 60), "pass_extension_header"},
-		"no next header":   {chain(changed(web6, client6, atNext6, 59), 60), "pass_not_tcp_udp"},
-		"cut header":       {chain(plain, 60)[:atIP+55], "pass_truncated"},
-	} {
-		t.Run(name, func(t *testing.T) { wantExit(t, p, c.frame, xdpPass, c.counter) })
-	}
+	wantExit(t, p, chain(plain6, 0, 60, 60, 60, 60, 60, 60), xdpPass, "pass_extension_header")
+	wantExit(t, p, chain(changed(web6, client6, atNext6, 59), 60), xdpPass, "pass_not_tcp_udp")
+	wantExit(t, p, chain(plain6, 60)[:atIP+55], xdpPass, "pass_truncated")
 }

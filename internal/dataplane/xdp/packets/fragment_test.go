@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 	"slices"
-	"strings"
 	"testing"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
@@ -77,28 +76,12 @@ func longFrame(svc *lb.Service, client netip.AddrPort, length int) frame {
 	return f
 }
 
-// All fragments of a packet, of every size, go where a whole packet of the flow
-// goes, and arrive as they were sent.
-func TestFragmentsFollowTheFirst(t *testing.T) {
-	p, _ := newTestPlane(t)
-	id := uint32(0)
-	for _, c := range steerCases() {
-		t.Run(c.String(), func(t *testing.T) {
-			svc := c.service()
-			update(t, p, svc)
-			defer remove(t, p, svc.VIP)
-			inside := *svc
-			inside.Segment = lb.Segment{}
-			for i, size := range []int{24, 256, 1400} {
-				id++
-				client := clientOf(c.vip, 3000+i)
-				_, flow := run(t, p, c.flowPacket(client))
-				for _, part := range split(packetOf(longFrame(&inside, client, min(4000, 6*size))), id, size) {
-					wantSteered(t, p, c, part, flow)
-				}
-			}
-		})
+// fragmentsOf are frames with the fragments of a packet of a flow.
+func fragmentsOf(svc *lb.Service, client netip.AddrPort, id uint32, size int) (frames [][]byte) {
+	for _, part := range split(packetOf(longFrame(svc, client, 400)), id, size) {
+		frames = append(frames, onWire(svc.Segment, part))
 	}
+	return frames
 }
 
 // Fragments that can't be attributed are the kernel's, unless it would route them (TestUnserved).
@@ -113,26 +96,17 @@ func TestUnknownFragments(t *testing.T) {
 			elsewhere.Address = router(vip)
 			tagged.Segment = segment(100)
 			client := clientOf(vip, 4000)
-			parts := func(svc *lb.Service, client netip.AddrPort, id uint32) [][]byte {
-				var parts [][]byte
-				for _, part := range split(packetOf(longFrame(svc, client, 400)), id, 200) {
-					parts = append(parts, onWire(svc.Segment, part))
-				}
-				return parts
-			}
-
-			known := parts(svc, client, 1)
+			known := fragmentsOf(svc, client, 1, 200)
 			wantExit(t, p, known[1], xdpPass, "pass_fragment") // before the first
 			run(t, p, known[0])
-			if verdict, _ := run(t, p, known[1]); verdict != xdpTX {
-				t.Errorf("behind the first: verdict %d", verdict)
-			}
-			wantExit(t, p, parts(svc, client, 2)[1], xdpPass, "pass_fragment")
+			wantVerdict(t, p, known[1], xdpTX, "forward_l2dsr")
+			wantExit(t, p, fragmentsOf(svc, client, 2, 200)[1], xdpPass, "pass_fragment")
 			other := netip.AddrPortFrom(router(vip), 1)
-			wantExit(t, p, parts(svc, other, 1)[1], xdpPass, "pass_fragment")
-			wantExit(t, p, parts(&tagged, client, 1)[1], xdpPass, "pass_fragment")
-			wantExit(t, p, parts(&elsewhere, client, 3)[0], xdpPass, "pass_not_vip")
-			wantExit(t, p, parts(&elsewhere, client, 3)[1], xdpPass, "pass_fragment")
+			wantExit(t, p, fragmentsOf(svc, other, 1, 200)[1], xdpPass, "pass_fragment")
+			wantExit(t, p, fragmentsOf(&tagged, client, 1, 200)[1], xdpPass, "pass_fragment")
+			unserved := fragmentsOf(&elsewhere, client, 3, 200)
+			wantExit(t, p, unserved[0], xdpPass, "pass_not_vip")
+			wantExit(t, p, unserved[1], xdpPass, "pass_fragment")
 		})
 	}
 }
@@ -144,16 +118,16 @@ func TestFragmentsOfNoService(t *testing.T) {
 	update(t, p, svc)
 	other := *svc
 	other.Port = 81
-	for i, part := range split(packetOf(longFrame(&other, client4, 400)), 1, 200) {
-		wantExit(t, p, onWire(svc.Segment, part), xdpPass, []string{"pass_not_vip", "pass_fragment"}[min(i, 1)])
+	for i, part := range fragmentsOf(&other, client4, 1, 200) {
+		wantExit(t, p, part, xdpPass, []string{"pass_not_vip", "pass_fragment"}[min(i, 1)])
 	}
 	var key table.BalancerFragmentKey
 	if err := p.Tables.Maps.Fragments.NextKey(nil, &key); err == nil {
 		t.Errorf("recorded is %+v", key)
 	}
-	short := split(packetOf(longFrame(svc, client4, 400)), 2, 8)
-	wantExit(t, p, onWire(svc.Segment, short[0]), xdpPass, "pass_truncated") // RFC 1858: half a TCP header
-	wantExit(t, p, onWire(svc.Segment, short[1]), xdpPass, "pass_fragment")
+	short := fragmentsOf(svc, client4, 2, 8)
+	wantExit(t, p, short[0], xdpPass, "pass_truncated") // RFC 1858: half a TCP header
+	wantExit(t, p, short[1], xdpPass, "pass_fragment")
 }
 
 // A flood of first fragments doesn't end a packet in progress: half the table's size may come
@@ -163,18 +137,16 @@ func TestFragmentFlood(t *testing.T) {
 	svc := manyBackends(vip4, 3)
 	svc.Protocol = lb.UDP
 	update(t, p, svc)
-	parts := split(packetOf(longFrame(svc, client4, 400)), 1, 200)
-	run(t, p, onWire(svc.Segment, parts[0]))
-	forged := onWire(svc.Segment, split(packetOf(longFrame(svc, clientOf(vip4, 1000), 400)), 2, 200)[0])
+	parts := fragmentsOf(svc, client4, 1, 200)
+	run(t, p, parts[0])
+	forged := fragmentsOf(svc, clientOf(vip4, 1000), 2, 200)[0]
 	for i := range p.Tables.Maps.Fragments.MaxEntries() / 2 {
 		binary.BigEndian.PutUint32(forged[atIP+12:], 0x0a420000+i)
 		fixChecksum(forged[atIP:])
 		run(t, p, forged)
 	}
 	for _, part := range parts[1:] {
-		if verdict, _ := run(t, p, onWire(svc.Segment, part)); verdict != xdpTX {
-			t.Errorf("later fragment: verdict %d", verdict)
-		}
+		wantVerdict(t, p, part, xdpTX, "forward_l2dsr")
 	}
 }
 
@@ -189,19 +161,11 @@ func TestFragmentsWithOneIdentification(t *testing.T) {
 		update(t, p, one)
 		update(t, p, other)
 		client := clientOf(vip, 4000)
-		parts := func(svc *lb.Service) (parts [][]byte) {
-			for _, part := range split(packetOf(longFrame(svc, client, 400)), 7, 200) {
-				parts = append(parts, onWire(svc.Segment, part))
-			}
-			return parts
-		}
-		first, second := parts(one), parts(other)
+		first, second := fragmentsOf(one, client, 7, 200), fragmentsOf(other, client, 7, 200)
 		wantForwarded := func(frames ...[]byte) {
 			t.Helper()
 			for _, frame := range frames {
-				if verdict, _ := run(t, p, frame); verdict != xdpTX {
-					t.Errorf("%s: verdict %d", vip, verdict)
-				}
+				wantVerdict(t, p, frame, xdpTX, "forward_l2dsr")
 			}
 		}
 		var key table.BalancerFragmentKey
@@ -220,41 +184,5 @@ func TestFragmentsWithOneIdentification(t *testing.T) {
 		later(1_000_000)
 		wantForwarded(second[0], second[1])
 		must(t, p.Tables.Maps.Fragments.Delete(key))
-	}
-}
-
-// A tunnel's UDP over IPv6 has a right checksum also around what has none of its
-// own to go by: fragments and ICMP errors, of even and odd lengths.
-func TestTunnelledFragmentsAreSummed(t *testing.T) {
-	p, _ := newTestPlane(t)
-	for _, forward := range []lb.Forward{lb.GUE, lb.VXLAN, lb.Geneve} {
-		for _, vip := range []netip.Addr{vip4, vip6} {
-			svc := manyBackends(vip, 0)
-			svc.Forward = forward
-			svc.Backends = reached(forward, []lb.Backend{{Address: backend6, Port: 80, Weight: 1}})
-			update(t, p, svc)
-			client := clientOf(vip, 4000)
-			m := errorsOf(vip)[0]
-			m.body = packetOf(serverFrame(svc.VIP, client))[:49]
-			packets := [][]byte{packetOf(icmpFrame(router(vip), vip, lb.Segment{}, m))}
-			for length := range 9 {
-				f := longFrame(svc, client, 800)
-				f.payload += strings.Repeat("x", length)
-				packets = append(packets, split(packetOf(f), uint32(length), 400)...)
-			}
-			for i, packet := range packets {
-				verdict, out := run(t, p, onWire(lb.Segment{}, packet))
-				if verdict != xdpTX || !bytes.HasSuffix(out, packet) && len(packet) > 46 {
-					t.Fatalf("%s %s: packet %d: verdict %d, % x", forward, family(vip), i, verdict, out)
-				}
-				ip := out[atIP:]
-				udp := ip[40 : 40+binary.BigEndian.Uint16(ip[4:])]
-				pseudo := slices.Concat(ip[8:40], ip[4:6], []byte{0, 17})
-				if sum := sum16(slices.Concat(pseudo, udp)); sum != 0xffff || udp[6]|udp[7] == 0 {
-					t.Errorf("%s %s: packet %d: checksum %x, sum %#x", forward, family(vip), i, udp[6:8], sum)
-				}
-			}
-			remove(t, p, svc.VIP)
-		}
 	}
 }

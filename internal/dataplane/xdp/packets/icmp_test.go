@@ -4,11 +4,12 @@ package packets_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
-	"maps"
 	"net/netip"
 	"testing"
 
+	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
 
 	"fairlead.io/fairlead/internal/dataplane/xdp"
@@ -66,15 +67,27 @@ func errorsOf(vip netip.Addr) []message {
 	return []message{{kind: 1, code: 3}, {kind: 2, rest: 1400}, {kind: 3}, {kind: 4, rest: 40}}
 }
 
-// Routers' errors about what a server sent reach the server that sent it,
-// from any router, however little it quotes.
-func TestErrorsFollowTheirFlow(t *testing.T) {
+// All fragments of a packet, of every size, go where a whole packet of the flow goes, and arrive
+// as they were sent. So do routers' errors about what a server sent, from any router, however
+// little they quote.
+func TestSteering(t *testing.T) {
 	p, _ := newTestPlane(t)
+	id := uint32(0)
 	for _, c := range steerCases() {
 		t.Run(c.String(), func(t *testing.T) {
 			svc := c.service()
 			update(t, p, svc)
 			defer remove(t, p, svc.VIP)
+			inside := *svc
+			inside.Segment = lb.Segment{}
+			for i, size := range []int{24, 256, 1400} {
+				id++
+				client := clientOf(c.vip, 3000+i)
+				_, flow := run(t, p, c.flowPacket(client))
+				for _, part := range split(packetOf(longFrame(&inside, client, min(4000, 6*size))), id, size) {
+					wantSteered(t, p, c, part, flow)
+				}
+			}
 			for i := range 8 {
 				client := clientOf(c.vip, 2000+i)
 				_, flow := run(t, p, c.flowPacket(client))
@@ -82,12 +95,24 @@ func TestErrorsFollowTheirFlow(t *testing.T) {
 				if i%2 == 0 {
 					quote = quote[:map[bool]int{true: 28, false: 48}[c.vip.Is4()]]
 				}
-				m := errorsOf(c.vip)[i%4]
-				m.body = quote
-				wantSteered(t, p, c, packetOf(icmpFrame(router(c.vip), c.vip, lb.Segment{}, m)), flow)
+				wantSteered(t, p, c, c.errorAbout(i, quote), flow)
 			}
 		})
 	}
+}
+
+// errorAbout is the nth error of a router, with a quote.
+func (c steerCase) errorAbout(n int, quote []byte) []byte {
+	m := errorsOf(c.vip)[n%4]
+	m.body = quote
+	return packetOf(icmpFrame(router(c.vip), c.vip, lb.Segment{}, m))
+}
+
+// errorAbout is an error from a router about what the VIP's server sent to a client.
+func errorAbout(vip lb.VIP, client netip.AddrPort, from netip.Addr) frame {
+	m := errorsOf(vip.Address)[0]
+	m.body = packetOf(serverFrame(vip, client))
+	return icmpFrame(from, vip.Address, vip.Segment, m)
 }
 
 // router has an address that is neither the client's nor the VIP's.
@@ -101,12 +126,7 @@ func router(vip netip.Addr) netip.Addr {
 // wantSteered puts a packet in that has to go where a frame of its flow went.
 func wantSteered(t *testing.T, p *xdp.Unattached, c steerCase, packet, flow []byte) {
 	t.Helper()
-	var verdict uint32
-	var out []byte
-	moved := exits(t, p, func() { verdict, out = run(t, p, onWire(c.segment, packet)) })
-	if verdict != xdpTX || !maps.Equal(moved, map[string]uint64{"forward_" + c.forward.String(): 1}) {
-		t.Fatalf("verdict %d, counters %v", verdict, moved)
-	}
+	out := wantVerdict(t, p, onWire(c.segment, packet), xdpTX, "forward_"+c.forward.String())
 	if !bytes.Equal(out[:12], flow[:12]) {
 		t.Errorf("steered to % x, the flow goes to % x", out[:12], flow[:12])
 	}
@@ -178,7 +198,7 @@ func TestErrorQuotesExtensionHeaders(t *testing.T) {
 	_, flow := run(t, p, c.flowPacket(client6))
 	quote := packetOf(serverFrame(svc.VIP, client6))
 	for _, body := range [][]byte{quotedFragment(quote, 1), withExtension(quote, 60, optionsHeader(6, 16))} {
-		wantSteered(t, p, c, packetOf(icmpFrame(router(vip6), vip6, lb.Segment{}, message{kind: 2, rest: 1400, body: body})), flow)
+		wantSteered(t, p, c, c.errorAbout(1, body), flow)
 	}
 }
 
@@ -200,17 +220,12 @@ func TestErrorsFollowATrackedFlow(t *testing.T) {
 			for i := range 40 {
 				client := clientOf(c.vip, 2000+i)
 				recorded := stats(t, p).Services[svc.VIP].Tracking.Inserts
-				m := errorsOf(c.vip)[i%4]
-				m.body = packetOf(serverFrame(svc.VIP, client))
-				in := packetOf(icmpFrame(router(c.vip), c.vip, lb.Segment{}, m))
+				in := c.errorAbout(i, packetOf(serverFrame(svc.VIP, client)))
 				_, steered := run(t, p, onWire(c.segment, in))
 				if now := stats(t, p).Services[svc.VIP].Tracking.Inserts; now != recorded {
 					t.Fatalf("an error made %d flow records", now-recorded)
 				}
-				open := clientFrame(svc.VIP, client)
-				tcp := open.ip[1].(*layers.TCP)
-				tcp.SYN, tcp.ACK = false, true
-				_, flow := run(t, p, open.build())
+				_, flow := run(t, p, tcpSegment(svc.VIP, client, func(*layers.TCP) {}))
 				if !bytes.Equal(steered[:12], flow[:12]) {
 					t.Fatalf("steered to % x, the flow goes to % x", steered[:12], flow[:12])
 				}
@@ -218,4 +233,126 @@ func TestErrorsFollowATrackedFlow(t *testing.T) {
 			}
 		})
 	}
+}
+
+// message is an ICMP or ICMPv6 message; the packet around it says which.
+type message struct {
+	kind, code uint8
+	rest       uint32 // the second word of the header
+	body       []byte
+}
+
+// Kinds of messages by family (RFC 792, RFC 4443).
+var (
+	echoRequest = map[string]message{
+		"ipv4": {kind: 8, rest: 0x12340001, body: []byte("abcdefghijklmnopqrstuvwxyz")},
+		"ipv6": {kind: 128, rest: 0x12340001, body: []byte("abcdefghijklmnopqrstuvwxyz")},
+	}
+	echoReply = map[string]uint8{"ipv4": 0, "ipv6": 129}
+)
+
+// icmpFrame is a message from one address to another, as the router sends it,
+// with a TTL of 60.
+func icmpFrame(from, to netip.Addr, segment lb.Segment, m message) frame {
+	f := frame{destination: balancerMAC, source: clientMAC}
+	if segment.Tagged() {
+		f.tags = []uint16{5<<13 | uint16(segment.ID)}
+	}
+	protocol := layers.IPProtocolICMPv4
+	if to.Is6() {
+		protocol = layers.IPProtocolICMPv6
+	}
+	ip := ipLayer(from, to, protocol)
+	f.ip = []gopacket.SerializableLayer{ip}
+	if to.Is4() {
+		f.ip = append(f.ip, &layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(m.kind, m.code), Id: uint16(m.rest >> 16), Seq: uint16(m.rest)})
+		f.payload = string(m.body)
+		return f
+	}
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(m.kind, m.code)}
+	_ = icmp.SetNetworkLayerForChecksum(ip.(gopacket.NetworkLayer)) // only fails for other layers
+	f.ip = append(f.ip, icmp)
+	f.payload = string(append(binary.BigEndian.AppendUint32(nil, m.rest), m.body...))
+	return f
+}
+
+// answerFrame is what the balancer says in answer to a frame: the same way
+// back, with a TTL of its own.
+func answerFrame(asked frame, from, to netip.Addr, m message) frame {
+	f := icmpFrame(from, to, lb.Segment{}, m)
+	f.destination, f.source, f.tags = asked.source, asked.destination, asked.tags
+	ownHeader(f.ip[0], 0xc0)
+	return f
+}
+
+// ownHeader makes an IP header one of a packet that the balancer has made.
+func ownHeader(layer gopacket.SerializableLayer, tos uint8) {
+	switch ip := layer.(type) {
+	case *layers.IPv4:
+		ip.TTL, ip.TOS, ip.Id, ip.Flags = 64, tos, 0, layers.IPv4DontFragment
+	case *layers.IPv6:
+		ip.HopLimit, ip.TrafficClass = 64, 0
+	}
+}
+
+// unpadded is the frame without what fills it up to Ethernet's least length.
+func (f frame) unpadded() []byte {
+	out := f.build()
+	at := atIP + 4*len(f.tags)
+	length := int(binary.BigEndian.Uint16(out[at+2:]))
+	if out[at]>>4 == 6 {
+		length = 40 + int(binary.BigEndian.Uint16(out[at+4:]))
+	}
+	return out[:at+length]
+}
+
+// packetOf is the IP packet in a frame.
+func packetOf(f frame) []byte { return f.unpadded()[atIP+4*len(f.tags):] }
+
+// serverFrame is a packet that the VIP's server sends to the client.
+func serverFrame(vip lb.VIP, client netip.AddrPort) frame {
+	from := lb.VIP{Address: client.Addr(), Port: client.Port(), Protocol: vip.Protocol}
+	return frame{ip: transport(from, netip.AddrPortFrom(vip.Address, vip.Port)), payload: "what the server had to say"}
+}
+
+// clientOf is a client of the VIP's family with that port.
+func clientOf(vip netip.Addr, port int) netip.AddrPort {
+	if vip.Is4() {
+		return netip.AddrPortFrom(client4.Addr(), uint16(port))
+	}
+	return netip.AddrPortFrom(client6.Addr(), uint16(port))
+}
+
+// onWire is the frame in which a packet arrives in a segment.
+func onWire(s lb.Segment, packet []byte) []byte {
+	f := frame{destination: balancerMAC, source: clientMAC, ip: []gopacket.SerializableLayer{gopacket.Payload(packet)}}
+	switch {
+	case s.Overlay():
+		f.ip = arriving(s, local4, f.ip)
+	case s.Tagged():
+		f.tags = []uint16{5<<13 | uint16(s.ID)}
+	}
+	return f.build()
+}
+
+// edgeFrames are packets that a VIP's address gets in addition to those that begin with
+// ports: ICMP, fragments, extension headers, and one that is too big.
+func edgeFrames(vip lb.VIP) [][]byte {
+	client := clientOf(vip.Address, 41000)
+	var packets [][]byte
+	for _, m := range errorsOf(vip.Address) {
+		m.body = packetOf(serverFrame(vip, client))
+		packets = append(packets, packetOf(icmpFrame(router(vip.Address), vip.Address, lb.Segment{}, m)))
+	}
+	packets = append(packets, packetOf(icmpFrame(client.Addr(), vip.Address, lb.Segment{}, echoRequest[family(vip.Address)])))
+	long := packetOf(longFrame(manyBackends(vip.Address, 1), client, 1600))
+	packets = append(append(packets, long), split(long, uint32(vip.Protocol), 600)...)
+	var frames [][]byte
+	for _, packet := range packets {
+		frames = append(frames, onWire(vip.Segment, packet))
+	}
+	if vip.Address.Is6() {
+		frames = append(frames, chain(flowPacket(vip, client), 0, 60, 44, 51))
+	}
+	return frames
 }
