@@ -4,7 +4,6 @@ package packets_test
 
 import (
 	"bytes"
-	"maps"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -26,15 +25,7 @@ import (
 // every byte of the answer.
 func wantAnswer(t *testing.T, p *xdp.Unattached, in []byte, want frame, counter string) {
 	t.Helper()
-	var verdict uint32
-	var out []byte
-	moved := exits(t, p, func() { verdict, out = run(t, p, in) })
-	if verdict != xdpTX || !maps.Equal(moved, map[string]uint64{counter: 1}) {
-		t.Errorf("verdict %d, counters %v, want %s", verdict, moved, counter)
-	}
-	if want := want.unpadded(); !bytes.Equal(out, want) {
-		t.Errorf("answer differs:\n%s", cmp.Diff(dump(want), dump(out)))
-	}
+	wantBytes(t, p, in, want.unpadded(), xdpTX, counter)
 }
 
 // eachVIP runs a test for both families, untagged and in a VLAN.
@@ -75,9 +66,7 @@ func TestTooBig(t *testing.T) {
 
 			hops.mtu = length + c.overhead
 			update(t, p, svc)
-			if verdict, _ := run(t, p, f.build()); verdict != xdpTX {
-				t.Errorf("%s over %s: a packet that fits: verdict %d", c.forward, family(c.backend), verdict)
-			}
+			wantVerdict(t, p, f.build(), xdpTX, "forward_"+c.forward.String())
 			hops.mtu--
 			update(t, p, svc)
 			before := stats(t, p).Services[vip].Traffic
@@ -176,9 +165,9 @@ func TestPing(t *testing.T) {
 		update(t, p, empty)
 		wantExit(t, p, asked.build(), xdpDrop, "drop_no_backend")
 		update(t, p, svc)
-		wantEcho(t, p, asked, m)
+		wantAnswer(t, p, asked.build(), echoFrame(asked, m), "answer_echo")
 		remove(t, p, empty.VIP)
-		wantEcho(t, p, asked, m)
+		wantAnswer(t, p, asked.build(), echoFrame(asked, m), "answer_echo")
 		without := *svc
 		without.Backends = nil
 		update(t, p, &without)
@@ -188,21 +177,20 @@ func TestPing(t *testing.T) {
 	})
 }
 
-// wantEcho compares with a reply that is the request but for addresses, type
-// and TTL, all checksums recomputed.
-func wantEcho(t *testing.T, p *xdp.Unattached, asked frame, m message) {
-	t.Helper()
+// echoFrame is a reply that is the request but for addresses, type and TTL, all checksums
+// recomputed.
+func echoFrame(asked frame, m message) frame {
 	from, to := addressesOf(asked.ip[0])
 	m.kind = echoReply[family(to)]
-	want := icmpFrame(to, from, lb.Segment{}, m)
-	want.destination, want.source, want.tags = asked.source, asked.destination, asked.tags
-	switch ip := want.ip[0].(type) {
+	f := icmpFrame(to, from, lb.Segment{}, m)
+	f.destination, f.source, f.tags = asked.source, asked.destination, asked.tags
+	switch ip := f.ip[0].(type) {
 	case *layers.IPv4:
 		ip.TTL = 64
 	case *layers.IPv6:
 		ip.HopLimit = 64
 	}
-	wantAnswer(t, p, asked.build(), want, "answer_echo")
+	return f
 }
 
 func addressesOf(ip gopacket.SerializableLayer) (from, to netip.Addr) {
@@ -221,16 +209,7 @@ func TestFragmentedPing(t *testing.T) {
 		m := echoRequest[family(vip.Address)]
 		m.body = bytes.Repeat(m.body, 100)
 		asked := icmpFrame(client, vip.Address, vip.Segment, m)
-		reply := m
-		reply.kind = echoReply[family(vip.Address)]
-		answer := icmpFrame(vip.Address, client, vip.Segment, reply)
-		answer.destination, answer.source = asked.source, asked.destination
-		switch ip := answer.ip[0].(type) {
-		case *layers.IPv4:
-			ip.TTL = 64
-		case *layers.IPv6:
-			ip.HopLimit = 64
-		}
+		answer := echoFrame(asked, m)
 		want := split(packetOf(answer), 77, 1000)
 		for n, part := range split(packetOf(asked), 77, 1000) {
 			link := answer.build()[:atIP+4*len(answer.tags)]
@@ -240,17 +219,6 @@ func TestFragmentedPing(t *testing.T) {
 			}
 		}
 	})
-}
-
-// Pings with options or extension headers are left alone.
-func TestPingWithOptions(t *testing.T) {
-	p, _ := newTestPlane(t)
-	update(t, p, manyBackends(vip4, 3))
-	update(t, p, manyBackends(vip6, 3))
-	f := icmpFrame(client4.Addr(), vip4, lb.Segment{}, echoRequest["ipv4"])
-	f.ip[0].(*layers.IPv4).Options = []layers.IPv4Option{{OptionType: 131, OptionLength: 7, OptionData: []byte{4, 192, 0, 2, 1}}, {OptionType: 0}}
-	wantExit(t, p, f.build(), xdpPass, "pass_not_tcp_udp")
-	wantExit(t, p, chain(icmpFrame(client6.Addr(), vip6, lb.Segment{}, echoRequest["ipv6"]).build(), 43), xdpPass, "pass_not_tcp_udp")
 }
 
 // A service without backends that rejects: UDP gets "port unreachable", pings
@@ -285,9 +253,7 @@ func TestUnreachable(t *testing.T) {
 		host.body = packetOf(ping)
 		wantAnswer(t, p, ping.build(), answerFrame(ping, vip.Address, client.Addr(), host), "answer_unreachable")
 
-		m := errorsOf(vip.Address)[0]
-		m.body = packetOf(serverFrame(vip, client))
-		wantExit(t, p, icmpFrame(router(vip.Address), vip.Address, vip.Segment, m).build(), xdpDrop, "drop_no_backend")
+		wantExit(t, p, errorAbout(vip, client, router(vip.Address)).build(), xdpDrop, "drop_no_backend")
 		remove(t, p, vip)
 	})
 }
@@ -298,12 +264,7 @@ func resetOf(asked frame, vip lb.VIP, client netip.AddrPort) frame {
 	from := lb.VIP{Address: client.Addr(), Port: client.Port(), Protocol: lb.TCP}
 	f := frame{destination: asked.source, source: asked.destination, tags: asked.tags,
 		ip: transport(from, netip.AddrPortFrom(vip.Address, vip.Port))}
-	switch ip := f.ip[0].(type) {
-	case *layers.IPv4:
-		ip.TTL, ip.TOS, ip.Id, ip.Flags = 64, 0, 0, layers.IPv4DontFragment
-	case *layers.IPv6:
-		ip.HopLimit, ip.TrafficClass = 64, 0
-	}
+	ownHeader(f.ip[0], 0)
 	out := f.ip[1].(*layers.TCP)
 	out.SYN, out.RST, out.Window = false, true, 0
 	if in.ACK {
@@ -356,21 +317,14 @@ func TestReset(t *testing.T) {
 		wantExit(t, p, changedTo(bytes.Clone(bad), at, 0x40), xdpDrop, "drop_no_backend") // no whole header
 		wantExit(t, p, changedTo(bytes.Clone(bad), at, 0xf0), xdpDrop, "drop_no_backend") // longer than the packet
 		wantExit(t, p, onWire(vip.Segment, split(packetOf(f), 5, 24)[0]), xdpDrop, "drop_no_backend")
+		if vip.Address.Is6() && len(f.tags) == 0 {
+			wantAnswer(t, p, chain(f.build(), 0, 60), resetOf(f, vip, client), "answer_reset")
+		}
 		svc.Unavailable = lb.Drop
 		update(t, p, svc)
 		wantExit(t, p, bad, xdpDrop, "drop_no_backend")
 		remove(t, p, vip)
 	})
-}
-
-// A packet behind extension headers is reset like any other.
-func TestResetBehindExtensionHeaders(t *testing.T) {
-	p, _ := newTestPlane(t)
-	svc := manyBackends(vip6, 0)
-	svc.Unavailable = lb.Reject
-	update(t, p, svc)
-	f := clientFrame(svc.VIP, client6)
-	wantAnswer(t, p, chain(f.build(), 0, 60), resetOf(f, svc.VIP, client6), "answer_reset")
 }
 
 // Answers are limited for each kind and processor: never more than a burst and
@@ -396,31 +350,24 @@ func TestAnswerLimit(t *testing.T) {
 		t.Errorf("counters %v: want at most %d answers", moved, most)
 	}
 
-	setLimit(t, p, table.BalancerRateRATE_RESET, ^uint64(0))
-	wantExit(t, p, syn, xdpDrop, "drop_answer_limit")
-	if verdict, _ := run(t, p, large); verdict != xdpTX {
-		t.Errorf("too big, while resets are at their limit: verdict %d", verdict)
+	for _, c := range []struct {
+		kind table.BalancerRate
+		in   []byte
+		exit string
+	}{
+		{table.BalancerRateRATE_RESET, syn, "answer_reset"},
+		{table.BalancerRateRATE_TOO_BIG, large, "answer_too_big"},
+		{table.BalancerRateRATE_ECHO, ping(client6.Addr(), vip6).build(), "answer_echo"},
+		{table.BalancerRateRATE_QUOTED, errorAbout(svc.VIP, client6, router(vip6)).build(), "forward_l2dsr"},
+	} {
+		setLimit(t, p, c.kind, 0)
+		wantVerdict(t, p, c.in, xdpTX, c.exit)
+		setLimit(t, p, c.kind, ^uint64(0))
+		wantExit(t, p, c.in, xdpDrop, "drop_answer_limit")
 	}
-	setLimit(t, p, table.BalancerRateRATE_TOO_BIG, ^uint64(0))
-	wantExit(t, p, large, xdpDrop, "drop_answer_limit")
-	ping := icmpFrame(client6.Addr(), svc.Address, lb.Segment{}, message{kind: 128}).build()
-	moved = exits(t, p, func() { run(t, p, ping) })
-	if moved["answer_echo"] != 1 {
-		t.Errorf("ping, while other answers are at their limit: %v", moved)
-	}
-	setLimit(t, p, table.BalancerRateRATE_ECHO, ^uint64(0))
-	wantExit(t, p, ping, xdpDrop, "drop_answer_limit")
-	quoted := errorsOf(svc.Address)[0]
-	quoted.body = packetOf(serverFrame(svc.VIP, client6))
-	setLimit(t, p, table.BalancerRateRATE_QUOTED, ^uint64(0))
-	wantExit(t, p, icmpFrame(router(vip6), svc.Address, lb.Segment{}, quoted).build(), xdpDrop, "drop_answer_limit")
 	// Errors about other addresses aren't the balancer's.
-	quoted.body = packetOf(serverFrame(lb.VIP{Address: svc.Address.Next(), Port: 80, Protocol: lb.TCP}, client6))
-	wantExit(t, p, icmpFrame(router(vip6), svc.Address.Next(), lb.Segment{}, quoted).build(), xdpPass, "pass_not_vip")
-	setLimit(t, p, table.BalancerRateRATE_RESET, 0)
-	if verdict, _ := run(t, p, syn); verdict != xdpTX {
-		t.Errorf("after a pause: verdict %d", verdict)
-	}
+	other := lb.VIP{Address: svc.Address.Next(), Port: 80, Protocol: lb.TCP}
+	wantExit(t, p, errorAbout(other, client6, router(vip6)).build(), xdpPass, "pass_not_vip")
 }
 
 // coarseClock is the clock that limits read. It has ticks.
@@ -458,13 +405,7 @@ func TestTooBigLimitOfAService(t *testing.T) {
 // setLimit says until when a kind of answer is used up, on every processor.
 func setLimit(t *testing.T, p *xdp.Unattached, kind table.BalancerRate, until uint64) {
 	t.Helper()
-	values := make([]uint64, ebpf.MustPossibleCPU())
-	for i := range values {
-		values[i] = until
-	}
-	if err := p.Tables.Maps.Rates.Put(kind, values); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Tables.Maps.Rates.Put(kind, slices.Repeat([]uint64{until}, ebpf.MustPossibleCPU())))
 }
 
 // Two balancers that take each other for a backend don't pass packets to and
@@ -479,8 +420,6 @@ func TestNoLoop(t *testing.T) {
 		wantExit(t, p, f.build(), xdpDrop, "drop_loop")
 		svc.Backends[0].Segment = segment(200) // a router with one MAC address in many VLANs
 		update(t, p, svc)
-		if verdict, _ := run(t, p, f.build()); verdict != xdpTX {
-			t.Errorf("from another VLAN: verdict %d", verdict)
-		}
+		wantVerdict(t, p, f.build(), xdpTX, "forward_l2dsr")
 	}
 }
