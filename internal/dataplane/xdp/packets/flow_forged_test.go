@@ -135,9 +135,7 @@ func testSYNOfRemovedBackend(t *testing.T, restart bool) {
 	s.change(9)
 	s.wantHomes(homes, "after the change")
 	if restart {
-		if err := s.p.Close(); err != nil {
-			t.Fatal(err)
-		}
+		must(t, s.p.Close())
 		s.p = quietPlane(t, dir, program.FeatureL2DSR)
 	}
 	s.change(9, 2)
@@ -171,9 +169,7 @@ func TestForgedResetKeepsRecord(t *testing.T) {
 		t.Helper()
 		age(t, p, by)
 		later += by
-		if err := p.SweepFlows(later); err != nil {
-			t.Fatal(err)
-		}
+		must(t, p.SweepFlows(later))
 	}
 	for range repeated(65536) {
 		client := netip.AddrPortFrom(client4.Addr(), uint16(1000+random.IntN(len(homes))))
@@ -301,9 +297,7 @@ func TestRecordsAreConfirmed(t *testing.T) {
 
 func countRecords(t *testing.T, flows *ebpf.Map) (n int) {
 	t.Helper()
-	if err := table.EachRecord(flows, func(uint64, *table.BalancerFlow) { n++ }); err != nil {
-		t.Fatal(err)
-	}
+	must(t, table.EachRecord(flows, func(uint64, *table.BalancerFlow) { n++ }))
 	return n
 }
 

@@ -16,6 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/dataplane/xdp"
 	"fairlead.io/fairlead/internal/dataplane/xdp/table"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // limited is a service at which so many new flows may come in a second.
@@ -48,9 +49,7 @@ func offer(t *testing.T, p *xdp.Unattached, packets ...[]byte) (map[string]uint6
 func monotonic(t *testing.T) uint64 {
 	t.Helper()
 	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		t.Fatal(err)
-	}
+	must(t, unix.ClockGettime(unix.CLOCK_MONOTONIC, &now))
 	return uint64(now.Nano())
 }
 
@@ -76,6 +75,13 @@ func many(n int, packet func(i int) []byte) [][]byte {
 	return packets
 }
 
+// wantLimit offers flows, of which a limit lets so many pass each second.
+func wantLimit(t *testing.T, p *xdp.Unattached, limit int, exit string, flows [][]byte) {
+	t.Helper()
+	moved, took := offer(t, p, flows...)
+	wantLimited(t, moved, took, limit, len(flows), exit)
+}
+
 func TestServiceLimit(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
@@ -83,10 +89,9 @@ func TestServiceLimit(t *testing.T) {
 				p, _ := newTestPlane(t)
 				svc := limited(vip, protocol, lb.FlowLimits{NewFlows: 20})
 				update(t, p, svc)
-				client := map[netip.Addr]string{vip4: "192.0.2.7", vip6: "2001:db8::7"}[vip]
-				flows := many(200, func(i int) []byte { return newFlow(svc.VIP, client, 2000+i) })
-				moved, took := offer(t, p, flows...)
-				wantLimited(t, moved, took, 20, len(flows), "drop_service_limit")
+				wantLimit(t, p, 20, "drop_service_limit", many(200, func(i int) []byte {
+					return flowPacket(svc.VIP, clientOf(vip, 2000+i))
+				}))
 			})
 		}
 	}
@@ -112,11 +117,7 @@ func TestSourceLimit(t *testing.T) {
 		}},
 		{"6: neighbour", func(i int) []byte { return newFlow(six.VIP, "2001:db8:0:2::1", 2000+i) }},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			flows := many(60, c.flow)
-			moved, took := offer(t, p, flows...)
-			wantLimited(t, moved, took, 5, len(flows), "drop_source_limit")
-		})
+		t.Run(c.name, func(t *testing.T) { wantLimit(t, p, 5, "drop_source_limit", many(60, c.flow)) })
 	}
 }
 
@@ -161,8 +162,7 @@ func TestLimitsOfRelayedFlows(t *testing.T) {
 			if want := map[string]uint64{"forward_nat": 200}; !maps.Equal(relayed, want) {
 				t.Errorf("relayed flows: counters %v, want %v", relayed, want)
 			}
-			direct, took := offer(t, p, flows(3000, clientMAC)...)
-			wantLimited(t, direct, took, 20, 200, "drop_service_limit")
+			wantLimit(t, p, 20, "drop_service_limit", flows(3000, clientMAC))
 		})
 	}
 }
@@ -176,14 +176,12 @@ func TestLimitsSpareOldFlows(t *testing.T) {
 	for _, svc := range []*lb.Service{tcp, udp, free} {
 		update(t, p, svc)
 	}
-	open := clientFrame(tcp.VIP, client4)
-	open.ip[1].(*layers.TCP).SYN, open.ip[1].(*layers.TCP).ACK = false, true
-	handshake := clientFrame(tcp.VIP, client4)
-	handshake.ip[1].(*layers.TCP).ACK = true
+	open := tcpSegment(tcp.VIP, client4, func(*layers.TCP) {})
+	handshake := tcpSegment(tcp.VIP, client4, func(h *layers.TCP) { h.SYN = true })
 	datagram := newFlow(udp.VIP, "192.0.2.7", 2000)
 	offer(t, p, newFlow(tcp.VIP, "192.0.2.7", 2000), datagram)
 	packets := many(100, func(i int) []byte {
-		return [][]byte{open.build(), handshake.build(), datagram, newFlow(free.VIP, "2001:db8::7", i)}[i%4]
+		return [][]byte{open, handshake, datagram, newFlow(free.VIP, "2001:db8::7", i)}[i%4]
 	})
 	moved, _ := offer(t, p, packets...)
 	if want := map[string]uint64{"forward_l2dsr": 100}; !maps.Equal(moved, want) {
@@ -197,22 +195,18 @@ func TestLimitsChange(t *testing.T) {
 	first := openTestPlane(t, dir, newStaticHops())
 	svc := limited(vip4, lb.TCP, lb.FlowLimits{NewFlows: 10})
 	update(t, first, svc)
-	if err := first.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, first.Close())
 	p := openTestPlane(t, dir, newStaticHops())
 	flows := many(200, func(i int) []byte { return newFlow(svc.VIP, "192.0.2.7", 2000+i) })
-	moved, took := offer(t, p, flows...)
-	wantLimited(t, moved, took, 10, len(flows), "drop_service_limit")
+	wantLimit(t, p, 10, "drop_service_limit", flows)
 
 	svc.Limits = lb.FlowLimits{NewFlowsPerSource: 30}
 	update(t, p, svc)
-	moved, took = offer(t, p, flows...)
-	wantLimited(t, moved, took, 30, len(flows), "drop_source_limit")
+	wantLimit(t, p, 30, "drop_source_limit", flows)
 
 	svc.Limits = lb.FlowLimits{}
 	update(t, p, svc)
-	moved, _ = offer(t, p, flows...)
+	moved, _ := offer(t, p, flows...)
 	if want := map[string]uint64{"forward_l2dsr": 200}; !maps.Equal(moved, want) {
 		t.Errorf("without limits: counters %v, want %v", moved, want)
 	}
@@ -238,11 +232,11 @@ func limitModel(arrival, interval, now uint64) (uint64, bool) {
 // before and just after.
 func TestLimitModel(t *testing.T) {
 	p, _ := newTestPlane(t)
-	seed := rand.Uint64()
-	random := rand.New(rand.NewPCG(seed, 0))
-	for round, rate := range []int{1, 3, 1000, 999_983, lb.MaxNewFlows} {
+	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
+	for _, rate := range []int{1, 3, 1000, 999_983, lb.MaxNewFlows} {
 		svc := limited(vip4, lb.TCP, lb.FlowLimits{NewFlows: rate})
 		update(t, p, svc)
+		number := serviceNumber(t, p, svc.VIP)
 		at := unsafe.Offsetof(table.BalancerService{}.Limit) + unsafe.Offsetof(table.BalancerLimit{}.Arrival)
 		for range 400 {
 			// From two windows behind to three ahead, and anything at all.
@@ -250,27 +244,23 @@ func TestLimitModel(t *testing.T) {
 			if random.IntN(8) == 0 {
 				seen = random.Uint64()
 			}
-			if err := table.WriteService(p.Tables, serviceNumber(t, p, svc.VIP), at, seen); err != nil {
-				t.Fatal(err)
-			}
+			must(t, table.WriteService(p.Tables, number, at, seen))
 			before := monotonic(t) << table.BalancerLimitTimeLIMIT_TIME_SHIFT
 			verdict, _ := run(t, p, newFlow(svc.VIP, "192.0.2.7", 2000))
 			after := monotonic(t) << table.BalancerLimitTimeLIMIT_TIME_SHIFT
-			raw, err := p.Tables.ReadService(serviceNumber(t, p, svc.VIP))
-			if err != nil {
-				t.Fatal(err)
-			}
+			raw, err := p.Tables.ReadService(number)
+			must(t, err)
 			got := raw.Limit.Arrival
 			low, early := limitModel(seen, limitWindow/uint64(rate), before)
 			high, late := limitModel(seen, limitWindow/uint64(rate), after)
 			passed := verdict == xdpTX
 			switch {
 			case passed != early && passed != late:
-				t.Errorf("seed %d, round %d: passed %t, want %t", seed, round, passed, early)
+				t.Errorf("rate %d: passed %t, want %t", rate, passed, early)
 			case passed && early && late && got-low > high-low:
-				t.Errorf("seed %d, round %d: the next flow would come at %d, want %d to %d", seed, round, got, low, high)
+				t.Errorf("rate %d: the next flow would come at %d, want %d to %d", rate, got, low, high)
 			case !passed && got != seen:
-				t.Errorf("seed %d, round %d: a refused flow changed %d into %d", seed, round, seen, got)
+				t.Errorf("rate %d: a refused flow changed %d into %d", rate, seen, got)
 			}
 		}
 		remove(t, p, svc.VIP)

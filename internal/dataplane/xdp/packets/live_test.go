@@ -36,9 +36,7 @@ func tcpSegment(vip lb.VIP, client netip.AddrPort, flag func(*layers.TCP)) []byt
 func liveFlows(t *testing.T, p *xdp.Unattached, svc *lb.Service) int {
 	t.Helper()
 	counts, err := p.CountFlows(context.Background())
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	total := 0
 	for _, n := range counts[svc.VIP] {
 		total += n
@@ -58,9 +56,7 @@ func age(t *testing.T, p *xdp.Unattached, by time.Duration) {
 		for key, flow := range aged {
 			err = errors.Join(err, flows.Put(key, flow))
 		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		must(t, err)
 	}
 }
 
@@ -68,20 +64,24 @@ func age(t *testing.T, p *xdp.Unattached, by time.Duration) {
 // a SYN opens it again, and a live one counts until it is idle.
 func TestCountFlows(t *testing.T) {
 	const closedSilence = 3 * time.Second // until a closed flow doesn't count
+	syn := func(tcp *layers.TCP) { tcp.SYN, tcp.ACK = true, false }
 	none := func(*layers.TCP) {}
 	fin := func(tcp *layers.TCP) { tcp.FIN = true }
 	rst := func(tcp *layers.TCP) { // after the payload
 		tcp.RST, tcp.Seq = true, uint32(len(clientFrame(lb.VIP{Address: vip4}, client4).payload))
 	}
 	p, _ := newTestPlane(t)
-	svc := manyBackends(vip4, 3)
-	svc.Tracking = lb.TrackingFull
+	svc := tracked(vip4, 3)
 	update(t, p, svc)
+	send := func(client netip.AddrPort, flags ...func(*layers.TCP)) {
+		for _, flag := range flags {
+			run(t, p, tcpSegment(svc.VIP, client, flag))
+		}
+	}
 	clients := make([]netip.AddrPort, 3)
 	for i := range clients {
 		clients[i] = netip.AddrPortFrom(client4.Addr(), uint16(1000+i))
-		run(t, p, flowPacket(svc.VIP, clients[i]))
-		run(t, p, tcpSegment(svc.VIP, clients[i], none))
+		send(clients[i], syn, none)
 	}
 	want := func(live int, when string) {
 		t.Helper()
@@ -90,19 +90,17 @@ func TestCountFlows(t *testing.T) {
 		}
 	}
 	want(3, "open")
-	run(t, p, tcpSegment(svc.VIP, clients[0], fin))
-	run(t, p, tcpSegment(svc.VIP, clients[1], rst))
+	send(clients[0], fin)
+	send(clients[1], rst)
 	want(3, "just closed")
-	stray := netip.AddrPortFrom(client4.Addr(), 2000)
-	run(t, p, tcpSegment(svc.VIP, stray, rst))
+	send(netip.AddrPortFrom(client4.Addr(), 2000), rst)
 	want(3, "a reset of nothing")
 	age(t, p, 2*closedSilence)
 	want(1, "closed a while ago")
-	run(t, p, tcpSegment(svc.VIP, clients[0], none)) // acknowledges what the server still sends
+	send(clients[0], none) // acknowledges what the server still sends
 	want(2, "half closed")
 	age(t, p, 2*closedSilence)
-	run(t, p, flowPacket(svc.VIP, clients[1]))
-	run(t, p, tcpSegment(svc.VIP, clients[1], none))
+	send(clients[1], syn, none)
 	age(t, p, 2*closedSilence)
 	want(2, "opened again")
 	age(t, p, svc.Idle()+time.Minute)
@@ -144,9 +142,7 @@ func TestNewFlowsOutliveBackendsAndAgents(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(second, 3, 8, "the first has left")
-	if err := p.Close(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, p.Close())
 	p = openTestPlane(t, dir, hops)
 	update(t, p, second)
 	send(2)
@@ -161,8 +157,8 @@ func TestFlowsOnTwoProcessors(t *testing.T) {
 	}
 	const flows = 4000
 	p, _ := newTestPlane(t)
-	svc := manyBackends(vip4, 2)
-	svc.Tracking, svc.IdleTimeout = lb.TrackingFull, 8*time.Hour
+	svc := tracked(vip4, 2)
+	svc.IdleTimeout = 8 * time.Hour
 	update(t, p, svc)
 	segment := func(client netip.AddrPort, fin bool) []byte {
 		return tcpSegment(svc.VIP, client, func(tcp *layers.TCP) { tcp.FIN = fin })
@@ -174,10 +170,16 @@ func TestFlowsOnTwoProcessors(t *testing.T) {
 		atOnce(t, p, segment(client, false), segment(client, false))
 		atOnce(t, p, segment(client, true), segment(client, false))
 	}
-	records := countRecords(t, p.Tables.Maps.Flows) + countRecords(t, p.Tables.Maps.FlowsPending)
+	wantClosed(t, p, svc, flows)
+}
+
+// wantClosed checks that there are so many records, none of which counts as live.
+func wantClosed(t *testing.T, p *xdp.Unattached, svc *lb.Service, want int) {
+	t.Helper()
+	have := countRecords(t, p.Tables.Maps.Flows) + countRecords(t, p.Tables.Maps.FlowsPending)
 	age(t, p, time.Minute)
-	if live := liveFlows(t, p, svc); records != flows || live != 0 {
-		t.Errorf("%d records, want %d; %d of closed flows count as live", records, flows, live)
+	if live := liveFlows(t, p, svc); have != want || live != 0 {
+		t.Errorf("%d records, want %d; %d of closed flows count as live", have, want, live)
 	}
 }
 
@@ -192,9 +194,8 @@ func TestCloseAfterKeepAlive(t *testing.T) {
 		s.at(clientNumber(i), tcpACK, clientNext-1)
 		s.at(clientNumber(i), flags, clientNext)
 	}
-	records := countRecords(t, p.Tables.Maps.FlowsPending)
-	age(t, p, time.Minute)
-	if live := liveFlows(t, p, s.Service); records != 3 || live != 0 {
-		t.Errorf("%d records, want 3; %d of closed flows count as live", records, live)
+	if pending := countRecords(t, p.Tables.Maps.FlowsPending); pending != 3 {
+		t.Errorf("%d pending records, want 3", pending)
 	}
+	wantClosed(t, p, s.Service, 3)
 }
