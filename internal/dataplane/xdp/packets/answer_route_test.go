@@ -22,24 +22,28 @@ import (
 var nextRouter = lb.MAC{2, 0, 0, 0, 0, 0xfe}
 
 // addRoutes makes the namespace forward, and gives fl0 default routes to nextRouter.
-func addRoutes(t *testing.T, device *net.Interface) error {
+func addRoutes(t *testing.T, device *net.Interface) {
 	t.Helper()
 	for _, family := range []string{"ipv4", "ipv6"} {
-		if err := os.WriteFile("/proc/sys/net/"+family+"/conf/all/forwarding", []byte("1"), 0); err != nil {
-			return err
-		}
+		must(t, os.WriteFile("/proc/sys/net/"+family+"/conf/all/forwarding", []byte("1"), 0))
 	}
 	for _, gateway := range []net.IP{net.IPv4(169, 254, 0, 1), net.ParseIP("fe80::1")} {
-		if err := netlink.NeighSet(&netlink.Neigh{
+		must(t, netlink.NeighSet(&netlink.Neigh{
 			LinkIndex: device.Index, IP: gateway, State: netlink.NUD_PERMANENT, HardwareAddr: net.HardwareAddr(nextRouter[:]),
-		}); err != nil {
-			return err
-		}
-		if err := netlink.RouteAdd(&netlink.Route{LinkIndex: device.Index, Gw: gateway, Flags: int(netlink.FLAG_ONLINK)}); err != nil {
-			return err
-		}
+		}))
+		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: device.Index, Gw: gateway, Flags: int(netlink.FLAG_ONLINK)}))
 	}
-	return nil
+}
+
+// atDevice runs fn in a network namespace with a device that has no addresses.
+func atDevice(t *testing.T, fn func(device *net.Interface)) {
+	t.Helper()
+	inNamespace(t, func() error {
+		device, err := net.InterfaceByName("fl0")
+		must(t, err)
+		fn(device)
+		return nil
+	})
 }
 
 // runAt puts a frame in that came by an interface.
@@ -51,9 +55,7 @@ func runAt(t *testing.T, p *xdp.Unattached, index int, in []byte) (verdict uint3
 		Context: xdpMD{DataEnd: uint32(len(in)), IngressIfindex: uint32(index)},
 	}
 	verdict, err := programOf(t, p).Run(options)
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	return verdict, options.DataOut
 }
 
@@ -63,47 +65,32 @@ func runAt(t *testing.T, p *xdp.Unattached, index int, in []byte) (verdict uint3
 func TestAnswersTakeRoutes(t *testing.T) {
 	p, _ := newTestPlane(t)
 	p.Programs.Recount(0, program.FeatureNAT|program.FeatureDSR|program.FeatureReject)
-	inNamespace(t, func() error {
-		device, err := net.InterfaceByName("fl0")
-		if err != nil {
-			return err
-		}
-		relayed := func(c natCase, flags uint8) []byte {
-			f := c.fromClient(flags)
-			f.source = macOf(node4)
-			return f.build()
-		}
+	atDevice(t, func(device *net.Interface) {
 		answers := func(keep bool) (all [][]byte) {
 			for _, c := range natCases() {
-				c.keep = keep
-				svc := c.service()
-				if _, err := p.Update(t.Context(), svc); err != nil {
-					t.Error(err)
-				}
-				ask := func(in []byte) {
-					verdict, out := runAt(t, p, device.Index, in)
+				c.keep, c.via = keep, macOf(node4)
+				ask := func(c natCase, flags uint8) {
+					verdict, out := runAt(t, p, device.Index, c.fromClient(flags).build())
 					if verdict != xdpTX {
 						t.Errorf("%s: verdict %d", c.vip, verdict)
 					}
 					all = append(all, out)
 				}
+				svc := c.service()
+				update(t, p, svc)
 				if c.vip.Protocol == lb.TCP {
-					ask(relayed(c, tcpACK)) // of no connection
+					ask(c, tcpACK) // of no connection
 				}
 				large := c
 				large.payload = string(bytes.Repeat([]byte("large"), 300))
-				ask(relayed(large, tcpSYN))
+				ask(large, tcpSYN)
 				refusing := *svc
 				refusing.Backends, refusing.Unavailable = nil, lb.Reject
-				if _, err := p.Update(t.Context(), &refusing); err != nil {
-					t.Error(err)
-				}
+				update(t, p, &refusing)
 				other := c
 				other.client = clientOf(c.vip.Address, 42000)
-				ask(relayed(other, tcpSYN))
-				if err := p.Delete(t.Context(), c.vip); err != nil {
-					t.Error(err)
-				}
+				ask(other, tcpSYN)
+				remove(t, p, c.vip)
 			}
 			return all
 		}
@@ -117,11 +104,8 @@ func TestAnswersTakeRoutes(t *testing.T) {
 		node, own := macOf(node4), balancerMAC
 		back := answers(true)
 		want("no route", back, back, node[:], own[:])
-		if err := addRoutes(t, device); err != nil {
-			return err
-		}
+		addRoutes(t, device)
 		want("dsr", answers(true), back, nextRouter[:], device.HardwareAddr)
 		want("nat", answers(false), back, node[:], own[:])
-		return nil
 	})
 }

@@ -64,14 +64,8 @@ func TestUnserved(t *testing.T) {
 			update(t, p, tagged)
 		}
 		err := p.Discard([]netip.Prefix{netip.MustParsePrefix("10.200.0.0/16"), netip.MustParsePrefix("fd00:200::/64")})
-		if err != nil {
-			t.Fatal(err)
-		}
-		inNamespace(t, func() error {
-			device, err := net.InterfaceByName("fl0")
-			if err != nil {
-				return err
-			}
+		must(t, err)
+		atDevice(t, func(device *net.Interface) {
 			want := func(name string, frame []byte, verdict uint32, exit string) {
 				var got uint32
 				moved := exits(t, p, func() { got, _ = runAt(t, p, device.Index, frame) })
@@ -82,9 +76,7 @@ func TestUnserved(t *testing.T) {
 			for _, c := range announced {
 				want(c.name+", no router", c.frame, xdpPass, c.passed)
 			}
-			if err := addRoutes(t, device); err != nil {
-				return err
-			}
+			addRoutes(t, device)
 			for _, c := range announced {
 				dropped := "drop_unserved"
 				if c.passed == "pass_fragment" {
@@ -97,39 +89,23 @@ func TestUnserved(t *testing.T) {
 			}
 			for _, own := range []string{vip4.String() + "/32", vip6.String() + "/128", unused4.String() + "/32", unused6.String() + "/128"} {
 				addr, err := netlink.ParseAddr(own)
-				if err != nil {
-					return err
-				}
-				if err := netlink.AddrReplace(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 1}}, addr); err != nil {
-					return err
-				}
-				if err := waitForLocal(addr.IP); err != nil {
-					return err
-				}
+				must(t, err)
+				must(t, netlink.AddrReplace(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: 1}}, addr))
+				must(t, waitForLocal(addr.IP))
 			}
 			for _, c := range announced {
 				want(c.name+", own address", c.frame, xdpPass, c.passed)
 			}
-			return nil
 		})
-		if err := p.Discard(nil); err != nil {
-			t.Fatal(err)
-		}
-		inNamespace(t, func() error {
-			device, err := net.InterfaceByName("fl0")
-			if err != nil {
-				return err
-			}
-			if err := addRoutes(t, device); err != nil {
-				return err
-			}
+		must(t, p.Discard(nil))
+		atDevice(t, func(device *net.Interface) {
+			addRoutes(t, device)
 			for _, c := range announced[10:] {
 				moved := exits(t, p, func() { runAt(t, p, device.Index, c.frame) })
 				if moved[c.passed] != 1 {
 					t.Errorf("%s, no longer announced: exits %v", c.name, moved)
 				}
 			}
-			return nil
 		})
 	}
 }
