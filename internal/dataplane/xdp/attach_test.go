@@ -221,7 +221,7 @@ func recreate(kernel *netlink.Handle, meanwhile func() error) error {
 // A live agent attaches the program again to an interface that is deleted and created
 // again, and reports that it is missing until then. Changes of the program don't wait
 // for the interface.
-func TestInterfaceIsRecreated(t *testing.T) {
+func TestRecreatedInterface(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() {
 		kernel, err := netlink.NewHandle(unix.NETLINK_ROUTE)
@@ -315,7 +315,7 @@ func TestRemoveRefuses(t *testing.T) {
 
 // A service that needs what the running program of an earlier agent lacks is not
 // seen by that program: it is replaced first, and only then.
-func TestInheritedProgramIsReplacedInTime(t *testing.T) {
+func TestInheritedProgram(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() {
 		direct, tunnelled := manyBackends(vip4, 2), manyBackends(vip6, 2)

@@ -32,7 +32,7 @@ func linkID(t *testing.T, pin string) link.ID {
 
 // An agent of another layout takes the interfaces over: the link stays the same
 // one, so there is no moment without a program, and the old tables go.
-func TestHandOverBetweenLayouts(t *testing.T) {
+func TestLayoutHandover(t *testing.T) {
 	pins := testPins(t)
 	inNamespace(t, func() {
 		p := openOn(t, Config{PinDir: pins, layout: "v0"}, "fl0")
@@ -67,7 +67,7 @@ func openSized(t *testing.T, pins string, capacity table.Capacity) *Plane {
 }
 
 // Tables of flows and of sessions of another size have the records of those before.
-func TestFlowTableIsResized(t *testing.T) {
+func TestFlowTableResize(t *testing.T) {
 	pins := testPins(t)
 	open := func(flows int) *Plane {
 		t.Helper()
@@ -109,7 +109,7 @@ func TestFlowTableIsResized(t *testing.T) {
 
 // While a table is resized its pin is always there: an agent that is killed meanwhile
 // leaves one of the two tables, and a second pin that doesn't matter.
-func TestResizedTableStaysPinned(t *testing.T) {
+func TestPinDuringResize(t *testing.T) {
 	pins := testPins(t)
 	pin := filepath.Join(pins, table.Layout, table.BalancerMapFlows)
 	resize := func(flows int) { must(t, openSized(t, pins, table.Capacity{Flows: flows}).Close()) }
@@ -145,7 +145,7 @@ func TestResizedTableStaysPinned(t *testing.T) {
 }
 
 // A pin directory has one agent at a time, whatever their control sockets and layouts are.
-func TestPinsHaveOneAgent(t *testing.T) {
+func TestPinLock(t *testing.T) {
 	pins := testPins(t)
 	first := openTestPlane(t, pins)
 	open := func(layout string) error {

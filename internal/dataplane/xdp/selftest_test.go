@@ -10,7 +10,7 @@ import (
 )
 
 // The program in use contains what the services need, and nothing else.
-func TestProgramSuitsItsServices(t *testing.T) {
+func TestProgramFeatures(t *testing.T) {
 	p := openTestPlane(t, testPins(t))
 	want := func(f program.Features) {
 		t.Helper()

@@ -40,7 +40,7 @@ func (p *peers) begin(phase dataplanetest.Phase) {
 
 // Records are swept only by who knows what they are for: those of a service that
 // a new agent has not received yet, or that changes while they are read, stay.
-func TestSweepLeavesOthersRecords(t *testing.T) {
+func TestSweepOfForeignRecords(t *testing.T) {
 	svc := historyServices()["ipv4/tcp/flow/minimal"]
 	p := single(t, svc, 100, 4, 0, 1)
 	b := p.all[0]
@@ -81,7 +81,7 @@ func TestSweepLeavesOthersRecords(t *testing.T) {
 
 // A connection that begins with the record of an idle one, while records are swept, keeps it:
 // without it the connection would go to the backend that the entry had before.
-func TestSweepLeavesRecordsThatAreUsedAgain(t *testing.T) {
+func TestSweepOfReusedRecords(t *testing.T) {
 	p := single(t, historyServices()["ipv4/tcp/flow/minimal"], 100, 4, 0, 1)
 	b := p.all[0]
 	p.present[2], p.present[3] = true, true
@@ -103,7 +103,7 @@ func TestSweepLeavesRecordsThatAreUsedAgain(t *testing.T) {
 }
 
 // Records of services that are gone are deleted.
-func TestSweepForgetsDeletedServices(t *testing.T) {
+func TestSweepOfDeletedServices(t *testing.T) {
 	p := single(t, historyServices()["ipv4/tcp/flow/full"], 100, 3, 0, 1, 2)
 	p.begin(dataplanetest.Opening)
 	b := p.all[0]
@@ -117,7 +117,7 @@ func TestSweepForgetsDeletedServices(t *testing.T) {
 
 // A service may learn its flows for longer than they may be idle: what has been
 // learned isn't forgotten before the change.
-func TestLearningOutlastsIdleTime(t *testing.T) {
+func TestLearnLongerThanIdleTime(t *testing.T) {
 	svc := historyServices()["ipv4/udp/flow/minimal"]
 	svc.Learn, svc.IdleTimeout = time.Minute, 30*time.Second
 	p := single(t, svc, 100, 6, 0, 1, 2)
@@ -139,7 +139,7 @@ func TestLearningOutlastsIdleTime(t *testing.T) {
 
 // A record names a backend, not a slot: one that was made while a sweep freed
 // the slot is not for the backend that gets the slot next.
-func TestRecordsDontOutliveTheirBackends(t *testing.T) {
+func TestRecordsOfReusedSlots(t *testing.T) {
 	svc := historyServices()["ipv4/tcp/flow/full"]
 	p := single(t, svc, 40, 3, 0, 1)
 	b := p.all[0]
@@ -164,7 +164,7 @@ func TestRecordsDontOutliveTheirBackends(t *testing.T) {
 
 // The records of a closed flow are there for a while, in which its server may go
 // on, and then forgotten sooner than an idle one's.
-func TestClosedFlowsAreForgotten(t *testing.T) {
+func TestIdleTime(t *testing.T) {
 	closing, open := table.BalancerFlow{Closing: 1}, table.BalancerFlow{}
 	if got := idleTime(&closing, time.Hour); got != closingTimeout {
 		t.Errorf("a closed flow is idle after %s, want %s", got, closingTimeout)
@@ -194,7 +194,7 @@ func TestLatestFlows(t *testing.T) {
 }
 
 // New flows that aren't recorded are reported once, until there are none for a sweep.
-func TestUnrecordedFlowsAreReported(t *testing.T) {
+func TestUnrecordedFlowReports(t *testing.T) {
 	svc := historyServices()["ipv4/tcp/flow/full"]
 	p := single(t, svc, 40, 3, 0)
 	b := p.all[0]
@@ -280,7 +280,7 @@ func TestSessionsWithoutNAT(t *testing.T) {
 }
 
 // A client that came while records were swept stays with a backend that came meanwhile.
-func TestSweepLeavesNewClients(t *testing.T) {
+func TestSweepOfNewClients(t *testing.T) {
 	p := openQuietPlane(t, testPins(t), fixedHops{})
 	svc := manyBackends(vip4, 2)
 	svc.Affinity, svc.AffinityTimeout = lb.AffinityClient, time.Hour

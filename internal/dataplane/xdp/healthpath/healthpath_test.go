@@ -162,7 +162,7 @@ func TestSideBySide(t *testing.T) {
 }
 
 // Rules and routes that are flushed are restored and logged.
-func TestRulesAreKept(t *testing.T) {
+func TestRestoredRules(t *testing.T) {
 	ownNamespace(t)
 	var log lockedText
 	s, err := Open(config(slog.New(slog.NewTextHandler(&log, nil))))
@@ -184,7 +184,7 @@ func TestRulesAreKept(t *testing.T) {
 }
 
 // A device that is deleted is made again, with its programs and routes.
-func TestDeviceIsRestored(t *testing.T) {
+func TestRestoredDevice(t *testing.T) {
 	ownNamespace(t)
 	s, err := Open(config(silent()))
 	must(t, err)
@@ -271,7 +271,7 @@ func TestSource(t *testing.T) {
 	}
 }
 
-func TestTargetsAreBounded(t *testing.T) {
+func TestTargetLimit(t *testing.T) {
 	for _, n := range []int{0, -1, MaxTargets + 1} {
 		if _, err := Open(Config{Targets: n, Log: silent()}); err == nil {
 			t.Errorf("%d targets are accepted", n)

@@ -62,7 +62,7 @@ func runAt(t *testing.T, p *xdp.Unattached, index int, in []byte) (verdict uint3
 // With DSR a client's packet may come from another node: an answer to it takes the
 // node's own route to the client, and goes back only if there is none. With NAT it
 // always goes back.
-func TestAnswersTakeRoutes(t *testing.T) {
+func TestAnswerRoutes(t *testing.T) {
 	p, _ := newTestPlane(t)
 	p.Programs.Recount(0, program.FeatureNAT|program.FeatureDSR|program.FeatureReject)
 	atDevice(t, func(device *net.Interface) {

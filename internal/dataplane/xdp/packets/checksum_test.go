@@ -39,7 +39,7 @@ func TestTunnelChecksum(t *testing.T) {
 
 // So it is around what has no checksum of its own to go by: fragments and ICMP errors, of even
 // and odd lengths.
-func TestTunnelledFragmentsAreSummed(t *testing.T) {
+func TestTunnelChecksumOfFragments(t *testing.T) {
 	id := uint32(0)
 	eachTunnel(t, func(t *testing.T, p *xdp.Unattached, svc *lb.Service) {
 		client := clientOf(svc.Address, 4000)

@@ -54,7 +54,7 @@ func withOptions(f frame) frame {
 
 // Whatever stands in front of the transport header, up to a bound, a packet goes where its
 // flow goes, as it came. A priority tag (id 0) marks no network, and is taken off.
-func TestHeadersInFront(t *testing.T) {
+func TestLeadingHeaders(t *testing.T) {
 	p, _ := newTestPlane(t)
 	update(t, p, manyBackends(vip4, 16))
 	update(t, p, manyBackends(vip6, 16))

@@ -94,7 +94,7 @@ var webVIP = lb.VIP{Address: vip4, Port: 80, Protocol: lb.TCP}
 
 // A SYN for an open flow may be forged, and so may the segments that follow it: the server
 // decides, which knows whether the flow is open.
-func TestForgedSYNMovesNoFlow(t *testing.T) {
+func TestForgedSYN(t *testing.T) {
 	s := newUnstableService(t, quietPlane(t, testPins(t), program.FeatureL2DSR), webVIP)
 	older := s.begun(200)
 	s.change(9)
@@ -200,7 +200,7 @@ func TestForgedResetKeepsRecord(t *testing.T) {
 
 // Numbers that aren't those of the closed connection belong to another one, whose SYN another
 // balancer got.
-func TestClosedPortIsUsedAgain(t *testing.T) {
+func TestClosedPortReuse(t *testing.T) {
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
 	s := newUnstableService(t, p, webVIP)
 	s.change(9)
@@ -255,7 +255,7 @@ func TestFloodEvictsNoFlow(t *testing.T) {
 }
 
 // A record whose client's second segment doesn't follow its SYN isn't kept from floods.
-func TestRecordsAreConfirmed(t *testing.T) {
+func TestRecordConfirmation(t *testing.T) {
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
 	s := newUnstableService(t, p, webVIP)
 	s.change(9)
@@ -303,7 +303,7 @@ func countRecords(t *testing.T, flows *ebpf.Map) (n int) {
 
 // When there are too many new flows, they begin where their later packets go without a
 // record: on the previous ring's backend.
-func TestTooManyNewFlows(t *testing.T) {
+func TestNewFlowsWithoutRecords(t *testing.T) {
 	p := quietPlane(t, testPins(t), program.FeatureL2DSR)
 	s := newUnstableService(t, p, webVIP)
 	s.change(9)

@@ -24,7 +24,7 @@ import (
 
 // The program picks the backend that Maglev's ring and the hash say, for every
 // affinity and both families, and with one byte for a ring entry or two.
-func TestFlowsFollowTheRing(t *testing.T) {
+func TestRingChoice(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, affinity := range []lb.Affinity{lb.AffinityFlow, lb.AffinityClient} {
@@ -146,7 +146,7 @@ func TestKeysOfRecords(t *testing.T) {
 
 // No two clients have equal keys with every seed: flows that differ in one, two or three bits
 // have different ones.
-func TestKeysDiffer(t *testing.T) {
+func TestKeyCollisions(t *testing.T) {
 	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
 	const bits = 128 + 30 // of the address, the service and the port
 	for range 4 {

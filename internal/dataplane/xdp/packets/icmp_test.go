@@ -204,7 +204,7 @@ func TestErrorQuotesExtensionHeaders(t *testing.T) {
 
 // While a flow is where it was before a change of backends, so are its errors;
 // they leave no record themselves.
-func TestErrorsFollowATrackedFlow(t *testing.T) {
+func TestErrorsOfTrackedFlows(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, c := range steerCases() {
 		if c.protocol != lb.TCP || c.segment != (lb.Segment{}) {

@@ -169,7 +169,7 @@ func TestLimitsOfRelayedFlows(t *testing.T) {
 
 // Flows that are there already go on, however many new ones are refused, and
 // services without limits aren't touched.
-func TestLimitsSpareOldFlows(t *testing.T) {
+func TestLimitsOfKnownFlows(t *testing.T) {
 	p, _ := newTestPlane(t)
 	tight := lb.FlowLimits{NewFlows: 1, NewFlowsPerSource: 1}
 	tcp, udp, free := limited(vip4, lb.TCP, tight), limited(vip4, lb.UDP, tight), limited(vip6, lb.TCP, lb.FlowLimits{})

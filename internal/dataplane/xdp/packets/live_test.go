@@ -115,7 +115,7 @@ func TestCountFlows(t *testing.T) {
 // New flows are counted for the backend that has the counter now, not for the one that had it
 // before, and for the service also when their backend has left and another agent
 // has come.
-func TestNewFlowsOutliveBackendsAndAgents(t *testing.T) {
+func TestNewFlowCounters(t *testing.T) {
 	dir, hops := testPins(t), newStaticHops()
 	p := openTestPlane(t, dir, hops)
 	first, second := manyBackends(vip4, 1), manyBackends(vip4, 1)

@@ -136,7 +136,7 @@ func (l *probeLine) counted(t *testing.T) map[string]uint64 {
 
 // The same packet through the balancer and as a probe becomes the same frame, to
 // the last byte: in every mode, family, protocol and VLAN.
-func TestProbesAreForwardedAlike(t *testing.T) {
+func TestProbeFrames(t *testing.T) {
 	l := newProbeLine(t)
 	sent := uint64(0)
 	for _, c := range forwardCases() {
@@ -209,7 +209,7 @@ func (l *probeLine) wantDropped(t *testing.T, mark uint32, counter string) {
 
 // A way leads to its backend through every change of the tables, and nowhere
 // when the backend, its next hop or the way itself is gone.
-func TestProbesFollowTheirBackend(t *testing.T) {
+func TestProbeTargets(t *testing.T) {
 	l := newProbeLine(t)
 	svc := probed()
 	first, second := svc.Backends[0], svc.Backends[1]
@@ -260,7 +260,7 @@ func TestProbesFollowTheirBackend(t *testing.T) {
 }
 
 // A marked socket needs no route to the VIP: there is none here.
-func TestProbesNeedNoRoute(t *testing.T) {
+func TestProbeWithoutRoute(t *testing.T) {
 	l := newProbeLine(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		svc := probed()

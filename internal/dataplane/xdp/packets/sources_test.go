@@ -109,7 +109,7 @@ func TestSourcesOfErrors(t *testing.T) {
 }
 
 // Denied senders don't use up what other senders may send.
-func TestDeniedErrorsAreNotCounted(t *testing.T) {
+func TestLimitOfDeniedErrors(t *testing.T) {
 	p, _ := newTestPlane(t)
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, forward := range []lb.Forward{lb.L2DSR, lb.NAT, lb.DSR} {
@@ -204,7 +204,7 @@ func TestSourcesAgree(t *testing.T) {
 
 // While lists change, a packet is judged by the one or the other: a client in
 // neither is never allowed, one in both is never denied.
-func TestSourcesChangeAtOnce(t *testing.T) {
+func TestSourcesAtomicChange(t *testing.T) {
 	p := openTestPlane(t, testPins(t), newStaticHops()) // packets are under way while tables change
 	svc := manyBackends(vip4, 3)
 	lists := []lb.Sources{

@@ -66,7 +66,7 @@ func randomPackets(random *rand.Rand, vips ...lb.VIP) func() []byte {
 
 // A trace says what the live program then does: exit, verdict and every byte.
 // The live program's counters and flows don't move.
-func TestTraceIsTrue(t *testing.T) {
+func TestTraceOfRandomPackets(t *testing.T) {
 	p, _ := newTestPlane(t)
 	stable, tracked, tunnel := manyBackends(vip4, 5), manyBackends(vip4, 5), manyBackends(vip6, 5)
 	tracked.Port, tracked.Tracking = 81, lb.TrackingFull

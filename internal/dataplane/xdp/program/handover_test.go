@@ -82,7 +82,7 @@ func wantFilters(t *testing.T, when string, want int, d Direction, indexes ...in
 
 // Programs come with the first device, and stay when the process that attached
 // them ends; the next one replaces them, and takes away what it doesn't need.
-func TestHandoverOutlivesItsProcess(t *testing.T) {
+func TestHandoverSuccessor(t *testing.T) {
 	in, tunnel := pairs(t)
 	first := open(t, "lb1")
 	must(t, first.Retain(nil))
@@ -160,7 +160,7 @@ func TestHandoverToStack(t *testing.T) {
 }
 
 // Each owner removes its own filters, and no others.
-func TestRemoveLeavesOthers(t *testing.T) {
+func TestRemoveByOwner(t *testing.T) {
 	in, tunnel := pairs(t)
 	own := open(t, "lb1")
 	must(t, own.Attach(Device{Index: tunnel}))
@@ -189,7 +189,7 @@ func TestReplyPrograms(t *testing.T) {
 }
 
 // Attaching to a removed device fails; detaching from it does nothing.
-func TestDeviceIsGone(t *testing.T) {
+func TestRemovedDevice(t *testing.T) {
 	_, tunnel := pairs(t)
 	h := open(t, "lb1")
 	must(t, h.Attach(Device{Index: tunnel}))
@@ -204,7 +204,7 @@ func TestDeviceIsGone(t *testing.T) {
 
 // A device that got the index of one that is gone is another one, as its MAC
 // address shows; the first may not have been noticed.
-func TestDeviceTakesAnothersIndex(t *testing.T) {
+func TestReusedDeviceIndex(t *testing.T) {
 	_, tunnel := pairs(t)
 	h := open(t, "lb1")
 	must(t, h.Attach(Device{Index: tunnel, MAC: lb.MAC{2, 0, 0, 0, 0, 1}}))
@@ -218,7 +218,7 @@ func TestDeviceTakesAnothersIndex(t *testing.T) {
 
 // Devices come and go by the hundreds: each is a matter of its own, and one that
 // stays keeps its filter.
-func TestDevicesComeAndGo(t *testing.T) {
+func TestManyDevices(t *testing.T) {
 	_, tunnel := pairs(t)
 	h := open(t, "lb1")
 	must(t, h.Retain(nil)) // looks for what others have left, once

@@ -49,7 +49,7 @@ func constantLoads(spec *ebpf.CollectionSpec) (short, all int) {
 }
 
 // What a jump leads to stays: the address may come from elsewhere.
-func TestInlineKeepsJumpTargets(t *testing.T) {
+func TestInlineJumpTargets(t *testing.T) {
 	load := func(offset int64) asm.Instructions {
 		return asm.Instructions{
 			asm.LoadMapValue(asm.R1, 0, uint32(offset)).WithReference(constantSection),
@@ -68,7 +68,7 @@ func TestInlineKeepsJumpTargets(t *testing.T) {
 }
 
 // An address is given up only if nothing reads it again.
-func TestInlineKeepsAddresses(t *testing.T) {
+func TestInlineAddressUse(t *testing.T) {
 	const value = 1 << 40 // doesn't fit into a copy of 32 bits
 	for name, c := range map[string]struct {
 		following asm.Instructions

@@ -11,7 +11,7 @@ import (
 )
 
 // A new table has to be given a place: seen by traces as it is, or their own.
-func TestTracerKnowsEveryTable(t *testing.T) {
+func TestTracerTables(t *testing.T) {
 	spec, err := table.LoadBalancer()
 	must(t, err)
 	own := tracerOwn(0)

@@ -162,7 +162,7 @@ func TestDecap(t *testing.T) {
 
 // Whatever isn't from a balancer, for this machine and for a VIP of its own,
 // stays as it is.
-func TestPassUntouched(t *testing.T) {
+func TestPass(t *testing.T) {
 	e := testEnd(t)
 	fragment := tunnelled(t, balancer4, server4, vip4)
 	fragment[14+6] = 0x20

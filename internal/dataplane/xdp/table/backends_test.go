@@ -5,7 +5,7 @@ package table
 import "testing"
 
 // Backends that leave alike share an egress, until the last of them is gone.
-func TestEgressIsShared(t *testing.T) {
+func TestSharedEgress(t *testing.T) {
 	tables := openTables(t, Capacity{Services: 16, Backends: 64})
 	egress := func(ifindex uint32) BalancerEgress { return BalancerEgress{Source: [6]byte{2}, Ifindex: ifindex} }
 	stage := func(egresses ...uint32) Extent {

@@ -108,7 +108,7 @@ func TestPlacesAreSpread(t *testing.T) {
 
 // A key leads to the same place as before in a table that is opened again, and to none
 // in one that is closed.
-func TestSessionsAreClosed(t *testing.T) {
+func TestClosedSessions(t *testing.T) {
 	s := openTables(t, Capacity{Sessions: 64}).Sessions
 	must(t, s.Put(7, &BalancerNatSession{}))
 	places := s.places

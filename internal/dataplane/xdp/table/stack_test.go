@@ -71,7 +71,7 @@ func (s stackFrames) deepest(function string) (bytes int, chain string) {
 }
 
 // All programs fit the stack of Linux 6.1 with all features, whatever kernel this is.
-func TestStackFits(t *testing.T) {
+func TestStackDepth(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("loading BPF programs needs root")
 	}

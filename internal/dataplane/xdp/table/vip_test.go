@@ -101,7 +101,7 @@ func nextIsUnused(t *testing.T, table *Tables, place uint32) bool {
 // The places of neighbouring addresses and ports are spread, also if the secrets depend on
 // their upper bits only, as products of long words would, or have the sums of neighbours
 // meet in four places of the table.
-func TestVIPPlacesAreSpread(t *testing.T) {
+func TestVIPPlaceDistribution(t *testing.T) {
 	for name, secret := range map[string]func(i uint64) uint64{
 		"upper bits": func(i uint64) uint64 { return 0x9e3779b97f4a7c15 * i &^ 0xff },
 		"quarters":   func(uint64) uint64 { return 1<<62 | 1<<33 },
