@@ -90,11 +90,11 @@ func TestUnknownFragments(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		t.Run(family(vip), func(t *testing.T) {
 			svc := manyBackends(vip, 3)
+			svc.Segment = segment(100)
 			update(t, p, svc)
 			defer remove(t, p, svc.VIP)
-			elsewhere, tagged := *svc, *svc
+			elsewhere := *svc
 			elsewhere.Address = router(vip)
-			tagged.Segment = segment(100)
 			client := clientOf(vip, 4000)
 			known := fragmentsOf(svc, client, 1, 200)
 			wantExit(t, p, known[1], xdpPass, "pass_fragment") // before the first
@@ -103,7 +103,11 @@ func TestUnknownFragments(t *testing.T) {
 			wantExit(t, p, fragmentsOf(svc, client, 2, 200)[1], xdpPass, "pass_fragment")
 			other := netip.AddrPortFrom(router(vip), 1)
 			wantExit(t, p, fragmentsOf(svc, other, 1, 200)[1], xdpPass, "pass_fragment")
-			wantExit(t, p, fragmentsOf(&tagged, client, 1, 200)[1], xdpPass, "pass_fragment")
+			for _, network := range []lb.Segment{{}, segment(200)} {
+				tenant := *svc
+				tenant.Segment = network
+				wantExit(t, p, fragmentsOf(&tenant, client, 1, 200)[1], xdpPass, "pass_fragment")
+			}
 			unserved := fragmentsOf(&elsewhere, client, 3, 200)
 			wantExit(t, p, unserved[0], xdpPass, "pass_not_vip")
 			wantExit(t, p, unserved[1], xdpPass, "pass_fragment")
