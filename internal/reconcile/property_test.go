@@ -14,17 +14,23 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // Whatever was desired in between, and though one call in ten fails, in the end
 // the data plane has what was desired last and nothing else.
 func TestRandomHistoriesConverge(t *testing.T) {
-	for seed := range uint64(200) {
+	const histories = 200
+	for seed := range uint64(histories) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { converge(t, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
+	fuzzrand.Covered(t, histories, histories*steps)
 }
+
+// steps are the changes of a history.
+const steps = 20
 
 func converge(t *testing.T, random *rand.Rand) {
 	w := newWorld(t)
@@ -42,7 +48,7 @@ func converge(t *testing.T, random *rand.Rand) {
 		}
 	}
 	w.start()
-	for range 20 {
+	for range steps {
 		switch random.IntN(4) {
 		case 0, 1:
 			desired = randomServices(random)

@@ -13,6 +13,7 @@ import (
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // checked is a service whose backends are probed.
@@ -197,11 +198,12 @@ func TestSetWithVerdicts(t *testing.T) {
 // the last verdicts and the present drains; and a service whose content is as it
 // was keeps its pointer.
 func TestRandomHistoriesMerge(t *testing.T) {
-	for seed := range uint64(100) {
+	const histories, steps = 100, 40
+	for seed := range uint64(histories) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		s, h := store.New(), newHistory(random)
 		before := s.Snapshot()
-		for range 40 {
+		for range steps {
 			after := h.step(t, s)
 			for _, e := range after.Services {
 				was, found := before.Find(e.Service.VIP)
@@ -217,6 +219,7 @@ func TestRandomHistoriesMerge(t *testing.T) {
 			h.checkBackups(t, after)
 		}
 	}
+	fuzzrand.Covered(t, histories, histories*steps)
 }
 
 // describe prints what doesn't depend on the way there.

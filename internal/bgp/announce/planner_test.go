@@ -12,6 +12,7 @@ import (
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // desk decides about one service at times of its own.
@@ -205,13 +206,14 @@ func TestDamping(t *testing.T) {
 // healthy backends are in use.
 func TestHistories(t *testing.T) {
 	const delay = time.Second
-	for range 200 {
+	const histories, steps = 200, 300
+	for range histories {
 		seed := rand.Uint64()
 		random := rand.New(rand.NewPCG(seed, 0))
 		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) {
 			d := newDesk(t, delay, web, dns)
 			losses, moved, waits, was := 0, time.Time{}, time.Time{}, true
-			for step := range 300 {
+			for step := range steps {
 				d.now = d.now.Add(time.Duration(random.Int64N(int64(2 * time.Second))))
 				d.happen(random)
 				served, meant, partly := d.oracle()
@@ -249,6 +251,7 @@ func TestHistories(t *testing.T) {
 			}
 		})
 	}
+	fuzzrand.Covered(t, histories, histories*steps)
 }
 
 // happen lets something happen.

@@ -140,12 +140,17 @@ func (p *pair) wantStates(what string, want state) {
 // they stay up; and a cut is found in time.
 func TestPairs(t *testing.T) {
 	seed := fuzzrand.Seed(t)
-	for n := range uint64(300) {
+	const pairs = 300
+	for n := range uint64(pairs) {
 		if !t.Run(strconv.FormatUint(n, 10), func(t *testing.T) { history(newPair(t, rand.New(rand.NewPCG(seed, n)))) }) {
 			return
 		}
 	}
+	fuzzrand.Covered(t, pairs, pairs*cuts)
 }
+
+// cuts are the failures in a history of a pair.
+const cuts = 5
 
 func history(p *pair) {
 	// Slow packets, one each way to begin with; some get lost.
@@ -154,7 +159,7 @@ func history(p *pair) {
 	p.loss = 0
 	p.pass(p.detection() + 5*time.Second)
 	p.wantStates("begin", up)
-	for range 5 {
+	for range cuts {
 		before := [2]int{len(p.events[0]), len(p.events[1])}
 		p.pass(3 * p.detection())
 		p.wantStates("nothing is lost", up)

@@ -259,12 +259,15 @@ func historyServices() map[string]lb.Service {
 // by count, over random histories, restarts of the agent among them; and what is
 // promised to clients holds.
 func TestHistories(t *testing.T) {
-	for name, svc := range historyServices() {
+	const steps = 150
+	services := historyServices()
+	for name, svc := range services {
 		t.Run(name, func(t *testing.T) {
 			seed := fuzzrand.Seed(t)
 			b := newBalanced(t, svc)
 			shape := b.shape(24, 7)
-			must(t, dataplanetest.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(150))
+			must(t, dataplanetest.NewHistory(rand.New(rand.NewPCG(seed, 0)), shape, b).Run(steps))
 		})
 	}
+	fuzzrand.Covered(t, len(services), len(services)*steps)
 }

@@ -31,6 +31,8 @@ type peers struct {
 // changes that they all see, whichever of them a packet reaches and whichever is
 // restarted in between.
 func TestPeersDecideAlike(t *testing.T) {
+	const changes = 20
+	runs, packets := 0, 0
 	for name, svc := range historyServices() {
 		if svc.Protocol != lb.TCP || svc.Tracking != lb.TrackingMinimal {
 			continue // a balancer can't know UDP flows that it has not seen
@@ -45,17 +47,20 @@ func TestPeersDecideAlike(t *testing.T) {
 				p.homes[i] = p.send(p.any(), i, dataplanetest.Opening)
 			}
 			followed := 0
-			for range 20 {
+			for range changes {
 				p.change()
 				for range 3 * p.clients {
+					packets++
 					followed += p.wantHome(p.random.IntN(p.clients))
 				}
 			}
 			if followed == 0 { // some changes take every flow's backend, but the first takes one backend
 				t.Error("no packet of a living flow was sent")
 			}
+			runs++
 		})
 	}
+	fuzzrand.Covered(t, runs, packets)
 }
 
 func newPeers(t *testing.T, svc lb.Service, random *rand.Rand) *peers {

@@ -141,9 +141,11 @@ func (d door) send(t *testing.T, text string, ends bool) int {
 // checkRandom sends what looks more or less like requests.
 func (d door) checkRandom(t *testing.T) {
 	random := rand.New(rand.NewPCG(fuzzrand.Seed(t), 0))
-	for range 400 {
+	const requests = 400
+	for range requests {
 		d.send(t, nonsense(random), true)
 	}
+	fuzzrand.Covered(t, 1, requests)
 	d.checkHonest(t)
 }
 

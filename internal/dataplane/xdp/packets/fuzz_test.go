@@ -215,6 +215,7 @@ func TestFuzz(t *testing.T) {
 	must(t, err)
 	maps.DeleteFunc(reached, func(name string, count uint64) bool { return count == whole[name] })
 	t.Logf("%d packets left by %d of %d exits: %v", packets, len(reached), len(whole), reached)
+	fuzzrand.Covered(t, 1, packets)
 }
 
 // blame finds the packet of a batch that the counters are wrong about.
