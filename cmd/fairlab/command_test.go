@@ -76,6 +76,35 @@ func TestBenchForwardRefuses(t *testing.T) {
 	}
 }
 
+// All missing programs are named, with what installs them, before anything is built.
+func TestMissingPrograms(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	const (
+		server = "nginx (Debian package nginx)"
+		tables = "nft (Debian package nftables)"
+	)
+	for command, want := range map[string][]string{
+		"bench churn":                        {"fairlead (make build)", "fairlab (make build)"},
+		"bench ecmp":                         {server, "bird (Debian package bird2)"},
+		"bench ecmp --router gobgp":          {server, "gobgpd (make gobgpd)"},
+		"bench flood":                        {"fairlab (make build)", tables},
+		"bench forward":                      {"iptables (Debian package iptables)", tables},
+		"demo":                               {server, "wrk (Debian package wrk)"},
+		"lab up ecmp --router frr --foreign": {server, "exabgp (Debian package exabgp)"},
+		"lab up cloud":                       {server},
+	} {
+		status, stdout, stderr := execute(t, strings.Fields(command)...)
+		if status != 1 || strings.Contains(stdout, "Removing") || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, "not installed: ") {
+			t.Errorf("%s: status %d, prints %q, error %q, want one line", command, status, stdout, stderr)
+		}
+		for _, program := range want {
+			if !strings.Contains(stderr, program) {
+				t.Errorf("%s: error %q doesn't name %s", command, stderr, program)
+			}
+		}
+	}
+}
+
 // TestOutput checks the list of labs in each format, and that a shell completes labs.
 func TestOutput(t *testing.T) {
 	for line, want := range map[string]string{

@@ -51,6 +51,9 @@ func (d Demo) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := netlab.CheckPrograms(append(topology.Programs(), "wrk")...); err != nil {
+		return err
+	}
 	s := show{Demo: d, topology: topology, services: topology.Services}
 	s.topology.SetServices(s.without(servers - 1))
 	for i := range s.topology.Probes {

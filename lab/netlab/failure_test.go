@@ -32,7 +32,7 @@ func TestFailureRemovesEverything(t *testing.T) {
 			"host router: ",
 		},
 		"program": {
-			func(tp *Topology) { tp.Hosts[2].Processes[1].Args[0] = "/nonexistent" },
+			func(tp *Topology) { tp.Hosts[2].Processes[1].Args[1] = "\x00" },
 			"host server1: process echo",
 		},
 		"process": {

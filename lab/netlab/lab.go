@@ -78,7 +78,7 @@ func (l Labs) progress(format string, args ...any) {
 
 // Up builds the topology under the given name and returns when its probes have
 // been answered. On an error, or if ctx ends, it removes everything again. A name
-// that is in use is an error and changes nothing.
+// that is in use is an error and changes nothing, and so are missing programs.
 func (l Labs) Up(ctx context.Context, name string, t Topology) (*Lab, error) {
 	if err := CheckName(name); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
@@ -91,6 +91,9 @@ func (l Labs) Up(ctx context.Context, name string, t Topology) (*Lab, error) {
 }
 
 func (l Labs) up(ctx context.Context, name string, t *Topology) (*Lab, error) {
+	if err := CheckPrograms(t.Programs()...); err != nil {
+		return nil, err
+	}
 	dir := filepath.Join(l.Dir, name)
 	lab := &Lab{labs: l, dir: dir, state: newState(name, dir, t)}
 	for _, h := range lab.state.Hosts {

@@ -90,6 +90,17 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if len(cfg.Settings) == 0 {
 		return nil, errors.New("no router to measure")
 	}
+	var programs []string
+	for _, setting := range cfg.Settings {
+		topology, err := setting.topology()
+		if err != nil {
+			return nil, err
+		}
+		programs = append(programs, topology.Programs()...)
+	}
+	if err := netlab.CheckPrograms(programs...); err != nil {
+		return nil, err
+	}
 	report, err := cfg.NewReport("ecmp")
 	if err != nil {
 		return nil, err

@@ -72,14 +72,17 @@ type testbed struct {
 	tap    *tap
 }
 
+// topology is the lab of a setting.
+func (s Setting) topology() (netlab.Topology, error) {
+	return netlab.ECMP(netlab.ECMPOptions{
+		Forward: lb.L2DSR, Balancers: balancers, Servers: servers, Router: s.Router, Reflector: s.Reflector,
+	})
+}
+
 // newTestbed builds the lab of a setting and starts to observe its router.
 func newTestbed(ctx context.Context, c *Config, setting Setting, report *bench.Report) (t *testbed, err error) {
 	t = &testbed{config: c, setting: setting, report: report, fleet: make(fleet, balancers), vips: map[family]netip.Prefix{}}
-	t.topology, err = netlab.ECMP(netlab.ECMPOptions{
-		Forward: lb.L2DSR, Balancers: balancers, Servers: servers,
-		Router: setting.Router, Reflector: setting.Reflector,
-	})
-	if err != nil {
+	if t.topology, err = setting.topology(); err != nil {
 		return nil, err
 	}
 	t.addTCPEcho()

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"fairlead.io/fairlead/lab/bench"
+	"fairlead.io/fairlead/lab/netlab"
 )
 
 // Config says what is measured.
@@ -53,6 +54,17 @@ const (
 func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if cfg.Connections < 1 || cfg.Rate < minRate || cfg.Duration < silence {
 		return nil, fmt.Errorf("%d connections, %d SYNs a second for %s: want at least 1, %d and %s", cfg.Connections, cfg.Rate, cfg.Duration, minRate, silence)
+	}
+	var programs []string
+	for _, s := range subjects() {
+		topology, err := draw(s)
+		if err != nil {
+			return nil, err
+		}
+		programs = append(programs, topology.Programs()...)
+	}
+	if err := netlab.CheckPrograms(programs...); err != nil {
+		return nil, err
 	}
 	report, err := cfg.NewReport("flood")
 	if err != nil {

@@ -53,6 +53,8 @@ type device struct {
 	pods, filtered bool
 	// onRequest is set if the device is measured only if it is named: many kernels lack it.
 	onRequest bool
+	// programs are those that start runs.
+	programs []string
 	// start starts the device in its host, which it ends with; a Fairlead device
 	// returns its data plane. Without a start the sink takes the device's place.
 	start func(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error)
@@ -75,8 +77,8 @@ func devices() []device {
 	return append(list,
 		fairlead(device{name: podsDevice, stateful: true, pods: true}, lb.DSR),
 		fairlead(device{name: filteredDevice, stateful: true, pods: true, filtered: true}, lb.DSR),
-		device{name: iptablesDevice, role: netlab.Router, stateful: true, start: startIptables},
-		device{name: nftablesDevice, role: netlab.Router, stateful: true, start: startNftables},
+		device{name: iptablesDevice, role: netlab.Router, stateful: true, programs: []string{iptables()}, start: startIptables},
+		device{name: nftablesDevice, role: netlab.Router, stateful: true, programs: []string{"nft"}, start: startNftables},
 		throughIPVS(ipvsL2DSRDevice, lb.L2DSR),
 		throughIPVS(ipvsNATDevice, lb.NAT),
 	)
@@ -187,11 +189,6 @@ func natSource() xdp.NAT {
 // protocol, its best case: new flows get slower with every rule; established ones
 // only use the connection table.
 func startIptables(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error) {
-	// The native one if it is installed; the other one translates to nftables.
-	program := "iptables-legacy"
-	if _, err := exec.LookPath(program); err != nil {
-		program = "iptables"
-	}
 	var rules []string
 	for _, protocol := range []string{"udp", "tcp"} {
 		rules = append(rules, fmt.Sprintf("-t nat -A PREROUTING -d %s -p %s --dport 80 -j DNAT --to-destination %s-%s",
@@ -199,12 +196,20 @@ func startIptables(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, e
 	}
 	return nil, startNAT(lab, iptablesDevice, func() error {
 		for _, rule := range rules {
-			if err := command(ctx, "", program, append([]string{"-w"}, strings.Fields(rule)...)...); err != nil {
+			if err := command(ctx, "", iptables(), append([]string{"-w"}, strings.Fields(rule)...)...); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// iptables is the native one if it is installed; the other one translates to nftables.
+func iptables() string {
+	if _, err := exec.LookPath("iptables-legacy"); err == nil {
+		return "iptables-legacy"
+	}
+	return "iptables"
 }
 
 func startNftables(ctx context.Context, lab *netlab.Lab) (dataplane.DataPlane, error) {

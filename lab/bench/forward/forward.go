@@ -47,6 +47,13 @@ func Run(ctx context.Context, cfg Config) (*bench.Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	var programs []string
+	for _, d := range p.devices {
+		programs = append(programs, d.programs...)
+	}
+	if err := netlab.CheckPrograms(programs...); err != nil {
+		return nil, err
+	}
 	report, err := cfg.NewReport("forward")
 	if err != nil {
 		return nil, err

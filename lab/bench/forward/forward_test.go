@@ -7,7 +7,6 @@ import (
 	"errors"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -28,15 +27,11 @@ func presentDevices(t *testing.T) []device {
 		t.Skip("making network namespaces needs root")
 	}
 	return slices.DeleteFunc(devices(), func(d device) bool {
-		program := map[string]string{iptablesDevice: "iptables", nftablesDevice: "nft"}[d.name]
-		if program == "" {
-			return d.onRequest // test/guest/labs has a kernel for them
-		}
-		_, err := exec.LookPath(program)
+		err := netlab.CheckPrograms(d.programs...)
 		if err != nil {
 			t.Logf("without device %s: %v", d.name, err)
 		}
-		return err != nil
+		return err != nil || d.onRequest // test/guest/labs has a kernel for them
 	})
 }
 

@@ -97,6 +97,9 @@ type testbed struct {
 // newTestbed builds the lab, whose processes reach the API server through a proxy on
 // their loopback interface. On an error it removes everything.
 func newTestbed(ctx context.Context, cfg Config, api *rest.Config) (*testbed, error) {
+	if err := netlab.CheckPrograms("fairlead"); err != nil {
+		return nil, err
+	}
 	lab, err := cfg.Labs.Up(ctx, cfg.Name, topology(cfg.Agents))
 	if err != nil {
 		return nil, err
