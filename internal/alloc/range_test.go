@@ -96,7 +96,10 @@ func TestWithoutZeroAnd255(t *testing.T) {
 
 // What is read is as it was written, whatever it is.
 func FuzzParseRange(f *testing.F) {
-	for _, text := range []string{"10.0.0.0/8", "fd00::-fd00::1", "10.0.0.0/33", "-", "::/0"} {
+	for _, text := range []string{
+		"10.0.0.0/8", "fd00::-fd00::1", "10.0.0.0/33", "-", "::/0", "10.0.0.9-10.0.0.1", "10.0.0.1-fd00::1", "10.0.0.7/24",
+		"::ffff:10.0.0.0/104", "fe80::1%eth0-fe80::2%eth0", "10.0.0.1", " 10.0.0.1 - 10.0.0.2 ", "0.0.0.0-255.255.255.255",
+	} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

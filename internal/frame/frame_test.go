@@ -86,12 +86,17 @@ func TestFlags(t *testing.T) {
 
 // Summary takes whatever a capture holds.
 func FuzzSummary(f *testing.F) {
-	for _, d := range []Description{{From: from4, To: to4, Protocol: TCP, Flags: SYN}, {From: from6, To: to6, Protocol: ICMP, VLAN: 1}} {
+	for _, d := range []Description{
+		{From: from4, To: to4, Protocol: TCP, Flags: SYN}, {From: from4, To: to4, Protocol: UDP},
+		{From: from6, To: to6, Protocol: ICMP, VLAN: 1},
+	} {
 		frame, err := d.Build()
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(frame)
+		f.Add(frame[:16])
+		f.Add(frame[:len(frame)-3])
 	}
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if Summary(frame) == "" {
@@ -186,6 +191,12 @@ func FuzzCapture(f *testing.F) {
 	f.Add(classic(f, layers.LinkTypeEthernet, frame, len(frame)))
 	f.Add(classic(f, linkLinuxSLL2, frame, 1500))
 	f.Add(nextGeneration(f, frame))
+	for _, link := range []layers.LinkType{linkRaw, linkRawBSD, linkLinuxSLL, linkLinuxSLL2, layers.LinkTypeIEEE802_11} {
+		f.Add(classic(f, link, frame[14:], len(frame)))
+	}
+	f.Add(classic(f, linkRaw, []byte{0x60}, 1))
+	f.Add(classic(f, linkLinuxSLL, frame[:15], 15))
+	f.Add(classic(f, layers.LinkTypeEthernet, frame, len(frame))[:30]) // cut off
 	f.Fuzz(func(t *testing.T, file []byte) {
 		c, err := NewCapture(bytes.NewReader(file))
 		for err == nil {

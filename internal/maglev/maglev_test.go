@@ -248,6 +248,7 @@ func FuzzBuild(f *testing.F) {
 	f.Add(uint64(0), []byte{1})
 	f.Add(uint64(1), []byte{1, 2, 3, 0, 255})
 	f.Add(uint64(2), []byte{0, 0})
+	f.Add(uint64(3), []byte{})
 	f.Add(uint64(math.MaxUint64), slices.Repeat([]byte{1, 255}, 50))
 	f.Fuzz(func(t *testing.T, seed uint64, weights []byte) {
 		backends := equal(min(len(weights), 200), 0)

@@ -21,6 +21,14 @@ func FuzzApply(f *testing.F) {
 		f.Add(kind, []byte("\x02\x08\x00\x00\x02\x00\x00\x00\x80\x00\x00\x01\x08\x00\x01\x00\x0a\x00\x00\x15"))
 		f.Add(kind, []byte("\x0a\x80\x00\x00\x02\x00\x00\x00\x00\x00\x00\x00\x07\x00\x01\x00\x0a\x00\x00\x15"))
 	}
+	address, route := "\x02\x18\x80\x00\x02\x00\x00\x00", "\x02\x18\x00\x00\xfe\x00\x00\x01\x00\x00\x00\x00"
+	const first, second = "\x08\x00\x01\x00\x0a\x00\x00\x15", "\x08\x00\x02\x00\x0a\x00\x00\x16" // attributes
+	f.Add(uint16(unix.RTM_NEWADDR), []byte(address+first+second))
+	f.Add(uint16(unix.RTM_DELADDR), []byte(address+"\x05\x00\x02\x00\x0a\x00\x00\x15")) // one byte
+	f.Add(uint16(unix.RTM_NEWROUTE), []byte(route+first))
+	f.Add(uint16(unix.RTM_NEWROUTE), []byte("\x0a"+route[1:]+"\x08\x00\x0f\x00\xfe\x00\x00\x00")) // IPv6, a table
+	f.Add(uint16(unix.RTM_NEWROUTE), []byte(route[:9]+"\x02\x00\x00"))                            // cloned
+	f.Add(uint16(unix.RTM_NEWLINK), []byte("\x00\x00\x01\x00\x02\x00\x00\x00\x43\x10\x01\x00\x00\x00\x00\x00"))
 	f.Fuzz(func(t *testing.T, kind uint16, data []byte) {
 		if kind == unix.RTM_NEWLINK || kind == unix.RTM_DELLINK {
 			// The attributes are read by package netlink, which trusts the kernel.

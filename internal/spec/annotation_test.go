@@ -160,6 +160,13 @@ func FuzzParse(f *testing.F) {
 	f.Add("192.0.2.1,2001:db8::1", "nat", "http", "/x", "80", "1s", "health-check-query=a")
 	f.Add("", "", "dns", "", "53", "1s", "health-check-query=a.example AAAA")
 	f.Add("", "", "udp", "", "53", "1s", `health-check-send=\xff`)
+	for _, detail := range []string{
+		"address-pool=main", "address-pool=-", "sharing-key=a", "sharing-key= ", "scheduler=lc", "scheduler=x",
+		"max-connections=9", "firewall-mark=-1", "health-check-query=", "health-check-query=a b c",
+	} {
+		f.Add("192.0.2.1,192.0.2.1", "x", "grpc", "x", "x", "1", detail)
+		f.Add("192.0.2.1/32", "", "", "/", "1", "1s", detail)
+	}
 	f.Fuzz(func(t *testing.T, addresses, forward, kind, path, port, interval, detail string) {
 		got, _ := spec.ParseAnnotations(service("addresses="+addresses, "forward="+forward, "health-check="+kind,
 			"health-check-path="+path, "health-check-port="+port, "health-check-interval="+interval, detail))

@@ -200,6 +200,7 @@ func FuzzDrains(f *testing.F) {
 	for _, seed := range []string{
 		"", "[", "null", `[{"service":"web","backend":"10.0.0.1:80","since":"2026-01-01T00:00:00Z"}]`, `[{"service":"web","ba`,
 		`[{}, {"service":"web"}]`, `[{"backend":"[fe80::1%eth0]:80"}]`,
+		`[{"service":"web"},{"service":"web"},{"since":"yesterday"}]`, `[{"since":"2026-01-01T00:00:00+02:00"}] x`,
 	} {
 		f.Add([]byte(seed))
 	}

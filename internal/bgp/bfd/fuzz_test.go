@@ -27,6 +27,15 @@ func FuzzDatagrams(f *testing.F) {
 	}
 	f.Add(false, datagram(0, said(down)))
 	f.Add(false, slices.Concat(datagram(0, said(down)), datagram(0, said(initial)), datagram(1, said(up))))
+	established := slices.Concat(datagram(0, said(down)), datagram(0, said(initial)), datagram(0, said(up)))
+	poll, final, forged, authenticated := said(up), said(up), said(down), datagram(0, said(down))
+	poll.poll, final.final, forged.your = true, true, 0
+	authenticated[2] |= flagAuthentication
+	authenticated[4] = authenticatedLength
+	f.Add(false, slices.Concat(established, datagram(0, poll), datagram(0, final), datagram(0, forged), datagram(0, said(down))))
+	f.Add(false, slices.Concat(established, datagram(0, said(adminDown))))
+	f.Add(false, slices.Concat(established, datagram(16, said(down)), datagram(4, said(down)), authenticated)) // path and kind
+	f.Add(true, slices.Concat(established, datagram(8, said(down)), datagram(2, forged), datagram(3, forged)))
 	f.Add(true, slices.Concat(datagram(0, packet{state: down, multiplier: 1, my: 1}), datagram(4, said(down))))
 	f.Add(true, datagram(2, packet{state: up, multiplier: 3, my: 9, your: 99, requiredMinRx: time.Hour})) // a former session
 	f.Fuzz(func(t *testing.T, multihop bool, input []byte) {

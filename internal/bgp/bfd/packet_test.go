@@ -82,8 +82,15 @@ func TestParseTakes(t *testing.T) {
 // What parse takes, bytes writes alike, except for what is never sent: authentication,
 // demand mode and the echo function.
 func FuzzParse(f *testing.F) {
-	f.Add(hexBytes(f, captured))
+	for _, begin := range []string{
+		captured[:8], "3ff20318", "20000318", // with all flags and an unknown diagnostic; administratively down
+		"00480318", "20440318", "20480317", "20480319", "20480018", "20490318",
+		"2048031800000000", "2088031800000001" + "00000000",
+	} {
+		f.Add(hexBytes(f, begin+captured[len(begin):]))
+	}
 	f.Add(hexBytes(f, "20c4031a"+"6f1c2f3d"+"0a0b0c0d"+"000f4240"+"000186a0"+"00000000"+"0102"))
+	f.Add([]byte{0x20})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, err := parse(b)
 		if err != nil {

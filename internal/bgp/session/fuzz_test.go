@@ -49,6 +49,10 @@ func FuzzSession(f *testing.F) {
 	f.Add([]byte{0})
 	f.Add([]byte{1, wire.BGP_MSG_UPDATE, 4, 0, 0, 0, 0, wire.BGP_MSG_ROUTE_REFRESH, 4, 0, 1, 0, 1})
 	f.Add([]byte{1, wire.BGP_MSG_NOTIFICATION, 4, 6, 2, 1, 'x'})
+	f.Add([]byte{1, wire.BGP_MSG_UPDATE, 10, 0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1, wire.BGP_MSG_OPEN, 1, 4})
+	f.Add([]byte{0, wire.BGP_MSG_UPDATE, 4, 0, 0, 0, 0}) // before an OPEN
+	f.Add([]byte{1, 9, 1, 0})
+	f.Add(slices.Concat([]byte{2}, open, keepalive, open)) // a second OPEN
 	f.Add(slices.Concat([]byte{0, wire.BGP_MSG_OPEN, byte(len(open) - headerSize)}, open[headerSize:], []byte{wire.BGP_MSG_KEEPALIVE, 0}))
 	f.Add(slices.Concat([]byte{3}, open))
 	p, err := NewPeer(f.Context(), balancer, router, func(*Session) {}, slog.New(slog.DiscardHandler))
@@ -76,6 +80,9 @@ func FuzzRouterSession(f *testing.F) {
 	}
 	f.Add([]byte{1, wire.BGP_MSG_OPEN, 1, 4})
 	f.Add([]byte{1, wire.BGP_MSG_ROUTE_REFRESH, 4, 0, 1, 0, 1})
+	f.Add([]byte{1, wire.BGP_MSG_UPDATE, 10, 0, 0, 0, 6, 0x80, 15, 3, 0, 2, 1})
+	f.Add([]byte{1, wire.BGP_MSG_NOTIFICATION, 2, 6, 4})
+	f.Add(slices.Concat([]byte{2}, capableOpen(), keepalive))
 	i := reflectorInstance(f)
 	f.Fuzz(func(t *testing.T, input []byte) { endsWithConnection(t, input, beginRouter(i)) })
 }
@@ -121,6 +128,13 @@ func beginRouter(i *Instance) func(context.Context, *Pending) (*Session, error) 
 	return func(ctx context.Context, conn *Pending) (*Session, error) {
 		return i.BeginRouter(ctx, reflection, &router, conn, false)
 	}
+}
+
+// capableOpen is an OPEN with graceful restart and several paths.
+func capableOpen() []byte {
+	paths := wire.NewCapAddPath([]*wire.CapAddPathTuple{wire.NewCapAddPathTuple(wire.RF_IPv4_UC, wire.BGP_ADD_PATH_RECEIVE)})
+	open, _ := openFrom(router.ASN, wire.NewCapGracefulRestart(true, true, 120, nil), paths).Serialize()
+	return open
 }
 
 // malformedOpens are messages that the parser of OPENs rejects.

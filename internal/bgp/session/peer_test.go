@@ -410,6 +410,17 @@ func FuzzReceived(f *testing.F) {
 	alive, _ := wire.NewBGPKeepAliveMessage().Serialize()
 	f.Add(slices.Concat(open, alive))
 	f.Add(slices.Concat(open, alive, open))
+	for _, messages := range malformedOpens() {
+		f.Add(messages)
+	}
+	for _, input := range [][]byte{
+		{0, wire.BGP_MSG_UPDATE, 4, 0, 0, 0, 0}, // before an OPEN
+		{1, wire.BGP_MSG_UPDATE, 4, 0, 0, 0, 0, wire.BGP_MSG_ROUTE_REFRESH, 4, 0, 1, 0, 1, wire.BGP_MSG_NOTIFICATION, 4, 6, 2},
+		{1, wire.BGP_MSG_ROUTE_REFRESH, 1, 0}, {1, 9, 1, 0}, {1, wire.BGP_MSG_NOTIFICATION, 2, 3, 11},
+	} {
+		f.Add(framed(input))
+	}
+	f.Add(slices.Concat(capableOpen(), alive))
 	f.Add([]byte(strings.Repeat("\xff", 40)))
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		l, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})

@@ -268,7 +268,9 @@ func TestCacheMatchesFreshCache(t *testing.T) {
 }
 
 func FuzzCache(f *testing.F) {
-	f.Add(uint64(1))
+	for seed := range uint64(10) {
+		f.Add(seed)
+	}
 	f.Fuzz(history)
 }
 
