@@ -19,8 +19,9 @@ import (
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/await"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
-	"fairlead.io/fairlead/test/observed"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // instantProber answers every probe at once.
@@ -31,18 +32,12 @@ func (instantProber) Probe(context.Context, health.Path) error { return nil }
 // checkedServices have a health check and a backend each, which gets no flows before
 // its first probe.
 func checkedServices(first, count int) []lb.Service {
-	check := &lb.HealthCheck{
-		Type: lb.HealthTCP, Interval: time.Hour, Timeout: time.Second, Rise: 1, Fall: 1, Initially: lb.InitiallyUnhealthy,
-	}
 	services := make([]lb.Service, count)
 	for i := range services {
 		n := first + i
-		services[i] = lb.Service{
-			Name:    fmt.Sprintf("s%d", n),
-			VIP:     lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, byte(n >> 8), byte(n)}), Port: 80, Protocol: lb.TCP},
-			Forward: lb.NAT, MinHealthy: 1, Health: check,
-			Backends: []lb.Backend{{Address: netip.AddrFrom4([4]byte{10, 2, byte(n >> 8), byte(n)}), Port: 80, Weight: 1}},
-		}
+		svc := fake.Checked(fmt.Sprintf("s%d", n), fake.Numbered(n), netip.AddrFrom4([4]byte{10, 2, byte(n >> 8), byte(n)}).String())
+		svc.Forward, svc.Health.Interval, svc.Health.Initially = lb.NAT, time.Hour, lb.InitiallyUnhealthy
+		services[i] = svc
 	}
 	return services
 }
@@ -57,13 +52,13 @@ func startIntake(t *testing.T) *intake {
 		Paths: health.DirectPaths{}, Prober: func(*lb.HealthCheck) health.Prober { return instantProber{} },
 		Probes: 2 * probedAtOnce, Report: in.judge, Log: in.log,
 	})
-	observed.Run(t, observed.Part(in.monitor.Run))
+	fake.Run(t, fake.Part(in.monitor.Run))
 	return in
 }
 
 // Health reports a verdict once. One that comes before the store has the backend
 // must not be lost: the backend would stay unused until its health changes.
-func TestVerdictsOfProbesThatAnswerAtOnce(t *testing.T) {
+func TestImmediateVerdicts(t *testing.T) {
 	const rounds, count = 30, 2000
 	for name, update := range map[string]func(round int) source.Update{
 		"whole": func(round int) source.Update {
@@ -101,11 +96,9 @@ func TestVerdictsOfProbesThatAnswerAtOnce(t *testing.T) {
 				if err := in.take(t.Context(), update(round)); err != nil {
 					t.Fatal(err)
 				}
-				for deadline := time.Now().Add(30 * time.Second); known() < probedAtOnce || judged() < known(); time.Sleep(time.Millisecond) {
-					if time.Now().After(deadline) {
-						t.Fatalf("round %d: health knows %d backends, the store %d of them", round, known(), judged())
-					}
-				}
+				await.True(t, 30*time.Second, "each known verdict is in the store", func() bool {
+					return known() >= probedAtOnce && judged() >= known()
+				})
 			}
 		})
 	}
@@ -145,12 +138,7 @@ func TestServicesOneByOne(t *testing.T) {
 	}
 	in, plane := startIntake(t), countingPlane{dataplanetest.NewFake(), map[lb.VIP]bool{}}
 	defer plane.Close()
-	ended := make(chan struct{})
-	stop := observed.Run(t, func(ctx context.Context) error {
-		defer close(ended)
-		reconcile.New(plane, in.store, in.log).Run(ctx)
-		return nil
-	})
+	stop := fake.Run(t, fake.Part(reconcile.New(plane, in.store, in.log).Run))
 	services := checkedServices(0, count)
 	if err := in.take(t.Context(), source.Update{Whole: true}); err != nil {
 		t.Fatal(err)
@@ -168,13 +156,8 @@ func TestServicesOneByOne(t *testing.T) {
 		}
 		return n
 	}
-	for deadline := time.Now().Add(2 * time.Minute); lacking() > 0; time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d of %d services have no backend in use", lacking(), count)
-		}
-	}
+	await.Equal(t, 2*time.Minute, "services without a backend in use", 0, lacking)
 	stop()
-	<-ended
 	for vip, inUse := range plane.inUse {
 		if !inUse {
 			t.Errorf("%s has no backend in use", vip)

@@ -21,7 +21,8 @@ import (
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source"
 	"fairlead.io/fairlead/internal/store"
-	"fairlead.io/fairlead/test/observed"
+	agenttest "fairlead.io/fairlead/test/agent"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // sent is a report, and when it was sent.
@@ -31,7 +32,7 @@ type sent struct {
 }
 
 // reporting runs a reporter on an agent in a bubble's time, and returns what it has sent so far.
-func reporting(t *testing.T, agent *observed.Agent, routes func() source.Report, answer func(n int) error) func() []sent {
+func reporting(t *testing.T, agent *agenttest.Agent, routes func() source.Report, answer func(n int) error) func() []sent {
 	began := time.Now()
 	var mu sync.Mutex
 	var all []sent
@@ -44,7 +45,7 @@ func reporting(t *testing.T, agent *observed.Agent, routes func() source.Report,
 			return answer(len(all))
 		},
 	}
-	observed.Run(t, observed.Part(r.run))
+	fake.Run(t, fake.Part(r.run))
 	return func() []sent {
 		synctest.Wait()
 		mu.Lock()
@@ -53,14 +54,22 @@ func reporting(t *testing.T, agent *observed.Agent, routes func() source.Report,
 	}
 }
 
+// withAgent runs a test of an agent in a bubble.
+func withAgent(t *testing.T, test func(t *testing.T, agent *agenttest.Agent)) {
+	synctest.Test(t, func(t *testing.T) {
+		agent := agenttest.New(t, observe.Status{Version: "1.2.3", DataPlane: observe.DataPlane{Kind: "xdp"}})
+		agent.Start(t)
+		test(t, agent)
+	})
+}
+
 func accepted(int) error { return nil }
 
 func noRoutes() source.Report { return source.Report{} }
 
 // A report has what is served and what isn't as it should be, and follows within a second.
 func TestReport(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		agent := observed.New(t, observe.Status{Version: "1.2.3", DataPlane: observe.DataPlane{Kind: "xdp"}})
+	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		var full atomic.Bool
 		agent.DP.Fail = func(op string, _ lb.VIP) error {
 			if op == "update" && full.Load() {
@@ -68,7 +77,6 @@ func TestReport(t *testing.T) {
 			}
 			return nil
 		}
-		agent.Start(t)
 		services := checkedServices(0, 3)
 		agent.Set(t, services...)
 		var sessions atomic.Int32
@@ -118,10 +126,8 @@ func TestReport(t *testing.T) {
 // A node that changes all the time doesn't report all the time, and the last report has the last
 // change. A backend that dies meanwhile is reported within a second. At rest there is one report a
 // minute.
-func TestReportsAreLimited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		agent := observed.New(t, observe.Status{})
-		agent.Start(t)
+func TestReportRateLimit(t *testing.T) {
+	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		reports := reporting(t, agent, noRoutes, accepted)
 		const changes, each = 120, 500 * time.Millisecond
 		for n := range changes {
@@ -153,7 +159,7 @@ func TestReportsAreLimited(t *testing.T) {
 }
 
 // A service that is programmed and has failed since doesn't stand for one that hasn't been tried.
-func TestReportCoversOnlyWhatWasTried(t *testing.T) {
+func TestReportWaitsForAllServices(t *testing.T) {
 	r := reporter{store: store.New(), describe: func() observe.Status { return observe.Status{} }}
 	services := checkedServices(0, 2)
 	snapshot, err := r.store.Set(services)
@@ -172,10 +178,8 @@ func TestReportCoversOnlyWhatWasTried(t *testing.T) {
 }
 
 // A report that changes and changes back before it can be written is written once more.
-func TestReportOfShortChange(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		agent := observed.New(t, observe.Status{})
-		agent.Start(t)
+func TestReportBriefChange(t *testing.T) {
+	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		var sessions atomic.Int32
 		reports := reporting(t, agent, func() source.Report { return source.Report{Sessions: int(sessions.Load())} }, accepted)
 		before := reports()
@@ -195,10 +199,8 @@ func TestReportOfShortChange(t *testing.T) {
 }
 
 // A report that isn't written is tried again, ever less often, with what has changed meanwhile.
-func TestReportIsRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		agent := observed.New(t, observe.Status{})
-		agent.Start(t)
+func TestReportRetry(t *testing.T) {
+	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		const failures = 30
 		reports := reporting(t, agent, noRoutes, func(n int) error {
 			if n <= failures {
@@ -221,7 +223,7 @@ func TestReportIsRetried(t *testing.T) {
 }
 
 // The lists of a report are bounded, and an object with many problems takes one place.
-func TestReportIsBounded(t *testing.T) {
+func TestReportLimits(t *testing.T) {
 	var problems []observe.Problem
 	for n := range source.MaxReported + 7 {
 		for range 32 {
@@ -236,9 +238,9 @@ func TestReportIsBounded(t *testing.T) {
 }
 
 // A report covers objects once all that they ask for has been programmed or has failed.
-func TestReportCoversWhatIsProgrammed(t *testing.T) {
+func TestReportObservedVersions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		agent := observed.New(t, observe.Status{})
+		agent := agenttest.New(t, observe.Status{})
 		var blocked atomic.Pointer[chan struct{}]
 		agent.DP.Fail = func(op string, _ lb.VIP) error {
 			if c := blocked.Load(); c != nil && op == "update" {

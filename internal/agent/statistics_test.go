@@ -16,7 +16,8 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/source"
-	"fairlead.io/fairlead/test/observed"
+	agenttest "fairlead.io/fairlead/test/agent"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // sentStatistics are counters, and when they were sent.
@@ -27,7 +28,7 @@ type sentStatistics struct {
 
 // reportingStatistics runs a reporter on an observed agent in a bubble's time, and returns what it
 // has sent so far.
-func reportingStatistics(t *testing.T, agent *observed.Agent, answer func(n int) error) func() []sentStatistics {
+func reportingStatistics(t *testing.T, agent *agenttest.Agent, answer func(n int) error) func() []sentStatistics {
 	began, log := time.Now(), slog.New(slog.DiscardHandler)
 	observer := observe.NewObserver(agent, observe.NewRecorder(log), log)
 	var mu sync.Mutex
@@ -41,7 +42,7 @@ func reportingStatistics(t *testing.T, agent *observed.Agent, answer func(n int)
 		all = append(all, sentStatistics{time.Since(began), s.Listeners})
 		return answer(len(all))
 	}}
-	observed.Run(t, observed.Part(observer.Run), observed.Part(r.run))
+	fake.Run(t, fake.Part(observer.Run), fake.Part(r.run))
 	return func() []sentStatistics {
 		synctest.Wait()
 		mu.Lock()
@@ -60,7 +61,7 @@ func listeners() []lb.Service {
 }
 
 // forward has the data plane forward packets.
-func forward(t *testing.T, agent *observed.Agent, service *lb.Service, packets int) {
+func forward(t *testing.T, agent *agenttest.Agent, service *lb.Service, packets int) {
 	t.Helper()
 	for range packets {
 		if _, forwarded := agent.DP.Probe(service.VIP, netip.MustParseAddrPort("192.0.2.1:1024")); !forwarded {
@@ -71,9 +72,7 @@ func forward(t *testing.T, agent *observed.Agent, service *lb.Service, packets i
 
 // The first packet after a pause is reported within seconds, and what follows once a minute.
 func TestStatistics(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		agent := observed.New(t, observe.Status{})
-		agent.Start(t)
+	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		services := listeners()
 		agent.Set(t, services...)
 		reports := reportingStatistics(t, agent, accepted)
@@ -123,10 +122,8 @@ func TestStatistics(t *testing.T) {
 }
 
 // A node without LoadBalancers reports nothing, and one that has lost its last one says so.
-func TestStatisticsOfNone(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		agent := observed.New(t, observe.Status{})
-		agent.Start(t)
+func TestStatisticsWithoutListeners(t *testing.T) {
+	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		services := listeners()
 		agent.Set(t, services[1])
 		reports := reportingStatistics(t, agent, accepted)
@@ -146,10 +143,8 @@ func TestStatisticsOfNone(t *testing.T) {
 
 // Counters that can't be read are not reported, and a report that isn't written is repeated, once a
 // minute.
-func TestStatisticsAreRetried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		agent := observed.New(t, observe.Status{})
-		agent.Start(t)
+func TestStatisticsRetry(t *testing.T) {
+	withAgent(t, func(t *testing.T, agent *agenttest.Agent) {
 		agent.Set(t, listeners()...)
 		agent.Unreadable.Store(new(errors.New("no table")))
 		const failures = 10

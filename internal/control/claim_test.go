@@ -45,7 +45,7 @@ func listen(t *testing.T, path string) (*control.Claim, net.Listener) {
 	return c, l
 }
 
-func TestSocketIsPrivate(t *testing.T) {
+func TestSocketMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "agent.sock")
 	listen(t, path)
 	for _, name := range []string{path, path + ".lock"} {
@@ -63,7 +63,7 @@ func TestSocketIsPrivate(t *testing.T) {
 	}
 }
 
-func TestSecondAgentIsRefused(t *testing.T) {
+func TestSecondAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	first, socket := listen(t, path)
 	refused := func(when string) {
@@ -98,7 +98,7 @@ func TestSecondAgentIsRefused(t *testing.T) {
 }
 
 // A killed agent leaves a socket that no process serves.
-func TestStaleSocketIsReplaced(t *testing.T) {
+func TestStaleSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.sock")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
@@ -119,7 +119,7 @@ func TestStaleSocketIsReplaced(t *testing.T) {
 	}
 }
 
-func TestOtherFilesAreLeftAlone(t *testing.T) {
+func TestNotASocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(path, []byte("text"), 0o600); err != nil {
 		t.Fatal(err)

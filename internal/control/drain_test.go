@@ -6,41 +6,40 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
-	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/store"
 )
 
 // Drain knows the node only.
-func (*world) Drain(_ context.Context, target store.Target) error {
+func (*testAgent) Drain(_ context.Context, target store.Target) error {
 	if target == (store.Target{}) {
 		return nil
 	}
 	return errors.New(target.String() + ": not in the configuration")
 }
 
-func (w *world) Undrain(ctx context.Context, target store.Target) error { return w.Drain(ctx, target) }
+func (a *testAgent) Undrain(ctx context.Context, target store.Target) error {
+	return a.Drain(ctx, target)
+}
 
 // How far a drain has come is what its targets' backends still have.
 func TestDrains(t *testing.T) {
-	w := newWorld(t)
+	a := startAgent(t)
 	one, two := netip.MustParseAddrPort("10.0.0.21:80"), netip.MustParseAddrPort("10.0.0.22:80")
-	w.DP.SetFlows(web, one, 3)
-	w.DP.SetFlows(web, two, 4)
-	w.DP.SetFlows(dns, netip.MustParseAddrPort("[fd00::21]:53"), 5)
+	a.DP.SetFlows(web, one, 3)
+	a.DP.SetFlows(web, two, 4)
+	a.DP.SetFlows(dns, netip.MustParseAddrPort("[fd00::21]:53"), 5)
 	since := time.Now().Add(-time.Minute)
 	for _, target := range []store.Target{{}, {Service: "web"}, {Service: "web", Backend: one}, {Service: "gone"}} {
-		w.Store.Drain(store.Drain{Target: target, Since: since})
+		a.Store.Drain(store.Drain{Target: target, Since: since})
 	}
-	body, err := control.Dial(w.socket).Drains(t.Context())
-	drains := decode[[]observe.Drain](t, body, err)
+	drains := decode[[]observe.Drain](a.client().Drains(t.Context()))(t)
 	if len(drains) != 4 {
 		t.Fatalf("%d drains, want 4", len(drains))
 	}
@@ -56,17 +55,15 @@ func TestDrains(t *testing.T) {
 			t.Errorf("drain %+v, want %+v", d, want)
 		}
 	}
-	if s := w.status(); !s.Draining || !s.DrainingSince.Equal(since) || s.Services.Drained != 1 || s.Backends.Drained != 4 {
+	if s := a.status(); !s.Draining || !s.DrainingSince.Equal(since) || s.Services.Drained != 1 || s.Backends.Drained != 4 {
 		t.Errorf("status: draining %t since %s, %+v, %+v", s.Draining, s.DrainingSince, s.Services, s.Backends)
 	}
 }
 
 // What can't be a target is refused before anybody is asked to drain it.
-func TestRefusedDrains(t *testing.T) {
-	w := newWorld(t)
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", w.socket)
-	}, DisableKeepAlives: true}}
+func TestInvalidDrainRequests(t *testing.T) {
+	a := startAgent(t)
+	client := a.http()
 	for body, want := range map[string]int{
 		`{}`:                    http.StatusOK,
 		`{"service": "nosuch"}`: http.StatusUnprocessableEntity,
@@ -89,7 +86,7 @@ func TestRefusedDrains(t *testing.T) {
 			}
 		}
 	}
-	if got := w.send("GET /v1/drain"); got != http.StatusMethodNotAllowed {
+	if got := a.send("GET /v1/drain"); got != http.StatusMethodNotAllowed {
 		t.Errorf("GET: status %d", got)
 	}
 }

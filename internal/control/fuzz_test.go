@@ -3,10 +3,8 @@
 package control_test
 
 import (
-	"context"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,11 +24,8 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add(seed[0], seed[1], seed[2], seed[3])
 	}
-	w := newWorld(f)
-	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		var dialer net.Dialer
-		return dialer.DialContext(ctx, "unix", w.socket)
-	}}}
+	a := startAgent(f)
+	client := a.http()
 	f.Fuzz(func(t *testing.T, method, path, query, body string) {
 		request, err := http.NewRequestWithContext(t.Context(), method, "http://agent/", strings.NewReader(body))
 		if err != nil {

@@ -11,14 +11,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"fairlead.io/fairlead/internal/bgp"
-	"fairlead.io/fairlead/internal/control"
 	"fairlead.io/fairlead/internal/observe"
 )
 
 // What the socket answers is what the agent says, and sums of it are in the
 // status and in top.
 func TestRoutes(t *testing.T) {
-	w := newWorld(t)
+	a := startAgent(t)
 	at := netip.MustParseAddr
 	router := at("10.0.2.1")
 	said := observe.Routes{
@@ -32,9 +31,8 @@ func TestRoutes(t *testing.T) {
 			{Address: at("fd00:2::1"), ASN: 65000, State: bgp.Idle, Reason: "connection refused", NextTry: started.Add(time.Hour)},
 		},
 	}
-	w.Announced.Store(&said)
-	body, err := control.Dial(w.socket).Routes(t.Context())
-	got := decode[observe.Routes](t, body, err)
+	a.Announced.Store(&said)
+	got := decode[observe.Routes](a.client().Routes(t.Context()))(t)
 	if diff := cmp.Diff(said.Peers, got.Peers, exact); diff != "" {
 		t.Error(diff)
 	}
@@ -44,25 +42,24 @@ func TestRoutes(t *testing.T) {
 		}
 	}
 	want := observe.RouteCounts{Enabled: true, ASN: 65021, Peers: 2, Established: 1, Routes: 2, Announced: 1}
-	if got := w.status().BGP; got != want {
+	if got := a.status().BGP; got != want {
 		t.Errorf("the status counts %+v, want %+v", got, want)
 	}
-	body, err = control.Dial(w.socket).Top(t.Context(), 1)
-	if got := decode[observe.Top](t, body, err).BGP; got != want {
+	if got := decode[observe.Top](a.client().Top(t.Context(), 1))(t).BGP; got != want {
 		t.Errorf("top counts %+v, want %+v", got, want)
 	}
 }
 
 // Programs that read the JSON needn't distinguish a missing list from an empty
 // one.
-func TestRoutesHaveLists(t *testing.T) {
-	w := newWorld(t)
+func TestRoutesWithoutNull(t *testing.T) {
+	a := startAgent(t)
 	for want, said := range map[int]observe.Routes{
 		2: {},                                                         // announcements and peers
 		4: {Enabled: true, Announcements: []observe.Announcement{{}}}, // peers, and three of the announcement
 	} {
-		w.Announced.Store(&said)
-		body, err := control.Dial(w.socket).Routes(t.Context())
+		a.Announced.Store(&said)
+		body, err := a.client().Routes(t.Context())
 		if err != nil || strings.Contains(string(body), "null") {
 			t.Errorf("%+v is %s, error %v", said, body, err)
 		}

@@ -27,27 +27,24 @@ import (
 // exact compares addresses by value.
 var exact = cmpopts.EquateComparable(netip.Addr{})
 
-func (w *world) status() observe.Status {
-	w.t.Helper()
-	body, err := control.Dial(w.socket).Status(w.t.Context())
-	return decode[observe.Status](w.t, body, err)
+func (a *testAgent) status() observe.Status {
+	a.t.Helper()
+	return decode[observe.Status](a.client().Status(a.t.Context()))(a.t)
 }
 
-func (w *world) services() []observe.Service {
-	w.t.Helper()
-	body, err := control.Dial(w.socket).Services(w.t.Context())
-	return decode[[]observe.Service](w.t, body, err)
+func (a *testAgent) services() []observe.Service {
+	a.t.Helper()
+	return decode[[]observe.Service](a.client().Services(a.t.Context()))(a.t)
 }
 
-func (w *world) backends(service string) []observe.Backend {
-	w.t.Helper()
-	body, err := control.Dial(w.socket).Backends(w.t.Context(), service)
-	return decode[[]observe.Backend](w.t, body, err)
+func (a *testAgent) backends(service string) []observe.Backend {
+	a.t.Helper()
+	return decode[[]observe.Backend](a.client().Backends(a.t.Context(), service))(a.t)
 }
 
 func TestStatus(t *testing.T) {
-	w := newWorld(t)
-	w.DP.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
+	a := startAgent(t)
+	a.DP.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
 	want := observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", PID: os.Getpid(), Started: started,
 		Config:   observe.Config{Path: "/etc/fairlead.yaml", Digest: "d1", Loaded: started},
@@ -59,7 +56,7 @@ func TestStatus(t *testing.T) {
 		Backends: observe.BackendCounts{Total: 5, InUse: 3},
 		Exits:    []observe.Exit{{Name: "forward", Packets: 1}},
 	}
-	got := w.status()
+	got := a.status()
 	for i := range got.Exits {
 		got.Exits[i].PacketsPerSecond = 0 // rates are observe's interval_test.go's
 	}
@@ -69,11 +66,11 @@ func TestStatus(t *testing.T) {
 }
 
 func TestServicesAndBackends(t *testing.T) {
-	w := newWorld(t)
-	id, _ := w.DP.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
+	a := startAgent(t)
+	id, _ := a.DP.Probe(web, netip.MustParseAddrPort("192.0.2.1:1000"))
 	one := dataplane.Traffic{Packets: 1, Bytes: dataplanetest.FrameSize}
 
-	got := w.services()
+	got := a.services()
 	want := []observe.Service{
 		{
 			Name: "web", VIP: web, Forward: lb.L2DSR,
@@ -92,7 +89,7 @@ func TestServicesAndBackends(t *testing.T) {
 	}
 
 	entries, share := 0, 0.0
-	for _, b := range w.backends("web") {
+	for _, b := range a.backends("web") {
 		var counted dataplane.Traffic
 		if b.Address == id.Addr() {
 			counted = one
@@ -107,20 +104,20 @@ func TestServicesAndBackends(t *testing.T) {
 	if entries != got[0].RingSize || share < 0.999 || share > 1.001 {
 		t.Errorf("the backends have %d ring entries of %d, share %f", entries, got[0].RingSize, share)
 	}
-	if all := w.backends(""); len(all) != 5 || all[4].Service != "dns" {
+	if all := a.backends(""); len(all) != 5 || all[4].Service != "dns" {
 		t.Errorf("all backends: %+v", all)
 	}
 }
 
 // Failures are reported, and what is balanced meanwhile is shown.
 func TestFailures(t *testing.T) {
-	w := newWorld(t)
+	a := startAgent(t)
 	changed := services()
 	changed[1].Backends = []lb.Backend{changed[1].Backends[1], {Address: netip.MustParseAddr("10.0.0.29"), Port: 80, Weight: 1}}
-	w.broken.Store(true)
-	w.Set(t, changed[1]) // dns goes, web changes
+	a.broken.Store(true)
+	a.Set(t, changed[1]) // dns goes, web changes
 
-	list := w.services()
+	list := a.services()
 	if len(list) != 2 {
 		t.Fatalf("services %+v, want web and dns", list)
 	}
@@ -131,7 +128,7 @@ func TestFailures(t *testing.T) {
 		t.Errorf("dns %+v, want one that can't be deleted", s)
 	}
 	var got []string
-	for _, b := range w.backends("web") {
+	for _, b := range a.backends("web") {
 		got = append(got, fmt.Sprintf("%s %d %t %s", b.Address, b.Weight, b.InUse, b.Reason))
 	}
 	want := []string{
@@ -144,28 +141,28 @@ func TestFailures(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("backends\n%q, want\n%q", got, want)
 	}
-	if s := w.status().Services; s != (observe.ServiceCounts{Total: 2, Failed: 2}) {
+	if s := a.status().Services; s != (observe.ServiceCounts{Total: 2, Failed: 2}) {
 		t.Errorf("counts %+v", s)
 	}
 }
 
 func TestErrors(t *testing.T) {
-	w := newWorld(t)
-	client := control.Dial(w.socket)
+	a := startAgent(t)
+	client := control.Dial(a.socket)
 	if _, err := client.Backends(t.Context(), "nosuch"); err == nil || !strings.Contains(err.Error(), `"nosuch"`) {
 		t.Errorf("backends of no service: error %v", err)
 	}
 	if err := client.Reload(t.Context()); err == nil || err.Error() != "x.yaml:1:2: bad\nx.yaml:3:4: worse" {
 		t.Errorf("reload: error %v, want both lines", err)
 	}
-	_, err := control.Dial(w.socket + "x").Status(t.Context())
-	if want := "no agent at " + w.socket + "x: connect: no such file or directory"; err == nil || err.Error() != want {
+	_, err := control.Dial(a.socket + "x").Status(t.Context())
+	if want := "no agent at " + a.socket + "x: connect: no such file or directory"; err == nil || err.Error() != want {
 		t.Errorf("no agent: error %v, want %s", err, want)
 	}
 }
 
-func TestRefusedRequests(t *testing.T) {
-	w := newWorld(t)
+func TestInvalidRequests(t *testing.T) {
+	a := startAgent(t)
 	long := strings.Repeat("a", 64<<10)
 	for _, tt := range []struct {
 		request string
@@ -181,25 +178,25 @@ func TestRefusedRequests(t *testing.T) {
 		{"GET /v1/status?" + long, http.StatusRequestHeaderFieldsTooLarge},
 		{"nonsense", http.StatusBadRequest},
 	} {
-		if got := w.send(tt.request); got != tt.want {
+		if got := a.send(tt.request); got != tt.want {
 			t.Errorf("%.40s: status %d, want %d", tt.request, got, tt.want)
 		}
 	}
 }
 
 // send writes a request line and returns the answer's status.
-func (w *world) send(line string) int {
-	w.t.Helper()
-	conn, err := net.Dial("unix", w.socket)
+func (a *testAgent) send(line string) int {
+	a.t.Helper()
+	conn, err := net.Dial("unix", a.socket)
 	if err != nil {
-		w.t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	defer conn.Close()
 	// The server may answer and leave before it has read everything.
 	go func() { _, _ = io.WriteString(conn, line+" HTTP/1.1\r\nHost: agent\r\nConnection: close\r\n\r\n") }()
 	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		w.t.Fatalf("%.40s: %v", line, err)
+		a.t.Fatalf("%.40s: %v", line, err)
 	}
 	defer response.Body.Close()
 	return response.StatusCode

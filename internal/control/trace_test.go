@@ -19,7 +19,7 @@ import (
 )
 
 // Trace says of each packet what its interface is called; "broken" can't be traced.
-func (*world) Trace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
+func (*testAgent) Trace(_ context.Context, packet dataplane.Packet) (dataplane.Trace, error) {
 	switch packet.Interface {
 	case "broken":
 		return dataplane.Trace{}, errors.New("broken")
@@ -30,7 +30,7 @@ func (*world) Trace(_ context.Context, packet dataplane.Packet) (dataplane.Trace
 }
 
 // Flows has one flow of each service and one of a service that is gone.
-func (*world) Flows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
+func (*testAgent) Flows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flows, error) {
 	gone := web
 	gone.Port = 81
 	flows := dataplane.Flows{Records: 7, Capacity: 8}
@@ -49,12 +49,12 @@ func (*world) Flows(_ context.Context, query dataplane.FlowQuery) (dataplane.Flo
 }
 
 func TestTraces(t *testing.T) {
-	w := newWorld(t)
-	body, err := control.Dial(w.socket).Traces(t.Context(), []dataplane.Packet{
+	a := startAgent(t)
+	body, err := a.client().Traces(t.Context(), []dataplane.Packet{
 		{Interface: "web", Frame: []byte{1, 2}}, {Interface: "broken"}, {},
 	})
 	var got []string
-	for _, trace := range decode[[]observe.Trace](t, body, err) {
+	for _, trace := range decode[[]observe.Trace](body, err)(t) {
 		got = append(got, fmt.Sprintf("%s|%s|%s|%s|%x", trace.Service, trace.Exit, trace.Reason, trace.Error, trace.Frame))
 	}
 	want := []string{
@@ -65,20 +65,19 @@ func TestTraces(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%q, want\n%q", got, want)
 	}
-	if _, err := control.Dial(w.socket).Traces(t.Context(), make([]dataplane.Packet, control.MaxTracePackets+1)); err == nil || !strings.Contains(err.Error(), "too many") {
+	if _, err := a.client().Traces(t.Context(), make([]dataplane.Packet, control.MaxTracePackets+1)); err == nil || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("too many packets: error %v", err)
 	}
-	if _, err := control.Dial(w.socket).Traces(t.Context(), []dataplane.Packet{{Frame: make([]byte, 16<<20)}}); err == nil {
+	if _, err := a.client().Traces(t.Context(), []dataplane.Packet{{Frame: make([]byte, 16<<20)}}); err == nil {
 		t.Error("a packet of 16 MB was taken")
 	}
 }
 
 func TestFlows(t *testing.T) {
-	w := newWorld(t)
+	a := startAgent(t)
 	ask := func(query control.FlowQuery) observe.Flows {
 		t.Helper()
-		body, err := control.Dial(w.socket).Flows(t.Context(), query)
-		return decode[observe.Flows](t, body, err)
+		return decode[observe.Flows](a.client().Flows(t.Context(), query))(t)
 	}
 	all := ask(control.FlowQuery{})
 	if len(all.Flows) != 3 || all.Flows[0].Service != "web" || all.Flows[2].Service != "" || all.Records != 7 || all.Capacity != 8 {
@@ -94,20 +93,19 @@ func TestFlows(t *testing.T) {
 		`"nosuch"`:     {Service: "nosuch"},
 		`limit "10000`: {Limit: 1 << 30},
 	} {
-		if _, err := control.Dial(w.socket).Flows(t.Context(), query); err == nil {
+		if _, err := a.client().Flows(t.Context(), query); err == nil {
 			t.Errorf("%+v: no error, want %s", query, want)
 		}
 	}
 }
 
 func TestTop(t *testing.T) {
-	w := newWorld(t)
-	body, err := control.Dial(w.socket).Top(t.Context(), 3)
-	top := decode[observe.Top](t, body, err)
+	a := startAgent(t)
+	top := decode[observe.Top](a.client().Top(t.Context(), 3))(t)
 	if top.Node != "lb1" || len(top.Services) != 2 || len(top.Backends) != 3 || top.Time.IsZero() {
 		t.Errorf("%+v", top)
 	}
-	if _, err := control.Dial(w.socket).Top(t.Context(), 0); err == nil {
+	if _, err := a.client().Top(t.Context(), 0); err == nil {
 		t.Error("a limit of 0 was taken")
 	}
 }

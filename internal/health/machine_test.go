@@ -21,7 +21,7 @@ func inRow(results []bool, n int, want bool) bool {
 // Whatever happens, a verdict comes or changes with the fall-th failure or the rise-th
 // success in a row, not before, and the first success decides alone. Who isn't healthy
 // is silent from the fall-th failure in a row in which nothing came back.
-func TestVerdictsFollowResultsInARow(t *testing.T) {
+func TestRiseAndFall(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		check := &lb.HealthCheck{Rise: 1 + random.IntN(4), Fall: 1 + random.IntN(4)}
@@ -85,7 +85,7 @@ func TestSlowStart(t *testing.T) {
 	}
 }
 
-func TestSlowStartIsForThoseWhoReturn(t *testing.T) {
+func TestSlowStartAfterRecovery(t *testing.T) {
 	check := &lb.HealthCheck{Rise: 1, Fall: 1, SlowStart: time.Minute}
 	m := newMachine(check, true)
 	if m.observe(result{}, epoch); m.Share != lb.WholeShare {

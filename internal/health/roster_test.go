@@ -16,28 +16,22 @@ import (
 
 // Services that check the same backend in the same way share its probes, and
 // judge the results each for itself.
-func TestProbesAreShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+func TestSharedProbes(t *testing.T) {
+	withServers(t, func(t *testing.T, m *testMonitor) {
 		hasty, patient, other := tcpCheck(), tcpCheck(), tcpCheck()
 		hasty.Fall, patient.Fall, other.Port = 1, 5, 8080
-		w.Set([]lb.Service{
+		m.watch(
 			service("10.1.1.1", hasty, "10.0.0.1"), service("10.1.1.2", patient, "10.0.0.1"), service("10.1.1.3", other, "10.0.0.1"),
-		})
-		w.run()
+		)
 		time.Sleep(10 * time.Second)
-		w.reported()
-		if targets, members := w.size(); targets != 2 || members != 3 || w.opened != 2 {
-			t.Errorf("%d targets of %d backends, %d paths", targets, members, w.opened)
+		m.reported()
+		if targets, members := m.size(); targets != 2 || members != 3 || m.opened != 2 {
+			t.Errorf("%d targets of %d backends, %d paths", targets, members, m.opened)
 		}
-		if n := len(w.probed()); n < 20 || n > 24 {
-			t.Errorf("%d probes of two targets in 10 s", n)
-		}
-		w.breaks("10.0.0.1", errRefused)
-		time.Sleep(1010 * time.Millisecond)
-		w.expect("10.1.1.1 10.0.0.1:80 unhealthy")
-		time.Sleep(5 * time.Second)
-		w.expect("10.1.1.2 10.0.0.1:80 unhealthy", "10.1.1.3 10.0.0.1:80 unhealthy")
+		m.wantProbes(20, 24)
+		m.breaks("10.0.0.1", errRefused)
+		m.after(1010*time.Millisecond, "10.1.1.1 10.0.0.1:80 unhealthy")
+		m.after(5*time.Second, "10.1.1.2 10.0.0.1:80 unhealthy", "10.1.1.3 10.0.0.1:80 unhealthy")
 	})
 }
 
@@ -99,92 +93,79 @@ func TestTargets(t *testing.T) {
 // A monitor address is probed in place of backends, at a port of its own, in modes without
 // translation too; several backends and services share its probes.
 func TestMonitorAddress(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	withServers(t, func(t *testing.T, m *testMonitor) {
 		monitor := netip.MustParseAddrPort("10.9.0.1:9100")
 		one, two := service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2"), service("10.1.1.2", tcpCheck(), "10.0.0.1")
 		one.Forward, one.Backends[0].MonitorPort = lb.L2DSR, 81
 		for _, b := range []*lb.Backend{&one.Backends[1], &two.Backends[0]} {
 			b.MonitorAddress, b.MonitorPort = monitor.Addr(), monitor.Port()
 		}
-		w.Set([]lb.Service{one, two})
-		w.run()
+		m.watch(one, two)
 		time.Sleep(time.Second / 2)
-		w.reported()
-		if targets, members := w.size(); targets != 2 || members != 3 || w.opened != 1 {
-			t.Errorf("%d targets of %d backends, %d paths of the data plane", targets, members, w.opened)
+		m.reported()
+		if targets, members := m.size(); targets != 2 || members != 3 || m.opened != 1 {
+			t.Errorf("%d targets of %d backends, %d paths of the data plane", targets, members, m.opened)
 		}
 		seen := map[netip.AddrPort]bool{}
-		for _, p := range w.probed() {
+		for _, p := range m.probed() {
 			seen[p.target] = true
 		}
 		if len(seen) != 2 || !seen[monitor] || !seen[netip.MustParseAddrPort("10.0.0.1:81")] {
 			t.Errorf("probed: %v", seen)
 		}
-		w.breaks("10.9.0.1", errRefused)
-		time.Sleep(4 * time.Second)
-		w.expect("10.1.1.1 10.0.0.2:80 unhealthy", "10.1.1.2 10.0.0.1:80 unhealthy")
+		m.breaks("10.9.0.1", errRefused)
+		m.after(4*time.Second, "10.1.1.1 10.0.0.2:80 unhealthy", "10.1.1.2 10.0.0.1:80 unhealthy")
 		two.Backends = slices.Clone(two.Backends)
 		two.Backends[0].MonitorAddress = netip.Addr{}
-		w.Set([]lb.Service{one, two})
-		time.Sleep(2 * time.Second)
-		w.expect("10.1.1.2 10.0.0.1:80 healthy")
+		m.Set([]lb.Service{one, two})
+		m.after(2*time.Second, "10.1.1.2 10.0.0.1:80 healthy")
 	})
 }
 
 // Setting the same services, or other weights, changes nothing that is known.
-func TestSetKeepsWhatIsKnown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.breaks("10.0.0.1", errRefused)
-		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
-		w.run()
-		time.Sleep(time.Second / 2)
-		w.expect("10.1.1.1 10.0.0.1:80 perhaps healthy", "10.1.1.1 10.0.0.1:80 unhealthy")
-		probes, opened := len(w.probed()), w.opened
+func TestSetKeepsVerdicts(t *testing.T) {
+	withServers(t, func(t *testing.T, m *testMonitor) {
+		m.breaks("10.0.0.1", errRefused)
+		m.watch(service("10.1.1.1", tcpCheck(), "10.0.0.1"))
+		m.after(time.Second/2, "10.1.1.1 10.0.0.1:80 perhaps healthy", "10.1.1.1 10.0.0.1:80 unhealthy")
+		probes, opened := len(m.probed()), m.opened
 		for range 3 {
 			again := service("10.1.1.1", tcpCheck(), "10.0.0.1")
 			again.Backends[0].Weight = 7
 			again.Health.Rise, again.Health.Fall = 1, 1
-			w.Set([]lb.Service{again})
+			m.Set([]lb.Service{again})
 		}
-		w.expect()
-		if n := len(w.probed()); n != 0 || probes != tcpCheck().Fall || w.opened != opened {
-			t.Errorf("%d probes, then %d, %d paths, then %d", probes, n, opened, w.opened)
+		m.expect()
+		if n := len(m.probed()); n != 0 || probes != tcpCheck().Fall || m.opened != opened {
+			t.Errorf("%d probes, then %d, %d paths, then %d", probes, n, opened, m.opened)
 		}
-		w.breaks("10.0.0.1", nil)
-		time.Sleep(time.Second)
-		w.expect("10.1.1.1 10.0.0.1:80 healthy") // by the new rise
+		m.breaks("10.0.0.1", nil)
+		m.after(time.Second, "10.1.1.1 10.0.0.1:80 healthy") // by the new rise
 	})
 }
 
 // A check that changes starts again, and until it knows more the backend counts
 // as it did. One that ends leaves nothing.
 func TestCheckChanges(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.takes = 5 * time.Millisecond
-		w.breaks("10.0.0.1", errRefused)
-		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2")})
-		w.run()
+	withServers(t, func(t *testing.T, m *testMonitor) {
+		m.takes = 5 * time.Millisecond
+		m.breaks("10.0.0.1", errRefused)
+		m.watch(service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2"))
 		time.Sleep(time.Second)
-		w.reported()
+		m.reported()
 		other := tcpCheck()
 		other.Port = 8080
-		w.Set([]lb.Service{service("10.1.1.1", other, "10.0.0.1", "10.0.0.2")})
-		time.Sleep(2 * time.Millisecond)
-		w.expect("10.1.1.1 10.0.0.1:80 perhaps unhealthy", "10.1.1.1 10.0.0.2:80 perhaps healthy")
-		time.Sleep(10 * time.Millisecond)
-		w.expect("10.1.1.1 10.0.0.2:80 healthy")
+		m.Set([]lb.Service{service("10.1.1.1", other, "10.0.0.1", "10.0.0.2")})
+		m.after(2*time.Millisecond, "10.1.1.1 10.0.0.1:80 perhaps unhealthy", "10.1.1.1 10.0.0.2:80 perhaps healthy")
+		m.after(10*time.Millisecond, "10.1.1.1 10.0.0.2:80 healthy")
 		time.Sleep(200 * time.Millisecond) // in quick succession
-		w.expect("10.1.1.1 10.0.0.1:80 unhealthy")
-		w.Set([]lb.Service{service("10.1.1.1", nil, "10.0.0.1", "10.0.0.2")})
+		m.expect("10.1.1.1 10.0.0.1:80 unhealthy")
+		m.Set([]lb.Service{service("10.1.1.1", nil, "10.0.0.1", "10.0.0.2")})
 		synctest.Wait()
-		w.probed()
-		time.Sleep(5 * time.Second)
-		w.expect()
-		if n := len(w.probed()); n != 0 || len(w.States()) != 0 || w.open != 0 {
-			t.Errorf("%d probes, %d states, %d paths without a check", n, len(w.States()), w.open)
+		m.probed()
+		m.after(5 * time.Second)
+		if n := len(m.probed()); n != 0 || len(m.States()) != 0 || m.open != 0 {
+			t.Errorf("%d probes, %d states, %d paths without a check", n, len(m.States()), m.open)
 		}
 	})
 }
@@ -197,77 +178,60 @@ func TestInitially(t *testing.T) {
 		lb.InitiallyHealthy:   {was + "healthy", joined + "healthy"},
 		lb.InitiallyUnhealthy: {was + "unhealthy", joined + "unhealthy"},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t)
-			w.takes = 5 * time.Millisecond
+		withServers(t, func(t *testing.T, m *testMonitor) {
+			m.takes = 5 * time.Millisecond
 			check := tcpCheck()
 			check.Initially = initially
-			w.Set([]lb.Service{service("10.1.1.1", check, "10.0.0.1")})
-			w.run()
-			time.Sleep(2 * time.Millisecond)
-			w.expect(want[0])
+			m.watch(service("10.1.1.1", check, "10.0.0.1"))
+			m.after(2*time.Millisecond, want[0])
 			time.Sleep(time.Second / 2)
-			w.reported()
-			w.Set([]lb.Service{service("10.1.1.1", check, "10.0.0.1", "10.0.0.2")})
-			time.Sleep(2 * time.Millisecond)
-			w.expect(want[1])
-			time.Sleep(5 * time.Millisecond)
-			w.expect("10.1.1.1 10.0.0.2:80 healthy")
+			m.reported()
+			m.Set([]lb.Service{service("10.1.1.1", check, "10.0.0.1", "10.0.0.2")})
+			m.after(2*time.Millisecond, want[1])
+			m.after(5*time.Millisecond, "10.1.1.1 10.0.0.2:80 healthy")
 		})
 	}
 }
 
 // A backend that had flows before its service got a check keeps them.
-func TestFirstCheckOfAServiceTakesNobodyOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.takes = 5 * time.Millisecond
-		w.Set([]lb.Service{service("10.1.1.1", nil, "10.0.0.1")})
-		w.run()
-		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
-		time.Sleep(2 * time.Millisecond)
-		w.expect("10.1.1.1 10.0.0.1:80 perhaps healthy")
+func TestFirstCheckKeepsBackends(t *testing.T) {
+	withServers(t, func(t *testing.T, m *testMonitor) {
+		m.takes = 5 * time.Millisecond
+		m.watch(service("10.1.1.1", nil, "10.0.0.1"))
+		m.Set([]lb.Service{service("10.1.1.1", tcpCheck(), "10.0.0.1")})
+		m.after(2*time.Millisecond, "10.1.1.1 10.0.0.1:80 perhaps healthy")
 	})
 }
 
 // Some of many new backends are probed at once, the others in the course of the
 // interval; and never are more probes on their way than allowed.
 func TestManyBackends(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.config.Probes = 300
-		w.takes = 100 * time.Millisecond
-		w.Set([]lb.Service{service("10.1.1.1", tcpCheck(), addresses(2000)...)})
-		w.run()
+	withServers(t, func(t *testing.T, m *testMonitor) {
+		m.config.Probes = 300
+		m.takes = 100 * time.Millisecond
+		m.watch(service("10.1.1.1", tcpCheck(), addresses(2000)...))
 		time.Sleep(5 * time.Millisecond)
-		synctest.Wait()
-		if n := len(w.probed()); n < burst || n > burst+20 {
-			t.Errorf("%d probes at once", n)
-		}
+		m.wantProbes(burst, burst+20)
 		time.Sleep(500 * time.Millisecond)
-		synctest.Wait()
-		if n := len(w.probed()); n < 700 || n > 1200 {
-			t.Errorf("%d probes in half an interval", n)
-		}
+		m.wantProbes(700, 1200)
 		time.Sleep(900 * time.Millisecond)
-		w.probed()
-		if lines := w.reported(); len(lines) != 2*2000 {
+		m.probed()
+		if lines := m.reported(); len(lines) != 2*2000 {
 			t.Errorf("%d verdicts", len(lines))
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if n := len(w.probed()); n < 20_000 || n > 23_000 || w.peak > 300 {
-			t.Errorf("%d probes in ten intervals, %d at the same time", n, w.peak)
+		if n := len(m.probed()); n < 20_000 || n > 23_000 || m.peak > 300 {
+			t.Errorf("%d probes in ten intervals, %d at the same time", n, m.peak)
 		}
 	})
 }
 
 // Backends that leave and come in any order leave neither probes nor paths.
-func TestComingAndGoing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.takes = 30 * time.Millisecond
-		w.run()
+func TestBackendChurn(t *testing.T) {
+	withServers(t, func(t *testing.T, m *testMonitor) {
+		m.takes = 30 * time.Millisecond
+		m.watch()
 		random := rand.New(rand.NewPCG(1, 2))
 		all := addresses(20)
 		for range 300 {
@@ -275,20 +239,20 @@ func TestComingAndGoing(t *testing.T) {
 			n := random.IntN(len(all))
 			check := tcpCheck()
 			check.Port = uint16(1 + random.IntN(2))
-			w.Set([]lb.Service{service("10.1.1.1", check, all[:n]...), service("10.1.1.2", tcpCheck(), all[n:]...)})
+			m.Set([]lb.Service{service("10.1.1.1", check, all[:n]...), service("10.1.1.2", tcpCheck(), all[n:]...)})
 			time.Sleep(time.Duration(random.Int64N(int64(50 * time.Millisecond))))
-			w.mu.Lock()
-			if flying := w.flying; w.open > 20+flying {
-				t.Errorf("%d paths open, %d probes on their way", w.open, flying)
+			m.mu.Lock()
+			if flying := m.flying; m.open > 20+flying {
+				t.Errorf("%d paths open, %d probes on their way", m.open, flying)
 			}
-			w.mu.Unlock()
-			if targets, members := w.size(); members != 20 || targets > 20 {
+			m.mu.Unlock()
+			if targets, members := m.size(); members != 20 || targets > 20 {
 				t.Errorf("%d targets of %d backends", targets, members)
 			}
 		}
 		time.Sleep(time.Second)
-		if len(w.States()) != 20 || w.open != 20 {
-			t.Errorf("%d states, %d paths at the end", len(w.States()), w.open)
+		if len(m.States()) != 20 || m.open != 20 {
+			t.Errorf("%d states, %d paths at the end", len(m.States()), m.open)
 		}
 	})
 }
@@ -313,37 +277,30 @@ func TestEarlierVerdicts(t *testing.T) {
 		"backend MAC": {func(s *lb.Service) { s.Backends[0].MAC = lb.MAC{2} }, "perhaps healthy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
-				w.takes = 5 * time.Millisecond
-				w.config.Earlier = map[string]State{Identity(&own, own.Backends[0]): dead}
+			withServers(t, func(t *testing.T, m *testMonitor) {
+				m.takes = 5 * time.Millisecond
+				m.config.Earlier = map[string]State{Identity(&own, own.Backends[0]): dead}
 				svc := service("10.1.1.1", tcpCheck(), "10.0.0.1", "10.0.0.2")
 				test.change(&svc)
-				w.Set([]lb.Service{svc})
-				w.run()
+				m.watch(svc)
 				time.Sleep(2 * time.Millisecond)
 				vip := svc.Address.String()
-				w.expect(vip+" 10.0.0.1:80 "+test.want, vip+" 10.0.0.2:80 perhaps healthy")
-				w.breaks("10.0.0.1", context.DeadlineExceeded)
-				w.breaks("10.0.0.2", context.DeadlineExceeded)
-				time.Sleep(10 * time.Millisecond)
-				w.expect() // no probe brought anything that isn't known
+				m.expect(vip+" 10.0.0.1:80 "+test.want, vip+" 10.0.0.2:80 perhaps healthy")
+				m.breaks("10.0.0.1", context.DeadlineExceeded)
+				m.breaks("10.0.0.2", context.DeadlineExceeded)
+				m.after(10 * time.Millisecond) // no probe brought anything that isn't known
 			})
 		})
 	}
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.takes = 5 * time.Millisecond
-		w.config.Earlier = map[string]State{Identity(&own, own.Backends[0]): dead}
-		w.Set([]lb.Service{own})
-		w.run()
+	withServers(t, func(t *testing.T, m *testMonitor) {
+		m.takes = 5 * time.Millisecond
+		m.config.Earlier = map[string]State{Identity(&own, own.Backends[0]): dead}
+		m.watch(own)
 		time.Sleep(10 * time.Millisecond)
-		w.reported()
-		time.Sleep(1100 * time.Millisecond)
-		w.expect("10.1.1.1 10.0.0.1:80 healthy") // by two successes
-		w.Set(nil)
-		w.Set([]lb.Service{own})
-		time.Sleep(2 * time.Millisecond)
-		w.expect("10.1.1.1 10.0.0.1:80 perhaps unhealthy", "10.1.1.1 10.0.0.2:80 perhaps unhealthy")
+		m.reported()
+		m.after(1100*time.Millisecond, "10.1.1.1 10.0.0.1:80 healthy") // by two successes
+		m.Set(nil)
+		m.Set([]lb.Service{own})
+		m.after(2*time.Millisecond, "10.1.1.1 10.0.0.1:80 perhaps unhealthy", "10.1.1.1 10.0.0.2:80 perhaps unhealthy")
 	})
 }

@@ -44,7 +44,7 @@ func TestShares(t *testing.T) {
 
 // Room that a probe leaves goes to a tenant that has less than the others; nothing is left of
 // tenants without probes.
-func TestSharesTakeTurns(t *testing.T) {
+func TestSharesRoundRobin(t *testing.T) {
 	s := newShares(4)
 	for range 10 {
 		s.wait(due("a"))
@@ -74,21 +74,20 @@ func TestSharesTakeTurns(t *testing.T) {
 
 // A probe that waits for room counts as late, others don't. Waiting ones end with the monitor.
 func TestLateProbes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.config.Probes = 2
+	withServers(t, func(t *testing.T, m *testMonitor) {
+		m.config.Probes = 2
 		check := tcpCheck()
 		check.Timeout = check.Interval
-		w.takes = time.Hour // never answers
-		w.run()
-		w.Set([]lb.Service{service("10.1.1.1", check, addresses(1)...)})
+		m.takes = time.Hour // never answers
+		m.watch()
+		m.Set([]lb.Service{service("10.1.1.1", check, addresses(1)...)})
 		time.Sleep(10 * time.Second)
-		if n := testutil.ToFloat64(w.Metrics()[0]); n != 0 {
+		if n := testutil.ToFloat64(m.Metrics()[0]); n != 0 {
 			t.Errorf("%g probes are late, without others", n)
 		}
-		w.Set([]lb.Service{service("10.1.1.1", check, addresses(10)...)})
+		m.Set([]lb.Service{service("10.1.1.1", check, addresses(10)...)})
 		time.Sleep(10 * time.Second)
-		if n := testutil.ToFloat64(w.Metrics()[0]); n < 5 {
+		if n := testutil.ToFloat64(m.Metrics()[0]); n < 5 {
 			t.Errorf("%g probes are late", n)
 		}
 	})
@@ -96,19 +95,18 @@ func TestLateProbes(t *testing.T) {
 
 // A target that is removed while it waits for room keeps no path open at the end.
 func TestRemovedWhileWaiting(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t) // whose cleanup looks at paths
-		w.config.Probes = 1
-		w.run()
+	withServers(t, func(_ *testing.T, m *testMonitor) { // whose cleanup looks at paths
+		m.config.Probes = 1
+		m.watch()
 		leaving, staying := service("10.1.1.1", tcpCheck(), "10.0.0.1"), service("10.1.1.2", tcpCheck(), "10.0.0.2")
-		w.Set([]lb.Service{leaving})
+		m.Set([]lb.Service{leaving})
 		synctest.Wait()
-		w.mu.Lock()
-		w.takes = time.Hour
-		w.mu.Unlock()
+		m.mu.Lock()
+		m.takes = time.Hour
+		m.mu.Unlock()
 		staying.Health.Interval, staying.Health.Timeout = time.Minute, time.Minute
-		w.Set([]lb.Service{leaving, staying})
+		m.Set([]lb.Service{leaving, staying})
 		time.Sleep(2 * leaving.Health.Interval) // its next probe is due
-		w.Set([]lb.Service{staying})
+		m.Set([]lb.Service{staying})
 	})
 }

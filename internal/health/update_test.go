@@ -16,7 +16,7 @@ import (
 )
 
 // Updates come to the same members and targets as one Set.
-func TestUpdateIsSet(t *testing.T) {
+func TestUpdateEqualsSet(t *testing.T) {
 	random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 	newMonitor := func() *Monitor {
 		return New(Config{Paths: DirectPaths{}, Prober: func(*lb.HealthCheck) Prober { return nil }, Probes: 1, Report: func(take func() []Verdict) { take() }, Log: slog.New(slog.DiscardHandler)})
@@ -27,7 +27,7 @@ func TestUpdateIsSet(t *testing.T) {
 		var changed []lb.Service
 		var removed []lb.VIP
 		for n := range byte(4) {
-			svc := lb.Service{Name: fmt.Sprint(n), VIP: lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, n}), Port: 80, Protocol: lb.TCP}, Forward: lb.NAT}
+			svc := service(fmt.Sprint("10.1.1.", n), nil)
 			if random.IntN(2) == 0 {
 				svc.Health = &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Hour, Timeout: time.Second, Rise: 1, Fall: 1}
 			}

@@ -18,11 +18,10 @@ import (
 // What is done is counted with the time that it takes: here 2 ms a call, of a
 // data plane that knows the time of each call's beginning.
 func TestWork(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	withReconciler(t, func(t *testing.T, r *testReconciler) {
 		var healed atomic.Bool
-		w.dp.Fail = func(op string, failing lb.VIP) error {
-			if since := w.reconciler.Calling(); time.Since(since) != 0 {
+		r.dp.Fail = func(op string, failing lb.VIP) error {
+			if since := r.Calling(); time.Since(since) != 0 {
 				t.Errorf("%s: the data plane is called, allegedly since %v", op, since)
 			}
 			time.Sleep(2 * time.Millisecond)
@@ -31,11 +30,11 @@ func TestWork(t *testing.T) {
 			}
 			return nil
 		}
-		w.start()
-		w.set(services(2))
+		r.start()
+		r.set(services(2))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		work := w.work()
+		work := r.work()
 		retries := work.failures[opUpdate]
 		if retries < 3 || work.took[opUpdate].GetSampleCount() != uint64(retries)+1 || work.delay.GetSampleCount() != 1 || work.took["prune"].GetSampleCount() != 1 {
 			t.Errorf("%+v: want one service programmed, one retried, one prune", work)
@@ -47,13 +46,13 @@ func TestWork(t *testing.T) {
 		healed.Store(true)
 		time.Sleep(time.Minute) // the pause that was chosen before
 		synctest.Wait()
-		if !w.reconciler.Calling().IsZero() {
+		if !r.Calling().IsZero() {
 			t.Error("the data plane is said to be called while the reconciler waits")
 		}
-		w.set(services(1))
+		r.set(services(1))
 		time.Sleep(time.Second)
 		synctest.Wait()
-		work = w.work()
+		work = r.work()
 		if work.took["delete"].GetSampleCount() != 1 || work.delay.GetSampleCount() != 2 || work.delay.GetSampleSum() < 1 {
 			t.Errorf("%+v: want one deletion, and that the retries are a part of the delay", work)
 		}
@@ -78,13 +77,13 @@ type work struct {
 	delay    *dto.Histogram
 }
 
-func (w *world) work() work {
-	w.t.Helper()
+func (r *testReconciler) work() work {
+	r.t.Helper()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(w.reconciler.Metrics()...)
+	registry.MustRegister(r.Metrics()...)
 	families, err := registry.Gather()
 	if err != nil {
-		w.t.Fatal(err)
+		r.t.Fatal(err)
 	}
 	found := work{took: map[string]*dto.Histogram{}, failures: map[string]float64{}}
 	for _, f := range families {

@@ -14,16 +14,17 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fake"
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // Whatever was desired in between, and though one call in ten fails, in the end
 // the data plane has what was desired last and nothing else.
-func TestRandomHistoriesConverge(t *testing.T) {
+func TestConvergence(t *testing.T) {
 	const histories = 200
 	for seed := range uint64(histories) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { converge(t, rand.New(rand.NewPCG(seed, 0))) })
+			withReconciler(t, func(t *testing.T, r *testReconciler) { converge(t, r, rand.New(rand.NewPCG(seed, 0))) })
 		})
 	}
 	fuzzrand.Covered(t, histories, histories*steps)
@@ -32,10 +33,9 @@ func TestRandomHistoriesConverge(t *testing.T) {
 // steps are the changes of a history.
 const steps = 20
 
-func converge(t *testing.T, random *rand.Rand) {
-	w := newWorld(t)
+func converge(t *testing.T, r *testReconciler, random *rand.Rand) {
 	calls := rand.New(rand.NewPCG(random.Uint64(), 1)) // of the reconciler's goroutine
-	w.dp.Fail = func(string, lb.VIP) error {
+	r.dp.Fail = func(string, lb.VIP) error {
 		if calls.IntN(10) == 0 {
 			return errors.New("one in ten")
 		}
@@ -43,42 +43,42 @@ func converge(t *testing.T, random *rand.Rand) {
 	}
 	desired := randomServices(random)
 	for _, svc := range randomServices(random) { // of an earlier process
-		if _, err := w.dp.Update(t.Context(), &svc); err != nil {
+		if _, err := r.dp.Update(t.Context(), &svc); err != nil {
 			t.Log("not left behind:", err)
 		}
 	}
-	w.start()
+	r.start()
 	for range steps {
 		switch random.IntN(4) {
 		case 0, 1:
 			desired = randomServices(random)
-			if _, err := w.store.Set(desired); err != nil {
+			if _, err := r.store.Set(desired); err != nil {
 				t.Fatal(err)
 			}
 		case 2:
 			id := randomBackend(random).ID()
-			w.dp.SetUnusable(id, []string{"", "no route"}[random.IntN(2)])
+			r.dp.SetUnusable(id, []string{"", "no route"}[random.IntN(2)])
 			for n := range byte(serviceCount) {
-				w.dp.MarkStale(vip(n))
+				r.dp.MarkStale(vip(n))
 			}
 		case 3:
 			time.Sleep(time.Duration(random.IntN(500)) * time.Millisecond)
 		}
 	}
-	w.set(desired)
+	r.set(desired)
 	time.Sleep(10 * time.Minute)
 	synctest.Wait()
 
-	got := w.dp.Dump()
-	w.dp.Calls()
-	if want := direct(t, w.dp, desired); got != want {
+	got := r.dp.Dump()
+	r.dp.Calls()
+	if want := direct(t, r.dp, desired); got != want {
 		t.Errorf("the data plane has\n%s\nwant\n%s", got, want)
 	}
-	statuses := w.store.Snapshot().Statuses()
+	statuses := r.store.Snapshot().Statuses()
 	if len(statuses) != len(desired) {
 		t.Errorf("%d statuses, want %d", len(statuses), len(desired))
 	}
-	for i, entry := range w.store.Snapshot().Services {
+	for i, entry := range r.store.Snapshot().Services {
 		s := statuses[i]
 		if s.VIP != entry.Service.VIP || s.Programmed != entry.Revision || s.Error != "" || s.Deleting {
 			t.Errorf("status %+v, want %s programmed at revision %d", s, entry.Service.VIP, entry.Revision)
@@ -103,12 +103,6 @@ func direct(t *testing.T, dp *dataplanetest.Fake, services []lb.Service) string 
 	return dp.Dump()
 }
 
-const serviceCount = 6
-
-func vip(n byte) lb.VIP {
-	return lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, n}), Port: 80, Protocol: lb.TCP}
-}
-
 func randomBackend(random *rand.Rand) lb.Backend {
 	return lb.Backend{Address: netip.AddrFrom4([4]byte{10, 0, 0, byte(random.IntN(8))}), Port: 80, Weight: random.IntN(4)}
 }
@@ -121,7 +115,7 @@ func randomServices(random *rand.Rand) []lb.Service {
 		if random.IntN(3) == 0 {
 			continue
 		}
-		svc := lb.Service{Name: fmt.Sprint("s", n), VIP: vip(n), Forward: lb.L2DSR, MinHealthy: 1}
+		svc := fake.Service(fmt.Sprint("s", n), vip(n))
 		for range random.IntN(5) {
 			b := randomBackend(random)
 			if !slices.ContainsFunc(svc.Backends, func(o lb.Backend) bool { return o.ID() == b.ID() }) {

@@ -15,34 +15,23 @@ import (
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/store"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fake"
 )
-
-// services returns n services of one backend each.
-func services(n byte) []lb.Service {
-	var all []lb.Service
-	for i := range n {
-		svc := lb.Service{Name: string(rune('a' + i)), VIP: vip(i), Forward: lb.L2DSR, MinHealthy: 1}
-		svc.Backends = []lb.Backend{{Address: vip(i).Address, Port: 80, Weight: 1}}
-		all = append(all, svc)
-	}
-	return all
-}
 
 // The pauses between tries double from 100 ms to 30 s, less a random part of up
 // to a half.
 func TestBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	withReconciler(t, func(t *testing.T, r *testReconciler) {
 		var tries []time.Time
-		w.dp.Fail = func(op string, _ lb.VIP) error {
+		r.dp.Fail = func(op string, _ lb.VIP) error {
 			if op == "update" {
 				tries = append(tries, time.Now())
 				return errors.New("no room")
 			}
 			return nil
 		}
-		w.start()
-		w.set(services(1))
+		r.start()
+		r.set(services(1))
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		if len(tries) < 15 {
@@ -60,7 +49,7 @@ func TestBackoff(t *testing.T) {
 		if exact {
 			t.Error("no pause has jitter")
 		}
-		status := w.store.Snapshot().Statuses()[0]
+		status := r.status(0)
 		if status.Attempts != len(tries) || !status.NextTry.After(time.Now()) {
 			t.Errorf("%d attempts, next try %v; want %d and later than now", status.Attempts, status.NextTry, len(tries))
 		}
@@ -68,23 +57,22 @@ func TestBackoff(t *testing.T) {
 }
 
 // A service that is desired again is tried at once, and with a short first pause.
-func TestChangeEndsBackoff(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.start()
-		w.fail("update", vip(0), errors.New("no room"))
-		w.set(services(1))
+func TestChangeResetsBackoff(t *testing.T) {
+	withReconciler(t, func(t *testing.T, r *testReconciler) {
+		r.start()
+		r.fail("update", vip(0), errors.New("no room"))
+		r.set(services(1))
 		time.Sleep(5 * time.Minute)
 		changed := services(1)
 		changed[0].Backends = nil
-		w.set(changed)
-		if status := w.store.Snapshot().Statuses()[0]; status.Attempts != 1 || time.Until(status.NextTry) > 100*time.Millisecond {
+		r.set(changed)
+		if status := r.status(0); status.Attempts != 1 || time.Until(status.NextTry) > 100*time.Millisecond {
 			t.Errorf("%d attempts, next try in %v; want 1 and at most 100ms", status.Attempts, time.Until(status.NextTry))
 		}
-		w.fail("update", vip(0), nil)
+		r.fail("update", vip(0), nil)
 		changed[0].Affinity = lb.AffinityClient
-		snapshot := w.set(changed)
-		if status := w.store.Snapshot().Statuses()[0]; status.Programmed != snapshot.Revision || status.Attempts != 0 || !status.NextTry.IsZero() {
+		snapshot := r.set(changed)
+		if status := r.status(0); status.Programmed != snapshot.Revision || status.Attempts != 0 || !status.NextTry.IsZero() {
 			t.Errorf("status %+v, want it programmed at revision %d", status, snapshot.Revision)
 		}
 	})
@@ -93,39 +81,38 @@ func TestChangeEndsBackoff(t *testing.T) {
 // Settled returns once all services of a revision were tried, also if one of
 // them fails, and not before.
 func TestSettled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	withReconciler(t, func(t *testing.T, r *testReconciler) {
 		const callTime = time.Second
-		w.dp.Fail = func(_ string, failing lb.VIP) error {
+		r.dp.Fail = func(_ string, failing lb.VIP) error {
 			time.Sleep(callTime)
 			if failing == vip(1) {
 				return errors.New("no room")
 			}
 			return nil
 		}
-		snapshot, err := w.store.Set(services(3))
+		snapshot, err := r.store.Set(services(3))
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := w.reconciler.Settled(ctx, snapshot.Revision); !errors.Is(err, context.DeadlineExceeded) {
+		if err := r.Settled(ctx, snapshot.Revision); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("settled before it ran: error %v", err)
 		}
 		begin := time.Now()
-		w.start()
-		if err := w.reconciler.Settled(t.Context(), snapshot.Revision); err != nil {
+		r.start()
+		if err := r.Settled(t.Context(), snapshot.Revision); err != nil {
 			t.Error(err)
 		}
 		if took := time.Since(begin); took < 3*callTime {
 			t.Errorf("settled after %v, want at least three calls of %v", took, callTime)
 		}
-		for i, status := range w.store.Snapshot().Statuses() {
+		for i, status := range r.store.Snapshot().Statuses() {
 			if failed := status.Error != ""; failed != (i == 1) || status.Took != callTime {
 				t.Errorf("service %d: error %q, took %v", i, status.Error, status.Took)
 			}
 		}
-		if err := w.reconciler.Settled(t.Context(), snapshot.Revision); err != nil {
+		if err := r.Settled(t.Context(), snapshot.Revision); err != nil {
 			t.Errorf("settled once, and then not: %v", err)
 		}
 	})
@@ -133,25 +120,24 @@ func TestSettled(t *testing.T) {
 
 // The end of the context interrupts a pass, and is not a failure of a service.
 func TestShutdown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	withReconciler(t, func(t *testing.T, r *testReconciler) {
 		ctx, cancel := context.WithCancel(t.Context())
-		w.dp.Fail = func(_ string, at lb.VIP) error {
+		r.dp.Fail = func(_ string, at lb.VIP) error {
 			if at == vip(1) {
 				cancel()
 				return ctx.Err()
 			}
 			return nil
 		}
-		if _, err := w.store.Set(services(4)); err != nil {
+		if _, err := r.store.Set(services(4)); err != nil {
 			t.Fatal(err)
 		}
-		w.reconciler.Run(ctx)
+		r.Run(ctx)
 		want := []string{"update tcp 10.1.1.0:80", "update tcp 10.1.1.1:80: failed"}
-		if calls := w.dp.Calls(); !slices.Equal(calls, want) {
+		if calls := r.dp.Calls(); !slices.Equal(calls, want) {
 			t.Errorf("calls %q, want %q", calls, want)
 		}
-		for _, status := range w.store.Snapshot().Statuses() {
+		for _, status := range r.store.Snapshot().Statuses() {
 			if status.Error != "" {
 				t.Errorf("the end is a failure: %+v", status)
 			}
@@ -165,13 +151,7 @@ func BenchmarkReload(b *testing.B) {
 	dp, desired := dataplanetest.NewFake(), store.New()
 	defer func() { _ = dp.Close() }()
 	r := reconcile.New(dp, desired, slog.New(slog.DiscardHandler))
-	ctx, cancel := context.WithCancel(b.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		r.Run(ctx)
-	}()
-	defer func() { cancel(); <-ended }()
+	defer fake.Run(b, fake.Part(r.Run))()
 	all := services(100)
 	for b.Loop() {
 		for i := range all {
@@ -181,7 +161,7 @@ func BenchmarkReload(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if err := r.Settled(ctx, snapshot.Revision); err != nil {
+		if err := r.Settled(b.Context(), snapshot.Revision); err != nil {
 			b.Fatal(err)
 		}
 		dp.Calls()

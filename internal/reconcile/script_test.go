@@ -6,13 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
@@ -45,14 +46,16 @@ func TestScripts(t *testing.T) {
 	}
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
-			text, err := os.ReadFile(path)
+			archive, err := txtar.ParseFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
-			synctest.Test(t, func(t *testing.T) {
-				comment, files := parseArchive(string(text))
-				s := &script{world: newWorld(t), files: files, vips: map[string]lb.VIP{"-": {}}}
-				for i, line := range strings.Split(comment, "\n") {
+			withReconciler(t, func(_ *testing.T, r *testReconciler) {
+				s := &script{testReconciler: r, files: map[string]string{}, vips: map[string]lb.VIP{"-": {}}}
+				for _, f := range archive.Files {
+					s.files[f.Name] = string(f.Data)
+				}
+				for i, line := range strings.Split(string(archive.Comment), "\n") {
 					if fields := strings.Fields(line); len(fields) > 0 && !strings.HasPrefix(line, "#") {
 						s.run(fmt.Sprintf("%s:%d: %s", path, i+1, line), fields[0], fields[1:])
 					}
@@ -62,28 +65,9 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// parseArchive reads the txtar format: a comment, then files that each follow a
-// line "-- NAME --".
-func parseArchive(text string) (comment string, files map[string]string) {
-	files = map[string]string{}
-	name := ""
-	for line := range strings.Lines(text) {
-		rest, opens := strings.CutPrefix(strings.TrimRight(line, "\n"), "-- ")
-		if title, closes := strings.CutSuffix(rest, " --"); opens && closes {
-			name = title
-			files[name] = ""
-		} else if name == "" {
-			comment += line
-		} else {
-			files[name] += line
-		}
-	}
-	return comment, files
-}
-
 // script is one archive as it is played.
 type script struct {
-	*world
+	*testReconciler
 	files map[string]string
 	vips  map[string]lb.VIP
 }
@@ -170,7 +154,7 @@ func (s *script) compare(at, what, file string) {
 	case "status":
 		got = s.status()
 	case "log":
-		got = s.log.take()
+		got = s.log.Take()
 	default:
 		s.t.Fatalf("%s: unknown command", at)
 	}

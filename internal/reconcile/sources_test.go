@@ -23,10 +23,10 @@ func allowed(prefixes ...string) []lb.Service {
 }
 
 // admitted returns the clients whose packets service 0 takes.
-func (w *world) admitted() string {
+func (r *testReconciler) admitted() string {
 	var in []string
 	for _, client := range []string{"192.0.2.1", "198.51.100.1", "203.0.113.1"} {
-		if _, is := w.dp.Probe(vip(0), netip.AddrPortFrom(netip.MustParseAddr(client), 4711)); is {
+		if _, is := r.dp.Probe(vip(0), netip.AddrPortFrom(netip.MustParseAddr(client), 4711)); is {
 			in = append(in, client)
 		}
 	}
@@ -54,33 +54,32 @@ func TestTightenedSources(t *testing.T) {
 		"unknown, unlisted": {allowed(office), allowed(), true, "192.0.2.1", "192.0.2.1 198.51.100.1 203.0.113.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t)
+			withReconciler(t, func(t *testing.T, r *testReconciler) {
 				if test.earlier {
-					if _, err := w.dp.Update(t.Context(), &test.before[0]); err != nil {
+					if _, err := r.dp.Update(t.Context(), &test.before[0]); err != nil {
 						t.Fatal(err)
 					}
 				} else {
-					w.start()
-					w.set(test.before)
+					r.start()
+					r.set(test.before)
 				}
 				test.after[0].IdleTimeout = time.Minute // differs in any case
-				w.fail("update", vip(0), errors.New("table sources is full"))
-				w.set(test.after)
+				r.fail("update", vip(0), errors.New("table sources is full"))
+				r.set(test.after)
 				if test.earlier {
-					w.start()
+					r.start()
 				}
-				if got := w.admitted(); got != test.full {
+				if got := r.admitted(); got != test.full {
 					t.Errorf("without room: admits %q, want %q", got, test.full)
 				}
-				status := w.store.Snapshot().Statuses()[0]
+				status := r.status(0)
 				if status.Error == "" || (status.Programmed != 0) != (test.full != "" && !test.earlier) {
 					t.Errorf("status %+v", status)
 				}
-				w.fail("update", vip(0), nil)
+				r.fail("update", vip(0), nil)
 				time.Sleep(time.Minute)
 				synctest.Wait()
-				if got := w.admitted(); got != test.healed {
+				if got := r.admitted(); got != test.healed {
 					t.Errorf("with room again: admits %q, want %q", got, test.healed)
 				}
 			})
@@ -90,15 +89,14 @@ func TestTightenedSources(t *testing.T) {
 
 // The oldest services get what room there is, whatever their addresses are.
 func TestOldestFirst(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	withReconciler(t, func(t *testing.T, r *testReconciler) {
 		const room = 2
 		all := services(4)
 		for i := range all {
 			all[i].Created = int64(100 - i)
 		}
 		served := map[lb.VIP]bool{}
-		w.dp.Fail = func(op string, vip lb.VIP) error {
+		r.dp.Fail = func(op string, vip lb.VIP) error {
 			if op == "update" && !served[vip] && len(served) == room {
 				return errors.New("no room")
 			}
@@ -107,8 +105,8 @@ func TestOldestFirst(t *testing.T) {
 			}
 			return nil
 		}
-		w.set(all)
-		w.start()
+		r.set(all)
+		r.start()
 		if !served[vip(3)] || !served[vip(2)] {
 			t.Errorf("served: %v, want those of the oldest", served)
 		}

@@ -4,6 +4,7 @@ package store_test
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -32,72 +33,68 @@ func target(service, address string, port uint16) store.Target {
 	return t
 }
 
-// desk is an agent's store with its book; open is what the next agent does.
-type desk struct {
-	t     *testing.T
-	path  string
-	log   bytes.Buffer
-	store *store.Store
-	book  *store.Drains
+// saved is an agent's store with the file of its drains; open is the start of the next agent.
+type saved struct {
+	t      *testing.T
+	path   string
+	log    bytes.Buffer
+	store  *store.Store
+	drains *store.Drains
 }
 
-func newDesk(t *testing.T) *desk {
-	d := &desk{t: t, path: filepath.Join(t.TempDir(), "agent.drains.json")}
+func newSaved(t *testing.T) *saved {
+	d := &saved{t: t, path: filepath.Join(t.TempDir(), "agent.drains.json")}
 	d.open()
 	return d
 }
 
-func (d *desk) open() {
+func (d *saved) open() {
 	d.t.Helper()
 	d.store = store.New()
-	d.book = store.OpenDrains(d.path, d.store, slog.New(slog.NewTextHandler(&d.log, nil)))
+	d.drains = store.OpenDrains(d.path, d.store, slog.New(slog.NewTextHandler(&d.log, nil)))
 	if _, err := d.store.Set(services()); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
 // want checks what is drained, in the store and after the next start.
-func (d *desk) want(names ...string) {
+func (d *saved) want(names ...string) {
 	d.t.Helper()
 	for range 2 {
-		var got []string
-		for _, one := range d.store.Snapshot().Drains {
-			got = append(got, one.String())
-		}
-		if strings.Join(got, ", ") != strings.Join(names, ", ") {
-			d.t.Errorf("drained are %q, want %q", got, names)
+		if got, want := fmt.Sprint(d.store.Snapshot().Drains), fmt.Sprint(names); got != want {
+			d.t.Errorf("drained are %s, want %s", got, want)
 		}
 		d.open()
 	}
 }
 
-func (d *desk) must(err error) {
+func (d *saved) must(err error) {
 	d.t.Helper()
 	if err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-func TestBook(t *testing.T) {
-	d := newDesk(t)
+func TestDrainsSaved(t *testing.T) {
+	d := newSaved(t)
 	d.want()
 	for range 2 { // it is idempotent
-		d.must(d.book.Drain(target("web", "10.0.0.2", 80)))
+		d.must(d.drains.Drain(target("web", "10.0.0.2", 80)))
 	}
 	d.want("web 10.0.0.2:80")
 	since := d.store.Snapshot().Drains[0].Since
-	d.must(d.book.Drain(target("web", "10.0.0.1", 0)))
+	d.must(d.drains.Drain(target("web", "10.0.0.1", 0)))
 	d.want("web 10.0.0.1:80", "web 10.0.0.1:81", "web 10.0.0.2:80")
 	if got := d.store.Snapshot().Drains[2].Since; !got.Equal(since) {
 		t.Errorf("drained since %s, want %s", got, since)
 	}
-	d.must(d.book.Drain(target("web", "", 0)))
-	d.must(d.book.Drain(target("", "", 0)))
-	d.must(d.book.Undrain(target("web", "10.0.0.1", 81)))
+	d.must(d.drains.Drain(target("web", "", 0)))
+	d.must(d.drains.Drain(target("", "", 0)))
+	d.must(d.drains.Undrain(target("web", "10.0.0.1", 81)))
 	d.want("node", "web", "web 10.0.0.1:80", "web 10.0.0.2:80")
 	for range 2 {
-		d.must(d.book.Undrain(target("", "", 0)))
-		d.must(d.book.Undrain(target("web", "", 0)))
+		d.must(d.drains.Undrain(target("", "", 0)))
+		d.must(d.drains.Undrain(target("web", "", 0)))
 	}
 	d.want("web 10.0.0.1:80", "web 10.0.0.2:80")
 	if info, err := os.Stat(d.path); err != nil || info.Mode().Perm() != 0o600 {
@@ -108,8 +105,8 @@ func TestBook(t *testing.T) {
 	}
 }
 
-func TestUnknownTargets(t *testing.T) {
-	d := newDesk(t)
+func TestUnknownDrainTargets(t *testing.T) {
+	d := newSaved(t)
 	for want, target := range map[string]store.Target{
 		`service "dns": not in the configuration`:           target("dns", "", 0),
 		`service "dns": not in the configuration `:          target("dns", "10.0.0.1", 80),
@@ -117,7 +114,7 @@ func TestUnknownTargets(t *testing.T) {
 		`backend web 10.0.0.2:81: not in the configuration`: target("web", "10.0.0.2", 81),
 		`backend 10.0.0.2:80: of which service?`:            target("", "10.0.0.2", 80),
 	} {
-		for what, err := range map[string]error{"drain": d.book.Drain(target), "undrain": d.book.Undrain(target)} {
+		for what, err := range map[string]error{"drain": d.drains.Drain(target), "undrain": d.drains.Undrain(target)} {
 			if err == nil || err.Error() != strings.TrimSpace(want) {
 				t.Errorf("%s %s: error %v, want %s", what, target, err, want)
 			}
@@ -127,48 +124,48 @@ func TestUnknownTargets(t *testing.T) {
 }
 
 // What was drained can be undrained when it has left the configuration.
-func TestUndrainOfTheUnconfigured(t *testing.T) {
-	d := newDesk(t)
-	d.must(d.book.Drain(target("web", "10.0.0.2", 80)))
+func TestUndrainUnconfigured(t *testing.T) {
+	d := newSaved(t)
+	d.must(d.drains.Drain(target("web", "10.0.0.2", 80)))
 	if _, err := d.store.Set(nil); err != nil {
 		t.Fatal(err)
 	}
-	d.must(d.book.Undrain(target("web", "10.0.0.2", 0)))
+	d.must(d.drains.Undrain(target("web", "10.0.0.2", 0)))
 	d.want()
 }
 
 // A node that is drained because its agent ends is not drained when it is back.
-func TestBookKeepsItsOwnOnly(t *testing.T) {
-	d := newDesk(t)
+func TestShutdownDrainNotSaved(t *testing.T) {
+	d := newSaved(t)
 	d.store.Drain(store.Drain{Since: time.Now()})
-	d.must(d.book.Drain(target("web", "", 0)))
+	d.must(d.drains.Drain(target("web", "", 0)))
 	d.open()
 	d.want("web")
 }
 
-func TestBadFile(t *testing.T) {
+func TestCorruptDrains(t *testing.T) {
 	for _, text := range []string{"", "[", `{"service": "web"}`, `[{"service": 1}]`, `[{"backend": "10.0.0.1:80"}]`, "\x00\xff"} {
-		d := newDesk(t)
+		d := newSaved(t)
 		d.must(os.WriteFile(d.path, []byte(text), 0o600))
 		d.open()
 		if !strings.Contains(d.log.String(), "level=ERROR") || len(d.store.Snapshot().Drains) > 0 {
 			t.Errorf("%q: drains %v, log %q", text, d.store.Snapshot().Drains, &d.log)
 		}
-		d.must(d.book.Drain(target("web", "", 0)))
+		d.must(d.drains.Drain(target("web", "", 0)))
 		d.want("web")
 	}
 }
 
 // What can't be written down is not done.
-func TestUnwritable(t *testing.T) {
-	d := newDesk(t)
-	d.book = store.OpenDrains(filepath.Join(d.path, "nosuch", "file"), d.store, slog.New(slog.DiscardHandler))
-	if err := d.book.Drain(target("web", "", 0)); err == nil || len(d.store.Snapshot().Drains) > 0 {
+func TestUnwritableDrains(t *testing.T) {
+	d := newSaved(t)
+	d.drains = store.OpenDrains(filepath.Join(d.path, "nosuch", "file"), d.store, slog.New(slog.DiscardHandler))
+	if err := d.drains.Drain(target("web", "", 0)); err == nil || len(d.store.Snapshot().Drains) > 0 {
 		t.Errorf("error %v, drains %v", err, d.store.Snapshot().Drains)
 	}
 }
 
-func TestPath(t *testing.T) {
+func TestDrainsPath(t *testing.T) {
 	for socket, want := range map[string]string{
 		"/run/fairlead/agent.sock": "/run/fairlead/agent.drains.json",
 		"agent":                    "agent.drains.json",
@@ -205,10 +202,10 @@ func FuzzDrains(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d := newDesk(t)
+		d := newSaved(t)
 		d.must(os.WriteFile(d.path, data, 0o600))
 		d.open()
-		d.must(d.book.Drain(store.Target{}))
+		d.must(d.drains.Drain(store.Target{}))
 		want := d.store.Snapshot().Drains
 		d.open()
 		got := d.store.Snapshot().Drains

@@ -13,14 +13,13 @@ import (
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fake"
 	"fairlead.io/fairlead/test/fuzzrand"
 )
 
 // checked is a service whose backends are probed.
-func checked(name string, n byte, hosts ...byte) lb.Service {
-	svc := service(name, n, hosts...)
-	svc.Health = &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
-	return svc
+func checked(name string, n byte, backends ...byte) lb.Service {
+	return fake.Checked(name, fake.VIP(fmt.Sprint("10.1.1.", n)), hosts(backends)...)
 }
 
 func verdict(svc lb.Service, backend int, state health.State) health.Verdict {
@@ -124,7 +123,7 @@ func TestDrain(t *testing.T) {
 
 // A server that gets no new flows and refuses connections keeps those that it has,
 // until nothing comes back from it; of datagrams that is unknown.
-func TestRefusalOfOneThatLeaves(t *testing.T) {
+func TestDrainedServerRefuses(t *testing.T) {
 	for name, test := range map[string]struct {
 		weight   int
 		drained  bool
@@ -197,7 +196,7 @@ func TestSetWithVerdicts(t *testing.T) {
 // Whatever came in whatever order, the outcome is that of the last configuration,
 // the last verdicts and the present drains; and a service whose content is as it
 // was keeps its pointer.
-func TestRandomHistoriesMerge(t *testing.T) {
+func TestMergeHistories(t *testing.T) {
 	const histories, steps = 100, 40
 	for seed := range uint64(histories) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -4,7 +4,6 @@ package store_test
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -12,20 +11,20 @@ import (
 
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fake"
 )
 
-// service returns a service at 10.1.1.n with backends 10.0.0.b.
+// service is a service at 10.1.1.n with backends 10.0.0.b.
 func service(name string, n byte, backends ...byte) lb.Service {
-	svc := lb.Service{
-		Name:       name,
-		VIP:        lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, 1, n}), Port: 80, Protocol: lb.TCP},
-		Forward:    lb.L2DSR,
-		MinHealthy: 1,
+	return fake.Service(name, fake.VIP(fmt.Sprint("10.1.1.", n)), hosts(backends)...)
+}
+
+// hosts are the addresses 10.0.0.b.
+func hosts(last []byte) (addresses []string) {
+	for _, b := range last {
+		addresses = append(addresses, fmt.Sprint("10.0.0.", b))
 	}
-	for _, b := range backends {
-		svc.Backends = append(svc.Backends, lb.Backend{Address: netip.AddrFrom4([4]byte{10, 0, 0, b}), Port: 80, Weight: 1})
-	}
-	return svc
+	return addresses
 }
 
 func set(t *testing.T, s *store.Store, services ...lb.Service) store.Snapshot {
@@ -82,7 +81,7 @@ func TestRevisions(t *testing.T) {
 }
 
 // What the caller does with its slices later must not reach a snapshot.
-func TestSnapshotIsImmutable(t *testing.T) {
+func TestSnapshotImmutable(t *testing.T) {
 	s := store.New()
 	services := []lb.Service{service("web", 1, 2, 1)}
 	snapshot := set(t, s, services...)
@@ -97,7 +96,7 @@ func TestSnapshotIsImmutable(t *testing.T) {
 	}
 }
 
-func TestDuplicatesAreRefusedWhole(t *testing.T) {
+func TestDuplicatesRefused(t *testing.T) {
 	s := store.New()
 	set(t, s, service("web", 1, 1))
 	for want, services := range map[string][]lb.Service{

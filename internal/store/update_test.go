@@ -72,7 +72,7 @@ func TestUpdateOfNames(t *testing.T) {
 
 // Many updates come to the same as one Set: whatever is desired, judged and
 // drained.
-func TestUpdateIsSet(t *testing.T) {
+func TestUpdateEqualsSet(t *testing.T) {
 	for range 40 {
 		random := rand.New(rand.NewPCG(rand.Uint64(), 0))
 		updated, whole := store.New(), store.New()

@@ -5,6 +5,7 @@ package store_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -17,6 +18,8 @@ import (
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/await"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // verdictsOf judges the backends of a service and returns what the next agent loads, by
@@ -47,7 +50,7 @@ func verdictsOf(t *testing.T, svc lb.Service, state func(i int) health.State, ag
 
 func checkedService() lb.Service {
 	svc := services()[0]
-	svc.Health = &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1}
+	svc.Health = fake.Checked("", svc.VIP).Health
 	return svc
 }
 
@@ -78,23 +81,14 @@ func TestSavedVerdicts(t *testing.T) {
 }
 
 // Verdicts are saved as they come; those of an earlier agent stay until the first update.
-func TestVerdictsAreSavedAtOnce(t *testing.T) {
+func TestVerdictsSavedOnChange(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.health.json")
 	if err := os.WriteFile(path, []byte(`{"earlier": {}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
 	s := store.New()
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.SaveVerdicts(ctx, path, log)
-	}()
-	defer func() {
-		stop()
-		<-ended
-	}()
+	fake.Run(t, fake.Part(func(ctx context.Context) { s.SaveVerdicts(ctx, path, log) }))
 	s.Drain(store.Drain{Target: store.Target{Service: "web"}})
 	if _, early := store.LoadVerdicts(path, log)["earlier"]; !early {
 		t.Fatal("verdicts are lost before the first update")
@@ -105,19 +99,15 @@ func TestVerdictsAreSavedAtOnce(t *testing.T) {
 	}
 	for _, healthy := range []bool{false, true, false} {
 		s.Judge([]health.Verdict{{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Known: true, Healthy: healthy}}})
-		for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(time.Millisecond) {
-			_, early := store.LoadVerdicts(path, log)["earlier"]
-			if saved := len(store.LoadVerdicts(path, log)); !early && saved == 1 != healthy {
-				break
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("healthy %t isn't saved", healthy)
-			}
-		}
+		await.True(t, 30*time.Second, fmt.Sprintf("verdict healthy %t is saved", healthy), func() bool {
+			saved := store.LoadVerdicts(path, log)
+			_, early := saved["earlier"]
+			return !early && len(saved) == 1 != healthy
+		})
 	}
 }
 
-func TestBadVerdicts(t *testing.T) {
+func TestCorruptVerdicts(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "agent.health.json")
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))

@@ -20,9 +20,9 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add(seed[0], seed[1], seed[2])
 	}
-	w := newWorld(f, 3)
+	a := startAgent(f, 3)
 	f.Fuzz(func(t *testing.T, path, query, host string) {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+w.address, http.NoBody)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+a.address, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
 		}

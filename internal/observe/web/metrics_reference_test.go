@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -37,18 +36,17 @@ func described(t *testing.T, check func(agent, reflector []*dto.MetricFamily)) {
 		}
 		return families
 	}
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Start(t)
+	withAgent(t, func(t *testing.T, a *testAgent) {
+		a.Start(t)
 		checked := service("web", webVIP, 3)
 		checked.Health = &lb.HealthCheck{Type: lb.HealthTCP}
-		w.Set(t, checked, service("dns", dnsVIP, 1))
-		w.Store.Judge([]health.Verdict{{
+		a.Set(t, checked, service("dns", dnsVIP, 1))
+		a.Store.Judge([]health.Verdict{{
 			VIP: webVIP, Backend: checked.Backends[0].ID(), State: health.State{Checked: true, Known: true, Healthy: true, Took: 1},
 		}})
-		w.DP.Probe(webVIP, netip.MustParseAddrPort("192.0.2.1:1234")) // one packet, one exit
+		a.DP.Probe(webVIP, netip.MustParseAddrPort("192.0.2.1:1234")) // one packet, one exit
 		reflector := gather(reflectorMetrics(reflecting()))
-		check(gather(slices.Concat(w.collectors(), health.New(health.Config{}).Metrics())...), slices.DeleteFunc(reflector, func(f *dto.MetricFamily) bool {
+		check(gather(slices.Concat(a.collectors(), health.New(health.Config{}).Metrics())...), slices.DeleteFunc(reflector, func(f *dto.MetricFamily) bool {
 			return !strings.HasPrefix(f.GetName(), "fairlead_reflector_")
 		}))
 	})

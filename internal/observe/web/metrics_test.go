@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,24 +26,23 @@ import (
 // The whole page, line by line: a service with traffic and a backend that can't
 // be reached, one in a segment, and a prune that fails at first.
 func TestExposition(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
+	withAgent(t, func(t *testing.T, a *testAgent) {
 		began := time.Now()
-		w.DP.Fail = func(op string, _ lb.VIP) error {
+		a.DP.Fail = func(op string, _ lb.VIP) error {
 			time.Sleep(time.Millisecond)
 			if op == "prune" && time.Since(began) < 10*time.Millisecond {
 				return errors.New("busy")
 			}
 			return nil
 		}
-		w.DP.SetUnusable(netip.MustParseAddrPort("10.0.0.2:80"), "no route")
-		w.Start(t)
-		w.Set(t, service("web", webVIP, 3), service("dns", dnsVIP, 1))
+		a.DP.SetUnusable(netip.MustParseAddrPort("10.0.0.2:80"), "no route")
+		a.Start(t)
+		a.Set(t, service("web", webVIP, 3), service("dns", dnsVIP, 1))
 		time.Sleep(time.Second)
 		for port := range uint16(10) {
-			w.DP.Probe(webVIP, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port))
+			a.DP.Probe(webVIP, netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port))
 		}
-		status, body := scraped(t, metricsHandler(slog.New(slog.DiscardHandler), w.collectors()...))
+		status, body := scraped(t, metricsHandler(slog.New(slog.DiscardHandler), a.collectors()...))
 		if status != http.StatusOK {
 			t.Errorf("status %d: %s", status, body)
 		}
@@ -61,13 +59,12 @@ func TestExposition(t *testing.T) {
 // What can't be read is not shown as 0, is counted and logged; the process's
 // metrics are there nevertheless, and it heals.
 func TestUnreadable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t)
-		w.Start(t)
-		w.Set(t, service("web", webVIP, 1))
+	withAgent(t, func(t *testing.T, a *testAgent) {
+		a.Start(t)
+		a.Set(t, service("web", webVIP, 1))
 		var log bytes.Buffer
-		handler := metricsHandler(slog.New(slog.NewTextHandler(&log, nil)), w.collectors()...)
-		w.Unreadable.Store(new(errors.New("broken")))
+		handler := metricsHandler(slog.New(slog.NewTextHandler(&log, nil)), a.collectors()...)
+		a.Unreadable.Store(new(errors.New("broken")))
 		status, body := scraped(t, handler)
 		if status != http.StatusOK || only(body, "fairlead_") != only(body, "fairlead_reconcile_") || only(body, "go_goroutines") == "" {
 			t.Errorf("status %d: %s: want those of the process and of reconcile alone", status, body)
@@ -75,7 +72,7 @@ func TestUnreadable(t *testing.T) {
 		if !strings.Contains(log.String(), "broken") {
 			t.Errorf("log %q, want the reason", log.String())
 		}
-		w.Unreadable.Store(nil)
+		a.Unreadable.Store(nil)
 		_, body = scraped(t, handler)
 		if only(body, "fairlead_service_packets_total{") == "" {
 			t.Errorf("%s: want packets again", body)
@@ -117,7 +114,7 @@ fairlead_backend_probe_duration_seconds{backend="10.0.0.2:80",service="web",vip=
 
 // The largest configuration takes less than ten megabytes, before compression:
 // every service is shown, and as many backends as have room.
-func TestBound(t *testing.T) {
+func TestMetricsSize(t *testing.T) {
 	const services, each = 4096, 16
 	var all []observe.Service
 	var backends []observe.Backend

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/await"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // update is what a viewer reads, as a program elsewhere would.
@@ -52,23 +54,23 @@ type viewer struct {
 }
 
 // watch opens a stream that is closed when the test ends.
-func (w *world) watch(query string) *viewer {
-	w.t.Helper()
-	response, err := w.open(w.t.Context(), query)
+func (a *testAgent) watch(query string) *viewer {
+	a.t.Helper()
+	response, err := a.open(a.t.Context(), query)
 	if err != nil {
-		w.t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "text/event-stream" {
-		w.t.Fatalf("status %d, %s", response.StatusCode, response.Header.Get("Content-Type"))
+		a.t.Fatalf("status %d, %s", response.StatusCode, response.Header.Get("Content-Type"))
 	}
-	v := &viewer{t: w.t, body: response.Body, lines: bufio.NewScanner(response.Body)}
+	v := &viewer{t: a.t, body: response.Body, lines: bufio.NewScanner(response.Body)}
 	v.lines.Buffer(nil, 1<<24)
-	w.t.Cleanup(func() { response.Body.Close() })
+	a.t.Cleanup(func() { response.Body.Close() })
 	return v
 }
 
-func (w *world) open(ctx context.Context, query string) (*http.Response, error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+w.address+"/api/v1/stream?"+query, http.NoBody)
+func (a *testAgent) open(ctx context.Context, query string) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.address+"/api/v1/stream?"+query, http.NoBody)
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +110,9 @@ func (v *viewer) until(what string, holds func(update) bool) {
 
 // A viewer learns everything once, and then what has changed.
 func TestStream(t *testing.T) {
-	w := newWorld(t, 3)
-	w.events.Add(observe.Event{Kind: "program", Object: "eth0"})
-	v := w.watch("open=s1&filter=s1")
+	a := startAgent(t, 3)
+	a.events.Add(observe.Event{Kind: "program", Object: "eth0"})
+	v := a.watch("open=s1&filter=s1")
 	first, _ := v.next()
 	if first.Status.Node != "lb1" || len(first.Services) != 1 || first.Matching != 1 || first.Services[0].Condition != "ok" ||
 		len(first.Backends) != 2 || first.History == nil || len(first.History.PacketsPerSecond) != observe.HistoryLength ||
@@ -123,29 +125,29 @@ func TestStream(t *testing.T) {
 	}
 
 	for range 100 {
-		w.DP.Probe(vip(1), netip.MustParseAddrPort("192.0.2.1:1000"))
+		a.DP.Probe(fake.Numbered(1), netip.MustParseAddrPort("192.0.2.1:1000"))
 	}
 	v.until("the rates are there", func(u update) bool {
 		return u.Totals.PacketsPerSecond > 10 && u.Services[0].PacketsPerSecond > 10
 	})
-	w.events.Add(observe.Event{Kind: "drain", Object: "s1"})
+	a.events.Add(observe.Event{Kind: "drain", Object: "s1"})
 	v.until("the event is there", func(u update) bool { return len(u.Events) == 2 && u.Events[0].Kind == "drain" })
-	busy, _ := w.watch("").next()
+	busy, _ := a.watch("").next()
 	if len(busy.Services) != 3 || len(busy.Services[1].History) != observe.HistoryLength || busy.Services[0].History != nil {
 		t.Errorf("a new viewer doesn't learn the history: %+v", busy)
 	}
 
 	unreadable, unready := errors.New("no tables"), errors.New("draining")
-	w.Unreadable.Store(&unreadable)
-	w.unready.Store(&unready)
+	a.Unreadable.Store(&unreadable)
+	a.unready.Store(&unready)
 	v.until("the counters are missed", func(u update) bool { return u.Error == "no tables" && u.NotReady == "draining" })
-	if response, body := w.get("/api/v1/status"); response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "no tables") {
+	if response, body := a.get("/api/v1/status"); response.StatusCode != http.StatusServiceUnavailable || !strings.Contains(body, "no tables") {
 		t.Errorf("status %d, %q", response.StatusCode, body)
 	}
-	w.Unreadable.Store(nil)
+	a.Unreadable.Store(nil)
 	v.until("they are back", func(u update) bool { return u.Error == "" })
 
-	w.stop()
+	a.stop()
 	for range 5 {
 		if _, ok := v.next(); !ok {
 			return
@@ -156,19 +158,19 @@ func TestStream(t *testing.T) {
 
 // Of thousands of services a viewer sees those in trouble and the busiest, and
 // what is searched for.
-func TestStreamIsBounded(t *testing.T) {
-	w := newWorld(t, 4000)
-	v := w.watch("")
+func TestStreamLimit(t *testing.T) {
+	a := startAgent(t, 4000)
+	v := a.watch("")
 	first, _ := v.next()
 	if len(first.Services) != 100 || first.Matching != 4000 || first.Services[0].Name != "s3333" {
 		t.Errorf("%d services of %d, %s first: want 100 of 4000, and first the one that can't be programmed",
 			len(first.Services), first.Matching, first.Services[0].Name)
 	}
 	v.until("the busiest service is in view", func(u update) bool {
-		w.DP.Probe(vip(3001), netip.MustParseAddrPort("192.0.2.1:1000"))
+		a.DP.Probe(fake.Numbered(3001), netip.MustParseAddrPort("192.0.2.1:1000"))
 		return u.Services[1].Name == "s3001"
 	})
-	found, _ := w.watch("filter=s2222&open=s2222").next()
+	found, _ := a.watch("filter=s2222&open=s2222").next()
 	if len(found.Services) != 1 || found.Services[0].Name != "s2222" || len(found.Backends) != 2 {
 		t.Errorf("found %+v", found.Services)
 	}
@@ -176,10 +178,10 @@ func TestStreamIsBounded(t *testing.T) {
 
 // Of thousands of routes and peers a viewer sees those in trouble first.
 func TestStreamOfRoutes(t *testing.T) {
-	w := newWorld(t, 1)
-	w.Announced.Store(announcing(4096, 300))
+	a := startAgent(t, 1)
+	a.Announced.Store(announcing(4096, 300))
 	var seen update
-	w.watch("").until("the routes are there", func(u update) bool {
+	a.watch("").until("the routes are there", func(u update) bool {
 		seen = u
 		return u.Status.BGP.Enabled
 	})
@@ -201,11 +203,11 @@ func TestStreamOfRoutes(t *testing.T) {
 }
 
 // Viewers are bounded, and others are served meanwhile; one that leaves makes room.
-func TestViewersAreBounded(t *testing.T) {
-	w := newWorld(t, 1)
+func TestViewerLimit(t *testing.T) {
+	a := startAgent(t, 1)
 	ctx, leave := context.WithCancel(t.Context())
 	for range 32 {
-		response, err := w.open(ctx, "")
+		response, err := a.open(ctx, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -214,15 +216,15 @@ func TestViewersAreBounded(t *testing.T) {
 			t.Fatalf("status %d", response.StatusCode)
 		}
 	}
-	if response, _ := w.get("/api/v1/stream"); response.StatusCode != http.StatusServiceUnavailable {
+	if response, _ := a.get("/api/v1/stream"); response.StatusCode != http.StatusServiceUnavailable {
 		t.Errorf("one viewer too many: status %d", response.StatusCode)
 	}
-	if response, _ := w.get("/api/v1/status"); response.StatusCode != http.StatusOK {
+	if response, _ := a.get("/api/v1/status"); response.StatusCode != http.StatusOK {
 		t.Errorf("status %d", response.StatusCode)
 	}
 	leave()
-	until(t, "viewers that left count no more", func() bool {
-		response, err := w.open(t.Context(), "")
+	await.True(t, patience, "viewers that left count no more", func() bool {
+		response, err := a.open(t.Context(), "")
 		if err != nil {
 			t.Fatal(err)
 		}

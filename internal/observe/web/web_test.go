@@ -12,10 +12,11 @@ import (
 	"testing"
 
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/await"
 )
 
 func TestPaths(t *testing.T) {
-	w := newWorld(t, 3)
+	a := startAgent(t, 3)
 	for path, want := range map[string]struct {
 		status    int
 		mime, has string
@@ -54,7 +55,7 @@ func TestPaths(t *testing.T) {
 		"/api/v1/":             {404, "text/plain; charset=utf-8", "not found"},
 		"/debug/pprof/profile": {404, "text/plain; charset=utf-8", "not found"},
 	} {
-		response, body := w.get(path)
+		response, body := a.get(path)
 		if response.StatusCode != want.status || response.Header.Get("Content-Type") != want.mime || !strings.Contains(body, want.has) {
 			t.Errorf("%.40s: status %d, %s, %.100q: want %d, %s, %q", path, response.StatusCode,
 				response.Header.Get("Content-Type"), body, want.status, want.mime, want.has)
@@ -71,8 +72,8 @@ func TestPaths(t *testing.T) {
 }
 
 func TestLists(t *testing.T) {
-	w := newWorld(t, 3)
-	response, body := w.get("/api/v1/services?limit=2&offset=1")
+	a := startAgent(t, 3)
+	response, body := a.get("/api/v1/services?limit=2&offset=1")
 	var services []observe.Service
 	if err := json.Unmarshal([]byte(body), &services); err != nil {
 		t.Fatal(err)
@@ -80,23 +81,23 @@ func TestLists(t *testing.T) {
 	if len(services) != 2 || services[0].Name != "s1" || response.Header.Get("X-Total-Count") != "3" {
 		t.Errorf("services %+v of %s, want s1 and s2 of 3", services, response.Header.Get("X-Total-Count"))
 	}
-	w.events.Add(observe.Event{Kind: "health", Object: "s1 10.0.0.21:80", Reason: "unhealthy: refused"})
-	w.events.Add(observe.Event{Kind: "drain", Object: "s1 10.0.0.22:80"})
+	a.events.Add(observe.Event{Kind: "health", Object: "s1 10.0.0.21:80", Reason: "unhealthy: refused"})
+	a.events.Add(observe.Event{Kind: "drain", Object: "s1 10.0.0.22:80"})
 	var events []observe.Event
-	if _, body := w.get("/api/v1/events?limit=1"); json.Unmarshal([]byte(body), &events) != nil || len(events) != 1 || events[0].Kind != "drain" {
+	if _, body := a.get("/api/v1/events?limit=1"); json.Unmarshal([]byte(body), &events) != nil || len(events) != 1 || events[0].Kind != "drain" {
 		t.Errorf("events %s, want the latest", body)
 	}
 }
 
 // What is announced is answered in parts, as there may be a route for each VIP.
 func TestRoutes(t *testing.T) {
-	w := newWorld(t, 1)
-	w.Announced.Store(announcing(3, 1))
-	until(t, "the routes are read", func() bool {
-		_, body := w.get("/api/v1/routes")
+	a := startAgent(t, 1)
+	a.Announced.Store(announcing(3, 1))
+	await.True(t, patience, "the routes are read", func() bool {
+		_, body := a.get("/api/v1/routes")
 		return strings.Contains(body, `"enabled":true`)
 	})
-	response, body := w.get("/api/v1/routes?offset=1&limit=1")
+	response, body := a.get("/api/v1/routes?offset=1&limit=1")
 	var routes observe.Routes
 	if err := json.Unmarshal([]byte(body), &routes); err != nil {
 		t.Fatal(err)
@@ -111,55 +112,55 @@ func TestRoutes(t *testing.T) {
 
 // Nothing but GET is answered, at any path.
 func TestMethods(t *testing.T) {
-	w := newWorld(t, 1)
+	a := startAgent(t, 1)
 	for _, method := range []string{"HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PROPFIND", "get"} {
 		for _, path := range []string{"/", "/assets/app.js", "/metrics", "/healthz", "/readyz", "/api/v1/status", "/api/v1/stream", "/x"} {
-			request := w.request(method, path, http.NoBody)
-			if response, _ := w.do(request); response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != "GET" {
+			request := a.request(method, path, http.NoBody)
+			if response, _ := a.do(request); response.StatusCode != http.StatusMethodNotAllowed || response.Header.Get("Allow") != "GET" {
 				t.Errorf("%s %s: status %d, allowed is %q", method, path, response.StatusCode, response.Header.Get("Allow"))
 			}
 		}
 	}
-	request := w.request(http.MethodGet, "/", strings.NewReader("x"))
-	if response, _ := w.do(request); response.StatusCode != http.StatusBadRequest {
+	request := a.request(http.MethodGet, "/", strings.NewReader("x"))
+	if response, _ := a.do(request); response.StatusCode != http.StatusBadRequest {
 		t.Errorf("GET with a body: status %d, want 400", response.StatusCode)
 	}
 }
 
 // A page from elsewhere can't make a browser read this one by a name of its own.
-func TestHosts(t *testing.T) {
-	w := newWorld(t, 1)
+func TestHostHeader(t *testing.T) {
+	a := startAgent(t, 1)
 	for host, want := range map[string]int{
 		"127.0.0.1": 200, "127.0.0.1:9571": 200, "[::1]:9571": 200, "localhost": 200, "LocalHost:9571": 200,
 		"evil.example": 421, "evil.example:9571": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421,
 	} {
-		request := w.request(http.MethodGet, "/api/v1/status", http.NoBody)
+		request := a.request(http.MethodGet, "/api/v1/status", http.NoBody)
 		request.Host = host
-		if response, body := w.do(request); response.StatusCode != want {
+		if response, body := a.do(request); response.StatusCode != want {
 			t.Errorf("host %s: status %d, want %d: %s", host, response.StatusCode, want, body)
 		}
 	}
 }
 
 func TestReadiness(t *testing.T) {
-	w := newWorld(t, 1)
+	a := startAgent(t, 1)
 	why := errors.New("draining")
-	w.unready.Store(&why)
-	if response, body := w.get("/readyz"); response.StatusCode != http.StatusServiceUnavailable || body != "draining\n" {
+	a.unready.Store(&why)
+	if response, body := a.get("/readyz"); response.StatusCode != http.StatusServiceUnavailable || body != "draining\n" {
 		t.Errorf("status %d, %q", response.StatusCode, body)
 	}
-	if response, _ := w.get("/healthz"); response.StatusCode != http.StatusOK {
+	if response, _ := a.get("/healthz"); response.StatusCode != http.StatusOK {
 		t.Errorf("a draining agent lives, but has status %d", response.StatusCode)
 	}
 }
 
 // The page is asked for again only if another agent has another one.
-func TestAssetsAreKept(t *testing.T) {
-	w := newWorld(t, 1)
-	response, _ := w.get("/assets/app.js")
-	request := w.request(http.MethodGet, "/assets/app.js", http.NoBody)
+func TestAssetETag(t *testing.T) {
+	a := startAgent(t, 1)
+	response, _ := a.get("/assets/app.js")
+	request := a.request(http.MethodGet, "/assets/app.js", http.NoBody)
 	request.Header.Set("If-None-Match", response.Header.Get("ETag"))
-	if response, body := w.do(request); response.StatusCode != http.StatusNotModified || body != "" {
+	if response, body := a.do(request); response.StatusCode != http.StatusNotModified || body != "" {
 		t.Errorf("status %d, %d bytes", response.StatusCode, len(body))
 	}
 }
@@ -168,8 +169,8 @@ func TestAssetsAreKept(t *testing.T) {
 var reference = regexp.MustCompile(`(?:src="|href="|from ")((?:/assets|\.)/[a-z.]+)"`)
 
 // What the page loads is there, and it comes from nowhere else.
-func TestPageIsSelfContained(t *testing.T) {
-	w := newWorld(t, 1)
+func TestPageSelfContained(t *testing.T) {
+	a := startAgent(t, 1)
 	waiting, seen := []string{"/"}, []string{}
 	for len(waiting) > 0 {
 		path := waiting[0]
@@ -178,7 +179,7 @@ func TestPageIsSelfContained(t *testing.T) {
 			continue
 		}
 		seen = append(seen, path)
-		response, body := w.get(path)
+		response, body := a.get(path)
 		if response.StatusCode != http.StatusOK {
 			t.Errorf("%s: status %d", path, response.StatusCode)
 		}

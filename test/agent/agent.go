@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observed has an agent on the fake data plane, for tests of what shows
-// agents.
-package observed
+// Package agenttest has an agent on the fake data plane, for tests of the parts that show agents.
+package agenttest
 
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,6 +16,7 @@ import (
 	"fairlead.io/fairlead/internal/reconcile"
 	"fairlead.io/fairlead/internal/store"
 	dataplanetest "fairlead.io/fairlead/test/dataplane"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // Agent is an observe.Agent.
@@ -45,34 +44,8 @@ func New(t testing.TB, status observe.Status) *Agent {
 	return a
 }
 
-// Run runs parts until stop is called, or the test ends.
-func Run(t testing.TB, parts ...func(context.Context) error) (stop context.CancelFunc) {
-	ctx, stop := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	for _, part := range parts {
-		running.Go(func() {
-			if err := part(ctx); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-	return stop
-}
-
 // Start runs the reconciler until the test ends.
-func (a *Agent) Start(t testing.TB) { Run(t, Part(a.Reconciler.Run)) }
-
-// Part is one for Run that can't fail.
-func Part(run func(context.Context)) func(context.Context) error {
-	return func(ctx context.Context) error {
-		run(ctx)
-		return nil
-	}
-}
+func (a *Agent) Start(t testing.TB) { fake.Run(t, fake.Part(a.Reconciler.Run)) }
 
 // Set desires services and waits until the data plane has them or failed.
 func (a *Agent) Set(t testing.TB, services ...lb.Service) {

@@ -19,12 +19,13 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/observe/web"
-	"fairlead.io/fairlead/test/observed"
+	agenttest "fairlead.io/fairlead/test/agent"
+	"fairlead.io/fairlead/test/fake"
 )
 
-// world is an agent on the fake data plane that is shown at a loopback address.
-type world struct {
-	*observed.Agent
+// testAgent is an agent on the fake data plane that is shown at a loopback address.
+type testAgent struct {
+	*agenttest.Agent
 	t       testing.TB
 	address string
 	events  *observe.Recorder
@@ -34,27 +35,27 @@ type world struct {
 	stop context.CancelFunc
 }
 
-// newWorld shows an agent with so many services until the test ends. Number 3333
+// startAgent shows an agent with so many services until the test ends. Number 3333
 // can't be programmed.
-func newWorld(t testing.TB, services int) *world {
-	w := &world{t: t}
-	w.Agent = observed.New(t, observe.Status{
+func startAgent(t testing.TB, services int) *testAgent {
+	a := &testAgent{t: t}
+	a.Agent = agenttest.New(t, observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Config: observe.Config{Path: "/etc/fairlead.yaml"},
 		DataPlane: observe.DataPlane{Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}}},
 	})
-	w.DP.Fail = func(_ string, of lb.VIP) error {
-		if of == vip(3333) {
+	a.DP.Fail = func(_ string, of lb.VIP) error {
+		if of == fake.Numbered(3333) {
 			return errors.New("no room")
 		}
 		return nil
 	}
 	quiet := slog.New(slog.DiscardHandler)
-	w.events = observe.NewRecorder(quiet)
-	observer := observe.NewObserver(w, w.events, quiet)
+	a.events = observe.NewRecorder(quiet)
+	observer := observe.NewObserver(a, a.events, quiet)
 	server := web.New(web.Config{
 		Observer: observer, Log: quiet,
 		Ready: func() error {
-			if err := w.unready.Load(); err != nil {
+			if err := a.unready.Load(); err != nil {
 				return *err
 			}
 			return nil
@@ -64,24 +65,21 @@ func newWorld(t testing.TB, services int) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.address = listener.Addr().String()
-	w.Start(t)
-	w.Set(t, list(services)...)
-	w.stop = observed.Run(t, observed.Part(observer.Run), func(ctx context.Context) error { return server.Serve(ctx, listener) })
-	return w
+	a.address = listener.Addr().String()
+	a.Start(t)
+	a.Set(t, list(services)...)
+	a.stop = fake.Run(t, fake.Part(observer.Run), func(ctx context.Context) error { return server.Serve(ctx, listener) })
+	return a
 }
+
+// patience is how long a condition may take.
+const patience = 10 * time.Second
 
 // list returns services "s0", "s1" … of two backends each.
 func list(n int) []lb.Service {
 	services := make([]lb.Service, n)
 	for i := range services {
-		services[i] = lb.Service{
-			Name: fmt.Sprintf("s%d", i), VIP: vip(i), Forward: lb.L2DSR, MinHealthy: 1,
-			Backends: []lb.Backend{
-				{Address: netip.MustParseAddr("10.0.0.21"), Port: 80, Weight: 1},
-				{Address: netip.MustParseAddr("10.0.0.22"), Port: 80, Weight: 1},
-			},
-		}
+		services[i] = fake.Service(fmt.Sprintf("s%d", i), fake.Numbered(i), "10.0.0.21", "10.0.0.22")
 	}
 	return services
 }
@@ -92,7 +90,7 @@ func announcing(vips, peers int) *observe.Routes {
 	r := &observe.Routes{Enabled: true, ASN: 65021}
 	for i := range vips {
 		r.Announcements = append(r.Announcements, observe.Announcement{
-			Prefix: netip.PrefixFrom(vip(i).Address, 32), Announced: i < vips-1, Reason: "damped for 4s",
+			Prefix: netip.PrefixFrom(fake.Numbered(i).Address, 32), Announced: i < vips-1, Reason: "damped for 4s",
 			Services: []string{"a", "b", "c", "d", "e"},
 		})
 	}
@@ -106,33 +104,17 @@ func announcing(vips, peers int) *observe.Routes {
 	return r
 }
 
-// until waits for a condition.
-func until(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !holds(); {
-		if time.Now().After(deadline) {
-			t.Fatalf("timed out waiting until %s", what)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
-// vip is that of service i.
-func vip(i int) lb.VIP {
-	return lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Port: 80, Protocol: lb.TCP}
-}
-
 // get asks for a path.
-func (w *world) get(path string) (answer, string) {
-	w.t.Helper()
-	return w.do(w.request(http.MethodGet, path, http.NoBody))
+func (a *testAgent) get(path string) (answer, string) {
+	a.t.Helper()
+	return a.do(a.request(http.MethodGet, path, http.NoBody))
 }
 
-func (w *world) request(method, path string, body io.Reader) *http.Request {
-	w.t.Helper()
-	request, err := http.NewRequestWithContext(w.t.Context(), method, "http://"+w.address+path, body)
+func (a *testAgent) request(method, path string, body io.Reader) *http.Request {
+	a.t.Helper()
+	request, err := http.NewRequestWithContext(a.t.Context(), method, "http://"+a.address+path, body)
 	if err != nil {
-		w.t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	return request
 }
@@ -143,17 +125,17 @@ type answer struct {
 	Header     http.Header
 }
 
-func (w *world) do(request *http.Request) (answer, string) {
-	w.t.Helper()
+func (a *testAgent) do(request *http.Request) (answer, string) {
+	a.t.Helper()
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
 	response, err := client.Do(request)
 	if err != nil {
-		w.t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		w.t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	return answer{response.StatusCode, response.Header}, string(body)
 }

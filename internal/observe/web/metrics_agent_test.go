@@ -3,6 +3,7 @@
 package web
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -17,24 +19,35 @@ import (
 	"fairlead.io/fairlead/internal/bgp"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
-	"fairlead.io/fairlead/test/observed"
+	agenttest "fairlead.io/fairlead/test/agent"
+	"fairlead.io/fairlead/test/fake"
 )
 
 var (
 	loaded = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	webVIP = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	webVIP = fake.VIP("10.1.1.1")
 	dnsVIP = lb.VIP{Address: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: lb.UDP, Segment: lb.Segment{Type: lb.SegmentVLAN, ID: 100}}
 )
 
-// world is an agent on the fake data plane, in a synctest bubble: there calls
-// take no time unless a test lets them.
-type world struct {
-	*observed.Agent
+// testAgent is an agent on the fake data plane, whose calls take no time unless a test lets them.
+type testAgent struct {
+	*agenttest.Agent
 	observer *observe.Observer
 }
 
-func newWorld(t *testing.T) *world {
-	w := &world{Agent: observed.New(t, observe.Status{
+// withAgent runs a test of an agent in a bubble.
+func withAgent(t *testing.T, test func(t *testing.T, a *testAgent)) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &testAgent{Agent: agenttest.New(t, status())}
+		a.Announced.Store(new(routes()))
+		a.observer = observe.NewObserver(a, observe.NewRecorder(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
+		test(t, a)
+	})
+}
+
+// status is an agent's, with all that metrics show of it.
+func status() observe.Status {
+	return observe.Status{
 		Version: "v1", Commit: "abc", Node: "lb1", Kernel: "6.1.0", Started: loaded,
 		Kubernetes: &observe.APIServer{Server: "https://10.0.0.1:6443", Reachable: true, Synced: time.Unix(1, 0), Objects: 2, Problems: []observe.Problem{{Object: "Service default/web", Text: "wrong"}}},
 		APIServer:  &observe.APIServer{Server: "https://10.0.0.2:9575", Error: "timeout", Restored: time.Unix(1, 0), Objects: 1},
@@ -42,15 +55,12 @@ func newWorld(t *testing.T) *world {
 		DataPlane: observe.DataPlane{
 			Kind: "fake", Attachments: []observe.Attachment{{Interface: "eth0", Mode: "native"}, {Interface: "eth1", Mode: "generic", Reason: "no driver"}},
 		},
-	})}
-	w.Announced.Store(new(routes()))
-	w.observer = observe.NewObserver(w, observe.NewRecorder(slog.New(slog.DiscardHandler)), slog.New(slog.DiscardHandler))
-	return w
+	}
 }
 
 // collectors are those of the agent and its parts.
-func (w *world) collectors() []prometheus.Collector {
-	return append(w.Reconciler.Metrics(), agentMetrics(w.observer))
+func (a *testAgent) collectors() []prometheus.Collector {
+	return append(a.Reconciler.Metrics(), agentMetrics(a.observer))
 }
 
 // routes are two prefixes and two peers, one each in trouble.
@@ -96,13 +106,11 @@ func only(body, prefix string) string {
 	return kept.String()
 }
 
-// service has backends 10.0.0.1 to 10.0.0.n, or more networks if need be.
+// service has the backends 10.0.0.1 to 10.0.0.n.
 func service(name string, at lb.VIP, backends int) lb.Service {
-	svc := lb.Service{Name: name, VIP: at, Forward: lb.L2DSR, MinHealthy: 1}
-	address := netip.MustParseAddr("10.0.0.0")
-	for range backends {
-		address = address.Next()
-		svc.Backends = append(svc.Backends, lb.Backend{Address: address, Port: at.Port, Weight: 1})
+	addresses := make([]string, backends)
+	for i := range addresses {
+		addresses[i] = fmt.Sprint("10.0.0.", i+1)
 	}
-	return svc
+	return fake.Service(name, at, addresses...)
 }
