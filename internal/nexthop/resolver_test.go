@@ -25,16 +25,16 @@ type family struct {
 	elsewhere     string // a network that is not on eth0
 }
 
-func families() []family {
-	return []family{
+// forFamilies runs a test for both families, each with a wire of its own and a resolver.
+func forFamilies(t *testing.T, test func(*testing.T, family, *wire, *Resolver)) {
+	for _, f := range []family{
 		{"IPv4", "10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.4", "10.9.0.0/24"},
 		{"IPv6", "fd00:0::1", "fd00:0::2", "fd00:0::3", "fd00:0::4", "fd09::/64"},
-	}
-}
-
-func forFamilies(t *testing.T, test func(*testing.T, family)) {
-	for _, f := range families() {
-		t.Run(f.name, func(t *testing.T) { test(t, f) })
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			w := newWire(t)
+			test(t, f, w, w.resolver(t))
+		})
 	}
 }
 
@@ -48,9 +48,7 @@ func within(prefix string) string {
 }
 
 func TestResolveByProbing(t *testing.T) {
-	forFamilies(t, func(t *testing.T, f family) {
-		w := newWire(t)
-		r := w.resolver(t)
+	forFamilies(t, func(t *testing.T, f family, w *wire, r *Resolver) {
 		eth0 := w.balancer.link(t, "eth0").Attrs()
 		want := Hop{
 			Interface: "eth0", Index: eth0.Index, MTU: 1500,
@@ -71,10 +69,8 @@ func TestResolveByProbing(t *testing.T) {
 	})
 }
 
-func TestRefusals(t *testing.T) {
-	forFamilies(t, func(t *testing.T, f family) {
-		w := newWire(t)
-		r := w.resolver(t)
+func TestResolveErrors(t *testing.T) {
+	forFamilies(t, func(t *testing.T, f family, w *wire, r *Resolver) {
 		nowhere, other := ip("192.0.2.1"), ip("10.0.1.2")
 		if f.name == "IPv6" {
 			nowhere, other = ip("2001:db8::1"), ip("fd00:1::2")
@@ -101,9 +97,7 @@ func TestRefusals(t *testing.T) {
 }
 
 func TestMACChange(t *testing.T) {
-	forFamilies(t, func(t *testing.T, f family) {
-		w := newWire(t)
-		r := w.resolver(t)
+	forFamilies(t, func(t *testing.T, f family, w *wire, r *Resolver) {
 		target := Target{Address: ip(f.remote), OnLink: true}
 		awaitHop(t, r, target)
 		start := time.Now()
@@ -118,10 +112,8 @@ func TestMACChange(t *testing.T) {
 	})
 }
 
-func TestNeighbourDisappearsAndReturns(t *testing.T) {
-	forFamilies(t, func(t *testing.T, f family) {
-		w := newWire(t)
-		r := w.resolver(t)
+func TestNeighbourReturns(t *testing.T) {
+	forFamilies(t, func(t *testing.T, f family, w *wire, r *Resolver) {
 		w.peer.address(t, "eth0", host(f.free))
 		target := Target{Address: ip(f.free), OnLink: true}
 		awaitHop(t, r, target)
@@ -147,9 +139,7 @@ func (w *wire) neighbour(t *testing.T, address string) *netlink.Neigh {
 }
 
 func TestManagedNeighbours(t *testing.T) {
-	forFamilies(t, func(t *testing.T, f family) {
-		w := newWire(t)
-		r := w.resolver(t)
+	forFamilies(t, func(t *testing.T, f family, w *wire, r *Resolver) {
 		permanent := &netlink.Neigh{
 			LinkIndex: w.balancer.link(t, "eth0").Attrs().Index, IP: net.ParseIP(f.free),
 			State: unix.NUD_PERMANENT, HardwareAddr: net.HardwareAddr(macGiven[:]),
@@ -178,7 +168,7 @@ func TestManagedNeighbours(t *testing.T) {
 
 // A process that was killed leaves managed neighbours; the next one gives them
 // back.
-func TestManagedNeighboursOfAnEarlierProcess(t *testing.T) {
+func TestManagedNeighboursAfterRestart(t *testing.T) {
 	w := newWire(t)
 	first, second := w.resolver(t), w.resolver(t)
 	target := Target{Address: ip("10.0.0.2")}
@@ -206,9 +196,7 @@ func TestManagedNeighboursOfAnEarlierProcess(t *testing.T) {
 }
 
 func TestRouteMovesToGateway(t *testing.T) {
-	forFamilies(t, func(t *testing.T, f family) {
-		w := newWire(t)
-		r := w.resolver(t)
+	forFamilies(t, func(t *testing.T, f family, w *wire, r *Resolver) {
 		eth0 := w.balancer.link(t, "eth0").Attrs().Index
 		backend := ip(within(f.elsewhere))
 		w.peer.address(t, "eth0", host(backend.String()))
@@ -236,9 +224,7 @@ func TestRouteMovesToGateway(t *testing.T) {
 // The first path's gateway is silent, so that the second is taken; when the
 // first answers it is.
 func TestFirstUsablePath(t *testing.T) {
-	forFamilies(t, func(t *testing.T, f family) {
-		w := newWire(t)
-		r := w.resolver(t)
+	forFamilies(t, func(t *testing.T, f family, w *wire, r *Resolver) {
 		eth0 := w.balancer.link(t, "eth0").Attrs().Index
 		check(t, w.balancer.NeighAdd(&netlink.Neigh{
 			LinkIndex: eth0, IP: net.ParseIP(f.unused), State: unix.NUD_PERMANENT, HardwareAddr: net.HardwareAddr(macGiven[:]),
@@ -274,9 +260,7 @@ func TestIPv4ThroughIPv6Gateway(t *testing.T) {
 }
 
 func TestInterfaceDownAndUp(t *testing.T) {
-	forFamilies(t, func(t *testing.T, f family) {
-		w := newWire(t)
-		r := w.resolver(t)
+	forFamilies(t, func(t *testing.T, f family, w *wire, r *Resolver) {
 		target := Target{Address: ip(f.remote), OnLink: true}
 		awaitHop(t, r, target)
 
@@ -305,7 +289,7 @@ func (w *wire) restore(t *testing.T, ns *namespace, address string) {
 	}
 }
 
-func TestSourceAddressFollowed(t *testing.T) {
+func TestSourceAddressChange(t *testing.T) {
 	w := newWire(t)
 	r := w.resolver(t)
 	target := Target{Address: ip("fd00:0::2")}

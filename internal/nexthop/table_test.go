@@ -100,6 +100,22 @@ func settled(t *testing.T, table *table) []lb.VIP {
 	return vips
 }
 
+// wantChanged settles the table and checks for how many services something has changed.
+func wantChanged(t *testing.T, table *table, services int) {
+	t.Helper()
+	if got := settled(t, table); len(got) != services {
+		t.Errorf("changed %v, want %d services", got, services)
+	}
+}
+
+// wantError checks why the first of a service's targets isn't reached.
+func wantError(t *testing.T, table *table, vip lb.VIP, targets []Target, want string) {
+	t.Helper()
+	if got := table.follow(vip, targets)[0]; text(got.Err) != want {
+		t.Errorf("result %+v, want error %q", got, want)
+	}
+}
+
 func key0(a string) neighbourKey { return neighbourKey{eth0, ip(a)} }
 
 func managed(n neighbour) neighbour {
@@ -107,7 +123,7 @@ func managed(n neighbour) neighbour {
 	return n
 }
 
-func TestFollowProbesAndDelivers(t *testing.T) {
+func TestFollow(t *testing.T) {
 	table, k := newFake(t)
 	got := table.follow(vipOf(1), onLink("10.0.0.21"))
 	if text(got[0].Err) != "neighbour 10.0.0.21 on eth0 is unresolved" {
@@ -129,16 +145,12 @@ func TestFollowProbesAndDelivers(t *testing.T) {
 	}
 	// Usable as before: no notification.
 	table.neighbourChanged(key0("10.0.0.21"), managed(neighbour{state: unix.NUD_STALE, mac: macBackend}))
-	if got := settled(t, table); len(got) != 0 {
-		t.Errorf("a neighbour that went stale changed %v", got)
-	}
+	wantChanged(t, table, 0)
 	table.neighbourChanged(key0("10.0.0.21"), managed(neighbour{state: unix.NUD_FAILED}))
-	if got := settled(t, table); len(got) != 2 {
-		t.Errorf("a failed neighbour changed %v", got)
-	}
+	wantChanged(t, table, 2)
 }
 
-func TestForgetDropsUnusedTargets(t *testing.T) {
+func TestForget(t *testing.T) {
 	table, k := newFake(t)
 	k.neighbours[key0("10.0.0.23")] = neighbour{state: unix.NUD_PERMANENT, mac: macBackend}
 	k.neighbours[key0("10.0.0.24")] = neighbour{state: unix.NUD_REACHABLE, mac: macBackend, managed: true}
@@ -169,7 +181,7 @@ func TestForgetDropsUnusedTargets(t *testing.T) {
 
 // A storm of routes, neighbours, devices and addresses that aren't the backends'
 // costs no route look-up.
-func TestUnrelatedEventsCostNoLookup(t *testing.T) {
+func TestUnrelatedEvents(t *testing.T) {
 	table, k := newFake(t)
 	targets := make([]Target, 4000)
 	for i := range targets {
@@ -232,7 +244,7 @@ func TestRelatedEvents(t *testing.T) {
 
 // A VLAN device's route depends on the interface below, and an entry without a
 // route on the interfaces.
-func TestLinkEventsReachWhatDependsOnThem(t *testing.T) {
+func TestLinkEvents(t *testing.T) {
 	table, k := newFake(t)
 	k.neighbours[neighbourKey{eth0vlan, ip("10.0.0.21")}] = managed(reachable(macBackend))
 	k.routes = func(to netip.Addr) route {
@@ -249,17 +261,13 @@ func TestLinkEventsReachWhatDependsOnThem(t *testing.T) {
 	if got := settled(t, table); !slices.Equal(got, []lb.VIP{vipOf(1), vipOf(2)}) {
 		t.Errorf("changed %v", got)
 	}
-	if got := table.follow(vipOf(1), onLink("10.0.0.21")); text(got[0].Err) != "interface eth0 is down" {
-		t.Errorf("result %+v", got[0])
-	}
-	if got := table.follow(vipOf(2), onLink("10.0.0.22")); text(got[0].Err) != "no route to 10.0.0.22 (down: eth0)" {
-		t.Errorf("result %+v", got[0])
-	}
+	wantError(t, table, vipOf(1), onLink("10.0.0.21"), "interface eth0 is down")
+	wantError(t, table, vipOf(2), onLink("10.0.0.22"), "no route to 10.0.0.22 (down: eth0)")
 }
 
 // A bridge has no pods behind it while it has a port to other machines. Pods that come and go change
 // nothing.
-func TestPortsDecideAboutPods(t *testing.T) {
+func TestBridgePorts(t *testing.T) {
 	table, k := newFake(t)
 	table.view.filterPods = true
 	const bridge, veth, nic = 20, 21, 22
@@ -296,7 +304,7 @@ func TestPortsDecideAboutPods(t *testing.T) {
 
 // Without managed neighbours the table probes: an unresolved one every second, a
 // resolved one every five.
-func TestProbesOnOlderKernels(t *testing.T) {
+func TestProbesWithoutManagedNeighbours(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, k := newFake(t)
 		table.follow(vipOf(1), onLink("10.0.0.21"))
@@ -328,36 +336,28 @@ func TestProbesOnOlderKernels(t *testing.T) {
 	})
 }
 
-func TestRefusedProbeIsTheReason(t *testing.T) {
+func TestProbeError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table, k := newFake(t)
 		k.refuse = errors.New("table full")
 		table.follow(vipOf(1), onLink("10.0.0.21"))
-		if got := table.follow(vipOf(1), onLink("10.0.0.21")); text(got[0].Err) != "neighbour 10.0.0.21 on eth0 is unresolved: table full" {
-			t.Errorf("result %+v", got[0])
-		}
+		wantError(t, table, vipOf(1), onLink("10.0.0.21"), "neighbour 10.0.0.21 on eth0 is unresolved: table full")
 		k.refuse = nil
 		time.Sleep(time.Second)
 		table.tick()
-		if got := settled(t, table); len(got) != 1 {
-			t.Errorf("changed %v", got)
-		}
+		wantChanged(t, table, 1)
 	})
 }
 
-func TestFailedLookupsAreRepeated(t *testing.T) {
+func TestLookupRetry(t *testing.T) {
 	table, k := newFake(t)
 	k.refuse = unix.ENOMEM
 	k.neighbours[key0("10.0.0.21")] = managed(reachable(macBackend))
 	tunnel := []Target{{Address: ip("10.0.0.21")}}
-	if got := table.follow(vipOf(1), tunnel); text(got[0].Err) != "addresses of this machine: cannot allocate memory" {
-		t.Errorf("result %+v", got[0])
-	}
+	wantError(t, table, vipOf(1), tunnel, "addresses of this machine: cannot allocate memory")
 	k.refuse = nil
 	table.tick()
-	if got := settled(t, table); len(got) != 1 {
-		t.Errorf("changed %v", got)
-	}
+	wantChanged(t, table, 1)
 	if got := table.follow(vipOf(1), tunnel); got[0].Err != nil || got[0].Hop.Local != ip("10.0.0.5") {
 		t.Errorf("result %+v", got[0])
 	}
@@ -386,7 +386,7 @@ func podDevice(n int) link {
 
 // Whatever is followed and forgotten, and wherever routes move, the index says
 // what a look at everything would.
-func TestIndexIsExact(t *testing.T) {
+func TestIndex(t *testing.T) {
 	table, k := newFake(t)
 	onPods(k)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -511,7 +511,7 @@ func TestInterfacesOfXDP(t *testing.T) {
 
 // The entries in the order of their addresses are those that there are, whether they come and
 // go one by one between events or many at once.
-func TestIndexKeepsOrder(t *testing.T) {
+func TestIndexOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	x, all := index{byDevice: map[int]map[*entry]struct{}{}}, map[Target]*entry{}
 	for _, edits := range []int{10, 1, maxEdits, 0, 3 * maxEdits, 20, maxEdits + 1} {
