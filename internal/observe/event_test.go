@@ -3,13 +3,10 @@
 package observe
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -17,58 +14,21 @@ import (
 	"fairlead.io/fairlead/internal/health"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fake"
 )
 
-// buffer is written and read by several goroutines.
-type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-// take returns what was written since the last time.
-func (b *buffer) take() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	defer b.text.Reset()
-	return b.text.String()
-}
-
-// logger writes lines without times to out.
-func logger(out *buffer) *slog.Logger {
-	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
-			return slog.Attr{}
-		}
-		return a
-	}}))
-}
-
-var web = lb.Service{
-	Name: "web", VIP: lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}, Forward: lb.L2DSR,
-	Health: &lb.HealthCheck{Type: lb.HealthTCP, Interval: time.Second, Timeout: time.Second, Rise: 1, Fall: 1, PanicThreshold: 50},
-	Backends: []lb.Backend{
-		{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1},
-		{Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 1},
-	},
-}
+var web = func() lb.Service {
+	svc := fake.Checked("web", fake.VIP("10.1.1.1"), "10.0.0.1", "10.0.0.2")
+	svc.Health.PanicThreshold = 50
+	return svc
+}()
 
 // Every change is recorded once, with its object and its reason.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out buffer
-		recorder, s := NewRecorder(logger(&out)), store.New()
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			recorder.Follow(ctx, s.Watch)
-		}()
+		var out fake.Log
+		recorder, s := NewRecorder(out.Logger(slog.LevelKey)), store.New()
+		stop := fake.Run(t, fake.Part(func(ctx context.Context) { recorder.Follow(ctx, s.Watch) }))
 		judge := func(backend int, state health.State) func() {
 			state.Checked, state.Since = true, time.Now()
 			return func() {
@@ -109,19 +69,16 @@ msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
 			{func() { s.Drain(store.Drain{}) }, `msg="node draining" reason="an operator's command, or SIGTERM"`},
 			{func() { s.Undrain(store.Target{}) }, `msg="node no longer draining" reason="an operator's command"`},
 			{func() { recorder.ProgramReplaced("services need quic") }, `msg="program replaced" reason="services need quic"`},
-			{func() {
-				recorder.FlowsUnrecorded(lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP})
-			}, `msg="too many new flows to record" vip="tcp 10.1.1.1:80"`},
+			{func() { recorder.FlowsUnrecorded(web.VIP) }, `msg="too many new flows to record" vip="tcp 10.1.1.1:80"`},
 		} {
 			time.Sleep(time.Second)
 			step.do()
 			synctest.Wait()
-			if got := strings.TrimSpace(out.take()); got != step.want {
+			if got := strings.TrimSpace(out.Take()); got != step.want {
 				t.Errorf("step %d: got\n%s\nwant\n%s", i, got, step.want)
 			}
 		}
-		cancel()
-		<-ended
+		stop()
 		latest, count := recorder.Latest()
 		if count != 16 || len(latest) != 16 || latest[0].Kind != "flows" || latest[15].Object != "web 10.0.0.2:80" {
 			t.Errorf("%d events remembered: %+v", count, latest)
@@ -130,21 +87,21 @@ msg="service out of panic" service=web reason="1 of 2 backends are healthy"`},
 }
 
 // A flood is cut, and what is missing is counted.
-func TestLimited(t *testing.T) {
+func TestEventRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var out buffer
-		log := slog.New(limited(logger(&out).Handler()))
+		var out fake.Log
+		log := slog.New(limited(out.Logger(slog.LevelKey).Handler()))
 		groups := []*slog.Logger{log, log.With("a", 1), log.WithGroup("g")} // they share the limit
 		for i := range 1000 {
 			groups[i%3].Info("flood", "n", i)
 		}
 		synctest.Wait()
-		if got := strings.Count(out.take(), "msg=flood"); got != 200 {
+		if got := strings.Count(out.Take(), "msg=flood"); got != 200 {
 			t.Errorf("%d lines at once, want 200", got)
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got, want := out.take(), "msg=\"events suppressed\" count=800\n"; got != want {
+		if got, want := out.Take(), "msg=\"events suppressed\" count=800\n"; got != want {
 			t.Errorf("after a flood: %q, want %q", got, want)
 		}
 		for range 100 {
@@ -152,14 +109,14 @@ func TestLimited(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		if got := out.take(); strings.Count(got, "msg=flood") != 40 || !strings.HasSuffix(got, " count=60\n") {
+		if got := out.Take(); strings.Count(got, "msg=flood") != 40 || !strings.HasSuffix(got, " count=60\n") {
 			t.Errorf("after two seconds, want 40 lines and a summary of 60:\n%s", got)
 		}
 	})
 }
 
 // The latest hundred events are kept.
-func TestLatest(t *testing.T) {
+func TestLatestEvents(t *testing.T) {
 	const kept = 100
 	recorder := NewRecorder(slog.New(slog.DiscardHandler))
 	for i := range kept + 5 {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -18,6 +17,7 @@ import (
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // An agent is stuck when one call of its data plane doesn't end, and not while
@@ -56,8 +56,7 @@ func TestObserverAlive(t *testing.T) {
 			}
 			return dataplane.Stats{}, errors.New("broken")
 		}}, nil, slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithCancel(t.Context())
-		go observer.Run(ctx)
+		fake.Run(t, fake.Part(observer.Run))
 		time.Sleep(100 * time.Second)
 		if err := observer.Alive(); err != nil {
 			t.Errorf("while it looks: %v", err)
@@ -67,8 +66,6 @@ func TestObserverAlive(t *testing.T) {
 			t.Errorf("when it hangs: %q, want %q", got, want)
 		}
 		close(hang)
-		cancel()
-		synctest.Wait()
 	})
 }
 
@@ -122,11 +119,25 @@ func (a *fakeAgent) Snapshot() store.Snapshot { return a.snapshot }
 
 func (a *fakeAgent) Routes() observe.Routes { return observe.Routes{} }
 
-func (a *fakeAgent) Stats(ctx context.Context) (dataplane.Stats, error) { return a.stats(ctx) }
+func (a *fakeAgent) Stats(ctx context.Context) (dataplane.Stats, error) {
+	if a.stats == nil {
+		return dataplane.Stats{}, nil
+	}
+	return a.stats(ctx)
+}
 
 func (a *fakeAgent) Calling() time.Time { return a.calling }
 
 func (a *fakeAgent) Attached() bool { return a.attached }
+
+func read(t *testing.T, agent observe.Agent) *observe.Snapshot {
+	t.Helper()
+	s, err := observe.NewObserver(agent, nil, slog.New(slog.DiscardHandler)).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
 
 // reloadingAgent gets a new configuration after each look at its services. The digest of
 // a configuration is the revision of its services.
@@ -147,11 +158,7 @@ func (a *reloadingAgent) Snapshot() store.Snapshot {
 // A status doesn't name a newer configuration than that of its services: a reader could
 // take these for programmed.
 func TestStatusDuringReload(t *testing.T) {
-	agent := &reloadingAgent{fakeAgent: fakeAgent{stats: func(context.Context) (dataplane.Stats, error) { return dataplane.Stats{}, nil }}}
-	snapshot, err := observe.NewObserver(agent, nil, slog.New(slog.DiscardHandler)).Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	snapshot := read(t, &reloadingAgent{})
 	if s := snapshot.Status(); s.Config.Digest != fmt.Sprint(s.Revision) {
 		t.Errorf("configuration %s with services of revision %d", s.Config.Digest, s.Revision)
 	}
@@ -159,24 +166,16 @@ func TestStatusDuringReload(t *testing.T) {
 
 // Until there is a verdict on a new backend, its reason says whether it has been probed.
 func TestReasonBeforeVerdict(t *testing.T) {
-	backends := []lb.Backend{{Address: netip.MustParseAddr("10.0.0.1"), Port: 80, Weight: 1}, {Address: netip.MustParseAddr("10.0.0.2"), Port: 80, Weight: 1}}
-	svc := lb.Service{
-		Name: "web", VIP: lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP},
-		Health: &lb.HealthCheck{Type: lb.HealthTCP}, Backends: backends,
-	}
+	svc := fake.Checked("web", web, "10.0.0.1", "10.0.0.2")
 	desired := store.New()
 	if _, err := desired.Set([]lb.Service{svc}); err != nil {
 		t.Fatal(err)
 	}
 	desired.Judge([]health.Verdict{
-		{VIP: svc.VIP, Backend: backends[0].ID(), State: health.State{Checked: true}},
-		{VIP: svc.VIP, Backend: backends[1].ID(), State: health.State{Checked: true, Reason: "connection refused"}},
+		{VIP: svc.VIP, Backend: svc.Backends[0].ID(), State: health.State{Checked: true}},
+		{VIP: svc.VIP, Backend: svc.Backends[1].ID(), State: health.State{Checked: true, Reason: "connection refused"}},
 	})
-	agent := &fakeAgent{snapshot: desired.Snapshot(), stats: func(context.Context) (dataplane.Stats, error) { return dataplane.Stats{}, nil }}
-	s, err := observe.NewObserver(agent, nil, slog.New(slog.DiscardHandler)).Read(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := read(t, &fakeAgent{snapshot: desired.Snapshot()})
 	var reasons []string
 	for _, b := range s.AllBackends() {
 		reasons = append(reasons, b.Reason)

@@ -6,13 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // second is a interval of one second in which so many packets came for each service
@@ -32,16 +32,13 @@ func second(packets map[lb.VIP]uint64, dropped uint64) interval {
 }
 
 func TestHistory(t *testing.T) {
-	vip := func(i int) lb.VIP {
-		return lb.VIP{Address: netip.AddrFrom4([4]byte{10, 1, byte(i >> 8), byte(i)}), Port: 80, Protocol: lb.TCP}
-	}
 	h := newHistory()
 	if latest := h.shown().PacketsPerSecond; len(latest) != HistoryLength || !math.IsNaN(float64(latest[HistoryLength-1])) {
 		t.Errorf("a new history has %v", latest)
 	}
-	h.add(second(map[lb.VIP]uint64{vip(1): 10, vip(2): 0}, 3))
+	h.add(second(map[lb.VIP]uint64{fake.Numbered(1): 10, fake.Numbered(2): 0}, 3))
 	h.gap()
-	h.add(second(map[lb.VIP]uint64{vip(1): 20, vip(2): 6}, 0))
+	h.add(second(map[lb.VIP]uint64{fake.Numbered(1): 20, fake.Numbered(2): 6}, 0))
 	tail := func(p Points) string { return fmt.Sprint([]float32(p[HistoryLength-4:])) }
 	shown := h.shown()
 	for what, pair := range map[string][2]string{
@@ -49,30 +46,30 @@ func TestHistory(t *testing.T) {
 		"bytes":                              {tail(shown.BytesPerSecond), "[NaN 1000 NaN 2600]"},
 		"new flows":                          {tail(shown.NewFlowsPerSecond), "[NaN 5 NaN 13]"},
 		"drops":                              {tail(shown.DropsPerSecond), "[NaN 3 NaN 0]"},
-		"a service":                          {tail(h.points(h.services[vip(1)])), "[NaN 10 NaN 20]"},
-		"one that was idle, from when it is": {tail(h.points(h.services[vip(2)])), "[NaN 0 NaN 6]"},
+		"a service":                          {tail(h.points(h.services[fake.Numbered(1)])), "[NaN 10 NaN 20]"},
+		"one that was idle, from when it is": {tail(h.points(h.services[fake.Numbered(2)])), "[NaN 0 NaN 6]"},
 	} {
 		if pair[0] != pair[1] {
 			t.Errorf("%s: have %s, want %s", what, pair[0], pair[1])
 		}
 	}
 
-	h.add(second(map[lb.VIP]uint64{vip(2): 1}, 0))
+	h.add(second(map[lb.VIP]uint64{fake.Numbered(2): 1}, 0))
 	if len(h.services) != 1 {
 		t.Error("a service that has gone still has a history")
 	}
 	many := map[lb.VIP]uint64{}
 	for i := range 2 * maxSeries {
-		many[vip(i)] = 1
+		many[fake.Numbered(i)] = 1
 	}
 	for range 2 * HistoryLength {
-		h.add(second(map[lb.VIP]uint64{vip(1): 10}, 0))
+		h.add(second(map[lb.VIP]uint64{fake.Numbered(1): 10}, 0))
 	}
 	h.add(second(many, 0))
 	if len(h.services) != maxSeries {
 		t.Errorf("%d services have a history, want %d", len(h.services), maxSeries)
 	}
-	if slices.ContainsFunc(h.points(h.services[vip(1)]), func(v float32) bool { return v != v }) {
+	if slices.ContainsFunc(h.points(h.services[fake.Numbered(1)]), func(v float32) bool { return v != v }) {
 		t.Error("five minutes later the history still has gaps")
 	}
 }

@@ -14,12 +14,13 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/store"
+	"fairlead.io/fairlead/test/fake"
 )
 
 // TestRates lets a sampler run in simulated time over counters that the test
 // moves between its readings.
 func TestRates(t *testing.T) {
-	vip := lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	vip := web.VIP
 	id := netip.MustParseAddrPort("10.0.0.1:80")
 	none := dataplane.Stats{}
 	at := func(n uint64) dataplane.Stats {
@@ -56,8 +57,7 @@ func TestRates(t *testing.T) {
 			reading++
 			return step.now, step.err
 		}}, nil, slog.New(slog.DiscardHandler))
-		ctx, cancel := context.WithCancel(t.Context())
-		go o.Run(ctx)
+		fake.Run(t, fake.Part(o.Run))
 		for i, want := range steps {
 			if i > 0 {
 				time.Sleep(samplePeriod)
@@ -75,8 +75,6 @@ func TestRates(t *testing.T) {
 				t.Errorf("%s: backend %v, want %v", want.name, rate, wantRate)
 			}
 		}
-		cancel()
-		synctest.Wait()
 	})
 }
 

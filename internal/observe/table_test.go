@@ -10,12 +10,13 @@ import (
 	"fairlead.io/fairlead/internal/dataplane"
 	"fairlead.io/fairlead/internal/lb"
 	"fairlead.io/fairlead/internal/observe"
+	"fairlead.io/fairlead/test/fake"
 	"fairlead.io/fairlead/test/golden"
 )
 
 var (
 	started = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	web     = lb.VIP{Address: netip.MustParseAddr("10.1.1.1"), Port: 80, Protocol: lb.TCP}
+	web     = fake.VIP("10.1.1.1")
 	dns     = lb.VIP{Address: netip.MustParseAddr("fd00::1"), Port: 53, Protocol: lb.UDP, Segment: lb.Segment{Type: lb.SegmentVLAN, ID: 100}}
 )
 
